@@ -1,0 +1,171 @@
+package abi
+
+// Version is the interface version that this package describes.
+const Version = 7
+
+// Annotations of a stage1's image manifest. The value of an entrypoint
+// annotation is the path of an executable inside the image's rootfs.
+const (
+	AnnotationVersion  = "coreos.com/rkt/stage1/interface-version"
+	AnnotationFeatures = "coreos.com/rkt/stage1/features"
+	AnnotationPrefix   = "coreos.com/rkt/stage1/" // + an Entrypoint
+)
+
+// Entrypoint names one executable of a stage1. Its presence in the manifest is
+// the declaration that the stage1 can do it.
+type Entrypoint string
+
+// The entrypoints. Run is required; the others are optional, and what their
+// absence means is in docs/stage1-abi.md.
+const (
+	Run           Entrypoint = "run"
+	Enter         Entrypoint = "enter"
+	GC            Entrypoint = "gc"
+	Stop          Entrypoint = "stop"
+	AppAdd        Entrypoint = "app/add"
+	AppStart      Entrypoint = "app/start"
+	AppStop       Entrypoint = "app/stop"
+	AppRm         Entrypoint = "app/rm"
+	AppSignal     Entrypoint = "app/signal"
+	AppPause      Entrypoint = "app/pause"
+	AppResume     Entrypoint = "app/resume"
+	AppUpdate     Entrypoint = "app/update"
+	AppStats      Entrypoint = "app/stats"
+	AppCheckpoint Entrypoint = "app/checkpoint"
+)
+
+// Environment of an entrypoint. A variable that a call has no value for is not
+// set at all.
+const (
+	EnvRequest       = "RKT_STAGE1_REQUEST" // path of the request document
+	EnvReadyFD       = "RKT_READY_FD"       // run, app/add, enter: one Ready line
+	EnvErrorFD       = "RKT_ERROR_FD"       // every call: the text of its failure
+	EnvLockFD        = "RKT_LOCK_FD"        // run: the locked pod directory
+	EnvNotifyFD      = "RKT_NOTIFY_FD"      // run: one line per recorded exit
+	EnvBundle        = "RKT_BUNDLE"         // app/*, enter: an OCI bundle, ready to use
+	EnvApp           = "RKT_APP"            // app/*, enter: the app's name
+	EnvExec          = "RKT_EXEC"           // enter, app/signal: the exec's id
+	EnvSignal        = "RKT_SIGNAL"         // app/signal: decimal signal number
+	EnvCgroup        = "RKT_CGROUP"         // app/add, enter: colon separated cgroup directories
+	EnvConsoleSocket = "RKT_CONSOLE_SOCKET" // app/add, enter with a terminal
+	EnvEnterCmd      = "RKT_STAGE1_ENTERCMD"
+	EnvEnterPID      = "RKT_STAGE1_ENTERPID"
+)
+
+// File descriptors that stage 0 hands over. The environment variables are the
+// authority; these are the numbers that stage 0 happens to use, all of them
+// within 3 to 9 because dash knows no others.
+const (
+	ErrorFD  = 3
+	ReadyFD  = 4
+	LockFD   = 5
+	NotifyFD = 6
+)
+
+// Exit codes of an entrypoint with a meaning of their own; every other code
+// but 0 is a plain failure.
+const (
+	ExitNotFound           = 5 // no such app or exec, or its process has gone
+	ExitFailedPrecondition = 6 // the app or exec is in another state
+	ExitNotImplemented     = 7 // the request asks for what this stage1 cannot do
+)
+
+// MaxErrorText is how much of RKT_ERROR_FD stage 0 keeps, in bytes, from the
+// end.
+const MaxErrorText = 4096
+
+// Request is the document that RKT_STAGE1_REQUEST names. Fields that a call
+// does not need are absent. A stage1 ignores fields that it does not know;
+// stage 0 bumps Version only when the meaning of a field changes.
+type Request struct {
+	Version    int        `json:"version"`
+	Entrypoint Entrypoint `json:"entrypoint"`
+	Pod        string     `json:"pod"` // UUID
+	App        string     `json:"app,omitempty"`
+	Exec       string     `json:"exec,omitempty"`
+	Signal     int        `json:"signal,omitempty"`
+	Debug      bool       `json:"debug,omitempty"`
+
+	// app/add and enter.
+	Container     string   `json:"container,omitempty"`     // containerd's id, for the OCI state
+	Bundle        string   `json:"bundle,omitempty"`        // as RKT_BUNDLE
+	Rootfs        string   `json:"rootfs,omitempty"`        // absolute; the app's mounted root
+	Cgroup        *Cgroup  `json:"cgroup,omitempty"`        // the app's, made by stage 0
+	Terminal      bool     `json:"terminal,omitempty"`      // then ConsoleSocket is set
+	ConsoleSocket string   `json:"consoleSocket,omitempty"` // at most 107 bytes
+	Options       *Options `json:"options,omitempty"`
+
+	// Exactly one of these two: Spec in app/add, Process in enter. Both are
+	// OCI runtime-spec documents, byte for byte as the client wrote them.
+	Spec    RawJSON `json:"spec,omitempty"`
+	Process RawJSON `json:"process,omitempty"`
+
+	// run, when the pod is made by the Sandbox service.
+	Sandbox *Sandbox `json:"sandbox,omitempty"`
+}
+
+// Options are what a client can ask of a runtime beside the OCI spec.
+type Options struct {
+	NoPivotRoot  bool   `json:"noPivotRoot,omitempty"`
+	NoNewKeyring bool   `json:"noNewKeyring,omitempty"`
+	IoUID        uint32 `json:"ioUid,omitempty"`
+	IoGID        uint32 `json:"ioGid,omitempty"`
+}
+
+// Cgroup says where an app belongs. Stage 0 made the directories; the app's
+// process enters them by itself, before it executes anything of the user's: on
+// version 1 by writing 0 to "tasks" of each directory, on version 2 by being
+// cloned into the only one or by writing 0 to its "cgroup.procs".
+type Cgroup struct {
+	Version int      `json:"version"` // 1 or 2
+	Dirs    []string `json:"dirs"`    // absolute
+}
+
+// Sandbox is what a pod of the Sandbox service needs before it has an app.
+type Sandbox struct {
+	Hostname    string            `json:"hostname,omitempty"`
+	Namespaces  []Namespace       `json:"namespaces,omitempty"`
+	UIDMappings []IDMapping       `json:"uidMappings,omitempty"`
+	GIDMappings []IDMapping       `json:"gidMappings,omitempty"`
+	Sysctl      map[string]string `json:"sysctl,omitempty"`
+	Cgroup      *Cgroup           `json:"cgroup,omitempty"` // the pod's own
+}
+
+// Namespace is a namespace to make, or with a Path to join. Types are those of
+// the OCI runtime spec.
+type Namespace struct {
+	Type string `json:"type"`
+	Path string `json:"path,omitempty"`
+}
+
+// IDMapping is one line of uid_map or gid_map.
+type IDMapping struct {
+	ContainerID uint32 `json:"containerID"`
+	HostID      uint32 `json:"hostID"`
+	Size        uint32 `json:"size"`
+}
+
+// Ready is the line that run, app/add and enter write to RKT_READY_FD once the
+// process exists. StartTime is field 22 of /proc/PID/stat, in clock ticks since
+// boot; stage 0 reads it there when the line leaves it out.
+type Ready struct {
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"starttime,omitempty"`
+}
+
+// RawJSON is a JSON text kept byte for byte.
+type RawJSON []byte
+
+// MarshalJSON returns the text as it is.
+func (r RawJSON) MarshalJSON() ([]byte, error) {
+	if len(r) == 0 {
+		return []byte("null"), nil
+	}
+	return r, nil
+}
+
+// UnmarshalJSON keeps a copy of the text.
+func (r *RawJSON) UnmarshalJSON(b []byte) error {
+	*r = append((*r)[:0], b...)
+	return nil
+}

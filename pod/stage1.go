@@ -1,0 +1,93 @@
+package pod
+
+import (
+	"context"
+	"os"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// Stage1 isolates the apps of one pod. Package stage1 implements it by
+// executing the entrypoints of an image; tests implement it in memory.
+//
+// Every method may be called at any time and from any goroutine: the order of
+// calls for one app is the pod's business. Errors of entrypoints carry their
+// text; errors that unwrap to errdefs.ErrNotFound, ErrFailedPrecondition and
+// ErrNotImplemented are the ABI's exit codes 5, 6 and 7.
+type Stage1 interface {
+	// Name is what people call the stage1: native, oci, …
+	Name() string
+	// Digest identifies the image: "sha512-" and 128 hexadecimal digits.
+	Digest() string
+	// Has tells whether the image declares an entrypoint.
+	Has(abi.Entrypoint) bool
+	// CheckSpec walks a raw config.json and returns an error that names the
+	// first field that neither the stage1 nor stage 0 enforces, and unwraps to
+	// errdefs.ErrNotImplemented.
+	CheckSpec(spec []byte) error
+
+	// Attach makes the image's tree visible in the pod directory dir: manifest,
+	// tree id and the mounts below stage1/rootfs. On failure it leaves nothing.
+	Attach(dir string) error
+	// Detach undoes Attach's mounts. It is idempotent, and needs no more than
+	// the directory.
+	Detach(dir string) error
+
+	// Run executes `run` and returns once the supervisor is ready. lock is the
+	// locked pod directory; the caller closes its own copy afterwards.
+	Run(ctx context.Context, c Call, lock *os.File) (*Supervisor, error)
+	// Add executes `app/add` and returns the app's first process, blocked
+	// before its exec. A nil stdio file means /dev/null.
+	Add(ctx context.Context, c Call, stdio [3]*os.File) (*Process, error)
+	// Enter executes `enter` and returns the process, running its program.
+	Enter(ctx context.Context, c Call, args []string, stdio [3]*os.File) (*Process, error)
+	// Invoke executes any other entrypoint: c.Request.Entrypoint says which.
+	Invoke(ctx context.Context, c Call) error
+}
+
+// Call is what every execution of an entrypoint needs.
+type Call struct {
+	Dir     string      // the pod directory, absolute
+	Leader  int         // the pid that `run` reported; 0 before
+	Force   bool        // stop --force
+	Request abi.Request // Version is filled in by the implementation
+}
+
+// Supervisor is a stage1 that runs.
+type Supervisor struct {
+	PID    int       // of the process that `run` was started as
+	Leader abi.Ready // what it reported
+	// Notices is the read end of the notice pipe (RKT_NOTIFY_FD). End of file
+	// means that the stage1 has died. The receiver closes it.
+	Notices *os.File
+	// Done is closed when the `run` process has ended and was reaped.
+	Done <-chan struct{}
+	// Kill sends SIGKILL to the `run` process, and never to another one.
+	Kill func() error
+}
+
+// Recorder says who records the exit of a process: docs/stage1-abi.md section 6.
+type Recorder int
+
+const (
+	// RecordedByStage1 means that a notice follows and the status file is there
+	// before it.
+	RecordedByStage1 Recorder = iota
+	// RecordedByStage0 means that the process is, or by its orphaning became, a
+	// child of this process, which waits for it.
+	RecordedByStage0
+	// RecordedByCall means that `enter` stayed and Ended delivers its end.
+	RecordedByCall
+)
+
+// Process is an app's first process, or an exec's.
+type Process struct {
+	PID       int
+	StartTime uint64 // field 22 of /proc/PID/stat, clock ticks since boot
+	Recorder  Recorder
+	// Console is the pty master, if a terminal was asked for. The receiver
+	// closes it.
+	Console *os.File
+	// Ended delivers one Status if Recorder is RecordedByCall, else it is nil.
+	Ended <-chan abi.Status
+}

@@ -1,0 +1,109 @@
+package pod
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// AppID is containerd's id of a container.
+type AppID string
+
+// ExecID is containerd's id of a process added to a container. The empty one
+// means the app's first process.
+type ExecID string
+
+// Size is a terminal's size in characters.
+type Size struct{ Width, Height uint16 }
+
+// Exit is how a process ended. Code is what the process returned, or 128 plus
+// the signal that ended it. The zero At means that it has not ended.
+type Exit struct {
+	Code uint32
+	At   time.Time
+}
+
+// Status is what can be said of an app or exec without asking anybody.
+type Status struct {
+	PID      int // 0 for an exec that was not started; the old one after the end
+	State    State
+	Exit     Exit
+	Terminal bool
+}
+
+// ProcessInfo is one process of an app. Exec is empty for the first process and
+// for processes that the app made itself.
+type ProcessInfo struct {
+	PID  int
+	Exec ExecID
+}
+
+// RootFS is an app's root file system as the client described it.
+type RootFS interface {
+	// Empty says that there is nothing to mount: the root is what the spec's
+	// root.path names.
+	Empty() bool
+	// Mount mounts it on target, an existing directory. On failure nothing
+	// stays mounted.
+	Mount(ctx context.Context, target string) error
+}
+
+// AppConfig is a request for an app.
+type AppConfig struct {
+	ID       AppID
+	Bundle   string // absolute; rkt.json is written here
+	Spec     []byte // config.json, raw
+	Rootfs   RootFS
+	Stdio    Stdio // taken over by CreateApp, also when it fails
+	Terminal bool
+	Debug    bool
+	Options  abi.Options
+}
+
+// ExecConfig is a request for a further process in an app.
+type ExecConfig struct {
+	ID       ExecID
+	Process  []byte // the OCI process, raw
+	Stdio    Stdio  // taken over by AddExec, also when it fails
+	Terminal bool
+}
+
+// EventKind says what happened.
+type EventKind int
+
+// The events of an app, in the order in which they can happen.
+const (
+	Created EventKind = iota
+	Started
+	ExecAdded
+	ExecStarted
+	Exited // of the app's first process, or of an exec
+	Deleted
+)
+
+var eventNames = [...]string{"created", "started", "exec-added", "exec-started", "exited", "deleted"}
+
+func (k EventKind) String() string {
+	if k < 0 || int(k) >= len(eventNames) {
+		return fmt.Sprintf("event %d", int(k))
+	}
+	return eventNames[k]
+}
+
+// Event is one thing that happened to an app or exec.
+type Event struct {
+	Kind EventKind
+	App  AppID
+	Exec ExecID
+	PID  int
+	Exit Exit // of Exited and Deleted
+}
+
+// Events receives a pod's events. The order of calls is the order in which they
+// must reach subscribers (requirement E1).
+type Events interface {
+	// Publish never blocks.
+	Publish(Event)
+}

@@ -42,13 +42,15 @@ func (s State) String() string {
 type step int
 
 const (
-	stepCreated  step = iota // its process exists (an exec: it is registered)
-	stepStart                // the client asked to start it
-	stepStarted              // it runs the user's program
-	stepUnstart              // an exec's start failed: it may be deleted, or started again
-	stepExited               // its first process has ended
-	stepDelete               // the client has seen it go
-	stepPausing, stepPaused, stepResumed
+	stepCreated step = iota // its process exists (an exec: it is registered)
+	stepStart               // the client asked to start it
+	stepStarted             // it runs the user's program
+	stepUnstart             // an exec's start failed: it may be deleted, or started again
+	stepExited              // its first process has ended
+	stepDelete              // the client has seen it go
+	stepPausing             // the client asked to pause it
+	stepPaused              // every process of it is frozen
+	stepResumed             // it runs again
 )
 
 // transitions is the only place that says what may follow what. A step that is

@@ -75,12 +75,12 @@ type EventKind int
 
 // The events of an app, in the order in which they can happen.
 const (
-	Created EventKind = iota
-	Started
-	ExecAdded
-	ExecStarted
-	Exited // of the app's first process, or of an exec
-	Deleted
+	EventCreated EventKind = iota
+	EventStarted
+	EventExecAdded
+	EventExecStarted
+	EventExited // of the app's first process, or of an exec
+	EventDeleted
 )
 
 var eventNames = [...]string{"created", "started", "exec-added", "exec-started", "exited", "deleted"}
@@ -98,7 +98,7 @@ type Event struct {
 	App  AppID
 	Exec ExecID
 	PID  int
-	Exit Exit // of Exited and Deleted
+	Exit Exit // of EventExited and EventDeleted
 }
 
 // Events receives a pod's events. The order of calls is the order in which they

@@ -18,6 +18,9 @@ type Stdio interface {
 	// CloseStdin ends the process's input after what is already on its way. It
 	// may be called in any state, and more than once.
 	CloseStdin() error
+	// Resize sets the terminal's size. Before Begin it is kept for the console
+	// that will come.
+	Resize(Size) error
 	// Drain returns when all output has been delivered, or with ctx.
 	Drain(ctx context.Context)
 	// Close gives everything back, at any moment, also without Begin. It is

@@ -1,0 +1,178 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+)
+
+// Config is what a pod is made of.
+type Config struct {
+	Store    *Store
+	Key      Key
+	Children *proc.Children
+	Events   Events
+	// OpenStage1 returns the stage1 that isolates this pod. It is called when
+	// the first app comes, and again if that failed.
+	OpenStage1 func(context.Context) (Stage1, error)
+}
+
+// Pod is a group of apps that share a stage1. It makes its directory and starts
+// its supervisor with its first app, and ends with its last one; an app that
+// comes after that starts it anew, in a new directory.
+//
+// All methods may be called concurrently. An unknown app or exec is
+// errdefs.ErrNotFound. Legal states are those of the table in states.go;
+// outside them a method returns errdefs.ErrFailedPrecondition and changes
+// nothing.
+type Pod struct {
+	cfg Config
+
+	mu      sync.Mutex
+	apps    map[AppID]*app
+	session *session // the stage1 that runs, is being started or is being ended
+	closed  bool
+}
+
+// New returns a pod without a directory and without a process.
+func New(cfg Config) *Pod {
+	return &Pod{cfg: cfg, apps: map[AppID]*app{}}
+}
+
+// Empty tells whether the pod has no app.
+func (p *Pod) Empty() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.apps) == 0
+}
+
+// Close ends the pod if it has no app, and refuses further ones. With apps it
+// returns errdefs.ErrFailedPrecondition.
+func (p *Pod) Close(ctx context.Context) error {
+	p.mu.Lock()
+	if len(p.apps) > 0 {
+		n := len(p.apps)
+		p.mu.Unlock()
+		return fmt.Errorf("close pod of sandbox %s: it has %d apps: %w", p.cfg.Key.Sandbox, n, errdefs.ErrFailedPrecondition)
+	}
+	p.closed = true
+	s := p.session
+	p.mu.Unlock()
+	if s == nil {
+		return nil
+	}
+	return p.end(ctx, s)
+}
+
+// Status returns what is known of an app or exec.
+func (p *Pod) Status(id AppID, exec ExecID) (Status, error) {
+	_, q, err := p.find(id, exec)
+	if err != nil {
+		return Status{}, err
+	}
+	return q.status(), nil
+}
+
+// Wait blocks until an app or exec has ended, or ctx. It returns at once for one
+// that has, until it is deleted. For an exec whose start failed the Exit is zero.
+func (p *Pod) Wait(ctx context.Context, id AppID, exec ExecID) (Exit, error) {
+	_, q, err := p.find(id, exec)
+	if err != nil {
+		return Exit{}, err
+	}
+	return q.wait(ctx)
+}
+
+// Resize sets the size of a process's terminal. Before there is one, the size is
+// kept for it; without a terminal it is a no-op (requirement T10).
+func (p *Pod) Resize(id AppID, exec ExecID, size Size) error {
+	_, q, err := p.find(id, exec)
+	if err != nil {
+		return err
+	}
+	if !q.terminal {
+		return nil
+	}
+	return q.stdio.Resize(size)
+}
+
+// CloseStdin ends the input of a process (requirement T11).
+func (p *Pod) CloseStdin(id AppID, exec ExecID) error {
+	_, q, err := p.find(id, exec)
+	if err != nil {
+		return err
+	}
+	return q.stdio.CloseStdin()
+}
+
+// app returns a registered app.
+func (p *Pod) app(id AppID) (*app, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a, ok := p.apps[id]
+	if !ok {
+		return nil, fmt.Errorf("container %s: %w", id, errdefs.ErrNotFound)
+	}
+	return a, nil
+}
+
+// find returns an app and the process that exec names in it.
+func (p *Pod) find(id AppID, exec ExecID) (*app, *process, error) {
+	a, err := p.app(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if exec == "" {
+		return a, a.process, nil
+	}
+	e, err := a.exec(exec)
+	if err != nil {
+		return nil, nil, err
+	}
+	return a, e.process, nil
+}
+
+// reserve takes an app's id.
+func (p *Pod) reserve(a *app) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return fmt.Errorf("container %s: its pod has been shut down: %w", a.id, errdefs.ErrFailedPrecondition)
+	}
+	if _, ok := p.apps[a.id]; ok {
+		return fmt.Errorf("container %s: %w", a.id, errdefs.ErrAlreadyExists)
+	}
+	p.apps[a.id] = a
+	return nil
+}
+
+// release gives an app's id back and returns the session to end, if that was
+// the pod's last app.
+func (p *Pod) release(a *app) *session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.apps[a.id] == a {
+		delete(p.apps, a.id)
+	}
+	if len(p.apps) > 0 {
+		return nil
+	}
+	return p.session
+}
+
+// cleanup collects undo steps, last in first out.
+type cleanup []func() error
+
+func (c *cleanup) add(f func() error) { *c = append(*c, f) }
+
+// run undoes everything and returns err joined with what the undoing met.
+func (c cleanup) run(err error) error {
+	for i := len(c) - 1; i >= 0; i-- {
+		err = errors.Join(err, c[i]())
+	}
+	return err
+}

@@ -1,0 +1,163 @@
+package pod
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/containerd/errdefs"
+)
+
+// process is what an app's first process and an exec have in common: a state,
+// an exit, streams. It publishes its own events, in order, whatever the order in
+// which the facts arrive: an exit that is known before the start call returned
+// waits for it.
+type process struct {
+	app      AppID
+	exec     ExecID // empty for the app's first process
+	stdio    Stdio
+	terminal bool
+	events   Events
+
+	// done is closed when exit is final: the process has ended and its exit was
+	// published, or its start has failed.
+	done chan struct{}
+
+	mu    sync.Mutex
+	state State
+	pid   int
+	start uint64 // start time of pid
+	exit  Exit
+	early *Exit // an exit that arrived while the start call was under way
+	out   bool  // done is closed
+}
+
+func newProcess(app AppID, exec ExecID, stdio Stdio, terminal bool, events Events) *process {
+	return &process{app: app, exec: exec, stdio: stdio, terminal: terminal, events: events, done: make(chan struct{})}
+}
+
+// name is what errors call the process.
+func (p *process) name() string {
+	if p.exec == "" {
+		return string(p.app)
+	}
+	return fmt.Sprintf("%s (exec %s)", p.app, p.exec)
+}
+
+func (p *process) status() Status {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.state
+	if s == Starting {
+		s = Created
+	}
+	return Status{PID: p.pid, State: s, Exit: p.exit, Terminal: p.terminal}
+}
+
+// step moves the process and returns the error of an illegal move.
+func (p *process) step(t step) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stepLocked(t)
+}
+
+func (p *process) stepLocked(t step) error {
+	next, err := p.state.next(t, p.name())
+	if err != nil {
+		return err
+	}
+	p.state = next
+	return nil
+}
+
+// exists records the pid of a process that was made.
+func (p *process) exists(pid int, start uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pid, p.start = pid, start
+}
+
+// started ends the start call with success: the event is published, and after it
+// the exit if that is known already (requirement X2).
+func (p *process) started(kind EventKind) {
+	p.mu.Lock()
+	_ = p.stepLocked(stepStarted) // from Starting, which the caller has made
+	pid, early := p.pid, p.early
+	p.early = nil
+	p.mu.Unlock()
+	p.events.Publish(Event{Kind: kind, App: p.app, Exec: p.exec, PID: pid})
+	if early != nil {
+		p.exited(*early)
+	}
+}
+
+// unstarted ends the start call of an exec with failure: the exec stays until it
+// is deleted, and whoever waits for it returns (requirement T2).
+func (p *process) unstarted() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = p.stepLocked(stepUnstart)
+	p.pid, p.early = 0, nil
+	p.finishLocked()
+}
+
+// perished ends the process without an event: it never ran the user's program.
+func (p *process) perished(e Exit) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state, p.exit, p.early = Stopped, e, nil
+	p.finishLocked()
+}
+
+// exited publishes the end of a process, once.
+func (p *process) exited(e Exit) {
+	p.mu.Lock()
+	if p.state == Starting {
+		p.early = &e
+		p.mu.Unlock()
+		return
+	}
+	if err := p.stepLocked(stepExited); err != nil { // already known, or never made
+		p.mu.Unlock()
+		return
+	}
+	p.exit = e
+	pid := p.pid
+	p.mu.Unlock()
+	p.events.Publish(Event{Kind: EventExited, App: p.app, Exec: p.exec, PID: pid, Exit: e})
+	p.mu.Lock()
+	p.finishLocked()
+	p.mu.Unlock()
+}
+
+func (p *process) finishLocked() {
+	if !p.out {
+		p.out = true
+		close(p.done)
+	}
+}
+
+// wait returns the exit, at once if it is known.
+func (p *process) wait(ctx context.Context) (Exit, error) {
+	select {
+	case <-p.done:
+	case <-ctx.Done():
+		return Exit{}, fmt.Errorf("wait for %s: %w", p.name(), ctx.Err())
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.exit, nil
+}
+
+// alive returns the pid to act on, or why there is none.
+func (p *process) alive() (pid int, start uint64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.state == Stopped || p.state == Deleted:
+		return 0, 0, fmt.Errorf("%s: process already finished: %w", p.name(), errdefs.ErrNotFound)
+	case p.pid == 0:
+		return 0, 0, fmt.Errorf("%s: process was not started: %w", p.name(), errdefs.ErrFailedPrecondition)
+	}
+	return p.pid, p.start, nil
+}

@@ -1,0 +1,156 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process is one process, whatever becomes of its pid.
+type Process struct {
+	pid   int
+	start uint64
+	fd    *os.File
+}
+
+// Open returns the process that has this pid and start time. A start time of 0
+// means whoever has the pid now: for a pid that cannot have been given away
+// yet, such as a child that was not reaped. The error unwraps to ErrGone if the
+// process has been reaped. A zombie can still be opened.
+func Open(pid int, startTime uint64) (*Process, error) {
+	fd, err := pidfd(pid)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{pid: pid, start: startTime, fd: fd}
+	// Read after the pidfd was opened: if the start time is right now, the
+	// pidfd cannot be of a later process, and it is not of an earlier one
+	// because that would have to be alive to be opened.
+	start, err := StartTime(pid)
+	if err != nil {
+		_ = fd.Close()
+		return nil, err
+	}
+	if startTime == 0 {
+		p.start = start
+	}
+	if start != p.start {
+		_ = fd.Close()
+		return nil, fmt.Errorf("process %d, started at %d: the pid is now of one started at %d: %w", pid, startTime, start, ErrGone)
+	}
+	return p, nil
+}
+
+// pidfd opens a pidfd that the runtime's poller can wait for.
+func pidfd(pid int) (*os.File, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.EINVAL) && pid > 0 {
+		// PIDFD_NONBLOCK came with Linux 5.10, pidfd_open with 5.3.
+		if fd, err = unix.PidfdOpen(pid, 0); err == nil {
+			err = unix.SetNonblock(fd, true)
+		}
+	}
+	switch {
+	case errors.Is(err, unix.ESRCH):
+		return nil, fmt.Errorf("process %d: %w", pid, ErrGone)
+	case err != nil:
+		return nil, fmt.Errorf("pidfd of process %d: %w", pid, err)
+	}
+	return os.NewFile(uintptr(fd), "pidfd"), nil
+}
+
+// PID returns the pid that the process has, or had.
+func (p *Process) PID() int { return p.pid }
+
+// StartTime returns its start time, in clock ticks since boot.
+func (p *Process) StartTime() uint64 { return p.start }
+
+// Signal sends a signal; 0 only asks. The error unwraps to ErrGone once the
+// process was reaped. A zombie takes any signal, as kill(2) has it.
+func (p *Process) Signal(sig syscall.Signal) error {
+	err := p.control(func(fd int) error {
+		return unix.PidfdSendSignal(fd, sig, nil, 0)
+	})
+	if errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("process %d: %w", p.pid, ErrGone)
+	}
+	if err != nil {
+		return fmt.Errorf("signal %d to process %d: %w", int(sig), p.pid, err)
+	}
+	return nil
+}
+
+// Alive tells whether the process has not ended. A zombie has.
+func (p *Process) Alive() bool {
+	err := p.control(func(fd int) error {
+		if ended(fd) {
+			return ErrGone
+		}
+		return nil
+	})
+	return err == nil
+}
+
+// Wait returns nil once the process has ended, which does not reap it. It
+// returns ctx's error when that comes first. Only one Wait of a Process may be
+// under way at a time.
+func (p *Process) Wait(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = p.fd.SetReadDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if !stop() {
+			_ = p.fd.SetReadDeadline(time.Time{})
+		}
+	}()
+	err := waitReadable(p.fd)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// Close gives the pidfd back. It ends a Wait that is under way.
+func (p *Process) Close() error { return p.fd.Close() }
+
+func (p *Process) control(f func(fd int) error) error {
+	c, err := p.fd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	if err := c.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
+		return err
+	}
+	return inner
+}
+
+// waitReadable parks the goroutine in the poller until the process has ended.
+func waitReadable(f *os.File) error {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	err = c.Read(func(fd uintptr) bool { return ended(int(fd)) })
+	runtime.KeepAlive(f)
+	return err
+}
+
+// ended asks a pidfd, without waiting, whether its process is a zombie or gone.
+func ended(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(p, 0)
+		if err == unix.EINTR {
+			continue
+		}
+		return n > 0 && err == nil
+	}
+}

@@ -1,0 +1,96 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+)
+
+// ErrGone says that a process has ended, or that its pid belongs to another one
+// by now. It unwraps to errdefs.ErrNotFound.
+var ErrGone = fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
+
+// Stat is what /proc/PID/stat tells that a pod needs.
+type Stat struct {
+	PID       int
+	Parent    int    // 0 if the parent is outside of this PID namespace
+	State     byte   // R, S, D, Z, …
+	StartTime uint64 // clock ticks since boot
+}
+
+// ReadStat reads the stat of a process. The error is ErrGone if there is none.
+func ReadStat(pid int) (Stat, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		// ESRCH: it went between the open and the read.
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			return Stat{}, fmt.Errorf("process %d: %w", pid, ErrGone)
+		}
+		return Stat{}, err
+	}
+	s, err := parseStat(b)
+	if err != nil {
+		return Stat{}, fmt.Errorf("process %d: %w", pid, err)
+	}
+	return s, nil
+}
+
+// parseStat parses the line. The second field is the program's name in
+// parentheses; it may hold anything, also spaces and parentheses, so fields are
+// counted from the last closing one.
+func parseStat(b []byte) (Stat, error) {
+	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if open < 0 || end < open {
+		return Stat{}, fmt.Errorf("stat %.40q has no program name", b)
+	}
+	f := strings.Fields(string(b[end+1:]))
+	// After the name: state (field 3), parent (4), …, start time (22).
+	if len(f) < 20 || len(f[0]) != 1 {
+		return Stat{}, fmt.Errorf("stat %.40q has %d fields after the name, want 20", b, len(f))
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:open])))
+	if err != nil {
+		return Stat{}, fmt.Errorf("pid in stat: %w", err)
+	}
+	parent, err := strconv.Atoi(f[1])
+	if err != nil {
+		return Stat{}, fmt.Errorf("parent in stat: %w", err)
+	}
+	start, err := strconv.ParseUint(f[19], 10, 64)
+	if err != nil {
+		return Stat{}, fmt.Errorf("start time in stat: %w", err)
+	}
+	return Stat{PID: pid, Parent: parent, State: f[0][0], StartTime: start}, nil
+}
+
+// StartTime returns field 22 of /proc/PID/stat: when the process was started,
+// in clock ticks since boot. Together with the boot id it tells processes of
+// the same pid apart.
+func StartTime(pid int) (uint64, error) {
+	s, err := ReadStat(pid)
+	return s.StartTime, err
+}
+
+// Parent returns the pid of a process's parent.
+func Parent(pid int) (int, error) {
+	s, err := ReadStat(pid)
+	return s.Parent, err
+}
+
+var bootID = sync.OnceValues(func() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("boot id: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+})
+
+// BootID returns the kernel's random id of this boot. It is read once.
+func BootID() (string, error) { return bootID() }

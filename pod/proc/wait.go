@@ -1,0 +1,56 @@
+package proc
+
+import (
+	"errors"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// Exit is how a process ended.
+type Exit = abi.Status
+
+// childInfo is the part of siginfo_t that waitid(2) fills in. The array of no
+// pointers gives the union after it the alignment that it has in C.
+type childInfo struct {
+	signo, errno, code int32
+	_                  [0]uintptr
+	pid                int32
+	uid                uint32
+	status             int32
+}
+
+// waitid waits as waitid(2) does. ok is false if WNOHANG found nothing.
+func waitid(idType, id, options int) (info childInfo, ok bool, err error) {
+	var si unix.Siginfo
+	for {
+		err = unix.Waitid(idType, id, &si, options, nil)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	// EAGAIN is WNOHANG's answer for a pidfd that is in nonblocking mode.
+	if errors.Is(err, unix.EAGAIN) {
+		return childInfo{}, false, nil
+	}
+	if err != nil {
+		return childInfo{}, false, err
+	}
+	info = *(*childInfo)(unsafe.Pointer(&si))
+	return info, info.pid != 0, nil
+}
+
+// Values of si_code for a child that has ended (CLD_DUMPED is killed, too).
+const cldExited = 1
+
+// exit translates the kernel's words. A shell's habit gives a signalled process
+// the code 128 + signal (requirement X1).
+func (i childInfo) exit(at time.Time) Exit {
+	if i.code == cldExited {
+		return Exit{Code: int(i.status) & 0xff, Time: at}
+	}
+	return Exit{Code: 128 + int(i.status), Signal: int(i.status), Time: at}
+}

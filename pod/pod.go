@@ -61,11 +61,23 @@ func (p *Pod) Close(ctx context.Context) error {
 	}
 	p.closed = true
 	s := p.session
-	p.mu.Unlock()
-	if s == nil {
-		return nil
+	mine := s != nil && !s.ending
+	if mine {
+		s.ending = true
 	}
-	return p.end(ctx, s)
+	p.mu.Unlock()
+	switch {
+	case s == nil:
+		return nil
+	case mine:
+		return p.end(ctx, s)
+	}
+	select { // somebody else ends it
+	case <-s.gone:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the end of the pod: %w", ctx.Err())
+	}
 }
 
 // Status returns what is known of an app or exec.
@@ -150,18 +162,57 @@ func (p *Pod) reserve(a *app) error {
 	return nil
 }
 
-// release gives an app's id back and returns the session to end, if that was
-// the pod's last app.
-func (p *Pod) release(a *app) *session {
+// join makes an app a member of a session.
+func (p *Pod) join(a *app, s *session, name AppName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a.session, a.name = s, name
+}
+
+// leave returns the session to end if a is the pod's last app. From then on a
+// new app waits for a new session.
+func (p *Pod) leave(a *app) *session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.apps[a.id]; !ok || len(p.apps) > 1 || p.session == nil || p.session.ending {
+		return nil
+	}
+	p.session.ending = true
+	return p.session
+}
+
+// forget gives an app's id back.
+func (p *Pod) forget(a *app) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.apps[a.id] == a {
 		delete(p.apps, a.id)
 	}
-	if len(p.apps) > 0 {
-		return nil
+}
+
+// byName returns the app of a session that has a name.
+func (p *Pod) byName(s *session, name AppName) *app {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.apps {
+		if a.session == s && a.name == name {
+			return a
+		}
 	}
-	return p.session
+	return nil
+}
+
+// members returns the apps of a session.
+func (p *Pod) members(s *session) []*app {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []*app
+	for _, a := range p.apps {
+		if a.session == s {
+			all = append(all, a)
+		}
+	}
+	return all
 }
 
 // cleanup collects undo steps, last in first out.

@@ -24,12 +24,13 @@ type process struct {
 	done chan struct{}
 
 	mu    sync.Mutex
-	state State
-	pid   int
-	start uint64 // start time of pid
-	exit  Exit
-	early *Exit // an exit that arrived while the start call was under way
-	out   bool  // done is closed
+	state    State
+	pid      int
+	start    uint64 // start time of pid
+	recorder Recorder
+	exit     Exit
+	early    *Exit // an exit that arrived while the start call was under way
+	out      bool  // done is closed
 }
 
 func newProcess(app AppID, exec ExecID, stdio Stdio, terminal bool, events Events) *process {
@@ -70,11 +71,18 @@ func (p *process) stepLocked(t step) error {
 	return nil
 }
 
-// exists records the pid of a process that was made.
-func (p *process) exists(pid int, start uint64) {
+// exists takes up a process that was made.
+func (p *process) exists(made *Process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pid, p.start = pid, start
+	p.pid, p.start, p.recorder = made.PID, made.StartTime, made.Recorder
+}
+
+// recordedBy tells who records the process's exit.
+func (p *process) recordedBy() Recorder {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.recorder
 }
 
 // started ends the start call with success: the event is published, and after it
@@ -128,6 +136,13 @@ func (p *process) exited(e Exit) {
 	p.mu.Lock()
 	p.finishLocked()
 	p.mu.Unlock()
+}
+
+// discard lets go of everybody who waits for a process that is being deleted.
+func (p *process) discard() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.finishLocked()
 }
 
 func (p *process) finishLocked() {

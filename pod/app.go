@@ -1,0 +1,309 @@
+package pod
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// app is a container in a pod: its first process, its execs, and what was made
+// for it. Fields above mu are set before the app becomes visible to others, or
+// by create before its process exists.
+type app struct {
+	*process
+	pod    *Pod
+	id     AppID
+	name   AppName
+	config AppConfig
+	spec   *specs.Spec
+	// ownPIDs says that the kernel kills the app's processes with its first one.
+	ownPIDs bool
+
+	session  *session
+	rootfs   string // absolute; mounted by us if config.Rootfs is not empty
+	cgroup   *cgroup.Group
+
+	mu     sync.Mutex
+	execs  map[ExecID]*execution
+	ending bool // the first process has ended: no exec may start
+	gone   bool // a Delete is under way
+}
+
+// CreateApp makes an app: its first process exists and is blocked before its
+// exec. On failure nothing of it remains, and no event was published. An id that
+// is taken is errdefs.ErrAlreadyExists.
+func (p *Pod) CreateApp(ctx context.Context, c AppConfig) (Status, error) {
+	a, err := newApp(p, c)
+	if err == nil {
+		err = p.reserve(a)
+	}
+	if err != nil {
+		return Status{}, errors.Join(err, c.Stdio.Close())
+	}
+	var undo cleanup
+	undo.add(c.Stdio.Close)
+	if err := a.create(ctx, &undo); err != nil {
+		err = undo.run(err)
+		if s := p.release(a); s != nil {
+			err = errors.Join(err, p.end(ctx, s))
+		}
+		return Status{}, err
+	}
+	return a.status(), nil
+}
+
+func newApp(p *Pod, c AppConfig) (*app, error) {
+	var spec specs.Spec
+	if err := json.Unmarshal(c.Spec, &spec); err != nil {
+		return nil, fmt.Errorf("container %s: %s/config.json is not an OCI runtime spec: %v: %w", c.ID, c.Bundle, err, errdefs.ErrInvalidArgument)
+	}
+	if spec.Process == nil {
+		return nil, fmt.Errorf("container %s: %s/config.json has no process: %w", c.ID, c.Bundle, errdefs.ErrInvalidArgument)
+	}
+	if spec.Root == nil {
+		return nil, fmt.Errorf("container %s: %s/config.json has no root: %w", c.ID, c.Bundle, errdefs.ErrInvalidArgument)
+	}
+	a := &app{
+		process: newProcess(c.ID, "", c.Stdio, c.Terminal, p.cfg.Events),
+		pod:     p,
+		id:      c.ID,
+		config:  c,
+		spec:    &spec,
+		ownPIDs: hasOwnPIDs(&spec),
+		execs:   map[ExecID]*execution{},
+	}
+	return a, nil
+}
+
+// hasOwnPIDs tells whether the app gets a PID namespace to itself.
+func hasOwnPIDs(spec *specs.Spec) bool {
+	if spec.Linux == nil {
+		return false
+	}
+	for _, ns := range spec.Linux.Namespaces {
+		if ns.Type == specs.PIDNamespace {
+			return ns.Path == ""
+		}
+	}
+	return false
+}
+
+// create does the work of CreateApp. Its undo steps leave the session alone,
+// which may serve other apps.
+func (a *app) create(ctx context.Context, undo *cleanup) error {
+	s, err := a.pod.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	a.session = s
+	if a.name, err = s.dir.ReserveApp(a.id, a.config.Bundle); err != nil {
+		return err
+	}
+	undo.add(func() error { return s.dir.RemoveApp(a.name, a.config.Bundle) })
+
+	// Starting the stage1, mounting the root and making the cgroup do not need
+	// each other.
+	if err := a.prepare(ctx, undo); err != nil {
+		return err
+	}
+	if err := a.record(); err != nil {
+		return err
+	}
+	return a.add(ctx, undo)
+}
+
+// prepare waits for the stage1 while it mounts the root and makes the cgroup.
+func (a *app) prepare(ctx context.Context, undo *cleanup) error {
+	if err := a.mount(ctx, undo); err != nil {
+		return err
+	}
+	if err := a.makeCgroup(undo); err != nil {
+		return err
+	}
+	if err := a.session.wait(ctx); err != nil {
+		return err
+	}
+	return a.session.stage1.CheckSpec(a.config.Spec)
+}
+
+func (a *app) mount(ctx context.Context, undo *cleanup) error {
+	if a.config.Rootfs.Empty() {
+		a.rootfs = a.spec.Root.Path
+		if !filepath.IsAbs(a.rootfs) {
+			a.rootfs = filepath.Join(a.config.Bundle, a.rootfs)
+		}
+		if st, err := os.Stat(a.rootfs); err != nil || !st.IsDir() {
+			return fmt.Errorf("container %s: its root %s is not a directory: %w", a.id, a.rootfs, errdefs.ErrInvalidArgument)
+		}
+		return nil
+	}
+	a.rootfs = filepath.Join(a.config.Bundle, "rootfs")
+	if err := os.Mkdir(a.rootfs, 0o711); err != nil && !os.IsExist(err) {
+		return fmt.Errorf("container %s: %w", a.id, err)
+	}
+	if err := a.config.Rootfs.Mount(ctx, a.rootfs); err != nil {
+		return fmt.Errorf("container %s: mount its root file system on %s: %w", a.id, a.rootfs, err)
+	}
+	undo.add(func() error { return unmountAll(a.rootfs) })
+	return nil
+}
+
+func (a *app) makeCgroup(undo *cleanup) error {
+	var path string
+	var res *specs.LinuxResources
+	if l := a.spec.Linux; l != nil {
+		path, res = l.CgroupsPath, l.Resources
+	}
+	g, err := cgroup.Create(cgroup.Path{Spec: path, Namespace: a.pod.cfg.Key.Namespace, ID: string(a.id)}, res)
+	if err != nil {
+		return fmt.Errorf("container %s: %w", a.id, err)
+	}
+	a.cgroup = g
+	undo.add(func() error {
+		ctx := context.Background() // the client may have gone, the cgroup has to
+		return errors.Join(g.Kill(ctx), g.Remove(ctx))
+	})
+	return nil
+}
+
+// record puts on disk what `delete` needs once a process may exist.
+func (a *app) record() error {
+	return a.session.dir.WriteApp(AppRecord{
+		ID:       a.id,
+		Name:     a.name,
+		Bundle:   a.config.Bundle,
+		Rootfs:   a.rootfs,
+		Mounted:  !a.config.Rootfs.Empty(),
+		Cgroup:   a.cgroup.Record(),
+		PID:      a.pid,
+		Start:    a.start,
+		Recorder: a.recorder,
+	}, a.spec)
+}
+
+// add executes app/add and takes over the process.
+func (a *app) add(ctx context.Context, undo *cleanup) error {
+	s := a.session
+	bundle, err := s.dir.Bundle(a.name, a.config.Bundle, a.config.Spec, a.cgroup.Path())
+	if err != nil {
+		return err
+	}
+	c := a.call(abi.AppAdd)
+	c.Request.Bundle = bundle
+	c.Request.Rootfs = a.rootfs
+	c.Request.Spec = a.config.Spec
+	c.Request.Cgroup = a.cgroup.ABI()
+	c.Request.Terminal = a.terminal
+	opts := a.config.Options
+	c.Request.Options = &opts
+
+	expect := a.pod.cfg.Children.Expect()
+	defer expect()
+	proc, err := s.stage1.Add(ctx, c, a.stdio.Files())
+	if err != nil {
+		return err
+	}
+	undo.add(func() error { return a.destroy(context.WithoutCancel(ctx)) })
+	a.exists(proc)
+	if err := a.record(); err != nil {
+		return errors.Join(err, closeFile(proc.Console))
+	}
+	if err := a.stdio.Begin(proc.Console); err != nil {
+		return fmt.Errorf("container %s: connect its streams: %w", a.id, err)
+	}
+	if err := a.step(stepCreated); err != nil {
+		return err
+	}
+	a.events.Publish(Event{Kind: EventCreated, App: a.id, PID: proc.PID})
+	return a.watch(ctx, a.process, proc)
+}
+
+func closeFile(f *os.File) error {
+	if f == nil {
+		return nil
+	}
+	return f.Close()
+}
+
+// call returns what every entrypoint call for this app begins with.
+func (a *app) call(e abi.Entrypoint) Call {
+	c := a.session.call(e, a.name)
+	c.Request.Container = string(a.id)
+	c.Request.Bundle = a.config.Bundle
+	c.Request.Debug = a.config.Debug
+	return c
+}
+
+// watch arranges for the exit of a process to be noticed and recorded, where
+// that is not the stage1's work.
+func (a *app) watch(ctx context.Context, q *process, proc *Process) error {
+	switch proc.Recorder {
+	case RecordedByStage0:
+		return a.adopt(ctx, q, proc)
+	case RecordedByCall:
+		go func() {
+			if st, ok := <-proc.Ended; ok {
+				a.writeStatus(ctx, q, st)
+				a.ended(ctx, q.exec, st)
+			}
+		}()
+	}
+	return nil
+}
+
+// adopt waits for a process that the stage1 has left to us, and records its exit
+// before it is reaped.
+func (a *app) adopt(ctx context.Context, q *process, proc *Process) error {
+	ctx = context.WithoutCancel(ctx)
+	ended, err := a.pod.cfg.Children.Adopt(proc.PID, proc.StartTime, func(st abi.Status) {
+		a.writeStatus(ctx, q, st)
+	})
+	if err != nil {
+		return fmt.Errorf("%s: wait for its process: %w", q.name(), err)
+	}
+	go func() {
+		if st, ok := <-ended; ok {
+			a.ended(ctx, q.exec, st)
+		}
+	}()
+	return nil
+}
+
+func (a *app) writeStatus(ctx context.Context, q *process, st abi.Status) {
+	if err := abi.WriteStatus(a.session.dir.StatusDir(), string(a.name), string(q.exec), st); err != nil {
+		log.G(ctx).WithError(err).Errorf("%s: cannot record its exit", q.name())
+	}
+}
+
+// destroy undoes an app/add whose app nobody will see.
+func (a *app) destroy(ctx context.Context) error {
+	for _, e := range []abi.Entrypoint{abi.AppStop, abi.AppRm} {
+		if !a.session.stage1.Has(e) {
+			continue
+		}
+		if err := a.session.stage1.Invoke(ctx, a.call(e)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// toExit converts a recorded status.
+func toExit(st abi.Status) Exit { return Exit{Code: uint32(st.Code), At: st.Time} }
+
+// killed is the exit of what ended without anybody to record it.
+func killed() abi.Status {
+	return abi.Status{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL), Time: time.Now()}
+}

@@ -1,0 +1,125 @@
+package pod
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// execution is a further process of an app.
+type execution struct {
+	*process
+	config ExecConfig
+	args   []string
+}
+
+// running tells whether the exec has, or is about to have, a process.
+func (e *execution) running() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.state == Starting || e.state == Running
+}
+
+// exec returns a registered exec.
+func (a *app) exec(id ExecID) (*execution, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e, ok := a.execs[id]
+	if !ok {
+		return nil, fmt.Errorf("exec %s in container %s: %w", id, a.id, errdefs.ErrNotFound)
+	}
+	return e, nil
+}
+
+// AddExec registers a further process; nothing is started (requirement T4). The
+// app must be created or running. An id that is taken is
+// errdefs.ErrAlreadyExists.
+func (p *Pod) AddExec(_ context.Context, id AppID, c ExecConfig) error {
+	a, err := p.app(id)
+	if err != nil {
+		return errors.Join(err, c.Stdio.Close())
+	}
+	if err := a.addExec(c); err != nil {
+		return errors.Join(err, c.Stdio.Close())
+	}
+	a.events.Publish(Event{Kind: EventExecAdded, App: a.id, Exec: c.ID})
+	return nil
+}
+
+func (a *app) addExec(c ExecConfig) error {
+	var spec specs.Process
+	if err := json.Unmarshal(c.Process, &spec); err != nil {
+		return fmt.Errorf("exec %s in container %s: not an OCI process: %v: %w", c.ID, a.id, err, errdefs.ErrInvalidArgument)
+	}
+	if len(spec.Args) == 0 {
+		return fmt.Errorf("exec %s in container %s: it has no args: %w", c.ID, a.id, errdefs.ErrInvalidArgument)
+	}
+	if !a.session.stage1.Has(abi.Enter) {
+		return fmt.Errorf("exec %s in container %s: stage1 %s has no %s entrypoint: %w", c.ID, a.id, a.session.stage1.Name(), abi.Enter, errdefs.ErrNotImplemented)
+	}
+	if s := a.status().State; s != Created && s != Running {
+		return fmt.Errorf("exec %s: container %s is %s: %w", c.ID, a.id, s, errdefs.ErrFailedPrecondition)
+	}
+	e := &execution{process: newProcess(a.id, c.ID, c.Stdio, c.Terminal, a.pod.cfg.Events), config: c, args: spec.Args}
+	e.state = Created
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.execs[c.ID]; ok {
+		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, errdefs.ErrAlreadyExists)
+	}
+	a.execs[c.ID] = e
+	return nil
+}
+
+// admit moves an exec to starting, unless its app has ended. Both are one step:
+// an exec that is admitted is waited for by the app's exit.
+func (a *app) admit(e *execution) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ending {
+		return fmt.Errorf("start %s: its container has ended: %w", e.name(), errdefs.ErrFailedPrecondition)
+	}
+	return e.step(stepStart)
+}
+
+// startExec executes enter.
+func (a *app) startExec(ctx context.Context, e *execution) (int, error) {
+	if err := a.admit(e); err != nil {
+		return 0, err
+	}
+	pid, err := a.enter(ctx, e)
+	if err != nil {
+		err = errors.Join(err, e.stdio.Close())
+		e.unstarted()
+		return 0, err
+	}
+	e.started(EventExecStarted)
+	return pid, nil
+}
+
+func (a *app) enter(ctx context.Context, e *execution) (int, error) {
+	c := a.call(abi.Enter)
+	c.Request.Exec = string(e.exec)
+	c.Request.Process = e.config.Process
+	c.Request.Cgroup = a.cgroup.ABI()
+	c.Request.Terminal = e.terminal
+	opts := a.config.Options
+	c.Request.Options = &opts
+
+	expect := a.pod.cfg.Children.Expect()
+	defer expect()
+	proc, err := a.session.stage1.Enter(ctx, c, e.args, e.stdio.Files())
+	if err != nil {
+		return 0, err
+	}
+	e.exists(proc)
+	if err := e.stdio.Begin(proc.Console); err != nil {
+		return 0, fmt.Errorf("%s: connect its streams: %w", e.name(), errors.Join(err, a.signal(ctx, e.process, killSignal)))
+	}
+	return proc.PID, a.watch(ctx, e.process, proc)
+}

@@ -1,0 +1,95 @@
+package pod
+
+import (
+	"context"
+	"time"
+
+	"github.com/containerd/log"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// execDrain is how long the exit of an app waits for the exits of its execs,
+// whose processes have been killed by then.
+const execDrain = 5 * time.Second
+
+// ended takes up the recorded exit of the app's first process, or of an exec.
+func (a *app) ended(ctx context.Context, exec ExecID, st abi.Status) {
+	if exec != "" {
+		if e, err := a.exec(exec); err == nil {
+			e.exited(toExit(st))
+		}
+		return
+	}
+	a.mu.Lock()
+	again := a.ending
+	a.ending = true
+	var running []*execution
+	for _, e := range a.execs {
+		running = append(running, e)
+	}
+	a.mu.Unlock()
+	if again {
+		return
+	}
+	if a.ownPIDs && len(running) == 0 {
+		a.exited(toExit(st)) // nothing to wait for, and the caller's order is kept
+		return
+	}
+	go a.finish(context.WithoutCancel(ctx), st, running)
+}
+
+// finish publishes the app's exit once nothing of it runs any more (X4) and its
+// execs' exits were published (E1).
+func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution) {
+	if !a.ownPIDs {
+		if err := a.cgroup.Kill(ctx); err != nil {
+			log.G(ctx).WithError(err).Warnf("container %s: its first process has ended; cannot kill the rest", a.id)
+		}
+	}
+	limit, cancel := context.WithTimeout(ctx, execDrain)
+	defer cancel()
+	for _, e := range execs {
+		if !e.running() {
+			continue
+		}
+		if _, err := e.wait(limit); err != nil {
+			log.G(ctx).Warnf("%s: no exit %s after its container's; reported as 137", e.name(), execDrain)
+			e.exited(toExit(killed()))
+		}
+	}
+	a.exited(toExit(st))
+}
+
+// orphaned is called when the stage1 has died: what it supervised is killed,
+// and reported with what was recorded, else as killed.
+func (a *app) orphaned(ctx context.Context) {
+	if a.recordedBy() != RecordedByStage1 {
+		return
+	}
+	if _, _, err := a.alive(); err != nil {
+		return
+	}
+	if err := a.cgroup.Kill(ctx); err != nil {
+		log.G(ctx).WithError(err).Errorf("container %s: its stage1 has died; cannot kill its processes", a.id)
+	}
+	a.mu.Lock()
+	execs := make([]ExecID, 0, len(a.execs))
+	for id := range a.execs {
+		execs = append(execs, id)
+	}
+	a.mu.Unlock()
+	for _, id := range execs {
+		if e, err := a.exec(id); err == nil && e.running() {
+			a.ended(ctx, id, a.lastWord(id))
+		}
+	}
+	a.ended(ctx, "", a.lastWord(""))
+}
+
+// lastWord returns the recorded exit of a process whose stage1 has died.
+func (a *app) lastWord(exec ExecID) abi.Status {
+	if st, ok := a.session.readStatus(a.name, exec); ok {
+		return st
+	}
+	return killed()
+}

@@ -1,0 +1,280 @@
+package pod
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// How long a supervisor may take to end: after `stop`, and after `stop --force`.
+// Then it is killed.
+const (
+	stopGrace  = 3 * time.Second
+	forceGrace = 2 * time.Second
+)
+
+// session is one life of a pod's stage1, from the making of its directory to its
+// removal.
+type session struct {
+	pod *Pod
+	dir *Dir
+
+	// up is closed when the start has ended, well or not. Only then may stage1,
+	// sup and err be read.
+	up     chan struct{}
+	stage1 Stage1
+	sup    *Supervisor
+	err    error
+
+	dead chan struct{} // closed when the stage1 has died and its apps were buried
+	gone chan struct{} // closed when the session is over: a new one may begin
+
+	// Guarded by pod.mu.
+	ending bool
+}
+
+// acquire returns the pod's session and sees to it that one is there: it begins
+// one, or waits for the end of the one that is ending. The session's directory
+// exists; its stage1 may still be starting.
+func (p *Pod) acquire(ctx context.Context) (*session, error) {
+	for {
+		p.mu.Lock()
+		s := p.session
+		if s == nil {
+			s = &session{pod: p, up: make(chan struct{}), dead: make(chan struct{}), gone: make(chan struct{})}
+			p.session = s
+			p.mu.Unlock()
+			return s, s.begin(ctx)
+		}
+		ending := s.ending
+		p.mu.Unlock()
+		if !ending {
+			return s, nil
+		}
+		select {
+		case <-s.gone:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the end of the pod's last session: %w", ctx.Err())
+		}
+	}
+}
+
+// begin makes the pod directory and starts the stage1 in the background.
+func (s *session) begin(ctx context.Context) error {
+	dir, err := s.pod.cfg.Store.Create(s.pod.cfg.Key)
+	if err != nil {
+		err = fmt.Errorf("make the pod directory: %w", err)
+		s.failed(err)
+		return err
+	}
+	s.dir = dir
+	// The stage1 serves every app that comes, so the client that happened to
+	// bring the first one cannot cancel it.
+	go s.start(context.WithoutCancel(ctx))
+	return nil
+}
+
+// failed ends a session that never ran.
+func (s *session) failed(err error) {
+	s.err = err
+	s.pod.mu.Lock()
+	if s.pod.session == s {
+		s.pod.session = nil
+	}
+	s.pod.mu.Unlock()
+	close(s.dead)
+	close(s.gone)
+	close(s.up)
+}
+
+// start runs the stage1.
+func (s *session) start(ctx context.Context) {
+	var undo cleanup
+	undo.add(s.dir.Remove)
+	err := s.run(ctx, &undo)
+	if err != nil {
+		s.failed(undo.run(err))
+		return
+	}
+	go s.listen(ctx)
+	close(s.up)
+}
+
+func (s *session) run(ctx context.Context, undo *cleanup) error {
+	var err error
+	if s.stage1, err = s.pod.cfg.OpenStage1(ctx); err != nil {
+		return err
+	}
+	if err := s.stage1.Attach(s.dir.Path()); err != nil {
+		return err
+	}
+	undo.add(func() error { return s.stage1.Detach(s.dir.Path()) })
+	if err := s.dir.Run(); err != nil {
+		return err
+	}
+	c := s.call(abi.Run, "")
+	if s.sup, err = s.stage1.Run(ctx, c, s.dir.LockFile()); err != nil {
+		return err
+	}
+	return s.dir.Running(s.stage1, s.sup)
+}
+
+// wait returns the running session, or why it does not run.
+func (s *session) wait(ctx context.Context) error {
+	select {
+	case <-s.up:
+		return s.err
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the stage1 to start: %w", ctx.Err())
+	}
+}
+
+// call returns what every call of an entrypoint in this session begins with.
+func (s *session) call(e abi.Entrypoint, app AppName) Call {
+	c := Call{
+		Dir:     s.dir.Path(),
+		Request: abi.Request{Entrypoint: e, Pod: string(s.dir.ID()), App: string(app)},
+	}
+	if s.sup != nil {
+		c.Leader = s.sup.Leader.PID
+	}
+	return c
+}
+
+// listen reads the stage1's notices until it is over. Every line was preceded by
+// a status file, so a lost or garbled line costs nothing that the end of file
+// would not recover.
+func (s *session) listen(ctx context.Context) {
+	defer close(s.dead)
+	defer s.sup.Notices.Close()
+	lines := bufio.NewScanner(s.sup.Notices)
+	for lines.Scan() {
+		words := strings.Fields(lines.Text())
+		if len(words) < 2 || len(words) > 3 || words[0] != "exit" {
+			log.G(ctx).Warnf("stage1 %s: notice %.80q is not \"exit APP [EXEC]\"; ignored", s.stage1.Name(), lines.Text())
+			continue
+		}
+		exec := ExecID("")
+		if len(words) == 3 {
+			exec = ExecID(words[2])
+		}
+		s.recorded(ctx, AppName(words[1]), exec)
+	}
+	s.bury(ctx)
+}
+
+// recorded takes up an exit that the stage1 has announced.
+func (s *session) recorded(ctx context.Context, name AppName, exec ExecID) {
+	a := s.pod.byName(s, name)
+	if a == nil {
+		return // its app/add failed, or it was deleted
+	}
+	st, err := abi.ReadStatus(s.dir.StatusDir(), string(name), string(exec))
+	if err != nil {
+		log.G(ctx).WithError(err).Warnf("stage1 %s announced an exit without recording it; reported as 137", s.stage1.Name())
+		st = abi.Status{Code: 137, Time: time.Now()}
+	}
+	a.ended(ctx, exec, st)
+}
+
+// bury is called when the notice pipe has ended. If that is because the stage1
+// has died, its apps die with it.
+func (s *session) bury(ctx context.Context) {
+	for _, a := range s.pod.members(s) {
+		a.orphaned(ctx)
+	}
+}
+
+// alive tells whether the supervisor still answers.
+func (s *session) alive() bool {
+	select {
+	case <-s.dead:
+		return false
+	default:
+		return true
+	}
+}
+
+// end stops the stage1 and removes the pod. It is called once per session, by
+// whoever has set s.ending.
+func (p *Pod) end(ctx context.Context, s *session) error {
+	<-s.up
+	if s.err != nil {
+		return nil // failed has removed everything
+	}
+	ctx = context.WithoutCancel(ctx)
+	s.stop(ctx)
+	err := s.dir.MarkExited()
+	if s.stage1.Has(abi.GC) {
+		if gcErr := s.stage1.Invoke(ctx, s.call(abi.GC, "")); gcErr != nil {
+			log.G(ctx).WithError(gcErr).Warnf("pod %s: gc failed; its directory is removed all the same", s.dir.ID())
+		}
+	}
+	err = errors.Join(err, s.stage1.Detach(s.dir.Path()), s.dir.Remove())
+	p.mu.Lock()
+	if p.session == s {
+		p.session = nil
+	}
+	p.mu.Unlock()
+	close(s.gone)
+	if err != nil {
+		return fmt.Errorf("remove pod %s: %w", s.dir.ID(), err)
+	}
+	return nil
+}
+
+// stop ends the supervisor, with as much force as it takes.
+func (s *session) stop(ctx context.Context) {
+	for _, force := range []bool{false, true} {
+		if s.stage1.Has(abi.Stop) {
+			c := s.call(abi.Stop, "")
+			c.Force = force
+			if err := s.stage1.Invoke(ctx, c); err != nil {
+				log.G(ctx).WithError(err).Warnf("pod %s: stop failed", s.dir.ID())
+			}
+		} else if err := s.sup.Terminate(force); err != nil {
+			log.G(ctx).WithError(err).Warnf("pod %s: cannot signal its supervisor", s.dir.ID())
+		}
+		grace := stopGrace
+		if force {
+			grace = forceGrace
+		}
+		if s.waitDone(grace) {
+			<-s.dead
+			return
+		}
+	}
+	if err := s.sup.Kill(); err != nil && !errdefs.IsNotFound(err) {
+		log.G(ctx).WithError(err).Errorf("pod %s: cannot kill its supervisor", s.dir.ID())
+	}
+	<-s.sup.Done
+	<-s.dead
+}
+
+func (s *session) waitDone(limit time.Duration) bool {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-s.sup.Done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// readStatus returns what was recorded of a process, if anything was.
+func (s *session) readStatus(name AppName, exec ExecID) (abi.Status, bool) {
+	st, err := abi.ReadStatus(s.dir.StatusDir(), string(name), string(exec))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.L.WithError(err).Warnf("pod %s: unreadable exit status", s.dir.ID())
+	}
+	return st, err == nil
+}

@@ -1,0 +1,151 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+const (
+	killSignal = int(syscall.SIGKILL)
+	maxSignal  = 64
+)
+
+// Kill sends a signal to an app's first process, or to an exec's, and returns
+// without waiting for its effect (requirement T9). With all, which is for apps
+// only, every process of the app gets it. A process that has ended is
+// errdefs.ErrNotFound, an exec that was not started
+// errdefs.ErrFailedPrecondition.
+func (p *Pod) Kill(ctx context.Context, id AppID, exec ExecID, sig int, all bool) error {
+	if sig < 0 || sig > maxSignal {
+		return fmt.Errorf("signal %d is not one of 0 to %d: %w", sig, maxSignal, errdefs.ErrInvalidArgument)
+	}
+	a, q, err := p.find(id, exec)
+	if err != nil {
+		return err
+	}
+	if all && exec == "" {
+		return a.signalAll(ctx, sig)
+	}
+	return a.signal(ctx, q, sig)
+}
+
+// signal asks the stage1 to deliver a signal, or does it where the stage1 has no
+// entrypoint for that.
+func (a *app) signal(ctx context.Context, q *process, sig int) error {
+	pid, start, err := q.alive()
+	if err != nil {
+		return err
+	}
+	if sig == 0 || !a.session.stage1.Has(abi.AppSignal) || !a.session.alive() {
+		return signalPID(q, pid, start, sig)
+	}
+	c := a.call(abi.AppSignal)
+	c.Request.Exec = string(q.exec)
+	c.Request.Signal = sig
+	err = a.session.stage1.Invoke(ctx, c)
+	if errdefs.IsNotFound(err) {
+		return fmt.Errorf("%s: process already finished: %w", q.name(), errdefs.ErrNotFound)
+	}
+	return err
+}
+
+// signalPID signals a host pid, checked against its start time. What was created
+// and not started is PID 1 of its namespace as a rule, and would ignore what
+// should kill it.
+func signalPID(q *process, pid int, start uint64, sig int) error {
+	if q.status().State == Created && fatal(syscall.Signal(sig)) {
+		sig = killSignal
+	}
+	err := send(pid, start, syscall.Signal(sig))
+	if errors.Is(err, proc.ErrGone) {
+		return fmt.Errorf("%s: process already finished: %w", q.name(), errdefs.ErrNotFound)
+	}
+	return err
+}
+
+// send signals a pid, if it still is the process that began at start.
+func send(pid int, start uint64, sig syscall.Signal) error {
+	p, err := proc.Open(pid, start)
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.Signal(sig), p.Close())
+}
+
+// fatal tells whether a signal's default action ends a process.
+func fatal(sig syscall.Signal) bool {
+	switch sig {
+	case 0, syscall.SIGCHLD, syscall.SIGCONT, syscall.SIGURG, syscall.SIGWINCH,
+		syscall.SIGSTOP, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU:
+		return false
+	}
+	return true
+}
+
+// signalAll signals every process of the app. SIGKILL is repeated until nothing
+// is left that could have forked meanwhile.
+func (a *app) signalAll(ctx context.Context, sig int) error {
+	if _, _, err := a.alive(); err != nil {
+		return err
+	}
+	if sig == killSignal {
+		return a.cgroup.Kill(ctx)
+	}
+	pids, err := a.cgroup.Pids()
+	if err != nil {
+		return fmt.Errorf("container %s: list its processes: %w", a.id, err)
+	}
+	var errs []error
+	for _, pid := range pids {
+		start, err := proc.StartTime(pid)
+		if err == nil {
+			err = send(pid, start, syscall.Signal(sig))
+		}
+		if err != nil && !errors.Is(err, proc.ErrGone) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Pids lists the processes of an app by its cgroup (requirement T6). Of an app
+// that has ended it is errdefs.ErrFailedPrecondition, and never NotFound: the
+// client would take the app for leaked and delete it with its exit (R3).
+func (p *Pod) Pids(_ context.Context, id AppID) ([]ProcessInfo, error) {
+	a, err := p.app(id)
+	if err != nil {
+		return nil, err
+	}
+	if s := a.status(); s.State == Stopped {
+		return nil, fmt.Errorf("list processes: container %s has ended: %w", a.id, errdefs.ErrFailedPrecondition)
+	}
+	pids, err := a.cgroup.Pids()
+	if err != nil {
+		return nil, fmt.Errorf("container %s: list its processes: %w", a.id, err)
+	}
+	execs := a.execPIDs()
+	infos := make([]ProcessInfo, 0, len(pids))
+	for _, pid := range pids {
+		infos = append(infos, ProcessInfo{PID: pid, Exec: execs[pid]})
+	}
+	return infos, nil
+}
+
+// execPIDs maps the pids of running execs to their ids.
+func (a *app) execPIDs() map[int]ExecID {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	pids := make(map[int]ExecID, len(a.execs))
+	for id, e := range a.execs {
+		if s := e.status(); s.PID != 0 && s.State != Stopped {
+			pids[s.PID] = id
+		}
+	}
+	return pids
+}

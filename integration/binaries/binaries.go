@@ -1,0 +1,129 @@
+// Package binaries makes the programs that the suite and the benchmark drive:
+// containerd, ctr and runc's shim, from the module that go.mod pins, and the
+// test program. What is slow to build is built once and kept in the user's
+// cache directory. It does not build the shim under test: `make build` does.
+package binaries
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const containerd = "github.com/containerd/containerd/v2"
+
+// tags leave out what the suite does not use and what needs a C compiler.
+const tags = "urfave_cli_no_docs no_btrfs no_devmapper no_zfs"
+
+// Containerd returns a directory with containerd, ctr and
+// containerd-shim-runc-v2. The first call on a machine takes about 80 seconds
+// of two processors, and says so on log.
+func Containerd(ctx context.Context, log io.Writer) (string, error) {
+	version, err := output(ctx, "list", "-m", "-f", "{{.Version}}", containerd)
+	if err != nil {
+		return "", err
+	}
+	name := fmt.Sprintf("containerd-%s-%s-%s", version, runtime.Version(), runtime.GOARCH)
+	return cached(name, func(dir string) error {
+		done := progress(log, "building containerd "+version+" from its module (once, a minute or two)")
+		defer done()
+		return build(ctx, dir, "-tags", tags,
+			containerd+"/cmd/containerd", containerd+"/cmd/ctr", containerd+"/cmd/containerd-shim-runc-v2")
+	})
+}
+
+// TestProgram builds the test program into dir and returns its path.
+func TestProgram(ctx context.Context, dir string) (string, error) {
+	err := build(ctx, dir, "github.com/rkt/containerd-shim-rkt-v1/integration/testprog")
+	return filepath.Join(dir, "testprog"), err
+}
+
+// cached returns the directory name in the cache, which fill makes if it is
+// not there. Processes that want the same one wait for each other.
+func cached(name string, fill func(dir string) error) (string, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		base = os.TempDir() // no HOME: a cache for as long as the machine runs
+	}
+	base = filepath.Join(base, "containerd-shim-rkt")
+	if err := os.MkdirAll(base, 0o755); err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(filepath.Join(base, name+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	dir := filepath.Join(base, name)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	tmp, err := os.MkdirTemp(base, name+".part-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp)
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return "", err
+	}
+	if err := fill(tmp); err != nil {
+		return "", err
+	}
+	return dir, os.Rename(tmp, dir)
+}
+
+func build(ctx context.Context, dir string, args ...string) error {
+	_, err := output(ctx, append([]string{"build", "-trimpath", "-ldflags", "-s -w", "-o", dir + "/"}, args...)...)
+	return err
+}
+
+// output runs the go command in this module.
+func output(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))
+	}
+	if err != nil {
+		return "", fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
+	}
+	return string(bytes.TrimSpace(out)), nil
+}
+
+// progress says what takes long, and every ten seconds that it still does.
+func progress(log io.Writer, what string) (done func()) {
+	start := time.Now()
+	fmt.Fprintf(log, "==> %s\n", what)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(10 * time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				fmt.Fprintf(log, "    still building after %s\n", time.Since(start).Round(time.Second))
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-stopped
+		fmt.Fprintf(log, "    took %s\n", time.Since(start).Round(time.Second))
+	}
+}

@@ -1,0 +1,216 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+)
+
+// patience is how long a test waits for what should happen at once: long enough
+// for a busy machine.
+const patience = 30 * time.Second
+
+// column is one runtime with its containerd.
+type column struct {
+	name    string // native, oci, runc
+	runtime string // what clients pass
+	daemon  *daemon.Daemon
+	client  *containerd.Client
+	serial  int
+	// blamed are remains that a test has already failed for.
+	blamed []string
+}
+
+func openColumn(ctx context.Context, name string) (*column, error) {
+	c := &column{name: name}
+	switch name {
+	case "native":
+		c.runtime = "io.containerd.rkt.v1"
+	case "oci":
+		c.runtime = "io.containerd.rkt-oci.v1"
+	case "runc":
+		c.runtime = "io.containerd.runc.v2"
+	default:
+		return nil, fmt.Errorf("unknown runtime %q: native, oci or runc", name)
+	}
+	d, err := startDaemon(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	c.daemon = d
+	if c.client, err = d.Client(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// startDaemon starts a containerd with the suite's shims and images. Its
+// namespace is of this process alone, and so are its cgroups.
+func startDaemon(ctx context.Context, name string) (*daemon.Daemon, error) {
+	dir := filepath.Join(suite.dir, name)
+	d, err := daemon.Start(ctx, daemon.Options{
+		Dir:       dir,
+		Programs:  suite.programs,
+		Shims:     []string{suite.shims},
+		Env:       []string{"RKT_DATA_DIR=" + dataDir(dir)},
+		Namespace: fmt.Sprintf("rkt-it-%d-%s", os.Getpid(), name),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if out, err := d.Ctr(ctx, "image", "import", suite.archive).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("import images: %w: %s", err, out)
+	}
+	return d, nil
+}
+
+func dataDir(dir string) string { return filepath.Join(dir, "rkt") }
+
+func (c *column) close() error {
+	c.client.Close()
+	if err := c.daemon.Stop(); err != nil {
+		return err
+	}
+	left, err := c.scope().Remains()
+	if err != nil {
+		return err
+	}
+	if left = c.unblamed(left); len(left) > 0 {
+		return fmt.Errorf("%s: left at the end:\n\t%s", c.name, strings.Join(left, "\n\t"))
+	}
+	return c.scope().Forget()
+}
+
+// scope is everything that containers of the column can leave.
+func (c *column) scope() leaks.Scope { return scopeOf(c.daemon) }
+
+func scopeOf(d *daemon.Daemon) leaks.Scope {
+	dir := d.Dir()
+	s := leaks.Scope{Dir: dir, Namespace: d.Namespace(), Except: []int{d.PID()}, Empty: []string{
+		daemon.SocketDir(dir),
+		fifoDir(dir),
+		d.Bundle(""),
+		filepath.Join(dir, "root/io.containerd.runtime.v2.task", d.Namespace()),
+	}}
+	for _, state := range []string{"embryo", "prepare", "prepared", "run", "exited-garbage", "garbage"} {
+		s.Empty = append(s.Empty, filepath.Join(dataDir(dir), "pods", state))
+	}
+	return s
+}
+
+func fifoDir(dir string) string { return filepath.Join(dir, "fifo") }
+
+func (c *column) unblamed(found []string) []string {
+	return slices.DeleteFunc(found, func(s string) bool { return slices.Contains(c.blamed, s) })
+}
+
+// expectNothingLeft fails the test for everything that its containers left.
+func (c *column) expectNothingLeft(t *testing.T) {
+	t.Helper()
+	var left []string
+	eventually(t, "nothing of the containers is left", func() (bool, string) {
+		found, err := c.scope().Remains()
+		if err != nil {
+			return false, err.Error()
+		}
+		left = c.unblamed(found)
+		return len(left) == 0, strings.Join(left, "\n\t")
+	})
+	c.blamed = append(c.blamed, left...)
+}
+
+// eachRuntime runs a case once per column, and checks what it left.
+func eachRuntime(t *testing.T, test func(t *testing.T, c *column)) {
+	t.Helper()
+	for _, c := range suite.columns {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			t.Cleanup(func() { c.cleanUp(t) })
+			test(t, c)
+		})
+	}
+}
+
+// cleanUp removes what a test, or its failure, left to containerd, and then
+// looks for what containerd does not know of.
+func (c *column) cleanUp(t *testing.T) {
+	t.Helper()
+	if t.Failed() {
+		t.Logf("the daemon's log ends with:\n%s", c.daemon.LogTail(40))
+	}
+	ctx := c.context(t)
+	containers, err := c.client.Containers(ctx)
+	if err != nil {
+		t.Errorf("list containers: %v", err)
+		return
+	}
+	for _, container := range containers {
+		remove(t, ctx, container)
+	}
+	c.expectNothingLeft(t)
+}
+
+// remove deletes a container with its task, whatever their states.
+func remove(t *testing.T, ctx context.Context, container containerd.Container) {
+	t.Helper()
+	if task, err := container.Task(ctx, nil); err == nil {
+		if _, err := task.Delete(ctx, containerd.WithProcessKill); err != nil {
+			t.Errorf("delete task %s: %v", container.ID(), err)
+		}
+	}
+	if err := container.Delete(ctx, containerd.WithSnapshotCleanup); err != nil {
+		t.Errorf("delete container %s: %v", container.ID(), err)
+	}
+}
+
+// context carries the namespace. It ends after the test's own cleanups.
+func (c *column) context(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	t.Cleanup(cancel)
+	return namespaces.WithNamespace(ctx, c.daemon.Namespace())
+}
+
+// id returns a container id that no other test has.
+func (c *column) id() string {
+	c.serial++
+	return fmt.Sprintf("c%d", c.serial)
+}
+
+func (c *column) image(t *testing.T) containerd.Image {
+	t.Helper()
+	img, err := c.client.GetImage(c.context(t), image.BusyboxName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// eventually waits for something that must become true; check also says how
+// things stand.
+func eventually(t *testing.T, what string, check func() (bool, string)) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		ok, state := check()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("not within %s: %s:\n\t%s", patience, what, state)
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

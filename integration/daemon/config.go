@@ -1,0 +1,42 @@
+package daemon
+
+import "strings"
+
+// SocketDir is where the shims of a daemon in dir listen.
+func SocketDir(dir string) string { return dir + "/s" }
+
+// config is the daemon's configuration. What would reach beyond the private
+// directory, or is of no use here, is disabled: CRI, NRI (a socket in /run),
+// opt (/opt/containerd). oom_score stays 0, because lowering it needs
+// CAP_SYS_RESOURCE, which a container that runs this suite may lack.
+func config(dir string) string {
+	return strings.NewReplacer("DIR", dir, "SOCKETS", SocketDir(dir)).Replace(`version = 3
+root = "DIR/root"
+state = "DIR/state"
+oom_score = 0
+disabled_plugins = [
+  "io.containerd.grpc.v1.cri",
+  "io.containerd.cri.v1.images",
+  "io.containerd.cri.v1.runtime",
+  "io.containerd.nri.v1.nri",
+  "io.containerd.internal.v1.opt",
+  "io.containerd.internal.v1.tracing",
+  "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.snapshotter.v1.blockfile",
+  "io.containerd.snapshotter.v1.erofs",
+  "io.containerd.podsandbox.controller.v1.podsandbox",
+]
+
+[grpc]
+  address = "DIR/grpc.sock"
+
+[ttrpc]
+  address = "DIR/ttrpc.sock"
+
+[debug]
+  level = "debug"
+
+[plugins."io.containerd.shim.v1.manager"]
+  socket_dir = "SOCKETS"
+`)
+}

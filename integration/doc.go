@@ -1,0 +1,14 @@
+// Package integration drives a real containerd, with ctr and with its Go
+// client, against the shim. Every case runs once per runtime ("column"):
+// native and oci are the bundled stage1s under test, and runc is containerd's
+// own shim, which proves the case itself. Each column has a containerd of its
+// own and runs its cases one after another, so that whatever is left after one
+// is that case's; the columns run beside each other.
+//
+//	make build && go test ./integration/...             # from the module's root: make test-integration
+//	go test . -runtimes runc -run TestExec              # prove a new case first
+//
+// It is a module of its own: containerd's daemon and client never become
+// dependencies of the shim. What a pod, a stage1 or the shim does inside is
+// tested there, not here.
+package integration

@@ -1,0 +1,215 @@
+// Package leaks finds what containers left on a machine: processes, mounts,
+// cgroups, sockets, fifos, bundles and pod directories. It attributes them by a
+// private directory and a containerd namespace, so that what other people run
+// on the machine is never mentioned. It removes nothing.
+package leaks
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Scope says what belongs to us.
+type Scope struct {
+	// Dir is in the command line or in the environment of every process of
+	// ours, or is a prefix of its mount points.
+	Dir string
+	// Namespace is the first element of every cgroup path.
+	Namespace string
+	// Empty are directories below Dir that are to be empty, or absent.
+	Empty []string
+	// Except are processes that stay: the daemon.
+	Except []int
+}
+
+// Remains describes, one per line, everything of the scope that is there.
+func (s Scope) Remains() ([]string, error) {
+	var found []string
+	for _, look := range []func() ([]string, error){s.processes, s.mounts, s.cgroups, s.files} {
+		more, err := look()
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, more...)
+	}
+	return found, nil
+}
+
+func (s Scope) processes() ([]string, error) {
+	pids, err := PIDs()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, pid := range pids {
+		if s.excepted(pid) || !s.owns(pid) {
+			continue
+		}
+		found = append(found, fmt.Sprintf("process %d: %s", pid, CommandLine(pid)))
+	}
+	return found, nil
+}
+
+func (s Scope) excepted(pid int) bool {
+	for _, e := range s.Except {
+		if pid == e {
+			return true
+		}
+	}
+	return false
+}
+
+// owns tells whether a process is of the scope. One that ends meanwhile is not.
+func (s Scope) owns(pid int) bool {
+	cgroup, _ := os.ReadFile(procPath(pid, "cgroup"))
+	if strings.Contains(string(cgroup), ":/"+s.Namespace+"/") {
+		return true
+	}
+	for _, f := range []string{"cmdline", "environ"} {
+		b, _ := os.ReadFile(procPath(pid, f))
+		if strings.Contains(string(b), s.Dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// mounts looks in this process's mount namespace, which is the daemon's too.
+func (s Scope) mounts() ([]string, error) {
+	lines, err := mountinfo()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, l := range lines {
+		if strings.HasPrefix(l.point, s.Dir+"/") {
+			found = append(found, "mount "+l.point+" ("+l.kind+")")
+		}
+	}
+	return found, nil
+}
+
+func (s Scope) cgroups() ([]string, error) {
+	lines, err := mountinfo()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, l := range lines {
+		if l.kind != "cgroup" && l.kind != "cgroup2" {
+			continue
+		}
+		groups, err := filepath.Glob(filepath.Join(l.point, s.Namespace, "*", "tasks"))
+		if err != nil {
+			return nil, err
+		}
+		v2, err := filepath.Glob(filepath.Join(l.point, s.Namespace, "*", "cgroup.threads"))
+		if err != nil {
+			return nil, err
+		}
+		for _, g := range append(groups, v2...) {
+			found = append(found, "cgroup "+filepath.Dir(g))
+		}
+	}
+	return found, nil
+}
+
+func (s Scope) files() ([]string, error) {
+	var found []string
+	for _, dir := range s.Empty {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			found = append(found, "file "+filepath.Join(dir, e.Name()))
+		}
+	}
+	return found, nil
+}
+
+// Forget removes the empty cgroups that containers' namespaces leave above
+// their own.
+func (s Scope) Forget() error {
+	lines, err := mountinfo()
+	if err != nil {
+		return err
+	}
+	for _, l := range lines {
+		if l.kind == "cgroup" || l.kind == "cgroup2" {
+			_ = os.Remove(filepath.Join(l.point, s.Namespace)) // absent in most hierarchies
+		}
+	}
+	return nil
+}
+
+type mountLine struct{ point, kind string }
+
+func mountinfo() ([]mountLine, error) {
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var lines []mountLine
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 1<<20)
+	for s.Scan() {
+		before, after, _ := strings.Cut(s.Text(), " - ")
+		fields := strings.Fields(before)
+		kind, _, _ := strings.Cut(after, " ")
+		lines = append(lines, mountLine{point: fields[4], kind: kind})
+	}
+	return lines, s.Err()
+}
+
+// PIDs lists the machine's processes.
+func PIDs() ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// CommandLine is a process's, with spaces between its arguments.
+func CommandLine(pid int) string {
+	b, err := os.ReadFile(procPath(pid, "cmdline"))
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(strings.ReplaceAll(string(b), "\x00", " "))
+}
+
+// Descriptors lists the targets of a process's open files.
+func Descriptors(pid int) ([]string, error) {
+	dir := procPath(pid, "fd")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var targets []string
+	for _, e := range entries {
+		to, err := os.Readlink(filepath.Join(dir, e.Name()))
+		if err == nil {
+			targets = append(targets, to)
+		}
+	}
+	return targets, nil
+}
+
+func procPath(pid int, file string) string {
+	return filepath.Join("/proc", strconv.Itoa(pid), file)
+}

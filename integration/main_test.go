@@ -1,0 +1,117 @@
+package integration
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+)
+
+var (
+	runtimesFlag = flag.String("runtimes", envOr("RKT_TEST_RUNTIMES", "native,oci"), "columns to run, of native, oci and runc")
+	binFlag      = flag.String("bin", envOr("RKT_TEST_BIN", "../bin"), "directory that make build fills")
+)
+
+// suite is what TestMain sets up once, for all cases.
+var suite struct {
+	dir      string // private directory
+	programs string // containerd, ctr
+	shims    string // a copy of -bin, with the faulty stage1s of stage1_test.go beside the real ones
+	testprog string
+	archive  string // the images
+	columns  []*column
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if os.Getuid() != 0 {
+		fmt.Println("SKIP: the integration suite needs root: containers, mounts and cgroups are real")
+		os.Exit(0)
+	}
+	code, err := runSuite(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "integration:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runSuite(m *testing.M) (code int, err error) {
+	ctx := context.Background()
+	if suite.dir, err = os.MkdirTemp("", "rkt-it-"); err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(suite.dir)
+	if err := prepare(ctx); err != nil {
+		return 0, err
+	}
+	defer func() {
+		for _, c := range suite.columns {
+			if e := c.close(); e != nil && err == nil {
+				err = e
+			}
+		}
+	}()
+	for _, name := range strings.Split(*runtimesFlag, ",") {
+		c, err := openColumn(ctx, name)
+		if err != nil {
+			return 0, err
+		}
+		suite.columns = append(suite.columns, c)
+	}
+	return m.Run(), nil
+}
+
+func prepare(ctx context.Context) (err error) {
+	if suite.programs, err = binaries.Containerd(ctx, os.Stderr); err != nil {
+		return err
+	}
+	if suite.testprog, err = binaries.TestProgram(ctx, suite.dir); err != nil {
+		return err
+	}
+	suite.archive = filepath.Join(suite.dir, "images.tar")
+	if err := writeImages(suite.archive, suite.testprog); err != nil {
+		return err
+	}
+	suite.shims = filepath.Join(suite.dir, "bin")
+	if *runtimesFlag == "runc" {
+		return os.Mkdir(suite.shims, 0o755)
+	}
+	if _, err := os.Stat(filepath.Join(*binFlag, "containerd-shim-rkt-v1")); err != nil {
+		return fmt.Errorf("run make build first: %w", err)
+	}
+	if out, err := exec.Command("cp", "-a", *binFlag, suite.shims).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy %s: %w: %s", *binFlag, err, out)
+	}
+	return nil
+}
+
+func writeImages(path, testprog string) error {
+	images, err := image.Test(testprog)
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := image.Write(f, images...); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func envOr(name, otherwise string) string {
+	if v := os.Getenv(name); v != "" {
+		return v
+	}
+	return otherwise
+}

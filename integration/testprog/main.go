@@ -1,0 +1,227 @@
+// Command testprog is what the suite runs inside containers: a static program
+// whose every subcommand shows or does one thing that a test asks about.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		fail("a subcommand is needed")
+	}
+	args := os.Args[2:]
+	switch os.Args[1] {
+	case "exit":
+		os.Exit(number(args, 0))
+	case "inspect":
+		inspect()
+	case "sleep":
+		time.Sleep(time.Duration(number(args, 0)) * time.Second)
+	case "spin":
+		for { //nolint:revive // burning CPU is the purpose
+		}
+	case "ignore-term":
+		ignoreTerm()
+	case "on-term":
+		onTerm(number(args, 0))
+	case "signals":
+		reportSignals()
+	case "fork":
+		fork(number(args, 0))
+	case "background":
+		background(number(args, 0))
+	case "bytes":
+		writeBytes(number(args, 0))
+	case "count-stdin":
+		countStdin()
+	case "allocate":
+		allocate(number(args, 0))
+	case "both":
+		both(args)
+	case "winsize":
+		winsize()
+	case "mount":
+		must(syscall.Mount(args[0], args[1], "", syscall.MS_BIND, ""))
+		fmt.Println("mounted")
+	case "dial":
+		tryOpen(args[0])
+	case "logger":
+		logger(args)
+	case "listen-hup":
+		waitFor(syscall.SIGHUP)
+	default:
+		fail("unknown subcommand " + os.Args[1])
+	}
+}
+
+// ignoreTerm says when SIGTERM is ignored, and then waits for SIGKILL.
+func ignoreTerm() {
+	signal.Ignore(syscall.SIGTERM)
+	fmt.Println("ready")
+	select {}
+}
+
+// onTerm exits with code once SIGTERM arrives.
+func onTerm(code int) {
+	waitFor(syscall.SIGTERM)
+	os.Exit(code)
+}
+
+func waitFor(s os.Signal) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, s)
+	fmt.Println("ready")
+	<-c
+}
+
+// reportSignals prints the number of every signal that arrives, and ends with
+// SIGTERM's.
+func reportSignals() {
+	c := make(chan os.Signal, 64)
+	signal.Notify(c)
+	fmt.Println("ready")
+	for s := range c {
+		if s == syscall.SIGURG {
+			continue // the Go runtime preempts with it
+		}
+		fmt.Println(int(s.(syscall.Signal)))
+		if s == syscall.SIGTERM {
+			return
+		}
+	}
+}
+
+// fork starts n children that sleep, and sleeps.
+func fork(n int) {
+	for range n {
+		must(exec.Command("/proc/self/exe", "sleep", "1000").Start())
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+// background leaves a child that holds stdout for n seconds, and exits.
+func background(n int) {
+	c := exec.Command("/proc/self/exe", "sleep", strconv.Itoa(n))
+	c.Stdout, c.Stderr = os.Stdout, os.Stderr
+	must(c.Start())
+	fmt.Println("left")
+}
+
+func writeBytes(n int) {
+	w := bufio.NewWriterSize(os.Stdout, 1<<16)
+	line := []byte(strings.Repeat("x", 63) + "\n")
+	for n > 0 {
+		k := min(n, len(line))
+		if _, err := w.Write(line[:k]); err != nil {
+			fail(err.Error())
+		}
+		n -= k
+	}
+	must(w.Flush())
+}
+
+func countStdin() {
+	n, err := io.Copy(io.Discard, os.Stdin)
+	must(err)
+	fmt.Println(n)
+}
+
+// allocate touches n MiB.
+func allocate(n int) {
+	var held [][]byte
+	for range n {
+		b := make([]byte, 1<<20)
+		for i := 0; i < len(b); i += 4096 {
+			b[i] = 1
+		}
+		held = append(held, b)
+	}
+	fmt.Println("allocated", len(held))
+}
+
+// both writes its two arguments to stdout and stderr.
+func both(args []string) {
+	fmt.Println(args[0])
+	fmt.Fprintln(os.Stderr, args[1])
+}
+
+// tryOpen prints "opened" or the error of opening a path for reading.
+func tryOpen(path string) {
+	f, err := os.Open(path)
+	if err == nil {
+		_, err = f.Read(make([]byte, 1))
+		if err == io.EOF {
+			err = nil
+		}
+	}
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("opened")
+}
+
+// logger is a binary:// logger: it copies the streams on descriptors 3 and 4 to
+// the file that its arguments name after "path", with its environment first.
+func logger(args []string) {
+	var path string
+	for i := 0; i+1 < len(args); i += 2 {
+		if args[i] == "path" {
+			path = args[i+1]
+		}
+	}
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	must(err)
+	fmt.Fprintf(out, "logger %s %s\n", os.Getenv("CONTAINER_NAMESPACE"), os.Getenv("CONTAINER_ID"))
+	done := make(chan struct{})
+	for fd, name := range map[uintptr]string{3: "stdout", 4: "stderr"} {
+		go func() {
+			s := bufio.NewScanner(os.NewFile(fd, name))
+			for s.Scan() {
+				fmt.Fprintf(out, "%s %s\n", name, s.Text())
+			}
+			done <- struct{}{}
+		}()
+	}
+	must(os.NewFile(5, "ready").Close())
+	<-done
+	<-done
+	must(out.Close())
+}
+
+func number(args []string, i int) int {
+	if i >= len(args) {
+		fail("a number is needed")
+	}
+	n, err := strconv.Atoi(args[i])
+	must(err)
+	return n
+}
+
+func printJSON(v any) {
+	e := json.NewEncoder(os.Stdout)
+	must(e.Encode(v))
+}
+
+func must(err error) {
+	if err != nil {
+		fail(err.Error())
+	}
+}
+
+func fail(text string) {
+	fmt.Fprintln(os.Stderr, "testprog:", text)
+	os.Exit(125)
+}

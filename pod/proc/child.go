@@ -46,10 +46,11 @@ func (c *Children) Start(argv []string, attr *os.ProcAttr) (*Child, error) {
 	}
 	child := &Child{p: p, done: make(chan struct{})}
 	go func() {
-		defer c.release(p.Pid)
-		defer fd.Close()
+		defer c.waits.Done()
 		_ = waitReadable(fd)
+		_ = fd.Close()
 		child.reap()
+		c.release(p.Pid)
 	}()
 	return child, nil
 }

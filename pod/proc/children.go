@@ -143,7 +143,6 @@ func (c *Children) release(pid int) {
 	delete(c.owned, pid)
 	c.mu.Unlock()
 	c.look()
-	c.waits.Done()
 }
 
 // own makes a child this package's to reap.
@@ -162,40 +161,42 @@ func (c *Children) own(pid int) error {
 var ErrNotChild = errors.New("not a child of this process")
 
 // Adopt takes over an orphan that became a child of this process. When it has
-// ended, record is called, then it is reaped, then the channel delivers its
-// exit and is closed. record may be nil; it runs on a goroutine of its own, one
-// per child. A start time of 0 is not checked.
+// ended, record is called, then the process is reaped, then ended is called;
+// either may be nil. Both run on a goroutine of their own, one per child, which
+// Close waits for. A start time of 0 is not checked.
 //
 // The error unwraps to ErrGone if the process was reaped already (hold an
 // Expect from before it was made), and to ErrNotChild if its parent is another
 // process.
-func (c *Children) Adopt(pid int, startTime uint64, record func(Exit)) (<-chan Exit, error) {
+func (c *Children) Adopt(pid int, startTime uint64, record, ended func(Exit)) error {
 	release := c.Expect() // from here on the sweep does not take it
 	defer release()
 	p, err := Open(pid, startTime)
 	if err != nil {
-		return nil, fmt.Errorf("adopt: %w", err)
+		return fmt.Errorf("adopt: %w", err)
 	}
 	if _, _, err := waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT); err != nil {
 		_ = p.Close()
 		if errors.Is(err, unix.ECHILD) {
 			err = ErrNotChild
 		}
-		return nil, fmt.Errorf("adopt process %d: %w", pid, err)
+		return fmt.Errorf("adopt process %d: %w", pid, err)
 	}
 	if err := c.own(pid); err != nil {
 		_ = p.Close()
-		return nil, fmt.Errorf("adopt: %w", err)
+		return fmt.Errorf("adopt: %w", err)
 	}
-	exits := make(chan Exit, 1)
 	go func() {
-		defer c.release(pid)
-		defer close(exits)
-		defer p.Close()
+		defer c.waits.Done()
 		_ = waitReadable(p.fd)
-		exits <- reap(pid, record)
+		_ = p.Close()
+		exit := reap(pid, record)
+		c.release(pid)
+		if ended != nil {
+			ended(exit)
+		}
 	}()
-	return exits, nil
+	return nil
 }
 
 // reap records the end of an ended child and then reaps it. The pid cannot be

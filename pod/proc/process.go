@@ -65,6 +65,24 @@ func pidfd(pid int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
+// Signal sends a signal to the process that has this pid and start time, and to
+// no other one. The error unwraps to ErrGone if there is none.
+func Signal(pid int, startTime uint64, sig syscall.Signal) error {
+	p, err := Open(pid, startTime)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return p.Signal(sig)
+}
+
+// Alive tells whether the process that has this pid and start time has not
+// ended.
+func Alive(pid int, startTime uint64) bool {
+	s, err := ReadStat(pid)
+	return err == nil && s.StartTime == startTime && s.State != 'Z' && s.State != 'X'
+}
+
 // PID returns the pid that the process has, or had.
 func (p *Process) PID() int { return p.pid }
 

@@ -1,0 +1,185 @@
+package cgroup
+
+import (
+	"fmt"
+
+	"github.com/opencontainers/cgroups"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// convert translates the OCI spec's resources to the library's words, for one
+// version of cgroups. check has been called: nothing is dropped here but what
+// docs/layout.md names.
+func convert(res *specs.LinuxResources, version int) (*cgroups.Resources, error) {
+	if res == nil {
+		res = &specs.LinuxResources{}
+	}
+	r := &cgroups.Resources{}
+	var err error
+	if r.Devices, err = convertDevices(res.Devices); err != nil {
+		return nil, err
+	}
+	convertMemory(r, res.Memory)
+	convertCPU(r, res.CPU, version)
+	if p := res.Pids; p != nil {
+		r.PidsLimit = p.Limit
+	}
+	convertBlockIO(r, res.BlockIO)
+	for _, h := range res.HugepageLimits {
+		r.HugetlbLimit = append(r.HugetlbLimit, &cgroups.HugepageLimit{Pagesize: h.Pagesize, Limit: h.Limit})
+	}
+	if n := res.Network; n != nil {
+		r.NetClsClassid = value(n.ClassID)
+		for _, p := range n.Priorities {
+			r.NetPrioIfpriomap = append(r.NetPrioIfpriomap, &cgroups.IfPrioMap{Interface: p.Name, Priority: int64(p.Priority)})
+		}
+	}
+	if len(res.Rdma) > 0 {
+		r.Rdma = map[string]cgroups.LinuxRdma{}
+	}
+	for name, l := range res.Rdma {
+		r.Rdma[name] = cgroups.LinuxRdma{HcaHandles: l.HcaHandles, HcaObjects: l.HcaObjects}
+	}
+	if len(res.Unified) > 0 {
+		r.Unified = res.Unified
+	}
+	return r, nil
+}
+
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+func convertMemory(r *cgroups.Resources, m *specs.LinuxMemory) {
+	if m == nil {
+		return
+	}
+	r.Memory = value(m.Limit)
+	r.MemoryReservation = value(m.Reservation)
+	r.MemorySwap = value(m.Swap)
+	r.MemorySwappiness = m.Swappiness
+	r.OomKillDisable = value(m.DisableOOMKiller)
+	r.MemoryCheckBeforeUpdate = value(m.CheckBeforeUpdate)
+}
+
+func convertCPU(r *cgroups.Resources, c *specs.LinuxCPU, version int) {
+	if c == nil {
+		return
+	}
+	r.CpuShares = value(c.Shares)
+	if version == 2 {
+		r.CpuWeight = cgroups.ConvertCPUSharesToCgroupV2Value(r.CpuShares)
+	}
+	r.CpuQuota = value(c.Quota)
+	r.CpuPeriod = value(c.Period)
+	r.CpuBurst = c.Burst
+	r.CpuRtRuntime = value(c.RealtimeRuntime)
+	r.CpuRtPeriod = value(c.RealtimePeriod)
+	r.CpusetCpus = c.Cpus
+	r.CpusetMems = c.Mems
+	r.CPUIdle = c.Idle
+}
+
+func convertBlockIO(r *cgroups.Resources, b *specs.LinuxBlockIO) {
+	if b == nil {
+		return
+	}
+	r.BlkioWeight = value(b.Weight)
+	r.BlkioLeafWeight = value(b.LeafWeight)
+	for _, d := range b.WeightDevice {
+		r.BlkioWeightDevice = append(r.BlkioWeightDevice, cgroups.NewWeightDevice(d.Major, d.Minor, value(d.Weight), value(d.LeafWeight)))
+	}
+	r.BlkioThrottleReadBpsDevice = throttles(b.ThrottleReadBpsDevice)
+	r.BlkioThrottleWriteBpsDevice = throttles(b.ThrottleWriteBpsDevice)
+	r.BlkioThrottleReadIOPSDevice = throttles(b.ThrottleReadIOPSDevice)
+	r.BlkioThrottleWriteIOPSDevice = throttles(b.ThrottleWriteIOPSDevice)
+}
+
+func throttles(ds []specs.LinuxThrottleDevice) []*cgroups.ThrottleDevice {
+	var list []*cgroups.ThrottleDevice
+	for _, d := range ds {
+		list = append(list, cgroups.NewThrottleDevice(d.Major, d.Minor, d.Rate))
+	}
+	return list
+}
+
+// limited returns the version 1 controllers that the resources need.
+func limited(res *specs.LinuxResources) map[string]bool {
+	c := res.CPU
+	if c == nil {
+		c = &specs.LinuxCPU{}
+	}
+	n := res.Network
+	if n == nil {
+		n = &specs.LinuxNetwork{}
+	}
+	m := res.Memory
+	return map[string]bool{
+		"memory": m != nil && (value(m.Limit) != 0 || value(m.Reservation) != 0 || value(m.Swap) != 0 ||
+			m.Swappiness != nil || value(m.DisableOOMKiller)),
+		"cpu": value(c.Shares) != 0 || value(c.Quota) != 0 || value(c.Period) != 0 || c.Burst != nil ||
+			value(c.RealtimeRuntime) != 0 || value(c.RealtimePeriod) != 0 || c.Idle != nil,
+		"cpuset":   c.Cpus != "" || c.Mems != "",
+		"pids":     res.Pids != nil && res.Pids.Limit != nil,
+		"blkio":    res.BlockIO != nil,
+		"hugetlb":  len(res.HugepageLimits) > 0,
+		"net_cls":  value(n.ClassID) != 0,
+		"net_prio": len(n.Priorities) > 0,
+		"rdma":     len(res.Rdma) > 0,
+	}
+}
+
+// check refuses what would not be enforced.
+func (h *hierarchies) check(res *specs.LinuxResources) error {
+	if res == nil {
+		return nil
+	}
+	if m := res.Memory; m != nil && m.UseHierarchy != nil && !*m.UseHierarchy {
+		return fmt.Errorf("linux.resources.memory.useHierarchy: false is not possible any more")
+	}
+	if h.version == 2 {
+		return checkV2(res)
+	}
+	if len(res.Unified) > 0 {
+		return fmt.Errorf("linux.resources.unified: cannot be set, this host has cgroup v1")
+	}
+	for name, wanted := range limited(res) {
+		if _, mounted := h.roots[name]; wanted && !mounted {
+			return fmt.Errorf("cannot set %s limit: the %s cgroup is not mounted", name, name)
+		}
+	}
+	return nil
+}
+
+// checkV2 refuses what version 2 has no file for. A controller that is not
+// delegated shows when its file is written.
+func checkV2(res *specs.LinuxResources) error {
+	c, m, b, n := res.CPU, res.Memory, res.BlockIO, res.Network
+	leaf := false
+	if b != nil {
+		leaf = value(b.LeafWeight) != 0
+		for _, d := range b.WeightDevice {
+			leaf = leaf || value(d.LeafWeight) != 0
+		}
+	}
+	for _, f := range []struct {
+		field  string
+		wanted bool
+	}{
+		{"cpu.realtimeRuntime", c != nil && value(c.RealtimeRuntime) != 0},
+		{"cpu.realtimePeriod", c != nil && value(c.RealtimePeriod) != 0},
+		{"memory.swappiness", m != nil && m.Swappiness != nil},
+		{"memory.disableOOMKiller", m != nil && value(m.DisableOOMKiller)},
+		{"blockIO.leafWeight", leaf},
+		{"network.classID", n != nil && value(n.ClassID) != 0},
+		{"network.priorities", n != nil && len(n.Priorities) > 0},
+	} {
+		if f.wanted {
+			return fmt.Errorf("linux.resources.%s: cannot be set, this host has cgroup v2", f.field)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package cgroup
+
+import (
+	"fmt"
+	"strings"
+
+	devices "github.com/opencontainers/cgroups/devices/config"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// allowedDevices is what every container may use beside its own rules: the
+// devices that the OCI runtime spec says must be there, pseudo terminals, and
+// making nodes of any device, which gives no access to it. tun is what runc has
+// always allowed, and VPN clients in containers count on it.
+var allowedDevices = []devices.Rule{
+	{Type: devices.CharDevice, Major: -1, Minor: -1, Permissions: "m"},
+	{Type: devices.BlockDevice, Major: -1, Minor: -1, Permissions: "m"},
+	{Type: devices.CharDevice, Major: 1, Minor: 3, Permissions: "rwm"},    // null
+	{Type: devices.CharDevice, Major: 1, Minor: 5, Permissions: "rwm"},    // zero
+	{Type: devices.CharDevice, Major: 1, Minor: 7, Permissions: "rwm"},    // full
+	{Type: devices.CharDevice, Major: 1, Minor: 8, Permissions: "rwm"},    // random
+	{Type: devices.CharDevice, Major: 1, Minor: 9, Permissions: "rwm"},    // urandom
+	{Type: devices.CharDevice, Major: 5, Minor: 0, Permissions: "rwm"},    // tty
+	{Type: devices.CharDevice, Major: 5, Minor: 2, Permissions: "rwm"},    // ptmx
+	{Type: devices.CharDevice, Major: 136, Minor: -1, Permissions: "rwm"}, // pts/*
+	{Type: devices.CharDevice, Major: 10, Minor: 200, Permissions: "rwm"}, // net/tun
+}
+
+// convertDevices translates device rules. They apply in order, from nothing
+// allowed, and the built-in ones come last.
+func convertDevices(rules []specs.LinuxDeviceCgroup) ([]*devices.Rule, error) {
+	var list []*devices.Rule
+	for i, d := range rules {
+		r, err := convertDevice(d)
+		if err != nil {
+			return nil, fmt.Errorf("linux.resources.devices[%d]: %w", i, err)
+		}
+		list = append(list, r)
+	}
+	for _, r := range allowedDevices {
+		r.Allow = true
+		list = append(list, &r)
+	}
+	return list, nil
+}
+
+func convertDevice(d specs.LinuxDeviceCgroup) (*devices.Rule, error) {
+	var t devices.Type
+	switch d.Type {
+	case "", "a":
+		t = devices.WildcardDevice
+	case "b":
+		t = devices.BlockDevice
+	case "c", "u":
+		t = devices.CharDevice
+	default:
+		return nil, fmt.Errorf("type %q is not one of a, b, c, u", d.Type)
+	}
+	if d.Access == "" || strings.Trim(d.Access, "rwm") != "" {
+		return nil, fmt.Errorf("access %q is not made of r, w and m", d.Access)
+	}
+	r := &devices.Rule{Type: t, Major: -1, Minor: -1, Permissions: devices.Permissions(d.Access), Allow: d.Allow}
+	if d.Major != nil {
+		r.Major = *d.Major
+	}
+	if d.Minor != nil {
+		r.Minor = *d.Minor
+	}
+	return r, nil
+}

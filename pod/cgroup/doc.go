@@ -1,0 +1,18 @@
+// Package cgroup makes, limits, lists, kills and removes the cgroup of an app.
+//
+// Stage 0 makes the directories and writes the limits; the app's process enters
+// by itself. Nothing here ever writes another process's pid to a cgroup: that
+// waits 5 to 20 ms for a grace period of the kernel, and would put a thread of
+// ours there if the process was forked by us.
+//
+// On version 1 a cgroup is one directory in every mounted hierarchy, among them
+// name=systemd; controllers that are mounted together share one. On version 2 it
+// is one directory, with every controller of its parents delegated. On a hybrid
+// host it is version 1.
+//
+// The systemd driver is not spoken: a path of the form slice:prefix:name is
+// mapped to the directories that systemd would use, which works beside a systemd
+// that does not manage that slice (docs/layout.md).
+//
+// The package does not watch for OOM, reads no statistics, and knows no pod.
+package cgroup

@@ -1,0 +1,107 @@
+package cgroup
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Pids lists the processes in the cgroup and in those that were made below it,
+// sorted. A cgroup that is not there has none.
+func (g *Group) Pids() ([]int, error) {
+	return pidsBelow(g.record.Dirs[primary(g.record.Version)])
+}
+
+// allPids is Pids over every hierarchy: a process that may write to its cgroups
+// may have left some.
+func (g *Group) allPids() ([]int, error) {
+	var all []int
+	for _, dir := range g.dirs {
+		pids, err := pidsBelow(dir)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, pids...)
+	}
+	return normal(all), nil
+}
+
+func normal(pids []int) []int {
+	slices.Sort(pids)
+	return slices.Compact(pids)
+}
+
+// pidsBelow lists the processes of one directory and of those below it.
+func pidsBelow(dir string) ([]int, error) {
+	pids, err := pidsIn(dir)
+	if err != nil {
+		return nil, err
+	}
+	subs, err := children(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, sub := range subs {
+		more, err := pidsBelow(sub)
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, more...)
+	}
+	return normal(pids), nil
+}
+
+func pidsIn(dir string) ([]int, error) {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if errors.Is(err, unix.EOPNOTSUPP) { // a threaded cgroup
+		b, err = os.ReadFile(filepath.Join(dir, "cgroup.threads"))
+	}
+	if isGone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for line := range strings.FieldsSeq(string(b)) {
+		pid, err := strconv.Atoi(line)
+		if err != nil {
+			return nil, err
+		}
+		pids = append(pids, pid)
+	}
+	return pids, nil
+}
+
+// children returns the cgroups right below one.
+func children(dir string) ([]string, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err == nil && st.Nlink == 2 {
+		return nil, nil // the kernel counts the directories in a directory
+	}
+	entries, err := os.ReadDir(dir)
+	if isGone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var dirs []string
+	for _, e := range entries {
+		if e.IsDir() {
+			dirs = append(dirs, filepath.Join(dir, e.Name()))
+		}
+	}
+	return dirs, nil
+}
+
+// isGone tells that a cgroup was removed: before the open, or after it.
+func isGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
+}

@@ -1,0 +1,89 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How long to let a cgroup be that the kernel calls busy: a process counts for a
+// moment after it was reported dead, and nothing announces the end of that.
+const (
+	firstRetry = time.Millisecond
+	lastRetry  = 64 * time.Millisecond
+)
+
+// Remove removes the cgroup and those made below it, in every hierarchy. It is
+// not an error if they are gone. Processes are not killed: while there are any,
+// it retries until ctx is done.
+func (g *Group) Remove(ctx context.Context) error {
+	if err := g.removeDirs(ctx); err != nil {
+		return fmt.Errorf("remove cgroup %s: %w", g.Path(), err)
+	}
+	if g.lock != nil {
+		_ = g.lock.Close()
+	}
+	return nil
+}
+
+func (g *Group) removeDirs(ctx context.Context) error {
+	var errs []error
+	for _, dir := range g.dirs {
+		errs = append(errs, removeBelow(ctx, dir))
+	}
+	return errors.Join(errs...)
+}
+
+// removeBelow removes a directory, and what is below it if that is in the way.
+func removeBelow(ctx context.Context, dir string) error {
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		err := rmdir(dir)
+		if !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		subs, err := children(dir)
+		if err != nil {
+			return err
+		}
+		for _, sub := range subs {
+			if err := removeBelow(ctx, sub); err != nil {
+				return err
+			}
+		}
+		if len(subs) > 0 {
+			if err := rmdir(dir); !errors.Is(err, unix.EBUSY) {
+				return err
+			}
+		}
+		if err := pause(ctx, wait); err != nil {
+			pids, _ := pidsBelow(dir)
+			return fmt.Errorf("%s is busy with processes %v: %w", dir, pids, err)
+		}
+	}
+}
+
+func rmdir(dir string) error {
+	for {
+		switch err := unix.Rmdir(dir); err {
+		case unix.EINTR:
+		case nil, unix.ENOENT, unix.ENODEV:
+			return nil
+		default:
+			return fmt.Errorf("rmdir %s: %w", dir, err)
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -31,9 +31,11 @@ type app struct {
 	// ownPIDs says that the kernel kills the app's processes with its first one.
 	ownPIDs bool
 
-	session  *session
-	rootfs   string // absolute; mounted by us if config.Rootfs is not empty
-	cgroup   *cgroup.Group
+	session *session
+	disk    *AppDir
+	bundle  string // what RKT_BUNDLE names
+	rootfs  string // absolute; mounted by us if config.Rootfs is not empty
+	cgroup  *cgroup.Group
 
 	mu     sync.Mutex
 	execs  map[ExecID]*execution
@@ -56,9 +58,10 @@ func (p *Pod) CreateApp(ctx context.Context, c AppConfig) (Status, error) {
 	undo.add(c.Stdio.Close)
 	if err := a.create(ctx, &undo); err != nil {
 		err = undo.run(err)
-		if s := p.release(a); s != nil {
+		if s := p.leave(a); s != nil {
 			err = errors.Join(err, p.end(ctx, s))
 		}
+		p.forget(a)
 		return Status{}, err
 	}
 	return a.status(), nil
@@ -107,18 +110,15 @@ func (a *app) create(ctx context.Context, undo *cleanup) error {
 	if err != nil {
 		return err
 	}
-	a.session = s
-	if a.name, err = s.dir.ReserveApp(a.id, a.config.Bundle); err != nil {
-		return err
+	if a.disk, err = s.dir.AddApp(a.id, a.config.Bundle, a.spec); err != nil {
+		return fmt.Errorf("container %s: %w", a.id, err)
 	}
-	undo.add(func() error { return s.dir.RemoveApp(a.name, a.config.Bundle) })
+	undo.add(a.disk.Remove)
+	a.pod.join(a, s, AppName(a.disk.Name()))
 
 	// Starting the stage1, mounting the root and making the cgroup do not need
 	// each other.
 	if err := a.prepare(ctx, undo); err != nil {
-		return err
-	}
-	if err := a.record(); err != nil {
 		return err
 	}
 	return a.add(ctx, undo)
@@ -126,16 +126,16 @@ func (a *app) create(ctx context.Context, undo *cleanup) error {
 
 // prepare waits for the stage1 while it mounts the root and makes the cgroup.
 func (a *app) prepare(ctx context.Context, undo *cleanup) error {
+	if err := a.session.stage1.CheckSpec(a.config.Spec); err != nil {
+		return fmt.Errorf("container %s: %w", a.id, err)
+	}
 	if err := a.mount(ctx, undo); err != nil {
 		return err
 	}
 	if err := a.makeCgroup(undo); err != nil {
 		return err
 	}
-	if err := a.session.wait(ctx); err != nil {
-		return err
-	}
-	return a.session.stage1.CheckSpec(a.config.Spec)
+	return a.session.wait(ctx)
 }
 
 func (a *app) mount(ctx context.Context, undo *cleanup) error {
@@ -152,6 +152,10 @@ func (a *app) mount(ctx context.Context, undo *cleanup) error {
 	a.rootfs = filepath.Join(a.config.Bundle, "rootfs")
 	if err := os.Mkdir(a.rootfs, 0o711); err != nil && !os.IsExist(err) {
 		return fmt.Errorf("container %s: %w", a.id, err)
+	}
+	// On disk first: `delete` unmounts what may have been mounted.
+	if err := a.disk.Update(func(r *AppRecord) { r.Rootfs = true }); err != nil {
+		return err
 	}
 	if err := a.config.Rootfs.Mount(ctx, a.rootfs); err != nil {
 		return fmt.Errorf("container %s: mount its root file system on %s: %w", a.id, a.rootfs, err)
@@ -175,33 +179,27 @@ func (a *app) makeCgroup(undo *cleanup) error {
 		ctx := context.Background() // the client may have gone, the cgroup has to
 		return errors.Join(g.Kill(ctx), g.Remove(ctx))
 	})
-	return nil
+	return a.disk.Update(func(r *AppRecord) {
+		record := g.Record()
+		r.Cgroup = &record
+	})
 }
 
-// record puts on disk what `delete` needs once a process may exist.
-func (a *app) record() error {
-	return a.session.dir.WriteApp(AppRecord{
-		ID:       a.id,
-		Name:     a.name,
-		Bundle:   a.config.Bundle,
-		Rootfs:   a.rootfs,
-		Mounted:  !a.config.Rootfs.Empty(),
-		Cgroup:   a.cgroup.Record(),
-		PID:      a.pid,
-		Start:    a.start,
-		Recorder: a.recorder,
-	}, a.spec)
+// recordProcess puts on disk whom `delete` has to kill.
+func (a *app) recordProcess(made *Process) error {
+	return a.disk.Update(func(r *AppRecord) {
+		r.PID, r.StartTime = made.PID, made.StartTime
+		r.Recorder, r.State = made.Recorder.String(), Created.String()
+	})
 }
 
 // add executes app/add and takes over the process.
 func (a *app) add(ctx context.Context, undo *cleanup) error {
 	s := a.session
-	bundle, err := s.dir.Bundle(a.name, a.config.Bundle, a.config.Spec, a.cgroup.Path())
-	if err != nil {
+	if err := a.writeBundle(); err != nil {
 		return err
 	}
 	c := a.call(abi.AppAdd)
-	c.Request.Bundle = bundle
 	c.Request.Rootfs = a.rootfs
 	c.Request.Spec = a.config.Spec
 	c.Request.Cgroup = a.cgroup.ABI()
@@ -217,7 +215,7 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 	}
 	undo.add(func() error { return a.destroy(context.WithoutCancel(ctx)) })
 	a.exists(proc)
-	if err := a.record(); err != nil {
+	if err := a.recordProcess(proc); err != nil {
 		return errors.Join(err, closeFile(proc.Console))
 	}
 	if err := a.stdio.Begin(proc.Console); err != nil {
@@ -241,7 +239,7 @@ func closeFile(f *os.File) error {
 func (a *app) call(e abi.Entrypoint) Call {
 	c := a.session.call(e, a.name)
 	c.Request.Container = string(a.id)
-	c.Request.Bundle = a.config.Bundle
+	c.Request.Bundle = a.bundle
 	c.Request.Debug = a.config.Debug
 	return c
 }
@@ -282,7 +280,7 @@ func (a *app) adopt(ctx context.Context, q *process, proc *Process) error {
 }
 
 func (a *app) writeStatus(ctx context.Context, q *process, st abi.Status) {
-	if err := abi.WriteStatus(a.session.dir.StatusDir(), string(a.name), string(q.exec), st); err != nil {
+	if err := abi.WriteStatus(a.session.statusDir(), string(a.name), string(q.exec), st); err != nil {
 		log.G(ctx).WithError(err).Errorf("%s: cannot record its exit", q.name())
 	}
 }

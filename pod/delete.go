@@ -136,7 +136,6 @@ func (a *app) closeExecs(ctx context.Context) {
 // dismantle removes what was made for the app, and with the last app the pod.
 // Nothing stops it half-way: what cannot be removed is reported and left to gc.
 func (a *app) dismantle(ctx context.Context) error {
-	s := a.session
 	defer a.pod.forget(a)
 	last := a.pod.leave(a)
 	var rm error
@@ -146,7 +145,7 @@ func (a *app) dismantle(ctx context.Context) error {
 	err := errors.Join(rm, a.stdio.Close(), both(
 		func() error { return a.unmount() },
 		func() error { return errors.Join(a.cgroup.Kill(ctx), a.cgroup.Remove(ctx)) },
-	), s.dir.RunPoststop(ctx, a.name, a.spec), s.dir.RemoveApp(a.name, a.config.Bundle))
+	), a.disk.Poststop(ctx), a.disk.Remove())
 	if last != nil {
 		err = errors.Join(err, a.pod.end(ctx, last))
 	}

@@ -59,11 +59,11 @@ func (a *app) addExec(c ExecConfig) error {
 	if len(spec.Args) == 0 {
 		return fmt.Errorf("exec %s in container %s: it has no args: %w", c.ID, a.id, errdefs.ErrInvalidArgument)
 	}
-	if !a.session.stage1.Has(abi.Enter) {
-		return fmt.Errorf("exec %s in container %s: stage1 %s has no %s entrypoint: %w", c.ID, a.id, a.session.stage1.Name(), abi.Enter, errdefs.ErrNotImplemented)
-	}
 	if s := a.status().State; s != Created && s != Running {
 		return fmt.Errorf("exec %s: container %s is %s: %w", c.ID, a.id, s, errdefs.ErrFailedPrecondition)
+	}
+	if s := a.session.stage1; !s.Has(abi.Enter) {
+		return fmt.Errorf("exec %s in container %s: stage1 %s has no %s entrypoint: %w", c.ID, a.id, s.Name(), abi.Enter, errdefs.ErrNotImplemented)
 	}
 	e := &execution{process: newProcess(a.id, c.ID, c.Stdio, c.Terminal, a.pod.cfg.Events), config: c, args: spec.Args}
 	e.state = Created

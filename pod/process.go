@@ -23,7 +23,7 @@ type process struct {
 	// published, or its start has failed.
 	done chan struct{}
 
-	mu    sync.Mutex
+	mu       sync.Mutex
 	state    State
 	pid      int
 	start    uint64 // start time of pid

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -20,6 +22,9 @@ const (
 	stopGrace  = 3 * time.Second
 	forceGrace = 2 * time.Second
 )
+
+// noticeGrace is for the notices that a supervisor wrote just before it died.
+const noticeGrace = 200 * time.Millisecond
 
 // session is one life of a pod's stage1, from the making of its directory to its
 // removal.
@@ -69,13 +74,17 @@ func (p *Pod) acquire(ctx context.Context) (*session, error) {
 
 // begin makes the pod directory and starts the stage1 in the background.
 func (s *session) begin(ctx context.Context) error {
-	dir, err := s.pod.cfg.Store.Create(s.pod.cfg.Key)
+	var err error
+	if s.stage1, err = s.pod.cfg.OpenStage1(ctx); err != nil {
+		s.failed(err)
+		return err
+	}
+	s.dir, err = s.pod.cfg.Store.Create(s.pod.cfg.Key, Stage1Record{Name: s.stage1.Name(), Digest: s.stage1.Digest()})
 	if err != nil {
 		err = fmt.Errorf("make the pod directory: %w", err)
 		s.failed(err)
 		return err
 	}
-	s.dir = dir
 	// The stage1 serves every app that comes, so the client that happened to
 	// bring the first one cannot cancel it.
 	go s.start(context.WithoutCancel(ctx))
@@ -98,21 +107,22 @@ func (s *session) failed(err error) {
 // start runs the stage1.
 func (s *session) start(ctx context.Context) {
 	var undo cleanup
-	undo.add(s.dir.Remove)
+	undo.add(func() error { return s.dir.Remove(ctx) })
 	err := s.run(ctx, &undo)
 	if err != nil {
 		s.failed(undo.run(err))
 		return
 	}
 	go s.listen(ctx)
+	go func() {
+		// Whatever else may hold the notice pipe open, nothing comes any more.
+		<-s.sup.Done
+		_ = s.sup.Notices.SetReadDeadline(time.Now().Add(noticeGrace))
+	}()
 	close(s.up)
 }
 
 func (s *session) run(ctx context.Context, undo *cleanup) error {
-	var err error
-	if s.stage1, err = s.pod.cfg.OpenStage1(ctx); err != nil {
-		return err
-	}
 	if err := s.stage1.Attach(s.dir.Path()); err != nil {
 		return err
 	}
@@ -120,11 +130,29 @@ func (s *session) run(ctx context.Context, undo *cleanup) error {
 	if err := s.dir.Run(); err != nil {
 		return err
 	}
-	c := s.call(abi.Run, "")
-	if s.sup, err = s.stage1.Run(ctx, c, s.dir.LockFile()); err != nil {
+	sup, err := s.stage1.Run(ctx, s.call(abi.Run, ""), s.dir.LockFile())
+	if err != nil {
 		return err
 	}
-	return s.dir.Running(s.stage1, s.sup)
+	s.sup = sup
+	if err := s.dir.ReleaseLock(); err != nil {
+		return errors.Join(err, s.abandon())
+	}
+	start, err := proc.StartTime(sup.PID)
+	if err == nil {
+		err = s.dir.SetSupervisor(SupervisorRecord{PID: sup.PID, StartTime: start, Leader: sup.Leader.PID})
+	}
+	if err != nil {
+		return errors.Join(err, s.abandon())
+	}
+	return nil
+}
+
+// abandon kills a supervisor that no app has met.
+func (s *session) abandon() error {
+	err := errors.Join(s.sup.Kill(), s.sup.Notices.Close())
+	<-s.sup.Done
+	return err
 }
 
 // wait returns the running session, or why it does not run.
@@ -141,7 +169,7 @@ func (s *session) wait(ctx context.Context) error {
 func (s *session) call(e abi.Entrypoint, app AppName) Call {
 	c := Call{
 		Dir:     s.dir.Path(),
-		Request: abi.Request{Entrypoint: e, Pod: string(s.dir.ID()), App: string(app)},
+		Request: abi.Request{Entrypoint: e, Pod: s.dir.UUID(), App: string(app)},
 	}
 	if s.sup != nil {
 		c.Leader = s.sup.Leader.PID
@@ -177,7 +205,7 @@ func (s *session) recorded(ctx context.Context, name AppName, exec ExecID) {
 	if a == nil {
 		return // its app/add failed, or it was deleted
 	}
-	st, err := abi.ReadStatus(s.dir.StatusDir(), string(name), string(exec))
+	st, err := abi.ReadStatus(s.statusDir(), string(name), string(exec))
 	if err != nil {
 		log.G(ctx).WithError(err).Warnf("stage1 %s announced an exit without recording it; reported as 137", s.stage1.Name())
 		st = abi.Status{Code: 137, Time: time.Now()}
@@ -215,10 +243,10 @@ func (p *Pod) end(ctx context.Context, s *session) error {
 	err := s.dir.MarkExited()
 	if s.stage1.Has(abi.GC) {
 		if gcErr := s.stage1.Invoke(ctx, s.call(abi.GC, "")); gcErr != nil {
-			log.G(ctx).WithError(gcErr).Warnf("pod %s: gc failed; its directory is removed all the same", s.dir.ID())
+			log.G(ctx).WithError(gcErr).Warnf("pod %s: gc failed; its directory is removed all the same", s.dir.UUID())
 		}
 	}
-	err = errors.Join(err, s.stage1.Detach(s.dir.Path()), s.dir.Remove())
+	err = errors.Join(err, s.stage1.Detach(s.dir.Path()), s.dir.Remove(ctx))
 	p.mu.Lock()
 	if p.session == s {
 		p.session = nil
@@ -226,7 +254,7 @@ func (p *Pod) end(ctx context.Context, s *session) error {
 	p.mu.Unlock()
 	close(s.gone)
 	if err != nil {
-		return fmt.Errorf("remove pod %s: %w", s.dir.ID(), err)
+		return fmt.Errorf("remove pod %s: %w", s.dir.UUID(), err)
 	}
 	return nil
 }
@@ -238,10 +266,10 @@ func (s *session) stop(ctx context.Context) {
 			c := s.call(abi.Stop, "")
 			c.Force = force
 			if err := s.stage1.Invoke(ctx, c); err != nil {
-				log.G(ctx).WithError(err).Warnf("pod %s: stop failed", s.dir.ID())
+				log.G(ctx).WithError(err).Warnf("pod %s: stop failed", s.dir.UUID())
 			}
-		} else if err := s.sup.Terminate(force); err != nil {
-			log.G(ctx).WithError(err).Warnf("pod %s: cannot signal its supervisor", s.dir.ID())
+		} else if err := s.terminate(force); err != nil {
+			log.G(ctx).WithError(err).Warnf("pod %s: cannot signal its supervisor", s.dir.UUID())
 		}
 		grace := stopGrace
 		if force {
@@ -252,11 +280,19 @@ func (s *session) stop(ctx context.Context) {
 			return
 		}
 	}
-	if err := s.sup.Kill(); err != nil && !errdefs.IsNotFound(err) {
-		log.G(ctx).WithError(err).Errorf("pod %s: cannot kill its supervisor", s.dir.ID())
+	if err := s.sup.Kill(); err != nil {
+		log.G(ctx).WithError(err).Errorf("pod %s: cannot kill its supervisor", s.dir.UUID())
 	}
 	<-s.sup.Done
 	<-s.dead
+}
+
+// terminate signals the supervisor of a stage1 that has no stop.
+func (s *session) terminate(force bool) error {
+	if force {
+		return s.sup.Kill()
+	}
+	return s.sup.Signal(syscall.SIGTERM)
 }
 
 func (s *session) waitDone(limit time.Duration) bool {
@@ -270,11 +306,14 @@ func (s *session) waitDone(limit time.Duration) bool {
 	}
 }
 
+// statusDir is where the stage1 records exits.
+func (s *session) statusDir() string { return filepath.Join(s.dir.Path(), abi.StatusDir) }
+
 // readStatus returns what was recorded of a process, if anything was.
 func (s *session) readStatus(name AppName, exec ExecID) (abi.Status, bool) {
-	st, err := abi.ReadStatus(s.dir.StatusDir(), string(name), string(exec))
+	st, err := abi.ReadStatus(s.statusDir(), string(name), string(exec))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		log.L.WithError(err).Warnf("pod %s: unreadable exit status", s.dir.ID())
+		log.L.WithError(err).Warnf("pod %s: unreadable exit status", s.dir.UUID())
 	}
 	return st, err == nil
 }

@@ -122,8 +122,8 @@ func (p *Pod) Pids(_ context.Context, id AppID) ([]ProcessInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s := a.status(); s.State == Stopped {
-		return nil, fmt.Errorf("list processes: container %s has ended: %w", a.id, errdefs.ErrFailedPrecondition)
+	if s := a.status().State; s == Creating || s == Stopped || s == Deleted {
+		return nil, fmt.Errorf("list processes: container %s is %s: %w", a.id, s, errdefs.ErrFailedPrecondition)
 	}
 	pids, err := a.cgroup.Pids()
 	if err != nil {

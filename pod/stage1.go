@@ -3,6 +3,7 @@ package pod
 import (
 	"context"
 	"os"
+	"syscall"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
@@ -62,7 +63,10 @@ type Supervisor struct {
 	Notices *os.File
 	// Done is closed when the `run` process has ended and was reaped.
 	Done <-chan struct{}
-	// Kill sends SIGKILL to the `run` process, and never to another one.
+	// Signal sends a signal to the `run` process, and never to another one. Once
+	// it has ended that is not an error.
+	Signal func(syscall.Signal) error
+	// Kill is Signal with SIGKILL.
 	Kill func() error
 }
 
@@ -79,6 +83,10 @@ const (
 	// RecordedByCall means that `enter` stayed and Ended delivers its end.
 	RecordedByCall
 )
+
+func (r Recorder) String() string {
+	return [...]string{"stage1", "stage0", "call"}[r]
+}
 
 // Process is an app's first process, or an exec's.
 type Process struct {

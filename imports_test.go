@@ -1,0 +1,143 @@
+package shim_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/rkt/containerd-shim-rkt-v1/"
+
+// layers says which of our packages a package may import, longest prefix first
+// among the keys. What is below a listed package counts as that package, and a
+// package may always import what is below itself.
+var layers = map[string][]string{
+	"cmd":                  {"manager", "shim", "stage1", "pod"},
+	"manager":              {},
+	"shim":                 {"pod", "stage1/abi"},
+	"pod":                  {"stage1/abi"},
+	"pod/proc":             {"stage1/abi"},
+	"pod/cgroup":           {"pod/proc", "stage1/abi"},
+	"stage1":               {"pod", "stage1/abi"},
+	"stage1/abi":           {},
+	"stage1/images/native": {"stage1/abi"},
+	"stage1/images/oci":    {},
+}
+
+// edge lists what may only be imported at the RPC edge, and insidePod what a
+// program inside a pod must not link at all.
+var (
+	edgePackages = []string{"cmd", "manager", "shim"}
+	edge         = []string{
+		"github.com/containerd/ttrpc",
+		"google.golang.org/protobuf",
+		"github.com/containerd/containerd/api",
+		"github.com/containerd/containerd/v2",
+		"github.com/containerd/typeurl",
+	}
+	insidePod = append([]string{"github.com/containerd", "google.golang.org", "github.com/gogo", "github.com/sirupsen"}, edge...)
+)
+
+func TestImportsGoOneWay(t *testing.T) {
+	for file, imports := range sources(t) {
+		pkg := owner(filepath.ToSlash(filepath.Dir(file)))
+		if pkg == "" {
+			continue
+		}
+		for _, imp := range imports {
+			if ours, ok := strings.CutPrefix(imp, module); ok && !allowed(pkg, ours) {
+				t.Errorf("%s imports %s: %s may import %v only", file, ours, pkg, layers[pkg])
+			}
+		}
+	}
+}
+
+func TestProtocolPackagesStayAtTheEdge(t *testing.T) {
+	for file, imports := range sources(t) {
+		pkg := owner(filepath.ToSlash(filepath.Dir(file)))
+		for _, imp := range imports {
+			if within(imp, edge) && !within(pkg, edgePackages) {
+				t.Errorf("%s imports %s, which belongs in %v only", file, imp, edgePackages)
+			}
+			if pkg == "stage1/images/native" && within(imp, insidePod) {
+				t.Errorf("%s imports %s: what runs inside a pod links nothing of containerd's", file, imp)
+			}
+		}
+	}
+}
+
+// sources returns the imports of every source file but tests and other modules.
+func sources(t *testing.T) map[string][]string {
+	t.Helper()
+	all := map[string][]string{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (path == "integration" || d.Name() == "testdata" || len(path) > 1 && strings.HasPrefix(d.Name(), ".")):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, spec := range f.Imports {
+			imp, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			all[path] = append(all[path], imp)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 20 {
+		t.Fatalf("found %d source files; the walk is broken", len(all))
+	}
+	return all
+}
+
+// owner returns the longest listed package that holds dir.
+func owner(dir string) string {
+	best := ""
+	for pkg := range layers {
+		if within(dir, []string{pkg}) && len(pkg) > len(best) {
+			best = pkg
+		}
+	}
+	return best
+}
+
+func allowed(pkg, ours string) bool {
+	to := owner(ours)
+	if to == pkg {
+		return true
+	}
+	if within(to, []string{pkg}) && pkg != "stage1" {
+		return true
+	}
+	for _, a := range layers[pkg] {
+		if a == to || within(to, []string{a}) && a != "stage1" {
+			return true
+		}
+	}
+	return false
+}
+
+// within tells whether path is one of the roots or below one.
+func within(path string, roots []string) bool {
+	for _, r := range roots {
+		if path == r || strings.HasPrefix(path, r+"/") {
+			return true
+		}
+	}
+	return false
+}

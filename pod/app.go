@@ -265,17 +265,14 @@ func (a *app) watch(ctx context.Context, q *process, proc *Process) error {
 // before it is reaped.
 func (a *app) adopt(ctx context.Context, q *process, proc *Process) error {
 	ctx = context.WithoutCancel(ctx)
-	ended, err := a.pod.cfg.Children.Adopt(proc.PID, proc.StartTime, func(st abi.Status) {
+	err := a.pod.cfg.Children.Adopt(proc.PID, proc.StartTime, func(st abi.Status) {
 		a.writeStatus(ctx, q, st)
+	}, func(st abi.Status) {
+		a.ended(ctx, q.exec, st)
 	})
 	if err != nil {
 		return fmt.Errorf("%s: wait for its process: %w", q.name(), err)
 	}
-	go func() {
-		if st, ok := <-ended; ok {
-			a.ended(ctx, q.exec, st)
-		}
-	}()
 	return nil
 }
 

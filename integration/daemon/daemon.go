@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -175,13 +176,15 @@ func (d *Daemon) Bundle(id string) string {
 // LogPath is the file of everything that the daemon and its shims said.
 func (d *Daemon) LogPath() string { return filepath.Join(d.opts.Dir, "containerd.log") }
 
-// LogTail returns the last lines of the log.
+// LogTail returns the last lines of the log that are more than debugging.
 func (d *Daemon) LogTail(lines int) string {
 	b, err := os.ReadFile(d.LogPath())
 	if err != nil {
 		return err.Error()
 	}
-	all := strings.Split(strings.TrimSpace(string(b)), "\n")
+	all := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(b)), "\n"), func(l string) bool {
+		return strings.Contains(l, "level=debug")
+	})
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 

@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func main() {
@@ -51,15 +54,12 @@ func main() {
 		both(args)
 	case "winsize":
 		winsize()
-	case "mount":
-		must(syscall.Mount(args[0], args[1], "", syscall.MS_BIND, ""))
-		fmt.Println("mounted")
-	case "dial":
+	case "open":
 		tryOpen(args[0])
 	case "logger":
-		logger(args)
-	case "listen-hup":
-		waitFor(syscall.SIGHUP)
+		logger(args[0])
+	case "keyring":
+		keyring()
 	default:
 		fail("unknown subcommand " + os.Args[1])
 	}
@@ -69,7 +69,7 @@ func main() {
 func ignoreTerm() {
 	signal.Ignore(syscall.SIGTERM)
 	fmt.Println("ready")
-	select {}
+	forever()
 }
 
 // onTerm exits with code once SIGTERM arrives.
@@ -108,7 +108,7 @@ func fork(n int) {
 		must(exec.Command("/proc/self/exe", "sleep", "1000").Start())
 	}
 	fmt.Println("ready")
-	select {}
+	forever()
 }
 
 // background leaves a child that holds stdout for n seconds, and exits.
@@ -136,6 +136,13 @@ func countStdin() {
 	n, err := io.Copy(io.Discard, os.Stdin)
 	must(err)
 	fmt.Println(n)
+}
+
+// forever does not end; an empty select would, as a deadlock.
+func forever() {
+	for {
+		time.Sleep(time.Hour)
+	}
 }
 
 // allocate touches n MiB.
@@ -174,14 +181,8 @@ func tryOpen(path string) {
 }
 
 // logger is a binary:// logger: it copies the streams on descriptors 3 and 4 to
-// the file that its arguments name after "path", with its environment first.
-func logger(args []string) {
-	var path string
-	for i := 0; i+1 < len(args); i += 2 {
-		if args[i] == "path" {
-			path = args[i+1]
-		}
-	}
+// a file, below a line of what its environment says.
+func logger(path string) {
 	out, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	must(err)
 	fmt.Fprintf(out, "logger %s %s\n", os.Getenv("CONTAINER_NAMESPACE"), os.Getenv("CONTAINER_ID"))
@@ -199,6 +200,16 @@ func logger(args []string) {
 	<-done
 	<-done
 	must(out.Close())
+}
+
+// keyring asks for the session keyring, which a default seccomp profile forbids.
+func keyring() {
+	const sessionKeyring = -3
+	if _, err := unix.KeyctlGetKeyringID(sessionKeyring, false); errors.Is(err, unix.EPERM) {
+		fmt.Println("forbidden")
+		return
+	}
+	fmt.Println("allowed")
 }
 
 func number(args []string, i int) int {

@@ -1,0 +1,195 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+)
+
+// Dir is the directory of a pod. Its methods may be called concurrently.
+type Dir struct {
+	store *Store
+	uuid  string
+
+	// root reaches the files whatever the directory is called by now.
+	root *os.Root
+	// generation numbers the apps of this pod. It need not be on disk: only the
+	// process that made a pod adds apps to it.
+	generation atomic.Int64
+
+	// writing orders the writers of shim.json.
+	writing sync.Mutex
+	shim    shimRecord
+
+	mu    sync.Mutex
+	state string
+	lock  *os.File // nil once it was given away
+}
+
+// UUID returns the pod's UUID.
+func (d *Dir) UUID() string { return d.uuid }
+
+// Path returns where the directory is now.
+func (d *Dir) Path() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.store.path(d.state, d.uuid)
+}
+
+// move renames the directory to another state, which is not an error if it is
+// there already. Nobody else moves it while this process owns the pod.
+func (d *Dir) move(state string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state == state {
+		return nil
+	}
+	if err := os.Rename(d.store.path(d.state, d.uuid), d.store.path(state, d.uuid)); err != nil {
+		return err
+	}
+	d.state = state
+	d.store.fault("rename " + state)
+	return nil
+}
+
+// Run moves the directory to run/, keeping the lock.
+func (d *Dir) Run() error {
+	if err := d.move(dirRun); err != nil {
+		return fmt.Errorf("pod %s: %w", d.uuid, err)
+	}
+	return nil
+}
+
+// LockFile returns the locked directory, for Stage1.Run; nil after ReleaseLock.
+func (d *Dir) LockFile() *os.File {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lock
+}
+
+// ReleaseLock closes this process's copy of the lock: the supervisor has it, and
+// when that is gone the pod counts as exited.
+func (d *Dir) ReleaseLock() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lock == nil {
+		return nil
+	}
+	err := d.lock.Close()
+	d.lock = nil
+	return err
+}
+
+// SetSupervisor records the process of `run` in shim.json.
+func (d *Dir) SetSupervisor(s SupervisorRecord) error {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	d.shim.Supervisor = &s
+	return d.writeShim()
+}
+
+func (d *Dir) writeShim() error {
+	if err := writeRecord(d.root, shimFile, d.shim); err != nil {
+		return fmt.Errorf("pod %s: %w", d.uuid, err)
+	}
+	d.store.fault("write " + shimFile)
+	return nil
+}
+
+// mine tells whether a shim made the directory, and not rkt.
+func (d *Dir) mine() bool { return d.shim.Version != 0 }
+
+// thisBoot tells whether the pids in its records mean anything.
+func (d *Dir) thisBoot() (bool, error) {
+	boot, err := proc.BootID()
+	return err == nil && d.shim.BootID == boot, err
+}
+
+// MarkExited moves the directory to exited-garbage/. The supervisor has ended.
+func (d *Dir) MarkExited() error {
+	if err := d.move(dirExited); err != nil {
+		return fmt.Errorf("pod %s: %w", d.uuid, err)
+	}
+	return nil
+}
+
+// Remove removes the directory, in any state, if the pod's lock can be had
+// before ctx is done: that is, if no supervisor lives. Mounts below it are
+// unmounted first and never followed. It is not an error if the directory is
+// gone.
+func (d *Dir) Remove(ctx context.Context) error {
+	if err := d.remove(ctx); err != nil {
+		return fmt.Errorf("remove pod %s: %w", d.uuid, err)
+	}
+	d.close()
+	return nil
+}
+
+func (d *Dir) remove(ctx context.Context) error {
+	path := d.Path()
+	if d.LockFile() == nil {
+		lock, err := lockDir(ctx, path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		d.mu.Lock()
+		d.lock = lock
+		d.mu.Unlock()
+	}
+	if err := unmountBelow(path); err != nil {
+		return err
+	}
+	d.store.fault("unmount")
+	if err := removeAllBut(path, shimFile); err != nil {
+		return err
+	}
+	d.store.fault("remove content")
+	// Last, because without it the rest would be nobody's.
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	d.store.fault("remove")
+	return nil
+}
+
+// removeAllBut empties a directory except for one file.
+func removeAllBut(path, keep string) error {
+	root, err := os.OpenRoot(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == keep {
+			continue
+		}
+		if err := root.RemoveAll(e.Name()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close gives the descriptors back, and with them the lock.
+func (d *Dir) close() {
+	if d.root != nil {
+		_ = d.root.Close()
+	}
+	_ = d.ReleaseLock()
+}

@@ -1,0 +1,82 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// openDir opens a directory for locking, as rkt does: the lock is flock(2) on
+// the directory itself, and a rename does not disturb it.
+func openDir(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+}
+
+// flock locks or unlocks an open file. Without LOCK_NB it waits.
+func flock(f *os.File, how int) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), how); err != unix.EINTR {
+			if err != nil {
+				return fmt.Errorf("flock %s: %w", f.Name(), err)
+			}
+			return nil
+		}
+	}
+}
+
+// isLocked tells whether somebody holds the exclusive lock of a directory. Like
+// every observer it takes the shared lock for an instant.
+func isLocked(path string) (bool, error) {
+	f, err := openDir(path)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	err = flock(f, unix.LOCK_SH|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
+}
+
+// How long to wait between attempts to lock a directory whose owner has ended:
+// an observer may hold the shared lock for an instant.
+const lockRetry = 2 * time.Millisecond
+
+// lockDir takes the exclusive lock of a directory whose owner has ended. It
+// gives up with ctx.
+func lockDir(ctx context.Context, path string) (*os.File, error) {
+	f, err := openDir(path)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := flock(f, unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			if err = sleep(ctx, lockRetry); err == nil {
+				continue
+			}
+			err = fmt.Errorf("%s is still locked: %w", path, err)
+		}
+		_ = f.Close()
+		return nil, err
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,86 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// unmountTree unmounts whatever is mounted at or below a path.
+func unmountTree(path string) error {
+	if err := unmountAll(path); err != nil {
+		return err
+	}
+	return unmountMounts(path, false)
+}
+
+// unmountBelow unmounts whatever is mounted below a pod's directory, as rkt does
+// before it removes one. Every mount is made private first: a stage1 may have
+// bound trees of the host there (fly does), and an unmount must not reach those.
+// It is an error if anything is left, because then nothing may be removed.
+func unmountBelow(path string) error { return unmountMounts(path, true) }
+
+func unmountMounts(path string, private bool) error {
+	mounts, err := mountsBelow(path)
+	if err != nil {
+		return err
+	}
+	if len(mounts) == 0 {
+		return nil
+	}
+	if private {
+		for _, m := range mounts {
+			if err := unix.Mount("", m, "", unix.MS_PRIVATE, ""); err != nil && !isNoMount(err) {
+				return fmt.Errorf("make %s private: %w", m, err)
+			}
+		}
+	}
+	for i := len(mounts) - 1; i >= 0; i-- {
+		if err := unmountAll(mounts[i]); err != nil {
+			return err
+		}
+	}
+	left, err := mountsBelow(path)
+	if err != nil {
+		return err
+	}
+	if len(left) > 0 {
+		return fmt.Errorf("%s is still a mount point", left[0])
+	}
+	return nil
+}
+
+func isNoMount(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, fs.ErrNotExist)
+}
+
+// mountsBelow lists the mount points at and below a path, parents first, as the
+// kernel does: it lists mounts in the order in which they were made.
+func mountsBelow(path string) ([]string, error) {
+	// The kernel's list has no symlinks in it. The last element is not resolved:
+	// it is what is going to be unmounted or removed.
+	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	path = filepath.Join(parent, filepath.Base(path))
+	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
+		return i.Mountpoint != path && !strings.HasPrefix(i.Mountpoint, path+"/"), false
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list mounts: %w", err)
+	}
+	var mounts []string
+	for _, i := range infos {
+		mounts = append(mounts, strings.TrimSuffix(i.Mountpoint, "//deleted"))
+	}
+	return mounts, nil
+}

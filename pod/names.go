@@ -1,0 +1,87 @@
+package pod
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+// newUUID returns a random UUID (version 4) in the canonical form.
+func newUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// isUUID tells whether a name is a UUID in the canonical form: what was read
+// from a file must not lead elsewhere as a path.
+func isUUID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i, c := range []byte(s) {
+		dash := i == 8 || i == 13 || i == 18 || i == 23
+		digit := c >= '0' && c <= '9' || c >= 'a' && c <= 'f'
+		if dash != (c == '-') || !dash && !digit {
+			return false
+		}
+	}
+	return true
+}
+
+// Sizes of a name's parts: what people read, and the hash that tells apart what
+// reads alike.
+const (
+	readableLen = 40
+	hashLen     = 8 // bytes
+)
+
+// newAppName names an app. Ids that differ get names that differ, and so does
+// the same id in another generation: a client may delete a container and make
+// one of the same name, and what comes late for the first must not hit the
+// second.
+func newAppName(id AppID, generation int) AppName {
+	sum := sha256.Sum256([]byte(id))
+	name := fmt.Sprintf("%s-%d", hex.EncodeToString(sum[:hashLen]), generation)
+	if r := readable(string(id)); r != "" {
+		name = r + "-" + name
+	}
+	return AppName(name)
+}
+
+// readable returns what of s an ACName can hold.
+func readable(s string) string {
+	var b strings.Builder
+	dash := false
+	for _, c := range []byte(strings.ToLower(s)) {
+		if b.Len() == readableLen {
+			break
+		}
+		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
+			b.WriteByte(c)
+			dash = false
+		} else if !dash && b.Len() > 0 {
+			b.WriteByte('-')
+			dash = true
+		}
+	}
+	return strings.TrimSuffix(b.String(), "-")
+}
+
+// valid tells whether a name that was read from a file can be one of ours, and
+// so a directory's name.
+func (n AppName) valid() bool {
+	if n == "" || len(n) > 200 || n[0] == '-' || n[len(n)-1] == '-' {
+		return false
+	}
+	for _, c := range []byte(n) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return true
+}

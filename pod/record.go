@@ -1,0 +1,210 @@
+package pod
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+)
+
+// recordVersion is the version of every record; docs/layout.md has the rules.
+const recordVersion = 1
+
+// Names of the records.
+const (
+	shimFile   = "shim.json"
+	appFile    = "app.json"
+	bundleFile = "rkt.json"
+)
+
+// shimRecord is $pod/shim.json.
+type shimRecord struct {
+	Version    int               `json:"version"`
+	BootID     string            `json:"bootID"`
+	Daemon     string            `json:"daemon"`
+	Namespace  string            `json:"namespace"`
+	Sandbox    string            `json:"sandbox"`
+	Shim       processRecord     `json:"shim"`
+	Stage1     Stage1Record      `json:"stage1"`
+	Supervisor *SupervisorRecord `json:"supervisor,omitempty"`
+}
+
+type processRecord struct {
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"starttime"`
+}
+
+// Stage1Record names a stage1 image.
+type Stage1Record struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
+}
+
+// SupervisorRecord is the process of `run`.
+type SupervisorRecord struct {
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"starttime"`
+	Leader    int    `json:"leader,omitempty"` // the pid that it reported
+}
+
+// AppRecord is what stage 0 knows of an app, as $pod/appsinfo/APP/app.json keeps
+// it.
+type AppRecord struct {
+	Version    int             `json:"version"`
+	ID         AppID           `json:"id"`
+	Bundle     string          `json:"bundle"`
+	Name       AppName         `json:"name"`
+	Generation int             `json:"generation"`
+	Rootfs     bool            `json:"rootfs,omitempty"` // stage 0 mounts at BUNDLE/rootfs
+	Cgroup     *cgroup.Record  `json:"cgroup,omitempty"`
+	PID        int             `json:"pid,omitempty"`
+	StartTime  uint64          `json:"starttime,omitempty"`
+	Recorder   string          `json:"recorder,omitempty"`
+	State      string          `json:"state,omitempty"`
+	Poststop   *poststopRecord `json:"poststop,omitempty"`
+}
+
+// poststopRecord is what poststop hooks need when the spec may be gone.
+type poststopRecord struct {
+	OCIVersion  string            `json:"ociVersion"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Hooks       []specs.Hook      `json:"hooks"`
+}
+
+// bundleRecord is $bundle/rkt.json.
+type bundleRecord struct {
+	Version int         `json:"version"`
+	BootID  string      `json:"bootID"`
+	DataDir string      `json:"dataDir"`
+	Pod     string      `json:"pod"`
+	App     AppName     `json:"app"`
+	Exit    *exitRecord `json:"exit,omitempty"`
+}
+
+type exitRecord struct {
+	PID  int       `json:"pid"`
+	Code uint32    `json:"code"`
+	At   time.Time `json:"at"`
+}
+
+// readRecord reads a JSON record. The error is fs.ErrNotExist if there is none.
+func readRecord(dir *os.Root, name string, v any) error {
+	b, err := dir.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%s/%s: %w", dir.Name(), name, err)
+	}
+	return nil
+}
+
+// writeRecord replaces a JSON record by rename. Fields of the old one that v's
+// type does not know were written by another release and are kept.
+func writeRecord(dir *os.Root, name string, v any) error {
+	b, err := json.Marshal(v)
+	if err == nil {
+		var old []byte
+		if old, err = dir.ReadFile(name); err == nil {
+			b, err = keepUnknown(b, old, reflect.TypeOf(v))
+		} else if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s/%s: %w", dir.Name(), name, err)
+	}
+	return replaceFile(dir, name, b)
+}
+
+// replaceFile replaces a file by rename, so that a reader sees all of it or the
+// old one. It is not fsynced: pod state does not outlive the kernel.
+func replaceFile(dir *os.Root, name string, b []byte) error {
+	tmp := filepath.Join(filepath.Dir(name), ".tmp-"+rand.Text())
+	err := createFile(dir, tmp, 0o640, b)
+	if err == nil {
+		err = dir.Rename(tmp, name)
+	}
+	if err != nil {
+		_ = dir.Remove(tmp)
+	}
+	return err
+}
+
+// createFile writes a file that is not there yet. The error is fs.ErrExist if
+// it is.
+func createFile(dir *os.Root, name string, mode os.FileMode, b []byte) error {
+	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	return errors.Join(err, f.Close())
+}
+
+// keepUnknown adds to the object written those fields of the object old that
+// type t has no name for, at every level that t describes.
+func keepUnknown(written, old []byte, t reflect.Type) ([]byte, error) {
+	known := fields(t)
+	if known == nil {
+		return written, nil
+	}
+	var now, before map[string]json.RawMessage
+	if err := json.Unmarshal(old, &before); err != nil || before == nil {
+		return written, nil // nothing in it that could be kept
+	}
+	if err := json.Unmarshal(written, &now); err != nil || now == nil {
+		return written, err
+	}
+	for name, value := range before {
+		field, ok := known[name]
+		if !ok {
+			now[name] = value
+			continue
+		}
+		if now[name] == nil {
+			continue
+		}
+		merged, err := keepUnknown(now[name], value, field)
+		if err != nil {
+			return nil, err
+		}
+		now[name] = merged
+	}
+	return json.Marshal(now)
+}
+
+// fields returns the JSON names of a struct's fields, or nil if t is something
+// else or has a text of its own.
+func fields(t reflect.Type) map[string]reflect.Type {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || t == reflect.TypeFor[time.Time]() {
+		return nil
+	}
+	names := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous && name == "":
+			for n, ft := range fields(f.Type) {
+				names[n] = ft
+			}
+		case f.IsExported() && name != "":
+			names[name] = f.Type
+		}
+	}
+	return names
+}

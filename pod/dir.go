@@ -134,7 +134,9 @@ func (d *Dir) Remove(ctx context.Context) error {
 func (d *Dir) remove(ctx context.Context) error {
 	path := d.Path()
 	if d.LockFile() == nil {
-		lock, err := lockDir(ctx, path)
+		wait, cancel := context.WithTimeout(ctx, lockLimit)
+		defer cancel()
+		lock, err := lockDir(wait, path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}

@@ -43,9 +43,13 @@ func isLocked(path string) (bool, error) {
 	return false, err
 }
 
-// How long to wait between attempts to lock a directory whose owner has ended:
-// an observer may hold the shared lock for an instant.
-const lockRetry = 2 * time.Millisecond
+// How long to wait between attempts to lock a directory whose owner has ended,
+// and in all: an observer may hold the shared lock for an instant, and so may
+// another process that removes the pod.
+const (
+	lockRetry = 2 * time.Millisecond
+	lockLimit = 2 * time.Second
+)
 
 // lockDir takes the exclusive lock of a directory whose owner has ended. It
 // gives up with ctx.

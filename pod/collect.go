@@ -1,0 +1,306 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// containerd kills `delete` after 5 seconds. The entrypoints get the smaller part
+// of what it uses, because what they leave undone the rest does by force.
+const (
+	collectLimit    = 3 * time.Second
+	entrypointLimit = 1500 * time.Millisecond
+)
+
+// Collector removes containers and pods from disk alone: with the shim dead,
+// alive, or killed in the middle of any step, its own included.
+type Collector struct {
+	Store *Store
+	// OpenStage1 returns the stage1 of an existing pod directory: of the image
+	// that the pod was started with, whatever is installed by now.
+	OpenStage1 func(podDir string) (Stage1, error)
+}
+
+// CollectedExit is how a collected container ended.
+type CollectedExit struct {
+	PID   int
+	Code  uint32
+	At    time.Time
+	Found bool // there was a container of ours to collect
+}
+
+// Collect does for one container what its Delete has not done (requirements D3
+// to D7): kills its processes, unmounts its root, removes its cgroup and its
+// files, and with the last app of a pod whose shim is dead the pod. It touches
+// only what rkt.json in the bundle names, and nothing of another boot. After a
+// complete Delete there is nothing to do.
+//
+// The exit is the recorded one, else 137 and now. An error means that something
+// is left; calling Collect again goes on from there.
+func (c *Collector) Collect(ctx context.Context, bundle, namespace, id string) (CollectedExit, error) {
+	ctx, cancel := context.WithTimeout(ctx, collectLimit)
+	defer cancel()
+	exit, err := c.collect(ctx, bundle, namespace, AppID(id))
+	if err != nil {
+		err = fmt.Errorf("collect container %s: %w", id, err)
+	}
+	return exit, err
+}
+
+func (c *Collector) collect(ctx context.Context, bundle, namespace string, id AppID) (CollectedExit, error) {
+	var r bundleRecord
+	err := withRoot(bundle, func(b *os.Root) error { return readRecord(b, bundleFile, &r) })
+	if errors.Is(err, fs.ErrNotExist) {
+		return CollectedExit{}, nil
+	}
+	if err != nil {
+		return CollectedExit{}, err
+	}
+	boot, err := proc.BootID()
+	if err != nil || r.BootID != boot {
+		return CollectedExit{}, err // whatever it was ended with that boot
+	}
+	s := c.Store
+	if r.DataDir != s.dir {
+		// The daemon's environment has changed since. The record knows better.
+		if s, err = OpenStore(r.DataDir); err != nil {
+			return CollectedExit{}, err
+		}
+	}
+	d, err := s.find(r.Pod)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r.Exit.collected(), unmountTree(filepath.Join(bundle, "rootfs"))
+	}
+	if err != nil {
+		return CollectedExit{}, err
+	}
+	defer d.close()
+	if d.shim.Namespace != namespace && d.mine() {
+		return CollectedExit{}, fmt.Errorf("%s names pod %s, which is of namespace %s: nothing done", bundleFile, r.Pod, d.shim.Namespace)
+	}
+	return c.collectFrom(ctx, d, r, bundle, id)
+}
+
+// collected is what was found out by an earlier call that did not finish.
+func (e *exitRecord) collected() CollectedExit {
+	if e == nil {
+		return CollectedExit{}
+	}
+	return CollectedExit{PID: e.PID, Code: e.Code, At: e.At, Found: true}
+}
+
+// collectFrom collects an app, and the pod if that was its last one.
+func (c *Collector) collectFrom(ctx context.Context, d *Dir, r bundleRecord, bundle string, id AppID) (CollectedExit, error) {
+	limit, cancel := context.WithTimeout(ctx, entrypointLimit)
+	defer cancel()
+	p := &podCollector{dir: d, open: c.OpenStage1, limit: limit}
+	exit := r.Exit.collected()
+	a, err := d.openApp(r.App)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = unmountTree(filepath.Join(bundle, "rootfs"))
+	case err == nil && a.record.ID != id && a.record.ID != "":
+		err = fmt.Errorf("%s names app %s, which is container %s: nothing done", bundleFile, r.App, a.record.ID)
+	case err == nil:
+		a.record.Bundle = bundle // also if its record was lost
+		exit, err = p.app(ctx, a, exit)
+	}
+	if err != nil {
+		return exit, err
+	}
+	return exit, p.finish(ctx)
+}
+
+// podCollector collects a pod, or some of its apps.
+type podCollector struct {
+	dir   *Dir
+	open  func(string) (Stage1, error)
+	limit context.Context // of all entrypoints together
+
+	stage1 Stage1 // once it was needed
+}
+
+// entrypoint executes an entrypoint if the stage1 has it. What it fails to do is
+// done without it, so its error is of no interest; a stage1 that cannot be
+// opened is the same.
+func (p *podCollector) entrypoint(e abi.Entrypoint, a *AppDir) {
+	if p.stage1 == nil {
+		s, err := p.open(p.dir.Path())
+		if err != nil {
+			return
+		}
+		p.stage1 = s
+	}
+	if !p.stage1.Has(e) || p.limit.Err() != nil {
+		return
+	}
+	call := Call{Dir: p.dir.Path(), Request: abi.Request{Entrypoint: e, Pod: p.dir.uuid}}
+	if sup := p.dir.shim.Supervisor; sup != nil {
+		call.Leader = sup.Leader
+	}
+	if a != nil {
+		call.Request.App = string(a.name)
+		call.Request.Container = string(a.record.ID)
+		call.Request.Bundle = a.bundle()
+	}
+	_ = p.stage1.Invoke(p.limit, call)
+}
+
+// bundle returns what RKT_BUNDLE names for the app: a derived bundle, if Create
+// has made one.
+func (a *AppDir) bundle() string {
+	derived := filepath.Join(a.Path(), "bundle")
+	if _, err := os.Lstat(filepath.Join(derived, "config.json")); err == nil {
+		return derived
+	}
+	return a.record.Bundle
+}
+
+// supervised tells whether the pod's supervisor lives.
+func (p *podCollector) supervised() bool {
+	sup := p.dir.shim.Supervisor
+	return sup != nil && proc.Alive(sup.PID, sup.StartTime)
+}
+
+// app collects an app. exit is what an earlier call found out.
+func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (CollectedExit, error) {
+	supervised := p.supervised()
+	if supervised {
+		p.entrypoint(abi.AppStop, a)
+	}
+	group, err := a.kill(ctx)
+	if err != nil {
+		return exit, err
+	}
+	if !exit.Found {
+		if exit, err = a.lastExit(); err != nil {
+			return exit, err
+		}
+	}
+	if supervised {
+		p.entrypoint(abi.AppRm, a)
+	}
+	if err := unmountTree(filepath.Join(a.record.Bundle, "rootfs")); err != nil {
+		return exit, err
+	}
+	p.dir.store.fault("unmount rootfs")
+	if group != nil {
+		if err := group.Remove(ctx); err != nil {
+			return exit, err
+		}
+	}
+	p.dir.store.fault("remove cgroup")
+	// Its failure keeps nothing else from being collected, and is told.
+	return exit, errors.Join(a.Poststop(ctx), a.removeFiles())
+}
+
+// kill ends the app's processes. It returns the app's cgroup, if it has one.
+func (a *AppDir) kill(ctx context.Context) (*cgroup.Group, error) {
+	if a.record.Cgroup == nil {
+		return nil, nil // it was killed before it had a process
+	}
+	group, err := cgroup.FromRecord(*a.record.Cgroup)
+	if err == nil {
+		err = group.Kill(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	a.pod.store.fault("kill cgroup")
+	return group, nil
+}
+
+// lastExit finds out how the app ended, and keeps that in the bundle: the
+// directory that it was read from is about to go.
+func (a *AppDir) lastExit() (CollectedExit, error) {
+	exit := CollectedExit{PID: a.record.PID, Code: 137, At: time.Now(), Found: true}
+	st, err := abi.ReadStatus(filepath.Join(a.pod.Path(), abi.StatusDir), string(a.name), "")
+	if err == nil {
+		exit.Code, exit.At = uint32(st.Code), st.Time
+	}
+	err = withRoot(a.record.Bundle, func(bundle *os.Root) error {
+		var r bundleRecord
+		if err := readRecord(bundle, bundleFile, &r); err != nil {
+			return err
+		}
+		if r.Pod != a.pod.uuid || r.App != a.name {
+			return nil // the bundle was made anew
+		}
+		r.Exit = &exitRecord{PID: exit.PID, Code: exit.Code, At: exit.At}
+		return writeRecord(bundle, bundleFile, r)
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	a.pod.store.fault("record exit")
+	return exit, err
+}
+
+// finish removes the pod if it has no apps and its shim is dead.
+func (p *podCollector) finish(ctx context.Context) error {
+	d := p.dir
+	names, err := d.apps()
+	if err != nil || len(names) > 0 {
+		return err
+	}
+	if proc.Alive(d.shim.Shim.PID, d.shim.Shim.StartTime) {
+		return nil
+	}
+	if err := p.stopSupervisor(ctx); err != nil {
+		return err
+	}
+	d.store.fault("stop")
+	if d.state == dirRun {
+		if err := d.move(dirExited); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return p.remove(ctx)
+}
+
+// stopSupervisor ends the stage1's supervisor and waits for its end.
+func (p *podCollector) stopSupervisor(ctx context.Context) error {
+	sup := p.dir.shim.Supervisor
+	if sup == nil {
+		return nil
+	}
+	q, err := proc.Open(sup.PID, sup.StartTime)
+	if errors.Is(err, proc.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	p.entrypoint(abi.Stop, nil)
+	if q.Wait(p.limit) == nil {
+		return nil
+	}
+	if err := q.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, proc.ErrGone) {
+		return err
+	}
+	return q.Wait(ctx)
+}
+
+// remove executes gc, which has what is left of the entrypoints' time, and
+// removes the directory.
+func (p *podCollector) remove(ctx context.Context) error {
+	p.entrypoint(abi.GC, nil)
+	if p.stage1 != nil {
+		if err := p.stage1.Detach(p.dir.Path()); err != nil {
+			return err
+		}
+	}
+	p.dir.store.fault("detach")
+	return p.dir.Remove(ctx)
+}

@@ -1,0 +1,164 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// What a single CollectStale does at most: it runs at the start of a container,
+// which must not wait for the past.
+const (
+	staleLooks  = 16 // pods in run/ that are looked at
+	staleLimit  = 2 * time.Second
+	embryoGrace = time.Minute // between the making of a directory and its lock
+)
+
+// CollectStale removes what nobody else will: pods of another boot, none of
+// whose processes it touches; directories that a shim left half made; and pods
+// whose shim is dead and whose bundles are gone, so that no `delete` will come.
+// Pods of rkt's own are left alone.
+//
+// It is meant to be called whenever a pod is started, and costs next to nothing
+// when there is nothing to do: of many running pods it looks at a few, others
+// each time. Errors of one pod do not keep it from the next.
+func (c *Collector) CollectStale(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, staleLimit)
+	defer cancel()
+	var errs []error
+	for _, state := range []string{dirEmbryo, dirPrepare, dirExited, dirRun} {
+		names, err := readNames(c.Store.path(state, ""))
+		errs = append(errs, err)
+		if len(names) > staleLooks {
+			rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+			names = names[:staleLooks]
+		}
+		for _, name := range names {
+			if ctx.Err() != nil || !isUUID(name) {
+				continue
+			}
+			if err := c.collectStale(ctx, state, name); err != nil {
+				errs = append(errs, fmt.Errorf("collect pod %s in %s: %w", name, state, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func readNames(dir string) ([]string, error) {
+	f, err := os.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Readdirnames(-1)
+}
+
+func (c *Collector) collectStale(ctx context.Context, state, uuid string) error {
+	d, err := c.Store.open(state, uuid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // moved on
+	}
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	if !d.mine() {
+		return d.removeUnfilled(ctx)
+	}
+	limit, cancel := context.WithTimeout(ctx, entrypointLimit)
+	defer cancel()
+	p := &podCollector{dir: d, open: c.OpenStage1, limit: limit}
+	current, err := d.thisBoot()
+	if err != nil {
+		return err
+	}
+	if !current {
+		// No process and no mount of it is left, and its pids are somebody
+		// else's: only files and empty cgroups can be.
+		return p.bury(ctx)
+	}
+	if proc.Alive(d.shim.Shim.PID, d.shim.Shim.StartTime) {
+		return nil
+	}
+	return p.abandoned(ctx)
+}
+
+// removeUnfilled removes a directory whose maker died before it wrote shim.json.
+// One of the two states that such a directory can be in is a moment old as a
+// rule, and then it has a living maker.
+func (d *Dir) removeUnfilled(ctx context.Context) error {
+	st, err := os.Lstat(d.Path())
+	if err != nil || d.state != dirEmbryo && d.state != dirPrepare || time.Since(st.ModTime()) < embryoGrace {
+		return nil
+	}
+	if locked, err := isLocked(d.Path()); err != nil || locked {
+		return nil
+	}
+	if entries, err := os.ReadDir(d.Path()); err != nil || len(entries) > 0 {
+		return nil // rkt's: ours is empty until it has shim.json
+	}
+	return d.Remove(ctx)
+}
+
+// bury removes a pod of another boot.
+func (p *podCollector) bury(ctx context.Context) error {
+	if locked, err := isLocked(p.dir.Path()); err != nil || locked {
+		return err // somebody is at it
+	}
+	if err := p.dir.move(dirExited); err != nil {
+		return err
+	}
+	// The image's mounts went with that boot, and gc is in the image. What gc
+	// would remove may have gone as well, so it is not insisted on.
+	if s, err := p.open(p.dir.Path()); err == nil && s.Has(abi.GC) && s.Attach(p.dir.Path()) == nil {
+		p.stage1 = s
+	}
+	return p.remove(ctx)
+}
+
+// abandoned collects a pod of a dead shim that containerd has forgotten: none of
+// its apps has a bundle any more.
+func (p *podCollector) abandoned(ctx context.Context) error {
+	names, err := p.dir.apps()
+	if err != nil {
+		return err
+	}
+	var apps []*AppDir
+	for _, name := range names {
+		a, err := p.dir.openApp(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if a.awaited() {
+			return nil // `delete` will come, and wants its exit
+		}
+		apps = append(apps, a)
+	}
+	for _, a := range apps {
+		if _, err := p.app(ctx, a, CollectedExit{}); err != nil {
+			return err
+		}
+	}
+	return p.finish(ctx)
+}
+
+// awaited tells whether the app's bundle is still there and still its own.
+func (a *AppDir) awaited() bool {
+	var r bundleRecord
+	err := withRoot(a.record.Bundle, func(b *os.Root) error { return readRecord(b, bundleFile, &r) })
+	return err == nil && r.Pod == a.pod.uuid && r.App == a.name
+}

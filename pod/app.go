@@ -57,6 +57,9 @@ func (p *Pod) CreateApp(ctx context.Context, c AppConfig) (Status, error) {
 	var undo cleanup
 	undo.add(c.Stdio.Close)
 	if err := a.create(ctx, &undo); err != nil {
+		// A subscriber has not met the app: what its undoing does to its process
+		// is nobody's exit.
+		a.perished(Exit{})
 		err = undo.run(err)
 		if s := p.leave(a); s != nil {
 			err = errors.Join(err, p.end(ctx, s))
@@ -221,11 +224,9 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 	if err := a.stdio.Begin(proc.Console); err != nil {
 		return fmt.Errorf("container %s: connect its streams: %w", a.id, err)
 	}
-	if err := a.step(stepCreated); err != nil {
-		return err
-	}
-	a.events.Publish(Event{Kind: EventCreated, App: a.id, PID: proc.PID})
-	return a.watch(ctx, a.process, proc)
+	a.created()
+	a.watch(ctx, a.process, proc)
+	return nil
 }
 
 func closeFile(f *os.File) error {
@@ -246,10 +247,11 @@ func (a *app) call(e abi.Entrypoint) Call {
 
 // watch arranges for the exit of a process to be noticed and recorded, where
 // that is not the stage1's work.
-func (a *app) watch(ctx context.Context, q *process, proc *Process) error {
+func (a *app) watch(ctx context.Context, q *process, proc *Process) {
+	ctx = context.WithoutCancel(ctx)
 	switch proc.Recorder {
 	case RecordedByStage0:
-		return a.adopt(ctx, q, proc)
+		a.adopt(ctx, q, proc)
 	case RecordedByCall:
 		go func() {
 			if st, ok := <-proc.Ended; ok {
@@ -258,22 +260,20 @@ func (a *app) watch(ctx context.Context, q *process, proc *Process) error {
 			}
 		}()
 	}
-	return nil
 }
 
 // adopt waits for a process that the stage1 has left to us, and records its exit
 // before it is reaped.
-func (a *app) adopt(ctx context.Context, q *process, proc *Process) error {
-	ctx = context.WithoutCancel(ctx)
+func (a *app) adopt(ctx context.Context, q *process, proc *Process) {
 	err := a.pod.cfg.Children.Adopt(proc.PID, proc.StartTime, func(st abi.Status) {
 		a.writeStatus(ctx, q, st)
 	}, func(st abi.Status) {
 		a.ended(ctx, q.exec, st)
 	})
 	if err != nil {
-		return fmt.Errorf("%s: wait for its process: %w", q.name(), err)
+		log.G(ctx).WithError(err).Errorf("%s: cannot wait for its process; reported as killed", q.name())
+		a.ended(ctx, q.exec, killed())
 	}
-	return nil
 }
 
 func (a *app) writeStatus(ctx context.Context, q *process, st abi.Status) {

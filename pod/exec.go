@@ -121,5 +121,6 @@ func (a *app) enter(ctx context.Context, e *execution) (int, error) {
 	if err := e.stdio.Begin(proc.Console); err != nil {
 		return 0, fmt.Errorf("%s: connect its streams: %w", e.name(), errors.Join(err, a.signal(ctx, e.process, killSignal)))
 	}
-	return proc.PID, a.watch(ctx, e.process, proc)
+	a.watch(ctx, e.process, proc)
+	return proc.PID, nil
 }

@@ -29,7 +29,7 @@ type process struct {
 	start    uint64 // start time of pid
 	recorder Recorder
 	exit     Exit
-	early    *Exit // an exit that arrived while the start call was under way
+	early    *Exit // an exit that arrived while the create or start call was under way
 	out      bool  // done is closed
 }
 
@@ -85,11 +85,15 @@ func (p *process) recordedBy() Recorder {
 	return p.recorder
 }
 
-// started ends the start call with success: the event is published, and after it
-// the exit if that is known already (requirement X2).
-func (p *process) started(kind EventKind) {
+// created ends a create call, started a start call with success: the event is
+// published, and after it the exit if that is known already (requirement X2).
+func (p *process) created() { p.arrived(stepCreated, EventCreated) }
+
+func (p *process) started(kind EventKind) { p.arrived(stepStarted, kind) }
+
+func (p *process) arrived(t step, kind EventKind) {
 	p.mu.Lock()
-	_ = p.stepLocked(stepStarted) // from Starting, which the caller has made
+	_ = p.stepLocked(t) // from Creating or Starting, which the caller has made
 	pid, early := p.pid, p.early
 	p.early = nil
 	p.mu.Unlock()
@@ -120,7 +124,7 @@ func (p *process) perished(e Exit) {
 // exited publishes the end of a process, once.
 func (p *process) exited(e Exit) {
 	p.mu.Lock()
-	if p.state == Starting {
+	if p.state == Starting || p.state == Creating {
 		p.early = &e
 		p.mu.Unlock()
 		return

@@ -27,23 +27,32 @@ const (
 const noticeGrace = 200 * time.Millisecond
 
 // session is one life of a pod's stage1, from the making of its directory to its
-// removal.
+// removal. One that failed to start stays until the apps that came for it have
+// gone, so that nothing is removed under their hands.
 type session struct {
 	pod *Pod
-	dir *Dir
 
-	// up is closed when the start has ended, well or not. Only then may stage1,
-	// sup and err be read.
-	up     chan struct{}
+	// made is closed when the directory exists, or err says why it does not.
+	made   chan struct{}
 	stage1 Stage1
-	sup    *Supervisor
-	err    error
+	dir    *Dir
+
+	// up is closed when the start has ended. Only then may sup, err and undo be
+	// read, err also after made if dir is nil.
+	up   chan struct{}
+	sup  *Supervisor
+	err  error
+	undo cleanup // of a start that failed
 
 	dead chan struct{} // closed when the stage1 has died and its apps were buried
 	gone chan struct{} // closed when the session is over: a new one may begin
 
 	// Guarded by pod.mu.
 	ending bool
+}
+
+func newSession(p *Pod) *session {
+	return &session{pod: p, made: make(chan struct{}), up: make(chan struct{}), dead: make(chan struct{}), gone: make(chan struct{})}
 }
 
 // acquire returns the pod's session and sees to it that one is there: it begins
@@ -53,64 +62,68 @@ func (p *Pod) acquire(ctx context.Context) (*session, error) {
 	for {
 		p.mu.Lock()
 		s := p.session
-		if s == nil {
-			s = &session{pod: p, up: make(chan struct{}), dead: make(chan struct{}), gone: make(chan struct{})}
+		begin := s == nil
+		if begin {
+			s = newSession(p)
 			p.session = s
-			p.mu.Unlock()
-			return s, s.begin(ctx)
 		}
 		ending := s.ending
 		p.mu.Unlock()
-		if !ending {
-			return s, nil
+		if begin {
+			s.begin(ctx)
+		}
+		await := s.made
+		if ending {
+			await = s.gone
 		}
 		select {
-		case <-s.gone:
+		case <-await:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for the end of the pod's last session: %w", ctx.Err())
+			return nil, fmt.Errorf("wait for the pod: %w", ctx.Err())
 		}
+		if ending {
+			continue
+		}
+		if s.dir == nil {
+			return nil, s.err
+		}
+		return s, nil
 	}
 }
 
 // begin makes the pod directory and starts the stage1 in the background.
-func (s *session) begin(ctx context.Context) error {
-	var err error
-	if s.stage1, err = s.pod.cfg.OpenStage1(ctx); err != nil {
-		s.failed(err)
-		return err
-	}
-	s.dir, err = s.pod.cfg.Store.Create(s.pod.cfg.Key, Stage1Record{Name: s.stage1.Name(), Digest: s.stage1.Digest()})
-	if err != nil {
-		err = fmt.Errorf("make the pod directory: %w", err)
-		s.failed(err)
-		return err
+func (s *session) begin(ctx context.Context) {
+	defer close(s.made)
+	if err := s.make(ctx); err != nil {
+		s.err = err
+		close(s.dead)
+		close(s.up)
+		return
 	}
 	// The stage1 serves every app that comes, so the client that happened to
 	// bring the first one cannot cancel it.
 	go s.start(context.WithoutCancel(ctx))
-	return nil
 }
 
-// failed ends a session that never ran.
-func (s *session) failed(err error) {
-	s.err = err
-	s.pod.mu.Lock()
-	if s.pod.session == s {
-		s.pod.session = nil
+func (s *session) make(ctx context.Context) error {
+	var err error
+	if s.stage1, err = s.pod.cfg.OpenStage1(ctx); err != nil {
+		return err
 	}
-	s.pod.mu.Unlock()
-	close(s.dead)
-	close(s.gone)
-	close(s.up)
+	dir, err := s.pod.cfg.Store.Create(s.pod.cfg.Key, Stage1Record{Name: s.stage1.Name(), Digest: s.stage1.Digest()})
+	if err != nil {
+		return fmt.Errorf("make the pod directory: %w", err)
+	}
+	s.dir = dir
+	s.undo.add(func() error { return dir.Remove(context.WithoutCancel(ctx)) })
+	return nil
 }
 
 // start runs the stage1.
 func (s *session) start(ctx context.Context) {
-	var undo cleanup
-	undo.add(func() error { return s.dir.Remove(ctx) })
-	err := s.run(ctx, &undo)
-	if err != nil {
-		s.failed(undo.run(err))
+	defer close(s.up)
+	if s.err = s.run(ctx); s.err != nil {
+		close(s.dead)
 		return
 	}
 	go s.listen(ctx)
@@ -119,14 +132,13 @@ func (s *session) start(ctx context.Context) {
 		<-s.sup.Done
 		_ = s.sup.Notices.SetReadDeadline(time.Now().Add(noticeGrace))
 	}()
-	close(s.up)
 }
 
-func (s *session) run(ctx context.Context, undo *cleanup) error {
+func (s *session) run(ctx context.Context) error {
 	if err := s.stage1.Attach(s.dir.Path()); err != nil {
 		return err
 	}
-	undo.add(func() error { return s.stage1.Detach(s.dir.Path()) })
+	s.undo.add(func() error { return s.stage1.Detach(s.dir.Path()) })
 	if err := s.dir.Run(); err != nil {
 		return err
 	}
@@ -135,17 +147,23 @@ func (s *session) run(ctx context.Context, undo *cleanup) error {
 		return err
 	}
 	s.sup = sup
-	if err := s.dir.ReleaseLock(); err != nil {
-		return errors.Join(err, s.abandon())
-	}
-	start, err := proc.StartTime(sup.PID)
-	if err == nil {
-		err = s.dir.SetSupervisor(SupervisorRecord{PID: sup.PID, StartTime: start, Leader: sup.Leader.PID})
-	}
-	if err != nil {
-		return errors.Join(err, s.abandon())
+	if err := s.recordSupervisor(); err != nil {
+		s.undo.add(s.abandon)
+		return err
 	}
 	return nil
+}
+
+// recordSupervisor hands the pod over to its supervisor: the lock, and on disk.
+func (s *session) recordSupervisor() error {
+	if err := s.dir.ReleaseLock(); err != nil {
+		return err
+	}
+	start, err := proc.StartTime(s.sup.PID)
+	if err != nil {
+		return err
+	}
+	return s.dir.SetSupervisor(SupervisorRecord{PID: s.sup.PID, StartTime: start, Leader: s.sup.Leader.PID})
 }
 
 // abandon kills a supervisor that no app has met.
@@ -235,10 +253,23 @@ func (s *session) alive() bool {
 // whoever has set s.ending.
 func (p *Pod) end(ctx context.Context, s *session) error {
 	<-s.up
+	var err error
 	if s.err != nil {
-		return nil // failed has removed everything
+		err = s.undo.run(nil)
+	} else {
+		err = s.remove(context.WithoutCancel(ctx))
 	}
-	ctx = context.WithoutCancel(ctx)
+	p.mu.Lock()
+	if p.session == s {
+		p.session = nil
+	}
+	p.mu.Unlock()
+	close(s.gone)
+	return err
+}
+
+// remove ends a session that ran.
+func (s *session) remove(ctx context.Context) error {
 	s.stop(ctx)
 	err := s.dir.MarkExited()
 	if s.stage1.Has(abi.GC) {
@@ -247,12 +278,6 @@ func (p *Pod) end(ctx context.Context, s *session) error {
 		}
 	}
 	err = errors.Join(err, s.stage1.Detach(s.dir.Path()), s.dir.Remove(ctx))
-	p.mu.Lock()
-	if p.session == s {
-		p.session = nil
-	}
-	p.mu.Unlock()
-	close(s.gone)
 	if err != nil {
 		return fmt.Errorf("remove pod %s: %w", s.dir.UUID(), err)
 	}

@@ -1,0 +1,415 @@
+package pod
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// fakeStage1 isolates nothing. Its apps are shells that block on a pipe until
+// they are started and then run the script that the test has put under the
+// app's container id. It supervises as a stage1 of its own would: it records an
+// exit and then tells of it.
+type fakeStage1 struct {
+	children *proc.Children
+	scripts  map[string]string // by container id, or container id/exec id
+
+	// What the next call of an entrypoint does instead.
+	mu      sync.Mutex
+	fail    map[abi.Entrypoint]error
+	hold    map[abi.Entrypoint]chan struct{}
+	calls   []abi.Entrypoint
+	notices *os.File
+	apps    map[string]*fakeApp
+	done    chan struct{}
+	quiet   bool // keep exits to itself, as a dead supervisor does
+}
+
+type fakeApp struct {
+	child *proc.Child
+	gate  *os.File
+}
+
+var _ Stage1 = (*fakeStage1)(nil)
+
+func newFakeStage1(children *proc.Children) *fakeStage1 {
+	return &fakeStage1{
+		children: children, scripts: map[string]string{},
+		fail: map[abi.Entrypoint]error{}, hold: map[abi.Entrypoint]chan struct{}{}, apps: map[string]*fakeApp{},
+	}
+}
+
+func (f *fakeStage1) Name() string            { return "fake" }
+func (f *fakeStage1) Digest() string          { return "sha512-" + fmt.Sprintf("%0128d", 7) }
+func (f *fakeStage1) Has(abi.Entrypoint) bool { return true }
+func (f *fakeStage1) CheckSpec([]byte) error  { return f.enter("features") }
+func (f *fakeStage1) Detach(string) error     { return nil }
+func (f *fakeStage1) Attach(dir string) error {
+	return os.MkdirAll(filepath.Join(dir, abi.StatusDir), 0o755)
+}
+
+// enter notes a call, and makes it wait or fail if the test wants so.
+func (f *fakeStage1) enter(e abi.Entrypoint) error {
+	f.mu.Lock()
+	f.calls = append(f.calls, e)
+	err, hold := f.fail[e], f.hold[e]
+	f.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
+	return err
+}
+
+func (f *fakeStage1) Run(_ context.Context, _ Call, _ *os.File) (*Supervisor, error) {
+	if err := f.enter(abi.Run); err != nil {
+		return nil, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan struct{})
+	f.mu.Lock()
+	f.notices, f.done, f.quiet = w, done, false
+	f.mu.Unlock()
+	kill := func(syscall.Signal) error { f.die(); return nil }
+	return &Supervisor{
+		PID: os.Getpid(), Leader: abi.Ready{PID: os.Getpid()}, Notices: r, Done: done,
+		Signal: kill, Kill: func() error { return kill(syscall.SIGKILL) },
+	}, nil
+}
+
+// die ends the supervisor and none of its apps.
+func (f *fakeStage1) die() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case <-f.done:
+	default:
+		f.quiet = true
+		f.notices.Close()
+		close(f.done)
+	}
+}
+
+func (f *fakeStage1) Add(_ context.Context, c Call, _ [3]*os.File) (*Process, error) {
+	if err := f.enter(abi.AppAdd); err != nil {
+		return nil, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	p, err := f.spawn(c, "", "read go && { "+f.scripts[c.Request.Container]+"\n}", r)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	f.apps[c.Request.App].gate = w
+	f.mu.Unlock()
+	return p, nil
+}
+
+func (f *fakeStage1) Enter(_ context.Context, c Call, _ []string, _ [3]*os.File) (*Process, error) {
+	if err := f.enter(abi.Enter); err != nil {
+		return nil, err
+	}
+	return f.spawn(c, c.Request.Exec, f.scripts[c.Request.Container+"/"+c.Request.Exec], nil)
+}
+
+// spawn starts a shell in the app's cgroup.
+func (f *fakeStage1) spawn(c Call, exec, script string, stdin *os.File) (*Process, error) {
+	if stdin == nil {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return nil, err
+		}
+		defer null.Close()
+		stdin = null
+	}
+	join := ""
+	for _, d := range c.Request.Cgroup.Dirs {
+		file := "tasks"
+		if c.Request.Cgroup.Version == 2 {
+			file = "cgroup.procs"
+		}
+		join += "echo 0 > " + filepath.Join(d, file) + "\n"
+	}
+	child, err := f.children.Start([]string{"/bin/sh", "-c", join + script}, &os.ProcAttr{
+		Files: []*os.File{stdin, os.Stderr, os.Stderr}, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return nil, err
+	}
+	start, err := proc.StartTime(child.PID())
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	f.apps[c.Request.App+exec] = &fakeApp{child: child}
+	f.mu.Unlock()
+	go f.reap(c.Dir, c.Request.App, exec, child)
+	return &Process{PID: child.PID(), StartTime: start}, nil
+}
+
+func (f *fakeStage1) reap(dir, app, exec string, child *proc.Child) {
+	st := child.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.quiet {
+		return
+	}
+	if err := abi.WriteStatus(filepath.Join(dir, abi.StatusDir), app, exec, st); err != nil {
+		return // the pod has gone
+	}
+	line := "exit " + app
+	if exec != "" {
+		line += " " + exec
+	}
+	_, _ = f.notices.WriteString(line + "\n")
+}
+
+func (f *fakeStage1) Invoke(_ context.Context, c Call) error {
+	e := c.Request.Entrypoint
+	if err := f.enter(e); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	a := f.apps[c.Request.App+c.Request.Exec]
+	f.mu.Unlock()
+	switch e {
+	case abi.Stop:
+		f.die()
+	case abi.AppStart:
+		_, err := a.gate.WriteString("go\n")
+		return err
+	case abi.AppSignal:
+		if a == nil {
+			return errdefs.ErrNotFound
+		}
+		return syscall.Kill(-a.child.PID(), syscall.Signal(c.Request.Signal))
+	}
+	return nil
+}
+
+// called tells whether an entrypoint was executed.
+func (f *fakeStage1) called(e abi.Entrypoint) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.calls {
+		if c == e {
+			return true
+		}
+	}
+	return false
+}
+
+func (f *fakeStage1) set(e abi.Entrypoint, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail[e] = err
+}
+
+// recorder keeps the events of a pod.
+type recorder struct {
+	mu     sync.Mutex
+	events []Event
+	more   chan struct{}
+}
+
+func (r *recorder) Publish(e Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+	select {
+	case r.more <- struct{}{}:
+	default:
+	}
+}
+
+// words returns the events so far, as "kind id" or "kind id/exec".
+func (r *recorder) words() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []string
+	for _, e := range r.events {
+		w := e.Kind.String() + " " + string(e.App)
+		if e.Exec != "" {
+			w += "/" + string(e.Exec)
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// noStdio is the streams of a process that nobody listens to.
+type noStdio struct {
+	mu     sync.Mutex
+	closed int
+}
+
+func (*noStdio) Files() [3]*os.File    { return [3]*os.File{} }
+func (*noStdio) Begin(*os.File) error  { return nil }
+func (*noStdio) CloseStdin() error     { return nil }
+func (*noStdio) Resize(Size) error     { return nil }
+func (*noStdio) Drain(context.Context) {}
+func (s *noStdio) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed++
+	return nil
+}
+
+// bareRoot is a root that needs no mount.
+type bareRoot struct{}
+
+func (bareRoot) Empty() bool                         { return true }
+func (bareRoot) Mount(context.Context, string) error { return nil }
+
+// world is a pod with its fakes.
+type world struct {
+	*Pod
+	t      *testing.T
+	stage1 *fakeStage1
+	events *recorder
+	data   string
+	n      int
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: pods have cgroups")
+	}
+	w := &world{t: t, events: &recorder{more: make(chan struct{}, 1)}, data: filepath.Join(t.TempDir(), "rkt")}
+	children := proc.NewChildren()
+	w.stage1 = newFakeStage1(children)
+	store, err := OpenStore(w.data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Pod = New(Config{
+		Store:    store,
+		Key:      Key{Daemon: "/run/test.sock", Namespace: "rkt-pod-test-" + strconv.Itoa(os.Getpid()), Sandbox: "sandbox"},
+		Children: children,
+		Events:   w.events,
+		OpenStage1: func(context.Context) (Stage1, error) {
+			return w.stage1, nil
+		},
+	})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := w.Close(ctx); err != nil {
+			t.Errorf("close the pod: %v", err)
+		}
+		if err := children.Close(ctx); err != nil {
+			t.Errorf("children left: %v", err)
+		}
+	})
+	return w
+}
+
+// create makes an app that will run a script.
+func (w *world) create(id, script string) (Status, error) {
+	w.t.Helper()
+	w.stage1.scripts[id] = script
+	bundle := filepath.Join(w.t.TempDir(), id)
+	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o711); err != nil {
+		w.t.Fatal(err)
+	}
+	return w.CreateApp(w.t.Context(), AppConfig{
+		ID: AppID(id), Bundle: bundle, Rootfs: bareRoot{}, Stdio: &noStdio{},
+		Spec: []byte(`{"ociVersion":"1.1.0","process":{"args":["sh"],"cwd":"/"},"root":{"path":"rootfs"},"linux":{"namespaces":[{"type":"pid"}]}}`),
+	})
+}
+
+func (w *world) mustCreate(id, script string) {
+	w.t.Helper()
+	if _, err := w.create(id, script); err != nil {
+		w.t.Fatalf("create %s: %v", id, err)
+	}
+}
+
+func (w *world) mustStart(id, exec string) {
+	w.t.Helper()
+	if _, err := w.Start(w.t.Context(), AppID(id), ExecID(exec)); err != nil {
+		w.t.Fatalf("start %s %s: %v", id, exec, err)
+	}
+}
+
+func (w *world) mustAddExec(id, exec, script string) {
+	w.t.Helper()
+	w.stage1.scripts[id+"/"+exec] = script
+	if err := w.AddExec(w.t.Context(), AppID(id), ExecConfig{ID: ExecID(exec), Process: []byte(`{"args":["sh"],"cwd":"/"}`), Stdio: &noStdio{}}); err != nil {
+		w.t.Fatalf("exec %s in %s: %v", exec, id, err)
+	}
+}
+
+func (w *world) mustWait(id, exec string) Exit {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	defer cancel()
+	e, err := w.Wait(ctx, AppID(id), ExecID(exec))
+	if err != nil {
+		w.t.Fatalf("wait for %s %s: %v", id, exec, err)
+	}
+	return e
+}
+
+func (w *world) mustDelete(id, exec string) Status {
+	w.t.Helper()
+	st, err := w.Delete(w.t.Context(), AppID(id), ExecID(exec))
+	if err != nil {
+		w.t.Fatalf("delete %s %s: %v", id, exec, err)
+	}
+	return st
+}
+
+// podDirs lists the pod directories in a state.
+func (w *world) podDirs(state string) []string {
+	entries, err := os.ReadDir(filepath.Join(w.data, "pods", state))
+	if err != nil && !os.IsNotExist(err) {
+		w.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// scriptLines is how a test waits for a line that a script writes.
+func scriptLines(t *testing.T) (write string, next func() string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "lines")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	lines := bufio.NewReader(f)
+	return path, func() string {
+		t.Helper()
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		return line
+	}
+}

@@ -1,0 +1,299 @@
+package pod
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+func TestAnAppRunsFromCreateToDeleteWithItsEventsInOrder(t *testing.T) { // E1, T1-T3
+	w := newWorld(t)
+	w.mustCreate("a", "exit 42")
+	if st, err := w.Status("a", ""); err != nil || st.State != Created || st.PID == 0 {
+		t.Fatalf("status after create: %+v, %v", st, err)
+	}
+	w.mustStart("a", "")
+	if e := w.mustWait("a", ""); e.Code != 42 || e.At.IsZero() {
+		t.Errorf("exit %+v, want 42 with a time", e)
+	}
+	if st := w.mustDelete("a", ""); st.Exit.Code != 42 {
+		t.Errorf("delete answered %+v, want exit 42", st)
+	}
+	want := []string{"created a", "started a", "exited a", "deleted a"}
+	if got := w.events.words(); !slices.Equal(got, want) {
+		t.Errorf("events %v, want %v", got, want)
+	}
+	if _, err := w.Delete(t.Context(), "a", ""); !errdefs.IsNotFound(err) {
+		t.Errorf("second delete: %v, want NotFound", err)
+	}
+}
+
+func TestThePodEndsWithItsLastAppAndBeginsAnew(t *testing.T) { // G6
+	w := newWorld(t)
+	w.mustCreate("a", "exit 0")
+	w.mustCreate("b", "exit 0")
+	if dirs := w.podDirs("run"); len(dirs) != 1 {
+		t.Fatalf("two apps of one pod live in %v, want one directory", dirs)
+	}
+	w.mustDelete("a", "")
+	if dirs := w.podDirs("run"); len(dirs) != 1 {
+		t.Errorf("the pod ended with its first app: %v", dirs)
+	}
+	w.mustDelete("b", "")
+	for _, state := range []string{"embryo", "prepare", "run", "exited-garbage"} {
+		if dirs := w.podDirs(state); len(dirs) != 0 {
+			t.Errorf("%s still holds %v", state, dirs)
+		}
+	}
+	w.mustCreate("a", "exit 0") // the same id right after its deletion
+	w.mustDelete("a", "")
+}
+
+func TestAnExitBeforeStartReturnsIsPublishedAfterTheStart(t *testing.T) { // X2
+	w := newWorld(t)
+	w.mustCreate("a", "exec sleep 60")
+	w.mustStart("a", "")
+	for i := range 20 {
+		id := fmt.Sprintf("e%d", i)
+		w.mustAddExec("a", id, "exit 3")
+		w.mustStart("a", id)
+		if e := w.mustWait("a", id); e.Code != 3 {
+			t.Fatalf("exec %s: %+v", id, e)
+		}
+		w.mustDelete("a", id)
+	}
+	if err := w.Kill(t.Context(), "a", "", int(syscall.SIGKILL), false); err != nil {
+		t.Fatal(err)
+	}
+	w.mustWait("a", "")
+	w.mustDelete("a", "")
+	got := w.events.words()
+	for i := range 20 {
+		id := fmt.Sprintf("a/e%d", i)
+		added, started, exited := slices.Index(got, "exec-added "+id), slices.Index(got, "exec-started "+id), slices.Index(got, "exited "+id)
+		if added < 0 || started < added || exited < started {
+			t.Errorf("exec %s: added %d, started %d, exited %d in %v", id, added, started, exited, got)
+		}
+	}
+}
+
+func TestTheExitOfAnAppFollowsThoseOfItsExecs(t *testing.T) { // E1
+	w := newWorld(t)
+	path, next := scriptLines(t)
+	w.mustCreate("a", "exec sleep 60")
+	w.mustStart("a", "")
+	w.mustAddExec("a", "slow", "echo up > "+path+"; sleep 0.5; exit 9")
+	w.mustStart("a", "slow")
+	next()
+	if err := w.Kill(t.Context(), "a", "", int(syscall.SIGKILL), false); err != nil {
+		t.Fatal(err)
+	}
+	if e := w.mustWait("a", ""); e.Code != 137 {
+		t.Errorf("exit %+v, want 137", e)
+	}
+	got := w.events.words()
+	if slices.Index(got, "exited a/slow") > slices.Index(got, "exited a") || !slices.Contains(got, "exited a/slow") {
+		t.Errorf("events %v: the exec's exit has to come first", got)
+	}
+	w.mustDelete("a", "slow")
+	w.mustDelete("a", "")
+}
+
+func TestNoExecStartsOnceTheAppHasEnded(t *testing.T) { // T2
+	w := newWorld(t)
+	w.mustCreate("a", "exit 0")
+	w.mustAddExec("a", "late", "exit 0")
+	w.mustStart("a", "")
+	w.mustWait("a", "")
+	if _, err := w.Start(t.Context(), "a", "late"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("start of an exec in an ended app: %v, want FailedPrecondition", err)
+	}
+	w.mustDelete("a", "")
+}
+
+func TestAFailedExecStaysCreatedAndReleasesItsWaiters(t *testing.T) { // T2
+	w := newWorld(t)
+	w.mustCreate("a", "exec sleep 60")
+	w.mustStart("a", "")
+	w.mustAddExec("a", "bad", "")
+	w.stage1.set(abi.Enter, errors.New(`exec: "nope": executable file not found in $PATH`))
+	_, err := w.Start(t.Context(), "a", "bad")
+	if err == nil || !strings.Contains(err.Error(), "executable file not found in $PATH") {
+		t.Fatalf("start: %v", err)
+	}
+	if st, _ := w.Status("a", "bad"); st.State != Created {
+		t.Errorf("state %s, want created", st.State)
+	}
+	if e := w.mustWait("a", "bad"); e.Code != 0 || !e.At.IsZero() {
+		t.Errorf("wait answered %+v, want nothing", e)
+	}
+	w.mustDelete("a", "bad")
+	if err := w.Kill(t.Context(), "a", "", int(syscall.SIGKILL), true); err != nil {
+		t.Fatal(err)
+	}
+	w.mustWait("a", "")
+	w.mustDelete("a", "")
+}
+
+func TestAFailedCreateLeavesNothing(t *testing.T) { // T1
+	for _, e := range []abi.Entrypoint{abi.Run, abi.AppAdd, "features"} {
+		t.Run(string(e), func(t *testing.T) {
+			w := newWorld(t)
+			w.stage1.set(e, errors.New("deliberate"))
+			if _, err := w.create("a", "exit 0"); err == nil || !strings.Contains(err.Error(), "deliberate") {
+				t.Fatalf("create: %v", err)
+			}
+			if got := w.events.words(); len(got) != 0 {
+				t.Errorf("events of a failed create: %v", got)
+			}
+			if !w.Empty() {
+				t.Error("the app is still registered")
+			}
+			for _, state := range []string{"embryo", "prepare", "run", "exited-garbage"} {
+				if dirs := w.podDirs(state); len(dirs) != 0 {
+					t.Errorf("%s holds %v", state, dirs)
+				}
+			}
+			w.stage1.set(e, nil)
+			w.mustCreate("a", "exit 0") // the same id right after
+			w.mustDelete("a", "")
+		})
+	}
+}
+
+func TestTheDeathOfTheSupervisorEndsItsApps(t *testing.T) {
+	w := newWorld(t)
+	w.mustCreate("created", "exit 0")
+	w.mustCreate("running", "sleep 60 & wait")
+	w.mustStart("running", "")
+	begin := time.Now()
+	w.stage1.die()
+	for _, id := range []string{"created", "running"} {
+		if e := w.mustWait(id, ""); e.Code != 137 {
+			t.Errorf("%s: exit %+v, want 137", id, e)
+		}
+	}
+	if d := time.Since(begin); d > 5*time.Second {
+		t.Errorf("it took %s", d)
+	}
+	for _, id := range []string{"created", "running"} {
+		w.mustDelete(id, "")
+	}
+}
+
+func TestCallsInTheWrongStateAreRefusedAndChangeNothing(t *testing.T) {
+	w := newWorld(t)
+	w.mustCreate("a", "exec sleep 60")
+	if _, err := w.create("a", ""); !errdefs.IsAlreadyExists(err) {
+		t.Errorf("second create: %v", err)
+	}
+	w.mustAddExec("a", "e", "exit 0")
+	if err := w.Kill(t.Context(), "a", "e", 9, false); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("kill of an exec that was not started: %v", err)
+	}
+	w.mustStart("a", "")
+	if _, err := w.Start(t.Context(), "a", ""); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "cannot start a running process") {
+		t.Errorf("second start: %v", err)
+	}
+	if _, err := w.Delete(t.Context(), "a", ""); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("delete of a running app: %v", err)
+	}
+	if err := w.Kill(t.Context(), "a", "", 65, false); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("signal 65: %v", err)
+	}
+	if st, err := w.Status("a", ""); err != nil || st.State != Running {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	if err := w.Kill(t.Context(), "a", "", 9, false); err != nil {
+		t.Error(err)
+	}
+	w.mustWait("a", "")
+	if err := w.Kill(t.Context(), "a", "", 9, false); !errdefs.IsNotFound(err) {
+		t.Errorf("kill of an ended app: %v", err)
+	}
+	if _, err := w.Pids(t.Context(), "a"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("pids of an ended app: %v, want anything but NotFound (R3)", err)
+	}
+	w.mustDelete("a", "")
+	for _, err := range []error{
+		errOf(w.Status("a", "")), errOf(w.Wait(t.Context(), "a", "")), errOf(w.Start(t.Context(), "a", "")),
+		w.Kill(t.Context(), "a", "", 9, false), w.Resize("a", "", Size{}), w.CloseStdin("a", ""), errOf(w.Pids(t.Context(), "a")),
+	} {
+		if !errdefs.IsNotFound(err) {
+			t.Errorf("call on an unknown app: %v, want NotFound", err)
+		}
+	}
+}
+
+func errOf[T any](_ T, err error) error { return err }
+
+func TestPidsListsTheAppsProcessesAndNamesItsExecs(t *testing.T) { // T6
+	w := newWorld(t)
+	path, next := scriptLines(t)
+	w.mustCreate("a", "sleep 60 & echo up > "+path+"; wait")
+	w.mustStart("a", "")
+	w.mustAddExec("a", "e", "echo up > "+path+"; exec sleep 60")
+	w.mustStart("a", "e")
+	next()
+	next()
+	infos, err := w.Pids(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, _ := w.Status("a", "")
+	e, _ := w.Status("a", "e")
+	if len(infos) != 3 || !slices.Contains(infos, ProcessInfo{PID: st.PID}) || !slices.Contains(infos, ProcessInfo{PID: e.PID, Exec: "e"}) {
+		t.Errorf("processes %+v, want the first (%d), its child and exec e (%d)", infos, st.PID, e.PID)
+	}
+	if err := w.Kill(t.Context(), "a", "", 9, true); err != nil {
+		t.Error(err)
+	}
+	w.mustWait("a", "e")
+	w.mustWait("a", "")
+	w.mustDelete("a", "")
+}
+
+func TestAHungStage1DoesNotHoldUpOtherCalls(t *testing.T) { // N6
+	w := newWorld(t)
+	w.mustCreate("sibling", "exec sleep 60")
+	w.mustStart("sibling", "")
+	hold := make(chan struct{})
+	w.stage1.mu.Lock()
+	w.stage1.hold[abi.AppAdd] = hold
+	w.stage1.mu.Unlock()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := w.create("slow", "exit 0"); err != nil {
+			t.Errorf("create: %v", err)
+		}
+	})
+	for !w.stage1.called(abi.AppAdd) || len(w.events.words()) < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		_, _ = w.Status("sibling", "")
+		_, _ = w.Status("slow", "")
+		_, _ = w.Pids(t.Context(), "sibling")
+		_ = w.Kill(t.Context(), "sibling", "", int(syscall.SIGKILL), false)
+		w.mustWait("sibling", "")
+		w.mustDelete("sibling", "")
+	}()
+	select {
+	case <-answered:
+	case <-time.After(10 * time.Second):
+		t.Error("calls for others wait for the hung one")
+	}
+	close(hold)
+	wg.Wait()
+	w.mustDelete("slow", "")
+}

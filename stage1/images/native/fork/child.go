@@ -1,0 +1,225 @@
+package fork
+
+import (
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+//go:linkname beforeFork syscall.runtime_BeforeFork
+func beforeFork()
+
+//go:linkname afterFork syscall.runtime_AfterFork
+func afterFork()
+
+// Everything below runs in the child: without a scheduler, other threads or a
+// garbage collector, on a stack that cannot grow. A nosplit function that calls
+// nothing but nosplit functions keeps that promise, and the compiler checks it.
+
+// fork makes the child and returns in the parent only.
+//
+//go:noinline
+//go:norace
+//go:nocheckptr
+func (l *plan) fork() (pid int, errno syscall.Errno) {
+	beforeFork() // also blocks all signals until the child has no handlers
+	pid, errno = clone(&l.first)
+	if errno != 0 || pid != 0 {
+		afterFork()
+		runtime.KeepAlive(l)
+		return pid, errno
+	}
+	l.child()
+	return 0, 0
+}
+
+// clone makes a process with a copy of the memory. Only what needs clone3 uses
+// it: seccomp profiles of outer containers know clone best.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func clone(a *cloneArgs) (int, syscall.Errno) {
+	var pid uintptr
+	var errno syscall.Errno
+	if a.flags&unix.CLONE_INTO_CGROUP != 0 {
+		pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE3, uintptr(unsafe.Pointer(a)), unsafe.Sizeof(*a), 0, 0, 0, 0)
+	} else {
+		pid, _, errno = syscall.RawSyscall6(unix.SYS_CLONE, uintptr(a.flags|a.exitSignal), 0, 0, 0, 0, 0)
+	}
+	return int(pid), errno
+}
+
+// child carries the plan out. It does not return.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) child() {
+	l.descriptors()
+	l.signals()
+	l.namespaces()
+	l.identity()
+	if l.limited {
+		// Cannot fail: the hard limit stays as it is.
+		syscall.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, uintptr(unsafe.Pointer(&l.nofile)), 0, 0, 0)
+	}
+	l.execute()
+}
+
+// descriptors puts every file where it belongs and closes all others, so that
+// whatever happens to this process later, it holds nothing of its parent's.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) descriptors() {
+	for i, fd := range l.files {
+		moved, _, errno := syscall.RawSyscall6(unix.SYS_FCNTL, uintptr(fd), unix.F_DUPFD_CLOEXEC, uintptr(l.above), 0, 0, 0)
+		if errno != 0 {
+			// The report socket may not be in place yet.
+			l.report = int(l.files[l.kept])
+			l.fail(stepDescriptors, errno, 0)
+		}
+		l.moved[i] = int32(moved)
+	}
+	for i, fd := range l.moved {
+		var flags uintptr
+		if i >= l.kept {
+			flags = unix.O_CLOEXEC
+		}
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_DUP3, uintptr(fd), uintptr(i), flags, 0, 0, 0); errno != 0 {
+			l.report = int(l.moved[l.kept])
+			l.fail(stepDescriptors, errno, 0)
+		}
+	}
+	const last = ^uint32(0)
+	if _, _, errno := syscall.RawSyscall6(unix.SYS_CLOSE_RANGE, uintptr(len(l.files)), uintptr(last), 0, 0, 0, 0); errno != 0 {
+		l.fail(stepDescriptors, errno, 0)
+	}
+}
+
+// signals sets all dispositions to their defaults, the ignored ones too, which
+// an exec would keep, and then lets signals in.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) signals() {
+	var action [4]uint64 // SIG_DFL, and larger than any struct sigaction
+	for sig := uintptr(1); sig <= 64; sig++ {
+		syscall.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+	}
+	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+}
+
+// namespaces joins and makes them, and waits for the parent where it has to do
+// its part.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) namespaces() {
+	if l.join {
+		// From now on processes of somebody else may see this one, which still
+		// has the supervisor's memory. The exec ends it.
+		syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0, 0)
+	}
+	for i := range l.joins {
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_SETNS, uintptr(l.joins[i].fd), uintptr(l.joins[i].flags), 0, 0, 0, 0); errno != 0 {
+			l.fail(stepJoin, errno, uint32(i))
+		}
+	}
+	if l.twice {
+		pid, errno := clone(&l.second)
+		if errno != 0 {
+			l.fail(stepClone, errno, 0)
+		}
+		if pid != 0 {
+			l.tell(born, 0, uint32(pid))
+			exit(0)
+		}
+	}
+	if !l.awaited {
+		return
+	}
+	for {
+		n, _, errno := syscall.RawSyscall6(unix.SYS_READ, uintptr(l.report), uintptr(unsafe.Pointer(&l.word)), 1, 0, 0, 0)
+		switch {
+		case errno == unix.EINTR:
+		case errno != 0:
+			l.fail(stepGo, errno, 0)
+		case n == 0: // the parent has given up, or is gone
+			exit(1)
+		default:
+			return
+		}
+	}
+}
+
+// identity makes the process root of its user namespace and the leader of a
+// session.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) identity() {
+	if l.root {
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_SETRESGID, 0, 0, 0, 0, 0, 0); errno != 0 {
+			l.fail(stepGroup, errno, 0)
+		}
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_SETRESUID, 0, 0, 0, 0, 0, 0); errno != 0 {
+			l.fail(stepUser, errno, 0)
+		}
+	}
+	if _, _, errno := syscall.RawSyscall6(unix.SYS_SETSID, 0, 0, 0, 0, 0, 0); errno != 0 {
+		l.fail(stepSession, errno, 0)
+	}
+	if l.dir >= 0 {
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_FCHDIR, uintptr(l.dir), 0, 0, 0, 0, 0); errno != 0 {
+			l.fail(stepDirectory, errno, 0)
+		}
+	}
+}
+
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) execute() {
+	var errno syscall.Errno
+	if l.exe >= 0 {
+		_, _, errno = syscall.RawSyscall6(unix.SYS_EXECVEAT, uintptr(l.exe), uintptr(unsafe.Pointer(&l.none)),
+			pointer(l.argv), pointer(l.envv), unix.AT_EMPTY_PATH, 0)
+	} else {
+		_, _, errno = syscall.RawSyscall6(unix.SYS_EXECVE, uintptr(unsafe.Pointer(l.path)), pointer(l.argv), pointer(l.envv), 0, 0, 0)
+	}
+	l.fail(stepExec, errno, 0)
+}
+
+// fail reports the step that failed and ends the process.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) fail(s step, errno syscall.Errno, value uint32) {
+	l.tell(s, errno, value)
+	exit(1)
+}
+
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) tell(s step, errno syscall.Errno, value uint32) {
+	l.words = report{s, uint32(errno), value}
+	syscall.RawSyscall6(unix.SYS_WRITE, uintptr(l.report), uintptr(unsafe.Pointer(&l.words)), unsafe.Sizeof(l.words), 0, 0, 0)
+}
+
+//go:nosplit
+//go:norace
+func exit(code uintptr) {
+	for {
+		syscall.RawSyscall6(unix.SYS_EXIT_GROUP, code, 0, 0, 0, 0, 0)
+	}
+}

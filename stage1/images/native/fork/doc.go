@@ -1,0 +1,31 @@
+// Package fork starts a process in namespaces that it makes or joins, from a
+// program with many threads.
+//
+// A process with more than one thread cannot join a user namespace, and a Go
+// program always has more than one. Start therefore clones without CLONE_VM:
+// the child has one thread and a copy of the memory, and carries out a plan of
+// raw system calls that was laid out before, up to its exec. It may not
+// allocate, grow its stack or write a pointer; everything that can be decided
+// is decided by the parent.
+//
+//	parent            child                       second child
+//	clone ──────────▶ descriptors in place
+//	                  joins what exists
+//	                  clones once more ─────────▶ (child of the parent, and
+//	      ◀── born ── ends                         inside what was joined)
+//	id maps
+//	      ─────────────────── go ───────────────▶ becomes root, leads a session
+//	      ◀── end of file, or the failed step ─── exec
+//
+// The second clone is made only where it is needed: to get inside a PID or a
+// user namespace that was joined, to make a user namespace after others were
+// joined with the host's rights, and to keep descriptors of the parent out of a
+// process that is born into a cgroup that may be frozen. All other processes
+// cost one clone.
+//
+// Whoever calls Start must not reap children that it does not know while the
+// call lasts: Start reaps what it made and did not hand over.
+//
+// The package knows nothing of apps, specs or requests. It enters cgroups of
+// version 2 by CLONE_INTO_CGROUP and leaves version 1 to the new process.
+package fork

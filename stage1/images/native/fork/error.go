@@ -1,0 +1,111 @@
+package fork
+
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// step is what the child was doing when it failed.
+type step uint32
+
+const (
+	born step = iota // not a failure: the second clone has succeeded
+	stepDescriptors
+	stepJoin // index: of Process.Joins
+	stepClone
+	stepGo
+	stepGroup
+	stepUser
+	stepSession
+	stepDirectory
+	stepExec
+)
+
+func (s step) String() string {
+	switch s {
+	case stepDescriptors:
+		return "putting its descriptors in place"
+	case stepJoin:
+		return "joining"
+	case stepClone:
+		return "creating the process in its namespaces"
+	case stepGo:
+		return "waiting for its id maps"
+	case stepGroup:
+		return "becoming group 0 of its user namespace"
+	case stepUser:
+		return "becoming user 0 of its user namespace"
+	case stepSession:
+		return "leading a session"
+	case stepDirectory:
+		return "entering its working directory"
+	case stepExec:
+		return "executing"
+	}
+	return "starting"
+}
+
+// Error is a step that failed in the new process, or in its making.
+type Error struct {
+	Doing string // "joining network namespace /run/netns/blue"
+	Errno syscall.Errno
+}
+
+// Error returns a sentence for a person.
+func (e *Error) Error() string { return e.Doing + ": " + e.Errno.Error() }
+
+// Unwrap returns the Errno.
+func (e *Error) Unwrap() error { return e.Errno }
+
+// failure translates a report of the child.
+func (p *Process) failure(r *report) error {
+	e := &Error{Doing: r.step.String(), Errno: syscall.Errno(r.errno)}
+	switch {
+	case r.step == stepJoin && int(r.value) < len(p.Joins):
+		e.Doing += " " + p.Joins[r.value].What
+	case r.step == stepExec && p.Path != "":
+		e.Doing += " " + p.Path
+	case r.step == stepClone:
+		e.Doing = p.cloneText()
+	}
+	return e
+}
+
+// cloneText says what a failed clone was to make: which of several namespaces
+// was refused, the kernel does not tell.
+func (p *Process) cloneText() string {
+	if p.New == 0 {
+		return "creating the process"
+	}
+	text := "creating the process with new namespaces ("
+	for i, n := range names(p.New) {
+		if i > 0 {
+			text += ", "
+		}
+		text += n
+	}
+	return text + ")"
+}
+
+func names(flags uintptr) []string {
+	all := []struct {
+		flag uintptr
+		name string
+	}{
+		{unix.CLONE_NEWUSER, "user"},
+		{unix.CLONE_NEWNS, "mount"},
+		{unix.CLONE_NEWPID, "pid"},
+		{unix.CLONE_NEWNET, "network"},
+		{unix.CLONE_NEWIPC, "ipc"},
+		{unix.CLONE_NEWUTS, "uts"},
+		{unix.CLONE_NEWCGROUP, "cgroup"},
+	}
+	var n []string
+	for _, t := range all {
+		if flags&t.flag != 0 {
+			n = append(n, t.name)
+		}
+	}
+	return n
+}

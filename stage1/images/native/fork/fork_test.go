@@ -1,0 +1,540 @@
+package fork
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const busybox = "/bin/busybox"
+
+var kinds = []string{"mnt", "pid", "net", "ipc", "uts", "user"}
+
+// sleeper is a process that lives until its standard input ends.
+func sleeper(t *testing.T) *Process {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("making and joining namespaces needs root")
+	}
+	exe, err := os.Open(busybox)
+	if err != nil {
+		t.Skip("needs a static busybox at " + busybox)
+	}
+	t.Cleanup(func() { exe.Close() })
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); out.Close() })
+	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { null.Close() })
+	return &Process{Exe: exe, Args: []string{"cat"}, Files: []*os.File{in, null, null}}
+}
+
+// start starts p, and ends it with the test.
+func start(t *testing.T, p *Process) int {
+	t.Helper()
+	pid, err := Start(context.Background(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL); reap(pid) })
+	return pid
+}
+
+func namespace(t *testing.T, pid int, kind string) string {
+	t.Helper()
+	n, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func existing(t *testing.T, pid int, kind string, flag int) Join {
+	t.Helper()
+	path := fmt.Sprintf("/proc/%d/ns/%s", pid, kind)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return Join{What: kind + " namespace " + path, File: f, Flags: flag}
+}
+
+// field returns the values of a line of /proc/PID/status.
+func field(t *testing.T, pid int, name string) []string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		if v, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.Fields(v)
+		}
+	}
+	t.Fatalf("no %s in the status of %d", name, pid)
+	return nil
+}
+
+func children(t *testing.T) string {
+	t.Helper()
+	b, err := exec.Command(busybox, "sh", "-c", "cat /proc/$PPID/task/*/children").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestNewNamespacesAreNewAndTheOthersStay(t *testing.T) {
+	p := sleeper(t)
+	p.New = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC
+	pid := start(t, p)
+	for _, kind := range kinds {
+		isNew := namespace(t, pid, kind) != namespace(t, os.Getpid(), kind)
+		if want := slices.Contains([]string{"mnt", "pid", "ipc"}, kind); isNew != want {
+			t.Errorf("%s namespace is new: %v, want %v", kind, isNew, want)
+		}
+	}
+	if nspid := field(t, pid, "NSpid"); nspid[len(nspid)-1] != "1" {
+		t.Errorf("NSpid is %v, want 1 at the end", nspid)
+	}
+}
+
+func TestAChildHoldsTheFilesItWasGivenAndNoOther(t *testing.T) {
+	p := sleeper(t)
+	extra, err := os.Open("/proc/version")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer extra.Close()
+	inherited, err := unix.Open("/proc/uptime", unix.O_RDONLY, 0) // without O_CLOEXEC
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(inherited)
+	// The given files overlap their targets in both directions.
+	p.Files = append(p.Files, extra, p.Files[0])
+	for _, twice := range []bool{false, true} {
+		p.Apart = twice
+		pid := start(t, p)
+		dir := fmt.Sprintf("/proc/%d/fd", pid)
+		fds, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range fds {
+			target, _ := os.Readlink(filepath.Join(dir, e.Name()))
+			got = append(got, e.Name()+" "+strings.SplitN(target, ":", 2)[0])
+		}
+		want := []string{"0 pipe", "1 /dev/null", "2 /dev/null", "3 /proc/version", "4 pipe"}
+		if !slices.Equal(got, want) {
+			t.Errorf("with a second clone %v: descriptors %q, want %q", twice, got, want)
+		}
+	}
+}
+
+func TestDescriptorsMayBePermuted(t *testing.T) {
+	p := sleeper(t)
+	// Open files are numbered low to high; given in the reverse order each
+	// target is another one's source.
+	var files []*os.File
+	for i := range 12 {
+		f, err := os.CreateTemp(t.TempDir(), fmt.Sprintf("%02d-*", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		files = append(files, f)
+	}
+	slices.Reverse(files)
+	p.Files = append(p.Files, files...)
+	pid := start(t, p)
+	for i, f := range files {
+		got, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, 3+i))
+		if err != nil || got != f.Name() {
+			t.Errorf("descriptor %d is %s (%v), want %s", 3+i, got, err, f.Name())
+		}
+	}
+}
+
+func TestAJoinedPIDNamespaceHasTheChildInside(t *testing.T) {
+	p := sleeper(t)
+	p.New = unix.CLONE_NEWPID
+	first := start(t, p)
+
+	p.New = 0
+	p.Joins = []Join{existing(t, first, "pid", unix.CLONE_NEWPID)}
+	second := start(t, p)
+	if a, b := namespace(t, first, "pid"), namespace(t, second, "pid"); a != b {
+		t.Errorf("in %s, want %s", b, a)
+	}
+	if ppid := field(t, second, "PPid"); ppid[0] != strconv.Itoa(os.Getpid()) {
+		t.Errorf("its parent is %s, want %d", ppid[0], os.Getpid())
+	}
+	if nspid := field(t, second, "NSpid"); len(nspid) < 2 || nspid[0] != strconv.Itoa(second) {
+		t.Errorf("NSpid is %v, want %d and the pid inside", nspid, second)
+	}
+}
+
+func TestANewUserNamespaceIsMappedBeforeTheExec(t *testing.T) {
+	p := sleeper(t)
+	p.New = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+	p.UIDMappings = []IDMapping{{0, 100000, 1000}, {1000, 300000, 10}}
+	p.GIDMappings = []IDMapping{{0, 200000, 1000}}
+	p.Root = true
+	pid := start(t, p)
+	if uid := field(t, pid, "Uid"); !slices.Equal(uid, []string{"100000", "100000", "100000", "100000"}) {
+		t.Errorf("Uid is %v, want 100000", uid)
+	}
+	if gid := field(t, pid, "Gid"); gid[0] != "200000" {
+		t.Errorf("Gid is %v, want 200000", gid)
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/uid_map", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Fields(string(b)); !slices.Equal(got, []string{"0", "100000", "1000", "1000", "300000", "10"}) {
+		t.Errorf("uid_map is %v", got)
+	}
+	if eff := field(t, pid, "CapEff"); strings.Trim(eff[0], "0") == "" {
+		t.Error("root of the user namespace has no capabilities")
+	}
+}
+
+func TestAUserNamespaceIsJoinedWithOthers(t *testing.T) {
+	p := sleeper(t)
+	p.New = unix.CLONE_NEWUSER | unix.CLONE_NEWNET | unix.CLONE_NEWIPC
+	p.UIDMappings = []IDMapping{{0, 100000, 1000}}
+	p.GIDMappings = []IDMapping{{0, 100000, 1000}}
+	p.Root = true
+	owner := start(t, p)
+
+	p.New = unix.CLONE_NEWNS | unix.CLONE_NEWPID
+	p.UIDMappings, p.GIDMappings = nil, nil
+	p.Joins = []Join{
+		existing(t, owner, "net", unix.CLONE_NEWNET),
+		existing(t, owner, "ipc", unix.CLONE_NEWIPC),
+		existing(t, owner, "user", unix.CLONE_NEWUSER),
+	}
+	pid := start(t, p)
+	for _, kind := range []string{"net", "ipc", "user"} {
+		if a, b := namespace(t, owner, kind), namespace(t, pid, kind); a != b {
+			t.Errorf("%s: in %s, want %s", kind, b, a)
+		}
+	}
+	if uid := field(t, pid, "Uid"); uid[0] != "100000" {
+		t.Errorf("Uid is %v, want 100000", uid)
+	}
+}
+
+func TestAllNamespacesOfAProcessAreEnteredByItsPidfd(t *testing.T) {
+	p := sleeper(t)
+	p.New = unix.CLONE_NEWUSER | unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC
+	p.UIDMappings = []IDMapping{{0, 100000, 1000}}
+	p.GIDMappings = []IDMapping{{0, 100000, 1000}}
+	p.Root = true
+	app := start(t, p)
+	fd, err := unix.PidfdOpen(app, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pidfd := os.NewFile(uintptr(fd), "pidfd")
+	defer pidfd.Close()
+
+	q := sleeper(t)
+	q.Joins = []Join{{What: "the app", File: pidfd, Flags: int(p.New)}}
+	q.Root = true
+	pid := start(t, q)
+	for _, kind := range kinds {
+		if a, b := namespace(t, app, kind), namespace(t, pid, kind); a != b {
+			t.Errorf("%s: in %s, want %s", kind, b, a)
+		}
+	}
+}
+
+// A network namespace of the host's can be joined only before the rights over
+// it are given up for those of a new user namespace.
+func TestAForeignNetworkIsJoinedBeforeANewUserNamespaceIsMade(t *testing.T) {
+	p := sleeper(t)
+	p.New = unix.CLONE_NEWNET
+	owner := start(t, p)
+
+	p.New = unix.CLONE_NEWUSER | unix.CLONE_NEWNS
+	p.UIDMappings = []IDMapping{{0, 100000, 1000}}
+	p.GIDMappings = []IDMapping{{0, 100000, 1000}}
+	p.Root = true
+	p.Joins = []Join{existing(t, owner, "net", unix.CLONE_NEWNET)}
+	pid := start(t, p)
+	if a, b := namespace(t, owner, "net"), namespace(t, pid, "net"); a != b {
+		t.Errorf("in %s, want %s", b, a)
+	}
+	if uid := field(t, pid, "Uid"); uid[0] != "100000" {
+		t.Errorf("Uid is %v, want 100000", uid)
+	}
+}
+
+func TestIgnoredSignalsAreDefaultInTheChild(t *testing.T) {
+	p := sleeper(t)
+	p.Path, p.Exe = busybox, nil
+	// What the Go runtime ignores at its start it goes on ignoring: the test
+	// is run again by a shell that ignores a few.
+	if os.Getenv("FORK_TEST_IGNORED") == "" {
+		cmd := exec.Command(busybox, "sh", "-c", `trap '' HUP INT PIPE USR1; ulimit -Sn 500; exec "$0" "$@"`,
+			os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+		cmd.Env = append(os.Environ(), "FORK_TEST_IGNORED=1")
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "--- PASS") {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	pid := start(t, p)
+	for _, set := range []string{"SigIgn", "SigBlk"} {
+		if v := field(t, pid, set); strings.Trim(v[0], "0") != "" {
+			t.Errorf("%s is %s, want none", set, v[0])
+		}
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		if v, ok := strings.CutPrefix(line, "Max open files"); ok && strings.Fields(v)[0] != "500" {
+			t.Errorf("the limit of open files is %s, want the 500 that this process was started with", v)
+		}
+	}
+}
+
+func TestAFailedStepIsASentence(t *testing.T) {
+	base := sleeper(t)
+	dir := t.TempDir()
+	file, err := os.Open(base.Exe.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	uts := existing(t, os.Getpid(), "uts", unix.CLONE_NEWUTS)
+	for name, c := range map[string]struct {
+		change func(*Process)
+		want   string
+		errno  syscall.Errno
+	}{
+		"a namespace of another type": {
+			func(p *Process) {
+				p.Joins = []Join{uts, {What: "network namespace /run/blue", File: uts.File, Flags: unix.CLONE_NEWNET}}
+			},
+			"joining network namespace /run/blue: invalid argument", unix.EINVAL,
+		},
+		"no namespace at all": {
+			func(p *Process) { p.Joins = []Join{{What: "pid namespace x", File: file, Flags: unix.CLONE_NEWPID}} },
+			"joining pid namespace x: invalid argument", unix.EINVAL,
+		},
+		"no program": {
+			func(p *Process) { p.Exe, p.Path = nil, dir+"/absent" },
+			"executing " + dir + "/absent: no such file or directory", unix.ENOENT,
+		},
+		"no program, in a user namespace": {
+			func(p *Process) {
+				p.New, p.Root = unix.CLONE_NEWUSER, true
+				p.UIDMappings, p.GIDMappings = []IDMapping{{0, 0, 10}}, []IDMapping{{0, 0, 10}}
+				p.Exe, p.Path = nil, dir+"/absent"
+			},
+			"executing " + dir + "/absent: no such file or directory", unix.ENOENT,
+		},
+		"a user namespace without root": {
+			func(p *Process) {
+				p.New, p.Root = unix.CLONE_NEWUSER, true
+				p.UIDMappings, p.GIDMappings = []IDMapping{{1, 100000, 10}}, []IDMapping{{0, 100000, 10}}
+			},
+			"becoming user 0 of its user namespace: invalid argument", unix.EINVAL,
+		},
+		"overlapping maps": {
+			func(p *Process) {
+				p.New = unix.CLONE_NEWUSER
+				p.UIDMappings, p.GIDMappings = []IDMapping{{0, 1, 10}, {5, 100, 10}}, []IDMapping{{0, 1, 1}}
+			},
+			"map users of a user namespace", unix.EINVAL,
+		},
+		"flags that exclude each other": {
+			func(p *Process) { p.New = unix.CLONE_NEWNS | unix.CLONE_FS },
+			"creating the process with new namespaces (mount): invalid argument", unix.EINVAL,
+		},
+		"a directory that is a file": {
+			func(p *Process) { p.Dir = file },
+			"entering its working directory: not a directory", unix.ENOTDIR,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := *base
+			c.change(&p)
+			pid, err := Start(context.Background(), &p)
+			if err == nil {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+				reap(pid)
+				t.Fatal("it started")
+			}
+			if !strings.Contains(err.Error(), c.want) || !errors.Is(err, c.errno) {
+				t.Errorf("error %q, want %q", err, c.want)
+			}
+			if left := strings.Fields(children(t)); len(left) != 1 { // the lister itself
+				t.Errorf("processes are left: %v", left)
+			}
+		})
+	}
+}
+
+func TestManyStartsAtOnceLeaveNothingBehind(t *testing.T) {
+	p := sleeper(t)
+	p.New = unix.CLONE_NEWPID
+	target := start(t, p)
+	enter := existing(t, target, "pid", unix.CLONE_NEWPID)
+	before := openFiles(t)
+	var group sync.WaitGroup
+	for i := range 40 {
+		group.Go(func() {
+			q := *p
+			q.Args = []string{"true"}
+			q.New = 0
+			if i%2 == 0 {
+				q.Joins = []Join{enter}
+			}
+			pid, err := Start(context.Background(), &q)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			var ws syscall.WaitStatus
+			if _, err := syscall.Wait4(pid, &ws, 0, nil); err != nil || ws.ExitStatus() != 0 {
+				t.Errorf("process %d: %v, status %d", pid, err, ws.ExitStatus())
+			}
+		})
+	}
+	group.Wait()
+	if after := openFiles(t); after != before {
+		t.Errorf("%d descriptors are open, %d before", after, before)
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(fds)
+}
+
+// cgroup2 makes a cgroup of version 2 and removes it with the test.
+func cgroup2(t *testing.T) string {
+	t.Helper()
+	for _, root := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+		var fs unix.Statfs_t
+		if unix.Statfs(root, &fs) != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
+			continue
+		}
+		dir := fmt.Sprintf("%s/native-fork-test-%d", root, os.Getpid())
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Skip("needs a writable cgroup2: ", err)
+		}
+		t.Cleanup(func() { eventually(t, func() bool { return os.Remove(dir) == nil }) })
+		return dir
+	}
+	t.Skip("needs a mounted cgroup2")
+	return ""
+}
+
+func eventually(t *testing.T, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not come to pass")
+		}
+	}
+}
+
+func TestAProcessIsBornInItsCgroup(t *testing.T) {
+	p := sleeper(t)
+	dir := cgroup2(t)
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p.Cgroup = f
+	for _, apart := range []bool{false, true} {
+		p.Apart = apart
+		pid := start(t, p)
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(b), "0::/"+filepath.Base(dir)) && !strings.Contains(string(b), filepath.Base(dir)+"\n") {
+			t.Errorf("apart %v: it is in %s, want %s", apart, b, dir)
+		}
+	}
+}
+
+func TestAFrozenChildBlocksNobodyAndIsGivenUp(t *testing.T) {
+	p := sleeper(t)
+	dir := cgroup2(t)
+	freeze := filepath.Join(dir, "cgroup.freeze")
+	if err := os.WriteFile(freeze, []byte("1"), 0); err != nil {
+		t.Skip("needs the freezer of cgroup2: ", err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	frozen := *p
+	frozen.Cgroup, frozen.Apart = f, true
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	done := make(chan error, 1)
+	go func() {
+		_, err := Start(ctx, &frozen)
+		done <- err
+	}()
+	var pid string
+	eventually(t, func() bool {
+		b, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		pid = strings.TrimSpace(string(b))
+		return pid != ""
+	})
+	if fds, err := os.ReadDir("/proc/" + pid + "/fd"); err != nil || len(fds) > len(p.Files)+3 {
+		t.Errorf("the frozen process holds %d descriptors (%v), want its %d files, report, program and cgroup", len(fds), err, len(p.Files))
+	}
+	start(t, p) // another one is not held up
+
+	gone := errors.New("the caller has gone")
+	cancel(gone)
+	select {
+	case err := <-done:
+		if !errors.Is(err, gone) {
+			t.Errorf("error %v, want %v", err, gone)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the start was not given up")
+	}
+	if _, err := os.Stat("/proc/" + pid); !os.IsNotExist(err) {
+		t.Errorf("process %s is still there: %v", pid, err)
+	}
+}

@@ -1,0 +1,22 @@
+// Package nofile knows the limit of open files that this process was started
+// with. It does nothing else.
+//
+// Package syscall raises the soft limit in its initialisation and keeps the
+// original for its own use. This package imports nothing, so it is initialised
+// before: packages are initialised in the order of their import paths, each
+// once what it imports has been (Go specification, "Package initialization").
+package nofile
+
+import "unsafe"
+
+//go:linkname rawSyscall6 syscall.RawSyscall6
+func rawSyscall6(number, a, b, c, d, e, f uintptr) (r1, r2, errno uintptr)
+
+// Original holds the soft and the hard limit. Nobody changes it.
+var Original = read()
+
+func read() (limit [2]uint64) {
+	const rlimitNofile = 7
+	rawSyscall6(prlimit64, 0, rlimitNofile, 0, uintptr(unsafe.Pointer(&limit)), 0, 0)
+	return limit
+}

@@ -1,0 +1,3 @@
+package nofile
+
+const prlimit64 = 302

@@ -1,0 +1,5 @@
+//go:build arm64 || riscv64 || loong64
+
+package nofile
+
+const prlimit64 = 261

@@ -1,0 +1,141 @@
+package fork
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork/nofile"
+)
+
+// plan is a Process laid out for the child: numbers, and pointers to memory
+// that nobody moves.
+type plan struct {
+	// Descriptor i of the child is files[i] of the parent. moved is room for
+	// their numbers on the way. From kept on they close on exec.
+	files []int32
+	moved []int32
+	kept  int
+	above int // all descriptors in files are below
+
+	// Descriptors of the child.
+	report, exe, dir, cgroup int
+	joins                    []join
+
+	first, second cloneArgs
+	twice         bool
+	awaited       bool
+	join          bool
+	root          bool
+
+	path    *byte
+	argv    []*byte
+	envv    []*byte
+	nofile  unix.Rlimit
+	limited bool
+
+	words report
+	word  byte
+	none  byte
+}
+
+type join struct {
+	fd    int
+	flags int
+}
+
+// cloneArgs is struct clone_args of clone3(2).
+type cloneArgs struct {
+	flags, pidFD, childTID, parentTID, exitSignal uint64
+	stack, stackSize, tls, setTID, setTIDSize     uint64
+	cgroup                                        uint64
+}
+
+// report is what a child tells its parent.
+type report struct {
+	step  step
+	errno uint32
+	value uint32 // of born: the pid; of stepJoin: the index
+}
+
+// lay makes the plan for p. words is the child's end of the report socket.
+func lay(p *Process, words *os.File) (*plan, error) {
+	l := &plan{
+		twice:   p.twice(),
+		awaited: p.awaited(),
+		join:    len(p.Joins) > 0,
+		root:    p.Root,
+		dir:     -1,
+		exe:     -1,
+	}
+	for _, f := range p.Files {
+		l.place(f)
+	}
+	l.kept = len(l.files)
+	l.report = l.place(words)
+	if p.Exe != nil {
+		l.exe = l.place(p.Exe)
+	}
+	if p.Dir != nil {
+		l.dir = l.place(p.Dir)
+	}
+	for _, j := range p.Joins {
+		l.joins = append(l.joins, join{l.place(j.File), j.Flags})
+	}
+	l.clones(p)
+	l.moved = make([]int32, len(l.files))
+
+	var err error
+	if l.path, err = syscall.BytePtrFromString(p.Path); err != nil {
+		return nil, fmt.Errorf("path %q: %w", p.Path, err)
+	}
+	if l.argv, err = syscall.SlicePtrFromStrings(p.Args); err != nil {
+		return nil, fmt.Errorf("arguments of %s: %w", p.Path, err)
+	}
+	if l.envv, err = syscall.SlicePtrFromStrings(p.Env); err != nil {
+		return nil, fmt.Errorf("environment of %s: %w", p.Path, err)
+	}
+	// The Go runtime raises the soft limit for itself; what we start is to
+	// have the one that we were started with.
+	l.nofile = unix.Rlimit{Cur: nofile.Original[0], Max: nofile.Original[1]}
+	l.limited = l.nofile.Cur < l.nofile.Max
+	return l, nil
+}
+
+// place gives a file the next descriptor of the child.
+func (l *plan) place(f *os.File) int {
+	fd := int(f.Fd())
+	l.files = append(l.files, int32(fd))
+	l.above = max(l.above, fd+1, len(l.files))
+	return len(l.files) - 1
+}
+
+// clones sets the arguments of the one clone or the two.
+func (l *plan) clones(p *Process) {
+	final := cloneArgs{flags: uint64(p.New), exitSignal: uint64(unix.SIGCHLD)}
+	if p.Cgroup != nil {
+		final.flags |= unix.CLONE_INTO_CGROUP
+		final.cgroup = uint64(p.Cgroup.Fd())
+	}
+	if !l.twice {
+		l.first = final
+		return
+	}
+	l.first = cloneArgs{exitSignal: uint64(unix.SIGCHLD)}
+	// With CLONE_PARENT the kernel takes the exit signal from the cloner.
+	final.flags |= unix.CLONE_PARENT
+	final.exitSignal = 0
+	if p.Cgroup != nil {
+		final.cgroup = uint64(l.place(p.Cgroup))
+	}
+	l.second = final
+}
+
+// pointer is that of an array's first element, for a system call.
+//
+//go:nosplit
+//go:norace
+func pointer(p []*byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p))) }

@@ -1,0 +1,70 @@
+package fork
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process is what Start starts. Exactly one of Exe and Path is set.
+type Process struct {
+	Exe  *os.File // executed by descriptor
+	Path string   // executed by path
+	Args []string // with argv[0]
+	Env  []string
+	Dir  *os.File // working directory; nil is the caller's
+
+	// Files[i] becomes descriptor i. The process gets no others.
+	Files []*os.File
+
+	Joins []Join  // existing namespaces, joined in this order
+	New   uintptr // new namespaces: CLONE_NEW* flags
+
+	// The maps of a new user namespace: New has CLONE_NEWUSER.
+	UIDMappings, GIDMappings []IDMapping
+	// Root makes the process user and group 0 of its user namespace. It is set
+	// where that namespace is new or joined.
+	Root bool
+
+	// Cgroup is a directory of cgroup version 2 to be born in, or nil.
+	Cgroup *os.File
+	// Apart keeps the parent's descriptors out of a process that the cgroup's
+	// freezer may stop before its first instruction.
+	Apart bool
+}
+
+// Join is a namespace to join by setns(2): a file of /proc/PID/ns with one of
+// the CLONE_NEW* flags, or a pidfd with any number of them.
+type Join struct {
+	What  string // for errors: "network namespace /run/netns/blue"
+	File  *os.File
+	Flags int
+}
+
+// IDMapping is one line of uid_map or gid_map.
+type IDMapping struct {
+	Inside, Outside, Size uint32
+}
+
+// joins tells whether any of the flags is among the joined namespaces.
+func (p *Process) joins(flags int) bool {
+	for _, j := range p.Joins {
+		if j.Flags&flags != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// twice tells whether the process has to come from a second clone.
+func (p *Process) twice() bool {
+	return p.joins(unix.CLONE_NEWUSER|unix.CLONE_NEWPID) ||
+		p.New&unix.CLONE_NEWUSER != 0 && len(p.Joins) > 0 ||
+		p.Apart
+}
+
+// awaited tells whether the process waits for a word of the parent: until its
+// id maps are written, or until the parent has learnt its pid.
+func (p *Process) awaited() bool {
+	return p.twice() || p.New&unix.CLONE_NEWUSER != 0
+}

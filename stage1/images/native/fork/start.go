@@ -1,0 +1,184 @@
+package fork
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Start starts p and returns its pid once it has executed its program. It is a
+// child of this process, to be reaped by the caller. When ctx ends before that,
+// or a step fails, nothing of it remains.
+//
+// The error is an *Error where the kernel refused a step.
+func Start(ctx context.Context, p *Process) (int, error) {
+	ours, theirs, err := words()
+	if err != nil {
+		return 0, err
+	}
+	defer ours.Close()
+	l, err := lay(p, theirs)
+	if err != nil {
+		theirs.Close()
+		return 0, err
+	}
+	pid, errno := l.fork()
+	theirs.Close()
+	if errno != 0 {
+		return 0, p.failure(&report{step: stepClone, errno: uint32(errno)})
+	}
+	// A deadline in the past ends every read: the child is killed and reaped
+	// by this goroutine alone, so its pid cannot be somebody else's.
+	defer context.AfterFunc(ctx, func() { _ = ours.SetReadDeadline(time.Unix(1, 0)) })()
+
+	b := &birth{p: p, words: ours}
+	b.pid = pid
+	if p.twice() {
+		b.helper, b.pid = pid, 0
+	}
+	if err := b.attend(); err != nil {
+		b.undo()
+		if ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded) {
+			err = context.Cause(ctx)
+		}
+		return 0, err
+	}
+	return b.pid, nil
+}
+
+// words makes the socket over which the child reports. Its end is blocking.
+func words() (ours, theirs *os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a socket for a new process: %w", err)
+	}
+	theirs = os.NewFile(uintptr(pair[1]), "report of a child")
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		unix.Close(pair[0])
+		theirs.Close()
+		return nil, nil, fmt.Errorf("make a socket for a new process: %w", err)
+	}
+	return os.NewFile(uintptr(pair[0]), "reports of a child"), theirs, nil
+}
+
+// birth is the parent's side of a start.
+type birth struct {
+	p      *Process
+	words  *os.File
+	helper int // the process that makes the second clone, until it is reaped
+	pid    int // of the process itself, once it is known
+}
+
+// attend does the parent's part, until the exec.
+func (b *birth) attend() error {
+	if b.helper != 0 {
+		r, err := b.read()
+		if err != nil {
+			return err
+		}
+		if r == nil {
+			return errors.New("the process that was to join namespaces has died")
+		}
+		b.pid = int(r.value)
+	}
+	if b.p.New&unix.CLONE_NEWUSER != 0 {
+		if err := b.writeMaps(); err != nil {
+			return err
+		}
+	}
+	if b.p.awaited() {
+		// An error means that it is dead, which the next read tells better.
+		_, _ = b.words.Write([]byte{1})
+	}
+	if b.helper != 0 {
+		reap(b.helper) // it ends without waiting for anything
+		b.helper = 0
+	}
+	_, err := b.read()
+	return err
+}
+
+// read returns nil at end of file, and the failure of a step as an error.
+func (b *birth) read() (*report, error) {
+	var buf [12]byte
+	n, err := b.words.Read(buf[:])
+	if errors.Is(err, unix.ECONNRESET) {
+		// It has ended without reading our word, which hides what it said before.
+		n, err = b.words.Read(buf[:])
+	}
+	if err == io.EOF || n == 0 && err == nil {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the report of a new process: %w", err)
+	}
+	r := &report{
+		step:  step(binary.NativeEndian.Uint32(buf[0:])),
+		errno: binary.NativeEndian.Uint32(buf[4:]),
+		value: binary.NativeEndian.Uint32(buf[8:]),
+	}
+	if r.step != born {
+		return nil, b.p.failure(r)
+	}
+	return r, nil
+}
+
+// writeMaps gives a new user namespace its users and groups. This process has
+// the rights of the parent namespace, so any map goes and setgroups stays.
+func (b *birth) writeMaps() error {
+	dir := "/proc/" + strconv.Itoa(b.pid)
+	if err := writeMap(dir+"/gid_map", b.p.GIDMappings); err != nil {
+		return fmt.Errorf("map groups of a user namespace: %w", err)
+	}
+	if err := writeMap(dir+"/uid_map", b.p.UIDMappings); err != nil {
+		return fmt.Errorf("map users of a user namespace: %w", err)
+	}
+	return nil
+}
+
+func writeMap(path string, m []IDMapping) error {
+	var text []byte
+	for _, l := range m {
+		text = strconv.AppendUint(text, uint64(l.Inside), 10)
+		text = append(text, ' ')
+		text = strconv.AppendUint(text, uint64(l.Outside), 10)
+		text = append(text, ' ')
+		text = strconv.AppendUint(text, uint64(l.Size), 10)
+		text = append(text, '\n')
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.Write(text) // the kernel takes all of it in one write, or none
+	return err
+}
+
+// undo kills and reaps what was made. A second child whose pid did not arrive
+// reads end of file and ends by itself.
+func (b *birth) undo() {
+	b.words.Close()
+	for _, pid := range []int{b.helper, b.pid} {
+		if pid != 0 {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			reap(pid)
+		}
+	}
+}
+
+func reap(pid int) {
+	for {
+		if _, err := syscall.Wait4(pid, nil, 0, nil); err != syscall.EINTR {
+			return
+		}
+	}
+}

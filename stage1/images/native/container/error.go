@@ -31,3 +31,12 @@ func codeOf(err error) int {
 	}
 	return 1
 }
+
+// outermost gives a refusal the text of everything that wraps it.
+func outermost(err error) error {
+	var e *Error
+	if errors.As(err, &e) && e.Text != err.Error() {
+		return &Error{e.Code, err.Error()}
+	}
+	return err
+}

@@ -1,6 +1,16 @@
 package container
 
-import "os"
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
 
 // Init is what the process that was made for an app or an exec does. It never
 // returns: it becomes the program, or ends.
@@ -8,4 +18,299 @@ import "os"
 // It is called first thing by main, whose goroutine is locked to its thread.
 // Descriptors: 0 to 2 are the app's stdio, 3 is the supervisor's socket, 4
 // holds Prepared.Config, 5 and above are Prepared.Files.
-func Init() { os.Exit(1) }
+func Init() {
+	runtime.LockOSThread()
+	unix.Umask(0) // modes are exact until the program's own is set
+	c, err := readConfig()
+	if err != nil {
+		fail(err, 1)
+	}
+	var p *program
+	if c.Exec {
+		p, err = (&execInit{c}).run()
+	} else {
+		p, err = (&appInit{config: c, empty: -1}).run()
+	}
+	if err != nil {
+		fail(err, 1)
+	}
+	err = p.replace()
+	status := 126 // as a shell has it
+	if errors.Is(err, unix.ENOENT) {
+		status = 127
+	}
+	fail(err, status)
+}
+
+func readConfig() (*config, error) {
+	// Everything from 3 on ends with the exec, whatever opened it.
+	if err := unix.CloseRange(syncFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("mark descriptors close-on-exec: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(configFD, &st); err != nil {
+		return nil, fmt.Errorf("stat the plan of the process: %w", err)
+	}
+	b := make([]byte, st.Size)
+	for n := 0; n < len(b); {
+		m, err := unix.Pread(configFD, b[n:], int64(n))
+		if err != nil || m == 0 {
+			return nil, fmt.Errorf("read the plan of the process: %w", err)
+		}
+		n += m
+	}
+	unix.Close(configFD)
+	c := &config{}
+	if err := json.Unmarshal(b, c); err != nil {
+		return nil, fmt.Errorf("decode the plan of the process: %w", err)
+	}
+	return c, nil
+}
+
+// inOrder runs steps until one fails.
+func inOrder(steps ...func() error) error {
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// appInit is the first process of an app.
+type appInit struct {
+	*config
+	root        root
+	readonlyEnd []int // mounts to make read-only at the end
+	empty       int   // the mount that masks directories, once there is one
+	labels      labels
+	path        string // of the program
+}
+
+// run prepares everything and waits to be started.
+func (a *appInit) run() (*program, error) {
+	err := inOrder(
+		a.enterCgroups,
+		a.unshareCgroups,
+		func() error { return joinKeyring(a.Keyring, a.Process.SELinux) },
+		a.raiseLimits,
+		func() (err error) { a.labels, err = a.Process.openLabels(); return err },
+		a.setNames,
+		func() error { return writeSysctl(a.Sysctl) },
+		a.buildRoot,
+		a.outsideHooks,
+		a.enterRoot,
+		a.finishRoot,
+		func() error { return a.labels.apply(&a.Process) },
+		a.assume,
+	)
+	if err != nil {
+		return nil, err
+	}
+	p, err := a.newProgram(a.path)
+	if err != nil {
+		return nil, err
+	}
+	if err := send(message{Type: "ready"}, -1); err != nil {
+		return nil, err
+	}
+	await("start")
+	if a.Hooks != nil {
+		err = a.Hooks.run("startContainer", a.Hooks.StartContainer, specs.StateCreated)
+	}
+	unix.Umask(int(a.Process.Umask))
+	return p, err
+}
+
+// buildRoot makes the app's view of files, seen from outside.
+func (a *appInit) buildRoot() error {
+	if err := inOrder(a.bindRoot, a.mountAll); err != nil {
+		return err
+	}
+	if !a.Rootfs.Populate {
+		return nil
+	}
+	return inOrder(a.makeDevices, a.linkDevices)
+}
+
+// outsideHooks has the hooks run that expect to find both the host's files and,
+// complete, the app's.
+func (a *appInit) outsideHooks() error {
+	if err := send(message{Type: "hooks"}, -1); err != nil {
+		return err
+	}
+	await("go")
+	if a.Hooks == nil {
+		return nil
+	}
+	return a.Hooks.run("createContainer", a.Hooks.CreateContainer, specs.StateCreating)
+}
+
+// finishRoot is what is done in the app's root.
+func (a *appInit) finishRoot() error {
+	// What cannot be made will be missed when it is entered, with better words.
+	os.MkdirAll(a.Process.Cwd, 0o755)
+	if err := a.stdio(); err != nil {
+		return err
+	}
+	return inOrder(a.closeMounts, a.protect)
+}
+
+func (a *appInit) stdio() error {
+	if a.Terminal {
+		return openConsole(a.ConsoleSize, &a.root)
+	}
+	return a.reopenNull()
+}
+
+// reopenNull exchanges the host's null device, where it is the app's stdio, for
+// the app's own.
+func (a *appInit) reopenNull() error {
+	for fd := range 3 {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) != nil || !isNull(&st) {
+			continue
+		}
+		null, err := openNull(unix.O_RDWR)
+		if err != nil {
+			// An image without one, with /dev of its own, has to do with ours.
+			return nil
+		}
+		err = unix.Dup3(null, fd, 0)
+		unix.Close(null)
+		if err != nil {
+			return fmt.Errorf("make /dev/null descriptor %d: %w", fd, err)
+		}
+	}
+	return nil
+}
+
+// setNames sets the names of the UTS namespace.
+func (a *appInit) setNames() error {
+	if a.Hostname != "" {
+		if err := unix.Sethostname([]byte(a.Hostname)); err != nil {
+			return fmt.Errorf("set hostname %q: %w", a.Hostname, err)
+		}
+	}
+	if a.Domainname != "" {
+		if err := unix.Setdomainname([]byte(a.Domainname)); err != nil {
+			return fmt.Errorf("set domainname %q: %w", a.Domainname, err)
+		}
+	}
+	return nil
+}
+
+func (a *appInit) unshareCgroups() error {
+	if !a.CgroupNamespace {
+		return nil
+	}
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("unshare the cgroup namespace: %w", err)
+	}
+	return nil
+}
+
+func (a *appInit) assume() (err error) {
+	a.path, err = a.config.assume()
+	return err
+}
+
+// execInit is a further process of an app, which is in all of its namespaces.
+type execInit struct{ *config }
+
+func (e *execInit) run() (*program, error) {
+	var l labels
+	err := inOrder(
+		func() error { return setAffinity(e.Process.InitialCPUs) },
+		e.enterCgroups,
+		func() error { return joinKeyring(e.Keyring, e.Process.SELinux) },
+		e.raiseLimits,
+		func() (err error) { l, err = e.Process.openLabels(); return err },
+		e.stdio,
+		func() error { return l.apply(&e.Process) },
+		func() error { return setAffinity(e.Process.FinalCPUs) },
+	)
+	if err != nil {
+		return nil, err
+	}
+	path, err := e.assume()
+	if err != nil {
+		return nil, err
+	}
+	unix.Umask(int(e.Process.Umask))
+	return e.newProgram(path)
+}
+
+func (e *execInit) stdio() error {
+	if !e.Terminal {
+		return nil
+	}
+	return openConsole(e.ConsoleSize, nil)
+}
+
+// enterCgroups moves this thread into the app's version 1 cgroups. It is the
+// only thread that survives the exec, and moving a single one by its own hand
+// costs no grace period of the kernel's, as moving a whole process does.
+func (c *config) enterCgroups() error {
+	for _, fd := range c.Cgroups {
+		if _, err := unix.Write(fd, []byte("0")); err != nil {
+			return fmt.Errorf("enter a cgroup: %w", err)
+		}
+		unix.Close(fd)
+	}
+	return nil
+}
+
+// raiseLimits prepares limits while this process may. In a user namespace, or
+// with an app's /proc, it may not: then the supervisor does it.
+func (c *config) raiseLimits() error {
+	err := c.Process.raiseAll(0)
+	if err == nil || !c.UserNamespace && !c.Exec {
+		return err
+	}
+	if err := send(message{Type: "limits"}, -1); err != nil {
+		return err
+	}
+	await("go")
+	return nil
+}
+
+// assume takes on everything that the program is to have, enters its working
+// directory and finds it.
+func (c *config) assume() (string, error) {
+	p := &c.Process
+	if p.NoHome {
+		p.Env = append(p.Env, "HOME="+home(p.UID))
+	}
+	if err := inOrder(
+		p.schedule,
+		func() error { return setPersonality(c.Personality) },
+		func() error { return ownStdio(p.UID) },
+		func() error { return noNewPrivileges(p.NoNewPrivileges) },
+	); err != nil {
+		return "", err
+	}
+	entered := p.enterCwd()
+	if entered != nil && !errors.Is(entered, unix.EACCES) {
+		return "", entered
+	}
+	if err := p.become(c.keepsAdmin(), c.UserNamespace); err != nil {
+		return "", err
+	}
+	if entered != nil {
+		if err := p.enterCwd(); err != nil {
+			return "", err
+		}
+	}
+	return lookPath(p.Args[0], p.Path)
+}
+
+func noNewPrivileges(on bool) error {
+	if !on {
+		return nil
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("set no_new_privs: %w", err)
+	}
+	return nil
+}

@@ -1,8 +1,123 @@
 package container
 
-type limits struct{}
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+func rlimitResources() map[string]int {
+	return map[string]int{
+		"RLIMIT_AS":         unix.RLIMIT_AS,
+		"RLIMIT_CORE":       unix.RLIMIT_CORE,
+		"RLIMIT_CPU":        unix.RLIMIT_CPU,
+		"RLIMIT_DATA":       unix.RLIMIT_DATA,
+		"RLIMIT_FSIZE":      unix.RLIMIT_FSIZE,
+		"RLIMIT_LOCKS":      unix.RLIMIT_LOCKS,
+		"RLIMIT_MEMLOCK":    unix.RLIMIT_MEMLOCK,
+		"RLIMIT_MSGQUEUE":   unix.RLIMIT_MSGQUEUE,
+		"RLIMIT_NICE":       unix.RLIMIT_NICE,
+		"RLIMIT_NOFILE":     unix.RLIMIT_NOFILE,
+		"RLIMIT_NPROC":      unix.RLIMIT_NPROC,
+		"RLIMIT_RSS":        unix.RLIMIT_RSS,
+		"RLIMIT_RTPRIO":     unix.RLIMIT_RTPRIO,
+		"RLIMIT_RTTIME":     unix.RLIMIT_RTTIME,
+		"RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING,
+		"RLIMIT_STACK":      unix.RLIMIT_STACK,
+	}
+}
+
+// parseRlimits translates the limits, and adds the open files that this process
+// was started with, unless the spec has an opinion about them.
+func parseRlimits(spec []specs.POSIXRlimit) ([]rlimit, error) {
+	resources := rlimitResources()
+	seen := make(map[int]bool)
+	var limits []rlimit
+	for _, l := range spec {
+		r, ok := resources[l.Type]
+		if !ok {
+			return nil, refuse("process.rlimits", "type %q is not known", l.Type)
+		}
+		if seen[r] {
+			return nil, fmt.Errorf("process.rlimits: type %q appears twice", l.Type)
+		}
+		if l.Soft > l.Hard {
+			return nil, fmt.Errorf("process.rlimits: soft limit %d of %s is above the hard one, %d", l.Soft, l.Type, l.Hard)
+		}
+		seen[r] = true
+		limits = append(limits, rlimit{l.Type, r, l.Soft, l.Hard})
+	}
+	if !seen[unix.RLIMIT_NOFILE] {
+		first, err := firstNofile()
+		if err != nil {
+			return nil, err
+		}
+		limits = append(limits, rlimit{"RLIMIT_NOFILE", unix.RLIMIT_NOFILE, first.Cur, first.Max})
+	}
+	return limits, nil
+}
+
+// raise gives a process (0: this one) hard limits that are high enough for
+// those that it will set for itself in the end. Raising is what can be refused,
+// and so is done early; lowering always works, and is done last, because a small
+// limit would hurt what comes before the program.
+func (l rlimit) raise(pid int) error {
+	var now unix.Rlimit
+	if err := unix.Prlimit(pid, l.Resource, nil, &now); err != nil {
+		return fmt.Errorf("read %s: %w", l.Name, err)
+	}
+	if now.Max >= l.Hard {
+		return nil
+	}
+	now.Max = l.Hard
+	if err := unix.Prlimit(pid, l.Resource, &now, nil); err != nil {
+		return fmt.Errorf("set %s to %d:%d: %w", l.Name, l.Soft, l.Hard, err)
+	}
+	return nil
+}
+
+// adjustOOM sets the OOM score of a process ("self": this one).
+func adjustOOM(pid string, score *int) error {
+	if score == nil {
+		return nil
+	}
+	name := "/proc/" + pid + "/oom_score_adj"
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err == nil {
+		if err = checkProcfs(int(f.Fd())); err == nil {
+			_, err = f.WriteString(strconv.Itoa(*score))
+		}
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		var p *os.PathError
+		if errors.As(err, &p) {
+			err = p.Err
+		}
+		return fmt.Errorf("failed to update %s to %d: %w", name, *score, err)
+	}
+	return nil
+}
+
+// raiseAll does both for a process.
+func (p *process) raiseAll(pid int) error {
+	for _, l := range p.Rlimits {
+		if err := l.raise(pid); err != nil {
+			return err
+		}
+	}
+	name := "self"
+	if pid != 0 {
+		name = strconv.Itoa(pid)
+	}
+	return adjustOOM(name, p.OOMScoreAdj)
+}
 
 // Limit gives a process what it may not give itself from within a user
 // namespace: its rlimits and its OOM score. The supervisor calls it when the
 // process sends "limits", and answers "go".
-func (p *Prepared) Limit(pid int) error { return nil }
+func (p *Prepared) Limit(pid int) error { return p.process.raiseAll(pid) }

@@ -1,11 +1,18 @@
 package container
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
+	"path"
+	"unsafe"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seccomp"
 )
 
 // AppRequest asks for the first process of an app.
@@ -34,7 +41,7 @@ type Prepared struct {
 	Files  []*os.File // for fd 5 and above, in this order
 
 	own     []*os.File // those of Files that Close has to close
-	request limits
+	process process
 }
 
 // Close closes the files that Prepare has opened. Those of the request's
@@ -46,13 +53,154 @@ func (p *Prepared) Close() {
 	p.own = nil
 }
 
+// firstFile is the descriptor of Prepared.Files[0] in the new process.
+const firstFile = 5
+
+// lend adds a file that remains the caller's and returns its descriptor in the
+// new process.
+func (p *Prepared) lend(f *os.File) int {
+	p.Files = append(p.Files, f)
+	return firstFile + len(p.Files) - 1
+}
+
+// give is lend for a file that Close closes.
+func (p *Prepared) give(f *os.File) int {
+	p.own = append(p.own, f)
+	return p.lend(f)
+}
+
+func (p *Prepared) finish(c *config) error {
+	p.process = c.Process
+	var err error
+	if p.Config, err = json.Marshal(c); err != nil {
+		return fmt.Errorf("encode the plan of the process: %w", err)
+	}
+	return nil
+}
+
 // PrepareApp validates an app's spec and opens what must be opened from the
 // host's side. The caller closes the result once the process has its copies.
-func PrepareApp(r AppRequest) (*Prepared, error) {
-	return nil, refuse("process", "not there yet")
+func PrepareApp(r AppRequest) (_ *Prepared, err error) {
+	if err := validate(r.Spec); err != nil {
+		return nil, err
+	}
+	if !path.IsAbs(r.Request.Rootfs) {
+		return nil, fmt.Errorf("rootfs %q is not absolute", r.Request.Rootfs)
+	}
+	ns, err := parseNamespaces(r.Spec.Linux)
+	if err != nil {
+		return nil, err
+	}
+	p := &Prepared{}
+	defer func() {
+		if err != nil {
+			p.Close()
+			err = outermost(err)
+		}
+	}()
+	c := &config{
+		UserNamespace:   ns.private(specs.UserNamespace),
+		CgroupNamespace: ns.isNew(specs.CgroupNamespace),
+		Masked:          r.Spec.Linux.MaskedPaths,
+		Readonly:        r.Spec.Linux.ReadonlyPaths,
+		Hostname:        r.Spec.Hostname,
+		Domainname:      r.Spec.Domainname,
+		Hooks:           appHooks(r.Spec, &r.Request),
+	}
+	if c.Sysctl, err = parseSysctl(r.Spec, ns); err != nil {
+		return nil, err
+	}
+	if err := p.common(c, &r.Request, r.Spec.Process, r.Spec, r.CgroupFiles); err != nil {
+		return nil, err
+	}
+	if err := p.filesystem(c, r.Spec, &r.Request); err != nil {
+		return nil, err
+	}
+	return p, p.finish(c)
 }
 
 // PrepareExec does for an exec what PrepareApp does for an app.
-func PrepareExec(r ExecRequest) (*Prepared, error) {
-	return nil, refuse("process", "not there yet")
+func PrepareExec(r ExecRequest) (_ *Prepared, err error) {
+	if r.Process == nil || r.App == nil || r.App.Linux == nil {
+		return nil, errors.New("an exec needs a process and its app's spec")
+	}
+	if err := refuseProcess(r.Process); err != nil {
+		return nil, err
+	}
+	defer func() { err = outermost(err) }()
+	p := &Prepared{}
+	c := &config{Exec: true, UserNamespace: r.JoinsUserNamespace}
+	if err := p.common(c, &r.Request, r.Process, r.App, r.CgroupFiles); err != nil {
+		return nil, err
+	}
+	if err := c.Process.affinity(r.Process, r.App.Process); err != nil {
+		return nil, err
+	}
+	return p, p.finish(c)
+}
+
+// common fills in what apps and execs share.
+func (p *Prepared) common(c *config, r *abi.Request, proc *specs.Process, app *specs.Spec, cgroups []*os.File) error {
+	for _, f := range cgroups {
+		c.Cgroups = append(c.Cgroups, p.lend(f))
+	}
+	options := abi.Options{}
+	if r.Options != nil {
+		options = *r.Options
+	}
+	if !options.NoNewKeyring {
+		c.Keyring = "_ses." + r.Container
+	}
+	if c.Terminal = r.Terminal || proc.Terminal; c.Terminal {
+		c.ConsoleSize = proc.ConsoleSize
+	}
+	var err error
+	if c.Personality, err = parsePersonality(app.Linux.Personality); err != nil {
+		return err
+	}
+	if c.Process, err = parseProcess(proc); err != nil {
+		return err
+	}
+	if err := c.Process.label(proc, app); err != nil {
+		return err
+	}
+	if err := checkMountLabel(app.Linux.MountLabel); err != nil {
+		return err
+	}
+	c.MountLabel = app.Linux.MountLabel
+	return c.compileSeccomp(app.Linux.Seccomp)
+}
+
+func (c *config) compileSeccomp(s *specs.LinuxSeccomp) error {
+	if s == nil {
+		return nil
+	}
+	prog, flags, err := seccomp.Compile(s)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return refuse("linux.seccomp", "%v", err)
+	} else if err != nil {
+		return fmt.Errorf("linux.seccomp: %w", err)
+	}
+	if len(prog) == 0 {
+		return nil
+	}
+	// The program is the only thread that the process has after its exec, and
+	// the Go runtime's own threads had better not be filtered before.
+	c.SeccompFlags = flags &^ unix.SECCOMP_FILTER_FLAG_TSYNC
+	size := len(prog) * int(unsafe.Sizeof(prog[0]))
+	c.Seccomp = append(c.Seccomp, unsafe.Slice((*byte)(unsafe.Pointer(&prog[0])), size)...)
+	return nil
+}
+
+// appHooks returns the hooks that Init runs itself, or nil.
+func appHooks(spec *specs.Spec, r *abi.Request) *hooks {
+	h := spec.Hooks
+	if h == nil || len(h.CreateContainer)+len(h.StartContainer) == 0 {
+		return nil
+	}
+	return &hooks{
+		CreateContainer: h.CreateContainer,
+		StartContainer:  h.StartContainer,
+		State:           stateOf(spec, r.Container, r.Bundle),
+	}
 }

@@ -9,16 +9,19 @@ import (
 // State returns the OCI state of an app as hooks read it from their stdin. pid
 // is the one that the hook sees: the host's for hooks that the supervisor runs.
 func State(spec *specs.Spec, id, bundle, status string, pid int) []byte {
-	b, err := json.Marshal(specs.State{
-		Version:     specs.Version,
-		ID:          id,
-		Status:      specs.ContainerState(status),
-		Pid:         pid,
-		Bundle:      bundle,
-		Annotations: spec.Annotations,
-	})
+	return encodeState(stateOf(spec, id, bundle), specs.ContainerState(status), pid)
+}
+
+// stateOf returns the part of an app's state that does not change.
+func stateOf(spec *specs.Spec, id, bundle string) specs.State {
+	return specs.State{Version: specs.Version, ID: id, Bundle: bundle, Annotations: spec.Annotations}
+}
+
+func encodeState(s specs.State, status specs.ContainerState, pid int) []byte {
+	s.Status, s.Pid = status, pid
+	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // a struct of strings and a number always marshals
+		panic(err) // strings and a number always marshal
 	}
 	return b
 }

@@ -1,0 +1,120 @@
+package container
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// capabilityNames are the kernel's, in the order of their numbers.
+func capabilityNames() []string {
+	return []string{
+		"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID",
+		"CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_LINUX_IMMUTABLE",
+		"CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_IPC_LOCK",
+		"CAP_IPC_OWNER", "CAP_SYS_MODULE", "CAP_SYS_RAWIO", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE",
+		"CAP_SYS_PACCT", "CAP_SYS_ADMIN", "CAP_SYS_BOOT", "CAP_SYS_NICE", "CAP_SYS_RESOURCE",
+		"CAP_SYS_TIME", "CAP_SYS_TTY_CONFIG", "CAP_MKNOD", "CAP_LEASE", "CAP_AUDIT_WRITE",
+		"CAP_AUDIT_CONTROL", "CAP_SETFCAP", "CAP_MAC_OVERRIDE", "CAP_MAC_ADMIN", "CAP_SYSLOG",
+		"CAP_WAKE_ALARM", "CAP_BLOCK_SUSPEND", "CAP_AUDIT_READ", "CAP_PERFMON", "CAP_BPF",
+		"CAP_CHECKPOINT_RESTORE",
+	}
+}
+
+// parseCapabilities turns names into masks. As the spec wants it, a name that
+// is not known is no error: it grants nothing. Without the section a process
+// has no capabilities at all.
+func parseCapabilities(c *specs.LinuxCapabilities) capabilities {
+	if c == nil {
+		return capabilities{}
+	}
+	numbers := make(map[string]int)
+	for i, name := range capabilityNames() {
+		numbers[name] = i
+	}
+	mask := func(names []string) (m uint64) {
+		for _, name := range names {
+			if i, ok := numbers[strings.ToUpper(name)]; ok {
+				m |= 1 << i
+			}
+		}
+		return m
+	}
+	return capabilities{
+		Bounding:    mask(c.Bounding),
+		Effective:   mask(c.Effective),
+		Inheritable: mask(c.Inheritable),
+		Permitted:   mask(c.Permitted),
+		Ambient:     mask(c.Ambient),
+	}
+}
+
+// lastCapability returns the highest capability that the kernel knows.
+func lastCapability() int {
+	last := unix.CAP_LAST_CAP
+	for ; last > 0; last-- {
+		if unix.Prctl(unix.PR_CAPBSET_READ, uintptr(last), 0, 0, 0) == nil {
+			break
+		}
+	}
+	for last < 62 && unix.Prctl(unix.PR_CAPBSET_READ, uintptr(last+1), 0, 0, 0) == nil {
+		last++
+	}
+	return last
+}
+
+// known returns the sets without what this kernel does not know.
+func (c capabilities) known(last int) capabilities {
+	mask := uint64(1)<<(last+1) - 1
+	return capabilities{
+		c.Bounding & mask, c.Effective & mask, c.Inheritable & mask, c.Permitted & mask, c.Ambient & mask,
+	}
+}
+
+// dropBounding takes from the bounding set what is not in it.
+func dropBounding(bounding uint64, last int) error {
+	for i := 0; i <= last; i++ {
+		if bounding&(1<<i) != 0 {
+			continue
+		}
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(i), 0, 0, 0); err != nil {
+			return fmt.Errorf("drop capability %d from the bounding set: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// capData is the argument of capset(2), version 3.
+type capData [2]unix.CapUserData
+
+func (c capabilities) data() (d capData) {
+	for i := range d {
+		shift := 32 * i
+		d[i] = unix.CapUserData{
+			Effective:   uint32(c.Effective >> shift),
+			Permitted:   uint32(c.Permitted >> shift),
+			Inheritable: uint32(c.Inheritable >> shift),
+		}
+	}
+	return d
+}
+
+// apply sets the calling thread's sets. Ambient capabilities that the kernel
+// refuses, because they are not permitted and inheritable, are left out: they
+// would be empty for the program in any case.
+func (c capabilities) apply() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	data := c.data()
+	if err := unix.Capset(&header, &data[0]); err != nil {
+		return fmt.Errorf("set capabilities: %w", err)
+	}
+	unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+	for i := range 64 {
+		if c.Ambient&(1<<i) != 0 {
+			unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(i), 0, 0)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package container
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// openTree makes a copy of what is mounted at path, or of path itself, that is
+// mounted nowhere yet. Bind mounts are made in two steps, this one in the
+// supervisor and attaching in the app: so a source is found that the app's user
+// namespace may not reach, and its flags are set by someone to whom no flag of
+// the host's is locked.
+func openTree(path string, recursive bool) (*os.File, error) {
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
+	if recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	fd, err := unix.OpenTree(unix.AT_FDCWD, path, flags)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// setAttr changes a mount that is held by a descriptor.
+func setAttr(fd int, recursive bool, attr unix.MountAttr) error {
+	flags := uint(unix.AT_EMPTY_PATH)
+	if recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	return unix.MountSetattr(fd, "", flags, &attr)
+}
+
+// attach mounts a detached tree on the file or directory target.
+func attach(tree, target int) error {
+	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+// userNamespace makes a user namespace with these mappings, for the attribute
+// of id-mapped mounts, and for nothing else: no process is in it.
+func userNamespace(uids, gids []specs.LinuxIDMapping) (*os.File, error) {
+	var ns *os.File
+	err := withStoppedChild(&syscall.SysProcAttr{
+		Cloneflags:                 syscall.CLONE_NEWUSER,
+		UidMappings:                sysMappings(uids),
+		GidMappings:                sysMappings(gids),
+		GidMappingsEnableSetgroups: true,
+	}, func(pid int) (err error) {
+		ns, err = os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make a user namespace: %w", err)
+	}
+	return ns, nil
+}
+
+func sysMappings(m []specs.LinuxIDMapping) []syscall.SysProcIDMap {
+	maps := make([]syscall.SysProcIDMap, len(m))
+	for i, e := range m {
+		maps[i] = syscall.SysProcIDMap{ContainerID: int(e.ContainerID), HostID: int(e.HostID), Size: int(e.Size)}
+	}
+	return maps
+}
+
+// withStoppedChild calls do with a child that is stopped before its first
+// instruction, and then kills it. Tracing is what stops it.
+func withStoppedChild(attr *syscall.SysProcAttr, do func(pid int) error) error {
+	// The thread that starts it is the tracer, and must live as long.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	attr.Ptrace = true
+	attr.Pdeathsig = syscall.SIGKILL
+	pid, err := syscall.ForkExec("/proc/self/exe", []string{"stopped"}, &syscall.ProcAttr{Sys: attr})
+	if err != nil {
+		return err
+	}
+	err = do(pid)
+	// Stopped, it cannot have gone, so the pid is still its own. Somebody else
+	// in this process may reap it first: then ECHILD is what Wait4 says.
+	syscall.Kill(pid, syscall.SIGKILL)
+	for {
+		var ws syscall.WaitStatus
+		_, e := syscall.Wait4(pid, &ws, 0, nil)
+		if e == syscall.EINTR || e == nil && ws.Stopped() {
+			continue
+		}
+		return err
+	}
+}
+
+// startNofile returns the RLIMIT_NOFILE that this process was started with. The
+// Go runtime raises it for itself, and gives back the old one only to children
+// that it starts: so one is asked. An app whose spec is silent about it gets
+// this limit, as it would from a runtime that is not written in Go.
+func startNofile() (unix.Rlimit, error) {
+	var now unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &now); err != nil {
+		return now, fmt.Errorf("read RLIMIT_NOFILE: %w", err)
+	}
+	if now.Cur != now.Max-1 { // the mark that the Go runtime leaves
+		return now, nil
+	}
+	err := withStoppedChild(&syscall.SysProcAttr{}, func(pid int) error {
+		return unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &now)
+	})
+	if err != nil {
+		return now, fmt.Errorf("find out the first RLIMIT_NOFILE: %w", err)
+	}
+	return now, nil
+}
+
+// firstNofile remembers startNofile: it is about this process, and constant.
+var firstNofile = sync.OnceValues(startNofile)

@@ -1,0 +1,120 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// makeDevices makes the nodes that the spec gives to every app, and the app's.
+func (a *appInit) makeDevices() error {
+	for i := range a.Devices {
+		d := &a.Devices[i]
+		if err := a.makeDevice(d); err != nil {
+			return fmt.Errorf("make device %s: %w", d.Path, err)
+		}
+	}
+	return nil
+}
+
+func (a *appInit) makeDevice(d *device) error {
+	clean, err := a.root.follow(path.Dir(d.Path))
+	if err != nil {
+		return err
+	}
+	dir, err := a.root.directory(clean)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dir)
+	name := path.Base(d.Path)
+	if d.File != 0 {
+		defer unix.Close(d.File)
+		target, err := make_(dir, name, true)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(target)
+		return attach(d.File, target)
+	}
+	err = unix.Mknodat(dir, name, d.Mode, int(d.Dev))
+	if errors.Is(err, unix.EEXIST) {
+		return checkNode(dir, name, d)
+	} else if err != nil {
+		return err
+	}
+	return unix.Fchownat(dir, name, int(d.UID), int(d.GID), unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// checkNode accepts what the image has in the place of a node if it is that
+// node, and gives it the owner and mode that were asked for.
+func checkNode(dir int, name string, d *device) error {
+	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != d.Mode&unix.S_IFMT || st.Mode&unix.S_IFMT != unix.S_IFIFO && st.Rdev != d.Dev {
+		return errors.New("something else is in its place")
+	}
+	if err := unix.Chmod(procPath(fd), d.Mode&0o7777); err != nil {
+		return err
+	}
+	return unix.Fchownat(fd, "", int(d.UID), int(d.GID), unix.AT_EMPTY_PATH)
+}
+
+// linkDevices makes the symbolic links that programs expect in /dev.
+func (a *appInit) linkDevices() error {
+	dev, err := a.root.target("/dev", false)
+	if err != nil {
+		return fmt.Errorf("open /dev: %w", err)
+	}
+	defer unix.Close(dev)
+	links := [][2]string{
+		{"fd", "/proc/self/fd"},
+		{"stdin", "/proc/self/fd/0"},
+		{"stdout", "/proc/self/fd/1"},
+		{"stderr", "/proc/self/fd/2"},
+	}
+	if unix.Access("/proc/kcore", unix.F_OK) == nil { // kernels can lack it
+		links = append(links, [2]string{"core", "/proc/kcore"})
+	}
+	for _, l := range links {
+		if err := unix.Symlinkat(l[1], dev, l[0]); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("link /dev/%s: %w", l[0], err)
+		}
+	}
+	// Whatever the image has there, it is not the multiplexer of the app's own
+	// devpts.
+	if err := unix.Unlinkat(dev, "ptmx", 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove /dev/ptmx: %w", err)
+	}
+	if err := unix.Symlinkat("pts/ptmx", dev, "ptmx"); err != nil {
+		return fmt.Errorf("link /dev/ptmx: %w", err)
+	}
+	return nil
+}
+
+// openNull opens the app's /dev/null, and nothing that only has its name.
+func openNull(flags int) (int, error) {
+	fd, err := unix.Open("/dev/null", flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open /dev/null: %w", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || !isNull(&st) {
+		unix.Close(fd)
+		return -1, errors.New("/dev/null is not the null device")
+	}
+	return fd, nil
+}
+
+func isNull(st *unix.Stat_t) bool {
+	return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == unix.Mkdev(1, 3)
+}

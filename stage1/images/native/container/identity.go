@@ -1,0 +1,144 @@
+package container
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// become gives this thread the identity of the program. With keepAdmin it keeps
+// CAP_SYS_ADMIN on top, which loading a seccomp filter needs in a process that
+// may gain privileges; execve must not be reached with it.
+//
+// Only this thread changes, with raw system calls: the process's other threads
+// belong to the Go runtime and end at the exec.
+func (r *process) become(keepAdmin bool, userNamespace bool) error {
+	last := lastCapability()
+	// From here on the app may look at this process, and so may whoever shares
+	// its PID namespace: its memory and descriptors are nobody's business.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("make the process undumpable: %w", err)
+	}
+	if err := dropBounding(r.Caps.Bounding, last); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("keep capabilities: %w", err)
+	}
+	if err := r.setIDs(userNamespace); err != nil {
+		return err
+	}
+	caps := r.Caps.known(last)
+	if keepAdmin {
+		caps.Permitted |= 1 << unix.CAP_SYS_ADMIN
+		caps.Effective |= 1 << unix.CAP_SYS_ADMIN
+	}
+	if err := caps.apply(); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("keep capabilities no more: %w", err)
+	}
+	return nil
+}
+
+// setGroups sets this thread's groups; the wrapper of the library would set
+// every thread's.
+func setGroups(groups []uint32) unix.Errno {
+	var first unsafe.Pointer
+	if len(groups) > 0 {
+		first = unsafe.Pointer(&groups[0])
+	}
+	_, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(first), 0)
+	return e
+}
+
+func (r *process) setIDs(userNamespace bool) error {
+	if e := setGroups(r.Groups); e != 0 {
+		// A user namespace can be made without the right to drop groups.
+		if !(userNamespace && e == unix.EPERM && len(r.Groups) == 0) {
+			return fmt.Errorf("set additional groups %v: %w", r.Groups, e)
+		}
+	}
+	gid, uid := uintptr(r.GID), uintptr(r.UID)
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, gid, gid, gid); e != 0 {
+		return fmt.Errorf("set gid %d: %w", r.GID, e)
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid); e != 0 {
+		return fmt.Errorf("set uid %d: %w", r.UID, e)
+	}
+	return nil
+}
+
+// home returns the home directory of a user as the app's /etc/passwd has it,
+// and "/" if it has none.
+func home(uid uint32) string {
+	const fallback = "/"
+	// The file is the image's: it may be a fifo that nobody writes to.
+	fd, err := unix.Open("/etc/passwd", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fallback
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return fallback
+	}
+	if h := findHome(descriptor(fd), uid); h != "" {
+		return h
+	}
+	return fallback
+}
+
+// descriptor reads a regular file without the runtime's poller.
+type descriptor int
+
+func (d descriptor) Read(p []byte) (int, error) {
+	n, err := unix.Read(int(d), p)
+	if err != nil {
+		return 0, err
+	}
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// findHome reads lines of passwd(5). Lines that are something else are passed
+// over.
+func findHome(passwd io.Reader, uid uint32) string {
+	const most = 1 << 20 // of a file that an image supplies
+	lines := bufio.NewScanner(io.LimitReader(passwd, most))
+	for lines.Scan() {
+		fields := strings.Split(lines.Text(), ":")
+		if len(fields) < 6 {
+			continue
+		}
+		if id, err := strconv.ParseUint(fields[2], 10, 32); err == nil && uint32(id) == uid {
+			return fields[5]
+		}
+	}
+	return ""
+}
+
+// enterCwd makes the working directory the program's. It is called twice: as
+// root, who may enter what the user may not, and as the user, who may enter what
+// a network filesystem keeps from root.
+func (r *process) enterCwd() error {
+	if err := unix.Chdir(r.Cwd); err != nil {
+		return fmt.Errorf("chdir to cwd (%q) set in config.json failed: %w", r.Cwd, err)
+	}
+	// A directory of the host's, reached by /proc/self/fd, is a way out.
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Getcwd(buf)
+	if err != nil || n == 0 || buf[0] != '/' { // the kernel says "(unreachable)/…"
+		return errors.New("current working directory is outside of the app's root: a breakout is attempted")
+	}
+	return nil
+}

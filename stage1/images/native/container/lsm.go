@@ -1,0 +1,179 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// label takes over the security labels. An exec that has none gets its app's.
+func (r *process) label(p *specs.Process, app *specs.Spec) error {
+	r.AppArmor, r.SELinux = p.ApparmorProfile, p.SelinuxLabel
+	if app.Process != nil {
+		if r.AppArmor == "" {
+			r.AppArmor = app.Process.ApparmorProfile
+		}
+		if r.SELinux == "" {
+			r.SELinux = app.Process.SelinuxLabel
+		}
+	}
+	if r.AppArmor != "" && !appArmorEnabled() {
+		return fmt.Errorf("apparmor profile %q is asked for, but AppArmor is not enabled on this host", r.AppArmor)
+	}
+	if r.SELinux != "" && !selinuxEnabled() {
+		// As runc: a label that cannot be enforced is not ignored.
+		return fmt.Errorf("selinux label %q is asked for, but SELinux is disabled or not supported on this host", r.SELinux)
+	}
+	return nil
+}
+
+// checkMountLabel returns an error if mounts are to have a label, and cannot.
+func checkMountLabel(label string) error {
+	if label != "" && !selinuxEnabled() {
+		return fmt.Errorf("linux.mountLabel %q is asked for, but SELinux is disabled or not supported on this host", label)
+	}
+	return nil
+}
+
+// contextOption returns the mount option that labels a filesystem.
+func contextOption(label string) string {
+	if label == "" {
+		return ""
+	}
+	return `context="` + label + `"` // quoted: categories are joined by commas
+}
+
+func appArmorEnabled() bool {
+	b, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	return err == nil && strings.HasPrefix(string(b), "Y")
+}
+
+// selinuxEnabled tells whether SELinux is active: its filesystem is mounted, and
+// a policy is loaded, so that processes have labels.
+func selinuxEnabled() bool {
+	var st unix.Statfs_t
+	if unix.Statfs("/sys/fs/selinux", &st) != nil || st.Type != unix.SELINUX_MAGIC {
+		return false
+	}
+	b, err := os.ReadFile("/proc/thread-self/attr/current")
+	return err == nil && len(b) > 0 && string(b) != "kernel\x00"
+}
+
+// attrFile is an open attribute of this thread: it is opened while the host's
+// /proc is in sight, and written when the time has come.
+type attrFile struct{ fd int }
+
+func openAttr(names ...string) (attrFile, error) {
+	var err error
+	for _, name := range names {
+		var fd int
+		fd, err = unix.Open("/proc/thread-self/attr/"+name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			return attrFile{fd}, checkProcfs(fd)
+		}
+		if !errors.Is(err, unix.ENOENT) {
+			break
+		}
+	}
+	return attrFile{-1}, fmt.Errorf("open attr/%s: %w", names[len(names)-1], err)
+}
+
+// checkProcfs makes sure that a file below /proc is one of the kernel's: an exec
+// finds there what its app has put there.
+func checkProcfs(fd int) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil {
+		return err
+	}
+	if st.Type != unix.PROC_SUPER_MAGIC {
+		return errors.New("/proc is not a procfs")
+	}
+	return nil
+}
+
+func (a attrFile) write(value string) error {
+	_, err := unix.Write(a.fd, []byte(value))
+	return err
+}
+
+// labels are the attributes that a process sets for its program.
+type labels struct {
+	appArmor, selinux attrFile
+}
+
+func (r *process) openLabels() (l labels, err error) {
+	if r.AppArmor != "" {
+		// The file of its own came with LSM stacking, in Linux 5.1.
+		if l.appArmor, err = openAttr("apparmor/exec", "exec"); err != nil {
+			return l, err
+		}
+	}
+	if r.SELinux != "" {
+		l.selinux, err = openAttr("exec")
+	}
+	return l, err
+}
+
+func (l labels) apply(r *process) error {
+	if r.AppArmor != "" {
+		if err := l.appArmor.write("exec " + r.AppArmor); err != nil {
+			return fmt.Errorf("apply apparmor profile %q: %w", r.AppArmor, err)
+		}
+	}
+	if r.SELinux != "" {
+		if err := l.selinux.write(r.SELinux); err != nil {
+			return fmt.Errorf("set selinux label %q: %w", r.SELinux, err)
+		}
+	}
+	return nil
+}
+
+// joinKeyring gives the process a session keyring of the app's, so that it does
+// not share its supervisor's. Keyrings that the kernel lacks, or that a sandbox
+// around us forbids, are no loss: the app cannot reach any then.
+func joinKeyring(name, label string) error {
+	if name == "" {
+		return nil
+	}
+	if label != "" {
+		f, err := openAttr("keycreate")
+		if err == nil {
+			err = f.write(label)
+		}
+		if err != nil {
+			return fmt.Errorf("label the session keyring: %w", err)
+		}
+		defer unix.Close(f.fd)
+		defer f.write("") // keys that the program makes are not concerned
+	}
+	id, err := unix.KeyctlJoinSessionKeyring(name)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("join session keyring %s: %w", name, err)
+	}
+	return searchable(id)
+}
+
+// searchable lets execs, which belong to the same user, join the keyring too.
+func searchable(id int) error {
+	description, err := unix.KeyctlString(unix.KEYCTL_DESCRIBE, id)
+	if err != nil {
+		return fmt.Errorf("describe the session keyring: %w", err)
+	}
+	var uid, gid int
+	var perm uint32
+	if _, err := fmt.Sscanf(description, "keyring;%d;%d;%x;", &uid, &gid, &perm); err != nil {
+		return fmt.Errorf("permissions of the session keyring, %q: %w", description, err)
+	}
+	const userSearch = 0x080000
+	if err := unix.KeyctlSetperm(id, perm|userSearch); err != nil {
+		return fmt.Errorf("set permissions of the session keyring: %w", err)
+	}
+	return nil
+}

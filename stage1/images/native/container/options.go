@@ -1,0 +1,261 @@
+package container
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountOptions is what the strings in a mount's options mean.
+type mountOptions struct {
+	flags       uintptr   // MS_* to set
+	cleared     uintptr   // MS_* that were asked to be off
+	propagation []uintptr // MS_PRIVATE and its like, in order
+	recSet      uint64    // MOUNT_ATTR_* for the whole tree
+	recClear    uint64
+	copyUp      bool
+	idmap       bool
+	ridmap      bool
+	data        []string // everything else: the filesystem's own
+}
+
+// flagOption is an option that sets or clears MS_* flags.
+type flagOption struct {
+	clear bool
+	flag  uintptr
+}
+
+// attrOption is an option that sets or clears an attribute of a mount and of
+// all below it.
+type attrOption struct {
+	clear bool
+	attr  uint64
+}
+
+// The tables are functions' results and not variables, as everything in a
+// package that a process executes once: nothing is built until it is needed.
+
+func flagOptions() map[string]flagOption {
+	return map[string]flagOption{
+		"async":         {true, unix.MS_SYNCHRONOUS},
+		"atime":         {true, unix.MS_NOATIME},
+		"bind":          {false, unix.MS_BIND},
+		"defaults":      {false, 0},
+		"dev":           {true, unix.MS_NODEV},
+		"diratime":      {true, unix.MS_NODIRATIME},
+		"dirsync":       {false, unix.MS_DIRSYNC},
+		"exec":          {true, unix.MS_NOEXEC},
+		"iversion":      {false, unix.MS_I_VERSION},
+		"lazytime":      {false, unix.MS_LAZYTIME},
+		"loud":          {true, unix.MS_SILENT},
+		"mand":          {false, unix.MS_MANDLOCK},
+		"noatime":       {false, unix.MS_NOATIME},
+		"nodev":         {false, unix.MS_NODEV},
+		"nodiratime":    {false, unix.MS_NODIRATIME},
+		"noexec":        {false, unix.MS_NOEXEC},
+		"noiversion":    {true, unix.MS_I_VERSION},
+		"nolazytime":    {true, unix.MS_LAZYTIME},
+		"nomand":        {true, unix.MS_MANDLOCK},
+		"norelatime":    {true, unix.MS_RELATIME},
+		"nostrictatime": {true, unix.MS_STRICTATIME},
+		"nosuid":        {false, unix.MS_NOSUID},
+		"nosymfollow":   {false, unix.MS_NOSYMFOLLOW},
+		"rbind":         {false, unix.MS_BIND | unix.MS_REC},
+		"relatime":      {false, unix.MS_RELATIME},
+		"remount":       {false, unix.MS_REMOUNT},
+		"ro":            {false, unix.MS_RDONLY},
+		"rw":            {true, unix.MS_RDONLY},
+		"silent":        {false, unix.MS_SILENT},
+		"strictatime":   {false, unix.MS_STRICTATIME},
+		"suid":          {true, unix.MS_NOSUID},
+		"symfollow":     {true, unix.MS_NOSYMFOLLOW},
+		"sync":          {false, unix.MS_SYNCHRONOUS},
+	}
+}
+
+func propagationOptions() map[string]uintptr {
+	return map[string]uintptr{
+		"private":     unix.MS_PRIVATE,
+		"rprivate":    unix.MS_PRIVATE | unix.MS_REC,
+		"slave":       unix.MS_SLAVE,
+		"rslave":      unix.MS_SLAVE | unix.MS_REC,
+		"shared":      unix.MS_SHARED,
+		"rshared":     unix.MS_SHARED | unix.MS_REC,
+		"unbindable":  unix.MS_UNBINDABLE,
+		"runbindable": unix.MS_UNBINDABLE | unix.MS_REC,
+	}
+}
+
+func recursiveOptions() map[string]attrOption {
+	return map[string]attrOption{
+		"rro":            {false, unix.MOUNT_ATTR_RDONLY},
+		"rrw":            {true, unix.MOUNT_ATTR_RDONLY},
+		"rnosuid":        {false, unix.MOUNT_ATTR_NOSUID},
+		"rsuid":          {true, unix.MOUNT_ATTR_NOSUID},
+		"rnodev":         {false, unix.MOUNT_ATTR_NODEV},
+		"rdev":           {true, unix.MOUNT_ATTR_NODEV},
+		"rnoexec":        {false, unix.MOUNT_ATTR_NOEXEC},
+		"rexec":          {true, unix.MOUNT_ATTR_NOEXEC},
+		"rnodiratime":    {false, unix.MOUNT_ATTR_NODIRATIME},
+		"rdiratime":      {true, unix.MOUNT_ATTR_NODIRATIME},
+		"rrelatime":      {false, unix.MOUNT_ATTR_RELATIME},
+		"rnorelatime":    {true, unix.MOUNT_ATTR_RELATIME},
+		"rnoatime":       {false, unix.MOUNT_ATTR_NOATIME},
+		"ratime":         {true, unix.MOUNT_ATTR_NOATIME},
+		"rstrictatime":   {false, unix.MOUNT_ATTR_STRICTATIME},
+		"rnostrictatime": {true, unix.MOUNT_ATTR_STRICTATIME},
+		"rnosymfollow":   {false, unix.MOUNT_ATTR_NOSYMFOLLOW},
+		"rsymfollow":     {true, unix.MOUNT_ATTR_NOSYMFOLLOW},
+	}
+}
+
+// ownOptions are those that the kernel knows nothing of.
+func ownOptions() map[string]func(*mountOptions) {
+	return map[string]func(*mountOptions){
+		"tmpcopyup": func(o *mountOptions) { o.copyUp = true },
+		"idmap":     func(o *mountOptions) { o.idmap = true },
+		"ridmap":    func(o *mountOptions) { o.idmap, o.ridmap = true, true },
+	}
+}
+
+// optionParser has the tables, so that sixty mounts build them once.
+type optionParser struct {
+	flags       map[string]flagOption
+	propagation map[string]uintptr
+	recursive   map[string]attrOption
+	own         map[string]func(*mountOptions)
+}
+
+func newOptionParser() *optionParser {
+	return &optionParser{flagOptions(), propagationOptions(), recursiveOptions(), ownOptions()}
+}
+
+// parse reads the options of one mount. Later ones win over earlier ones, as
+// on mount(8)'s command line.
+func (p *optionParser) parse(options []string) mountOptions {
+	var o mountOptions
+	for _, s := range options {
+		if f, ok := p.flags[s]; ok {
+			o.setFlag(f)
+		} else if f, ok := p.propagation[s]; ok {
+			o.propagation = append(o.propagation, f)
+		} else if a, ok := p.recursive[s]; ok {
+			o.setRecursive(a)
+		} else if set, ok := p.own[s]; ok {
+			set(&o)
+		} else if s != "" {
+			o.data = append(o.data, s)
+		}
+	}
+	return o
+}
+
+func (o *mountOptions) setFlag(f flagOption) {
+	if f.clear {
+		o.flags &^= f.flag
+		o.cleared |= f.flag
+		return
+	}
+	o.flags |= f.flag
+	o.cleared &^= f.flag
+}
+
+func (o *mountOptions) setRecursive(a attrOption) {
+	// The kinds of atime are one field of the kernel's, and the kernel wants
+	// all of it cleared when any of it changes. Cleared, it means relatime.
+	mask := a.attr
+	if mask&unix.MOUNT_ATTR__ATIME != 0 || a.attr == unix.MOUNT_ATTR_RELATIME {
+		mask = unix.MOUNT_ATTR__ATIME
+	}
+	o.recSet &^= mask
+	o.recClear &^= mask
+	if mask == unix.MOUNT_ATTR__ATIME {
+		o.recClear |= mask
+	}
+	if a.clear {
+		o.recClear |= mask
+		return
+	}
+	o.recSet |= a.attr
+}
+
+// attributes translates the flags that belong to one mount, rather than to a
+// filesystem, for mount_setattr.
+func attributes(flags uintptr) (attr uint64) {
+	for _, m := range []struct {
+		flag uintptr
+		attr uint64
+	}{
+		{unix.MS_RDONLY, unix.MOUNT_ATTR_RDONLY},
+		{unix.MS_NOSUID, unix.MOUNT_ATTR_NOSUID},
+		{unix.MS_NODEV, unix.MOUNT_ATTR_NODEV},
+		{unix.MS_NOEXEC, unix.MOUNT_ATTR_NOEXEC},
+		{unix.MS_NODIRATIME, unix.MOUNT_ATTR_NODIRATIME},
+		{unix.MS_NOSYMFOLLOW, unix.MOUNT_ATTR_NOSYMFOLLOW},
+	} {
+		if flags&m.flag != 0 {
+			attr |= m.attr
+		}
+	}
+	switch { // one field: the strictest about updates wins
+	case flags&unix.MS_NOATIME != 0:
+		attr |= unix.MOUNT_ATTR_NOATIME
+	case flags&unix.MS_STRICTATIME != 0:
+		attr |= unix.MOUNT_ATTR_STRICTATIME
+	}
+	return attr
+}
+
+const (
+	atimeFlags = unix.MS_NOATIME | unix.MS_RELATIME | unix.MS_STRICTATIME
+	// plainAttrs are the attributes that a bind mount with any option resets
+	// unless it names them, as `mount --bind -o` followed by a remount does.
+	plainAttrs = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV |
+		unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_NOSYMFOLLOW
+)
+
+// bindAttr returns how a bind mount with these options is changed. gentle is
+// the same without the resets that nobody asked for: what is left to do where
+// some flags are locked, because the mount comes from a more privileged user
+// namespace. changes is false if the mount stays as its source is.
+//
+// Options of the filesystem, such as sync, have no effect on a bind mount: it
+// shares the filesystem with its source.
+func (o *mountOptions) bindAttr() (attr, gentle unix.MountAttr, changes bool) {
+	const structure = unix.MS_BIND | unix.MS_REC | unix.MS_REMOUNT
+	if o.flags&^uintptr(structure) == 0 && o.cleared == 0 {
+		return attr, gentle, false
+	}
+	set := attributes(o.flags)
+	clear := attributes(o.cleared) &^ uint64(unix.MOUNT_ATTR__ATIME)
+	if (o.flags|o.cleared)&uintptr(atimeFlags) != 0 {
+		clear |= unix.MOUNT_ATTR__ATIME
+	}
+	gentle = unix.MountAttr{Attr_set: set, Attr_clr: clear}
+	attr = unix.MountAttr{Attr_set: set, Attr_clr: clear | plainAttrs&^set}
+	return attr, gentle, true
+}
+
+// addData joins options of the filesystem.
+func addData(data string, more ...string) string {
+	for _, m := range more {
+		if m == "" {
+			continue
+		}
+		if data != "" {
+			data += ","
+		}
+		data += m
+	}
+	return data
+}
+
+// hasData tells whether data has a value for key.
+func hasData(data, key string) bool {
+	for _, d := range strings.Split(data, ",") {
+		if strings.HasPrefix(d, key+"=") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,122 @@
+package container
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroup plans a mount of type cgroup, which means: whatever version the host
+// has. On the second it is one filesystem. On the first it is a tmpfs with a
+// directory for each hierarchy that stage 0 has placed the app in: a mount of
+// the hierarchy, where the app has a cgroup namespace to look at it from, else
+// a bind mount of the app's own directory.
+func (m *mountPlanner) cgroup(planned *mount) error {
+	dirs := []string(nil)
+	if m.request.Cgroup != nil {
+		dirs = m.request.Cgroup.Dirs
+	}
+	if m.cgroup2 {
+		planned.Type, planned.Source, planned.Data = "cgroup2", "cgroup", ""
+		return m.ownCgroup2(planned, dirs)
+	}
+	planned.Type, planned.Source, planned.Data = "cgroup", "cgroup", ""
+	for _, dir := range dirs {
+		h, err := m.hierarchy(planned, dir)
+		if err != nil {
+			return fmt.Errorf("cgroup %s: %w", dir, err)
+		}
+		planned.Cgroups = append(planned.Cgroups, h)
+	}
+	return nil
+}
+
+// ownCgroup2 has a bind mount of the app's cgroup ready for a user namespace
+// that does not own its cgroup namespace, and so may not mount cgroup2.
+func (m *mountPlanner) ownCgroup2(planned *mount, dirs []string) error {
+	if !m.config.UserNamespace || len(dirs) == 0 {
+		return nil
+	}
+	tree, err := openTree(dirs[0], false)
+	if err != nil {
+		return fmt.Errorf("open cgroup %s: %w", dirs[0], err)
+	}
+	planned.File = m.prepared.give(tree)
+	return m.restrict(tree, planned.Flags)
+}
+
+func (m *mountPlanner) hierarchy(planned *mount, dir string) (hierarchy, error) {
+	top, err := mountPoint(dir)
+	if err != nil {
+		return hierarchy{}, err
+	}
+	h := hierarchy{Name: path.Base(top)}
+	h.Data = hierarchyData(h.Name)
+	if m.config.CgroupNamespace {
+		return h, nil
+	}
+	tree, err := openTree(dir, false)
+	if err != nil {
+		return hierarchy{}, err
+	}
+	h.File = m.prepared.give(tree)
+	return h, m.restrict(tree, planned.Flags)
+}
+
+func (m *mountPlanner) restrict(tree *os.File, flags uintptr) error {
+	fd := int(tree.Fd())
+	if err := setAttr(fd, false, unix.MountAttr{Propagation: unix.MS_PRIVATE}); err != nil {
+		return err
+	}
+	return setAttr(fd, false, unix.MountAttr{Attr_set: attributes(flags)})
+}
+
+// mountPoint returns the directory in which the filesystem of dir is mounted.
+// It asks no mount table: those of busy hosts are long.
+func mountPoint(dir string) (string, error) {
+	dir = path.Clean(dir)
+	dev, err := device_(dir)
+	if err != nil {
+		return "", err
+	}
+	for dir != "/" {
+		parent := path.Dir(dir)
+		d, err := device_(parent)
+		if err != nil {
+			return "", err
+		}
+		if d != dev {
+			break
+		}
+		dir = parent
+	}
+	return dir, nil
+}
+
+func device_(p string) (uint64, error) {
+	info, err := os.Stat(p)
+	if err != nil {
+		return 0, err
+	}
+	return info.Sys().(*syscall.Stat_t).Dev, nil
+}
+
+// hierarchyData turns the name of a hierarchy's directory, which by an old
+// agreement lists its controllers, into the options that mount it once more.
+func hierarchyData(name string) string {
+	controllers := []string{
+		"cpuset", "cpu", "cpuacct", "blkio", "memory", "devices", "freezer", "net_cls",
+		"perf_event", "net_prio", "hugetlb", "pids", "rdma", "misc",
+	}
+	for _, c := range strings.Split(name, ",") {
+		if !slices.Contains(controllers, c) {
+			return "none,name=" + name
+		}
+	}
+	return name
+}

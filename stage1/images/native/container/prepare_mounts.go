@@ -1,0 +1,276 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// mountPlanner translates the mounts and devices of one app.
+type mountPlanner struct {
+	prepared *Prepared
+	config   *config
+	spec     *specs.Spec
+	request  *abi.Request
+	options  *optionParser
+	shared   bool // mounts may propagate to the host
+	cgroup2  bool // the host has only the second version
+	idmaps   []idmap
+}
+
+// idmap is a user namespace that stands for a pair of mappings.
+type idmap struct {
+	uids, gids []specs.LinuxIDMapping
+	ns         *os.File
+}
+
+// filesystem fills in what makes the app's view of files.
+func (p *Prepared) filesystem(c *config, spec *specs.Spec, r *abi.Request) error {
+	m := &mountPlanner{prepared: p, config: c, spec: spec, request: r, options: newOptionParser()}
+	defer m.close()
+	if err := m.root(); err != nil {
+		return err
+	}
+	m.cgroup2 = r.Cgroup != nil && r.Cgroup.Version == 2
+	for i, s := range spec.Mounts {
+		planned, err := m.mount(s)
+		if err != nil {
+			var refused *Error
+			if errors.As(err, &refused) {
+				return refuse(fmt.Sprintf("mounts[%d]", i), "%v", err)
+			}
+			return fmt.Errorf("mount %s on %s: %w", describe(s), s.Destination, err)
+		}
+		c.Mounts = append(c.Mounts, planned)
+	}
+	if !c.Rootfs.Populate {
+		return nil
+	}
+	return m.devices()
+}
+
+func describe(m specs.Mount) string {
+	if m.Source != "" {
+		return m.Source
+	}
+	return m.Type
+}
+
+func (m *mountPlanner) close() {
+	for _, i := range m.idmaps {
+		i.ns.Close()
+	}
+}
+
+func (m *mountPlanner) root() error {
+	root := &rootfs{Path: path.Clean(m.request.Rootfs), Populate: true}
+	if m.spec.Root != nil {
+		root.Readonly = m.spec.Root.Readonly
+	}
+	if o := m.request.Options; o != nil {
+		root.NoPivotRoot = o.NoPivotRoot
+	}
+	if p := m.spec.Linux.RootfsPropagation; p != "" {
+		flag, ok := m.options.propagation[p]
+		if !ok {
+			return refuse("linux.rootfsPropagation", "%q is not supported", p)
+		}
+		root.Propagation = flag
+	}
+	// Out of a user namespace nothing may propagate, whatever is asked for.
+	m.shared = root.Propagation&unix.MS_SHARED != 0 && !m.config.UserNamespace
+	m.config.Rootfs = root
+	return nil
+}
+
+func (m *mountPlanner) mount(s specs.Mount) (mount, error) {
+	o := m.options.parse(s.Options)
+	if !path.IsAbs(s.Destination) {
+		// The spec wants an absolute one; runc has always taken others.
+		s.Destination = "/" + s.Destination
+	}
+	planned := mount{
+		Destination: path.Clean(s.Destination),
+		Type:        s.Type,
+		Source:      s.Source,
+		Flags:       o.flags,
+		Data:        addData("", o.data...),
+		Propagation: o.propagation,
+		CopyUp:      o.copyUp,
+		Recursive:   unix.MountAttr{Attr_set: o.recSet, Attr_clr: o.recClear},
+	}
+	if planned.Destination == "/" {
+		return planned, refuse("destination", "nothing can be mounted on /")
+	}
+	if o.flags&unix.MS_BIND == 0 && (s.Type == "bind" || s.Type == "rbind") {
+		o.flags |= unix.MS_BIND
+		if s.Type == "rbind" {
+			o.flags |= unix.MS_REC
+		}
+	}
+	if planned.Destination == "/dev" && o.flags&unix.MS_RDONLY != 0 {
+		// Nodes and the console are yet to be made in it.
+		o.flags &^= unix.MS_RDONLY
+		planned.Flags, planned.ReadonlyEnd = o.flags, true
+	}
+	if o.flags&unix.MS_BIND != 0 && o.flags&unix.MS_REMOUNT == 0 {
+		return planned, m.bind(&planned, s, &o)
+	}
+	return planned, m.filesystemMount(&planned, s, &o)
+}
+
+// bind opens the source of a bind mount, with its flags set.
+func (m *mountPlanner) bind(planned *mount, s specs.Mount, o *mountOptions) error {
+	if o.copyUp {
+		return refuse("options", "tmpcopyup is for tmpfs")
+	}
+	if len(o.data) > 0 {
+		return refuse("options", "%q is not an option of a bind mount", o.data[0])
+	}
+	if planned.Destination == "/dev" {
+		m.config.Rootfs.Populate = false
+	}
+	source := s.Source
+	if !path.IsAbs(source) {
+		source = path.Join(m.request.Bundle, source)
+	}
+	tree, err := openTree(source, o.flags&unix.MS_REC != 0)
+	if err != nil {
+		return fmt.Errorf("open the source: %w", err)
+	}
+	planned.Type, planned.Flags, planned.Data = "bind", 0, ""
+	planned.File = m.prepared.give(tree)
+	if planned.OnFile, err = isFile(tree); err != nil {
+		return err
+	}
+	fd := int(tree.Fd())
+	if !m.shared {
+		// A copy of a shared mount is its peer: what the app mounts in it
+		// would appear on the host. As a slave it only receives.
+		if err := setAttr(fd, true, unix.MountAttr{Propagation: unix.MS_SLAVE}); err != nil {
+			return fmt.Errorf("keep mounts from propagating to the host: %w", err)
+		}
+	}
+	if err := m.map_(fd, s, o); err != nil {
+		return err
+	}
+	return setBindAttr(fd, o)
+}
+
+func setBindAttr(fd int, o *mountOptions) error {
+	attr, gentle, changes := o.bindAttr()
+	if !changes {
+		return nil
+	}
+	err := setAttr(fd, false, attr)
+	if errors.Is(err, unix.EPERM) {
+		err = setAttr(fd, false, gentle)
+	}
+	if err != nil {
+		return fmt.Errorf("set the mount's flags: %w", err)
+	}
+	return nil
+}
+
+func isFile(f *os.File) (bool, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	return !info.IsDir(), nil
+}
+
+// map_ makes the mount id-mapped, if it is asked for.
+func (m *mountPlanner) map_(fd int, s specs.Mount, o *mountOptions) error {
+	if !o.idmap && len(s.UIDMappings) == 0 && len(s.GIDMappings) == 0 {
+		return nil
+	}
+	if (len(s.UIDMappings) == 0) != (len(s.GIDMappings) == 0) {
+		return errors.New("uidMappings and gidMappings go together")
+	}
+	ns, err := m.mappings(s)
+	if err != nil {
+		return err
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd())}
+	if err := setAttr(fd, o.ridmap, attr); err != nil {
+		return fmt.Errorf("map ids (the filesystem may not be able to): %w", err)
+	}
+	return nil
+}
+
+// mappings returns a user namespace with the mount's mappings or, if it has
+// none, with the app's.
+func (m *mountPlanner) mappings(s specs.Mount) (*os.File, error) {
+	uids, gids := s.UIDMappings, s.GIDMappings
+	if len(uids) == 0 {
+		uids, gids = m.spec.Linux.UIDMappings, m.spec.Linux.GIDMappings
+	}
+	for _, i := range m.idmaps {
+		if slices.Equal(i.uids, uids) && slices.Equal(i.gids, gids) {
+			return i.ns, nil
+		}
+	}
+	var ns *os.File
+	var err error
+	if len(uids) > 0 && len(gids) > 0 {
+		ns, err = userNamespace(uids, gids)
+	} else {
+		ns, err = m.joinedUserNamespace()
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.idmaps = append(m.idmaps, idmap{uids, gids, ns})
+	return ns, nil
+}
+
+func (m *mountPlanner) joinedUserNamespace() (*os.File, error) {
+	for _, n := range m.spec.Linux.Namespaces {
+		if n.Type == specs.UserNamespace && n.Path != "" {
+			return os.Open(n.Path)
+		}
+	}
+	return nil, errors.New("an id-mapped mount needs mappings, its own or the app's")
+}
+
+// filesystemMount completes a mount that Init makes with mount(2).
+func (m *mountPlanner) filesystemMount(planned *mount, s specs.Mount, o *mountOptions) error {
+	if o.idmap || len(s.UIDMappings) > 0 || len(s.GIDMappings) > 0 {
+		return refuse("uidMappings", "only bind mounts can be id-mapped")
+	}
+	if o.copyUp && s.Type != "tmpfs" {
+		return refuse("options", "tmpcopyup is for tmpfs")
+	}
+	if s.Type == "" && o.flags&unix.MS_REMOUNT == 0 {
+		return errors.New("the mount has no type")
+	}
+	switch s.Type {
+	case "cgroup":
+		return m.cgroup(planned)
+	case "proc", "sysfs", "cgroup2":
+	case "tmpfs":
+		// Mount points below it, and what is copied up, come first.
+		if o.flags&unix.MS_RDONLY != 0 && o.flags&unix.MS_REMOUNT == 0 {
+			planned.Flags &^= unix.MS_RDONLY
+			planned.ReadonlyEnd = true
+		}
+		fallthrough
+	default:
+		if !hasData(planned.Data, "context") && s.Type != "mqueue" {
+			planned.Data = addData(planned.Data, contextOption(m.spec.Linux.MountLabel))
+		}
+	}
+	if strings.ContainsRune(planned.Data, 0) {
+		return errors.New("an option has a null byte")
+	}
+	return nil
+}

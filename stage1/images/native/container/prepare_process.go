@@ -1,0 +1,84 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// parseProcess translates a process, but for its security labels.
+func parseProcess(p *specs.Process) (process, error) {
+	if len(p.Args) == 0 || p.Args[0] == "" {
+		return process{}, errors.New("process.args: there is no program to execute")
+	}
+	if !path.IsAbs(p.Cwd) {
+		return process{}, fmt.Errorf("process.cwd: %q is not an absolute path", p.Cwd)
+	}
+	for _, a := range append(p.Args[:len(p.Args):len(p.Args)], p.Cwd) {
+		if strings.ContainsRune(a, 0) {
+			return process{}, fmt.Errorf("process.args: %q has a null byte", a)
+		}
+	}
+	r := process{
+		Args:            p.Args,
+		Cwd:             path.Clean(p.Cwd),
+		UID:             p.User.UID,
+		GID:             p.User.GID,
+		Groups:          p.User.AdditionalGids,
+		Umask:           0o022,
+		Caps:            parseCapabilities(p.Capabilities),
+		NoNewPrivileges: p.NoNewPrivileges,
+		OOMScoreAdj:     p.OOMScoreAdj,
+	}
+	if p.User.Umask != nil {
+		r.Umask = *p.User.Umask
+	}
+	var err error
+	if err = r.environment(p.Env); err != nil {
+		return r, err
+	}
+	if r.Rlimits, err = parseRlimits(p.Rlimits); err != nil {
+		return r, err
+	}
+	if r.Scheduler, err = parseScheduler(p.Scheduler); err != nil {
+		return r, err
+	}
+	r.IOPriority, err = parseIOPriority(p.IOPriority)
+	return r, err
+}
+
+// environment keeps the last value of each variable, in the place of its first
+// one: programs differ in which of several they see.
+func (r *process) environment(env []string) error {
+	at := make(map[string]int, len(env))
+	r.Env = make([]string, 0, len(env)+1)
+	r.NoHome = true
+	for _, e := range env {
+		name, value, ok := strings.Cut(e, "=")
+		if !ok || name == "" {
+			return fmt.Errorf("process.env: %q is not NAME=VALUE", e)
+		}
+		if strings.ContainsRune(e, 0) {
+			return fmt.Errorf("process.env: %q has a null byte", e)
+		}
+		if name == "HOME" {
+			if value == "" {
+				continue
+			}
+			r.NoHome = false
+		}
+		if name == "PATH" {
+			r.Path = value
+		}
+		if i, seen := at[name]; seen {
+			r.Env[i] = e
+			continue
+		}
+		at[name] = len(r.Env)
+		r.Env = append(r.Env, e)
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// lookPath finds the program in the PATH that it will have itself. The words of
+// its errors are those of os/exec, which clients look for.
+func lookPath(name, path string) (string, error) {
+	if strings.Contains(name, "/") {
+		if err := executable(name); err != nil {
+			return "", fmt.Errorf("exec: %q: %w", name, err)
+		}
+		return name, nil
+	}
+	for _, dir := range strings.Split(path, ":") {
+		if path == "" {
+			break
+		}
+		if dir == "" {
+			dir = "."
+		}
+		if candidate := dir + "/" + name; executable(candidate) == nil {
+			return candidate, nil
+		}
+	}
+	return "", fmt.Errorf("exec: %q: executable file not found in $PATH", name)
+}
+
+func executable(file string) error {
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return unix.EISDIR
+	}
+	err = unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		err = nil
+		if info.Mode()&0o111 == 0 {
+			err = fs.ErrPermission
+		}
+	}
+	return err
+}
+
+// program is all that the last system calls of this process need, so that
+// nothing is allocated between them.
+type program struct {
+	path    *byte
+	argv    []*byte
+	envv    []*byte
+	name    string
+	started []byte // the packet that announces the exec
+
+	rlimits []rlimit
+	filter  *unix.SockFprog // or nil
+	flags   uintptr
+	dropCap *capData // to set after the filter, or nil
+	header  unix.CapUserHeader
+}
+
+func (c *config) newProgram(path string) (*program, error) {
+	p := &program{
+		name:    path,
+		started: message{Type: "exec"}.encode(),
+		rlimits: c.Process.Rlimits,
+		flags:   uintptr(c.SeccompFlags),
+		header:  unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3},
+	}
+	var err error
+	if p.path, err = syscall.BytePtrFromString(path); err != nil {
+		return nil, err
+	}
+	if p.argv, err = syscall.SlicePtrFromStrings(c.Process.Args); err != nil {
+		return nil, err
+	}
+	if p.envv, err = syscall.SlicePtrFromStrings(c.Process.Env); err != nil {
+		return nil, err
+	}
+	if len(c.Seccomp) > 0 {
+		p.filter = &unix.SockFprog{
+			Len:    uint16(len(c.Seccomp) / unix.SizeofSockFilter),
+			Filter: (*unix.SockFilter)(unsafe.Pointer(&c.Seccomp[0])),
+		}
+	}
+	if c.keepsAdmin() {
+		data := c.Process.Caps.known(lastCapability()).data()
+		p.dropCap = &data
+	}
+	return p, nil
+}
+
+// keepsAdmin tells whether CAP_SYS_ADMIN must survive until the filter is
+// loaded. runc loads the filter before it changes user and capabilities, and so
+// needs it to allow all of those calls; here one follows it.
+func (c *config) keepsAdmin() bool {
+	return len(c.Seccomp) > 0 && !c.Process.NoNewPrivileges
+}
+
+// replace turns this process into the program, and returns if it cannot.
+//
+// The filter is loaded as late as possible, and nothing but raw system calls
+// follows: neither the Go runtime nor the allocator has to be allowed by it.
+func (p *program) replace() error {
+	for _, l := range p.rlimits {
+		limit := unix.Rlimit{Cur: l.Soft, Max: l.Hard}
+		if err := unix.Prlimit(0, l.Resource, &limit, nil); err != nil {
+			return fmt.Errorf("set %s to %d:%d: %w", l.Name, l.Soft, l.Hard, err)
+		}
+	}
+	step, e := p.last()
+	switch step {
+	case stepFilter:
+		return fmt.Errorf("load the seccomp filter: %w", e)
+	case stepCapabilities:
+		return fmt.Errorf("set capabilities: %w", e)
+	default:
+		return &os.PathError{Op: "exec", Path: p.name, Err: e}
+	}
+}
+
+// The steps of last.
+const (
+	stepFilter = iota
+	stepCapabilities
+	stepExec
+)
+
+// last makes the last system calls, and tells which one failed.
+func (p *program) last() (step int, e unix.Errno) {
+	// Preemption by signal would run a handler under the filter. Its signal is
+	// ignored by default, as it is again for the program.
+	var defaults [4]uintptr
+	const sigsetSize = 8
+	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGURG), uintptr(unsafe.Pointer(&defaults)), 0, sigsetSize, 0, 0)
+
+	unix.RawSyscall(unix.SYS_WRITE, syncFD, uintptr(unsafe.Pointer(&p.started[0])), uintptr(len(p.started)))
+	if p.filter != nil {
+		_, _, e = unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, p.flags, uintptr(unsafe.Pointer(p.filter)))
+		if e != 0 {
+			return stepFilter, e
+		}
+	}
+	if p.dropCap != nil {
+		_, _, e = unix.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&p.header)), uintptr(unsafe.Pointer(p.dropCap)), 0)
+		if e != 0 {
+			return stepCapabilities, e
+		}
+	}
+	_, _, e = unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(p.path)),
+		uintptr(unsafe.Pointer(&p.argv[0])), uintptr(unsafe.Pointer(&p.envv[0])))
+	return stepExec, e
+}

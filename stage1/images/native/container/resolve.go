@@ -1,0 +1,133 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+	"golang.org/x/sys/unix"
+)
+
+// root is a directory that nothing below it leads out of: every path is
+// resolved as if it were "/". It is the app's root before it becomes that.
+type root struct {
+	fd   int
+	path string
+}
+
+// set makes an open directory the root.
+func (r *root) set(fd int) error {
+	r.fd = fd
+	p, err := readlink(procPath(fd))
+	r.path = p
+	return err
+}
+
+func readlink(p string) (string, error) {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlink(p, buf)
+	return string(buf[:max(n, 0)]), err
+}
+
+// procPath names an open file in the way that old system calls understand.
+func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// open resolves p inside the root. Nothing but the place is opened.
+func (r root) open(p string, flags uint64) (int, error) {
+	how := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC | flags,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	// A rename or mount elsewhere on the host makes the kernel unsure about
+	// "..", and it says so.
+	const attempts = 128
+	for range attempts {
+		fd, err := unix.Openat2(r.fd, p, &how)
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+	return -1, unix.EAGAIN
+}
+
+// target returns the place to mount something on. What is missing of it is
+// made: directories, and at the end a directory or an empty file.
+func (r root) target(p string, file bool) (int, error) {
+	fd, err := r.open(p, 0)
+	if !errors.Is(err, unix.ENOENT) {
+		return fd, err
+	}
+	clean, err := r.follow(p)
+	if err != nil {
+		return -1, err
+	}
+	parent, err := r.directory(path.Dir(clean))
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(parent)
+	return make_(parent, path.Base(clean), file)
+}
+
+// follow replaces every symbolic link in p by what it says, also where that
+// does not exist: images have links that dangle until the app runs, such as
+// /etc/resolv.conf, and the place they point at is what has to be made.
+func (r root) follow(p string) (string, error) {
+	prefix := procPath(r.fd)
+	joined, err := securejoin.SecureJoin(prefix, p)
+	if err != nil {
+		return "", err
+	}
+	return path.Clean("/" + strings.TrimPrefix(joined, prefix)), nil
+}
+
+// directory opens a path without links, and makes the directories that it lacks.
+func (r root) directory(clean string) (int, error) {
+	fd, err := unix.Openat(r.fd, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	for _, name := range strings.FieldsFunc(clean, func(c rune) bool { return c == '/' }) {
+		next, err := make_(fd, name, false)
+		unix.Close(fd)
+		if err != nil {
+			return -1, err
+		}
+		fd = next
+	}
+	return fd, nil
+}
+
+// make_ opens name in a directory, and makes it if need be. It follows no link.
+func make_(dir int, name string, file bool) (int, error) {
+	const find = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	kind := 0
+	if !file {
+		kind = unix.O_DIRECTORY
+	}
+	fd, err := unix.Openat(dir, name, find|kind, 0)
+	if !errors.Is(err, unix.ENOENT) {
+		return fd, err
+	}
+	if file {
+		fd, err = unix.Openat(dir, name, unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+		if err == nil {
+			unix.Close(fd)
+		}
+	} else if err = unix.Mkdirat(dir, name, 0o755); errors.Is(err, unix.EEXIST) {
+		err = nil // another app on the same volume was as quick
+	}
+	if err != nil {
+		return -1, fmt.Errorf("make mount point %s: %w", name, err)
+	}
+	return unix.Openat(dir, name, find|kind, 0)
+}
+
+// resolved says where in the root an open file is.
+func (r root) resolved(fd int) (string, error) {
+	p, err := readlink(procPath(fd))
+	return path.Clean("/" + strings.TrimPrefix(p, r.path)), err
+}

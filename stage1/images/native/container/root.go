@@ -1,0 +1,244 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// bindRoot makes the app's root a mount, so that it can become "/", and keeps
+// what is mounted in this namespace from reaching the host's.
+func (a *appInit) bindRoot() error {
+	propagation := a.Rootfs.Propagation
+	if propagation == 0 {
+		propagation = unix.MS_SLAVE | unix.MS_REC
+	}
+	if err := unix.Mount("", "/", "", propagation, ""); err != nil {
+		return fmt.Errorf("set the propagation of /: %w", err)
+	}
+	if propagation&unix.MS_SHARED != 0 {
+		if err := parentPrivate(a.Rootfs.Path); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount(a.Rootfs.Path, a.Rootfs.Path, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("bind mount rootfs %s: %w", a.Rootfs.Path, err)
+	}
+	fd, err := unix.Open(a.Rootfs.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open rootfs %s: %w", a.Rootfs.Path, err)
+	}
+	return a.root.set(fd)
+}
+
+// parentPrivate makes the mount that holds dir private: pivot_root(2) wants it,
+// and the bind mount would appear on the host otherwise. It is the first one on
+// the way up that can be changed, because anything else is not a mount.
+func parentPrivate(dir string) error {
+	for {
+		err := unix.Mount("", dir, "", unix.MS_PRIVATE, "")
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EINVAL) || dir == "/" {
+			return fmt.Errorf("make mount %s private: %w", dir, err)
+		}
+		dir = path.Dir(dir)
+	}
+}
+
+// enterRoot makes the app's root "/", and leaves the host's behind.
+func (a *appInit) enterRoot() error {
+	enter := pivot
+	if a.Rootfs.NoPivotRoot {
+		enter = moveRoot
+	}
+	if err := enter(a.root.fd); err != nil {
+		return err
+	}
+	a.root.path = "/"
+	if p := a.Rootfs.Propagation; p != 0 {
+		// Only now: on the host's "/" it would have changed the host's mounts.
+		if err := unix.Mount("", "/", "", p, ""); err != nil {
+			return fmt.Errorf("set the propagation of the app's /: %w", err)
+		}
+	}
+	return nil
+}
+
+// pivot puts the old root on top of the new one and lets go of it there, which
+// needs no directory to put it in.
+func pivot(newRoot int) error {
+	oldRoot, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open /: %w", err)
+	}
+	defer unix.Close(oldRoot)
+	if err := unix.Fchdir(newRoot); err != nil {
+		return fmt.Errorf("enter the rootfs: %w", err)
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("pivot_root: %w", err)
+	}
+	if err := unix.Fchdir(oldRoot); err != nil {
+		return fmt.Errorf("return to the old root: %w", err)
+	}
+	// Slaves, so that the unmount does not reach the host's mounts.
+	if err := unix.Mount("", ".", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("make the old root a slave: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("unmount the old root: %w", err)
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return fmt.Errorf("enter the new root: %w", err)
+	}
+	return nil
+}
+
+// moveRoot is for a host on an initramfs, which cannot be pivoted away.
+func moveRoot(newRoot int) error {
+	if err := unix.Fchdir(newRoot); err != nil {
+		return fmt.Errorf("enter the rootfs: %w", err)
+	}
+	// With the host's root goes the way back to what is mounted below it.
+	for _, dir := range []string{"/proc", "/sys"} {
+		err := unix.Unmount(dir, unix.MNT_DETACH)
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("unmount %s: %w", dir, err)
+		}
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move the rootfs to /: %w", err)
+	}
+	if err := unix.Chroot("."); err != nil {
+		return fmt.Errorf("chroot: %w", err)
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return fmt.Errorf("enter the new root: %w", err)
+	}
+	return nil
+}
+
+// closeMounts makes read-only what could not be until now.
+func (a *appInit) closeMounts() error {
+	readonly := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	for _, fd := range a.readonlyEnd {
+		if err := setAttr(fd, false, readonly); err != nil {
+			return fmt.Errorf("make a mount read-only: %w", err)
+		}
+		unix.Close(fd)
+	}
+	if !a.Rootfs.Readonly {
+		return nil
+	}
+	if err := unix.MountSetattr(unix.AT_FDCWD, "/", 0, &readonly); err != nil {
+		return fmt.Errorf("make / read-only: %w", err)
+	}
+	return nil
+}
+
+// protect makes paths read-only and hides others. Those that do not exist need
+// no protection.
+func (a *appInit) protect() error {
+	for _, p := range a.Readonly {
+		if err := a.makeReadonly(p); err != nil {
+			return fmt.Errorf("make %s read-only: %w", p, err)
+		}
+	}
+	for _, p := range a.Masked {
+		if err := a.mask(p); err != nil {
+			return fmt.Errorf("mask %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+func absent(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
+}
+
+func (a *appInit) makeReadonly(p string) error {
+	fd, err := a.root.open(p, 0)
+	if absent(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	tree, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	if err := setAttr(tree, false, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return err
+	}
+	return attach(tree, fd)
+}
+
+func (a *appInit) mask(p string) error {
+	fd, err := a.root.open(p, 0)
+	if absent(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return a.maskDirectory(fd)
+	}
+	null, err := openNull(unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(null)
+	return attachCopy(null, fd)
+}
+
+// maskDirectory covers a directory with an empty one. All of an app's are one
+// tmpfs: making filesystems is what masks cost.
+func (a *appInit) maskDirectory(dir int) error {
+	if a.empty >= 0 {
+		return attachCopy(a.empty, dir)
+	}
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("make an empty directory: %w", err)
+	}
+	defer unix.Close(fs)
+	if err := a.configureEmpty(fs); err != nil {
+		return fmt.Errorf("make an empty directory: %w", err)
+	}
+	a.empty, err = unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY)
+	if err != nil {
+		return fmt.Errorf("make an empty directory: %w", err)
+	}
+	// Attached before it is copied: older kernels copy nothing else.
+	return attach(a.empty, dir)
+}
+
+func (a *appInit) configureEmpty(fs int) error {
+	if a.MountLabel != "" {
+		if err := unix.FsconfigSetString(fs, "context", a.MountLabel); err != nil {
+			return err
+		}
+	}
+	return unix.FsconfigCreate(fs)
+}
+
+// attachCopy mounts another copy of the mount, or of the file, that fd is.
+func attachCopy(fd, target int) error {
+	tree, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(tree)
+	return attach(tree, target)
+}

@@ -1,0 +1,75 @@
+package container
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Descriptors that the supervisor hands over.
+const (
+	syncFD   = 3 // its socket
+	configFD = 4 // Prepared.Config
+)
+
+// message is one packet between Init and the supervisor.
+type message struct {
+	Type string `json:"type"`
+	Text string `json:"text,omitempty"`
+	Code int    `json:"code,omitempty"`
+}
+
+func (m message) encode() []byte {
+	b, err := json.Marshal(m)
+	if err != nil {
+		panic(err) // strings and a number always marshal
+	}
+	return b
+}
+
+// send sends a packet, with a descriptor if fd is not negative.
+func send(m message, fd int) error {
+	var rights []byte
+	if fd >= 0 {
+		rights = unix.UnixRights(fd)
+	}
+	for {
+		err := unix.Sendmsg(syncFD, m.encode(), rights, nil, unix.MSG_NOSIGNAL)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("send %q to the supervisor: %w", m.Type, err)
+		}
+		return nil
+	}
+}
+
+// await blocks until the supervisor sends a packet of this type. Without a
+// supervisor there is nothing left to do, and nobody to tell.
+func await(kind string) {
+	buf := make([]byte, 1024)
+	for {
+		n, err := unix.Read(syncFD, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n == 0 {
+			os.Exit(1)
+		}
+		var m message
+		if json.Unmarshal(buf[:n], &m) != nil || m.Type != kind {
+			os.Exit(1)
+		}
+		return
+	}
+}
+
+// fail reports an error and ends the process.
+func fail(err error, status int) {
+	send(message{Type: "error", Text: err.Error(), Code: codeOf(err)}, -1)
+	os.Exit(status)
+}

@@ -1,0 +1,101 @@
+package container
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// parseSysctl turns the spec's keys into paths below /proc/sys. A key that is
+// not the app's alone would change the host, and is an error.
+func parseSysctl(spec *specs.Spec, ns namespaces) (map[string]string, error) {
+	if len(spec.Linux.Sysctl) == 0 {
+		return nil, nil
+	}
+	paths := make(map[string]string, len(spec.Linux.Sysctl))
+	for key, value := range spec.Linux.Sysctl {
+		p := sysctlPath(key)
+		if err := checkSysctl(p, spec.Hostname, ns); err != nil {
+			return nil, fmt.Errorf("linux.sysctl: %q %w", key, err)
+		}
+		paths[p] = value
+	}
+	return paths, nil
+}
+
+// sysctlPath follows sysctl(8): whichever of "." and "/" comes first separates,
+// and the other one stands for itself ("net/ipv4/conf/eth0.1/forwarding").
+func sysctlPath(key string) string {
+	i := strings.IndexAny(key, "./")
+	if i < 0 || key[i] == '/' {
+		return key
+	}
+	return strings.NewReplacer(".", "/", "/", ".").Replace(key)
+}
+
+func checkSysctl(p, hostname string, ns namespaces) error {
+	area, _, _ := strings.Cut(p, "/")
+	if slices.Contains(strings.Split(p, "/"), "..") {
+		return fmt.Errorf("is not below /proc/sys")
+	}
+	ipc := []string{
+		"kernel/msgmax", "kernel/msgmnb", "kernel/msgmni", "kernel/sem",
+		"kernel/shmall", "kernel/shmmax", "kernel/shmmni", "kernel/shm_rmid_forced",
+	}
+	switch {
+	case area == "net":
+		if !ns.private(specs.NetworkNamespace) {
+			return fmt.Errorf("is not allowed in the host's network namespace")
+		}
+	case slices.Contains(ipc, p), strings.HasPrefix(p, "fs/mqueue/"):
+		if !ns.private(specs.IPCNamespace) {
+			return fmt.Errorf("is not allowed in the host's IPC namespace")
+		}
+	case p == "kernel/domainname", p == "kernel/hostname":
+		if !ns.private(specs.UTSNamespace) {
+			return fmt.Errorf("is not allowed in the host's UTS namespace")
+		}
+		if p == "kernel/hostname" && hostname != "" {
+			return fmt.Errorf("conflicts with the field hostname")
+		}
+	default:
+		return fmt.Errorf("is not in a namespace of the app's")
+	}
+	return nil
+}
+
+// writeSysctl sets the app's sysctls through the /proc that was there before
+// the app's root: which namespace a file stands for depends on who writes, and
+// nothing in the app's root can stand in its way.
+func writeSysctl(values map[string]string) error {
+	if len(values) == 0 {
+		return nil
+	}
+	dir, err := unix.Open("/proc/sys", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open /proc/sys: %w", err)
+	}
+	defer unix.Close(dir)
+	for p, value := range values {
+		if err := writeBeneath(dir, p, value); err != nil {
+			return fmt.Errorf("write sysctl %s = %q: %w", strings.ReplaceAll(p, "/", "."), value, err)
+		}
+	}
+	return nil
+}
+
+func writeBeneath(dir int, p, value string) error {
+	fd, err := unix.Openat2(dir, p, &unix.OpenHow{
+		Flags:   unix.O_WRONLY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+	})
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = unix.Write(fd, []byte(value))
+	return err
+}

@@ -1,0 +1,95 @@
+package shim
+
+import (
+	"context"
+	"time"
+
+	"github.com/containerd/containerd/api/events"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/log"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+)
+
+// publisher turns the pod's events into containerd's and queues them, with what
+// only the service knows.
+type publisher struct{ s *Service }
+
+var _ pod.Events = publisher{}
+
+// Publish queues an event. It does not block, so it may be called from anywhere.
+func (p publisher) Publish(e pod.Event) {
+	if e.Kind == pod.EventExited {
+		p.s.ended(e)
+	}
+	topic, msg := p.s.message(e)
+	if msg == nil {
+		log.L.Warnf("no event of containerd's for %q of container %s", e.Kind, e.App)
+		return
+	}
+	body, err := anyOf(msg)
+	if err != nil {
+		log.L.WithError(err).Errorf("event %s of container %s", topic, e.App)
+		return
+	}
+	p.s.events.put(&types.Envelope{
+		Timestamp: timestamp(time.Now()),
+		Namespace: p.s.cfg.Namespace,
+		Topic:     topic,
+		Event:     body,
+	})
+}
+
+// ended tells a terminal that its process has ended, which the terminal cannot
+// know by itself.
+func (s *Service) ended(e pod.Event) {
+	if _, p, err := s.apps.process(e.App, e.Exec); err == nil && p.stdio != nil {
+		p.stdio.ended()
+	}
+}
+
+// message returns the topic and the message of an event (requirement section 7).
+func (s *Service) message(e pod.Event) (string, proto.Message) {
+	id, pid := string(e.App), uint32(e.PID)
+	switch e.Kind {
+	case pod.EventCreated:
+		return "/tasks/create", s.taskCreate(e)
+	case pod.EventStarted:
+		return "/tasks/start", &events.TaskStart{ContainerID: id, Pid: pid}
+	case pod.EventExecAdded:
+		return "/tasks/exec-added", &events.TaskExecAdded{ContainerID: id, ExecID: string(e.Exec)}
+	case pod.EventExecStarted:
+		return "/tasks/exec-started", &events.TaskExecStarted{ContainerID: id, ExecID: string(e.Exec), Pid: pid}
+	case pod.EventExited:
+		return "/tasks/exit", &events.TaskExit{
+			ContainerID: id,
+			ID:          processID(id, string(e.Exec)),
+			Pid:         pid,
+			ExitStatus:  e.Exit.Code,
+			ExitedAt:    timestamp(e.Exit.At),
+		}
+	case pod.EventDeleted:
+		return "/tasks/delete", &events.TaskDelete{
+			ContainerID: id,
+			Pid:         pid,
+			ExitStatus:  e.Exit.Code,
+			ExitedAt:    timestamp(e.Exit.At),
+		}
+	}
+	return "", nil
+}
+
+// taskCreate repeats what the client asked for.
+func (s *Service) taskCreate(e pod.Event) proto.Message {
+	msg := &events.TaskCreate{ContainerID: string(e.App), Pid: uint32(e.PID)}
+	a, err := s.apps.app(e.App)
+	if err != nil { // the pod made an app that nobody asked for
+		log.G(context.Background()).WithError(err).Error("event of an unknown app")
+		return msg
+	}
+	msg.Bundle = a.bundle
+	msg.Rootfs = s.apps.takeRootfs(a)
+	msg.IO = &events.TaskIO{Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr, Terminal: a.terminal}
+	return msg
+}

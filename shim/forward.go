@@ -1,0 +1,78 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	events "github.com/containerd/containerd/api/services/ttrpc/events/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// forwardLimit is how long containerd has to take one event.
+const forwardLimit = 5 * time.Second
+
+// forwarder calls containerd's Events service. It is used by one goroutine, the
+// queue's.
+type forwarder struct {
+	address string // path of the socket; empty: events go nowhere
+	client  *ttrpc.Client
+}
+
+func newForwarder(address string) *forwarder {
+	return &forwarder{address: strings.TrimPrefix(address, "unix://")}
+}
+
+// forward delivers one event. A connection that turns out to be closed, because
+// containerd was restarted since the last event, is replaced at once.
+func (f *forwarder) forward(ctx context.Context, e *types.Envelope) error {
+	if f.address == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, forwardLimit)
+	defer cancel()
+	old := f.client != nil
+	err := f.try(ctx, e)
+	if old && errors.Is(err, ttrpc.ErrClosed) {
+		err = f.try(ctx, e)
+	}
+	return err
+}
+
+func (f *forwarder) try(ctx context.Context, e *types.Envelope) error {
+	if f.client == nil {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", f.address)
+		if err != nil {
+			return fmt.Errorf("connect to containerd's events: %w", err)
+		}
+		f.client = ttrpc.NewClient(conn)
+	}
+	_, err := events.NewTTRPCEventsClient(f.client).Forward(ctx, &events.ForwardRequest{Envelope: e})
+	if err != nil && !refusedForGood(err) {
+		// Also after a timeout: a late answer must not meet the next call.
+		f.close()
+	}
+	return err
+}
+
+func (f *forwarder) close() {
+	if f.client == nil {
+		return
+	}
+	_ = f.client.Close()
+	// Its goroutine ends with the connection, which is closed by now.
+	_ = f.client.UserOnCloseWait(context.Background())
+	f.client = nil
+}
+
+// refusedForGood tells whether containerd will never take an event. Everything
+// else may be a containerd that is going down or coming up.
+func refusedForGood(err error) bool {
+	return status.Code(err) == codes.InvalidArgument
+}

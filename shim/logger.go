@@ -1,0 +1,296 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+)
+
+const (
+	// loggerReady is how long a logger may take to get ready (requirement I4).
+	loggerReady = 10 * time.Second
+	// loggerStop is how long it has between SIGTERM and SIGKILL.
+	loggerStop = 12 * time.Second
+	// loggerGrace is how long Drain waits for a logger to end by itself after
+	// the end of its input, before Close sends the SIGTERM that some wait for.
+	loggerGrace = 2 * time.Second
+	// loggerCrashes is how many successors in a row may die within loggerYoung.
+	loggerCrashes = 3
+	loggerYoung   = time.Second
+)
+
+// logger is a program that a client named to read a process's output
+// (binary://). The process writes to its pipes directly, so that a busy shim
+// delays nobody.
+//
+// The shim keeps the read ends, too. If the program dies while there may be more
+// to read, a successor gets them and no byte is lost; if successors keep dying,
+// the output is thrown away. The process neither blocks nor is killed by
+// SIGPIPE (#11511).
+type logger struct {
+	argv     []string
+	env      []string
+	strict   bool
+	opener   *opener
+	read     [3]*os.File // by descriptor of the process; plain, shared with the program
+	released chan struct{}
+	done     chan struct{}
+
+	ctx    context.Context // ended by stop
+	cancel context.CancelFunc
+}
+
+// loggerProcess is one run of the program.
+type loggerProcess struct {
+	child *proc.Child
+	pidfd *os.File
+	began time.Time
+}
+
+// startLogger starts the program of a target and returns once it is ready, with
+// the ends that are written to, by descriptor. Both descriptors always exist for
+// it; one that is not in fds is at its end from the start.
+func (o *opener) startLogger(ctx context.Context, t target, app pod.AppID, mode end, fds ...int) (_ *logger, w [3]*os.File, err error) {
+	l := &logger{
+		argv:     append([]string{t.path}, t.args...),
+		env:      append(os.Environ(), "CONTAINER_ID="+string(app), "CONTAINER_NAMESPACE="+o.namespace),
+		strict:   t.strict,
+		opener:   o,
+		released: make(chan struct{}),
+		done:     make(chan struct{}),
+	}
+	defer func() {
+		if err != nil {
+			closeAll(w[:]...)
+			closeAll(l.read[:]...)
+		}
+	}()
+	for _, fd := range []int{1, 2} {
+		if l.read[fd], w[fd], err = pipe(inherited, mode); err != nil {
+			return nil, w, err
+		}
+	}
+	ready, cancel := context.WithTimeout(ctx, loggerReady)
+	defer cancel()
+	p, err := l.start(ready)
+	if err != nil {
+		return nil, w, err
+	}
+	keep := map[int]bool{}
+	for _, fd := range fds {
+		keep[fd] = true
+	}
+	for fd := range w {
+		if !keep[fd] {
+			closeAll(w[fd])
+			w[fd] = nil
+		}
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	o.loggers.Go(func() { l.run(p) })
+	return l, w, nil
+}
+
+// start runs the program and waits until it is ready or ctx is done.
+func (l *logger) start(ctx context.Context) (*loggerProcess, error) {
+	readyR, readyW, err := pipe(ours, inherited)
+	if err != nil {
+		return nil, err
+	}
+	defer readyR.Close()
+	p, err := l.spawn(readyW)
+	closeAll(readyW)
+	if err != nil {
+		return nil, fmt.Errorf("start logger %s: %w", l.argv[0], err)
+	}
+	if err := l.awaitReady(ctx, readyR); err != nil {
+		_ = p.child.Kill()
+		<-p.child.Done()
+		closeAll(p.pidfd)
+		return nil, fmt.Errorf("start logger %s: %w", l.argv[0], err)
+	}
+	return p, nil
+}
+
+// spawn executes the program with its descriptors 3, 4 and 5. The pidfd comes
+// from the kernel together with the process, so that SIGTERM cannot meet
+// another one.
+func (l *logger) spawn(ready *os.File) (*loggerProcess, error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	pidfd := -1
+	child, err := l.opener.children.Start(l.argv, &os.ProcAttr{
+		Env:   l.env,
+		Files: []*os.File{null, null, null, l.read[1], l.read[2], ready},
+		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
+	})
+	p := &loggerProcess{child: child, began: time.Now()}
+	if pidfd >= 0 {
+		p.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
+	}
+	if err != nil {
+		closeAll(p.pidfd)
+		return nil, err
+	}
+	return p, nil
+}
+
+// awaitReady waits for the program's word. The first version of the protocol is
+// the end of file, which a crash looks like, too; the second wants a byte.
+func (l *logger) awaitReady(ctx context.Context, ready *os.File) error {
+	stop := context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	n, err := ready.Read(make([]byte, 1))
+	switch {
+	case n > 0:
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("wait for it to get ready: %w", context.Cause(ctx))
+	case l.strict:
+		return errors.New("it closed descriptor 5 without writing to it, so it is not ready")
+	}
+	return nil
+}
+
+// run keeps the logger until its input has ended, stop is called or the shim
+// ends.
+func (l *logger) run(p *loggerProcess) {
+	defer close(l.done)
+	for crashes := 0; ; {
+		select {
+		case <-l.ctx.Done():
+			l.release()
+			l.terminate(p)
+			return
+		case <-l.opener.leave:
+			l.release()
+			closeAll(p.pidfd)
+			return
+		case <-p.child.Done():
+			closeAll(p.pidfd)
+		}
+		if l.finished() {
+			l.release()
+			return
+		}
+		if crashes++; time.Since(p.began) > loggerYoung {
+			crashes = 1
+		}
+		log.L.Warnf("logger %s ended while there was output to come", l.argv[0])
+		if p = l.successor(crashes); p == nil {
+			l.discard()
+			l.release()
+			return
+		}
+	}
+}
+
+// successor starts the program anew, unless that has failed too often.
+func (l *logger) successor(crashes int) *loggerProcess {
+	if crashes > loggerCrashes || l.ctx.Err() != nil {
+		return nil
+	}
+	ready, cancel := context.WithTimeout(l.ctx, loggerReady)
+	defer cancel()
+	p, err := l.start(ready)
+	if err != nil {
+		if l.ctx.Err() == nil {
+			log.L.WithError(err).Error("a logger that died has no successor")
+		}
+		return nil
+	}
+	return p
+}
+
+// finished tells whether nothing is left to read and nobody can write more.
+func (l *logger) finished() bool {
+	for _, f := range l.read[1:] {
+		p := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}}
+		n, err := unix.Poll(p, 0)
+		if err != nil || n == 0 || p[0].Revents&unix.POLLIN != 0 || p[0].Revents&unix.POLLHUP == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// discard reads the output instead of the program, until it ends or stop.
+func (l *logger) discard() {
+	if l.ctx.Err() != nil {
+		return
+	}
+	log.L.Errorf("logger %s keeps dying: the output is thrown away", l.argv[0])
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, f := range l.read[1:] {
+		// A description of our own: the poller's mode is not for programs.
+		src, err := openPolled(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_RDONLY)
+		if err != nil {
+			log.L.WithError(err).Error("output without a logger cannot be read")
+			continue
+		}
+		p := &pump{src: src, dst: &sink{name: "nowhere"}, buffers: l.opener.buffers}
+		stop := context.AfterFunc(l.ctx, func() { closeAll(src) })
+		wg.Go(func() {
+			defer stop()
+			defer src.Close()
+			p.run()
+		})
+	}
+}
+
+// release gives the read ends back.
+func (l *logger) release() {
+	closeAll(l.read[:]...)
+	close(l.released)
+}
+
+// terminate ends the program, by force if it has to.
+func (l *logger) terminate(p *loggerProcess) {
+	defer closeAll(p.pidfd)
+	if p.pidfd != nil {
+		_ = unix.PidfdSendSignal(int(p.pidfd.Fd()), unix.SIGTERM, nil, 0)
+	}
+	limit := time.NewTimer(loggerStop)
+	defer limit.Stop()
+	select {
+	case <-p.child.Done():
+		return
+	case <-limit.C:
+		log.L.Warnf("logger %s does not end %s after SIGTERM: killed", l.argv[0], loggerStop)
+	case <-l.opener.hurry.Done():
+	}
+	_ = p.child.Kill()
+	<-p.child.Done()
+}
+
+// drain waits, for a while, until the program has read everything and ended.
+func (l *logger) drain(ctx context.Context) {
+	limit := time.NewTimer(loggerGrace)
+	defer limit.Stop()
+	select {
+	case <-l.done:
+	case <-limit.C:
+	case <-ctx.Done():
+	}
+}
+
+// stop begins to end the program and returns once the shim holds nothing of it
+// but the process. The service waits for that.
+func (l *logger) stop() {
+	l.cancel()
+	<-l.released
+}

@@ -1,0 +1,41 @@
+package shim
+
+import (
+	"context"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+)
+
+// Pod is what the service needs of a pod. *pod.Pod implements it.
+//
+// An unknown app or exec is errdefs.ErrNotFound, a state in which the call is
+// not legal errdefs.ErrFailedPrecondition. No method is called with a lock held,
+// and all of them may be called concurrently.
+type Pod interface {
+	// CreateApp makes an app whose process is blocked before its exec. A taken
+	// id is errdefs.ErrAlreadyExists.
+	CreateApp(context.Context, pod.AppConfig) (pod.Status, error)
+	// AddExec registers a further process of a created or running app.
+	AddExec(context.Context, pod.AppID, pod.ExecConfig) error
+	// Start runs a created app, or with an ExecID an exec, and returns its pid.
+	Start(context.Context, pod.AppID, pod.ExecID) (int, error)
+	// Status never blocks. It is legal in every state.
+	Status(pod.AppID, pod.ExecID) (pod.Status, error)
+	// Wait returns the exit once there is one, until the process is deleted.
+	Wait(context.Context, pod.AppID, pod.ExecID) (pod.Exit, error)
+	// Kill signals a process, or all of an app's. One that has ended is
+	// errdefs.ErrNotFound, one that was not started ErrFailedPrecondition.
+	Kill(ctx context.Context, id pod.AppID, exec pod.ExecID, sig int, all bool) error
+	// Delete removes an app or exec that is created or stopped.
+	Delete(context.Context, pod.AppID, pod.ExecID) (pod.Status, error)
+	// Pids lists the processes of an app that has not ended.
+	Pids(context.Context, pod.AppID) ([]pod.ProcessInfo, error)
+	// Resize is legal in every state, and a no-op without a terminal.
+	Resize(pod.AppID, pod.ExecID, pod.Size) error
+	// CloseStdin is legal in every state.
+	CloseStdin(pod.AppID, pod.ExecID) error
+	// Close ends a pod that has no apps.
+	Close(context.Context) error
+}
+
+var _ Pod = (*pod.Pod)(nil)

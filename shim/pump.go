@@ -1,0 +1,212 @@
+package shim
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// spliceMax is what one splice may move: a pipe's whole capacity.
+	spliceMax = 64 << 10
+	// bufferSize is for what cannot be spliced. A terminal gives 4 KiB at most.
+	bufferSize = 16 << 10
+)
+
+// buffers lends memory to pumps that cannot splice. A pump has one only while
+// bytes pass through it, so streams at rest share none.
+type buffers struct{ pool sync.Pool }
+
+func newBuffers() *buffers {
+	return &buffers{pool: sync.Pool{New: func() any { return new([bufferSize]byte) }}}
+}
+
+// pump moves one stream until its source ends or is closed. It never stops
+// reading before that: a process must not block, or die, because of what is
+// wrong with its log (#11511).
+type pump struct {
+	src     *os.File // in the poller
+	dst     *sink
+	buffers *buffers
+	// hangup is set for a terminal's master: what reading it may mean.
+	hangup *hangup
+}
+
+// hangup tells the two meanings of EIO from a terminal's master apart. While the
+// process lives it says that nobody has the terminal open at this moment; a
+// service manager or a getty opens it again. After that it is the end.
+type hangup struct{ ended atomic.Bool }
+
+// end is called when the process has ended. It makes a read of src look again.
+func (h *hangup) end(src *os.File) {
+	h.ended.Store(true)
+	_ = src.SetReadDeadline(time.Unix(1, 0))
+}
+
+// run moves the stream. What cannot be written is thrown away.
+func (p *pump) run() {
+	defer p.dst.done()
+	step := p.copy
+	if p.dst.splice && p.hangup == nil {
+		step = p.splice
+	}
+	err := p.move(step)
+	var w *writeError
+	if errors.As(err, &w) && !errors.Is(err, os.ErrClosed) {
+		log.L.WithError(err).Errorf("output to %s: what follows is thrown away", p.dst.name)
+		_ = p.move(p.drop) // ends with the source, whatever its error
+	}
+}
+
+// writeError is a failure of the sink, not of the source.
+type writeError struct{ error }
+
+func (e *writeError) Unwrap() error { return e.error }
+
+// move repeats step until the end of the source (nil), its closing
+// (os.ErrClosed), or a failure of the sink (a writeError).
+func (p *pump) move(step func() error) error {
+	for {
+		err := step()
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded): // see hangup
+			_ = p.src.SetReadDeadline(time.Time{})
+		default:
+			return err
+		}
+	}
+}
+
+// splice waits for bytes and moves them inside the kernel.
+//
+// splice(2) does not say which of both ends would block. Only a full sink is
+// waited for while the source's descriptor is in use; for an empty source the
+// outer Read waits. Its readiness is remembered from before the attempt, so no
+// wake-up is lost in between. Closing either end ends both waits.
+func (p *pump) splice() error {
+	src, err := p.src.SyscallConn()
+	if err != nil {
+		return err
+	}
+	dst, err := p.dst.w.SyscallConn()
+	if err != nil {
+		return &writeError{err}
+	}
+	var n int64
+	var moveErr, dstErr error
+	err = src.Read(func(from uintptr) bool {
+		dstErr = dst.Write(func(to uintptr) bool {
+			n, moveErr = spliceOnce(int(from), int(to))
+			return moveErr != unix.EAGAIN || pending(int(from)) == 0
+		})
+		return dstErr != nil || moveErr != unix.EAGAIN
+	})
+	switch {
+	case err != nil:
+		return err
+	case dstErr != nil:
+		return &writeError{dstErr}
+	case moveErr != nil:
+		return &writeError{os.NewSyscallError("splice", moveErr)}
+	case n == 0:
+		return io.EOF
+	}
+	return nil
+}
+
+func spliceOnce(from, to int) (int64, error) {
+	for {
+		n, err := unix.Splice(from, nil, to, nil, spliceMax, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// pending returns how many bytes a pipe holds.
+func pending(fd int) int {
+	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ) // FIONREAD's other name
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// copy moves what is there through a borrowed buffer.
+func (p *pump) copy() error {
+	return p.read(func(b []byte) error {
+		if p.dst.w == nil {
+			return nil
+		}
+		if _, err := p.dst.w.Write(b); err != nil {
+			return &writeError{err}
+		}
+		return nil
+	})
+}
+
+// drop throws away what is there.
+func (p *pump) drop() error {
+	return p.read(func([]byte) error { return nil })
+}
+
+// read waits for bytes, and only then borrows a buffer for them.
+func (p *pump) read(use func([]byte) error) error {
+	src, err := p.src.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var buf *[bufferSize]byte
+	var n int
+	var readErr error
+	err = src.Read(func(fd uintptr) bool {
+		buf = p.buffers.pool.Get().(*[bufferSize]byte)
+		n, readErr = p.readOnce(int(fd), buf[:])
+		if readErr == unix.EAGAIN {
+			p.buffers.pool.Put(buf)
+			buf = nil
+			return false
+		}
+		return true
+	})
+	if buf != nil {
+		defer p.buffers.pool.Put(buf)
+	}
+	switch {
+	case err != nil:
+		return err
+	case readErr != nil:
+		return os.NewSyscallError("read", readErr)
+	case n == 0:
+		return io.EOF
+	}
+	return use(buf[:n])
+}
+
+func (p *pump) readOnce(fd int, b []byte) (int, error) {
+	for {
+		n, err := syscall.Read(fd, b)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err == syscall.EIO && p.hangup != nil:
+			if p.hangup.ended.Load() {
+				return 0, nil
+			}
+			return 0, unix.EAGAIN
+		case err != nil:
+			return 0, err
+		}
+		return n, nil
+	}
+}

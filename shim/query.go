@@ -1,0 +1,154 @@
+package shim
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/api/types/runc/options"
+	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+)
+
+// statuses translates states. Creating is not listed: such an app has no id
+// yet.
+var statuses = map[pod.State]tasktypes.Status{
+	pod.Created:  tasktypes.Status_CREATED,
+	pod.Starting: tasktypes.Status_CREATED,
+	pod.Running:  tasktypes.Status_RUNNING,
+	pod.Pausing:  tasktypes.Status_PAUSING,
+	pod.Paused:   tasktypes.Status_PAUSED,
+	pod.Stopped:  tasktypes.Status_STOPPED,
+	pod.Deleted:  tasktypes.Status_STOPPED,
+}
+
+// state answers from memory (requirement T5).
+func (s *Service) state(_ context.Context, r *task.StateRequest) (*task.StateResponse, error) {
+	id, exec := pod.AppID(r.ID), pod.ExecID(r.ExecID)
+	bundle, p, err := s.apps.process(id, exec)
+	if err != nil {
+		return nil, err
+	}
+	st, err := s.pod.Status(id, exec)
+	if err != nil {
+		return nil, err
+	}
+	return &task.StateResponse{
+		ID:         processID(r.ID, r.ExecID),
+		ExecID:     r.ExecID,
+		Bundle:     bundle,
+		Pid:        uint32(st.PID),
+		Status:     statuses[st.State],
+		Stdin:      p.stdin,
+		Stdout:     p.stdout,
+		Stderr:     p.stderr,
+		Terminal:   p.terminal,
+		ExitStatus: st.Exit.Code,
+		ExitedAt:   timestamp(st.Exit.At),
+	}, nil
+}
+
+// processID is what containerd calls a process: the exec's id, or the
+// container's for its first process.
+func processID(id, exec string) string {
+	if exec != "" {
+		return exec
+	}
+	return id
+}
+
+// pids lists the processes of an app that has not ended (requirement T6).
+func (s *Service) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
+	infos, err := s.pod.Pids(ctx, pod.AppID(r.ID))
+	if err != nil {
+		return nil, err
+	}
+	resp := &task.PidsResponse{Processes: make([]*tasktypes.ProcessInfo, 0, len(infos))}
+	for _, i := range infos {
+		p := &tasktypes.ProcessInfo{Pid: uint32(i.PID)}
+		if i.Exec != "" {
+			if p.Info, err = anyOf(&options.ProcessDetails{ExecID: string(i.Exec)}); err != nil {
+				return nil, fmt.Errorf("list processes of container %s: %w", r.ID, err)
+			}
+		}
+		resp.Processes = append(resp.Processes, p)
+	}
+	return resp, nil
+}
+
+// anyOf packs a message as containerd's typeurl does: the URL is the bare name.
+func anyOf(m proto.Message) (*anypb.Any, error) {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return &anypb.Any{TypeUrl: string(m.ProtoReflect().Descriptor().FullName()), Value: b}, nil
+}
+
+// connect answers for ids that are unknown, too: it is a health check
+// (requirement T15).
+func (s *Service) connect(_ context.Context, r *task.ConnectRequest) (*task.ConnectResponse, error) {
+	resp := &task.ConnectResponse{ShimPid: uint32(os.Getpid())}
+	if st, err := s.pod.Status(pod.AppID(r.ID), ""); err == nil {
+		resp.TaskPid = uint32(st.PID)
+	}
+	return resp, nil
+}
+
+// resizePty sets the size of a terminal; before Start it is kept (requirement
+// T10).
+func (s *Service) resizePty(_ context.Context, r *task.ResizePtyRequest) (*emptypb.Empty, error) {
+	size := pod.Size{Width: uint16(r.Width), Height: uint16(r.Height)}
+	if err := s.pod.Resize(pod.AppID(r.ID), pod.ExecID(r.ExecID), size); err != nil {
+		return nil, err
+	}
+	return empty, nil
+}
+
+// closeIO ends a process's input (requirement T11).
+func (s *Service) closeIO(_ context.Context, r *task.CloseIORequest) (*emptypb.Empty, error) {
+	id, exec := pod.AppID(r.ID), pod.ExecID(r.ExecID)
+	if !r.Stdin {
+		_, err := s.pod.Status(id, exec)
+		return empty, err
+	}
+	if err := s.pod.CloseStdin(id, exec); err != nil {
+		return nil, err
+	}
+	return empty, nil
+}
+
+func (s *Service) pause(_ context.Context, r *task.PauseRequest) (*emptypb.Empty, error) {
+	return nil, s.unsupported(r.ID, "pausing")
+}
+
+func (s *Service) resume(_ context.Context, r *task.ResumeRequest) (*emptypb.Empty, error) {
+	return nil, s.unsupported(r.ID, "resuming")
+}
+
+func (s *Service) checkpoint(_ context.Context, r *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
+	return nil, s.unsupported(r.ID, "checkpointing")
+}
+
+func (s *Service) update(_ context.Context, r *task.UpdateTaskRequest) (*emptypb.Empty, error) {
+	return nil, s.unsupported(r.ID, "changing the resources of")
+}
+
+func (s *Service) stats(_ context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
+	return nil, s.unsupported(r.ID, "reading the statistics of")
+}
+
+// unsupported is the answer to what no stage1 can be asked for yet. An unknown
+// id is NotFound all the same.
+func (s *Service) unsupported(id, what string) error {
+	if _, err := s.pod.Status(pod.AppID(id), ""); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s container %s is not supported: %w", what, id, errdefs.ErrNotImplemented)
+}

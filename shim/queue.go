@@ -1,0 +1,172 @@
+package shim
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/log"
+)
+
+// maxQueued bounds the events that are kept while containerd is away. At a few
+// hundred bytes each they stay below some ten megabytes, and a pod in which
+// probes make four events a second is covered for more than two hours. Beyond
+// it the oldest event is dropped, with a line in the log.
+const maxQueued = 32768
+
+// Waits between attempts to deliver an event: doubled from the first to the
+// last.
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 3 * time.Second
+)
+
+// queue delivers events one at a time, in the order in which they were put, and
+// each until it has been taken (requirements E1 to E4). A queue that is empty
+// costs one sleeping goroutine.
+type queue struct {
+	forwarder *forwarder
+	ctx       context.Context // ended when waiting for delivery is given up
+	cancel    context.CancelFunc
+	wake      chan struct{} // capacity 1: look at the queue again
+	stopped   chan struct{}
+
+	mu      sync.Mutex
+	waiting []*types.Envelope // the first one is being delivered
+	closed  bool              // stop once it is empty
+}
+
+func newQueue(f *forwarder) *queue {
+	ctx, cancel := context.WithCancel(context.Background())
+	q := &queue{
+		forwarder: f,
+		ctx:       ctx,
+		cancel:    cancel,
+		wake:      make(chan struct{}, 1),
+		stopped:   make(chan struct{}),
+	}
+	go q.run()
+	return q
+}
+
+// put appends an event. It never blocks.
+func (q *queue) put(e *types.Envelope) {
+	dropped := q.append(e)
+	if dropped != nil {
+		log.L.Errorf("containerd has not taken %d events: the oldest is dropped: %s of %s", maxQueued, dropped.Topic, dropped.Timestamp.AsTime())
+	}
+	q.look()
+}
+
+func (q *queue) append(e *types.Envelope) (dropped *types.Envelope) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == maxQueued {
+		// The first may be on its way at this moment; it is not the one to go.
+		dropped = q.waiting[1]
+		q.waiting = append(q.waiting[:1], q.waiting[2:]...)
+	}
+	q.waiting = append(q.waiting, e)
+	return dropped
+}
+
+func (q *queue) look() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// close delivers what is queued, at most until ctx is done, and stops. The error
+// says how many events were not delivered. It may be called more than once.
+func (q *queue) close(ctx context.Context) error {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
+	q.look()
+	select {
+	case <-q.stopped:
+	case <-ctx.Done():
+		q.cancel()
+		<-q.stopped
+	}
+	q.cancel()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if n := len(q.waiting); n > 0 {
+		return fmt.Errorf("%d events were not delivered: %w", n, context.Cause(ctx))
+	}
+	return nil
+}
+
+func (q *queue) run() {
+	defer close(q.stopped)
+	defer q.forwarder.close()
+	for {
+		e, closed := q.first()
+		if e == nil {
+			if closed {
+				return
+			}
+			select {
+			case <-q.wake:
+			case <-q.ctx.Done():
+				return
+			}
+			continue
+		}
+		if !q.deliver(e) {
+			return
+		}
+		q.taken()
+	}
+}
+
+// first returns the oldest event, or nil.
+func (q *queue) first() (e *types.Envelope, closed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == 0 {
+		q.waiting = nil // give the array back
+		return nil, q.closed
+	}
+	return q.waiting[0], q.closed
+}
+
+// taken removes the oldest event.
+func (q *queue) taken() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting[0] = nil
+	q.waiting = q.waiting[1:]
+}
+
+// deliver tries until containerd has taken the event, or has refused it for
+// good. It returns false when delivery is given up.
+func (q *queue) deliver(e *types.Envelope) bool {
+	wait := firstRetry
+	for failures := 0; ; failures++ {
+		err := q.forwarder.forward(q.ctx, e)
+		switch {
+		case err == nil:
+			return true
+		case q.ctx.Err() != nil:
+			return false
+		case refusedForGood(err):
+			log.L.WithError(err).Errorf("containerd refuses the event %s: it is dropped", e.Topic)
+			return true
+		case failures == 0:
+			log.L.WithError(err).Warnf("event %s cannot be delivered: trying until it can", e.Topic)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-q.ctx.Done():
+			timer.Stop()
+			return false
+		}
+		wait = min(2*wait, lastRetry)
+	}
+}

@@ -1,0 +1,193 @@
+package shim
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/errdefs"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+)
+
+// streams are the paths and URIs of a process's streams, as the client gave
+// them.
+type streams struct {
+	stdin, stdout, stderr string
+	terminal              bool
+}
+
+// process is what the service remembers of an app's first process or of an exec
+// and the pod does not: what State answers and events repeat.
+type process struct {
+	streams
+	stdio *stdio // nil while it is being opened
+	ready bool   // the pod knows it
+}
+
+// app is the service's memory of an app.
+type app struct {
+	process
+	id     pod.AppID
+	bundle string
+	rootfs []*types.Mount // until TaskCreate was published
+	execs  map[pod.ExecID]*process
+}
+
+// registry knows the ids that are in use. An id is taken before anything is done
+// for it, so that two requests for one id never meet further down.
+type registry struct {
+	mu     sync.Mutex
+	apps   map[pod.AppID]*app
+	closed bool // no app is accepted any more
+}
+
+// take registers an app that is being created.
+func (r *registry) take(a *app) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return fmt.Errorf("container %s: the shim is shutting down: %w", a.id, errdefs.ErrUnavailable)
+	}
+	if _, ok := r.apps[a.id]; ok {
+		return fmt.Errorf("container %s: %w", a.id, errdefs.ErrAlreadyExists)
+	}
+	if r.apps == nil {
+		r.apps = map[pod.AppID]*app{}
+	}
+	r.apps[a.id] = a
+	return nil
+}
+
+// known marks an app or exec that the pod knows now.
+func (r *registry) known(p *process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.ready = true
+}
+
+// drop forgets an app whose creation failed.
+func (r *registry) drop(a *app) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.apps, a.id)
+}
+
+// deleted forgets an app or exec that the pod does not know any more. One that
+// is being made is not the one that was deleted.
+func (r *registry) deleted(id pod.AppID, exec pod.ExecID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a, ok := r.apps[id]
+	if !ok {
+		return
+	}
+	if exec == "" {
+		if a.ready {
+			delete(r.apps, id)
+		}
+		return
+	}
+	if e, ok := a.execs[exec]; ok && e.ready {
+		delete(a.execs, exec)
+	}
+}
+
+// app returns a registered app.
+func (r *registry) app(id pod.AppID) (*app, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.appLocked(id)
+}
+
+func (r *registry) appLocked(id pod.AppID) (*app, error) {
+	a, ok := r.apps[id]
+	if !ok {
+		return nil, fmt.Errorf("container %s: %w", id, errdefs.ErrNotFound)
+	}
+	return a, nil
+}
+
+// takeExec registers an exec that is being added.
+func (r *registry) takeExec(id pod.AppID, exec pod.ExecID, st streams) (*process, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a, err := r.appLocked(id)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := a.execs[exec]; ok {
+		return nil, fmt.Errorf("exec %s in container %s: %w", exec, id, errdefs.ErrAlreadyExists)
+	}
+	if a.execs == nil {
+		a.execs = map[pod.ExecID]*process{}
+	}
+	p := &process{streams: st}
+	a.execs[exec] = p
+	return p, nil
+}
+
+// dropExec forgets an exec whose adding failed.
+func (r *registry) dropExec(id pod.AppID, exec pod.ExecID, p *process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a, ok := r.apps[id]; ok && a.execs[exec] == p {
+		delete(a.execs, exec)
+	}
+}
+
+// setStdio records the streams that were opened for a process.
+func (r *registry) setStdio(p *process, s *stdio) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.stdio = s
+}
+
+// process returns the bundle of an app, and a copy of what is known of one of
+// its processes.
+func (r *registry) process(id pod.AppID, exec pod.ExecID) (bundle string, p process, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a, err := r.appLocked(id)
+	if err != nil {
+		return "", process{}, err
+	}
+	if exec == "" {
+		return a.bundle, a.process, nil
+	}
+	e, ok := a.execs[exec]
+	if !ok {
+		return "", process{}, fmt.Errorf("exec %s in container %s: %w", exec, id, errdefs.ErrNotFound)
+	}
+	return a.bundle, *e, nil
+}
+
+// takeRootfs returns the mounts of an app's root and forgets them.
+func (r *registry) takeRootfs(a *app) []*types.Mount {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := a.rootfs
+	a.rootfs = nil
+	return m
+}
+
+// close makes the registry refuse further apps.
+func (r *registry) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+}
+
+// closeIfEmpty closes the registry if there is no app in it. If except is set,
+// the app id does not count, unless a new one of that id is being created.
+func (r *registry) closeIfEmpty(id pod.AppID, except bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, a := range r.apps {
+		if !except || a.id != id || !a.ready {
+			return false
+		}
+	}
+	r.closed = true
+	return true
+}

@@ -1,0 +1,143 @@
+package shim
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+)
+
+// Limits of the shutdown, which in all has 5 seconds (requirement N5).
+const (
+	flushLimit    = 3 * time.Second
+	podCloseLimit = 4 * time.Second
+)
+
+// Config is what a service is made of.
+type Config struct {
+	// Namespace is containerd's namespace, which events are published in.
+	Namespace string
+	// EventsAddress is the socket of containerd's ttrpc server (TTRPC_ADDRESS).
+	// If it is empty, events go nowhere.
+	EventsAddress string
+	// Children starts loggers, and keeps its hands off mount helpers.
+	Children *proc.Children
+	// NewPod makes the pod that the service serves. It is called once.
+	NewPod func(pod.Events) Pod
+	// Debug tells stage1s that the client asked for debug output.
+	Debug bool
+}
+
+// Service serves the Task API for the apps of one pod.
+type Service struct {
+	cfg    Config
+	pod    Pod
+	events *queue
+	opener *opener
+
+	apps       registry
+	ignoreOnce sync.Once // the log line about ignored runtime options
+
+	stop sync.Once
+	done chan struct{} // a Shutdown was carried out
+	work sync.WaitGroup
+}
+
+// New starts a service; Shutdown or Close ends it.
+func New(cfg Config) (*Service, error) {
+	if cfg.Namespace == "" {
+		return nil, fmt.Errorf("task service: no namespace given: %w", errdefs.ErrInvalidArgument)
+	}
+	if cfg.NewPod == nil || cfg.Children == nil {
+		return nil, fmt.Errorf("task service: no pod or no children given: %w", errdefs.ErrInvalidArgument)
+	}
+	s := &Service{
+		cfg:    cfg,
+		events: newQueue(newForwarder(cfg.EventsAddress)),
+		opener: newOpener(cfg.Namespace, cfg.Children),
+		done:   make(chan struct{}),
+	}
+	s.pod = cfg.NewPod(publisher{s})
+	return s, nil
+}
+
+// Register adds the Task service to a server, under both of its names.
+func (s *Service) Register(srv *ttrpc.Server) {
+	desc := &ttrpc.ServiceDesc{Methods: s.methods()}
+	srv.RegisterService(serviceV2, desc)
+	srv.RegisterService(serviceV3, desc)
+}
+
+// Done is closed when a Shutdown has been carried out: the pod is closed, events
+// are delivered, and the server may stop. Close does not close it.
+func (s *Service) Done() <-chan struct{} { return s.done }
+
+// Close ends the service and leaves the pod alone, as a signal to the shim must
+// (requirement N2): no app is accepted any more, and events that are queued are
+// delivered, or dropped when ctx is done. It waits for all that the service
+// started.
+func (s *Service) Close(ctx context.Context) error {
+	s.apps.close()
+	err := s.finish(ctx)
+	s.work.Wait()
+	return err
+}
+
+// finish ends the parts of the service.
+func (s *Service) finish(ctx context.Context) error {
+	err := s.events.close(ctx)
+	s.opener.close(ctx)
+	return err
+}
+
+// shutdown is a no-op while an app is registered (requirement T16). What ends
+// the server happens after the answer.
+//
+// One app does not count: the one that the request names, if it has ended. Its
+// client has given it up without deleting it, and nobody else will.
+func (s *Service) shutdown(ctx context.Context, r *task.ShutdownRequest) (*emptypb.Empty, error) {
+	id := pod.AppID(r.ID)
+	st, err := s.pod.Status(id, "")
+	abandoned := err == nil && st.State == pod.Stopped
+	if !s.apps.closeIfEmpty(id, abandoned) {
+		log.G(ctx).Debugf("shutdown of %s: the pod has other containers", id)
+		return empty, nil
+	}
+	s.stop.Do(func() {
+		s.work.Go(func() { s.end(context.WithoutCancel(ctx), id, abandoned) })
+	})
+	return empty, nil
+}
+
+// end carries out a Shutdown.
+func (s *Service) end(ctx context.Context, id pod.AppID, abandoned bool) {
+	defer close(s.done)
+	limit, cancel := context.WithTimeout(ctx, podCloseLimit)
+	defer cancel()
+	if abandoned {
+		if _, err := s.pod.Delete(limit, id, ""); err != nil && !errdefs.IsNotFound(err) {
+			log.G(ctx).WithError(err).Warnf("shutdown: delete the abandoned container %s", id)
+		}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		flush, cancel := context.WithTimeout(ctx, flushLimit)
+		defer cancel()
+		if err := s.finish(flush); err != nil {
+			log.G(ctx).WithError(err).Error("shutdown")
+		}
+	})
+	if err := s.pod.Close(limit); err != nil {
+		log.G(ctx).WithError(err).Error("shutdown: close the pod")
+	}
+	wg.Wait()
+}

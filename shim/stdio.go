@@ -1,0 +1,210 @@
+package shim
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+)
+
+// stdio connects the streams of one process with what its client named.
+//
+//	                    terminal                     no terminal
+//	stdin   fifo        pump to the pty's master     the process reads the fifo
+//	stdout  fifo        pump from the master         pipe, pump that splices
+//	        file://     pump from the master         pipe, pump that copies
+//	        binary://   pump to the logger's pipe    the process writes the logger's pipe
+//	stderr              not used                     as stdout
+//
+// It holds no lock while it waits for anything.
+type stdio struct {
+	buffers *buffers
+	in      stdin
+	// outputs are the pumps that Drain waits for. With a terminal there is one,
+	// without a source until Begin.
+	outputs []*pump
+	sinks   []*sink
+	loggers []*logger
+	hangup  *hangup // of a terminal
+
+	mu      sync.Mutex
+	files   [3]*os.File // for the process; nil once it has them
+	begun   bool
+	closed  bool
+	console *os.File
+	size    *pod.Size // asked for before there was a console
+
+	running sync.WaitGroup // all pumps
+	carried chan struct{}  // closed when all outputs have ended
+	left    int            // outputs that have not
+}
+
+var _ pod.Stdio = (*stdio)(nil)
+
+// Files returns the process's ends.
+func (s *stdio) Files() [3]*os.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.files
+}
+
+// Begin starts to carry. After Close it fails with errdefs.ErrFailedPrecondition.
+func (s *stdio) Begin(console *os.File) error {
+	if console != nil {
+		var err error
+		if console, err = pollConsole(console); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.begun {
+		closeAll(console)
+		return fmt.Errorf("streams are closed, or carried already: %w", errdefs.ErrFailedPrecondition)
+	}
+	s.begun = true
+	closeAll(s.files[:]...)
+	s.files = [3]*os.File{}
+	if console != nil {
+		if err := s.takeConsoleLocked(console); err != nil {
+			return err
+		}
+	}
+	s.startLocked()
+	return nil
+}
+
+// takeConsoleLocked puts the console to the ends of the terminal's pumps.
+func (s *stdio) takeConsoleLocked(console *os.File) error {
+	if s.hangup == nil {
+		closeAll(console)
+		return fmt.Errorf("a console for a process without a terminal: %w", errdefs.ErrInvalidArgument)
+	}
+	s.console = console
+	if s.size != nil {
+		if err := resize(console, *s.size); err != nil {
+			log.L.WithError(err).Warn("the size that was asked for before the terminal existed")
+		}
+	}
+	for _, p := range s.outputs {
+		p.src = console
+	}
+	if s.in.src != nil {
+		in := &pump{src: s.in.src, dst: &sink{name: "terminal", w: console, borrowed: true}, buffers: s.buffers}
+		s.running.Go(in.run)
+	}
+	return nil
+}
+
+// startLocked starts the pumps that have a source.
+func (s *stdio) startLocked() {
+	var ready []*pump
+	for _, p := range s.outputs {
+		if p.src != nil {
+			ready = append(ready, p)
+		}
+	}
+	s.left = len(ready)
+	if s.left == 0 {
+		close(s.carried)
+	}
+	for _, p := range ready {
+		s.running.Go(func() {
+			p.run()
+			s.outputEnded()
+		})
+	}
+}
+
+// outputEnded counts an output that has ended.
+func (s *stdio) outputEnded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left--; s.left == 0 {
+		close(s.carried)
+	}
+}
+
+// ended is called when the process has ended. It does not block.
+func (s *stdio) ended() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hangup != nil && s.console != nil {
+		s.hangup.end(s.console)
+	}
+}
+
+// CloseStdin ends the process's input, as far as the shim is concerned: the
+// client's own end may still be open.
+func (s *stdio) CloseStdin() error {
+	closeAll(s.in.writer)
+	return nil
+}
+
+// Resize sets the size of the terminal, now or in Begin.
+func (s *stdio) Resize(size pod.Size) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.hangup == nil || s.closed {
+		return nil
+	}
+	if s.console == nil {
+		s.size = &size
+		return nil
+	}
+	return resize(s.console, size)
+}
+
+// Drain waits until the outputs have ended and loggers have read them. Before
+// Begin there is nothing to wait for.
+func (s *stdio) Drain(ctx context.Context) {
+	s.mu.Lock()
+	begun := s.begun
+	s.mu.Unlock()
+	if !begun {
+		return
+	}
+	s.ended()
+	select {
+	case <-s.carried:
+	case <-ctx.Done():
+		return
+	}
+	for _, l := range s.loggers {
+		l.drain(ctx)
+	}
+}
+
+// Close ends everything at once. Loggers are told to end and are waited for by
+// the service.
+func (s *stdio) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	closeAll(s.files[:]...)
+	s.files = [3]*os.File{}
+	console := s.console
+	s.mu.Unlock()
+
+	s.in.close()
+	closeAll(console)
+	for _, p := range s.outputs {
+		closeAll(p.src)
+	}
+	for _, k := range s.sinks {
+		k.close()
+	}
+	s.running.Wait()
+	for _, l := range s.loggers {
+		l.stop()
+	}
+	return nil
+}

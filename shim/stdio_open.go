@@ -1,0 +1,181 @@
+package shim
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+)
+
+// opener opens the streams of processes and owns what outlives them: memory for
+// copying, and loggers that are being ended.
+type opener struct {
+	namespace string
+	children  *proc.Children
+	buffers   *buffers
+
+	loggers sync.WaitGroup
+	leave   chan struct{}   // closed when loggers that still serve are left to themselves
+	hurry   context.Context // ended when loggers that are being ended are killed
+	hasten  context.CancelFunc
+	closed  sync.Once
+}
+
+func newOpener(namespace string, children *proc.Children) *opener {
+	hurry, hasten := context.WithCancel(context.Background())
+	return &opener{
+		namespace: namespace,
+		children:  children,
+		buffers:   newBuffers(),
+		leave:     make(chan struct{}),
+		hurry:     hurry,
+		hasten:    hasten,
+	}
+}
+
+// close waits for the loggers of closed streams until ctx is done, then kills
+// them. Loggers of apps that live on are not touched: they go on reading what
+// the apps write, without anybody to replace them.
+func (o *opener) close(ctx context.Context) {
+	o.closed.Do(func() { close(o.leave) })
+	stop := context.AfterFunc(ctx, o.hasten)
+	defer stop()
+	o.loggers.Wait()
+	o.hasten()
+}
+
+// owner is whom streams are opened for.
+type owner struct {
+	app      pod.AppID
+	uid, gid uint32 // who shall be able to open /dev/stdout; 0, 0: nothing to do
+}
+
+// open opens all streams of a process. It does not wait for clients: only a
+// logger's getting ready takes time, which is bounded, and ends with ctx. On
+// failure nothing stays open.
+func (o *opener) open(ctx context.Context, st streams, own owner) (_ *stdio, err error) {
+	if st.terminal {
+		st.stderr = ""
+	}
+	s := &stdio{buffers: o.buffers, carried: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			_ = s.Close()
+		}
+	}()
+	if err := o.openInput(s, st, own); err != nil {
+		return nil, fmt.Errorf("open stdin: %w", err)
+	}
+	if err := o.openOutputs(ctx, s, st, own); err != nil {
+		return nil, err
+	}
+	for _, f := range s.files {
+		if err := chown(f, own.uid, own.gid); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (o *opener) openInput(s *stdio, st streams, own owner) error {
+	t, err := parseTarget(st.stdin)
+	if err != nil {
+		return err
+	}
+	s.in, err = openStdin(t, st.terminal)
+	s.files[0] = s.in.child
+	return err
+}
+
+// openOutputs opens stdout and stderr. When both name the same target it is
+// opened once. A logger that is given for stdout alone gets stderr, too: it has
+// a descriptor for it.
+func (o *opener) openOutputs(ctx context.Context, s *stdio, st streams, own owner) error {
+	out, err := parseTarget(st.stdout)
+	if err != nil {
+		return fmt.Errorf("open stdout: %w", err)
+	}
+	errs, err := parseTarget(st.stderr)
+	if err != nil {
+		return fmt.Errorf("open stderr: %w", err)
+	}
+	if st.terminal {
+		if err := o.openTerminal(ctx, s, out, own); err != nil {
+			return fmt.Errorf("open stdout: %w", err)
+		}
+		return nil
+	}
+	if st.stderr == st.stdout || out.kind == toLogger && errs.kind == toNothing {
+		if err := o.openOutput(ctx, s, out, own, 1, 2); err != nil {
+			return fmt.Errorf("open stdout and stderr: %w", err)
+		}
+		return nil
+	}
+	if err := o.openOutput(ctx, s, out, own, 1); err != nil {
+		return fmt.Errorf("open stdout: %w", err)
+	}
+	if err := o.openOutput(ctx, s, errs, own, 2); err != nil {
+		return fmt.Errorf("open stderr: %w", err)
+	}
+	return nil
+}
+
+// openOutput connects descriptors of the process with a target.
+func (o *opener) openOutput(ctx context.Context, s *stdio, t target, own owner, fds ...int) error {
+	switch t.kind {
+	case toNothing:
+		return nil
+	case toLogger:
+		l, w, err := o.startLogger(ctx, t, own.app, inherited, fds...)
+		if err != nil {
+			return err
+		}
+		s.loggers = append(s.loggers, l)
+		for _, fd := range fds {
+			s.files[fd] = w[fd]
+		}
+		return nil
+	}
+	k, err := openSink(t)
+	if err != nil {
+		return err
+	}
+	s.sinks = append(s.sinks, k)
+	for _, fd := range fds {
+		r, w, err := pipe(ours, inherited)
+		if err != nil {
+			return err
+		}
+		k.use()
+		s.files[fd] = w
+		s.outputs = append(s.outputs, &pump{src: r, dst: k, buffers: o.buffers})
+	}
+	return nil
+}
+
+// openTerminal prepares for the output of a console that does not exist yet.
+func (o *opener) openTerminal(ctx context.Context, s *stdio, t target, own owner) error {
+	s.hangup = &hangup{}
+	k := &sink{name: "nowhere"}
+	switch t.kind {
+	case toNothing: // it is read all the same, or the process would block
+	case toLogger:
+		l, w, err := o.startLogger(ctx, t, own.app, ours, 1)
+		if err != nil {
+			return err
+		}
+		s.loggers = append(s.loggers, l)
+		k = &sink{name: t.path, w: w[1]}
+	default:
+		var err error
+		if k, err = openSink(t); err != nil {
+			return err
+		}
+	}
+	k.use()
+	s.sinks = append(s.sinks, k)
+	s.outputs = []*pump{{dst: k, buffers: o.buffers, hangup: s.hangup}}
+	return nil
+}

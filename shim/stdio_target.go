@@ -1,0 +1,85 @@
+package shim
+
+import (
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/errdefs"
+)
+
+// targetKind is a way to get at a stream.
+type targetKind int
+
+const (
+	toNothing targetKind = iota
+	toPath               // a fifo as a rule; whatever else can be opened
+	toFile               // file://: made if it is missing, appended to
+	toLogger             // binary:// and binary-v2://
+)
+
+// target is where a stream goes, or stdin comes from.
+type target struct {
+	kind targetKind
+	path string   // absolute
+	args []string // of a logger
+	// strict is binary-v2's way of getting ready: a byte has to be written. The
+	// end of file alone, which is also what a crash looks like, is a failure.
+	strict bool
+}
+
+// parseTarget reads a path or URI of a request (requirement section 9).
+func parseTarget(s string) (target, error) {
+	if s == "" {
+		return target{}, nil
+	}
+	if filepath.IsAbs(s) { // never taken apart: it may hold any character
+		return target{kind: toPath, path: s}, nil
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return target{}, fmt.Errorf("%v: %w", err, errdefs.ErrInvalidArgument)
+	}
+	t := target{path: u.Path}
+	switch u.Scheme {
+	case "fifo":
+		t.kind = toPath
+	case "file":
+		t.kind = toFile
+	case "binary", "binary-v2":
+		t.kind = toLogger
+		t.strict = u.Scheme == "binary-v2"
+		if t.args, err = loggerArgs(u.RawQuery); err != nil {
+			return target{}, fmt.Errorf("query of %q: %v: %w", s, err, errdefs.ErrInvalidArgument)
+		}
+	default:
+		return target{}, fmt.Errorf("streams of the kind %q are not supported (%q): %w", u.Scheme, s, errdefs.ErrInvalidArgument)
+	}
+	if !filepath.IsAbs(t.path) {
+		return target{}, fmt.Errorf("%q does not name an absolute path: %w", s, errdefs.ErrInvalidArgument)
+	}
+	return t, nil
+}
+
+// loggerArgs returns the keys and values of a query, in order. A key without a
+// value gives an empty argument: loggers count on pairs.
+func loggerArgs(query string) ([]string, error) {
+	var args []string
+	for pair := range strings.SplitSeq(query, "&") {
+		if pair == "" {
+			continue
+		}
+		k, v, _ := strings.Cut(pair, "=")
+		key, err := url.QueryUnescape(k)
+		if err != nil {
+			return nil, err
+		}
+		value, err := url.QueryUnescape(v)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, key, value)
+	}
+	return args, nil
+}

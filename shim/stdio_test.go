@@ -1,0 +1,583 @@
+package shim
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+)
+
+// rig is a process with streams, as a pod would have it.
+type rig struct {
+	t  *testing.T
+	io *stdio
+	o  *opener
+}
+
+func newRig(t *testing.T, st streams, own owner) *rig {
+	t.Helper()
+	checkFDs(t)
+	o := newOpener("testing", children)
+	io, err := o.open(t.Context(), st, own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t, io, o}
+	t.Cleanup(func() {
+		_ = io.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		o.close(ctx)
+	})
+	return r
+}
+
+// start runs a shell script with the streams. The process exists when it
+// returns, and Begin was called.
+func (r *rig) start(script string) *proc.Child {
+	r.t.Helper()
+	files := r.io.Files()
+	attr := &os.ProcAttr{Env: os.Environ()}
+	for _, f := range files {
+		if f == nil {
+			null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			defer null.Close()
+			f = null
+		}
+		attr.Files = append(attr.Files, f)
+	}
+	c := r.spawn(script, attr)
+	if err := r.io.Begin(nil); err != nil {
+		r.t.Fatal(err)
+	}
+	return c
+}
+
+func (r *rig) spawn(script string, attr *os.ProcAttr) *proc.Child {
+	r.t.Helper()
+	c, err := children.Start([]string{"/bin/sh", "-c", script}, attr)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		_ = c.Kill()
+		<-c.Done()
+	})
+	return c
+}
+
+// drain waits for the output of a process that has ended.
+func (r *rig) drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	r.io.Drain(ctx)
+	if ctx.Err() != nil {
+		r.t.Fatal("the output does not end")
+	}
+}
+
+// mkfifo makes a fifo.
+func mkfifo(t *testing.T, name string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := unix.Mkfifo(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// client reads a fifo to its end, as a client does.
+func client(t *testing.T, path string) <-chan string {
+	t.Helper()
+	got := make(chan string, 1)
+	go func() {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			b = []byte(err.Error())
+		}
+		got <- string(b)
+	}()
+	return got
+}
+
+// exitCode waits for a process.
+func exitCode(t *testing.T, c *proc.Child) int {
+	t.Helper()
+	within(t, "the end of the process", c.Done())
+	return c.Wait().Code
+}
+
+func TestI1OutputReachesTheFifosAndEndsWithTheProcess(t *testing.T) {
+	out, errs := mkfifo(t, "out"), mkfifo(t, "err")
+	r := newRig(t, streams{stdout: out, stderr: errs}, owner{})
+	gotOut, gotErr := client(t, out), client(t, errs)
+	c := r.start("echo to stdout; echo to stderr >&2")
+	if code := exitCode(t, c); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	// Before Delete: clients that wait for the end first must see it.
+	if s := within(t, "end of stdout", gotOut); s != "to stdout\n" {
+		t.Errorf("stdout: %q", s)
+	}
+	if s := within(t, "end of stderr", gotErr); s != "to stderr\n" {
+		t.Errorf("stderr: %q", s)
+	}
+	r.drain()
+}
+
+func TestI1OpeningAFifoDoesNotWaitForAClient(t *testing.T) {
+	in, out, errs := mkfifo(t, "in"), mkfifo(t, "out"), mkfifo(t, "err")
+	opened := make(chan struct{})
+	go func() {
+		defer close(opened)
+		io, err := newOpener("testing", children).open(t.Context(), streams{stdin: in, stdout: out, stderr: errs}, owner{})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = io.Close()
+	}()
+	within(t, "opening fifos that nobody reads", opened)
+}
+
+func TestI1AReaderThatLeavesCostsNothingAndTheNextOneGetsTheRest(t *testing.T) {
+	out, in := mkfifo(t, "out"), mkfifo(t, "in")
+	r := newRig(t, streams{stdin: in, stdout: out}, owner{})
+	first, err := os.OpenFile(out, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := r.start("echo one; read line; echo two; echo three; read line; echo four")
+	if b, err := readLine(first); err != nil || b != "one\n" {
+		t.Fatalf("first reader: %q, %v", b, err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w, err := os.OpenFile(in, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if _, err := w.WriteString("go\n"); err != nil {
+		t.Fatal(err)
+	}
+	// Nobody reads now. What is written waits in the fifo.
+	eventually(t, "output waits in the fifo", func() bool { return fifoHolds(t, out) >= len("two\nthree\n") })
+	second := client(t, out)
+	if _, err := w.WriteString("go\n"); err != nil {
+		t.Fatal(err)
+	}
+	if code := exitCode(t, c); code != 0 {
+		t.Fatalf("exit code %d: the process was disturbed", code)
+	}
+	if s := within(t, "end of the output", second); s != "two\nthree\nfour\n" {
+		t.Errorf("second reader: %q", s)
+	}
+}
+
+func readLine(f *os.File) (string, error) {
+	var line []byte
+	b := make([]byte, 1)
+	_ = f.SetReadDeadline(time.Now().Add(patience))
+	for {
+		_, err := f.Read(b)
+		if err != nil {
+			return string(line), err
+		}
+		line = append(line, b[0])
+		if b[0] == '\n' {
+			return string(line), nil
+		}
+	}
+}
+
+// fifoHolds returns how many bytes wait in a fifo.
+func fifoHolds(t *testing.T, path string) int {
+	t.Helper()
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	return pending(fd)
+}
+
+func TestI1EveryByteArrivesInOrderThroughASlowReader(t *testing.T) {
+	const size = 4 << 20
+	for _, sink := range []string{"fifo", "file"} {
+		t.Run(sink, func(t *testing.T) {
+			out := mkfifo(t, "out")
+			uri := out
+			if sink == "file" {
+				out = filepath.Join(t.TempDir(), "log")
+				uri = "file://" + out
+			}
+			r := newRig(t, streams{stdout: uri}, owner{})
+			sum := make(chan string, 1)
+			if sink == "fifo" {
+				go func() { sum <- slowSum(out) }()
+			}
+			c := r.start(fmt.Sprintf("seq 1 100000000 | head -c %d", size))
+			if code := exitCode(t, c); code != 0 {
+				t.Fatalf("exit code %d", code)
+			}
+			r.drain()
+			if sink == "file" {
+				sum <- slowSum(out)
+			}
+			h := sha256.New()
+			w := &limitWriter{h, size}
+			for i := 1; w.left > 0; i++ {
+				fmt.Fprintln(w, i)
+			}
+			if got, want := within(t, "all of the output", sum), fmt.Sprintf("%d %x", size, h.Sum(nil)); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// limitWriter passes on the first bytes only.
+type limitWriter struct {
+	w    io.Writer
+	left int
+}
+
+func (l *limitWriter) Write(b []byte) (int, error) {
+	n := len(b)
+	if len(b) > l.left {
+		b = b[:l.left]
+	}
+	l.left -= len(b)
+	_, err := l.w.Write(b)
+	return n, err
+}
+
+// slowSum reads a file with pauses, so that its writer finds it full.
+func slowSum(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	h := sha256.New()
+	n := 0
+	b := make([]byte, 100_000)
+	for i := 0; ; i++ {
+		m, err := f.Read(b)
+		n += m
+		h.Write(b[:m])
+		if err != nil {
+			return fmt.Sprintf("%d %x", n, h.Sum(nil))
+		}
+		if i%64 == 0 {
+			time.Sleep(2 * time.Millisecond)
+		}
+	}
+}
+
+func TestX6DrainDoesNotOutwaitItsContextForABackgroundProcess(t *testing.T) {
+	out := mkfifo(t, "out")
+	r := newRig(t, streams{stdout: out}, owner{})
+	got := client(t, out)
+	c := r.start("sleep 1000 & echo $!; exit 0")
+	exitCode(t, c)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	r.io.Drain(ctx)
+	if ctx.Err() == nil {
+		t.Error("Drain returned although a process holds the output")
+	}
+	if err := r.io.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := within(t, "the end of the output, which Close forces", got)
+	var pid int
+	if _, err := fmt.Sscan(s, &pid); err != nil {
+		t.Fatalf("output %q: %v", s, err)
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+}
+
+func TestI2InputEndsWithCloseStdinAndNotWithAClient(t *testing.T) {
+	in, out := mkfifo(t, "in"), mkfifo(t, "out")
+	r := newRig(t, streams{stdin: in, stdout: out}, owner{})
+	got := client(t, out)
+	c := r.start("cat")
+	for _, s := range []string{"first client\n", "second client\n"} {
+		if err := os.WriteFile(in, []byte(s), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	select {
+	case <-c.Done():
+		t.Fatal("the input ended with its client")
+	case <-time.After(100 * time.Millisecond):
+	}
+	for range 2 {
+		if err := r.io.CloseStdin(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exitCode(t, c)
+	if s := within(t, "end of the output", got); s != "first client\nsecond client\n" {
+		t.Errorf("got %q", s)
+	}
+}
+
+func TestT11CloseStdinMayComeAtAnyTime(t *testing.T) {
+	for _, when := range []string{"before Begin", "during Begin", "after Close"} {
+		t.Run(when, func(t *testing.T) {
+			in, out := mkfifo(t, "in"), mkfifo(t, "out")
+			r := newRig(t, streams{stdin: in, stdout: out}, owner{})
+			got := client(t, out)
+			w, err := os.OpenFile(in, os.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.WriteString("on its way\n"); err != nil {
+				t.Fatal(err)
+			}
+			_ = w.Close()
+			closeStdin := func() {
+				if err := r.io.CloseStdin(); err != nil {
+					t.Error(err)
+				}
+			}
+			var wg sync.WaitGroup
+			switch when {
+			case "before Begin":
+				closeStdin()
+			case "during Begin":
+				wg.Go(closeStdin)
+			case "after Close":
+				_ = r.io.Close()
+				closeStdin()
+				return
+			}
+			c := r.start("cat")
+			wg.Wait()
+			exitCode(t, c)
+			if s := within(t, "end of the output", got); s != "on its way\n" {
+				t.Errorf("got %q", s)
+			}
+		})
+	}
+}
+
+func TestI3FilesAreMadeAndAppendedToAndStderrIsHonoured(t *testing.T) {
+	dir := t.TempDir()
+	out, errs := filepath.Join(dir, "a/b/out.log"), filepath.Join(dir, "a/err.log")
+	for range 2 {
+		r := newRig(t, streams{stdout: "file://" + out, stderr: "file://" + errs}, owner{})
+		exitCode(t, r.start("echo out; echo err >&2"))
+		r.drain()
+	}
+	for path, want := range map[string]string{out: "out\nout\n", errs: "err\nerr\n"} {
+		b, err := os.ReadFile(path)
+		if err != nil || string(b) != want {
+			t.Errorf("%s: %q, %v; want %q", path, b, err, want)
+		}
+	}
+	for path, want := range map[string]os.FileMode{filepath.Dir(out): 0o755, out: 0o644} {
+		st, err := os.Stat(path)
+		if err != nil || st.Mode().Perm() != want {
+			t.Errorf("%s has mode %v, want %v", path, st.Mode().Perm(), want)
+		}
+	}
+}
+
+func TestI3OneFileForBothStreamsIsOpenedOnceAndKeepsBoth(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	r := newRig(t, streams{stdout: "file://" + log, stderr: "file://" + log}, owner{})
+	if n := len(r.io.sinks); n != 1 {
+		t.Errorf("%d sinks", n)
+	}
+	exitCode(t, r.start("echo out; exec >&-; echo err >&2"))
+	r.drain()
+	b, err := os.ReadFile(log)
+	if err != nil || !strings.Contains(string(b), "out\n") || !strings.Contains(string(b), "err\n") {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+func TestAFullDiskDoesNotStopTheProcess(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("needs /dev/full")
+	}
+	r := newRig(t, streams{stdout: "/dev/full"}, owner{})
+	if code := exitCode(t, r.start("head -c 1000000 /dev/zero")); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	r.drain()
+}
+
+func TestNoStreamsMeanDevNull(t *testing.T) {
+	r := newRig(t, streams{}, owner{})
+	if f := r.io.Files(); f != [3]*os.File{} {
+		t.Errorf("files: %v", f)
+	}
+	exitCode(t, r.start("cat; echo x"))
+	r.drain()
+}
+
+func TestI6StreamsBelongToTheUserOfTheOptions(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to give files away")
+	}
+	in, out := mkfifo(t, "in"), mkfifo(t, "out")
+	r := newRig(t, streams{stdin: in, stdout: out}, owner{uid: 1234, gid: 5678})
+	for i, f := range r.io.Files() {
+		if f == nil {
+			continue
+		}
+		st, err := f.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sys := st.Sys().(*syscall.Stat_t); sys.Uid != 1234 || sys.Gid != 5678 {
+			t.Errorf("descriptor %d belongs to %d:%d", i, sys.Uid, sys.Gid)
+		}
+	}
+}
+
+func TestI8WhatIsOpenedIsCloseOnExecAndWhatIsInheritedBlocks(t *testing.T) {
+	in, out := mkfifo(t, "in"), mkfifo(t, "out")
+	before := map[string]bool{}
+	for _, fd := range openFDs(t) {
+		before[fd] = true
+	}
+	r := newRig(t, streams{stdin: in, stdout: out, stderr: "file://" + filepath.Join(t.TempDir(), "log")}, owner{})
+	opened := 0
+	for _, name := range openFDs(t) {
+		if before[name] {
+			continue
+		}
+		opened++
+		fd, _, _ := strings.Cut(name, "=")
+		n, err := strconv.Atoi(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		flags, err := unix.FcntlInt(uintptr(n), unix.F_GETFD, 0)
+		if err != nil || flags&unix.FD_CLOEXEC == 0 {
+			t.Errorf("%s has flags %#x, %v", name, flags, err)
+		}
+	}
+	if opened == 0 {
+		t.Fatal("nothing was opened")
+	}
+	for i, f := range r.io.Files() {
+		flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+		if err != nil || flags&unix.O_NONBLOCK != 0 {
+			t.Errorf("descriptor %d has flags %#x, %v", i, flags, err)
+		}
+	}
+}
+
+func TestI9CloseWithoutBeginLeavesNothing(t *testing.T) {
+	checkFDs(t)
+	in, out := mkfifo(t, "in"), mkfifo(t, "out")
+	for _, st := range []streams{
+		{stdin: in, stdout: out, stderr: out},
+		{stdin: in, stdout: out, terminal: true},
+		{stdin: in, stdout: "file://" + filepath.Join(t.TempDir(), "log")},
+	} {
+		io, err := newOpener("testing", children).open(t.Context(), st, owner{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := io.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := io.Begin(nil); !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("Begin after Close: %v", err)
+		}
+	}
+}
+
+func TestI9AFailedOpenLeavesNothing(t *testing.T) {
+	checkFDs(t)
+	in, out := mkfifo(t, "in"), mkfifo(t, "out")
+	for _, st := range []streams{
+		{stdin: in, stdout: out, stderr: "/no/such/fifo"},
+		{stdin: in, stdout: "/no/such/fifo", terminal: true},
+		{stdin: "/no/such/fifo", stdout: out},
+	} {
+		_, err := newOpener("testing", children).open(t.Context(), st, owner{})
+		if !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%+v: %v", st, err)
+		}
+	}
+}
+
+func TestTargetsAreReadFromPathsAndURIs(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want target
+		err  string
+	}{
+		{"", target{}, ""},
+		{"/run/fifo/a b%20:c", target{kind: toPath, path: "/run/fifo/a b%20:c"}, ""},
+		{"fifo:///run/f", target{kind: toPath, path: "/run/f"}, ""},
+		{"file:///var/log/x", target{kind: toFile, path: "/var/log/x"}, ""},
+		{"binary:///bin/l", target{kind: toLogger, path: "/bin/l"}, ""},
+		{"binary:///bin/l?b=2&a=1&b=3", target{kind: toLogger, path: "/bin/l", args: []string{"b", "2", "a", "1", "b", "3"}}, ""},
+		{"binary:///bin/l?-v&k=", target{kind: toLogger, path: "/bin/l", args: []string{"-v", "", "k", ""}}, ""},
+		{"binary:///bin/l?p=%2Fa%20b+c", target{kind: toLogger, path: "/bin/l", args: []string{"p", "/a b c"}}, ""},
+		{"binary-v2:///bin/l", target{kind: toLogger, path: "/bin/l", strict: true}, ""},
+		{"binary:///bin/l?a=%zz", target{}, "%zz"},
+		{"binary://logger", target{}, "absolute"},
+		{"file:relative", target{}, "absolute"},
+		{"relative", target{}, "not supported"},
+		{"ttrpc+unix:///run/s?stream_id=1", target{}, `"ttrpc+unix"`},
+		{"npipe:////x", target{}, `"npipe"`},
+		{"%", target{}, "%"},
+	} {
+		got, err := parseTarget(c.in)
+		if c.err != "" {
+			if err == nil || !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%q: error %v, want InvalidArgument with %q", c.in, err, c.err)
+			}
+			continue
+		}
+		if err != nil || fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", c.want) {
+			t.Errorf("%q: %+v, %v; want %+v", c.in, got, err, c.want)
+		}
+	}
+}
+
+func FuzzTargets(f *testing.F) {
+	for _, s := range []string{"", "/a", "binary:///a?b=c&d", "file:///x", "a:b", "%"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := parseTarget(s)
+		if err == nil && got.kind != toNothing && !filepath.IsAbs(got.path) {
+			t.Errorf("%q gives the path %q", s, got.path)
+		}
+		if len(got.args)%2 != 0 {
+			t.Errorf("%q gives %d arguments", s, len(got.args))
+		}
+	})
+}

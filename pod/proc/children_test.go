@@ -1,0 +1,159 @@
+package proc_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+)
+
+func TestX7UnknownOrphansAreReapedInSilence(t *testing.T) {
+	c := newChildren(t)
+	for range 5 {
+		pid := orphan(t, c, "exit 1")
+		if !eventually(func() bool { return !exists(pid) }) {
+			t.Fatalf("orphan %d is a zombie still", pid)
+		}
+	}
+}
+
+func TestAdoptedOrphanIsRecordedBeforeItIsReaped(t *testing.T) {
+	c := newChildren(t)
+	release := c.Expect()
+	pid := orphan(t, c, "sleep 0.1; exit 42")
+	at, err := proc.StartTime(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var recorded proc.Exit
+	var zombie bool
+	ended := make(chan proc.Exit, 1)
+	err = c.Adopt(pid, at, func(e proc.Exit) {
+		s, err := proc.ReadStat(pid)
+		recorded, zombie = e, err == nil && s.State == 'Z'
+	}, func(e proc.Exit) { ended <- e })
+	release()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := <-ended
+	if e.Code != 42 || e.Signal != 0 || e.Time.IsZero() || recorded != e {
+		t.Errorf("ended %+v, recorded %+v", e, recorded)
+	}
+	if !zombie {
+		t.Error("it was reaped before it was recorded")
+	}
+	if exists(pid) {
+		t.Error("it was not reaped")
+	}
+}
+
+func TestX2OrphanThatDiedBeforeItWasAdoptedIsKept(t *testing.T) {
+	c := newChildren(t)
+	release := c.Expect()
+	pid := orphan(t, c, "kill -SEGV $$")
+	if !eventually(func() bool { s, err := proc.ReadStat(pid); return err == nil && s.State == 'Z' }) {
+		t.Fatal("it does not end, or was reaped")
+	}
+	// Other children come and go meanwhile, and make the sweep look.
+	start(t, c, "exit 0").Wait()
+	ended := make(chan proc.Exit, 1)
+	if err := c.Adopt(pid, 0, nil, func(e proc.Exit) { ended <- e }); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if e := <-ended; e.Signal != 11 || e.Code != 139 {
+		t.Errorf("exit %+v", e)
+	}
+}
+
+func TestAdoptWithoutExpectSaysThatItIsGone(t *testing.T) {
+	c := newChildren(t)
+	pid := orphan(t, c, "exit 0")
+	if !eventually(func() bool { return !exists(pid) }) {
+		t.Fatal("it is not reaped")
+	}
+	if err := c.Adopt(pid, 0, nil, nil); !errors.Is(err, proc.ErrGone) {
+		t.Errorf("adopted nobody: %v", err)
+	}
+}
+
+func TestAdoptRefusesOthersChildrenAndKnownOnes(t *testing.T) {
+	c := newChildren(t)
+	if err := c.Adopt(os.Getppid(), 0, nil, nil); !errors.Is(err, proc.ErrNotChild) {
+		t.Errorf("adopted the parent: %v", err)
+	}
+	child := start(t, c, "exec sleep 60")
+	if err := c.Adopt(child.PID(), 0, nil, nil); err == nil {
+		t.Error("adopted a started child")
+	}
+}
+
+func TestStartedChildrenAreNeverStolen(t *testing.T) {
+	c := newChildren(t)
+	var wg sync.WaitGroup
+	var wrong atomic.Int32
+	for i := range 8 {
+		wg.Go(func() {
+			for range 20 {
+				child, err := c.Start([]string{"/bin/sh", "-c", "exit $0", string(rune('1' + i))}, &os.ProcAttr{})
+				if err != nil || child.Wait().Code != i+1 {
+					wrong.Add(1)
+				}
+				// A program that cannot be executed: os.StartProcess reaps its
+				// child by itself.
+				if _, err := c.Start([]string{"/nonexistent"}, &os.ProcAttr{}); !errors.Is(err, os.ErrNotExist) {
+					wrong.Add(1)
+				}
+			}
+		})
+	}
+	// Orphans in between, and a process started by other means.
+	for range 10 {
+		orphan(t, c, "exit 0")
+		release := c.Expect()
+		if err := exec.Command("/bin/sh", "-c", "exit 0").Run(); err != nil {
+			t.Errorf("exec.Command under Expect: %v", err)
+		}
+		release()
+	}
+	wg.Wait()
+	if n := wrong.Load(); n > 0 {
+		t.Errorf("%d children had the exit of somebody else, or none", n)
+	}
+}
+
+func TestKillGroupEndsTheWholeGroup(t *testing.T) {
+	c := newChildren(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	child, err := c.Start([]string{"/bin/sh", "-c", "sleep 60 & echo; wait"},
+		&os.ProcAttr{Files: []*os.File{nil, w}, Sys: setpgid(), Env: []string{"PATH=/usr/bin:/bin"}})
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 1)
+	if _, err := r.Read(buf); err != nil {
+		t.Fatal(err)
+	}
+	if err := child.KillGroup(); err != nil {
+		t.Fatal(err)
+	}
+	if e := child.Wait(); e.Signal != 9 {
+		t.Errorf("exit %+v", e)
+	}
+	if n, err := r.Read(buf); n != 0 || err == nil {
+		t.Error("somebody of the group still holds the pipe")
+	}
+	if err := child.KillGroup(); err != nil {
+		t.Errorf("a second time: %v", err)
+	}
+}

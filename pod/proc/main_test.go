@@ -17,6 +17,7 @@ import (
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROC_TEST") {
 	case "":
+		_ = proc.NewChildren().Close(context.Background()) // os/signal keeps a goroutine for ever
 		before := runtime.NumGoroutine()
 		code := m.Run()
 		if code == 0 && !eventually(func() bool { return runtime.NumGoroutine() <= before }) {

@@ -1,0 +1,89 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
+)
+
+// conns admits connections and counts them. It is the handshaker of the ttrpc
+// server.
+type conns struct {
+	// changed receives something after the number has changed.
+	changed chan struct{}
+
+	credentials ttrpc.UnixCredentialsFunc
+
+	mu   sync.Mutex
+	open int
+}
+
+var _ ttrpc.Handshaker = (*conns)(nil)
+
+func newConns() *conns {
+	self := uint32(os.Geteuid())
+	return &conns{
+		changed: make(chan struct{}, 1),
+		// As ttrpc.UnixSocketRequireSameUser, and root with any group.
+		credentials: func(peer *unix.Ucred) error {
+			if peer.Uid != self && peer.Uid != 0 {
+				return fmt.Errorf("uid %d is neither %d nor root", peer.Uid, self)
+			}
+			return nil
+		},
+	}
+}
+
+// Handshake refuses other users.
+func (c *conns) Handshake(ctx context.Context, conn net.Conn) (net.Conn, any, error) {
+	conn, peer, err := c.credentials.Handshake(ctx, conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.add(1)
+	return &countedConn{Conn: conn, closed: sync.OnceFunc(func() { c.add(-1) })}, peer, nil
+}
+
+func (c *conns) add(n int) {
+	c.mu.Lock()
+	c.open += n
+	c.mu.Unlock()
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (c *conns) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open
+}
+
+// drain returns when the last client has hung up, or with ctx. It takes over
+// changed.
+func (c *conns) drain(ctx context.Context) {
+	for c.count() > 0 {
+		select {
+		case <-c.changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+type countedConn struct {
+	net.Conn
+	closed func()
+}
+
+// Close closes the connection and uncounts it once.
+func (c *countedConn) Close() error {
+	defer c.closed()
+	return c.Conn.Close()
+}

@@ -1,0 +1,42 @@
+// Package manager is the shim's command line: `start`, `delete`, `-info`, `-v`,
+// and the frame of the server process that `start` leaves behind.
+//
+// It owns the bootstrap with containerd, the grouping of containers into pods'
+// servers, the servers' sockets, and of the server process everything that is
+// not its services: log, signals, memory settings, the ttrpc server and its
+// orderly end. It knows no pod, no app and no stage1; what it needs of them it
+// declares as Program's functions and interfaces, and cmd supplies them.
+//
+//	containerd ── start ──► group's socket ──► somebody listens ──► its address
+//	                             │ nobody
+//	                             ▼
+//	                        bind, spawn self ──► server: serve ──► retire ──► end
+//	                             ▲                  (Service.Shutdown, a signal,
+//	                             └ lock per group    or nobody ever came)
+//
+// # Which containerd is asking
+//
+// containerd 2.3 and later write a BootstrapParams message to stdin and read a
+// BootstrapResult. Earlier ones write nothing, or a bare Any with the runtime
+// options, and pass addresses by flags and environment. Old options can decode
+// as a BootstrapParams, so bytes count as one only if they name the same id and
+// namespace as the flags.
+//
+//	                 stdin            MAX_SHIM_VERSION  answer
+//	1.6              nothing or Any   not set           the address, as it is
+//	1.7, 2.0 - 2.2   nothing or Any   set               JSON, version 2
+//	2.3 -            BootstrapParams  set               BootstrapResult, version 3
+//
+// The environment variable is what tells 1.6, which would dial a JSON text, from
+// 1.7. Nothing tells 1.7, which refuses version 3, from 2.0 to 2.2, which would
+// take it; version 2 is right for both: containerd then calls `start` for every
+// container and gets the address of the group's server. It is better for 2.0 to
+// 2.2, too, which do not run `delete` for the other containers of a pod whose
+// version 3 server died. The older ones also need the address in the file
+// `address` of the bundle: they reconnect from it after a restart.
+//
+// # What it does not do
+//
+// There is no pprof endpoint: net/http would cost every pod's server more memory
+// than its absence costs a developer. SIGUSR1 writes all goroutines to the log.
+package manager

@@ -1,0 +1,163 @@
+package manager
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// flags are the arguments of every call, in Go's flag syntax.
+type flags struct {
+	namespace     string
+	id            string
+	address       string
+	publishBinary string
+	bundle        string
+	socket        string
+	debugSocket   string
+	debug         bool
+	version       bool
+	info          bool
+	help          bool
+
+	action  string   // start, delete, or empty: serve
+	unknown []string // flags of a containerd newer than this program
+}
+
+func (f *flags) set() *flag.FlagSet {
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&f.namespace, "namespace", "", "`namespace` of the container")
+	fs.StringVar(&f.id, "id", "", "`id` of the container")
+	fs.StringVar(&f.address, "address", "", "containerd's gRPC `address`")
+	fs.StringVar(&f.publishBinary, "publish-binary", "", "accepted and not used: events go to TTRPC_ADDRESS")
+	fs.StringVar(&f.bundle, "bundle", "", "the bundle's `directory`, instead of the working directory")
+	fs.StringVar(&f.socket, "socket", "", "serve on a socket at `path`, for a server started by hand")
+	fs.StringVar(&f.debugSocket, "debug-socket", "", "accepted and not used: there is no debug server")
+	fs.BoolVar(&f.debug, "debug", false, "log more")
+	fs.BoolVar(&f.version, "version", false, "print the version")
+	fs.BoolVar(&f.version, "v", false, "print the version")
+	fs.BoolVar(&f.info, "info", false, "read runtime options from stdin and write RuntimeInfo to stdout, both protobuf")
+	fs.BoolVar(&f.help, "help", false, "print this")
+	fs.BoolVar(&f.help, "h", false, "print this")
+	return fs
+}
+
+// parseFlags reads the arguments after the program's name. Unknown flags are
+// refused, except by `delete`: what an older shim left must be collectable by
+// whatever containerd calls it with.
+func parseFlags(args []string) (*flags, error) {
+	f := &flags{}
+	fs := f.set()
+	known, unknown := splitUnknown(fs, args)
+	if err := fs.Parse(known); err != nil {
+		return nil, err
+	}
+	f.action, f.unknown = fs.Arg(0), unknown
+	switch {
+	case f.action != "" && !isAction(f.action):
+		return nil, fmt.Errorf("unknown action %q: it is start, delete or none", f.action)
+	case len(unknown) > 0 && f.action != "delete" && !f.help:
+		return nil, fmt.Errorf("unknown flag %s", unknown[0])
+	}
+	return f, nil
+}
+
+// check tells whether the flags that every action needs are there. Namespace and
+// id become parts of paths and of socket names.
+func (f *flags) check() error {
+	if f.namespace == "" {
+		return errors.New("the namespace (-namespace) must not be empty")
+	}
+	if f.id == "" {
+		return errors.New("the container's id (-id) must not be empty")
+	}
+	if err := checkName(f.namespace); err != nil {
+		return fmt.Errorf("namespace %q: %w", f.namespace, err)
+	}
+	if err := checkName(f.id); err != nil {
+		return fmt.Errorf("id %q: %w", f.id, err)
+	}
+	return nil
+}
+
+// checkName refuses what would mean another directory as an element of a path.
+func checkName(s string) error {
+	if s == "." || s == ".." || strings.ContainsAny(s, "/\x00") {
+		return errors.New("not a name")
+	}
+	return nil
+}
+
+func isAction(s string) bool { return s == "start" || s == "delete" }
+
+// splitUnknown takes the flags that fs does not define out of args, together
+// with their values.
+func splitUnknown(fs *flag.FlagSet, args []string) (known, unknown []string) {
+	for i := 0; i < len(args); i++ {
+		name, hasValue := flagName(args[i])
+		if name == "" {
+			return append(known, args[i:]...), unknown
+		}
+		f := fs.Lookup(name)
+		switch {
+		case f == nil:
+			unknown = append(unknown, args[i])
+			if !hasValue && isValue(args[i+1:]) {
+				i++
+			}
+		case !hasValue && !isBool(f) && i+1 < len(args):
+			known = append(known, args[i], args[i+1])
+			i++
+		default:
+			known = append(known, args[i])
+		}
+	}
+	return known, unknown
+}
+
+// flagName returns the name in "-name", "--name" and "-name=value", and nothing
+// for an argument that ends the flags.
+func flagName(arg string) (name string, hasValue bool) {
+	if len(arg) < 2 || arg[0] != '-' || arg == "--" {
+		return "", false
+	}
+	name = strings.TrimPrefix(arg[1:], "-")
+	name, _, hasValue = strings.Cut(name, "=")
+	return name, hasValue
+}
+
+// isValue guesses whether the first of rest is the value of the unknown flag
+// before it. The action comes last, so an action with no other one behind it is
+// the action.
+func isValue(rest []string) bool {
+	if len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+		return false
+	}
+	if !isAction(rest[0]) {
+		return true
+	}
+	for _, a := range rest[1:] {
+		if isAction(a) {
+			return true
+		}
+	}
+	return false
+}
+
+func isBool(f *flag.Flag) bool {
+	b, ok := f.Value.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
+}
+
+func usage(name string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s is a containerd runtime: containerd calls it.\n\n"+
+		"usage: %s -namespace NS -id ID [flags] [start | delete]\n\n", name, name)
+	fs := (&flags{}).set()
+	fs.SetOutput(&b)
+	fs.PrintDefaults()
+	return b.String()
+}

@@ -1,0 +1,183 @@
+package manager
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestN4MemoryIsReturnedAfterWorkAndNoOftenerThanEvery30Seconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Duration
+		start := time.Now()
+		m := newMemory()
+		m.release = func() { at = append(at, time.Since(start)) }
+		for range 70 {
+			m.touch()
+			time.Sleep(time.Second)
+		}
+		// Nobody calls: there is nothing to return any more.
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		want := []time.Duration{3 * time.Second, 33 * time.Second, 63 * time.Second, 93 * time.Second}
+		if !slices.Equal(at, want) {
+			t.Errorf("returned at %v, want %v", at, want)
+		}
+		m.touch()
+		m.stop()
+		m.touch()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(at) != len(want) {
+			t.Error("returned after the end")
+		}
+	})
+}
+
+func TestN5ServerEndsIfItsDaemonNeverComesBackForIt(t *testing.T) {
+	call := func(c *calls, method string) { c.begin(method)() }
+	for name, c := range map[string]struct {
+		happens func(*conns, *calls)
+		alone   bool
+	}{
+		"nobody connected":               {func(*conns, *calls) {}, true},
+		"somebody connected and went":    {func(n *conns, _ *calls) { n.add(1); n.add(-1) }, true},
+		"somebody is connected":          {func(n *conns, _ *calls) { n.add(1) }, false},
+		"somebody asked and went":        {func(n *conns, c *calls) { n.add(1); call(c, "/containerd.task.v3.Task/Connect"); n.add(-1) }, true},
+		"a container was created":        {func(n *conns, c *calls) { n.add(1); call(c, "/containerd.task.v2.Task/Create"); n.add(-1) }, false},
+		"a sandbox was created":          {func(n *conns, c *calls) { n.add(1); call(c, "/x.Sandbox/CreateSandbox"); n.add(-1) }, false},
+		"a container was tried to start": {func(n *conns, c *calls) { n.add(1); c.begin("/containerd.task.v2.Task/Create"); n.add(-1) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, calls := newConns(), newCalls()
+				o := newOrphanWatch(n, calls)
+				defer o.stop()
+				time.Sleep(orphanPatience / 2)
+				c.happens(n, calls)
+				o.update()
+				time.Sleep(orphanPatience + time.Second)
+				select {
+				case <-o.alone():
+					if lonely := o.update(); lonely != c.alone {
+						t.Errorf("alone: %v", lonely)
+					}
+				default:
+					if c.alone {
+						t.Error("it still waits")
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestN5OrphanWatchStartsAnewWhenTheLastClientGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newConns()
+		o := newOrphanWatch(n, newCalls())
+		defer o.stop()
+		n.add(1)
+		o.update()
+		time.Sleep(3 * orphanPatience)
+		n.add(-1)
+		o.update()
+		start := time.Now()
+		<-o.alone()
+		if waited := time.Since(start); waited != orphanPatience {
+			t.Errorf("waited %v", waited)
+		}
+	})
+}
+
+func TestN5DrainWaitsForCallsButNotForThoseThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCalls()
+		c.begin("/containerd.task.v3.Task/Wait")
+		c.drain(t.Context())
+		done := c.begin("/containerd.task.v3.Task/Delete")
+		start := time.Now()
+		time.AfterFunc(time.Second, done)
+		c.drain(t.Context())
+		if waited := time.Since(start); waited != time.Second {
+			t.Errorf("waited %v for a call that took a second", waited)
+		}
+		c.begin("/containerd.task.v3.Task/Create")
+		ctx, cancel := context.WithTimeout(t.Context(), endBudget)
+		defer cancel()
+		c.drain(ctx)
+		if ctx.Err() == nil {
+			t.Error("a call that does not end was not waited for")
+		}
+	})
+}
+
+func TestB34OnlyTheSameUserAndRootAreServed(t *testing.T) {
+	c := newConns()
+	self := uint32(os.Geteuid())
+	for uid, ok := range map[uint32]bool{self: true, 0: true, 65534: self == 65534, 1000: self == 1000} {
+		if err := c.credentials(&unix.Ucred{Uid: uid, Gid: 7}); (err == nil) != ok {
+			t.Errorf("uid %d: %v", uid, err)
+		}
+	}
+}
+
+func TestB32LockIsHeldByOneAndLeavesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "socket")
+	held, err := lockGroup(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := lockGroup(ctx, path); err == nil {
+		t.Fatal("the lock was had twice")
+	}
+	held.release()
+	// The waiter that gave up may have got it, and it never gives it back; an
+	// ordinary one must not meet it on a file that is not there any more.
+	next := make(chan *groupLock, 1)
+	go func() {
+		l, err := waitForLock(filepath.Join(filepath.Dir(path), "other.lock"))
+		if err != nil {
+			t.Error(err)
+		}
+		next <- l
+	}()
+	(<-next).release()
+	if _, err := os.Lstat(filepath.Join(filepath.Dir(path), "other.lock")); !os.IsNotExist(err) {
+		t.Errorf("a released lock left its file: %v", err)
+	}
+}
+
+func TestB33OnlySocketsAreRemovedAsStale(t *testing.T) {
+	dir := t.TempDir()
+	file, socket := filepath.Join(dir, "file"), filepath.Join(dir, "socket")
+	write(t, file, []byte("precious"))
+	l, err := listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, socket, filepath.Join(dir, "nothing")} {
+		if err := removeStaleSocket(t.Context(), path); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if !exists(file) || !exists(socket) {
+		t.Errorf("file is there: %v, living socket is there: %v", exists(file), exists(socket))
+	}
+	l.Close()
+	if err := removeStaleSocket(t.Context(), socket); err != nil || exists(socket) {
+		t.Errorf("stale socket is there: %v, %v", exists(socket), err)
+	}
+	if st, err := os.Stat(dir); err != nil || st.Mode()&fs.ModeDir == 0 {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,59 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/containerd/containerd/api/types"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// featuresType is containerd's name for the features structure of the OCI
+// runtime spec, as JSON.
+const featuresType = "types.containerd.io/opencontainers/runtime-spec/1/features/Features"
+
+// Description is what a stage1 says about itself.
+type Description struct {
+	// Features is the runtime-spec's features structure as JSON, or nothing.
+	Features []byte
+	// Annotations are about the runtime and not about its features.
+	Annotations map[string]string
+}
+
+// info writes what this runtime can do. containerd asks for it with the runtime
+// options of a handler on stdin, or with nothing.
+func (p *Program) info(ctx context.Context, stage1 string, stdin *os.File, stdout io.Writer) error {
+	input, err := readStdin(stdin)
+	if err != nil {
+		return err
+	}
+	info := &types.RuntimeInfo{
+		Name:    runtimeName(stage1),
+		Version: &types.RuntimeVersion{Version: p.version(), Revision: p.Revision},
+	}
+	if len(input) > 0 {
+		info.Options = &anypb.Any{}
+		if err := proto.Unmarshal(input, info.Options); err != nil {
+			return fmt.Errorf("stdin holds no runtime options: %w", err)
+		}
+	}
+	if p.Describe != nil {
+		d, err := p.Describe(ctx, stage1)
+		if err != nil {
+			return fmt.Errorf("stage1 %s: %w", stage1, err)
+		}
+		if len(d.Features) > 0 {
+			info.Features = &anypb.Any{TypeUrl: featuresType, Value: d.Features}
+		}
+		info.Annotations = d.Annotations
+	}
+	output, err := proto.Marshal(info)
+	if err != nil {
+		return err
+	}
+	_, err = stdout.Write(output)
+	return err
+}

@@ -1,0 +1,108 @@
+package manager
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/containerd/console"
+	"github.com/containerd/containerd/api/types"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+func info(t *testing.T, argv0 string, stdin *os.File) *types.RuntimeInfo {
+	t.Helper()
+	var stdout bytes.Buffer
+	if err := fakeProgram().run(t.Context(), []string{argv0, "-info"}, stdin, &stdout); err != nil {
+		t.Fatal(err)
+	}
+	var r types.RuntimeInfo
+	if err := proto.Unmarshal(stdout.Bytes(), &r); err != nil {
+		t.Fatal(err)
+	}
+	return &r
+}
+
+// stdinOf returns a file to read b from.
+func stdinOf(t *testing.T, b []byte) *os.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "stdin")
+	write(t, path, b)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func TestO5InfoDescribesTheStage1ThatTheNamePins(t *testing.T) {
+	for argv0, want := range map[string][2]string{
+		"/bin/containerd-shim-rkt-v1":     {"io.containerd.rkt.v1", "native"},
+		"/bin/containerd-shim-rkt-oci-v1": {"io.containerd.rkt-oci.v1", "oci"},
+	} {
+		r := info(t, argv0, stdinOf(t, nil))
+		if r.Name != want[0] || r.Annotations["stage1"] != want[1] || r.Version.Version != "1.2.3" || r.Version.Revision != "abc" {
+			t.Errorf("%s described itself as %v", argv0, r)
+		}
+		if r.Features.GetTypeUrl() != "types.containerd.io/opencontainers/runtime-spec/1/features/Features" ||
+			string(r.Features.GetValue()) != `{"ociVersionMax":"1.3.0"}` {
+			t.Errorf("%s has the features %v", argv0, r.Features)
+		}
+		if r.Options != nil {
+			t.Errorf("%s made up the options %v", argv0, r.Options)
+		}
+	}
+}
+
+func TestO5InfoRepeatsTheOptions(t *testing.T) {
+	options := &anypb.Any{TypeUrl: "runtimeoptions.v1.Options", Value: []byte("toml")}
+	stdin, err := proto.Marshal(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := info(t, "containerd-shim-rkt-v1", stdinOf(t, stdin)); !proto.Equal(r.Options, options) {
+		t.Errorf("options are %v", r.Options)
+	}
+}
+
+func TestO5InfoTakesATerminalAndAClosedStdinForNothing(t *testing.T) {
+	master, slave, err := console.NewPty()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	terminal, err := os.OpenFile(slave, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close()
+	closed := stdinOf(t, nil)
+	closed.Close()
+	for name, stdin := range map[string]*os.File{"terminal": terminal, "closed": closed} {
+		if r := info(t, "containerd-shim-rkt-v1", stdin); r.Options != nil {
+			t.Errorf("%s: options are %v", name, r.Options)
+		}
+	}
+}
+
+func TestO5InfoWorksWithoutRootAndWithoutNamespace(t *testing.T) {
+	stdout, stderr, err := asNobody(t, nil, "-info")
+	if err != nil || stderr != "" {
+		t.Fatalf("%v, stderr %q", err, stderr)
+	}
+	var r types.RuntimeInfo
+	if err := proto.Unmarshal([]byte(stdout), &r); err != nil || r.Name != "io.containerd.rkt.v1" {
+		t.Errorf("answered %q: %v", stdout, err)
+	}
+}
+
+func TestO5InfoOfAStage1ThatIsNotThereSaysSo(t *testing.T) {
+	var stdout bytes.Buffer
+	err := fakeProgram().run(t.Context(), []string{"containerd-shim-rkt-broken-v1", "-info"}, stdinOf(t, nil), &stdout)
+	if err == nil || err.Error() != "stage1 broken: no such stage1" || stdout.Len() > 0 {
+		t.Errorf("%v, stdout %q", err, stdout.Bytes())
+	}
+}

@@ -1,0 +1,86 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// groupLock is the right to make and to remove the socket of a group. It is a
+// flock on a file beside the socket, which goes with its owner: nothing is left
+// behind but by a crash, and that does no harm.
+type groupLock struct {
+	file *os.File
+	path string
+}
+
+// lockGroup waits for the lock of the socket at path, or for the end of ctx.
+func lockGroup(ctx context.Context, path string) (*groupLock, error) {
+	path += ".lock"
+	if ctx.Done() == nil {
+		return waitForLock(path)
+	}
+	type result struct {
+		lock *groupLock
+		err  error
+	}
+	// flock cannot be interrupted. A waiter that is given up stays blocked until
+	// this process, which is about to end, is gone.
+	got := make(chan result, 1)
+	go func() {
+		lock, err := waitForLock(path)
+		got <- result{lock, err}
+	}()
+	select {
+	case r := <-got:
+		return r.lock, r.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("lock %s: %w", path, context.Cause(ctx))
+	}
+}
+
+func waitForLock(path string) (*groupLock, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		for err = unix.EINTR; err == unix.EINTR; {
+			err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+		}
+		if err != nil {
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		current, err := isAt(f, path)
+		if current {
+			return &groupLock{f, path}, nil
+		}
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+		// The owner before us removed the file that we had waited on.
+	}
+}
+
+func isAt(f *os.File, path string) (bool, error) {
+	opened, err := f.Stat()
+	if err != nil {
+		return false, err
+	}
+	named, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(opened, named), err
+}
+
+func (l *groupLock) release() {
+	os.Remove(l.path)
+	l.file.Close()
+}

@@ -1,0 +1,59 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	stdlog "log"
+	"sync/atomic"
+
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+)
+
+// setLog sends the log to descriptor 2, where `start` has put the fifo that
+// containerd copies from.
+func setLog(ctx context.Context, b *Bootstrap) context.Context {
+	unix.SetNonblock(unix.Stderr, true)
+	w := &logWriter{fd: unix.Stderr}
+	stdlog.SetOutput(w)
+	log.L.Logger.SetOutput(w)
+	log.SetFormat(log.TextFormat)
+	if err := log.SetLevel(b.LogLevel); err != nil {
+		log.SetLevel("info")
+	}
+	return log.WithLogger(ctx, log.L.WithFields(log.Fields{
+		"runtime":   runtimeName(b.Stage1),
+		"namespace": b.Namespace,
+		"group":     b.Group,
+	}))
+}
+
+// logWriter writes without ever waiting or failing: a log that nobody reads must
+// stop nothing. What does not fit is dropped, and the next line that fits says
+// how much. os.Stderr would wait for a reader instead.
+type logWriter struct {
+	fd      int
+	dropped atomic.Int64
+}
+
+// Write takes everything.
+func (w *logWriter) Write(line []byte) (int, error) {
+	if n := w.dropped.Swap(0); n > 0 {
+		if !w.write(fmt.Appendf(nil, "level=warning msg=\"%d lines of the log were dropped\"\n", n)) {
+			w.dropped.Add(n)
+		}
+	}
+	if !w.write(line) {
+		w.dropped.Add(1)
+	}
+	return len(line), nil
+}
+
+func (w *logWriter) write(b []byte) bool {
+	for {
+		n, err := unix.Write(w.fd, b)
+		if err != unix.EINTR {
+			return err == nil && n == len(b)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"testing"
+	"time"
+)
+
+// asShim in the environment makes the test binary the shim: every test of the
+// command line executes itself, and so do the servers that `start` makes.
+const asShim = "TEST_AS_SHIM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asShim) != "" {
+		os.Exit(fakeProgram().Main(os.Args))
+	}
+	_, err := os.Stat(defaultSocketDir)
+	code := m.Run()
+	if errors.Is(err, fs.ErrNotExist) {
+		os.Remove(defaultSocketDir)
+	}
+	if code == 0 && !goroutinesEnded() {
+		fmt.Fprintln(os.Stderr, "goroutines were left behind:")
+		pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// goroutinesEnded waits until only this one is left, and the one that the signal
+// package keeps once it was used.
+func goroutinesEnded() bool {
+	for range 100 {
+		if runtime.NumGoroutine() <= 2 {
+			return true
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return false
+}
+
+const testAnnotation = annotationPrefix + "/stage1"
+
+func fakeProgram() *Program {
+	return &Program{
+		Version:     "1.2.3",
+		Revision:    "abc",
+		Annotations: []string{testAnnotation},
+		Serve:       serveFake,
+		Collector:   fakeCollector{},
+		Describe: func(_ context.Context, stage1 string) (Description, error) {
+			if stage1 == "broken" {
+				return Description{}, errors.New("no such stage1")
+			}
+			return Description{Features: []byte(`{"ociVersionMax":"1.3.0"}`), Annotations: map[string]string{"stage1": stage1}}, nil
+		},
+	}
+}
+
+// fakeCollector does what a file in the bundle says, and notes its calls there.
+type fakeCollector struct{}
+
+type collectPlan struct {
+	Exit Exit
+	Fail string
+	Hang bool
+}
+
+func (fakeCollector) Collect(_ context.Context, bundle, namespace, id string) (Exit, error) {
+	var plan collectPlan
+	if text, err := os.ReadFile(filepath.Join(bundle, "plan.json")); err == nil {
+		if err := json.Unmarshal(text, &plan); err != nil {
+			return Exit{}, err
+		}
+	}
+	if err := os.WriteFile(filepath.Join(bundle, "collected"), []byte(namespace+"/"+id), 0o600); err != nil {
+		return Exit{}, err
+	}
+	if plan.Hang {
+		select {} // as an unmount does
+	}
+	if plan.Fail != "" {
+		return Exit{}, errors.New(plan.Fail)
+	}
+	return plan.Exit, nil
+}

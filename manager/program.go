@@ -1,0 +1,111 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+
+	"github.com/containerd/log"
+)
+
+// DefaultStage1 is the stage1 of a shim whose name pins none.
+const DefaultStage1 = "native"
+
+// Program is the shim, as its command line needs it.
+type Program struct {
+	Version  string // of the shim; "unknown" if empty
+	Revision string // of its source
+
+	// Annotations are the keys below io.containerd.rkt.v1 that containers may
+	// carry, beside GroupAnnotation. Any other is refused by `start`.
+	Annotations []string
+	// Serve makes what a server serves. It is called once, in the server process.
+	Serve func(ctx context.Context, b Bootstrap) (*Service, error)
+	// Collector does the work of `delete`.
+	Collector Collector
+	// Describe tells what a stage1 can do, for `-info`. It must work without
+	// root and without any pod.
+	Describe func(ctx context.Context, stage1 string) (Description, error)
+}
+
+// Main runs the command line argv, whose first element is the program's name,
+// and returns the exit code of the process.
+func (p *Program) Main(argv []string) int {
+	if err := p.run(context.Background(), argv, os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(argv[0]), err)
+		return 1
+	}
+	return 0
+}
+
+func (p *Program) run(ctx context.Context, argv []string, stdin *os.File, stdout io.Writer) error {
+	f, err := parseFlags(argv[1:])
+	if err != nil {
+		return err
+	}
+	switch {
+	case f.help:
+		_, err = io.WriteString(stdout, usage(filepath.Base(argv[0])))
+		return err
+	case f.version:
+		return p.printVersion(stdout, filepath.Base(argv[0]))
+	case f.info:
+		return p.info(ctx, stage1Of(argv[0]), stdin, stdout)
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	if uid := os.Geteuid(); uid != 0 {
+		return fmt.Errorf("isolating containers needs root, and this is uid %d", uid)
+	}
+	switch f.action {
+	case "start":
+		// One byte on stderr would become part of the answer.
+		log.L.Logger.SetOutput(io.Discard)
+		return p.start(argv[0], f, stdin, stdout)
+	case "delete":
+		// containerd logs what it finds on stderr as warnings.
+		log.L.Logger.SetLevel(log.WarnLevel)
+		return p.delete(ctx, f, stdout)
+	default:
+		return p.serve(ctx, f)
+	}
+}
+
+func (p *Program) printVersion(w io.Writer, name string) error {
+	_, err := fmt.Fprintf(w, "%s:\n  Version:    %s\n  Revision:   %s\n  Go version: %s\n",
+		name, p.version(), p.Revision, runtime.Version())
+	return err
+}
+
+func (p *Program) version() string {
+	if p.Version == "" {
+		return "unknown"
+	}
+	return p.Version
+}
+
+// shimName is how containerd derives a binary's name from a runtime's: the link
+// containerd-shim-rkt-NAME-v1 serves io.containerd.rkt-NAME.v1.
+var shimName = regexp.MustCompile(`^containerd-shim-rkt-([a-z0-9]+(?:-[a-z0-9]+)*)-v1$`)
+
+// stage1Of returns the stage1 that the name of the called program pins. Only the
+// last element counts: containerd accepts any path as a runtime.
+func stage1Of(argv0 string) string {
+	if m := shimName.FindStringSubmatch(filepath.Base(argv0)); m != nil {
+		return m[1]
+	}
+	return DefaultStage1
+}
+
+// runtimeName is the inverse: what clients call the runtime.
+func runtimeName(stage1 string) string {
+	if stage1 == DefaultStage1 {
+		return "io.containerd.rkt.v1"
+	}
+	return "io.containerd.rkt-" + stage1 + ".v1"
+}

@@ -1,0 +1,98 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"github.com/containerd/ttrpc"
+	"golang.org/x/sys/unix"
+)
+
+// Service is what a server serves. Package shim makes one.
+type Service struct {
+	// Register adds the ttrpc services.
+	Register func(*ttrpc.Server)
+	// Ending is closed when the service takes no container any more: the last
+	// one is gone, and a client has asked the server to end. It is closed before
+	// that call is answered, because a client that has the answer may call
+	// `start` again, which must not find this server. Nil stands for Done.
+	Ending <-chan struct{}
+	// Done is closed when the service has ended by itself, after Ending.
+	Done <-chan struct{}
+	// Close ends a service that is not Done, because of a signal. It returns
+	// when events that are still to be told have been told, or with ctx. It does
+	// not end apps: a signal to the server is none to them.
+	Close func(ctx context.Context) error
+}
+
+// serve is the server process, from its first moment to its last.
+func (p *Program) serve(ctx context.Context, f *flags) error {
+	b, listener, err := inherit(f)
+	if err != nil {
+		return err
+	}
+	ctx = setLog(ctx, b)
+	limitMemory()
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become a child subreaper: %w", err)
+	}
+	s := newServer(b.Socket, listener)
+	defer s.retire()
+	if s.service, err = p.Serve(ctx, *b); err != nil {
+		return err
+	}
+	if s.service.Ending == nil {
+		s.service.Ending = s.service.Done
+	}
+	return s.run(ctx)
+}
+
+// inherit takes over what `start` left at the agreed descriptors. With -socket
+// the server is on its own and knows what the flags and the environment say.
+func inherit(f *flags) (*Bootstrap, net.Listener, error) {
+	if f.socket != "" {
+		r, err := parseRequest(nil, f, os.Getenv)
+		if err != nil {
+			return nil, nil, err
+		}
+		r.Group, r.Stage1, r.Socket = r.ID, stage1Of(os.Args[0]), f.socket
+		file, err := listen(f.socket)
+		if err != nil {
+			return nil, nil, err
+		}
+		listener, err := asListener(file)
+		return &r.Bootstrap, listener, err
+	}
+	// Without a parent that passed them, these numbers belong to the Go runtime.
+	if listening, err := unix.GetsockoptInt(listenerFD, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || listening == 0 {
+		return nil, nil, errors.New("a server is started by the action start, or by hand with -socket")
+	}
+	unix.CloseOnExec(listenerFD)
+	unix.CloseOnExec(bootstrapFD)
+	b := &Bootstrap{}
+	handover := os.NewFile(bootstrapFD, "bootstrap")
+	defer handover.Close()
+	text, err := io.ReadAll(handover)
+	if err == nil {
+		err = json.Unmarshal(text, b)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read bootstrap: %w", err)
+	}
+	listener, err := asListener(os.NewFile(listenerFD, "socket"))
+	return b, listener, err
+}
+
+func asListener(f *os.File) (net.Listener, error) {
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, fmt.Errorf("listen on inherited socket: %w", err)
+	}
+	return l, nil
+}

@@ -1,0 +1,176 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/containerd/log"
+	"github.com/containerd/ttrpc"
+)
+
+const (
+	// endBudget is for everything after the decision to end.
+	endBudget = 5 * time.Second
+	// farewell is how long a client has to take its last answer and hang up.
+	farewell = 250 * time.Millisecond
+)
+
+// server serves one group on one socket and ends in order:
+//
+//	serving ── Ending, signal, orphaned, Serve failed ──► retired ──► ended
+//
+// A retired server has no socket any more, so the next `start` of the group
+// makes another one. It answers the calls it has, except those that only wait.
+type server struct {
+	service  *Service
+	socket   string
+	inode    os.FileInfo // of the socket; nil if it was not there
+	listener net.Listener
+	calls    *calls
+	conns    *conns
+	memory   *memory
+	retire   func()
+}
+
+func newServer(socket string, listener net.Listener) *server {
+	s := &server{
+		socket:   socket,
+		listener: listener,
+		calls:    newCalls(),
+		conns:    newConns(),
+		memory:   newMemory(),
+	}
+	s.inode, _ = os.Lstat(socket)
+	s.retire = sync.OnceFunc(s.giveUpSocket)
+	return s
+}
+
+// run serves until there is a reason to end.
+func (s *server) run(ctx context.Context) error {
+	signals := notifySignals()
+	defer signals.stop()
+	t, err := ttrpc.NewServer(ttrpc.WithServerHandshaker(s.conns), ttrpc.WithUnaryServerInterceptor(s.intercept))
+	if err != nil {
+		return err
+	}
+	s.service.Register(t)
+	served := make(chan error, 1)
+	go func() {
+		defer close(served)
+		served <- t.Serve(ctx, s.listener)
+	}()
+	log.G(ctx).Debug("serving")
+	s.memory.touch()
+
+	failure := s.wait(ctx, signals, served)
+	s.end(ctx, t)
+	for range served {
+		// Not returning before Serve has.
+	}
+	return failure
+}
+
+// wait returns when the server has to end, with an error only if it cannot
+// serve.
+func (s *server) wait(ctx context.Context, signals *signals, served <-chan error) error {
+	orphaned := newOrphanWatch(s.conns, s.calls)
+	defer orphaned.stop()
+	for {
+		select {
+		case <-s.service.Ending:
+			log.G(ctx).Debug("shutting down")
+			return nil
+		case sig := <-signals.terminate:
+			log.G(ctx).WithField("signal", sig).Info("ending, and leaving apps alone")
+			return nil
+		case <-signals.dump:
+			dumpStacks(ctx)
+		case <-s.conns.changed:
+			orphaned.update()
+		case <-orphaned.alone():
+			if !orphaned.update() {
+				continue
+			}
+			log.G(ctx).Warn("nobody has created a container and nobody is connected: ending")
+			return nil
+		case err := <-served:
+			if s.isEnding() { // then it was retire that stopped it
+				return nil
+			}
+			return fmt.Errorf("serve: %w", err)
+		}
+	}
+}
+
+// intercept is around every call.
+func (s *server) intercept(ctx context.Context, u ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
+	done := s.calls.begin(info.FullMethod)
+	defer done()
+	s.memory.touch()
+	response, err := method(ctx, u)
+	if s.isEnding() {
+		// Before the answer: who has it may look whether the socket is gone.
+		s.retire()
+	}
+	return response, err
+}
+
+func (s *server) isEnding() bool {
+	select {
+	case <-s.service.Ending:
+		return true
+	default:
+		return false
+	}
+}
+
+// end takes at most endBudget, whatever hangs.
+func (s *server) end(ctx context.Context, t *ttrpc.Server) {
+	ctx, cancel := context.WithTimeout(ctx, endBudget)
+	defer cancel()
+	s.memory.stop()
+	s.retire()
+	if err := s.endService(ctx); err != nil {
+		log.G(ctx).WithError(err).Warn("the service did not end in order")
+	}
+	s.calls.drain(ctx)
+	ctx, cancel = context.WithTimeout(ctx, farewell)
+	defer cancel()
+	s.conns.drain(ctx)
+	t.Close()
+}
+
+func (s *server) endService(ctx context.Context) error {
+	if !s.isEnding() {
+		return s.service.Close(ctx)
+	}
+	select {
+	case <-s.service.Done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// giveUpSocket removes the socket, if it is still this server's, and accepts
+// nobody any more.
+func (s *server) giveUpSocket() {
+	defer s.listener.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	// Without the lock it is done, too: a `start` that hangs must not keep us.
+	if lock, err := lockGroup(ctx, s.socket); err == nil {
+		defer lock.release()
+	}
+	now, err := os.Lstat(s.socket)
+	if errors.Is(err, fs.ErrNotExist) || s.inode == nil || !os.SameFile(now, s.inode) {
+		return
+	}
+	os.Remove(s.socket)
+}

@@ -1,0 +1,247 @@
+package manager
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	task "github.com/containerd/containerd/api/runtime/task/v2"
+	"golang.org/x/sys/unix"
+)
+
+// withLog gives the bundle a log fifo, as containerd does.
+func (d *daemon) withLog(namespace, id string) (fifo string) {
+	d.t.Helper()
+	fifo = filepath.Join(d.bundle(namespace, id, nil), "log")
+	if err := unix.Mkfifo(fifo, 0o700); err != nil {
+		d.t.Fatal(err)
+	}
+	return fifo
+}
+
+// readLog copies the log as containerd does.
+func readLog(t *testing.T, fifo string) func() string {
+	t.Helper()
+	fd, err := unix.Open(fifo, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), fifo)
+	var (
+		mu   sync.Mutex
+		text bytes.Buffer
+		wg   sync.WaitGroup
+	)
+	wg.Go(func() {
+		b := make([]byte, 64<<10)
+		for {
+			n, err := f.Read(b)
+			mu.Lock()
+			text.Write(b[:n])
+			mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	})
+	t.Cleanup(func() { f.Close(); wg.Wait() })
+	return func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return text.String()
+	}
+}
+
+func TestN5ShutdownRemovesTheSocketBeforeItIsAnswered(t *testing.T) {
+	d := newDaemon(t)
+	text := readLog(t, d.withLog("ns", "c1"))
+	address := d.start24("ns", "c1", nil)
+	c := connect(t, address)
+	pid := c.shimPID()
+	c.create("c1")
+	shutdown := func() {
+		t.Helper()
+		if _, err := c.task.Shutdown(t.Context(), &task.ShutdownRequest{ID: "c1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shutdown()
+	if !exists(pathOf(address)) {
+		t.Fatal("the socket is gone although there is a container")
+	}
+	if _, err := c.task.Delete(t.Context(), &task.DeleteRequest{ID: "c1"}); err != nil {
+		t.Fatal(err)
+	}
+	shutdown()
+	if exists(pathOf(address)) {
+		t.Error("the socket is still there after the answer to Shutdown")
+	}
+	// A `start` that comes now must not find the server that is ending.
+	if again := connect(t, d.start24("ns", "c1", nil)).shimPID(); again == pid {
+		t.Error("the next start found the server that ends")
+	}
+	ended(t, pid)
+	if strings.Contains(text(), "service closed") {
+		t.Error("a service that ended by itself was closed as well")
+	}
+	if !exists(pathOf(address)) {
+		t.Error("the server that ended took the socket of the next one along")
+	}
+}
+
+func TestN2SignalsEndTheServerInOrderAlsoWhileCallsWait(t *testing.T) {
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT} {
+		t.Run(sig.String(), func(t *testing.T) {
+			d := newDaemon(t)
+			text := readLog(t, d.withLog("ns", "c1"))
+			address := d.start24("ns", "c1", nil)
+			c := connect(t, address)
+			c.create("c1")
+			pid := c.shimPID()
+			waited := make(chan error, 1)
+			go func() {
+				_, err := c.task.Wait(t.Context(), &task.WaitRequest{ID: "c1"})
+				waited <- err
+			}()
+			c.shimPID() // a round trip behind the Wait
+			start := time.Now()
+			if err := unix.Kill(pid, sig); err != nil {
+				t.Fatal(err)
+			}
+			ended(t, pid)
+			if took := time.Since(start); took > endBudget {
+				t.Errorf("the end took %v", took)
+			}
+			if exists(pathOf(address)) {
+				t.Error("the socket is still there")
+			}
+			if err := <-waited; err == nil {
+				t.Error("Wait was answered although nothing ended")
+			}
+			eventually(t, "the service was closed in order", func() bool { return strings.Contains(text(), "service closed") })
+		})
+	}
+}
+
+func TestN2SIGUSR1LogsAllStacksAndSIGPIPENothing(t *testing.T) {
+	d := newDaemon(t)
+	text := readLog(t, d.withLog("ns", "c1"))
+	c := connect(t, d.start24("ns", "c1", nil))
+	pid := c.shimPID()
+	for _, sig := range []unix.Signal{unix.SIGPIPE, unix.SIGUSR1} {
+		if err := unix.Kill(pid, sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the stacks are in the log", func() bool {
+		return strings.Contains(text(), "END goroutine stack dump") && strings.Contains(text(), "manager.(*server).wait")
+	})
+	if !strings.Contains(text(), "namespace=ns") || !strings.Contains(text(), "level=info") {
+		t.Errorf("the log is not logrus text: %.200s", text())
+	}
+	if c.shimPID() != pid {
+		t.Error("the server is another one")
+	}
+}
+
+func TestN3LogThatNobodyReadsStopsNothing(t *testing.T) {
+	d := newDaemon(t)
+	fifo := d.withLog("ns", "c1")
+	c := connect(t, d.start24("ns", "c1", nil))
+	for range 3 {
+		c.create("chatty") // two megabytes of log each
+	}
+	// The daemon comes back: it finds what fitted, and that there was more.
+	text := readLog(t, fifo)
+	eventually(t, "the log is read", func() bool { return strings.Contains(text(), "xxxx") })
+	c.create("chatty")
+	eventually(t, "the loss is reported", func() bool { return strings.Contains(text(), "lines of the log were dropped") })
+}
+
+func TestN3LogWithTheBundleGoneStopsNothing(t *testing.T) {
+	d := newDaemon(t)
+	d.withLog("ns", "c1")
+	c := connect(t, d.start24("ns", "c1", nil))
+	if err := os.RemoveAll(filepath.Join(d.state, "ns", "c1")); err != nil {
+		t.Fatal(err)
+	}
+	c.create("chatty")
+}
+
+func TestB15ServerSharesNothingWithContainerd(t *testing.T) {
+	d := newDaemon(t)
+	fifo := d.withLog("ns", "c1")
+	pid := connect(t, d.start24("ns", "c1", nil)).shimPID()
+	proc := fmt.Sprintf("/proc/%d", pid)
+	for name, want := range map[string]string{"cwd": "/", "fd/0": "/dev/null", "fd/1": fifo, "fd/2": fifo} {
+		if got, err := os.Readlink(filepath.Join(proc, name)); err != nil || got != want {
+			t.Errorf("%s is %s, %v; want %s", name, got, err, want)
+		}
+	}
+	if sid, err := unix.Getsid(pid); err != nil || sid != pid {
+		t.Errorf("session %d, %v; want its own, %d", sid, err, pid)
+	}
+	fds, err := os.ReadDir(filepath.Join(proc, "fd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		to, _ := os.Readlink(filepath.Join(proc, "fd", fd.Name()))
+		if n, _ := strconv.Atoi(fd.Name()); n > 2 && !strings.HasPrefix(to, "/sys/fs/cgroup/") && !strings.HasPrefix(to, "socket:") && !strings.HasPrefix(to, "anon_inode:[event") {
+			t.Errorf("descriptor %s is %s", fd.Name(), to)
+		}
+	}
+}
+
+func TestB16ServerIsALikelierVictimThanItsMaker(t *testing.T) {
+	d := newDaemon(t)
+	score := func(pid string) int {
+		t.Helper()
+		text, err := os.ReadFile("/proc/" + pid + "/oom_score_adj")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	pid := connect(t, d.start24("ns", "c1", nil)).shimPID()
+	if got, want := score(strconv.Itoa(pid)), min(score("self")+1, 1000); got != want {
+		t.Errorf("oom_score_adj is %d, want %d", got, want)
+	}
+}
+
+func TestServeByHandListensOnTheGivenSocket(t *testing.T) {
+	d := newDaemon(t)
+	path := filepath.Join(filepath.Dir(d.socketDir), "by-hand")
+	done := make(chan output, 1)
+	bundle := d.bundle("ns", "c1", nil)
+	go func() { done <- d.call(bundle, "ns", "c1", nil, nil, "-socket", path) }()
+	eventually(t, "the server listens", func() bool { return probe(path) == nil })
+	c := connect(t, addressPrefix+path)
+	if got := c.connect().Version; !strings.HasPrefix(got, "ns|c1|c1|native|info|") {
+		t.Errorf("the server knows %q", got)
+	}
+	if _, err := c.task.Shutdown(t.Context(), &task.ShutdownRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if out := <-done; out.err != nil || exists(path) {
+		t.Errorf("the server ended with %v, stderr %q, and left its socket: %v", out.err, out.stderr, exists(path))
+	}
+}
+
+func TestServeWithoutASocketSaysHow(t *testing.T) {
+	d := newDaemon(t)
+	out := d.call(d.bundle("ns", "c1", nil), "ns", "c1", nil, nil)
+	if out.err == nil || !strings.Contains(string(out.stderr), "-socket") {
+		t.Errorf("it ended with %v, stderr %q", out.err, out.stderr)
+	}
+}

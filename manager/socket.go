@@ -1,0 +1,168 @@
+package manager
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// defaultSocketDir is containerd's, whatever its state directory is.
+	defaultSocketDir = "/run/containerd/s"
+	// maxSocketDir leaves room for a slash and 64 digits in sun_path.
+	maxSocketDir  = 42
+	addressPrefix = "unix://"
+)
+
+// socketPath returns where the server of a group listens. The name is the one
+// that containerd's pkg/shim computes: clients compute it as well.
+func socketPath(dir, containerdAddress, namespace, group string) (string, error) {
+	if dir == "" {
+		dir = defaultSocketDir
+	}
+	if !filepath.IsAbs(dir) {
+		return "", fmt.Errorf("socket directory %q is not absolute", dir)
+	}
+	if dir = filepath.Clean(dir); len(dir) > maxSocketDir {
+		return "", fmt.Errorf("socket directory %q is longer than %d bytes", dir, maxSocketDir)
+	}
+	name := sha256.Sum256([]byte(filepath.Join(containerdAddress, namespace, group)))
+	return filepath.Join(dir, fmt.Sprintf("%x", name)), nil
+}
+
+// claim is a group's socket and the right to decide who serves it.
+type claim struct {
+	path string
+	lock *groupLock
+	// listener is bound and listening, or nil if a server has the socket.
+	listener *os.File
+}
+
+// claimSocket finds the server that listens at path, or becomes its maker. The
+// lock is held until release: of two concurrent calls for one group one finds
+// the server that the other made.
+func claimSocket(path string) (_ *claim, err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := lockGroup(context.Background(), path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			lock.release()
+		}
+	}()
+	c := &claim{path: path, lock: lock}
+	switch err := probe(path); {
+	case err == nil:
+		return c, nil
+	case errors.Is(err, unix.ECONNREFUSED):
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("remove stale socket: %w", err)
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("connect to %s: %w", path, err)
+	}
+	if c.listener, err = listen(path); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// release gives the group free. The listener stays with whom it was handed to.
+func (c *claim) release() {
+	if c.listener != nil {
+		c.listener.Close()
+	}
+	c.lock.release()
+}
+
+// abandon undoes the claim: nobody is going to serve the socket.
+func (c *claim) abandon() {
+	if c.listener != nil {
+		os.Remove(c.path)
+	}
+	c.release()
+}
+
+// probe connects to the socket at path and closes the connection. A listener
+// whose queue is full is one that lives: a local connect never waits.
+func probe(path string) error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+	if errors.Is(err, unix.EAGAIN) {
+		return nil
+	}
+	return err
+}
+
+// listen makes the socket, which only its owner can use from its first moment.
+func listen(path string) (_ *os.File, err error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make socket: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			unix.Close(fd)
+		}
+	}()
+	mask := unix.Umask(0o177)
+	err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+	unix.Umask(mask)
+	if err != nil {
+		return nil, fmt.Errorf("bind %s: %w", path, err)
+	}
+	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
+		os.Remove(path)
+		return nil, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// removeStaleSocket removes the socket at path if nobody listens on it.
+func removeStaleSocket(ctx context.Context, path string) error {
+	if !isStale(path) {
+		return nil
+	}
+	lock, err := lockGroup(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer lock.release()
+	if !isStale(path) {
+		return nil
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// isStale tells whether path is a socket that nobody listens on.
+func isStale(path string) bool {
+	st, err := os.Lstat(path)
+	return err == nil && st.Mode()&fs.ModeSocket != 0 && errors.Is(probe(path), unix.ECONNREFUSED)
+}
+
+// pathOf returns the path in a unix address, or nothing.
+func pathOf(address string) string {
+	path, ok := strings.CutPrefix(strings.TrimSpace(address), addressPrefix)
+	if !ok || !filepath.IsAbs(path) {
+		return ""
+	}
+	return path
+}

@@ -1,0 +1,171 @@
+package manager
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/containerd/containerd/api/types/runc/options"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+)
+
+// Descriptors that a server inherits, beside the log as 1 and 2.
+const (
+	listenerFD  = 3
+	bootstrapFD = 4
+)
+
+// spawn starts the server that serves listener. It shares nothing with its maker
+// but the log: neither session nor working directory, which is the bundle of one
+// container, and the others of the pod may outlive it.
+func spawn(argv0, bundle string, b *Bootstrap, listener *os.File) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	handover, err := writeHandover(b)
+	if err != nil {
+		return err
+	}
+	defer handover.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	output, closeOutput := openLog(bundle, null.Fd())
+	defer closeOutput()
+	attr := &syscall.ProcAttr{
+		Dir:   "/",
+		Env:   serverEnv(os.Environ()),
+		Files: []uintptr{null.Fd(), output, output, listenerFD: listener.Fd(), bootstrapFD: handover.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	}
+
+	// What the child inherits from the thread that forks it: cookie and cgroup.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := prepareThread(b, attr.Sys); err != nil {
+		return err
+	}
+	// Not os.StartProcess: its first call forks once more, to try pidfds.
+	_, err = syscall.ForkExec(self, serverArgs(argv0, b), attr)
+	if attr.Sys.UseCgroupFD {
+		unix.Close(attr.Sys.CgroupFD)
+	}
+	return err
+}
+
+// serverArgs are for people who read ps: the server takes nothing from them that
+// the handover does not say as well.
+func serverArgs(argv0 string, b *Bootstrap) []string {
+	args := []string{argv0, "-namespace", b.Namespace, "-id", b.ID, "-address", b.Address}
+	if b.LogLevel == "debug" || b.LogLevel == "trace" {
+		args = append(args, "-debug")
+	}
+	return args
+}
+
+// serverEnv is the environment with at most two processors for the Go runtime,
+// which costs memory for each.
+func serverEnv(env []string) []string {
+	isSet := func(e string) bool { return strings.HasPrefix(e, "GOMAXPROCS=") }
+	if slices.ContainsFunc(env, isSet) {
+		return env
+	}
+	return append(env, "GOMAXPROCS=2")
+}
+
+// writeHandover puts the bootstrap into a file without a name.
+func writeHandover(b *Bootstrap) (*os.File, error) {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate("bootstrap", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("memfd_create: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "bootstrap")
+	if _, err := f.WriteAt(text, 0); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// openLog opens the log fifo of the bundle, or returns the descriptor instead. It
+// is opened for both directions: that works without a reader, a daemon that is
+// restarted finds what was written meanwhile, and nobody gets SIGPIPE.
+func openLog(bundle string, instead uintptr) (fd uintptr, release func()) {
+	log, err := unix.Open(filepath.Join(bundle, "log"), unix.O_RDWR|unix.O_APPEND|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return instead, func() {}
+	}
+	return uintptr(log), func() { unix.Close(log) }
+}
+
+// prepareThread changes the calling, locked thread and sys so that the next
+// child is born as it has to be.
+func prepareThread(b *Bootstrap, sys *syscall.SysProcAttr) error {
+	if err := raiseOOMScore(); err != nil {
+		return err
+	}
+	if os.Getenv("SCHED_CORE") != "" {
+		const processGroup = 2 // PIDTYPE_PGID
+		if err := unix.Prctl(unix.PR_SCHED_CORE, unix.PR_SCHED_CORE_CREATE, 0, processGroup, 0); err != nil {
+			return fmt.Errorf("core scheduling (SCHED_CORE): %w", err)
+		}
+	}
+	cgroup, err := shimCgroup(b.Extensions)
+	if err != nil || cgroup == "" {
+		return err
+	}
+	if err := joinCgroup(cgroup, sys); err != nil {
+		return fmt.Errorf("shim cgroup %s: %w", cgroup, err)
+	}
+	return nil
+}
+
+// raiseOOMScore makes this process, and so the server, a likelier victim than
+// containerd, whose score it has inherited.
+func raiseOOMScore() error {
+	const path, highest = "/proc/self/oom_score_adj", 1000
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	score, err := strconv.Atoi(string(bytes.TrimSpace(text)))
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	err = os.WriteFile(path, []byte(strconv.Itoa(min(score+1, highest))), 0)
+	if err != nil && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return nil
+}
+
+// shimCgroup is the one option of runc's that concerns the server itself.
+func shimCgroup(extensions []Extension) (string, error) {
+	var o options.Options
+	for _, e := range extensions {
+		if any := e.Any(); any.MessageIs(&o) {
+			if err := proto.Unmarshal(any.Value, &o); err != nil {
+				return "", fmt.Errorf("runtime options: %w", err)
+			}
+			return o.GetShimCgroup(), nil
+		}
+	}
+	return "", nil
+}

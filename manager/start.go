@@ -1,0 +1,96 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// socketDirLink and addressFile are names in the bundle that containerd and its
+// other shims use for the same things.
+const (
+	socketDirLink = "s"
+	addressFile   = "address"
+)
+
+// start finds or makes the server of the container's group and tells containerd
+// its address. Nothing else may be written anywhere when it succeeds.
+func (p *Program) start(argv0 string, f *flags, stdin *os.File, stdout io.Writer) error {
+	input, err := readStdin(stdin)
+	if err != nil {
+		return err
+	}
+	r, err := parseRequest(input, f, os.Getenv)
+	if err != nil {
+		return err
+	}
+	bundle, err := f.bundleDir()
+	if err != nil {
+		return err
+	}
+	r.Stage1 = stage1Of(argv0)
+	if r.Group, err = groupOf(bundle, r.ID, p.Annotations); err != nil {
+		return err
+	}
+	if r.Socket, err = socketPath(r.socketDir, r.Address, r.Namespace, r.Group); err != nil {
+		return err
+	}
+	if err := r.leaveTraces(bundle); err != nil {
+		return err
+	}
+	// Whatever containerd left open must not stay open in the server.
+	unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
+
+	answer, err := r.answer(addressPrefix + r.Socket)
+	if err != nil {
+		return err
+	}
+	c, err := claimSocket(r.Socket)
+	if err != nil {
+		return err
+	}
+	if c.listener != nil {
+		if err := spawn(argv0, bundle, &r.Bootstrap, c.listener); err != nil {
+			c.abandon()
+			return fmt.Errorf("start server: %w", err)
+		}
+	}
+	c.release()
+	_, err = stdout.Write(answer)
+	return err
+}
+
+func (f *flags) bundleDir() (string, error) {
+	if f.bundle != "" {
+		return filepath.Abs(f.bundle)
+	}
+	return os.Getwd()
+}
+
+// leaveTraces writes into the bundle what finds the socket again: for `delete`,
+// should containerd die before it has stored the answer, and for the older
+// containerds, which reconnect from `address`.
+func (r *request) leaveTraces(bundle string) error {
+	if r.socketDir != "" {
+		link := filepath.Join(bundle, socketDirLink)
+		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.Symlink(filepath.Clean(r.socketDir), link); err != nil {
+			return err
+		}
+	}
+	if r.form == formProtobuf {
+		return nil
+	}
+	tmp := filepath.Join(bundle, "."+addressFile)
+	if err := os.WriteFile(tmp, []byte(addressPrefix+r.Socket), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(bundle, addressFile))
+}

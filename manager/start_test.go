@@ -1,0 +1,375 @@
+package manager
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/containerd/api/types/runc/options"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+func TestB11StartAnswersContainerd24InProtobuf(t *testing.T) {
+	d := newDaemon(t)
+	bundle := d.bundle("default", "c1", map[string]string{"other": "x"})
+	p := d.params("default", "c1")
+	p.LogLevel = bootapi.LogLevel_LOG_LEVEL_DEBUG
+	if err := p.AddExtension(&anypb.Any{TypeUrl: "runtimeoptions.v1.Options", Value: []byte("body")}); err != nil {
+		t.Fatal(err)
+	}
+	stdin, err := proto.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := d.call(bundle, "default", "c1", stdin, env17("default"), "start")
+	d.succeeded(out)
+	var result bootapi.BootstrapResult
+	if err := proto.Unmarshal(out.stdout, &result); err != nil {
+		t.Fatal(err)
+	}
+	d.killLater(result.Address)
+	if found, err := result.FindExtension(&types.MountCapabilities{}); err != nil || !found {
+		t.Errorf("B18: no mount capabilities in the answer: %v, %v", found, err)
+	}
+	if result.Version != 3 || result.Protocol != "ttrpc" {
+		t.Errorf("answered version %d, protocol %q", result.Version, result.Protocol)
+	}
+	want := strings.Join([]string{"default", "c1", "c1", "native", "debug", d.address + ".ttrpc", "2.4.2",
+		"runtimeoptions.v1.Options=body"}, "|")
+	if got := connect(t, result.Address).connect().Version; got != want {
+		t.Errorf("the server was handed %q, want %q", got, want)
+	}
+}
+
+func TestB13StartAnswersOlderDaemonsAsTheyCanRead(t *testing.T) {
+	opts, err := proto.Marshal(&anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte("\x08\x01")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asJSON := func(t *testing.T, answer string) string {
+		var a struct {
+			Version           int
+			Address, Protocol string
+		}
+		if err := json.Unmarshal([]byte(answer), &a); err != nil {
+			t.Fatalf("%q: %v", answer, err)
+		}
+		// 1.7 refuses anything above 2.
+		if a.Version != 2 || a.Protocol != "ttrpc" {
+			t.Errorf("answered version %d, protocol %q", a.Version, a.Protocol)
+		}
+		return a.Address
+	}
+	plain := func(_ *testing.T, answer string) string { return answer }
+	for name, c := range map[string]struct {
+		env   []string
+		stdin []byte
+		read  func(*testing.T, string) string
+	}{
+		"1.6":                {nil, nil, plain},
+		"1.6 with options":   {nil, opts, plain},
+		"1.7 to 2.2":         {env17("default"), nil, asJSON},
+		"1.7 to 2.2 options": {env17("default"), opts, asJSON},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDaemon(t)
+			bundle := d.bundle("default", "c1", map[string]string{})
+			out := d.call(bundle, "default", "c1", c.stdin, c.env, "-debug", "start")
+			d.succeeded(out)
+			address := c.read(t, string(out.stdout))
+			if filepath.Dir(pathOf(address)) != defaultSocketDir {
+				t.Fatalf("answered address %q", address)
+			}
+			d.killLater(address)
+			got := connect(t, address).connect().Version
+			want := "default|c1|c1|native|debug|" + d.address + ".ttrpc|"
+			if c.stdin != nil {
+				want += "|containerd.runc.v1.Options=\x08\x01"
+			}
+			if got != want {
+				t.Errorf("the server was handed %q, want %q", got, want)
+			}
+			// They reconnect from this file after a restart.
+			if text, err := os.ReadFile(filepath.Join(bundle, "address")); err != nil || string(text) != address {
+				t.Errorf("file address holds %q, %v; want %q", text, err, address)
+			}
+		})
+	}
+}
+
+func TestB14StartNeedsNoConfigJSON(t *testing.T) {
+	d := newDaemon(t)
+	address := d.start24("default", "sandbox", nil)
+	if got := connect(t, address).connect().Version; !strings.HasPrefix(got, "default|sandbox|sandbox|") {
+		t.Errorf("the server was handed %q", got)
+	}
+}
+
+func TestB30SocketDirectoryIsHonouredRememberedAndPrivate(t *testing.T) {
+	d := newDaemon(t)
+	address := d.start24("default", "c1", nil)
+	path := pathOf(address)
+	if filepath.Dir(path) != d.socketDir {
+		t.Fatalf("socket %s is not in %s", path, d.socketDir)
+	}
+	for p, want := range map[string]os.FileMode{d.socketDir: os.ModeDir | 0o700, path: os.ModeSocket | 0o600} {
+		if st, err := os.Stat(p); err != nil || st.Mode() != want {
+			t.Errorf("%s has mode %v, %v; want %v", p, st.Mode(), err, want)
+		}
+	}
+	link, err := os.Readlink(filepath.Join(d.state, "default", "c1", "s"))
+	if err != nil || link != d.socketDir {
+		t.Errorf("link s in the bundle: %q, %v", link, err)
+	}
+	entries, err := os.ReadDir(d.socketDir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("beside the socket there is something: %v, %v", entries, err)
+	}
+}
+
+func TestB30UnusableSocketDirectoryIsRefused(t *testing.T) {
+	for dir, want := range map[string]string{
+		"relative/s":                   "not absolute",
+		"/" + strings.Repeat("x", 42):  "longer than 42",
+		"/proc/self/nowhere/to/be/had": "no such file",
+	} {
+		d := newDaemon(t)
+		p := d.params("default", "c1")
+		p.SocketDir = &dir
+		stdin, err := proto.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := d.call(d.bundle("default", "c1", nil), "default", "c1", stdin, nil, "start")
+		if out.err == nil || !strings.Contains(string(out.stderr), want) || len(out.stdout) > 0 {
+			t.Errorf("socket directory %s: %v, stdout %q, stderr %q", dir, out.err, out.stdout, out.stderr)
+		}
+	}
+}
+
+func TestB31LongIdsAndNamespacesFitIntoASocketName(t *testing.T) {
+	d := newDaemon(t)
+	address := d.start24(strings.Repeat("n", 76), strings.Repeat("c", 76), nil)
+	if path := pathOf(address); len(path) > 106 {
+		t.Errorf("socket path %s has %d bytes", path, len(path))
+	}
+}
+
+func TestB5NamespacesDoNotShareAServer(t *testing.T) {
+	d := newDaemon(t)
+	a, b := d.start24("one", "c1", nil), d.start24("two", "c1", nil)
+	if a == b || connect(t, a).shimPID() == connect(t, b).shimPID() {
+		t.Errorf("both namespaces have the server at %s", a)
+	}
+}
+
+func TestG1MembersOfAGroupGetTheAddressOfItsServer(t *testing.T) {
+	for _, key := range groupAnnotations {
+		t.Run(key, func(t *testing.T) {
+			d := newDaemon(t)
+			group := map[string]string{key: "pod1"}
+			first, second := d.start24("default", "c1", group), d.start24("default", "c2", group)
+			if first != second {
+				t.Errorf("two members have two servers: %s and %s", first, second)
+			}
+			if other := d.start24("default", "c3", map[string]string{key: "pod2"}); other == first {
+				t.Error("a member of another group has the same server")
+			}
+		})
+	}
+}
+
+func TestB32ConcurrentStartsOfAGroupMakeOneServer(t *testing.T) {
+	d := newDaemon(t)
+	const n = 8
+	group := map[string]string{GroupAnnotation: "pod1"}
+	outputs := make([]output, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		id := fmt.Sprintf("c%d", i)
+		bundle := d.bundle("default", id, group)
+		stdin, err := proto.Marshal(d.params("default", id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() { outputs[i] = d.call(bundle, "default", id, stdin, nil, "start") })
+	}
+	wg.Wait()
+	addresses := map[string]bool{}
+	for _, out := range outputs {
+		var result bootapi.BootstrapResult
+		d.succeeded(out)
+		if err := proto.Unmarshal(out.stdout, &result); err != nil {
+			t.Fatal(err)
+		}
+		addresses[result.Address] = true
+		d.killLater(result.Address)
+	}
+	if len(addresses) != 1 {
+		t.Errorf("the members have %d addresses", len(addresses))
+	}
+	if servers := serversOf(t, d.address); len(servers) != 1 {
+		t.Errorf("the group has the servers %v", servers)
+	}
+}
+
+// serversOf finds servers by their arguments, also those that nobody reaches.
+func serversOf(t *testing.T, address string) (pids []string) {
+	t.Helper()
+	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range found {
+		cmdline, err := os.ReadFile(path)
+		if err == nil && strings.Contains(string(cmdline), "-address\x00"+address+"\x00") {
+			pids = append(pids, filepath.Base(filepath.Dir(path)))
+		}
+	}
+	return pids
+}
+
+func TestB32StaleSocketIsReplaced(t *testing.T) {
+	d := newDaemon(t)
+	path, err := socketPath(d.socketDir, d.address, "default", "c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(d.socketDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dead, err := listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.Close()
+	if address := d.start24("default", "c1", nil); pathOf(address) != path {
+		t.Errorf("answered %s, want %s", address, path)
+	}
+}
+
+func TestB33KilledServerIsReplacedByTheNextStart(t *testing.T) {
+	d := newDaemon(t)
+	address := d.start24("default", "c1", nil)
+	pid := connect(t, address).shimPID()
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	ended(t, pid)
+	if again := d.start24("default", "c1", nil); again != address || connect(t, again).shimPID() == pid {
+		t.Errorf("start after the server was killed answered %s, before %s", again, address)
+	}
+}
+
+func TestStartNamesTheNearestKnownAnnotation(t *testing.T) {
+	d := newDaemon(t)
+	bundle := d.bundle("default", "c1", map[string]string{annotationPrefix + "/stag1": "kvm"})
+	out := d.call(bundle, "default", "c1", nil, nil, "start")
+	if out.err == nil || !strings.Contains(string(out.stderr), `"`+testAnnotation+`"`) {
+		t.Errorf("start ended with %v, stderr %q", out.err, out.stderr)
+	}
+}
+
+func TestB10ParametersForAnotherContainerAreRefused(t *testing.T) {
+	d := newDaemon(t)
+	stdin, err := proto.Marshal(d.params("default", "other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := d.call(d.bundle("default", "c1", nil), "default", "c1", stdin, nil, "start")
+	if out.err == nil || !strings.Contains(string(out.stderr), `"other"`) {
+		t.Errorf("start ended with %v, stderr %q", out.err, out.stderr)
+	}
+}
+
+func TestNameOfTheProgramPinsTheStage1(t *testing.T) {
+	d := newDaemon(t)
+	d.argv0 = "/opt/bin/containerd-shim-rkt-oci-v1"
+	address := d.start24("default", "c1", nil)
+	if got := connect(t, address).connect().Version; !strings.HasPrefix(got, "default|c1|c1|oci|") {
+		t.Errorf("the server was handed %q", got)
+	}
+}
+
+func TestB17ServerIsBornInTheShimCgroup(t *testing.T) {
+	d := newDaemon(t)
+	roots := pidsAndFreezer(t)
+	path := fmt.Sprintf("/rkt-manager-test-%d", os.Getpid())
+	for _, root := range roots {
+		dir := root + path
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Skipf("needs a cgroup hierarchy that can be written: %v", err)
+		}
+		t.Cleanup(func() { eventually(t, "the cgroup goes", func() bool { return os.Remove(dir) == nil }) })
+	}
+	p := d.params("default", "c1")
+	if err := p.AddExtension(&options.Options{ShimCgroup: path}); err != nil {
+		t.Fatal(err)
+	}
+	pid := connect(t, d.startWith(d.bundle("default", "c1", nil), p)).shimPID()
+	for _, root := range roots {
+		procs, err := os.ReadFile(filepath.Join(root+path, "cgroup.procs"))
+		if err != nil || strings.TrimSpace(string(procs)) != fmt.Sprint(pid) {
+			t.Errorf("%s%s has the processes %q, %v; want %d", root, path, procs, err, pid)
+		}
+	}
+}
+
+// pidsAndFreezer returns roots of hierarchies whose cgroups need no set-up.
+func pidsAndFreezer(t *testing.T) (roots []string) {
+	for _, controller := range []string{"pids", "freezer"} {
+		root := filepath.Join(cgroupRoot, controller)
+		if exists(filepath.Join(root, "tasks")) {
+			roots = append(roots, root)
+		}
+	}
+	if len(roots) == 0 {
+		if !exists(filepath.Join(cgroupRoot, "cgroup.procs")) {
+			t.Skip("needs a cgroup hierarchy below " + cgroupRoot)
+		}
+		roots = []string{cgroupRoot}
+	}
+	return roots
+}
+
+func TestB17MissingShimCgroupIsAnError(t *testing.T) {
+	d := newDaemon(t)
+	p := d.params("default", "c1")
+	if err := p.AddExtension(&options.Options{ShimCgroup: "/no/such/cgroup"}); err != nil {
+		t.Fatal(err)
+	}
+	stdin, err := proto.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := d.call(d.bundle("default", "c1", nil), "default", "c1", stdin, nil, "start")
+	if out.err == nil || !strings.Contains(string(out.stderr), "/no/such/cgroup") {
+		t.Errorf("start ended with %v, stderr %q", out.err, out.stderr)
+	}
+	if entries, err := os.ReadDir(d.socketDir); err != nil || len(entries) > 0 {
+		t.Errorf("a failed start left %v, %v", entries, err)
+	}
+}
+
+func TestB17CoreSchedulingGivesTheServerACookie(t *testing.T) {
+	const scopeThread = 0
+	if err := unix.Prctl(unix.PR_SCHED_CORE, unix.PR_SCHED_CORE_GET, 0, scopeThread, 0); err == unix.EINVAL {
+		t.Skip("needs a kernel with core scheduling")
+	}
+	d := newDaemon(t)
+	d.env = []string{"SCHED_CORE=1"}
+	out := d.call(d.bundle("default", "c1", nil), "default", "c1", nil, nil, "start")
+	if strings.Contains(string(out.stderr), "no such device") {
+		t.Skip("needs processors with threads")
+	}
+	d.succeeded(out)
+	d.killLater(string(out.stdout))
+}

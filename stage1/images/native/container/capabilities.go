@@ -1,6 +1,7 @@
 package container
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -51,35 +52,30 @@ func parseCapabilities(c *specs.LinuxCapabilities) capabilities {
 	}
 }
 
-// lastCapability returns the highest capability that the kernel knows.
-func lastCapability() int {
-	last := unix.CAP_LAST_CAP
-	for ; last > 0; last-- {
-		if unix.Prctl(unix.PR_CAPBSET_READ, uintptr(last), 0, 0, 0) == nil {
-			break
-		}
+// available returns the sets without what this thread does not have itself. As
+// the spec wants it, capabilities that cannot be granted are no error.
+func (c capabilities) available() (capabilities, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data capData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return c, fmt.Errorf("read capabilities: %w", err)
 	}
-	for last < 62 && unix.Prctl(unix.PR_CAPBSET_READ, uintptr(last+1), 0, 0, 0) == nil {
-		last++
-	}
-	return last
-}
-
-// known returns the sets without what this kernel does not know.
-func (c capabilities) known(last int) capabilities {
-	mask := uint64(1)<<(last+1) - 1
+	mask := uint64(data[0].Permitted) | uint64(data[1].Permitted)<<32
 	return capabilities{
 		c.Bounding & mask, c.Effective & mask, c.Inheritable & mask, c.Permitted & mask, c.Ambient & mask,
-	}
+	}, nil
 }
 
 // dropBounding takes from the bounding set what is not in it.
-func dropBounding(bounding uint64, last int) error {
-	for i := 0; i <= last; i++ {
+func dropBounding(bounding uint64) error {
+	for i := range 64 {
 		if bounding&(1<<i) != 0 {
 			continue
 		}
-		if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(i), 0, 0, 0); err != nil {
+		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(i), 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) {
+			return nil // the first one that the kernel does not know
+		} else if err != nil {
 			return fmt.Errorf("drop capability %d from the bounding set: %w", i, err)
 		}
 	}

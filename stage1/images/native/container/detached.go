@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"sync"
 	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -94,27 +93,3 @@ func withStoppedChild(attr *syscall.SysProcAttr, do func(pid int) error) error {
 		return err
 	}
 }
-
-// startNofile returns the RLIMIT_NOFILE that this process was started with. The
-// Go runtime raises it for itself, and gives back the old one only to children
-// that it starts: so one is asked. An app whose spec is silent about it gets
-// this limit, as it would from a runtime that is not written in Go.
-func startNofile() (unix.Rlimit, error) {
-	var now unix.Rlimit
-	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &now); err != nil {
-		return now, fmt.Errorf("read RLIMIT_NOFILE: %w", err)
-	}
-	if now.Cur != now.Max-1 { // the mark that the Go runtime leaves
-		return now, nil
-	}
-	err := withStoppedChild(&syscall.SysProcAttr{}, func(pid int) error {
-		return unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &now)
-	})
-	if err != nil {
-		return now, fmt.Errorf("find out the first RLIMIT_NOFILE: %w", err)
-	}
-	return now, nil
-}
-
-// firstNofile remembers startNofile: it is about this process, and constant.
-var firstNofile = sync.OnceValues(startNofile)

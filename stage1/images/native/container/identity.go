@@ -19,13 +19,16 @@ import (
 // Only this thread changes, with raw system calls: the process's other threads
 // belong to the Go runtime and end at the exec.
 func (r *process) become(keepAdmin bool, userNamespace bool) error {
-	last := lastCapability()
+	caps, err := r.Caps.available()
+	if err != nil {
+		return err
+	}
 	// From here on the app may look at this process, and so may whoever shares
 	// its PID namespace: its memory and descriptors are nobody's business.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make the process undumpable: %w", err)
 	}
-	if err := dropBounding(r.Caps.Bounding, last); err != nil {
+	if err := dropBounding(r.Caps.Bounding); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
@@ -34,7 +37,6 @@ func (r *process) become(keepAdmin bool, userNamespace bool) error {
 	if err := r.setIDs(userNamespace); err != nil {
 		return err
 	}
-	caps := r.Caps.known(last)
 	if keepAdmin {
 		caps.Permitted |= 1 << unix.CAP_SYS_ADMIN
 		caps.Effective |= 1 << unix.CAP_SYS_ADMIN

@@ -8,6 +8,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork/nofile"
 )
 
 func rlimitResources() map[string]int {
@@ -31,8 +33,7 @@ func rlimitResources() map[string]int {
 	}
 }
 
-// parseRlimits translates the limits, and adds the open files that this process
-// was started with, unless the spec has an opinion about them.
+// parseRlimits translates the limits.
 func parseRlimits(spec []specs.POSIXRlimit) ([]rlimit, error) {
 	resources := rlimitResources()
 	seen := make(map[int]bool)
@@ -51,14 +52,19 @@ func parseRlimits(spec []specs.POSIXRlimit) ([]rlimit, error) {
 		seen[r] = true
 		limits = append(limits, rlimit{l.Type, r, l.Soft, l.Hard})
 	}
-	if !seen[unix.RLIMIT_NOFILE] {
-		first, err := firstNofile()
-		if err != nil {
-			return nil, err
-		}
-		limits = append(limits, rlimit{"RLIMIT_NOFILE", unix.RLIMIT_NOFILE, first.Cur, first.Max})
-	}
 	return limits, nil
+}
+
+// withFiles adds the limit of open files that this process was started with,
+// which the Go runtime has raised for itself, unless the spec has another.
+func withFiles(limits []rlimit) []rlimit {
+	for _, l := range limits {
+		if l.Resource == unix.RLIMIT_NOFILE {
+			return limits
+		}
+	}
+	first := nofile.Original
+	return append(limits, rlimit{"RLIMIT_NOFILE", unix.RLIMIT_NOFILE, first[0], first[1]})
 }
 
 // raise gives a process (0: this one) hard limits that are high enough for

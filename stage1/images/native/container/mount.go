@@ -147,6 +147,13 @@ func (a *appInit) bind(m *mount) error {
 		return err
 	}
 	defer unix.Close(target)
+	var st unix.Stat_t
+	if err := unix.Fstat(target, &st); err != nil {
+		return err
+	}
+	if directory := st.Mode&unix.S_IFMT == unix.S_IFDIR; directory == m.OnFile {
+		return unix.ENOTDIR // as mount(2) says; move_mount(2) has no word for it
+	}
 	if err := a.checkProc(m, target); err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func (c *config) newProgram(path string) (*program, error) {
 	p := &program{
 		name:    path,
 		started: message{Type: "exec"}.encode(),
-		rlimits: c.Process.Rlimits,
+		rlimits: withFiles(c.Process.Rlimits),
 		flags:   uintptr(c.SeccompFlags),
 		header:  unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3},
 	}
@@ -94,7 +94,11 @@ func (c *config) newProgram(path string) (*program, error) {
 		}
 	}
 	if c.keepsAdmin() {
-		data := c.Process.Caps.known(lastCapability()).data()
+		caps, err := c.Process.Caps.available()
+		if err != nil {
+			return nil, err
+		}
+		data := caps.data()
 		p.dropCap = &data
 	}
 	return p, nil

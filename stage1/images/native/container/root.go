@@ -230,6 +230,9 @@ func (a *appInit) configureEmpty(fs int) error {
 			return err
 		}
 	}
+	if err := unix.FsconfigSetString(fs, "source", "tmpfs"); err != nil {
+		return err
+	}
 	return unix.FsconfigCreate(fs)
 }
 

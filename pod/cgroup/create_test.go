@@ -1,0 +1,257 @@
+package cgroup
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// denyAll is what containerd's default spec asks for.
+var denyAll = []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
+
+func TestCreateMakesEveryHierarchyAndRemoveLeavesNone(t *testing.T) {
+	h := needHost(t)
+	g := create(t, "every", &specs.LinuxResources{Devices: denyAll})
+	if len(g.ABI().Dirs) != len(distinct(h.roots)) || g.ABI().Version != h.version {
+		t.Errorf("the stage1 is told %+v of hierarchies %v", g.ABI(), h.roots)
+	}
+	for _, dir := range g.ABI().Dirs {
+		if _, err := os.Stat(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := g.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range g.ABI().Dirs {
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%s is still there", dir)
+		}
+	}
+	if err := g.Remove(t.Context()); err != nil {
+		t.Errorf("a second time: %v", err)
+	}
+}
+
+func TestC2LimitsOnVersion1(t *testing.T) {
+	needV1(t)
+	g := create(t, "limits", &specs.LinuxResources{
+		Devices: append(denyAll, specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: ptr[int64](10), Minor: ptr[int64](229), Access: "rw"}),
+		Memory:  &specs.LinuxMemory{Limit: ptr[int64](64 << 20), Reservation: ptr[int64](32 << 20)},
+		CPU:     &specs.LinuxCPU{Shares: ptr[uint64](512), Quota: ptr[int64](20000), Period: ptr[uint64](50000), Cpus: "0", Mems: "0"},
+		Pids:    &specs.LinuxPids{Limit: ptr[int64](33)},
+	})
+	for _, tc := range []struct{ controller, file, want string }{
+		{"memory", "memory.limit_in_bytes", "67108864"},
+		{"memory", "memory.soft_limit_in_bytes", "33554432"},
+		{"cpu", "cpu.shares", "512"},
+		{"cpu", "cpu.cfs_quota_us", "20000"},
+		{"cpu", "cpu.cfs_period_us", "50000"},
+		{"cpuset", "cpuset.cpus", "0"},
+		{"pids", "pids.max", "33"},
+	} {
+		if got := read(t, g, tc.controller, tc.file); got != tc.want {
+			t.Errorf("%s is %s, want %s", tc.file, got, tc.want)
+		}
+	}
+	rules := "\n" + read(t, g, "devices", "devices.list") + "\n"
+	for _, want := range []string{"c 10:229 rw", "c 1:3 rwm", "c 136:* rwm", "b *:* m"} {
+		if !strings.Contains(rules, "\n"+want+"\n") {
+			t.Errorf("devices.list lacks %q:%s", want, rules)
+		}
+	}
+	if strings.Contains(rules, "a *:*") || strings.Contains(rules, "b *:* r") {
+		t.Errorf("devices.list allows too much:%s", rules)
+	}
+}
+
+func TestPrivilegedMayUseEveryDevice(t *testing.T) {
+	needV1(t)
+	g := create(t, "privileged", &specs.LinuxResources{Devices: append(denyAll, specs.LinuxDeviceCgroup{Allow: true, Access: "rwm"})})
+	if got := read(t, g, "devices", "devices.list"); got != "a *:* rwm" {
+		t.Errorf("devices.list is %q", got)
+	}
+}
+
+func TestWithoutResourcesDevicesAreDenied(t *testing.T) {
+	needV1(t)
+	g := create(t, "nothing", nil)
+	cmd := enter(t, g, "exec sleep 60")
+	_ = cmd
+	if rules := read(t, g, "devices", "devices.list"); strings.Contains(rules, "a *:*") {
+		t.Errorf("devices.list is %q", rules)
+	}
+}
+
+func TestLimitsThatCannotBeEnforcedAreRefusedByName(t *testing.T) {
+	v1 := &hierarchies{version: 1, roots: map[string]string{"devices": "/d", "memory": "/m"}}
+	v2 := &hierarchies{version: 2, roots: map[string]string{"": "/u"}}
+	for _, tc := range []struct {
+		h    *hierarchies
+		res  specs.LinuxResources
+		want string // "" means accepted
+	}{
+		{v1, specs.LinuxResources{HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "2MB", Limit: 1}}}, "hugetlb"},
+		{v1, specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](1)}}, "pids"},
+		{v1, specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "0"}}, "cpuset"},
+		{v1, specs.LinuxResources{Network: &specs.LinuxNetwork{ClassID: ptr[uint32](1)}}, "net_cls"},
+		{v1, specs.LinuxResources{Rdma: map[string]specs.LinuxRdma{"x": {}}}, "rdma"},
+		{v1, specs.LinuxResources{Unified: map[string]string{"memory.high": "1"}}, "unified"},
+		{v1, specs.LinuxResources{Memory: &specs.LinuxMemory{UseHierarchy: ptr(false)}}, "useHierarchy"},
+		{v1, specs.LinuxResources{Memory: &specs.LinuxMemory{Swappiness: ptr[uint64](1)}, Devices: denyAll}, ""},
+		{v1, specs.LinuxResources{CPU: &specs.LinuxCPU{}, Pids: &specs.LinuxPids{}, Unified: map[string]string{}}, ""},
+		{v2, specs.LinuxResources{Memory: &specs.LinuxMemory{Swappiness: ptr[uint64](1)}}, "memory.swappiness"},
+		{v2, specs.LinuxResources{Memory: &specs.LinuxMemory{DisableOOMKiller: ptr(true)}}, "memory.disableOOMKiller"},
+		{v2, specs.LinuxResources{Memory: &specs.LinuxMemory{DisableOOMKiller: ptr(false)}}, ""},
+		{v2, specs.LinuxResources{CPU: &specs.LinuxCPU{RealtimePeriod: ptr[uint64](1)}}, "cpu.realtimePeriod"},
+		{v2, specs.LinuxResources{BlockIO: &specs.LinuxBlockIO{WeightDevice: []specs.LinuxWeightDevice{{LeafWeight: ptr[uint16](1)}}}}, "blockIO.leafWeight"},
+		{v2, specs.LinuxResources{Network: &specs.LinuxNetwork{Priorities: []specs.LinuxInterfacePriority{{}}}}, "network.priorities"},
+		{v2, specs.LinuxResources{Unified: map[string]string{"memory.high": "1"}}, ""},
+	} {
+		err := tc.h.check(&tc.res)
+		if (tc.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("version %d, %+v: %v; want %q", tc.h.version, tc.res, err, tc.want)
+		}
+	}
+}
+
+func TestBadDeviceRulesAreRefused(t *testing.T) {
+	for _, d := range []specs.LinuxDeviceCgroup{{Type: "x", Access: "r"}, {Type: "c"}, {Type: "c", Access: "rx"}} {
+		if _, err := convert(&specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{d}}, 1); err == nil || !strings.Contains(err.Error(), "devices[0]") {
+			t.Errorf("%+v: %v", d, err)
+		}
+	}
+}
+
+func TestAFailedCreateLeavesNothing(t *testing.T) {
+	h := needV1(t)
+	_, err := Create(Path{Spec: base + "/failed"}, &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "4000"}})
+	if err == nil {
+		t.Fatal("CPU 4000 was found")
+	}
+	for _, dir := range distinct(h.dirs(base + "/failed")) {
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%s is still there", dir)
+		}
+	}
+}
+
+func TestAStaleCgroupIsMadeAnew(t *testing.T) {
+	h := needV1(t)
+	old := create(t, "stale", &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](5)}})
+	// Its owner dies: the lock goes, the directories stay, one with a child.
+	if err := os.Mkdir(filepath.Join(h.roots["memory"], base, "stale", "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_ = old.lock.Close()
+	g := create(t, "stale", nil)
+	if g.Path() != old.Path() {
+		t.Errorf("made at %s, want %s", g.Path(), old.Path())
+	}
+	if got := read(t, g, "pids", "pids.max"); got != "max" {
+		t.Errorf("pids.max is %s: a limit of the old one", got)
+	}
+	if _, err := os.Stat(filepath.Join(g.Dir("memory"), "sub")); err == nil {
+		t.Error("a child of the old one is there")
+	}
+}
+
+func TestTwoDaemonsWithOneNameGetCgroupsApart(t *testing.T) {
+	needHost(t)
+	first := create(t, "foo", nil) // no process has entered yet
+	second := create(t, "foo", nil)
+	if first.Path() == second.Path() {
+		t.Fatal("they share one")
+	}
+	_ = first.lock.Close() // the daemon's shim dies, its container lives on
+	enter(t, first, "exec sleep 60")
+	third := create(t, "foo", nil)
+	if third.Path() == first.Path() || third.Path() == second.Path() {
+		t.Errorf("%s is shared", third.Path())
+	}
+	if !strings.HasPrefix(third.Path(), base+"/foo-") {
+		t.Errorf("its path is %s", third.Path())
+	}
+}
+
+func TestRecordIsEnoughToKillAndRemove(t *testing.T) {
+	needHost(t)
+	g := create(t, "record", nil)
+	enter(t, g, "exec sleep 60")
+	b, err := json.Marshal(g.Record())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r Record
+	if err := json.Unmarshal(b, &r); err != nil {
+		t.Fatal(err)
+	}
+	other, err := FromRecord(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pids, err := other.Pids(); err != nil || len(pids) != 1 {
+		t.Errorf("pids %v, %v", pids, err)
+	}
+	destroy(t, other)
+	if pids, err := other.Pids(); err != nil || len(pids) != 0 {
+		t.Errorf("pids %v, %v after the removal", pids, err)
+	}
+}
+
+func TestRecordsThatMakeNoSenseAreRefused(t *testing.T) {
+	for _, r := range []Record{
+		{},
+		{Version: 3, Dirs: map[string]string{"": "/x", "devices": "/x"}},
+		{Version: 1, Dirs: map[string]string{"memory": "/x"}},
+		{Version: 2, Dirs: map[string]string{"": "x"}},
+		{Version: 2, Dirs: map[string]string{"": "/x/../y"}},
+	} {
+		if _, err := FromRecord(r); err == nil {
+			t.Errorf("accepted %+v", r)
+		}
+	}
+}
+
+func TestC3UpdateChangesOnlyWhatIsGiven(t *testing.T) {
+	needV1(t)
+	g := create(t, "update", &specs.LinuxResources{
+		Memory: &specs.LinuxMemory{Limit: ptr[int64](64 << 20)},
+		CPU:    &specs.LinuxCPU{Shares: ptr[uint64](512), Quota: ptr[int64](20000), Period: ptr[uint64](50000)},
+	})
+	before := read(t, g, "devices", "devices.list")
+	if err := g.Update(&specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: ptr[int64](30000)}, Pids: &specs.LinuxPids{Limit: ptr[int64](9)}}); err != nil {
+		t.Fatal(err)
+	}
+	err := g.Update(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](10)}, CPU: &specs.LinuxCPU{Cpus: "4000"}})
+	if err == nil {
+		t.Error("CPU 4000 was found")
+	}
+	for _, tc := range []struct{ controller, file, want string }{
+		{"cpu", "cpu.cfs_quota_us", "30000"}, {"cpu", "cpu.cfs_period_us", "50000"}, {"cpu", "cpu.shares", "512"},
+		{"pids", "pids.max", "9"}, {"memory", "memory.limit_in_bytes", "67108864"}, {"devices", "devices.list", before},
+	} {
+		if got := read(t, g, tc.controller, tc.file); got != tc.want {
+			t.Errorf("%s is %q, want %q", tc.file, got, tc.want)
+		}
+	}
+}
+
+func BenchmarkCreateAndRemove(b *testing.B) {
+	needHost(b)
+	res := &specs.LinuxResources{Devices: denyAll, CPU: &specs.LinuxCPU{Shares: ptr[uint64](1024)}}
+	for b.Loop() {
+		g, err := Create(Path{Spec: base + "/bench"}, res)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := g.Remove(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package cgroup
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestKillEndsAForkBomb(t *testing.T) {
+	needV1(t)
+	// Bounded, so that a failure of the test does not take the machine with it.
+	g := create(t, "bomb", nil)
+	if dir := g.Dir("pids"); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, "pids.max"), []byte("150"), 0); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		t.Skip("no pids controller to bound the bomb with")
+	}
+	enter(t, g, "b() { while :; do (sleep 0.01; b) & done 2>/dev/null; }; b")
+	waitFor(t, func() bool { pids, _ := g.Pids(); return len(pids) > 50 })
+	if err := g.Kill(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if pids, err := g.Pids(); err != nil || len(pids) != 0 {
+		t.Errorf("%v, %v survive", pids, err)
+	}
+}
+
+func TestKillWithoutThePidsControllerFreezes(t *testing.T) {
+	h := needV1(t)
+	if h.roots["freezer"] == "" {
+		t.Skip("no freezer")
+	}
+	g := create(t, "frozen-kill", nil)
+	enter(t, g, "while :; do sleep 0.01; done")
+	r := g.Record()
+	r.Dirs = map[string]string{"devices": r.Dirs["devices"], "freezer": r.Dirs["freezer"]}
+	fewer, err := FromRecord(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fewer.Kill(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestT7KillEndsAPausedContainerAndSubCgroups(t *testing.T) {
+	needV1(t)
+	g := create(t, "paused", nil)
+	var sub []string
+	for _, dir := range g.dirs {
+		s := filepath.Join(dir, "sub")
+		if err := os.Mkdir(s, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		sub = append(sub, s)
+	}
+	for _, f := range []string{"cpuset.cpus", "cpuset.mems"} {
+		b, err := os.ReadFile(filepath.Join(g.Dir("cpuset"), f))
+		if err == nil {
+			_ = os.WriteFile(filepath.Join(g.Dir("cpuset"), "sub", f), b, 0)
+		}
+	}
+	enter(t, g, "exec sleep 60")
+	enterDirs(t, sub, "tasks", "exec sleep 60")
+	for _, dir := range []string{g.Dir("freezer") + "/sub", g.Dir("freezer")} {
+		if err := os.WriteFile(filepath.Join(dir, "freezer.state"), []byte("FROZEN"), 0); err != nil {
+			t.Skip("no freezer: ", err)
+		}
+	}
+	if pids, err := g.Pids(); err != nil || len(pids) != 2 {
+		t.Errorf("pids %v, %v; want the two sleeps", pids, err)
+	}
+	if err := g.Kill(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Remove(within(t, time.Minute)); err != nil {
+		t.Errorf("C6: %v", err)
+	}
+}
+
+func TestKillRefusesToKillThisProcess(t *testing.T) {
+	needHost(t)
+	if os.Getenv("CGROUP_TEST_SUICIDE") != "" {
+		suicide()
+	}
+	g := create(t, "self", nil)
+	other := enter(t, g, "exec sleep 60")
+	// A second copy of the test enters and then kills its own cgroup.
+	file := "tasks"
+	if g.Version() == 2 {
+		file = "cgroup.procs"
+	}
+	join := ""
+	for _, d := range g.dirs {
+		join += "echo 0 > " + d + "/" + file + "; "
+	}
+	cmd := exec.Command("/bin/sh", "-c", join+"exec /proc/self/fd/3 -test.run=TestKillRefusesToKillThisProcess")
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer self.Close()
+	cmd.ExtraFiles = []*os.File{self}
+	cmd.Env = append(os.Environ(), "CGROUP_TEST_SUICIDE="+g.Path())
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "not killed") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if err := other.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("somebody else in the cgroup was killed: %v", err)
+	}
+}
+
+func suicide() {
+	h, err := host()
+	if err == nil {
+		path := os.Getenv("CGROUP_TEST_SUICIDE")
+		g := newGroup(Record{Version: h.version, Path: path, Dirs: h.dirs(path)}, nil)
+		err = g.Kill(context.Background())
+	}
+	if err == nil {
+		os.Exit(1)
+	}
+	os.Stdout.WriteString(err.Error())
+	os.Exit(0)
+}
+
+func TestRemoveRetriesWhileTheLastProcessGoes(t *testing.T) {
+	needHost(t)
+	g := create(t, "busy", nil)
+	enter(t, g, "exec sleep 0.2")
+	if err := g.Remove(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRemoveGivesUpWithTheContextAndNamesWhoIsThere(t *testing.T) {
+	needHost(t)
+	g := create(t, "stays", nil)
+	cmd := enter(t, g, "exec sleep 60")
+	err := g.Remove(within(t, 100*time.Millisecond))
+	if err == nil || !strings.Contains(err.Error(), strconv.Itoa(cmd.Process.Pid)) {
+		t.Errorf("remove: %v, want the pid %d in it", err, cmd.Process.Pid)
+	}
+}
+
+func waitFor(t *testing.T, f func() bool) {
+	t.Helper()
+	for range 3000 {
+		if f() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("it does not happen")
+}

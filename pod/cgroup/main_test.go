@@ -1,0 +1,123 @@
+package cgroup
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// base is where the tests' cgroups are, so that nothing else is touched.
+var base = fmt.Sprintf("/rkt-test-%d", os.Getpid())
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if h, err := host(); err == nil {
+		for _, dir := range distinct(h.dirs(base)) {
+			if subs, _ := children(dir); len(subs) > 0 {
+				fmt.Printf("cgroups left behind: %v\n", subs)
+				code = 1
+			}
+			_ = os.Remove(dir)
+		}
+	}
+	os.Exit(code)
+}
+
+func needHost(t testing.TB) *hierarchies {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root to make cgroups")
+	}
+	h, err := host()
+	if err != nil {
+		t.Skip("no cgroups here: ", err)
+	}
+	return h
+}
+
+func needV1(t testing.TB) *hierarchies {
+	t.Helper()
+	h := needHost(t)
+	if h.version != 1 {
+		t.Skip("needs cgroup version 1")
+	}
+	return h
+}
+
+func create(t testing.TB, name string, res *specs.LinuxResources) *Group {
+	t.Helper()
+	g, err := Create(Path{Spec: base + "/" + name, Namespace: "default", ID: name}, res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { destroy(t, g) })
+	return g
+}
+
+func destroy(t testing.TB, g *Group) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if err := g.Kill(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := g.Remove(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// enter runs a script in a cgroup, which it enters by itself. It returns when
+// the script has said so.
+func enter(t testing.TB, g *Group, script string) *exec.Cmd {
+	t.Helper()
+	file := "tasks"
+	if g.Version() == 2 {
+		file = "cgroup.procs"
+	}
+	return enterDirs(t, g.dirs, file, script)
+}
+
+func enterDirs(t testing.TB, dirs []string, file, script string) *exec.Cmd {
+	t.Helper()
+	join := ""
+	for _, d := range dirs {
+		join += "echo 0 > " + d + "/" + file + " || exit 99; "
+	}
+	cmd := exec.Command("/bin/sh", "-c", join+"echo in; exec >/dev/null; "+script)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-done })
+	buf := make([]byte, 3)
+	n, _ := out.Read(buf)
+	go func() { _ = cmd.Wait(); close(done) }()
+	if string(buf[:n]) != "in\n" {
+		t.Fatalf("the process could not enter: %q", buf[:n])
+	}
+	return cmd
+}
+
+func read(t testing.TB, g *Group, controller, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(g.Dir(controller), file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func ptr[T any](v T) *T { return &v }

@@ -19,6 +19,9 @@ type Path struct {
 //	"" or app               /NAMESPACE/ID
 //	a.slice:prefix:name     the scope's directory, as systemd nests slices
 func (p Path) Resolve() (string, error) {
+	if strings.ContainsRune(p.Spec, 0) {
+		return "", fmt.Errorf("cgroupsPath %q: not a path", p.Spec)
+	}
 	if strings.Count(p.Spec, ":") == 2 && !strings.Contains(p.Spec, "/") {
 		return resolveScope(p.Spec)
 	}
@@ -30,7 +33,7 @@ func (p Path) Resolve() (string, error) {
 		s = "/" + p.Namespace + "/" + p.ID
 	}
 	s = path.Clean(s)
-	if s == "/" || strings.ContainsRune(s, 0) {
+	if s == "/" {
 		return "", fmt.Errorf("cgroupsPath %q: not a cgroup that a container can have", p.Spec)
 	}
 	return s, nil

@@ -46,6 +46,7 @@ const (
 	EnvApp           = "RKT_APP"            // app/*, enter: the app's name
 	EnvExec          = "RKT_EXEC"           // enter, app/signal: the exec's id
 	EnvSignal        = "RKT_SIGNAL"         // app/signal: decimal signal number
+	EnvProcess       = "RKT_PROCESS"        // enter: path of a file with the OCI process alone
 	EnvCgroup        = "RKT_CGROUP"         // app/add, enter: colon separated cgroup directories
 	EnvConsoleSocket = "RKT_CONSOLE_SOCKET" // app/add, enter with a terminal
 	EnvEnterCmd      = "RKT_STAGE1_ENTERCMD"

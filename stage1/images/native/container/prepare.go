@@ -177,9 +177,9 @@ func (c *config) compileSeccomp(s *specs.LinuxSeccomp) error {
 	}
 	prog, flags, err := seccomp.Compile(s)
 	if errors.Is(err, errors.ErrUnsupported) {
-		return refuse("linux.seccomp", "%v", err)
+		return &Error{abi.ExitNotImplemented, err.Error()}
 	} else if err != nil {
-		return fmt.Errorf("linux.seccomp: %w", err)
+		return err
 	}
 	if len(prog) == 0 {
 		return nil

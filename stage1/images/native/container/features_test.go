@@ -1,0 +1,158 @@
+package container
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/opencontainers/runtime-spec/specs-go/features"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seccomp"
+)
+
+// document is features.json, as section 9 of docs/stage1-abi.md has it.
+type document struct {
+	OCI    features.Features `json:"oci"`
+	Fields []string          `json:"fields"`
+}
+
+func readFeatures(t *testing.T) document {
+	t.Helper()
+	b, err := os.ReadFile("../features.json")
+	must(t, err)
+	var d document
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	must(t, dec.Decode(&d))
+	return d
+}
+
+func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }
+
+func same(t *testing.T, what string, declared, honoured []string) {
+	t.Helper()
+	if !slices.Equal(sorted(declared), sorted(honoured)) {
+		t.Errorf("%s: declared %v, honoured %v", what, sorted(declared), sorted(honoured))
+	}
+}
+
+func TestFeaturesDeclareWhatTheCodeKnows(t *testing.T) {
+	oci := readFeatures(t).OCI
+	options := newOptionParser()
+	same(t, "mount options", oci.MountOptions, slices.Concat(
+		slices.Collect(maps.Keys(options.flags)), slices.Collect(maps.Keys(options.propagation)),
+		slices.Collect(maps.Keys(options.recursive)), slices.Collect(maps.Keys(options.own))))
+	same(t, "capabilities", oci.Linux.Capabilities, capabilityNames())
+	s := oci.Linux.Seccomp
+	same(t, "seccomp actions", s.Actions, seccomp.Actions())
+	same(t, "seccomp operators", s.Operators, seccomp.Operators())
+	same(t, "seccomp flags", s.KnownFlags, seccomp.Flags())
+	for _, arch := range seccomp.Arches() {
+		if !slices.Contains(s.Archs, arch) {
+			t.Errorf("seccomp architecture %s is not declared", arch)
+		}
+	}
+	if oci.OCIVersionMax != specs.Version {
+		t.Errorf("ociVersionMax is %s, the spec in use is %s", oci.OCIVersionMax, specs.Version)
+	}
+	for _, n := range []specs.LinuxNamespaceType{specs.PIDNamespace, specs.NetworkNamespace, specs.MountNamespace, specs.IPCNamespace, specs.UTSNamespace, specs.UserNamespace, specs.CgroupNamespace, specs.TimeNamespace} {
+		l := &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: n}}}
+		if n != specs.MountNamespace {
+			l.Namespaces = append(l.Namespaces, specs.LinuxNamespace{Type: specs.MountNamespace})
+		}
+		_, err := parseNamespaces(l)
+		var refused *Error
+		if honoured := !errors.As(err, &refused); honoured != slices.Contains(oci.Linux.Namespaces, string(n)) {
+			t.Errorf("namespace %s: declared %v, honoured %v", n, !honoured, honoured)
+		}
+	}
+}
+
+// stage0 are the fields that docs/stage1-abi.md says stage 0 covers.
+func stage0() []string {
+	return []string{"/ociVersion", "/annotations", "/linux/cgroupsPath", "/linux/resources", "/hooks/poststop"}
+}
+
+// refusals are specs with one field that this stage1 refuses, by that field.
+func refusals() map[string]func(*specs.Spec) {
+	return map[string]func(*specs.Spec){
+		"/solaris":                        func(s *specs.Spec) { s.Solaris = &specs.Solaris{} },
+		"/windows":                        func(s *specs.Spec) { s.Windows = &specs.Windows{} },
+		"/vm":                             func(s *specs.Spec) { s.VM = &specs.VM{} },
+		"/zos":                            func(s *specs.Spec) { s.ZOS = &specs.ZOS{} },
+		"/freebsd":                        func(s *specs.Spec) { s.FreeBSD = &specs.FreeBSD{} },
+		"/process/commandLine":            func(s *specs.Spec) { s.Process.CommandLine = "x" },
+		"/process/user/username":          func(s *specs.Spec) { s.Process.User.Username = "x" },
+		"/linux/intelRdt":                 func(s *specs.Spec) { s.Linux.IntelRdt = &specs.LinuxIntelRdt{} },
+		"/linux/memoryPolicy":             func(s *specs.Spec) { s.Linux.MemoryPolicy = &specs.LinuxMemoryPolicy{} },
+		"/linux/netDevices":               func(s *specs.Spec) { s.Linux.NetDevices = map[string]specs.LinuxNetDevice{"eth0": {}} },
+		"/linux/timeOffsets":              func(s *specs.Spec) { s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {}} },
+		"/linux/seccomp/listenerPath":     func(s *specs.Spec) { s.Linux.Seccomp = &specs.LinuxSeccomp{ListenerPath: "/x"} },
+		"/linux/seccomp/listenerMetadata": func(s *specs.Spec) { s.Linux.Seccomp = &specs.LinuxSeccomp{ListenerMetadata: "x"} },
+		"/linux/personality/flags": func(s *specs.Spec) {
+			s.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux, Flags: []specs.LinuxPersonalityFlag{"x"}}
+		},
+	}
+}
+
+func TestEveryFieldOfTheSpecIsDeclaredOrRefused(t *testing.T) {
+	known := make(map[string]bool)
+	for _, list := range [][]string{readFeatures(t).Fields, stage0(), slices.Collect(maps.Keys(refusals()))} {
+		for _, field := range list {
+			if known[field] {
+				t.Errorf("%s is in two lists", field)
+			}
+			known[field] = true
+		}
+	}
+	seen := make(map[string]bool)
+	walkFields(t, reflect.TypeFor[specs.Spec](), "", known, seen)
+	for field := range known {
+		if !seen[field] {
+			t.Errorf("%s is not a field of the spec", field)
+		}
+	}
+}
+
+// walkFields marks the pointers in known that typ has below prefix, and reports
+// those that neither it nor a list has an answer for.
+func walkFields(t *testing.T, typ reflect.Type, prefix string, known, seen map[string]bool) {
+	for typ.Kind() == reflect.Pointer {
+		typ = typ.Elem()
+	}
+	if typ.Kind() != reflect.Struct {
+		t.Errorf("%s is neither declared, nor stage 0's, nor refused", prefix)
+		return
+	}
+	for i := range typ.NumField() {
+		name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+		field := prefix + "/" + name
+		if known[field] {
+			seen[field] = true
+			continue
+		}
+		walkFields(t, typ.Field(i).Type, field, known, seen)
+	}
+}
+
+func TestRefusedFieldsAreRefusedByName(t *testing.T) {
+	for field, set := range refusals() {
+		spec := defaultSpec([]string{"true"})
+		set(spec)
+		_, err := PrepareApp(AppRequest{Request: abi.Request{Rootfs: "/"}, Spec: spec})
+		var refused *Error
+		if !errors.As(err, &refused) || refused.Code != abi.ExitNotImplemented {
+			t.Errorf("%s: %v", field, err)
+			continue
+		}
+		contains(t, refused.Text, strings.ReplaceAll(field[1:], "/", "."))
+	}
+}

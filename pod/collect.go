@@ -206,8 +206,12 @@ func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (
 
 // kill ends the app's processes. It returns the app's cgroup, if it has one.
 func (a *AppDir) kill(ctx context.Context) (*cgroup.Group, error) {
+	if a.record.Cgroup == nil && a.record.ID == "" {
+		return nil, nil // the record itself was not written, or is gone
+	}
 	if a.record.Cgroup == nil {
-		return nil, nil // it was killed before it had a process
+		// It has had no process yet. Its cgroup may just have been made.
+		return nil, cgroup.RemoveStale(ctx, a.cgroupPath())
 	}
 	group, err := cgroup.FromRecord(*a.record.Cgroup)
 	if err == nil {
@@ -218,6 +222,18 @@ func (a *AppDir) kill(ctx context.Context) (*cgroup.Group, error) {
 	}
 	a.pod.store.fault("kill cgroup")
 	return group, nil
+}
+
+// cgroupPath returns where Create makes the app's cgroup.
+func (a *AppDir) cgroupPath() cgroup.Path {
+	var spec struct {
+		Linux struct {
+			CgroupsPath string `json:"cgroupsPath"`
+		} `json:"linux"`
+	}
+	// Without a readable spec there was no Create that could have got this far.
+	_ = withRoot(a.record.Bundle, func(bundle *os.Root) error { return readRecord(bundle, "config.json", &spec) })
+	return cgroup.Path{Spec: spec.Linux.CgroupsPath, Namespace: a.pod.shim.Namespace, ID: string(a.record.ID)}
 }
 
 // lastExit finds out how the app ended, and keeps that in the bundle: the
@@ -270,26 +286,49 @@ func (p *podCollector) finish(ctx context.Context) error {
 
 // stopSupervisor ends the stage1's supervisor and waits for its end.
 func (p *podCollector) stopSupervisor(ctx context.Context) error {
-	sup := p.dir.shim.Supervisor
-	if sup == nil {
-		return nil
-	}
-	q, err := proc.Open(sup.PID, sup.StartTime)
-	if errors.Is(err, proc.ErrGone) {
-		return nil
-	}
-	if err != nil {
+	holders, err := p.holders()
+	if err != nil || len(holders) == 0 {
 		return err
 	}
-	defer q.Close()
+	defer func() {
+		for _, q := range holders {
+			_ = q.Close()
+		}
+	}()
 	p.entrypoint(abi.Stop, nil)
-	if q.Wait(p.limit) == nil {
-		return nil
+	for _, q := range holders {
+		if q.Wait(p.limit) == nil {
+			continue
+		}
+		if err := q.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, proc.ErrGone) {
+			return err
+		}
+		if err := q.Wait(ctx); err != nil {
+			return fmt.Errorf("supervisor %d survives SIGKILL: %w", q.PID(), err)
+		}
 	}
-	if err := q.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, proc.ErrGone) {
-		return err
+	return nil
+}
+
+// holders returns the living processes that keep the pod running: the
+// supervisor that is on record, or, if the shim died before it could write that
+// down, whoever holds the lock.
+func (p *podCollector) holders() ([]*proc.Process, error) {
+	if sup := p.dir.shim.Supervisor; sup != nil {
+		q, err := proc.Open(sup.PID, sup.StartTime)
+		if errors.Is(err, proc.ErrGone) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		return []*proc.Process{q}, nil
 	}
-	return q.Wait(ctx)
+	path := p.dir.Path()
+	if locked, err := isLocked(path); err != nil || !locked {
+		return nil, err
+	}
+	return proc.LockHolders(path)
 }
 
 // remove executes gc, which has what is left of the entrypoints' time, and

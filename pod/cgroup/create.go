@@ -182,3 +182,33 @@ func (g *Group) setUp(res *specs.LinuxResources) error {
 	}
 	return nil
 }
+
+// RemoveStale removes what a Create that was killed half-way has left at a path:
+// a cgroup without processes that nobody has locked. Anything else it leaves
+// alone.
+func RemoveStale(ctx context.Context, p Path) error {
+	h, err := host()
+	if err != nil {
+		return err
+	}
+	path, err := p.Resolve()
+	if err != nil {
+		return err
+	}
+	r := Record{Version: h.version, Path: path, Dirs: h.dirs(path)}
+	lock, err := lockDir(r.Dirs[primary(h.version)]) // made first, so it is there
+	if errors.Is(err, errTaken) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cgroup %s: %w", path, err)
+	}
+	g := newGroup(r, lock)
+	switch stale, err := g.others(false); {
+	case errors.Is(err, errTaken) || err == nil && !stale:
+		return lock.Close()
+	case err != nil:
+		return errors.Join(fmt.Errorf("cgroup %s: %w", path, err), lock.Close())
+	}
+	return g.Remove(ctx)
+}

@@ -29,7 +29,7 @@ func openImage(dir, digest string) (*Image, error) {
 	file := filepath.Join(dir, "manifest")
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("stage1 image %.20s…: %w", digest, err)
+		return nil, fmt.Errorf("stage1 image: %w", err)
 	}
 	m, err := parseManifest(text, file)
 	if err != nil {
@@ -52,6 +52,16 @@ func (i *Image) readFeatures() error {
 		return fmt.Errorf("features of stage1 %s: %s: %v: %w", i.manifest.name, file, err, errdefs.ErrInvalidArgument)
 	}
 	return nil
+}
+
+// Features returns the runtime-spec's features structure of an image directory
+// that is not in a store, as JSON, or nothing.
+func Features(dir string) ([]byte, error) {
+	i, err := openImage(dir, "")
+	if err != nil {
+		return nil, err
+	}
+	return i.OCIFeatures(), nil
 }
 
 // Name returns the appc name in the image's manifest.

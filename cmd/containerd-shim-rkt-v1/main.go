@@ -1,0 +1,50 @@
+// Command containerd-shim-rkt-v1 is a containerd runtime that isolates pods by
+// exchangeable stage1 images. It only puts the packages together.
+package main
+
+import (
+	"os"
+	"runtime/debug"
+
+	"github.com/rkt/containerd-shim-rkt-v1/manager"
+)
+
+// version and revision are set at link time, by -ldflags "-X main.version=…".
+var (
+	version  string
+	revision string
+)
+
+func main() {
+	os.Exit(program().Main(os.Args))
+}
+
+func program() *manager.Program {
+	p := &manager.Program{
+		Version:   version,
+		Revision:  revision,
+		Serve:     serve,
+		Collector: collector{},
+		Describe:  describe,
+	}
+	if p.Version == "" || p.Revision == "" {
+		fillFromBuild(p)
+	}
+	return p
+}
+
+// fillFromBuild takes what the go command recorded, for builds without ldflags.
+func fillFromBuild(p *manager.Program) {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return
+	}
+	if p.Version == "" {
+		p.Version = build.Main.Version
+	}
+	for _, s := range build.Settings {
+		if s.Key == "vcs.revision" && p.Revision == "" {
+			p.Revision = s.Value
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package abi
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"testing"
+	"time"
+)
+
+func TestAStatusSurvivesTheFile(t *testing.T) {
+	dir := t.TempDir()
+	for _, want := range []Status{
+		{Code: 0, Time: time.Unix(1, 0)},
+		{Code: 42, Time: time.Unix(1732159865, 123456789)},
+		{Code: 137, Signal: 9, Time: time.Unix(1732159865, 1)},
+	} {
+		for _, exec := range []string{"", "probe.1"} {
+			if err := WriteStatus(dir, "app", exec, want); err != nil {
+				t.Fatal(err)
+			}
+			got, err := ReadStatus(dir, "app", exec)
+			if err != nil || got.Code != want.Code || got.Signal != want.Signal || !got.Time.Equal(want.Time) {
+				t.Errorf("wrote %+v, read %+v, %v", want, got, err)
+			}
+		}
+	}
+}
+
+func TestAShellCanWriteAStatus(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(StatusPath(dir, "app", ""), []byte("42\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s, err := ReadStatus(dir, "app", "")
+	if err != nil || s.Code != 42 || time.Since(s.Time) > time.Minute {
+		t.Errorf("read %+v, %v; want 42 with the file's time", s, err)
+	}
+}
+
+func TestWhatIsNoStatusIsRefused(t *testing.T) {
+	for _, text := range []string{"", "\n", "x\n", "-1\n", "256\n", "137\nsignal=0\n", "137\nsignal=65\n", "0\ntime=now\n"} {
+		if s, err := ParseStatus([]byte(text), time.Now()); !errors.Is(err, ErrStatus) {
+			t.Errorf("%q was read as %+v, %v", text, s, err)
+		}
+	}
+	if _, err := ReadStatus(t.TempDir(), "app", ""); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("status of a living app: %v", err)
+	}
+}
+
+func FuzzParseStatus(f *testing.F) {
+	f.Add([]byte("137\nsignal=9\ntime=1732159865.123456789\n"))
+	f.Add([]byte("0\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := ParseStatus(b, time.Unix(7, 0))
+		if err != nil {
+			return
+		}
+		again, err := ParseStatus(s.Format(), time.Now())
+		if err != nil || again.Code != s.Code || again.Signal != s.Signal || !again.Time.Equal(s.Time) {
+			t.Errorf("%q became %+v, then %+v, %v", b, s, again, err)
+		}
+	})
+}

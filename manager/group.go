@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,7 +64,7 @@ func readAnnotations(path string) (map[string]string, error) {
 		return nil, err
 	}
 	defer f.Close()
-	annotations, err := scanAnnotations(json.NewDecoder(f))
+	annotations, err := scanAnnotations(json.NewDecoder(bufio.NewReaderSize(f, 16<<10)))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -6,8 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
+	"strings"
 
 	"github.com/containerd/log"
 )
@@ -89,17 +89,18 @@ func (p *Program) version() string {
 	return p.Version
 }
 
-// shimName is how containerd derives a binary's name from a runtime's: the link
-// containerd-shim-rkt-NAME-v1 serves io.containerd.rkt-NAME.v1.
-var shimName = regexp.MustCompile(`^containerd-shim-rkt-([a-z0-9]+(?:-[a-z0-9]+)*)-v1$`)
-
-// stage1Of returns the stage1 that the name of the called program pins. Only the
-// last element counts: containerd accepts any path as a runtime.
+// stage1Of returns the stage1 that the name of the called program pins: containerd
+// executes containerd-shim-rkt-NAME-v1, a link to this program, for the runtime
+// io.containerd.rkt-NAME.v1. Only the last element of the path counts: containerd
+// accepts any path as a runtime.
 func stage1Of(argv0 string) string {
-	if m := shimName.FindStringSubmatch(filepath.Base(argv0)); m != nil {
-		return m[1]
+	name, isShim := strings.CutPrefix(filepath.Base(argv0), "containerd-shim-rkt-")
+	name, isV1 := strings.CutSuffix(name, "-v1")
+	notPart := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }
+	if !isShim || !isV1 || name == "" || strings.ContainsFunc(name, notPart) {
+		return DefaultStage1
 	}
-	return DefaultStage1
+	return name
 }
 
 // runtimeName is the inverse: what clients call the runtime.

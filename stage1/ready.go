@@ -94,17 +94,17 @@ func decodeReady(line []byte) (abi.Ready, error) {
 // recorder tells who records the exit of the process that `enter` has reported:
 // docs/stage1-abi.md, section 6.
 func (k *call) recorder(pid int) pod.Recorder {
-	for range 4 { // the call, perhaps a shell, perhaps a runtime
-		parent, err := proc.Parent(pid)
-		switch {
-		case err != nil:
-			return pod.RecordedByStage1
-		case parent == os.Getpid():
-			return pod.RecordedByStage0
-		case parent == k.child.PID():
+	parent, err := proc.Parent(pid)
+	if err == nil && parent == os.Getpid() {
+		return pod.RecordedByStage0
+	}
+	// Between the call and the process there may be a shell and a runtime. The
+	// stage1's supervisor is below this process, too, but not below the call.
+	for err == nil && parent > 1 && parent != os.Getpid() {
+		if parent == k.child.PID() {
 			return pod.RecordedByCall
 		}
-		pid = parent
+		parent, err = proc.Parent(parent)
 	}
 	return pod.RecordedByStage1
 }

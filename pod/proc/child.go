@@ -6,6 +6,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Child is a process that Start started.
@@ -21,6 +23,14 @@ type Child struct {
 // Start starts a program as os.StartProcess does: argv[0] is its path. It is
 // waited for and reaped without anybody having to ask.
 func (c *Children) Start(argv []string, attr *os.ProcAttr) (*Child, error) {
+	return c.StartThen(argv, attr, nil)
+}
+
+// StartThen is Start with a function that is called once the child has ended and
+// before it is reaped. Until that function returns nobody else can get the
+// child's pid, or the number of the process group that it leads: KillGroup then
+// reaches those that the child has left behind.
+func (c *Children) StartThen(argv []string, attr *os.ProcAttr, ended func(*Child, Exit)) (*Child, error) {
 	if len(argv) == 0 {
 		return nil, fmt.Errorf("start a process: no program given")
 	}
@@ -49,10 +59,22 @@ func (c *Children) Start(argv []string, attr *os.ProcAttr) (*Child, error) {
 		defer c.waits.Done()
 		_ = waitReadable(fd)
 		_ = fd.Close()
+		if ended != nil {
+			ended(child, peek(p.Pid))
+		}
 		child.reap()
 		c.release(p.Pid)
 	}()
 	return child, nil
+}
+
+// peek returns how a child has ended, and leaves it to be reaped.
+func peek(pid int) Exit {
+	info, _, err := waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT)
+	if err != nil {
+		return Exit{Code: 255, Time: time.Now()} // somebody stole it
+	}
+	return info.exit(time.Now())
 }
 
 // reap collects the exit of a child that has ended. It does not block.

@@ -157,3 +157,31 @@ func TestKillGroupEndsTheWholeGroup(t *testing.T) {
 		t.Errorf("a second time: %v", err)
 	}
 }
+
+func TestWhatAnEndedChildLeavesBehindCanStillBeKilled(t *testing.T) {
+	c := newChildren(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	seen := make(chan proc.Exit, 1)
+	child, err := c.StartThen([]string{"/bin/sh", "-c", "sleep 60 & exit 3"},
+		&os.ProcAttr{Files: []*os.File{nil, w}, Sys: setpgid(), Env: []string{"PATH=/usr/bin:/bin"}},
+		func(child *proc.Child, e proc.Exit) {
+			if err := child.KillGroup(); err != nil {
+				t.Error(err)
+			}
+			seen <- e
+		})
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := <-seen; e.Code != 3 || child.Wait().Code != 3 {
+		t.Errorf("exit %+v, then %+v", e, child.Wait())
+	}
+	if n, err := r.Read(make([]byte, 1)); n != 0 || err == nil {
+		t.Error("the background process still holds the pipe")
+	}
+}

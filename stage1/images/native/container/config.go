@@ -5,42 +5,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// config is the plan that Prepare makes and Init carries out, as JSON in a
-// memfd. Both ends are the same binary, so the format has no version. Numbers
-// named File are descriptors of the new process; 0 is none.
+// config is the plan that Prepare makes and Init carries out; codec takes it from
+// one to the other. Numbers named File are descriptors of the new process; 0 is
+// none.
 type config struct {
-	Exec          bool `json:",omitempty"` // the plan is for an exec
-	UserNamespace bool `json:",omitempty"` // it is not the host's
+	Exec          bool // the plan is for an exec
+	UserNamespace bool // it is not the host's
 
-	Cgroups         []int  `json:",omitempty"` // Files: `tasks`, to write "0" to
-	CgroupNamespace bool   `json:",omitempty"` // unshare one
-	Keyring         string `json:",omitempty"` // name of the session keyring to join
+	Cgroups         []int  // Files: `tasks`, to write "0" to
+	CgroupNamespace bool   // unshare one
+	Keyring         string // name of the session keyring to join
 
-	Rootfs       *rootfs           `json:",omitempty"`
-	Mounts       []mount           `json:",omitempty"`
-	Devices      []device          `json:",omitempty"`
-	Masked       []string          `json:",omitempty"`
-	Readonly     []string          `json:",omitempty"`
-	MountLabel   string            `json:",omitempty"` // for mounts that Init invents
-	Hostname     string            `json:",omitempty"`
-	Domainname   string            `json:",omitempty"`
-	Sysctl       map[string]string `json:",omitempty"` // keys are paths below /proc/sys
-	Personality  *uint32           `json:",omitempty"`
-	Hooks        *hooks            `json:",omitempty"`
-	Terminal     bool              `json:",omitempty"`
-	ConsoleSize  *specs.Box        `json:",omitempty"`
+	Rootfs       *rootfs
+	Mounts       []mount
+	Devices      []device
+	Masked       []string
+	Readonly     []string
+	MountLabel   string // for mounts that Init invents
+	Hostname     string
+	Domainname   string
+	Sysctl       []sysctl
+	Personality  *uint32
+	Hooks        *hooks
+	Terminal     bool
+	ConsoleSize  *specs.Box
 	Process      process
-	Seccomp      []byte `json:",omitempty"` // sock_filter instructions, 8 bytes each
-	SeccompFlags uint   `json:",omitempty"`
+	Seccomp      []byte // sock_filter instructions, 8 bytes each
+	SeccompFlags uint
+}
+
+// sysctl is a value for a file below /proc/sys.
+type sysctl struct {
+	Path, Value string
 }
 
 // rootfs says what becomes "/".
 type rootfs struct {
 	Path        string
-	Propagation uintptr `json:",omitempty"` // MS_*; 0 is rslave
-	Readonly    bool    `json:",omitempty"`
-	NoPivotRoot bool    `json:",omitempty"`
-	Populate    bool    `json:",omitempty"` // devices and symlinks are ours to make in /dev
+	Propagation uintptr // MS_*; 0 is rslave
+	Readonly    bool
+	NoPivotRoot bool
+	Populate    bool // devices and symlinks are ours to make in /dev
 }
 
 // mount is one mount in the app.
@@ -48,22 +53,22 @@ type mount struct {
 	Destination string
 	Type        string
 	Source      string
-	Flags       uintptr        `json:",omitempty"` // of mount(2)
-	Data        string         `json:",omitempty"`
-	File        int            `json:",omitempty"` // a detached tree: the bind mount, ready to attach
-	OnFile      bool           `json:",omitempty"` // the source is not a directory
-	Propagation []uintptr      `json:",omitempty"`
-	Recursive   unix.MountAttr `json:",omitzero"` // applied to the whole tree afterwards
-	CopyUp      bool           `json:",omitempty"`
-	ReadonlyEnd bool           `json:",omitempty"` // becomes read-only when all is in place
-	Cgroups     []hierarchy    `json:",omitempty"` // version 1: what goes below the tmpfs
+	Flags       uintptr // of mount(2)
+	Data        string
+	File        int  // a detached tree: the bind mount, ready to attach
+	OnFile      bool // the source is not a directory
+	Propagation []uintptr
+	Recursive   unix.MountAttr // of the whole tree, afterwards
+	CopyUp      bool
+	ReadonlyEnd bool        // becomes read-only when all is in place
+	Cgroups     []hierarchy // version 1: what goes below the tmpfs
 }
 
 // hierarchy is one directory of a version 1 cgroup mount.
 type hierarchy struct {
 	Name string // directory: "cpu,cpuacct"
 	Data string // for a mount of type cgroup: "cpu,cpuacct" or "none,name=systemd"
-	File int    `json:",omitempty"` // or a detached tree: the app's own directory
+	File int    // or a detached tree: the app's own directory
 }
 
 // device is a node to make, or in a user namespace to bind.
@@ -73,13 +78,13 @@ type device struct {
 	Dev  uint64
 	UID  uint32
 	GID  uint32
-	File int `json:",omitempty"` // a detached tree: the host's node
+	File int // a detached tree: the host's node
 }
 
 // hooks are those that Init runs, and the state that they are told.
 type hooks struct {
-	CreateContainer []specs.Hook `json:",omitempty"`
-	StartContainer  []specs.Hook `json:",omitempty"`
+	CreateContainer []specs.Hook
+	StartContainer  []specs.Hook
 	State           specs.State
 }
 
@@ -87,24 +92,24 @@ type hooks struct {
 type process struct {
 	Args    []string
 	Env     []string
-	NoHome  bool   `json:",omitempty"` // HOME has to be looked up
-	Path    string `json:",omitempty"` // PATH as the program will have it
+	NoHome  bool   // HOME has to be looked up
+	Path    string // PATH as the program will have it
 	Cwd     string
-	UID     uint32   `json:",omitempty"`
-	GID     uint32   `json:",omitempty"`
-	Groups  []uint32 `json:",omitempty"`
+	UID     uint32
+	GID     uint32
+	Groups  []uint32
 	Umask   uint32
 	Caps    capabilities
-	Rlimits []rlimit `json:",omitempty"`
+	Rlimits []rlimit
 
-	NoNewPrivileges bool            `json:",omitempty"`
-	OOMScoreAdj     *int            `json:",omitempty"`
-	Scheduler       *unix.SchedAttr `json:",omitempty"`
-	IOPriority      *int            `json:",omitempty"` // as for ioprio_set(2)
-	InitialCPUs     []int           `json:",omitempty"`
-	FinalCPUs       []int           `json:",omitempty"`
-	AppArmor        string          `json:",omitempty"` // profile
-	SELinux         string          `json:",omitempty"` // label
+	NoNewPrivileges bool
+	OOMScoreAdj     *int
+	Scheduler       *unix.SchedAttr
+	IOPriority      *int // as for ioprio_set(2)
+	InitialCPUs     []int
+	FinalCPUs       []int
+	AppArmor        string // profile
+	SELinux         string // label
 }
 
 // capabilities are the five sets, as bit masks.

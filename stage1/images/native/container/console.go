@@ -88,7 +88,7 @@ func mountConsole(r root, slave int) error {
 		return err
 	}
 	defer unix.Close(dev)
-	target, err := make_(dev, "console", true)
+	target, err := ensure(dev, "console", true)
 	if err != nil {
 		return err
 	}

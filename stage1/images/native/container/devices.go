@@ -32,7 +32,7 @@ func (a *appInit) makeDevice(d *device) error {
 	name := path.Base(d.Path)
 	if d.File != 0 {
 		defer unix.Close(d.File)
-		target, err := make_(dir, name, true)
+		target, err := ensure(dir, name, true)
 		if err != nil {
 			return err
 		}

@@ -18,17 +18,17 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seccomp"
 )
 
-// document is features.json, as section 9 of docs/stage1-abi.md has it.
-type document struct {
+// declaration is features.json, as section 9 of docs/stage1-abi.md has it.
+type declaration struct {
 	OCI    features.Features `json:"oci"`
 	Fields []string          `json:"fields"`
 }
 
-func readFeatures(t *testing.T) document {
+func readFeatures(t *testing.T) declaration {
 	t.Helper()
 	b, err := os.ReadFile("../features.json")
 	must(t, err)
-	var d document
+	var d declaration
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
 	must(t, dec.Decode(&d))

@@ -1,7 +1,6 @@
 package container
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -60,11 +59,7 @@ func readConfig() (*config, error) {
 		n += m
 	}
 	unix.Close(configFD)
-	c := &config{}
-	if err := json.Unmarshal(b, c); err != nil {
-		return nil, fmt.Errorf("decode the plan of the process: %w", err)
-	}
-	return c, nil
+	return decodeConfig(b)
 }
 
 // inOrder runs steps until one fails.

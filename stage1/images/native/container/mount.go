@@ -251,7 +251,7 @@ func (a *appInit) mountCgroups(m *mount) error {
 }
 
 func (h hierarchy) mount(top int, flags uintptr) error {
-	dir, err := make_(top, h.Name, false)
+	dir, err := ensure(top, h.Name, false)
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func TestSysctlsAreTheAppsOwn(t *testing.T) {
 			contains(t, err.Error(), c.err)
 		case err != nil:
 			t.Errorf("%s: %v", c.key, err)
-		case paths[c.path] != "1":
+		case paths[0] != sysctl{c.path, "1"}:
 			t.Errorf("%s: %v", c.key, paths)
 		}
 	}

@@ -1,7 +1,6 @@
 package container
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -72,7 +71,7 @@ func (p *Prepared) give(f *os.File) int {
 func (p *Prepared) finish(c *config) error {
 	p.process = c.Process
 	var err error
-	if p.Config, err = json.Marshal(c); err != nil {
+	if p.Config, err = encodeConfig(c); err != nil {
 		return fmt.Errorf("encode the plan of the process: %w", err)
 	}
 	return nil

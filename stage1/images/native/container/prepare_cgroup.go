@@ -80,13 +80,13 @@ func (m *mountPlanner) restrict(tree *os.File, flags uintptr) error {
 // It asks no mount table: those of busy hosts are long.
 func mountPoint(dir string) (string, error) {
 	dir = path.Clean(dir)
-	dev, err := device_(dir)
+	dev, err := deviceOf(dir)
 	if err != nil {
 		return "", err
 	}
 	for dir != "/" {
 		parent := path.Dir(dir)
-		d, err := device_(parent)
+		d, err := deviceOf(parent)
 		if err != nil {
 			return "", err
 		}
@@ -98,7 +98,7 @@ func mountPoint(dir string) (string, error) {
 	return dir, nil
 }
 
-func device_(p string) (uint64, error) {
+func deviceOf(p string) (uint64, error) {
 	info, err := os.Stat(p)
 	if err != nil {
 		return 0, err

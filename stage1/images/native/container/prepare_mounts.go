@@ -159,7 +159,7 @@ func (m *mountPlanner) bind(planned *mount, s specs.Mount, o *mountOptions) erro
 			return fmt.Errorf("keep mounts from propagating to the host: %w", err)
 		}
 	}
-	if err := m.map_(fd, s, o); err != nil {
+	if err := m.mapIDs(fd, s, o); err != nil {
 		return err
 	}
 	return setBindAttr(fd, o)
@@ -188,8 +188,8 @@ func isFile(f *os.File) (bool, error) {
 	return !info.IsDir(), nil
 }
 
-// map_ makes the mount id-mapped, if it is asked for.
-func (m *mountPlanner) map_(fd int, s specs.Mount, o *mountOptions) error {
+// mapIDs makes the mount id-mapped, if it is asked for.
+func (m *mountPlanner) mapIDs(fd int, s specs.Mount, o *mountOptions) error {
 	if !o.idmap && len(s.UIDMappings) == 0 && len(s.GIDMappings) == 0 {
 		return nil
 	}

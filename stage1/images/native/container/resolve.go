@@ -69,7 +69,7 @@ func (r root) target(p string, file bool) (int, error) {
 		return -1, err
 	}
 	defer unix.Close(parent)
-	return make_(parent, path.Base(clean), file)
+	return ensure(parent, path.Base(clean), file)
 }
 
 // follow replaces every symbolic link in p by what it says, also where that
@@ -91,7 +91,7 @@ func (r root) directory(clean string) (int, error) {
 		return -1, err
 	}
 	for _, name := range strings.FieldsFunc(clean, func(c rune) bool { return c == '/' }) {
-		next, err := make_(fd, name, false)
+		next, err := ensure(fd, name, false)
 		unix.Close(fd)
 		if err != nil {
 			return -1, err
@@ -101,8 +101,8 @@ func (r root) directory(clean string) (int, error) {
 	return fd, nil
 }
 
-// make_ opens name in a directory, and makes it if need be. It follows no link.
-func make_(dir int, name string, file bool) (int, error) {
+// ensure opens name in a directory, and makes it if need be. It follows no link.
+func ensure(dir int, name string, file bool) (int, error) {
 	const find = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	kind := 0
 	if !file {

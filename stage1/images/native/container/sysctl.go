@@ -2,6 +2,7 @@ package container
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -9,21 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parseSysctl turns the spec's keys into paths below /proc/sys. A key that is
-// not the app's alone would change the host, and is an error.
-func parseSysctl(spec *specs.Spec, ns namespaces) (map[string]string, error) {
-	if len(spec.Linux.Sysctl) == 0 {
-		return nil, nil
-	}
-	paths := make(map[string]string, len(spec.Linux.Sysctl))
-	for key, value := range spec.Linux.Sysctl {
+// parseSysctl turns the spec's keys into paths below /proc/sys, in the order of
+// their names. A key that is not the app's alone would change the host, and is
+// an error.
+func parseSysctl(spec *specs.Spec, ns namespaces) ([]sysctl, error) {
+	var values []sysctl
+	for _, key := range slices.Sorted(maps.Keys(spec.Linux.Sysctl)) {
 		p := sysctlPath(key)
 		if err := checkSysctl(p, spec.Hostname, ns); err != nil {
 			return nil, fmt.Errorf("linux.sysctl: %q %w", key, err)
 		}
-		paths[p] = value
+		values = append(values, sysctl{p, spec.Linux.Sysctl[key]})
 	}
-	return paths, nil
+	return values, nil
 }
 
 // sysctlPath follows sysctl(8): whichever of "." and "/" comes first separates,
@@ -70,7 +69,7 @@ func checkSysctl(p, hostname string, ns namespaces) error {
 // writeSysctl sets the app's sysctls through the /proc that was there before
 // the app's root: which namespace a file stands for depends on who writes, and
 // nothing in the app's root can stand in its way.
-func writeSysctl(values map[string]string) error {
+func writeSysctl(values []sysctl) error {
 	if len(values) == 0 {
 		return nil
 	}
@@ -79,9 +78,9 @@ func writeSysctl(values map[string]string) error {
 		return fmt.Errorf("open /proc/sys: %w", err)
 	}
 	defer unix.Close(dir)
-	for p, value := range values {
-		if err := writeBeneath(dir, p, value); err != nil {
-			return fmt.Errorf("write sysctl %s = %q: %w", strings.ReplaceAll(p, "/", "."), value, err)
+	for _, s := range values {
+		if err := writeBeneath(dir, s.Path, s.Value); err != nil {
+			return fmt.Errorf("write sysctl %s = %q: %w", strings.ReplaceAll(s.Path, "/", "."), s.Value, err)
 		}
 	}
 	return nil

@@ -1,0 +1,120 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
+)
+
+// Main serves one call of an entrypoint and returns the exit code. The working
+// directory is the pod's; args are those after argv[0].
+func Main(e abi.Entrypoint, args []string) int {
+	if e == abi.GC {
+		return 0 // nothing of a pod is kept outside its directory
+	}
+	errorFile := announced(abi.EnvErrorFD)
+	code, err := ask(e, args, errorFile)
+	if err == nil {
+		return code
+	}
+	if errorFile == nil {
+		errorFile = os.Stderr // it is the error pipe, or belongs to nobody
+	}
+	fmt.Fprintln(errorFile, err)
+	return code
+}
+
+// errGone says that the pod has no supervisor.
+var errGone = errors.New("the pod's supervisor has gone")
+
+func ask(e abi.Entrypoint, args []string, errorFile *os.File) (int, error) {
+	socket, err := dial()
+	if errors.Is(err, errGone) {
+		return withoutSupervisor(e, abi.ExitNotFound, err)
+	}
+	if err != nil {
+		return 1, err
+	}
+	call := wire.Call{
+		Entrypoint: e,
+		Force:      e == abi.Stop && slices.Contains(args, "--force"),
+		Error:      errorFile,
+	}
+	if path := os.Getenv(abi.EnvRequest); path != "" {
+		if call.Request, err = os.Open(path); err != nil {
+			return 1, fmt.Errorf("open the request: %w", err)
+		}
+	}
+	if e == abi.AppAdd || e == abi.Enter {
+		call.Ready = announced(abi.EnvReadyFD)
+		call.Stdio = [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
+	}
+	packet, fds := call.Encode()
+	err = unix.Sendmsg(socket, packet, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
+	runtime.KeepAlive(&call) // fds are numbers
+	if err != nil {
+		return 1, fmt.Errorf("speak with the pod's supervisor: %w", err)
+	}
+	return answer(e, socket)
+}
+
+// withoutSupervisor is the answer to a call for a pod that is over: what asks
+// for an end has it, anything else fails.
+func withoutSupervisor(e abi.Entrypoint, code int, err error) (int, error) {
+	switch e {
+	case abi.Stop, abi.AppStop, abi.AppRm:
+		return 0, nil
+	}
+	return code, err
+}
+
+func dial() (int, error) {
+	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("make a socket: %w", err)
+	}
+	for {
+		err = unix.Connect(socket, &unix.SockaddrUnix{Name: wire.Socket})
+		switch err {
+		case nil:
+			return socket, nil
+		case unix.EINTR: // connect to a unix socket may be repeated
+		case unix.ENOENT, unix.ECONNREFUSED:
+			return -1, errGone
+		default:
+			return -1, fmt.Errorf("reach the pod's supervisor: %w", err)
+		}
+	}
+}
+
+func answer(e abi.Entrypoint, socket int) (int, error) {
+	var packet [wire.MaxPacket]byte
+	for {
+		n, err := unix.Read(socket, packet[:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err == nil && n > 0 {
+			return wire.DecodeReply(packet[:n])
+		}
+		return withoutSupervisor(e, 1, errors.New("the pod's supervisor has died over this call"))
+	}
+}
+
+// announced returns the descriptor whose number is in the environment, or nil.
+func announced(name string) *os.File {
+	fd, err := strconv.Atoi(os.Getenv(name))
+	if err != nil || fd < 3 {
+		return nil
+	}
+	unix.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), name)
+}

@@ -1,0 +1,42 @@
+// Command native is the native stage1: one static binary for all of its
+// entrypoints and for the first instructions of every app and exec. What it is
+// asked to be is the base name of argv[0].
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/supervisor"
+)
+
+// An app's process executes its program on the thread that it was born with: it
+// alone has entered the app's cgroups.
+func init() {
+	if invocation() == "init" {
+		runtime.LockOSThread()
+	}
+}
+
+func main() {
+	switch name := invocation(); name {
+	case "init":
+		container.Init()
+	case "run":
+		os.Exit(supervisor.Run())
+	case "enter", "stop", "gc":
+		os.Exit(client.Main(abi.Entrypoint(name), os.Args[1:]))
+	case "app_add", "app_start", "app_stop", "app_rm", "app_signal":
+		os.Exit(client.Main(abi.Entrypoint("app/"+name[len("app_"):]), os.Args[1:]))
+	default:
+		fmt.Fprintf(os.Stderr, "%s is not an entrypoint of the native stage1: it is to be called as one of its links\n", name)
+		os.Exit(1)
+	}
+}
+
+func invocation() string { return filepath.Base(os.Args[0]) }

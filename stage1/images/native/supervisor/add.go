@@ -1,0 +1,97 @@
+package supervisor
+
+import (
+	"context"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
+)
+
+// add serves app/add: it makes the app's first process, blocked before its
+// exec. When it fails, or ctx ends before the process is ready, nothing of the
+// app remains.
+func (s *Supervisor) add(ctx context.Context, c *wire.Call, r *abi.Request) error {
+	a, err := s.reserve(r)
+	if err != nil {
+		return err
+	}
+	defer s.settle(a)
+	if a.spec, err = decodeSpec(r.Spec); err != nil {
+		return err
+	}
+	if err := s.begin(ctx, a, c, r); err != nil {
+		return err
+	}
+	l := a.launch
+	err = l.ready(ctx)
+	if err == nil {
+		a.joins, err = differing(l.child.pid)
+	}
+	if err == nil {
+		err = s.commit(a)
+	}
+	if err != nil {
+		l.words.Close()
+		return explain(ctx, err, l.child.pid, s.family.drop(l.child))
+	}
+	report(c.Ready, l.child.pid)
+	return nil
+}
+
+// begin starts the process of an app.
+func (s *Supervisor) begin(ctx context.Context, a *app, c *wire.Call, r *abi.Request) error {
+	files, err := stdio(c)
+	if err != nil {
+		return err
+	}
+	p := &fork.Process{}
+	defer func() { closeJoins(p.Joins) }()
+	if err := enlist(p, a.spec.Linux); err != nil {
+		return err
+	}
+	groups, err := openCgroups(r.Cgroup)
+	if err != nil {
+		return err
+	}
+	defer groups.close()
+	p.Cgroup = groups.dir
+	prepared, err := container.PrepareApp(container.AppRequest{Request: *r, Spec: a.spec, CgroupFiles: groups.tasks})
+	if err != nil {
+		return err
+	}
+	a.launch = &launch{prepared: prepared, console: r.ConsoleSocket}
+	a.launch.hooks = func(ctx context.Context) error { return s.creating(ctx, a) }
+	if err := a.launch.start(ctx, s, name{app: a.name}, files, p); err != nil {
+		prepared.Close()
+		return err
+	}
+	return nil
+}
+
+// creating runs the hooks that are due once the namespaces exist.
+func (s *Supervisor) creating(ctx context.Context, a *app) error {
+	h := a.spec.Hooks
+	if h == nil {
+		return nil
+	}
+	return s.runHooks(ctx, a, specs.StateCreating, a.launch.child.pid,
+		hookKind{"prestart", h.Prestart}, hookKind{"createRuntime", h.CreateRuntime})
+}
+
+// commit makes the app added, from when on its end is everybody's business.
+func (s *Supervisor) commit(a *app) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return errStopping
+	}
+	if err := s.moveLocked(a, stepReady); err != nil {
+		return err
+	}
+	s.family.keep(a.launch.child)
+	return nil
+}

@@ -1,0 +1,84 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// cgroups is how a new process gets into its app's cgroup. No thread of the
+// supervisor ever goes there.
+type cgroups struct {
+	tasks []*os.File // version 1: the process writes "0" to them
+	dir   *os.File   // version 2: the process is born in it
+}
+
+func openCgroups(c *abi.Cgroup) (g cgroups, err error) {
+	if c == nil || len(c.Dirs) == 0 {
+		return g, nil
+	}
+	switch {
+	case c.Version == 2 && len(c.Dirs) == 1:
+		g.dir, err = os.OpenFile(c.Dirs[0], unix.O_PATH|unix.O_DIRECTORY, 0)
+	case c.Version == 1:
+		for _, dir := range c.Dirs {
+			f, openErr := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
+			if openErr != nil {
+				err = openErr
+				break
+			}
+			g.tasks = append(g.tasks, f)
+		}
+	default:
+		err = fmt.Errorf("version %d with %d directories", c.Version, len(c.Dirs))
+	}
+	if err != nil {
+		g.close()
+		return cgroups{}, fmt.Errorf("open the app's cgroup: %w", err)
+	}
+	return g, nil
+}
+
+func (g cgroups) close() {
+	g.dir.Close()
+	for _, f := range g.tasks {
+		f.Close()
+	}
+}
+
+// inner returns the directory of the cgroup of version 2 that a process is in,
+// if that is below dir. An app may have moved itself into a child of its own
+// cgroup, which then takes no process any more.
+func inner(dir string, pid int) (string, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		if path, ok := strings.CutPrefix(line, "0::"); ok {
+			if below, ok := within(dir, path); ok {
+				return below, nil
+			}
+		}
+	}
+	return "", errors.New("the app is not below " + dir)
+}
+
+// within joins dir, an absolute directory, with that part of path, counted from
+// the root of cgroups, that lies below it: /sys/fs/cgroup/a/b and /a/b/c are
+// /sys/fs/cgroup/a/b/c.
+func within(dir, path string) (string, bool) {
+	for above := path; above != "/" && above != "."; above = filepath.Dir(above) {
+		if strings.HasSuffix(dir, above) {
+			return dir + path[len(above):], true
+		}
+	}
+	return "", false
+}

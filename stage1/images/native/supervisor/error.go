@@ -1,0 +1,52 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
+)
+
+// failure is an error with an exit code of the ABI.
+type failure struct {
+	code int
+	text string
+}
+
+func (f *failure) Error() string { return f.text }
+
+// notFound says that there is no such app or exec, or that it has gone.
+func notFound(format string, args ...any) error {
+	return &failure{abi.ExitNotFound, fmt.Sprintf(format, args...)}
+}
+
+// precondition says that an app is in another state.
+func precondition(format string, args ...any) error {
+	return &failure{abi.ExitFailedPrecondition, fmt.Sprintf(format, args...)}
+}
+
+// unsupported says that a field of the request asks for what cannot be done.
+func unsupported(format string, args ...any) error {
+	return &failure{abi.ExitNotImplemented, fmt.Sprintf(format, args...)}
+}
+
+// codeOf returns the exit code of an entrypoint that ends with err.
+func codeOf(err error) int {
+	if err == nil {
+		return 0
+	}
+	var f *failure
+	if errors.As(err, &f) {
+		return f.code
+	}
+	var c *container.Error
+	if errors.As(err, &c) {
+		return c.Code
+	}
+	return 1
+}
+
+// gone tells whether a system call failed for want of its process.
+func gone(err error) bool { return errors.Is(err, syscall.ESRCH) }

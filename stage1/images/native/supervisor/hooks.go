@@ -1,0 +1,149 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
+)
+
+// maxHookOutput is how much of a hook's output becomes part of an error, in
+// bytes, from the end.
+const maxHookOutput = 2048
+
+// runHooks runs the hooks of one kind, in order, until one fails. They run in
+// this process's namespaces, that is the host's, with the state on stdin.
+func (f *family) runHooks(ctx context.Context, kind string, hooks []specs.Hook, bundle string, state []byte) error {
+	for i, h := range hooks {
+		if err := f.runHook(ctx, h, bundle, state); err != nil {
+			return fmt.Errorf("%s hook %d (%s): %w", kind, i, h.Path, err)
+		}
+	}
+	return nil
+}
+
+func (f *family) runHook(ctx context.Context, h specs.Hook, bundle string, state []byte) error {
+	if h.Timeout != nil {
+		limit := time.Duration(*h.Timeout) * time.Second
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("timed out after %s", limit))
+		defer cancel()
+	}
+	output, inherited, err := outputPipe()
+	if err != nil {
+		return err
+	}
+	tail := make(chan string, 1)
+	defer output.Close()
+	c, err := f.startHook(ctx, h, bundle, state, inherited)
+	if err != nil {
+		return err
+	}
+	go func() { tail <- readTail(output) }()
+
+	stop := context.AfterFunc(ctx, c.killGroup)
+	status := c.end()
+	stop()
+	// A daemon that the hook left behind may keep the pipe open.
+	_ = output.SetReadDeadline(time.Unix(1, 0))
+	said := <-tail
+	if status.Code == 0 {
+		return nil
+	}
+	err = errors.New(ending(status))
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if said = strings.TrimSpace(said); said != "" {
+		err = fmt.Errorf("%w: %s", err, said)
+	}
+	return err
+}
+
+// startHook starts a hook's process. It takes output over.
+func (f *family) startHook(ctx context.Context, h specs.Hook, bundle string, state []byte, output *os.File) (*child, error) {
+	defer output.Close()
+	stdin, err := memfd("native-state", state)
+	if err != nil {
+		return nil, err
+	}
+	defer stdin.Close()
+	dir, err := os.OpenFile(bundle, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the bundle: %w", err)
+	}
+	defer dir.Close()
+	args := h.Args
+	if len(args) == 0 {
+		args = []string{h.Path}
+	}
+	c, err := f.start(ctx, name{}, &fork.Process{
+		Path: h.Path, Args: args, Env: h.Env, Dir: dir,
+		Files: []*os.File{stdin, output, output},
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.decide(c, dropped)
+	return c, nil
+}
+
+// outputPipe makes a pipe whose read end waits in the poller and whose write end
+// blocks, as programs expect.
+func outputPipe() (r, w *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, fmt.Errorf("make a pipe for a hook: %w", err)
+	}
+	s, err := adopt(fds[0], "output of a hook")
+	if err != nil {
+		unix.Close(fds[1])
+		return nil, nil, err
+	}
+	return s.File, os.NewFile(uintptr(fds[1]), "output of a hook"), nil
+}
+
+// readTail reads until the end of file or the deadline, and then what is still
+// in the pipe, and returns the last of it.
+func readTail(r *os.File) string {
+	var t tail
+	buf := make([]byte, maxHookOutput)
+	for {
+		n, err := r.Read(buf)
+		t.write(buf[:n])
+		if err != nil {
+			break
+		}
+	}
+	raw, err := r.SyscallConn()
+	if err != nil {
+		return string(t)
+	}
+	_ = raw.Control(func(fd uintptr) {
+		for range 64 { // somebody may go on writing
+			n, err := unix.Read(int(fd), buf)
+			if n <= 0 || err != nil {
+				return
+			}
+			t.write(buf[:n])
+		}
+	})
+	return string(t)
+}
+
+// tail keeps the last maxHookOutput bytes written to it.
+type tail []byte
+
+func (t *tail) write(p []byte) {
+	*t = append(*t, p...)
+	if over := len(*t) - maxHookOutput; over > 0 {
+		*t = append((*t)[:0], (*t)[over:]...)
+	}
+}

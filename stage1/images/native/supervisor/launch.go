@@ -1,0 +1,208 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
+)
+
+// launch is a process on its way from its clone to its exec: this binary as
+// `init`, in its namespaces, with a socket to the supervisor. Package container
+// has the other side.
+type launch struct {
+	child    *child
+	words    socket
+	prepared *container.Prepared
+	console  string // the console socket, if a terminal is wanted
+	// hooks runs the hooks of the runtime namespace. It is nil for an exec.
+	hooks func(context.Context) error
+}
+
+// message is one packet between the supervisor and init.
+type message struct {
+	Type string `json:"type"`
+	Text string `json:"text,omitempty"`
+	Code int    `json:"code,omitempty"`
+}
+
+// maxMessage has room for an error text of the ABI's size, escaped.
+const maxMessage = 16 << 10
+
+// start clones the process described by p, whose namespaces and cgroup are set,
+// and gives it what init expects. After an error the caller closes prepared.
+func (l *launch) start(ctx context.Context, s *Supervisor, n name, stdio [3]*os.File, p *fork.Process) error {
+	words, theirs, err := pair("the socket of " + n.String())
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	plan, err := memfd("native-plan", l.prepared.Config)
+	if err != nil {
+		words.Close()
+		return err
+	}
+	defer plan.Close()
+	p.Exe = s.exe
+	p.Args = []string{"init"}
+	p.Files = append([]*os.File{stdio[0], stdio[1], stdio[2], theirs, plan}, l.prepared.Files...)
+	if l.child, err = s.family.start(ctx, n, p); err != nil {
+		words.Close()
+		return err
+	}
+	l.words = words
+	l.prepared.Close() // it has its own copies
+	l.prepared.Config, l.prepared.Files = nil, nil
+	return nil
+}
+
+// memfd returns a file in memory, to be read from its start.
+func memfd(name string, content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a file in memory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if _, err := f.WriteAt(content, 0); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("write a file in memory: %w", err)
+	}
+	return f, nil
+}
+
+// What follow returns at the end of the socket: after a successful exec, and
+// when the process is ending, or has ended, with a status that explain needs.
+var (
+	errExecuted = errors.New("the program is executed")
+	errDied     = errors.New("the process has ended")
+)
+
+// ready waits until the process is blocked before its exec.
+func (l *launch) ready(ctx context.Context) error {
+	err := l.follow(ctx, "ready")
+	if err == errExecuted {
+		return errors.New("the program was executed before it was asked for")
+	}
+	return err
+}
+
+// executed waits until the process has executed its program.
+func (l *launch) executed(ctx context.Context) error {
+	if err := l.follow(ctx, ""); err != errExecuted {
+		return err
+	}
+	return nil
+}
+
+// follow serves the process until it has said last, has executed its program
+// (errExecuted) or has failed. The end of ctx kills the process.
+func (l *launch) follow(ctx context.Context, last string) error {
+	defer context.AfterFunc(ctx, l.child.kill)()
+	packet := make([]byte, maxMessage)
+	exec := false
+	for {
+		m, master, err := l.hear(packet)
+		switch {
+		case err == io.EOF && exec:
+			return errExecuted
+		case err == io.EOF:
+			return errDied
+		case err != nil:
+			return err
+		}
+		if m.Type == "error" {
+			return &failure{m.Code, m.Text}
+		}
+		if m.Type == last {
+			return nil
+		}
+		if m.Type == "exec" {
+			exec = true
+			continue
+		}
+		if err := l.serve(ctx, m, master); err != nil {
+			return err
+		}
+	}
+}
+
+// hear returns the next message, and the descriptor that came with it.
+func (l *launch) hear(packet []byte) (m message, master *os.File, err error) {
+	n, fds, err := l.words.receive(packet, 1)
+	if err != nil {
+		return m, nil, err
+	}
+	if len(fds) > 0 {
+		master = os.NewFile(uintptr(fds[0]), "console")
+	}
+	if err := json.Unmarshal(packet[:n], &m); err != nil {
+		master.Close()
+		return m, nil, fmt.Errorf("a message of process %d: %w", l.child.pid, err)
+	}
+	return m, master, nil
+}
+
+// serve does what the process asks for.
+func (l *launch) serve(ctx context.Context, m message, master *os.File) error {
+	defer master.Close()
+	switch m.Type {
+	case "hooks":
+		if l.hooks != nil {
+			if err := l.hooks(ctx); err != nil {
+				return err
+			}
+		}
+		return l.say("go")
+	case "limits":
+		if err := l.prepared.Limit(l.child.pid); err != nil {
+			return err
+		}
+		return l.say("go")
+	case "console":
+		if master == nil {
+			return errors.New("the console came without its descriptor")
+		}
+		return forward(l.console, master)
+	}
+	return fmt.Errorf("process %d says %q, which nobody understands", l.child.pid, m.Type)
+}
+
+// say sends a message without content. That the process has gone is noticed by
+// who reads next.
+func (l *launch) say(kind string) error {
+	packet, err := json.Marshal(message{Type: kind})
+	if err != nil {
+		return err
+	}
+	if err := l.words.send(packet); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+		return fmt.Errorf("send %q to process %d: %w", kind, l.child.pid, err)
+	}
+	return nil
+}
+
+// explain completes the error of a process that ended without a word, once its
+// status is known.
+func explain(ctx context.Context, err error, pid int, status abi.Status) error {
+	if err != errDied {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("process %d ended before its program was executed: %s", pid, ending(status))
+}
+
+func ending(s abi.Status) string {
+	if s.Signal != 0 {
+		return fmt.Sprintf("killed by signal %d (%s)", s.Signal, unix.Signal(s.Signal))
+	}
+	return fmt.Sprintf("exit status %d", s.Code)
+}

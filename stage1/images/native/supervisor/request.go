@@ -1,0 +1,87 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
+)
+
+// readRequest reads the request document of a call and checks it against what
+// the call is.
+func readRequest(f *os.File, e abi.Entrypoint) (*abi.Request, error) {
+	if f == nil {
+		return nil, fmt.Errorf("%s: no request: %s is not set", e, abi.EnvRequest)
+	}
+	b, err := io.ReadAll(f)
+	if err != nil {
+		return nil, fmt.Errorf("read the request of %s: %w", e, err)
+	}
+	r := &abi.Request{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, fmt.Errorf("the request of %s: %w", e, err)
+	}
+	if r.Version != abi.Version {
+		return nil, unsupported("the request of %s: version %d, want %d", e, r.Version, abi.Version)
+	}
+	if r.Entrypoint != e {
+		return nil, fmt.Errorf("the request of %s is one of %q", e, r.Entrypoint)
+	}
+	return r, nil
+}
+
+// document is what decodeSpec reads of a spec. The types of other platforms are
+// not among it: stage 0 refuses them, and decoding into specs.Spec has the JSON
+// package keep tables of them all.
+type document struct {
+	Version     string            `json:"ociVersion"`
+	Process     *specs.Process    `json:"process"`
+	Root        *specs.Root       `json:"root"`
+	Hostname    string            `json:"hostname"`
+	Domainname  string            `json:"domainname"`
+	Mounts      []specs.Mount     `json:"mounts"`
+	Hooks       *specs.Hooks      `json:"hooks"`
+	Annotations map[string]string `json:"annotations"`
+	Linux       *specs.Linux      `json:"linux"`
+}
+
+func decodeSpec(raw abi.RawJSON) (*specs.Spec, error) {
+	var d document
+	if err := json.Unmarshal(raw, &d); err != nil {
+		return nil, fmt.Errorf("the app's spec: %w", err)
+	}
+	if d.Process == nil {
+		return nil, errors.New("the app's spec has no process")
+	}
+	if d.Linux == nil {
+		d.Linux = &specs.Linux{}
+	}
+	return &specs.Spec{
+		Version: d.Version, Process: d.Process, Root: d.Root, Hostname: d.Hostname, Domainname: d.Domainname,
+		Mounts: d.Mounts, Hooks: d.Hooks, Annotations: d.Annotations, Linux: d.Linux,
+	}, nil
+}
+
+func decodeProcess(raw abi.RawJSON) (*specs.Process, error) {
+	var p specs.Process
+	if err := json.Unmarshal(raw, &p); err != nil {
+		return nil, fmt.Errorf("the exec's process: %w", err)
+	}
+	return &p, nil
+}
+
+// stdio returns the app's files of a call. All three have to be there.
+func stdio(c *wire.Call) ([3]*os.File, error) {
+	for fd, f := range c.Stdio {
+		if f == nil {
+			return c.Stdio, fmt.Errorf("%s: descriptor %d is not open", c.Entrypoint, fd)
+		}
+	}
+	return c.Stdio, nil
+}

@@ -1,0 +1,178 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
+)
+
+// logFile holds what a supervisor has to say and nobody to say it to: a failed
+// poststart hook, the trace of a crash. It goes with the pod.
+const logFile = "stage1/rootfs/rkt/native.log"
+
+// gcPercent has garbage collected more often than by default: the heap is
+// small, and there is one for every pod.
+const gcPercent = 25
+
+// Run is `run`: it serves the pod whose directory is the working directory
+// until it is stopped, and returns the exit code.
+func Run() int {
+	debug.SetGCPercent(gcPercent)
+	errorFile, ready := announced(abi.EnvErrorFD), announced(abi.EnvReadyFD)
+	if err := run(ready, errorFile); err != nil {
+		if errorFile == nil {
+			errorFile = os.Stderr
+		}
+		fmt.Fprintln(errorFile, err)
+		return codeOf(err)
+	}
+	return 0
+}
+
+// run closes ready and errorFile once the pod can be used, and returns when it
+// is over.
+func run(ready, errorFile *os.File) error {
+	if err := checkRequest(); err != nil {
+		return err
+	}
+	// In no file's care: it stays open until this process ends.
+	if fd, ok := descriptor(abi.EnvLockFD); ok {
+		unix.CloseOnExec(fd)
+	}
+	signal.Ignore(unix.SIGPIPE, unix.SIGHUP)
+	sigterm, sigchld := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(sigterm, unix.SIGTERM)
+	signal.Notify(sigchld, unix.SIGCHLD)
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become a child subreaper: %w", err)
+	}
+	s, done, err := newSupervisor()
+	if err != nil {
+		return err
+	}
+	listener, err := listen()
+	if err != nil {
+		return err
+	}
+	if err := detach(); err != nil {
+		return err
+	}
+	report(ready, os.Getpid())
+	ready.Close()
+	errorFile.Close()
+
+	var reaper, server sync.WaitGroup
+	reaping, stopReaping := context.WithCancel(context.Background())
+	defer stopReaping()
+	reaper.Go(func() { s.family.reapAll(reaping, sigchld) })
+	server.Go(func() { s.serve(listener) })
+	select {
+	case <-sigterm:
+		s.stop(false)
+	case forced := <-done:
+		if forced {
+			return nil // without waiting for anything
+		}
+	}
+	listener.Close()
+	_ = os.Remove(wire.Socket)
+	server.Wait()
+	stopReaping()
+	reaper.Wait()
+	return nil
+}
+
+// newSupervisor returns a supervisor without apps, and the channel on which a
+// `stop` that was answered says whether it was forced.
+func newSupervisor() (*Supervisor, <-chan bool, error) {
+	exe, err := os.OpenFile("/proc/self/exe", unix.O_PATH, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open this program: %w", err)
+	}
+	done := make(chan bool, 1)
+	s := &Supervisor{
+		exe:     exe,
+		notices: announced(abi.EnvNotifyFD),
+		log:     os.Stderr,
+		quit: func(forced bool) {
+			select {
+			case done <- forced:
+			default: // it ends already
+			}
+		},
+		apps:  map[string]*app{},
+		execs: map[name]*child{},
+	}
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	s.family = newFamily(s)
+	return s, done, nil
+}
+
+// checkRequest refuses what a request of run may ask for and this stage1 cannot
+// do.
+func checkRequest() error {
+	path := os.Getenv(abi.EnvRequest)
+	if path == "" {
+		return nil // a pod without wishes, as in interface versions 1 to 6
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("open the request of run: %w", err)
+	}
+	defer f.Close()
+	r, err := readRequest(f, abi.Run)
+	if err != nil {
+		return err
+	}
+	if r.Sandbox != nil {
+		return unsupported("sandbox: this stage1 makes no namespaces for a pod")
+	}
+	return nil
+}
+
+// detach gives up what was inherited for stdio: the error pipe has a reader
+// only until the pod is ready. It also makes the log.
+func detach() error {
+	log, err := os.OpenFile(logFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("make the supervisor's log: %w", err)
+	}
+	defer log.Close()
+	null, err := os.OpenFile("/dev/null", os.O_RDONLY, 0)
+	if err != nil {
+		return fmt.Errorf("leave stdin: %w", err)
+	}
+	defer null.Close()
+	for fd, f := range []*os.File{null, log, log} {
+		if err := unix.Dup3(int(f.Fd()), fd, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("leave descriptor %d: %w", fd, err)
+		}
+	}
+	return nil
+}
+
+// announced returns a file whose descriptor is named in the environment, or
+// nil.
+func announced(variable string) *os.File {
+	fd, ok := descriptor(variable)
+	if !ok {
+		return nil
+	}
+	unix.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), variable)
+}
+
+func descriptor(variable string) (int, bool) {
+	fd, err := strconv.Atoi(os.Getenv(variable))
+	return fd, err == nil && fd > 2
+}

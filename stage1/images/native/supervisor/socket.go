@@ -1,0 +1,112 @@
+package supervisor
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is a unix socket whose reads wait in the runtime's poller, so that a
+// silent peer costs a goroutine and no thread. Package net would do as well,
+// and cost half a megabyte.
+type socket struct{ *os.File }
+
+// adopt takes over a descriptor of a socket.
+func adopt(fd int, name string) (socket, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return socket{}, fmt.Errorf("set %s non-blocking: %w", name, err)
+	}
+	return socket{os.NewFile(uintptr(fd), name)}, nil
+}
+
+// pair makes two connected sockets: ours, and one to be inherited.
+func pair(name string) (ours socket, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return socket{}, nil, fmt.Errorf("make %s: %w", name, err)
+	}
+	if ours, err = adopt(fds[0], name); err != nil {
+		unix.Close(fds[1])
+		return socket{}, nil, err
+	}
+	return ours, os.NewFile(uintptr(fds[1]), name), nil
+}
+
+// receive reads one packet and its descriptors, which the caller closes. The
+// error is io.EOF when the peer has gone.
+func (s socket) receive(packet []byte, maxFiles int) (n int, fds []int, err error) {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return 0, nil, err
+	}
+	rights := make([]byte, unix.CmsgSpace(4*maxFiles))
+	var rightsLen, flags int
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		for {
+			n, rightsLen, flags, _, failed = unix.Recvmsg(int(fd), packet, rights, unix.MSG_CMSG_CLOEXEC)
+			if failed != unix.EINTR {
+				return failed != unix.EAGAIN
+			}
+		}
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	if failed == unix.ECONNRESET || failed == nil && n == 0 && rightsLen == 0 {
+		return 0, nil, io.EOF
+	}
+	if failed != nil {
+		return 0, nil, failed
+	}
+	fds = descriptors(rights[:rightsLen])
+	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		closeAll(fds)
+		return 0, nil, unix.EMSGSIZE
+	}
+	return n, fds, nil
+}
+
+func descriptors(rights []byte) []int {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil
+	}
+	var fds []int
+	for _, m := range messages {
+		if got, err := unix.ParseUnixRights(&m); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}
+
+// send sends one packet with descriptors. It does not wait for room: nobody
+// here sends more than the peer has asked for.
+func (s socket) send(packet []byte, fds ...int) error {
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.Sendmsg(int(fd), packet, rights, nil, unix.MSG_NOSIGNAL)
+	})
+	if err != nil {
+		return err
+	}
+	return failed
+}

@@ -1,0 +1,45 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// start serves app/start: it releases an added app and returns once it has
+// executed its program and the poststart hooks have run. Anything but an added
+// app is refused. A caller that goes away does not stop what was begun.
+func (s *Supervisor) start(ctx context.Context, r *abi.Request) error {
+	a, err := s.app(ctx, r.App)
+	if err != nil {
+		return err
+	}
+	if err := s.move(a, stepStart); err != nil {
+		return err
+	}
+	l := a.launch
+	err = l.say("start")
+	if err == nil {
+		err = l.executed(s.ctx)
+	}
+	l.words.Close()
+	if err != nil {
+		var said *failure
+		if !errors.As(err, &said) {
+			l.child.kill() // one that has said what failed ends with a status of its own
+		}
+		return explain(s.ctx, err, l.child.pid, l.child.end())
+	}
+	_ = s.move(a, stepExec) // illegal if it has ended already
+	if h := a.spec.Hooks; h != nil {
+		// The ABI wants a failure logged, and the call to succeed.
+		if err := s.runHooks(s.ctx, a, specs.StateRunning, l.child.pid, hookKind{"poststart", h.Poststart}); err != nil {
+			fmt.Fprintf(s.log, "app %s: %v\n", a.name, err)
+		}
+	}
+	return nil
+}

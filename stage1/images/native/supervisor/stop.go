@@ -1,0 +1,66 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// errStopping is why nothing new begins.
+var errStopping error = precondition("the pod is being stopped")
+
+// stopApp serves app/stop: it kills an app and returns when its end is recorded.
+func (s *Supervisor) stopApp(ctx context.Context, r *abi.Request) error {
+	a, err := s.app(ctx, r.App)
+	if err != nil {
+		return err
+	}
+	a.launch.child.kill()
+	select {
+	case <-a.launch.child.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// remove serves app/rm: it forgets an ended app. An unknown one is no error.
+func (s *Supervisor) remove(ctx context.Context, r *abi.Request) error {
+	a, err := s.app(ctx, r.App)
+	if f := (*failure)(nil); errors.As(err, &f) && f.code == abi.ExitNotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.move(a, stepRemove); err != nil {
+		return err
+	}
+	a.launch.words.Close() // it may have ended without a start
+	return nil
+}
+
+// stop ends everything that runs in the pod. Unless it is forced it returns
+// when all ends are recorded.
+func (s *Supervisor) stop(force bool) {
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
+	s.cancel(errStopping) // undoes what is half made, and ends hooks
+	s.killAll()
+	if force {
+		return
+	}
+	s.launches.Wait()
+	s.killAll()
+	for _, c := range s.family.all() {
+		<-c.done
+	}
+}
+
+func (s *Supervisor) killAll() {
+	for _, c := range s.family.all() {
+		c.kill()
+	}
+}

@@ -1,0 +1,32 @@
+package supervisor
+
+import (
+	"context"
+	"io"
+	"os"
+	"sync"
+)
+
+// Supervisor is the supervisor of one pod.
+type Supervisor struct {
+	exe     *os.File  // this binary
+	notices *os.File  // RKT_NOTIFY_FD; nil if nobody wants to know
+	log     io.Writer // for what has no caller to be told
+	family  *family
+
+	// ctx ends when the pod is stopped; cancel ends it.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	// quit has the process end: if forced, without waiting for anything. It
+	// may be called more than once.
+	quit func(forced bool)
+
+	// launches are the calls that are making a process. It grows while mu is
+	// held and stopping is false.
+	launches sync.WaitGroup
+
+	mu       sync.Mutex
+	stopping bool
+	apps     map[string]*app
+	execs    map[name]*child // nil while it is being made
+}

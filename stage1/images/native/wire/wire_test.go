@@ -1,0 +1,114 @@
+package wire
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+func null(t testing.TB) *os.File {
+	t.Helper()
+	f, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// duplicate stands for the receiver's copies of descriptors.
+func duplicate(t testing.TB, fds []int) []int {
+	t.Helper()
+	var out []int
+	for _, fd := range fds {
+		n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+func TestACallArrivesAsItWasSent(t *testing.T) {
+	f := null(t)
+	for name, c := range map[string]Call{
+		"stop":    {Entrypoint: abi.Stop, Force: true, Error: f},
+		"app/add": {Entrypoint: abi.AppAdd, Request: f, Error: f, Ready: f, Stdio: [3]*os.File{f, f, f}},
+		"app/rm":  {Entrypoint: abi.AppRm},
+	} {
+		t.Run(name, func(t *testing.T) {
+			packet, fds := c.Encode()
+			if len(packet) > MaxPacket || len(fds) > MaxFiles {
+				t.Errorf("%d bytes and %d descriptors are more than a receiver has room for", len(packet), len(fds))
+			}
+			got, err := Decode(packet, duplicate(t, fds))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer got.Close()
+			if got.Entrypoint != c.Entrypoint || got.Force != c.Force {
+				t.Errorf("got %s force %v", got.Entrypoint, got.Force)
+			}
+			again, more := got.Encode()
+			if !bytes.Equal(again, packet) || len(more) != len(fds) {
+				t.Errorf("got %q with %d descriptors, want %q with %d", again, len(more), packet, len(fds))
+			}
+		})
+	}
+}
+
+func TestADescriptorWithoutAPlaceIsClosed(t *testing.T) {
+	f := null(t)
+	for _, packet := range []string{"", "app/add", "app/add\x00q\x00", "app/add\x00qq\x00", "app/add\x00qx\x00", "stop\x00qe\x00hard"} {
+		fds := duplicate(t, []int{int(f.Fd()), int(f.Fd())})
+		if c, err := Decode([]byte(packet), fds); err == nil {
+			t.Errorf("%q is taken for %+v", packet, c)
+		}
+		for _, fd := range fds {
+			if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != unix.EBADF {
+				t.Errorf("%q: descriptor %d is still open", packet, fd)
+				unix.Close(fd)
+			}
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte("app/add\x00qer012\x00"), 6)
+	f.Add([]byte("stop\x00e\x00force"), 1)
+	f.Fuzz(func(t *testing.T, packet []byte, n int) {
+		if n < 0 || n > MaxFiles {
+			return
+		}
+		var fds []int
+		for range n {
+			fds = append(fds, int(null(t).Fd()))
+		}
+		c, err := Decode(packet, duplicate(t, fds))
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if _, fds := c.Encode(); len(fds) != n {
+			t.Errorf("%q: %d of %d descriptors found a place", packet, len(fds), n)
+		}
+	})
+}
+
+func TestAReplyIsAnExitCode(t *testing.T) {
+	for _, code := range []int{0, 7, 255} {
+		if got, err := DecodeReply(EncodeReply(code)); err != nil || got != code {
+			t.Errorf("got %d, %v, want %d", got, err, code)
+		}
+	}
+	for _, packet := range []string{"", "-1", "256", "x", "1 "} {
+		if code, err := DecodeReply([]byte(packet)); err == nil {
+			t.Errorf("%q is taken for %d", packet, code)
+		}
+	}
+}

@@ -282,7 +282,10 @@ func spec(args ...string) *specs.Spec {
 		Version: "1.2.0",
 		Root:    &specs.Root{Path: "rootfs"},
 		Process: &specs.Process{Args: args, Cwd: "/", Env: []string{"PATH=/bin"}},
-		Mounts:  []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"mode=755"}},
+		},
 		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{
 			{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
 		}},

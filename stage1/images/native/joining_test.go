@@ -1,0 +1,276 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+func TestAnAppJoinsTheNamespacesOfAnother(t *testing.T) {
+	p := startPod(t)
+	pause := p.request("pause", "sleep", "1000")
+	respec(t, &pause, func(s *specs.Spec) {
+		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace})
+	})
+	leader := p.add(pause)
+	p.expect(0, abi.AppStart, "pause")
+	r := p.request("web", "sleep", "1000")
+	respec(t, &r, func(s *specs.Spec) { s.Linux.Namespaces = joined(leader, "network", "ipc", "uts", "pid") })
+	pid := p.add(r)
+	for ns, same := range map[string]bool{"net": true, "ipc": true, "uts": true, "pid": true, "mnt": false} {
+		if (namespace(t, leader, ns) == namespace(t, pid, ns)) != same {
+			t.Errorf("%s: shared %v, want %v", ns, !same, same)
+		}
+	}
+	p.expect(0, abi.AppStart, "web")
+	if a := p.enter("web", "e", [3]*os.File{}, "true"); a.code != 0 {
+		t.Errorf("enter: %d %s", a.code, a.text)
+	}
+	p.exited("web", "e", 0, 0)
+	p.expect(0, abi.AppStop, "web")
+	p.exited("web", "", 137, 9)
+}
+
+// joined lists namespaces of a process, and a mount namespace of its own.
+func joined(pid int, kinds ...string) []specs.LinuxNamespace {
+	files := map[string]string{"network": "net"}
+	ns := []specs.LinuxNamespace{{Type: specs.MountNamespace}}
+	for _, k := range kinds {
+		file := k
+		if f := files[k]; f != "" {
+			file = f
+		}
+		ns = append(ns, specs.LinuxNamespace{Type: specs.LinuxNamespaceType(k), Path: fmt.Sprintf("/proc/%d/ns/%s", pid, file)})
+	}
+	return ns
+}
+
+func TestAPodOfAUserNamespace(t *testing.T) {
+	p := startPod(t)
+	maps := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
+	pause := p.request("pause", "sleep", "1000")
+	respec(t, &pause, func(s *specs.Spec) {
+		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace},
+			specs.LinuxNamespace{Type: specs.NetworkNamespace})
+		s.Linux.UIDMappings, s.Linux.GIDMappings = maps, maps
+	})
+	leader := p.add(pause)
+	p.expect(0, abi.AppStart, "pause")
+
+	r := p.request("web", "sh", "-c", "id -u; cat /proc/self/uid_map; sleep 1000")
+	respec(t, &r, func(s *specs.Spec) {
+		s.Linux.Namespaces = append(joined(leader, "network", "ipc", "uts", "user"), specs.LinuxNamespace{Type: specs.PIDNamespace})
+		s.Linux.UIDMappings, s.Linux.GIDMappings = maps, maps
+	})
+	out, stdout := pipe(t)
+	pid := p.add(r, nil, stdout)
+	p.expect(0, abi.AppStart, "web")
+	if uid := status(t, pid, "Uid"); !strings.HasPrefix(uid, "100000\t100000") {
+		t.Errorf("the app runs as %s", uid)
+	}
+	buf := make([]byte, 256)
+	n, err := io.ReadAtLeast(out, buf, len("0\n         0     100000      65536"))
+	if got := strings.Fields(string(buf[:n])); err != nil || strings.Join(got, " ") != "0 0 100000 65536" {
+		t.Errorf("inside it is %q (%v)", got, err)
+	}
+	if a := p.enter("web", "e", [3]*os.File{}, "sleep", "1000"); a.code != 0 {
+		t.Errorf("enter: %d %s", a.code, a.text)
+	} else {
+		for _, ns := range []string{"user", "net", "pid", "mnt"} {
+			if x, y := namespace(t, pid, ns), namespace(t, a.ready.PID, ns); x != y {
+				t.Errorf("%s: the exec is in %s, want %s", ns, y, x)
+			}
+		}
+	}
+	p.expect(0, abi.Stop, "")
+	p.over()
+}
+
+func TestHooksReadTheState(t *testing.T) {
+	p := startPod(t)
+	r := p.request("web", "true")
+	hook := func(name string, more ...string) specs.Hook {
+		return specs.Hook{
+			Path: busybox, Args: []string{"sh", "-c", "busybox cat >" + filepath.Join(p.dir, name) + "; busybox readlink /proc/self/ns/mnt >>" + filepath.Join(p.dir, name)},
+			Env: append([]string{"PATH=/bin"}, more...),
+		}
+	}
+	respec(t, &r, func(s *specs.Spec) {
+		s.Annotations = map[string]string{"colour": "blue"}
+		s.Hooks = &specs.Hooks{
+			Prestart: []specs.Hook{hook("prestart")}, CreateRuntime: []specs.Hook{hook("createRuntime")},
+			Poststart: []specs.Hook{{Path: "/absent"}},
+		}
+	})
+	pid := p.add(r)
+	for _, kind := range []string{"prestart", "createRuntime"} {
+		checkState(t, p, kind, "creating", pid)
+	}
+	// A poststart hook that fails is logged, and nobody's error.
+	p.expect(0, abi.AppStart, "web")
+	p.exited("web", "", 0, 0)
+	if b, err := os.ReadFile(filepath.Join(p.dir, "stage1/rootfs/rkt/native.log")); err != nil || !strings.Contains(string(b), "app web: poststart hook 0 (/absent)") {
+		t.Errorf("the log says %q (%v)", b, err)
+	}
+
+	r = p.request("late", "sleep", "1000")
+	respec(t, &r, func(s *specs.Spec) {
+		s.Annotations = map[string]string{"colour": "blue"}
+		s.Hooks = &specs.Hooks{Poststart: []specs.Hook{hook("poststart")}}
+	})
+	pid = p.add(r)
+	p.expect(0, abi.AppStart, "late")
+	checkState(t, p, "poststart", "running", pid)
+}
+
+func checkState(t *testing.T, p *pod, kind, want string, pid int) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(p.dir, kind))
+	must(t, err)
+	document, where, _ := strings.Cut(string(b), "mnt:")
+	var s specs.State
+	must(t, json.Unmarshal([]byte(document), &s))
+	if string(s.Status) != want || s.Pid != pid || !strings.HasPrefix(s.ID, "ctr-") || s.Annotations["colour"] != "blue" || s.Version == "" ||
+		filepath.Dir(s.Bundle) != filepath.Join(p.dir, "bundles") {
+		t.Errorf("%s read %+v, want status %s and pid %d", kind, s, want, pid)
+	}
+	if ours := namespace(t, os.Getpid(), "mnt"); ours != "mnt:"+strings.TrimSpace(where) {
+		t.Errorf("%s ran in mount namespace %s, want %s", kind, where, ours)
+	}
+}
+
+func TestATerminalIsSentToTheConsoleSocket(t *testing.T) {
+	p := startPod(t)
+	r := p.request("web", "sh", "-c", "test -t 0 && echo a terminal; read x; echo got $x")
+	respec(t, &r, func(s *specs.Spec) {
+		s.Mounts = append(s.Mounts,
+			specs.Mount{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"newinstance", "ptmxmode=0666"}})
+	})
+	for _, c := range []struct{ name, path string }{{"web", "console.sock"}, {"exec", filepath.Join(p.dir, "x.sock")}} {
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		must(t, err)
+		defer unix.Close(fd)
+		path := c.path
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(p.dir, path)
+		}
+		must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
+		must(t, unix.Listen(fd, 1))
+		if c.name == "web" {
+			r.Terminal, r.ConsoleSocket = true, c.path
+			p.add(r)
+			p.expect(0, abi.AppStart, "web")
+		} else {
+			raw, err := json.Marshal(specs.Process{Args: []string{"sh", "-c", "test -t 0 && echo a terminal; read x; echo got $x"}, Cwd: "/", Env: []string{"PATH=/bin"}})
+			must(t, err)
+			q := abi.Request{App: "web", Exec: "e", Container: "ctr-web", Bundle: r.Bundle, Process: raw, Terminal: true, ConsoleSocket: c.path}
+			if a := p.call(abi.Enter, entrypoint{request: q}); a.code != 0 {
+				t.Fatalf("enter: %d %s", a.code, a.text)
+			}
+		}
+		master := receiveMaster(t, fd)
+		if c.name == "web" {
+			expectLine(t, master, "a terminal")
+			defer func() {
+				_, _ = master.WriteString("this\n")
+				expectLine(t, master, "got this")
+				p.exited("web", "", 0, 0)
+			}()
+			continue
+		}
+		expectLine(t, master, "a terminal")
+		_, err = master.WriteString("that\n")
+		must(t, err)
+		expectLine(t, master, "got that")
+		p.exited("web", "e", 0, 0)
+	}
+}
+
+func receiveMaster(t *testing.T, listener int) *os.File {
+	t.Helper()
+	conn, _, err := unix.Accept(listener)
+	must(t, err)
+	defer unix.Close(conn)
+	buf, rights := make([]byte, 64), make([]byte, unix.CmsgSpace(4*4))
+	n, m, _, _, err := unix.Recvmsg(conn, buf, rights, unix.MSG_CMSG_CLOEXEC)
+	must(t, err)
+	messages, err := unix.ParseSocketControlMessage(rights[:m])
+	must(t, err)
+	if n == 0 || len(messages) != 1 {
+		t.Fatalf("%d bytes, %d control messages", n, len(messages))
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	must(t, err)
+	if len(fds) != 1 {
+		t.Fatalf("%d descriptors", len(fds))
+	}
+	f := os.NewFile(uintptr(fds[0]), "master")
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func expectLine(t *testing.T, r io.Reader, want string) {
+	t.Helper()
+	var got strings.Builder
+	buf := make([]byte, 1)
+	for !strings.Contains(got.String(), want+"\r\n") {
+		if _, err := r.Read(buf); err != nil {
+			t.Fatalf("the terminal showed %q, want %q: %v", got.String(), want, err)
+		}
+		got.Write(buf)
+	}
+}
+
+// testCgroup makes a cgroup for an app in the way of stage 0.
+func testCgroup(t *testing.T) *abi.Cgroup {
+	t.Helper()
+	name := fmt.Sprintf("native-test-%d", os.Getpid())
+	c := &abi.Cgroup{Version: 1}
+	candidates := []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup/freezer"}
+	var fs unix.Statfs_t
+	if unix.Statfs("/sys/fs/cgroup", &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
+		c.Version, candidates = 2, []string{"/sys/fs/cgroup"}
+	}
+	for _, root := range candidates {
+		dir := filepath.Join(root, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Skip("needs a writable cgroup: ", err)
+		}
+		t.Cleanup(func() { eventually(t, "the removal of "+dir, func() bool { return os.Remove(dir) == nil }) })
+		c.Dirs = append(c.Dirs, dir)
+	}
+	return c
+}
+
+func TestAppsAndExecsAreInTheAppsCgroupAndTheSupervisorIsNot(t *testing.T) {
+	group := testCgroup(t)
+	p := startPod(t)
+	r := p.request("web", "sleep", "1000")
+	r.Cgroup = group
+	pid := p.add(r)
+	p.expect(0, abi.AppStart, "web")
+	raw, err := json.Marshal(specs.Process{Args: []string{"sleep", "1000"}, Cwd: "/", Env: []string{"PATH=/bin"}})
+	must(t, err)
+	a := p.call(abi.Enter, entrypoint{request: abi.Request{App: "web", Exec: "e", Process: raw, Cgroup: group, Bundle: r.Bundle}})
+	if a.code != 0 {
+		t.Fatalf("enter: %d %s", a.code, a.text)
+	}
+	for _, dir := range group.Dirs {
+		b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		must(t, err)
+		if got := strings.Fields(string(b)); len(got) != 2 || !strings.Contains(string(b), fmt.Sprint(pid)) || !strings.Contains(string(b), fmt.Sprint(a.ready.PID)) {
+			t.Errorf("%s holds %v, want %d and %d", dir, got, pid, a.ready.PID)
+		}
+	}
+	p.expect(0, abi.Stop, "")
+	p.over()
+}

@@ -16,9 +16,10 @@ import (
 // What a single CollectStale does at most: it runs at the start of a container,
 // which must not wait for the past.
 const (
-	staleLooks  = 16 // pods in run/ that are looked at
-	staleLimit  = 2 * time.Second
-	embryoGrace = time.Minute // between the making of a directory and its lock
+	staleLooks       = 6 // pods of one state that turn out to be none of its business
+	staleLimit       = 2 * time.Second
+	staleEntrypoints = 500 * time.Millisecond // for each pod
+	embryoGrace      = time.Minute            // between the making of a directory and its lock
 )
 
 // CollectStale removes what nobody else will: pods of another boot, none of
@@ -36,16 +37,21 @@ func (c *Collector) CollectStale(ctx context.Context) error {
 	for _, state := range []string{dirEmbryo, dirPrepare, dirExited, dirRun} {
 		names, err := readNames(c.Store.path(state, ""))
 		errs = append(errs, err)
-		if len(names) > staleLooks {
-			rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-			names = names[:staleLooks]
-		}
+		rand.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+		looks := 0
 		for _, name := range names {
-			if ctx.Err() != nil || !isUUID(name) {
+			if ctx.Err() != nil || looks == staleLooks {
+				break
+			}
+			if !isUUID(name) {
 				continue
 			}
-			if err := c.collectStale(ctx, state, name); err != nil {
+			stale, err := c.collectStale(ctx, state, name)
+			if err != nil {
 				errs = append(errs, fmt.Errorf("collect pod %s in %s: %w", name, state, err))
+			}
+			if !stale {
+				looks++
 			}
 		}
 	}
@@ -64,34 +70,35 @@ func readNames(dir string) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-func (c *Collector) collectStale(ctx context.Context, state, uuid string) error {
+// collectStale collects one pod if it is stale, and tells whether it was.
+func (c *Collector) collectStale(ctx context.Context, state, uuid string) (stale bool, err error) {
 	d, err := c.Store.open(state, uuid)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // moved on
+		return false, nil // moved on
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer d.close()
 	if !d.mine() {
-		return d.removeUnfilled(ctx)
+		return false, d.removeUnfilled(ctx)
 	}
-	limit, cancel := context.WithTimeout(ctx, entrypointLimit)
+	limit, cancel := context.WithTimeout(ctx, staleEntrypoints)
 	defer cancel()
 	p := &podCollector{dir: d, open: c.OpenStage1, limit: limit}
 	current, err := d.thisBoot()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if !current {
 		// No process and no mount of it is left, and its pids are somebody
-		// else's: only files and empty cgroups can be.
-		return p.bury(ctx)
+		// else's: only files can be.
+		return true, p.bury(ctx)
 	}
 	if proc.Alive(d.shim.Shim.PID, d.shim.Shim.StartTime) {
-		return nil
+		return false, nil
 	}
-	return p.abandoned(ctx)
+	return true, p.abandoned(ctx)
 }
 
 // removeUnfilled removes a directory whose maker died before it wrote shim.json.

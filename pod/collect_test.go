@@ -1,0 +1,442 @@
+package pod
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+func (l life) collector(t testing.TB) *Collector {
+	t.Helper()
+	s, err := OpenStore(filepath.Join(l.base, "rkt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Collector{Store: s, OpenStage1: l.stage1}
+}
+
+// collect does what containerd and the next `start` do after a crash.
+func (l life) collect(t *testing.T) CollectedExit {
+	t.Helper()
+	c := l.collector(t)
+	exit, err := c.Collect(t.Context(), l.bundle(), "default", l.id)
+	if err != nil {
+		t.Error(err)
+	}
+	if again, err := c.Collect(t.Context(), l.bundle(), "default", l.id); err != nil || again.Code != exit.Code || again.PID != exit.PID {
+		t.Errorf("a second time: %+v, %v; the first was %+v", again, err, exit)
+	}
+	// What is as old as a crash is not collected yet, in case it is alive.
+	for _, p := range places(t, c.Store) {
+		old := time.Now().Add(-time.Hour)
+		_ = os.Chtimes(filepath.Join(c.Store.dir, "pods", p), old, old)
+	}
+	if err := c.CollectStale(t.Context()); err != nil {
+		t.Error(err)
+	}
+	return exit
+}
+
+// nothingLeft checks that the container and its pod are gone in every respect.
+func (l life) nothingLeft(t *testing.T) {
+	t.Helper()
+	if left := places(t, l.collector(t).Store); len(left) != 0 {
+		t.Errorf("pods left: %v", left)
+	}
+	if left, err := mountsBelow(l.base); err != nil || len(left) != 0 {
+		t.Errorf("mounts left: %v, %v", left, err)
+	}
+	if left, _ := filepath.Glob("/sys/fs/cgroup/*/" + l.id + "*"); len(left) != 0 {
+		t.Errorf("cgroups left: %v", left)
+	}
+	for _, pid := range l.pids() {
+		if s, err := proc.ReadStat(pid); err == nil && s.State != 'Z' && s.State != 'X' {
+			t.Errorf("process left: %+v", s)
+		}
+	}
+	if b, _ := os.ReadFile(filepath.Join(l.base, "poststop")); len(b) > 2 {
+		t.Errorf("the poststop hook ran more than once: %q", b)
+	}
+}
+
+func TestAShimThatDiesAtAnyStepLeavesNothingAfterItsCollection(t *testing.T) {
+	for n := 1; ; n++ {
+		l := newLife(t)
+		died := l.until(t, "shim", strconv.Itoa(n))
+		exit := l.collect(t)
+		l.nothingLeft(t)
+		if t.Failed() {
+			t.Fatalf("died at step %d", n)
+		}
+		if !died {
+			if exit.Found {
+				t.Errorf("found %+v after a complete deletion", exit)
+			}
+			t.Logf("a life has %d steps", n-1)
+			if n < 20 {
+				t.Errorf("a life has %d steps: the steps are not counted", n)
+			}
+			return
+		}
+	}
+}
+
+func TestADeleteThatDiesAtAnyStepCanBeRepeated(t *testing.T) {
+	for n := 1; ; n++ {
+		l := newLife(t)
+		if !l.until(t, "shim", "exited") {
+			t.Fatal("it does not get there")
+		}
+		died := l.until(t, "collect", strconv.Itoa(n))
+		exit := l.collect(t)
+		l.nothingLeft(t)
+		if !exit.Found || exit.Code != 7 || exit.PID == 0 {
+			t.Errorf("D5: exit %+v, recorded was 7", exit)
+		}
+		if t.Failed() {
+			t.Fatalf("died at step %d", n)
+		}
+		if !died {
+			t.Logf("a collection has %d steps", n-1)
+			if n < 8 {
+				t.Errorf("a collection has %d steps: the steps are not counted", n)
+			}
+			return
+		}
+	}
+}
+
+func TestD5WhatWasNotRecordedIs137(t *testing.T) {
+	l := newLife(t)
+	if !l.until(t, "shim", "live") {
+		t.Fatal("it does not get there")
+	}
+	exit := l.collect(t)
+	l.nothingLeft(t)
+	if !exit.Found || exit.Code != 137 || exit.PID == 0 || time.Since(exit.At) > time.Minute {
+		t.Errorf("exit %+v", exit)
+	}
+	if b, err := os.ReadFile(filepath.Join(l.base, "poststop")); err != nil || string(b) != "x\n" {
+		t.Errorf("poststop: %q, %v", b, err)
+	}
+}
+
+func TestAHungStage1CostsOnlyItsShareOfTheTime(t *testing.T) {
+	l := newLife(t)
+	if !l.until(t, "shim", "live") {
+		t.Fatal("it does not get there")
+	}
+	c := l.collector(t)
+	var calls []abi.Entrypoint
+	c.OpenStage1 = func(string) (Stage1, error) { return stopper{calls: &calls, hang: true}, nil }
+	begin := time.Now()
+	if _, err := c.Collect(t.Context(), l.bundle(), "default", l.id); err != nil {
+		t.Error(err)
+	}
+	if d := time.Since(begin); d > 4*time.Second {
+		t.Errorf("it took %s: containerd kills delete after 5 s", d)
+	}
+	if len(calls) == 0 || calls[0] != abi.AppStop {
+		t.Errorf("entrypoints called: %v", calls)
+	}
+	l.nothingLeft(t)
+}
+
+func TestAStage1ThatCannotBeOpenedHindersNothing(t *testing.T) {
+	l := newLife(t)
+	if !l.until(t, "shim", "live") {
+		t.Fatal("it does not get there")
+	}
+	c := l.collector(t)
+	c.OpenStage1 = func(string) (Stage1, error) { return nil, errors.New("image removed") }
+	if _, err := c.Collect(t.Context(), l.bundle(), "default", l.id); err != nil {
+		t.Error(err)
+	}
+	l.nothingLeft(t)
+}
+
+func TestD3OrdinaryBundlesAreNoneOfOurBusiness(t *testing.T) {
+	l := newLife(t)
+	exit, err := l.collector(t).Collect(t.Context(), l.bundle(), "default", l.id)
+	if err != nil || exit.Found {
+		t.Errorf("%+v, %v", exit, err)
+	}
+	exit, err = l.collector(t).Collect(t.Context(), filepath.Join(l.base, "no-bundle"), "default", l.id)
+	if err != nil || exit.Found {
+		t.Errorf("without a bundle: %+v, %v", exit, err)
+	}
+}
+
+func TestD3ALivingShimsOtherAppsAreNotTouched(t *testing.T) {
+	l := newLife(t)
+	c := l.collector(t)
+	d := newDir(t, c.Store) // this process is its shim
+	if err := d.Run(); err != nil {
+		t.Fatal(err)
+	}
+	a, g, err := l.addApp(c.Store, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sibling, err := d.AddApp("sibling", t.TempDir(), &specs.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exit, err := c.Collect(t.Context(), l.bundle(), "default", l.id)
+	if err != nil || !exit.Found || exit.Code != 137 {
+		t.Errorf("%+v, %v", exit, err)
+	}
+	if pids, err := g.Pids(); err != nil || len(pids) != 0 {
+		t.Errorf("D4: processes %v live, %v", pids, err)
+	}
+	if names, err := d.apps(); err != nil || len(names) != 1 || string(names[0]) != sibling.Name() {
+		t.Errorf("apps %v, %v; want %s", names, err, sibling.Name())
+	}
+	// The shim goes on as if nothing had happened.
+	if err := errors.Join(a.Remove(), sibling.Update(func(r *AppRecord) { r.PID = 1 }), sibling.Remove()); err != nil {
+		t.Error(err)
+	}
+	if err := c.CollectStale(t.Context()); err != nil || len(places(t, c.Store)) != 1 {
+		t.Errorf("the pod of a living shim was collected, or %v", err)
+	}
+	if err := d.Remove(soon(t)); err != nil {
+		t.Error(err)
+	}
+	l.nothingLeft(t)
+}
+
+func TestRecordsThatNameAnotherContainerAreRefused(t *testing.T) {
+	l := newLife(t)
+	c := l.collector(t)
+	d := newDir(t, c.Store)
+	bundle := t.TempDir()
+	if _, err := d.AddApp("c", bundle, &specs.Spec{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ ns, id, want string }{
+		{"other", "c", "namespace"}, {"default", "d", "container c"},
+	} {
+		if _, err := c.Collect(t.Context(), bundle, tc.ns, tc.id); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s in %s: %v", tc.id, tc.ns, err)
+		}
+	}
+	for _, r := range []bundleRecord{{Pod: "../../../etc"}, {Pod: d.UUID(), App: "../../x"}} {
+		r.BootID, r.DataDir = d.shim.BootID, c.Store.dir
+		writeJSON(t, filepath.Join(bundle, bundleFile), r)
+		if _, err := c.Collect(t.Context(), bundle, "default", "c"); err == nil {
+			t.Errorf("accepted %+v", r)
+		}
+	}
+}
+
+func writeJSON(t *testing.T, path string, v any) {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err == nil {
+		err = os.WriteFile(path, b, 0o640)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// innocent starts a process that has no part in anything.
+func innocent(t *testing.T) (pid int, start uint64) {
+	t.Helper()
+	cmd := exec.Command("sleep", "300")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	start, err := proc.StartTime(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Process.Pid, start
+}
+
+func TestAnotherBootsPodIsRemovedAndNobodyIsSignalled(t *testing.T) {
+	l := newLife(t)
+	c := l.collector(t)
+	d := newDir(t, c.Store)
+	pid, start := innocent(t)
+	bundle := t.TempDir()
+	a, err := d.AddApp("c", bundle, &specs.Spec{})
+	if err == nil {
+		err = errors.Join(a.Update(func(r *AppRecord) { r.PID, r.StartTime = pid, start }),
+			d.SetSupervisor(SupervisorRecord{PID: pid, StartTime: start, Leader: 0}), d.Run(), d.ReleaseLock())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const before = "00000000-0000-4000-8000-000000000000"
+	var r bundleRecord
+	decode(t, filepath.Join(bundle, bundleFile), &r)
+	r.BootID = before
+	writeJSON(t, filepath.Join(bundle, bundleFile), r)
+	d.shim.BootID = before
+	d.shim.Shim = processRecord{PID: pid, StartTime: start} // "alive", but of another boot
+	writeJSON(t, filepath.Join(d.Path(), shimFile), d.shim)
+
+	if exit, err := c.Collect(t.Context(), bundle, "default", "c"); err != nil || exit.Found {
+		t.Errorf("%+v, %v", exit, err)
+	}
+	var calls []abi.Entrypoint
+	c.OpenStage1 = func(string) (Stage1, error) { return stopper{calls: &calls}, nil }
+	if err := c.CollectStale(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left := places(t, c.Store); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	if !proc.Alive(pid, start) {
+		t.Error("somebody was signalled")
+	}
+	if len(calls) != 1 || calls[0] != abi.GC {
+		t.Errorf("entrypoints %v, want gc alone", calls)
+	}
+}
+
+func TestAReusedPidIsNotSignalled(t *testing.T) {
+	l := newLife(t)
+	if !l.until(t, "shim", "live") {
+		t.Fatal("it does not get there")
+	}
+	pid, start := innocent(t)
+	c := l.collector(t)
+	d, err := c.Store.find(strings.TrimPrefix(places(t, c.Store)[0], "run/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.close()
+	real := *d.shim.Supervisor
+	if err := proc.Signal(real.PID, real.StartTime, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	d.shim.Supervisor = &SupervisorRecord{PID: pid, StartTime: start + 1}
+	writeJSON(t, filepath.Join(d.Path(), shimFile), d.shim)
+	l.collect(t)
+	l.nothingLeft(t)
+	if !proc.Alive(pid, start) {
+		t.Error("somebody else was killed")
+	}
+}
+
+func TestStaleCollectionKnowsWhatIsNotItsOwn(t *testing.T) {
+	l := newLife(t)
+	c := l.collector(t)
+	s := c.Store
+	old := time.Now().Add(-time.Hour)
+	uuids := map[string]string{}
+	for _, tc := range []struct {
+		what, state, file string
+		old               bool
+	}{
+		{"rkt's running pod", dirRun, "pod", true},
+		{"rkt's prepared pod", "prepared", "pod", true},
+		{"rkt's pod in preparation", dirPrepare, "pod", true},
+		{"rkt's exited pod", dirExited, "pod", true},
+		{"a pod that is being made", dirEmbryo, "", false},
+		{"a pod whose maker died", dirEmbryo, "", true},
+	} {
+		uuids[tc.what] = newUUID()
+		dir := s.path(tc.state, uuids[tc.what])
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if tc.file != "" {
+			if err := os.WriteFile(filepath.Join(dir, tc.file), []byte("{}"), 0o640); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if tc.old {
+			if err := os.Chtimes(dir, old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.WriteFile(filepath.Join(s.path(dirRun, ""), "README"), nil, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CollectStale(t.Context()); err != nil {
+		t.Error(err)
+	}
+	left := strings.Join(places(t, s), " ")
+	for what, uuid := range uuids {
+		if want := what != "a pod whose maker died"; strings.Contains(left, uuid) != want {
+			t.Errorf("%s: left is %v, want %v", what, !want, want)
+		}
+	}
+}
+
+func TestStaleCollectionLeavesTheExitToDelete(t *testing.T) {
+	l := newLife(t)
+	if !l.until(t, "shim", "exited") {
+		t.Fatal("it does not get there")
+	}
+	c := l.collector(t)
+	if err := c.CollectStale(t.Context()); err != nil || len(places(t, c.Store)) != 1 {
+		t.Fatalf("collected although its bundle waits for delete, or %v", err)
+	}
+	if err := unmountTree(filepath.Join(l.bundle(), "rootfs")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(l.bundle()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CollectStale(t.Context()); err != nil {
+		t.Error(err)
+	}
+	l.nothingLeft(t)
+}
+
+func TestTwoDeletesOfOnePodAtATimeLeaveNothing(t *testing.T) {
+	l := newLife(t)
+	if !l.until(t, "shim", "live") {
+		t.Fatal("it does not get there")
+	}
+	errs := make(chan error, 2)
+	for range 2 {
+		go func() {
+			c := &Collector{Store: l.collector(t).Store, OpenStage1: l.stage1}
+			_, err := c.Collect(context.Background(), l.bundle(), "default", l.id)
+			errs <- err
+		}()
+	}
+	for range 2 {
+		// One may meet what the other has half removed, and is told so.
+		if err := <-errs; err != nil {
+			t.Log(err)
+		}
+	}
+	l.collect(t)
+	l.nothingLeft(t)
+}
+
+func BenchmarkCollectStaleWithNothingToDo(b *testing.B) {
+	s := newStore(b)
+	for range 40 {
+		if err := newDir(b, s).Run(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	c := &Collector{Store: s}
+	for b.Loop() {
+		if err := c.CollectStale(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

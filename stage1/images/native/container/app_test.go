@@ -268,11 +268,12 @@ func TestHooksOfTheContainer(t *testing.T) {
 	b := newBox(t).sh("cat /left-by-hook /left-at-start")
 	b.spec.Annotations = map[string]string{"k": "v"}
 	script := filepath.Join(b.request.Bundle, "hook.sh")
-	must(t, os.WriteFile(script, []byte("#!/bin/sh\ncat > "+b.rootfs+"/left-by-hook; echo $1 >> "+b.rootfs+"/left-by-hook; readlink /proc/self/ns/mnt >> "+b.rootfs+"/left-by-hook\n"), 0o755))
+	must(t, os.WriteFile(script, []byte("#!/bin/sh\ncat > "+b.rootfs+"/left-by-hook; echo $1 >> "+b.rootfs+"/left-by-hook; readlink /proc/self/ns/mnt >> "+b.rootfs+"/left-by-hook; umask >> "+b.rootfs+"/left-by-hook\n"), 0o755))
 	b.spec.Hooks = &specs.Hooks{
 		CreateContainer: []specs.Hook{{Path: script, Args: []string{"hook", "argument"}}},
 		StartContainer:  []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "/bin/cat > /left-at-start"}}},
 	}
+	defer unix.Umask(unix.Umask(0o22))
 	ran := false
 	b.hooks = func(int) { ran = true }
 	out := b.ok()
@@ -280,6 +281,7 @@ func TestHooksOfTheContainer(t *testing.T) {
 		t.Error("the supervisor was not asked to run its hooks")
 	}
 	contains(t, out, "argument\n")
+	contains(t, out, "\n0022\n")
 	own, _ := os.Readlink("/proc/self/ns/mnt")
 	lacks(t, out, own)
 	var states [2]specs.State

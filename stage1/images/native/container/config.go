@@ -42,7 +42,7 @@ type sysctl struct {
 // rootfs says what becomes "/".
 type rootfs struct {
 	Path        string
-	Propagation uintptr // MS_*; 0 is rslave
+	Propagation uintptr // MS_*; 0: not asked for
 	Readonly    bool
 	NoPivotRoot bool
 	Populate    bool // devices and symlinks are ours to make in /dev

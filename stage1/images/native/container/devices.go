@@ -37,6 +37,9 @@ func (a *appInit) makeDevice(d *device) error {
 			return err
 		}
 		defer unix.Close(target)
+		if mounted, err := isMountPoint(target); mounted || err != nil {
+			return err
+		}
 		return attach(d.File, target)
 	}
 	err = unix.Mknodat(dir, name, d.Mode, int(d.Dev))
@@ -48,6 +51,16 @@ func (a *appInit) makeDevice(d *device) error {
 	return unix.Fchownat(dir, name, int(d.UID), int(d.GID), unix.AT_SYMLINK_NOFOLLOW)
 }
 
+// isMountPoint tells whether one of the spec's mounts is in the place of a node:
+// whoever mounts /dev/urandom on /dev/random wants that one.
+func isMountPoint(fd int) (bool, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, 0, &st); err != nil {
+		return false, err
+	}
+	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+}
+
 // checkNode accepts what the image has in the place of a node if it is that
 // node, and gives it the owner and mode that were asked for.
 func checkNode(dir int, name string, d *device) error {
@@ -56,6 +69,9 @@ func checkNode(dir int, name string, d *device) error {
 		return err
 	}
 	defer unix.Close(fd)
+	if mounted, err := isMountPoint(fd); mounted || err != nil {
+		return err
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err

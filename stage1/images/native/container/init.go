@@ -19,7 +19,7 @@ import (
 // holds Prepared.Config, 5 and above are Prepared.Files.
 func Init() {
 	runtime.LockOSThread()
-	unix.Umask(0) // modes are exact until the program's own is set
+	umask := unix.Umask(0) // modes are exact, but in hooks and the program
 	c, err := readConfig()
 	if err != nil {
 		fail(err, 1)
@@ -28,7 +28,7 @@ func Init() {
 	if c.Exec {
 		p, err = (&execInit{c}).run()
 	} else {
-		p, err = (&appInit{config: c, empty: -1}).run()
+		p, err = (&appInit{config: c, umask: umask, empty: -1}).run()
 	}
 	if err != nil {
 		fail(err, 1)
@@ -75,6 +75,7 @@ func inOrder(steps ...func() error) error {
 // appInit is the first process of an app.
 type appInit struct {
 	*config
+	umask       int // the one that this process was started with
 	root        root
 	readonlyEnd []int // mounts to make read-only at the end
 	empty       int   // the mount that masks directories, once there is one
@@ -110,10 +111,10 @@ func (a *appInit) run() (*program, error) {
 		return nil, err
 	}
 	await("start")
+	unix.Umask(int(a.Process.Umask))
 	if a.Hooks != nil {
 		err = a.Hooks.run("startContainer", a.Hooks.StartContainer, specs.StateCreated)
 	}
-	unix.Umask(int(a.Process.Umask))
 	return p, err
 }
 
@@ -138,6 +139,7 @@ func (a *appInit) outsideHooks() error {
 	if a.Hooks == nil {
 		return nil
 	}
+	defer unix.Umask(unix.Umask(a.umask))
 	return a.Hooks.run("createContainer", a.Hooks.CreateContainer, specs.StateCreating)
 }
 

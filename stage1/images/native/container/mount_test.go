@@ -359,3 +359,57 @@ func TestVersion1Cgroups(t *testing.T) {
 		})
 	}
 }
+
+func TestVersion2Cgroups(t *testing.T) {
+	top := ""
+	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		if _, err := os.Stat(dir + "/cgroup.controllers"); err == nil {
+			top = dir
+		}
+	}
+	own := filepath.Join(top, fmt.Sprintf("test-container-%d", os.Getpid()))
+	if top == "" || os.Mkdir(own, 0o755) != nil {
+		t.Skip("needs a cgroup of version 2 of its own")
+	}
+	defer os.Remove(own)
+	for _, user := range []bool{false, true} {
+		t.Run(fmt.Sprintf("user namespace %v", user), func(t *testing.T) {
+			b := newBox(t).sh("cat /proc/self/mountinfo").mount(
+				specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"ro", "nosuid", "noexec", "nodev", "relatime"}})
+			b.request.Cgroup = &abi.Cgroup{Version: 2, Dirs: []string{own}}
+			if user {
+				b.userNamespace(100000)
+			}
+			line := lineOf(t, b.ok(), "/sys/fs/cgroup")
+			contains(t, line, " - cgroup2 ")
+			contains(t, line, " ro,nosuid,nodev,noexec,relatime ")
+			if user { // which may not mount it, and gets a bind mount of its own
+				contains(t, line, filepath.Base(own))
+			}
+		})
+	}
+}
+
+func TestAMountInThePlaceOfADeviceStays(t *testing.T) {
+	for _, user := range []bool{false, true} {
+		b := newBox(t).sh("stat -c %t:%T /dev/random; stat -c %a /dev/random").mount(
+			specs.Mount{Source: "/dev/urandom", Destination: "/dev/random", Options: []string{"bind"}})
+		if user {
+			b.userNamespace(100000)
+		}
+		if got := b.ok(); got != "1:9\n666\n" {
+			t.Errorf("user namespace %v: %q", user, got)
+		}
+	}
+}
+
+func TestPropagationOfTheRoot(t *testing.T) {
+	for propagation, want := range map[string]string{"shared": "shared:", "private": " - ", "unbindable": "unbindable", "rslave": " - "} {
+		b := newBox(t).sh("cat /proc/self/mountinfo")
+		b.spec.Linux.RootfsPropagation = propagation
+		contains(t, lineOf(t, b.ok(), "/"), want)
+	}
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	must(t, err)
+	lacks(t, string(b), "TestPropagationOfTheRoot")
+}

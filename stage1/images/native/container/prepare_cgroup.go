@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -27,11 +28,9 @@ func (m *mountPlanner) cgroup(planned *mount) error {
 	}
 	planned.Type, planned.Source, planned.Data = "cgroup", "cgroup", ""
 	for _, dir := range dirs {
-		h, err := m.hierarchy(planned, dir)
-		if err != nil {
+		if err := m.hierarchy(planned, dir); err != nil {
 			return fmt.Errorf("cgroup %s: %w", dir, err)
 		}
-		planned.Cgroups = append(planned.Cgroups, h)
 	}
 	return nil
 }
@@ -50,22 +49,32 @@ func (m *mountPlanner) ownCgroup2(planned *mount, dirs []string) error {
 	return m.restrict(tree, planned.Flags)
 }
 
-func (m *mountPlanner) hierarchy(planned *mount, dir string) (hierarchy, error) {
+// hierarchy adds the hierarchy that dir is in, once.
+func (m *mountPlanner) hierarchy(planned *mount, dir string) error {
+	dir, err := filepath.EvalSymlinks(dir) // hosts link cpu to cpu,cpuacct
+	if err != nil {
+		return err
+	}
 	top, err := mountPoint(dir)
 	if err != nil {
-		return hierarchy{}, err
+		return err
 	}
 	h := hierarchy{Name: path.Base(top)}
-	h.Data = hierarchyData(h.Name)
+	if slices.ContainsFunc(planned.Cgroups, func(other hierarchy) bool { return other.Name == h.Name }) {
+		return nil
+	}
 	if m.config.CgroupNamespace {
-		return h, nil
+		h.Data = hierarchyData(h.Name)
+		planned.Cgroups = append(planned.Cgroups, h)
+		return nil
 	}
 	tree, err := openTree(dir, false)
 	if err != nil {
-		return hierarchy{}, err
+		return err
 	}
 	h.File = m.prepared.give(tree)
-	return h, m.restrict(tree, planned.Flags)
+	planned.Cgroups = append(planned.Cgroups, h)
+	return m.restrict(tree, planned.Flags)
 }
 
 func (m *mountPlanner) restrict(tree *os.File, flags uintptr) error {

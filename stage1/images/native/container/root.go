@@ -11,9 +11,10 @@ import (
 // bindRoot makes the app's root a mount, so that it can become "/", and keeps
 // what is mounted in this namespace from reaching the host's.
 func (a *appInit) bindRoot() error {
-	propagation := a.Rootfs.Propagation
-	if propagation == 0 {
-		propagation = unix.MS_SLAVE | unix.MS_REC
+	propagation := uintptr(unix.MS_SLAVE | unix.MS_REC)
+	if a.Rootfs.Propagation&unix.MS_SHARED != 0 {
+		// Then mounts of the host must remain the peers of those in the app.
+		propagation = a.Rootfs.Propagation
 	}
 	if err := unix.Mount("", "/", "", propagation, ""); err != nil {
 		return fmt.Errorf("set the propagation of /: %w", err)

@@ -380,9 +380,7 @@ func TestAFilterThatAllowsTheGoRuntimeNothingDoesNotStopTheExec(t *testing.T) {
 }
 
 func TestExecIntoAnApp(t *testing.T) {
-	if _, err := os.Stat("/usr/bin/nsenter"); err != nil {
-		t.Skip("needs nsenter")
-	}
+	needsExec(t)
 	b := newBox(t).sh("sleep 1000 & echo $$; cat; kill %1 2>/dev/null; true")
 	r, w, err := os.Pipe()
 	must(t, err)

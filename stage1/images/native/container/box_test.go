@@ -2,6 +2,7 @@ package container
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -361,4 +363,18 @@ func lineOf(t *testing.T, mountinfo, point string) string {
 		t.Errorf("nothing is mounted on %s:\n%s", point, mountinfo)
 	}
 	return found
+}
+
+// needsExec skips a test whose app's namespaces this test binary cannot enter.
+func needsExec(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("nsenter"); err != nil {
+		t.Skip("needs nsenter")
+	}
+	self, err := elf.Open("/proc/self/exe")
+	must(t, err)
+	defer self.Close()
+	if slices.ContainsFunc(self.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		t.Skip("needs a static test binary, which one with the race detector is not")
+	}
 }

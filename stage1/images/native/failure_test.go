@@ -12,8 +12,10 @@ import (
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
 // refused calls app/add, which must fail, leave nothing and announce nothing.
@@ -173,8 +175,12 @@ func TestACallerThatIsKilledHalfWayLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestASilentClientHoldsNobodyUp(t *testing.T) {
+func TestASilentCallerAndASlowHookHoldNobodyUp(t *testing.T) {
 	p := startPod(t)
+	silent, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	must(t, err)
+	defer unix.Close(silent)
+	must(t, unix.Connect(silent, &unix.SockaddrUnix{Name: filepath.Join(p.dir, wire.Socket)}))
 	r := p.request("slow", "true")
 	fifo := filepath.Join(p.dir, "fifo")
 	must(t, syscall.Mkfifo(fifo, 0o600))

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -230,47 +231,59 @@ func expectLine(t *testing.T, r io.Reader, want string) {
 	}
 }
 
-// testCgroup makes a cgroup for an app in the way of stage 0.
-func testCgroup(t *testing.T) *abi.Cgroup {
+// hierarchies returns how a cgroup may be made here: with all directories of
+// version 1 that there are, and with that of version 2.
+func hierarchies(t *testing.T) map[string]*abi.Cgroup {
 	t.Helper()
-	name := fmt.Sprintf("native-test-%d", os.Getpid())
-	c := &abi.Cgroup{Version: 1}
-	candidates := []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup/freezer"}
-	var fs unix.Statfs_t
-	if unix.Statfs("/sys/fs/cgroup", &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC {
-		c.Version, candidates = 2, []string{"/sys/fs/cgroup"}
-	}
-	for _, root := range candidates {
-		dir := filepath.Join(root, name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Skip("needs a writable cgroup: ", err)
+	found := map[string]*abi.Cgroup{"version 1": {Version: 1}, "version 2": {Version: 2}}
+	for _, root := range []string{"", "pids", "freezer", "memory", "unified"} {
+		dir := filepath.Join("/sys/fs/cgroup", root)
+		var fs unix.Statfs_t
+		if unix.Statfs(dir, &fs) != nil {
+			continue
 		}
-		t.Cleanup(func() { eventually(t, "the removal of "+dir, func() bool { return os.Remove(dir) == nil }) })
-		c.Dirs = append(c.Dirs, dir)
+		version := map[int64]string{unix.CGROUP_SUPER_MAGIC: "version 1", unix.CGROUP2_SUPER_MAGIC: "version 2"}[fs.Type]
+		if c := found[version]; c != nil {
+			c.Dirs = append(c.Dirs, filepath.Join(dir, fmt.Sprintf("native-test-%d", os.Getpid())))
+		}
 	}
-	return c
+	return found
 }
 
 func TestAppsAndExecsAreInTheAppsCgroupAndTheSupervisorIsNot(t *testing.T) {
-	group := testCgroup(t)
-	p := startPod(t)
-	r := p.request("web", "sleep", "1000")
-	r.Cgroup = group
-	pid := p.add(r)
-	p.expect(0, abi.AppStart, "web")
-	raw, err := json.Marshal(specs.Process{Args: []string{"sleep", "1000"}, Cwd: "/", Env: []string{"PATH=/bin"}})
-	must(t, err)
-	a := p.call(abi.Enter, entrypoint{request: abi.Request{App: "web", Exec: "e", Process: raw, Cgroup: group, Bundle: r.Bundle}})
-	if a.code != 0 {
-		t.Fatalf("enter: %d %s", a.code, a.text)
+	for version, group := range hierarchies(t) {
+		t.Run(version, func(t *testing.T) {
+			if len(group.Dirs) == 0 {
+				t.Skip("needs a cgroup hierarchy of " + version)
+			}
+			for _, dir := range group.Dirs {
+				must(t, os.Mkdir(dir, 0o755))
+				t.Cleanup(func() { eventually(t, "the removal of "+dir, func() bool { return os.Remove(dir) == nil }) })
+			}
+			p := startPod(t)
+			r := p.request("web", "sleep", "1000")
+			r.Cgroup = group
+			pid := p.add(r)
+			p.expect(0, abi.AppStart, "web")
+			raw, err := json.Marshal(specs.Process{Args: []string{"sleep", "1000"}, Cwd: "/", Env: []string{"PATH=/bin"}})
+			must(t, err)
+			a := p.call(abi.Enter, entrypoint{request: abi.Request{App: "web", Exec: "e", Process: raw, Cgroup: group, Bundle: r.Bundle}})
+			if a.code != 0 {
+				t.Fatalf("enter: %d %s", a.code, a.text)
+			}
+			for _, dir := range group.Dirs {
+				b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+				must(t, err)
+				got := strings.Fields(string(b))
+				slices.Sort(got)
+				want := []string{fmt.Sprint(pid), fmt.Sprint(a.ready.PID)}
+				slices.Sort(want)
+				if !slices.Equal(got, want) {
+					t.Errorf("%s holds %v, want %v", dir, got, want)
+				}
+			}
+			p.expect(0, abi.Stop, "")
+			p.over()
+		})
 	}
-	for _, dir := range group.Dirs {
-		b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-		must(t, err)
-		if got := strings.Fields(string(b)); len(got) != 2 || !strings.Contains(string(b), fmt.Sprint(pid)) || !strings.Contains(string(b), fmt.Sprint(a.ready.PID)) {
-			t.Errorf("%s holds %v, want %d and %d", dir, got, pid, a.ready.PID)
-		}
-	}
-	p.expect(0, abi.Stop, "")
-	p.over()
 }

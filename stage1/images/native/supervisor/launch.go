@@ -34,9 +34,6 @@ type message struct {
 	Code int    `json:"code,omitempty"`
 }
 
-// maxMessage has room for an error text of the ABI's size, escaped.
-const maxMessage = 16 << 10
-
 // start clones the process described by p, whose namespaces and cgroup are set,
 // and gives it what init expects. After an error the caller closes prepared.
 func (l *launch) start(ctx context.Context, s *Supervisor, n name, stdio [3]*os.File, p *fork.Process) error {
@@ -106,10 +103,9 @@ func (l *launch) executed(ctx context.Context) error {
 // (errExecuted) or has failed. The end of ctx kills the process.
 func (l *launch) follow(ctx context.Context, last string) error {
 	defer context.AfterFunc(ctx, l.child.kill)()
-	packet := make([]byte, maxMessage)
 	exec := false
 	for {
-		m, master, err := l.hear(packet)
+		m, master, err := l.hear()
 		switch {
 		case err == io.EOF && exec:
 			return errExecuted
@@ -135,15 +131,15 @@ func (l *launch) follow(ctx context.Context, last string) error {
 }
 
 // hear returns the next message, and the descriptor that came with it.
-func (l *launch) hear(packet []byte) (m message, master *os.File, err error) {
-	n, fds, err := l.words.receive(packet, 1)
+func (l *launch) hear() (m message, master *os.File, err error) {
+	packet, fds, err := l.words.receive(1)
 	if err != nil {
 		return m, nil, err
 	}
 	if len(fds) > 0 {
 		master = os.NewFile(uintptr(fds[0]), "console")
 	}
-	if err := json.Unmarshal(packet[:n], &m); err != nil {
+	if err := json.Unmarshal(packet, &m); err != nil {
 		master.Close()
 		return m, nil, fmt.Errorf("a message of process %d: %w", l.child.pid, err)
 	}

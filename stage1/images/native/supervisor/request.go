@@ -19,8 +19,12 @@ func readRequest(f *os.File, e abi.Entrypoint) (*abi.Request, error) {
 	if f == nil {
 		return nil, fmt.Errorf("%s: no request: %s is not set", e, abi.EnvRequest)
 	}
-	b, err := io.ReadAll(f)
+	info, err := f.Stat()
 	if err != nil {
+		return nil, fmt.Errorf("read the request of %s: %w", e, err)
+	}
+	b := make([]byte, info.Size())
+	if _, err := io.ReadFull(f, b); err != nil {
 		return nil, fmt.Errorf("read the request of %s: %w", e, err)
 	}
 	r := &abi.Request{}

@@ -94,12 +94,11 @@ func (s *Supervisor) converse(conn socket) {
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer conn.Close()
-	packet := make([]byte, wire.MaxPacket)
-	n, fds, err := conn.receive(packet, wire.MaxFiles)
+	packet, fds, err := conn.receive(wire.MaxFiles)
 	if err != nil {
 		return // a client that was killed before it could speak
 	}
-	call, err := wire.Decode(packet[:n], fds)
+	call, err := wire.Decode(packet, fds)
 	if err != nil {
 		fmt.Fprintf(s.log, "a call: %v\n", err)
 		return

@@ -37,37 +37,49 @@ func pair(name string) (ours socket, theirs *os.File, err error) {
 
 // receive reads one packet and its descriptors, which the caller closes. The
 // error is io.EOF when the peer has gone.
-func (s socket) receive(packet []byte, maxFiles int) (n int, fds []int, err error) {
+func (s socket) receive(maxFiles int) (packet []byte, fds []int, err error) {
 	raw, err := s.SyscallConn()
 	if err != nil {
-		return 0, nil, err
+		return nil, nil, err
 	}
 	rights := make([]byte, unix.CmsgSpace(4*maxFiles))
-	var rightsLen, flags int
+	var n, rightsLen, flags int
 	var failed error
 	err = raw.Read(func(fd uintptr) bool {
-		for {
-			n, rightsLen, flags, _, failed = unix.Recvmsg(int(fd), packet, rights, unix.MSG_CMSG_CLOEXEC)
-			if failed != unix.EINTR {
-				return failed != unix.EAGAIN
-			}
+		// Its size first, so that a short packet costs no room for a long one.
+		if n, failed = peekSize(int(fd)); failed != nil || n == 0 {
+			return failed != unix.EAGAIN
 		}
+		packet = make([]byte, n)
+		n, rightsLen, flags, _, failed = unix.Recvmsg(int(fd), packet, rights, unix.MSG_CMSG_CLOEXEC)
+		return true
 	})
 	if err != nil {
-		return 0, nil, err
+		return nil, nil, err
 	}
-	if failed == unix.ECONNRESET || failed == nil && n == 0 && rightsLen == 0 {
-		return 0, nil, io.EOF
+	if failed == unix.ECONNRESET || failed == nil && n == 0 {
+		return nil, nil, io.EOF
 	}
 	if failed != nil {
-		return 0, nil, failed
+		return nil, nil, failed
 	}
 	fds = descriptors(rights[:rightsLen])
-	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+	if flags&unix.MSG_CTRUNC != 0 {
 		closeAll(fds)
-		return 0, nil, unix.EMSGSIZE
+		return nil, nil, unix.EMSGSIZE
 	}
-	return n, fds, nil
+	return packet, fds, nil
+}
+
+// peekSize returns the size of the packet that is next. Nobody sends empty
+// ones: 0 is the end of file.
+func peekSize(fd int) (int, error) {
+	for {
+		n, _, err := unix.Recvfrom(fd, nil, unix.MSG_PEEK|unix.MSG_TRUNC)
+		if err != unix.EINTR {
+			return n, err
+		}
+	}
 }
 
 func descriptors(rights []byte) []int {

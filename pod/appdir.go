@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sync"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -34,7 +35,7 @@ func (d *Dir) AddApp(id AppID, bundle string, spec *specs.Spec) (*AppDir, error)
 	a := &AppDir{pod: d, name: newAppName(id, generation)}
 	a.record = AppRecord{
 		Version: recordVersion, ID: id, Bundle: bundle,
-		Name: a.name, Generation: generation, Poststop: newPoststop(spec),
+		Name: a.name, Generation: generation, Rootfs: true, Poststop: newPoststop(spec),
 	}
 	if err := a.write(spec); err != nil {
 		return nil, errors.Join(fmt.Errorf("pod %s: app %s: %w", d.uuid, a.name, err), a.Remove())
@@ -148,6 +149,9 @@ func (a *AppDir) Update(change func(*AppRecord)) error {
 	defer a.writing.Unlock()
 	r := a.record
 	change(&r)
+	if reflect.DeepEqual(r, a.record) {
+		return nil
+	}
 	if err := writeRecord(a.pod.root, a.file(appFile), r); err != nil {
 		return fmt.Errorf("pod %s: app %s: %w", a.pod.uuid, a.name, err)
 	}
@@ -223,6 +227,9 @@ func (a *AppDir) unlinkBundle() error {
 	err := withRoot(a.Record().Bundle, func(bundle *os.Root) error {
 		var r bundleRecord
 		if err := readRecord(bundle, bundleFile, &r); err != nil || r.Pod != a.pod.uuid || r.App != a.name {
+			return err
+		}
+		if err := bundle.Remove(spareOf(bundleFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return bundle.Remove(bundleFile)

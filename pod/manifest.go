@@ -155,10 +155,35 @@ func dropManifest(dir *os.Root, name AppName) error {
 	return err
 }
 
-// editManifest replaces, adds or (with a nil entry) removes an app's entry,
-// under the lock that rkt's tools take for that. Everything else in the manifest
-// is kept as it is.
+// editManifest replaces, adds or (with a nil entry) removes an app's entry.
+// Everything else in the manifest is kept as it is.
 func editManifest(dir *os.Root, name AppName, entry json.RawMessage) error {
+	return locked(dir, func() error {
+		var m struct {
+			Apps []json.RawMessage `json:"apps"`
+		}
+		if err := readRecord(dir, podFile, &m); err != nil {
+			return err
+		}
+		m.Apps = slices.DeleteFunc(m.Apps, func(raw json.RawMessage) bool {
+			var a struct {
+				Name AppName `json:"name"`
+			}
+			return json.Unmarshal(raw, &a) == nil && a.Name == name
+		})
+		if entry != nil {
+			m.Apps = append(m.Apps, entry)
+		}
+		if m.Apps == nil {
+			m.Apps = []json.RawMessage{} // appc's null would do, but reads badly
+		}
+		return writeRecord(dir, podFile, m)
+	})
+}
+
+// locked calls f under the lock that rkt's tools take when they change a pod's
+// manifest. The error is fs.ErrNotExist if the pod is half removed.
+func locked(dir *os.Root, f func() error) error {
 	lock, err := dir.OpenFile(podLockFile, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -167,23 +192,5 @@ func editManifest(dir *os.Root, name AppName, entry json.RawMessage) error {
 	if err := flock(lock, unix.LOCK_EX); err != nil {
 		return err
 	}
-	var m struct {
-		Apps []json.RawMessage `json:"apps"`
-	}
-	if err := readRecord(dir, podFile, &m); err != nil {
-		return err
-	}
-	m.Apps = slices.DeleteFunc(m.Apps, func(raw json.RawMessage) bool {
-		var a struct {
-			Name AppName `json:"name"`
-		}
-		return json.Unmarshal(raw, &a) == nil && a.Name == name
-	})
-	if entry != nil {
-		m.Apps = append(m.Apps, entry)
-	}
-	if m.Apps == nil {
-		m.Apps = []json.RawMessage{} // appc's null would do, but reads badly
-	}
-	return writeRecord(dir, podFile, m)
+	return f()
 }

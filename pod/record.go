@@ -1,7 +1,6 @@
 package pod
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 )
@@ -65,7 +65,7 @@ type AppRecord struct {
 	Bundle     string          `json:"bundle"`
 	Name       AppName         `json:"name"`
 	Generation int             `json:"generation"`
-	Rootfs     bool            `json:"rootfs,omitempty"` // stage 0 mounts at BUNDLE/rootfs
+	Rootfs     bool            `json:"rootfs,omitempty"` // something may be mounted at BUNDLE/rootfs
 	Cgroup     *cgroup.Record  `json:"cgroup,omitempty"`
 	PID        int             `json:"pid,omitempty"`
 	StartTime  uint64          `json:"starttime,omitempty"`
@@ -109,7 +109,7 @@ func readRecord(dir *os.Root, name string, v any) error {
 	return nil
 }
 
-// writeRecord replaces a JSON record by rename. Fields of the old one that v's
+// writeRecord replaces a JSON record. Fields of the old one that v's
 // type does not know were written by another release and are kept.
 func writeRecord(dir *os.Root, name string, v any) error {
 	b, err := json.Marshal(v)
@@ -127,18 +127,48 @@ func writeRecord(dir *os.Root, name string, v any) error {
 	return replaceFile(dir, name, b)
 }
 
-// replaceFile replaces a file by rename, so that a reader sees all of it or the
-// old one. It is not fsynced: pod state does not outlive the kernel.
+// replaceFile replaces a file, so that a reader sees all of it or the old one.
+// It is not fsynced: pod state does not outlive the kernel. Writers of one file
+// take turns.
+//
+// The old file is exchanged for the new one and kept as a spare for the next
+// time. That matters on ext4: a rename over a file writes the new one out at
+// once, and without a journal every new inode is searched for among all that
+// were deleted in the last minutes.
 func replaceFile(dir *os.Root, name string, b []byte) error {
-	tmp := filepath.Join(filepath.Dir(name), ".tmp-"+rand.Text())
-	err := createFile(dir, tmp, 0o640, b)
-	if err == nil {
-		err = dir.Rename(tmp, name)
+	spare := spareOf(name)
+	if err := overwrite(dir, spare, b); err != nil {
+		return err
 	}
+	parent, err := dir.Open(filepath.Dir(name))
 	if err != nil {
-		_ = dir.Remove(tmp)
+		return err
 	}
-	return err
+	defer parent.Close()
+	fd := int(parent.Fd())
+	err = unix.Renameat2(fd, filepath.Base(spare), fd, filepath.Base(name), unix.RENAME_EXCHANGE)
+	if err == nil {
+		return nil
+	}
+	return dir.Rename(spare, name) // it is not there yet, or the file system cannot exchange
+}
+
+// spareOf returns where a file's spare is.
+func spareOf(name string) string {
+	return filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".spare")
+}
+
+// overwrite gives a file that nobody reads new content.
+func overwrite(dir *os.Root, name string, b []byte) error {
+	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o640)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Truncate(int64(len(b)))
+	}
+	return errors.Join(err, f.Close())
 }
 
 // createFile writes a file that is not there yet. The error is fs.ErrExist if

@@ -418,8 +418,8 @@ func TestAFieldThatIsClearedIsNotKept(t *testing.T) {
 	if err := readRecord(dir, "r", &got); err != nil || got.PID != 0 || got.State != "" {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if left, _ := os.ReadDir(dir.Name()); len(left) != 1 {
-		t.Errorf("temporary files left: %v", left)
+	if left, _ := os.ReadDir(dir.Name()); len(left) != 2 {
+		t.Errorf("files: %v; want the record and its spare", left)
 	}
 }
 

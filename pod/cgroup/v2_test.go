@@ -1,0 +1,108 @@
+package cgroup
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// newV2 makes a version 2 cgroup by hand: on a hybrid host there is one, without
+// controllers, which is enough for devices, killing and removing.
+func newV2(t *testing.T, name string) *Group {
+	t.Helper()
+	root := ""
+	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		var st unix.Statfs_t
+		if unix.Statfs(dir, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
+			root = dir
+		}
+	}
+	if root == "" || os.Getuid() != 0 {
+		t.Skip("needs root and a mounted cgroup2")
+	}
+	path := fmt.Sprintf("/rkt-test-v2-%d-%s", os.Getpid(), name)
+	dir := filepath.Join(root, path)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Skip("cannot make a cgroup2: ", err)
+	}
+	g := newGroup(Record{Version: 2, Path: path, Dirs: map[string]string{"": dir}}, nil)
+	t.Cleanup(func() { destroy(t, g) })
+	return g
+}
+
+func TestVersion2KillEndsAForkBombWithSubCgroupsAndFrozen(t *testing.T) {
+	g := newV2(t, "kill")
+	sub := filepath.Join(g.Dir("memory"), "sub")
+	if err := os.Mkdir(sub, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	enterDirs(t, []string{sub}, "cgroup.procs", "exec sleep 60")
+	enter(t, g, "i=0; while [ $i -lt 40 ]; do sleep 60 & i=$((i+1)); done; while :; do (sleep 0.01); done")
+	waitFor(t, func() bool { pids, _ := g.Pids(); return len(pids) > 41 })
+	if err := os.WriteFile(filepath.Join(sub, "cgroup.freeze"), []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Kill(within(t, time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if pids, err := g.Pids(); err != nil || len(pids) != 0 {
+		t.Errorf("%v survive, %v", pids, err)
+	}
+	if err := g.Remove(within(t, time.Minute)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(g.Dir("")); err == nil {
+		t.Error("it is still there")
+	}
+}
+
+func TestVersion2KillWithoutCgroupKill(t *testing.T) {
+	g := newV2(t, "freeze")
+	enter(t, g, "exec sleep 60")
+	victims, err := g.open([]int{})
+	if err != nil || len(victims) != 0 {
+		t.Fatal(victims, err)
+	}
+	release := g.hold()
+	waitFor(t, func() bool {
+		b, err := os.ReadFile(filepath.Join(g.Dir(""), "cgroup.events"))
+		return err == nil && strings.Contains(string(b), "frozen 1")
+	})
+	if err := release(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(g.Dir(""), "cgroup.freeze")); err != nil || string(b) != "0\n" {
+		t.Errorf("still frozen: %q, %v", b, err)
+	}
+}
+
+func TestVersion2DevicesAreLimited(t *testing.T) {
+	if _, err := os.Stat("/dev/kmsg"); err != nil {
+		t.Skip("needs a device that is not on the list: ", err)
+	}
+	g := newV2(t, "devices")
+	r, err := convert(&specs.LinuxResources{Devices: denyAll, CPU: &specs.LinuxCPU{Shares: ptr[uint64](0)}}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := g.manager(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Set(r); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "out")
+	enter(t, g, "{ : < /dev/null && : < /dev/zero && echo allowed; (: < /dev/kmsg) && echo kmsg; } > "+out+" 2>&1; echo done >> "+out+"; exec sleep 60")
+	var b []byte
+	waitFor(t, func() bool { b, _ = os.ReadFile(out); return strings.HasSuffix(string(b), "done\n") })
+	if s := string(b); !strings.HasPrefix(s, "allowed\n") || strings.Contains(s, "\nkmsg\n") || !strings.Contains(s, "not permitted") {
+		t.Errorf("access to devices: %s", s)
+	}
+}

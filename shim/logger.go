@@ -34,8 +34,8 @@ const (
 // delays nobody.
 //
 // The shim keeps the read ends, too. If the program dies while there may be more
-// to read, a successor gets them and no byte is lost; if successors keep dying,
-// the output is thrown away. The process neither blocks nor is killed by
+// to read, a successor gets them, with all that the program had not read; if
+// successors keep dying, the output is thrown away. The process neither blocks nor is killed by
 // SIGPIPE (#11511).
 type logger struct {
 	argv     []string

@@ -52,7 +52,6 @@ func (h *hangup) end(src *os.File) {
 
 // run moves the stream. What cannot be written is thrown away.
 func (p *pump) run() {
-	defer p.dst.done()
 	step := p.copy
 	if p.dst.splice && p.hangup == nil {
 		step = p.splice
@@ -89,10 +88,10 @@ func (p *pump) move(step func() error) error {
 
 // splice waits for bytes and moves them inside the kernel.
 //
-// splice(2) does not say which of both ends would block. Only a full sink is
-// waited for while the source's descriptor is in use; for an empty source the
-// outer Read waits. Its readiness is remembered from before the attempt, so no
-// wake-up is lost in between. Closing either end ends both waits.
+// Both waits are nested, so that neither descriptor can be given away while the
+// other one is waited for. Closing either file ends both. Readiness is
+// remembered by the poller from before an attempt, so no wake-up is lost between
+// the attempt and the wait.
 func (p *pump) splice() error {
 	src, err := p.src.SyscallConn()
 	if err != nil {
@@ -106,8 +105,9 @@ func (p *pump) splice() error {
 	var moveErr, dstErr error
 	err = src.Read(func(from uintptr) bool {
 		dstErr = dst.Write(func(to uintptr) bool {
-			n, moveErr = spliceOnce(int(from), int(to))
-			return moveErr != unix.EAGAIN || pending(int(from)) == 0
+			var full bool
+			n, full, moveErr = spliceOnce(int(from), int(to))
+			return !full
 		})
 		return dstErr != nil || moveErr != unix.EAGAIN
 	})
@@ -124,7 +124,21 @@ func (p *pump) splice() error {
 	return nil
 }
 
-func spliceOnce(from, to int) (int64, error) {
+// spliceOnce moves what is there. splice(2) answers EAGAIN for an empty source
+// and for a full sink alike, and for a full sink also at the end of the source;
+// full says which. A source that has something after the answer may have got it
+// since, so only a second refusal means a full sink: nobody would wake a waiter
+// for room in one that is not.
+func spliceOnce(from, to int) (n int64, full bool, err error) {
+	n, err = spliceRetry(from, to)
+	if err != unix.EAGAIN || !readable(from) {
+		return n, false, err
+	}
+	n, err = spliceRetry(from, to)
+	return n, err == unix.EAGAIN, err
+}
+
+func spliceRetry(from, to int) (int64, error) {
 	for {
 		n, err := unix.Splice(from, nil, to, nil, spliceMax, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
 		if err != unix.EINTR {
@@ -133,13 +147,15 @@ func spliceOnce(from, to int) (int64, error) {
 	}
 }
 
-// pending returns how many bytes a pipe holds.
-func pending(fd int) int {
-	n, err := unix.IoctlGetInt(fd, unix.TIOCINQ) // FIONREAD's other name
-	if err != nil {
-		return 0
+// readable tells whether a pipe has bytes or is at its end.
+func readable(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+	for {
+		n, err := unix.Poll(p, 0)
+		if err != unix.EINTR {
+			return err == nil && n > 0
+		}
 	}
-	return n
 }
 
 // copy moves what is there through a borrowed buffer.

@@ -117,6 +117,7 @@ func (s *stdio) startLocked() {
 		s.running.Go(func() {
 			p.run()
 			s.outputEnded()
+			p.dst.done()
 		})
 	}
 }

@@ -15,15 +15,17 @@ type sink struct {
 	w    *os.File // nil: output is thrown away
 	// hold keeps a fifo open for reading, so that a client that goes away costs
 	// the process no SIGPIPE, and what was written waits for the next one
-	// (requirement I1). It stays open until the process is deleted.
+	// (requirement I1).
 	hold *os.File
 	// borrowed says that w is closed by somebody else.
 	borrowed bool
 	// splice says that w is a pipe or fifo in the poller.
 	splice bool
 
-	mu    sync.Mutex
-	users int // streams that still write
+	mu      sync.Mutex
+	users   int  // streams that still write
+	closed  bool // close was called
+	waiting bool // done waits for a reader
 }
 
 // openSink opens a path or file:// target.
@@ -75,16 +77,60 @@ func (s *sink) use() {
 }
 
 // done is called when a stream has ended. After the last one the reader sees the
-// end.
+// end of the output. If nobody reads a fifo at that moment, done waits for
+// somebody who does: a client may open its end late, or come back after a
+// restart of containerd, and an open for reading would wait for ever if there
+// were no writer left. What is in the fifo waits with it, until close.
 func (s *sink) done() {
 	s.mu.Lock()
 	s.users--
 	last := s.users == 0 && !s.borrowed
+	s.waiting = last && s.hold != nil && !s.closed
+	wait := s.waiting
 	s.mu.Unlock()
+	if wait {
+		s.awaitReader()
+	}
 	if last {
 		closeAll(s.w)
 	}
 }
 
-// close gives everything back. Streams that wait to write return.
-func (s *sink) close() { closeAll(s.w, s.hold) }
+// awaitReader gives up the shim's own reading end and returns when there is
+// another one. Nothing but open(2) can wait for that. It takes a thread, for the
+// rare fifo that has no reader when its process has ended.
+func (s *sink) awaitReader() {
+	s.reopen(func(path string) {
+		closeAll(s.hold)
+		if fd, err := open(path, unix.O_WRONLY); err == nil {
+			_ = unix.Close(fd)
+		}
+	})
+}
+
+// reopen calls f with a path of the fifo that works although the client has
+// removed it. The descriptor in it stays valid until f returns.
+func (s *sink) reopen(f func(path string)) {
+	conn, err := s.w.SyscallConn()
+	if err != nil {
+		return
+	}
+	// An error means that close was faster: there is nothing to wait for.
+	_ = conn.Control(func(fd uintptr) { f(fmt.Sprintf("/proc/self/fd/%d", fd)) })
+}
+
+// close gives everything back. Streams that wait to write, or for a reader,
+// return.
+func (s *sink) close() {
+	s.mu.Lock()
+	s.closed = true
+	wait := s.waiting
+	s.mu.Unlock()
+	var r *os.File
+	if wait {
+		s.reopen(func(path string) { r, _ = openPlain(path, unix.O_RDONLY) })
+	}
+	// Closing w returns once awaitReader, whom r wakes, has let go of it.
+	closeAll(s.w, s.hold)
+	closeAll(r)
+}

@@ -107,13 +107,21 @@ func mkfifo(t *testing.T, name string) string {
 func client(t *testing.T, path string) <-chan string {
 	t.Helper()
 	got := make(chan string, 1)
+	read := make(chan struct{})
 	go func() {
+		defer close(read)
 		b, err := os.ReadFile(path)
 		if err != nil {
 			b = []byte(err.Error())
 		}
 		got <- string(b)
 	}()
+	t.Cleanup(func() { // of a test that has failed: let it go
+		if f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NONBLOCK, 0); err == nil {
+			_ = f.Close()
+		}
+		within(t, "the client is gone", read)
+	})
 	return got
 }
 
@@ -180,7 +188,7 @@ func TestI1AReaderThatLeavesCostsNothingAndTheNextOneGetsTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Nobody reads now. What is written waits in the fifo.
-	eventually(t, "output waits in the fifo", func() bool { return fifoHolds(t, out) >= len("two\nthree\n") })
+	eventually(t, "output waits in the fifo", func() bool { return r.waitsIn() >= len("two\nthree\n") })
 	second := client(t, out)
 	if _, err := w.WriteString("go\n"); err != nil {
 		t.Fatal(err)
@@ -209,15 +217,19 @@ func readLine(f *os.File) (string, error) {
 	}
 }
 
-// fifoHolds returns how many bytes wait in a fifo.
-func fifoHolds(t *testing.T, path string) int {
-	t.Helper()
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
+// waitsIn returns how many bytes wait in the fifo of the first sink. It does not
+// open the fifo, which would count as a reader.
+func (r *rig) waitsIn() (n int) {
+	r.t.Helper()
+	conn, err := r.io.sinks[0].w.SyscallConn()
+	if err == nil {
+		// TIOCINQ is FIONREAD's other name.
+		err = conn.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
 	}
-	defer unix.Close(fd)
-	return pending(fd)
+	if err != nil {
+		r.t.Fatalf("the fifo is closed for writing: %v", err)
+	}
+	return n
 }
 
 func TestI1EveryByteArrivesInOrderThroughASlowReader(t *testing.T) {
@@ -294,6 +306,47 @@ func slowSum(path string) string {
 	}
 }
 
+func TestI1AClientThatComesAfterTheEndGetsTheRestAndTheEnd(t *testing.T) {
+	for _, c := range []struct {
+		what, script string
+		want         int
+	}{
+		{"a little", "echo late", 5},
+		// As much as the fifo takes, so that the end finds it full.
+		{"a full fifo", "head -c 65536 /dev/zero", 65536},
+		{"more than a fifo", "head -c 80000 /dev/zero", 80000},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			out := mkfifo(t, "out")
+			r := newRig(t, streams{stdout: out}, owner{})
+			exitCode(t, r.start(c.script))
+			eventually(t, "the fifo holds what it can", func() bool {
+				return r.waitsIn() == min(c.want, 65536)
+			})
+			if s := within(t, "end of the output", client(t, out)); len(s) != c.want {
+				t.Errorf("got %d bytes, want %d", len(s), c.want)
+			}
+			r.drain()
+		})
+	}
+}
+
+func TestI1CloseEndsTheWaitForAClientThatNeverComes(t *testing.T) {
+	out := mkfifo(t, "out")
+	r := newRig(t, streams{stdout: out, stderr: out}, owner{})
+	exitCode(t, r.start("echo never read"))
+	r.drain()
+	if err := os.Remove(out); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = r.io.Close()
+	}()
+	within(t, "Close", closed)
+}
+
 func TestX6DrainDoesNotOutwaitItsContextForABackgroundProcess(t *testing.T) {
 	out := mkfifo(t, "out")
 	r := newRig(t, streams{stdout: out}, owner{})
@@ -348,7 +401,6 @@ func TestT11CloseStdinMayComeAtAnyTime(t *testing.T) {
 		t.Run(when, func(t *testing.T) {
 			in, out := mkfifo(t, "in"), mkfifo(t, "out")
 			r := newRig(t, streams{stdin: in, stdout: out}, owner{})
-			got := client(t, out)
 			w, err := os.OpenFile(in, os.O_WRONLY, 0)
 			if err != nil {
 				t.Fatal(err)
@@ -373,6 +425,7 @@ func TestT11CloseStdinMayComeAtAnyTime(t *testing.T) {
 				closeStdin()
 				return
 			}
+			got := client(t, out)
 			c := r.start("cat")
 			wg.Wait()
 			exitCode(t, c)

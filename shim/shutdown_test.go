@@ -1,0 +1,111 @@
+package shim
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/api/events"
+	"github.com/containerd/containerd/api/runtime/task/v2"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+func TestT16ShutdownWaitsForTheLastApp(t *testing.T) {
+	b := newBench(t)
+	b.create("a")
+	b.create("b")
+	for _, id := range []string{"a", "b"} {
+		must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: id})
+		select {
+		case <-b.svc.Done():
+			t.Fatal("shut down with apps")
+		default:
+		}
+		must[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: id})
+	}
+	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "b"})
+	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "b"})
+	within(t, "Done", b.svc.Done())
+	if !b.pod.closed {
+		t.Error("the pod is not closed")
+	}
+	// E4: all that was published has been delivered by then.
+	if got := b.sink.topics(); !slices.Equal(got, []string{"/tasks/create", "/tasks/create", "/tasks/delete", "/tasks/delete"}) {
+		t.Errorf("events: %v", got)
+	}
+	_, err := call[task.CreateTaskResponse](b, "Create", &task.CreateTaskRequest{ID: "late", Bundle: bundle(t)})
+	wantCode(t, err, codes.Unavailable, "Create after Shutdown")
+}
+
+func TestT16ShutdownDeletesAnEndedAppThatItNames(t *testing.T) {
+	b := newBench(t)
+	b.create("a")
+	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "a"})
+	select {
+	case <-b.svc.Done():
+		t.Fatal("shut down with an app that lives")
+	default:
+	}
+	b.pod.exit("a", "", 0)
+	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "other"})
+	select {
+	case <-b.svc.Done():
+		t.Fatal("shut down although the client may still ask for the app's exit")
+	default:
+	}
+	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "a"})
+	within(t, "Done", b.svc.Done())
+	if !b.pod.closed {
+		t.Error("the pod is not closed")
+	}
+}
+
+func TestN5ShutdownIsNotHeldUpByAContainerdThatIsAway(t *testing.T) {
+	b := newBench(t)
+	b.create("a")
+	b.sink.next("/tasks/create")
+	b.sink.stop()
+	must[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: "a"})
+	began := time.Now()
+	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "a"})
+	within(t, "Done", b.svc.Done())
+	if d := time.Since(began); d < flushLimit-time.Second {
+		t.Errorf("gave up on the events after %s", d)
+	}
+	// What was not delivered is gone; Close says so, which the clean-up must not.
+	b.svc.events.mu.Lock()
+	b.svc.events.waiting = nil
+	b.svc.events.mu.Unlock()
+}
+
+func TestE1EventsOfAnAppComeInTheirOrder(t *testing.T) {
+	b := newBench(t)
+	b.create("a")
+	must[task.StartResponse](b, "Start", &task.StartRequest{ID: "a"})
+	b.addExec("a", "e")
+	pid := must[task.StartResponse](b, "Start", &task.StartRequest{ID: "a", ExecID: "e"}).Pid
+	b.pod.exit("a", "e", 5)
+	must[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: "a", ExecID: "e"})
+	b.pod.exit("a", "", 6)
+	del := must[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: "a"})
+	b.sink.next("/tasks/create")
+	b.sink.next("/tasks/start")
+	if e := b.sink.next("/tasks/exec-added").(*events.TaskExecAdded); e.ExecID != "e" || e.ContainerID != "a" {
+		t.Errorf("%v", e)
+	}
+	if e := b.sink.next("/tasks/exec-started").(*events.TaskExecStarted); e.Pid != pid {
+		t.Errorf("%v", e)
+	}
+	if e := b.sink.next("/tasks/exit").(*events.TaskExit); e.ID != "e" || e.ContainerID != "a" || e.ExitStatus != 5 || e.Pid != pid {
+		t.Errorf("%v", e)
+	}
+	if e := b.sink.next("/tasks/exit").(*events.TaskExit); e.ID != "a" || e.ExitStatus != 6 {
+		t.Errorf("%v", e)
+	}
+	e := b.sink.next("/tasks/delete").(*events.TaskDelete)
+	if e.ID != "" || e.ExitStatus != del.ExitStatus || !proto.Equal(e.ExitedAt, del.ExitedAt) || e.Pid != del.Pid {
+		t.Errorf("event %v, answer %v", e, del)
+	}
+}

@@ -7,45 +7,25 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha512"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 
-	"github.com/containerd/errdefs"
 	"github.com/ulikunitz/xz"
 )
 
 // maxImage bounds what an ACI may unpack to, in bytes.
 const maxImage = 8 << 30
 
-// archive returns the digest of an ACI whose tree is in the store. It is appc's
-// image id: that of the uncompressed tar. A file that was seen before, by its
-// inode, size and times, is not read again.
-func (s *Store) archive(ctx context.Context, file string) (string, error) {
-	print, err := fileFingerprint(file)
-	if err != nil {
-		return "", err
-	}
-	record := s.record(file)
-	if k, ok := readKnown(record); ok && k.Fingerprint == print && s.has(k.Digest) {
-		return k.Digest, nil
-	}
-	digest, err := s.render(ctx, func(tmp string) (string, error) { return unpack(file, tmp) })
-	if err != nil {
-		return "", fmt.Errorf("stage1 image %s: %w", file, err)
-	}
-	return digest, writeKnown(record, known{Version: 1, Path: file, Fingerprint: print, Digest: digest})
-}
-
-// unpack extracts an ACI and returns its digest.
-func unpack(file, to string) (string, error) {
+// unpack extracts an ACI and returns its digest: appc's image id, which is that
+// of the uncompressed tar.
+func unpack(ctx context.Context, file, to string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return "", err
@@ -56,14 +36,19 @@ func unpack(file, to string) (string, error) {
 		return "", err
 	}
 	h := sha512.New()
-	r := io.TeeReader(io.LimitReader(plain, maxImage), h)
-	if err := extract(tar.NewReader(r), to); err != nil {
+	limited := &io.LimitedReader{R: plain, N: maxImage}
+	r := io.TeeReader(limited, h)
+	err = extract(ctx, tar.NewReader(r), to)
+	if err == nil {
+		_, err = io.Copy(io.Discard, r) // what follows the end marker counts
+	}
+	if limited.N <= 0 {
+		return "", invalid("it unpacks to more than %d bytes", int64(maxImage))
+	}
+	if err != nil {
 		return "", err
 	}
-	if _, err := io.Copy(io.Discard, r); err != nil { // what follows the end marker counts
-		return "", err
-	}
-	return digestPrefix + hex.EncodeToString(h.Sum(nil)), nil
+	return digestText(h), nil
 }
 
 // decompress finds out by the first bytes what an ACI is packed with.
@@ -73,17 +58,28 @@ func decompress(r io.Reader) (io.Reader, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
+	var plain io.Reader = b
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		return gzip.NewReader(b)
+		plain, err = gzip.NewReader(b)
 	case bytes.HasPrefix(head, []byte("\xfd7zXZ\x00")):
-		return xz.NewReader(b)
+		plain, err = xz.NewReader(b)
+	default:
+		return plain, nil
 	}
-	return b, nil
+	if err != nil {
+		return nil, errNotACI(err)
+	}
+	return plain, nil
 }
 
-// extract unpacks a tar. Nothing in it can reach outside of the directory.
-func extract(r *tar.Reader, to string) error {
+func errNotACI(err error) error {
+	return invalid("it is not an ACI, which is a tar, plain or packed with gzip or xz: %v", err)
+}
+
+// extract unpacks a tar. Nothing in it can reach out of the directory: every
+// name is resolved inside of it, symbolic links included.
+func extract(ctx context.Context, r *tar.Reader, to string) error {
 	root, err := os.OpenRoot(to)
 	if err != nil {
 		return err
@@ -91,76 +87,92 @@ func extract(r *tar.Reader, to string) error {
 	defer root.Close()
 	for {
 		hdr, err := r.Next()
-		if errors.Is(err, io.EOF) {
+		switch {
+		case errors.Is(err, io.EOF):
 			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("not an ACI (a tar, plain, gzip or xz): %v: %w", err, errdefs.ErrInvalidArgument)
+		case err != nil:
+			return errNotACI(err)
+		case ctx.Err() != nil:
+			return ctx.Err()
 		}
 		if err := extractEntry(root, hdr, r); err != nil {
-			return fmt.Errorf("%s: %w", hdr.Name, err)
+			return fmt.Errorf("entry %q: %w", hdr.Name, err)
 		}
 	}
 }
 
 func extractEntry(root *os.Root, hdr *tar.Header, r io.Reader) error {
-	name := path.Clean(hdr.Name)
+	if hdr.Typeflag == tar.TypeXGlobalHeader {
+		return nil
+	}
+	name, ok := entryName(hdr.Name)
+	if !ok {
+		return invalid("an ACI holds \"manifest\" and what is below \"rootfs\", and nothing else")
+	}
 	if name == "." {
 		return nil
 	}
-	if !filepath.IsLocal(name) || name != "manifest" && name != "rootfs" && !strings.HasPrefix(name, "rootfs/") {
-		return fmt.Errorf("an ACI holds \"manifest\" and \"rootfs\" only: %w", errdefs.ErrInvalidArgument)
+	if name == "manifest" && hdr.Typeflag != tar.TypeReg {
+		return invalid("it has to be a regular file")
 	}
 	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
-		return err
+		return invalid("its directory cannot be made: %v", err)
 	}
-	mode := hdr.FileInfo().Mode().Perm()
+	mode := hdr.FileInfo().Mode() & modeBits
 	switch hdr.Typeflag {
 	case tar.TypeDir:
-		if err := root.Mkdir(name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		return root.Chmod(name, mode)
+		return extractDir(root, name, mode, hdr)
 	case tar.TypeReg:
 		f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 		if err != nil {
-			return err
+			return invalid("cannot be made: %v", err)
 		}
-		return fill(f, r, mode)
+		// Before the mode: a change of the owner takes set-id bits away.
+		if err := f.Chown(hdr.Uid, hdr.Gid); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		err = writeFile(f, r, mode)
+		if errno := syscall.Errno(0); err != nil && !errors.As(err, &errno) {
+			return errNotACI(err) // what was read, not where it was written to
+		}
+		return err
 	case tar.TypeSymlink:
-		return root.Symlink(hdr.Linkname, name)
+		if err := root.Symlink(hdr.Linkname, name); err != nil {
+			return invalid("cannot be made: %v", err)
+		}
+		return root.Lchown(name, hdr.Uid, hdr.Gid)
 	case tar.TypeLink:
-		return root.Link(path.Clean(hdr.Linkname), name)
+		if err := root.Link(path.Clean(hdr.Linkname), name); err != nil {
+			return invalid("cannot be linked: %v", err)
+		}
+		return nil
 	}
-	return fmt.Errorf("entry of type %q: a stage1 image holds files, directories and links: %w", hdr.Typeflag, errdefs.ErrInvalidArgument)
+	return invalid("a stage1 image holds files, directories and links only")
 }
 
-// fileFingerprint is fingerprint for a single file.
-func fileFingerprint(file string) (string, error) {
-	st, err := os.Stat(file)
-	if err != nil {
-		return "", err
-	}
-	h := sha512.New()
-	if err := printStat(h, "", st); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+// entryName returns the clean name of an entry, unless that has no place in an
+// ACI. Names that climb are refused even if they come back.
+func entryName(name string) (string, bool) {
+	clean := path.Clean(name)
+	ok := clean == "." || clean == "manifest" || clean == "rootfs" || strings.HasPrefix(clean, "rootfs/")
+	return clean, ok && !slices.Contains(strings.Split(name, "/"), "..")
 }
 
-func readKnown(file string) (known, bool) {
-	var k known
-	text, err := os.ReadFile(file)
-	if err != nil || json.Unmarshal(text, &k) != nil {
-		return known{}, false
+// extractDir makes a directory, which may be there already: as the parent of an
+// earlier entry.
+func extractDir(root *os.Root, name string, mode fs.FileMode, hdr *tar.Header) error {
+	if err := root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
 	}
-	return k, isDigest(k.Digest)
-}
-
-func writeKnown(file string, k known) error {
-	text, err := json.Marshal(k)
+	st, err := root.Lstat(name)
 	if err != nil {
 		return err
 	}
-	return replaceFile(file, text)
+	if !st.IsDir() {
+		return invalid("another entry of the same name is not a directory")
+	}
+	if err := root.Lchown(name, hdr.Uid, hdr.Gid); err != nil {
+		return err
+	}
+	return root.Chmod(name, mode)
 }

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -16,12 +13,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// lastWords is how long stage 0 goes on reading from a pipe of a call that has
-// ended, in case something has inherited it.
-const lastWords = 200 * time.Millisecond
+// killLimit is how long a process may take to go after SIGKILL. One that takes
+// longer hangs in the kernel, and is left to it.
+const killLimit = 5 * time.Second
 
-// call is one execution of an entrypoint. Its methods are called in order by one
-// goroutine: start, then awaitReady or awaitEnd or both, then finish or fail.
+// call is one execution of an entrypoint. One goroutine calls its methods:
+//
+//	start ─► awaitReady, awaitEnd ─► release ─► leave     success
+//	      └─────────┴─────────────► fail                  anything else
 type call struct {
 	stage1     *Stage1
 	entrypoint abi.Entrypoint
@@ -32,59 +31,49 @@ type call struct {
 
 	began   time.Time
 	child   *proc.Child
-	errors  *tail
+	ended   chan struct{} // closed when the child has ended; it is not reaped yet
+	exit    proc.Exit     // set before ended is closed
+	verdict chan bool     // whether what the child leaves in its group is killed
+
+	words   *tail    // what comes through the error pipe
 	ready   *os.File // read ends of the pipes
 	notices *os.File
 	console *console
-	remove  []string // files that end with the call
+	files   []string // that end with the call
 }
 
-// newCall returns a call that is not started.
-func (s *Stage1) newCall(c pod.Call, e abi.Entrypoint) (*call, error) {
-	if !s.Has(e) {
-		return nil, s.errMissing(e)
+// start executes the entrypoint.
+func (k *call) start() error {
+	path := k.stage1.entrypoint(k.Dir, k.entrypoint)
+	var fds descriptors
+	defer fds.close()
+	if err := k.open(&fds); err != nil {
+		return err
 	}
-	c.Request.Version = abi.Version
-	c.Request.Entrypoint = e
-	k := &call{stage1: s, entrypoint: e, Call: c, began: time.Now()}
-	k.args = k.arguments()
-	return k, nil
-}
-
-// arguments returns the arguments of interface version 6.
-func (k *call) arguments() []string {
-	r := &k.Request
-	debug := "--debug=" + strconv.FormatBool(r.Debug)
-	var args []string
-	switch k.entrypoint {
-	case abi.Run:
-		if r.Debug {
-			args = append(args, "--debug")
-		}
-		args = append(args, "--net=host")
-		if r.Sandbox != nil && r.Sandbox.Hostname != "" {
-			args = append(args, "--hostname="+r.Sandbox.Hostname)
-		}
-		return append(args, "--mutable", r.Pod)
-	case abi.Enter:
-		return []string{"--pid=" + strconv.Itoa(k.Leader), "--appname=" + r.App, "--"}
-	case abi.Stop:
-		if k.Force {
-			args = append(args, "--force")
-		}
-		return append(args, r.Pod)
-	case abi.GC:
-		if r.Debug {
-			args = append(args, "--debug")
-		}
-		return append(args, r.Pod)
-	case abi.AppAdd:
-		return []string{debug, "--uuid=" + r.Pod, "--app=" + r.App}
+	env, err := k.environment()
+	if err != nil {
+		return err
 	}
-	return []string{debug, "--app=" + r.App}
+	attr := &os.ProcAttr{Dir: k.Dir, Env: env, Files: fds.files(), Sys: &syscall.SysProcAttr{Setpgid: true}}
+	k.child, err = k.stage1.children.StartThen(append([]string{path}, k.args...), attr, k.end)
+	if err != nil {
+		return explainExec(path, err)
+	}
+	return nil
 }
 
-// create starts a call that makes a process, and waits for it to be ready. With
+// end is called when the child has ended, on a goroutine of its own. The child
+// stays a zombie until it is known whether the call has failed, because only
+// until then is its process group certain to be its own.
+func (k *call) end(child *proc.Child, exit proc.Exit) {
+	k.exit = exit
+	close(k.ended)
+	if <-k.verdict {
+		_ = child.KillGroup()
+	}
+}
+
+// create starts a call that makes a process and waits until that is ready. With
 // a terminal its master has arrived by then.
 func (k *call) create(ctx context.Context) (abi.Ready, error) {
 	if k.Request.Terminal {
@@ -105,152 +94,70 @@ func (k *call) create(ctx context.Context) (abi.Ready, error) {
 	return ready, k.console.await(ctx)
 }
 
-// start executes the entrypoint.
-func (k *call) start() (err error) {
-	path := k.stage1.entrypoint(k.Dir, k.entrypoint)
-	var files descriptors
-	defer files.close()
-	if err := k.open(&files); err != nil {
-		return err
-	}
-	env, err := k.environment()
-	if err != nil {
-		return err
-	}
-	k.child, err = k.stage1.children.Start(append([]string{path}, k.args...), &os.ProcAttr{
-		Dir:   k.Dir,
-		Env:   env,
-		Files: files.table[:],
-		Sys:   &syscall.SysProcAttr{Setpgid: true},
-	})
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOEXEC) {
-		return fmt.Errorf("cannot execute %s: is its interpreter there? %w", path, err)
-	}
-	return err
+// errDeadline is the cause of a context that the call's own deadline has ended.
+var errDeadline = errors.New("deadline of the entrypoint")
+
+func (k *call) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(ctx, k.began.Add(k.stage1.limit(k.entrypoint)), errDeadline)
 }
 
-// descriptors is the table that a call inherits. Those that are ours to close
-// once it has them are in own.
-type descriptors struct {
-	table [abi.NotifyFD + 1]*os.File
-	own   []*os.File
-}
-
-func (d *descriptors) set(fd int, f *os.File) {
-	d.table[fd] = f
-	d.own = append(d.own, f)
-}
-
-// pipe makes a pipe, whose write end the call gets as fd.
-func (d *descriptors) pipe(fd int) (*os.File, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	d.set(fd, w)
-	return r, nil
-}
-
-func (d *descriptors) close() {
-	for _, f := range d.own {
-		_ = f.Close()
-	}
-}
-
-// open fills the descriptor table.
-func (k *call) open(d *descriptors) error {
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	d.set(0, null)
-	r, err := d.pipe(abi.ErrorFD)
-	if err != nil {
-		return err
-	}
-	k.errors = readTail(r)
-	if err := k.openStdio(d); err != nil {
-		return err
-	}
-	if k.entrypoint == abi.Run || k.entrypoint == abi.AppAdd || k.entrypoint == abi.Enter {
-		if k.ready, err = d.pipe(abi.ReadyFD); err != nil {
-			return err
-		}
-	}
-	if k.entrypoint == abi.Run {
-		d.table[abi.LockFD] = k.lock
-		if k.notices, err = d.pipe(abi.NotifyFD); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// openStdio decides what the call's 0, 1 and 2 are.
-func (k *call) openStdio(d *descriptors) error {
-	switch k.entrypoint {
-	case abi.AppAdd, abi.Enter:
-		for fd, f := range k.stdio {
-			if f == nil {
-				f = d.own[0] // /dev/null
-			}
-			d.table[fd] = f
-		}
-	case abi.Run:
-		// The supervisor outlives the call, and its error pipe with it.
-		log, err := os.OpenFile(filepath.Join(k.Dir, runLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-		if err != nil {
-			return err
-		}
-		d.set(1, log)
-		d.table[2] = log
-	default:
-		d.table[1], d.table[2] = d.table[abi.ErrorFD], d.table[abi.ErrorFD]
-	}
-	return nil
-}
-
-// runLog is what `run` has as its standard output and error.
-const runLog = "run.log"
+// errEnded says that the call has ended without success. How, fail finds out.
+var errEnded = errors.New("the entrypoint has ended")
 
 // awaitEnd waits for the call to return, and kills it at its deadline.
 func (k *call) awaitEnd(ctx context.Context) error {
 	ctx, cancel := k.limit(ctx)
 	defer cancel()
 	select {
-	case <-k.child.Done():
+	case <-k.ended:
 	case <-ctx.Done():
 		return k.hung(ctx)
 	}
-	if st := k.child.Wait(); st.Code != 0 {
+	if k.exit.Code != 0 {
 		return errEnded
 	}
 	return nil
 }
 
-// errEnded says that the call has ended without success; fail finds out how.
-var errEnded = errors.New("ended")
-
-func (k *call) limit(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithDeadline(ctx, k.began.Add(deadline(k.entrypoint)))
-}
-
-// hung kills a call that did not answer in time, and all it has started.
+// hung kills a call that did not answer in time, and all that it has started. It
+// returns why.
 func (k *call) hung(ctx context.Context) error {
-	_ = k.child.KillGroup()
-	<-k.child.Done()
-	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		return fmt.Errorf("no answer after %s; it was killed: look at what %s waits for", time.Since(k.began).Round(10*time.Millisecond), k.stage1.entrypoint("", k.entrypoint))
+	how := "the entrypoint was killed"
+	if !k.kill() {
+		how = fmt.Sprintf("the entrypoint was killed, but process %d hangs in the kernel", k.child.PID())
 	}
-	return fmt.Errorf("given up after %s, and killed: %w", time.Since(k.began).Round(10*time.Millisecond), context.Cause(ctx))
+	if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {
+		return fmt.Errorf("given up after %s: %w; %s", round(time.Since(k.began)), cause, how)
+	}
+	return &hungError{fmt.Sprintf("no answer within %s; %s; see %s", k.stage1.limit(k.entrypoint), how, journalPath(k.Dir))}
 }
 
-// takeConsole hands over the pty master, takeNotices the notice pipe.
-func (k *call) takeConsole() *os.File {
-	if k.console == nil {
-		return nil
+// hungError is a call's deadline that has passed.
+type hungError struct{ text string }
+
+func (e *hungError) Error() string { return e.text }
+func (e *hungError) Unwrap() error { return context.DeadlineExceeded }
+
+// kill ends the call's process group, and tells whether its leader has gone.
+func (k *call) kill() bool {
+	_ = k.child.KillGroup()
+	limit := time.NewTimer(killLimit)
+	defer limit.Stop()
+	select {
+	case <-k.ended:
+		return true
+	case <-limit.C:
+		return false
 	}
-	return k.console.take()
+}
+
+// process describes the process that the call has reported.
+func (k *call) process(ready abi.Ready) *pod.Process {
+	p := &pod.Process{PID: ready.PID, StartTime: ready.StartTime, Recorder: k.recorder(ready)}
+	if k.console != nil {
+		p.Console = k.console.take()
+	}
+	return p
 }
 
 func (k *call) takeNotices() *os.File {
@@ -259,10 +166,16 @@ func (k *call) takeNotices() *os.File {
 	return n
 }
 
-// finish ends a call whose outcome is known: its files go, and it is put on
-// record. With err nil the call may still be running, if it is meant to stay.
-func (k *call) finish(err error) {
-	for _, f := range k.remove {
+// release ends stage 0's part in a call that has done what it was called for,
+// whether it returns now, later, or stays.
+func (k *call) release() {
+	k.verdict <- false
+	k.close()
+}
+
+// close removes the files of the call and closes its descriptors.
+func (k *call) close() {
+	for _, f := range k.files {
 		_ = os.Remove(f)
 	}
 	for _, f := range []*os.File{k.ready, k.notices} {
@@ -273,47 +186,39 @@ func (k *call) finish(err error) {
 	if k.console != nil {
 		k.console.close()
 	}
-	if k.errors != nil {
-		k.errors.close()
-	}
-	k.journal(err)
+}
+
+// leave waits for the end of a released call and puts it on record.
+func (k *call) leave() {
+	<-k.child.Done()
+	k.record(k.words.stop())
 }
 
 // fail ends a call that did not succeed: nothing of it is left running. It
-// returns the error for the client.
+// returns the error for the client, and puts it on record.
 func (k *call) fail(err error) error {
 	e := &EntrypointError{Stage1: k.stage1.name, Entrypoint: k.entrypoint, Code: -1}
-	if k.child != nil {
-		_ = k.child.KillGroup()
+	gone := k.child != nil && k.kill()
+	k.verdict <- true
+	if gone {
 		<-k.child.Done()
 	}
-	if k.errors != nil {
-		e.Text = k.errors.text(lastWords)
+	words := ""
+	if k.words != nil {
+		words = k.words.stop()
 	}
 	if errors.Is(err, errEnded) {
-		e.describeEnd(k.child.Wait())
+		e.describe(k.exit, words)
 	} else {
-		e.Reason = err.Error()
+		e.Text, e.Err = err.Error(), err
+		if words != "" {
+			e.Text += ": " + words
+		}
 	}
 	e.Duration = time.Since(k.began)
-	if k.entrypoint == abi.Run && e.Text == "" {
-		e.Text = lastBytes(filepath.Join(k.Dir, runLog))
-	}
-	k.finish(e)
+	k.close()
+	k.recordFailure(e)
 	return e
 }
 
-// describeEnd says how the call has ended, where its own text does not.
-func (e *EntrypointError) describeEnd(st abi.Status) {
-	switch {
-	case st.Signal != 0:
-		e.Reason = fmt.Sprintf("killed by signal %d (%s)", st.Signal, syscall.Signal(st.Signal))
-	case st.Code == 0:
-		e.Reason = "ended with exit code 0 before its process was ready"
-	default:
-		e.Code = st.Code
-		if e.Text == "" {
-			e.Reason = fmt.Sprintf("exit code %d, and no word on RKT_ERROR_FD", st.Code)
-		}
-	}
-}
+func round(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }

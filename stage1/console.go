@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,16 +19,20 @@ const maxSocketPath = 107
 
 // consoleLimit is how long the master may take after the call has said that it
 // is ready.
-const consoleLimit = 5 * time.Second
+const consoleLimit = 2 * time.Second
 
 // console receives the pty master of one process.
 type console struct {
 	path     string // for the stage1
 	file     string // to be removed
 	listener *net.UnixListener
-	got      chan struct{}
+	got      chan struct{} // closed when master or err is set
 	master   *os.File
 	err      error
+
+	mu     sync.Mutex
+	conn   *net.UnixConn // while it is read from
+	closed bool
 }
 
 // listenConsole makes a console socket in a pod directory. Where the directory's
@@ -37,54 +42,58 @@ func listenConsole(dir string) (*console, error) {
 	name := "tty-" + rand.Text()[:8]
 	c := &console{file: filepath.Join(dir, name), got: make(chan struct{})}
 	c.path = c.file
-	addr := c.file
+	address := c.file
 	if len(c.file) > maxSocketPath {
 		d, err := os.Open(dir)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("make the console socket: %w", err)
 		}
 		defer d.Close()
-		addr = fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name)
+		address = fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name)
 		c.path = name
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: addr, Net: "unix"})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: address, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("make the console socket: %w", err)
 	}
-	l.SetUnlinkOnClose(false)
+	l.SetUnlinkOnClose(false) // by an address that may not lead there any more
 	c.listener = l
 	if err := os.Chmod(c.file, 0o600); err != nil {
-		c.listener.Close()
-		return nil, errors.Join(err, os.Remove(c.file))
+		return nil, errors.Join(fmt.Errorf("make the console socket: %w", err), l.Close(), os.Remove(c.file))
 	}
 	go c.accept()
 	return c, nil
 }
 
-// accept takes one connection and one message with one descriptor. It ends with
-// the listener at the latest.
+// accept takes one connection, and one message with one descriptor from it. It
+// ends with close at the latest.
 func (c *console) accept() {
 	defer close(c.got)
 	conn, err := c.listener.AcceptUnix()
 	if err != nil {
-		c.err = fmt.Errorf("nobody has sent a pty master to the console socket: %w", err)
+		c.err = fmt.Errorf("accept on the console socket: %w", err)
 		return
 	}
 	defer conn.Close()
-	_ = conn.SetReadDeadline(time.Now().Add(consoleLimit))
-	c.master, c.err = receiveMaster(conn)
+	c.mu.Lock()
+	c.conn = conn
+	closed := c.closed
+	c.mu.Unlock()
+	if !closed {
+		c.master, c.err = receiveMaster(conn)
+	}
 }
 
 func receiveMaster(conn *net.UnixConn) (*os.File, error) {
 	// Room for more than one descriptor: what should not be there is closed.
-	buf, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4*4))
-	_, n, _, _, err := conn.ReadMsgUnix(buf, oob)
+	buf, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(8*4))
+	_, n, _, _, err := conn.ReadMsgUnix(buf, oob) // sets close-on-exec
 	if err != nil {
-		return nil, fmt.Errorf("receive the pty master: %w", err)
+		return nil, fmt.Errorf("read from the console socket: %w", err)
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:n])
 	if err != nil {
-		return nil, fmt.Errorf("receive the pty master: %w", err)
+		return nil, fmt.Errorf("read from the console socket: %w", err)
 	}
 	var fds []int
 	for i := range messages {
@@ -94,17 +103,17 @@ func receiveMaster(conn *net.UnixConn) (*os.File, error) {
 	}
 	if len(fds) != 1 {
 		closeAll(fds)
-		return nil, fmt.Errorf("the console socket got %d descriptors and wants one, the pty master", len(fds))
+		return nil, fmt.Errorf("it sent %d descriptors to the console socket instead of one, the pty master", len(fds))
 	}
-	unix.CloseOnExec(fds[0])
-	if _, err := unix.IoctlGetWinsize(fds[0], unix.TIOCGWINSZ); err != nil {
+	// Only the master of a pty knows the number of its slave.
+	if _, err := unix.IoctlGetInt(fds[0], unix.TIOCGPTN); err != nil {
 		closeAll(fds)
-		return nil, fmt.Errorf("what the console socket got is not a terminal: %w", err)
+		return nil, fmt.Errorf("what it sent to the console socket is not the master of a pty: %w", err)
 	}
 	// Non-blocking, so that the runtime's poller waits for it.
 	if err := unix.SetNonblock(fds[0], true); err != nil {
 		closeAll(fds)
-		return nil, err
+		return nil, fmt.Errorf("pty master: %w", err)
 	}
 	return os.NewFile(uintptr(fds[0]), "pty master"), nil
 }
@@ -115,19 +124,21 @@ func closeAll(fds []int) {
 	}
 }
 
-// await waits for the master once the process is ready.
+// await waits for the master once the process is ready: by then it was sent.
 func (c *console) await(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, consoleLimit)
-	defer cancel()
+	limit := time.NewTimer(consoleLimit)
+	defer limit.Stop()
 	select {
 	case <-c.got:
 		return c.err
+	case <-limit.C:
+		return errors.New("it reported ready without sending a pty master to RKT_CONSOLE_SOCKET")
 	case <-ctx.Done():
-		return errors.New("it reported ready, but no pty master came to RKT_CONSOLE_SOCKET")
+		return fmt.Errorf("wait for the pty master: %w", context.Cause(ctx))
 	}
 }
 
-// take hands the master over.
+// take hands the master over. It is called once await has returned nil.
 func (c *console) take() *os.File {
 	m := c.master
 	c.master = nil
@@ -136,7 +147,14 @@ func (c *console) take() *os.File {
 
 // close removes the socket, and the master if nobody took it.
 func (c *console) close() {
+	c.mu.Lock()
+	c.closed = true
+	conn := c.conn
+	c.mu.Unlock()
 	_ = c.listener.Close()
+	if conn != nil {
+		_ = conn.Close()
+	}
 	<-c.got
 	if c.master != nil {
 		_ = c.master.Close()

@@ -10,7 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
+	"strings"
 )
 
 // digestPrefix and digestLen describe a digest as text: appc's image id.
@@ -21,10 +21,23 @@ const (
 
 func digestText(h hash.Hash) string { return digestPrefix + hex.EncodeToString(h.Sum(nil)) }
 
+func isDigest(d string) bool {
+	hexa, ok := strings.CutPrefix(d, digestPrefix)
+	if !ok || len(d) != digestLen || strings.ToLower(hexa) != hexa {
+		return false
+	}
+	_, err := hex.DecodeString(hexa)
+	return err == nil
+}
+
+// modeBits is what is kept of a file's mode.
+const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
+
 // treeDigest returns the digest of an image directory: that of a tar in which
-// "manifest" comes first, then everything in "rootfs" in lexical order, with
-// names, types, permission bits, link targets and contents, and with neither
-// times nor owners. Whoever unpacks the same files gets the same digest.
+// "manifest" comes first, then "rootfs" and everything in it, each directory's
+// entries in the order of their bytes. An entry has a name, a type, mode bits, a
+// link target and contents. It has no times, its owner is 0:0, and a hard link
+// is a file like any other, so that every copy of an image has the same digest.
 func treeDigest(dir string) (string, error) {
 	h := sha512.New()
 	w := tar.NewWriter(h)
@@ -33,14 +46,15 @@ func treeDigest(dir string) (string, error) {
 		err = w.Close()
 	}
 	if err != nil {
-		return "", fmt.Errorf("digest of stage1 image %s: %w", dir, err)
+		return "", fmt.Errorf("digest: %w", err)
 	}
 	return digestText(h), nil
 }
 
-// walkImage visits the manifest and the rootfs of an image, in lexical order.
+// walkImage visits the manifest and the rootfs of an image in the order of the
+// digest. Anything else in the directory is not part of the image.
 func walkImage(dir string, visit func(rel string, st fs.FileInfo) error) error {
-	for _, top := range []string{"manifest", "rootfs"} {
+	for _, top := range [...]string{"manifest", "rootfs"} {
 		err := filepath.WalkDir(filepath.Join(dir, top), func(p string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return err
@@ -63,27 +77,29 @@ func walkImage(dir string, visit func(rel string, st fs.FileInfo) error) error {
 }
 
 func writeEntry(w *tar.Writer, dir, rel string, st fs.FileInfo) error {
-	link := ""
-	if st.Mode()&fs.ModeSymlink != 0 {
-		l, err := os.Readlink(filepath.Join(dir, rel))
-		if err != nil {
-			return err
-		}
-		link = l
-	}
-	hdr, err := tar.FileInfoHeader(st, link)
+	// Made from nothing but what counts: tar.FileInfoHeader would take over the
+	// owner and the times.
+	plain, err := tar.FileInfoHeader(st, "")
 	if err != nil {
 		return fmt.Errorf("%s: %w", rel, err)
 	}
-	// Only these; FileInfoHeader has put in what differs between copies.
-	clean := &tar.Header{Typeflag: hdr.Typeflag, Name: rel, Linkname: link, Mode: hdr.Mode & 0o7777, Size: hdr.Size, Format: tar.FormatPAX}
-	if err := w.WriteHeader(clean); err != nil {
+	hdr := &tar.Header{Typeflag: plain.Typeflag, Name: rel, Mode: plain.Mode & 0o7777, Size: plain.Size, Format: tar.FormatPAX}
+	path := filepath.Join(dir, rel)
+	switch {
+	case st.Mode()&fs.ModeSymlink != 0:
+		hdr.Mode = 0o777
+		if hdr.Linkname, err = os.Readlink(path); err != nil {
+			return err
+		}
+	case st.IsDir():
+		hdr.Name += "/"
+	case !st.Mode().IsRegular():
+		return errNotAFile(rel)
+	}
+	if err := w.WriteHeader(hdr); err != nil || !st.Mode().IsRegular() {
 		return err
 	}
-	if !st.Mode().IsRegular() {
-		return nil
-	}
-	f, err := os.Open(filepath.Join(dir, rel))
+	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
@@ -92,25 +108,6 @@ func writeEntry(w *tar.Writer, dir, rel string, st fs.FileInfo) error {
 	return err
 }
 
-// fingerprint tells whether an image directory is still the one whose digest is
-// known, without reading its files: name, inode, size, mode, and both times of
-// each. A change that keeps all of these needs root and bad will.
-func fingerprint(dir string) (string, error) {
-	h := sha512.New()
-	err := walkImage(dir, func(rel string, st fs.FileInfo) error {
-		return printStat(h, rel, st)
-	})
-	if err != nil {
-		return "", fmt.Errorf("stage1 image %s: %w", dir, err)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-func printStat(w io.Writer, rel string, st fs.FileInfo) error {
-	s, ok := st.Sys().(*syscall.Stat_t)
-	if !ok {
-		return fmt.Errorf("%s: no stat", rel)
-	}
-	_, err := fmt.Fprintf(w, "%q %d %d %o %d %d %d\n", rel, s.Dev, s.Ino, s.Mode, s.Size, s.Mtim.Nano(), s.Ctim.Nano())
-	return err
+func errNotAFile(name string) error {
+	return invalid("%s: a stage1 image holds files, directories and links only", name)
 }

@@ -1,10 +1,15 @@
 package stage1
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -13,32 +18,78 @@ import (
 type EntrypointError struct {
 	Stage1     string
 	Entrypoint abi.Entrypoint
-	Code       int           // exit code; -1 if there is none
+	Code       int           // exit code, or 128 plus the signal; -1 if stage 0 has ended it or it never ran
 	Duration   time.Duration // until it failed
-	Text       string        // what it wrote to RKT_ERROR_FD
-	Reason     string        // what stage 0 has to say, if Text says nothing or too little
+	Text       string        // what it wrote to RKT_ERROR_FD, and what stage 0 has to say
+	Err        error         // what it unwraps to; nil if nothing more is known
 }
 
 func (e *EntrypointError) Error() string {
-	s := fmt.Sprintf("stage1 %s: %s: ", e.Stage1, e.Entrypoint)
-	switch {
-	case e.Reason == "":
-		return s + e.Text
-	case e.Text == "":
-		return s + e.Reason
-	}
-	return s + e.Reason + ": " + e.Text
+	return fmt.Sprintf("stage1 %s: %s: %s", e.Stage1, e.Entrypoint, e.Text)
 }
 
-// Unwrap maps the exit codes that have a meaning.
-func (e *EntrypointError) Unwrap() error {
-	switch e.Code {
+// Unwrap returns errdefs.ErrNotFound, ErrFailedPrecondition or ErrNotImplemented
+// for the exit codes 5, 6 and 7.
+func (e *EntrypointError) Unwrap() error { return e.Err }
+
+// describe fills in how a call has ended by itself, with its own words if it has
+// left any.
+func (e *EntrypointError) describe(exit proc.Exit, words string) {
+	e.Code, e.Text = exit.Code, words
+	switch exit.Code {
 	case abi.ExitNotFound:
-		return errdefs.ErrNotFound
+		e.Err = errdefs.ErrNotFound
 	case abi.ExitFailedPrecondition:
-		return errdefs.ErrFailedPrecondition
+		e.Err = errdefs.ErrFailedPrecondition
 	case abi.ExitNotImplemented:
-		return errdefs.ErrNotImplemented
+		e.Err = errdefs.ErrNotImplemented
 	}
-	return nil
+	how := ""
+	switch {
+	case exit.Signal != 0:
+		how = fmt.Sprintf("the entrypoint was killed by signal %d (%s)", exit.Signal, syscall.Signal(exit.Signal))
+	case exit.Code == 0:
+		how = "the entrypoint returned without writing a line like {\"pid\": 4711} to RKT_READY_FD"
+	case words == "" && e.Err != nil:
+		how = fmt.Sprintf("exit code %d (%v)", exit.Code, e.Err)
+	case words == "":
+		how = fmt.Sprintf("exit code %d, and nothing written to RKT_ERROR_FD", exit.Code)
+	}
+	if how != "" && words != "" {
+		e.Text = how + ": " + words
+	} else if how != "" {
+		e.Text = how
+	}
 }
+
+// explainExec says what is wrong with an entrypoint that cannot be executed. The
+// kernel's own words for it would be taken for words about the app.
+func explainExec(path string, err error) error {
+	st, statErr := os.Stat(path)
+	why := ""
+	switch {
+	case errors.Is(statErr, fs.ErrNotExist):
+		why = "the file is missing; is the image's tree mounted there?"
+	case errors.Is(err, fs.ErrNotExist):
+		why = "its interpreter, the program in its first line or its ELF header, is missing"
+	case errors.Is(err, syscall.ENOEXEC):
+		why = "it is neither a program nor a script that begins with #!"
+	case errors.Is(err, syscall.EACCES) && statErr == nil && !st.Mode().IsRegular():
+		why = "it is not a regular file"
+	case errors.Is(err, syscall.EACCES) && statErr == nil && st.Mode()&0o111 == 0:
+		why = fmt.Sprintf("it is not executable (mode %#o)", st.Mode().Perm())
+	case errors.Is(err, syscall.EACCES):
+		why = "its file system is mounted noexec, or its interpreter is not executable"
+	default:
+		return fmt.Errorf("execute %s: %w", path, err)
+	}
+	return &execError{text: fmt.Sprintf("cannot execute %s: %s", path, why), err: err}
+}
+
+type execError struct {
+	text string
+	err  error
+}
+
+func (e *execError) Error() string { return e.text }
+func (e *execError) Unwrap() error { return e.err }

@@ -3,8 +3,12 @@ package stage1
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
+	"path"
 	"path/filepath"
+	"strings"
+	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
@@ -17,55 +21,58 @@ type Image struct {
 	manifest *manifest
 	text     []byte // of the manifest
 	features features
+
+	// declared is made when the first config.json is checked: `delete` and
+	// `-info` check none.
+	declared func() *fields
 }
 
-// features is the document that the features annotation names.
-type features struct {
-	OCI    json.RawMessage `json:"oci"`
-	Fields []string        `json:"fields"`
-}
-
+// openImage opens an image directory that was verified when it was rendered.
 func openImage(dir, digest string) (*Image, error) {
+	i := &Image{dir: dir, digest: digest}
 	file := filepath.Join(dir, "manifest")
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("stage1 image: %w", err)
-	}
-	m, err := parseManifest(text, file)
-	if err != nil {
+	var err error
+	if i.text, err = readManifest(file); err != nil {
 		return nil, err
 	}
-	i := &Image{dir: dir, digest: digest, manifest: m, text: text}
-	return i, i.readFeatures()
+	if i.manifest, err = parseManifest(i.text, file); err != nil {
+		return nil, err
+	}
+	if i.manifest.features != "" {
+		if i.features, err = readFeatures(dir, i.manifest.features); err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "rootfs", i.manifest.features), err)
+		}
+	}
+	i.declared = sync.OnceValue(func() *fields { return newFields(stage0Fields(), i.features.Fields) })
+	return i, nil
 }
 
-func (i *Image) readFeatures() error {
-	if i.manifest.features == "" {
-		return nil
-	}
-	file := filepath.Join(i.dir, "rootfs", i.manifest.features)
-	text, err := os.ReadFile(file)
+func readManifest(file string) ([]byte, error) {
+	f, err := os.Open(file)
 	if err != nil {
-		return fmt.Errorf("features of stage1 %s: %w", i.manifest.name, err)
+		return nil, fmt.Errorf("a stage1 image has a file called manifest: %w", err)
 	}
-	if err := json.Unmarshal(text, &i.features); err != nil {
-		return fmt.Errorf("features of stage1 %s: %s: %v: %w", i.manifest.name, file, err, errdefs.ErrInvalidArgument)
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
+	if err == nil && len(text) > maxManifest {
+		err = fmt.Errorf("%s: more than %d bytes: %w", file, maxManifest, errdefs.ErrInvalidArgument)
 	}
-	return nil
+	return text, err
 }
 
-// Features returns the runtime-spec's features structure of an image directory
-// that is not in a store, as JSON, or nothing.
+// Features returns the runtime-spec's features structure of an image directory,
+// which need not be in a store, as JSON; nil if it declares none.
 func Features(dir string) ([]byte, error) {
 	i, err := openImage(dir, "")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("stage1 image %s: %w", dir, err)
 	}
 	return i.OCIFeatures(), nil
 }
 
-// Name returns the appc name in the image's manifest.
-func (i *Image) Name() string { return i.manifest.name }
+// Name returns what people call the stage1: the last part of the appc name in
+// its manifest, without the "stage1-" that it usually begins with.
+func (i *Image) Name() string { return strings.TrimPrefix(path.Base(i.manifest.name), "stage1-") }
 
 // Digest returns "sha512-" and 128 hexadecimal digits.
 func (i *Image) Digest() string { return i.digest }
@@ -74,5 +81,10 @@ func (i *Image) Digest() string { return i.digest }
 func (i *Image) Has(e abi.Entrypoint) bool { return i.manifest.paths[e] != "" }
 
 // OCIFeatures returns the runtime-spec's features structure as the image tells
-// it, as JSON, or nothing.
-func (i *Image) OCIFeatures() []byte { return i.features.OCI }
+// it, as JSON; nil if it declares none.
+func (i *Image) OCIFeatures() []byte {
+	if string(i.features.OCI) == "null" {
+		return nil
+	}
+	return json.RawMessage(i.features.OCI)
+}

@@ -1,72 +1,179 @@
 package stage1
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/containerd/log"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"golang.org/x/sys/unix"
 )
 
-// Bounds of a pod's journal. Execs come without number, so the file is cut: it
-// is renamed to journal.old when it is full, and a new one begun.
+// Bounds of a pod's journal. Execs come without number, so when the file is full
+// it is renamed to journal.old, whose predecessor goes, and a new one is begun.
 const (
 	journalFile = "journal"
 	journalOld  = "journal.old"
-	journalSize = 256 << 10 // bytes
-	journalArgs = 8         // arguments that are kept of a call
-	journalText = 1024      // bytes that are kept of an error
+	journalSize = 256 << 10 // bytes, and a line more
+	journalArgs = 16        // arguments that are kept of a call
+	journalArg  = 256       // bytes that are kept of each
+	journalText = 1024      // bytes that are kept of an error, from its end
 )
 
-// Entry is a line of a pod's journal: one call of an entrypoint.
+// stateReady is the Entry.State of a call that goes on.
+const stateReady = "ready"
+
+// Entry is a line of a pod's journal: the outcome of one call of an entrypoint.
+// A call that stays, such as `run`, has two: when it was ready, and when it has
+// ended.
 type Entry struct {
-	Time       time.Time      `json:"time"`
+	Time       time.Time      `json:"time"` // when it was called
 	Entrypoint abi.Entrypoint `json:"entrypoint"`
-	Argv       []string       `json:"argv"`
+	Argv       []string       `json:"argv"` // shortened
 	App        string         `json:"app,omitempty"`
 	Exec       string         `json:"exec,omitempty"`
-	Millis     float64        `json:"ms"`
-	Code       int            `json:"code"`
-	Error      string         `json:"error,omitempty"`
+	State      string         `json:"state,omitempty"` // "ready", or nothing when it has ended
+	PID        int            `json:"pid,omitempty"`
+	Millis     float64        `json:"ms"`              // since Time
+	Code       int            `json:"code"`            // as EntrypointError has it
+	Error      string         `json:"error,omitempty"` // of a call that failed, or what it had to say
 }
 
-// journal puts the call on record. A journal that cannot be written costs a line
-// in the log and no container.
-func (k *call) journal(err error) {
+func journalPath(podDir string) string { return filepath.Join(podDir, journalFile) }
+
+// entry returns what can be said of every call.
+func (k *call) entry() Entry {
 	e := Entry{
 		Time: k.began, Entrypoint: k.entrypoint, App: k.Request.App, Exec: k.Request.Exec,
-		Argv: k.args, Millis: float64(time.Since(k.began).Microseconds()) / 1000,
+		Millis: float64(time.Since(k.began).Microseconds()) / 1000,
 	}
-	if len(e.Argv) > journalArgs {
-		e.Argv = e.Argv[:journalArgs]
+	e.Argv = append(e.Argv, k.stage1.manifest.paths[k.entrypoint])
+	for _, arg := range k.args[:min(len(k.args), journalArgs)] {
+		e.Argv = append(e.Argv, strings.ToValidUTF8(arg[:min(len(arg), journalArg)], ""))
 	}
-	if err != nil {
-		e.Code, e.Error = 1, err.Error()
-		if ee, ok := err.(*EntrypointError); ok {
-			e.Code = ee.Code
-		}
-		e.Error = e.Error[:min(len(e.Error), journalText)]
+	if k.child != nil {
+		e.PID = k.child.PID()
 	}
-	if err := appendEntry(k.Dir, e); err != nil {
-		log.L.WithError(err).Debug("journal of a pod")
+	return e
+}
+
+// journal puts a call that goes on into the journal.
+func (k *call) journal(state string) {
+	e := k.entry()
+	e.State = state
+	k.write(e)
+}
+
+// record puts a call that did what it was called for into the journal, with what
+// it has written to RKT_ERROR_FD.
+func (k *call) record(words string) {
+	e := k.entry()
+	e.Code, e.Error = k.exit.Code, lastOf(words, journalText)
+	k.write(e)
+}
+
+func (k *call) recordFailure(err *EntrypointError) {
+	e := k.entry()
+	e.Code, e.Error = err.Code, lastOf(err.Text, journalText)
+	k.write(e)
+}
+
+// write appends to the journal. If that fails it costs a line in the log and no
+// container: nothing depends on the journal.
+func (k *call) write(e Entry) {
+	err := appendEntry(k.Dir, e)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // the pod has gone with its journal
+		log.L.WithError(err).Warnf("stage1 %s: journal of a pod", k.stage1.name)
 	}
 }
 
+// lastOf returns the end of a text.
+func lastOf(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	s = s[len(s)-n:]
+	for len(s) > 0 && !utf8.RuneStart(s[0]) {
+		s = s[1:]
+	}
+	return "…" + s
+}
+
+// appendEntry writes one line in one write, so that lines of concurrent calls
+// stay whole.
 func appendEntry(dir string, e Entry) error {
-	line, err := json.Marshal(e)
+	text, err := json.Marshal(e)
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, journalFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(journalPath(dir), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	if st, err := f.Stat(); err == nil && st.Size() > journalSize {
-		_ = os.Rename(filepath.Join(dir, journalFile), filepath.Join(dir, journalOld))
+	_, err = f.Write(append(text, '\n'))
+	if err == nil {
+		err = rotate(dir, f)
 	}
-	_, err = f.Write(append(line, '\n')) // one write: lines of concurrent calls stay whole
-	return err
+	return errors.Join(err, f.Close())
+}
+
+// rotate begins a new journal if this one is full. The lock and the comparison
+// keep two processes from doing it one after the other: the second would replace
+// the old journal by one that has hardly begun.
+func rotate(dir string, f *os.File) error {
+	st, err := f.Stat()
+	if err != nil || st.Size() < journalSize {
+		return err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil // another one is at it
+	}
+	current, err := os.Stat(journalPath(dir))
+	if err != nil || !os.SameFile(st, current) {
+		return nil // another one has done it
+	}
+	return os.Rename(journalPath(dir), filepath.Join(dir, journalOld))
+}
+
+// ReadJournal returns the calls of a pod's entrypoints in the order in which they
+// ended, as far back as the journal goes. A pod that made no call has none.
+func ReadJournal(podDir string) ([]Entry, error) {
+	var entries []Entry
+	for _, name := range []string{journalOld, journalFile} {
+		f, err := os.Open(filepath.Join(podDir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("journal of pod %s: %w", filepath.Base(podDir), err)
+		}
+		text, err := io.ReadAll(io.LimitReader(f, 2*journalSize))
+		if err := errors.Join(err, f.Close()); err != nil {
+			return nil, fmt.Errorf("journal of pod %s: %w", filepath.Base(podDir), err)
+		}
+		entries = append(entries, parseJournal(text)...)
+	}
+	return entries, nil
+}
+
+// parseJournal reads lines. One that a crash has cut off, or that somebody else
+// wrote, is left out: the rest is worth reading all the same.
+func parseJournal(text []byte) []Entry {
+	var entries []Entry
+	for line := range bytes.Lines(text) {
+		var e Entry
+		if json.Unmarshal(line, &e) == nil && e.Entrypoint != "" {
+			entries = append(entries, e)
+		}
+	}
+	return entries
 }

@@ -20,6 +20,9 @@ func Locate(name string) (string, error) {
 }
 
 func locate(bin, name string) (string, error) {
+	if name == "" || name != filepath.Base(name) || name == "." || name == ".." {
+		return "", invalid("stage1 name %q: it has to be a single word", name)
+	}
 	places := []string{
 		filepath.Join(bin, "stage1", name),
 		filepath.Join(filepath.Dir(bin), "libexec", "containerd-shim-rkt", "stage1", name),

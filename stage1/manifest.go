@@ -1,19 +1,25 @@
 package stage1
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/appc/spec/schema"
 	"github.com/containerd/errdefs"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
+
+// maxManifest bounds a manifest and a features document, in bytes.
+const maxManifest = 1 << 20
 
 // entrypoints lists every entrypoint that a manifest can declare.
 var entrypoints = [...]abi.Entrypoint{
@@ -24,85 +30,213 @@ var entrypoints = [...]abi.Entrypoint{
 // manifest is what stage 0 needs of an image's manifest.
 type manifest struct {
 	name     string
-	version  int
 	paths    map[abi.Entrypoint]string // inside rootfs, absolute there
 	features string                    // as paths; empty if there is none
 }
 
-// parseManifest reads a manifest. source is what errors call it.
-func parseManifest(text []byte, source string) (*manifest, error) {
-	var im schema.ImageManifest
-	if err := im.UnmarshalJSON(text); err != nil {
-		return nil, fmt.Errorf("%s is not an appc image manifest: %v; see docs/stage1-abi.md, section 1: %w", source, err, errdefs.ErrInvalidArgument)
+// imageManifest is the part of appc's image manifest that matters here. It is
+// spelled out because the schema package of appc/spec costs every shim a third
+// of a megabyte of private memory; a test holds the two together.
+type imageManifest struct {
+	ACKind        string            `json:"acKind"`
+	ACVersion     string            `json:"acVersion"`
+	Name          string            `json:"name"`
+	Annotations   []annotation      `json:"annotations"`
+	Dependencies  []json.RawMessage `json:"dependencies"`
+	PathWhitelist []string          `json:"pathWhitelist"`
+}
+
+type annotation struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// parseManifest reads a manifest. file is what errors call it.
+func parseManifest(text []byte, file string) (*manifest, error) {
+	var im imageManifest
+	if err := json.Unmarshal(text, &im); err != nil {
+		return nil, invalid("%s%s: not a JSON document as docs/stage1-abi.md describes it: %v", file, position(text, err), err)
 	}
-	m := &manifest{name: im.Name.String(), version: 1, paths: map[abi.Entrypoint]string{}}
-	if v, ok := im.Annotations.Get(abi.AnnotationVersion); ok {
-		n, err := strconv.Atoi(v)
-		if err != nil {
-			return nil, fmt.Errorf("%s: annotation %s is %q and has to be a number: %w", source, abi.AnnotationVersion, v, errdefs.ErrInvalidArgument)
-		}
-		m.version = n
+	annotations, err := im.check()
+	if err != nil {
+		return nil, invalid("%s: %v", file, err)
 	}
-	if m.version != abi.Version {
-		return nil, fmt.Errorf("%s: interface version %d; this shim speaks version %d only: %w", source, m.version, abi.Version, errdefs.ErrNotImplemented)
+	if err := checkVersion(annotations); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
+	m := &manifest{name: im.Name, paths: map[abi.Entrypoint]string{}}
 	for _, e := range entrypoints {
-		v, ok := im.Annotations.Get(abi.AnnotationPrefix + string(e))
-		if !ok {
-			continue
+		if p, ok := annotations[abi.AnnotationPrefix+string(e)]; ok {
+			if err := checkPath(p); err != nil {
+				return nil, invalid("%s: annotation %s%s: %v", file, abi.AnnotationPrefix, e, err)
+			}
+			m.paths[e] = p
 		}
-		if err := checkPath(v); err != nil {
-			return nil, fmt.Errorf("%s: entrypoint %s: %w", source, e, err)
-		}
-		m.paths[e] = v
 	}
-	if v, ok := im.Annotations.Get(abi.AnnotationFeatures); ok {
-		if err := checkPath(v); err != nil {
-			return nil, fmt.Errorf("%s: features: %w", source, err)
+	if p, ok := annotations[abi.AnnotationFeatures]; ok {
+		if err := checkPath(p); err != nil {
+			return nil, invalid("%s: annotation %s: %v", file, abi.AnnotationFeatures, err)
 		}
-		m.features = v
+		m.features = p
 	}
-	return m, m.complete(source)
+	return m, m.complete(file)
+}
+
+// invalid returns an error that unwraps to errdefs.ErrInvalidArgument.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
+}
+
+// position returns where in a JSON text an error is, as ":line:column".
+func position(text []byte, err error) string {
+	offset := int64(-1)
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		offset = syntax.Offset
+	case errors.As(err, &kind):
+		offset = kind.Offset
+	}
+	if offset < 1 || offset > int64(len(text)) {
+		return ""
+	}
+	before := text[:offset-1]
+	line := 1 + bytes.Count(before, []byte("\n"))
+	return fmt.Sprintf(":%d:%d", line, len(before)-bytes.LastIndexByte(before, '\n'))
+}
+
+// check makes sure of what appc demands of every manifest, and returns the
+// annotations by name.
+func (im *imageManifest) check() (map[string]string, error) {
+	if im.ACKind != "ImageManifest" {
+		return nil, fmt.Errorf("acKind is %q and has to be \"ImageManifest\"", im.ACKind)
+	}
+	if !isVersion(im.ACVersion) {
+		return nil, fmt.Errorf("acVersion is %q and has to be a version of the appc specification, such as \"0.8.11\"", im.ACVersion)
+	}
+	if !isIdentifier(im.Name) {
+		return nil, fmt.Errorf("name is %q and has to consist of a-z and 0-9, with -._~/ in between", im.Name)
+	}
+	if len(im.Dependencies) > 0 || len(im.PathWhitelist) > 0 {
+		return nil, errors.New("dependencies and pathWhitelist are not supported: build the image whole")
+	}
+	annotations := map[string]string{}
+	for _, a := range im.Annotations {
+		if !isIdentifier(a.Name) {
+			return nil, fmt.Errorf("annotation %q: the name has to consist of a-z and 0-9, with -._~/ in between", a.Name)
+		}
+		if _, twice := annotations[a.Name]; twice {
+			return nil, fmt.Errorf("annotation %s is there twice", a.Name)
+		}
+		annotations[a.Name] = a.Value
+	}
+	return annotations, nil
+}
+
+// isVersion tells whether a text is a semantic version.
+func isVersion(s string) bool {
+	s, _, _ = strings.Cut(s, "+")
+	s, _, _ = strings.Cut(s, "-")
+	parts := strings.Split(s, ".")
+	for _, p := range parts {
+		if _, err := strconv.ParseUint(p, 10, 63); err != nil {
+			return false
+		}
+	}
+	return len(parts) == 3
+}
+
+// isIdentifier tells whether a text is an appc identifier.
+func isIdentifier(s string) bool {
+	const separators = "-._~/"
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && strings.IndexByte(separators, c) < 0 {
+			return false
+		}
+	}
+	return s != "" && strings.Trim(s, separators) == s
+}
+
+// checkVersion refuses images of another interface version.
+func checkVersion(annotations map[string]string) error {
+	v, ok := annotations[abi.AnnotationVersion]
+	if !ok {
+		return invalid("annotation %s is missing; stage 0 speaks interface version %d", abi.AnnotationVersion, abi.Version)
+	}
+	n, err := strconv.Atoi(v)
+	switch {
+	case err != nil:
+		return invalid("annotation %s is %q and has to be a number", abi.AnnotationVersion, v)
+	case n == abi.Version:
+		return nil
+	case n >= 1 && n < abi.Version:
+		return fmt.Errorf("the image is of interface version %d, which is rkt's; stage 0 does not speak versions 1 to 6 yet, only version %d: %w",
+			n, abi.Version, errdefs.ErrNotImplemented)
+	}
+	return fmt.Errorf("the image is of interface version %d; stage 0 speaks version %d only: %w", n, abi.Version, errdefs.ErrNotImplemented)
 }
 
 // complete refuses a manifest with too little in it.
-func (m *manifest) complete(source string) error {
-	for _, e := range []abi.Entrypoint{abi.Run, abi.AppAdd, abi.AppStart, abi.AppRm} {
+func (m *manifest) complete(file string) error {
+	if m.paths[abi.Run] == "" {
+		return invalid("%s: declares no entrypoint run: add the annotation %s%s with the path of an executable in rootfs",
+			file, abi.AnnotationPrefix, abi.Run)
+	}
+	for _, e := range []abi.Entrypoint{abi.AppAdd, abi.AppStart, abi.AppRm} {
 		if m.paths[e] == "" {
-			return fmt.Errorf("%s declares no entrypoint %s: add the annotation %s%s with the path of an executable: %w",
-				source, e, abi.AnnotationPrefix, e, errdefs.ErrInvalidArgument)
+			return fmt.Errorf("%s: declares no entrypoint %s, so its pods are immutable, which stage 0 does not support yet: add the annotation %s%s: %w",
+				file, e, abi.AnnotationPrefix, e, errdefs.ErrNotImplemented)
 		}
 	}
 	return nil
 }
 
 func checkPath(p string) error {
-	if !strings.HasPrefix(p, "/") || path.Clean(p) != p || p == "/" {
-		return fmt.Errorf("%q is not a clean absolute path inside the image's rootfs: %w", p, errdefs.ErrInvalidArgument)
+	if !strings.HasPrefix(p, "/") || path.Clean(p) != p || p == "/" || strings.ContainsRune(p, 0) {
+		return fmt.Errorf("%q is not a clean absolute path inside rootfs, such as \"/bin/run\"", p)
 	}
 	return nil
 }
 
-// checkFiles makes sure that what the manifest declares is there.
-func (m *manifest) checkFiles(rootfs string) error {
-	root, err := os.OpenRoot(rootfs)
+// checkFiles makes sure that what the manifest declares is in the image. source
+// is what errors call the image.
+func (m *manifest) checkFiles(dir, source string) error {
+	root, err := os.OpenRoot(filepath.Join(dir, "rootfs"))
 	if err != nil {
-		return fmt.Errorf("stage1 image: %w", err)
+		return invalid("%s has no directory rootfs: %v", source, err)
 	}
 	defer root.Close()
-	for e, p := range m.paths {
-		st, err := root.Stat(strings.TrimPrefix(p, "/"))
-		file := filepath.Join(rootfs, p)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return fmt.Errorf("entrypoint %s: %s is missing from the image: %w", e, file, errdefs.ErrInvalidArgument)
-		case err != nil:
-			return fmt.Errorf("entrypoint %s: %s: %v: %w", e, file, err, errdefs.ErrInvalidArgument)
-		case !st.Mode().IsRegular():
-			return fmt.Errorf("entrypoint %s: %s is not a regular file: %w", e, file, errdefs.ErrInvalidArgument)
-		case st.Mode()&0o111 == 0:
-			return fmt.Errorf("entrypoint %s: %s is not executable: chmod +x it: %w", e, file, errdefs.ErrInvalidArgument)
+	for _, e := range slices.Sorted(maps.Keys(m.paths)) {
+		if err := checkExecutable(root, m.paths[e]); err != nil {
+			return invalid("entrypoint %s: %s: %v", e, filepath.Join(source, "rootfs", m.paths[e]), err)
 		}
+	}
+	if m.features == "" {
+		return nil
+	}
+	if _, err := readFeatures(dir, m.features); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(source, "rootfs", m.features), err)
+	}
+	return nil
+}
+
+func checkExecutable(root *os.Root, p string) error {
+	st, err := root.Stat(strings.TrimPrefix(p, "/"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return errors.New("there is no such file: add it, or take the annotation out of the manifest")
+	case err != nil: // above all a symbolic link that leads out of the image
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return fmt.Errorf("cannot be reached inside rootfs: %w", err)
+	case !st.Mode().IsRegular():
+		return errors.New("is not a regular file")
+	case st.Mode()&0o111 == 0:
+		return errors.New("is not executable: chmod +x it")
 	}
 	return nil
 }

@@ -1,12 +1,10 @@
 package stage1
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -15,91 +13,108 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// maxReady bounds the ready line, in bytes.
-const maxReady = 256
+// maxReady bounds the ready line, in bytes and with its newline.
+const maxReady = 1024
+
+// lastWords is how long a call may take to say why, once it has closed its end of
+// the ready pipe without a line.
+const lastWords = time.Second
 
 // awaitReady waits for the ready line. The end of the call or of the pipe before
 // it is a failure.
 func (k *call) awaitReady(ctx context.Context) (abi.Ready, error) {
 	ctx, cancel := k.limit(ctx)
 	defer cancel()
-	type result struct {
-		line []byte
-		err  error
+	line := readLine(k.ready)
+	select {
+	case <-line.done:
+	case <-k.ended:
+		line.stop()
+	case <-ctx.Done():
+		err := k.hung(ctx)
+		line.stop()
+		return abi.Ready{}, err
 	}
-	read := make(chan result, 1)
-	go func() {
-		line, err := bufio.NewReaderSize(io.LimitReader(k.ready, maxReady), maxReady).ReadSlice('\n')
-		read <- result{line, err}
-	}()
-	ended := k.child.Done()
-	for {
-		select {
-		case r := <-read:
-			return k.parseReady(ctx, r.line, r.err)
-		case <-ended:
-			// What it wrote is in the pipe; what has inherited the pipe will not
-			// write.
-			_ = k.ready.SetReadDeadline(time.Now().Add(lastWords))
-			ended = nil
-		case <-ctx.Done():
-			err := k.hung(ctx)
-			_ = k.ready.SetReadDeadline(time.Now())
-			<-read
-			return abi.Ready{}, err
-		}
-	}
-}
-
-// parseReady checks a ready line, or says why there is none.
-func (k *call) parseReady(ctx context.Context, line []byte, err error) (abi.Ready, error) {
-	if err != nil && len(line) == 0 {
-		if errors.Is(err, io.EOF) {
-			// Either it closes its end and goes on to fail, or it hangs.
-			select {
-			case <-k.child.Done():
-				return abi.Ready{}, errEnded
-			case <-ctx.Done():
-				return abi.Ready{}, k.hung(ctx)
-			}
-		}
-		return abi.Ready{}, errEnded
-	}
-	r, perr := decodeReady(line)
-	if perr != nil {
-		return r, perr
-	}
-	start, serr := proc.StartTime(r.PID)
 	switch {
-	case serr != nil && k.entrypoint == abi.Enter:
-		// A short exec may have ended and been reaped already.
-	case serr != nil:
-		return r, fmt.Errorf("it reported pid %d as ready, and there is no such process", r.PID)
-	case r.StartTime == 0:
-		r.StartTime = start
-	case r.StartTime != start:
-		return r, fmt.Errorf("it reported pid %d as started at %d, and that process started at %d", r.PID, r.StartTime, start)
+	case !line.complete() && len(line.text) >= maxReady:
+		return abi.Ready{}, fmt.Errorf("%w, and no newline in %d bytes", errNotReady(line.text), maxReady)
+	case len(line.text) == 0:
+		return abi.Ready{}, k.silent(ctx)
+	case !line.complete():
+		return abi.Ready{}, fmt.Errorf("%w, and no newline", errNotReady(line.text))
 	}
-	return r, nil
+	ready, err := decodeReady(line.text)
+	if err != nil {
+		return ready, err
+	}
+	return ready, k.identify(&ready)
 }
 
+// silent is the end of the ready pipe before a line. The call may be about to
+// fail, with an error that is worth more than this.
+func (k *call) silent(ctx context.Context) error {
+	grace := time.NewTimer(lastWords)
+	defer grace.Stop()
+	select {
+	case <-k.ended:
+		return errEnded
+	case <-ctx.Done():
+		return k.hung(ctx)
+	case <-grace.C:
+		return fmt.Errorf("it closed RKT_READY_FD without writing a line like {\"pid\": 4711} to it")
+	}
+}
+
+func errNotReady(line []byte) error {
+	return fmt.Errorf("it wrote %.80q to RKT_READY_FD instead of a line like {\"pid\": 4711}", line)
+}
+
+// decodeReady parses a ready line, which ends with its newline.
 func decodeReady(line []byte) (abi.Ready, error) {
 	var r abi.Ready
 	if err := json.Unmarshal(line, &r); err != nil || r.PID <= 0 {
-		return r, fmt.Errorf("it wrote %.80q to RKT_READY_FD instead of a line like {\"pid\": 4711}", line)
+		return abi.Ready{}, errNotReady(line)
 	}
 	return r, nil
 }
 
-// recorder tells who records the exit of the process that `enter` has reported:
+// identify makes sure that the reported process is the one that it seems, and
+// fills in its start time.
+func (k *call) identify(r *abi.Ready) error {
+	if r.PID == os.Getpid() {
+		return fmt.Errorf("it reported process %d as ready, which is the shim", r.PID)
+	}
+	start, err := proc.StartTime(r.PID)
+	switch {
+	case err != nil && r.StartTime != 0:
+		// It has ended, and the stage1 has reaped and recorded it: an exec may be
+		// that short.
+		return nil
+	case err != nil:
+		return fmt.Errorf("it reported process %d as ready, and there is no such process", r.PID)
+	case r.StartTime != 0 && r.StartTime != start:
+		return fmt.Errorf("it reported process %d as started at %d, and that process started at %d", r.PID, r.StartTime, start)
+	}
+	r.StartTime = start
+	return nil
+}
+
+// recorder tells who records the exit of the process that a call has reported:
 // docs/stage1-abi.md, section 6.
-func (k *call) recorder(pid int) pod.Recorder {
-	parent, err := proc.Parent(pid)
-	if err == nil && parent == os.Getpid() {
+func (k *call) recorder(r abi.Ready) pod.Recorder {
+	if r.PID == k.child.PID() {
+		return pod.RecordedByCall // it has become the program
+	}
+	s, err := proc.ReadStat(r.PID)
+	if err != nil || s.StartTime != r.StartTime {
+		return pod.RecordedByStage1 // it has gone, so somebody has reaped it
+	}
+	if s.Parent == os.Getpid() {
 		return pod.RecordedByStage0
 	}
 	// Between the call and the process there may be a shell and a runtime. The
 	// stage1's supervisor is below this process, too, but not below the call.
+	parent := s.Parent
 	for err == nil && parent > 1 && parent != os.Getpid() {
 		if parent == k.child.PID() {
 			return pod.RecordedByCall
@@ -107,4 +122,52 @@ func (k *call) recorder(pid int) pod.Recorder {
 		parent, err = proc.Parent(parent)
 	}
 	return pod.RecordedByStage1
+}
+
+// line is the first line of a pipe, while it is read.
+type line struct {
+	pipe *os.File
+	done chan struct{}
+	text []byte // read after done
+}
+
+// readLine begins to read a line. What follows it may stay unread.
+func readLine(pipe *os.File) *line {
+	l := &line{pipe: pipe, done: make(chan struct{})}
+	go l.run()
+	return l
+}
+
+func (l *line) run() {
+	defer close(l.done)
+	buf := make([]byte, 256)
+	for !l.full() {
+		n, err := l.pipe.Read(buf)
+		l.text = append(l.text, buf[:n]...)
+		if err != nil {
+			break
+		}
+	}
+	l.cut()
+}
+
+// stop ends the reading with what is in the pipe by now.
+func (l *line) stop() {
+	_ = l.pipe.SetReadDeadline(time.Now())
+	<-l.done
+	if !l.full() {
+		drain(l.pipe, func(b []byte) { l.text = append(l.text, b...) })
+		l.cut()
+	}
+}
+
+func (l *line) complete() bool { return bytes.HasSuffix(l.text, []byte("\n")) }
+
+func (l *line) full() bool { return len(l.text) >= maxReady || bytes.IndexByte(l.text, '\n') >= 0 }
+
+func (l *line) cut() {
+	if end := bytes.IndexByte(l.text, '\n'); end >= 0 {
+		l.text = l.text[:end+1]
+	}
+	l.text = l.text[:min(len(l.text), maxReady)]
 }

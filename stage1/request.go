@@ -13,68 +13,114 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// environment writes the documents of a call and returns its environment.
+// defaultPath is the PATH of entrypoints if the shim has none.
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// arguments returns the arguments of interface version 6, behind argv[0].
+func (k *call) arguments() []string {
+	r := &k.Request
+	debug := "--debug=" + strconv.FormatBool(r.Debug)
+	var args []string
+	if r.Debug && (k.entrypoint == abi.Run || k.entrypoint == abi.GC) {
+		args = append(args, "--debug")
+	}
+	switch k.entrypoint {
+	case abi.Run:
+		args = append(args, "--net=host")
+		if r.Sandbox != nil && r.Sandbox.Hostname != "" {
+			args = append(args, "--hostname="+r.Sandbox.Hostname)
+		}
+		return append(args, "--mutable", r.Pod)
+	case abi.Stop:
+		if k.Force {
+			args = append(args, "--force")
+		}
+		return append(args, r.Pod)
+	case abi.GC:
+		return append(args, r.Pod)
+	case abi.Enter: // the caller appends the command
+		return []string{"--pid=" + strconv.Itoa(k.Leader), "--appname=" + r.App, "--"}
+	case abi.AppAdd:
+		return []string{debug, "--uuid=" + r.Pod, "--app=" + r.App}
+	}
+	return []string{debug, "--app=" + r.App}
+}
+
+// environment writes the documents of the call and returns its environment.
 func (k *call) environment() ([]string, error) {
 	r := &k.Request
-	path := os.Getenv("PATH")
-	if path == "" {
-		path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	}
 	text, err := encodeRequest(*r)
 	if err != nil {
-		return nil, fmt.Errorf("write the request: %w", err)
+		return nil, err
 	}
 	request, err := k.document("request-*", text)
 	if err != nil {
 		return nil, err
 	}
-	env := []string{"PATH=" + path, abi.EnvRequest + "=" + request, abi.EnvErrorFD + "=" + strconv.Itoa(abi.ErrorFD)}
-	set := func(name, value string) {
-		if value != "" {
-			env = append(env, name+"="+value)
-		}
-	}
-	if k.ready != nil {
-		set(abi.EnvReadyFD, strconv.Itoa(abi.ReadyFD))
-	}
-	if k.entrypoint == abi.Run {
-		set(abi.EnvLockFD, strconv.Itoa(abi.LockFD))
-		set(abi.EnvNotifyFD, strconv.Itoa(abi.NotifyFD))
-	}
-	set(abi.EnvApp, r.App)
-	set(abi.EnvExec, r.Exec)
-	set(abi.EnvBundle, r.Bundle)
-	set(abi.EnvConsoleSocket, r.ConsoleSocket)
-	if r.Signal != 0 {
-		set(abi.EnvSignal, strconv.Itoa(r.Signal))
-	}
-	if r.Cgroup != nil {
-		set(abi.EnvCgroup, strings.Join(r.Cgroup.Dirs, ":"))
-	}
-	if len(r.Process) > 0 {
-		process, err := k.document("process-*", r.Process)
-		if err != nil {
+	process := ""
+	if k.entrypoint == abi.Enter && len(r.Process) > 0 {
+		if process, err = k.document("process-*", r.Process); err != nil {
 			return nil, err
 		}
-		set(abi.EnvProcess, process)
 	}
+	e := environment{"PATH=" + searchPath()}
+	e.set(abi.EnvRequest, request)
+	e.setInt(abi.EnvErrorFD, abi.ErrorFD)
+	if k.reportsReady() {
+		e.setInt(abi.EnvReadyFD, abi.ReadyFD)
+	}
+	if k.entrypoint == abi.Run {
+		e.setInt(abi.EnvLockFD, abi.LockFD)
+		e.setInt(abi.EnvNotifyFD, abi.NotifyFD)
+	}
+	e.set(abi.EnvApp, r.App)
+	e.set(abi.EnvExec, r.Exec)
+	e.setInt(abi.EnvSignal, r.Signal)
+	e.set(abi.EnvBundle, r.Bundle)
+	if r.Cgroup != nil {
+		e.set(abi.EnvCgroup, strings.Join(r.Cgroup.Dirs, ":"))
+	}
+	e.set(abi.EnvConsoleSocket, r.ConsoleSocket)
+	e.set(abi.EnvProcess, process)
 	if strings.HasPrefix(string(k.entrypoint), "app/") {
 		if k.stage1.Has(abi.Enter) {
-			set(abi.EnvEnterCmd, k.stage1.entrypoint(k.Dir, abi.Enter))
+			e.set(abi.EnvEnterCmd, k.stage1.entrypoint(k.Dir, abi.Enter))
 		}
-		set(abi.EnvEnterPID, strconv.Itoa(k.Leader))
+		e.setInt(abi.EnvEnterPID, k.Leader)
 	}
-	return env, nil
+	return e, nil
+}
+
+// environment is made of NAME=value. What has no value is not in it.
+type environment []string
+
+func (e *environment) set(name, value string) {
+	if value != "" {
+		*e = append(*e, name+"="+value)
+	}
+}
+
+func (e *environment) setInt(name string, value int) {
+	if value != 0 {
+		e.set(name, strconv.Itoa(value))
+	}
+}
+
+func searchPath() string {
+	if path := os.Getenv("PATH"); path != "" {
+		return path
+	}
+	return defaultPath
 }
 
 // document writes a file that ends with the call. It holds environments of
 // containers: nobody else may read it.
 func (k *call) document(pattern string, text []byte) (string, error) {
-	f, err := os.CreateTemp(k.Dir, pattern)
+	f, err := os.CreateTemp(k.Dir, pattern) // 0600
 	if err != nil {
 		return "", fmt.Errorf("write a document for the stage1: %w", err)
 	}
-	k.remove = append(k.remove, f.Name())
+	k.files = append(k.files, f.Name())
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return "", fmt.Errorf("write %s: %w", filepath.Base(f.Name()), err)
@@ -85,22 +131,26 @@ func (k *call) document(pattern string, text []byte) (string, error) {
 // encodeRequest renders a request. The client's documents go in as they are:
 // encoding/json would take out their white space and escape their <, > and &.
 func encodeRequest(r abi.Request) ([]byte, error) {
-	raw := []struct {
+	documents := []struct {
 		name string
 		text []byte
 	}{{"spec", r.Spec}, {"process", r.Process}}
 	r.Spec, r.Process = nil, nil
 	text, err := json.Marshal(r)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("write the request: %w", err)
 	}
 	var b bytes.Buffer
 	b.Write(bytes.TrimSuffix(text, []byte("}")))
-	for _, d := range raw {
-		if len(d.text) > 0 {
-			fmt.Fprintf(&b, ",%q:", d.name)
-			b.Write(d.text)
+	for _, d := range documents {
+		if len(d.text) == 0 {
+			continue
 		}
+		if !json.Valid(d.text) {
+			return nil, invalid("write the request: %s is not a JSON document", d.name)
+		}
+		fmt.Fprintf(&b, ",%q:", d.name)
+		b.Write(d.text)
 	}
 	b.WriteByte('}')
 	return b.Bytes(), nil

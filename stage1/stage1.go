@@ -3,32 +3,33 @@ package stage1
 import (
 	"context"
 	"errors"
-	"fmt"
+	"io/fs"
 	"os"
 	"syscall"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// Stage1 calls the entrypoints of an image. It implements pod.Stage1.
+// Stage1 calls the entrypoints of an image. It implements pod.Stage1. Its errors
+// of calls are of type *EntrypointError.
 type Stage1 struct {
 	*Image
 	name     string
 	children *proc.Children
+	limit    func(abi.Entrypoint) time.Duration
 }
 
 var _ pod.Stage1 = (*Stage1)(nil)
 
-// New returns the stage1 that people call name.
+// New returns the stage1 that people call name. Its processes are started
+// through children, which is the only one of this process.
 func New(image *Image, name string, children *proc.Children) *Stage1 {
-	return &Stage1{Image: image, name: name, children: children}
+	return &Stage1{Image: image, name: name, children: children, limit: deadline}
 }
-
-// Name returns what people call the stage1.
-func (s *Stage1) Name() string { return s.name }
 
 // deadline is how long a call may take: docs/stage1-abi.md, section 2.
 func deadline(e abi.Entrypoint) time.Duration {
@@ -41,45 +42,57 @@ func deadline(e abi.Entrypoint) time.Duration {
 	return 10 * time.Second
 }
 
-// Run executes `run` and returns once the supervisor is ready.
+// Name returns what people call the stage1.
+func (s *Stage1) Name() string { return s.name }
+
+// CheckSpec returns an error that names the first field of a raw config.json
+// that asks for something and that neither the stage1 nor stage 0 declares, and
+// unwraps to errdefs.ErrNotImplemented: docs/stage1-abi.md, section 9.
+func (s *Stage1) CheckSpec(spec []byte) error { return checkSpec(spec, s.declared(), s.name) }
+
+// Run executes `run` and returns once the supervisor is ready. The supervisor's
+// output is read as long as it lives, and the last of it put into the journal
+// when it ends.
 func (s *Stage1) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Supervisor, error) {
 	k, err := s.newCall(c, abi.Run)
 	if err != nil {
 		return nil, err
 	}
 	k.lock = lock
-	if err := k.start(); err != nil {
-		return nil, k.fail(err)
-	}
-	ready, err := k.awaitReady(ctx)
+	ready, err := k.create(ctx)
 	if err != nil {
 		return nil, k.fail(err)
 	}
-	p, err := proc.Open(k.child.PID(), 0)
+	p, err := proc.Open(k.child.PID(), 0) // not reaped before release
 	if err != nil {
 		return nil, k.fail(err)
-	}
-	signal := func(sig syscall.Signal) error {
-		if err := p.Signal(sig); !errors.Is(err, proc.ErrGone) {
-			return err
-		}
-		return nil
 	}
 	done := make(chan struct{})
-	go func() {
-		<-k.child.Done()
-		_ = p.Close()
-		close(done)
-	}()
+	signal := func(sig syscall.Signal) error {
+		err := p.Signal(sig)
+		select {
+		case <-k.ended: // p may be closed by now
+			return nil
+		default:
+			return err
+		}
+	}
 	sup := &pod.Supervisor{
 		PID: k.child.PID(), Leader: ready, Notices: k.takeNotices(), Done: done,
 		Signal: signal, Kill: func() error { return signal(syscall.SIGKILL) },
 	}
-	k.finish(nil)
+	k.release()
+	k.journal(stateReady)
+	go func() {
+		defer close(done)
+		k.leave()
+		_ = p.Close()
+	}()
 	return sup, nil
 }
 
-// Add executes `app/add`.
+// Add executes `app/add` and returns the app's first process, blocked before its
+// exec.
 func (s *Stage1) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod.Process, error) {
 	k, err := s.newCall(c, abi.AppAdd)
 	if err != nil {
@@ -93,15 +106,13 @@ func (s *Stage1) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod.P
 	if err != nil {
 		return nil, k.fail(err)
 	}
-	p := &pod.Process{PID: ready.PID, StartTime: ready.StartTime, Console: k.takeConsole(), Recorder: pod.RecordedByStage1}
-	if parent, err := proc.Parent(ready.PID); err == nil && parent == os.Getpid() {
-		p.Recorder = pod.RecordedByStage0
-	}
-	k.finish(nil)
+	p := k.process(ready)
+	k.release()
+	k.leave()
 	return p, nil
 }
 
-// Enter executes `enter`.
+// Enter executes `enter` and returns the process, running its program.
 func (s *Stage1) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
 	k, err := s.newCall(c, abi.Enter)
 	if err != nil {
@@ -113,18 +124,31 @@ func (s *Stage1) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]
 	if err != nil {
 		return nil, k.fail(err)
 	}
-	p := &pod.Process{PID: ready.PID, StartTime: ready.StartTime, Console: k.takeConsole()}
-	p.Recorder = k.recorder(ready.PID)
-	if p.Recorder == pod.RecordedByCall {
-		ended := make(chan abi.Status, 1)
-		p.Ended = ended
-		go func() { ended <- k.child.Wait() }()
+	p := k.process(ready)
+	k.release()
+	if p.Recorder != pod.RecordedByCall {
+		go k.leave()
+		return p, nil
 	}
+	k.journal(stateReady)
+	ended := make(chan abi.Status, 1)
+	p.Ended = ended
 	go func() {
-		<-k.child.Done()
-		k.finish(nil)
+		k.leave()
+		s.outcome(k, p, ended)
 	}()
 	return p, nil
+}
+
+// outcome delivers the end of a process that its call has stayed for.
+func (s *Stage1) outcome(k *call, p *pod.Process, ended chan<- abi.Status) {
+	// The call may have left its process behind after all: then it is an orphan
+	// of this process's, and the call's exit code is not its.
+	adopted := p.PID != k.child.PID() &&
+		s.children.Adopt(p.PID, p.StartTime, nil, func(st proc.Exit) { ended <- st }) == nil
+	if !adopted {
+		ended <- k.exit
+	}
 }
 
 // Invoke executes any other entrypoint.
@@ -133,18 +157,46 @@ func (s *Stage1) Invoke(ctx context.Context, c pod.Call) error {
 	if err != nil {
 		return err
 	}
-	if err := k.start(); err != nil {
+	if err = s.reattach(k); err == nil {
+		err = k.start()
+	}
+	if err == nil {
+		err = k.awaitEnd(ctx)
+	}
+	if err != nil {
 		return k.fail(err)
 	}
-	if err := k.awaitEnd(ctx); err != nil {
-		return k.fail(err)
-	}
-	k.finish(nil)
+	k.release()
+	k.leave()
 	return nil
 }
 
-// errMissing is the answer to a call of an entrypoint that is not declared.
-func (s *Stage1) errMissing(e abi.Entrypoint) error {
-	return &EntrypointError{Stage1: s.name, Entrypoint: e, Code: abi.ExitNotImplemented,
-		Reason: fmt.Sprintf("the image declares no such entrypoint (annotation %s%s)", abi.AnnotationPrefix, e)}
+// reattach mounts the tree for `gc` of a pod that has lost its mounts: after a
+// reboot, or if it was killed half made.
+func (s *Stage1) reattach(k *call) error {
+	if k.entrypoint != abi.GC {
+		return nil
+	}
+	if _, err := os.Lstat(s.entrypoint(k.Dir, abi.GC)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return s.Attach(k.Dir)
+}
+
+// newCall returns a call that is not started.
+func (s *Stage1) newCall(c pod.Call, e abi.Entrypoint) (*call, error) {
+	if !s.Has(e) {
+		return nil, &EntrypointError{
+			Stage1: s.name, Entrypoint: e, Code: -1, Err: errdefs.ErrNotImplemented,
+			Text: "the stage1 does not have this entrypoint (its manifest has no annotation " + abi.AnnotationPrefix + string(e) + ")",
+		}
+	}
+	c.Request.Version = abi.Version
+	c.Request.Entrypoint = e
+	k := &call{
+		stage1: s, entrypoint: e, Call: c, began: time.Now(),
+		ended: make(chan struct{}), verdict: make(chan bool, 1),
+	}
+	k.args = k.arguments()
+	return k, nil
 }

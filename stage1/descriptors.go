@@ -1,0 +1,87 @@
+package stage1
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"golang.org/x/sys/unix"
+)
+
+// descriptors is the table that a call inherits.
+type descriptors struct {
+	table [abi.NotifyFD + 1]*os.File
+	own   []*os.File // those that are closed here once the call has them
+}
+
+// files returns the table up to the last descriptor that is in it.
+func (d *descriptors) files() []*os.File {
+	n := len(d.table)
+	for n > 0 && d.table[n-1] == nil {
+		n--
+	}
+	return d.table[:n]
+}
+
+func (d *descriptors) close() {
+	for _, f := range d.own {
+		_ = f.Close()
+	}
+}
+
+// pipe makes a pipe whose write end the call gets as fd. The read end is waited
+// for by the runtime's poller; the write end blocks, because a shell expects it.
+func (d *descriptors) pipe(fd int) (*os.File, error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	d.table[fd] = os.NewFile(uintptr(p[1]), "pipe")
+	d.own = append(d.own, d.table[fd])
+	if err := unix.SetNonblock(p[0], true); err != nil {
+		_ = unix.Close(p[0])
+		return nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	return os.NewFile(uintptr(p[0]), "pipe"), nil
+}
+
+// open fills the descriptor table of the call.
+func (k *call) open(d *descriptors) error {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	d.own = append(d.own, null)
+	r, err := d.pipe(abi.ErrorFD)
+	if err != nil {
+		return err
+	}
+	k.words = readTail(r)
+	switch k.entrypoint {
+	case abi.AppAdd, abi.Enter: // the app's
+		for fd, f := range k.stdio {
+			if f == nil {
+				f = null
+			}
+			d.table[fd] = f
+		}
+	default:
+		d.table[0], d.table[1], d.table[2] = null, d.table[abi.ErrorFD], d.table[abi.ErrorFD]
+	}
+	if k.reportsReady() {
+		if k.ready, err = d.pipe(abi.ReadyFD); err != nil {
+			return err
+		}
+	}
+	if k.entrypoint == abi.Run {
+		d.table[abi.LockFD] = k.lock
+		if k.notices, err = d.pipe(abi.NotifyFD); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *call) reportsReady() bool {
+	return k.entrypoint == abi.Run || k.entrypoint == abi.AppAdd || k.entrypoint == abi.Enter
+}

@@ -1,0 +1,242 @@
+package stage1
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/appc/spec/schema"
+	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
+)
+
+const runAnnotation = abi.AnnotationPrefix + "run"
+
+func TestBrokenImagesAreRefusedWithTheFileAndWhatToDo(t *testing.T) {
+	for name, c := range map[string]struct {
+		image stage1test.Image
+		spoil func(dir string) error
+		want  []string // in the error
+		is    error
+	}{
+		"no manifest": {
+			spoil: func(dir string) error { return os.Remove(filepath.Join(dir, "manifest")) },
+			want:  []string{"manifest", "no such file"}, is: os.ErrNotExist,
+		},
+		"no rootfs": {
+			spoil: func(dir string) error { return os.RemoveAll(filepath.Join(dir, "rootfs")) },
+			want:  []string{"rootfs", "no such file"}, is: os.ErrNotExist,
+		},
+		"not JSON":       {spoil: manifestText("{\n  \"acKind\": }"), want: []string{"/manifest:2:13", "JSON"}},
+		"a JSON array":   {spoil: manifestText("[]"), want: []string{"/manifest"}},
+		"an empty file":  {spoil: manifestText(""), want: []string{"/manifest"}},
+		"too large":      {spoil: manifestText(`{"a":"` + strings.Repeat("x", maxManifest) + `"}`), want: []string{"/manifest", "more than"}},
+		"another acKind": {spoil: replaceIn("manifest", "ImageManifest", "PodManifest"), want: []string{"/manifest", "acKind", `"ImageManifest"`}},
+		"no acVersion":   {spoil: replaceIn("manifest", "0.8.11", ""), want: []string{"/manifest", "acVersion"}},
+		"a bad name":     {image: stage1test.Image{Name: "No Name"}, want: []string{"/manifest", "name", "No Name"}},
+		"dependencies":   {spoil: replaceIn("manifest", `"annotations"`, `"dependencies": [{"imageName": "a"}], "annotations"`), want: []string{"/manifest", "dependencies"}},
+		"no interface version": {
+			image: annotated(abi.AnnotationVersion, ""), want: []string{"/manifest", abi.AnnotationVersion, "missing"},
+		},
+		"a version that is no number": {
+			image: annotated(abi.AnnotationVersion, "seven"), want: []string{"/manifest", abi.AnnotationVersion, `"seven"`, "number"},
+		},
+		"rkt's version": {
+			image: annotated(abi.AnnotationVersion, "5"), want: []string{"/manifest", "version 5", "rkt's", "1 to 6"}, is: errdefs.ErrNotImplemented,
+		},
+		"a future version": {
+			image: annotated(abi.AnnotationVersion, "8"), want: []string{"/manifest", "version 8", "version 7 only"}, is: errdefs.ErrNotImplemented,
+		},
+		"no run": {
+			image: annotated(runAnnotation, ""), want: []string{"/manifest", "no entrypoint run", runAnnotation},
+		},
+		"no app/add": {
+			image: annotated(abi.AnnotationPrefix+"app/add", ""), want: []string{"/manifest", "app/add", "immutable"}, is: errdefs.ErrNotImplemented,
+		},
+		"an annotation twice": {
+			spoil: replaceIn("manifest", `"annotations": [`, `"annotations": [{"name": "a", "value": "1"}, {"name": "a", "value": "2"},`),
+			want:  []string{"/manifest", "annotation a", "twice"},
+		},
+		"a relative path":    {image: annotated(runAnnotation, "run"), want: []string{"/manifest", runAnnotation, `"run"`, "absolute"}},
+		"a climbing path":    {image: annotated(runAnnotation, "/../run"), want: []string{"/manifest", runAnnotation, "clean"}},
+		"rootfs as a path":   {image: annotated(runAnnotation, "/"), want: []string{"/manifest", runAnnotation}},
+		"a missing file":     {image: annotated(runAnnotation, "/gone"), want: []string{"entrypoint run", "/rootfs/gone", "no such file"}},
+		"a file without x":   {spoil: func(dir string) error { return os.Chmod(filepath.Join(dir, "rootfs/run"), 0o644) }, want: []string{"entrypoint run", "/rootfs/run", "chmod +x"}},
+		"a directory to run": {spoil: func(dir string) error { return replace(filepath.Join(dir, "rootfs/run"), os.Mkdir) }, want: []string{"entrypoint run", "/rootfs/run", "regular file"}},
+		"a symlink that leads out": {
+			spoil: func(dir string) error {
+				return replace(filepath.Join(dir, "rootfs/run"), func(p string, _ os.FileMode) error { return os.Symlink("/bin/sh", p) })
+			},
+			want: []string{"entrypoint run", "/rootfs/run", "inside rootfs"},
+		},
+		"a fifo": {
+			spoil: func(dir string) error { return mkfifo(filepath.Join(dir, "rootfs/pipe")) },
+			want:  []string{"/rootfs/pipe", "files, directories and links"},
+		},
+		"rkt as a file": {
+			spoil: func(dir string) error { return os.WriteFile(filepath.Join(dir, "rootfs/rkt"), nil, 0o644) },
+			want:  []string{"rootfs/rkt", "directory"},
+		},
+		"features that are missing": {image: annotated(abi.AnnotationFeatures, "/f.json"), want: []string{"/rootfs/f.json", "features"}},
+		"features that are no JSON": {image: stage1test.Image{Features: "{\"fields\":\n 7}"}, want: []string{"/rootfs/features.json", ":2:", "features"}},
+		"a field that is no pointer": {
+			image: stage1test.Image{Features: `{"fields": ["process"]}`}, want: []string{"/rootfs/features.json", `"process"`, "pointer"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := c.image.Dir(t)
+			if c.spoil != nil {
+				if err := c.spoil(dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s := openStore(t)
+			_, err := s.Image(t.Context(), dir, "")
+			if err == nil {
+				t.Fatal("the image was accepted")
+			}
+			for _, w := range append(c.want, dir) {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("error %q does not say %q", err, w)
+				}
+			}
+			is := c.is
+			if is == nil {
+				is = errdefs.ErrInvalidArgument
+			}
+			if !errors.Is(err, is) {
+				t.Errorf("error %q is not %q", err, is)
+			}
+			expectEmpty(t, s)
+		})
+	}
+}
+
+// expectEmpty fails if a store holds anything but its own.
+func expectEmpty(t *testing.T, s *Store) {
+	t.Helper()
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() != knownDir && e.Name() != lockFile {
+			t.Errorf("%s is left in the store", e.Name())
+		}
+	}
+}
+
+func annotated(name, value string) stage1test.Image {
+	return stage1test.Image{Annotations: map[string]string{name: value}}
+}
+
+func manifestText(text string) func(string) error {
+	return func(dir string) error { return os.WriteFile(filepath.Join(dir, "manifest"), []byte(text), 0o644) }
+}
+
+func replaceIn(file, old, by string) func(string) error {
+	return func(dir string) error {
+		path := filepath.Join(dir, file)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(path, []byte(strings.Replace(string(text), old, by, 1)), 0o644)
+	}
+}
+
+func replace(path string, by func(string, os.FileMode) error) error {
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	return by(path, 0o755)
+}
+
+func TestAnImageTellsItsNameEntrypointsAndFeatures(t *testing.T) {
+	requireRoot(t)
+	dir := stage1test.Image{
+		Name:     "coreos.com/rkt/stage1-fake",
+		Scripts:  stage1test.Scripts{abi.GC: "exit 0"},
+		Features: `{"oci": {"ociVersionMax": "1.3.0"}, "fields": ["/process/args"]}`,
+	}.Dir(t)
+	i, err := openStore(t).Image(t.Context(), dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i.Name() != "fake" || !isDigest(i.Digest()) {
+		t.Errorf("name %q, digest %q", i.Name(), i.Digest())
+	}
+	if !i.Has(abi.Run) || !i.Has(abi.GC) || i.Has(abi.Stop) || i.Has("features") {
+		t.Error("Has does not agree with the manifest")
+	}
+	if f := string(i.OCIFeatures()); f != `{"ociVersionMax": "1.3.0"}` {
+		t.Errorf("features %s", f)
+	}
+	if f, err := Features(dir); err != nil || string(f) != string(i.OCIFeatures()) {
+		t.Errorf("of the directory %s, %v", f, err)
+	}
+}
+
+// The shim does not link appc's schema package; this is where they meet.
+func TestManifestsAreReadAsAppcReadsThem(t *testing.T) {
+	good := `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"a.b/c-1","annotations":[` +
+		`{"name":"coreos.com/rkt/stage1/interface-version","value":"7"},{"name":"coreos.com/rkt/stage1/run","value":"/run"},` +
+		`{"name":"coreos.com/rkt/stage1/app/add","value":"/a"},{"name":"coreos.com/rkt/stage1/app/start","value":"/b"},{"name":"coreos.com/rkt/stage1/app/rm","value":"/c"}]}`
+	for _, text := range []string{
+		good,
+		strings.Replace(good, "ImageManifest", "PodManifest", 1),
+		strings.Replace(good, "ImageManifest", "imagemanifest", 1),
+		strings.Replace(good, "0.8.11", "", 1),
+		strings.Replace(good, "0.8.11", "1.2", 1),
+		strings.Replace(good, "0.8.11", "01.2.3", 1),
+		strings.Replace(good, "0.8.11", "1.2.3-rc.1+git", 1),
+		strings.Replace(good, "a.b/c-1", "", 1),
+		strings.Replace(good, "a.b/c-1", "A", 1),
+		strings.Replace(good, "a.b/c-1", "-a", 1),
+		strings.Replace(good, "a.b/c-1", "a-", 1),
+		strings.Replace(good, "a.b/c-1", "a--b", 1),
+		strings.Replace(good, "a.b/c-1", "a_b~c", 1),
+		strings.Replace(good, `"7"}`, `"7"},{"name":"A","value":""}`, 1),
+		strings.Replace(good, `"7"}`, `"7"},{"name":"a","value":"1"},{"name":"a","value":"2"}`, 1),
+		strings.Replace(good, `"7"}`, `7}`, 1),
+		good[1:], good + "x", "null", "{}", "[]", "",
+	} {
+		var im schema.ImageManifest
+		theirs := im.UnmarshalJSON([]byte(text))
+		m, ours := parseManifest([]byte(text), "manifest")
+		if (theirs == nil) != (ours == nil) {
+			t.Errorf("%s:\nappc %v\nhere %v", text, theirs, ours)
+		}
+		if ours == nil && m.name != im.Name.String() {
+			t.Errorf("name %q, want %q", m.name, im.Name)
+		}
+	}
+}
+
+func TestLocateNamesThePlacesItLookedAt(t *testing.T) {
+	prefix := t.TempDir()
+	bin := filepath.Join(prefix, "bin")
+	beside, libexec := filepath.Join(bin, "stage1/fly"), filepath.Join(prefix, "libexec/containerd-shim-rkt/stage1/fly")
+	if _, err := locate(bin, "fly"); !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), beside) || !strings.Contains(err.Error(), libexec) {
+		t.Errorf("error %v", err)
+	}
+	for _, place := range []string{libexec, beside} { // the second wins
+		if err := os.MkdirAll(place, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(place, "manifest"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if dir, err := locate(bin, "fly"); dir != place || err != nil {
+			t.Errorf("found %q, %v; want %q", dir, err, place)
+		}
+	}
+	for _, name := range []string{"", ".", "..", "../fly", "a/b"} {
+		if dir, err := locate(bin, name); err == nil {
+			t.Errorf("the name %q leads to %s", name, dir)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package stage1
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
+)
+
+// patience is how long a test waits for what is certain to happen on a machine
+// that is not broken, however slow.
+const patience = 30 * time.Second
+
+// children is the bookkeeping of the test process, of which there can be one.
+var children *proc.Children
+
+// TestMain runs the tests, or one of the programs that fake entrypoints need
+// because a shell cannot do it. After the tests nothing may be left: goroutines,
+// processes, descriptors.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		if program, ok := programs[os.Args[1]]; ok {
+			if err := program(os.Args[2:]); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
+	}
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	if err := proc.SetSubreaper(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	before := runtime.NumGoroutine()
+	children = proc.NewChildren()
+	code := m.Run()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := children.Close(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	// os/signal keeps one goroutine for good once it was used.
+	if !eventually(func() bool { return runtime.NumGoroutine() <= before+1 }) && code == 0 {
+		buf := make([]byte, 1<<20)
+		fmt.Fprintf(os.Stderr, "goroutines left behind:\n%s\n", buf[:runtime.Stack(buf, true)])
+		code = 1
+	}
+	return code
+}
+
+func eventually(f func() bool) bool {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if f() {
+			return true
+		}
+	}
+	return false
+}
+
+func requireRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for mounts and owners")
+	}
+}
+
+func openStore(t testing.TB) *Store {
+	t.Helper()
+	s, err := OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+const podUUID = "6733c088-a507-4694-aabf-edbe4fc5266f"
+
+// fakePod is a pod directory with a fake stage1 attached. When the test ends,
+// nothing of it may be left.
+type fakePod struct {
+	*Stage1
+	dir string
+}
+
+func newFakePod(t testing.TB, scripts stage1test.Scripts) *fakePod {
+	t.Helper()
+	return newPodOf(t, stage1test.Image{Scripts: scripts})
+}
+
+func newPodOf(t testing.TB, image stage1test.Image) *fakePod {
+	t.Helper()
+	requireRoot(t)
+	i, err := openStore(t).Image(t.Context(), image.Dir(t), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &fakePod{Stage1: New(i, i.Name(), children), dir: filepath.Join(t.TempDir(), podUUID)}
+	if err := os.Mkdir(p.dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	fds := openFDs(t)
+	if err := p.Attach(p.dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Detach(p.dir); err != nil {
+			t.Error(err)
+		}
+		p.expectNoFiles(t)
+		if m := mountsBelow(t, p.dir); len(m) > 0 {
+			t.Errorf("mounts are left: %v", m)
+		}
+		if !eventually(func() bool { return len(processesIn(p.dir)) == 0 }) {
+			t.Errorf("processes are left: %v", processesIn(p.dir))
+		}
+		if !eventually(func() bool { return openFDs(t) <= fds }) {
+			t.Errorf("%d descriptors were open before, %d are now", fds, openFDs(t))
+		}
+	})
+	return p
+}
+
+// expectNoFiles fails if a call has left its request or socket.
+func (p *fakePod) expectNoFiles(t testing.TB) {
+	t.Helper()
+	for _, pattern := range []string{"request-*", "process-*", "tty-*"} {
+		if left, _ := filepath.Glob(filepath.Join(p.dir, pattern)); len(left) > 0 {
+			t.Errorf("files are left: %v", left)
+		}
+	}
+}
+
+func (p *fakePod) call(e abi.Entrypoint) pod.Call {
+	c := pod.Call{Dir: p.dir, Leader: 77, Request: abi.Request{Entrypoint: e, Pod: podUUID}}
+	if e == abi.Enter || strings.HasPrefix(string(e), "app/") {
+		c.Request.App = "app-1"
+	}
+	return c
+}
+
+// hurry makes all deadlines short.
+func (p *fakePod) hurry(d time.Duration) {
+	p.limit = func(abi.Entrypoint) time.Duration { return d }
+}
+
+func openFDs(t testing.TB) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func mountsBelow(t testing.TB, dir string) []string {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); strings.HasPrefix(f[4], dir+"/") {
+			found = append(found, f[4])
+		}
+	}
+	return found
+}
+
+// processesIn lists processes whose working directory is in dir, which that of
+// an entrypoint and of what it starts is.
+func processesIn(dir string) []string {
+	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
+	var found []string
+	for _, l := range links {
+		if cwd, err := os.Readlink(l); err == nil && (cwd == dir || strings.HasPrefix(cwd, dir+"/")) {
+			name, _ := os.ReadFile(filepath.Join(filepath.Dir(l), "cmdline"))
+			found = append(found, filepath.Base(filepath.Dir(l))+" "+strings.ReplaceAll(string(name), "\x00", " "))
+		}
+	}
+	return found
+}

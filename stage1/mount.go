@@ -1,0 +1,89 @@
+package stage1
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountTree mounts a directory on another, read-only and privately.
+func mountTree(from, to string) error {
+	fd, err := openTree(from)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr)
+	if isMissing(err) {
+		return bindTree(from, to)
+	}
+	if err != nil {
+		return fmt.Errorf("make a mount of %s read-only: %w", from, err)
+	}
+	return moveMount(fd, to)
+}
+
+// bindTree is mountTree for Linux before 5.12.
+func bindTree(from, to string) error {
+	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s on %s: %w", from, to, err)
+	}
+	if err := makePrivate(to); err != nil {
+		return err
+	}
+	// The flags that the file system is mounted with stay, or a mount namespace
+	// that does not own them refuses.
+	var st unix.Statfs_t
+	if err := unix.Statfs(to, &st); err != nil {
+		return fmt.Errorf("flags of the mount %s: %w", to, err)
+	}
+	const kept = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME | unix.MS_RELATIME
+	flags := uintptr(st.Flags)&kept | unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY
+	if err := unix.Mount("", to, "", flags, ""); err != nil {
+		return fmt.Errorf("make the mount %s read-only: %w", to, err)
+	}
+	return nil
+}
+
+// openTree returns a copy of the mount that a directory is on, with that
+// directory as its root, or where the kernel has no open_tree(2) (before 5.2)
+// the directory itself; moveMount takes either.
+func openTree(dir string) (int, error) {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if isMissing(err) {
+		fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		return -1, fmt.Errorf("open %s to mount it: %w", dir, err)
+	}
+	return fd, nil
+}
+
+// moveMount mounts what openTree returned, privately.
+func moveMount(fd int, to string) error {
+	err := unix.MoveMount(fd, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
+	if isMissing(err) {
+		err = unix.Mount("/proc/self/fd/"+strconv.Itoa(fd), to, "", unix.MS_BIND, "")
+	}
+	if err != nil {
+		return fmt.Errorf("mount on %s: %w", to, err)
+	}
+	return makePrivate(to)
+}
+
+// makePrivate keeps what is mounted below a mount from spreading. It can only be
+// done once it is in its place: below a shared mount, which / is on most hosts,
+// a new one becomes shared as it is attached.
+func makePrivate(mount string) error {
+	if err := unix.Mount("", mount, "", unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make the mount %s private: %w", mount, err)
+	}
+	return nil
+}
+
+// isMissing tells whether the kernel, or a seccomp filter that pretends to be an
+// old one, does not have a system call.
+func isMissing(err error) bool { return errors.Is(err, unix.ENOSYS) }

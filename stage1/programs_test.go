@@ -1,0 +1,68 @@
+package stage1
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// programs are what the test binary does when it is executed with their names.
+var programs = map[string]func([]string) error{
+	"test-render":  renderProgram,
+	"test-console": consoleProgram,
+}
+
+// renderProgram prints the digest of an image that it brings into a store.
+func renderProgram(args []string) error {
+	s, err := OpenStore(args[0])
+	if err != nil {
+		return err
+	}
+	i, err := s.Image(context.Background(), args[1], "")
+	if err != nil {
+		return err
+	}
+	fmt.Println(i.Digest())
+	return nil
+}
+
+// consoleProgram sends something to a console socket: the master of a new pty
+// of 132 by 50, or what a test wants to see refused.
+func consoleProgram(args []string) error {
+	socket, what := args[0], args[1]
+	var fds []int
+	switch what {
+	case "pty":
+		master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+		if err != nil {
+			return err
+		}
+		if err := unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: 132}); err != nil {
+			return err
+		}
+		fds = []int{int(master.Fd())}
+	case "file":
+		f, err := os.Open("/dev/null")
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		fds = []int{int(f.Fd())}
+	case "two":
+		fds = []int{0, 1}
+	}
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if what == "silence" {
+		time.Sleep(time.Hour)
+	}
+	_, _, err = conn.WriteMsgUnix([]byte("tty"), unix.UnixRights(fds...), nil)
+	return err
+}

@@ -1,0 +1,194 @@
+package stage1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// mountPoints are what a pod needs in a tree to mount its own directories on.
+func mountPoints() []string { return []string{"rootfs/opt/stage2", "rootfs/rkt"} }
+
+// render makes the tree of an image and returns its digest. One process renders
+// at a time; the others find the tree when it is their turn.
+func (s *Store) render(ctx context.Context, source, want string) (string, error) {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	print, changed, err := fingerprint(source)
+	if err != nil {
+		return "", err
+	}
+	if digest, ok := s.remembered(source, print); ok {
+		return digest, nil
+	}
+	if err := s.sweep(); err != nil {
+		return "", err
+	}
+	tmp, err := os.MkdirTemp(s.dir, tmpPrefix)
+	if err != nil {
+		return "", err
+	}
+	digest, err := s.place(ctx, source, tmp, want)
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(tmp))
+	}
+	after, _, err := fingerprint(source)
+	if err != nil || after != print || time.Since(changed) < settled {
+		return digest, nil // the tree is right; only what the source is called may not be
+	}
+	return digest, s.remember(source, print, digest)
+}
+
+// place fills tmp with an image, verifies it and moves it to where its digest
+// says. tmp is gone if there was such an image already.
+func (s *Store) place(ctx context.Context, source, tmp, want string) (string, error) {
+	digest, err := fill(ctx, source, tmp)
+	if err != nil {
+		return "", err
+	}
+	if err := matches(digest, want); err != nil {
+		return "", err
+	}
+	if err := verify(tmp, source); err != nil {
+		return "", err
+	}
+	if s.has(digest) {
+		return digest, os.RemoveAll(tmp)
+	}
+	// After the digest was taken: these are ours, not the image's.
+	for _, dir := range mountPoints() {
+		if err := os.MkdirAll(filepath.Join(tmp, dir), 0o755); err != nil {
+			return "", invalid("%s has to be a directory: %v", filepath.Join(source, dir), err)
+		}
+	}
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return "", err
+	}
+	if err := syncTree(tmp); err != nil {
+		return "", err
+	}
+	if err := os.Rename(tmp, s.tree(digest)); err != nil {
+		return "", err
+	}
+	return digest, syncDir(s.dir)
+}
+
+// fill copies or unpacks an image, and returns the digest of what was written,
+// whatever becomes of the source meanwhile.
+func fill(ctx context.Context, source, tmp string) (string, error) {
+	st, err := os.Stat(source)
+	if err != nil {
+		return "", err
+	}
+	if !st.IsDir() {
+		return unpack(ctx, source, tmp)
+	}
+	if err := copyImage(ctx, source, tmp); err != nil {
+		return "", err
+	}
+	return treeDigest(tmp)
+}
+
+// verify checks a rendered image, with the names of the source in the errors.
+func verify(tmp, source string) error {
+	text, err := readManifest(filepath.Join(tmp, "manifest"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return invalid("there is no manifest in it; docs/stage1-abi.md, section 1, describes an image")
+	}
+	if err != nil {
+		return err
+	}
+	m, err := parseManifest(text, filepath.Join(source, "manifest"))
+	if err != nil {
+		return err
+	}
+	return m.checkFiles(tmp, source)
+}
+
+// copyImage copies the manifest and the rootfs of an image directory. All of it
+// belongs to root then, whoever built it; hard links stay hard links.
+func copyImage(ctx context.Context, from, to string) error {
+	linked := map[inode]string{}
+	return walkImage(from, func(rel string, st fs.FileInfo) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		src, dst := filepath.Join(from, rel), filepath.Join(to, rel)
+		switch {
+		case st.IsDir():
+			if err := os.Mkdir(dst, 0o700); err != nil {
+				return err
+			}
+			return os.Chmod(dst, st.Mode()&modeBits)
+		case st.Mode()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(src)
+			if err != nil {
+				return err
+			}
+			return os.Symlink(target, dst)
+		case st.Mode().IsRegular():
+			return copyFile(src, dst, st, linked)
+		}
+		return errNotAFile(src)
+	})
+}
+
+type inode struct{ dev, ino uint64 }
+
+func copyFile(src, dst string, st fs.FileInfo, linked map[inode]string) error {
+	if s, ok := st.Sys().(*syscall.Stat_t); ok && s.Nlink > 1 {
+		at := inode{s.Dev, s.Ino}
+		if first, ok := linked[at]; ok {
+			return os.Link(first, dst)
+		}
+		linked[at] = dst
+	}
+	in, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return writeFile(out, in, st.Mode())
+}
+
+// writeFile fills a new file, gives it its mode and closes it.
+func writeFile(f *os.File, r io.Reader, mode fs.FileMode) error {
+	_, err := io.Copy(f, r)
+	return errors.Join(err, f.Chmod(mode&modeBits), f.Sync(), f.Close())
+}
+
+// syncTree makes the directories of a tree survive a crash of the machine. Its
+// files were synced as they were written.
+func syncTree(dir string) error {
+	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		return syncDir(p)
+	})
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	return nil
+}

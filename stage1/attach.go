@@ -1,6 +1,7 @@
 package stage1
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -41,10 +42,10 @@ func (i *Image) attach(dir string) error {
 			return err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, manifestFile), i.text, 0o640); err != nil {
+	if err := put(filepath.Join(dir, manifestFile), i.text); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, treeIDFile), []byte(i.digest+"\n"), 0o640); err != nil {
+	if err := put(filepath.Join(dir, treeIDFile), []byte(i.digest+"\n")); err != nil {
 		return err
 	}
 	// Opened before the tree is mounted, which hides them.
@@ -66,6 +67,15 @@ func (i *Image) attach(dir string) error {
 		}
 	}
 	return nil
+}
+
+// put makes sure of a file's content. A file that has it already is left alone:
+// ext4 writes one that was truncated to the disk as it is closed.
+func put(path string, text []byte) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, text) {
+		return nil
+	}
+	return os.WriteFile(path, text, 0o640)
 }
 
 // Detach unmounts what Attach has mounted, in one step and whoever still uses

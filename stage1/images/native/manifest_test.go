@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -47,9 +48,14 @@ func TestEveryDeclaredEntrypointIsServed(t *testing.T) {
 		}
 		declared = append(declared, e)
 		must(t, os.Symlink(binary, filepath.Join(dir, a.Value)))
-		cmd := exec.Command(filepath.Join(dir, a.Value))
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		cmd := exec.CommandContext(ctx, filepath.Join(dir, a.Value))
 		cmd.Dir = dir
 		out, _ := cmd.CombinedOutput() // without a pod some fail, in their own words
+		if ctx.Err() != nil {
+			t.Errorf("%s goes on without a pod", e)
+		}
+		cancel()
 		if strings.Contains(string(out), "is not an entrypoint") {
 			t.Errorf("%s: %s", e, out)
 		}

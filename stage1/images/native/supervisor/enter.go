@@ -37,7 +37,11 @@ func (s *Supervisor) enter(ctx context.Context, c *wire.Call, r *abi.Request) er
 	}
 	if err != nil {
 		s.forgetExec(n)
-		return explain(ctx, err, l.child.pid, s.family.drop(l.child))
+		status := s.family.drop(l.child)
+		if err == errDied && gone(a.launch.child.signal(0)) {
+			return stoppedUnderneath(a) // its end has taken the exec along
+		}
+		return explain(ctx, err, l.child.pid, status)
 	}
 	report(c.Ready, l.child.pid)
 	return nil
@@ -69,11 +73,16 @@ func (s *Supervisor) beginExec(ctx context.Context, a *app, c *wire.Call, r *abi
 	if err := s.startExec(ctx, l, a, r, files, groups); err != nil {
 		prepared.Close()
 		if gone(err) {
-			err = precondition("app %s: cannot execute a program in a stopped process", a.name)
+			err = stoppedUnderneath(a)
 		}
 		return nil, err
 	}
 	return l, nil
+}
+
+// stoppedUnderneath is the error of an exec whose app has ended meanwhile.
+func stoppedUnderneath(a *app) error {
+	return precondition("app %s: cannot execute a program in a %s process", a.name, ended)
 }
 
 // startExec clones into the namespaces and the cgroup of an app.

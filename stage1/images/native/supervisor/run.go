@@ -67,6 +67,9 @@ func run(ready, errorFile *os.File) error {
 	if err != nil {
 		return err
 	}
+	if err := os.Mkdir(abi.StatusDir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("make the directory of exits: %w", err)
+	}
 	listener, err := listen()
 	if err != nil {
 		return err

@@ -1,0 +1,111 @@
+package fork
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cgroup2 makes a cgroup of version 2 and removes it with the test.
+func cgroup2(t *testing.T) string {
+	t.Helper()
+	for _, root := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
+		var fs unix.Statfs_t
+		if unix.Statfs(root, &fs) != nil || fs.Type != unix.CGROUP2_SUPER_MAGIC {
+			continue
+		}
+		dir := fmt.Sprintf("%s/native-fork-test-%d", root, os.Getpid())
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Skip("needs a writable cgroup2: ", err)
+		}
+		t.Cleanup(func() { eventually(t, func() bool { return os.Remove(dir) == nil }) })
+		return dir
+	}
+	t.Skip("needs a mounted cgroup2")
+	return ""
+}
+
+func eventually(t *testing.T, f func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not come to pass")
+		}
+	}
+}
+
+func TestAProcessIsBornInItsCgroup(t *testing.T) {
+	p := sleeper(t)
+	dir := cgroup2(t)
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	p.Cgroup = f
+	for _, apart := range []bool{false, true} {
+		p.Apart = apart
+		pid := start(t, p)
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(b), "0::/"+filepath.Base(dir)) && !strings.Contains(string(b), filepath.Base(dir)+"\n") {
+			t.Errorf("apart %v: it is in %s, want %s", apart, b, dir)
+		}
+	}
+}
+
+func TestAFrozenChildBlocksNobodyAndIsGivenUp(t *testing.T) {
+	p := sleeper(t)
+	dir := cgroup2(t)
+	freeze := filepath.Join(dir, "cgroup.freeze")
+	if err := os.WriteFile(freeze, []byte("1"), 0); err != nil {
+		t.Skip("needs the freezer of cgroup2: ", err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	frozen := *p
+	frozen.Cgroup, frozen.Apart = f, true
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	done := make(chan error, 1)
+	go func() {
+		_, err := Start(ctx, &frozen)
+		done <- err
+	}()
+	var pid string
+	eventually(t, func() bool {
+		b, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		pid = strings.TrimSpace(string(b))
+		return pid != ""
+	})
+	if fds, err := os.ReadDir("/proc/" + pid + "/fd"); err != nil || len(fds) > len(p.Files)+3 {
+		t.Errorf("the frozen process holds %d descriptors (%v), want its %d files, report, program and cgroup", len(fds), err, len(p.Files))
+	}
+	start(t, p) // another one is not held up
+
+	gone := errors.New("the caller has gone")
+	cancel(gone)
+	select {
+	case err := <-done:
+		if !errors.Is(err, gone) {
+			t.Errorf("error %v, want %v", err, gone)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("the start was not given up")
+	}
+	if _, err := os.Stat("/proc/" + pid); !os.IsNotExist(err) {
+		t.Errorf("process %s is still there: %v", pid, err)
+	}
+}

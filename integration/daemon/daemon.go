@@ -156,6 +156,14 @@ func (d *Daemon) Ctr(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// In is the same daemon for another of containerd's namespaces. It is not to be
+// stopped or resumed by that name.
+func (d *Daemon) In(namespace string) *Daemon {
+	other := *d
+	other.opts.Namespace = namespace
+	return &other
+}
+
 // PID is the daemon's.
 func (d *Daemon) PID() int { return d.process.Pid }
 

@@ -19,7 +19,6 @@ type Report struct {
 	Mounts      map[string]Mount  // by mount point
 	Namespaces  map[string]string // by name in /proc/self/ns
 	Cgroup      []string          // lines of /proc/self/cgroup
-	NoFile      [2]uint64         // soft and hard RLIMIT_NOFILE
 	Terminal    [3]bool           // which of 0, 1, 2 are terminals
 }
 

@@ -6,7 +6,6 @@ import (
 	"os"
 	"sort"
 	"strings"
-	"syscall"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/inspection"
 	"golang.org/x/sys/unix"
@@ -25,10 +24,6 @@ func inspect() {
 	r.Namespaces = map[string]string{}
 	for _, n := range []string{"mnt", "pid", "net", "ipc", "uts", "user", "cgroup"} {
 		r.Namespaces[n], _ = os.Readlink("/proc/self/ns/" + n)
-	}
-	var lim syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &lim) == nil {
-		r.NoFile = [2]uint64{lim.Cur, lim.Max}
 	}
 	for fd := range 3 {
 		_, err := unix.IoctlGetTermios(fd, unix.TCGETS)

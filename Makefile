@@ -1,0 +1,58 @@
+# Every target is a few lines: what is longer is a script or a Go program.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help deps build check lint test test-unit test-integration demo bench install clean
+
+PREFIX   ?= /usr/local
+BIN      := $(CURDIR)/bin
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+SHIM     := containerd-shim-rkt-v1
+LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
+REPORT    = go -C integration run ./testreport
+# Columns of the integration suite: native, oci, runc.
+RUNTIMES ?= native,oci
+
+help: ## show this
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
+
+deps: ## install what is missing of Debian's packages (as root)
+	@scripts/deps
+
+build: ## build the shim and its stage1 images into bin/
+	@echo "==> building the shim and its stage1 images into bin/"
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/$(SHIM) ./cmd/$(SHIM)
+	@ln -sfn $(SHIM) $(BIN)/containerd-shim-rkt-oci-v1
+	@scripts/stage1-images $(BIN)/stage1
+
+check: ## gofmt, go vet and shellcheck
+	@scripts/check
+
+lint: check ## the same, and golangci-lint where it is installed
+	@if command -v golangci-lint >/dev/null; then golangci-lint run ./... && cd integration && golangci-lint run ./...; \
+	else echo "==> golangci-lint is not installed: not run"; fi
+
+test: deps build check test-unit test-integration ## everything that CI runs
+
+test-unit: ## unit tests, with the race detector
+	@echo "==> unit tests"
+	@go test -race -json ./... | $(REPORT)
+
+test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,runc)
+	@echo "==> integration tests ($(RUNTIMES))"
+	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN=$(BIN) \
+	go -C integration test -count=1 -timeout 20m -json ./... | $(REPORT)
+
+demo: deps build ## run a container in a private containerd, and show it
+	@go -C integration run ./demo -bin $(BIN)
+
+bench: deps build ## compare with runc's shim (BENCH='-runs 30 -json file')
+	@go -C integration run ./bench -bin $(BIN) $(BENCH)
+
+install: build ## install below PREFIX (/usr/local) and DESTDIR
+	@scripts/install $(BIN) '$(DESTDIR)$(PREFIX)'
+
+clean: ## remove bin/
+	rm -rf $(BIN)

@@ -1,0 +1,250 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	eventtypes "github.com/containerd/containerd/api/events"
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/containerd/typeurl/v2"
+)
+
+// journal collects the task events of one container, in order.
+type journal struct {
+	id string
+
+	mu      sync.Mutex
+	entries []string
+}
+
+// listen subscribes to the events of a container, until the test ends.
+func (c *column) listen(t *testing.T, id string) *journal {
+	t.Helper()
+	j := &journal{id: id}
+	ctx, cancel := context.WithCancel(c.context(t))
+	envelopes, errs := c.client.Subscribe(ctx, `topic~="/tasks/"`, "namespace=="+c.daemon.Namespace())
+	var done sync.WaitGroup
+	done.Go(func() {
+		for {
+			select {
+			case e := <-envelopes:
+				v, err := typeurl.UnmarshalAny(e.Event)
+				if err != nil {
+					t.Errorf("event %s: %v", e.Topic, err)
+					continue
+				}
+				j.add(v)
+			case <-errs:
+				return
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); done.Wait() })
+	return j
+}
+
+// add writes one event down in a word: the exits of init and of execs with
+// their id and code.
+func (j *journal) add(event any) {
+	id, word := "", ""
+	switch e := event.(type) {
+	case *eventtypes.TaskCreate:
+		id, word = e.ContainerID, "create"
+	case *eventtypes.TaskStart:
+		id, word = e.ContainerID, "start"
+	case *eventtypes.TaskExecAdded:
+		id, word = e.ContainerID, "exec-added "+e.ExecID
+	case *eventtypes.TaskExecStarted:
+		id, word = e.ContainerID, "exec-started "+e.ExecID
+	case *eventtypes.TaskOOM:
+		id, word = e.ContainerID, "oom"
+	case *eventtypes.TaskPaused:
+		id, word = e.ContainerID, "paused"
+	case *eventtypes.TaskResumed:
+		id, word = e.ContainerID, "resumed"
+	case *eventtypes.TaskExit:
+		id, word = e.ContainerID, fmt.Sprintf("exit %s %d", strings.Replace(e.ID, e.ContainerID, "init", 1), e.ExitStatus)
+	case *eventtypes.TaskDelete:
+		id, word = e.ContainerID, fmt.Sprintf("delete %d", e.ExitStatus)
+	}
+	if id == j.id {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.entries = append(j.entries, word)
+	}
+}
+
+func (j *journal) words() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.entries)
+}
+
+// expect waits for the last event, and then compares all of them.
+func (j *journal) expect(t *testing.T, want ...string) {
+	t.Helper()
+	j.await(t, want[len(want)-1])
+	if got := j.words(); !slices.Equal(got, want) {
+		t.Errorf("events of %s:\n\t%q, want\n\t%q (E1)", j.id, got, want)
+	}
+}
+
+func (j *journal) await(t *testing.T, word string) {
+	t.Helper()
+	eventually(t, "event "+word, func() (bool, string) {
+		got := j.words()
+		return slices.Contains(got, word), fmt.Sprintf("%q", got)
+	})
+}
+
+func TestEventsComeInOrder(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		container := c.container(t, []string{"testprog", "on-term", "42"})
+		events := c.listen(t, container.ID())
+		task := c.newTask(t, container, cio.NullIO)
+		exited := c.wait(t, task)
+		if err := task.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		exec, err := task.Exec(ctx, "one", process(t, ctx, task, "testprog", "exit", "7"), cio.NullIO)
+		if err != nil {
+			t.Fatal(err)
+		}
+		execExited := c.wait(t, exec)
+		if err := exec.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expectExit(t, execExited, 7)
+		deleteTask(t, ctx, exec)
+		if err := task.Pause(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := task.Resume(ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.termUntilGone(t, task, exited, 42)
+		deleteTask(t, ctx, task)
+		want := []string{"create", "start", "exec-added one", "exec-started one", "exit one 7", "paused", "resumed", "exit init 42", "delete 42"}
+		if c.name == "runc" {
+			want = want[:len(want)-1] // its shim may end with the last event unsent
+		}
+		events.expect(t, want...)
+	})
+}
+
+// termUntilGone sends SIGTERM to a program that handles it, again until it is
+// far enough to do so: process 1 ignores what it does not handle.
+func (c *column) termUntilGone(t *testing.T, task containerd.Task, exited <-chan containerd.ExitStatus, code uint32) {
+	t.Helper()
+	for range 100 {
+		_ = task.Kill(c.context(t), syscall.SIGTERM) // it may have gone
+		select {
+		case s := <-exited:
+			if s.ExitCode() != code {
+				t.Errorf("exit code %d, want %d", s.ExitCode(), code)
+			}
+			return
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	t.Fatal("the program does not end on SIGTERM")
+}
+
+func TestTheExitsOfExecsComeBeforeInits(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		container := c.container(t, []string{"testprog", "sleep", "1000"})
+		events := c.listen(t, container.ID())
+		task := c.newTask(t, container, cio.NullIO)
+		exited := c.wait(t, task)
+		if err := task.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		const n = 5
+		for i := range n {
+			exec, err := task.Exec(ctx, fmt.Sprintf("e%d", i), process(t, ctx, task, "testprog", "sleep", "1000"), cio.NullIO)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := exec.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kill(t, ctx, task, syscall.SIGKILL)
+		expectExit(t, exited, 137)
+		deleteTask(t, ctx, task)
+		events.await(t, "delete 137")
+		words := events.words()
+		init := slices.Index(words, "exit init 137")
+		for i := range n {
+			if at := slices.Index(words, fmt.Sprintf("exit e%d 137", i)); at < 0 || at > init {
+				t.Errorf("the exit of e%d is event %d, init's is %d (E1): %q", i, at, init, words)
+			}
+		}
+	})
+}
+
+func TestAnOOMIsPublishedBeforeTheExitThatItCaused(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		container := c.container(t, []string{"testprog", "allocate", "64"}, oci.WithMemoryLimit(32<<20))
+		events := c.listen(t, container.ID())
+		task := c.newTask(t, container, cio.NullIO)
+		exited := c.wait(t, task)
+		if err := task.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expectExit(t, exited, 137)
+		deleteTask(t, ctx, task)
+		events.await(t, "delete 137")
+		words := events.words()
+		oom, exit := slices.Index(words, "oom"), slices.Index(words, "exit init 137")
+		if oom < 0 || oom > exit && c.name != "runc" { // whose OOM events race with exits
+			t.Errorf("events %q (C5)", words)
+		}
+	})
+}
+
+func TestAFailedCreatePublishesNoExit(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		container := c.container(t, []string{"/no/such/program"})
+		events := c.listen(t, container.ID())
+		if _, err := container.NewTask(c.context(t), cio.NullIO); err == nil {
+			t.Fatal("the task was created")
+		}
+		// A later task's events come after whatever the failed one published.
+		task := c.running(t, []string{"testprog", "exit", "0"})
+		expectExit(t, c.wait(t, task), 0)
+		if words := events.words(); slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "exit") || w == "create" }) {
+			t.Errorf("events of the failed create: %q", words)
+		}
+	})
+}
+
+// runc's shim is left out: it may end with its last events unsent.
+func TestFastExitsAreAllSeen(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		for i := range c.repetitions(30, 5) {
+			container := c.container(t, []string{"testprog", "exit", "3"})
+			events := c.listen(t, container.ID())
+			task := c.newTask(t, container, cio.NullIO)
+			exited := c.wait(t, task)
+			if err := task.Start(ctx); err != nil {
+				t.Fatalf("start %d: %v", i, err)
+			}
+			expectExit(t, exited, 3)
+			deleteTask(t, ctx, task)
+			events.expect(t, "create", "start", "exit init 3", "delete 3")
+		}
+	})
+}

@@ -1,0 +1,334 @@
+package integration
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/errdefs"
+)
+
+func TestCreateAnswersWithTheProcessThatStartReleases(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		before := time.Now()
+		task := c.task(t, []string{"testprog", "exit", "42"})
+		exited := c.wait(t, task)
+		expectStatus(t, ctx, task, containerd.Created)
+		pid := task.Pid()
+		for _, ns := range []string{"net", "ipc", "uts", "pid", "mnt"} {
+			inside, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, ns))
+			if err != nil {
+				t.Fatalf("the created process: %v (T1)", err)
+			}
+			if host, _ := os.Readlink("/proc/self/ns/" + ns); inside == host {
+				t.Errorf("the created process is in the host's %s namespace (T1)", ns)
+			}
+		}
+		if err := task.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if task.Pid() != pid {
+			t.Errorf("pid %d after start, %d before (T2)", task.Pid(), pid)
+		}
+		s := expectExit(t, exited, 42)
+		if s.ExitTime().Before(before) || s.ExitTime().After(time.Now()) {
+			t.Errorf("exited at %s; now is %s (X1)", s.ExitTime(), time.Now())
+		}
+		expectStatus(t, ctx, task, containerd.Stopped)
+		if err := task.Start(ctx); err == nil {
+			t.Error("a stopped task was started (T2)")
+		}
+		again := expectExit(t, c.wait(t, task), 42)
+		last := deleteTask(t, ctx, task)
+		if last.ExitCode() != 42 || !last.ExitTime().Equal(s.ExitTime()) || !again.ExitTime().Equal(s.ExitTime()) {
+			t.Errorf("wait %v, wait again %v, delete %v (X1, T13)", s, again, last)
+		}
+		if _, err := task.Delete(ctx); !errdefs.IsNotFound(err) {
+			t.Errorf("second delete: %v, want not found (T3)", err)
+		}
+	})
+}
+
+func TestACreatedTaskDiesOfItsSignal(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+			ctx := c.context(t)
+			task := c.task(t, []string{"testprog", "sleep", "1000"})
+			exited := c.wait(t, task)
+			kill(t, ctx, task, s)
+			code := 128 + uint32(s)
+			if c.name != "native" && s == syscall.SIGTERM {
+				code = 2 // runc's init is process 1 and Go: it exits by itself
+			}
+			expectExit(t, exited, code) // T9
+			deleteTask(t, ctx, task)
+		}
+	})
+}
+
+func TestKillOfWhatIsGoneIsNotFound(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		task := c.running(t, []string{"testprog", "exit", "0"})
+		expectExit(t, c.wait(t, task), 0)
+		if err := task.Kill(ctx, syscall.SIGTERM); !errdefs.IsNotFound(err) {
+			t.Errorf("kill of a stopped task: %v, want not found (T9)", err)
+		}
+	})
+}
+
+func TestCreateOfAnExistingTaskIsRefused(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		task := c.running(t, []string{"testprog", "sleep", "1000"})
+		container, err := c.client.LoadContainer(c.context(t), task.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := container.NewTask(c.context(t), cio.NullIO); !errdefs.IsAlreadyExists(err) {
+			t.Errorf("second task: %v, want already exists (T1)", err)
+		}
+		expectStatus(t, c.context(t), task, containerd.Running)
+	})
+}
+
+func TestCloseIOEndsTheInput(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		in, feed := io.Pipe()
+		var out streams
+		task := c.newTask(t, c.container(t, []string{"cat"}), out.creator(c, in))
+		exited := c.wait(t, task)
+		if err := task.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := feed.Write([]byte("before the end\n")); err != nil {
+			t.Fatal(err)
+		}
+		// A client that goes does not end the input (I2), CloseIO does (T11).
+		if err := feed.Close(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case s := <-exited:
+			t.Errorf("the program ended with %d when the client closed its end", s.ExitCode())
+		case <-time.After(300 * time.Millisecond):
+		}
+		if err := task.CloseIO(ctx, containerd.WithStdinCloser); err != nil {
+			t.Errorf("close io: %v", err)
+		}
+		expectExit(t, exited, 0)
+		deleteTask(t, ctx, task)
+		if out.stdout.String() != "before the end\n" {
+			t.Errorf("output %q", out.stdout.String())
+		}
+	})
+}
+
+func TestAnExitIsNotHeldBackByAChildThatKeepsStdout(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		var out streams
+		task := c.running(t, []string{"testprog", "sleep", "1000"})
+		exec, err := task.Exec(ctx, "leaves-a-child", process(t, ctx, task, "testprog", "background", "1000"), out.creator(c, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		exited := c.wait(t, exec)
+		if err := exec.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expectExit(t, exited, 0) // X6
+		gone := c.wait(t, task)
+		kill(t, ctx, task, syscall.SIGKILL)
+		expectExit(t, gone, 137)
+		deleteTask(t, ctx, exec)
+	})
+}
+
+func TestExecLifecycle(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		task := c.running(t, []string{"testprog", "sleep", "1000"})
+		var out streams
+		spec := process(t, ctx, task, "sh", "-c", "cat; exit 7")
+		exec, err := task.Exec(ctx, "first", spec, out.creator(c, strings.NewReader("hello")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		expectStatus(t, ctx, exec, containerd.Created)
+		if _, err := task.Exec(ctx, "first", spec, cio.NullIO); !errdefs.IsAlreadyExists(err) {
+			t.Errorf("second exec of the same id: %v, want already exists (T4)", err)
+		}
+		exited := c.wait(t, exec)
+		if err := exec.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := exec.CloseIO(ctx, containerd.WithStdinCloser); err != nil {
+			t.Errorf("close io: %v", err)
+		}
+		expectExit(t, exited, 7)
+		if err := exec.Kill(ctx, syscall.SIGTERM); !errdefs.IsNotFound(err) {
+			t.Errorf("kill of a finished exec: %v, want not found (T9)", err)
+		}
+		if s := deleteTask(t, ctx, exec); s.ExitCode() != 7 {
+			t.Errorf("delete: %d", s.ExitCode())
+		}
+		if out.stdout.String() != "hello" {
+			t.Errorf("output %q", out.stdout.String())
+		}
+		expectStatus(t, ctx, task, containerd.Running)
+	})
+}
+
+func TestAnExecThatWasNotStartedCanBeDeleted(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		task := c.running(t, []string{"testprog", "sleep", "1000"})
+		exec, err := task.Exec(ctx, "never", process(t, ctx, task, "true"), cio.NullIO)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := exec.Kill(ctx, syscall.SIGTERM); !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("kill: %v, want failed precondition (T9)", err)
+		}
+		if s := deleteTask(t, ctx, exec); s.ExitCode() != 0 {
+			t.Errorf("exit code %d (T3)", s.ExitCode())
+		}
+	})
+}
+
+func TestNoExecStartsAfterTheTaskHasStopped(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		task := c.running(t, []string{"testprog", "sleep", "1000"})
+		exec, err := task.Exec(ctx, "late", process(t, ctx, task, "true"), cio.NullIO)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exited := c.wait(t, task)
+		kill(t, ctx, task, syscall.SIGKILL)
+		expectExit(t, exited, 137)
+		if err := exec.Start(ctx); !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("start: %v, want failed precondition (T2)", err)
+		}
+		deleteTask(t, ctx, exec)
+	})
+}
+
+func TestTheEndOfInitEndsEverythingInTheContainer(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		task := c.running(t, []string{"testprog", "sleep", "1000"})
+		exec, err := task.Exec(ctx, "beside", process(t, ctx, task, "testprog", "ignore-term"), cio.NullIO)
+		if err != nil {
+			t.Fatal(err)
+		}
+		execExited, exited := c.wait(t, exec), c.wait(t, task)
+		if err := exec.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		kill(t, ctx, task, syscall.SIGKILL)
+		expectExit(t, exited, 137)
+		expectExit(t, execExited, 137)
+	})
+}
+
+func TestTwoHundredExecsLeaveNoDescriptors(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		task := c.running(t, []string{"testprog", "sleep", "1000"})
+		shim := c.shim(t, task.ID())
+		run := func(id string) {
+			var out streams
+			exec, err := task.Exec(ctx, id, process(t, ctx, task, "echo", id), out.creator(c, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			exited := c.wait(t, exec)
+			if err := exec.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			expectExit(t, exited, 0)
+			deleteTask(t, ctx, exec)
+			if out.stdout.String() != id+"\n" {
+				t.Fatalf("exec %s said %q", id, out.stdout.String())
+			}
+		}
+		run("warm-up")
+		before := c.descriptors(t, shim)
+		for i := range c.repetitions(200, 20) {
+			run(fmt.Sprintf("e%d", i))
+		}
+		eventually(t, "the shim has as few open files as before (I9)", func() (bool, string) {
+			now := c.descriptors(t, shim)
+			return len(now) <= len(before), fmt.Sprintf("before %q\n\tnow    %q", before, now)
+		})
+	})
+}
+
+// repetitions is how often a case repeats something: often for what is under
+// test and fast, seldom for columns whose every process takes a while.
+func (c *column) repetitions(native, others int) int {
+	if c.name == "native" {
+		return native
+	}
+	return others
+}
+
+func TestFailedStartOfAnExecLeavesItToBeDeleted(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		task := c.running(t, []string{"testprog", "sleep", "1000"})
+		shim := c.shim(t, task.ID())
+		before := c.descriptors(t, shim)
+		exec, err := task.Exec(ctx, "bad", process(t, ctx, task, "no-such-program"), (&streams{}).creator(c, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		exited := c.wait(t, exec)
+		if err := exec.Start(ctx); err == nil || !strings.Contains(err.Error(), "executable file not found in $PATH") {
+			t.Errorf("start: %v (T2)", err)
+		}
+		select {
+		case <-exited:
+		case <-time.After(patience):
+			t.Error("wait does not return after a failed start (T13)")
+		}
+		deleteTask(t, ctx, exec)
+		eventually(t, "the shim has as few open files as before (I9)", func() (bool, string) {
+			now := c.descriptors(t, shim)
+			return len(now) <= len(before), fmt.Sprintf("before %q\n\tnow    %q", before, now)
+		})
+	})
+}
+
+func TestAFailedCreateLeavesNoOutputOfTheShimInTheStreams(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		var out streams
+		container := c.container(t, []string{"/no/such/program"})
+		_, err := container.NewTask(c.context(t), out.creator(c, nil))
+		if err == nil || !strings.Contains(err.Error(), "no such file or directory") {
+			t.Errorf("create: %v (T1)", err)
+		}
+		if all := bytes.Join([][]byte{out.stdout.Bytes(), out.stderr.Bytes()}, nil); len(all) > 0 {
+			t.Errorf("the streams hold %q", all)
+		}
+		if _, err := container.Task(c.context(t), nil); !errdefs.IsNotFound(err) {
+			t.Errorf("the task after a failed create: %v", err)
+		}
+		// The same container may try again (T1).
+		_, again := container.NewTask(c.context(t), cio.NullIO)
+		if again == nil || !errors.Is(again, err) && !strings.Contains(again.Error(), "no such file or directory") {
+			t.Errorf("second create: %v", again)
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/ttrpc"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+)
+
+// shim asks a container's shim, over its socket, for its pid.
+func (c *column) shim(t *testing.T, id string) int {
+	t.Helper()
+	return c.shimOf(t, c.daemon.Bundle(id), id)
+}
+
+func (c *column) shimOf(t *testing.T, bundle, id string) int {
+	t.Helper()
+	var bootstrap struct {
+		Address  string `json:"address"`
+		Protocol string `json:"protocol"`
+		Version  int    `json:"version"`
+	}
+	if err := json.Unmarshal([]byte(read(t, filepath.Join(bundle, "bootstrap.json"))), &bootstrap); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.DialTimeout("unix", strings.TrimPrefix(bootstrap.Address, "unix://"), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := ttrpc.NewClient(conn)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), c.daemon.Namespace()), patience)
+	defer cancel()
+	r, err := taskapi.NewTTRPCTaskClient(client).Connect(ctx, &taskapi.ConnectRequest{ID: id})
+	if err != nil {
+		t.Fatalf("connect to the shim of %s: %v", id, err)
+	}
+	return int(r.ShimPid)
+}
+
+// descriptors lists the files that a shim has open, once nothing moves there.
+func (c *column) descriptors(t *testing.T, shim int) []string {
+	t.Helper()
+	var last []string
+	for range 20 {
+		now, err := leaks.Descriptors(shim)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(now)
+		if slices.Equal(kinds(now), kinds(last)) {
+			return now
+		}
+		last = now
+		time.Sleep(50 * time.Millisecond)
+	}
+	return last
+}
+
+// kinds drops the inode numbers of pipes and sockets.
+func kinds(targets []string) []string {
+	var out []string
+	for _, t := range targets {
+		kind, _, _ := strings.Cut(t, ":[")
+		out = append(out, kind)
+	}
+	return out
+}

@@ -1,0 +1,172 @@
+// Command testreport reads the output of `go test -json`, and prints a line per
+// package, the output of the tests that failed and the reasons of those that
+// were skipped. It ends with code 1 if anything failed. If TEST_TALLY names a
+// file, a line "passed failed skipped" is appended to it.
+//
+// A test with sub-tests is not counted beside them, and a package that fails
+// with no test to blame counts as one failure.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+)
+
+// event is one line of test2json.
+type event struct {
+	Action  string
+	Package string
+	Test    string
+	Output  string
+	Elapsed float64 // seconds
+}
+
+func main() {
+	r := report{out: os.Stdout, start: time.Now(), packages: map[string]*pkg{}}
+	if err := r.read(os.Stdin); err != nil {
+		fmt.Fprintln(os.Stderr, "testreport:", err)
+		os.Exit(1)
+	}
+	fmt.Printf("    %d passed, %d failed, %d skipped in %s\n", r.passed, r.failed, r.skipped, time.Since(r.start).Round(time.Second))
+	if path := os.Getenv("TEST_TALLY"); path != "" {
+		if err := r.tally(path); err != nil {
+			fmt.Fprintln(os.Stderr, "testreport:", err)
+			os.Exit(1)
+		}
+	}
+	if r.failed > 0 {
+		os.Exit(1)
+	}
+}
+
+type report struct {
+	out                     io.Writer
+	start                   time.Time
+	packages                map[string]*pkg
+	passed, failed, skipped int
+}
+
+// pkg is a package whose tests run.
+type pkg struct {
+	output  map[string]*strings.Builder // by test; "" is the package's own
+	parents map[string]bool
+	results map[string]string // by test: pass, fail, skip
+}
+
+func (r *report) read(in io.Reader) error {
+	s := bufio.NewScanner(in)
+	s.Buffer(nil, 16<<20)
+	for s.Scan() {
+		var e event
+		if json.Unmarshal(s.Bytes(), &e) != nil {
+			fmt.Fprintln(r.out, s.Text()) // the go command's own words
+			continue
+		}
+		r.event(e)
+	}
+	return s.Err()
+}
+
+func (r *report) event(e event) {
+	p := r.packages[e.Package]
+	if p == nil {
+		p = &pkg{output: map[string]*strings.Builder{}, parents: map[string]bool{}, results: map[string]string{}}
+		r.packages[e.Package] = p
+	}
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(r.out, e.Output)
+	case "run":
+		if i := strings.LastIndex(e.Test, "/"); i > 0 {
+			p.parents[e.Test[:i]] = true
+		}
+	case "output":
+		if p.output[e.Test] == nil {
+			p.output[e.Test] = &strings.Builder{}
+		}
+		p.output[e.Test].WriteString(e.Output)
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			r.finish(e, p)
+		} else {
+			p.results[e.Test] = e.Action
+			r.show(e, p)
+		}
+	}
+}
+
+// show prints what a test said, if somebody has to read it.
+func (r *report) show(e event, p *pkg) {
+	if out := p.output[e.Test]; out != nil && e.Action != "pass" {
+		for _, l := range strings.SplitAfter(out.String(), "\n") {
+			if !strings.HasPrefix(l, "=== ") {
+				fmt.Fprint(r.out, l)
+			}
+		}
+	}
+	delete(p.output, e.Test)
+}
+
+func (r *report) finish(e event, p *pkg) {
+	delete(r.packages, e.Package)
+	passed, failed, skipped := p.count()
+	if e.Action == "fail" && failed == 0 {
+		failed = 1
+	}
+	if out := p.output[""]; out != nil && e.Action == "fail" {
+		fmt.Fprint(r.out, out.String())
+		for test, rest := range p.output { // a panic leaves tests without a result
+			if test != "" {
+				fmt.Fprint(r.out, rest.String())
+			}
+		}
+	}
+	r.passed, r.failed, r.skipped = r.passed+passed, r.failed+failed, r.skipped+skipped
+	if passed+failed+skipped > 0 {
+		fmt.Fprintf(r.out, "    %-4s %4d  %5.1fs  %s\n", e.Action, passed+failed+skipped, e.Elapsed, e.Package)
+	}
+}
+
+// count counts results of tests without sub-tests. A parent that fails by
+// itself, with all its sub-tests passing, counts too.
+func (p *pkg) count() (passed, failed, skipped int) {
+	for test, result := range p.results {
+		if p.parents[test] && (result != "fail" || p.childFailed(test)) {
+			continue
+		}
+		switch result {
+		case "pass":
+			passed++
+		case "fail":
+			failed++
+		case "skip":
+			skipped++
+		}
+	}
+	return passed, failed, skipped
+}
+
+func (p *pkg) childFailed(parent string) bool {
+	for test, result := range p.results {
+		if result == "fail" && strings.HasPrefix(test, parent+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *report) tally(path string) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(f, r.passed, r.failed, r.skipped); err != nil {
+		return err
+	}
+	return f.Close()
+}

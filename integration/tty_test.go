@@ -1,0 +1,211 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/console"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
+)
+
+// terminal is a pty, with what a person at it would see.
+type terminal struct {
+	master console.Console
+	slave  *os.File
+
+	mu   sync.Mutex
+	seen bytes.Buffer
+}
+
+// newTerminal allocates a pty of some rows and columns. It is read until the
+// test ends.
+func newTerminal(t *testing.T, rows, columns uint16) *terminal {
+	t.Helper()
+	master, path, err := console.NewPty()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := master.Resize(console.WinSize{Height: rows, Width: columns}); err != nil {
+		t.Fatal(err)
+	}
+	slave, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	term := &terminal{master: master, slave: slave}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(writerFunc(term.write), master) // ends with EIO
+	}()
+	t.Cleanup(func() {
+		slave.Close()
+		master.Close()
+		<-done
+	})
+	return term
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func (term *terminal) write(p []byte) (int, error) {
+	term.mu.Lock()
+	defer term.mu.Unlock()
+	return term.seen.Write(p)
+}
+
+// text is what was seen, without carriage returns: ctr leaves the outer terminal
+// adding its own.
+func (term *terminal) text() string {
+	term.mu.Lock()
+	defer term.mu.Unlock()
+	return strings.ReplaceAll(term.seen.String(), "\r", "")
+}
+
+func (term *terminal) await(t *testing.T, text string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%q is on the terminal", text), func() (bool, string) {
+		return strings.Contains(term.text(), text), fmt.Sprintf("%q", term.text())
+	})
+}
+
+func (term *terminal) enter(t *testing.T, text string) {
+	t.Helper()
+	if _, err := term.master.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// atTerminal runs ctr as the foreground program of a terminal, and returns its
+// exit code once it has ended.
+func (c *column) atTerminal(t *testing.T, term *terminal, args ...string) (wait func() int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	cmd := c.daemon.Ctr(ctx, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = term.slave, term.slave, term.slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	return func() int {
+		defer cancel()
+		_ = cmd.Wait() // the code says it
+		return cmd.ProcessState.ExitCode()
+	}
+}
+
+func TestRunAtATerminal(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		term := newTerminal(t, 33, 99)
+		wait := c.atTerminal(t, term, c.runArgs([]string{"--rm", "-t"}, c.id(), "sh", "-c",
+			"tty; until testprog winsize | grep '33 99'; do sleep 0.1; done; read line; echo got $line; exit 42")...)
+		term.await(t, "/dev/pts/0\n33 99\n")
+		term.enter(t, "some words\r")
+		term.await(t, "got some words\n")
+		if code := wait(); code != 42 {
+			t.Errorf("exit code %d", code)
+		}
+	})
+}
+
+func TestAResizeReachesTheProgram(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		term := newTerminal(t, 24, 80)
+		wait := c.atTerminal(t, term, c.runArgs([]string{"--rm", "-t"}, c.id(), "sh", "-c",
+			"trap 'testprog winsize' WINCH; echo ready; while read line; do test \"$line\" = q && exit 0; done")...)
+		term.await(t, "ready\n")
+		rows := uint16(40)
+		eventually(t, "a new size is seen inside", func() (bool, string) {
+			// A terminal signals a change only, and ctr may not listen yet.
+			rows++
+			if err := term.master.Resize(console.WinSize{Height: rows, Width: 120}); err != nil {
+				t.Fatal(err)
+			}
+			term.enter(t, "\r")
+			time.Sleep(100 * time.Millisecond)
+			return strings.Contains(term.text(), fmt.Sprintf("%d 120\n", rows)), fmt.Sprintf("%q", term.text())
+		})
+		term.enter(t, "q\r")
+		if code := wait(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	})
+}
+
+func TestExecAtATerminal(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		id := c.start(t, nil, "testprog", "sleep", "1000")
+		shim := c.shim(t, id)
+		before := len(c.descriptors(t, shim))
+		for i := range 3 {
+			term := newTerminal(t, 20, 50)
+			wait := c.atTerminal(t, term, "task", "exec", "-t", "--exec-id", fmt.Sprintf("t%d", i), "--fifo-dir", fifoDir(c.daemon.Dir()), id,
+				"sh", "-c", "stty -echo; echo ready; read line; echo \"[$line]\"; test -t 0 && test -t 1 && test -t 2 && exit 9")
+			term.await(t, "ready\n")
+			term.enter(t, "typed\r")
+			term.await(t, "[typed]\n")
+			if code := wait(); code != 9 {
+				t.Errorf("exit code %d", code)
+			}
+		}
+		if c.name != "runc" {
+			eventually(t, "the ptys are closed (I5)", func() (bool, string) {
+				now := c.descriptors(t, shim)
+				return len(now) <= before, fmt.Sprintf("%d before, now %q", before, now)
+			})
+		}
+	})
+}
+
+func TestAResizeBeforeStartSticks(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		var out streams
+		container := c.container(t, []string{"testprog", "winsize"}, oci.WithTTY)
+		task := c.newTask(t, container, cio.NewCreator(cio.WithStreams(nil, &out.stdout, nil), cio.WithTerminal, cio.WithFIFODir(fifoDir(c.daemon.Dir()))))
+		exited := c.wait(t, task)
+		if err := task.Resize(ctx, 34, 12); err != nil {
+			t.Errorf("resize: %v (T10)", err)
+		}
+		if err := task.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expectExit(t, exited, 0)
+		deleteTask(t, ctx, task)
+		if out.stdout.String() != "12 34\r\n" {
+			t.Errorf("size %q", out.stdout.String())
+		}
+	})
+}
+
+func TestAllOutputOfATerminalArrives(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		const size = 1 << 20
+		var out streams
+		container := c.container(t, []string{"testprog", "bytes", fmt.Sprint(size)}, oci.WithTTY)
+		task := c.newTask(t, container, cio.NewCreator(cio.WithStreams(nil, &out.stdout, nil), cio.WithTerminal, cio.WithFIFODir(fifoDir(c.daemon.Dir()))))
+		exited := c.wait(t, task)
+		if err := task.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expectExit(t, exited, 0)
+		deleteTask(t, ctx, task)
+		// Every line of 64 gets a carriage return.
+		if got, want := out.stdout.Len(), size+size/64; got != want {
+			t.Errorf("%d bytes, want %d (I5)", got, want)
+		}
+	})
+}

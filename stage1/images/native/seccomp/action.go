@@ -1,0 +1,115 @@
+package seccomp
+
+import (
+	"errors"
+	"fmt"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// errNoTable says that the machine's architecture is not one of ours.
+var errNoTable = fmt.Errorf("%w: no table of system calls for this machine's architecture", errors.ErrUnsupported)
+
+// The values that a program returns. badArch is libseccomp's answer to an
+// architecture that the profile does not cover.
+const (
+	retErrnoENOSYS = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+	badArch        = uint32(unix.SECCOMP_RET_KILL_THREAD)
+	defaultRet     = uint32(unix.EPERM) // of ERRNO and TRACE without errnoRet
+	maxRet         = 0xffff             // SECCOMP_RET_DATA
+)
+
+// Actions returns the actions that Compile accepts, for the features document.
+func Actions() []string {
+	return []string{
+		string(specs.ActAllow), string(specs.ActErrno), string(specs.ActKill),
+		string(specs.ActKillProcess), string(specs.ActKillThread), string(specs.ActLog),
+		string(specs.ActTrace), string(specs.ActTrap),
+	}
+}
+
+// compileAction returns the value that a program returns for an action. Errors
+// name the action; an errnoRet that the action has no use for is one, as the
+// runtime spec demands.
+func compileAction(action specs.LinuxSeccompAction, errnoRet *uint) (uint32, error) {
+	ret := defaultRet
+	if errnoRet != nil {
+		if *errnoRet > maxRet {
+			return 0, fmt.Errorf("errnoRet %d of %s is greater than %d", *errnoRet, action, maxRet)
+		}
+		ret = uint32(*errnoRet)
+	}
+	value := uint32(0)
+	switch action {
+	case specs.ActErrno:
+		return unix.SECCOMP_RET_ERRNO | ret, nil
+	case specs.ActTrace:
+		return unix.SECCOMP_RET_TRACE | ret, nil
+	case specs.ActKill, specs.ActKillThread:
+		value = unix.SECCOMP_RET_KILL_THREAD
+	case specs.ActKillProcess:
+		value = unix.SECCOMP_RET_KILL_PROCESS
+	case specs.ActTrap:
+		value = unix.SECCOMP_RET_TRAP
+	case specs.ActAllow:
+		value = unix.SECCOMP_RET_ALLOW
+	case specs.ActLog:
+		value = unix.SECCOMP_RET_LOG
+	case specs.ActNotify:
+		return 0, fmt.Errorf("action %s: %w: there is no listener", action, errors.ErrUnsupported)
+	default:
+		return 0, fmt.Errorf("%q is not an action", action)
+	}
+	if errnoRet != nil {
+		return 0, fmt.Errorf("action %s has no errnoRet", action)
+	}
+	return value, nil
+}
+
+// permissive tells whether a default action lets unknown system calls happen;
+// runc leaves those alone and answers ENOSYS for the others. A tracer counts as
+// permissive: it may know the call.
+func permissive(action uint32) bool {
+	switch action & unix.SECCOMP_RET_ACTION_FULL {
+	case unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_LOG, unix.SECCOMP_RET_TRACE:
+		return true
+	}
+	return false
+}
+
+// flagTSync is not one of the spec's, but runc and crun know it.
+const flagTSync specs.LinuxSeccompFlag = "SECCOMP_FILTER_FLAG_TSYNC"
+
+// Flags returns the flags that Compile accepts, for the features document.
+func Flags() []string {
+	return []string{
+		string(flagTSync), string(specs.LinuxSeccompFlagSpecAllow),
+		string(specs.LinuxSeccompFlagLog), string(specs.LinuxSeccompFlagWaitKillableRecv),
+	}
+}
+
+// compileFlags returns the flags for seccomp(2). A profile without the field
+// gets SPEC_ALLOW, as from runc: the mitigation that it turns off costs more
+// than it protects. An empty list means no flags.
+func compileFlags(flags []specs.LinuxSeccompFlag) (bits uint, err error) {
+	if flags == nil {
+		return unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, nil
+	}
+	for _, flag := range flags {
+		switch flag {
+		case flagTSync:
+			bits |= unix.SECCOMP_FILTER_FLAG_TSYNC
+		case specs.LinuxSeccompFlagLog:
+			bits |= unix.SECCOMP_FILTER_FLAG_LOG
+		case specs.LinuxSeccompFlagSpecAllow:
+			bits |= unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
+		case specs.LinuxSeccompFlagWaitKillableRecv:
+			// It says how to wait for a listener's answer. Without a
+			// listener nobody waits, and the kernel refuses the bit.
+		default:
+			return 0, fmt.Errorf("linux.seccomp.flags: %q is not a flag", flag)
+		}
+	}
+	return bits, nil
+}

@@ -1,0 +1,80 @@
+package seccomp
+
+import (
+	"fmt"
+	"slices"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// architecture is one way in which a process of this machine makes system calls.
+type architecture struct {
+	name   specs.Arch
+	audit  uint32 // AUDIT_ARCH_*: what the kernel tells the filter
+	column int    // in the table
+	wide   bool   // arguments have 64 bits
+	bit    uint32 // set in every number; only x32 has one
+
+	// Numbers of the calls that multiplex others, 0 where there are none.
+	socketcall, ipc uint32
+}
+
+// number returns an architecture's number for a line of the table.
+func (a *architecture) number(numbers [maxColumns]int) (uint32, bool) {
+	n := numbers[a.column]
+	if n == absent {
+		return 0, false
+	}
+	return uint32(n) | a.bit, true
+}
+
+// x32Bit is set in the number of each x32 system call. x32 has the audit
+// architecture of x86-64: only this bit tells them apart.
+const x32Bit = 1 << 30
+
+// foreign lists the architectures that OCI names and that this package has no
+// table for on any machine.
+func foreign() []specs.Arch {
+	return []specs.Arch{
+		specs.ArchMIPS, specs.ArchMIPS64, specs.ArchMIPS64N32,
+		specs.ArchMIPSEL, specs.ArchMIPSEL64, specs.ArchMIPSEL64N32,
+		specs.ArchPPC, specs.ArchPPC64, specs.ArchPPC64LE,
+		specs.ArchS390, specs.ArchS390X, specs.ArchPARISC, specs.ArchPARISC64,
+		specs.ArchRISCV64, specs.ArchLOONGARCH64, specs.ArchM68K, specs.ArchSH, specs.ArchSHEB,
+		specs.ArchX86, specs.ArchX86_64, specs.ArchX32, specs.ArchARM, specs.ArchAARCH64,
+	}
+}
+
+// selectArchitectures returns those that a profile covers, in the order of
+// architectures. The native one is always among them, as libseccomp has it. One
+// that this machine cannot execute is accepted and left out: no process can make
+// a system call of it, and if one could, it would die as on every architecture
+// that the profile does not cover.
+func selectArchitectures(listed []specs.Arch) ([]architecture, error) {
+	local := architectures()
+	if len(local) == 0 {
+		return nil, fmt.Errorf("linux.seccomp: %w", errNoTable)
+	}
+	for _, name := range listed {
+		if !slices.Contains(foreign(), name) {
+			return nil, fmt.Errorf("linux.seccomp.architectures: %q is not an architecture", name)
+		}
+	}
+	selected := local[:1]
+	for _, a := range local[1:] {
+		if slices.Contains(listed, a.name) {
+			selected = append(selected, a)
+		}
+	}
+	return selected, nil
+}
+
+// Arches returns the architectures that Compile makes filters for on this
+// machine, for the features document.
+func Arches() []string {
+	var names []string
+	for _, a := range architectures() {
+		names = append(names, string(a.name))
+	}
+	return names
+}

@@ -1,0 +1,14 @@
+package seccomp
+
+import (
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// architectures lists what this machine executes, the native one first.
+func architectures() []architecture {
+	return []architecture{
+		{name: specs.ArchAARCH64, audit: unix.AUDIT_ARCH_AARCH64, column: 0, wide: true},
+		{name: specs.ArchARM, audit: unix.AUDIT_ARCH_ARM, column: 1},
+	}
+}

@@ -1,0 +1,140 @@
+package seccomp
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// Compile returns the program for a profile and the flags to install it with:
+//
+//	seccomp(SECCOMP_SET_MODE_FILTER, flags, prog)
+//
+// A nil profile, and one without default action and system calls, asks for no
+// filter: prog is nil. The same profile always gives the same program. An error
+// names the field; it unwraps to errors.ErrUnsupported if the profile is valid
+// and asks for what this package cannot do.
+//
+// As with runc, system calls that this program has never heard of are ignored,
+// several conditions on one argument in one rule become rules of their own, and
+// calls whose number is above every one that the profile names answer ENOSYS
+// unless the default action lets them happen.
+func Compile(s *specs.LinuxSeccomp) (prog []unix.SockFilter, flags uint, err error) {
+	return compile(s, true)
+}
+
+// compile is Compile, and without enosys libseccomp alone.
+func compile(s *specs.LinuxSeccomp, enosys bool) ([]unix.SockFilter, uint, error) {
+	if s == nil || s.DefaultAction == "" && len(s.Syscalls) == 0 {
+		return nil, 0, nil
+	}
+	flags, err := compileFlags(s.Flags)
+	if err != nil {
+		return nil, 0, err
+	}
+	fallback, err := compileAction(s.DefaultAction, s.DefaultErrnoRet)
+	if err != nil {
+		return nil, 0, fmt.Errorf("linux.seccomp.defaultAction: %w", err)
+	}
+	filters, err := lower(s, fallback)
+	if err != nil {
+		return nil, 0, err
+	}
+	prog, err := emit(filters, fallback, enosys && !permissive(fallback))
+	if err != nil {
+		return nil, 0, err
+	}
+	return prog, flags, nil
+}
+
+// lower turns a profile into one filter for each architecture.
+func lower(s *specs.LinuxSeccomp, fallback uint32) ([]*filter, error) {
+	archs, err := selectArchitectures(s.Architectures)
+	if err != nil {
+		return nil, err
+	}
+	filters := make([]*filter, len(archs))
+	for i, a := range archs {
+		filters[i] = newFilter(a)
+	}
+	for i, group := range s.Syscalls {
+		rules, err := compileRules(group)
+		if err != nil {
+			return nil, fmt.Errorf("linux.seccomp.syscalls[%d]: %w", i, err)
+		}
+		for _, name := range group.Names {
+			if err := addRules(filters, name, rules, fallback); err != nil {
+				return nil, fmt.Errorf("linux.seccomp.syscalls[%d]: %s: %w", i, name, err)
+			}
+		}
+	}
+	return filters, nil
+}
+
+// compileRules returns the rules of one entry of linux.seccomp.syscalls: one
+// whose conditions must all hold, or where an argument is named more than once
+// one for each condition. The latter is what runc did before it knew better and
+// kept, for the profiles that rely on it.
+func compileRules(group specs.LinuxSyscall) ([]rule, error) {
+	action, err := compileAction(group.Action, group.ErrnoRet)
+	if err != nil {
+		return nil, err
+	}
+	var conditions []condition
+	repeated := false
+	for _, arg := range group.Args {
+		c, err := compileCondition(arg)
+		if err != nil {
+			return nil, err
+		}
+		repeated = repeated || slices.ContainsFunc(conditions, func(d condition) bool { return d.arg == c.arg })
+		conditions = append(conditions, c)
+	}
+	if !repeated {
+		slices.SortFunc(conditions, func(c, d condition) int { return cmp.Compare(c.arg, d.arg) })
+		return []rule{{conditions, action}}, nil
+	}
+	var rules []rule
+	for _, c := range conditions {
+		rules = append(rules, rule{[]condition{c}, action})
+	}
+	return rules, nil
+}
+
+// addRules adds the rules of one system call to every architecture that has it.
+// Rules that repeat the default action are left out, but their numbers count as
+// known to the profile.
+func addRules(filters []*filter, name string, rules []rule, fallback uint32) error {
+	if name == "" {
+		return errors.New("an empty name is not a system call")
+	}
+	numbers := lookup(name)
+	for _, f := range filters {
+		direct, has := f.arch.number(numbers)
+		mux, selector, muxed := f.arch.multiplexed(name)
+		if has && !muxed { // as runc counts, which looks for one number of a name
+			f.highest = max(f.highest, direct)
+		}
+		for _, r := range rules {
+			if r.action == fallback {
+				continue
+			}
+			if muxed {
+				through := rule{throughMultiplexer(r.conditions, selector), r.action}
+				if err := f.add(mux, through); err != nil {
+					return fmt.Errorf("%s: %w", f.arch.name, err)
+				}
+			}
+			if has {
+				if err := f.add(direct, r); err != nil {
+					return fmt.Errorf("%s: %w", f.arch.name, err)
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration demo bench install clean
+.PHONY: help deps build check lint test test-unit test-integration demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -47,9 +47,6 @@ test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,r
 
 demo: deps build ## run a container in a private containerd, and show it
 	@go -C integration run ./demo -bin $(BIN)
-
-bench: deps build ## compare with runc's shim (BENCH='-runs 30 -json file')
-	@go -C integration run ./bench -bin $(BIN) $(BENCH)
 
 install: build ## install below PREFIX (/usr/local) and DESTDIR
 	@scripts/install $(BIN) '$(DESTDIR)$(PREFIX)'

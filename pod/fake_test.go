@@ -147,11 +147,20 @@ func (f *fakeStage1) spawn(c Call, exec, script string, stdin *os.File) (*Proces
 		}
 		join += "echo 0 > " + filepath.Join(d, file) + "\n"
 	}
-	child, err := f.children.Start([]string{"/bin/sh", "-c", join + script}, &os.ProcAttr{
-		Files: []*os.File{stdin, os.Stderr, os.Stderr}, Sys: &syscall.SysProcAttr{Setsid: true},
-	})
+	inside, told, err := os.Pipe()
 	if err != nil {
 		return nil, err
+	}
+	defer inside.Close()
+	child, err := f.children.Start([]string{"/bin/sh", "-c", join + "echo >&3; exec 3>&-\n" + script}, &os.ProcAttr{
+		Files: []*os.File{stdin, os.Stderr, os.Stderr, told}, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	told.Close()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := inside.Read(make([]byte, 1)); err != nil {
+		return nil, fmt.Errorf("the shell did not reach its cgroup: %w", err)
 	}
 	start, _ := proc.StartTime(child.PID()) // it may have ended by now
 	f.mu.Lock()
@@ -305,6 +314,15 @@ func newWorld(t *testing.T) *world {
 		OpenStage1: func(context.Context) (Stage1, error) {
 			return w.stage1, nil
 		},
+	})
+	t.Cleanup(func() {
+		// The last app has gone, and the cgroup that held its cgroup is ours too.
+		left, _ := filepath.Glob("/sys/fs/cgroup/*/" + w.cfg.Key.Namespace)
+		for _, dir := range append(left, "/sys/fs/cgroup/"+w.cfg.Key.Namespace) {
+			if err := os.Remove(dir); err != nil && !os.IsNotExist(err) {
+				t.Errorf("cgroup left: %v", err)
+			}
+		}
 	})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

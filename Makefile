@@ -12,8 +12,8 @@ REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 SHIM     := containerd-shim-rkt-v1
 LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 REPORT    = go -C integration run ./testreport
-# Columns of the integration suite: native, oci, runc.
-RUNTIMES ?= native,oci
+# Columns of the integration suite: native, runc.
+RUNTIMES ?= native
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -24,7 +24,6 @@ deps: ## install what is missing of Debian's packages (as root)
 build: ## build the shim and its stage1 images into bin/
 	@echo "==> building the shim and its stage1 images into bin/"
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/$(SHIM) ./cmd/$(SHIM)
-	@ln -sfn $(SHIM) $(BIN)/containerd-shim-rkt-oci-v1
 	@scripts/stage1-images $(BIN)/stage1
 
 check: ## gofmt, go vet and shellcheck
@@ -40,7 +39,7 @@ test-unit: ## unit tests, with the race detector
 	@echo "==> unit tests"
 	@go test -race -json ./... | $(REPORT)
 
-test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,runc)
+test-integration: build ## a real containerd against bin/ (RUNTIMES=native,runc)
 	@echo "==> integration tests ($(RUNTIMES))"
 	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -timeout 20m -json ./... | $(REPORT)

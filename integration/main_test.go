@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	runtimesFlag = flag.String("runtimes", envOr("RKT_TEST_RUNTIMES", "native,oci"), "columns to run, of native, oci and runc")
+	runtimesFlag = flag.String("runtimes", envOr("RKT_TEST_RUNTIMES", "native"), "columns to run, of native, oci and runc")
 	binFlag      = flag.String("bin", envOr("RKT_TEST_BIN", "../bin"), "directory that make build fills")
 )
 

@@ -47,8 +47,9 @@ type Service struct {
 	apps       registry
 	ignoreOnce sync.Once // the log line about ignored runtime options
 
-	stop sync.Once
-	done chan struct{} // a Shutdown was carried out
+	stop   sync.Once
+	ending chan struct{} // a Shutdown was accepted
+	done   chan struct{} // a Shutdown was carried out
 	work sync.WaitGroup
 }
 
@@ -64,6 +65,7 @@ func New(cfg Config) (*Service, error) {
 		cfg:    cfg,
 		events: newQueue(newForwarder(cfg.EventsAddress)),
 		opener: newOpener(cfg.Namespace, cfg.Children),
+		ending: make(chan struct{}),
 		done:   make(chan struct{}),
 	}
 	s.pod = cfg.NewPod(publisher{s})
@@ -76,6 +78,11 @@ func (s *Service) Register(srv *ttrpc.Server) {
 	srv.RegisterService(serviceV2, desc)
 	srv.RegisterService(serviceV3, desc)
 }
+
+// Ending is closed before a Shutdown that ends the service is answered. A client
+// that has the answer may start the same group again, and must not be given the
+// address of a server that goes away.
+func (s *Service) Ending() <-chan struct{} { return s.ending }
 
 // Done is closed when a Shutdown has been carried out: the pod is closed, events
 // are delivered, and the server may stop. Close does not close it.
@@ -113,6 +120,7 @@ func (s *Service) shutdown(ctx context.Context, r *task.ShutdownRequest) (*empty
 		return empty, nil
 	}
 	s.stop.Do(func() {
+		close(s.ending)
 		s.work.Go(func() { s.end(context.WithoutCancel(ctx), id, abandoned) })
 	})
 	return empty, nil

@@ -66,6 +66,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 	})
 	return &manager.Service{
 		Register: service.Register,
+		Ending:   service.Ending(),
 		Done:     service.Done(),
 		Close: func(ctx context.Context) error {
 			err := service.Close(ctx)

@@ -50,7 +50,7 @@ type Service struct {
 	stop   sync.Once
 	ending chan struct{} // a Shutdown was accepted
 	done   chan struct{} // a Shutdown was carried out
-	work sync.WaitGroup
+	work   sync.WaitGroup
 }
 
 // New starts a service; Shutdown or Close ends it.

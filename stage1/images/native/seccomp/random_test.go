@@ -62,7 +62,7 @@ func TestRandomRulesAgreeWithLibseccomp(t *testing.T) {
 	r := newReference(t)
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
-		s := randomProfile(random, []string{"SCMP_CMP_EQ", "SCMP_CMP_NE", "SCMP_CMP_MASKED_EQ"})
+		s := randomProfile(random, []string{"SCMP_CMP_EQ", "SCMP_CMP_MASKED_EQ"})
 		theirs, err := r.compile(t, s)
 		if err != nil {
 			t.Fatal(err)

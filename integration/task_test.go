@@ -2,12 +2,14 @@ package integration
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // start runs a program in the background, by `ctr run -d`, and returns its id.
@@ -121,11 +123,21 @@ func TestTaskExecInheritsTheMountsAndRootOfTheContainer(t *testing.T) {
 	})
 }
 
+// lateEOF is a reader that ends after a while.
+type lateEOF time.Duration
+
+func (d lateEOF) Read([]byte) (int, error) {
+	time.Sleep(time.Duration(d))
+	return 0, io.EOF
+}
+
 func TestTaskExecWithAnInput(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		id := c.start(t, nil, "testprog", "sleep", "1000")
 		args := []string{"task", "exec", "--exec-id", "in", "--fifo-dir", fifoDir(c.daemon.Dir()), id, "cat"}
-		c.ctrWith(t, strings.NewReader("through and through\n"), args...).must(t).mustSay(t, "through and through\n")
+		// ctr misses an end of input that comes before it knows the exec.
+		input := io.MultiReader(strings.NewReader("through and through\n"), lateEOF(2*time.Second))
+		c.ctrWith(t, input, args...).must(t).mustSay(t, "through and through\n")
 	})
 }
 
@@ -197,6 +209,7 @@ func TestTaskPsListsInitChildrenAndExecs(t *testing.T) {
 
 func TestTaskLsShowsEveryState(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
+		c.later(t, "Pause")
 		id := c.start(t, nil, "testprog", "sleep", "1000")
 		expect := func(want string) {
 			t.Helper()
@@ -222,6 +235,7 @@ func TestTaskLsShowsEveryState(t *testing.T) {
 
 func TestAPausedTaskCanBeKilled(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
+		c.later(t, "Pause")
 		id := c.start(t, nil, "testprog", "fork", "1")
 		c.ctr(t, "task", "pause", id).must(t)
 		c.ctr(t, "task", "kill", "-s", "KILL", id).must(t)
@@ -255,6 +269,7 @@ func TestAnIDCanBeUsedAgain(t *testing.T) {
 
 func TestTaskMetrics(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
+		c.later(t, "Stats")
 		id := c.start(t, nil, "testprog", "fork", "1")
 		eventually(t, "the metrics name the container, its memory and pids", func() (bool, string) {
 			r := c.ctr(t, "task", "metrics", id).must(t)

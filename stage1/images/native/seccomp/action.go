@@ -17,7 +17,8 @@ const (
 	retErrnoENOSYS = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 	badArch        = uint32(unix.SECCOMP_RET_KILL_THREAD)
 	defaultRet     = uint32(unix.EPERM) // of ERRNO and TRACE without errnoRet
-	maxRet         = 0xffff             // SECCOMP_RET_DATA
+	maxTrace       = 0xffff             // SECCOMP_RET_DATA
+	maxErrno       = 4094               // libseccomp takes no more; the kernel would cut 4096 to 4095
 )
 
 // Actions returns the actions that Compile accepts, for the features document.
@@ -35,8 +36,12 @@ func Actions() []string {
 func compileAction(action specs.LinuxSeccompAction, errnoRet *uint) (uint32, error) {
 	ret := defaultRet
 	if errnoRet != nil {
-		if *errnoRet > maxRet {
-			return 0, fmt.Errorf("errnoRet %d of %s is greater than %d", *errnoRet, action, maxRet)
+		limit := uint(maxErrno)
+		if action == specs.ActTrace {
+			limit = maxTrace
+		}
+		if *errnoRet > limit {
+			return 0, fmt.Errorf("errnoRet %d of %s is greater than %d", *errnoRet, action, limit)
 		}
 		ret = uint32(*errnoRet)
 	}

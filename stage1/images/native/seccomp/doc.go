@@ -16,6 +16,9 @@
 //     second program in front of the first.
 //   - The tables of system calls are as new as golang.org/x/sys, not as the
 //     host's libseccomp.
+//   - Where several bounds (LT, LE, GE, GT) or inequalities on one argument of
+//     one call meet, libseccomp 2.5 mixes up its comparisons and lets calls pass,
+//     or refuses some, that no rule means. Here every rule means what it says.
 //   - An architecture that this machine cannot execute is accepted and has no
 //     effect; libseccomp refuses those of the other byte order.
 //

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"os/signal"
 	"sort"
 	"strings"
 
@@ -100,4 +101,25 @@ func winsize() {
 	w, err := unix.IoctlGetWinsize(0, unix.TIOCGWINSZ)
 	must(err)
 	fmt.Println(w.Row, w.Col)
+}
+
+// winch prints the size of the terminal whenever it changes, until a line is
+// entered.
+func winch() {
+	c := make(chan os.Signal, 16)
+	signal.Notify(c, unix.SIGWINCH)
+	fmt.Println("ready")
+	entered := make(chan struct{})
+	go func() {
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // the end will do too
+		close(entered)
+	}()
+	for {
+		select {
+		case <-c:
+			winsize()
+		case <-entered:
+			return
+		}
+	}
 }

@@ -54,6 +54,8 @@ func main() {
 		both(args)
 	case "winsize":
 		winsize()
+	case "winch":
+		winch()
 	case "open":
 		tryOpen(args[0])
 	case "logger":

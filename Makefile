@@ -24,6 +24,7 @@ deps: ## install what is missing of Debian's packages (as root)
 build: ## build the shim and its stage1 images into bin/
 	@echo "==> building the shim and its stage1 images into bin/"
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/$(SHIM) ./cmd/$(SHIM)
+	@ln -sfn $(SHIM) $(BIN)/containerd-shim-rkt-oci-v1
 	@scripts/stage1-images $(BIN)/stage1
 
 check: ## gofmt, go vet and shellcheck

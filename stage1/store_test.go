@@ -101,8 +101,8 @@ func TestCopiesOfAnImageHaveOneDigest(t *testing.T) {
 	}
 	copied := filepath.Join(t.TempDir(), "copy")
 	// Copies the hard link as a second file, with other times and another owner.
-	if out, err := exec.Command("cp", "-r", "--preserve=mode", dir, copied).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.Chown(filepath.Join(copied, "rootfs/run"), 1000, 1000); err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func TestKillEndsAForkBomb(t *testing.T) {
 	} else {
 		t.Skip("no pids controller to bound the bomb with")
 	}
-	enter(t, g, "b() { while :; do (sleep 0.01; b) & done 2>/dev/null; }; b")
+	enter(t, g, "b() { sleep 60 & sleep 60 & (b) & (b) & wait; }; b 2>/dev/null")
 	waitFor(t, func() bool { pids, _ := g.Pids(); return len(pids) > 50 })
 	if err := g.Kill(within(t, time.Minute)); err != nil {
 		t.Fatal(err)

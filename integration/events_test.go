@@ -108,7 +108,7 @@ func (j *journal) await(t *testing.T, word string) {
 func TestEventsComeInOrder(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
-		container := c.container(t, []string{"testprog", "on-term", "42"})
+		container := c.container(t, exitsOnTerm(42))
 		events := c.listen(t, container.ID())
 		task := c.newTask(t, container, cio.NullIO)
 		exited := c.wait(t, task)
@@ -134,8 +134,13 @@ func TestEventsComeInOrder(t *testing.T) {
 	})
 }
 
-// termUntilGone sends SIGTERM to a program that handles it, again until it is
-// far enough to do so: process 1 ignores what it does not handle.
+// exitsOnTerm is a program that ends with a code on SIGTERM. Before its trap is
+// set the kernel ignores the signal, since it is process 1.
+func exitsOnTerm(code int) []string {
+	return []string{"sh", "-c", fmt.Sprintf("trap 'exit %d' TERM; while :; do sleep 0.05; done", code)}
+}
+
+// termUntilGone sends SIGTERM to what exitsOnTerm made, until it is far enough.
 func (c *column) termUntilGone(t *testing.T, task containerd.Task, exited <-chan containerd.ExitStatus, code uint32) {
 	t.Helper()
 	for range 100 {

@@ -158,11 +158,9 @@ func TestTwoDaemonsWithTheSameNamespaceAndID(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		other := secondDaemon(t, c)
 		id := c.id()
-		// What tells them apart is the daemon's address. A cgroup is the machine's,
-		// so the clients name two.
-		cgroup := func(n string) oci.SpecOpts { return oci.WithCgroup("/" + c.daemon.Namespace() + "/" + id + "-" + n) }
-		a := c.newTask(t, c.containerOf(t, c.client, c.image(t, c.client), c.runtime, id, []string{"testprog", "sleep", "1000"}, cgroup("a")), cio.NullIO)
-		b := other.newTask(t, other.containerOf(t, other.client, other.image(t, other.client), c.runtime, id, []string{"testprog", "sleep", "1000"}, cgroup("b")), cio.NullIO)
+		// What tells them apart is the daemon's address. Both specs name one cgroup.
+		a := c.newTask(t, c.containerOf(t, c.client, c.image(t, c.client), c.runtime, id, []string{"testprog", "sleep", "1000"}), cio.NullIO)
+		b := other.newTask(t, other.containerOf(t, other.client, other.image(t, other.client), c.runtime, id, []string{"testprog", "sleep", "1000"}), cio.NullIO)
 		for _, task := range []containerd.Task{a, b} {
 			if err := task.Start(c.context(t)); err != nil {
 				t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -41,29 +42,30 @@ func (s Scope) Remains() ([]string, error) {
 	return found, nil
 }
 
-func (s Scope) processes() ([]string, error) {
-	pids, err := PIDs()
-	if err != nil {
-		return nil, err
-	}
-	var found []string
-	for _, pid := range pids {
-		if s.excepted(pid) || !s.owns(pid) {
-			continue
-		}
-		found = append(found, fmt.Sprintf("process %d: %s", pid, CommandLine(pid)))
-	}
-	return found, nil
+// Only keeps those remains that are of some kinds: process, mount, cgroup, file.
+func Only(remains []string, kinds ...string) []string {
+	return slices.DeleteFunc(remains, func(r string) bool {
+		kind, _, _ := strings.Cut(r, " ")
+		return !slices.Contains(kinds, kind)
+	})
 }
 
-func (s Scope) excepted(pid int) bool {
-	for _, e := range s.Except {
-		if pid == e {
-			return true
-		}
+func (s Scope) processes() ([]string, error) {
+	pids, err := s.Processes()
+	var found []string
+	for _, pid := range pids {
+		found = append(found, fmt.Sprintf("process %d: %s", pid, CommandLine(pid)))
 	}
-	return false
+	return found, err
 }
+
+// Processes lists the processes of the scope.
+func (s Scope) Processes() ([]int, error) {
+	pids, err := PIDs()
+	return slices.DeleteFunc(pids, func(pid int) bool { return s.excepted(pid) || !s.owns(pid) }), err
+}
+
+func (s Scope) excepted(pid int) bool { return slices.Contains(s.Except, pid) }
 
 // owns tells whether a process is of the scope. One that ends meanwhile is not.
 func (s Scope) owns(pid int) bool {
@@ -80,44 +82,57 @@ func (s Scope) owns(pid int) bool {
 	return false
 }
 
-// mounts looks in this process's mount namespace, which is the daemon's too.
 func (s Scope) mounts() ([]string, error) {
-	lines, err := mountinfo()
-	if err != nil {
-		return nil, err
-	}
+	points, err := s.MountPoints()
 	var found []string
+	for _, p := range points {
+		found = append(found, "mount "+p)
+	}
+	return found, err
+}
+
+// MountPoints lists the mounts of the scope in this process's mount namespace,
+// which is the daemon's too, later ones last.
+func (s Scope) MountPoints() ([]string, error) {
+	lines, err := mountinfo()
+	var points []string
 	for _, l := range lines {
 		if strings.HasPrefix(l.point, s.Dir+"/") {
-			found = append(found, "mount "+l.point+" ("+l.kind+")")
+			points = append(points, l.point)
 		}
 	}
-	return found, nil
+	return points, err
 }
 
 func (s Scope) cgroups() ([]string, error) {
+	dirs, err := s.cgroupDirs()
+	var found []string
+	for _, d := range dirs {
+		found = append(found, "cgroup "+d)
+	}
+	return found, err
+}
+
+// cgroupDirs lists the cgroups below the namespace's in every hierarchy.
+func (s Scope) cgroupDirs() ([]string, error) {
 	lines, err := mountinfo()
 	if err != nil {
 		return nil, err
 	}
-	var found []string
+	var dirs []string
 	for _, l := range lines {
-		if l.kind != "cgroup" && l.kind != "cgroup2" {
+		if !l.isCgroup() {
 			continue
 		}
-		groups, err := filepath.Glob(filepath.Join(l.point, s.Namespace, "*", "tasks"))
+		procs, err := filepath.Glob(filepath.Join(l.point, s.Namespace, "*", "cgroup.procs"))
 		if err != nil {
 			return nil, err
 		}
-		v2, err := filepath.Glob(filepath.Join(l.point, s.Namespace, "*", "cgroup.threads"))
-		if err != nil {
-			return nil, err
-		}
-		for _, g := range append(groups, v2...) {
-			found = append(found, "cgroup "+filepath.Dir(g))
+		for _, p := range procs {
+			dirs = append(dirs, filepath.Dir(p))
 		}
 	}
-	return found, nil
+	return dirs, nil
 }
 
 func (s Scope) files() ([]string, error) {
@@ -134,22 +149,29 @@ func (s Scope) files() ([]string, error) {
 	return found, nil
 }
 
-// Forget removes the empty cgroups that containers' namespaces leave above
-// their own.
+// Forget removes the empty cgroup that is left above those of the containers.
 func (s Scope) Forget() error {
 	lines, err := mountinfo()
-	if err != nil {
-		return err
-	}
 	for _, l := range lines {
-		if l.kind == "cgroup" || l.kind == "cgroup2" {
+		if l.isCgroup() {
 			_ = os.Remove(filepath.Join(l.point, s.Namespace)) // absent in most hierarchies
 		}
 	}
-	return nil
+	return err
+}
+
+// RemoveCgroups removes the cgroups of the scope, which must be empty.
+func (s Scope) RemoveCgroups() error {
+	dirs, err := s.cgroupDirs()
+	for _, d := range dirs {
+		err = errors.Join(err, os.Remove(d))
+	}
+	return err
 }
 
 type mountLine struct{ point, kind string }
+
+func (l mountLine) isCgroup() bool { return l.kind == "cgroup" || l.kind == "cgroup2" }
 
 func mountinfo() ([]mountLine, error) {
 	f, err := os.Open("/proc/self/mountinfo")

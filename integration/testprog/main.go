@@ -36,8 +36,6 @@ func main() {
 		}
 	case "ignore-term":
 		ignoreTerm()
-	case "on-term":
-		onTerm(number(args, 0))
 	case "signals":
 		reportSignals()
 	case "fork":
@@ -72,19 +70,6 @@ func ignoreTerm() {
 	signal.Ignore(syscall.SIGTERM)
 	fmt.Println("ready")
 	forever()
-}
-
-// onTerm exits with code once SIGTERM arrives.
-func onTerm(code int) {
-	waitFor(syscall.SIGTERM)
-	os.Exit(code)
-}
-
-func waitFor(s os.Signal) {
-	c := make(chan os.Signal, 1)
-	signal.Notify(c, s)
-	fmt.Println("ready")
-	<-c
 }
 
 // reportSignals prints the number of every signal that arrives, and ends with

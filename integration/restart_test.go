@@ -1,0 +1,82 @@
+package integration
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/v2/pkg/cio"
+)
+
+// restart kills containerd, does something in its absence, and starts it again.
+func (c *column) restart(t *testing.T, absent func()) {
+	t.Helper()
+	c.daemon.Kill()
+	if absent != nil {
+		absent()
+	}
+	if err := c.daemon.Resume(c.context(t)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the client is connected again", func() (bool, string) {
+		ok, err := c.client.IsServing(c.context(t))
+		return ok, fmt.Sprint(err)
+	})
+}
+
+func TestARestartedContainerdFindsItsTasks(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		log := filepath.Join(t.TempDir(), "log")
+		id := c.id()
+		c.run(t, []string{"-d", "--log-uri", "file://" + log}, id, "sh", "-c", "while :; do echo tick; sleep 0.1; done").must(t)
+		pid, _ := c.status(t, id)
+		shim := c.shim(t, id)
+		var ticks int
+		c.restart(t, func() {
+			ticks = strings.Count(read(t, log), "tick")
+			eventually(t, "the output goes on without containerd", func() (bool, string) {
+				now := strings.Count(read(t, log), "tick")
+				return now > ticks+3, fmt.Sprint(now)
+			})
+		})
+		if now, state := c.status(t, id); now != pid || state != "RUNNING" {
+			t.Errorf("pid %d, state %s; before it was %d (R1)", now, state, pid)
+		}
+		if now := c.shim(t, id); now != shim {
+			t.Errorf("shim %d, before it was %d", now, shim)
+		}
+		c.exec(t, nil, id, "echo", "still here").must(t).mustSay(t, "still here\n")
+		c.ctr(t, "task", "kill", "-s", "KILL", id).must(t)
+		c.awaitStopped(t, id)
+		c.deleteTask(t, id, 137)
+	})
+}
+
+// runc is left out: a container that ends while containerd is down is lost
+// there, and its exit code with it (R3).
+func TestAnExitInContainerdsAbsenceIsKept(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		task := c.newTask(t, c.container(t, exitsOnTerm(42)), cio.NullIO)
+		if err := task.Start(c.context(t)); err != nil {
+			t.Fatal(err)
+		}
+		pid := int(task.Pid())
+		c.restart(t, func() {
+			eventually(t, "the program ends", func() (bool, string) {
+				_ = syscall.Kill(pid, syscall.SIGTERM)
+				time.Sleep(50 * time.Millisecond)
+				return !alive(pid), "alive"
+			})
+		})
+		if _, state := c.status(t, task.ID()); state != "STOPPED" {
+			t.Errorf("state %q (R3)", state)
+		}
+		s := deleteTask(t, c.context(t), task)
+		if s.ExitCode() != 42 {
+			t.Errorf("exit code %d", s.ExitCode())
+		}
+	})
+}

@@ -41,8 +41,10 @@ func TestAPodOfAnotherBootIsCollectedAndNobodyIsSignalled(t *testing.T) {
 		d.Kill()
 		powerOff(t, booted.scope())
 		rewriteRecords(t, pod, bystander.Process.Pid)
-		if err := os.RemoveAll(filepath.Join(dir, "state")); err != nil {
-			t.Fatal(err)
+		for _, lost := range []string{"state", "s", "root/io.containerd.runtime.v2.task"} {
+			if err := os.RemoveAll(filepath.Join(dir, lost)); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if err := d.Resume(booted.context(t)); err != nil {
 			t.Fatal(err)

@@ -49,6 +49,10 @@ func runSuite(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(suite.dir)
+	// MkdirTemp keeps others out, and one case runs the shim as somebody else.
+	if err := os.Chmod(suite.dir, 0o755); err != nil {
+		return 0, err
+	}
 	if err := prepare(ctx); err != nil {
 		return 0, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,56 +13,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/appc/spec/schema"
+	"github.com/appc/spec/schema/types"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
-// The part of appc's manifests that stage 0 writes. They are spelled out here
-// because the schema package of appc/spec costs every shim a third of a megabyte
-// of private memory; a test holds the two together.
-type podManifest struct {
-	Version     string         `json:"acVersion"`
-	Kind        string         `json:"acKind"`
-	Apps        []runtimeApp   `json:"apps"`
-	Annotations []appcNameText `json:"annotations"`
-}
-
-type runtimeApp struct {
-	Name           AppName      `json:"name"`
-	Image          runtimeImage `json:"image"`
-	App            *appcApp     `json:"app,omitempty"`
-	ReadOnlyRootFS bool         `json:"readOnlyRootFS,omitempty"`
-}
-
-type runtimeImage struct {
-	Name string `json:"name"`
-	ID   string `json:"id"`
-}
-
-type imageManifest struct {
-	Version string         `json:"acVersion"`
-	Kind    string         `json:"acKind"`
-	Name    string         `json:"name"`
-	Labels  []appcNameText `json:"labels,omitempty"`
-	App     *appcApp       `json:"app,omitempty"`
-}
-
-type appcApp struct {
-	Exec              []string       `json:"exec,omitempty"`
-	User              string         `json:"user"`
-	Group             string         `json:"group"`
-	SupplementaryGIDs []int          `json:"supplementaryGIDs,omitempty"`
-	WorkingDirectory  string         `json:"workingDirectory,omitempty"`
-	Environment       []appcNameText `json:"environment,omitempty"`
-}
-
-type appcNameText struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
 const (
-	appcVersion   = "0.8.11"
 	podFile       = "pod"
 	podLockFile   = "pod.lck"
 	podBirthFile  = "pod-created"
@@ -71,55 +29,56 @@ const (
 	imageNameBase = "containerd.io/container/"
 )
 
-func newPodManifest() podManifest {
-	return podManifest{
-		Version:     appcVersion,
-		Kind:        "PodManifest",
-		Apps:        []runtimeApp{},
-		Annotations: []appcNameText{{mutableName, "true"}},
-	}
+// newPodManifest returns the manifest of a pod without apps.
+func newPodManifest() *schema.PodManifest {
+	m := schema.BlankPodManifest()
+	m.Apps = schema.AppList{}
+	m.Annotations.Set(mutableName, "true")
+	return m
 }
 
 // newImageManifest says of an OCI spec what appc has words for. The spec stays
 // the authority: interface version 7 is given that.
-func newImageManifest(name AppName, spec *specs.Spec) imageManifest {
-	m := imageManifest{Version: appcVersion, Kind: "ImageManifest", Name: imageNameBase + string(name)}
+func newImageManifest(name AppName, spec *specs.Spec) *schema.ImageManifest {
+	m := schema.BlankImageManifest()
+	m.Name = imageNameBase + types.ACIdentifier(name)
 	p := spec.Process
 	if p == nil {
 		return m
 	}
-	a := &appcApp{
-		Exec:  p.Args,
-		User:  strconv.FormatUint(uint64(p.User.UID), 10),
-		Group: strconv.FormatUint(uint64(p.User.GID), 10),
+	m.App = &types.App{
+		Exec:        p.Args,
+		User:        strconv.FormatUint(uint64(p.User.UID), 10),
+		Group:       strconv.FormatUint(uint64(p.User.GID), 10),
+		Environment: appcEnvironment(p.Env),
 	}
 	for _, gid := range p.User.AdditionalGids {
-		a.SupplementaryGIDs = append(a.SupplementaryGIDs, int(gid))
+		m.App.SupplementaryGIDs = append(m.App.SupplementaryGIDs, int(gid))
 	}
 	if filepath.IsAbs(p.Cwd) {
-		a.WorkingDirectory = p.Cwd
+		m.App.WorkingDirectory = p.Cwd
 	}
-	for _, kv := range p.Env {
-		k, v, ok := strings.Cut(kv, "=")
-		known := slices.ContainsFunc(a.Environment, func(e appcNameText) bool { return e.Name == k })
-		if ok && !known && isAppcEnv(k) {
-			a.Environment = append(a.Environment, appcNameText{k, v})
-		}
-	}
-	m.App = a
 	return m
 }
 
-// isAppcEnv tells whether appc accepts the name of an environment variable.
-func isAppcEnv(name string) bool {
-	for i, c := range []byte(name) {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_'
-		rest := c >= '0' && c <= '9' || c == '.' || c == '-'
-		if !letter && (i == 0 || !rest) {
-			return false
+// appcEnvironment returns the variables whose names appc accepts, the first of
+// each name.
+func appcEnvironment(env []string) types.Environment {
+	var out types.Environment
+	for _, kv := range env {
+		name, value, ok := strings.Cut(kv, "=")
+		if !ok {
+			continue
+		}
+		if _, known := out.Get(name); known {
+			continue
+		}
+		// Its methods are the only way to ask appc for its opinion of a name.
+		if _, err := (types.Environment{{Name: name}}).MarshalJSON(); err == nil {
+			out = append(out, types.EnvironmentVariable{Name: name, Value: value})
 		}
 	}
-	return name != ""
+	return out
 }
 
 // writeManifests writes an app's image manifest and its entry in the pod's.
@@ -127,20 +86,24 @@ func writeManifests(dir *os.Root, name AppName, spec *specs.Spec) error {
 	image := newImageManifest(name, spec)
 	b, err := json.Marshal(image)
 	if err != nil {
-		return err
+		return fmt.Errorf("image manifest of app %s: %w", name, err)
 	}
 	if err := replaceFile(dir, filepath.Join(appsInfoDir, string(name), manifestFile), b); err != nil {
 		return err
 	}
 	sum := sha512.Sum512(b)
-	entry, err := json.Marshal(runtimeApp{
-		Name:           name,
-		Image:          runtimeImage{Name: image.Name, ID: "sha512-" + hex.EncodeToString(sum[:])},
+	id, err := types.NewHash("sha512-" + hex.EncodeToString(sum[:]))
+	if err != nil {
+		return err
+	}
+	entry, err := json.Marshal(schema.RuntimeApp{
+		Name:           types.ACName(name),
+		Image:          schema.RuntimeImage{Name: &image.Name, ID: *id},
 		App:            image.App,
 		ReadOnlyRootFS: spec.Root != nil && spec.Root.Readonly,
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("pod manifest's entry of app %s: %w", name, err)
 	}
 	return editManifest(dir, name, entry)
 }

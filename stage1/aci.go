@@ -24,7 +24,9 @@ import (
 const maxImage = 8 << 30
 
 // unpack extracts an ACI and returns its digest: appc's image id, which is that
-// of the uncompressed tar.
+// of the uncompressed tar. The reader in appc/spec's package aci is not used: it
+// links net/http, unpacks xz in a child process and ends the caller if there is
+// no xz.
 func unpack(ctx context.Context, file, to string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/appc/spec/schema"
 	"github.com/containerd/errdefs"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
@@ -36,7 +35,7 @@ func TestBrokenImagesAreRefusedWithTheFileAndWhatToDo(t *testing.T) {
 		"too large":      {spoil: manifestText(`{"a":"` + strings.Repeat("x", maxManifest) + `"}`), want: []string{"/manifest", "more than"}},
 		"another acKind": {spoil: replaceIn("manifest", "ImageManifest", "PodManifest"), want: []string{"/manifest", "acKind", `"ImageManifest"`}},
 		"no acVersion":   {spoil: replaceIn("manifest", "0.8.11", ""), want: []string{"/manifest", "acVersion"}},
-		"a bad name":     {image: stage1test.Image{Name: "No Name"}, want: []string{"/manifest", "name", "No Name"}},
+		"a bad name":     {image: stage1test.Image{Name: "No Name"}, want: []string{"/manifest", "ACIdentifier", "lower case"}},
 		"dependencies":   {spoil: replaceIn("manifest", `"annotations"`, `"dependencies": [{"imageName": "a"}], "annotations"`), want: []string{"/manifest", "dependencies"}},
 		"no interface version": {
 			image: annotated(abi.AnnotationVersion, ""), want: []string{"/manifest", abi.AnnotationVersion, "missing"},
@@ -58,7 +57,7 @@ func TestBrokenImagesAreRefusedWithTheFileAndWhatToDo(t *testing.T) {
 		},
 		"an annotation twice": {
 			spoil: replaceIn("manifest", `"annotations": [`, `"annotations": [{"name": "a", "value": "1"}, {"name": "a", "value": "2"},`),
-			want:  []string{"/manifest", "annotation a", "twice"},
+			want:  []string{"/manifest", "duplicate annotations", `"a"`},
 		},
 		"a relative path":    {image: annotated(runAnnotation, "run"), want: []string{"/manifest", runAnnotation, `"run"`, "absolute"}},
 		"a climbing path":    {image: annotated(runAnnotation, "/../run"), want: []string{"/manifest", runAnnotation, "clean"}},
@@ -180,38 +179,33 @@ func TestAnImageTellsItsNameEntrypointsAndFeatures(t *testing.T) {
 	}
 }
 
-// The shim does not link appc's schema package; this is where they meet.
-func TestManifestsAreReadAsAppcReadsThem(t *testing.T) {
+func TestAManifestThatAppcRefusesIsRefusedWithItsFile(t *testing.T) {
 	good := `{"acKind":"ImageManifest","acVersion":"0.8.11","name":"a.b/c-1","annotations":[` +
 		`{"name":"coreos.com/rkt/stage1/interface-version","value":"7"},{"name":"coreos.com/rkt/stage1/run","value":"/run"},` +
 		`{"name":"coreos.com/rkt/stage1/app/add","value":"/a"},{"name":"coreos.com/rkt/stage1/app/start","value":"/b"},{"name":"coreos.com/rkt/stage1/app/rm","value":"/c"}]}`
-	for _, text := range []string{
-		good,
-		strings.Replace(good, "ImageManifest", "PodManifest", 1),
-		strings.Replace(good, "ImageManifest", "imagemanifest", 1),
-		strings.Replace(good, "0.8.11", "", 1),
-		strings.Replace(good, "0.8.11", "1.2", 1),
-		strings.Replace(good, "0.8.11", "01.2.3", 1),
-		strings.Replace(good, "0.8.11", "1.2.3-rc.1+git", 1),
-		strings.Replace(good, "a.b/c-1", "", 1),
-		strings.Replace(good, "a.b/c-1", "A", 1),
-		strings.Replace(good, "a.b/c-1", "-a", 1),
-		strings.Replace(good, "a.b/c-1", "a-", 1),
-		strings.Replace(good, "a.b/c-1", "a--b", 1),
-		strings.Replace(good, "a.b/c-1", "a_b~c", 1),
-		strings.Replace(good, `"7"}`, `"7"},{"name":"A","value":""}`, 1),
-		strings.Replace(good, `"7"}`, `"7"},{"name":"a","value":"1"},{"name":"a","value":"2"}`, 1),
-		strings.Replace(good, `"7"}`, `7}`, 1),
-		good[1:], good + "x", "null", "{}", "[]", "",
+	m, err := parseManifest([]byte(good), "img/manifest")
+	if err != nil || m.name != "a.b/c-1" {
+		t.Fatalf("%v, %v", m, err)
+	}
+	for text, want := range map[string]string{
+		strings.Replace(good, "ImageManifest", "PodManifest", 1):                       "ImageManifest",
+		strings.Replace(good, `"0.8.11"`, `""`, 1):                                     "SemVer",
+		strings.Replace(good, "0.8.11", "1.2", 1):                                      "SemVer",
+		strings.Replace(good, "a.b/c-1", "", 1):                                        "ACIdentifier",
+		strings.Replace(good, "a.b/c-1", "-a", 1):                                      "ACIdentifier",
+		strings.Replace(good, `"7"}`, `"7"},{"name":"A","value":""}`, 1):               "ACIdentifier",
+		strings.Replace(good, `"7"}`, `"7"},{"name":"a","value":"1"},{"name":"a"}`, 1): `"a"`,
+		strings.Replace(good, `"7"}`, `7}`, 1):                                         "img/manifest:1:",
+		good[1:]:                                                                       "img/manifest:1:",
+		good + "x":                                                                     "img/manifest:1:",
+		"null":                                                                         "ImageManifest",
+		"{}":                                                                           "ImageManifest",
+		"[]":                                                                           "img/manifest:1:",
+		"":                                                                             "img/manifest",
 	} {
-		var im schema.ImageManifest
-		theirs := im.UnmarshalJSON([]byte(text))
-		m, ours := parseManifest([]byte(text), "manifest")
-		if (theirs == nil) != (ours == nil) {
-			t.Errorf("%s:\nappc %v\nhere %v", text, theirs, ours)
-		}
-		if ours == nil && m.name != im.Name.String() {
-			t.Errorf("name %q, want %q", m.name, im.Name)
+		_, err := parseManifest([]byte(text), "img/manifest")
+		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "img/manifest") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s:\nerror %v, want %q in it", text, err, want)
 		}
 	}
 }

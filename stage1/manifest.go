@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/appc/spec/schema"
 	"github.com/containerd/errdefs"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
@@ -34,37 +35,23 @@ type manifest struct {
 	features string                    // as paths; empty if there is none
 }
 
-// imageManifest is the part of appc's image manifest that matters here. It is
-// spelled out because the schema package of appc/spec costs every shim a third
-// of a megabyte of private memory; a test holds the two together.
-type imageManifest struct {
-	ACKind        string            `json:"acKind"`
-	ACVersion     string            `json:"acVersion"`
-	Name          string            `json:"name"`
-	Annotations   []annotation      `json:"annotations"`
-	Dependencies  []json.RawMessage `json:"dependencies"`
-	PathWhitelist []string          `json:"pathWhitelist"`
-}
-
-type annotation struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
 // parseManifest reads a manifest. file is what errors call it.
 func parseManifest(text []byte, file string) (*manifest, error) {
-	var im imageManifest
+	var im schema.ImageManifest
 	if err := json.Unmarshal(text, &im); err != nil {
-		return nil, invalid("%s%s: not a JSON document as docs/stage1-abi.md describes it: %v", file, position(text, err), err)
+		return nil, invalid("%s%s: not an appc ImageManifest as docs/stage1-abi.md describes it: %v", file, position(text, err), err)
 	}
-	annotations, err := im.check()
-	if err != nil {
-		return nil, invalid("%s: %v", file, err)
+	if len(im.Dependencies) > 0 || len(im.PathWhitelist) > 0 {
+		return nil, invalid("%s: dependencies and pathWhitelist are not supported: build the image whole", file)
+	}
+	annotations := map[string]string{}
+	for _, a := range im.Annotations {
+		annotations[a.Name.String()] = a.Value
 	}
 	if err := checkVersion(annotations); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	m := &manifest{name: im.Name, paths: map[abi.Entrypoint]string{}}
+	m := &manifest{name: im.Name.String(), paths: map[abi.Entrypoint]string{}}
 	for _, e := range entrypoints {
 		if p, ok := annotations[abi.AnnotationPrefix+string(e)]; ok {
 			if err := checkPath(p); err != nil {
@@ -104,59 +91,6 @@ func position(text []byte, err error) string {
 	before := text[:offset-1]
 	line := 1 + bytes.Count(before, []byte("\n"))
 	return fmt.Sprintf(":%d:%d", line, len(before)-bytes.LastIndexByte(before, '\n'))
-}
-
-// check makes sure of what appc demands of every manifest, and returns the
-// annotations by name.
-func (im *imageManifest) check() (map[string]string, error) {
-	if im.ACKind != "ImageManifest" {
-		return nil, fmt.Errorf("acKind is %q and has to be \"ImageManifest\"", im.ACKind)
-	}
-	if !isVersion(im.ACVersion) {
-		return nil, fmt.Errorf("acVersion is %q and has to be a version of the appc specification, such as \"0.8.11\"", im.ACVersion)
-	}
-	if !isIdentifier(im.Name) {
-		return nil, fmt.Errorf("name is %q and has to consist of a-z and 0-9, with -._~/ in between", im.Name)
-	}
-	if len(im.Dependencies) > 0 || len(im.PathWhitelist) > 0 {
-		return nil, errors.New("dependencies and pathWhitelist are not supported: build the image whole")
-	}
-	annotations := map[string]string{}
-	for _, a := range im.Annotations {
-		if !isIdentifier(a.Name) {
-			return nil, fmt.Errorf("annotation %q: the name has to consist of a-z and 0-9, with -._~/ in between", a.Name)
-		}
-		if _, twice := annotations[a.Name]; twice {
-			return nil, fmt.Errorf("annotation %s is there twice", a.Name)
-		}
-		annotations[a.Name] = a.Value
-	}
-	return annotations, nil
-}
-
-// isVersion tells whether a text is a semantic version.
-func isVersion(s string) bool {
-	s, _, _ = strings.Cut(s, "+")
-	s, _, _ = strings.Cut(s, "-")
-	parts := strings.Split(s, ".")
-	for _, p := range parts {
-		if _, err := strconv.ParseUint(p, 10, 63); err != nil {
-			return false
-		}
-	}
-	return len(parts) == 3
-}
-
-// isIdentifier tells whether a text is an appc identifier.
-func isIdentifier(s string) bool {
-	const separators = "-._~/"
-	for i := range len(s) {
-		c := s[i]
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && strings.IndexByte(separators, c) < 0 {
-			return false
-		}
-	}
-	return s != "" && strings.Trim(s, separators) == s
 }
 
 // checkVersion refuses images of another interface version.

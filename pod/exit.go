@@ -60,12 +60,10 @@ func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution) {
 	a.exited(toExit(st))
 }
 
-// orphaned is called when the stage1 has died: what it supervised is killed,
-// and reported with what was recorded, else as killed.
+// orphaned is called when the stage1 has died: what belonged to it is killed.
+// What the stage1 recorded is reported with what it has written down, else as
+// killed; the exit of anything else is noticed as ever.
 func (a *app) orphaned(ctx context.Context) {
-	if a.recordedBy() != RecordedByStage1 {
-		return
-	}
 	if _, _, err := a.alive(); err != nil {
 		return
 	}
@@ -73,17 +71,19 @@ func (a *app) orphaned(ctx context.Context) {
 		log.G(ctx).WithError(err).Errorf("container %s: its stage1 has died; cannot kill its processes", a.id)
 	}
 	a.mu.Lock()
-	execs := make([]ExecID, 0, len(a.execs))
-	for id := range a.execs {
-		execs = append(execs, id)
+	execs := make([]*execution, 0, len(a.execs))
+	for _, e := range a.execs {
+		execs = append(execs, e)
 	}
 	a.mu.Unlock()
-	for _, id := range execs {
-		if e, err := a.exec(id); err == nil && e.running() {
-			a.ended(ctx, id, a.lastWord(id))
+	for _, e := range execs {
+		if e.running() && e.recordedBy() == RecordedByStage1 {
+			a.ended(ctx, e.exec, a.lastWord(e.exec))
 		}
 	}
-	a.ended(ctx, "", a.lastWord(""))
+	if a.recordedBy() == RecordedByStage1 {
+		a.ended(ctx, "", a.lastWord(""))
+	}
 }
 
 // lastWord returns the recorded exit of a process whose stage1 has died.

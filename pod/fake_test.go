@@ -24,6 +24,7 @@ import (
 type fakeStage1 struct {
 	children *proc.Children
 	scripts  map[string]string // by container id, or container id/exec id
+	orphans  bool              // leaves its processes to stage 0, as shell scripts do
 
 	// What the next call of an entrypoint does instead.
 	mu      sync.Mutex
@@ -152,7 +153,8 @@ func (f *fakeStage1) spawn(c Call, exec, script string, stdin *os.File) (*Proces
 		return nil, err
 	}
 	defer inside.Close()
-	child, err := f.children.Start([]string{"/bin/sh", "-c", join + "echo >&3; exec 3>&-\n" + script}, &os.ProcAttr{
+	argv := []string{"/bin/sh", "-c", join + "echo >&3; exec 3>&-\n" + script}
+	pid, child, err := f.start(argv, &os.ProcAttr{
 		Files: []*os.File{stdin, os.Stderr, os.Stderr, told}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	told.Close()
@@ -162,12 +164,32 @@ func (f *fakeStage1) spawn(c Call, exec, script string, stdin *os.File) (*Proces
 	if _, err := inside.Read(make([]byte, 1)); err != nil {
 		return nil, fmt.Errorf("the shell did not reach its cgroup: %w", err)
 	}
-	start, _ := proc.StartTime(child.PID()) // it may have ended by now
+	start, _ := proc.StartTime(pid) // it may have ended by now
 	f.mu.Lock()
 	f.apps[c.Request.App+exec] = &fakeApp{child: child}
 	f.mu.Unlock()
+	if child == nil {
+		return &Process{PID: pid, StartTime: start, Recorder: RecordedByStage0}, nil
+	}
 	go f.reap(c.Dir, c.Request.App, exec, child)
-	return &Process{PID: child.PID(), StartTime: start}, nil
+	return &Process{PID: pid, StartTime: start}, nil
+}
+
+// start starts a process. There is no Child if nobody is to wait for it.
+func (f *fakeStage1) start(argv []string, attr *os.ProcAttr) (int, *proc.Child, error) {
+	if f.orphans {
+		p, err := os.StartProcess(argv[0], argv, attr)
+		if err != nil {
+			return 0, nil, err
+		}
+		pid := p.Pid
+		return pid, nil, p.Release()
+	}
+	child, err := f.children.Start(argv, attr)
+	if err != nil {
+		return 0, nil, err
+	}
+	return child.PID(), child, nil
 }
 
 func (f *fakeStage1) reap(dir, app, exec string, child *proc.Child) {
@@ -291,7 +313,6 @@ type world struct {
 	stage1 *fakeStage1
 	events *recorder
 	data   string
-	n      int
 }
 
 func newWorld(t *testing.T) *world {

@@ -170,22 +170,55 @@ func TestAFailedCreateLeavesNothing(t *testing.T) { // T1
 }
 
 func TestTheDeathOfTheSupervisorEndsItsApps(t *testing.T) {
-	w := newWorld(t)
-	w.mustCreate("created", "exit 0")
-	w.mustCreate("running", "sleep 60 & wait")
-	w.mustStart("running", "")
-	begin := time.Now()
-	w.stage1.die()
-	for _, id := range []string{"created", "running"} {
-		if e := w.mustWait(id, ""); e.Code != 137 {
-			t.Errorf("%s: exit %+v, want 137", id, e)
-		}
+	for name, orphans := range map[string]bool{"whose exits it recorded": false, "whose exits stage 0 records": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.stage1.orphans = orphans
+			w.mustCreate("created", "exit 0")
+			w.mustCreate("running", "sleep 60 & wait")
+			w.mustStart("running", "")
+			w.mustAddExec("running", "e", "exec sleep 60")
+			w.mustStart("running", "e")
+			begin := time.Now()
+			w.stage1.die()
+			for _, p := range [][2]string{{"created", ""}, {"running", "e"}, {"running", ""}} {
+				if e := w.mustWait(p[0], p[1]); e.Code != 137 {
+					t.Errorf("%s: exit %+v, want 137", p, e)
+				}
+			}
+			if d := time.Since(begin); d > 5*time.Second {
+				t.Errorf("it took %s", d)
+			}
+			for _, id := range []string{"created", "running"} {
+				w.mustDelete(id, "")
+			}
+		})
 	}
-	if d := time.Since(begin); d > 5*time.Second {
-		t.Errorf("it took %s", d)
+}
+
+// hasty makes a process's exit known while its start is being published.
+type hasty struct {
+	recorder
+	process *process
+}
+
+func (h *hasty) Publish(e Event) {
+	if e.Kind == EventExecStarted {
+		h.process.exited(Exit{Code: 7})
 	}
-	for _, id := range []string{"created", "running"} {
-		w.mustDelete(id, "")
+	h.recorder.Publish(e)
+}
+
+func TestAnExitDuringThePublishingOfTheStartWaitsForIt(t *testing.T) { // X2
+	h := &hasty{}
+	h.process = newProcess("a", "e", &noStdio{}, false, h)
+	h.process.state = Starting
+	h.process.started(EventExecStarted)
+	if got, want := h.words(), []string{"exec-started a/e", "exited a/e"}; !slices.Equal(got, want) {
+		t.Errorf("events %v, want %v", got, want)
+	}
+	if e, err := h.process.wait(t.Context()); err != nil || e.Code != 7 {
+		t.Errorf("exit %+v, %v", e, err)
 	}
 }
 

@@ -29,8 +29,11 @@ type process struct {
 	start    uint64 // start time of pid
 	recorder Recorder
 	exit     Exit
-	early    *Exit // an exit that arrived while the create or start call was under way
-	out      bool  // done is closed
+	early    *Exit // an exit that arrived before the create or start was published
+	// announcing is set while the create or start is being published: an exit
+	// that is seen in between has to wait, too.
+	announcing bool
+	out        bool // done is closed
 }
 
 func newProcess(app AppID, exec ExecID, stdio Stdio, terminal bool, events Events) *process {
@@ -94,10 +97,14 @@ func (p *process) started(kind EventKind) { p.arrived(stepStarted, kind) }
 func (p *process) arrived(t step, kind EventKind) {
 	p.mu.Lock()
 	_ = p.stepLocked(t) // from Creating or Starting, which the caller has made
-	pid, early := p.pid, p.early
-	p.early = nil
+	p.announcing = true
+	pid := p.pid
 	p.mu.Unlock()
 	p.events.Publish(Event{Kind: kind, App: p.app, Exec: p.exec, PID: pid})
+	p.mu.Lock()
+	early := p.early
+	p.announcing, p.early = false, nil
+	p.mu.Unlock()
 	if early != nil {
 		p.exited(*early)
 	}
@@ -124,7 +131,7 @@ func (p *process) perished(e Exit) {
 // exited publishes the end of a process, once.
 func (p *process) exited(e Exit) {
 	p.mu.Lock()
-	if p.state == Starting || p.state == Creating {
+	if p.state == Starting || p.state == Creating || p.announcing {
 		p.early = &e
 		p.mu.Unlock()
 		return

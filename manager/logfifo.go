@@ -13,13 +13,13 @@ import (
 // setLog sends the log to descriptor 2, where `start` has put the fifo that
 // containerd copies from.
 func setLog(ctx context.Context, b *Bootstrap) context.Context {
-	unix.SetNonblock(unix.Stderr, true)
+	_ = unix.SetNonblock(unix.Stderr, true)
 	w := &logWriter{fd: unix.Stderr}
 	stdlog.SetOutput(w)
 	log.L.Logger.SetOutput(w)
-	log.SetFormat(log.TextFormat)
+	_ = log.SetFormat(log.TextFormat)
 	if err := log.SetLevel(b.LogLevel); err != nil {
-		log.SetLevel("info")
+		_ = log.SetLevel("info")
 	}
 	return log.WithLogger(ctx, log.L.WithFields(log.Fields{
 		"runtime":   runtimeName(b.Stage1),

@@ -36,7 +36,7 @@ func askOwner(ctx context.Context, path, id string) *Exit {
 		return nil
 	}
 	// Not to kill is an answer, too: it may have ended just now.
-	server.Kill(ctx, &task.KillRequest{ID: id, Signal: uint32(unix.SIGKILL), All: true})
+	_, _ = server.Kill(ctx, &task.KillRequest{ID: id, Signal: uint32(unix.SIGKILL), All: true})
 	if _, err := server.Wait(ctx, &task.WaitRequest{ID: id}); err != nil {
 		return nil
 	}
@@ -46,7 +46,7 @@ func askOwner(ctx context.Context, path, id string) *Exit {
 	}
 	// containerd is not going to say this any more. With other containers in the
 	// pod it means nothing.
-	server.Shutdown(ctx, &task.ShutdownRequest{ID: id})
+	_, _ = server.Shutdown(ctx, &task.ShutdownRequest{ID: id})
 	return &Exit{PID: deleted.GetPid(), Status: deleted.GetExitStatus(), At: deleted.GetExitedAt().AsTime()}
 }
 

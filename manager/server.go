@@ -143,7 +143,7 @@ func (s *server) end(ctx context.Context, t *ttrpc.Server) {
 	ctx, cancel = context.WithTimeout(ctx, farewell)
 	defer cancel()
 	s.conns.drain(ctx)
-	t.Close()
+	_ = t.Close()
 }
 
 func (s *server) endService(ctx context.Context) error {

@@ -44,7 +44,7 @@ func (p *Program) start(argv0 string, f *flags, stdin *os.File, stdout io.Writer
 		return err
 	}
 	// Whatever containerd left open must not stay open in the server.
-	unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
+	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 
 	answer, err := r.answer(addressPrefix + r.Socket)
 	if err != nil {

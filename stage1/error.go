@@ -66,7 +66,7 @@ func (e *EntrypointError) describe(exit proc.Exit, words string) {
 // kernel's own words for it would be taken for words about the app.
 func explainExec(path string, err error) error {
 	st, statErr := os.Stat(path)
-	why := ""
+	var why string
 	switch {
 	case errors.Is(statErr, fs.ErrNotExist):
 		why = "the file is missing; is the image's tree mounted there?"

@@ -1,7 +1,6 @@
 package stage1
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -86,5 +85,5 @@ func (i *Image) OCIFeatures() []byte {
 	if string(i.features.OCI) == "null" {
 		return nil
 	}
-	return json.RawMessage(i.features.OCI)
+	return i.features.OCI
 }

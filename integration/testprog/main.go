@@ -32,7 +32,7 @@ func main() {
 	case "sleep":
 		time.Sleep(time.Duration(number(args, 0)) * time.Second)
 	case "spin":
-		for { //nolint:revive // burning CPU is the purpose
+		for { //nolint:staticcheck // burning CPU is the purpose
 		}
 	case "ignore-term":
 		ignoreTerm()

@@ -43,7 +43,6 @@ type box struct {
 	cgroups []*os.File
 	hooks   func(pid int) // what the supervisor does at "hooks"
 	ready   func(pid int) // what happens between ready and start
-	sys     syscall.SysProcAttr
 }
 
 // result is what became of a box.

@@ -106,10 +106,10 @@ func (c capabilities) apply() error {
 	if err := unix.Capset(&header, &data[0]); err != nil {
 		return fmt.Errorf("set capabilities: %w", err)
 	}
-	unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+	_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
 	for i := range 64 {
 		if c.Ambient&(1<<i) != 0 {
-			unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(i), 0, 0)
+			_ = unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(i), 0, 0)
 		}
 	}
 	return nil

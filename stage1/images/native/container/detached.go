@@ -83,7 +83,7 @@ func withStoppedChild(attr *syscall.SysProcAttr, do func(pid int) error) error {
 	err = do(pid)
 	// Stopped, it cannot have gone, so the pid is still its own. Somebody else
 	// in this process may reap it first: then ECHILD is what Wait4 says.
-	syscall.Kill(pid, syscall.SIGKILL)
+	_ = syscall.Kill(pid, syscall.SIGKILL)
 	for {
 		var ws syscall.WaitStatus
 		_, e := syscall.Wait4(pid, &ws, 0, nil)

@@ -78,7 +78,7 @@ func waitHook(p *os.Process, timeout *int) error {
 	if timeout != nil {
 		timer := time.AfterFunc(time.Duration(*timeout)*time.Second, func() {
 			close(expired)
-			p.Kill()
+			_ = p.Kill()
 		})
 		defer timer.Stop()
 	}

@@ -64,7 +64,7 @@ func setGroups(groups []uint32) unix.Errno {
 func (r *process) setIDs(userNamespace bool) error {
 	if e := setGroups(r.Groups); e != 0 {
 		// A user namespace can be made without the right to drop groups.
-		if !(userNamespace && e == unix.EPERM && len(r.Groups) == 0) {
+		if !userNamespace || e != unix.EPERM || len(r.Groups) > 0 {
 			return fmt.Errorf("set additional groups %v: %w", r.Groups, e)
 		}
 	}

@@ -146,7 +146,7 @@ func (a *appInit) outsideHooks() error {
 // finishRoot is what is done in the app's root.
 func (a *appInit) finishRoot() error {
 	// What cannot be made will be missed when it is entered, with better words.
-	os.MkdirAll(a.Process.Cwd, 0o755)
+	_ = os.MkdirAll(a.Process.Cwd, 0o755)
 	if err := a.stdio(); err != nil {
 		return err
 	}

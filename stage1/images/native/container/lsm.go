@@ -148,7 +148,7 @@ func joinKeyring(name, label string) error {
 			return fmt.Errorf("label the session keyring: %w", err)
 		}
 		defer unix.Close(f.fd)
-		defer f.write("") // keys that the program makes are not concerned
+		defer func() { _ = f.write("") }() // keys that the program makes are not concerned
 	}
 	id, err := unix.KeyctlJoinSessionKeyring(name)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {

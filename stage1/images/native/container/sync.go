@@ -83,6 +83,6 @@ func await(kind string) {
 
 // fail reports an error and ends the process.
 func fail(err error, status int) {
-	send(message{Type: "error", Text: err.Error(), Code: codeOf(err)}, -1)
+	_ = send(message{Type: "error", Text: err.Error(), Code: codeOf(err)}, -1)
 	os.Exit(status)
 }

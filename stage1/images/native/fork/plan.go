@@ -22,8 +22,8 @@ type plan struct {
 	above int // all descriptors in files are below
 
 	// Descriptors of the child.
-	report, exe, dir, cgroup int
-	joins                    []join
+	report, exe, dir int
+	joins            []join
 
 	first, second cloneArgs
 	twice         bool

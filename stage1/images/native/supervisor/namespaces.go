@@ -164,5 +164,5 @@ func namespaceID(path string) (nsID, error) {
 	if err := syscall.Stat(path, &st); err != nil {
 		return nsID{}, fmt.Errorf("look at namespace %s: %w", path, err)
 	}
-	return nsID{uint64(st.Dev), st.Ino}, nil
+	return nsID{st.Dev, st.Ino}, nil
 }

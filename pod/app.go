@@ -210,6 +210,8 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 	opts := a.config.Options
 	c.Request.Options = &opts
 
+	// From here on hooks may have run, also if the call fails.
+	undo.add(func() error { return a.disk.Poststop(context.WithoutCancel(ctx)) })
 	expect := a.pod.cfg.Children.Expect()
 	defer expect()
 	proc, err := s.stage1.Add(ctx, c, a.stdio.Files())

@@ -138,7 +138,7 @@ func TestEveryCallGetsItsArgumentsEnvironmentAndDescriptors(t *testing.T) {
 	p.expectDump(t, abi.AppAdd, "argv", rootfs+"/app_add", "--debug=false", "--uuid="+podUUID, "--app=app-1")
 	p.expectDump(t, abi.AppAdd, "mode", "600")
 	expectEnv(t, p.dumped(t, abi.AppAdd, "env"), "PATH=/usr/bin:/bin", "RKT_APP=app-1", "RKT_BUNDLE=/b", "RKT_CGROUP=/cg/a:/cg/b",
-		"RKT_ERROR_FD=3", "RKT_READY_FD=4", "RKT_STAGE1_ENTERCMD="+enter, "RKT_STAGE1_ENTERPID=77")
+		"RKT_CONTAINER=redis", "RKT_ERROR_FD=3", "RKT_READY_FD=4", "RKT_STAGE1_ENTERCMD="+enter, "RKT_STAGE1_ENTERPID=77")
 	expectFDs(t, p.dumped(t, abi.AppAdd, "fds"), "0", "1", "2", "3", "4")
 	if r := p.dumped(t, abi.AppAdd, "request"); !strings.Contains(r, `"spec":`+string(c.Request.Spec)) || !json.Valid([]byte(r)) {
 		t.Errorf("the spec is not byte for byte in %s", r)
@@ -181,6 +181,33 @@ func TestEveryCallGetsItsArgumentsEnvironmentAndDescriptors(t *testing.T) {
 		"RKT_SIGNAL=15", "RKT_STAGE1_ENTERCMD="+enter, "RKT_STAGE1_ENTERPID=77")
 	expectEnv(t, p.dumped(t, abi.Stop, "env"), "PATH=/usr/bin:/bin", "RKT_ERROR_FD=3")
 	p.expectNoFiles(t)
+}
+
+func TestTheProcessOfAnExecSaysOfTheTerminalWhatTheRequestSays(t *testing.T) { // T4
+	for _, c := range []struct {
+		process  string
+		terminal bool
+		want     string // "": the same bytes
+	}{
+		{` { "args": ["<sh>"] }`, false, ""},
+		{`{"args": ["sh"], "terminal" : true}`, true, ""},
+		{`{"args":["\"terminal\":true"],"x":1e400,"terminal":false}`, true, `{"args":["\"terminal\":true"],"terminal":true,"x":1e400}`},
+		{`{"terminal":true,"args":["sh"]}`, false, `{"args":["sh"],"terminal":false}`},
+		{`{"args":["sh"]}`, true, `{"args":["sh"],"terminal":true}`},
+	} {
+		got, err := ociProcess(&abi.Request{Process: abi.RawJSON(c.process), Terminal: c.terminal})
+		if c.want == "" {
+			c.want = c.process
+		}
+		if err != nil || string(got) != c.want {
+			t.Errorf("%s with terminal %v: %s, %v; want %s", c.process, c.terminal, got, err, c.want)
+		}
+	}
+	for _, process := range []string{`null`, `7`, `[]`, `{"terminal":"yes"}`} {
+		if _, err := ociProcess(&abi.Request{Process: abi.RawJSON(process)}); !errdefs.IsInvalidArgument(err) {
+			t.Errorf("%s: %v", process, err)
+		}
+	}
 }
 
 // expectEnv compares an environment, but for the paths of documents, which must

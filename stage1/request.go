@@ -59,7 +59,11 @@ func (k *call) environment() ([]string, error) {
 	}
 	process := ""
 	if k.entrypoint == abi.Enter && len(r.Process) > 0 {
-		if process, err = k.document("process-*", r.Process); err != nil {
+		text, err := ociProcess(r)
+		if err != nil {
+			return nil, err
+		}
+		if process, err = k.document("process-*", text); err != nil {
 			return nil, err
 		}
 	}
@@ -76,6 +80,7 @@ func (k *call) environment() ([]string, error) {
 	e.set(abi.EnvApp, r.App)
 	e.set(abi.EnvExec, r.Exec)
 	e.setInt(abi.EnvSignal, r.Signal)
+	e.set(abi.EnvContainer, r.Container)
 	e.set(abi.EnvBundle, r.Bundle)
 	if r.Cgroup != nil {
 		e.set(abi.EnvCgroup, strings.Join(r.Cgroup.Dirs, ":"))
@@ -126,6 +131,27 @@ func (k *call) document(pattern string, text []byte) (string, error) {
 		return "", fmt.Errorf("write %s: %w", filepath.Base(f.Name()), err)
 	}
 	return f.Name(), nil
+}
+
+// ociProcess returns the OCI process of an exec as an OCI runtime is to read it:
+// it says of the terminal what the request says. No other byte is changed unless
+// that one is.
+func ociProcess(r *abi.Request) ([]byte, error) {
+	var p map[string]json.RawMessage
+	if err := json.Unmarshal(r.Process, &p); err != nil || p == nil {
+		return nil, invalid("write the process of an exec: it is not a JSON object")
+	}
+	var terminal bool
+	if text, ok := p["terminal"]; ok {
+		if err := json.Unmarshal(text, &terminal); err != nil {
+			return nil, invalid("write the process of an exec: terminal: %v", err)
+		}
+	}
+	if terminal == r.Terminal {
+		return r.Process, nil
+	}
+	p["terminal"] = []byte(strconv.FormatBool(r.Terminal))
+	return json.Marshal(p)
 }
 
 // encodeRequest renders a request. The client's documents go in as they are:

@@ -36,6 +36,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 		return nil, err
 	}
 	children := proc.NewChildren()
+	store.Children = children
 	service, err := shim.New(shim.Config{
 		Namespace:     b.Namespace,
 		EventsAddress: b.TTRPCAddress,

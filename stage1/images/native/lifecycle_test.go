@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
@@ -74,6 +78,33 @@ func TestABlockedAppHoldsItsStdioAndItsSocketOnly(t *testing.T) {
 	}
 	p.expect(0, abi.Stop, "")
 	p.over()
+}
+
+func TestPipesBelongToTheGroupThatTheOptionsName(t *testing.T) {
+	p := startPod(t)
+	group := func(f *os.File) uint32 {
+		var st unix.Stat_t
+		must(t, unix.Fstat(int(f.Fd()), &st))
+		return st.Gid
+	}
+	_, w := pipe(t)
+	r := p.request("a", "sleep", "100")
+	r.Options = &abi.Options{IoGID: 4711}
+	p.add(r, nil, w)
+	if g := group(w); g != 4711 {
+		t.Errorf("the app's pipe is of group %d", g)
+	}
+	p.expect(0, abi.AppStart, "a")
+	_, w = pipe(t)
+	process, err := json.Marshal(specs.Process{Args: []string{"true"}, Cwd: "/", Env: []string{"PATH=/bin"}})
+	must(t, err)
+	a := p.call(abi.Enter, entrypoint{
+		request: abi.Request{App: "a", Exec: "e", Process: process, Options: &abi.Options{IoGID: 4712}},
+		stdio:   [3]*os.File{1: w},
+	})
+	if a.code != 0 || group(w) != 4712 {
+		t.Errorf("exec: exit code %d, %s; its pipe is of group %d", a.code, a.text, group(w))
+	}
 }
 
 func TestRunningAppsHoldTheirStdioOnly(t *testing.T) {

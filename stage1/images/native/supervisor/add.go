@@ -48,6 +48,9 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *wire.Call, r *abi.Req
 	if err != nil {
 		return err
 	}
+	if err := container.OwnStdio(files[:], r.Options); err != nil {
+		return err
+	}
 	p := &fork.Process{}
 	defer func() { closeJoins(p.Joins) }()
 	if err := enlist(p, a.spec.Linux); err != nil {

@@ -53,6 +53,9 @@ func (s *Supervisor) beginExec(ctx context.Context, a *app, c *wire.Call, r *abi
 	if err != nil {
 		return nil, err
 	}
+	if err := container.OwnStdio(files[:], r.Options); err != nil {
+		return nil, err
+	}
 	process, err := decodeProcess(r.Process)
 	if err != nil {
 		return nil, err

@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration demo install clean
+.PHONY: help deps build check lint test test-unit test-integration bench demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -44,6 +44,9 @@ test-integration: build ## a real containerd against bin/ (RUNTIMES=native,runc)
 	@echo "==> integration tests ($(RUNTIMES))"
 	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -timeout 20m -json ./... | $(REPORT)
+
+bench: deps build ## compare with runc's shim, side by side (BENCH_FLAGS, BENCH_JSON=FILE)
+	@go -C integration run ./bench -bin $(BIN) -json '$(abspath $(BENCH_JSON))' $(BENCH_FLAGS)
 
 demo: deps build ## run a container in a private containerd, and show it
 	@go -C integration run ./demo -bin $(BIN)

@@ -102,15 +102,7 @@ func writeImages(path, testprog string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := image.Write(f, images...); err != nil {
-		return err
-	}
-	return f.Close()
+	return image.WriteFile(path, images...)
 }
 
 func envOr(name, otherwise string) string {

@@ -9,8 +9,8 @@ func SocketDir(dir string) string { return dir + "/s" }
 // directory, or is of no use here, is disabled: CRI, NRI (a socket in /run),
 // opt (/opt/containerd). oom_score stays 0, because lowering it needs
 // CAP_SYS_RESOURCE, which a container that runs this suite may lack.
-func config(dir string) string {
-	return strings.NewReplacer("DIR", dir, "SOCKETS", SocketDir(dir)).Replace(`version = 3
+func config(dir, logLevel string) string {
+	return strings.NewReplacer("DIR", dir, "SOCKETS", SocketDir(dir), "LEVEL", logLevel).Replace(`version = 3
 root = "DIR/root"
 state = "DIR/state"
 oom_score = 0
@@ -34,7 +34,7 @@ disabled_plugins = [
   address = "DIR/ttrpc.sock"
 
 [debug]
-  level = "debug"
+  level = "LEVEL"
 
 [plugins."io.containerd.shim.v1.manager"]
   socket_dir = "SOCKETS"

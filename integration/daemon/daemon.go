@@ -5,6 +5,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ type Options struct {
 	Shims     []string // directories of shims, searched before PATH
 	Env       []string // further environment of the daemon and its shims
 	Namespace string   // containerd's namespace that Ctr and Client use
+	LogLevel  string   // of the daemon and its shims: debug unless set
 }
 
 // Daemon is a running containerd.
@@ -49,7 +51,7 @@ func Start(ctx context.Context, opts Options) (*Daemon, error) {
 	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(d.configPath(), []byte(config(opts.Dir)), 0o644); err != nil {
+	if err := os.WriteFile(d.configPath(), []byte(config(opts.Dir, cmp.Or(opts.LogLevel, "debug"))), 0o644); err != nil {
 		return nil, err
 	}
 	return d, d.Resume(ctx)

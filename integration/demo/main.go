@@ -67,12 +67,7 @@ func writeImages(ctx context.Context, dir string) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "images.tar")
-	f, err := os.Create(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	return path, image.Write(f, images...)
+	return path, image.WriteFile(path, images...)
 }
 
 // show runs ctr, and prints each call before its output.

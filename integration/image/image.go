@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"runtime"
 	"sort"
@@ -59,6 +60,19 @@ func Write(w io.Writer, images ...Image) error {
 		return err
 	}
 	return a.tar.Close()
+}
+
+// WriteFile writes the archive of some images to a file.
+func WriteFile(path string, images ...Image) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := Write(f, images...); err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 type archive struct {

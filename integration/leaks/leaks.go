@@ -69,8 +69,7 @@ func (s Scope) excepted(pid int) bool { return slices.Contains(s.Except, pid) }
 
 // owns tells whether a process is of the scope. One that ends meanwhile is not.
 func (s Scope) owns(pid int) bool {
-	cgroup, _ := os.ReadFile(procPath(pid, "cgroup"))
-	if strings.Contains(string(cgroup), ":/"+s.Namespace+"/") {
+	if s.Contained(pid) {
 		return true
 	}
 	for _, f := range []string{"cmdline", "environ"} {
@@ -80,6 +79,12 @@ func (s Scope) owns(pid int) bool {
 		}
 	}
 	return false
+}
+
+// Contained tells whether a process is in the cgroup of a container.
+func (s Scope) Contained(pid int) bool {
+	cgroup, _ := os.ReadFile(procPath(pid, "cgroup"))
+	return strings.Contains(string(cgroup), ":/"+s.Namespace+"/")
 }
 
 func (s Scope) mounts() ([]string, error) {

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// bench is one run of the benchmark.
+type bench struct {
+	*rig
+	samples  int
+	settle   time.Duration
+	results  results
+	progress progress
+}
+
+// chapter is a part of the benchmark that can be run by itself.
+type chapter struct {
+	name    string
+	measure func(context.Context, *bench) error
+}
+
+// chapters in the order in which they run.
+func chapters() []chapter {
+	return []chapter{
+		{"run", measureRun},
+		{"pod", measurePods},
+		{"container", measureContainers},
+		{"exec", measureExecs},
+		{"memory", measureMemory},
+		{"stdio", measureStdio},
+	}
+}
+
+func chapterNames() []string {
+	var names []string
+	for _, c := range chapters() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+func chooseChapters(names string) ([]chapter, error) {
+	var chosen []chapter
+	for _, name := range strings.Split(names, ",") {
+		i := slices.IndexFunc(chapters(), func(c chapter) bool { return c.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("-only %q: choose from %s", name, strings.Join(chapterNames(), ", "))
+		}
+		chosen = append(chosen, chapters()[i])
+	}
+	return chosen, nil
+}
+
+// subject is a runtime that is measured.
+type subject struct {
+	name    string // as in -runtimes and in the table's head
+	runtime string // what clients pass
+}
+
+// baseline is the subject to which the others are compared.
+const baseline = "runc"
+
+func chooseSubjects(names string) ([]subject, error) {
+	var chosen []subject
+	for _, name := range strings.Split(names, ",") {
+		s := subject{name: name}
+		switch name {
+		case "native":
+			s.runtime = "io.containerd.rkt.v1"
+		case "oci":
+			s.runtime = "io.containerd.rkt-oci.v1"
+		case baseline:
+			s.runtime = "io.containerd.runc.v2"
+		default:
+			return nil, fmt.Errorf("-runtimes %q: choose from native, oci and runc", name)
+		}
+		if slices.Contains(chosen, s) {
+			return nil, fmt.Errorf("-runtimes: %s is there twice", name)
+		}
+		chosen = append(chosen, s)
+	}
+	return chosen, nil
+}
+
+// shim is the name of the subject's shim binary, by containerd's rule.
+func (s subject) shim() string {
+	parts := strings.Split(s.runtime, ".")
+	return "containerd-shim-" + strings.Join(parts[len(parts)-2:], "-")
+}
+
+// recorder takes one sample's values.
+type recorder func(operation, float64)
+
+// alternate takes n samples of each subject, one subject after the other. Each
+// goes first as often as the others: what one leaves to do would otherwise
+// always disturb the same next one. Samples with a negative number warm up, and
+// are not recorded.
+func (b *bench) alternate(ctx context.Context, title string, n int, sample func(ctx context.Context, s subject, record recorder) error) error {
+	const warmUp = 2
+	step, done := b.progress.begin(title, n)
+	defer done()
+	for i := -warmUp; i < n; i++ {
+		step(max(0, i))
+		for j := range b.subjects {
+			s := b.subjects[(i+warmUp+j)%len(b.subjects)]
+			record := func(op operation, value float64) { b.results.add(op, s.name, value) }
+			if i < 0 {
+				record = func(operation, float64) {}
+			}
+			if err := undisturbed(ctx, func(ctx context.Context) error { return sample(ctx, s, record) }); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// undisturbed lets do finish after an interrupt: a call that is cut off half-way
+// leaves a container that nobody knows of yet.
+func undisturbed(ctx context.Context, do func(context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	return do(ctx)
+}
+
+// milliseconds since start.
+func milliseconds(start time.Time) float64 {
+	return float64(time.Since(start)) / float64(time.Millisecond)
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
+)
+
+// groupAnnotation puts containers into one pod, with runc's shim as with ours.
+const groupAnnotation = "io.containerd.runc.v2.group"
+
+// sleeper is the program of containers that only have to be there.
+func sleeper() []string { return []string{"sleep", "100000"} }
+
+// container makes a container of a group, without a task.
+func (r *rig) container(ctx context.Context, s subject, group string, args ...string) (containerd.Container, error) {
+	id := r.id(s)
+	return r.client.NewContainer(ctx, id,
+		containerd.WithNewSnapshot(id, r.image),
+		containerd.WithNewSpec(
+			oci.WithImageConfig(r.image),
+			oci.WithDefaultUnixDevices,
+			oci.WithProcessArgs(args...),
+			oci.WithAnnotations(map[string]string{groupAnnotation: group}),
+		),
+		containerd.WithRuntime(s.runtime, nil))
+}
+
+// running makes a container that runs, in a group.
+func (r *rig) running(ctx context.Context, s subject, group string) (containerd.Task, error) {
+	c, err := r.container(ctx, s, group, sleeper()...)
+	if err != nil {
+		return nil, err
+	}
+	task, err := c.NewTask(ctx, cio.NullIO)
+	if err != nil {
+		return nil, err
+	}
+	return task, task.Start(ctx)
+}
+
+// pods makes a pod with one running container per subject.
+func (r *rig) pods(ctx context.Context) (map[subject]containerd.Task, error) {
+	tasks := map[subject]containerd.Task{}
+	for _, s := range r.subjects {
+		err := undisturbed(ctx, func(ctx context.Context) (err error) {
+			tasks[s], err = r.running(ctx, s, s.name)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return tasks, nil
+}
+
+// lifetime is which operation each part of a task's life is a sample of.
+type lifetime struct{ create, start, both, end operation }
+
+// measureLifetime takes one task from Create to Delete.
+func (r *rig) measureLifetime(ctx context.Context, s subject, group string, ops lifetime, record recorder) error {
+	c, err := r.container(ctx, s, group, sleeper()...)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	task, err := c.NewTask(ctx, cio.NullIO)
+	if err != nil {
+		return err
+	}
+	create := milliseconds(begin)
+	exited, err := task.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	begin = time.Now()
+	if err := task.Start(ctx); err != nil {
+		return err
+	}
+	start := milliseconds(begin)
+	record(ops.create, create)
+	record(ops.start, start)
+	record(ops.both, create+start)
+
+	begin = time.Now()
+	if err := task.Kill(ctx, syscall.SIGKILL); err != nil {
+		return err
+	}
+	if err := (<-exited).Error(); err != nil {
+		return err
+	}
+	if _, err := task.Delete(ctx); err != nil {
+		return err
+	}
+	record(ops.end, milliseconds(begin))
+	return c.Delete(ctx, containerd.WithSnapshotCleanup)
+}
+
+// measurePods takes pods of one container through their lives.
+func measurePods(ctx context.Context, b *bench) error {
+	ctx = b.namespaced(ctx)
+	ops := lifetime{opFirstCreate, opFirstStart, opFirst, opLastEnd}
+	return b.alternate(ctx, "pods of one container", b.samples, func(ctx context.Context, s subject, record recorder) error {
+		if err := b.measureLifetime(ctx, s, b.id(s), ops, record); err != nil {
+			return err
+		}
+		return b.awaitQuiet(ctx)
+	})
+}
+
+// measureContainers takes further containers of running pods through their
+// lives.
+func measureContainers(ctx context.Context, b *bench) error {
+	ctx = b.namespaced(ctx)
+	if _, err := b.pods(ctx); err != nil {
+		return err
+	}
+	ops := lifetime{opCreate, opStart, opCreateStart, opEnd}
+	err := b.alternate(ctx, "one more container in a running pod", b.samples, func(ctx context.Context, s subject, record recorder) error {
+		return b.measureLifetime(ctx, s, s.name, ops, record)
+	})
+	if err != nil {
+		return err
+	}
+	return b.clear(ctx)
+}

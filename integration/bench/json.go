@@ -1,0 +1,38 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+)
+
+// report is the file that -json writes.
+type report struct {
+	Version    int               `json:"version"`
+	Machine    *machine          `json:"machine"`
+	Runtimes   map[string]string `json:"runtimes"` // by name in the table
+	Operations []reportOperation `json:"operations"`
+}
+
+// reportOperation has the samples of each runtime in the order in which they
+// were taken: those of one place alternated.
+type reportOperation struct {
+	Name    string               `json:"name"`
+	Unit    string               `json:"unit"`
+	Samples map[string][]float64 `json:"samples"`
+}
+
+func writeJSON(path string, m *machine, subjects []subject, r results) error {
+	out := report{Version: 1, Machine: m, Runtimes: map[string]string{}}
+	for _, s := range subjects {
+		out.Runtimes[s.name] = s.runtime
+	}
+	for _, op := range r.operations() {
+		d := op.describe()
+		out.Operations = append(out.Operations, reportOperation{d.name, d.unit, r[op]})
+	}
+	b, err := json.MarshalIndent(out, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
+}

@@ -1,0 +1,95 @@
+// Command bench compares the shim with runc's, operation by operation, in one
+// private containerd on one machine, and prints a table: `make bench`.
+//
+// Samples of the runtimes alternate, so that whatever else the machine does
+// disturbs them alike: ratios can be trusted where times cannot. It measures
+// what a client sees, through ctr and the Go client, and the memory of the
+// processes that a runtime adds to a container's own. It judges nothing but
+// the budgets of docs/performance.md, and fails only if it cannot measure, or
+// if something is left on the machine at its end.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are the flags.
+type options struct {
+	bin      string
+	samples  int
+	runtimes string
+	only     string
+	json     string
+	settle   time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.bin, "bin", "bin", "directory that make build fills")
+	flag.IntVar(&o.samples, "n", 30, "samples of each operation and runtime")
+	flag.StringVar(&o.runtimes, "runtimes", "native,runc", "runtimes to compare, of native, oci and runc")
+	flag.StringVar(&o.only, "only", strings.Join(chapterNames(), ","), "what to measure")
+	flag.StringVar(&o.json, "json", "", "file for the raw samples")
+	flag.DurationVar(&o.settle, "settle", 35*time.Second, "how long pods are left alone before their memory is read")
+	flag.Parse()
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(o options) (err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// A second interrupt ends the program, should cleaning up hang.
+	context.AfterFunc(ctx, stop)
+
+	chosen, err := chooseChapters(o.only)
+	if err != nil {
+		return err
+	}
+	subjects, err := chooseSubjects(o.runtimes)
+	if err != nil {
+		return err
+	}
+	if o.samples < 1 {
+		return fmt.Errorf("-n %d: at least one sample is needed", o.samples)
+	}
+	if os.Getuid() != 0 {
+		return errors.New("this needs root: containers, mounts and cgroups are real")
+	}
+	r, err := openRig(ctx, o.bin, subjects)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+
+	b := &bench{rig: r, samples: o.samples, settle: o.settle, results: results{}, progress: newProgress(os.Stderr)}
+	machine, err := describeMachine(ctx, r)
+	if err != nil {
+		return err
+	}
+	for _, c := range chosen {
+		err := c.measure(ctx, b)
+		if ctx.Err() != nil {
+			return errors.New("interrupted")
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	machine.finish()
+	fmt.Printf("\n%s\n%s", machine, b.results.table(subjects))
+	if o.json != "" {
+		return writeJSON(o.json, machine, subjects, b.results)
+	}
+	return nil
+}

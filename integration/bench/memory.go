@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+)
+
+const (
+	// podsForMemory are measured together: they share the pages of their
+	// binaries, as the pods of a machine do.
+	podsForMemory = 10
+	// furtherContainers are added to one of them.
+	furtherContainers = 10
+)
+
+// measureMemory reads what pods cost beside their containers' own processes,
+// once they have been left alone for a while: runtimes give memory back late.
+func measureMemory(ctx context.Context, b *bench) error {
+	ctx = b.namespaced(ctx)
+	err := b.fill(ctx, fmt.Sprintf("%d pods of one container", podsForMemory), podsForMemory, func(i int) string {
+		return fmt.Sprintf("memory-%d", i)
+	})
+	if err != nil {
+		return err
+	}
+	before, err := b.readMemory(ctx)
+	if err != nil {
+		return err
+	}
+	err = b.fill(ctx, fmt.Sprintf("%d containers more in one of them", furtherContainers), furtherContainers, func(int) string {
+		return "memory-0"
+	})
+	if err != nil {
+		return err
+	}
+	after, err := b.readMemory(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range b.subjects {
+		b.results.add(opPSS, s.name, before[s].pss/podsForMemory)
+		b.results.add(opAnonymous, s.name, before[s].anonymous/podsForMemory)
+		b.results.add(opFurtherPSS, s.name, (after[s].pss-before[s].pss)/furtherContainers)
+		b.results.add(opFurtherAnonymous, s.name, (after[s].anonymous-before[s].anonymous)/furtherContainers)
+	}
+	return b.clear(ctx)
+}
+
+// fill starts n containers per subject, in the groups that group names.
+func (b *bench) fill(ctx context.Context, title string, n int, group func(int) string) error {
+	step, done := b.progress.begin(title, n)
+	defer done()
+	for i := range n {
+		step(i)
+		for _, s := range b.subjects {
+			err := undisturbed(ctx, func(ctx context.Context) error {
+				_, err := b.running(ctx, s, s.name+"-"+group(i))
+				return err
+			})
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// readMemory lets the pods settle, and reads.
+func (b *bench) readMemory(ctx context.Context) (map[subject]memory, error) {
+	if err := b.leaveAlone(ctx); err != nil {
+		return nil, err
+	}
+	all := map[subject]memory{}
+	for _, s := range b.subjects {
+		pids, err := b.overhead(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		for _, pid := range pids {
+			m, err := memoryOf(pid)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", s.name, err)
+			}
+			all[s] = memory{all[s].pss + m.pss, all[s].anonymous + m.anonymous}
+		}
+	}
+	return all, nil
+}
+
+func (b *bench) leaveAlone(ctx context.Context) error {
+	seconds := int(b.settle / time.Second)
+	step, done := b.progress.begin("leaving them alone for "+b.settle.String(), seconds)
+	defer done()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	end := time.After(b.settle)
+	for i := 0; ; i++ {
+		step(min(i, seconds))
+		select {
+		case <-tick.C:
+		case <-end:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// overhead lists the processes that a subject's pods have beside those in their
+// containers: the shims, and what descends from them.
+func (b *bench) overhead(s subject) ([]int, error) {
+	pids, err := leaks.PIDs()
+	if err != nil {
+		return nil, err
+	}
+	children := map[int][]int{}
+	for _, pid := range pids {
+		parent, err := parentOf(pid)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it has ended meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		children[parent] = append(children[parent], pid)
+	}
+	scope := b.scope()
+	found, err := b.shimPIDs(s)
+	for i := 0; i < len(found); i++ { // found grows
+		found = append(found, children[found[i]]...)
+	}
+	return slices.DeleteFunc(found, scope.Contained), err
+}
+
+// shimPIDs lists the shims of a subject that serve: those that nobody of ours
+// has as a child.
+func (b *bench) shimPIDs(s subject) ([]int, error) {
+	pids, err := b.scope().Processes()
+	if err != nil {
+		return nil, err
+	}
+	pids = slices.DeleteFunc(pids, func(pid int) bool {
+		argv0, _, _ := strings.Cut(leaks.CommandLine(pid), " ")
+		return filepath.Base(argv0) != s.shim()
+	})
+	if len(pids) == 0 {
+		return nil, fmt.Errorf("no process is a %s", s.shim())
+	}
+	return pids, nil
+}

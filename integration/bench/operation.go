@@ -1,0 +1,100 @@
+package main
+
+import "fmt"
+
+// operation is one line of the table.
+type operation int
+
+const (
+	opRun operation = iota
+	opFirstCreate
+	opFirstStart
+	opFirst
+	opLastEnd
+	opCreate
+	opStart
+	opCreateStart
+	opEnd
+	opExec
+	opPSS
+	opAnonymous
+	opFurtherPSS
+	opFurtherAnonymous
+	opThroughput
+	opShimCPU
+)
+
+// description says what a line shows.
+type description struct {
+	name string
+	unit string
+	// more tells that larger values are better.
+	more   bool
+	budget budget // the project's
+}
+
+// budget bounds the ratio to the baseline, or the median itself. The zero value
+// is none.
+type budget struct {
+	bound    float64
+	absolute bool
+}
+
+// describe returns the line of an operation.
+func (o operation) describe() description {
+	switch o {
+	case opRun:
+		return description{name: "`ctr run --rm … true`", unit: "ms", budget: budget{bound: 0.5}}
+	case opFirstCreate:
+		return description{name: "Create of a new pod's container", unit: "ms"}
+	case opFirstStart:
+		return description{name: "Start of a new pod's container", unit: "ms"}
+	case opFirst:
+		return description{name: "Create + Start of a new pod's container", unit: "ms"}
+	case opLastEnd:
+		return description{name: "Kill + Delete of a pod's last container", unit: "ms"}
+	case opCreate:
+		return description{name: "Create of one more container", unit: "ms"}
+	case opStart:
+		return description{name: "Start of one more container", unit: "ms"}
+	case opCreateStart:
+		return description{name: "Create + Start of one more container", unit: "ms", budget: budget{bound: 0.25}}
+	case opEnd:
+		return description{name: "Kill + Delete of one of many", unit: "ms"}
+	case opExec:
+		return description{name: "Exec + Start + Wait of `true`", unit: "ms", budget: budget{bound: 0.25}}
+	case opPSS:
+		return description{name: "PSS of a pod's overhead", unit: "MB", budget: budget{bound: 0.75}}
+	case opAnonymous:
+		return description{name: "anonymous memory of it", unit: "MB"}
+	case opFurtherPSS:
+		return description{name: "PSS for each further container", unit: "MB", budget: budget{bound: 0.5, absolute: true}}
+	case opFurtherAnonymous:
+		return description{name: "anonymous memory of it, each further", unit: "MB"}
+	case opThroughput:
+		return description{name: "throughput of stdout", unit: "MB/s", more: true, budget: budget{bound: 2}}
+	case opShimCPU:
+		return description{name: "the shim's CPU time for it", unit: "ms/GB", budget: budget{bound: 1}}
+	}
+	panic(fmt.Sprintf("operation %d has no description", int(o)))
+}
+
+// verdict says whether what was measured meets the budget.
+func (d description) verdict(measured float64) string {
+	if (d.more && measured >= d.budget.bound) || (!d.more && measured <= d.budget.bound) {
+		return "met"
+	}
+	return "not met"
+}
+
+// bound is how the budget is written.
+func (d description) bound() string {
+	sign, unit := "≤", "×"
+	if d.more {
+		sign = "≥"
+	}
+	if d.budget.absolute {
+		unit = d.unit
+	}
+	return fmt.Sprintf("%s %g %s", sign, d.budget.bound, unit)
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// memory is what a process costs, in MB of 10^6 bytes.
+type memory struct {
+	pss       float64 // with its share of what several have mapped
+	anonymous float64 // what is in no file
+}
+
+func memoryOf(pid int) (memory, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return memory{}, err
+	}
+	defer f.Close()
+	m, err := parseRollup(f)
+	if err != nil {
+		return memory{}, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	return m, nil
+}
+
+// parseRollup reads an smaps_rollup, which counts in kB of 1024 bytes.
+func parseRollup(r io.Reader) (memory, error) {
+	var m memory
+	wanted := map[string]*float64{"Pss:": &m.pss, "Anonymous:": &m.anonymous}
+	s := bufio.NewScanner(r)
+	for s.Scan() {
+		fields := strings.Fields(s.Text())
+		if len(fields) != 3 || wanted[fields[0]] == nil {
+			continue
+		}
+		kb, err := strconv.ParseUint(fields[1], 10, 64)
+		if err != nil {
+			return memory{}, fmt.Errorf("%s %w", fields[0], err)
+		}
+		*wanted[fields[0]] = float64(kb) * 1024 / 1e6
+		delete(wanted, fields[0])
+	}
+	if len(wanted) > 0 {
+		return memory{}, fmt.Errorf("without Pss or Anonymous: %w", s.Err())
+	}
+	return m, s.Err()
+}
+
+// parentOf is the parent of a process.
+func parentOf(pid int) (int, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	return parseParent(string(b))
+}
+
+// parseParent reads the fourth field of a process's stat. The second is a name
+// that may contain anything.
+func parseParent(stat string) (int, error) {
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 2 {
+		return 0, fmt.Errorf("stat %q has no parent", stat)
+	}
+	return strconv.Atoi(fields[1])
+}
+
+// cpuTime is what the threads that a process has now have used. The kernel
+// counts it in nanoseconds per thread, and in much coarser ticks per process.
+func cpuTime(pid int) (time.Duration, error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0, err
+	}
+	var sum time.Duration
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // the thread has ended meanwhile
+		}
+		first, _, _ := strings.Cut(string(b), " ")
+		ns, err := strconv.ParseInt(first, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", f, err)
+		}
+		sum += time.Duration(ns)
+	}
+	return sum, nil
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRollupIsReadInBytesOf1024(t *testing.T) {
+	const text = `00400000-7ffd2a5f2000 ---p 00000000 00:00 0                              [rollup]
+Rss:               10512 kB
+Pss:                3000 kB
+Pss_Dirty:          2100 kB
+Pss_Anon:           2000 kB
+Anonymous:          2000 kB
+LazyFree:              0 kB
+`
+	m, err := parseRollup(strings.NewReader(text))
+	if want := (memory{pss: 3.072, anonymous: 2.048}); err != nil || m != want {
+		t.Errorf("%+v, %v; want %+v", m, err, want)
+	}
+	for _, broken := range []string{
+		"",
+		"Pss: 3000 kB\n",
+		strings.Replace(text, "2000 kB\nLazy", "many kB\nLazy", 1),
+	} {
+		if m, err := parseRollup(strings.NewReader(broken)); err == nil {
+			t.Errorf("%q is read as %+v", broken, m)
+		}
+	}
+}
+
+func TestParentOfAProcessWhoseNameHasParentheses(t *testing.T) {
+	if parent, err := parseParent("12 (a) S 7 (b) R 34 1 1 0\n"); err != nil || parent != 34 {
+		t.Errorf("%d, %v", parent, err)
+	}
+	if _, err := parseParent("12 (a)"); err == nil {
+		t.Error("a stat without fields has a parent")
+	}
+	if parent, err := parentOf(os.Getpid()); err != nil || parent != os.Getppid() {
+		t.Errorf("own parent %d, %v; want %d", parent, err, os.Getppid())
+	}
+}
+
+func TestCPUTimeGrowsWithWork(t *testing.T) {
+	before, err := cpuTime(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for begin := time.Now(); time.Since(begin) < 50*time.Millisecond; {
+	}
+	after, err := cpuTime(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after <= before {
+		t.Errorf("%s, and after work %s", before, after)
+	}
+}
+
+func TestVersionsAreFoundInWhatProgramsSay(t *testing.T) {
+	for text, want := range map[string]string{
+		"runc version 1.1.5+ds1\ncommit: 1\nspec: 1.0.2-dev\n":                "1.1.5+ds1",
+		"containerd-shim-rkt-v1:\n  Version:    v0.1\n  Go version: go1.26\n": "v0.1",
+		"something\n": "something",
+	} {
+		if got := parseVersion(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}

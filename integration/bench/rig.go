@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+)
+
+// patience is how long something may take that is not measured.
+const patience = 30 * time.Second
+
+// rig is the containerd in which everything runs, in a private directory.
+type rig struct {
+	dir      string
+	subjects []subject
+	daemon   *daemon.Daemon
+	client   *containerd.Client
+	image    containerd.Image
+	serial   int
+}
+
+// openRig starts a containerd with all subjects. The shims are a copy of bin,
+// which a build may replace meanwhile.
+func openRig(ctx context.Context, bin string, subjects []subject) (_ *rig, err error) {
+	r := &rig{subjects: subjects}
+	if r.dir, err = os.MkdirTemp("", "rkt-bench-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	programs, err := binaries.Containerd(ctx, os.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range subjects {
+		dir := bin
+		if s.name == baseline {
+			dir = programs
+		}
+		if _, err := os.Stat(filepath.Join(dir, s.shim())); err != nil {
+			return nil, fmt.Errorf("run make build first: %w", err)
+		}
+	}
+	if out, err := exec.CommandContext(ctx, "cp", "-a", bin, r.shims()).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("copy %s: %w: %s", bin, err, out)
+	}
+	r.daemon, err = daemon.Start(ctx, daemon.Options{
+		Dir:       filepath.Join(r.dir, "d"),
+		Programs:  programs,
+		Shims:     []string{r.shims()},
+		Env:       []string{"RKT_DATA_DIR=" + r.dataDir()},
+		Namespace: fmt.Sprintf("rkt-bench-%d", os.Getpid()),
+		LogLevel:  "info", // debugging costs each shim something else
+	})
+	if err != nil {
+		return nil, err
+	}
+	if r.client, err = r.daemon.Client(); err != nil {
+		return nil, err
+	}
+	return r, r.importImage(ctx)
+}
+
+func (r *rig) shims() string   { return filepath.Join(r.dir, "bin") }
+func (r *rig) dataDir() string { return filepath.Join(r.dir, "rkt") }
+func (r *rig) fifoDir() string { return filepath.Join(r.dir, "fifo") }
+
+func (r *rig) importImage(ctx context.Context) error {
+	testprog, err := binaries.TestProgram(ctx, r.dir)
+	if err != nil {
+		return err
+	}
+	images, err := image.Test(testprog)
+	if err != nil {
+		return err
+	}
+	images = slices.DeleteFunc(images, func(i image.Image) bool { return i.Name != image.BusyboxName })
+	archive := filepath.Join(r.dir, "image.tar")
+	if err := image.WriteFile(archive, images...); err != nil {
+		return err
+	}
+	if out, err := r.daemon.Ctr(ctx, "image", "import", archive).CombinedOutput(); err != nil {
+		return fmt.Errorf("import the image: %w: %s", err, out)
+	}
+	r.image, err = r.client.GetImage(r.namespaced(ctx), image.BusyboxName)
+	return err
+}
+
+// namespaced adds the namespace that the client's calls need.
+func (r *rig) namespaced(ctx context.Context) context.Context {
+	return namespaces.WithNamespace(ctx, r.daemon.Namespace())
+}
+
+// id returns a container id that was not used before.
+func (r *rig) id(s subject) string {
+	r.serial++
+	return fmt.Sprintf("%s-%d", s.name, r.serial)
+}
+
+// scope is everything of the rig that can be found on the machine.
+func (r *rig) scope() leaks.Scope {
+	s := leaks.Scope{Dir: r.dir, Namespace: r.daemon.Namespace(), Except: []int{r.daemon.PID(), os.Getpid()}, Empty: []string{
+		r.fifoDir(),
+		r.daemon.Bundle(""),
+	}}
+	for _, state := range []string{"embryo", "prepare", "prepared", "run", "exited-garbage", "garbage"} {
+		s.Empty = append(s.Empty, filepath.Join(r.dataDir(), "pods", state))
+	}
+	return s
+}
+
+// awaitQuiet waits until no shim is left of earlier samples, so that each pays
+// for its own.
+func (r *rig) awaitQuiet(ctx context.Context) error {
+	return r.await(ctx, "the shims end with their last container", func() ([]string, error) {
+		left, err := r.scope().Remains()
+		return leaks.Only(left, "process"), err
+	})
+}
+
+// await polls until nothing is left of what remains finds.
+func (r *rig) await(ctx context.Context, what string, remains func() ([]string, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		left, err := remains()
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w; there are still\n\t%s", what, ctx.Err(), strings.Join(left, "\n\t"))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}

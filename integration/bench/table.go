@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// table renders the results as a Markdown table that can be read as it is: a
+// column of medians, with the 90th percentile behind them, per subject, and one
+// of ratios per subject that is not the baseline. The percentile is the tenth
+// where more is better: it is the bad end either way. The budgets are native's.
+func (r results) table(subjects []subject) string {
+	head := []string{"", "n", "unit"}
+	for _, s := range subjects {
+		head = append(head, s.name+" (p90)")
+	}
+	compared := comparedSubjects(subjects)
+	for _, s := range compared {
+		head = append(head, s.name+"/"+baseline)
+	}
+	rows := [][]string{append(head, "budget")}
+	for _, op := range r.operations() {
+		rows = append(rows, r.row(op, subjects, compared))
+	}
+	return render(rows)
+}
+
+// comparedSubjects are those with a baseline to compare them with.
+func comparedSubjects(subjects []subject) []subject {
+	var others []subject
+	for _, s := range subjects {
+		if s.name != baseline {
+			others = append(others, s)
+		}
+	}
+	if len(others) == len(subjects) {
+		return nil
+	}
+	return others
+}
+
+func (r results) row(op operation, subjects, compared []subject) []string {
+	d, samples := op.describe(), r[op]
+	n := 0
+	for _, s := range subjects {
+		n = max(n, len(samples[s.name]))
+	}
+	row := []string{d.name, fmt.Sprint(n), d.unit}
+	for _, s := range subjects {
+		row = append(row, cell(samples[s.name], d.more))
+	}
+	for _, s := range compared {
+		row = append(row, ratioCell(samples[s.name], samples[baseline]))
+	}
+	return append(row, d.judge(samples["native"], samples[baseline]))
+}
+
+// judge is the cell of the budget, with the verdict if there is one.
+func (d description) judge(native, base []float64) string {
+	switch {
+	case d.budget == (budget{}):
+		return ""
+	case len(native) > 0 && d.budget.absolute:
+		return d.bound() + ", " + d.verdict(median(native))
+	case len(native) > 0 && len(base) > 0:
+		return d.bound() + ", " + d.verdict(ratio(native, base))
+	}
+	return d.bound()
+}
+
+// ratio of two medians.
+func ratio(samples, base []float64) float64 { return median(samples) / median(base) }
+
+func ratioCell(samples, base []float64) string {
+	if len(samples) == 0 || len(base) == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", ratio(samples, base))
+}
+
+// cell is a median with the percentile of the bad end, or the only sample.
+func cell(samples []float64, more bool) string {
+	bad := 90.0
+	if more {
+		bad = 10
+	}
+	switch len(samples) {
+	case 0:
+		return "–"
+	case 1:
+		return number(samples[0])
+	}
+	return fmt.Sprintf("%s (%s)", number(median(samples)), number(percentile(samples, bad)))
+}
+
+// number has three digits that count.
+func number(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+// render pads the cells of a Markdown table, whose first row is its head. The
+// first and the last column are text, the others numbers.
+func render(rows [][]string) string {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, c := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+		}
+	}
+	var out strings.Builder
+	line := func(cells []string) {
+		for i, c := range cells {
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(c))
+			if isText(i, len(cells)) {
+				fmt.Fprintf(&out, "| %s%s ", c, pad)
+			} else {
+				fmt.Fprintf(&out, "| %s%s ", pad, c)
+			}
+		}
+		out.WriteString("|\n")
+	}
+	line(rows[0])
+	for i, w := range widths {
+		if rule := strings.Repeat("-", w+1); isText(i, len(widths)) {
+			fmt.Fprintf(&out, "|%s-", rule)
+		} else {
+			fmt.Fprintf(&out, "|%s:", rule)
+		}
+	}
+	out.WriteString("|\n")
+	for _, row := range rows[1:] {
+		line(row)
+	}
+	return out.String()
+}
+
+// isText tells whether column i of n is one of text.
+func isText(i, n int) bool { return i == 0 || i == n-1 }

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestTableComparesWithRuncAndJudgesNative(t *testing.T) {
+	r := results{
+		opRun:         {"native": {60, 50, 40}, "runc": {100, 300, 90}, "oci": {200, 200, 200}},
+		opStart:       {"native": {1, 2}, "oci": {1.5, 1.5}}, // nothing to compare with
+		opCreateStart: {"runc": {3}},                         // nothing to judge
+		opExec:        {"native": {30}, "runc": {100}, "oci": {100}},
+		opFurtherPSS:  {"native": {0.25}, "runc": {0.1}, "oci": {0.1}}, // an absolute budget
+		opThroughput:  {"native": {2000, 1000, 1990}, "runc": {1000, 995, 1001}, "oci": {1, 1, 1}},
+		opShimCPU:     {"native": {12.345}, "runc": {123.45}, "oci": {123.45}},
+	}
+	expectTable(t, r, "native,runc,oci", `
+|                                      | n |  unit | native (p90) | runc (p90) |   oci (p90) | native/runc | oci/runc | budget            |
+|--------------------------------------|--:|------:|-------------:|-----------:|------------:|------------:|---------:|-------------------|
+| "ctr run --rm … true"                | 3 |    ms |  50.0 (60.0) |  100 (300) |   200 (200) |        0.50 |     2.00 | ≤ 0.5 ×, met      |
+| Start of one more container          | 2 |    ms |  1.50 (2.00) |          – | 1.50 (1.50) |           – |        – |                   |
+| Create + Start of one more container | 1 |    ms |            – |       3.00 |           – |           – |        – | ≤ 0.25 ×          |
+| Exec + Start + Wait of "true"        | 1 |    ms |         30.0 |        100 |         100 |        0.30 |     1.00 | ≤ 0.25 ×, not met |
+| PSS for each further container       | 1 |    MB |         0.25 |       0.10 |        0.10 |        2.50 |     1.00 | ≤ 0.5 MB, met     |
+| throughput of stdout                 | 3 |  MB/s |  1990 (1000) | 1000 (995) | 1.00 (1.00) |        1.99 |     0.00 | ≥ 2 ×, not met    |
+| the shim's CPU time for it           | 1 | ms/GB |         12.3 |        123 |         123 |        0.10 |     1.00 | ≤ 1 ×, met        |
+`)
+}
+
+func TestTableWithoutRuncHasNoRatios(t *testing.T) {
+	r := results{
+		opExec:       {"native": {30}},
+		opFurtherPSS: {"native": {0.75}},
+	}
+	expectTable(t, r, "native", `
+|                                | n | unit | native (p90) | budget            |
+|--------------------------------|--:|-----:|-------------:|-------------------|
+| Exec + Start + Wait of "true"  | 1 |   ms |         30.0 | ≤ 0.25 ×          |
+| PSS for each further container | 1 |   MB |         0.75 | ≤ 0.5 MB, not met |
+`)
+}
+
+// expectTable compares with a table that has double quotes for backquotes.
+func expectTable(t *testing.T, r results, runtimes, want string) {
+	t.Helper()
+	subjects, err := chooseSubjects(runtimes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want = strings.ReplaceAll(want, `"`, "`")
+	if got := "\n" + r.table(subjects); got != want {
+		t.Errorf("got:%s\nwant:%s", got, want)
+	}
+}

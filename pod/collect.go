@@ -20,6 +20,8 @@ import (
 const (
 	collectLimit    = 3 * time.Second
 	entrypointLimit = 1500 * time.Millisecond
+	// A dying process has no locks any more, and may still be seen.
+	dyingLimit = 200 * time.Millisecond
 )
 
 // Collector removes containers and pods from disk alone: with the shim dead,
@@ -272,8 +274,12 @@ func (p *podCollector) finish(ctx context.Context) error {
 	if err != nil || len(names) > 0 {
 		return err
 	}
-	if proc.Alive(d.shim.Shim.PID, d.shim.Shim.StartTime) {
-		return nil
+	if d, err = d.abandoned(ctx); err != nil || d == nil {
+		return err
+	}
+	if d != p.dir {
+		p.dir = d
+		defer d.close()
 	}
 	if err := p.stopSupervisor(ctx); err != nil {
 		return err
@@ -285,6 +291,34 @@ func (p *podCollector) finish(ctx context.Context) error {
 		}
 	}
 	return p.remove(ctx)
+}
+
+// abandoned waits while a living shim removes the pod, which has no app any more.
+// It returns the directory as it is then if the shim is dead, and nil if there is nothing to do: the directory is gone, or the shim
+// has failed to remove it and said so.
+func (d *Dir) abandoned(ctx context.Context) (*Dir, error) {
+	owner, err := proc.Open(d.shim.Shim.PID, d.shim.Shim.StartTime)
+	if err != nil {
+		if errors.Is(err, proc.ErrGone) {
+			return d, nil
+		}
+		return nil, err
+	}
+	defer owner.Close()
+	now, err := d.awaitRemoval(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	dying, cancel := context.WithTimeout(ctx, dyingLimit)
+	defer cancel()
+	if owner.Wait(dying) != nil {
+		now.close()
+		return nil, nil
+	}
+	return now, nil
 }
 
 // stopSupervisor ends the stage1's supervisor and waits for its end.

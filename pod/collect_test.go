@@ -119,6 +119,73 @@ func TestADeleteThatDiesAtAnyStepCanBeRepeated(t *testing.T) {
 	}
 }
 
+func TestADeleteWaitsForTheLivingShimToRemoveThePod(t *testing.T) {
+	l := newLife(t)
+	var spec specs.Spec
+	decode(t, filepath.Join(l.bundle(), "config.json"), &spec)
+	c := l.collector(t)
+	d, err := c.Store.Create(testKey, Stage1Record{Name: "fake"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := d.AddApp(AppID(l.id), l.bundle(), &spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release, err := d.hold()
+	if err == nil {
+		err = errors.Join(err, d.MarkExited())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Its entry goes under the lock that is being held.
+	if err := os.RemoveAll(a.Path()); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := l.collector(t).Collect(t.Context(), l.bundle(), "default", l.id)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	if err := d.Remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+	release()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	l.nothingLeft(t)
+}
+
+func TestADeleteTakesOverFromAShimThatDiesWhileItRemovesThePod(t *testing.T) {
+	for _, step := range []string{"held", "rename " + dirExited, "remove content"} {
+		l := newLife(t)
+		shim := l.haltAt(t, step)
+		done := make(chan error, 1)
+		go func() {
+			_, err := l.collector(t).Collect(t.Context(), l.bundle(), "default", l.id)
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			t.Fatalf("at %q it did not wait: %v", step, err)
+		case <-time.After(300 * time.Millisecond):
+		}
+		_ = shim.Kill()
+		_, _ = shim.Wait()
+		if err := <-done; err != nil {
+			t.Errorf("after %q: %v", step, err)
+		}
+		l.nothingLeft(t)
+	}
+}
+
 func TestD5WhatWasNotRecordedIs137(t *testing.T) {
 	l := newLife(t)
 	if !l.until(t, "shim", "live") {

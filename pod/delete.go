@@ -139,17 +139,21 @@ func (a *app) dismantle(ctx context.Context) error {
 	defer a.pod.forget(a)
 	last := a.pod.leave(a)
 	var rm error
-	if last == nil { // `stop` covers app/rm for the pod's last app
+	if last == nil {
 		rm = a.remove(ctx)
+	} else {
+		// It covers app/rm, and what follows does not need it. The end of the
+		// session waits for it.
+		go last.halt(ctx)
 	}
 	err := errors.Join(rm, a.stdio.Close(), both(
 		func() error { return a.unmount() },
 		func() error { return errors.Join(a.cgroup.Kill(ctx), a.cgroup.Remove(ctx)) },
-	), a.disk.Poststop(ctx), a.disk.Remove())
-	if last != nil {
-		err = errors.Join(err, a.pod.end(ctx, last))
+	), a.disk.Poststop(ctx))
+	if last == nil {
+		return errors.Join(err, a.disk.Remove())
 	}
-	return err
+	return errors.Join(err, a.disk.removeFiles(), a.pod.endBehind(ctx, last, a.disk))
 }
 
 // remove executes app/rm, if the stage1 still lives.

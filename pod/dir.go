@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -119,6 +120,38 @@ func (d *Dir) MarkExited() error {
 	return nil
 }
 
+// hold keeps every awaitRemoval waiting until release is called, or this process
+// dies.
+func (d *Dir) hold() (release func(), err error) {
+	lock, err := lockManifest(d.root)
+	if err != nil {
+		return nil, fmt.Errorf("hold pod %s: %w", d.uuid, err)
+	}
+	return func() { _ = lock.Close() }, nil
+}
+
+// awaitRemoval waits until whoever holds the pod has removed it, or has died. It
+// returns the directory as it is then; the error is fs.ErrNotExist if it is gone.
+func (d *Dir) awaitRemoval(ctx context.Context) (*Dir, error) {
+	locked := make(chan error, 1)
+	go func() { // nothing interrupts flock(2): past ctx this goes with the process
+		lock, err := lockManifest(d.root)
+		if err == nil {
+			err = lock.Close()
+		}
+		locked <- err
+	}()
+	select {
+	case err := <-locked:
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the removal of pod %s: %w", d.uuid, context.Cause(ctx))
+	}
+	return d.store.find(d.uuid)
+}
+
 // Remove removes the directory, in any state, if the pod's lock can be had
 // before ctx is done: that is, if no supervisor lives. Mounts below it are
 // unmounted first and never followed. It is not an error if the directory is
@@ -151,7 +184,7 @@ func (d *Dir) remove(ctx context.Context) error {
 		return err
 	}
 	d.store.fault("unmount")
-	if err := removeAllBut(path, shimFile); err != nil {
+	if err := removeAllBut(path, shimFile, podLockFile); err != nil {
 		return err
 	}
 	d.store.fault("remove content")
@@ -163,8 +196,8 @@ func (d *Dir) remove(ctx context.Context) error {
 	return nil
 }
 
-// removeAllBut empties a directory except for one file.
-func removeAllBut(path, keep string) error {
+// removeAllBut empties a directory except for some files.
+func removeAllBut(path string, keep ...string) error {
 	root, err := os.OpenRoot(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -178,7 +211,7 @@ func removeAllBut(path, keep string) error {
 		return err
 	}
 	for _, e := range entries {
-		if e.Name() == keep {
+		if slices.Contains(keep, e.Name()) {
 			continue
 		}
 		if err := root.RemoveAll(e.Name()); err != nil {

@@ -88,13 +88,40 @@ func dieAt(n int) func(string) {
 	}
 }
 
+// command returns another process that lives until a step.
+func (l life) command(role, step string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestOneLife$")
+	cmd.Env = append(os.Environ(), "POD_LIFE="+role, "POD_LIFE_STEP="+step, "POD_LIFE_BASE="+l.base, "POD_LIFE_ID="+l.id)
+	return cmd
+}
+
+// haltAt lives in another process that stops for good at a step, and returns
+// that process.
+func (l life) haltAt(t *testing.T, step string) *os.Process {
+	t.Helper()
+	cmd := l.command("shim", step+haltSuffix)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatalf("it did not get to %q: %v", step, err)
+	}
+	return cmd.Process
+}
+
+// haltSuffix follows the name of a step at which to wait instead of to die.
+const haltSuffix = " and halt"
+
 // until lives in another process that is killed at the n-th step, or at the one
 // that is named. It returns false if there were not that many.
 func (l life) until(t *testing.T, role, step string) bool {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe", "-test.run=^TestOneLife$")
-	cmd.Env = append(os.Environ(), "POD_LIFE="+role, "POD_LIFE_STEP="+step, "POD_LIFE_BASE="+l.base, "POD_LIFE_ID="+l.id)
-	out, err := cmd.CombinedOutput()
+	out, err := l.command(role, step).CombinedOutput()
 	var exit *exec.ExitError
 	if err == nil {
 		return false
@@ -120,8 +147,12 @@ func TestOneLife(t *testing.T) {
 		s.fault = dieAt(n)
 	} else {
 		s.fault = func(at string) {
-			if at == step {
+			switch step {
+			case at:
 				dieAt(1)("")
+			case at + haltSuffix:
+				fmt.Println(at)
+				select {}
 			}
 		}
 	}
@@ -164,15 +195,20 @@ func (l life) live(s *Store) error {
 		return err
 	}
 	s.fault("exited")
-	err = errors.Join(unmountAll(filepath.Join(l.bundle(), "rootfs")), g.Remove(ctx), a.Poststop(ctx), a.Remove(),
-		proc.Signal(sup.PID, sup.StartTime, syscall.SIGKILL))
+	err = errors.Join(unmountAll(filepath.Join(l.bundle(), "rootfs")), g.Remove(ctx), a.Poststop(ctx), a.removeFiles())
 	if err != nil {
 		return err
 	}
-	if err := d.MarkExited(); err != nil {
+	release, err := d.hold()
+	if err != nil {
 		return err
 	}
-	return d.Remove(ctx)
+	defer release()
+	s.fault("held")
+	if err := errors.Join(proc.Signal(sup.PID, sup.StartTime, syscall.SIGKILL), d.MarkExited()); err != nil {
+		return err
+	}
+	return errors.Join(d.Remove(ctx), a.unlinkBundle())
 }
 
 func (l life) addApp(s *Store, d *Dir) (*AppDir, *cgroup.Group, error) {

@@ -147,13 +147,22 @@ func editManifest(dir *os.Root, name AppName, entry json.RawMessage) error {
 // locked calls f under the lock that rkt's tools take when they change a pod's
 // manifest. The error is fs.ErrNotExist if the pod is half removed.
 func locked(dir *os.Root, f func() error) error {
-	lock, err := dir.OpenFile(podLockFile, os.O_RDWR, 0)
+	lock, err := lockManifest(dir)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	if err := flock(lock, unix.LOCK_EX); err != nil {
-		return err
-	}
 	return f()
+}
+
+// lockManifest takes that lock, and keeps it until the file is closed.
+func lockManifest(dir *os.Root) (*os.File, error) {
+	lock, err := dir.OpenFile(podLockFile, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(lock, unix.LOCK_EX); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
 }

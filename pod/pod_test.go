@@ -48,13 +48,24 @@ func TestThePodEndsWithItsLastAppAndBeginsAnew(t *testing.T) { // G6
 		t.Errorf("the pod ended with its first app: %v", dirs)
 	}
 	w.mustDelete("b", "")
+	w.mustCreate("c", "exit 0") // begins when the old pod has ended
+	w.mustDelete("c", "")
+	if err := w.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	for _, state := range []string{"embryo", "prepare", "run", "exited-garbage"} {
 		if dirs := w.podDirs(state); len(dirs) != 0 {
 			t.Errorf("%s still holds %v", state, dirs)
 		}
 	}
-	w.mustCreate("a", "exit 0") // the same id right after its deletion
-	w.mustDelete("a", "")
+}
+
+func TestAnIdCanBeUsedAgainRightAfterItsDeletion(t *testing.T) {
+	w := newWorld(t)
+	for range 3 {
+		w.mustCreate("a", "exit 0")
+		w.mustDelete("a", "")
+	}
 }
 
 func TestAnExitBeforeStartReturnsIsPublishedAfterTheStart(t *testing.T) { // X2

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -46,6 +47,8 @@ type session struct {
 
 	dead chan struct{} // closed when the stage1 has died and its apps were buried
 	gone chan struct{} // closed when the session is over: a new one may begin
+
+	halted sync.Once // stop has been called
 
 	// Guarded by pod.mu.
 	ending bool
@@ -252,25 +255,51 @@ func (s *session) alive() bool {
 // end stops the stage1 and removes the pod. It is called once per session, by
 // whoever has set s.ending.
 func (p *Pod) end(ctx context.Context, s *session) error {
+	defer p.over(s)
 	<-s.up
-	var err error
 	if s.err != nil {
-		err = s.undo.run(nil)
-	} else {
-		err = s.remove(context.WithoutCancel(ctx))
+		return s.undo.run(nil)
 	}
+	return s.remove(context.WithoutCancel(ctx))
+}
+
+// over lets a new session begin.
+func (p *Pod) over(s *session) {
 	p.mu.Lock()
 	if p.session == s {
 		p.session = nil
 	}
 	p.mu.Unlock()
 	close(s.gone)
-	return err
+}
+
+// endBehind ends a session whose last app is being deleted, without keeping that
+// app's client waiting. The pod is held meanwhile: a `delete` for the app, which
+// comes next, waits until the pod has gone. Close waits, too.
+func (p *Pod) endBehind(ctx context.Context, s *session, last *AppDir) error {
+	release, err := s.dir.hold()
+	if err != nil {
+		return errors.Join(err, p.end(ctx, s), last.unlinkBundle())
+	}
+	go func() {
+		defer release()
+		defer p.over(s)
+		// What names the pod in the bundle goes after the pod.
+		if err := errors.Join(s.remove(ctx), last.unlinkBundle()); err != nil {
+			log.G(ctx).WithError(err).Warnf("container %s: left behind by its deletion", last.Record().ID)
+		}
+	}()
+	return nil
+}
+
+// halt calls stop, or waits for whoever has called it.
+func (s *session) halt(ctx context.Context) {
+	s.halted.Do(func() { s.stop(ctx) })
 }
 
 // remove ends a session that ran.
 func (s *session) remove(ctx context.Context) error {
-	s.stop(ctx)
+	s.halt(ctx)
 	err := s.dir.MarkExited()
 	if s.stage1.Has(abi.GC) {
 		if gcErr := s.stage1.Invoke(ctx, s.call(abi.GC, "")); gcErr != nil {

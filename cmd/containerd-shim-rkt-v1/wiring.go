@@ -37,6 +37,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 	}
 	children := proc.NewChildren()
 	store.Children = children
+	first := prepare(ctx, images, children, b.Stage1)
 	service, err := shim.New(shim.Config{
 		Namespace:     b.Namespace,
 		EventsAddress: b.TTRPCAddress,
@@ -48,9 +49,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 				Key:      pod.Key{Daemon: b.Address, Namespace: b.Namespace, Sandbox: b.Group},
 				Children: children,
 				Events:   events,
-				OpenStage1: func(ctx context.Context) (pod.Stage1, error) {
-					return openStage1(ctx, images, children, b.Stage1)
-				},
+				OpenStage1: first,
 			})
 		},
 	})
@@ -75,6 +74,29 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 			return err
 		},
 	}, nil
+}
+
+// prepare opens the stage1 while containerd is still connecting, and returns what
+// the pod calls to have it. An image that could not be opened is tried again.
+func prepare(ctx context.Context, images *stage1.Store, children *proc.Children, name string) func(context.Context) (pod.Stage1, error) {
+	opened := make(chan pod.Stage1, 1)
+	go func() {
+		defer close(opened)
+		// The first process that Go looks up or starts costs a fork, to find out
+		// whether the kernel has pidfds.
+		if self, err := os.FindProcess(os.Getpid()); err == nil {
+			_ = self.Release()
+		}
+		if s, err := openStage1(ctx, images, children, name); err == nil {
+			opened <- s
+		}
+	}()
+	return func(ctx context.Context) (pod.Stage1, error) {
+		if s, ok := <-opened; ok {
+			return s, nil
+		}
+		return openStage1(ctx, images, children, name)
+	}
 }
 
 // openStage1 returns the image that a runtime's name pins.

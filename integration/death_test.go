@@ -136,17 +136,19 @@ func TestTheDeathOfTheShimLeavesNothingAndTellsTrueExitCodes(t *testing.T) {
 
 func TestTheDeathOfShimAndSupervisorAtOnceLeavesNothing(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
-		task := c.running(t, []string{"testprog", "fork", "2"})
+		container := c.container(t, []string{"testprog", "fork", "2"})
+		events := c.listen(t, container.ID())
+		task := c.newTask(t, container, cio.NullIO)
+		if err := task.Start(c.context(t)); err != nil {
+			t.Fatal(err)
+		}
 		_, record := c.pod(t, task.ID())
 		for _, pid := range []int{c.shim(t, task.ID()), record.Supervisor.PID} {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, "the task is gone", func() (bool, string) {
-			_, state := c.status(t, task.ID())
-			return state == "", state
-		})
+		events.await(t, "delete 137") // containerd's own: the shim's `delete` has ended
 		if alive(int(task.Pid())) {
 			t.Errorf("process %d is alive (D4)", task.Pid())
 		}

@@ -1,30 +1,87 @@
-# What every entrypoint of this stage1 needs. Sourced, with $pod as the working
-# directory; see docs/stage1-abi.md.
+# shellcheck shell=sh
+# What the entrypoints of this stage1 share. It is sourced, with the pod directory
+# as the working directory and the environment of docs/stage1-abi.md.
+#
+#	rkt/oci/stop            a fifo: a line in it ends the supervisor
+#	rkt/oci/supervisor      "PID START" of the supervisor
+#	rkt/oci/boot            id of the boot that it belongs to
+#	rkt/oci/apps/APP/id     what the OCI runtime calls the app: containerd's id
+#	rkt/oci/apps/APP/run    the OCI runtime's own state
+#	rkt/oci/apps/APP/init   "PID START" of the app's first process
 set -u
-runtime=$(command -v runc || command -v crun) || runtime=
 state=stage1/rootfs/rkt/oci
-log=$state/log.$$
+app=$state/apps/${RKT_APP:-}
+
+# The runtime wants absolute paths, and the pod directory may be renamed.
+here=/proc/$$/cwd
+case ${RKT_CONSOLE_SOCKET:-/} in
+/*) ;;
+*) RKT_CONSOLE_SOCKET=$here/$RKT_CONSOLE_SOCKET ;;
+esac
+
+# What closes our own descriptors.
+own=
+for fd in "$RKT_ERROR_FD" ${RKT_READY_FD:-} ${RKT_LOCK_FD:-} ${RKT_NOTIFY_FD:-}; do
+	own="$own $fd>&-"
+done
 
 # fail TEXT [CODE]: the text becomes the error of the RPC.
 fail() {
-	printf '%s\n' "$1" >&"${RKT_ERROR_FD:-2}"
+	printf '%s\n' "$1" >&"$RKT_ERROR_FD"
 	exit "${2:-1}"
 }
 
-# oci ARG...: the OCI runtime. What it logs becomes the error.
+# oci ARG...: the OCI runtime, with our fds 0 to 2 and no others, so that nothing
+# it leaves behind has them. What it logs as an error becomes the error of the RPC.
 oci() {
-	[ -n "$runtime" ] || fail "no OCI runtime: install runc or crun"
-	"$runtime" --root "$PWD/$state/run" --log "$PWD/$log" "$@"
+	for runtime in runc crun ''; do
+		[ -n "$runtime" ] || fail "there is no OCI runtime in $PATH: install runc or crun"
+		if command -v "$runtime" >/dev/null; then break; fi
+	done
+	log=$app/log.$$
+	eval '"$runtime" --root "$here/$app/run" --log "$here/$log" --log-format json "$@"' "$own"
 	code=$?
-	text=
-	[ ! -s "$log" ] || text=$(sed -n 's/.*level=error msg="\(.*\)"$/\1/p' "$log" | sed 's/\\"/"/g')
-	rm -f "$log"
-	[ "$code" -eq 0 ] || [ -z "$text" ] || printf '%s\n' "$text" >&"$RKT_ERROR_FD"
+	if [ "$code" -ne 0 ]; then
+		words=$(sed -nE '/"level":"error"/s/.*"msg":"(([^"\\]|\\.)*)".*/\1/p' "$log" 2>/dev/null |
+			sed -E 's/\\u003c/</g; s/\\u003e/>/g; s/\\u0026/\&/g; s/\\n/ /g; s/\\(.)/\1/g')
+		printf '%s\n' "${words:-$runtime ended with code $code, and without a word}" >&"$RKT_ERROR_FD"
+	fi
+	rm -f "$log" 2>/dev/null
 	return "$code"
 }
 
-# ready FILE: reports the pid in a file that the runtime wrote.
+# look PID: whether there is such a process; sets how it is and when it started.
+look() {
+	stat=$(cat "/proc/$1/stat" 2>/dev/null) || return
+	# shellcheck disable=SC2086 # fields 3 and up, behind the name that the app chose
+	set -- ${stat##*) }
+	how=$1 start=${20}
+}
+
+# living FILE: whether the process that FILE names still runs; sets its pid.
+living() {
+	read -r pid was 2>/dev/null <"$1" && look "$pid" && [ "$start" = "$was" ] && [ "$how" != Z ] && [ "$how" != X ]
+}
+
+# ready PID FILE: notes a process in FILE, and reports it.
 ready() {
-	read -r pid <"$1" || [ -n "${pid:-}" ] || fail "the runtime wrote no pid"
-	printf '{"pid": %d}\n' "$pid" >&"$RKT_READY_FD"
+	look "$1" || return
+	echo "$1 $start" >"$2"
+	printf '{"pid": %d, "starttime": %d}\n' "$1" "$start" >&"$RKT_READY_FD"
+}
+
+# forget: removes what there is of the app, inside and outside of the pod, and
+# kills what is left of it; also after an app/add that was killed half-way.
+forget() {
+	! read -r id 2>/dev/null <"$app/id" || oci delete --force "$id" >/dev/null 2>&1 || return
+	rm -rf "$app"
+}
+
+# forget_all: as app/stop and app/rm of every app. What another boot has left
+# outside of the pod went with it: what is there now is somebody else's.
+forget_all() {
+	read -r boot 2>/dev/null <"$state/boot" && read -r now </proc/sys/kernel/random/boot_id && [ "$boot" = "$now" ] || return 0
+	for app in "$state"/apps/*; do
+		[ ! -d "$app" ] || forget
+	done
 }

@@ -12,6 +12,8 @@ REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 SHIM     := containerd-shim-rkt-v1
 LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 REPORT    = go -C integration run ./testreport
+# Tests that need a static test binary, which one with the race detector is not.
+STATIC   := ^TestExecIntoAnApp$$
 # Columns of the integration suite: native, runc.
 RUNTIMES ?= native
 
@@ -38,7 +40,7 @@ test: deps build check test-unit test-integration ## everything that CI runs
 
 test-unit: ## unit tests, with the race detector
 	@echo "==> unit tests"
-	@go test -race -json ./... | $(REPORT)
+	@{ go test -race -json ./... && CGO_ENABLED=0 go test -json -run '$(STATIC)' ./stage1/images/native/container; } | $(REPORT)
 
 test-integration: build ## a real containerd against bin/ (RUNTIMES=native,runc)
 	@echo "==> integration tests ($(RUNTIMES))"

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ type machine struct {
 	Processors int       `json:"processors"`
 	Model      string    `json:"model"`
 	Cgroup     string    `json:"cgroup"`
+	FileSystem string    `json:"fileSystem"` // of everything that is not /run
 	Containerd string    `json:"containerd"`
 	Runc       string    `json:"runc"`
 	Shim       string    `json:"shim"`
@@ -34,6 +36,7 @@ func describeMachine(ctx context.Context, r *rig) (*machine, error) {
 		Processors: runtime.NumCPU(),
 		Model:      model(),
 		Cgroup:     cgroupVersion(),
+		FileSystem: fileSystem(r.dir),
 		Runc:       versionOf(ctx, "runc", "--version"),
 		Shim:       versionOf(ctx, filepath.Join(r.shims(), "containerd-shim-rkt-v1"), "-v"),
 		Started:    time.Now(),
@@ -60,8 +63,8 @@ func (m *machine) finish() {
 
 // String is what belongs above a table.
 func (m *machine) String() string {
-	return fmt.Sprintf("Linux %s, %d × %s, cgroup %s, load average %s before and %s after %.0f s;\ncontainerd %s, runc %s, containerd-shim-rkt-v1 %s\n",
-		m.Kernel, m.Processors, m.Model, m.Cgroup, m.LoadBefore, m.LoadAfter, m.Seconds, m.Containerd, m.Runc, m.Shim)
+	return fmt.Sprintf("Linux %s, %d × %s, cgroup %s, files on %s,\nload average %s before and %s after %.0f s;\ncontainerd %s, runc %s, containerd-shim-rkt-v1 %s\n",
+		m.Kernel, m.Processors, m.Model, m.Cgroup, m.FileSystem, m.LoadBefore, m.LoadAfter, m.Seconds, m.Containerd, m.Runc, m.Shim)
 }
 
 func cgroupVersion() string {
@@ -70,6 +73,38 @@ func cgroupVersion() string {
 		return "v2"
 	}
 	return "v1"
+}
+
+// fileSystem is the type of the file system of a directory, with those of its
+// options that decide what making and removing files costs.
+func fileSystem(dir string) string {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err.Error()
+	}
+	return parseMounts(string(b), dir)
+}
+
+// parseMounts finds the mount of a directory, which is the last of those with
+// the longest mount point.
+func parseMounts(mountinfo, dir string) string {
+	found, length := "", -1
+	for _, l := range strings.Split(mountinfo, "\n") {
+		before, after, _ := strings.Cut(l, " - ")
+		fields, super := strings.Fields(before), strings.Fields(after)
+		if len(fields) < 6 || len(super) < 3 {
+			continue
+		}
+		point := strings.TrimSuffix(fields[4], "/") + "/"
+		if !strings.HasPrefix(dir+"/", point) || len(point) < length {
+			continue
+		}
+		found, length = super[0], len(point)
+		if slices.Contains(strings.Split(super[2], ","), "discard") {
+			found += " with discard"
+		}
+	}
+	return found
 }
 
 func model() string {

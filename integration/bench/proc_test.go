@@ -58,15 +58,3 @@ func TestCPUTimeGrowsWithWork(t *testing.T) {
 		t.Errorf("%s, and after work %s", before, after)
 	}
 }
-
-func TestVersionsAreFoundInWhatProgramsSay(t *testing.T) {
-	for text, want := range map[string]string{
-		"runc version 1.1.5+ds1\ncommit: 1\nspec: 1.0.2-dev\n":                "1.1.5+ds1",
-		"containerd-shim-rkt-v1:\n  Version:    v0.1\n  Go version: go1.26\n": "v0.1",
-		"something\n": "something",
-	} {
-		if got := parseVersion(text); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
-	}
-}

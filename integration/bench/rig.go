@@ -33,8 +33,8 @@ type rig struct {
 	serial   int
 }
 
-// openRig starts a containerd with all subjects. The shims are a copy of bin,
-// which a build may replace meanwhile.
+// openRig starts a containerd with all subjects. Its shims are a copy of bin,
+// which a build may replace meanwhile. TMPDIR says where everything is.
 func openRig(ctx context.Context, bin string, subjects []subject) (_ *rig, err error) {
 	r := &rig{subjects: subjects}
 	if r.dir, err = os.MkdirTemp("", "rkt-bench-"); err != nil {
@@ -49,17 +49,8 @@ func openRig(ctx context.Context, bin string, subjects []subject) (_ *rig, err e
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range subjects {
-		dir := bin
-		if s.name == baseline {
-			dir = programs
-		}
-		if _, err := os.Stat(filepath.Join(dir, s.shim())); err != nil {
-			return nil, fmt.Errorf("run make build first: %w", err)
-		}
-	}
-	if out, err := exec.CommandContext(ctx, "cp", "-a", bin, r.shims()).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("copy %s: %w: %s", bin, err, out)
+	if err := r.takeShims(ctx, bin, programs); err != nil {
+		return nil, err
 	}
 	r.daemon, err = daemon.Start(ctx, daemon.Options{
 		Dir:       filepath.Join(r.dir, "d"),
@@ -76,6 +67,23 @@ func openRig(ctx context.Context, bin string, subjects []subject) (_ *rig, err e
 		return nil, err
 	}
 	return r, r.importImage(ctx)
+}
+
+// takeShims copies bin, once it is known that all subjects have a shim.
+func (r *rig) takeShims(ctx context.Context, bin, programs string) error {
+	for _, s := range r.subjects {
+		dir := bin
+		if s.name == baseline {
+			dir = programs
+		}
+		if _, err := os.Stat(filepath.Join(dir, s.shim())); err != nil {
+			return fmt.Errorf("run make build first: %w", err)
+		}
+	}
+	if out, err := exec.CommandContext(ctx, "cp", "-a", bin, r.shims()).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy %s: %w: %s", bin, err, out)
+	}
+	return nil
 }
 
 func (r *rig) shims() string   { return filepath.Join(r.dir, "bin") }

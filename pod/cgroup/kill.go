@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
@@ -20,55 +21,78 @@ const freezeTries = 50
 // Kill ends every process in the cgroup and below with SIGKILL, frozen ones too,
 // and returns when none is left, or with ctx. It refuses to kill this process,
 // whichever of its threads is there: then nobody is killed. Nothing is meant to
-// live in the cgroup afterwards: it may be frozen for new processes.
+// live in the cgroup afterwards.
 func (g *Group) Kill(ctx context.Context) error {
 	for {
-		pids, err := g.allPids()
+		none, err := g.killOnce(ctx)
 		if err != nil {
-			return fmt.Errorf("cgroup %s: list its processes: %w", g.Path(), err)
-		}
-		if len(pids) == 0 {
-			return nil
-		}
-		if pids[0] == 0 {
-			return fmt.Errorf("cgroup %s: it holds processes of a foreign PID namespace", g.Path())
-		}
-		if slices.Contains(pids, os.Getpid()) {
-			return fmt.Errorf("cgroup %s: this process, %d, is in it: not killed", g.Path(), os.Getpid())
-		}
-		if err := g.killOnce(ctx, pids); err != nil {
 			return fmt.Errorf("cgroup %s: %w", g.Path(), err)
+		}
+		if none {
+			return nil
 		}
 	}
 }
 
-// killOnce kills what is there and waits for the end of those listed.
-func (g *Group) killOnce(ctx context.Context, pids []int) error {
-	victims, err := g.open(pids)
-	defer func() {
-		for _, p := range victims {
-			_ = p.Close()
-		}
-	}()
-	if err != nil {
-		return err
+// killOnce kills whoever is there and waits for their end. It tells whether
+// there was nobody.
+func (g *Group) killOnce(ctx context.Context) (none bool, err error) {
+	pids, err := g.mortals()
+	if err != nil || len(pids) == 0 {
+		return err == nil, err
 	}
-	if err := g.strike(victims); err != nil {
-		return err
+	victims, err := g.strike()
+	defer closeAll(victims)
+	if err != nil {
+		return false, err
 	}
 	for _, p := range victims {
 		if err := p.Wait(ctx); err != nil {
-			return fmt.Errorf("process %d survives SIGKILL: %w", p.PID(), err)
+			return false, fmt.Errorf("process %d survives SIGKILL: %w", p.PID(), err)
 		}
 	}
-	return ctx.Err()
+	return false, ctx.Err()
 }
 
-// open returns those processes that still are in the cgroup. It is listed once
-// more after the pidfds were opened: a pid that had gone to somebody else before
-// is not on the second list, and one that goes later is not followed by its
-// pidfd.
-func (g *Group) open(pids []int) ([]*proc.Process, error) {
+// mortals lists all processes, and refuses if one of them is not to be killed.
+func (g *Group) mortals() ([]int, error) {
+	pids, err := g.allPids()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("list its processes: %w", err)
+	case len(pids) > 0 && pids[0] == 0:
+		return nil, errors.New("it holds processes of a foreign PID namespace")
+	case slices.Contains(pids, os.Getpid()):
+		return nil, fmt.Errorf("this process, %d, is in it: not killed", os.Getpid())
+	}
+	return pids, nil
+}
+
+// strike sends SIGKILL to all processes that are there at one moment, and
+// returns those that have not gone yet, for the caller to close.
+func (g *Group) strike() ([]*proc.Process, error) {
+	if g.killAtOnce() {
+		return g.open()
+	}
+	release := g.hold()
+	victims, err := g.open()
+	errs := []error{err}
+	for _, p := range victims {
+		if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, proc.ErrGone) {
+			errs = append(errs, err)
+		}
+	}
+	return victims, errors.Join(append(errs, release())...)
+}
+
+// open returns the processes in the cgroup. It is listed once more after the
+// pidfds were opened: a pid that had gone to somebody else before is not on the
+// second list, and one that goes later is not followed by its pidfd.
+func (g *Group) open() ([]*proc.Process, error) {
+	pids, err := g.allPids()
+	if err != nil {
+		return nil, fmt.Errorf("list its processes: %w", err)
+	}
 	var ps []*proc.Process
 	for _, pid := range pids {
 		if p, err := proc.Open(pid, 0); err == nil {
@@ -90,23 +114,20 @@ func (g *Group) open(pids []int) ([]*proc.Process, error) {
 	}), nil
 }
 
-// strike sends the signals.
-func (g *Group) strike(victims []*proc.Process) error {
-	if g.record.Version == 2 {
-		err := os.WriteFile(filepath.Join(g.record.Dirs[""], "cgroup.kill"), []byte("1"), 0)
-		if err == nil || isGone(err) && g.empty() {
-			return nil
-		}
-		// cgroup.kill came with Linux 5.14.
+func closeAll(ps []*proc.Process) {
+	for _, p := range ps {
+		_ = p.Close()
 	}
-	thaw := g.hold()
-	var errs []error
-	for _, p := range victims {
-		if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, proc.ErrGone) {
-			errs = append(errs, err)
-		}
+}
+
+// killAtOnce has the kernel kill the whole cgroup, which it can since Linux
+// 5.14, on version 2.
+func (g *Group) killAtOnce() bool {
+	if g.record.Version != 2 {
+		return false
 	}
-	return errors.Join(append(errs, thaw())...)
+	err := os.WriteFile(filepath.Join(g.record.Dirs[""], "cgroup.kill"), []byte("1"), 0)
+	return err == nil || isGone(err) && g.empty()
 }
 
 func (g *Group) empty() bool {
@@ -114,8 +135,8 @@ func (g *Group) empty() bool {
 	return err == nil && len(pids) == 0
 }
 
-// hold keeps the cgroup from growing while it is killed, as well as it can, and
-// returns how to let the dead go: a frozen process does not die.
+// hold keeps the cgroup from growing, as well as it can, and returns how to let
+// go of it: a frozen process does not die.
 func (g *Group) hold() (release func() error) {
 	if g.record.Version == 2 {
 		file := filepath.Join(g.record.Dirs[""], "cgroup.freeze")
@@ -123,17 +144,34 @@ func (g *Group) hold() (release func() error) {
 		return func() error { return write(file, "0") }
 	}
 	if dir := g.record.Dirs["pids"]; dir != "" {
-		// Nobody forks any more, so the killing converges without freezing.
-		_ = os.WriteFile(filepath.Join(dir, "pids.max"), []byte("0"), 0)
-	} else if dir := g.record.Dirs["freezer"]; dir != "" {
-		freeze(filepath.Join(dir, "freezer.state"))
+		return g.holdForks(filepath.Join(dir, "pids.max"))
 	}
-	return g.thaw
+	if dir := g.record.Dirs["freezer"]; dir != "" {
+		hurriedFreeze(filepath.Join(dir, "freezer.state"))
+	}
+	return g.thawAll
 }
 
-// thaw lets a frozen version 1 cgroup go on: also one that a client has paused,
-// or whose processes have frozen each other.
-func (g *Group) thaw() error {
+// holdForks takes the right to fork from everybody in a version 1 cgroup, which
+// does what freezing is not certain to do. Who has been sent SIGKILL meanwhile
+// does not fork any more when it is given back.
+func (g *Group) holdForks(file string) (release func() error) {
+	limit, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, []byte("0"), 0)
+	}
+	return func() error {
+		thawed := g.thawAll()
+		if err != nil {
+			return thawed // the kill converges without it, if later
+		}
+		return errors.Join(thawed, write(file, strings.TrimSpace(string(limit))))
+	}
+}
+
+// thawAll lets a frozen version 1 cgroup go on: also one that a client has
+// paused, or whose processes have frozen each other.
+func (g *Group) thawAll() error {
 	dir := g.record.Dirs["freezer"]
 	if dir == "" {
 		return nil
@@ -151,7 +189,7 @@ func thawBelow(dir string) error {
 	return err
 }
 
-func freeze(file string) {
+func hurriedFreeze(file string) {
 	for range freezeTries {
 		if err := os.WriteFile(file, []byte("FROZEN"), 0); err != nil {
 			return

@@ -1,0 +1,102 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// freezeLimit is how long a cgroup may take to freeze. A process in an
+// uninterruptible sleep keeps it from that for as long as it sleeps.
+const freezeLimit = 5 * time.Second
+
+// Pauses between two writes of FROZEN on version 1, doubled from the first to
+// the last. The kernel announces nothing there: a cgroup whose processes fork,
+// or sleep, says FREEZING until it is asked again at the right moment.
+const (
+	firstFreezePause = 50 * time.Microsecond
+	lastFreezePause  = 10 * time.Millisecond
+)
+
+// Freeze stops every process in the cgroup and below, and returns when the
+// kernel says that all are stopped. A process that enters later is stopped as
+// it does. On failure the cgroup runs on as if nothing had been.
+func (g *Group) Freeze(ctx context.Context) error {
+	dir := g.Dir("freezer")
+	if dir == "" {
+		return fmt.Errorf("freeze cgroup %s: the freezer cgroup is not mounted", g.Path())
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, freezeLimit, fmt.Errorf("not all of its processes stopped within %s", freezeLimit))
+	defer cancel()
+	freeze := freezeV1
+	if g.record.Version == 2 {
+		freeze = freezeV2
+	}
+	if err := freeze(ctx, dir); err != nil {
+		return errors.Join(fmt.Errorf("freeze cgroup %s: %w", g.Path(), err), g.Thaw())
+	}
+	return nil
+}
+
+// Thaw lets the processes run again. What they have frozen themselves, in
+// cgroups below, stays as it is.
+func (g *Group) Thaw() error {
+	dir := g.Dir("freezer")
+	if dir == "" {
+		return nil
+	}
+	file, value := filepath.Join(dir, "freezer.state"), "THAWED"
+	if g.record.Version == 2 {
+		file, value = filepath.Join(dir, "cgroup.freeze"), "0"
+	}
+	if err := write(file, value); err != nil {
+		return fmt.Errorf("thaw cgroup %s: %w", g.Path(), err)
+	}
+	return nil
+}
+
+// LetDie lets frozen processes that were sent SIGKILL die. On version 2 they do
+// so by themselves, on version 1 not before everything is thawed, cgroups below
+// included.
+func (g *Group) LetDie() error {
+	if g.record.Version == 2 {
+		return nil
+	}
+	return g.thawAll()
+}
+
+// freezeV1 writes FROZEN until the kernel says so.
+func freezeV1(ctx context.Context, dir string) error {
+	file := filepath.Join(dir, "freezer.state")
+	for wait := firstFreezePause; ; wait = min(2*wait, lastFreezePause) {
+		if err := os.WriteFile(file, []byte("FROZEN"), 0); err != nil {
+			return err
+		}
+		state, err := os.ReadFile(file)
+		if err != nil || strings.TrimSpace(string(state)) == "FROZEN" {
+			return err
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+// freezeV2 asks once and waits for the kernel's word.
+func freezeV2(ctx context.Context, dir string) error {
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("1"), 0); err != nil {
+		return err
+	}
+	f, err := os.Open(filepath.Join(dir, "cgroup.events"))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return awaitChange(ctx, f, func(text []byte) (bool, error) {
+		return keyed(text)["frozen"] == 1, nil
+	})
+}

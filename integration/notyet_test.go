@@ -15,7 +15,6 @@ func TestWhatIsNotThereYetSaysSo(t *testing.T) {
 		ctx := c.context(t)
 		task := c.running(t, []string{"testprog", "sleep", "1000"})
 		for name, call := range map[string]func() error{
-			"pause":      func() error { return task.Pause(ctx) },
 			"update":     func() error { return task.Update(ctx, containerd.WithResources(&specs.LinuxResources{})) },
 			"checkpoint": func() error { _, err := task.Checkpoint(ctx); return err },
 		} {

@@ -209,7 +209,6 @@ func TestTaskPsListsInitChildrenAndExecs(t *testing.T) {
 
 func TestTaskLsShowsEveryState(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
-		c.later(t, "Pause")
 		id := c.start(t, nil, "testprog", "sleep", "1000")
 		expect := func(want string) {
 			t.Helper()
@@ -235,7 +234,6 @@ func TestTaskLsShowsEveryState(t *testing.T) {
 
 func TestAPausedTaskCanBeKilled(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
-		c.later(t, "Pause")
 		id := c.start(t, nil, "testprog", "fork", "1")
 		c.ctr(t, "task", "pause", id).must(t)
 		c.ctr(t, "task", "kill", "-s", "KILL", id).must(t)

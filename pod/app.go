@@ -37,10 +37,15 @@ type app struct {
 	rootfs  string // absolute; mounted by us if config.Rootfs is not empty
 	cgroup  *cgroup.Group
 
-	mu     sync.Mutex
-	execs  map[ExecID]*execution
-	ending bool // the first process has ended: no exec may start
-	gone   bool // a Delete is under way
+	turn turn // of who changes the app
+
+	mu       sync.Mutex
+	execs    map[ExecID]*execution
+	entering int           // execs that are being started
+	settled  chan struct{} // if somebody waits: closed when entering falls to 0
+	ending   bool          // the first process has ended: no exec may start
+	doomed   bool          // a client has sent it SIGKILL: it cannot be paused any more
+	gone     bool          // a Delete is under way
 }
 
 // CreateApp makes an app: its first process exists and is blocked before its
@@ -88,6 +93,7 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 		config:  c,
 		spec:    &spec,
 		ownPIDs: hasOwnPIDs(&spec),
+		turn:    newTurn(),
 		execs:   map[ExecID]*execution{},
 	}
 	return a, nil

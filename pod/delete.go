@@ -161,6 +161,11 @@ func (a *app) remove(ctx context.Context) error {
 	if !a.session.alive() || !a.session.stage1.Has(abi.AppRm) {
 		return nil
 	}
+	release, err := a.takeTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	return a.session.stage1.Invoke(ctx, a.call(abi.AppRm))
 }
 

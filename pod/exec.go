@@ -76,15 +76,23 @@ func (a *app) addExec(c ExecConfig) error {
 	return nil
 }
 
-// admit moves an exec to starting, unless its app has ended. Both are one step:
-// an exec that is admitted is waited for by the app's exit.
+// admit moves an exec to starting, unless its app is paused or has ended. Both
+// are one step: an exec that is admitted is waited for by the app's exit, and by
+// whoever pauses it. The caller calls entered when the start is over.
 func (a *app) admit(e *execution) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ending {
 		return fmt.Errorf("start %s: its container has ended: %w", e.name(), errdefs.ErrFailedPrecondition)
 	}
-	return e.step(stepStart)
+	if s := a.status().State; s != Created && s != Running {
+		return fmt.Errorf("start %s: its container is %s: %w", e.name(), s, errdefs.ErrFailedPrecondition)
+	}
+	if err := e.step(stepStart); err != nil {
+		return err
+	}
+	a.entering++
+	return nil
 }
 
 // startExec executes enter.
@@ -92,6 +100,7 @@ func (a *app) startExec(ctx context.Context, e *execution) (int, error) {
 	if err := a.admit(e); err != nil {
 		return 0, err
 	}
+	defer a.entered()
 	pid, err := a.enter(ctx, e)
 	if err != nil {
 		err = errors.Join(err, e.stdio.Close())

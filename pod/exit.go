@@ -23,31 +23,45 @@ func (a *app) ended(ctx context.Context, exec ExecID, st abi.Status) {
 	a.mu.Lock()
 	again := a.ending
 	a.ending = true
-	var running []*execution
+	var execs []*execution
 	for _, e := range a.execs {
-		running = append(running, e)
+		execs = append(execs, e)
 	}
+	settled := a.settledLocked()
 	a.mu.Unlock()
 	if again {
 		return
 	}
-	if a.ownPIDs && len(running) == 0 {
+	if a.ownPIDs && len(execs) == 0 && !a.paused() {
 		a.exited(toExit(st)) // nothing to wait for, and the caller's order is kept
 		return
 	}
-	go a.finish(context.WithoutCancel(ctx), st, running)
+	go a.finish(context.WithoutCancel(ctx), st, execs, settled)
+}
+
+// paused tells whether the app's processes are stopped, or are being stopped.
+func (a *app) paused() bool {
+	s := a.status().State
+	return s == Pausing || s == Paused
 }
 
 // finish publishes the app's exit once nothing of it runs any more (X4) and its
 // execs' exits were published (E1).
-func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution) {
-	if !a.ownPIDs {
-		if err := a.cgroup.Kill(ctx); err != nil {
-			log.G(ctx).WithError(err).Warnf("container %s: its first process has ended; cannot kill the rest", a.id)
-		}
-	}
+func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution, settled <-chan struct{}) {
+	a.killRest(ctx)
 	limit, cancel := context.WithTimeout(ctx, execDrain)
 	defer cancel()
+	select {
+	case <-settled:
+	default:
+		// An exec may have got into the cgroup after everybody in it was killed.
+		// No further one starts, so after this there is none.
+		select {
+		case <-settled:
+		case <-limit.Done():
+		}
+		a.killRest(ctx)
+	}
 	for _, e := range execs {
 		if !e.running() {
 			continue
@@ -58,6 +72,12 @@ func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution) {
 		}
 	}
 	a.exited(toExit(st))
+}
+
+func (a *app) killRest(ctx context.Context) {
+	if err := a.cgroup.Kill(ctx); err != nil {
+		log.G(ctx).WithError(err).Warnf("container %s: its first process has ended; cannot kill the rest", a.id)
+	}
 }
 
 // orphaned is called when the stage1 has died: what belonged to it is killed.

@@ -23,8 +23,9 @@ import (
 // exit and then tells of it.
 type fakeStage1 struct {
 	children *proc.Children
-	scripts  map[string]string // by container id, or container id/exec id
-	orphans  bool              // leaves its processes to stage 0, as shell scripts do
+	scripts  map[string]string       // by container id, or container id/exec id
+	orphans  bool                    // leaves its processes to stage 0, as shell scripts do
+	declares map[abi.Entrypoint]bool // beside those that every stage1 has
 
 	// What the next call of an entrypoint does instead.
 	mu      sync.Mutex
@@ -47,17 +48,40 @@ var _ Stage1 = (*fakeStage1)(nil)
 func newFakeStage1(children *proc.Children) *fakeStage1 {
 	return &fakeStage1{
 		children: children, scripts: map[string]string{},
-		fail: map[abi.Entrypoint]error{}, hold: map[abi.Entrypoint]chan struct{}{}, apps: map[string]*fakeApp{},
+		declares: map[abi.Entrypoint]bool{},
+		fail:     map[abi.Entrypoint]error{}, hold: map[abi.Entrypoint]chan struct{}{}, apps: map[string]*fakeApp{},
 	}
 }
 
-func (f *fakeStage1) Name() string            { return "fake" }
-func (f *fakeStage1) Digest() string          { return "sha512-" + fmt.Sprintf("%0128d", 7) }
-func (f *fakeStage1) Has(abi.Entrypoint) bool { return true }
-func (f *fakeStage1) CheckSpec([]byte) error  { return f.enter("features") }
-func (f *fakeStage1) Detach(string) error     { return nil }
+func (f *fakeStage1) Name() string           { return "fake" }
+func (f *fakeStage1) Digest() string         { return "sha512-" + fmt.Sprintf("%0128d", 7) }
+func (f *fakeStage1) CheckSpec([]byte) error { return f.enter("features") }
+func (f *fakeStage1) Detach(string) error    { return nil }
+
+func (f *fakeStage1) Has(e abi.Entrypoint) bool {
+	switch e {
+	case abi.AppPause, abi.AppResume, abi.AppUpdate, abi.AppStats, abi.AppCheckpoint:
+		return f.declares[e]
+	}
+	return true
+}
+
 func (f *fakeStage1) Attach(dir string) error {
 	return os.MkdirAll(filepath.Join(dir, abi.StatusDir), 0o755)
+}
+
+// script sets what an app or exec runs.
+func (f *fakeStage1) script(key, script string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.scripts[key] = script
+}
+
+// scriptOf returns it.
+func (f *fakeStage1) scriptOf(key string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.scripts[key]
 }
 
 // enter notes a call, and makes it wait or fail if the test wants so.
@@ -113,7 +137,7 @@ func (f *fakeStage1) Add(_ context.Context, c Call, _ [3]*os.File) (*Process, er
 		return nil, err
 	}
 	defer r.Close()
-	p, err := f.spawn(c, "", "read go && { "+f.scripts[c.Request.Container]+"\n}", r)
+	p, err := f.spawn(c, "", "read go && { "+f.scriptOf(c.Request.Container)+"\n}", r)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +151,7 @@ func (f *fakeStage1) Enter(_ context.Context, c Call, _ []string, _ [3]*os.File)
 	if err := f.enter(abi.Enter); err != nil {
 		return nil, err
 	}
-	return f.spawn(c, c.Request.Exec, f.scripts[c.Request.Container+"/"+c.Request.Exec], nil)
+	return f.spawn(c, c.Request.Exec, f.scriptOf(c.Request.Container+"/"+c.Request.Exec), nil)
 }
 
 // spawn starts a shell in the app's cgroup.
@@ -313,6 +337,9 @@ type world struct {
 	stage1 *fakeStage1
 	events *recorder
 	data   string
+
+	resources  string // of apps: `,"resources":{…}`
+	sharedPIDs bool   // apps have no PID namespace of their own
 }
 
 func newWorld(t *testing.T) *world {
@@ -361,14 +388,18 @@ func newWorld(t *testing.T) *world {
 // create makes an app that will run a script.
 func (w *world) create(id, script string) (Status, error) {
 	w.t.Helper()
-	w.stage1.scripts[id] = script
+	w.stage1.script(id, script)
 	bundle := filepath.Join(w.t.TempDir(), id)
 	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o711); err != nil {
 		w.t.Fatal(err)
 	}
+	linux := `{"namespaces":[{"type":"pid"}]` + w.resources + `}`
+	if w.sharedPIDs {
+		linux = `{"namespaces":[]` + w.resources + `}`
+	}
 	return w.CreateApp(w.t.Context(), AppConfig{
 		ID: AppID(id), Bundle: bundle, Rootfs: bareRoot{}, Stdio: &noStdio{},
-		Spec: []byte(`{"ociVersion":"1.1.0","process":{"args":["sh"],"cwd":"/"},"root":{"path":"rootfs"},"linux":{"namespaces":[{"type":"pid"}]}}`),
+		Spec: []byte(`{"ociVersion":"1.1.0","process":{"args":["sh"],"cwd":"/"},"root":{"path":"rootfs"},"linux":` + linux + `}`),
 	})
 }
 
@@ -388,7 +419,7 @@ func (w *world) mustStart(id, exec string) {
 
 func (w *world) mustAddExec(id, exec, script string) {
 	w.t.Helper()
-	w.stage1.scripts[id+"/"+exec] = script
+	w.stage1.script(id+"/"+exec, script)
 	if err := w.AddExec(w.t.Context(), AppID(id), ExecConfig{ID: ExecID(exec), Process: []byte(`{"args":["sh"],"cwd":"/"}`), Stdio: &noStdio{}}); err != nil {
 		w.t.Fatalf("exec %s in %s: %v", exec, id, err)
 	}

@@ -82,11 +82,17 @@ func (p *Pod) Close(ctx context.Context) error {
 
 // Status returns what is known of an app or exec.
 func (p *Pod) Status(id AppID, exec ExecID) (Status, error) {
-	_, q, err := p.find(id, exec)
+	a, q, err := p.find(id, exec)
 	if err != nil {
 		return Status{}, err
 	}
-	return q.status(), nil
+	st := q.status()
+	if st.State == Running { // an exec stops with its app (requirement T5)
+		if s := a.status().State; s == Pausing || s == Paused {
+			st.State = s
+		}
+	}
+	return st, nil
 }
 
 // Wait blocks until an app or exec has ended, or ctx. It returns at once for one
@@ -121,12 +127,13 @@ func (p *Pod) CloseStdin(id AppID, exec ExecID) error {
 	return q.stdio.CloseStdin()
 }
 
-// app returns a registered app.
+// app returns an app that clients may know of: one that is being created has no
+// id yet.
 func (p *Pod) app(id AppID) (*app, error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	a, ok := p.apps[id]
-	if !ok {
+	a := p.apps[id]
+	p.mu.Unlock()
+	if a == nil || a.status().State == Creating {
 		return nil, fmt.Errorf("container %s: %w", id, errdefs.ErrNotFound)
 	}
 	return a, nil

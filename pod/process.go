@@ -30,8 +30,8 @@ type process struct {
 	recorder Recorder
 	exit     Exit
 	early    *Exit // an exit that arrived before the create or start was published
-	// announcing is set while the create or start is being published: an exit
-	// that is seen in between has to wait, too.
+	// announcing is set while a step is being published: an exit that is seen in
+	// between has to wait, too.
 	announcing bool
 	out        bool // done is closed
 }
@@ -65,6 +65,14 @@ func (p *process) step(t step) error {
 	return p.stepLocked(t)
 }
 
+// legal tells why a step would be refused now.
+func (p *process) legal(t step) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err := p.state.next(t, p.name())
+	return err
+}
+
 func (p *process) stepLocked(t step) error {
 	next, err := p.state.next(t, p.name())
 	if err != nil {
@@ -88,15 +96,20 @@ func (p *process) recordedBy() Recorder {
 	return p.recorder
 }
 
-// created ends a create call, started a start call with success: the event is
-// published, and after it the exit if that is known already (requirement X2).
-func (p *process) created() { p.arrived(stepCreated, EventCreated) }
+// created ends a create call, started a start call with success, from Creating
+// or Starting, which the caller has made.
+func (p *process) created() { _ = p.arrived(stepCreated, EventCreated) }
 
-func (p *process) started(kind EventKind) { p.arrived(stepStarted, kind) }
+func (p *process) started(kind EventKind) { _ = p.arrived(stepStarted, kind) }
 
-func (p *process) arrived(t step, kind EventKind) {
+// arrived takes a step and publishes it, and after it the exit if that is known
+// by then (requirement X2). A step that is not legal any more is not published.
+func (p *process) arrived(t step, kind EventKind) error {
 	p.mu.Lock()
-	_ = p.stepLocked(t) // from Creating or Starting, which the caller has made
+	if err := p.stepLocked(t); err != nil {
+		p.mu.Unlock()
+		return err
+	}
 	p.announcing = true
 	pid := p.pid
 	p.mu.Unlock()
@@ -108,6 +121,7 @@ func (p *process) arrived(t step, kind EventKind) {
 	if early != nil {
 		p.exited(*early)
 	}
+	return nil
 }
 
 // unstarted ends the start call of an exec with failure: the exec stays until it

@@ -29,10 +29,38 @@ func (p *Pod) Kill(ctx context.Context, id AppID, exec ExecID, sig int, all bool
 	if err != nil {
 		return err
 	}
+	if sig == killSignal && exec == "" {
+		return a.slay(ctx, all)
+	}
 	if all && exec == "" {
 		return a.signalAll(ctx, sig)
 	}
 	return a.signal(ctx, q, sig)
+}
+
+// slay sends SIGKILL to an app that may be paused: it dies all the same. An exec
+// of a paused app dies when that is resumed, where the kernel has it so
+// (version 1 of cgroups).
+func (a *app) slay(ctx context.Context, all bool) error {
+	a.setDoomed(true)
+	kill := func() error { return a.signal(ctx, a.process, killSignal) }
+	if all {
+		kill = func() error { return a.signalAll(ctx, killSignal) }
+	}
+	if err := kill(); err != nil {
+		a.setDoomed(false)
+		return err
+	}
+	if a.paused() {
+		return a.cgroup.LetDie()
+	}
+	return nil
+}
+
+func (a *app) setDoomed(doomed bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.doomed = doomed
 }
 
 // signal asks the stage1 to deliver a signal, or does it where the stage1 has no
@@ -88,30 +116,23 @@ func fatal(sig syscall.Signal) bool {
 	return true
 }
 
-// signalAll signals every process of the app. SIGKILL is repeated until nothing
-// is left that could have forked meanwhile.
+// signalAll signals every process of the app, by its cgroup. What is created and
+// not started is one process, which needs to be signalled as such.
+//
+// An exec that is being started may enter the cgroup behind the signal: then it
+// has come after it. If that was SIGKILL, the exit of the app, which is held back
+// until no exec is being started, takes the exec along.
 func (a *app) signalAll(ctx context.Context, sig int) error {
 	if _, _, err := a.alive(); err != nil {
 		return err
 	}
-	if sig == killSignal {
-		return a.cgroup.Kill(ctx)
+	if sig == 0 || a.status().State == Created {
+		return a.signal(ctx, a.process, sig)
 	}
-	pids, err := a.cgroup.Pids()
-	if err != nil {
-		return fmt.Errorf("container %s: list its processes: %w", a.id, err)
+	if err := a.cgroup.Signal(syscall.Signal(sig)); err != nil {
+		return fmt.Errorf("container %s: %w", a.id, err)
 	}
-	var errs []error
-	for _, pid := range pids {
-		start, err := proc.StartTime(pid)
-		if err == nil {
-			err = send(pid, start, syscall.Signal(sig))
-		}
-		if err != nil && !errors.Is(err, proc.ErrGone) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Pids lists the processes of an app by its cgroup (requirement T6). Of an app
@@ -122,7 +143,7 @@ func (p *Pod) Pids(_ context.Context, id AppID) ([]ProcessInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s := a.status().State; s == Creating || s == Stopped || s == Deleted {
+	if s := a.status().State; s == Stopped || s == Deleted {
 		return nil, fmt.Errorf("list processes: container %s is %s: %w", a.id, s, errdefs.ErrFailedPrecondition)
 	}
 	pids, err := a.cgroup.Pids()

@@ -27,6 +27,11 @@ func (p *Pod) Start(ctx context.Context, id AppID, exec ExecID) (int, error) {
 // startApp executes app/start. It is not cancelled with the client: a process
 // that may or may not run would be nobody's.
 func (a *app) startApp(ctx context.Context) (int, error) {
+	release, err := a.takeTurnFor(ctx, stepStart)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
 	if err := a.step(stepStart); err != nil {
 		return 0, err
 	}

@@ -50,6 +50,7 @@ const (
 	stepDelete              // the client has seen it go
 	stepPausing             // the client asked to pause it
 	stepPaused              // every process of it is frozen
+	stepUnpause             // it could not be paused, and runs on
 	stepResumed             // it runs again
 )
 
@@ -60,7 +61,7 @@ var transitions = map[State]map[step]State{
 	Created:  {stepStart: Starting, stepExited: Stopped, stepDelete: Deleted},
 	Starting: {stepStarted: Running, stepUnstart: Created, stepExited: Stopped},
 	Running:  {stepExited: Stopped, stepPausing: Pausing},
-	Pausing:  {stepPaused: Paused, stepResumed: Running, stepExited: Stopped},
+	Pausing:  {stepPaused: Paused, stepUnpause: Running, stepExited: Stopped},
 	Paused:   {stepResumed: Running, stepExited: Stopped},
 	Stopped:  {stepDelete: Deleted},
 }
@@ -70,6 +71,7 @@ var why = map[step]string{
 	stepStart:   "start",
 	stepDelete:  "delete",
 	stepPausing: "pause",
+	stepPaused:  "pause",
 	stepResumed: "resume",
 	stepExited:  "record the exit of",
 }

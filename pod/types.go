@@ -82,11 +82,13 @@ const (
 	EventStarted
 	EventExecAdded
 	EventExecStarted
+	EventPaused
+	EventResumed
 	EventExited // of the app's first process, or of an exec
 	EventDeleted
 )
 
-var eventNames = [...]string{"created", "started", "exec-added", "exec-started", "exited", "deleted"}
+var eventNames = [...]string{"created", "started", "exec-added", "exec-started", "paused", "resumed", "exited", "deleted"}
 
 func (k EventKind) String() string {
 	if k < 0 || int(k) >= len(eventNames) {

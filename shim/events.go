@@ -61,6 +61,10 @@ func (s *Service) message(e pod.Event) (string, proto.Message) {
 		return "/tasks/exec-added", &events.TaskExecAdded{ContainerID: id, ExecID: string(e.Exec)}
 	case pod.EventExecStarted:
 		return "/tasks/exec-started", &events.TaskExecStarted{ContainerID: id, ExecID: string(e.Exec), Pid: pid}
+	case pod.EventPaused:
+		return "/tasks/paused", &events.TaskPaused{ContainerID: id}
+	case pod.EventResumed:
+		return "/tasks/resumed", &events.TaskResumed{ContainerID: id}
 	case pod.EventExited:
 		return "/tasks/exit", &events.TaskExit{
 			ContainerID: id,

@@ -208,6 +208,30 @@ func (p *fakePod) Kill(_ context.Context, id pod.AppID, exec pod.ExecID, sig int
 	return nil
 }
 
+func (p *fakePod) Pause(_ context.Context, id pod.AppID) error {
+	return p.move(id, pod.Running, pod.Paused, pod.EventPaused)
+}
+
+func (p *fakePod) Resume(_ context.Context, id pod.AppID) error {
+	return p.move(id, pod.Paused, pod.Running, pod.EventResumed)
+}
+
+func (p *fakePod) move(id pod.AppID, from, to pod.State, kind pod.EventKind) error {
+	q, err := p.find(id, "")
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	if q.st.State != from {
+		defer p.mu.Unlock()
+		return fmt.Errorf("it is %s: %w", q.st.State, errdefs.ErrFailedPrecondition)
+	}
+	q.st.State = to
+	p.mu.Unlock()
+	p.events.Publish(pod.Event{Kind: kind, App: id})
+	return nil
+}
+
 func (p *fakePod) Delete(_ context.Context, id pod.AppID, exec pod.ExecID) (pod.Status, error) {
 	q, err := p.find(id, exec)
 	if err != nil {

@@ -145,6 +145,22 @@ func (s *Service) kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty
 	return empty, nil
 }
 
+// pause stops an app (requirement T7).
+func (s *Service) pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empty, error) {
+	if err := s.pod.Pause(ctx, pod.AppID(r.ID)); err != nil {
+		return nil, err
+	}
+	return empty, nil
+}
+
+// resume lets a paused app go on.
+func (s *Service) resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Empty, error) {
+	if err := s.pod.Resume(ctx, pod.AppID(r.ID)); err != nil {
+		return nil, err
+	}
+	return empty, nil
+}
+
 // wait blocks until a process has ended (requirement T13).
 func (s *Service) wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
 	exit, err := s.pod.Wait(ctx, pod.AppID(r.ID), pod.ExecID(r.ExecID))

@@ -26,6 +26,10 @@ type Pod interface {
 	// Kill signals a process, or all of an app's. One that has ended is
 	// errdefs.ErrNotFound, one that was not started ErrFailedPrecondition.
 	Kill(ctx context.Context, id pod.AppID, exec pod.ExecID, sig int, all bool) error
+	// Pause stops every process of a running app, Resume lets those of a paused
+	// one go on.
+	Pause(context.Context, pod.AppID) error
+	Resume(context.Context, pod.AppID) error
 	// Delete removes an app or exec that is created or stopped.
 	Delete(context.Context, pod.AppID, pod.ExecID) (pod.Status, error)
 	// Pids lists the processes of an app that has not ended.

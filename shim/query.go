@@ -124,14 +124,6 @@ func (s *Service) closeIO(_ context.Context, r *task.CloseIORequest) (*emptypb.E
 	return empty, nil
 }
 
-func (s *Service) pause(_ context.Context, r *task.PauseRequest) (*emptypb.Empty, error) {
-	return nil, s.unsupported(r.ID, "pausing")
-}
-
-func (s *Service) resume(_ context.Context, r *task.ResumeRequest) (*emptypb.Empty, error) {
-	return nil, s.unsupported(r.ID, "resuming")
-}
-
 func (s *Service) checkpoint(_ context.Context, r *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
 	return nil, s.unsupported(r.ID, "checkpointing")
 }

@@ -288,6 +288,26 @@ func TestT9KillPassesOnAndRefusesWhatIsNoSignal(t *testing.T) {
 	wantCode(t, err, codes.NotFound, "an app that has ended")
 }
 
+func TestT7PauseAndResumeArePublished(t *testing.T) {
+	b := newBench(t)
+	b.create("a")
+	b.sink.next("/tasks/create")
+	_, err := call[emptypb.Empty](b, "Pause", &task.PauseRequest{ID: "a"})
+	wantCode(t, err, codes.FailedPrecondition, "Pause of an app that does not run")
+	must[task.StartResponse](b, "Start", &task.StartRequest{ID: "a"})
+	b.sink.next("/tasks/start")
+	must[emptypb.Empty](b, "Pause", &task.PauseRequest{ID: "a"})
+	if e := b.sink.next("/tasks/paused").(*events.TaskPaused); e.ContainerID != "a" {
+		t.Error(e)
+	}
+	must[emptypb.Empty](b, "Resume", &task.ResumeRequest{ID: "a"})
+	if e := b.sink.next("/tasks/resumed").(*events.TaskResumed); e.ContainerID != "a" {
+		t.Error(e)
+	}
+	_, err = call[emptypb.Empty](b, "Resume", &task.ResumeRequest{ID: "a"})
+	wantCode(t, err, codes.FailedPrecondition, "Resume of an app that is not paused")
+}
+
 func TestT4AnExecIdIsReservedWhileItIsBeingAdded(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
@@ -395,8 +415,6 @@ func TestWhatIsNotSupportedYetSaysSo(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	for method, req := range map[string]any{
-		"Pause":      &task.PauseRequest{ID: "a"},
-		"Resume":     &task.ResumeRequest{ID: "a"},
 		"Checkpoint": &task.CheckpointTaskRequest{ID: "a"},
 		"Update":     &task.UpdateTaskRequest{ID: "a"},
 		"Stats":      &task.StatsRequest{ID: "a"},

@@ -1,0 +1,129 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// Pause stops every process of a running app, execs included, and returns when
+// all are stopped (requirement T7). If that fails, the app runs on.
+//
+// No exec is caught half-way: those that are being started are waited for, and
+// none starts from the moment that the app is pausing.
+func (p *Pod) Pause(ctx context.Context, id AppID) error {
+	a, err := p.app(id)
+	if err != nil {
+		return err
+	}
+	release, err := a.takeTurnFor(ctx, stepPausing)
+	if err != nil {
+		return err
+	}
+	defer release()
+	settled, err := a.beginPause()
+	if err != nil {
+		return err
+	}
+	if err := a.pause(ctx, settled); err != nil {
+		_ = a.step(stepUnpause) // or it has ended
+		return err
+	}
+	return nil
+}
+
+// beginPause moves the app to pausing. settled is closed once no exec is being
+// started.
+func (a *app) beginPause() (settled <-chan struct{}, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.doomed {
+		return nil, fmt.Errorf("cannot pause container %s: it is being killed: %w", a.id, errdefs.ErrFailedPrecondition)
+	}
+	if err := a.step(stepPausing); err != nil {
+		return nil, err
+	}
+	return a.settledLocked(), nil
+}
+
+// pause stops an app that is pausing, and publishes that.
+func (a *app) pause(ctx context.Context, settled <-chan struct{}) error {
+	select {
+	case <-settled:
+	case <-ctx.Done():
+		return fmt.Errorf("pause container %s: wait for execs that are being started: %w", a.id, context.Cause(ctx))
+	}
+	if err := a.freeze(ctx); err != nil {
+		return err
+	}
+	err := a.notDoomed()
+	if err == nil {
+		err = a.arrived(stepPaused, EventPaused)
+	}
+	if err != nil { // it was killed, or has ended
+		return errors.Join(err, a.thaw(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
+// notDoomed makes sure that a Kill, which may have come before everything was
+// frozen, finds the app paused or is seen here.
+func (a *app) notDoomed() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.doomed {
+		return fmt.Errorf("cannot pause container %s: it is being killed: %w", a.id, errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}
+
+// Resume lets a paused app run again.
+func (p *Pod) Resume(ctx context.Context, id AppID) error {
+	a, err := p.app(id)
+	if err != nil {
+		return err
+	}
+	release, err := a.takeTurnFor(ctx, stepResumed)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := a.thaw(ctx); err != nil {
+		return err
+	}
+	return a.arrived(stepResumed, EventResumed)
+}
+
+// pausesItself tells whether the stage1 stops its apps itself. One entrypoint
+// without the other is of no use.
+func (a *app) pausesItself() bool {
+	s := a.session.stage1
+	return s.Has(abi.AppPause) && s.Has(abi.AppResume)
+}
+
+func (a *app) freeze(ctx context.Context) error {
+	if !a.pausesItself() {
+		if err := a.cgroup.Freeze(ctx); err != nil {
+			return fmt.Errorf("pause container %s: %w", a.id, err)
+		}
+		return nil
+	}
+	if err := a.session.stage1.Invoke(ctx, a.call(abi.AppPause)); err != nil {
+		// It may have stopped some of the app.
+		return errors.Join(err, a.session.stage1.Invoke(context.WithoutCancel(ctx), a.call(abi.AppResume)))
+	}
+	return nil
+}
+
+func (a *app) thaw(ctx context.Context) error {
+	if a.pausesItself() {
+		return a.session.stage1.Invoke(ctx, a.call(abi.AppResume))
+	}
+	if err := a.cgroup.Thaw(); err != nil {
+		return fmt.Errorf("resume container %s: %w", a.id, err)
+	}
+	return nil
+}

@@ -1,0 +1,402 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// needFreezer skips where no cgroup can be frozen.
+func needFreezer(t *testing.T) {
+	t.Helper()
+	for _, file := range []string{"/sys/fs/cgroup/freezer/cgroup.procs", "/sys/fs/cgroup/cgroup.procs"} {
+		if _, err := os.Stat(file); err == nil {
+			return
+		}
+	}
+	t.Skip("the freezer is not mounted")
+}
+
+// ticking is a script that makes a file longer as long as it runs.
+func ticking(t *testing.T) (script string, length func() int64) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "ticks")
+	return "while :; do echo >> " + file + "; sleep 0.01; done", func() int64 {
+		st, err := os.Stat(file)
+		if err != nil {
+			return 0
+		}
+		return st.Size()
+	}
+}
+
+func happens(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for range 3000 {
+		if f() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("it does not happen: %s", what)
+}
+
+// pausedApp returns a world with an app that ticks and is paused.
+func pausedApp(t *testing.T) (w *world, length func() int64) {
+	t.Helper()
+	needFreezer(t)
+	w = newWorld(t)
+	script, length := ticking(t)
+	w.mustCreate("a", script)
+	w.mustStart("a", "")
+	happens(t, "it ticks", func() bool { return length() > 0 })
+	if err := w.Pause(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	return w, length
+}
+
+func (w *world) mustBe(id, exec string, want State) {
+	w.t.Helper()
+	if st, err := w.Status(AppID(id), ExecID(exec)); err != nil || st.State != want {
+		w.t.Errorf("%s %s is %s, %v; want %s", id, exec, st.State, err, want)
+	}
+}
+
+// end kills an app and deletes it.
+func (w *world) end(id string) {
+	w.t.Helper()
+	if err := w.Kill(w.t.Context(), AppID(id), "", killSignal, true); err != nil && !errdefs.IsNotFound(err) {
+		w.t.Error(err)
+	}
+	w.mustWait(id, "")
+	w.mustDelete(id, "")
+}
+
+func TestT7PauseStopsTheAppAndItsExecsUntilResume(t *testing.T) {
+	needFreezer(t)
+	w := newWorld(t)
+	script, length := ticking(t)
+	w.mustCreate("a", script)
+	if err := w.Pause(t.Context(), "a"); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "cannot pause a created process") {
+		t.Errorf("pause of a created app: %v", err)
+	}
+	w.mustStart("a", "")
+	execScript, execLength := ticking(t)
+	w.mustAddExec("a", "e", execScript)
+	w.mustAddExec("a", "waiting", "exit 0")
+	w.mustStart("a", "e")
+	if err := w.Resume(t.Context(), "a"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("resume of a running app: %v", err)
+	}
+	for range 3 {
+		happens(t, "both run", func() bool { return length() > 0 && execLength() > 0 })
+		if err := w.Pause(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		w.mustBe("a", "", Paused)
+		w.mustBe("a", "e", Paused)
+		w.mustBe("a", "waiting", Created)
+		before := length() + execLength()
+		time.Sleep(100 * time.Millisecond)
+		if after := length() + execLength(); after != before {
+			t.Errorf("paused, and yet %d became %d", before, after)
+		}
+		if err := w.Pause(t.Context(), "a"); !errdefs.IsFailedPrecondition(err) {
+			t.Errorf("second pause: %v", err)
+		}
+		if err := w.Resume(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		w.mustBe("a", "", Running)
+		w.mustBe("a", "e", Running)
+		happens(t, "both go on", func() bool { return length()+execLength() > before+2 })
+	}
+	w.end("a")
+	if err := w.Pause(t.Context(), "a"); !errdefs.IsNotFound(err) {
+		t.Errorf("pause of a deleted app: %v", err)
+	}
+	want := []string{"created a", "exec-added a/e", "exec-added a/waiting", "started a", "exec-started a/e"}
+	for range 3 {
+		want = append(want, "paused a", "resumed a")
+	}
+	want = append(want, "exited a/e", "exited a", "deleted a")
+	got := w.events.words()
+	slices.Sort(want)
+	if order := slices.Index(got, "started a") < slices.Index(got, "paused a"); !order {
+		t.Errorf("events %v", got)
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("events %v, want %v", got, want)
+	}
+}
+
+func TestT7APausedAppRefusesWhatNeedsItsProcesses(t *testing.T) {
+	w, _ := pausedApp(t)
+	if _, err := w.Start(t.Context(), "a", ""); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("start: %v", err)
+	}
+	if _, err := w.Delete(t.Context(), "a", ""); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "paused") {
+		t.Errorf("delete: %v", err)
+	}
+	err := w.AddExec(t.Context(), "a", ExecConfig{ID: "e", Process: []byte(`{"args":["sh"],"cwd":"/"}`), Stdio: &noStdio{}})
+	if !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("exec: %v", err)
+	}
+	if infos, err := w.Pids(t.Context(), "a"); err != nil || len(infos) == 0 {
+		t.Errorf("pids: %v, %v", infos, err)
+	}
+	w.mustBe("a", "", Paused)
+	if err := w.Resume(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	w.end("a")
+}
+
+func TestT7AnExecThatWasAddedBeforeThePauseDoesNotStartInIt(t *testing.T) {
+	needFreezer(t)
+	w := newWorld(t)
+	w.mustCreate("a", "exec sleep 60")
+	w.mustStart("a", "")
+	w.mustAddExec("a", "e", "exit 4")
+	if err := w.Pause(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Start(t.Context(), "a", "e"); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "paused") {
+		t.Errorf("start: %v", err)
+	}
+	if err := w.Resume(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	w.mustStart("a", "e")
+	if e := w.mustWait("a", "e"); e.Code != 4 {
+		t.Errorf("exit %+v", e)
+	}
+	w.end("a")
+}
+
+func TestT9APausedAppCanBeKilled(t *testing.T) {
+	for name, all := range map[string]bool{"its first process": false, "all": true} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := pausedApp(t)
+			if err := w.Kill(t.Context(), "a", "", killSignal, all); err != nil {
+				t.Fatal(err)
+			}
+			if e := w.mustWait("a", ""); e.Code != 137 {
+				t.Errorf("exit %+v", e)
+			}
+			if err := w.Resume(t.Context(), "a"); !errdefs.IsFailedPrecondition(err) {
+				t.Errorf("resume after the end: %v", err)
+			}
+			w.mustDelete("a", "")
+		})
+	}
+}
+
+func TestT9OtherSignalsReachAPausedAppWhenItIsResumed(t *testing.T) {
+	needFreezer(t)
+	w := newWorld(t)
+	path, next := scriptLines(t)
+	w.mustCreate("a", "trap 'echo usr1 > "+path+"; exit 5' USR1; echo up > "+path+"; while :; do sleep 0.01; done")
+	w.mustStart("a", "")
+	next()
+	if err := w.Pause(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Kill(t.Context(), "a", "", int(syscall.SIGUSR1), true); err != nil {
+		t.Fatal(err)
+	}
+	w.mustBe("a", "", Paused)
+	if err := w.Resume(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if line := next(); line != "usr1\n" {
+		t.Errorf("%q", line)
+	}
+	if e := w.mustWait("a", ""); e.Code != 5 {
+		t.Errorf("exit %+v", e)
+	}
+	w.mustDelete("a", "")
+}
+
+func TestT7TheStage1PausesIfItDeclaresSo(t *testing.T) {
+	w := newWorld(t)
+	w.stage1.declares[abi.AppPause] = true
+	w.stage1.declares[abi.AppResume] = true
+	script, length := ticking(t)
+	w.mustCreate("a", script)
+	w.mustStart("a", "")
+	w.stage1.set(abi.AppPause, errors.New("deliberate"))
+	if err := w.Pause(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "deliberate") {
+		t.Errorf("pause: %v", err)
+	}
+	if !w.stage1.called(abi.AppResume) {
+		t.Error("a pause that failed half-way was not undone")
+	}
+	w.mustBe("a", "", Running)
+	w.stage1.set(abi.AppPause, nil)
+	if err := w.Pause(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	w.mustBe("a", "", Paused)
+	before := length()
+	happens(t, "the cgroup is left alone", func() bool { return length() > before })
+	if err := w.Resume(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	w.end("a")
+}
+
+func TestT7AClientThatGoesAwayLeavesNoHalfPausedApp(t *testing.T) {
+	needFreezer(t)
+	w := newWorld(t)
+	script, length := ticking(t)
+	w.mustCreate("a", script)
+	w.mustStart("a", "")
+	w.mustAddExec("a", "slow", "exec sleep 60")
+	hold := make(chan struct{})
+	w.stage1.mu.Lock()
+	w.stage1.hold[abi.Enter] = hold
+	w.stage1.mu.Unlock()
+	var wg sync.WaitGroup
+	wg.Go(func() { w.mustStart("a", "slow") })
+	happens(t, "the exec is being started", func() bool { return w.stage1.called(abi.Enter) })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := w.Pause(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("pause: %v", err)
+	}
+	w.mustBe("a", "", Running)
+	paused := make(chan error, 1)
+	go func() { paused <- w.Pause(t.Context(), "a") }()
+	happens(t, "it is pausing", func() bool { st, _ := w.Status("a", ""); return st.State == Pausing })
+	before := length()
+	happens(t, "it runs on until the exec has started", func() bool { return length() > before })
+	close(hold)
+	wg.Wait()
+	if err := <-paused; err != nil {
+		t.Error(err)
+	}
+	w.mustBe("a", "slow", Paused)
+	w.end("a")
+}
+
+// An exec storm: whatever comes in between, a paused app does not run, and what
+// was told to run has run.
+func TestT7PauseInAnExecStorm(t *testing.T) {
+	needFreezer(t)
+	w := newWorld(t)
+	w.mustCreate("a", "exec sleep 60")
+	w.mustStart("a", "")
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for worker := range 4 {
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				id := fmt.Sprintf("e%d-%d", worker, i)
+				w.stage1.script("a/"+id, "exit 0")
+				err := w.AddExec(t.Context(), "a", ExecConfig{ID: ExecID(id), Process: []byte(`{"args":["sh"],"cwd":"/"}`), Stdio: &noStdio{}})
+				if err == nil {
+					_, err = w.Start(t.Context(), "a", ExecID(id))
+				}
+				if err != nil && !errdefs.IsFailedPrecondition(err) {
+					t.Errorf("exec: %v", err)
+					return
+				}
+				if err == nil {
+					_, _ = w.Wait(t.Context(), "a", ExecID(id))
+				}
+				_, _ = w.Delete(t.Context(), "a", ExecID(id))
+			}
+		})
+	}
+	for range 20 {
+		if err := w.Pause(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		before, err := w.Pids(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+		after, err := w.Pids(t.Context(), "a")
+		if err != nil || !slices.Equal(before, after) {
+			t.Errorf("in a paused app %v became %v, %v", before, after, err)
+		}
+		if err := w.Resume(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	close(stop)
+	wg.Wait()
+	w.end("a")
+}
+
+func TestT9KillAllInAnExecStormLeavesNobody(t *testing.T) {
+	for _, sharedPIDs := range []bool{false, true} {
+		w := newWorld(t)
+		w.sharedPIDs = sharedPIDs
+		w.mustCreate("a", "exec sleep 60")
+		w.mustStart("a", "")
+		var wg sync.WaitGroup
+		for worker := range 4 {
+			wg.Go(func() {
+				for i := 0; ; i++ {
+					id := fmt.Sprintf("e%d-%d", worker, i)
+					w.stage1.script("a/"+id, "exec sleep 60")
+					err := w.AddExec(t.Context(), "a", ExecConfig{ID: ExecID(id), Process: []byte(`{"args":["sh"],"cwd":"/"}`), Stdio: &noStdio{}})
+					if err == nil {
+						_, err = w.Start(t.Context(), "a", ExecID(id))
+					}
+					if errdefs.IsFailedPrecondition(err) {
+						return // the app has ended
+					}
+				}
+			})
+		}
+		time.Sleep(100 * time.Millisecond)
+		if err := w.Kill(t.Context(), "a", "", killSignal, true); err != nil {
+			t.Fatal(err)
+		}
+		w.mustWait("a", "")
+		a, err := w.app("a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pids, err := a.cgroup.Pids(); err != nil || len(pids) > 0 {
+			t.Errorf("shared PIDs %v: the exit was published, and %v live, %v", sharedPIDs, pids, err)
+		}
+		wg.Wait()
+		w.mustDelete("a", "")
+		words := w.events.words()
+		end := slices.Index(words, "exited a")
+		for i, word := range words {
+			if strings.HasPrefix(word, "exited a/") && i > end {
+				t.Errorf("%s follows the exit of its app (E1)", word)
+			}
+		}
+		for _, word := range words[end:] {
+			if strings.HasPrefix(word, "exec-started") {
+				t.Errorf("%s follows the exit of its app", word)
+			}
+		}
+	}
+}

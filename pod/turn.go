@@ -1,0 +1,63 @@
+package pod
+
+import (
+	"context"
+	"fmt"
+)
+
+// turn is the right to call entrypoints for an app: one call at a time, as the ABI
+// promises (docs/stage1-abi.md, section 2). Execs and signals do not wait for it.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+// takeTurn waits for those that came before.
+func (a *app) takeTurn(ctx context.Context) (release func(), err error) {
+	select {
+	case a.turn <- struct{}{}:
+		return func() { <-a.turn }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("container %s: wait for another call: %w", a.id, context.Cause(ctx))
+	}
+}
+
+// takeTurnFor is takeTurn for a step, which must be legal before, so that nobody
+// waits in vain, and after.
+func (a *app) takeTurnFor(ctx context.Context, t step) (release func(), err error) {
+	if err := a.legal(t); err != nil {
+		return nil, err
+	}
+	if release, err = a.takeTurn(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.legal(t); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// entered is called when the start of an exec has come to its end. What waits
+// for that is settled with the last one.
+func (a *app) entered() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.entering--
+	if a.entering == 0 && a.settled != nil {
+		close(a.settled)
+		a.settled = nil
+	}
+}
+
+// settledLocked returns a channel that is closed when no exec is being started.
+func (a *app) settledLocked() <-chan struct{} {
+	if a.entering == 0 {
+		done := make(chan struct{})
+		close(done)
+		return done
+	}
+	if a.settled == nil {
+		a.settled = make(chan struct{})
+	}
+	return a.settled
+}

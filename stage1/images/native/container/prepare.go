@@ -5,13 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"unsafe"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seccomp"
 )
 
 // AppRequest asks for the first process of an app.
@@ -21,6 +18,7 @@ type AppRequest struct {
 	// CgroupFiles are the `tasks` files of the app's cgroups, open for writing.
 	// Empty on version 2, where the process was cloned into its cgroup.
 	CgroupFiles []*os.File
+	Filters     *Filters // may be nil
 }
 
 // ExecRequest asks for a further process in an app.
@@ -32,6 +30,7 @@ type ExecRequest struct {
 	// JoinsUserNamespace says that the app has a user namespace that is not the
 	// host's.
 	JoinsUserNamespace bool
+	Filters            *Filters // may be nil
 }
 
 // Prepared is everything that Init needs, besides its namespaces.
@@ -109,7 +108,7 @@ func PrepareApp(r AppRequest) (_ *Prepared, err error) {
 	if c.Sysctl, err = parseSysctl(r.Spec, ns); err != nil {
 		return nil, err
 	}
-	if err := p.common(c, &r.Request, r.Spec.Process, r.Spec, r.CgroupFiles); err != nil {
+	if err := p.common(c, &r.Request, r.Spec.Process, r.Spec, r.CgroupFiles, r.Filters); err != nil {
 		return nil, err
 	}
 	if err := p.filesystem(c, r.Spec, &r.Request); err != nil {
@@ -129,7 +128,7 @@ func PrepareExec(r ExecRequest) (_ *Prepared, err error) {
 	defer func() { err = outermost(err) }()
 	p := &Prepared{}
 	c := &config{Exec: true, UserNamespace: r.JoinsUserNamespace}
-	if err := p.common(c, &r.Request, r.Process, r.App, r.CgroupFiles); err != nil {
+	if err := p.common(c, &r.Request, r.Process, r.App, r.CgroupFiles, r.Filters); err != nil {
 		return nil, err
 	}
 	if err := c.Process.affinity(r.Process, r.App.Process); err != nil {
@@ -139,7 +138,7 @@ func PrepareExec(r ExecRequest) (_ *Prepared, err error) {
 }
 
 // common fills in what apps and execs share.
-func (p *Prepared) common(c *config, r *abi.Request, proc *specs.Process, app *specs.Spec, cgroups []*os.File) error {
+func (p *Prepared) common(c *config, r *abi.Request, proc *specs.Process, app *specs.Spec, cgroups []*os.File, filters *Filters) error {
 	for _, f := range cgroups {
 		c.Cgroups = append(c.Cgroups, p.lend(f))
 	}
@@ -167,28 +166,8 @@ func (p *Prepared) common(c *config, r *abi.Request, proc *specs.Process, app *s
 		return err
 	}
 	c.MountLabel = app.Linux.MountLabel
-	return c.compileSeccomp(app.Linux.Seccomp)
-}
-
-func (c *config) compileSeccomp(s *specs.LinuxSeccomp) error {
-	if s == nil {
-		return nil
-	}
-	prog, flags, err := seccomp.Compile(s)
-	if errors.Is(err, errors.ErrUnsupported) {
-		return &Error{abi.ExitNotImplemented, err.Error()}
-	} else if err != nil {
-		return err
-	}
-	if len(prog) == 0 {
-		return nil
-	}
-	// The program is the only thread that the process has after its exec, and
-	// the Go runtime's own threads had better not be filtered before.
-	c.SeccompFlags = flags &^ unix.SECCOMP_FILTER_FLAG_TSYNC
-	size := len(prog) * int(unsafe.Sizeof(prog[0]))
-	c.Seccomp = append(c.Seccomp, unsafe.Slice((*byte)(unsafe.Pointer(&prog[0])), size)...)
-	return nil
+	c.Seccomp, c.SeccompFlags, err = filters.compile(app.Linux.Seccomp)
+	return err
 }
 
 // appHooks returns the hooks that Init runs itself, or nil.

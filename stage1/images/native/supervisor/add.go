@@ -23,6 +23,9 @@ func (s *Supervisor) add(ctx context.Context, c *wire.Call, r *abi.Request) erro
 	if a.spec, err = decodeSpec(r.Spec); err != nil {
 		return err
 	}
+	if l := a.spec.Linux; l != nil {
+		l.Seccomp = s.filters.Share(l.Seccomp)
+	}
 	if err := s.begin(ctx, a, c, r); err != nil {
 		return err
 	}
@@ -62,7 +65,7 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *wire.Call, r *abi.Req
 	}
 	defer groups.close()
 	p.Cgroup = groups.dir
-	prepared, err := container.PrepareApp(container.AppRequest{Request: *r, Spec: a.spec, CgroupFiles: groups.tasks})
+	prepared, err := container.PrepareApp(container.AppRequest{Request: *r, Spec: a.spec, CgroupFiles: groups.tasks, Filters: &s.filters})
 	if err != nil {
 		return err
 	}

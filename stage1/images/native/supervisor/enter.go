@@ -67,7 +67,7 @@ func (s *Supervisor) beginExec(ctx context.Context, a *app, c *wire.Call, r *abi
 	defer groups.close()
 	prepared, err := container.PrepareExec(container.ExecRequest{
 		Request: *r, Process: process, App: a.spec, CgroupFiles: groups.tasks,
-		JoinsUserNamespace: a.joins&unix.CLONE_NEWUSER != 0,
+		JoinsUserNamespace: a.joins&unix.CLONE_NEWUSER != 0, Filters: &s.filters,
 	})
 	if err != nil {
 		return nil, err

@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"sync"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 )
 
 // Supervisor is the supervisor of one pod.
@@ -13,6 +15,7 @@ type Supervisor struct {
 	notices *os.File  // RKT_NOTIFY_FD; nil if nobody wants to know
 	log     io.Writer // for what has no caller to be told
 	family  *family
+	filters container.Filters
 
 	// ctx ends when the pod is stopped; cancel ends it.
 	ctx    context.Context

@@ -1,0 +1,74 @@
+package container
+
+import (
+	"errors"
+	"reflect"
+	"sync"
+	"unsafe"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seccomp"
+)
+
+// Filters remembers the last seccomp profile and its program: the apps of a pod
+// mostly have the same one, and all execs of an app do. To compile it takes a
+// millisecond and a quarter of a megabyte of garbage. A nil Filters remembers
+// nothing.
+type Filters struct {
+	mu      sync.Mutex
+	profile *specs.LinuxSeccomp
+	program []byte // sock_filter instructions
+	flags   uint
+}
+
+// Share returns a profile that is equal to s, which is the remembered one if it
+// can be: then the caller's copy is garbage.
+func (f *Filters) Share(s *specs.LinuxSeccomp) *specs.LinuxSeccomp {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s != nil && reflect.DeepEqual(f.profile, s) {
+		return f.profile
+	}
+	return s
+}
+
+// compile returns the program of a profile, which nobody changes, and the flags
+// to install it with; no program if there is no profile or it forbids nothing.
+func (f *Filters) compile(s *specs.LinuxSeccomp) ([]byte, uint, error) {
+	if f == nil || s == nil {
+		return compileSeccomp(s)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.profile != nil && (f.profile == s || reflect.DeepEqual(f.profile, s)) {
+		return f.program, f.flags, nil
+	}
+	program, flags, err := compileSeccomp(s)
+	if err == nil {
+		f.profile, f.program, f.flags = s, program, flags
+	}
+	return program, flags, err
+}
+
+func compileSeccomp(s *specs.LinuxSeccomp) ([]byte, uint, error) {
+	if s == nil {
+		return nil, 0, nil
+	}
+	prog, flags, err := seccomp.Compile(s)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil, 0, &Error{abi.ExitNotImplemented, err.Error()}
+	} else if err != nil {
+		return nil, 0, err
+	}
+	if len(prog) == 0 {
+		return nil, 0, nil
+	}
+	size := len(prog) * int(unsafe.Sizeof(prog[0]))
+	bytes := append([]byte(nil), unsafe.Slice((*byte)(unsafe.Pointer(&prog[0])), size)...)
+	// The program is the only thread that the process has after its exec, and
+	// the Go runtime's own threads had better not be filtered before.
+	return bytes, flags &^ unix.SECCOMP_FILTER_FLAG_TSYNC, nil
+}

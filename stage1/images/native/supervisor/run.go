@@ -27,7 +27,7 @@ const logFile = "stage1/rootfs/rkt/native.log"
 // so it is not provoked before there is that much to gain.
 const (
 	processors = 1
-	gcPercent  = 25
+	gcPercent  = 50
 )
 
 // Run is `run`: it serves the pod whose directory is the working directory

@@ -214,23 +214,52 @@ func TestLocateNamesThePlacesItLookedAt(t *testing.T) {
 	prefix := t.TempDir()
 	bin := filepath.Join(prefix, "bin")
 	beside, libexec := filepath.Join(bin, "stage1/fly"), filepath.Join(prefix, "libexec/containerd-shim-rkt/stage1/fly")
-	if _, err := locate(bin, "fly"); !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), beside) || !strings.Contains(err.Error(), libexec) {
+	if _, err := locate("fly", bin); !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), beside) || !strings.Contains(err.Error(), libexec) {
 		t.Errorf("error %v", err)
 	}
 	for _, place := range []string{libexec, beside} { // the second wins
-		if err := os.MkdirAll(place, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(place, "manifest"), nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if dir, err := locate(bin, "fly"); dir != place || err != nil {
+		putManifest(t, place)
+		if dir, err := locate("fly", bin); dir != place || err != nil {
 			t.Errorf("found %q, %v; want %q", dir, err, place)
 		}
 	}
 	for _, name := range []string{"", ".", "..", "../fly", "a/b"} {
-		if dir, err := locate(bin, name); err == nil {
+		if dir, err := locate(name, bin); err == nil {
 			t.Errorf("the name %q leads to %s", name, dir)
 		}
+	}
+}
+
+// A client that names the shim by its path may name a copy of the executable.
+func TestACopyOfTheShimUsesTheImagesOfTheInstalledOne(t *testing.T) {
+	prefix := t.TempDir()
+	image := filepath.Join(prefix, "real/stage1/fly")
+	putManifest(t, image)
+	if err := os.WriteFile(filepath.Join(prefix, "real/containerd-shim-rkt-v1"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(prefix, "bin"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../real/containerd-shim-rkt-v1", filepath.Join(prefix, "bin/containerd-shim-rkt-v1")); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", filepath.Join(prefix, "bin"))
+	if dir, err := Locate("fly"); dir != image || err != nil {
+		t.Errorf("found %q, %v; want %q", dir, err, image)
+	}
+	t.Setenv("PATH", prefix)
+	if dir, err := Locate("fly"); !errdefs.IsNotFound(err) {
+		t.Errorf("found %q, %v without a shim in $PATH", dir, err)
+	}
+}
+
+func putManifest(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "manifest"), nil, 0o644); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -193,7 +193,6 @@ func TestTheExitsOfExecsComeBeforeInits(t *testing.T) {
 
 func TestAnOOMIsPublishedBeforeTheExitThatItCaused(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
-		c.later(t, "the OOM event")
 		ctx := c.context(t)
 		container := c.container(t, []string{"testprog", "allocate", "64"}, oci.WithMemoryLimit(32<<20))
 		events := c.listen(t, container.ID())

@@ -36,6 +36,7 @@ type app struct {
 	bundle  string // what RKT_BUNDLE names
 	rootfs  string // absolute; mounted by us if config.Rootfs is not empty
 	cgroup  *cgroup.Group
+	oom     *cgroup.OOMWatch
 
 	turn turn // of who changes the app
 
@@ -188,6 +189,11 @@ func (a *app) makeCgroup(undo *cleanup) error {
 		ctx := context.Background() // the client may have gone, the cgroup has to
 		return errors.Join(g.Kill(ctx), g.Remove(ctx))
 	})
+	// Before the process exists: it may be killed as soon as it does.
+	if a.oom, err = g.WatchOOM(a.process.starved); err != nil {
+		return fmt.Errorf("container %s: %w", a.id, err)
+	}
+	undo.add(a.oom.Close)
 	return a.disk.Update(func(r *AppRecord) {
 		record := g.Record()
 		r.Cgroup = &record

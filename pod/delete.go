@@ -148,7 +148,7 @@ func (a *app) dismantle(ctx context.Context) error {
 	}
 	err := errors.Join(rm, a.stdio.Close(), both(
 		func() error { return a.unmount() },
-		func() error { return errors.Join(a.cgroup.Kill(ctx), a.cgroup.Remove(ctx)) },
+		func() error { return errors.Join(a.oom.Close(), a.cgroup.Kill(ctx), a.cgroup.Remove(ctx)) },
 	), a.disk.Poststop(ctx))
 	if last == nil {
 		return errors.Join(err, a.disk.Remove())

@@ -14,6 +14,7 @@ const execDrain = 5 * time.Second
 
 // ended takes up the recorded exit of the app's first process, or of an exec.
 func (a *app) ended(ctx context.Context, exec ExecID, st abi.Status) {
+	a.oom.Report() // what has caused it goes first (requirement C5)
 	if exec != "" {
 		if e, err := a.exec(exec); err == nil {
 			e.exited(toExit(st))

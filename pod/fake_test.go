@@ -291,6 +291,13 @@ func (r *recorder) Publish(e Event) {
 	}
 }
 
+// forget begins anew.
+func (r *recorder) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = nil
+}
+
 // words returns the events so far, as "kind id" or "kind id/exec".
 func (r *recorder) words() []string {
 	r.mu.Lock()

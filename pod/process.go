@@ -30,6 +30,7 @@ type process struct {
 	recorder Recorder
 	exit     Exit
 	early    *Exit // an exit that arrived before the create or start was published
+	hungry   bool  // the same for a lack of memory
 	// announcing is set while a step is being published: an exit that is seen in
 	// between has to wait, too.
 	announcing bool
@@ -114,14 +115,43 @@ func (p *process) arrived(t step, kind EventKind) error {
 	pid := p.pid
 	p.mu.Unlock()
 	p.events.Publish(Event{Kind: kind, App: p.app, Exec: p.exec, PID: pid})
-	p.mu.Lock()
-	early := p.early
-	p.announcing, p.early = false, nil
-	p.mu.Unlock()
-	if early != nil {
+	if early := p.announced(); early != nil {
 		p.exited(*early)
 	}
 	return nil
+}
+
+// announced publishes what has waited for a step to be published, and returns
+// the exit if that has, too.
+func (p *process) announced() (early *Exit) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.hungry {
+		p.hungry = false
+		p.mu.Unlock()
+		p.events.Publish(Event{Kind: EventOOM, App: p.app})
+		p.mu.Lock()
+	}
+	early, p.early = p.early, nil
+	p.announcing = false
+	return early
+}
+
+// starved publishes that the kernel has killed in the app for want of memory,
+// after the start and before the exit.
+func (p *process) starved() {
+	p.mu.Lock()
+	switch {
+	case p.state == Stopped || p.state == Deleted:
+		p.mu.Unlock()
+		return
+	case p.state == Starting || p.state == Creating || p.announcing:
+		p.hungry = true
+		p.mu.Unlock()
+		return
+	}
+	p.mu.Unlock()
+	p.events.Publish(Event{Kind: EventOOM, App: p.app})
 }
 
 // unstarted ends the start call of an exec with failure: the exec stays until it
@@ -130,7 +160,7 @@ func (p *process) unstarted() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_ = p.stepLocked(stepUnstart)
-	p.pid, p.early = 0, nil
+	p.pid, p.early, p.hungry = 0, nil, false
 	p.finishLocked()
 }
 
@@ -138,7 +168,7 @@ func (p *process) unstarted() {
 func (p *process) perished(e Exit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.state, p.exit, p.early = Stopped, e, nil
+	p.state, p.exit, p.early, p.hungry = Stopped, e, nil, false
 	p.finishLocked()
 }
 

@@ -84,11 +84,12 @@ const (
 	EventExecStarted
 	EventPaused
 	EventResumed
+	EventOOM    // the kernel has killed in it for want of memory
 	EventExited // of the app's first process, or of an exec
 	EventDeleted
 )
 
-var eventNames = [...]string{"created", "started", "exec-added", "exec-started", "paused", "resumed", "exited", "deleted"}
+var eventNames = [...]string{"created", "started", "exec-added", "exec-started", "paused", "resumed", "oom", "exited", "deleted"}
 
 func (k EventKind) String() string {
 	if k < 0 || int(k) >= len(eventNames) {

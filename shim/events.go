@@ -65,6 +65,8 @@ func (s *Service) message(e pod.Event) (string, proto.Message) {
 		return "/tasks/paused", &events.TaskPaused{ContainerID: id}
 	case pod.EventResumed:
 		return "/tasks/resumed", &events.TaskResumed{ContainerID: id}
+	case pod.EventOOM:
+		return "/tasks/oom", &events.TaskOOM{ContainerID: id}
 	case pod.EventExited:
 		return "/tasks/exit", &events.TaskExit{
 			ContainerID: id,

@@ -1,0 +1,177 @@
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// hungry is a program that wants much more memory than the tests allow.
+const hungry = "tail /dev/zero"
+
+func limited16M() *specs.LinuxResources {
+	return &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](16 << 20)}}
+}
+
+// watch counts what a watch publishes.
+func watch(t *testing.T, g *Group) (w *OOMWatch, published func() int) {
+	t.Helper()
+	events := make(chan struct{}, 1000)
+	w, err := g.WatchOOM(func() { events <- struct{}{} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w == nil {
+		t.Skip("memory is not accounted")
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Errorf("a second time: %v", err)
+		}
+	})
+	return w, func() int { return len(events) }
+}
+
+func TestC5AKillIsPublishedWithoutAnybodyAsking(t *testing.T) {
+	needV1(t)
+	g := create(t, "oom", limited16M())
+	_, published := watch(t, g)
+	enter(t, g, hungry+"; "+hungry+"; exec sleep 60")
+	waitFor(t, func() bool { return published() == 2 })
+}
+
+func TestC5ReportFindsAKillThatNobodyHasAnnounced(t *testing.T) {
+	needV1(t)
+	g := create(t, "oom-report", limited16M())
+	w, published := watch(t, g)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.Report()
+	if published() != 0 {
+		t.Fatal("published without a kill")
+	}
+	enter(t, g, hungry+"; exec sleep 60")
+	waitFor(t, func() bool { return readUint(t, g, "memory.oom_control", "oom_kill") == 1 })
+	w.Report()
+	w.Report()
+	if published() != 1 {
+		t.Errorf("published %d times, want once", published())
+	}
+}
+
+func TestC5AKillInACgroupBelowCounts(t *testing.T) {
+	needV1(t)
+	g := create(t, "oom-nested", limited16M())
+	w, published := watch(t, g)
+	var sub []string
+	for _, controller := range []string{"memory", "devices"} {
+		dir := filepath.Join(g.Dir(controller), "sub")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		sub = append(sub, dir)
+	}
+	enterDirs(t, sub, "tasks", hungry+"; exec sleep 60")
+	waitFor(t, func() bool { return published() == 1 })
+	w.Report()
+	if published() != 1 {
+		t.Errorf("published %d times", published())
+	}
+}
+
+// The kernel tells every cgroup below the one that has run out of memory.
+func TestC5AnOOMOfThePodIsThatOfWhomItKills(t *testing.T) {
+	h := needV1(t)
+	parent := filepath.Join(base, "oom-pod")
+	for _, dir := range distinct(h.dirs(parent)) {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Remove(dir) })
+	}
+	if err := os.WriteFile(filepath.Join(h.roots["memory"], parent, "memory.limit_in_bytes"), []byte("16777216"), 0); err != nil {
+		t.Skip("memory is not accounted: ", err)
+	}
+	victim, bystander := create(t, "oom-pod/victim", nil), create(t, "oom-pod/bystander", nil)
+	_, killed := watch(t, victim)
+	_, spared := watch(t, bystander)
+	enter(t, bystander, "exec sleep 60")
+	enter(t, victim, hungry+"; exec sleep 60")
+	waitFor(t, func() bool { return killed() == 1 })
+	time.Sleep(100 * time.Millisecond)
+	if spared() != 0 {
+		t.Error("the neighbour was published, too")
+	}
+}
+
+func TestC5WithoutTheOOMKillerTheLackOfMemoryIsPublished(t *testing.T) {
+	needV1(t)
+	g := create(t, "oom-disabled", &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](16 << 20), DisableOOMKiller: ptr(true)}})
+	_, published := watch(t, g)
+	enter(t, g, hungry)
+	waitFor(t, func() bool { return published() >= 1 })
+	if n := readUint(t, g, "memory.oom_control", "oom_kill"); n != 0 {
+		t.Errorf("the kernel has killed %d", n)
+	}
+}
+
+func TestC5NoWatchWithoutTheController(t *testing.T) {
+	for _, r := range []Record{
+		{Version: 1, Path: "/x", Dirs: map[string]string{"devices": "/nowhere"}},
+		{Version: 2, Path: "/x", Dirs: map[string]string{"": t.TempDir()}},
+	} {
+		w, err := newGroup(r, nil).WatchOOM(func() {})
+		if w != nil || err != nil {
+			t.Errorf("%v: %v, %v", r, w, err)
+		}
+		w.Report()
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The kernel's files of version 2, as a directory: counting needs no more.
+func TestC5CountsOfVersion2(t *testing.T) {
+	dir := t.TempDir()
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "memory.events"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	published := 0
+	w := &OOMWatch{group: newGroup(Record{Version: 2, Dirs: map[string]string{"": dir}}, nil), publish: func() { published++ }}
+	for _, step := range []struct {
+		text string
+		want int
+	}{
+		{"low 0\nhigh 7\nmax 3\noom 0\noom_kill 0\noom_group_kill 0\n", 0},
+		{"low 0\nhigh 7\nmax 9\noom 1\noom_kill 0\n", 0}, // out of memory, and nobody was killed
+		{"low 0\nhigh 7\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n", 1},
+		{"low 0\nhigh 7\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n", 1},
+		{"low 0\nhigh 7\nmax 9\noom 2\noom_kill 4\noom_group_kill 1\n", 2},
+	} {
+		write(step.text)
+		w.Report()
+		if published != step.want {
+			t.Errorf("after %q: published %d times, want %d", step.text, published, step.want)
+		}
+	}
+}
+
+func readUint(t testing.TB, g *Group, file, key string) uint64 {
+	t.Helper()
+	values, err := readKeyed(filepath.Join(g.Dir("memory"), file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values[key]
+}

@@ -1,0 +1,138 @@
+package pod
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"time"
+)
+
+// hungry is a program that wants much more memory than limited apps have.
+const hungry = "tail /dev/zero"
+
+// newLimitedWorld is a world whose apps have 16 MiB each.
+func newLimitedWorld(t *testing.T) *world {
+	t.Helper()
+	if _, err := os.Stat("/sys/fs/cgroup/memory"); err != nil {
+		if _, err := os.Stat("/sys/fs/cgroup/memory.stat"); err != nil {
+			t.Skip("memory is not accounted")
+		}
+	}
+	w := newWorld(t)
+	w.resources = `,"resources":{"memory":{"limit":16777216}}`
+	return w
+}
+
+// before checks the order of two events.
+func (w *world) before(first, second string) {
+	w.t.Helper()
+	got := w.events.words()
+	i, j := slices.Index(got, first), slices.Index(got, second)
+	if i < 0 || j < 0 || i > j {
+		w.t.Errorf("%q has to come before %q: %v", first, second, got)
+	}
+}
+
+func TestC5OOMIsPublishedBeforeTheExitItCaused(t *testing.T) {
+	w := newLimitedWorld(t)
+	for range 5 {
+		w.mustCreate("a", "exec "+hungry)
+		w.mustStart("a", "")
+		if e := w.mustWait("a", ""); e.Code != 137 {
+			t.Errorf("exit %+v, want 137", e)
+		}
+		w.mustDelete("a", "")
+		w.before("started a", "oom a")
+		w.before("oom a", "exited a")
+		w.events.forget()
+	}
+}
+
+func TestC5OOMOfAnExecComesBeforeItsExit(t *testing.T) {
+	w := newLimitedWorld(t)
+	w.mustCreate("a", "exec sleep 60")
+	w.mustStart("a", "")
+	w.mustAddExec("a", "e", "exec "+hungry)
+	w.mustStart("a", "e")
+	if e := w.mustWait("a", "e"); e.Code != 137 {
+		t.Errorf("exit %+v, want 137", e)
+	}
+	w.before("exec-started a/e", "oom a")
+	w.before("oom a", "exited a/e")
+	w.end("a")
+}
+
+func TestC5OOMOfAChildIsPublishedWhileItsAppRunsOnAndIsItsAppsAlone(t *testing.T) {
+	w := newLimitedWorld(t)
+	path, next := scriptLines(t)
+	w.mustCreate("neighbour", "exec sleep 60")
+	w.mustStart("neighbour", "")
+	w.mustCreate("a", hungry+"; echo survived > "+path+"; exec sleep 60")
+	w.mustStart("a", "")
+	next()
+	happens(t, "the event", func() bool { return slices.Contains(w.events.words(), "oom a") })
+	w.mustBe("a", "", Running)
+	w.end("a")
+	w.end("neighbour")
+	if got := w.events.words(); slices.Contains(got, "oom neighbour") {
+		t.Errorf("events %v", got)
+	}
+}
+
+// starving makes a lack of memory known while the start is being published, and
+// with it the end.
+type starving struct {
+	recorder
+	process *process
+}
+
+func (s *starving) Publish(e Event) {
+	if e.Kind == EventStarted {
+		s.process.starved()
+		s.process.exited(Exit{Code: 137, At: time.Now()})
+	}
+	s.recorder.Publish(e)
+}
+
+func TestC5OOMDuringThePublishingOfTheStartWaitsForIt(t *testing.T) {
+	s := &starving{}
+	s.process = newProcess("a", "", &noStdio{}, false, s)
+	s.process.state = Starting
+	s.process.starved()
+	s.process.started(EventStarted)
+	if got, want := s.words(), []string{"started a", "oom a", "exited a"}; !slices.Equal(got, want) {
+		t.Errorf("events %v, want %v", got, want)
+	}
+	s.process.starved()
+	if got := len(s.words()); got != 3 {
+		t.Errorf("published after the end: %v", s.words())
+	}
+}
+
+func TestC5NoDescriptorIsLeftOfWatches(t *testing.T) {
+	w := newLimitedWorld(t)
+	w.mustCreate("first", "exec sleep 60") // what a pod keeps is open from here on
+	before := descriptors(t)
+	for range 3 {
+		w.mustCreate("a", "exit 0")
+		w.mustStart("a", "")
+		w.mustWait("a", "")
+		w.mustDelete("a", "")
+	}
+	happens(t, "as many as before", func() bool { return len(descriptors(t)) <= len(before) })
+	w.end("first")
+}
+
+func descriptors(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		name, _ := os.Readlink("/proc/self/fd/" + e.Name())
+		names = append(names, name)
+	}
+	return names
+}

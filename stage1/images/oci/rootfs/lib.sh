@@ -5,7 +5,8 @@
 #	rkt/oci/stop            a fifo: a line in it ends the supervisor
 #	rkt/oci/supervisor      "PID START" of the supervisor
 #	rkt/oci/boot            id of the boot that it belongs to
-#	rkt/oci/apps/APP/id     what the OCI runtime calls the app: containerd's id
+#	rkt/oci/apps/APP/id     what the OCI runtime calls the app, containerd's id,
+#	                        and a directory of its cgroup
 #	rkt/oci/apps/APP/run    the OCI runtime's own state
 #	rkt/oci/apps/APP/init   "PID START" of the app's first process
 set -u
@@ -34,10 +35,10 @@ fail() {
 # oci ARG...: the OCI runtime, with our fds 0 to 2 and no others, so that nothing
 # it leaves behind has them. What it logs as an error becomes the error of the RPC.
 oci() {
-	for runtime in runc crun ''; do
-		[ -n "$runtime" ] || fail "there is no OCI runtime in $PATH: install runc or crun"
-		if command -v "$runtime" >/dev/null; then break; fi
-	done
+	runtime=$(command -v runc || command -v crun) || {
+		echo "there is no OCI runtime in $PATH: install runc or crun" >&"$RKT_ERROR_FD"
+		return 1
+	}
 	log=$app/log.$$
 	eval '"$runtime" --root "$here/$app/run" --log "$here/$log" --log-format json "$@"' "$own"
 	code=$?
@@ -63,18 +64,21 @@ living() {
 	read -r pid was 2>/dev/null <"$1" && look "$pid" && [ "$start" = "$was" ] && [ "$how" != Z ] && [ "$how" != X ]
 }
 
-# ready PID FILE: notes a process in FILE, and reports it.
+# ready PID [FILE]: notes a process in FILE, and reports it.
 ready() {
 	look "$1" || return
-	echo "$1 $start" >"$2"
+	[ -z "${2:-}" ] || echo "$1 $start" >"$2"
 	printf '{"pid": %d, "starttime": %d}\n' "$1" "$start" >&"$RKT_READY_FD"
 }
 
 # forget: removes what there is of the app, inside and outside of the pod, and
-# kills what is left of it; also after an app/add that was killed half-way.
+# kills what is left of it. Of an app/add that was killed half-way the runtime may
+# not know, nor of the cgroup of version 2 that it makes on a hybrid host.
 forget() {
-	! read -r id 2>/dev/null <"$app/id" || oci delete --force "$id" >/dev/null 2>&1 || return
-	rm -rf "$app"
+	read -r id dir 2>/dev/null <"$app/id" || id='' dir=''
+	[ ! -d "$app/run" ] || oci delete --force "$id" >/dev/null 2>&1 || return
+	[ -f "$app/init" ] || rmdir "/sys/fs/cgroup/unified/${dir#/sys/fs/cgroup/*/}" 2>/dev/null
+	rm -rf "$app" 2>&"$RKT_ERROR_FD"
 }
 
 # forget_all: as app/stop and app/rm of every app. What another boot has left

@@ -1,0 +1,117 @@
+package oci
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// badPrograms cannot be executed. The words are those that clients look for, but
+// that runc 1.1 calls a directory something else.
+var badPrograms = []struct {
+	name  string
+	args  []string
+	cwd   string
+	words string
+}{
+	{"missing in PATH", []string{"absent"}, "/", "executable file not found in $PATH"},
+	{"missing", []string{"/absent"}, "/", "no such file or directory"},
+	{"not executable", []string{"/bin/data"}, "/", "permission denied"},
+	{"a directory", []string{"/bin"}, "/", "permission denied"},
+	{"a file as directory", []string{"true"}, "/bin/data", "not a directory"},
+	{"a name to be quoted", []string{`a"b\c<d>&é`}, "/", `exec: "a\"b\\c<d>&é": executable file not found`},
+}
+
+func TestAFailedAddSaysWhyAndLeavesNothing(t *testing.T) {
+	p := startPod(t)
+	for _, bad := range badPrograms {
+		a := p.app("web", func(s *specs.Spec) { s.Process.Cwd = bad.cwd }, bad.args...)
+		text := expectCode(t, bad.name, 1, a.tryAdd(p.patience))
+		if !strings.Contains(text, bad.words) {
+			t.Errorf("%s: %q, want %q in it", bad.name, text, bad.words)
+		}
+		if strings.Contains(text, "\n") || strings.Count(text, "unable to start") > 1 {
+			t.Errorf("%s: it is said twice: %q", bad.name, text)
+		}
+		if left := p.apps(); len(left) > 0 {
+			t.Fatalf("%s: state of %v is left", bad.name, left)
+		}
+		if left := pids(t, filepath.Dir(a.group.ABI().Dirs[0])); len(left) > 0 {
+			t.Errorf("%s: processes %v are left", bad.name, left)
+		}
+		must(t, a.group.Remove(p.patience)) // for the next one of this name
+	}
+}
+
+func TestWhatTheRuntimeRefusesIsNamed(t *testing.T) {
+	p := startPod(t)
+	for words, change := range map[string]func(*specs.Spec){
+		`time`: func(s *specs.Spec) {
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.TimeNamespace})
+		},
+		"apparmor": func(s *specs.Spec) { s.Process.ApparmorProfile = "absent" },
+		"selinux":  func(s *specs.Spec) { s.Process.SelinuxLabel = "system_u:system_r:container_t:s0" },
+		"SCMP_ACT_NOTHING": func(s *specs.Spec) {
+			s.Linux.Seccomp = &specs.LinuxSeccomp{DefaultAction: "SCMP_ACT_NOTHING"}
+		},
+	} {
+		a := p.app("web", change, "true")
+		if text := expectCode(t, words, 1, a.tryAdd(p.patience)); !strings.Contains(text, words) {
+			t.Errorf("%q, want %q in it", text, words)
+		}
+		must(t, a.group.Remove(p.patience))
+	}
+}
+
+// No word of the scripts may get into the app's streams. The runtime's own last
+// word does: docs/adr/0007.
+func TestAFailedAddWritesNothingOfItsOwnToTheApp(t *testing.T) {
+	p := startPod(t)
+	for name, path := range map[string]string{"of the runtime": os.Getenv("PATH"), "of the scripts": withoutRuntime(t)} {
+		t.Setenv("PATH", path)
+		out, stdout := pipe(t)
+		a := p.app("web", nil, "absent")
+		text := expectCode(t, name, 1, a.tryAdd(p.patience, nil, stdout, stdout))
+		stdout.Close()
+		b, err := io.ReadAll(out)
+		must(t, err)
+		if got := strings.TrimSpace(string(b)); got != "" && got != text {
+			t.Errorf("the failure %s, %q, is in the app's streams as %q", name, text, got)
+		} else if got != "" && path == withoutRuntime(t) {
+			t.Errorf("%q is in the app's streams", got)
+		}
+		must(t, a.group.Remove(p.patience))
+	}
+}
+
+// withoutRuntime makes a directory of what the scripts need, and no more.
+func withoutRuntime(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, program := range []string{"cat", "grep", "mkdir", "mkfifo", "rm", "rmdir", "sed", "tr"} {
+		path, err := exec.LookPath(program)
+		must(t, err)
+		must(t, os.Symlink(path, filepath.Join(dir, program)))
+	}
+	return dir
+}
+
+func TestWithoutARuntimeTheErrorSaysWhatToInstall(t *testing.T) {
+	p := newPod(t, "")
+	t.Setenv("PATH", withoutRuntime(t))
+	p.run()
+	a := p.app("web", nil, "true")
+	if text := expectCode(t, "app/add", 1, a.tryAdd(p.patience)); !strings.Contains(text, "install runc or crun") {
+		t.Errorf("error %q", text)
+	}
+	p.expect(0, abi.AppRm, "web")
+	p.expect(0, abi.Stop, "")
+	p.over()
+}

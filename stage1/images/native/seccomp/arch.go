@@ -19,6 +19,13 @@ type architecture struct {
 	socketcall, ipc uint32
 }
 
+// machine is what a profile is compiled for. Programs of every architecture but
+// the native one run only on some machines of a kind; nothing here asks.
+type machine struct {
+	architectures []architecture // the native one first
+	table         string         // of system calls, as lookup reads it
+}
+
 // number returns an architecture's number for a line of the table.
 func (a *architecture) number(numbers [maxColumns]int) (uint32, bool) {
 	n := numbers[a.column]
@@ -32,9 +39,9 @@ func (a *architecture) number(numbers [maxColumns]int) (uint32, bool) {
 // architecture of x86-64: only this bit tells them apart.
 const x32Bit = 1 << 30
 
-// foreign lists the architectures that OCI names and that this package has no
-// table for on any machine.
-func foreign() []specs.Arch {
+// known lists the architectures that OCI names. Compile accepts all of them on
+// every machine: a profile for many kinds of machines lists many.
+func known() []specs.Arch {
 	return []specs.Arch{
 		specs.ArchMIPS, specs.ArchMIPS64, specs.ArchMIPS64N32,
 		specs.ArchMIPSEL, specs.ArchMIPSEL64, specs.ArchMIPSEL64N32,
@@ -45,35 +52,34 @@ func foreign() []specs.Arch {
 	}
 }
 
-// selectArchitectures returns those that a profile covers, in the order of
-// architectures. The native one is always among them, as libseccomp has it. One
-// that this machine cannot execute is accepted and left out: no process can make
-// a system call of it, and if one could, it would die as on every architecture
+// selected returns the architectures that a profile covers, in the machine's
+// order. The native one is always among them, as libseccomp has it. One that
+// this machine cannot execute is accepted and left out: no process can make a
+// system call of it, and if one could, it would die as on every architecture
 // that the profile does not cover.
-func selectArchitectures(listed []specs.Arch) ([]architecture, error) {
-	local := architectures()
-	if len(local) == 0 {
+func (m machine) selected(listed []specs.Arch) ([]architecture, error) {
+	if len(m.architectures) == 0 {
 		return nil, fmt.Errorf("linux.seccomp: %w", errNoTable)
 	}
 	for _, name := range listed {
-		if !slices.Contains(foreign(), name) {
+		if !slices.Contains(known(), name) {
 			return nil, fmt.Errorf("linux.seccomp.architectures: %q is not an architecture", name)
 		}
 	}
-	selected := local[:1]
-	for _, a := range local[1:] {
+	covered := []architecture{m.architectures[0]}
+	for _, a := range m.architectures[1:] {
 		if slices.Contains(listed, a.name) {
-			selected = append(selected, a)
+			covered = append(covered, a)
 		}
 	}
-	return selected, nil
+	return covered, nil
 }
 
 // Arches returns the architectures that Compile makes filters for on this
 // machine, for the features document.
 func Arches() []string {
 	var names []string
-	for _, a := range architectures() {
+	for _, a := range local().architectures {
 		names = append(names, string(a.name))
 	}
 	return names

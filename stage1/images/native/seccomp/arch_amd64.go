@@ -5,12 +5,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// architectures lists what this machine executes, the native one first.
-func architectures() []architecture {
-	return []architecture{
+// local returns this machine.
+func local() machine {
+	return machine{table: table, architectures: []architecture{
 		{name: specs.ArchX86_64, audit: unix.AUDIT_ARCH_X86_64, column: 0, wide: true},
 		{name: specs.ArchX86, audit: unix.AUDIT_ARCH_I386, column: 1, socketcall: 102, ipc: 117},
 		// Pointers and longs have 32 bits: libseccomp compares that much.
 		{name: specs.ArchX32, audit: unix.AUDIT_ARCH_X86_64, column: 2, bit: x32Bit},
-	}
+	}}
 }

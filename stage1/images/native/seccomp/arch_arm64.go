@@ -5,10 +5,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// architectures lists what this machine executes, the native one first.
-func architectures() []architecture {
-	return []architecture{
+// local returns this machine.
+func local() machine {
+	return machine{table: table, architectures: []architecture{
 		{name: specs.ArchAARCH64, audit: unix.AUDIT_ARCH_AARCH64, column: 0, wide: true},
 		{name: specs.ArchARM, audit: unix.AUDIT_ARCH_ARM, column: 1},
-	}
+	}}
 }

@@ -2,9 +2,7 @@
 
 package seccomp
 
-// table is empty: nobody has generated one for this machine.
-const table = ""
-
-// architectures is empty, which makes Compile refuse every profile by name
-// rather than leave an app without the filter that it was promised.
-func architectures() []architecture { return nil }
+// local returns a machine without architectures, for which nobody has generated
+// a table. Compile then refuses every profile by name rather than leave an app
+// without the filter that it was promised.
+func local() machine { return machine{} }

@@ -24,13 +24,16 @@ import (
 // calls whose number is above every one that the profile names answer ENOSYS
 // unless the default action lets them happen.
 func Compile(s *specs.LinuxSeccomp) (prog []unix.SockFilter, flags uint, err error) {
-	return compile(s, true)
+	return compile(local(), s, true)
 }
 
-// compile is Compile, and without enosys libseccomp alone.
-func compile(s *specs.LinuxSeccomp, enosys bool) ([]unix.SockFilter, uint, error) {
+// compile is Compile for any machine, and without enosys libseccomp alone.
+func compile(m machine, s *specs.LinuxSeccomp, enosys bool) ([]unix.SockFilter, uint, error) {
 	if s == nil || s.DefaultAction == "" && len(s.Syscalls) == 0 {
 		return nil, 0, nil
+	}
+	if s.ListenerPath != "" {
+		return nil, 0, fmt.Errorf("linux.seccomp.listenerPath: %w: there is no listener", errors.ErrUnsupported)
 	}
 	flags, err := compileFlags(s.Flags)
 	if err != nil {
@@ -40,7 +43,7 @@ func compile(s *specs.LinuxSeccomp, enosys bool) ([]unix.SockFilter, uint, error
 	if err != nil {
 		return nil, 0, fmt.Errorf("linux.seccomp.defaultAction: %w", err)
 	}
-	filters, err := lower(s, fallback)
+	filters, err := lower(m, s, fallback)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -52,8 +55,8 @@ func compile(s *specs.LinuxSeccomp, enosys bool) ([]unix.SockFilter, uint, error
 }
 
 // lower turns a profile into one filter for each architecture.
-func lower(s *specs.LinuxSeccomp, fallback uint32) ([]*filter, error) {
-	archs, err := selectArchitectures(s.Architectures)
+func lower(m machine, s *specs.LinuxSeccomp, fallback uint32) ([]*filter, error) {
+	archs, err := m.selected(s.Architectures)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +70,7 @@ func lower(s *specs.LinuxSeccomp, fallback uint32) ([]*filter, error) {
 			return nil, fmt.Errorf("linux.seccomp.syscalls[%d]: %w", i, err)
 		}
 		for _, name := range group.Names {
-			if err := addRules(filters, name, rules, fallback); err != nil {
+			if err := addRules(filters, name, m.lookup(name), rules, fallback); err != nil {
 				return nil, fmt.Errorf("linux.seccomp.syscalls[%d]: %s: %w", i, name, err)
 			}
 		}
@@ -96,11 +99,11 @@ func compileRules(group specs.LinuxSyscall) ([]rule, error) {
 	}
 	if !repeated {
 		slices.SortFunc(conditions, func(c, d condition) int { return cmp.Compare(c.arg, d.arg) })
-		return []rule{{conditions, action}}, nil
+		return []rule{{conditions: conditions, action: action}}, nil
 	}
 	var rules []rule
 	for _, c := range conditions {
-		rules = append(rules, rule{[]condition{c}, action})
+		rules = append(rules, rule{conditions: []condition{c}, action: action})
 	}
 	return rules, nil
 }
@@ -108,11 +111,10 @@ func compileRules(group specs.LinuxSyscall) ([]rule, error) {
 // addRules adds the rules of one system call to every architecture that has it.
 // Rules that repeat the default action are left out, but their numbers count as
 // known to the profile.
-func addRules(filters []*filter, name string, rules []rule, fallback uint32) error {
+func addRules(filters []*filter, name string, numbers [maxColumns]int, rules []rule, fallback uint32) error {
 	if name == "" {
 		return errors.New("an empty name is not a system call")
 	}
-	numbers := lookup(name)
 	for _, f := range filters {
 		direct, has := f.arch.number(numbers)
 		mux, selector, muxed := f.arch.multiplexed(name)
@@ -124,7 +126,7 @@ func addRules(filters []*filter, name string, rules []rule, fallback uint32) err
 				continue
 			}
 			if muxed {
-				through := rule{throughMultiplexer(r.conditions, selector), r.action}
+				through := rule{conditions: throughMultiplexer(r.conditions, selector), action: r.action}
 				if err := f.add(mux, through); err != nil {
 					return fmt.Errorf("%s: %w", f.arch.name, err)
 				}

@@ -30,6 +30,7 @@ func TestAProfileThatCannotBeHonouredIsRefusedByName(t *testing.T) {
 		{"no default action", &specs.LinuxSeccomp{Syscalls: []specs.LinuxSyscall{{Names: names}}}, "linux.seccomp.defaultAction", false},
 		{"notify by default", &specs.LinuxSeccomp{DefaultAction: specs.ActNotify}, "SCMP_ACT_NOTIFY", true},
 		{"notify", rule(specs.LinuxSyscall{Names: names, Action: specs.ActNotify}), "linux.seccomp.syscalls[0]: action SCMP_ACT_NOTIFY", true},
+		{"listener", &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, ListenerPath: "/run/x"}, "linux.seccomp.listenerPath", true},
 		{"action", rule(specs.LinuxSyscall{Names: names, Action: "ALLOW"}), `linux.seccomp.syscalls[0]: "ALLOW" is not an action`, false},
 		{"errno of an action without one", rule(specs.LinuxSyscall{Names: names, Action: specs.ActKill, ErrnoRet: ptr(1)}), "SCMP_ACT_KILL has no errnoRet", false},
 		{"default errno of an action without one", &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, DefaultErrnoRet: ptr(1)}, "SCMP_ACT_ALLOW has no errnoRet", false},
@@ -110,8 +111,8 @@ func TestTheUsualProfileCostsFewInstructionsPerCall(t *testing.T) {
 	}
 	for name := range strings.Lines(table) {
 		name, _, _ = strings.Cut(name, " ")
-		native := architectures()[0]
-		number, ok := native.number(lookup(name))
+		native := local().architectures[0]
+		number, ok := native.number(local().lookup(name))
 		if !ok || slices.ContainsFunc(s.Syscalls, func(g specs.LinuxSyscall) bool {
 			return len(g.Args) > 0 && slices.Contains(g.Names, name)
 		}) {
@@ -148,9 +149,9 @@ func TestLongProgramsJumpFarUntilTheKernelsLimit(t *testing.T) {
 	if err := check(prog); err != nil {
 		t.Fatal(err)
 	}
-	native := architectures()[0]
+	native := local().architectures[0]
 	for i, name := range []string{"fcntl", "prctl", "futex"} {
-		number, _ := native.number(lookup(name))
+		number, _ := native.number(local().lookup(name))
 		for v := range uint64(301) {
 			want := []uint32{unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_LOG, unix.SECCOMP_RET_TRAP}[i]
 			if v == 300 {

@@ -1,7 +1,6 @@
 package seccomp
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -50,44 +49,4 @@ func (c condition) narrow() condition {
 	c.mask &= 0xffffffff
 	c.datum &= c.mask
 	return c
-}
-
-// order compares the first conditions in which two rules of one system call
-// differ: the rule whose condition is less is tried first. It matters only
-// where rules overlap and disagree, and is what libseccomp's tree comes to:
-// higher arguments first; then tests for equality, then upper bounds, then
-// lower bounds; then the more particular bound. What it leaves equal stays in
-// the profile's order.
-func (c condition) order(d condition) int {
-	if n := cmp.Compare(d.arg, c.arg); n != 0 {
-		return n
-	}
-	if n := cmp.Compare(c.class(), d.class()); n != 0 {
-		return n
-	}
-	high := cmp.Compare(d.datum>>32, c.datum>>32)
-	if high == 0 && (c.mask>>32 != d.mask>>32 || (c.op == specs.OpMaskedEqual) != (d.op == specs.OpMaskedEqual)) {
-		return 0
-	}
-	n := cmp.Compare(d.datum, c.datum)
-	if c.class() == classUpper {
-		return -n
-	}
-	return n
-}
-
-const (
-	classEqual = iota
-	classUpper
-	classLower
-)
-
-func (c condition) class() int {
-	switch c.op {
-	case specs.OpLessThan, specs.OpLessEqual:
-		return classUpper
-	case specs.OpGreaterThan, specs.OpGreaterEqual:
-		return classLower
-	}
-	return classEqual
 }

@@ -8,6 +8,7 @@ import (
 // rule is an action for one system call, if all its conditions hold.
 type rule struct {
 	conditions []condition // at most one for each argument, in their order
+	tests      []test      // what they come to, for the rule's place among others
 	action     uint32
 }
 
@@ -69,12 +70,11 @@ func (f *filter) add(number uint32, r rule) error {
 			return errConflict
 		}
 	}
-	c.rules = slices.DeleteFunc(c.rules, func(old rule) bool { return old.against(r) == covered })
-	place := slices.IndexFunc(c.rules, func(old rule) bool { return before(r, old) })
-	if place < 0 {
-		place = len(c.rules)
+	c.rules = slices.DeleteFunc(c.rules, r.covers)
+	for _, condition := range r.conditions {
+		r.tests = append(r.tests, condition.tests(c.wide)...)
 	}
-	c.rules = slices.Insert(c.rules, place, r)
+	c.rules = slices.Insert(c.rules, place(c.rules, r), r)
 	return nil
 }
 
@@ -87,19 +87,29 @@ const (
 	conflicting          // it would decide differently under the same or fewer conditions
 )
 
-// against relates a new rule to an older one. Only rules of which one begins
-// with all the conditions of the other are related, however much others overlap.
+// against relates a new rule to an older one. It looks at the conditions, not at
+// the values for which they hold: rules that overlap in other ways are apart.
 func (r rule) against(old rule) relation {
 	shared := min(len(r.conditions), len(old.conditions))
+	alike := slices.Equal(r.conditions[:shared], old.conditions[:shared])
 	switch {
-	case !slices.Equal(r.conditions[:shared], old.conditions[:shared]):
-		return apart
-	case len(r.conditions) > shared || len(old.conditions) == shared && r.action == old.action:
+	case old.covers(r), alike && len(r.conditions) > shared:
 		return covered
-	case r.action != old.action:
+	case alike && r.action != old.action:
 		return conflicting
 	}
 	return apart
+}
+
+// covers tells whether a rule of the same action holds whenever another does,
+// because its conditions follow each other among the other's.
+func (r rule) covers(other rule) bool {
+	for at := range len(other.conditions) - len(r.conditions) + 1 {
+		if r.action == other.action && slices.Equal(other.conditions[at:at+len(r.conditions)], r.conditions) {
+			return true
+		}
+	}
+	return false
 }
 
 // effective returns what is left of conditions on this architecture: cut to its
@@ -115,17 +125,4 @@ func (f *filter) effective(conditions []condition) []condition {
 		}
 	}
 	return left
-}
-
-// before tells whether rule r is tried before rule old of the same call.
-func before(r, old rule) bool {
-	for i := range min(len(r.conditions), len(old.conditions)) {
-		if n := r.conditions[i].order(old.conditions[i]); n != 0 {
-			return n < 0
-		}
-		if r.conditions[i] != old.conditions[i] {
-			return false
-		}
-	}
-	return false
 }

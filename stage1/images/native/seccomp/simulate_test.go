@@ -99,3 +99,46 @@ func simulate(prog []unix.SockFilter, data *seccompData) (verdict uint32, steps 
 		}
 	}
 }
+
+// mixesWords tells whether a program may compare the wrong word. Libseccomp 2.5
+// spares loads of a word that is in the accumulator already. Where it jumps from
+// the middle of one rule to the next it is wrong about that: some comparisons are
+// reached with one word by one way and with another by another way.
+func mixesWords(prog []unix.SockFilter) bool {
+	type loaded struct{ offset, mask uint32 }
+	states := make([]map[loaded]bool, len(prog)) // what each instruction may find
+	flow := func(to int, state loaded) {
+		if states[to] == nil {
+			states[to] = make(map[loaded]bool)
+		}
+		states[to][state] = true
+	}
+	flow(0, loaded{})
+	for pc, i := range prog { // jumps only go forward
+		switch i.Code {
+		case unix.BPF_RET | unix.BPF_K:
+			continue
+		case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
+			if states[pc] != nil {
+				flow(pc+1, loaded{i.K, ^uint32(0)})
+			}
+			continue
+		}
+		for state := range states[pc] {
+			switch i.Code {
+			case unix.BPF_ALU | unix.BPF_AND | unix.BPF_K:
+				state.mask &= i.K
+				flow(pc+1, state)
+			case unix.BPF_JMP | unix.BPF_JA:
+				flow(pc+1+int(i.K), state)
+			default:
+				if len(states[pc]) > 1 {
+					return true
+				}
+				flow(pc+1+int(i.Jt), state)
+				flow(pc+1+int(i.Jf), state)
+			}
+		}
+	}
+	return false
+}

@@ -44,7 +44,7 @@ func sections(filters []*filter, fallback uint32, enosys bool) []section {
 				sharing = append(sharing, g)
 			}
 		}
-		made = append(made, section{f.arch.audit, place(background(sharing, fallback, enosys), calls)})
+		made = append(made, section{f.arch.audit, arrange(background(sharing, fallback, enosys), calls)})
 	}
 	return made
 }
@@ -87,9 +87,9 @@ func background(sharing []*filter, fallback uint32, enosys bool) []span {
 	}
 }
 
-// place puts the calls that have rules into the background, and joins
+// arrange puts the calls that have rules into the background, and joins
 // neighbours with one target.
-func place(background []span, calls map[uint32]*call) []span {
+func arrange(background []span, calls map[uint32]*call) []span {
 	numbers := slices.Sorted(maps.Keys(calls))
 	var spans []span
 	push := func(first uint32, t target) {

@@ -13,18 +13,18 @@ const maxColumns = 3
 // absent is the number of a call that an architecture does not have.
 const absent = -1
 
-// lookup returns the numbers of a system call, in the order of the table's
-// columns; all are absent if the name is unknown.
+// lookup returns the numbers of a system call, in the order of the machine's
+// architectures; all are absent if the name is unknown.
 //
 // The table is one string in the read-only part of the binary: nothing is built
 // when the program starts, and a page of it that is never looked at is never
 // read.
-func lookup(name string) [maxColumns]int {
-	lo, hi := 0, len(table) // both at the beginning of a line, or at the end
+func (m machine) lookup(name string) [maxColumns]int {
+	lo, hi := 0, len(m.table) // both at the beginning of a line, or at the end
 	for lo < hi {
-		start := lo + strings.LastIndexByte(table[lo:(lo+hi)/2], '\n') + 1
-		end := start + strings.IndexByte(table[start:], '\n')
-		key, columns, _ := strings.Cut(table[start:end], " ")
+		start := lo + strings.LastIndexByte(m.table[lo:(lo+hi)/2], '\n') + 1
+		end := start + strings.IndexByte(m.table[start:], '\n')
+		key, columns, _ := strings.Cut(m.table[start:end], " ")
 		switch strings.Compare(name, key) {
 		case -1:
 			hi = start

@@ -5,11 +5,13 @@
  *   default ACTION
  *   optimize
  *   arch NAME                         (as libseccomp spells it: x86, x32)
+ *   remove NAME                       (the native one, for another machine)
  *   rule ACTION NAME COUNT [ARG OP A B]...
  *
  * ACTION is a SECCOMP_RET_* value in hexadecimal, OP one of NE LT LE EQ GE GT
  * MASKED_EQ, A and B are decimal. A rule that libseccomp refuses ends the
- * program with status 3.
+ * program with status 3. One that libseccomp never comes to an end with ends it
+ * with SIGXCPU, after a second of processor time.
  *
  * With the argument "table" it writes NAME ARCH NUMBER for every system call
  * that libseccomp knows, and reads nothing.
@@ -20,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static void die(const char *what, const char *name, int rc)
@@ -98,9 +101,12 @@ static void table(void)
 int main(int argc, char **argv)
 {
 	char buf[64];
+	struct rlimit cpu = { 1, RLIM_INFINITY }, core = { 0, 0 };
 	scmp_filter_ctx ctx;
 	int rc;
 
+	setrlimit(RLIMIT_CPU, &cpu);
+	setrlimit(RLIMIT_CORE, &core);
 	if (argc > 1 && !strcmp(argv[1], "table")) {
 		table();
 		return 0;
@@ -118,6 +124,11 @@ int main(int argc, char **argv)
 			rc = seccomp_arch_add(ctx, seccomp_arch_resolve_name(buf));
 			if (rc < 0 && rc != -EEXIST)
 				die("arch", buf, rc);
+		} else if (!strcmp(buf, "remove")) {
+			word(buf);
+			rc = seccomp_arch_remove(ctx, seccomp_arch_resolve_name(buf));
+			if (rc < 0)
+				die("removing", buf, rc);
 		} else if (!strcmp(buf, "rule")) {
 			rule(ctx);
 		} else {

@@ -3,6 +3,7 @@
  * and makes the system calls of the others in a child each: ARCH:NUMBER[:ARG],
  * where ARCH is x86_64, x86 or x32. Writes one line for each: "returned N" (N is
  * negative for an errno) or "signal N".
+ * Exits with 2 if the filter could not be installed.
  */
 #include <errno.h>
 #include <linux/filter.h>
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,8 +37,10 @@ int main(int argc, char **argv)
 {
 	static struct sock_filter insns[BPF_MAXINSNS];
 	struct sock_fprog prog = { 0, insns };
+	struct rlimit core = { 0, 0 };
 	ssize_t n, size = 0;
 
+	setrlimit(RLIMIT_CORE, &core);
 	while ((n = read(0, (char *)insns + size, sizeof(insns) - (size_t)size)) > 0)
 		size += n;
 	prog.len = (unsigned short)((size_t)size / sizeof(insns[0]));
@@ -49,6 +53,7 @@ int main(int argc, char **argv)
 			return 2;
 		pid_t child = fork();
 		if (child == 0) {
+			alarm(10); /* whatever the filter makes of the rest */
 			prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 			if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, strtoul(argv[1], NULL, 10), &prog) < 0) {
 				perror("seccomp");
@@ -57,16 +62,17 @@ int main(int argc, char **argv)
 			ret = call(arch, number, arg);
 			syscall(SYS_write, results[1], &ret, sizeof(ret));
 			syscall(SYS_exit_group, 0);
+			__builtin_trap(); /* the filter does not let it exit */
 		}
 		close(results[1]);
 		n = read(results[0], &ret, sizeof(ret));
 		close(results[0]);
 		if (child < 0 || waitpid(child, &status, 0) < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 9))
 			return 2;
-		if (WIFSIGNALED(status))
-			printf("signal %d\n", WTERMSIG(status));
-		else if (n == sizeof(ret))
+		if (n == sizeof(ret))
 			printf("returned %ld\n", ret);
+		else if (WIFSIGNALED(status))
+			printf("signal %d\n", WTERMSIG(status));
 		else
 			return 2;
 	}

@@ -45,10 +45,10 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 		Debug:         b.LogLevel == "debug" || b.LogLevel == "trace",
 		NewPod: func(events pod.Events) shim.Pod {
 			return pod.New(pod.Config{
-				Store:    store,
-				Key:      pod.Key{Daemon: b.Address, Namespace: b.Namespace, Sandbox: b.Group},
-				Children: children,
-				Events:   events,
+				Store:      store,
+				Key:        pod.Key{Daemon: b.Address, Namespace: b.Namespace, Sandbox: b.Group},
+				Children:   children,
+				Events:     events,
 				OpenStage1: first,
 			})
 		},

@@ -45,7 +45,7 @@ func compileAction(action specs.LinuxSeccompAction, errnoRet *uint) (uint32, err
 		}
 		ret = uint32(*errnoRet)
 	}
-	value := uint32(0)
+	var value uint32
 	switch action {
 	case specs.ActErrno:
 		return unix.SECCOMP_RET_ERRNO | ret, nil

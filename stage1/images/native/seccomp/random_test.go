@@ -208,10 +208,10 @@ func meaning(s *specs.LinuxSeccomp, d *seccompData) uint32 {
 // where the first argument tells the call and cannot be looked at.
 func reaches(name string, d *seccompData) (through, ok bool) {
 	if d.arch == unix.AUDIT_ARCH_I386 {
-		switch {
-		case d.number == 102:
+		switch d.number {
+		case 102:
 			return true, name == "socket" && uint32(d.args[0]) == 1
-		case d.number == 117:
+		case 117:
 			return true, name == "shmget" && uint32(d.args[0]) == 23
 		}
 		return false, d.number == map[string]uint32{"read": 3, "write": 4, "socket": 359, "shmget": 395, "ioctl": 54}[name]

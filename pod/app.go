@@ -87,6 +87,9 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 	if spec.Root == nil {
 		return nil, fmt.Errorf("container %s: %s/config.json has no root: %w", c.ID, c.Bundle, errdefs.ErrInvalidArgument)
 	}
+	if err := checkResources(c.Spec); err != nil {
+		return nil, fmt.Errorf("container %s: %s/config.json: %w", c.ID, c.Bundle, err)
+	}
 	a := &app{
 		process: newProcess(c.ID, "", c.Stdio, c.Terminal, p.cfg.Events),
 		pod:     p,
@@ -138,6 +141,11 @@ func (a *app) create(ctx context.Context, undo *cleanup) error {
 func (a *app) prepare(ctx context.Context, undo *cleanup) error {
 	if err := a.session.stage1.CheckSpec(a.config.Spec); err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
+	}
+	if a.config.Checkpoint != "" {
+		if err := a.canCheckpoint("restore"); err != nil {
+			return err
+		}
 	}
 	if err := a.mount(ctx, undo); err != nil {
 		return err
@@ -221,6 +229,9 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 	c.Request.Terminal = a.terminal
 	opts := a.config.Options
 	c.Request.Options = &opts
+	if path := a.config.Checkpoint; path != "" {
+		c.Request.Checkpoint = &abi.Checkpoint{Path: path}
+	}
 
 	// From here on hooks may have run, also if the call fails.
 	undo.add(func() error { return a.disk.Poststop(context.WithoutCancel(ctx)) })

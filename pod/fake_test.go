@@ -28,14 +28,15 @@ type fakeStage1 struct {
 	declares map[abi.Entrypoint]bool // beside those that every stage1 has
 
 	// What the next call of an entrypoint does instead.
-	mu      sync.Mutex
-	fail    map[abi.Entrypoint]error
-	hold    map[abi.Entrypoint]chan struct{}
-	calls   []abi.Entrypoint
-	notices *os.File
-	apps    map[string]*fakeApp
-	done    chan struct{}
-	quiet   bool // keep exits to itself, as a dead supervisor does
+	mu       sync.Mutex
+	fail     map[abi.Entrypoint]error
+	hold     map[abi.Entrypoint]chan struct{}
+	calls    []abi.Entrypoint
+	notices  *os.File
+	apps     map[string]*fakeApp
+	done     chan struct{}
+	restored []string // checkpoints
+	quiet    bool     // keep exits to itself, as a dead supervisor does
 }
 
 type fakeApp struct {
@@ -131,6 +132,11 @@ func (f *fakeStage1) die() {
 func (f *fakeStage1) Add(_ context.Context, c Call, _ [3]*os.File) (*Process, error) {
 	if err := f.enter(abi.AppAdd); err != nil {
 		return nil, err
+	}
+	if cp := c.Request.Checkpoint; cp != nil {
+		f.mu.Lock()
+		f.restored = append(f.restored, cp.Path)
+		f.mu.Unlock()
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -346,6 +352,7 @@ type world struct {
 	data   string
 
 	resources  string // of apps: `,"resources":{…}`
+	checkpoint string // that apps are restored from
 	sharedPIDs bool   // apps have no PID namespace of their own
 }
 
@@ -405,7 +412,7 @@ func (w *world) create(id, script string) (Status, error) {
 		linux = `{"namespaces":[]` + w.resources + `}`
 	}
 	return w.CreateApp(w.t.Context(), AppConfig{
-		ID: AppID(id), Bundle: bundle, Rootfs: bareRoot{}, Stdio: &noStdio{},
+		ID: AppID(id), Bundle: bundle, Rootfs: bareRoot{}, Stdio: &noStdio{}, Checkpoint: w.checkpoint,
 		Spec: []byte(`{"ociVersion":"1.1.0","process":{"args":["sh"],"cwd":"/"},"root":{"path":"rootfs"},"linux":` + linux + `}`),
 	})
 }

@@ -3,6 +3,9 @@ package pod
 import (
 	"context"
 	"fmt"
+	"slices"
+
+	"github.com/containerd/errdefs"
 )
 
 // turn is the right to call entrypoints for an app: one call at a time, as the ABI
@@ -21,20 +24,36 @@ func (a *app) takeTurn(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// takeTurnFor is takeTurn for a step, which must be legal before, so that nobody
-// waits in vain, and after.
+// takeTurnFor is takeTurn for a step.
 func (a *app) takeTurnFor(ctx context.Context, t step) (release func(), err error) {
-	if err := a.legal(t); err != nil {
+	return a.takeTurnIf(ctx, func() error { return a.legal(t) })
+}
+
+// takeTurnIf is takeTurn for what must be legal before, so that nobody waits in
+// vain, and after.
+func (a *app) takeTurnIf(ctx context.Context, legal func() error) (release func(), err error) {
+	if err := legal(); err != nil {
 		return nil, err
 	}
 	if release, err = a.takeTurn(ctx); err != nil {
 		return nil, err
 	}
-	if err := a.legal(t); err != nil {
+	if err := legal(); err != nil {
 		release()
 		return nil, err
 	}
 	return release, nil
+}
+
+// takeTurnIn is takeTurn for what is legal in some states only.
+func (a *app) takeTurnIn(ctx context.Context, verb string, states ...State) (release func(), err error) {
+	legal := func() error {
+		if s := a.status().State; !slices.Contains(states, s) {
+			return fmt.Errorf("cannot %s a %s process: %s: %w", verb, s, a.id, errdefs.ErrFailedPrecondition)
+		}
+		return nil
+	}
+	return a.takeTurnIf(ctx, legal)
 }
 
 // entered is called when the start of an exec has come to its end. What waits

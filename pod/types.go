@@ -63,6 +63,8 @@ type AppConfig struct {
 	Terminal bool
 	Debug    bool
 	Options  abi.Options
+	// Checkpoint is a directory that the app is restored from, if any.
+	Checkpoint string
 }
 
 // ExecConfig is a request for a further process in an app.
@@ -84,12 +86,13 @@ const (
 	EventExecStarted
 	EventPaused
 	EventResumed
+	EventCheckpointed
 	EventOOM    // the kernel has killed in it for want of memory
 	EventExited // of the app's first process, or of an exec
 	EventDeleted
 )
 
-var eventNames = [...]string{"created", "started", "exec-added", "exec-started", "paused", "resumed", "oom", "exited", "deleted"}
+var eventNames = [...]string{"created", "started", "exec-added", "exec-started", "paused", "resumed", "checkpointed", "oom", "exited", "deleted"}
 
 func (k EventKind) String() string {
 	if k < 0 || int(k) >= len(eventNames) {
@@ -105,6 +108,8 @@ type Event struct {
 	Exec ExecID
 	PID  int
 	Exit Exit // of EventExited and EventDeleted
+
+	Checkpoint string // of EventCheckpointed: where it is
 }
 
 // Events receives a pod's events. The order of calls is the order in which they

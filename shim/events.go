@@ -65,6 +65,8 @@ func (s *Service) message(e pod.Event) (string, proto.Message) {
 		return "/tasks/paused", &events.TaskPaused{ContainerID: id}
 	case pod.EventResumed:
 		return "/tasks/resumed", &events.TaskResumed{ContainerID: id}
+	case pod.EventCheckpointed:
+		return "/tasks/checkpointed", &events.TaskCheckpointed{ContainerID: id, Checkpoint: e.Checkpoint}
 	case pod.EventOOM:
 		return "/tasks/oom", &events.TaskOOM{ContainerID: id}
 	case pod.EventExited:
@@ -94,7 +96,7 @@ func (s *Service) taskCreate(e pod.Event) proto.Message {
 		log.G(context.Background()).WithError(err).Error("event of an unknown app")
 		return msg
 	}
-	msg.Bundle = a.bundle
+	msg.Bundle, msg.Checkpoint = a.bundle, a.checkpoint
 	msg.Rootfs = s.apps.takeRootfs(a)
 	msg.IO = &events.TaskIO{Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr, Terminal: a.terminal}
 	return msg

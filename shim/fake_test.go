@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // fakePod keeps apps in memory. It publishes events as a pod must; processes end
@@ -21,6 +22,8 @@ type fakePod struct {
 	onAddExec func(pod.ExecConfig) error
 	onDelete  func(pod.AppID)
 
+	onCheckpoint func(abi.Checkpoint) // nil: the stage1 cannot
+
 	mu     sync.Mutex
 	procs  map[string]*fakeProcess
 	config map[pod.AppID]pod.AppConfig
@@ -28,6 +31,8 @@ type fakePod struct {
 	nextID int
 	closed bool
 	killed []fakeKill
+
+	updates []string // id and resources
 }
 
 type fakeKill struct {
@@ -214,6 +219,22 @@ func (p *fakePod) Pause(_ context.Context, id pod.AppID) error {
 
 func (p *fakePod) Resume(_ context.Context, id pod.AppID) error {
 	return p.move(id, pod.Paused, pod.Running, pod.EventResumed)
+}
+
+func (p *fakePod) Update(_ context.Context, id pod.AppID, resources []byte) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.updates = append(p.updates, string(id)+" "+string(resources))
+	return nil
+}
+
+func (p *fakePod) Checkpoint(_ context.Context, id pod.AppID, c abi.Checkpoint) error {
+	if p.onCheckpoint == nil {
+		return fmt.Errorf("checkpoint %s: the stage1 has no app/checkpoint entrypoint: %w", id, errdefs.ErrNotImplemented)
+	}
+	p.onCheckpoint(c)
+	p.events.Publish(pod.Event{Kind: pod.EventCheckpointed, App: id, Checkpoint: c.Path})
+	return nil
 }
 
 func (p *fakePod) move(id pod.AppID, from, to pod.State, kind pod.EventKind) error {

@@ -28,6 +28,8 @@ func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 		id:      pod.AppID(r.ID),
 		bundle:  r.Bundle,
 		rootfs:  r.Rootfs,
+
+		checkpoint: r.Checkpoint,
 	}
 	if err := s.apps.take(a); err != nil {
 		return nil, err
@@ -42,9 +44,6 @@ func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 }
 
 func (s *Service) createApp(ctx context.Context, a *app, r *task.CreateTaskRequest) (pod.Status, error) {
-	if r.Checkpoint != "" {
-		return pod.Status{}, fmt.Errorf("create container %s: restoring from the checkpoint %s is not supported: %w", a.id, r.Checkpoint, errdefs.ErrInvalidArgument)
-	}
 	opts, err := s.options(ctx, r.Options)
 	if err != nil {
 		return pod.Status{}, fmt.Errorf("create container %s: %w", a.id, err)
@@ -67,6 +66,8 @@ func (s *Service) createApp(ctx context.Context, a *app, r *task.CreateTaskReque
 		Terminal: a.terminal,
 		Debug:    s.cfg.Debug,
 		Options:  opts,
+
+		Checkpoint: r.Checkpoint,
 	})
 }
 
@@ -140,22 +141,6 @@ func (s *Service) kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty
 		return nil, fmt.Errorf("signal %d to container %s: there is none of that number: %w", r.Signal, r.ID, errdefs.ErrInvalidArgument)
 	}
 	if err := s.pod.Kill(ctx, pod.AppID(r.ID), pod.ExecID(r.ExecID), int(r.Signal), r.All); err != nil {
-		return nil, err
-	}
-	return empty, nil
-}
-
-// pause stops an app (requirement T7).
-func (s *Service) pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empty, error) {
-	if err := s.pod.Pause(ctx, pod.AppID(r.ID)); err != nil {
-		return nil, err
-	}
-	return empty, nil
-}
-
-// resume lets a paused app go on.
-func (s *Service) resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.Empty, error) {
-	if err := s.pod.Resume(ctx, pod.AppID(r.ID)); err != nil {
 		return nil, err
 	}
 	return empty, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // Pod is what the service needs of a pod. *pod.Pod implements it.
@@ -30,6 +31,12 @@ type Pod interface {
 	// one go on.
 	Pause(context.Context, pod.AppID) error
 	Resume(context.Context, pod.AppID) error
+	// Update changes the limits that an OCI linux.resources object names, of an
+	// app that has not ended.
+	Update(ctx context.Context, id pod.AppID, resources []byte) error
+	// Checkpoint keeps the state of a running or paused app. It is
+	// errdefs.ErrNotImplemented if the stage1 cannot.
+	Checkpoint(context.Context, pod.AppID, abi.Checkpoint) error
 	// Delete removes an app or exec that is created or stopped.
 	Delete(context.Context, pod.AppID, pod.ExecID) (pod.Status, error)
 	// Pids lists the processes of an app that has not ended.

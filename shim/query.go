@@ -124,14 +124,6 @@ func (s *Service) closeIO(_ context.Context, r *task.CloseIORequest) (*emptypb.E
 	return empty, nil
 }
 
-func (s *Service) checkpoint(_ context.Context, r *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
-	return nil, s.unsupported(r.ID, "checkpointing")
-}
-
-func (s *Service) update(_ context.Context, r *task.UpdateTaskRequest) (*emptypb.Empty, error) {
-	return nil, s.unsupported(r.ID, "changing the resources of")
-}
-
 func (s *Service) stats(_ context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
 	return nil, s.unsupported(r.ID, "reading the statistics of")
 }

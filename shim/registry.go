@@ -32,6 +32,8 @@ type app struct {
 	bundle string
 	rootfs []*types.Mount // until TaskCreate was published
 	execs  map[pod.ExecID]*process
+
+	checkpoint string // that it was made from
 }
 
 // registry knows the ids that are in use. An id is taken before anything is done

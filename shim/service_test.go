@@ -106,7 +106,6 @@ func TestT1CreateRefusesWhatItCannotDo(t *testing.T) {
 	for what, req := range map[string]*task.CreateTaskRequest{
 		"no id":                {Bundle: bundle(t)},
 		"a relative bundle":    {ID: "a", Bundle: "x"},
-		"a checkpoint":         {ID: "a", Bundle: bundle(t), Checkpoint: "/cp"},
 		"streaming (I7)":       {ID: "a", Bundle: bundle(t), Stdout: "ttrpc+unix:///run/s?stream_id=1"},
 		"unknown options (O1)": {ID: "a", Bundle: bundle(t), Options: &anypb.Any{TypeUrl: "example.com/My.Options"}},
 		"broken options":       {ID: "a", Bundle: bundle(t), Options: &anypb.Any{TypeUrl: runcOptions, Value: []byte{0xff}}},
@@ -288,26 +287,6 @@ func TestT9KillPassesOnAndRefusesWhatIsNoSignal(t *testing.T) {
 	wantCode(t, err, codes.NotFound, "an app that has ended")
 }
 
-func TestT7PauseAndResumeArePublished(t *testing.T) {
-	b := newBench(t)
-	b.create("a")
-	b.sink.next("/tasks/create")
-	_, err := call[emptypb.Empty](b, "Pause", &task.PauseRequest{ID: "a"})
-	wantCode(t, err, codes.FailedPrecondition, "Pause of an app that does not run")
-	must[task.StartResponse](b, "Start", &task.StartRequest{ID: "a"})
-	b.sink.next("/tasks/start")
-	must[emptypb.Empty](b, "Pause", &task.PauseRequest{ID: "a"})
-	if e := b.sink.next("/tasks/paused").(*events.TaskPaused); e.ContainerID != "a" {
-		t.Error(e)
-	}
-	must[emptypb.Empty](b, "Resume", &task.ResumeRequest{ID: "a"})
-	if e := b.sink.next("/tasks/resumed").(*events.TaskResumed); e.ContainerID != "a" {
-		t.Error(e)
-	}
-	_, err = call[emptypb.Empty](b, "Resume", &task.ResumeRequest{ID: "a"})
-	wantCode(t, err, codes.FailedPrecondition, "Resume of an app that is not paused")
-}
-
 func TestT4AnExecIdIsReservedWhileItIsBeingAdded(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
@@ -415,9 +394,7 @@ func TestWhatIsNotSupportedYetSaysSo(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	for method, req := range map[string]any{
-		"Checkpoint": &task.CheckpointTaskRequest{ID: "a"},
-		"Update":     &task.UpdateTaskRequest{ID: "a"},
-		"Stats":      &task.StatsRequest{ID: "a"},
+		"Stats": &task.StatsRequest{ID: "a"},
 	} {
 		_, err := call[emptypb.Empty](b, method, req)
 		wantCode(t, err, codes.Unimplemented, method)

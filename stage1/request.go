@@ -86,6 +86,9 @@ func (k *call) environment() ([]string, error) {
 		e.set(abi.EnvCgroup, strings.Join(r.Cgroup.Dirs, ":"))
 	}
 	e.set(abi.EnvConsoleSocket, r.ConsoleSocket)
+	if r.Checkpoint != nil {
+		e.set(abi.EnvCheckpoint, r.Checkpoint.Path)
+	}
 	e.set(abi.EnvProcess, process)
 	if strings.HasPrefix(string(k.entrypoint), "app/") {
 		if k.stage1.Has(abi.Enter) {

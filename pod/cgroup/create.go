@@ -162,6 +162,9 @@ func lockDir(dir string) (*os.File, error) {
 
 // setUp makes the other directories and writes the limits.
 func (g *Group) setUp(res *specs.LinuxResources) error {
+	if res == nil {
+		res = &specs.LinuxResources{}
+	}
 	r, err := convert(res, g.record.Version)
 	if err != nil {
 		return err
@@ -174,13 +177,8 @@ func (g *Group) setUp(res *specs.LinuxResources) error {
 	if err := m.Apply(nobody); err != nil {
 		return err
 	}
-	if err := m.Set(r); err != nil {
-		return err
-	}
-	if res != nil {
-		g.limits = res
-	}
-	return nil
+	g.limits = res
+	return g.limit(res, r)
 }
 
 // RemoveStale removes what a Create that was killed half-way has left at a path:

@@ -218,30 +218,6 @@ func TestRecordsThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
-func TestC3UpdateChangesOnlyWhatIsGiven(t *testing.T) {
-	needV1(t)
-	g := create(t, "update", &specs.LinuxResources{
-		Memory: &specs.LinuxMemory{Limit: ptr[int64](64 << 20)},
-		CPU:    &specs.LinuxCPU{Shares: ptr[uint64](512), Quota: ptr[int64](20000), Period: ptr[uint64](50000)},
-	})
-	before := read(t, g, "devices", "devices.list")
-	if err := g.Update(&specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: ptr[int64](30000)}, Pids: &specs.LinuxPids{Limit: ptr[int64](9)}}); err != nil {
-		t.Fatal(err)
-	}
-	err := g.Update(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](10)}, CPU: &specs.LinuxCPU{Cpus: "4000"}})
-	if err == nil {
-		t.Error("CPU 4000 was found")
-	}
-	for _, tc := range []struct{ controller, file, want string }{
-		{"cpu", "cpu.cfs_quota_us", "30000"}, {"cpu", "cpu.cfs_period_us", "50000"}, {"cpu", "cpu.shares", "512"},
-		{"pids", "pids.max", "9"}, {"memory", "memory.limit_in_bytes", "67108864"}, {"devices", "devices.list", before},
-	} {
-		if got := read(t, g, tc.controller, tc.file); got != tc.want {
-			t.Errorf("%s is %q, want %q", tc.file, got, tc.want)
-		}
-	}
-}
-
 func BenchmarkCreateAndRemove(b *testing.B) {
 	needHost(b)
 	res := &specs.LinuxResources{Devices: denyAll, CPU: &specs.LinuxCPU{Shares: ptr[uint64](1024)}}

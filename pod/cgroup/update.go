@@ -3,50 +3,132 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
 
+	"github.com/opencontainers/cgroups"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Update changes the limits that res names and leaves the others as they are
-// (requirement C3). Access to devices is not changed. If a limit cannot be set
-// the old ones are put back.
-func (g *Group) Update(res *specs.LinuxResources) error {
+// Update changes the limits that res names, and no other file of the cgroup
+// (requirement C3). A limit that cannot be set is an error that names it; then
+// the old ones are put back. undo puts them back later. Access to devices cannot
+// be changed: who names the same rules again, as CRI does, may.
+func (g *Group) Update(res *specs.LinuxResources) (undo func() error, err error) {
 	h, err := host()
 	if err != nil {
-		return err
-	}
-	if err := h.check(res); err != nil {
-		return fmt.Errorf("cgroup %s: %w", g.Path(), err)
+		return nil, err
 	}
 	// One update at a time: the limits depend on each other, and putting old
 	// ones back must not undo somebody else's. The files answer at once.
 	g.updating.Lock()
 	defer g.updating.Unlock()
-	old := g.limits
-	merged := merge(old, res)
-	if err := g.set(merged); err != nil {
-		return errors.Join(fmt.Errorf("update cgroup %s: %w", g.Path(), err), g.set(old))
+	undo, err = g.update(h, res)
+	if err != nil {
+		return nil, fmt.Errorf("update cgroup %s: %w", g.Path(), err)
 	}
-	g.limits = merged
-	return nil
+	return undo, nil
 }
 
-func (g *Group) set(res *specs.LinuxResources) error {
-	r, err := convert(res, g.record.Version)
+func (g *Group) update(h *hierarchies, res *specs.LinuxResources) (undo func() error, err error) {
+	if len(res.Devices) > 0 && !reflect.DeepEqual(res.Devices, g.limits.Devices) {
+		return nil, errors.New("linux.resources.devices: cannot be changed")
+	}
+	old := g.limits
+	merged := merge(old, res)
+	for _, r := range []*specs.LinuxResources{res, merged} {
+		if err := h.check(r); err != nil {
+			return nil, err
+		}
+	}
+	named := only(res, merged)
+	r, err := convert(named, g.record.Version)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.SkipDevices = true
+	files, err := g.backup(named)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.limit(named, r); err != nil {
+		return nil, errors.Join(err, files.restore())
+	}
+	g.limits = merged
+	return func() error {
+		g.updating.Lock()
+		defer g.updating.Unlock()
+		g.limits = old
+		if err := files.restore(); err != nil {
+			return fmt.Errorf("put the limits of cgroup %s back: %w", g.Path(), err)
+		}
+		return nil
+	}, nil
+}
+
+// limit writes limits. r is what res has been converted to.
+func (g *Group) limit(res *specs.LinuxResources, r *cgroups.Resources) error {
+	if err := g.adapt(r); err != nil {
+		return err
+	}
 	m, err := g.manager(r)
 	if err != nil {
 		return err
 	}
-	return m.Set(r)
+	if err := m.Set(r); err != nil {
+		return err
+	}
+	// The library can only disable it.
+	if m := res.Memory; g.record.Version == 1 && m != nil && m.DisableOOMKiller != nil && !*m.DisableOOMKiller && g.Dir("memory") != "" {
+		return os.WriteFile(filepath.Join(g.Dir("memory"), "memory.oom_control"), []byte("0"), 0)
+	}
+	return nil
 }
 
-// merge returns old with the values that are set in change. Limits that the
-// kernel wants together (quota and period, memory and swap) are so always
-// written together, whichever of them the client names.
+// adapt looks at what the kernel offers where the library would fail without
+// need, or ignore a limit.
+func (g *Group) adapt(r *cgroups.Resources) error {
+	if g.record.Version == 1 {
+		if _, err := os.Lstat(filepath.Join(g.Dir("memory"), "memory.memsw.limit_in_bytes")); err != nil && r.MemorySwap == -1 {
+			r.MemorySwap = 0 // nobody counts it
+		}
+		return nil
+	}
+	if len(r.BlkioWeightDevice) > 0 {
+		if _, err := os.Lstat(filepath.Join(g.Dir("blkio"), "io.bfq.weight")); err != nil {
+			return fmt.Errorf("linux.resources.blockIO.weightDevice: cannot be set: %w", err)
+		}
+	}
+	return nil
+}
+
+// only returns what change names of merged, and what the kernel wants together
+// with it.
+func only(change, merged *specs.LinuxResources) *specs.LinuxResources {
+	named := *change
+	named.Devices = nil
+	if m := change.Memory; m != nil {
+		memory := *m
+		if m.Limit != nil || m.Swap != nil {
+			memory.Limit, memory.Swap, memory.CheckBeforeUpdate = merged.Memory.Limit, merged.Memory.Swap, merged.Memory.CheckBeforeUpdate
+		}
+		named.Memory = &memory
+	}
+	if c := change.CPU; c != nil {
+		cpu := *c
+		if c.Quota != nil || c.Period != nil {
+			cpu.Quota, cpu.Period = merged.CPU.Quota, merged.CPU.Period
+		}
+		if c.RealtimeRuntime != nil || c.RealtimePeriod != nil {
+			cpu.RealtimeRuntime, cpu.RealtimePeriod = merged.CPU.RealtimeRuntime, merged.CPU.RealtimePeriod
+		}
+		named.CPU = &cpu
+	}
+	return &named
+}
+
+// merge returns old with the values that are set in change.
 func merge(old, change *specs.LinuxResources) *specs.LinuxResources {
 	m := *old
 	m.Memory = mergeMemory(old.Memory, change.Memory)
@@ -86,6 +168,9 @@ func mergeMemory(old, change *specs.LinuxMemory) *specs.LinuxMemory {
 	override(&m.Limit, change.Limit)
 	override(&m.Reservation, change.Reservation)
 	override(&m.Swap, change.Swap)
+	if value(change.Limit) == -1 && value(change.Swap) == 0 && m.Swap != nil {
+		m.Swap = change.Limit // no limit of memory, and so none of both together
+	}
 	override(&m.Swappiness, change.Swappiness)
 	override(&m.DisableOOMKiller, change.DisableOOMKiller)
 	override(&m.CheckBeforeUpdate, change.CheckBeforeUpdate)

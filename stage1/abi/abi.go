@@ -50,6 +50,7 @@ const (
 	EnvProcess       = "RKT_PROCESS"        // enter: path of a file with the OCI process alone
 	EnvCgroup        = "RKT_CGROUP"         // app/add, enter: colon separated cgroup directories
 	EnvConsoleSocket = "RKT_CONSOLE_SOCKET" // app/add, enter with a terminal
+	EnvCheckpoint    = "RKT_CHECKPOINT"     // app/checkpoint, app/add: directory
 	EnvEnterCmd      = "RKT_STAGE1_ENTERCMD"
 	EnvEnterPID      = "RKT_STAGE1_ENTERPID"
 )
@@ -102,6 +103,12 @@ type Request struct {
 	Spec    RawJSON `json:"spec,omitempty"`
 	Process RawJSON `json:"process,omitempty"`
 
+	// app/update: an OCI linux.resources object, as the client wrote it.
+	Resources RawJSON `json:"resources,omitempty"`
+
+	// app/checkpoint: what to write. app/add: what to restore the app from.
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
+
 	// run, when the pod is made by the Sandbox service.
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
 }
@@ -112,6 +119,19 @@ type Options struct {
 	NoNewKeyring bool   `json:"noNewKeyring,omitempty"`
 	IoUID        uint32 `json:"ioUid,omitempty"`
 	IoGID        uint32 `json:"ioGid,omitempty"`
+}
+
+// Checkpoint is where the state of an app is kept, and what of the world around
+// it the client lets the stage1 assume. app/add knows Path alone.
+type Checkpoint struct {
+	Path                string   `json:"path"` // directory
+	Exit                bool     `json:"exit,omitempty"`
+	OpenTCP             bool     `json:"openTcp,omitempty"`
+	ExternalUnixSockets bool     `json:"externalUnixSockets,omitempty"`
+	Terminal            bool     `json:"terminal,omitempty"`
+	FileLocks           bool     `json:"fileLocks,omitempty"`
+	EmptyNamespaces     []string `json:"emptyNamespaces,omitempty"`
+	CgroupsMode         string   `json:"cgroupsMode,omitempty"`
 }
 
 // Cgroup says where an app belongs. Stage 0 made the directories; the app's

@@ -1,0 +1,274 @@
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/cgroups"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// file is a file of a controller and what is, or should be, in it.
+type file struct{ controller, name, text string }
+
+func expectFiles(t *testing.T, g *Group, want []file) {
+	t.Helper()
+	for _, f := range want {
+		b, err := os.ReadFile(filepath.Join(g.Dir(f.controller), f.name))
+		if got := strings.TrimSpace(string(b)); err != nil || got != f.text {
+			t.Errorf("%s is %q, %v; want %q", f.name, got, err, f.text)
+		}
+	}
+}
+
+func mustUpdate(t *testing.T, g *Group, res *specs.LinuxResources) (undo func() error) {
+	t.Helper()
+	undo, err := g.Update(res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return undo
+}
+
+// cpuMax is a quota of a period.
+func cpuMax(quota int64, period uint64) *specs.LinuxCPU {
+	return &specs.LinuxCPU{Quota: &quota, Period: &period}
+}
+
+func memory(limit, swap int64) *specs.LinuxMemory {
+	m := &specs.LinuxMemory{Limit: &limit}
+	if swap != 0 {
+		m.Swap = &swap
+	}
+	return m
+}
+
+func TestC3UpdateChangesOnlyWhatIsGiven(t *testing.T) {
+	needV1(t)
+	g := create(t, "update", &specs.LinuxResources{
+		Devices: denyAll, Memory: memory(64<<20, 0),
+		CPU: &specs.LinuxCPU{Shares: ptr[uint64](512), Quota: ptr[int64](20000), Period: ptr[uint64](50000)},
+	})
+	before := read(t, g, "devices", "devices.list")
+	// Set by somebody else meanwhile: not ours to touch.
+	if err := os.WriteFile(filepath.Join(g.Dir("cpu"), "cpu.shares"), []byte("333"), 0); err != nil {
+		t.Fatal(err)
+	}
+	mustUpdate(t, g, &specs.LinuxResources{
+		Devices: denyAll, // CRI sends them along
+		CPU:     &specs.LinuxCPU{Quota: ptr[int64](30000)}, Pids: &specs.LinuxPids{Limit: ptr[int64](9)},
+	})
+	expectFiles(t, g, []file{
+		{"cpu", "cpu.cfs_quota_us", "30000"}, {"cpu", "cpu.cfs_period_us", "50000"}, {"cpu", "cpu.shares", "333"},
+		{"pids", "pids.max", "9"}, {"memory", "memory.limit_in_bytes", "67108864"}, {"devices", "devices.list", before},
+	})
+}
+
+func TestC3MemoryAndSwapInTheOrderThatTheKernelTakes(t *testing.T) {
+	needV1(t)
+	g := create(t, "update-memory", &specs.LinuxResources{Memory: memory(64<<20, 128<<20)})
+	if _, err := os.Stat(filepath.Join(g.Dir("memory"), "memory.memsw.limit_in_bytes")); err != nil {
+		t.Skip("swap is not accounted: ", err)
+	}
+	for _, c := range []struct {
+		memory      *specs.LinuxMemory
+		limit, swap string
+	}{
+		{memory(256<<20, 512<<20), "268435456", "536870912"}, // both above the old ones
+		{memory(32<<20, 48<<20), "33554432", "50331648"},     // both below
+		{memory(32<<20, 32<<20), "33554432", "33554432"},     // no swap
+		{&specs.LinuxMemory{Swap: ptr[int64](64 << 20)}, "33554432", "67108864"},
+		{&specs.LinuxMemory{Limit: ptr[int64](48 << 20)}, "50331648", "67108864"},
+		{memory(-1, 0), "9223372036854771712", "9223372036854771712"}, // takes the swap along
+		{memory(64<<20, -1), "67108864", "9223372036854771712"},
+		{memory(64<<20, 128<<20), "67108864", "134217728"},
+		{memory(-1, -1), "9223372036854771712", "9223372036854771712"},
+	} {
+		mustUpdate(t, g, &specs.LinuxResources{Memory: c.memory})
+		expectFiles(t, g, []file{{"memory", "memory.limit_in_bytes", c.limit}, {"memory", "memory.memsw.limit_in_bytes", c.swap}})
+	}
+}
+
+func TestC3AnUpdateThatFailsLeavesTheOldValues(t *testing.T) {
+	needV1(t)
+	device := specs.LinuxThrottleDevice{Rate: 1 << 20}
+	device.Major, device.Minor = blockDevice(t)
+	g := create(t, "update-fails", &specs.LinuxResources{Memory: memory(64<<20, 128<<20), CPU: cpuMax(20000, 50000)})
+	was := []file{
+		{"memory", "memory.limit_in_bytes", "67108864"}, {"memory", "memory.memsw.limit_in_bytes", "134217728"},
+		{"memory", "memory.swappiness", read(t, g, "memory", "memory.swappiness")},
+		{"memory", "memory.soft_limit_in_bytes", "9223372036854771712"},
+		{"cpu", "cpu.cfs_quota_us", "20000"}, {"cpu", "cpu.cfs_period_us", "50000"}, {"cpu", "cpu.shares", "1024"},
+		{"pids", "pids.max", "max"}, {"blkio", "blkio.throttle.read_bps_device", ""},
+	}
+	change := &specs.LinuxResources{
+		Memory: memory(512<<20, 1<<30),
+		CPU:    &specs.LinuxCPU{Shares: ptr[uint64](99), Quota: ptr[int64](1000), Period: ptr[uint64](10000)},
+		Pids:   &specs.LinuxPids{Limit: ptr[int64](9)},
+		BlockIO: &specs.LinuxBlockIO{ThrottleReadBpsDevice: []specs.LinuxThrottleDevice{device},
+			ThrottleWriteBpsDevice: []specs.LinuxThrottleDevice{{}}}, // there is no device 0:0
+	}
+	change.Memory.Swappiness, change.Memory.Reservation = ptr[uint64](7), ptr[int64](1<<20)
+	if _, err := g.Update(change); err == nil {
+		t.Fatal("device 0:0 was found")
+	}
+	expectFiles(t, g, was)
+
+	// And undone later, although everything was right.
+	change.BlockIO.ThrottleWriteBpsDevice = nil
+	undo := mustUpdate(t, g, change)
+	expectFiles(t, g, []file{{"pids", "pids.max", "9"}, {"cpu", "cpu.shares", "99"}, {"memory", "memory.memsw.limit_in_bytes", "1073741824"}})
+	if err := undo(); err != nil {
+		t.Fatal(err)
+	}
+	expectFiles(t, g, was)
+	mustUpdate(t, g, &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](96 << 20)}})
+	expectFiles(t, g, []file{{"memory", "memory.limit_in_bytes", "100663296"}, {"memory", "memory.memsw.limit_in_bytes", "134217728"}})
+}
+
+// blockDevice finds a block device that can be limited.
+func blockDevice(t *testing.T) (major, minor int64) {
+	t.Helper()
+	devices, err := filepath.Glob("/sys/block/*/dev")
+	if err != nil || len(devices) == 0 {
+		t.Skip("there is no block device")
+	}
+	b, err := os.ReadFile(devices[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after, _ := strings.Cut(strings.TrimSpace(string(b)), ":")
+	return number(t, before), number(t, after)
+}
+
+func number(t *testing.T, s string) (n int64) {
+	t.Helper()
+	for _, c := range s {
+		n = n*10 + int64(c-'0')
+	}
+	return n
+}
+
+func TestC3TheOOMKillerCanBeDisabledAndEnabled(t *testing.T) {
+	needV1(t)
+	g := create(t, "update-oom", nil)
+	for _, disable := range []bool{true, false} {
+		mustUpdate(t, g, &specs.LinuxResources{Memory: &specs.LinuxMemory{DisableOOMKiller: &disable}})
+		if got := readUint(t, g, "memory.oom_control", "oom_kill_disable"); (got == 1) != disable {
+			t.Errorf("oom_kill_disable is %d after %v", got, disable)
+		}
+	}
+}
+
+func TestC3WhatCannotBeChangedIsRefusedByName(t *testing.T) {
+	needV1(t)
+	g := create(t, "update-refused", &specs.LinuxResources{Devices: denyAll, Memory: memory(64<<20, 0)})
+	for _, c := range []struct {
+		res  specs.LinuxResources
+		want string
+	}{
+		{specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}}, "linux.resources.devices"},
+		{specs.LinuxResources{Memory: &specs.LinuxMemory{Swap: ptr[int64](1 << 20)}}, "linux.resources.memory.swap"},
+		{specs.LinuxResources{Memory: &specs.LinuxMemory{UseHierarchy: ptr(false)}}, "useHierarchy"},
+		{specs.LinuxResources{Unified: map[string]string{"memory.high": "1"}}, "linux.resources.unified"},
+		{specs.LinuxResources{HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "2MB", Limit: 1}}}, "hugetlb"},
+		{specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "4000"}}, "cpuset.cpus"},
+	} {
+		if _, err := g.Update(&c.res); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v, want %q in it", err, c.want)
+		}
+	}
+	expectFiles(t, g, []file{{"memory", "memory.limit_in_bytes", "67108864"}})
+}
+
+// directory makes a version 2 cgroup out of plain files, as far as limits go.
+func directory(t *testing.T, files map[string]string) *Group {
+	t.Helper()
+	cgroups.TestMode = true // the library otherwise refuses what is no cgroup
+	t.Cleanup(func() { cgroups.TestMode = false })
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return newGroup(Record{Version: 2, Path: "/x", Dirs: map[string]string{"": dir}}, nil)
+}
+
+func TestC3UpdateOnVersion2(t *testing.T) {
+	g := directory(t, map[string]string{
+		"cgroup.controllers": "cpuset cpu io memory hugetlb pids rdma misc\n",
+		"memory.max":         "max\n", "memory.swap.max": "max\n", "memory.low": "0\n", "memory.high": "max\n", "memory.current": "4096\n",
+		"cpu.max": "max 100000\n", "cpu.weight": "100\n", "cpu.max.burst": "0\n", "cpu.idle": "0\n",
+		"cpuset.cpus": "\n", "cpuset.mems": "\n", "pids.max": "max\n", "io.max": "", "io.weight": "default 100\n",
+		"hugetlb.2MB.max": "max\n", "hugetlb.2MB.rsvd.max": "max\n",
+	})
+	update := func(res specs.LinuxResources) error {
+		t.Helper()
+		_, err := g.update(&hierarchies{version: 2}, &res)
+		return err
+	}
+	for _, c := range []struct {
+		res  specs.LinuxResources
+		want []file
+	}{
+		{specs.LinuxResources{Memory: memory(64<<20, 128<<20)}, []file{{"", "memory.max", "67108864"}, {"", "memory.swap.max", "67108864"}, {"", "memory.low", "0"}}},
+		{specs.LinuxResources{Memory: memory(96<<20, 0)}, []file{{"", "memory.max", "100663296"}, {"", "memory.swap.max", "33554432"}}},
+		{specs.LinuxResources{Memory: &specs.LinuxMemory{Swap: ptr[int64](96 << 20)}}, []file{{"", "memory.max", "100663296"}, {"", "memory.swap.max", "0"}}},
+		{specs.LinuxResources{Memory: memory(-1, 0)}, []file{{"", "memory.max", "max"}, {"", "memory.swap.max", "max"}}},
+		{specs.LinuxResources{CPU: cpuMax(20000, 50000)}, []file{{"", "cpu.max", "20000 50000"}, {"", "cpu.weight", "100"}}},
+		{specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: ptr[int64](30000)}}, []file{{"", "cpu.max", "30000 50000"}}},
+		{specs.LinuxResources{CPU: &specs.LinuxCPU{Period: ptr[uint64](60000)}}, []file{{"", "cpu.max", "30000 60000"}}},
+		{specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: ptr[int64](-1)}}, []file{{"", "cpu.max", "max 60000"}}},
+		{specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: ptr[uint64](1024)}}, []file{{"", "cpu.weight", "100"}, {"", "cpu.max", "max 60000"}}},
+		{specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "0-1"}}, []file{{"", "cpuset.cpus", "0-1"}, {"", "cpuset.mems", ""}}},
+		{specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](-1)}}, []file{{"", "pids.max", "max"}}},
+		{specs.LinuxResources{HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "2MB", Limit: 4 << 20}}}, []file{{"", "hugetlb.2MB.max", "4194304"}}},
+		{specs.LinuxResources{Unified: map[string]string{"memory.high": "1048576"}}, []file{{"", "memory.high", "1048576"}}},
+	} {
+		if err := update(c.res); err != nil {
+			t.Errorf("%v", err)
+		}
+		expectFiles(t, g, c.want)
+	}
+	was := []file{{"", "memory.max", "max"}, {"", "cpu.max", "max 60000"}, {"", "pids.max", "max"}, {"", "memory.high", "1048576"}, {"", "io.weight", "default 100"}}
+	expectFiles(t, g, was)
+	for what, res := range map[string]specs.LinuxResources{
+		"blockIO.weightDevice": {Pids: &specs.LinuxPids{Limit: ptr[int64](7)}, BlockIO: &specs.LinuxBlockIO{WeightDevice: []specs.LinuxWeightDevice{{Weight: ptr[uint16](10)}}}},
+		"memory.swappiness":    {Memory: &specs.LinuxMemory{Swappiness: ptr[uint64](10)}},
+		"unified":              {Unified: map[string]string{"../x": "1"}},
+		"memory limit":         {CPU: cpuMax(1, 2), Memory: &specs.LinuxMemory{Limit: ptr[int64](1024), CheckBeforeUpdate: ptr(true)}}, // less than is in use
+	} {
+		if err := update(res); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v, want %q in it", err, what)
+		}
+		expectFiles(t, g, was)
+	}
+}
+
+func TestADeviceThatHadNoLimitHasNoneAfterTheRestore(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "io.max")
+	for _, c := range []struct{ old, now, want string }{
+		{"", "8:0 rbps=1 wbps=max riops=max wiops=max\n", "8:0 rbps=max wbps=max riops=max wiops=max\n"},
+		{"8:0 rbps=2 wbps=max\n", "8:0 rbps=1 wbps=max\n", "8:0 rbps=2 wbps=max\n"},
+		{"8:0 rbps=2 wbps=max\n", "8:0 rbps=2 wbps=max\n", "8:0 rbps=2 wbps=max\n"},
+	} {
+		if err := os.WriteFile(path, []byte(c.old), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		files := backup{}
+		if err := files.add(filepath.Join(dir, "io.*"), knobs[2]["blkio"][0].none); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(c.now), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_ = files[path].restore(path) // a file, unlike a cgroup's, keeps the last line written
+		if b, err := os.ReadFile(path); err != nil || string(b) != c.want {
+			t.Errorf("%q, then %q: restored to %q, %v", c.old, c.now, b, err)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// Update changes those limits of an app that an OCI linux.resources object names
+// (requirement T12). The app is created, running or paused. What cannot be
+// changed is an error that names it, and then nothing has changed.
+func (p *Pod) Update(ctx context.Context, id AppID, resources []byte) error {
+	a, err := p.app(id)
+	if err != nil {
+		return err
+	}
+	res, err := parseResources(resources)
+	if err != nil {
+		return fmt.Errorf("update container %s: %w", a.id, err)
+	}
+	release, err := a.takeTurnIn(ctx, "update", Created, Running, Paused)
+	if err != nil {
+		return err
+	}
+	defer release()
+	undo, err := a.cgroup.Update(res)
+	if err != nil {
+		return fmt.Errorf("container %s: %w", a.id, err)
+	}
+	if !a.session.stage1.Has(abi.AppUpdate) {
+		return nil
+	}
+	c := a.call(abi.AppUpdate)
+	c.Request.Resources = resources
+	if err := a.session.stage1.Invoke(ctx, c); err != nil {
+		return errors.Join(err, undo())
+	}
+	return nil
+}
+
+// Checkpoint has the stage1 write the state of a running or paused app to a
+// directory (requirement T8). A stage1 that has no entrypoint for it is
+// errdefs.ErrNotImplemented.
+func (p *Pod) Checkpoint(ctx context.Context, id AppID, c abi.Checkpoint) error {
+	a, err := p.app(id)
+	if err != nil {
+		return err
+	}
+	if err := a.canCheckpoint("checkpoint"); err != nil {
+		return err
+	}
+	release, err := a.takeTurnIn(ctx, "checkpoint", Running, Paused)
+	if err != nil {
+		return err
+	}
+	defer release()
+	call := a.call(abi.AppCheckpoint)
+	call.Request.Checkpoint = &c
+	if err := a.session.stage1.Invoke(ctx, call); err != nil {
+		return err
+	}
+	a.events.Publish(Event{Kind: EventCheckpointed, App: a.id, Checkpoint: c.Path})
+	return nil
+}
+
+// canCheckpoint tells why the stage1 can neither make checkpoints nor restore
+// them.
+func (a *app) canCheckpoint(what string) error {
+	if s := a.session.stage1; !s.Has(abi.AppCheckpoint) {
+		return fmt.Errorf("%s container %s: stage1 %s has no %s entrypoint: %w", what, a.id, s.Name(), abi.AppCheckpoint, errdefs.ErrNotImplemented)
+	}
+	return nil
+}

@@ -1,0 +1,167 @@
+package pod
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// needPids skips where no number of processes can be limited.
+func needPids(t *testing.T) {
+	t.Helper()
+	for _, dir := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} {
+		if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err == nil {
+			return
+		}
+	}
+	t.Skip("the pids controller is not mounted")
+}
+
+// pidsMax returns the limit of an app's cgroup.
+func (w *world) pidsMax(id string) string {
+	w.t.Helper()
+	a, err := w.app(AppID(id))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(a.cgroup.Dir("pids"), "pids.max"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func TestT12UpdateIsForAppsThatHaveNotEnded(t *testing.T) {
+	needPids(t)
+	needFreezer(t)
+	w := newWorld(t)
+	update := func(n string) {
+		t.Helper()
+		if err := w.Update(t.Context(), "a", []byte(`{"pids":{"limit":`+n+`}}`)); err != nil {
+			t.Error(err)
+		}
+		if got := w.pidsMax("a"); got != n {
+			t.Errorf("pids.max is %s, want %s", got, n)
+		}
+	}
+	w.mustCreate("a", "exec sleep 60")
+	update("11")
+	w.mustStart("a", "")
+	update("12")
+	if err := w.Pause(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	update("13")
+	if err := w.Kill(t.Context(), "a", "", killSignal, true); err != nil {
+		t.Fatal(err)
+	}
+	w.mustWait("a", "")
+	if err := w.Update(t.Context(), "a", []byte(`{}`)); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "stopped") {
+		t.Errorf("update of an app that has ended: %v", err)
+	}
+	w.mustDelete("a", "")
+	if err := w.Update(t.Context(), "a", []byte(`{}`)); !errdefs.IsNotFound(err) {
+		t.Errorf("update of an unknown app: %v", err)
+	}
+}
+
+func TestT12TheStage1IsToldAndMayRefuse(t *testing.T) {
+	needPids(t)
+	w := newWorld(t)
+	w.stage1.declares[abi.AppUpdate] = true
+	w.mustCreate("a", "exec sleep 60")
+	if err := w.Update(t.Context(), "a", []byte(`{"pids":{"limit":21}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if !w.stage1.called(abi.AppUpdate) {
+		t.Error("the stage1 was not told")
+	}
+	w.stage1.set(abi.AppUpdate, errors.New("deliberate"))
+	if err := w.Update(t.Context(), "a", []byte(`{"pids":{"limit":22}}`)); err == nil || !strings.Contains(err.Error(), "deliberate") {
+		t.Errorf("update: %v", err)
+	}
+	if got := w.pidsMax("a"); got != "21" {
+		t.Errorf("pids.max is %s after a refused update, want 21", got)
+	}
+	w.mustDelete("a", "")
+}
+
+func TestC2ResourcesThatNobodyKnowsAreRefusedByName(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{`{"memory":{"limit":1,"kernel":2}}`, ""},
+		{`{"memory":{"hotness":7}}`, "linux.resources.memory.hotness"},
+		{`{"memory":{"hotness":0},"novel":{"x":null,"y":[],"z":{"":""}}}`, ""},
+		{`{"novel":{"x":[0]}}`, "linux.resources.novel"},
+		{`{"blockIO":{"throttleReadBpsDevice":[{"major":8,"minor":0,"rate":1,"burst":2}]}}`, "linux.resources.blockIO.throttleReadBpsDevice[0].burst"},
+		{`{"rdma":{"mlx":{"hcaHandles":1,"extra":true}}}`, "linux.resources.rdma.mlx.extra"},
+		{`{"unified":{"memory.high":"1"}}`, ""},
+		{`{"pids":[]}`, "linux.resources"},
+		{`[]`, "linux.resources"},
+		{``, "linux.resources"},
+		{`null`, ""},
+	} {
+		_, err := parseResources([]byte(c.text))
+		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || !errdefs.IsInvalidArgument(err)) {
+			t.Errorf("%s: %v, want %q", c.text, err, c.want)
+		}
+	}
+	w := newWorld(t)
+	w.resources = `,"resources":{"cpu":{"quanta":4}}`
+	if _, err := w.create("a", "exit 0"); err == nil || !strings.Contains(err.Error(), "linux.resources.cpu.quanta") {
+		t.Errorf("create: %v", err)
+	}
+	w.resources = ""
+	w.mustCreate("a", "exit 0")
+	if err := w.Update(t.Context(), "a", []byte(`{"cpu":{"quanta":4}}`)); !errdefs.IsInvalidArgument(err) {
+		t.Errorf("update: %v", err)
+	}
+	w.mustDelete("a", "")
+}
+
+func TestT8CheckpointAndRestoreAreTheStage1s(t *testing.T) {
+	w := newWorld(t)
+	w.mustCreate("a", "exec sleep 60")
+	if err := w.Checkpoint(t.Context(), "a", abi.Checkpoint{Path: "/cp"}); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "app/checkpoint") {
+		t.Errorf("a stage1 that cannot: %v", err)
+	}
+	w.checkpoint = "/cp"
+	if _, err := w.create("b", "exit 0"); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "restore container b: stage1 fake has no app/checkpoint") {
+		t.Errorf("restore: %v", err)
+	}
+	w.stage1.declares[abi.AppCheckpoint] = true
+	if err := w.Checkpoint(t.Context(), "a", abi.Checkpoint{Path: "/cp"}); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("of a created app: %v", err)
+	}
+	w.mustStart("a", "")
+	if err := w.Checkpoint(t.Context(), "a", abi.Checkpoint{Path: "/cp"}); err != nil {
+		t.Error(err)
+	}
+	w.mustCreate("b", "exit 0")
+	w.stage1.mu.Lock()
+	restored := w.stage1.restored
+	w.stage1.mu.Unlock()
+	if !slices.Equal(restored, []string{"/cp"}) {
+		t.Errorf("restored from %v", restored)
+	}
+	if got := w.events.words(); !slices.Contains(got, "checkpointed a") {
+		t.Errorf("events %v", got)
+	}
+	w.mustDelete("b", "")
+	w.end("a")
+}
+
+func FuzzParseResources(f *testing.F) {
+	f.Add([]byte(`{"memory":{"limit":1},"blockIO":{"weightDevice":[{"major":1}]},"rdma":{"x":{}},"unified":{"a":"b"}}`))
+	f.Add([]byte(`{"cpu":{"shares":{}}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if res, err := parseResources(text); (res == nil) == (err == nil) {
+			t.Errorf("%v, %v", res, err)
+		}
+	})
+}

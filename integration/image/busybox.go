@@ -21,10 +21,9 @@ const (
 const Layers = 60
 
 // Test returns the images of the suite: busybox with the test program at
-// /bin/testprog, and the same below many small layers. The host's busybox must
-// be a static one.
+// /bin/testprog, and the same below many small layers.
 func Test(testprog string) ([]Image, error) {
-	base, err := busyboxLayer()
+	base, err := Busybox()
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +49,10 @@ func Test(testprog string) ([]Image, error) {
 	}, nil
 }
 
-func busyboxLayer() ([]File, error) {
+// Busybox returns the files of a root file system around the host's busybox,
+// which must be a static one. A later file of a layer replaces an earlier one of
+// the same name.
+func Busybox() ([]File, error) {
 	const program = "/bin/busybox"
 	content, err := os.ReadFile(program)
 	if err != nil {

@@ -1,17 +1,17 @@
-// Package image writes OCI image archives that `ctr image import` takes, from
-// files of this machine: no registry is involved. It knows nothing of what the
-// images are for, but for Busybox, the one that most cases run.
+// Package image makes OCI images from files of this machine: as archives that
+// `ctr image import` takes, and as the blobs that a registry serves. It knows
+// nothing of what the images are for, but for Busybox, the one that most cases
+// run.
 package image
 
 import (
 	"archive/tar"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path"
-	"runtime"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -31,59 +31,49 @@ type File struct {
 	Content []byte
 }
 
-// Image is what becomes one image of an archive.
+// Image is what becomes one image of an archive or of a registry.
 type Image struct {
 	Name   string // reference, with a tag
 	Config ocispec.ImageConfig
 	Layers [][]File // lowest first
 }
 
-// epoch makes archives reproducible, so that a second import finds everything
+// epoch makes images reproducible, so that a second import finds everything
 // there.
 var epoch = time.Unix(1_700_000_000, 0)
 
-// Write writes the archive of some images.
-func Write(w io.Writer, images ...Image) error {
-	a := archive{tar: tar.NewWriter(w), seen: map[digest.Digest]bool{}}
+// Index makes the image for some platforms, with the same files for each but for
+// etc/platform in the lowest layer: so no two share it. It puts the image's blobs,
+// what they refer to first, and at last the index, whose descriptor it returns.
+func Index(img Image, platforms []ocispec.Platform, put func(ocispec.Descriptor, []byte) error) (ocispec.Descriptor, error) {
+	if len(img.Layers) == 0 {
+		return ocispec.Descriptor{}, errors.New("it has no layers")
+	}
+	b := builder{put}
 	index := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex}
-	for _, img := range images {
-		desc, err := a.image(img)
+	for _, p := range platforms {
+		its := img
+		its.Layers = slices.Clone(img.Layers)
+		name := File{Name: "etc/platform", Mode: 0o644, Content: fmt.Appendln(nil, p.OS, p.Architecture, p.Variant)}
+		its.Layers[0] = append(slices.Clip(its.Layers[0]), name)
+		desc, err := b.manifest(its, p)
 		if err != nil {
-			return fmt.Errorf("image %s: %w", img.Name, err)
+			return ocispec.Descriptor{}, err
 		}
 		index.Manifests = append(index.Manifests, desc)
 	}
-	if err := a.json("index.json", index); err != nil {
-		return err
-	}
-	if err := a.json(ocispec.ImageLayoutFile, ocispec.ImageLayout{Version: ocispec.ImageLayoutVersion}); err != nil {
-		return err
-	}
-	return a.tar.Close()
+	return b.json(ocispec.MediaTypeImageIndex, index)
 }
 
-// WriteFile writes the archive of some images to a file.
-func WriteFile(path string, images ...Image) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := Write(f, images...); err != nil {
-		return err
-	}
-	return f.Close()
+// builder makes the blobs of images. It may put the same one several times.
+type builder struct {
+	put func(ocispec.Descriptor, []byte) error
 }
 
-type archive struct {
-	tar  *tar.Writer
-	seen map[digest.Digest]bool
-}
-
-func (a *archive) image(img Image) (ocispec.Descriptor, error) {
+func (b builder) manifest(img Image, platform ocispec.Platform) (ocispec.Descriptor, error) {
 	config := ocispec.Image{
 		Created:  &epoch,
-		Platform: ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH},
+		Platform: platform,
 		Config:   img.Config,
 		RootFS:   ocispec.RootFS{Type: "layers"},
 	}
@@ -93,7 +83,7 @@ func (a *archive) image(img Image) (ocispec.Descriptor, error) {
 		if err != nil {
 			return ocispec.Descriptor{}, err
 		}
-		desc, err := a.blob(ocispec.MediaTypeImageLayer, layer)
+		desc, err := b.blob(ocispec.MediaTypeImageLayer, layer)
 		if err != nil {
 			return ocispec.Descriptor{}, err
 		}
@@ -101,51 +91,25 @@ func (a *archive) image(img Image) (ocispec.Descriptor, error) {
 		manifest.Layers = append(manifest.Layers, desc)
 	}
 	var err error
-	if manifest.Config, err = a.jsonBlob(ocispec.MediaTypeImageConfig, config); err != nil {
+	if manifest.Config, err = b.json(ocispec.MediaTypeImageConfig, config); err != nil {
 		return ocispec.Descriptor{}, err
 	}
-	desc, err := a.jsonBlob(ocispec.MediaTypeImageManifest, manifest)
+	desc, err := b.json(ocispec.MediaTypeImageManifest, manifest)
 	desc.Platform = &config.Platform
-	desc.Annotations = map[string]string{
-		"io.containerd.image.name":      img.Name,
-		ocispec.AnnotationRefName:       img.Name[strings.LastIndex(img.Name, ":")+1:],
-		ocispec.AnnotationBaseImageName: img.Name,
-	}
 	return desc, err
 }
 
-func (a *archive) jsonBlob(mediaType string, v any) (ocispec.Descriptor, error) {
-	b, err := json.Marshal(v)
+func (b builder) json(mediaType string, v any) (ocispec.Descriptor, error) {
+	content, err := json.Marshal(v)
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
-	return a.blob(mediaType, b)
+	return b.blob(mediaType, content)
 }
 
-func (a *archive) blob(mediaType string, b []byte) (ocispec.Descriptor, error) {
-	d := digest.FromBytes(b)
-	desc := ocispec.Descriptor{MediaType: mediaType, Digest: d, Size: int64(len(b))}
-	if a.seen[d] {
-		return desc, nil
-	}
-	a.seen[d] = true
-	return desc, a.file(path.Join("blobs", d.Algorithm().String(), d.Encoded()), b)
-}
-
-func (a *archive) json(name string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return a.file(name, b)
-}
-
-func (a *archive) file(name string, b []byte) error {
-	if err := a.tar.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(b)), ModTime: epoch}); err != nil {
-		return err
-	}
-	_, err := a.tar.Write(b)
-	return err
+func (b builder) blob(mediaType string, content []byte) (ocispec.Descriptor, error) {
+	desc := ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(content), Size: int64(len(content))}
+	return desc, b.put(desc, content)
 }
 
 // layerTar packs files with all their parent directories.

@@ -1,0 +1,150 @@
+package enclosure
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// hierarchy is where a cgroup hierarchy is mounted.
+type hierarchy struct {
+	path   string
+	fstype string // cgroup or cgroup2
+	// data selects the hierarchy when it is mounted again.
+	data string
+}
+
+// machineHierarchies lists those whose mounts show them whole.
+func machineHierarchies() ([]hierarchy, error) {
+	infos, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
+	if err != nil {
+		return nil, err
+	}
+	var all []hierarchy
+	for _, m := range infos {
+		h := hierarchy{path: m.Mountpoint, fstype: m.FSType, data: selector(m)}
+		same := func(o hierarchy) bool { return o.fstype == h.fstype && o.data == h.data }
+		if m.Root == "/" && !slices.ContainsFunc(all, same) {
+			all = append(all, h)
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("no cgroup hierarchy is mounted")
+	}
+	return all, nil
+}
+
+// selector keeps the options of a v1 mount that say which hierarchy it is.
+// Others belong to the hierarchy, and would be refused in a cgroup namespace.
+func selector(m *mountinfo.Info) string {
+	if m.FSType != "cgroup" {
+		return ""
+	}
+	return strings.Join(slices.DeleteFunc(strings.Split(m.VFSOptions, ","), func(o string) bool {
+		key, _, _ := strings.Cut(o, "=")
+		return slices.Contains([]string{"rw", "ro", "noprefix", "clone_children", "xattr", "release_agent", "cpuset_v2_mode"}, key)
+	}), ",")
+}
+
+func makeCgroups(hierarchies []hierarchy, name string) error {
+	for _, h := range hierarchies {
+		dir := filepath.Join(h.path, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return fmt.Errorf("make a cgroup: %w", err)
+		}
+		if h.fstype != "cgroup" {
+			continue
+		}
+		// A v1 cpuset takes no process before it has these.
+		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+			b, err := os.ReadFile(filepath.Join(h.path, file))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(dir, file), bytes.TrimSpace(b), 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// removeCgroups removes the enclosure's cgroups with all below them. Their
+// processes have ended with the enclosure.
+func removeCgroups(hierarchies []hierarchy, name string) error {
+	var errs []error
+	for _, h := range hierarchies {
+		errs = append(errs, removeTree(filepath.Join(h.path, name)))
+	}
+	return errors.Join(errs...)
+}
+
+func removeTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			err = errors.Join(err, removeTree(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(err, unix.Rmdir(dir))
+}
+
+// enterCgroups makes the enclosure's cgroups the roots of their hierarchies for
+// the calling thread and for what it starts. What a hierarchy of version 2 is to
+// hand to children must not be in its root, so this process goes one below.
+func enterCgroups(name string) error {
+	hierarchies, err := machineHierarchies()
+	if err != nil {
+		return err
+	}
+	for _, h := range hierarchies {
+		if err := joinCgroup(filepath.Join(h.path, name)); err != nil {
+			return err
+		}
+	}
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("make a cgroup namespace: %w", err)
+	}
+	for _, h := range hierarchies {
+		if err := unix.Unmount(h.path, unix.MNT_DETACH); err != nil {
+			return fmt.Errorf("unmount %s: %w", h.path, err)
+		}
+		if err := unix.Mount(h.fstype, h.path, h.fstype, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, h.data); err != nil {
+			return fmt.Errorf("mount the cgroup hierarchy %s %s: %w", h.path, h.data, err)
+		}
+	}
+	for _, h := range hierarchies {
+		if h.fstype != "cgroup2" {
+			continue
+		}
+		leaf := filepath.Join(h.path, "init")
+		if err := os.Mkdir(leaf, 0o755); err != nil {
+			return err
+		}
+		if err := joinCgroup(leaf); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func joinCgroup(dir string) error {
+	if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil {
+		return fmt.Errorf("join a cgroup: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+// Package enclosure runs a program as if it had the machine to itself, so that
+// a suite whose paths, names and ports are constants meets nothing of the
+// machine's, and leaves nothing on it.
+//
+// A program that calls Run is executed again, as the first process of new PID,
+// mount, network and cgroup namespaces; there it calls Enter, which finishes
+// them, and Exec, which runs another program and reaps what that leaves behind.
+// When the first process ends, all others of the enclosure end with it.
+//
+// Private are: processes, the loopback interface (there is no other), the root
+// of every cgroup hierarchy, /run, /tmp, /opt, /var/lib, and what is written
+// below /etc. Everything else is the machine's: its kernel, devices, users and
+// programs.
+package enclosure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+// Variables that tell the second execution what it is: the enclosure's directory
+// and the name of its cgroups.
+const (
+	dirVariable    = "RKT_ENCLOSURE"
+	cgroupVariable = "RKT_ENCLOSURE_CGROUP"
+)
+
+// private are the directories that are empty in an enclosure.
+var private = []string{"/run", "/tmp", "/opt", "/var/lib"}
+
+// Enclosure is one that is to be run.
+type Enclosure struct {
+	// Dir holds what the private directories hold. See Path.
+	Dir string
+	// Args are the arguments of the program when it is executed again.
+	Args []string
+	// Stdout and Stderr are those of the program when it is executed again.
+	Stdout, Stderr io.Writer
+}
+
+// Path is where a file of the enclosure is for those outside: inside it is at
+// name, which is below one of the private directories.
+func (e Enclosure) Path(name string) string { return filepath.Join(e.Dir, flat(name)) }
+
+// flat maps the private directories to names next to each other.
+func flat(name string) string {
+	for _, p := range private {
+		if rest, ok := strings.CutPrefix(name+"/", p+"/"); ok {
+			return filepath.Join(strings.ReplaceAll(p[1:], "/", "-"), rest)
+		}
+	}
+	panic("enclosure: " + name + " is not private")
+}
+
+// Prepare makes the private directories, for Path to be filled.
+func (e Enclosure) Prepare() error {
+	for _, p := range private {
+		if err := os.MkdirAll(e.Path(p), 0o755); err != nil {
+			return err
+		}
+	}
+	for _, sub := range []string{"etc-upper", "etc-work"} {
+		if err := os.MkdirAll(filepath.Join(e.Dir, sub), 0o755); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(e.Path("/tmp"), 0o1777)
+}
+
+// Run executes this program again, inside, and waits for its end. The error of
+// a program that ran is an *exec.ExitError. If ctx ends, or this process, then
+// the enclosure ends with all its processes.
+func (e Enclosure) Run(ctx context.Context) (err error) {
+	hierarchies, err := machineHierarchies()
+	if err != nil {
+		return err
+	}
+	name := fmt.Sprintf("enclosure-%d-%s", os.Getpid(), filepath.Base(e.Dir))
+	defer func() { err = errors.Join(err, removeCgroups(hierarchies, name)) }()
+	if err := makeCgroups(hierarchies, name); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", e.Args...)
+	cmd.Env = append(os.Environ(), dirVariable+"="+e.Dir, cgroupVariable+"="+name)
+	cmd.Stdout, cmd.Stderr = e.Stdout, e.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET,
+		Setpgid:    true, // an interrupt at the terminal is for this process only
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	// The death signal belongs to the thread that starts the process.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return cmd.Run()
+}
+
+// Inside tells whether this program runs in an enclosure.
+func Inside() bool { return os.Getenv(dirVariable) != "" }

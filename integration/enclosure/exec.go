@@ -1,0 +1,52 @@
+package enclosure
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Program is what Exec runs.
+type Program struct {
+	Path           string
+	Args           []string // with the program's name
+	Env            []string
+	Dir            string
+	Stdout, Stderr *os.File // stdin is /dev/null
+}
+
+// Exec runs a program in the enclosure, with no other descriptors than the three,
+// and reaps every process that becomes an orphan until it ends. Meanwhile this
+// process must wait for no other child.
+func Exec(p Program) (syscall.WaitStatus, error) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return 0, err
+	}
+	defer null.Close()
+	// What a shell or make left open in this process is not the program's.
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return 0, fmt.Errorf("close the descriptors above 2: %w", err)
+	}
+	pid, err := syscall.ForkExec(p.Path, p.Args, &syscall.ProcAttr{
+		Dir:   p.Dir,
+		Env:   p.Env,
+		Files: []uintptr{null.Fd(), p.Stdout.Fd(), p.Stderr.Fd()},
+	})
+	if err != nil {
+		return 0, fmt.Errorf("execute %s: %w", p.Path, err)
+	}
+	for {
+		var status syscall.WaitStatus
+		switch ended, err := syscall.Wait4(-1, &status, 0, nil); {
+		case err == syscall.EINTR:
+		case err != nil:
+			return 0, fmt.Errorf("wait for %s: %w", p.Path, err)
+		case ended == pid:
+			return status, nil
+		}
+	}
+}

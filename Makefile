@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration bench demo install clean
+.PHONY: help deps build check lint test test-unit test-integration test-client bench demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -46,6 +46,9 @@ test-integration: build ## a real containerd against bin/ (RUNTIMES=native,runc)
 	@echo "==> integration tests ($(RUNTIMES))"
 	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -timeout 20m -json ./... | $(REPORT)
+
+test-client: deps build ## containerd's own client suite, with runc's shim and ours (CLIENT_FLAGS)
+	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/parity.md $(CLIENT_FLAGS)
 
 bench: deps build ## compare with runc's shim, side by side (BENCH_FLAGS, BENCH_JSON=FILE)
 	@go -C integration run ./bench -bin $(BIN) -json '$(abspath $(BENCH_JSON))' $(BENCH_FLAGS)

@@ -1,7 +1,8 @@
-// Package binaries makes the programs that the suite and the benchmark drive:
-// containerd, ctr and runc's shim, from the module that go.mod pins, and the
-// test program. What is slow to build is built once and kept in the user's
-// cache directory. It does not build the shim under test: `make build` does.
+// Package binaries makes the programs that the suites and the benchmark drive:
+// containerd, ctr, runc's shim and containerd's own client suite, from the module
+// that go.mod pins, and the test program. What is slow to build is built once and
+// kept in the user's cache directory. It does not build the shim under test:
+// `make build` does.
 package binaries
 
 import (
@@ -41,10 +42,41 @@ func Containerd(ctx context.Context, log io.Writer) (string, error) {
 	})
 }
 
+// ClientSuite returns a directory with what containerd's client suite needs beside
+// Containerd: client.test, the suite itself; testdata, which it reads in its
+// working directory; and runc-fp, a runc that fails on demand. It takes a minute
+// on a machine where it is not there yet.
+func ClientSuite(ctx context.Context, log io.Writer) (string, error) {
+	const suite = containerd + "/integration/client"
+	info, err := output(ctx, "list", "-f", "{{.Module.Version}} {{.Dir}}", suite)
+	if err != nil {
+		return "", err
+	}
+	version, source, _ := strings.Cut(info, " ")
+	name := fmt.Sprintf("clientsuite-%s-%s-%s", version, runtime.Version(), runtime.GOARCH)
+	return cached(name, func(dir string) error {
+		done := progress(log, "building the client suite of containerd "+version+" from its module (once, a minute)")
+		defer done()
+		if _, err := output(ctx, "test", "-c", "-trimpath", "-ldflags", "-s -w", "-tags", tags,
+			"-o", filepath.Join(dir, "client.test"), suite); err != nil {
+			return err
+		}
+		if err := os.CopyFS(filepath.Join(dir, "testdata"), os.DirFS(filepath.Join(source, "testdata"))); err != nil {
+			return err
+		}
+		return build(ctx, dir, containerd+"/integration/failpoint/cmd/runc-fp")
+	})
+}
+
+// Program builds a program of this module into dir and returns its path.
+func Program(ctx context.Context, dir, name string) (string, error) {
+	err := build(ctx, dir, "github.com/rkt/containerd-shim-rkt-v1/integration/"+name)
+	return filepath.Join(dir, filepath.Base(name)), err
+}
+
 // TestProgram builds the test program into dir and returns its path.
 func TestProgram(ctx context.Context, dir string) (string, error) {
-	err := build(ctx, dir, "github.com/rkt/containerd-shim-rkt-v1/integration/testprog")
-	return filepath.Join(dir, "testprog"), err
+	return Program(ctx, dir, "testprog")
 }
 
 // cached returns the directory name in the cache, which fill makes if it is

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
+)
+
+// Where things are inside the enclosure.
+const (
+	suiteDir   = "/run/suite"        // client.test and its testdata
+	programDir = "/run/suite/bin"    // the whole PATH
+	shimDir    = "/run/suite/shims"  // what `make build` made
+	callsFile  = "/run/suite/calls"  // see calls.go
+	ncProgram  = "/run/suite/nc"     // for the images
+	caFile     = "/run/suite/ca.pem" // of the registry
+)
+
+// column is a runtime that the suite runs with.
+type column struct {
+	name    string
+	runtime string
+	// flavor is what the suite calls the runtime. Tests of runc's own command
+	// line are skipped unless it is runc.
+	flavor string
+}
+
+// columnsNamed reads a list of columns. The order is always the same: what the
+// other is compared with comes first.
+func columnsNamed(list string) ([]column, error) {
+	known := []column{
+		{name: "runc", runtime: "io.containerd.runc.v2", flavor: "runc"},
+		{name: "rkt", runtime: "io.containerd.rkt.v1", flavor: "rkt"},
+	}
+	names := strings.Split(list, ",")
+	for _, name := range names {
+		if !slices.ContainsFunc(known, func(c column) bool { return c.name == name }) {
+			return nil, fmt.Errorf("unknown column %q: runc or rkt", name)
+		}
+	}
+	return slices.DeleteFunc(known, func(c column) bool { return !slices.Contains(names, c.name) }), nil
+}
+
+// tools are the programs of the host that the suite, containerd or runc execute.
+var tools = []string{"sh", "true", "grep", "ps", "lsof", "mkfs.xfs"}
+
+// fill puts into the enclosure what the column needs, and nothing with which
+// another runtime could run in its place.
+func (c column) fill(ctx context.Context, e enclosure.Enclosure, p programs) error {
+	if err := os.MkdirAll(e.Path(programDir), 0o755); err != nil {
+		return err
+	}
+	copies := map[string]string{
+		filepath.Join(p.containerd, "containerd"): programDir,
+		filepath.Join(p.suite, "client.test"):     suiteDir,
+		filepath.Join(p.suite, "testdata"):        suiteDir,
+		p.nc:                                      ncProgram,
+	}
+	links := map[string]string{}
+	host := tools
+	if c.name == "runc" {
+		copies[filepath.Join(p.containerd, "containerd-shim-runc-v2")] = programDir
+		copies[filepath.Join(p.suite, "runc-fp")] = programDir
+		host = append([]string{"runc"}, tools...)
+	} else {
+		copies[p.bin] = shimDir
+		links["containerd-shim-rkt-v1"] = filepath.Join(shimDir, "containerd-shim-rkt-v1")
+		// Some clients of the suite keep the built-in default, which is runc's
+		// shim. What a user would do then is to put ours in its place.
+		links["containerd-shim-runc-v2"] = links["containerd-shim-rkt-v1"]
+	}
+	for _, name := range host {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			return fmt.Errorf("the client suite needs it (make deps): %w", err)
+		}
+		links[name] = path
+	}
+	for from, to := range copies {
+		if out, err := exec.CommandContext(ctx, "cp", "-a", from, e.Path(to)).CombinedOutput(); err != nil {
+			return fmt.Errorf("copy %s: %w: %s", from, err, out)
+		}
+	}
+	for name, target := range links {
+		if err := os.Symlink(target, filepath.Join(e.Path(programDir), name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// environment is that of the suite, of its daemons and of their shims.
+func (c column) environment(further ...string) []string {
+	return append([]string{
+		"PATH=" + programDir,
+		"HOME=/root",
+		"TEST_RUNTIME=" + c.runtime,
+		"RUNC_FLAVOR=" + c.flavor,
+	}, further...)
+}
+
+// programs is where everything is that goes into an enclosure.
+type programs struct {
+	bin        string // of the shim under test
+	containerd string // directory of containerd and runc's shim
+	suite      string // directory of client.test
+	nc         string
+}
+
+func buildPrograms(ctx context.Context, bin, dir string) (p programs, err error) {
+	p.bin = bin
+	if _, err := os.Stat(filepath.Join(bin, "containerd-shim-rkt-v1")); err != nil {
+		return p, fmt.Errorf("run make build first: %w", err)
+	}
+	if p.containerd, err = binaries.Containerd(ctx, os.Stderr); err != nil {
+		return p, err
+	}
+	if p.suite, err = binaries.ClientSuite(ctx, os.Stderr); err != nil {
+		return p, err
+	}
+	p.nc, err = binaries.Program(ctx, dir, "clientsuite/nc")
+	return p, err
+}
+
+// versions says what the columns consist of.
+func (p programs) versions(ctx context.Context) (containerd, runc string, err error) {
+	out, err := exec.CommandContext(ctx, filepath.Join(p.containerd, "containerd"), "--version").Output()
+	if err != nil {
+		return "", "", fmt.Errorf("containerd --version: %w", err)
+	}
+	fields := strings.Fields(string(out))
+	if len(fields) < 3 {
+		return "", "", fmt.Errorf("containerd --version says %q", out)
+	}
+	containerd = fields[2]
+	if out, err = exec.CommandContext(ctx, "runc", "--version").Output(); err != nil {
+		return "", "", fmt.Errorf("runc --version: %w", err)
+	}
+	first, _, _ := strings.Cut(string(out), "\n")
+	return containerd, strings.TrimPrefix(first, "runc version "), nil
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// document is docs/parity.md.
+type document struct {
+	containerd, runc string // versions
+	cgroups          string // v1 or v2
+	comparison       comparison
+	columns          []run
+}
+
+func (d document) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# Parity with runc's shim
+
+<!-- Written by make test-client. Do not edit: the next run overwrites it. -->
+
+containerd's own client suite (`+"`integration/client`"+` of containerd %s), run twice on one
+machine with cgroups %s: with io.containerd.runc.v2 and runc %s, and with
+io.containerd.rkt.v1 and the stage1 native. Neither column has the other's
+programs. The run fails if a test that passes with runc does not pass with rkt,
+unless `+"`integration/clientsuite/exceptions.go`"+` says why it should not; and if a test of
+that list does pass.
+
+%s
+## Test by test
+
+Sub-tests are listed where they do not pass in both columns.
+
+%s`, d.containerd, d.cgroups, d.runc, d.summary(), d.tests())
+	if calls := d.rpcs(); calls != "" {
+		fmt.Fprintf(&b, `
+## RPC by RPC
+
+What clients called in containerd's Tasks service during the two runs, and the
+codes of the answers: an error is an answer that a test provokes, or that
+containerd's client expects. Calls in flight when a test killed containerd are
+not among them.
+
+%s`, calls)
+	}
+	return b.String()
+}
+
+func (d document) summary() string {
+	rows := [][]string{{"", "pass", "fail", "skip"}}
+	for _, c := range d.columns {
+		n := c.results.count()
+		rows = append(rows, []string{c.column.name, fmt.Sprint(n[passed]), fmt.Sprint(n[failed]), fmt.Sprint(n[skipped])})
+	}
+	return markdown(rows)
+}
+
+func (d document) tests() string {
+	rows := [][]string{{"test", "runc", "rkt", "reason"}}
+	for _, r := range d.comparison.rows {
+		name := r.test
+		if i := strings.IndexByte(name, '/'); i >= 0 {
+			name = "…" + name[i:]
+		}
+		rows = append(rows, []string{name, cell(r.runc), cell(r.rkt), strings.ReplaceAll(r.reason, "|", `\|`)})
+	}
+	return markdown(rows)
+}
+
+func cell(o outcome) string {
+	if o == "" {
+		return "–"
+	}
+	return string(o)
+}
+
+func (d document) rpcs() string {
+	methods := map[string]bool{}
+	head := []string{"RPC"}
+	for _, c := range d.columns {
+		head = append(head, c.column.name)
+		for m := range c.calls {
+			methods[m] = true
+		}
+	}
+	if len(methods) == 0 {
+		return ""
+	}
+	rows := [][]string{head}
+	for _, m := range slices.Sorted(maps.Keys(methods)) {
+		cells := []string{m}
+		for _, c := range d.columns {
+			cells = append(cells, answers(c.calls[m]))
+		}
+		rows = append(rows, cells)
+	}
+	return markdown(rows)
+}
+
+// answers lists codes, the usual one first.
+func answers(codes map[string]int) string {
+	sorted := slices.Sorted(maps.Keys(codes))
+	if i := slices.Index(sorted, "OK"); i > 0 {
+		sorted = slices.Insert(slices.Delete(sorted, i, i+1), 0, "OK")
+	}
+	return strings.Join(sorted, ", ")
+}
+
+// markdown renders a table whose first row is its head.
+func markdown(rows [][]string) string {
+	var b strings.Builder
+	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
+	line(rows[0])
+	line(slices.Repeat([]string{"---"}, len(rows[0])))
+	for _, r := range rows[1:] {
+		line(r)
+	}
+	return b.String()
+}

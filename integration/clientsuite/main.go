@@ -1,0 +1,147 @@
+// Command clientsuite runs containerd's own client suite with runc's shim and
+// with ours, and holds ours to runc's: `make test-client`. What passes with runc
+// must pass with rkt, but for the exceptions that exceptions.go lists and
+// explains. It writes both columns, test by test and RPC by RPC, to a Markdown
+// file.
+//
+// The suite pulls its images from registries, starts its containerd at a fixed
+// path, and looks for its containers' processes by their names. So it runs in an
+// enclosure, with a registry of its own.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
+)
+
+// options are the flags.
+type options struct {
+	bin      string
+	columns  string
+	run      string
+	document string
+	keep     bool
+	timeout  time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.bin, "bin", "bin", "directory that make build fills")
+	flag.StringVar(&o.columns, "columns", "runc,rkt", "columns to run; both are compared")
+	flag.StringVar(&o.run, "run", "", "run only the tests that match, and write no document")
+	flag.StringVar(&o.document, "document", "", "file for both columns, as Markdown")
+	flag.BoolVar(&o.keep, "keep", false, "keep the logs of a run without problems, too")
+	flag.DurationVar(&o.timeout, "timeout", 20*time.Minute, "how long a column may take")
+	flag.Parse()
+
+	code, err := 0, error(nil)
+	if enclosure.Inside() {
+		code, err = inside(o)
+	} else {
+		err = outside(o)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "clientsuite:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// inside are the arguments with which this program runs one column.
+func (o options) inside(c column) []string {
+	return []string{"-columns=" + c.name, "-run=" + o.run, "-timeout=" + o.timeout.String()}
+}
+
+func outside(o options) (err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if os.Getuid() != 0 {
+		return errors.New("containers, mounts and namespaces need root")
+	}
+	columns, err := columnsNamed(o.columns)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "rkt-client-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil && !o.keep {
+			os.RemoveAll(dir)
+			return
+		}
+		fmt.Printf("the logs are in %s\n", dir)
+	}()
+	bin, err := filepath.Abs(o.bin)
+	if err != nil {
+		return err
+	}
+	p, err := buildPrograms(ctx, bin, dir)
+	if err != nil {
+		return err
+	}
+	runs, err := runColumns(ctx, o, p, columns, dir)
+	if err != nil || len(runs) < 2 {
+		return err
+	}
+	return judge(ctx, o, p, runs[0], runs[1])
+}
+
+// runColumns runs one column after the other: the suite measures times.
+func runColumns(ctx context.Context, o options, p programs, columns []column, dir string) ([]run, error) {
+	var runs []run
+	for _, c := range columns {
+		fmt.Printf("==> containerd's client suite with %s\n", c.runtime)
+		begin := time.Now()
+		r, err := c.execute(ctx, o, p, dir, progress{os.Stdout, c, runs}.show)
+		if err != nil {
+			return nil, err
+		}
+		n := r.results.count()
+		fmt.Printf("    %s: %d pass, %d fail, %d skip in %s\n", c.name, n[passed], n[failed], n[skipped], time.Since(begin).Round(time.Second))
+		runs = append(runs, r)
+	}
+	return runs, nil
+}
+
+// judge compares the columns, writes the document of a whole run, and fails if
+// there are problems.
+func judge(ctx context.Context, o options, p programs, runc, rkt run) error {
+	whole := o.run == ""
+	result := compare(runc.results, rkt.results, exceptions(), whole)
+	if whole && o.document != "" {
+		d := document{comparison: result, columns: []run{runc, rkt}, cgroups: cgroupVersion()}
+		var err error
+		if d.containerd, d.runc, err = p.versions(ctx); err != nil {
+			return err
+		}
+		if err := os.WriteFile(o.document, []byte(d.String()), 0o644); err != nil {
+			return err
+		}
+		fmt.Printf("==> wrote %s\n", o.document)
+	}
+	if len(result.problems) > 0 {
+		return fmt.Errorf("not on a par with runc's shim:\n\t%s", strings.Join(result.problems, "\n\t"))
+	}
+	fmt.Println("==> on a par with runc's shim")
+	return nil
+}
+
+// cgroupVersion is what containers get on this machine.
+func cgroupVersion() string {
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		return "v2"
+	}
+	return "v1"
+}

@@ -56,6 +56,22 @@ func TestAnAppLivesFromAddToRm(t *testing.T) {
 	p.expect(0, abi.Stop, "")
 }
 
+// runc 1.1 with the fixes of CVE-2024-21626 returns a moment too early, and a
+// signal in that moment is its init's.
+func TestWhenStartReturnsTheProgramHasBeenExecuted(t *testing.T) {
+	p := startPod(t)
+	for range 20 {
+		a := p.app("web", nil, "sleep", "1000").start()
+		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", a.PID)); err != nil || string(name) != "sleep\n" {
+			t.Errorf("the process is %q (%v)", name, err)
+		}
+		p.expect(0, abi.AppStop, "web")
+		p.expect(0, abi.AppRm, "web")
+		a.ends(t, 137)
+		must(t, a.group.Remove(p.patience))
+	}
+}
+
 func TestAppStopEndsCreatedAndRunningApps(t *testing.T) {
 	p := startPod(t)
 	created := p.app("created", nil, "sleep", "1000").add()

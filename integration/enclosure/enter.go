@@ -1,6 +1,7 @@
 package enclosure
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -74,7 +75,10 @@ func forgetMountsBelow(path, dir string) error {
 		return err
 	}
 	for _, m := range slices.Backward(infos) {
-		if err := unix.Unmount(m.Mountpoint, unix.MNT_DETACH); err != nil {
+		err := unix.Unmount(m.Mountpoint, unix.MNT_DETACH)
+		// Whoever removes a mount point on the machine unmounts it here as well.
+		gone := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL)
+		if err != nil && !gone {
 			return fmt.Errorf("unmount %s: %w", m.Mountpoint, err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 )
@@ -40,13 +41,16 @@ func (c column) execute(ctx context.Context, o options, p programs, dir string, 
 	if err := c.fill(ctx, e, p); err != nil {
 		return r, err
 	}
-	ran, err := r.follow(ctx, &e, done)
+	// The suite's own timeout counts from its first test.
+	ctx, cancel := context.WithTimeout(ctx, o.timeout+2*time.Minute)
+	defer cancel()
+	code, err := r.follow(ctx, e, done)
 	if err != nil {
 		return r, err
 	}
 	r.results.abandon(done)
 	if len(r.results) == 0 {
-		return r, fmt.Errorf("%s: no test ran: %w; the log ends with:\n%s", c.name, errOr(ran, "none is of that name"), tail(r.log))
+		return r, fmt.Errorf("%s: no test ran, and the suite exited with %d; its log ends with:\n%s", c.name, code, tail(r.log))
 	}
 	if r.calls, err = readCalls(e.Path(callsFile)); err != nil {
 		return r, err
@@ -54,12 +58,12 @@ func (c column) execute(ctx context.Context, o options, p programs, dir string, 
 	return r, nil
 }
 
-// follow runs the enclosure and reads its events. How the suite ended, ran, is
-// told by them, but for a suite that did not begin.
-func (r run) follow(ctx context.Context, e *enclosure.Enclosure, done func(string, *result)) (ran, err error) {
+// follow runs the enclosure and reads its events, which tell more than the exit
+// code, if there are any.
+func (r run) follow(ctx context.Context, e enclosure.Enclosure, done func(string, *result)) (code int, err error) {
 	raw, stdout, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	defer raw.Close()
 	defer stdout.Close()
@@ -68,34 +72,24 @@ func (r run) follow(ctx context.Context, e *enclosure.Enclosure, done func(strin
 	converter.Stdin, converter.Stderr = raw, os.Stderr
 	events, err := converter.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	if err := converter.Start(); err != nil {
-		return nil, err
+		return 0, err
 	}
 	ended := make(chan error, 1)
 	go func() {
-		err := e.Run(ctx)
+		var err error
+		code, err = e.Run(ctx)
 		stdout.Close()
 		ended <- err
 	}()
-	err = r.results.read(events, e.Stderr, done)
-	if err != nil {
+	reading := r.results.read(events, e.Stderr, done)
+	if reading != nil {
 		_, _ = io.Copy(io.Discard, events) // so that the suite can end
 	}
-	err = errors.Join(err, converter.Wait())
-	ran = <-ended
-	if exit := (*exec.ExitError)(nil); ran != nil && !errors.As(ran, &exit) {
-		err = errors.Join(err, ran)
-	}
-	return ran, errors.Join(err, ctx.Err())
-}
-
-func errOr(err error, otherwise string) error {
-	if err == nil {
-		return errors.New(otherwise)
-	}
-	return err
+	err = errors.Join(reading, converter.Wait(), <-ended, ctx.Err())
+	return code, err
 }
 
 // tail is the end of a log.

@@ -75,18 +75,18 @@ func (e Enclosure) Prepare() error {
 	return os.Chmod(e.Path("/tmp"), 0o1777)
 }
 
-// Run executes this program again, inside, and waits for its end. The error of
-// a program that ran is an *exec.ExitError. If ctx ends, or this process, then
-// the enclosure ends with all its processes.
-func (e Enclosure) Run(ctx context.Context) (err error) {
+// Run executes this program again, inside, and returns its exit code, which is -1
+// if a signal killed it. If ctx ends, or this process, then the enclosure ends with
+// all its processes.
+func (e Enclosure) Run(ctx context.Context) (code int, err error) {
 	hierarchies, err := machineHierarchies()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	name := fmt.Sprintf("enclosure-%d-%s", os.Getpid(), filepath.Base(e.Dir))
 	defer func() { err = errors.Join(err, removeCgroups(hierarchies, name)) }()
 	if err := makeCgroups(hierarchies, name); err != nil {
-		return err
+		return 0, err
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", e.Args...)
 	cmd.Env = append(os.Environ(), dirVariable+"="+e.Dir, cgroupVariable+"="+name)
@@ -99,7 +99,11 @@ func (e Enclosure) Run(ctx context.Context) (err error) {
 	// The death signal belongs to the thread that starts the process.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	return cmd.Run()
+	err = cmd.Run()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return exit.ExitCode(), nil
+	}
+	return 0, err
 }
 
 // Inside tells whether this program runs in an enclosure.

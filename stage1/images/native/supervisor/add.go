@@ -34,6 +34,7 @@ func (s *Supervisor) add(ctx context.Context, c *wire.Call, r *abi.Request) erro
 	if err == nil {
 		a.joins, err = differing(l.child.pid)
 	}
+	ready := readyLine(l.child.pid) // once committed, it is reaped when it ends
 	if err == nil {
 		err = s.commit(a)
 	}
@@ -41,7 +42,7 @@ func (s *Supervisor) add(ctx context.Context, c *wire.Call, r *abi.Request) erro
 		l.words.Close()
 		return explain(ctx, err, l.child.pid, s.family.drop(l.child))
 	}
-	report(c.Ready, l.child.pid)
+	report(c.Ready, ready)
 	return nil
 }
 

@@ -32,7 +32,9 @@ func (s *Supervisor) enter(ctx context.Context, c *wire.Call, r *abi.Request) er
 		return err
 	}
 	defer l.words.Close()
-	if err = l.executed(ctx); err == nil {
+	err = l.executed(ctx)
+	ready := readyLine(l.child.pid) // once committed, it is reaped when it ends
+	if err == nil {
 		err = s.commitExec(n, l.child)
 	}
 	if err != nil {
@@ -43,7 +45,7 @@ func (s *Supervisor) enter(ctx context.Context, c *wire.Call, r *abi.Request) er
 		}
 		return explain(ctx, err, l.child.pid, status)
 	}
-	report(c.Ready, l.child.pid)
+	report(c.Ready, ready)
 	return nil
 }
 

@@ -77,7 +77,7 @@ func run(ready, errorFile *os.File) error {
 	if err := detach(); err != nil {
 		return err
 	}
-	report(ready, os.Getpid())
+	report(ready, readyLine(os.Getpid()))
 	ready.Close()
 	errorFile.Close()
 

@@ -147,16 +147,20 @@ func (s *Supervisor) dispatch(ctx context.Context, c *wire.Call) error {
 	return unsupported("entrypoint %s is not supported", c.Entrypoint)
 }
 
-// report writes the ready line of a process. If nobody reads it, nobody waits.
-func report(ready *os.File, pid int) {
-	if ready == nil {
-		return
-	}
+// readyLine returns the ready line of a process that has not been reaped.
+func readyLine(pid int) string {
 	line := `{"pid": ` + strconv.Itoa(pid)
 	if start := startTime(pid); start != "" {
 		line += `, "starttime": ` + start
 	}
-	_, _ = ready.WriteString(line + "}\n")
+	return line + "}\n"
+}
+
+// report writes a ready line. If nobody reads it, nobody waits.
+func report(ready *os.File, line string) {
+	if ready != nil {
+		_, _ = ready.WriteString(line)
+	}
 }
 
 // startTime returns field 22 of /proc/PID/stat. The second field is a name in

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -62,8 +63,12 @@ func (a *app) addExec(c ExecConfig) error {
 	if s := a.status().State; s != Created && s != Running {
 		return fmt.Errorf("exec %s: container %s is %s: %w", c.ID, a.id, s, errdefs.ErrFailedPrecondition)
 	}
-	if s := a.session.stage1; !s.Has(abi.Enter) {
-		return fmt.Errorf("exec %s in container %s: stage1 %s has no %s entrypoint: %w", c.ID, a.id, s.Name(), abi.Enter, errdefs.ErrNotImplemented)
+	stage1 := a.session.stage1
+	if !stage1.Has(abi.Enter) {
+		return fmt.Errorf("exec %s in container %s: stage1 %s has no %s entrypoint: %w", c.ID, a.id, stage1.Name(), abi.Enter, errdefs.ErrNotImplemented)
+	}
+	if err := stage1.CheckSpec(slices.Concat([]byte(`{"process":`), c.Process, []byte("}"))); err != nil {
+		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, err)
 	}
 	e := &execution{process: newProcess(a.id, c.ID, c.Stdio, c.Terminal, a.pod.cfg.Events), config: c, args: spec.Args}
 	e.state = Created

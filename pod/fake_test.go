@@ -32,6 +32,7 @@ type fakeStage1 struct {
 	fail     map[abi.Entrypoint]error
 	hold     map[abi.Entrypoint]chan struct{}
 	calls    []abi.Entrypoint
+	checked  string // the last spec
 	notices  *os.File
 	apps     map[string]*fakeApp
 	done     chan struct{}
@@ -54,10 +55,16 @@ func newFakeStage1(children *proc.Children) *fakeStage1 {
 	}
 }
 
-func (f *fakeStage1) Name() string           { return "fake" }
-func (f *fakeStage1) Digest() string         { return "sha512-" + fmt.Sprintf("%0128d", 7) }
-func (f *fakeStage1) CheckSpec([]byte) error { return f.enter("features") }
-func (f *fakeStage1) Detach(string) error    { return nil }
+func (f *fakeStage1) Name() string   { return "fake" }
+func (f *fakeStage1) Digest() string { return "sha512-" + fmt.Sprintf("%0128d", 7) }
+
+func (f *fakeStage1) CheckSpec(spec []byte) error {
+	f.mu.Lock()
+	f.checked = string(spec)
+	f.mu.Unlock()
+	return f.enter("features")
+}
+func (f *fakeStage1) Detach(string) error { return nil }
 
 func (f *fakeStage1) Has(e abi.Entrypoint) bool {
 	switch e {

@@ -130,6 +130,23 @@ func TestNoExecStartsOnceTheAppHasEnded(t *testing.T) { // T2
 	w.mustDelete("a", "")
 }
 
+func TestAnExecAsksForNothingThatItsStage1DoesNotHonour(t *testing.T) {
+	w := newWorld(t)
+	w.mustCreate("a", "exit 0")
+	w.stage1.set("features", errors.New("deliberate"))
+	config := ExecConfig{ID: "e", Process: []byte(`{"args":["sh"],"cwd":"/","ioPriority":{"class":"IOPRIO_CLASS_IDLE"}}`), Stdio: &noStdio{}}
+	if err := w.AddExec(t.Context(), "a", config); err == nil || !strings.Contains(err.Error(), "deliberate") {
+		t.Errorf("exec: %v", err)
+	}
+	if want := `{"process":` + string(config.Process) + `}`; w.stage1.checked != want {
+		t.Errorf("what was checked is %s, want %s", w.stage1.checked, want)
+	}
+	if _, err := w.Status("a", "e"); !errdefs.IsNotFound(err) {
+		t.Errorf("the refused exec: %v", err)
+	}
+	w.mustDelete("a", "")
+}
+
 func TestAFailedExecStaysCreatedAndReleasesItsWaiters(t *testing.T) { // T2
 	w := newWorld(t)
 	w.mustCreate("a", "exec sleep 60")

@@ -37,6 +37,7 @@ var (
 		"google.golang.org/protobuf",
 		"github.com/containerd/containerd/api",
 		"github.com/containerd/containerd/v2",
+		"github.com/containerd/cgroups",
 		"github.com/containerd/typeurl",
 	}
 	insidePod = append([]string{"github.com/containerd", "google.golang.org", "github.com/gogo", "github.com/sirupsen"}, edge...)

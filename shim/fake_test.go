@@ -32,6 +32,7 @@ type fakePod struct {
 	closed bool
 	killed []fakeKill
 
+	stats   pod.Stats
 	updates []string // id and resources
 }
 
@@ -226,6 +227,13 @@ func (p *fakePod) Update(_ context.Context, id pod.AppID, resources []byte) erro
 	defer p.mu.Unlock()
 	p.updates = append(p.updates, string(id)+" "+string(resources))
 	return nil
+}
+
+func (p *fakePod) Stats(_ context.Context, id pod.AppID) (pod.Stats, error) {
+	if _, err := p.find(id, ""); err != nil {
+		return pod.Stats{}, err
+	}
+	return p.stats, nil
 }
 
 func (p *fakePod) Checkpoint(_ context.Context, id pod.AppID, c abi.Checkpoint) error {

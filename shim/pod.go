@@ -34,6 +34,8 @@ type Pod interface {
 	// Update changes the limits that an OCI linux.resources object names, of an
 	// app that has not ended.
 	Update(ctx context.Context, id pod.AppID, resources []byte) error
+	// Stats returns what the kernel has counted, until the app is deleted.
+	Stats(context.Context, pod.AppID) (pod.Stats, error)
 	// Checkpoint keeps the state of a running or paused app. It is
 	// errdefs.ErrNotImplemented if the stage1 cannot.
 	Checkpoint(context.Context, pod.AppID, abi.Checkpoint) error

@@ -8,7 +8,6 @@ import (
 	"github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types/runc/options"
 	tasktypes "github.com/containerd/containerd/api/types/task"
-	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -122,17 +121,4 @@ func (s *Service) closeIO(_ context.Context, r *task.CloseIORequest) (*emptypb.E
 		return nil, err
 	}
 	return empty, nil
-}
-
-func (s *Service) stats(_ context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
-	return nil, s.unsupported(r.ID, "reading the statistics of")
-}
-
-// unsupported is the answer to what no stage1 can be asked for yet. An unknown
-// id is NotFound all the same.
-func (s *Service) unsupported(id, what string) error {
-	if _, err := s.pod.Status(pod.AppID(id), ""); err != nil {
-		return err
-	}
-	return fmt.Errorf("%s container %s is not supported: %w", what, id, errdefs.ErrNotImplemented)
 }

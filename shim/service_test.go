@@ -390,17 +390,6 @@ func TestN6OtherCallsAreAnsweredWhileCreateIsUnderWay(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotSupportedYetSaysSo(t *testing.T) {
-	b := newBench(t)
-	b.create("a")
-	for method, req := range map[string]any{
-		"Stats": &task.StatsRequest{ID: "a"},
-	} {
-		_, err := call[emptypb.Empty](b, method, req)
-		wantCode(t, err, codes.Unimplemented, method)
-	}
-}
-
 func TestT11CloseIOIsIdempotentInEveryState(t *testing.T) {
 	b := newBench(t)
 	in := mkfifo(t, "in")

@@ -1,4 +1,5 @@
-// Package cgroup makes, limits, lists, kills and removes the cgroup of an app.
+// Package cgroup makes, limits, lists, freezes, kills and removes the cgroup of an
+// app, reads its statistics and watches it for a lack of memory.
 //
 // Stage 0 makes the directories and writes the limits; the app's process enters
 // by itself. Nothing here ever writes another process's pid to a cgroup: that
@@ -14,5 +15,9 @@
 // mapped to the directories that systemd would use, which works beside a systemd
 // that does not manage that slice (docs/layout.md).
 //
-// The package does not watch for OOM, reads no statistics, and knows no pod.
+// What the kernel does not announce is looked for in pauses that double, within a
+// limit: that a version 1 cgroup has frozen, that its OOM killer has killed, that
+// a directory is not busy any more. Everything else is waited for.
+//
+// The package knows no pod, and no message of containerd's.
 package cgroup

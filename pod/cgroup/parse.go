@@ -1,6 +1,8 @@
 package cgroup
 
 import (
+	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -26,4 +28,54 @@ func readKeyed(file string) (map[string]uint64, error) {
 		return nil, err
 	}
 	return keyed(b), nil
+}
+
+// readNumber reads a file that holds one number, or "max" for none. A file that
+// is not there is 0.
+func readNumber(file string) (uint64, error) {
+	b, err := os.ReadFile(file)
+	if isGone(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	text := strings.TrimSpace(string(b))
+	if text == "max" {
+		return math.MaxUint64, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %q is not a number", file, text)
+	}
+	return n, nil
+}
+
+// device reads MAJOR:MINOR.
+func device(text string) (major, minor uint64, ok bool) {
+	before, after, ok := strings.Cut(text, ":")
+	if !ok {
+		return 0, 0, false
+	}
+	major, err := strconv.ParseUint(before, 10, 32)
+	if err != nil {
+		return 0, 0, false
+	}
+	minor, err = strconv.ParseUint(after, 10, 32)
+	return major, minor, err == nil
+}
+
+// pairs reads words of the form NAME=NUMBER, where a NUMBER may be "max". Other
+// words are left out.
+func pairs(words []string) map[string]uint64 {
+	values := map[string]uint64{}
+	for _, word := range words {
+		name, value, ok := strings.Cut(word, "=")
+		if value == "max" {
+			values[name] = math.MaxUint64
+		} else if v, err := strconv.ParseUint(value, 10, 64); ok && err == nil {
+			values[name] = v
+		}
+	}
+	return values
 }

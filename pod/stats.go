@@ -1,0 +1,57 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+)
+
+// Stats is what the kernel has counted of an app.
+type Stats struct {
+	*cgroup.Stats
+	// Network is that of the app's network namespace, while the app lives and
+	// unless the namespace is the host's.
+	Network []proc.Interface
+}
+
+// Stats reads the statistics of an app, from its creation until it is deleted:
+// clients ask whether the kernel has killed in it when it has ended (requirement
+// T14, C4). It starts no process.
+func (p *Pod) Stats(_ context.Context, id AppID) (Stats, error) {
+	a, err := p.app(id)
+	if err != nil {
+		return Stats{}, err
+	}
+	counted, err := a.cgroup.Stats()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%v: %w", err, errdefs.ErrNotFound) // its Delete is under way
+	}
+	if err != nil {
+		return Stats{}, fmt.Errorf("container %s: %w", a.id, err)
+	}
+	st := Stats{Stats: counted}
+	if pid, start, err := a.alive(); err == nil && isolatesNetwork(a.spec) && proc.Alive(pid, start) {
+		st.Network, _ = proc.Interfaces(pid) // it may end at any time
+	}
+	return st, nil
+}
+
+// isolatesNetwork tells whether the app has a network namespace that is not the
+// host's.
+func isolatesNetwork(spec *specs.Spec) bool {
+	if spec.Linux == nil {
+		return false
+	}
+	for _, ns := range spec.Linux.Namespaces {
+		if ns.Type == specs.NetworkNamespace {
+			return true
+		}
+	}
+	return false
+}

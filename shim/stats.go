@@ -1,0 +1,36 @@
+package shim
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/containerd/api/runtime/task/v2"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+)
+
+// stats answers in containerd's message of the host's version of cgroups
+// (requirement T14).
+func (s *Service) stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
+	st, err := s.pod.Stats(ctx, pod.AppID(r.ID))
+	if err != nil {
+		return nil, err
+	}
+	var msg proto.Message = metricsV1(st)
+	if st.Version == 2 {
+		msg = metricsV2(st)
+	}
+	a, err := anyOf(msg)
+	if err != nil {
+		return nil, fmt.Errorf("statistics of container %s: %w", r.ID, err)
+	}
+	return &task.StatsResponse{Stats: a}, nil
+}
+
+// fill copies values that the kernel has under a name.
+func fill(from map[string]uint64, to map[string]*uint64) {
+	for name, field := range to {
+		*field = from[name]
+	}
+}

@@ -67,6 +67,15 @@ func TestAnExecOfWhatCannotBeExecutedSaysWhyAndLeavesTheAppAlone(t *testing.T) {
 			t.Errorf("%s: %q, want %q in it", bad.name, text, bad.words)
 		}
 	}
+	// These runc's own look does not find.
+	must(t, os.WriteFile(filepath.Join(p.root, "bin/script"), []byte("#!/absent\n"), 0o755))
+	must(t, os.WriteFile(filepath.Join(p.root, "bin/format"), []byte("\x7fELF?"), 0o755))
+	for _, name := range []string{"script", "format"} {
+		_, err := a.tryEnter("e", nil, nil, name)
+		if text := expectCode(t, name, 1, err); !strings.Contains(text, "the kernel did not execute the program") {
+			t.Errorf("%s: %q", name, text)
+		}
+	}
 	q := a.enter("e", nil, nil, "true")
 	q.ends(t, 0)
 	p.expect(0, abi.AppStop, "web")

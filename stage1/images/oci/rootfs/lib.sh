@@ -64,6 +64,14 @@ living() {
 	read -r pid was 2>/dev/null <"$1" && look "$pid" && [ "$start" = "$was" ] && [ "$how" != Z ] && [ "$how" != X ]
 }
 
+# executed PID: waits for the moment that runc returns too early, since it closes its
+# descriptors before the exec; fails if the exec has failed and that can be seen.
+executed() {
+	while look "$1" && read -r name 2>/dev/null <"/proc/$1/comm" && [ "$name" = 'runc:[2:INIT]' ]; do
+		[ "$how" != Z ] || return 1
+	done
+}
+
 # ready PID [FILE]: notes a process in FILE, and reports it.
 ready() {
 	look "$1" || return

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
 
 	bootapi "github.com/containerd/containerd/api/runtime/bootstrap/v1"
@@ -30,6 +32,17 @@ type Bootstrap struct {
 	// Extensions are messages for the runtime. The first one is its options, if
 	// it has any. Create requests carry them again.
 	Extensions []Extension `json:"extensions,omitempty"`
+}
+
+// DropsEnded tells whether the containerd that called `start` may, when it
+// restarts, take a task that refuses to list its processes for one that was
+// never created, and delete it with its exit code. 2.4 and later do not.
+func (b *Bootstrap) DropsEnded() bool {
+	major, rest, _ := strings.Cut(strings.TrimPrefix(b.ContainerdVersion, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	x, err := strconv.Atoi(major)
+	y, err2 := strconv.Atoi(minor)
+	return errors.Join(err, err2) != nil || x < 2 || x == 2 && y < 4
 }
 
 // Extension is a protobuf Any.

@@ -8,6 +8,7 @@ import (
 	"github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types/runc/options"
 	tasktypes "github.com/containerd/containerd/api/types/task"
+	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -62,11 +63,26 @@ func processID(id, exec string) string {
 	return id
 }
 
-// pids lists the processes of an app that has not ended (requirement T6).
+// pids lists the processes of an app (requirement T6). It never answers with
+// none: containerd would take that, when it restarts, for a task that was never
+// created, and delete it (requirement R3). An app whose last process is just
+// ending has at least its first one, and so has, for a containerd that treats an
+// error alike, one that has ended.
 func (s *Service) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
-	infos, err := s.pod.Pids(ctx, pod.AppID(r.ID))
+	id := pod.AppID(r.ID)
+	infos, err := s.pod.Pids(ctx, id)
+	if errdefs.IsFailedPrecondition(err) && s.cfg.DropsEnded {
+		infos, err = nil, nil
+	}
 	if err != nil {
 		return nil, err
+	}
+	if len(infos) == 0 {
+		st, err := s.pod.Status(id, "")
+		if err != nil {
+			return nil, err
+		}
+		infos = []pod.ProcessInfo{{PID: st.PID}}
 	}
 	resp := &task.PidsResponse{Processes: make([]*tasktypes.ProcessInfo, 0, len(infos))}
 	for _, i := range infos {

@@ -35,6 +35,9 @@ type Config struct {
 	NewPod func(pod.Events) Pod
 	// Debug tells stage1s that the client asked for debug output.
 	Debug bool
+	// DropsEnded says that containerd, when it restarts, deletes a task that
+	// refuses to list its processes.
+	DropsEnded bool
 }
 
 // Service serves the Task API for the apps of one pod.

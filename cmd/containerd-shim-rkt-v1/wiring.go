@@ -43,6 +43,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 		EventsAddress: b.TTRPCAddress,
 		Children:      children,
 		Debug:         b.LogLevel == "debug" || b.LogLevel == "trace",
+		DropsEnded:    b.DropsEnded(),
 		NewPod: func(events pod.Events) shim.Pod {
 			return pod.New(pod.Config{
 				Store:      store,

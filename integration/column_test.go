@@ -25,6 +25,7 @@ const patience = 30 * time.Second
 type column struct {
 	name    string // native, oci, runc
 	runtime string // what clients pass
+	release release
 	daemon  *daemon.Daemon
 	client  *containerd.Client
 	serial  int
@@ -32,8 +33,8 @@ type column struct {
 	blamed []string
 }
 
-func openColumn(ctx context.Context, name string) (*column, error) {
-	c := &column{name: name}
+func openColumn(ctx context.Context, name string, r release) (*column, error) {
+	c := &column{name: name, release: r}
 	switch name {
 	case "native":
 		c.runtime = "io.containerd.rkt.v1"
@@ -44,12 +45,15 @@ func openColumn(ctx context.Context, name string) (*column, error) {
 	default:
 		return nil, fmt.Errorf("unknown runtime %q: native, oci or runc", name)
 	}
-	d, err := startDaemon(ctx, name, fmt.Sprintf("rkt-it-%d-%s", os.Getpid(), name), dataDir(filepath.Join(suite.dir, name)))
+	programs, err := r.find(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c.daemon = d
-	if c.client, err = d.Client(); err != nil {
+	dir := name + "-" + r.name
+	if c.daemon, err = startWith(ctx, r.options(dir, programs, fmt.Sprintf("rkt-it-%d-%s", os.Getpid(), dir))); err != nil {
+		return nil, err
+	}
+	if c.client, err = c.daemon.Client(); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -58,13 +62,18 @@ func openColumn(ctx context.Context, name string) (*column, error) {
 // startDaemon starts a containerd with the suite's shims and images. Its
 // namespace is to be of this process alone, for its cgroups.
 func startDaemon(ctx context.Context, name, namespace, data string) (*daemon.Daemon, error) {
-	d, err := daemon.Start(ctx, daemon.Options{
+	return startWith(ctx, daemon.Options{
 		Dir:       filepath.Join(suite.dir, name),
 		Programs:  suite.programs,
-		Shims:     []string{suite.shims},
 		Env:       []string{"RKT_DATA_DIR=" + data},
 		Namespace: namespace,
 	})
+}
+
+// startWith is startDaemon for any containerd.
+func startWith(ctx context.Context, opts daemon.Options) (*daemon.Daemon, error) {
+	opts.Shims = []string{suite.shims}
+	d, err := daemon.Start(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +103,7 @@ func (c *column) close() error {
 // scope is everything that containers of the column can leave.
 func (c *column) scope() leaks.Scope {
 	d, dir := c.daemon, c.daemon.Dir()
-	s := leaks.Scope{Dir: dir, Namespace: d.Namespace(), Except: []int{d.PID()}, Empty: []string{
+	s := leaks.Scope{Dir: dir, Namespace: d.Namespace(), Except: []int{d.PID()}, Absent: c.sockets(), Empty: []string{
 		fifoDir(dir),
 		d.Bundle(""),
 		filepath.Join(dir, "root/io.containerd.runtime.v2.task", d.Namespace()),

@@ -88,7 +88,7 @@ func TestTheDeathOfTheSupervisorEndsThePod(t *testing.T) {
 }
 
 func TestTheDeathOfTheShimLeavesNothingAndTellsTrueExitCodes(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, c *column) {
+	eachRelease(t, func(t *testing.T, c *column) {
 		name := "group-" + c.id()
 		over := c.container(t, []string{"testprog", "exit", "42"}, group(name))
 		events := map[string]*journal{over.ID(): c.listen(t, over.ID())}

@@ -5,8 +5,14 @@
 // own and runs its cases one after another, so that whatever is left after one
 // is that case's; the columns run beside each other.
 //
+// A case runs under the containerd that go.mod pins, and those that eachRelease
+// marks run under the older releases that are in use as well: 1.7 from its
+// module, 1.6 from Debian's package, each with its own ctr. -releases says which,
+// the first one being for all cases.
+//
 //	make build && go test ./integration/...             # from the module's root: make test-integration
 //	go test . -runtimes runc -run TestExec              # prove a new case first
+//	go test . -releases 1.6                             # everything under an old containerd
 //
 // It is a module of its own: containerd's daemon and client never become
 // dependencies of the shim. What a pod, a stage1 or the shim does inside is

@@ -106,7 +106,7 @@ func (j *journal) await(t *testing.T, word string) {
 }
 
 func TestEventsComeInOrder(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, c *column) {
+	eachRelease(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		container := c.container(t, exitsOnTerm(42))
 		events := c.listen(t, container.ID())

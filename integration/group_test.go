@@ -22,7 +22,7 @@ func group(name string) oci.SpecOpts {
 }
 
 func TestContainersOfOneGroupShareAShim(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, c *column) {
+	eachRelease(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		name := "group-" + c.id()
 		first := c.running(t, []string{"testprog", "sleep", "1000"}, group(name))

@@ -16,6 +16,7 @@ import (
 
 var (
 	runtimesFlag = flag.String("runtimes", envOr("RKT_TEST_RUNTIMES", "native"), "columns to run, of native, oci and runc")
+	releasesFlag = flag.String("releases", envOr("RKT_TEST_RELEASES", "2.4,1.7,1.6"), "releases of containerd; the first runs every case, the others the most important ones")
 	binFlag      = flag.String("bin", envOr("RKT_TEST_BIN", "../bin"), "directory that make build fills")
 )
 
@@ -27,6 +28,7 @@ var suite struct {
 	testprog string
 	archive  string // the images
 	columns  []*column
+	older    []*older
 }
 
 func TestMain(m *testing.M) {
@@ -57,20 +59,43 @@ func runSuite(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer func() {
+		for _, o := range suite.older {
+			if o.col != nil {
+				suite.columns = append(suite.columns, o.col)
+			}
+		}
 		for _, c := range suite.columns {
 			if e := c.close(); e != nil && err == nil {
 				err = e
 			}
 		}
 	}()
-	for _, name := range strings.Split(*runtimesFlag, ",") {
-		c, err := openColumn(ctx, name)
-		if err != nil {
-			return 0, err
-		}
-		suite.columns = append(suite.columns, c)
+	if err := openColumns(ctx); err != nil {
+		return 0, err
 	}
 	return m.Run(), nil
+}
+
+// openColumns opens those of the first release, and notes the others.
+func openColumns(ctx context.Context) error {
+	for i, version := range strings.Split(*releasesFlag, ",") {
+		r, err := findRelease(version)
+		if err != nil {
+			return err
+		}
+		for _, name := range strings.Split(*runtimesFlag, ",") {
+			if i > 0 {
+				suite.older = append(suite.older, &older{runtime: name, release: r})
+				continue
+			}
+			c, err := openColumn(ctx, name, r)
+			if err != nil {
+				return err
+			}
+			suite.columns = append(suite.columns, c)
+		}
+	}
+	return nil
 }
 
 func prepare(ctx context.Context) (err error) {

@@ -28,7 +28,7 @@ func (c *column) restart(t *testing.T, absent func()) {
 }
 
 func TestARestartedContainerdFindsItsTasks(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, c *column) {
+	eachRelease(t, func(t *testing.T, c *column) {
 		log := filepath.Join(t.TempDir(), "log")
 		id := c.id()
 		c.run(t, []string{"-d", "--log-uri", "file://" + log}, id, "sh", "-c", "while :; do echo tick; sleep 0.1; done").must(t)
@@ -58,7 +58,7 @@ func TestARestartedContainerdFindsItsTasks(t *testing.T) {
 // runc is left out: a container that ends while containerd is down is lost
 // there, and its exit code with it (R3).
 func TestAnExitInContainerdsAbsenceIsKept(t *testing.T) {
-	eachOfOurs(t, func(t *testing.T, c *column) {
+	eachReleaseOfOurs(t, func(t *testing.T, c *column) {
 		task := c.newTask(t, c.container(t, exitsOnTerm(42)), cio.NullIO)
 		if err := task.Start(c.context(t)); err != nil {
 			t.Fatal(err)

@@ -33,7 +33,7 @@ func parseReport(t *testing.T, text string) inspection.Report {
 }
 
 func TestRunReturnsTheExitCodeOfTheProgram(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, c *column) {
+	eachRelease(t, func(t *testing.T, c *column) {
 		for _, code := range []int{0, 1, 42, 137, 143, 255} {
 			c.run(t, []string{"--rm"}, c.id(), "testprog", "exit", fmt.Sprint(code)).mustExit(t, code)
 		}
@@ -52,7 +52,7 @@ func TestRunReturns128PlusTheSignalThatEndedTheProgram(t *testing.T) {
 }
 
 func TestRunSeparatesStdoutAndStderr(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, c *column) {
+	eachRelease(t, func(t *testing.T, c *column) {
 		r := c.run(t, []string{"--rm"}, c.id(), "testprog", "both", "to stdout", "to stderr").must(t)
 		r.mustSay(t, "to stdout\n")
 		if r.stderr != "to stderr\n" {
@@ -72,7 +72,7 @@ func TestRunDeliversAllOutputOfAFastProgram(t *testing.T) {
 }
 
 func TestRunHandsStdinToTheProgramUpToItsEnd(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, c *column) {
+	eachRelease(t, func(t *testing.T, c *column) {
 		const size = 3<<20 + 17
 		stdin := io.LimitReader(zeros{}, size)
 		r := c.ctrWith(t, stdin, c.runArgs([]string{"--rm"}, c.id(), "testprog", "count-stdin")...).must(t)

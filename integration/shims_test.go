@@ -30,7 +30,9 @@ func (c *column) shimOf(t *testing.T, bundle, id string) int {
 		Protocol string `json:"protocol"`
 		Version  int    `json:"version"`
 	}
-	if err := json.Unmarshal([]byte(read(t, filepath.Join(bundle, "bootstrap.json"))), &bootstrap); err != nil {
+	if c.release.old {
+		bootstrap.Address = read(t, filepath.Join(bundle, "address"))
+	} else if err := json.Unmarshal([]byte(read(t, filepath.Join(bundle, "bootstrap.json"))), &bootstrap); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := net.DialTimeout("unix", strings.TrimPrefix(bootstrap.Address, "unix://"), patience)
@@ -41,8 +43,12 @@ func (c *column) shimOf(t *testing.T, bundle, id string) int {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), c.daemon.Namespace()), patience)
 	defer cancel()
-	r, err := taskapi.NewTTRPCTaskClient(client).Connect(ctx, &taskapi.ConnectRequest{ID: id})
-	if err != nil {
+	service := "containerd.task.v3.Task"
+	if c.release.old {
+		service = "containerd.task.v2.Task"
+	}
+	var r taskapi.ConnectResponse
+	if err := client.Call(ctx, service, "Connect", &taskapi.ConnectRequest{ID: id}, &r); err != nil {
 		t.Fatalf("connect to the shim of %s: %v", id, err)
 	}
 	return int(r.ShimPid)

@@ -142,7 +142,7 @@ func TestTaskExecWithAnInput(t *testing.T) {
 }
 
 func TestTaskExecOfWhatCannotBeExecuted(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, c *column) {
+	eachRelease(t, func(t *testing.T, c *column) {
 		id := c.start(t, nil, "testprog", "sleep", "1000")
 		for _, bad := range badPrograms {
 			r := c.exec(t, nil, id, bad.program)
@@ -156,7 +156,7 @@ func TestTaskExecOfWhatCannotBeExecuted(t *testing.T) {
 }
 
 func TestTaskKillSendsTheSignal(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, c *column) {
+	eachRelease(t, func(t *testing.T, c *column) {
 		log := filepath.Join(t.TempDir(), "log")
 		id := c.id()
 		c.run(t, []string{"-d", "--log-uri", "file://" + log}, id, "testprog", "signals").must(t)
@@ -196,7 +196,7 @@ func TestTaskKillAllReachesEveryProcess(t *testing.T) {
 }
 
 func TestTaskPsListsInitChildrenAndExecs(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, c *column) {
+	eachRelease(t, func(t *testing.T, c *column) {
 		id := c.start(t, nil, "testprog", "fork", "2")
 		c.exec(t, []string{"-d"}, id, "testprog", "sleep", "1000").must(t)
 		pid, _ := c.status(t, id)
@@ -208,7 +208,7 @@ func TestTaskPsListsInitChildrenAndExecs(t *testing.T) {
 }
 
 func TestTaskLsShowsEveryState(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, c *column) {
+	eachRelease(t, func(t *testing.T, c *column) {
 		id := c.start(t, nil, "testprog", "sleep", "1000")
 		expect := func(want string) {
 			t.Helper()
@@ -233,7 +233,7 @@ func TestTaskLsShowsEveryState(t *testing.T) {
 }
 
 func TestAPausedTaskCanBeKilled(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, c *column) {
+	eachRelease(t, func(t *testing.T, c *column) {
 		id := c.start(t, nil, "testprog", "fork", "1")
 		c.ctr(t, "task", "pause", id).must(t)
 		c.ctr(t, "task", "kill", "-s", "KILL", id).must(t)
@@ -266,7 +266,7 @@ func TestAnIDCanBeUsedAgain(t *testing.T) {
 }
 
 func TestTaskMetrics(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, c *column) {
+	eachRelease(t, func(t *testing.T, c *column) {
 		id := c.start(t, nil, "testprog", "fork", "1")
 		eventually(t, "the metrics name the container, its memory and pids", func() (bool, string) {
 			r := c.ctr(t, "task", "metrics", id).must(t)

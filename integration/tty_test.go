@@ -107,7 +107,7 @@ func (c *column) atTerminal(t *testing.T, term *terminal, args ...string) (wait 
 }
 
 func TestRunAtATerminal(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, c *column) {
+	eachRelease(t, func(t *testing.T, c *column) {
 		term := newTerminal(t, 33, 99)
 		wait := c.atTerminal(t, term, c.runArgs([]string{"--rm", "-t"}, c.id(), "sh", "-c",
 			"tty; until testprog winsize | grep '33 99'; do sleep 0.1; done; read line; echo got $line; exit 42")...)
@@ -143,7 +143,7 @@ func TestAResizeReachesTheProgram(t *testing.T) {
 }
 
 func TestExecAtATerminal(t *testing.T) {
-	eachRuntime(t, func(t *testing.T, c *column) {
+	eachRelease(t, func(t *testing.T, c *column) {
 		id := c.start(t, nil, "testprog", "sleep", "1000")
 		shim := c.shim(t, id)
 		before := len(c.descriptors(t, shim))

@@ -2,15 +2,22 @@ package daemon
 
 import "strings"
 
-// SocketDir is where the shims of a daemon in dir listen.
+// SocketDir is where the shims of a daemon in dir listen, unless it is an old one.
 func SocketDir(dir string) string { return dir + "/s" }
 
 // config is the daemon's configuration. What would reach beyond the private
 // directory, or is of no use here, is disabled: CRI, NRI (a socket in /run),
 // opt (/opt/containerd). oom_score stays 0, because lowering it needs
 // CAP_SYS_RESOURCE, which a container that runs this suite may lack.
-func config(dir, logLevel string) string {
-	return strings.NewReplacer("DIR", dir, "SOCKETS", SocketDir(dir), "LEVEL", logLevel).Replace(`version = 3
+func config(opts Options, logLevel string) string {
+	text := current
+	if opts.Old {
+		text = old
+	}
+	return strings.NewReplacer("DIR", opts.Dir, "SOCKETS", SocketDir(opts.Dir), "LEVEL", logLevel).Replace(text)
+}
+
+const current = `version = 3
 root = "DIR/root"
 state = "DIR/state"
 oom_score = 0
@@ -38,5 +45,33 @@ disabled_plugins = [
 
 [plugins."io.containerd.shim.v1.manager"]
   socket_dir = "SOCKETS"
-`)
-}
+`
+
+// old is for 1.6 and 1.7. What one of them does not know is not in the other's
+// way.
+const old = `version = 2
+root = "DIR/root"
+state = "DIR/state"
+oom_score = 0
+disabled_plugins = [
+  "io.containerd.grpc.v1.cri",
+  "io.containerd.nri.v1.nri",
+  "io.containerd.internal.v1.opt",
+  "io.containerd.internal.v1.tracing",
+  "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.snapshotter.v1.aufs",
+  "io.containerd.snapshotter.v1.blockfile",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs",
+]
+
+[grpc]
+  address = "DIR/grpc.sock"
+
+[ttrpc]
+  address = "DIR/ttrpc.sock"
+
+[debug]
+  level = "LEVEL"
+`

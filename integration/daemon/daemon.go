@@ -33,6 +33,9 @@ type Options struct {
 	Env       []string // further environment of the daemon and its shims
 	Namespace string   // containerd's namespace that Ctr and Client use
 	LogLevel  string   // of the daemon and its shims: debug unless set
+	// Old is for a containerd before 2.0, which has another form of
+	// configuration. Its shims listen in /run/containerd/s.
+	Old bool
 }
 
 // Daemon is a running containerd.
@@ -51,7 +54,7 @@ func Start(ctx context.Context, opts Options) (*Daemon, error) {
 	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(d.configPath(), []byte(config(opts.Dir, cmp.Or(opts.LogLevel, "debug"))), 0o644); err != nil {
+	if err := os.WriteFile(d.configPath(), []byte(config(opts, cmp.Or(opts.LogLevel, "debug"))), 0o644); err != nil {
 		return nil, err
 	}
 	return d, d.Resume(ctx)

@@ -25,6 +25,8 @@ type Scope struct {
 	Namespace string
 	// Empty are directories below Dir that are to be empty, or absent.
 	Empty []string
+	// Absent are paths that are not to exist.
+	Absent []string
 	// Except are processes that stay: the daemon.
 	Except []int
 }
@@ -149,6 +151,11 @@ func (s Scope) files() ([]string, error) {
 		}
 		for _, e := range entries {
 			found = append(found, "file "+filepath.Join(dir, e.Name()))
+		}
+	}
+	for _, path := range s.Absent {
+		if _, err := os.Lstat(path); err == nil {
+			found = append(found, "file "+path)
 		}
 	}
 	return found, nil

@@ -1,0 +1,128 @@
+package binaries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// Containerd17 returns a directory with the containerd, ctr and runc's shim of
+// the last 1.7 release, which containerd17/go.mod pins: two major versions of
+// containerd do not agree on the modules that they need. It takes a minute or
+// two on a machine where it is not there yet. CRI, most of the work, is left
+// out.
+func Containerd17(ctx context.Context, log io.Writer) (string, error) {
+	const module = "github.com/containerd/containerd"
+	dir, err := nested(ctx, "containerd17")
+	if err != nil {
+		return "", err
+	}
+	version, err := output(ctx, "-C", dir, "list", "-m", "-f", "{{.Version}}", module)
+	if err != nil {
+		return "", err
+	}
+	name := fmt.Sprintf("containerd-%s-%s-%s", version, runtime.Version(), runtime.GOARCH)
+	return cached(name, func(to string) error {
+		done := progress(log, "building containerd "+version+" from its module (once, a minute or two)")
+		defer done()
+		return buildIn(ctx, dir, to, "-tags", tags+" no_aufs no_cri",
+			module+"/cmd/containerd", module+"/cmd/ctr", module+"/cmd/containerd-shim-runc-v2")
+	})
+}
+
+// DebianContainerd returns a directory with the containerd, ctr and runc's shim
+// of Debian's package, which is unpacked and not installed: nothing of it is
+// started. Where there is no apt-get the error is exec.ErrNotFound.
+func DebianContainerd(ctx context.Context, log io.Writer) (string, error) {
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return "", err
+	}
+	name := fmt.Sprintf("containerd-debian-%s-%s", release(), runtime.GOARCH)
+	return cached(name, func(dir string) error {
+		done := progress(log, "fetching Debian's package of containerd (once)")
+		defer done()
+		if err := download(ctx, dir, "containerd"); err != nil {
+			return err
+		}
+		packages, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+		if err != nil || len(packages) != 1 {
+			return errors.Join(fmt.Errorf("apt-get download left %q", packages), err)
+		}
+		unpacked := filepath.Join(dir, "package")
+		if err := run(ctx, dir, "dpkg", "-x", packages[0], unpacked); err != nil {
+			return err
+		}
+		for _, p := range []string{"containerd", "ctr", "containerd-shim-runc-v2"} {
+			if err := os.Rename(filepath.Join(unpacked, "usr/bin", p), filepath.Join(dir, p)); err != nil {
+				return err
+			}
+		}
+		return errors.Join(os.RemoveAll(unpacked), os.Remove(packages[0]))
+	})
+}
+
+// Client16 builds containerd16/client, a client that is made of containerd 1.6's
+// Go packages, into dir and returns its path.
+func Client16(ctx context.Context, dir string) (string, error) {
+	module, err := nested(ctx, "containerd16")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "client16")
+	_, err = output(ctx, "-C", module, "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./client")
+	return path, err
+}
+
+// nested returns the directory of a module inside this one.
+func nested(ctx context.Context, name string) (string, error) {
+	root, err := output(ctx, "list", "-m", "-f", "{{.Dir}}", "github.com/rkt/containerd-shim-rkt-v1/integration")
+	return filepath.Join(root, name), err
+}
+
+// buildIn is build in another module.
+func buildIn(ctx context.Context, module, to string, args ...string) error {
+	_, err := output(ctx, append([]string{"-C", module, "build", "-trimpath", "-ldflags", "-s -w", "-o", to + "/"}, args...)...)
+	return err
+}
+
+// release is the code name of the distribution.
+func release() string {
+	b, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return "unknown"
+	}
+	for line := range strings.Lines(string(b)) {
+		if name, ok := strings.CutPrefix(line, "VERSION_CODENAME="); ok {
+			return strings.Trim(strings.TrimSpace(name), `"`)
+		}
+	}
+	return "unknown"
+}
+
+// download fetches a package. A machine that has never heard of it updates its
+// lists first.
+func download(ctx context.Context, dir, name string) error {
+	first := run(ctx, dir, "apt-get", "download", name)
+	if first == nil {
+		return nil
+	}
+	if err := run(ctx, dir, "apt-get", "update"); err != nil {
+		return errors.Join(first, err)
+	}
+	return run(ctx, dir, "apt-get", "download", name)
+}
+
+func run(ctx context.Context, dir, program string, args ...string) error {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, out)
+	}
+	return nil
+}

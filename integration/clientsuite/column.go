@@ -139,7 +139,7 @@ func (p programs) versions(ctx context.Context) (containerd, runc string, err er
 	if len(fields) < 3 {
 		return "", "", fmt.Errorf("containerd --version says %q", out)
 	}
-	containerd = fields[2]
+	containerd, _, _ = strings.Cut(fields[2], "+") // what follows is about the build
 	if out, err = exec.CommandContext(ctx, "runc", "--version").Output(); err != nil {
 		return "", "", fmt.Errorf("runc --version: %w", err)
 	}

@@ -21,12 +21,12 @@ func (d document) String() string {
 
 <!-- Written by make test-client. Do not edit: the next run overwrites it. -->
 
-containerd's own client suite (`+"`integration/client`"+` of containerd %s), run twice on one
-machine with cgroups %s: with io.containerd.runc.v2 and runc %s, and with
-io.containerd.rkt.v1 and the stage1 native. Neither column has the other's
-programs. The run fails if a test that passes with runc does not pass with rkt,
-unless `+"`integration/clientsuite/exceptions.go`"+` says why it should not; and if a test of
-that list does pass.
+containerd's own client suite, `+"`integration/client`"+` of containerd %s, run twice on
+one machine with cgroups %s: with io.containerd.runc.v2 and runc %s, and with
+io.containerd.rkt.v1 and the stage1 `+"`native`"+`. In neither run are the other's
+programs there. The command fails if a test that passes with runc does not pass
+with rkt, unless `+"`integration/clientsuite/exceptions.go`"+` says why it should not, and
+if a test of that list does pass.
 
 %s
 ## Test by test
@@ -40,8 +40,8 @@ Sub-tests are listed where they do not pass in both columns.
 
 What clients called in containerd's Tasks service during the two runs, and the
 codes of the answers: an error is an answer that a test provokes, or that
-containerd's client expects. Calls in flight when a test killed containerd are
-not among them.
+containerd's client expects. What tests called that are skipped with rkt is in
+runc's column only. Calls in flight when a test killed containerd are in neither.
 
 %s`, calls)
 	}

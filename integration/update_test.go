@@ -21,6 +21,7 @@ var (
 	memoryLimit = cgroupFile{"memory", "memory.limit_in_bytes", "memory.max"}
 	pidsLimit   = cgroupFile{"pids", "pids.max", "pids.max"}
 	cpuSet      = cgroupFile{"cpuset", "cpuset.cpus", "cpuset.cpus"}
+	pidsCurrent = cgroupFile{"pids", "pids.current", "pids.current"}
 )
 
 // read returns what a file says of the cgroup that a process is in.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -116,7 +117,23 @@ func (a *app) startExec(ctx context.Context, e *execution) (int, error) {
 	return pid, nil
 }
 
+// checkRoom refuses an exec of an app that has as many processes as it may have,
+// whatever the stage1 and the kernel would make of it.
+func (a *app) checkRoom(e *execution) error {
+	limit, full, err := a.cgroup.Full()
+	if err != nil {
+		return fmt.Errorf("start %s: %w", e.name(), err)
+	}
+	if full {
+		return fmt.Errorf("start %s: its container has reached its limit of %d processes: %w: %w", e.name(), limit, syscall.EAGAIN, errdefs.ErrResourceExhausted)
+	}
+	return nil
+}
+
 func (a *app) enter(ctx context.Context, e *execution) (int, error) {
+	if err := a.checkRoom(e); err != nil {
+		return 0, err
+	}
 	c := a.call(abi.Enter)
 	c.Request.Exec = string(e.exec)
 	c.Request.Process = e.config.Process

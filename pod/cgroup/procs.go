@@ -3,6 +3,7 @@ package cgroup
 import (
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,22 @@ func (g *Group) allPids() ([]int, error) {
 		all = append(all, pids...)
 	}
 	return normal(all), nil
+}
+
+// Full tells whether the cgroup has as many processes and threads as it may have,
+// and how many that are. The kernel refuses those that a full cgroup forks, but on
+// version 1 not those that enter it.
+func (g *Group) Full() (limit uint64, full bool, err error) {
+	dir := g.Dir("pids")
+	if dir == "" {
+		return 0, false, nil
+	}
+	limit, err = readNumber(filepath.Join(dir, "pids.max"))
+	if err != nil || limit == 0 || limit == math.MaxUint64 { // no file, or no limit
+		return limit, false, err
+	}
+	current, err := readNumber(filepath.Join(dir, "pids.current"))
+	return limit, current >= limit, err
 }
 
 func normal(pids []int) []int {

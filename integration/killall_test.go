@@ -1,0 +1,119 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+func TestT9KillAllReachesEveryProcessWithAnySignal(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		log := filepath.Join(t.TempDir(), "log")
+		id := c.id()
+		c.run(t, []string{"-d", "--log-uri", "file://" + log}, id, "sh", "-c", "testprog signals & testprog signals & exec testprog signals").must(t)
+		awaitCount(t, log, "ready\n", 3)
+		for _, s := range []string{"1", "12", "35", "50", "64", "15"} {
+			c.ctr(t, "task", "kill", "--all", "-s", s, id).must(t)
+			awaitCount(t, log, "\n"+s+"\n", 3)
+		}
+		c.awaitStopped(t, id)
+	})
+}
+
+// awaitCount waits until a file has a text so often, as overlapping lines.
+func awaitCount(t *testing.T, file, text string, n int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%q is %d times in %s", text, n, filepath.Base(file)), func() (bool, string) {
+		b, _ := os.ReadFile(file)
+		return strings.Count(strings.ReplaceAll("\n"+string(b), "\n", "\n\n"), text) >= n, string(b)
+	})
+}
+
+func TestT9ACreatedTaskDiesOfWhatKills(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, 40} {
+			for _, opts := range [][]containerd.KillOpts{nil, {containerd.WithKillAll}} {
+				if s == 40 && c.name != "native" {
+					continue // what runc blocks is a Go program, which ignores it
+				}
+				task := c.task(t, []string{"testprog", "sleep", "1000"})
+				exited := c.wait(t, task)
+				if err := task.Kill(ctx, s, opts...); err != nil {
+					t.Errorf("kill with %d: %v", s, err)
+				}
+				select {
+				case <-exited:
+				case <-time.After(patience):
+					t.Errorf("a created task survives signal %d, all: %v", s, opts != nil)
+				}
+			}
+		}
+	})
+}
+
+// runc's shim is left out: it publishes exits of execs behind init's now and
+// then.
+func TestT9KillAllInAnExecStorm(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		for _, hostPID := range []bool{false, true} {
+			ctx := c.context(t)
+			var opts []oci.SpecOpts
+			if hostPID {
+				opts = append(opts, oci.WithHostNamespace(specs.PIDNamespace))
+			}
+			container := c.container(t, []string{"testprog", "sleep", "1000"}, opts...)
+			events := c.listen(t, container.ID())
+			task := c.newTask(t, container, cio.NullIO)
+			if err := task.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			exited := c.wait(t, task)
+			var wg sync.WaitGroup
+			for worker := range 3 {
+				wg.Go(func() {
+					for i := 0; ; i++ {
+						exec, err := task.Exec(ctx, fmt.Sprintf("e%d-%d", worker, i), process(t, ctx, task, "testprog", "sleep", "1000"), cio.NullIO)
+						if err == nil {
+							err = exec.Start(ctx)
+						}
+						if err != nil {
+							return // the task has ended
+						}
+					}
+				})
+			}
+			time.Sleep(200 * time.Millisecond)
+			if err := task.Kill(ctx, syscall.SIGKILL, containerd.WithKillAll); err != nil {
+				t.Errorf("kill: %v", err)
+			}
+			expectExit(t, exited, 137)
+			wg.Wait()
+			deleteTask(t, ctx, task)
+			events.await(t, "delete 137")
+			words := events.words()
+			end := slices.Index(words, "exit init 137")
+			for _, late := range words[end+1:] {
+				if late != "delete 137" {
+					t.Errorf("%q follows the exit of init (E1)", late)
+				}
+			}
+			for _, word := range words[:end] {
+				if id, ok := strings.CutPrefix(word, "exec-started "); ok && !slices.Contains(words, "exit "+id+" 137") {
+					t.Errorf("exec %s was started, and its exit is not among %q", id, words)
+				}
+			}
+		}
+	})
+}

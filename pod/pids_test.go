@@ -1,0 +1,35 @@
+package pod
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+)
+
+func TestAnExecInAnAppAtItsLimitOfProcessesIsRefusedAndLeavesNothing(t *testing.T) {
+	needPids(t)
+	w := newWorld(t)
+	w.resources = `,"resources":{"pids":{"limit":3}}`
+	path, next := scriptLines(t)
+	w.mustCreate("a", "sleep 60 & sleep 60 & echo full > "+path+"; wait")
+	w.mustStart("a", "")
+	next()
+	w.mustAddExec("a", "e", "exit 6")
+	before, err := w.Pids(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		_, err := w.Start(t.Context(), "a", "e")
+		if !errdefs.IsResourceExhausted(err) || !strings.Contains(err.Error(), "limit of 3 processes: resource temporarily unavailable") {
+			t.Errorf("start: %v", err)
+		}
+		w.mustBe("a", "e", Created)
+	}
+	if after, err := w.Pids(t.Context(), "a"); err != nil || len(after) != len(before) {
+		t.Errorf("%v became %v, %v", before, after, err)
+	}
+	w.mustDelete("a", "e")
+	w.end("a")
+}

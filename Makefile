@@ -15,7 +15,7 @@ REPORT    = go -C integration run ./testreport
 # Tests that need a static test binary, which one with the race detector is not.
 STATIC   := ^TestExecIntoAnApp$$
 # Columns of the integration suite: native, runc.
-RUNTIMES ?= native
+RUNTIMES ?= native,oci
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -42,7 +42,7 @@ test-unit: ## unit tests, with the race detector
 	@echo "==> unit tests"
 	@{ go test -race -json ./... && CGO_ENABLED=0 go test -json -run '$(STATIC)' ./stage1/images/native/container; } | $(REPORT)
 
-test-integration: build ## a real containerd against bin/ (RUNTIMES=native,runc)
+test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,runc)
 	@echo "==> integration tests ($(RUNTIMES))"
 	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -timeout 20m -json ./... | $(REPORT)

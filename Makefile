@@ -14,7 +14,7 @@ LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 REPORT    = go -C integration run ./testreport
 # Tests that need a static test binary, which one with the race detector is not.
 STATIC   := ^TestExecIntoAnApp$$
-# Columns of the integration suite: native, runc.
+# Columns of the integration suite: native, oci, runc.
 RUNTIMES ?= native,oci
 
 help: ## show this

@@ -65,6 +65,22 @@ func (s *streams) creator(c *column, stdin io.Reader) cio.Creator {
 	return cio.NewCreator(cio.WithStreams(stdin, &s.stdout, &s.stderr), cio.WithFIFODir(fifoDir(c.daemon.Dir())))
 }
 
+// awaitOutput waits until the client has read a process's streams to their end.
+// Its Delete closes them before it waits, and what was on its way is lost.
+func awaitOutput(t *testing.T, p containerd.Process) {
+	t.Helper()
+	read := make(chan struct{})
+	go func() {
+		p.IO().Wait()
+		close(read)
+	}()
+	select {
+	case <-read:
+	case <-time.After(patience):
+		t.Errorf("the streams of %s do not end", p.ID())
+	}
+}
+
 // wait returns the channel of a process's exit, from before it is started.
 func (c *column) wait(t *testing.T, p containerd.Process) <-chan containerd.ExitStatus {
 	t.Helper()

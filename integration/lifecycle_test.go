@@ -126,6 +126,7 @@ func TestCloseIOEndsTheInput(t *testing.T) {
 			t.Errorf("close io: %v", err)
 		}
 		expectExit(t, exited, 0)
+		awaitOutput(t, task)
 		deleteTask(t, ctx, task)
 		if out.stdout.String() != "before the end\n" {
 			t.Errorf("output %q", out.stdout.String())
@@ -179,6 +180,7 @@ func TestExecLifecycle(t *testing.T) {
 		if err := exec.Kill(ctx, syscall.SIGTERM); !errdefs.IsNotFound(err) {
 			t.Errorf("kill of a finished exec: %v, want not found (T9)", err)
 		}
+		awaitOutput(t, exec)
 		if s := deleteTask(t, ctx, exec); s.ExitCode() != 7 {
 			t.Errorf("delete: %d", s.ExitCode())
 		}
@@ -258,6 +260,7 @@ func TestTwoHundredExecsLeaveNoDescriptors(t *testing.T) {
 				t.Fatal(err)
 			}
 			expectExit(t, exited, 0)
+			awaitOutput(t, exec)
 			deleteTask(t, ctx, exec)
 			if out.stdout.String() != id+"\n" {
 				t.Fatalf("exec %s said %q", id, out.stdout.String())

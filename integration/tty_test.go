@@ -181,6 +181,7 @@ func TestAResizeBeforeStartSticks(t *testing.T) {
 			t.Fatal(err)
 		}
 		expectExit(t, exited, 0)
+		awaitOutput(t, task)
 		deleteTask(t, ctx, task)
 		if out.stdout.String() != "12 34\r\n" {
 			t.Errorf("size %q", out.stdout.String())
@@ -200,6 +201,7 @@ func TestAllOutputOfATerminalArrives(t *testing.T) {
 			t.Fatal(err)
 		}
 		expectExit(t, exited, 0)
+		awaitOutput(t, task)
 		deleteTask(t, ctx, task)
 		// Every line of 64 gets a carriage return.
 		if got, want := out.stdout.Len(), size+size/64; got != want {

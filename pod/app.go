@@ -188,7 +188,7 @@ func (a *app) makeCgroup(undo *cleanup) error {
 	if l := a.spec.Linux; l != nil {
 		path, res = l.CgroupsPath, l.Resources
 	}
-	g, err := cgroup.Create(cgroup.Path{Spec: path, Namespace: a.pod.cfg.Key.Namespace, ID: string(a.id)}, res)
+	g, err := cgroup.Maker{Children: a.pod.cfg.Children}.Create(cgroup.Path{Spec: path, Namespace: a.pod.cfg.Key.Namespace, ID: string(a.id)}, res)
 	if err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}

@@ -13,6 +13,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 )
 
 // errTaken says that somebody else uses a cgroup.
@@ -36,10 +38,25 @@ const undoLimit = time.Second
 // A limit that cannot be enforced is an error that names the field, or the
 // controller that is not mounted. On failure nothing remains but parents.
 func Create(p Path, res *specs.LinuxResources) (*Group, error) {
+	return Maker{}.Create(p, res)
+}
+
+// Maker makes cgroups. With Children, and where systemd runs, a path of the form
+// slice:prefix:name becomes a scope of systemd's (scope.go).
+type Maker struct {
+	Children *proc.Children
+}
+
+// Create is as the function is.
+func (m Maker) Create(p Path, res *specs.LinuxResources) (*Group, error) {
 	h, err := host()
 	if err != nil {
 		return nil, err
 	}
+	return m.create(h, p, res)
+}
+
+func (m Maker) create(h *hierarchies, p Path, res *specs.LinuxResources) (*Group, error) {
 	path, err := p.Resolve()
 	if err != nil {
 		return nil, err
@@ -47,7 +64,11 @@ func Create(p Path, res *specs.LinuxResources) (*Group, error) {
 	if err := h.check(res); err != nil {
 		return nil, fmt.Errorf("cgroup %s: %w", path, err)
 	}
-	g, err := h.claimNear(path)
+	claim := func() (*Group, error) { return h.claimNear(path) }
+	if u, ok := h.scopeOf(p); ok && m.Children != nil {
+		claim = func() (*Group, error) { return h.claimScope(u, m.Children) }
+	}
+	g, err := claim()
 	if err != nil {
 		return nil, fmt.Errorf("cgroup %s: %w", path, err)
 	}
@@ -67,11 +88,15 @@ func (h *hierarchies) claimNear(path string) (*Group, error) {
 		if !errors.Is(err, errTaken) {
 			return g, err
 		}
-		var b [4]byte
-		_, _ = rand.Read(b[:]) // never fails
-		candidate = path + "-" + hex.EncodeToString(b[:])
+		candidate = path + "-" + randomSuffix()
 	}
 	return nil, errTaken
+}
+
+func randomSuffix() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
 }
 
 // claim makes the cgroup's first directory and locks it.
@@ -192,6 +217,9 @@ func RemoveStale(ctx context.Context, p Path) error {
 	path, err := p.Resolve()
 	if err != nil {
 		return err
+	}
+	if _, ok := h.scopeOf(p); ok {
+		path = filepath.Join(path, scopeApp)
 	}
 	r := Record{Version: h.version, Path: path, Dirs: h.dirs(path)}
 	lock, err := lockDir(r.Dirs[primary(h.version)]) // made first, so it is there

@@ -11,9 +11,10 @@
 // is one directory, with every controller of its parents delegated. On a hybrid
 // host it is version 1.
 //
-// The systemd driver is not spoken: a path of the form slice:prefix:name is
-// mapped to the directories that systemd would use, which works beside a systemd
-// that does not manage that slice (docs/layout.md).
+// Where systemd runs, a path of the form slice:prefix:name becomes a scope of its,
+// in which the app has a cgroup (scope.go). Elsewhere it is mapped to the directory
+// that systemd would use. The placeholder of a scope is the one process that is
+// moved by writing its pid.
 //
 // What the kernel does not announce is looked for in pauses that double, within a
 // limit: that a version 1 cgroup has frozen, that its OOM killer has killed, that

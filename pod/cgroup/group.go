@@ -19,6 +19,14 @@ type Record struct {
 	Version int               `json:"version"` // of cgroups: 1 or 2
 	Path    string            `json:"path"`    // below the root of every hierarchy
 	Dirs    map[string]string `json:"dirs"`    // controller to directory; "" on version 2
+	// Placeholder keeps the scope that the cgroup is in, if it is in one.
+	Placeholder *Placeholder `json:"placeholder,omitempty"`
+}
+
+// Placeholder is a process.
+type Placeholder struct {
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"starttime"`
 }
 
 // Group is an app's cgroup. Its methods may be called concurrently, but for
@@ -49,6 +57,9 @@ func FromRecord(r Record) (*Group, error) {
 		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
 			return nil, fmt.Errorf("record of cgroup %q: %q is not a directory for %q", r.Path, dir, name)
 		}
+	}
+	if r.Placeholder != nil && filepath.Base(r.Path) != scopeApp {
+		return nil, fmt.Errorf("record of cgroup %q: it has a placeholder, and is in no scope", r.Path)
 	}
 	return newGroup(r, nil), nil
 }

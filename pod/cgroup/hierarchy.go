@@ -19,6 +19,8 @@ type hierarchies struct {
 	// roots maps controllers to the directories of their hierarchies. On
 	// version 2 there is one, with the empty name.
 	roots map[string]string
+	// systemd is nil where it does not run.
+	systemd units
 }
 
 // host returns the layout of this host, which does not change while a process
@@ -26,6 +28,14 @@ type hierarchies struct {
 var host = sync.OnceValues(detect)
 
 func detect() (*hierarchies, error) {
+	h, err := detectRoots()
+	if err == nil && systemdRuns() {
+		h.systemd = systemd{}
+	}
+	return h, err
+}
+
+func detectRoots() (*hierarchies, error) {
 	if cgroups.IsCgroup2UnifiedMode() {
 		return &hierarchies{version: 2, roots: map[string]string{"": fs2.UnifiedMountpoint}}, nil
 	}

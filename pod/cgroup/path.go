@@ -22,8 +22,9 @@ func (p Path) Resolve() (string, error) {
 	if strings.ContainsRune(p.Spec, 0) {
 		return "", fmt.Errorf("cgroupsPath %q: not a path", p.Spec)
 	}
-	if strings.Count(p.Spec, ":") == 2 && !strings.Contains(p.Spec, "/") {
-		return resolveScope(p.Spec)
+	if p.isTriple() {
+		u, err := parseTriple(p.Spec)
+		return u.path(), err
 	}
 	s := p.Spec
 	if !strings.HasPrefix(s, "/") {
@@ -44,28 +45,52 @@ func isName(s string) bool {
 	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, "/\x00")
 }
 
-// resolveScope maps slice:prefix:name to …/slice/prefix-name.scope.
-func resolveScope(triple string) (string, error) {
+// isTriple tells whether the path is of the form slice:prefix:name.
+func (p Path) isTriple() bool {
+	return strings.Count(p.Spec, ":") == 2 && !strings.Contains(p.Spec, "/")
+}
+
+// unit is a unit of systemd's.
+type unit struct {
+	slice string // that it is in
+	dir   string // of the slice
+	name  string
+}
+
+func (u unit) path() string { return path.Join(u.dir, u.name) }
+
+// isScope tells a scope from a slice, which clients can name, too.
+func (u unit) isScope() bool { return strings.HasSuffix(u.name, scopeSuffix) }
+
+const scopeSuffix = ".scope"
+
+// like returns a unit of another name.
+func (u unit) like(suffix string) unit {
+	u.name = strings.TrimSuffix(u.name, scopeSuffix) + "-" + suffix + scopeSuffix
+	return u
+}
+
+// parseTriple reads slice:prefix:name, which names the unit prefix-name.scope.
+func parseTriple(triple string) (unit, error) {
 	f := strings.Split(triple, ":")
 	slice, prefix, name := f[0], f[1], f[2]
 	if !isName(name) {
-		return "", fmt.Errorf("cgroupsPath %q: no name after the second colon", triple)
+		return unit{}, fmt.Errorf("cgroupsPath %q: no name after the second colon", triple)
 	}
 	if slice == "" {
 		slice = "system.slice"
 	}
 	dir, err := expandSlice(slice)
 	if err != nil {
-		return "", fmt.Errorf("cgroupsPath %q: %w", triple, err)
+		return unit{}, fmt.Errorf("cgroupsPath %q: %w", triple, err)
 	}
-	unit := name
 	if !strings.HasSuffix(name, ".slice") {
 		if prefix != "" {
-			unit = prefix + "-" + name
+			name = prefix + "-" + name
 		}
-		unit += ".scope"
+		name += scopeSuffix
 	}
-	return path.Join(dir, unit), nil
+	return unit{slice: slice, dir: dir, name: name}, nil
 }
 
 // expandSlice nests a slice in its parents, which its name spells: a-b.slice is

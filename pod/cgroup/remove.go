@@ -26,6 +26,7 @@ func (g *Group) Remove(ctx context.Context) error {
 	if g.lock != nil {
 		_ = g.lock.Close()
 	}
+	g.leaveScope(ctx)
 	return nil
 }
 

@@ -12,20 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// cgroup2Root returns where version 2 is mounted.
+func cgroup2Root(t *testing.T) string {
+	t.Helper()
+	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		var st unix.Statfs_t
+		if os.Getuid() == 0 && unix.Statfs(dir, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
+			return dir
+		}
+	}
+	t.Skip("needs root and a mounted cgroup2")
+	return ""
+}
+
 // newV2 makes a version 2 cgroup by hand: on a hybrid host there is one, without
 // controllers, which is enough for devices, killing and removing.
 func newV2(t *testing.T, name string) *Group {
 	t.Helper()
-	root := ""
-	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
-		var st unix.Statfs_t
-		if unix.Statfs(dir, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
-			root = dir
-		}
-	}
-	if root == "" || os.Getuid() != 0 {
-		t.Skip("needs root and a mounted cgroup2")
-	}
+	root := cgroup2Root(t)
 	path := fmt.Sprintf("/rkt-test-v2-%d-%s", os.Getpid(), name)
 	dir := filepath.Join(root, path)
 	if err := os.Mkdir(dir, 0o755); err != nil {

@@ -1,0 +1,141 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+)
+
+// A scope is a cgroup that systemd knows. Where the client names one, and systemd
+// runs, it looks like this:
+//
+//	…/slice/prefix-name.scope      systemd's, delegated
+//	   ├─ app                      the app's cgroup
+//	   └─ placeholder              version 2 only: a process that does nothing
+//
+// A scope begins with a process and ends with its last one. The placeholder is
+// there from its beginning to the removal of the cgroup, so that limits can be
+// set before the app's process exists, and statistics be read when it has ended.
+// The app has a cgroup of its own because systemd writes to that of the scope
+// whenever it likes, with a reload for one, and never below.
+const (
+	scopeApp         = "app"
+	scopePlaceholder = "placeholder"
+)
+
+// scopeLimit is how long systemd may take to start a scope.
+const scopeLimit = 20 * time.Second
+
+// leaveLimit is how long the end of a scope may take. It ends without being
+// waited for, too, but its name is not free before.
+const leaveLimit = time.Second
+
+// units is what is needed of systemd.
+type units interface {
+	// startScope starts a delegated scope that begins with a process, and returns
+	// when it has. The error is errTaken if there is a unit of that name.
+	startScope(ctx context.Context, u unit, pid int) error
+	// stopScope returns when there is no unit of that name.
+	stopScope(ctx context.Context, name string) error
+}
+
+// scopeOf returns the scope that systemd is to be asked for.
+func (h *hierarchies) scopeOf(p Path) (unit, bool) {
+	if h.systemd == nil || !p.isTriple() {
+		return unit{}, false
+	}
+	u, err := parseTriple(p.Spec)
+	return u, err == nil && u.isScope()
+}
+
+// claimScope claims a cgroup in a new scope.
+func (h *hierarchies) claimScope(u unit, children *proc.Children) (*Group, error) {
+	child, err := children.StartStopped()
+	if err != nil {
+		return nil, err
+	}
+	start, err := proc.StartTime(child.PID())
+	if err != nil {
+		return nil, errors.Join(err, child.Kill())
+	}
+	u, err = h.startNear(u, child.PID())
+	if err != nil {
+		return nil, errors.Join(err, child.Kill())
+	}
+	// From here on the scope ends with the placeholder.
+	if err := h.setAside(u, child.PID()); err != nil {
+		return nil, errors.Join(fmt.Errorf("scope %s: %w", u.name, err), child.Kill())
+	}
+	g, err := h.claim(filepath.Join(u.path(), scopeApp))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("scope %s: %w", u.name, err), child.Kill())
+	}
+	g.record.Placeholder = &Placeholder{PID: child.PID(), StartTime: start}
+	return g, nil
+}
+
+// startNear starts a scope, or one of a like name.
+func (h *hierarchies) startNear(u unit, pid int) (unit, error) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), scopeLimit, fmt.Errorf("systemd did not start it within %s", scopeLimit))
+	defer cancel()
+	candidate := u
+	for range claimTries {
+		err := h.systemd.startScope(ctx, candidate, pid)
+		if err == nil {
+			return candidate, nil
+		}
+		if !errors.Is(err, errTaken) {
+			return u, fmt.Errorf("scope %s in %s: %w", u.name, u.slice, err)
+		}
+		candidate = u.like(randomSuffix())
+	}
+	return u, fmt.Errorf("scope %s: %w", u.name, errTaken)
+}
+
+// setAside moves the placeholder to a cgroup below the scope's: on version 2 one
+// with controllers below it must not have processes.
+func (h *hierarchies) setAside(u unit, pid int) error {
+	if h.version != 2 {
+		return nil
+	}
+	dir := filepath.Join(h.roots[""], u.path(), scopePlaceholder)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+}
+
+// leaveScope ends the scope that the cgroup was in: the placeholder, the unit, and
+// the directories that systemd does not know.
+func (g *Group) leaveScope(ctx context.Context) {
+	p := g.record.Placeholder
+	if p == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, leaveLimit)
+	defer cancel()
+	if q, err := proc.Open(p.PID, p.StartTime); err == nil {
+		_ = q.Signal(unix.SIGKILL)
+		_ = q.Wait(ctx)
+		_ = q.Close()
+	}
+	for _, dir := range g.dirs {
+		scope := filepath.Dir(dir)
+		if g.record.Version == 2 {
+			_ = removeBelow(ctx, filepath.Join(scope, scopePlaceholder))
+		} else if dir != g.record.Dirs["name=systemd"] {
+			_ = rmdir(scope) // or systemd does
+		}
+	}
+	if h, err := host(); err == nil && h.systemd != nil {
+		_ = h.systemd.stopScope(ctx, filepath.Base(filepath.Dir(g.Path())))
+	}
+}

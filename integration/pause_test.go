@@ -133,6 +133,26 @@ func TestT7PauseInAnExecStorm(t *testing.T) {
 	})
 }
 
+// containerd gives `delete` five seconds.
+func TestD4APausedTaskIsDeletedWhenItsShimDies(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		task := c.running(t, []string{"testprog", "fork", "2"})
+		exited := c.wait(t, task)
+		if err := task.Pause(c.context(t)); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(c.shim(t, task.ID()), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if s := <-exited; s.Error() == nil && s.ExitCode() != 137 {
+			t.Errorf("exit code %d, want 137", s.ExitCode())
+		}
+		eventually(t, "its first process has gone", func() (bool, string) {
+			return !alive(int(task.Pid())), fmt.Sprint(task.Pid())
+		})
+	})
+}
+
 // runExec runs true in a task and deletes the exec. It may be refused.
 func runExec(t *testing.T, c *column, task containerd.Task, id string) error {
 	ctx := c.context(t)

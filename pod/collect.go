@@ -178,6 +178,7 @@ func (p *podCollector) supervised() bool {
 func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (CollectedExit, error) {
 	supervised := p.supervised()
 	if supervised {
+		a.unpause()
 		p.entrypoint(abi.AppStop, a)
 	}
 	group, err := a.kill(ctx)
@@ -204,6 +205,16 @@ func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (
 	p.dir.store.fault("remove cgroup")
 	// Its failure keeps nothing else from being collected, and is told.
 	return exit, errors.Join(a.Poststop(ctx), a.removeFiles())
+}
+
+// unpause lets the app's processes die of what the stage1 is about to do. What it
+// fails to do is done without it.
+func (a *AppDir) unpause() {
+	if r := a.record.Cgroup; r != nil {
+		if group, err := cgroup.FromRecord(*r); err == nil {
+			_ = group.LetDie()
+		}
+	}
 }
 
 // kill ends the app's processes. It returns the app's cgroup, if it has one.

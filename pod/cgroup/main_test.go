@@ -52,6 +52,43 @@ func needV1(t testing.TB) *hierarchies {
 	return h
 }
 
+// needMemory skips where memory is not accounted.
+func needMemory(t testing.TB) *hierarchies {
+	t.Helper()
+	h := needHost(t)
+	file := filepath.Join(h.roots["memory"], "memory.usage_in_bytes")
+	if h.version == 2 {
+		file = filepath.Join(h.roots[""], "memory.stat")
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Skip("memory is not accounted: ", err)
+	}
+	return h
+}
+
+// below makes a cgroup with controllers below one, and tells how to enter it.
+func below(t testing.TB, g *Group, controllers ...string) (dirs []string, tasks string) {
+	t.Helper()
+	if g.Version() == 2 {
+		for _, c := range controllers {
+			if err := os.WriteFile(filepath.Join(g.Dir(""), "cgroup.subtree_control"), []byte("+"+c), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dirs = []string{filepath.Join(g.Dir(""), "sub")}
+	} else {
+		for _, c := range append(controllers, "devices") {
+			dirs = append(dirs, filepath.Join(g.Dir(c), "sub"))
+		}
+	}
+	for _, dir := range dirs {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dirs, map[int]string{1: "tasks", 2: "cgroup.procs"}[g.Version()]
+}
+
 func create(t testing.TB, name string, res *specs.LinuxResources) *Group {
 	t.Helper()
 	g, err := Create(Path{Spec: base + "/" + name, Namespace: "default", ID: name}, res)

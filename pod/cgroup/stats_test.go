@@ -28,7 +28,7 @@ func TestC4StatsOfVersion1AlsoWhenTheProcessesHaveEnded(t *testing.T) {
 		Memory: memory(64<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](33)}, CPU: cpuMax(20000, 100000),
 	})
 	// Two processes that use the CPU and hold memory.
-	enter(t, g, "v=$(head -c 4000000 /dev/zero | tr '\\0' x); i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; sleep 60 & wait; : $v")
+	enter(t, g, "v=$(head -c 4000000 /dev/zero | tr '\\0' x); i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 60 & wait; : $v")
 	var s *Stats
 	waitFor(t, func() bool {
 		s = mustStats(t, g)
@@ -72,23 +72,45 @@ func TestC4StatsOfVersion1AlsoWhenTheProcessesHaveEnded(t *testing.T) {
 }
 
 func TestC4StatsCountKillsBelow(t *testing.T) {
-	needV1(t)
+	needMemory(t)
 	g := create(t, "stats-nested", limited16M())
-	sub := filepath.Join(g.Dir("memory"), "sub")
-	if err := os.Mkdir(sub, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	enterDirs(t, []string{sub, g.Dir("devices")}, "tasks", hungry+"; exec sleep 60")
+	sub, tasks := below(t, g, "memory")
+	enterDirs(t, sub, tasks, hungry+"; exec sleep 60")
 	waitFor(t, func() bool { return mustStats(t, g).OOM["oom_kill"] == 1 })
 }
 
-func TestC4StatsOfVersion2(t *testing.T) {
-	g := newV2(t, "stats") // without controllers: what there is is read, the rest is 0
-	enterDirs(t, g.dirs, "cgroup.procs", "while :; do :; done")
-	waitFor(t, func() bool { return mustStats(t, g).CPU["usage_usec"] > 0 })
-	if s := mustStats(t, g); s.Version != 2 || s.Pids.Current != 0 || len(s.Memory) != 0 {
+func TestC4StatsOfVersion2AlsoWhenTheProcessesHaveEnded(t *testing.T) {
+	if h := needMemory(t); h.version != 2 {
+		t.Skip("needs cgroup version 2")
+	}
+	g := create(t, "stats", &specs.LinuxResources{
+		Memory: memory(64<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](33)}, CPU: cpuMax(20000, 100000),
+	})
+	enter(t, g, "v=$(head -c 4000000 /dev/zero | tr '\\0' x); i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 60 & wait; : $v")
+	var s *Stats
+	waitFor(t, func() bool {
+		s = mustStats(t, g)
+		return s.Pids.Current == 2 && s.CPU["nr_throttled"] > 0
+	})
+	if s.Version != 2 || s.Pids.Limit != 33 || s.CPU["usage_usec"] == 0 || s.Memory["anon"] < 3_000_000 ||
+		s.Usage[MemoryUsage].Current < 3_000_000 || s.Usage[MemoryUsage].Limit != 64<<20 {
 		t.Errorf("%+v", s)
 	}
+	if _, ok := s.OOM["oom_kill"]; !ok {
+		t.Errorf("no memory.events: %+v", s)
+	}
+	if err := g.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if after := mustStats(t, g); after.CPU["usage_usec"] < s.CPU["usage_usec"] {
+		t.Errorf("after the end: %+v; before: %+v", after, s)
+	}
+}
+
+func TestC4StatsWithoutControllers(t *testing.T) {
+	g := newV2(t, "stats") // what there is is read, the rest is 0
+	enterDirs(t, g.dirs, "cgroup.procs", "while :; do :; done")
+	waitFor(t, func() bool { return mustStats(t, g).CPU["usage_usec"] > 0 })
 }
 
 func TestC4TheKernelsFilesOfVersion2(t *testing.T) {

@@ -272,3 +272,33 @@ func TestADeviceThatHadNoLimitHasNoneAfterTheRestore(t *testing.T) {
 		}
 	}
 }
+
+func TestC2LimitsAndUpdateOnVersion2(t *testing.T) {
+	if h := needMemory(t); h.version != 2 {
+		t.Skip("needs cgroup version 2")
+	}
+	g := create(t, "limits", &specs.LinuxResources{
+		Devices: denyAll, Memory: &specs.LinuxMemory{Limit: ptr[int64](64 << 20), Swap: ptr[int64](96 << 20), Reservation: ptr[int64](32 << 20)},
+		CPU:     &specs.LinuxCPU{Shares: ptr[uint64](512), Quota: ptr[int64](20000), Period: ptr[uint64](50000), Cpus: "0", Mems: "0"},
+		Pids:    &specs.LinuxPids{Limit: ptr[int64](33)},
+		Unified: map[string]string{"memory.high": "50331648"},
+	})
+	was := []file{
+		{"", "memory.max", "67108864"}, {"", "memory.low", "33554432"}, {"", "memory.high", "50331648"},
+		{"", "cpu.max", "20000 50000"}, {"", "cpuset.cpus", "0"}, {"", "cpuset.mems", "0"}, {"", "pids.max", "33"},
+	}
+	if _, err := os.Stat(filepath.Join(g.Dir(""), "memory.swap.max")); err == nil {
+		was = append(was, file{"", "memory.swap.max", "33554432"})
+	}
+	expectFiles(t, g, was)
+	_, err := g.Update(&specs.LinuxResources{
+		Memory: memory(32<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](9)},
+		CPU: &specs.LinuxCPU{Quota: ptr[int64](-1), Cpus: "4000"}, Unified: map[string]string{"memory.high": "max"},
+	})
+	if err == nil {
+		t.Fatal("CPU 4000 was found")
+	}
+	expectFiles(t, g, was)
+	mustUpdate(t, g, &specs.LinuxResources{Memory: memory(48<<20, 0), CPU: &specs.LinuxCPU{Quota: ptr[int64](-1)}})
+	expectFiles(t, g, []file{{"", "memory.max", "50331648"}, {"", "cpu.max", "max 50000"}, {"", "pids.max", "33"}})
+}

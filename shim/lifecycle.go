@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -37,10 +38,22 @@ func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	st, err := s.createApp(ctx, a, r)
 	if err != nil {
 		s.apps.drop(a)
+		if ctx.Err() != nil {
+			s.abandoned(ctx, r.ID)
+		}
 		return nil, refused(err)
 	}
 	s.apps.known(&a.process)
 	return &task.CreateTaskResponse{Pid: uint32(st.PID)}, nil
+}
+
+// abandoned ends a service without apps after a create whose caller has gone: a
+// containerd that died asks for nothing any more, and 1.6 does not when it is
+// back either (requirement R4).
+func (s *Service) abandoned(ctx context.Context, id string) {
+	if _, err := s.shutdown(ctx, &task.ShutdownRequest{ID: id}); err != nil {
+		log.G(ctx).WithError(err).Warn("end after an abandoned create")
+	}
 }
 
 func (s *Service) createApp(ctx context.Context, a *app, r *task.CreateTaskRequest) (pod.Status, error) {

@@ -70,9 +70,11 @@ func startDaemon(ctx context.Context, name, namespace, data string) (*daemon.Dae
 	})
 }
 
-// startWith is startDaemon for any containerd.
+// startWith is startDaemon for any containerd, and other shims if there are any.
 func startWith(ctx context.Context, opts daemon.Options) (*daemon.Daemon, error) {
-	opts.Shims = []string{suite.shims}
+	if opts.Shims == nil {
+		opts.Shims = []string{suite.shims}
+	}
 	d, err := daemon.Start(ctx, opts)
 	if err != nil {
 		return nil, err

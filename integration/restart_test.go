@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/containerd/containerd/v2/pkg/cio"
 )
@@ -18,6 +16,12 @@ func (c *column) restart(t *testing.T, absent func()) {
 	if absent != nil {
 		absent()
 	}
+	c.resume(t)
+}
+
+// resume is the second half of restart.
+func (c *column) resume(t *testing.T) {
+	t.Helper()
 	if err := c.daemon.Resume(c.context(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -63,14 +67,7 @@ func TestAnExitInContainerdsAbsenceIsKept(t *testing.T) {
 		if err := task.Start(c.context(t)); err != nil {
 			t.Fatal(err)
 		}
-		pid := int(task.Pid())
-		c.restart(t, func() {
-			eventually(t, "the program ends", func() (bool, string) {
-				_ = syscall.Kill(pid, syscall.SIGTERM)
-				time.Sleep(50 * time.Millisecond)
-				return !alive(pid), "alive"
-			})
-		})
+		c.restart(t, func() { terminate(t, int(task.Pid())) })
 		if _, state := c.status(t, task.ID()); state != "STOPPED" {
 			t.Errorf("state %q (R3)", state)
 		}

@@ -25,6 +25,22 @@ func (c *column) shim(t *testing.T, id string) int {
 
 func (c *column) shimOf(t *testing.T, bundle, id string) int {
 	t.Helper()
+	shim := c.dialShim(t, bundle)
+	defer shim.client.Close()
+	var r taskapi.ConnectResponse
+	shim.call(t, "Connect", &taskapi.ConnectRequest{ID: id}, &r)
+	return int(r.ShimPid)
+}
+
+// shimConn talks with a shim as containerd does, without it.
+type shimConn struct {
+	client    *ttrpc.Client
+	service   string
+	namespace string
+}
+
+func (c *column) dialShim(t *testing.T, bundle string) shimConn {
+	t.Helper()
 	var bootstrap struct {
 		Address  string `json:"address"`
 		Protocol string `json:"protocol"`
@@ -39,19 +55,21 @@ func (c *column) shimOf(t *testing.T, bundle, id string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := ttrpc.NewClient(conn)
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), c.daemon.Namespace()), patience)
-	defer cancel()
 	service := "containerd.task.v3.Task"
 	if c.release.old {
 		service = "containerd.task.v2.Task"
 	}
-	var r taskapi.ConnectResponse
-	if err := client.Call(ctx, service, "Connect", &taskapi.ConnectRequest{ID: id}, &r); err != nil {
-		t.Fatalf("connect to the shim of %s: %v", id, err)
+	return shimConn{ttrpc.NewClient(conn), service, c.daemon.Namespace()}
+}
+
+// call makes a call that must succeed.
+func (s shimConn) call(t *testing.T, method string, request, response any) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), s.namespace), patience)
+	defer cancel()
+	if err := s.client.Call(ctx, s.service, method, request, response); err != nil {
+		t.Fatalf("%s of the shim: %v", method, err)
 	}
-	return int(r.ShimPid)
 }
 
 // descriptors lists the files that a shim has open, once nothing moves there.

@@ -47,17 +47,20 @@ disabled_plugins = [
   socket_dir = "SOCKETS"
 `
 
-// old is for 1.6 and 1.7. What one of them does not know is not in the other's
-// way.
+// old is for 1.6 and 1.7, and for what they are upgraded to. What one of them does
+// not know is not in its way.
 const old = `version = 2
 root = "DIR/root"
 state = "DIR/state"
 oom_score = 0
 disabled_plugins = [
   "io.containerd.grpc.v1.cri",
+  "io.containerd.cri.v1.images",
+  "io.containerd.cri.v1.runtime",
   "io.containerd.nri.v1.nri",
   "io.containerd.internal.v1.opt",
   "io.containerd.internal.v1.tracing",
+  "io.containerd.podsandbox.controller.v1.podsandbox",
   "io.containerd.tracing.processor.v1.otlp",
   "io.containerd.snapshotter.v1.aufs",
   "io.containerd.snapshotter.v1.blockfile",

@@ -49,8 +49,7 @@ type Daemon struct {
 
 // Start starts a daemon and returns once it serves. Stop must be called.
 func Start(ctx context.Context, opts Options) (*Daemon, error) {
-	d := &Daemon{opts: opts}
-	d.path = strings.Join(append(append([]string(nil), opts.Shims...), opts.Programs, os.Getenv("PATH")), ":")
+	d := &Daemon{opts: opts, path: searchPath(opts)}
 	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -95,6 +94,17 @@ func (d *Daemon) Resume(ctx context.Context) error {
 		return fmt.Errorf("%w\n%s", err, d.LogTail(30))
 	}
 	return nil
+}
+
+// Upgrade makes the next Resume that of another containerd, on the same state and
+// with the same configuration.
+func (d *Daemon) Upgrade(programs string) {
+	d.opts.Programs = programs
+	d.path = searchPath(d.opts)
+}
+
+func searchPath(opts Options) string {
+	return strings.Join(append(append([]string(nil), opts.Shims...), opts.Programs, os.Getenv("PATH")), ":")
 }
 
 // awaitReady dials until the daemon answers.

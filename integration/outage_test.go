@@ -1,0 +1,147 @@
+package integration
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	eventtypes "github.com/containerd/containerd/api/events"
+	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// outage is how long containerd is away while events gather: long enough for the
+// shim to try in vain as seldom as it ever does.
+var outage = flag.Duration("outage", 12*time.Second, "how long containerd is away in the cases about it; a minute is the requirement")
+
+// A hundred events of one pod are published while containerd is away, in the
+// order in which they happened, each once (E2, R6).
+func TestEventsOfALongOutageArriveAllAndInOrder(t *testing.T) {
+	eachReleaseOfOurs(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		task := c.newTask(t, c.container(t, exitsOnTerm(42)), cio.NullIO)
+		if err := task.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		spec, err := json.Marshal(process(t, ctx, task, "sh", "-c", "exit $CODE"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		c.daemon.Kill()
+		t.Cleanup(func() { c.settle(t) })
+		shim := c.dialShim(t, c.daemon.Bundle(task.ID()))
+		defer shim.client.Close()
+		want := shim.execs(t, task.ID(), spec, 33)
+		shim.terminate(t, task)
+		want = append(want, "exit init 42")
+		time.Sleep(*outage - time.Since(began))
+
+		events := c.resumeListening(t, task.ID())
+		events.await(t, "exit init 42")
+		s := deleteTask(t, ctx, c.reload(t, task.ID()))
+		if s.ExitCode() != 42 {
+			t.Errorf("exit code %d (R3)", s.ExitCode())
+		}
+		events.await(t, "delete 42")
+		got := slices.DeleteFunc(events.words(), func(w string) bool { return w == probe })
+		if want = append(want, "delete 42"); !slices.Equal(got, want) {
+			t.Errorf("%d events:\n\t%q, want %d:\n\t%q (E1, E2)", len(got), got, len(want), want)
+		}
+	})
+}
+
+// execs runs n processes one after another, and returns the events of it.
+func (s shimConn) execs(t *testing.T, id string, spec []byte, n int) []string {
+	t.Helper()
+	var events []string
+	for i := range n {
+		name, code := fmt.Sprintf("e%d", i), i%7
+		coded := strings.Replace(string(spec), "exit $CODE", fmt.Sprintf("exit %d", code), 1)
+		process := &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Process", Value: []byte(coded)}
+		s.call(t, "Exec", &taskapi.ExecProcessRequest{ID: id, ExecID: name, Spec: process}, &emptypb.Empty{})
+		s.call(t, "Start", &taskapi.StartRequest{ID: id, ExecID: name}, &taskapi.StartResponse{})
+		var exit taskapi.WaitResponse
+		s.call(t, "Wait", &taskapi.WaitRequest{ID: id, ExecID: name}, &exit)
+		if int(exit.ExitStatus) != code {
+			t.Errorf("exec %s ended with %d, want %d", name, exit.ExitStatus, code)
+		}
+		events = append(events, "exec-added "+name, "exec-started "+name, fmt.Sprintf("exit %s %d", name, code))
+	}
+	return events
+}
+
+// terminate ends a program of exitsOnTerm and waits for it.
+func (s shimConn) terminate(t *testing.T, task containerd.Task) {
+	t.Helper()
+	eventually(t, "the program ends on SIGTERM", func() (bool, string) {
+		_ = syscall.Kill(int(task.Pid()), syscall.SIGTERM) // it may have gone
+		var r taskapi.StateResponse
+		s.call(t, "State", &taskapi.StateRequest{ID: task.ID()}, &r)
+		return r.Status.String() == "STOPPED", r.Status.String()
+	})
+}
+
+// probe is an event that the test itself publishes, to see that it listens.
+const probe = "resumed"
+
+// resumeListening starts containerd again, and listens to a container's events
+// before any of them can arrive: the socket that shims send them to comes to its
+// place afterwards. That is not where this containerd would have it, so settle
+// must follow.
+func (c *column) resumeListening(t *testing.T, id string) *journal {
+	t.Helper()
+	socket := filepath.Join(c.daemon.Dir(), "ttrpc.sock")
+	c.configure(t, "ttrpc.sock", "late.sock")
+	if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	c.restart(t, nil)
+	events := c.listen(t, id)
+	eventually(t, "the test sees events", func() (bool, string) {
+		err := c.client.EventService().Publish(c.context(t), "/tasks/resumed", &eventtypes.TaskResumed{ContainerID: id})
+		return err == nil && slices.Contains(events.words(), probe), fmt.Sprint(err)
+	})
+	if err := os.Symlink("late.sock", socket); err != nil {
+		t.Fatal(err)
+	}
+	return events
+}
+
+// settle starts containerd once more, as it was.
+func (c *column) settle(t *testing.T) {
+	t.Helper()
+	c.configure(t, "late.sock", "ttrpc.sock")
+	c.restart(t, nil)
+}
+
+// configure changes the configuration of the next run.
+func (c *column) configure(t *testing.T, old, new string) {
+	t.Helper()
+	path := filepath.Join(c.daemon.Dir(), "config.toml")
+	write(t, path, strings.ReplaceAll(read(t, path), old, new))
+}
+
+// reload finds a task that a former containerd has made.
+func (c *column) reload(t *testing.T, id string) containerd.Task {
+	t.Helper()
+	container, err := c.client.LoadContainer(c.context(t), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task, err := container.Task(c.context(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return task
+}

@@ -161,6 +161,8 @@ func TestRemoveNeverFollowsMounts(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(precious, "file"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// Where mounts propagate, as on a host of systemd's, the second one is seen here.
+	t.Cleanup(func() { _ = unmountAll(filepath.Join(precious, "rootfs")) })
 	for _, m := range []string{"stage1", "stage1/rootfs", "a b"} {
 		at := filepath.Join(d.Path(), m)
 		if err := os.MkdirAll(at, 0o755); err != nil {

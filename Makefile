@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration test-client bench demo install clean
+.PHONY: help deps build check lint test test-unit test-integration test-client test-vm bench demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -49,6 +49,10 @@ test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,r
 
 test-client: deps build ## containerd's own client suite, with runc's shim and ours (CLIENT_FLAGS)
 	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/parity.md $(CLIENT_FLAGS)
+
+test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS)
+	@scripts/deps debootstrap qemu-system-x86 e2fsprogs
+	@go -C integration run ./vm -bin $(BIN) $(VM_FLAGS) | $(REPORT)
 
 bench: deps build ## compare with runc's shim, side by side (BENCH_FLAGS, BENCH_JSON=FILE)
 	@go -C integration run ./bench -bin $(BIN) -json '$(abspath $(BENCH_JSON))' $(BENCH_FLAGS)

@@ -29,13 +29,16 @@ const tags = "urfave_cli_no_docs no_btrfs no_devmapper no_zfs"
 // containerd-shim-runc-v2. The first call on a machine takes about 80 seconds
 // of two processors, and says so on log.
 func Containerd(ctx context.Context, log io.Writer) (string, error) {
+	if dir, ok := prebuilt(); ok {
+		return dir, nil
+	}
 	version, err := output(ctx, "list", "-m", "-f", "{{.Version}}", containerd)
 	if err != nil {
 		return "", err
 	}
 	name := fmt.Sprintf("containerd-%s-%s-%s", version, runtime.Version(), runtime.GOARCH)
-	return cached(name, func(dir string) error {
-		done := progress(log, "building containerd "+version+" from its module (once, a minute or two)")
+	return Cached(name, func(dir string) error {
+		done := Progress(log, "building containerd "+version+" from its module (once, a minute or two)")
 		defer done()
 		return build(ctx, dir, "-tags", tags,
 			containerd+"/cmd/containerd", containerd+"/cmd/ctr", containerd+"/cmd/containerd-shim-runc-v2")
@@ -54,8 +57,8 @@ func ClientSuite(ctx context.Context, log io.Writer) (string, error) {
 	}
 	version, source, _ := strings.Cut(info, " ")
 	name := fmt.Sprintf("clientsuite-%s-%s-%s", version, runtime.Version(), runtime.GOARCH)
-	return cached(name, func(dir string) error {
-		done := progress(log, "building the client suite of containerd "+version+" from its module (once, a minute)")
+	return Cached(name, func(dir string) error {
+		done := Progress(log, "building the client suite of containerd "+version+" from its module (once, a minute)")
 		defer done()
 		if _, err := output(ctx, "test", "-c", "-trimpath", "-ldflags", "-s -w", "-tags", tags,
 			"-o", filepath.Join(dir, "client.test"), suite); err != nil {
@@ -70,6 +73,9 @@ func ClientSuite(ctx context.Context, log io.Writer) (string, error) {
 
 // Program builds a program of this module into dir and returns its path.
 func Program(ctx context.Context, dir, name string) (string, error) {
+	if dir, ok := prebuilt(); ok {
+		return filepath.Join(dir, filepath.Base(name)), nil
+	}
 	err := build(ctx, dir, "github.com/rkt/containerd-shim-rkt-v1/integration/"+name)
 	return filepath.Join(dir, filepath.Base(name)), err
 }
@@ -79,9 +85,9 @@ func TestProgram(ctx context.Context, dir string) (string, error) {
 	return Program(ctx, dir, "testprog")
 }
 
-// cached returns the directory name in the cache, which fill makes if it is
+// Cached returns the directory name in the cache, which fill makes if it is
 // not there. Processes that want the same one wait for each other.
-func cached(name string, fill func(dir string) error) (string, error) {
+func Cached(name string, fill func(dir string) error) (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
 		base = os.TempDir() // no HOME: a cache for as long as the machine runs
@@ -135,8 +141,8 @@ func output(ctx context.Context, args ...string) (string, error) {
 	return string(bytes.TrimSpace(out)), nil
 }
 
-// progress says what takes long, and every ten seconds that it still does.
-func progress(log io.Writer, what string) (done func()) {
+// Progress says what takes long, and every ten seconds that it still does.
+func Progress(log io.Writer, what string) (done func()) {
 	start := time.Now()
 	fmt.Fprintf(log, "==> %s\n", what)
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -147,7 +153,7 @@ func progress(log io.Writer, what string) (done func()) {
 		for {
 			select {
 			case <-tick.C:
-				fmt.Fprintf(log, "    still building after %s\n", time.Since(start).Round(time.Second))
+				fmt.Fprintf(log, "    still at it after %s\n", time.Since(start).Round(time.Second))
 			case <-stop:
 				return
 			}

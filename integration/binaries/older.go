@@ -28,8 +28,8 @@ func Containerd17(ctx context.Context, log io.Writer) (string, error) {
 		return "", err
 	}
 	name := fmt.Sprintf("containerd-%s-%s-%s", version, runtime.Version(), runtime.GOARCH)
-	return cached(name, func(to string) error {
-		done := progress(log, "building containerd "+version+" from its module (once, a minute or two)")
+	return Cached(name, func(to string) error {
+		done := Progress(log, "building containerd "+version+" from its module (once, a minute or two)")
 		defer done()
 		return buildIn(ctx, dir, to, "-tags", tags+" no_aufs no_cri",
 			module+"/cmd/containerd", module+"/cmd/ctr", module+"/cmd/containerd-shim-runc-v2")
@@ -44,10 +44,10 @@ func DebianContainerd(ctx context.Context, log io.Writer) (string, error) {
 		return "", err
 	}
 	name := fmt.Sprintf("containerd-debian-%s-%s", release(), runtime.GOARCH)
-	return cached(name, func(dir string) error {
-		done := progress(log, "fetching Debian's package of containerd (once)")
+	return Cached(name, func(dir string) error {
+		done := Progress(log, "fetching Debian's package of containerd (once)")
 		defer done()
-		if err := download(ctx, dir, "containerd"); err != nil {
+		if err := Download(ctx, dir, "containerd"); err != nil {
 			return err
 		}
 		packages, err := filepath.Glob(filepath.Join(dir, "*.deb"))
@@ -105,9 +105,9 @@ func release() string {
 	return "unknown"
 }
 
-// download fetches a package. A machine that has never heard of it updates its
+// Download fetches a package of Debian's into dir. A machine that has never heard of it updates its
 // lists first.
-func download(ctx context.Context, dir, name string) error {
+func Download(ctx context.Context, dir, name string) error {
 	first := run(ctx, dir, "apt-get", "download", name)
 	if first == nil {
 		return nil

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
+)
+
+// inInitramfs are the modules without which there is no root file system, and no
+// way to tell how the tests went. Debian's kernels have no virtio built in.
+const inInitramfs = "virtio_pci virtio_blk virtio_console crc32c_generic ext4"
+
+// inRoot are the modules that the guest may load by itself.
+const inRoot = "arch/x86/crypto block crypto fs lib mm net security drivers/block drivers/char drivers/net/veth.ko drivers/virtio"
+
+// kernelPackage returns the package that Debian's linux-image-amd64 stands for.
+func kernelPackage(ctx context.Context) (string, error) {
+	const meta = "linux-image-amd64"
+	out, err := output(ctx, "apt-cache", "depends", "--important", meta)
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(out) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: "); ok {
+			return name, nil
+		}
+	}
+	return "", fmt.Errorf("no package is %s: run apt-get update", meta)
+}
+
+// addKernel fetches the kernel, puts it and its initramfs into dir and its
+// modules into root. The package is not installed anywhere: its scripts would
+// make an initramfs and look for a boot loader.
+func addKernel(ctx context.Context, dir, root, name string) error {
+	version := strings.TrimPrefix(name, "linux-image-")
+	unpacked := filepath.Join(dir, "package")
+	if err := errors.Join(os.Mkdir(unpacked, 0o755), binaries.Download(ctx, unpacked, name)); err != nil {
+		return err
+	}
+	packages, err := filepath.Glob(filepath.Join(unpacked, "*.deb"))
+	if err != nil || len(packages) != 1 {
+		return errors.Join(fmt.Errorf("apt-get download left %q", packages), err)
+	}
+	if err := run(ctx, "dpkg", "-x", packages[0], unpacked); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(unpacked, "boot/vmlinuz-"+version), filepath.Join(dir, "vmlinuz")); err != nil {
+		return err
+	}
+	from, modules := filepath.Join(unpacked, "lib/modules", version), filepath.Join(root, "usr/lib/modules", version)
+	if err := copyModules(from, modules); err != nil {
+		return err
+	}
+	if err := run(ctx, "chroot", root, "depmod", version); err != nil {
+		return err
+	}
+	if err := writeInitramfs(filepath.Join(dir, "initramfs"), root, modules); err != nil {
+		return err
+	}
+	return os.RemoveAll(unpacked)
+}
+
+func copyModules(from, to string) error {
+	for _, list := range []string{"modules.builtin", "modules.builtin.modinfo", "modules.order"} {
+		if err := move(filepath.Join(from, list), filepath.Join(to, list)); err != nil {
+			return err
+		}
+	}
+	for part := range strings.FieldsSeq(inRoot) {
+		err := move(filepath.Join(from, "kernel", part), filepath.Join(to, "kernel", part))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func move(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.Rename(from, to)
+}
+
+// writeInitramfs writes what mounts the root file system: busybox, modules and
+// the order in which they are loaded.
+func writeInitramfs(path, root, modules string) error {
+	dependencies, err := os.ReadFile(filepath.Join(modules, "modules.dep"))
+	if err != nil {
+		return err
+	}
+	order, err := loadOrder(string(dependencies), strings.Fields(inInitramfs))
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	busybox, err := os.ReadFile(filepath.Join(root, "bin/busybox"))
+	if err != nil {
+		return err
+	}
+	archive := cpio{w: f}
+	for _, dir := range []string{"bin", "dev", "modules", "root"} {
+		archive.dir(dir)
+	}
+	archive.file("bin/busybox", 0o755, busybox)
+	archive.file("init", 0o755, embedded("init"))
+	var names strings.Builder
+	for _, m := range order {
+		b, err := os.ReadFile(filepath.Join(modules, m))
+		if err != nil {
+			return err
+		}
+		archive.file("modules/"+filepath.Base(m), 0o644, b)
+		fmt.Fprintln(&names, filepath.Base(m))
+	}
+	archive.file("modules/order", 0o644, []byte(names.String()))
+	return errors.Join(archive.end(), f.Close())
+}
+
+// loadOrder returns the files of modules and of all that they need, in an order in
+// which they can be loaded. In modules.dep a file is followed by what it needs,
+// each before what that needs in turn.
+func loadOrder(dependencies string, modules []string) ([]string, error) {
+	needs := map[string][]string{}
+	for line := range strings.Lines(dependencies) {
+		file, needed, _ := strings.Cut(line, ":")
+		needs[strings.TrimSuffix(filepath.Base(file), ".ko")] = append([]string{file}, strings.Fields(needed)...)
+	}
+	var order []string
+	for _, m := range modules {
+		if needs[m] == nil {
+			return nil, fmt.Errorf("the kernel has no module %s", m)
+		}
+		for _, file := range slices.Backward(needs[m]) {
+			if !slices.Contains(order, file) {
+				order = append(order, file)
+			}
+		}
+	}
+	return order, nil
+}

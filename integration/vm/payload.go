@@ -1,0 +1,108 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
+)
+
+// testSuite is a package whose tests run in the guest.
+type testSuite struct {
+	name string // what it is called, and its directory in the payload
+	dir  string // of its package, from that of this module
+	run  string // pattern of the tests
+}
+
+// touchCgroups selects the cases of the integration suite.
+const touchCgroups = `T7|T9|T12|T14|C3|C4|D4|OOM|TaskMetrics|MemoryLimit|CPUShares|Devices|LimitOfProcesses` +
+	`|TaskExecRuns|TaskKill|Paused|TheDeathOf|ProcAndSysAreMasked|Privileged|EndsEverything`
+
+func selected(only, run string) []testSuite {
+	var suites []testSuite
+	for _, s := range []testSuite{
+		{"pod/cgroup", "../pod/cgroup", "."},
+		{"pod", "../pod", "."},
+		{"integration", ".", touchCgroups},
+	} {
+		if only != "" && only != s.name {
+			continue
+		}
+		if run != "" {
+			s.run = run
+		}
+		suites = append(suites, s)
+	}
+	return suites
+}
+
+// payload is what the guest's second disk holds.
+type payload struct {
+	bin      string
+	suites   []testSuite
+	runtimes string
+}
+
+// write builds everything, and makes an image of it.
+func (p payload) write(ctx context.Context, log io.Writer, image string) error {
+	if len(p.suites) == 0 {
+		return errors.New("there is no such suite")
+	}
+	programs, err := binaries.Containerd(ctx, log)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(image), "payload-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	prebuilt := filepath.Join(dir, "prebuilt")
+	if err := os.CopyFS(prebuilt, os.DirFS(programs)); err != nil {
+		return err
+	}
+	if _, err := binaries.TestProgram(ctx, prebuilt); err != nil {
+		return err
+	}
+	if err := run(ctx, "cp", "-a", p.bin, filepath.Join(dir, "bin")); err != nil {
+		return fmt.Errorf("run make build first: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "run"), embedded("run"), 0o755); err != nil {
+		return err
+	}
+	if err := p.writeTests(ctx, log, filepath.Join(dir, "tests")); err != nil {
+		return err
+	}
+	return makeFileSystem(ctx, image, dir, 1<<30)
+}
+
+// writeTests builds the test binaries, and lists them with their flags.
+func (p payload) writeTests(ctx context.Context, log io.Writer, dir string) error {
+	var list strings.Builder
+	for _, s := range p.suites {
+		fmt.Fprintln(log, "==> building the tests of", s.name)
+		to := filepath.Join(dir, s.name)
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			return err
+		}
+		if err := run(ctx, "go", "-C", s.dir, "test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(to, "test"), "."); err != nil {
+			return err
+		}
+		data := filepath.Join(s.dir, "testdata")
+		if err := os.CopyFS(filepath.Join(to, "testdata"), os.DirFS(data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		fmt.Fprintf(&list, "%s -test.run=%s -test.timeout=25m", s.name, s.run)
+		if s.name == "integration" {
+			fmt.Fprintf(&list, " -runtimes=%s", p.runtimes)
+		}
+		fmt.Fprintln(&list)
+	}
+	return os.WriteFile(filepath.Join(dir, "list"), []byte(list.String()), 0o644)
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// mark begins the lines that the guest's script writes between the output of test
+// binaries: up, begin NAME, end NAME CODE, done.
+const mark = "\x01"
+
+// results turns what the guest says into what `go test -json` prints.
+type results struct {
+	out   io.Writer // for test2json
+	log   io.Writer // for people
+	start time.Time
+	suite string // that is running
+	said  time.Time
+	tests int // that the suite has begun
+
+	failed   bool
+	finished bool
+	convert  *exec.Cmd
+	pipe     io.WriteCloser
+}
+
+// read reads to the end of what the guest says. The error is errTests if all
+// suites were run and not all passed.
+func (r *results) read(ctx context.Context, in io.Reader) error {
+	lines := bufio.NewReader(in)
+	for {
+		line, err := lines.ReadString('\n')
+		if e := r.line(ctx, line); e != nil {
+			return errors.Join(e, r.close(false))
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return errors.Join(err, r.close(false))
+		}
+	}
+	if err := r.close(false); err != nil {
+		return err
+	}
+	switch {
+	case !r.finished:
+		return errors.New("the guest ended before its tests did")
+	case r.failed:
+		return errTests
+	}
+	return nil
+}
+
+func (r *results) line(ctx context.Context, line string) error {
+	// What a test writes without an end of line stands before the mark.
+	text, command, marked := strings.Cut(line, mark)
+	if r.pipe != nil && text != "" {
+		if _, err := io.WriteString(r.pipe, text); err != nil {
+			return err
+		}
+		r.progress(text)
+	}
+	if !marked {
+		return nil
+	}
+	verb, rest, _ := strings.Cut(strings.TrimSpace(command), " ")
+	switch verb {
+	case "up":
+		r.say("the guest is up: " + rest)
+	case "begin":
+		r.say("running the tests of " + rest)
+		return r.begin(ctx, rest)
+	case "end":
+		_, code, _ := strings.Cut(rest, " ")
+		r.say(r.suite + " ended with code " + code)
+		return r.close(code == "0")
+	case "done":
+		r.finished = true
+	default: // it is the testing package's: test2json wants it
+		if r.pipe != nil {
+			_, err := io.WriteString(r.pipe, mark+command)
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *results) say(what string) {
+	r.said = time.Now()
+	fmt.Fprintf(r.log, "==> %4.0fs %s\n", time.Since(r.start).Seconds(), what)
+}
+
+// progress says now and then which test begins.
+func (r *results) progress(line string) {
+	_, test, ok := strings.Cut(line, "=== RUN ")
+	if !ok {
+		return
+	}
+	r.tests++
+	if time.Since(r.said) > 20*time.Second {
+		r.say(fmt.Sprintf("%s: %d: %s", r.suite, r.tests, strings.TrimSpace(test)))
+	}
+}
+
+// begin starts what reads the output of a suite.
+func (r *results) begin(ctx context.Context, suite string) (err error) {
+	r.suite, r.tests = suite, 0
+	r.convert = exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", suite)
+	r.convert.Stdout, r.convert.Stderr = r.out, r.log
+	if r.pipe, err = r.convert.StdinPipe(); err != nil {
+		return err
+	}
+	if err := r.convert.Start(); err != nil {
+		r.pipe = nil
+		return err
+	}
+	return nil
+}
+
+// close ends it. A suite that did not end well has failed, whatever it said.
+func (r *results) close(passed bool) error {
+	if r.pipe == nil {
+		return nil
+	}
+	pipe := r.pipe
+	r.pipe = nil
+	var err error
+	if !passed {
+		r.failed = true
+		_, err = io.WriteString(pipe, "\nFAIL\n")
+	}
+	return errors.Join(err, pipe.Close(), r.convert.Wait())
+}

@@ -74,7 +74,20 @@ func (g *Group) strike() ([]*proc.Process, error) {
 	if g.killAtOnce() {
 		return g.open()
 	}
-	release := g.hold()
+	victims, err := g.killEach()
+	// Who has been sent SIGKILL does not fork any more. To hold the others only
+	// now matters: a shell that cannot fork ends with an exit code of its own.
+	if err == nil && g.grown(victims) {
+		release := g.hold()
+		var more []*proc.Process
+		more, err = g.killEach()
+		victims, err = append(victims, more...), errors.Join(err, release())
+	}
+	return victims, errors.Join(err, g.LetDie())
+}
+
+// killEach sends SIGKILL to process by process, and returns them.
+func (g *Group) killEach() ([]*proc.Process, error) {
 	victims, err := g.open()
 	errs := []error{err}
 	for _, p := range victims {
@@ -82,7 +95,15 @@ func (g *Group) strike() ([]*proc.Process, error) {
 			errs = append(errs, err)
 		}
 	}
-	return victims, errors.Join(append(errs, release())...)
+	return victims, errors.Join(errs...)
+}
+
+// grown tells whether there are others than these.
+func (g *Group) grown(known []*proc.Process) bool {
+	pids, err := g.allPids()
+	return err != nil || slices.ContainsFunc(pids, func(pid int) bool {
+		return !slices.ContainsFunc(known, func(p *proc.Process) bool { return p.PID() == pid })
+	})
 }
 
 // open returns the processes in the cgroup. It is listed once more after the

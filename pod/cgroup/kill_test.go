@@ -40,6 +40,23 @@ func TestKillEndsAForkBomb(t *testing.T) {
 	}
 }
 
+// A shell that cannot fork ends by itself, with another code.
+func TestKillEndsAShellThatForksByItsSignal(t *testing.T) {
+	needHost(t)
+	for range 20 {
+		g := create(t, "shell", nil)
+		cmd := enter(t, g, "while :; do (:); done")
+		if err := g.Kill(within(t, time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		<-cmd.ended
+		if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
+			t.Fatalf("it ended with %s", cmd.ProcessState)
+		}
+		destroy(t, g)
+	}
+}
+
 func TestKillWithoutThePidsControllerFreezes(t *testing.T) {
 	h := needV1(t)
 	if h.roots["freezer"] == "" {

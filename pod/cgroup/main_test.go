@@ -113,7 +113,7 @@ func destroy(t testing.TB, g *Group) {
 
 // enter runs a script in a cgroup, which it enters by itself. It returns when
 // the script has said so.
-func enter(t testing.TB, g *Group, script string) *exec.Cmd {
+func enter(t testing.TB, g *Group, script string) inside {
 	t.Helper()
 	file := "tasks"
 	if g.Version() == 2 {
@@ -122,7 +122,13 @@ func enter(t testing.TB, g *Group, script string) *exec.Cmd {
 	return enterDirs(t, g.dirs, file, script)
 }
 
-func enterDirs(t testing.TB, dirs []string, file, script string) *exec.Cmd {
+// inside is a process in a cgroup.
+type inside struct {
+	*exec.Cmd
+	ended chan struct{} // closed when it was reaped
+}
+
+func enterDirs(t testing.TB, dirs []string, file, script string) inside {
 	t.Helper()
 	join := ""
 	for _, d := range dirs {
@@ -145,7 +151,7 @@ func enterDirs(t testing.TB, dirs []string, file, script string) *exec.Cmd {
 	if string(buf[:n]) != "in\n" {
 		t.Fatalf("the process could not enter: %q", buf[:n])
 	}
-	return cmd
+	return inside{cmd, done}
 }
 
 func read(t testing.TB, g *Group, controller, file string) string {

@@ -17,8 +17,9 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // package may always import what is below itself.
 var layers = map[string][]string{
 	"cmd":                  {"manager", "shim", "stage1", "pod"},
-	"manager":              {},
-	"shim":                 {"pod", "stage1/abi"},
+	"manager":              {"options"},
+	"shim":                 {"pod", "options", "stage1/abi"},
+	"options":              {},
 	"pod":                  {"stage1/abi"},
 	"pod/proc":             {"stage1/abi"},
 	"pod/cgroup":           {"pod/proc", "stage1/abi"},
@@ -31,7 +32,7 @@ var layers = map[string][]string{
 // edge lists what may only be imported at the RPC edge, and insidePod what a
 // program inside a pod must not link at all.
 var (
-	edgePackages = []string{"cmd", "manager", "shim"}
+	edgePackages = []string{"cmd", "manager", "shim", "options"}
 	edge         = []string{
 		"github.com/containerd/ttrpc",
 		"google.golang.org/protobuf",

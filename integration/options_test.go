@@ -3,11 +3,19 @@ package integration
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
@@ -57,6 +65,101 @@ func TestO1OptionsOfAnUnknownTypeAreRefusedByName(t *testing.T) {
 		r := c.runBy16(t, "other", "runtime", "true")
 		if r.code != 125 || !strings.Contains(r.stderr, "containerd.linux.runc.CreateOptions") {
 			t.Errorf("code %d, %q", r.code, r.stderr)
+		}
+	})
+}
+
+// The options that a handler has in containerd's configuration arrive as TOML,
+// and one that was runc's before has runc's.
+func TestO1AConfigurationOfRuncsOptionsIsTaken(t *testing.T) {
+	eachReleaseOfOurs(t, func(t *testing.T, c *column) {
+		file := filepath.Join(t.TempDir(), "options.toml")
+		write(t, file, "BinaryName = '/no/such/runc'\nSystemdCgroup = true\nIoGid = 50\nNoNewKeyring = true\n")
+		flags := []string{"--rm", "--runtime-config-path", file}
+		r := c.run(t, flags, c.id(), "sh", "-c", "stat -L -c %g /proc/self/fd/1; testprog session-keyring").must(t)
+		r.mustSay(t, fmt.Sprintf("50\n%d\n", sessionKeyring(t)))
+
+		flags[2] = "/no/such/file"
+		r = c.run(t, flags, c.id(), "true")
+		if r.code == 0 || !strings.Contains(r.stderr, "/no/such/file: no such file or directory") {
+			t.Errorf("code %d, %q", r.code, r.stderr)
+		}
+	})
+}
+
+// sessionKeyring is the one that the daemon and its shims have from this process.
+func sessionKeyring(t *testing.T) int {
+	t.Helper()
+	id, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func TestO1TheOptionsOfATaskReachTheStage1(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		for _, opts := range [][]containerd.NewTaskOpts{nil, {containerd.WithNoNewKeyring, containerd.WithNoPivotRoot}} {
+			var out streams
+			container := c.container(t, []string{"testprog", "session-keyring"})
+			task, err := container.NewTask(c.context(t), out.creator(c, nil), opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			exited := c.wait(t, task)
+			if err := task.Start(c.context(t)); err != nil {
+				t.Fatal(err)
+			}
+			expectExit(t, exited, 0)
+			deleteTask(t, c.context(t), task)
+			ours := fmt.Sprintln(sessionKeyring(t))
+			if said := out.stdout.String(); said == ours != (opts != nil) || said == "" {
+				t.Errorf("with %d options the session keyring is %q, ours is %q", len(opts), said, ours)
+			}
+		}
+	})
+}
+
+// withOptions makes a container's runtime options of a message that is encoded
+// already.
+func withOptions(runtime, name string, value []byte) containerd.NewContainerOpts {
+	return containerd.WithRuntime(runtime, &anypb.Any{TypeUrl: name, Value: value})
+}
+
+func TestO1OurOwnOptionsChooseTheStage1(t *testing.T) {
+	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		const stage1 = 1 // the field's number
+		asks := func(name string) containerd.NewContainerOpts {
+			return withOptions(c.runtime, "containerd.rkt.v1.Options", protowire.AppendString(protowire.AppendTag(nil, stage1, protowire.BytesType), name))
+		}
+		group := group("group-" + c.id())
+		container := func(opt containerd.NewContainerOpts, more ...oci.SpecOpts) containerd.Container {
+			id, img := c.id(), c.image(t, c.client)
+			spec := append([]oci.SpecOpts{oci.WithImageConfig(img), oci.WithProcessArgs("testprog", "sleep", "1000")}, more...)
+			container, err := c.client.NewContainer(ctx, id, containerd.WithNewSnapshot(id, img), containerd.WithNewSpec(spec...), opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return container
+		}
+		task := c.newTask(t, container(asks("oci"), group), cio.NullIO)
+		if err := task.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		spec, err := task.Spec(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir, _ := c.pod(t, spec.Annotations[groupAnnotation])
+		if record := read(t, filepath.Join(dir, "shim.json")); !strings.Contains(record, `"name":"oci"`) {
+			t.Errorf("the pod is %s", record)
+		}
+		if _, err := container(asks("native"), group).NewTask(ctx, cio.NullIO); err == nil || !strings.Contains(err.Error(), "the stage1 native, and the pod has oci") {
+			t.Errorf("another stage1 in the same pod: %v", err)
+		}
+		if _, err := container(asks("absent")).NewTask(ctx, cio.NullIO); err == nil || !strings.Contains(err.Error(), "absent") {
+			t.Errorf("a stage1 that is not there: %v", err)
 		}
 	})
 }

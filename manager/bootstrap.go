@@ -22,7 +22,7 @@ type Bootstrap struct {
 	Namespace string `json:"namespace"`
 	ID        string `json:"id"`     // of the container or sandbox that `start` was called for
 	Group     string `json:"group"`  // of all that this server serves
-	Stage1    string `json:"stage1"` // its name, from the name of the called program
+	Stage1    string `json:"stage1"` // its name, from the name of the called program or the options
 	Address   string `json:"address"`
 	// TTRPCAddress is where events go.
 	TTRPCAddress      string `json:"ttrpcAddress"`
@@ -68,6 +68,7 @@ type request struct {
 	Bootstrap
 	form      form
 	socketDir string // empty for the default
+	cgroup    string // to run the server in; empty: containerd's own
 }
 
 // maxStdin bounds what is read from containerd, in bytes.

@@ -25,13 +25,13 @@ type Description struct {
 
 // info writes what this runtime can do. containerd asks for it with the runtime
 // options of a handler on stdin, or with nothing.
-func (p *Program) info(ctx context.Context, stage1 string, stdin *os.File, stdout io.Writer) error {
+func (p *Program) info(ctx context.Context, argv0 string, stdin *os.File, stdout io.Writer) error {
 	input, err := readStdin(stdin)
 	if err != nil {
 		return err
 	}
 	info := &types.RuntimeInfo{
-		Name:    runtimeName(stage1),
+		Name:    runtimeName(stage1Of(argv0)),
 		Version: &types.RuntimeVersion{Version: p.version(), Revision: p.Revision},
 	}
 	if len(input) > 0 {
@@ -39,6 +39,10 @@ func (p *Program) info(ctx context.Context, stage1 string, stdin *os.File, stdou
 		if err := proto.Unmarshal(input, info.Options); err != nil {
 			return fmt.Errorf("stdin holds no runtime options: %w", err)
 		}
+	}
+	stage1, err := stage1Asked(argv0, info.Options)
+	if err != nil {
+		return err
 	}
 	if p.Describe != nil {
 		d, err := p.Describe(ctx, stage1)
@@ -56,4 +60,13 @@ func (p *Program) info(ctx context.Context, stage1 string, stdin *os.File, stdou
 	}
 	_, err = stdout.Write(output)
 	return err
+}
+
+// stage1Asked is the stage1 that a container with these options would have.
+func stage1Asked(argv0 string, a *anypb.Any) (string, error) {
+	o, err := runtimeOptions([]Extension{{a.GetTypeUrl(), a.GetValue()}})
+	if err != nil {
+		return "", err
+	}
+	return chooseStage1(argv0, o)
 }

@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/containerd/console"
 	"github.com/containerd/containerd/api/types"
+	runtimeoptions "github.com/containerd/containerd/api/types/runtimeoptions/v1"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/rkt/containerd-shim-rkt-v1/options"
 )
 
 func info(t *testing.T, argv0 string, stdin *os.File) *types.RuntimeInfo {
@@ -58,13 +62,25 @@ func TestO5InfoDescribesTheStage1ThatTheNamePins(t *testing.T) {
 }
 
 func TestO5InfoRepeatsTheOptions(t *testing.T) {
-	options := &anypb.Any{TypeUrl: "runtimeoptions.v1.Options", Value: []byte("toml")}
-	stdin, err := proto.Marshal(options)
-	if err != nil {
-		t.Fatal(err)
+	for _, sent := range []*anypb.Any{
+		{TypeUrl: "runtimeoptions.v1.Options", Value: encoded(t, &runtimeoptions.Options{ConfigBody: []byte("SystemdCgroup = true\n")})},
+		{TypeUrl: "example.com/Unknown", Value: []byte("anything")},
+	} {
+		if r := info(t, "containerd-shim-rkt-v1", stdinOf(t, encoded(t, sent))); !proto.Equal(r.Options, sent) {
+			t.Errorf("options are %v", r.Options)
+		}
 	}
-	if r := info(t, "containerd-shim-rkt-v1", stdinOf(t, stdin)); !proto.Equal(r.Options, options) {
-		t.Errorf("options are %v", r.Options)
+}
+
+func TestO5InfoDescribesTheStage1ThatTheOptionsName(t *testing.T) {
+	sent := encoded(t, &anypb.Any{TypeUrl: "containerd.rkt.v1.Options", Value: encoded(t, &options.Options{Stage1: "oci"})})
+	if r := info(t, "containerd-shim-rkt-v1", stdinOf(t, sent)); r.Name != "io.containerd.rkt.v1" || r.Annotations["stage1"] != "oci" {
+		t.Errorf("described itself as %v", r)
+	}
+	var stdout bytes.Buffer
+	err := fakeProgram().run(t.Context(), []string{"containerd-shim-rkt-kvm-v1", "-info"}, stdinOf(t, sent), &stdout)
+	if err == nil || !strings.Contains(err.Error(), "ask for the stage1 oci") || stdout.Len() > 0 {
+		t.Errorf("another stage1 than the name pins: %v, stdout %q", err, stdout.Bytes())
 	}
 }
 

@@ -7,13 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 
 	"github.com/containerd/log"
 )
-
-// DefaultStage1 is the stage1 of a shim whose name pins none.
-const DefaultStage1 = "native"
 
 // Program is the shim, as its command line needs it.
 type Program struct {
@@ -54,7 +50,7 @@ func (p *Program) run(ctx context.Context, argv []string, stdin *os.File, stdout
 	case f.version:
 		return p.printVersion(stdout, filepath.Base(argv[0]))
 	case f.info:
-		return p.info(ctx, stage1Of(argv[0]), stdin, stdout)
+		return p.info(ctx, argv[0], stdin, stdout)
 	}
 	if err := f.check(); err != nil {
 		return err
@@ -87,26 +83,4 @@ func (p *Program) version() string {
 		return "unknown"
 	}
 	return p.Version
-}
-
-// stage1Of returns the stage1 that the name of the called program pins: containerd
-// executes containerd-shim-rkt-NAME-v1, a link to this program, for the runtime
-// io.containerd.rkt-NAME.v1. Only the last element of the path counts: containerd
-// accepts any path as a runtime.
-func stage1Of(argv0 string) string {
-	name, isShim := strings.CutPrefix(filepath.Base(argv0), "containerd-shim-rkt-")
-	name, isV1 := strings.CutSuffix(name, "-v1")
-	notPart := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' }
-	if !isShim || !isV1 || name == "" || strings.ContainsFunc(name, notPart) {
-		return DefaultStage1
-	}
-	return name
-}
-
-// runtimeName is the inverse: what clients call the runtime.
-func runtimeName(stage1 string) string {
-	if stage1 == DefaultStage1 {
-		return "io.containerd.rkt.v1"
-	}
-	return "io.containerd.rkt-" + stage1 + ".v1"
 }

@@ -14,9 +14,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/containerd/containerd/api/types/runc/options"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/proto"
 )
 
 // Descriptors that a server inherits, beside the log as 1 and 2.
@@ -28,12 +26,12 @@ const (
 // spawn starts the server that serves listener. It shares nothing with its maker
 // but the log: neither session nor working directory, which is the bundle of one
 // container, and the others of the pod may outlive it.
-func spawn(argv0, bundle string, b *Bootstrap, listener *os.File) error {
+func spawn(argv0, bundle string, r *request, listener *os.File) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	handover, err := writeHandover(b)
+	handover, err := writeHandover(&r.Bootstrap)
 	if err != nil {
 		return err
 	}
@@ -55,11 +53,11 @@ func spawn(argv0, bundle string, b *Bootstrap, listener *os.File) error {
 	// What the child inherits from the thread that forks it: cookie and cgroup.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := prepareThread(b, attr.Sys); err != nil {
+	if err := prepareThread(r.cgroup, attr.Sys); err != nil {
 		return err
 	}
 	// Not os.StartProcess: its first call forks once more, to try pidfds.
-	_, err = syscall.ForkExec(self, serverArgs(argv0, b), attr)
+	_, err = syscall.ForkExec(self, serverArgs(argv0, &r.Bootstrap), attr)
 	if attr.Sys.UseCgroupFD {
 		unix.Close(attr.Sys.CgroupFD)
 	}
@@ -117,7 +115,7 @@ func openLog(bundle string, instead uintptr) (fd uintptr, release func()) {
 
 // prepareThread changes the calling, locked thread and sys so that the next
 // child is born as it has to be.
-func prepareThread(b *Bootstrap, sys *syscall.SysProcAttr) error {
+func prepareThread(cgroup string, sys *syscall.SysProcAttr) error {
 	if err := raiseOOMScore(); err != nil {
 		return err
 	}
@@ -127,9 +125,8 @@ func prepareThread(b *Bootstrap, sys *syscall.SysProcAttr) error {
 			return fmt.Errorf("core scheduling (SCHED_CORE): %w", err)
 		}
 	}
-	cgroup, err := shimCgroup(b.Extensions)
-	if err != nil || cgroup == "" {
-		return err
+	if cgroup == "" {
+		return nil
 	}
 	if err := joinCgroup(cgroup, sys); err != nil {
 		return fmt.Errorf("shim cgroup %s: %w", cgroup, err)
@@ -154,18 +151,4 @@ func raiseOOMScore() error {
 		return err
 	}
 	return nil
-}
-
-// shimCgroup is the one option of runc's that concerns the server itself.
-func shimCgroup(extensions []Extension) (string, error) {
-	var o options.Options
-	for _, e := range extensions {
-		if any := e.Any(); any.MessageIs(&o) {
-			if err := proto.Unmarshal(any.Value, &o); err != nil {
-				return "", fmt.Errorf("runtime options: %w", err)
-			}
-			return o.GetShimCgroup(), nil
-		}
-	}
-	return "", nil
 }

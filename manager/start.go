@@ -33,7 +33,9 @@ func (p *Program) start(argv0 string, f *flags, stdin *os.File, stdout io.Writer
 	if err != nil {
 		return err
 	}
-	r.Stage1 = stage1Of(argv0)
+	if err := r.applyOptions(argv0); err != nil {
+		return err
+	}
 	if r.Group, err = groupOf(bundle, r.ID, p.Annotations); err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ func (p *Program) start(argv0 string, f *flags, stdin *os.File, stdout io.Writer
 		return err
 	}
 	if c.listener != nil {
-		if err := spawn(argv0, bundle, &r.Bootstrap, c.listener); err != nil {
+		if err := spawn(argv0, bundle, r, c.listener); err != nil {
 			c.abandon()
 			return fmt.Errorf("start server: %w", err)
 		}

@@ -22,7 +22,7 @@ func TestB11StartAnswersContainerd24InProtobuf(t *testing.T) {
 	bundle := d.bundle("default", "c1", map[string]string{"other": "x"})
 	p := d.params("default", "c1")
 	p.LogLevel = bootapi.LogLevel_LOG_LEVEL_DEBUG
-	if err := p.AddExtension(&anypb.Any{TypeUrl: "runtimeoptions.v1.Options", Value: []byte("body")}); err != nil {
+	if err := p.AddExtension(&anypb.Any{TypeUrl: "runtimeoptions.v1.Options", Value: []byte("\n\x04type")}); err != nil {
 		t.Fatal(err)
 	}
 	stdin, err := proto.Marshal(p)
@@ -43,7 +43,7 @@ func TestB11StartAnswersContainerd24InProtobuf(t *testing.T) {
 		t.Errorf("answered version %d, protocol %q", result.Version, result.Protocol)
 	}
 	want := strings.Join([]string{"default", "c1", "c1", "native", "debug", d.address + ".ttrpc", "2.4.2",
-		"runtimeoptions.v1.Options=body"}, "|")
+		"runtimeoptions.v1.Options=\n\x04type"}, "|")
 	if got := connect(t, result.Address).connect().Version; got != want {
 		t.Errorf("the server was handed %q, want %q", got, want)
 	}

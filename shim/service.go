@@ -35,6 +35,8 @@ type Config struct {
 	NewPod func(pod.Events) Pod
 	// Debug tells stage1s that the client asked for debug output.
 	Debug bool
+	// Stage1 is the name of the pod's stage1.
+	Stage1 string
 	// DropsEnded says that containerd, when it restarts, deletes a task that
 	// refuses to list its processes.
 	DropsEnded bool
@@ -48,7 +50,7 @@ type Service struct {
 	opener *opener
 
 	apps       registry
-	ignoreOnce sync.Once // the log line about ignored runtime options
+	unusedOnce sync.Once // the log line about unused runtime options
 
 	stop   sync.Once
 	ending chan struct{} // a Shutdown was accepted

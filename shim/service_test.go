@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	rkt "github.com/rkt/containerd-shim-rkt-v1/options"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
@@ -108,7 +110,7 @@ func TestT1CreateRefusesWhatItCannotDo(t *testing.T) {
 		"a relative bundle":    {ID: "a", Bundle: "x"},
 		"streaming (I7)":       {ID: "a", Bundle: bundle(t), Stdout: "ttrpc+unix:///run/s?stream_id=1"},
 		"unknown options (O1)": {ID: "a", Bundle: bundle(t), Options: &anypb.Any{TypeUrl: "example.com/My.Options"}},
-		"broken options":       {ID: "a", Bundle: bundle(t), Options: &anypb.Any{TypeUrl: runcOptions, Value: []byte{0xff}}},
+		"broken options":       {ID: "a", Bundle: bundle(t), Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte{0xff}}},
 	} {
 		_, err := call[task.CreateTaskResponse](b, "Create", req)
 		wantCode(t, err, codes.InvalidArgument, what)
@@ -135,6 +137,7 @@ func TestG5ASpecThatTheStage1DoesNotImplementIsNotNotImplemented(t *testing.T) {
 
 func TestO1OptionsThatClientsSendAreAccepted(t *testing.T) {
 	b := newBench(t)
+	b.svc.cfg.Stage1 = "native"
 	pack := func(m proto.Message, prefix string) *anypb.Any {
 		a, err := anyOf(m)
 		if err != nil {
@@ -154,12 +157,28 @@ func TestO1OptionsThatClientsSendAreAccepted(t *testing.T) {
 		{pack(&options.Options{IoUid: 1, IoGid: 2, SystemdCgroup: true, Root: "/r"}, "types.containerd.io/"), abi.Options{IoUID: 1, IoGID: 2}},
 		{pack(toml, ""), abi.Options{}},
 		{pack(toml, "type.googleapis.com/"), abi.Options{}},
+		{pack(&runtimeoptions.Options{ConfigBody: []byte("NoNewKeyring = true\nIoUid = 7\n")}, ""), abi.Options{NoNewKeyring: true, IoUID: 7}},
+		{pack(&rkt.Options{Stage1: "native", NoPivotRoot: true}, ""), abi.Options{NoPivotRoot: true}},
 	} {
 		id := fmt.Sprint("app", i)
 		must[task.CreateTaskResponse](b, "Create", &task.CreateTaskRequest{ID: id, Bundle: bundle(t), Options: c.in})
 		if got := b.pod.config[pod.AppID(id)].Options; got != c.want {
 			t.Errorf("%v: %+v, want %+v", c.in, got, c.want)
 		}
+	}
+}
+
+func TestO1AContainerCannotAskForAnotherStage1ThanItsPodHas(t *testing.T) {
+	b := newBench(t)
+	b.svc.cfg.Stage1 = "native"
+	asks, err := anyOf(&rkt.Options{Stage1: "oci"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = call[task.CreateTaskResponse](b, "Create", &task.CreateTaskRequest{ID: "a", Bundle: bundle(t), Options: asks})
+	wantCode(t, err, codes.InvalidArgument, "another stage1")
+	if s, _ := status.FromError(err); !strings.Contains(s.Message(), "the stage1 oci, and the pod has native") {
+		t.Errorf("text %q", s.Message())
 	}
 }
 

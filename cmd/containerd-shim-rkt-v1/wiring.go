@@ -18,6 +18,9 @@ import (
 // containerd's environment says otherwise.
 const defaultDataDir = "/var/lib/rkt"
 
+// stage1Annotation is what `-info` tells the name of the stage1 by.
+const stage1Annotation = "io.containerd.rkt.v1/stage1"
+
 func dataDir() string {
 	if dir := os.Getenv("RKT_DATA_DIR"); dir != "" {
 		return dir
@@ -43,6 +46,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 		EventsAddress: b.TTRPCAddress,
 		Children:      children,
 		Debug:         b.LogLevel == "debug" || b.LogLevel == "trace",
+		Stage1:        b.Stage1,
 		DropsEnded:    b.DropsEnded(),
 		NewPod: func(events pod.Events) shim.Pod {
 			return pod.New(pod.Config{
@@ -150,5 +154,5 @@ func describe(_ context.Context, name string) (manager.Description, error) {
 		return manager.Description{}, err
 	}
 	features, err := stage1.Features(dir)
-	return manager.Description{Features: features}, err
+	return manager.Description{Features: features, Annotations: map[string]string{stage1Annotation: name}}, err
 }

@@ -60,6 +60,10 @@ func main() {
 		logger(args[0])
 	case "keyring":
 		keyring()
+	case "session-keyring":
+		id, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
+		must(err)
+		fmt.Println(id)
 	default:
 		fail("unknown subcommand " + os.Args[1])
 	}

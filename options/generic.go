@@ -1,0 +1,142 @@
+package options
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+
+	generic "github.com/containerd/containerd/api/types/runtimeoptions/v1"
+	"github.com/containerd/errdefs"
+	"github.com/pelletier/go-toml/v2"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// maxText bounds a configuration, in bytes.
+const maxText = 1 << 20
+
+// fromGeneric reads the options that name a file, or have a table of containerd's
+// configuration as TOML in them. The keys are those of runc's options as
+// containerd spells them there: such a table is what a handler has that was
+// runc's before.
+func fromGeneric(a *anypb.Any) (*Options, []string, error) {
+	var g generic.Options
+	if err := unmarshal(a, &g); err != nil {
+		return nil, nil, err
+	}
+	if name := messageName(g.TypeUrl); name != "" && name != messageOf(&Options{}) {
+		if g.ConfigPath == "" && len(g.ConfigBody) == 0 {
+			return &Options{}, nil, nil
+		}
+		return &Options{}, []string{"a configuration of type " + g.TypeUrl}, nil
+	}
+	text, source := g.ConfigBody, "the configuration in them"
+	if g.ConfigPath != "" {
+		var err error
+		if text, err = readConfig(g.ConfigPath); err != nil {
+			return nil, nil, err
+		}
+		source = g.ConfigPath
+	}
+	o, unused, err := fromTOML(text)
+	if err != nil {
+		return nil, nil, invalid("%s: %v", source, err)
+	}
+	return o, unused, nil
+}
+
+// readConfig reads a file that a client has named.
+func readConfig(path string) ([]byte, error) {
+	if !filepath.IsAbs(path) {
+		return nil, invalid("the path of the configuration, %q, is not absolute", path)
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a fifo must not hold up Create
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil, errors.Join(invalid("the configuration %s is not a file", path), err)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxText+1))
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	if len(text) > maxText {
+		return nil, invalid("the configuration %s is longer than %d bytes", path, maxText)
+	}
+	return text, nil
+}
+
+func fromTOML(text []byte) (*Options, []string, error) {
+	var table map[string]any
+	if err := toml.Unmarshal(text, &table); err != nil {
+		return nil, nil, err
+	}
+	o := &Options{}
+	var unused []string
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		known, err := o.set(key, table[key])
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", key, err)
+		}
+		if !known && !isZero(table[key]) {
+			unused = append(unused, key)
+		}
+	}
+	return o, unused, nil
+}
+
+// set takes over one key of a table.
+func (o *Options) set(key string, value any) (known bool, err error) {
+	switch key {
+	case "ShimCgroup":
+		return true, assign(&o.ShimCgroup, value)
+	case "NoPivotRoot":
+		return true, assign(&o.NoPivotRoot, value)
+	case "NoNewKeyring":
+		return true, assign(&o.NoNewKeyring, value)
+	case "IoUid":
+		return true, assignID(&o.IoUid, value)
+	case "IoGid":
+		return true, assignID(&o.IoGid, value)
+	}
+	return false, nil
+}
+
+func assign[T any](to *T, value any) error {
+	v, ok := value.(T)
+	if !ok {
+		return fmt.Errorf("%v is not a %T", value, *to)
+	}
+	*to = v
+	return nil
+}
+
+func assignID(to *uint32, value any) error {
+	v, ok := value.(int64)
+	if !ok || v < 0 || v > math.MaxUint32 {
+		return fmt.Errorf("%v is not an id", value)
+	}
+	*to = uint32(v)
+	return nil
+}
+
+// isZero tells whether a setting says nothing: containerd writes all of runc's
+// into its default configuration.
+func isZero(value any) bool {
+	switch v := value.(type) {
+	case string:
+		return v == ""
+	case bool:
+		return !v
+	case int64:
+		return v == 0
+	}
+	return false
+}

@@ -1,0 +1,99 @@
+package options
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	runc "github.com/containerd/containerd/api/types/runc/options"
+	generic "github.com/containerd/containerd/api/types/runtimeoptions/v1"
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// Parse reads runtime options of any type that clients send (requirement O1). It
+// never returns nil Options without an error: no message, and an empty one, ask
+// for nothing.
+//
+// Beside them it returns the names of the settings that are there and mean
+// nothing here, such as the path of runc's binary: users who only change the
+// runtime's type of an existing configuration keep sending them, which is no
+// reason to refuse a container. A type that is not known, a value that cannot be
+// right, and a field of our own message that this version does not know are
+// errdefs.ErrInvalidArgument.
+func Parse(a *anypb.Any) (o *Options, unused []string, err error) {
+	switch name := messageName(a.GetTypeUrl()); name {
+	case "":
+		return &Options{}, nil, nil
+	case messageOf(&Options{}):
+		o = &Options{}
+		err = unmarshal(a, o)
+		if unknown := o.ProtoReflect().GetUnknown(); err == nil && len(unknown) > 0 {
+			err = invalid("%s: this shim is older than the client and does not know some of the fields", name)
+		}
+	case messageOf(&runc.Options{}):
+		o, unused, err = fromRunc(a)
+	case messageOf(&generic.Options{}):
+		o, unused, err = fromGeneric(a)
+	default:
+		err = invalid("their type %q is not known", a.GetTypeUrl())
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("runtime options: %w", err)
+	}
+	return o, unused, nil
+}
+
+// IsKnown tells whether a message is of a type that Parse reads.
+func IsKnown(a *anypb.Any) bool {
+	known := []string{"", messageOf(&Options{}), messageOf(&runc.Options{}), messageOf(&generic.Options{})}
+	return slices.Contains(known, messageName(a.GetTypeUrl()))
+}
+
+// fromRunc takes what is not about runc itself.
+func fromRunc(a *anypb.Any) (*Options, []string, error) {
+	var r runc.Options
+	if err := unmarshal(a, &r); err != nil {
+		return nil, nil, err
+	}
+	o := &Options{
+		ShimCgroup:   r.ShimCgroup,
+		NoPivotRoot:  r.NoPivotRoot,
+		NoNewKeyring: r.NoNewKeyring,
+		IoUid:        r.IoUid,
+		IoGid:        r.IoGid,
+	}
+	var unused []string
+	ours := o.ProtoReflect().Descriptor().Fields()
+	r.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		if ours.ByName(f.Name()) == nil {
+			unused = append(unused, string(f.Name()))
+		}
+		return true
+	})
+	slices.Sort(unused)
+	if len(r.ProtoReflect().GetUnknown()) > 0 {
+		unused = append(unused, "fields of another version of "+messageOf(&r))
+	}
+	return o, unused, nil
+}
+
+func unmarshal(a *anypb.Any, m proto.Message) error {
+	if err := proto.Unmarshal(a.GetValue(), m); err != nil {
+		return invalid("%s: %v", messageOf(m), err)
+	}
+	return nil
+}
+
+// messageOf is the name of a message's type, as an Any has it.
+func messageOf(m proto.Message) string { return string(m.ProtoReflect().Descriptor().FullName()) }
+
+// messageName returns the name of the message in a type URL: all of it, as
+// containerd writes it, or what follows its last slash.
+func messageName(url string) string { return url[strings.LastIndexByte(url, '/')+1:] }
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
+}

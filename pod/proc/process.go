@@ -57,7 +57,10 @@ func pidfd(pid int) (*os.File, error) {
 		}
 	}
 	switch {
-	case errors.Is(err, unix.ESRCH):
+	case errors.Is(err, unix.ESRCH), pid > 0 && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT)):
+		// A number that is now that of a thread, or still that of a process group or
+		// session whose first process has gone, is an invalid one before Linux 6.15,
+		// and a thread's is one without an entry since.
 		return nil, fmt.Errorf("process %d: %w", pid, ErrGone)
 	case err != nil:
 		return nil, fmt.Errorf("pidfd of process %d: %w", pid, err)

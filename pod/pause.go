@@ -94,7 +94,10 @@ func (p *Pod) Resume(ctx context.Context, id AppID) error {
 	if err := a.thaw(ctx); err != nil {
 		return err
 	}
-	return a.arrived(stepResumed, EventResumed)
+	if err := a.arrived(stepResumed, EventResumed); err != nil && a.status().State != Stopped {
+		return err
+	}
+	return nil // it may have ended at once, of a signal that has waited for this
 }
 
 // pausesItself tells whether the stage1 stops its apps itself. One entrypoint

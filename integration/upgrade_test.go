@@ -124,7 +124,11 @@ func TestPodsSurviveTheUpgradeOfTheShim(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		shims := filepath.Join(suite.dir, "upgraded")
 		copyTree(t, *binFlag, shims)
-		opts := c.release.options("shims-"+c.name, suite.programs, c.daemon.Namespace()+"-shims")
+		programs, err := c.release.find(c.context(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts := c.release.options("shims-"+c.name, programs, c.daemon.Namespace()+"-shims")
 		opts.Shims = []string{shims}
 		u := c.private(t, c.release, opts)
 		name := "group-" + u.id()

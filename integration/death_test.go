@@ -89,6 +89,9 @@ func TestTheDeathOfTheSupervisorEndsThePod(t *testing.T) {
 
 func TestTheDeathOfTheShimLeavesNothingAndTellsTrueExitCodes(t *testing.T) {
 	eachRelease(t, func(t *testing.T, c *column) {
+		if c.name == "runc" && c.release.old {
+			t.Skip("runc's shim records exits from containerd 2.0 on")
+		}
 		name := "group-" + c.id()
 		over := c.container(t, []string{"testprog", "exit", "42"}, group(name))
 		events := map[string]*journal{over.ID(): c.listen(t, over.ID())}

@@ -99,19 +99,23 @@ func (c *column) close() error {
 	if left = c.unblamed(left); len(left) > 0 {
 		return fmt.Errorf("%s: left at the end:\n\t%s", c.name, strings.Join(left, "\n\t"))
 	}
+	for _, path := range c.sockets() { // the shared directory does not go with ours
+		_ = os.Remove(path) // it is there in the column runc only, and not for each
+	}
 	return c.scope().Forget()
 }
 
 // scope is everything that containers of the column can leave.
 func (c *column) scope() leaks.Scope {
 	d, dir := c.daemon, c.daemon.Dir()
-	s := leaks.Scope{Dir: dir, Namespace: d.Namespace(), Except: []int{d.PID()}, Absent: c.sockets(), Empty: []string{
+	s := leaks.Scope{Dir: dir, Namespace: d.Namespace(), Except: []int{d.PID()}, Empty: []string{
 		fifoDir(dir),
 		d.Bundle(""),
 		filepath.Join(dir, "root/io.containerd.runtime.v2.task", d.Namespace()),
 	}}
 	if c.name != "runc" { // whose shim leaves sockets of groups behind
 		s.Empty = append(s.Empty, daemon.SocketDir(dir))
+		s.Absent = c.sockets()
 	}
 	for _, state := range []string{"embryo", "prepare", "prepared", "run", "exited-garbage", "garbage"} {
 		s.Empty = append(s.Empty, filepath.Join(dataDir(dir), "pods", state))

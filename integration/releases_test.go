@@ -125,7 +125,7 @@ func eachOlder(t *testing.T, names []string, test func(t *testing.T, c *column))
 // that all containerds share, below names that follow from a container's or
 // group's id.
 func (c *column) sockets() []string {
-	if !c.release.old || c.name == "runc" { // whose shim leaves sockets of groups behind
+	if !c.release.old {
 		return nil
 	}
 	var paths []string

@@ -198,7 +198,7 @@ func (a *app) makeCgroup(undo *cleanup) error {
 		return errors.Join(g.Kill(ctx), g.Remove(ctx))
 	})
 	// Before the process exists: it may be killed as soon as it does.
-	if a.oom, err = g.WatchOOM(a.process.starved); err != nil {
+	if a.oom, err = g.WatchOOM(a.starved); err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
 	undo.add(a.oom.Close)

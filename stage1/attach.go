@@ -37,10 +37,8 @@ func (i *Image) Attach(dir string) error {
 }
 
 func (i *Image) attach(dir string) error {
-	for _, d := range []string{rktDir + "/status", rktDir + "/env", stage2Dir} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
-			return err
-		}
+	if err := makeDirs(dir, rktDir+"/status", rktDir+"/env", stage2Dir); err != nil {
+		return err
 	}
 	if err := put(filepath.Join(dir, manifestFile), i.text); err != nil {
 		return err
@@ -64,6 +62,22 @@ func (i *Image) attach(dir string) error {
 	for n, d := range [...]string{rktDir, stage2Dir} {
 		if err := moveMount(writable[n], filepath.Join(dir, d)); err != nil {
 			return errors.Join(err, i.Detach(dir))
+		}
+	}
+	return nil
+}
+
+// makeDirs makes directories in a pod directory, but not that one: somebody else
+// may have moved it to another state meanwhile.
+func makeDirs(dir string, names ...string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, name := range names {
+		if err := root.MkdirAll(name, 0o755); err != nil {
+			return err
 		}
 	}
 	return nil

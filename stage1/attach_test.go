@@ -197,3 +197,14 @@ func BenchmarkAttachAndDetach(b *testing.B) {
 		}
 	}
 }
+
+func TestAttachMakesNoPodDirectoryThatIsGone(t *testing.T) {
+	p := newFakePod(t, nil)
+	gone := filepath.Join(filepath.Dir(p.dir), "gone")
+	if err := p.Attach(gone); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := os.Lstat(gone); err == nil {
+		t.Error("it was made")
+	}
+}

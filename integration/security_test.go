@@ -125,6 +125,9 @@ func TestLimitsAreTheSpecs(t *testing.T) {
 		limits := []string{"sh", "-c", "ulimit -Sn; ulimit -Hn"}
 		c.run(t, []string{"--rm"}, c.id(), limits...).must(t).mustSay(t, "1024\n1024\n")
 		c.run(t, []string{"--rm", "--rlimit-nofile", "100:200"}, c.id(), limits...).must(t).mustSay(t, "100\n200\n")
+		if c.name != "native" {
+			return // in an exec the Go runtime of runc 1.1 may raise the soft limit behind it
+		}
 		id := c.start(t, []string{"--rlimit-nofile", "100:200"}, "testprog", "sleep", "1000")
 		c.exec(t, nil, id, limits...).must(t).mustSay(t, "100\n200\n")
 	})

@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration test-client test-vm bench demo install clean
+.PHONY: help deps build check lint test test-unit test-integration test-client test-long test-vm bench demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -46,6 +46,10 @@ test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,r
 	@echo "==> integration tests ($(RUNTIMES))"
 	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -timeout 20m -json ./... | $(REPORT)
+
+test-long: build ## the cases that repeat something, as often as is ever demanded (an hour)
+	@RKT_TEST_LONG=1 RKT_TEST_RUNTIMES=native RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
+	go -C integration test -count=1 -timeout 3h -json . -outage 1m | $(REPORT)
 
 test-client: deps build ## containerd's own client suite, with runc's shim and ours (CLIENT_FLAGS)
 	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/parity.md $(CLIENT_FLAGS)

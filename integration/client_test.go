@@ -24,13 +24,18 @@ func (c *column) container(t *testing.T, args []string, opts ...oci.SpecOpts) co
 
 func (c *column) containerOf(t *testing.T, client *containerd.Client, img containerd.Image, runtime, id string, args []string, opts ...oci.SpecOpts) containerd.Container {
 	t.Helper()
-	all := append([]oci.SpecOpts{oci.WithImageConfig(img), oci.WithDefaultUnixDevices, oci.WithProcessArgs(args...)}, opts...)
-	container, err := client.NewContainer(c.context(t), id,
-		containerd.WithNewSnapshot(id, img), containerd.WithNewSpec(all...), containerd.WithRuntime(runtime, nil))
+	container, err := c.makeContainer(c.context(t), client, img, runtime, id, args, opts...)
 	if err != nil {
 		t.Fatalf("new container %s: %v", id, err)
 	}
 	return container
+}
+
+// makeContainer is containerOf for goroutines.
+func (*column) makeContainer(ctx context.Context, client *containerd.Client, img containerd.Image, runtime, id string, args []string, opts ...oci.SpecOpts) (containerd.Container, error) {
+	all := append([]oci.SpecOpts{oci.WithImageConfig(img), oci.WithDefaultUnixDevices, oci.WithProcessArgs(args...)}, opts...)
+	return client.NewContainer(ctx, id,
+		containerd.WithNewSnapshot(id, img), containerd.WithNewSpec(all...), containerd.WithRuntime(runtime, nil))
 }
 
 // task makes a container and its task: created, not started.

@@ -205,7 +205,11 @@ func remove(t *testing.T, ctx context.Context, container containerd.Container) {
 
 // context carries the namespace. It ends after the test's own cleanups.
 func (c *column) context(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	limit := 3 * time.Minute
+	if *longFlag {
+		limit = time.Hour
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	t.Cleanup(cancel)
 	return namespaces.WithNamespace(ctx, c.daemon.Namespace())
 }

@@ -51,10 +51,18 @@ func (c *column) listen(t *testing.T, id string) *journal {
 	return j
 }
 
-// add writes one event down in a word: the exits of init and of execs with
-// their id and code.
 func (j *journal) add(event any) {
-	id, word := "", ""
+	id, word := inAWord(event)
+	if id == j.id {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.entries = append(j.entries, word)
+	}
+}
+
+// inAWord tells whose an event is, and says it in a word: the exits of init and of
+// execs with their id and code.
+func inAWord(event any) (id, word string) {
 	switch e := event.(type) {
 	case *eventtypes.TaskCreate:
 		id, word = e.ContainerID, "create"
@@ -75,11 +83,7 @@ func (j *journal) add(event any) {
 	case *eventtypes.TaskDelete:
 		id, word = e.ContainerID, fmt.Sprintf("delete %d", e.ExitStatus)
 	}
-	if id == j.id {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.entries = append(j.entries, word)
-	}
+	return id, word
 }
 
 func (j *journal) words() []string {

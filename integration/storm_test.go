@@ -1,0 +1,220 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/typeurl/v2"
+)
+
+// clients is how many of them a storm comes from.
+const clients = 16
+
+// often is repetitions for cases of which the long form is another matter: see
+// -long.
+func (c *column) often(native, others, long int) int {
+	if *longFlag {
+		return long
+	}
+	return c.repetitions(native, others)
+}
+
+// ids are container ids that no other test has.
+func (c *column) ids(n int) []string {
+	var ids []string
+	for range n {
+		ids = append(ids, c.id())
+	}
+	return ids
+}
+
+// atOnce does something to everything, clients at a time, and fails the test for
+// what went wrong.
+func atOnce[T any](t *testing.T, all []T, do func(T) error) {
+	t.Helper()
+	queue := make(chan T)
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			for one := range queue {
+				if err := do(one); err != nil {
+					t.Errorf("%v: %v", one, err)
+				}
+			}
+		})
+	}
+	for _, one := range all {
+		queue <- one
+	}
+	close(queue)
+	wg.Wait()
+}
+
+// ledger collects the task events of all containers, those of one in order.
+type ledger struct {
+	mu sync.Mutex
+	of map[string][]string
+}
+
+// listenToAll is listen for a column's containers together.
+func (c *column) listenToAll(t *testing.T) *ledger {
+	t.Helper()
+	l := &ledger{of: map[string][]string{}}
+	ctx, cancel := context.WithCancel(c.context(t))
+	envelopes, errs := c.client.Subscribe(ctx, `topic~="/tasks/"`, "namespace=="+c.daemon.Namespace())
+	var done sync.WaitGroup
+	done.Go(func() {
+		for {
+			select {
+			case e := <-envelopes:
+				v, err := typeurl.UnmarshalAny(e.Event)
+				if err != nil {
+					t.Errorf("event %s: %v", e.Topic, err)
+					continue
+				}
+				id, word := inAWord(v)
+				l.mu.Lock()
+				l.of[id] = append(l.of[id], word)
+				l.mu.Unlock()
+			case <-errs:
+				return
+			}
+		}
+	})
+	t.Cleanup(func() { cancel(); done.Wait() })
+	return l
+}
+
+func (l *ledger) words(id string) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.of[id])
+}
+
+// runAndRemove is a client's whole business with a container that ends at once.
+func (c *column) runAndRemove(ctx context.Context, container containerd.Container, code uint32) error {
+	task, err := container.NewTask(ctx, cio.NullIO)
+	if err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	exited, err := task.Wait(ctx)
+	if err != nil {
+		return fmt.Errorf("wait: %w", err)
+	}
+	if err := task.Start(ctx); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	select {
+	case s := <-exited:
+		if s.Error() != nil || s.ExitCode() != code {
+			return fmt.Errorf("exit code %d, want %d: %w", s.ExitCode(), code, s.Error())
+		}
+	case <-time.After(patience):
+		return errors.New("its exit was never seen")
+	}
+	if _, err := task.Delete(ctx); err != nil {
+		return fmt.Errorf("delete: %w", err)
+	}
+	return container.Delete(ctx, containerd.WithSnapshotCleanup)
+}
+
+// Exits must not be lost or doubled, nor come before the start, however many of
+// them there are (containerd #10589, #8557; E1, X2).
+func TestEveryExitOfAStormIsSeenOnce(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		events := c.listenToAll(t)
+		img := c.image(t, c.client)
+		ids := c.ids(c.often(150, 30, 2000))
+		atOnce(t, ids, func(id string) error {
+			container, err := c.makeContainer(ctx, c.client, img, c.runtime, id, []string{"true"})
+			if err != nil {
+				return err
+			}
+			return c.runAndRemove(ctx, container, 0)
+		})
+		want := []string{"create", "start", "exit init 0", "delete 0"}
+		for _, id := range ids {
+			if got := events.words(id); !slices.Equal(got, want) {
+				eventually(t, "all events of "+id, func() (bool, string) {
+					got = events.words(id)
+					return slices.Equal(got, want), fmt.Sprintf("%q, want %q", got, want)
+				})
+			}
+		}
+	})
+}
+
+// The exits of processes that end because the container does are published
+// before its own, each once (containerd #9719; E1).
+func TestTheExitsOfTwoHundredExecsComeBeforeInits(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		container := c.container(t, []string{"testprog", "sleep", "1000"})
+		events := c.listen(t, container.ID())
+		task := c.newTask(t, container, cio.NullIO)
+		exited := c.wait(t, task)
+		if err := task.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		spec := process(t, ctx, task, "sleep", "1000")
+		var execs []string
+		for i := range c.often(200, 40, 200) {
+			execs = append(execs, fmt.Sprintf("e%d", i))
+		}
+		atOnce(t, execs, func(id string) error {
+			exec, err := task.Exec(ctx, id, spec, cio.NullIO)
+			if err != nil {
+				return err
+			}
+			return exec.Start(ctx)
+		})
+		kill(t, ctx, task, syscall.SIGKILL)
+		expectExit(t, exited, 137)
+		deleteTask(t, ctx, task)
+		events.await(t, "delete 137")
+		words := events.words()
+		end := slices.Index(words, "exit init 137")
+		count := map[string]int{}
+		for i, w := range words {
+			count[w]++
+			if strings.HasPrefix(w, "exit ") && i > end {
+				t.Errorf("%q is event %d, the exit of init is %d", w, i, end)
+			}
+		}
+		for _, id := range append(execs, "init") {
+			if n := count["exit "+id+" 137"]; n != 1 {
+				t.Errorf("%d exits of %s", n, id)
+			}
+		}
+	})
+}
+
+// Whoever asks for many containers at once waits longer and gets all of them:
+// nothing in a start has a deadline that a busy machine misses (containerd #1813,
+// #4068).
+func TestManyCreatesAtOnceAllSucceed(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		img := c.image(t, c.client)
+		var all sync.WaitGroup
+		for _, id := range c.ids(c.often(60, 15, 200)) {
+			container := c.containerOf(t, c.client, img, c.runtime, id, []string{"testprog", "exit", "3"})
+			all.Go(func() {
+				if err := c.runAndRemove(ctx, container, 3); err != nil {
+					t.Errorf("%s: %v", id, err)
+				}
+			})
+		}
+		all.Wait()
+	})
+}

@@ -113,6 +113,9 @@ func (d *Dir) apps() ([]AppName, error) {
 	}
 	defer f.Close()
 	entries, err := f.Readdirnames(-1)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // removed since it was opened, by another `delete`
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -223,16 +226,20 @@ func (a *AppDir) removeFiles() error {
 
 // unlinkBundle removes rkt.json if it is this app's. containerd may have made
 // the bundle anew for a container of the same id.
-func (a *AppDir) unlinkBundle() error {
-	err := withRoot(a.Record().Bundle, func(bundle *os.Root) error {
+func (a *AppDir) unlinkBundle() error { return unlinkRecord(a.Record().Bundle, a.pod.uuid, a.name) }
+
+// unlinkRecord removes rkt.json from a bundle if it names an app, or with no name
+// a pod.
+func unlinkRecord(bundle, pod string, app AppName) error {
+	err := withRoot(bundle, func(root *os.Root) error {
 		var r bundleRecord
-		if err := readRecord(bundle, bundleFile, &r); err != nil || r.Pod != a.pod.uuid || r.App != a.name {
+		if err := readRecord(root, bundleFile, &r); err != nil || r.Pod != pod || r.App != app {
 			return err
 		}
-		if err := bundle.Remove(spareOf(bundleFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := root.Remove(spareOf(bundleFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		return bundle.Remove(bundleFile)
+		return root.Remove(bundleFile)
 	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -80,6 +80,10 @@ func (c *Collector) collect(ctx context.Context, bundle, namespace string, id Ap
 		}
 	}
 	d, err := s.find(r.Pod)
+	if err == nil && !d.mine() {
+		d.close()
+		err = fs.ErrNotExist // another `delete` is about to remove the directory itself
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return r.Exit.collected(), unmountTree(filepath.Join(bundle, "rootfs"))
 	}
@@ -87,7 +91,7 @@ func (c *Collector) collect(ctx context.Context, bundle, namespace string, id Ap
 		return CollectedExit{}, err
 	}
 	defer d.close()
-	if d.shim.Namespace != namespace && d.mine() {
+	if d.shim.Namespace != namespace {
 		return CollectedExit{}, fmt.Errorf("%s names pod %s, which is of namespace %s: nothing done", bundleFile, r.Pod, d.shim.Namespace)
 	}
 	return c.collectFrom(ctx, d, r, bundle, id)

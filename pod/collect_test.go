@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -491,6 +492,37 @@ func TestTwoDeletesOfOnePodAtATimeLeaveNothing(t *testing.T) {
 	}
 	l.collect(t)
 	l.nothingLeft(t)
+}
+
+// The apps of a group are deleted at once when their shim has died.
+func TestADeleteMeetsAPodThatAnotherOneRemoves(t *testing.T) {
+	s := newStore(t)
+	d := newDir(t, s)
+	apps := filepath.Join(d.Path(), appsInfoDir)
+	for range 2000 { // that it is removed between open and read
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = os.Remove(apps) })
+		names, err := d.apps()
+		wg.Wait()
+		if err != nil || len(names) > 0 {
+			t.Fatalf("apps %q, %v", names, err)
+		}
+		if err := os.Mkdir(apps, 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// And later: of what the pod had, the directory is left.
+	bundle := t.TempDir()
+	writeJSON(t, filepath.Join(bundle, bundleFile), bundleRecord{
+		BootID: d.shim.BootID, DataDir: s.dir, Pod: d.UUID(), App: "c", Exit: &exitRecord{PID: 7, Code: 42},
+	})
+	if err := errors.Join(os.Remove(apps), os.Remove(filepath.Join(d.Path(), shimFile))); err != nil {
+		t.Fatal(err)
+	}
+	exit, err := (&Collector{Store: s}).Collect(t.Context(), bundle, "default", "c")
+	if err != nil || !exit.Found || exit.Code != 42 {
+		t.Errorf("%+v, %v", exit, err)
+	}
 }
 
 func BenchmarkCollectStaleWithNothingToDo(b *testing.B) {

@@ -70,7 +70,7 @@ func TestC2LimitsOnVersion1(t *testing.T) {
 	}
 }
 
-func TestPrivilegedMayUseEveryDevice(t *testing.T) {
+func TestPrivilegedMayUseEveryDeviceOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "privileged", &specs.LinuxResources{Devices: append(denyAll, specs.LinuxDeviceCgroup{Allow: true, Access: "rwm"})})
 	if got := read(t, g, "devices", "devices.list"); got != "a *:* rwm" {
@@ -78,7 +78,7 @@ func TestPrivilegedMayUseEveryDevice(t *testing.T) {
 	}
 }
 
-func TestWithoutResourcesDevicesAreDenied(t *testing.T) {
+func TestWithoutResourcesDevicesAreDeniedOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "nothing", nil)
 	cmd := enter(t, g, "exec sleep 60")
@@ -129,7 +129,7 @@ func TestBadDeviceRulesAreRefused(t *testing.T) {
 }
 
 func TestAFailedCreateLeavesNothing(t *testing.T) {
-	h := needV1(t)
+	h := needHost(t)
 	_, err := Create(Path{Spec: base + "/failed"}, &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "4000"}})
 	if err == nil {
 		t.Fatal("CPU 4000 was found")
@@ -142,10 +142,10 @@ func TestAFailedCreateLeavesNothing(t *testing.T) {
 }
 
 func TestAStaleCgroupIsMadeAnew(t *testing.T) {
-	h := needV1(t)
+	needMemory(t)
 	old := create(t, "stale", &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](5)}})
 	// Its owner dies: the lock goes, the directories stay, one with a child.
-	if err := os.Mkdir(filepath.Join(h.roots["memory"], base, "stale", "sub"), 0o755); err != nil {
+	if err := os.Mkdir(filepath.Join(old.Dir("memory"), "sub"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	_ = old.lock.Close()

@@ -52,6 +52,16 @@ func needV1(t testing.TB) *hierarchies {
 	return h
 }
 
+// needV2 skips where version 2 is not the host's, with its controllers.
+func needV2(t testing.TB) *hierarchies {
+	t.Helper()
+	h := needMemory(t)
+	if h.version != 2 {
+		t.Skip("needs cgroup version 2")
+	}
+	return h
+}
+
 // needMemory skips where memory is not accounted.
 func needMemory(t testing.TB) *hierarchies {
 	t.Helper()

@@ -107,7 +107,7 @@ func TestC5AnOOMOfThePodIsThatOfWhomItKills(t *testing.T) {
 	}
 }
 
-func TestC5WithoutTheOOMKillerTheLackOfMemoryIsPublished(t *testing.T) {
+func TestC5WithoutTheOOMKillerTheLackOfMemoryIsPublishedOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "oom-disabled", &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](16 << 20), DisableOOMKiller: ptr(true)}})
 	_, published := watch(t, g)

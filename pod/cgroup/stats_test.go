@@ -22,7 +22,7 @@ func mustStats(t *testing.T, g *Group) *Stats {
 	return s
 }
 
-func TestC4StatsOfVersion1AlsoWhenTheProcessesHaveEnded(t *testing.T) {
+func TestC4StatsAlsoWhenTheProcessesHaveEndedOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "stats", &specs.LinuxResources{
 		Memory: memory(64<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](33)}, CPU: cpuMax(20000, 100000),
@@ -79,10 +79,8 @@ func TestC4StatsCountKillsBelow(t *testing.T) {
 	waitFor(t, func() bool { return mustStats(t, g).OOM["oom_kill"] == 1 })
 }
 
-func TestC4StatsOfVersion2AlsoWhenTheProcessesHaveEnded(t *testing.T) {
-	if h := needMemory(t); h.version != 2 {
-		t.Skip("needs cgroup version 2")
-	}
+func TestC4StatsAlsoWhenTheProcessesHaveEndedOnVersion2(t *testing.T) {
+	needV2(t)
 	g := create(t, "stats", &specs.LinuxResources{
 		Memory: memory(64<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](33)}, CPU: cpuMax(20000, 100000),
 	})
@@ -159,7 +157,7 @@ func TestC4TheKernelsFilesOfVersion2(t *testing.T) {
 	}
 }
 
-func TestBlkioFilesOfVersion1(t *testing.T) {
+func TestTheKernelsBlkioFiles(t *testing.T) {
 	got := parseBlkio([]byte("8:0 Read 10\n8:0 Write 20\n8:0 Total 30\n8:16 Read 1\nTotal 31\n"))
 	want := []IO{{8, 0, "", map[string]uint64{"Read": 10, "Write": 20, "Total": 30}}, {8, 16, "", map[string]uint64{"Read": 1}}}
 	if !reflect.DeepEqual(got, want) {

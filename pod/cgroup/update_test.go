@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opencontainers/cgroups"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -45,7 +44,7 @@ func memory(limit, swap int64) *specs.LinuxMemory {
 	return m
 }
 
-func TestC3UpdateChangesOnlyWhatIsGiven(t *testing.T) {
+func TestC3UpdateChangesOnlyWhatIsGivenOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "update", &specs.LinuxResources{
 		Devices: denyAll, Memory: memory(64<<20, 0),
@@ -66,7 +65,7 @@ func TestC3UpdateChangesOnlyWhatIsGiven(t *testing.T) {
 	})
 }
 
-func TestC3MemoryAndSwapInTheOrderThatTheKernelTakes(t *testing.T) {
+func TestC3MemoryAndSwapInTheOrderThatTheKernelTakesOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "update-memory", &specs.LinuxResources{Memory: memory(64<<20, 128<<20)})
 	if _, err := os.Stat(filepath.Join(g.Dir("memory"), "memory.memsw.limit_in_bytes")); err != nil {
@@ -91,7 +90,7 @@ func TestC3MemoryAndSwapInTheOrderThatTheKernelTakes(t *testing.T) {
 	}
 }
 
-func TestC3AnUpdateThatFailsLeavesTheOldValues(t *testing.T) {
+func TestC3AnUpdateThatFailsLeavesTheOldValuesOnVersion1(t *testing.T) {
 	needV1(t)
 	device := specs.LinuxThrottleDevice{Rate: 1 << 20}
 	device.Major, device.Minor = blockDevice(t)
@@ -151,7 +150,7 @@ func number(t *testing.T, s string) (n int64) {
 	return n
 }
 
-func TestC3TheOOMKillerCanBeDisabledAndEnabled(t *testing.T) {
+func TestC3TheOOMKillerCanBeDisabledAndEnabledOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "update-oom", nil)
 	for _, disable := range []bool{true, false} {
@@ -162,7 +161,7 @@ func TestC3TheOOMKillerCanBeDisabledAndEnabled(t *testing.T) {
 	}
 }
 
-func TestC3WhatCannotBeChangedIsRefusedByName(t *testing.T) {
+func TestC3WhatCannotBeChangedIsRefusedByNameOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "update-refused", &specs.LinuxResources{Devices: denyAll, Memory: memory(64<<20, 0)})
 	for _, c := range []struct {
@@ -181,71 +180,6 @@ func TestC3WhatCannotBeChangedIsRefusedByName(t *testing.T) {
 		}
 	}
 	expectFiles(t, g, []file{{"memory", "memory.limit_in_bytes", "67108864"}})
-}
-
-// directory makes a version 2 cgroup out of plain files, as far as limits go.
-func directory(t *testing.T, files map[string]string) *Group {
-	t.Helper()
-	cgroups.TestMode = true // the library otherwise refuses what is no cgroup
-	t.Cleanup(func() { cgroups.TestMode = false })
-	dir := t.TempDir()
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return newGroup(Record{Version: 2, Path: "/x", Dirs: map[string]string{"": dir}}, nil)
-}
-
-func TestC3UpdateOnVersion2(t *testing.T) {
-	g := directory(t, map[string]string{
-		"cgroup.controllers": "cpuset cpu io memory hugetlb pids rdma misc\n",
-		"memory.max":         "max\n", "memory.swap.max": "max\n", "memory.low": "0\n", "memory.high": "max\n", "memory.current": "4096\n",
-		"cpu.max": "max 100000\n", "cpu.weight": "100\n", "cpu.max.burst": "0\n", "cpu.idle": "0\n",
-		"cpuset.cpus": "\n", "cpuset.mems": "\n", "pids.max": "max\n", "io.max": "", "io.weight": "default 100\n",
-		"hugetlb.2MB.max": "max\n", "hugetlb.2MB.rsvd.max": "max\n",
-	})
-	update := func(res specs.LinuxResources) error {
-		t.Helper()
-		_, err := g.update(&hierarchies{version: 2}, &res)
-		return err
-	}
-	for _, c := range []struct {
-		res  specs.LinuxResources
-		want []file
-	}{
-		{specs.LinuxResources{Memory: memory(64<<20, 128<<20)}, []file{{"", "memory.max", "67108864"}, {"", "memory.swap.max", "67108864"}, {"", "memory.low", "0"}}},
-		{specs.LinuxResources{Memory: memory(96<<20, 0)}, []file{{"", "memory.max", "100663296"}, {"", "memory.swap.max", "33554432"}}},
-		{specs.LinuxResources{Memory: &specs.LinuxMemory{Swap: ptr[int64](96 << 20)}}, []file{{"", "memory.max", "100663296"}, {"", "memory.swap.max", "0"}}},
-		{specs.LinuxResources{Memory: memory(-1, 0)}, []file{{"", "memory.max", "max"}, {"", "memory.swap.max", "max"}}},
-		{specs.LinuxResources{CPU: cpuMax(20000, 50000)}, []file{{"", "cpu.max", "20000 50000"}, {"", "cpu.weight", "100"}}},
-		{specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: ptr[int64](30000)}}, []file{{"", "cpu.max", "30000 50000"}}},
-		{specs.LinuxResources{CPU: &specs.LinuxCPU{Period: ptr[uint64](60000)}}, []file{{"", "cpu.max", "30000 60000"}}},
-		{specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: ptr[int64](-1)}}, []file{{"", "cpu.max", "max 60000"}}},
-		{specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: ptr[uint64](1024)}}, []file{{"", "cpu.weight", "100"}, {"", "cpu.max", "max 60000"}}},
-		{specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "0-1"}}, []file{{"", "cpuset.cpus", "0-1"}, {"", "cpuset.mems", ""}}},
-		{specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](-1)}}, []file{{"", "pids.max", "max"}}},
-		{specs.LinuxResources{HugepageLimits: []specs.LinuxHugepageLimit{{Pagesize: "2MB", Limit: 4 << 20}}}, []file{{"", "hugetlb.2MB.max", "4194304"}}},
-		{specs.LinuxResources{Unified: map[string]string{"memory.high": "1048576"}}, []file{{"", "memory.high", "1048576"}}},
-	} {
-		if err := update(c.res); err != nil {
-			t.Errorf("%v", err)
-		}
-		expectFiles(t, g, c.want)
-	}
-	was := []file{{"", "memory.max", "max"}, {"", "cpu.max", "max 60000"}, {"", "pids.max", "max"}, {"", "memory.high", "1048576"}, {"", "io.weight", "default 100"}}
-	expectFiles(t, g, was)
-	for what, res := range map[string]specs.LinuxResources{
-		"blockIO.weightDevice": {Pids: &specs.LinuxPids{Limit: ptr[int64](7)}, BlockIO: &specs.LinuxBlockIO{WeightDevice: []specs.LinuxWeightDevice{{Weight: ptr[uint16](10)}}}},
-		"memory.swappiness":    {Memory: &specs.LinuxMemory{Swappiness: ptr[uint64](10)}},
-		"unified":              {Unified: map[string]string{"../x": "1"}},
-		"memory limit":         {CPU: cpuMax(1, 2), Memory: &specs.LinuxMemory{Limit: ptr[int64](1024), CheckBeforeUpdate: ptr(true)}}, // less than is in use
-	} {
-		if err := update(res); err == nil || !strings.Contains(err.Error(), what) {
-			t.Errorf("%v, want %q in it", err, what)
-		}
-		expectFiles(t, g, was)
-	}
 }
 
 func TestADeviceThatHadNoLimitHasNoneAfterTheRestore(t *testing.T) {
@@ -271,34 +205,4 @@ func TestADeviceThatHadNoLimitHasNoneAfterTheRestore(t *testing.T) {
 			t.Errorf("%q, then %q: restored to %q, %v", c.old, c.now, b, err)
 		}
 	}
-}
-
-func TestC2LimitsAndUpdateOnVersion2(t *testing.T) {
-	if h := needMemory(t); h.version != 2 {
-		t.Skip("needs cgroup version 2")
-	}
-	g := create(t, "limits", &specs.LinuxResources{
-		Devices: denyAll, Memory: &specs.LinuxMemory{Limit: ptr[int64](64 << 20), Swap: ptr[int64](96 << 20), Reservation: ptr[int64](32 << 20)},
-		CPU:     &specs.LinuxCPU{Shares: ptr[uint64](512), Quota: ptr[int64](20000), Period: ptr[uint64](50000), Cpus: "0", Mems: "0"},
-		Pids:    &specs.LinuxPids{Limit: ptr[int64](33)},
-		Unified: map[string]string{"memory.high": "50331648"},
-	})
-	was := []file{
-		{"", "memory.max", "67108864"}, {"", "memory.low", "33554432"}, {"", "memory.high", "50331648"},
-		{"", "cpu.max", "20000 50000"}, {"", "cpuset.cpus", "0"}, {"", "cpuset.mems", "0"}, {"", "pids.max", "33"},
-	}
-	if _, err := os.Stat(filepath.Join(g.Dir(""), "memory.swap.max")); err == nil {
-		was = append(was, file{"", "memory.swap.max", "33554432"})
-	}
-	expectFiles(t, g, was)
-	_, err := g.Update(&specs.LinuxResources{
-		Memory: memory(32<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](9)},
-		CPU: &specs.LinuxCPU{Quota: ptr[int64](-1), Cpus: "4000"}, Unified: map[string]string{"memory.high": "max"},
-	})
-	if err == nil {
-		t.Fatal("CPU 4000 was found")
-	}
-	expectFiles(t, g, was)
-	mustUpdate(t, g, &specs.LinuxResources{Memory: memory(48<<20, 0), CPU: &specs.LinuxCPU{Quota: ptr[int64](-1)}})
-	expectFiles(t, g, []file{{"", "memory.max", "50331648"}, {"", "cpu.max", "max 50000"}, {"", "pids.max", "33"}})
 }

@@ -11,7 +11,10 @@ func SocketDir(dir string) string { return dir + "/s" }
 // CAP_SYS_RESOURCE, which a container that runs this suite may lack.
 func config(opts Options, logLevel string) string {
 	text := current
-	if opts.Old {
+	switch {
+	case opts.Config != "":
+		text = opts.Config
+	case opts.Old:
 		text = old
 	}
 	return strings.NewReplacer("DIR", opts.Dir, "SOCKETS", SocketDir(opts.Dir), "LEVEL", logLevel).Replace(text)

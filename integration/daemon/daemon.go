@@ -36,6 +36,10 @@ type Options struct {
 	// Old is for a containerd before 2.0, which has another form of
 	// configuration. Its shims listen in /run/containerd/s.
 	Old bool
+	// Config is the configuration, unless it is the usual one. DIR, SOCKETS and
+	// LEVEL in it are replaced by the private directory, that of the shims' sockets
+	// and LogLevel.
+	Config string
 }
 
 // Daemon is a running containerd.

@@ -38,6 +38,7 @@ type fakeStage1 struct {
 	done     chan struct{}
 	restored []string // checkpoints
 	quiet    bool     // keep exits to itself, as a dead supervisor does
+	deaf     bool     // hang in app/signal; set before the pod is used
 }
 
 type fakeApp struct {
@@ -246,9 +247,14 @@ func (f *fakeStage1) reap(dir, app, exec string, child *proc.Child) {
 	_, _ = f.notices.WriteString(line + "\n")
 }
 
-func (f *fakeStage1) Invoke(_ context.Context, c Call) error {
+func (f *fakeStage1) Invoke(ctx context.Context, c Call) error {
 	e := c.Request.Entrypoint
-	if err := f.enter(e); err != nil {
+	err := f.enter(e)
+	if err == nil && e == abi.AppSignal && f.deaf {
+		<-ctx.Done()
+		err = context.Cause(ctx)
+	}
+	if err != nil {
 		return err
 	}
 	f.mu.Lock()

@@ -322,6 +322,27 @@ func TestPidsListsTheAppsProcessesAndNamesItsExecs(t *testing.T) { // T6
 	w.mustDelete("a", "")
 }
 
+// A stage1 that hangs cannot keep anything from being killed.
+func TestAStage1ThatHangsDoesNotPreventSIGKILL(t *testing.T) { // N6, T9
+	w := newWorld(t)
+	w.stage1.deaf = true
+	w.mustCreate("created", "exit 0")
+	w.mustCreate("running", "exec sleep 60")
+	w.mustStart("running", "")
+	w.mustAddExec("running", "e", "exec sleep 60")
+	w.mustStart("running", "e")
+	for _, p := range [][2]string{{"running", "e"}, {"running", ""}, {"created", ""}} {
+		if err := w.Kill(t.Context(), AppID(p[0]), ExecID(p[1]), int(syscall.SIGKILL), false); err != nil {
+			t.Errorf("kill %q: %v", p, err)
+		}
+		if e := w.mustWait(p[0], p[1]); e.Code != 137 {
+			t.Errorf("%q ended with %d", p, e.Code)
+		}
+	}
+	w.mustDelete("created", "")
+	w.mustDelete("running", "")
+}
+
 func TestAHungStage1DoesNotHoldUpOtherCalls(t *testing.T) { // N6
 	w := newWorld(t)
 	w.mustCreate("sibling", "exec sleep 60")

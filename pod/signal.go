@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
@@ -14,6 +16,8 @@ import (
 const (
 	killSignal = int(syscall.SIGKILL)
 	maxSignal  = 64
+	// killLimit is how long a stage1 may take to deliver SIGKILL.
+	killLimit = 2 * time.Second
 )
 
 // Kill sends a signal to an app's first process, or to an exec's, and returns
@@ -76,11 +80,32 @@ func (a *app) signal(ctx context.Context, q *process, sig int) error {
 	c := a.call(abi.AppSignal)
 	c.Request.Exec = string(q.exec)
 	c.Request.Signal = sig
-	err = a.session.stage1.Invoke(ctx, c)
+	if sig == killSignal {
+		return a.insist(ctx, q, c, pid, start)
+	}
+	return a.deliver(ctx, q, c)
+}
+
+// deliver executes app/signal.
+func (a *app) deliver(ctx context.Context, q *process, c Call) error {
+	err := a.session.stage1.Invoke(ctx, c)
 	if errdefs.IsNotFound(err) {
 		return fmt.Errorf("%s: process already finished: %w", q.name(), errdefs.ErrNotFound)
 	}
 	return err
+}
+
+// insist delivers SIGKILL. What cannot be refused does not depend on a stage1 that
+// hangs: the process is then killed by its pid.
+func (a *app) insist(ctx context.Context, q *process, c Call, pid int, start uint64) error {
+	limit, cancel := context.WithTimeout(ctx, killLimit)
+	defer cancel()
+	err := a.deliver(limit, q, c)
+	if err == nil || errdefs.IsNotFound(err) {
+		return err
+	}
+	log.G(ctx).WithError(err).Warnf("%s: the stage1 does not kill it; killed by its pid", q.name())
+	return signalPID(q, pid, start, killSignal)
 }
 
 // signalPID signals a host pid, checked against its start time. What was created

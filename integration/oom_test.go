@@ -1,0 +1,142 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
+)
+
+// starving is a program that dies for want of memory in a container that has 32
+// MiB, once somebody has made the file /tmp/go.
+var starving = []string{"sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; exec testprog allocate 64"}
+
+// feed makes that file.
+func feed(t *testing.T, pid uint32) {
+	t.Helper()
+	write(t, fmt.Sprintf("/proc/%d/root/tmp/go", pid), "")
+}
+
+func count(words []string, word string) (n int) {
+	for _, w := range words {
+		if w == word {
+			n++
+		}
+	}
+	return n
+}
+
+// A process that is neither init nor in the container's own cgroup, but in one
+// that the container has made below it, is the container's all the same
+// (containerd #8893; C5).
+func TestC5AnOOMInANestedCgroupIsTheContainersWhoseInitLives(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		container := c.container(t, []string{"testprog", "sleep", "1000"}, oci.WithMemoryLimit(32<<20))
+		events := c.listen(t, container.ID())
+		task := c.newTask(t, container, cio.NullIO)
+		if err := task.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		exec, err := task.Exec(ctx, "child", process(t, ctx, task, starving...), cio.NullIO)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exited := c.wait(t, exec)
+		if err := exec.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		move(t, int(exec.Pid()), nested(t, exec.Pid()))
+		feed(t, exec.Pid())
+		expectExit(t, exited, 137)
+		events.await(t, "exit child 137")
+		words := events.words()
+		if oom := slices.Index(words, "oom"); oom < 0 || oom > slices.Index(words, "exit child 137") {
+			t.Errorf("events %q", words)
+		}
+		expectStatus(t, ctx, task, containerd.Running)
+		if f := readFigures(t, c, task); f.kills == 0 {
+			t.Errorf("figures %+v after it (C4)", f)
+		}
+		gone := c.wait(t, task)
+		kill(t, ctx, task, syscall.SIGKILL)
+		expectExit(t, gone, 137)
+		deleteTask(t, ctx, task) // with the cgroup that the container has made
+	})
+}
+
+// nested makes a cgroup below that of a process, for its memory.
+func nested(t *testing.T, pid uint32) string {
+	t.Helper()
+	root := "/sys/fs/cgroup/memory"
+	if !exists(root) {
+		root = "/sys/fs/cgroup"
+	}
+	dir := filepath.Join(root, cgroupOf(t, int(pid), "memory"), "nested")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Each of the containers of a pod has its own lack of memory (containerd #8180,
+// #12372; C5).
+func TestC5AnOOMIsThatOfOneContainerOfThePod(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		name := "group-" + c.id()
+		var tasks []containerd.Task
+		var events []*journal
+		for range 3 {
+			container := c.container(t, starving, group(name), oci.WithMemoryLimit(32<<20))
+			events = append(events, c.listen(t, container.ID()))
+			task := c.newTask(t, container, cio.NullIO)
+			if err := task.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			tasks = append(tasks, task)
+		}
+		for i := range 2 {
+			exited := c.wait(t, tasks[i])
+			feed(t, tasks[i].Pid())
+			expectExit(t, exited, 137)
+			events[i].await(t, "exit init 137")
+			for other, j := range events {
+				if n := count(j.words(), "oom"); (n > 0) != (other <= i) {
+					t.Errorf("after the end of container %d, number %d has the events %q", i, other, j.words())
+				}
+			}
+		}
+		expectStatus(t, ctx, tasks[2], containerd.Running)
+	})
+}
+
+// The first thing that a container does may be to run out of memory. Its exit
+// never overtakes the news of that (containerd #12714; C5).
+func TestC5AnOOMRightAfterTheStartComesBeforeTheExit(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		for range c.often(15, 4, 200) {
+			container := c.container(t, []string{"testprog", "allocate", "64"}, oci.WithMemoryLimit(16<<20))
+			events := c.listen(t, container.ID())
+			task := c.newTask(t, container, cio.NullIO)
+			exited := c.wait(t, task)
+			if err := task.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			expectExit(t, exited, 137)
+			deleteTask(t, ctx, task)
+			events.await(t, "delete 137")
+			words := events.words()
+			if start, oom, exit := slices.Index(words, "start"), slices.Index(words, "oom"), slices.Index(words, "exit init 137"); oom < start || oom > exit {
+				t.Fatalf("events %q", words)
+			}
+		}
+	})
+}

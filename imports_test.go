@@ -16,9 +16,10 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // among the keys. What is below a listed package counts as that package, and a
 // package may always import what is below itself.
 var layers = map[string][]string{
-	"cmd":                  {"manager", "shim", "stage1", "pod"},
-	"manager":              {"options"},
-	"shim":                 {"pod", "options", "stage1/abi"},
+	"cmd":                  {"manager", "shim", "stage1", "pod", "config"},
+	"manager":              {"options", "config"},
+	"shim":                 {"pod", "options", "config", "stage1/abi"},
+	"config":               {},
 	"options":              {},
 	"pod":                  {"stage1/abi"},
 	"pod/proc":             {"stage1/abi"},

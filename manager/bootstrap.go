@@ -14,16 +14,21 @@ import (
 	"github.com/containerd/containerd/api/types"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
 
 // Bootstrap is what a server knows of the world before its first call. `start`
 // fills it in and hands it on.
 type Bootstrap struct {
 	Namespace string `json:"namespace"`
-	ID        string `json:"id"`     // of the container or sandbox that `start` was called for
-	Group     string `json:"group"`  // of all that this server serves
-	Stage1    string `json:"stage1"` // its name, from the name of the called program or the options
-	Address   string `json:"address"`
+	ID        string `json:"id"`    // of the container or sandbox that `start` was called for
+	Group     string `json:"group"` // of all that this server serves
+	// Stage1 is the choice of `start`, and Asked what it chose by. Annotations of a
+	// sandbox that has no config.json were not known then.
+	Stage1  config.Choice `json:"stage1"`
+	Asked   config.Ask    `json:"asked"`
+	Address string        `json:"address"`
 	// TTRPCAddress is where events go.
 	TTRPCAddress      string `json:"ttrpcAddress"`
 	ContainerdVersion string `json:"containerdVersion,omitempty"` // empty before 2.3

@@ -130,7 +130,7 @@ func TestG1GroupComesFromTheFirstAnnotationThatHasOne(t *testing.T) {
 		// What follows is not looked at.
 		`{"annotations":{"io.containerd.rkt.v1.group":"k"},"linux":garbage`: "k",
 	} {
-		if got, err := groupOf(bundleWith(t, config), "id", []string{testAnnotation}); err != nil || got != want {
+		if got, err := groupIn(bundleWith(t, config)); err != nil || got != want {
 			t.Errorf("%s: group %q, %v; want %q", config, got, err, want)
 		}
 	}
@@ -149,10 +149,19 @@ func TestG1WrongAnnotationsAreRefused(t *testing.T) {
 		`{"annotations":{"io.containerd.rkt.v1.group":"../ns2/pod"}}`: "not a name",
 		`{"annotations":{"io.kubernetes.cri.sandbox-id":".."}}`:       "not a name",
 	} {
-		if got, err := groupOf(bundleWith(t, config), "id", []string{testAnnotation}); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := groupIn(bundleWith(t, config)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: group %q, %v; want an error with %s", config, got, err, want)
 		}
 	}
+}
+
+// groupIn returns the group of the container "id".
+func groupIn(bundle string) (string, error) {
+	annotations, err := annotationsOf(bundle)
+	if err != nil {
+		return "", err
+	}
+	return groupOf(annotations, "id")
 }
 
 func bundleWith(t *testing.T, config string) string {
@@ -170,7 +179,7 @@ func FuzzGroupIsAlwaysAName(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		group, err := groupOf(dir, "id", nil)
+		group, err := groupIn(dir)
 		if err == nil && (group == "" || checkName(group) != nil) {
 			t.Fatalf("group %q", group)
 		}

@@ -49,7 +49,7 @@ func (p *Program) delete(ctx context.Context, f *flags, stdout io.Writer) error 
 	if err != nil {
 		return err
 	}
-	socket := p.socketOf(bundle, f)
+	socket := socketOf(bundle, f)
 	var exit *Exit
 	if isCalledFrom(bundle) {
 		exit = askOwner(ctx, socket, f.id)
@@ -127,7 +127,7 @@ func writeExit(w io.Writer, e Exit) error {
 // socketOf returns the path on which the container's server listens, or did: what
 // containerd stored, what `start` left for the older ones, and if it came to
 // neither, what `start` must have computed.
-func (p *Program) socketOf(bundle string, f *flags) string {
+func socketOf(bundle string, f *flags) string {
 	if path := storedSocket(bundle); path != "" {
 		return path
 	}
@@ -135,7 +135,9 @@ func (p *Program) socketOf(bundle string, f *flags) string {
 	if err != nil {
 		dir = defaultSocketDir
 	}
-	group, err := groupOf(bundle, f.id, p.Annotations)
+	// Of a config.json that cannot be read there was no group either.
+	annotations, _ := readAnnotations(filepath.Join(bundle, "config.json"))
+	group, err := groupOf(annotations, f.id)
 	if err != nil {
 		group = f.id
 	}

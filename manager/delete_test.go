@@ -11,6 +11,8 @@ import (
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
 
 // delete calls the action as containerd does: without stdin, in the bundle.
@@ -117,7 +119,7 @@ func TestB33DeleteRemovesTheSocketOfADeadServer(t *testing.T) {
 
 func TestD3DeleteAfterAnOrdinaryDeleteLeavesServerAndSiblingsAlone(t *testing.T) {
 	d := newDaemon(t)
-	group := map[string]string{GroupAnnotation: "pod1"}
+	group := map[string]string{config.GroupAnnotation: "pod1"}
 	address := d.start24("ns", "c1", group)
 	d.start24("ns", "c2", group)
 	c := connect(t, address)
@@ -133,7 +135,7 @@ func TestD3DeleteAfterAnOrdinaryDeleteLeavesServerAndSiblingsAlone(t *testing.T)
 
 func TestDeleteAsksALivingServerThatStillHasTheContainer(t *testing.T) {
 	d := newDaemon(t)
-	group := map[string]string{GroupAnnotation: "pod1"}
+	group := map[string]string{config.GroupAnnotation: "pod1"}
 	address := d.start24("ns", "c1", group)
 	c := connect(t, address)
 	c.create("c1")

@@ -144,22 +144,19 @@ func copyProgram(t *testing.T, to string) {
 
 func TestStage1IsThatOfTheCalledName(t *testing.T) {
 	for argv0, want := range map[string]string{
-		"containerd-shim-rkt-v1":                    "native",
-		"/usr/local/bin/containerd-shim-rkt-v1":     "native",
+		"containerd-shim-rkt-v1":                    "",
+		"/usr/local/bin/containerd-shim-rkt-v1":     "",
 		"/x/containerd-shim-rkt-oci-v1":             "oci",
 		"/x/containerd-shim-rkt-my-own-v1":          "my-own",
-		"/rkt-oci-v1/containerd-shim-rkt-v1":        "native",
-		"/x/some-name-that-says-nothing":            "native",
-		"/x/containerd-shim-rkt-..-v1":              "native",
-		"/x/containerd-shim-rkt-OCI-v1":             "native",
-		"/x/containerd-shim-rkt-oci-v1.new":         "native",
-		"/containerd-shim-rkt-oci-v1/something-els": "native",
+		"/rkt-oci-v1/containerd-shim-rkt-v1":        "",
+		"/x/some-name-that-says-nothing":            "",
+		"/x/containerd-shim-rkt-..-v1":              "",
+		"/x/containerd-shim-rkt-OCI-v1":             "",
+		"/x/containerd-shim-rkt-oci-v1.new":         "",
+		"/containerd-shim-rkt-oci-v1/something-els": "",
 	} {
-		if got := stage1Of(argv0); got != want {
-			t.Errorf("%s pins %s, want %s", argv0, got, want)
+		if got := pinnedStage1(argv0); got != want {
+			t.Errorf("%s pins %q, want %q", argv0, got, want)
 		}
-	}
-	if got := runtimeName("oci"); got != "io.containerd.rkt-oci.v1" {
-		t.Errorf("runtime of oci is %s", got)
 	}
 }

@@ -7,38 +7,33 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
-
-// annotationPrefix is what our annotations begin with; a dot or a slash follows.
-const annotationPrefix = "io.containerd.rkt.v1"
-
-// GroupAnnotation puts a container into the pod of that name, before anything
-// else that could.
-const GroupAnnotation = annotationPrefix + ".group"
 
 // groupAnnotations in the order in which they count. The second is what clients
 // and tests written for runc's shim use.
 var groupAnnotations = [...]string{
-	GroupAnnotation,
+	config.GroupAnnotation,
 	"io.containerd.runc.v2.group",
 	"io.kubernetes.cri.sandbox-id",
 }
 
-// groupOf returns the group of the container id with the given bundle. A bundle
-// without a config.json belongs to a sandbox, which is its own group.
-func groupOf(bundle, id string, known []string) (string, error) {
+// annotationsOf reads those of the container with the given bundle. A bundle
+// without a config.json belongs to a sandbox.
+func annotationsOf(bundle string) (map[string]string, error) {
 	annotations, err := readAnnotations(filepath.Join(bundle, "config.json"))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	if err := checkAnnotations(annotations, known); err != nil {
-		return "", err
-	}
+	return annotations, config.CheckAnnotations(annotations)
+}
+
+// groupOf returns the group of the container id with these annotations. What has
+// none that says so is its own group, as a sandbox is.
+func groupOf(annotations map[string]string, id string) (string, error) {
 	for _, key := range groupAnnotations {
 		group := annotations[key]
 		if group == "" {
@@ -104,46 +99,4 @@ func noEOF(err error) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
-}
-
-// checkAnnotations refuses keys below our prefix that nobody reads: a misspelt
-// one would otherwise be a setting that does nothing.
-func checkAnnotations(annotations map[string]string, known []string) error {
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		rest, ours := strings.CutPrefix(key, annotationPrefix)
-		if !ours || rest == "" || rest[0] != '.' && rest[0] != '/' || key == GroupAnnotation {
-			continue
-		}
-		nearest, distance := GroupAnnotation, editDistance(key, GroupAnnotation)
-		for _, k := range known {
-			if d := editDistance(key, k); d < distance {
-				nearest, distance = k, d
-			}
-		}
-		if distance > 0 {
-			return fmt.Errorf("unknown annotation %q: the nearest known one is %q", key, nearest)
-		}
-	}
-	return nil
-}
-
-// editDistance is Levenshtein's, in bytes.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }

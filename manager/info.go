@@ -9,6 +9,8 @@ import (
 	"github.com/containerd/containerd/api/types"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
 
 // featuresType is containerd's name for the features structure of the OCI
@@ -31,7 +33,7 @@ func (p *Program) info(ctx context.Context, argv0 string, stdin *os.File, stdout
 		return err
 	}
 	info := &types.RuntimeInfo{
-		Name:    runtimeName(stage1Of(argv0)),
+		Name:    config.RuntimeName(pinnedStage1(argv0)),
 		Version: &types.RuntimeVersion{Version: p.version(), Revision: p.Revision},
 	}
 	if len(input) > 0 {
@@ -40,14 +42,18 @@ func (p *Program) info(ctx context.Context, argv0 string, stdin *os.File, stdout
 			return fmt.Errorf("stdin holds no runtime options: %w", err)
 		}
 	}
-	stage1, err := stage1Asked(argv0, info.Options)
+	o, err := runtimeOptions([]Extension{{info.Options.GetTypeUrl(), info.Options.GetValue()}})
+	if err != nil {
+		return err
+	}
+	stage1, err := p.choose(config.Ask{Type: pinnedStage1(argv0), Options: o.Stage1})
 	if err != nil {
 		return err
 	}
 	if p.Describe != nil {
 		d, err := p.Describe(ctx, stage1)
 		if err != nil {
-			return fmt.Errorf("stage1 %s: %w", stage1, err)
+			return fmt.Errorf("stage1 %s: %w", stage1.Name, err)
 		}
 		if len(d.Features) > 0 {
 			info.Features = &anypb.Any{TypeUrl: featuresType, Value: d.Features}
@@ -60,13 +66,4 @@ func (p *Program) info(ctx context.Context, argv0 string, stdin *os.File, stdout
 	}
 	_, err = stdout.Write(output)
 	return err
-}
-
-// stage1Asked is the stage1 that a container with these options would have.
-func stage1Asked(argv0 string, a *anypb.Any) (string, error) {
-	o, err := runtimeOptions([]Extension{{a.GetTypeUrl(), a.GetValue()}})
-	if err != nil {
-		return "", err
-	}
-	return chooseStage1(argv0, o)
 }

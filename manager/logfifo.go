@@ -8,6 +8,8 @@ import (
 
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
 
 // setLog sends the log to descriptor 2, where `start` has put the fifo that
@@ -22,7 +24,7 @@ func setLog(ctx context.Context, b *Bootstrap) context.Context {
 		_ = log.SetLevel("info")
 	}
 	return log.WithLogger(ctx, log.L.WithFields(log.Fields{
-		"runtime":   runtimeName(b.Stage1),
+		"runtime":   config.RuntimeName(b.Asked.Type),
 		"namespace": b.Namespace,
 		"group":     b.Group,
 	}))

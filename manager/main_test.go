@@ -12,6 +12,8 @@ import (
 	"runtime/pprof"
 	"testing"
 	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
 
 // asShim in the environment makes the test binary the shim: every test of the
@@ -47,20 +49,27 @@ func goroutinesEnded() bool {
 	return false
 }
 
-const testAnnotation = annotationPrefix + "/stage1"
+// testConfig is the node's configuration if the environment variable of its name
+// says so.
+const testConfig = "TEST_CONFIG"
 
 func fakeProgram() *Program {
 	return &Program{
 		Version:     "1.2.3",
 		Revision:    "abc",
-		Annotations: []string{testAnnotation},
+		Config: func() (*config.Config, error) {
+			if path := os.Getenv(testConfig); path != "" {
+				return config.Read(path)
+			}
+			return &config.Config{}, nil
+		},
 		Serve:       serveFake,
 		Collector:   fakeCollector{},
-		Describe: func(_ context.Context, stage1 string) (Description, error) {
-			if stage1 == "broken" {
+		Describe: func(_ context.Context, stage1 config.Choice) (Description, error) {
+			if stage1.Name == "broken" {
 				return Description{}, errors.New("no such stage1")
 			}
-			return Description{Features: []byte(`{"ociVersionMax":"1.3.0"}`), Annotations: map[string]string{"stage1": stage1}}, nil
+			return Description{Features: []byte(`{"ociVersionMax":"1.3.0"}`), Annotations: map[string]string{"stage1": stage1.Name}}, nil
 		},
 	}
 }

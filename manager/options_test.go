@@ -18,32 +18,6 @@ const (
 	ociShim   = "/bin/containerd-shim-rkt-oci-v1"
 )
 
-func TestO1TheStage1OfTheOptionsCountsIfTheNamePinsNone(t *testing.T) {
-	for _, c := range []struct {
-		argv0, asked, want string
-		fails              string
-	}{
-		{plainShim, "", "native", ""},
-		{plainShim, "oci", "oci", ""},
-		{plainShim, "native", "native", ""},
-		{ociShim, "", "oci", ""},
-		{ociShim, "oci", "oci", ""},
-		{ociShim, "native", "", "io.containerd.rkt-oci.v1 has oci"},
-		{"/bin/containerd-shim-rkt-native-v1", "oci", "", "has native"},
-		{plainShim, "../oci", "", `"../oci"`},
-		{plainShim, "OCI", "", `"OCI"`},
-	} {
-		got, err := chooseStage1(c.argv0, &options.Options{Stage1: c.asked})
-		if c.fails != "" {
-			if err == nil || !strings.Contains(err.Error(), c.fails) {
-				t.Errorf("%s with %q: %v, want an error with %s", c.argv0, c.asked, err, c.fails)
-			}
-		} else if err != nil || got != c.want {
-			t.Errorf("%s with %q: %s, %v; want %s", c.argv0, c.asked, got, err, c.want)
-		}
-	}
-}
-
 func TestB17TheShimCgroupIsFoundInEveryMessage(t *testing.T) {
 	for _, m := range []proto.Message{
 		&options.Options{ShimCgroup: "/shims"},
@@ -57,8 +31,8 @@ func TestB17TheShimCgroupIsFoundInEveryMessage(t *testing.T) {
 		r := &request{}
 		// What comes before may be another extension, and is not refused here.
 		r.Extensions = []Extension{{TypeURL: "example.com/Other"}, {packed.TypeUrl, packed.Value}}
-		if err := r.applyOptions(plainShim); err != nil || r.cgroup != "/shims" || r.Stage1 != "native" {
-			t.Errorf("%v: cgroup %q, stage1 %q, %v", m, r.cgroup, r.Stage1, err)
+		if err := r.applyOptions(plainShim); err != nil || r.cgroup != "/shims" || r.Asked.Options != "" {
+			t.Errorf("%v: cgroup %q, asked for %q, %v", m, r.cgroup, r.Asked.Options, err)
 		}
 	}
 }

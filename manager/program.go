@@ -9,6 +9,8 @@ import (
 	"runtime"
 
 	"github.com/containerd/log"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
 
 // Program is the shim, as its command line needs it.
@@ -16,16 +18,16 @@ type Program struct {
 	Version  string // of the shim; "unknown" if empty
 	Revision string // of its source
 
-	// Annotations are the keys below io.containerd.rkt.v1 that containers may
-	// carry, beside GroupAnnotation. Any other is refused by `start`.
-	Annotations []string
+	// Config reads what the node says about stage1s. It is called when one has to
+	// be chosen.
+	Config func() (*config.Config, error)
 	// Serve makes what a server serves. It is called once, in the server process.
 	Serve func(ctx context.Context, b Bootstrap) (*Service, error)
 	// Collector does the work of `delete`.
 	Collector Collector
 	// Describe tells what a stage1 can do, for `-info`. It must work without
 	// root and without any pod.
-	Describe func(ctx context.Context, stage1 string) (Description, error)
+	Describe func(ctx context.Context, stage1 config.Choice) (Description, error)
 }
 
 // Main runs the command line argv, whose first element is the program's name,

@@ -11,6 +11,8 @@ import (
 
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
 
 // Service is what a server serves. Package shim makes one.
@@ -32,7 +34,7 @@ type Service struct {
 
 // serve is the server process, from its first moment to its last.
 func (p *Program) serve(ctx context.Context, f *flags) error {
-	b, listener, err := inherit(f)
+	b, listener, err := p.inherit(f)
 	if err != nil {
 		return err
 	}
@@ -54,19 +56,18 @@ func (p *Program) serve(ctx context.Context, f *flags) error {
 
 // inherit takes over what `start` left at the agreed descriptors. With -socket
 // the server is on its own and knows what the flags and the environment say.
-func inherit(f *flags) (*Bootstrap, net.Listener, error) {
+func (p *Program) inherit(f *flags) (*Bootstrap, net.Listener, error) {
 	if f.socket != "" {
-		r, err := parseRequest(nil, f, os.Getenv)
+		b, err := p.byHand(f)
 		if err != nil {
 			return nil, nil, err
 		}
-		r.Group, r.Stage1, r.Socket = r.ID, stage1Of(os.Args[0]), f.socket
 		file, err := listen(f.socket)
 		if err != nil {
 			return nil, nil, err
 		}
 		listener, err := asListener(file)
-		return &r.Bootstrap, listener, err
+		return b, listener, err
 	}
 	// Without a parent that passed them, these numbers belong to the Go runtime.
 	if listening, err := unix.GetsockoptInt(listenerFD, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || listening == 0 {
@@ -86,6 +87,18 @@ func inherit(f *flags) (*Bootstrap, net.Listener, error) {
 	}
 	listener, err := asListener(os.NewFile(listenerFD, "socket"))
 	return b, listener, err
+}
+
+// byHand is what nobody has handed over.
+func (p *Program) byHand(f *flags) (*Bootstrap, error) {
+	r, err := parseRequest(nil, f, os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	r.Group, r.Socket = r.ID, f.socket
+	r.Asked = config.Ask{Type: pinnedStage1(os.Args[0])}
+	r.Stage1, err = p.choose(r.Asked)
+	return &r.Bootstrap, err
 }
 
 func asListener(f *os.File) (net.Listener, error) {

@@ -65,7 +65,7 @@ func (s *fakeService) find(id string) (*fakeContainer, error) {
 // Connect answers with the server's own bootstrap as the version.
 func (s *fakeService) Connect(context.Context, *task.ConnectRequest) (*task.ConnectResponse, error) {
 	b := s.boot
-	text := strings.Join([]string{b.Namespace, b.ID, b.Group, b.Stage1, b.LogLevel, b.TTRPCAddress, b.ContainerdVersion}, "|")
+	text := strings.Join([]string{b.Namespace, b.ID, b.Group, b.Stage1.Name, b.LogLevel, b.TTRPCAddress, b.ContainerdVersion}, "|")
 	for _, e := range b.Extensions {
 		text += "|" + e.TypeURL + "=" + string(e.Value)
 	}

@@ -36,7 +36,11 @@ func (p *Program) start(argv0 string, f *flags, stdin *os.File, stdout io.Writer
 	if err := r.applyOptions(argv0); err != nil {
 		return err
 	}
-	if r.Group, err = groupOf(bundle, r.ID, p.Annotations); err != nil {
+	annotations, err := annotationsOf(bundle)
+	if err != nil {
+		return err
+	}
+	if r.Group, err = groupOf(annotations, r.ID); err != nil {
 		return err
 	}
 	if r.Socket, err = socketPath(r.socketDir, r.Address, r.Namespace, r.Group); err != nil {
@@ -57,14 +61,27 @@ func (p *Program) start(argv0 string, f *flags, stdin *os.File, stdout io.Writer
 		return err
 	}
 	if c.listener != nil {
-		if err := spawn(argv0, bundle, r, c.listener); err != nil {
+		r.Asked.Annotations = annotations
+		if err := p.serveNew(argv0, bundle, r, c.listener); err != nil {
 			c.abandon()
-			return fmt.Errorf("start server: %w", err)
+			return err
 		}
 	}
 	c.release()
 	_, err = stdout.Write(answer)
 	return err
+}
+
+// serveNew starts the server of a pod that has none.
+func (p *Program) serveNew(argv0, bundle string, r *request, listener *os.File) error {
+	var err error
+	if r.Stage1, err = p.choose(r.Asked); err != nil {
+		return err
+	}
+	if err := spawn(argv0, bundle, r, listener); err != nil {
+		return fmt.Errorf("start server: %w", err)
+	}
+	return nil
 }
 
 func (f *flags) bundleDir() (string, error) {

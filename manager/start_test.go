@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
 
 func TestB11StartAnswersContainerd24InProtobuf(t *testing.T) {
@@ -190,7 +192,7 @@ func TestG1MembersOfAGroupGetTheAddressOfItsServer(t *testing.T) {
 func TestB32ConcurrentStartsOfAGroupMakeOneServer(t *testing.T) {
 	d := newDaemon(t)
 	const n = 8
-	group := map[string]string{GroupAnnotation: "pod1"}
+	group := map[string]string{config.GroupAnnotation: "pod1"}
 	outputs := make([]output, n)
 	var wg sync.WaitGroup
 	for i := range n {
@@ -271,9 +273,9 @@ func TestB33KilledServerIsReplacedByTheNextStart(t *testing.T) {
 
 func TestStartNamesTheNearestKnownAnnotation(t *testing.T) {
 	d := newDaemon(t)
-	bundle := d.bundle("default", "c1", map[string]string{annotationPrefix + "/stag1": "kvm"})
+	bundle := d.bundle("default", "c1", map[string]string{config.AnnotationPrefix + "/stag1": "kvm"})
 	out := d.call(bundle, "default", "c1", nil, nil, "start")
-	if out.err == nil || !strings.Contains(string(out.stderr), `"`+testAnnotation+`"`) {
+	if out.err == nil || !strings.Contains(string(out.stderr), `"`+config.Stage1Annotation+`"`) {
 		t.Errorf("start ended with %v, stderr %q", out.err, out.stderr)
 	}
 }

@@ -87,6 +87,11 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 	if spec.Root == nil {
 		return nil, fmt.Errorf("container %s: %s/config.json has no root: %w", c.ID, c.Bundle, errdefs.ErrInvalidArgument)
 	}
+	if p.cfg.Admit != nil {
+		if err := p.cfg.Admit(spec.Annotations); err != nil {
+			return nil, fmt.Errorf("container %s: %w", c.ID, err)
+		}
+	}
 	if err := checkResources(c.Spec); err != nil {
 		return nil, fmt.Errorf("container %s: %s/config.json: %w", c.ID, c.Bundle, err)
 	}

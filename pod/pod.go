@@ -19,6 +19,10 @@ type Config struct {
 	// OpenStage1 returns the stage1 that isolates this pod. It is called when
 	// the first app comes, and again if that failed.
 	OpenStage1 func(context.Context) (Stage1, error)
+	// Choice, if set, returns why the pod has its stage1: By and Excused.
+	Choice func() Stage1Record
+	// Admit, if set, refuses an app by the annotations of its spec.
+	Admit func(annotations map[string]string) error
 }
 
 // Pod is a group of apps that share a stage1. It makes its directory and starts

@@ -44,10 +44,12 @@ type processRecord struct {
 	StartTime uint64 `json:"starttime"`
 }
 
-// Stage1Record names a stage1 image.
+// Stage1Record names a stage1 image, and says why the pod has it.
 type Stage1Record struct {
-	Name   string `json:"name"`
-	Digest string `json:"digest"`
+	Name    string   `json:"name"`
+	Digest  string   `json:"digest"`
+	By      string   `json:"by,omitempty"`      // what has chosen it: docs/config.md
+	Excused []string `json:"excused,omitempty"` // fields of config.json that it may ignore
 }
 
 // SupervisorRecord is the process of `run`.

@@ -113,7 +113,12 @@ func (s *session) make(ctx context.Context) error {
 	if s.stage1, err = s.pod.cfg.OpenStage1(ctx); err != nil {
 		return err
 	}
-	dir, err := s.pod.cfg.Store.Create(s.pod.cfg.Key, Stage1Record{Name: s.stage1.Name(), Digest: s.stage1.Digest()})
+	var record Stage1Record
+	if s.pod.cfg.Choice != nil {
+		record = s.pod.cfg.Choice()
+	}
+	record.Name, record.Digest = s.stage1.Name(), s.stage1.Digest()
+	dir, err := s.pod.cfg.Store.Create(s.pod.cfg.Key, record)
 	if err != nil {
 		return fmt.Errorf("make the pod directory: %w", err)
 	}

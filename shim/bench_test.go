@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
@@ -35,6 +36,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{t: t, sink: newContainerd(t)}
 	b.sink.start()
 	svc, err := New(Config{
+		Stage1:        config.NewPod(config.Choice{Name: "native"}, config.Ask{}, nil),
 		Namespace:     "testing",
 		EventsAddress: b.sink.path,
 		Children:      children,

@@ -2,10 +2,8 @@ package shim
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
-	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -21,8 +19,8 @@ func (s *Service) options(ctx context.Context, a *anypb.Any) (abi.Options, error
 	if err != nil {
 		return abi.Options{}, err
 	}
-	if o.Stage1 != "" && o.Stage1 != s.cfg.Stage1 {
-		return abi.Options{}, fmt.Errorf("runtime options: they ask for the stage1 %s, and the pod has %s: %w", o.Stage1, s.cfg.Stage1, errdefs.ErrInvalidArgument)
+	if err := s.cfg.Stage1.AdmitOptions(o.Stage1); err != nil {
+		return abi.Options{}, err
 	}
 	if len(unused) > 0 {
 		s.unusedOnce.Do(func() {

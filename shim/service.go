@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 )
@@ -35,8 +36,8 @@ type Config struct {
 	NewPod func(pod.Events) Pod
 	// Debug tells stage1s that the client asked for debug output.
 	Debug bool
-	// Stage1 is the name of the pod's stage1.
-	Stage1 string
+	// Stage1 is the choice of the pod's stage1.
+	Stage1 *config.Pod
 	// DropsEnded says that containerd, when it restarts, deletes a task that
 	// refuses to list its processes.
 	DropsEnded bool
@@ -63,8 +64,8 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Namespace == "" {
 		return nil, fmt.Errorf("task service: no namespace given: %w", errdefs.ErrInvalidArgument)
 	}
-	if cfg.NewPod == nil || cfg.Children == nil {
-		return nil, fmt.Errorf("task service: no pod or no children given: %w", errdefs.ErrInvalidArgument)
+	if cfg.NewPod == nil || cfg.Children == nil || cfg.Stage1 == nil {
+		return nil, fmt.Errorf("task service: no pod, no stage1 or no children given: %w", errdefs.ErrInvalidArgument)
 	}
 	s := &Service{
 		cfg:    cfg,

@@ -137,7 +137,6 @@ func TestG5ASpecThatTheStage1DoesNotImplementIsNotNotImplemented(t *testing.T) {
 
 func TestO1OptionsThatClientsSendAreAccepted(t *testing.T) {
 	b := newBench(t)
-	b.svc.cfg.Stage1 = "native"
 	pack := func(m proto.Message, prefix string) *anypb.Any {
 		a, err := anyOf(m)
 		if err != nil {
@@ -170,7 +169,6 @@ func TestO1OptionsThatClientsSendAreAccepted(t *testing.T) {
 
 func TestO1AContainerCannotAskForAnotherStage1ThanItsPodHas(t *testing.T) {
 	b := newBench(t)
-	b.svc.cfg.Stage1 = "native"
 	asks, err := anyOf(&rkt.Options{Stage1: "oci"})
 	if err != nil {
 		t.Fatal(err)

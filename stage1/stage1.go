@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 
@@ -21,6 +22,7 @@ type Stage1 struct {
 	name     string
 	children *proc.Children
 	limit    func(abi.Entrypoint) time.Duration
+	declared func() *fields // the image's, and what it is excused
 }
 
 var _ pod.Stage1 = (*Stage1)(nil)
@@ -28,7 +30,16 @@ var _ pod.Stage1 = (*Stage1)(nil)
 // New returns the stage1 that people call name. Its processes are started
 // through children, which is the only one of this process.
 func New(image *Image, name string, children *proc.Children) *Stage1 {
-	return &Stage1{Image: image, name: name, children: children, limit: deadline}
+	return &Stage1{Image: image, name: name, children: children, limit: deadline, declared: image.declared}
+}
+
+// Excuse lets the stage1 ignore fields of config.json that it does not declare,
+// given as JSON pointers like those of its features document. It is called before
+// the Stage1 is used.
+func (s *Stage1) Excuse(pointers []string) {
+	if len(pointers) > 0 {
+		s.declared = sync.OnceValue(func() *fields { return newFields(stage0Fields(), s.features.Fields, pointers) })
+	}
 }
 
 // deadline is how long a call may take: docs/stage1-abi.md, section 2.

@@ -24,6 +24,7 @@ func program() *manager.Program {
 		Version:   version,
 		Revision:  revision,
 		Serve:     serve,
+		Config:    readConfig,
 		Collector: collector{},
 		Describe:  describe,
 	}

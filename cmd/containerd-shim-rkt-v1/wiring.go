@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"sync"
 
 	"github.com/containerd/log"
 
+	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
@@ -18,14 +20,21 @@ import (
 // containerd's environment says otherwise.
 const defaultDataDir = "/var/lib/rkt"
 
-// stage1Annotation is what `-info` tells the name of the stage1 by.
-const stage1Annotation = "io.containerd.rkt.v1/stage1"
-
 func dataDir() string {
 	if dir := os.Getenv("RKT_DATA_DIR"); dir != "" {
 		return dir
 	}
 	return defaultDataDir
+}
+
+// readConfig reads what the operator of this node says. Whoever hears that it is
+// wrong is mostly not the operator.
+func readConfig() (*config.Config, error) {
+	c, err := config.Open(os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("this node's operator has to correct the configuration of the runtime (rktctl config check shows what is wrong): %w", err)
+	}
+	return c, nil
 }
 
 // serve makes the Task service of one pod.
@@ -40,13 +49,14 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 	}
 	children := proc.NewChildren()
 	store.Children = children
-	first := prepare(ctx, images, children, b.Stage1)
+	chosen := config.NewPod(b.Stage1, b.Asked, readConfig)
+	open := prepare(ctx, &opener{images, children}, chosen)
 	service, err := shim.New(shim.Config{
 		Namespace:     b.Namespace,
 		EventsAddress: b.TTRPCAddress,
 		Children:      children,
 		Debug:         b.LogLevel == "debug" || b.LogLevel == "trace",
-		Stage1:        b.Stage1,
+		Stage1:        chosen,
 		DropsEnded:    b.DropsEnded(),
 		NewPod: func(events pod.Events) shim.Pod {
 			return pod.New(pod.Config{
@@ -54,7 +64,12 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 				Key:        pod.Key{Daemon: b.Address, Namespace: b.Namespace, Sandbox: b.Group},
 				Children:   children,
 				Events:     events,
-				OpenStage1: first,
+				OpenStage1: open,
+				Admit:      chosen.Admit,
+				Choice: func() pod.Stage1Record {
+					c := chosen.Choice()
+					return pod.Stage1Record{By: string(c.By), Excused: c.Accept}
+				},
 			})
 		},
 	})
@@ -82,9 +97,11 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 }
 
 // prepare opens the stage1 while containerd is still connecting, and returns what
-// the pod calls to have it. An image that could not be opened is tried again.
-func prepare(ctx context.Context, images *stage1.Store, children *proc.Children, name string) func(context.Context) (pod.Stage1, error) {
-	opened := make(chan pod.Stage1, 1)
+// the pod calls to have it. An image that could not be opened is tried again, and
+// so is one that a sandbox did not choose in the end.
+func prepare(ctx context.Context, o *opener, chosen *config.Pod) func(context.Context) (pod.Stage1, error) {
+	first := chosen.Choice()
+	opened := make(chan *stage1.Stage1, 1)
 	go func() {
 		defer close(opened)
 		// The first process that Go looks up or starts costs a fork, to find out
@@ -92,29 +109,45 @@ func prepare(ctx context.Context, images *stage1.Store, children *proc.Children,
 		if self, err := os.FindProcess(os.Getpid()); err == nil {
 			_ = self.Release()
 		}
-		if s, err := openStage1(ctx, images, children, name); err == nil {
+		if s, err := o.open(ctx, first); err == nil {
 			opened <- s
 		}
 	}()
 	return func(ctx context.Context) (pod.Stage1, error) {
-		if s, ok := <-opened; ok {
+		choice := chosen.Choice()
+		if s, ok := <-opened; ok && choice.Name == first.Name {
 			return s, nil
 		}
-		return openStage1(ctx, images, children, name)
+		return o.open(ctx, choice)
 	}
 }
 
-// openStage1 returns the image that a runtime's name pins.
-func openStage1(ctx context.Context, images *stage1.Store, children *proc.Children, name string) (pod.Stage1, error) {
-	dir, err := stage1.Locate(name)
+// opener opens stage1s from the tree store.
+type opener struct {
+	images   *stage1.Store
+	children *proc.Children
+}
+
+func (o *opener) open(ctx context.Context, c config.Choice) (*stage1.Stage1, error) {
+	dir, err := locate(c)
 	if err != nil {
 		return nil, err
 	}
-	image, err := images.Image(ctx, dir, "")
+	image, err := o.images.Image(ctx, dir, c.Digest)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("stage1 %s: %w", c.Name, err)
 	}
-	return stage1.New(image, name, children), nil
+	s := stage1.New(image, c.Name, o.children)
+	s.Excuse(c.Accept)
+	return s, nil
+}
+
+// locate returns where the image of a chosen stage1 is.
+func locate(c config.Choice) (string, error) {
+	if c.Path != "" {
+		return c.Path, nil
+	}
+	return stage1.Locate(c.Name)
 }
 
 // reopener returns the stage1 of a pod that is there already.
@@ -146,13 +179,28 @@ func (collector) Collect(ctx context.Context, bundle, namespace, id string) (man
 	return manager.Exit{PID: uint32(exit.PID), Status: exit.Code, At: exit.At}, err
 }
 
-// describe reads what a stage1 says of itself, from the image beside the shim: it
-// needs neither root nor the store.
-func describe(_ context.Context, name string) (manager.Description, error) {
-	dir, err := stage1.Locate(name)
+// describe reads what a stage1 says of itself. From the directory of an image that
+// needs neither root nor the store; one that is packed is unpacked there.
+func describe(ctx context.Context, c config.Choice) (manager.Description, error) {
+	features, err := featuresOf(ctx, c)
+	return manager.Description{Features: features, Annotations: map[string]string{config.Stage1Annotation: c.Name}}, err
+}
+
+func featuresOf(ctx context.Context, c config.Choice) ([]byte, error) {
+	path, err := locate(c)
 	if err != nil {
-		return manager.Description{}, err
+		return nil, err
 	}
-	features, err := stage1.Features(dir)
-	return manager.Description{Features: features, Annotations: map[string]string{stage1Annotation: name}}, err
+	if st, err := os.Stat(path); err != nil || st.IsDir() {
+		return stage1.Features(path)
+	}
+	images, err := stage1.OpenStore(dataDir())
+	if err != nil {
+		return nil, err
+	}
+	image, err := images.Image(ctx, path, c.Digest)
+	if err != nil {
+		return nil, err
+	}
+	return image.OCIFeatures(), nil
 }

@@ -1,0 +1,36 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Annotations of pods and containers. A key that begins with AnnotationPrefix and
+// goes on with a dot or a slash is ours; one that is not listed here is refused.
+const (
+	AnnotationPrefix = "io.containerd.rkt.v1"
+	// Stage1Annotation names the stage1 that isolates the pod.
+	Stage1Annotation = AnnotationPrefix + "/stage1"
+	// GroupAnnotation puts a container into the pod of that name.
+	GroupAnnotation = AnnotationPrefix + ".group"
+)
+
+func knownAnnotations() []string { return []string{Stage1Annotation, GroupAnnotation} }
+
+// CheckAnnotations refuses keys below our prefix that nobody reads: a misspelt
+// one would otherwise be a setting that does nothing. The error is for whoever
+// wrote them.
+func CheckAnnotations(annotations map[string]string) error {
+	known := knownAnnotations()
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		rest, ours := strings.CutPrefix(key, AnnotationPrefix)
+		if !ours || rest == "" || rest[0] != '.' && rest[0] != '/' || slices.Contains(known, key) {
+			continue
+		}
+		return fmt.Errorf("unknown annotation %q: did you mean %q? this runtime knows %s and refuses others below %s: correct the key or remove it",
+			key, nearest(key, known), strings.Join(known, " and "), AnnotationPrefix)
+	}
+	return nil
+}

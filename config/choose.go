@@ -1,0 +1,124 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// BuiltIn is the stage1 of a pod that nobody chooses one for.
+const BuiltIn = "native"
+
+// Ask is all that asks for a stage1 from outside. An empty name asks for none.
+type Ask struct {
+	// Type is the stage1 that the runtime's type pins: oci, of io.containerd.rkt-oci.v1.
+	Type string `json:"type,omitempty"`
+	// Options is the stage1 that the runtime options name.
+	Options string `json:"options,omitempty"`
+	// Annotations of the pod, or of the container that is one by itself.
+	Annotations map[string]string `json:"-"`
+}
+
+// By says what has chosen a stage1.
+type By string
+
+// In the order in which they count.
+const (
+	ByAnnotation By = "annotation"
+	ByType       By = "runtime type"
+	ByOptions    By = "runtime options"
+	ByConfig     By = "configuration"
+	ByNothing    By = "built in"
+)
+
+// Choice is the stage1 of a pod, and what the configuration says of it. It is made
+// once per pod and handed from `start` to the server.
+type Choice struct {
+	Name   string   `json:"name"`
+	By     By       `json:"by"`
+	Path   string   `json:"path,omitempty"`   // of the image; empty: the one that came with the shim
+	Digest string   `json:"digest,omitempty"` // that the image must have; empty: any
+	Accept []string `json:"accept,omitempty"` // fields of config.json that it may ignore
+}
+
+// Choose applies the rule. Annotations below our prefix are all checked. The
+// errors are for whoever asked: an annotation is mostly written by somebody who
+// has no access to the node.
+func (c *Config) Choose(a Ask) (Choice, error) {
+	if err := CheckAnnotations(a.Annotations); err != nil {
+		return Choice{}, err
+	}
+	name, by, err := c.withoutAnnotation(a)
+	if err != nil {
+		return Choice{}, err
+	}
+	if asked, ok := a.Annotations[Stage1Annotation]; ok && asked != name {
+		if err := c.mayAsk(asked, name, by); err != nil {
+			return Choice{}, err
+		}
+		name, by = asked, ByAnnotation
+	}
+	return c.choice(name, by), nil
+}
+
+// choice adds what is configured for a stage1, which need not be anything.
+func (c *Config) choice(name string, by By) Choice {
+	s := c.Stage1s[name]
+	return Choice{Name: name, By: by, Path: s.Path, Digest: s.Digest, Accept: s.Accept}
+}
+
+// withoutAnnotation returns the stage1 of pods that do not ask.
+func (c *Config) withoutAnnotation(a Ask) (string, By, error) {
+	switch {
+	case a.Options != "" && !IsName(a.Options):
+		return "", "", fmt.Errorf("runtime options: stage1 %q: a name has small letters, digits and hyphens only", a.Options)
+	case a.Type != "" && a.Options != "" && a.Type != a.Options:
+		return "", "", fmt.Errorf("runtime options: they ask for the stage1 %s, and the runtime %s has %s", a.Options, RuntimeName(a.Type), a.Type)
+	case a.Type != "":
+		return a.Type, ByType, nil
+	case a.Options != "":
+		return a.Options, ByOptions, nil
+	case c.Default != "":
+		return c.Default, ByConfig, nil
+	}
+	return BuiltIn, ByNothing, nil
+}
+
+// mayAsk tells whether pods that have a stage1 may ask for another one.
+func (c *Config) mayAsk(asked, has string, by By) error {
+	if by == ByType && c.Stage1s[has].PodsMustStay {
+		return fmt.Errorf("annotation %s asks for the stage1 %q, and pods of the runtime %s cannot leave %s: remove the annotation, or use another runtime class",
+			Stage1Annotation, asked, RuntimeName(has), has)
+	}
+	if c.Stage1s[asked].PodsMayAsk {
+		return nil
+	}
+	choices := slices.Sorted(maps.Keys(c.Stage1s))
+	choices = slices.DeleteFunc(choices, func(name string) bool { return !c.Stage1s[name].PodsMayAsk && name != has })
+	if !slices.Contains(choices, has) {
+		choices = append(choices, has)
+	}
+	hint := ""
+	if n := nearest(asked, choices); editDistance(asked, n) <= 2 {
+		hint = fmt.Sprintf(" (did you mean %s?)", n)
+	}
+	return fmt.Errorf("annotation %s asks for the stage1 %q%s, which pods may not choose here; this pod may have %s: change or remove the annotation, or have the node's operator set stage1.%s.%s in %s",
+		Stage1Annotation, asked, hint, strings.Join(choices, " or "), nameOr(asked), keyPodsMayAsk, File)
+}
+
+// nameOr returns what a sentence can call a stage1 that somebody made up.
+func nameOr(asked string) string {
+	if IsName(asked) {
+		return asked
+	}
+	return "NAME"
+}
+
+// RuntimeName is what clients call the runtime whose type pins a stage1.
+func RuntimeName(stage1 string) string {
+	if stage1 == "" {
+		return AnnotationPrefix
+	}
+	return "io.containerd.rkt-" + stage1 + ".v1"
+}

@@ -1,0 +1,62 @@
+package config
+
+import (
+	"maps"
+	"slices"
+)
+
+// SetAppc is the set of what the runtime spec says and the App Container spec has
+// no words for. What it has words for, such as capabilities and seccomp, is not in
+// it: a stage1 that does not enforce that has to be excused by name.
+const SetAppc = "appc"
+
+// builtinSet returns the fields of a set that comes with the shim, or nil.
+func builtinSet(name string) []string {
+	if name != SetAppc {
+		return nil
+	}
+	return []string{
+		"/domainname",
+		"/hooks",
+		"/hostname",
+		"/linux/devices",
+		"/linux/gidMappings",
+		"/linux/intelRdt",
+		"/linux/maskedPaths",
+		"/linux/memoryPolicy",
+		"/linux/mountLabel",
+		"/linux/namespaces",
+		"/linux/netDevices",
+		"/linux/personality",
+		"/linux/readonlyPaths",
+		"/linux/rootfsPropagation",
+		"/linux/sysctl",
+		"/linux/timeOffsets",
+		"/linux/uidMappings",
+		"/mounts/*/gidMappings",
+		"/mounts/*/options",
+		"/mounts/*/uidMappings",
+		"/process/apparmorProfile",
+		"/process/consoleSize",
+		"/process/execCPUAffinity",
+		"/process/ioPriority",
+		"/process/rlimits",
+		"/process/scheduler",
+		"/process/user/umask",
+	}
+}
+
+// set returns the fields of a named set.
+func (c *Config) set(name string) (fields []string, ok bool) {
+	if fields, ok = c.Sets[name]; !ok {
+		fields = builtinSet(name)
+	}
+	return fields, fields != nil
+}
+
+// SetNames lists the sets of fields that there are.
+func (c *Config) SetNames() []string {
+	names := append(slices.Collect(maps.Keys(c.Sets)), SetAppc)
+	slices.Sort(names)
+	return names
+}

@@ -52,7 +52,7 @@ test-long: build ## the cases that repeat something, as often as is ever demande
 	go -C integration test -count=1 -timeout 3h -json . -outage 1m | $(REPORT)
 
 test-client: deps build ## containerd's own client suite, with runc's shim and ours (CLIENT_FLAGS)
-	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/parity.md $(CLIENT_FLAGS)
+	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/parity.md -answers $(CURDIR)/integration/rpcs/runc.json $(CLIENT_FLAGS)
 
 test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS)
 	@scripts/deps debootstrap qemu-system-x86 e2fsprogs

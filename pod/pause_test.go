@@ -107,7 +107,7 @@ func TestT7PauseStopsTheAppAndItsExecsUntilResume(t *testing.T) {
 		}
 		w.mustBe("a", "", Paused)
 		w.mustBe("a", "e", Paused)
-		w.mustBe("a", "waiting", Created)
+		w.mustBe("a", "waiting", Paused)
 		before := length() + execLength()
 		time.Sleep(100 * time.Millisecond)
 		if after := length() + execLength(); after != before {

@@ -27,7 +27,8 @@ type Config struct {
 
 // Pod is a group of apps that share a stage1. It makes its directory and starts
 // its supervisor with its first app, and ends with its last one; an app that
-// comes after that starts it anew, in a new directory.
+// comes after that starts it anew, in a new directory. A pod that CreateSandbox
+// has made lives until it is stopped, whether it has apps or not.
 //
 // All methods may be called concurrently. An unknown app or exec is
 // errdefs.ErrNotFound. Legal states are those of the table in states.go;
@@ -39,6 +40,7 @@ type Pod struct {
 	mu      sync.Mutex
 	apps    map[AppID]*app
 	session *session // the stage1 that runs, is being started or is being ended
+	sandbox *sandbox // nil for a pod that lives with its apps
 	closed  bool
 }
 
@@ -91,7 +93,8 @@ func (p *Pod) Status(id AppID, exec ExecID) (Status, error) {
 		return Status{}, err
 	}
 	st := q.status()
-	if st.State == Running { // an exec stops with its app (requirement T5)
+	switch st.State {
+	case Created, Starting, Running: // an exec pauses with its app (requirement T5)
 		if s := a.status().State; s == Pausing || s == Paused {
 			st.State = s
 		}
@@ -185,11 +188,23 @@ func (p *Pod) join(a *app, s *session, name AppName) {
 func (p *Pod) leave(a *app) *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.apps[a.id]; !ok || len(p.apps) > 1 || p.session == nil || p.session.ending {
+	if _, ok := p.apps[a.id]; !ok || len(p.apps) > 1 || p.sandbox != nil || p.session == nil || p.session.ending {
 		return nil
 	}
 	p.session.ending = true
 	return p.session
+}
+
+// admitLocked tells why an app cannot come now.
+func (p *Pod) admitLocked() error {
+	if p.sandbox == nil {
+		return nil
+	}
+	st := p.sandbox.now()
+	if st.State == SandboxReady {
+		return nil
+	}
+	return fmt.Errorf("its sandbox %s is %s: %w", p.sandbox.config.ID, st.State, errdefs.ErrFailedPrecondition)
 }
 
 // forget gives an app's id back.

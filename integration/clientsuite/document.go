@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/rpcs"
 )
 
 // document is docs/parity.md.
@@ -36,7 +38,7 @@ Sub-tests are listed where they do not pass in both columns.
 %s`, d.containerd, d.cgroups, d.runc, d.summary(), d.tests())
 	if calls := d.rpcs(); calls != "" {
 		fmt.Fprintf(&b, `
-## RPC by RPC
+## What the suite called
 
 What clients called in containerd's Tasks service during the two runs, and the
 codes of the answers: an error is an answer that a test provokes, or that
@@ -44,6 +46,16 @@ containerd's client expects. What tests called that are skipped with rkt is in
 runc's column only. Calls in flight when a test killed containerd are in neither.
 
 %s`, calls)
+	}
+	if answers := d.answers(); answers != "" {
+		fmt.Fprintf(&b, `
+## RPC by RPC
+
+Every RPC of the Task service, put to the shims themselves for a task and for an
+exec in every state: the code of the answer, and the state that follows. `+"`make test`"+`
+holds each stage1's answers to these.
+
+%s`, answers)
 	}
 	return b.String()
 }
@@ -92,15 +104,35 @@ func (d document) rpcs() string {
 	for _, m := range slices.Sorted(maps.Keys(methods)) {
 		cells := []string{m}
 		for _, c := range d.columns {
-			cells = append(cells, answers(c.calls[m]))
+			cells = append(cells, codeList(c.calls[m]))
 		}
 		rows = append(rows, cells)
 	}
 	return markdown(rows)
 }
 
-// answers lists codes, the usual one first.
-func answers(codes map[string]int) string {
+// answers is the table of package rpcs.
+func (d document) answers() string {
+	rows := [][]string{{"RPC", "of", "that is", "runc", "rkt", "reason"}}
+	for _, q := range rpcs.Questions() {
+		of := "a task"
+		if q.Exec {
+			of = "an exec"
+		}
+		runc, asked := d.columns[0].answers[q]
+		rkt, answered := d.columns[1].answers[q]
+		if asked && answered {
+			rows = append(rows, []string{q.Call, of, q.State, runc.String(), rkt.String(), q.Reason(runc, rkt)})
+		}
+	}
+	if len(rows) == 1 {
+		return ""
+	}
+	return markdown(rows)
+}
+
+// codeList lists codes, the usual one first.
+func codeList(codes map[string]int) string {
 	sorted := slices.Sorted(maps.Keys(codes))
 	if i := slices.Index(sorted, "OK"); i > 0 {
 		sorted = slices.Insert(slices.Delete(sorted, i, i+1), 0, "OK")

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/rpcs"
 )
 
 // options are the flags.
@@ -30,6 +31,8 @@ type options struct {
 	columns  string
 	run      string
 	document string
+	answers  string
+	ask      bool
 	keep     bool
 	timeout  time.Duration
 }
@@ -40,15 +43,20 @@ func main() {
 	flag.StringVar(&o.columns, "columns", "runc,rkt", "columns to run; both are compared")
 	flag.StringVar(&o.run, "run", "", "run only the tests that match, and write no document")
 	flag.StringVar(&o.document, "document", "", "file for both columns, as Markdown")
+	flag.StringVar(&o.answers, "answers", "", "file for the answers of runc's shim to every RPC (see package rpcs)")
+	flag.BoolVar(&o.ask, "ask", false, "put every RPC to the shims in every state, and do not run the suite")
 	flag.BoolVar(&o.keep, "keep", false, "keep the logs of a run without problems, too")
 	flag.DurationVar(&o.timeout, "timeout", 20*time.Minute, "how long a column may take")
 	flag.Parse()
 
 	code, err := 0, error(nil)
-	if enclosure.Inside() {
-		code, err = inside(o)
-	} else {
+	switch {
+	case !enclosure.Inside():
 		err = outside(o)
+	case o.ask:
+		err = insideAsking(o)
+	default:
+		code, err = inside(o)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "clientsuite:", err)
@@ -102,39 +110,81 @@ func outside(o options) (err error) {
 func runColumns(ctx context.Context, o options, p programs, columns []column, dir string) ([]run, error) {
 	var runs []run
 	for _, c := range columns {
-		fmt.Printf("==> containerd's client suite with %s\n", c.runtime)
-		begin := time.Now()
-		r, err := c.execute(ctx, o, p, dir, progress{os.Stdout, c, runs}.show)
+		r, err := runColumn(ctx, o, p, c, dir, runs)
 		if err != nil {
 			return nil, err
 		}
-		n := r.results.count()
-		fmt.Printf("    %s: %d pass, %d fail, %d skip in %s\n", c.name, n[passed], n[failed], n[skipped], time.Since(begin).Round(time.Second))
 		runs = append(runs, r)
 	}
 	return runs, nil
 }
 
-// judge compares the columns, writes the document of a whole run, and fails if
+func runColumn(ctx context.Context, o options, p programs, c column, dir string, before []run) (r run, err error) {
+	if !o.ask {
+		fmt.Printf("==> containerd's client suite with %s\n", c.runtime)
+		begin := time.Now()
+		if r, err = c.execute(ctx, o, p, dir, progress{os.Stdout, c, before}.show); err != nil {
+			return r, err
+		}
+		n := r.results.count()
+		fmt.Printf("    %s: %d pass, %d fail, %d skip in %s\n", c.name, n[passed], n[failed], n[skipped], time.Since(begin).Round(time.Second))
+	}
+	if o.run == "" {
+		fmt.Printf("==> every RPC in every state with %s\n", c.runtime)
+		r.answers, err = c.ask(ctx, p, dir)
+	}
+	return r, err
+}
+
+// judge compares the columns, writes the documents of a whole run, and fails if
 // there are problems.
 func judge(ctx context.Context, o options, p programs, runc, rkt run) error {
-	whole := o.run == ""
-	result := compare(runc.results, rkt.results, exceptions(), whole)
-	if whole && o.document != "" {
+	var problems []string
+	if !o.ask {
+		result := compare(runc.results, rkt.results, exceptions(), o.run == "")
+		problems = result.problems
 		d := document{comparison: result, columns: []run{runc, rkt}, cgroups: cgroupVersion()}
-		var err error
-		if d.containerd, d.runc, err = p.versions(ctx); err != nil {
+		if err := d.write(ctx, o, p); err != nil {
 			return err
 		}
-		if err := os.WriteFile(o.document, []byte(d.String()), 0o644); err != nil {
-			return err
-		}
-		fmt.Printf("==> wrote %s\n", o.document)
 	}
-	if len(result.problems) > 0 {
-		return fmt.Errorf("not on a par with runc's shim:\n\t%s", strings.Join(result.problems, "\n\t"))
+	if o.run == "" {
+		problems = append(problems, rpcs.Compare(runc.answers, rkt.answers)...)
+		if err := o.keepAnswers(runc.answers); err != nil {
+			return err
+		}
+	}
+	if len(problems) > 0 {
+		return fmt.Errorf("not on a par with runc's shim:\n\t%s", strings.Join(problems, "\n\t"))
 	}
 	fmt.Println("==> on a par with runc's shim")
+	return nil
+}
+
+// write writes the document of a whole run.
+func (d document) write(ctx context.Context, o options, p programs) (err error) {
+	if o.run != "" || o.document == "" {
+		return nil
+	}
+	if d.containerd, d.runc, err = p.versions(ctx); err != nil {
+		return err
+	}
+	if err := os.WriteFile(o.document, []byte(d.String()), 0o644); err != nil {
+		return err
+	}
+	fmt.Printf("==> wrote %s\n", o.document)
+	return nil
+}
+
+// keepAnswers writes those of runc's shim for `make test`.
+func (o options) keepAnswers(answers rpcs.Answers) error {
+	if o.answers == "" {
+		return nil
+	}
+	if err := writeAnswers(o.answers, answers); err != nil {
+		return err
+	}
+	fmt.Printf("==> wrote %s\n", o.answers)
 	return nil
 }
 

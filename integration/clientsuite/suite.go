@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/rpcs"
 )
 
 // run is a finished run of the suite with one column.
@@ -18,7 +19,8 @@ type run struct {
 	column  column
 	results results
 	calls   calls
-	log     string // what the suite and its containerd said of no test
+	answers rpcs.Answers // of a whole run only
+	log     string       // what the suite and its containerd said of no test
 }
 
 // execute runs the suite in an enclosure below dir, and tells done of every test.

@@ -1,0 +1,21 @@
+package rpcs
+
+import "fmt"
+
+// Compare holds one shim's answers to those of runc's, and tells what differs
+// without a reason.
+func Compare(runc, rkt Answers) (problems []string) {
+	for _, q := range Questions() {
+		a, asked := runc[q]
+		b, answered := rkt[q]
+		switch {
+		case !asked:
+			problems = append(problems, fmt.Sprintf("%s: runc's shim was not asked (make test-client)", q))
+		case !answered:
+			problems = append(problems, fmt.Sprintf("%s: not asked", q))
+		case !a.Same(b) && q.Reason(a, b) == "":
+			problems = append(problems, fmt.Sprintf("%s: %s %q, runc's shim: %s %q", q, b, b.Text, a, a.Text))
+		}
+	}
+	return problems
+}

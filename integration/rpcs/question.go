@@ -1,0 +1,98 @@
+package rpcs
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+)
+
+// Question is one cell of the table.
+type Question struct {
+	Call  string // an RPC
+	State string // in which its subject is
+	Exec  bool   `json:",omitempty"` // the subject is an exec
+}
+
+func (q Question) String() string {
+	if q.Exec {
+		return q.Call + " of an exec that is " + q.State
+	}
+	return q.Call + " of a task that is " + q.State
+}
+
+// Answer is the code of the answer, and the state that follows if the call
+// succeeded.
+type Answer struct {
+	Code string
+	Then string `json:",omitempty"`
+	// Text is the error's. It is no part of what is compared.
+	Text string `json:",omitempty"`
+}
+
+func (a Answer) String() string {
+	if a.Then == "" {
+		return a.Code
+	}
+	return a.Code + " → " + a.Then
+}
+
+// Same says whether clients see a difference.
+func (a Answer) Same(b Answer) bool { return a.Code == b.Code && a.Then == b.Then }
+
+// Answers are those of one shim.
+type Answers map[Question]Answer
+
+// Questions lists all, in the order of the tables.
+func Questions() []Question {
+	var all []Question
+	for _, c := range calls() {
+		for _, s := range states() {
+			if c.asks(s) {
+				all = append(all, Question{c.name, s.name, s.exec})
+			}
+		}
+	}
+	return all
+}
+
+// line is a question with its answer, in a file.
+type line struct {
+	Question
+	Answer
+}
+
+// MarshalJSON lists the answers in the order of the tables.
+func (a Answers) MarshalJSON() ([]byte, error) {
+	var lines []line
+	for _, q := range Questions() {
+		if answer, ok := a[q]; ok {
+			lines = append(lines, line{q, answer})
+		}
+	}
+	return json.Marshal(lines)
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (a *Answers) UnmarshalJSON(b []byte) error {
+	var lines []line
+	if err := json.Unmarshal(b, &lines); err != nil {
+		return err
+	}
+	*a = Answers{}
+	for _, l := range lines {
+		(*a)[l.Question] = l.Answer
+	}
+	return nil
+}
+
+//go:embed runc.json
+var runc []byte
+
+// OfRunc are the answers of runc's shim as `make test-client` last had them.
+func OfRunc() (Answers, error) {
+	var a Answers
+	if err := json.Unmarshal(runc, &a); err != nil {
+		return nil, fmt.Errorf("answers of runc's shim: %w", err)
+	}
+	return a, nil
+}

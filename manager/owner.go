@@ -2,7 +2,11 @@ package manager
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
@@ -33,6 +37,7 @@ func askOwner(ctx context.Context, path, id string) *Exit {
 	defer client.Close()
 	server := task.NewTTRPCTaskClient(client)
 	if !hasContainer(ctx, server, id) {
+		dismiss(ctx, server, id)
 		return nil
 	}
 	// Not to kill is an answer, too: it may have ended just now.
@@ -48,6 +53,28 @@ func askOwner(ctx context.Context, path, id string) *Exit {
 	// pod it means nothing.
 	_, _ = server.Shutdown(ctx, &task.ShutdownRequest{ID: id})
 	return &Exit{PID: deleted.GetPid(), Status: deleted.GetExitStatus(), At: deleted.GetExitedAt().AsTime()}
+}
+
+// dismiss ends a server that was started for a container which was never created,
+// because containerd died after calling `start`: it does not know of the server,
+// and is giving up the container now. A server that has, or gets, other containers
+// stays.
+func dismiss(ctx context.Context, server task.TTRPCTaskService, id string) {
+	ctx, cancel := context.WithTimeout(ctx, ownerPatience)
+	defer cancel()
+	r, err := server.Connect(ctx, &task.ConnectRequest{ID: id})
+	if err != nil || !startedFor(r.GetShimPid(), id) {
+		return
+	}
+	_, _ = server.Shutdown(ctx, &task.ShutdownRequest{ID: id}) // or it ends by itself, later
+}
+
+// startedFor tells whether a server is that of this container's `start`.
+func startedFor(pid uint32, id string) bool {
+	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	args := strings.Split(string(line), "\x00")
+	i := slices.Index(args, "-id") + 1
+	return err == nil && i > 0 && i < len(args) && args[i] == id
 }
 
 func hasContainer(ctx context.Context, server task.TTRPCTaskService, id string) bool {

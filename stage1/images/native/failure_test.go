@@ -70,8 +70,16 @@ func TestWhatCannotBeMadeIsRefusedAndLeavesNothing(t *testing.T) {
 		"a directory": {1, "is a directory", func(s *specs.Spec) {
 			s.Process.Args = []string{"/bin"}
 		}},
-		"a time namespace": {7, `linux.namespaces`, func(s *specs.Spec) {
+		"a namespace of an unknown type": {7, `linux.namespaces`, func(s *specs.Spec) {
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: "place"})
+		}},
+		"a clock that cannot be set": {7, `linux.timeOffsets`, func(s *specs.Spec) {
 			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.TimeNamespace})
+			s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"realtime": {Secs: 1}}
+		}},
+		"a clock before its beginning": {1, `setting the clocks of its time namespace`, func(s *specs.Spec) {
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.TimeNamespace})
+			s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {Secs: -1 << 40}}
 		}},
 		"a namespace listed twice": {1, `linux.namespaces`, func(s *specs.Spec) {
 			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.PIDNamespace})

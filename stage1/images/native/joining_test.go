@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -94,6 +95,59 @@ func TestAPodOfAUserNamespace(t *testing.T) {
 	}
 	p.expect(0, abi.Stop, "")
 	p.over()
+}
+
+func TestATimeNamespaceHasClocksOfItsOwn(t *testing.T) {
+	if _, err := os.Stat("/proc/self/ns/time"); err != nil {
+		t.Skip("the kernel has no time namespaces")
+	}
+	p := startPod(t)
+	maps := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
+	for _, mapped := range []bool{false, true} {
+		name := map[bool]string{false: "root", true: "mapped"}[mapped]
+		const ahead = 1_000_000 // seconds
+		r := p.request(name, "sleep", "1000")
+		respec(t, &r, func(s *specs.Spec) {
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.TimeNamespace})
+			s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {Secs: ahead}, "monotonic": {Secs: 7, Nanosecs: 5}}
+			if mapped {
+				s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+				s.Linux.UIDMappings, s.Linux.GIDMappings = maps, maps
+			}
+		})
+		pid := p.add(r)
+		p.expect(0, abi.AppStart, name)
+		if namespace(t, pid, "time") == namespace(t, os.Getpid(), "time") {
+			t.Errorf("%s is in the host's time namespace", name)
+		}
+		if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/timens_offsets", pid)); err != nil ||
+			!slices.Equal(strings.Fields(string(b)), []string{"monotonic", "7", "5", "boottime", fmt.Sprint(ahead), "0"}) {
+			t.Errorf("%s has the offsets %q (%v)", name, b, err)
+		}
+		out, stdout := pipe(t)
+		a := p.enter(name, "e", [3]*os.File{nil, stdout}, "busybox", "cut", "-d.", "-f1", "/proc/uptime")
+		if a.code != 0 {
+			t.Fatalf("enter %s: %d %s", name, a.code, a.text)
+		}
+		p.exited(name, "e", 0, 0)
+		stdout.Close()
+		inside, err := io.ReadAll(out)
+		must(t, err)
+		if up, err := strconv.Atoi(strings.TrimSpace(string(inside))); err != nil || up < ahead {
+			t.Errorf("%s: its machine is up for %q seconds, want more than %d", name, inside, ahead)
+		}
+		beside := p.request(name+"-beside", "sleep", "1000")
+		respec(t, &beside, func(s *specs.Spec) {
+			s.Linux.Namespaces = joined(pid, "time")
+			if mapped {
+				s.Linux.Namespaces = joined(pid, "time", "user", "pid", "ipc")
+				s.Linux.UIDMappings, s.Linux.GIDMappings = maps, maps
+			}
+		})
+		if other := p.add(beside); namespace(t, other, "time") != namespace(t, pid, "time") {
+			t.Errorf("what joins %s is in another time namespace", name)
+		}
+	}
 }
 
 func TestHooksReadTheState(t *testing.T) {

@@ -94,7 +94,6 @@ func refusals() map[string]func(*specs.Spec) {
 		"/linux/intelRdt":                 func(s *specs.Spec) { s.Linux.IntelRdt = &specs.LinuxIntelRdt{} },
 		"/linux/memoryPolicy":             func(s *specs.Spec) { s.Linux.MemoryPolicy = &specs.LinuxMemoryPolicy{} },
 		"/linux/netDevices":               func(s *specs.Spec) { s.Linux.NetDevices = map[string]specs.LinuxNetDevice{"eth0": {}} },
-		"/linux/timeOffsets":              func(s *specs.Spec) { s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {}} },
 		"/linux/seccomp/listenerPath":     func(s *specs.Spec) { s.Linux.Seccomp = &specs.LinuxSeccomp{ListenerPath: "/x"} },
 		"/linux/seccomp/listenerMetadata": func(s *specs.Spec) { s.Linux.Seccomp = &specs.LinuxSeccomp{ListenerMetadata: "x"} },
 		"/linux/personality/flags": func(s *specs.Spec) {

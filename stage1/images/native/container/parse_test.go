@@ -118,7 +118,14 @@ func TestSpecsThatMakeNoSenseAreErrors(t *testing.T) {
 		{func(s *specs.Spec) { s.Linux = nil }, "no linux section"},
 		{func(s *specs.Spec) { s.Linux.Namespaces = s.Linux.Namespaces[:1] }, "needs a new mount namespace"},
 		{func(s *specs.Spec) { s.Linux.Namespaces = append(s.Linux.Namespaces, s.Linux.Namespaces[0]) }, `type "pid" appears twice`},
-		{func(s *specs.Spec) { s.Linux.Namespaces[0].Type = "time" }, `linux.namespaces: type "time" is not supported`},
+		{func(s *specs.Spec) { s.Linux.Namespaces[0].Type = "tame" }, `linux.namespaces: type "tame" is not supported`},
+		{func(s *specs.Spec) {
+			s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {Secs: 1}}
+		}, "linux.timeOffsets: offsets without a new time namespace"},
+		{func(s *specs.Spec) {
+			s.Linux.Namespaces[0].Type = specs.TimeNamespace
+			s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"realtime": {Secs: 1}}
+		}, `linux.timeOffsets: clock "realtime" is not known`},
 		{func(s *specs.Spec) { s.Linux.UIDMappings = mappings }, "mappings without a user namespace"},
 		{func(s *specs.Spec) { s.Linux.Namespaces[0].Type = specs.UserNamespace }, "needs mappings"},
 		{func(s *specs.Spec) { s.Hostname = "x"; s.Linux.Namespaces[3].Type = specs.CgroupNamespace }, "hostname: cannot be set without a UTS namespace"},

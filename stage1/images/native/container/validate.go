@@ -54,7 +54,6 @@ func refuseUnsupported(spec *specs.Spec) error {
 		{"linux.intelRdt", l.IntelRdt != nil},
 		{"linux.memoryPolicy", l.MemoryPolicy != nil},
 		{"linux.netDevices", len(l.NetDevices) > 0},
-		{"linux.timeOffsets", len(l.TimeOffsets) > 0},
 		{"linux.seccomp.listenerPath", l.Seccomp != nil && l.Seccomp.ListenerPath != ""},
 		{"linux.seccomp.listenerMetadata", l.Seccomp != nil && l.Seccomp.ListenerMetadata != ""},
 	} {
@@ -118,7 +117,7 @@ func parseNamespaces(l *specs.Linux) (namespaces, error) {
 	for _, n := range l.Namespaces {
 		switch n.Type {
 		case specs.PIDNamespace, specs.NetworkNamespace, specs.MountNamespace, specs.IPCNamespace,
-			specs.UTSNamespace, specs.UserNamespace, specs.CgroupNamespace:
+			specs.UTSNamespace, specs.UserNamespace, specs.CgroupNamespace, specs.TimeNamespace:
 		default:
 			return nil, refuse("linux.namespaces", "type %q is not supported", n.Type)
 		}
@@ -137,7 +136,21 @@ func parseNamespaces(l *specs.Linux) (namespaces, error) {
 	if !ns.has(specs.UserNamespace) && (len(l.UIDMappings) > 0 || len(l.GIDMappings) > 0) {
 		return nil, errors.New("linux.uidMappings: mappings without a user namespace")
 	}
-	return ns, nil
+	return ns, validateOffsets(l.TimeOffsets, ns)
+}
+
+// validateOffsets checks the offsets of clocks, which only the maker of a time
+// namespace can set. What they may be is for the kernel to say.
+func validateOffsets(offsets map[string]specs.LinuxTimeOffset, ns namespaces) error {
+	for clock := range offsets {
+		if clock != "monotonic" && clock != "boottime" {
+			return refuse("linux.timeOffsets", "clock %q is not known", clock)
+		}
+	}
+	if len(offsets) > 0 && !ns.isNew(specs.TimeNamespace) {
+		return errors.New("linux.timeOffsets: offsets without a new time namespace")
+	}
+	return nil
 }
 
 func validateNames(spec *specs.Spec, ns namespaces) error {

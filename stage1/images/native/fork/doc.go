@@ -14,7 +14,8 @@
 //	                  clones once more ─────────▶ (child of the parent, and
 //	      ◀── born ── ends                         inside what was joined)
 //	id maps
-//	      ─────────────────── go ───────────────▶ becomes root, leads a session
+//	      ─────────────────── go ───────────────▶ makes a time namespace,
+//	                                              becomes root, leads a session
 //	      ◀── end of file, or the failed step ─── exec
 //
 // The second clone is made only where it is needed: to get inside a PID or a

@@ -15,6 +15,8 @@ const (
 	stepJoin // index: of Process.Joins
 	stepClone
 	stepGo
+	stepTime
+	stepClocks
 	stepGroup
 	stepUser
 	stepSession
@@ -32,6 +34,10 @@ func (s step) String() string {
 		return "creating the process in its namespaces"
 	case stepGo:
 		return "waiting for its id maps"
+	case stepTime:
+		return "creating its time namespace"
+	case stepClocks:
+		return "setting the clocks of its time namespace"
 	case stepGroup:
 		return "becoming group 0 of its user namespace"
 	case stepUser:

@@ -116,6 +116,33 @@ func TestNewNamespacesAreNewAndTheOthersStay(t *testing.T) {
 	}
 }
 
+func TestATimeNamespaceIsEnteredWithItsClocksSet(t *testing.T) {
+	if _, err := os.Stat("/proc/self/ns/time"); err != nil {
+		t.Skip("the kernel has no time namespaces")
+	}
+	p := sleeper(t)
+	p.New = unix.CLONE_NEWTIME | unix.CLONE_NEWPID
+	for _, clocks := range []string{"", "boottime 3600 0\n"} {
+		p.Clocks = []byte(clocks)
+		for _, apart := range []bool{false, true} {
+			p.Apart = apart
+			pid := start(t, p)
+			if namespace(t, pid, "time") == namespace(t, os.Getpid(), "time") {
+				t.Errorf("apart %v: it is in our time namespace", apart)
+			}
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/timens_offsets", pid))
+			if set := strings.Join(strings.Fields(string(b)), " "); err != nil || strings.HasSuffix(set, "boottime 3600 0") != (clocks != "") {
+				t.Errorf("apart %v, clocks %q: the offsets are %q (%v)", apart, clocks, set, err)
+			}
+		}
+	}
+	p.Clocks = []byte("boottime x\n")
+	_, err := Start(context.Background(), p)
+	if want := "setting the clocks of its time namespace: invalid argument"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
 func TestAChildHoldsTheFilesItWasGivenAndNoOther(t *testing.T) {
 	p := sleeper(t)
 	extra, err := os.Open("/proc/version")

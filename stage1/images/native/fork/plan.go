@@ -30,12 +30,17 @@ type plan struct {
 	awaited       bool
 	join          bool
 	root          bool
+	clocks        bool
 
 	path    *byte
 	argv    []*byte
 	envv    []*byte
 	nofile  unix.Rlimit
 	limited bool
+
+	offsets     []byte
+	offsetsFile *byte
+	timeFile    *byte
 
 	words report
 	word  byte
@@ -68,6 +73,8 @@ func lay(p *Process, words *os.File) (*plan, error) {
 		awaited: p.awaited(),
 		join:    len(p.Joins) > 0,
 		root:    p.Root,
+		clocks:  p.New&unix.CLONE_NEWTIME != 0,
+		offsets: p.Clocks,
 		dir:     -1,
 		exe:     -1,
 	}
@@ -89,6 +96,13 @@ func lay(p *Process, words *os.File) (*plan, error) {
 	l.moved = make([]int32, len(l.files))
 
 	var err error
+	// Of the caller's mount namespace, or of a copy: /proc shows the child there.
+	if l.offsetsFile, err = syscall.BytePtrFromString("/proc/self/timens_offsets"); err != nil {
+		return nil, err
+	}
+	if l.timeFile, err = syscall.BytePtrFromString("/proc/self/ns/time_for_children"); err != nil {
+		return nil, err
+	}
 	if l.path, err = syscall.BytePtrFromString(p.Path); err != nil {
 		return nil, fmt.Errorf("path %q: %w", p.Path, err)
 	}
@@ -115,7 +129,9 @@ func (l *plan) place(f *os.File) int {
 
 // clones sets the arguments of the one clone or the two.
 func (l *plan) clones(p *Process) {
-	final := cloneArgs{flags: uint64(p.New), exitSignal: uint64(unix.SIGCHLD)}
+	// A time namespace that is made by a clone can have no offsets: its first
+	// process is in it at once. So the child makes it.
+	final := cloneArgs{flags: uint64(p.New &^ unix.CLONE_NEWTIME), exitSignal: uint64(unix.SIGCHLD)}
 	if p.Cgroup != nil {
 		final.flags |= unix.CLONE_INTO_CGROUP
 		final.cgroup = uint64(p.Cgroup.Fd())

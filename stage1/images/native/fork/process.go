@@ -19,6 +19,9 @@ type Process struct {
 
 	Joins []Join  // existing namespaces, joined in this order
 	New   uintptr // new namespaces: CLONE_NEW* flags
+	// Clocks are the offsets of a new time namespace, as timens_offsets takes them
+	// (time_namespaces(7)): New has CLONE_NEWTIME. Empty leaves the clocks alone.
+	Clocks []byte
 
 	// The maps of a new user namespace: New has CLONE_NEWUSER.
 	UIDMappings, GIDMappings []IDMapping

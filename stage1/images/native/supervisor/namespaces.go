@@ -28,6 +28,7 @@ func kinds() []kind {
 		{specs.IPCNamespace, unix.CLONE_NEWIPC, "ipc"},
 		{specs.UTSNamespace, unix.CLONE_NEWUTS, "uts"},
 		{specs.CgroupNamespace, unix.CLONE_NEWCGROUP, "cgroup"},
+		{specs.TimeNamespace, unix.CLONE_NEWTIME, "time"},
 		{specs.UserNamespace, unix.CLONE_NEWUSER, "user"},
 	}
 }
@@ -82,7 +83,18 @@ func enlist(p *fork.Process, linux *specs.Linux) error {
 	if listed&unix.CLONE_NEWNS == 0 {
 		return unsupported("linux.namespaces: an app without a mount namespace of its own is not supported")
 	}
+	p.Clocks = clocks(linux.TimeOffsets)
 	return mapIDs(p, linux, listed)
+}
+
+// clocks are offsets as the kernel takes them. Package container has refused
+// those without a new time namespace.
+func clocks(offsets map[string]specs.LinuxTimeOffset) []byte {
+	var text []byte
+	for name, o := range offsets {
+		text = fmt.Appendf(text, "%s %d %d\n", name, o.Secs, o.Nanosecs)
+	}
+	return text
 }
 
 // mapIDs sets the id maps of a new user namespace. Those of a joined one are

@@ -63,9 +63,9 @@ func (p *Pod) CreateApp(ctx context.Context, c AppConfig) (Status, error) {
 	var undo cleanup
 	undo.add(c.Stdio.Close)
 	if err := a.create(ctx, &undo); err != nil {
-		// A subscriber has not met the app: what its undoing does to its process
-		// is nobody's exit.
-		a.perished(Exit{})
+		// Nobody has met the app, and nobody meets it while it is undone. What that
+		// does to its process is nobody's exit.
+		_ = a.step(stepDelete)
 		err = undo.run(err)
 		if s := p.leave(a); s != nil {
 			err = errors.Join(err, p.end(ctx, s))

@@ -134,16 +134,18 @@ func (p *Pod) CloseStdin(id AppID, exec ExecID) error {
 	return q.stdio.CloseStdin()
 }
 
-// app returns an app that clients may know of: one that is being created has no
-// id yet.
+// app returns an app that clients may know of: one that is being created, or whose
+// creation has failed and is being undone, has no id yet.
 func (p *Pod) app(id AppID) (*app, error) {
 	p.mu.Lock()
 	a := p.apps[id]
 	p.mu.Unlock()
-	if a == nil || a.status().State == Creating {
-		return nil, fmt.Errorf("container %s: %w", id, errdefs.ErrNotFound)
+	if a != nil {
+		if s := a.status().State; s != Creating && s != Deleted {
+			return a, nil
+		}
 	}
-	return a, nil
+	return nil, fmt.Errorf("container %s: %w", id, errdefs.ErrNotFound)
 }
 
 // find returns an app and the process that exec names in it.

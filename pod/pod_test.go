@@ -322,6 +322,34 @@ func TestPidsListsTheAppsProcessesAndNamesItsExecs(t *testing.T) { // T6
 	w.mustDelete("a", "")
 }
 
+// A client that asks meanwhile, as a containerd that has just been started does,
+// is not told of a container that has ended.
+func TestAnAppWhoseCreationFailedIsNeverSeen(t *testing.T) { // T1, R4
+	w := newWorld(t)
+	hold := make(chan struct{})
+	w.stage1.mu.Lock()
+	w.stage1.fail[abi.AppAdd], w.stage1.hold[abi.Stop] = errdefs.ErrInvalidArgument, hold
+	w.stage1.mu.Unlock()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := w.create("x", "exit 0")
+		failed <- err
+	}()
+	for !w.stage1.called(abi.Stop) {
+		time.Sleep(time.Millisecond)
+	}
+	if st, err := w.Status("x", ""); !errdefs.IsNotFound(err) {
+		t.Errorf("status %v, %v", st, err)
+	}
+	if _, err := w.Delete(t.Context(), "x", ""); !errdefs.IsNotFound(err) {
+		t.Errorf("delete: %v", err)
+	}
+	close(hold)
+	if err := <-failed; !errdefs.IsInvalidArgument(err) {
+		t.Errorf("create: %v", err)
+	}
+}
+
 // A stage1 that hangs cannot keep anything from being killed.
 func TestAStage1ThatHangsDoesNotPreventSIGKILL(t *testing.T) { // N6, T9
 	w := newWorld(t)

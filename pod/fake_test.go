@@ -39,6 +39,7 @@ type fakeStage1 struct {
 	restored []string // checkpoints
 	quiet    bool     // keep exits to itself, as a dead supervisor does
 	deaf     bool     // hang in app/signal; set before the pod is used
+	stuck    bool     // hang in run; set before the pod is used
 }
 
 type fakeApp struct {
@@ -105,9 +106,13 @@ func (f *fakeStage1) enter(e abi.Entrypoint) error {
 	return err
 }
 
-func (f *fakeStage1) Run(_ context.Context, _ Call, _ *os.File) (*Supervisor, error) {
+func (f *fakeStage1) Run(ctx context.Context, _ Call, _ *os.File) (*Supervisor, error) {
 	if err := f.enter(abi.Run); err != nil {
 		return nil, err
+	}
+	if f.stuck {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -367,6 +372,8 @@ type world struct {
 	resources  string // of apps: `,"resources":{…}`
 	checkpoint string // that apps are restored from
 	sharedPIDs bool   // apps have no PID namespace of their own
+
+	client context.Context // of who creates, if it is not the test's
 }
 
 func newWorld(t *testing.T) *world {
@@ -424,7 +431,11 @@ func (w *world) create(id, script string) (Status, error) {
 	if w.sharedPIDs {
 		linux = `{"namespaces":[]` + w.resources + `}`
 	}
-	return w.CreateApp(w.t.Context(), AppConfig{
+	ctx := w.client
+	if ctx == nil {
+		ctx = w.t.Context()
+	}
+	return w.CreateApp(ctx, AppConfig{
 		ID: AppID(id), Bundle: bundle, Rootfs: bareRoot{}, Stdio: &noStdio{}, Checkpoint: w.checkpoint,
 		Spec: []byte(`{"ociVersion":"1.1.0","process":{"args":["sh"],"cwd":"/"},"root":{"path":"rootfs"},"linux":` + linux + `}`),
 	})

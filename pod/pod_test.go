@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -320,6 +321,34 @@ func TestPidsListsTheAppsProcessesAndNamesItsExecs(t *testing.T) { // T6
 	w.mustWait("a", "e")
 	w.mustWait("a", "")
 	w.mustDelete("a", "")
+}
+
+// Nobody else may want the stage1 that was started for a client who has gone.
+func TestAStartOfTheStage1ThatHangsEndsWithItsLastClient(t *testing.T) { // R4
+	w := newWorld(t)
+	w.stage1.stuck = true
+	ctx, cancel := context.WithCancel(t.Context())
+	w.client = ctx
+	failed := make(chan error, 1)
+	go func() {
+		_, err := w.create("x", "exit 0")
+		failed <- err
+	}()
+	for !w.stage1.called(abi.Run) {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	select {
+	case err := <-failed:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("create: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("create does not return")
+	}
+	if left := w.podDirs("run"); len(left) > 0 {
+		t.Errorf("left: %q", left)
+	}
 }
 
 // A client that asks meanwhile, as a containerd that has just been started does,

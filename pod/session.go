@@ -50,6 +50,9 @@ type session struct {
 
 	halted sync.Once // stop has been called
 
+	// giveUp ends a start that hangs. It is set before made is closed.
+	giveUp context.CancelFunc
+
 	// Guarded by pod.mu.
 	ending bool
 }
@@ -97,15 +100,17 @@ func (p *Pod) acquire(ctx context.Context) (*session, error) {
 // begin makes the pod directory and starts the stage1 in the background.
 func (s *session) begin(ctx context.Context) {
 	defer close(s.made)
+	// The stage1 serves every app that comes, so the client that happened to
+	// bring the first one cannot cancel its start; the last app that leaves can.
+	starting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	s.giveUp = giveUp
 	if err := s.make(ctx); err != nil {
 		s.err = err
 		close(s.dead)
 		close(s.up)
 		return
 	}
-	// The stage1 serves every app that comes, so the client that happened to
-	// bring the first one cannot cancel it.
-	go s.start(context.WithoutCancel(ctx))
+	go s.start(context.WithoutCancel(ctx), starting)
 }
 
 func (s *session) make(ctx context.Context) error {
@@ -127,10 +132,10 @@ func (s *session) make(ctx context.Context) error {
 	return nil
 }
 
-// start runs the stage1.
-func (s *session) start(ctx context.Context) {
+// start runs the stage1, unless starting is done before that is ready.
+func (s *session) start(ctx, starting context.Context) {
 	defer close(s.up)
-	if s.err = s.run(ctx); s.err != nil {
+	if s.err = s.run(ctx, starting); s.err != nil {
 		close(s.dead)
 		return
 	}
@@ -142,7 +147,7 @@ func (s *session) start(ctx context.Context) {
 	}()
 }
 
-func (s *session) run(ctx context.Context) error {
+func (s *session) run(ctx, starting context.Context) error {
 	if err := s.stage1.Attach(s.dir.Path()); err != nil {
 		return err
 	}
@@ -150,7 +155,7 @@ func (s *session) run(ctx context.Context) error {
 	if err := s.dir.Run(); err != nil {
 		return err
 	}
-	sup, err := s.stage1.Run(ctx, s.call(abi.Run, ""), s.dir.LockFile())
+	sup, err := s.stage1.Run(starting, s.call(abi.Run, ""), s.dir.LockFile())
 	if err != nil {
 		return err
 	}
@@ -261,6 +266,7 @@ func (s *session) alive() bool {
 // whoever has set s.ending.
 func (p *Pod) end(ctx context.Context, s *session) error {
 	defer p.over(s)
+	s.giveUp()
 	<-s.up
 	if s.err != nil {
 		return s.undo.run(nil)

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -94,11 +93,13 @@ func (c *Config) mayAsk(asked, has string, by By) error {
 	if c.Stage1s[asked].PodsMayAsk {
 		return nil
 	}
-	choices := slices.Sorted(maps.Keys(c.Stage1s))
-	choices = slices.DeleteFunc(choices, func(name string) bool { return !c.Stage1s[name].PodsMayAsk && name != has })
-	if !slices.Contains(choices, has) {
-		choices = append(choices, has)
+	choices := []string{has}
+	for name, s := range c.Stage1s {
+		if s.PodsMayAsk && name != has {
+			choices = append(choices, name)
+		}
 	}
+	slices.Sort(choices)
 	hint := ""
 	if n := nearest(asked, choices); editDistance(asked, n) <= 2 {
 		hint = fmt.Sprintf(" (did you mean %s?)", n)

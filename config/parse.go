@@ -38,7 +38,6 @@ type reader struct {
 
 	file   string
 	parser unstable.Parser
-	last   map[string]position // of each [fields] set and accept, for cross-checks
 }
 
 // position is a place in a file.

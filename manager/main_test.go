@@ -55,16 +55,16 @@ const testConfig = "TEST_CONFIG"
 
 func fakeProgram() *Program {
 	return &Program{
-		Version:     "1.2.3",
-		Revision:    "abc",
+		Version:  "1.2.3",
+		Revision: "abc",
 		Config: func() (*config.Config, error) {
 			if path := os.Getenv(testConfig); path != "" {
 				return config.Read(path)
 			}
 			return &config.Config{}, nil
 		},
-		Serve:       serveFake,
-		Collector:   fakeCollector{},
+		Serve:     serveFake,
+		Collector: fakeCollector{},
 		Describe: func(_ context.Context, stage1 config.Choice) (Description, error) {
 			if stage1.Name == "broken" {
 				return Description{}, errors.New("no such stage1")

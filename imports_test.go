@@ -17,10 +17,11 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // package may always import what is below itself.
 var layers = map[string][]string{
 	"cmd":                  {"manager", "shim", "stage1", "pod", "config"},
-	"manager":              {"options", "config"},
-	"shim":                 {"pod", "options", "config", "stage1/abi"},
+	"manager":              {"options", "config", "sandbox"},
+	"shim":                 {"pod", "options", "config", "sandbox", "stage1/abi"},
 	"config":               {},
 	"options":              {},
+	"sandbox":              {},
 	"pod":                  {"stage1/abi"},
 	"pod/proc":             {"stage1/abi"},
 	"pod/cgroup":           {"pod/proc", "stage1/abi"},
@@ -33,7 +34,7 @@ var layers = map[string][]string{
 // edge lists what may only be imported at the RPC edge, and insidePod what a
 // program inside a pod must not link at all.
 var (
-	edgePackages = []string{"cmd", "manager", "shim", "options"}
+	edgePackages = []string{"cmd", "manager", "shim", "options", "sandbox"}
 	edge         = []string{
 		"github.com/containerd/ttrpc",
 		"google.golang.org/protobuf",

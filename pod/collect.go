@@ -111,6 +111,13 @@ func (c *Collector) collectFrom(ctx context.Context, d *Dir, r bundleRecord, bun
 	defer cancel()
 	p := &podCollector{dir: d, open: c.OpenStage1, limit: limit}
 	exit := r.Exit.collected()
+	if r.App == "" {
+		exit, err := p.collectSandbox(ctx, string(id), exit)
+		if err != nil {
+			return exit, err
+		}
+		return exit, p.finish(ctx)
+	}
 	a, err := d.openApp(r.App)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -282,11 +289,15 @@ func (a *AppDir) recordExit(exit CollectedExit) error {
 	})
 }
 
-// finish removes the pod if it has no apps and its shim is dead.
+// finish removes the pod if it has no apps, is no sandbox any more, and its shim is
+// dead.
 func (p *podCollector) finish(ctx context.Context) error {
 	d := p.dir
 	names, err := d.apps()
 	if err != nil || len(names) > 0 {
+		return err
+	}
+	if alive, err := d.hasSandbox(); err != nil || alive {
 		return err
 	}
 	if d, err = d.abandoned(ctx); err != nil || d == nil {

@@ -83,13 +83,13 @@ type poststopRecord struct {
 	Hooks       []specs.Hook      `json:"hooks"`
 }
 
-// bundleRecord is $bundle/rkt.json.
+// bundleRecord is $bundle/rkt.json. One without an app is that of a sandbox.
 type bundleRecord struct {
 	Version int         `json:"version"`
 	BootID  string      `json:"bootID"`
 	DataDir string      `json:"dataDir"`
 	Pod     string      `json:"pod"`
-	App     AppName     `json:"app"`
+	App     AppName     `json:"app,omitempty"`
 	Exit    *exitRecord `json:"exit,omitempty"`
 }
 

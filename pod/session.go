@@ -53,6 +53,11 @@ type session struct {
 	// giveUp ends a start that hangs. It is set before made is closed.
 	giveUp context.CancelFunc
 
+	// sandbox is set if the session is one of a pod that lives by itself; request
+	// is what its stage1 was asked for.
+	sandbox *sandbox
+	request *abi.Sandbox
+
 	// Guarded by pod.mu.
 	ending bool
 }
@@ -68,6 +73,10 @@ func (p *Pod) acquire(ctx context.Context) (*session, error) {
 	for {
 		p.mu.Lock()
 		s := p.session
+		if err := p.admitLocked(); err != nil {
+			p.mu.Unlock()
+			return nil, err
+		}
 		begin := s == nil
 		if begin {
 			s = newSession(p)
@@ -155,16 +164,28 @@ func (s *session) run(ctx, starting context.Context) error {
 	if err := s.dir.Run(); err != nil {
 		return err
 	}
-	sup, err := s.stage1.Run(starting, s.call(abi.Run, ""), s.dir.LockFile())
+	c := s.call(abi.Run, "")
+	if s.sandbox != nil {
+		if err := s.sandbox.settle(&c, &s.undo); err != nil {
+			return err
+		}
+		s.request = c.Request.Sandbox
+		if err := s.stage1.CheckSpec(c.Request.Spec); err != nil {
+			return fmt.Errorf("holder of the pod: %w", err)
+		}
+	}
+	release := s.pod.cfg.Children.Expect() // a sandbox's holder may be left to us
+	defer release()
+	sup, err := s.stage1.Run(starting, c, s.dir.LockFile())
 	if err != nil {
 		return err
 	}
 	s.sup = sup
-	if err := s.recordSupervisor(); err != nil {
-		s.undo.add(s.abandon)
+	s.undo.add(s.abandon)
+	if err := s.recordSupervisor(); err != nil || s.sandbox == nil {
 		return err
 	}
-	return nil
+	return s.sandbox.hold(ctx, sup.Leader)
 }
 
 // recordSupervisor hands the pod over to its supervisor: the lock, and on disk.
@@ -247,6 +268,9 @@ func (s *session) recorded(ctx context.Context, name AppName, exec ExecID) {
 // bury is called when the notice pipe has ended. If that is because the stage1
 // has died, its apps die with it.
 func (s *session) bury(ctx context.Context) {
+	if s.sandbox != nil {
+		s.sandbox.holder.kill(ctx)
+	}
 	for _, a := range s.pod.members(s) {
 		a.orphaned(ctx)
 	}
@@ -317,7 +341,13 @@ func (s *session) remove(ctx context.Context) error {
 			log.G(ctx).WithError(gcErr).Warnf("pod %s: gc failed; its directory is removed all the same", s.dir.UUID())
 		}
 	}
+	if s.sandbox != nil {
+		err = errors.Join(err, s.sandbox.files.remove(ctx, s.sandbox.group))
+	}
 	err = errors.Join(err, s.stage1.Detach(s.dir.Path()), s.dir.Remove(ctx))
+	if s.sandbox != nil { // what names the pod goes after the pod
+		err = errors.Join(err, s.sandbox.files.unlinkBundle())
+	}
 	if err != nil {
 		return fmt.Errorf("remove pod %s: %w", s.dir.UUID(), err)
 	}

@@ -123,6 +123,11 @@ func (p *podCollector) bury(ctx context.Context) error {
 	if locked, err := isLocked(p.dir.Path()); err != nil || locked {
 		return err // somebody is at it
 	}
+	if sandbox, err := p.dir.openSandbox(); err == nil {
+		if err := sandbox.unlink(); err != nil {
+			return err
+		}
+	}
 	if err := p.dir.move(dirExited); err != nil {
 		return err
 	}
@@ -141,6 +146,13 @@ func (p *podCollector) abandoned(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	sandbox, err := p.dir.openSandbox()
+	if errors.Is(err, fs.ErrNotExist) {
+		sandbox, err = nil, nil
+	}
+	if err != nil || sandbox != nil && sandbox.awaited() {
+		return err
+	}
 	var apps []*AppDir
 	for _, name := range names {
 		a, err := p.dir.openApp(name)
@@ -157,6 +169,11 @@ func (p *podCollector) abandoned(ctx context.Context) error {
 	}
 	for _, a := range apps {
 		if _, err := p.app(ctx, a, CollectedExit{}); err != nil {
+			return err
+		}
+	}
+	if sandbox != nil {
+		if err := sandbox.collect(ctx); err != nil {
 			return err
 		}
 	}

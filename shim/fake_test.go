@@ -15,6 +15,7 @@ import (
 // fakePod keeps apps in memory. It publishes events as a pod must; processes end
 // when a test says so.
 type fakePod struct {
+	fakeSandbox
 	events pod.Events
 
 	// Called before the work of the method; nil: not at all.

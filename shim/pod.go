@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
@@ -49,6 +50,29 @@ type Pod interface {
 	CloseStdin(pod.AppID, pod.ExecID) error
 	// Close ends a pod that has no apps.
 	Close(context.Context) error
+	SandboxPod
+}
+
+// SandboxPod is what the service needs of a pod that is asked for by itself. A
+// sandbox of another id is errdefs.ErrNotFound.
+type SandboxPod interface {
+	// CreateSandbox makes the pod, without a process. It is legal once, before
+	// any app.
+	CreateSandbox(context.Context, pod.SandboxConfig) error
+	// StartSandbox starts a sandbox that was created.
+	StartSandbox(ctx context.Context, id string) (pod.SandboxStatus, error)
+	// SandboxStatus never blocks. It is legal in every state.
+	SandboxStatus(id string) (pod.SandboxStatus, error)
+	// WaitSandbox returns once the sandbox has stopped.
+	WaitSandbox(ctx context.Context, id string) (pod.Exit, error)
+	// StopSandbox ends all processes of the pod. It is legal in every state.
+	StopSandbox(ctx context.Context, id string, grace time.Duration) error
+	// ShutdownSandbox stops the sandbox and removes the pod.
+	ShutdownSandbox(ctx context.Context, id string) error
+	// SandboxStats returns what the kernel has counted of a started pod.
+	SandboxStats(id string) (pod.Stats, error)
+	// LinkSandbox makes the links to the files of a started sandbox.
+	LinkSandbox(id string) error
 }
 
 var _ Pod = (*pod.Pod)(nil)

@@ -112,6 +112,8 @@ func (s *Service) connect(_ context.Context, r *task.ConnectRequest) (*task.Conn
 	resp := &task.ConnectResponse{ShimPid: uint32(os.Getpid())}
 	if st, err := s.pod.Status(pod.AppID(r.ID), ""); err == nil {
 		resp.TaskPid = uint32(st.PID)
+	} else if st, err := s.pod.SandboxStatus(r.ID); err == nil {
+		resp.TaskPid = uint32(st.PID)
 	}
 	return resp, nil
 }

@@ -42,6 +42,8 @@ type registry struct {
 	mu     sync.Mutex
 	apps   map[pod.AppID]*app
 	closed bool // no app is accepted any more
+
+	sandbox string // id of the pod's sandbox, if it is one
 }
 
 // take registers an app that is being created.
@@ -180,11 +182,14 @@ func (r *registry) close() {
 	r.closed = true
 }
 
-// closeIfEmpty closes the registry if there is no app in it. If except is set,
-// the app id does not count, unless a new one of that id is being created.
+// closeIfEmpty closes the registry if there is no app in it, and no sandbox. If
+// except is set, the app id does not count, unless a new one of that id is being created.
 func (r *registry) closeIfEmpty(id pod.AppID, except bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.sandbox != "" {
+		return false
+	}
 	for _, a := range r.apps {
 		if !except || a.id != id || !a.ready {
 			return false
@@ -192,4 +197,39 @@ func (r *registry) closeIfEmpty(id pod.AppID, except bool) bool {
 	}
 	r.closed = true
 	return true
+}
+
+// openSandbox registers the sandbox that the pod is made for.
+func (r *registry) openSandbox(id string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return fmt.Errorf("sandbox %s: the shim is shutting down: %w", id, errdefs.ErrUnavailable)
+	}
+	if r.sandbox != "" {
+		return fmt.Errorf("sandbox %s: this shim has sandbox %s: %w", id, r.sandbox, errdefs.ErrAlreadyExists)
+	}
+	r.sandbox = id
+	return nil
+}
+
+// closeSandbox forgets the sandbox.
+func (r *registry) closeSandbox() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sandbox = ""
+}
+
+// isSandbox tells whether an id is the sandbox's.
+func (r *registry) isSandbox(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return id != "" && r.sandbox == id
+}
+
+// unused tells whether there is neither an app nor a sandbox.
+func (r *registry) unused() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.apps) == 0 && r.sandbox == ""
 }

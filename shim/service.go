@@ -15,6 +15,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 )
 
 // Limits of the shutdown, which in all has 5 seconds (requirement N5).
@@ -78,11 +79,13 @@ func New(cfg Config) (*Service, error) {
 	return s, nil
 }
 
-// Register adds the Task service to a server, under both of its names.
+// Register adds the Task service to a server, under both of its names, and the
+// Sandbox service.
 func (s *Service) Register(srv *ttrpc.Server) {
 	desc := &ttrpc.ServiceDesc{Methods: s.methods()}
 	srv.RegisterService(serviceV2, desc)
 	srv.RegisterService(serviceV3, desc)
+	srv.RegisterService(sandbox.Service, &ttrpc.ServiceDesc{Methods: s.sandboxMethods()})
 }
 
 // Ending is closed before a Shutdown that ends the service is answered. A client
@@ -116,8 +119,13 @@ func (s *Service) finish(ctx context.Context) error {
 // the server happens after the answer.
 //
 // One app does not count: the one that the request names, if it has ended. Its
-// client has given it up without deleting it, and nobody else will.
+// client has given it up without deleting it, and nobody else will. A sandbox that
+// is named so is one that containerd has no record of.
 func (s *Service) shutdown(ctx context.Context, r *task.ShutdownRequest) (*emptypb.Empty, error) {
+	if s.apps.isSandbox(r.ID) {
+		_, err := s.shutdownSandbox(ctx, &sandbox.ShutdownSandboxRequest{SandboxId: r.ID})
+		return empty, err
+	}
 	id := pod.AppID(r.ID)
 	st, err := s.pod.Status(id, "")
 	abandoned := err == nil && st.State == pod.Stopped
@@ -125,11 +133,16 @@ func (s *Service) shutdown(ctx context.Context, r *task.ShutdownRequest) (*empty
 		log.G(ctx).Debugf("shutdown of %s: the pod has other containers", id)
 		return empty, nil
 	}
+	s.beginEnd(ctx, id, abandoned)
+	return empty, nil
+}
+
+// beginEnd carries out a Shutdown behind its answer. The registry is closed.
+func (s *Service) beginEnd(ctx context.Context, id pod.AppID, abandoned bool) {
 	s.stop.Do(func() {
 		close(s.ending)
 		s.work.Go(func() { s.end(context.WithoutCancel(ctx), id, abandoned) })
 	})
-	return empty, nil
 }
 
 // end carries out a Shutdown.

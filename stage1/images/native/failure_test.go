@@ -283,15 +283,6 @@ func TestAppStopEndsAnAppInAnyState(t *testing.T) {
 	p.empty()
 }
 
-func TestASandboxIsRefused(t *testing.T) {
-	p := newPod(t)
-	a := p.start(abi.Request{Sandbox: &abi.Sandbox{Hostname: "blue"}})
-	if a.code != abi.ExitNotImplemented || !strings.Contains(a.text, "sandbox") {
-		t.Errorf("exit code %d, text %q", a.code, a.text)
-	}
-	p.over()
-}
-
 func TestTheLockIsHeldBySupervisorsOnly(t *testing.T) {
 	p := startPod(t)
 	app := p.add(p.request("web", "sleep", "1000"))

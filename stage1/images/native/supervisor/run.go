@@ -49,7 +49,8 @@ func Run() int {
 // run closes ready and errorFile once the pod can be used, and returns when it
 // is over.
 func run(ready, errorFile *os.File) error {
-	if err := checkRequest(); err != nil {
+	request, err := runRequest()
+	if err != nil {
 		return err
 	}
 	// In no file's care: it stays open until this process ends.
@@ -77,14 +78,20 @@ func run(ready, errorFile *os.File) error {
 	if err := detach(); err != nil {
 		return err
 	}
-	report(ready, readyLine(os.Getpid()))
-	ready.Close()
-	errorFile.Close()
-
 	var reaper, server sync.WaitGroup
 	reaping, stopReaping := context.WithCancel(context.Background())
+	defer reaper.Wait()
 	defer stopReaping()
 	reaper.Go(func() { s.family.reapAll(reaping, sigchld) })
+	leader := os.Getpid()
+	if request.Sandbox != nil {
+		if leader, err = s.hold(request); err != nil {
+			return err
+		}
+	}
+	report(ready, readyLine(leader))
+	ready.Close()
+	errorFile.Close()
 	server.Go(func() { s.serve(listener) })
 	select {
 	case <-sigterm:
@@ -97,8 +104,6 @@ func run(ready, errorFile *os.File) error {
 	listener.Close()
 	_ = os.Remove(wire.Socket)
 	server.Wait()
-	stopReaping()
-	reaper.Wait()
 	return nil
 }
 
@@ -128,26 +133,18 @@ func newSupervisor() (*Supervisor, <-chan bool, error) {
 	return s, done, nil
 }
 
-// checkRequest refuses what a request of run may ask for and this stage1 cannot
-// do.
-func checkRequest() error {
+// runRequest reads the request of run, if there is one.
+func runRequest() (*abi.Request, error) {
 	path := os.Getenv(abi.EnvRequest)
 	if path == "" {
-		return nil // a pod without wishes, as in interface versions 1 to 6
+		return &abi.Request{}, nil // a pod without wishes, as in interface versions 1 to 6
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("open the request of run: %w", err)
+		return nil, fmt.Errorf("open the request of run: %w", err)
 	}
 	defer f.Close()
-	r, err := readRequest(f, abi.Run)
-	if err != nil {
-		return err
-	}
-	if r.Sandbox != nil {
-		return unsupported("sandbox: this stage1 makes no namespaces for a pod")
-	}
-	return nil
+	return readRequest(f, abi.Run)
 }
 
 // detach gives up what was inherited for stdio: the error pipe has a reader

@@ -9,6 +9,7 @@
 #	                        and a directory of its cgroup
 #	rkt/oci/apps/APP/run    the OCI runtime's own state
 #	rkt/oci/apps/APP/init   "PID START" of the app's first process
+#	rkt/oci/holder          as apps/APP, of the process that holds a sandbox
 set -u
 state=stage1/rootfs/rkt/oci
 app=$state/apps/${RKT_APP:-}
@@ -93,7 +94,7 @@ forget() {
 # outside of the pod went with it: what is there now is somebody else's.
 forget_all() {
 	read -r boot 2>/dev/null <"$state/boot" && read -r now </proc/sys/kernel/random/boot_id && [ "$boot" = "$now" ] || return 0
-	for app in "$state"/apps/*; do
+	for app in "$state"/apps/* "$state/holder"; do
 		[ ! -d "$app" ] || forget
 	done
 }

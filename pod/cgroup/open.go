@@ -1,0 +1,36 @@
+package cgroup
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+)
+
+// Open returns a cgroup that somebody else has made and keeps, to read its
+// statistics: a path below the root of every hierarchy, or the name of a slice.
+// Controllers that it has no directory of count nothing. The error unwraps to
+// fs.ErrNotExist if it has none at all.
+func Open(name string) (*Group, error) {
+	h, err := host()
+	if err != nil {
+		return nil, err
+	}
+	p := path.Clean("/" + name)
+	if base := path.Base(p); strings.HasSuffix(base, ".slice") {
+		if p, err = expandSlice(base); err != nil {
+			return nil, fmt.Errorf("cgroup %q: %w", name, err)
+		}
+	}
+	dirs := h.dirs(p)
+	for controller, dir := range dirs {
+		if _, err := os.Lstat(dir); err != nil {
+			delete(dirs, controller)
+		}
+	}
+	if dirs[primary(h.version)] == "" {
+		return nil, fmt.Errorf("cgroup %s: %w", p, fs.ErrNotExist)
+	}
+	return newGroup(Record{Version: h.version, Path: p, Dirs: dirs}, nil), nil
+}

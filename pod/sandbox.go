@@ -1,0 +1,463 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// SandboxConfig is a request for a pod that lives without apps, too: from its
+// start until it is stopped.
+type SandboxConfig struct {
+	ID     string
+	Bundle string // absolute; rkt.json is written here
+	Debug  bool
+
+	// Namespaces that the pod's apps may join: new ones, or with a path existing
+	// ones. The host's are not listed.
+	Hostname    string
+	Namespaces  []abi.Namespace
+	UIDMappings []abi.IDMapping // of a new user namespace
+	GIDMappings []abi.IDMapping
+	// UserOf is the path of a namespace that belongs to the pod's user namespace.
+	// Without one, a user namespace that is listed is a new one.
+	UserOf string
+	Sysctl map[string]string
+
+	SELinux     string // label of the holder
+	CgroupsPath string // of the holder, as in an OCI spec
+	// CgroupParent is the pod's cgroup, as a path below the root of every
+	// hierarchy. It is somebody else's, who limits the pod by it; here its
+	// statistics are read. Without one they are the holder's.
+	CgroupParent string
+
+	// Files that apps get to see, and a tmpfs for their /dev/shm.
+	Files []SandboxFile
+	Shm   SandboxShm
+}
+
+// SandboxFile is a file that is kept in the pod.
+type SandboxFile struct {
+	Name    string
+	Content []byte
+	Link    string // absolute path of a link to it; empty for none
+}
+
+// SandboxShm is a tmpfs that is kept in the pod.
+type SandboxShm struct {
+	Size int64  // in bytes; 0 for no tmpfs
+	Link string // as of a SandboxFile
+}
+
+// SandboxState is where a sandbox is in its life.
+//
+//	created ──start──► starting ──► ready ──► stopped
+//	   └────────────stop────┴── failed ────────┘
+type SandboxState int
+
+// The states.
+const (
+	SandboxCreated SandboxState = iota
+	SandboxStarting
+	SandboxReady
+	SandboxStopped
+)
+
+func (s SandboxState) String() string {
+	return [...]string{"created", "starting", "ready", "stopped"}[s]
+}
+
+// SandboxStatus is what can be said of a sandbox without asking anybody.
+type SandboxStatus struct {
+	State     SandboxState
+	PID       int // of the process that holds the namespaces; the old one after the end
+	CreatedAt time.Time
+	Exit      Exit
+}
+
+// sandbox is the life of a pod that was asked for by itself.
+type sandbox struct {
+	pod     *Pod
+	config  SandboxConfig
+	session *session
+
+	// done is closed when the sandbox has stopped.
+	done chan struct{}
+
+	// Set while it is created, or started, by whoever does that.
+	starting context.Context // ends with a start that nobody wants any more
+	files    *sandboxFiles
+	group    *cgroup.Group
+	holder   *holder
+
+	mu     sync.Mutex
+	status SandboxStatus
+	wanted bool // its end was asked for
+}
+
+// CreateSandbox makes the pod, without a process: a sandbox of it is started
+// next. One that is there already is errdefs.ErrAlreadyExists. On failure nothing
+// of it remains.
+func (p *Pod) CreateSandbox(ctx context.Context, c SandboxConfig) error {
+	sb := &sandbox{pod: p, config: c, session: newSession(p), done: make(chan struct{})}
+	sb.status = SandboxStatus{State: SandboxCreated, CreatedAt: time.Now()}
+	sb.session.sandbox = sb
+	if err := p.reserveSandbox(sb); err != nil {
+		return err
+	}
+	s := sb.session
+	sb.starting, s.giveUp = context.WithCancel(context.WithoutCancel(ctx))
+	s.err = s.make(ctx)
+	if s.err == nil {
+		s.err = sb.prepare(ctx)
+	}
+	close(s.made)
+	if s.err == nil {
+		return nil
+	}
+	s.giveUp()
+	err := fmt.Errorf("create sandbox %s: %w", c.ID, s.undo.run(s.err))
+	close(s.up)
+	close(s.dead)
+	p.mu.Lock()
+	p.sandbox = nil
+	p.mu.Unlock()
+	p.over(s)
+	return err
+}
+
+func (p *Pod) reserveSandbox(sb *sandbox) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.sandbox != nil:
+		return fmt.Errorf("sandbox %s: %w", sb.config.ID, errdefs.ErrAlreadyExists)
+	case p.closed:
+		return fmt.Errorf("sandbox %s: its pod has been shut down: %w", sb.config.ID, errdefs.ErrFailedPrecondition)
+	case len(p.apps) > 0 || p.session != nil:
+		return fmt.Errorf("sandbox %s: its pod was begun by a container: %w", sb.config.ID, errdefs.ErrFailedPrecondition)
+	}
+	p.sandbox, p.session = sb, sb.session
+	return nil
+}
+
+// prepare puts on disk what does not need the stage1.
+func (sb *sandbox) prepare(ctx context.Context) (err error) {
+	s := sb.session
+	if sb.files, err = s.dir.newSandboxFiles(&sb.config); err != nil {
+		return err
+	}
+	s.undo.add(sb.files.unlinkBundle)
+	s.undo.add(func() error { return sb.files.remove(context.WithoutCancel(ctx), sb.group) })
+	return sb.files.make(&sb.config)
+}
+
+// StartSandbox starts the stage1 and the process that holds the pod's namespaces.
+// Legal once, after CreateSandbox. If it fails, the sandbox has stopped.
+func (p *Pod) StartSandbox(ctx context.Context, id string) (SandboxStatus, error) {
+	sb, err := p.findSandbox(id)
+	if err != nil {
+		return SandboxStatus{}, fmt.Errorf("start: %w: %w", err, errdefs.ErrFailedPrecondition)
+	}
+	if err := sb.move(SandboxCreated, SandboxStarting); err != nil {
+		return SandboxStatus{}, err
+	}
+	// A client that goes away comes back to stop it.
+	sb.session.start(context.WithoutCancel(ctx), sb.starting)
+	if err := sb.session.err; err != nil {
+		sb.ended(killedExit())
+		return SandboxStatus{}, fmt.Errorf("start sandbox %s: %w", id, err)
+	}
+	if err := sb.move(SandboxStarting, SandboxReady); err != nil {
+		return SandboxStatus{}, err // its holder has ended already
+	}
+	return sb.now(), nil
+}
+
+// move takes the sandbox from one state to another one.
+func (sb *sandbox) move(from, to SandboxState) error {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if s := sb.status.State; s != from {
+		return fmt.Errorf("cannot start sandbox %s, which is %s: %w", sb.config.ID, s, errdefs.ErrFailedPrecondition)
+	}
+	sb.status.State = to
+	return nil
+}
+
+func (sb *sandbox) now() SandboxStatus {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.status
+}
+
+// settle makes what the start of the stage1 needs, and says so in its call. The
+// pod's directory does not move any more until it ends.
+func (sb *sandbox) settle(c *Call, undo *cleanup) (err error) {
+	r := &c.Request
+	r.Debug = sb.config.Debug
+	r.Container = sb.config.ID
+	r.Sandbox = &abi.Sandbox{
+		Hostname: sb.config.Hostname, Namespaces: append([]abi.Namespace(nil), sb.config.Namespaces...),
+		UIDMappings: sb.config.UIDMappings, GIDMappings: sb.config.GIDMappings, Sysctl: sb.config.Sysctl,
+	}
+	if sb.config.UserOf != "" {
+		path, err := sb.files.pinUser(sb.config.UserOf)
+		if err != nil {
+			return err
+		}
+		r.Sandbox.Namespaces = append(r.Sandbox.Namespaces, abi.Namespace{Type: "user", Path: path})
+	}
+	if err := sb.makeCgroup(); err != nil {
+		return err
+	}
+	r.Cgroup, r.Sandbox.Cgroup = sb.group.ABI(), sb.group.ABI()
+	r.Bundle = sb.files.path(holderName)
+	if r.Rootfs, err = sb.session.dir.store.holderRoot(); err == nil {
+		r.Spec, err = writeHolder(r.Bundle, r.Rootfs, r.Sandbox, sb.config.SELinux, sb.group.Path())
+	}
+	if err != nil {
+		return fmt.Errorf("bundle of the holder: %w", err)
+	}
+	undo.add(sb.files.unlink)
+	return sb.files.link(&sb.config)
+}
+
+func (sb *sandbox) makeCgroup() error {
+	key := sb.pod.cfg.Key
+	g, err := cgroup.Maker{Children: sb.pod.cfg.Children}.Create(cgroup.Path{Spec: sb.config.CgroupsPath, Namespace: key.Namespace, ID: sb.config.ID}, holderLimits())
+	if err != nil {
+		return err
+	}
+	sb.group = g // what prepare has registered removes it
+	sb.session.dir.store.fault("make cgroup of the sandbox")
+	return sb.files.update(func(r *sandboxRecord) {
+		record := g.Record()
+		r.Cgroup = &record
+	})
+}
+
+// SandboxStatus never blocks. It is legal in every state.
+func (p *Pod) SandboxStatus(id string) (SandboxStatus, error) {
+	sb, err := p.findSandbox(id)
+	if err != nil {
+		return SandboxStatus{}, err
+	}
+	return sb.now(), nil
+}
+
+// WaitSandbox returns once the sandbox has stopped, or with ctx.
+func (p *Pod) WaitSandbox(ctx context.Context, id string) (Exit, error) {
+	sb, err := p.findSandbox(id)
+	if err != nil {
+		return Exit{}, err
+	}
+	select {
+	case <-sb.done:
+		return sb.now().Exit, nil
+	case <-ctx.Done():
+		return Exit{}, fmt.Errorf("wait for sandbox %s: %w", id, ctx.Err())
+	}
+}
+
+// StopSandbox ends every app of the pod, and then what holds its namespaces. With
+// a grace period apps get SIGTERM and that time, before they get SIGKILL. It is
+// legal in every state. What has ended can still be asked for and deleted.
+func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) error {
+	sb, err := p.findSandbox(id)
+	if err != nil {
+		return err
+	}
+	<-sb.session.made
+	sb.mu.Lock()
+	sb.wanted = true
+	started := sb.status.State != SandboxCreated
+	if !started {
+		sb.endLocked(Exit{At: time.Now()})
+	}
+	if sb.status.State == SandboxStarting {
+		sb.session.giveUp()
+	}
+	sb.mu.Unlock()
+	if !started {
+		sb.session.notStarted(id)
+		return nil
+	}
+	select {
+	case <-sb.session.up:
+	case <-ctx.Done():
+		return fmt.Errorf("stop sandbox %s: wait for its start: %w", id, ctx.Err())
+	}
+	if sb.session.err != nil {
+		return nil // then nothing of it runs
+	}
+	if err := p.killApps(ctx, grace); err != nil {
+		return fmt.Errorf("stop sandbox %s: %w", id, err)
+	}
+	sb.holder.kill(ctx)
+	select {
+	case <-sb.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop sandbox %s: its holder %d was killed and does not end: %w", id, sb.holder.pid, ctx.Err())
+	}
+}
+
+// notStarted ends the start of a session that will have none.
+func (s *session) notStarted(id string) {
+	s.err = fmt.Errorf("sandbox %s was stopped before it was started: %w", id, errdefs.ErrFailedPrecondition)
+	close(s.dead)
+	close(s.up)
+}
+
+// killApps ends every app of the pod and waits for that.
+func (p *Pod) killApps(ctx context.Context, grace time.Duration) error {
+	apps := p.all()
+	if grace > 0 {
+		for _, a := range apps {
+			_ = p.Kill(ctx, a.id, "", int(syscall.SIGTERM), false) // it may have ended, or be about to be made
+		}
+		limit, cancel := context.WithTimeout(ctx, grace)
+		for _, a := range apps {
+			_, _ = a.wait(limit)
+		}
+		cancel()
+	}
+	var errs []error
+	for _, a := range apps {
+		if err := a.slay(ctx, true); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
+			errs = append(errs, err)
+		}
+	}
+	for _, a := range apps {
+		if a.status().State == Creating {
+			continue // it is refused at its next step, or killed with the stage1
+		}
+		if _, err := a.wait(ctx); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// all returns the pod's apps.
+func (p *Pod) all() []*app {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]*app, 0, len(p.apps))
+	for _, a := range p.apps {
+		all = append(all, a)
+	}
+	return all
+}
+
+// ShutdownSandbox stops the sandbox, deletes the apps that are left, and removes
+// the pod, which accepts nothing any more.
+func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
+	sb, err := p.findSandbox(id)
+	if err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx) // nobody would come back for the rest
+	limit, cancel := context.WithTimeout(ctx, shutdownLimit)
+	defer cancel()
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	if err := p.StopSandbox(limit, id, 0); err != nil {
+		log.G(ctx).WithError(err).Warn("shut down a sandbox that does not stop")
+	}
+	for _, a := range p.all() {
+		if _, err := a.delete(limit); err != nil && !errdefs.IsNotFound(err) {
+			log.G(ctx).WithError(err).Warnf("container %s: not deleted with its sandbox", a.id)
+		}
+	}
+	p.mu.Lock()
+	s := sb.session
+	mine := !s.ending
+	s.ending = true
+	p.mu.Unlock()
+	if !mine {
+		<-s.gone
+		return nil
+	}
+	err = p.end(ctx, s)
+	p.mu.Lock()
+	p.sandbox = nil
+	p.mu.Unlock()
+	return err
+}
+
+// shutdownLimit is how long apps may take to go. containerd gives no time.
+const shutdownLimit = 10 * time.Second
+
+// SandboxStats reads the statistics of the pod's cgroup.
+func (p *Pod) SandboxStats(id string) (Stats, error) {
+	sb, err := p.findSandbox(id)
+	if err != nil {
+		return Stats{}, err
+	}
+	if s := sb.now().State; s != SandboxReady {
+		return Stats{}, fmt.Errorf("statistics of sandbox %s, which is %s: %w", id, s, errdefs.ErrFailedPrecondition)
+	}
+	group := sb.group
+	if sb.config.CgroupParent != "" {
+		if group, err = cgroup.Open(sb.config.CgroupParent); err != nil {
+			return Stats{}, fmt.Errorf("sandbox %s: %w", id, err)
+		}
+	}
+	counted, err := group.Stats()
+	if err != nil {
+		return Stats{}, fmt.Errorf("sandbox %s: %w", id, err)
+	}
+	return Stats{Stats: counted}, nil
+}
+
+// LinkSandbox makes the links to the sandbox's files again that have gone.
+func (p *Pod) LinkSandbox(id string) error {
+	sb, err := p.findSandbox(id)
+	if err != nil {
+		return err
+	}
+	if sb.now().State != SandboxReady {
+		return nil
+	}
+	if err := sb.files.link(&sb.config); err != nil {
+		return fmt.Errorf("sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+func (p *Pod) findSandbox(id string) (*sandbox, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sandbox == nil || p.sandbox.config.ID != id {
+		return nil, fmt.Errorf("sandbox %s: %w", id, errdefs.ErrNotFound)
+	}
+	return p.sandbox, nil
+}
+
+// ended takes up the end of the sandbox, once.
+func (sb *sandbox) ended(e Exit) {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if sb.wanted {
+		e.Code = 0 // however it was done
+	}
+	sb.endLocked(e)
+}
+
+func (sb *sandbox) endLocked(e Exit) {
+	if sb.status.State != SandboxStopped {
+		sb.status.State, sb.status.Exit = SandboxStopped, e
+		close(sb.done)
+	}
+}

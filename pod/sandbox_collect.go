@@ -1,0 +1,131 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+)
+
+// collectSandbox collects what a pod has without its apps. They are collected
+// when their own bundles are, and with the last of them and this the pod goes.
+func (p *podCollector) collectSandbox(ctx context.Context, id string, exit CollectedExit) (CollectedExit, error) {
+	f, err := p.dir.openSandbox()
+	if errors.Is(err, fs.ErrNotExist) {
+		return exit, nil
+	}
+	if err != nil {
+		return exit, err
+	}
+	if f.record.ID != id {
+		return exit, fmt.Errorf("%s names pod %s, which is sandbox %s: nothing done", bundleFile, p.dir.uuid, f.record.ID)
+	}
+	if alive, err := p.dir.shimLives(); err != nil || alive {
+		return exit, err // it removes the sandbox itself, or has been asked to
+	}
+	if !exit.Found {
+		if exit, err = f.lastExit(); err != nil {
+			return exit, err
+		}
+	}
+	return exit, f.collect(ctx)
+}
+
+// collect kills the holder and removes the sandbox.
+func (f *sandboxFiles) collect(ctx context.Context) error {
+	if h := f.record.Holder; h != nil {
+		if err := end(ctx, h.PID, h.StartTime); err != nil {
+			return fmt.Errorf("holder %d of the sandbox: %w", h.PID, err)
+		}
+		f.dir.store.fault("kill holder")
+	}
+	var group *cgroup.Group
+	var err error
+	if r := f.record.Cgroup; r != nil {
+		group, err = cgroup.FromRecord(*r)
+	} else { // it may just have been made
+		err = cgroup.RemoveStale(ctx, cgroup.Path{Spec: f.record.CgroupsPath, Namespace: f.dir.shim.Namespace, ID: f.record.ID})
+	}
+	if err != nil {
+		return err
+	}
+	return f.remove(ctx, group)
+}
+
+// end kills a process and waits for that.
+func end(ctx context.Context, pid int, start uint64) error {
+	p, err := proc.Open(pid, start)
+	if errors.Is(err, proc.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, proc.ErrGone) {
+		return err
+	}
+	return p.Wait(ctx)
+}
+
+// lastExit says how the sandbox ends, and keeps that in the bundle.
+func (f *sandboxFiles) lastExit() (CollectedExit, error) {
+	e := killedExit()
+	exit := CollectedExit{Code: e.Code, At: e.At, Found: true}
+	if h := f.record.Holder; h != nil {
+		exit.PID = h.PID
+	}
+	err := locked(f.dir.root, func() error {
+		return withRoot(f.record.Bundle, func(bundle *os.Root) error {
+			var r bundleRecord
+			if err := readRecord(bundle, bundleFile, &r); err != nil || r.Pod != f.dir.uuid || r.App != "" {
+				return err
+			}
+			r.Exit = &exitRecord{PID: exit.PID, Code: exit.Code, At: exit.At.Round(0)}
+			return writeRecord(bundle, bundleFile, r)
+		})
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	f.dir.store.fault("record exit")
+	return exit, err
+}
+
+// awaited tells whether the sandbox's bundle is still there and still its own:
+// then its `delete` will come.
+func (f *sandboxFiles) awaited() bool {
+	var r bundleRecord
+	err := withRoot(f.record.Bundle, func(b *os.Root) error { return readRecord(b, bundleFile, &r) })
+	return err == nil && r.Pod == f.dir.uuid && r.App == ""
+}
+
+// hasSandbox tells whether the pod is not over, although it may have no app.
+func (d *Dir) hasSandbox() (bool, error) {
+	_, err := d.root.Lstat(sandboxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// shimLives tells whether the pod's shim runs, after a moment in which one that is
+// dying may do so.
+func (d *Dir) shimLives() (bool, error) {
+	owner, err := proc.Open(d.shim.Shim.PID, d.shim.Shim.StartTime)
+	if errors.Is(err, proc.ErrGone) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer owner.Close()
+	dying, cancel := context.WithTimeout(context.Background(), dyingLimit)
+	defer cancel()
+	return owner.Wait(dying) != nil, nil
+}

@@ -1,0 +1,216 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+)
+
+// Names in a pod's directory that a sandbox has.
+const (
+	sandboxFile = "sandbox.json"
+	sandboxDir  = "sandbox"   // SandboxFiles
+	shmName     = "shm"       // a tmpfs
+	userName    = "user"      // the pod's user namespace, pinned
+	holderName  = "holder"    // an OCI bundle
+	linkMode    = 0o755       // of directories that links are made in
+	fileMode    = 0o644       // of files that apps have to read
+	shmMode     = "mode=1777" // as /dev/shm has everywhere
+)
+
+// sandboxRecord is $pod/sandbox.json. As long as it is there, the pod is not
+// over, whether it has apps or not.
+type sandboxRecord struct {
+	Version     int            `json:"version"`
+	ID          string         `json:"id"`
+	Bundle      string         `json:"bundle"`
+	CgroupsPath string         `json:"cgroupsPath,omitempty"` // of the holder, as the OCI spec names it
+	Cgroup      *cgroup.Record `json:"cgroup,omitempty"`
+	Links       []string       `json:"links,omitempty"` // outside of the pod
+	Holder      *processRecord `json:"holder,omitempty"`
+}
+
+// sandboxFiles is what is on disk of a sandbox. One goroutine at a time changes it.
+type sandboxFiles struct {
+	dir    *Dir
+	record sandboxRecord
+}
+
+// newSandboxFiles writes down what is going to be made, in the pod and in the
+// sandbox's bundle, before any of it is there.
+func (d *Dir) newSandboxFiles(c *SandboxConfig) (*sandboxFiles, error) {
+	f := &sandboxFiles{dir: d, record: sandboxRecord{
+		Version: recordVersion, ID: c.ID, Bundle: c.Bundle, CgroupsPath: c.CgroupsPath,
+	}}
+	for _, file := range c.Files {
+		if file.Link != "" {
+			f.record.Links = append(f.record.Links, file.Link)
+		}
+	}
+	if c.Shm.Link != "" {
+		f.record.Links = append(f.record.Links, c.Shm.Link)
+	}
+	boot, err := proc.BootID()
+	if err != nil {
+		return nil, err
+	}
+	if err := f.write(); err != nil {
+		return nil, err
+	}
+	err = withRoot(c.Bundle, func(bundle *os.Root) error {
+		return writeRecord(bundle, bundleFile, bundleRecord{Version: recordVersion, BootID: boot, DataDir: d.store.dir, Pod: d.uuid})
+	})
+	d.store.fault("write " + bundleFile)
+	return f, err
+}
+
+// openSandbox returns what another process has written of a sandbox. The error is
+// fs.ErrNotExist if the pod is none, or if it is over.
+func (d *Dir) openSandbox() (*sandboxFiles, error) {
+	f := &sandboxFiles{dir: d}
+	return f, readRecord(d.root, sandboxFile, &f.record)
+}
+
+func (f *sandboxFiles) write() error {
+	err := writeRecord(f.dir.root, sandboxFile, f.record)
+	f.dir.store.fault("write " + sandboxFile)
+	return err
+}
+
+// update changes the record.
+func (f *sandboxFiles) update(change func(*sandboxRecord)) error {
+	change(&f.record)
+	return f.write()
+}
+
+// path returns where a file of the sandbox is now.
+func (f *sandboxFiles) path(name string) string {
+	return filepath.Join(f.dir.Path(), sandboxDir, name)
+}
+
+// make writes the files that apps of the pod see, and mounts its /dev/shm.
+func (f *sandboxFiles) make(c *SandboxConfig) error {
+	if err := os.MkdirAll(f.path(holderName), 0o755); err != nil {
+		return err
+	}
+	for _, file := range c.Files {
+		if err := os.WriteFile(f.path(file.Name), file.Content, fileMode); err != nil {
+			return err
+		}
+		if err := os.Chmod(f.path(file.Name), fileMode); err != nil { // whatever the umask
+			return err
+		}
+	}
+	f.dir.store.fault("write files of the sandbox")
+	if c.Shm.Size == 0 {
+		return nil
+	}
+	if err := os.Mkdir(f.path(shmName), 0o755); err != nil {
+		return err
+	}
+	data := fmt.Sprintf("%s,size=%d", shmMode, c.Shm.Size)
+	if err := unix.Mount("shm", f.path(shmName), "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+		return fmt.Errorf("mount the pod's /dev/shm: %w", err)
+	}
+	f.dir.store.fault("mount shm")
+	return nil
+}
+
+// pinUser makes a file of the user namespace that owns another namespace.
+func (f *sandboxFiles) pinUser(of string) (path string, err error) {
+	ns, err := os.Open(of)
+	if err != nil {
+		return "", fmt.Errorf("user namespace of the pod: %w", err)
+	}
+	defer ns.Close()
+	fd, err := unix.IoctlRetInt(int(ns.Fd()), unix.NS_GET_USERNS)
+	if err != nil {
+		return "", fmt.Errorf("user namespace that owns %s: %w", of, err)
+	}
+	defer unix.Close(fd)
+	path = f.path(userName)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return "", err
+	}
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), path, "", unix.MS_BIND, ""); err != nil {
+		return "", fmt.Errorf("pin the user namespace that owns %s: %w", of, err)
+	}
+	f.dir.store.fault("pin the user namespace")
+	return path, nil
+}
+
+// link sees to it that every link is there: another daemon's clean-up may have
+// taken one that it did not know.
+func (f *sandboxFiles) link(c *SandboxConfig) error {
+	for _, file := range c.Files {
+		if err := f.linkTo(file.Link, f.path(file.Name)); err != nil {
+			return err
+		}
+	}
+	return f.linkTo(c.Shm.Link, f.path(shmName))
+}
+
+func (f *sandboxFiles) linkTo(link, target string) error {
+	if link == "" {
+		return nil
+	}
+	if there, err := os.Readlink(link); err == nil && there == target {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(link), linkMode); err != nil {
+		return err
+	}
+	err := os.Symlink(target, link)
+	if errors.Is(err, fs.ErrExist) {
+		err = fmt.Errorf("%s is not this pod's: %w", link, err)
+	}
+	f.dir.store.fault("link")
+	return err
+}
+
+// unlink removes the links, and the directories that have become empty by that.
+func (f *sandboxFiles) unlink() error {
+	var errs []error
+	for _, link := range f.record.Links {
+		target, err := os.Readlink(link)
+		if err == nil && strings.Contains(target, f.dir.uuid) {
+			errs = append(errs, os.Remove(link))
+		}
+		// If somebody else has put something there, it is theirs.
+		_ = os.Remove(filepath.Dir(link))
+	}
+	f.dir.store.fault("unlink")
+	return errors.Join(errs...)
+}
+
+// remove removes everything of the sandbox but the directory. Its holder and its
+// apps have ended. It is idempotent.
+func (f *sandboxFiles) remove(ctx context.Context, group *cgroup.Group) error {
+	if group != nil {
+		if err := errors.Join(group.Kill(ctx), group.Remove(ctx)); err != nil {
+			return err
+		}
+		f.dir.store.fault("remove cgroup of the sandbox")
+	}
+	if err := f.unlink(); err != nil {
+		return err
+	}
+	err := f.dir.root.Remove(sandboxFile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f.dir.store.fault("remove " + sandboxFile)
+	return nil
+}
+
+// unlinkBundle removes rkt.json from the sandbox's bundle, if it is this pod's.
+func (f *sandboxFiles) unlinkBundle() error { return unlinkRecord(f.record.Bundle, f.dir.uuid, "") }

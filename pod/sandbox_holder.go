@@ -1,0 +1,100 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// holderScore keeps the kernel from choosing the holder when memory is short: all
+// of the pod would go with it.
+const holderScore = -998
+
+// holder is the process that holds a sandbox's namespaces.
+type holder struct {
+	pid   int
+	start uint64
+}
+
+// kill ends the holder. Its end is noticed by whoever watches it.
+func (h *holder) kill(ctx context.Context) {
+	err := proc.Signal(h.pid, h.start, syscall.SIGKILL)
+	if err != nil && !errors.Is(err, proc.ErrGone) {
+		log.G(ctx).WithError(err).Errorf("kill the holder %d of a pod", h.pid)
+	}
+}
+
+// hold takes over the process that the stage1 has reported, and watches it. Until
+// then nobody may reap unknown children.
+func (sb *sandbox) hold(ctx context.Context, leader abi.Ready) error {
+	s := sb.session
+	if err := checkHolder(leader.PID, s.request); err != nil {
+		return fmt.Errorf("stage1 %s reported process %d as that of the sandbox: %w: %w", s.stage1.Name(), leader.PID, err, errdefs.ErrNotImplemented)
+	}
+	h := &holder{pid: leader.PID, start: leader.StartTime}
+	score := []byte(strconv.Itoa(holderScore))
+	err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", h.pid), score, 0)
+	if err != nil && !errors.Is(err, fs.ErrPermission) { // without CAP_SYS_RESOURCE
+		return fmt.Errorf("holder of the sandbox: %w", err)
+	}
+	sb.holder = h
+	sb.mu.Lock()
+	sb.status.PID = h.pid
+	sb.mu.Unlock()
+	if err := sb.files.update(func(r *sandboxRecord) { r.Holder = &processRecord{PID: h.pid, StartTime: h.start} }); err != nil {
+		return err
+	}
+	return sb.watch(ctx, h)
+}
+
+// watch waits for the holder's end: as its parent, if the stage1 has left it to
+// us, or by its pidfd.
+func (sb *sandbox) watch(ctx context.Context, h *holder) error {
+	err := sb.pod.cfg.Children.Adopt(h.pid, h.start, nil, func(st proc.Exit) { sb.released(ctx, toExit(st)) })
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, proc.ErrNotChild) {
+		return fmt.Errorf("holder of the sandbox: %w", err)
+	}
+	p, err := proc.Open(h.pid, h.start)
+	if err != nil {
+		return fmt.Errorf("holder of the sandbox: %w", err)
+	}
+	go func() {
+		defer p.Close()
+		_ = p.Wait(context.WithoutCancel(ctx))
+		sb.released(ctx, killedExit())
+	}()
+	return nil
+}
+
+// released is called when the holder has ended. What was to share its namespaces
+// ends with it.
+func (sb *sandbox) released(ctx context.Context, e Exit) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), execDrain)
+	defer cancel()
+	sb.mu.Lock()
+	wanted := sb.wanted
+	sb.mu.Unlock()
+	if !wanted {
+		log.G(ctx).Warnf("sandbox %s: its holder %d has ended with code %d: its containers are killed", sb.config.ID, sb.holder.pid, e.Code)
+	}
+	if err := sb.pod.killApps(ctx, 0); err != nil {
+		log.G(ctx).WithError(err).Errorf("sandbox %s: its holder has ended; cannot kill its containers", sb.config.ID)
+	}
+	sb.ended(e)
+}
+
+// killedExit is the end of a process whose exit status nobody can know.
+func killedExit() Exit { return Exit{Code: 128 + uint32(syscall.SIGKILL), At: time.Now()} }

@@ -1,0 +1,173 @@
+package shim
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/containerd/containerd/api/types"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+	"github.com/containerd/ttrpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
+)
+
+// stopLimit is how long stopping a sandbox may take beyond the time that its apps
+// were granted. Its clients have no limit of their own.
+const stopLimit = 30 * time.Second
+
+// What containerd's CRI calls the states of a sandbox. One that is not started is
+// not ready.
+const (
+	sandboxReady    = "SANDBOX_READY"
+	sandboxNotReady = "SANDBOX_NOTREADY"
+)
+
+// sandboxMethods is the Sandbox service (requirement section 18).
+func (s *Service) sandboxMethods() map[string]ttrpc.Method {
+	return map[string]ttrpc.Method{
+		"CreateSandbox":   rpc("CreateSandbox", s.createSandbox),
+		"StartSandbox":    rpc("StartSandbox", s.startSandbox),
+		"Platform":        rpc("Platform", s.platform),
+		"StopSandbox":     rpc("StopSandbox", s.stopSandbox),
+		"WaitSandbox":     rpc("WaitSandbox", s.waitSandbox),
+		"SandboxStatus":   rpc("SandboxStatus", s.sandboxStatus),
+		"PingSandbox":     rpc("PingSandbox", s.pingSandbox),
+		"ShutdownSandbox": rpc("ShutdownSandbox", s.shutdownSandbox),
+		"SandboxMetrics":  rpc("SandboxMetrics", s.sandboxMetrics),
+		"UpdateSandbox":   rpc("UpdateSandbox", s.updateSandbox),
+	}
+}
+
+// createSandbox makes the pod, without a process.
+func (s *Service) createSandbox(ctx context.Context, r *sandbox.CreateSandboxRequest) (*sandbox.CreateSandboxResponse, error) {
+	c, annotations, err := sandboxConfig(r, s.cfg.Debug)
+	if err == nil {
+		err = s.cfg.Stage1.Choose(annotations)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("create sandbox %q: %w", r.SandboxId, err)
+	}
+	if err := s.apps.openSandbox(r.SandboxId); err != nil {
+		return nil, err
+	}
+	if err := s.pod.CreateSandbox(ctx, c); err != nil {
+		if !errdefs.IsAlreadyExists(err) {
+			s.apps.closeSandbox()
+		}
+		return nil, refused(err)
+	}
+	return &sandbox.CreateSandboxResponse{}, nil
+}
+
+// startSandbox starts what holds the pod's namespaces. Its pid is what the specs
+// of the pod's containers lead to.
+func (s *Service) startSandbox(ctx context.Context, r *sandbox.StartSandboxRequest) (*sandbox.StartSandboxResponse, error) {
+	st, err := s.pod.StartSandbox(ctx, r.SandboxId)
+	if err != nil {
+		return nil, refused(err)
+	}
+	return &sandbox.StartSandboxResponse{Pid: uint32(st.PID), CreatedAt: timestamp(st.CreatedAt)}, nil
+}
+
+// platform is asked before each container of the pod is made, and so before
+// containerd looks for the files that the container gets from its sandbox. When
+// containerd's CRI was restarted, it has removed the links to them.
+func (s *Service) platform(_ context.Context, r *sandbox.PlatformRequest) (*sandbox.PlatformResponse, error) {
+	if err := s.pod.LinkSandbox(r.SandboxId); err != nil {
+		return nil, err
+	}
+	return &sandbox.PlatformResponse{Platform: &types.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}}, nil
+}
+
+// stopSandbox ends the pod's processes, and is answered when they have ended.
+func (s *Service) stopSandbox(ctx context.Context, r *sandbox.StopSandboxRequest) (*sandbox.StopSandboxResponse, error) {
+	grace := time.Duration(r.TimeoutSecs) * time.Second
+	ctx, cancel := context.WithTimeout(ctx, grace+stopLimit)
+	defer cancel()
+	if err := s.pod.StopSandbox(ctx, r.SandboxId, grace); err != nil {
+		return nil, err
+	}
+	return &sandbox.StopSandboxResponse{}, nil
+}
+
+func (s *Service) waitSandbox(ctx context.Context, r *sandbox.WaitSandboxRequest) (*sandbox.WaitSandboxResponse, error) {
+	exit, err := s.pod.WaitSandbox(ctx, r.SandboxId)
+	if err != nil {
+		return nil, err
+	}
+	return &sandbox.WaitSandboxResponse{ExitStatus: exit.Code, ExitedAt: timestamp(exit.At)}, nil
+}
+
+func (s *Service) sandboxStatus(_ context.Context, r *sandbox.SandboxStatusRequest) (*sandbox.SandboxStatusResponse, error) {
+	st, err := s.pod.SandboxStatus(r.SandboxId)
+	if err != nil {
+		return nil, err
+	}
+	resp := &sandbox.SandboxStatusResponse{
+		SandboxId: r.SandboxId,
+		Pid:       uint32(st.PID),
+		State:     sandboxNotReady,
+		CreatedAt: timestamp(st.CreatedAt),
+	}
+	if st.State == pod.SandboxReady {
+		resp.State = sandboxReady
+	}
+	if !st.Exit.At.IsZero() {
+		resp.ExitedAt = timestamp(st.Exit.At)
+	}
+	if r.Verbose {
+		resp.Info, err = s.sandboxInfo(st)
+	}
+	return resp, err
+}
+
+// pingSandbox tells whether the sandbox is there.
+func (s *Service) pingSandbox(_ context.Context, r *sandbox.PingRequest) (*sandbox.PingResponse, error) {
+	if _, err := s.pod.SandboxStatus(r.SandboxId); err != nil {
+		return nil, err
+	}
+	return &sandbox.PingResponse{}, nil
+}
+
+// shutdownSandbox removes the pod and ends the server, as soon as this is
+// answered.
+func (s *Service) shutdownSandbox(ctx context.Context, r *sandbox.ShutdownSandboxRequest) (*sandbox.ShutdownSandboxResponse, error) {
+	err := s.pod.ShutdownSandbox(ctx, r.SandboxId)
+	if errdefs.IsNotFound(err) && s.apps.unused() {
+		err = nil // its creation has failed, and the client is through with this server
+	}
+	if errdefs.IsNotFound(err) {
+		return nil, err
+	}
+	if err != nil { // what is left is for `delete`, which nobody calls while this lives
+		log.G(ctx).WithError(err).Errorf("sandbox %s: left behind by its shutdown", r.SandboxId)
+	}
+	s.apps.closeSandbox()
+	s.apps.close()
+	s.beginEnd(ctx, "", false)
+	return &sandbox.ShutdownSandboxResponse{}, nil
+}
+
+// sandboxMetrics answers with the statistics of the whole pod.
+func (s *Service) sandboxMetrics(_ context.Context, r *sandbox.SandboxMetricsRequest) (*sandbox.SandboxMetricsResponse, error) {
+	st, err := s.pod.SandboxStats(r.SandboxId)
+	if err != nil {
+		return nil, err
+	}
+	var msg proto.Message = metricsV1(st)
+	if st.Version == 2 {
+		msg = metricsV2(st)
+	}
+	data, err := anyOf(msg)
+	if err != nil {
+		return nil, fmt.Errorf("statistics of sandbox %s: %w", r.SandboxId, err)
+	}
+	return &sandbox.SandboxMetricsResponse{Metrics: &types.Metric{
+		Timestamp: timestamp(time.Now()), ID: r.SandboxId, Data: data,
+	}}, nil
+}

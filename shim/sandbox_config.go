@@ -1,0 +1,171 @@
+package shim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// sandboxConfig translates what a client asks of a sandbox: CRI says it in a
+// message of its own, others as an OCI spec in the bundle, or not at all. It also
+// returns the pod's annotations.
+func sandboxConfig(r *sandbox.CreateSandboxRequest, debug bool) (c pod.SandboxConfig, annotations map[string]string, err error) {
+	c = pod.SandboxConfig{ID: r.SandboxId, Bundle: r.BundlePath, Debug: debug}
+	if r.SandboxId == "" || !filepath.IsAbs(r.BundlePath) {
+		return c, nil, fmt.Errorf("the id is empty or the bundle %q is not absolute: %w", r.BundlePath, errdefs.ErrInvalidArgument)
+	}
+	switch name := messageName(r.Options); name {
+	case sandbox.PodSandboxConfigName:
+		annotations, err = fromCRI(&c, r)
+	case "", "google.protobuf.Empty":
+		annotations, err = fromSpec(&c, r)
+	default:
+		err = fmt.Errorf("options of the unknown type %q: %w", r.Options.GetTypeUrl(), errdefs.ErrInvalidArgument)
+	}
+	all := maps.Clone(r.Annotations)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, annotations)
+	return c, all, err
+}
+
+// fromSpec takes of an OCI spec what concerns a pod. Its process, root and mounts
+// are those of a container that would hold the namespaces, which is not needed
+// here. Without a spec the pod has namespaces of its own.
+func fromSpec(c *pod.SandboxConfig, r *sandbox.CreateSandboxRequest) (annotations map[string]string, err error) {
+	var spec specs.Spec
+	text, err := os.ReadFile(filepath.Join(c.Bundle, "config.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &spec)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("spec of the sandbox: %w", err)
+	}
+	c.Hostname = spec.Hostname
+	if spec.Linux == nil || len(spec.Linux.Namespaces) == 0 {
+		spec.Linux = &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: "network"}, {Type: "ipc"}, {Type: "uts"}, {Type: "pid"}}}
+	}
+	for _, ns := range spec.Linux.Namespaces {
+		switch ns.Type {
+		case specs.MountNamespace, specs.CgroupNamespace: // a container's own
+			continue
+		case specs.NetworkNamespace:
+			if r.NetnsPath != "" {
+				ns.Path = r.NetnsPath
+			}
+		}
+		c.Namespaces = append(c.Namespaces, abi.Namespace{Type: string(ns.Type), Path: ns.Path})
+	}
+	c.Sysctl = spec.Linux.Sysctl
+	c.CgroupsPath = spec.Linux.CgroupsPath
+	c.UIDMappings, c.GIDMappings = ociMappings(spec.Linux.UIDMappings), ociMappings(spec.Linux.GIDMappings)
+	return spec.Annotations, nil
+}
+
+func ociMappings(from []specs.LinuxIDMapping) []abi.IDMapping {
+	var m []abi.IDMapping
+	for _, l := range from {
+		m = append(m, abi.IDMapping{ContainerID: l.ContainerID, HostID: l.HostID, Size: l.Size})
+	}
+	return m
+}
+
+// fromCRI does what containerd's own sandbox controller does for a pause
+// container, and makes what containers of the pod expect of it.
+func fromCRI(c *pod.SandboxConfig, r *sandbox.CreateSandboxRequest) (annotations map[string]string, err error) {
+	var config sandbox.PodSandboxConfig
+	if err := proto.Unmarshal(r.Options.GetValue(), &config); err != nil {
+		return nil, fmt.Errorf("%s: %v: %w", sandbox.PodSandboxConfigName, err, errdefs.ErrInvalidArgument)
+	}
+	linux := config.GetLinux()
+	options := linux.GetSecurityContext().GetNamespaceOptions()
+	if err := criNamespaces(c, options, r.NetnsPath); err != nil {
+		return nil, err
+	}
+	if options.GetNetwork() != sandbox.NamespaceMode_NODE { // the host's network has the host's name
+		c.Hostname = config.GetHostname()
+	}
+	c.Sysctl = criSysctl(linux.GetSysctls(), options)
+	if parent := linux.GetCgroupParent(); parent != "" {
+		c.CgroupParent, c.CgroupsPath = parent, criCgroupsPath(parent, c.ID)
+	}
+	c.SELinux = selinuxLabel(linux.GetSecurityContext())
+	return config.GetAnnotations(), criFiles(c, &config)
+}
+
+// criNamespaces lists the namespaces that the pod does not share with its host.
+// Like a pause container, a pod has a PID namespace also if its containers have
+// one each: one of them may be told to share the pod's.
+func criNamespaces(c *pod.SandboxConfig, o *sandbox.NamespaceOption, netns string) error {
+	host := sandbox.NamespaceMode_NODE
+	if o.GetNetwork() != host {
+		c.Namespaces = append(c.Namespaces, abi.Namespace{Type: "network", Path: netns}, abi.Namespace{Type: "uts"})
+	}
+	if o.GetIpc() != host {
+		c.Namespaces = append(c.Namespaces, abi.Namespace{Type: "ipc"})
+	}
+	if o.GetPid() != host {
+		c.Namespaces = append(c.Namespaces, abi.Namespace{Type: "pid"})
+	}
+	user := o.GetUsernsOptions()
+	switch {
+	case user == nil || user.GetMode() == host:
+		return nil
+	case user.GetMode() != sandbox.NamespaceMode_POD:
+		return fmt.Errorf("user namespace mode %s: a pod has its own or the host's: %w", user.GetMode(), errdefs.ErrInvalidArgument)
+	case len(user.GetUids()) == 0 || len(user.GetGids()) == 0:
+		return fmt.Errorf("user namespace of the pod: no mapping of users or of groups: %w", errdefs.ErrInvalidArgument)
+	}
+	if o.GetNetwork() != host && netns != "" {
+		c.UserOf = netns // containerd has made both
+		return nil
+	}
+	c.Namespaces = append(c.Namespaces, abi.Namespace{Type: "user"})
+	c.UIDMappings, c.GIDMappings = criMappings(user.GetUids()), criMappings(user.GetGids())
+	return nil
+}
+
+func criMappings(from []*sandbox.IDMapping) []abi.IDMapping {
+	var m []abi.IDMapping
+	for _, l := range from {
+		m = append(m, abi.IDMapping{ContainerID: l.GetContainerId(), HostID: l.GetHostId(), Size: l.GetLength()})
+	}
+	return m
+}
+
+// criSysctl adds what containerd's CRI sets in every pod that has a network of its
+// own, unless it is configured not to, which a shim cannot know.
+func criSysctl(asked map[string]string, o *sandbox.NamespaceOption) map[string]string {
+	all := map[string]string{}
+	if o.GetNetwork() != sandbox.NamespaceMode_NODE {
+		all["net.ipv4.ip_unprivileged_port_start"] = "0"
+		if user := o.GetUsernsOptions(); user == nil || user.GetMode() == sandbox.NamespaceMode_NODE {
+			all["net.ipv4.ping_group_range"] = "0 2147483647"
+		}
+	}
+	maps.Copy(all, asked)
+	return all
+}
+
+// criCgroupsPath names a cgroup below the pod's as containerd does, with either of
+// the kubelet's drivers.
+func criCgroupsPath(parent, id string) string {
+	if base := filepath.Base(parent); strings.HasSuffix(base, ".slice") {
+		return strings.Join([]string{base, "cri-containerd", id}, ":")
+	}
+	return filepath.Join(parent, id)
+}

@@ -1,0 +1,34 @@
+package shim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
+)
+
+// updateSandbox takes note of a resized pod. Its limits come into force without
+// us: the kubelet writes them to the pod's cgroup, which is its own, and updates
+// the containers. The overhead that a pod is granted limits nothing here.
+func (s *Service) updateSandbox(_ context.Context, r *sandbox.UpdateSandboxRequest) (*sandbox.UpdateSandboxResponse, error) {
+	if _, err := s.pod.SandboxStatus(r.SandboxId); err != nil {
+		return nil, err
+	}
+	return &sandbox.UpdateSandboxResponse{}, nil
+}
+
+// sandboxInfo is what a client gets that wants to know more. containerd's CRI
+// reads the first two and adds its own.
+func (s *Service) sandboxInfo(st pod.SandboxStatus) (map[string]string, error) {
+	text, err := json.Marshal(struct {
+		PID    int    `json:"pid"`
+		State  string `json:"processStatus"`
+		Stage1 string `json:"stage1"`
+	}{st.PID, st.State.String(), s.cfg.Stage1.Choice().Name})
+	if err != nil {
+		return nil, fmt.Errorf("describe the sandbox: %w", err)
+	}
+	return map[string]string{"info": string(text)}, nil
+}

@@ -1,0 +1,40 @@
+package supervisor
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
+)
+
+// hold starts the process that holds the namespaces of a sandbox's pod: the
+// program of the bundle that comes with the request, as an app is started. Nobody
+// can name it as one, and its end is not recorded: stage 0 sees it.
+func (s *Supervisor) hold(r *abi.Request) (pid int, err error) {
+	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
+	if err != nil {
+		return 0, fmt.Errorf("streams of the pod's holder: %w", err)
+	}
+	defer null.Close()
+	a := &app{container: r.Container, bundle: r.Bundle}
+	if a.spec, err = decodeSpec(r.Spec); err != nil {
+		return 0, err
+	}
+	if err := s.begin(s.ctx, a, &wire.Call{Stdio: [3]*os.File{null, null, null}}, r); err != nil {
+		return 0, fmt.Errorf("holder of the pod: %w", err)
+	}
+	l := a.launch
+	defer l.words.Close()
+	if err = l.ready(s.ctx); err == nil {
+		if err = l.say("start"); err == nil {
+			err = l.executed(s.ctx)
+		}
+	}
+	if err != nil {
+		err = explain(s.ctx, err, l.child.pid, s.family.drop(l.child))
+		return 0, fmt.Errorf("holder of the pod: %w", err)
+	}
+	s.family.decide(l.child, dropped) // it is reaped, and nobody told
+	return l.child.pid, nil
+}

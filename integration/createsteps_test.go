@@ -12,6 +12,8 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
 )
 
 // gate is where a script waits, so that a test knows how far something has come.
@@ -122,6 +124,10 @@ func TestR4ContainerdMayBeKilledAtEveryStepOfACreate(t *testing.T) {
 			c.restart(t, func() {
 				if step.goesOn {
 					g.open(t)
+					eventually(t, "the shim serves", func() (bool, string) {
+						sockets, err := os.ReadDir(daemon.SocketDir(c.daemon.Dir()))
+						return len(sockets) > 0, fmt.Sprint(err)
+					})
 				}
 			})
 			if err := <-created; err == nil {

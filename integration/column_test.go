@@ -17,9 +17,13 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
 )
 
+// slowness is how many times slower than others this machine is: an emulated one,
+// for example.
+var slowness = envNumber("RKT_TEST_SLOWNESS", 1)
+
 // patience is how long a test waits for what should happen at once: long enough
 // for a busy machine.
-const patience = 30 * time.Second
+var patience = 30 * time.Second * time.Duration(slowness)
 
 // column is one runtime with its containerd.
 type column struct {
@@ -175,9 +179,11 @@ func eachOf(t *testing.T, names []string, test func(t *testing.T, c *column)) {
 // looks for what containerd does not know of.
 func (c *column) cleanUp(t *testing.T) {
 	t.Helper()
-	if t.Failed() {
-		t.Logf("the daemon's log ends with:\n%s", c.daemon.LogTail(40))
-	}
+	defer func() {
+		if t.Failed() {
+			t.Logf("the daemon's log ends with:\n%s", c.daemon.LogTail(40))
+		}
+	}()
 	ctx := c.context(t)
 	containers, err := c.client.Containers(ctx)
 	if err != nil {
@@ -205,7 +211,7 @@ func remove(t *testing.T, ctx context.Context, container containerd.Container) {
 
 // context carries the namespace. It ends after the test's own cleanups.
 func (c *column) context(t *testing.T) context.Context {
-	limit := 3 * time.Minute
+	limit := 3 * time.Minute * time.Duration(slowness)
 	if *longFlag {
 		limit = time.Hour
 	}

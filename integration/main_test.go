@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -136,4 +137,12 @@ func envOr(name, otherwise string) string {
 		return v
 	}
 	return otherwise
+}
+
+func envNumber(name string, otherwise int) int {
+	n, err := strconv.Atoi(os.Getenv(name))
+	if err != nil || n < 1 {
+		return otherwise
+	}
+	return n
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -142,22 +143,35 @@ func fatal(sig syscall.Signal) bool {
 }
 
 // signalAll signals every process of the app, by its cgroup. What is created and
-// not started is one process, which needs to be signalled as such.
+// not started is one process, which needs to be signalled as such. A first process
+// that has left its cgroup, as it can where the host's cgroups are mounted writable
+// in the container, is signalled all the same: the app lives as long as it does.
 //
 // An exec that is being started may enter the cgroup behind the signal: then it
 // has come after it. If that was SIGKILL, the exit of the app, which is held back
 // until no exec is being started, takes the exec along.
 func (a *app) signalAll(ctx context.Context, sig int) error {
-	if _, _, err := a.alive(); err != nil {
+	pid, _, err := a.alive()
+	if err != nil {
 		return err
 	}
 	if sig == 0 || a.status().State == Created {
 		return a.signal(ctx, a.process, sig)
 	}
-	if err := a.cgroup.Signal(syscall.Signal(sig)); err != nil {
+	inside, err := a.cgroup.Pids()
+	if err == nil {
+		err = a.cgroup.Signal(syscall.Signal(sig))
+	}
+	if err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
-	return nil
+	if slices.Contains(inside, pid) {
+		return nil
+	}
+	if err := a.signal(ctx, a.process, sig); !errdefs.IsNotFound(err) {
+		return err
+	}
+	return nil // it has ended meanwhile
 }
 
 // Pids lists the processes of an app by its cgroup (requirement T6). Of an app

@@ -100,20 +100,12 @@ func (c *Config) mayAsk(asked, has string, by By) error {
 		}
 	}
 	slices.Sort(choices)
-	hint := ""
-	if n := nearest(asked, choices); editDistance(asked, n) <= 2 {
-		hint = fmt.Sprintf(" (did you mean %s?)", n)
+	if n := nearest(asked, choices); editDistance(asked, n) <= 2 || !IsName(asked) {
+		return fmt.Errorf("annotation %s asks for the stage1 %q: did you mean %q? this pod may have %s: change or remove the annotation",
+			Stage1Annotation, asked, n, strings.Join(choices, " or "))
 	}
-	return fmt.Errorf("annotation %s asks for the stage1 %q%s, which pods may not choose here; this pod may have %s: change or remove the annotation, or have the node's operator set stage1.%s.%s in %s",
-		Stage1Annotation, asked, hint, strings.Join(choices, " or "), nameOr(asked), keyPodsMayAsk, File)
-}
-
-// nameOr returns what a sentence can call a stage1 that somebody made up.
-func nameOr(asked string) string {
-	if IsName(asked) {
-		return asked
-	}
-	return "NAME"
+	return fmt.Errorf("annotation %s asks for the stage1 %q, which pods may not choose here; this pod may have %s: change or remove the annotation, or have the node's operator set stage1.%s.%s in %s",
+		Stage1Annotation, asked, strings.Join(choices, " or "), asked, keyPodsMayAsk, File)
 }
 
 // RuntimeName is what clients call the runtime whose type pins a stage1.

@@ -85,9 +85,9 @@ func TestWhatMayNotBeAskedForIsRefusedInASentence(t *testing.T) {
 			Stage1Annotation, `"oci"`, "this pod may have native:", "stage1.oci.pods_may_ask",
 		}},
 		"what a pinned pod has counts": {nodeConfig(t), Ask{Type: "secret", Annotations: asks("none")}, []string{"fly or oci or secret"}},
-		"misspelt":                     {nodeConfig(t), Ask{Annotations: asks("fyl")}, []string{`"fyl" (did you mean fly?)`}},
-		"nothing":                      {nodeConfig(t), Ask{Annotations: asks("")}, []string{`""`, "stage1.NAME.pods_may_ask"}},
-		"no name at all":               {nodeConfig(t), Ask{Annotations: asks("../../etc")}, []string{`"../../etc"`, "stage1.NAME.pods_may_ask"}},
+		"misspelt":                     {nodeConfig(t), Ask{Annotations: asks("fyl")}, []string{`"fyl": did you mean "fly"? this pod may have fly or oci: change or remove`}},
+		"nothing":                      {nodeConfig(t), Ask{Annotations: asks("")}, []string{`the stage1 "": did you mean`}},
+		"no name at all":               {nodeConfig(t), Ask{Annotations: asks("../../etc")}, []string{`"../../etc": did you mean`, "this pod may have fly or oci"}},
 		"a pod that must stay": {nodeConfig(t), Ask{Type: "kvm", Annotations: asks("fly")}, []string{
 			Stage1Annotation, `"fly"`, "io.containerd.rkt-kvm.v1 cannot leave kvm", "remove the annotation", "runtime class",
 		}},

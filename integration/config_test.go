@@ -106,7 +106,7 @@ func TestThePodsAnnotationChoosesTheStage1IfItMay(t *testing.T) {
 		}
 		n.ends(id)
 		n.refuses([]string{stage1Annotation + "=fly"}, `"fly"`, "this pod may have native or oci")
-		n.refuses([]string{stage1Annotation + "=oic"}, `"oic" (did you mean oci?)`)
+		n.refuses([]string{stage1Annotation + "=oic"}, `"oic": did you mean "oci"?`)
 
 		n.says("default = 'oci'\n")
 		if record := n.runs(id); !strings.Contains(record, `"name":"oci"`) || !strings.Contains(record, `"by":"configuration"`) {

@@ -1,0 +1,116 @@
+package config
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// document is docs/config.md, which these tests hold to what the code does.
+func document(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../docs/config.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// blocks returns what is fenced as a language.
+func blocks(t *testing.T, language string) []string {
+	t.Helper()
+	var found []string
+	for _, m := range regexp.MustCompile("(?s)\n```"+language+"\n(.*?)\n```\n").FindAllStringSubmatch(document(t), -1) {
+		found = append(found, m[1]+"\n")
+	}
+	if len(found) == 0 {
+		t.Fatalf("the document has no block of %q", language)
+	}
+	return found
+}
+
+// example is the document's own configuration.
+func example(t *testing.T) *Config {
+	t.Helper()
+	c, err := Parse("docs/config.md", []byte(blocks(t, "toml")[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestTheDocumentsExampleIsRight(t *testing.T) {
+	c := example(t)
+	if len(c.Stage1s) != 4 || c.Default != "native" || !c.Stage1s["vm"].PodsMustStay || len(c.Stage1s["fly"].Accept) != len(builtinSet(SetAppc))+3 {
+		t.Errorf("it says %+v", c)
+	}
+	text := blocks(t, "toml")[0]
+	for _, key := range append(topKeys(), stage1Keys()...) {
+		if !strings.Contains(text, key) {
+			t.Errorf("it has no %s", key)
+		}
+	}
+}
+
+func TestTheDocumentHasEveryKeyAndNoOther(t *testing.T) {
+	var want []string
+	for _, key := range stage1Keys() {
+		want = append(want, "stage1.NAME."+key)
+	}
+	want = append([]string{keyDefault}, append(want, "fields.NAME")...)
+	_, table, _ := strings.Cut(document(t), "\n## Keys\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	var got []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` ").FindAllStringSubmatch(table, -1) {
+		got = append(got, m[1])
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("it has %q, want %q", got, want)
+	}
+}
+
+func TestTheDocumentHasEveryAnnotationAndNoOther(t *testing.T) {
+	var got []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `(io.containerd[^`]+)` ").FindAllStringSubmatch(document(t), -1) {
+		got = append(got, m[1])
+	}
+	if !slices.Equal(got, knownAnnotations()) {
+		t.Errorf("it has %q, want %q", got, knownAnnotations())
+	}
+}
+
+func TestTheDocumentSaysWhatIsInTheBuiltInSet(t *testing.T) {
+	_, text, _ := strings.Cut(document(t), "The set `appc` comes with the shim.")
+	text, _, _ = strings.Cut(text, "It leaves out")
+	var got []string
+	for _, m := range regexp.MustCompile("`(/[^`]+)`").FindAllStringSubmatch(text, -1) {
+		got = append(got, m[1])
+	}
+	if !slices.Equal(got, builtinSet(SetAppc)) {
+		t.Errorf("it has %q, want %q", got, builtinSet(SetAppc))
+	}
+}
+
+func TestTheDocumentQuotesWhatUsersSee(t *testing.T) {
+	c := example(t)
+	choose := func(a Ask) string {
+		_, err := c.Choose(a)
+		if err == nil {
+			t.Fatalf("%+v is allowed", a)
+		}
+		return err.Error()
+	}
+	another := NewPod(Choice{Name: "native"}, Ask{}, nil).Admit(asks("oci")).Error()
+	want := []string{
+		choose(Ask{Annotations: asks("fly")}),
+		choose(Ask{Annotations: asks("natvie")}),
+		choose(Ask{Type: "vm", Annotations: asks("native")}),
+		strings.TrimSuffix(another, ": invalid argument"),
+		choose(Ask{Annotations: map[string]string{"io.containerd.rkt.v1/stage": "oci"}}),
+	}
+	if got := blocks(t, "text"); got[0] != strings.Join(want, "\n")+"\n" {
+		t.Errorf("it quotes\n%s\nwant\n%s", got[0], strings.Join(want, "\n"))
+	}
+}

@@ -23,10 +23,11 @@ help: ## show this
 deps: ## install what is missing of Debian's packages (as root)
 	@scripts/deps
 
-build: ## build the shim and its stage1 images into bin/
-	@echo "==> building the shim and its stage1 images into bin/"
+build: ## build the shim, its stage1 images and rktctl into bin/
+	@echo "==> building the shim, its stage1 images and rktctl into bin/"
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/$(SHIM) ./cmd/$(SHIM)
 	@ln -sfn $(SHIM) $(BIN)/containerd-shim-rkt-oci-v1
+	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/rktctl ./cmd/rktctl
 	@scripts/stage1-images $(BIN)/stage1
 
 check: ## gofmt, go vet and shellcheck

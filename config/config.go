@@ -36,6 +36,8 @@ type Config struct {
 	Stage1s map[string]Stage1
 	// Sets are named sets of fields of config.json, beside the built-in ones.
 	Sets map[string][]string
+
+	places map[string]position // of keys that were set, by their dotted names
 }
 
 // Stage1 is what a node says of a stage1.

@@ -108,8 +108,17 @@ func (r *reader) table(path []string, at position) {
 	case len(path) == 1 && path[0] == keyDefault, path[0] == keyFields && len(path) == 2, path[0] == keyStage1 && len(path) == 3:
 		r.problem(at, "%s is not a table", dotted(path))
 	case path[0] == keyStage1 && len(path) == 2:
+		r.remember(path, at)
 		r.edit(path[1], func(*Stage1) {})
 	}
+}
+
+// remember keeps the place where a key was set last.
+func (r *reader) remember(path []string, at position) {
+	if r.config.places == nil {
+		r.config.places = map[string]position{}
+	}
+	r.config.places[dotted(path)] = at
 }
 
 // value meets a key that has a value.
@@ -117,6 +126,7 @@ func (r *reader) value(path []string, at position, v *unstable.Node) {
 	if !r.known(path, at) {
 		return
 	}
+	r.remember(path, at)
 	switch {
 	case path[0] == keyDefault:
 		if name, ok := r.text(path, at, v); ok && r.isName(name, at) {
@@ -291,7 +301,7 @@ func (r *reader) end() (*Config, error) {
 	if len(r.problems) == 0 {
 		return r.config, nil
 	}
-	slices.SortStableFunc(r.problems, Problem.compare)
+	slices.SortStableFunc(r.problems, Problem.Compare)
 	return nil, r.problems
 }
 

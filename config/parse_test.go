@@ -45,6 +45,9 @@ func TestEveryKeyIsRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Parse("f", []byte(c.text))
+			if err == nil {
+				got.places = nil
+			}
 			if err != nil || !reflect.DeepEqual(*got, c.want) {
 				t.Errorf("%+v, %v; want %+v", got, err, c.want)
 			}
@@ -141,8 +144,18 @@ func TestDropInsCountInTheOrderOfTheirNames(t *testing.T) {
 	want := &Config{
 		Default: "b", Stage1s: map[string]Stage1{"a": {Path: "/b", PodsMayAsk: true, Accept: []string{"/z"}}}, Sets: map[string][]string{"mine": {"/z"}},
 	}
-	if c, err = Read(file); err != nil || !reflect.DeepEqual(c, want) {
-		t.Errorf("%+v, %v; want %+v", c, err, want)
+	if c, err = Read(file); err != nil {
+		t.Fatal(err)
+	}
+	if p := c.Problem("stage1.a.path", "is %s", "bad"); p.Error() != file+".d/20-node.toml:1:1: stage1.a.path: is bad" {
+		t.Errorf("the place of a key is told as %v", p)
+	}
+	if p := c.Problem("stage1.b.path", "is missing"); p.Error() != File+": stage1.b.path: is missing" {
+		t.Errorf("the place of a key that is nowhere is told as %v", p)
+	}
+	c.places = nil
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("%+v, want %+v", c, want)
 	}
 	write(t, file+".d/05-first.toml", "default = 5\n")
 	if _, err = Read(file); err == nil || !strings.Contains(err.Error(), "05-first.toml:1:1") {

@@ -20,8 +20,19 @@ func (p Problem) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %s", p.File, p.Line, p.Column, p.Text)
 }
 
-func (p Problem) compare(q Problem) int {
+// Compare orders problems by file and place.
+func (p Problem) Compare(q Problem) int {
 	return cmp.Or(strings.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
+}
+
+// Problem says what turned out to be wrong with a key, such as stage1.fly.path,
+// and where it was set.
+func (c *Config) Problem(key, format string, args ...any) Problem {
+	at, ok := c.places[key]
+	if !ok {
+		at.file = File
+	}
+	return Problem{File: at.file, Line: at.line, Column: at.column, Text: key + ": " + fmt.Sprintf(format, args...)}
 }
 
 // Problems are all that is wrong in a configuration, in the order of the files

@@ -19,9 +19,42 @@ const installed = "containerd-shim-rkt-v1"
 // shim in $PATH. A client may name a shim by its path, and that may be a copy of
 // the executable alone.
 func Locate(name string) (string, error) {
-	exe, err := os.Readlink("/proc/self/exe")
+	bins, err := programDirs()
 	if err != nil {
 		return "", fmt.Errorf("find stage1 %s: %w", name, err)
+	}
+	return locate(name, bins...)
+}
+
+// Installed returns the names of the stage1s that Locate finds, sorted.
+func Installed() ([]string, error) {
+	bins, err := programDirs()
+	if err != nil {
+		return nil, fmt.Errorf("find the installed stage1s: %w", err)
+	}
+	var names []string
+	for _, place := range places(bins) {
+		found, err := filepath.Glob(filepath.Join(place, "*", "manifest"))
+		if err != nil {
+			return nil, fmt.Errorf("find the installed stage1s: %w", err)
+		}
+		for _, manifest := range found {
+			// What make is about to put there begins with a dot.
+			if name := filepath.Base(filepath.Dir(manifest)); name[0] != '.' {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// programDirs returns the directories around which images are looked for, in
+// their order.
+func programDirs() ([]string, error) {
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return nil, err
 	}
 	bins := []string{filepath.Dir(exe)}
 	if other, err := exec.LookPath(installed); err == nil {
@@ -29,7 +62,16 @@ func Locate(name string) (string, error) {
 			bins = append(bins, filepath.Dir(other))
 		}
 	}
-	return locate(name, slices.Compact(bins)...)
+	return slices.Compact(bins), nil
+}
+
+// places returns the directories in which images are, around those of programs.
+func places(bins []string) []string {
+	var all []string
+	for _, bin := range bins {
+		all = append(all, filepath.Join(bin, "stage1"), filepath.Join(filepath.Dir(bin), "libexec", "containerd-shim-rkt", "stage1"))
+	}
+	return all
 }
 
 // locate looks around the directories of some executables, in their order.
@@ -37,17 +79,14 @@ func locate(name string, bins ...string) (string, error) {
 	if name == "" || name != filepath.Base(name) || name == "." || name == ".." {
 		return "", invalid("stage1 name %q: it has to be a single word", name)
 	}
-	var places []string
-	for _, bin := range bins {
-		places = append(places,
-			filepath.Join(bin, "stage1", name),
-			filepath.Join(filepath.Dir(bin), "libexec", "containerd-shim-rkt", "stage1", name))
-	}
-	for _, dir := range places {
+	var looked []string
+	for _, place := range places(bins) {
+		dir := filepath.Join(place, name)
 		if _, err := os.Stat(filepath.Join(dir, "manifest")); err == nil {
 			return dir, nil
 		}
+		looked = append(looked, dir)
 	}
 	return "", fmt.Errorf("there is no stage1 called %s: put its image (manifest and rootfs/) into %s: %w",
-		name, strings.Join(places, " or "), errdefs.ErrNotFound)
+		name, strings.Join(looked, " or "), errdefs.ErrNotFound)
 }

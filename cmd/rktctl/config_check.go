@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+)
+
+func configCheck() *verb {
+	return &verb{
+		words:    []string{"config", "check"},
+		synopsis: "config check [FILE]",
+		summary:  "find what is wrong in the configuration, before a pod does",
+		text: `DESCRIPTION
+    Reads FILE and its drop-ins, the directory FILE.d, as the shim would, and
+    writes everything that is wrong to the standard output, one line each, as
+    FILE:LINE:COLUMN: what and what to do.
+
+    Beyond the files it looks whether each stage1 that they name is there, is an
+    image, and has the digest that it has to have. A packed image is unpacked for
+    that, into a temporary directory.
+
+    Without FILE it is the configuration of this node. If neither the file nor a
+    drop-in is there, that is right, too: the shim needs none.
+
+EXIT STATUS
+    0    nothing is wrong
+    1    something is wrong, or a file could not be read
+    2    the command line is wrong
+
+EXAMPLE
+    $ rktctl config check
+    /etc/containerd-shim-rkt/config.toml:3:1: unknown key stage1.oci.pods_may_aks:
+    the nearest valid one is pods_may_ask
+`,
+		run: runConfigCheck,
+	}
+}
+
+func runConfigCheck(ctx context.Context, e *env, args []string) error {
+	c, err := readConfig(e, args)
+	var problems config.Problems
+	if err != nil && !errors.As(err, &problems) {
+		return err
+	}
+	if err == nil {
+		problems = checkStage1s(ctx, c)
+	}
+	for _, p := range problems {
+		fmt.Fprintln(e.stdout, p)
+	}
+	if len(problems) > 0 {
+		return errFound
+	}
+	return ctx.Err()
+}
+
+// readConfig reads the file that a command line names, or the node's.
+func readConfig(e *env, args []string) (*config.Config, error) {
+	switch len(args) {
+	case 0:
+		return config.Open(e.getenv)
+	case 1:
+		if _, err := os.Stat(args[0]); err != nil {
+			return nil, err
+		}
+		return config.Read(args[0])
+	}
+	return nil, fmt.Errorf("one FILE, and not %d arguments: %w", len(args), errUsage)
+}
+
+// checkStage1s finds what is wrong with the images.
+func checkStage1s(ctx context.Context, c *config.Config) config.Problems {
+	var problems config.Problems
+	for _, name := range slices.Sorted(maps.Keys(c.Stage1s)) {
+		s := c.Stage1s[name]
+		if p := checkImage(ctx, c, name, s); p != nil {
+			problems = append(problems, *p)
+		}
+	}
+	if _, isNamed := c.Stage1s[c.Default]; c.Default != "" && !isNamed {
+		if _, err := stage1.Locate(c.Default); err != nil {
+			problems = append(problems, c.Problem("default", "%v", err))
+		}
+	}
+	slices.SortStableFunc(problems, config.Problem.Compare)
+	return problems
+}
+
+// checkImage returns what is wrong with the image of a stage1, or nil.
+func checkImage(ctx context.Context, c *config.Config, name string, s config.Stage1) *config.Problem {
+	key := "stage1." + name
+	fail := func(member, format string, args ...any) *config.Problem {
+		p := c.Problem(key+member, format, args...)
+		return &p
+	}
+	path, err := pathOf(name, s)
+	if err != nil {
+		return fail("", "%v", err)
+	}
+	image, err := stage1.Inspect(ctx, path)
+	if err != nil && s.Path == "" {
+		return fail("", "%v", err)
+	}
+	if err != nil {
+		return fail(".path", "%v", err)
+	}
+	if s.Digest != "" && s.Digest != image.Digest() {
+		return fail(".digest", "the image %s has the digest %s: it is another one or was changed", path, image.Digest())
+	}
+	return nil
+}
+
+// pathOf returns where the image of a stage1 is.
+func pathOf(name string, s config.Stage1) (string, error) {
+	if s.Path != "" {
+		return s.Path, nil
+	}
+	return stage1.Locate(name)
+}

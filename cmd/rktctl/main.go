@@ -1,0 +1,114 @@
+// Command rktctl is what the operator of a node looks and checks with.
+//
+// It needs no shim and no containerd: it reads the configuration and the images
+// as the shim does. Each verb is a file; verbs lists them.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// version is set at link time, by -ldflags "-X main.version=…".
+var version string
+
+// Exit codes.
+const (
+	exitDone  = 0
+	exitWrong = 1 // what was looked at is not right, or could not be looked at
+	exitUsage = 2 // the command line is not right
+)
+
+// verb is something that rktctl does.
+type verb struct {
+	words    []string // config, check
+	synopsis string   // of its arguments
+	summary  string   // one line
+	text     string   // of its help, below the synopsis
+	run      func(ctx context.Context, e *env, args []string) error
+}
+
+func (v *verb) name() string { return strings.Join(v.words, " ") }
+
+// env is the world around a verb.
+type env struct {
+	stdout, stderr io.Writer
+	getenv         func(string) string
+}
+
+// errUsage is unwrapped to by errors of the command line.
+var errUsage = errors.New("see rktctl help")
+
+// errFound is returned by a verb that has written what is wrong itself.
+var errFound = errors.New("not right")
+
+func verbs() []*verb { return []*verb{configCheck(), stage1List()} }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, &env{os.Stdout, os.Stderr, os.Getenv}, os.Args[1:]))
+}
+
+// run executes a command line and returns the exit code.
+func run(ctx context.Context, e *env, args []string) int {
+	err := dispatch(ctx, e, args)
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, errFound):
+		return exitWrong
+	}
+	fmt.Fprintf(e.stderr, "rktctl: %v\n", err)
+	if errors.Is(err, errUsage) {
+		return exitUsage
+	}
+	return exitWrong
+}
+
+func dispatch(ctx context.Context, e *env, args []string) error {
+	if len(args) == 0 {
+		writeHelp(e.stderr)
+		return fmt.Errorf("no command: %w", errUsage)
+	}
+	switch args[0] {
+	case "help", "-h", "--help":
+		return help(e, args[1:])
+	case "version", "-v", "--version":
+		fmt.Fprintf(e.stdout, "rktctl %s\n", orUnknown(version))
+		return nil
+	}
+	v := find(args)
+	if v == nil {
+		return fmt.Errorf("unknown command %q: %w", strings.Join(args, " "), errUsage)
+	}
+	rest := args[len(v.words):]
+	if slices.ContainsFunc(rest, func(a string) bool { return a == "-h" || a == "--help" }) {
+		return help(e, v.words)
+	}
+	return v.run(ctx, e, rest)
+}
+
+// find returns the verb that a command line begins with, or nil.
+func find(args []string) *verb {
+	for _, v := range verbs() {
+		if len(args) >= len(v.words) && slices.Equal(args[:len(v.words)], v.words) {
+			return v
+		}
+	}
+	return nil
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}

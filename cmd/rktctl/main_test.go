@@ -1,0 +1,190 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
+)
+
+// output is how a call of rktctl ended.
+type output struct {
+	stdout, stderr string
+	code           int
+}
+
+// rktctl calls it on a node with a configuration, or without one.
+func rktctl(t *testing.T, file string, args ...string) output {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	e := &env{&stdout, &stderr, func(name string) string { return map[string]string{config.FileVariable: file}[name] }}
+	code := run(t.Context(), e, args)
+	return output{stdout.String(), stderr.String(), code}
+}
+
+func configured(t *testing.T, lines ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.toml")
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// bundled puts an image beside a shim in $PATH.
+func bundled(t *testing.T, name string) {
+	t.Helper()
+	bin := t.TempDir()
+	if err := os.Mkdir(filepath.Join(bin, "stage1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(stage1test.Dir(t, nil), filepath.Join(bin, "stage1", name)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "containerd-shim-rkt-v1"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin)
+}
+
+func digestOf(t *testing.T, dir string) string {
+	t.Helper()
+	image, err := stage1.Inspect(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return image.Digest()
+}
+
+func TestConfigCheckFindsNothingWrongInWhatIsRight(t *testing.T) {
+	bundled(t, "native")
+	image := stage1test.Dir(t, nil)
+	file := configured(t, "default = 'native'", "[stage1.native]", "[stage1.mine]", "path = '"+image+"'", "digest = '"+digestOf(t, image)+"'")
+	for _, got := range []output{rktctl(t, file, "config", "check"), rktctl(t, "", "config", "check", file), rktctl(t, configured(t), "config", "check")} {
+		if got != (output{}) {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
+func TestConfigCheckNamesTheLineOfWhatIsWrong(t *testing.T) {
+	bundled(t, "native")
+	image := stage1test.Dir(t, nil)
+	broken := stage1test.Dir(t, nil)
+	if err := os.Remove(filepath.Join(broken, "rootfs/run")); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		lines []string
+		want  []string // lines of stdout, after the file's name
+	}{
+		"syntax": {[]string{"default ="}, []string{":1:"}},
+		"keys and values": {
+			[]string{"[stage1.a]", "pth = '/x'", "digest = 'x'"},
+			[]string{":2:1: unknown key stage1.a.pth: the nearest valid one is path", ":3:1: stage1.a.digest"},
+		},
+		"a default that is nowhere":          {[]string{"default = 'fly'"}, []string{":1:1: default: there is no stage1 called fly"}},
+		"a stage1 that is nowhere":           {[]string{"", "[stage1.fly]"}, []string{":2:2: stage1.fly: there is no stage1 called fly"}},
+		"a path that leads nowhere":          {[]string{"[stage1.fly]", "path = '/no/such/image'"}, []string{":2:1: stage1.fly.path: stage1 image /no/such/image"}},
+		"an image that is none":              {[]string{"[stage1.fly]", "path = '" + broken + "'"}, []string{":2:1: stage1.fly.path: stage1 image " + broken}},
+		"another digest":                     {[]string{"stage1.mine.path = '" + image + "'", "stage1.mine.digest = 'sha512-" + strings.Repeat("0", 128) + "'"}, []string{":2:1: stage1.mine.digest: the image " + image + " has the digest " + digestOf(t, image)}},
+		"another digest of one that is here": {[]string{"stage1.native.digest = 'sha512-" + strings.Repeat("0", 128) + "'"}, []string{":1:1: stage1.native.digest: the image "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := configured(t, c.lines...)
+			got := rktctl(t, "", "config", "check", file)
+			lines := strings.Split(strings.TrimSuffix(got.stdout, "\n"), "\n")
+			if got.code != exitWrong || got.stderr != "" || len(lines) != len(c.want) {
+				t.Fatalf("code %d, stdout %q, stderr %q", got.code, got.stdout, got.stderr)
+			}
+			for i, want := range c.want {
+				if !strings.HasPrefix(lines[i], file+want) {
+					t.Errorf("line %q, want %s%s", lines[i], file, want)
+				}
+			}
+		})
+	}
+}
+
+func TestStage1ListTellsWhatThereIs(t *testing.T) {
+	bundled(t, "native")
+	image := stage1test.Dir(t, nil)
+	file := configured(t, "[stage1.mine]", "path = '"+image+"'", "digest = '"+digestOf(t, image)+"'", "pods_may_ask = true", "accept = ['/hostname']",
+		"[stage1.gone]", "path = '/no/such/image'", "pods_may_leave = false")
+	got := rktctl(t, file, "stage1", "list")
+	lines := strings.Split(strings.TrimSuffix(got.stdout, "\n"), "\n")
+	if got.code != exitWrong || len(lines) != 4 {
+		t.Fatalf("%+v", got)
+	}
+	for i, want := range [][]string{
+		{"NAME", "POD ANNOTATION", "IMAGE", "DIGEST"},
+		{"gone", "-", "/no/such/image", "no such file"},
+		{"mine", "may ask", image, "pinned " + digestOf(t, image)},
+		{"native (default)", "-", "stage1/native", "sha512-"},
+	} {
+		for _, w := range want {
+			if !strings.Contains(lines[i], w) {
+				t.Errorf("line %q is without %s", lines[i], w)
+			}
+		}
+	}
+
+	got = rktctl(t, file, "stage1", "list", "--json")
+	var list []listed
+	if err := json.Unmarshal([]byte(got.stdout), &list); err != nil || len(list) != 3 || got.code != exitWrong {
+		t.Fatalf("%v, %+v", err, got)
+	}
+	mine := list[1]
+	if mine.Name != "mine" || mine.Digest != digestOf(t, image) || !mine.Pinned || !mine.PodsMayAsk || !mine.PodsMayLeave || len(mine.Accept) != 1 || mine.Error != "" {
+		t.Errorf("%+v", mine)
+	}
+	if list[0].PodsMayLeave || list[0].Error == "" || !list[2].Default {
+		t.Errorf("%+v", list)
+	}
+
+	if got := rktctl(t, configured(t), "stage1", "list"); got.code != exitDone || strings.Count(got.stdout, "\n") != 2 {
+		t.Errorf("without a configuration: %+v", got)
+	}
+}
+
+func TestACommandLineThatIsWrongIsToldSo(t *testing.T) {
+	for _, args := range [][]string{
+		{}, {"confg"}, {"config"}, {"config", "chek"}, {"config", "check", "a", "b"}, {"stage1", "list", "x"}, {"stage1", "list", "--jsn"}, {"help", "x"},
+	} {
+		if got := rktctl(t, "", args...); got.code != exitUsage || !strings.Contains(got.stderr, "see rktctl help") || got.stdout != "" {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	if got := rktctl(t, "", "config", "check", "/no/such/file"); got.code != exitWrong || !strings.Contains(got.stderr, "/no/such/file") {
+		t.Errorf("a file that is not there: %+v", got)
+	}
+	if got := rktctl(t, configured(t, "x = 1"), "stage1", "list"); got.code != exitWrong || !strings.Contains(got.stderr, ":1:1: unknown key x") {
+		t.Errorf("a list with a wrong configuration: %+v", got)
+	}
+}
+
+func TestEveryVerbHasAPage(t *testing.T) {
+	all := rktctl(t, "", "help")
+	for _, v := range verbs() {
+		if !strings.Contains(all.stdout, v.synopsis) {
+			t.Errorf("help does not list %s", v.name())
+		}
+		for _, args := range [][]string{append([]string{"help"}, v.words...), append(v.words, "--help")} {
+			got := rktctl(t, "", args...)
+			for _, head := range []string{"NAME\n    rktctl " + v.name(), "\nSYNOPSIS\n", "\nDESCRIPTION\n", "\nEXIT STATUS\n"} {
+				if got.code != exitDone || !strings.Contains(got.stdout, head) {
+					t.Errorf("%q: code %d, no %q in %q", args, got.code, head, got.stdout)
+				}
+			}
+		}
+	}
+	if got := rktctl(t, "", "version"); got.code != exitDone || !strings.HasPrefix(got.stdout, "rktctl ") {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+)
+
+func stage1List() *verb {
+	return &verb{
+		words:    []string{"stage1", "list"},
+		synopsis: "stage1 list [--json]",
+		summary:  "list the stage1s of this node, with their digests",
+		text: `DESCRIPTION
+    Lists the stage1s that the configuration names and those that came with the
+    shim: where the image of each is, its digest, and who may have it.
+
+    POD ANNOTATION says what the annotation io.containerd.rkt.v1/stage1 can do:
+    "may ask", or "-". A runtime's name can choose any of them. DIGEST is what
+    stage1.NAME.digest of the configuration takes to pin it; "pinned" before it
+    says that it is pinned already. What is wrong with an image stands in its
+    place, and makes the exit status 1.
+
+OPTIONS
+    --json    write a JSON array, one object for each stage1:
+              name, path, digest, pinned, default, podsMayAsk, podsMayLeave,
+              accept, error
+
+EXIT STATUS
+    0    all images are right
+    1    an image is not, or the configuration is wrong
+    2    the command line is wrong
+`,
+		run: runStage1List,
+	}
+}
+
+// listed is a line of the list.
+type listed struct {
+	Name         string   `json:"name"`
+	Path         string   `json:"path,omitempty"`
+	Digest       string   `json:"digest,omitempty"`
+	Pinned       bool     `json:"pinned"`
+	Default      bool     `json:"default"`
+	PodsMayAsk   bool     `json:"podsMayAsk"`
+	PodsMayLeave bool     `json:"podsMayLeave"`
+	Accept       []string `json:"accept,omitempty"`
+	Error        string   `json:"error,omitempty"`
+}
+
+func runStage1List(ctx context.Context, e *env, args []string) error {
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	asJSON := flags.Bool("json", false, "")
+	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
+		return fmt.Errorf("%q: stage1 list has the option --json and no arguments: %w", strings.Join(args, " "), errUsage)
+	}
+	c, err := config.Open(e.getenv)
+	if err != nil {
+		return err
+	}
+	names, err := stage1.Installed()
+	if err != nil {
+		return err
+	}
+	names = append(names, slices.Collect(maps.Keys(c.Stage1s))...)
+	slices.Sort(names)
+	list := []listed{}
+	for _, name := range slices.Compact(names) {
+		list = append(list, describe(ctx, c, name))
+	}
+	write := writeTable
+	if *asJSON {
+		write = writeJSON
+	}
+	if err := write(e.stdout, list); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(list, func(l listed) bool { return l.Error != "" }) {
+		return errFound
+	}
+	return ctx.Err()
+}
+
+// describe looks at one stage1 and its image.
+func describe(ctx context.Context, c *config.Config, name string) listed {
+	s := c.Stage1s[name]
+	choice, err := c.Choose(config.Ask{})
+	l := listed{
+		Name: name, Pinned: s.Digest != "", Default: err == nil && choice.Name == name,
+		PodsMayAsk: s.PodsMayAsk, PodsMayLeave: !s.PodsMustStay, Accept: s.Accept,
+	}
+	if l.Path, err = pathOf(name, s); err != nil {
+		l.Error = err.Error()
+		return l
+	}
+	image, err := stage1.Inspect(ctx, l.Path)
+	if err != nil {
+		l.Error = err.Error()
+		return l
+	}
+	l.Digest = image.Digest()
+	if l.Pinned && l.Digest != s.Digest {
+		l.Error = fmt.Sprintf("the digest is %s and has to be %s", l.Digest, s.Digest)
+	}
+	return l
+}
+
+func writeJSON(w io.Writer, list []listed) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(list)
+}
+
+func writeTable(out io.Writer, list []listed) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NAME\tPOD ANNOTATION\tIMAGE\tDIGEST")
+	for _, l := range list {
+		name, asks, digest := l.Name, "-", l.Digest
+		if l.Default {
+			name += " (default)"
+		}
+		if l.PodsMayAsk {
+			asks = "may ask"
+		}
+		switch {
+		case l.Error != "":
+			digest = l.Error
+		case l.Pinned:
+			digest = "pinned " + digest
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, asks, l.Path, digest)
+	}
+	return w.Flush()
+}

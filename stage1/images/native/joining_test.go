@@ -317,6 +317,9 @@ func TestAppsAndExecsAreInTheAppsCgroupAndTheSupervisorIsNot(t *testing.T) {
 			p := startPod(t)
 			r := p.request("web", "sleep", "1000")
 			r.Cgroup = group
+			respec(t, &r, func(s *specs.Spec) { // as pods of CRI have on version 2
+				s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
+			})
 			pid := p.add(r)
 			p.expect(0, abi.AppStart, "web")
 			raw, err := json.Marshal(specs.Process{Args: []string{"sleep", "1000"}, Cwd: "/", Env: []string{"PATH=/bin"}})
@@ -324,6 +327,9 @@ func TestAppsAndExecsAreInTheAppsCgroupAndTheSupervisorIsNot(t *testing.T) {
 			a := p.call(abi.Enter, entrypoint{request: abi.Request{App: "web", Exec: "e", Process: raw, Cgroup: group, Bundle: r.Bundle}})
 			if a.code != 0 {
 				t.Fatalf("enter: %d %s", a.code, a.text)
+			}
+			if x, y := namespace(t, pid, "cgroup"), namespace(t, a.ready.PID, "cgroup"); x != y || x == namespace(t, os.Getpid(), "cgroup") {
+				t.Errorf("the app is in %s, its exec in %s", x, y)
 			}
 			for _, dir := range group.Dirs {
 				b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))

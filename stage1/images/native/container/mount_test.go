@@ -317,7 +317,7 @@ func TestAUserNamespaceAsksTheSupervisorForLimits(t *testing.T) {
 	contains(t, r.output, fmt.Sprint(now.Max+1))
 }
 
-func TestVersion1Cgroups(t *testing.T) {
+func TestCgroupsOnVersion1(t *testing.T) {
 	const top = "/sys/fs/cgroup/pids"
 	if _, err := os.Stat(top + "/tasks"); err != nil {
 		t.Skip("needs cgroup version 1 with the pids controller at " + top)
@@ -360,7 +360,7 @@ func TestVersion1Cgroups(t *testing.T) {
 	}
 }
 
-func TestVersion2Cgroups(t *testing.T) {
+func TestCgroupsOnVersion2(t *testing.T) {
 	top := ""
 	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
 		if _, err := os.Stat(dir + "/cgroup.controllers"); err == nil {

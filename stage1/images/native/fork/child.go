@@ -60,7 +60,7 @@ func clone(a *cloneArgs) (int, syscall.Errno) {
 func (l *plan) child() {
 	l.descriptors()
 	l.signals()
-	l.namespaces()
+	l.enter()
 	if l.clocks {
 		l.time()
 	}
@@ -118,23 +118,19 @@ func (l *plan) signals() {
 	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 }
 
-// namespaces joins and makes them, and waits for the parent where it has to do
-// its part.
+// enter joins and makes namespaces, and waits for the parent where it has to do its
+// part.
 //
 //go:nosplit
 //go:norace
 //go:nocheckptr
-func (l *plan) namespaces() {
+func (l *plan) enter() {
 	if l.join {
 		// From now on processes of somebody else may see this one, which still
 		// has the supervisor's memory. The exec ends it.
 		syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0, 0)
 	}
-	for i := range l.joins {
-		if _, _, errno := syscall.RawSyscall6(unix.SYS_SETNS, uintptr(l.joins[i].fd), uintptr(l.joins[i].flags), 0, 0, 0, 0); errno != 0 {
-			l.fail(stepJoin, errno, uint32(i))
-		}
-	}
+	l.setns(l.joins)
 	if l.twice {
 		pid, errno := clone(&l.second)
 		if errno != 0 {
@@ -145,9 +141,29 @@ func (l *plan) namespaces() {
 			exit(0)
 		}
 	}
-	if !l.awaited {
-		return
+	if l.awaited {
+		l.await()
 	}
+	l.setns(l.late)
+}
+
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) setns(joins []join) {
+	for i := range joins {
+		if _, _, errno := syscall.RawSyscall6(unix.SYS_SETNS, uintptr(joins[i].fd), uintptr(joins[i].flags), 0, 0, 0, 0); errno != 0 {
+			l.fail(stepJoin, errno, uint32(joins[i].index))
+		}
+	}
+}
+
+// await waits for the word of the parent.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) await() {
 	for {
 		n, _, errno := syscall.RawSyscall6(unix.SYS_READ, uintptr(l.report), uintptr(unsafe.Pointer(&l.word)), 1, 0, 0, 0)
 		switch {

@@ -14,7 +14,8 @@
 //	                  clones once more ─────────▶ (child of the parent, and
 //	      ◀── born ── ends                         inside what was joined)
 //	id maps
-//	      ─────────────────── go ───────────────▶ makes a time namespace,
+//	      ─────────────────── go ───────────────▶ joins a cgroup namespace,
+//	                                              makes a time namespace,
 //	                                              becomes root, leads a session
 //	      ◀── end of file, or the failed step ─── exec
 //

@@ -23,7 +23,8 @@ type plan struct {
 
 	// Descriptors of the child.
 	report, exe, dir int
-	joins            []join
+	joins            []join // before the second clone
+	late             []join // behind it
 
 	first, second cloneArgs
 	twice         bool
@@ -50,6 +51,7 @@ type plan struct {
 type join struct {
 	fd    int
 	flags int
+	index int // in Process.Joins
 }
 
 // cloneArgs is struct clone_args of clone3(2).
@@ -89,9 +91,7 @@ func lay(p *Process, words *os.File) (*plan, error) {
 	if p.Dir != nil {
 		l.dir = l.place(p.Dir)
 	}
-	for _, j := range p.Joins {
-		l.joins = append(l.joins, join{l.place(j.File), j.Flags})
-	}
+	l.namespaces(p)
 	l.clones(p)
 	l.moved = make([]int32, len(l.files))
 
@@ -125,6 +125,26 @@ func (l *plan) place(f *os.File) int {
 	l.files = append(l.files, int32(fd))
 	l.above = max(l.above, fd+1, len(l.files))
 	return len(l.files) - 1
+}
+
+// namespaces lays out what is joined. A cgroup namespace comes behind the clone into
+// a cgroup: where namespaces are a boundary of cgroups (the mount option nsdelegate,
+// systemd's choice) nobody is born in a cgroup by who does not see, from the root of
+// his namespace, both that one and his own.
+func (l *plan) namespaces(p *Process) {
+	late := 0
+	if p.Cgroup != nil {
+		late = unix.CLONE_NEWCGROUP
+	}
+	for i, j := range p.Joins {
+		fd := l.place(j.File)
+		if flags := j.Flags &^ late; flags != 0 {
+			l.joins = append(l.joins, join{fd, flags, i})
+		}
+		if flags := j.Flags & late; flags != 0 {
+			l.late = append(l.late, join{fd, flags, i})
+		}
+	}
 }
 
 // clones sets the arguments of the one clone or the two.

@@ -20,8 +20,9 @@ import (
 const (
 	collectLimit    = 3 * time.Second
 	entrypointLimit = 1500 * time.Millisecond
-	// A dying process has no locks any more, and may still be seen.
-	dyingLimit = 200 * time.Millisecond
+	// A dying process has no locks any more, and may still be seen: on a busy host
+	// for a while.
+	dyingLimit = time.Second
 )
 
 // Collector removes containers and pods from disk alone: with the shim dead,

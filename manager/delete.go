@@ -42,7 +42,7 @@ type Collector interface {
 // delete cleans up after a container whose connection has gone, and writes a
 // DeleteResponse and nothing else. containerd calls it after a crash of the
 // server and after each ordinary Delete alike.
-func (p *Program) delete(ctx context.Context, f *flags, stdout io.Writer) error {
+func (p *Program) delete(ctx context.Context, argv0 string, f *flags, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, deleteBudget, fmt.Errorf("not done after %s", deleteBudget))
 	defer cancel()
 	bundle, err := f.bundleDir()
@@ -54,7 +54,7 @@ func (p *Program) delete(ctx context.Context, f *flags, stdout io.Writer) error 
 	if isCalledFrom(bundle) {
 		exit = askOwner(ctx, socket, f.id)
 	}
-	collected, err := p.collect(ctx, bundle, f)
+	collected, err := p.collect(ctx, argv0, bundle, f)
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", f.id, err)
 	}
@@ -79,11 +79,14 @@ func isCalledFrom(bundle string) bool {
 	return err == nil && os.SameFile(cwd, named)
 }
 
-// collect holds the collector to the budget: an unmount can hang where no
-// context reaches it, and containerd has to be told.
-func (p *Program) collect(ctx context.Context, bundle string, f *flags) (Exit, error) {
+// collect holds the collector to the budget, whatever hangs: containerd has to be
+// told.
+func (p *Program) collect(ctx context.Context, argv0, bundle string, f *flags) (Exit, error) {
 	if p.Collector == nil {
 		return Exit{}, nil
+	}
+	if hasMounts(bundle) {
+		return collectApart(ctx, argv0, bundle, f)
 	}
 	type result struct {
 		exit Exit

@@ -22,7 +22,7 @@ type flags struct {
 	info          bool
 	help          bool
 
-	action  string   // start, delete, or empty: serve
+	action  string   // start, delete, collect, or empty: serve
 	unknown []string // flags of a containerd newer than this program
 }
 
@@ -91,7 +91,7 @@ func checkName(s string) error {
 	return nil
 }
 
-func isAction(s string) bool { return s == "start" || s == "delete" }
+func isAction(s string) bool { return s == "start" || s == "delete" || s == collectAction }
 
 // splitUnknown takes the flags that fs does not define out of args, together
 // with their values.

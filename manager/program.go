@@ -68,7 +68,10 @@ func (p *Program) run(ctx context.Context, argv []string, stdin *os.File, stdout
 	case "delete":
 		// containerd logs what it finds on stderr as warnings.
 		log.L.Logger.SetLevel(log.WarnLevel)
-		return p.delete(ctx, f, stdout)
+		return p.delete(ctx, argv[0], f, stdout)
+	case collectAction:
+		log.L.Logger.SetLevel(log.WarnLevel)
+		return p.collectHere(ctx, f, stdout)
 	default:
 		return p.serve(ctx, f)
 	}

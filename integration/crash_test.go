@@ -74,9 +74,8 @@ func TestDeleteAloneTellsTheExitsOfFiveContainers(t *testing.T) {
 	})
 }
 
-// deleteByHand calls the shim's `delete` as containerd does.
-func (c *column) deleteByHand(t *testing.T, id string) *taskapi.DeleteResponse {
-	t.Helper()
+// deleteCommand is the shim's `delete` as containerd calls it.
+func (c *column) deleteCommand(id string) *exec.Cmd {
 	bundle := c.daemon.Bundle(id)
 	program := map[string]string{"native": "containerd-shim-rkt-v1", "oci": "containerd-shim-rkt-oci-v1"}[c.name]
 	cmd := exec.Command(filepath.Join(suite.shims, program),
@@ -84,6 +83,13 @@ func (c *column) deleteByHand(t *testing.T, id string) *taskapi.DeleteResponse {
 		"-id", id, "-bundle", bundle, "delete")
 	cmd.Dir = bundle
 	cmd.Env = append(slices.Clone(os.Environ()), "RKT_DATA_DIR="+dataDir(c.daemon.Dir()))
+	return cmd
+}
+
+// deleteByHand calls it and reads the answer.
+func (c *column) deleteByHand(t *testing.T, id string) *taskapi.DeleteResponse {
+	t.Helper()
+	cmd := c.deleteCommand(id)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

@@ -1,0 +1,199 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/stuckfs"
+)
+
+// stuckTask starts a container in whose root a file system is mounted that nobody
+// else has mounted, and that cannot be unmounted.
+func (c *column) stuckTask(t *testing.T, name string, args ...string) (containerd.Task, *stuckfs.FS) {
+	t.Helper()
+	dir, err := os.MkdirTemp(suite.dir, "stuck-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs, err := stuckfs.Mount(dir)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENXIO) {
+		t.Skipf("the kernel has no FUSE or no loop devices: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fs.Close)
+	detach := func() error { return unix.Unmount(dir, unix.MNT_DETACH) }
+	container := c.container(t, args, group(name))
+	task, err := container.NewTask(c.context(t), cio.NullIO, containerd.WithRootFS([]mount.Mount{
+		{Type: "bind", Source: dir, Target: "/home", Options: []string{"bind", "ro"}},
+	}))
+	if err := errors.Join(err, detach(), os.Remove(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := task.Start(c.context(t)); err != nil {
+		t.Fatal(err)
+	}
+	return task, fs
+}
+
+// await waits for the end of something that hangs.
+func await(t *testing.T, what string, done <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatalf("not within %s: %s", patience, what)
+	}
+}
+
+// An unmount that hangs costs the Delete that came upon it its answer, and nobody
+// anything else: a second Delete does not wait for it, the pod's other containers
+// and containerd do not, and when the file system answers at last nothing is left
+// (containerd #7496, #8931; T3, T16).
+func TestADeleteWhoseUnmountHangsIsNotInTheWay(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		ctx := c.context(t)
+		name := "group-" + c.id()
+		sibling := c.running(t, []string{"testprog", "sleep", "1000"}, group(name))
+		task, fs := c.stuckTask(t, name, "testprog", "exit", "42")
+		expectExit(t, c.wait(t, task), 42)
+
+		given, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		s, err := task.Delete(given)
+		t.Logf("the first delete: %v, %v", s, err)
+		await(t, "the unmount hangs", fs.Stuck())
+
+		again, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		if _, err := task.Delete(again); err != nil && !errdefs.IsNotFound(err) {
+			t.Errorf("the second delete: %v", err)
+		}
+		c.exec(t, nil, sibling.ID(), "echo", "still here").must(t).mustSay(t, "still here\n")
+		if _, state := c.status(t, sibling.ID()); state != "RUNNING" {
+			t.Errorf("%s is %q for ctr", sibling.ID(), state)
+		}
+		exited := c.wait(t, sibling)
+		kill(t, ctx, sibling, syscall.SIGKILL)
+		expectExit(t, exited, 137)
+		fs.Release()
+		c.drop(t, sibling)
+	})
+}
+
+// With the shim killed it is `delete` that hangs. It gives up before containerd
+// does, and whoever calls it later finds what it has left (D3).
+func TestADeleteByHandWhoseUnmountHangsGivesUp(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		task, fs := c.stuckTask(t, "group-"+c.id(), "testprog", "sleep", "1000")
+		shim := c.shim(t, task.ID())
+		c.daemon.Kill()
+		t.Cleanup(func() {
+			if !alive(c.daemon.PID()) { // the test has failed
+				c.resume(t)
+			}
+		})
+		if err := syscall.Kill(shim, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		cmd := c.deleteCommand(task.ID())
+		out, err := cmd.CombinedOutput()
+		t.Logf("delete after %s: %v: %s", time.Since(began).Round(time.Millisecond), err, out)
+		if err == nil || !strings.Contains(string(out), task.ID()) {
+			t.Errorf("delete: %v: %s", err, out)
+		}
+		if took := time.Since(began); took > cleanupLimit {
+			t.Errorf("delete took %s: containerd would have killed it", took)
+		}
+		await(t, "the unmount hangs", fs.Stuck())
+		if alive(int(task.Pid())) {
+			t.Errorf("process %d is alive", task.Pid())
+		}
+		fs.Release()
+		c.resume(t)
+		c.awaitNoTasks(t)
+	})
+}
+
+// Somebody else, a backup or a person, may be in the root of a container that is
+// deleted. What is busy is detached (containerd #11376, rkt #2878; D7).
+func TestABusyRootDoesNotPreventDelete(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		task := c.running(t, []string{"testprog", "exit", "0"})
+		expectExit(t, c.wait(t, task), 0)
+		pod, _ := c.pod(t, task.ID())
+		for _, dir := range []string{
+			filepath.Join(c.daemon.Bundle(task.ID()), "rootfs", "etc"),
+			filepath.Join(pod, "stage1", "rootfs"),
+		} {
+			visitor := exec.Command("sleep", "1000")
+			visitor.Dir = dir
+			visitor.Env = []string{}
+			if err := visitor.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				_ = visitor.Process.Kill()
+				_ = visitor.Wait()
+			}()
+		}
+		c.drop(t, task)
+		c.expectNothingLeft(t) // with them still there
+		if exists(c.daemon.Bundle(task.ID())) {
+			t.Errorf("the bundle of %s is still there", task.ID())
+		}
+		again := c.containerOf(t, c.client, c.image(t, c.client), c.runtime, task.ID(), []string{"testprog", "exit", "3"})
+		if err := c.runAndRemove(c.context(t), again, 3); err != nil {
+			t.Errorf("another container of the same id: %v", err)
+		}
+	})
+}
+
+// The same if it is `delete` that removes the container.
+func TestABusyRootDoesNotPreventADeleteByHand(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		container := c.container(t, []string{"testprog", "sleep", "1000"})
+		events := c.listen(t, container.ID())
+		task := c.newTask(t, container, cio.NullIO)
+		if err := task.Start(c.context(t)); err != nil {
+			t.Fatal(err)
+		}
+		visitor := exec.Command("sleep", "1000")
+		visitor.Dir = filepath.Join(c.daemon.Bundle(task.ID()), "rootfs", "etc")
+		visitor.Env = []string{}
+		if err := visitor.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_ = visitor.Process.Kill()
+			_ = visitor.Wait()
+		}()
+		if err := syscall.Kill(c.shim(t, task.ID()), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		events.await(t, "delete 137")
+		c.awaitNoTasks(t)
+		eventually(t, "the bundle is gone", func() (bool, string) {
+			return !exists(c.daemon.Bundle(task.ID())), fmt.Sprint(task.ID())
+		})
+		if !alive(visitor.Process.Pid) {
+			t.Error("the visitor was killed")
+		}
+	})
+}

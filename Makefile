@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration test-client test-long test-vm bench demo install clean
+.PHONY: help deps build check lint test test-unit test-integration test-client test-long test-vm test-vm-short bench demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -37,7 +37,7 @@ lint: check ## the same, and golangci-lint where it is installed
 	@if command -v golangci-lint >/dev/null; then golangci-lint run ./... && cd integration && golangci-lint run ./...; \
 	else echo "==> golangci-lint is not installed: not run"; fi
 
-test: deps build check test-unit test-integration ## everything that CI runs
+test: deps build check test-unit test-integration test-vm-short ## everything that CI runs
 
 test-unit: ## unit tests, with the race detector
 	@echo "==> unit tests"
@@ -56,8 +56,12 @@ test-client: deps build ## containerd's own client suite, with runc's shim and o
 	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/parity.md -answers $(CURDIR)/integration/rpcs/runc.json $(CLIENT_FLAGS)
 
 test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS)
+	@echo "==> tests in a guest with systemd and cgroup v2"
 	@scripts/deps debootstrap qemu-system-x86 e2fsprogs
 	@go -C integration run ./vm -bin $(BIN) $(VM_FLAGS) | $(REPORT)
+
+test-vm-short: override VM_FLAGS += -short
+test-vm-short: test-vm ## the part of it that make test runs, in minutes
 
 bench: deps build ## compare with runc's shim, side by side (BENCH_FLAGS, BENCH_JSON=FILE)
 	@go -C integration run ./bench -bin $(BIN) -json '$(abspath $(BENCH_JSON))' $(BENCH_FLAGS)

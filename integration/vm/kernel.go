@@ -20,19 +20,25 @@ const inInitramfs = "virtio_pci virtio_blk virtio_console crc32c_generic ext4"
 // inRoot are the modules that the guest may load by itself.
 const inRoot = "arch/x86/crypto block crypto fs lib mm net security drivers/block drivers/char drivers/net/veth.ko drivers/virtio"
 
-// kernelPackage returns the package that Debian's linux-image-amd64 stands for.
+// kernelPackage returns the package that Debian's linux-image-amd64 stands for. A
+// machine that has never heard of it updates its lists first.
 func kernelPackage(ctx context.Context) (string, error) {
 	const meta = "linux-image-amd64"
 	out, err := output(ctx, "apt-cache", "depends", "--important", meta)
 	if err != nil {
-		return "", err
+		if err := run(ctx, "apt-get", "update"); err != nil {
+			return "", err
+		}
+		if out, err = output(ctx, "apt-cache", "depends", "--important", meta); err != nil {
+			return "", err
+		}
 	}
 	for line := range strings.Lines(out) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: "); ok {
 			return name, nil
 		}
 	}
-	return "", fmt.Errorf("no package is %s: run apt-get update", meta)
+	return "", fmt.Errorf("the package %s depends on no kernel: %s", meta, out)
 }
 
 // addKernel fetches the kernel, puts it and its initramfs into dir and its

@@ -29,15 +29,17 @@ var errTests = errors.New("tests failed")
 
 func main() {
 	bin := flag.String("bin", "../bin", "directory that make build fills")
-	tests := flag.String("run", "", "run only these tests, and all of them whether they touch cgroups or not")
-	only := flag.String("suite", "", "run only this suite: pod/cgroup, pod or integration")
+	var s selection
+	flag.BoolVar(&s.short, "short", false, "run only what nothing else stands in for, in a few minutes")
+	flag.StringVar(&s.run, "run", "", "run only these tests, and all of them whether they touch cgroups or not")
+	flag.StringVar(&s.suite, "suite", "", "run only the tests of this package, of any in the tree: its directory, as pod/cgroup or integration/cri")
+	flag.StringVar(&s.args, "args", "", "further arguments for the test binaries: words without blanks")
 	runtimes := flag.String("runtimes", "native,oci", "columns of the integration suite: native, oci, runc")
-	limit := flag.Duration("timeout", 30*time.Minute, "how long the guest may run")
+	limit := flag.Duration("timeout", time.Hour, "how long the guest may run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	p := payload{bin: *bin, suites: selected(*only, *tests), runtimes: *runtimes}
-	if err := runTests(ctx, p, *limit); err != nil {
+	if err := runTests(ctx, payload{bin: *bin, suites: s.suites(), runtimes: *runtimes}, *limit); err != nil {
 		fmt.Fprintln(os.Stderr, "vm:", err)
 		os.Exit(1)
 	}
@@ -45,6 +47,9 @@ func main() {
 
 func runTests(ctx context.Context, p payload, limit time.Duration) error {
 	log := os.Stderr
+	if err := missing(); err != nil {
+		return err
+	}
 	m, err := newMachine(ctx, log)
 	if err != nil {
 		return fmt.Errorf("make the guest: %w", err)
@@ -58,7 +63,7 @@ func runTests(ctx context.Context, p payload, limit time.Duration) error {
 	if err := p.write(ctx, log, disk); err != nil {
 		return fmt.Errorf("build what the guest runs: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("its tests took more than %s (-timeout)", limit))
 	defer cancel()
 	console := filepath.Join(dir, "console")
 	err = boot(ctx, log, m, disk, console)
@@ -68,9 +73,15 @@ func runTests(ctx context.Context, p payload, limit time.Duration) error {
 	return err
 }
 
+// bootLimit is how long the guest may take before its tests begin: half a minute is
+// the rule.
+const bootLimit = 5 * time.Minute
+
 // boot runs the guest until it powers itself off.
 func boot(ctx context.Context, log io.Writer, m machine, disk, console string) error {
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", m.arguments(disk, console)...)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	cmd := exec.CommandContext(ctx, qemu, m.arguments(disk, console)...)
 	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	// QEMU takes the end of its input for a host that has hung up, and then the
@@ -86,14 +97,16 @@ func boot(ctx context.Context, log io.Writer, m machine, disk, console string) e
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	r := results{out: os.Stdout, log: log, start: time.Now()}
+	late := time.AfterFunc(bootLimit, func() { cancel(fmt.Errorf("it was not up within %s", bootLimit)) })
+	defer late.Stop()
+	r := results{out: os.Stdout, log: log, start: time.Now(), up: late.Stop}
 	readErr := r.read(ctx, out)
 	if readErr != nil && !errors.Is(readErr, errTests) { // nobody listens to the guest any more
 		_ = cmd.Process.Kill()
 	}
 	waitErr := cmd.Wait()
 	if ctx.Err() != nil {
-		return fmt.Errorf("the guest was stopped while it ran %s: %w", r.suite, context.Cause(ctx))
+		return fmt.Errorf("the guest was stopped, suite %q: %w", r.suite, context.Cause(ctx))
 	}
 	return errors.Join(readErr, waitErr)
 }

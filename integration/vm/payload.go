@@ -13,39 +13,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 )
 
-// testSuite is a package whose tests run in the guest.
-type testSuite struct {
-	name string // what it is called, and its directory in the payload
-	dir  string // of its package, from that of this module
-	run  string // pattern of the tests
-}
-
-// limitsOfApps selects the cases of package pod: what it does with cgroups, and not
-// how it keeps its directories.
-const limitsOfApps = `T7|T9|T12|T14|C2|C4|C5|LimitOfProcesses`
-
-// touchCgroups selects the cases of the integration suite.
-const touchCgroups = `T7|T9|T12|T14|C1|C3|C4|D4|OOM|TaskMetrics|MemoryLimit|CPUShares|Devices|LimitOfProcesses` +
-	`|TaskExecRuns|TaskKill|Paused|TheDeathOf|ProcAndSysAreMasked|Privileged|EndsEverything`
-
-func selected(only, run string) []testSuite {
-	var suites []testSuite
-	for _, s := range []testSuite{
-		{"pod/cgroup", "../pod/cgroup", "."},
-		{"pod", "../pod", limitsOfApps},
-		{"integration", ".", touchCgroups},
-	} {
-		if only != "" && only != s.name {
-			continue
-		}
-		if run != "" {
-			s.run = run
-		}
-		suites = append(suites, s)
-	}
-	return suites
-}
-
 // payload is what the guest's second disk holds.
 type payload struct {
 	bin      string
@@ -56,7 +23,7 @@ type payload struct {
 // write builds everything, and makes an image of it.
 func (p payload) write(ctx context.Context, log io.Writer, image string) error {
 	if len(p.suites) == 0 {
-		return errors.New("there is no such suite")
+		return errors.New("nothing of it is in the short form")
 	}
 	programs, err := binaries.Containerd(ctx, log)
 	if err != nil {
@@ -71,8 +38,10 @@ func (p payload) write(ctx context.Context, log io.Writer, image string) error {
 	if err := os.CopyFS(prebuilt, os.DirFS(programs)); err != nil {
 		return err
 	}
-	if _, err := binaries.TestProgram(ctx, prebuilt); err != nil {
-		return err
+	for _, program := range []string{"testprog", "cri/pause"} {
+		if _, err := binaries.Program(ctx, prebuilt, program); err != nil {
+			return err
+		}
 	}
 	if err := run(ctx, "cp", "-a", p.bin, filepath.Join(dir, "bin")); err != nil {
 		return fmt.Errorf("run make build first: %w", err)
@@ -95,18 +64,18 @@ func (p payload) writeTests(ctx context.Context, log io.Writer, dir string) erro
 		if err := os.MkdirAll(to, 0o755); err != nil {
 			return err
 		}
-		if err := run(ctx, "go", "-C", s.dir, "test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(to, "test"), "."); err != nil {
+		if err := run(ctx, "go", "-C", s.dir(), "test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(to, "test"), "."); err != nil {
 			return err
 		}
-		data := filepath.Join(s.dir, "testdata")
+		data := filepath.Join(s.dir(), "testdata")
 		if err := os.CopyFS(filepath.Join(to, "testdata"), os.DirFS(data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		fmt.Fprintf(&list, "%s -test.run=%s -test.timeout=25m", s.name, s.run)
+		fmt.Fprintf(&list, "%s -test.run=%s -test.skip=%s -test.timeout=55m", s.name, s.run, needsVersion1)
 		if s.name == "integration" {
 			fmt.Fprintf(&list, " -runtimes=%s", p.runtimes)
 		}
-		fmt.Fprintln(&list)
+		fmt.Fprintln(&list, "", s.args)
 	}
 	return os.WriteFile(filepath.Join(dir, "list"), []byte(list.String()), 0o644)
 }

@@ -15,12 +15,16 @@ import (
 // binaries: up, begin NAME, end NAME CODE, done.
 const mark = "\x01"
 
+// packagePrefix tells a suite in the guest from the same one on this machine.
+const packagePrefix = "guest/"
+
 // results turns what the guest says into what `go test -json` prints.
 type results struct {
 	out   io.Writer // for test2json
 	log   io.Writer // for people
 	start time.Time
-	suite string // that is running
+	up    func() bool // called when the guest is, if there is anything to call
+	suite string      // that is running
 	said  time.Time
 	tests int // that the suite has begun
 
@@ -73,6 +77,9 @@ func (r *results) line(ctx context.Context, line string) error {
 	verb, rest, _ := strings.Cut(strings.TrimSpace(command), " ")
 	switch verb {
 	case "up":
+		if r.up != nil {
+			r.up()
+		}
 		r.say("the guest is up: " + rest)
 	case "begin":
 		r.say("running the tests of " + rest)
@@ -112,7 +119,7 @@ func (r *results) progress(line string) {
 // begin starts what reads the output of a suite.
 func (r *results) begin(ctx context.Context, suite string) (err error) {
 	r.suite, r.tests = suite, 0
-	r.convert = exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", suite)
+	r.convert = exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", packagePrefix+suite)
 	r.convert.Stdout, r.convert.Stderr = r.out, r.log
 	if r.pipe, err = r.convert.StdinPipe(); err != nil {
 		return err

@@ -73,11 +73,11 @@ func TestTheVerdictIsThatOfTheGuestsTests(t *testing.T) {
 		failed     []string
 		err        error // nil: any, unless there is neither
 	}{
-		{"all pass", passes + done, []string{"pod"}, nil, nil},
-		{"one fails", passes + fails + done, []string{"pod"}, []string{"pod"}, errTests},
-		{"the guest dies between", passes, []string{"pod"}, nil, errors.New("the guest ended before its tests did")},
-		{"the guest dies in a test", passes + "\x01begin x\n=== RUN   TestB\n", []string{"pod"}, []string{"x"}, errors.New("the guest ended before its tests did")},
-		{"a line has no end", strings.Replace(passes, "PASS\n\x01end", "PASS\nlast words\x01end", 1) + done, []string{"pod"}, nil, nil},
+		{"all pass", passes + done, []string{"guest/pod"}, nil, nil},
+		{"one fails", passes + fails + done, []string{"guest/pod"}, []string{"guest/pod"}, errTests},
+		{"the guest dies between", passes, []string{"guest/pod"}, nil, errors.New("the guest ended before its tests did")},
+		{"the guest dies in a test", passes + "\x01begin x\n=== RUN   TestB\n", []string{"guest/pod"}, []string{"guest/x"}, errors.New("the guest ended before its tests did")},
+		{"a line has no end", strings.Replace(passes, "PASS\n\x01end", "PASS\nlast words\x01end", 1) + done, []string{"guest/pod"}, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out, log bytes.Buffer
@@ -93,6 +93,36 @@ func TestTheVerdictIsThatOfTheGuestsTests(t *testing.T) {
 				t.Errorf("failed: %q, want %q", failed, c.failed)
 			}
 		})
+	}
+}
+
+func TestASelectionIsOfSuitesAndTheirTests(t *testing.T) {
+	names := func(s selection) (all []string) {
+		for _, t := range s.suites() {
+			all = append(all, t.name)
+		}
+		return all
+	}
+	whole := names(selection{})
+	if short := names(selection{short: true}); !slices.Equal(short, whole) || !slices.Contains(whole, "pod/cgroup") {
+		t.Errorf("the whole is %q, and its short form %q", whole, short)
+	}
+	for _, c := range []struct {
+		selection
+		want []testSuite
+	}{
+		{selection{suite: "pod", run: "TestT12"}, []testSuite{{name: "pod", run: "TestT12", short: "C2|C4|C5"}}},
+		{selection{suite: "integration/cri", args: "-x"}, []testSuite{{name: "integration/cri", run: ".", args: "-x"}}},
+		{selection{suite: "stage1", short: true}, []testSuite{}},
+	} {
+		if got := c.suites(); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %+v, want %+v", c.selection, got, c.want)
+		}
+	}
+	for _, s := range append(allSuites(), testSuite{name: "integration/cri"}) {
+		if found, _ := filepath.Glob(filepath.Join("..", s.dir(), "*_test.go")); len(found) == 0 {
+			t.Errorf("%s has no tests", s.dir())
+		}
 	}
 }
 

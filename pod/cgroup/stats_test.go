@@ -84,7 +84,7 @@ func TestC4StatsAlsoWhenTheProcessesHaveEndedOnVersion2(t *testing.T) {
 	g := create(t, "stats", &specs.LinuxResources{
 		Memory: memory(64<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](33)}, CPU: cpuMax(20000, 100000),
 	})
-	enter(t, g, "v=$(head -c 4000000 /dev/zero | tr '\\0' x); i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 60 & wait; : $v")
+	enter(t, g, "v=$(head -c 4000000 /dev/zero | tr '\\0' x); i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; sleep 60 & wait; : $v")
 	var s *Stats
 	waitFor(t, func() bool {
 		s = mustStats(t, g)

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"slices"
+	"strings"
+)
+
+// testSuite is a package whose tests run in the guest.
+type testSuite struct {
+	name  string // its directory in the tree and in the payload
+	run   string // pattern of the tests
+	short string // the same for the short form; "" if it is no part of that
+	args  string // more arguments
+}
+
+// needsVersion1 selects tests that have nothing to test here, by their names.
+const needsVersion1 = `OnVersion1|/version_1`
+
+// limitsOfApps selects the cases of package pod: what it does with cgroups, and not
+// how it keeps its directories.
+const limitsOfApps = `T7|T9|T12|T14|C2|C4|C5|LimitOfProcesses`
+
+// touchCgroups selects the cases of the integration suite.
+const touchCgroups = `T7|T9|T12|T14|C1|C3|C4|C5|D4|OOM|TaskMetrics|MemoryLimit|CPUShares|Devices|LimitOfProcesses` +
+	`|TaskExecRuns|TaskKill|Paused|TheDeathOf|ProcAndSysAreMasked|Privileged|EndsEverything`
+
+// oneOfEach selects one case for each thing that is another one on version 2, or
+// where systemd runs: membership and scopes, limits, their changes, statistics,
+// devices, the freezer, OOM, the number of processes, killing.
+const oneOfEach = `C1|T12Update|T14|OnlyDevices|T7PauseAndResume|AnOOMIs|LimitOfProcesses|TaskKillAll|TheDeathOfTheShim`
+
+func allSuites() []testSuite {
+	return []testSuite{
+		{name: "pod/cgroup", run: ".", short: "."},
+		{name: "stage1/images/native", run: "Cgroup", short: "Cgroup"},
+		{name: "stage1/images/native/fork", run: "Cgroup|Frozen", short: "Cgroup"},
+		{name: "stage1/images/native/container", run: "Cgroup", short: "Cgroup"},
+		{name: "pod", run: limitsOfApps, short: "C2|C4|C5"},
+		{name: "integration", run: touchCgroups, short: oneOfEach},
+	}
+}
+
+// dir is the directory of the package, from that of this module.
+func (s testSuite) dir() string {
+	if below, ok := strings.CutPrefix(s.name+"/", "integration/"); ok {
+		return "./" + below
+	}
+	return "../" + s.name
+}
+
+// selection is what somebody wants to be run.
+type selection struct {
+	short bool
+	suite string // "": all
+	run   string // "": what the suite says
+	args  string
+}
+
+// suites returns what is to be run. Of a package that is no suite by itself that is
+// everything, and nothing in the short form.
+func (s selection) suites() []testSuite {
+	list := allSuites()
+	if s.suite != "" {
+		list = slices.DeleteFunc(list, func(t testSuite) bool { return t.name != s.suite })
+		if len(list) == 0 {
+			list = []testSuite{{name: s.suite, run: "."}}
+		}
+	}
+	for i := range list {
+		t := &list[i]
+		t.args = s.args
+		if s.short {
+			t.run = t.short
+		}
+		if s.run != "" {
+			t.run = s.run
+		}
+	}
+	return slices.DeleteFunc(list, func(t testSuite) bool { return t.run == "" })
+}

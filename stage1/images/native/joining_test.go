@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -95,6 +96,51 @@ func TestAPodOfAUserNamespace(t *testing.T) {
 	}
 	p.expect(0, abi.Stop, "")
 	p.over()
+}
+
+func TestOnlyTheMakerOfANetworkBringsUpItsLoopback(t *testing.T) {
+	p := startPod(t)
+	maps := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
+	interfaces := func(app string) string {
+		t.Helper()
+		out, stdout := pipe(t)
+		if a := p.enter(app, "e", [3]*os.File{nil, stdout}, "busybox", "ifconfig"); a.code != 0 {
+			t.Fatalf("enter %s: %d %s", app, a.code, a.text)
+		}
+		p.exited(app, "e", 0, 0)
+		stdout.Close()
+		b, err := io.ReadAll(out)
+		must(t, err)
+		return string(b)
+	}
+	for _, mapped := range []bool{false, true} {
+		name := map[bool]string{false: "maker", true: "mapped"}[mapped]
+		r := p.request(name, "sleep", "1000")
+		respec(t, &r, func(s *specs.Spec) {
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace})
+			if mapped {
+				s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+				s.Linux.UIDMappings, s.Linux.GIDMappings = maps, maps
+			}
+		})
+		pid := p.add(r)
+		p.expect(0, abi.AppStart, name)
+		if up := interfaces(name); !strings.Contains(up, "127.0.0.1") {
+			t.Errorf("%s: up are %q", name, up)
+		}
+		if mapped {
+			continue
+		}
+		if out, err := exec.Command("nsenter", "-t", strconv.Itoa(pid), "-n", busybox, "ifconfig", "lo", "down").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		joins := p.request("joins", "sleep", "1000")
+		respec(t, &joins, func(s *specs.Spec) { s.Linux.Namespaces = joined(pid, "network") })
+		p.add(joins)
+		if up := interfaces("joins"); up != "" {
+			t.Errorf("in a network that was joined up are %q", up)
+		}
+	}
 }
 
 func TestATimeNamespaceHasClocksOfItsOwn(t *testing.T) {

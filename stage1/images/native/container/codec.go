@@ -140,6 +140,7 @@ func (v *config) code(c *codec) {
 	c.flag(&v.UserNamespace)
 	list(c, &v.Cgroups, number[int])
 	c.flag(&v.CgroupNamespace)
+	c.flag(&v.Loopback)
 	c.text(&v.Keyring)
 	optional(c, &v.Rootfs, func(c *codec, v *rootfs) {
 		c.text(&v.Path)

@@ -14,6 +14,7 @@ type config struct {
 
 	Cgroups         []int  // Files: `tasks`, to write "0" to
 	CgroupNamespace bool   // unshare one
+	Loopback        bool   // bring that interface up: the network namespace is new
 	Keyring         string // name of the session keyring to join
 
 	Rootfs       *rootfs

@@ -92,6 +92,7 @@ func (a *appInit) run() (*program, error) {
 		a.raiseLimits,
 		func() (err error) { a.labels, err = a.Process.openLabels(); return err },
 		a.setNames,
+		a.bringUpLoopback,
 		func() error { return writeSysctl(a.Sysctl) },
 		a.buildRoot,
 		a.outsideHooks,
@@ -193,6 +194,28 @@ func (a *appInit) setNames() error {
 		if err := unix.Setdomainname([]byte(a.Domainname)); err != nil {
 			return fmt.Errorf("set domainname %q: %w", a.Domainname, err)
 		}
+	}
+	return nil
+}
+
+// bringUpLoopback brings up the interface that every new network namespace has,
+// and that only its maker can count on: nobody else has to attach a network.
+func (a *appInit) bringUpLoopback() error {
+	if !a.Loopback {
+		return nil
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) // any will do
+	if err != nil {
+		return fmt.Errorf("bring up the loopback interface: %w", err)
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request); err != nil {
+		return fmt.Errorf("bring up the loopback interface: %w", err)
 	}
 	return nil
 }

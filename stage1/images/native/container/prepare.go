@@ -99,6 +99,7 @@ func PrepareApp(r AppRequest) (_ *Prepared, err error) {
 	c := &config{
 		UserNamespace:   ns.private(specs.UserNamespace),
 		CgroupNamespace: ns.isNew(specs.CgroupNamespace),
+		Loopback:        ns.isNew(specs.NetworkNamespace),
 		Masked:          r.Spec.Linux.MaskedPaths,
 		Readonly:        r.Spec.Linux.ReadonlyPaths,
 		Hostname:        r.Spec.Hostname,

@@ -17,8 +17,8 @@
 //     containerd has taken them, across its restarts.
 //   - stdio: implements pod.Stdio. Output is moved with splice(2) where the
 //     sink is a fifo, by a goroutine that sleeps in the runtime's poller and
-//     holds no buffer. Standard input without a terminal needs no goroutine:
-//     the process reads the client's fifo itself.
+//     holds no buffer, and so is standard input without a terminal, from when
+//     the process is to be started.
 //   - logger: a binary:// logging process and its successors.
 //   - rootfs: implements pod.RootFS with containerd's mount package.
 //

@@ -96,6 +96,9 @@ func refused(err error) error {
 
 // start runs a created app or exec (requirement T2).
 func (s *Service) start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
+	if _, p, err := s.apps.process(pod.AppID(r.ID), pod.ExecID(r.ExecID)); err == nil && p.stdio != nil {
+		p.stdio.feed()
+	}
 	pid, err := s.pod.Start(ctx, pod.AppID(r.ID), pod.ExecID(r.ExecID))
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -15,7 +16,7 @@ import (
 // stdio connects the streams of one process with what its client named.
 //
 //	                    terminal                     no terminal
-//	stdin   fifo        pump to the pty's master     the process reads the fifo
+//	stdin   fifo        pump to the pty's master     pump that splices, pipe
 //	stdout  fifo        pump from the master         pipe, pump that splices
 //	        file://     pump from the master         pipe, pump that copies
 //	        binary://   pump to the logger's pipe    the process writes the logger's pipe
@@ -36,6 +37,9 @@ type stdio struct {
 	files   [3]*os.File // for the process; nil once it has them
 	begun   bool
 	closed  bool
+	wanted  bool        // the input is
+	fed     bool        // the input is carried
+	pause   *time.Timer // until the input is wanted anyway
 	console *os.File
 	size    *pod.Size // asked for before there was a console
 
@@ -76,6 +80,10 @@ func (s *stdio) Begin(console *os.File) error {
 		}
 	}
 	s.startLocked()
+	s.feedLocked()
+	if !s.fed && (s.in.fifo != nil || s.in.src != nil) {
+		s.pause = time.AfterFunc(stdinPause, s.feed)
+	}
 	return nil
 }
 
@@ -93,10 +101,6 @@ func (s *stdio) takeConsoleLocked(console *os.File) error {
 	}
 	for _, p := range s.outputs {
 		p.src = console
-	}
-	if s.in.src != nil {
-		in := &pump{src: s.in.src, dst: &sink{name: "terminal", w: console, borrowed: true}, buffers: s.buffers}
-		s.running.Go(in.run)
 	}
 	return nil
 }
@@ -138,13 +142,6 @@ func (s *stdio) ended() {
 	if s.hangup != nil && s.console != nil {
 		s.hangup.end(s.console)
 	}
-}
-
-// CloseStdin ends the process's input, as far as the shim is concerned: the
-// client's own end may still be open.
-func (s *stdio) CloseStdin() error {
-	closeAll(s.in.writer)
-	return nil
 }
 
 // Resize sets the size of the terminal, now or in Begin.
@@ -193,6 +190,9 @@ func (s *stdio) Close() error {
 	closeAll(s.files[:]...)
 	s.files = [3]*os.File{}
 	console := s.console
+	if s.pause != nil {
+		s.pause.Stop()
+	}
 	s.mu.Unlock()
 
 	s.in.close()

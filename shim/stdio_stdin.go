@@ -1,22 +1,38 @@
 package shim
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
+// stdinPause is how long the input of a created app waits for its Start, for
+// clients that write before that and expect somebody at the other end.
+const stdinPause = 100 * time.Millisecond
+
 // stdin is a process's input.
 //
-// Without a terminal the process reads the client's fifo itself. That is what a
-// pipe with a copier behind it would look like, for the client and for the
-// process, and needs neither.
+// A client's fifo is not opened before the process exists, and then only when it
+// is to be started. A client's open for writing waits for that, in the
+// background. ctr and nerdctl need it: at the end of their own input they call
+// CloseIO for the task that they know, and if they know none yet then nobody ever
+// does. Were the fifo open during Create, a short input would be read to its end
+// before they have the answer.
 type stdin struct {
-	// child is what the process inherits; nil with a terminal.
+	// child is what the process inherits: its end of a pipe, or a file that is not a
+	// fifo. It is nil with a terminal.
 	child *os.File
-	// src is what a pump reads for a terminal; nil without.
+	// feeder is this process's end of that pipe.
+	feeder *os.File
+	// fifo is the client's, not open for anything yet. It is nil if the source is
+	// another file.
+	fifo *os.File
+	// src is what is read, once it is open.
 	src *os.File
 	// hold keeps a fifo open for reading, so that a client may come and go as
 	// long as the process is not deleted.
@@ -24,40 +40,113 @@ type stdin struct {
 	// writer keeps a fifo from reporting the end of file when a client goes
 	// away. CloseStdin alone closes it (requirement I2).
 	writer *os.File
+	ended  bool // CloseStdin was called
 }
 
-// openStdin opens the input that a target names.
+// openStdin finds the input that a target names.
 func openStdin(t target, terminal bool) (s stdin, err error) {
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
 	switch t.kind {
 	case toNothing:
 		return s, nil
 	case toFile, toLogger:
 		return s, fmt.Errorf("standard input can only be a fifo or a file's path: %w", errdefs.ErrInvalidArgument)
 	}
-	if terminal {
+	fifo, err := isFifo(t.path)
+	switch {
+	case err != nil:
+		return s, err
+	case !fifo && terminal:
 		s.src, err = openPolled(t.path, unix.O_RDONLY)
-	} else {
+		return s, err
+	case !fifo:
 		s.child, err = openPlain(t.path, unix.O_RDONLY)
+		return s, err
 	}
+	fd, err := open(t.path, unix.O_PATH)
 	if err != nil {
 		return s, err
 	}
-	fifo, err := isFifo(t.path)
-	if err != nil || !fifo {
-		return s, err
-	}
+	s.fifo = os.NewFile(uintptr(fd), t.path)
 	if !terminal {
-		if s.hold, err = openPlain(t.path, unix.O_RDONLY); err != nil {
-			return s, err
-		}
+		s.child, s.feeder, err = pipe(inherited, ours)
 	}
-	s.writer, err = openPlain(t.path, unix.O_WRONLY)
 	return s, err
 }
 
-func (s *stdin) close() { closeAll(s.child, s.src, s.hold, s.writer) }
+// open opens a fifo for reading. Without a terminal it goes into the pipe.
+func (s *stdin) open() (err error) {
+	// The client may have removed it.
+	path := fmt.Sprintf("/proc/self/fd/%d", s.fifo.Fd())
+	if s.hold, err = openPlain(path, unix.O_RDONLY); err != nil {
+		return err
+	}
+	if !s.ended {
+		if s.writer, err = openPlain(path, unix.O_WRONLY); err != nil {
+			return err
+		}
+	}
+	// Last: where there is no writer, a client that waits to be one is one.
+	s.src, err = openPolled(path, unix.O_RDONLY)
+	return err
+}
+
+func (s *stdin) close() { closeAll(s.child, s.feeder, s.fifo, s.src, s.hold, s.writer) }
+
+// feed opens the client's fifo, as soon as the process exists. It does not block.
+func (s *stdio) feed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.wanted = true
+	s.feedLocked()
+}
+
+// feedLocked starts to carry the input, once, if the process exists and somebody
+// has asked for it.
+func (s *stdio) feedLocked() {
+	if !s.begun || !s.wanted || s.closed || s.fed {
+		return
+	}
+	s.fed = true
+	if s.in.fifo != nil {
+		if err := s.in.open(); err != nil {
+			// The process has no input then, and ends like one whose client has gone.
+			log.L.WithError(err).Error("open stdin")
+			closeAll(s.in.feeder)
+			return
+		}
+	}
+	switch {
+	case s.in.src == nil:
+	case s.hangup != nil:
+		if s.console == nil {
+			return
+		}
+		p := &pump{src: s.in.src, dst: &sink{name: "terminal", w: s.console, borrowed: true}, buffers: s.buffers}
+		s.running.Go(p.run)
+	default:
+		p := &pump{src: s.in.src, dst: &sink{name: "stdin", w: s.in.feeder, splice: true}, buffers: s.buffers}
+		s.running.Go(p.feed)
+	}
+}
+
+// feed is run for a process's input: when there is no more, the process is told,
+// and when nobody reads it any more, neither does the pump.
+func (p *pump) feed() {
+	defer closeAll(p.dst.w)
+	err := p.move(p.splice)
+	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, os.ErrClosed) {
+		log.L.WithError(err).Error("stdin")
+	}
+}
+
+// CloseStdin ends the process's input, as far as the shim is concerned: the
+// client's own end may still be open.
+func (s *stdio) CloseStdin() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.in.ended = true
+	closeAll(s.in.writer)
+	s.wanted = true // its client knows the process
+	s.feedLocked()
+	return nil
+}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -288,14 +289,7 @@ func TestT11CloseStdinMayComeAtAnyTime(t *testing.T) {
 		t.Run(when, func(t *testing.T) {
 			in, out := mkfifo(t, "in"), mkfifo(t, "out")
 			r := newRig(t, streams{stdin: in, stdout: out}, owner{})
-			w, err := os.OpenFile(in, os.O_WRONLY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := w.WriteString("on its way\n"); err != nil {
-				t.Fatal(err)
-			}
-			_ = w.Close()
+			written := writer(t, in, "on its way\n")
 			closeStdin := func() {
 				if err := r.io.CloseStdin(); err != nil {
 					t.Error(err)
@@ -314,12 +308,101 @@ func TestT11CloseStdinMayComeAtAnyTime(t *testing.T) {
 			}
 			got := client(t, out)
 			c := r.start("cat")
+			within(t, "the client has written", written)
 			wg.Wait()
 			exitCode(t, c)
 			if s := within(t, "end of the output", got); s != "on its way\n" {
 				t.Errorf("got %q", s)
 			}
 		})
+	}
+}
+
+// writer writes to a fifo as containerd's clients do: it waits in the background
+// until somebody reads. It returns when it is waiting.
+func writer(t *testing.T, path, text string) <-chan struct{} {
+	t.Helper()
+	done := make(chan struct{})
+	tid := make(chan int, 1)
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		tid <- unix.Gettid()
+		if err := os.WriteFile(path, []byte(text), 0); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() { // of a test that does not read
+		if f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NONBLOCK, 0); err == nil {
+			defer f.Close()
+		}
+		within(t, "the writer is gone", done)
+	})
+	where := fmt.Sprintf("/proc/self/task/%d/syscall", <-tid)
+	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		b, err := os.ReadFile(where)
+		if err != nil {
+			t.Skip("needs to see what a thread waits for: ", err)
+		}
+		if call, _, _ := strings.Cut(string(b), " "); call == strconv.Itoa(unix.SYS_OPENAT) {
+			return done
+		}
+	}
+	t.Fatal("the writer does not wait")
+	return nil
+}
+
+// A client that is done before it has the answer to its Create has nobody to
+// call CloseIO for.
+func TestI2InputIsNotTakenBeforeTheProcessIsToStart(t *testing.T) {
+	for _, terminal := range []bool{false, true} {
+		in, out := mkfifo(t, "in"), mkfifo(t, "out")
+		newRig(t, streams{stdin: in, stdout: out, terminal: terminal}, owner{})
+		written := writer(t, in, "short\n")
+		select {
+		case <-written:
+			t.Errorf("terminal %v: the input was taken when its process did not exist", terminal)
+		case <-time.After(2 * stdinPause):
+		}
+	}
+}
+
+func TestI2InputIsTakenWhenTheProcessIsToStartAndOtherwiseSoonAfter(t *testing.T) {
+	for _, how := range []string{"fed before Begin", "fed after Begin", "not fed"} {
+		in, out := mkfifo(t, "in"), mkfifo(t, "out")
+		r := newRig(t, streams{stdin: in, stdout: out}, owner{})
+		got := client(t, out)
+		written := writer(t, in, "short\n")
+		if how == "fed before Begin" {
+			r.io.feed()
+		}
+		c := r.start("cat")
+		if how == "fed after Begin" {
+			r.io.feed()
+			r.io.feed()
+		}
+		within(t, how+": the client has written", written)
+		if err := r.io.CloseStdin(); err != nil {
+			t.Fatal(err)
+		}
+		exitCode(t, c)
+		if s := within(t, "end of the output", got); s != "short\n" {
+			t.Errorf("%s: got %q", how, s)
+		}
+	}
+}
+
+// It neither blocks the client's end for good nor fills anybody's log.
+func TestAProcessMayEndBeforeItsInputDoes(t *testing.T) {
+	in, out := mkfifo(t, "in"), mkfifo(t, "out")
+	r := newRig(t, streams{stdin: in, stdout: out}, owner{})
+	got := client(t, out)
+	written := writer(t, in, strings.Repeat("x", 40<<10))
+	exitCode(t, r.start("head -c 3"))
+	within(t, "the client has written", written)
+	if s := within(t, "end of the output", got); s != "xxx" {
+		t.Errorf("got %q", s)
 	}
 }
 

@@ -114,3 +114,25 @@ func TestTheDocumentQuotesWhatUsersSee(t *testing.T) {
 		t.Errorf("it quotes\n%s\nwant\n%s", got[0], strings.Join(want, "\n"))
 	}
 }
+
+func TestTheConfigurationThatIsShippedIsRight(t *testing.T) {
+	text, err := os.ReadFile("../contrib/config.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Parse("contrib/config.toml", text); err != nil {
+		t.Error(err)
+	}
+	// What is commented out in it, too.
+	all := regexp.MustCompile(`(?m)^# (\[.*\]|[a-z_]+ = .*)$`).ReplaceAll(text, []byte("$1"))
+	all = regexp.MustCompile(`"sha512-\.\.\."`).ReplaceAll(all, []byte(`"`+aDigest+`"`))
+	c, err := Parse("contrib/config.toml", all)
+	if err != nil || !c.Stage1s["mine"].PodsMustStay || c.Stage1s["oci"].Digest == "" || len(c.Stage1s["mine"].Accept) <= len(builtinSet(SetAppc)) {
+		t.Errorf("with what is commented out: %+v, %v", c, err)
+	}
+	for _, key := range append(topKeys(), stage1Keys()...) {
+		if !strings.Contains(string(text), key) {
+			t.Errorf("it has no %s", key)
+		}
+	}
+}

@@ -53,8 +53,9 @@ func verbs() []*verb { return []*verb{configCheck(), stage1List()} }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(ctx, &env{os.Stdout, os.Stderr, os.Getenv}, os.Args[1:]))
+	code := run(ctx, &env{os.Stdout, os.Stderr, os.Getenv}, os.Args[1:])
+	stop()
+	os.Exit(code)
 }
 
 // run executes a command line and returns the exit code.

@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration test-client test-long test-vm test-vm-short bench demo install clean
+.PHONY: help deps build check lint test test-unit test-integration test-client test-kubelet test-long test-vm test-vm-short bench demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -54,6 +54,10 @@ test-long: build ## the cases that repeat something, as often as is ever demande
 
 test-client: deps build ## containerd's own client suite, with runc's shim and ours (CLIENT_FLAGS)
 	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/parity.md -answers $(CURDIR)/integration/rpcs/runc.json $(CLIENT_FLAGS)
+
+test-kubelet: deps build ## static pods of a real kubelet, by runc and by us (KUBELET_FLAGS)
+	@echo "==> static pods of a real kubelet"
+	@RKT_TEST_KUBELET=1 RKT_TEST_BIN=$(BIN) go -C integration test -count=1 -timeout 40m -json $(KUBELET_FLAGS) ./kubelet | $(REPORT)
 
 test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS)
 	@echo "==> tests in a guest with systemd and cgroup v2"

@@ -1,0 +1,110 @@
+package enclosure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// testsVariable marks the process that runs the tests.
+const testsVariable = "RKT_ENCLOSED_TESTS"
+
+// Tests runs the tests of a package in an enclosure. Their program is executed three
+// times: by the go command; as the first process of the enclosure, which reaps what
+// is left to it; and there once more.
+type Tests struct {
+	Name string // of the package
+	// Missing says why the tests cannot run on this machine, and is empty otherwise.
+	// They run outside then, to say so.
+	Missing func() string
+	// Fill puts the programs into the enclosure: where they are may be covered.
+	Fill func(context.Context, Enclosure) error
+	// Run runs the tests inside.
+	Run func(*testing.M) (int, error)
+	// After, which may be nil, is called outside before the enclosure's files go.
+	After func(context.Context, Enclosure) error
+}
+
+// Main is what TestMain calls. It exits.
+func (t Tests) Main(m *testing.M) {
+	var code int
+	var err error
+	switch {
+	case os.Getenv(testsVariable) != "":
+		code, err = t.Run(m)
+	case Inside():
+		code, err = t.enter()
+	case t.Missing() != "":
+		code = m.Run()
+	default:
+		code, err = t.enclose(context.Background())
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", t.Name, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// enclose is outside.
+func (t Tests) enclose(ctx context.Context) (code int, err error) {
+	dir, err := os.MkdirTemp("", "rkt-"+t.Name+"-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() {
+		if os.Getenv("RKT_TEST_KEEP") != "" {
+			fmt.Fprintln(os.Stderr, "the enclosure's files are in", dir)
+			return
+		}
+		err = errors.Join(err, os.RemoveAll(dir))
+	}()
+	e := Enclosure{Dir: dir, Args: os.Args[1:], Stdout: os.Stdout, Stderr: os.Stderr}
+	if err := e.Prepare(); err != nil {
+		return 1, err
+	}
+	if err := t.Fill(ctx, e); err != nil {
+		return 1, err
+	}
+	if code, err = e.Run(ctx); err != nil || t.After == nil {
+		return code, err
+	}
+	return code, t.After(ctx, e)
+}
+
+// enter is the first process of the enclosure.
+func (t Tests) enter() (code int, err error) {
+	if err := Enter(); err != nil {
+		return 1, err
+	}
+	wd, err := os.Getwd()
+	if err != nil {
+		wd = "/"
+	}
+	for name, value := range map[string]string{
+		testsVariable: "1",
+		"TMPDIR":      "/tmp", // another may be covered
+		// CNI's plugins execute what is in the last two.
+		"PATH": strings.Join([]string{os.Getenv("PATH"), "/usr/sbin", "/sbin"}, ":"),
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			return 1, err
+		}
+	}
+	status, err := Exec(Program{
+		Path:   "/proc/self/exe",
+		Args:   slices.Concat([]string{t.Name + ".test"}, os.Args[1:]),
+		Env:    os.Environ(),
+		Dir:    wd,
+		Stdout: os.Stdout,
+		Stderr: os.Stderr,
+	})
+	if status.Signaled() {
+		return 128 + int(status.Signal()), err
+	}
+	return status.ExitStatus(), err
+}

@@ -1,0 +1,71 @@
+package kubelet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
+)
+
+// Where things are in the enclosure.
+const (
+	programsDir = "/run/programs" // kubelet, containerd, ctr, runc's shim, pause, testprog
+	shimsDir    = "/run/shims"    // what `make build` made
+)
+
+func TestMain(m *testing.M) {
+	enclosure.Tests{
+		Name:    "kubelet",
+		Missing: missing,
+		Fill:    fill,
+		Run:     func(m *testing.M) (int, error) { return m.Run(), nil },
+	}.Main(m)
+}
+
+// missing is why the suite cannot run here.
+func missing() string {
+	if os.Getenv("RKT_TEST_KUBELET") == "" {
+		return "a kubelet takes ten minutes to build: make test-kubelet"
+	}
+	if os.Getuid() != 0 {
+		return "pods need root"
+	}
+	if _, err := os.Stat("/usr/lib/cni/bridge"); err != nil {
+		return "the pod network is made of Debian's containernetworking-plugins (make deps): " + err.Error()
+	}
+	return ""
+}
+
+func fill(ctx context.Context, e enclosure.Enclosure) error {
+	bin := os.Getenv("RKT_TEST_BIN")
+	if bin == "" {
+		bin = "../../bin"
+	}
+	if _, err := os.Stat(filepath.Join(bin, "containerd-shim-rkt-v1")); err != nil {
+		return fmt.Errorf("run make build first: %w", err)
+	}
+	containerd, err := binaries.Containerd(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	kubelet, err := binaries.Kubelet(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	for _, c := range []struct{ from, to string }{{containerd, programsDir}, {kubelet, programsDir}, {bin, shimsDir}} {
+		if out, err := exec.CommandContext(ctx, "cp", "-a", c.from, e.Path(c.to)).CombinedOutput(); err != nil {
+			return fmt.Errorf("copy %s: %w: %s", c.from, err, out)
+		}
+	}
+	for _, name := range []string{"testprog", "cri/pause"} {
+		if _, err := binaries.Program(ctx, e.Path(programsDir), name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

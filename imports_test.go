@@ -17,7 +17,7 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // package may always import what is below itself.
 var layers = map[string][]string{
 	"cmd":                  {"manager", "shim", "stage1", "pod", "config"},
-	"manager":              {"options", "config", "sandbox"},
+	"manager":              {"options", "config"},
 	"shim":                 {"pod", "options", "config", "sandbox", "stage1/abi"},
 	"config":               {},
 	"options":              {},

@@ -3,6 +3,7 @@ package pod
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,6 +41,9 @@ type fakeStage1 struct {
 	quiet    bool     // keep exits to itself, as a dead supervisor does
 	deaf     bool     // hang in app/signal; set before the pod is used
 	stuck    bool     // hang in run; set before the pod is used
+
+	pretends bool   // to hold namespaces that it does not know
+	pids     string // a file for the pids of holders
 }
 
 type fakeApp struct {
@@ -106,7 +110,53 @@ func (f *fakeStage1) enter(e abi.Entrypoint) error {
 	return err
 }
 
-func (f *fakeStage1) Run(ctx context.Context, _ Call, _ *os.File) (*Supervisor, error) {
+// holder starts the process that holds a sandbox's namespaces. It is left to stage
+// 0, as by shell scripts.
+func (f *fakeStage1) holder(c Call) (abi.Ready, error) {
+	flags := map[string]uintptr{"ipc": syscall.CLONE_NEWIPC, "uts": syscall.CLONE_NEWUTS}
+	var clone uintptr
+	for _, ns := range c.Request.Sandbox.Namespaces {
+		clone |= flags[ns.Type]
+	}
+	if f.pretends {
+		clone = 0
+	}
+	file := map[int]string{1: "tasks", 2: "cgroup.procs"}[c.Request.Cgroup.Version]
+	script := "read go; "
+	for _, d := range c.Request.Cgroup.Dirs {
+		script += "echo 0 > " + filepath.Join(d, file) + "; "
+	}
+	if f.pids != "" {
+		script += "echo $$ >> " + f.pids + "; "
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return abi.Ready{}, err
+	}
+	defer r.Close()
+	in, told, err := os.Pipe()
+	if err != nil {
+		return abi.Ready{}, err
+	}
+	defer in.Close()
+	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", script + "echo in >&3; exec sleep 300 >/dev/null 2>&1 3>&-"}, &os.ProcAttr{
+		Files: []*os.File{r, told, os.Stderr, told}, Sys: &syscall.SysProcAttr{Cloneflags: clone, Setsid: true},
+	})
+	told.Close()
+	if err != nil {
+		return abi.Ready{}, err
+	}
+	_, _ = w.WriteString("go\n")
+	w.Close()
+	if _, err := in.Read(make([]byte, 3)); err != nil {
+		return abi.Ready{}, fmt.Errorf("the holder did not reach its cgroup: %w", err)
+	}
+	start, err := proc.StartTime(p.Pid)
+	ready := abi.Ready{PID: p.Pid, StartTime: start}
+	return ready, errors.Join(err, p.Release())
+}
+
+func (f *fakeStage1) Run(ctx context.Context, c Call, _ *os.File) (*Supervisor, error) {
 	if err := f.enter(abi.Run); err != nil {
 		return nil, err
 	}
@@ -118,13 +168,19 @@ func (f *fakeStage1) Run(ctx context.Context, _ Call, _ *os.File) (*Supervisor, 
 	if err != nil {
 		return nil, err
 	}
+	leader := abi.Ready{PID: os.Getpid()}
+	if c.Request.Sandbox != nil {
+		if leader, err = f.holder(c); err != nil {
+			return nil, err
+		}
+	}
 	done := make(chan struct{})
 	f.mu.Lock()
 	f.notices, f.done, f.quiet = w, done, false
 	f.mu.Unlock()
 	kill := func(syscall.Signal) error { f.die(); return nil }
 	return &Supervisor{
-		PID: os.Getpid(), Leader: abi.Ready{PID: os.Getpid()}, Notices: r, Done: done,
+		PID: os.Getpid(), Leader: leader, Notices: r, Done: done,
 		Signal: kill, Kill: func() error { return kill(syscall.SIGKILL) },
 	}, nil
 }

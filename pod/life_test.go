@@ -156,9 +156,12 @@ func TestOneLife(t *testing.T) {
 			}
 		}
 	}
-	if role == "collect" {
+	switch role {
+	case "collect":
 		_, err = (&Collector{Store: s, OpenStage1: l.stage1}).Collect(t.Context(), l.bundle(), "default", l.id)
-	} else {
+	case "sandbox":
+		err = l.liveInSandbox(t, s)
+	default:
 		err = l.live(s)
 	}
 	if err != nil {

@@ -56,14 +56,18 @@ func (p *Pod) Empty() bool {
 	return len(p.apps) == 0
 }
 
-// Close ends the pod if it has no app, and refuses further ones. With apps it
-// returns errdefs.ErrFailedPrecondition.
+// Close ends the pod if it has no app, and refuses further ones. With apps, or with
+// a sandbox, which ShutdownSandbox ends, it returns errdefs.ErrFailedPrecondition.
 func (p *Pod) Close(ctx context.Context) error {
 	p.mu.Lock()
 	if len(p.apps) > 0 {
 		n := len(p.apps)
 		p.mu.Unlock()
 		return fmt.Errorf("close pod of sandbox %s: it has %d apps: %w", p.cfg.Key.Sandbox, n, errdefs.ErrFailedPrecondition)
+	}
+	if p.sandbox != nil {
+		p.mu.Unlock()
+		return fmt.Errorf("close pod: it is sandbox %s: %w", p.cfg.Key.Sandbox, errdefs.ErrFailedPrecondition)
 	}
 	p.closed = true
 	s := p.session

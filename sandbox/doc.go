@@ -2,8 +2,7 @@
 // description of a pod, as far as they are spoken here: generated messages that
 // are on the wire what containerd's own are. docs/adr/0010 says why they are ours.
 //
-// It has no logic: package shim serves them, and package manager asks a server
-// with them.
+// It has no logic: package shim serves them.
 package sandbox
 
 //go:generate sh -c "protoc -I=.. -I=$(go list -m -f '{{.Dir}}' github.com/containerd/containerd/api) --go_out=.. --go_opt=paths=source_relative ../sandbox/sandbox.proto ../sandbox/cri.proto"

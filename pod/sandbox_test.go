@@ -1,0 +1,562 @@
+package pod
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/errdefs"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// boxConfig is a sandbox with everything that one can have.
+func boxConfig(t testing.TB, dir string) SandboxConfig {
+	t.Helper()
+	bundle := filepath.Join(dir, "box")
+	if err := os.MkdirAll(bundle, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return SandboxConfig{
+		ID: "box", Bundle: bundle, Hostname: "blue",
+		Namespaces:  []abi.Namespace{{Type: "ipc"}, {Type: "uts"}},
+		CgroupsPath: "/rkt-pod-test-box-" + strconv.Itoa(os.Getpid()),
+		Files: []SandboxFile{
+			{Name: "hosts", Content: []byte("127.0.0.1 localhost\n"), Link: filepath.Join(dir, "cri/box/hosts")},
+			{Name: "resolv.conf", Content: []byte("nameserver 192.0.2.1\n")},
+		},
+		Shm: SandboxShm{Size: 1 << 20, Link: filepath.Join(dir, "cri/box/shm")},
+	}
+}
+
+// sandbox makes and starts a sandbox, which the test shuts down if it does not.
+func (w *world) sandbox(c SandboxConfig) SandboxStatus {
+	w.t.Helper()
+	if err := w.CreateSandbox(w.t.Context(), c); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := w.ShutdownSandbox(context.Background(), c.ID); err != nil && !errdefs.IsNotFound(err) {
+			w.t.Errorf("shut down: %v", err)
+		}
+	})
+	st, err := w.StartSandbox(w.t.Context(), c.ID)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return st
+}
+
+func TestASandboxLivesFromItsStartToItsStopWhateverItsAppsDo(t *testing.T) {
+	w := newWorld(t)
+	st := w.sandbox(boxConfig(t, t.TempDir()))
+	if st.State != SandboxReady || st.PID == 0 || st.CreatedAt.IsZero() {
+		t.Fatalf("started: %+v", st)
+	}
+	for range 2 { // with its last app the pod does not end
+		w.mustCreate("a", "exit 3")
+		w.mustStart("a", "")
+		if e := w.mustWait("a", ""); e.Code != 3 {
+			t.Errorf("exit %+v", e)
+		}
+		w.mustDelete("a", "")
+		if dirs := w.podDirs("run"); len(dirs) != 1 {
+			t.Fatalf("pods that run: %v", dirs)
+		}
+	}
+	if err := w.Close(t.Context()); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("close: %v", err)
+	}
+	if now, err := w.SandboxStatus("box"); err != nil || now.State != SandboxReady || now.PID != st.PID {
+		t.Errorf("status %+v, %v", now, err)
+	}
+	if err := w.StopSandbox(t.Context(), "box", 0); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := w.WaitSandbox(t.Context(), "box"); err != nil || e.Code != 0 || e.At.IsZero() {
+		t.Errorf("exit %+v, %v", e, err)
+	}
+	if err := w.StopSandbox(t.Context(), "box", 0); err != nil {
+		t.Errorf("a second time: %v", err)
+	}
+	if _, err := w.create("b", "exit 0"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("an app in a stopped sandbox: %v", err)
+	}
+	if err := w.ShutdownSandbox(t.Context(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []string{"embryo", "prepare", "run", "exited-garbage"} {
+		if dirs := w.podDirs(state); len(dirs) != 0 {
+			t.Errorf("%s still holds %v", state, dirs)
+		}
+	}
+	if _, err := w.SandboxStatus("box"); !errdefs.IsNotFound(err) {
+		t.Errorf("status of what was shut down: %v", err)
+	}
+}
+
+func TestTheFilesOfASandboxAreThereFromItsStartToItsEnd(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	c := boxConfig(t, dir)
+	w.sandbox(c)
+	hosts, shm := c.Files[0].Link, c.Shm.Link
+	if b, err := os.ReadFile(hosts); err != nil || string(b) != "127.0.0.1 localhost\n" {
+		t.Errorf("hosts: %q, %v", b, err)
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(shm, &st); err != nil || st.Type != unix.TMPFS_MAGIC || st.Blocks*uint64(st.Bsize) != 1<<20 {
+		t.Errorf("shm: %+v, %v", st, err)
+	}
+	if err := os.WriteFile(filepath.Join(shm, "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// What containerd does at its start.
+	if err := os.RemoveAll(filepath.Dir(hosts)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.LinkSandbox("box"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(shm, "x")); err != nil {
+		t.Errorf("what was in shm has gone: %v", err)
+	}
+	if _, err := os.Stat(hosts); err != nil {
+		t.Error(err)
+	}
+	if err := w.ShutdownSandbox(t.Context(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(filepath.Dir(hosts)); err == nil {
+		t.Errorf("%s is left", filepath.Dir(hosts))
+	}
+	if left, err := mountsBelow(w.data); err != nil || len(left) > 0 {
+		t.Errorf("mounts left: %v, %v", left, err)
+	}
+	if left, _ := filepath.Glob("/sys/fs/cgroup/*" + c.CgroupsPath); len(left) > 0 {
+		t.Errorf("cgroups left: %v", left)
+	}
+	if left, err := os.ReadDir(c.Bundle); err != nil || len(left) > 0 {
+		t.Errorf("left in the bundle: %v, %v", left, err)
+	}
+}
+
+func TestStoppingASandboxEndsItsApps(t *testing.T) {
+	for name, grace := range map[string]time.Duration{"at once": 0, "with grace": 30 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.sandbox(boxConfig(t, t.TempDir()))
+			w.mustCreate("a", "trap 'exit 5' TERM; while :; do sleep 0.01; done")
+			w.mustStart("a", "")
+			w.mustCreate("b", "exit 0") // never started
+			time.Sleep(50 * time.Millisecond)
+			if err := w.StopSandbox(t.Context(), "box", grace); err != nil {
+				t.Fatal(err)
+			}
+			want := uint32(137)
+			if grace > 0 {
+				want = 5
+			}
+			if st, err := w.Status("a", ""); err != nil || st.State != Stopped || st.Exit.Code != want {
+				t.Errorf("a is %+v, %v; want exit %d", st, err, want)
+			}
+			w.mustDelete("a", "")
+			w.mustDelete("b", "")
+		})
+	}
+}
+
+func TestAShutDownSandboxDeletesTheAppsThatAreLeft(t *testing.T) {
+	w := newWorld(t)
+	w.sandbox(boxConfig(t, t.TempDir()))
+	w.mustCreate("a", "exec sleep 300")
+	w.mustStart("a", "")
+	if err := w.ShutdownSandbox(t.Context(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"created a", "started a", "exited a", "deleted a"}
+	if got := w.events.words(); !slices.Equal(got, want) {
+		t.Errorf("events %v, want %v", got, want)
+	}
+	if !w.Empty() {
+		t.Error("an app is left")
+	}
+}
+
+func TestASandboxWhoseHolderDiesHasStoppedAndItsAppsAreKilled(t *testing.T) {
+	w := newWorld(t)
+	st := w.sandbox(boxConfig(t, t.TempDir()))
+	w.mustCreate("a", "exec sleep 300")
+	w.mustStart("a", "")
+	if err := syscall.Kill(st.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := w.WaitSandbox(t.Context(), "box"); err != nil || e.Code != 137 {
+		t.Errorf("exit %+v, %v", e, err)
+	}
+	if e := w.mustWait("a", ""); e.Code != 137 {
+		t.Errorf("exit of its app: %+v", e)
+	}
+	if now, _ := w.SandboxStatus("box"); now.State != SandboxStopped || now.PID != st.PID {
+		t.Errorf("status %+v", now)
+	}
+	w.mustDelete("a", "")
+}
+
+func TestASandboxWhoseStage1DiesHasStopped(t *testing.T) {
+	w := newWorld(t)
+	st := w.sandbox(boxConfig(t, t.TempDir()))
+	w.stage1.die()
+	if e, err := w.WaitSandbox(t.Context(), "box"); err != nil || e.Code != 137 {
+		t.Errorf("exit %+v, %v", e, err)
+	}
+	if _, err := proc.Open(st.PID, 0); !errors.Is(err, proc.ErrGone) {
+		t.Errorf("its holder: %v", err)
+	}
+}
+
+func TestTheOrderOfCallsForASandbox(t *testing.T) {
+	w := newWorld(t)
+	c := boxConfig(t, t.TempDir())
+	ctx := t.Context()
+	if _, err := w.StartSandbox(ctx, "box"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("start before create: %v", err)
+	}
+	if err := w.CreateSandbox(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.CreateSandbox(ctx, c); !errdefs.IsAlreadyExists(err) {
+		t.Errorf("create twice: %v", err)
+	}
+	if _, err := w.create("a", "exit 0"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("an app before the start: %v", err)
+	}
+	if _, err := w.SandboxStats("box"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("statistics before the start: %v", err)
+	}
+	if err := w.StopSandbox(ctx, "box", 0); err != nil {
+		t.Errorf("stop before start: %v", err)
+	}
+	if _, err := w.StartSandbox(ctx, "box"); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("start after stop: %v", err)
+	}
+	for _, err := range []error{
+		w.StopSandbox(ctx, "other", 0), w.ShutdownSandbox(ctx, "other"), w.LinkSandbox("other"),
+	} {
+		if !errdefs.IsNotFound(err) {
+			t.Errorf("another sandbox: %v", err)
+		}
+	}
+	if err := w.ShutdownSandbox(ctx, "box"); err != nil {
+		t.Error(err)
+	}
+	if err := w.CreateSandbox(ctx, c); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("create after the end: %v", err)
+	}
+	other := newWorld(t)
+	other.mustCreate("a", "exit 0")
+	if err := other.CreateSandbox(ctx, boxConfig(t, t.TempDir())); !errdefs.IsFailedPrecondition(err) {
+		t.Errorf("create in a pod of a container: %v", err)
+	}
+	other.mustDelete("a", "")
+}
+
+func TestASandboxThatDoesNotStartLeavesNothing(t *testing.T) {
+	for name, break_ := range map[string]func(*world, *SandboxConfig){
+		"a stage1 that fails":          func(w *world, _ *SandboxConfig) { w.stage1.set(abi.Run, errors.New("no")) },
+		"a stage1 that knows no field": func(w *world, _ *SandboxConfig) { w.stage1.set("features", errors.New("no")) },
+		"a stage1 that knows nothing":  func(w *world, _ *SandboxConfig) { w.stage1.pretends = true },
+		"a link that is not ours": func(w *world, c *SandboxConfig) {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(c.Shm.Link), 0o755), os.Mkdir(c.Shm.Link, 0o755)); err != nil {
+				w.t.Fatal(err)
+			}
+		},
+		"a user namespace of nobody": func(_ *world, c *SandboxConfig) { c.UserOf = "/nowhere" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			c := boxConfig(t, t.TempDir())
+			break_(w, &c)
+			if err := w.CreateSandbox(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.StartSandbox(t.Context(), "box"); err == nil {
+				t.Error("it started")
+			}
+			if e, err := w.WaitSandbox(t.Context(), "box"); err != nil || e.Code != 137 {
+				t.Errorf("exit %+v, %v", e, err)
+			}
+			if err := w.ShutdownSandbox(t.Context(), "box"); err != nil {
+				t.Error(err)
+			}
+			if left, err := mountsBelow(w.data); err != nil || len(left) > 0 {
+				t.Errorf("mounts left: %v, %v", left, err)
+			}
+			if left, _ := filepath.Glob("/sys/fs/cgroup/*" + c.CgroupsPath); len(left) > 0 {
+				t.Errorf("cgroups left: %v", left)
+			}
+			if left := places(t, w.cfg.Store); len(left) > 0 {
+				t.Errorf("pods left: %v", left)
+			}
+		})
+	}
+}
+
+func TestAStopEndsAStartThatHangs(t *testing.T) {
+	w := newWorld(t)
+	w.stage1.stuck = true
+	if err := w.CreateSandbox(t.Context(), boxConfig(t, t.TempDir())); err != nil {
+		t.Fatal(err)
+	}
+	started := make(chan error, 1)
+	go func() {
+		_, err := w.StartSandbox(context.Background(), "box")
+		started <- err
+	}()
+	for !w.stage1.called(abi.Run) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err := w.StopSandbox(soon(t), "box", 0); err != nil {
+		t.Error(err)
+	}
+	if err := <-started; err == nil {
+		t.Error("it started")
+	}
+	if err := w.ShutdownSandbox(soon(t), "box"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStatisticsOfASandboxAreThoseOfItsParent(t *testing.T) {
+	w := newWorld(t)
+	c := boxConfig(t, t.TempDir())
+	parent := "/" + w.cfg.Key.Namespace + "/pod"
+	c.CgroupParent, c.CgroupsPath = parent, parent+"/box"
+	w.sandbox(c)
+	st, err := w.SandboxStats("box")
+	if err != nil || st.Pids.Current != 1 {
+		t.Errorf("%+v, %v", st.Stats, err)
+	}
+	if err := w.ShutdownSandbox(t.Context(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	left, _ := filepath.Glob("/sys/fs/cgroup/*" + parent)
+	for _, dir := range append(left, "/sys/fs/cgroup"+parent) {
+		if err := os.Remove(dir); err != nil && !os.IsNotExist(err) {
+			t.Errorf("what is left in the parent: %v", err)
+		}
+	}
+}
+
+func TestTheHoldersProgramReapsAndCannotBeStopped(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to make namespaces")
+	}
+	root, err := newStore(t).holderRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := os.StartProcess(filepath.Join(root, "hold"), []string{"/hold"}, &os.ProcAttr{
+		Sys: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Kill(); _, _ = p.Wait() })
+	ignored := func() string { return procStatus(t, p.Pid, "SigIgn") }
+	for deadline := time.Now().Add(30 * time.Second); ignored() != "0000000000010000"; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("signals that it ignores: %s, want SIGCHLD", ignored())
+		}
+	}
+	if s := procStatus(t, p.Pid, "State"); !strings.HasPrefix(s, "S") {
+		t.Errorf("its state is %s", s)
+	}
+	if rss := procStatus(t, p.Pid, "RssAnon"); rss > "       8 kB" && len(rss) > 6 {
+		t.Errorf("its own memory is %s", rss)
+	}
+}
+
+func procStatus(t *testing.T, pid int, field string) string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(string(b), "\n") {
+		if v, ok := strings.CutPrefix(line, field+":"); ok {
+			return strings.TrimSpace(v)
+		}
+	}
+	t.Fatalf("no %s of process %d", field, pid)
+	return ""
+}
+
+// liveInSandbox makes a sandbox with an app, and removes both.
+func (l life) liveInSandbox(t *testing.T, s *Store) error {
+	ctx := context.Background()
+	children := proc.NewChildren()
+	stage1 := newFakeStage1(children)
+	stage1.pids = filepath.Join(l.base, "pids")
+	stage1.script(l.id, "echo $$ >> "+stage1.pids+"; exit 7")
+	p := New(Config{
+		Store: s, Key: testKey, Children: children, Events: &recorder{more: make(chan struct{}, 1)},
+		OpenStage1: func(context.Context) (Stage1, error) { return stage1, nil },
+	})
+	c := boxConfig(t, l.base)
+	c.CgroupsPath = "/" + l.id + "-box"
+	if err := p.CreateSandbox(ctx, c); err != nil {
+		return err
+	}
+	if _, err := p.StartSandbox(ctx, c.ID); err != nil {
+		return err
+	}
+	spec, err := os.ReadFile(filepath.Join(l.bundle(), "config.json"))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(l.bundle(), "rootfs"), 0o755); err != nil {
+		return err
+	}
+	if _, err := p.CreateApp(ctx, AppConfig{ID: AppID(l.id), Bundle: l.bundle(), Spec: spec, Rootfs: bareRoot{}, Stdio: &noStdio{}}); err != nil {
+		return err
+	}
+	if _, err := p.Start(ctx, AppID(l.id), ""); err != nil {
+		return err
+	}
+	if _, err := p.Wait(ctx, AppID(l.id), ""); err != nil {
+		return err
+	}
+	if _, err := p.Delete(ctx, AppID(l.id), ""); err != nil {
+		return err
+	}
+	s.fault("alone")
+	return errors.Join(p.StopSandbox(ctx, c.ID, 0), p.ShutdownSandbox(ctx, c.ID))
+}
+
+func TestAShimThatDiesAtAnyStepOfASandboxLeavesNothingAfterItsCollection(t *testing.T) {
+	orders := [][]string{{"bundle", "box"}, {"box", "bundle"}}
+	for n := 1; ; n++ {
+		l := newLife(t)
+		died := l.until(t, "sandbox", strconv.Itoa(n))
+		for _, name := range orders[n%2] {
+			id := map[string]string{"bundle": l.id, "box": "box"}[name]
+			exit, err := l.collector(t).Collect(t.Context(), filepath.Join(l.base, name), "default", id)
+			if err != nil {
+				t.Errorf("collect %s: %v", name, err)
+			}
+			if exit.Found && exit.Code != 137 && exit.Code != 7 {
+				t.Errorf("exit of %s: %+v", name, exit)
+			}
+		}
+		l.collect(t) // what had no bundle yet, and a second time
+		l.nothingLeft(t)
+		if _, err := os.Lstat(filepath.Join(l.base, "cri/box")); err == nil {
+			t.Error("links are left")
+		}
+		if left, _ := filepath.Glob("/sys/fs/cgroup/*/" + l.id + "-box*"); len(left) != 0 {
+			t.Errorf("cgroups left: %v", left)
+		}
+		if t.Failed() {
+			t.Fatalf("died at step %d", n)
+		}
+		if !died {
+			t.Logf("a sandbox's life has %d steps", n-1)
+			if n < 30 {
+				t.Errorf("a sandbox's life has %d steps: the steps are not counted", n)
+			}
+			return
+		}
+	}
+}
+
+func TestACollectedSandboxTellsItsExitAgain(t *testing.T) {
+	l := newLife(t)
+	if !l.until(t, "sandbox", "alone") {
+		t.Fatal("it does not get there")
+	}
+	box := filepath.Join(l.base, "box")
+	first, err := l.collector(t).Collect(t.Context(), box, "default", "box")
+	if err != nil || !first.Found || first.Code != 137 || first.PID == 0 {
+		t.Errorf("exit %+v, %v", first, err)
+	}
+	again, err := l.collector(t).Collect(t.Context(), box, "default", "box")
+	if err != nil || again.PID != first.PID || !again.At.Equal(first.At) {
+		t.Errorf("again: %+v, %v; the first was %+v", again, err, first)
+	}
+	l.collect(t)
+	l.nothingLeft(t)
+}
+
+func TestADeleteLeavesASandboxAloneWhoseShimLives(t *testing.T) {
+	w := newWorld(t)
+	c := boxConfig(t, t.TempDir())
+	st := w.sandbox(c)
+	collector := &Collector{Store: w.cfg.Store, OpenStage1: func(string) (Stage1, error) { return w.stage1, nil }}
+	if exit, err := collector.Collect(t.Context(), c.Bundle, w.cfg.Key.Namespace, "box"); err != nil || exit.Found {
+		t.Errorf("%+v, %v", exit, err)
+	}
+	if now, err := w.SandboxStatus("box"); err != nil || now.State != SandboxReady || !proc.Alive(st.PID, sandboxStart(t, st.PID)) {
+		t.Errorf("status %+v, %v", now, err)
+	}
+	if _, err := collector.Collect(t.Context(), c.Bundle, w.cfg.Key.Namespace, "other"); err == nil {
+		t.Error("the bundle of another sandbox was taken")
+	}
+}
+
+func sandboxStart(t *testing.T, pid int) uint64 {
+	t.Helper()
+	start, err := proc.StartTime(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start
+}
+
+func TestAHolderHasNothingButTheNamespacesThatWereAskedFor(t *testing.T) {
+	maps := []abi.IDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
+	for name, c := range map[string]struct {
+		s      abi.Sandbox
+		proc   bool
+		mapped bool
+	}{
+		"of its own":        {abi.Sandbox{Namespaces: []abi.Namespace{{Type: "pid"}, {Type: "network", Path: "/run/netns/x"}}}, true, false},
+		"the host's":        {abi.Sandbox{}, true, false},
+		"new user":          {abi.Sandbox{Namespaces: []abi.Namespace{{Type: "user"}, {Type: "pid"}}, UIDMappings: maps, GIDMappings: maps}, true, true},
+		"joined user":       {abi.Sandbox{Namespaces: []abi.Namespace{{Type: "user", Path: "/x"}, {Type: "pid"}}, UIDMappings: maps}, true, false},
+		"user without pids": {abi.Sandbox{Namespaces: []abi.Namespace{{Type: "user", Path: "/x"}}}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := json.Marshal(holderSpec("/root", &c.s, "", "/box"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var spec specs.Spec
+			if err := json.Unmarshal(text, &spec); err != nil {
+				t.Fatal(err)
+			}
+			if got := len(spec.Linux.Namespaces); got != len(c.s.Namespaces)+1 {
+				t.Errorf("%d namespaces", got)
+			}
+			hasProc := slices.ContainsFunc(spec.Mounts, func(m specs.Mount) bool { return m.Type == "proc" })
+			if hasProc != c.proc || (len(spec.Linux.UIDMappings) > 0) != c.mapped {
+				t.Errorf("proc %v, mappings %v", hasProc, spec.Linux.UIDMappings)
+			}
+			if !spec.Root.Readonly || !spec.Process.NoNewPrivileges || len(spec.Process.Capabilities.Bounding) > 0 || spec.Linux.Seccomp == nil {
+				t.Errorf("it may do too much: %s", text)
+			}
+		})
+	}
+}

@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration test-client test-kubelet test-long test-vm test-vm-short bench demo install clean
+.PHONY: help deps build check lint test test-unit test-integration test-client test-cri test-critest test-kubelet test-long test-vm test-vm-short bench demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -54,6 +54,13 @@ test-long: build ## the cases that repeat something, as often as is ever demande
 
 test-client: deps build ## containerd's own client suite, with runc's shim and ours (CLIENT_FLAGS)
 	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/parity.md -answers $(CURDIR)/integration/rpcs/runc.json $(CLIENT_FLAGS)
+
+test-cri: deps build ## pods through CRI, by runc and by us, feature by feature (CRI_FLAGS)
+	@RKT_TEST_BIN=$(BIN) RKT_TEST_DOCUMENT=$(CURDIR)/docs/kubernetes.md \
+	go -C integration test -count=1 -timeout 30m -json $(CRI_FLAGS) ./cri/... | $(REPORT)
+
+test-critest: deps build ## critest, the CRI tools' validation suite, by runc and by us (CRITEST_FLAGS)
+	@go -C integration run ./critest -bin $(BIN) -document $(CURDIR)/docs/kubernetes.md $(CRITEST_FLAGS)
 
 test-kubelet: deps build ## static pods of a real kubelet, by runc and by us (KUBELET_FLAGS)
 	@echo "==> static pods of a real kubelet"

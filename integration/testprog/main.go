@@ -60,6 +60,8 @@ func main() {
 		logger(args[0])
 	case "keyring":
 		keyring()
+	case "echo-socket":
+		echoSocket()
 	case "session-keyring":
 		id, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
 		must(err)
@@ -196,6 +198,17 @@ func keyring() {
 		return
 	}
 	fmt.Println("allowed")
+}
+
+// echoSocket opens the socket with which a process without capabilities pings.
+func echoSocket() {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	must(unix.Close(fd))
+	fmt.Println("opened")
 }
 
 func number(args []string, i int) int {

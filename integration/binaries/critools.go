@@ -1,0 +1,31 @@
+package binaries
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"runtime"
+)
+
+// CRITest returns a directory with critest, the validation suite of the CRI tools,
+// from the module that critools/go.mod pins. It takes a minute on a machine where it
+// is not there yet.
+func CRITest(ctx context.Context, log io.Writer) (string, error) {
+	const module = "sigs.k8s.io/cri-tools"
+	dir, err := nested(ctx, "critools")
+	if err != nil {
+		return "", err
+	}
+	version, err := output(ctx, "-C", dir, "list", "-m", "-f", "{{.Version}}", module)
+	if err != nil {
+		return "", err
+	}
+	name := fmt.Sprintf("critest-%s-%s-%s", version, runtime.Version(), runtime.GOARCH)
+	return Cached(name, func(to string) error {
+		done := Progress(log, "building critest "+version+" from its module (once, a minute)")
+		defer done()
+		_, err := output(ctx, "-C", dir, "test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(to, "critest"), module+"/cmd/critest")
+		return err
+	})
+}

@@ -1,0 +1,198 @@
+package cri
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+)
+
+// feature is a row of the document: something that pods can have, and how to see
+// that they do.
+type feature struct {
+	name string
+	test func(t *testing.T, c *column)
+}
+
+// section is a group of rows.
+type section struct {
+	name     string
+	features []feature
+}
+
+// sections are all rows, in their order.
+func sections() []section {
+	return []section{pods(), namespaces(), security(), users(), volumes(), resources(), streams(), lifecycle(), handling()}
+}
+
+// TestFeatures runs every feature with every handler.
+func TestFeatures(t *testing.T) {
+	if why := missing(); why != "" {
+		t.Skip(why)
+	}
+	for _, s := range sections() {
+		t.Run(s.name, func(t *testing.T) {
+			for _, f := range s.features {
+				t.Run(f.name, func(t *testing.T) {
+					for _, c := range running.columns {
+						c.run(t, s.name, f)
+					}
+				})
+			}
+		})
+	}
+}
+
+// column is a handler with what its tests have done.
+type column struct {
+	*suite
+	handler node.Handler
+	serial  int
+	// blamed are remains that a test has already failed for.
+	blamed []string
+	// reason is why the current test was skipped, or what is to be said of it.
+	reason  string
+	skipped bool
+}
+
+func (c *column) run(t *testing.T, section string, f feature) {
+	c.reason, c.skipped = "", false
+	passed := t.Run(c.handler.Name, func(t *testing.T) {
+		t.Cleanup(func() { c.cleanUp(t) })
+		f.test(t, c)
+	})
+	outcome := "yes"
+	switch {
+	case !passed:
+		outcome = "**fails**"
+	case c.skipped:
+		outcome = "–"
+	case c.reason != "":
+		outcome = "no"
+	}
+	c.results.add(section, f.name, c.handler.Name, outcome, c.reason)
+}
+
+// skip ends a test that the handler or the machine has no use for, and says so in
+// the document.
+func (c *column) skip(t *testing.T, reason string) {
+	t.Helper()
+	c.reason, c.skipped = reason, true
+	t.Skip(reason)
+}
+
+// remark says in the document what the handler does not do, and is known not to.
+func (c *column) remark(reason string) { c.reason = reason }
+
+func (c *column) isRunc() bool { return c.handler.Name == "runc" }
+
+// features are what the handler has told containerd about itself.
+func (c *column) features(t *testing.T) *runtimeapi.RuntimeHandlerFeatures {
+	t.Helper()
+	status, err := c.runtime.Status(testContext(t), false)
+	if err != nil {
+		t.Fatalf("status: %v", err)
+	}
+	for _, h := range status.GetRuntimeHandlers() {
+		if h.GetName() == c.handler.Name {
+			return h.GetFeatures()
+		}
+	}
+	t.Fatalf("CRI's status does not mention the handler %s", c.handler.Name)
+	return nil
+}
+
+// cleanUp removes the pods that a test left, and looks for what they leave.
+func (c *column) cleanUp(t *testing.T) {
+	t.Helper()
+	ctx := testContext(t)
+	pods, err := c.runtime.ListPodSandbox(ctx, nil)
+	if err != nil {
+		t.Errorf("list pods: %v", err)
+		return
+	}
+	for _, p := range pods {
+		if err := c.runtime.StopPodSandbox(ctx, p.GetId()); err != nil {
+			t.Errorf("stop pod %s: %v", p.GetId(), err)
+		}
+		if err := c.runtime.RemovePodSandbox(ctx, p.GetId()); err != nil {
+			t.Errorf("remove pod %s: %v", p.GetId(), err)
+		}
+	}
+	c.expectNothingLeft(t)
+	if t.Failed() {
+		t.Logf("the daemon's log ends with:\n%s", c.node.LogTail(25))
+	}
+}
+
+// expectNothingLeft fails the test for everything that its pods left.
+func (c *column) expectNothingLeft(t *testing.T) {
+	t.Helper()
+	var left []string
+	eventually(t, "nothing of the pods is left", func() (bool, string) {
+		found, err := c.remains()
+		if err != nil {
+			return false, err.Error()
+		}
+		left = slices.DeleteFunc(found, func(s string) bool { return slices.Contains(c.suiteBlamed(), s) || c.forgiven(s) })
+		return len(left) == 0, strings.Join(left, "\n\t")
+	})
+	c.blamed = append(c.blamed, left...)
+}
+
+// forgiven tells whether something that is left is known to be: runc's shim leaves
+// the sockets of pods whose shim was killed.
+func (c *column) forgiven(remain string) bool {
+	known := c.isRunc() && strings.HasPrefix(remain, "file "+c.node.Shims()+"/")
+	if known {
+		c.blamed = append(c.blamed, remain)
+	}
+	return known
+}
+
+// suiteBlamed are the remains that some test of any column has failed for.
+func (c *column) suiteBlamed() []string {
+	var all []string
+	for _, other := range c.columns {
+		all = append(all, other.blamed...)
+	}
+	return all
+}
+
+// cgroupParent is above the cgroups of all pods.
+const cgroupParent = "rkt-cri"
+
+// remains describes what is there beside the node itself.
+func (c *column) remains() ([]string, error) {
+	d := c.node.Dir()
+	s := leaks.Scope{Dir: d, Namespace: cgroupParent, Except: []int{c.node.PID(), os.Getpid(), 1}, Empty: []string{
+		c.node.Bundle(""),
+		filepath.Join(d, "root/io.containerd.runtime.v2.task", node.Namespace),
+		filepath.Join(d, "state/io.containerd.sandbox.controller.v1.shim", node.Namespace),
+		filepath.Join(d, "state/io.containerd.grpc.v1.cri/containers"),
+		filepath.Join(d, "state/io.containerd.grpc.v1.cri/sandboxes"),
+		filepath.Join(d, "root/io.containerd.grpc.v1.cri/containers"),
+		filepath.Join(d, "root/io.containerd.grpc.v1.cri/sandboxes"),
+		"/run/netns",
+		c.node.Shims(),
+	}}
+	for _, state := range []string{"embryo", "prepare", "prepared", "run", "exited-garbage", "garbage"} {
+		s.Empty = append(s.Empty, filepath.Join(c.node.Pods(), state))
+	}
+	found, err := s.Remains()
+	if err != nil {
+		return nil, err
+	}
+	interfaces, err := filepath.Glob("/sys/class/net/" + node.Bridge + "/brif/*")
+	for _, i := range interfaces {
+		found = append(found, fmt.Sprintf("file %s", i))
+	}
+	return found, err
+}

@@ -1,0 +1,9 @@
+// Package cri tests pods through the Kubernetes Container Runtime Interface: a
+// private containerd with its CRI plugin and real CNI plugins, driven by the client
+// that the kubelet uses. Every case runs once per handler: runc's as the reference,
+// and ours with a pause container and without. What became of each is a row of
+// docs/kubernetes.md, which `make test-cri` writes.
+//
+// It runs in an enclosure, because a node has its bridge, network namespaces,
+// mounts and cgroups at places of its own choice.
+package cri

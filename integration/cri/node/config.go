@@ -1,0 +1,72 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+)
+
+// config is that of the daemon. What CRI does not need is disabled. The OOM score
+// of a pod is that of containerd at least: a lower one needs CAP_SYS_RESOURCE,
+// which a machine that runs tests may lack.
+func config(opts Options) string {
+	var b strings.Builder
+	b.WriteString(base)
+	fmt.Fprintf(&b, "\n[plugins.\"io.containerd.cri.v1.runtime\".containerd]\n  default_runtime_name = %q\n", opts.Default)
+	for _, h := range opts.Handlers {
+		fmt.Fprintf(&b, `
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.%s]
+  runtime_type = %q
+  sandboxer = %q
+  pod_annotations = ["io.containerd.rkt.v1/*"]
+  container_annotations = ["io.containerd.rkt.v1/*"]
+`, h.Name, h.Runtime, h.Sandboxer)
+		if h.Options != "" {
+			fmt.Fprintf(&b, "  [plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.%s.options]\n%s\n", h.Name, h.Options)
+		}
+	}
+	return b.String()
+}
+
+const base = `version = 3
+root = "DIR/root"
+state = "DIR/state"
+oom_score = 0
+disabled_plugins = [
+  "io.containerd.internal.v1.opt",
+  "io.containerd.internal.v1.tracing",
+  "io.containerd.tracing.processor.v1.otlp",
+  "io.containerd.snapshotter.v1.blockfile",
+  "io.containerd.snapshotter.v1.erofs",
+]
+
+[grpc]
+  address = "DIR/grpc.sock"
+
+[ttrpc]
+  address = "DIR/ttrpc.sock"
+
+[debug]
+  level = "LEVEL"
+
+[plugins."io.containerd.shim.v1.manager"]
+  socket_dir = "SOCKETS"
+
+[plugins."io.containerd.nri.v1.nri"]
+  disable = true
+
+[plugins."io.containerd.grpc.v1.cri"]
+  stream_server_address = "127.0.0.1"
+  stream_server_port = "0"
+
+[plugins."io.containerd.cri.v1.images"]
+  stats_collect_period = 1
+
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = false
+  cdi_spec_dirs = ["DIR/cdi"]
+
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dirs = ["/usr/lib/cni"]
+  conf_dir = "DIR/cni"
+`

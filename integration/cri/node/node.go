@@ -1,0 +1,105 @@
+// Package node runs a Kubernetes node without a kubelet: a private containerd with
+// its CRI plugin, handlers for the runtimes under test, and Debian's CNI plugins on
+// a bridge. It is for processes in an enclosure: the bridge, its addresses and its
+// packet filters belong to the network namespace of whoever starts the node.
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+)
+
+// Namespace is the one of containerd's that CRI uses.
+const Namespace = "k8s.io"
+
+// PauseImage is the one that containerd 2.4 uses unless it is told another. With
+// it among the images of a node, none is pulled.
+const PauseImage = "registry.k8s.io/pause:3.10.2"
+
+// Handler is what a pod's runtimeClass names.
+type Handler struct {
+	Name    string
+	Runtime string // io.containerd.rkt.v1
+	// Sandboxer is podsandbox, where a pause container is the pod's first, or shim,
+	// where the shim makes the pod by itself.
+	Sandboxer string
+	// Options is a table of options in TOML, or nothing, as it should be: CRI could
+	// not give a pod with a user namespace its identity beside one, unless the
+	// runtime is runc's.
+	Options string
+}
+
+// Options say how a node is to run.
+type Options struct {
+	Dir      string   // private directory, kept short: sockets are in it
+	Programs string   // directory of containerd and ctr
+	Shims    []string // directories of shims
+	Env      []string // further environment of containerd and its shims
+	Handlers []Handler
+	Default  string // the handler of pods that name none
+	// Images are there from the beginning. PauseImage must be among them, unless
+	// it can be pulled.
+	Images []image.Image
+}
+
+// Node is a running one.
+type Node struct {
+	*daemon.Daemon
+	opts Options
+}
+
+// Start starts a node and returns once it serves. Stop must be called.
+func Start(ctx context.Context, opts Options) (*Node, error) {
+	if err := writeNetwork(filepath.Join(opts.Dir, "cni")); err != nil {
+		return nil, err
+	}
+	d, err := daemon.Start(ctx, daemon.Options{
+		Dir:       opts.Dir,
+		Programs:  opts.Programs,
+		Shims:     opts.Shims,
+		Env:       append([]string{"RKT_DATA_DIR=" + dataDir(opts.Dir)}, opts.Env...),
+		Namespace: Namespace,
+		Config:    config(opts),
+	})
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{d, opts}
+	if err := n.load(ctx); err != nil {
+		d.Kill()
+		return nil, err
+	}
+	return n, nil
+}
+
+// load imports the images.
+func (n *Node) load(ctx context.Context) error {
+	if len(n.opts.Images) == 0 {
+		return nil
+	}
+	archive := filepath.Join(n.opts.Dir, "images.tar")
+	if err := image.WriteFile(archive, n.opts.Images...); err != nil {
+		return err
+	}
+	defer os.Remove(archive)
+	if out, err := n.Ctr(ctx, "image", "import", archive).CombinedOutput(); err != nil {
+		return fmt.Errorf("import images: %w: %s", err, out)
+	}
+	return nil
+}
+
+// Endpoint is where CRI is served.
+func (n *Node) Endpoint() string { return "unix://" + n.Address() }
+
+// Pods is the directory of our pods, with one below for each state.
+func (n *Node) Pods() string { return filepath.Join(dataDir(n.opts.Dir), "pods") }
+
+// Shims lists the sockets' directory.
+func (n *Node) Shims() string { return daemon.SocketDir(n.opts.Dir) }
+
+func dataDir(dir string) string { return filepath.Join(dir, "rkt") }

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
+)
+
+// Where things are in the enclosure.
+const (
+	nodeDir     = "/run/node"
+	programsDir = "/run/programs" // containerd, ctr, runc's shim, and those of the images
+	shimsDir    = "/run/shims"    // what `make build` made
+	suiteDir    = "/run/suite"    // critest
+	reportFile  = "/run/report.json"
+	caFile      = "/run/ca.pem"
+)
+
+// columnsNamed reads a list of handlers.
+func columnsNamed(list string) ([]node.Handler, error) {
+	known := []node.Handler{
+		{Name: "runc", Runtime: "io.containerd.runc.v2", Sandboxer: "podsandbox"},
+		{Name: "rkt", Runtime: "io.containerd.rkt.v1", Sandboxer: "podsandbox"},
+		{Name: "rkt-shim", Runtime: "io.containerd.rkt.v1", Sandboxer: "shim"},
+	}
+	var found []node.Handler
+	for name := range strings.SplitSeq(list, ",") {
+		i := slices.IndexFunc(known, func(h node.Handler) bool { return h.Name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("unknown column %q: runc, rkt or rkt-shim", name)
+		}
+		found = append(found, known[i])
+	}
+	return found, nil
+}
+
+// runColumn runs the suite with one handler, in an enclosure below dir.
+func runColumn(ctx context.Context, o options, h node.Handler, dir string) (report, error) {
+	log, err := os.Create(filepath.Join(dir, h.Name+".log"))
+	if err != nil {
+		return report{}, err
+	}
+	defer log.Close()
+	e := enclosure.Enclosure{
+		Dir:    filepath.Join(dir, h.Name),
+		Args:   []string{"-columns=" + h.Name, "-focus=" + o.focus, "-timeout=" + o.timeout.String()},
+		Stdout: log,
+		Stderr: log,
+	}
+	if err := e.Prepare(); err != nil {
+		return report{}, err
+	}
+	if err := fill(ctx, e, o.bin); err != nil {
+		return report{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.timeout+2*time.Minute)
+	defer cancel()
+	code, err := e.Run(ctx) // which is not 0 if a spec fails: the report says more
+	if err != nil {
+		return report{}, err
+	}
+	r, err := readReport(h.Name, e.Path(reportFile))
+	if err != nil {
+		return report{}, fmt.Errorf("critest with the handler %s ended with code %d: %w; see %s", h.Name, code, err, log.Name())
+	}
+	if !o.keep {
+		err = keepLog(e, dir, h)
+	}
+	return r, err
+}
+
+// keepLog keeps containerd's log and removes the rest of an enclosure.
+func keepLog(e enclosure.Enclosure, dir string, h node.Handler) error {
+	if err := os.Rename(e.Path(filepath.Join(nodeDir, "containerd.log")), filepath.Join(dir, h.Name+"-containerd.log")); err != nil {
+		return err
+	}
+	return os.RemoveAll(e.Dir)
+}
+
+// fill copies the programs into the enclosure.
+func fill(ctx context.Context, e enclosure.Enclosure, bin string) error {
+	if _, err := os.Stat(filepath.Join(bin, "containerd-shim-rkt-v1")); err != nil {
+		return fmt.Errorf("run make build first: %w", err)
+	}
+	containerd, err := binaries.Containerd(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	suite, err := binaries.CRITest(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	for from, to := range map[string]string{containerd: programsDir, bin: shimsDir, suite: suiteDir} {
+		if out, err := exec.CommandContext(ctx, "cp", "-a", from, e.Path(to)).CombinedOutput(); err != nil {
+			return fmt.Errorf("copy %s: %w: %s", from, err, out)
+		}
+	}
+	for _, name := range []string{"cri/pause", "critest/nginx", "critest/nonewprivs", "critest/applets"} {
+		if _, err := binaries.Program(ctx, e.Path(programsDir), name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,36 @@
+// Command nginx is the web server of critest's images: it has the name, the file
+// with its pid and the ports that the suite expects of them, and a page.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+)
+
+func main() {
+	port := flag.Int("port", 80, "port")
+	flag.Parse()
+	if err := serve(*port); err != nil {
+		fmt.Fprintln(os.Stderr, "nginx:", err)
+		os.Exit(1)
+	}
+}
+
+func serve(port int) error {
+	if err := os.MkdirAll("/var/run", 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile("/var/run/nginx.pid", fmt.Appendln(nil, os.Getpid()), 0o644); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "httpd: serving port %d\n", port)
+	server := http.Server{
+		Addr:              fmt.Sprintf(":%d", port),
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "It works!") }),
+		ReadHeaderTimeout: time.Minute,
+	}
+	return server.ListenAndServe()
+}

@@ -1,0 +1,10 @@
+// Command nonewprivs says as whom it runs. In critest's image it belongs to root and
+// is set-user-ID.
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() { fmt.Println("Effective uid:", os.Geteuid()) }

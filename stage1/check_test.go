@@ -12,6 +12,34 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
+func TestAnExcusedStage1MayIgnoreWhatItDoesNotDeclare(t *testing.T) {
+	requireRoot(t)
+	i, err := openStore(t).Image(t.Context(), stage1test.Dir(t, nil), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := []byte(`{"hostname":"x","mounts":[{"options":["ro"],"type":"bind"}]}`)
+	for _, c := range []struct {
+		excused []string
+		names   string
+	}{
+		{nil, "/hostname"},
+		{[]string{"/hostname"}, "/mounts"},
+		{[]string{"/hostname", "/mounts/*/options"}, "/mounts/0/type"},
+		{[]string{"/hostname", "/mounts"}, ""},
+	} {
+		s := New(i, "other", children)
+		s.Excuse(c.excused)
+		err := s.CheckSpec(spec)
+		if c.names == "" && err != nil || c.names != "" && (!errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "asks for "+c.names)) {
+			t.Errorf("excused %q: %v, want %q", c.excused, err, c.names)
+		}
+	}
+	if err := New(i, "other", children).CheckSpec(spec); err == nil {
+		t.Error("what one pod's stage1 is excused, every other is, too")
+	}
+}
+
 func TestCheckSpecNamesTheFirstFieldThatNobodyDeclares(t *testing.T) {
 	declared := newFields(stage0Fields(), []string{
 		"/process/args", "/process/env", "/mounts/*/destination", "/mounts/*/type", "/linux/namespaces",

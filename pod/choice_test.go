@@ -1,0 +1,66 @@
+package pod
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/containerd/errdefs"
+)
+
+func TestAnAppThatIsNotAdmittedLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	var asked []map[string]string
+	w.cfg.Admit = func(annotations map[string]string) error {
+		asked = append(asked, annotations)
+		if annotations["stage1"] != "" {
+			return errdefs.ErrInvalidArgument
+		}
+		return nil
+	}
+	bundle := filepath.Join(t.TempDir(), "a")
+	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o711); err != nil {
+		t.Fatal(err)
+	}
+	_, err := w.CreateApp(t.Context(), AppConfig{
+		ID: "a", Bundle: bundle, Rootfs: bareRoot{}, Stdio: &noStdio{},
+		Spec: []byte(`{"annotations":{"stage1":"other"},"process":{"args":["sh"],"cwd":"/"},"root":{"path":"rootfs"}}`),
+	})
+	if !errdefs.IsInvalidArgument(err) || len(asked) != 1 || asked[0]["stage1"] != "other" {
+		t.Errorf("%v, asked about %v", err, asked)
+	}
+	if words := w.events.words(); len(words) > 0 {
+		t.Errorf("events %q", words)
+	}
+	for _, state := range []string{dirEmbryo, dirPrepare, dirRun, dirExited} {
+		if dirs := w.podDirs(state); len(dirs) > 0 {
+			t.Errorf("%s holds %v", state, dirs)
+		}
+	}
+	if _, err := os.Lstat(filepath.Join(bundle, bundleFile)); !os.IsNotExist(err) {
+		t.Errorf("%s in the bundle: %v", bundleFile, err)
+	}
+	w.mustCreate("a", "exit 0") // the id is free
+	w.mustDelete("a", "")
+}
+
+func TestThePodsRecordSaysWhyItHasItsStage1(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Choice = func() Stage1Record { return Stage1Record{By: "annotation", Excused: []string{"/hostname"}} }
+	w.mustCreate("a", "exit 0")
+	dirs := w.podDirs(dirRun)
+	if len(dirs) != 1 {
+		t.Fatalf("pods %v", dirs)
+	}
+	d, err := w.cfg.Store.find(dirs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := d.shim.Stage1
+	d.close()
+	if got.Name != w.stage1.Name() || got.Digest != w.stage1.Digest() || got.By != "annotation" || !slices.Equal(got.Excused, []string{"/hostname"}) {
+		t.Errorf("the record is %+v", got)
+	}
+	w.mustDelete("a", "")
+}

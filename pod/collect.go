@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containerd/log"
+
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
@@ -215,8 +217,12 @@ func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (
 		}
 	}
 	p.dir.store.fault("remove cgroup")
-	// Its failure keeps nothing else from being collected, and is told.
-	return exit, errors.Join(a.Poststop(ctx), a.removeFiles())
+	// Nothing is left because of a hook that fails, and containerd would take an
+	// error for an exit that nobody knows.
+	if err := a.Poststop(ctx); err != nil {
+		log.G(ctx).WithError(err).Warn("collected all the same")
+	}
+	return exit, a.removeFiles()
 }
 
 // unpause lets the app's processes die of what the stage1 is about to do. What it

@@ -1,0 +1,323 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// stages are the kinds of hooks, in the order in which they are due.
+var stages = []string{"prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"}
+
+// hooks makes a spec with hooks at these stages. What they write goes to dir,
+// which is at the same place in the container.
+func hooks(dir string, at map[string][]specs.Hook) oci.SpecOpts {
+	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *specs.Spec) error {
+		s.Hooks = &specs.Hooks{
+			Prestart: at["prestart"], CreateRuntime: at["createRuntime"], CreateContainer: at["createContainer"],
+			StartContainer: at["startContainer"], Poststart: at["poststart"], Poststop: at["poststop"],
+		}
+		s.Mounts = append(s.Mounts, specs.Mount{Type: "bind", Source: dir, Destination: dir, Options: []string{"rbind", "rw"}})
+		if s.Annotations == nil {
+			s.Annotations = map[string]string{}
+		}
+		s.Annotations["test.colour"] = "blue"
+		return nil
+	}
+}
+
+// hook runs shell words, on the host and in the container.
+func hook(words string) specs.Hook {
+	return specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", words}, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}}
+}
+
+// runsHook tells whether hooks of a kind run where the OCI specification says. runc
+// 1.1 runs those of poststart before the process that they are to follow, and the
+// stage1 oci has stage 0 refuse them.
+func (c *column) runsHook(stage string) bool { return c.name == "native" || stage != "poststart" }
+
+// reported is what a hook wrote of its state and its namespaces.
+type reported struct {
+	specs.State
+	namespaces []string
+}
+
+func readReport(t *testing.T, path string) (r reported) {
+	t.Helper()
+	lines := strings.Split(read(t, path), "\n")
+	if err := json.Unmarshal([]byte(lines[0]), &r.State); err != nil {
+		t.Fatalf("%s: %v: %s", path, err, lines[0])
+	}
+	r.namespaces = strings.Fields(strings.Join(lines[1:], " "))
+	return r
+}
+
+// rootOf is what config.json in a bundle names.
+func rootOf(t *testing.T, bundle string) string {
+	t.Helper()
+	var spec specs.Spec
+	if err := json.Unmarshal([]byte(read(t, filepath.Join(bundle, "config.json"))), &spec); err != nil {
+		t.Fatal(err)
+	}
+	if filepath.IsAbs(spec.Root.Path) {
+		return spec.Root.Path
+	}
+	return filepath.Join(bundle, spec.Root.Path)
+}
+
+// namespacesOf lists a process's, as a hook of TestHooksReadTheState does.
+func namespacesOf(t *testing.T, pid string) (all []string) {
+	t.Helper()
+	for _, kind := range []string{"mnt", "net", "pid"} {
+		link, err := os.Readlink(filepath.Join("/proc", pid, "ns", kind))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, link)
+	}
+	return all
+}
+
+// Hooks get the state on stdin, one by one in the order of the spec, each in the
+// namespaces of its kind: nerdctl's createRuntime hook takes from it the process to
+// attach a network to.
+func TestHooksReadTheState(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		ctx, dir := c.context(t), t.TempDir()
+		at := map[string][]specs.Hook{}
+		var want []string
+		for _, stage := range stages {
+			if !c.runsHook(stage) {
+				continue
+			}
+			report := fmt.Sprintf("cd %s && { cat; echo; for n in mnt net pid; do readlink /proc/self/ns/$n; done; } >%s && echo %s >>order", dir, stage, stage)
+			at[stage] = []specs.Hook{hook(report), hook("echo again >>" + dir + "/order")}
+			want = append(want, stage, "again")
+		}
+		task := c.task(t, []string{"testprog", "sleep", "1000"}, hooks(dir, at))
+		pid := fmt.Sprint(task.Pid())
+		if root := rootOf(t, readReport(t, filepath.Join(dir, "createRuntime")).Bundle); root != filepath.Join(c.daemon.Bundle(task.ID()), "rootfs") {
+			t.Errorf("the bundle of the state names the root %s", root)
+		}
+		inside, outside := namespacesOf(t, pid), namespacesOf(t, "self")
+		if err := task.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		exited := c.wait(t, task)
+		kill(t, ctx, task, syscall.SIGKILL)
+		expectExit(t, exited, 137)
+		deleteTask(t, ctx, task)
+
+		if got := strings.Fields(read(t, filepath.Join(dir, "order"))); !slices.Equal(got, want) {
+			t.Errorf("run were %q, want %q", got, want)
+		}
+		for _, stage := range stages {
+			if !c.runsHook(stage) {
+				continue
+			}
+			r := readReport(t, filepath.Join(dir, stage))
+			status, where := specs.StateCreating, outside
+			host := int(task.Pid())
+			switch stage {
+			case "createContainer":
+				where, host = inside, 1 // in its own PID namespace
+			case "startContainer":
+				status, where, host = specs.StateCreated, inside, 1
+			case "poststart":
+				status = specs.StateRunning
+			case "poststop":
+				status, host = specs.StateStopped, 0
+			}
+			if r.ID != task.ID() || r.Version == "" || r.Status != status || r.Pid != host || !filepath.IsAbs(r.Bundle) || r.Annotations["test.colour"] != "blue" {
+				t.Errorf("%s read %+v, want status %s and pid %d", stage, r.State, status, host)
+			}
+			if !slices.Equal(r.namespaces, where) {
+				t.Errorf("%s ran in %q, want %q", stage, r.namespaces, where)
+			}
+		}
+	})
+}
+
+// A hook has the environment and arguments that the spec gives it, and nothing of
+// the shim's.
+func TestHooksHaveTheEnvironmentOfTheSpec(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		dir := t.TempDir()
+		at := map[string][]specs.Hook{}
+		for _, stage := range []string{"createRuntime", "createContainer", "startContainer", "poststop"} {
+			at[stage] = []specs.Hook{{
+				Path: "/bin/sh",
+				Args: []string{"sh", "-c", `{ echo "$#$1"; env; } >` + filepath.Join(dir, stage), "sh", "two words"},
+				Env:  []string{"COLOUR=blue"},
+			}}
+		}
+		task := c.running(t, []string{"true"}, hooks(dir, at))
+		expectExit(t, c.wait(t, task), 0)
+		deleteTask(t, c.context(t), task)
+		shells := []string{"PWD", "OLDPWD", "SHLVL", "_", "PATH", "HOME"} // which sh sets by itself
+		for stage := range at {
+			args, environment, _ := strings.Cut(read(t, filepath.Join(dir, stage)), "\n")
+			got := slices.DeleteFunc(strings.Fields(environment), func(v string) bool {
+				name, _, _ := strings.Cut(v, "=")
+				return slices.Contains(shells, name)
+			})
+			if args != "1two words" || !slices.Equal(got, []string{"COLOUR=blue"}) {
+				t.Errorf("%s: arguments %q, environment %q", stage, args, environment)
+			}
+		}
+	})
+}
+
+// A hook that fails before the container runs fails the call with what it said, and
+// nothing is left: neither of the container nor of the hook.
+func TestAHookThatFailsFailsTheCallAndLeavesNothing(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		for _, stage := range []string{"prestart", "createRuntime", "createContainer"} {
+			dir := t.TempDir()
+			container := c.container(t, []string{"true"}, hooks(dir, map[string][]specs.Hook{
+				stage:      {hook("echo it says no >&2; exit 3"), hook("echo next >" + dir + "/next")},
+				"poststop": {hook("echo after >>" + dir + "/after")},
+			}))
+			_, err := container.NewTask(c.context(t), cio.NullIO)
+			if err == nil || c.name == "native" && !strings.Contains(err.Error(), stage) || !strings.Contains(err.Error(), "it says no") {
+				t.Errorf("%s: %v", stage, err)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "next")); err == nil {
+				t.Errorf("%s: the next hook was run", stage)
+			}
+			if c.name != "runc" && read(t, filepath.Join(dir, "after")) != "after\n" {
+				t.Errorf("%s: the poststop hook was run as often as %q says", stage, read(t, filepath.Join(dir, "after")))
+			}
+			c.expectNothingLeft(t)
+		}
+	})
+}
+
+func TestAHookThatTakesTooLongIsKilled(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		for _, stage := range []string{"createRuntime", "createContainer"} {
+			dir, second := t.TempDir(), 1
+			slow := hook("exec sleep 1000.125 <" + dir)
+			slow.Timeout = &second
+			container := c.container(t, []string{"true"}, hooks(dir, map[string][]specs.Hook{stage: {slow}}))
+			if _, err := container.NewTask(c.context(t), cio.NullIO); err == nil || !saysOneSecond(err.Error()) {
+				t.Errorf("%s: %v", stage, err)
+			}
+			c.expectNothingLeft(t)
+		}
+	})
+}
+
+func saysOneSecond(text string) bool {
+	return slices.ContainsFunc([]string{"1s", "1.0s", "1 second"}, func(s string) bool { return strings.Contains(text, s) })
+}
+
+// With runc, Start has succeeded when the hook runs, and the container ends with 1.
+func TestAStartContainerHookThatFailsFailsStart(t *testing.T) {
+	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
+		ctx, dir := c.context(t), t.TempDir()
+		task := c.task(t, []string{"sh", "-c", "echo ran >" + dir + "/ran"}, hooks(dir, map[string][]specs.Hook{
+			"startContainer": {hook("echo it says no >&2; exit 3")},
+			"poststop":       {hook("echo after >>" + dir + "/after")},
+		}))
+		if err := task.Start(ctx); err == nil || !strings.Contains(err.Error(), "startContainer") || !strings.Contains(err.Error(), "it says no") {
+			t.Errorf("start: %v", err)
+		}
+		expectStatus(t, ctx, task, containerd.Stopped)
+		deleteTask(t, ctx, task)
+		if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
+			t.Error("the program was executed")
+		}
+		if got := read(t, filepath.Join(dir, "after")); got != "after\n" {
+			t.Errorf("the poststop hook was run as often as %q says", got)
+		}
+	})
+}
+
+// What happens when it is too late to say no is logged. The next poststop hook runs,
+// which runc leaves out.
+func TestHooksThatFailAfterTheStartChangeNothing(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		ctx, dir := c.context(t), t.TempDir()
+		at := map[string][]specs.Hook{}
+		for _, stage := range []string{"poststart", "poststop"} {
+			if c.runsHook(stage) {
+				at[stage] = []specs.Hook{{Path: "/no/such/hook"}, hook("echo " + stage + " >>" + dir + "/order")}
+			}
+		}
+		if c.name == "native" {
+			at["poststart"] = at["poststart"][:1] // the first failure ends these
+		}
+		task := c.running(t, []string{"testprog", "exit", "42"}, hooks(dir, at))
+		expectExit(t, c.wait(t, task), 42)
+		deleteTask(t, ctx, task)
+		if got := read(t, filepath.Join(dir, "order")); got != "poststop\n" {
+			t.Errorf("run were %q", got)
+		}
+	})
+}
+
+// nerdctl's postStop hook gives back addresses and port mappings. It is run once, and
+// is nobody's error: the exit code is what it was, also if containerd is told by
+// `delete`.
+func TestPoststopHooksRunOnceWhateverEndsTheContainer(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		for _, shim := range []string{"lives", "is killed"} {
+			dir := t.TempDir()
+			at := map[string][]specs.Hook{"poststop": {
+				hook("cat >>" + dir + "/state; echo >>" + dir + "/state; exit 3"), hook("echo next >>" + dir + "/next"),
+			}}
+			container := c.container(t, exitsOnTerm(42), hooks(dir, at))
+			events := c.listen(t, container.ID())
+			task := c.newTask(t, container, cio.NullIO)
+			exited := c.wait(t, task)
+			if err := task.Start(c.context(t)); err != nil {
+				t.Fatal(err)
+			}
+			if shim == "lives" {
+				terminate(t, int(task.Pid()))
+				expectExit(t, exited, 42)
+				if _, err := os.Stat(filepath.Join(dir, "state")); err == nil {
+					t.Error("poststop hooks were run before the container was deleted")
+				}
+				deleteTask(t, c.context(t), task)
+			} else {
+				pid := c.shim(t, task.ID())
+				if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // it is to miss the exit
+					t.Fatal(err)
+				}
+				terminate(t, int(task.Pid()))
+				if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+			}
+			code := 42
+			if shim == "is killed" && c.name == "oci" {
+				code = 137 // nobody but the shim records exits there
+			}
+			events.await(t, fmt.Sprintf("delete %d", code))
+			if err := container.Delete(c.context(t), containerd.WithSnapshotCleanup); err != nil {
+				t.Error(err)
+			}
+			c.expectNothingLeft(t)
+			if states := strings.Fields(read(t, filepath.Join(dir, "state"))); len(states) != 1 || !strings.Contains(states[0], `"status":"stopped"`) {
+				t.Errorf("the shim %s: the hook read %q", shim, states)
+			}
+			if got := read(t, filepath.Join(dir, "next")); got != "next\n" {
+				t.Errorf("the shim %s: the next hook was run as often as %q says", shim, got)
+			}
+		}
+	})
+}

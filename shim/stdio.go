@@ -197,11 +197,13 @@ func (s *stdio) Close() error {
 
 	s.in.close()
 	closeAll(console)
-	for _, p := range s.outputs {
-		closeAll(p.src)
-	}
+	// The sinks first: a stream that waits for room in one holds its source, whose
+	// closing would wait for it.
 	for _, k := range s.sinks {
 		k.close()
+	}
+	for _, p := range s.outputs {
+		closeAll(p.src)
 	}
 	s.running.Wait()
 	for _, l := range s.loggers {

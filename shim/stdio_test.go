@@ -235,6 +235,28 @@ func TestI1CloseEndsTheWaitForAClientThatNeverComes(t *testing.T) {
 	within(t, "Close", closed)
 }
 
+func TestI1CloseEndsAWaitForRoomInAFullFifo(t *testing.T) {
+	out := mkfifo(t, "out")
+	r := newRig(t, streams{stdout: out}, owner{})
+	c := r.start("exec cat /dev/zero")
+	for until := time.Now().Add(patience); r.waitsIn() < 1<<16; time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("%d bytes are in the fifo", r.waitsIn())
+		}
+	}
+	time.Sleep(50 * time.Millisecond) // for the shim to wait for room
+	if err := c.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	exitCode(t, c)
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		_ = r.io.Close()
+	}()
+	within(t, "Close", closed)
+}
+
 func TestX6DrainDoesNotOutwaitItsContextForABackgroundProcess(t *testing.T) {
 	out := mkfifo(t, "out")
 	r := newRig(t, streams{stdout: out}, owner{})

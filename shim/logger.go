@@ -114,7 +114,7 @@ func (l *logger) start(ctx context.Context) (*loggerProcess, error) {
 		return nil, fmt.Errorf("start logger %s: %w", l.argv[0], err)
 	}
 	if err := l.awaitReady(ctx, readyR); err != nil {
-		_ = p.child.Kill()
+		_ = p.child.KillGroup()
 		<-p.child.Done()
 		closeAll(p.pidfd)
 		return nil, fmt.Errorf("start logger %s: %w", l.argv[0], err)
@@ -273,7 +273,7 @@ func (l *logger) terminate(p *loggerProcess) {
 		log.L.Warnf("logger %s does not end %s after SIGTERM: killed", l.argv[0], loggerStop)
 	case <-l.opener.hurry.Done():
 	}
-	_ = p.child.Kill()
+	_ = p.child.KillGroup()
 	<-p.child.Done()
 }
 

@@ -116,6 +116,10 @@ func (c *column) scope() leaks.Scope {
 		fifoDir(dir),
 		d.Bundle(""),
 		filepath.Join(dir, "root/io.containerd.runtime.v2.task", d.Namespace()),
+		filepath.Join(dir, "state/io.containerd.sandbox.controller.v1.shim", d.Namespace()),
+		filepath.Join(dir, "root/io.containerd.sandbox.controller.v1.shim", d.Namespace()),
+		filepath.Join(dir, "state/io.containerd.grpc.v1.cri/sandboxes"),
+		filepath.Join(dir, "root/io.containerd.grpc.v1.cri/sandboxes"),
 	}}
 	if c.name != "runc" { // whose shim leaves sockets of groups behind
 		s.Empty = append(s.Empty, daemon.SocketDir(dir))

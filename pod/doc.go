@@ -12,6 +12,8 @@
 //     supervisor with its first app, and ends with its last one.
 //   - the states of apps and execs, what may follow what, and the order of the
 //     events that say so.
+//   - sandboxes: pods that live without apps, too. A process in each, the holder,
+//     keeps the namespaces that apps join; hold.go has its program.
 //   - Store: the pod directories with rkt's states, locks and renames, the
 //     records in them and in bundles, and Collect, which removes an app or a
 //     whole pod from what is on disk alone. A Pod in memory is a cache of that.

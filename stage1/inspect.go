@@ -5,11 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 )
 
-// Inspect looks at the image at path, a directory or an ACI, without a store and
-// without root, and returns it if a store would take it. What is packed is
-// unpacked into a temporary directory, which is gone afterwards: the Image can be
+// Inspect looks at the image at path, in any form that Store.Image takes, without a
+// store, and returns it if a store would take it. What is packed is unpacked into a
+// temporary directory, which takes root and is gone afterwards: the Image can be
 // asked what it is, and not be attached.
 func Inspect(ctx context.Context, path string) (*Image, error) {
 	i, err := inspect(ctx, path)
@@ -20,11 +21,10 @@ func Inspect(ctx context.Context, path string) (*Image, error) {
 }
 
 func inspect(ctx context.Context, path string) (i *Image, err error) {
-	st, err := os.Stat(path)
-	if err != nil {
+	if _, err := os.Stat(path); err != nil {
 		return nil, errIncomplete(err)
 	}
-	if st.IsDir() {
+	if IsTree(path) {
 		if err := verify(path, path); err != nil {
 			return nil, err
 		}
@@ -39,12 +39,23 @@ func inspect(ctx context.Context, path string) (i *Image, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-	digest, err := unpack(ctx, path, tmp)
+	tree := filepath.Join(tmp, "tree")
+	if err := os.Mkdir(tree, 0o700); err != nil {
+		return nil, err
+	}
+	digest, err := fill(ctx, path, tree)
 	if err == nil {
-		err = verify(tmp, path)
+		err = verify(tree, path)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return openImage(tmp, digest)
+	return openImage(tree, digest)
+}
+
+// IsTree tells whether a path is the directory of an image, and not an image packed
+// in some way.
+func IsTree(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.IsDir() && !isLayout(path)
 }

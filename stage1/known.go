@@ -72,6 +72,12 @@ func fingerprint(source string) (print string, changed time.Time, err error) {
 	st, err := os.Stat(source)
 	switch {
 	case err != nil:
+	case st.IsDir() && isLayout(source):
+		// It names all else by digests.
+		name := filepath.Join(source, layoutIndex)
+		if st, err = os.Stat(name); err == nil {
+			err = f.add(layoutIndex, st)
+		}
 	case st.IsDir():
 		err = walkImage(source, f.add)
 	default:

@@ -48,13 +48,18 @@ func (s *Store) render(ctx context.Context, source, want string) (string, error)
 	return digest, s.remember(source, print, digest)
 }
 
-// place fills tmp with an image, verifies it and moves it to where its digest
-// says. tmp is gone if there was such an image already.
+// place fills tmp with an image, and settles it.
 func (s *Store) place(ctx context.Context, source, tmp, want string) (string, error) {
 	digest, err := fill(ctx, source, tmp)
 	if err != nil {
 		return "", err
 	}
+	return s.settle(digest, source, tmp, want)
+}
+
+// settle verifies a tree in tmp and moves it to where its digest says, and makes
+// that survive a crash. tmp is gone if there was such a tree already.
+func (s *Store) settle(digest, source, tmp, want string) (string, error) {
 	if err := matches(digest, want); err != nil {
 		return "", err
 	}
@@ -90,12 +95,27 @@ func fill(ctx context.Context, source, tmp string) (string, error) {
 		return "", err
 	}
 	if !st.IsDir() {
-		return unpack(ctx, source, tmp)
+		return fillFile(ctx, source, tmp)
+	}
+	if isLayout(source) {
+		return layout(source).fill(ctx, tmp)
 	}
 	if err := copyImage(ctx, source, tmp); err != nil {
 		return "", err
 	}
 	return treeDigest(tmp)
+}
+
+// fillFile unpacks an image that is one file.
+func fillFile(ctx context.Context, source, tmp string) (string, error) {
+	isOCI, err := isArchive(source)
+	if err != nil {
+		return "", err
+	}
+	if isOCI {
+		return fillArchive(ctx, source, tmp)
+	}
+	return unpack(ctx, source, tmp)
 }
 
 // verify checks a rendered image, with the names of the source in the errors.

@@ -40,7 +40,8 @@ func OpenStore(dataDir string) (*Store, error) {
 	return &Store{dir: dir}, nil
 }
 
-// Image returns the image at path, a directory or an ACI, from the store, and
+// Image returns the image at path, a directory, an ACI or an OCI image as layout or
+// archive, from the store, and
 // renders it there first if it is new. Many processes may do so at once. A
 // wanted digest that the image does not have is errdefs.ErrInvalidArgument, and
 // nothing of it is kept; an empty one is not checked.
@@ -79,7 +80,7 @@ func (s *Store) image(ctx context.Context, path, want string) (*Image, error) {
 // errIncomplete explains an image that cannot be looked at.
 func errIncomplete(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("an image is an ACI, or a directory with a file \"manifest\" and a directory \"rootfs\": %w", err)
+		return fmt.Errorf("an image is an ACI, an OCI layout or archive, or a directory with a file \"manifest\" and a directory \"rootfs\": %w", err)
 	}
 	return err
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"sync"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
@@ -16,16 +18,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
-// defaultDataDir is where pods and stage1 trees are kept unless RKT_DATA_DIR of
-// containerd's environment says otherwise.
-const defaultDataDir = "/var/lib/rkt"
-
-func dataDir() string {
-	if dir := os.Getenv("RKT_DATA_DIR"); dir != "" {
-		return dir
-	}
-	return defaultDataDir
-}
+func dataDir() string { return cmp.Or(os.Getenv(config.DataDirVariable), config.DataDir) }
 
 // readConfig reads what the operator of this node says. Whoever hears that it is
 // wrong is mostly not the operator.
@@ -129,17 +122,28 @@ type opener struct {
 }
 
 func (o *opener) open(ctx context.Context, c config.Choice) (*stage1.Stage1, error) {
-	dir, err := locate(c)
-	if err != nil {
-		return nil, err
-	}
-	image, err := o.images.Image(ctx, dir, c.Digest)
+	image, err := imageOf(ctx, o.images, c)
 	if err != nil {
 		return nil, fmt.Errorf("stage1 %s: %w", c.Name, err)
 	}
 	s := stage1.New(image, c.Name, o.children)
 	s.Excuse(c.Accept)
 	return s, nil
+}
+
+// imageOf returns the image of a chosen stage1. A digest alone is that of an image
+// which was imported or used before, or of the one that came with the shim.
+func imageOf(ctx context.Context, images *stage1.Store, c config.Choice) (*stage1.Image, error) {
+	if c.Path == "" && c.Digest != "" {
+		if image, err := images.Rendered(c.Digest); err == nil || !errdefs.IsNotFound(err) {
+			return image, err
+		}
+	}
+	dir, err := locate(c)
+	if err != nil {
+		return nil, err
+	}
+	return images.Image(ctx, dir, c.Digest)
 }
 
 // locate returns where the image of a chosen stage1 is.
@@ -180,25 +184,27 @@ func (collector) Collect(ctx context.Context, bundle, namespace, id string) (man
 }
 
 // describe reads what a stage1 says of itself. From the directory of an image that
-// needs neither root nor the store; one that is packed is unpacked there.
+// needs neither root nor the store, where one that is packed or pinned is looked up.
 func describe(ctx context.Context, c config.Choice) (manager.Description, error) {
 	features, err := featuresOf(ctx, c)
 	return manager.Description{Features: features, Annotations: map[string]string{config.Stage1Annotation: c.Name}}, err
 }
 
 func featuresOf(ctx context.Context, c config.Choice) ([]byte, error) {
-	path, err := locate(c)
-	if err != nil {
-		return nil, err
-	}
-	if st, err := os.Stat(path); err != nil || st.IsDir() {
-		return stage1.Features(path)
+	if c.Digest == "" {
+		path, err := locate(c)
+		if err != nil {
+			return nil, err
+		}
+		if stage1.IsTree(path) {
+			return stage1.Features(path)
+		}
 	}
 	images, err := stage1.OpenStore(dataDir())
 	if err != nil {
 		return nil, err
 	}
-	image, err := images.Image(ctx, path, c.Digest)
+	image, err := imageOf(ctx, images, c)
 	if err != nil {
 		return nil, err
 	}

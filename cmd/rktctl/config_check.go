@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
@@ -50,7 +51,7 @@ func runConfigCheck(ctx context.Context, e *env, args []string) error {
 		return err
 	}
 	if err == nil {
-		problems = checkStage1s(ctx, c)
+		problems = checkStage1s(ctx, e, c)
 	}
 	for _, p := range problems {
 		fmt.Fprintln(e.stdout, p)
@@ -76,11 +77,11 @@ func readConfig(e *env, args []string) (*config.Config, error) {
 }
 
 // checkStage1s finds what is wrong with the images.
-func checkStage1s(ctx context.Context, c *config.Config) config.Problems {
+func checkStage1s(ctx context.Context, e *env, c *config.Config) config.Problems {
 	var problems config.Problems
 	for _, name := range slices.Sorted(maps.Keys(c.Stage1s)) {
 		s := c.Stage1s[name]
-		if p := checkImage(ctx, c, name, s); p != nil {
+		if p := checkImage(ctx, e, c, name, s); p != nil {
 			problems = append(problems, *p)
 		}
 	}
@@ -94,33 +95,50 @@ func checkStage1s(ctx context.Context, c *config.Config) config.Problems {
 }
 
 // checkImage returns what is wrong with the image of a stage1, or nil.
-func checkImage(ctx context.Context, c *config.Config, name string, s config.Stage1) *config.Problem {
+func checkImage(ctx context.Context, e *env, c *config.Config, name string, s config.Stage1) *config.Problem {
 	key := "stage1." + name
 	fail := func(member, format string, args ...any) *config.Problem {
 		p := c.Problem(key+member, format, args...)
 		return &p
 	}
-	path, err := pathOf(name, s)
-	if err != nil {
-		return fail("", "%v", err)
-	}
-	image, err := stage1.Inspect(ctx, path)
-	if err != nil && s.Path == "" {
-		return fail("", "%v", err)
-	}
-	if err != nil {
+	image, path, err := imageOf(ctx, e, name, s)
+	switch {
+	case err != nil && s.Path != "":
 		return fail(".path", "%v", err)
-	}
-	if s.Digest != "" && s.Digest != image.Digest() {
+	case err != nil && s.Digest != "":
+		return fail(".digest", "%v", err)
+	case err != nil:
+		return fail("", "%v", err)
+	case s.Digest != "" && s.Digest != image.Digest():
 		return fail(".digest", "the image %s has the digest %s: it is another one or was changed", path, image.Digest())
 	}
 	return nil
 }
 
-// pathOf returns where the image of a stage1 is.
-func pathOf(name string, s config.Stage1) (string, error) {
-	if s.Path != "" {
-		return s.Path, nil
+// imageOf returns the image that a stage1 has for new pods, and where it is.
+func imageOf(ctx context.Context, e *env, name string, s config.Stage1) (image *stage1.Image, path string, err error) {
+	path = s.Path
+	if path == "" && s.Digest != "" {
+		// It is not made here: who may only look has no store.
+		if _, err := os.Stat(dataDir(e)); err == nil {
+			if image, err := renderedImage(e, s.Digest); err == nil {
+				return image, filepath.Join(dataDir(e), "trees"), nil
+			}
+		}
 	}
-	return stage1.Locate(name)
+	if path == "" {
+		if path, err = stage1.Locate(name); err != nil {
+			return nil, "", err
+		}
+	}
+	image, err = stage1.Inspect(ctx, path)
+	return image, path, err
+}
+
+func renderedImage(e *env, digest string) (*stage1.Image, error) {
+	store, err := stage1.OpenStore(dataDir(e))
+	if err != nil {
+		return nil, err
+	}
+	return store.Rendered(digest)
 }

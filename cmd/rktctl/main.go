@@ -49,7 +49,7 @@ var errUsage = errors.New("see rktctl help")
 // errFound is returned by a verb that has written what is wrong itself.
 var errFound = errors.New("not right")
 
-func verbs() []*verb { return []*verb{configCheck(), stage1List()} }
+func verbs() []*verb { return []*verb{configCheck(), stage1List(), stage1Import()} }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -13,6 +13,21 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
+// testData is the variable of these tests that names the data directory, so that
+// they look at none of this machine's.
+const testData = "TEST_RKT_DATA_DIR"
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "rktctl-test-")
+	if err != nil {
+		panic(err)
+	}
+	os.Setenv(testData, filepath.Join(dir, "absent"))
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
 // output is how a call of rktctl ended.
 type output struct {
 	stdout, stderr string
@@ -23,7 +38,8 @@ type output struct {
 func rktctl(t *testing.T, file string, args ...string) output {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	e := &env{&stdout, &stderr, func(name string) string { return map[string]string{config.FileVariable: file}[name] }}
+	vars := map[string]string{config.FileVariable: file, config.DataDirVariable: os.Getenv(testData)}
+	e := &env{&stdout, &stderr, func(name string) string { return vars[name] }}
 	code := run(t.Context(), e, args)
 	return output{stdout.String(), stderr.String(), code}
 }
@@ -153,9 +169,51 @@ func TestStage1ListTellsWhatThereIs(t *testing.T) {
 	}
 }
 
+func TestWhatIsImportedIsUsedByItsDigestAlone(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: trees belong to root")
+	}
+	bundled(t, "native")
+	t.Setenv(testData, filepath.Join(t.TempDir(), "rkt"))
+	image := stage1test.Dir(t, nil)
+	digest := digestOf(t, image)
+	got := rktctl(t, "", "stage1", "import", image)
+	if got.code != exitDone || !strings.HasPrefix(got.stdout, "[stage1.") || !strings.HasSuffix(got.stdout, "\ndigest = \""+digest+"\"\n") {
+		t.Fatalf("%+v", got)
+	}
+	if err := os.RemoveAll(image); err != nil {
+		t.Fatal(err)
+	}
+	list := rktctl(t, configured(t), "stage1", "list")
+	if list.code != exitDone || !strings.Contains(list.stdout, "(not configured)") || !strings.Contains(list.stdout, "imported from "+image) {
+		t.Errorf("%+v", list)
+	}
+	file := configured(t, "default = 'mine'", "[stage1.mine]", "digest = '"+digest+"'")
+	if got := rktctl(t, file, "config", "check"); got != (output{}) {
+		t.Errorf("%+v", got)
+	}
+	list = rktctl(t, file, "stage1", "list")
+	if list.code != exitDone || !strings.Contains(list.stdout, "mine (default)") || !strings.Contains(list.stdout, "pinned "+digest) || strings.Contains(list.stdout, "not configured") {
+		t.Errorf("%+v", list)
+	}
+
+	other := strings.Replace(digest, digest[7:9], map[bool]string{true: "00", false: "11"}[digest[7:9] != "00"], 1)
+	file = configured(t, "[stage1.mine]", "digest = '"+other+"'")
+	if got := rktctl(t, file, "config", "check"); got.code != exitWrong || !strings.HasPrefix(got.stdout, file+":2:1: stage1.mine.digest: there is no stage1 called mine") {
+		t.Errorf("%+v", got)
+	}
+	for source, want := range map[string]string{image: image, "example.com/x:v1": "no/such/socket"} {
+		got := rktctl(t, "", "stage1", "import", "--address", "/no/such/socket", source)
+		if got.code != exitWrong || !strings.Contains(got.stderr, want) || got.stdout != "" {
+			t.Errorf("%s: %+v", source, got)
+		}
+	}
+}
+
 func TestACommandLineThatIsWrongIsToldSo(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"confg"}, {"config"}, {"config", "chek"}, {"config", "check", "a", "b"}, {"stage1", "list", "x"}, {"stage1", "list", "--jsn"}, {"help", "x"},
+		{"stage1", "import"}, {"stage1", "import", "a", "b"}, {"stage1", "import", "--adress", "x", "a"},
 	} {
 		if got := rktctl(t, "", args...); got.code != exitUsage || !strings.Contains(got.stderr, "see rktctl help") || got.stdout != "" {
 			t.Errorf("%q: %+v", args, got)

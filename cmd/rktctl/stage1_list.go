@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -30,10 +32,13 @@ func stage1List() *verb {
     says that it is pinned already. What is wrong with an image stands in its
     place, and makes the exit status 1.
 
+    What was imported and has no name in the configuration yet, or not any more,
+    is listed below: no pod can have it.
+
 OPTIONS
     --json    write a JSON array, one object for each stage1:
               name, path, digest, pinned, default, podsMayAsk, podsMayLeave,
-              accept, error
+              accept, error, importedFrom
 
 EXIT STATUS
     0    all images are right
@@ -55,6 +60,7 @@ type listed struct {
 	PodsMayLeave bool     `json:"podsMayLeave"`
 	Accept       []string `json:"accept,omitempty"`
 	Error        string   `json:"error,omitempty"`
+	ImportedFrom string   `json:"importedFrom,omitempty"` // of one without a name in the configuration
 }
 
 func runStage1List(ctx context.Context, e *env, args []string) error {
@@ -76,8 +82,13 @@ func runStage1List(ctx context.Context, e *env, args []string) error {
 	slices.Sort(names)
 	list := []listed{}
 	for _, name := range slices.Compact(names) {
-		list = append(list, describe(ctx, c, name))
+		list = append(list, describe(ctx, e, c, name))
 	}
+	unnamed, err := unnamedImports(e, c)
+	if err != nil {
+		return err
+	}
+	list = append(list, unnamed...)
 	write := writeTable
 	if *asJSON {
 		write = writeJSON
@@ -92,18 +103,15 @@ func runStage1List(ctx context.Context, e *env, args []string) error {
 }
 
 // describe looks at one stage1 and its image.
-func describe(ctx context.Context, c *config.Config, name string) listed {
+func describe(ctx context.Context, e *env, c *config.Config, name string) listed {
 	s := c.Stage1s[name]
 	choice, err := c.Choose(config.Ask{})
 	l := listed{
 		Name: name, Pinned: s.Digest != "", Default: err == nil && choice.Name == name,
 		PodsMayAsk: s.PodsMayAsk, PodsMayLeave: !s.PodsMustStay, Accept: s.Accept,
 	}
-	if l.Path, err = pathOf(name, s); err != nil {
-		l.Error = err.Error()
-		return l
-	}
-	image, err := stage1.Inspect(ctx, l.Path)
+	image, path, err := imageOf(ctx, e, name, s)
+	l.Path = cmp.Or(path, s.Path)
 	if err != nil {
 		l.Error = err.Error()
 		return l
@@ -113,6 +121,29 @@ func describe(ctx context.Context, c *config.Config, name string) listed {
 		l.Error = fmt.Sprintf("the digest is %s and has to be %s", l.Digest, s.Digest)
 	}
 	return l
+}
+
+// unnamedImports lists what was imported and is not in the configuration.
+func unnamedImports(e *env, c *config.Config) ([]listed, error) {
+	if _, err := os.Stat(dataDir(e)); err != nil {
+		return nil, nil // nothing was imported where there is nothing
+	}
+	store, err := stage1.OpenStore(dataDir(e))
+	if err != nil {
+		return nil, err
+	}
+	imports, err := store.Imports()
+	if err != nil {
+		return nil, err
+	}
+	var list []listed
+	for _, i := range imports {
+		named := func(s config.Stage1) bool { return s.Digest == i.Digest }
+		if !slices.ContainsFunc(slices.Collect(maps.Values(c.Stage1s)), named) {
+			list = append(list, listed{Name: i.Name, Digest: i.Digest, ImportedFrom: i.Ref})
+		}
+	}
+	return list, nil
 }
 
 func writeJSON(w io.Writer, list []listed) error {
@@ -132,13 +163,16 @@ func writeTable(out io.Writer, list []listed) error {
 		if l.PodsMayAsk {
 			asks = "may ask"
 		}
+		path := l.Path
 		switch {
+		case l.ImportedFrom != "":
+			name, path = l.Name+" (not configured)", "imported from "+l.ImportedFrom
 		case l.Error != "":
 			digest = l.Error
 		case l.Pinned:
 			digest = "pinned " + digest
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, asks, l.Path, digest)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, asks, path, digest)
 	}
 	return w.Flush()
 }

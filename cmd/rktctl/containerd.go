@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/containerd/containerd/api/services/content/v1"
+	"github.com/containerd/containerd/api/services/images/v1"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errgrpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+)
+
+// containerd is one that runs. It is the Blobs of the images that it has.
+type containerd struct {
+	conn      *grpc.ClientConn
+	address   string
+	namespace string
+}
+
+var _ stage1.Blobs = (*containerd)(nil)
+
+func dialContainerd(address, namespace string) (*containerd, error) {
+	conn, err := grpc.NewClient("unix://"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("containerd at %s: %w", address, err)
+	}
+	return &containerd{conn, address, namespace}, nil
+}
+
+func (c *containerd) close() error { return c.conn.Close() }
+
+// in puts the namespace where containerd looks for it.
+func (c *containerd) in(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", c.namespace)
+}
+
+// image returns the descriptor of an image by its name.
+func (c *containerd) image(ctx context.Context, name string) (stage1.Descriptor, error) {
+	r, err := images.NewImagesClient(c.conn).Get(c.in(ctx), &images.GetImageRequest{Name: name})
+	if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
+		return stage1.Descriptor{}, fmt.Errorf("containerd has no image %s in its namespace %s: pull it (ctr -n %s image pull), or name another --namespace",
+			name, c.namespace, c.namespace)
+	}
+	if err != nil {
+		return stage1.Descriptor{}, fmt.Errorf("containerd at %s: %w", c.address, err)
+	}
+	d := r.GetImage().GetTarget()
+	return stage1.Descriptor{MediaType: d.GetMediaType(), Digest: d.GetDigest(), Size: d.GetSize()}, nil
+}
+
+// Open reads a blob of containerd's content store.
+func (c *containerd) Open(ctx context.Context, d stage1.Descriptor) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancel(c.in(ctx))
+	stream, err := content.NewContentClient(c.conn).Read(ctx, &content.ReadContentRequest{Digest: d.Digest})
+	if err != nil {
+		cancel()
+		return nil, errgrpc.ToNative(err)
+	}
+	return &contentReader{stream: stream, cancel: cancel}, nil
+}
+
+// contentReader is the content of a blob, as it arrives.
+type contentReader struct {
+	stream content.Content_ReadClient
+	cancel context.CancelFunc
+	rest   []byte // of the last message
+}
+
+func (r *contentReader) Read(p []byte) (int, error) {
+	for len(r.rest) == 0 {
+		m, err := r.stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return 0, io.EOF
+		}
+		if err != nil {
+			return 0, errgrpc.ToNative(err)
+		}
+		r.rest = m.GetData()
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+// Close ends the stream, whether or not it was read to its end.
+func (r *contentReader) Close() error {
+	r.cancel()
+	return nil
+}

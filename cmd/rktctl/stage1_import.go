@@ -1,0 +1,114 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+)
+
+func stage1Import() *verb {
+	return &verb{
+		words:    []string{"stage1", "import"},
+		synopsis: "stage1 import [OPTIONS] SOURCE",
+		summary:  "bring a stage1 image into the tree store, by its digest",
+		text: `DESCRIPTION
+    Verifies the image SOURCE, puts its tree into the store from which pods
+    execute it, and writes its name and digest, as the lines that the
+    configuration takes:
+
+        [stage1.NAME]
+        digest = "sha512-..."
+
+    A digest alone is enough there: the image is in the store, and SOURCE is not
+    needed any more.
+
+    SOURCE is the name of an image that containerd has (ctr image pull), or, if
+    it begins with "/", "./" or "../", the path of a directory, an ACI, an OCI
+    layout, or an archive of one (ctr image export). An OCI image that holds a
+    stage1 has the file manifest and the directory rootfs at its top; its layers
+    are packed with gzip or not at all. Every blob has to have its digest. Of an
+    image for several platforms it is the one for this machine.
+
+OPTIONS
+    --address PATH      containerd's socket (/run/containerd/containerd.sock)
+    --namespace NAME    containerd's namespace (default)
+
+EXIT STATUS
+    0    the image is in the store
+    1    it is not
+    2    the command line is wrong
+
+ENVIRONMENT
+    RKT_DATA_DIR    the data directory, instead of /var/lib/rkt. The shim looks for
+                    it in containerd's environment, not in yours.
+
+EXAMPLE
+    # ctr image pull registry.example/stage1-vm:v1
+    # rktctl stage1 import registry.example/stage1-vm:v1 \
+          >/etc/containerd-shim-rkt/config.toml.d/vm.toml
+`,
+		run: runStage1Import,
+	}
+}
+
+func runStage1Import(ctx context.Context, e *env, args []string) error {
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	address := flags.String("address", "/run/containerd/containerd.sock", "")
+	namespace := flags.String("namespace", "default", "")
+	err := flags.Parse(args)
+	if err == nil && flags.NArg() != 1 {
+		err = fmt.Errorf("one SOURCE, and not %d", flags.NArg())
+	}
+	if err != nil {
+		return fmt.Errorf("stage1 import: %v: %w", err, errUsage)
+	}
+	store, err := stage1.OpenStore(dataDir(e))
+	if err != nil {
+		return err
+	}
+	image, err := importFrom(ctx, store, flags.Arg(0), *address, *namespace)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(e.stdout, "[stage1.%s]\ndigest = %q\n", tableName(image.Name()), image.Digest())
+	return err
+}
+
+// importFrom imports from a path, or from containerd.
+func importFrom(ctx context.Context, store *stage1.Store, source, address, namespace string) (image *stage1.Image, err error) {
+	if isPath(source) {
+		return store.ImportPath(ctx, source)
+	}
+	c, err := dialContainerd(address, namespace)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close()) }()
+	top, err := c.image(ctx, source)
+	if err != nil {
+		return nil, err
+	}
+	return store.Import(ctx, c, top, source)
+}
+
+func isPath(source string) bool {
+	return strings.HasPrefix(source, "/") || strings.HasPrefix(source, "./") || strings.HasPrefix(source, "../")
+}
+
+func dataDir(e *env) string { return cmp.Or(e.getenv(config.DataDirVariable), config.DataDir) }
+
+// tableName is a name of a stage1 as the configuration can have it.
+func tableName(name string) string {
+	if config.IsName(name) {
+		return name
+	}
+	return "NAME"
+}

@@ -1,0 +1,103 @@
+package stage1
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/errdefs"
+)
+
+// importedDir is where the store remembers what an operator has imported: a tree
+// that nothing else leads to, and that is wanted all the same.
+const importedDir = "imported"
+
+// Imported is what the store remembers of an import.
+type Imported struct {
+	Version int    `json:"version"` // 1
+	Digest  string `json:"digest"`  // of the tree
+	Name    string `json:"name"`    // of the stage1, as its manifest has it
+	Ref     string `json:"ref"`     // where it came from last
+}
+
+// rememberImport records an import, so that it survives a crash. The caller has the
+// lock.
+func (s *Store) rememberImport(i *Image, ref string) error {
+	text, err := json.Marshal(Imported{Version: 1, Digest: i.Digest(), Name: i.Name(), Ref: ref})
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(s.dir, importedDir)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	tmp := filepath.Join(s.dir, tmpPrefix+"imported")
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(tmp, filepath.Join(dir, i.Digest()+".json"))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp))
+	}
+	return syncDir(dir)
+}
+
+// ImportPath brings an image from a path, in any of the forms that Image takes, into
+// the store, and remembers that it was wanted.
+func (s *Store) ImportPath(ctx context.Context, path string) (*Image, error) {
+	i, err := s.Image(ctx, path, "")
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := s.rememberImport(i, path); err != nil {
+		return nil, fmt.Errorf("import stage1 image %s: %w", path, err)
+	}
+	return i, nil
+}
+
+// Imports lists what was imported.
+func (s *Store) Imports() ([]Imported, error) {
+	files, err := filepath.Glob(filepath.Join(s.dir, importedDir, digestPrefix+"*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var all []Imported
+	for _, f := range files {
+		var i Imported
+		text, err := os.ReadFile(f)
+		if err == nil {
+			err = json.Unmarshal(text, &i)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("imported stage1: %s: %w", f, err)
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+// Rendered returns the image of a digest, if its tree is in the store: imported, or
+// rendered when it was used before. Else the error is errdefs.ErrNotFound.
+func (s *Store) Rendered(digest string) (*Image, error) {
+	if !isDigest(digest) {
+		return nil, invalid("the digest %.80q is not \"sha512-\" and 128 digits of 0-9 and a-f", digest)
+	}
+	i, err := openImage(s.tree(digest), digest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("stage1 image %s is not in the tree store: %w", digest, errdefs.ErrNotFound)
+	}
+	return i, err
+}

@@ -1,0 +1,150 @@
+package stage1
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// What names in a layer begin with that remove something of the layers below.
+const (
+	whiteout       = ".wh."
+	opaqueWhiteout = ".wh..wh..opq"
+)
+
+// applyLayer unpacks a layer over what those below it have left in a directory.
+// It is read twice: what it removes must not be of its own. budget is how many bytes
+// all layers together may still unpack to.
+func applyLayer(ctx context.Context, blobs Blobs, d Descriptor, to string, budget *int64) error {
+	root, err := os.OpenRoot(to)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	twice := *budget
+	err = walkLayer(ctx, blobs, d, &twice, func(name string, _ *tar.Header, _ io.Reader) error {
+		return applyWhiteout(root, name)
+	})
+	if err != nil {
+		return err
+	}
+	return walkLayer(ctx, blobs, d, budget, func(name string, hdr *tar.Header, r io.Reader) error {
+		return applyEntry(root, name, hdr, r)
+	})
+}
+
+// walkLayer visits the entries of a layer that are of the image, and verifies all
+// of it.
+func walkLayer(ctx context.Context, blobs Blobs, d Descriptor, budget *int64, visit func(name string, hdr *tar.Header, r io.Reader) error) error {
+	b, err := openBlob(ctx, blobs, d)
+	if err != nil {
+		return err
+	}
+	err = walkTar(ctx, b, budget, visit)
+	return errors.Join(err, b.close())
+}
+
+func walkTar(ctx context.Context, b io.Reader, budget *int64, visit func(name string, hdr *tar.Header, r io.Reader) error) error {
+	plain, err := unzip(b)
+	if err != nil {
+		return err
+	}
+	limited := &io.LimitedReader{R: plain, N: *budget}
+	defer func() { *budget = limited.N }()
+	r := tar.NewReader(limited)
+	for {
+		hdr, err := r.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case limited.N <= 0:
+			return invalid("the image unpacks to more than %d bytes", int64(maxImage))
+		case err != nil:
+			return invalid("not a tar: %v", err)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		if slices.Contains(strings.Split(hdr.Name, "/"), "..") {
+			return invalid("entry %q leads out of the image", hdr.Name)
+		}
+		// Whatever else an OCI image has beside is not part of the stage1's.
+		name, isOurs := entryName(strings.TrimPrefix(path.Clean(hdr.Name), "/"))
+		isWhiteout := strings.HasPrefix(path.Base(name), whiteout)
+		if name == "." || !isOurs && !isWhiteout || hdr.Typeflag == tar.TypeXGlobalHeader {
+			continue
+		}
+		if err := visit(name, hdr, r); err != nil {
+			return fmt.Errorf("entry %q: %w", hdr.Name, err)
+		}
+	}
+}
+
+// unzip finds out by the first bytes what a layer is packed with.
+func unzip(r io.Reader) (io.Reader, error) {
+	b := bufio.NewReaderSize(r, 64<<10)
+	head, err := b.Peek(4)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		return nil, err
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		plain, err := gzip.NewReader(b)
+		if err != nil {
+			return nil, invalid("not a tar packed with gzip: %v", err)
+		}
+		return plain, nil
+	case bytes.Equal(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		return nil, invalid("it is packed with zstd, which is not supported: build the image with layers that are packed with gzip, or not at all")
+	}
+	return b, nil
+}
+
+// applyWhiteout removes what a whiteout names of the layers below.
+func applyWhiteout(root *os.Root, name string) error {
+	dir, base := path.Split(name)
+	hidden, ok := strings.CutPrefix(base, whiteout)
+	if !ok {
+		return nil
+	}
+	if base != opaqueWhiteout {
+		return root.RemoveAll(path.Join(dir, hidden))
+	}
+	entries, err := fs.ReadDir(root.FS(), path.Clean(dir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		if err := root.RemoveAll(path.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// applyEntry makes an entry, instead of what is there of that name.
+func applyEntry(root *os.Root, name string, hdr *tar.Header, r io.Reader) error {
+	if strings.HasPrefix(path.Base(name), whiteout) {
+		return nil
+	}
+	if hdr.Typeflag == tar.TypeLink {
+		hdr.Linkname = strings.TrimPrefix(hdr.Linkname, "/")
+	}
+	st, err := root.Lstat(name)
+	if err == nil && !(st.IsDir() && hdr.Typeflag == tar.TypeDir) {
+		err = root.RemoveAll(name)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	hdr.Name, hdr.Uid, hdr.Gid = name, 0, 0
+	return extractEntry(root, hdr, r)
+}

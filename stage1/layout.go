@@ -1,0 +1,160 @@
+package stage1
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Files of an OCI image layout.
+const (
+	layoutMark  = "oci-layout"
+	layoutIndex = "index.json"
+)
+
+// layout is a directory with an OCI image layout. It implements Blobs.
+type layout string
+
+var _ Blobs = layout("")
+
+// isLayout tells whether a directory is an OCI image layout.
+func isLayout(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, layoutMark))
+	return err == nil
+}
+
+// Open opens a blob of the layout.
+func (l layout) Open(_ context.Context, d Descriptor) (io.ReadCloser, error) {
+	algorithm, digits, _ := strings.Cut(d.Digest, ":")
+	return os.Open(filepath.Join(string(l), "blobs", filepath.Base(algorithm), filepath.Base(digits)))
+}
+
+// top returns the image of this platform that the layout holds.
+func (l layout) top() (Descriptor, error) {
+	f, err := os.Open(filepath.Join(string(l), layoutIndex))
+	if err != nil {
+		return Descriptor{}, err
+	}
+	defer f.Close()
+	var index document
+	if err := json.NewDecoder(io.LimitReader(f, maxDocument)).Decode(&index); err != nil {
+		return Descriptor{}, invalid("%s: %v", layoutIndex, err)
+	}
+	if len(index.Manifests) == 1 {
+		return index.Manifests[0], nil
+	}
+	return ofThisPlatform(index.Manifests)
+}
+
+// fill unpacks the image of a layout, and returns the digest of what was made.
+func (l layout) fill(ctx context.Context, to string) (string, error) {
+	top, err := l.top()
+	if err != nil {
+		return "", err
+	}
+	layers, err := layersOf(ctx, l, top)
+	if err != nil {
+		return "", err
+	}
+	return fillLayers(ctx, l, layers, to)
+}
+
+// isArchive tells whether a file is a tar of an OCI image layout, by the first entry
+// that has a place in one or in an ACI. Whatever is wrong with it otherwise is to be
+// told when it is unpacked.
+func isArchive(file string) (bool, error) {
+	f, r, err := openArchive(file)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	for {
+		hdr, err := r.Next()
+		if err != nil {
+			return false, nil
+		}
+		if isLayoutFile(hdr) {
+			return true, nil
+		}
+		if name, ofACI := entryName(hdr.Name); ofACI && name != "." {
+			return false, nil
+		}
+	}
+}
+
+func openArchive(file string) (*os.File, *tar.Reader, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	plain, err := unzip(f)
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, tar.NewReader(&io.LimitedReader{R: plain, N: maxImage}), nil
+}
+
+// isLayoutFile tells whether an entry of a tar belongs to an OCI image layout.
+func isLayoutFile(hdr *tar.Header) bool {
+	name := path.Clean(hdr.Name)
+	isBlob, err := path.Match("blobs/*/*", name)
+	return hdr.Typeflag == tar.TypeReg && err == nil && (isBlob || name == layoutMark || name == layoutIndex)
+}
+
+// fillArchive unpacks the image of an archive, by way of a layout beside the tree.
+func fillArchive(ctx context.Context, file, to string) (digest string, err error) {
+	dir, err := os.MkdirTemp(filepath.Dir(to), tmpPrefix)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := extractLayout(ctx, file, dir); err != nil {
+		return "", invalid("not an archive of an OCI image: %v", err)
+	}
+	return layout(dir).fill(ctx, to)
+}
+
+// extractLayout unpacks what of an archive belongs to the layout.
+func extractLayout(ctx context.Context, file, to string) error {
+	root, err := os.OpenRoot(to)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	f, r, err := openArchive(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for {
+		hdr, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil && isLayoutFile(hdr) {
+			err = extractBlob(root, path.Clean(hdr.Name), r)
+		}
+		if err = errors.Join(err, ctx.Err()); err != nil {
+			return err
+		}
+	}
+}
+
+func extractBlob(root *os.Root, name string, r io.Reader) error {
+	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return err
+	}
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("entry %q: %w", name, err)
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,209 @@
+package stage1
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/containerd/errdefs"
+)
+
+// maxDocument bounds an index and a manifest of an OCI image, in bytes.
+const maxDocument = 4 << 20
+
+// Descriptor names a blob, as the OCI image spec has it.
+type Descriptor struct {
+	MediaType   string            `json:"mediaType"`
+	Digest      string            `json:"digest"` // sha256:…
+	Size        int64             `json:"size"`
+	Platform    *Platform         `json:"platform,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// Platform is what an image runs on.
+type Platform struct {
+	OS           string `json:"os"`
+	Architecture string `json:"architecture"`
+}
+
+// Blobs is where the blobs of an OCI image are. What Open returns is verified
+// by who reads it.
+type Blobs interface {
+	Open(context.Context, Descriptor) (io.ReadCloser, error)
+}
+
+// document is an index or a manifest.
+type document struct {
+	Manifests []Descriptor `json:"manifests"`
+	Layers    []Descriptor `json:"layers"`
+}
+
+// Import brings a stage1 image that is distributed as an OCI image into the store:
+// its layers hold the file "manifest" and the directory "rootfs". Of an index it is
+// the image of this platform. Every blob has to have the digest by which it is
+// named. The result is what a directory with the same files would give, digest
+// included; ref is what is remembered of where it came from.
+func (s *Store) Import(ctx context.Context, blobs Blobs, top Descriptor, ref string) (*Image, error) {
+	i, err := s.importOCI(ctx, blobs, top, ref)
+	if err != nil {
+		return nil, fmt.Errorf("import stage1 image %s: %w", ref, err)
+	}
+	return i, nil
+}
+
+func (s *Store) importOCI(ctx context.Context, blobs Blobs, top Descriptor, ref string) (*Image, error) {
+	layers, err := layersOf(ctx, blobs, top)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := s.sweep(); err != nil {
+		return nil, err
+	}
+	tmp, err := os.MkdirTemp(s.dir, tmpPrefix)
+	if err != nil {
+		return nil, err
+	}
+	digest, err := fillLayers(ctx, blobs, layers, tmp)
+	if err == nil {
+		digest, err = s.settle(digest, ref, tmp, "")
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(tmp))
+	}
+	i, err := openImage(s.tree(digest), digest)
+	if err != nil {
+		return nil, err
+	}
+	return i, s.rememberImport(i, ref)
+}
+
+// fillLayers unpacks layers, and returns the digest of what they make.
+func fillLayers(ctx context.Context, blobs Blobs, layers []Descriptor, to string) (string, error) {
+	budget := int64(maxImage)
+	for _, l := range layers {
+		if err := applyLayer(ctx, blobs, l, to, &budget); err != nil {
+			return "", fmt.Errorf("layer %s: %w", l.Digest, err)
+		}
+	}
+	for _, name := range []string{"manifest", "rootfs"} {
+		if _, err := os.Lstat(filepath.Join(to, name)); errors.Is(err, fs.ErrNotExist) {
+			return "", invalid("its layers have no %q: an OCI image that holds a stage1 has the file manifest and the directory rootfs at its top", name)
+		}
+	}
+	return treeDigest(to)
+}
+
+// layersOf returns the layers of the image that a descriptor leads to, the lowest
+// first.
+func layersOf(ctx context.Context, blobs Blobs, d Descriptor) ([]Descriptor, error) {
+	for range 3 { // an index, one in it, a manifest
+		var doc document
+		if err := readDocument(ctx, blobs, d, &doc); err != nil {
+			return nil, err
+		}
+		if len(doc.Manifests) == 0 {
+			if len(doc.Layers) == 0 {
+				return nil, invalid("%s has neither manifests nor layers: it is not an OCI image", d.Digest)
+			}
+			return doc.Layers, nil
+		}
+		next, err := ofThisPlatform(doc.Manifests)
+		if err != nil {
+			return nil, err
+		}
+		d = next
+	}
+	return nil, invalid("its indexes lead to no manifest")
+}
+
+func ofThisPlatform(all []Descriptor) (Descriptor, error) {
+	var offered []string
+	for _, d := range all {
+		if d.Platform == nil && len(all) == 1 {
+			return d, nil
+		}
+		if d.Platform == nil {
+			continue
+		}
+		if d.Platform.OS == runtime.GOOS && d.Platform.Architecture == runtime.GOARCH {
+			return d, nil
+		}
+		offered = append(offered, d.Platform.OS+"/"+d.Platform.Architecture)
+	}
+	return Descriptor{}, fmt.Errorf("there is no image for %s/%s, only for %s: %w",
+		runtime.GOOS, runtime.GOARCH, strings.Join(offered, ", "), errdefs.ErrNotFound)
+}
+
+func readDocument(ctx context.Context, blobs Blobs, d Descriptor, to *document) error {
+	if d.Size > maxDocument {
+		return invalid("%s is %d bytes long, more than an index or manifest may be", d.Digest, d.Size)
+	}
+	b, err := openBlob(ctx, blobs, d)
+	if err != nil {
+		return err
+	}
+	text, err := io.ReadAll(io.LimitReader(b, maxDocument+1))
+	if err = errors.Join(err, b.close()); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, to); err != nil {
+		return invalid("%s: %v", d.Digest, err)
+	}
+	return nil
+}
+
+// blob is the content of a descriptor, while it is read.
+type blob struct {
+	io.Reader
+	source io.ReadCloser
+	want   Descriptor
+	hash   hash.Hash
+	read   int64
+}
+
+func openBlob(ctx context.Context, blobs Blobs, d Descriptor) (*blob, error) {
+	if digits, ok := strings.CutPrefix(d.Digest, "sha256:"); !ok || len(digits) != 2*sha256.Size || strings.Trim(digits, "0123456789abcdef") != "" {
+		return nil, invalid("the digest %.80q is not \"sha256:\" and 64 digits of 0-9 and a-f", d.Digest)
+	}
+	source, err := blobs.Open(ctx, d)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.Digest, err)
+	}
+	b := &blob{source: source, want: d, hash: sha256.New()}
+	b.Reader = io.TeeReader(source, b)
+	return b, nil
+}
+
+// Write sees what is read.
+func (b *blob) Write(p []byte) (int, error) {
+	b.read += int64(len(p))
+	return b.hash.Write(p)
+}
+
+// close reads the rest, and tells whether all of it was what the descriptor names.
+func (b *blob) close() error {
+	_, err := io.Copy(io.Discard, b)
+	if err = errors.Join(err, b.source.Close()); err != nil {
+		return err
+	}
+	if got := "sha256:" + hex.EncodeToString(b.hash.Sum(nil)); got != b.want.Digest || b.read != b.want.Size {
+		return fmt.Errorf("its content is %d bytes with the digest %s, and has to be %d bytes with %s: %w",
+			b.read, got, b.want.Size, b.want.Digest, errdefs.ErrDataLoss)
+	}
+	return nil
+}

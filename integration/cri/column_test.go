@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	internalapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
@@ -32,16 +33,17 @@ func sections() []section {
 	return []section{pods(), namespaces(), security(), users(), volumes(), resources(), streams(), lifecycle(), handling()}
 }
 
-// TestFeatures runs every feature with every handler.
+// TestFeatures runs every feature with every handler, the handlers side by side.
 func TestFeatures(t *testing.T) {
 	if why := missing(); why != "" {
 		t.Skip(why)
 	}
-	for _, s := range sections() {
-		t.Run(s.name, func(t *testing.T) {
-			for _, f := range s.features {
-				t.Run(f.name, func(t *testing.T) {
-					for _, c := range running.columns {
+	for _, c := range running {
+		t.Run(c.handler.Name, func(t *testing.T) {
+			t.Parallel()
+			for _, s := range sections() {
+				t.Run(s.name, func(t *testing.T) {
+					for _, f := range s.features {
 						c.run(t, s.name, f)
 					}
 				})
@@ -52,9 +54,12 @@ func TestFeatures(t *testing.T) {
 
 // column is a handler with what its tests have done.
 type column struct {
-	*suite
 	handler node.Handler
+	number  int
+	node    *node.Node
+	runtime internalapi.RuntimeService
 	serial  int
+	results results
 	// blamed are remains that a test has already failed for.
 	blamed []string
 	// reason is why the current test was skipped, or what is to be said of it.
@@ -64,7 +69,7 @@ type column struct {
 
 func (c *column) run(t *testing.T, section string, f feature) {
 	c.reason, c.skipped = "", false
-	passed := t.Run(c.handler.Name, func(t *testing.T) {
+	passed := t.Run(f.name, func(t *testing.T) {
 		t.Cleanup(func() { c.cleanUp(t) })
 		f.test(t, c)
 	})
@@ -141,7 +146,7 @@ func (c *column) expectNothingLeft(t *testing.T) {
 		if err != nil {
 			return false, err.Error()
 		}
-		left = slices.DeleteFunc(found, func(s string) bool { return slices.Contains(c.suiteBlamed(), s) || c.forgiven(s) })
+		left = slices.DeleteFunc(found, func(s string) bool { return slices.Contains(c.blamed, s) || c.forgiven(s) })
 		return len(left) == 0, strings.Join(left, "\n\t")
 	})
 	c.blamed = append(c.blamed, left...)
@@ -157,22 +162,16 @@ func (c *column) forgiven(remain string) bool {
 	return known
 }
 
-// suiteBlamed are the remains that some test of any column has failed for.
-func (c *column) suiteBlamed() []string {
-	var all []string
-	for _, other := range c.columns {
-		all = append(all, other.blamed...)
-	}
-	return all
-}
+// cgroupParent is above the cgroups of all pods of the column.
+func (c *column) cgroupParent() string { return fmt.Sprint("rkt-cri-", c.handler.Name) }
 
-// cgroupParent is above the cgroups of all pods.
-const cgroupParent = "rkt-cri"
+// port is one of the node that no other column uses.
+func (c *column) port(n int) int { return 18000 + 100*c.number + n }
 
 // remains describes what is there beside the node itself.
 func (c *column) remains() ([]string, error) {
 	d := c.node.Dir()
-	s := leaks.Scope{Dir: d, Namespace: cgroupParent, Except: []int{c.node.PID(), os.Getpid(), 1}, Empty: []string{
+	s := leaks.Scope{Dir: d, Namespace: c.cgroupParent(), Except: []int{c.node.PID(), os.Getpid(), 1}, Empty: []string{
 		c.node.Bundle(""),
 		filepath.Join(d, "root/io.containerd.runtime.v2.task", node.Namespace),
 		filepath.Join(d, "state/io.containerd.sandbox.controller.v1.shim", node.Namespace),
@@ -180,7 +179,7 @@ func (c *column) remains() ([]string, error) {
 		filepath.Join(d, "state/io.containerd.grpc.v1.cri/sandboxes"),
 		filepath.Join(d, "root/io.containerd.grpc.v1.cri/containers"),
 		filepath.Join(d, "root/io.containerd.grpc.v1.cri/sandboxes"),
-		"/run/netns",
+		filepath.Join(d, "state/io.containerd.grpc.v1.cri/netns"),
 		c.node.Shims(),
 	}}
 	for _, state := range []string{"embryo", "prepare", "prepared", "run", "exited-garbage", "garbage"} {
@@ -190,7 +189,7 @@ func (c *column) remains() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	interfaces, err := filepath.Glob("/sys/class/net/" + node.Bridge + "/brif/*")
+	interfaces, err := filepath.Glob("/sys/class/net/" + c.node.Bridge() + "/brif/*")
 	for _, i := range interfaces {
 		found = append(found, fmt.Sprintf("file %s", i))
 	}

@@ -56,28 +56,21 @@ var headings = map[string]string{
 // table has a row per feature and a column per handler, and below it the reasons of
 // what is not simply there.
 func (r results) table() string {
-	var names []string
-	for _, h := range columns() {
-		names = append(names, h.Name)
-	}
 	head := []string{"feature"}
-	for _, n := range names {
-		head = append(head, headings[n])
+	for _, h := range columns() {
+		head = append(head, headings[h.Name])
 	}
 	rows := [][]string{head}
 	var notes []string
-	section := ""
-	for i := 0; i < len(r); {
-		j := i
-		for j < len(r) && r[j].Section == r[i].Section && r[j].Feature == r[i].Feature {
-			j++
+	for _, s := range sections() {
+		rows = append(rows, append([]string{"**" + s.name + "**"}, slices.Repeat([]string{""}, len(columns()))...))
+		for _, f := range s.features {
+			row := []string{f.name}
+			for _, h := range columns() {
+				row = append(row, r.cell(s.name, f.name, h.Name, &notes))
+			}
+			rows = append(rows, row)
 		}
-		if r[i].Section != section {
-			section = r[i].Section
-			rows = append(rows, append([]string{"**" + section + "**"}, slices.Repeat([]string{""}, len(names))...))
-		}
-		rows = append(rows, r[i:j].row(names, &notes))
-		i = j
 	}
 	text := document.Table(rows)
 	for i, n := range notes {
@@ -86,25 +79,21 @@ func (r results) table() string {
 	return text
 }
 
-// row is that of one feature. Reasons become notes.
-func (r results) row(names []string, notes *[]string) []string {
-	cells := []string{r[0].Feature}
-	for _, n := range names {
-		i := slices.IndexFunc(r, func(one result) bool { return one.Handler == n })
-		if i < 0 {
-			cells = append(cells, "")
-			continue
-		}
-		cell := r[i].Outcome
-		if r[i].Reason != "" {
-			note := slices.Index(*notes, r[i].Reason)
-			if note < 0 {
-				note = len(*notes)
-				*notes = append(*notes, r[i].Reason)
-			}
-			cell += fmt.Sprintf(" (%d)", note+1)
-		}
-		cells = append(cells, cell)
+// cell is one feature with one handler. A reason becomes a note.
+func (r results) cell(section, feature, handler string, notes *[]string) string {
+	i := slices.IndexFunc(r, func(one result) bool {
+		return one.Section == section && one.Feature == feature && one.Handler == handler
+	})
+	if i < 0 {
+		return ""
 	}
-	return cells
+	if r[i].Reason == "" {
+		return r[i].Outcome
+	}
+	note := slices.Index(*notes, r[i].Reason)
+	if note < 0 {
+		note = len(*notes)
+		*notes = append(*notes, r[i].Reason)
+	}
+	return fmt.Sprintf("%s (%d)", r[i].Outcome, note+1)
 }

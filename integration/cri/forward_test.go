@@ -39,7 +39,7 @@ func forwardPort(t *testing.T, c *column) { forward(t, c.pod(t), 8080) }
 func forwardHostPort(t *testing.T, c *column) {
 	forward(t, c.pod(t, withNamespaces(&runtimeapi.NamespaceOption{
 		Network: runtimeapi.NamespaceMode_NODE, Pid: runtimeapi.NamespaceMode_CONTAINER,
-	}), func(config *runtimeapi.PodSandboxConfig) { config.Hostname = "" }), 18081)
+	}), func(config *runtimeapi.PodSandboxConfig) { config.Hostname = "" }), c.port(81))
 }
 
 // forward asks a web server in the pod for its page through a forwarded port.

@@ -14,7 +14,7 @@ import (
 
 // Where things are in the enclosure.
 const (
-	nodeDir     = "/run/node"
+	nodeDir     = "/run/node"     // and the column's number
 	programsDir = "/run/programs" // containerd, ctr, runc's shim, pause, testprog
 	shimsDir    = "/run/shims"    // what `make build` made
 	resultsFile = "/run/results.json"

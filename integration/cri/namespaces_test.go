@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -106,12 +107,13 @@ func pidOfNode(t *testing.T, c *column) {
 	if a.namespaceOf("pid") != nodeNamespace(t, "pid") {
 		t.Error("it is not in the node's PID namespace")
 	}
-	b := p.run("b", sh("sleep 4141 & sleep 4141"))
+	mine := fmt.Sprint("sleep 414", c.number) // others run beside it
+	b := p.run("b", sh(mine+" & "+mine))
 	b.stop(0)
 	b.expectExit(137)
 	eventually(t, "the processes of a stopped container are gone", func() (bool, string) {
 		out := a.exec("ps", "-o", "args")
-		return !strings.Contains(out, "sleep 4141"), out
+		return !strings.Contains(out, mine), out
 	})
 	a.expectRunning()
 }
@@ -269,14 +271,14 @@ func podNetwork(t *testing.T, c *column) {
 
 func hostPort(t *testing.T, c *column) {
 	p := c.pod(t, func(config *runtimeapi.PodSandboxConfig) {
-		config.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 8080, HostPort: 18080}}
+		config.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 8080, HostPort: int32(c.port(80))}}
 	})
 	p.run("web", serve(8080))
 	// From the node itself it takes route_localnet: an address of the bridge does.
 	client := c.pod(t).run("client", forever())
 	gateway := strings.TrimSpace(client.exec("sh", "-c", "ip route | awk '/default/ {print $3}'"))
 	eventually(t, "another pod reaches the port of the node", func() (bool, string) {
-		_, out, errout := client.execCode("wget", "-qO-", "http://"+gateway+":18080/")
+		_, out, errout := client.execCode("wget", "-qO-", fmt.Sprintf("http://%s:%d/", gateway, c.port(80)))
 		return out == "hello\n", out + errout
 	})
 }

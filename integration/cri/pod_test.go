@@ -41,7 +41,7 @@ func (c *column) podConfig(t *testing.T, edits ...func(*runtimeapi.PodSandboxCon
 		LogDirectory: t.TempDir(),
 		DnsConfig:    &runtimeapi.DNSConfig{Servers: []string{"10.96.0.10"}, Searches: []string{"default.svc.cluster.local"}, Options: []string{"ndots:5"}},
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent: "/" + cgroupParent + "/" + name,
+			CgroupParent: "/" + c.cgroupParent() + "/" + name,
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 				NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
 				Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},

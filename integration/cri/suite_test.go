@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
-	internalapi "k8s.io/cri-api/pkg/apis"
 	remote "k8s.io/cri-client/pkg"
 	"k8s.io/klog/v2"
 
@@ -41,46 +40,40 @@ func withOptions(h node.Handler) node.Handler {
 	return h
 }
 
-// handlers are all handlers of the node.
-func handlers() []node.Handler {
-	var all []node.Handler
-	for _, h := range columns() {
-		all = append(all, h, withOptions(h))
-	}
-	return all
-}
+// running are the columns, from the suite's start on.
+var running []*column
 
-// suite is what the tests of one run share.
-type suite struct {
-	node    *node.Node
-	runtime internalapi.RuntimeService
-	images  internalapi.ImageManagerService
-	columns []*column
-	results results
-}
-
-// running is the suite, from its start on.
-var running *suite
-
-// runTests runs the tests against a node of their own.
+// runTests runs the tests against a node per column, side by side.
 func runTests(m *testing.M) (code int, err error) {
 	ctx := context.Background()
 	// CRI's client logs every error that a test provokes.
 	klog.SetLogger(logr.Discard())
-	s := &suite{}
-	if err := s.start(ctx); err != nil {
+	if err := mountVolumes(); err != nil {
 		return 1, err
 	}
-	running = s
+	images, err := testImages()
+	if err != nil {
+		return 1, err
+	}
+	for i, h := range columns() {
+		c, err := openColumn(ctx, i, h, images)
+		if err != nil {
+			return 1, fmt.Errorf("%s: %w", h.Name, err)
+		}
+		defer func() { err = errors.Join(err, c.close(ctx)) }()
+		running = append(running, c)
+	}
 	code = m.Run()
-	if err := s.close(ctx); err != nil {
-		return 1, err
+	var all results
+	for _, c := range running {
+		all = append(all, c.results...)
 	}
-	return code, s.results.write(resultsFile)
+	return code, all.write(resultsFile)
 }
 
-func (s *suite) start(ctx context.Context) error {
-	// Volumes are where the kubelet's would be: on a mount that propagates.
+// mountVolumes makes the volumes' place what the kubelet's would be: a mount that
+// propagates.
+func mountVolumes() error {
 	if err := os.MkdirAll(volumesDir, 0o755); err != nil {
 		return err
 	}
@@ -90,36 +83,29 @@ func (s *suite) start(ctx context.Context) error {
 	if err := unix.Mount("", volumesDir, "", unix.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("share %s: %w", volumesDir, err)
 	}
-	images, err := testImages()
-	if err != nil {
-		return err
-	}
-	if s.node, err = node.Start(ctx, node.Options{
-		Dir: nodeDir, Programs: programsDir, Shims: []string{shimsDir},
-		Handlers: handlers(), Default: "runc", Images: images,
-	}); err != nil {
-		return err
-	}
-	for _, h := range columns() {
-		s.columns = append(s.columns, &column{suite: s, handler: h})
-	}
-	return s.connect(ctx)
-}
-
-func (s *suite) connect(ctx context.Context) (err error) {
-	s.runtime, err = remote.NewRemoteRuntimeServiceBuilder().WithEndpoint(s.node.Endpoint()).WithConnectionTimeout(2 * time.Minute).WithUseStreaming(false).Build(ctx)
-	if err != nil {
-		return fmt.Errorf("connect to CRI: %w\n%s", err, s.node.LogTail(30))
-	}
-	s.images, err = remote.NewRemoteImageServiceBuilder().WithEndpoint(s.node.Endpoint()).WithConnectionTimeout(2 * time.Minute).WithUseStreaming(false).Build(ctx)
-	if err != nil {
-		return fmt.Errorf("connect to CRI: %w", err)
-	}
 	return nil
 }
 
-func (s *suite) close(ctx context.Context) error {
-	return errors.Join(s.runtime.Close(ctx), s.images.Close(ctx), s.node.Stop())
+// openColumn starts the node of a column.
+func openColumn(ctx context.Context, number int, h node.Handler, images []image.Image) (*column, error) {
+	c := &column{handler: h, number: number}
+	var err error
+	if c.node, err = node.Start(ctx, node.Options{
+		Dir: fmt.Sprint(nodeDir, number), Programs: programsDir, Shims: []string{shimsDir}, Network: number,
+		Handlers: []node.Handler{h, withOptions(h)}, Default: h.Name, Images: images,
+	}); err != nil {
+		return nil, err
+	}
+	c.runtime, err = remote.NewRemoteRuntimeServiceBuilder().WithEndpoint(c.node.Endpoint()).
+		WithConnectionTimeout(2 * time.Minute).WithUseStreaming(false).Build(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect to CRI: %w\n%s", err, c.node.LogTail(30))
+	}
+	return c, nil
+}
+
+func (c *column) close(ctx context.Context) error {
+	return errors.Join(c.runtime.Close(ctx), c.node.Stop())
 }
 
 // Images of the suite.

@@ -214,7 +214,7 @@ const cdiSpec = `{
 
 func cdiDevices(t *testing.T, c *column) {
 	dir := t.TempDir()
-	specs := filepath.Join(nodeDir, "cdi")
+	specs := filepath.Join(c.node.Dir(), "cdi")
 	if err := os.MkdirAll(specs, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -11,6 +12,9 @@ import (
 func config(opts Options) string {
 	var b strings.Builder
 	b.WriteString(base)
+	fmt.Fprintf(&b, "\n[plugins.\"io.containerd.shim.v1.manager\"]\n  socket_dir = %q\n", socketDir(opts))
+	fmt.Fprintf(&b, "\n[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = %t\n  socket_path = %q\n", opts.NRI == "", opts.NRI)
+	fmt.Fprintf(&b, "\n[plugins.\"io.containerd.cri.v1.runtime\"]\n%s  drain_exec_sync_io_timeout = %q\n", runtimeSettings, cmp.Or(opts.DrainExecs, "0s"))
 	fmt.Fprintf(&b, "\n[plugins.\"io.containerd.cri.v1.runtime\".containerd]\n  default_runtime_name = %q\n", opts.Default)
 	for _, h := range opts.Handlers {
 		fmt.Fprintf(&b, `
@@ -48,12 +52,6 @@ disabled_plugins = [
 [debug]
   level = "LEVEL"
 
-[plugins."io.containerd.shim.v1.manager"]
-  socket_dir = "SOCKETS"
-
-[plugins."io.containerd.nri.v1.nri"]
-  disable = true
-
 [plugins."io.containerd.grpc.v1.cri"]
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
@@ -61,12 +59,13 @@ disabled_plugins = [
 [plugins."io.containerd.cri.v1.images"]
   stats_collect_period = 1
 
-[plugins."io.containerd.cri.v1.runtime"]
-  restrict_oom_score_adj = true
-  netns_mounts_under_state_dir = false
-  cdi_spec_dirs = ["DIR/cdi"]
-
 [plugins."io.containerd.cri.v1.runtime".cni]
   bin_dirs = ["/usr/lib/cni"]
   conf_dir = "DIR/cni"
+`
+
+// runtimeSettings are those of CRI's runtime plugin.
+const runtimeSettings = `  restrict_oom_score_adj = true
+  cdi_spec_dirs = ["DIR/cdi"]
+  netns_mounts_under_state_dir = true
 `

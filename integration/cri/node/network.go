@@ -1,16 +1,15 @@
 package node
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 )
 
-// Bridge is the pods' network interface on the node, and Subnet their addresses.
-const (
-	Bridge = "rkt-cri0"
-	Subnet = "10.254.77.0/24"
-)
+// bridge is the pods' interface of a network, and subnet their addresses.
+func bridge(network int) string { return fmt.Sprintf("rkt-cri%d", network) }
+func subnet(network int) string { return fmt.Sprintf("10.254.%d.0/24", 77+network) }
 
 // conflist is the pods' network: a bridge that leads nowhere but to the node, and
 // host ports.
@@ -36,11 +35,11 @@ const conflist = `{
 }
 `
 
-// writeNetwork writes the configuration of the pods' network.
-func writeNetwork(dir string) error {
+// WriteNetwork writes the configuration of a network of pods.
+func WriteNetwork(dir string, network int) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	text := strings.NewReplacer("BRIDGE", Bridge, "SUBNET", Subnet, "DIR", dir).Replace(conflist)
+	text := strings.NewReplacer("BRIDGE", bridge(network), "SUBNET", subnet(network), "DIR", dir).Replace(conflist)
 	return os.WriteFile(filepath.Join(dir, "10-rkt-cri.conflist"), []byte(text), 0o644)
 }

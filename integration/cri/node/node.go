@@ -42,6 +42,15 @@ type Options struct {
 	Env      []string // further environment of containerd and its shims
 	Handlers []Handler
 	Default  string // the handler of pods that name none
+	// Network tells the pods' networks of nodes apart that run side by side.
+	Network int
+	// NRI is the socket of plugins of that interface, which is off without.
+	NRI string
+	// CommonSockets has shims listen where they do by default, in /run/containerd/s.
+	CommonSockets bool
+	// DrainExecs bounds how long ExecSync waits for the output of what an exec leaves
+	// behind: a duration, or nothing for no bound.
+	DrainExecs string
 	// Images are there from the beginning. PauseImage must be among them, unless
 	// it can be pulled.
 	Images []image.Image
@@ -55,7 +64,7 @@ type Node struct {
 
 // Start starts a node and returns once it serves. Stop must be called.
 func Start(ctx context.Context, opts Options) (*Node, error) {
-	if err := writeNetwork(filepath.Join(opts.Dir, "cni")); err != nil {
+	if err := WriteNetwork(filepath.Join(opts.Dir, "cni"), opts.Network); err != nil {
 		return nil, err
 	}
 	d, err := daemon.Start(ctx, daemon.Options{
@@ -99,7 +108,17 @@ func (n *Node) Endpoint() string { return "unix://" + n.Address() }
 // Pods is the directory of our pods, with one below for each state.
 func (n *Node) Pods() string { return filepath.Join(dataDir(n.opts.Dir), "pods") }
 
-// Shims lists the sockets' directory.
-func (n *Node) Shims() string { return daemon.SocketDir(n.opts.Dir) }
+// Bridge is the pods' network interface on the node.
+func (n *Node) Bridge() string { return bridge(n.opts.Network) }
+
+// Shims is the directory of the shims' sockets.
+func (n *Node) Shims() string { return socketDir(n.opts) }
+
+func socketDir(o Options) string {
+	if o.CommonSockets {
+		return "/run/containerd/s"
+	}
+	return daemon.SocketDir(o.Dir)
+}
 
 func dataDir(dir string) string { return filepath.Join(dir, "rkt") }

@@ -210,16 +210,36 @@ func TestASandboxRunsContainersWithoutAPauseContainer(t *testing.T) {
 }
 
 // withNetwork makes a network namespace of the sandbox's own, as CRI does before
-// it makes the sandbox.
-func withNetwork(t *testing.T) string {
+// it makes the sandbox; with users, in a user namespace of its own.
+func withNetwork(t *testing.T, users ...syscall.SysProcIDMap) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "netns")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("unshare", "--net", "sh", "-c", "mount --bind /proc/self/ns/net "+path)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("make a network namespace: %v: %s", err, out)
+	cmd := exec.Command("sh", "-c", "echo; read x")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, UidMappings: users, GidMappings: users}
+	if len(users) > 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err == nil {
+		_, err = out.Read(make([]byte, 1))
+	}
+	if err == nil {
+		err = unix.Mount(fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid), path, "", unix.MS_BIND, "")
+	}
+	_ = in.Close()
+	_ = cmd.Wait() // it fails for want of a line
+	if err != nil {
+		t.Fatalf("make a network namespace: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {
@@ -507,6 +527,31 @@ func TestASandboxThatCannotBeMadeLeavesNothing(t *testing.T) {
 				t.Error(err)
 			}
 			c.expectNothingLeft(t)
+		}
+	})
+}
+
+func TestASandboxWithUsersOfItsOwn(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		users := []*cri.IDMapping{{ContainerId: 0, HostId: 100000, Length: 65536}}
+		for name, network := range map[string]cri.NamespaceMode{"a network of its own": cri.NamespaceMode_POD, "the host's network": cri.NamespaceMode_NODE} {
+			t.Run(name, func(t *testing.T) {
+				var opts []sandbox.CreateOpt
+				if network == cri.NamespaceMode_POD {
+					opts = append(opts, sandbox.WithNetNSPath(withNetwork(t, syscall.SysProcIDMap{HostID: 100000, Size: 65536})))
+				}
+				b := c.createBox(t, &cri.PodSandboxConfig{Linux: &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{
+					NamespaceOptions: &cri.NamespaceOption{Network: network, UsernsOptions: &cri.UserNamespace{Uids: users, Gids: users}},
+				}}}, opts...)
+				b.start(t)
+				t.Cleanup(func() { b.remove(t) }) // before its network is
+				if m := strings.Join(strings.Fields(read(t, fmt.Sprintf("/proc/%d/uid_map", b.pid))), " "); m != "0 100000 65536" {
+					t.Errorf("users of the sandbox: %s", m)
+				}
+				if uid := statusOf(t, b.pid, "Uid"); !strings.HasPrefix(uid, "100000\t") {
+					t.Errorf("the holder runs as %s", uid)
+				}
+			})
 		}
 	})
 }

@@ -105,7 +105,7 @@ func holderSpec(rootfs string, s *abi.Sandbox, label, cgroupsPath string) *specs
 	for _, ns := range s.Namespaces {
 		has[ns.Type] = true
 		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.LinuxNamespaceType(ns.Type), Path: ns.Path})
-		if ns.Type == string(specs.UserNamespace) && ns.Path == "" { // of one that is joined they are what they are
+		if ns.Type == string(specs.UserNamespace) { // runc wants to know those of one that it joins, too
 			spec.Linux.UIDMappings, spec.Linux.GIDMappings = ociMappings(s.UIDMappings), ociMappings(s.GIDMappings)
 		}
 	}

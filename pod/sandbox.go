@@ -25,7 +25,7 @@ type SandboxConfig struct {
 	// ones. The host's are not listed.
 	Hostname    string
 	Namespaces  []abi.Namespace
-	UIDMappings []abi.IDMapping // of a new user namespace
+	UIDMappings []abi.IDMapping // of the pod's user namespace, if it has one
 	GIDMappings []abi.IDMapping
 	// UserOf is the path of a namespace that belongs to the pod's user namespace.
 	// Without one, a user namespace that is listed is a new one.

@@ -535,7 +535,7 @@ func TestAHolderHasNothingButTheNamespacesThatWereAskedFor(t *testing.T) {
 		"of its own":        {abi.Sandbox{Namespaces: []abi.Namespace{{Type: "pid"}, {Type: "network", Path: "/run/netns/x"}}}, true, false},
 		"the host's":        {abi.Sandbox{}, true, false},
 		"new user":          {abi.Sandbox{Namespaces: []abi.Namespace{{Type: "user"}, {Type: "pid"}}, UIDMappings: maps, GIDMappings: maps}, true, true},
-		"joined user":       {abi.Sandbox{Namespaces: []abi.Namespace{{Type: "user", Path: "/x"}, {Type: "pid"}}, UIDMappings: maps}, true, false},
+		"joined user":       {abi.Sandbox{Namespaces: []abi.Namespace{{Type: "user", Path: "/x"}, {Type: "pid"}}, UIDMappings: maps}, true, true},
 		"user without pids": {abi.Sandbox{Namespaces: []abi.Namespace{{Type: "user", Path: "/x"}}}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -130,12 +130,12 @@ func criNamespaces(c *pod.SandboxConfig, o *sandbox.NamespaceOption, netns strin
 	case len(user.GetUids()) == 0 || len(user.GetGids()) == 0:
 		return fmt.Errorf("user namespace of the pod: no mapping of users or of groups: %w", errdefs.ErrInvalidArgument)
 	}
+	c.UIDMappings, c.GIDMappings = criMappings(user.GetUids()), criMappings(user.GetGids())
 	if o.GetNetwork() != host && netns != "" {
 		c.UserOf = netns // containerd has made both
-		return nil
+	} else {
+		c.Namespaces = append(c.Namespaces, abi.Namespace{Type: "user"})
 	}
-	c.Namespaces = append(c.Namespaces, abi.Namespace{Type: "user"})
-	c.UIDMappings, c.GIDMappings = criMappings(user.GetUids()), criMappings(user.GetGids())
 	return nil
 }
 

@@ -305,7 +305,7 @@ func TestNamespacesOfAPod(t *testing.T) {
 		"the host's network":  {&sandbox.NamespaceOption{Network: node}, "", []string{"ipc", "pid"}, "", false},
 		"the host's IPC":      {&sandbox.NamespaceOption{Ipc: node}, "/n", []string{"network=/n", "pid", "uts"}, "", false},
 		"all the host's":      {&sandbox.NamespaceOption{Network: node, Ipc: node, Pid: node}, "", nil, "", false},
-		"users":               {&sandbox.NamespaceOption{UsernsOptions: mapped}, "/n", []string{"ipc", "network=/n", "pid", "uts"}, "/n", false},
+		"users":               {&sandbox.NamespaceOption{UsernsOptions: mapped}, "/n", []string{"ipc", "network=/n", "pid", "uts"}, "/n", true},
 		"users, host network": {&sandbox.NamespaceOption{Network: node, UsernsOptions: mapped}, "", []string{"ipc", "pid", "user"}, "", true},
 		"the host's users":    {&sandbox.NamespaceOption{UsernsOptions: &sandbox.UserNamespace{Mode: node}}, "/n", []string{"ipc", "network=/n", "pid", "uts"}, "", false},
 		"nothing said at all": {nil, "/n", []string{"ipc", "network=/n", "pid", "uts"}, "", false},

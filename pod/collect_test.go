@@ -60,8 +60,10 @@ func (l life) nothingLeft(t *testing.T) {
 	if left, err := mountsBelow(l.base); err != nil || len(left) != 0 {
 		t.Errorf("mounts left: %v, %v", left, err)
 	}
-	if left, _ := filepath.Glob("/sys/fs/cgroup/*/" + l.id + "*"); len(left) != 0 {
-		t.Errorf("cgroups left: %v", left)
+	for _, pattern := range []string{"/sys/fs/cgroup/*/", "/sys/fs/cgroup/"} {
+		if left, _ := filepath.Glob(pattern + l.id + "*"); len(left) != 0 {
+			t.Errorf("cgroups left: %v", left)
+		}
 	}
 	for _, pid := range l.pids() {
 		if s, err := proc.ReadStat(pid); err == nil && s.State != 'Z' && s.State != 'X' {

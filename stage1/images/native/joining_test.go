@@ -352,44 +352,59 @@ func hierarchies(t *testing.T) map[string]*abi.Cgroup {
 
 func TestAppsAndExecsAreInTheAppsCgroupAndTheSupervisorIsNot(t *testing.T) {
 	for version, group := range hierarchies(t) {
-		t.Run(version, func(t *testing.T) {
-			if len(group.Dirs) == 0 {
-				t.Skip("needs a cgroup hierarchy of " + version)
-			}
-			for _, dir := range group.Dirs {
-				must(t, os.Mkdir(dir, 0o755))
-				t.Cleanup(func() { eventually(t, "the removal of "+dir, func() bool { return os.Remove(dir) == nil }) })
-			}
-			p := startPod(t)
-			r := p.request("web", "sleep", "1000")
-			r.Cgroup = group
-			respec(t, &r, func(s *specs.Spec) { // as pods of CRI have on version 2
-				s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
-			})
-			pid := p.add(r)
-			p.expect(0, abi.AppStart, "web")
-			raw, err := json.Marshal(specs.Process{Args: []string{"sleep", "1000"}, Cwd: "/", Env: []string{"PATH=/bin"}})
-			must(t, err)
-			a := p.call(abi.Enter, entrypoint{request: abi.Request{App: "web", Exec: "e", Process: raw, Cgroup: group, Bundle: r.Bundle}})
-			if a.code != 0 {
-				t.Fatalf("enter: %d %s", a.code, a.text)
-			}
-			if x, y := namespace(t, pid, "cgroup"), namespace(t, a.ready.PID, "cgroup"); x != y || x == namespace(t, os.Getpid(), "cgroup") {
-				t.Errorf("the app is in %s, its exec in %s", x, y)
-			}
-			for _, dir := range group.Dirs {
-				b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-				must(t, err)
-				got := strings.Fields(string(b))
-				slices.Sort(got)
-				want := []string{fmt.Sprint(pid), fmt.Sprint(a.ready.PID)}
-				slices.Sort(want)
-				if !slices.Equal(got, want) {
-					t.Errorf("%s holds %v, want %v", dir, got, want)
+		for _, mapped := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, user namespace %v", version, mapped), func(t *testing.T) {
+				if len(group.Dirs) == 0 {
+					t.Skip("needs a cgroup hierarchy of " + version)
 				}
-			}
-			p.expect(0, abi.Stop, "")
-			p.over()
-		})
+				for _, dir := range group.Dirs {
+					must(t, os.Mkdir(dir, 0o755))
+					t.Cleanup(func() { eventually(t, "the removal of "+dir, func() bool { return os.Remove(dir) == nil }) })
+				}
+				inTheAppsCgroup(t, group, mapped)
+			})
+		}
 	}
+}
+
+func inTheAppsCgroup(t *testing.T, group *abi.Cgroup, mapped bool) {
+	p := startPod(t)
+	r := p.request("web", "sleep", "1000")
+	r.Cgroup = group
+	respec(t, &r, func(s *specs.Spec) {
+		// As pods of CRI have on version 2.
+		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
+		if mapped {
+			maps := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+			s.Linux.UIDMappings, s.Linux.GIDMappings = maps, maps
+		}
+	})
+	pid := p.add(r)
+	p.expect(0, abi.AppStart, "web")
+	raw, err := json.Marshal(specs.Process{Args: []string{"sleep", "1000"}, Cwd: "/", Env: []string{"PATH=/bin"}})
+	must(t, err)
+	a := p.call(abi.Enter, entrypoint{request: abi.Request{App: "web", Exec: "e", Process: raw, Cgroup: group, Bundle: r.Bundle}})
+	if a.code != 0 {
+		t.Fatalf("enter: %d %s", a.code, a.text)
+	}
+	for _, kind := range []string{"cgroup", "user"} {
+		x, y, host := namespace(t, pid, kind), namespace(t, a.ready.PID, kind), namespace(t, os.Getpid(), kind)
+		if own := kind == "cgroup" || mapped; x != y || (x != host) != own {
+			t.Errorf("the app is in %s, its exec in %s, the host's is %s", x, y, host)
+		}
+	}
+	for _, dir := range group.Dirs {
+		b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		must(t, err)
+		got := strings.Fields(string(b))
+		slices.Sort(got)
+		want := []string{fmt.Sprint(pid), fmt.Sprint(a.ready.PID)}
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s holds %v, want %v", dir, got, want)
+		}
+	}
+	p.expect(0, abi.Stop, "")
+	p.over()
 }

@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration test-client test-cri test-critest test-kubelet test-long test-vm test-vm-short bench demo install clean
+.PHONY: help deps build check lint test test-unit test-integration test-client test-cri test-critest test-containerd-cri test-kubelet test-long test-vm test-vm-short bench demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -50,7 +50,7 @@ test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,r
 
 test-long: build ## the cases that repeat something, as often as is ever demanded (an hour)
 	@RKT_TEST_LONG=1 RKT_TEST_RUNTIMES=native RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
-	go -C integration test -count=1 -timeout 3h -json . -outage 1m | $(REPORT)
+	go -C integration test -count=1 -timeout 3h -json . -outage 1m -fuzz-rpcs 10m | $(REPORT)
 
 test-client: deps build ## containerd's own client suite, with runc's shim and ours (CLIENT_FLAGS)
 	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/parity.md -answers $(CURDIR)/integration/rpcs/runc.json $(CLIENT_FLAGS)
@@ -60,7 +60,10 @@ test-cri: deps build ## pods through CRI, by runc and by us, feature by feature 
 	go -C integration test -count=1 -timeout 30m -json $(CRI_FLAGS) ./cri/... | $(REPORT)
 
 test-critest: deps build ## critest, the CRI tools' validation suite, by runc and by us (CRITEST_FLAGS)
-	@go -C integration run ./critest -bin $(BIN) -document $(CURDIR)/docs/kubernetes.md $(CRITEST_FLAGS)
+	@go -C integration run ./crisuites -suite critest -bin $(BIN) -document $(CURDIR)/docs/kubernetes.md $(CRITEST_FLAGS)
+
+test-containerd-cri: deps build ## containerd's own suite of CRI, by runc and by us (CRI_SUITE_FLAGS)
+	@go -C integration run ./crisuites -suite containerd -bin $(BIN) -document $(CURDIR)/docs/kubernetes.md $(CRI_SUITE_FLAGS)
 
 test-kubelet: deps build ## static pods of a real kubelet, by runc and by us (KUBELET_FLAGS)
 	@echo "==> static pods of a real kubelet"

@@ -29,3 +29,19 @@ func CRITest(ctx context.Context, log io.Writer) (string, error) {
 		return err
 	})
 }
+
+// CRISuite returns a directory with cri.test, the suite that containerd tests its CRI
+// plugin with.
+func CRISuite(ctx context.Context, log io.Writer) (string, error) {
+	version, err := output(ctx, "list", "-m", "-f", "{{.Version}}", containerd)
+	if err != nil {
+		return "", err
+	}
+	name := fmt.Sprintf("crisuite-%s-%s-%s", version, runtime.Version(), runtime.GOARCH)
+	return Cached(name, func(dir string) error {
+		done := Progress(log, "building the CRI suite of containerd "+version+" from its module (once, a minute)")
+		defer done()
+		_, err := output(ctx, "test", "-c", "-trimpath", "-ldflags", "-s -w", "-tags", tags, "-o", filepath.Join(dir, "cri.test"), containerd+"/integration")
+		return err
+	})
+}

@@ -183,6 +183,9 @@ func (d *Daemon) In(namespace string) *Daemon {
 	return &other
 }
 
+// Ended is closed when the current run of the daemon has ended.
+func (d *Daemon) Ended() <-chan struct{} { return d.ended }
+
 // PID is the daemon's.
 func (d *Daemon) PID() int { return d.process.Pid }
 

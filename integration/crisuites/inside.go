@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -33,7 +33,7 @@ func enter() (code int, err error) {
 	}
 	status, err := enclosure.Exec(enclosure.Program{
 		Path:   "/proc/self/exe",
-		Args:   slices.Concat([]string{"critest"}, os.Args[1:]),
+		Args:   slices.Concat([]string{"crisuites"}, os.Args[1:]),
 		Env:    os.Environ(),
 		Dir:    "/",
 		Stdout: os.Stdout,
@@ -53,7 +53,11 @@ func runSuite(o options) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	images, err := newRegistry()
+	su, err := suiteNamed(o.suite)
+	if err != nil {
+		return 0, err
+	}
+	images, err := newRegistry(su)
 	if err != nil {
 		return 0, err
 	}
@@ -66,35 +70,62 @@ func runSuite(o options) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := node.Start(ctx, node.Options{
+	opts := node.Options{
 		Dir: nodeDir, Programs: programsDir, Shims: []string{shimsDir}, Env: network,
 		Handlers: handlers, Default: handlers[0].Name,
-	})
+	}
+	if err := su.prepare(&opts, handlers[0]); err != nil {
+		return 0, err
+	}
+	n, err := node.Start(ctx, opts)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, n.Stop()) }()
-	cmd := exec.CommandContext(ctx, filepath.Join(suiteDir, "critest"), suiteArgs(n, handlers[0].Name, o)...)
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	defer keep(ctx, n)()
+	return execute(ctx, su.command(n, handlers[0].Name, o))
+}
+
+// keep starts the node's containerd again whenever the suite has ended it. What it
+// returns ends that, and containerd.
+func keep(ctx context.Context, n *node.Node) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-n.Ended():
+				if err := n.Resume(ctx); err != nil {
+					fmt.Fprintln(os.Stderr, "containerd does not come back:", err)
+					return
+				}
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-kept
+		if err := n.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+}
+
+// execute runs a suite, and keeps what it prints.
+func execute(ctx context.Context, command []string) (code int, err error) {
+	out, err := os.Create(outputFile)
+	if err != nil {
+		return 0, err
+	}
+	defer out.Close()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Dir = suiteDir
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(os.Stdout, out), os.Stderr
 	err = cmd.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode(), nil
 	}
 	return 0, err
-}
-
-func suiteArgs(n *node.Node, handler string, o options) []string {
-	return []string{
-		"-runtime-endpoint=" + n.Endpoint(),
-		"-runtime-handler=" + handler,
-		"-ginkgo.json-report=" + reportFile,
-		"-ginkgo.seed=1", // which is the order
-		"-ginkgo.no-color",
-		"-ginkgo.focus=" + o.focus,
-		// An image of a fixed digest can only be the original, and the shell of
-		// Debian's busybox does not look for an ls that is masked.
-		"-ginkgo.skip=public image with digest|runtime should support MaskedPaths",
-		fmt.Sprintf("-ginkgo.timeout=%s", o.timeout),
-		fmt.Sprintf("-test.timeout=%s", o.timeout),
-	}
 }

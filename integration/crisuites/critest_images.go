@@ -12,36 +12,18 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
-	"github.com/rkt/containerd-shim-rkt-v1/integration/registry"
 )
 
-// Where the suite finds its images.
+// Where critest finds its images.
 const (
 	tests   = "registry.k8s.io/e2e-test-images/"
 	staging = "gcr.io/k8s-staging-cri-tools/"
 )
 
-// newRegistry has every image that the suite pulls, under the names that are
-// constants there, but for the one that it names by its digest.
-func newRegistry() (*registry.Registry, error) {
-	images, err := suiteImages()
-	if err != nil {
-		return nil, err
-	}
-	r := registry.New()
-	for _, img := range images {
-		if len(img.Config.Env) == 0 {
-			img.Config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-		}
-		if err := r.Add(img, ocispec.Platform{OS: "linux", Architecture: runtime.GOARCH}); err != nil {
-			return nil, err
-		}
-	}
-	return r, nil
-}
-
-func suiteImages() ([]image.Image, error) {
-	busybox, err := busybox()
+// critestImages are those that critest pulls, but for the one that it names by its
+// digest.
+func critestImages() ([]image.Image, error) {
+	busybox, err := critestBusybox()
 	if err != nil {
 		return nil, err
 	}
@@ -100,9 +82,9 @@ func suiteImages() ([]image.Image, error) {
 // master is what the command line of an nginx's first process says.
 const master = "master process"
 
-// busybox has what the suite expects of one: some users, applets that Debian's does
+// critestBusybox has what the suite expects of one: some users, applets that Debian's does
 // not have, and an ls that is a file of its own, for its path to be masked.
-func busybox() ([]image.File, error) {
+func critestBusybox() ([]image.File, error) {
 	files, err := image.Busybox()
 	if err != nil {
 		return nil, err

@@ -44,15 +44,16 @@ type suiteReport struct {
 	}
 }
 
-func readReport(handler, file string) (report, error) {
+// readGinkgo reads a report of ginkgo's, in JSON.
+func readGinkgo(handler, file string) (report, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return report{}, err
 	}
-	return parseReport(handler, b)
+	return parseGinkgo(handler, b)
 }
 
-func parseReport(handler string, b []byte) (report, error) {
+func parseGinkgo(handler string, b []byte) (report, error) {
 	var suites []suiteReport
 	if err := json.Unmarshal(b, &suites); err != nil {
 		return report{}, fmt.Errorf("ginkgo's report: %w", err)
@@ -99,21 +100,26 @@ func (r report) count() map[outcome]int {
 
 // comparison is what the columns say together.
 type comparison struct {
-	reports  []report
-	names    []string
-	problems []string
+	reports []report
+	names   []string
+	// exceptions are the suite's.
+	exceptions map[string]string
+	problems   []string
 }
 
 // compare holds all columns to the first.
-func compare(reports []report) comparison {
+func compare(reports []report, exceptions map[string]string) comparison {
 	all := map[string]bool{}
 	for _, r := range reports {
 		for name := range r.specs {
 			all[name] = true
 		}
 	}
-	c := comparison{reports: reports, names: slices.Sorted(maps.Keys(all))}
+	c := comparison{reports: reports, names: slices.Sorted(maps.Keys(all)), exceptions: exceptions}
 	for _, name := range c.names {
+		if exceptions[name] != "" {
+			continue
+		}
 		for _, r := range reports[1:] {
 			if reports[0].specs[name].outcome == passed && r.specs[name].outcome != passed {
 				c.problems = append(c.problems, fmt.Sprintf("%s: %s: %s %s", r.handler, name, r.specs[name].outcome, r.specs[name].reason))
@@ -125,7 +131,7 @@ func compare(reports []report) comparison {
 
 // String is the block of the document.
 func (c comparison) String() string {
-	head, sums := []string{"spec"}, []string{""}
+	head, sums := []string{"test"}, []string{""}
 	for _, r := range c.reports {
 		head = append(head, r.handler)
 		n := r.count()
@@ -151,6 +157,9 @@ func (c comparison) reasons() string {
 				found[fmt.Sprintf("- skipped with %s: %s\n", r.handler, s.reason)] = true
 			}
 		}
+	}
+	for name, reason := range c.exceptions {
+		found[fmt.Sprintf("- not demanded: %s: %s\n", name, reason)] = true
 	}
 	if len(found) == 0 {
 		return ""

@@ -15,7 +15,7 @@ const sample = `[{"SpecReports": [
 
 func parsed(t *testing.T, handler, text string) report {
 	t.Helper()
-	r, err := parseReport(handler, []byte(text))
+	r, err := parseGinkgo(handler, []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestAReportHasTheSpecsThatRan(t *testing.T) {
 
 func TestAReportOfNothingIsAnError(t *testing.T) {
 	for _, text := range []string{"", "[]", `[{"SpecReports": []}]`} {
-		if _, err := parseReport("runc", []byte(text)); err == nil {
+		if _, err := parseGinkgo("runc", []byte(text)); err == nil {
 			t.Errorf("%q was a report", text)
 		}
 	}
@@ -52,14 +52,14 @@ func TestOnlyWhatPassesInTheFirstColumnIsAProblem(t *testing.T) {
 	{"ContainerHierarchyTexts": ["[k8s.io] Pod"], "LeafNodeType": "It", "LeafNodeText": "AppArmor"`, `"failed"},
 	{"ContainerHierarchyTexts": ["[k8s.io] Pod"], "LeafNodeType": "It", "LeafNodeText": "AppArmor"`, 1)
 	runc, rkt := parsed(t, "runc", sample), parsed(t, "rkt", worse)
-	if c := compare([]report{runc, rkt}); len(c.problems) != 1 || !strings.Contains(c.problems[0], "safe ones") {
+	if c := compare([]report{runc, rkt}, nil); len(c.problems) != 1 || !strings.Contains(c.problems[0], "safe ones") {
 		t.Errorf("%q", c.problems)
 	}
-	if c := compare([]report{rkt, runc}); len(c.problems) != 0 {
+	if c := compare([]report{rkt, runc}, nil); len(c.problems) != 0 {
 		t.Errorf("%q", c.problems)
 	}
 	delete(rkt.specs, "Pod / sysctls / safe ones")
-	if c := compare([]report{runc, rkt}); len(c.problems) != 1 {
+	if c := compare([]report{runc, rkt}, nil); len(c.problems) != 1 {
 		t.Errorf("a spec that did not run: %q", c.problems)
 	}
 }

@@ -18,10 +18,11 @@ import (
 // Where things are in the enclosure.
 const (
 	nodeDir     = "/run/node"
-	programsDir = "/run/programs" // containerd, ctr, runc's shim, and those of the images
+	programsDir = "/run/programs" // containerd, ctr, runc's shim, pause
 	shimsDir    = "/run/shims"    // what `make build` made
-	suiteDir    = "/run/suite"    // critest
-	reportFile  = "/run/report.json"
+	suiteDir    = "/run/suite"    // the suite, and its working directory
+	reportFile  = "/run/report"   // what critest writes
+	outputFile  = "/run/output"   // what a suite prints
 	caFile      = "/run/ca.pem"
 )
 
@@ -44,7 +45,7 @@ func columnsNamed(list string) ([]node.Handler, error) {
 }
 
 // runColumn runs the suite with one handler, in an enclosure below dir.
-func runColumn(ctx context.Context, o options, h node.Handler, dir string) (report, error) {
+func runColumn(ctx context.Context, o options, su suite, h node.Handler, dir string) (report, error) {
 	log, err := os.Create(filepath.Join(dir, h.Name+".log"))
 	if err != nil {
 		return report{}, err
@@ -52,14 +53,14 @@ func runColumn(ctx context.Context, o options, h node.Handler, dir string) (repo
 	defer log.Close()
 	e := enclosure.Enclosure{
 		Dir:    filepath.Join(dir, h.Name),
-		Args:   []string{"-columns=" + h.Name, "-focus=" + o.focus, "-timeout=" + o.timeout.String()},
+		Args:   []string{"-suite=" + o.suite, "-columns=" + h.Name, "-focus=" + o.focus, "-timeout=" + o.timeout.String()},
 		Stdout: log,
 		Stderr: log,
 	}
 	if err := e.Prepare(); err != nil {
 		return report{}, err
 	}
-	if err := fill(ctx, e, o.bin); err != nil {
+	if err := fill(ctx, e, su, o.bin); err != nil {
 		return report{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout+2*time.Minute)
@@ -68,9 +69,9 @@ func runColumn(ctx context.Context, o options, h node.Handler, dir string) (repo
 	if err != nil {
 		return report{}, err
 	}
-	r, err := readReport(h.Name, e.Path(reportFile))
+	r, err := su.report(h.Name, e.Path(su.results))
 	if err != nil {
-		return report{}, fmt.Errorf("critest with the handler %s ended with code %d: %w; see %s", h.Name, code, err, log.Name())
+		return report{}, fmt.Errorf("the suite with the handler %s ended with code %d: %w; see %s", h.Name, code, err, log.Name())
 	}
 	if !o.keep {
 		err = keepLog(e, dir, h)
@@ -87,7 +88,7 @@ func keepLog(e enclosure.Enclosure, dir string, h node.Handler) error {
 }
 
 // fill copies the programs into the enclosure.
-func fill(ctx context.Context, e enclosure.Enclosure, bin string) error {
+func fill(ctx context.Context, e enclosure.Enclosure, su suite, bin string) error {
 	if _, err := os.Stat(filepath.Join(bin, "containerd-shim-rkt-v1")); err != nil {
 		return fmt.Errorf("run make build first: %w", err)
 	}
@@ -95,16 +96,16 @@ func fill(ctx context.Context, e enclosure.Enclosure, bin string) error {
 	if err != nil {
 		return err
 	}
-	suite, err := binaries.CRITest(ctx, os.Stderr)
+	program, err := su.program(ctx, os.Stderr)
 	if err != nil {
 		return err
 	}
-	for from, to := range map[string]string{containerd: programsDir, bin: shimsDir, suite: suiteDir} {
+	for from, to := range map[string]string{containerd: programsDir, bin: shimsDir, program: suiteDir} {
 		if out, err := exec.CommandContext(ctx, "cp", "-a", from, e.Path(to)).CombinedOutput(); err != nil {
 			return fmt.Errorf("copy %s: %w: %s", from, err, out)
 		}
 	}
-	for _, name := range []string{"cri/pause", "critest/nginx", "critest/nonewprivs", "critest/applets"} {
+	for _, name := range append([]string{"cri/pause"}, su.programs...) {
 		if _, err := binaries.Program(ctx, e.Path(programsDir), name); err != nil {
 			return err
 		}

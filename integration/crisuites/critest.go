@@ -1,0 +1,39 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
+)
+
+// critest is the validation suite of the CRI tools.
+func critest() suite {
+	return suite{
+		program:  binaries.CRITest,
+		programs: []string{"crisuites/nginx", "crisuites/nonewprivs", "crisuites/applets"},
+		images:   critestImages,
+		prepare:  func(*node.Options, node.Handler) error { return nil },
+		command:  critestCommand,
+		report:   readGinkgo,
+		results:  reportFile,
+	}
+}
+
+func critestCommand(n *node.Node, handler string, o options) []string {
+	return []string{
+		filepath.Join(suiteDir, "critest"),
+		"-runtime-endpoint=" + n.Endpoint(),
+		"-runtime-handler=" + handler,
+		"-ginkgo.json-report=" + reportFile,
+		"-ginkgo.seed=1", // which is the order
+		"-ginkgo.no-color",
+		"-ginkgo.focus=" + o.focus,
+		// An image of a fixed digest can only be the original, and the shell of
+		// Debian's busybox does not look for an ls that is masked.
+		"-ginkgo.skip=public image with digest|runtime should support MaskedPaths",
+		fmt.Sprintf("-ginkgo.timeout=%s", o.timeout),
+		fmt.Sprintf("-test.timeout=%s", o.timeout),
+	}
+}

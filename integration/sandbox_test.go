@@ -555,3 +555,23 @@ func TestASandboxWithUsersOfItsOwn(t *testing.T) {
 		}
 	})
 }
+
+func TestASandboxThatContainerdHasNoRecordOfGoesAtItsRestart(t *testing.T) { // R4
+	eachOfOurs(t, func(t *testing.T, shared *column) {
+		c := secondDaemon(t, shared)
+		b := c.startBox(t, nil)
+		if err := c.client.SandboxStore().Delete(c.context(t), b.id); err != nil {
+			t.Fatal(err)
+		}
+		c.restart(t, nil)
+		eventually(t, "its holder has ended", func() (bool, string) {
+			err := syscall.Kill(b.pid, 0)
+			return err != nil, fmt.Sprint(err)
+		})
+		eventually(t, "its bundle has gone", func() (bool, string) {
+			_, err := os.Stat(b.bundle())
+			return err != nil, fmt.Sprint(err)
+		})
+		b.controller = c.client.SandboxController("shim")
+	})
+}

@@ -206,11 +206,14 @@ func (p *Pod) admitLocked() error {
 	if p.sandbox == nil {
 		return nil
 	}
-	st := p.sandbox.now()
-	if st.State == SandboxReady {
+	st, ends := p.sandbox.open()
+	if st == SandboxReady && !ends {
 		return nil
 	}
-	return fmt.Errorf("its sandbox %s is %s: %w", p.sandbox.config.ID, st.State, errdefs.ErrFailedPrecondition)
+	if ends && st != SandboxStopped {
+		return fmt.Errorf("its sandbox %s is being stopped: %w", p.sandbox.config.ID, errdefs.ErrFailedPrecondition)
+	}
+	return fmt.Errorf("its sandbox %s is %s: %w", p.sandbox.config.ID, st, errdefs.ErrFailedPrecondition)
 }
 
 // forget gives an app's id back.

@@ -193,6 +193,13 @@ func (sb *sandbox) move(from, to SandboxState) error {
 	return nil
 }
 
+// open returns the sandbox's state, and whether its end was asked for.
+func (sb *sandbox) open() (s SandboxState, ends bool) {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.status.State, sb.wanted
+}
+
 func (sb *sandbox) now() SandboxStatus {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
 )
 
 // version is set at link time, by -ldflags "-X main.version=…".
@@ -49,9 +51,10 @@ var errUsage = errors.New("see rktctl help")
 // errFound is returned by a verb that has written what is wrong itself.
 var errFound = errors.New("not right")
 
-func verbs() []*verb { return []*verb{configCheck(), stage1List(), stage1Import()} }
+func verbs() []*verb { return []*verb{configCheck(), stage1List(), stage1Import(), stage1Verify()} }
 
 func main() {
+	conformance.Program(os.Args) // in an app of stage1 verify
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, &env{os.Stdout, os.Stderr, os.Getenv}, os.Args[1:])
 	stop()

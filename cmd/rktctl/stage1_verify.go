@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
+)
+
+func stage1Verify() *verb {
+	return &verb{
+		words:    []string{"stage1", "verify"},
+		synopsis: "stage1 verify [OPTIONS] IMAGE",
+		summary:  "find out whether a stage1 keeps the ABI, by running it (as root)",
+		text: `DESCRIPTION
+    Renders the image and runs every entrypoint of it: apps are added, started,
+    entered, signalled, paused and removed, calls come in the wrong state or are
+    killed half-way, supervisors die. What the kernel shows of the result is
+    compared with what docs/stage1-abi.md says. What a check leaves behind is a
+    failure, and is removed.
+
+    IMAGE is a path with a slash, of a directory, an ACI, an OCI layout or an archive
+    of one; or the name of a stage1 of this node's configuration, or of one that came
+    with the shim. A name brings the
+    fields along that its stage1.NAME.accept excuses.
+
+    The levels are 1: apps run and are deleted; 2: exec and terminal; 3: pause,
+    update, statistics, OOM; 4: user namespaces, checkpoint. Without --level all
+    checks are run, what the image does not declare is skipped, and the level that
+    it has is found out.
+
+    The standard output is TAP, version 14, with a summary: the level, what the
+    stage1 can do and by what, and the memory that it takes beside the shim, for the
+    overhead of a RuntimeClass.
+
+OPTIONS
+    --level N        claim a level: checks of higher ones are not run, and what the
+                     level demands has to be there
+    --run PATTERN    run only checks whose id has PATTERN in it, in which * stands
+                     for anything; may be given more than once
+    --accept FIELD   excuse the stage1 a field of config.json, as a JSON pointer;
+                     may be given more than once
+    --json           write one JSON document instead of TAP
+    --keep           keep the directory of a check that has failed, and say where
+    --timeout TIME   how long one check may take; 60s if it is not given
+    --list           list the checks, and run none
+
+EXIT STATUS
+    0    the claimed level holds; or, if none was claimed, no check has failed
+    1    it does not, or the image cannot be rendered, or it was interrupted
+    2    the command line is wrong
+
+EXAMPLE
+    $ rktctl stage1 verify --level 2 ./mine
+    $ rktctl stage1 verify --run 'add/*' --run exit/ native
+`,
+		run: runStage1Verify,
+	}
+}
+
+// verification is a command line of stage1 verify.
+type verification struct {
+	level    int
+	patterns []string
+	accept   []string
+	json     bool
+	keep     bool
+	list     bool
+	timeout  time.Duration
+	image    string
+}
+
+func parseVerification(args []string) (*verification, error) {
+	v := &verification{}
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.IntVar(&v.level, "level", 0, "")
+	flags.BoolVar(&v.json, "json", false, "")
+	flags.BoolVar(&v.keep, "keep", false, "")
+	flags.BoolVar(&v.list, "list", false, "")
+	flags.DurationVar(&v.timeout, "timeout", time.Minute, "")
+	several := func(name string, list *[]string) {
+		flags.Func(name, "", func(s string) error { *list = append(*list, s); return nil })
+	}
+	several("run", &v.patterns)
+	several("accept", &v.accept)
+	var images []string
+	for rest := args; ; { // options may follow the image
+		if err := flags.Parse(rest); err != nil {
+			return nil, fmt.Errorf("stage1 verify: %v: %w", err, errUsage)
+		}
+		if rest = flags.Args(); len(rest) == 0 {
+			break
+		}
+		images, rest = append(images, rest[0]), rest[1:]
+	}
+	switch {
+	case v.list && len(images) == 0:
+		return v, nil
+	case len(images) != 1:
+		return nil, fmt.Errorf("stage1 verify: one IMAGE, and not %d: %w", len(images), errUsage)
+	case v.level < 0 || v.level > conformance.Levels:
+		return nil, fmt.Errorf("stage1 verify: the levels are 1 to %d: %w", conformance.Levels, errUsage)
+	case v.timeout <= 0:
+		return nil, fmt.Errorf("stage1 verify: the timeout has to be positive: %w", errUsage)
+	}
+	v.image = images[0]
+	return v, nil
+}
+
+// checks returns those that the command line wants.
+func (v *verification) checks() ([]conformance.Check, error) {
+	all := conformance.Select(conformance.Checks(), v.patterns...)
+	var wanted []conformance.Check
+	for _, c := range all {
+		if v.level == 0 || int(c.Level) <= v.level {
+			wanted = append(wanted, c)
+		}
+	}
+	if len(wanted) == 0 {
+		return nil, fmt.Errorf("stage1 verify: no check has such an id; --list shows them: %w", errUsage)
+	}
+	return wanted, nil
+}
+
+func runStage1Verify(ctx context.Context, e *env, args []string) error {
+	v, err := parseVerification(args)
+	if err != nil {
+		return err
+	}
+	checks, err := v.checks()
+	if err != nil {
+		return err
+	}
+	if v.list {
+		for _, c := range checks {
+			fmt.Fprintf(e.stdout, "%-24s %d  %s (section %s)\n", c.ID, c.Level, c.Sentence, c.Section)
+		}
+		return nil
+	}
+	// What has been started is ended, also if the reader of the output or the
+	// terminal goes away.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGPIPE, syscall.SIGHUP)
+	defer stop()
+	path, accept, err := verifiedImage(ctx, e, v.image)
+	if err != nil {
+		return err
+	}
+	return v.verify(ctx, e, checks, conformance.Config{
+		Image: path, Excuse: append(accept, v.accept...), Timeout: v.timeout, Keep: v.keep,
+	})
+}
+
+// verifiedImage returns where an image is, and what it is excused.
+func verifiedImage(ctx context.Context, e *env, image string) (path string, accept []string, err error) {
+	if strings.Contains(image, "/") {
+		return image, nil, nil
+	}
+	c, err := config.Open(e.getenv)
+	if err != nil {
+		return "", nil, err
+	}
+	s := c.Stage1s[image]
+	found, path, err := imageOf(ctx, e, image, s)
+	if err == nil && path == filepath.Join(dataDir(e), "trees") {
+		path = filepath.Join(path, found.Digest())
+	}
+	return path, s.Accept, err
+}
+
+// verify runs the checks and writes what comes of them.
+func (v *verification) verify(ctx context.Context, e *env, checks []conformance.Check, c conformance.Config) (err error) {
+	out := e.stdout
+	if v.json {
+		out = io.Discard
+	}
+	k, err := conformance.Open(ctx, c)
+	if err != nil {
+		var image *conformance.ImageError
+		if errors.As(err, &image) {
+			fmt.Fprintf(out, "TAP version 14\nBail out! %v\n", err)
+		}
+		return err
+	}
+	defer func() { err = errors.Join(err, k.Close()) }()
+	tap := conformance.NewTAP(out, len(checks))
+	progress := progressOf(e, len(checks))
+	results, err := k.Run(ctx, checks, progress.begin, tap.Result)
+	progress.end()
+	if err != nil {
+		tap.Bail(err.Error())
+		return fmt.Errorf("stage1 verify: after %d of %d checks: %w", len(results), len(checks), err)
+	}
+	r := conformance.Report{
+		Image: c.Image, Name: k.Image().Name(), Digest: k.Image().Digest(),
+		Claimed: conformance.Level(v.level), Whole: len(v.patterns) == 0,
+		Results: results, Capabilities: k.Capabilities(results),
+	}
+	r.Judge()
+	if o, err := k.Overhead(ctx); err == nil && r.Whole {
+		r.Overhead = &o
+	}
+	tap.End(&r)
+	if v.json {
+		if err := r.WriteJSON(e.stdout); err != nil {
+			return err
+		}
+	}
+	if !r.Holds {
+		return errFound
+	}
+	return ctx.Err()
+}
+
+// progress tells a person at a terminal what is being checked, if the output goes
+// elsewhere.
+type progress struct {
+	w     io.Writer // nil if nobody looks
+	n, of int
+}
+
+func progressOf(e *env, of int) *progress {
+	p := &progress{of: of}
+	if isTerminal(e.stderr) && !isTerminal(e.stdout) {
+		p.w = e.stderr
+	}
+	return p
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}
+
+func (p *progress) begin(c conformance.Check) {
+	p.n++
+	if p.w != nil {
+		fmt.Fprintf(p.w, "\r\x1b[K%d/%d %s", p.n, p.of, c.ID)
+	}
+}
+
+func (p *progress) end() {
+	if p.w != nil {
+		fmt.Fprint(p.w, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,345 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// barePodID is the UUID of every bare pod: there is one at a time.
+const barePodID = "7f3d2c1a-5b64-4e0f-9a77-0d1c2b3a4f58"
+
+// barePod is a pod directory whose entrypoints are called one by one.
+type barePod struct {
+	t   *trial
+	dir string
+	sup *pod.Supervisor // once it runs
+
+	groups []*cgroup.Group
+
+	mu      sync.Mutex
+	notices map[string]chan struct{} // by "APP EXEC", closed by the notice
+	silent  chan struct{}            // closed at the end of the notice pipe
+}
+
+// barePod makes a pod that does not run yet.
+func (t *trial) barePod() (*barePod, error) { return t.barePodIn("pod") }
+
+func (t *trial) barePodIn(parent string) (*barePod, error) {
+	b := &barePod{t: t, dir: filepath.Join(t.dir, parent, barePodID), notices: map[string]chan struct{}{}, silent: make(chan struct{})}
+	if err := os.MkdirAll(b.dir, 0o750); err != nil {
+		return nil, err
+	}
+	if err := t.stage1.Attach(b.dir); err != nil {
+		return nil, err
+	}
+	t.later(func(context.Context) error { return t.stage1.Detach(b.dir) })
+	t.later(b.end)
+	return b, nil
+}
+
+// runningPod makes a pod that runs.
+func (t *trial) runningPod(ctx context.Context) (*barePod, error) {
+	b, err := t.barePod()
+	if err != nil {
+		return nil, err
+	}
+	return b, b.run(ctx)
+}
+
+// run executes run with the lock, of which no descriptor stays here.
+func (b *barePod) run(ctx context.Context) error {
+	lock, err := os.Open(b.dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return fmt.Errorf("lock the pod: %w", err)
+	}
+	sup, err := b.t.stage1.Run(ctx, b.call(abi.Run, ""), lock)
+	if err != nil {
+		return err
+	}
+	b.sup = sup
+	go b.listen()
+	return nil
+}
+
+// listen reads the notices until the pipe ends.
+func (b *barePod) listen() {
+	defer close(b.silent)
+	defer b.sup.Notices.Close()
+	lines := bufio.NewScanner(b.sup.Notices)
+	for lines.Scan() {
+		if words := strings.Fields(lines.Text()); len(words) > 1 && words[0] == "exit" {
+			c := b.noticed(strings.Join(words[1:], " "))
+			select {
+			case <-c: // told twice
+			default:
+				close(c)
+			}
+		}
+	}
+}
+
+// noticed returns what is closed by a notice.
+func (b *barePod) noticed(key string) chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.notices[key] == nil {
+		b.notices[key] = make(chan struct{})
+	}
+	return b.notices[key]
+}
+
+// end ends the pod as stage 0 does: by stop, gc, and the killing of its cgroups. It
+// is an error if stop is not enough.
+func (b *barePod) end(ctx context.Context) error {
+	var err error
+	if b.sup != nil && !closed(b.sup.Done) {
+		err = b.stop(ctx, false)
+	}
+	if b.sup != nil && b.t.image.Has(abi.GC) {
+		err = errors.Join(err, b.invoke(ctx, abi.GC, ""))
+	}
+	for _, g := range b.groups {
+		err = errors.Join(err, g.Kill(ctx), g.Remove(ctx))
+	}
+	return err
+}
+
+// stop calls stop, or sends SIGTERM where there is none, and waits for the end of
+// the supervisor.
+func (b *barePod) stop(ctx context.Context, force bool) error {
+	c := b.call(abi.Stop, "")
+	c.Force = force
+	var err error
+	if b.t.image.Has(abi.Stop) {
+		err = b.t.stage1.Invoke(ctx, c)
+	} else {
+		err = b.sup.Signal(syscall.SIGTERM)
+	}
+	if over := b.awaitEnd(ctx); over != nil {
+		_ = b.sup.Kill()
+		<-b.sup.Done
+		return errors.Join(err, fmt.Errorf("after stop the supervisor goes on: %w", over))
+	}
+	return err
+}
+
+// stopLimit is how long a supervisor may take to end.
+const stopLimit = 10 * time.Second
+
+func (b *barePod) awaitEnd(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, stopLimit, fmt.Errorf("it has not ended within %s", stopLimit))
+	defer cancel()
+	return await(ctx, b.sup.Done)
+}
+
+// call returns what every call begins with.
+func (b *barePod) call(e abi.Entrypoint, app string) pod.Call {
+	c := pod.Call{Dir: b.dir, Request: abi.Request{Entrypoint: e, Pod: barePodID, App: app}}
+	if b.sup != nil {
+		c.Leader = b.sup.Leader.PID
+	}
+	return c
+}
+
+// invoke calls an entrypoint for the pod, or for an app that need not exist.
+func (b *barePod) invoke(ctx context.Context, e abi.Entrypoint, app string) error {
+	c := b.call(e, app)
+	if app != "" {
+		c.Request.Container, c.Request.Bundle = "Verify_"+app, b.t.dir
+	}
+	return b.t.stage1.Invoke(ctx, c)
+}
+
+// bareApp is an app of a bare pod.
+type bareApp struct {
+	b       *barePod
+	name    string
+	request abi.Request // of app/add
+	group   *cgroup.Group
+	streams *streams
+	*bareProcess
+}
+
+// bareProcess is a process that an entrypoint has made.
+type bareProcess struct {
+	*pod.Process
+	exit chan abi.Status // gets its end
+}
+
+// prepare makes what stage 0 makes before app/add.
+func (b *barePod) prepare(name string, change func(*specs.Spec), verb ...string) (*bareApp, error) {
+	t := b.t
+	s := t.plainSpec(verb...)
+	if change != nil {
+		change(s)
+	}
+	g, err := cgroup.Maker{Children: t.children}.Create(cgroup.Path{Spec: t.cgroups + "/" + name}, s.Linux.Resources)
+	if err != nil {
+		return nil, err
+	}
+	b.groups = append(b.groups, g)
+	s.Linux.CgroupsPath = g.Path()
+	bundle, raw, err := t.bundleOf(s)
+	if err != nil {
+		return nil, err
+	}
+	a := &bareApp{b: b, name: name, group: g, request: b.call(abi.AppAdd, name).Request}
+	a.request.Container, a.request.Bundle, a.request.Rootfs = t.id(), bundle, s.Root.Path
+	a.request.Spec, a.request.Cgroup, a.request.Terminal = raw, g.ABI(), s.Process.Terminal
+	if a.streams, err = newStreams(s.Process.Terminal); err != nil {
+		return nil, err
+	}
+	t.later(func(context.Context) error { return a.streams.Close() })
+	return a, nil
+}
+
+// add makes an app by app/add.
+func (b *barePod) add(ctx context.Context, name string, change func(*specs.Spec), verb ...string) (*bareApp, error) {
+	a, err := b.prepare(name, change, verb...)
+	if err != nil {
+		return nil, err
+	}
+	return a, a.add(ctx)
+}
+
+// start makes an app and starts it.
+func (b *barePod) start(ctx context.Context, name string, verb ...string) (*bareApp, error) {
+	a, err := b.add(ctx, name, nil, verb...)
+	if err != nil {
+		return nil, err
+	}
+	return a, a.invoke(ctx, abi.AppStart)
+}
+
+func (a *bareApp) call(e abi.Entrypoint) pod.Call {
+	c := a.b.call(e, a.name)
+	c.Request.Container, c.Request.Bundle = a.request.Container, a.request.Bundle
+	return c
+}
+
+func (a *bareApp) invoke(ctx context.Context, e abi.Entrypoint) error {
+	return a.b.t.stage1.Invoke(ctx, a.call(e))
+}
+
+func (a *bareApp) add(ctx context.Context) error {
+	c := a.call(abi.AppAdd)
+	c.Request = a.request
+	defer a.b.t.children.Expect()()
+	p, err := a.b.t.stage1.Add(ctx, c, a.streams.Files())
+	if err != nil {
+		return err
+	}
+	a.bareProcess = a.b.watch(p, a.name, "")
+	return a.streams.Begin(p.Console)
+}
+
+// watch waits for the end of a process in the way that the ABI says, and records
+// what stage 0 records.
+func (b *barePod) watch(p *pod.Process, app, exec string) *bareProcess {
+	q := &bareProcess{p, make(chan abi.Status, 1)}
+	record := func(st abi.Status) { _ = abi.WriteStatus(stage1.StatusDir(b.dir), app, exec, st) }
+	deliver := func(st abi.Status) { q.exit <- st }
+	switch p.Recorder {
+	case pod.RecordedByStage0:
+		if err := b.t.children.Adopt(p.PID, p.StartTime, record, deliver); errors.Is(err, proc.ErrGone) {
+			deliver(abi.Status{Code: 137})
+		}
+	case pod.RecordedByCall:
+		go func() {
+			st := <-p.Ended
+			record(st)
+			deliver(st)
+		}()
+	default:
+		notice := b.noticed(strings.TrimSpace(app + " " + exec))
+		go func() {
+			select {
+			case <-notice:
+			case <-b.silent:
+			}
+			if st, err := abi.ReadStatus(stage1.StatusDir(b.dir), app, exec); err == nil {
+				deliver(st)
+			}
+		}()
+	}
+	return q
+}
+
+// ended waits for the end of the process.
+func (q *bareProcess) ended(ctx context.Context) (abi.Status, error) {
+	select {
+	case st := <-q.exit:
+		q.exit <- st
+		return st, nil
+	case <-ctx.Done():
+		return abi.Status{}, fmt.Errorf("process %d: nobody has told of its end: %w", q.PID, context.Cause(ctx))
+	}
+}
+
+// kill ends the process, and waits for that to be told.
+func (q *bareProcess) kill(ctx context.Context) error {
+	if err := proc.Signal(q.PID, q.StartTime, syscall.SIGKILL); err != nil {
+		return err
+	}
+	_, err := q.ended(ctx)
+	return err
+}
+
+// codeOf checks the exit code of an entrypoint call.
+func codeOf(what string, err error, want ...int) error {
+	code := 0
+	var e *stage1.EntrypointError
+	switch {
+	case errors.As(err, &e):
+		code = e.Code
+	case err != nil:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	for _, w := range want {
+		if code == w {
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: exit code %d, want %d: %w", what, code, want[0], err)
+	}
+	return fmt.Errorf("%s: exit code %d, want %d", what, code, want[0])
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func await(ctx context.Context, c <-chan struct{}) error {
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

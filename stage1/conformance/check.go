@@ -1,0 +1,84 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// Check is one thing that a stage1 has to do.
+type Check struct {
+	ID       string // area/what
+	Level    Level
+	Sentence string // what holds if the check passes
+	Section  string // of docs/stage1-abi.md that says so
+
+	// needs are the entrypoints without which there is nothing to check, and
+	// asks what a spec has to say for it.
+	needs []abi.Entrypoint
+	asks  func(*specs.Spec)
+	// demanded says that a stage1 without these does not reach the level.
+	demanded bool
+	// mutable says that the check wants more than one app, or an app by itself.
+	mutable bool
+	run     func(context.Context, *trial) error
+}
+
+// Checks returns all checks, in the order in which they are run. Level by level:
+// what fails early explains what fails later.
+func Checks() []Check {
+	all := slices.Concat(imageChecks(), runChecks(), addChecks(), startChecks(), streamChecks(), signalChecks(),
+		exitChecks(), removeChecks(), stopChecks(), crashChecks(),
+		enterChecks(), terminalChecks(), limitChecks(), userChecks())
+	slices.SortStableFunc(all, func(a, b Check) int { return int(a.Level - b.Level) })
+	return all
+}
+
+// absent tells why a check does not apply to the image, or returns "".
+func (c *Check) absent(k *Kit) string {
+	if c.mutable && !k.mutable() {
+		return "the stage1 is immutable: a pod has one app, and no app/add"
+	}
+	for _, e := range c.needs {
+		if !k.image.Has(e) {
+			return fmt.Sprintf("the stage1 has no %s entrypoint", e)
+		}
+	}
+	if c.asks == nil {
+		return ""
+	}
+	s := k.plainSpec("exit", "0")
+	c.asks(s)
+	if err := k.declares(s); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// Select returns the checks whose id matches one of some patterns: a part of it,
+// or with a * any part there. No pattern matches all.
+func Select(all []Check, patterns ...string) []Check {
+	if len(patterns) == 0 {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(c Check) bool {
+		return !slices.ContainsFunc(patterns, func(p string) bool { return contains(c.ID, p) })
+	})
+}
+
+// contains tells whether the parts of a pattern between its * are in s, in order.
+func contains(s, pattern string) bool {
+	for part := range strings.SplitSeq(pattern, "*") {
+		at := strings.Index(s, part)
+		if at < 0 {
+			return false
+		}
+		s = s[at+len(part):]
+	}
+	return true
+}

@@ -1,0 +1,422 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// addChecks are about the making of apps.
+func addChecks() []Check {
+	add := func(id, sentence string, run func(context.Context, *trial) error) Check {
+		return Check{ID: "add/" + id, Level: LevelRun, Section: "5 app/add", Sentence: sentence, mutable: true, run: run}
+	}
+	refused := func(id, sentence string, words []string, change func(*specs.Spec)) Check {
+		return add(id, sentence, func(ctx context.Context, t *trial) error {
+			return t.refuses(ctx, change, words...)
+		})
+	}
+	program := func(path string) func(*specs.Spec) {
+		return func(s *specs.Spec) { s.Process.Args = []string{path} }
+	}
+	return []Check{
+		add("blocked", "app/add leaves the app's first process created and blocked: the program runs after app/start, and not before", checkBlocked),
+		add("namespaces", "the namespaces of a created process are final, and its own where the spec asks for it", checkNamespaces),
+		add("cgroup", "the created process is in the app's cgroup, and no process of the stage1's is", checkCgroup),
+		add("descriptors", "the created process holds neither the pod's lock nor a pipe of the stage1's", checkCreatedDescriptors),
+		refused("missing", "a program that is missing fails app/add, in words that clients look for",
+			[]string{"no such file or directory", "executable file not found in $PATH"}, program("/bin/absent")),
+		refused("not-in-path", "a program without a slash that is not in PATH fails app/add, in words that clients look for",
+			[]string{"no such file or directory", "executable file not found in $PATH"}, program("absent")),
+		refused("not-executable", "a file without the right to be executed fails app/add as permission denied",
+			[]string{"permission denied"}, program("/bin/not-executable")),
+		refused("directory", "a directory in the place of the program fails app/add, in words that clients look for",
+			[]string{"is a directory", "permission denied"}, program("/bin")),
+		refused("working-directory", "a working directory that cannot be entered fails app/add",
+			nil, func(s *specs.Spec) { s.Process.Cwd = "/bin/not-executable" }),
+		add("undone", "after an app/add that failed nothing of the app is left, and the pod goes on", checkUndone),
+		add("unknown-value", "a value that the stage1 cannot honour is refused, and never skipped", checkUnknownValue),
+		add("killed", "an app/add that is killed half-way leaves nothing that app/stop, app/rm, stop and gc do not clean up", checkAddKilled),
+		add("second", "a pod has several apps, each with its own exit", checkSecond),
+		add("concurrent", "apps are added and started at the same time", checkConcurrent),
+		{
+			ID: "hooks/order", Level: LevelRun, Section: "5", mutable: true,
+			Sentence: "hooks run in the order of the spec, with the state of the app as their input",
+			asks: func(s *specs.Spec) {
+				hook := []specs.Hook{{Path: "/bin/true"}}
+				s.Hooks = &specs.Hooks{CreateRuntime: hook, StartContainer: hook}
+				s.Hooks.Prestart = hook //nolint:staticcheck // clients still use it
+			},
+			run: checkHooks,
+		},
+	}
+}
+
+// refuses fails if app/add takes an app, or says nothing of some words.
+func (t *trial) refuses(ctx context.Context, change func(*specs.Spec), words ...string) error {
+	b, err := t.runningPod(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = b.add(ctx, "app", change, "exit", "0")
+	if err == nil {
+		return errors.New("app/add has succeeded")
+	}
+	if len(words) == 0 || slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) }) {
+		return nil
+	}
+	return fmt.Errorf("it fails in other words than %q, which clients look for: %w", words, err)
+}
+
+func checkBlocked(ctx context.Context, t *trial) error {
+	b, err := t.runningPod(ctx)
+	if err != nil {
+		return err
+	}
+	a, err := b.add(ctx, "app", nil, "wait")
+	if err != nil {
+		return err
+	}
+	if !proc.Alive(a.PID, a.StartTime) {
+		return fmt.Errorf("process %d, which app/add has reported, does not live", a.PID)
+	}
+	time.Sleep(settle)
+	if text := a.streams.out.now(); text != "" {
+		return fmt.Errorf("before app/start the program has written %q", text)
+	}
+	if err := a.invoke(ctx, abi.AppStart); err != nil {
+		return err
+	}
+	return a.streams.out.awaitWord(ctx, "waiting")
+}
+
+// namespacesOf returns what /proc says of the namespaces of a process.
+func namespacesOf(pid int) (map[string]string, error) {
+	all := map[string]string{}
+	for _, ns := range []string{"cgroup", "ipc", "mnt", "net", "pid", "uts", "user"} {
+		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, ns))
+		if err != nil {
+			return nil, err
+		}
+		all[ns] = link
+	}
+	return all, nil
+}
+
+func checkNamespaces(ctx context.Context, t *trial) error {
+	b, err := t.runningPod(ctx)
+	if err != nil {
+		return err
+	}
+	a, err := b.add(ctx, "app", nil, "wait")
+	if err != nil {
+		return err
+	}
+	created, err := namespacesOf(a.PID)
+	if err != nil {
+		return err
+	}
+	if err := a.invoke(ctx, abi.AppStart); err != nil {
+		return err
+	}
+	if err := a.streams.out.awaitWord(ctx, "waiting"); err != nil {
+		return err
+	}
+	running, err := namespacesOf(a.PID)
+	if err != nil {
+		return err
+	}
+	for ns, link := range created {
+		if running[ns] != link {
+			return fmt.Errorf("the %s namespace was %s when the app was created, and is %s now", ns, link, running[ns])
+		}
+	}
+	if !t.isolates {
+		return nil
+	}
+	own, err := namespacesOf(os.Getpid())
+	if err != nil {
+		return err
+	}
+	for _, ns := range []string{"mnt", "pid", "ipc", "uts"} {
+		if created[ns] == own[ns] {
+			return fmt.Errorf("the %s namespace is the host's", ns)
+		}
+	}
+	return nil
+}
+
+func checkCgroup(ctx context.Context, t *trial) error {
+	b, err := t.runningPod(ctx)
+	if err != nil {
+		return err
+	}
+	a, err := b.add(ctx, "app", nil, "wait")
+	if err != nil {
+		return err
+	}
+	alone := func(when string) error {
+		for _, dir := range a.group.ABI().Dirs {
+			pids, err := pidsIn(dir)
+			if err != nil {
+				return err
+			}
+			if !slices.Equal(pids, []string{fmt.Sprint(a.PID)}) {
+				return fmt.Errorf("%s the cgroup %s has the processes %v, and should have %d alone", when, dir, pids, a.PID)
+			}
+		}
+		return nil
+	}
+	if err := alone("after app/add"); err != nil {
+		return err
+	}
+	if err := a.invoke(ctx, abi.AppStart); err != nil {
+		return err
+	}
+	if err := a.streams.out.awaitWord(ctx, "waiting"); err != nil {
+		return err
+	}
+	return alone("after app/start")
+}
+
+func pidsIn(dir string) ([]string, error) {
+	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	return strings.Fields(string(b)), err
+}
+
+func checkCreatedDescriptors(ctx context.Context, t *trial) error {
+	b, err := t.runningPod(ctx)
+	if err != nil {
+		return err
+	}
+	other, err := b.start(ctx, "other", "wait")
+	if err != nil {
+		return err
+	}
+	a, err := b.add(ctx, "app", nil, "wait")
+	if err != nil {
+		return err
+	}
+	open := func(pid int) map[string]string {
+		all := map[string]string{}
+		links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+		for _, l := range links {
+			if to, err := os.Readlink(l); err == nil {
+				all[to] = filepath.Base(l)
+			}
+		}
+		return all
+	}
+	mine, supervisor, theirs := open(a.PID), open(b.sup.PID), open(other.PID)
+	if fd := mine[b.dir]; fd != "" {
+		return fmt.Errorf("the created process has the pod's directory open as %s, and with it the lock", fd)
+	}
+	for to, fd := range mine {
+		if !strings.HasPrefix(to, "pipe:") {
+			continue
+		}
+		if theirs[to] != "" {
+			return fmt.Errorf("the created process has a pipe of another app as %s", fd)
+		}
+		if supervisor[to] == "5" || supervisor[to] == fmt.Sprint(abi.NotifyFD) {
+			return fmt.Errorf("the created process has the notice pipe as %s", fd)
+		}
+	}
+	return nil
+}
+
+func checkUndone(ctx context.Context, t *trial) error {
+	b, err := t.runningPod(ctx)
+	if err != nil {
+		return err
+	}
+	before := descendants()
+	a, err := b.prepare("first", func(s *specs.Spec) { s.Process.Args = []string{"/bin/absent"} })
+	if err != nil {
+		return err
+	}
+	if err := a.add(ctx); err == nil {
+		return errors.New("app/add of a missing program has succeeded")
+	}
+	if err := eventually(ctx, "only the processes of before are there", func() bool { return len(descendants()) <= len(before) }); err != nil {
+		return err
+	}
+	if pids, err := a.group.Pids(); err != nil || len(pids) > 0 {
+		return fmt.Errorf("processes %v are left in the app's cgroup: %w", pids, err)
+	}
+	if err := codeOf("app/rm of what was not added", a.invoke(ctx, abi.AppRm), 0); err != nil {
+		return err
+	}
+	next, err := b.start(ctx, "second", "exit", "0")
+	if err != nil {
+		return fmt.Errorf("the app after it: %w", err)
+	}
+	_, err = next.ended(ctx)
+	return err
+}
+
+func checkUnknownValue(ctx context.Context, t *trial) error {
+	nonsense := func(s *specs.Spec) {
+		if s.Linux == nil {
+			s.Linux = &specs.Linux{}
+		}
+		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: "conformance"})
+	}
+	if !t.isolates {
+		s := t.plainSpec("exit", "0")
+		nonsense(s)
+		if t.declares(s) == nil {
+			return errors.New("it declares /linux/namespaces of any type, and has none")
+		}
+		return nil
+	}
+	return t.refuses(ctx, nonsense)
+}
+
+// checkAddKilled kills app/add at several moments.
+func checkAddKilled(ctx context.Context, t *trial) error {
+	for n, after := range []time.Duration{0, 2, 8, 25, 60} {
+		b, err := t.barePodIn(fmt.Sprintf("pod-%d", n))
+		if err != nil {
+			return err
+		}
+		if err := b.run(ctx); err != nil {
+			return err
+		}
+		a, err := b.prepare(fmt.Sprintf("app-%d", n), nil, "wait")
+		if err != nil {
+			return err
+		}
+		short, cancel := context.WithTimeout(ctx, after*time.Millisecond)
+		addErr := a.add(short)
+		cancel()
+		if err := a.cleanUp(ctx); err != nil {
+			return fmt.Errorf("app/add was killed after %s (%v): %w", after*time.Millisecond, addErr, err)
+		}
+	}
+	return nil
+}
+
+// cleanUp does what stage 0 does after an app/add that was killed.
+func (a *bareApp) cleanUp(ctx context.Context) error {
+	if a.b.t.image.Has(abi.AppStop) {
+		if err := codeOf("app/stop", a.invoke(ctx, abi.AppStop), 0, abi.ExitNotFound); err != nil {
+			return err
+		}
+	}
+	if err := a.group.Kill(ctx); err != nil {
+		return err
+	}
+	if err := codeOf("app/rm", a.invoke(ctx, abi.AppRm), 0); err != nil {
+		return err
+	}
+	if err := a.b.stop(ctx, false); err != nil {
+		return err
+	}
+	if a.b.t.image.Has(abi.GC) {
+		return codeOf("gc", a.b.invoke(ctx, abi.GC, ""), 0)
+	}
+	return nil
+}
+
+func checkSecond(ctx context.Context, t *trial) error {
+	w := t.wholePod()
+	first, err := w.waiting(ctx, nil)
+	if err != nil {
+		return err
+	}
+	for _, code := range []string{"3", "4"} {
+		a, err := w.start(ctx, nil, "exit", code)
+		if err != nil {
+			return err
+		}
+		if err := a.ends(ctx, "", uint32(code[0]-'0')); err != nil {
+			return err
+		}
+		if err := a.remove(ctx); err != nil {
+			return err
+		}
+	}
+	if st, err := w.Status(first.id, ""); err != nil || st.Exit.Code != 0 || !st.Exit.At.IsZero() {
+		return fmt.Errorf("the first app is %s after others have ended: %w", st.State, err)
+	}
+	return nil
+}
+
+func checkConcurrent(ctx context.Context, t *trial) error {
+	w := t.wholePod()
+	if _, err := w.waiting(ctx, nil); err != nil {
+		return err
+	}
+	const several = 4
+	apps := make([]*wholeApp, several)
+	for i := range apps { // the trial's own steps are made one by one
+		a, err := w.prepareApp(nil, "exit", fmt.Sprint(10+i))
+		if err != nil {
+			return err
+		}
+		apps[i] = a
+	}
+	failed := make(chan error, several)
+	for i, a := range apps {
+		go func() {
+			err := a.createNow(ctx)
+			if err == nil {
+				_, err = w.Start(ctx, a.id, "")
+			}
+			if err == nil {
+				err = a.ends(ctx, "", uint32(10+i))
+			}
+			failed <- err
+		}()
+	}
+	var err error
+	for range several {
+		err = errors.Join(err, <-failed)
+	}
+	return err
+}
+
+func checkHooks(ctx context.Context, t *trial) error {
+	log := filepath.Join(t.dir, "hooks")
+	hook := func(name string) []specs.Hook {
+		return []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", `printf '%s ' "$1" >>"$2"; cat >>"$2"; echo >>"$2"`, "hook", name, log}}}
+	}
+	b, err := t.runningPod(ctx)
+	if err != nil {
+		return err
+	}
+	a, err := b.add(ctx, "app", func(s *specs.Spec) {
+		s.Hooks = &specs.Hooks{CreateRuntime: hook("createRuntime")}
+		s.Hooks.Prestart = hook("prestart") //nolint:staticcheck // clients still use it
+	}, "wait")
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		return fmt.Errorf("no hook has run: %w", err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	for i, want := range []string{"prestart ", "createRuntime "} {
+		if len(lines) <= i || !strings.HasPrefix(lines[i], want) {
+			return fmt.Errorf("the hooks that have run are %q, want prestart and createRuntime", text)
+		}
+		for _, fact := range []string{`"` + a.request.Container + `"`, fmt.Sprint(a.PID), a.request.Bundle} {
+			if !strings.Contains(lines[i], fact) {
+				return fmt.Errorf("the state that the %shook has read is without %s: %s", want, fact, lines[i])
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,283 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// limitChecks are about the app's cgroup, or what a stage1 has instead.
+func limitChecks() []Check {
+	check := func(id, section, sentence string, run func(context.Context, *trial) error) Check {
+		return Check{ID: id, Level: LevelLimits, Section: section, Sentence: sentence, run: run}
+	}
+	pauseExec := check("pause/exec", "5 app/pause", "a paused app's execs stand still, too", checkPauseExec)
+	pauseExec.needs, pauseExec.demanded = []abi.Entrypoint{abi.Enter}, true
+	return []Check{
+		check("pause/app", "5 app/pause", "a paused app stands still until it is resumed", checkPause),
+		pauseExec,
+		check("pause/kill", "5 app/pause", "SIGKILL ends a paused app", func(ctx context.Context, t *trial) error {
+			a, err := t.wholePod().waiting(ctx, nil)
+			if err != nil {
+				return err
+			}
+			if err := a.w.Pause(ctx, a.id); err != nil {
+				return err
+			}
+			if err := a.w.Kill(ctx, a.id, "", int(syscall.SIGKILL), false); err != nil {
+				return err
+			}
+			return a.ends(ctx, "", 137)
+		}),
+		check("limit/memory", "7", "a memory limit is in force: an app that passes it is killed", func(ctx context.Context, t *trial) error {
+			a, err := t.wholePod().start(ctx, memory(64), "eat", "256")
+			if err != nil {
+				return err
+			}
+			return a.ends(ctx, "", 137)
+		}),
+		check("update/memory", "5 app/update", "a limit that is lowered while the app runs is in force", func(ctx context.Context, t *trial) error {
+			a, err := t.wholePod().start(ctx, memory(512), "feed", "256")
+			if err != nil {
+				return err
+			}
+			lower := int64(64 << 20)
+			res := resources(specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &lower, Swap: &lower}})
+			if err := a.w.Update(ctx, a.id, res); err != nil {
+				res = resources(specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &lower}})
+				if retry := a.w.Update(ctx, a.id, res); retry != nil {
+					return errors.Join(err, retry)
+				}
+			}
+			if err := a.streams.write("x"); err != nil {
+				return err
+			}
+			return a.ends(ctx, "", 137)
+		}),
+		check("stats/memory", "7", "the statistics of an app count what it uses", checkStats),
+		check("stats/processes", "7", "the list of an app's processes has its first one, and none of the stage1's", func(ctx context.Context, t *trial) error {
+			a, err := t.wholePod().waiting(ctx, nil)
+			if err != nil {
+				return err
+			}
+			infos, err := a.w.Pids(ctx, a.id)
+			if err != nil {
+				return err
+			}
+			if len(infos) != 1 || infos[0].PID != a.pid {
+				return fmt.Errorf("the list is %v, want process %d alone", infos, a.pid)
+			}
+			return nil
+		}),
+		check("oom/event", "7", "an app that the kernel kills for want of memory is told as such, before its exit", func(ctx context.Context, t *trial) error {
+			a, err := t.wholePod().start(ctx, memory(64), "eat", "256")
+			if err != nil {
+				return err
+			}
+			kinds, err := a.w.events.kinds(ctx, a.id, pod.EventExited)
+			if err != nil {
+				return err
+			}
+			if !slices.Contains(kinds, pod.EventOOM) || slices.Index(kinds, pod.EventOOM) > slices.Index(kinds, pod.EventExited) {
+				return fmt.Errorf("the events are %v: no OOM before the exit", kinds)
+			}
+			return nil
+		}),
+	}
+}
+
+// memory limits an app to some megabytes.
+func memory(megabytes int64) func(*specs.Spec) {
+	limit := megabytes << 20
+	return func(s *specs.Spec) {
+		if s.Linux == nil {
+			s.Linux = &specs.Linux{}
+		}
+		s.Linux.Resources = &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}}
+		if swap() {
+			s.Linux.Resources.Memory.Swap = &limit
+		}
+	}
+}
+
+// swap tells whether the kernel counts swap.
+func swap() bool {
+	v1, err := filepath.Glob("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes")
+	if err == nil && len(v1) > 0 {
+		return true
+	}
+	b, err := os.ReadFile("/proc/swaps")
+	return err == nil && strings.Count(string(b), "\n") > 1 && !hasMemoryV1()
+}
+
+func hasMemoryV1() bool {
+	_, err := os.Stat("/sys/fs/cgroup/memory")
+	return err == nil
+}
+
+// standsStill fails if output comes from a program that is paused, and runs it on.
+func standsStill(ctx context.Context, a *wholeApp, s *streams) error {
+	if _, err := s.out.await(ctx, func(text string) bool { return strings.Count(text, "\n") > 2 }); err != nil {
+		return err
+	}
+	if err := a.w.Pause(ctx, a.id); err != nil {
+		return err
+	}
+	time.Sleep(settle / 3) // what was on its way
+	before := s.out.now()
+	time.Sleep(settle)
+	after := s.out.now()
+	if err := a.w.Resume(ctx, a.id); err != nil {
+		return err
+	}
+	if before != after {
+		return fmt.Errorf("while it was paused it has written %d bytes", len(after)-len(before))
+	}
+	if _, err := s.out.await(ctx, func(text string) bool { return len(text) > len(after) }); err != nil {
+		return fmt.Errorf("after resume: %w", err)
+	}
+	return nil
+}
+
+func checkPause(ctx context.Context, t *trial) error {
+	a, err := t.wholePod().start(ctx, nil, "tick")
+	if err != nil {
+		return err
+	}
+	return standsStill(ctx, a, a.streams)
+}
+
+func checkPauseExec(ctx context.Context, t *trial) error {
+	a, err := t.wholePod().waiting(ctx, nil)
+	if err != nil {
+		return err
+	}
+	s, _, err := a.exec(ctx, "exec", nil, "tick")
+	if err != nil {
+		return err
+	}
+	return standsStill(ctx, a, s)
+}
+
+func checkStats(ctx context.Context, t *trial) error {
+	const eaten = 64
+	a, err := t.wholePod().start(ctx, nil, "eat", fmt.Sprint(eaten))
+	if err != nil {
+		return err
+	}
+	if err := a.streams.out.awaitWord(ctx, "eaten"); err != nil {
+		return err
+	}
+	st, err := a.w.Stats(ctx, a.id)
+	if err != nil {
+		return err
+	}
+	if used := st.Usage[cgroup.MemoryUsage].Current; used < eaten<<20 {
+		return fmt.Errorf("the app uses more than %d MB, and its statistics say %d bytes", eaten, used)
+	}
+	return nil
+}
+
+// userChecks are about user namespaces and checkpoints.
+func userChecks() []Check {
+	asks := func(s *specs.Spec) {
+		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+		ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
+		s.Linux.UIDMappings, s.Linux.GIDMappings = ids, ids
+	}
+	return []Check{
+		{
+			ID: "user/mapped", Level: LevelUser, Section: "5 app/add", asks: asks, demanded: true,
+			Sentence: "in a user namespace root is somebody else outside",
+			run: func(ctx context.Context, t *trial) error {
+				a, err := t.wholePod().waiting(ctx, asks)
+				if err != nil {
+					return err
+				}
+				return mapped(a.pid)
+			},
+		},
+		{
+			ID: "user/exec", Level: LevelUser, Section: "5 enter", asks: asks, demanded: true, needs: []abi.Entrypoint{abi.Enter},
+			Sentence: "an exec is in the user namespace of its app",
+			run: func(ctx context.Context, t *trial) error {
+				a, err := t.wholePod().waiting(ctx, asks)
+				if err != nil {
+					return err
+				}
+				s, pid, err := a.exec(ctx, "exec", nil, "wait")
+				if err != nil {
+					return err
+				}
+				return errors.Join(s.out.awaitWord(ctx, "waiting"), mapped(pid))
+			},
+		},
+		{
+			ID: "checkpoint/restore", Level: LevelUser, Section: "5 app/checkpoint", needs: []abi.Entrypoint{abi.AppCheckpoint}, demanded: true,
+			Sentence: "an app goes on from its checkpoint where it was",
+			run:      checkCheckpoint,
+		},
+	}
+}
+
+// mapped fails unless a process that is root in its user namespace is 100000 here.
+func mapped(pid int) error {
+	for _, file := range []string{"uid_map", "gid_map"} {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+		if err != nil {
+			return err
+		}
+		if got := strings.Join(strings.Fields(string(b)), " "); got != "0 100000 65536" {
+			return fmt.Errorf("%s of process %d is %q, want 0 100000 65536", file, pid, got)
+		}
+	}
+	return nil
+}
+
+func checkCheckpoint(ctx context.Context, t *trial) error {
+	w := t.wholePod()
+	a, err := w.start(ctx, nil, "tick")
+	if err != nil {
+		return err
+	}
+	if err := a.streams.out.awaitWord(ctx, "\n20\n"); err != nil {
+		return err
+	}
+	dir := filepath.Join(t.dir, "checkpoint")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	if err := w.Checkpoint(ctx, a.id, checkpoint(dir)); err != nil {
+		return err
+	}
+	if _, err := w.Wait(ctx, a.id, ""); err != nil {
+		return fmt.Errorf("checkpointed with exit: %w", err)
+	}
+	next, err := w.restore(ctx, dir, nil, "tick")
+	if err != nil {
+		return err
+	}
+	if _, err := w.Start(ctx, next.id, ""); err != nil {
+		return err
+	}
+	text, err := next.streams.out.await(ctx, func(text string) bool { return strings.Count(text, "\n") > 3 })
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(text, "0\n") {
+		return errors.New("it has begun anew")
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// imageChecks are about what can be seen before anything runs.
+func imageChecks() []Check {
+	return []Check{
+		{
+			ID: "image/declares", Level: LevelRun, Section: "9",
+			Sentence: "the features document declares what an app needs at least: a root, a program with arguments and environment, and a directory",
+			run: func(_ context.Context, t *trial) error {
+				s := t.plainSpec("exit", "0")
+				s.Mounts, s.Linux = nil, nil
+				return t.declares(s)
+			},
+		},
+		{
+			ID: "image/pairs", Level: LevelRun, Section: "5",
+			Sentence: "entrypoints that need each other are declared together: app/add, app/start and app/rm; app/pause and app/resume",
+			run: func(_ context.Context, t *trial) error {
+				for _, set := range [][]abi.Entrypoint{{abi.AppAdd, abi.AppStart, abi.AppRm}, {abi.AppPause, abi.AppResume}} {
+					for _, e := range set {
+						if t.image.Has(e) != t.image.Has(set[0]) {
+							return fmt.Errorf("of %v only some are declared", set)
+						}
+					}
+				}
+				return nil
+			},
+		},
+	}
+}
+
+// settle is how long to look whether something happens that must not.
+const settle = 300 * time.Millisecond
+
+// runChecks are about the supervisor, with no app.
+func runChecks() []Check {
+	mutable := func(id, sentence string, run func(context.Context, *trial) error) Check {
+		return Check{ID: id, Level: LevelRun, Section: "5 run", Sentence: sentence, mutable: true, run: run}
+	}
+	return []Check{
+		mutable("run/ready", "run reports ready with a process that lives, and stays, also without an app", func(ctx context.Context, t *trial) error {
+			b, err := t.runningPod(ctx)
+			if err != nil {
+				return err
+			}
+			if !proc.Alive(b.sup.Leader.PID, b.sup.Leader.StartTime) {
+				return fmt.Errorf("process %d, which it has reported, does not live", b.sup.Leader.PID)
+			}
+			return b.staysFor(settle)
+		}),
+		mutable("run/lock", "the pod's lock is held as long as the pod runs, and by nobody after it", func(ctx context.Context, t *trial) error {
+			b, err := t.runningPod(ctx)
+			if err != nil {
+				return err
+			}
+			if b.lockable() {
+				return errors.New("nobody holds the lock of a pod that runs: RKT_LOCK_FD was closed")
+			}
+			if err := b.stop(ctx, false); err != nil {
+				return err
+			}
+			return eventually(ctx, "the lock is free after stop", b.lockable)
+		}),
+		mutable("run/hangup", "the supervisor ignores SIGHUP and SIGPIPE", func(ctx context.Context, t *trial) error {
+			b, err := t.runningPod(ctx)
+			if err != nil {
+				return err
+			}
+			for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGPIPE} {
+				if err := b.sup.Signal(sig); err != nil {
+					return err
+				}
+			}
+			return b.staysFor(settle)
+		}),
+		mutable("run/terminate", "SIGTERM is an orderly stop: the apps end, and then the supervisor", func(ctx context.Context, t *trial) error {
+			b, err := t.runningPod(ctx)
+			if err != nil {
+				return err
+			}
+			a, err := b.start(ctx, "app", "wait")
+			if err != nil {
+				return err
+			}
+			if err := b.sup.Signal(syscall.SIGTERM); err != nil {
+				return err
+			}
+			if err := b.awaitEnd(ctx); err != nil {
+				return fmt.Errorf("the supervisor, after SIGTERM: %w", err)
+			}
+			return a.goneWith("SIGTERM for the supervisor")
+		}),
+	}
+}
+
+// staysFor fails if the supervisor ends meanwhile.
+func (b *barePod) staysFor(d time.Duration) error {
+	select {
+	case <-b.sup.Done:
+		return errors.New("the run process has ended")
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// lockable tells whether nobody holds the pod's lock.
+func (b *barePod) lockable() bool {
+	f, err := os.Open(b.dir)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil
+}
+
+// goneWith fails if the process lives although it was ended.
+func (q *bareProcess) goneWith(what string) error {
+	return eventually(context.Background(), fmt.Sprintf("process %d is gone after %s", q.PID, what), func() bool {
+		return !proc.Alive(q.PID, q.StartTime)
+	})
+}
+
+// eventually waits for what announces itself to nobody.
+func eventually(ctx context.Context, what string, holds func() bool) error {
+	for end := time.Now().Add(leaveLimit); !holds(); time.Sleep(again) {
+		if time.Now().After(end) || ctx.Err() != nil {
+			return errors.New("this does not come true: " + what)
+		}
+	}
+	return nil
+}
+
+// stopChecks are about the end of a pod.
+func stopChecks() []Check {
+	return []Check{
+		{
+			ID: "stop/apps", Level: LevelRun, Section: "5 stop", mutable: true,
+			Sentence: "stop ends a pod with an app that runs: the app's processes, then the supervisor",
+			run: func(ctx context.Context, t *trial) error {
+				b, err := t.runningPod(ctx)
+				if err != nil {
+					return err
+				}
+				a, err := b.start(ctx, "app", "wait")
+				if err != nil {
+					return err
+				}
+				if err := b.stop(ctx, false); err != nil {
+					return err
+				}
+				return a.goneWith("stop")
+			},
+		},
+		{
+			ID: "stop/over", Level: LevelRun, Section: "5 stop", mutable: true, needs: []abi.Entrypoint{abi.Stop},
+			Sentence: "stop of a pod that is over succeeds, with --force and without",
+			run: func(ctx context.Context, t *trial) error {
+				b, err := t.runningPod(ctx)
+				if err != nil {
+					return err
+				}
+				if err := b.stop(ctx, false); err != nil {
+					return err
+				}
+				c := b.call(abi.Stop, "")
+				err = codeOf("stop", t.stage1.Invoke(ctx, c), 0)
+				c.Force = true
+				return errors.Join(err, codeOf("stop --force", t.stage1.Invoke(ctx, c), 0))
+			},
+		},
+		{
+			ID: "stop/force", Level: LevelRun, Section: "5 stop", mutable: true, needs: []abi.Entrypoint{abi.Stop},
+			Sentence: "stop --force ends a pod with an app that runs",
+			run: func(ctx context.Context, t *trial) error {
+				b, err := t.runningPod(ctx)
+				if err != nil {
+					return err
+				}
+				a, err := b.start(ctx, "app", "wait")
+				if err != nil {
+					return err
+				}
+				if err := b.stop(ctx, true); err != nil {
+					return err
+				}
+				return a.goneWith("stop --force")
+			},
+		},
+		{
+			ID: "gc/twice", Level: LevelRun, Section: "5 gc", mutable: true, needs: []abi.Entrypoint{abi.GC},
+			Sentence: "gc may be called more than once",
+			run: func(ctx context.Context, t *trial) error {
+				b, err := t.runningPod(ctx)
+				if err != nil {
+					return err
+				}
+				if _, err := b.start(ctx, "app", "wait"); err != nil {
+					return err
+				}
+				if err := b.stop(ctx, false); err != nil {
+					return err
+				}
+				return errors.Join(codeOf("gc", b.invoke(ctx, abi.GC, ""), 0), codeOf("the second gc", b.invoke(ctx, abi.GC, ""), 0))
+			},
+		},
+		{
+			ID: "gc/never-ran", Level: LevelRun, Section: "5 gc", needs: []abi.Entrypoint{abi.GC},
+			Sentence: "gc of a pod that never ran succeeds",
+			run: func(ctx context.Context, t *trial) error {
+				b, err := t.barePod()
+				if err != nil {
+					return err
+				}
+				return codeOf("gc", b.invoke(ctx, abi.GC, ""), 0)
+			},
+		},
+	}
+}

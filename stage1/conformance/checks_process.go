@@ -1,0 +1,515 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// startChecks are about app/start, and what the program finds.
+func startChecks() []Check {
+	return []Check{
+		{
+			ID: "start/program", Level: LevelRun, Section: "5 app/start",
+			Sentence: "the program runs with the arguments, the environment, the working directory and the user that the spec has",
+			run:      checkProgram,
+		},
+		{
+			ID: "start/descriptors", Level: LevelRun, Section: "3",
+			Sentence: "the program has the descriptors 0, 1 and 2, and no other",
+			run: func(ctx context.Context, t *trial) error {
+				a, err := t.wholePod().start(ctx, nil, "inspect")
+				if err != nil {
+					return err
+				}
+				return onlyStdio(ctx, a.streams)
+			},
+		},
+		{
+			ID: "start/no-format", Level: LevelRun, Section: "5 app/start", mutable: true,
+			Sentence: "a file that the kernel does not execute does not run: app/add or app/start fails, or the app ends with 126 or 127",
+			run:      checkNoFormat,
+		},
+		{
+			ID: "start/ended", Level: LevelRun, Section: "5 app/start", mutable: true,
+			Sentence: "app/start of an app that has ended returns 6",
+			run: func(ctx context.Context, t *trial) error {
+				b, err := t.runningPod(ctx)
+				if err != nil {
+					return err
+				}
+				a, err := b.add(ctx, "app", nil, "wait")
+				if err != nil {
+					return err
+				}
+				if err := a.kill(ctx); err != nil {
+					return err
+				}
+				return codeOf("app/start", a.invoke(ctx, abi.AppStart), abi.ExitFailedPrecondition)
+			},
+		},
+	}
+}
+
+func checkProgram(ctx context.Context, t *trial) error {
+	want := surroundings{Args: []string{"inspect", "two words", ""}, Cwd: "/tmp"}
+	a, err := t.wholePod().start(ctx, func(s *specs.Spec) {
+		s.Process.Cwd = want.Cwd
+		s.Process.Env = append(s.Process.Env, "VERIFY=a b=c")
+		s.Process.User = specs.User{UID: 4711, GID: 4712}
+		if t.declares(s) != nil {
+			s.Process.User = specs.User{}
+		}
+		want.UID, want.GID = int(s.Process.User.UID), int(s.Process.User.GID)
+	}, want.Args...)
+	if err != nil {
+		return err
+	}
+	return hasFound(ctx, a.streams, want, "VERIFY=a b=c")
+}
+
+// hasFound compares what a program has found with what it should have.
+func hasFound(ctx context.Context, s *streams, want surroundings, env string) error {
+	got, err := s.surroundings(ctx, 0)
+	switch {
+	case err != nil:
+		return err
+	case !slices.Equal(got.Args, want.Args):
+		return fmt.Errorf("the program's arguments are %q, want %q", got.Args, want.Args)
+	case !slices.Contains(got.Env, env):
+		return fmt.Errorf("the program's environment %q is without %q", got.Env, env)
+	case slices.ContainsFunc(got.Env, func(e string) bool { return len(e) > 4 && e[:4] == "RKT_" }):
+		return fmt.Errorf("the program's environment %q has variables of the ABI", got.Env)
+	case got.Cwd != want.Cwd:
+		return fmt.Errorf("the program's working directory is %q, want %q", got.Cwd, want.Cwd)
+	case got.UID != want.UID || got.GID != want.GID:
+		return fmt.Errorf("the program runs as %d:%d, want %d:%d", got.UID, got.GID, want.UID, want.GID)
+	}
+	return nil
+}
+
+func onlyStdio(ctx context.Context, s *streams) error {
+	got, err := s.surroundings(ctx, 0)
+	if err == nil && !slices.Equal(got.Descriptors, []int{0, 1, 2}) {
+		err = fmt.Errorf("the program has the descriptors %v", got.Descriptors)
+	}
+	return err
+}
+
+func checkNoFormat(ctx context.Context, t *trial) error {
+	b, err := t.runningPod(ctx)
+	if err != nil {
+		return err
+	}
+	a, err := b.add(ctx, "app", func(s *specs.Spec) { s.Process.Args = []string{"/bin/no-format"} })
+	if err != nil {
+		return nil
+	}
+	if err := a.invoke(ctx, abi.AppStart); err != nil {
+		t.note("a failed exec", "is the error of app/start")
+		return nil
+	}
+	st, err := a.ended(ctx)
+	if err != nil {
+		return fmt.Errorf("app/start has succeeded: %w", err)
+	}
+	if st.Code != 126 && st.Code != 127 && st.Code != 1 && st.Code != 255 {
+		return fmt.Errorf("app/start has succeeded, and the app has ended with %d", st.Code)
+	}
+	t.note("a failed exec", "is an app that ends at once")
+	return nil
+}
+
+// streamChecks are about fds 0, 1 and 2.
+func streamChecks() []Check {
+	return []Check{
+		{
+			ID: "streams/output", Level: LevelRun, Section: "5 app/add",
+			Sentence: "output and errors arrive apart, as the program has written them, and with nothing of the stage1's own",
+			run: func(ctx context.Context, t *trial) error {
+				a, err := t.wholePod().start(ctx, nil, "say", "out\r\n\x1b", "err")
+				if err != nil {
+					return err
+				}
+				return a.streams.holds(ctx, "out\r\n\x1b", "err")
+			},
+		},
+		{
+			ID: "streams/input", Level: LevelRun, Section: "5 app/add",
+			Sentence: "input reaches the program, and its end does",
+			run: func(ctx context.Context, t *trial) error {
+				a, err := t.wholePod().start(ctx, nil, "echo")
+				if err != nil {
+					return err
+				}
+				err = errors.Join(a.streams.write("some input"), a.streams.CloseStdin(), a.streams.holds(ctx, "some input", ""))
+				if err != nil {
+					return err
+				}
+				return a.ends(ctx, "", 0)
+			},
+		},
+	}
+}
+
+// holds waits for the end of both streams and compares them.
+func (s *streams) holds(ctx context.Context, out, errors string) error {
+	for _, c := range []struct {
+		name string
+		t    *transcript
+		want string
+	}{{"output", s.out, out}, {"error output", s.err, errors}} {
+		got, err := c.t.all(ctx)
+		if err != nil {
+			return err
+		}
+		if got != c.want {
+			return fmt.Errorf("the %s is %q, want %q", c.name, got, c.want)
+		}
+	}
+	return nil
+}
+
+// signalChecks are about signals to apps.
+func signalChecks() []Check {
+	return []Check{
+		{
+			ID: "signal/handled", Level: LevelRun, Section: "5 app/signal",
+			Sentence: "a signal reaches the program, which may handle it",
+			run: func(ctx context.Context, t *trial) error {
+				a, err := t.wholePod().waiting(ctx, nil)
+				if err != nil {
+					return err
+				}
+				if err := a.w.Kill(ctx, a.id, "", int(syscall.SIGUSR1), false); err != nil {
+					return err
+				}
+				return a.ends(ctx, "", signalled+uint32(syscall.SIGUSR1))
+			},
+		},
+		{
+			ID: "signal/kill", Level: LevelRun, Section: "5 app/signal",
+			Sentence: "SIGKILL ends an app with 137",
+			run: func(ctx context.Context, t *trial) error {
+				a, err := t.wholePod().waiting(ctx, nil)
+				if err != nil {
+					return err
+				}
+				if err := a.w.Kill(ctx, a.id, "", int(syscall.SIGKILL), false); err != nil {
+					return err
+				}
+				return a.ends(ctx, "", 137)
+			},
+		},
+		{
+			ID: "signal/created", Level: LevelRun, Section: "5 app/signal", mutable: true,
+			Sentence: "a fatal signal ends an app that was added and not started",
+			run: func(ctx context.Context, t *trial) error {
+				a, err := t.wholePod().create(ctx, nil, "wait")
+				if err != nil {
+					return err
+				}
+				if err := a.w.Kill(ctx, a.id, "", int(syscall.SIGTERM), false); err != nil {
+					return err
+				}
+				_, err = a.w.Wait(ctx, a.id, "")
+				return err
+			},
+		},
+		{
+			ID: "signal/gone", Level: LevelRun, Section: "5 app/signal", mutable: true, needs: []abi.Entrypoint{abi.AppSignal},
+			Sentence: "app/signal to a process that has gone, and to an app that never was, returns 5",
+			run: func(ctx context.Context, t *trial) error {
+				b, err := t.runningPod(ctx)
+				if err != nil {
+					return err
+				}
+				a, err := b.start(ctx, "app", "exit", "0")
+				if err != nil {
+					return err
+				}
+				if _, err := a.ended(ctx); err != nil {
+					return err
+				}
+				c := a.call(abi.AppSignal)
+				c.Request.Signal = int(syscall.SIGTERM)
+				if err := codeOf("app/signal to an app that has ended", t.stage1.Invoke(ctx, c), abi.ExitNotFound); err != nil {
+					return err
+				}
+				c.Request.App = "nobody"
+				return codeOf("app/signal to an app that never was", t.stage1.Invoke(ctx, c), abi.ExitNotFound)
+			},
+		},
+	}
+}
+
+// exitChecks are about how ends are told.
+func exitChecks() []Check {
+	return []Check{
+		{
+			ID: "exit/code", Level: LevelRun, Section: "6",
+			Sentence: "the exit code of an app is its program's",
+			run: func(ctx context.Context, t *trial) error {
+				a, err := t.wholePod().start(ctx, nil, "exit", "73")
+				if err != nil {
+					return err
+				}
+				return a.ends(ctx, "", 73)
+			},
+		},
+		{
+			ID: "exit/recorded", Level: LevelRun, Section: "6", mutable: true,
+			Sentence: "the exit is on record before the process is reaped, with a signal told from a code",
+			run:      checkRecorded,
+		},
+		{
+			ID: "exit/notice", Level: LevelRun, Section: "3", mutable: true,
+			Sentence: "the notice of an exit comes after its record, and is a line of its own",
+			run:      checkNotice,
+		},
+	}
+}
+
+func checkRecorded(ctx context.Context, t *trial) error {
+	b, err := t.runningPod(ctx)
+	if err != nil {
+		return err
+	}
+	a, err := b.start(ctx, "app", "wait")
+	if err != nil {
+		return err
+	}
+	if err := a.streams.out.awaitWord(ctx, "waiting"); err != nil {
+		return err
+	}
+	before := time.Now()
+	if err := proc.Signal(a.PID, a.StartTime, syscall.SIGKILL); err != nil {
+		return err
+	}
+	reaped := func() bool { _, err := proc.ReadStat(a.PID); return err != nil }
+	if err := eventually(ctx, "the killed process is reaped", reaped); err != nil {
+		return err
+	}
+	st, err := abi.ReadStatus(stage1.StatusDir(b.dir), a.name, "")
+	switch {
+	case err != nil:
+		return fmt.Errorf("the process is reaped, and its exit is not on record: %w", err)
+	case st.Code != 137 || st.Signal != 0 && st.Signal != 9:
+		return fmt.Errorf("the record says code %d, signal %d, and it was killed by signal 9", st.Code, st.Signal)
+	case st.Time.Before(before.Add(-2*time.Second)) || st.Time.After(time.Now().Add(2*time.Second)):
+		return fmt.Errorf("the record says that it ended at %s, and it was at %s", st.Time, before)
+	}
+	t.note("exits are recorded by", a.Recorder.String())
+	return nil
+}
+
+func checkNotice(ctx context.Context, t *trial) error {
+	b, err := t.runningPod(ctx)
+	if err != nil {
+		return err
+	}
+	a, err := b.start(ctx, "app", "exit", "3")
+	if err != nil {
+		return err
+	}
+	st, err := a.ended(ctx) // by the notice, if the stage1 records exits
+	if err != nil {
+		return err
+	}
+	if st.Code != 3 {
+		return fmt.Errorf("the record says %d, and the program has ended with 3", st.Code)
+	}
+	return nil
+}
+
+// removeChecks are about app/stop and app/rm.
+func removeChecks() []Check {
+	check := func(id, sentence string, needs abi.Entrypoint, run func(context.Context, *barePod) error) Check {
+		return Check{
+			ID: id, Level: LevelRun, Section: "5 " + string(needs), Sentence: sentence, mutable: true, needs: []abi.Entrypoint{needs},
+			run: func(ctx context.Context, t *trial) error {
+				b, err := t.runningPod(ctx)
+				if err != nil {
+					return err
+				}
+				return run(ctx, b)
+			},
+		}
+	}
+	return []Check{
+		check("app-stop/living", "app/stop ends an app that runs", abi.AppStop, func(ctx context.Context, b *barePod) error {
+			a, err := b.start(ctx, "app", "wait")
+			if err != nil {
+				return err
+			}
+			if err := codeOf("app/stop", a.invoke(ctx, abi.AppStop), 0); err != nil {
+				return err
+			}
+			_, err = a.ended(ctx)
+			return err
+		}),
+		check("app-stop/created", "app/stop ends an app that was never started", abi.AppStop, func(ctx context.Context, b *barePod) error {
+			a, err := b.add(ctx, "app", nil, "wait")
+			if err != nil {
+				return err
+			}
+			if err := codeOf("app/stop", a.invoke(ctx, abi.AppStop), 0); err != nil {
+				return err
+			}
+			_, err = a.ended(ctx)
+			return err
+		}),
+		check("app-stop/ended", "app/stop of an app that has ended succeeds", abi.AppStop, func(ctx context.Context, b *barePod) error {
+			a, err := b.start(ctx, "app", "exit", "0")
+			if err != nil {
+				return err
+			}
+			if _, err := a.ended(ctx); err != nil {
+				return err
+			}
+			return codeOf("app/stop", a.invoke(ctx, abi.AppStop), 0)
+		}),
+		check("app-stop/unknown", "app/stop of an app that never was returns 5", abi.AppStop, func(ctx context.Context, b *barePod) error {
+			return codeOf("app/stop", b.invoke(ctx, abi.AppStop, "nobody"), abi.ExitNotFound)
+		}),
+		check("app-rm/living", "app/rm of an app that runs returns 6, and the app runs on", abi.AppRm, func(ctx context.Context, b *barePod) error {
+			a, err := b.start(ctx, "app", "wait")
+			if err != nil {
+				return err
+			}
+			if err := codeOf("app/rm", a.invoke(ctx, abi.AppRm), abi.ExitFailedPrecondition); err != nil {
+				return err
+			}
+			if !proc.Alive(a.PID, a.StartTime) {
+				return errors.New("app/rm has ended the app")
+			}
+			return nil
+		}),
+		check("app-rm/ended", "app/rm of an app that has ended succeeds, and again", abi.AppRm, func(ctx context.Context, b *barePod) error {
+			a, err := b.start(ctx, "app", "exit", "0")
+			if err != nil {
+				return err
+			}
+			if _, err := a.ended(ctx); err != nil {
+				return err
+			}
+			return errors.Join(codeOf("app/rm", a.invoke(ctx, abi.AppRm), 0), codeOf("the second app/rm", a.invoke(ctx, abi.AppRm), 0))
+		}),
+		check("app-rm/unknown", "app/rm of an app that never was succeeds", abi.AppRm, func(ctx context.Context, b *barePod) error {
+			return codeOf("app/rm", b.invoke(ctx, abi.AppRm, "nobody"), 0)
+		}),
+	}
+}
+
+// crashChecks are about supervisors and shims that die.
+func crashChecks() []Check {
+	return []Check{
+		{
+			ID: "crash/seen", Level: LevelRun, Section: "3", mutable: true,
+			Sentence: "the death of the supervisor is seen: the notice pipe ends, and the lock is free, although an app's process may live",
+			run: func(ctx context.Context, t *trial) error {
+				b, err := t.runningPod(ctx)
+				if err != nil {
+					return err
+				}
+				if _, err := b.start(ctx, "app", "wait"); err != nil {
+					return err
+				}
+				if err := b.sup.Kill(); err != nil {
+					return err
+				}
+				if err := b.awaitEnd(ctx); err != nil {
+					return err
+				}
+				if err := eventually(ctx, "the notice pipe ends with the supervisor", func() bool { return closed(b.silent) }); err != nil {
+					return err
+				}
+				return eventually(ctx, "the lock is free after the supervisor's death", b.lockable)
+			},
+		},
+		{
+			ID: "crash/buried", Level: LevelRun, Section: "3",
+			Sentence: "the apps of a supervisor that was killed end with 137 and can be deleted, and a new pod starts",
+			run: func(ctx context.Context, t *trial) error {
+				w := t.wholePod()
+				a, err := w.waiting(ctx, nil)
+				if err != nil {
+					return err
+				}
+				if err := t.killSupervisor(); err != nil {
+					return err
+				}
+				if err := a.ends(ctx, "", 137); err != nil {
+					return err
+				}
+				if err := a.remove(ctx); err != nil {
+					return err
+				}
+				next, err := w.start(ctx, nil, "exit", "5")
+				if err != nil {
+					return fmt.Errorf("the pod after it: %w", err)
+				}
+				return next.ends(ctx, "", 5)
+			},
+		},
+		{
+			ID: "crash/cleaned", Level: LevelRun, Section: "2", mutable: true,
+			Sentence: "after the death of the supervisor app/rm, stop and gc succeed",
+			run: func(ctx context.Context, t *trial) error {
+				b, err := t.runningPod(ctx)
+				if err != nil {
+					return err
+				}
+				a, err := b.start(ctx, "app", "wait")
+				if err != nil {
+					return err
+				}
+				if err := b.sup.Kill(); err != nil {
+					return err
+				}
+				if err := b.awaitEnd(ctx); err != nil {
+					return err
+				}
+				if err := a.group.Kill(ctx); err != nil {
+					return err
+				}
+				err = codeOf("app/rm", a.invoke(ctx, abi.AppRm), 0)
+				for _, e := range []abi.Entrypoint{abi.Stop, abi.GC} {
+					if t.image.Has(e) {
+						err = errors.Join(err, codeOf(string(e), b.invoke(ctx, e, ""), 0))
+					}
+				}
+				return err
+			},
+		},
+		{
+			ID: "crash/collected", Level: LevelRun, Section: "2",
+			Sentence: "containerd's delete removes a running app from what is on disk alone",
+			run:      checkCollected,
+		},
+	}
+}
+
+// killSupervisor kills the run process of the only pod, as the pod's record has it.
+func (t *trial) killSupervisor() error {
+	pids, err := t.supervisors()
+	if err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("kill supervisor %d: %w", pid, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package conformance
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// Config says what is checked, and how.
+type Config struct {
+	Image  string   // path of an image: a directory or an ACI
+	Excuse []string // fields of a spec that the stage1 is excused, as the configuration's accept
+	// Timeout is how long one check may take.
+	Timeout time.Duration
+	// Dir is where the kit makes its directory; "" is the system's for temporary
+	// files. Programs must be executable there.
+	Dir string
+	// Keep leaves the directory of a check that failed, with the journal of its pod.
+	Keep bool
+}
+
+// Kit is an image that is rendered and can be checked. There is one in a process,
+// which it makes the reaper of its orphans.
+type Kit struct {
+	config   Config
+	dir      string // of the kit, with the data directory of its pods
+	rootfs   string // of all apps
+	cgroups  string // path of the cgroup that those of apps are in
+	image    *stage1.Image
+	stage1   *stage1.Stage1
+	store    *pod.Store
+	images   *stage1.Store
+	children *proc.Children
+	isolates bool // whether apps can have what isolate asks for
+	trials   int
+}
+
+// ImageError says that there is nothing to check: the image cannot be rendered.
+type ImageError struct{ Err error }
+
+func (e *ImageError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what the tree store has to say.
+func (e *ImageError) Unwrap() error { return e.Err }
+
+// Open renders an image, into a store of the kit's own, and gets ready to check
+// it. An image that no pod could use is an *ImageError.
+func Open(ctx context.Context, c Config) (*Kit, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("a stage1 can only be run by root")
+	}
+	program, err := staticProgram()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(c.Dir, "stage1-verify-")
+	if err != nil {
+		return nil, err
+	}
+	k := &Kit{config: c, dir: dir, rootfs: filepath.Join(dir, "rootfs"), cgroups: "/" + filepath.Base(dir)}
+	if err = k.open(ctx, program); err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	return k, nil
+}
+
+func (k *Kit) open(ctx context.Context, program string) error {
+	// Not to be read, but apps in user namespaces have to come to their roots.
+	if err := os.Chmod(k.dir, 0o711); err != nil {
+		return err
+	}
+	if err := makeRoot(k.rootfs, program); err != nil {
+		return fmt.Errorf("make a root for apps: %w", err)
+	}
+	if err := proc.SetSubreaper(); err != nil {
+		return err
+	}
+	k.children = proc.NewChildren()
+	var err error
+	if k.store, err = pod.OpenStore(k.dir); err != nil {
+		return err
+	}
+	k.store.Children = k.children
+	if k.images, err = stage1.OpenStore(k.dir); err != nil {
+		return err
+	}
+	if k.image, err = k.images.Image(ctx, k.config.Image, ""); err != nil {
+		return &ImageError{err}
+	}
+	k.stage1 = stage1.New(k.image, k.image.Name(), k.children)
+	k.stage1.Excuse(k.config.Excuse)
+	wish := &specs.Spec{Linux: &specs.Linux{}}
+	isolate(wish)
+	k.isolates = k.declares(wish) == nil
+	return nil
+}
+
+// Close removes what the kit has made.
+func (k *Kit) Close() error {
+	var err error
+	if k.children != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), undoLimit)
+		defer cancel()
+		err = k.children.Close(ctx)
+	}
+	return errors.Join(err, removeCgroups(k.cgroups), os.RemoveAll(k.dir))
+}
+
+// Image returns the image that is checked.
+func (k *Kit) Image() *stage1.Image { return k.image }
+
+// mutable tells whether a pod can have more than one app.
+func (k *Kit) mutable() bool {
+	return k.image.Has(abi.AppAdd) && k.image.Has(abi.AppStart) && k.image.Has(abi.AppRm)
+}
+
+// staticProgram returns the path of this executable, which has to run in a root
+// that has nothing else.
+func staticProgram() (string, error) {
+	path, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return "", err
+	}
+	f, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return "", fmt.Errorf("%s is not linked statically, and the kit runs it in roots that are empty: build it with CGO_ENABLED=0", path)
+		}
+	}
+	return "/proc/self/exe", nil
+}
+
+func copyFile(from, to string) (err error) {
+	r, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	w, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, r)
+	return errors.Join(err, w.Close(), os.Chmod(to, 0o755))
+}

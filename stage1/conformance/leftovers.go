@@ -1,0 +1,201 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+)
+
+// leaveLimit is how long what dies may take to be gone.
+const leaveLimit = 10 * time.Second
+
+// again is how long to wait before looking once more at what announces itself to
+// nobody.
+const again = 10 * time.Millisecond
+
+// leftovers looks for what the trial has left, waits a while for it to go, and
+// removes it. What is left after a check that ran out of time is that check's
+// doing, and not an error of its own.
+func (t *trial) leftovers(ctx context.Context) error {
+	var left []string
+	for end := time.Now().Add(leaveLimit); ; time.Sleep(again) {
+		left = t.remains()
+		if len(left) == 0 {
+			return nil
+		}
+		if time.Now().After(end) || ctx.Err() != nil {
+			break
+		}
+	}
+	err := t.removeAll()
+	if ctx.Err() != nil {
+		return err
+	}
+	return errors.Join(fmt.Errorf("left behind: %s", strings.Join(left, "; ")), err)
+}
+
+// remains lists what is left of the trial's pods.
+func (t *trial) remains() []string {
+	var left []string
+	for _, pid := range descendants() {
+		left = append(left, fmt.Sprintf("process %d (%s)", pid, commandOf(pid)))
+	}
+	for _, m := range mountsBelow(t.dir, filepath.Join(t.Kit.dir, "pods")) {
+		left = append(left, "mount "+m)
+	}
+	for _, d := range cgroupDirs(t.cgroups) {
+		left = append(left, "cgroup "+d)
+	}
+	pods, _ := filepath.Glob(filepath.Join(t.Kit.dir, "pods/*/*"))
+	for _, p := range pods {
+		left = append(left, "pod directory "+p)
+	}
+	return left
+}
+
+// removeAll removes it by force.
+func (t *trial) removeAll() error {
+	killDescendants()
+	for end := time.Now().Add(leaveLimit); len(descendants()) > 0 && time.Now().Before(end); time.Sleep(again) {
+		killDescendants()
+	}
+	for _, m := range mountsBelow(t.dir, filepath.Join(t.Kit.dir, "pods")) {
+		_ = unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	}
+	var err error
+	for _, d := range cgroupDirs(t.cgroups) {
+		if rmErr := os.Remove(d); rmErr != nil && !errors.Is(rmErr, os.ErrNotExist) {
+			err = errors.Join(err, rmErr)
+		}
+	}
+	pods, _ := filepath.Glob(filepath.Join(t.Kit.dir, "pods/*/*"))
+	for _, p := range pods {
+		err = errors.Join(err, os.RemoveAll(p))
+	}
+	return err
+}
+
+// killUntil kills all descendants again and again once ctx is done, until stop.
+func killUntil(ctx context.Context, stop <-chan struct{}) {
+	select {
+	case <-ctx.Done():
+	case <-stop:
+		return
+	}
+	for {
+		killDescendants()
+		select {
+		case <-stop:
+			return
+		case <-time.After(again):
+		}
+	}
+}
+
+func killDescendants() {
+	for _, pid := range descendants() {
+		if st, err := proc.ReadStat(pid); err == nil {
+			_ = proc.Signal(pid, st.StartTime, syscall.SIGKILL)
+		}
+	}
+}
+
+// descendants lists the processes that come from this one. It is a subreaper, so
+// none of them can get lost. Those that are dead and only wait to be reaped by it
+// are none.
+func descendants() []int {
+	parents := map[int]proc.Stat{}
+	files, _ := filepath.Glob("/proc/[0-9]*")
+	for _, f := range files {
+		pid, err := strconv.Atoi(filepath.Base(f))
+		if err != nil {
+			continue
+		}
+		if st, err := proc.ReadStat(pid); err == nil {
+			parents[pid] = st
+		}
+	}
+	self := os.Getpid()
+	var all []int
+	for pid, st := range parents {
+		if st.Parent == self && st.State == 'Z' {
+			continue
+		}
+		for p := st.Parent; p > 0; p = parents[p].Parent {
+			if p == self {
+				all = append(all, pid)
+				break
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func commandOf(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || len(b) == 0 {
+		return "?"
+	}
+	return strings.TrimSpace(strings.ReplaceAll(string(b), "\x00", " "))
+}
+
+// mountsBelow lists the mounts below some directories, the last ones first.
+func mountsBelow(dirs ...string) []string {
+	b, _ := os.ReadFile("/proc/self/mountinfo")
+	var all []string
+	for line := range strings.Lines(string(b)) {
+		words := strings.Fields(line)
+		if len(words) < 5 {
+			continue
+		}
+		for _, d := range dirs {
+			if strings.HasPrefix(words[4], d+"/") {
+				all = append(all, words[4])
+			}
+		}
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// cgroupDirs lists the cgroups below a path in every hierarchy, the deepest first.
+func cgroupDirs(path string) []string {
+	var all []string
+	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		tops, _ := filepath.Glob(pattern + path)
+		for _, top := range tops {
+			_ = filepath.WalkDir(top, func(dir string, d os.DirEntry, err error) error {
+				if err == nil && d.IsDir() && dir != top {
+					all = append(all, dir)
+				}
+				return nil
+			})
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
+	return all
+}
+
+// removeCgroups removes the cgroup at a path in every hierarchy.
+func removeCgroups(path string) error {
+	var err error
+	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
+		tops, _ := filepath.Glob(pattern + path)
+		for _, top := range tops {
+			err = errors.Join(err, os.Remove(top))
+		}
+	}
+	return err
+}

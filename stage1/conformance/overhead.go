@@ -1,0 +1,103 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Overhead is memory that a pod of the stage1 takes beside its apps: proportional
+// set size, in bytes. What the kernel keeps for it is not in it, and neither is the
+// shim, which is the same for every stage1.
+type Overhead struct {
+	Pod     int64 // with one app
+	PerApp  int64 // of each further one
+	Process int   // number of processes, with one app
+}
+
+const (
+	// podsMeasured are measured together: they share the pages of their programs, as
+	// the pods of a node do.
+	podsMeasured = 4
+	// furtherApps are added to one of them for Overhead.PerApp.
+	furtherApps = 4
+)
+
+// Overhead measures what an idle pod takes.
+func (k *Kit) Overhead(ctx context.Context) (Overhead, error) {
+	var o Overhead
+	c := Check{run: func(ctx context.Context, t *trial) error {
+		var one *wholePod
+		for range podsMeasured {
+			one = t.wholePod()
+			if _, err := one.waiting(ctx, nil); err != nil {
+				return err
+			}
+		}
+		pods, n, err := t.pss()
+		if err != nil {
+			return err
+		}
+		o.Pod, o.Process = pods/podsMeasured, n/podsMeasured
+		if !t.mutable() {
+			return nil
+		}
+		for range furtherApps {
+			if _, err := one.waiting(ctx, nil); err != nil {
+				return err
+			}
+		}
+		all, _, err := t.pss()
+		o.PerApp = max(0, (all-pods)/furtherApps)
+		return err
+	}}
+	_, err := k.attempt(ctx, &c)
+	return o, err
+}
+
+// pss sums up the processes that are not in the cgroups of apps.
+func (t *trial) pss() (bytes int64, n int, err error) {
+	var apps []string
+	for _, dir := range cgroupDirs(t.cgroups) {
+		pids, err := pidsIn(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return 0, 0, err
+		}
+		apps = append(apps, pids...)
+	}
+	for _, pid := range descendants() {
+		if slices.Contains(apps, strconv.Itoa(pid)) {
+			continue
+		}
+		size, err := pssOf(pid)
+		if err != nil {
+			return 0, 0, err
+		}
+		bytes, n = bytes+size, n+1
+	}
+	return bytes, n, nil
+}
+
+func pssOf(pid int) (int64, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if errors.Is(err, os.ErrNotExist) { // it has gone
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if words := strings.Fields(lines.Text()); len(words) == 3 && words[0] == "Pss:" {
+			kilobytes, err := strconv.ParseInt(words[1], 10, 64)
+			return kilobytes << 10, err
+		}
+	}
+	return 0, nil // a process without memory: it is dying
+}

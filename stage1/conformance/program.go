@@ -1,0 +1,165 @@
+package conformance
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// programName is what the program of the kit's apps is called.
+const programName = "stage1-verify-app"
+
+// inRoot is where it is in the root of an app.
+const inRoot = "/bin/" + programName
+
+// Program is called first thing by the main function of whatever uses the kit,
+// with os.Args. It returns at once, unless this process is in an app of the kit's:
+// then it does what the app is to do, and ends.
+func Program(args []string) {
+	if len(args) < 2 || filepath.Base(args[0]) != programName {
+		return
+	}
+	os.Exit(act(args[1], args[2:]))
+}
+
+// act does one thing and returns the exit code.
+func act(verb string, args []string) int {
+	switch verb {
+	case "exit": // CODE
+		return number(args, 0)
+	case "say": // TEXT [TEXT]: to the standard output, and error
+		fmt.Fprint(os.Stdout, args[0])
+		if len(args) > 1 {
+			fmt.Fprint(os.Stderr, args[1])
+		}
+		return 0
+	case "echo": // the input, to its end
+		if _, err := io.Copy(os.Stdout, os.Stdin); err != nil {
+			return 1
+		}
+		return 0
+	case "inspect":
+		return report(inspect())
+	case "wait":
+		return wait()
+	case "tick":
+		return tick()
+	case "eat": // MEGABYTES, and then live on
+		return eat(number(args, 0))
+	case "feed": // as eat, once a byte has come
+		if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
+			return 1
+		}
+		return eat(number(args, 0))
+	case "resized":
+		return resized()
+	}
+	fmt.Fprintf(os.Stderr, "%s: no such verb\n", verb)
+	return 125
+}
+
+func number(args []string, n int) int {
+	v, err := strconv.Atoi(args[n])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(125)
+	}
+	return v
+}
+
+// signalled is the exit code of a program that got a signal which it handles.
+const signalled = 40
+
+// wait says when it is ready for signals, and ends with the one that comes.
+func wait() int {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGINT)
+	fmt.Println("waiting")
+	sig, _ := (<-signals).(syscall.Signal)
+	return signalled + int(sig)
+}
+
+// tick counts, a line for each number.
+func tick() int {
+	for n := 0; ; n++ {
+		fmt.Println(n)
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// eat takes memory, says so and lives on.
+func eat(megabytes int) int {
+	b, err := unix.Mmap(-1, 0, megabytes<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	for at := 0; at < len(b); at += os.Getpagesize() {
+		b[at] = 1
+	}
+	fmt.Println("eaten")
+	time.Sleep(time.Hour)
+	return 0
+}
+
+// resized says a terminal's size, and again whenever that changes.
+func resized() int {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGWINCH)
+	for {
+		if code := report(inspect()); code != 0 {
+			return code
+		}
+		<-signals
+	}
+}
+
+// surroundings is what a program sees of its process.
+type surroundings struct {
+	Args        []string
+	Env         []string
+	Cwd         string
+	UID, GID    int
+	Descriptors []int
+	Terminals   []int // those of 0, 1 and 2 that are terminals
+	Controlling bool  // whether the terminal is the controlling one
+	Rows, Cols  int
+	Hostname    string
+}
+
+func inspect() surroundings {
+	s := surroundings{Args: os.Args[1:], Env: os.Environ(), UID: os.Getuid(), GID: os.Getgid()}
+	s.Cwd, _ = os.Getwd()
+	s.Hostname, _ = os.Hostname()
+	for fd := range 1024 {
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			s.Descriptors = append(s.Descriptors, fd)
+		}
+	}
+	for fd := range 3 {
+		if size, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil {
+			s.Terminals = append(s.Terminals, fd)
+			s.Rows, s.Cols = int(size.Row), int(size.Col)
+		}
+	}
+	session, err := unix.IoctlGetInt(0, unix.TIOCGSID)
+	own, _ := unix.Getsid(0)
+	s.Controlling = err == nil && session == own
+	return s
+}
+
+// report writes what a check reads as one line.
+func report(v any) int {
+	if err := json.NewEncoder(os.Stdout).Encode(v); err != nil {
+		return 1
+	}
+	return 0
+}

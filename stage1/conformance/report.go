@@ -1,0 +1,135 @@
+package conformance
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Report is what was found out about an image.
+type Report struct {
+	Image        string       `json:"image"`
+	Name         string       `json:"name"`
+	Digest       string       `json:"digest"`
+	Level        Level        `json:"level"`   // that the results show
+	Claimed      Level        `json:"claimed"` // that was asked for; 0 is none
+	Holds        bool         `json:"holds"`
+	Whole        bool         `json:"whole"` // every check of the claimed level was run
+	Results      []Result     `json:"checks"`
+	Capabilities []Capability `json:"capabilities"`
+	Overhead     *Overhead    `json:"overhead,omitempty"`
+}
+
+// Judge fills in what follows from the results: with a claim that its level holds,
+// without one that nothing has failed.
+func (r *Report) Judge() {
+	r.Holds = len(r.Results) > 0
+	for i := range r.Results {
+		result := &r.Results[i]
+		if result.Outcome == Failed || r.Claimed > 0 && r.Whole && result.Level <= r.Claimed && result.breaks() {
+			r.Holds = false
+		}
+	}
+	if r.Whole {
+		r.Level = LevelOf(r.Results)
+		if r.Claimed > 0 {
+			r.Level = min(r.Level, r.Claimed)
+		}
+	}
+}
+
+// MarshalJSON writes a result flat.
+func (r Result) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		ID       string            `json:"id"`
+		Level    Level             `json:"level"`
+		Sentence string            `json:"sentence"`
+		Section  string            `json:"section"`
+		Outcome  Outcome           `json:"outcome"`
+		Words    string            `json:"words,omitempty"`
+		Seconds  float64           `json:"seconds"`
+		Notes    map[string]string `json:"notes,omitempty"`
+	}{r.ID, r.Level, r.Sentence, r.Section, r.Outcome, r.Words, r.Duration.Seconds(), r.Notes})
+}
+
+// MarshalJSON writes numbers of bytes by names that say so.
+func (o Overhead) MarshalJSON() ([]byte, error) {
+	return json.Marshal(map[string]int64{"podBytes": o.Pod, "furtherAppBytes": o.PerApp, "processes": int64(o.Process)})
+}
+
+// WriteJSON writes the report as a JSON document.
+func (r *Report) WriteJSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(r)
+}
+
+// TAP writes results in the Test Anything Protocol, version 14, as they come.
+type TAP struct {
+	w io.Writer
+	n int
+}
+
+// NewTAP begins a document of some checks.
+func NewTAP(w io.Writer, checks int) *TAP {
+	fmt.Fprintf(w, "TAP version 14\n1..%d\n", checks)
+	return &TAP{w: w}
+}
+
+// Result writes one result.
+func (t *TAP) Result(r Result) {
+	t.n++
+	ok, skip := "ok", ""
+	switch r.Outcome {
+	case Failed:
+		ok = "not ok"
+	case Absent:
+		skip = " # SKIP " + r.Words
+	}
+	fmt.Fprintf(t.w, "%s %d - %s: %s%s\n", ok, t.n, r.ID, strings.ReplaceAll(r.Sentence, "#", `\#`), skip)
+	if r.Outcome != Failed {
+		return
+	}
+	fmt.Fprintf(t.w, "  ---\n  message: |\n")
+	for line := range strings.SplitSeq(r.Words, "\n") {
+		fmt.Fprintf(t.w, "    %s\n", line)
+	}
+	fmt.Fprintf(t.w, "  level: %d\n  section: docs/stage1-abi.md, section %s\n  duration_ms: %d\n  ...\n", r.Level, r.Section, r.Duration.Milliseconds())
+}
+
+// Bail ends the document: there is nothing more to check.
+func (t *TAP) Bail(why string) {
+	fmt.Fprintf(t.w, "Bail out! %s\n", strings.ReplaceAll(why, "\n", "; "))
+}
+
+// End writes the summary of a report, as comments.
+func (t *TAP) End(r *Report) {
+	fmt.Fprintf(t.w, "#\n# stage1 %s, %s\n# %s\n", r.Name, r.Image, r.Digest)
+	for _, c := range r.Capabilities {
+		fmt.Fprintf(t.w, "#   %-33s %s\n", c.Name, c.Value)
+	}
+	if o := r.Overhead; o != nil {
+		fmt.Fprintf(t.w, "# memory of the stage1, beside the shim: %s for a pod with one app (%d processes), %s for each further one\n",
+			kibibytes(o.Pod), o.Process, kibibytes(o.PerApp))
+	}
+	if r.Whole {
+		fmt.Fprintf(t.w, "# level %d: %s\n", r.Level, r.Level)
+		for i := range r.Results {
+			if b := &r.Results[i]; b.breaks() && b.Level == r.Level+1 {
+				fmt.Fprintf(t.w, "#   not level %d: %s: %s\n", b.Level, b.ID, firstLine(b.Words))
+			}
+		}
+	}
+	if r.Claimed > 0 && r.Whole {
+		fmt.Fprintf(t.w, "# the claimed level %d %s\n", r.Claimed, map[bool]string{true: "holds", false: "does not hold"}[r.Holds])
+	}
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
+
+func kibibytes(n int64) string { return fmt.Sprintf("%.2f MiB", float64(n)/(1<<20)) }

@@ -1,0 +1,76 @@
+package conformance
+
+import (
+	"context"
+	"time"
+)
+
+// Outcome is how a check has ended.
+type Outcome string
+
+// The outcomes.
+const (
+	Passed Outcome = "passed"
+	Failed Outcome = "failed"
+	// Absent means that the stage1 does not declare what is checked. That keeps it
+	// from a level only if the level demands it.
+	Absent Outcome = "absent"
+)
+
+// Result is a check and its outcome.
+type Result struct {
+	Check
+	Outcome  Outcome
+	Words    string // why it failed, or what is absent
+	Duration time.Duration
+	Notes    map[string]string
+}
+
+// breaks tells whether the stage1 is not of the check's level.
+func (r *Result) breaks() bool { return r.Outcome == Failed || r.Outcome == Absent && r.demanded }
+
+// Run runs checks, one after the other, and calls told after each. It ends early
+// with ctx; what has begun by then is undone.
+func (k *Kit) Run(ctx context.Context, checks []Check, begin func(Check), told func(Result)) ([]Result, error) {
+	var all []Result
+	for _, c := range checks {
+		if ctx.Err() != nil {
+			return all, context.Cause(ctx)
+		}
+		begin(c)
+		r := k.check(ctx, c)
+		if ctx.Err() != nil { // it may have failed for that
+			return all, context.Cause(ctx)
+		}
+		all = append(all, r)
+		told(r)
+	}
+	return all, nil
+}
+
+func (k *Kit) check(ctx context.Context, c Check) Result {
+	r := Result{Check: c, Outcome: Passed}
+	if why := c.absent(k); why != "" {
+		r.Outcome, r.Words = Absent, why
+		return r
+	}
+	began := time.Now()
+	notes, err := k.attempt(ctx, &c)
+	r.Duration, r.Notes = time.Since(began), notes
+	if err != nil {
+		r.Outcome, r.Words = Failed, err.Error()
+	}
+	return r
+}
+
+// LevelOf returns the highest level whose checks, and those of the levels below it,
+// none of the results breaks.
+func LevelOf(results []Result) Level {
+	level := Level(Levels)
+	for i := range results {
+		if results[i].breaks() {
+			level = min(level, results[i].Level-1)
+		}
+	}
+	return level
+}

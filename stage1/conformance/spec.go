@@ -1,0 +1,83 @@
+package conformance
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// plainSpec returns the spec of an app that runs a verb of the kit's program: the
+// least that can be asked, and of isolation what the image declares.
+func (k *Kit) plainSpec(verb ...string) *specs.Spec {
+	s := &specs.Spec{
+		Version: "1.0.2",
+		Root:    &specs.Root{Path: k.rootfs},
+		Process: &specs.Process{Args: append([]string{inRoot}, verb...), Cwd: "/", Env: []string{"PATH=/bin"}},
+		Linux:   &specs.Linux{},
+	}
+	if k.isolates {
+		isolate(s)
+	}
+	return s
+}
+
+// isolate asks for what nearly every container has.
+func isolate(s *specs.Spec) {
+	s.Linux.Namespaces = []specs.LinuxNamespace{
+		{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+	}
+	s.Mounts = []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc"},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"mode=755"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"newinstance", "ptmxmode=0666", "mode=0620"}},
+	}
+}
+
+// declares returns an error that names what a spec asks for and the image does not
+// declare.
+func (k *Kit) declares(s *specs.Spec) error {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return k.stage1.CheckSpec(raw)
+}
+
+// makeRoot makes the root of all apps: the kit's program, and what must not be
+// executed.
+func makeRoot(dir, program string) error {
+	for _, d := range []string{"bin", "dev", "proc", "sys", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := copyFile(program, filepath.Join(dir, inRoot)); err != nil {
+		return err
+	}
+	for name, mode := range map[string]os.FileMode{"bin/not-executable": 0o644, "bin/no-format": 0o755} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte{0x7f, 0, 0xff}, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bundleOf writes a bundle for a spec.
+func (t *trial) bundleOf(s *specs.Spec) (dir string, raw []byte, err error) {
+	if raw, err = json.Marshal(s); err != nil {
+		return "", nil, err
+	}
+	if dir, err = os.MkdirTemp(t.dir, "bundle-"); err != nil {
+		return "", nil, err
+	}
+	if err = os.Chmod(dir, 0o711); err != nil { // what is mounted below it may belong to others
+		return "", nil, err
+	}
+	if err = os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600); err != nil {
+		return "", nil, fmt.Errorf("write a bundle: %w", err)
+	}
+	return dir, raw, nil
+}

@@ -1,0 +1,105 @@
+package conformance
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// Capability is something that clients ask for, and how the stage1 has it.
+type Capability struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Capabilities sums up what the image declares, and what the results say of it.
+func (k *Kit) Capabilities(results []Result) []Capability {
+	var all []Capability
+	add := func(name, value string) { all = append(all, Capability{name, value}) }
+	either := func(name string, e abi.Entrypoint, there, absent string) {
+		if k.image.Has(e) {
+			add(name, there)
+		} else {
+			add(name, absent)
+		}
+	}
+	either("apps in a pod", abi.AppAdd, "many", "one")
+	add("isolation that apps can ask for", k.isolation())
+	either("exec", abi.Enter, "by enter", "no")
+	add("terminal", shown(results, "terminal/", "yes", "no"))
+	either("signals", abi.AppSignal, "by app/signal", "to the host's pid")
+	either("stop", abi.Stop, "by stop", "by SIGTERM to run")
+	either("pause and resume", abi.AppPause, "by app/pause and app/resume", "by the cgroup's freezer")
+	either("update", abi.AppUpdate, "by app/update and the cgroup", "by the cgroup")
+	add("statistics and OOM events", shown(results, "oom/", "by the cgroup", "no"))
+	add("user namespaces", shown(results, "user/mapped", "yes", "no"))
+	either("checkpoint and restore", abi.AppCheckpoint, "by app/checkpoint", "no")
+	for _, r := range results {
+		for _, name := range slices.Sorted(keys(r.Notes)) {
+			value := r.Notes[name]
+			if name == "exits are recorded by" && value == "stage0" {
+				value = "stage 0 (exits are lost while the shim is dead)"
+			}
+			add(name, value)
+		}
+	}
+	return all
+}
+
+func keys(m map[string]string) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+// shown returns yes if all results of an area have passed, and no if one of them has
+// not, or there is none.
+func shown(results []Result, area, yes, no string) string {
+	found := false
+	for _, r := range results {
+		if !strings.HasPrefix(r.ID, area) {
+			continue
+		}
+		if r.Outcome != Passed {
+			return no
+		}
+		found = true
+	}
+	if !found {
+		return "not checked"
+	}
+	return yes
+}
+
+// isolation lists what the image declares of it.
+func (k *Kit) isolation() string {
+	var all []string
+	for _, c := range []struct {
+		name string
+		asks specs.Spec
+	}{
+		{"namespaces", specs.Spec{Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}}}}},
+		{"mounts", specs.Spec{Mounts: []specs.Mount{{Destination: "/x", Type: "tmpfs", Source: "tmpfs"}}}},
+		{"capabilities", specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: []string{"CAP_KILL"}}}}},
+		{"no new privileges", specs.Spec{Process: &specs.Process{NoNewPrivileges: true}}},
+		{"rlimits", specs.Spec{Process: &specs.Process{Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1, Soft: 1}}}}},
+		{"seccomp", specs.Spec{Linux: &specs.Linux{Seccomp: &specs.LinuxSeccomp{DefaultAction: specs.ActAllow}}}},
+		{"read-only root", specs.Spec{Root: &specs.Root{Readonly: true}}},
+		{"masked paths", specs.Spec{Linux: &specs.Linux{MaskedPaths: []string{"/proc/keys"}}}},
+	} {
+		if k.declares(&c.asks) == nil {
+			all = append(all, c.name)
+		}
+	}
+	if len(all) == 0 {
+		return "none"
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,82 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// undoLimit is how long ending what a trial has made may take.
+const undoLimit = 30 * time.Second
+
+// trial is one execution of a check.
+type trial struct {
+	*Kit
+	dir  string // of its bundles and bare pods
+	undo []func(context.Context) error
+	apps int // how many have been made
+	pods int
+	// notes are what a check has found out beside passing.
+	notes map[string]string
+}
+
+// errTimeout is the cause of a check's context that has taken too long.
+var errTimeout = errors.New("the check has not ended in its time")
+
+// attempt runs a check and ends what it has made. What is left then is an error, and
+// is removed.
+func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, err error) {
+	k.trials++
+	t := &trial{Kit: k, dir: filepath.Join(k.dir, fmt.Sprintf("trial-%d", k.trials)), notes: map[string]string{}}
+	if err := os.Mkdir(t.dir, 0o711); err != nil {
+		return nil, err
+	}
+	limit, cancel := context.WithTimeoutCause(ctx, k.config.Timeout, errTimeout)
+	defer cancel()
+	err = c.run(limit, t)
+	endErr := t.end(limit)
+	if err == nil {
+		err = endErr
+	}
+	if err == nil || !k.config.Keep {
+		err = errors.Join(err, os.RemoveAll(t.dir))
+	}
+	return t.notes, err
+}
+
+// end undoes what the check has done, and looks for what is left. Once a check has
+// run out of time nothing of it is waited for: all its processes are killed until
+// the undoing has come to its end.
+func (t *trial) end(ctx context.Context) error {
+	stop := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		killUntil(ctx, stop)
+	}()
+	undone, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer cancel()
+	var err error
+	for i := len(t.undo) - 1; i >= 0; i-- {
+		err = errors.Join(err, t.undo[i](undone))
+	}
+	close(stop)
+	<-stopped
+	return errors.Join(err, t.leftovers(ctx))
+}
+
+// later registers an undo step.
+func (t *trial) later(f func(context.Context) error) { t.undo = append(t.undo, f) }
+
+// note keeps something that the check has found out.
+func (t *trial) note(key, value string) { t.notes[key] = value }
+
+// id returns a containerd id for the trial's next container. It is not an appc
+// name.
+func (t *trial) id() string {
+	t.apps++
+	return fmt.Sprintf("Verify_%d.%d", t.trials, t.apps)
+}

@@ -75,7 +75,7 @@ func runTests(ctx context.Context, p payload, limit time.Duration) error {
 
 // bootLimit is how long the guest may take before its tests begin: half a minute is
 // the rule.
-const bootLimit = 5 * time.Minute
+const bootLimit = 10 * time.Minute
 
 // boot runs the guest until it powers itself off.
 func boot(ctx context.Context, log io.Writer, m machine, disk, console string) error {

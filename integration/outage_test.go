@@ -24,8 +24,8 @@ import (
 // shim to try in vain as seldom as it ever does.
 var outage = flag.Duration("outage", 12*time.Second, "how long containerd is away in the cases about it; a minute is the requirement")
 
-// A hundred events of one pod are published while containerd is away, in the
-// order in which they happened, each once (E2, R6).
+// A hundred and fifty events of one pod, fifty exits among them, which happen while
+// containerd is away, arrive in their order and each once (E2, R6).
 func TestEventsOfALongOutageArriveAllAndInOrder(t *testing.T) {
 	eachReleaseOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -42,7 +42,7 @@ func TestEventsOfALongOutageArriveAllAndInOrder(t *testing.T) {
 		t.Cleanup(func() { c.settle(t) })
 		shim := c.dialShim(t, c.daemon.Bundle(task.ID()))
 		defer shim.client.Close()
-		want := shim.execs(t, task.ID(), spec, 33)
+		want := shim.execs(t, task.ID(), spec, 49)
 		shim.terminate(t, task)
 		want = append(want, "exit init 42")
 		time.Sleep(*outage - time.Since(began))

@@ -20,9 +20,10 @@ const (
 	File = "/etc/containerd-shim-rkt/config.toml"
 	// FileVariable of the environment names another file, which has to be there.
 	FileVariable = "RKT_CONFIG"
-	// DataDir is where pods and stage1 trees are kept, unless DataDirVariable of the
-	// environment names another directory.
-	DataDir         = "/var/lib/rkt"
+	// DataDir is where pods and stage1 trees are kept, unless DataDirVariable names
+	// another directory.
+	DataDir = "/var/lib/rkt"
+	// DataDirVariable of the environment names another data directory.
 	DataDirVariable = "RKT_DATA_DIR"
 	// DropIns is what follows a file's path in that of its directory of drop-ins.
 	DropIns = ".d"

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -50,7 +51,7 @@ func (n *node) rktctl(args ...string) (stdout string, err error) {
 	cmd := exec.CommandContext(n.context(n.t), filepath.Join(suite.shims, "rktctl"), args...)
 	cmd.Env = append(os.Environ(), "RKT_DATA_DIR="+dataDir(n.daemon.Dir()), "RKT_CONFIG="+n.file)
 	out, err := cmd.Output()
-	if exit, ok := err.(*exec.ExitError); ok {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		n.t.Logf("rktctl %s: %s", strings.Join(args, " "), exit.Stderr)
 	}
 	return string(out), err

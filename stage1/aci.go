@@ -87,13 +87,19 @@ func extract(ctx context.Context, r *tar.Reader, to string) error {
 		return err
 	}
 	defer root.Close()
+	left := int64(maxImage)
 	for {
 		hdr, err := r.Next()
+		if err == nil {
+			left -= hdr.Size // which a sparse file does not have in the tar
+		}
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return errNotACI(err)
+		case left < 0:
+			return invalid("it unpacks to more than %d bytes", int64(maxImage))
 		case ctx.Err() != nil:
 			return ctx.Err()
 		}

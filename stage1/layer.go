@@ -60,14 +60,16 @@ func walkTar(ctx context.Context, b io.Reader, budget *int64, visit func(name st
 		return err
 	}
 	limited := &io.LimitedReader{R: plain, N: *budget}
-	defer func() { *budget = limited.N }()
 	r := tar.NewReader(limited)
 	for {
 		hdr, err := r.Next()
+		if err == nil {
+			*budget -= hdr.Size // which a sparse file does not have in the tar
+		}
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
-		case limited.N <= 0:
+		case limited.N <= 0 || *budget < 0:
 			return invalid("the image unpacks to more than %d bytes", int64(maxImage))
 		case err != nil:
 			return invalid("not a tar: %v", err)
@@ -139,7 +141,7 @@ func applyEntry(root *os.Root, name string, hdr *tar.Header, r io.Reader) error 
 		hdr.Linkname = strings.TrimPrefix(hdr.Linkname, "/")
 	}
 	st, err := root.Lstat(name)
-	if err == nil && !(st.IsDir() && hdr.Typeflag == tar.TypeDir) {
+	if err == nil && (!st.IsDir() || hdr.Typeflag != tar.TypeDir) {
 		err = root.RemoveAll(name)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -155,6 +155,6 @@ func extractBlob(root *os.Root, name string, r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("entry %q: %w", name, err)
 	}
-	_, err = io.Copy(f, r)
+	_, err = io.Copy(f, io.LimitReader(r, maxImage)) // a sparse file has no end of its own
 	return errors.Join(err, f.Close())
 }

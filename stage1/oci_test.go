@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -314,6 +315,40 @@ func TestOCIImagesThatAreWrongAreRefusedAndNothingIsKept(t *testing.T) {
 				t.Errorf("outside there is %v, %v", entries, err)
 			}
 		})
+	}
+}
+
+// A sparse file is small in a tar, and its holes would fill a disk.
+func TestSparseFilesCountInTheirFullLength(t *testing.T) {
+	requireRoot(t)
+	if _, err := exec.LookPath("tar"); err != nil {
+		t.Skip(err)
+	}
+	dir := stage1test.Dir(t, nil)
+	if err := os.WriteFile(filepath.Join(dir, "rootfs/holes"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(filepath.Join(dir, "rootfs/holes"), maxImage); err != nil {
+		t.Skip(err)
+	}
+	archive := filepath.Join(t.TempDir(), "image.aci")
+	release := children.Expect()
+	out, err := exec.Command("tar", "--sparse", "-C", dir, "-cf", archive, "manifest", "rootfs").CombinedOutput()
+	release()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	layer, err := os.ReadFile(archive)
+	if err != nil || len(layer) > 1<<20 {
+		t.Fatalf("%d bytes, %v", len(layer), err)
+	}
+	const want = "unpacks to more than"
+	if _, err := openStore(t).Image(t.Context(), archive, ""); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("an ACI: %v", err)
+	}
+	o := newOCI(t)
+	if _, err := openStore(t).Import(t.Context(), o, o.image(layer), "sparse"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a layer: %v", err)
 	}
 }
 

@@ -213,7 +213,7 @@ func TestWhatIsImportedIsUsedByItsDigestAlone(t *testing.T) {
 func TestACommandLineThatIsWrongIsToldSo(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"confg"}, {"config"}, {"config", "chek"}, {"config", "check", "a", "b"}, {"stage1", "list", "x"}, {"stage1", "list", "--jsn"}, {"help", "x"},
-		{"stage1", "import"}, {"stage1", "import", "a", "b"}, {"stage1", "import", "--adress", "x", "a"},
+		{"stage1", "import"}, {"stage1", "import", "a", "b"}, {"stage1", "import", "--socket", "x", "a"},
 	} {
 		if got := rktctl(t, "", args...); got.code != exitUsage || !strings.Contains(got.stderr, "see rktctl help") || got.stdout != "" {
 			t.Errorf("%q: %+v", args, got)

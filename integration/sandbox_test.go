@@ -272,7 +272,8 @@ func TestASandboxOfCRIHasItsFilesNamesAndLimits(t *testing.T) {
 			t.Errorf("the sandbox is not in its network namespace: %v, %v", err, err2)
 		}
 		dir := c.daemon.Dir()
-		for file, want := range map[string]string{"hostname": "blue\n", "resolv.conf": "nameserver 192.0.2.1\n", "hosts": read(t, "/etc/hosts")} {
+		hosts, _ := os.ReadFile("/etc/hosts") // which a machine may lack
+		for file, want := range map[string]string{"hostname": "blue\n", "resolv.conf": "nameserver 192.0.2.1\n", "hosts": string(hosts)} {
 			if got := read(t, filepath.Join(dir, "root/io.containerd.grpc.v1.cri/sandboxes", b.id, file)); got != want {
 				t.Errorf("%s: %q, want %q", file, got, want)
 			}

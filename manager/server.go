@@ -19,6 +19,9 @@ const (
 	endBudget = 5 * time.Second
 	// farewell is how long a client has to take its last answer and hang up.
 	farewell = 250 * time.Millisecond
+	// lastAnswers is how long answers that a busy machine has not written by then
+	// may take.
+	lastAnswers = time.Second
 )
 
 // server serves one group on one socket and ends in order:
@@ -140,9 +143,12 @@ func (s *server) end(ctx context.Context, t *ttrpc.Server) {
 		log.G(ctx).WithError(err).Warn("the service did not end in order")
 	}
 	s.calls.drain(ctx)
-	ctx, cancel = context.WithTimeout(ctx, farewell)
+	hangUp, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
-	s.conns.drain(ctx)
+	s.conns.drain(hangUp)
+	write, cancel := context.WithTimeout(ctx, lastAnswers)
+	defer cancel()
+	_ = t.Shutdown(write) // of calls that only wait there may be no answer
 	_ = t.Close()
 }
 

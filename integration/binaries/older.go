@@ -47,23 +47,7 @@ func DebianContainerd(ctx context.Context, log io.Writer) (string, error) {
 	return Cached(name, func(dir string) error {
 		done := Progress(log, "fetching Debian's package of containerd (once)")
 		defer done()
-		if err := Download(ctx, dir, "containerd"); err != nil {
-			return err
-		}
-		packages, err := filepath.Glob(filepath.Join(dir, "*.deb"))
-		if err != nil || len(packages) != 1 {
-			return errors.Join(fmt.Errorf("apt-get download left %q", packages), err)
-		}
-		unpacked := filepath.Join(dir, "package")
-		if err := run(ctx, dir, "dpkg", "-x", packages[0], unpacked); err != nil {
-			return err
-		}
-		for _, p := range []string{"containerd", "ctr", "containerd-shim-runc-v2"} {
-			if err := os.Rename(filepath.Join(unpacked, "usr/bin", p), filepath.Join(dir, p)); err != nil {
-				return err
-			}
-		}
-		return errors.Join(os.RemoveAll(unpacked), os.Remove(packages[0]))
+		return unpack(ctx, dir, "containerd", "usr/bin/containerd", "usr/bin/ctr", "usr/bin/containerd-shim-runc-v2")
 	})
 }
 

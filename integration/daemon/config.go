@@ -46,6 +46,9 @@ disabled_plugins = [
 [debug]
   level = "LEVEL"
 
+[plugins."io.containerd.internal.v1.restart"]
+  interval = "2s"
+
 [plugins."io.containerd.shim.v1.manager"]
   socket_dir = "SOCKETS"
 `
@@ -80,4 +83,7 @@ disabled_plugins = [
 
 [debug]
   level = "LEVEL"
+
+[plugins."io.containerd.internal.v1.restart"]
+  interval = "2s"
 `

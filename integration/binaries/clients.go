@@ -1,0 +1,80 @@
+package binaries
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+)
+
+// Nerdctl returns a real nerdctl, of the version that integration/nerdctl pins. It
+// takes a minute or two on a machine where it is not there yet. Where it can be
+// neither found nor built the error is exec.ErrNotFound.
+func Nerdctl(ctx context.Context, log io.Writer) (string, error) {
+	const module = "github.com/containerd/nerdctl/v2"
+	if dir, ok := prebuilt(); ok {
+		return exec.LookPath(filepath.Join(dir, "nerdctl"))
+	}
+	dir, err := fromModule(ctx, log, "nerdctl", module, module+"/cmd/nerdctl", "a minute or two")
+	return filepath.Join(dir, "nerdctl"), err
+}
+
+// Docker returns a directory with a real dockerd, which integration/moby pins,
+// and docker, Debian's command line client. It takes five minutes of a processor on
+// a machine where they are not there yet.
+func Docker(ctx context.Context, log io.Writer) (daemon, client string, err error) {
+	const module = "github.com/moby/moby/v2"
+	if daemon, err = fromModule(ctx, log, "moby", module, module+"/cmd/dockerd", "five minutes of a processor"); err != nil {
+		return "", "", err
+	}
+	dir, err := Cached(fmt.Sprintf("docker-debian-%s-%s", release(), runtime.GOARCH), func(dir string) error {
+		done := Progress(log, "fetching Debian's package of Docker's client (once)")
+		defer done()
+		return unpack(ctx, dir, "docker.io", "usr/bin/docker")
+	})
+	return filepath.Join(daemon, "dockerd"), filepath.Join(dir, "docker"), err
+}
+
+// fromModule builds a program of a module that a nested one pins.
+func fromModule(ctx context.Context, log io.Writer, in, module, program, takes string) (string, error) {
+	dir, err := nested(ctx, in)
+	if err != nil {
+		return "", err
+	}
+	version, err := output(ctx, "-C", dir, "list", "-m", "-f", "{{.Version}}", module)
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Base(program)
+	return Cached(fmt.Sprintf("%s-%s-%s-%s", name, version, runtime.Version(), runtime.GOARCH), func(to string) error {
+		done := Progress(log, fmt.Sprintf("building %s %s from its module (once, %s)", name, version, takes))
+		defer done()
+		return buildIn(ctx, dir, to, program)
+	})
+}
+
+// unpack fetches a package of Debian's and keeps some of its files, side by side in
+// dir. Nothing of it is installed.
+func unpack(ctx context.Context, dir, name string, files ...string) error {
+	if err := Download(ctx, dir, name); err != nil {
+		return err
+	}
+	packages, err := filepath.Glob(filepath.Join(dir, "*.deb"))
+	if err != nil || len(packages) != 1 {
+		return errors.Join(fmt.Errorf("apt-get download left %q", packages), err)
+	}
+	unpacked := filepath.Join(dir, "package")
+	if err := run(ctx, dir, "dpkg", "-x", packages[0], unpacked); err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := os.Rename(filepath.Join(unpacked, f), filepath.Join(dir, filepath.Base(f))); err != nil {
+			return err
+		}
+	}
+	return errors.Join(os.RemoveAll(unpacked), os.Remove(packages[0]))
+}

@@ -1,0 +1,395 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+)
+
+// buildNerdctl makes the real one, once per run of the suite.
+var buildNerdctl = sync.OnceValues(func() (string, error) {
+	return binaries.Nerdctl(context.Background(), os.Stderr)
+})
+
+// nerdctl is the real one, with files of its own, on a column's containerd.
+type nerdctl struct {
+	c    *column
+	path string
+	dir  string
+}
+
+// nerdctl returns one that nobody else uses. What it leaves running is removed with
+// the test, by itself: its hooks and loggers need its files.
+func (c *column) nerdctl(t *testing.T) *nerdctl {
+	t.Helper()
+	path, err := buildNerdctl()
+	if errors.Is(err, exec.ErrNotFound) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &nerdctl{c: c, path: path, dir: t.TempDir()}
+	t.Cleanup(func() {
+		for _, id := range strings.Fields(n.call(t, nil, "ps", "--all", "--quiet", "--no-trunc").stdout) {
+			n.call(t, nil, "rm", "--force", id)
+		}
+	})
+	return n
+}
+
+func (n *nerdctl) command(ctx context.Context, args ...string) *exec.Cmd {
+	d := n.c.daemon
+	cmd := exec.CommandContext(ctx, n.path, append([]string{
+		"--address", d.Address(), "--namespace", d.Namespace(), "--cgroup-manager", "cgroupfs",
+		"--data-root", n.file("data"), "--hosts-dir", n.file("hosts"), "--cni-path", n.file("cni"), "--cni-netconfpath", n.file("net.d"),
+	}, args...)...)
+	cmd.Env = append(os.Environ(), "NERDCTL_TOML="+n.file("none"))
+	return cmd
+}
+
+// file is a path of its own.
+func (n *nerdctl) file(name string) string { return filepath.Join(n.dir, name) }
+
+// call calls it and returns whatever came of it.
+func (n *nerdctl) call(t *testing.T, stdin []byte, args ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	cmd := n.command(ctx, args...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		t.Fatalf("nerdctl %s: %v", strings.Join(args, " "), err)
+	}
+	return result{args: args, stdout: stdout.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode()}
+}
+
+// run calls `nerdctl run` without a network.
+func (n *nerdctl) run(t *testing.T, flags []string, program ...string) result {
+	t.Helper()
+	return n.call(t, nil, n.runArgs(append([]string{"--network", "none"}, flags...), program...)...)
+}
+
+func (n *nerdctl) runArgs(flags []string, program ...string) []string {
+	args := append([]string{"run", "--pull", "never", "--runtime", n.c.runtime}, flags...)
+	return append(append(args, image.BusyboxName), program...)
+}
+
+// must calls it, expects success and returns what it says.
+func (n *nerdctl) must(t *testing.T, args ...string) string {
+	t.Helper()
+	return strings.TrimSpace(n.call(t, nil, args...).must(t).stdout)
+}
+
+// inspect evaluates a template for a container.
+func (n *nerdctl) inspect(t *testing.T, name, template string) string {
+	t.Helper()
+	return n.must(t, "inspect", "--format", template, name)
+}
+
+// At a pipe nerdctl copies the output through its own logger as well as to its own
+// stdout, and is told the end of its input (I4, T11).
+func TestNerdctlRunInTheForeground(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		n := c.nerdctl(t)
+		r := n.run(t, []string{"--rm"}, "testprog", "both", "out", "err").must(t).mustSay(t, "out\n")
+		if r.stderr != "err\n" {
+			t.Errorf("stderr %q", r.stderr)
+		}
+		n.run(t, []string{"--rm"}, "testprog", "exit", "42").mustExit(t, 42)
+		for range 3 {
+			if c.name == "runc" {
+				break // there CloseIO may come before Create is answered, and be for nobody
+			}
+			in := []byte("short input\n")
+			n.call(t, in, n.runArgs([]string{"--rm", "--interactive", "--network", "none"}, "cat")...).must(t).mustSay(t, string(in))
+		}
+		id := n.run(t, []string{"--name", "kept"}, "echo", "to be read again").must(t).stdout
+		if logs := n.must(t, "logs", "kept"); logs+"\n" != id {
+			t.Errorf("the logs are %q", logs)
+		}
+	})
+}
+
+// What cannot be executed fails Create, with words that nerdctl shows.
+func TestNerdctlShowsWhyAProgramCannotBeExecuted(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		n := c.nerdctl(t)
+		for _, bad := range badPrograms {
+			if r := n.run(t, []string{"--rm"}, bad.program); r.code != 1 || !strings.Contains(r.stderr, bad.text(c)) {
+				t.Errorf("%s: exit code %d, stderr %q, want %q", bad.name, r.code, r.stderr, bad.text(c))
+			}
+		}
+	})
+}
+
+// One container, as a person works with it: logs through nerdctl's own logger
+// (binary://), exec, top, stats, cp, pause, update, restart, stop, start.
+func TestNerdctlWorksWithAContainer(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		n := c.nerdctl(t)
+		n.run(t, []string{"--detach", "--name", "web", "--memory", "64m"}, "sh", "-c", "echo out; echo err >&2; exec sleep 1000").must(t)
+		eventually(t, "both streams are in the logs", func() (bool, string) {
+			r := n.call(t, nil, "logs", "web").must(t)
+			return r.stdout == "out\n" && r.stderr == "err\n", fmt.Sprintf("%q, %q", r.stdout, r.stderr)
+		})
+
+		n.call(t, nil, "exec", "web", "sh", "-c", "echo in; exit 7").mustExit(t, 1).mustSay(t, "in\n")
+		in := []byte("short input\n")
+		n.call(t, in, "exec", "--interactive", "web", "cat").must(t).mustSay(t, string(in))
+		if out := n.must(t, "exec", "--user", "1000:50", "--workdir", "/tmp", "--env", "A=b", "web", "sh", "-c", `echo "$(id -u):$(id -g) $PWD $A"`); out != "1000:50 /tmp b" {
+			t.Errorf("exec says %q", out)
+		}
+		if r := n.call(t, nil, "exec", "web", "no-such-program"); r.code == 0 || !strings.Contains(r.stderr, "executable file not found in $PATH") {
+			t.Errorf("exec of nothing: %d, %q", r.code, r.stderr)
+		}
+
+		n.must(t, "exec", "--detach", "web", "sleep", "2000")
+		if top := n.must(t, "top", "web", "-o", "pid,args"); !strings.Contains(top, "sleep 1000") || !strings.Contains(top, "sleep 2000") || strings.Count(top, "\n") != 2 {
+			t.Errorf("top shows\n%s", top)
+		}
+		var stats struct{ Name, MemUsage, PIDs string }
+		if line := n.must(t, "stats", "--no-stream", "--format", "{{json .}}", "web"); json.Unmarshal([]byte(line), &stats) != nil || stats.Name != "web" ||
+			!strings.HasSuffix(stats.MemUsage, "/ 64MiB") || stats.PIDs != "2" {
+			t.Errorf("stats are %s", line)
+		}
+
+		write(t, n.file("given"), "given\n")
+		n.must(t, "cp", n.file("given"), "web:/tmp/given")
+		n.must(t, "exec", "web", "sh", "-c", "sed s/given/taken/ /tmp/given >/tmp/taken")
+		n.must(t, "cp", "web:/tmp/taken", n.file("taken"))
+		if got := read(t, n.file("taken")); got != "taken\n" {
+			t.Errorf("copied out: %q", got)
+		}
+
+		n.must(t, "pause", "web")
+		if s := n.inspect(t, "web", "{{.State.Status}}"); s != "paused" {
+			t.Errorf("it is %s", s)
+		}
+		n.must(t, "unpause", "web")
+		if s := n.inspect(t, "web", "{{.State.Status}}"); s != "running" {
+			t.Errorf("it is %s", s)
+		}
+
+		n.must(t, "update", "--memory", "32m", "--memory-swap", "64m", "--pids-limit", "55", "--cpu-shares", "300", "--cpuset-cpus", "0", "web")
+		var pid uint32
+		fmt.Sscan(n.inspect(t, "web", "{{.State.Pid}}"), &pid)
+		for file, want := range map[cgroupFile]string{memoryLimit: "33554432", pidsLimit: "55", cpuSet: "0"} {
+			if got := file.read(t, pid); got != want {
+				t.Errorf("%s is %s, want %s", file.v2, got, want)
+			}
+		}
+
+		n.must(t, "restart", "--time", "1", "web")
+		n.must(t, "kill", "--signal", "KILL", "web")
+		n.must(t, "wait", "web")
+		if s := n.inspect(t, "web", "{{.State.Status}} {{.State.ExitCode}}"); s != "exited 137" {
+			t.Errorf("it is %s", s)
+		}
+		n.must(t, "start", "web")
+		n.must(t, "stop", "--time", "1", "web")
+		if s := n.inspect(t, "web", "{{.State.Status}} {{.State.ExitCode}}"); s != "exited 137" {
+			t.Errorf("it is %s", s)
+		}
+	})
+}
+
+// nerdctl's createRuntime hook attaches networks by CNI, to the process of the state
+// that it reads, and its postStop hook detaches them, once. The plugin of this test
+// makes both ends of a veth in the container's namespace, and keeps a journal.
+func TestNerdctlAttachesANetworkByItsHooks(t *testing.T) {
+	if _, err := exec.LookPath("nsenter"); err != nil {
+		t.Skip("the network is made with nsenter and ip: ", err)
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("the network is made with nsenter and ip: ", err)
+	}
+	eachRuntime(t, func(t *testing.T, c *column) {
+		n := c.nerdctl(t)
+		journal := n.file("journal")
+		for _, dir := range []string{"cni", "net.d"} {
+			if err := os.MkdirAll(n.file(dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		executable(t, n.file("cni/pair"), `
+case $CNI_COMMAND in
+VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}'; exit ;;
+ADD)
+	nsenter --net="$CNI_NETNS" sh -ec "
+		ip link add $CNI_IFNAME type veth peer name peer
+		ip addr add 10.250.9.7/24 dev $CNI_IFNAME
+		ip link set peer up; ip link set $CNI_IFNAME up" >&2 || exit 1
+	printf '{"cniVersion":"1.0.0","interfaces":[{"name":"%s","sandbox":"%s"}],"ips":[{"address":"10.250.9.7/24","interface":0}]}' "$CNI_IFNAME" "$CNI_NETNS" ;;
+esac
+echo "$CNI_COMMAND" >>`+journal+"\n")
+		// By that name it is the default, for which another plugin would be needed.
+		write(t, n.file("net.d/pair.conflist"), `{"cniVersion":"1.0.0","name":"bridge","plugins":[{"type":"pair"}]}`)
+
+		show := []string{"sh", "-c", "ip -o -4 addr; cat /etc/hosts"}
+		out := n.call(t, nil, n.runArgs([]string{"--rm", "--network", "bridge", "--hostname", "box"}, show...)...).must(t).stdout
+		for _, want := range []string{"eth0", "10.250.9.7/24", "127.0.0.1/8", "box"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%q is not in\n%s", want, out)
+			}
+		}
+		added := func() []string {
+			return slices.DeleteFunc(strings.Fields(read(t, journal)), func(s string) bool { return s == "CHECK" })
+		}
+		if got := added(); len(got) == 0 || got[len(got)-1] != "DEL" || countOf(got, "ADD") != 1 {
+			t.Errorf("the plugin was called for %q", got)
+		}
+
+		// Again, and then the shim is killed: `delete` runs the hook.
+		if err := os.Remove(journal); err != nil {
+			t.Fatal(err)
+		}
+		if c.name == "runc" {
+			return // whose `delete` runs no hooks
+		}
+		id := strings.TrimSpace(n.call(t, nil, n.runArgs([]string{"--detach", "--network", "bridge"}, "sh", "-c", "echo up; exec sleep 1000")...).must(t).stdout)
+		eventually(t, "the logger works", func() (bool, string) {
+			logs := n.must(t, "logs", id)
+			return logs == "up", logs
+		})
+		time.Sleep(time.Second) // and has found the task: one that never does, waits for it for ever
+		if err := syscall.Kill(c.shim(t, id), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the network is detached", func() (bool, string) {
+			got := added()
+			return got[len(got)-1] == "DEL", fmt.Sprint(got)
+		})
+	})
+}
+
+func countOf(list []string, word string) (n int) {
+	for _, s := range list {
+		if s == word {
+			n++
+		}
+	}
+	return n
+}
+
+// Restarts are containerd's own monitor's, by labels: it deletes and creates tasks of
+// the same id.
+func TestNerdctlRestartPolicies(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		n := c.nerdctl(t)
+		n.run(t, []string{"--detach", "--name", "fails", "--restart", "on-failure:2"}, "testprog", "exit", "3").must(t)
+		n.run(t, []string{"--detach", "--name", "always", "--restart", "always"}, "sh", "-c", "echo tick; sleep 0.2").must(t)
+		n.run(t, []string{"--detach", "--name", "stopped", "--restart", "unless-stopped"}, "sleep", "1000").must(t)
+		var first int
+		// The monitor, if it looks before nerdctl has made the task, makes one, too.
+		eventually(t, "one runs and is killed", func() (bool, string) {
+			s := n.inspect(t, "stopped", "{{.State.Pid}}")
+			_, err := fmt.Sscan(s, &first)
+			return err == nil && first > 1 && syscall.Kill(first, syscall.SIGKILL) == nil, s
+		})
+		eventually(t, "it is tried twice again", func() (bool, string) {
+			s := n.inspect(t, "fails", "{{.RestartCount}} {{.State.Status}} {{.State.ExitCode}}")
+			return s == "2 exited 3", s
+		})
+		eventually(t, "it is started again and again", func() (bool, string) {
+			logs := n.must(t, "logs", "always")
+			return strings.Count(logs, "tick") >= 3, logs
+		})
+		eventually(t, "it is started again", func() (bool, string) {
+			s := n.inspect(t, "stopped", "{{.State.Status}} {{.State.Pid}}")
+			return strings.HasPrefix(s, "running ") && s != fmt.Sprint("running ", first), s
+		})
+		n.must(t, "stop", "--time", "1", "stopped")
+		count := n.inspect(t, "stopped", "{{.RestartCount}}")
+		n.run(t, []string{"--detach", "--name", "later", "--restart", "on-failure:1"}, "testprog", "exit", "3").must(t)
+		eventually(t, "the monitor has looked again", func() (bool, string) {
+			s := n.inspect(t, "later", "{{.RestartCount}} {{.State.Status}}")
+			return s == "1 exited", s
+		})
+		if s := n.inspect(t, "stopped", "{{.State.Status}} {{.RestartCount}}"); s != "exited "+count {
+			t.Errorf("what was stopped is %s, want exited %s", s, count)
+		}
+		for _, name := range []string{"always", "fails", "stopped", "later"} {
+			n.must(t, "update", "--restart", "no", name)
+		}
+		time.Sleep(5 * time.Second) // a monitor that is at it would make tasks of what is removed
+	})
+}
+
+// atTerminal runs it as the foreground program of a terminal.
+func (n *nerdctl) atTerminal(t *testing.T, term *terminal, args ...string) (wait func() int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	cmd := n.command(ctx, args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = term.slave, term.slave, term.slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	return func() int {
+		defer cancel()
+		_ = cmd.Wait() // the code says it
+		return cmd.ProcessState.ExitCode()
+	}
+}
+
+// -it has fifos and a terminal, and with --detach the terminal goes to the logger
+// (I5). Leaving it by the detach keys leaves the container running.
+func TestNerdctlAtATerminal(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		n := c.nerdctl(t)
+		term := newTerminal(t, 33, 99)
+		wait := n.atTerminal(t, term, n.runArgs([]string{"--rm", "-it", "--network", "none"}, "sh", "-c",
+			"tty; until testprog winsize | grep '33 99'; do sleep 0.1; done; read line; echo got $line; exit 42")...)
+		term.await(t, "/dev/pts/0\n33 99\n")
+		term.enter(t, "some words\r")
+		term.await(t, "got some words\n")
+		if code := wait(); code != 42 {
+			t.Errorf("exit code %d", code)
+		}
+
+		const leave = "\x10\x11" // ctrl-p, ctrl-q
+		term = newTerminal(t, 24, 80)
+		wait = n.atTerminal(t, term, n.runArgs([]string{"-it", "--name", "left", "--network", "none"}, "sh", "-c", "echo ready; exec sleep 1000")...)
+		term.await(t, "ready\n")
+		term.enter(t, leave)
+		if code := wait(); code != 0 {
+			t.Errorf("leaving it: exit code %d, %q", code, term.text())
+		}
+		if s := n.inspect(t, "left", "{{.State.Status}}"); s != "running" {
+			t.Errorf("what was left is %s", s)
+		}
+
+		term = newTerminal(t, 24, 80)
+		wait = n.atTerminal(t, term, "exec", "-it", "left", "sh", "-c", "tty; echo ready; read line; echo got $line")
+		term.await(t, "ready\n")
+		term.enter(t, "more words\r")
+		term.await(t, "got more words\n")
+		if code := wait(); code != 0 {
+			t.Errorf("exec: exit code %d, %q", code, term.text())
+		}
+
+		n.run(t, []string{"-dt", "--name", "logged"}, "sh", "-c", "tty; exec sleep 1000").must(t)
+		eventually(t, "the terminal's output is logged", func() (bool, string) {
+			logs := n.must(t, "logs", "logged")
+			return strings.Contains(logs, "/dev/pts/0"), logs
+		})
+	})
+}

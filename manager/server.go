@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -113,6 +114,12 @@ func (s *server) wait(ctx context.Context, signals *signals, served <-chan error
 
 // intercept is around every call.
 func (s *server) intercept(ctx context.Context, u ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
+	if s.isEnding() && !strings.Contains(info.FullMethod, "/Shutdown") {
+		// An answer would say that somebody is here. The end of the connection,
+		// which is near, says the truth, as that of runc's shim does.
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	done := s.calls.begin(info.FullMethod)
 	defer done()
 	s.memory.touch()

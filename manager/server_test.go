@@ -2,6 +2,7 @@ package manager
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 )
 
@@ -93,6 +95,25 @@ func TestN5ShutdownRemovesTheSocketBeforeItIsAnswered(t *testing.T) {
 	if !exists(pathOf(address)) {
 		t.Error("the server that ended took the socket of the next one along")
 	}
+}
+
+func TestN5WhoCallsAServerThatEndsFindsTheConnectionClosed(t *testing.T) {
+	d := newDaemon(t)
+	d.withLog("ns", "c1")
+	address := d.start24("ns", "c1", nil)
+	c, other := connect(t, address), connect(t, address)
+	pid := other.shimPID()
+	c.create("c1")
+	if _, err := c.task.Delete(t.Context(), &task.DeleteRequest{ID: "c1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.task.Shutdown(t.Context(), &task.ShutdownRequest{ID: "c1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.task.Connect(t.Context(), &task.ConnectRequest{}); !errors.Is(err, ttrpc.ErrClosed) {
+		t.Errorf("Connect after Shutdown: %v", err)
+	}
+	ended(t, pid)
 }
 
 func TestN2SignalsEndTheServerInOrderAlsoWhileCallsWait(t *testing.T) {

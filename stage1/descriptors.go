@@ -12,6 +12,8 @@ import (
 type descriptors struct {
 	table [abi.NotifyFD + 1]*os.File
 	own   []*os.File // those that are closed here once the call has them
+	// lasting is the pod's directory if the call lasts as long as the pod.
+	lasting string
 }
 
 // files returns the table up to the last descriptor that is in it.
@@ -29,12 +31,19 @@ func (d *descriptors) close() {
 	}
 }
 
+func (d *descriptors) makePipe() ([2]int, error) {
+	if d.lasting != "" {
+		return makeFIFO(d.lasting)
+	}
+	return makePipe()
+}
+
 // pipe makes a pipe whose write end the call gets as fd. The read end is waited
 // for by the runtime's poller; the write end blocks, because a shell expects it.
 func (d *descriptors) pipe(fd int) (*os.File, error) {
-	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("make a pipe: %w", err)
+	p, err := d.makePipe()
+	if err != nil {
+		return nil, err
 	}
 	d.table[fd] = os.NewFile(uintptr(p[1]), "pipe")
 	d.own = append(d.own, d.table[fd])
@@ -52,6 +61,9 @@ func (k *call) open(d *descriptors) error {
 		return err
 	}
 	d.own = append(d.own, null)
+	if k.entrypoint == abi.Run {
+		d.lasting = k.Dir
+	}
 	r, err := d.pipe(abi.ErrorFD)
 	if err != nil {
 		return err

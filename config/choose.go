@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,6 +40,11 @@ type Choice struct {
 	Path   string   `json:"path,omitempty"`   // of the image; empty: the one that came with the shim
 	Digest string   `json:"digest,omitempty"` // that the image must have; empty: any
 	Accept []string `json:"accept,omitempty"` // fields of config.json that it may ignore
+}
+
+// Equal tells whether two choices lead to the same stage1 with the same rules.
+func (c Choice) Equal(o Choice) bool {
+	return c.Name == o.Name && c.Path == o.Path && c.Digest == o.Digest && slices.Equal(c.Accept, o.Accept)
 }
 
 // Choose applies the rule. Annotations below our prefix are all checked. The
@@ -105,7 +111,7 @@ func (c *Config) mayAsk(asked, has string, by By) error {
 			Stage1Annotation, asked, n, strings.Join(choices, " or "))
 	}
 	return fmt.Errorf("annotation %s asks for the stage1 %q, which pods may not choose here; this pod may have %s: change or remove the annotation, or have the node's operator set stage1.%s.%s in %s",
-		Stage1Annotation, asked, strings.Join(choices, " or "), asked, keyPodsMayAsk, File)
+		Stage1Annotation, asked, strings.Join(choices, " or "), asked, keyPodsMayAsk, cmp.Or(c.file, File))
 }
 
 // RuntimeName is what clients call the runtime whose type pins a stage1.

@@ -42,6 +42,7 @@ type Config struct {
 	// Sets are named sets of fields of config.json, beside the built-in ones.
 	Sets map[string][]string
 
+	file   string              // that was read, or would have been
 	places map[string]position // of keys that were set, by their dotted names
 }
 
@@ -83,7 +84,7 @@ func Read(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	r := reader{config: &Config{}}
+	r := reader{config: &Config{file: path}}
 	for _, p := range paths {
 		text, err := readFile(p)
 		if err != nil {

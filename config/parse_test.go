@@ -130,7 +130,7 @@ func write(t testing.TB, path, text string) {
 func TestDropInsCountInTheOrderOfTheirNames(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.toml")
 	c, err := Read(file)
-	if err != nil || !reflect.DeepEqual(c, &Config{}) {
+	if err != nil || !reflect.DeepEqual(c, &Config{file: file}) {
 		t.Fatalf("without any file: %+v, %v", c, err)
 	}
 	write(t, file+".d/10-site.toml", "default = 'b'\n[stage1.a]\npods_may_ask = true\naccept = ['mine']\n")
@@ -150,10 +150,10 @@ func TestDropInsCountInTheOrderOfTheirNames(t *testing.T) {
 	if p := c.Problem("stage1.a.path", "is %s", "bad"); p.Error() != file+".d/20-node.toml:1:1: stage1.a.path: is bad" {
 		t.Errorf("the place of a key is told as %v", p)
 	}
-	if p := c.Problem("stage1.b.path", "is missing"); p.Error() != File+": stage1.b.path: is missing" {
+	if p := c.Problem("stage1.b.path", "is missing"); p.Error() != file+": stage1.b.path: is missing" {
 		t.Errorf("the place of a key that is nowhere is told as %v", p)
 	}
-	c.places = nil
+	c.places, c.file = nil, ""
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("%+v, want %+v", c, want)
 	}

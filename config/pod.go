@@ -52,7 +52,10 @@ func (p *Pod) Choose(annotations map[string]string) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.fixed && p.choice.Name != choice.Name {
+	if p.fixed && p.choice.Name == choice.Name {
+		return nil // asked again; what was chosen stays as it is
+	}
+	if p.fixed {
 		return fmt.Errorf("the pod has its stage1, %s, already: %w", p.choice.Name, errdefs.ErrFailedPrecondition)
 	}
 	p.choice, p.fixed = choice, true

@@ -30,7 +30,7 @@ func (p Problem) Compare(q Problem) int {
 func (c *Config) Problem(key, format string, args ...any) Problem {
 	at, ok := c.places[key]
 	if !ok {
-		at.file = File
+		at.file = cmp.Or(c.file, File)
 	}
 	return Problem{File: at.file, Line: at.line, Column: at.column, Text: key + ": " + fmt.Sprintf(format, args...)}
 }

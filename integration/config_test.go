@@ -97,7 +97,7 @@ func TestThePodsAnnotationChoosesTheStage1IfItMay(t *testing.T) {
 	eachNode(t, "may", func(t *testing.T, n *node) {
 		const asksForOCI = stage1Annotation + "=oci"
 		n.refuses([]string{asksForOCI}, `annotation io.containerd.rkt.v1/stage1 asks for the stage1 "oci", which pods may not choose here`,
-			"this pod may have native", "change or remove the annotation", "stage1.oci.pods_may_ask")
+			"this pod may have native", "change or remove the annotation", "set stage1.oci.pods_may_ask in "+n.file)
 
 		n.says("[stage1.oci]\npods_may_ask = true\n")
 		id := n.id()

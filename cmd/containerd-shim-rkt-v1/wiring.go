@@ -108,7 +108,7 @@ func prepare(ctx context.Context, o *opener, chosen *config.Pod) func(context.Co
 	}()
 	return func(ctx context.Context) (pod.Stage1, error) {
 		choice := chosen.Choice()
-		if s, ok := <-opened; ok && choice.Name == first.Name {
+		if s, ok := <-opened; ok && choice.Equal(first) {
 			return s, nil
 		}
 		return o.open(ctx, choice)

@@ -2,10 +2,13 @@ package cri
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
 )
 
 // pods is what becomes of the containers of a pod.
@@ -20,6 +23,7 @@ func pods() section {
 		{"ten containers at once", tenContainers},
 		{"exit codes, times and reasons", exitStatus},
 		{"a program that is not there: error and status", programMissing},
+		{"what cannot be started leaves nothing in the shim", failedStartLeavesNothing},
 		{"a container is created and never started", neverStarted},
 		{"two pods of one name, one after the other", podAgain},
 	}}
@@ -182,6 +186,30 @@ func programMissing(t *testing.T, c *column) {
 	}
 	two.remove()
 	p.output("good", sh("true"))
+}
+
+func failedStartLeavesNothing(t *testing.T, c *column) {
+	p := c.pod(t)
+	shim := p.shim()
+	before, err := leaks.Descriptors(shim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if one, err := p.tryRun(fmt.Sprint("main-", i), []string{"no-such-program"}); err == nil {
+			t.Error("it was started")
+		} else {
+			one.remove()
+		}
+	}
+	eventually(t, "no stream is left", func() (bool, string) {
+		after, err := leaks.Descriptors(shim)
+		if err != nil {
+			return false, err.Error()
+		}
+		pipes := slices.DeleteFunc(slices.Clone(after), func(s string) bool { return !strings.HasPrefix(s, "pipe:") })
+		return len(pipes) == 0 && len(after) <= len(before), fmt.Sprintf("before: %q, after: %q", before, after)
+	})
 }
 
 func neverStarted(t *testing.T, c *column) {

@@ -26,10 +26,12 @@ const (
 	caFile      = "/run/ca.pem"
 )
 
+const runcRuntime = "io.containerd.runc.v2"
+
 // columnsNamed reads a list of handlers.
 func columnsNamed(list string) ([]node.Handler, error) {
 	known := []node.Handler{
-		{Name: "runc", Runtime: "io.containerd.runc.v2", Sandboxer: "podsandbox"},
+		{Name: "runc", Runtime: runcRuntime, Sandboxer: "podsandbox"},
 		{Name: "rkt", Runtime: "io.containerd.rkt.v1", Sandboxer: "podsandbox"},
 		{Name: "rkt-shim", Runtime: "io.containerd.rkt.v1", Sandboxer: "shim"},
 	}

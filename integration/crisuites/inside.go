@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
@@ -82,8 +83,12 @@ func runSuite(o options) (code int, err error) {
 		return 0, err
 	}
 	defer keep(ctx, n)()
-	return execute(ctx, su.command(n, handlers[0].Name, o))
+	return execute(ctx, su.command(n, handlers[0].Name, o), network)
 }
+
+// absence is how long a suite has for seeing that containerd has ended: it looks once
+// a second.
+const absence = 3 * time.Second
 
 // keep starts the node's containerd again whenever the suite has ended it. What it
 // returns ends that, and containerd.
@@ -97,6 +102,7 @@ func keep(ctx context.Context, n *node.Node) (stop func()) {
 			case <-ctx.Done():
 				return
 			case <-n.Ended():
+				time.Sleep(absence)
 				if err := n.Resume(ctx); err != nil {
 					fmt.Fprintln(os.Stderr, "containerd does not come back:", err)
 					return
@@ -113,8 +119,9 @@ func keep(ctx context.Context, n *node.Node) (stop func()) {
 	}
 }
 
-// execute runs a suite, and keeps what it prints.
-func execute(ctx context.Context, command []string) (code int, err error) {
+// execute runs a suite, and keeps what it prints. It may pull images and start
+// programs as the node does.
+func execute(ctx context.Context, command, environment []string) (code int, err error) {
 	out, err := os.Create(outputFile)
 	if err != nil {
 		return 0, err
@@ -122,6 +129,8 @@ func execute(ctx context.Context, command []string) (code int, err error) {
 	defer out.Close()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir = suiteDir
+	path := strings.Join([]string{wrappedDir, shimsDir, programsDir, os.Getenv("PATH")}, ":")
+	cmd.Env = append(append(os.Environ(), environment...), "PATH="+path)
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(os.Stdout, out), os.Stderr
 	err = cmd.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {

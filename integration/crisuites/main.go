@@ -19,10 +19,12 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/document"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 )
 
@@ -97,19 +99,34 @@ func outside(o options) (err error) {
 	if o.bin, err = filepath.Abs(o.bin); err != nil {
 		return err
 	}
-	var reports []report
-	for _, c := range columns {
-		fmt.Printf("==> the suite %s with the handler %s\n", o.suite, c.Name)
-		begin := time.Now()
-		r, err := runColumn(ctx, o, su, c, dir)
-		if err != nil {
-			return err
-		}
-		n := r.count()
-		fmt.Printf("    %d pass, %d fail, %d skip in %s\n", n[passed], n[failed], n[skipped], time.Since(begin).Round(time.Second))
-		reports = append(reports, r)
+	reports, err := runColumns(ctx, o, su, columns, dir)
+	if err != nil {
+		return err
 	}
 	return judge(o, su, reports)
+}
+
+// runColumns runs all columns, side by side: most of their time they wait.
+func runColumns(ctx context.Context, o options, su suite, columns []node.Handler, dir string) ([]report, error) {
+	fmt.Printf("==> the suite %s with the handlers %s\n", o.suite, o.columns)
+	// What is built once is built before it is wanted by all at once.
+	if _, err := su.program(ctx, os.Stderr); err != nil {
+		return nil, err
+	}
+	reports, errs := make([]report, len(columns)), make([]error, len(columns))
+	var wg sync.WaitGroup
+	for i, c := range columns {
+		wg.Go(func() {
+			begin := time.Now()
+			if reports[i], errs[i] = runColumn(ctx, o, su, c, dir); errs[i] != nil {
+				return
+			}
+			n := reports[i].count()
+			fmt.Printf("    %s: %d pass, %d fail, %d skip in %s\n", c.Name, n[passed], n[failed], n[skipped], time.Since(begin).Round(time.Second))
+		})
+	}
+	wg.Wait()
+	return reports, errors.Join(errs...)
 }
 
 // judge compares the columns, writes the document of a whole run, and fails if ours

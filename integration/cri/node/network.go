@@ -15,7 +15,7 @@ func subnet(network int) string { return fmt.Sprintf("10.254.%d.0/24", 77+networ
 // host ports.
 const conflist = `{
   "cniVersion": "1.0.0",
-  "name": "rkt-cri",
+  "name": "BRIDGE",
   "plugins": [
     {
       "type": "bridge",
@@ -25,7 +25,6 @@ const conflist = `{
       "hairpinMode": true,
       "ipam": {
         "type": "host-local",
-        "dataDir": "DIR/addresses",
         "ranges": [[{"subnet": "SUBNET"}]],
         "routes": [{"dst": "0.0.0.0/0"}]
       }
@@ -40,6 +39,6 @@ func WriteNetwork(dir string, network int) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	text := strings.NewReplacer("BRIDGE", bridge(network), "SUBNET", subnet(network), "DIR", dir).Replace(conflist)
+	text := strings.NewReplacer("BRIDGE", bridge(network), "SUBNET", subnet(network)).Replace(conflist)
 	return os.WriteFile(filepath.Join(dir, "10-rkt-cri.conflist"), []byte(text), 0o644)
 }

@@ -32,7 +32,7 @@ func TestC4StatsAlsoWhenTheProcessesHaveEndedOnVersion1(t *testing.T) {
 	var s *Stats
 	waitFor(t, func() bool {
 		s = mustStats(t, g)
-		return s.Pids.Current == 2 && s.CPU["nr_throttled"] > 0
+		return s.Pids.Current == 2 && s.CPU["nr_throttled"] > 0 && s.Memory["rss"] > 3_000_000
 	})
 	for what, ok := range map[string]bool{
 		"version":                s.Version == 1,
@@ -88,7 +88,7 @@ func TestC4StatsAlsoWhenTheProcessesHaveEndedOnVersion2(t *testing.T) {
 	var s *Stats
 	waitFor(t, func() bool {
 		s = mustStats(t, g)
-		return s.Pids.Current == 2 && s.CPU["nr_throttled"] > 0
+		return s.Pids.Current == 2 && s.CPU["nr_throttled"] > 0 && s.Memory["anon"] > 3_000_000
 	})
 	if s.Version != 2 || s.Pids.Limit != 33 || s.CPU["usage_usec"] == 0 || s.Memory["anon"] < 3_000_000 ||
 		s.Usage[MemoryUsage].Current < 3_000_000 || s.Usage[MemoryUsage].Limit != 64<<20 {

@@ -40,10 +40,7 @@ func (i *Image) attach(dir string) error {
 	if err := makeDirs(dir, rktDir+"/status", rktDir+"/env", stage2Dir); err != nil {
 		return err
 	}
-	if err := put(filepath.Join(dir, manifestFile), i.text); err != nil {
-		return err
-	}
-	if err := put(filepath.Join(dir, treeIDFile), []byte(i.digest+"\n")); err != nil {
+	if err := i.putIdentity(dir); err != nil {
 		return err
 	}
 	// Opened before the tree is mounted, which hides them.
@@ -65,6 +62,14 @@ func (i *Image) attach(dir string) error {
 		}
 	}
 	return nil
+}
+
+// putIdentity writes which image a pod has.
+func (i *Image) putIdentity(dir string) error {
+	if err := put(filepath.Join(dir, manifestFile), i.text); err != nil {
+		return err
+	}
+	return put(filepath.Join(dir, treeIDFile), []byte(i.digest+"\n"))
 }
 
 // makeDirs makes directories in a pod directory, but not that one: somebody else

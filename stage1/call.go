@@ -29,6 +29,8 @@ type call struct {
 	stdio [3]*os.File // of app/add and enter; nil is /dev/null
 	lock  *os.File    // of run
 
+	interactive bool // of run: the app reads the streams that it inherits
+
 	began   time.Time
 	child   *proc.Child
 	ended   chan struct{} // closed when the child has ended; it is not reaped yet
@@ -55,11 +57,14 @@ func (k *call) start() error {
 		return err
 	}
 	attr := &os.ProcAttr{Dir: k.Dir, Env: env, Files: fds.files(), Sys: &syscall.SysProcAttr{Setpgid: true}}
-	k.child, err = k.stage1.children.StartThen(append([]string{path}, k.args...), attr, k.end)
-	if err != nil {
-		return explainExec(path, err)
-	}
-	return nil
+	err = k.stage1.space.Load().do(func() (err error) {
+		k.child, err = k.stage1.children.StartThen(append([]string{path}, k.args...), attr, k.end)
+		if err != nil {
+			return explainExec(path, err)
+		}
+		return nil
+	})
+	return err
 }
 
 // end is called when the child has ended, on a goroutine of its own. The child

@@ -69,8 +69,8 @@ func (k *call) open(d *descriptors) error {
 		return err
 	}
 	k.words = readTail(r)
-	switch k.entrypoint {
-	case abi.AppAdd, abi.Enter: // the app's
+	switch {
+	case k.entrypoint == abi.Enter, k.entrypoint == abi.AppAdd && !k.rkts(), k.entrypoint == abi.Attach: // the app's
 		for fd, f := range k.stdio {
 			if f == nil {
 				f = null
@@ -87,6 +87,10 @@ func (k *call) open(d *descriptors) error {
 	}
 	if k.entrypoint == abi.Run {
 		d.table[abi.LockFD] = k.lock
+	}
+	if k.rkts() { // knows of the lock, and of no other
+		d.table[abi.ErrorFD] = nil
+	} else if k.entrypoint == abi.Run {
 		if k.notices, err = d.pipe(abi.NotifyFD); err != nil {
 			return err
 		}
@@ -94,6 +98,9 @@ func (k *call) open(d *descriptors) error {
 	return nil
 }
 
+// rkts tells whether the entrypoint is called as rkt called it.
+func (k *call) rkts() bool { return k.stage1.manifest.rkts() }
+
 func (k *call) reportsReady() bool {
-	return k.entrypoint == abi.Run || k.entrypoint == abi.AppAdd || k.entrypoint == abi.Enter
+	return !k.rkts() && (k.entrypoint == abi.Run || k.entrypoint == abi.AppAdd || k.entrypoint == abi.Enter)
 }

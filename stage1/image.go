@@ -42,7 +42,7 @@ func openImage(dir, digest string) (*Image, error) {
 			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "rootfs", i.manifest.features), err)
 		}
 	}
-	i.declared = sync.OnceValue(func() *fields { return newFields(stage0Fields(), i.features.Fields) })
+	i.declared = sync.OnceValue(func() *fields { return newFields(stage0Fields(), i.ownFields()) })
 	return i, nil
 }
 

@@ -25,12 +25,13 @@ const maxManifest = 1 << 20
 // entrypoints lists every entrypoint that a manifest can declare.
 var entrypoints = [...]abi.Entrypoint{
 	abi.Run, abi.Enter, abi.GC, abi.Stop, abi.AppAdd, abi.AppStart, abi.AppStop, abi.AppRm,
-	abi.AppSignal, abi.AppPause, abi.AppResume, abi.AppUpdate, abi.AppStats, abi.AppCheckpoint,
+	abi.AppSignal, abi.AppPause, abi.AppResume, abi.AppUpdate, abi.AppStats, abi.AppCheckpoint, abi.Attach,
 }
 
 // manifest is what stage 0 needs of an image's manifest.
 type manifest struct {
 	name     string
+	version  int                       // of the interface
 	paths    map[abi.Entrypoint]string // inside rootfs, absolute there
 	features string                    // as paths; empty if there is none
 }
@@ -48,10 +49,11 @@ func parseManifest(text []byte, file string) (*manifest, error) {
 	for _, a := range im.Annotations {
 		annotations[a.Name.String()] = a.Value
 	}
-	if err := checkVersion(annotations); err != nil {
+	version, err := interfaceVersion(annotations)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	m := &manifest{name: im.Name.String(), paths: map[abi.Entrypoint]string{}}
+	m := &manifest{name: im.Name.String(), version: version, paths: map[abi.Entrypoint]string{}}
 	for _, e := range entrypoints {
 		if p, ok := annotations[abi.AnnotationPrefix+string(e)]; ok {
 			if err := checkPath(p); err != nil {
@@ -93,23 +95,21 @@ func position(text []byte, err error) string {
 	return fmt.Sprintf(":%d:%d", line, len(before)-bytes.LastIndexByte(before, '\n'))
 }
 
-// checkVersion refuses images of another interface version.
-func checkVersion(annotations map[string]string) error {
+// interfaceVersion returns the version of an image's entrypoints. An image that does
+// not say is of version 1.
+func interfaceVersion(annotations map[string]string) (int, error) {
 	v, ok := annotations[abi.AnnotationVersion]
 	if !ok {
-		return invalid("annotation %s is missing; stage 0 speaks interface version %d", abi.AnnotationVersion, abi.Version)
+		return 1, nil
 	}
 	n, err := strconv.Atoi(v)
 	switch {
 	case err != nil:
-		return invalid("annotation %s is %q and has to be a number", abi.AnnotationVersion, v)
-	case n == abi.Version:
-		return nil
-	case n >= 1 && n < abi.Version:
-		return fmt.Errorf("the image is of interface version %d, which is rkt's; stage 0 does not speak versions 1 to 6 yet, only version %d: %w",
-			n, abi.Version, errdefs.ErrNotImplemented)
+		return 0, invalid("annotation %s is %q and has to be a number", abi.AnnotationVersion, v)
+	case n < 1 || n > abi.Version:
+		return 0, fmt.Errorf("the image is of interface version %d; stage 0 speaks versions 1 to %d: %w", n, abi.Version, errdefs.ErrNotImplemented)
 	}
-	return fmt.Errorf("the image is of interface version %d; stage 0 speaks version %d only: %w", n, abi.Version, errdefs.ErrNotImplemented)
+	return n, nil
 }
 
 // complete refuses a manifest with too little in it.
@@ -118,13 +118,24 @@ func (m *manifest) complete(file string) error {
 		return invalid("%s: declares no entrypoint run: add the annotation %s%s with the path of an executable in rootfs",
 			file, abi.AnnotationPrefix, abi.Run)
 	}
+	return nil
+}
+
+// rkts tells whether the image's entrypoints are called as rkt called them.
+func (m *manifest) rkts() bool { return m.version < abi.Version }
+
+// mutable tells whether pods of the image can get apps while they run. Those of rkt's
+// versions are made with their app, which every image of those versions can do.
+func (m *manifest) mutable() bool {
+	if m.rkts() {
+		return false
+	}
 	for _, e := range []abi.Entrypoint{abi.AppAdd, abi.AppStart, abi.AppRm} {
 		if m.paths[e] == "" {
-			return fmt.Errorf("%s: declares no entrypoint %s, so its pods are immutable, which stage 0 does not support yet: add the annotation %s%s: %w",
-				file, e, abi.AnnotationPrefix, e, errdefs.ErrNotImplemented)
+			return false
 		}
 	}
-	return nil
+	return true
 }
 
 func checkPath(p string) error {

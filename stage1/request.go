@@ -18,6 +18,9 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 
 // arguments returns the arguments of interface version 6, behind argv[0].
 func (k *call) arguments() []string {
+	if k.rkts() {
+		return k.rktArguments()
+	}
 	r := &k.Request
 	debug := "--debug=" + strconv.FormatBool(r.Debug)
 	var args []string
@@ -30,7 +33,10 @@ func (k *call) arguments() []string {
 		if r.Sandbox != nil && r.Sandbox.Hostname != "" {
 			args = append(args, "--hostname="+r.Sandbox.Hostname)
 		}
-		return append(args, "--mutable", r.Pod)
+		if k.stage1.manifest.mutable() {
+			args = append(args, "--mutable")
+		}
+		return append(args, r.Pod)
 	case abi.Stop:
 		if k.Force {
 			args = append(args, "--force")
@@ -48,6 +54,9 @@ func (k *call) arguments() []string {
 
 // environment writes the documents of the call and returns its environment.
 func (k *call) environment() ([]string, error) {
+	if k.rkts() {
+		return k.rktEnvironment(), nil
+	}
 	r := &k.Request
 	text, err := encodeRequest(*r)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,12 +24,29 @@ type Stage1 struct {
 	children *proc.Children
 	limit    func(abi.Entrypoint) time.Duration
 	declared func() *fields // the image's, and what it is excused
+	excused  *fields
+
+	// space is where the entrypoints of a pod are executed. It is set while the
+	// pod is attached, and nil for those that need none of its own.
+	space atomic.Pointer[space]
 }
 
 var _ pod.Stage1 = (*Stage1)(nil)
 
-// New returns the stage1 that people call name. Its processes are started
-// through children, which is the only one of this process.
+// For returns what calls the image's entrypoints as its interface version and the
+// entrypoints that it has demand. Arguments are those of New and Excuse.
+func For(image *Image, name string, children *proc.Children, excused []string) pod.Stage1 {
+	s := New(image, name, children)
+	s.Excuse(excused)
+	if !image.manifest.mutable() {
+		return &Immutable{private: private{s, &execs{}}}
+	}
+	return s
+}
+
+// New returns the stage1 that people call name, of interface version 7 and with
+// pods that can get apps while they run. Its processes are started through
+// children, which is the only one of this process.
 func New(image *Image, name string, children *proc.Children) *Stage1 {
 	return &Stage1{Image: image, name: name, children: children, limit: deadline, declared: image.declared}
 }
@@ -38,7 +56,8 @@ func New(image *Image, name string, children *proc.Children) *Stage1 {
 // the Stage1 is used.
 func (s *Stage1) Excuse(pointers []string) {
 	if len(pointers) > 0 {
-		s.declared = sync.OnceValue(func() *fields { return newFields(stage0Fields(), s.features.Fields, pointers) })
+		s.excused = newFields(pointers)
+		s.declared = sync.OnceValue(func() *fields { return newFields(stage0Fields(), s.ownFields(), pointers) })
 	}
 }
 

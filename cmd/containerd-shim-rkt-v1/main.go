@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/launch"
 )
 
 // version and revision are set at link time, by -ldflags "-X main.version=…".
@@ -16,6 +17,9 @@ var (
 )
 
 func main() {
+	if launch.Asked(os.Args) {
+		os.Exit(launch.Main())
+	}
 	os.Exit(program().Main(os.Args))
 }
 

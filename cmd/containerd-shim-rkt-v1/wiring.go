@@ -94,7 +94,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 // so is one that a sandbox did not choose in the end.
 func prepare(ctx context.Context, o *opener, chosen *config.Pod) func(context.Context) (pod.Stage1, error) {
 	first := chosen.Choice()
-	opened := make(chan *stage1.Stage1, 1)
+	opened := make(chan pod.Stage1, 1)
 	go func() {
 		defer close(opened)
 		// The first process that Go looks up or starts costs a fork, to find out
@@ -121,14 +121,12 @@ type opener struct {
 	children *proc.Children
 }
 
-func (o *opener) open(ctx context.Context, c config.Choice) (*stage1.Stage1, error) {
+func (o *opener) open(ctx context.Context, c config.Choice) (pod.Stage1, error) {
 	image, err := imageOf(ctx, o.images, c)
 	if err != nil {
 		return nil, fmt.Errorf("stage1 %s: %w", c.Name, err)
 	}
-	s := stage1.New(image, c.Name, o.children)
-	s.Excuse(c.Accept)
-	return s, nil
+	return stage1.For(image, c.Name, o.children, c.Accept), nil
 }
 
 // imageOf returns the image of a chosen stage1. A digest alone is that of an image
@@ -161,7 +159,7 @@ func reopener(images *stage1.Store, children *proc.Children) func(string) (pod.S
 		if err != nil {
 			return nil, err
 		}
-		return stage1.New(image, image.Name(), children), nil
+		return stage1.For(image, image.Name(), children, nil), nil
 	}
 }
 

@@ -32,6 +32,9 @@ const (
 	AppUpdate     Entrypoint = "app/update"
 	AppStats      Entrypoint = "app/stats"
 	AppCheckpoint Entrypoint = "app/checkpoint"
+
+	// Attach is of the interface versions before 7 only.
+	Attach Entrypoint = "attach"
 )
 
 // Environment of an entrypoint. A variable that a call has no value for is not

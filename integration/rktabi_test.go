@@ -1,0 +1,169 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// rktImage is a stage1 image that follows rkt's implementor's guide to the letter,
+// in one of its interface versions.
+type rktImage struct {
+	version int
+	mutable bool
+	log     string // directory
+}
+
+func (i rktImage) name() string {
+	if i.mutable {
+		return fmt.Sprintf("mutable%d", i.version)
+	}
+	return fmt.Sprintf("rkt%d", i.version)
+}
+
+// entrypoints maps what the manifest declares to files.
+func (i rktImage) entrypoints() map[string]string {
+	e := map[string]string{"run": "run", "enter": "enter", "stop": "stop", "gc": "gc"}
+	if i.mutable {
+		e["run"] = "run_mutable"
+		for _, name := range []string{"app/add", "app/start", "app/stop", "app/rm"} {
+			e[name] = strings.Replace(name, "/", "_", 1)
+		}
+		e["attach"] = "attach"
+	}
+	return e
+}
+
+// install writes the image, and returns its directory.
+func (i rktImage) install(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), i.name())
+	for _, d := range []string{"rootfs/rkt/status", "rootfs/opt/stage2", "rootfs/etc"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var annotations []string
+	add := func(name, value string) {
+		annotations = append(annotations, fmt.Sprintf(`{"name": "coreos.com/rkt/stage1/%s", "value": %q}`, name, value))
+	}
+	if i.version > 1 { // version 1 need not be said
+		add("interface-version", fmt.Sprint(i.version))
+	}
+	for name, file := range i.entrypoints() {
+		add(name, "/"+file)
+		write(t, filepath.Join(dir, "rootfs", file), read(t, filepath.Join("testdata/rkt", file)))
+		if err := os.Chmod(filepath.Join(dir, "rootfs", file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(dir, "rootfs/lib.sh"), read(t, "testdata/rkt/lib.sh"))
+	write(t, filepath.Join(dir, "rootfs/version"), fmt.Sprintln(i.version))
+	write(t, filepath.Join(dir, "rootfs/log"), i.log+"\n")
+	write(t, filepath.Join(dir, "manifest"), fmt.Sprintf(`{"acKind": "ImageManifest", "acVersion": "0.8.10", "name": "example.com/rkt/stage1-%s", "annotations": [%s]}`,
+		i.name(), strings.Join(annotations, ",\n")))
+	return dir
+}
+
+// rktNode is a node whose pods are of such an image.
+type rktNode struct {
+	*node
+	fixture rktImage
+	dir     string // of the image
+}
+
+// eachRkt runs a case for images of some versions.
+func eachRkt(t *testing.T, mutable bool, versions []int, test func(t *testing.T, n *rktNode)) {
+	t.Helper()
+	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
+		n := c.node(t, fmt.Sprintf("r%x", len(t.Name())))
+		for _, v := range versions {
+			t.Run(fmt.Sprintf("version %d", v), func(t *testing.T) {
+				i := rktImage{version: v, mutable: mutable, log: t.TempDir()}
+				own := *n
+				col := *n.column
+				own.column, own.t = &col, t
+				dir := i.install(t)
+				col.runtime = "io.containerd.rkt-" + i.name() + ".v1"
+				link := filepath.Join(suite.shims, "containerd-shim-rkt-"+i.name()+"-v1")
+				if err := os.Symlink("containerd-shim-rkt-v1", link); err != nil && !os.IsExist(err) {
+					t.Fatal(err)
+				}
+				own.says("[stage1.%s]\npath = %q\naccept = [\"appc\"]\n", i.name(), dir)
+				test(t, &rktNode{&own, i, dir})
+				n.serial = own.serial
+				if calls := read(t, filepath.Join(i.log, "calls")); strings.Contains(calls, "misused") {
+					t.Errorf("an entrypoint was called wrongly:\n%s", calls)
+				}
+			})
+		}
+	})
+}
+
+// calls returns the lines that the entrypoints have written down: how they were
+// called, and with what environment.
+func (n *rktNode) calls(t *testing.T) []string {
+	t.Helper()
+	return strings.Split(strings.TrimSpace(read(t, filepath.Join(n.fixture.log, "calls"))), "\n")
+}
+
+// said returns the lines of calls that begin so, without that.
+func (n *rktNode) said(t *testing.T, prefix string) (lines []string) {
+	t.Helper()
+	for _, l := range n.calls(t) {
+		if rest, ok := strings.CutPrefix(l, prefix); ok {
+			lines = append(lines, rest)
+		}
+	}
+	return lines
+}
+
+// appcManifest is what the tests read of a pod's manifest.
+type appcManifest struct {
+	Apps []struct {
+		Name string `json:"name"`
+		App  struct {
+			User             string `json:"user"`
+			Group            string `json:"group"`
+			WorkingDirectory string `json:"workingDirectory"`
+			Isolators        []struct {
+				Name  string          `json:"name"`
+				Value json.RawMessage `json:"value"`
+			} `json:"isolators"`
+		} `json:"app"`
+	} `json:"apps"`
+}
+
+// isolator returns the value of an isolator of the first app.
+func (m appcManifest) isolator(name string) string {
+	for _, i := range m.Apps[0].App.Isolators {
+		if i.Name == name {
+			return string(i.Value)
+		}
+	}
+	return ""
+}
+
+// podManifest is what the image has read.
+func (n *rktNode) podManifest(t *testing.T) appcManifest {
+	t.Helper()
+	var m appcManifest
+	if err := json.Unmarshal([]byte(read(t, filepath.Join(n.fixture.log, "pod"))), &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// running tells whether a process has such a command line.
+func running(words string) bool {
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, f := range files {
+		if text, err := os.ReadFile(f); err == nil && strings.HasPrefix(string(text), words+"\x00") {
+			return true
+		}
+	}
+	return false
+}

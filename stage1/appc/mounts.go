@@ -1,0 +1,118 @@
+package appc
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/appc/spec/schema"
+	"github.com/appc/spec/schema/types"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// own lists what a stage1 of rkt's gives every app, whatever a manifest says.
+func own(m specs.Mount) bool {
+	switch filepath.Clean(m.Destination) {
+	case "/proc":
+		return m.Type == "proc"
+	case "/sys":
+		return m.Type == "sysfs"
+	case "/sys/fs/cgroup":
+		return m.Type == "cgroup" || m.Type == "cgroup2"
+	case "/dev", "/dev/shm":
+		return m.Type == "tmpfs"
+	case "/dev/pts":
+		return m.Type == "devpts"
+	case "/dev/mqueue":
+		return m.Type == "mqueue"
+	}
+	return false
+}
+
+// Bind tells whether a mount shows a part of the host, and whether with all that
+// is mounted below it.
+func Bind(m specs.Mount) (bind, recursive bool) {
+	recursive = slices.Contains(m.Options, "rbind")
+	return m.Type == "bind" || recursive || slices.Contains(m.Options, "bind"), recursive
+}
+
+func (t *translator) mounts() error {
+	if t.Mounted {
+		return nil
+	}
+	for i, m := range t.spec.Mounts {
+		if own(m) {
+			continue
+		}
+		if err := t.mount(i, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mount makes a volume of the pod and mounts it.
+func (t *translator) mount(i int, m specs.Mount) error {
+	at := fmt.Sprintf("/mounts/%d", i)
+	name, err := types.NewACName(fmt.Sprintf("%s-mount-%d", t.Name, i))
+	if err != nil {
+		return fmt.Errorf("%s: %w", at, err)
+	}
+	v := types.Volume{Name: *name, Kind: "host"}
+	bind, recursive := Bind(m)
+	options := m.Options
+	switch {
+	case bind:
+		v.Source = m.Source
+		if !filepath.IsAbs(v.Source) {
+			v.Source = filepath.Join(t.Bundle, v.Source)
+		}
+		readOnly := slices.Contains(options, "ro")
+		v.ReadOnly, v.Recursive = &readOnly, &recursive
+		options = without(options, "bind", "rbind", "ro", "rw", "private", "rprivate")
+	case m.Type == "tmpfs":
+		if options, err = emptyVolume(&v, options); err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+	default:
+		return t.unsaid("/mounts/*/type", at+"/type", fmt.Sprintf("%s on %s is neither a part of the host nor an empty volume", m.Type, m.Destination))
+	}
+	if len(options) > 0 {
+		if err := t.unsaid("/mounts/*/options", at+"/options", fmt.Sprintf("volumes do not have %s", strings.Join(options, ","))); err != nil {
+			return err
+		}
+	}
+	t.app.Volumes = append(t.app.Volumes, v)
+	t.app.Mounts = append(t.app.Mounts, schema.Mount{Volume: *name, Path: m.Destination})
+	return nil
+}
+
+// emptyVolume makes a volume that is as a tmpfs is, and returns the options that
+// are left: its size, above all.
+func emptyVolume(v *types.Volume, options []string) (left []string, err error) {
+	v.Kind = "empty"
+	mode, uid, gid := "0777", 0, 0
+	for _, o := range options {
+		switch key, value, _ := strings.Cut(o, "="); key {
+		case "mode":
+			mode = value
+		case "uid":
+			_, err = fmt.Sscan(value, &uid)
+		case "gid":
+			_, err = fmt.Sscan(value, &gid)
+		case "rw":
+		default:
+			left = append(left, o)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("option %s: %w", o, err)
+		}
+	}
+	v.Mode, v.UID, v.GID = &mode, &uid, &gid
+	return left, nil
+}
+
+func without(options []string, those ...string) []string {
+	return slices.DeleteFunc(slices.Clone(options), func(o string) bool { return slices.Contains(those, o) })
+}

@@ -1,0 +1,145 @@
+package appc
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/appc/spec/schema"
+	"github.com/appc/spec/schema/types"
+	"github.com/containerd/errdefs"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Options are what a translation depends on beside the spec.
+type Options struct {
+	Name   string // of the app; an ACName
+	Bundle string // what relative sources of mounts are relative to
+	// Excused tells whether a field, as a JSON pointer, may be left out.
+	Excused func(pointer string) bool
+	// Mounted says that stage 0 mounts itself what the spec lists.
+	Mounted bool
+}
+
+// App is a container in appc's words.
+type App struct {
+	App      types.App
+	ReadOnly bool
+	Mounts   []schema.Mount // of volumes of the pod
+	Volumes  []types.Volume
+}
+
+// Fields lists what a translation has words for, as JSON pointers: values that it
+// cannot say it refuses itself. consoleSize and hostname are not appc's; stage 0
+// sees to them.
+func Fields() []string {
+	return []string{
+		"/process/args", "/process/cwd", "/process/env", "/process/terminal", "/process/consoleSize",
+		"/process/user/uid", "/process/user/gid", "/process/user/additionalGids", "/process/user/username",
+		"/process/capabilities", "/process/noNewPrivileges", "/process/oomScoreAdj", "/process/selinuxLabel",
+		"/root", "/mounts/*/destination", "/mounts/*/type", "/mounts/*/source", "/mounts/*/options",
+		"/linux/seccomp",
+	}
+}
+
+// Translate says spec in appc's words.
+func Translate(spec *specs.Spec, o Options) (*App, error) {
+	if o.Excused == nil {
+		o.Excused = func(string) bool { return false }
+	}
+	t := &translator{spec: spec, Options: o, app: &App{}}
+	for _, step := range []func() error{t.process, t.environment, t.isolators, t.mounts} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	t.app.ReadOnly = spec.Root != nil && spec.Root.Readonly
+	return t.app, nil
+}
+
+type translator struct {
+	Options
+	spec *specs.Spec
+	app  *App
+}
+
+// unsaid returns the error of a field that appc has no words for, or nil if it is
+// excused. general is the pointer that an operator can excuse.
+func (t *translator) unsaid(general, particular, why string) error {
+	if t.Excused(general) {
+		return nil
+	}
+	return fmt.Errorf("config.json asks for %s, which a stage1 of rkt's interface cannot be told: %s: %w", particular, why, errdefs.ErrNotImplemented)
+}
+
+func (t *translator) process() error {
+	p := t.spec.Process
+	if p == nil || len(p.Args) == 0 {
+		return fmt.Errorf("config.json has no /process/args: %w", errdefs.ErrInvalidArgument)
+	}
+	t.app.App = types.App{
+		Exec:  p.Args,
+		User:  strconv.FormatUint(uint64(p.User.UID), 10),
+		Group: strconv.FormatUint(uint64(p.User.GID), 10),
+	}
+	for _, gid := range p.User.AdditionalGids {
+		t.app.App.SupplementaryGIDs = append(t.app.App.SupplementaryGIDs, int(gid))
+	}
+	if p.Cwd != "" {
+		if !filepath.IsAbs(p.Cwd) {
+			return fmt.Errorf("/process/cwd %q is not absolute: %w", p.Cwd, errdefs.ErrInvalidArgument)
+		}
+		t.app.App.WorkingDirectory = p.Cwd
+	}
+	return nil
+}
+
+// variable is what appc accepts as the name of a variable.
+var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`)
+
+// environment takes the last of each name, as a program sees it. rkt keeps
+// variables in a file of lines.
+func (t *translator) environment() error {
+	for i, kv := range t.spec.Process.Env {
+		name, value, ok := strings.Cut(kv, "=")
+		var why string
+		switch {
+		case !ok || !variable.MatchString(name):
+			why = fmt.Sprintf("%.40q is no name of a variable there", name)
+		case strings.ContainsAny(value, "\n\x00"):
+			why = fmt.Sprintf("the value of %s has more than one line", name)
+		default:
+			t.app.App.Environment.Set(name, value)
+			continue
+		}
+		if err := t.unsaid("/process/env", fmt.Sprintf("/process/env/%d", i), why); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Env returns the environment of an app as rkt/env/APP has it: with what rkt adds
+// where it is absent.
+func Env(name string, app *types.App) []byte {
+	env := types.Environment{}
+	for _, v := range app.Environment {
+		env.Set(v.Name, v.Value)
+	}
+	for _, v := range []types.EnvironmentVariable{
+		{Name: "PATH", Value: "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+		{Name: "SHELL", Value: "/bin/sh"}, {Name: "USER", Value: "root"}, {Name: "LOGNAME", Value: "root"}, {Name: "HOME", Value: "/root"},
+	} {
+		if _, ok := env.Get(v.Name); !ok {
+			env.Set(v.Name, v.Value)
+		}
+	}
+	env.Set("AC_APP_NAME", name)
+	var b strings.Builder
+	for _, v := range env {
+		fmt.Fprintf(&b, "%s=%s\n", v.Name, v.Value)
+	}
+	return []byte(b.String())
+}

@@ -1,0 +1,165 @@
+package stage1
+
+import (
+	"crypto/sha512"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/appc/spec/schema"
+	"github.com/appc/spec/schema/types"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/appc"
+)
+
+// Files of a pod directory that rkt's stage1s read.
+const (
+	podManifestFile = "pod"
+	podLockFile     = "pod.lck"
+)
+
+// composition is what an app is made of on disk, for a stage1 that reads manifests.
+type composition struct {
+	dir  string // of the pod
+	name types.ACName
+	app  *appc.App
+	spec *specs.Spec
+	// annotations of the app: its streams.
+	annotations types.Annotations
+	mutable     bool // the pod's manifest gets no volumes: others use it already
+}
+
+// compose translates what an app/add asks for.
+func (s *Stage1) compose(c pod.Call, mounted bool) (*composition, error) {
+	k := &composition{dir: c.Dir, name: types.ACName(c.Request.App), spec: specOf(&c.Request), mutable: mounted}
+	var err error
+	k.app, err = appc.Translate(k.spec, appc.Options{
+		Name: c.Request.App, Bundle: c.Request.Bundle, Excused: s.mayIgnore, Mounted: mounted,
+	})
+	return k, err
+}
+
+func (k *composition) stage2() string { return filepath.Join(k.dir, stage2Dir, string(k.name)) }
+
+// root is where the app's root is mounted.
+func (k *composition) root() string { return filepath.Join(k.stage2(), "rootfs") }
+
+// write writes what rkt wrote before it called the stage1: the image manifest twice,
+// the environment, the entry in the pod's manifest, and the time of all that.
+func (k *composition) write() error {
+	image, err := k.image()
+	if err != nil {
+		return err
+	}
+	for _, d := range []string{k.stage2(), k.root(), filepath.Join(k.dir, "appsinfo", string(k.name))} {
+		if err := os.MkdirAll(d, 0o750); err != nil {
+			return err
+		}
+	}
+	if err := os.Chmod(k.stage2(), 0o755); err != nil { // programs of any user have to get through
+		return err
+	}
+	for path, text := range map[string][]byte{
+		filepath.Join(k.stage2(), "manifest"):                        image,
+		filepath.Join(k.dir, "appsinfo", string(k.name), "manifest"): image,
+		filepath.Join(k.dir, rktDir, "env", string(k.name)):          appc.Env(string(k.name), &k.app.App),
+	} {
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			return err
+		}
+	}
+	if err := k.enlist(image); err != nil {
+		return fmt.Errorf("manifest of the pod: %w", err)
+	}
+	return mark(k.dir, string(k.name), "created")
+}
+
+func (k *composition) image() ([]byte, error) {
+	m := schema.BlankImageManifest()
+	m.Name = types.ACIdentifier("containerd.io/container/" + k.name)
+	m.App = &k.app.App
+	text, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("image manifest of app %s: %w", k.name, err)
+	}
+	return text, nil
+}
+
+// enlist replaces the app's entry in the pod's manifest, by rename, and whatever
+// volumes it had there.
+func (k *composition) enlist(image []byte) error {
+	path := filepath.Join(k.dir, podManifestFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var m schema.PodManifest
+	if err := json.Unmarshal(text, &m); err != nil {
+		return err
+	}
+	sum := sha512.Sum512(image)
+	id, err := types.NewHash("sha512-" + hex.EncodeToString(sum[:]))
+	if err != nil {
+		return err
+	}
+	name := types.ACIdentifier("containerd.io/container/" + k.name)
+	entry := schema.RuntimeApp{
+		Name: k.name, Image: schema.RuntimeImage{Name: &name, ID: *id}, App: &k.app.App,
+		ReadOnlyRootFS: k.app.ReadOnly, Mounts: k.app.Mounts, Annotations: k.annotations,
+	}
+	m.Apps = append(slices.DeleteFunc(m.Apps, func(a schema.RuntimeApp) bool { return a.Name == k.name }), entry)
+	m.Volumes = append(m.Volumes, k.app.Volumes...)
+	if !k.mutable {
+		m.Annotations.Set("coreos.com/rkt/stage1/mutable", "false")
+	}
+	if text, err = json.Marshal(m); err != nil {
+		return err
+	}
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, text, 0o640); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// withManifest calls f under the lock that rkt's app add and app rm take.
+func withManifest(dir string, f func() error) error {
+	lock, err := os.OpenFile(filepath.Join(dir, podLockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	for {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("lock the pod's manifest: %w", err)
+	}
+	return f()
+}
+
+// mountRoot shows an app's root where a stage1 of rkt's looks for it, in the pod's
+// space. What is mounted below it comes along.
+func (s *private) mountRoot(from, to string) error {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return fmt.Errorf("open the root file system %s: %w", from, err)
+	}
+	defer unix.Close(fd)
+	return s.space.Load().do(func() error {
+		if err := unix.MoveMount(fd, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("mount the root file system on %s: %w", to, err)
+		}
+		return nil
+	})
+}

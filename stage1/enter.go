@@ -1,0 +1,175 @@
+package stage1
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/launch"
+)
+
+// enterexec is the program that `enter` of rkt's images with systemd executes in the
+// pod. With it a directory, an environment and a user can be chosen.
+const enterexec = "/enterexec"
+
+// execs are the processes of `enter` that live, by app and exec.
+type execs struct{ pids sync.Map }
+
+func (e *execs) key(c pod.Call) string { return c.Request.App + "/" + c.Request.Exec }
+
+// enter executes `enter` as rkt did, with its streams and in the app's cgroup: it
+// enters namespaces and no cgroup. It stays, and ends as its program does.
+func (s *private) enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File, app *specs.Spec) (*pod.Process, error) {
+	k, err := s.newCall(c, abi.Enter)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.enterArguments(k, args, app.Process); err != nil {
+		return nil, err
+	}
+	streams, err := openStreams(stdio, c.Request.Terminal, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer streams.close()
+	if err := s.runEnter(ctx, k, streams); err != nil {
+		return nil, k.fail(err)
+	}
+	start, err := proc.StartTime(k.child.PID())
+	if err != nil {
+		return nil, k.fail(err)
+	}
+	k.release()
+	k.journal(stateReady)
+	s.execs.pids.Store(s.execs.key(c), k.child.PID())
+	ended := make(chan abi.Status, 1)
+	go func() {
+		<-k.ended
+		s.execs.pids.Delete(s.execs.key(c))
+		k.leave()
+		ended <- k.exit
+	}()
+	return &pod.Process{PID: k.child.PID(), StartTime: start, Recorder: pod.RecordedByCall, Console: streams.take(), Ended: ended}, nil
+}
+
+func (s *private) runEnter(ctx context.Context, k *call, streams *streams) error {
+	ctx, cancel := k.limit(ctx)
+	defer cancel()
+	control, err := launch.NewControl()
+	if err != nil {
+		return err
+	}
+	defer control.Close()
+	if err := k.startLauncher(control); err != nil {
+		return err
+	}
+	join := launch.Join{Terminal: k.Request.Terminal}
+	if k.Request.Cgroup != nil {
+		join.Cgroups = k.Request.Cgroup.Dirs
+	}
+	if err := control.Join(ctx, join, streams.files); err != nil {
+		return err
+	}
+	path := s.entrypoint(k.Dir, abi.Enter)
+	env := append(k.rktEnvironment(), "TERM=xterm")
+	if err := control.Exec(ctx, launch.Exec{Argv: append([]string{path}, k.args...), Env: env}); err != nil {
+		return explainExec(path, err)
+	}
+	return nil
+}
+
+// enterArguments says what is to be executed, and as whom. An image that has no way
+// to say that executes it as the app is: then nothing else may be asked for.
+func (s *private) enterArguments(k *call, args []string, app *specs.Process) error {
+	var p specs.Process
+	if err := json.Unmarshal(k.Request.Process, &p); err != nil {
+		return invalid("process of an exec: %v", err)
+	}
+	p.Args = args
+	root := filepath.Join(k.Dir, stage2Dir, k.Request.App, "rootfs")
+	if err := s.space.Load().do(func() error { return checkProgram(root, &p) }); err != nil {
+		return s.refused(err.Error(), err)
+	}
+	if _, err := os.Lstat(filepath.Join(s.dir, "rootfs", enterexec)); err == nil && s.manifest.rkts() {
+		return s.enterExactly(k, &p)
+	}
+	for _, f := range []struct {
+		pointer string
+		same    bool
+	}{
+		{"/process/user", reflect.DeepEqual(p.User.AdditionalGids, app.User.AdditionalGids) && p.User.UID == app.User.UID && p.User.GID == app.User.GID},
+		{"/process/cwd", p.Cwd == app.Cwd || p.Cwd == ""},
+		{"/process/env", sameEnvironment(p.Env, app.Env)},
+		{"/process/capabilities", p.Capabilities == nil || reflect.DeepEqual(p.Capabilities, app.Capabilities)},
+		{"/process/noNewPrivileges", p.NoNewPrivileges == app.NoNewPrivileges},
+	} {
+		if !f.same && !s.mayIgnore(f.pointer) {
+			return s.refused("the exec asks for "+f.pointer+" other than the container's, and its enter cannot be told", errdefs.ErrNotImplemented)
+		}
+	}
+	k.args = append(k.args, args...)
+	return nil
+}
+
+// sameEnvironment leaves out TERM, which clients add for a terminal.
+func sameEnvironment(a, b []string) bool {
+	values := func(env []string) map[string]string {
+		m := map[string]string{}
+		for _, kv := range env {
+			if name, value, _ := strings.Cut(kv, "="); name != "TERM" {
+				m[name] = value
+			}
+		}
+		return m
+	}
+	return reflect.DeepEqual(values(a), values(b))
+}
+
+// enterExactly has rkt's own program change to the directory, the user and the
+// environment of the exec. It takes no privilege away, which has to be excused.
+func (s *private) enterExactly(k *call, p *specs.Process) error {
+	if p.Capabilities != nil && !s.mayIgnore("/process/capabilities") {
+		return s.refused("the exec asks for /process/capabilities, and its enter leaves a program all of them", errdefs.ErrNotImplemented)
+	}
+	name := "exec-" + k.Request.App + "-" + k.Request.Exec
+	file := filepath.Join(k.Dir, rktDir, "env", name)
+	if err := os.WriteFile(file, []byte(strings.Join(append(p.Env, ""), "\n")), 0o644); err != nil {
+		return err
+	}
+	groups := []string{strconv.Itoa(int(p.User.GID))}
+	for _, gid := range p.User.AdditionalGids {
+		groups = append(groups, strconv.Itoa(int(gid)))
+	}
+	cwd := p.Cwd
+	if cwd == "" {
+		cwd = "/"
+	}
+	k.args = append([]string{
+		"--pid=" + strconv.Itoa(k.Leader), "--", enterexec, "/opt/stage2/" + k.Request.App + "/rootfs", cwd, "/rkt/env/" + name,
+		strconv.Itoa(int(p.User.UID)), strings.Join(groups, ","), "-e", "--",
+	}, p.Args...)
+	return nil
+}
+
+// signalExec signals the program that an exec runs, and not the `enter` that waits
+// for it.
+func (s *private) signalExec(c pod.Call) error {
+	pid, ok := s.execs.pids.Load(s.execs.key(c))
+	if !ok {
+		return fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
+	}
+	return signalPID(entered(pid.(int), s.entrypoint(c.Dir, abi.Enter)), syscall.Signal(c.Request.Signal))
+}

@@ -1,0 +1,104 @@
+package stage1
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+)
+
+// childrenOf lists the children of a process. One that has gone has none.
+func childrenOf(pid int) []int {
+	var children []int
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return nil
+	}
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if err != nil {
+			continue
+		}
+		for _, word := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				children = append(children, child)
+			}
+		}
+	}
+	return children
+}
+
+// mainPID returns the host pid of an app's first process: the first one below the
+// supervisor that is in the cgroup of the app's unit, as rkt's images with systemd
+// have it, else the one that `enter` is given.
+func (s *private) mainPID(c pod.Call) int {
+	leader := s.leader(c)
+	if pid := unitPID(leader, c.Request.App); pid != 0 {
+		return pid
+	}
+	return leader
+}
+
+// unitPID looks below a process for the first one that is in the cgroup of a unit.
+// It returns 0 if there is none.
+func unitPID(below int, unit string) int {
+	for queue := []int{below}; len(queue) > 0; {
+		pid := queue[0]
+		queue = append(queue[1:], childrenOf(pid)...)
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.Contains(strings.TrimSpace(line)+"/", "/"+unit+".service/") {
+				return pid
+			}
+		}
+	}
+	return 0
+}
+
+// signalPID signals a process that cannot be mistaken: its pidfd is opened first.
+func signalPID(pid int, sig syscall.Signal) error {
+	p, err := proc.Open(pid, 0)
+	if err == nil {
+		err = errors.Join(p.Signal(sig), p.Close())
+	}
+	if errors.Is(err, proc.ErrGone) {
+		return fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
+	}
+	return err
+}
+
+// entered returns the process that an `enter` has made. One that forks waits for its
+// child, which does not get its signals; one that does not has become the program.
+func entered(enter int, entrypoint string) int {
+	for isCall(enter, entrypoint) {
+		children := childrenOf(enter)
+		if len(children) != 1 {
+			break
+		}
+		enter = children[0]
+	}
+	return enter
+}
+
+// isCall tells whether a process still is an entrypoint, or a fork of it: a program
+// has its path first, a script behind that of its interpreter.
+func isCall(pid int, entrypoint string) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return false
+	}
+	args := strings.Split(string(text), "\x00")
+	return slices.Contains(args[:min(3, len(args))], entrypoint)
+}

@@ -1,0 +1,139 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Control gives orders to one launcher. One goroutine at a time uses it.
+type Control struct {
+	ours, theirs *os.File
+}
+
+// NewControl makes the socket of a launcher that is started next, with File as its
+// descriptor ControlFD.
+func NewControl() (*Control, error) {
+	var pair [2]int
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make a socket for the launcher: %w", err)
+	}
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		return nil, errors.Join(err, unix.Close(pair[0]), unix.Close(pair[1]))
+	}
+	return &Control{ours: os.NewFile(uintptr(pair[0]), "launcher"), theirs: os.NewFile(uintptr(pair[1]), "launcher")}, nil
+}
+
+// File is the launcher's end. Started is called once the launcher has it.
+func (c *Control) File() *os.File { return c.theirs }
+
+// Started gives up this process's copy of the launcher's end.
+func (c *Control) Started() { _ = c.theirs.Close() }
+
+// Close makes a launcher that waits for orders end.
+func (c *Control) Close() {
+	_ = c.theirs.Close()
+	_ = c.ours.Close()
+}
+
+// Join has the launcher enter what it says. files, if any, become 0, 1 and 2.
+func (c *Control) Join(ctx context.Context, j Join, files [3]*os.File) error {
+	fds := make([]int, 0, len(files))
+	for _, f := range files {
+		fds = append(fds, int(f.Fd()))
+	}
+	text, err := c.order(ctx, order{Join: &j}, fds)
+	switch {
+	case err != nil:
+		return err
+	case text != "+":
+		return errors.New(text)
+	}
+	return nil
+}
+
+// Exec has the launcher execute a program, and returns once that has happened. An
+// error that unwraps to a syscall.Errno is the kernel's.
+func (c *Control) Exec(ctx context.Context, e Exec) error {
+	text, err := c.order(ctx, order{Exec: &e}, nil)
+	switch {
+	case errors.Is(err, io.EOF): // closed by the exec, or the launcher was killed
+		return nil
+	case err != nil:
+		return err
+	}
+	return execError(text)
+}
+
+// execError turns the launcher's words into the error that they came from.
+func execError(text string) error {
+	for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.ENOEXEC, syscall.E2BIG, syscall.ENOTDIR, syscall.ELOOP, syscall.EPERM} {
+		if strings.HasSuffix(text, errno.Error()) {
+			return errno
+		}
+	}
+	return errors.New(text)
+}
+
+// order sends an order and reads the answer to it.
+func (c *Control) order(ctx context.Context, o order, files []int) (string, error) {
+	stop := context.AfterFunc(ctx, func() { _ = c.ours.SetDeadline(time.Now()) })
+	defer stop()
+	conn, err := c.ours.SyscallConn()
+	if err != nil {
+		return "", err
+	}
+	var sent error
+	if err := conn.Control(func(fd uintptr) { sent = c.write(int(fd), o, files) }); err != nil {
+		return "", err
+	}
+	if sent != nil {
+		return "", fmt.Errorf("order the launcher: %w", sent)
+	}
+	text, err := io.ReadAll(lineOf(c.ours))
+	switch {
+	case ctx.Err() != nil:
+		return "", context.Cause(ctx)
+	case err != nil && !errors.Is(err, syscall.ECONNRESET):
+		return "", fmt.Errorf("answer of the launcher: %w", err)
+	case len(text) == 0:
+		return "", io.EOF
+	}
+	return strings.TrimSuffix(string(text), "\n"), nil
+}
+
+// write sends an order in blocking mode: the launcher reads at once.
+func (c *Control) write(fd int, o order, files []int) error {
+	if err := unix.SetNonblock(fd, false); err != nil {
+		return err
+	}
+	err := send(fd, o, files)
+	return errors.Join(err, unix.SetNonblock(fd, true))
+}
+
+// lineOf reads a file up to its first newline or its end.
+func lineOf(f *os.File) io.Reader { return &lineReader{f: f} }
+
+type lineReader struct {
+	f    *os.File
+	done bool
+}
+
+func (l *lineReader) Read(b []byte) (int, error) {
+	if l.done {
+		return 0, io.EOF
+	}
+	n, err := l.f.Read(b)
+	if n > 0 && b[n-1] == '\n' {
+		l.done = true
+	}
+	return n, err
+}

@@ -1,0 +1,133 @@
+package launch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// name is the only argument of a launcher.
+const name = "rkt-launch"
+
+// Argv returns the command line of a launcher: the executable of whoever starts it.
+func Argv() []string { return []string{"/proc/self/exe", name} }
+
+// Asked tells whether a program was started as a launcher and has to call Main.
+func Asked(argv []string) bool { return len(argv) == 2 && argv[1] == name }
+
+// ControlFD is the descriptor at which a launcher expects its socket: behind those
+// that the ABI hands to `run`.
+const ControlFD = 7
+
+// maxOrder bounds a message, in bytes: arguments and environment of one exec.
+const maxOrder = 4 << 20
+
+// NewNamespace stands for a network namespace that is to be made.
+const NewNamespace = "new"
+
+// Join is the first order. Descriptors that come with it become 0, 1 and 2.
+type Join struct {
+	// Cgroups are directories that the process enters.
+	Cgroups []string `json:"cgroups,omitempty"`
+	// Network is the path of a network namespace to enter, or NewNamespace.
+	Network string `json:"network,omitempty"`
+	// Terminal says that 0 becomes the controlling terminal.
+	Terminal bool `json:"terminal,omitempty"`
+}
+
+// Exec is the last order: the program takes the launcher's place.
+type Exec struct {
+	Argv []string `json:"argv"` // argv[0] is its path
+	Env  []string `json:"env"`
+}
+
+// order is what is sent: one of the two.
+type order struct {
+	Join *Join `json:"join,omitempty"`
+	Exec *Exec `json:"exec,omitempty"`
+}
+
+// send writes an order as one length-prefixed message, and descriptors with its
+// first byte.
+func send(socket int, o order, files []int) error {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	if len(text) > maxOrder {
+		return fmt.Errorf("arguments and environment of %d bytes are too long: %w", len(text), unix.E2BIG)
+	}
+	head := fmt.Appendf(nil, "%08x", len(text))
+	var rights []byte
+	if len(files) > 0 {
+		rights = unix.UnixRights(files...)
+	}
+	if err := unix.Sendmsg(socket, head, rights, nil, unix.MSG_NOSIGNAL); err != nil {
+		return err
+	}
+	for len(text) > 0 {
+		n, err := unix.SendmsgN(socket, text, nil, nil, unix.MSG_NOSIGNAL)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		text = text[n:]
+	}
+	return nil
+}
+
+// receive reads one order, and the descriptors that came with it.
+func receive(socket int) (o order, files []int, err error) {
+	head, oob := make([]byte, 8), make([]byte, unix.CmsgSpace(3*4))
+	n, oobn, _, _, err := unix.Recvmsg(socket, head, oob, unix.MSG_WAITALL|unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		return o, nil, err
+	}
+	if n == 0 {
+		return o, nil, io.EOF
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil {
+		return o, nil, err
+	}
+	for i := range messages {
+		got, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			return o, nil, err
+		}
+		files = append(files, got...)
+	}
+	var size int
+	if _, err := fmt.Sscanf(string(head[:n]), "%08x", &size); err != nil || size > maxOrder {
+		return o, nil, fmt.Errorf("an order begins with %q and not with its length", head[:n])
+	}
+	text := make([]byte, size)
+	if _, err := io.ReadFull(reader(socket), text); err != nil {
+		return o, nil, err
+	}
+	return o, files, json.Unmarshal(text, &o)
+}
+
+// reader reads a descriptor that is nobody's file.
+type reader int
+
+func (r reader) Read(b []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(r), b)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return 0, os.NewSyscallError("read", err)
+		case n == 0:
+			return 0, io.EOF
+		}
+		return n, nil
+	}
+}

@@ -1,0 +1,114 @@
+package stage1
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// private is a stage1 whose pods have a mount namespace of their own: those of
+// rkt's versions, and all that are immutable. Nothing of theirs is mounted where
+// containerd is.
+type private struct {
+	*Stage1
+	execs *execs
+}
+
+// Attach makes the pod's space, and the image's tree visible there. On failure
+// nothing of either is left.
+func (s *private) Attach(dir string) error {
+	if err := s.attach(dir); err != nil {
+		return fmt.Errorf("attach stage1 %s to pod %s: %w", s.name, filepath.Base(dir), err)
+	}
+	return nil
+}
+
+func (s *private) attach(dir string) error {
+	sp, err := newSpace()
+	if err != nil {
+		return err
+	}
+	err = sp.do(func() error {
+		if s.manifest.rkts() {
+			return s.attachWritable(dir)
+		}
+		return s.Image.attach(dir)
+	})
+	if err != nil {
+		sp.close()
+		return err
+	}
+	s.space.Swap(sp).close()
+	return nil
+}
+
+// Detach gives the space up. It goes with the last process in it.
+func (s *private) Detach(dir string) error {
+	s.space.Swap(nil).close()
+	return s.Image.Detach(dir)
+}
+
+// find makes sure of the pod's space in a process that has not attached the pod:
+// `delete`, whose shim is dead. While the supervisor lives it is that one's; for gc
+// of a pod without one it is made anew.
+func (s *private) find(c pod.Call) error {
+	if s.space.Load() != nil {
+		return nil
+	}
+	pid := supervisorOf(c.Dir)
+	if pid == 0 {
+		pid = c.Leader
+	}
+	if pid > 0 {
+		sp, err := spaceOf(pid)
+		if err == nil && sp != nil && sp.do(func() error { return s.there(c) }) == nil {
+			s.space.Store(sp)
+			return nil
+		}
+		sp.close()
+	}
+	if c.Request.Entrypoint != abi.GC {
+		return fmt.Errorf("stage1 %s: %s: the pod's processes have gone, and its mounts with them: %w", s.name, c.Request.Entrypoint, errdefs.ErrNotFound)
+	}
+	return s.Attach(c.Dir)
+}
+
+// there tells whether the entrypoint of a call can be seen from here.
+func (s *private) there(c pod.Call) error {
+	_, err := os.Lstat(s.entrypoint(c.Dir, c.Request.Entrypoint))
+	return err
+}
+
+// invoke executes an entrypoint in the pod's space.
+func (s *private) invoke(c pod.Call, execute func() error) error {
+	if !s.Has(c.Request.Entrypoint) {
+		return execute() // says so
+	}
+	if err := s.find(c); err != nil {
+		return err
+	}
+	return execute()
+}
+
+// mark creates an empty file beside an app's status, as rkt's tools expect it.
+func mark(dir, app, what string) error {
+	return os.WriteFile(filepath.Join(dir, abi.StatusDir, app+"-"+what), nil, 0o644)
+}
+
+// markStarted is what rkt did before each start of an app: an earlier exit is gone.
+func markStarted(dir, app string) error {
+	status := filepath.Join(dir, abi.StatusDir, app)
+	for _, old := range []string{status + "-started", status} {
+		if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return mark(dir, app, "started")
+}

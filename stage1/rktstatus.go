@@ -1,0 +1,37 @@
+package stage1
+
+import (
+	"syscall"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// Exit statuses of systemd's own, which rkt's stage1s record for an app that could
+// not be executed: in its place clients expect those of a shell.
+const (
+	systemdChdir = 200
+	systemdExec  = 203
+)
+
+// fromRkt reads a status as rkt's stage1s recorded it: an exit code, or the bare
+// number of the signal that has ended the app. Nothing in the file tells which: told
+// is the last signal that stage 0 has sent.
+func fromRkt(st abi.Status, told int) abi.Status {
+	switch {
+	case st.Code == systemdExec, st.Code == systemdChdir:
+		st.Code = 127
+	case st.Signal == 0 && st.Code != 0 && st.Code == told:
+		st.Signal, st.Code = told, 128+told
+	}
+	return st
+}
+
+// fatal tells whether a signal's default action ends a process.
+func fatal(sig syscall.Signal) bool {
+	switch sig {
+	case 0, syscall.SIGCHLD, syscall.SIGCONT, syscall.SIGURG, syscall.SIGWINCH,
+		syscall.SIGSTOP, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU:
+		return false
+	}
+	return true
+}

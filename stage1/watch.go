@@ -1,0 +1,76 @@
+package stage1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// watch sees what happens to the files of some directories. Interface version 7
+// needs none: a user may have 128 of them.
+type watch struct{ events *os.File }
+
+// watchDirs begins to watch directories that are there.
+func watchDirs(dirs ...string) (*watch, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("watch files of the stage1: %w", err)
+	}
+	w := &watch{events: os.NewFile(uintptr(fd), "inotify")}
+	for _, dir := range dirs {
+		const mask = unix.IN_CREATE | unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_ONLYDIR
+		if _, err := unix.InotifyAddWatch(fd, dir, mask); err != nil {
+			return nil, errors.Join(fmt.Errorf("watch %s: %w", dir, err), w.events.Close())
+		}
+	}
+	return w, nil
+}
+
+func (w *watch) close() { _ = w.events.Close() }
+
+// until returns nil once there says so. It asks at once, and whenever something has
+// happened to one of the files. It gives up with ctx, or when ended is closed, after
+// a last look: then the error is errEnded.
+func (w *watch) until(ctx context.Context, ended <-chan struct{}, there func() (bool, error)) error {
+	_ = w.events.SetReadDeadline(time.Time{})
+	stop := make(chan struct{})
+	stopped := make(chan struct{})
+	defer func() {
+		close(stop)
+		<-stopped
+	}()
+	go func() {
+		defer close(stopped)
+		select {
+		case <-ctx.Done():
+		case <-ended:
+		case <-stop:
+			return
+		}
+		_ = w.events.SetReadDeadline(time.Now())
+	}()
+	buf := make([]byte, 4096)
+	for {
+		ok, err := there()
+		if ok || err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoPID) {
+			return err
+		}
+		if _, err := w.events.Read(buf); err == nil {
+			continue
+		} else if !errors.Is(err, os.ErrDeadlineExceeded) {
+			return fmt.Errorf("watch files of the stage1: %w", err)
+		}
+		if ok, _ := there(); ok {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return errEnded
+	}
+}

@@ -119,11 +119,18 @@ func TestEveryCallGetsItsArgumentsEnvironmentAndDescriptors(t *testing.T) {
 	c := p.call(abi.Run)
 	c.Leader, c.Request.Debug = 0, true
 	c.Request.Sandbox = &abi.Sandbox{Hostname: "web"}
+	c.Request.Container, c.Request.Bundle, c.Request.Rootfs = "box", "/h", "/h/rootfs"
+	c.Request.Cgroup = &abi.Cgroup{Version: 2, Dirs: []string{"/cg"}}
+	c.Request.Spec = abi.RawJSON(`{ "process": {"args": ["/hold"]} }`)
 	p.run(t, c)
 	p.expectDump(t, abi.Run, "argv", rootfs+"/run", "--debug", "--net=host", "--hostname=web", "--mutable", podUUID)
 	p.expectDump(t, abi.Run, "pwd", p.dir)
 	p.expectDump(t, abi.Run, "mode", "600")
-	expectEnv(t, p.dumped(t, abi.Run, "env"), "PATH=/usr/bin:/bin", "RKT_ERROR_FD=3", "RKT_LOCK_FD=5", "RKT_NOTIFY_FD=6", "RKT_READY_FD=4")
+	expectEnv(t, p.dumped(t, abi.Run, "env"), "PATH=/usr/bin:/bin", "RKT_BUNDLE=/h", "RKT_CGROUP=/cg", "RKT_CONTAINER=box",
+		"RKT_ERROR_FD=3", "RKT_LOCK_FD=5", "RKT_NOTIFY_FD=6", "RKT_READY_FD=4")
+	if r := p.dumped(t, abi.Run, "request"); !strings.Contains(r, `"spec":`+string(c.Request.Spec)) || !strings.Contains(r, `"hostname":"web"`) {
+		t.Errorf("the holder is not in %s", r)
+	}
 	expectFDs(t, p.dumped(t, abi.Run, "fds"), "0", "1", "2", "3", "4", "5", "6")
 
 	c = p.call(abi.AppAdd)

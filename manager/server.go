@@ -114,9 +114,10 @@ func (s *server) wait(ctx context.Context, signals *signals, served <-chan error
 
 // intercept is around every call.
 func (s *server) intercept(ctx context.Context, u ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
-	if s.isEnding() && !strings.Contains(info.FullMethod, "/Shutdown") {
-		// An answer would say that somebody is here. The end of the connection,
-		// which is near, says the truth, as that of runc's shim does.
+	if s.isEnding() && strings.HasSuffix(info.FullMethod, "/Connect") {
+		// It asks whether somebody is here, and an answer would say so. The end of
+		// the connection, which is near, says the truth, as that of runc's shim does.
+		// Other calls are answered: that a container is not there is an answer.
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}

@@ -97,7 +97,7 @@ func TestN5ShutdownRemovesTheSocketBeforeItIsAnswered(t *testing.T) {
 	}
 }
 
-func TestN5WhoCallsAServerThatEndsFindsTheConnectionClosed(t *testing.T) {
+func TestN5WhoAsksForAServerThatEndsFindsTheConnectionClosed(t *testing.T) {
 	d := newDaemon(t)
 	d.withLog("ns", "c1")
 	address := d.start24("ns", "c1", nil)
@@ -109,6 +109,9 @@ func TestN5WhoCallsAServerThatEndsFindsTheConnectionClosed(t *testing.T) {
 	}
 	if _, err := c.task.Shutdown(t.Context(), &task.ShutdownRequest{ID: "c1"}); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := other.task.State(t.Context(), &task.StateRequest{ID: "c1"}); errors.Is(err, ttrpc.ErrClosed) {
+		t.Errorf("State after Shutdown: %v", err)
 	}
 	if _, err := other.task.Connect(t.Context(), &task.ConnectRequest{}); !errors.Is(err, ttrpc.ErrClosed) {
 		t.Errorf("Connect after Shutdown: %v", err)

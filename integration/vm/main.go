@@ -28,6 +28,13 @@ import (
 var errTests = errors.New("tests failed")
 
 func main() {
+	if err := command(); err != nil {
+		fmt.Fprintln(os.Stderr, "vm:", err)
+		os.Exit(1)
+	}
+}
+
+func command() error {
 	bin := flag.String("bin", "../bin", "directory that make build fills")
 	var s selection
 	flag.BoolVar(&s.short, "short", false, "run only what nothing else stands in for, in a few minutes")
@@ -39,10 +46,7 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := runTests(ctx, payload{bin: *bin, suites: s.suites(), runtimes: *runtimes}, *limit); err != nil {
-		fmt.Fprintln(os.Stderr, "vm:", err)
-		os.Exit(1)
-	}
+	return runTests(ctx, payload{bin: *bin, suites: s.suites(), runtimes: *runtimes}, *limit)
 }
 
 func runTests(ctx context.Context, p payload, limit time.Duration) error {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
@@ -38,7 +39,7 @@ func (p payload) write(ctx context.Context, log io.Writer, image string) error {
 	if err := os.CopyFS(prebuilt, os.DirFS(programs)); err != nil {
 		return err
 	}
-	for _, program := range []string{"testprog", "cri/pause"} {
+	for _, program := range p.programs() {
 		if _, err := binaries.Program(ctx, prebuilt, program); err != nil {
 			return err
 		}
@@ -53,6 +54,15 @@ func (p payload) write(ctx context.Context, log io.Writer, image string) error {
 		return err
 	}
 	return makeFileSystem(ctx, image, dir, 1<<30)
+}
+
+// programs are those of this module that the tests run.
+func (p payload) programs() []string {
+	list := []string{"testprog"}
+	if slices.ContainsFunc(p.suites, func(s testSuite) bool { return s.name == "integration/cri" }) {
+		list = append(list, "cri/pause")
+	}
+	return list
 }
 
 // writeTests builds the test binaries, and lists them with their flags.

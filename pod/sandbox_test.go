@@ -314,6 +314,64 @@ func TestASandboxThatDoesNotStartLeavesNothing(t *testing.T) {
 	}
 }
 
+func TestASandboxThatCannotBeCreatedCanBeCreatedAgain(t *testing.T) {
+	w := newWorld(t)
+	c := boxConfig(t, t.TempDir())
+	good := c
+	c.Bundle += "/nowhere"
+	if err := w.CreateSandbox(t.Context(), c); err == nil {
+		t.Fatal("it was created without a bundle")
+	}
+	if left := places(t, w.cfg.Store); len(left) > 0 {
+		t.Errorf("pods left: %v", left)
+	}
+	if left, err := mountsBelow(w.data); err != nil || len(left) > 0 {
+		t.Errorf("mounts left: %v, %v", left, err)
+	}
+	if err := w.StopSandbox(t.Context(), "box", 0); !errdefs.IsNotFound(err) {
+		t.Errorf("stop: %v", err)
+	}
+	if err := w.ShutdownSandbox(t.Context(), "box"); !errdefs.IsNotFound(err) {
+		t.Errorf("shut down: %v", err)
+	}
+	w.sandbox(good)
+}
+
+func TestWhoeverMeetsASandboxThatCannotBeCreatedIsNotHeldUp(t *testing.T) {
+	w := newWorld(t)
+	c := boxConfig(t, t.TempDir())
+	c.Bundle += "/nowhere"
+	opened, goOn := make(chan struct{}), make(chan struct{})
+	open := w.cfg.OpenStage1
+	w.cfg.OpenStage1 = func(ctx context.Context) (Stage1, error) {
+		close(opened)
+		<-goOn
+		return open(ctx)
+	}
+	created := make(chan error, 1)
+	go func() { created <- w.CreateSandbox(context.Background(), c) }()
+	<-opened
+	others := make(chan error, 3)
+	go func() { _, err := w.StartSandbox(context.Background(), "box"); others <- err }()
+	go func() { others <- w.StopSandbox(context.Background(), "box", 0) }()
+	go func() { others <- w.ShutdownSandbox(context.Background(), "box") }()
+	time.Sleep(50 * time.Millisecond) // they wait now, or will
+	close(goOn)
+	if err := <-created; err == nil {
+		t.Error("it was created without a bundle")
+	}
+	for range cap(others) {
+		select {
+		case <-others:
+		case <-time.After(30 * time.Second):
+			t.Fatal("somebody waits for what does not come")
+		}
+	}
+	if left := places(t, w.cfg.Store); len(left) > 0 {
+		t.Errorf("pods left: %v", left)
+	}
+}
+
 func TestAStopEndsAStartThatHangs(t *testing.T) {
 	w := newWorld(t)
 	w.stage1.stuck = true

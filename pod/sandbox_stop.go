@@ -1,0 +1,160 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+)
+
+// StopSandbox ends every app of the pod, and then what holds its namespaces. With
+// a grace period apps get SIGTERM and that time, before they get SIGKILL. It is
+// legal in every state. What has ended can still be asked for and deleted.
+func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) error {
+	sb, err := p.findSandbox(id)
+	if err != nil {
+		return err
+	}
+	<-sb.session.made
+	sb.mu.Lock()
+	sb.wanted = true
+	started := sb.status.State != SandboxCreated
+	if !started {
+		sb.endLocked(Exit{At: time.Now()})
+	}
+	if sb.status.State == SandboxStarting {
+		sb.session.giveUp()
+	}
+	sb.mu.Unlock()
+	if !started {
+		sb.session.notStarted(id)
+		return nil
+	}
+	select {
+	case <-sb.session.up:
+	case <-ctx.Done():
+		return fmt.Errorf("stop sandbox %s: wait for its start: %w", id, ctx.Err())
+	}
+	if sb.session.err != nil {
+		return nil // then nothing of it runs
+	}
+	err = p.killApps(ctx, grace)
+	sb.holder.kill(ctx)
+	select {
+	case <-sb.done:
+	case <-ctx.Done():
+		err = errors.Join(err, fmt.Errorf("its holder %d was killed and does not end: %w", sb.holder.pid, ctx.Err()))
+	}
+	if err != nil {
+		return fmt.Errorf("stop sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+// notStarted ends the start of a session that will have none.
+func (s *session) notStarted(id string) {
+	s.err = fmt.Errorf("sandbox %s was stopped before it was started: %w", id, errdefs.ErrFailedPrecondition)
+	close(s.dead)
+	close(s.up)
+}
+
+// killApps ends every app of the pod and waits for that. One that is being made is
+// refused at its next step, or killed with the stage1.
+func (p *Pod) killApps(ctx context.Context, grace time.Duration) error {
+	apps := slices.DeleteFunc(p.all(), func(a *app) bool { return a.status().State == Creating })
+	if grace > 0 {
+		for _, a := range apps {
+			_ = p.Kill(ctx, a.id, "", int(syscall.SIGTERM), false) // it may have ended
+		}
+		limit, cancel := context.WithTimeout(ctx, grace)
+		for _, a := range apps {
+			_, _ = a.wait(limit)
+		}
+		cancel()
+	}
+	var errs []error
+	for _, a := range apps {
+		if err := a.slay(ctx, true); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
+			errs = append(errs, err)
+		}
+	}
+	for _, a := range apps {
+		if _, err := a.wait(ctx); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// all returns the pod's apps.
+func (p *Pod) all() []*app {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]*app, 0, len(p.apps))
+	for _, a := range p.apps {
+		all = append(all, a)
+	}
+	return all
+}
+
+// ShutdownSandbox stops the sandbox, deletes the apps that are left, and removes
+// the pod, which accepts nothing any more.
+func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
+	sb, err := p.findSandbox(id)
+	if err != nil {
+		return err
+	}
+	ctx = context.WithoutCancel(ctx) // nobody would come back for the rest
+	limit, cancel := context.WithTimeout(ctx, shutdownLimit)
+	defer cancel()
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	if err := p.StopSandbox(limit, id, 0); err != nil {
+		log.G(ctx).WithError(err).Warn("shut down a sandbox that does not stop")
+	}
+	for _, a := range p.all() {
+		if _, err := a.delete(limit); err != nil && !errdefs.IsNotFound(err) {
+			log.G(ctx).WithError(err).Warnf("container %s: not deleted with its sandbox", a.id)
+		}
+	}
+	p.mu.Lock()
+	s := sb.session
+	mine := !s.ending
+	s.ending = true
+	p.mu.Unlock()
+	if !mine {
+		<-s.gone
+		return nil
+	}
+	err = p.end(ctx, s)
+	p.mu.Lock()
+	p.sandbox = nil
+	p.mu.Unlock()
+	return err
+}
+
+// shutdownLimit is how long apps may take to go. containerd gives no time.
+const shutdownLimit = 10 * time.Second
+
+// ended takes up the end of the sandbox, once.
+func (sb *sandbox) ended(e Exit) {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if sb.wanted {
+		e.Code = 0 // however it was done
+	}
+	sb.endLocked(e)
+}
+
+func (sb *sandbox) endLocked(e Exit) {
+	if sb.status.State != SandboxStopped {
+		sb.status.State, sb.status.Exit = SandboxStopped, e
+		close(sb.done)
+	}
+}

@@ -188,6 +188,7 @@ type StartSandboxResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pid           uint32                 `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	Spec          *anypb.Any             `protobuf:"bytes,3,opt,name=spec,proto3" json:"spec,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -232,6 +233,13 @@ func (x *StartSandboxResponse) GetPid() uint32 {
 func (x *StartSandboxResponse) GetCreatedAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *StartSandboxResponse) GetSpec() *anypb.Any {
+	if x != nil {
+		return x.Spec
 	}
 	return nil
 }
@@ -1008,11 +1016,12 @@ const file_sandbox_sandbox_proto_rawDesc = "" +
 	"\x15CreateSandboxResponse\"4\n" +
 	"\x13StartSandboxRequest\x12\x1d\n" +
 	"\n" +
-	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"c\n" +
+	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"\x8d\x01\n" +
 	"\x14StartSandboxResponse\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x129\n" +
 	"\n" +
-	"created_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"0\n" +
+	"created_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12(\n" +
+	"\x04spec\x18\x03 \x01(\v2\x14.google.protobuf.AnyR\x04spec\"0\n" +
 	"\x0fPlatformRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\"J\n" +
@@ -1112,18 +1121,19 @@ var file_sandbox_sandbox_proto_depIdxs = []int32{
 	22, // 0: containerd.rkt.sandbox.v1.CreateSandboxRequest.options:type_name -> google.protobuf.Any
 	20, // 1: containerd.rkt.sandbox.v1.CreateSandboxRequest.annotations:type_name -> containerd.rkt.sandbox.v1.CreateSandboxRequest.AnnotationsEntry
 	23, // 2: containerd.rkt.sandbox.v1.StartSandboxResponse.created_at:type_name -> google.protobuf.Timestamp
-	24, // 3: containerd.rkt.sandbox.v1.PlatformResponse.platform:type_name -> containerd.types.Platform
-	25, // 4: containerd.rkt.sandbox.v1.UpdateSandboxRequest.sandbox:type_name -> containerd.types.Sandbox
-	23, // 5: containerd.rkt.sandbox.v1.WaitSandboxResponse.exited_at:type_name -> google.protobuf.Timestamp
-	21, // 6: containerd.rkt.sandbox.v1.SandboxStatusResponse.info:type_name -> containerd.rkt.sandbox.v1.SandboxStatusResponse.InfoEntry
-	23, // 7: containerd.rkt.sandbox.v1.SandboxStatusResponse.created_at:type_name -> google.protobuf.Timestamp
-	23, // 8: containerd.rkt.sandbox.v1.SandboxStatusResponse.exited_at:type_name -> google.protobuf.Timestamp
-	26, // 9: containerd.rkt.sandbox.v1.SandboxMetricsResponse.metrics:type_name -> containerd.types.Metric
-	10, // [10:10] is the sub-list for method output_type
-	10, // [10:10] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	22, // 3: containerd.rkt.sandbox.v1.StartSandboxResponse.spec:type_name -> google.protobuf.Any
+	24, // 4: containerd.rkt.sandbox.v1.PlatformResponse.platform:type_name -> containerd.types.Platform
+	25, // 5: containerd.rkt.sandbox.v1.UpdateSandboxRequest.sandbox:type_name -> containerd.types.Sandbox
+	23, // 6: containerd.rkt.sandbox.v1.WaitSandboxResponse.exited_at:type_name -> google.protobuf.Timestamp
+	21, // 7: containerd.rkt.sandbox.v1.SandboxStatusResponse.info:type_name -> containerd.rkt.sandbox.v1.SandboxStatusResponse.InfoEntry
+	23, // 8: containerd.rkt.sandbox.v1.SandboxStatusResponse.created_at:type_name -> google.protobuf.Timestamp
+	23, // 9: containerd.rkt.sandbox.v1.SandboxStatusResponse.exited_at:type_name -> google.protobuf.Timestamp
+	26, // 10: containerd.rkt.sandbox.v1.SandboxMetricsResponse.metrics:type_name -> containerd.types.Metric
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_sandbox_sandbox_proto_init() }

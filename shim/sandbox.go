@@ -61,6 +61,7 @@ func (s *Service) createSandbox(ctx context.Context, r *sandbox.CreateSandboxReq
 		}
 		return nil, refused(err)
 	}
+	s.asked.Store(&c)
 	return &sandbox.CreateSandboxResponse{}, nil
 }
 
@@ -71,7 +72,11 @@ func (s *Service) startSandbox(ctx context.Context, r *sandbox.StartSandboxReque
 	if err != nil {
 		return nil, refused(err)
 	}
-	return &sandbox.StartSandboxResponse{Pid: uint32(st.PID), CreatedAt: timestamp(st.CreatedAt)}, nil
+	resp := &sandbox.StartSandboxResponse{Pid: uint32(st.PID), CreatedAt: timestamp(st.CreatedAt)}
+	if c := s.asked.Load(); c != nil {
+		resp.Spec, err = packSpec(sandboxSpec(*c, st.PID))
+	}
+	return resp, err
 }
 
 // platform is asked before each container of the pod is made, and so before

@@ -96,8 +96,10 @@ func fromCRI(c *pod.SandboxConfig, r *sandbox.CreateSandboxRequest) (annotations
 	if err := criNamespaces(c, options, r.NetnsPath); err != nil {
 		return nil, err
 	}
-	if options.GetNetwork() != sandbox.NamespaceMode_NODE { // the host's network has the host's name
-		c.Hostname = config.GetHostname()
+	c.Hostname = config.GetHostname()
+	if options.GetNetwork() == sandbox.NamespaceMode_NODE && c.Hostname != "" {
+		return nil, fmt.Errorf("hostname %q: a pod in the host's network has the host's name, and none of its own: %w",
+			c.Hostname, errdefs.ErrInvalidArgument)
 	}
 	c.Sysctl = criSysctl(linux.GetSysctls(), options)
 	if parent := linux.GetCgroupParent(); parent != "" {

@@ -2,6 +2,7 @@ package shim
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	"github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -89,12 +91,19 @@ func TestASandboxFromItsCreationToItsShutdown(t *testing.T) {
 	if err != nil || started.Pid != 77 || started.CreatedAt.AsTime().IsZero() {
 		t.Fatalf("started %v, %v", started, err)
 	}
+	var spec specs.Spec
+	if err := json.Unmarshal(started.Spec.GetValue(), &spec); err != nil || started.Spec.GetTypeUrl() != specURL || spec.Hostname != "blue" ||
+		!slices.Contains(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: "/run/netns/x"}) ||
+		!slices.Contains(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.IPCNamespace, Path: "/proc/77/ns/ipc"}) {
+		t.Errorf("spec %+v, %v", started.Spec, err)
+	}
 	p, err := ask[sandbox.PlatformResponse](ctx, box, "Platform", &sandbox.PlatformRequest{SandboxId: "box"})
 	if err != nil || p.Platform.OS != "linux" || p.Platform.Architecture == "" || b.pod.linked != 1 {
 		t.Errorf("platform %v, %v; linked %d times", p, err, b.pod.linked)
 	}
 	st, err = ask[sandbox.SandboxStatusResponse](ctx, box, "SandboxStatus", &sandbox.SandboxStatusRequest{SandboxId: "box", Verbose: true})
-	if err != nil || st.State != "SANDBOX_READY" || st.Pid != 77 || st.ExitedAt != nil || !strings.Contains(st.Info["info"], `"pid":77`) {
+	if err != nil || st.State != "SANDBOX_READY" || st.Pid != 77 || st.ExitedAt != nil || !strings.Contains(st.Info["info"], `"pid":77`) ||
+		!strings.Contains(st.Info["info"], `"runtimeSpec":{"ociVersion"`) {
 		t.Errorf("status %v, %v", st, err)
 	}
 	if c := must[task.ConnectResponse](b, "Connect", &task.ConnectRequest{ID: "box"}); c.TaskPid != 77 {
@@ -260,6 +269,9 @@ func TestRefusedSandboxes(t *testing.T) {
 		"a relative bundle":  {SandboxId: "box", BundlePath: "bundle"},
 		"an unknown message": {SandboxId: "box", BundlePath: bundle, Options: &anypb.Any{TypeUrl: "example.com/x", Value: []byte("x")}},
 		"what is no message": {SandboxId: "box", BundlePath: bundle, Options: &anypb.Any{TypeUrl: sandbox.PodSandboxConfigName, Value: []byte("\xff")}},
+		"a name of its own in the host's network": {SandboxId: "box", BundlePath: bundle, Options: podConfig(t, &sandbox.PodSandboxConfig{
+			Hostname: "blue", Linux: &sandbox.LinuxPodSandboxConfig{SecurityContext: &sandbox.LinuxSandboxSecurityContext{
+				NamespaceOptions: &sandbox.NamespaceOption{Network: sandbox.NamespaceMode_NODE}}}})},
 		"no mappings":        {SandboxId: "box", BundlePath: bundle, Options: userns(&sandbox.UserNamespace{})},
 		"another mode":       {SandboxId: "box", BundlePath: bundle, Options: userns(&sandbox.UserNamespace{Mode: sandbox.NamespaceMode_CONTAINER})},
 		"an annotation":      {SandboxId: "box", BundlePath: bundle, Annotations: map[string]string{"io.containerd.rkt.v1/stage2": "x"}},
@@ -314,6 +326,9 @@ func TestNamespacesOfAPod(t *testing.T) {
 			bundle, _, _ := sandboxBundle(t)
 			config := &sandbox.PodSandboxConfig{Hostname: "blue", Linux: &sandbox.LinuxPodSandboxConfig{
 				SecurityContext: &sandbox.LinuxSandboxSecurityContext{NamespaceOptions: c.options}}}
+			if c.options.GetNetwork() == node {
+				config.Hostname = ""
+			}
 			got, _, err := sandboxConfig(&sandbox.CreateSandboxRequest{SandboxId: "box", BundlePath: bundle, NetnsPath: c.netns, Options: podConfig(t, config)}, false)
 			if err != nil {
 				t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 )
@@ -20,13 +22,18 @@ func (s *Service) updateSandbox(_ context.Context, r *sandbox.UpdateSandboxReque
 }
 
 // sandboxInfo is what a client gets that wants to know more. containerd's CRI
-// reads the first two and adds its own.
+// reads all but the last and adds its own.
 func (s *Service) sandboxInfo(st pod.SandboxStatus) (map[string]string, error) {
-	text, err := json.Marshal(struct {
-		PID    int    `json:"pid"`
-		State  string `json:"processStatus"`
-		Stage1 string `json:"stage1"`
-	}{st.PID, st.State.String(), s.cfg.Stage1.Choice().Name})
+	info := struct {
+		PID    int         `json:"pid"`
+		State  string      `json:"processStatus"`
+		Spec   *specs.Spec `json:"runtimeSpec,omitempty"`
+		Stage1 string      `json:"stage1"`
+	}{PID: st.PID, State: st.State.String(), Stage1: s.cfg.Stage1.Choice().Name}
+	if c := s.asked.Load(); c != nil && st.PID != 0 {
+		info.Spec = sandboxSpec(*c, st.PID)
+	}
+	text, err := json.Marshal(info)
 	if err != nil {
 		return nil, fmt.Errorf("describe the sandbox: %w", err)
 	}

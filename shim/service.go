@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v2"
@@ -46,8 +47,10 @@ type Config struct {
 
 // Service serves the Task API for the apps of one pod.
 type Service struct {
-	cfg    Config
-	pod    Pod
+	cfg Config
+	pod Pod
+	// asked is what the sandbox of this pod was asked to be; nil if there is none.
+	asked  atomic.Pointer[pod.SandboxConfig]
 	events *queue
 	opener *opener
 

@@ -22,7 +22,7 @@ const limitsOfApps = `T7|T9|T12|T14|C2|C4|C5|D3|D5|LimitOfProcesses`
 
 // touchCgroups selects the cases of the integration suite.
 const touchCgroups = `T7|T9|T12|T14|C1|C3|C4|C5|D4|OOM|TaskMetrics|MemoryLimit|CPUShares|Devices|LimitOfProcesses` +
-	`|TaskExecRuns|TaskKill|Paused|TheDeathOf|ProcAndSysAreMasked|Privileged|EndsEverything`
+	`|TaskExecRuns|TaskKill|Paused|TheDeathOf|ProcAndSysAreMasked|Privileged|EndsEverything|SandboxOfCRI`
 
 // oneOfEach selects one case for each thing that is another one on version 2, or
 // where systemd runs: membership and scopes, limits, their changes, statistics,

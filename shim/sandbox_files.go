@@ -29,9 +29,15 @@ const (
 // containerd looks: it removes what it finds there and does not know when it is
 // restarted, and the containers that come after that get the same files.
 func criFiles(c *pod.SandboxConfig, config *sandbox.PodSandboxConfig) error {
-	root, state, err := criDirs(c.Bundle)
+	root, state, err := criDirs(c.Bundle, c.ID)
 	if err != nil {
 		return err
+	}
+	link := func(dir, name string) string {
+		if dir == "" {
+			return ""
+		}
+		return filepath.Join(dir, name)
 	}
 	hostname := config.GetHostname()
 	if hostname == "" {
@@ -48,23 +54,28 @@ func criFiles(c *pod.SandboxConfig, config *sandbox.PodSandboxConfig) error {
 		return err
 	}
 	for name, content := range map[string][]byte{"hostname": []byte(hostname + "\n"), "hosts": hosts, "resolv.conf": resolv} {
-		c.Files = append(c.Files, pod.SandboxFile{Name: name, Content: content, Link: filepath.Join(root, sandboxesDir, c.ID, name)})
+		c.Files = append(c.Files, pod.SandboxFile{Name: name, Content: content, Link: link(root, name)})
 	}
 	if config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetIpc() != sandbox.NamespaceMode_NODE {
-		c.Shm = pod.SandboxShm{Size: shmSize, Link: filepath.Join(state, sandboxesDir, c.ID, "shm")}
+		c.Shm = pod.SandboxShm{Size: shmSize, Link: link(state, "shm")}
 	}
 	return nil
 }
 
-// criDirs finds the directories of containerd's CRI from a sandbox's bundle, which
-// is STATE/PLUGIN/NAMESPACE/ID and has a link to ROOT/PLUGIN/NAMESPACE/ID.
-func criDirs(bundle string) (root, state string, err error) {
+// criDirs finds where containerd's CRI looks for what is of a sandbox, from its
+// bundle, which is STATE/PLUGIN/NAMESPACE/ID and has a link to
+// ROOT/PLUGIN/NAMESPACE/ID. In a bundle that somebody else has made there is no link,
+// and nobody to look.
+func criDirs(bundle, id string) (root, state string, err error) {
 	work, err := os.Readlink(filepath.Join(bundle, "work"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", "", nil
+	}
 	if err != nil {
 		return "", "", fmt.Errorf("find containerd's root directory: %w", err)
 	}
-	above := func(dir string) string { return filepath.Join(dir, "../../..", criDir) }
-	return above(work), above(bundle), nil
+	of := func(dir string) string { return filepath.Join(dir, "../../..", criDir, sandboxesDir, id) }
+	return of(work), of(bundle), nil
 }
 
 // copyOf reads a file of the host that need not be there.

@@ -393,6 +393,12 @@ func TestFilesCgroupsAndSysctlsOfAPod(t *testing.T) {
 	if c.CgroupsPath != "/kubepods/pod1/box" || c.CgroupParent != "/kubepods/pod1" || !c.Debug {
 		t.Errorf("cgroups %q and %q", c.CgroupsPath, c.CgroupParent)
 	}
+	if err := os.Remove(filepath.Join(bundle, "work")); err != nil {
+		t.Fatal(err)
+	}
+	if c, _, err := sandboxConfig(r, true); err != nil || c.Shm.Link != "" || c.Files[0].Link != "" || len(c.Files) != 3 {
+		t.Errorf("in a bundle that is not containerd's: %+v, %v", c, err)
+	}
 	if got := criCgroupsPath("/kubepods.slice/kubepods-pod1.slice", "box"); got != "kubepods-pod1.slice:cri-containerd:box" {
 		t.Errorf("with systemd's driver: %q", got)
 	}

@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration test-client test-cri test-critest test-containerd-cri test-kubelet test-long test-vm test-vm-short bench demo install clean
+.PHONY: help deps build check lint test test-unit test-integration test-client test-cri test-critest test-containerd-cri test-kubelet test-docker test-long test-vm test-vm-short bench demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -26,7 +26,7 @@ deps: ## install what is missing of Debian's packages (as root)
 build: ## build the shim, its stage1 images and rktctl into bin/
 	@echo "==> building the shim, its stage1 images and rktctl into bin/"
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/$(SHIM) ./cmd/$(SHIM)
-	@ln -sfn $(SHIM) $(BIN)/containerd-shim-rkt-oci-v1
+	@for s in oci fly; do ln -sfn $(SHIM) $(BIN)/containerd-shim-rkt-$$s-v1; done
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/rktctl ./cmd/rktctl
 	@scripts/stage1-images $(BIN)/stage1
 
@@ -68,6 +68,10 @@ test-containerd-cri: deps build ## containerd's own suite of CRI, by runc and by
 test-kubelet: deps build ## static pods of a real kubelet, by runc and by us (KUBELET_FLAGS)
 	@echo "==> static pods of a real kubelet"
 	@RKT_TEST_KUBELET=1 RKT_TEST_BIN=$(BIN) go -C integration test -count=1 -timeout 40m -json $(KUBELET_FLAGS) ./kubelet | $(REPORT)
+
+test-docker: deps build ## a real dockerd and docker, on a bridge of their own (DOCKER_FLAGS)
+	@RKT_TEST_DOCKER=1 RKT_TEST_BIN=$(BIN) \
+	go -C integration test -count=1 -timeout 30m -json $(DOCKER_FLAGS) ./docker | $(REPORT)
 
 test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS)
 	@echo "==> tests in a guest with systemd and cgroup v2"

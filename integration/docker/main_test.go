@@ -1,0 +1,73 @@
+package docker
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+)
+
+// Where things are in the enclosure.
+const (
+	programsDir = "/run/programs" // containerd, ctr, dockerd, docker
+	shimsDir    = "/run/shims"    // what `make build` made
+	archive     = "/run/images.tar"
+)
+
+func TestMain(m *testing.M) {
+	enclosure.Tests{
+		Name:    "docker",
+		Missing: missing,
+		Fill:    fill,
+		Run:     func(m *testing.M) (int, error) { return m.Run(), nil },
+	}.Main(m)
+}
+
+// missing is why the suite cannot run here.
+func missing() string {
+	if os.Getenv("RKT_TEST_DOCKER") == "" {
+		return "Docker's daemon takes minutes to build: make test-docker"
+	}
+	if os.Getuid() != 0 {
+		return "containers need root"
+	}
+	return ""
+}
+
+func fill(ctx context.Context, e enclosure.Enclosure) error {
+	bin := os.Getenv("RKT_TEST_BIN")
+	if bin == "" {
+		bin = "../../bin"
+	}
+	if _, err := os.Stat(filepath.Join(bin, "containerd-shim-rkt-v1")); err != nil {
+		return fmt.Errorf("run make build first: %w", err)
+	}
+	containerd, err := binaries.Containerd(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	daemon, client, err := binaries.Docker(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	for _, c := range []struct{ from, to string }{{containerd, programsDir}, {daemon, programsDir}, {client, programsDir}, {bin, shimsDir}} {
+		if out, err := exec.CommandContext(ctx, "cp", "-a", c.from, e.Path(c.to)).CombinedOutput(); err != nil {
+			return fmt.Errorf("copy %s: %w: %s", c.from, err, out)
+		}
+	}
+	prog, err := binaries.TestProgram(ctx, e.Path(programsDir))
+	if err != nil {
+		return err
+	}
+	images, err := image.Test(prog)
+	if err != nil {
+		return err
+	}
+	return image.WriteFile(e.Path(archive), images[0])
+}

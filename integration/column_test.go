@@ -169,7 +169,9 @@ func (c *column) collectLate(t *testing.T) {
 		if time.Now().Before(deadline) {
 			continue
 		}
-		garbage := func(s string) bool { return strings.Contains(s, "/exited-garbage/") || strings.HasSuffix(s, ".lock") }
+		garbage := func(s string) bool {
+			return !strings.HasPrefix(s, "process ") && strings.Contains(s, "/rkt/pods/") || strings.HasSuffix(s, ".lock")
+		}
 		if !slices.ContainsFunc(left, func(s string) bool { return !garbage(s) }) {
 			t.Logf("collected by the next pod:\n\t%s", strings.Join(left, "\n\t"))
 			c.run(t, []string{"--rm"}, c.id(), "true").must(t)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
@@ -48,6 +49,20 @@ func namespaceFile(kind specs.LinuxNamespaceType) string {
 	default:
 		return string(kind)
 	}
+}
+
+// networkClosed tells whether the network namespace that a pod was given has been
+// unmounted, and with it the pod's network.
+func networkClosed(c pod.SandboxConfig) bool {
+	for _, ns := range c.Namespaces {
+		if specs.LinuxNamespaceType(ns.Type) != specs.NetworkNamespace || ns.Path == "" {
+			continue
+		}
+		var fs unix.Statfs_t
+		err := unix.Statfs(ns.Path, &fs)
+		return err != nil || fs.Type != unix.NSFS_MAGIC && fs.Type != unix.PROC_SUPER_MAGIC
+	}
+	return false
 }
 
 // packSpec puts a spec into a message.

@@ -285,6 +285,19 @@ func TestRefusedSandboxes(t *testing.T) {
 	}
 }
 
+func TestANetworkThatIsUnmountedIsClosed(t *testing.T) {
+	gone := filepath.Join(t.TempDir(), "netns")
+	if err := os.WriteFile(gone, nil, 0o644); err != nil { // what a mount leaves
+		t.Fatal(err)
+	}
+	for path, closed := range map[string]bool{"": false, "/proc/self/ns/net": false, gone: true, gone + "-removed": true} {
+		c := pod.SandboxConfig{Namespaces: []abi.Namespace{{Type: "ipc"}, {Type: "network", Path: path}}}
+		if networkClosed(c) != closed {
+			t.Errorf("%q: closed is %t", path, !closed)
+		}
+	}
+}
+
 // namespacesOf lists namespaces as "type" or "type=path".
 func namespacesOf(c pod.SandboxConfig) []string {
 	var all []string

@@ -27,11 +27,12 @@ func (s *Service) sandboxInfo(st pod.SandboxStatus) (map[string]string, error) {
 	info := struct {
 		PID    int         `json:"pid"`
 		State  string      `json:"processStatus"`
+		Closed bool        `json:"netNamespaceClosed"`
 		Spec   *specs.Spec `json:"runtimeSpec,omitempty"`
 		Stage1 string      `json:"stage1"`
 	}{PID: st.PID, State: st.State.String(), Stage1: s.cfg.Stage1.Choice().Name}
 	if c := s.asked.Load(); c != nil && st.PID != 0 {
-		info.Spec = sandboxSpec(*c, st.PID)
+		info.Spec, info.Closed = sandboxSpec(*c, st.PID), networkClosed(*c)
 	}
 	text, err := json.Marshal(info)
 	if err != nil {

@@ -25,8 +25,8 @@ type suite struct {
 	// report reads its results, which is reportFile or outputFile.
 	report  func(handler, file string) (report, error)
 	results string
-	// exceptions are tests that need not pass with ours though they do with runc,
-	// and why.
+	// exceptions are tests that need not pass with ours though they do with runc, by
+	// handler and name, and why.
 	exceptions map[string]string
 }
 

@@ -12,6 +12,7 @@ import (
 
 	taskapi "github.com/containerd/containerd/api/runtime/task/v3"
 	containerd "github.com/containerd/containerd/v2/client"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
 )
@@ -244,7 +245,13 @@ func TestN3ALogThatNobodyReadsStopsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		// It does its work to the very end.
+		shim.call(t, "Kill", &taskapi.KillRequest{ID: task.ID(), Signal: uint32(syscall.SIGKILL)}, &emptypb.Empty{})
+		shim.call(t, "Wait", &taskapi.WaitRequest{ID: task.ID()}, &taskapi.WaitResponse{})
+		shim.call(t, "Delete", &taskapi.DeleteRequest{ID: task.ID()}, &taskapi.DeleteResponse{})
+		shim.call(t, "Shutdown", &taskapi.ShutdownRequest{ID: task.ID()}, &emptypb.Empty{})
+		eventually(t, "the shim has ended", func() (bool, string) { return !alive(pid), fmt.Sprint(pid) })
 		resume()
-		c.exec(t, nil, task.ID(), "echo", "still here").must(t).mustSay(t, "still here\n")
+		c.awaitNoTasks(t)
 	})
 }

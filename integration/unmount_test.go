@@ -105,6 +105,7 @@ func TestADeleteByHandWhoseUnmountHangsGivesUp(t *testing.T) {
 		c.daemon.Kill()
 		t.Cleanup(func() {
 			if !alive(c.daemon.PID()) { // the test has failed
+				fs.Release() // for containerd not to hang in it
 				c.resume(t)
 			}
 		})
@@ -112,8 +113,14 @@ func TestADeleteByHandWhoseUnmountHangsGivesUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		cmd := c.deleteCommand(task.ID())
-		out, err := cmd.CombinedOutput()
+		var out []byte
+		var err error
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			out, err = c.deleteCommand(task.ID()).CombinedOutput()
+		}()
+		await(t, "delete ends", ended)
 		t.Logf("delete after %s: %v: %s", time.Since(began).Round(time.Millisecond), err, out)
 		if err == nil || !strings.Contains(string(out), task.ID()) {
 			t.Errorf("delete: %v: %s", err, out)

@@ -18,6 +18,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
@@ -508,6 +509,7 @@ func TestAShimThatDiesAtAnyStepOfASandboxLeavesNothingAfterItsCollection(t *test
 	orders := [][]string{{"bundle", "box"}, {"box", "bundle"}}
 	for n := 1; ; n++ {
 		l := newLife(t)
+		t.Cleanup(func() { _ = cgroup.RemoveStale(context.Background(), cgroup.Path{Spec: "/" + l.id + "-box"}) })
 		died := l.until(t, "sandbox", strconv.Itoa(n))
 		for _, name := range orders[n%2] {
 			id := map[string]string{"bundle": l.id, "box": "box"}[name]

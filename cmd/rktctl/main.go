@@ -51,7 +51,9 @@ var errUsage = errors.New("see rktctl help")
 // errFound is returned by a verb that has written what is wrong itself.
 var errFound = errors.New("not right")
 
-func verbs() []*verb { return []*verb{configCheck(), stage1List(), stage1Import(), stage1Verify()} }
+func verbs() []*verb {
+	return []*verb{configCheck(), stage1List(), stage1Import(), stage1Init(), stage1Verify()}
+}
 
 func main() {
 	conformance.Program(os.Args) // in an app of stage1 verify

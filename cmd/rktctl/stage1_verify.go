@@ -150,13 +150,22 @@ func runStage1Verify(ctx context.Context, e *env, args []string) error {
 	}
 	// What has been started is ended, also if the reader of the output or the
 	// terminal goes away.
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGPIPE, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// A write to a closed pipe is an error then, instead of the end. The signal itself
+	// says nothing: it also comes from the input of an app that reads none.
+	pipes := make(chan os.Signal, 1)
+	signal.Notify(pipes, syscall.SIGPIPE)
+	defer signal.Stop(pipes)
+	read := *e
+	read.stdout = &reader{e.stdout, cancel}
 	path, accept, err := verifiedImage(ctx, e, v.image)
 	if err != nil {
 		return err
 	}
-	return v.verify(ctx, e, checks, conformance.Config{
+	return v.verify(ctx, &read, checks, conformance.Config{
 		Image: path, Excuse: append(accept, v.accept...), Timeout: v.timeout, Keep: v.keep,
 	})
 }
@@ -222,6 +231,21 @@ func (v *verification) verify(ctx context.Context, e *env, checks []conformance.
 	return ctx.Err()
 }
 
+// reader is somebody who reads the output, and who may stop doing so.
+type reader struct {
+	io.Writer
+	gone context.CancelCauseFunc
+}
+
+// Write implements io.Writer.
+func (r *reader) Write(b []byte) (int, error) {
+	n, err := r.Writer.Write(b)
+	if err != nil {
+		r.gone(fmt.Errorf("nobody reads the output any more: %w", err))
+	}
+	return n, err
+}
+
 // progress tells a person at a terminal what is being checked, if the output goes
 // elsewhere.
 type progress struct {
@@ -238,6 +262,9 @@ func progressOf(e *env, of int) *progress {
 }
 
 func isTerminal(w io.Writer) bool {
+	if r, ok := w.(*reader); ok {
+		w = r.Writer
+	}
 	f, ok := w.(*os.File)
 	if !ok {
 		return false

@@ -55,7 +55,7 @@ func addChecks() []Check {
 			asks: func(s *specs.Spec) {
 				hook := []specs.Hook{{Path: "/bin/true"}}
 				s.Hooks = &specs.Hooks{CreateRuntime: hook, StartContainer: hook}
-				s.Hooks.Prestart = hook //nolint:staticcheck // clients still use it
+				s.Hooks.Prestart = hook
 			},
 			run: checkHooks,
 		},
@@ -283,28 +283,41 @@ func checkUnknownValue(ctx context.Context, t *trial) error {
 	return t.refuses(ctx, nonsense)
 }
 
-// checkAddKilled kills app/add at several moments.
+// checkAddKilled kills app/add at several moments between its beginning and its end.
 func checkAddKilled(ctx context.Context, t *trial) error {
-	for n, after := range []time.Duration{0, 2, 8, 25, 60} {
-		b, err := t.barePodIn(fmt.Sprintf("pod-%d", n))
-		if err != nil {
-			return err
-		}
-		if err := b.run(ctx); err != nil {
-			return err
-		}
-		a, err := b.prepare(fmt.Sprintf("app-%d", n), nil, "wait")
-		if err != nil {
-			return err
-		}
-		short, cancel := context.WithTimeout(ctx, after*time.Millisecond)
-		addErr := a.add(short)
-		cancel()
-		if err := a.cleanUp(ctx); err != nil {
-			return fmt.Errorf("app/add was killed after %s (%v): %w", after*time.Millisecond, addErr, err)
+	whole, err := t.addAndClean(ctx, "whole", t.config.Timeout)
+	if err != nil {
+		return err
+	}
+	for _, tenths := range []time.Duration{1, 3, 5, 7, 9} {
+		after := whole * tenths / 10
+		if _, err := t.addAndClean(ctx, fmt.Sprintf("killed-%d", tenths), after); err != nil {
+			return fmt.Errorf("app/add was killed after %s: %w", after, err)
 		}
 	}
 	return nil
+}
+
+// addAndClean makes a pod and calls app/add, which is killed after a while, and then
+// cleans up. It returns how long app/add has taken.
+func (t *trial) addAndClean(ctx context.Context, name string, limit time.Duration) (time.Duration, error) {
+	b, err := t.barePodIn(name)
+	if err != nil {
+		return 0, err
+	}
+	if err := b.run(ctx); err != nil {
+		return 0, err
+	}
+	a, err := b.prepare(name, nil, "wait")
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	short, cancel := context.WithTimeout(ctx, limit)
+	_ = a.add(short) // it fails as a rule: it is killed
+	cancel()
+	took := time.Since(began)
+	return took, a.cleanUp(ctx)
 }
 
 // cleanUp does what stage 0 does after an app/add that was killed.
@@ -398,7 +411,7 @@ func checkHooks(ctx context.Context, t *trial) error {
 	}
 	a, err := b.add(ctx, "app", func(s *specs.Spec) {
 		s.Hooks = &specs.Hooks{CreateRuntime: hook("createRuntime")}
-		s.Hooks.Prestart = hook("prestart") //nolint:staticcheck // clients still use it
+		s.Hooks.Prestart = hook("prestart")
 	}, "wait")
 	if err != nil {
 		return err

@@ -184,7 +184,7 @@ func checkEnterEnded(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	t.later(func(context.Context) error { return s.Close() })
 	defer t.children.Expect()()
 	p, err := t.stage1.Enter(ctx, c, args, s.Files())
 	if err == nil {

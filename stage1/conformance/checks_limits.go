@@ -202,7 +202,7 @@ func userChecks() []Check {
 			ID: "user/mapped", Level: LevelUser, Section: "5 app/add", asks: asks, demanded: true,
 			Sentence: "in a user namespace root is somebody else outside",
 			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().waiting(ctx, asks)
+				a, err := t.mappedApp(ctx, asks)
 				if err != nil {
 					return err
 				}
@@ -213,7 +213,7 @@ func userChecks() []Check {
 			ID: "user/exec", Level: LevelUser, Section: "5 enter", asks: asks, demanded: true, needs: []abi.Entrypoint{abi.Enter},
 			Sentence: "an exec is in the user namespace of its app",
 			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().waiting(ctx, asks)
+				a, err := t.mappedApp(ctx, asks)
 				if err != nil {
 					return err
 				}
@@ -230,6 +230,20 @@ func userChecks() []Check {
 			run:      checkCheckpoint,
 		},
 	}
+}
+
+// mappedApp makes an app in a user namespace, whose root has to be reachable there.
+func (t *trial) mappedApp(ctx context.Context, asks func(*specs.Spec)) (*wholeApp, error) {
+	for dir := t.rootfs; dir != "/"; dir = filepath.Dir(dir) {
+		st, err := os.Stat(dir)
+		if err != nil {
+			return nil, err
+		}
+		if st.Mode()&0o001 == 0 {
+			return nil, fmt.Errorf("this cannot be checked below %s, which others may not enter: set TMPDIR to another directory", dir)
+		}
+	}
+	return t.wholePod().waiting(ctx, asks)
 }
 
 // mapped fails unless a process that is root in its user namespace is 100000 here.

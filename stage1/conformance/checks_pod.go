@@ -100,7 +100,7 @@ func runChecks() []Check {
 			if err := b.awaitEnd(ctx); err != nil {
 				return fmt.Errorf("the supervisor, after SIGTERM: %w", err)
 			}
-			return a.goneWith("SIGTERM for the supervisor")
+			return a.goneWith(ctx, "SIGTERM for the supervisor")
 		}),
 	}
 }
@@ -126,8 +126,8 @@ func (b *barePod) lockable() bool {
 }
 
 // goneWith fails if the process lives although it was ended.
-func (q *bareProcess) goneWith(what string) error {
-	return eventually(context.Background(), fmt.Sprintf("process %d is gone after %s", q.PID, what), func() bool {
+func (q *bareProcess) goneWith(ctx context.Context, what string) error {
+	return eventually(ctx, fmt.Sprintf("process %d is gone after %s", q.PID, what), func() bool {
 		return !proc.Alive(q.PID, q.StartTime)
 	})
 }
@@ -160,7 +160,7 @@ func stopChecks() []Check {
 				if err := b.stop(ctx, false); err != nil {
 					return err
 				}
-				return a.goneWith("stop")
+				return a.goneWith(ctx, "stop")
 			},
 		},
 		{
@@ -195,7 +195,7 @@ func stopChecks() []Check {
 				if err := b.stop(ctx, true); err != nil {
 					return err
 				}
-				return a.goneWith("stop --force")
+				return a.goneWith(ctx, "stop --force")
 			},
 		},
 		{

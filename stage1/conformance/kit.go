@@ -137,7 +137,7 @@ func staticProgram() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
 			return "", fmt.Errorf("%s is not linked statically, and the kit runs it in roots that are empty: build it with CGO_ENABLED=0", path)

@@ -37,6 +37,9 @@ func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, e
 	limit, cancel := context.WithTimeoutCause(ctx, k.config.Timeout, errTimeout)
 	defer cancel()
 	err = c.run(limit, t)
+	if err != nil && limit.Err() != nil && !errors.Is(err, errTimeout) {
+		err = fmt.Errorf("%w: %w", context.Cause(limit), err)
+	}
 	endErr := t.end(limit)
 	if err == nil {
 		err = endErr

@@ -1,0 +1,11 @@
+// Package docs carries the documents that programs need: the code in them is then
+// what people have read, and cannot become another one.
+package docs
+
+import _ "embed"
+
+//go:embed stage1-authors.md
+var stage1Authors string
+
+// Stage1Authors returns the guide for authors of stage1s.
+func Stage1Authors() string { return stage1Authors }

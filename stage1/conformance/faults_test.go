@@ -1,0 +1,323 @@
+package conformance_test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
+)
+
+// broken is an image that is right but for one thing: a bundled one, of which an
+// entrypoint was replaced by a script. The script can call what it stands for, as
+// correct; without a word it is called behind the script.
+type broken struct {
+	base  string // "native" unless told otherwise
+	entry string // file name of the entrypoint
+	body  string
+	more  map[string]string // bodies of further entrypoints
+	// manifest changes the entrypoint annotations.
+	manifest func(map[string]string)
+	features func(string) string
+}
+
+// prelude is what every script begins with.
+const prelude = `#!/bin/sh
+set -u
+right=${0%/*}/right/${0##*/}
+correct() { "$right" "$@"; }
+fail() { echo "$1" >&"$RKT_ERROR_FD"; exit "${2:-1}"; }
+ready() { echo "{\"pid\": $1}" >&"$RKT_READY_FD"; }
+# edit SED: changes the request that correct gets to read.
+edit() {
+	sed "$1" "$RKT_STAGE1_REQUEST" >"stage1/rootfs/rkt/edited.$$" || exit 1
+	RKT_STAGE1_REQUEST=$PWD/stage1/rootfs/rkt/edited.$$
+}
+# quietly CALL: with the words of its failure lost.
+quietly() { ( exec 8>/dev/null; RKT_ERROR_FD=8 "$@" ); }
+`
+
+// image makes the image, with what is right below rootfs/right.
+func (b broken) image(t *testing.T) string {
+	t.Helper()
+	if b.base == "" {
+		b.base = "native"
+	}
+	base, dir := bundledImage(t, b.base), filepath.Join(t.TempDir(), "image")
+	must(t, os.MkdirAll(filepath.Join(dir, "rootfs/opt/stage2"), 0o755))
+	must(t, os.MkdirAll(filepath.Join(dir, "rootfs/rkt"), 0o755))
+	must(t, os.CopyFS(filepath.Join(dir, "rootfs/right"), os.DirFS(filepath.Join(base, "rootfs"))))
+	scripts := maps.Clone(b.more)
+	if scripts == nil {
+		scripts = map[string]string{}
+	}
+	if b.entry != "" {
+		scripts[b.entry] = b.body
+	}
+	for name, body := range scripts {
+		text := prelude + body + "\nexec \"$right\" \"$@\"\n"
+		must(t, os.WriteFile(filepath.Join(dir, "rootfs", name), []byte(text), 0o755))
+	}
+	if b.features != nil {
+		file := filepath.Join(dir, "rootfs/right/features.json")
+		text, err := os.ReadFile(file)
+		must(t, err)
+		must(t, os.WriteFile(file, []byte(b.features(string(text))), 0o644))
+	}
+	b.writeManifest(t, base, dir, scripts)
+	return dir
+}
+
+func (b broken) writeManifest(t *testing.T, base, dir string, scripts map[string]string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(base, "manifest"))
+	must(t, err)
+	var manifest map[string]any
+	must(t, json.Unmarshal(text, &manifest))
+	annotations := map[string]string{}
+	for _, a := range manifest["annotations"].([]any) {
+		pair := a.(map[string]any)
+		name, value := strings.TrimPrefix(pair["name"].(string), abi.AnnotationPrefix), pair["value"].(string)
+		if name != "interface-version" {
+			value = "/right" + value
+		}
+		annotations[name] = value
+	}
+	for name := range scripts {
+		annotations[strings.Replace(name, "_", "/", 1)] = "/" + name
+	}
+	if b.manifest != nil {
+		b.manifest(annotations)
+	}
+	var list []map[string]string
+	for _, name := range slices.Sorted(maps.Keys(annotations)) {
+		list = append(list, map[string]string{"name": abi.AnnotationPrefix + name, "value": annotations[name]})
+	}
+	manifest["annotations"] = list
+	text, err = json.Marshal(manifest)
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "manifest"), text, 0o644))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Scripts that several faults have in common.
+const (
+	// wrongWords fails as it should, in words that nobody looks for.
+	wrongWords = `quietly correct "$@" && exit 0; fail "that did not work"`
+	// noise goes to the app's output.
+	noise = `echo "about to do it"`
+	// busy lets one call in at a time, and turns others away.
+	busy = `mkdir stage1/rootfs/rkt/busy 2>/dev/null || fail "somebody else is at it"
+correct "$@"; code=$?
+sleep 1
+rmdir stage1/rootfs/rkt/busy
+exit $code`
+	// once succeeds the first time.
+	once = `mkdir "stage1/rootfs/rkt/once-${0##*/}" 2>/dev/null || fail "not again"`
+	// escape takes the app out of its cgroup when it was added.
+	escape = `correct "$@" || exit
+IFS=:
+for d in $RKT_CGROUP; do
+	mkdir -p "$d-escaped" && for p in $(cat "$d/cgroup.procs"); do
+		for f in cpus mems; do [ ! -e "$d/cpuset.$f" ] || cat "$d/cpuset.$f" >"$d-escaped/cpuset.$f"; done
+		echo "$p" >"$d-escaped/cgroup.procs"
+	done
+done
+exit 0`
+	// idle is a supervisor that does nothing at all.
+	idle = `ready $$; exec sleep 1000`
+	// program runs the program of the checks as somebody careless would.
+	program = `root=$(sed -n 's/.*"rootfs":"\([^"]*\)".*/\1/p' "$RKT_STAGE1_REQUEST")
+[ -n "$root" ] || root=$(sed -n 's/.*"root":{"path":"\([^"]*\)".*/\1/p' "$RKT_BUNDLE/config.json")
+`
+	inspectWithMore = program + `chroot "$root" /bin/stage1-verify-app inspect 7</dev/null 3>&- 4>&- & pid=$!; ready $pid; wait $pid; exit`
+	inspectInside   = program + `(chroot "$root" /bin/stage1-verify-app inspect 7</dev/null; exec sleep 1000) 3>&- 4>&- & ready $!; exit`
+	nothing         = `exit 0`
+	anotherFormat   = `edit 's#"/bin/no-format"#"/bin/stage1-verify-app","exit","0"#'`
+	noEnvironment   = `edit 's/VERIFY=[^"]*/VERIFY=/'`
+	noSize          = `edit 's/"consoleSize":{[^}]*},*//'`
+)
+
+// fault breaks one check.
+type fault struct {
+	check string
+	broken
+	says    string // what the check has to find out
+	timeout string // of a check that notices by waiting; 30s unless told otherwise
+}
+
+const waits = "4s" // for faults that are only noticed by waiting
+
+func entry(name, body string) broken { return broken{entry: name, body: body} }
+
+func faults() []fault {
+	pretended := broken{more: map[string]string{"app_pause": nothing, "app_resume": nothing}}
+	endless := "the check has not ended in its time"
+	return []fault{
+		{check: "image/declares", broken: broken{features: func(s string) string { return strings.Replace(s, `"/process/args"`, `"/process/arg"`, 1) }}, says: "/process/args"},
+		{check: "image/pairs", broken: broken{manifest: func(a map[string]string) { delete(a, "app/rm") }}, says: "only some are declared"},
+		{check: "run/ready", broken: entry("run", `ready $$; exit 0`), says: "has ended"},
+		{check: "run/lock", broken: entry("run", `eval "exec $RKT_LOCK_FD</dev/null"`), says: "nobody holds the lock"},
+		{check: "run/hangup", broken: entry("run", idle), says: "the run process has ended"},
+		{check: "run/terminate", broken: broken{base: "oci", entry: "run", body: `mkdir -p stage1/rootfs/rkt/oci/apps; ` + idle}, says: "is gone after SIGTERM"},
+		{check: "add/blocked", broken: entry("app_add", `correct "$@" || exit; edit 's#"app/add"#"app/start"#'; "${right%_*}_start" --debug=false --app="$RKT_APP" || exit; sleep 3; exit 0`), says: "before app/start the program has written"},
+		{check: "add/namespaces", broken: entry("app_add", `edit 's/,{"type":"uts"}//'`), says: "the uts namespace is the host's"},
+		{check: "add/cgroup", broken: entry("app_add", `sleep 1000 </dev/null >/dev/null 2>&1 3>&- 4>&- &
+IFS=:; for d in $RKT_CGROUP; do echo $! >"$d/cgroup.procs"; done; unset IFS`), says: "alone"},
+		{check: "add/descriptors", broken: broken{more: map[string]string{
+			"app_add": `sleep 1000 7<. 3>&- 4>&- & ready $!; exit 0`, "app_start": nothing, "app_rm": nothing,
+		}}, says: "has the pod's directory open"},
+		{check: "add/missing", broken: entry("app_add", wrongWords), says: "in other words"},
+		{check: "add/not-in-path", broken: entry("app_add", wrongWords), says: "in other words"},
+		{check: "add/not-executable", broken: entry("app_add", wrongWords), says: "in other words"},
+		{check: "add/directory", broken: entry("app_add", wrongWords), says: "in other words"},
+		{check: "add/working-directory", broken: entry("app_add", `edit 's#"cwd":"[^"]*"#"cwd":"/"#'`), says: "app/add has succeeded"},
+		{check: "add/undone", broken: entry("app_add", `correct "$@" && exit
+setsid sh -c ': >stage1/rootfs/rkt/away; exec sleep 1000' &
+while [ ! -e stage1/rootfs/rkt/away ]; do sleep 0.1; done
+exit 1`), says: "only the processes of before"},
+		{check: "add/unknown-value", broken: entry("app_add", `edit 's/,{"type":"conformance"}//'`), says: "app/add has succeeded"},
+		{check: "add/killed", broken: entry("app_add", `setsid sleep 1000 </dev/null >/dev/null 2>&1 3>&- 4>&- & pid=$!; sleep 1; correct "$@"; code=$?; kill $pid; exit $code`), says: "left behind: process"},
+		{check: "add/second", broken: entry("app_add", once), says: "not again"},
+		{check: "add/concurrent", broken: entry("app_add", busy), says: "somebody else is at it"},
+		{check: "hooks/order", broken: entry("app_add", `edit 's/"createRuntime":/"createRuntimes":/'`), says: "want prestart and createRuntime"},
+		{check: "start/program", broken: entry("app_add", noEnvironment), says: "is without"},
+		{check: "start/descriptors", broken: broken{more: map[string]string{"app_add": inspectInside, "app_start": nothing, "app_rm": nothing}}, says: "the program has the descriptors [0 1 2 7"},
+		{check: "start/no-format", broken: entry("app_add", anotherFormat), says: "has ended with 0"},
+		{check: "start/ended", broken: entry("app_start", `correct "$@"; exit 0`), says: "exit code 0, want 6"},
+		{check: "streams/output", broken: entry("app_add", noise), says: "about to do it"},
+		{check: "streams/input", broken: entry("app_add", `exec </dev/null`), says: `the output is ""`},
+		{check: "signal/handled", broken: entry("app_signal", `edit 's/"signal":10/"signal":15/'`), says: "the exit code is 55, want 50"},
+		{check: "signal/kill", broken: entry("app_signal", `edit 's/"signal":9/"signal":15/'`), says: "the exit code is 55, want 137"},
+		{check: "signal/created", broken: entry("app_signal", nothing), says: endless, timeout: waits},
+		{check: "signal/gone", broken: entry("app_signal", `correct "$@"; exit 0`), says: "exit code 0, want 5"},
+		{check: "exit/code", broken: entry("app_add", `edit 's/"73"/"74"/'`), says: "the exit code is 74, want 73"},
+		{check: "exit/recorded", broken: entry("app_start", `correct "$@" || exit; rm -r stage1/rootfs/rkt/status; : >stage1/rootfs/rkt/status; exit 0`), says: "not on record"},
+		{check: "exit/notice", broken: entry("run", `eval "exec $RKT_NOTIFY_FD>/dev/null"`), says: "nobody has told of its end", timeout: waits},
+		{check: "app-stop/living", broken: entry("app_stop", nothing), says: "nobody has told of its end", timeout: waits},
+		{check: "app-stop/created", broken: entry("app_stop", nothing), says: "nobody has told of its end", timeout: waits},
+		{check: "app-stop/ended", broken: entry("app_stop", `fail "it does not run" 6`), says: "exit code 6, want 0"},
+		{check: "app-stop/unknown", broken: entry("app_stop", nothing), says: "exit code 0, want 5"},
+		{check: "app-rm/living", broken: entry("app_rm", nothing), says: "exit code 0, want 6"},
+		{check: "app-rm/ended", broken: entry("app_rm", once), says: "the second app/rm: exit code 1"},
+		{check: "app-rm/unknown", broken: entry("app_rm", `fail "who is $RKT_APP?" 5`), says: "exit code 5, want 0"},
+		{check: "stop/apps", broken: entry("stop", nothing), says: "after stop the supervisor goes on", timeout: waits},
+		{check: "stop/over", broken: entry("stop", once), says: "exit code 1, want 0"},
+		{check: "stop/force", broken: entry("stop", `[ "$1" != --force ] || exit 0`), says: "after stop the supervisor goes on", timeout: waits},
+		{check: "gc/twice", broken: entry("gc", once), says: "the second gc: exit code 1"},
+		{check: "gc/never-ran", broken: entry("gc", `fail "there is nothing"`), says: "gc: exit code 1"},
+		{check: "crash/seen", broken: entry("run", `setsid sleep 1000 </dev/null >/dev/null 2>&1 &`), says: "the notice pipe ends"},
+		{check: "crash/buried", broken: entry("run", `mkdir ../../once || fail "the pod before is in the way"`), says: "the pod after it"},
+		{check: "crash/cleaned", broken: entry("app_rm", `kill -0 "$RKT_STAGE1_ENTERPID" || fail "the supervisor has gone"`), says: "app/rm: exit code 1"},
+		{check: "crash/collected", broken: entry("app_stop", `correct "$@"; echo 0 >"stage1/rootfs/rkt/status/$RKT_APP"; exit 0`), says: "want a container that was found, and killed"},
+		{check: "enter/program", broken: entry("enter", noEnvironment), says: "is without"},
+		{check: "enter/inside", broken: broken{entry: "enter", body: `real=$RKT_READY_FD; exec 9>"stage1/rootfs/rkt/ready"; export RKT_READY_FD=9
+correct "$@" || exit
+IFS=:
+for d in $RKT_CGROUP; do
+	mkdir -p "$d-escaped"
+	for f in cpus mems; do [ ! -e "$d/cpuset.$f" ] || cat "$d/cpuset.$f" >"$d-escaped/cpuset.$f"; done
+	tail -n 1 "$d/cgroup.procs" >"$d-escaped/cgroup.procs"
+done
+cat stage1/rootfs/rkt/ready >&"$real"; exit 0`}, says: "is not in the cgroup of its app"},
+		{check: "enter/streams", broken: entry("enter", noise), says: "about to do it"},
+		{check: "enter/descriptors", broken: entry("enter", inspectWithMore), says: "the program has the descriptors [0 1 2 7"},
+		{check: "enter/code", broken: entry("enter", `edit 's/"74"/"75"/'`), says: "the exit code is 75, want 74"},
+		{check: "enter/signal", broken: entry("app_signal", `edit 's/"exec":"exec",//'; unset RKT_EXEC`), says: "the exit code is 137, want 55"},
+		{check: "enter/missing", broken: entry("enter", wrongWords), says: "in other words"},
+		{check: "enter/not-executable", broken: entry("enter", wrongWords), says: "in other words"},
+		{check: "enter/no-format", broken: entry("enter", anotherFormat), says: "enter has succeeded"},
+		{check: "enter/several", broken: entry("enter", busy), says: "somebody else is at it"},
+		{check: "enter/ended", broken: entry("enter", `correct "$@" || exit 1`), says: "exit code 1, want 5"},
+		{check: "terminal/app", broken: entry("app_add", noSize), says: "the size is"},
+		{check: "terminal/exec", broken: entry("enter", noSize), says: "the size is"},
+		{check: "terminal/resize", broken: entry("app_add", `edit 's/"resized"/"inspect"/'`), says: "the app's output: it has ended"},
+		{check: "terminal/input", broken: entry("app_add", `edit 's/"wait"/"echo"/'`), says: `wait for "waiting"`, timeout: waits},
+		{check: "pause/app", broken: pretended, says: "while it was paused it has written"},
+		{check: "pause/exec", broken: pretended, says: "while it was paused it has written"},
+		{check: "pause/kill", broken: entry("app_signal", nothing), says: endless, timeout: waits},
+		{check: "limit/memory", broken: entry("app_add", escape), says: endless, timeout: waits},
+		{check: "update/memory", broken: entry("app_add", escape), says: endless, timeout: waits},
+		{check: "stats/memory", broken: entry("app_add", escape), says: "its statistics say"},
+		{check: "stats/processes", broken: entry("app_add", escape), says: "the list is []"},
+		{check: "oom/event", broken: entry("app_add", escape), says: endless, timeout: waits},
+		{check: "user/mapped", broken: entry("app_add", `edit 's/"hostID":100000/"hostID":200000/g'`), says: `"0 200000 65536"`},
+		{check: "user/exec", broken: entry("app_add", `edit 's/"hostID":100000/"hostID":200000/g'`), says: `"0 200000 65536"`},
+		{check: "checkpoint/restore", broken: broken{more: map[string]string{"app_checkpoint": `edit 's#"app/checkpoint"#"app/stop"#'; exec "${right%_*}_stop" --debug=false --app="$RKT_APP"`}}, says: "it has begun anew"},
+	}
+}
+
+// atOnce is how many verifications run at the same time: they mostly wait.
+const atOnce = 6
+
+func TestEveryCheckCanFail(t *testing.T) {
+	all := faults()
+	proven := map[string]bool{}
+	ended := make([]chan func(*testing.T) verified, len(all))
+	turns := make(chan struct{}, atOnce)
+	for i, f := range all {
+		proven[f.check] = true
+		if f.timeout == "" {
+			f.timeout = "30s"
+		}
+		ended[i] = make(chan func(*testing.T) verified, 1)
+		begin := prepare(t, "--json", "--timeout", f.timeout, "--run", f.check, f.image(t))
+		go func() {
+			turns <- struct{}{}
+			ended[i] <- begin()
+			<-turns
+		}()
+	}
+	for i, f := range all {
+		t.Run(f.check, func(t *testing.T) {
+			v := (<-ended[i])(t)
+			v.parse(t)
+			if v.code != 1 || v.Holds || len(v.Checks) != 1 || v.Checks[0].Outcome != "failed" {
+				t.Fatalf("code %d, holds %v: %+v", v.code, v.Holds, v.Checks)
+			}
+			if words := v.Checks[0].Words; !strings.Contains(words, f.says) {
+				t.Errorf("it fails with\n\t%s\nand should say %q", words, f.says)
+			}
+		})
+	}
+	for _, c := range conformance.Checks() {
+		if !proven[c.ID] {
+			t.Errorf("no image makes %s fail", c.ID)
+		}
+	}
+}
+
+// An image that is wrapped and not broken passes what its faults make fail.
+func TestAWrappedImageIsRight(t *testing.T) {
+	t.Parallel()
+	wrapped := broken{more: map[string]string{}}
+	for _, name := range []string{"run", "enter", "gc", "stop", "app_add", "app_start", "app_stop", "app_rm", "app_signal"} {
+		wrapped.more[name] = `:`
+	}
+	v := verifyJSON(t, "--level", "3", wrapped.image(t))
+	v.holds(t, 3)
+}
+
+func TestChecksHaveAnIDASentenceAndASection(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range conformance.Checks() {
+		if seen[c.ID] || strings.Count(c.ID, "/") != 1 || c.Sentence == "" || c.Section == "" || c.Level < 1 || int(c.Level) > conformance.Levels {
+			t.Errorf("%+v", c)
+		}
+		seen[c.ID] = true
+	}
+	if n := len(conformance.Select(conformance.Checks(), "add/", "e*t/code")); n < 10 {
+		t.Errorf("%d checks selected", n)
+	}
+}

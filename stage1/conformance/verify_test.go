@@ -1,0 +1,336 @@
+package conformance_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/skeleton"
+)
+
+// built is what the tests run: rktctl, linked statically as it is installed, and the
+// bundled images. It is made once, by whoever needs it first.
+var built struct {
+	sync.Once
+	dir string
+	err error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built.dir != "" {
+		os.RemoveAll(built.dir)
+	}
+	os.Exit(code)
+}
+
+func rktctl(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("a stage1 needs root")
+	}
+	built.Do(func() { built.dir, built.err = build() })
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return filepath.Join(built.dir, "rktctl")
+}
+
+func build() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "conformance-test-"); err != nil {
+		return "", err
+	}
+	compile := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "rktctl"), "../../cmd/rktctl")
+	compile.Env = append(os.Environ(), "CGO_ENABLED=0")
+	for _, c := range []*exec.Cmd{compile, exec.Command("../../scripts/stage1-images", filepath.Join(dir, "stage1"))} {
+		if out, err := c.CombinedOutput(); err != nil {
+			return dir, fmt.Errorf("%s: %v\n%s", c, err, out)
+		}
+	}
+	return dir, nil
+}
+
+// bundledImage returns the directory of a bundled image.
+func bundledImage(t *testing.T, name string) string {
+	t.Helper()
+	rktctl(t)
+	if name != "native" {
+		needRunc(t)
+	}
+	return filepath.Join(built.dir, "stage1", name)
+}
+
+func needRunc(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("runc"); err != nil {
+		t.Skip("needs runc")
+	}
+}
+
+// verified is how a verification has ended.
+type verified struct {
+	Level, Claimed int
+	Holds, Whole   bool
+	Checks         []struct {
+		ID, Outcome, Words, Sentence, Section string
+		Level                                 int
+	}
+	Capabilities []struct{ Name, Value string }
+	Overhead     *struct{ PodBytes, FurtherAppBytes int64 }
+
+	code           int
+	stdout, stderr string
+}
+
+// verify runs rktctl stage1 verify, in a directory for temporary files of its own,
+// which has to be empty afterwards.
+func verify(t *testing.T, args ...string) verified {
+	t.Helper()
+	return prepare(t, args...)()(t)
+}
+
+// prepare returns what runs a verification, on any goroutine, and then what tells how
+// it has ended, on the test's own.
+func prepare(t *testing.T, args ...string) func() func(*testing.T) verified {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), rktctl(t), append([]string{"stage1", "verify"}, args...)...)
+	tmp := reachable(t)
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+	// At a context's end it cleans up.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	return func() func(*testing.T) verified {
+		err := cmd.Run()
+		return func(t *testing.T) verified {
+			t.Helper()
+			var exit *exec.ExitError
+			if err != nil && !errors.As(err, &exit) {
+				t.Fatal(err)
+			}
+			if left, _ := os.ReadDir(tmp); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+			return verified{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
+		}
+	}
+}
+
+// reachable makes a directory that users in user namespaces may enter.
+func reachable(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, os.Chmod(filepath.Dir(dir), 0o711))
+	must(t, os.Chmod(dir, 0o711))
+	return dir
+}
+
+// verifyJSON is verify with the report read.
+func verifyJSON(t *testing.T, args ...string) verified {
+	t.Helper()
+	v := verify(t, append([]string{"--json"}, args...)...)
+	v.parse(t)
+	return v
+}
+
+func (v *verified) parse(t *testing.T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(v.stdout), v); err != nil {
+		t.Fatalf("%v: code %d, stdout %q, stderr %q", err, v.code, v.stdout, v.stderr)
+	}
+}
+
+// holds fails the test unless a claimed level holds.
+func (v *verified) holds(t *testing.T, level int) {
+	t.Helper()
+	for _, c := range v.Checks {
+		if c.Outcome == "failed" {
+			t.Errorf("%s (section %s): %s", c.ID, c.Section, c.Words)
+		}
+	}
+	if !v.Holds || v.Level != level || v.code != 0 {
+		t.Errorf("level %d, claimed %d, holds %v, code %d: %s", v.Level, v.Claimed, v.Holds, v.code, v.stderr)
+	}
+	if v.Overhead == nil || v.Overhead.PodBytes <= 0 {
+		t.Errorf("the memory of a pod was not measured: %+v", v.Overhead)
+	}
+}
+
+// bundledImages are those of stage1/images and the levels that they have. A new one
+// gets a line, with what else its verification needs to be told.
+var bundledImages = []struct {
+	name  string
+	level string
+	args  []string
+}{
+	{name: "native", level: "3"},
+	{name: "oci", level: "3"},
+}
+
+func TestTheBundledImagesPassAtTheirLevels(t *testing.T) {
+	for _, i := range bundledImages {
+		t.Run(i.name, func(t *testing.T) {
+			t.Parallel()
+			v := verifyJSON(t, append(i.args, "--level", i.level, bundledImage(t, i.name))...)
+			v.holds(t, int(i.level[0]-'0'))
+		})
+	}
+}
+
+func TestUserNamespacesOfTheBundledImages(t *testing.T) {
+	for _, i := range bundledImages {
+		t.Run(i.name, func(t *testing.T) {
+			t.Parallel()
+			v := verifyJSON(t, append(i.args, "--run", "user/", bundledImage(t, i.name))...)
+			if v.code != 0 || len(v.Checks) != 2 {
+				t.Errorf("code %d: %+v", v.code, v.Checks)
+			}
+		})
+	}
+}
+
+func TestTheSkeletonOfTheAuthorsGuidePasses(t *testing.T) {
+	t.Parallel()
+	rktctl(t)
+	needRunc(t)
+	dir := filepath.Join(t.TempDir(), "mine")
+	if out, err := exec.Command(rktctl(t), "stage1", "init", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, f := range skeleton.Files() {
+		b, err := os.ReadFile(filepath.Join(dir, f.Path))
+		if err != nil || string(b) != f.Text {
+			t.Errorf("%s is not as the guide has it: %v", f.Path, err)
+		}
+	}
+	v := verifyJSON(t, "--level", "3", dir)
+	v.holds(t, 3)
+}
+
+func TestAClaimThatIsTooHighDoesNotHold(t *testing.T) {
+	t.Parallel()
+	dir := broken{base: "native", manifest: func(annotations map[string]string) {
+		delete(annotations, "enter")
+	}}.image(t)
+	v := verifyJSON(t, "--level", "2", dir)
+	if v.code != 1 || v.Holds || v.Level != 1 || v.Claimed != 2 {
+		t.Errorf("level %d, claimed %d, holds %v, code %d", v.Level, v.Claimed, v.Holds, v.code)
+	}
+	for _, c := range v.Checks {
+		if c.Outcome == "failed" {
+			t.Errorf("%s has failed, and nothing is wrong with what is there: %s", c.ID, c.Words)
+		}
+	}
+	// Without a claim what is absent is not an error.
+	if v := verifyJSON(t, "--run", "enter/code", dir); v.code != 0 || v.Checks[0].Outcome != "absent" {
+		t.Errorf("without a claim: code %d, %+v", v.code, v.Checks)
+	}
+}
+
+func TestTheOutputIsTAP(t *testing.T) {
+	t.Parallel()
+	dir := broken{base: "native", entry: "app_start", body: `fail "the bearing has run dry
+of grease"`}.image(t)
+	v := verify(t, "--run", "exit/code", "--run", "run/ready", dir)
+	for _, want := range []string{
+		"TAP version 14\n1..2\nok 1 - run/ready: ",
+		"\nnot ok 2 - exit/code: ",
+		"\n  ---\n  message: |\n    stage1 native: app/start: the bearing has run dry\n    of grease\n",
+		"\n  section: docs/stage1-abi.md, section 6\n",
+		"\n# stage1 native, " + dir,
+	} {
+		if !strings.Contains(v.stdout, want) {
+			t.Errorf("%q is not in the output:\n%s", want, v.stdout)
+		}
+	}
+	if v.code != 1 || v.stderr != "" {
+		t.Errorf("code %d, stderr %q", v.code, v.stderr)
+	}
+}
+
+func TestWhatIsNoImageIsToldSo(t *testing.T) {
+	t.Parallel()
+	v := verify(t, t.TempDir())
+	if v.code != 1 || !strings.Contains(v.stdout, "\nBail out! ") || !strings.Contains(v.stderr, "manifest") {
+		t.Errorf("code %d, stdout %q, stderr %q", v.code, v.stdout, v.stderr)
+	}
+}
+
+func TestACheckThatHangsIsEndedAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	dir := broken{base: "native", entry: "app_add", body: `trap '' TERM; setsid sleep 1000; sleep 1000`}.image(t)
+	v := verifyJSON(t, "--timeout", "3s", "--run", "exit/", dir)
+	if v.code != 1 || len(v.Checks) != 3 {
+		t.Fatalf("code %d: %+v", v.code, v.Checks)
+	}
+	for _, c := range v.Checks {
+		if c.Outcome != "failed" || !strings.Contains(c.Words, "the check has not ended in its time") {
+			t.Errorf("%+v", c)
+		}
+	}
+	expectNoProcessOf(t, dir)
+}
+
+func TestAnInterruptedVerificationLeavesNothing(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
+			marker := filepath.Join(t.TempDir(), "added")
+			dir := broken{base: "native", entry: "app_add", body: `: >` + marker + `; setsid sleep 1000 & sleep 1000`}.image(t)
+			tmp := t.TempDir()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, rktctl(t), "stage1", "verify", "--run", "exit/", dir)
+			cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+			var out bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			for _, err := os.Stat(marker); err != nil && ctx.Err() == nil; _, err = os.Stat(marker) {
+				time.Sleep(5 * time.Millisecond)
+			}
+			if err := cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(out.String(), "\nBail out! ") {
+				t.Errorf("code %d, output %s", code, out.String())
+			}
+			if left, _ := os.ReadDir(tmp); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+			expectNoProcessOf(t, tmp)
+		})
+	}
+}
+
+// expectNoProcessOf looks for processes that have a directory in their command line or
+// environment.
+func expectNoProcessOf(t *testing.T, dir string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if f == fmt.Sprintf("/proc/%d", os.Getpid()) {
+			continue
+		}
+		for _, name := range []string{"cmdline", "environ"} {
+			if b, err := os.ReadFile(filepath.Join(f, name)); err == nil && bytes.Contains(b, []byte(dir)) {
+				t.Errorf("process %s is left: %q", f, b)
+			}
+		}
+	}
+}

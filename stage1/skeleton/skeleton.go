@@ -1,0 +1,74 @@
+package skeleton
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/docs"
+)
+
+// File is a file of the image.
+type File struct {
+	Path string // in the image
+	Text string
+}
+
+// Executable tells whether the file is a program.
+func (f File) Executable() bool { return strings.HasPrefix(f.Text, "#!") }
+
+// Files returns the files of the skeleton, in the order of the document.
+func Files() []File { return parse(docs.Stage1Authors()) }
+
+const fence = "```"
+
+// parse returns the files in a document.
+func parse(document string) []File {
+	var files []File
+	inside, isFile := false, false
+	for line := range strings.Lines(document) {
+		info, isFence := strings.CutPrefix(strings.TrimSuffix(line, "\n"), fence)
+		switch {
+		case isFence && inside:
+			inside = false
+		case isFence:
+			words := strings.Fields(info)
+			inside, isFile = true, len(words) == 2
+			if isFile {
+				files = append(files, File{Path: words[1]})
+			}
+		case inside && isFile:
+			files[len(files)-1].Text += line
+		}
+	}
+	return files
+}
+
+// Write makes the image in a directory, which is not there yet or empty.
+func Write(dir string) error {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case err == nil && len(entries) > 0:
+		return fmt.Errorf("%s is not empty: %w", dir, fs.ErrExist)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	for _, d := range []string{"rootfs/opt/stage2", "rootfs/rkt"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			return err
+		}
+	}
+	for _, f := range Files() {
+		mode := os.FileMode(0o644)
+		if f.Executable() {
+			mode = 0o755
+		}
+		if err := os.WriteFile(filepath.Join(dir, f.Path), []byte(f.Text), mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package skeleton
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// lines is how long all scripts of the guide may be together.
+const lines = 100
+
+func TestTheGuideIsShort(t *testing.T) {
+	n := 0
+	for _, f := range Files() {
+		if !strings.HasSuffix(f.Path, ".json") && f.Path != "manifest" {
+			n += strings.Count(f.Text, "\n")
+		}
+	}
+	if n == 0 || n >= lines {
+		t.Errorf("%d lines of sh, want fewer than %d", n, lines)
+	}
+}
+
+func TestTheGuidesImageIsComplete(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "mine")
+	if err := Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "manifest"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var manifest struct {
+		Annotations []struct{ Name, Value string }
+	}
+	if err := json.Unmarshal(text, &manifest); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range manifest.Annotations {
+		if !strings.HasPrefix(a.Value, "/") {
+			continue
+		}
+		st, err := os.Stat(filepath.Join(dir, "rootfs", a.Value))
+		if err != nil || (st.Mode()&0o111 != 0) != (a.Name != "coreos.com/rkt/stage1/features") {
+			t.Errorf("%s: %v, %v", a.Name, err, st)
+		}
+	}
+	if err := Write(dir); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("written over what is there: %v", err)
+	}
+	if err := Write(t.TempDir()); err != nil {
+		t.Errorf("into an empty directory: %v", err)
+	}
+}
+
+func TestTheGuidesScriptsAreOfPOSIX(t *testing.T) {
+	if _, err := exec.LookPath("shellcheck"); err != nil {
+		t.Skip("needs shellcheck")
+	}
+	dir := filepath.Join(t.TempDir(), "mine")
+	if err := Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--source-path=SCRIPTDIR", "--external-sources"}
+	for _, f := range Files() {
+		if f.Executable() {
+			if !strings.HasPrefix(f.Text, "#!/bin/sh\n") {
+				t.Errorf("%s is not of /bin/sh", f.Path)
+			}
+			args = append(args, filepath.Join(dir, f.Path))
+		}
+	}
+	if out, err := exec.Command("shellcheck", args...).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func TestBlocksWithAPathAreFiles(t *testing.T) {
+	files := parse("text\n```sh a/b\none\n\ntwo\n```\n```\nnot one\n```\n```sh\nneither\n```\n```json c\n{}\n```\n")
+	want := []File{{"a/b", "one\n\ntwo\n"}, {"c", "{}\n"}}
+	if !slices.Equal(files, want) {
+		t.Errorf("%q", files)
+	}
+}

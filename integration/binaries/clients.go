@@ -17,7 +17,11 @@ import (
 func Nerdctl(ctx context.Context, log io.Writer) (string, error) {
 	const module = "github.com/containerd/nerdctl/v2"
 	if dir, ok := prebuilt(); ok {
-		return exec.LookPath(filepath.Join(dir, "nerdctl"))
+		path := filepath.Join(dir, "nerdctl")
+		if _, err := os.Stat(path); err != nil {
+			return "", fmt.Errorf("%w: %w", exec.ErrNotFound, err)
+		}
+		return path, nil
 	}
 	dir, err := fromModule(ctx, log, "nerdctl", module, module+"/cmd/nerdctl", "a minute or two")
 	return filepath.Join(dir, "nerdctl"), err

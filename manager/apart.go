@@ -28,12 +28,12 @@ func collectApart(ctx context.Context, argv0, bundle string, f *flags) (Exit, er
 	if err != nil {
 		return Exit{}, err
 	}
-	defer answer.Close()
+	defer answer.shut()
 	said, err := newReader(ctx)
 	if err != nil {
 		return Exit{}, err
 	}
-	defer said.Close()
+	defer said.shut()
 	child, err := os.StartProcess("/proc/self/exe",
 		[]string{argv0, "-namespace", f.namespace, "-id", f.id, "-bundle", bundle, collectAction},
 		&os.ProcAttr{Env: os.Environ(), Files: []*os.File{nil, answer.w, said.w}, Sys: &syscall.SysProcAttr{Setsid: true}})
@@ -91,21 +91,15 @@ func newReader(ctx context.Context) (*reader, error) {
 	return &reader{r, w}, err
 }
 
-// Close closes both ends.
-func (r *reader) Close() error { return errors.Join(r.closeWriter(), r.File.Close()) }
-
-func (r *reader) closeWriter() error {
-	if err := r.w.Close(); !errors.Is(err, os.ErrClosed) {
-		return err
-	}
-	return nil
+// shut closes both ends.
+func (r *reader) shut() {
+	r.w.Close()
+	r.Close()
 }
 
 // all reads to the end.
 func (r *reader) all() ([]byte, error) {
-	if err := r.closeWriter(); err != nil {
-		return nil, err
-	}
+	r.w.Close()
 	return io.ReadAll(r)
 }
 

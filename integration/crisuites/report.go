@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -141,11 +140,25 @@ func (c comparison) String() string {
 	for _, name := range c.names {
 		row := []string{name}
 		for _, r := range c.reports {
-			row = append(row, strings.TrimSuffix(string(cmp.Or(r.specs[name].outcome, "–")), "ed"))
+			row = append(row, word(r.specs[name].outcome))
 		}
 		rows = append(rows, row)
 	}
 	return document.Table(rows) + c.reasons()
+}
+
+// word is how the document calls an outcome.
+func word(o outcome) string {
+	switch o {
+	case passed:
+		return "pass"
+	case failed:
+		return "fail"
+	case skipped:
+		return "skip"
+	default:
+		return "–"
+	}
 }
 
 // reasons are those of the suite for what it skipped, once each.

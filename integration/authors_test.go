@@ -1,0 +1,55 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The stage1 of docs/stage1-authors.md, as its readers get it, under containerd.
+func TestTheStage1OfTheAuthorsGuideRunsContainers(t *testing.T) {
+	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
+		const name = "guide"
+		dir := filepath.Join(suite.shims, "stage1", name)
+		link := filepath.Join(suite.shims, "containerd-shim-rkt-"+name+"-v1")
+		for _, path := range []string{dir, link} { // of the column before
+			if err := os.RemoveAll(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out, err := exec.Command(filepath.Join(suite.shims, "rktctl"), "stage1", "init", dir).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		if err := os.Symlink("containerd-shim-rkt-v1", link); err != nil {
+			t.Fatal(err)
+		}
+		guide := *c
+		guide.runtime = "io.containerd.rkt-" + name + ".v1"
+
+		guide.run(t, []string{"--rm"}, guide.id(), "echo", "hello").must(t).mustSay(t, "hello\n")
+		guide.run(t, []string{"--rm"}, guide.id(), "sh", "-c", "exit 42").mustExit(t, 42)
+		if r := guide.run(t, []string{"--rm"}, guide.id(), "/bin/absent"); r.code == 0 || !strings.Contains(r.stderr, "no such file or directory") {
+			t.Errorf("a program that is missing: code %d, %s", r.code, r.stderr)
+		}
+
+		id := guide.id()
+		guide.run(t, []string{"-d"}, id, "sleep", "1000").must(t)
+		guide.ctr(t, "task", "exec", "--exec-id", "x", "--fifo-dir", fifoDir(c.daemon.Dir()), id, "echo", "inside").must(t).mustSay(t, "inside\n")
+		guide.ctr(t, "task", "pause", id).must(t)
+		guide.ctr(t, "task", "resume", id).must(t)
+		guide.ctr(t, "task", "kill", "-s", "KILL", id).must(t)
+		var deleted result
+		eventually(t, "the killed task can be deleted", func() (bool, string) {
+			deleted = guide.ctr(t, "task", "delete", id)
+			return !strings.Contains(deleted.stderr, "must be stopped"), deleted.stderr
+		})
+		if deleted.code != 137 && !strings.Contains(deleted.stderr, "137") {
+			t.Errorf("the killed task was deleted with code %d, %q", deleted.code, deleted.stderr)
+		}
+		guide.ctr(t, "container", "delete", id).must(t)
+		c.serial = guide.serial
+		c.expectNothingLeft(t)
+	})
+}

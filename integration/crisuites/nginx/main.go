@@ -26,7 +26,13 @@ func serve(port int) error {
 	if err := os.WriteFile("/var/run/nginx.pid", fmt.Appendln(nil, os.Getpid()), 0o644); err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "httpd: serving port %d\n", port)
+	// As the original's error log, which is a link to it: who may write to stderr need
+	// not be allowed to open it.
+	log, err := os.OpenFile("/dev/stderr", os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(log, "httpd: port %d: start worker processes\n", port)
 	server := http.Server{
 		Addr:              fmt.Sprintf(":%d", port),
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "It works!") }),

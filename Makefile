@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration test-client test-cri test-critest test-containerd-cri test-kubelet test-docker test-long test-vm test-vm-short bench demo install clean
+.PHONY: help deps build check lint test test-unit test-integration test-client test-cri test-critest test-containerd-cri test-kubelet test-docker test-long test-vm test-vm-short compat bench demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -80,6 +80,9 @@ test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS)
 
 test-vm-short: override VM_FLAGS += -short
 test-vm-short: test-vm ## the part of it that make test runs, in minutes
+
+compat: deps build ## what rktctl stage1 verify says of the bundled stage1s, into docs/
+	@go run ./stage1/conformance/compat -rktctl $(BIN)/rktctl -document docs/stage1-compat.md $(BIN)/stage1/* guide
 
 bench: deps build ## compare with runc's shim, side by side (BENCH_FLAGS, BENCH_JSON=FILE)
 	@go -C integration run ./bench -bin $(BIN) -json '$(abspath $(BENCH_JSON))' $(BENCH_FLAGS)

@@ -1,0 +1,149 @@
+// Command compat writes what rktctl stage1 verify says of some stage1 images into a
+// document, as tables between <!-- kit --> and <!-- /kit -->.
+//
+//	compat -rktctl bin/rktctl -document docs/stage1-compat.md bin/stage1/native …
+//
+// The image "guide" is the skeleton of the authors' guide.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// guide is what the skeleton is called on the command line, and in the tables.
+const guide = "guide"
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("compat: ")
+	rktctl := flag.String("rktctl", "bin/rktctl", "`path` of rktctl")
+	document := flag.String("document", "docs/stage1-compat.md", "`file` to write into")
+	flag.Parse()
+	if err := run(*rktctl, *document, flag.Args()); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(rktctl, document string, images []string) error {
+	var reports []report
+	for _, image := range images {
+		r, err := verify(rktctl, image)
+		if err != nil {
+			return fmt.Errorf("%s: %w", image, err)
+		}
+		reports = append(reports, r)
+	}
+	text, err := os.ReadFile(document)
+	if err != nil {
+		return err
+	}
+	changed, err := replace(string(text), tables(reports))
+	if err != nil {
+		return fmt.Errorf("%s: %w", document, err)
+	}
+	return os.WriteFile(document, []byte(changed), 0o644)
+}
+
+// report is what is read of the JSON of stage1 verify.
+type report struct {
+	image        string
+	Level        int
+	Checks       []check
+	Capabilities []struct{ Name, Value string }
+	Overhead     struct{ PodBytes, FurtherAppBytes float64 }
+}
+
+type check struct {
+	ID, Sentence, Section, Outcome string
+	Level                          int
+}
+
+func verify(rktctl, image string) (report, error) {
+	r := report{image: filepath.Base(image)}
+	if image == guide {
+		dir, err := os.MkdirTemp("", "compat-")
+		if err != nil {
+			return r, err
+		}
+		defer os.RemoveAll(dir)
+		image = filepath.Join(dir, guide)
+		if out, err := exec.Command(rktctl, "stage1", "init", image).CombinedOutput(); err != nil {
+			return r, fmt.Errorf("%w: %s", err, out)
+		}
+	}
+	cmd := exec.Command(rktctl, "stage1", "verify", "--json", image)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return r, err
+	}
+	return r, json.Unmarshal(out, &r)
+}
+
+// The marks around what this program writes.
+const (
+	begin = "<!-- kit -->\n"
+	end   = "<!-- /kit -->\n"
+)
+
+// replace puts text between the marks of a document.
+func replace(document, text string) (string, error) {
+	before, rest, ok := strings.Cut(document, begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !ok || !ended {
+		return "", fmt.Errorf("it has no %q and %q", strings.TrimSpace(begin), strings.TrimSpace(end))
+	}
+	return before + begin + "\n" + text + "\n" + end + after, nil
+}
+
+// tables renders the reports. All are of the same checks.
+func tables(reports []report) string {
+	var b bytes.Buffer
+	row := func(head string, cell func(r report) string) {
+		fmt.Fprintf(&b, "| %s |", head)
+		for _, r := range reports {
+			fmt.Fprintf(&b, " %s |", cell(r))
+		}
+		b.WriteByte('\n')
+	}
+	head := func(what string) {
+		row(what, func(r report) string { return "`" + r.image + "`" })
+		row("---", func(report) string { return "---" })
+	}
+	head("")
+	row("level", func(r report) string { return fmt.Sprint(r.Level) })
+	for _, c := range reports[0].Capabilities {
+		row(c.Name, func(r report) string { return r.capability(c.Name) })
+	}
+	row("memory of a pod beside the shim", func(r report) string { return mebibytes(r.Overhead.PodBytes) })
+	row("and of each further app", func(r report) string { return mebibytes(r.Overhead.FurtherAppBytes) })
+	b.WriteByte('\n')
+	head("check (level, section of the ABI)")
+	for i, c := range reports[0].Checks {
+		row(fmt.Sprintf("`%s` (%d, %s): %s", c.ID, c.Level, c.Section, c.Sentence), func(r report) string {
+			return map[string]string{"passed": "yes", "absent": "–", "failed": "**no**"}[r.Checks[i].Outcome]
+		})
+	}
+	return b.String()
+}
+
+func (r report) capability(name string) string {
+	for _, c := range r.Capabilities {
+		if c.Name == name {
+			return c.Value
+		}
+	}
+	return "–"
+}
+
+func mebibytes(n float64) string { return fmt.Sprintf("%.2f MiB", n/(1<<20)) }

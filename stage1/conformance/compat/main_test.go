@@ -1,0 +1,55 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
+)
+
+func TestOnlyWhatIsBetweenTheMarksIsReplaced(t *testing.T) {
+	got, err := replace("a\n<!-- kit -->\nold\n<!-- /kit -->\nz\n", "new\n")
+	if want := "a\n<!-- kit -->\n\nnew\n\n<!-- /kit -->\nz\n"; got != want || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	for _, without := range []string{"", "<!-- kit -->\n", "<!-- /kit -->\n<!-- kit -->\n"} {
+		if _, err := replace(without, ""); err == nil {
+			t.Errorf("%q: no error", without)
+		}
+	}
+}
+
+func TestTablesHaveAColumnForEachImage(t *testing.T) {
+	one := report{image: "one", Level: 3, Checks: []check{{"a/b", "it holds", "5", "passed", 1}}}
+	one.Capabilities = append(one.Capabilities, struct{ Name, Value string }{"exec", "by enter"})
+	two := report{image: "two", Level: 0, Checks: []check{{"a/b", "it holds", "5", "failed", 1}}}
+	got := tables([]report{one, two})
+	for _, want := range []string{"| `one` | `two` |\n| --- | --- | --- |\n", "| level | 3 | 0 |\n", "| exec | by enter | – |\n", "| `a/b` (1, 5): it holds | yes | **no** |\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in\n%s", want, got)
+		}
+	}
+}
+
+// The document is made by `make compat`, and has to be when checks come or change.
+func TestTheDocumentHasTheChecksThatThereAre(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/stage1-compat.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), begin)
+	section, _, _ = strings.Cut(section, end)
+	all := conformance.Checks()
+	for _, c := range all {
+		if !strings.Contains(section, "| `"+c.ID+"` ("+string(rune('0'+c.Level))+", "+c.Section+"): "+c.Sentence+" |") {
+			t.Errorf("%s is not in the document as it is: make compat", c.ID)
+		}
+	}
+	if n := strings.Count(section, "\n| `"); n < len(all) {
+		t.Errorf("%d rows for %d checks", n, len(all))
+	}
+	if strings.Contains(section, "**no**") {
+		t.Error("a bundled image fails a check, by the document")
+	}
+}

@@ -465,7 +465,7 @@ func TestTheFirstProcessOfASharedPIDNamespaceReaps(t *testing.T) {
 func TestASandboxCanShareWhatItsHostHas(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		node := cri.NamespaceMode_NODE
-		b := c.startBox(t, &cri.PodSandboxConfig{Hostname: "ignored", Linux: &cri.LinuxPodSandboxConfig{
+		b := c.startBox(t, &cri.PodSandboxConfig{Linux: &cri.LinuxPodSandboxConfig{
 			SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: node, Pid: node, Ipc: node}},
 		}})
 		for _, kind := range []string{"net", "uts", "ipc", "pid", "user"} {

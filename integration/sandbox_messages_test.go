@@ -19,10 +19,10 @@ var protoField = regexp.MustCompile(`^\s+(repeated )?(map<string, ([\w.]+)>|[\w.
 func TestOurMessagesOfTheSandboxServiceAreContainerds(t *testing.T) {
 	file := (&sandboxapi.CreateSandboxRequest{}).ProtoReflect().Descriptor().ParentFile()
 	fields := compareProto(t, "../sandbox/sandbox.proto", file)
-	// All that the service has, but for a sandbox's own root, a spec that would
-	// change containers' namespaces, and what is deprecated.
+	// All that the service has, but for a sandbox's own root, what nobody reads, and
+	// what is deprecated.
 	left := map[string]bool{
-		"CreateSandboxRequest.rootfs": true, "StartSandboxResponse.spec": true, "SandboxStatusResponse.extra": true,
+		"CreateSandboxRequest.rootfs": true, "SandboxStatusResponse.extra": true,
 		"UpdateSandboxRequest.resources": true, "UpdateSandboxRequest.annotations": true,
 	}
 	for i := range file.Messages().Len() {

@@ -32,6 +32,7 @@ var layers = map[string][]string{
 	"stage1/skeleton":      {"docs"},
 	"docs":                 {},
 	"stage1/images/native": {"stage1/abi"},
+	"stage1/images/fly":    {},
 	"stage1/images/oci":    {},
 }
 

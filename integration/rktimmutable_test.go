@@ -16,10 +16,10 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 )
 
-var immutableVersions = []int{1, 2, 3, 4}
+var immutableVersions = []int{1, 2, 3, 4, 5, 6}
 
 func TestAnImmutableImageOfRktsRunsAContainer(t *testing.T) {
-	eachRkt(t, false, immutableVersions, func(t *testing.T, n *rktNode) {
+	eachRkt(t, immutableVersions, func(t *testing.T, n *rktNode) {
 		n.run(t, []string{"--rm"}, n.id(), "echo", "an argument", "'quoted' \"$HOME\"").must(t).mustSay(t, "an argument 'quoted' \"$HOME\"\n")
 		n.run(t, []string{"--rm"}, n.id(), "sh", "-c", "exit 42").mustExit(t, 42)
 		n.expectNothingLeft(t)
@@ -27,7 +27,7 @@ func TestAnImmutableImageOfRktsRunsAContainer(t *testing.T) {
 }
 
 func TestRunGetsTheArgumentsOfItsVersionAndNoOthers(t *testing.T) { // traps 2; section 1, 4.1
-	eachRkt(t, false, immutableVersions, func(t *testing.T, n *rktNode) {
+	eachRkt(t, immutableVersions, func(t *testing.T, n *rktNode) {
 		n.run(t, []string{"--rm", "--env", "A=b"}, n.id(), "true").must(t)
 		n.run(t, []string{"--rm", "--privileged"}, n.id(), "true").must(t)
 		n.expectNothingLeft(t)
@@ -63,7 +63,7 @@ func TestRunGetsTheArgumentsOfItsVersionAndNoOthers(t *testing.T) { // traps 2; 
 }
 
 func TestThePodManifestSaysWhatTheSpecAsksFor(t *testing.T) { // trap 6, 12; checklist 7, 8; section 10
-	eachRkt(t, false, []int{1, 4}, func(t *testing.T, n *rktNode) {
+	eachRkt(t, []int{1, 4}, func(t *testing.T, n *rktNode) {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "f"), "volume\n")
 		n.run(t, []string{"--rm", "--cwd", "/tmp", "--user", "1000:1001", "--env", "A=a b'c\"$d", "--read-only=false",
@@ -98,7 +98,7 @@ func TestThePodManifestSaysWhatTheSpecAsksFor(t *testing.T) { // trap 6, 12; che
 }
 
 func TestWhatAppcCannotSayIsRefusedByName(t *testing.T) { // section 10: no representation
-	eachRkt(t, false, []int{4}, func(t *testing.T, n *rktNode) {
+	eachRkt(t, []int{4}, func(t *testing.T, n *rktNode) {
 		dir := t.TempDir()
 		for field, flags := range map[string][]string{
 			"/linux/seccomp/syscalls": {"--seccomp"},
@@ -125,7 +125,7 @@ func TestWhatAppcCannotSayIsRefusedByName(t *testing.T) { // section 10: no repr
 }
 
 func TestStreamsOfAnImmutableImage(t *testing.T) {
-	eachRkt(t, false, []int{1, 4}, func(t *testing.T, n *rktNode) {
+	eachRkt(t, []int{1, 4}, func(t *testing.T, n *rktNode) {
 		r := n.run(t, []string{"--rm"}, n.id(), "testprog", "both", "to stdout", "to stderr").must(t)
 		r.mustSay(t, "to stdout\n")
 		if r.stderr != "to stderr\n" {
@@ -138,7 +138,7 @@ func TestStreamsOfAnImmutableImage(t *testing.T) {
 }
 
 func TestAProgramThatIsNotThereFailsCreate(t *testing.T) { // trap 5
-	eachRkt(t, false, []int{1, 4}, func(t *testing.T, n *rktNode) {
+	eachRkt(t, []int{1, 4}, func(t *testing.T, n *rktNode) {
 		for program, words := range map[string]string{
 			"nosuchprogram": "executable file not found in $PATH", "/no/such": "no such file or directory",
 			"/etc/passwd": "permission denied", "/bin": "is a directory",
@@ -153,7 +153,7 @@ func TestAProgramThatIsNotThereFailsCreate(t *testing.T) { // trap 5
 }
 
 func TestAnExitIsToldFromASignal(t *testing.T) { // trap 3
-	eachRkt(t, false, immutableVersions, func(t *testing.T, n *rktNode) {
+	eachRkt(t, immutableVersions, func(t *testing.T, n *rktNode) {
 		for _, sig := range []string{"SIGKILL", "SIGTERM"} {
 			id := n.id()
 			n.run(t, []string{"-d"}, id, "testprog", "sleep", "1000").must(t)
@@ -183,7 +183,7 @@ func TestAnExitIsToldFromASignal(t *testing.T) { // trap 3
 }
 
 func TestAnExecInAnImmutableImage(t *testing.T) { // trap 10, checklist 11
-	eachRkt(t, false, immutableVersions, func(t *testing.T, n *rktNode) {
+	eachRkt(t, immutableVersions, func(t *testing.T, n *rktNode) {
 		id := n.id()
 		n.run(t, []string{"-d", "--env", "A=of the container"}, id, "testprog", "sleep", "1000").must(t)
 		n.ctr(t, "task", "exec", "--fifo-dir", n.fifoDir(nil), "--exec-id", "e1", id, "sh", "-c", `echo "$A"; exit 7`).mustExit(t, 7).mustSay(t, "of the container\n")
@@ -210,7 +210,7 @@ func TestAnExecInAnImmutableImage(t *testing.T) { // trap 10, checklist 11
 }
 
 func TestATerminalOfAnImmutableImage(t *testing.T) {
-	eachRkt(t, false, []int{1, 4}, func(t *testing.T, n *rktNode) {
+	eachRkt(t, []int{1, 4}, func(t *testing.T, n *rktNode) {
 		container := n.containerOf(t, n.client, n.column.image(t, n.client), n.runtime, n.id(), []string{"sh", "-c", "test -t 1 && stty size"}, oci.WithTTY, oci.WithTTYSize(97, 31))
 		ctx := n.context(t)
 		var out bytes.Buffer
@@ -240,7 +240,7 @@ func TestATerminalOfAnImmutableImage(t *testing.T) {
 }
 
 func TestAnImmutablePodHasOneContainer(t *testing.T) { // section 14; checklist 6
-	eachRkt(t, false, []int{1, 4}, func(t *testing.T, n *rktNode) {
+	eachRkt(t, []int{1, 4}, func(t *testing.T, n *rktNode) {
 		first, second := n.id(), n.id()
 		group := "io.containerd.rkt.v1.group=" + first
 		n.run(t, []string{"-d", "--annotation", group}, first, "sleep", "1000").must(t)
@@ -254,7 +254,7 @@ func TestAnImmutablePodHasOneContainer(t *testing.T) { // section 14; checklist 
 }
 
 func TestNothingOfAnImmutablePodOutlivesItsShim(t *testing.T) { // trap 9; checklist 14
-	eachRkt(t, false, []int{1, 4}, func(t *testing.T, n *rktNode) {
+	eachRkt(t, []int{1, 4}, func(t *testing.T, n *rktNode) {
 		id := n.id()
 		n.run(t, []string{"-d"}, id, "sleep", "1000").must(t)
 		dir, _ := n.pod(t, id)

@@ -119,7 +119,13 @@ func (k *composition) enlist(image []byte) error {
 	if !k.mutable {
 		m.Annotations.Set("coreos.com/rkt/stage1/mutable", "false")
 	}
-	if text, err = json.Marshal(m); err != nil {
+	return replaceManifest(path, &m)
+}
+
+// replaceManifest writes a pod's manifest by rename: it is read without a lock.
+func replaceManifest(path string, m *schema.PodManifest) error {
+	text, err := json.Marshal(m)
+	if err != nil {
 		return err
 	}
 	tmp := path + ".new"

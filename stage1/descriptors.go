@@ -90,12 +90,18 @@ func (k *call) open(d *descriptors) error {
 	}
 	if k.rkts() { // knows of the lock, and of no other
 		d.table[abi.ErrorFD] = nil
-	} else if k.entrypoint == abi.Run {
+	} else if k.notifies() {
 		if k.notices, err = d.pipe(abi.NotifyFD); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// notifies tells whether the call gets the pipe for notices. A `run` that becomes the
+// pod's only app ends as that does.
+func (k *call) notifies() bool {
+	return k.entrypoint == abi.Run && !k.rkts() && k.stage1.manifest.mutable()
 }
 
 // rkts tells whether the entrypoint is called as rkt called it.

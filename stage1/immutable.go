@@ -49,8 +49,9 @@ type onlyProcess struct {
 	app   *pod.Call // of app/add
 	ended chan abi.Status
 
-	started atomic.Bool
-	told    atomic.Int32 // the last signal that stage 0 has sent to the app
+	starting sync.Mutex // held while `run` becomes ready: its process is not reaped then
+	started  atomic.Bool
+	told     atomic.Int32 // the last signal that stage 0 has sent to the app
 }
 
 // Has tells whether stage 0 can have something done: an entrypoint, or for rkt's
@@ -73,28 +74,38 @@ func (s *Immutable) Run(_ context.Context, c pod.Call, lock *os.File) (*pod.Supe
 	if c.Request.Sandbox != nil {
 		return nil, s.refused("a pod of it is one container: it cannot be a sandbox for others", errdefs.ErrNotImplemented)
 	}
-	k, err := s.newCall(c, abi.Run)
+	p, sup, err := s.launch(c, lock, s.over)
 	if err != nil {
 		return nil, err
-	}
-	k.lock = lock
-	p := &onlyProcess{call: k, settle: sync.OnceFunc(k.release)}
-	if p.control, err = launch.NewControl(); err != nil {
-		return nil, err
-	}
-	if err := k.startLauncher(p.control); err != nil {
-		p.control.Close()
-		return nil, k.fail(err)
-	}
-	sup, err := s.supervise(p)
-	if err != nil {
-		p.control.Close()
-		return nil, k.fail(err)
 	}
 	s.mu.Lock()
 	s.run = p
 	s.mu.Unlock()
 	return sup, nil
+}
+
+// launch starts the launcher of a pod. over is called when that, or what it has
+// become, has ended.
+func (s *private) launch(c pod.Call, lock *os.File, over func(*onlyProcess)) (*onlyProcess, *pod.Supervisor, error) {
+	k, err := s.newCall(c, abi.Run)
+	if err != nil {
+		return nil, nil, err
+	}
+	k.lock = lock
+	p := &onlyProcess{call: k, settle: sync.OnceFunc(k.release)}
+	if p.control, err = launch.NewControl(); err != nil {
+		return nil, nil, err
+	}
+	if err := k.startLauncher(p.control); err != nil {
+		p.control.Close()
+		return nil, nil, k.fail(err)
+	}
+	sup, err := p.supervise(over)
+	if err != nil {
+		p.control.Close()
+		return nil, nil, k.fail(err)
+	}
+	return p, sup, nil
 }
 
 // refused is an error that names the stage1.
@@ -119,17 +130,15 @@ func (k *call) startLauncher(control *launch.Control) error {
 }
 
 // supervise returns the process as the pod is to know it.
-func (s *Immutable) supervise(p *onlyProcess) (*pod.Supervisor, error) {
+func (p *onlyProcess) supervise(over func(*onlyProcess)) (*pod.Supervisor, error) {
 	k := p.call
 	var err error
 	if p.pidfd, err = proc.Open(k.child.PID(), 0); err != nil { // not reaped before release
 		return nil, err
 	}
-	notices, mine := k.takeNotices(), (*os.File)(nil)
-	if notices == nil { // rkt's versions send none: there is only the end
-		if notices, mine, err = os.Pipe(); err != nil {
-			return nil, errors.Join(err, p.pidfd.Close())
-		}
+	notices, end, err := os.Pipe() // that nothing is written to: there is only the end
+	if err != nil {
+		return nil, errors.Join(err, p.pidfd.Close())
 	}
 	done := make(chan struct{})
 	signal := func(sig syscall.Signal) error {
@@ -144,13 +153,13 @@ func (s *Immutable) supervise(p *onlyProcess) (*pod.Supervisor, error) {
 	go func() {
 		defer close(done)
 		<-k.ended
-		s.over(p)
+		over(p)
+		p.starting.Lock()
 		p.settle()
+		p.starting.Unlock()
 		k.leave()
 		p.control.Close()
-		if mine != nil {
-			_ = mine.Close()
-		}
+		_ = end.Close()
 		_ = p.pidfd.Close()
 	}()
 	return &pod.Supervisor{
@@ -283,6 +292,8 @@ func (p *onlyProcess) pidfdSignal(sig syscall.Signal) error {
 
 // start has the launcher execute `run`, and waits until that says that it is ready.
 func (s *Immutable) start(ctx context.Context, p *onlyProcess) error {
+	p.starting.Lock()
+	defer p.starting.Unlock()
 	k := p.call
 	k.Call = *p.app
 	k.Request.Entrypoint, k.Request.Version = abi.Run, abi.Version

@@ -84,6 +84,8 @@ func (k *call) environment() ([]string, error) {
 	}
 	if k.entrypoint == abi.Run {
 		e.setInt(abi.EnvLockFD, abi.LockFD)
+	}
+	if k.notifies() {
 		e.setInt(abi.EnvNotifyFD, abi.NotifyFD)
 	}
 	e.set(abi.EnvApp, r.App)

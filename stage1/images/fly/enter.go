@@ -1,0 +1,242 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// childArgument makes a program of this image the process of an exec.
+const childArgument = "rkt-fly-child"
+
+// ociProcess is what is read of RKT_PROCESS.
+type ociProcess struct {
+	Args []string `json:"args"`
+	Env  []string `json:"env"`
+	Cwd  string   `json:"cwd"`
+	User struct {
+		UID    int   `json:"uid"`
+		GID    int   `json:"gid"`
+		Groups []int `json:"additionalGids"`
+	} `json:"user"`
+	NoNewPrivileges bool `json:"noNewPrivileges"`
+	OOMScoreAdj     *int `json:"oomScoreAdj"`
+	ConsoleSize     *struct {
+		Height uint16 `json:"height"`
+		Width  uint16 `json:"width"`
+	} `json:"consoleSize"`
+}
+
+// enter executes a further program in the app's root: as version 6 had it in place
+// of itself, as version 7 has it in a process of its own, for which it waits.
+func enter(args []string) error {
+	pid, name, command, err := parseEnter(args)
+	if err != nil {
+		return err
+	}
+	root := fmt.Sprintf("/proc/%d/root", pid)
+	if _, err := os.Stat(root); err != nil {
+		return &failure{exitGone, fmt.Sprintf("the app's process %d has gone", pid)}
+	}
+	if os.Getenv("RKT_PROCESS") != "" {
+		return spawn(root)
+	}
+	return enterAsApp(root, name, command)
+}
+
+func parseEnter(args []string) (pid int, name string, command []string, err error) {
+	for i, arg := range args {
+		key, value, _ := strings.Cut(arg, "=")
+		switch key {
+		case "--pid":
+			if pid, err = strconv.Atoi(value); err != nil || pid <= 0 {
+				return 0, "", nil, misused("enter: %s is not a pid", arg)
+			}
+		case "--appname":
+			name = value
+		case "--":
+			if command = args[i+1:]; pid == 0 || len(command) == 0 {
+				return 0, "", nil, misused("usage: enter --pid=PID --appname=APP -- COMMAND")
+			}
+			return pid, name, command, nil
+		default:
+			return 0, "", nil, misused("enter: unknown argument %s", arg)
+		}
+	}
+	return 0, "", nil, misused("enter: nothing to execute")
+}
+
+// enterAsApp executes a command with the app's user and environment.
+func enterAsApp(root, name string, command []string) error {
+	_, a, err := readPod()
+	if err != nil {
+		return err
+	}
+	p, err := a.App.program(root)
+	if err != nil {
+		return err
+	}
+	p.args, p.cwd = command, "/"
+	if text, err := os.ReadFile(filepath.Join("stage1/rootfs/rkt/env", name)); err == nil {
+		p.env = strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	}
+	if term, ok := os.LookupEnv("TERM"); ok {
+		p.env = append(p.env, "TERM="+term)
+	}
+	return p.become(root, nil)
+}
+
+// childFD is where the child of an exec says why it has failed. It is closed when
+// the program is executed.
+const childFD = 3
+
+// spawn executes an exec of version 7 and ends as it does.
+func spawn(root string) error {
+	process, err := readProcess()
+	if err != nil {
+		return err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	attr := &os.ProcAttr{
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, w}, Env: append(os.Environ(), "RKT_FLY_ROOT="+root),
+		Sys: &syscall.SysProcAttr{Setsid: true},
+	}
+	if socket := os.Getenv("RKT_CONSOLE_SOCKET"); socket != "" {
+		slave, err := openConsole(socket, process)
+		if err != nil {
+			return fmt.Errorf("console: %w", err)
+		}
+		attr.Files[0], attr.Files[1], attr.Files[2] = slave, slave, slave
+		attr.Sys.Setctty = true
+	}
+	c, err := os.StartProcess("/proc/self/exe", []string{"enter", childArgument}, attr)
+	if err != nil {
+		return err
+	}
+	_ = w.Close()
+	why, err := io.ReadAll(r)
+	if err == nil && len(why) > 0 {
+		err = fmt.Errorf("%s", why)
+	}
+	if err == nil {
+		err = ready(c.Pid)
+	}
+	if err != nil {
+		_ = c.Kill()
+		_, _ = c.Wait()
+		return err
+	}
+	return endAs(c)
+}
+
+func readProcess() (*ociProcess, error) {
+	text, err := os.ReadFile(os.Getenv("RKT_PROCESS"))
+	if err != nil {
+		return nil, err
+	}
+	p := &ociProcess{}
+	if err := json.Unmarshal(text, p); err != nil || len(p.Args) == 0 {
+		return nil, fmt.Errorf("RKT_PROCESS is not an OCI process with args (%v)", err)
+	}
+	return p, nil
+}
+
+// endAs waits for a process and ends in the same way.
+func endAs(c *os.Process) error {
+	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
+		_ = f.Close() // the program's, whose end somebody waits for
+	}
+	state, err := c.Wait()
+	if err != nil {
+		return err
+	}
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		os.Exit(128 + int(ws.Signal()))
+	}
+	os.Exit(state.ExitCode())
+	return nil
+}
+
+// child enters the cgroup and the root, and becomes the program.
+func child() error {
+	unix.CloseOnExec(childFD)
+	if err := becomeExec(); err != nil {
+		_, _ = unix.Write(childFD, []byte(err.Error()))
+	}
+	os.Exit(exitUnfit)
+	return nil
+}
+
+func becomeExec() error {
+	for _, dir := range filepath.SplitList(os.Getenv("RKT_CGROUP")) {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte("0"), 0); err != nil {
+			return fmt.Errorf("enter the cgroup: %w", err)
+		}
+	}
+	process, err := readProcess()
+	if err != nil {
+		return err
+	}
+	if process.OOMScoreAdj != nil {
+		if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(*process.OOMScoreAdj)), 0); err != nil {
+			return fmt.Errorf("OOM score: %w", err)
+		}
+	}
+	if process.NoNewPrivileges {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("no new privileges: %w", err)
+		}
+	}
+	p := &program{
+		args: process.Args, env: process.Env, cwd: process.Cwd,
+		uid: process.User.UID, gid: process.User.GID, groups: process.User.Groups,
+	}
+	return p.become(os.Getenv("RKT_FLY_ROOT"), nil)
+}
+
+// openConsole makes a terminal, sends its master to stage 0 and returns its slave.
+func openConsole(socket string, p *ociProcess) (*os.File, error) {
+	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(master)
+	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
+		return nil, err
+	}
+	n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
+	if err != nil {
+		return nil, err
+	}
+	if s := p.ConsoleSize; s != nil {
+		if err := unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: s.Height, Col: s.Width}); err != nil {
+			return nil, err
+		}
+	}
+	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := slave.Chown(p.User.UID, -1); err != nil {
+		return nil, err
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: socket}); err != nil {
+		return nil, err
+	}
+	return slave, unix.Sendmsg(fd, []byte("/dev/ptmx"), unix.UnixRights(master), nil, 0)
+}

@@ -1,0 +1,143 @@
+// Command fly is the stage1 that isolates nothing: a chroot, with the host's /dev,
+// /proc and /sys in it, as rkt's image of that name. It is called as interface
+// version 7 has it, or without a request document as version 6 had it: both times
+// the pod's manifest says what to run.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exit codes: of rkt's programs for what they cannot do and for arguments that they
+// do not know, and of version 7 for what does not exist any more.
+const (
+	exitUnfit   = 254
+	exitMisused = 2
+	exitGone    = 5
+)
+
+// failure is an error with an exit code of its own.
+type failure struct {
+	code int
+	text string
+}
+
+func (f *failure) Error() string { return f.text }
+
+func misused(format string, args ...any) error {
+	return &failure{exitMisused, fmt.Sprintf(format, args...)}
+}
+
+func main() {
+	// Credentials and namespaces are a thread's, and it is this one that executes
+	// the program.
+	runtime.LockOSThread()
+	err := call(filepath.Base(os.Args[0]), os.Args[1:])
+	if err == nil {
+		return
+	}
+	complain(err)
+	code := exitUnfit
+	if f := (*failure)(nil); errors.As(err, &f) {
+		code = f.code
+	}
+	os.Exit(code)
+}
+
+func call(entrypoint string, args []string) error {
+	keepToOurselves()
+	switch {
+	case len(args) > 0 && args[0] == childArgument:
+		return child()
+	case entrypoint == "run":
+		return run(args)
+	case entrypoint == "enter":
+		return enter(args)
+	case entrypoint == "stop":
+		return stop(args)
+	case entrypoint == "gc": // there is nothing outside of the pod
+		return nil
+	}
+	return misused("there is no entrypoint %s", entrypoint)
+}
+
+// descriptor returns the number that a variable holds, or -1.
+func descriptor(variable string) int {
+	fd, err := strconv.Atoi(os.Getenv(variable))
+	if err != nil {
+		return -1
+	}
+	return fd
+}
+
+// keepToOurselves closes what is not the app's when that is executed. The lock stays
+// with the app: there is no other process to hold it.
+func keepToOurselves() {
+	for _, v := range []string{"RKT_ERROR_FD", "RKT_READY_FD", "RKT_NOTIFY_FD"} {
+		if fd := descriptor(v); fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+}
+
+// complain writes why a call has failed where that is read.
+func complain(err error) {
+	fd := descriptor("RKT_ERROR_FD")
+	if fd < 0 {
+		fd = 2
+	}
+	_, _ = unix.Write(fd, []byte(err.Error()+"\n"))
+}
+
+// ready reports a process to stage 0. Version 6 has a file for that.
+func ready(pid int) error {
+	fd := descriptor("RKT_READY_FD")
+	if fd < 0 {
+		return nil
+	}
+	_, err := unix.Write(fd, fmt.Appendf(nil, "{\"pid\": %d}\n", pid))
+	return err
+}
+
+// stop signals the app, or, if that has gone, those of its process group that it has
+// left behind.
+func stop(args []string) error {
+	sig := syscall.SIGTERM
+	if len(args) > 0 && args[0] == "--force" {
+		sig, args = syscall.SIGKILL, args[1:]
+	}
+	if len(args) != 1 || strings.HasPrefix(args[0], "-") {
+		return misused("usage: stop [--force] UUID")
+	}
+	for file, sign := range map[string]int{"pid": 1, "pgid": -1} {
+		pid, err := readNumber(file)
+		if err != nil {
+			continue
+		}
+		if err := syscall.Kill(sign*pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("signal %s %d: %w", file, pid, err)
+		}
+	}
+	return nil
+}
+
+func readNumber(file string) (int, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err == nil && n <= 1 {
+		err = fmt.Errorf("%s holds %d", file, n)
+	}
+	return n, err
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// stage2 is where apps are, in the pod's directory.
+const stage2 = "stage1/rootfs/opt/stage2"
+
+// run becomes the app.
+func run(args []string) error {
+	if err := parseRun(args); err != nil {
+		return err
+	}
+	lock := descriptor("RKT_LOCK_FD")
+	if lock < 0 {
+		return errors.New("RKT_LOCK_FD is not set: the pod's directory has to be locked")
+	}
+	m, a, err := readPod()
+	if err != nil {
+		return err
+	}
+	root := filepath.Join(stage2, a.Name, "rootfs")
+	if err := m.mount(a, root); err != nil {
+		return err
+	}
+	p, err := a.App.program(root)
+	if err != nil {
+		return err
+	}
+	if descriptor("RKT_READY_FD") < 0 {
+		p.env = append(p.env, "AC_APP_NAME="+a.Name)
+	}
+	if err := a.App.isolate(); err != nil {
+		return err
+	}
+	if err := writePIDs(); err != nil {
+		return err
+	}
+	return p.become(root, func() error { return ready(os.Getpid()) })
+}
+
+// parseRun takes the arguments of rkt's fly, and leaves them: none asks for anything
+// that this image does.
+func parseRun(args []string) error {
+	f := flag.NewFlagSet("run", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	for _, name := range []string{"debug", "interactive", "disable-capabilities-restriction", "disable-paths", "disable-seccomp"} {
+		f.Bool(name, false, "")
+	}
+	for _, name := range []string{"mds-token", "local-config", "hostname", "dns-conf-mode"} {
+		f.String(name, "", "")
+	}
+	net := f.String("net", "host", "")
+	if err := f.Parse(args); err != nil {
+		return misused("run: %v", err)
+	}
+	if *net != "host" {
+		return misused("run: --net=%s: an app has the network that it is started in", *net)
+	}
+	if f.NArg() != 1 {
+		return misused("run: %d arguments in place of a UUID", f.NArg())
+	}
+	return nil
+}
+
+// writePIDs tells rkt's tools, and stop, who the app is.
+func writePIDs() error {
+	for file, n := range map[string]int{"pgid": unix.Getpgrp(), "pid": os.Getpid()} {
+		if err := os.WriteFile(file+".new", []byte(strconv.Itoa(n)+"\n"), 0o644); err != nil {
+			return err
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isolate applies what can be had without isolating anything.
+func (a *app) isolate() error {
+	if score := a.isolator("os/linux/oom-score-adj"); score != "" {
+		if err := os.WriteFile("/proc/self/oom_score_adj", []byte(score), 0); err != nil {
+			return fmt.Errorf("OOM score: %w", err)
+		}
+	}
+	if a.isolator("os/linux/no-new-privileges") == "true" {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("no new privileges: %w", err)
+		}
+	}
+	return nil
+}
+
+// mount shows the host's /dev, /proc and /sys to the app, and its volumes. The mount
+// namespace is the pod's own; still, nothing of it may reach the host's trees.
+func (m *podManifest) mount(a *runtimeApp, root string) error {
+	for _, dir := range []string{"/dev", "/proc", "/sys"} {
+		if err := bind(dir, root, dir, true, false); err != nil {
+			return err
+		}
+	}
+	for _, of := range a.Mounts {
+		v, err := m.volume(of)
+		if err != nil {
+			return err
+		}
+		if err := v.mount(root, of.Path); err != nil {
+			return fmt.Errorf("volume %s at %s: %w", v.Name, of.Path, err)
+		}
+	}
+	if a.ReadOnly {
+		if err := unix.Mount("", root, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+			return fmt.Errorf("read-only root: %w", err)
+		}
+	}
+	return nil
+}
+
+func (v *volume) mount(root, path string) error {
+	source := v.Source
+	if v.Kind == "empty" {
+		source = filepath.Join("sharedVolumes", v.Name)
+		if err := os.MkdirAll(source, 0o755); err != nil {
+			return err
+		}
+		mode, err := strconv.ParseUint(v.Mode, 8, 32)
+		if err != nil {
+			return fmt.Errorf("mode %q: %w", v.Mode, err)
+		}
+		if err := errors.Join(os.Chown(source, v.UID, v.GID), unix.Chmod(source, uint32(mode))); err != nil {
+			return err
+		}
+	}
+	return bind(source, root, path, v.Recursive == nil || *v.Recursive, v.ReadOnly)
+}
+
+// bind shows a part of the host at a path of the root, which no link leads out of.
+func bind(source, root, path string, recursive, readOnly bool) error {
+	st, err := os.Stat(source)
+	if err != nil {
+		return err
+	}
+	target, err := place(root, path, st.IsDir())
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	to := fmt.Sprintf("/proc/self/fd/%d", target.Fd())
+	flags := uintptr(unix.MS_BIND)
+	if recursive {
+		flags |= unix.MS_REC
+	}
+	if err := unix.Mount(source, to, "", flags, ""); err != nil {
+		return fmt.Errorf("bind %s: %w", source, err)
+	}
+	mounted, err := place(root, path, st.IsDir()) // what is there now
+	if err != nil {
+		return err
+	}
+	defer mounted.Close()
+	to = fmt.Sprintf("/proc/self/fd/%d", mounted.Fd())
+	if err := unix.Mount("", to, "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("propagation of %s: %w", path, err)
+	}
+	if !readOnly {
+		return nil
+	}
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(int(mounted.Fd()), "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
+		return fmt.Errorf("make %s read-only: %w", path, err)
+	}
+	return nil
+}
+
+// place opens a path of the root, as it is seen from inside, and makes it first.
+func place(root, path string, dir bool) (*os.File, error) {
+	rootFD, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", root, err)
+	}
+	defer unix.Close(rootFD)
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
+	fd, err := unix.Openat2(rootFD, path, &how)
+	if errors.Is(err, unix.ENOENT) {
+		if err = create(rootFD, path, dir); err == nil {
+			fd, err = unix.Openat2(rootFD, path, &how)
+		}
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// create makes a directory or an empty file in the root, and directories above it.
+func create(root int, path string, dir bool) error {
+	parent, name := filepath.Split(filepath.Clean("/" + path))
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
+	fd, err := unix.Openat2(root, parent, &how)
+	if errors.Is(err, unix.ENOENT) {
+		if err = create(root, parent, true); err == nil {
+			fd, err = unix.Openat2(root, parent, &how)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if dir {
+		err = unix.Mkdirat(fd, name, 0o755)
+	} else {
+		err = unix.Mknodat(fd, name, unix.S_IFREG|0o644, 0)
+	}
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return err
+}

@@ -23,7 +23,7 @@ func stage1Verify() *verb {
 		synopsis: "stage1 verify [OPTIONS] IMAGE",
 		summary:  "find out whether a stage1 keeps the ABI, by running it (as root)",
 		text: `DESCRIPTION
-    Renders the image and runs every entrypoint of it: apps are added, started,
+    Renders the image, which is of interface version 7, and runs every entrypoint of it: apps are added, started,
     entered, signalled, paused and removed, calls come in the wrong state or are
     killed half-way, supervisors die. What the kernel shows of the result is
     compared with what docs/stage1-abi.md says. What a check leaves behind is a

@@ -159,7 +159,7 @@ func checkCollected(ctx context.Context, t *trial) error {
 		if err != nil {
 			return nil, err
 		}
-		return stage1.New(image, image.Name(), t.children), nil
+		return stage1.For(image, image.Name(), t.children, t.config.Excuse), nil
 	}}
 	exit, err := c.Collect(ctx, a.config.Bundle, "verify", string(a.id))
 	if err != nil {

@@ -39,7 +39,7 @@ type Kit struct {
 	rootfs   string // of all apps
 	cgroups  string // path of the cgroup that those of apps are in
 	image    *stage1.Image
-	stage1   *stage1.Stage1
+	stage1   pod.Stage1
 	store    *pod.Store
 	images   *stage1.Store
 	children *proc.Children
@@ -99,8 +99,7 @@ func (k *Kit) open(ctx context.Context, program string) error {
 	if k.image, err = k.images.Image(ctx, k.config.Image, ""); err != nil {
 		return &ImageError{err}
 	}
-	k.stage1 = stage1.New(k.image, k.image.Name(), k.children)
-	k.stage1.Excuse(k.config.Excuse)
+	k.stage1 = stage1.For(k.image, k.image.Name(), k.children, k.config.Excuse)
 	wish := &specs.Spec{Linux: &specs.Linux{}}
 	isolate(wish)
 	k.isolates = k.declares(wish) == nil

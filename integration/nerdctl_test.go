@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/containerd/v2/defaults"
+
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
@@ -30,6 +32,7 @@ type nerdctl struct {
 	c    *column
 	path string
 	dir  string
+	runs int
 }
 
 // nerdctl returns one that nobody else uses. What it leaves running is removed with
@@ -48,6 +51,7 @@ func (c *column) nerdctl(t *testing.T) *nerdctl {
 		for _, id := range strings.Fields(n.call(t, nil, "ps", "--all", "--quiet", "--no-trunc").stdout) {
 			n.call(t, nil, "rm", "--force", id)
 		}
+		n.removeFIFOs(t)
 	})
 	return n
 }
@@ -60,6 +64,27 @@ func (n *nerdctl) command(ctx context.Context, args ...string) *exec.Cmd {
 	}, args...)...)
 	cmd.Env = append(os.Environ(), "NERDCTL_TOML="+n.file("none"))
 	return cmd
+}
+
+// removeFIFOs removes those of foreground runs, which nerdctl leaves behind, in a
+// directory that it shares with all others of the machine.
+func (n *nerdctl) removeFIFOs(t *testing.T) {
+	t.Helper()
+	for i := range n.runs {
+		id, err := os.ReadFile(n.file(fmt.Sprint("id", i)))
+		if err != nil {
+			continue // it came to no container
+		}
+		fifos, err := filepath.Glob(filepath.Join(defaults.DefaultFIFODir, "*", strings.TrimSpace(string(id))+"-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range fifos {
+			if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
 }
 
 // file is a path of its own.
@@ -87,7 +112,8 @@ func (n *nerdctl) run(t *testing.T, flags []string, program ...string) result {
 }
 
 func (n *nerdctl) runArgs(flags []string, program ...string) []string {
-	args := append([]string{"run", "--pull", "never", "--runtime", n.c.runtime}, flags...)
+	args := append([]string{"run", "--pull", "never", "--runtime", n.c.runtime, "--cidfile", n.file(fmt.Sprint("id", n.runs))}, flags...)
+	n.runs++
 	return append(append(args, image.BusyboxName), program...)
 }
 

@@ -82,11 +82,11 @@ func (t Tests) enter() (code int, err error) {
 		return 1, err
 	}
 	wd, err := os.Getwd()
-	if err != nil {
-		return 1, err
+	if err == nil {
+		_, err = os.Stat(wd)
 	}
-	if _, err := os.Stat(wd); err != nil {
-		wd = "/" // the directory of the tests is one of those that are covered
+	if err != nil {
+		wd = "/" // the directory of the tests is covered
 	}
 	for name, value := range map[string]string{
 		testsVariable: "1",

@@ -3,7 +3,6 @@ package appc
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -96,8 +95,17 @@ func (t *translator) process() error {
 	return nil
 }
 
-// variable is what appc accepts as the name of a variable.
-var variable = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9.-]*$`)
+// isVariable tells whether appc accepts the name of a variable: a letter or _, then
+// also digits, dots and hyphens.
+func isVariable(name string) bool {
+	for i, c := range []byte(name) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_'
+		if !letter && (i == 0 || !strings.ContainsRune("0123456789.-", rune(c))) {
+			return false
+		}
+	}
+	return name != ""
+}
 
 // environment takes the last of each name, as a program sees it. rkt keeps
 // variables in a file of lines.
@@ -106,7 +114,7 @@ func (t *translator) environment() error {
 		name, value, ok := strings.Cut(kv, "=")
 		var why string
 		switch {
-		case !ok || !variable.MatchString(name):
+		case !ok || !isVariable(name):
 			why = fmt.Sprintf("%.40q is no name of a variable there", name)
 		case strings.ContainsAny(value, "\n\x00"):
 			why = fmt.Sprintf("the value of %s has more than one line", name)

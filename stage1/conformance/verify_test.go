@@ -315,6 +315,31 @@ func TestAnInterruptedVerificationLeavesNothing(t *testing.T) {
 	}
 }
 
+// rktctl stage1 verify IMAGE | head -n 1
+func TestAReaderWhoLeavesEndsTheVerification(t *testing.T) {
+	t.Parallel()
+	r, w, err := os.Pipe()
+	must(t, err)
+	tmp := reachable(t)
+	cmd := exec.CommandContext(t.Context(), rktctl(t), "stage1", "verify", bundledImage(t, "native"))
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+	var stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = w, &stderr
+	must(t, cmd.Start())
+	w.Close()
+	if _, err := r.Read(make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
+	r.Close()
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(stderr.String(), "nobody reads the output any more") {
+		t.Errorf("code %d, %s", code, stderr.String())
+	}
+	if left, _ := os.ReadDir(tmp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
 // expectNoProcessOf looks for processes that have a directory in their command line or
 // environment.
 func expectNoProcessOf(t *testing.T, dir string) {

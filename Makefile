@@ -14,6 +14,9 @@ LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 REPORT    = go -C integration run ./testreport
 # Tests that need a static test binary, which one with the race detector is not.
 STATIC   := ^TestExecIntoAnApp$$
+# Tests that mostly execute programs, hundreds of them: the race detector in these
+# would only take time.
+PROGRAMS := stage1/conformance
 # Columns of the integration suite: native, oci, runc.
 RUNTIMES ?= native,oci
 
@@ -41,7 +44,8 @@ test: deps build check test-unit test-integration test-vm-short ## everything th
 
 test-unit: ## unit tests, with the race detector
 	@echo "==> unit tests"
-	@{ go test -race -json ./... && CGO_ENABLED=0 go test -json -run '$(STATIC)' ./stage1/images/native/container; } | $(REPORT)
+	@{ go test -race -json $$(go list ./... | grep -v '$(PROGRAMS)') && \
+	CGO_ENABLED=0 go test -json -run '$(STATIC)' ./stage1/images/native/container && go test -json ./$(PROGRAMS)/...; } | $(REPORT)
 
 test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,runc)
 	@echo "==> integration tests ($(RUNTIMES))"

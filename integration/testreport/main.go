@@ -4,7 +4,8 @@
 // file, a line "passed failed skipped" is appended to it.
 //
 // A test with sub-tests is not counted beside them, and a package that fails
-// with no test to blame counts as one failure.
+// with no test to blame counts as one failure. With TEST_SLOW=SECONDS the tests that
+// took longer are listed.
 package main
 
 import (
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -28,6 +30,13 @@ type event struct {
 
 func main() {
 	r := report{out: os.Stdout, start: time.Now(), packages: map[string]*pkg{}}
+	if limit := os.Getenv("TEST_SLOW"); limit != "" {
+		var err error
+		if r.slow, err = strconv.ParseFloat(limit, 64); err != nil {
+			fmt.Fprintln(os.Stderr, "testreport: TEST_SLOW:", err)
+			os.Exit(1)
+		}
+	}
 	if err := r.read(os.Stdin); err != nil {
 		fmt.Fprintln(os.Stderr, "testreport:", err)
 		os.Exit(1)
@@ -49,6 +58,7 @@ type report struct {
 	start                   time.Time
 	packages                map[string]*pkg
 	passed, failed, skipped int
+	slow                    float64 // seconds; 0: none is listed
 }
 
 // pkg is a package whose tests run.
@@ -96,6 +106,9 @@ func (r *report) event(e event) {
 		} else {
 			p.results[e.Test] = e.Action
 			r.show(e, p)
+			if r.slow > 0 && e.Elapsed > r.slow {
+				fmt.Fprintf(r.out, "    slow       %5.1fs  %s\n", e.Elapsed, e.Test)
+			}
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	crinode "github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
 )
@@ -43,6 +44,9 @@ func newStage1Node(t *testing.T, d dropIn, configuration string) *stage1Node {
 	}
 	if out, err := n.Ctr(t.Context(), "image", "import", images).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
+	}
+	if err := crinode.AwaitImages(t.Context(), n.Address(), pauseImage, image.BusyboxName); err != nil {
+		t.Fatal(err)
 	}
 	return n
 }

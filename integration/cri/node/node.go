@@ -99,7 +99,11 @@ func (n *Node) load(ctx context.Context) error {
 	if out, err := n.Ctr(ctx, "image", "import", archive).CombinedOutput(); err != nil {
 		return fmt.Errorf("import images: %w: %s", err, out)
 	}
-	return nil
+	var names []string
+	for _, i := range n.opts.Images {
+		names = append(names, i.Name)
+	}
+	return AwaitImages(ctx, n.Address(), names...)
 }
 
 // Endpoint is where CRI is served.

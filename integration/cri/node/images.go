@@ -1,0 +1,45 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// imagesBound is how long CRI may take to learn of images that were imported.
+const imagesBound = 30 * time.Second
+
+// AwaitImages returns once the CRI at a socket knows the images of these names. It
+// learns of what ctr imports by an event, after ctr has ended, and would pull what it
+// does not know yet.
+func AwaitImages(ctx context.Context, socket string, names ...string) error {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, imagesBound)
+	defer cancel()
+	images := runtimeapi.NewImageServiceClient(conn)
+	for _, name := range names {
+		for {
+			st, err := images.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
+			if err != nil {
+				return fmt.Errorf("image %s, which was imported: %w", name, err)
+			}
+			if st.GetImage() != nil {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("image %s, which was imported, is not known to CRI after %s", name, imagesBound)
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}
+	return nil
+}

@@ -113,7 +113,7 @@ func (a *app) insist(ctx context.Context, q *process, c Call, pid int, start uin
 // and not started is PID 1 of its namespace as a rule, and would ignore what
 // should kill it.
 func signalPID(q *process, pid int, start uint64, sig int) error {
-	if q.status().State == Created && fatal(syscall.Signal(sig)) {
+	if q.status().State == Created && proc.Fatal(syscall.Signal(sig)) {
 		sig = killSignal
 	}
 	err := send(pid, start, syscall.Signal(sig))
@@ -130,16 +130,6 @@ func send(pid int, start uint64, sig syscall.Signal) error {
 		return err
 	}
 	return errors.Join(p.Signal(sig), p.Close())
-}
-
-// fatal tells whether a signal's default action ends a process.
-func fatal(sig syscall.Signal) bool {
-	switch sig {
-	case 0, syscall.SIGCHLD, syscall.SIGCONT, syscall.SIGURG, syscall.SIGWINCH,
-		syscall.SIGSTOP, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU:
-		return false
-	}
-	return true
 }
 
 // signalAll signals every process of the app, by its cgroup. What is created and

@@ -10,7 +10,6 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
@@ -164,11 +163,7 @@ func (s *Service) sandboxMetrics(_ context.Context, r *sandbox.SandboxMetricsReq
 	if err != nil {
 		return nil, err
 	}
-	var msg proto.Message = metricsV1(st)
-	if st.Version == 2 {
-		msg = metricsV2(st)
-	}
-	data, err := anyOf(msg)
+	data, err := metrics(st)
 	if err != nil {
 		return nil, fmt.Errorf("statistics of sandbox %s: %w", r.SandboxId, err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/containerd/containerd/api/runtime/task/v2"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
@@ -17,15 +18,20 @@ func (s *Service) stats(ctx context.Context, r *task.StatsRequest) (*task.StatsR
 	if err != nil {
 		return nil, err
 	}
-	var msg proto.Message = metricsV1(st)
-	if st.Version == 2 {
-		msg = metricsV2(st)
-	}
-	a, err := anyOf(msg)
+	a, err := metrics(st)
 	if err != nil {
 		return nil, fmt.Errorf("statistics of container %s: %w", r.ID, err)
 	}
 	return &task.StatsResponse{Stats: a}, nil
+}
+
+// metrics packs statistics into containerd's message.
+func metrics(st pod.Stats) (*anypb.Any, error) {
+	var msg proto.Message = metricsV1(st)
+	if st.Version == 2 {
+		msg = metricsV2(st)
+	}
+	return anyOf(msg)
 }
 
 // fill copies values that the kernel has under a name.

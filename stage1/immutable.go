@@ -420,7 +420,7 @@ func (s *Immutable) signal(p *onlyProcess, c pod.Call) error {
 	default:
 	}
 	if !p.started.Load() { // it would not get it before it is started, and may not want it then
-		if fatal(sig) {
+		if proc.Fatal(sig) {
 			sig = unix.SIGKILL
 		}
 		return p.pidfdSignal(sig)

@@ -33,7 +33,7 @@ func checkProgram(root string, p *specs.Process) error {
 		}
 	}
 	if search == "" {
-		search = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+		search = defaultPath
 	}
 	var denied error
 	for _, dir := range filepath.SplitList(search) {

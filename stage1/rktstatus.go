@@ -1,10 +1,6 @@
 package stage1
 
-import (
-	"syscall"
-
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-)
+import "github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 
 // Exit statuses of systemd's own, which rkt's stage1s record for an app that could
 // not be executed: in its place clients expect those of a shell.
@@ -24,14 +20,4 @@ func fromRkt(st abi.Status, told int) abi.Status {
 		st.Signal, st.Code = told, 128+told
 	}
 	return st
-}
-
-// fatal tells whether a signal's default action ends a process.
-func fatal(sig syscall.Signal) bool {
-	switch sig {
-	case 0, syscall.SIGCHLD, syscall.SIGCONT, syscall.SIGURG, syscall.SIGWINCH,
-		syscall.SIGSTOP, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU:
-		return false
-	}
-	return true
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
@@ -114,4 +115,23 @@ func TestWithoutARuntimeTheErrorSaysWhatToInstall(t *testing.T) {
 	p.expect(0, abi.AppRm, "web")
 	p.expect(0, abi.Stop, "")
 	p.over()
+}
+
+// runc binds its own binary into its directory, to execute what nobody can write
+// to: one that is killed at that moment leaves the mount there.
+func TestRmUnmountsWhatAKilledRuntimeHasBound(t *testing.T) {
+	p := startPod(t)
+	a := p.app("web", nil, "sleep", "100000").add()
+	p.expect(0, abi.AppStop, "web")
+	a.ends(t, 137)
+	state := filepath.Join(p.dir, stateDir, "apps", "web", "run", container("web"))
+	must(t, os.MkdirAll(state, 0o700))
+	bound := filepath.Join(state, "runc.aPRN5F")
+	must(t, os.WriteFile(bound, nil, 0o600))
+	must(t, unix.Mount("/bin/true", bound, "", unix.MS_BIND, ""))
+	t.Cleanup(func() { _ = unix.Unmount(bound, unix.MNT_DETACH) })
+	p.expect(0, abi.AppRm, "web")
+	if left := p.apps(); len(left) > 0 {
+		t.Errorf("state of %v is left", left)
+	}
 }

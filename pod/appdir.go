@@ -195,7 +195,7 @@ func (a *AppDir) Poststop(ctx context.Context) error {
 func (a *AppDir) Remove() error {
 	err := a.removeFiles()
 	if err == nil {
-		err = a.unlinkBundle()
+		err = a.backlink().remove()
 	}
 	if err != nil {
 		return fmt.Errorf("pod %s: app %s: %w", a.pod.uuid, a.name, err)
@@ -224,25 +224,5 @@ func (a *AppDir) removeFiles() error {
 	return nil
 }
 
-// unlinkBundle removes rkt.json if it is this app's. containerd may have made
-// the bundle anew for a container of the same id.
-func (a *AppDir) unlinkBundle() error { return unlinkRecord(a.Record().Bundle, a.pod.uuid, a.name) }
-
-// unlinkRecord removes rkt.json from a bundle if it names an app, or with no name
-// a pod.
-func unlinkRecord(bundle, pod string, app AppName) error {
-	err := withRoot(bundle, func(root *os.Root) error {
-		var r bundleRecord
-		if err := readRecord(root, bundleFile, &r); err != nil || r.Pod != pod || r.App != app {
-			return err
-		}
-		if err := root.Remove(spareOf(bundleFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return root.Remove(bundleFile)
-	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
+// backlink is what leads from the app's bundle to it.
+func (a *AppDir) backlink() backlink { return backlink{a.Record().Bundle, a.pod.uuid, a.name} }

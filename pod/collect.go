@@ -276,24 +276,12 @@ func (a *AppDir) lastExit() (CollectedExit, error) {
 		exit.Code, exit.At = uint32(st.Code), st.Time
 	}
 	// Locked against another `delete` of the same container.
-	err = locked(a.pod.root, func() error { return a.recordExit(exit) })
+	err = locked(a.pod.root, func() error { return a.backlink().recordExit(exit) })
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	a.pod.store.fault("record exit")
 	return exit, err
-}
-
-// recordExit writes an exit to rkt.json, if the bundle is still this app's.
-func (a *AppDir) recordExit(exit CollectedExit) error {
-	return withRoot(a.record.Bundle, func(bundle *os.Root) error {
-		var r bundleRecord
-		if err := readRecord(bundle, bundleFile, &r); err != nil || r.Pod != a.pod.uuid || r.App != a.name {
-			return err
-		}
-		r.Exit = &exitRecord{PID: exit.PID, Code: exit.Code, At: exit.At}
-		return writeRecord(bundle, bundleFile, r)
-	})
 }
 
 // finish removes the pod if it has no apps, is no sandbox any more, and its shim is

@@ -211,7 +211,7 @@ func (l life) live(s *Store) error {
 	if err := errors.Join(proc.Signal(sup.PID, sup.StartTime, syscall.SIGKILL), d.MarkExited()); err != nil {
 		return err
 	}
-	return errors.Join(d.Remove(ctx), a.unlinkBundle())
+	return errors.Join(d.Remove(ctx), a.backlink().remove())
 }
 
 func (l life) addApp(s *Store, d *Dir) (*AppDir, *cgroup.Group, error) {

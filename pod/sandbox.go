@@ -158,7 +158,7 @@ func (sb *sandbox) prepare(ctx context.Context) (err error) {
 	if sb.files, err = s.dir.newSandboxFiles(&sb.config); err != nil {
 		return err
 	}
-	s.undo.add(sb.files.unlinkBundle)
+	s.undo.add(sb.files.backlink().remove)
 	s.undo.add(func() error { return sb.files.remove(context.WithoutCancel(ctx), sb.group) })
 	return sb.files.make(&sb.config)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"syscall"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
@@ -80,29 +79,12 @@ func (f *sandboxFiles) lastExit() (CollectedExit, error) {
 	if h := f.record.Holder; h != nil {
 		exit.PID = h.PID
 	}
-	err := locked(f.dir.root, func() error {
-		return withRoot(f.record.Bundle, func(bundle *os.Root) error {
-			var r bundleRecord
-			if err := readRecord(bundle, bundleFile, &r); err != nil || r.Pod != f.dir.uuid || r.App != "" {
-				return err
-			}
-			r.Exit = &exitRecord{PID: exit.PID, Code: exit.Code, At: exit.At.Round(0)}
-			return writeRecord(bundle, bundleFile, r)
-		})
-	})
+	err := locked(f.dir.root, func() error { return f.backlink().recordExit(exit) })
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	f.dir.store.fault("record exit")
 	return exit, err
-}
-
-// awaited tells whether the sandbox's bundle is still there and still its own:
-// then its `delete` will come.
-func (f *sandboxFiles) awaited() bool {
-	var r bundleRecord
-	err := withRoot(f.record.Bundle, func(b *os.Root) error { return readRecord(b, bundleFile, &r) })
-	return err == nil && r.Pod == f.dir.uuid && r.App == ""
 }
 
 // hasSandbox tells whether the pod is not over, although it may have no app.

@@ -212,5 +212,5 @@ func (f *sandboxFiles) remove(ctx context.Context, group *cgroup.Group) error {
 	return nil
 }
 
-// unlinkBundle removes rkt.json from the sandbox's bundle, if it is this pod's.
-func (f *sandboxFiles) unlinkBundle() error { return unlinkRecord(f.record.Bundle, f.dir.uuid, "") }
+// backlink is what leads from the sandbox's bundle to it.
+func (f *sandboxFiles) backlink() backlink { return backlink{f.record.Bundle, f.dir.uuid, ""} }

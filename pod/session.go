@@ -314,13 +314,13 @@ func (p *Pod) over(s *session) {
 func (p *Pod) endBehind(ctx context.Context, s *session, last *AppDir) error {
 	release, err := s.dir.hold()
 	if err != nil {
-		return errors.Join(err, p.end(ctx, s), last.unlinkBundle())
+		return errors.Join(err, p.end(ctx, s), last.backlink().remove())
 	}
 	go func() {
 		defer release()
 		defer p.over(s)
 		// What names the pod in the bundle goes after the pod.
-		if err := errors.Join(s.remove(ctx), last.unlinkBundle()); err != nil {
+		if err := errors.Join(s.remove(ctx), last.backlink().remove()); err != nil {
 			log.G(ctx).WithError(err).Warnf("container %s: left behind by its deletion", last.Record().ID)
 		}
 	}()
@@ -346,7 +346,7 @@ func (s *session) remove(ctx context.Context) error {
 	}
 	err = errors.Join(err, s.stage1.Detach(s.dir.Path()), s.dir.Remove(ctx))
 	if s.sandbox != nil { // what names the pod goes after the pod
-		err = errors.Join(err, s.sandbox.files.unlinkBundle())
+		err = errors.Join(err, s.sandbox.files.backlink().remove())
 	}
 	if err != nil {
 		return fmt.Errorf("remove pod %s: %w", s.dir.UUID(), err)

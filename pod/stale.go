@@ -150,7 +150,7 @@ func (p *podCollector) abandoned(ctx context.Context) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		sandbox, err = nil, nil
 	}
-	if err != nil || sandbox != nil && sandbox.awaited() {
+	if err != nil || sandbox != nil && sandbox.backlink().kept() {
 		return err
 	}
 	var apps []*AppDir
@@ -162,7 +162,7 @@ func (p *podCollector) abandoned(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if a.awaited() {
+		if a.backlink().kept() {
 			return nil // `delete` will come, and wants its exit
 		}
 		apps = append(apps, a)
@@ -178,11 +178,4 @@ func (p *podCollector) abandoned(ctx context.Context) error {
 		}
 	}
 	return p.finish(ctx)
-}
-
-// awaited tells whether the app's bundle is still there and still its own.
-func (a *AppDir) awaited() bool {
-	var r bundleRecord
-	err := withRoot(a.record.Bundle, func(b *os.Root) error { return readRecord(b, bundleFile, &r) })
-	return err == nil && r.Pod == a.pod.uuid && r.App == a.name
 }

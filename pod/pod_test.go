@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -170,6 +171,36 @@ func TestAFailedExecStaysCreatedAndReleasesItsWaiters(t *testing.T) { // T2
 	}
 	w.mustWait("a", "")
 	w.mustDelete("a", "")
+}
+
+// Nobody can signal an app whose start has failed, and its Delete would wait for the
+// end of its output.
+func TestAnAppThatCannotBeStartedIsKilled(t *testing.T) { // T2
+	for _, recorder := range []Recorder{RecordedByStage1, RecordedByStage0} {
+		t.Run(recorder.String(), func(t *testing.T) {
+			w := newWorld(t)
+			w.stage1.orphans = recorder == RecordedByStage0
+			w.mustCreate("a", "exec sleep 60")
+			w.stage1.set(abi.AppStart, errors.New("deliberate"))
+			st, err := w.Status("a", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Start(t.Context(), "a", ""); err == nil || !strings.Contains(err.Error(), "deliberate") {
+				t.Fatalf("start: %v", err)
+			}
+			if stat, err := proc.ReadStat(st.PID); err == nil && stat.State != 'Z' {
+				t.Errorf("its process %d lives: %+v", st.PID, stat)
+			}
+			if e := w.mustWait("a", ""); e.Code != 128 {
+				t.Errorf("wait answered %+v", e)
+			}
+			w.mustDelete("a", "")
+			if got, want := w.events.words(), []string{"created a", "deleted a"}; !slices.Equal(got, want) {
+				t.Errorf("events %q, want %q", got, want)
+			}
+		})
+	}
 }
 
 func TestAFailedCreateLeavesNothing(t *testing.T) { // T1

@@ -22,6 +22,9 @@ type process struct {
 	// done is closed when exit is final: the process has ended and its exit was
 	// published, or its start has failed.
 	done chan struct{}
+	// noticed is closed when the end of the process has been told of, published
+	// or not.
+	noticed chan struct{}
 
 	mu       sync.Mutex
 	state    State
@@ -35,10 +38,11 @@ type process struct {
 	// between has to wait, too.
 	announcing bool
 	out        bool // done is closed
+	told       bool // noticed is closed
 }
 
 func newProcess(app AppID, exec ExecID, stdio Stdio, terminal bool, events Events) *process {
-	return &process{app: app, exec: exec, stdio: stdio, terminal: terminal, events: events, done: make(chan struct{})}
+	return &process{app: app, exec: exec, stdio: stdio, terminal: terminal, events: events, done: make(chan struct{}), noticed: make(chan struct{})}
 }
 
 // name is what errors call the process.
@@ -175,6 +179,10 @@ func (p *process) perished(e Exit) {
 // exited publishes the end of a process, once.
 func (p *process) exited(e Exit) {
 	p.mu.Lock()
+	if !p.told {
+		p.told = true
+		close(p.noticed)
+	}
 	if p.state == Starting || p.state == Creating || p.announcing {
 		p.early = &e
 		p.mu.Unlock()

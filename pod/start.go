@@ -4,8 +4,14 @@ import (
 	"context"
 	"time"
 
+	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
+
+// abortLimit is how long the process of an app that could not be started may take
+// to end.
+const abortLimit = 5 * time.Second
 
 // Start runs a created app, or a registered exec (requirement T2), and returns
 // its pid. A failed start leaves an exec created and ends an app.
@@ -37,9 +43,39 @@ func (a *app) startApp(ctx context.Context) (int, error) {
 	}
 	ctx = context.WithoutCancel(ctx)
 	if err := a.session.stage1.Invoke(ctx, a.call(abi.AppStart)); err != nil {
+		a.abort(ctx)
 		a.perished(Exit{Code: 128, At: time.Now()})
 		return 0, err
 	}
 	a.started(EventStarted)
 	return a.status().PID, nil
+}
+
+// abort kills what a failed app/start has left of the app. Nobody can signal it any
+// more, it may even have executed its program, and as long as it lives it holds up
+// the app's Delete. It returns once the end is noticed: before, a stage1 may refuse
+// app/rm.
+func (a *app) abort(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, abortLimit)
+	defer cancel()
+	if err := a.kill(ctx); err != nil {
+		log.G(ctx).WithError(err).Errorf("container %s: its start has failed; cannot kill what is left of it", a.id)
+		return
+	}
+	select {
+	case <-a.noticed:
+	case <-ctx.Done():
+	}
+}
+
+// kill ends every process of the app, the first one also if it has left its cgroup.
+func (a *app) kill(ctx context.Context) error {
+	pid, start, err := a.alive()
+	if err != nil {
+		return nil // it has ended
+	}
+	if err := signalPID(a.process, pid, start, killSignal); err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	return a.cgroup.Kill(ctx)
 }

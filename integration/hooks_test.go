@@ -226,8 +226,15 @@ func saysOneSecond(text string) bool {
 
 // With runc, Start has succeeded when the hook runs, and the container ends with 1.
 func TestAStartContainerHookThatFailsFailsStart(t *testing.T) {
-	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
+	eachOf(t, []string{"native", "runc"}, func(t *testing.T, c *column) {
 		ctx, dir := c.context(t), t.TempDir()
+		if c.name == "runc" {
+			container := c.container(t, []string{"sleep", "1000"}, hooks(dir, map[string][]specs.Hook{"poststart": {hook("echo it says no >&2; exit 3")}}))
+			if _, err := container.NewTask(ctx, cio.NullIO); err == nil || !strings.Contains(err.Error(), "it says no") {
+				t.Errorf("create: %v", err)
+			}
+			return
+		}
 		task := c.task(t, []string{"sh", "-c", "echo ran >" + dir + "/ran"}, hooks(dir, map[string][]specs.Hook{
 			"startContainer": {hook("echo it says no >&2; exit 3")},
 			"poststop":       {hook("echo after >>" + dir + "/after")},
@@ -246,20 +253,38 @@ func TestAStartContainerHookThatFailsFailsStart(t *testing.T) {
 	})
 }
 
+// As runtime-spec 1.3 has it. runc 1.1 runs the hook at Create, which then fails.
+func TestAPoststartHookThatFailsFailsStartAndEndsTheContainer(t *testing.T) {
+	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
+		ctx, dir := c.context(t), t.TempDir()
+		task := c.task(t, []string{"sh", "-c", "echo ran >" + dir + "/ran; exec sleep 1000"}, hooks(dir, map[string][]specs.Hook{
+			// The program writes when it pleases, also behind the hooks.
+			"poststart": {hook("until [ -e " + dir + "/ran ]; do sleep 0.1; done; echo it says no >&2; exit 3"), hook("echo next >" + dir + "/next")},
+			"poststop":  {hook("echo after >>" + dir + "/after")},
+		}))
+		if err := task.Start(ctx); err == nil || !strings.Contains(err.Error(), "poststart") || !strings.Contains(err.Error(), "it says no") {
+			t.Errorf("start: %v", err)
+		}
+		if err := syscall.Kill(int(task.Pid()), 0); err != syscall.ESRCH {
+			t.Errorf("the process of the container is there: %v", err)
+		}
+		expectStatus(t, ctx, task, containerd.Stopped)
+		deleteTask(t, ctx, task)
+		if _, err := os.Stat(filepath.Join(dir, "next")); err == nil {
+			t.Error("the hook behind the one that failed was run")
+		}
+		if got := read(t, filepath.Join(dir, "after")); got != "after\n" {
+			t.Errorf("the poststop hook was run as often as %q says", got)
+		}
+	})
+}
+
 // What happens when it is too late to say no is logged. The next poststop hook runs,
 // which runc leaves out.
-func TestHooksThatFailAfterTheStartChangeNothing(t *testing.T) {
+func TestPoststopHooksThatFailChangeNothing(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx, dir := c.context(t), t.TempDir()
-		at := map[string][]specs.Hook{}
-		for _, stage := range []string{"poststart", "poststop"} {
-			if c.runsHook(stage) {
-				at[stage] = []specs.Hook{{Path: "/no/such/hook"}, hook("echo " + stage + " >>" + dir + "/order")}
-			}
-		}
-		if c.name == "native" {
-			at["poststart"] = at["poststart"][:1] // the first failure ends these
-		}
+		at := map[string][]specs.Hook{"poststop": {{Path: "/no/such/hook"}, hook("echo poststop >>" + dir + "/order")}}
 		task := c.running(t, []string{"testprog", "exit", "42"}, hooks(dir, at))
 		expectExit(t, c.wait(t, task), 42)
 		deleteTask(t, ctx, task)

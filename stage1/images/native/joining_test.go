@@ -198,7 +198,7 @@ func TestATimeNamespaceHasClocksOfItsOwn(t *testing.T) {
 
 func TestHooksReadTheState(t *testing.T) {
 	p := startPod(t)
-	r := p.request("web", "true")
+	r := p.request("web", "sleep", "1000")
 	hook := func(name string, more ...string) specs.Hook {
 		return specs.Hook{
 			Path: busybox, Args: []string{"sh", "-c", "busybox cat >" + filepath.Join(p.dir, name) + "; busybox readlink /proc/self/ns/mnt >>" + filepath.Join(p.dir, name)},
@@ -209,28 +209,22 @@ func TestHooksReadTheState(t *testing.T) {
 		s.Annotations = map[string]string{"colour": "blue"}
 		s.Hooks = &specs.Hooks{
 			Prestart: []specs.Hook{hook("prestart")}, CreateRuntime: []specs.Hook{hook("createRuntime")},
-			Poststart: []specs.Hook{{Path: "/absent"}},
+			Poststart: []specs.Hook{hook("poststart"), {Path: "/absent"}, hook("next")},
 		}
 	})
 	pid := p.add(r)
 	for _, kind := range []string{"prestart", "createRuntime"} {
 		checkState(t, p, kind, "creating", pid)
 	}
-	// A poststart hook that fails is logged, and nobody's error.
-	p.expect(0, abi.AppStart, "web")
-	p.exited("web", "", 0, 0)
-	if b, err := os.ReadFile(filepath.Join(p.dir, "stage1/rootfs/rkt/native.log")); err != nil || !strings.Contains(string(b), "app web: poststart hook 0 (/absent)") {
-		t.Errorf("the log says %q (%v)", b, err)
+	// A poststart hook that fails ends the app, and its call when that is recorded.
+	if a := p.expect(1, abi.AppStart, "web"); !strings.Contains(a.text, "poststart hook 1 (/absent)") {
+		t.Errorf("start: %s", a.text)
 	}
-
-	r = p.request("late", "sleep", "1000")
-	respec(t, &r, func(s *specs.Spec) {
-		s.Annotations = map[string]string{"colour": "blue"}
-		s.Hooks = &specs.Hooks{Poststart: []specs.Hook{hook("poststart")}}
-	})
-	pid = p.add(r)
-	p.expect(0, abi.AppStart, "late")
 	checkState(t, p, "poststart", "running", pid)
+	p.exited("web", "", 137, 9)
+	if _, err := os.Stat(filepath.Join(p.dir, "next")); err == nil {
+		t.Error("the hook behind the one that failed was run")
+	}
 }
 
 func checkState(t *testing.T, p *pod, kind, want string, pid int) {

@@ -17,8 +17,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
-// logFile holds what a supervisor has to say and nobody to say it to: a failed
-// poststart hook, the trace of a crash. It goes with the pod.
+// logFile holds what a supervisor has to say and nobody to say it to: a call that it
+// cannot accept, the trace of a crash. It goes with the pod.
 const logFile = "stage1/rootfs/rkt/native.log"
 
 // What a supervisor does is short and seldom, and there is one in every pod: a

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -11,8 +10,9 @@ import (
 )
 
 // start serves app/start: it releases an added app and returns once it has
-// executed its program and the poststart hooks have run. Anything but an added
-// app is refused. A caller that goes away does not stop what was begun.
+// executed its program and the poststart hooks have run. If one of these fails, the
+// app is killed. Anything but an added app is refused. A caller that goes away does
+// not stop what was begun.
 func (s *Supervisor) start(ctx context.Context, r *abi.Request) error {
 	a, err := s.app(ctx, r.App)
 	if err != nil {
@@ -36,9 +36,10 @@ func (s *Supervisor) start(ctx context.Context, r *abi.Request) error {
 	}
 	_ = s.move(a, stepExec) // illegal if it has ended already
 	if h := a.spec.Hooks; h != nil {
-		// The ABI wants a failure logged, and the call to succeed.
 		if err := s.runHooks(s.ctx, a, specs.StateRunning, l.child.pid, hookKind{"poststart", h.Poststart}); err != nil {
-			fmt.Fprintf(s.log, "app %s: %v\n", a.name, err)
+			l.child.kill()
+			l.child.end()
+			return err
 		}
 	}
 	return nil

@@ -129,8 +129,13 @@ func build(ctx context.Context, dir string, args ...string) error {
 
 // output runs the go command in this module.
 func output(ctx context.Context, args ...string) (string, error) {
+	return outputWith(ctx, "CGO_ENABLED=0", args...)
+}
+
+// outputWith is output with a variable of the environment.
+func outputWith(ctx context.Context, variable string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), variable)
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(exit.Stderr))

@@ -2,23 +2,18 @@ package pod
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/containerd/errdefs"
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
@@ -416,215 +411,5 @@ func TestStatisticsOfASandboxAreThoseOfItsParent(t *testing.T) {
 		if err := os.Remove(dir); err != nil && !os.IsNotExist(err) {
 			t.Errorf("what is left in the parent: %v", err)
 		}
-	}
-}
-
-func TestTheHoldersProgramReapsAndCannotBeStopped(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root to make namespaces")
-	}
-	root, err := newStore(t).holderRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := os.StartProcess(filepath.Join(root, "hold"), []string{"/hold"}, &os.ProcAttr{
-		Sys: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Kill(); _, _ = p.Wait() })
-	// What this process ignores it does, too.
-	const sigchld = 1 << (syscall.SIGCHLD - 1)
-	ignored := func() uint64 {
-		set, err := strconv.ParseUint(procStatus(t, p.Pid, "SigIgn"), 16, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return set
-	}
-	for deadline := time.Now().Add(30 * time.Second); ignored()&sigchld == 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("signals that it ignores: %x, want SIGCHLD", ignored())
-		}
-	}
-	if s := procStatus(t, p.Pid, "State"); !strings.HasPrefix(s, "S") {
-		t.Errorf("its state is %s", s)
-	}
-	if rss := procStatus(t, p.Pid, "RssAnon"); rss > "       8 kB" && len(rss) > 6 {
-		t.Errorf("its own memory is %s", rss)
-	}
-}
-
-func procStatus(t *testing.T, pid int, field string) string {
-	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.SplitSeq(string(b), "\n") {
-		if v, ok := strings.CutPrefix(line, field+":"); ok {
-			return strings.TrimSpace(v)
-		}
-	}
-	t.Fatalf("no %s of process %d", field, pid)
-	return ""
-}
-
-// liveInSandbox makes a sandbox with an app, and removes both.
-func (l life) liveInSandbox(t *testing.T, s *Store) error {
-	ctx := context.Background()
-	children := proc.NewChildren()
-	stage1 := newFakeStage1(children)
-	stage1.pids = filepath.Join(l.base, "pids")
-	stage1.script(l.id, "echo $$ >> "+stage1.pids+"; exit 7")
-	p := New(Config{
-		Store: s, Key: testKey, Children: children, Events: &recorder{more: make(chan struct{}, 1)},
-		OpenStage1: func(context.Context) (Stage1, error) { return stage1, nil },
-	})
-	c := boxConfig(t, l.base)
-	c.CgroupsPath = "/" + l.id + "-box"
-	if err := p.CreateSandbox(ctx, c); err != nil {
-		return err
-	}
-	if _, err := p.StartSandbox(ctx, c.ID); err != nil {
-		return err
-	}
-	spec, err := os.ReadFile(filepath.Join(l.bundle(), "config.json"))
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Join(l.bundle(), "rootfs"), 0o755); err != nil {
-		return err
-	}
-	if _, err := p.CreateApp(ctx, AppConfig{ID: AppID(l.id), Bundle: l.bundle(), Spec: spec, Rootfs: bareRoot{}, Stdio: &noStdio{}}); err != nil {
-		return err
-	}
-	if _, err := p.Start(ctx, AppID(l.id), ""); err != nil {
-		return err
-	}
-	if _, err := p.Wait(ctx, AppID(l.id), ""); err != nil {
-		return err
-	}
-	if _, err := p.Delete(ctx, AppID(l.id), ""); err != nil {
-		return err
-	}
-	s.fault("alone")
-	return errors.Join(p.StopSandbox(ctx, c.ID, 0), p.ShutdownSandbox(ctx, c.ID))
-}
-
-func TestAShimThatDiesAtAnyStepOfASandboxLeavesNothingAfterItsCollection(t *testing.T) {
-	orders := [][]string{{"bundle", "box"}, {"box", "bundle"}}
-	for n := 1; ; n++ {
-		l := newLife(t)
-		t.Cleanup(func() { _ = cgroup.RemoveStale(context.Background(), cgroup.Path{Spec: "/" + l.id + "-box"}) })
-		died := l.until(t, "sandbox", strconv.Itoa(n))
-		for _, name := range orders[n%2] {
-			id := map[string]string{"bundle": l.id, "box": "box"}[name]
-			exit, err := l.collector(t).Collect(t.Context(), filepath.Join(l.base, name), "default", id)
-			if err != nil {
-				t.Errorf("collect %s: %v", name, err)
-			}
-			if exit.Found && exit.Code != 137 && exit.Code != 7 {
-				t.Errorf("exit of %s: %+v", name, exit)
-			}
-		}
-		l.collect(t) // what had no bundle yet, and a second time
-		l.nothingLeft(t)
-		if _, err := os.Lstat(filepath.Join(l.base, "cri/box")); err == nil {
-			t.Error("links are left")
-		}
-		if left, _ := filepath.Glob("/sys/fs/cgroup/*/" + l.id + "-box*"); len(left) != 0 {
-			t.Errorf("cgroups left: %v", left)
-		}
-		if t.Failed() {
-			t.Fatalf("died at step %d", n)
-		}
-		if !died {
-			t.Logf("a sandbox's life has %d steps", n-1)
-			if n < 30 {
-				t.Errorf("a sandbox's life has %d steps: the steps are not counted", n)
-			}
-			return
-		}
-	}
-}
-
-func TestACollectedSandboxTellsItsExitAgain(t *testing.T) {
-	l := newLife(t)
-	if !l.until(t, "sandbox", "alone") {
-		t.Fatal("it does not get there")
-	}
-	box := filepath.Join(l.base, "box")
-	first, err := l.collector(t).Collect(t.Context(), box, "default", "box")
-	if err != nil || !first.Found || first.Code != 137 || first.PID == 0 {
-		t.Errorf("exit %+v, %v", first, err)
-	}
-	again, err := l.collector(t).Collect(t.Context(), box, "default", "box")
-	if err != nil || again.PID != first.PID || !again.At.Equal(first.At) {
-		t.Errorf("again: %+v, %v; the first was %+v", again, err, first)
-	}
-	l.collect(t)
-	l.nothingLeft(t)
-}
-
-func TestADeleteLeavesASandboxAloneWhoseShimLives(t *testing.T) {
-	w := newWorld(t)
-	c := boxConfig(t, t.TempDir())
-	st := w.sandbox(c)
-	collector := &Collector{Store: w.cfg.Store, OpenStage1: func(string) (Stage1, error) { return w.stage1, nil }}
-	if exit, err := collector.Collect(t.Context(), c.Bundle, w.cfg.Key.Namespace, "box"); err != nil || exit.Found {
-		t.Errorf("%+v, %v", exit, err)
-	}
-	if now, err := w.SandboxStatus("box"); err != nil || now.State != SandboxReady || !proc.Alive(st.PID, sandboxStart(t, st.PID)) {
-		t.Errorf("status %+v, %v", now, err)
-	}
-	if _, err := collector.Collect(t.Context(), c.Bundle, w.cfg.Key.Namespace, "other"); err == nil {
-		t.Error("the bundle of another sandbox was taken")
-	}
-}
-
-func sandboxStart(t *testing.T, pid int) uint64 {
-	t.Helper()
-	start, err := proc.StartTime(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return start
-}
-
-func TestAHolderHasNothingButTheNamespacesThatWereAskedFor(t *testing.T) {
-	maps := []abi.IDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
-	for name, c := range map[string]struct {
-		s      abi.Sandbox
-		proc   bool
-		mapped bool
-	}{
-		"of its own":        {abi.Sandbox{Namespaces: []abi.Namespace{{Type: "pid"}, {Type: "network", Path: "/run/netns/x"}}}, true, false},
-		"the host's":        {abi.Sandbox{}, true, false},
-		"new user":          {abi.Sandbox{Namespaces: []abi.Namespace{{Type: "user"}, {Type: "pid"}}, UIDMappings: maps, GIDMappings: maps}, true, true},
-		"joined user":       {abi.Sandbox{Namespaces: []abi.Namespace{{Type: "user", Path: "/x"}, {Type: "pid"}}, UIDMappings: maps}, true, true},
-		"user without pids": {abi.Sandbox{Namespaces: []abi.Namespace{{Type: "user", Path: "/x"}}}, false, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			text, err := json.Marshal(holderSpec("/root", &c.s, "", "/box"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var spec specs.Spec
-			if err := json.Unmarshal(text, &spec); err != nil {
-				t.Fatal(err)
-			}
-			if got := len(spec.Linux.Namespaces); got != len(c.s.Namespaces)+1 {
-				t.Errorf("%d namespaces", got)
-			}
-			hasProc := slices.ContainsFunc(spec.Mounts, func(m specs.Mount) bool { return m.Type == "proc" })
-			if hasProc != c.proc || (len(spec.Linux.UIDMappings) > 0) != c.mapped {
-				t.Errorf("proc %v, mappings %v", hasProc, spec.Linux.UIDMappings)
-			}
-			if !spec.Root.Readonly || !spec.Process.NoNewPrivileges || len(spec.Process.Capabilities.Bounding) > 0 || spec.Linux.Seccomp == nil {
-				t.Errorf("it may do too much: %s", text)
-			}
-		})
 	}
 }

@@ -148,20 +148,7 @@ func stopChecks() []Check {
 		{
 			ID: "stop/apps", Level: LevelRun, Section: "5 stop", mutable: true,
 			Sentence: "stop ends a pod with an app that runs: the app's processes, then the supervisor",
-			run: func(ctx context.Context, t *trial) error {
-				b, err := t.runningPod(ctx)
-				if err != nil {
-					return err
-				}
-				a, err := b.start(ctx, "app", "wait")
-				if err != nil {
-					return err
-				}
-				if err := b.stop(ctx, false); err != nil {
-					return err
-				}
-				return a.goneWith(ctx, "stop")
-			},
+			run: func(ctx context.Context, t *trial) error { return t.stopEndsAnApp(ctx, false, "stop") },
 		},
 		{
 			ID: "stop/over", Level: LevelRun, Section: "5 stop", mutable: true, needs: []abi.Entrypoint{abi.Stop},
@@ -183,20 +170,7 @@ func stopChecks() []Check {
 		{
 			ID: "stop/force", Level: LevelRun, Section: "5 stop", mutable: true, needs: []abi.Entrypoint{abi.Stop},
 			Sentence: "stop --force ends a pod with an app that runs",
-			run: func(ctx context.Context, t *trial) error {
-				b, err := t.runningPod(ctx)
-				if err != nil {
-					return err
-				}
-				a, err := b.start(ctx, "app", "wait")
-				if err != nil {
-					return err
-				}
-				if err := b.stop(ctx, true); err != nil {
-					return err
-				}
-				return a.goneWith(ctx, "stop --force")
-			},
+			run: func(ctx context.Context, t *trial) error { return t.stopEndsAnApp(ctx, true, "stop --force") },
 		},
 		{
 			ID: "gc/twice", Level: LevelRun, Section: "5 gc", mutable: true, needs: []abi.Entrypoint{abi.GC},
@@ -227,4 +201,20 @@ func stopChecks() []Check {
 			},
 		},
 	}
+}
+
+// stopEndsAnApp stops a pod with an app that runs. what names the call.
+func (t *trial) stopEndsAnApp(ctx context.Context, force bool, what string) error {
+	b, err := t.runningPod(ctx)
+	if err != nil {
+		return err
+	}
+	a, err := b.start(ctx, "app", "wait")
+	if err != nil {
+		return err
+	}
+	if err := b.stop(ctx, force); err != nil {
+		return err
+	}
+	return a.goneWith(ctx, what)
 }

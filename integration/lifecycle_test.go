@@ -65,12 +65,14 @@ func TestACreatedTaskDiesOfItsSignal(t *testing.T) {
 			task := c.task(t, []string{"testprog", "sleep", "1000"})
 			exited := c.wait(t, task)
 			kill(t, ctx, task, s)
-			code := uint32(137) // whatever should kill it does, as SIGKILL: it is process 1
+			code := 128 + uint32(s) // whatever should kill it does, although it is process 1
 			if c.name == "runc" && s == syscall.SIGTERM {
 				code = 2 // its init is Go: it exits by itself
 			}
 			expectExit(t, exited, code) // T9
-			deleteTask(t, ctx, task)
+			if last := deleteTask(t, ctx, task); last.ExitCode() != code {
+				t.Errorf("delete answered %d, want %d", last.ExitCode(), code)
+			}
 		}
 	})
 }

@@ -25,6 +25,7 @@ import (
 type fakeStage1 struct {
 	children *proc.Children
 	scripts  map[string]string       // by container id, or container id/exec id
+	lacks    abi.Entrypoint          // of those that every stage1 has
 	orphans  bool                    // leaves its processes to stage 0, as shell scripts do
 	declares map[abi.Entrypoint]bool // beside those that every stage1 has
 
@@ -49,6 +50,8 @@ type fakeStage1 struct {
 type fakeApp struct {
 	child *proc.Child
 	gate  *os.File
+
+	started bool
 }
 
 var _ Stage1 = (*fakeStage1)(nil)
@@ -74,6 +77,8 @@ func (f *fakeStage1) Detach(string) error { return nil }
 
 func (f *fakeStage1) Has(e abi.Entrypoint) bool {
 	switch e {
+	case f.lacks:
+		return false
 	case abi.AppPause, abi.AppResume, abi.AppUpdate, abi.AppStats, abi.AppCheckpoint:
 		return f.declares[e]
 	}
@@ -325,15 +330,29 @@ func (f *fakeStage1) Invoke(ctx context.Context, c Call) error {
 	case abi.Stop:
 		f.die()
 	case abi.AppStart:
+		f.mu.Lock()
+		a.started = true
+		f.mu.Unlock()
 		_, err := a.gate.WriteString("go\n")
 		return err
 	case abi.AppSignal:
 		if a == nil {
 			return errdefs.ErrNotFound
 		}
-		return syscall.Kill(-a.child.PID(), syscall.Signal(c.Request.Signal))
+		sig := syscall.Signal(c.Request.Signal)
+		if f.waits(a) && proc.Fatal(sig) {
+			sig = syscall.SIGKILL
+		}
+		return syscall.Kill(-a.child.PID(), sig)
 	}
 	return nil
+}
+
+// waits tells whether an app waits for its start, or is an exec.
+func (f *fakeStage1) waits(a *fakeApp) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return a.gate != nil && !a.started
 }
 
 // called tells whether an entrypoint was executed.

@@ -203,6 +203,58 @@ func TestAnAppThatCannotBeStartedIsKilled(t *testing.T) { // T2
 	}
 }
 
+// What is not started has nobody to handle a signal, and would survive most of them
+// as process 1. It is killed, and told of as if it had died of the signal.
+func TestACreatedAppDiesOfTheSignalThatItWasSent(t *testing.T) { // T9
+	for name, prepare := range map[string]func(*fakeStage1){
+		"by the stage1": func(*fakeStage1) {},
+		"by stage 0":    func(f *fakeStage1) { f.orphans, f.lacks = true, abi.AppSignal },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			prepare(w.stage1)
+			for id, c := range map[string]struct {
+				signals []syscall.Signal
+				code    uint32
+			}{
+				"term":    {[]syscall.Signal{syscall.SIGTERM}, 143},
+				"kill":    {[]syscall.Signal{syscall.SIGKILL}, 137},
+				"twice":   {[]syscall.Signal{syscall.SIGINT, syscall.SIGKILL}, 130},
+				"ignored": {[]syscall.Signal{syscall.SIGWINCH, syscall.SIGKILL}, 137},
+			} {
+				w.mustCreate(id, "exit 0")
+				for _, sig := range c.signals {
+					if err := w.Kill(t.Context(), AppID(id), "", int(sig), false); err != nil && !errdefs.IsNotFound(err) {
+						t.Errorf("%s: signal %d: %v", id, sig, err)
+					}
+				}
+				if e := w.mustWait(id, ""); e.Code != c.code {
+					t.Errorf("%s ended with %d, want %d", id, e.Code, c.code)
+				}
+				w.mustDelete(id, "")
+			}
+		})
+	}
+}
+
+// A signal that does not arrive is not what a process has died of.
+func TestASignalThatIsNotDeliveredIsNoCause(t *testing.T) {
+	w := newWorld(t)
+	w.mustCreate("a", "exit 0")
+	w.stage1.set(abi.AppSignal, errors.New("deliberate"))
+	if err := w.Kill(t.Context(), "a", "", int(syscall.SIGTERM), false); err == nil {
+		t.Error("kill succeeds")
+	}
+	w.stage1.set(abi.AppSignal, nil)
+	if err := w.Kill(t.Context(), "a", "", int(syscall.SIGKILL), false); err != nil {
+		t.Error(err)
+	}
+	if e := w.mustWait("a", ""); e.Code != 137 {
+		t.Errorf("it ended with %d", e.Code)
+	}
+	w.mustDelete("a", "")
+}
+
 func TestAFailedCreateLeavesNothing(t *testing.T) { // T1
 	for _, e := range []abi.Entrypoint{abi.Run, abi.AppAdd, "features"} {
 		t.Run(string(e), func(t *testing.T) {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"syscall"
 
 	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 )
 
 // process is what an app's first process and an exec have in common: a state,
@@ -34,6 +36,7 @@ type process struct {
 	exit     Exit
 	early    *Exit // an exit that arrived before the create or start was published
 	hungry   bool  // the same for a lack of memory
+	fatal    int   // the first signal that was to end it before its start
 	// announcing is set while a step is being published: an exit that is seen in
 	// between has to wait, too.
 	announcing bool
@@ -188,6 +191,7 @@ func (p *process) exited(e Exit) {
 		p.mu.Unlock()
 		return
 	}
+	e = p.causeLocked(e)
 	if err := p.stepLocked(stepExited); err != nil { // already known, or never made
 		p.mu.Unlock()
 		return
@@ -199,6 +203,35 @@ func (p *process) exited(e Exit) {
 	p.mu.Lock()
 	p.finishLocked()
 	p.mu.Unlock()
+}
+
+// condemn notes the first signal that is to end a process which was not started. It is
+// delivered as SIGKILL, because the process, PID 1 of its namespace as a rule, would
+// survive it; to clients the process has died of what they have sent. What could not
+// be delivered is taken back by pardon.
+func (p *process) condemn(sig int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state != Created || p.fatal != 0 || !proc.Fatal(syscall.Signal(sig)) {
+		return false
+	}
+	p.fatal = sig
+	return true
+}
+
+func (p *process) pardon() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fatal = 0
+}
+
+// causeLocked returns an exit with the signal that was sent, if that has become
+// SIGKILL on its way.
+func (p *process) causeLocked(e Exit) Exit {
+	if p.state == Created && p.fatal != 0 && e.Code == 128+uint32(killSignal) {
+		e.Code = 128 + uint32(p.fatal)
+	}
+	return e
 }
 
 // discard lets go of everybody who waits for a process that is being deleted.

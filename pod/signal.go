@@ -75,6 +75,14 @@ func (a *app) signal(ctx context.Context, q *process, sig int) error {
 	if err != nil {
 		return err
 	}
+	condemned := q.condemn(sig)
+	if err = a.dispatch(ctx, q, sig, pid, start); err != nil && condemned {
+		q.pardon()
+	}
+	return err
+}
+
+func (a *app) dispatch(ctx context.Context, q *process, sig, pid int, start uint64) error {
 	if sig == 0 || !a.session.stage1.Has(abi.AppSignal) || !a.session.alive() {
 		return signalPID(q, pid, start, sig)
 	}

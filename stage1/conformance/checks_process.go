@@ -212,7 +212,7 @@ func signalChecks() []Check {
 		},
 		{
 			ID: "signal/created", Level: LevelRun, Section: "5 app/signal", mutable: true,
-			Sentence: "a fatal signal ends an app that was added and not started",
+			Sentence: "SIGTERM ends an app that was added and not started, with 143",
 			run: func(ctx context.Context, t *trial) error {
 				a, err := t.wholePod().create(ctx, nil, "wait")
 				if err != nil {
@@ -221,8 +221,7 @@ func signalChecks() []Check {
 				if err := a.w.Kill(ctx, a.id, "", int(syscall.SIGTERM), false); err != nil {
 					return err
 				}
-				_, err = a.w.Wait(ctx, a.id, "")
-				return err
+				return a.ends(ctx, "", 128+uint32(syscall.SIGTERM))
 			},
 		},
 		{

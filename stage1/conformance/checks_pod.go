@@ -148,7 +148,7 @@ func stopChecks() []Check {
 		{
 			ID: "stop/apps", Level: LevelRun, Section: "5 stop", mutable: true,
 			Sentence: "stop ends a pod with an app that runs: the app's processes, then the supervisor",
-			run: func(ctx context.Context, t *trial) error { return t.stopEndsAnApp(ctx, false, "stop") },
+			run:      func(ctx context.Context, t *trial) error { return t.stopEndsAnApp(ctx, false, "stop") },
 		},
 		{
 			ID: "stop/over", Level: LevelRun, Section: "5 stop", mutable: true, needs: []abi.Entrypoint{abi.Stop},
@@ -170,7 +170,7 @@ func stopChecks() []Check {
 		{
 			ID: "stop/force", Level: LevelRun, Section: "5 stop", mutable: true, needs: []abi.Entrypoint{abi.Stop},
 			Sentence: "stop --force ends a pod with an app that runs",
-			run: func(ctx context.Context, t *trial) error { return t.stopEndsAnApp(ctx, true, "stop --force") },
+			run:      func(ctx context.Context, t *trial) error { return t.stopEndsAnApp(ctx, true, "stop --force") },
 		},
 		{
 			ID: "gc/twice", Level: LevelRun, Section: "5 gc", mutable: true, needs: []abi.Entrypoint{abi.GC},

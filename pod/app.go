@@ -202,6 +202,11 @@ func (a *app) makeCgroup(undo *cleanup) error {
 		ctx := context.Background() // the client may have gone, the cgroup has to
 		return errors.Join(g.Kill(ctx), g.Remove(ctx))
 	})
+	if uid, ok := cgroupOwner(a.spec); ok {
+		if err := g.Delegate(uid); err != nil {
+			return fmt.Errorf("container %s: %w", a.id, err)
+		}
+	}
 	// Before the process exists: it may be killed as soon as it does.
 	if a.oom, err = g.WatchOOM(a.starved); err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)

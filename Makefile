@@ -19,6 +19,9 @@ STATIC   := ^TestExecIntoAnApp$$
 PROGRAMS := stage1/conformance
 # Columns of the integration suite: native, oci, runc.
 RUNTIMES ?= native,oci
+# Of these, each under three releases of containerd, so many run at a time: they wait
+# more than they compute.
+COLUMNS  := 6
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -50,7 +53,7 @@ test-unit: ## unit tests, with the race detector
 test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,runc)
 	@echo "==> integration tests ($(RUNTIMES))"
 	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN=$(BIN) \
-	go -C integration test -count=1 -timeout 20m -json ./... | $(REPORT)
+	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 20m -json ./... | $(REPORT)
 
 test-long: build ## the cases that repeat something, as often as is ever demanded (an hour)
 	@RKT_TEST_LONG=1 RKT_TEST_RUNTIMES=native RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \

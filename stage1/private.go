@@ -37,7 +37,7 @@ func (s *private) attach(dir string) error {
 	}
 	err = sp.do(func() error {
 		if s.manifest.rkts() {
-			return s.attachWritable(dir)
+			return s.attachRkts(dir)
 		}
 		return s.Image.attach(dir)
 	})
@@ -47,6 +47,14 @@ func (s *private) attach(dir string) error {
 	}
 	s.space.Swap(sp).close()
 	return nil
+}
+
+// attachRkts is attach for images of rkt's, in the pod's space.
+func (s *private) attachRkts(dir string) error {
+	if err := s.attachWritable(dir); err != nil || !s.hasSystemd() {
+		return err
+	}
+	return s.accommodate(dir)
 }
 
 // Detach gives the space up. It goes with the last process in it.

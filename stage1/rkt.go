@@ -67,7 +67,8 @@ func (k *call) rktRunArguments() []string {
 	}
 	spec := specOf(&k.Request)
 	localConfig := os.Getenv(localConfigVariable)
-	add(k.Request.Debug, "--debug")
+	// What `run` of an immutable pod writes is seen as the app's.
+	add(k.Request.Debug && m.mutable(), "--debug")
 	// Whatever network the pod has, its first process is in it already.
 	args = append(args, "--net=host")
 	add(!m.mutable() && k.interactive, "--interactive")
@@ -116,6 +117,7 @@ func (k *call) rktEnvironment() []string {
 	e := environment{"PATH=" + searchPath()}
 	switch {
 	case k.entrypoint == abi.Run:
+		e[0] = "PATH=" + toolPath(k.Dir)
 		e.setInt(abi.EnvLockFD, abi.LockFD)
 		spec := specOf(&k.Request)
 		label, mount := "", ""

@@ -1,0 +1,122 @@
+package stage1
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Places in the tree of an image with systemd.
+const (
+	unitsDir = "usr/lib/systemd/system"
+	ownUnits = "etc/systemd/system" // what is here takes precedence
+)
+
+// Units of rkt's images whose ways a current systemd does not take.
+const (
+	readyUnit = "supervisor-ready.service"
+	flushUnit = "systemd-journal-flush.service"
+)
+
+// systemBus is where programs look for D-Bus.
+const systemBus = "/run/dbus/system_bus_socket"
+
+// toolsDir is the directory of a pod that `run` looks into first for a program.
+const toolsDir = "tools"
+
+// nspawnScript takes the place of systemd-nspawn where there is no D-Bus. Its first
+// line is to be that of the interpreter; REAL stands for the program.
+//
+//go:embed nspawn.sh
+var nspawnScript string
+
+// hasSystemd tells whether an image is one of rkt's with systemd.
+func (i *Image) hasSystemd() bool {
+	return i.manifest.rkts() && i.has(filepath.Join(unitsDir, readyUnit))
+}
+
+// has tells whether the tree has a file of that name as it comes.
+func (i *Image) has(name string) bool {
+	_, err := os.Lstat(filepath.Join(i.dir, "rootfs", name))
+	return err == nil
+}
+
+// accommodate makes up for what rkt's images with systemd do not find today. The caller
+// has entered the pod's space. What was said of the tree is an overlay of the pod's;
+// the image stays as it is.
+func (i *Image) accommodate(dir string) error {
+	err := errors.Join(i.keepReady(dir), i.oneJournal(dir), showV1(dir), i.withoutBus(dir))
+	if err != nil {
+		return fmt.Errorf("make the pod what rkt's images with systemd expect: %w", err)
+	}
+	return nil
+}
+
+// keepReady keeps supervisor-status: a systemd since 240 or so stops a service that has
+// ended, and so removes the link at once.
+func (i *Image) keepReady(dir string) error {
+	return putUnit(dir, readyUnit+".d/stage0.conf", "[Service]\nRemainAfterExit=yes\n")
+}
+
+// oneJournal masks the unit that is a second journald: the flavor host copies the unit
+// of journald under the name of another.
+func (i *Image) oneJournal(dir string) error {
+	if i.has(filepath.Join(unitsDir, flushUnit)) {
+		return nil
+	}
+	path := filepath.Join(dir, rootfsDir, ownUnits, flushUnit)
+	if err := os.Symlink(os.DevNull, path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// putUnit writes a file beside the units of a pod's systemd.
+func putUnit(dir, name, text string) error {
+	path := filepath.Join(dir, rootfsDir, ownUnits, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(text), 0o644)
+}
+
+// withoutBus lets the flavor host run on a machine that has no D-Bus: it has
+// systemd-nspawn register its pods in any case. And systemd-nspawn leaves a directory
+// behind if it is not on a tmpfs, which /run need not be without systemd.
+func (i *Image) withoutBus(dir string) error {
+	if _, err := os.Stat(systemBus); err == nil {
+		return nil
+	}
+	const runDir = "/run/systemd/nspawn"
+	if err := os.MkdirAll(runDir, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount("tmpfs", runDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
+		return fmt.Errorf("mount a tmpfs on %s: %w", runDir, err)
+	}
+	real, err := exec.LookPath("systemd-nspawn")
+	if err != nil {
+		return nil // `run` says so, or has its own
+	}
+	script := strings.ReplaceAll(nspawnScript, "REAL", real)
+	if err := os.MkdirAll(filepath.Join(dir, toolsDir), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, toolsDir, "systemd-nspawn"), []byte(script), 0o755)
+}
+
+// toolPath is the PATH of `run`.
+func toolPath(dir string) string {
+	tools := filepath.Join(dir, toolsDir)
+	if _, err := os.Lstat(tools); err != nil {
+		return searchPath()
+	}
+	return tools + ":" + searchPath()
+}

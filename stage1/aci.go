@@ -23,8 +23,8 @@ import (
 // maxImage bounds what an ACI may unpack to, in bytes.
 const maxImage = 8 << 30
 
-// unpack extracts an ACI and returns its digest: appc's image id, which is that
-// of the uncompressed tar. The reader in appc/spec's package aci is not used: it
+// unpack extracts an ACI that is a whole image and returns its digest: appc's image id,
+// which is that of the uncompressed tar. The reader in appc/spec's package aci is not used: it
 // links net/http, unpacks xz in a child process and ends the caller if there is
 // no xz.
 func unpack(ctx context.Context, file, to string) (string, error) {
@@ -115,7 +115,7 @@ func extractEntry(root *os.Root, hdr *tar.Header, r io.Reader) error {
 	}
 	name, ok := entryName(hdr.Name)
 	if !ok {
-		return invalid("an ACI holds \"manifest\" and what is below \"rootfs\", and nothing else")
+		return errNoPlace(hdr.Name)
 	}
 	if name == "." {
 		return nil
@@ -156,6 +156,10 @@ func extractEntry(root *os.Root, hdr *tar.Header, r io.Reader) error {
 		return nil
 	}
 	return invalid("a stage1 image holds files, directories and links only")
+}
+
+func errNoPlace(name string) error {
+	return invalid("%q: an ACI holds \"manifest\" and what is below \"rootfs\", and nothing else", name)
 }
 
 // entryName returns the clean name of an entry, unless that has no place in an

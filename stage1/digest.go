@@ -38,10 +38,15 @@ const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 // entries in the order of their bytes. An entry has a name, a type, mode bits, a
 // link target and contents. It has no times, its owner is 0:0, and a hard link
 // is a file like any other, so that every copy of an image has the same digest.
-func treeDigest(dir string) (string, error) {
+func treeDigest(dir string) (string, error) { return hashTree(dir, false) }
+
+// treeSum is the digest with the owners of all files, of a tree that was rendered.
+func treeSum(dir string) (string, error) { return hashTree(dir, true) }
+
+func hashTree(dir string, owners bool) (string, error) {
 	h := sha512.New()
 	w := tar.NewWriter(h)
-	err := walkImage(dir, func(rel string, st fs.FileInfo) error { return writeEntry(w, dir, rel, st) })
+	err := walkImage(dir, func(rel string, st fs.FileInfo) error { return writeEntry(w, dir, rel, st, owners) })
 	if err == nil {
 		err = w.Close()
 	}
@@ -76,7 +81,7 @@ func walkImage(dir string, visit func(rel string, st fs.FileInfo) error) error {
 	return nil
 }
 
-func writeEntry(w *tar.Writer, dir, rel string, st fs.FileInfo) error {
+func writeEntry(w *tar.Writer, dir, rel string, st fs.FileInfo, owners bool) error {
 	// Made from nothing but what counts: tar.FileInfoHeader would take over the
 	// owner and the times.
 	plain, err := tar.FileInfoHeader(st, "")
@@ -84,6 +89,9 @@ func writeEntry(w *tar.Writer, dir, rel string, st fs.FileInfo) error {
 		return fmt.Errorf("%s: %w", rel, err)
 	}
 	hdr := &tar.Header{Typeflag: plain.Typeflag, Name: rel, Mode: plain.Mode & 0o7777, Size: plain.Size, Format: tar.FormatPAX}
+	if owners {
+		hdr.Uid, hdr.Gid = plain.Uid, plain.Gid
+	}
 	path := filepath.Join(dir, rel)
 	switch {
 	case st.Mode()&fs.ModeSymlink != 0:

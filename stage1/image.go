@@ -20,6 +20,11 @@ type Image struct {
 	manifest *manifest
 	text     []byte // of the manifest
 	features features
+	isACI    bool
+
+	// lock is the tree, locked against collection as long as it is open. Of the image
+	// of a pod that is there already, nothing needs to be: the pod says what it has.
+	lock *os.File
 
 	// declared is made when the first config.json is checked: `delete` and
 	// `-info` check none.
@@ -67,6 +72,15 @@ func Features(dir string) ([]byte, error) {
 		return nil, fmt.Errorf("stage1 image %s: %w", dir, err)
 	}
 	return i.OCIFeatures(), nil
+}
+
+// Close lets the image's tree be collected if nothing else leads to it. A process that
+// makes pods of it does not call this: the end of the process is enough.
+func (i *Image) Close() error {
+	if i.lock == nil {
+		return nil
+	}
+	return i.lock.Close()
 }
 
 // Name returns what people call the stage1: the last part of the appc name in

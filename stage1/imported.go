@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -22,12 +21,14 @@ type Imported struct {
 	Digest  string `json:"digest"`  // of the tree
 	Name    string `json:"name"`    // of the stage1, as its manifest has it
 	Ref     string `json:"ref"`     // where it came from last
+	// Signer is whose signature of an ACI was verified then, empty if none was.
+	Signer string `json:"signer,omitempty"`
 }
 
 // rememberImport records an import, so that it survives a crash. The caller has the
 // lock.
-func (s *Store) rememberImport(i *Image, ref string) error {
-	text, err := json.Marshal(Imported{Version: 1, Digest: i.Digest(), Name: i.Name(), Ref: ref})
+func (s *Store) rememberImport(i *Image, ref, signer string) error {
+	text, err := json.Marshal(Imported{Version: 1, Digest: i.Digest(), Name: i.Name(), Ref: ref, Signer: signer})
 	if err != nil {
 		return err
 	}
@@ -51,9 +52,27 @@ func (s *Store) rememberImport(i *Image, ref string) error {
 }
 
 // ImportPath brings an image from a path, in any of the forms that Image takes, into
-// the store, and remembers that it was wanted.
+// the store, and remembers that it was wanted. The signature of an ACI is verified if
+// the rules demand it, whether or not it was rendered before.
 func (s *Store) ImportPath(ctx context.Context, path string) (*Image, error) {
-	i, err := s.Image(ctx, path, "")
+	i, err := s.importPath(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("import stage1 image %s: %w", path, err)
+	}
+	return i, nil
+}
+
+func (s *Store) importPath(ctx context.Context, path string) (*Image, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	digest, signer, err := s.acis.signerOf(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	free := s.With(ACIs{Directories: s.acis.Directories})
+	i, err := free.image(ctx, path, digest)
 	if err != nil {
 		return nil, err
 	}
@@ -62,10 +81,7 @@ func (s *Store) ImportPath(ctx context.Context, path string) (*Image, error) {
 		return nil, err
 	}
 	defer unlock()
-	if err := s.rememberImport(i, path); err != nil {
-		return nil, fmt.Errorf("import stage1 image %s: %w", path, err)
-	}
-	return i, nil
+	return i, s.rememberImport(i, path, signer)
 }
 
 // Imports lists what was imported.
@@ -89,15 +105,48 @@ func (s *Store) Imports() ([]Imported, error) {
 	return all, nil
 }
 
+// importOf returns what is remembered of the import of a tree, if it was imported.
+func (s *Store) importOf(digest string) (Imported, bool) {
+	var i Imported
+	text, err := os.ReadFile(filepath.Join(s.dir, importedDir, digest+".json"))
+	return i, err == nil && json.Unmarshal(text, &i) == nil
+}
+
+// signed refuses the image of an ACI that has to be signed, if no import has verified
+// its signature.
+func (s *Store) signed(i *Image) error {
+	if !s.acis.Signed || !i.isACI {
+		return nil
+	}
+	return s.allowed(i.digest)
+}
+
+// allowed is signed for an ACI that was not rendered yet.
+func (s *Store) allowed(digest string) error {
+	if i, ok := s.importOf(digest); ok && i.Signer != "" {
+		return nil
+	}
+	return fmt.Errorf("the configuration demands that ACIs are signed, and the signature of this one, %s, was not verified: run rktctl stage1 import with its path: %w", digest, errdefs.ErrPermissionDenied)
+}
+
 // Rendered returns the image of a digest, if its tree is in the store: imported, or
-// rendered when it was used before. Else the error is errdefs.ErrNotFound.
+// rendered when it was used before. Else the error is errdefs.ErrNotFound, and
+// errdefs.ErrDataLoss if the tree was changed.
 func (s *Store) Rendered(digest string) (*Image, error) {
 	if !isDigest(digest) {
 		return nil, invalid("the digest %.80q is not \"sha512-\" and 128 digits of 0-9 and a-f", digest)
 	}
-	i, err := openImage(s.tree(digest), digest)
-	if errors.Is(err, fs.ErrNotExist) {
+	i, err := s.hold(digest)
+	if errors.Is(err, errGone) {
 		return nil, fmt.Errorf("stage1 image %s is not in the tree store: %w", digest, errdefs.ErrNotFound)
 	}
-	return i, err
+	if err == nil {
+		if err = s.signed(i); err != nil {
+			err = errors.Join(err, i.Close())
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("stage1 image %s: %w", digest, err)
+	}
+	return i, nil
 }

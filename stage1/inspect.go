@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/containerd/errdefs"
 )
 
 // Inspect looks at the image at path, in any form that Store.Image takes, without a
@@ -13,19 +15,25 @@ import (
 // temporary directory, which takes root and is gone afterwards: the Image can be
 // asked what it is, and not be attached.
 func Inspect(ctx context.Context, path string) (*Image, error) {
-	i, err := inspect(ctx, path)
+	return ACIs{}.Inspect(ctx, path)
+}
+
+// Inspect is the function of that name for ACIs under these rules. A signature that is
+// demanded has to be verified by them.
+func (r ACIs) Inspect(ctx context.Context, path string) (*Image, error) {
+	i, err := r.inspect(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("stage1 image %s: %w", path, err)
 	}
 	return i, nil
 }
 
-func inspect(ctx context.Context, path string) (i *Image, err error) {
+func (r *ACIs) inspect(ctx context.Context, path string) (i *Image, err error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, errIncomplete(err)
 	}
 	if IsTree(path) {
-		if err := verify(path, path); err != nil {
+		if err := errors.Join(verify(path, path), isWhole(path, filepath.Join(path, "manifest"))); err != nil {
 			return nil, err
 		}
 		digest, err := treeDigest(path)
@@ -43,14 +51,16 @@ func inspect(ctx context.Context, path string) (i *Image, err error) {
 	if err := os.Mkdir(tree, 0o700); err != nil {
 		return nil, err
 	}
-	digest, err := fill(ctx, path, tree)
+	f, err := r.fill(ctx, path, tree, func(string) error {
+		return fmt.Errorf("its signature cannot be verified here: %w", errdefs.ErrPermissionDenied)
+	})
 	if err == nil {
 		err = verify(tree, path)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return openImage(tree, digest)
+	return openImage(tree, f.digest)
 }
 
 // IsTree tells whether a path is the directory of an image, and not an image packed

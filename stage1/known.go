@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -26,6 +27,9 @@ type known struct {
 	Path        string `json:"path"`
 	Fingerprint string `json:"fingerprint"`
 	Digest      string `json:"digest"`
+	// Dirs are where its dependencies were looked for, if it has any: their ACIs are in
+	// the fingerprint.
+	Dirs []string `json:"dirs,omitempty"`
 }
 
 // record returns the file that remembers a source.
@@ -36,39 +40,78 @@ func (s *Store) record(source string) string {
 
 // remembered returns the digest of a source that has not changed since its tree
 // was rendered. A record that cannot be read is none.
-func (s *Store) remembered(source, print string) (digest string, ok bool) {
-	var k known
-	text, err := os.ReadFile(s.record(source))
+func (s *Store) remembered(source string) (digest string, ok bool) {
+	k, ok := readKnown(s.record(source))
+	if !ok || k.Path != source || k.Dirs != nil && !slices.Equal(k.Dirs, s.acis.searched(source)) || !k.isCurrent() {
+		return "", false
+	}
+	return k.Digest, true
+}
+
+func readKnown(file string) (k known, ok bool) {
+	text, err := os.ReadFile(file)
 	if err != nil || json.Unmarshal(text, &k) != nil {
-		return "", false
+		return k, false
 	}
-	if k.Version != 1 || k.Path != source || k.Fingerprint != print || !isDigest(k.Digest) {
-		return "", false
-	}
-	return k.Digest, s.has(k.Digest)
+	return k, k.Version == 1 && isDigest(k.Digest)
+}
+
+// isCurrent tells whether the source still looks as it did.
+func (k *known) isCurrent() bool {
+	print, _, err := fingerprint(k.Path, k.Dirs...)
+	return err == nil && print == k.Fingerprint
 }
 
 // remember records the digest of a source, by rename. The caller has the lock.
-func (s *Store) remember(source, print, digest string) error {
-	text, err := json.Marshal(known{Version: 1, Path: source, Fingerprint: print, Digest: digest})
+func (s *Store) remember(source, print, digest string, dirs []string) error {
+	text, err := json.Marshal(known{Version: 1, Path: source, Fingerprint: print, Digest: digest, Dirs: dirs})
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(s.dir, tmpPrefix+"known")
-	if err := os.WriteFile(tmp, text, 0o600); err != nil {
+	return s.replace(s.record(source), text)
+}
+
+// replace puts a record into its place, whole or not at all. It need not survive a
+// crash of the machine. Several processes may do so at once, for the same record.
+func (s *Store) replace(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, s.record(source)); err != nil {
-		return errors.Join(err, os.Remove(tmp))
+	f, err := os.CreateTemp(filepath.Dir(path), tmpPrefix)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
 }
 
 // fingerprint is what a source looks like from outside: path, inode, mode, size
-// and both times of each of its files. As long as it stays the same, nothing is
-// read to know the digest. changed is when the last of them changed.
-func fingerprint(source string) (print string, changed time.Time, err error) {
+// and both times of each of its files, and of the ACIs in the directories of its
+// dependencies. As long as it stays the same, nothing is read to know the digest.
+// changed is when the last of them changed.
+func fingerprint(source string, dirs ...string) (print string, changed time.Time, err error) {
 	f := fingerprinter{hash: sha256.New()}
+	err = f.addSource(source)
+	for _, dir := range dirs {
+		if err == nil {
+			err = f.addACIs(dir)
+		}
+	}
+	return hex.EncodeToString(f.hash.Sum(nil)), f.changed, err
+}
+
+type fingerprinter struct {
+	hash    hash.Hash
+	changed time.Time
+}
+
+func (f *fingerprinter) addSource(source string) error {
 	st, err := os.Stat(source)
 	switch {
 	case err != nil:
@@ -83,12 +126,19 @@ func fingerprint(source string) (print string, changed time.Time, err error) {
 	default:
 		err = f.add("", st)
 	}
-	return hex.EncodeToString(f.hash.Sum(nil)), f.changed, err
+	return err
 }
 
-type fingerprinter struct {
-	hash    hash.Hash
-	changed time.Time
+func (f *fingerprinter) addACIs(dir string) error {
+	files, err := acisIn(dir)
+	for _, file := range files {
+		st, statErr := os.Stat(file)
+		if statErr == nil {
+			statErr = f.add(file, st)
+		}
+		err = errors.Join(err, statErr)
+	}
+	return err
 }
 
 func (f *fingerprinter) add(rel string, st fs.FileInfo) error {

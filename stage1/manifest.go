@@ -42,9 +42,6 @@ func parseManifest(text []byte, file string) (*manifest, error) {
 	if err := json.Unmarshal(text, &im); err != nil {
 		return nil, invalid("%s%s: not an appc ImageManifest as docs/stage1-abi.md describes it: %v", file, position(text, err), err)
 	}
-	if len(im.Dependencies) > 0 || len(im.PathWhitelist) > 0 {
-		return nil, invalid("%s: dependencies and pathWhitelist are not supported: build the image whole", file)
-	}
 	annotations := map[string]string{}
 	for _, a := range im.Annotations {
 		annotations[a.Name.String()] = a.Value
@@ -69,6 +66,20 @@ func parseManifest(text []byte, file string) (*manifest, error) {
 		m.features = p
 	}
 	return m, m.complete(file)
+}
+
+// isWhole refuses the tree of an image that is no ACI and depends on others: only ACIs
+// do. file is what errors call its manifest.
+func isWhole(dir, file string) error {
+	text, err := readManifest(filepath.Join(dir, "manifest"))
+	if err != nil {
+		return nil // verify says what is wrong
+	}
+	var im schema.ImageManifest
+	if json.Unmarshal(text, &im) == nil && (len(im.Dependencies) > 0 || len(im.PathWhitelist) > 0) {
+		return invalid("%s: dependencies and pathWhitelist are for ACIs: pack it as one, or build the image whole", file)
+	}
+	return nil
 }
 
 // invalid returns an error that unwraps to errdefs.ErrInvalidArgument.

@@ -80,16 +80,16 @@ func (s *Store) importOCI(ctx context.Context, blobs Blobs, top Descriptor, ref 
 	}
 	digest, err := fillLayers(ctx, blobs, layers, tmp)
 	if err == nil {
-		digest, err = s.settle(digest, ref, tmp, "")
+		err = s.settle(filled{digest: digest}, ref, tmp, "")
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(tmp))
 	}
-	i, err := openImage(s.tree(digest), digest)
+	i, err := s.hold(digest)
 	if err != nil {
 		return nil, err
 	}
-	return i, s.rememberImport(i, ref)
+	return i, s.rememberImport(i, ref, "")
 }
 
 // fillLayers unpacks layers, and returns the digest of what they make.
@@ -104,6 +104,9 @@ func fillLayers(ctx context.Context, blobs Blobs, layers []Descriptor, to string
 		if _, err := os.Lstat(filepath.Join(to, name)); errors.Is(err, fs.ErrNotExist) {
 			return "", invalid("its layers have no %q: an OCI image that holds a stage1 has the file manifest and the directory rootfs at its top", name)
 		}
+	}
+	if err := isWhole(to, "manifest"); err != nil {
+		return "", err
 	}
 	return treeDigest(to)
 }

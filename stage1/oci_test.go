@@ -165,7 +165,7 @@ func TestEveryFormOfAnImageHasTheDigestOfItsDirectory(t *testing.T) {
 		t.Fatalf("imported: %v", err)
 	}
 	imports, err := s.Imports()
-	if err != nil || len(imports) != 1 || imports[0] != (Imported{1, want.Digest(), want.Name(), "example.com/stage1:v1"}) {
+	if err != nil || len(imports) != 1 || imports[0] != (Imported{Version: 1, Digest: want.Digest(), Name: want.Name(), Ref: "example.com/stage1:v1"}) {
 		t.Errorf("%+v, %v", imports, err)
 	}
 	if i, err := s.Rendered(want.Digest()); err != nil || i.Name() != want.Name() {

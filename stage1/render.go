@@ -15,107 +15,139 @@ import (
 // mountPoints are what a pod needs in a tree to mount its own directories on.
 func mountPoints() []string { return []string{"rootfs/opt/stage2", "rootfs/rkt"} }
 
-// render makes the tree of an image and returns its digest. One process renders
-// at a time; the others find the tree when it is their turn.
-func (s *Store) render(ctx context.Context, source, want string) (string, error) {
+// render makes the tree of an image, unless another process has done so meanwhile. One
+// process renders at a time. What nothing leads to any more goes then: it is by new
+// trees that old ones become superfluous.
+func (s *Store) render(ctx context.Context, source, want string) (*Image, error) {
 	unlock, err := s.lock(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer unlock()
-	print, changed, err := fingerprint(source)
-	if err != nil {
-		return "", err
-	}
-	if digest, ok := s.remembered(source, print); ok {
-		return digest, nil
+	if i, err := s.last(source, want); !isGone(err) {
+		return i, err
 	}
 	if err := s.sweep(); err != nil {
-		return "", err
+		return nil, err
 	}
 	tmp, err := os.MkdirTemp(s.dir, tmpPrefix)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	digest, err := s.place(ctx, source, tmp, want)
+	digest, err := s.produce(ctx, source, tmp, want)
 	if err != nil {
-		return "", errors.Join(err, os.RemoveAll(tmp))
+		return nil, errors.Join(err, os.RemoveAll(tmp))
 	}
-	after, _, err := fingerprint(source)
-	if err != nil || after != print || time.Since(changed) < settled {
-		return digest, nil // the tree is right; only what the source is called may not be
+	i, err := s.hold(digest)
+	if err != nil {
+		return nil, err
 	}
-	return digest, s.remember(source, print, digest)
+	s.collectReplaced(ctx)
+	return i, nil
 }
 
-// place fills tmp with an image, and settles it.
-func (s *Store) place(ctx context.Context, source, tmp, want string) (string, error) {
-	digest, err := fill(ctx, source, tmp)
+// produce renders an image in tmp, places it, and remembers what its source looks like.
+func (s *Store) produce(ctx context.Context, source, tmp, want string) (string, error) {
+	before, _, err := fingerprint(source)
+	if err != nil {
+		return "", errIncomplete(err)
+	}
+	dirs := s.acis.searched(source)
+	beforeAll, _, errAll := fingerprint(source, dirs...)
+	f, err := s.fill(ctx, source, tmp)
 	if err != nil {
 		return "", err
 	}
-	return s.settle(digest, source, tmp, want)
+	if err := s.settle(f, source, tmp, want); err != nil {
+		return "", err
+	}
+	if f.needs {
+		before, err = beforeAll, errAll
+	} else {
+		dirs = nil
+	}
+	after, changed, errAfter := fingerprint(source, dirs...)
+	if errors.Join(err, errAfter) != nil || after != before || time.Since(changed) < settled {
+		return f.digest, nil // the tree is right; only what the source is called may not be
+	}
+	return f.digest, s.remember(source, after, f.digest, dirs)
 }
 
 // settle verifies a tree in tmp and moves it to where its digest says, and makes
 // that survive a crash. tmp is gone if there was such a tree already.
-func (s *Store) settle(digest, source, tmp, want string) (string, error) {
-	if err := matches(digest, want); err != nil {
-		return "", err
+func (s *Store) settle(f filled, source, tmp, want string) error {
+	if err := matches(f.digest, want); err != nil {
+		return err
 	}
 	if err := verify(tmp, source); err != nil {
-		return "", err
+		return err
 	}
-	if s.has(digest) {
-		return digest, os.RemoveAll(tmp)
+	switch err := s.intact(f.digest); {
+	case err == nil:
+		return os.RemoveAll(tmp)
+	case !isGone(err):
+		return err
 	}
 	// After the digest was taken: these are ours, not the image's.
 	for _, dir := range mountPoints() {
 		if err := os.MkdirAll(filepath.Join(tmp, dir), 0o755); err != nil {
-			return "", invalid("%s has to be a directory: %v", filepath.Join(source, dir), err)
+			return invalid("%s has to be a directory: %v", filepath.Join(source, dir), err)
 		}
 	}
+	if err := writeSum(tmp, f.isACI); err != nil {
+		return err
+	}
 	if err := os.Chmod(tmp, 0o755); err != nil {
-		return "", err
+		return err
 	}
 	if err := syncTree(tmp); err != nil {
-		return "", err
+		return err
 	}
-	if err := os.Rename(tmp, s.tree(digest)); err != nil {
-		return "", err
+	if err := s.setAside(f.digest); err != nil {
+		return err
 	}
-	return digest, syncDir(s.dir)
+	if err := os.Rename(tmp, s.tree(f.digest)); err != nil {
+		return err
+	}
+	return syncDir(s.dir)
 }
 
-// fill copies or unpacks an image, and returns the digest of what was written,
-// whatever becomes of the source meanwhile.
-func fill(ctx context.Context, source, tmp string) (string, error) {
+// fill copies or unpacks an image into a directory. The digest is that of what was
+// written, whatever becomes of the source meanwhile.
+func (s *Store) fill(ctx context.Context, source, tmp string) (filled, error) {
+	return s.acis.fill(ctx, source, tmp, s.allowed)
+}
+
+func (r *ACIs) fill(ctx context.Context, source, tmp string, allowed func(digest string) error) (f filled, err error) {
 	st, err := os.Stat(source)
 	if err != nil {
-		return "", err
+		return f, err
 	}
 	if !st.IsDir() {
-		return fillFile(ctx, source, tmp)
+		return r.fillFile(ctx, source, tmp, allowed)
 	}
 	if isLayout(source) {
-		return layout(source).fill(ctx, tmp)
+		f.digest, err = layout(source).fill(ctx, tmp)
+		return f, err
 	}
 	if err := copyImage(ctx, source, tmp); err != nil {
-		return "", err
+		return f, err
 	}
-	return treeDigest(tmp)
+	f.digest, err = treeDigest(tmp)
+	return f, errors.Join(err, isWhole(tmp, filepath.Join(source, "manifest")))
 }
 
 // fillFile unpacks an image that is one file.
-func fillFile(ctx context.Context, source, tmp string) (string, error) {
+func (r *ACIs) fillFile(ctx context.Context, source, tmp string, allowed func(digest string) error) (f filled, err error) {
 	isOCI, err := isArchive(source)
 	if err != nil {
-		return "", err
+		return f, err
 	}
 	if isOCI {
-		return fillArchive(ctx, source, tmp)
+		f.digest, err = fillArchive(ctx, source, tmp)
+		return f, err
 	}
-	return unpack(ctx, source, tmp)
+	return r.fillACI(ctx, source, tmp, allowed)
 }
 
 // verify checks a rendered image, with the names of the source in the errors.

@@ -16,10 +16,21 @@ import (
 // Store is the tree store: images by digest, each complete or not there.
 //
 //	trees/DIGEST/{manifest,rootfs}   an image; never changed
+//	trees/DIGEST/sum                 what all of it hashes to
 //	trees/known/HASH.json            the digest of a source, while it looks the same
+//	trees/checked/DIGEST.json        a tree that was right in this boot, as it looked
+//	trees/imported/DIGEST.json       what an operator has imported
 //	trees/.tmp-*                     being made, or left behind
-//	trees/.lock                      held while something is made
-type Store struct{ dir string }
+//	trees/.damaged-*                 trees that were changed, while pods have them
+//	trees/.lock                      held while something is made or collected
+type Store struct {
+	// Wanted returns the digests of images that the configuration names. If it is set,
+	// trees that nothing leads to are collected when a new one is rendered.
+	Wanted func() ([]string, error)
+
+	dir  string
+	acis ACIs
+}
 
 const (
 	knownDir  = "known"
@@ -61,20 +72,30 @@ func (s *Store) image(ctx context.Context, path, want string) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	print, _, err := fingerprint(path)
-	if err != nil {
-		return nil, errIncomplete(err)
+	i, err := s.last(path, want)
+	if isGone(err) {
+		i, err = s.render(ctx, path, want)
 	}
-	digest, ok := s.remembered(path, print)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.signed(i); err != nil {
+		return nil, errors.Join(err, i.Close())
+	}
+	return i, nil
+}
+
+// last returns the image of a source that has not changed since it was rendered. The
+// error is errGone or that of a damaged tree if it has to be rendered now.
+func (s *Store) last(path, want string) (*Image, error) {
+	digest, ok := s.remembered(path)
 	if !ok {
-		if digest, err = s.render(ctx, path, want); err != nil {
-			return nil, err
-		}
+		return nil, errGone
 	}
 	if err := matches(digest, want); err != nil {
 		return nil, err
 	}
-	return openImage(s.tree(digest), digest)
+	return s.hold(digest)
 }
 
 // errIncomplete explains an image that cannot be looked at.
@@ -112,11 +133,6 @@ func (s *Store) Load(podDir string) (*Image, error) {
 
 func (s *Store) tree(digest string) string { return filepath.Join(s.dir, digest) }
 
-func (s *Store) has(digest string) bool {
-	_, err := os.Lstat(s.tree(digest))
-	return err == nil
-}
-
 // lock takes the store's lock, or gives up with ctx. It goes with its process,
 // whatever becomes of that.
 func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
@@ -145,9 +161,17 @@ func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 // sweep removes what processes left that died while they rendered. The caller
 // has the lock, so nobody else is at it.
 func (s *Store) sweep() error {
-	old, err := filepath.Glob(filepath.Join(s.dir, tmpPrefix+"*"))
-	for _, path := range old {
-		err = errors.Join(err, os.RemoveAll(path))
+	var err error
+	for _, dir := range []string{".", knownDir, checkedDir, importedDir} {
+		old, globErr := filepath.Glob(filepath.Join(s.dir, dir, tmpPrefix+"*"))
+		err = errors.Join(err, globErr)
+		for _, path := range old {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
 	}
-	return err
+	empty, globErr := filepath.Glob(filepath.Join(s.dir, damagedPrefix+"*"))
+	for _, dir := range empty {
+		_ = os.Remove(dir) // one with a tree stays
+	}
+	return errors.Join(err, globErr)
 }

@@ -1,0 +1,252 @@
+package stage1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+)
+
+// Tree is a tree of the store, and why it is kept.
+type Tree struct {
+	Digest string `json:"digest"`
+	Name   string `json:"name,omitempty"` // of the stage1, if it can be read
+	Bytes  int64  `json:"bytes"`          // of its files
+	Kept   string `json:"kept,omitempty"` // why; empty if it is, or was, removed
+}
+
+// Collect removes the trees that nothing leads to: no pod, no import, no source that
+// still looks as it did, none of the digests that are wanted, and no process that is
+// about to make a pod. With dry it only says what it would do.
+func (s *Store) Collect(ctx context.Context, wanted []string, dry bool) ([]Tree, error) {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("collect stage1 trees: %w", err)
+	}
+	defer unlock()
+	trees, err := s.collect(ctx, wanted, dry)
+	if err != nil {
+		return trees, fmt.Errorf("collect stage1 trees: %w", err)
+	}
+	return trees, nil
+}
+
+// collectReplaced collects after a new tree was rendered. Pods do not suffer from what
+// cannot be removed. The caller has the store's lock.
+func (s *Store) collectReplaced(ctx context.Context) {
+	if s.Wanted == nil {
+		return
+	}
+	wanted, err := s.Wanted()
+	if err == nil {
+		_, err = s.collect(ctx, wanted, false)
+	}
+	if err != nil {
+		log.G(ctx).WithError(err).Warn("stage1 trees that are not used any more cannot be collected")
+	}
+}
+
+// collect is Collect for who has the store's lock.
+func (s *Store) collect(ctx context.Context, wanted []string, dry bool) ([]Tree, error) {
+	kept, stale, err := s.intended(wanted)
+	if err != nil {
+		return nil, err
+	}
+	if !dry {
+		if err := errors.Join(s.sweep(), removeAll(stale)); err != nil {
+			return nil, err
+		}
+	}
+	found, err := filepath.Glob(filepath.Join(s.dir, digestPrefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	aside, err := filepath.Glob(filepath.Join(s.dir, damagedPrefix+"*", digestPrefix+"*"))
+	if err != nil {
+		return nil, err
+	}
+	// Locked before it is looked what pods have: who makes one holds the other lock from
+	// before the tree is looked up until the pod says that it has it.
+	var all []*doomed
+	defer func() {
+		for _, d := range all {
+			d.unlock()
+		}
+	}()
+	for _, path := range append(found, aside...) {
+		d := &doomed{path: path, Tree: Tree{Digest: filepath.Base(path)}}
+		if filepath.Dir(path) == s.dir {
+			d.Kept = kept[d.Digest]
+		}
+		if d.Kept == "" {
+			d.lockOrKeep()
+		}
+		all = append(all, d)
+	}
+	used, err := s.used()
+	if err != nil {
+		return nil, err
+	}
+	var trees []Tree
+	for _, d := range all {
+		if used[d.Digest] {
+			d.Kept = "a pod has it"
+		}
+		d.measure()
+		trees = append(trees, d.Tree)
+		if d.Kept != "" || dry {
+			continue
+		}
+		if err := errors.Join(s.discard(d), ctx.Err()); err != nil {
+			return trees, err
+		}
+	}
+	return trees, nil
+}
+
+// doomed is a tree that is looked at, to be removed if nothing speaks for it.
+type doomed struct {
+	Tree
+	path string
+	lock *os.File
+}
+
+func (d *doomed) lockOrKeep() {
+	var err error
+	d.lock, err = lockTree(d.path, unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		d.Kept = "a shim has it"
+	} else if err != nil {
+		d.Kept = err.Error()
+	}
+}
+
+func (d *doomed) unlock() {
+	if d.lock != nil {
+		d.lock.Close()
+	}
+}
+
+// measure finds out what the tree takes, and whose it is, as far as it can be read.
+func (d *doomed) measure() {
+	_ = filepath.WalkDir(d.path, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if st, err := e.Info(); err == nil && st.Mode().IsRegular() {
+			d.Bytes += st.Size()
+		}
+		return nil
+	})
+	if i, err := openImage(d.path, d.Digest); err == nil {
+		d.Name = i.Name()
+	}
+}
+
+// discard removes a tree that is locked. It is nobody's from the rename on.
+func (s *Store) discard(d *doomed) error {
+	tmp, err := os.MkdirTemp(s.dir, tmpPrefix)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(d.path, filepath.Join(tmp, d.Digest)); err != nil {
+		return errors.Join(err, os.RemoveAll(tmp))
+	}
+	d.unlock()
+	if parent := filepath.Dir(d.path); parent != s.dir {
+		return errors.Join(os.Remove(parent), os.RemoveAll(tmp))
+	}
+	err = os.Remove(filepath.Join(s.dir, checkedDir, d.Digest+".json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, os.RemoveAll(tmp))
+}
+
+// intended says which trees are meant to be there, and why. stale are records of sources
+// that are not there any more, or look different now.
+func (s *Store) intended(wanted []string) (kept map[string]string, stale []string, err error) {
+	kept = map[string]string{}
+	files, err := filepath.Glob(filepath.Join(s.dir, knownDir, "*.json"))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, file := range files {
+		if k, ok := readKnown(file); ok && k.isCurrent() {
+			kept[k.Digest] = "it is " + k.Path
+		} else {
+			stale = append(stale, file)
+		}
+	}
+	imports, err := s.Imports()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, i := range imports {
+		kept[i.Digest] = "it was imported"
+	}
+	for _, digest := range wanted {
+		kept[digest] = "the configuration names it"
+	}
+	return kept, stale, nil
+}
+
+func removeAll(files []string) (err error) {
+	for _, f := range files {
+		err = errors.Join(err, os.Remove(f))
+	}
+	return err
+}
+
+// states are the directories that a pod is in, in the order of its life. It only goes
+// forward, so that one which moves while they are read is met once at least.
+func states() []string {
+	return []string{"embryo", "prepare", "prepared", "run", "exited-garbage", "garbage"}
+}
+
+// used returns the digests of the stage1s that pods have, as their directories say.
+func (s *Store) used() (map[string]bool, error) {
+	used := map[string]bool{}
+	for _, state := range states() {
+		dir := filepath.Join(filepath.Dir(s.dir), "pods", state)
+		pods, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, p := range pods {
+			id, err := os.ReadFile(filepath.Join(dir, p.Name(), treeIDFile))
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // it has none yet, and then its shim holds the lock; or it has moved on
+			}
+			if err != nil {
+				return nil, err
+			}
+			used[strings.TrimSpace(string(id))] = true
+		}
+	}
+	return used, nil
+}
+
+// Forget takes back what an import has said, so that the tree can be collected.
+func (s *Store) Forget(ctx context.Context, digest string) error {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	imports, err := s.Imports()
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(imports, func(i Imported) bool { return i.Digest == digest }) {
+		return fmt.Errorf("stage1 image %s was not imported: %w", digest, errGone)
+	}
+	return os.Remove(filepath.Join(s.dir, importedDir, digest+".json"))
+}

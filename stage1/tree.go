@@ -1,0 +1,197 @@
+package stage1
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+)
+
+const (
+	sumFile       = "sum"
+	checkedDir    = "checked"
+	damagedPrefix = ".damaged-"
+)
+
+// errGone says that a tree is not in the store.
+var errGone = fmt.Errorf("there is no such tree: %w", errdefs.ErrNotFound)
+
+// errDamaged says that a tree is not what was rendered.
+var errDamaged = fmt.Errorf("its tree in the store was changed after it was rendered: import it again: %w", errdefs.ErrDataLoss)
+
+// isGone tells whether a tree has to be rendered anew.
+func isGone(err error) bool { return errors.Is(err, errGone) || errors.Is(err, errDamaged) }
+
+// sum is what is kept of a tree beside it. The digest of an image says what it was made
+// of; this says what the tree is.
+type sum struct {
+	Version int    `json:"version"` // 1
+	Sum     string `json:"sum"`
+	ACI     bool   `json:"aci,omitempty"` // it came as one
+}
+
+// checked is what is kept of a tree whose sum was right.
+type checked struct {
+	Version     int    `json:"version"` // 1
+	BootID      string `json:"bootID"`
+	Fingerprint string `json:"fingerprint"`
+}
+
+// writeSum writes the sum of a tree that is complete.
+func writeSum(tree string, isACI bool) error {
+	got, err := treeSum(tree)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(sum{Version: 1, Sum: got, ACI: isACI})
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(tree, sumFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+func readSum(tree string) (sum, error) {
+	var s sum
+	text, err := os.ReadFile(filepath.Join(tree, sumFile))
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil || s.Version != 1 {
+		return s, errDamaged
+	}
+	return s, nil
+}
+
+// intact returns nil if a tree is what was rendered, errGone or errDamaged. All of it is
+// read at its first use in each boot and when a file of it looks different: what went
+// wrong on the disk is found, and so is what somebody has edited. A tree is mounted
+// read-only to pods, so that they cannot.
+func (s *Store) intact(digest string) error {
+	tree := s.tree(digest)
+	if _, err := os.Lstat(tree); errors.Is(err, fs.ErrNotExist) {
+		return errGone
+	}
+	print, _, err := fingerprint(tree)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errDamaged
+	}
+	if err != nil {
+		return err
+	}
+	boot, err := proc.BootID()
+	if err != nil {
+		return err
+	}
+	now := checked{Version: 1, BootID: boot, Fingerprint: print}
+	var then checked
+	record := filepath.Join(s.dir, checkedDir, digest+".json")
+	if text, err := os.ReadFile(record); err == nil && json.Unmarshal(text, &then) == nil && then == now {
+		return nil
+	}
+	want, err := readSum(tree)
+	if err != nil {
+		return err
+	}
+	got, err := treeSum(tree)
+	unreadable := errors.Is(err, unix.EIO) || errors.Is(err, fs.ErrNotExist) || errdefs.IsInvalidArgument(err)
+	if unreadable || err == nil && got != want.Sum {
+		return errDamaged
+	}
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(now)
+	if err != nil {
+		return err
+	}
+	_ = s.replace(record, text) // else it is read once more
+	return nil
+}
+
+// hold returns the image of a tree that is in the store and intact, and keeps that from
+// being collected as long as the Image is open.
+func (s *Store) hold(digest string) (*Image, error) {
+	lock, err := lockTree(s.tree(digest), unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	i, err := s.openIntact(digest)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	i.lock = lock
+	return i, nil
+}
+
+func (s *Store) openIntact(digest string) (*Image, error) {
+	if err := s.intact(digest); err != nil {
+		return nil, err
+	}
+	i, err := openImage(s.tree(digest), digest)
+	if err != nil {
+		return nil, err
+	}
+	came, err := readSum(i.dir)
+	i.isACI = came.ACI
+	return i, err
+}
+
+// lockTree locks a tree: shared by who uses it, and exclusively by who removes it. It
+// returns errGone if it is not there, or was removed before the lock was had.
+func lockTree(tree string, how int) (*os.File, error) {
+	f, err := os.Open(tree)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errGone
+	}
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", tree, err), f.Close())
+	}
+	locked, err := f.Stat()
+	if err == nil {
+		var there fs.FileInfo
+		if there, err = os.Lstat(tree); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(locked, there) {
+			err = errGone
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// setAside makes room for a tree in place of one that was changed. Pods may have that
+// one mounted and go on with it; it is collected when they are gone.
+func (s *Store) setAside(digest string) error {
+	if _, err := os.Lstat(s.tree(digest)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	dir, err := os.MkdirTemp(s.dir, damagedPrefix)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(s.tree(digest), filepath.Join(dir, digest)); err != nil {
+		return errors.Join(err, os.Remove(dir))
+	}
+	return nil
+}

@@ -32,7 +32,7 @@ deps: ## install what is missing of Debian's packages (as root)
 build: ## build the shim, its stage1 images and rktctl into bin/
 	@echo "==> building the shim, its stage1 images and rktctl into bin/"
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/$(SHIM) ./cmd/$(SHIM)
-	@for s in oci fly; do ln -sfn $(SHIM) $(BIN)/containerd-shim-rkt-$$s-v1; done
+	@for s in oci nspawn fly; do ln -sfn $(SHIM) $(BIN)/containerd-shim-rkt-$$s-v1; done
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/rktctl ./cmd/rktctl
 	@scripts/stage1-images $(BIN)/stage1
 

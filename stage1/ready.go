@@ -106,8 +106,11 @@ func (k *call) recorder(r abi.Ready) pod.Recorder {
 		return pod.RecordedByCall // it has become the program
 	}
 	s, err := proc.ReadStat(r.PID)
-	if err != nil || s.StartTime != r.StartTime {
-		return pod.RecordedByStage1 // it has gone, so somebody has reaped it
+	if err != nil || s.StartTime != r.StartTime { // it has gone, so somebody has reaped it
+		if k.entrypoint == abi.Enter && !k.stage1.manifest.mutable() {
+			return pod.RecordedByCall // whom else: an immutable pod has no supervisor
+		}
+		return pod.RecordedByStage1
 	}
 	if s.Parent == os.Getpid() {
 		return pod.RecordedByStage0

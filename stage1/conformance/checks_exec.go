@@ -55,7 +55,7 @@ func enterChecks() []Check {
 			if err != nil {
 				return err
 			}
-			return onlyStdio(ctx, s)
+			return onlyStdio(ctx, s, false)
 		}),
 		check("code", "the exit code of an exec is its program's", func(ctx context.Context, a *wholeApp) error {
 			if _, _, err := a.exec(ctx, "exec", nil, "exit", "74"); err != nil {

@@ -134,6 +134,7 @@ type surroundings struct {
 	Cwd         string
 	UID, GID    int
 	Descriptors []int
+	Directories []int // those of them that are directories
 	Terminals   []int // those of 0, 1 and 2 that are terminals
 	Controlling bool  // whether the terminal is the controlling one
 	Rows, Cols  int
@@ -147,6 +148,10 @@ func inspect() surroundings {
 	for fd := range 1024 {
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
 			s.Descriptors = append(s.Descriptors, fd)
+			var st unix.Stat_t
+			if unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+				s.Directories = append(s.Directories, fd)
+			}
 		}
 	}
 	for fd := range 3 {

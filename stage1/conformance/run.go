@@ -52,6 +52,9 @@ func (k *Kit) check(ctx context.Context, c Check) Result {
 	r := Result{Check: c, Outcome: Passed}
 	if why := c.absent(k); why != "" {
 		r.Outcome, r.Words = Absent, why
+		if c.mutable && !k.mutable() { // it is complete as what it is
+			r.demanded = false
+		}
 		return r
 	}
 	began := time.Now()

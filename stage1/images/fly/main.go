@@ -5,8 +5,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -54,7 +56,9 @@ func main() {
 }
 
 func call(entrypoint string, args []string) error {
-	keepToOurselves()
+	if err := keepToOurselves(); err != nil {
+		return err
+	}
 	switch {
 	case len(args) > 0 && args[0] == childArgument:
 		return child()
@@ -79,14 +83,20 @@ func descriptor(variable string) int {
 	return fd
 }
 
-// keepToOurselves closes what is not the app's when that is executed. The lock stays
-// with the app: there is no other process to hold it.
-func keepToOurselves() {
-	for _, v := range []string{"RKT_ERROR_FD", "RKT_READY_FD", "RKT_NOTIFY_FD"} {
-		if fd := descriptor(v); fd > 2 {
-			unix.CloseOnExec(fd)
-		}
+// keepToOurselves closes what is not the app's when that is executed, whoever has left
+// it open. The lock stays with the app: there is no other process to hold it.
+func keepToOurselves() error {
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("mark descriptors close-on-exec: %w", err)
 	}
+	lock := descriptor("RKT_LOCK_FD")
+	if lock < 0 {
+		return nil
+	}
+	if _, err := unix.FcntlInt(uintptr(lock), unix.F_SETFD, 0); err != nil {
+		return fmt.Errorf("keep the lock: %w", err)
+	}
+	return nil
 }
 
 // complain writes why a call has failed where that is read.
@@ -104,8 +114,27 @@ func ready(pid int) error {
 	if fd < 0 {
 		return nil
 	}
-	_, err := unix.Write(fd, fmt.Appendf(nil, "{\"pid\": %d}\n", pid))
+	start, err := startTime(pid)
+	if err != nil {
+		return err
+	}
+	_, err = unix.Write(fd, fmt.Appendf(nil, "{\"pid\": %d, \"starttime\": %s}\n", pid, start))
 	return err
+}
+
+// startTime tells a process from others of its pid: when the line is read, an exec may
+// have ended.
+func startTime(pid int) (string, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", err
+	}
+	const field = 22 - 3 // behind the name, which is the second one and may have spaces
+	words := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if len(words) <= field {
+		return "", fmt.Errorf("/proc/%d/stat has %d fields", pid, len(words))
+	}
+	return words[field], nil
 }
 
 // stop signals the app, or, if that has gone, those of its process group that it has

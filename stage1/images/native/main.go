@@ -28,7 +28,7 @@ func main() {
 	case "init":
 		container.Init()
 	case "run":
-		os.Exit(supervisor.Run())
+		os.Exit(supervisor.Run(nil))
 	case "enter", "stop", "gc":
 		os.Exit(client.Main(abi.Entrypoint(name), os.Args[1:]))
 	case "app_add", "app_start", "app_stop", "app_rm", "app_signal":

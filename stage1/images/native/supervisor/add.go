@@ -30,6 +30,7 @@ func (s *Supervisor) add(ctx context.Context, c *wire.Call, r *abi.Request) erro
 		return err
 	}
 	l := a.launch
+	defer l.leave()
 	err = l.ready(ctx)
 	if err == nil {
 		a.joins, err = differing(l.child.pid)
@@ -64,16 +65,25 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *wire.Call, r *abi.Req
 	if err != nil {
 		return err
 	}
-	defer groups.close()
+	defer func() { groups.close() }()
+	if s.enclosure != nil {
+		if err := groups.byHand(); err != nil {
+			return err
+		}
+	}
 	p.Cgroup = groups.dir
-	prepared, err := container.PrepareApp(container.AppRequest{Request: *r, Spec: a.spec, CgroupFiles: groups.tasks, Filters: &s.filters})
+	prepared, err := container.PrepareApp(container.AppRequest{Request: *s.inside(r), Spec: a.spec, CgroupFiles: groups.tasks, Filters: &s.filters})
 	if err != nil {
 		return err
 	}
 	a.launch = &launch{prepared: prepared, console: r.ConsoleSocket}
+	if s.enclosure != nil {
+		a.launch.enclose = func(p *fork.Process) (*Enclosed, error) { return s.enclosure.Enclose(p, r.Rootfs, a.spec) }
+	}
 	a.launch.hooks = func(ctx context.Context) error { return s.creating(ctx, a) }
 	if err := a.launch.start(ctx, s, name{app: a.name}, files, p); err != nil {
 		prepared.Close()
+		a.launch.leave()
 		return err
 	}
 	return nil

@@ -50,6 +50,11 @@ func (f *family) start(ctx context.Context, n name, p *fork.Process) (*child, er
 	if err != nil {
 		return nil, err
 	}
+	return f.registerLocked(n, pid)
+}
+
+// registerLocked makes a process known, whose verdict is undecided.
+func (f *family) registerLocked(n name, pid int) (*child, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		_ = unix.Kill(pid, unix.SIGKILL) // an orphan like others from here on

@@ -26,6 +26,7 @@ func (s *Supervisor) hold(r *abi.Request) (pid int, err error) {
 	}
 	l := a.launch
 	defer l.words.Close()
+	defer l.leave()
 	if err = l.ready(s.ctx); err == nil {
 		if err = l.say("start"); err == nil {
 			err = l.executed(s.ctx)

@@ -23,6 +23,11 @@ type launch struct {
 	words    socket
 	prepared *container.Prepared
 	console  string // the console socket, if a terminal is wanted
+	// enclose has the process made by an enclosure. It is nil without one, and for
+	// an exec.
+	enclose func(*fork.Process) (*Enclosed, error)
+	// enclosed is what it has returned, until the app is ready.
+	enclosed *Enclosed
 	// hooks runs the hooks of the runtime namespace. It is nil for an exec.
 	hooks func(context.Context) error
 }
@@ -51,7 +56,7 @@ func (l *launch) start(ctx context.Context, s *Supervisor, n name, stdio [3]*os.
 	p.Exe = s.exe
 	p.Args = []string{"init"}
 	p.Files = append([]*os.File{stdio[0], stdio[1], stdio[2], theirs, plan}, l.prepared.Files...)
-	if l.child, err = s.family.start(ctx, n, p); err != nil {
+	if l.child, err = l.clone(ctx, s, n, p, words, theirs); err != nil {
 		words.Close()
 		return err
 	}
@@ -59,6 +64,32 @@ func (l *launch) start(ctx context.Context, s *Supervisor, n name, stdio [3]*os.
 	l.prepared.Close() // it has its own copies
 	l.prepared.Config, l.prepared.Files = nil, nil
 	return nil
+}
+
+// clone makes the process, which alone has its end of the socket afterwards.
+func (l *launch) clone(ctx context.Context, s *Supervisor, n name, p *fork.Process, words socket, theirs *os.File) (*child, error) {
+	if l.enclose == nil {
+		return s.family.start(ctx, n, p)
+	}
+	e, err := l.enclose(p)
+	if err != nil {
+		return nil, err
+	}
+	l.enclosed = e
+	if err := words.identify(true); err != nil {
+		return nil, fmt.Errorf("prepare the socket of %s: %w", n, err)
+	}
+	started := e.Started
+	e.Started = func() { started(); theirs.Close() }
+	return s.family.startEnclosed(ctx, n, e, words)
+}
+
+// leave ends what only the making of the process has needed.
+func (l *launch) leave() {
+	if l.enclosed != nil {
+		l.enclosed.Close()
+		l.enclosed = nil
+	}
 }
 
 // memfd returns a file in memory, to be read from its start.

@@ -31,12 +31,13 @@ const (
 )
 
 // Run is `run`: it serves the pod whose directory is the working directory
-// until it is stopped, and returns the exit code.
-func Run() int {
+// until it is stopped, and returns the exit code. Apps are made in e, or by clone(2)
+// if it is nil.
+func Run(e Enclosure) int {
 	runtime.GOMAXPROCS(processors)
 	debug.SetGCPercent(gcPercent)
 	errorFile, ready := announced(abi.EnvErrorFD), announced(abi.EnvReadyFD)
-	if err := run(ready, errorFile); err != nil {
+	if err := run(ready, errorFile, e); err != nil {
 		if errorFile == nil {
 			errorFile = os.Stderr
 		}
@@ -48,7 +49,7 @@ func Run() int {
 
 // run closes ready and errorFile once the pod can be used, and returns when it
 // is over.
-func run(ready, errorFile *os.File) error {
+func run(ready, errorFile *os.File, e Enclosure) error {
 	request, err := runRequest()
 	if err != nil {
 		return err
@@ -68,6 +69,7 @@ func run(ready, errorFile *os.File) error {
 	if err != nil {
 		return err
 	}
+	s.enclosure = e
 	if err := os.Mkdir(abi.StatusDir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make the directory of exits: %w", err)
 	}

@@ -16,6 +16,8 @@ type Supervisor struct {
 	log     io.Writer // for what has no caller to be told
 	family  *family
 	filters container.Filters
+	// enclosure makes the namespaces of apps; nil: they are cloned.
+	enclosure Enclosure
 
 	// ctx ends when the pod is stopped; cancel ends it.
 	ctx    context.Context

@@ -1,0 +1,175 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
+)
+
+// Enclosure is another maker of the namespaces of apps than clone(2): a program of
+// the host's that makes a container. This binary as init is what it is told to execute
+// in it, so that the app is that container's first process.
+type Enclosure interface {
+	// Root is where init finds the app's root, a path inside.
+	Root() string
+	// Enclose returns what executes the program. p is the process that clone would
+	// make: its namespaces, and the files of init from descriptor 0 on. rootfs is the
+	// app's root on the host. An app that cannot be enclosed is an Unsupported error.
+	Enclose(p *fork.Process, rootfs string, spec *specs.Spec) (*Enclosed, error)
+}
+
+// Enclosed is an app on its way into an enclosure.
+type Enclosed struct {
+	Process *fork.Process // executes the program
+	// Words returns what the program has said, once it has ended.
+	Words func() string
+	// Started is called when the program was started, and has what it needs.
+	Started func()
+	// Close removes what only the making of the container has needed. The app's
+	// process is where it belongs by then, or gone.
+	Close func()
+}
+
+// Unsupported says that a field of the request asks for what cannot be done.
+func Unsupported(format string, args ...any) error { return unsupported(format, args...) }
+
+// Born tells the supervisor who this process is, which may be in another PID
+// namespace: the kernel translates. It is the first word of an enclosed init.
+func Born(socket int) error { return unix.Sendmsg(socket, []byte("born"), nil, nil, unix.MSG_NOSIGNAL) }
+
+// startEnclosed starts the program of an enclosure and adopts the process that it has
+// made. The program itself is killed: all that it does from then on is to wait, and to
+// hide from others how its child has ended. That child becomes the supervisor's, as
+// every orphan below a subreaper.
+func (f *family) startEnclosed(ctx context.Context, n name, e *Enclosed, words socket) (*child, error) {
+	f.mu.Lock()
+	f.births++ // until the orphan is known, it must not be reaped as a stranger
+	f.mu.Unlock()
+	defer f.look()
+	defer func() {
+		f.mu.Lock()
+		f.births--
+		f.mu.Unlock()
+	}()
+	program, err := f.start(ctx, name{}, e.Process)
+	if err != nil {
+		return nil, err
+	}
+	e.Started()
+	pid, err := words.born(ctx)
+	status := f.drop(program)
+	switch {
+	case err == io.EOF:
+		return nil, fmt.Errorf("no container was made (%s): %s", ending(status), e.Words())
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, fmt.Errorf("wait for a container: %w", err)
+	}
+	return f.adopt(n, pid)
+}
+
+// adopt makes an orphan a child that is known.
+func (f *family) adopt(n name, pid int) (*child, error) {
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {
+		return nil, fmt.Errorf("process %d was not left to the supervisor: %w", pid, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.registerLocked(n, pid)
+}
+
+// born reads the first packet, whose sender the kernel names.
+func (s socket) born(ctx context.Context) (pid int, err error) {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	defer context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })()
+	packet, rights := make([]byte, 16), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+	var n, length int
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		n, length, _, _, failed = unix.Recvmsg(int(fd), packet, rights, unix.MSG_CMSG_CLOEXEC)
+		return failed != unix.EAGAIN && failed != unix.EINTR
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return 0, err
+	}
+	if n == 0 {
+		return 0, io.EOF
+	}
+	if err := s.identify(false); err != nil {
+		return 0, err
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:length])
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range messages {
+		if sender, err := unix.ParseUnixCredentials(&m); err == nil && sender.Pid > 0 {
+			return int(sender.Pid), nil
+		}
+	}
+	return 0, errors.New("the first word of init came without its sender")
+}
+
+// identify has the kernel say who sends what is read, or not.
+func (s socket) identify(on bool) error {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return err
+	}
+	value := 0
+	if on {
+		value = 1
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, value)
+	})
+	return errors.Join(err, failed)
+}
+
+// inside returns the request as init is to see it, whose root is elsewhere in an
+// enclosure.
+func (s *Supervisor) inside(r *abi.Request) *abi.Request {
+	if s.enclosure == nil {
+		return r
+	}
+	inside := *r
+	inside.Rootfs = s.enclosure.Root()
+	return &inside
+}
+
+// byHand has a process enter its cgroup of version 2 by itself, as it does with those
+// of version 1: nobody can be born there through a program of somebody else's.
+func (g *cgroups) byHand() error {
+	if g.dir == nil {
+		return nil
+	}
+	fd, err := unix.Openat(int(g.dir.Fd()), "cgroup.procs", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the app's cgroup: %w", err)
+	}
+	g.dir.Close()
+	g.dir, g.tasks = nil, []*os.File{os.NewFile(uintptr(fd), "cgroup.procs")}
+	return nil
+}
+
+// Failed tells the supervisor why a process that was born ends.
+func Failed(socket int, err error) {
+	packet, _ := json.Marshal(message{Type: "error", Text: err.Error(), Code: 1}) // strings and a number
+	_ = unix.Sendmsg(socket, packet, nil, nil, unix.MSG_NOSIGNAL)
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// group is a cgroup of version 2 to make a container in. On a host without version 1
+// systemd-nspawn makes two more, below the one that it is started in, and leaves them:
+// they must not be in the shim's. With version 1 it makes none, and there is no group.
+type group struct {
+	path string
+	file *os.File
+}
+
+const cgroupRoot = "/sys/fs/cgroup"
+
+// newGroup makes a group below this process's cgroup.
+func newGroup(name string) (*group, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(cgroupRoot, &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
+		return &group{}, nil
+	}
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return &group{}, err
+	}
+	own, _ := strings.CutPrefix(strings.TrimSpace(string(text)), "0::")
+	g := &group{path: filepath.Join(cgroupRoot, own, name)}
+	if err := os.Mkdir(g.path, 0o755); err != nil {
+		return g, err
+	}
+	g.file, err = os.OpenFile(g.path, unix.O_PATH|unix.O_DIRECTORY, 0)
+	return g, err
+}
+
+// unified is what systemd-nspawn is told of cgroups.
+func (g *group) unified() string {
+	if g.path == "" {
+		return "0"
+	}
+	return "1"
+}
+
+func (g *group) dir() *os.File { return g.file }
+
+func (g *group) closeDir() {
+	if g != nil {
+		g.file.Close()
+	}
+}
+
+// remove removes the group once nobody is in it.
+func (g *group) remove() {
+	if g == nil || g.path == "" {
+		return
+	}
+	for _, dir := range []string{"payload", "supervisor", ""} {
+		_ = os.Remove(filepath.Join(g.path, dir))
+	}
+}

@@ -1,0 +1,65 @@
+// Command nspawn is the stage1 whose apps live in containers of the host's
+// systemd-nspawn. Its supervisor, its execs and what is done in a container before the
+// program is executed are those of the stage1 native; who makes namespaces and root is
+// systemd-nspawn. All entrypoints are this one static program: what it is asked to be
+// is the base name of argv[0].
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/supervisor"
+)
+
+// What this program is called beside its entrypoints: init is the first process of an
+// app or an exec, launcher becomes systemd-nspawn.
+const (
+	initName     = "init"
+	launcherName = "launch"
+)
+
+// An app's process executes its program on the thread that it was born with: it
+// alone has entered the app's cgroups.
+func init() {
+	if invocation() == initName {
+		runtime.LockOSThread()
+	}
+}
+
+func main() {
+	args := os.Args[1:]
+	switch name := invocation(); name {
+	case initName:
+		arrive()
+		container.Init()
+	case launcherName:
+		os.Exit(launch(args))
+	case "run":
+		os.Exit(supervisor.Run(newEnclosure(podOf(args))))
+	case "gc":
+		os.Exit(max(client.Main(abi.GC, args), collect(podOf(args))))
+	case "enter", "stop":
+		os.Exit(client.Main(abi.Entrypoint(name), args))
+	case "app_add", "app_start", "app_stop", "app_rm", "app_signal":
+		os.Exit(client.Main(abi.Entrypoint("app/"+name[len("app_"):]), args))
+	default:
+		fmt.Fprintf(os.Stderr, "%s is not an entrypoint of the stage1 nspawn: it is to be called as one of its links\n", name)
+		os.Exit(1)
+	}
+}
+
+func invocation() string { return filepath.Base(os.Args[0]) }
+
+// podOf returns the UUID that ends the arguments of run and gc.
+func podOf(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[len(args)-1]
+}

@@ -65,7 +65,7 @@ func (s *Service) createApp(ctx context.Context, a *app, r *task.CreateTaskReque
 	if err != nil {
 		return pod.Status{}, fmt.Errorf("create container %s: read its spec: %w", a.id, err)
 	}
-	io, err := s.opener.open(ctx, a.streams, owner{a.id, opts.IoUID, opts.IoGID})
+	io, err := s.opener.open(ctx, a.streams, owner{a.id, a.bundle, opts.IoUID, opts.IoGID})
 	if err != nil {
 		return pod.Status{}, fmt.Errorf("create container %s: %w", a.id, err)
 	}
@@ -143,7 +143,11 @@ func (s *Service) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptyp
 }
 
 func (s *Service) addExec(ctx context.Context, id pod.AppID, exec pod.ExecID, p *process, spec []byte) error {
-	io, err := s.opener.open(ctx, p.streams, owner{app: id})
+	bundle, _, err := s.apps.process(id, "")
+	if err != nil {
+		return err
+	}
+	io, err := s.opener.open(ctx, p.streams, owner{app: id, bundle: bundle})
 	if err != nil {
 		return fmt.Errorf("exec %s in container %s: %w", exec, id, err)
 	}

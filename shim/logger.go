@@ -12,7 +12,6 @@ import (
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 )
 
@@ -40,6 +39,7 @@ const (
 type logger struct {
 	argv     []string
 	env      []string
+	bundle   string // of the app; empty if nobody has to know of the program
 	strict   bool
 	opener   *opener
 	read     [3]*os.File // by descriptor of the process; plain, shared with the program
@@ -60,10 +60,11 @@ type loggerProcess struct {
 // startLogger starts the program of a target and returns once it is ready, with
 // the ends that are written to, by descriptor. Both descriptors always exist for
 // it; one that is not in fds is at its end from the start.
-func (o *opener) startLogger(ctx context.Context, t target, app pod.AppID, mode end, fds ...int) (_ *logger, w [3]*os.File, err error) {
+func (o *opener) startLogger(ctx context.Context, t target, own owner, mode end, fds ...int) (_ *logger, w [3]*os.File, err error) {
 	l := &logger{
 		argv:     append([]string{t.path}, t.args...),
-		env:      append(os.Environ(), "CONTAINER_ID="+string(app), "CONTAINER_NAMESPACE="+o.namespace),
+		env:      append(os.Environ(), "CONTAINER_ID="+string(own.app), "CONTAINER_NAMESPACE="+o.namespace),
+		bundle:   own.bundle,
 		strict:   t.strict,
 		opener:   o,
 		released: make(chan struct{}),
@@ -114,9 +115,7 @@ func (l *logger) start(ctx context.Context) (*loggerProcess, error) {
 		return nil, fmt.Errorf("start logger %s: %w", l.argv[0], err)
 	}
 	if err := l.awaitReady(ctx, readyR); err != nil {
-		_ = p.child.KillGroup()
-		<-p.child.Done()
-		closeAll(p.pidfd)
+		l.kill(p)
 		return nil, fmt.Errorf("start logger %s: %w", l.argv[0], err)
 	}
 	return p, nil
@@ -132,11 +131,11 @@ func (l *logger) spawn(ready *os.File) (*loggerProcess, error) {
 	}
 	defer null.Close()
 	pidfd := -1
-	child, err := l.opener.children.Start(l.argv, &os.ProcAttr{
+	child, err := l.opener.children.StartThen(l.argv, &os.ProcAttr{
 		Env:   l.env,
 		Files: []*os.File{null, null, null, l.read[1], l.read[2], ready},
 		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
-	})
+	}, func(c *proc.Child, _ proc.Exit) { forgetLogger(l.bundle, c.PID()) })
 	p := &loggerProcess{child: child, began: time.Now()}
 	if pidfd >= 0 {
 		p.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
@@ -145,7 +144,21 @@ func (l *logger) spawn(ready *os.File) (*loggerProcess, error) {
 		closeAll(p.pidfd)
 		return nil, err
 	}
+	if l.bundle == "" {
+		return p, nil
+	}
+	if err := recordLogger(l.bundle, child.PID()); err != nil {
+		l.kill(p)
+		return nil, fmt.Errorf("note its process: %w", err)
+	}
 	return p, nil
+}
+
+// kill ends a program that will not be used.
+func (l *logger) kill(p *loggerProcess) {
+	_ = p.child.KillGroup()
+	<-p.child.Done()
+	closeAll(p.pidfd)
 }
 
 // awaitReady waits for the program's word. The first version of the protocol is

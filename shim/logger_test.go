@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 )
 
 // loggerMain is a logger: it writes every line to a file, behind the descriptor
@@ -297,4 +299,65 @@ func TestN2TheLoggerOfAnAppThatLivesOnIsLeftAlone(t *testing.T) {
 		b, _ := os.ReadFile(log)
 		return string(b) == "1:late\n"
 	})
+}
+
+// The loggers of a dead shim are told from those of a living one by their parent.
+func TestD6TheLoggersOfADeadShimAreEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		shim   string // on record
+		ends   bool
+	}{
+		"one that ends by SIGTERM":   {"exec sleep 1000", "1", true},
+		"one that ignores SIGTERM":   {"trap '' TERM; sleep 1000; sleep 1000", "1", true},
+		"one of a shim that is here": {"exec sleep 1000", strconv.Itoa(os.Getpid()), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bundle := t.TempDir()
+			child, err := children.StartThen([]string{"/bin/sh", "-c", c.script}, &os.ProcAttr{
+				Sys: &syscall.SysProcAttr{Setpgid: true},
+			}, func(p *proc.Child, _ proc.Exit) { forgetLogger(bundle, p.PID()) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				_ = child.KillGroup()
+				<-child.Done()
+				if left, err := os.ReadDir(filepath.Join(bundle, loggersDir)); err != nil || len(left) > 0 {
+					t.Errorf("left on record: %v, %v", left, err)
+				}
+			}()
+			if err := recordLogger(bundle, child.PID()); err != nil {
+				t.Fatal(err)
+			}
+			record := loggerRecord(bundle, child.PID())
+			text, err := os.ReadFile(record)
+			if err == nil {
+				start, _, _ := strings.Cut(string(text), " ")
+				err = os.WriteFile(record, []byte(start+" "+c.shim+"\n"), 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := EndLoggers(t.Context(), bundle); err != nil {
+				t.Fatal(err)
+			}
+			if !c.ends {
+				select {
+				case <-child.Done():
+					t.Error("it was ended")
+				default:
+				}
+				return
+			}
+			select {
+			case <-child.Done():
+			case <-time.After(30 * time.Second):
+				t.Error("it runs")
+			}
+		})
+	}
+	if err := EndLoggers(t.Context(), t.TempDir()); err != nil {
+		t.Errorf("a bundle without loggers: %v", err)
+	}
 }

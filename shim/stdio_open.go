@@ -49,6 +49,7 @@ func (o *opener) close(ctx context.Context) {
 // owner is whom streams are opened for.
 type owner struct {
 	app      pod.AppID
+	bundle   string // of the app
 	uid, gid uint32 // who shall be able to open /dev/stdout; 0, 0: nothing to do
 }
 
@@ -128,7 +129,7 @@ func (o *opener) openOutput(ctx context.Context, s *stdio, t target, own owner, 
 	case toNothing:
 		return nil
 	case toLogger:
-		l, w, err := o.startLogger(ctx, t, own.app, inherited, fds...)
+		l, w, err := o.startLogger(ctx, t, own, inherited, fds...)
 		if err != nil {
 			return err
 		}
@@ -162,7 +163,7 @@ func (o *opener) openTerminal(ctx context.Context, s *stdio, t target, own owner
 	switch t.kind {
 	case toNothing: // it is read all the same, or the process would block
 	case toLogger:
-		l, w, err := o.startLogger(ctx, t, own.app, ours, 1)
+		l, w, err := o.startLogger(ctx, t, own, ours, 1)
 		if err != nil {
 			return err
 		}

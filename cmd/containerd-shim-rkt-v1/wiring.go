@@ -178,6 +178,9 @@ func (collector) Collect(ctx context.Context, bundle, namespace, id string) (man
 	}
 	c := pod.Collector{Store: store, OpenStage1: reopener(images, proc.NewChildren())}
 	exit, err := c.Collect(ctx, bundle, namespace, id)
+	if err == nil { // nobody is left who writes to them
+		err = shim.EndLoggers(ctx, bundle)
+	}
 	return manager.Exit{PID: uint32(exit.PID), Status: exit.Code, At: exit.At}, err
 }
 

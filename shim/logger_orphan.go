@@ -1,0 +1,123 @@
+package shim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+)
+
+// loggersDir is a directory in an app's bundle. It has a file for every logger that
+// runs for the app or for one of its execs, named after its pid.
+const loggersDir = "rkt-loggers"
+
+// How long a logger whose shim has died may take to end: by itself, since its app was
+// killed and its input has ended, and after SIGTERM. `delete` has five seconds.
+const (
+	orphanGrace = 500 * time.Millisecond
+	orphanStop  = time.Second
+)
+
+// recordLogger notes in a bundle a logger that this process has started: the shim that
+// has to end it may be killed. One that has gone already needs no note.
+func recordLogger(bundle string, pid int) error {
+	start, err := proc.StartTime(pid)
+	if errors.Is(err, proc.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(filepath.Join(bundle, loggersDir), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.WriteFile(loggerRecord(bundle, pid), fmt.Appendf(nil, "%d %d\n", start, os.Getpid()), 0o600)
+}
+
+// forgetLogger removes the note. The bundle may have gone, and the notes with it.
+func forgetLogger(bundle string, pid int) { _ = os.Remove(loggerRecord(bundle, pid)) }
+
+func loggerRecord(bundle string, pid int) string {
+	return filepath.Join(bundle, loggersDir, strconv.Itoa(pid))
+}
+
+// EndLoggers ends the loggers of a container whose shim has died and whose processes
+// have been killed. Their input has come to its end, which is what most of them wait
+// for; others are sent SIGTERM, and SIGKILL after that. Those of a living shim are
+// its own business. A bundle without loggers costs a look.
+func EndLoggers(ctx context.Context, bundle string) error {
+	list, err := os.ReadDir(filepath.Join(bundle, loggersDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("loggers of %s: %w", bundle, err)
+	}
+	var orphans []*proc.Process
+	for _, f := range list {
+		if p := orphan(bundle, f.Name()); p != nil {
+			orphans = append(orphans, p)
+		}
+	}
+	defer func() {
+		for _, p := range orphans {
+			_ = p.Close()
+		}
+	}()
+	awaitEnds(ctx, orphans, orphanGrace)
+	for _, p := range orphans {
+		_ = p.Signal(syscall.SIGTERM) // it may have ended
+	}
+	awaitEnds(ctx, orphans, orphanStop)
+	for _, p := range orphans {
+		if p.Alive() {
+			_ = syscall.Kill(-p.PID(), syscall.SIGKILL) // it leads a group, as spawn has it
+		}
+	}
+	return nil
+}
+
+// orphan opens the logger that a record names, if it runs and its shim does not: a
+// child that has lost its parent has another one.
+func orphan(bundle, name string) *proc.Process {
+	pid, err := strconv.Atoi(name)
+	if err != nil {
+		return nil
+	}
+	text, err := os.ReadFile(loggerRecord(bundle, pid))
+	if err != nil {
+		return nil
+	}
+	var start uint64
+	var shim int
+	if _, err := fmt.Sscanf(string(text), "%d %d\n", &start, &shim); err != nil {
+		return nil
+	}
+	p, err := proc.Open(pid, start)
+	if err != nil {
+		return nil
+	}
+	if parent, err := proc.Parent(pid); err != nil || parent == shim {
+		_ = p.Close()
+		return nil
+	}
+	return p
+}
+
+// awaitEnds returns when all have ended, or the time is up.
+func awaitEnds(ctx context.Context, list []*proc.Process, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for _, p := range list {
+		if p.Wait(ctx) != nil {
+			return
+		}
+	}
+}

@@ -57,20 +57,21 @@ func (c column) fill(ctx context.Context, e enclosure.Enclosure, p programs) err
 	if err := os.MkdirAll(e.Path(programDir), 0o755); err != nil {
 		return err
 	}
-	copies := map[string]string{
-		filepath.Join(p.containerd, "containerd"): programDir,
-		filepath.Join(p.suite, "client.test"):     suiteDir,
-		filepath.Join(p.suite, "testdata"):        suiteDir,
-		p.nc:                                      ncProgram,
+	copies := []enclosure.Copy{
+		{From: filepath.Join(p.containerd, "containerd"), To: programDir},
+		{From: filepath.Join(p.suite, "client.test"), To: suiteDir},
+		{From: filepath.Join(p.suite, "testdata"), To: suiteDir},
+		{From: p.nc, To: ncProgram},
 	}
 	links := map[string]string{}
 	host := tools
 	if c.name == "runc" {
-		copies[filepath.Join(p.containerd, "containerd-shim-runc-v2")] = programDir
-		copies[filepath.Join(p.suite, "runc-fp")] = programDir
+		copies = append(copies,
+			enclosure.Copy{From: filepath.Join(p.containerd, "containerd-shim-runc-v2"), To: programDir},
+			enclosure.Copy{From: filepath.Join(p.suite, "runc-fp"), To: programDir})
 		host = append([]string{"runc"}, tools...)
 	} else {
-		copies[p.bin] = shimDir
+		copies = append(copies, enclosure.Copy{From: p.bin, To: shimDir})
 		links["containerd-shim-rkt-v1"] = filepath.Join(shimDir, "containerd-shim-rkt-v1")
 		// Some clients of the suite keep the built-in default, which is runc's
 		// shim. What a user would do then is to put ours in its place.
@@ -83,10 +84,8 @@ func (c column) fill(ctx context.Context, e enclosure.Enclosure, p programs) err
 		}
 		links[name] = path
 	}
-	for from, to := range copies {
-		if out, err := exec.CommandContext(ctx, "cp", "-a", from, e.Path(to)).CombinedOutput(); err != nil {
-			return fmt.Errorf("copy %s: %w: %s", from, err, out)
-		}
+	if err := e.Fill(ctx, copies...); err != nil {
+		return err
 	}
 	for name, target := range links {
 		if err := os.Symlink(target, filepath.Join(e.Path(programDir), name)); err != nil {
@@ -115,9 +114,8 @@ type programs struct {
 }
 
 func buildPrograms(ctx context.Context, bin, dir string) (p programs, err error) {
-	p.bin = bin
-	if _, err := os.Stat(filepath.Join(bin, "containerd-shim-rkt-v1")); err != nil {
-		return p, fmt.Errorf("run make build first: %w", err)
+	if p.bin, err = binaries.Built(bin); err != nil {
+		return p, err
 	}
 	if p.containerd, err = binaries.Containerd(ctx, os.Stderr); err != nil {
 		return p, err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/registry"
@@ -40,7 +39,7 @@ func inside(o options) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, collector.close(callsFile)) }()
 
-	status, err := enclosure.Exec(enclosure.Program{
+	return enclosure.Exec(enclosure.Program{
 		Path:   filepath.Join(suiteDir, "client.test"),
 		Args:   suiteArgs(o),
 		Env:    columns[0].environment(append(network, collector.environment()...)...),
@@ -48,7 +47,6 @@ func inside(o options) (code int, err error) {
 		Stdout: os.Stdout,
 		Stderr: os.Stderr,
 	})
-	return exitCode(status), err
 }
 
 func suiteArgs(o options) []string {
@@ -60,11 +58,4 @@ func suiteArgs(o options) []string {
 		fmt.Sprintf("-test.timeout=%s", o.timeout),
 		"-test.run=" + o.run,
 	}
-}
-
-func exitCode(s syscall.WaitStatus) int {
-	if s.Signaled() {
-		return 128 + int(s.Signal())
-	}
-	return s.ExitStatus()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -91,8 +90,9 @@ func keepLog(e enclosure.Enclosure, dir string, h node.Handler) error {
 
 // fill copies the programs into the enclosure.
 func fill(ctx context.Context, e enclosure.Enclosure, su suite, bin string) error {
-	if _, err := os.Stat(filepath.Join(bin, "containerd-shim-rkt-v1")); err != nil {
-		return fmt.Errorf("run make build first: %w", err)
+	bin, err := binaries.Built(bin)
+	if err != nil {
+		return err
 	}
 	containerd, err := binaries.Containerd(ctx, os.Stderr)
 	if err != nil {
@@ -102,10 +102,12 @@ func fill(ctx context.Context, e enclosure.Enclosure, su suite, bin string) erro
 	if err != nil {
 		return err
 	}
-	for from, to := range map[string]string{containerd: programsDir, bin: shimsDir, program: suiteDir} {
-		if out, err := exec.CommandContext(ctx, "cp", "-a", from, e.Path(to)).CombinedOutput(); err != nil {
-			return fmt.Errorf("copy %s: %w: %s", from, err, out)
-		}
+	err = e.Fill(ctx,
+		enclosure.Copy{From: containerd, To: programsDir},
+		enclosure.Copy{From: bin, To: shimsDir},
+		enclosure.Copy{From: program, To: suiteDir})
+	if err != nil {
+		return err
 	}
 	for _, name := range append([]string{"cri/pause"}, su.programs...) {
 		if _, err := binaries.Program(ctx, e.Path(programsDir), name); err != nil {

@@ -2,10 +2,7 @@ package docker
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
@@ -41,12 +38,9 @@ func missing() string {
 }
 
 func fill(ctx context.Context, e enclosure.Enclosure) error {
-	bin := os.Getenv("RKT_TEST_BIN")
-	if bin == "" {
-		bin = "../../bin"
-	}
-	if _, err := os.Stat(filepath.Join(bin, "containerd-shim-rkt-v1")); err != nil {
-		return fmt.Errorf("run make build first: %w", err)
+	bin, err := binaries.Built("")
+	if err != nil {
+		return err
 	}
 	containerd, err := binaries.Containerd(ctx, os.Stderr)
 	if err != nil {
@@ -56,10 +50,13 @@ func fill(ctx context.Context, e enclosure.Enclosure) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range []struct{ from, to string }{{containerd, programsDir}, {daemon, programsDir}, {client, programsDir}, {bin, shimsDir}} {
-		if out, err := exec.CommandContext(ctx, "cp", "-a", c.from, e.Path(c.to)).CombinedOutput(); err != nil {
-			return fmt.Errorf("copy %s: %w: %s", c.from, err, out)
-		}
+	err = e.Fill(ctx,
+		enclosure.Copy{From: containerd, To: programsDir}, // makes the directory
+		enclosure.Copy{From: daemon, To: programsDir},
+		enclosure.Copy{From: client, To: programsDir},
+		enclosure.Copy{From: bin, To: shimsDir})
+	if err != nil {
+		return err
 	}
 	prog, err := binaries.TestProgram(ctx, e.Path(programsDir))
 	if err != nil {

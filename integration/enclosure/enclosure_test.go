@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(100)
 	}
-	status, err := Exec(Program{
+	code, err := Exec(Program{
 		Path: "/bin/sh", Args: []string{"sh", "-c", os.Args[1]}, Env: os.Environ(), Dir: "/",
 		Stdout: os.Stdout, Stderr: os.Stderr,
 	})
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(100)
 	}
-	os.Exit(status.ExitStatus())
+	os.Exit(code)
 }
 
 // run runs a script in a new enclosure and returns its output.

@@ -20,8 +20,9 @@ type Program struct {
 
 // Exec runs a program in the enclosure, with no other descriptors than the three,
 // and reaps every process that becomes an orphan until it ends. Meanwhile this
-// process must wait for no other child.
-func Exec(p Program) (syscall.WaitStatus, error) {
+// process must wait for no other child. The code is the program's, or 128 and the
+// number of the signal that has killed it.
+func Exec(p Program) (code int, err error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return 0, err
@@ -45,8 +46,10 @@ func Exec(p Program) (syscall.WaitStatus, error) {
 		case err == syscall.EINTR:
 		case err != nil:
 			return 0, fmt.Errorf("wait for %s: %w", p.Path, err)
+		case ended == pid && status.Signaled():
+			return 128 + int(status.Signal()), nil
 		case ended == pid:
-			return status, nil
+			return status.ExitStatus(), nil
 		}
 	}
 }

@@ -2,10 +2,7 @@ package kubelet
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
@@ -42,12 +39,9 @@ func missing() string {
 }
 
 func fill(ctx context.Context, e enclosure.Enclosure) error {
-	bin := os.Getenv("RKT_TEST_BIN")
-	if bin == "" {
-		bin = "../../bin"
-	}
-	if _, err := os.Stat(filepath.Join(bin, "containerd-shim-rkt-v1")); err != nil {
-		return fmt.Errorf("run make build first: %w", err)
+	bin, err := binaries.Built("")
+	if err != nil {
+		return err
 	}
 	containerd, err := binaries.Containerd(ctx, os.Stderr)
 	if err != nil {
@@ -57,10 +51,12 @@ func fill(ctx context.Context, e enclosure.Enclosure) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range []struct{ from, to string }{{containerd, programsDir}, {kubelet, programsDir}, {bin, shimsDir}} {
-		if out, err := exec.CommandContext(ctx, "cp", "-a", c.from, e.Path(c.to)).CombinedOutput(); err != nil {
-			return fmt.Errorf("copy %s: %w: %s", c.from, err, out)
-		}
+	err = e.Fill(ctx,
+		enclosure.Copy{From: containerd, To: programsDir}, // makes the directory
+		enclosure.Copy{From: kubelet, To: programsDir},
+		enclosure.Copy{From: bin, To: shimsDir})
+	if err != nil {
+		return err
 	}
 	for _, name := range []string{"testprog", "cri/pause"} {
 		if _, err := binaries.Program(ctx, e.Path(programsDir), name); err != nil {

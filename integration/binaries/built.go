@@ -1,0 +1,23 @@
+package binaries
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Built checks that there is the shim under test in a directory, and returns that. No
+// name means what RKT_TEST_BIN says, or else the directory that `make build` fills,
+// seen from a package two levels below the repository's root.
+func Built(dir string) (string, error) {
+	if dir == "" {
+		dir = os.Getenv("RKT_TEST_BIN")
+	}
+	if dir == "" {
+		dir = "../../bin"
+	}
+	if _, err := os.Stat(filepath.Join(dir, "containerd-shim-rkt-v1")); err != nil {
+		return "", fmt.Errorf("run make build first: %w", err)
+	}
+	return dir, nil
+}

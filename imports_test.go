@@ -17,7 +17,7 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // package may always import what is below itself.
 var layers = map[string][]string{
 	"cmd":                  {"manager", "shim", "stage1", "pod", "config"},
-	"cmd/rktctl":           {"stage1", "stage1/conformance", "stage1/skeleton", "pod", "config"},
+	"cmd/rktctl":           {"stage1", "stage1/signature", "stage1/conformance", "stage1/skeleton", "pod", "config"},
 	"manager":              {"options", "config"},
 	"shim":                 {"pod", "options", "config", "sandbox", "stage1/abi"},
 	"config":               {},
@@ -29,6 +29,7 @@ var layers = map[string][]string{
 	"stage1":               {"pod", "stage1/abi"},
 	"stage1/abi":           {},
 	"stage1/conformance":   {"pod", "stage1", "stage1/abi"}, // and nothing of the shim imports it
+	"stage1/signature":     {},                              // and nothing of the shim imports it
 	"stage1/skeleton":      {"docs"},
 	"docs":                 {},
 	"stage1/images/native": {"stage1/abi"},

@@ -40,11 +40,13 @@ type Choice struct {
 	Path   string   `json:"path,omitempty"`   // of the image; empty: the one that came with the shim
 	Digest string   `json:"digest,omitempty"` // that the image must have; empty: any
 	Accept []string `json:"accept,omitempty"` // fields of config.json that it may ignore
+	ACIs   ACIs     `json:"acis,omitzero"`    // if the image is one
 }
 
 // Equal tells whether two choices lead to the same stage1 with the same rules.
 func (c Choice) Equal(o Choice) bool {
-	return c.Name == o.Name && c.Path == o.Path && c.Digest == o.Digest && slices.Equal(c.Accept, o.Accept)
+	return c.Name == o.Name && c.Path == o.Path && c.Digest == o.Digest && slices.Equal(c.Accept, o.Accept) &&
+		c.ACIs.Keyring == o.ACIs.Keyring && slices.Equal(c.ACIs.Dependencies, o.ACIs.Dependencies)
 }
 
 // Choose applies the rule. Annotations below our prefix are all checked. The
@@ -70,7 +72,7 @@ func (c *Config) Choose(a Ask) (Choice, error) {
 // choice adds what is configured for a stage1, which need not be anything.
 func (c *Config) choice(name string, by By) Choice {
 	s := c.Stage1s[name]
-	return Choice{Name: name, By: by, Path: s.Path, Digest: s.Digest, Accept: s.Accept}
+	return Choice{Name: name, By: by, Path: s.Path, Digest: s.Digest, Accept: s.Accept, ACIs: c.ACIs}
 }
 
 // withoutAnnotation returns the stage1 of pods that do not ask.

@@ -41,9 +41,21 @@ type Config struct {
 	Stage1s map[string]Stage1
 	// Sets are named sets of fields of config.json, beside the built-in ones.
 	Sets map[string][]string
+	// ACIs is what concerns all images that are ACIs.
+	ACIs ACIs
 
-	file   string              // that was read, or would have been
-	places map[string]position // of keys that were set, by their dotted names
+	file     string              // that was read, or would have been
+	places   map[string]position // of keys that were set, by their dotted names
+	pointers []pointer           // of all lists
+}
+
+// ACIs is what a node says of images that are ACIs. Its paths are absolute.
+type ACIs struct {
+	// Dependencies are directories in which ACIs are looked for that others depend on.
+	Dependencies []string `json:"dependencies,omitempty"`
+	// Keyring is the directory of the keys of which one has to have signed each ACI. If
+	// it is empty, they need not be signed.
+	Keyring string `json:"keyring,omitempty"`
 }
 
 // Stage1 is what a node says of a stage1.
@@ -62,6 +74,18 @@ type Stage1 struct {
 	Accept []string
 
 	accept []placed // as it was written, until all sets are known
+}
+
+// Digests returns those that stage1s must have, sorted.
+func (c *Config) Digests() []string {
+	var all []string
+	for _, s := range c.Stage1s {
+		if s.Digest != "" {
+			all = append(all, s.Digest)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // Open reads the configuration of this node.

@@ -14,15 +14,21 @@ const (
 	keyDefault = "default"
 	keyStage1  = "stage1"
 	keyFields  = "fields"
+	keyACI     = "aci"
 
 	keyPath         = "path"
 	keyDigest       = "digest"
 	keyPodsMayAsk   = "pods_may_ask"
 	keyPodsMayLeave = "pods_may_leave"
 	keyAccept       = "accept"
+
+	keyDependencies = "dependencies"
+	keyKeyring      = "keyring"
 )
 
-func topKeys() []string { return []string{keyDefault, keyStage1, keyFields} }
+func topKeys() []string { return []string{keyDefault, keyStage1, keyFields, keyACI} }
+
+func aciKeys() []string { return []string{keyDependencies, keyKeyring} }
 
 func stage1Keys() []string {
 	return []string{keyPath, keyDigest, keyPodsMayAsk, keyPodsMayLeave, keyAccept}
@@ -34,12 +40,15 @@ func (r *reader) known(path []string, at position) bool {
 	word := path[0]
 	depth := 1
 	if slices.Contains(valid, word) {
-		depth = map[string]int{keyDefault: 1, keyFields: 2, keyStage1: 3}[word]
+		depth = map[string]int{keyDefault: 1, keyFields: 2, keyStage1: 3, keyACI: 2}[word]
 		if word == keyStage1 && len(path) >= 2 && !r.isName(path[1], at) {
 			return false
 		}
-		if word == keyStage1 && len(path) >= 3 {
+		switch {
+		case word == keyStage1 && len(path) >= 3:
 			valid, word = stage1Keys(), path[2]
+		case word == keyACI && len(path) >= 2:
+			valid, word = aciKeys(), path[1]
 		}
 	}
 	switch {
@@ -94,6 +103,33 @@ func (r *reader) ofStage1(path []string, at position, v *unstable.Node) {
 	}
 }
 
+// ofACIs reads a key of what is said of ACIs.
+func (r *reader) ofACIs(path []string, at position, v *unstable.Node) {
+	switch path[1] {
+	case keyDependencies:
+		list, ok := r.list(path, at, v)
+		if !ok {
+			return
+		}
+		r.config.ACIs.Dependencies = nil
+		for _, e := range list {
+			if !filepath.IsAbs(e.text) {
+				r.problem(e.at, "%s: %q is not an absolute path", dotted(path), e.text)
+			}
+			r.config.ACIs.Dependencies = append(r.config.ACIs.Dependencies, filepath.Clean(e.text))
+		}
+	case keyKeyring:
+		text, ok := r.text(path, at, v)
+		if !ok {
+			return
+		}
+		if !filepath.IsAbs(text) {
+			r.problem(at, "%s: %q is not an absolute path", dotted(path), text)
+		}
+		r.config.ACIs.Keyring = filepath.Clean(text)
+	}
+}
+
 // set reads a named set of fields.
 func (r *reader) set(path []string, at position, v *unstable.Node) {
 	name := path[1]
@@ -115,6 +151,7 @@ func (r *reader) set(path []string, at position, v *unstable.Node) {
 			r.problem(e.at, "%s: %q is not a JSON pointer into config.json, such as \"/process/rlimits\"", dotted(path), e.text)
 		}
 		pointers = append(pointers, e.text)
+		r.config.pointers = append(r.config.pointers, pointer{dotted(path), e})
 	}
 	if r.config.Sets == nil {
 		r.config.Sets = map[string][]string{}

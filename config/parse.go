@@ -25,6 +25,12 @@ type position struct {
 	line, column int
 }
 
+// pointer is a JSON pointer of a list, and the key that the list is of.
+type pointer struct {
+	key string
+	placed
+}
+
 // placed is an entry of a list with its place.
 type placed struct {
 	text string
@@ -84,7 +90,7 @@ func (r *reader) table(path []string, at position) {
 		return
 	}
 	switch {
-	case len(path) == 1 && path[0] == keyDefault, path[0] == keyFields && len(path) == 2, path[0] == keyStage1 && len(path) == 3:
+	case len(path) == 1 && path[0] == keyDefault, (path[0] == keyFields || path[0] == keyACI) && len(path) == 2, path[0] == keyStage1 && len(path) == 3:
 		r.problem(at, "%s is not a table", dotted(path))
 	case path[0] == keyStage1 && len(path) == 2:
 		r.remember(path, at)
@@ -115,6 +121,8 @@ func (r *reader) value(path []string, at position, v *unstable.Node) {
 		r.set(path, at, v)
 	case path[0] == keyStage1 && len(path) == 3:
 		r.ofStage1(path, at, v)
+	case path[0] == keyACI && len(path) == 2:
+		r.ofACIs(path, at, v)
 	default:
 		r.problem(at, "%s has to be a table", dotted(path))
 	}
@@ -129,6 +137,7 @@ func (r *reader) end() (*Config, error) {
 				s.Accept = append(s.Accept, fields...)
 			case isPointer(e.text):
 				s.Accept = append(s.Accept, e.text)
+				r.config.pointers = append(r.config.pointers, pointer{dotted([]string{keyStage1, name, keyAccept}), e})
 			default:
 				r.problem(e.at, "stage1.%s.accept: %q is neither a JSON pointer into config.json, such as \"/process/rlimits\", nor a set of fields: the nearest set is %s",
 					name, e.text, nearest(e.text, r.config.SetNames()))

@@ -28,6 +28,10 @@ func TestEveryKeyIsRead(t *testing.T) {
 				Path: "/opt/fly.aci", Digest: aDigest, PodsMayAsk: true, PodsMustStay: true, Accept: []string{"/linux/seccomp", "/process/rlimits"},
 			}}},
 		},
+		"what concerns ACIs": {
+			"[aci]\ndependencies = ['/opt/acis/', '/srv/acis']\nkeyring = '/etc/keys/'\n",
+			Config{ACIs: ACIs{Dependencies: []string{"/opt/acis", "/srv/acis"}, Keyring: "/etc/keys"}},
+		},
 		"dotted and inline": {
 			"stage1.a.pods_may_ask = true\nstage1.b = { pods_may_ask = true, accept = ['/x'] }\n",
 			Config{Stage1s: map[string]Stage1{"a": {PodsMayAsk: true}, "b": {PodsMayAsk: true, Accept: []string{"/x"}}}},
@@ -46,7 +50,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := Parse("f", []byte(c.text))
 			if err == nil {
-				got.places = nil
+				got.places, got.pointers = nil, nil
 			}
 			if err != nil || !reflect.DeepEqual(*got, c.want) {
 				t.Errorf("%+v, %v; want %+v", got, err, c.want)
@@ -60,7 +64,7 @@ func TestWhatIsWrongIsNamedWithItsLine(t *testing.T) {
 		"default = \"native\"\ndefault = \"oci\"\n": "f:2:",
 		"default = \n":                        "f:1:",
 		"\n\n[stage1.a\n":                     "f:3:",
-		"deflaut = 'a'\n":                     `f:1:1: unknown key deflaut: the nearest valid one is default (valid: default, stage1, fields)`,
+		"deflaut = 'a'\n":                     `f:1:1: unknown key deflaut: the nearest valid one is default (valid: default, stage1, fields, aci)`,
 		"# x\n[stage2.a]\npath = '/x'\n":      "f:2:2: unknown key stage2.a: the nearest valid one is stage1",
 		"[stage1.a]\n  pods_may_aks = true\n": "f:2:3: unknown key stage1.a.pods_may_aks: the nearest valid one is pods_may_ask",
 		"stage1 = { a = { pth = '/x' } }\n":   "unknown key stage1.a.pth: the nearest valid one is path",
@@ -89,6 +93,13 @@ func TestWhatIsWrongIsNamedWithItsLine(t *testing.T) {
 		"[fields]\nx = ['appc']\n":                                  `f:2:6: fields.x: "appc" is not a JSON pointer`,
 		"[fields]\nx = 1\n":                                         "fields.x has to be a list",
 		"[fields]\nappc = ['/x']\n":                                 "f:2:1: the set of fields appc comes with the shim",
+		"[aci]\nkeyrign = '/x'\n":                                   "f:2:1: unknown key aci.keyrign: the nearest valid one is keyring (valid: dependencies, keyring)",
+		"[aci]\nkeyring = 'keys'\n":                                 `f:2:1: aci.keyring: "keys" is not an absolute path`,
+		"[aci]\nkeyring = ['/keys']\n":                              "aci.keyring has to be a text in quotes",
+		"[aci]\ndependencies = '/x'\n":                              "aci.dependencies has to be a list",
+		"[aci]\ndependencies = ['/x',\n 'y']\n":                     `f:3:2: aci.dependencies: "y" is not an absolute path`,
+		"aci = 1\n":                                                 "f:1:1: aci has to be a table",
+		"[aci.keyring]\n":                                           "f:1:2: aci.keyring is not a table",
 		"[fields]\n\"a b\" = ['/x']\n":                              `set of fields "a b"`,
 	} {
 		c, err := Parse("f", []byte(text))
@@ -153,7 +164,7 @@ func TestDropInsCountInTheOrderOfTheirNames(t *testing.T) {
 	if p := c.Problem("stage1.b.path", "is missing"); p.Error() != file+": stage1.b.path: is missing" {
 		t.Errorf("the place of a key that is nowhere is told as %v", p)
 	}
-	c.places, c.file = nil, ""
+	c.places, c.pointers, c.file = nil, nil, ""
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("%+v, want %+v", c, want)
 	}
@@ -251,4 +262,47 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("the default is %q", c.Default)
 		}
 	})
+}
+
+// Pods do not fail for fields that this release does not know; config check names them.
+func TestFieldsThatAreNotInTheSpecAreFound(t *testing.T) {
+	for pointer, want := range map[string]string{
+		"/process/rlimits":                       "",
+		"/mounts/*/options":                      "",
+		"/mounts/3/uidMappings/*/hostID":         "",
+		"/annotations/whatever":                  "",
+		"/linux/resources/unified/memory.max":    "",
+		"/linux/sysctl":                          "",
+		"/process/user/umask":                    "",
+		"/process/rlimit":                        `/process has no "rlimit"; did you mean "/process/rlimits"?`,
+		"/proces/rlimits":                        `/ has no "proces"; did you mean "/process"?`,
+		"/mounts/options":                        `/mounts is a list: after it comes a * for any entry, or a number, and not "options"`,
+		"/hostname/x":                            "/hostname has nothing below it",
+		"/linux/seccomp/syscalls/*/arg":          `/linux/seccomp/syscalls/* has no "arg"; did you mean "/linux/seccomp/syscalls/*/args"?`,
+		"/process/capabilities/bounding/*/x":     "/process/capabilities/bounding/* has nothing below it",
+		"/linux/resources/memory/disableOOMKill": `did you mean "/linux/resources/memory/disableOOMKiller"?`,
+	} {
+		for place, text := range map[string]string{
+			"f:2:11: stage1.a.accept: ": "[stage1.a]\naccept = ['" + pointer + "']\n",
+			"f:2:6: fields.x: ":         "[fields]\nx = ['" + pointer + "']\n",
+		} {
+			c, err := Parse("f", []byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := c.UnknownFields()
+			if want == "" && len(all) > 0 || want != "" && (len(all) != 1 || !strings.HasPrefix(all[0].Error(), place) || !strings.Contains(all[0].Text, want)) {
+				t.Errorf("%s: %v, want %q", pointer, all, want)
+			}
+		}
+	}
+}
+
+// The fields of the set that comes with the shim are some of the spec.
+func TestTheBuiltInSetHasFieldsOfTheSpecOnly(t *testing.T) {
+	for _, pointer := range builtinSet(SetAppc) {
+		if c, err := Parse("f", []byte("[fields]\nx = ['"+pointer+"']\n")); err != nil || len(c.UnknownFields()) > 0 {
+			t.Errorf("%v, %v", c.UnknownFields(), err)
+		}
+	}
 }

@@ -108,20 +108,29 @@ func (s *Store) Imports() ([]Imported, error) {
 // importOf returns what is remembered of the import of a tree, if it was imported.
 func (s *Store) importOf(digest string) (Imported, bool) {
 	var i Imported
+	if s.dir == "" {
+		return i, false
+	}
 	text, err := os.ReadFile(filepath.Join(s.dir, importedDir, digest+".json"))
 	return i, err == nil && json.Unmarshal(text, &i) == nil
 }
 
-// signed refuses the image of an ACI that has to be signed, if no import has verified
-// its signature.
-func (s *Store) signed(i *Image) error {
+// Signer returns whose signature was verified when an image was imported, or "".
+func (s *Store) Signer(i *Image) string {
+	imported, _ := s.importOf(i.digest)
+	return imported.Signer
+}
+
+// Signed returns an error of the image of an ACI that has to be signed, if no import has
+// verified its signature.
+func (s *Store) Signed(i *Image) error {
 	if !s.acis.Signed || !i.isACI {
 		return nil
 	}
 	return s.allowed(i.digest)
 }
 
-// allowed is signed for an ACI that was not rendered yet.
+// allowed is Signed for an ACI that was not rendered yet.
 func (s *Store) allowed(digest string) error {
 	if i, ok := s.importOf(digest); ok && i.Signer != "" {
 		return nil
@@ -141,7 +150,7 @@ func (s *Store) Rendered(digest string) (*Image, error) {
 		return nil, fmt.Errorf("stage1 image %s is not in the tree store: %w", digest, errdefs.ErrNotFound)
 	}
 	if err == nil {
-		if err = s.signed(i); err != nil {
+		if err = s.Signed(i); err != nil {
 			err = errors.Join(err, i.Close())
 		}
 	}

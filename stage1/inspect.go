@@ -60,7 +60,11 @@ func (r *ACIs) inspect(ctx context.Context, path string) (i *Image, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return openImage(tree, f.digest)
+	if i, err = openImage(tree, f.digest); err != nil {
+		return nil, err
+	}
+	i.isACI = f.isACI
+	return i, nil
 }
 
 // IsTree tells whether a path is the directory of an image, and not an image packed

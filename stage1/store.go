@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Store is the tree store: images by digest, each complete or not there.
+// Store is the tree store: images by digest, each complete or not there. That of the
+// zero value has none, and nothing can be put there.
 //
 //	trees/DIGEST/{manifest,rootfs}   an image; never changed
 //	trees/DIGEST/sum                 what all of it hashes to
@@ -79,7 +80,7 @@ func (s *Store) image(ctx context.Context, path, want string) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.signed(i); err != nil {
+	if err := s.Signed(i); err != nil {
 		return nil, errors.Join(err, i.Close())
 	}
 	return i, nil

@@ -30,6 +30,16 @@ func readConfig() (*config.Config, error) {
 	return c, nil
 }
 
+// wantedTrees returns the digests that the configuration names: what it pins is not
+// collected, whether a pod has it or not.
+func wantedTrees() ([]string, error) {
+	c, err := readConfig()
+	if err != nil {
+		return nil, err
+	}
+	return c.Digests(), nil
+}
+
 // serve makes the Task service of one pod.
 func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 	store, err := pod.OpenStore(dataDir())
@@ -42,6 +52,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 	}
 	children := proc.NewChildren()
 	store.Children = children
+	images.Wanted = wantedTrees
 	chosen := config.NewPod(b.Stage1, b.Asked, readConfig)
 	open := prepare(ctx, &opener{images, children}, chosen)
 	service, err := shim.New(shim.Config{
@@ -132,6 +143,8 @@ func (o *opener) open(ctx context.Context, c config.Choice) (pod.Stage1, error) 
 // imageOf returns the image of a chosen stage1. A digest alone is that of an image
 // which was imported or used before, or of the one that came with the shim.
 func imageOf(ctx context.Context, images *stage1.Store, c config.Choice) (*stage1.Image, error) {
+	// Signatures were verified when an image was imported: rktctl can do that.
+	images = images.With(stage1.ACIs{Directories: c.ACIs.Dependencies, Signed: c.ACIs.Keyring != ""})
 	if c.Path == "" && c.Digest != "" {
 		if image, err := images.Rendered(c.Digest); err == nil || !errdefs.IsNotFound(err) {
 			return image, err

@@ -9,8 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/containerd/errdefs"
+
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/signature"
 )
 
 func configCheck() *verb {
@@ -25,7 +28,9 @@ func configCheck() *verb {
 
     Beyond the files it looks whether each stage1 that they name is there, is an
     image, and has the digest that it has to have. A packed image is unpacked for
-    that, into a temporary directory.
+    that, into a temporary directory. Of an ACI it looks for its dependencies, and
+    where aci.keyring is set it verifies the signature and that it was imported.
+    Accepted fields have to be some of the OCI runtime spec.
 
     Without FILE it is the configuration of this node. If neither the file nor a
     drop-in is there, that is right, too: the shim needs none.
@@ -51,7 +56,8 @@ func runConfigCheck(ctx context.Context, e *env, args []string) error {
 		return err
 	}
 	if err == nil {
-		problems = checkStage1s(ctx, e, c)
+		problems = slices.Concat(c.UnknownFields(), checkACIs(c), checkStage1s(ctx, e, c))
+		slices.SortStableFunc(problems, config.Problem.Compare)
 	}
 	for _, p := range problems {
 		fmt.Fprintln(e.stdout, p)
@@ -90,8 +96,30 @@ func checkStage1s(ctx context.Context, e *env, c *config.Config) config.Problems
 			problems = append(problems, c.Problem("default", "%v", err))
 		}
 	}
-	slices.SortStableFunc(problems, config.Problem.Compare)
 	return problems
+}
+
+// checkACIs finds what is wrong with the directories that all ACIs need.
+func checkACIs(c *config.Config) config.Problems {
+	var problems config.Problems
+	for _, dir := range c.ACIs.Dependencies {
+		if _, err := os.ReadDir(dir); err != nil {
+			problems = append(problems, c.Problem("aci.dependencies", "%v", err))
+		}
+	}
+	if c.ACIs.Keyring != "" {
+		if err := signature.Keyring(c.ACIs.Keyring).Check(); err != nil {
+			problems = append(problems, c.Problem("aci.keyring", "%v", err))
+		}
+	}
+	return problems
+}
+
+// rulesOf returns the rules for ACIs, by which signatures are verified here.
+func rulesOf(c *config.Config) stage1.ACIs {
+	return stage1.ACIs{
+		Directories: c.ACIs.Dependencies, Signed: c.ACIs.Keyring != "", Verify: signature.Keyring(c.ACIs.Keyring).Verify,
+	}
 }
 
 // checkImage returns what is wrong with the image of a stage1, or nil.
@@ -101,7 +129,10 @@ func checkImage(ctx context.Context, e *env, c *config.Config, name string, s co
 		p := c.Problem(key+member, format, args...)
 		return &p
 	}
-	image, path, err := imageOf(ctx, e, name, s)
+	image, path, err := imageOf(ctx, e, c, name)
+	if err == nil {
+		err = image.Close()
+	}
 	switch {
 	case err != nil && s.Path != "":
 		return fail(".path", "%v", err)
@@ -116,29 +147,37 @@ func checkImage(ctx context.Context, e *env, c *config.Config, name string, s co
 }
 
 // imageOf returns the image that a stage1 has for new pods, and where it is.
-func imageOf(ctx context.Context, e *env, name string, s config.Stage1) (image *stage1.Image, path string, err error) {
-	path = s.Path
-	if path == "" && s.Digest != "" {
-		// It is not made here: who may only look has no store.
-		if _, err := os.Stat(dataDir(e)); err == nil {
-			if image, err := renderedImage(e, s.Digest); err == nil {
-				return image, filepath.Join(dataDir(e), "trees"), nil
-			}
+func imageOf(ctx context.Context, e *env, c *config.Config, name string) (image *stage1.Image, path string, err error) {
+	s, rules := c.Stage1s[name], rulesOf(c)
+	store, err := existingStore(e)
+	if err != nil {
+		return nil, "", err
+	}
+	if s.Path == "" && s.Digest != "" && store != nil {
+		image, err := store.With(rules).Rendered(s.Digest)
+		if !errdefs.IsNotFound(err) {
+			return image, filepath.Join(dataDir(e), "trees"), err
 		}
 	}
-	if path == "" {
+	if path = s.Path; path == "" {
 		if path, err = stage1.Locate(name); err != nil {
 			return nil, "", err
 		}
 	}
-	image, err = stage1.Inspect(ctx, path)
-	return image, path, err
+	if image, err = rules.Inspect(ctx, path); err != nil {
+		return nil, path, err
+	}
+	if store == nil { // nothing was imported where there is nothing
+		store = &stage1.Store{}
+	}
+	return image, path, store.With(rules).Signed(image)
 }
 
-func renderedImage(e *env, digest string) (*stage1.Image, error) {
-	store, err := stage1.OpenStore(dataDir(e))
-	if err != nil {
-		return nil, err
+// existingStore opens the tree store, unless there is none: who may only look makes
+// none.
+func existingStore(e *env) (*stage1.Store, error) {
+	if _, err := os.Stat(dataDir(e)); err != nil {
+		return nil, nil
 	}
-	return store.Rendered(digest)
+	return stage1.OpenStore(dataDir(e))
 }

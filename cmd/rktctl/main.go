@@ -52,7 +52,7 @@ var errUsage = errors.New("see rktctl help")
 var errFound = errors.New("not right")
 
 func verbs() []*verb {
-	return []*verb{configCheck(), stage1List(), stage1Import(), stage1Init(), stage1Verify()}
+	return []*verb{configCheck(), stage1List(), stage1Import(), stage1GC(), stage1Init(), stage1Verify()}
 }
 
 func main() {

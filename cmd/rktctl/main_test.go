@@ -214,6 +214,7 @@ func TestACommandLineThatIsWrongIsToldSo(t *testing.T) {
 	for _, args := range [][]string{
 		{}, {"confg"}, {"config"}, {"config", "chek"}, {"config", "check", "a", "b"}, {"stage1", "list", "x"}, {"stage1", "list", "--jsn"}, {"help", "x"},
 		{"stage1", "import"}, {"stage1", "import", "a", "b"}, {"stage1", "import", "--socket", "x", "a"},
+		{"stage1", "gc", "x"}, {"stage1", "gc", "--dry-run", "--forget", "x"},
 	} {
 		if got := rktctl(t, "", args...); got.code != exitUsage || !strings.Contains(got.stderr, "see rktctl help") || got.stdout != "" {
 			t.Errorf("%q: %+v", args, got)

@@ -36,6 +36,15 @@ func stage1Import() *verb {
     are packed with gzip or not at all. Every blob has to have its digest. Of an
     image for several platforms it is the one for this machine.
 
+    Images that an ACI depends on are looked for beside it, and then in the
+    directories of aci.dependencies. Where the configuration sets aci.keyring, an ACI
+    has to have a signature, SOURCE.asc, by a key in that directory, and so has what
+    it depends on and does not name by its image id; this is where it is verified,
+    and the shim uses no ACI that was not imported so.
+
+    A tree that was changed on the disk is put right by importing the image again.
+    What was imported stays until rktctl stage1 gc --forget.
+
 OPTIONS
     --address PATH      containerd's socket (/run/containerd/containerd.sock)
     --namespace NAME    containerd's namespace (default)
@@ -46,6 +55,7 @@ EXIT STATUS
     2    the command line is wrong
 
 ENVIRONMENT
+    RKT_CONFIG      the configuration, instead of /etc/containerd-shim-rkt/config.toml
     RKT_DATA_DIR    the data directory, instead of /var/lib/rkt. The shim looks for
                     it in containerd's environment, not in yours.
 
@@ -70,13 +80,23 @@ func runStage1Import(ctx context.Context, e *env, args []string) error {
 	if err != nil {
 		return fmt.Errorf("stage1 import: %v: %w", err, errUsage)
 	}
+	c, err := config.Open(e.getenv)
+	if err != nil {
+		return err
+	}
 	store, err := stage1.OpenStore(dataDir(e))
 	if err != nil {
 		return err
 	}
-	image, err := importFrom(ctx, store, flags.Arg(0), *address, *namespace)
+	image, err := importFrom(ctx, store.With(rulesOf(c)), flags.Arg(0), *address, *namespace)
 	if err != nil {
 		return err
+	}
+	if err := image.Close(); err != nil {
+		return err
+	}
+	if signer := store.Signer(image); signer != "" {
+		fmt.Fprintf(e.stdout, "# signed by %s\n", signer)
 	}
 	_, err = fmt.Fprintf(e.stdout, "[stage1.%s]\ndigest = %q\n", tableName(image.Name()), image.Digest())
 	return err
@@ -87,16 +107,16 @@ func importFrom(ctx context.Context, store *stage1.Store, source, address, names
 	if isPath(source) {
 		return store.ImportPath(ctx, source)
 	}
-	c, err := dialContainerd(address, namespace)
+	client, err := dialContainerd(address, namespace)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, c.close()) }()
-	top, err := c.image(ctx, source)
+	defer func() { err = errors.Join(err, client.close()) }()
+	top, err := client.image(ctx, source)
 	if err != nil {
 		return nil, err
 	}
-	return store.Import(ctx, c, top, source)
+	return store.Import(ctx, client, top, source)
 }
 
 func isPath(source string) bool {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -110,8 +109,11 @@ func describe(ctx context.Context, e *env, c *config.Config, name string) listed
 		Name: name, Pinned: s.Digest != "", Default: err == nil && choice.Name == name,
 		PodsMayAsk: s.PodsMayAsk, PodsMayLeave: !s.PodsMustStay, Accept: s.Accept,
 	}
-	image, path, err := imageOf(ctx, e, name, s)
+	image, path, err := imageOf(ctx, e, c, name)
 	l.Path = cmp.Or(path, s.Path)
+	if err == nil {
+		err = image.Close()
+	}
 	if err != nil {
 		l.Error = err.Error()
 		return l
@@ -125,11 +127,8 @@ func describe(ctx context.Context, e *env, c *config.Config, name string) listed
 
 // unnamedImports lists what was imported and is not in the configuration.
 func unnamedImports(e *env, c *config.Config) ([]listed, error) {
-	if _, err := os.Stat(dataDir(e)); err != nil {
-		return nil, nil // nothing was imported where there is nothing
-	}
-	store, err := stage1.OpenStore(dataDir(e))
-	if err != nil {
+	store, err := existingStore(e)
+	if err != nil || store == nil {
 		return nil, err
 	}
 	imports, err := store.Imports()

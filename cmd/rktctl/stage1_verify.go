@@ -184,7 +184,7 @@ func verifiedImage(ctx context.Context, e *env, image string) (path string, acce
 		return "", nil, err
 	}
 	s := c.Stage1s[image]
-	found, path, err := imageOf(ctx, e, image, s)
+	found, path, err := imageOf(ctx, e, c, image)
 	if err == nil && path == filepath.Join(dataDir(e), "trees") {
 		path = filepath.Join(path, found.Digest())
 	}

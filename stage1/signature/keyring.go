@@ -1,0 +1,135 @@
+package signature
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/ProtonMail/go-crypto/openpgp"
+	"golang.org/x/sys/unix"
+)
+
+// Keyring is a directory of public keys.
+type Keyring string
+
+// maxKeys bounds a file of keys, in bytes.
+const maxKeys = 1 << 20
+
+// keysFor returns the keys that may sign an image of a name. A key that cannot be read
+// is an error: nobody would notice that it is missing.
+func (k Keyring) keysFor(name string) (openpgp.EntityList, error) {
+	dirs := []string{string(k), filepath.Join(string(k), "root.d")}
+	prefixes, err := os.ReadDir(filepath.Join(string(k), "prefix.d"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, p := range prefixes {
+		prefix := strings.ReplaceAll(p.Name(), ",", "/")
+		if name == prefix || strings.HasPrefix(name, prefix+"/") {
+			dirs = append(dirs, filepath.Join(string(k), "prefix.d", p.Name()))
+		}
+	}
+	var all openpgp.EntityList
+	for n, dir := range dirs {
+		keys, err := keysIn(dir)
+		if err != nil && (n == 0 || !errors.Is(err, fs.ErrNotExist)) {
+			return nil, err
+		}
+		all = append(all, keys...)
+	}
+	return all, nil
+}
+
+// Check returns an error if there is a key in the directory that cannot be read, for
+// whatever name, or none at all.
+func (k Keyring) Check() error {
+	below, err := filepath.Glob(filepath.Join(string(k), "prefix.d", "*"))
+	if err != nil {
+		return err
+	}
+	n := 0
+	for i, dir := range append([]string{string(k), filepath.Join(string(k), "root.d")}, below...) {
+		keys, err := keysIn(dir)
+		if err != nil && (i != 1 || !errors.Is(err, fs.ErrNotExist)) {
+			return err
+		}
+		n += len(keys)
+	}
+	if n == 0 {
+		return fmt.Errorf("there is no key in %s, so that no ACI can be used", string(k))
+	}
+	return nil
+}
+
+// keysIn reads the files of one directory.
+func keysIn(dir string) (openpgp.EntityList, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	if st, err := os.Stat(dir); err != nil || !isOurs(st) {
+		return nil, errors.Join(err, errNotOurs(dir))
+	}
+	var all openpgp.EntityList
+	for _, e := range entries {
+		if e.IsDir() || e.Name()[0] == '.' {
+			continue
+		}
+		keys, err := readKeys(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, keys...)
+	}
+	return all, nil
+}
+
+// readKeys reads a file of keys, armored or not. An empty one has none: so rkt takes
+// trust from a key of its own.
+func readKeys(file string) (openpgp.EntityList, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a file", file)
+	}
+	if !isOurs(st) {
+		return nil, errNotOurs(file)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxKeys))
+	if err != nil || len(text) == 0 {
+		return nil, err
+	}
+	read := openpgp.ReadKeyRing
+	if bytes.Contains(text, []byte("-----BEGIN PGP")) {
+		read = openpgp.ReadArmoredKeyRing
+	}
+	keys, err := read(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s holds no public key of OpenPGP: %w", file, err)
+	}
+	return keys, nil
+}
+
+// isOurs tells whether nobody else can say whom we trust.
+func isOurs(st fs.FileInfo) bool {
+	s, ok := st.Sys().(*syscall.Stat_t)
+	return ok && st.Mode()&0o022 == 0 && slices.Contains([]int{0, os.Geteuid()}, int(s.Uid))
+}
+
+func errNotOurs(path string) error {
+	return fmt.Errorf("%s can be written by others than root, and decides what is executed as root: chown root, chmod go-w", path)
+}

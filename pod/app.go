@@ -202,11 +202,6 @@ func (a *app) makeCgroup(undo *cleanup) error {
 		ctx := context.Background() // the client may have gone, the cgroup has to
 		return errors.Join(g.Kill(ctx), g.Remove(ctx))
 	})
-	if uid, ok := cgroupOwner(a.spec); ok {
-		if err := g.Delegate(uid); err != nil {
-			return fmt.Errorf("container %s: %w", a.id, err)
-		}
-	}
 	// Before the process exists: it may be killed as soon as it does.
 	if a.oom, err = g.WatchOOM(a.starved); err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
@@ -253,7 +248,7 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 	}
 	undo.add(func() error { return a.destroy(context.WithoutCancel(ctx)) })
 	a.exists(proc)
-	if err := a.recordProcess(proc); err != nil {
+	if err := errors.Join(a.recordProcess(proc), a.delegate()); err != nil {
 		return errors.Join(err, closeFile(proc.Console))
 	}
 	if err := a.stdio.Begin(proc.Console); err != nil {

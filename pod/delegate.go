@@ -1,10 +1,25 @@
 package pod
 
 import (
+	"fmt"
 	"slices"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
+
+// delegate hands the container its cgroup, if it is to have it. The process is inside
+// by then: who joins a user namespace beforehand has lost the right to enter the cgroup
+// of another than root.
+func (a *app) delegate() error {
+	uid, ok := cgroupOwner(a.spec)
+	if !ok {
+		return nil
+	}
+	if err := a.cgroup.Delegate(uid); err != nil {
+		return fmt.Errorf("container %s: %w", a.id, err)
+	}
+	return nil
+}
 
 // cgroupOwner tells whether a container's cgroup is to be handed over to it, as the
 // runtime-spec has it, and to which user of the host: the one that its program runs

@@ -63,6 +63,46 @@ func TestAProcessIsBornInItsCgroup(t *testing.T) {
 	}
 }
 
+// Root of a user namespace may not enter the cgroup of another user of it.
+func TestAProcessThatJoinsAUserNamespaceIsBornInACgroupOfItsUsers(t *testing.T) {
+	p := sleeper(t)
+	p.New = unix.CLONE_NEWUSER | unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID
+	p.UIDMappings = []IDMapping{{0, 100000, 1000}}
+	p.GIDMappings = []IDMapping{{0, 100000, 1000}}
+	p.Root = true
+	app := start(t, p)
+	fd, err := unix.PidfdOpen(app, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pidfd := os.NewFile(uintptr(fd), "pidfd")
+	defer pidfd.Close()
+
+	q := sleeper(t)
+	dir := cgroup2(t)
+	if err := os.Chown(dir+"/cgroup.procs", 100000, -1); err != nil {
+		t.Fatal(err)
+	}
+	if q.Cgroup, err = os.Open(dir); err != nil {
+		t.Fatal(err)
+	}
+	defer q.Cgroup.Close()
+	q.Joins = []Join{{What: "the app", File: pidfd, Flags: int(p.New)}}
+	q.Root, q.Apart = true, true
+	pid := start(t, q)
+	for _, kind := range kinds {
+		if a, b := namespace(t, app, kind), namespace(t, pid, kind); a != b {
+			t.Errorf("%s: in %s, want %s", kind, b, a)
+		}
+	}
+	if uid := field(t, pid, "Uid"); uid[0] != "100000" {
+		t.Errorf("Uid is %v, want 100000", uid)
+	}
+	if b, err := os.ReadFile(dir + "/cgroup.procs"); err != nil || strings.TrimSpace(string(b)) != fmt.Sprint(pid) {
+		t.Errorf("in the cgroup are %q (%v), want %d", b, err, pid)
+	}
+}
+
 func TestAFrozenChildBlocksNobodyAndIsGivenUp(t *testing.T) {
 	p := sleeper(t)
 	dir := cgroup2(t)

@@ -14,7 +14,8 @@
 //	                  clones once more ─────────▶ (child of the parent, and
 //	      ◀── born ── ends                         inside what was joined)
 //	id maps
-//	      ─────────────────── go ───────────────▶ joins a cgroup namespace,
+//	      ─────────────────── go ───────────────▶ joins what has to wait for its
+//	                                              birth in a cgroup,
 //	                                              makes a time namespace,
 //	                                              becomes root, leads a session
 //	      ◀── end of file, or the failed step ─── exec

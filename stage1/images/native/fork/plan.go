@@ -130,11 +130,16 @@ func (l *plan) place(f *os.File) int {
 // namespaces lays out what is joined. A cgroup namespace comes behind the clone into
 // a cgroup: where namespaces are a boundary of cgroups (the mount option nsdelegate,
 // systemd's choice) nobody is born in a cgroup by who does not see, from the root of
-// his namespace, both that one and his own.
+// his namespace, both that one and his own. A user namespace comes as late, unless the
+// clone makes namespaces that are to belong to it: in it nobody has the right to be born
+// in a cgroup that was handed over to one of its users.
 func (l *plan) namespaces(p *Process) {
 	late := 0
 	if p.Cgroup != nil {
 		late = unix.CLONE_NEWCGROUP
+		if p.New&^unix.CLONE_NEWTIME == 0 { // which the child makes by itself
+			late |= unix.CLONE_NEWUSER
+		}
 	}
 	for i, j := range p.Joins {
 		fd := l.place(j.File)

@@ -29,7 +29,8 @@ type Process struct {
 	// where that namespace is new or joined.
 	Root bool
 
-	// Cgroup is a directory of cgroup version 2 to be born in, or nil.
+	// Cgroup is a directory of cgroup version 2 to be born in, or nil. It is root's if
+	// the process joins a user namespace and has New ones.
 	Cgroup *os.File
 	// Apart keeps the parent's descriptors out of a process that the cgroup's
 	// freezer may stop before its first instruction.

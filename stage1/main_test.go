@@ -130,6 +130,9 @@ func newPodOf(t testing.TB, image stage1test.Image) *fakePod {
 		if !eventually(func() bool { return openFDs(t) <= fds }) {
 			t.Errorf("%d descriptors were open before, %d are now", fds, openFDs(t))
 		}
+		if err := i.Close(); err != nil {
+			t.Error(err)
+		}
 	})
 	return p
 }

@@ -86,7 +86,7 @@ ready() {
 forget() {
 	read -r id dir 2>/dev/null <"$app/id" || id='' dir=''
 	[ ! -d "$app/run" ] || oci delete --force "$id" >/dev/null 2>&1 || return
-	[ -f "$app/init" ] || rmdir "/sys/fs/cgroup/unified/${dir#/sys/fs/cgroup/*/}" 2>/dev/null
+	[ -f "$app/init" ] || [ -z "$dir" ] || rmdir "/sys/fs/cgroup/unified/${dir#/sys/fs/cgroup/*/}" 2>/dev/null
 	# One that was killed while it bound its own binary there has left it mounted.
 	for bound in "$app/run/"*/runc.*; do
 		[ ! -e "$bound" ] || umount -l "$bound" 2>/dev/null

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // unified tells whether the machine's controllers are all in a hierarchy of version
@@ -43,28 +41,57 @@ func hierarchies(t *testing.T) map[string]string {
 	return found
 }
 
-// makeParentCgroup makes what is the kubelet's to make: the pod's cgroup. It is
-// removed after the pod.
-func makeParentCgroup(t *testing.T, config *runtimeapi.PodSandboxConfig) {
-	t.Helper()
-	parent := config.GetLinux().GetCgroupParent()
-	if !strings.HasPrefix(parent, "/") {
-		return
+// podsCgroup is above the cgroups of the column's pods, which are all burstable. It
+// is what a kubelet with a cgroup root of its own has.
+func (c *column) podsCgroup() string {
+	if c.systemd {
+		return slicePath(fmt.Sprintf("rktcri%d-kubepods-burstable", c.number))
 	}
-	for controller, dir := range hierarchies(t) {
-		path := filepath.Join(dir, parent)
-		if err := os.MkdirAll(path, 0o755); err != nil {
-			t.Fatal(err)
+	return fmt.Sprintf("/rkt-cri-%d/kubepods/burstable", c.number)
+}
+
+// podCgroup is the cgroup of a pod.
+func (c *column) podCgroup(serial int) string {
+	if c.systemd {
+		return slicePath(fmt.Sprintf("rktcri%d-kubepods-burstable-pod%d", c.number, serial))
+	}
+	return fmt.Sprintf("%s/pod%d", c.podsCgroup(), serial)
+}
+
+// makePodCgroup makes what is the kubelet's to make: the pod's cgroup. It is removed
+// after the pod.
+func (c *column) makePodCgroup(t *testing.T, path string) {
+	t.Helper()
+	switch {
+	case !strings.HasPrefix(path, "/"): // there is no kubelet
+	case c.systemd:
+		startSlice(t, filepath.Base(path))
+	default:
+		for controller, root := range hierarchies(t) {
+			makeCgroup(t, controller, root, path)
 		}
-		if controller == "cpuset" {
-			inheritCpuset(t, dir, parent)
-		}
-		t.Cleanup(func() {
-			eventually(t, "nothing is in the pod's cgroup", func() (bool, string) {
-				err := os.Remove(path)
-				return err == nil || errors.Is(err, fs.ErrNotExist), fmt.Sprint(err)
-			})
+	}
+}
+
+// makeCgroup makes a cgroup in the hierarchy of a controller, and with version 2 has
+// all controllers there.
+func makeCgroup(t *testing.T, controller, root, path string) {
+	t.Helper()
+	dir := filepath.Join(root, path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		eventually(t, "nothing is in the pod's cgroup", func() (bool, string) {
+			err := os.Remove(dir)
+			return err == nil || errors.Is(err, fs.ErrNotExist), fmt.Sprint(err)
 		})
+	})
+	switch {
+	case controller == "cpuset":
+		inheritCpuset(t, root, path)
+	case controller == "" && unified():
+		handControllersDown(t, root, path)
 	}
 }
 
@@ -88,12 +115,44 @@ func inheritCpuset(t *testing.T, root, path string) {
 	}
 }
 
-// cgroupOf is the path of a container's cgroup in a controller's hierarchy.
-func (p *pod) cgroupOf(controller, id string) string {
-	p.t.Helper()
-	dir, ok := hierarchies(p.t)[controller]
-	if !ok {
-		p.t.Fatalf("there is no hierarchy of %q", controller)
+// handControllersDown enables every controller of the root's in all cgroups down to
+// path.
+func handControllersDown(t *testing.T, root, path string) {
+	t.Helper()
+	above := root
+	for element := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		all, err := os.ReadFile(filepath.Join(above, "cgroup.controllers"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name := range strings.FieldsSeq(string(all)) {
+			if err := os.WriteFile(filepath.Join(above, "cgroup.subtree_control"), []byte("+"+name), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		above = filepath.Join(above, element)
 	}
-	return filepath.Join(dir, p.config.GetLinux().GetCgroupParent(), id)
+}
+
+// cgroup is the path of a container's cgroup below the root of a hierarchy.
+func (c *container) cgroup() string {
+	parent := c.pod.config.GetLinux().GetCgroupParent()
+	if !c.systemd {
+		return filepath.Join(parent, c.id)
+	}
+	scope := filepath.Join(parent, "cri-containerd-"+c.id+".scope")
+	if c.isRunc() {
+		return scope
+	}
+	return filepath.Join(scope, "app")
+}
+
+// cgroupDir is the directory of a cgroup in a controller's hierarchy.
+func cgroupDir(t *testing.T, controller, path string) string {
+	t.Helper()
+	root, ok := hierarchies(t)[controller]
+	if !ok {
+		t.Fatalf("there is no hierarchy of %q", controller)
+	}
+	return filepath.Join(root, path)
 }

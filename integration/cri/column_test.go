@@ -30,7 +30,11 @@ type section struct {
 
 // sections are all rows, in their order.
 func sections() []section {
-	return []section{pods(), namespaces(), security(), users(), volumes(), resources(), streams(), lifecycle(), handling()}
+	all := []section{pods(), namespaces(), security(), users(), volumes(), resources(), streams(), lifecycle(), handling()}
+	if unified() {
+		all = append(all, version2())
+	}
+	return all
 }
 
 // TestFeatures runs every feature with every handler, the handlers side by side.
@@ -38,9 +42,10 @@ func TestFeatures(t *testing.T) {
 	if why := missing(); why != "" {
 		t.Skip(why)
 	}
-	for _, c := range running {
-		t.Run(c.handler.Name, func(t *testing.T) {
+	for _, c := range suiteColumns {
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
+			c.open(t)
 			for _, s := range sections() {
 				t.Run(s.name, func(t *testing.T) {
 					for _, f := range s.features {
@@ -54,7 +59,9 @@ func TestFeatures(t *testing.T) {
 
 // column is a handler with what its tests have done.
 type column struct {
+	name    string
 	handler node.Handler
+	systemd bool // the driver of cgroups: systemd, or cgroupfs
 	number  int
 	node    *node.Node
 	runtime internalapi.RuntimeService
@@ -82,7 +89,7 @@ func (c *column) run(t *testing.T, section string, f feature) {
 	case c.reason != "":
 		outcome = "no"
 	}
-	c.results.add(section, f.name, c.handler.Name, outcome, c.reason)
+	c.results.add(section, f.name, c.name, outcome, c.reason)
 }
 
 // skip ends a test that the handler or the machine has no use for, and says so in
@@ -153,17 +160,20 @@ func (c *column) expectNothingLeft(t *testing.T) {
 }
 
 // forgiven tells whether something that is left is known to be: runc's shim leaves
-// the sockets of pods whose shim was killed.
+// the sockets of pods whose shim was killed. On a slow machine containerd kills a
+// `delete` that takes more than five seconds, with a lock beside such a socket or
+// before a pod's directory is gone, which the next pod collects.
 func (c *column) forgiven(remain string) bool {
-	known := c.isRunc() && strings.HasPrefix(remain, "file "+c.node.Shims()+"/")
+	inSockets := strings.HasPrefix(remain, "file "+c.node.Shims()+"/")
+	known := c.isRunc() && inSockets
+	if slowness() > 1 {
+		known = known || inSockets && strings.HasSuffix(remain, ".lock") || strings.HasPrefix(remain, "file "+c.node.Pods()+"/")
+	}
 	if known {
 		c.blamed = append(c.blamed, remain)
 	}
 	return known
 }
-
-// cgroupParent is above the cgroups of all pods of the column.
-func (c *column) cgroupParent() string { return fmt.Sprint("rkt-cri-", c.handler.Name) }
 
 // port is one of the node that no other column uses.
 func (c *column) port(n int) int { return 18000 + 100*c.number + n }
@@ -171,7 +181,7 @@ func (c *column) port(n int) int { return 18000 + 100*c.number + n }
 // remains describes what is there beside the node itself.
 func (c *column) remains() ([]string, error) {
 	d := c.node.Dir()
-	s := leaks.Scope{Dir: d, Namespace: c.cgroupParent(), Except: []int{c.node.PID(), os.Getpid(), 1}, Empty: []string{
+	s := leaks.Scope{Dir: d, Namespace: strings.TrimPrefix(c.podsCgroup(), "/"), Except: []int{c.node.PID(), os.Getpid(), 1}, Empty: []string{
 		c.node.Bundle(""),
 		filepath.Join(d, "root/io.containerd.runtime.v2.task", node.Namespace),
 		filepath.Join(d, "state/io.containerd.sandbox.controller.v1.shim", node.Namespace),

@@ -22,7 +22,7 @@ func writeDocument(ctx context.Context, e enclosure.Enclosure) error {
 	if err != nil {
 		return err
 	}
-	if want := len(columns()) * count(sections()); len(r) != want {
+	if want := len(suiteColumns) * count(sections()); len(r) != want {
 		fmt.Printf("%d cells of %d: the document stays as it is\n", len(r), want)
 		return nil
 	}
@@ -46,28 +46,28 @@ func count(all []section) (n int) {
 	return n
 }
 
-// headings are how the document calls the handlers.
+// headings are how the document calls the columns.
 var headings = map[string]string{
 	"runc":     "runc",
 	"rkt":      "rkt, `podsandbox`",
 	"rkt-shim": "rkt, `shim`",
 }
 
-// table has a row per feature and a column per handler, and below it the reasons of
+// table has a row per feature and one column per handler, and below it the reasons of
 // what is not simply there.
 func (r results) table() string {
 	head := []string{"feature"}
-	for _, h := range columns() {
-		head = append(head, headings[h.Name])
+	for _, c := range suiteColumns {
+		head = append(head, headings[c.name])
 	}
 	rows := [][]string{head}
 	var notes []string
 	for _, s := range sections() {
-		rows = append(rows, append([]string{"**" + s.name + "**"}, slices.Repeat([]string{""}, len(columns()))...))
+		rows = append(rows, append([]string{"**" + s.name + "**"}, slices.Repeat([]string{""}, len(suiteColumns))...))
 		for _, f := range s.features {
 			row := []string{f.name}
-			for _, h := range columns() {
-				row = append(row, r.cell(s.name, f.name, h.Name, &notes))
+			for _, c := range suiteColumns {
+				row = append(row, r.cell(s.name, f.name, c.name, &notes))
 			}
 			rows = append(rows, row)
 		}
@@ -79,10 +79,10 @@ func (r results) table() string {
 	return text
 }
 
-// cell is one feature with one handler. A reason becomes a note.
-func (r results) cell(section, feature, handler string, notes *[]string) string {
+// cell is one feature in one column. A reason becomes a note.
+func (r results) cell(section, feature, column string, notes *[]string) string {
 	i := slices.IndexFunc(r, func(one result) bool {
-		return one.Section == section && one.Feature == feature && one.Handler == handler
+		return one.Section == section && one.Feature == feature && one.Column == column
 	})
 	if i < 0 {
 		return ""

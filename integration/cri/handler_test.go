@@ -35,9 +35,14 @@ func ready(t *testing.T, c *column) {
 	if ok, why := isReady(s); !ok {
 		t.Error(why)
 	}
+	// Of a runtime that is not runc's, containerd says what systemd's presence suggests.
+	driver := runtimeapi.CgroupDriver_CGROUPFS
+	if c.systemd || !c.isRunc() && systemdRuns() {
+		driver = runtimeapi.CgroupDriver_SYSTEMD
+	}
 	r, err := c.runtime.RuntimeConfig(testContext(t))
-	if err != nil || r.GetLinux().GetCgroupDriver() != runtimeapi.CgroupDriver_CGROUPFS {
-		t.Errorf("the cgroup driver is %v (%v)", r.GetLinux(), err)
+	if err != nil || r.GetLinux().GetCgroupDriver() != driver {
+		t.Errorf("the cgroup driver is %v (%v), want %v", r.GetLinux(), err, driver)
 	}
 }
 
@@ -61,7 +66,7 @@ func declaresUserNamespaces(t *testing.T, c *column) {
 
 func optionsTable(t *testing.T, c *column) {
 	other := *c
-	other.handler = withOptions(c.handler)
+	other.handler = c.withOptions()
 	p := other.pod(t)
 	one := p.run("a", forever())
 	if out := one.exec("echo", "hello"); out != "hello\n" {

@@ -302,7 +302,7 @@ func manyPods(t *testing.T, c *column) {
 	}
 	pods := make(chan made, n)
 	for range n {
-		config := c.podConfig(t, linux(func(l *runtimeapi.LinuxPodSandboxConfig) { l.CgroupParent = "/" + c.cgroupParent() }))
+		config := c.podConfig(t, linux(func(l *runtimeapi.LinuxPodSandboxConfig) { l.CgroupParent = c.podsCgroup() }))
 		go func() {
 			id, err := c.runtime.RunPodSandbox(context.Background(), config, c.handler.Name)
 			pods <- made{id, err}

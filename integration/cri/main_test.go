@@ -2,23 +2,21 @@ package cri
 
 import (
 	"context"
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 )
 
-// Where things are in the enclosure.
+// Where things are in the enclosure: short paths, for there are sockets below, on a file
+// system whose owners can be mapped.
 const (
-	nodeDir     = "/run/node"     // and the column's number
-	programsDir = "/run/programs" // containerd, ctr, runc's shim, pause, testprog
-	shimsDir    = "/run/shims"    // what `make build` made
-	resultsFile = "/run/results.json"
-	volumesDir  = "/run/volumes"
+	nodeDir     = "/opt/node"     // and the column's number
+	programsDir = "/opt/programs" // containerd, ctr, runc's shim, pause, testprog
+	shimsDir    = "/opt/shims"    // what `make build` made
+	resultsFile = "/opt/results.json"
+	volumesDir  = "/opt/volumes"
 )
 
 func TestMain(m *testing.M) {
@@ -40,21 +38,16 @@ func missing() string {
 
 // fill copies the programs into the enclosure: where they are may be covered.
 func fill(ctx context.Context, e enclosure.Enclosure) error {
-	bin := os.Getenv("RKT_TEST_BIN")
-	if bin == "" {
-		bin = "../../bin"
-	}
-	if _, err := os.Stat(filepath.Join(bin, "containerd-shim-rkt-v1")); err != nil {
-		return fmt.Errorf("run make build first: %w", err)
+	bin, err := binaries.Built("")
+	if err != nil {
+		return err
 	}
 	containerd, err := binaries.Containerd(ctx, os.Stderr)
 	if err != nil {
 		return err
 	}
-	for from, to := range map[string]string{containerd: programsDir, bin: shimsDir} {
-		if out, err := exec.CommandContext(ctx, "cp", "-a", from, e.Path(to)).CombinedOutput(); err != nil {
-			return fmt.Errorf("copy %s: %w: %s", from, err, out)
-		}
+	if err := e.Fill(ctx, enclosure.Copy{From: containerd, To: programsDir}, enclosure.Copy{From: bin, To: shimsDir}); err != nil {
+		return err
 	}
 	for _, name := range []string{"testprog", "cri/pause"} {
 		if _, err := binaries.Program(ctx, e.Path(programsDir), name); err != nil {

@@ -34,14 +34,14 @@ type container struct {
 func (c *column) podConfig(t *testing.T, edits ...func(*runtimeapi.PodSandboxConfig)) *runtimeapi.PodSandboxConfig {
 	t.Helper()
 	c.serial++
-	name := fmt.Sprintf("%s-%d", c.handler.Name, c.serial)
+	name := fmt.Sprintf("%s-%d", c.name, c.serial)
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Uid: "uid-" + name, Namespace: "default"},
 		Hostname:     name,
 		LogDirectory: t.TempDir(),
 		DnsConfig:    &runtimeapi.DNSConfig{Servers: []string{"10.96.0.10"}, Searches: []string{"default.svc.cluster.local"}, Options: []string{"ndots:5"}},
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent: "/" + c.cgroupParent() + "/" + name,
+			CgroupParent: c.podCgroup(c.serial),
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 				NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
 				Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
@@ -67,7 +67,7 @@ func (c *column) pod(t *testing.T, edits ...func(*runtimeapi.PodSandboxConfig)) 
 func (c *column) tryPod(t *testing.T, edits ...func(*runtimeapi.PodSandboxConfig)) (*pod, error) {
 	t.Helper()
 	config := c.podConfig(t, edits...)
-	makeParentCgroup(t, config)
+	c.makePodCgroup(t, config.GetLinux().GetCgroupParent())
 	id, err := c.runtime.RunPodSandbox(testContext(t), config, c.handler.Name)
 	if err != nil {
 		return nil, err

@@ -7,16 +7,16 @@ import (
 
 // result is a cell of the document.
 type result struct {
-	Section, Feature, Handler string
-	Outcome                   string
-	Reason                    string
+	Section, Feature, Column string
+	Outcome                  string
+	Reason                   string
 }
 
 // results are in the order of the document.
 type results []result
 
-func (r *results) add(section, feature, handler, outcome, reason string) {
-	*r = append(*r, result{section, feature, handler, outcome, reason})
+func (r *results) add(section, feature, column, outcome, reason string) {
+	*r = append(*r, result{section, feature, column, outcome, reason})
 }
 
 func (r results) write(file string) error {

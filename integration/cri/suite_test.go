@@ -2,10 +2,10 @@ package cri
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,15 +16,44 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
 
 // patience is how long a test waits for what should happen at once: long enough
 // for a busy machine.
-const patience = 30 * time.Second
+var patience = 30 * time.Second * slowness()
 
-// columns are the handlers that every feature is tested with.
-func columns() []node.Handler {
+// slowness is how many times slower than others this machine is: an emulated one,
+// for example.
+func slowness() time.Duration {
+	n, err := strconv.Atoi(os.Getenv("RKT_TEST_SLOWNESS"))
+	if err != nil {
+		return 1
+	}
+	return time.Duration(n)
+}
+
+// columns are what every feature is tested with: each handler, with each driver of
+// cgroups that the machine has.
+func columns() (all []*column) {
+	for _, systemd := range drivers() {
+		for _, h := range handlers() {
+			c := &column{name: h.Name, number: len(all), systemd: systemd, handler: h}
+			if systemd {
+				c.name += "-systemd"
+			}
+			if c.isRunc() {
+				c.handler.Options = fmt.Sprintf("    SystemdCgroup = %t", systemd)
+			}
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// handlers are runc's, as the reference, and ours with a pause container and without.
+func handlers() []node.Handler {
 	return []node.Handler{
 		{Name: "runc", Runtime: "io.containerd.runc.v2", Sandboxer: "podsandbox"},
 		{Name: "rkt", Runtime: "io.containerd.rkt.v1", Sandboxer: "podsandbox"},
@@ -34,50 +63,52 @@ func columns() []node.Handler {
 
 // withOptions is a column's handler as somebody makes it who replaces the runtime
 // of containerd's default handler: with the table of options that is runc's.
-func withOptions(h node.Handler) node.Handler {
+func (c *column) withOptions() node.Handler {
+	h := c.handler
 	h.Name += "-options"
-	h.Options = "    SystemdCgroup = false\n    BinaryName = \"\""
+	h.Options = fmt.Sprintf("    SystemdCgroup = %t\n    BinaryName = \"\"", c.systemd)
 	return h
 }
 
-// running are the columns, from the suite's start on.
-var running []*column
+// withWritableCgroups is a column's handler with a setting of containerd's that lets
+// containers have cgroups of their own.
+func (c *column) withWritableCgroups() node.Handler {
+	h := c.handler
+	h.Name += "-writable"
+	h.CgroupWritable = true
+	return h
+}
 
-// runTests runs the tests against a node per column, side by side.
+// suiteColumns are those of this run.
+var suiteColumns = columns()
+
+// runTests runs the tests, and keeps what they found.
 func runTests(m *testing.M) (code int, err error) {
-	ctx := context.Background()
 	// CRI's client logs every error that a test provokes.
 	klog.SetLogger(logr.Discard())
 	if err := mountVolumes(); err != nil {
 		return 1, err
 	}
-	images, err := testImages()
-	if err != nil {
-		return 1, err
-	}
-	for i, h := range columns() {
-		c, err := openColumn(ctx, i, h, images)
-		if err != nil {
-			return 1, fmt.Errorf("%s: %w", h.Name, err)
-		}
-		defer func() { err = errors.Join(err, c.close(ctx)) }()
-		running = append(running, c)
-	}
 	code = m.Run()
 	var all results
-	for _, c := range running {
+	for _, c := range suiteColumns {
 		all = append(all, c.results...)
 	}
 	return code, all.write(resultsFile)
 }
 
 // mountVolumes makes the volumes' place what the kubelet's would be: a mount that
-// propagates.
+// propagates. In an enclosure nobody knows of what file system its files are; the
+// guest's kernel could not map the owners of a tmpfs.
 func mountVolumes() error {
 	if err := os.MkdirAll(volumesDir, 0o755); err != nil {
 		return err
 	}
-	if err := unix.Mount("volumes", volumesDir, "tmpfs", 0, "mode=755"); err != nil {
+	source, kind, flags, data := "volumes", "tmpfs", uintptr(0), "mode=755"
+	if enclosure.InGuest() {
+		source, kind, flags, data = volumesDir, "", unix.MS_BIND, ""
+	}
+	if err := unix.Mount(source, volumesDir, kind, flags, data); err != nil {
 		return fmt.Errorf("mount %s: %w", volumesDir, err)
 	}
 	if err := unix.Mount("", volumesDir, "", unix.MS_SHARED, ""); err != nil {
@@ -86,26 +117,39 @@ func mountVolumes() error {
 	return nil
 }
 
-// openColumn starts the node of a column.
-func openColumn(ctx context.Context, number int, h node.Handler, images []image.Image) (*column, error) {
-	c := &column{handler: h, number: number}
-	var err error
-	if c.node, err = node.Start(ctx, node.Options{
-		Dir: fmt.Sprint(nodeDir, number), Programs: programsDir, Shims: []string{shimsDir}, Network: number,
-		Handlers: []node.Handler{h, withOptions(h)}, Default: h.Name, Images: images,
-	}); err != nil {
-		return nil, err
+// open starts the node of a column, for as long as the test runs.
+func (c *column) open(t *testing.T) {
+	t.Helper()
+	ctx := context.Background()
+	images, err := testImages()
+	if err != nil {
+		t.Fatal(err)
 	}
+	all := []node.Handler{c.handler, c.withOptions()}
+	if unified() {
+		all = append(all, c.withWritableCgroups())
+	}
+	if c.node, err = node.Start(ctx, node.Options{
+		Dir: fmt.Sprint(nodeDir, c.number), Programs: programsDir, Shims: []string{shimsDir}, Network: c.number,
+		Handlers: all, Default: c.handler.Name, Images: images,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.node.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 	c.runtime, err = remote.NewRemoteRuntimeServiceBuilder().WithEndpoint(c.node.Endpoint()).
 		WithConnectionTimeout(2 * time.Minute).WithUseStreaming(false).Build(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("connect to CRI: %w\n%s", err, c.node.LogTail(30))
+		t.Fatalf("connect to CRI: %v\n%s", err, c.node.LogTail(30))
 	}
-	return c, nil
-}
-
-func (c *column) close(ctx context.Context) error {
-	return errors.Join(c.runtime.Close(ctx), c.node.Stop())
+	t.Cleanup(func() {
+		if err := c.runtime.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Images of the suite.
@@ -155,7 +199,7 @@ func eventually(t *testing.T, what string, check func() (bool, string)) bool {
 
 // context ends after the test's own cleanups.
 func testContext(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute*slowness())
 	t.Cleanup(cancel)
 	return ctx
 }

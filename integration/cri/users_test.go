@@ -94,12 +94,17 @@ func userNamespaceOption() *runtimeapi.UserNamespace {
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: idMapping(), Gids: idMapping()}
 }
 
-// withUserNamespace is a pod of hostUsers: false.
-func (c *column) withUserNamespace(t *testing.T, edits ...func(*runtimeapi.PodSandboxConfig)) *pod {
+func (c *column) needUserNamespaces(t *testing.T) {
 	t.Helper()
 	if !c.features(t).GetUserNamespaces() {
 		c.skip(t, "the runtime does not declare user namespaces with id-mapped mounts")
 	}
+}
+
+// withUserNamespace is a pod of hostUsers: false.
+func (c *column) withUserNamespace(t *testing.T, edits ...func(*runtimeapi.PodSandboxConfig)) *pod {
+	t.Helper()
+	c.needUserNamespaces(t)
 	option := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER, UsernsOptions: userNamespaceOption()}
 	return c.pod(t, append([]func(*runtimeapi.PodSandboxConfig){withNamespaces(option)}, edits...)...)
 }

@@ -47,8 +47,14 @@ type Enclosure struct {
 }
 
 // Path is where a file of the enclosure is for those outside: inside it is at
-// name, which is below one of the private directories.
-func (e Enclosure) Path(name string) string { return filepath.Join(e.Dir, flat(name)) }
+// name, which is below one of the private directories. Without a directory there is
+// no inside.
+func (e Enclosure) Path(name string) string {
+	if e.Dir == "" {
+		return name
+	}
+	return filepath.Join(e.Dir, flat(name))
+}
 
 // flat maps the private directories to names next to each other.
 func flat(name string) string {

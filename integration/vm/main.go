@@ -42,7 +42,7 @@ func command() error {
 	flag.StringVar(&s.suite, "suite", "", "run only the tests of this package, of any in the tree: its directory, as pod/cgroup or integration/cri")
 	flag.StringVar(&s.args, "args", "", "further arguments for the test binaries: words without blanks")
 	runtimes := flag.String("runtimes", "native,oci", "columns of the integration suite: native, oci, runc")
-	limit := flag.Duration("timeout", time.Hour, "how long the guest may run")
+	limit := flag.Duration("timeout", 2*time.Hour, "how long the guest may run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -81,7 +81,7 @@ func (p payload) writeTests(ctx context.Context, log io.Writer, dir string) erro
 		if err := os.CopyFS(filepath.Join(to, "testdata"), os.DirFS(data)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		fmt.Fprintf(&list, "%s -test.run=%s -test.skip=%s -test.timeout=55m", s.name, s.run, needsVersion1)
+		fmt.Fprintf(&list, "%s -test.run=%s -test.skip=%s -test.timeout=110m", s.name, s.run, needsVersion1)
 		if s.name == "integration" {
 			fmt.Fprintf(&list, " -runtimes=%s", p.runtimes)
 		}

@@ -24,6 +24,9 @@ func config(opts Options) string {
   pod_annotations = ["io.containerd.rkt.v1/*"]
   container_annotations = ["io.containerd.rkt.v1/*"]
 `, h.Name, h.Runtime, h.Sandboxer)
+		if h.CgroupWritable {
+			b.WriteString("  cgroup_writable = true\n")
+		}
 		if h.Options != "" {
 			fmt.Fprintf(&b, "  [plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.%s.options]\n%s\n", h.Name, h.Options)
 		}

@@ -21,7 +21,7 @@ func AwaitImages(ctx context.Context, socket string, names ...string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, imagesBound)
 	defer cancel()
 	images := runtimeapi.NewImageServiceClient(conn)

@@ -32,6 +32,9 @@ type Handler struct {
 	// not give a pod with a user namespace its identity beside one, unless the
 	// runtime is runc's.
 	Options string
+	// CgroupWritable lets containers write to their cgroups, which version 1 does not
+	// have.
+	CgroupWritable bool
 }
 
 // Options say how a node is to run.

@@ -1,0 +1,112 @@
+package cri
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+	godbus "github.com/godbus/dbus/v5"
+)
+
+// drivers are the drivers of cgroups that pods can be tested with: each tells whether
+// it is systemd's.
+func drivers() []bool {
+	if systemdRuns() {
+		return []bool{false, true}
+	}
+	return []bool{false}
+}
+
+// systemdRuns tells whether systemd is there. In an enclosure it never is.
+func systemdRuns() bool {
+	_, err := os.Stat("/run/systemd/system")
+	return err == nil
+}
+
+// slicePath nests a slice, of that name without its suffix, in those that its name
+// spells.
+func slicePath(name string) string {
+	path, prefix := "/", ""
+	for part := range strings.SplitSeq(name, "-") {
+		prefix += part
+		path = filepath.Join(path, prefix+".slice")
+		prefix += "-"
+	}
+	return path
+}
+
+// startSlice starts a slice as the kubelet does. It is stopped after the test.
+func startSlice(t *testing.T, name string) {
+	t.Helper()
+	properties := []dbus.Property{dbus.PropDescription("a pod of the test's")}
+	for _, of := range []string{"CPUAccounting", "IOAccounting", "MemoryAccounting", "TasksAccounting"} {
+		properties = append(properties, dbus.Property{Name: of, Value: godbus.MakeVariant(true)})
+	}
+	job(t, func(ctx context.Context, s *dbus.Conn, ended chan<- string) (int, error) {
+		return s.StartTransientUnitContext(ctx, name, "fail", properties, ended)
+	})
+	t.Cleanup(func() {
+		job(t, func(ctx context.Context, s *dbus.Conn, ended chan<- string) (int, error) {
+			return s.StopUnitContext(ctx, name, "replace", ended)
+		})
+	})
+}
+
+// limitSlice sets properties of a slice.
+func limitSlice(t *testing.T, name string, limits map[string]uint64) {
+	t.Helper()
+	ctx := testContext(t)
+	s, err := dbus.NewSystemdConnectionContext(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var properties []dbus.Property
+	for name, value := range limits {
+		properties = append(properties, dbus.Property{Name: name, Value: godbus.MakeVariant(value)})
+	}
+	if err := s.SetUnitPropertiesContext(ctx, name, true, properties...); err != nil {
+		t.Fatalf("limit %s: %v", name, err)
+	}
+}
+
+// reloadSystemd has systemd read its configuration anew, which makes it write some of
+// what it knows to the cgroups that it manages.
+func reloadSystemd(t *testing.T) {
+	t.Helper()
+	ctx := testContext(t)
+	s, err := dbus.NewSystemdConnectionContext(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.ReloadContext(ctx); err != nil {
+		t.Fatalf("reload systemd: %v", err)
+	}
+}
+
+// job has systemd do something, and waits until it is done.
+func job(t *testing.T, begin func(ctx context.Context, s *dbus.Conn, ended chan<- string) (int, error)) {
+	t.Helper()
+	ctx := testContext(t)
+	s, err := dbus.NewSystemdConnectionContext(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ended := make(chan string, 1)
+	if _, err := begin(ctx, s, ended); err != nil {
+		t.Fatalf("systemd: %v", err)
+	}
+	select {
+	case result := <-ended:
+		if result != "done" {
+			t.Errorf("systemd: %s", result)
+		}
+	case <-ctx.Done():
+		t.Error("systemd: ", ctx.Err())
+	}
+}

@@ -19,8 +19,7 @@ const (
 // make one, on the machine; and cgroup v2 beside, in whose root systemd-nspawn would
 // put every pod. On a machine with cgroup v2 alone there is nothing to hide.
 func showV1(dir string) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(cgroupRoot, &st); err != nil || st.Type == unix.CGROUP2_SUPER_MAGIC {
+	if onlyV2() {
 		return nil
 	}
 	text, err := os.ReadFile(controllers)
@@ -33,6 +32,12 @@ func showV1(dir string) error {
 		}
 	}
 	return hideV2()
+}
+
+// onlyV2 tells whether the machine has cgroup v2 and no other.
+func onlyV2() bool {
+	var st unix.Statfs_t
+	return unix.Statfs(cgroupRoot, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
 // mountedControllers returns the lines of a /proc/cgroups without the controllers that

@@ -100,7 +100,12 @@ func (s *private) enterArguments(k *call, args []string, app *specs.Process) err
 	}
 	p.Args = args
 	root := filepath.Join(k.Dir, stage2Dir, k.Request.App, "rootfs")
-	if err := s.space.Load().do(func() error { return checkProgram(root, &p) }); err != nil {
+	var program string
+	err := s.space.Load().do(func() (err error) {
+		program, err = findProgram(root, &p)
+		return err
+	})
+	if err != nil {
 		return s.refused(err.Error(), err)
 	}
 	if _, err := os.Lstat(filepath.Join(s.dir, "rootfs", enterexec)); err == nil && s.manifest.rkts() {
@@ -120,7 +125,7 @@ func (s *private) enterArguments(k *call, args []string, app *specs.Process) err
 			return s.refused("the exec asks for "+f.pointer+" other than the container's, and its enter cannot be told", errdefs.ErrNotImplemented)
 		}
 	}
-	k.args = append(k.args, args...)
+	k.args = append(append(k.args, program), args[1:]...) // rkt's fly does not look in PATH
 	return nil
 }
 

@@ -1,11 +1,17 @@
 #!/bin/sh
-# systemd-nspawn on a machine without D-Bus: there is nobody to register a pod with, and
-# it stays in the cgroup that it is in.
+# systemd-nspawn as rkt's flavor host calls it, with what it does not know to say. BOOT
+# is for the systemd in the pod, which reads its arguments as those of a kernel.
+boot=
 for arg; do
 	shift
 	case $arg in
-	--register=true) set -- "$@" --register=no --keep-unit ;;
-	*) set -- "$@" "$arg" ;;
+	--boot) boot='BOOT' ;;
+	--register=true)
+		set -- "$@" REGISTER
+		continue
+		;;
 	esac
+	set -- "$@" "$arg"
 done
-exec REAL "$@"
+# shellcheck disable=SC2086 # words
+exec 'REAL' "$@" $boot

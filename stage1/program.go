@@ -16,15 +16,21 @@ import (
 // an app, and then not in words that clients know: whether its program is there. No
 // link leads out of root.
 func checkProgram(root string, p *specs.Process) error {
+	_, err := findProgram(root, p)
+	return err
+}
+
+// findProgram returns where the program of a process is, in root.
+func findProgram(root string, p *specs.Process) (string, error) {
 	name := p.Args[0]
 	if strings.Contains(name, "/") {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join("/", p.Cwd, name)
 		}
 		if err := executable(root, name); err != nil {
-			return fmt.Errorf("exec: %q: %w", p.Args[0], err)
+			return "", fmt.Errorf("exec: %q: %w", p.Args[0], err)
 		}
-		return nil
+		return name, nil
 	}
 	search := ""
 	for _, kv := range p.Env {
@@ -37,18 +43,19 @@ func checkProgram(root string, p *specs.Process) error {
 	}
 	var denied error
 	for _, dir := range filepath.SplitList(search) {
-		err := executable(root, filepath.Join("/", dir, name))
+		path := filepath.Join("/", dir, name)
+		err := executable(root, path)
 		switch {
 		case err == nil:
-			return nil
+			return path, nil
 		case errors.Is(err, fs.ErrPermission):
 			denied = err
 		}
 	}
 	if denied != nil {
-		return fmt.Errorf("exec: %q: %w", name, denied)
+		return "", fmt.Errorf("exec: %q: %w", name, denied)
 	}
-	return fmt.Errorf("exec: %q: executable file not found in $PATH", name)
+	return "", fmt.Errorf("exec: %q: executable file not found in $PATH", name)
 }
 
 // executable tells why a file cannot be executed.

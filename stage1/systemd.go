@@ -31,8 +31,8 @@ const systemBus = "/run/dbus/system_bus_socket"
 // toolsDir is the directory of a pod that `run` looks into first for a program.
 const toolsDir = "tools"
 
-// nspawnScript takes the place of systemd-nspawn where there is no D-Bus. Its first
-// line is to be that of the interpreter; REAL stands for the program.
+// nspawnScript takes the place of systemd-nspawn. Words in capitals stand for what
+// depends on the machine.
 //
 //go:embed nspawn.sh
 var nspawnScript string
@@ -52,7 +52,7 @@ func (i *Image) has(name string) bool {
 // has entered the pod's space. What was said of the tree is an overlay of the pod's;
 // the image stays as it is.
 func (i *Image) accommodate(dir string) error {
-	err := errors.Join(i.keepReady(dir), i.oneJournal(dir), showV1(dir), i.withoutBus(dir))
+	err := errors.Join(i.keepReady(dir), i.oneJournal(dir), showV1(dir), hideRun(), i.wrapNspawn(dir))
 	if err != nil {
 		return fmt.Errorf("make the pod what rkt's images with systemd expect: %w", err)
 	}
@@ -87,11 +87,39 @@ func putUnit(dir, name, text string) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// withoutBus lets the flavor host run on a machine that has no D-Bus: it has
-// systemd-nspawn register its pods in any case. And systemd-nspawn leaves a directory
-// behind if it is not on a tmpfs, which /run need not be without systemd.
-func (i *Image) withoutBus(dir string) error {
-	if _, err := os.Stat(systemBus); err == nil {
+// wrapNspawn puts a script in the place of systemd-nspawn, which the flavor host finds
+// by PATH. It has its pods registered in any case; without D-Bus there is nobody to do
+// that, and the pod stays in the cgroup that it is in. And the systemd in the pod would
+// mount cgroup v2 beside v1: the machine's, all of it.
+func (i *Image) wrapNspawn(dir string) error {
+	real, err := exec.LookPath("systemd-nspawn")
+	if err != nil {
+		return nil // `run` says so, or the image has its own
+	}
+	register, boot := "--register=true", ""
+	if !hasBus() {
+		register = "--register=no --keep-unit"
+	}
+	if !onlyV2() {
+		boot = "systemd.unified_cgroup_hierarchy=no systemd.legacy_systemd_cgroup_controller=yes"
+	}
+	script := strings.NewReplacer("REAL", real, "REGISTER", register, "BOOT", boot).Replace(nspawnScript)
+	if err := os.MkdirAll(filepath.Join(dir, toolsDir), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, toolsDir, "systemd-nspawn"), []byte(script), 0o755)
+}
+
+// hasBus tells whether the machine has D-Bus.
+func hasBus() bool {
+	_, err := os.Stat(systemBus)
+	return err == nil
+}
+
+// hideRun gives systemd-nspawn a tmpfs for what it leaves on one without removing it:
+// /run need not be one without systemd. With systemd, machined looks there.
+func hideRun() error {
+	if hasBus() {
 		return nil
 	}
 	const runDir = "/run/systemd/nspawn"
@@ -101,15 +129,7 @@ func (i *Image) withoutBus(dir string) error {
 	if err := unix.Mount("tmpfs", runDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
 		return fmt.Errorf("mount a tmpfs on %s: %w", runDir, err)
 	}
-	real, err := exec.LookPath("systemd-nspawn")
-	if err != nil {
-		return nil // `run` says so, or has its own
-	}
-	script := strings.ReplaceAll(nspawnScript, "REAL", real)
-	if err := os.MkdirAll(filepath.Join(dir, toolsDir), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, toolsDir, "systemd-nspawn"), []byte(script), 0o755)
+	return nil
 }
 
 // toolPath is the PATH of `run`.

@@ -13,7 +13,9 @@ import (
 
 // updateSandbox takes note of a resized pod. Its limits come into force without
 // us: the kubelet writes them to the pod's cgroup, which is its own, and updates
-// the containers. The overhead that a pod is granted limits nothing here.
+// the containers; whoever wrote them once more would undo what it has written since.
+// The overhead that a pod is granted limits nothing here. containerd's own controller
+// of pods with a pause container does the same.
 func (s *Service) updateSandbox(_ context.Context, r *sandbox.UpdateSandboxRequest) (*sandbox.UpdateSandboxResponse, error) {
 	if _, err := s.pod.SandboxStatus(r.SandboxId); err != nil {
 		return nil, err

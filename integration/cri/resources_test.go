@@ -128,18 +128,64 @@ func resize(t *testing.T, c *column) {
 	one.expectExit(137)
 }
 
+// A pod's cgroup is the kubelet's, who writes to it what the call is about. A runtime
+// that did so, too, would undo what the kubelet has written since. So with every
+// handler the call succeeds, and changes no limit.
 func resizePod(t *testing.T, c *column) {
 	p := c.pod(t)
-	p.run("a", forever())
-	_, err := c.runtime.UpdatePodSandboxResources(testContext(t), &runtimeapi.UpdatePodSandboxResourcesRequest{
-		PodSandboxId: p.id,
-		Overhead:     &runtimeapi.LinuxContainerResources{},
-		Resources:    &runtimeapi.LinuxContainerResources{CpuShares: 300, MemoryLimitInBytes: 128 << 20},
-	})
-	if err != nil {
-		t.Errorf("update the pod's resources: %v", err)
+	p.setMemory(96 << 20)
+	one := p.run("a", forever(), limited(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 64 << 20 }))
+	for _, memory := range []int64{128 << 20, 32 << 20} {
+		_, err := c.runtime.UpdatePodSandboxResources(testContext(t), &runtimeapi.UpdatePodSandboxResourcesRequest{
+			PodSandboxId: p.id,
+			Overhead:     &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 8 << 20},
+			Resources:    &runtimeapi.LinuxContainerResources{CpuShares: 300, MemoryLimitInBytes: memory},
+		})
+		if err != nil {
+			t.Errorf("update the pod's resources: %v", err)
+		}
+		if got := p.memory(); got != 96<<20 {
+			t.Errorf("after a resize to %d the limit of the pod's cgroup is %d", memory, got)
+		}
+		one.expectCgroup(map[string]string{"memory/memory.limit_in_bytes": "67108864"}, map[string]string{"memory.max": "67108864"})
+		p.expectState(runtimeapi.PodSandboxState_SANDBOX_READY)
 	}
-	p.expectState(runtimeapi.PodSandboxState_SANDBOX_READY)
+	p.stop()
+	if _, err := c.runtime.UpdatePodSandboxResources(testContext(t), &runtimeapi.UpdatePodSandboxResourcesRequest{PodSandboxId: "nobody"}); err == nil {
+		t.Error("a pod that there is not was resized")
+	}
+}
+
+// setMemory does to the pod's cgroup what the kubelet would.
+func (p *pod) setMemory(limit uint64) {
+	p.t.Helper()
+	if unified() {
+		p.limitPod(p.t, p.config.GetLinux().GetCgroupParent(), limitsOfPod{memory: limit, tasks: 500, cpu: 200})
+		return
+	}
+	if err := os.WriteFile(p.memoryFile(), fmt.Append(nil, limit), 0); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *pod) memory() (limit uint64) {
+	p.t.Helper()
+	b, err := os.ReadFile(p.memoryFile())
+	if err == nil {
+		limit, err = strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return limit
+}
+
+func (p *pod) memoryFile() string {
+	p.t.Helper()
+	if unified() {
+		return filepath.Join(cgroupDir(p.t, "", p.config.GetLinux().GetCgroupParent()), "memory.max")
+	}
+	return filepath.Join(cgroupDir(p.t, "memory", p.config.GetLinux().GetCgroupParent()), "memory.limit_in_bytes")
 }
 
 func cpusets(t *testing.T, c *column) {

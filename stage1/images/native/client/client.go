@@ -1,6 +1,7 @@
 package client
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
@@ -48,10 +50,8 @@ func ask(e abi.Entrypoint, args []string, errorFile *os.File) (int, error) {
 		Force:      e == abi.Stop && slices.Contains(args, "--force"),
 		Error:      errorFile,
 	}
-	if path := os.Getenv(abi.EnvRequest); path != "" {
-		if call.Request, err = os.Open(path); err != nil {
-			return 1, fmt.Errorf("open the request: %w", err)
-		}
+	if err := request(&call, args); err != nil {
+		return 1, err
 	}
 	if e == abi.AppAdd || e == abi.Enter {
 		call.Ready = announced(abi.EnvReadyFD)
@@ -64,6 +64,38 @@ func ask(e abi.Entrypoint, args []string, errorFile *os.File) (int, error) {
 		return 1, fmt.Errorf("speak with the pod's supervisor: %w", err)
 	}
 	return answer(e, socket)
+}
+
+// request opens the request document, or makes it of what interface version 6 has.
+func request(call *wire.Call, args []string) (err error) {
+	if path := os.Getenv(abi.EnvRequest); path != "" {
+		if call.Request, err = os.Open(path); err != nil {
+			return fmt.Errorf("open the request: %w", err)
+		}
+		return nil
+	}
+	if call.Entrypoint == abi.Stop { // needs none
+		return nil
+	}
+	r, err := older.Request(call.Entrypoint, args)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	fd, err := unix.MemfdCreate("request", unix.MFD_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("make a file for the request: %w", err)
+	}
+	call.Request = os.NewFile(uintptr(fd), "request")
+	call.Stay = call.Entrypoint == abi.Enter
+	if call.Error == nil {
+		call.Error = os.Stderr
+	}
+	_, err = call.Request.WriteAt(text, 0)
+	return err
 }
 
 // withoutSupervisor is the answer to a call for a pod that is over: what asks

@@ -10,7 +10,13 @@ var _ chronicle = (*Supervisor)(nil)
 
 // record writes an exit to disk.
 func (s *Supervisor) record(n name, status abi.Status) {
-	if err := abi.WriteStatus(abi.StatusDir, n.app, n.exec, status); err != nil {
+	var err error
+	if s.older != nil {
+		err = writeNumber(n, status)
+	} else {
+		err = abi.WriteStatus(abi.StatusDir, n.app, n.exec, status)
+	}
+	if err != nil {
 		fmt.Fprintf(s.log, "record the end of %s: %v\n", n, err)
 	}
 }

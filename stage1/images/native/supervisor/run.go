@@ -41,7 +41,9 @@ func Run(e Enclosure) int {
 		if errorFile == nil {
 			errorFile = os.Stderr
 		}
-		fmt.Fprintln(errorFile, err)
+		if text := err.Error(); text != "" { // or it is the exit code of an app
+			fmt.Fprintln(errorFile, text)
+		}
 		return codeOf(err)
 	}
 	return 0
@@ -50,7 +52,7 @@ func Run(e Enclosure) int {
 // run closes ready and errorFile once the pod can be used, and returns when it
 // is over.
 func run(ready, errorFile *os.File, e Enclosure) error {
-	request, err := runRequest()
+	request, options, err := asked()
 	if err != nil {
 		return err
 	}
@@ -69,7 +71,7 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	if err != nil {
 		return err
 	}
-	s.enclosure = e
+	s.enclosure, s.older = e, options
 	if err := os.Mkdir(abi.StatusDir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make the directory of exits: %w", err)
 	}
@@ -77,8 +79,10 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	if err != nil {
 		return err
 	}
-	if err := detach(); err != nil {
-		return err
+	if s.older == nil { // else they are the streams of apps
+		if err := detach(); err != nil {
+			return err
+		}
 	}
 	var reaper, server sync.WaitGroup
 	reaping, stopReaping := context.WithCancel(context.Background())
@@ -95,17 +99,42 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	ready.Close()
 	errorFile.Close()
 	server.Go(func() { s.serve(listener) })
+	apps, err := s.runApps()
+	if err != nil {
+		s.stop(false)
+	} else if err = s.live(apps, sigterm, done); err == errForced {
+		return nil // without waiting for anything
+	}
+	listener.Close()
+	_ = os.Remove(wire.Socket)
+	server.Wait()
+	return err
+}
+
+// errForced says that the pod was stopped by force.
+var errForced = errors.New("stopped by force")
+
+// live returns when the pod is over. Its apps, if it was made with some, are its end,
+// and a failure of theirs is its exit code.
+func (s *Supervisor) live(apps []*child, sigterm <-chan os.Signal, done <-chan bool) error {
+	over := make(chan int, 1)
+	var waiter sync.WaitGroup
+	defer waiter.Wait()
+	if len(apps) > 0 {
+		waiter.Go(func() { over <- firstFailure(apps) })
+	}
 	select {
 	case <-sigterm:
 		s.stop(false)
 	case forced := <-done:
 		if forced {
-			return nil // without waiting for anything
+			return errForced
+		}
+	case code := <-over:
+		if s.stop(false); code != 0 {
+			return &failure{code: code}
 		}
 	}
-	listener.Close()
-	_ = os.Remove(wire.Socket)
-	server.Wait()
 	return nil
 }
 
@@ -135,13 +164,9 @@ func newSupervisor() (*Supervisor, <-chan bool, error) {
 	return s, done, nil
 }
 
-// runRequest reads the request of run, if there is one.
+// runRequest reads the request of run.
 func runRequest() (*abi.Request, error) {
-	path := os.Getenv(abi.EnvRequest)
-	if path == "" {
-		return &abi.Request{}, nil // a pod without wishes, as in interface versions 1 to 6
-	}
-	f, err := os.Open(path)
+	f, err := os.Open(os.Getenv(abi.EnvRequest))
 	if err != nil {
 		return nil, fmt.Errorf("open the request of run: %w", err)
 	}

@@ -110,7 +110,7 @@ func (s *Supervisor) converse(conn socket) {
 		cancel(errors.New("the caller has gone"))
 	})
 	err = s.dispatch(ctx, call)
-	if err != nil && call.Error != nil {
+	if err != nil && call.Error != nil && err.Error() != "" {
 		_, _ = io.WriteString(call.Error, strings.TrimRight(err.Error(), "\n")+"\n")
 	}
 	call.Close() // before the answer: an app's stdio has no other end here then
@@ -132,6 +132,9 @@ func (s *Supervisor) dispatch(ctx context.Context, c *wire.Call) error {
 	}
 	switch c.Entrypoint {
 	case abi.AppAdd:
+		if s.older != nil {
+			c = olderAdd()
+		}
 		return s.add(ctx, c, r)
 	case abi.AppStart:
 		return s.start(ctx, r)

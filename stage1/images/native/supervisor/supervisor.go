@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
 )
 
 // Supervisor is the supervisor of one pod.
@@ -18,6 +19,8 @@ type Supervisor struct {
 	filters container.Filters
 	// enclosure makes the namespaces of apps; nil: they are cloned.
 	enclosure Enclosure
+	// older are the options of a pod of interface version 6, else nil.
+	older *older.Options
 
 	// ctx ends when the pod is stopped; cancel ends it.
 	ctx    context.Context

@@ -34,6 +34,7 @@ const (
 type Call struct {
 	Entrypoint abi.Entrypoint
 	Force      bool // stop --force
+	Stay       bool // enter ends when its program does
 
 	// Files are those that the entrypoint was given; nil is absent.
 	Request *os.File    // the request document
@@ -67,8 +68,11 @@ func (c *Call) Encode() (packet []byte, fds []int) {
 		}
 	}
 	packet = append(packet, 0)
-	if c.Force {
+	switch {
+	case c.Force:
 		packet = append(packet, "force"...)
+	case c.Stay:
+		packet = append(packet, "stay"...)
 	}
 	return packet, fds
 }
@@ -104,6 +108,8 @@ func (c *Call) decode(packet []byte, fds []int) error {
 	case "":
 	case "force":
 		c.Force = true
+	case "stay":
+		c.Stay = true
 	default:
 		return fmt.Errorf("%w: unknown word %.40q", ErrPacket, parts[2])
 	}

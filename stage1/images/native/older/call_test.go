@@ -1,0 +1,320 @@
+package older_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The images whose entrypoints are native's are called here as rkt called those of
+// interface version 6: with options, a lock and the files of a pod's directory.
+
+const (
+	busybox  = "/bin/busybox"
+	podID    = "0f6c5b1e-7a3d-4e92-8b10-2d4f6a8c0e11"
+	patience = 30 * time.Second
+)
+
+var images string
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "older-test-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	if out, err := exec.Command("../../../../scripts/stage1-images", dir).CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%v: %s", err, out)
+		return 1
+	}
+	images = dir
+	return m.Run()
+}
+
+// rktPod is a pod as rkt's stage 0 leaves it before run.
+type rktPod struct {
+	t   *testing.T
+	dir string
+	bin string // of the entrypoints
+	run *exec.Cmd
+	out bytes.Buffer
+}
+
+func eachImage(t *testing.T, test func(t *testing.T, p *rktPod)) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("containers need root")
+	}
+	for image, bin := range map[string]string{"native": "/", "nspawn": "/usr/bin"} {
+		t.Run(image, func(t *testing.T) {
+			t.Parallel()
+			needs := []string{busybox}
+			if image == "nspawn" {
+				needs = append(needs, "systemd-nspawn")
+			}
+			for _, program := range needs {
+				if _, err := exec.LookPath(program); err != nil {
+					t.Skip("needs " + program)
+				}
+			}
+			dir := filepath.Join(t.TempDir(), podID)
+			rootfs := filepath.Join(dir, "stage1/rootfs")
+			must(t, os.MkdirAll(filepath.Dir(rootfs), 0o755))
+			copyOf(t, filepath.Join(images, image, "rootfs"), rootfs)
+			must(t, os.MkdirAll(filepath.Join(rootfs, "rkt/status"), 0o755))
+			must(t, os.MkdirAll(filepath.Join(rootfs, "rkt/env"), 0o755))
+			test(t, &rktPod{t: t, dir: dir, bin: filepath.Join(rootfs, bin)})
+		})
+	}
+}
+
+// copyOf copies programs by a process of its own: what this one has open for writing,
+// a child of another test has, too, for a moment, and then nobody can execute it.
+func copyOf(t *testing.T, from, to string) {
+	t.Helper()
+	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// app makes the files of an app, and the pod's manifest with it alone.
+func (p *rktPod) app(name string, section map[string]any, more map[string]any) {
+	p.t.Helper()
+	root := filepath.Join(p.dir, "stage1/rootfs/opt/stage2", name, "rootfs")
+	for _, d := range []string{"bin", "etc", "tmp", "proc", "dev", "sys"} {
+		must(p.t, os.MkdirAll(filepath.Join(root, d), 0o755))
+	}
+	copyOf(p.t, busybox, filepath.Join(root, "bin/busybox"))
+	must(p.t, os.Symlink("busybox", filepath.Join(root, "bin/sh")))
+	must(p.t, os.WriteFile(filepath.Join(root, "etc/passwd"), []byte("root:x:0:0::/:/bin/sh\nweb:x:33:33::/:/bin/sh\n"), 0o644))
+	must(p.t, os.WriteFile(filepath.Join(root, "../manifest"), []byte(`{"acKind":"ImageManifest","acVersion":"0.8.11","name":"app"}`), 0o644))
+	runtimeApp := map[string]any{"name": name, "image": map[string]any{"id": "sha512-0"}, "app": section}
+	manifest := map[string]any{"acKind": "PodManifest", "acVersion": "0.8.11", "apps": []any{runtimeApp}}
+	for key, value := range more {
+		if key == "volumes" {
+			manifest[key] = value
+		} else {
+			runtimeApp[key] = value
+		}
+	}
+	p.manifest(manifest)
+}
+
+func (p *rktPod) manifest(m map[string]any) {
+	p.t.Helper()
+	b, err := json.Marshal(m)
+	must(p.t, err)
+	must(p.t, os.WriteFile(filepath.Join(p.dir, "pod"), b, 0o644))
+}
+
+func shell(script string) map[string]any {
+	return map[string]any{"exec": []string{"sh", "-c", script}, "user": "0", "group": "0", "environment": []any{
+		map[string]string{"name": "PATH", "value": "/bin"}, map[string]string{"name": "A", "value": "b c"},
+	}}
+}
+
+// start calls run, with the lock.
+func (p *rktPod) start(args ...string) {
+	p.t.Helper()
+	lock, err := os.Open(p.dir)
+	must(p.t, err)
+	defer lock.Close()
+	must(p.t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
+	p.run = p.command("run", append(args, podID)...)
+	p.run.ExtraFiles = []*os.File{lock}
+	p.run.Env = append(p.run.Env, "RKT_LOCK_FD=3", "RKT_SELINUX_CONTEXT=", "RKT_SELINUX_MOUNT_CONTEXT=")
+	p.run.Stdout, p.run.Stderr = &p.out, &p.out
+	must(p.t, p.run.Start())
+	p.t.Cleanup(func() {
+		if p.run.ProcessState == nil {
+			_ = p.run.Process.Signal(syscall.SIGTERM)
+			_ = p.run.Wait()
+		}
+	})
+}
+
+func (p *rktPod) command(entrypoint string, args ...string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	p.t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, filepath.Join(p.bin, entrypoint), args...)
+	cmd.Dir = p.dir
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	return cmd
+}
+
+// call calls an entrypoint and returns its exit code and what it has written.
+func (p *rktPod) call(entrypoint string, args ...string) (int, string) {
+	p.t.Helper()
+	cmd := p.command(entrypoint, args...)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		p.t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(out)
+}
+
+func (p *rktPod) expect(code int, out, entrypoint string, args ...string) {
+	p.t.Helper()
+	if c, o := p.call(entrypoint, args...); c != code || o != out {
+		p.t.Errorf("%s %v: exit code %d, %q; want %d, %q", entrypoint, args, c, o, code, out)
+	}
+}
+
+// ends waits for the end of run.
+func (p *rktPod) ends(code int) {
+	p.t.Helper()
+	_ = p.run.Wait()
+	if got := p.run.ProcessState.ExitCode(); got != code {
+		p.t.Errorf("run ends with %d, want %d: %s", got, code, p.out.String())
+	}
+}
+
+func (p *rktPod) file(path string) string {
+	b, err := os.ReadFile(filepath.Join(p.dir, path))
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func (p *rktPod) await(what string, holds func() bool) {
+	p.t.Helper()
+	for end := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			p.t.Fatalf("%s: it did not come to pass; run says %q", what, p.out.String())
+		}
+	}
+}
+
+func TestAPodWithItsAppsRunsAsVersion6HasIt(t *testing.T) {
+	eachImage(t, func(t *testing.T, p *rktPod) {
+		volume := t.TempDir()
+		must(t, os.WriteFile(filepath.Join(volume, "f"), []byte("volume\n"), 0o644))
+		section := shell(`echo "$A $AC_APP_NAME"; pwd; busybox id -u; busybox id -g; busybox hostname; busybox cat /vol/f
+			busybox touch /vol/g 2>/dev/null || echo read-only; busybox touch /empty/g && echo empty; busybox grep CapBnd /proc/self/status; exit 7`)
+		section["workingDirectory"], section["user"], section["group"] = "/tmp", "web", "34"
+		section["isolators"] = []any{
+			map[string]any{"name": "os/linux/capabilities-retain-set", "value": map[string]any{"set": []string{"CAP_KILL", "CAP_CHOWN"}}},
+			map[string]any{"name": "resource/memory", "value": map[string]any{"limit": "64M"}},
+		}
+		p.app("web", section, map[string]any{
+			"mounts":  []any{map[string]string{"volume": "vol", "path": "/vol"}, map[string]string{"volume": "empty", "path": "/empty"}},
+			"volumes": []any{map[string]any{"name": "vol", "kind": "host", "source": volume, "readOnly": true}, map[string]any{"name": "empty", "kind": "empty", "mode": "0777"}},
+		})
+		p.start("--debug", "--net=host", "--hostname=box", "--local-config=/etc/rkt")
+		p.ends(7)
+		if want := "b c web\n/tmp\n33\n34\nbox\nvolume\nread-only\nempty\nCapBnd:\t0000000000000021\n"; p.out.String() != want {
+			t.Errorf("the app says %q, want %q", p.out.String(), want)
+		}
+		if got := p.file("stage1/rootfs/rkt/status/web"); got != "7\n" {
+			t.Errorf("its end is recorded as %q", got)
+		}
+		if got := p.file("ppid"); got != fmt.Sprintln(p.run.Process.Pid) {
+			t.Errorf("ppid holds %q, run was %d", got, p.run.Process.Pid)
+		}
+		p.expect(0, "", "gc", podID)
+	})
+}
+
+func TestAMutablePodGetsAppsAsVersion6HasIt(t *testing.T) {
+	eachImage(t, func(t *testing.T, p *rktPod) {
+		p.manifest(map[string]any{"acKind": "PodManifest", "acVersion": "0.8.11", "apps": []any{}})
+		p.start("--net=host", "--mutable")
+		p.await("there is a supervisor", func() bool {
+			to, err := os.Readlink(filepath.Join(p.dir, "stage1/rootfs/rkt/supervisor-status"))
+			return err == nil && to == "ready"
+		})
+		pid := strings.TrimSpace(p.file("pid"))
+		p.app("web", shell(`trap "" TERM; echo up; echo up >/tmp/up; while :; do busybox sleep 0.1; done`), nil)
+		must(t, os.WriteFile(filepath.Join(p.dir, "stage1/rootfs/rkt/env/web"), []byte("PATH=/bin\nOF=file\n"), 0o644))
+		p.expect(0, "", "app_add", "--debug=false", "--uuid="+podID, "--app=web")
+		up := filepath.Join(p.dir, "stage1/rootfs/opt/stage2/web/rootfs/tmp/up")
+		if _, err := os.Stat(up); err == nil {
+			t.Error("the app runs before app/start")
+		}
+		p.expect(0, "", "app_start", "--debug=false", "--app=web")
+		p.await("the app runs", func() bool { _, err := os.Stat(up); return err == nil })
+		p.expect(5, "file 0\n", "enter", "--pid="+pid, "--appname=web", "--", "sh", "-c", `echo "$OF $(busybox id -u)"; exit 5`)
+		if code, out := p.call("enter", "--pid="+pid, "--appname=web", "--", "absent"); code == 0 || !strings.Contains(out, "executable file not found in $PATH") {
+			t.Errorf("enter of a missing program: exit code %d, %q", code, out)
+		}
+		if code, _ := p.call("app_rm", "--debug=false", "--app=web"); code == 0 {
+			t.Error("a running app was removed")
+		}
+		p.expect(0, "", "app_stop", "--debug=false", "--app=web")
+		if got := p.file("stage1/rootfs/rkt/status/web"); got != "9\n" {
+			t.Errorf("its end is recorded as %q, want the number of the signal", got)
+		}
+		p.expect(0, "", "app_rm", "--debug=false", "--app=web")
+		p.expect(0, "", "app_rm", "--debug=false", "--app=web")
+		if code, out := p.call("app_add", "--debug=false", "--uuid="+podID, "--app=other"); code == 0 || !strings.Contains(out, "there is no app other") {
+			t.Errorf("app/add of what the manifest does not have: exit code %d, %q", code, out)
+		}
+		p.expect(0, "", "stop", podID)
+		p.ends(0)
+		if p.out.String() != "up\n" {
+			t.Errorf("through the streams of run came %q", p.out.String())
+		}
+	})
+}
+
+func TestWhatVersion6CannotHaveHereIsRefusedByName(t *testing.T) {
+	eachImage(t, func(t *testing.T, p *rktPod) {
+		for words, isolator := range map[string]map[string]any{
+			"isolator os/linux/new: it is not supported": {"name": "os/linux/new", "value": 1},
+			"the set @docker/default-whitelist":          {"name": "os/linux/seccomp-retain-set", "value": map[string]any{"set": []string{"@docker/default-whitelist"}}},
+			"errno ESPRESSO is not known":                {"name": "os/linux/seccomp-remove-set", "value": map[string]any{"set": []string{"reboot"}, "errno": "ESPRESSO"}},
+		} {
+			must(t, os.RemoveAll(filepath.Join(p.dir, "stage1/rootfs/opt/stage2/web")))
+			section := shell("true")
+			section["isolators"] = []any{isolator}
+			p.app("web", section, nil)
+			p.out.Reset()
+			p.start("--net=host")
+			if err := p.run.Wait(); err == nil || !strings.Contains(p.out.String(), words) {
+				t.Errorf("%v: %q, want %q in it", err, p.out.String(), words)
+			}
+		}
+		if code, out := p.call("run", "--net=default", podID); code == 0 || !strings.Contains(out, "--net=default") {
+			t.Errorf("exit code %d, %q", code, out)
+		}
+		if code, out := p.call("run", "--net=host", "--unheard-of", podID); code == 0 || !strings.Contains(out, "unheard-of") {
+			t.Errorf("exit code %d, %q", code, out)
+		}
+	})
+}
+
+func TestSystemCallsAreFilteredAsTheIsolatorSays(t *testing.T) {
+	eachImage(t, func(t *testing.T, p *rktPod) {
+		section := shell(`busybox mkdir /tmp/d 2>&1; busybox uname -s; exit 3`)
+		section["isolators"] = []any{
+			map[string]any{"name": "os/linux/seccomp-remove-set", "value": map[string]any{"set": []string{"mkdir", "mkdirat"}, "errno": "ENOSYS"}},
+			map[string]any{"name": "os/linux/no-new-privileges", "value": true},
+		}
+		p.app("web", section, nil)
+		p.start("--net=host")
+		p.ends(3)
+		if want := "mkdir: can't create directory '/tmp/d': Function not implemented\nLinux\n"; p.out.String() != want {
+			t.Errorf("%q, want %q", p.out.String(), want)
+		}
+	})
+}

@@ -1,0 +1,137 @@
+package older
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// Request returns the request of a call, by its arguments.
+func Request(e abi.Entrypoint, args []string) (*abi.Request, error) {
+	if e == abi.Enter {
+		return enter(args)
+	}
+	name := ""
+	for _, arg := range args {
+		if value, ok := strings.CutPrefix(strings.TrimLeft(arg, "-"), "app="); ok {
+			name = value
+		}
+	}
+	if name == "" {
+		return nil, fmt.Errorf("%s: there is neither a request nor --app", e)
+	}
+	if e == abi.AppAdd {
+		return App(name)
+	}
+	return &abi.Request{Version: abi.Version, Entrypoint: e, App: name}, nil
+}
+
+// App returns the request of app/add for an app of the pod.
+func App(name string) (*abi.Request, error) {
+	o, err := readOptions()
+	if err != nil {
+		return nil, err
+	}
+	m, err := readManifest()
+	if err != nil {
+		return nil, err
+	}
+	a, err := m.app(name)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	bundle := filepath.Join(pod, stage2, name)
+	r := &abi.Request{
+		Version: abi.Version, Entrypoint: abi.AppAdd, Pod: o.UUID, App: name, Container: o.UUID + "." + name,
+		Bundle: bundle, Rootfs: filepath.Join(bundle, "rootfs"),
+	}
+	s, err := a.spec(o, r.Rootfs)
+	if err != nil {
+		return nil, fmt.Errorf("app %s: %w", name, err)
+	}
+	for _, of := range a.Mounts {
+		if err := m.mount(s, pod, of); err != nil {
+			return nil, fmt.Errorf("app %s: %w", name, err)
+		}
+	}
+	if r.Cgroup, err = ownCgroup(); err != nil {
+		return nil, err
+	}
+	r.Spec, err = json.Marshal(s)
+	return r, err
+}
+
+// ownCgroup is the cgroup of version 2 that this process is in: apps are in it, too.
+// Of version 1 they inherit theirs.
+func ownCgroup() (*abi.Cgroup, error) {
+	const root = "/sys/fs/cgroup"
+	var st unix.Statfs_t
+	if unix.Statfs(root, &st) != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
+		return nil, nil
+	}
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	path, _ := strings.CutPrefix(strings.TrimSpace(string(text)), "0::")
+	return &abi.Cgroup{Version: 2, Dirs: []string{filepath.Join(root, path)}}, nil
+}
+
+// enter asks for a program as rkt executes it: as root, in the root directory and with
+// the app's environment.
+func enter(args []string) (*abi.Request, error) {
+	name, command := "", []string(nil)
+	for i, arg := range args {
+		if value, ok := strings.CutPrefix(arg, "--appname="); ok {
+			name = value
+		}
+		if arg == "--" {
+			command = args[i+1:]
+			break
+		}
+	}
+	if name == "" || len(command) == 0 {
+		return nil, fmt.Errorf("usage: enter --pid=PID --appname=APP -- COMMAND")
+	}
+	env, err := environment(name)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(&specs.Process{Args: command, Env: env, Cwd: "/"})
+	return &abi.Request{
+		Version: abi.Version, Entrypoint: abi.Enter, App: name, Exec: fmt.Sprintf("enter-%d", os.Getpid()), Process: raw,
+	}, err
+}
+
+// environment is what an app's file of it has, else its manifest.
+func environment(name string) ([]string, error) {
+	var env []string
+	if text, err := os.ReadFile(filepath.Join("stage1/rootfs/rkt/env", name)); err == nil {
+		env = strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	} else {
+		m, err := readManifest()
+		if err != nil {
+			return nil, err
+		}
+		a, err := m.app(name)
+		if err != nil {
+			return nil, err
+		}
+		env = a.App.env(name)
+	}
+	if term, ok := os.LookupEnv("TERM"); ok {
+		env = append(env, "TERM="+term)
+	}
+	return env, nil
+}

@@ -1,0 +1,84 @@
+package older
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Options are what `run` was told of all apps of the pod.
+type Options struct {
+	Mutable        bool
+	Hostname       string
+	AnyCapability  bool // --disable-capabilities-restriction
+	AnyPath        bool // --disable-paths
+	AnySystemCall  bool // --disable-seccomp
+	ParentIPC      bool // --ipc=parent
+	UUID           string
+	PrivateNetwork bool // --net=none
+}
+
+// optionsFile keeps them for app/add.
+const optionsFile = "stage1/rootfs/rkt/native.options"
+
+// Run takes the arguments of `run` and remembers them.
+func Run(args []string) (*Options, error) {
+	o := &Options{}
+	f := flag.NewFlagSet("run", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.BoolVar(&o.Mutable, "mutable", false, "")
+	f.StringVar(&o.Hostname, "hostname", "", "")
+	f.BoolVar(&o.AnyCapability, "disable-capabilities-restriction", false, "")
+	f.BoolVar(&o.AnyPath, "disable-paths", false, "")
+	f.BoolVar(&o.AnySystemCall, "disable-seccomp", false, "")
+	network, ipc := f.String("net", "host", ""), f.String("ipc", "", "")
+	// Without a meaning here: rkt's metadata service, and files that clients bring.
+	for _, name := range []string{"debug", "interactive"} {
+		f.Bool(name, false, "")
+	}
+	for _, name := range []string{"mds-token", "local-config", "dns-conf-mode"} {
+		f.String(name, "", "")
+	}
+	if err := f.Parse(args); err != nil {
+		return nil, fmt.Errorf("run: %w", err)
+	}
+	switch *network {
+	case "host":
+	case "none":
+		o.PrivateNetwork = true
+	default:
+		return nil, fmt.Errorf("run: --net=%s: an app has the network that it is started in, or none", *network)
+	}
+	switch *ipc {
+	case "", "auto", "private":
+	case "parent":
+		o.ParentIPC = true
+	default:
+		return nil, fmt.Errorf("run: --ipc=%s is neither auto, private nor parent", *ipc)
+	}
+	if f.NArg() != 1 {
+		return nil, fmt.Errorf("run: %d arguments in place of a UUID", f.NArg())
+	}
+	o.UUID = f.Arg(0)
+	text, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	return o, os.WriteFile(optionsFile, text, 0o600)
+}
+
+func readOptions() (*Options, error) {
+	o := &Options{}
+	text, err := os.ReadFile(optionsFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("the pod does not run, or has a request for each call")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return o, json.Unmarshal(text, o)
+}

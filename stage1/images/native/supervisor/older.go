@@ -1,0 +1,124 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
+)
+
+// asked returns what run is asked for: a request or, without one, the options of
+// interface version 6.
+func asked() (*abi.Request, *older.Options, error) {
+	if os.Getenv(abi.EnvRequest) == "" {
+		o, err := older.Run(os.Args[1:])
+		return &abi.Request{}, o, err
+	}
+	r, err := runRequest()
+	return r, nil, err
+}
+
+// olderAdd returns a call of app/add with the streams of run: those of version 6's
+// app/add end with it.
+func olderAdd() *wire.Call {
+	return &wire.Call{Entrypoint: abi.AppAdd, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}}
+}
+
+// runApps runs the apps of an immutable pod, and tells that a pod of version 6 runs.
+func (s *Supervisor) runApps() ([]*child, error) {
+	switch {
+	case s.older == nil:
+		return nil, nil
+	case s.older.Mutable:
+		return nil, tellRkt("pid")
+	}
+	names, err := older.Apps()
+	if err == nil && len(names) == 0 {
+		err = errors.New("the pod has no app, and is not mutable")
+	}
+	if err != nil {
+		return nil, err
+	}
+	var apps []*child
+	for _, name := range names {
+		c, err := s.addOlder(name)
+		if err != nil {
+			return nil, err
+		}
+		apps = append(apps, c)
+	}
+	// Who asks for an only app looks for the only child.
+	if err := tellRkt(map[bool]string{true: "ppid", false: "pid"}[len(names) == 1]); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if err := s.start(s.ctx, &abi.Request{App: name}); err != nil {
+			return nil, fmt.Errorf("app %s: %w", name, err)
+		}
+	}
+	return apps, nil
+}
+
+// addOlder makes an app of the pod's manifest.
+func (s *Supervisor) addOlder(name string) (*child, error) {
+	r, err := older.App(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.add(s.ctx, olderAdd(), r); err != nil {
+		return nil, fmt.Errorf("app %s: %w", name, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.apps[name].launch.child, nil
+}
+
+// firstFailure waits until all apps have ended, and returns the exit code of the first
+// of them that has failed.
+func firstFailure(apps []*child) int {
+	code := 0
+	for _, c := range apps {
+		if st := c.end(); code == 0 {
+			code = st.Code
+		}
+	}
+	return code
+}
+
+// tellRkt writes what rkt's tools wait for: our pid, and that there is a supervisor.
+func tellRkt(file string) error {
+	if err := os.WriteFile(file+".new", []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
+		return err
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		return err
+	}
+	link := "stage1/rootfs/rkt/supervisor-status"
+	if err := os.Symlink("ready", link); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// writeNumber records an exit as version 6 has it: the exit code, or the number of the
+// signal.
+func writeNumber(n name, status abi.Status) error {
+	number := status.Code
+	if status.Signal != 0 {
+		number = status.Signal
+	}
+	path := abi.StatusPath(abi.StatusDir, n.app, n.exec)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	tmp := filepath.Join(filepath.Dir(path), ".tmp-"+filepath.Base(path))
+	if err := os.WriteFile(tmp, []byte(strconv.Itoa(number)+"\n"), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}

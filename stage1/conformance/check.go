@@ -33,8 +33,8 @@ type Check struct {
 // what fails early explains what fails later.
 func Checks() []Check {
 	all := slices.Concat(imageChecks(), runChecks(), addChecks(), startChecks(), streamChecks(), signalChecks(),
-		exitChecks(), removeChecks(), stopChecks(), crashChecks(),
-		enterChecks(), terminalChecks(), limitChecks(), userChecks())
+		exitChecks(), removeChecks(), stopChecks(), sandboxChecks(), crashChecks(),
+		enterChecks(), terminalChecks(), limitChecks(), userChecks(), checkpointChecks())
 	slices.SortStableFunc(all, func(a, b Check) int { return int(a.Level - b.Level) })
 	return all
 }

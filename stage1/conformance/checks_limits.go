@@ -190,7 +190,7 @@ func checkStats(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// userChecks are about user namespaces and checkpoints.
+// userChecks are about user namespaces.
 func userChecks() []Check {
 	asks := func(s *specs.Spec) {
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
@@ -224,11 +224,6 @@ func userChecks() []Check {
 				return errors.Join(s.out.awaitWord(ctx, "waiting"), mapped(pid))
 			},
 		},
-		{
-			ID: "checkpoint/restore", Level: LevelUser, Section: "5 app/checkpoint", needs: []abi.Entrypoint{abi.AppCheckpoint}, demanded: true,
-			Sentence: "an app goes on from its checkpoint where it was",
-			run:      checkCheckpoint,
-		},
 	}
 }
 
@@ -256,42 +251,6 @@ func mapped(pid int) error {
 		if got := strings.Join(strings.Fields(string(b)), " "); got != "0 100000 65536" {
 			return fmt.Errorf("%s of process %d is %q, want 0 100000 65536", file, pid, got)
 		}
-	}
-	return nil
-}
-
-func checkCheckpoint(ctx context.Context, t *trial) error {
-	w := t.wholePod()
-	a, err := w.start(ctx, nil, "tick")
-	if err != nil {
-		return err
-	}
-	if err := a.streams.out.awaitWord(ctx, "\n20\n"); err != nil {
-		return err
-	}
-	dir := filepath.Join(t.dir, "checkpoint")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	if err := w.Checkpoint(ctx, a.id, checkpoint(dir)); err != nil {
-		return err
-	}
-	if _, err := w.Wait(ctx, a.id, ""); err != nil {
-		return fmt.Errorf("checkpointed with exit: %w", err)
-	}
-	next, err := w.restore(ctx, dir, nil, "tick")
-	if err != nil {
-		return err
-	}
-	if _, err := w.Start(ctx, next.id, ""); err != nil {
-		return err
-	}
-	text, err := next.streams.out.await(ctx, func(text string) bool { return strings.Count(text, "\n") > 3 })
-	if err != nil {
-		return err
-	}
-	if strings.HasPrefix(text, "0\n") {
-		return errors.New("it has begun anew")
 	}
 	return nil
 }

@@ -150,6 +150,14 @@ exit 0`
 	noSize          = `edit 's/"consoleSize":{[^}]*},*//'`
 )
 
+// stopped ends the app as if that had been all there is to do.
+const stopped = `edit 's#"app/checkpoint"#"app/stop"#'; exec "${right%_*}_stop" --debug=false --app="$RKT_APP"`
+
+// checkpoints only pretends to write them.
+func checkpoints(how string) broken {
+	return broken{more: map[string]string{"app_checkpoint": how}}
+}
+
 // fault breaks one check.
 type fault struct {
 	check string
@@ -255,7 +263,12 @@ cat stage1/rootfs/rkt/ready >&"$real"; exit 0`}, says: "is not in the cgroup of 
 		{check: "oom/event", broken: entry("app_add", escape), says: endless, timeout: waits},
 		{check: "user/mapped", broken: entry("app_add", `edit 's/"hostID":100000/"hostID":200000/g'`), says: `"0 200000 65536"`},
 		{check: "user/exec", broken: entry("app_add", `edit 's/"hostID":100000/"hostID":200000/g'`), says: `"0 200000 65536"`},
-		{check: "checkpoint/restore", broken: broken{more: map[string]string{"app_checkpoint": `edit 's#"app/checkpoint"#"app/stop"#'; exec "${right%_*}_stop" --debug=false --app="$RKT_APP"`}}, says: "it has begun anew"},
+		{check: "sandbox/empty", broken: entry("run", `edit 's/"verify-sandbox"/"another"/g'`), says: `its hostname is "another"`},
+		{check: "sandbox/app", broken: entry("app_add", `edit 's#,"path":"/proc/[0-9]*/ns/ipc"##'`), says: "is not in the ipc namespace of the pod"},
+		{check: "sandbox/stop", broken: entry("run", `setsid sleep 1000 </dev/null >/dev/null 2>&1 3>&- 4>&- &`), says: "left behind: process"},
+		{check: "checkpoint/goes-on", broken: checkpoints(stopped), says: "after its checkpoint"},
+		{check: "checkpoint/restore", broken: checkpoints(stopped), says: "it has begun anew"},
+		{check: "checkpoint/paused", broken: checkpoints(nothing), says: "it has begun anew"},
 	}
 }
 

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -12,8 +13,8 @@ type Outcome string
 const (
 	Passed Outcome = "passed"
 	Failed Outcome = "failed"
-	// Absent means that the stage1 does not declare what is checked. That keeps it
-	// from a level only if the level demands it.
+	// Absent means that the stage1 does not declare what is checked, or says that it
+	// cannot do it here. That keeps it from a level only if the level demands it.
 	Absent Outcome = "absent"
 )
 
@@ -60,7 +61,11 @@ func (k *Kit) check(ctx context.Context, c Check) Result {
 	began := time.Now()
 	notes, err := k.attempt(ctx, &c)
 	r.Duration, r.Notes = time.Since(began), notes
-	if err != nil {
+	var cannot *cannotError
+	switch {
+	case errors.As(err, &cannot):
+		r.Outcome, r.Words = Absent, err.Error()
+	case err != nil:
 		r.Outcome, r.Words = Failed, err.Error()
 	}
 	return r

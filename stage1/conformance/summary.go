@@ -36,7 +36,7 @@ func (k *Kit) Capabilities(results []Result) []Capability {
 	either("update", abi.AppUpdate, "by app/update and the cgroup", "by the cgroup")
 	add("statistics and OOM events", shown(results, "oom/", "by the cgroup", "no"))
 	add("user namespaces", shown(results, "user/mapped", "yes", "no"))
-	either("checkpoint and restore", abi.AppCheckpoint, "by app/checkpoint", "no")
+	either("checkpoint and restore", abi.AppCheckpoint, shown(results, "checkpoint/", "by app/checkpoint", "declared, and not possible or not right here"), "no")
 	for _, r := range results {
 		for _, name := range slices.Sorted(keys(r.Notes)) {
 			value := r.Notes[name]

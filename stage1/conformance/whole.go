@@ -12,7 +12,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // wholePod is a pod as the shim has it.
@@ -213,6 +212,3 @@ func resources(r specs.LinuxResources) []byte {
 	b, _ := json.Marshal(r) // a plain struct
 	return b
 }
-
-// checkpoint is what a checkpoint of an app to a directory asks for.
-func checkpoint(dir string) abi.Checkpoint { return abi.Checkpoint{Path: dir, Exit: true} }

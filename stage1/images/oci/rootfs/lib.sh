@@ -9,6 +9,8 @@
 #	                        and a directory of its cgroup
 #	rkt/oci/apps/APP/run    the OCI runtime's own state
 #	rkt/oci/apps/APP/init   "PID START" of the app's first process
+#	rkt/oci/apps/APP/criu/  what criu has to say; with restored in it, of an app that
+#	                        was restored and whose processes are stopped
 #	rkt/oci/holder          as apps/APP, of the process that holds a sandbox
 set -u
 state=stage1/rootfs/rkt/oci
@@ -36,12 +38,17 @@ fail() {
 # oci ARG...: the OCI runtime, with our fds 0 to 2 and no others, so that nothing
 # it leaves behind has them. What it logs as an error becomes the error of the RPC.
 oci() {
-	runtime=$(command -v runc || command -v crun) || {
+	runtime=''
+	# shellcheck disable=SC2034 # eval uses flags
+	while [ -z "$runtime" ] && read -r name flags; do
+		case $name in '' | '#'*) ;; *) runtime=$(command -v "$name") ;; esac
+	done <"${0%/*}/runtimes"
+	[ -n "$runtime" ] || {
 		echo "there is no OCI runtime in $PATH: install runc or crun" >&"$RKT_ERROR_FD"
 		return 1
 	}
 	log=$app/log.$$
-	eval '"$runtime" --root "$here/$app/run" --log "$here/$log" --log-format json "$@"' "$own"
+	eval '"$runtime" $flags --root "$here/$app/run" --log "$here/$log" --log-format json "$@"' "$own"
 	code=$?
 	if [ "$code" -ne 0 ]; then
 		words=$(sed -nE '/"level":"error"/s/.*"msg":"(([^"\\]|\\.)*)".*/\1/p' "$log" 2>/dev/null |
@@ -50,6 +57,27 @@ oci() {
 	fi
 	rm -f "$log" 2>/dev/null
 	return "$code"
+}
+
+# criu_works: fails with 7, and says why, where processes cannot be written and restored.
+criu_works() {
+	command -v criu >/dev/null || fail "there is no criu in the PATH of containerd: install criu" 7
+	why=$(criu check 2>&1) || fail "criu does not work here: $(printf '%s\n' "$why" | grep Error | head -n 1)" 7
+}
+
+# with_criu VERB ARG...: as oci, and says what criu says if that fails. Its log is kept in
+# the bundle.
+with_criu() {
+	verb=$1
+	shift
+	mkdir -p "$app/criu" 2>&"$RKT_ERROR_FD" || return
+	oci "$verb" --work-path "$here/$app/criu" "$@" && return
+	for log in dump restore; do
+		[ -f "$app/criu/$log.log" ] || continue
+		grep -h Error "$app/criu/$log.log" | head -n 3 >&"$RKT_ERROR_FD"
+		cp "$app/criu/$log.log" "$RKT_BUNDLE/criu-$log.log" 2>/dev/null
+	done
+	return 1
 }
 
 # look PID: whether there is such a process; sets how it is and when it started.

@@ -1,0 +1,72 @@
+package integration
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/containerd/containerd/api/types/runc/options"
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/errdefs"
+)
+
+// needCriu skips where processes cannot be checkpointed, and says why.
+func needCriu(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("criu"); err != nil {
+		t.Skip("needs criu")
+	}
+	if out, err := exec.Command("criu", "check").CombinedOutput(); err != nil {
+		t.Skipf("criu does not work here: %s", out)
+	}
+}
+
+// T8: the state of a task goes to an image, and another container goes on from there: its
+// own program is one that would have ended at once.
+func TestT8ATaskGoesOnFromItsCheckpoint(t *testing.T) {
+	eachOf(t, []string{"oci"}, func(t *testing.T, c *column) {
+		needCriu(t)
+		ctx := c.context(t)
+		first := c.running(t, exitsOnTerm(42))
+		exited := c.wait(t, first)
+		image, err := first.Checkpoint(ctx, containerd.WithCheckpointName(c.id()), func(i *containerd.CheckpointTaskInfo) error {
+			i.Options = &options.CheckpointOptions{Exit: true}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.client.ImageService().Delete(c.context(t), image.Name()) })
+		expectExit(t, exited, 137)
+		if _, err := first.Delete(ctx); err != nil {
+			t.Error(err)
+		}
+		container := c.container(t, []string{"false"})
+		next, err := container.NewTask(ctx, cio.NullIO, containerd.WithTaskCheckpoint(image))
+		if err != nil {
+			t.Fatal(err)
+		}
+		expectStatus(t, ctx, next, containerd.Created)
+		exited = c.wait(t, next)
+		if err := next.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.termUntilGone(t, next, exited, 42)
+	})
+}
+
+// Without criu the answer says so, and the task goes on.
+func TestT8WithoutCriuACheckpointIsRefusedWithTheReason(t *testing.T) {
+	eachOf(t, []string{"oci"}, func(t *testing.T, c *column) {
+		if exec.Command("criu", "check").Run() == nil {
+			t.Skip("criu works here")
+		}
+		ctx := c.context(t)
+		task := c.running(t, []string{"testprog", "sleep", "1000"})
+		if _, err := task.Checkpoint(ctx); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "criu") {
+			t.Errorf("checkpoint: %v", err)
+		}
+		expectStatus(t, ctx, task, containerd.Running)
+	})
+}

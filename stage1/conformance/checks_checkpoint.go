@@ -1,0 +1,137 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// cannotError says that a stage1 says that it cannot do something: not at all, or not on
+// this machine.
+type cannotError struct{ err error }
+
+func (e *cannotError) Error() string { return "it says that it cannot: " + e.err.Error() }
+
+// Unwrap returns what the stage1 says.
+func (e *cannotError) Unwrap() error { return e.err }
+
+// checkpointChecks are about checkpoints.
+func checkpointChecks() []Check {
+	check := func(id, sentence string, run func(context.Context, *trial) error) Check {
+		return Check{
+			ID: id, Level: LevelUser, Section: "5 app/checkpoint", Sentence: sentence, run: run,
+			needs: []abi.Entrypoint{abi.AppCheckpoint}, demanded: true,
+		}
+	}
+	return []Check{
+		check("checkpoint/goes-on", "an app goes on after a checkpoint, unless that is its end", checkGoesOn),
+		check("checkpoint/restore", "an app goes on from its checkpoint where it was, once it is started", checkRestore),
+		check("checkpoint/paused", "a paused app can be restored from a checkpoint, and stays paused meanwhile", checkPausedCheckpoint),
+	}
+}
+
+// checkpoint writes the state of an app to a new directory.
+func (t *trial) checkpoint(ctx context.Context, a *wholeApp, exit bool) (dir string, err error) {
+	dir = filepath.Join(t.dir, "checkpoint")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return "", err
+	}
+	err = a.w.Checkpoint(ctx, a.id, abi.Checkpoint{Path: dir, Exit: exit})
+	if errdefs.IsNotImplemented(err) {
+		return "", &cannotError{err}
+	}
+	return dir, err
+}
+
+// counting makes an app that has counted to twenty.
+func (w *wholePod) counting(ctx context.Context) (*wholeApp, error) {
+	a, err := w.start(ctx, nil, "tick")
+	if err != nil {
+		return nil, err
+	}
+	return a, a.streams.out.awaitWord(ctx, "\n20\n")
+}
+
+func checkGoesOn(ctx context.Context, t *trial) error {
+	a, err := t.wholePod().counting(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := t.checkpoint(ctx, a, false); err != nil {
+		return err
+	}
+	before := a.streams.out.now()
+	if _, err := a.streams.out.await(ctx, func(now string) bool { return len(now) > len(before)+20 }); err != nil {
+		return fmt.Errorf("after its checkpoint: %w", err)
+	}
+	return nil
+}
+
+func checkRestore(ctx context.Context, t *trial) error {
+	w := t.wholePod()
+	a, err := w.counting(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := t.checkpoint(ctx, a, true)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Wait(ctx, a.id, ""); err != nil {
+		return fmt.Errorf("checkpointed with exit: %w", err)
+	}
+	return w.restored(ctx, dir)
+}
+
+func checkPausedCheckpoint(ctx context.Context, t *trial) error {
+	w := t.wholePod()
+	a, err := w.counting(ctx)
+	if err != nil {
+		return err
+	}
+	if err := w.Pause(ctx, a.id); err != nil {
+		return err
+	}
+	dir, err := t.checkpoint(ctx, a, false)
+	if err != nil {
+		return err
+	}
+	time.Sleep(settle / 3) // what was on its way
+	before := a.streams.out.now()
+	time.Sleep(settle)
+	if after := a.streams.out.now(); after != before {
+		return fmt.Errorf("it was paused, and after the checkpoint it has written %q", strings.TrimPrefix(after, before))
+	}
+	return w.restored(ctx, dir)
+}
+
+// restored makes an app from the checkpoint of one that was counting.
+func (w *wholePod) restored(ctx context.Context, dir string) error {
+	a, err := w.restore(ctx, dir, nil, "tick")
+	if err != nil {
+		return err
+	}
+	time.Sleep(settle)
+	if text := a.streams.out.now(); text != "" {
+		return fmt.Errorf("before app/start it has written %q", text)
+	}
+	if _, err := w.Start(ctx, a.id, ""); err != nil {
+		return err
+	}
+	text, err := a.streams.out.await(ctx, func(text string) bool { return strings.Count(text, "\n") > 3 })
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(text, "0\n") {
+		return errors.New("it has begun anew")
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// sandboxChecks are about pods of the Sandbox service, which begin without an app. A
+// stage1 that says that it knows none is right, too.
+func sandboxChecks() []Check {
+	check := func(id, sentence string, run func(context.Context, *trial, *sandbox) error) Check {
+		return Check{
+			ID: id, Level: LevelRun, Section: "4", Sentence: sentence, mutable: true, asks: isolate,
+			run: func(ctx context.Context, t *trial) error {
+				b, err := t.sandbox(ctx)
+				if err != nil {
+					return err
+				}
+				return run(ctx, t, b)
+			},
+		}
+	}
+	return []Check{
+		check("sandbox/empty", "a pod without an app has a process that holds its namespaces, with the hostname that was asked for", checkEmptySandbox),
+		check("sandbox/app", "an app that comes later joins the namespaces of the pod, which lives on without it", checkAppOfSandbox),
+		check("sandbox/stop", "stop ends a pod with its apps, and the process that holds its namespaces", checkStopSandbox),
+	}
+}
+
+// hostname of sandboxes.
+const hostname = "verify-sandbox"
+
+// shared are the namespaces of a sandbox that its apps join: by their OCI names, and
+// those in /proc.
+func shared() map[specs.LinuxNamespaceType]string {
+	return map[specs.LinuxNamespaceType]string{specs.IPCNamespace: "ipc", specs.UTSNamespace: "uts", specs.NetworkNamespace: "net"}
+}
+
+// sandbox is a pod that has begun without an app.
+type sandbox struct {
+	*wholePod
+	id     string
+	holder int
+}
+
+// sandbox makes and starts one. It ends with the trial.
+func (t *trial) sandbox(ctx context.Context) (*sandbox, error) {
+	b := &sandbox{wholePod: t.wholePod(), id: t.id()}
+	bundle, err := os.MkdirTemp(t.dir, "sandbox-")
+	if err != nil {
+		return nil, err
+	}
+	c := pod.SandboxConfig{ID: b.id, Bundle: bundle, Hostname: hostname, CgroupsPath: t.cgroups + "/" + b.id}
+	for kind := range shared() {
+		c.Namespaces = append(c.Namespaces, abi.Namespace{Type: string(kind)})
+	}
+	if err := b.CreateSandbox(ctx, c); err != nil {
+		return nil, err
+	}
+	t.later(func(ctx context.Context) error {
+		if err := b.ShutdownSandbox(ctx, b.id); !errdefs.IsNotFound(err) {
+			return err
+		}
+		return nil
+	})
+	st, err := b.StartSandbox(ctx, b.id)
+	if errdefs.IsNotImplemented(err) {
+		return nil, &cannotError{err}
+	}
+	b.holder = st.PID
+	return b, err
+}
+
+// hold fails unless a process is in the namespaces of the sandbox.
+func (b *sandbox) hold(pid int) error {
+	host, err := namespacesOf(os.Getpid())
+	if err != nil {
+		return err
+	}
+	holder, err := namespacesOf(b.holder)
+	if err != nil {
+		return err
+	}
+	its, err := namespacesOf(pid)
+	if err != nil {
+		return err
+	}
+	for _, ns := range shared() {
+		switch {
+		case holder[ns] == host[ns]:
+			return fmt.Errorf("the %s namespace of the pod is the host's", ns)
+		case its[ns] != holder[ns]:
+			return fmt.Errorf("process %d is not in the %s namespace of the pod", pid, ns)
+		}
+	}
+	return nil
+}
+
+// add makes an app that joins the sandbox and waits.
+func (b *sandbox) add(ctx context.Context) (*wholeApp, error) {
+	return b.waiting(ctx, func(s *specs.Spec) {
+		var list []specs.LinuxNamespace
+		for _, n := range append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace}) {
+			if name := shared()[n.Type]; name != "" {
+				n.Path = fmt.Sprintf("/proc/%d/ns/%s", b.holder, name)
+			}
+			list = append(list, n)
+		}
+		s.Linux.Namespaces = list
+	})
+}
+
+func checkEmptySandbox(_ context.Context, _ *trial, b *sandbox) error {
+	if err := b.hold(b.holder); err != nil {
+		return err
+	}
+	name, err := hostnameOf(b.holder)
+	if err == nil && name != hostname {
+		err = fmt.Errorf("its hostname is %q, want %q", name, hostname)
+	}
+	return err
+}
+
+func checkAppOfSandbox(ctx context.Context, _ *trial, b *sandbox) error {
+	for range 2 { // the pod lives on
+		a, err := b.add(ctx)
+		if err != nil {
+			return err
+		}
+		if err := b.hold(a.pid); err != nil {
+			return err
+		}
+		if err := a.remove(ctx); err != nil {
+			return err
+		}
+	}
+	return b.hold(b.holder)
+}
+
+func checkStopSandbox(ctx context.Context, _ *trial, b *sandbox) error {
+	a, err := b.add(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.StopSandbox(ctx, b.id, 0); err != nil {
+		return err
+	}
+	if _, err := b.WaitSandbox(ctx, b.id); err != nil {
+		return err
+	}
+	if err := a.ends(ctx, "", 137); err != nil {
+		return err
+	}
+	return eventually(ctx, "the process that holds the namespaces to go", func() bool {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d", b.holder))
+		return err != nil
+	})
+}
+
+// hostnameOf returns the hostname that a process sees. The thread that looks is not used
+// again.
+func hostnameOf(pid int) (name string, err error) {
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		runtime.LockOSThread()
+		var f *os.File
+		if f, err = os.Open(fmt.Sprintf("/proc/%d/ns/uts", pid)); err != nil {
+			return
+		}
+		defer f.Close()
+		if err = unix.Setns(int(f.Fd()), unix.CLONE_NEWUTS); err == nil {
+			name, err = os.Hostname()
+		}
+	}()
+	<-looked
+	return name, err
+}

@@ -38,7 +38,7 @@ func newMachine(ctx context.Context, log io.Writer) (machine, error) {
 	}
 	recipe := sha256.New()
 	fmt.Fprintln(recipe, suite, include, inInitramfs, inRoot)
-	for _, name := range []string{"init", "fstab", "rkt-tests.service"} {
+	for _, name := range []string{"init", "fstab", "patience.conf", "rkt-tests.service"} {
 		recipe.Write(embedded(name))
 	}
 	name := fmt.Sprintf("vm-%s-%s-%x", suite, strings.TrimPrefix(kernel, "linux-image-"), recipe.Sum(nil)[:4])
@@ -83,7 +83,10 @@ func makeMachine(ctx context.Context, dir, kernel string) error {
 func addService(root string) error {
 	const unit = "rkt-tests.service"
 	units := filepath.Join(root, "etc/systemd/system")
+	settings := filepath.Join(root, "etc/systemd/system.conf.d")
 	return errors.Join(
+		os.MkdirAll(settings, 0o755),
+		os.WriteFile(filepath.Join(settings, "patience.conf"), embedded("patience.conf"), 0o644),
 		os.WriteFile(filepath.Join(root, "etc/fstab"), embedded("fstab"), 0o644),
 		os.WriteFile(filepath.Join(root, "etc/hostname"), []byte("rkt-guest\n"), 0o644),
 		os.WriteFile(filepath.Join(units, unit), embedded(unit), 0o644),

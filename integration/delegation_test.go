@@ -243,6 +243,10 @@ func TestT9KillAllEndsAProgramThatHasLeftItsCgroup(t *testing.T) {
 		}
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 			task := c.running(t, []string{"sh", "-c", "trap 'exit 7' TERM; testprog sleep 1000 & while :; do sleep 0.1; done"})
+			eventually(t, "the program is past its trap", func() (bool, string) {
+				pids, err := task.Pids(c.context(t))
+				return len(pids) > 1, fmt.Sprint(pids, err)
+			})
 			for _, root := range roots {
 				move(t, int(task.Pid()), filepath.Dir(root))
 			}

@@ -34,7 +34,8 @@ func lifecycle() section {
 
 func stopContainer(t *testing.T, c *column) {
 	p := c.pod(t)
-	kind := p.run("kind", sh("trap 'exit 9' TERM; while :; do sleep 1000 & wait $!; done"))
+	kind := p.run("kind", sh("trap 'exit 9' TERM; echo ready; while :; do sleep 1000 & wait $!; done"))
+	kind.awaitLog("ready")
 	kind.stop(30)
 	kind.expectExit(9)
 	stubborn := p.run("stubborn", []string{"/bin/testprog", "ignore-term"})
@@ -46,9 +47,10 @@ func stopContainer(t *testing.T, c *column) {
 
 func stopSignal(t *testing.T, c *column) {
 	p := c.pod(t)
-	one := p.run("a", sh("trap 'exit 11' USR1; trap 'exit 12' TERM; while :; do sleep 1000 & wait $!; done"), func(config *runtimeapi.ContainerConfig) {
+	one := p.run("a", sh("trap 'exit 11' USR1; trap 'exit 12' TERM; echo ready; while :; do sleep 1000 & wait $!; done"), func(config *runtimeapi.ContainerConfig) {
 		config.StopSignal = runtimeapi.Signal_SIGNAL_SIGUSR1
 	})
+	one.awaitLog("ready")
 	one.stop(30)
 	one.expectExit(11)
 }

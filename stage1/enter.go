@@ -125,7 +125,10 @@ func (s *private) enterArguments(k *call, args []string, app *specs.Process) err
 			return s.refused("the exec asks for "+f.pointer+" other than the container's, and its enter cannot be told", errdefs.ErrNotImplemented)
 		}
 	}
-	k.args = append(append(k.args, program), args[1:]...) // rkt's fly does not look in PATH
+	if s.isFly() { // it does not look in PATH
+		args = append([]string{program}, args[1:]...)
+	}
+	k.args = append(k.args, args...)
 	return nil
 }
 

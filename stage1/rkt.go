@@ -148,7 +148,7 @@ func (i *Image) ownFields() []string {
 		return i.features.Fields
 	}
 	fields := appc.Fields()
-	if path.Base(i.manifest.name) == "stage1-fly" {
+	if i.isFly() {
 		return []string{
 			"/process/args", "/process/cwd", "/process/env", "/process/terminal", "/process/consoleSize",
 			"/process/user/uid", "/process/user/gid", "/process/user/additionalGids", "/process/user/username",
@@ -160,6 +160,9 @@ func (i *Image) ownFields() []string {
 	}
 	return fields
 }
+
+// isFly tells whether an image is rkt's own fly.
+func (i *Image) isFly() bool { return i.manifest.rkts() && path.Base(i.manifest.name) == "stage1-fly" }
 
 // mayIgnore tells whether a field is excused.
 func (s *Stage1) mayIgnore(pointer string) bool {

@@ -70,6 +70,12 @@ type testPod struct {
 // path.
 func newPod(t *testing.T, below string) *testPod {
 	t.Helper()
+	return newPodOf(t, below, imageDir(t))
+}
+
+// newPodOf is newPod of an image that the test has changed.
+func newPodOf(t *testing.T, below, dir string) *testPod {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("containers need root")
 	}
@@ -80,7 +86,7 @@ func newPod(t *testing.T, below string) *testPod {
 	}
 	store, err := stage1.OpenStore(t.TempDir())
 	must(t, err)
-	image, err := store.Image(t.Context(), imageDir(t), "")
+	image, err := store.Image(t.Context(), dir, "")
 	must(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	t.Cleanup(cancel)

@@ -1,0 +1,154 @@
+package oci
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// An image names the OCI runtimes that it calls, with flags; the first one that is there
+// is called for everything.
+func TestTheImageNamesItsRuntimeAndFlagsForIt(t *testing.T) {
+	argv := filepath.Join(t.TempDir(), "argv")
+	real, err := exec.LookPath("runc")
+	if err != nil {
+		t.Skip("needs runc")
+	}
+	mine := filepath.Join(t.TempDir(), "mine")
+	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >>%s\nshift 2\nexec %s \"$@\"\n", argv, real)
+	must(t, os.WriteFile(mine, []byte(script), 0o755))
+	dir := imageDir(t)
+	text := "# ours\n\nno-such-runtime --never\n" + mine + " --with flags\nrunc\n"
+	must(t, os.WriteFile(filepath.Join(dir, "rootfs/runtimes"), []byte(text), 0o644))
+	p := newPodOf(t, "", dir)
+	p.run()
+	a := p.app("web", nil, "true")
+	a.start()
+	a.ends(t, 0)
+	p.expect(0, abi.AppRm, "web")
+	b, err := os.ReadFile(argv)
+	must(t, err)
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	for i, verb := range []string{" create ", " start ", " delete "} {
+		if i >= len(lines) || !strings.HasPrefix(lines[i], "--with flags --root ") || !strings.Contains(lines[i], verb) {
+			t.Errorf("call %d of %q, want%s", i, lines, verb)
+		}
+	}
+}
+
+// fakeCriu puts a criu into PATH that says that it works, or does not.
+func fakeCriu(t *testing.T, script string) {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "criu"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+// What a client asks of a checkpoint are options of the runtime, and a restore gets those
+// that it needs as well, though its client says nothing.
+func TestOptionsOfACheckpointReachTheRuntimeAndTheRestore(t *testing.T) {
+	argv := filepath.Join(t.TempDir(), "argv")
+	fakeCriu(t, "exit 0")
+	before(t, `case " $* " in *" checkpoint "* | *" restore "*) echo "$*" >>`+argv+`; exit 0 ;; esac`)
+	p := startPod(t)
+	a := p.app("web", nil, "sleep", "1000")
+	a.start()
+	dir := t.TempDir()
+	for _, c := range []struct {
+		asked abi.Checkpoint
+		want  string
+	}{
+		{abi.Checkpoint{}, "--leave-running"},
+		{abi.Checkpoint{Exit: true}, ""},
+		{abi.Checkpoint{Exit: true, CgroupsMode: "soft"}, "--manage-cgroups-mode soft"},
+		{abi.Checkpoint{Exit: true, EmptyNamespaces: []string{"network"}}, "--empty-ns network"},
+		{abi.Checkpoint{EmptyNamespaces: []string{"network", "ipc"}}, "--empty-ns network --empty-ns ipc --leave-running"},
+		{
+			abi.Checkpoint{Exit: true, OpenTCP: true, ExternalUnixSockets: true, Terminal: true, FileLocks: true},
+			"--tcp-established --ext-unix-sk --shell-job --file-locks",
+		},
+	} {
+		_ = os.Remove(argv)
+		c.asked.Path = dir
+		call := p.call(abi.AppCheckpoint, "web")
+		call.Request.Checkpoint = &c.asked
+		must(t, p.Invoke(p.patience, call))
+		b, err := os.ReadFile(argv)
+		must(t, err)
+		_, got, _ := strings.Cut(strings.TrimSuffix(string(b), " "+container("web")+"\n"), "--image-path "+dir)
+		if strings.TrimSpace(got) != c.want {
+			t.Errorf("%+v: the runtime was called with %q, want %q", c.asked, got, c.want)
+		}
+	}
+	_ = os.Remove(argv)
+	next := p.app("next", nil, "true")
+	next.call.Request.Checkpoint = &abi.Checkpoint{Path: dir}
+	expectCode(t, "app/add", 1, next.tryAdd(p.patience)) // nothing was restored
+	b, err := os.ReadFile(argv)
+	if err != nil || !strings.Contains(string(b), " restore ") || !strings.Contains(string(b), "--image-path "+dir+" --tcp-established --ext-unix-sk --shell-job --file-locks --bundle ") {
+		t.Errorf("restored with %q, %v", b, err)
+	}
+	p.expect(0, abi.AppRm, "next")
+	p.expect(0, abi.AppStop, "web")
+	a.ends(t, 137)
+	p.expect(0, abi.AppRm, "web")
+}
+
+func TestWithoutCriuACheckpointIsRefusedWithTheReason(t *testing.T) {
+	for name, c := range map[string]struct{ script, want string }{
+		"none":                 {"", "there is no criu"},
+		"one that cannot work": {"echo 'Warn: x'; echo 'Error (vdso): no such area'; exit 1", "criu does not work here: Error (vdso): no such area"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.script != "" {
+				fakeCriu(t, c.script)
+			} else if _, err := exec.LookPath("criu"); err == nil {
+				t.Skip("there is a criu here")
+			}
+			p := startPod(t)
+			a := p.app("web", nil, "sleep", "1000")
+			a.start()
+			call := p.call(abi.AppCheckpoint, "web")
+			call.Request.Checkpoint = &abi.Checkpoint{Path: t.TempDir()}
+			if text := expectCode(t, "app/checkpoint", 7, p.Invoke(p.patience, call)); !strings.Contains(text, c.want) {
+				t.Errorf("words %q, want %q", text, c.want)
+			}
+			next := p.app("next", nil, "true")
+			next.call.Request.Checkpoint = &abi.Checkpoint{Path: t.TempDir()}
+			expectCode(t, "app/add of a checkpoint", 7, next.tryAdd(p.patience))
+			p.expect(0, abi.AppStop, "web")
+			a.ends(t, 137)
+			p.expect(0, abi.AppRm, "web")
+		})
+	}
+}
+
+// What criu has to say is in the error, and its log where clients look for it.
+func TestWhatCriuSaysIsTold(t *testing.T) {
+	fakeCriu(t, "exit 0")
+	before(t, `case " $* " in *" checkpoint "*)
+	dir=$(echo "$*" | sed 's/.*--work-path \([^ ]*\).*/\1/')
+	printf '(00.01) fine\n(00.02) Error (tty.c:1): a terminal is in the way\n' >"$dir/dump.log"
+	exit 1 ;;
+esac`)
+	p := startPod(t)
+	a := p.app("web", nil, "sleep", "1000")
+	a.start()
+	call := p.call(abi.AppCheckpoint, "web")
+	call.Request.Bundle = a.call.Request.Bundle
+	call.Request.Checkpoint = &abi.Checkpoint{Path: t.TempDir()}
+	if text := expectCode(t, "app/checkpoint", 1, p.Invoke(p.patience, call)); !strings.Contains(text, "a terminal is in the way") {
+		t.Errorf("words %q", text)
+	}
+	if b, err := os.ReadFile(filepath.Join(a.call.Request.Bundle, "criu-dump.log")); err != nil || !strings.Contains(string(b), "(00.01) fine") {
+		t.Errorf("%q, %v", b, err)
+	}
+	p.expect(0, abi.AppStop, "web")
+	a.ends(t, 137)
+	p.expect(0, abi.AppRm, "web")
+}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
 // plainSpec returns the spec of an app that runs a verb of the kit's program: the
@@ -44,6 +46,13 @@ func (k *Kit) declares(s *specs.Spec) error {
 		return err
 	}
 	return k.stage1.CheckSpec(raw)
+}
+
+// honours tells whether the image declares what a spec asks for, by itself: what it is
+// excused does not count.
+func (k *Kit) honours(s *specs.Spec) bool {
+	raw, err := json.Marshal(s)
+	return err == nil && stage1.For(k.image, k.image.Name(), k.children, nil).CheckSpec(raw) == nil
 }
 
 // makeRoot makes the root of all apps: the kit's program, and what must not be

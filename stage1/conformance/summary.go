@@ -28,6 +28,7 @@ func (k *Kit) Capabilities(results []Result) []Capability {
 	}
 	either("apps in a pod", abi.AppAdd, "many", "one")
 	add("isolation that apps can ask for", k.isolation())
+	add("what an operator has to accept", excused(k.config.Excuse))
 	either("exec", abi.Enter, "by enter", "no")
 	add("terminal", shown(results, "terminal/", "yes", "no"))
 	either("signals", abi.AppSignal, "by app/signal", "to the host's pid")
@@ -78,6 +79,14 @@ func shown(results []Result, area, yes, no string) string {
 	return yes
 }
 
+// excused lists what the image was excused.
+func excused(fields []string) string {
+	if len(fields) == 0 {
+		return "nothing"
+	}
+	return strings.Join(fields, ", ")
+}
+
 // isolation lists what the image declares of it.
 func (k *Kit) isolation() string {
 	var all []string
@@ -94,7 +103,7 @@ func (k *Kit) isolation() string {
 		{"read-only root", specs.Spec{Root: &specs.Root{Readonly: true}}},
 		{"masked paths", specs.Spec{Linux: &specs.Linux{MaskedPaths: []string{"/proc/keys"}}}},
 	} {
-		if k.declares(&c.asks) == nil {
+		if k.honours(&c.asks) {
 			all = append(all, c.name)
 		}
 	}

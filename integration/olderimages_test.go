@@ -1,0 +1,95 @@
+package integration
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// eachAsVersion6 runs a case with bundled images whose manifest says that they are of
+// rkt's last interface version, and has no app/add: their entrypoints know both.
+func eachAsVersion6(t *testing.T, test func(t *testing.T, n *node)) {
+	t.Helper()
+	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
+		n := c.node(t, fmt.Sprintf("six%x", len(t.Name())))
+		config := ""
+		images := []string{"native", "nspawn"}
+		for _, image := range images {
+			link := filepath.Join(suite.shims, "containerd-shim-rkt-"+image+"six-v1")
+			if err := os.Symlink("containerd-shim-rkt-v1", link); err != nil && !os.IsExist(err) {
+				t.Fatal(err)
+			}
+			config += fmt.Sprintf("[stage1.%ssix]\npath = %q\naccept = [\"appc\"]\n", image, asVersion6(t, filepath.Join(suite.shims, "stage1", image)))
+		}
+		n.says("%s", config)
+		for _, image := range images {
+			t.Run(image, func(t *testing.T) {
+				if _, err := exec.LookPath("systemd-nspawn"); image == "nspawn" && err != nil {
+					t.Skip("needs systemd-nspawn")
+				}
+				n.runtime = "io.containerd.rkt-" + image + "six.v1"
+				test(t, n)
+				n.expectNothingLeft(t)
+			})
+		}
+	})
+}
+
+// asVersion6 copies an image and changes its manifest.
+func asVersion6(t *testing.T, path string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "image")
+	if err := os.CopyFS(dir, os.DirFS(path)); err != nil {
+		t.Fatal(err)
+	}
+	var manifest map[string]any
+	if err := json.Unmarshal([]byte(read(t, filepath.Join(path, "manifest"))), &manifest); err != nil {
+		t.Fatal(err)
+	}
+	var kept []any
+	for _, a := range manifest["annotations"].([]any) {
+		pair := a.(map[string]any)
+		switch name := strings.TrimPrefix(pair["name"].(string), "coreos.com/rkt/stage1/"); {
+		case name == "interface-version":
+			pair["value"] = "6"
+		case strings.HasPrefix(name, "app/") || name == "features":
+			continue
+		}
+		kept = append(kept, pair)
+	}
+	manifest["annotations"] = kept
+	text, err := json.Marshal(manifest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "manifest"), string(text))
+	return dir
+}
+
+func TestBundledImagesRunContainersAsVersion6HasIt(t *testing.T) {
+	eachAsVersion6(t, func(t *testing.T, n *node) {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "f"), "volume\n")
+		r := n.run(t, []string{"--rm", "--cwd", "/tmp", "--env", "A=b c", "--user", "1000:1001", "--mount", "type=bind,src=" + dir + ",dst=/vol,options=rbind:ro"}, n.id(),
+			"sh", "-c", `pwd; echo "$A"; id -u; id -g; cat /vol/f; echo bad >&2; exit 42`)
+		r.mustExit(t, 42).mustSay(t, "/tmp\nb c\n1000\n1001\nvolume\n")
+		if r.stderr != "bad\n" {
+			t.Errorf("stderr %q", r.stderr)
+		}
+		id := n.id()
+		n.run(t, []string{"-d", "--null-io", "--env", "A=b"}, id, "testprog", "sleep", "1000").must(t)
+		host, err := os.Readlink("/proc/self/ns/pid")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = n.ctr(t, "task", "exec", "--fifo-dir", n.fifoDir(nil), "--exec-id", "e", id, "sh", "-c", `echo "$A"; readlink /proc/self/ns/pid; exit 7`).mustExit(t, 7)
+		if !strings.HasPrefix(r.stdout, "b\npid:[") || strings.Contains(r.stdout, host) {
+			t.Errorf("the exec says %q, and the host's PID namespace is %s", r.stdout, host)
+		}
+		n.ends(id)
+	})
+}

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"io"
 	"os/exec"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/containerd/containerd/api/types/runc/options"
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 )
 
@@ -25,11 +27,26 @@ func needCriu(t *testing.T) {
 // T8: the state of a task goes to an image, and another container goes on from there: its
 // own program is one that would have ended at once.
 func TestT8ATaskGoesOnFromItsCheckpoint(t *testing.T) {
+	for name, terminal := range map[string]bool{"pipes": false, "terminal": true} {
+		t.Run(name, func(t *testing.T) { goesOnFromItsCheckpoint(t, terminal) })
+	}
+}
+
+// goesOnFromItsCheckpoint checkpoints a task whose streams are pipes, or a terminal.
+func goesOnFromItsCheckpoint(t *testing.T, terminal bool) {
 	eachOf(t, []string{"oci"}, func(t *testing.T, c *column) {
 		needCriu(t)
 		ctx := c.context(t)
-		first := c.running(t, exitsOnTerm(42))
+		creator, opts := cio.NullIO, []oci.SpecOpts{}
+		if terminal {
+			creator = cio.NewCreator(cio.WithStreams(nil, io.Discard, nil), cio.WithTerminal, cio.WithFIFODir(fifoDir(c.daemon.Dir())))
+			opts = append(opts, oci.WithTTY)
+		}
+		first := c.newTask(t, c.container(t, exitsOnTerm(42), opts...), creator)
 		exited := c.wait(t, first)
+		if err := first.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
 		image, err := first.Checkpoint(ctx, containerd.WithCheckpointName(c.id()), func(i *containerd.CheckpointTaskInfo) error {
 			i.Options = &options.CheckpointOptions{Exit: true}
 			return nil
@@ -42,8 +59,8 @@ func TestT8ATaskGoesOnFromItsCheckpoint(t *testing.T) {
 		if _, err := first.Delete(ctx); err != nil {
 			t.Error(err)
 		}
-		container := c.container(t, []string{"false"})
-		next, err := container.NewTask(ctx, cio.NullIO, containerd.WithTaskCheckpoint(image))
+		container := c.container(t, []string{"false"}, opts...)
+		next, err := container.NewTask(ctx, creator, containerd.WithTaskCheckpoint(image))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,6 +70,9 @@ func TestT8ATaskGoesOnFromItsCheckpoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.termUntilGone(t, next, exited, 42)
+		if _, err := next.Delete(ctx); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -53,7 +53,7 @@ test-unit: ## unit tests, with the race detector
 test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,runc)
 	@echo "==> integration tests ($(RUNTIMES))"
 	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN=$(BIN) \
-	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 20m -json ./... | $(REPORT)
+	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 30m -json ./... | $(REPORT)
 
 test-long: build ## the cases that repeat something, as often as is ever demanded (an hour)
 	@RKT_TEST_LONG=1 RKT_TEST_RUNTIMES=native RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \

@@ -31,6 +31,15 @@ const touchCgroups = `T7|T9|T12|T14|C1|C3|C4|C5|OOM|TaskMetrics|MemoryLimit|CPUS
 // devices, the freezer, OOM, the number of processes, killing.
 const oneOfEach = `C1|T12Update|T14|OnlyDevices|T7PauseAndResume|AnOOMIsPublished|LimitOfProcesses|TaskKillAll`
 
+// pods selects the features of pods: all of them with systemd's cgroups, which are
+// what a kubelet uses where systemd runs, and with the kubelet's own those that have
+// to do with cgroups.
+const pods = `TestFeatures/-systemd$|TestFeatures/^(runc|rkt|rkt-shim)$/^(Users|Resources|Cgroups)`
+
+// podsOfEach selects, for either driver of cgroups and either way to a pod, the limits
+// of a pod and cgroups that a user namespace has below its own.
+const podsOfEach = `TestFeatures/^(rkt|rkt-shim-systemd)$/^Cgroups/(what_a_pod_may_have|user_namespace)`
+
 func allSuites() []testSuite {
 	return []testSuite{
 		{name: "pod/cgroup", run: ".", short: "."},
@@ -39,6 +48,7 @@ func allSuites() []testSuite {
 		{name: "stage1/images/native/container", run: "Cgroup", short: "Cgroup"},
 		{name: "pod", run: limitsOfApps, short: "C2|C4|C5"},
 		{name: "integration", run: touchCgroups, short: oneOfEach},
+		{name: "integration/cri", run: pods, short: podsOfEach},
 	}
 }
 

@@ -112,14 +112,14 @@ func TestASelectionIsOfSuitesAndTheirTests(t *testing.T) {
 		want []testSuite
 	}{
 		{selection{suite: "pod", run: "TestT12"}, []testSuite{{name: "pod", run: "TestT12", short: "C2|C4|C5"}}},
-		{selection{suite: "integration/cri", args: "-x"}, []testSuite{{name: "integration/cri", run: ".", args: "-x"}}},
+		{selection{suite: "integration/enclosure", args: "-x"}, []testSuite{{name: "integration/enclosure", run: ".", args: "-x"}}},
 		{selection{suite: "stage1", short: true}, []testSuite{}},
 	} {
 		if got := c.suites(); !slices.Equal(got, c.want) {
 			t.Errorf("%+v: %+v, want %+v", c.selection, got, c.want)
 		}
 	}
-	for _, s := range append(allSuites(), testSuite{name: "integration/cri"}) {
+	for _, s := range append(allSuites(), testSuite{name: "integration/enclosure"}) {
 		if found, _ := filepath.Glob(filepath.Join("..", s.dir(), "*_test.go")); len(found) == 0 {
 			t.Errorf("%s has no tests", s.dir())
 		}

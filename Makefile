@@ -63,8 +63,8 @@ test-client: deps build ## containerd's own client suite, with runc's shim and o
 	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/parity.md -answers $(CURDIR)/integration/rpcs/runc.json $(CLIENT_FLAGS)
 
 test-cri: deps build ## pods through CRI, by runc and by us, feature by feature (CRI_FLAGS)
-	@RKT_TEST_BIN=$(BIN) RKT_TEST_DOCUMENT=$(CURDIR)/docs/kubernetes.md \
-	go -C integration test -count=1 -timeout 30m -json $(CRI_FLAGS) ./cri/... | $(REPORT)
+	@RKT_TEST_EVERY_STAGE1=1 RKT_TEST_BIN=$(BIN) RKT_TEST_DOCUMENT=$(CURDIR)/docs/kubernetes.md \
+	go -C integration test -count=1 -timeout 40m -json $(CRI_FLAGS) ./cri/... | $(REPORT)
 
 test-critest: deps build ## critest, the CRI tools' validation suite, by runc and by us (CRITEST_FLAGS)
 	@go -C integration run ./crisuites -suite critest -bin $(BIN) -document $(CURDIR)/docs/kubernetes.md $(CRITEST_FLAGS)

@@ -105,6 +105,10 @@ func (c *column) remark(reason string) { c.reason = reason }
 
 func (c *column) isRunc() bool { return c.handler.Name == "runc" }
 
+// usesRunc tells whether it is runc that isolates the column's containers, if not by
+// its own shim.
+func (c *column) usesRunc() bool { return c.handler.Runtime != nativeRuntime }
+
 // features are what the handler has told containerd about itself.
 func (c *column) features(t *testing.T) *runtimeapi.RuntimeHandlerFeatures {
 	t.Helper()

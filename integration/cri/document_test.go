@@ -51,6 +51,8 @@ var headings = map[string]string{
 	"runc":     "runc",
 	"rkt":      "rkt, `podsandbox`",
 	"rkt-shim": "rkt, `shim`",
+	"oci":      "rkt-oci, `podsandbox`",
+	"oci-shim": "rkt-oci, `shim`",
 }
 
 // table has a row per feature and one column per handler, and below it the reasons of

@@ -57,7 +57,7 @@ func declaresRecursiveReadOnly(t *testing.T, c *column) {
 
 func declaresUserNamespaces(t *testing.T, c *column) {
 	if !c.features(t).GetUserNamespaces() {
-		if !c.isRunc() {
+		if !c.usesRunc() {
 			t.Error("it does not")
 		}
 		c.skip(t, "this version does not")

@@ -52,14 +52,26 @@ func columns() (all []*column) {
 	return all
 }
 
-// handlers are runc's, as the reference, and ours with a pause container and without.
+// handlers are runc's, as the reference, and ours with a pause container and without:
+// those of the default stage1, and with RKT_TEST_EVERY_STAGE1 those of `oci`, which
+// take as long again.
 func handlers() []node.Handler {
-	return []node.Handler{
+	all := []node.Handler{
 		{Name: "runc", Runtime: "io.containerd.runc.v2", Sandboxer: "podsandbox"},
-		{Name: "rkt", Runtime: "io.containerd.rkt.v1", Sandboxer: "podsandbox"},
-		{Name: "rkt-shim", Runtime: "io.containerd.rkt.v1", Sandboxer: "shim"},
+		{Name: "rkt", Runtime: nativeRuntime, Sandboxer: "podsandbox"},
+		{Name: "rkt-shim", Runtime: nativeRuntime, Sandboxer: "shim"},
 	}
+	if os.Getenv("RKT_TEST_EVERY_STAGE1") != "" {
+		all = append(all,
+			node.Handler{Name: "oci", Runtime: "io.containerd.rkt-oci.v1", Sandboxer: "podsandbox"},
+			node.Handler{Name: "oci-shim", Runtime: "io.containerd.rkt-oci.v1", Sandboxer: "shim"})
+	}
+	return all
 }
+
+// nativeRuntime is the type whose pods have the default stage1, unless they ask for
+// another one.
+const nativeRuntime = "io.containerd.rkt.v1"
 
 // withOptions is a column's handler as somebody makes it who replaces the runtime
 // of containerd's default handler: with the table of options that is runc's.

@@ -13,6 +13,10 @@
 #	                        was restored and whose processes are stopped
 #	rkt/oci/holder          as apps/APP, of the process that holds a sandbox
 set -u
+[ -n "${RKT_STAGE1_REQUEST:-}" ] || {
+	echo "the stage1 oci is called as interface version 7 has it: there is no RKT_STAGE1_REQUEST" >&2
+	exit 254
+}
 state=stage1/rootfs/rkt/oci
 app=$state/apps/${RKT_APP:-}
 

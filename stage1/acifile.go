@@ -1,0 +1,243 @@
+package stage1
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha512"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"runtime"
+	"slices"
+
+	"github.com/appc/spec/pkg/acirenderer"
+	"github.com/appc/spec/schema"
+	"github.com/appc/spec/schema/types"
+	"github.com/containerd/errdefs"
+)
+
+// aci is a file with an ACI.
+type aci struct {
+	path     string
+	manifest *schema.ImageManifest
+
+	// Known once it was read to its end.
+	id     string            // appc's image id
+	packed string            // digest of the file
+	size   int64             // of the file
+	plain  int64             // of the tar in it
+	links  map[string]string // hard links
+}
+
+// openACI opens the tar in an ACI.
+func openACI(file string) (*os.File, io.Reader, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	plain, err := decompress(f)
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, plain, nil
+}
+
+// peekACI reads the manifest of an ACI, and no more than it has to.
+func peekACI(file string) (*aci, error) {
+	f, plain, err := openACI(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r := tar.NewReader(io.LimitReader(plain, maxImage))
+	for {
+		hdr, err := r.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, invalid("there is no manifest in it; docs/stage1-abi.md, section 1, describes an image")
+		case err != nil:
+			return nil, errNotACI(err)
+		case path.Clean(hdr.Name) != "manifest" || hdr.Typeflag != tar.TypeReg:
+			continue
+		}
+		text, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
+		if err != nil {
+			return nil, errNotACI(err)
+		}
+		a := &aci{path: file, manifest: &schema.ImageManifest{}}
+		if err := json.Unmarshal(text, a.manifest); err != nil {
+			return nil, invalid("manifest%s: not an appc ImageManifest: %v", position(text, err), err)
+		}
+		return a, nil
+	}
+}
+
+// isWhole tells whether an ACI is all of its image, and every file of it is.
+func (a *aci) isWhole() bool {
+	return len(a.manifest.Dependencies) == 0 && len(a.manifest.PathWhitelist) == 0
+}
+
+// matches tells whether an ACI has a name and all of some labels. One for another
+// machine never does.
+func (a *aci) matches(name types.ACIdentifier, labels types.Labels) bool {
+	if a.manifest.Name != name || !ofThisMachine(a.manifest.Labels) {
+		return false
+	}
+	return !slices.ContainsFunc(labels, func(l types.Label) bool {
+		value, ok := a.manifest.Labels.Get(l.Name.String())
+		return !ok || value != l.Value
+	})
+}
+
+// ofThisMachine tells whether what an ACI's labels say of os and arch, if they say
+// anything, is this machine's.
+func ofThisMachine(labels types.Labels) bool {
+	system, machine, err := types.ToAppcOSArch(runtime.GOOS, runtime.GOARCH, "")
+	if err != nil {
+		return true // a machine that appc has no word for
+	}
+	for name, mine := range map[string]string{"os": system, "arch": machine} {
+		if value, ok := labels.Get(name); ok && value != mine {
+			return false
+		}
+	}
+	return true
+}
+
+// read reads an ACI to its end: its image id, its lengths and its hard links.
+func (a *aci) read(ctx context.Context) error {
+	if a.id != "" {
+		return nil
+	}
+	f, err := os.Open(a.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	h, packed := sha512.New(), sha512.New()
+	source := io.TeeReader(f, packed)
+	plain, err := decompress(source)
+	if err != nil {
+		return err
+	}
+	all := &io.LimitedReader{R: plain, N: maxImage}
+	tee := io.TeeReader(all, h)
+	links := map[string]string{}
+	err = acirenderer.Walk(tar.NewReader(tee), func(hdr *tar.Header) error {
+		name, ok := entryName(hdr.Name)
+		if !ok && hdr.Typeflag != tar.TypeXGlobalHeader {
+			return errNoPlace(hdr.Name)
+		}
+		if hdr.Typeflag == tar.TypeLink {
+			links[name] = path.Clean(hdr.Linkname)
+		}
+		return ctx.Err()
+	})
+	if err == nil {
+		_, err = io.Copy(io.Discard, tee)
+	}
+	if err == nil {
+		_, err = io.Copy(io.Discard, source) // what a packer may have put behind
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return errNotACI(err)
+	case all.N <= 0:
+		return errTooLong()
+	}
+	a.id, a.packed, a.size, a.plain, a.links = digestText(h), digestText(packed), st.Size(), maxImage-all.N, links
+	return nil
+}
+
+func errTooLong() error { return invalid("it unpacks to more than %d bytes", int64(maxImage)) }
+
+// extract unpacks some files of an ACI that was read before, and is still the same.
+func (a *aci) extract(ctx context.Context, files map[string]struct{}, to string, left *int64) error {
+	f, plain, err := openACI(a.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	root, err := os.OpenRoot(to)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	h := sha512.New()
+	tee := io.TeeReader(io.LimitReader(plain, maxImage), h)
+	r := tar.NewReader(tee)
+	instead := a.relinked(files)
+	for {
+		hdr, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return errNotACI(err)
+		}
+		if !wanted(hdr, files, instead) {
+			continue
+		}
+		if *left -= hdr.Size; *left < 0 {
+			return errTooLong()
+		}
+		if err := errors.Join(extractEntry(root, hdr, r), ctx.Err()); err != nil {
+			return fmt.Errorf("entry %q: %w", hdr.Name, err)
+		}
+	}
+	for target, link := range instead {
+		if _, err := root.Lstat(link); err != nil {
+			return invalid("entry %q is a hard link to %q, which is not a file of this image", link, target)
+		}
+	}
+	if _, err := io.Copy(io.Discard, tee); err != nil {
+		return errNotACI(err)
+	}
+	if id := digestText(h); id != a.id {
+		return fmt.Errorf("it was changed while it was read: %w", errdefs.ErrUnavailable)
+	}
+	return nil
+}
+
+// relinked returns, for each file that is not wanted and has a hard link that is,
+// the link that becomes the file instead.
+func (a *aci) relinked(files map[string]struct{}) map[string]string {
+	instead := map[string]string{}
+	for link, target := range a.links {
+		_, isWanted := files[link]
+		if _, isThere := files[target]; isThere || !isWanted {
+			continue
+		}
+		if other, ok := instead[target]; !ok || link < other {
+			instead[target] = link
+		}
+	}
+	return instead
+}
+
+// wanted tells whether an entry is to be unpacked, and under which name.
+func wanted(hdr *tar.Header, files map[string]struct{}, instead map[string]string) bool {
+	name := path.Clean(hdr.Name)
+	_, ok := files[name]
+	if link := instead[name]; link != "" && hdr.Typeflag == tar.TypeReg {
+		hdr.Name = link
+		return true
+	}
+	if !ok || hdr.Typeflag != tar.TypeLink {
+		return ok
+	}
+	if link := instead[path.Clean(hdr.Linkname)]; link != "" {
+		hdr.Linkname = link
+		return link != name
+	}
+	return true
+}

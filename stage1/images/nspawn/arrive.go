@@ -37,7 +37,16 @@ func arrive() {
 	}
 }
 
+// hostnameVariable has the name that the container is to have unless its spec says
+// another.
+const hostnameVariable = "RKT_HOSTNAME"
+
 func settle(root, cgroups, stdin int) error {
+	if name, ok := os.LookupEnv(hostnameVariable); ok {
+		if err := unix.Sethostname([]byte(name)); err != nil {
+			return fmt.Errorf("set hostname %q: %w", name, err)
+		}
+	}
 	if err := unix.MoveMount(root, "", unix.AT_FDCWD, appRoot, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("attach the app's root: %w", err)
 	}

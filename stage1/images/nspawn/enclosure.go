@@ -49,7 +49,7 @@ func (e *enclosure) Enclose(p *fork.Process, rootfs string, spec *specs.Spec) (*
 		m.close()
 		return nil, err
 	}
-	return &supervisor.Enclosed{Process: m.process(p, spec), Words: m.words, Started: m.started, Close: m.close}, nil
+	return &supervisor.Enclosed{Process: m.process(p), Words: m.words, Started: m.started, Close: m.close}, nil
 }
 
 // refuse returns an error for namespaces that systemd-nspawn cannot make or join.
@@ -132,14 +132,14 @@ func copyTree(path string) (*os.File, error) {
 
 // process returns what becomes systemd-nspawn. Its descriptors from 3 on are passed
 // into the container: what init of native has there, and then what arrive takes.
-func (m *making) process(p *fork.Process, spec *specs.Spec) *fork.Process {
+func (m *making) process(p *fork.Process) *fork.Process {
 	stdio, rest := p.Files[:3], p.Files[3:]
 	files := append([]*os.File{m.null, m.log, m.log}, rest...)
 	files = append(files, m.root, m.cgroups)
 	files = append(files, stdio...)
 	return &fork.Process{
 		Exe:    m.exe,
-		Args:   append([]string{launcherName}, m.arguments(p, spec)...),
+		Args:   append([]string{launcherName}, m.arguments(p)...),
 		Env:    m.environment(p, len(files)-3),
 		Files:  files,
 		Joins:  m.joins,
@@ -149,7 +149,7 @@ func (m *making) process(p *fork.Process, spec *specs.Spec) *fork.Process {
 
 // arguments are those of systemd-nspawn. What it would do to a system that it boots,
 // and what needs a systemd on the host, is turned off.
-func (m *making) arguments(p *fork.Process, spec *specs.Spec) []string {
+func (m *making) arguments(p *fork.Process) []string {
 	args := []string{
 		"--quiet", "--settings=no", "--register=no", "--keep-unit", "--console=pipe",
 		"--directory=" + tree, "--read-only", "--machine=" + m.machine,
@@ -160,20 +160,13 @@ func (m *making) arguments(p *fork.Process, spec *specs.Spec) []string {
 	if p.New&unix.CLONE_NEWNET != 0 {
 		args = append(args, "--private-network")
 	}
-	if name := hostname(spec); name != "" && p.New&unix.CLONE_NEWUTS != 0 {
-		args = append(args, "--hostname="+name)
+	// Without a wish for one, a new UTS namespace has the host's name, as with clone(2).
+	// systemd-nspawn does not take every name that there is, so arrive sets it.
+	if name, err := os.Hostname(); err == nil && p.New&unix.CLONE_NEWUTS != 0 {
+		args = append(args, "--setenv="+hostnameVariable+"="+name)
 	}
 	args = append(args, limits()...)
 	return append(args, "/usr/bin/"+initName)
-}
-
-// hostname is the name of a new UTS namespace: without a wish for one it is the
-// host's, as clone(2) has it.
-func hostname(spec *specs.Spec) string {
-	if spec.Hostname == "" {
-		spec.Hostname, _ = os.Hostname()
-	}
-	return strings.ToLower(spec.Hostname)
 }
 
 // limits keep the supervisor's limits in the container, whose own would be those that

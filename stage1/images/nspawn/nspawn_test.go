@@ -112,6 +112,14 @@ func cgroups() []string {
 	return append(payload, supervisor...)
 }
 
+// systemd-nspawn does not take such a name.
+func TestAnyHostnameWillDo(t *testing.T) {
+	p := startPod(t)
+	if got := p.says("web", func(s *specs.Spec) { s.Hostname = "My_Host" }, "busybox hostname"); got != "My_Host\n" {
+		t.Errorf("the app is called %q", got)
+	}
+}
+
 func TestNamespacesThatAreNotAskedForAreTheHosts(t *testing.T) {
 	p := startPod(t)
 	q, _, err := p.add("web", func(s *specs.Spec) { s.Linux.Namespaces = []specs.LinuxNamespace{{Type: specs.MountNamespace}} }, "true")

@@ -261,7 +261,7 @@ func TestCollectingAndFirstUseCanRace(t *testing.T) {
 	var users sync.WaitGroup
 	for range 3 {
 		users.Go(func() {
-			for range 15 {
+			for range 8 {
 				i, err := s.Image(t.Context(), dir, "")
 				if err != nil {
 					t.Error(err)
@@ -279,7 +279,7 @@ func TestCollectingAndFirstUseCanRace(t *testing.T) {
 		})
 	}
 	users.Go(func() {
-		for range 5 {
+		for range 3 {
 			if out, err := renderIn(s, dir).CombinedOutput(); err != nil {
 				t.Errorf("another process: %v: %s", err, out)
 			}

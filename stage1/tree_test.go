@@ -158,7 +158,7 @@ func TestAnImportRepairsATree(t *testing.T) {
 func TestARendererCanBeKilledAtAnyMoment(t *testing.T) {
 	requireRoot(t)
 	dir := stage1test.Dir(t, nil)
-	for n := range 12 {
+	for n := range 8 {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("rootfs/f%02d", n)), make([]byte, 128<<10), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestARendererCanBeKilledAtAnyMoment(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	whole := time.Since(began)
-	const moments = 8
+	const moments = 6
 	for n := range moments {
 		s := openStore(t)
 		cmd := renderIn(s, dir)

@@ -18,11 +18,13 @@ import (
 // runs for the app or for one of its execs, named after its pid.
 const loggersDir = "rkt-loggers"
 
-// How long a logger whose shim has died may take to end: by itself, since its app was
-// killed and its input has ended, and after SIGTERM. `delete` has five seconds.
+// How long a logger whose shim has died may take to end by itself, since its app was
+// killed and its input has ended. `delete` has five seconds in all: what is left of
+// orphanBudget is the logger's, and in any case the smaller of these.
 const (
-	orphanGrace = 500 * time.Millisecond
-	orphanStop  = time.Second
+	leastOrphanGrace = 300 * time.Millisecond
+	orphanGrace      = time.Second
+	orphanBudget     = 2500 * time.Millisecond
 )
 
 // recordLogger notes in a bundle a logger that this process has started: the shim that
@@ -49,10 +51,11 @@ func loggerRecord(bundle string, pid int) string {
 }
 
 // EndLoggers ends the loggers of a container whose shim has died and whose processes
-// have been killed. Their input has come to its end, which is what most of them wait
-// for; others are sent SIGTERM, and SIGKILL after that. Those of a living shim are
-// its own business. A bundle without loggers costs a look.
-func EndLoggers(ctx context.Context, bundle string) error {
+// have been killed, which took a part of the time that `delete` has. Their input has
+// come to its end, which is what most of them wait for; others are sent SIGTERM. What
+// they do then is not waited for: nobody could if it took long. Those of a living shim
+// are its own business. A bundle without loggers costs a look.
+func EndLoggers(ctx context.Context, bundle string, took time.Duration) error {
 	list, err := os.ReadDir(filepath.Join(bundle, loggersDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -60,26 +63,17 @@ func EndLoggers(ctx context.Context, bundle string) error {
 	if err != nil {
 		return fmt.Errorf("loggers of %s: %w", bundle, err)
 	}
-	var orphans []*proc.Process
+	ctx, cancel := context.WithTimeout(ctx, min(max(orphanBudget-took, leastOrphanGrace), orphanGrace))
+	defer cancel()
 	for _, f := range list {
-		if p := orphan(bundle, f.Name()); p != nil {
-			orphans = append(orphans, p)
+		p := orphan(bundle, f.Name())
+		if p == nil {
+			continue
 		}
-	}
-	defer func() {
-		for _, p := range orphans {
-			_ = p.Close()
+		if p.Wait(ctx) != nil {
+			_ = p.Signal(syscall.SIGTERM) // it may have ended meanwhile
 		}
-	}()
-	awaitEnds(ctx, orphans, orphanGrace)
-	for _, p := range orphans {
-		_ = p.Signal(syscall.SIGTERM) // it may have ended
-	}
-	awaitEnds(ctx, orphans, orphanStop)
-	for _, p := range orphans {
-		if p.Alive() {
-			_ = syscall.Kill(-p.PID(), syscall.SIGKILL) // it leads a group, as spawn has it
-		}
+		_ = p.Close()
 	}
 	return nil
 }
@@ -109,15 +103,4 @@ func orphan(bundle, name string) *proc.Process {
 		return nil
 	}
 	return p
-}
-
-// awaitEnds returns when all have ended, or the time is up.
-func awaitEnds(ctx context.Context, list []*proc.Process, limit time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for _, p := range list {
-		if p.Wait(ctx) != nil {
-			return
-		}
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -190,9 +191,10 @@ func (collector) Collect(ctx context.Context, bundle, namespace, id string) (man
 		return manager.Exit{}, err
 	}
 	c := pod.Collector{Store: store, OpenStage1: reopener(images, proc.NewChildren())}
+	began := time.Now()
 	exit, err := c.Collect(ctx, bundle, namespace, id)
 	if err == nil { // nobody is left who writes to them
-		err = shim.EndLoggers(ctx, bundle)
+		err = shim.EndLoggers(ctx, bundle, time.Since(began))
 	}
 	return manager.Exit{PID: uint32(exit.PID), Status: exit.Code, At: exit.At}, err
 }

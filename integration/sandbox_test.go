@@ -69,9 +69,11 @@ func (b *box) start(t *testing.T) {
 func (b *box) remove(t *testing.T) {
 	t.Helper()
 	ctx := b.context(t)
-	if err := b.controller.Shutdown(ctx, b.id); err != nil && !strings.Contains(err.Error(), "not found") {
-		t.Errorf("shut down sandbox %s: %v", b.id, err)
-	}
+	// Of a shim that was killed just now containerd may not know yet.
+	eventually(t, "sandbox "+b.id+" is shut down", func() (bool, string) {
+		err := b.controller.Shutdown(ctx, b.id)
+		return err == nil || strings.Contains(err.Error(), "not found"), fmt.Sprint(err)
+	})
 	if err := b.client.SandboxStore().Delete(ctx, b.id); err != nil && !strings.Contains(err.Error(), "not found") {
 		t.Errorf("forget sandbox %s: %v", b.id, err)
 	}

@@ -13,15 +13,29 @@ import (
 // in one of its interface versions.
 type rktImage struct {
 	version int
+	mutable bool   // its pods get apps while they run
 	log     string // directory
 }
 
-func (i rktImage) name() string { return fmt.Sprintf("rkt%d", i.version) }
+func (i rktImage) name() string {
+	if i.mutable {
+		return fmt.Sprintf("rkt%dm", i.version)
+	}
+	return fmt.Sprintf("rkt%d", i.version)
+}
+
+// rktFiles is where the entrypoints of these images are.
+const rktFiles = "testdata/rkt"
 
 // entrypoints maps what the manifest declares to files.
 func (i rktImage) entrypoints() map[string]string {
 	e := map[string]string{"run": "run", "enter": "enter", "stop": "stop", "gc": "gc"}
-	if i.version >= 5 { // what could add to a running pod: this pod is made with its app
+	if i.mutable {
+		e["run"], e["enter"], e["attach"] = "mutable_run", "mutable_enter", "attach"
+		for _, name := range []string{"add", "start", "stop", "rm"} {
+			e["app/"+name] = "app_" + name
+		}
+	} else if i.version >= 5 { // what could add to a running pod: this pod is made with its app
 		for _, name := range []string{"app/add", "app/start", "app/stop", "app/rm"} {
 			e[name] = "never"
 		}
@@ -47,17 +61,33 @@ func (i rktImage) install(t *testing.T) string {
 	}
 	for name, file := range i.entrypoints() {
 		add(name, "/"+file)
-		write(t, filepath.Join(dir, "rootfs", file), read(t, filepath.Join("testdata/rkt", file)))
-		if err := os.Chmod(filepath.Join(dir, "rootfs", file), 0o755); err != nil {
+		copyProgram(t, filepath.Join(dir, "rootfs"), filepath.Join(rktFiles, file))
+	}
+	copyProgram(t, filepath.Join(dir, "rootfs"), filepath.Join(rktFiles, "lib.sh"))
+	if i.mutable {
+		for _, file := range []string{"mutable.sh", "supervise", "first", "reap"} {
+			copyProgram(t, filepath.Join(dir, "rootfs"), filepath.Join(rktFiles, file))
+		}
+		copyProgram(t, filepath.Join(dir, "rootfs"), suite.testprog)
+		if err := os.Rename(filepath.Join(dir, "rootfs", filepath.Base(suite.testprog)), filepath.Join(dir, "rootfs/mux")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write(t, filepath.Join(dir, "rootfs/lib.sh"), read(t, "testdata/rkt/lib.sh"))
 	write(t, filepath.Join(dir, "rootfs/version"), fmt.Sprintln(i.version))
 	write(t, filepath.Join(dir, "rootfs/log"), i.log+"\n")
 	write(t, filepath.Join(dir, "manifest"), fmt.Sprintf(`{"acKind": "ImageManifest", "acVersion": "0.8.10", "name": "example.com/rkt/stage1-%s", "annotations": [%s]}`,
 		i.name(), strings.Join(annotations, ",\n")))
 	return dir
+}
+
+// copyProgram copies a file to a directory, as one that can be executed.
+func copyProgram(t *testing.T, dir, file string) {
+	t.Helper()
+	to := filepath.Join(dir, filepath.Base(file))
+	write(t, to, read(t, file))
+	if err := os.Chmod(to, 0o755); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // rktNode is a node whose pods are of such an image.
@@ -67,14 +97,29 @@ type rktNode struct {
 	dir     string // of the image
 }
 
-// eachRkt runs a case for images of some versions.
+// eachRkt runs a case for images of some versions whose pods are immutable.
 func eachRkt(t *testing.T, versions []int, test func(t *testing.T, n *rktNode)) {
+	t.Helper()
+	var images []rktImage
+	for _, v := range versions {
+		images = append(images, rktImage{version: v})
+	}
+	eachRktImage(t, images, test)
+}
+
+// eachMutable runs a case for images whose pods get apps while they run.
+func eachMutable(t *testing.T, test func(t *testing.T, n *rktNode)) {
+	t.Helper()
+	eachRktImage(t, []rktImage{{version: 5, mutable: true}, {version: 6, mutable: true}}, test)
+}
+
+func eachRktImage(t *testing.T, images []rktImage, test func(t *testing.T, n *rktNode)) {
 	t.Helper()
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		n := c.node(t, fmt.Sprintf("r%x", len(t.Name())))
-		for _, v := range versions {
-			t.Run(fmt.Sprintf("version %d", v), func(t *testing.T) {
-				i := rktImage{version: v, log: t.TempDir()}
+		for _, i := range images {
+			t.Run(fmt.Sprintf("version %d", i.version), func(t *testing.T) {
+				i.log = t.TempDir()
 				own := *n
 				col := *n.column
 				own.column, own.t = &col, t

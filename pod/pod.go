@@ -123,10 +123,7 @@ func (p *Pod) Resize(id AppID, exec ExecID, size Size) error {
 	if err != nil {
 		return err
 	}
-	if !q.terminal {
-		return nil
-	}
-	return q.stdio.Resize(size)
+	return q.resize(size)
 }
 
 // CloseStdin ends the input of a process (requirement T11).

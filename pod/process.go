@@ -33,6 +33,8 @@ type process struct {
 	pid      int
 	start    uint64 // start time of pid
 	recorder Recorder
+	made     *Process // as the stage1 has described it
+	borrowed bool     // pid is the pod's: the process does not exist yet
 	exit     Exit
 	early    *Exit // an exit that arrived before the create or start was published
 	hungry   bool  // the same for a lack of memory
@@ -95,6 +97,40 @@ func (p *process) exists(made *Process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pid, p.start, p.recorder = made.PID, made.StartTime, made.Recorder
+	p.made, p.borrowed = made, made.Started != nil
+}
+
+// born takes up who the process is, of a stage1 that has made it by app/start. It
+// tells whether that has changed anything.
+func (p *process) born() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.borrowed {
+		return false
+	}
+	pid, start := p.made.Started()
+	if pid == 0 {
+		return false
+	}
+	p.pid, p.start, p.borrowed = pid, start, false
+	return true
+}
+
+// resize gives the process's terminal a size.
+func (p *process) resize(size Size) error {
+	if !p.terminal {
+		return nil
+	}
+	if err := p.stdio.Resize(size); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	made := p.made
+	p.mu.Unlock()
+	if made == nil || made.Resize == nil {
+		return nil
+	}
+	return made.Resize(size)
 }
 
 // recordedBy tells who records the process's exit.
@@ -258,6 +294,13 @@ func (p *process) wait(ctx context.Context) (Exit, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.exit, nil
+}
+
+// exclusive tells whether the pid is the process's own, and not the pod's.
+func (p *process) exclusive() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.borrowed
 }
 
 // alive returns the pid to act on, or why there is none.

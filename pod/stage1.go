@@ -90,12 +90,20 @@ func (r Recorder) String() string {
 
 // Process is an app's first process, or an exec's.
 type Process struct {
+	// PID is the pod's, of a stage1 that makes an app's process no sooner than
+	// app/start: then Started is set.
 	PID       int
 	StartTime uint64 // field 22 of /proc/PID/stat, clock ticks since boot
 	Recorder  Recorder
 	// Console is the pty master, if a terminal was asked for. The receiver
 	// closes it.
 	Console *os.File
+	// Started, if set, returns who the app's first process is once app/start has
+	// returned. It is 0 if that is not known.
+	Started func() (pid int, starttime uint64)
+	// Resize, if set, is told of every size that Console was given: the app has
+	// another terminal behind that one.
+	Resize func(Size) error
 	// Ended delivers one Status if Recorder is RecordedByCall, else it is nil.
 	Ended <-chan abi.Status
 }

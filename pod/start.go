@@ -47,8 +47,22 @@ func (a *app) startApp(ctx context.Context) (int, error) {
 		a.perished(Exit{Code: 128, At: time.Now()})
 		return 0, err
 	}
+	if a.born() {
+		if err := a.recordBirth(); err != nil {
+			log.G(ctx).WithError(err).Warnf("container %s: its pid is not on record", a.id)
+		}
+	}
 	a.started(EventStarted)
 	return a.status().PID, nil
+}
+
+// recordBirth puts on disk who the first process is, of an app that had none.
+func (a *app) recordBirth() error {
+	pid, start, err := a.alive()
+	if err != nil {
+		return nil
+	}
+	return a.disk.Update(func(r *AppRecord) { r.PID, r.StartTime = pid, start })
 }
 
 // abort kills what a failed app/start has left of the app. Nobody can signal it any

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -114,11 +115,38 @@ func (k *composition) enlist(image []byte) error {
 		Name: k.name, Image: schema.RuntimeImage{Name: &name, ID: *id}, App: &k.app.App,
 		ReadOnlyRootFS: k.app.ReadOnly, Mounts: k.app.Mounts, Annotations: k.annotations,
 	}
-	m.Apps = append(slices.DeleteFunc(m.Apps, func(a schema.RuntimeApp) bool { return a.Name == k.name }), entry)
+	m.Apps = append(slices.DeleteFunc(m.Apps, func(a schema.RuntimeApp) bool { return a.Name == k.name || !k.complete(a.Name) }), entry)
 	m.Volumes = append(m.Volumes, k.app.Volumes...)
 	if !k.mutable {
 		m.Annotations.Set("coreos.com/rkt/stage1/mutable", "false")
 	}
+	return replaceManifest(path, &m)
+}
+
+// complete tells whether an app can be loaded. One that is only announced, since it is
+// about to be added, enlists itself when it is: until then every app/add would stumble
+// over it.
+func (k *composition) complete(name types.ACName) bool {
+	_, err := os.Stat(filepath.Join(k.dir, stage2Dir, string(name), "manifest"))
+	return err == nil
+}
+
+// delist removes the app's entry from the pod's manifest. A pod without one is half
+// removed.
+func (k *composition) delist() error {
+	path := filepath.Join(k.dir, podManifestFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var m schema.PodManifest
+	if err := json.Unmarshal(text, &m); err != nil {
+		return err
+	}
+	m.Apps = slices.DeleteFunc(m.Apps, func(a schema.RuntimeApp) bool { return a.Name == k.name })
 	return replaceManifest(path, &m)
 }
 

@@ -37,6 +37,21 @@ func childrenOf(pid int) []int {
 	return children
 }
 
+// leader returns the pid that `enter` is to be given: what `pid` says, else the only
+// child of the process that `ppid` names, else the process of `run`.
+func (s *private) leader(c pod.Call) int {
+	if pid, err := readPID(c.Dir + "/" + pidFile); err == nil {
+		return pid
+	}
+	if parent, err := readPID(c.Dir + "/" + ppidFile); err == nil {
+		if children := childrenOf(parent); len(children) == 1 {
+			return children[0]
+		}
+		return parent
+	}
+	return c.Leader
+}
+
 // mainPID returns the host pid of an app's first process: the first one below the
 // supervisor that is in the cgroup of the app's unit, as rkt's images with systemd
 // have it, else the one that `enter` is given.
@@ -51,20 +66,37 @@ func (s *private) mainPID(c pod.Call) int {
 // unitPID looks below a process for the first one that is in the cgroup of a unit.
 // It returns 0 if there is none.
 func unitPID(below int, unit string) int {
-	for queue := []int{below}; len(queue) > 0; {
+	if inUnit(below, unit) {
+		return below
+	}
+	return firstBelow(below, func(pid int) bool { return inUnit(pid, unit) })
+}
+
+// firstBelow returns the descendant of a process that matches and is nearest to it, or
+// 0 if there is none.
+func firstBelow(pid int, match func(pid int) bool) int {
+	for queue := childrenOf(pid); len(queue) > 0; {
 		pid := queue[0]
+		if match(pid) {
+			return pid
+		}
 		queue = append(queue[1:], childrenOf(pid)...)
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(text)) {
-			if strings.Contains(strings.TrimSpace(line)+"/", "/"+unit+".service/") {
-				return pid
-			}
-		}
 	}
 	return 0
+}
+
+// inUnit tells whether a process is in the cgroup of a unit of systemd's.
+func inUnit(pid int, unit string) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(strings.TrimSpace(line)+"/", "/"+unit+".service/") {
+			return true
+		}
+	}
+	return false
 }
 
 // signalPID signals a process that cannot be mistaken: its pidfd is opened first.

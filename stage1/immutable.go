@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
@@ -33,25 +32,17 @@ type Immutable struct {
 	private
 
 	mu  sync.Mutex
-	run *onlyProcess
+	run *launched
+	app *onlyApp
 }
 
 var _ pod.Stage1 = (*Immutable)(nil)
 
-// onlyProcess is the launcher, and later `run`.
-type onlyProcess struct {
-	call    *call
-	control *launch.Control
-	pidfd   *proc.Process
-	settle  func() // ends stage 0's part in the call
-
-	// Guarded by Immutable.mu.
-	app   *pod.Call // of app/add
-	ended chan abi.Status
-
-	starting sync.Mutex // held while `run` becomes ready: its process is not reaped then
-	started  atomic.Bool
-	told     atomic.Int32 // the last signal that stage 0 has sent to the app
+// onlyApp is the app of such a pod.
+type onlyApp struct {
+	call  pod.Call
+	ended chan abi.Status // takes one
+	told  atomic.Int32    // the last signal that stage 0 has sent to the app
 }
 
 // Has tells whether stage 0 can have something done: an entrypoint, or for rkt's
@@ -84,109 +75,25 @@ func (s *Immutable) Run(_ context.Context, c pod.Call, lock *os.File) (*pod.Supe
 	return sup, nil
 }
 
-// launch starts the launcher of a pod. over is called when that, or what it has
-// become, has ended.
-func (s *private) launch(c pod.Call, lock *os.File, over func(*onlyProcess)) (*onlyProcess, *pod.Supervisor, error) {
-	k, err := s.newCall(c, abi.Run)
-	if err != nil {
-		return nil, nil, err
-	}
-	k.lock = lock
-	p := &onlyProcess{call: k, settle: sync.OnceFunc(k.release)}
-	if p.control, err = launch.NewControl(); err != nil {
-		return nil, nil, err
-	}
-	if err := k.startLauncher(p.control); err != nil {
-		p.control.Close()
-		return nil, nil, k.fail(err)
-	}
-	sup, err := p.supervise(over)
-	if err != nil {
-		p.control.Close()
-		return nil, nil, k.fail(err)
-	}
-	return p, sup, nil
-}
-
-// refused is an error that names the stage1.
-func (s *Stage1) refused(why string, is error) error {
-	return fmt.Errorf("stage1 %s: %s: %w", s.name, why, is)
-}
-
-// startLauncher starts the process that is to become the entrypoint.
-func (k *call) startLauncher(control *launch.Control) error {
-	var fds descriptors
-	defer fds.close()
-	if err := k.open(&fds); err != nil {
-		return err
-	}
-	files := append(fds.table[:launch.ControlFD:launch.ControlFD], control.File())
-	attr := &os.ProcAttr{Dir: k.Dir, Env: []string{"PATH=" + searchPath()}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}}
-	defer control.Started()
-	return k.stage1.space.Load().do(func() (err error) {
-		k.child, err = k.stage1.children.StartThen(launch.Argv(), attr, k.end)
-		return err
-	})
-}
-
-// supervise returns the process as the pod is to know it.
-func (p *onlyProcess) supervise(over func(*onlyProcess)) (*pod.Supervisor, error) {
-	k := p.call
-	var err error
-	if p.pidfd, err = proc.Open(k.child.PID(), 0); err != nil { // not reaped before release
-		return nil, err
-	}
-	notices, end, err := os.Pipe() // that nothing is written to: there is only the end
-	if err != nil {
-		return nil, errors.Join(err, p.pidfd.Close())
-	}
-	done := make(chan struct{})
-	signal := func(sig syscall.Signal) error {
-		err := p.pidfd.Signal(sig)
-		select {
-		case <-k.ended: // it may be closed by now
-			return nil
-		default:
-			return err
-		}
-	}
-	go func() {
-		defer close(done)
-		<-k.ended
-		over(p)
-		p.starting.Lock()
-		p.settle()
-		p.starting.Unlock()
-		k.leave()
-		p.control.Close()
-		_ = end.Close()
-		_ = p.pidfd.Close()
-	}()
-	return &pod.Supervisor{
-		PID: k.child.PID(), Leader: abi.Ready{PID: k.child.PID(), StartTime: p.pidfd.StartTime()}, Notices: notices, Done: done,
-		Signal: signal, Kill: func() error { return signal(syscall.SIGKILL) },
-	}, nil
-}
-
 // over delivers the app's exit.
-func (s *Immutable) over(p *onlyProcess) {
+func (s *Immutable) over() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p.app != nil {
-		p.ended <- s.exit(p)
+	if s.app != nil {
+		s.app.ended <- s.exit(s.run, s.app)
 	}
 }
 
 // exit tells how the app has ended. The status of `run` is the app's if `run` has
 // become the app; else what was recorded counts, if anything was.
-func (s *Immutable) exit(p *onlyProcess) abi.Status {
+func (s *Immutable) exit(p *launched, a *onlyApp) abi.Status {
 	k := p.call
 	leader, err := readPID(k.Dir + "/" + pidFile)
 	became := err == nil && leader == k.child.PID()
 	if p.started.Load() && !became {
-		st, err := abi.ReadStatus(StatusDir(k.Dir), p.app.Request.App, "")
+		st, err := abi.ReadStatus(StatusDir(k.Dir), a.call.Request.App, "")
 		if err == nil && s.manifest.rkts() {
-			st = fromRkt(st, int(p.told.Load()))
+			st = fromRkt(st, int(a.told.Load()))
 		}
 		if err == nil {
 			return st
@@ -195,16 +102,24 @@ func (s *Immutable) exit(p *onlyProcess) abi.Status {
 	return k.exit
 }
 
+// running returns the pod's process and its app; both may be nil.
+func (s *Immutable) running() (*launched, *onlyApp) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.run, s.app
+}
+
 // Add prepares the pod's only app. Its process is the launcher.
 func (s *Immutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *pod.Process, err error) {
 	c.Request.Entrypoint = abi.AppAdd
 	s.mu.Lock()
 	p := s.run
-	if p == nil || p.app != nil {
+	if p == nil || s.app != nil {
 		s.mu.Unlock()
 		return nil, s.refused("it is immutable: a pod of it has one container, and this one has it already", errdefs.ErrFailedPrecondition)
 	}
-	p.app, p.ended = &c, make(chan abi.Status, 1)
+	s.app = &onlyApp{call: c, ended: make(chan abi.Status, 1)}
+	ended := s.app.ended
 	s.mu.Unlock()
 
 	k, err := s.compose(c, false)
@@ -228,123 +143,58 @@ func (s *Immutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *
 	p.call.interactive = c.Request.Terminal || stdio[0] != nil
 	limit, cancel := context.WithTimeout(ctx, s.limit(abi.AppAdd))
 	defer cancel()
-	err = p.control.Join(limit, launch.Join{Cgroups: c.Request.Cgroup.Dirs, Network: network(k.spec), Terminal: c.Request.Terminal}, streams.files)
+	err = p.control.Join(limit, launch.Join{Cgroups: c.Request.Cgroup.Dirs, Network: network(k.spec.Linux), Terminal: c.Request.Terminal}, streams.files)
 	if err != nil {
 		return nil, fmt.Errorf("app %s: %w", k.name, err)
 	}
 	return &pod.Process{
 		PID: p.call.child.PID(), StartTime: p.pidfd.StartTime(), Recorder: pod.RecordedByCall,
-		Console: streams.take(), Ended: p.ended,
+		Console: streams.take(), Ended: ended,
 	}, nil
-}
-
-// network returns the network namespace that a spec asks for: its path, or
-// launch.NewNamespace, or nothing for the host's.
-func network(spec *specs.Spec) string {
-	if spec.Linux == nil {
-		return ""
-	}
-	for _, ns := range spec.Linux.Namespaces {
-		if ns.Type == specs.NetworkNamespace {
-			if ns.Path == "" {
-				return launch.NewNamespace
-			}
-			return ns.Path
-		}
-	}
-	return ""
 }
 
 // Invoke executes an entrypoint, or what takes its place.
 func (s *Immutable) Invoke(ctx context.Context, c pod.Call) error {
-	s.mu.Lock()
-	p := s.run
-	s.mu.Unlock()
+	p, a := s.running()
 	switch e := c.Request.Entrypoint; {
-	case e == abi.AppStart && p != nil:
-		return s.start(ctx, p)
+	case e == abi.AppStart && a != nil:
+		return s.start(ctx, p, a)
 	case e == abi.AppSignal && s.manifest.rkts():
-		return s.signal(p, c)
+		return s.signal(p, a, c)
 	case e == abi.Stop && p != nil && !p.runs():
 		// Nothing is there that could be stopped, and what `pid` names may be
 		// somebody else's by now.
-		return p.pidfdSignal(syscall.SIGKILL)
+		return p.signal(syscall.SIGKILL)
 	}
 	return s.invoke(c, func() error { return s.Stage1.Invoke(ctx, c) })
 }
 
-// runs tells whether `run` was executed and has not ended.
-func (p *onlyProcess) runs() bool {
-	select {
-	case <-p.call.ended:
-		return false
-	default:
-		return p.started.Load()
-	}
-}
-
-func (p *onlyProcess) pidfdSignal(sig syscall.Signal) error {
-	if err := p.pidfd.Signal(sig); err != nil && p.pidfd.Alive() {
-		return err
-	}
-	return nil
-}
-
 // start has the launcher execute `run`, and waits until that says that it is ready.
-func (s *Immutable) start(ctx context.Context, p *onlyProcess) error {
+func (s *Immutable) start(ctx context.Context, p *launched, a *onlyApp) error {
 	p.starting.Lock()
 	defer p.starting.Unlock()
 	k := p.call
-	k.Call = *p.app
+	k.Call = a.call
 	k.Request.Entrypoint, k.Request.Version = abi.Run, abi.Version
 	k.began = time.Now()
 	k.args = k.arguments()
-	if err := s.execute(ctx, p); err != nil {
+	var there func(*watch) (bool, error)
+	if k.rkts() {
+		there = func(*watch) (bool, error) { return supervisorOf(k.Dir) != 0, nil }
+	}
+	err := markStarted(k.Dir, k.Request.App)
+	if err == nil {
+		err = p.execute(ctx, there)
+	}
+	if k.rkts() && errors.Is(err, errEnded) && k.exit.Code != unfit && k.exit.Code != misused {
+		err = nil // the app was over before `run` could say that it is there, or did not
+	}
+	if err != nil {
 		return p.failed(err)
 	}
 	k.journal(stateReady)
 	p.settle()
 	return nil
-}
-
-func (s *Immutable) execute(ctx context.Context, p *onlyProcess) error {
-	k := p.call
-	limit, cancel := k.limit(ctx)
-	defer cancel()
-	env, err := k.environment()
-	if err != nil {
-		return err
-	}
-	if err := markStarted(k.Dir, k.Request.App); err != nil {
-		return err
-	}
-	var files *watch
-	if k.rkts() {
-		if files, err = watchDirs(k.Dir); err != nil {
-			return err
-		}
-		defer files.close()
-	}
-	p.started.Store(true)
-	path := s.entrypoint(k.Dir, abi.Run)
-	if err := p.control.Exec(limit, launch.Exec{Argv: append([]string{path}, k.args...), Env: env}); err != nil {
-		if errors.As(err, new(syscall.Errno)) {
-			err = explainExec(path, err)
-		}
-		return err
-	}
-	if !k.rkts() {
-		_, err := k.awaitReady(ctx)
-		return err
-	}
-	err = files.until(limit, k.ended, func() (bool, error) { return supervisorOf(k.Dir) != 0, nil })
-	if errors.Is(err, context.DeadlineExceeded) {
-		return k.hung(limit)
-	}
-	if errors.Is(err, errEnded) && k.exit.Code != unfit && k.exit.Code != misused {
-		return nil // the app was over before `run` could say that it is there, or did not
-	}
-	return err
 }
 
 // Exit codes of rkt's programs: what they could not do, and arguments that they do
@@ -354,64 +204,26 @@ const (
 	misused = 2
 )
 
-// failed ends the process of a `run` that did not become ready, and describes that.
-func (p *onlyProcess) failed(err error) error {
-	k := p.call
-	e := &EntrypointError{Stage1: k.stage1.name, Entrypoint: abi.Run, Code: -1}
-	k.kill()
-	if errors.Is(err, errEnded) {
-		words := ""
-		if !k.rkts() {
-			words = k.words.stop()
-		}
-		e.describe(k.exit, words)
-		if k.rkts() {
-			e.Text = fmt.Sprintf("it ended with code %d before it wrote pid or ppid; what it had to say is in the container's output", k.exit.Code)
-		}
-	} else {
-		e.Text, e.Err = err.Error(), err
-	}
-	e.Duration = time.Since(k.began)
-	return e
-}
-
 // Enter executes `enter`.
 func (s *Immutable) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
 	c.Leader = s.leader(c)
 	if s.manifest.rkts() {
-		s.mu.Lock()
-		p := s.run
-		s.mu.Unlock()
-		if p == nil || p.app == nil {
+		_, a := s.running()
+		if a == nil {
 			return nil, s.refused("no such app", errdefs.ErrNotFound)
 		}
-		return s.enter(ctx, c, args, stdio, specOf(&p.app.Request))
+		return s.enter(ctx, c, args, stdio, specOf(&a.call.Request))
 	}
 	return s.Stage1.Enter(ctx, c, args, stdio)
 }
 
-// leader returns the pid that `enter` is to be given: what `pid` says, else the only
-// child of the process that `ppid` names, else the process of `run`.
-func (s *private) leader(c pod.Call) int {
-	if pid, err := readPID(c.Dir + "/" + pidFile); err == nil {
-		return pid
-	}
-	if parent, err := readPID(c.Dir + "/" + ppidFile); err == nil {
-		if children := childrenOf(parent); len(children) == 1 {
-			return children[0]
-		}
-		return parent
-	}
-	return c.Leader
-}
-
 // signal sends a signal to a process of an app by its host pid.
-func (s *Immutable) signal(p *onlyProcess, c pod.Call) error {
+func (s *Immutable) signal(p *launched, a *onlyApp, c pod.Call) error {
 	sig := syscall.Signal(c.Request.Signal)
 	if c.Request.Exec != "" {
 		return s.signalExec(c)
 	}
-	if p == nil {
+	if a == nil {
 		return s.refused("no such app", errdefs.ErrNotFound)
 	}
 	select {
@@ -423,12 +235,12 @@ func (s *Immutable) signal(p *onlyProcess, c pod.Call) error {
 		if proc.Fatal(sig) {
 			sig = unix.SIGKILL
 		}
-		return p.pidfdSignal(sig)
+		return p.signal(sig)
 	}
-	p.told.Store(int32(sig))
+	a.told.Store(int32(sig))
 	pid := s.mainPID(c)
 	if pid == p.call.child.PID() {
-		return p.pidfdSignal(sig)
+		return p.signal(sig)
 	}
 	return signalPID(pid, sig)
 }

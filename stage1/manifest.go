@@ -135,13 +135,22 @@ func (m *manifest) complete(file string) error {
 // rkts tells whether the image's entrypoints are called as rkt called them.
 func (m *manifest) rkts() bool { return m.version < abi.Version }
 
-// mutable tells whether pods of the image can get apps while they run. Those of rkt's
-// versions are made with their app, which every image of those versions can do.
+// sinceMutable is the interface version that brought apps that are added to a pod.
+const sinceMutable = 5
+
+// mutable tells whether pods of the image can get apps while they run. One of rkt's
+// needs more for that: nothing acts in a pod without enter, and nothing else than attach
+// reaches the streams of an app. Without it the pods are made with their app, which every
+// image can do.
 func (m *manifest) mutable() bool {
+	needed := []abi.Entrypoint{abi.AppAdd, abi.AppStart, abi.AppRm}
 	if m.rkts() {
-		return false
+		needed = append(needed, abi.AppStop, abi.Enter, abi.Attach)
+		if m.version < sinceMutable {
+			return false
+		}
 	}
-	for _, e := range []abi.Entrypoint{abi.AppAdd, abi.AppStart, abi.AppRm} {
+	for _, e := range needed {
 		if m.paths[e] == "" {
 			return false
 		}

@@ -76,7 +76,7 @@ func (k *call) rktRunArguments() []string {
 	add(m.version >= sinceHostname && spec.Hostname != "", "--hostname="+spec.Hostname)
 	if m.version >= sinceDisable {
 		add(appc.Privileged(spec), "--disable-capabilities-restriction")
-		add(unmasked(spec), "--disable-paths")
+		add(k.Request.Sandbox == nil && unmasked(spec), "--disable-paths")
 	}
 	add(m.mutable(), "--mutable")
 	add(m.version >= sinceIPC && sharesIPC(spec), "--ipc=parent")

@@ -13,11 +13,17 @@ const (
 // number of the signal that has ended the app. Nothing in the file tells which: told
 // is the last signal that stage 0 has sent.
 func fromRkt(st abi.Status, told int) abi.Status {
-	switch {
-	case st.Code == systemdExec, st.Code == systemdChdir:
-		st.Code = 127
-	case st.Signal == 0 && st.Code != 0 && st.Code == told:
+	if st.Signal == 0 && st.Code != 0 && st.Code == told {
 		st.Signal, st.Code = told, 128+told
+	}
+	return fromSystemd(st)
+}
+
+// fromSystemd reads the status of a process that systemd has started, as the kernel
+// knows it.
+func fromSystemd(st abi.Status) abi.Status {
+	if st.Code == systemdExec || st.Code == systemdChdir {
+		st.Code = 127
 	}
 	return st
 }

@@ -38,8 +38,11 @@ var _ pod.Stage1 = (*Stage1)(nil)
 func For(image *Image, name string, children *proc.Children, excused []string) pod.Stage1 {
 	s := New(image, name, children)
 	s.Excuse(excused)
-	if !image.manifest.mutable() {
+	switch m := image.manifest; {
+	case !m.mutable():
 		return &Immutable{private: private{s, &execs{}}}
+	case m.rkts():
+		return &Mutable{private: private{s, &execs{}}}
 	}
 	return s
 }

@@ -1,7 +1,9 @@
 package stage1
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,7 +15,10 @@ import (
 
 // watch sees what happens to the files of some directories. Interface version 7
 // needs none: a user may have 128 of them.
-type watch struct{ events *os.File }
+type watch struct {
+	events *os.File
+	names  map[string]bool // of files that were there at some time
+}
 
 // watchDirs begins to watch directories that are there.
 func watchDirs(dirs ...string) (*watch, error) {
@@ -21,7 +26,7 @@ func watchDirs(dirs ...string) (*watch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch files of the stage1: %w", err)
 	}
-	w := &watch{events: os.NewFile(uintptr(fd), "inotify")}
+	w := &watch{events: os.NewFile(uintptr(fd), "inotify"), names: map[string]bool{}}
 	for _, dir := range dirs {
 		const mask = unix.IN_CREATE | unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_ONLYDIR
 		if _, err := unix.InotifyAddWatch(fd, dir, mask); err != nil {
@@ -32,6 +37,21 @@ func watchDirs(dirs ...string) (*watch, error) {
 }
 
 func (w *watch) close() { _ = w.events.Close() }
+
+// saw tells whether a file of that name was made, until the last look. It may be gone
+// again.
+func (w *watch) saw(name string) bool { return w.names[name] }
+
+// note takes up the names in a read of events.
+func (w *watch) note(events []byte) {
+	for len(events) >= unix.SizeofInotifyEvent {
+		size := binary.NativeEndian.Uint32(events[12:])
+		events = events[unix.SizeofInotifyEvent:]
+		name := events[:min(int(size), len(events))]
+		events = events[len(name):]
+		w.names[string(bytes.TrimRight(name, "\x00"))] = true
+	}
+}
 
 // until returns nil once there says so. It asks at once, and whenever something has
 // happened to one of the files. It gives up with ctx, or when ended is closed, after
@@ -60,7 +80,8 @@ func (w *watch) until(ctx context.Context, ended <-chan struct{}, there func() (
 		if ok || err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoPID) {
 			return err
 		}
-		if _, err := w.events.Read(buf); err == nil {
+		if n, err := w.events.Read(buf); err == nil {
+			w.note(buf[:n])
 			continue
 		} else if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return fmt.Errorf("watch files of the stage1: %w", err)

@@ -66,6 +66,14 @@ func main() {
 		id, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
 		must(err)
 		fmt.Println(id)
+	case "iomux":
+		ioMux(args[0], args[1], args[2] == "end", args[3:])
+	case "ttymux":
+		ttyMux(args[0], args[1])
+	case "attach":
+		attachMux(args[0], args[1:])
+	case "on-tty":
+		onTTY(args[0], args[1:])
 	default:
 		fail("unknown subcommand " + os.Args[1])
 	}

@@ -11,8 +11,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// own lists what a stage1 of rkt's gives every app, whatever a manifest says.
-func own(m specs.Mount) bool {
+// Own lists what a stage1 of rkt's gives every app, whatever a manifest says.
+func Own(m specs.Mount) bool {
 	switch filepath.Clean(m.Destination) {
 	case "/proc":
 		return m.Type == "proc"
@@ -42,7 +42,7 @@ func (t *translator) mounts() error {
 		return nil
 	}
 	for i, m := range t.spec.Mounts {
-		if own(m) {
+		if Own(m) {
 			continue
 		}
 		if err := t.mount(i, m); err != nil {

@@ -44,11 +44,14 @@ func (c *Control) Close() {
 	_ = c.ours.Close()
 }
 
-// Join has the launcher enter what it says. files, if any, become 0, 1 and 2.
+// Join has the launcher enter what it says. files, if there are any, become 0, 1 and
+// 2; else it keeps those that it has.
 func (c *Control) Join(ctx context.Context, j Join, files [3]*os.File) error {
 	fds := make([]int, 0, len(files))
 	for _, f := range files {
-		fds = append(fds, int(f.Fd()))
+		if f != nil {
+			fds = append(fds, int(f.Fd()))
+		}
 	}
 	text, err := c.order(ctx, order{Join: &j}, fds)
 	switch {

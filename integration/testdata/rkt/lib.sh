@@ -54,10 +54,11 @@ volume() {
 	[ "$4" = false ] || mount -o remount,bind,ro "$to"
 }
 
-# program APP: the command line that executes an app in its root, as its user.
+# program APP: the command line that executes an app in its root, as its user. What
+# $announce has is done there before.
 program() {
 	of '.apps[] | select(.name == "'"$1"'") | .app |
 		(["chroot", "--userspec=\(.user):\(.group)", "--groups=\([(.supplementaryGIDs // [])[] | tostring] | join(","))", "'"$(stage2 "$1")"'",
 			"env", "-i"] + [.environment[]? | "\(.name)=\(.value)"] +
-		["sh", "-c", "cd \"$1\" && shift && exec \"$@\"", "sh", .workingDirectory // "/"] + .exec) | @sh'
+		["sh", "-c", "cd \"$1\" && shift && '"${announce:-}"' exec \"$@\"", "sh", .workingDirectory // "/"] + .exec) | @sh'
 }

@@ -1,0 +1,216 @@
+package stage1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/launch"
+)
+
+// Mutable calls the entrypoints of an image of rkt's whose pods get apps while they
+// run. `run` is executed when it is known what network the pod is in: the first app's
+// spec says so, or the request for a sandbox.
+//
+//	Run ──► first Add: execve of `run`, until supervisor-status says ready
+//	        each Add:  manifests, mounts, app/add ──► app/start ──► app/stop, app/rm
+//
+// The process of an app is made by app/start, below a supervisor that is none of stage
+// 0's children. It is looked for then, put into the app's cgroup, and signalled by its
+// pid.
+type Mutable struct {
+	private
+
+	mu   sync.Mutex
+	run  *launched
+	apps map[string]*mutableApp
+
+	booting sync.Mutex // held while `run` becomes ready
+	booted  error      // of the start of `run`; guarded by booting
+}
+
+var _ pod.Stage1 = (*Mutable)(nil)
+
+// Has tells whether stage 0 can have something done: an entrypoint of rkt's, or the
+// delivery of signals, which is stage 0's.
+func (s *Mutable) Has(e abi.Entrypoint) bool {
+	switch e {
+	case abi.AppSignal:
+		return true
+	case abi.AppPause, abi.AppResume, abi.AppUpdate, abi.AppStats, abi.AppCheckpoint:
+		return false
+	}
+	return s.Stage1.Has(e)
+}
+
+// Run starts the process that becomes `run`, and for a pod that is to live without
+// apps makes it that at once.
+func (s *Mutable) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Supervisor, error) {
+	p, sup, err := s.launch(c, lock, s.over)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	s.run, s.apps = p, map[string]*mutableApp{}
+	s.mu.Unlock()
+	if c.Request.Sandbox == nil {
+		return sup, nil
+	}
+	if err = s.boot(ctx, c.Request.Spec); err == nil {
+		sup.Leader, err = s.ready(c)
+	}
+	if err != nil {
+		err = errors.Join(err, sup.Kill(), sup.Notices.Close())
+		<-sup.Done
+		return nil, err
+	}
+	return sup, nil
+}
+
+// ready returns the process that `enter` is given. That ppid names a process with one
+// child is what an image has promised.
+func (s *Mutable) ready(c pod.Call) (abi.Ready, error) {
+	pid := s.leader(c)
+	if parent, err := readPID(filepath.Join(c.Dir, ppidFile)); err == nil && parent == pid {
+		return abi.Ready{}, s.refused(fmt.Sprintf("process %d, which ppid names, has %d children in place of one", pid, len(childrenOf(pid))), errdefs.ErrFailedPrecondition)
+	}
+	start, err := proc.StartTime(pid)
+	if err != nil {
+		return abi.Ready{}, s.refused(fmt.Sprintf("the pod's first process %d has gone", pid), err)
+	}
+	return abi.Ready{PID: pid, StartTime: start}, nil
+}
+
+// boot executes `run` for the first app, and waits until the pod's supervisor says
+// that it is ready. Others wait meanwhile, and get the same answer. Then what the
+// spec asks of the pod is checked or done.
+func (s *Mutable) boot(ctx context.Context, raw abi.RawJSON) error {
+	s.booting.Lock()
+	defer s.booting.Unlock()
+	s.mu.Lock()
+	p := s.run
+	s.mu.Unlock()
+	if p == nil {
+		return s.refused("the pod does not run", errdefs.ErrFailedPrecondition)
+	}
+	if p.started.Load() || s.booted != nil {
+		return s.booted
+	}
+	p.starting.Lock()
+	defer p.starting.Unlock()
+	k := p.call
+	k.began = time.Now()
+	k.Request.Spec = raw
+	k.args = k.arguments()
+	if err := s.becomeReady(ctx, p, specOf(&k.Request)); err != nil {
+		s.booted = p.failed(err)
+		return s.booted
+	}
+	k.journal(stateReady)
+	p.settle()
+	return nil
+}
+
+func (s *Mutable) becomeReady(ctx context.Context, p *launched, spec *specs.Spec) error {
+	k := p.call
+	limit, cancel := k.limit(ctx)
+	defer cancel()
+	if err := p.control.Join(limit, launch.Join{Network: network(spec.Linux)}, [3]*os.File{}); err != nil {
+		return err
+	}
+	rkt := filepath.Join(k.Dir, rktDir)
+	return p.execute(ctx, (&readiness{dir: k.Dir, rkt: rkt}).there, rkt)
+}
+
+// readyLink is made by a pod's supervisor once it is ready: a link to "ready".
+const readyLink = "supervisor-status"
+
+// readiness looks for what a supervisor leaves when it is ready.
+type readiness struct {
+	dir, rkt string
+	other    bool // the link was seen, and said something else
+}
+
+// there tells whether the pod is ready: the link says so, and whose pid `enter` gets is
+// known. Before that the only child of a systemd-nspawn is one that goes away. A newer
+// systemd than rkt's removes the link at once, so to have seen it made is enough.
+func (r *readiness) there(files *watch) (bool, error) {
+	to, err := os.Readlink(filepath.Join(r.rkt, readyLink))
+	switch {
+	case err == nil:
+		r.other = to != "ready"
+	case errors.Is(err, fs.ErrNotExist) && files.saw(readyLink) && !r.other:
+		to = "ready"
+	default:
+		return false, err
+	}
+	return to == "ready" && supervisorOf(r.dir) != 0, nil
+}
+
+// over ends the apps of a pod that has ended, unless somebody waits for their exits.
+func (s *Mutable) over() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, a := range s.apps {
+		if !a.started.Load() {
+			a.end(killedStatus())
+		}
+	}
+}
+
+// killedStatus is the end of what nobody has recorded.
+func killedStatus() abi.Status {
+	return abi.Status{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL), Time: time.Now()}
+}
+
+// app returns an app of this process's, or nil.
+func (s *Mutable) app(c pod.Call) *mutableApp {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.apps[c.Request.App]
+}
+
+// Enter executes `enter` in an app.
+func (s *Mutable) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
+	a := s.app(c)
+	if a == nil {
+		return nil, s.refused("no such app", errdefs.ErrNotFound)
+	}
+	c.Leader = s.leader(c)
+	return s.enter(ctx, c, args, stdio, a.made.spec)
+}
+
+// Invoke executes an entrypoint, or what takes its place.
+func (s *Mutable) Invoke(ctx context.Context, c pod.Call) error {
+	s.mu.Lock()
+	p := s.run
+	s.mu.Unlock()
+	a := s.app(c)
+	c.Leader = s.leader(c)
+	switch e := c.Request.Entrypoint; {
+	case e == abi.AppSignal:
+		return s.signal(ctx, a, c)
+	case e == abi.Stop && p != nil && !p.runs():
+		// Nothing is there that could be stopped.
+		return p.signal(syscall.SIGKILL)
+	case e == abi.AppStart && a != nil:
+		return s.start(ctx, a, c)
+	case e == abi.AppStop:
+		return s.kill(ctx, a)
+	case e == abi.AppRm:
+		return s.remove(ctx, a, c)
+	}
+	return s.invoke(c, func() error { return s.Stage1.Invoke(ctx, c) })
+}

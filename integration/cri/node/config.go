@@ -69,6 +69,8 @@ disabled_plugins = [
 
 // runtimeSettings are those of CRI's runtime plugin.
 const runtimeSettings = `  restrict_oom_score_adj = true
+  disable_hugetlb_controller = false
+  tolerate_missing_hugetlb_controller = true
   cdi_spec_dirs = ["DIR/cdi"]
   netns_mounts_under_state_dir = true
 `

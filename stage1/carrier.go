@@ -35,6 +35,8 @@ const (
 // is given as console.
 type carrier struct {
 	terminal bool
+	byName   bool        // the app's systemd opens them, and there is no multiplexer
+	opened   *opened     // then, what it opens
 	local    *streams    // of a terminal
 	files    [3]*os.File // the app's ends; nil for what leads nowhere
 	closing  sync.Once
@@ -48,8 +50,8 @@ type carrier struct {
 
 // newCarrier keeps the client's files until the app is started: they are the pod's to
 // close.
-func newCarrier(stdio [3]*os.File, terminal bool, p *specs.Process) (*carrier, error) {
-	r := &carrier{terminal: terminal, closed: make(chan struct{}), carried: make(chan struct{})}
+func newCarrier(stdio [3]*os.File, terminal bool, p *specs.Process, byName bool) (*carrier, error) {
+	r := &carrier{terminal: terminal, byName: byName, closed: make(chan struct{}), carried: make(chan struct{})}
 	if terminal {
 		var err error
 		if r.local, err = openStreams([3]*os.File{}, true, p); err != nil {
@@ -58,6 +60,9 @@ func newCarrier(stdio [3]*os.File, terminal bool, p *specs.Process) (*carrier, e
 		r.files = r.local.files
 		if p.ConsoleSize != nil {
 			r.size = &unix.Winsize{Row: uint16(p.ConsoleSize.Height), Col: uint16(p.ConsoleSize.Width)}
+		}
+		if byName { // it is the app's
+			return r, nil
 		}
 		if err := makeRaw(r.files[0]); err != nil {
 			r.close()
@@ -102,6 +107,7 @@ func (r *carrier) take() *os.File {
 // close ends the streams for the client. It is idempotent.
 func (r *carrier) close() {
 	r.closing.Do(func() {
+		r.opened.close()
 		close(r.closed)
 		if r.local != nil {
 			r.local.close()
@@ -121,6 +127,8 @@ func (r *carrier) modes() types.Annotations {
 	for i, name := range []string{"stdin", "stdout", "stderr"} {
 		mode := "stream"
 		switch {
+		case r.byName:
+			mode = "null"
 		case r.terminal:
 			mode = "tty"
 		case r.files[i] == nil:
@@ -137,6 +145,10 @@ func (r *carrier) carry(s *Mutable, c pod.Call, a *mutableApp) {
 	defer close(r.carried)
 	defer r.close()
 	if r.files == [3]*os.File{} {
+		return
+	}
+	if r.byName {
+		r.carryOpened(a.over)
 		return
 	}
 	m, err := s.findMux(c.Dir, c.Request.App, a)
@@ -232,6 +244,9 @@ func (r *carrier) attach(s *Mutable, c pod.Call, a *mutableApp) {
 
 // resize gives the app's terminal a size, now or once it is there.
 func (r *carrier) resize(size pod.Size) error {
+	if r.byName {
+		return nil // its master was given the size
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.size = &unix.Winsize{Row: size.Height, Col: size.Width}

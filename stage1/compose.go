@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/appc/spec/schema"
 	"github.com/appc/spec/schema/types"
@@ -38,13 +39,28 @@ type composition struct {
 }
 
 // compose translates what an app/add asks for.
-func (s *Stage1) compose(c pod.Call, mounted bool) (*composition, error) {
-	k := &composition{dir: c.Dir, name: types.ACName(c.Request.App), spec: specOf(&c.Request), mutable: mounted}
+func (s *Stage1) compose(c pod.Call, mutable bool) (*composition, error) {
+	k := &composition{dir: c.Dir, name: types.ACName(c.Request.App), spec: specOf(&c.Request), mutable: mutable}
 	var err error
 	k.app, err = appc.Translate(k.spec, appc.Options{
-		Name: c.Request.App, Bundle: c.Request.Bundle, Excused: s.mayIgnore, Mounted: mounted,
+		Name: c.Request.App, Bundle: c.Request.Bundle, Excused: s.mayIgnore, Mounted: k.mounts,
 	})
 	return k, err
+}
+
+// mounts tells whether stage 0 makes a mount itself, in the app's root, and does not
+// say it as a volume. An empty volume has neither the size nor the flags of a tmpfs,
+// and rkt's fly does not have any. What is to be in a volume comes after that.
+func (k *composition) mounts(m specs.Mount) bool {
+	if appc.Own(m) || k.mutable {
+		return !appc.Own(m)
+	}
+	inVolume := slices.ContainsFunc(k.spec.Mounts, func(v specs.Mount) bool {
+		bind, _ := appc.Bind(v)
+		return bind && strings.HasPrefix(filepath.Clean(m.Destination), filepath.Clean(v.Destination)+"/")
+	})
+	bind, _ := appc.Bind(m)
+	return m.Type == "tmpfs" && !bind && !inVolume
 }
 
 func (k *composition) stage2() string { return filepath.Join(k.dir, stage2Dir, string(k.name)) }
@@ -146,7 +162,7 @@ func (k *composition) delist() error {
 	if err := json.Unmarshal(text, &m); err != nil {
 		return err
 	}
-	m.Apps = slices.DeleteFunc(m.Apps, func(a schema.RuntimeApp) bool { return a.Name == k.name })
+	m.Apps = slices.DeleteFunc(m.Apps, func(a schema.RuntimeApp) bool { return a.Name == k.name || !k.complete(a.Name) })
 	return replaceManifest(path, &m)
 }
 

@@ -135,6 +135,9 @@ func (s *Immutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *
 	if err := s.mountRoot(c.Request.Rootfs, k.root()); err != nil {
 		return nil, fmt.Errorf("app %s: %w", k.name, err)
 	}
+	if err := s.mountVolumes(k, c.Request.Bundle); err != nil {
+		return nil, fmt.Errorf("app %s: %w", k.name, err)
+	}
 	streams, err := openStreams(stdio, c.Request.Terminal, k.spec.Process)
 	if err != nil {
 		return nil, fmt.Errorf("app %s: %w", k.name, err)

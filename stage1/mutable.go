@@ -130,6 +130,10 @@ func (s *Mutable) becomeReady(ctx context.Context, p *launched, spec *specs.Spec
 	if err := p.control.Join(limit, launch.Join{Network: network(spec.Linux)}, [3]*os.File{}); err != nil {
 		return err
 	}
+	// `run` loads all apps of the manifest, too, and there is none yet.
+	if err := withManifest(k.Dir, (&composition{dir: k.Dir}).delist); err != nil {
+		return err
+	}
 	rkt := filepath.Join(k.Dir, rktDir)
 	return p.execute(ctx, (&readiness{dir: k.Dir, rkt: rkt}).there, rkt)
 }

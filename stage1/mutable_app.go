@@ -82,7 +82,7 @@ func (s *Mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *po
 		return nil, err
 	}
 	a.call = c
-	if a.streams, err = newCarrier(stdio, c.Request.Terminal, a.made.spec.Process); err != nil {
+	if a.streams, err = newCarrier(stdio, c.Request.Terminal, a.made.spec.Process, s.opensByName()); err != nil {
 		return nil, fmt.Errorf("app %s: %w", a.made.name, err)
 	}
 	a.made.annotations = a.streams.modes()
@@ -121,6 +121,9 @@ func (s *Mutable) add(ctx context.Context, a *mutableApp) error {
 		err = s.mountVolumes(a.made, a.call.Request.Bundle)
 	}
 	if err == nil {
+		err = s.accommodateApp(a)
+	}
+	if err == nil {
 		err = s.Stage1.Invoke(ctx, a.call)
 	}
 	if err != nil {
@@ -135,9 +138,9 @@ func (s *Mutable) erase(k *composition) error {
 	err := s.space.Load().do(func() error {
 		err := unix.Unmount(k.root(), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
-			return nil
+			err = nil
 		}
-		return err
+		return errors.Join(err, s.forgetApp(k))
 	})
 	if err != nil {
 		return fmt.Errorf("unmount the root of app %s: %w", k.name, err) // nothing below may be removed

@@ -18,7 +18,7 @@ import (
 // What every app of theirs has is left to them.
 func (s *private) mountVolumes(k *composition, bundle string) error {
 	for i, m := range k.spec.Mounts {
-		if appc.Own(m) {
+		if !k.mounts(m) {
 			continue
 		}
 		v, err := s.newVolume(m, bundle)

@@ -22,14 +22,18 @@ type watch struct {
 
 // watchDirs begins to watch directories that are there.
 func watchDirs(dirs ...string) (*watch, error) {
+	return watchFor(unix.IN_CREATE|unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO, dirs...)
+}
+
+// watchFor begins to watch for certain events.
+func watchFor(events uint32, dirs ...string) (*watch, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("watch files of the stage1: %w", err)
 	}
 	w := &watch{events: os.NewFile(uintptr(fd), "inotify"), names: map[string]bool{}}
 	for _, dir := range dirs {
-		const mask = unix.IN_CREATE | unix.IN_CLOSE_WRITE | unix.IN_MOVED_TO | unix.IN_ONLYDIR
-		if _, err := unix.InotifyAddWatch(fd, dir, mask); err != nil {
+		if _, err := unix.InotifyAddWatch(fd, dir, events|unix.IN_ONLYDIR); err != nil {
 			return nil, errors.Join(fmt.Errorf("watch %s: %w", dir, err), w.events.Close())
 		}
 	}

@@ -38,11 +38,8 @@ func Bind(m specs.Mount) (bind, recursive bool) {
 }
 
 func (t *translator) mounts() error {
-	if t.Mounted {
-		return nil
-	}
 	for i, m := range t.spec.Mounts {
-		if Own(m) {
+		if Own(m) || t.Mounted(m) {
 			continue
 		}
 		if err := t.mount(i, m); err != nil {

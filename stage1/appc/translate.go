@@ -18,8 +18,9 @@ type Options struct {
 	Bundle string // what relative sources of mounts are relative to
 	// Excused tells whether a field, as a JSON pointer, may be left out.
 	Excused func(pointer string) bool
-	// Mounted says that stage 0 mounts itself what the spec lists.
-	Mounted bool
+	// Mounted tells which of the spec's mounts stage 0 makes itself: no volume is said
+	// of these.
+	Mounted func(specs.Mount) bool
 }
 
 // App is a container in appc's words.
@@ -47,6 +48,9 @@ func Fields() []string {
 func Translate(spec *specs.Spec, o Options) (*App, error) {
 	if o.Excused == nil {
 		o.Excused = func(string) bool { return false }
+	}
+	if o.Mounted == nil {
+		o.Mounted = func(specs.Mount) bool { return false }
 	}
 	t := &translator{spec: spec, Options: o, app: &App{}}
 	for _, step := range []func() error{t.process, t.environment, t.isolators, t.mounts} {

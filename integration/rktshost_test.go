@@ -1,0 +1,90 @@
+package integration
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestRktsHostRunsAContainer(t *testing.T) { // section 18: outputs that are one, quotes and %
+	ofRkt(t, "host", func(t *testing.T, n *node) {
+		r := n.run(t, []string{"--rm", "--cwd", "/tmp", "--env", `A=b  'c' "d" \e %h $f #g`}, n.id(), "sh", "-c", `pwd; echo "$A"; echo bad >&2; printf '100%% %s\n' of "it"; exit 42`)
+		r.mustExit(t, 42).mustSay(t, "/tmp\nb  'c' \"d\" \\e %h $f #g\n100% of\n100% it\n")
+		if r.stderr != "bad\n" {
+			t.Errorf("stderr %q", r.stderr)
+		}
+		n.run(t, []string{"--rm", "--user", "1000:1001"}, n.id(), "sh", "-c", "id -u; id -g; echo again >/dev/stdout").must(t).mustSay(t, "1000\n1001\nagain\n")
+		n.run(t, []string{"--rm"}, n.id(), "sh", "-c", "exit 9").mustExit(t, 9)
+		n.run(t, []string{"--rm"}, n.id(), "sh", "-c", "kill -TERM $$").mustExit(t, 128+int(syscall.SIGTERM))
+		for program, words := range map[string]string{"nosuchprogram": "executable file not found in $PATH", "/no/such": "no such file or directory"} {
+			if r := n.run(t, []string{"--rm"}, n.id(), program); r.code == 0 || !strings.Contains(r.stderr, words) {
+				t.Errorf("%s: exit code %d, %s; want %q", program, r.code, r.stderr, words)
+			}
+		}
+	})
+}
+
+func TestRktsHostServesEveryCall(t *testing.T) {
+	ofRkt(t, "host", func(t *testing.T, n *node) {
+		n.servesEveryCall(t)
+		n.survivesItsShim(t)
+	})
+}
+
+func TestAPodOfRktsHostHasManyContainers(t *testing.T) { // sections 5, 12
+	ofRkt(t, "host", func(t *testing.T, n *node) {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "f"), "volume\n")
+		first, second, third := n.id(), n.id(), n.id()
+		group := "io.containerd.rkt.v1.group=" + first
+		n.run(t, []string{"-d", "--annotation", group}, first, "sleep", "1000").must(t)
+		n.expectV1InThePod(t, first)
+		n.run(t, []string{"--rm", "--annotation", group, "--mount", "type=bind,src=" + dir + ",dst=/vol/ume,options=rbind:ro",
+			"--mount", "type=tmpfs,src=tmpfs,dst=/small,options=size=64k"}, second, "sh", "-c",
+			"cat /vol/ume/f; touch /vol/ume/g 2>/dev/null && echo writable; df -k /small | tail -n 1 | tr -s ' ' | cut -d ' ' -f 2; exit 7").
+			mustExit(t, 7).mustSay(t, "volume\n64\n")
+		// An app that fails neither ends the pod nor keeps others from it.
+		n.run(t, []string{"--rm", "--annotation", group}, third, "echo", "third").must(t).mustSay(t, "third\n")
+		n.ctr(t, "task", "exec", "--fifo-dir", n.fifoDir(nil), "--exec-id", "e", "--cwd", "/tmp", "--user", "1000:1001", first, "sh", "-c", "pwd; id -u; id -g").
+			must(t).mustSay(t, "/tmp\n1000\n1001\n")
+		n.ends(first)
+	})
+}
+
+func TestStreamsOfRktsHost(t *testing.T) {
+	ofRkt(t, "host", func(t *testing.T, n *node) {
+		var lines strings.Builder
+		for i := range 5000 {
+			fmt.Fprintf(&lines, "line %d\n", i)
+		}
+		r := n.run(t, []string{"--rm"}, n.id(), "sh", "-c", "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done").must(t)
+		if r.stdout != lines.String() {
+			t.Errorf("of %d bytes of output arrived %d", lines.Len(), len(r.stdout))
+		}
+		const size = 1<<20 + 17
+		n.ctrWith(t, io.LimitReader(zeros{}, size), n.runArgs([]string{"--rm"}, n.id(), "testprog", "count-stdin")...).must(t).mustSay(t, fmt.Sprintln(size))
+	})
+}
+
+func TestATerminalOfRktsHost(t *testing.T) {
+	ofRkt(t, "host", func(t *testing.T, n *node) { n.hasTerminals(t) })
+}
+
+// expectV1InThePod looks whether systemd in a pod has the machine's cgroup v2, where that
+// is not all that there is.
+func (n *node) expectV1InThePod(t *testing.T, id string) {
+	t.Helper()
+	if unified() {
+		return
+	}
+	dir, _ := n.pod(t, id)
+	nspawn := strings.TrimSpace(read(t, filepath.Join(dir, "ppid")))
+	systemd := strings.TrimSpace(read(t, filepath.Join("/proc", nspawn, "task", nspawn, "children")))
+	mounts := read(t, filepath.Join("/proc", systemd, "mountinfo"))
+	if !strings.Contains(mounts, " - cgroup ") || strings.Contains(mounts, " - cgroup2 ") {
+		t.Errorf("mounts of the pod's systemd:\n%s", mounts)
+	}
+}

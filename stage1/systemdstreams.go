@@ -1,0 +1,185 @@
+package stage1
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// opened are the streams of an app whose systemd opens them by name, in the place where
+// rkt's multiplexer would keep its own. That one loses what a short app has written,
+// knows no end of input, and takes both outputs for one.
+type opened struct {
+	dir    string      // on this side
+	fifos  [3]*os.File // open for reading and writing until the app has its ends
+	inputs *watch      // of the directory, if the app reads something
+}
+
+// opensByName tells whether an image's systemd is the machine's, and so new enough.
+func (i *Image) opensByName() bool { return i.hasSystemd() && !i.has("usr/lib/systemd/systemd") }
+
+// open makes what the systemd of an app is to open, and returns the lines of its unit
+// that say so. With a multiplexer there is nothing to say.
+func (r *carrier) open(s *private, k *composition) ([]string, error) {
+	if !r.byName {
+		return nil, nil
+	}
+	o := &opened{dir: filepath.Join(k.dir, rktDir, muxDir, string(k.name))}
+	r.opened = o
+	inside := path.Join("/rkt", muxDir, string(k.name))
+	if err := os.MkdirAll(o.dir, 0o755); err != nil {
+		return nil, err
+	}
+	if r.terminal {
+		if err := s.bindTerminal(r.files[0], filepath.Join(o.dir, "tty")); err != nil {
+			return nil, fmt.Errorf("show the terminal to the pod: %w", err)
+		}
+		return []string{"StandardInput=tty-force", "StandardOutput=tty", "StandardError=tty", "TTYPath=" + inside + "/tty"}, nil
+	}
+	var lines []string
+	for i, stream := range [3]struct{ name, option string }{{stdinFIFO, "StandardInput"}, {"stdout", "StandardOutput"}, {"stderr", "StandardError"}} {
+		if r.files[i] == nil {
+			continue
+		}
+		if err := o.make(i, stream.name, k.spec.Process.User); err != nil {
+			return nil, err
+		}
+		lines = append(lines, stream.option+"=file:"+inside+"/"+stream.name)
+	}
+	var err error
+	if r.files[0] != nil {
+		o.inputs, err = watchFor(unix.IN_OPEN, o.dir)
+	}
+	return lines, err
+}
+
+// stdinFIFO is the name of the fifo that an app reads.
+const stdinFIFO = "stdin"
+
+// make makes a fifo, and opens it without waiting for the other end. It is the user's,
+// who may open it again as /dev/stdout.
+func (o *opened) make(i int, name string, user specs.User) (err error) {
+	file := filepath.Join(o.dir, name)
+	if err := unix.Mkfifo(file, 0o600); err != nil {
+		return fmt.Errorf("make the fifo %s: %w", file, err)
+	}
+	if err := os.Chown(file, int(user.UID), int(user.GID)); err != nil {
+		return err
+	}
+	o.fifos[i], err = os.OpenFile(file, os.O_RDWR|unix.O_NONBLOCK, 0)
+	return err
+}
+
+// again opens a fifo a second time, in one direction.
+func (o *opened) again(i, direction int) (*os.File, error) {
+	return os.OpenFile(o.fifos[i].Name(), direction|unix.O_NONBLOCK, 0)
+}
+
+// close closes this side's ends. It is idempotent.
+func (o *opened) close() {
+	if o == nil {
+		return
+	}
+	for _, fifo := range o.fifos {
+		if fifo != nil {
+			_ = fifo.Close()
+		}
+	}
+	if o.inputs != nil {
+		o.inputs.close()
+	}
+}
+
+// bindTerminal shows the pod a terminal of the machine's.
+func (s *private) bindTerminal(slave *os.File, file string) error {
+	device, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(slave.Fd())))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		return err
+	}
+	return s.space.Load().do(func() error { return unix.Mount(device, file, "", unix.MS_BIND, "") })
+}
+
+// carryOpened carries an app's streams by fifos until they have ended. A terminal is the
+// app's own: it is only kept until the app has ended.
+func (r *carrier) carryOpened(over <-chan struct{}) {
+	o := r.opened
+	var outputs, input sync.WaitGroup
+	for i, fifo := range o.fifos {
+		if fifo == nil {
+			continue
+		}
+		if i == 0 {
+			input.Go(func() { r.feed(over) })
+			continue
+		}
+		if from, err := o.again(i, os.O_RDONLY); err == nil {
+			outputs.Go(func() { drainInto(r.files[i], from, over) })
+		}
+	}
+	<-over
+	o.close() // the app's ends are the last ones
+	outputs.Wait()
+	r.close()
+	input.Wait()
+}
+
+// feed carries the client's input, and its end, once the app has opened its end: a fifo
+// that nobody reads keeps neither.
+func (r *carrier) feed(over <-chan struct{}) {
+	o := r.opened
+	err := o.inputs.until(context.Background(), over, func() (bool, error) { return o.inputs.saw(stdinFIFO), nil })
+	if err != nil {
+		return
+	}
+	to, err := o.again(0, os.O_WRONLY)
+	if err != nil {
+		return // the app has closed it
+	}
+	defer to.Close()
+	_ = o.fifos[0].Close()
+	from, err := polled(r.files[0])
+	if err != nil {
+		return
+	}
+	defer from.Close()
+	defer when(over, func() { _ = from.SetReadDeadline(time.Now()) })()
+	_, _ = io.Copy(to, from)
+}
+
+// drainInto carries an output to its end. One that somebody keeps open after the end of
+// the app ends some time after that.
+func drainInto(to, from *os.File, over <-chan struct{}) {
+	defer to.Close()
+	defer from.Close()
+	defer when(over, func() { _ = from.SetReadDeadline(time.Now().Add(outputGrace)) })()
+	_, _ = io.Copy(to, from)
+}
+
+// when calls f when a channel is closed, unless stop is called first. stop waits for f.
+func when(c <-chan struct{}, f func()) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-c:
+			f()
+		case <-quit:
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+	}
+}

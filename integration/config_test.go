@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -28,6 +29,27 @@ func eachNode(t *testing.T, name string, test func(t *testing.T, n *node)) {
 	on := func(t *testing.T, c *column) { test(t, c.node(t, name)) }
 	eachOf(t, []string{"native"}, on)
 	eachOlder(t, []string{"native"}, on)
+}
+
+// aside runs a case with nodes of its own, beside others of this kind. The column
+// tells it the release, and is left alone.
+func aside(t *testing.T, test func(t *testing.T, c *column)) {
+	t.Helper()
+	t.Parallel()
+	for _, c := range suite.columns {
+		if c.name == "native" {
+			t.Run(c.name, func(t *testing.T) { test(t, c) })
+		}
+	}
+}
+
+// asides counts the nodes, for each to have a directory of its own.
+var asides atomic.Int64
+
+// asideNode is node for a test that runs beside others.
+func (c *column) asideNode(t *testing.T) *node {
+	t.Helper()
+	return c.node(t, fmt.Sprintf("a%d", asides.Add(1)))
 }
 
 // node starts a containerd of the column's release, for one test.

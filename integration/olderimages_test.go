@@ -14,8 +14,8 @@ import (
 // rkt's last interface version, and has no app/add: their entrypoints know both.
 func eachAsVersion6(t *testing.T, test func(t *testing.T, n *node)) {
 	t.Helper()
-	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
-		n := c.node(t, fmt.Sprintf("six%x", len(t.Name())))
+	aside(t, func(t *testing.T, c *column) {
+		n := c.asideNode(t)
 		config := ""
 		images := []string{"native", "nspawn"}
 		for _, image := range images {

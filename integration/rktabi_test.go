@@ -115,8 +115,8 @@ func eachMutable(t *testing.T, test func(t *testing.T, n *rktNode)) {
 
 func eachRktImage(t *testing.T, images []rktImage, test func(t *testing.T, n *rktNode)) {
 	t.Helper()
-	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
-		n := c.node(t, fmt.Sprintf("r%x", len(t.Name())))
+	aside(t, func(t *testing.T, c *column) {
+		n := c.asideNode(t)
 		for _, i := range images {
 			t.Run(fmt.Sprintf("version %d", i.version), func(t *testing.T) {
 				i.log = t.TempDir()

@@ -23,7 +23,7 @@ import (
 // What these do not isolate is excused.
 func ofRkt(t *testing.T, flavor string, test func(t *testing.T, n *node)) {
 	t.Helper()
-	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
+	aside(t, func(t *testing.T, c *column) {
 		images, err := binaries.RktStage1s(t.Context(), os.Stderr)
 		if errors.Is(err, exec.ErrNotFound) {
 			t.Skipf("rkt's own images cannot be built here: %v", err)
@@ -35,7 +35,7 @@ func ofRkt(t *testing.T, flavor string, test func(t *testing.T, n *node)) {
 			t.Skipf("the flavor host runs systemd-nspawn and systemd of the machine, of Debian's systemd-container: %v", err)
 		}
 		stage1 := "rkts" + flavor
-		n := c.node(t, "rkts"+flavor)
+		n := c.asideNode(t)
 		link := filepath.Join(suite.shims, "containerd-shim-rkt-"+stage1+"-v1")
 		if err := os.Symlink("containerd-shim-rkt-v1", link); err != nil && !os.IsExist(err) {
 			t.Fatal(err)

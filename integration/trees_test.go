@@ -30,8 +30,8 @@ func (n *node) treeOf(id string) string {
 // The tree of an image that was changed stays as long as a pod has it, which goes on
 // with it, and is then collected.
 func TestATreeIsCollectedAfterItsLastPod(t *testing.T) {
-	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
-		n := c.node(t, "trees")
+	aside(t, func(t *testing.T, c *column) {
+		n := c.asideNode(t)
 		dir := imageOfOurs(t, "native")
 		n.says("[stage1.native]\npath = %q\n", dir)
 		first := n.id()
@@ -72,8 +72,8 @@ func TestATreeIsCollectedAfterItsLastPod(t *testing.T) {
 // A stage1 whose ACI has nothing but a manifest and a dependency runs pods; on a node
 // that wants signatures it does not.
 func TestAnACIRunsPodsWithItsDependencies(t *testing.T) {
-	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
-		n := c.node(t, "acis")
+	aside(t, func(t *testing.T, c *column) {
+		n := c.asideNode(t)
 		whole, acis := imageOfOurs(t, "native"), t.TempDir()
 		var manifest map[string]any
 		if err := json.Unmarshal([]byte(read(t, filepath.Join(whole, "manifest"))), &manifest); err != nil {

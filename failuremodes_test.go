@@ -91,7 +91,7 @@ func testsOfTree(t *testing.T) map[string]bool {
 			return err
 		}
 		for _, decl := range f.Decls {
-			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil && strings.HasPrefix(fn.Name.Name, "Test") {
+			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil && (strings.HasPrefix(fn.Name.Name, "Test") || strings.HasPrefix(fn.Name.Name, "Fuzz")) {
 				exist[filepath.ToSlash(filepath.Dir(path))+" "+fn.Name.Name] = true
 			}
 		}

@@ -425,7 +425,7 @@ func TestAFieldThatIsClearedIsNotKept(t *testing.T) {
 	}
 }
 
-func TestUUIDs(t *testing.T) {
+func TestUUIDs(t *testing.T) { // trap 11, checklist 1 of rkt's ABI
 	if a, b := newUUID(), newUUID(); a == b || !isUUID(a) || a[14] != '4' {
 		t.Errorf("%s, %s", a, b)
 	}
@@ -439,7 +439,7 @@ func TestUUIDs(t *testing.T) {
 	}
 }
 
-func FuzzNamesAreValidAndInjective(f *testing.F) {
+func FuzzNamesAreValidAndInjective(f *testing.F) { // trap 11, checklist 1 of rkt's ABI
 	f.Add("Foo_1", "foo-1", 1, 2)
 	f.Add("", "-", 1, 1)
 	f.Add(strings.Repeat("c", 76), strings.Repeat("c", 75)+"d", 1, 1)

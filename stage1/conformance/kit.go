@@ -99,7 +99,7 @@ func (k *Kit) open(ctx context.Context, program string) error {
 	if k.image, err = k.images.Image(ctx, k.config.Image, ""); err != nil {
 		return &ImageError{err}
 	}
-	k.stage1 = stage1.For(k.image, k.image.Name(), k.children, k.config.Excuse)
+	k.stage1 = k.newStage1()
 	wish := &specs.Spec{Linux: &specs.Linux{}}
 	isolate(wish)
 	k.isolates = k.declares(wish) == nil
@@ -115,6 +115,11 @@ func (k *Kit) Close() error {
 		err = k.children.Close(ctx)
 	}
 	return errors.Join(err, removeCgroups(k.cgroups), os.RemoveAll(k.dir))
+}
+
+// newStage1 is the stage1 of a pod. One that is immutable serves a pod at a time.
+func (k *Kit) newStage1() pod.Stage1 {
+	return stage1.For(k.image, k.image.Name(), k.children, k.config.Excuse)
 }
 
 // Image returns the image that is checked.

@@ -88,8 +88,12 @@ test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS)
 test-vm-short: override VM_FLAGS += -short
 test-vm-short: test-vm ## the part of it that make test runs, in minutes
 
-compat: deps build ## what rktctl stage1 verify says of the bundled stage1s, into docs/
+compat: deps build ## what the kit says of the bundled stage1s, and the suite of rkt's, into docs/
 	@go run ./stage1/conformance/compat -rktctl $(BIN)/rktctl -document docs/stage1-compat.md $(addprefix $(BIN)/stage1/,native oci nspawn fly) guide
+	@echo "==> rkt's interface versions and images (a few minutes)"
+	@RKT_TEST_RUNTIMES=native RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
+	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 30m -json -run "$$(go -C integration run ./rktcompat -tests)" . | \
+	go -C integration run ./rktcompat -document $(CURDIR)/docs/stage1-compat.md
 
 bench: deps build ## compare with runc's shim, side by side (BENCH_FLAGS, BENCH_JSON=FILE)
 	@go -C integration run ./bench -bin $(BIN) -json '$(abspath $(BENCH_JSON))' $(BENCH_FLAGS)

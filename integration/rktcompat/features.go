@@ -1,0 +1,84 @@
+package main
+
+import "fmt"
+
+// kind is that of an image, and has tests of its own.
+type kind int
+
+const (
+	immutable kind = iota // written to the guide, one container in a pod
+	mutable               // written to the guide, pods that get containers while they run
+	rktsFly               // rkt 1.30's own
+	rktsHost
+)
+
+// column is an image.
+type column struct {
+	name string
+	kind kind
+	path string // of its case, below the test's name
+}
+
+var columns = func() []column {
+	var all []column
+	for v := 1; v <= 6; v++ {
+		all = append(all, column{fmt.Sprint(v), immutable, fmt.Sprintf("/native/version_%d", v)})
+	}
+	for v := 5; v <= 6; v++ {
+		all = append(all, column{fmt.Sprintf("%d, mutable", v), mutable, fmt.Sprintf("/native/version_%d", v)})
+	}
+	return append(all, column{"rkt's `fly`", rktsFly, "/native"}, column{"rkt's `host`", rktsHost, "/native"})
+}()
+
+// feature is what clients want, with the test that shows it for each kind of image.
+type feature struct {
+	name  string
+	tests [4]string
+	// refused says that the test of an immutable image shows a refusal.
+	refused bool
+}
+
+func (f feature) test(c column) string { return f.tests[c.kind] }
+
+const (
+	flyServes  = "TestRktsFlyServesEveryCall"
+	hostServes = "TestRktsHostServesEveryCall"
+	hostMany   = "TestAPodOfRktsHostHasManyContainers"
+)
+
+var features = []feature{
+	{name: "Create, Start, Wait, Delete; exit codes", tests: [4]string{
+		"TestAnImmutableImageOfRktsRunsAContainer", "TestAMutableImageOfRktsRunsAContainer", "TestRktsFlyRunsAContainer", "TestRktsHostRunsAContainer"}},
+	{name: "Kill; an exit told from a signal", tests: [4]string{
+		"TestAnExitIsToldFromASignal", "TestSignalsOfAMutablePodGoToTheProgram", flyServes, hostServes}},
+	{name: "the streams, and the end of the input (CloseIO)", tests: [4]string{
+		"TestStreamsOfAnImmutableImage", "TestStreamsOfAMutableImage", "TestRktsFlyRunsAContainer", "TestStreamsOfRktsHost"}},
+	{name: "a terminal, ResizePty", tests: [4]string{
+		"TestATerminalOfAnImmutableImage", "TestATerminalOfAMutableImage", "TestATerminalOfRktsFly", "TestATerminalOfRktsHost"}},
+	{name: "Exec", tests: [4]string{
+		"TestAnExecInAnImmutableImage", "TestAnExecInAMutablePod", flyServes, hostServes}},
+	{name: "State, Pids, Pause, Resume, Update, Stats", tests: [4]string{
+		"", "TestAnAppIsInItsOwnCgroup", flyServes, hostServes}},
+	{name: "Checkpoint, hooks: refused by name", tests: [4]string{
+		"", "", flyServes, hostServes}},
+	{name: "the arguments, environment and files of the version", tests: [4]string{
+		"TestRunGetsTheArgumentsOfItsVersionAndNoOthers", "TestAppsComeAndGoInAPodOfRkts", "", ""}},
+	{name: "user, groups, isolators in the manifest", tests: [4]string{
+		"TestThePodManifestSaysWhatTheSpecAsksFor", "", "TestRktsFlyRunsAContainer", "TestRktsHostRunsAContainer"}},
+	{name: "volumes", tests: [4]string{
+		"TestThePodManifestSaysWhatTheSpecAsksFor", "TestVolumesAreThereBeforeTheApp", "TestRktsFlyLeavesTheHostsTreesAlone", hostMany}},
+	{name: "what appc cannot say is refused by name", tests: [4]string{
+		"TestWhatAppcCannotSayIsRefusedByName", "", "", ""}},
+	{name: "a program that is not there", tests: [4]string{
+		"TestAProgramThatIsNotThereFailsCreate", "TestAProgramThatIsNotThereInAMutablePod", "", ""}},
+	{name: "a `run` that fails says why", tests: [4]string{
+		"", "TestAPodWhoseRunFailsSaysSo", "", ""}},
+	{name: "a failed app/add is rolled back", tests: [4]string{
+		"", "TestAFailedAddIsRolledBack", "", ""}},
+	{name: "several containers in a pod", refused: true, tests: [4]string{
+		"TestAnImmutablePodHasOneContainer", "TestAppsComeAndGoInAPodOfRkts", "", hostMany}},
+	{name: "the end of the pod is that of its containers", tests: [4]string{
+		"", "TestTheEndOfAMutablePodIsThatOfItsApps", "", ""}},
+	{name: "`delete` after the death of the shim", tests: [4]string{
+		"TestNothingOfAnImmutablePodOutlivesItsShim", "TestNothingOfAMutablePodOutlivesItsShim", flyServes, hostServes}},
+}

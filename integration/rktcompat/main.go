@@ -1,0 +1,121 @@
+// Command rktcompat writes what the integration suite has found of rkt's interface
+// versions and images into a document, feature by feature.
+//
+//	go test -json -run "$(go run ./rktcompat -tests)" . | go run ./rktcompat -document ../docs/stage1-compat.md
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/document"
+)
+
+// block is the name of what is replaced in the document.
+const block = "versions"
+
+func main() {
+	log.SetFlags(0)
+	log.SetPrefix("rktcompat: ")
+	file := flag.String("document", "../docs/stage1-compat.md", "`file` to write into")
+	tests := flag.Bool("tests", false, "print the pattern of the tests, for -run, and end")
+	flag.Parse()
+	if *tests {
+		fmt.Println(pattern())
+		return
+	}
+	results, err := read(os.Stdin)
+	if err != nil {
+		log.Fatal(err)
+	}
+	rows, err := table(results)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := document.Replace(*file, block, document.Table(rows)); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// pattern selects the tests of all features.
+func pattern() string {
+	var names []string
+	for _, f := range features {
+		names = append(names, f.tests[:]...)
+	}
+	slices.Sort(names)
+	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
+	return "^(" + strings.Join(names, "|") + ")$"
+}
+
+// read returns how each test has ended: pass, fail or skip.
+func read(r io.Reader) (map[string]string, error) {
+	results := map[string]string{}
+	d := json.NewDecoder(r)
+	for {
+		var e struct{ Action, Test string }
+		err := d.Decode(&e)
+		if errors.Is(err, io.EOF) {
+			return results, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("this is not the output of go test -json: %w", err)
+		}
+		switch e.Action {
+		case "pass", "fail", "skip":
+			results[e.Test] = e.Action
+		}
+	}
+}
+
+// table renders the results. A feature whose test was not run at all is an error: it
+// has another name by now.
+func table(results map[string]string) ([][]string, error) {
+	head := []string{"feature"}
+	for _, c := range columns {
+		head = append(head, c.name)
+	}
+	rows := [][]string{head}
+	for _, f := range features {
+		row := []string{f.name}
+		for _, c := range columns {
+			word, err := f.cell(c, results)
+			if err != nil {
+				return nil, err
+			}
+			row = append(row, word)
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// cell says how a feature has fared in a column.
+func (f feature) cell(c column, results map[string]string) (string, error) {
+	test := f.test(c)
+	if test == "" {
+		return "–", nil
+	}
+	if _, ran := results[test]; !ran {
+		return "", fmt.Errorf("%s: %s was not run", f.name, test)
+	}
+	switch results[test+c.path] {
+	case "pass":
+		if f.refused && c.kind == immutable {
+			return "refused", nil
+		}
+		return "yes", nil
+	case "fail":
+		return "**no**", nil
+	case "skip":
+		return "skipped", nil
+	}
+	return "–", nil // it is a case of other versions
+}

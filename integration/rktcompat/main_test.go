@@ -1,0 +1,71 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// outcomes is the output of go test for all tests, whose cases end as said.
+func outcomes(t *testing.T, ended func(test string) string) map[string]string {
+	t.Helper()
+	var b strings.Builder
+	for _, f := range features {
+		for _, c := range columns {
+			if test := f.test(c); test != "" {
+				for _, name := range []string{test, test + c.path} {
+					b.WriteString(`{"Action":"run","Test":"` + name + `"}` + "\n" + `{"Action":"` + ended(name) + `","Test":"` + name + `"}` + "\n")
+				}
+			}
+		}
+	}
+	results, err := read(strings.NewReader(b.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+func TestACellSaysHowItsTestHasEnded(t *testing.T) {
+	rows, err := table(outcomes(t, func(test string) string {
+		switch {
+		case strings.HasPrefix(test, "TestATerminal") && strings.HasSuffix(test, "version_5"):
+			return "fail"
+		case strings.HasPrefix(test, "TestStreamsOfRktsHost"):
+			return "skip"
+		}
+		return "pass"
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 1+len(features) {
+		t.Fatalf("%d rows of %d features", len(rows), len(features))
+	}
+	got := map[string][]string{}
+	for _, r := range rows[1:] {
+		got[r[0]] = r[1:]
+	}
+	for name, want := range map[string]string{
+		"a terminal, ResizePty":                           "yes yes yes yes **no** yes **no** yes yes yes",
+		"the streams, and the end of the input (CloseIO)": "yes yes yes yes yes yes yes yes yes skipped",
+		"several containers in a pod":                     "refused refused refused refused refused refused yes yes – yes",
+	} {
+		if s := strings.Join(got[name], " "); s != want {
+			t.Errorf("%s: %s, want %s", name, s, want)
+		}
+	}
+}
+
+func TestATestThatIsNotThereAnyMoreIsAnError(t *testing.T) {
+	results := outcomes(t, func(string) string { return "pass" })
+	delete(results, hostMany)
+	if _, err := table(results); err == nil || !strings.Contains(err.Error(), hostMany) {
+		t.Errorf("%v, want an error about %s", err, hostMany)
+	}
+}
+
+func TestWhatIsNotJSONIsAnError(t *testing.T) {
+	if _, err := read(strings.NewReader("FAIL\n")); err == nil {
+		t.Error("no error")
+	}
+}

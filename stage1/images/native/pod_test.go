@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -137,8 +138,13 @@ func (p *pod) start(r abi.Request) answer {
 	}
 	go func() { _ = p.run.Wait(); close(p.ended) }()
 	t.Cleanup(func() {
-		_ = p.run.Process.Kill()
-		<-p.ended
+		_ = p.run.Process.Signal(syscall.SIGTERM) // which ends the apps, too
+		select {
+		case <-p.ended:
+		case <-time.After(10 * time.Second):
+			_ = p.run.Process.Kill()
+			<-p.ended
+		}
 		noticeR.Close()
 	})
 	go func() {

@@ -28,12 +28,19 @@ func lockGroup(ctx context.Context, path string) (*groupLock, error) {
 		lock *groupLock
 		err  error
 	}
-	// flock cannot be interrupted. A waiter that is given up stays blocked until
-	// this process, which is about to end, is gone.
-	got := make(chan result, 1)
+	// flock cannot be interrupted. A waiter that is given up stays blocked, at most
+	// until this process, which is about to end, is gone; a lock that it gets by then
+	// is nobody's, and its file must not stay.
+	got := make(chan result)
 	go func() {
 		lock, err := waitForLock(path)
-		got <- result{lock, err}
+		select {
+		case got <- result{lock, err}:
+		case <-ctx.Done():
+			if err == nil {
+				lock.release()
+			}
+		}
 	}()
 	select {
 	case r := <-got:

@@ -20,6 +20,8 @@ const (
 	endBudget = 5 * time.Second
 	// farewell is how long a client has to take its last answer and hang up.
 	farewell = 250 * time.Millisecond
+	// lockPatience is how long a `start` of the group is waited for.
+	lockPatience = time.Second
 	// lastAnswers is how long answers that a busy machine has not written by then
 	// may take.
 	lastAnswers = time.Second
@@ -176,7 +178,7 @@ func (s *server) endService(ctx context.Context) error {
 // nobody any more.
 func (s *server) giveUpSocket() {
 	defer s.listener.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
 	defer cancel()
 	// Without the lock it is done, too: a `start` that hangs must not keep us.
 	if lock, err := lockGroup(ctx, s.socket); err == nil {

@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
 // forward sends the master of an app's pty to whoever listens on the console
@@ -15,7 +17,7 @@ func forward(path string, master *os.File) error {
 	if err != nil {
 		return fmt.Errorf("make a socket for the console: %w", err)
 	}
-	s, err := adopt(fd, "console")
+	s, err := seqpacket.Adopt(fd, "console")
 	if err != nil {
 		return err
 	}
@@ -24,7 +26,7 @@ func forward(path string, master *os.File) error {
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		return fmt.Errorf("connect to console socket %s: %w", path, err)
 	}
-	if err := s.send([]byte("console"), int(master.Fd())); err != nil {
+	if err := s.Send([]byte("console"), int(master.Fd())); err != nil {
 		return fmt.Errorf("send the console to %s: %w", path, err)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
 // Enclosure is another maker of the namespaces of apps than clone(2): a program of
@@ -51,7 +52,7 @@ func Born(socket int) error { return unix.Sendmsg(socket, []byte("born"), nil, n
 // made. The program itself is killed: all that it does from then on is to wait, and to
 // hide from others how its child has ended. That child becomes the supervisor's, as
 // every orphan below a subreaper.
-func (f *family) startEnclosed(ctx context.Context, n name, e *Enclosed, words socket) (*child, error) {
+func (f *family) startEnclosed(ctx context.Context, n name, e *Enclosed, words seqpacket.Socket) (*child, error) {
 	f.mu.Lock()
 	f.births++ // until the orphan is known, it must not be reaped as a stranger
 	f.mu.Unlock()
@@ -66,7 +67,7 @@ func (f *family) startEnclosed(ctx context.Context, n name, e *Enclosed, words s
 		return nil, err
 	}
 	e.Started()
-	pid, err := words.born(ctx)
+	pid, err := born(ctx, words)
 	status := f.drop(program)
 	switch {
 	case err == io.EOF:
@@ -91,7 +92,7 @@ func (f *family) adopt(n name, pid int) (*child, error) {
 }
 
 // born reads the first packet, whose sender the kernel names.
-func (s socket) born(ctx context.Context) (pid int, err error) {
+func born(ctx context.Context, s seqpacket.Socket) (pid int, err error) {
 	raw, err := s.SyscallConn()
 	if err != nil {
 		return 0, err
@@ -110,7 +111,7 @@ func (s socket) born(ctx context.Context) (pid int, err error) {
 	if n == 0 {
 		return 0, io.EOF
 	}
-	if err := s.identify(false); err != nil {
+	if err := identify(s, false); err != nil {
 		return 0, err
 	}
 	messages, err := unix.ParseSocketControlMessage(rights[:length])
@@ -126,7 +127,7 @@ func (s socket) born(ctx context.Context) (pid int, err error) {
 }
 
 // identify has the kernel say who sends what is read, or not.
-func (s socket) identify(on bool) error {
+func identify(s seqpacket.Socket, on bool) error {
 	raw, err := s.SyscallConn()
 	if err != nil {
 		return err

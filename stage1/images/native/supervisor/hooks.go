@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
 // maxHookOutput is how much of a hook's output becomes part of an error, in
@@ -102,7 +103,7 @@ func outputPipe() (r, w *os.File, err error) {
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return nil, nil, fmt.Errorf("make a pipe for a hook: %w", err)
 	}
-	s, err := adopt(fds[0], "output of a hook")
+	s, err := seqpacket.Adopt(fds[0], "output of a hook")
 	if err != nil {
 		unix.Close(fds[1])
 		return nil, nil, err

@@ -13,6 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
 // launch is a process on its way from its clone to its exec: this binary as
@@ -20,7 +21,7 @@ import (
 // has the other side.
 type launch struct {
 	child    *child
-	words    socket
+	words    seqpacket.Socket
 	prepared *container.Prepared
 	console  string // the console socket, if a terminal is wanted
 	// enclose has the process made by an enclosure. It is nil without one, and for
@@ -42,7 +43,7 @@ type message struct {
 // start clones the process described by p, whose namespaces and cgroup are set,
 // and gives it what init expects. After an error the caller closes prepared.
 func (l *launch) start(ctx context.Context, s *Supervisor, n name, stdio [3]*os.File, p *fork.Process) error {
-	words, theirs, err := pair("the socket of " + n.String())
+	words, theirs, err := seqpacket.Pair("the socket of " + n.String())
 	if err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func (l *launch) start(ctx context.Context, s *Supervisor, n name, stdio [3]*os.
 }
 
 // clone makes the process, which alone has its end of the socket afterwards.
-func (l *launch) clone(ctx context.Context, s *Supervisor, n name, p *fork.Process, words socket, theirs *os.File) (*child, error) {
+func (l *launch) clone(ctx context.Context, s *Supervisor, n name, p *fork.Process, words seqpacket.Socket, theirs *os.File) (*child, error) {
 	if l.enclose == nil {
 		return s.family.start(ctx, n, p)
 	}
@@ -76,7 +77,7 @@ func (l *launch) clone(ctx context.Context, s *Supervisor, n name, p *fork.Proce
 		return nil, err
 	}
 	l.enclosed = e
-	if err := words.identify(true); err != nil {
+	if err := identify(words, true); err != nil {
 		return nil, fmt.Errorf("prepare the socket of %s: %w", n, err)
 	}
 	started := e.Started
@@ -163,7 +164,7 @@ func (l *launch) follow(ctx context.Context, last string) error {
 
 // hear returns the next message, and the descriptor that came with it.
 func (l *launch) hear() (m message, master *os.File, err error) {
-	packet, fds, err := l.words.receive(1)
+	packet, fds, err := l.words.Receive(1)
 	if err != nil {
 		return m, nil, err
 	}
@@ -209,7 +210,7 @@ func (l *launch) say(kind string) error {
 	if err != nil {
 		return err
 	}
-	if err := l.words.send(packet); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+	if err := l.words.Send(packet); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		return fmt.Errorf("send %q to process %d: %w", kind, l.child.pid, err)
 	}
 	return nil

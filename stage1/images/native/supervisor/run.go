@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
@@ -75,7 +76,7 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	if err := os.Mkdir(abi.StatusDir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make the directory of exits: %w", err)
 	}
-	listener, err := listen()
+	listener, err := seqpacket.Listen(wire.Socket)
 	if err != nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 			return err
 		}
 	}
-	var reaper, server sync.WaitGroup
+	var reaper, serving sync.WaitGroup
 	reaping, stopReaping := context.WithCancel(context.Background())
 	defer reaper.Wait()
 	defer stopReaping()
@@ -98,7 +99,7 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	report(ready, readyLine(leader))
 	ready.Close()
 	errorFile.Close()
-	server.Go(func() { s.serve(listener) })
+	serving.Go(func() { s.server().Serve(s.ctx, listener) })
 	apps, err := s.runApps()
 	if err != nil {
 		s.stop(false)
@@ -107,7 +108,7 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	}
 	listener.Close()
 	_ = os.Remove(wire.Socket)
-	server.Wait()
+	serving.Wait()
 	return err
 }
 

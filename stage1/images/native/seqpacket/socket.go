@@ -1,4 +1,4 @@
-package supervisor
+package seqpacket
 
 import (
 	"fmt"
@@ -8,36 +8,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is a unix socket whose reads wait in the runtime's poller, so that a
+// Socket is a unix socket whose reads wait in the runtime's poller, so that a
 // silent peer costs a goroutine and no thread. Package net would do as well,
 // and cost half a megabyte.
-type socket struct{ *os.File }
+type Socket struct{ *os.File }
 
-// adopt takes over a descriptor of a socket.
-func adopt(fd int, name string) (socket, error) {
+// Adopt takes over a descriptor of a socket.
+func Adopt(fd int, name string) (Socket, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		unix.Close(fd)
-		return socket{}, fmt.Errorf("set %s non-blocking: %w", name, err)
+		return Socket{}, fmt.Errorf("set %s non-blocking: %w", name, err)
 	}
-	return socket{os.NewFile(uintptr(fd), name)}, nil
+	return Socket{os.NewFile(uintptr(fd), name)}, nil
 }
 
-// pair makes two connected sockets: ours, and one to be inherited.
-func pair(name string) (ours socket, theirs *os.File, err error) {
+// Pair makes two connected sockets: ours, and one to be inherited.
+func Pair(name string) (ours Socket, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return socket{}, nil, fmt.Errorf("make %s: %w", name, err)
+		return Socket{}, nil, fmt.Errorf("make %s: %w", name, err)
 	}
-	if ours, err = adopt(fds[0], name); err != nil {
+	if ours, err = Adopt(fds[0], name); err != nil {
 		unix.Close(fds[1])
-		return socket{}, nil, err
+		return Socket{}, nil, err
 	}
 	return ours, os.NewFile(uintptr(fds[1]), name), nil
 }
 
-// receive reads one packet and its descriptors, which the caller closes. The
+// Receive reads one packet and its descriptors, which the caller closes. The
 // error is io.EOF when the peer has gone.
-func (s socket) receive(maxFiles int) (packet []byte, fds []int, err error) {
+func (s Socket) Receive(maxFiles int) (packet []byte, fds []int, err error) {
 	raw, err := s.SyscallConn()
 	if err != nil {
 		return nil, nil, err
@@ -102,9 +102,9 @@ func closeAll(fds []int) {
 	}
 }
 
-// send sends one packet with descriptors. It does not wait for room: nobody
+// Send sends one packet with descriptors. It does not wait for room: nobody
 // here sends more than the peer has asked for.
-func (s socket) send(packet []byte, fds ...int) error {
+func (s Socket) Send(packet []byte, fds ...int) error {
 	var rights []byte
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)

@@ -1,0 +1,56 @@
+package seqpacket
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Listen makes a socket at a path. Only root may connect.
+func Listen(path string) (Socket, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return Socket{}, fmt.Errorf("make the socket %s: %w", path, err)
+	}
+	s, err := Adopt(fd, path)
+	if err != nil {
+		return Socket{}, err
+	}
+	mask := unix.Umask(0o177)
+	err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
+	unix.Umask(mask)
+	if err == nil {
+		err = unix.Listen(fd, 128)
+	}
+	if err != nil {
+		s.Close()
+		return Socket{}, fmt.Errorf("listen on %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// Accept returns the next connection.
+func (s Socket) Accept() (Socket, error) {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return Socket{}, err
+	}
+	var fd int
+	var failed error
+	err = raw.Read(func(listener uintptr) bool {
+		for {
+			fd, _, failed = unix.Accept4(int(listener), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+			if failed != unix.EINTR && failed != unix.ECONNABORTED {
+				return failed != unix.EAGAIN
+			}
+		}
+	})
+	if err != nil {
+		return Socket{}, err
+	}
+	if failed != nil {
+		return Socket{}, failed
+	}
+	return Socket{os.NewFile(uintptr(fd), "a call")}, nil
+}

@@ -16,26 +16,27 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // among the keys. What is below a listed package counts as that package, and a
 // package may always import what is below itself.
 var layers = map[string][]string{
-	"cmd":                  {"manager", "shim", "stage1", "pod", "config"},
-	"cmd/rktctl":           {"stage1", "stage1/signature", "stage1/conformance", "stage1/skeleton", "pod", "config"},
-	"manager":              {"options", "config"},
-	"shim":                 {"pod", "options", "config", "sandbox", "stage1/abi"},
-	"config":               {},
-	"options":              {},
-	"sandbox":              {},
-	"pod":                  {"stage1/abi"},
-	"pod/proc":             {"stage1/abi"},
-	"pod/cgroup":           {"pod/proc", "stage1/abi"},
-	"stage1":               {"pod", "stage1/abi"},
-	"stage1/abi":           {},
-	"stage1/conformance":   {"pod", "stage1", "stage1/abi"}, // and nothing of the shim imports it
-	"stage1/signature":     {},                              // and nothing of the shim imports it
-	"stage1/skeleton":      {"docs"},
-	"docs":                 {},
-	"stage1/images/native": {"stage1/abi"},
-	"stage1/images/fly":    {},
-	"stage1/images/nspawn": {"stage1/abi", "stage1/images/native"},
-	"stage1/images/oci":    {},
+	"cmd":                       {"manager", "shim", "stage1", "pod", "config"},
+	"cmd/rktctl":                {"stage1", "stage1/signature", "stage1/conformance", "stage1/skeleton", "pod", "config"},
+	"manager":                   {"options", "config"},
+	"shim":                      {"pod", "options", "config", "sandbox", "stage1/abi"},
+	"config":                    {},
+	"options":                   {},
+	"sandbox":                   {},
+	"pod":                       {"stage1/abi"},
+	"pod/proc":                  {"stage1/abi"},
+	"pod/cgroup":                {"pod/proc", "stage1/abi"},
+	"stage1":                    {"pod", "stage1/abi"},
+	"stage1/abi":                {},
+	"stage1/conformance":        {"pod", "stage1", "stage1/abi"}, // and nothing of the shim imports it
+	"stage1/signature":          {},                              // and nothing of the shim imports it
+	"stage1/skeleton":           {"docs"},
+	"docs":                      {},
+	"stage1/images/podmanifest": {},
+	"stage1/images/native":      {"stage1/abi", "stage1/images/podmanifest"},
+	"stage1/images/fly":         {"stage1/images/podmanifest"},
+	"stage1/images/nspawn":      {"stage1/abi", "stage1/images/native"},
+	"stage1/images/oci":         {},
 }
 
 // edge lists what may only be imported at the RPC edge, and insidePod what a
@@ -50,7 +51,7 @@ var (
 		"github.com/containerd/cgroups",
 		"github.com/containerd/typeurl",
 	}
-	insidePod = append([]string{"github.com/containerd", "google.golang.org", "github.com/gogo", "github.com/sirupsen"}, edge...)
+	insidePod = append([]string{"github.com/containerd", "google.golang.org", "github.com/gogo", "github.com/sirupsen", "github.com/appc"}, edge...)
 )
 
 func TestImportsGoOneWay(t *testing.T) {
@@ -74,8 +75,8 @@ func TestProtocolPackagesStayAtTheEdge(t *testing.T) {
 			if within(imp, edge) && !within(pkg, edgePackages) {
 				t.Errorf("%s imports %s, which belongs in %v only", file, imp, edgePackages)
 			}
-			if (pkg == "stage1/images/native" || pkg == "stage1/images/nspawn") && within(imp, insidePod) {
-				t.Errorf("%s imports %s: what runs inside a pod links nothing of containerd's", file, imp)
+			if within(pkg, []string{"stage1/images"}) && within(imp, insidePod) {
+				t.Errorf("%s imports %s: what runs inside a pod links nothing of containerd's or appc's", file, imp)
 			}
 		}
 	}

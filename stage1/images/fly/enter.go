@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
 // childArgument makes a program of this image the process of an exec.
@@ -79,16 +81,13 @@ func enterAsApp(root, name string, command []string) error {
 	if err != nil {
 		return err
 	}
-	p, err := a.App.program(root)
+	p, err := programOf(a.App, root)
 	if err != nil {
 		return err
 	}
 	p.args, p.cwd = command, "/"
-	if text, err := os.ReadFile(filepath.Join("stage1/rootfs/rkt/env", name)); err == nil {
-		p.env = strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-	}
-	if term, ok := os.LookupEnv("TERM"); ok {
-		p.env = append(p.env, "TERM="+term)
+	if p.env, err = podmanifest.EnterEnv(name); err != nil {
+		return err
 	}
 	return p.become(root, nil)
 }

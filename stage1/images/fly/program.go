@@ -1,17 +1,17 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
 // program is what is executed in a root, and as whom.
@@ -23,41 +23,17 @@ type program struct {
 	groups   []int
 }
 
-// program returns the app's own, once its names are known to be numbers.
-func (a *app) program(root string) (*program, error) {
-	p := &program{args: a.Exec, env: a.env(), cwd: a.Directory, groups: a.Groups}
-	var err error
-	if p.uid, err = identity(root, "etc/passwd", a.User); err != nil {
-		return nil, fmt.Errorf("user: %w", err)
+// programOf returns the app's own, once its names are known to be numbers.
+func programOf(a *podmanifest.App, root string) (*program, error) {
+	uid, gid, err := a.Identity(root)
+	if err != nil {
+		return nil, err
 	}
-	if p.gid, err = identity(root, "etc/group", a.Group); err != nil {
-		return nil, fmt.Errorf("group: %w", err)
+	p := &program{args: a.Exec, env: a.Env(), cwd: a.Directory, uid: int(uid), gid: int(gid)}
+	for _, g := range a.Groups {
+		p.groups = append(p.groups, int(g))
 	}
 	return p, nil
-}
-
-// identity returns a number, or that of a name in a file of the root. The owner of a
-// path, which appc has as well, is not asked for by any client.
-func identity(root, file, name string) (int, error) {
-	if n, err := strconv.Atoi(name); err == nil && n >= 0 {
-		return n, nil
-	}
-	dir, err := os.OpenRoot(root)
-	if err != nil {
-		return 0, err
-	}
-	defer dir.Close()
-	f, err := dir.Open(file)
-	if err != nil {
-		return 0, fmt.Errorf("%s is no number, and %w", name, err)
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if part := strings.Split(lines.Text(), ":"); len(part) > 2 && part[0] == name {
-			return strconv.Atoi(part[2])
-		}
-	}
-	return 0, fmt.Errorf("%s is neither a number nor in /%s", name, file)
 }
 
 // become executes the program in a root. What can be known to fail has failed before

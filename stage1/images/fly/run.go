@@ -9,12 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
-)
 
-// stage2 is where apps are, in the pod's directory.
-const stage2 = "stage1/rootfs/opt/stage2"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
+)
 
 // run becomes the app.
 func run(args []string) error {
@@ -29,18 +29,18 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	root := filepath.Join(stage2, a.Name, "rootfs")
-	if err := m.mount(a, root); err != nil {
+	root := filepath.Join(podmanifest.Stage2, a.Name, "rootfs")
+	if err := mount(m, a, root); err != nil {
 		return err
 	}
-	p, err := a.App.program(root)
+	p, err := programOf(a.App, root)
 	if err != nil {
 		return err
 	}
 	if descriptor("RKT_READY_FD") < 0 {
-		p.env = append(p.env, "AC_APP_NAME="+a.Name)
+		p.env = a.App.RktEnv(a.Name)
 	}
-	if err := a.App.isolate(); err != nil {
+	if err := isolate(a.App); err != nil {
 		return err
 	}
 	if err := writePIDs(); err != nil {
@@ -86,14 +86,27 @@ func writePIDs() error {
 	return nil
 }
 
+// readPod reads the manifest of the pod in the working directory, which has one app.
+func readPod() (*podmanifest.Manifest, *podmanifest.RuntimeApp, error) {
+	m, err := podmanifest.Read()
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(m.Apps) != 1 {
+		return nil, nil, fmt.Errorf("the pod has %d apps, and can have one", len(m.Apps))
+	}
+	a, err := m.Named(m.Apps[0].Name)
+	return m, a, err
+}
+
 // isolate applies what can be had without isolating anything.
-func (a *app) isolate() error {
-	if score := a.isolator("os/linux/oom-score-adj"); score != "" {
+func isolate(a *podmanifest.App) error {
+	if score := isolator(a, "os/linux/oom-score-adj"); score != "" {
 		if err := os.WriteFile("/proc/self/oom_score_adj", []byte(score), 0); err != nil {
 			return fmt.Errorf("OOM score: %w", err)
 		}
 	}
-	if a.isolator("os/linux/no-new-privileges") == "true" {
+	if isolator(a, "os/linux/no-new-privileges") == "true" {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("no new privileges: %w", err)
 		}
@@ -101,20 +114,30 @@ func (a *app) isolate() error {
 	return nil
 }
 
+// isolator returns the value of an isolator, or nothing.
+func isolator(a *podmanifest.App, name string) string {
+	for _, i := range a.Isolators {
+		if i.Name == name {
+			return strings.Trim(string(i.Value), `"`)
+		}
+	}
+	return ""
+}
+
 // mount shows the host's /dev, /proc and /sys to the app, and its volumes. The mount
 // namespace is the pod's own; still, nothing of it may reach the host's trees.
-func (m *podManifest) mount(a *runtimeApp, root string) error {
+func mount(m *podmanifest.Manifest, a *podmanifest.RuntimeApp, root string) error {
 	for _, dir := range []string{"/dev", "/proc", "/sys"} {
 		if err := bind(dir, root, dir, true, false); err != nil {
 			return err
 		}
 	}
 	for _, of := range a.Mounts {
-		v, err := m.volume(of)
+		v, err := m.Volume(of)
 		if err != nil {
 			return err
 		}
-		if err := v.mount(root, of.Path); err != nil {
+		if err := mountVolume(v, root, of.Path); err != nil {
 			return fmt.Errorf("volume %s at %s: %w", v.Name, of.Path, err)
 		}
 	}
@@ -126,22 +149,12 @@ func (m *podManifest) mount(a *runtimeApp, root string) error {
 	return nil
 }
 
-func (v *volume) mount(root, path string) error {
-	source := v.Source
-	if v.Kind == "empty" {
-		source = filepath.Join("sharedVolumes", v.Name)
-		if err := os.MkdirAll(source, 0o755); err != nil {
-			return err
-		}
-		mode, err := strconv.ParseUint(v.Mode, 8, 32)
-		if err != nil {
-			return fmt.Errorf("mode %q: %w", v.Mode, err)
-		}
-		if err := errors.Join(os.Chown(source, v.UID, v.GID), unix.Chmod(source, uint32(mode))); err != nil {
-			return err
-		}
+func mountVolume(v *podmanifest.Volume, root, path string) error {
+	source, err := v.Path()
+	if err != nil {
+		return err
 	}
-	return bind(source, root, path, v.Recursive == nil || *v.Recursive, v.ReadOnly)
+	return bind(source, root, path, v.Deep(), v.ReadOnly)
 }
 
 // bind shows a part of the host at a path of the root, which no link leads out of.

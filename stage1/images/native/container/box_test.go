@@ -103,7 +103,7 @@ func (b *box) write(name, content string) {
 }
 
 func defaultSpec(args []string) *specs.Spec {
-	all := capabilityNames()
+	all := CapabilityNames()
 	return &specs.Spec{
 		Version: specs.Version,
 		Root:    &specs.Root{Path: "rootfs"},

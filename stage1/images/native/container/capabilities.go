@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capabilityNames are the kernel's, in the order of their numbers.
-func capabilityNames() []string {
+// CapabilityNames are the kernel's, in the order of their numbers.
+func CapabilityNames() []string {
 	return []string{
 		"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID",
 		"CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_LINUX_IMMUTABLE",
@@ -32,7 +32,7 @@ func parseCapabilities(c *specs.LinuxCapabilities) capabilities {
 		return capabilities{}
 	}
 	numbers := make(map[string]int)
-	for i, name := range capabilityNames() {
+	for i, name := range CapabilityNames() {
 		numbers[name] = i
 	}
 	mask := func(names []string) (m uint64) {

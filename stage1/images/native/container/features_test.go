@@ -50,7 +50,7 @@ func TestFeaturesDeclareWhatTheCodeKnows(t *testing.T) {
 	same(t, "mount options", oci.MountOptions, slices.Concat(
 		slices.Collect(maps.Keys(options.flags)), slices.Collect(maps.Keys(options.propagation)),
 		slices.Collect(maps.Keys(options.recursive)), slices.Collect(maps.Keys(options.own))))
-	same(t, "capabilities", oci.Linux.Capabilities, capabilityNames())
+	same(t, "capabilities", oci.Linux.Capabilities, CapabilityNames())
 	s := oci.Linux.Seccomp
 	same(t, "seccomp actions", s.Actions, seccomp.Actions())
 	same(t, "seccomp operators", s.Operators, seccomp.Operators())

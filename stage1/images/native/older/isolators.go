@@ -8,6 +8,9 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
 // defaultCapabilities are those of an app that says nothing of them, as rkt has it.
@@ -23,7 +26,7 @@ type set struct {
 }
 
 // isolate says isolators in the words of OCI.
-func (a *app) isolate(s *specs.Spec, o *Options) error {
+func isolate(a *podmanifest.App, s *specs.Spec, o *Options) error {
 	caps := defaultCapabilities[:]
 	for _, i := range a.Isolators {
 		var err error
@@ -58,7 +61,7 @@ func (a *app) isolate(s *specs.Spec, o *Options) error {
 	if !o.AnyCapability {
 		s.Process.Capabilities = capabilities(caps, s.Process.User.UID)
 	} else {
-		s.Process.Capabilities = capabilities(allCapabilities(), s.Process.User.UID)
+		s.Process.Capabilities = capabilities(container.CapabilityNames(), s.Process.User.UID)
 	}
 	return nil
 }
@@ -74,7 +77,7 @@ func capabilities(bounding []string, uid uint32) *specs.LinuxCapabilities {
 
 // filter says a set of system calls. rkt knows many sets by name; of these only those
 // that mean all or nothing have the same meaning everywhere.
-func filter(s *specs.Spec, i isolator) error {
+func filter(s *specs.Spec, i podmanifest.Isolator) error {
 	var of set
 	if err := json.Unmarshal(i.Value, &of); err != nil {
 		return err
@@ -116,7 +119,7 @@ func refusal(name string) (specs.LinuxSeccompAction, *uint, error) {
 	return "", nil, fmt.Errorf("errno %s is not known", name)
 }
 
-func label(s *specs.Spec, i isolator) error {
+func label(s *specs.Spec, i podmanifest.Isolator) error {
 	var c struct{ User, Role, Type, Level string }
 	if err := json.Unmarshal(i.Value, &c); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
 // Request returns the request of a call, by its arguments.
@@ -39,11 +40,11 @@ func App(name string) (*abi.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := readManifest()
+	m, err := podmanifest.Read()
 	if err != nil {
 		return nil, err
 	}
-	a, err := m.app(name)
+	a, err := m.Named(name)
 	if err != nil {
 		return nil, err
 	}
@@ -51,17 +52,17 @@ func App(name string) (*abi.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	bundle := filepath.Join(pod, stage2, name)
+	bundle := filepath.Join(pod, podmanifest.Stage2, name)
 	r := &abi.Request{
 		Version: abi.Version, Entrypoint: abi.AppAdd, Pod: o.UUID, App: name, Container: o.UUID + "." + name,
 		Bundle: bundle, Rootfs: filepath.Join(bundle, "rootfs"),
 	}
-	s, err := a.spec(o, r.Rootfs)
+	s, err := spec(a, o, r.Rootfs)
 	if err != nil {
 		return nil, fmt.Errorf("app %s: %w", name, err)
 	}
 	for _, of := range a.Mounts {
-		if err := m.mount(s, pod, of); err != nil {
+		if err := mount(s, m, pod, of); err != nil {
 			return nil, fmt.Errorf("app %s: %w", name, err)
 		}
 	}
@@ -104,7 +105,7 @@ func enter(args []string) (*abi.Request, error) {
 	if name == "" || len(command) == 0 {
 		return nil, fmt.Errorf("usage: enter --pid=PID --appname=APP -- COMMAND")
 	}
-	env, err := environment(name)
+	env, err := podmanifest.EnterEnv(name)
 	if err != nil {
 		return nil, err
 	}
@@ -112,26 +113,4 @@ func enter(args []string) (*abi.Request, error) {
 	return &abi.Request{
 		Version: abi.Version, Entrypoint: abi.Enter, App: name, Exec: fmt.Sprintf("enter-%d", os.Getpid()), Process: raw,
 	}, err
-}
-
-// environment is what an app's file of it has, else its manifest.
-func environment(name string) ([]string, error) {
-	var env []string
-	if text, err := os.ReadFile(filepath.Join("stage1/rootfs/rkt/env", name)); err == nil {
-		env = strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
-	} else {
-		m, err := readManifest()
-		if err != nil {
-			return nil, err
-		}
-		a, err := m.app(name)
-		if err != nil {
-			return nil, err
-		}
-		env = a.App.env(name)
-	}
-	if term, ok := os.LookupEnv("TERM"); ok {
-		env = append(env, "TERM="+term)
-	}
-	return env, nil
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
 // Options are what `run` was told of all apps of the pod.
@@ -81,4 +83,17 @@ func readOptions() (*Options, error) {
 		return nil, err
 	}
 	return o, json.Unmarshal(text, o)
+}
+
+// Apps returns the names of the pod's apps.
+func Apps() ([]string, error) {
+	m, err := podmanifest.Read()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, a := range m.Apps {
+		names = append(names, a.Name)
+	}
+	return names, nil
 }

@@ -1,0 +1,63 @@
+package podmanifest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Env returns the environment that the manifest has.
+func (a *App) Env() []string {
+	env := make([]string, 0, len(a.Environment)+6) // and what is added to it
+	for _, v := range a.Environment {
+		env = append(env, v.Name+"="+v.Value)
+	}
+	return env
+}
+
+// RktEnv returns the environment of the app of a name as rkt completes it: with that
+// name, and with what every program expects.
+func (a *App) RktEnv(name string) []string {
+	env := append(a.Env(), "AC_APP_NAME="+name)
+	for _, v := range [...]Variable{
+		{"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+		{"SHELL", "/bin/sh"}, {"USER", "root"}, {"LOGNAME", "root"}, {"HOME", "/root"},
+	} {
+		if !a.says(v.Name) {
+			env = append(env, v.Name+"="+v.Value)
+		}
+	}
+	return env
+}
+
+func (a *App) says(variable string) bool {
+	for _, v := range a.Environment {
+		if v.Name == variable {
+			return true
+		}
+	}
+	return false
+}
+
+// EnterEnv returns the environment of what is executed in an app later: the app's file
+// of it, else what the manifest says, and the terminal of whoever asks.
+func EnterEnv(name string) ([]string, error) {
+	var env []string
+	if text, err := os.ReadFile(filepath.Join("stage1/rootfs/rkt/env", name)); err == nil {
+		env = strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	} else {
+		m, err := Read()
+		if err != nil {
+			return nil, err
+		}
+		a, err := m.Named(name)
+		if err != nil {
+			return nil, err
+		}
+		env = a.App.RktEnv(name)
+	}
+	if term, ok := os.LookupEnv("TERM"); ok {
+		env = append(env, "TERM="+term)
+	}
+	return env, nil
+}

@@ -16,8 +16,8 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // among the keys. What is below a listed package counts as that package, and a
 // package may always import what is below itself.
 var layers = map[string][]string{
-	"cmd":                       {"manager", "shim", "stage1", "pod", "config"},
-	"cmd/rktctl":                {"stage1", "stage1/signature", "stage1/conformance", "stage1/skeleton", "pod", "config"},
+	"cmd":                       {"manager", "shim", "stage1", "stage1/image", "pod", "config"},
+	"cmd/rktctl":                {"stage1", "stage1/image", "stage1/signature", "stage1/conformance", "stage1/skeleton", "pod", "config"},
 	"manager":                   {"options", "config"},
 	"shim":                      {"pod", "options", "config", "sandbox", "stage1/abi"},
 	"config":                    {},
@@ -26,10 +26,11 @@ var layers = map[string][]string{
 	"pod":                       {"stage1/abi"},
 	"pod/proc":                  {"stage1/abi"},
 	"pod/cgroup":                {"pod/proc", "stage1/abi"},
-	"stage1":                    {"pod", "stage1/abi"},
+	"stage1":                    {"stage1/image", "pod", "stage1/abi"},
+	"stage1/image":              {"pod/proc", "stage1/abi"},
 	"stage1/abi":                {},
-	"stage1/conformance":        {"pod", "stage1", "stage1/abi"}, // and nothing of the shim imports it
-	"stage1/signature":          {},                              // and nothing of the shim imports it
+	"stage1/conformance":        {"pod", "stage1", "stage1/image", "stage1/abi"}, // and nothing of the shim imports it
+	"stage1/signature":          {},                                              // and nothing of the shim imports it
 	"stage1/skeleton":           {"docs"},
 	"docs":                      {},
 	"stage1/images/podmanifest": {},

@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"golang.org/x/sys/unix"
 )
 
 // Files of a pod directory that are the stage1's.
 const (
-	treeIDFile   = "stage1TreeStoreID"
 	manifestFile = "stage1/manifest"
 	rootfsDir    = "stage1/rootfs"
 	rktDir       = rootfsDir + "/rkt"
@@ -25,22 +25,22 @@ const (
 // Attach mounts on rkt/ is what the tree has just hidden there.
 func StatusDir(podDir string) string { return filepath.Join(podDir, abi.StatusDir) }
 
-// Attach makes the image visible in a pod directory: its manifest and digest,
+// Attach makes the stage1's image visible in a pod directory: its manifest and digest,
 // and below stage1/rootfs its tree, read-only, with the pod's own directories
 // over rkt and opt/stage2. Nothing of that propagates. On failure nothing stays
 // mounted.
-func (i *Image) Attach(dir string) error {
-	if err := i.attach(dir); err != nil {
-		return fmt.Errorf("attach stage1 %s to pod %s: %w", i.Name(), filepath.Base(dir), err)
+func (s *Stage1) Attach(dir string) error {
+	if err := s.attach(dir); err != nil {
+		return fmt.Errorf("attach stage1 %s to pod %s: %w", s.Image.Name(), filepath.Base(dir), err)
 	}
 	return nil
 }
 
-func (i *Image) attach(dir string) error {
+func (s *Stage1) attach(dir string) error {
 	if err := makeDirs(dir, rktDir+"/status", rktDir+"/env", stage2Dir); err != nil {
 		return err
 	}
-	if err := i.putIdentity(dir); err != nil {
+	if err := s.putIdentity(dir); err != nil {
 		return err
 	}
 	// Opened before the tree is mounted, which hides them.
@@ -53,23 +53,23 @@ func (i *Image) attach(dir string) error {
 		defer unix.Close(fd)
 		writable[n] = fd
 	}
-	if err := mountTree(filepath.Join(i.dir, "rootfs"), filepath.Join(dir, rootfsDir)); err != nil {
-		return errors.Join(err, i.Detach(dir))
+	if err := mountTree(s.Rootfs(), filepath.Join(dir, rootfsDir)); err != nil {
+		return errors.Join(err, s.Detach(dir))
 	}
 	for n, d := range [...]string{rktDir, stage2Dir} {
 		if err := moveMount(writable[n], filepath.Join(dir, d)); err != nil {
-			return errors.Join(err, i.Detach(dir))
+			return errors.Join(err, s.Detach(dir))
 		}
 	}
 	return nil
 }
 
 // putIdentity writes which image a pod has.
-func (i *Image) putIdentity(dir string) error {
-	if err := put(filepath.Join(dir, manifestFile), i.text); err != nil {
+func (s *Stage1) putIdentity(dir string) error {
+	if err := put(filepath.Join(dir, manifestFile), s.Manifest()); err != nil {
 		return err
 	}
-	return put(filepath.Join(dir, treeIDFile), []byte(i.digest+"\n"))
+	return put(filepath.Join(dir, image.IDFile), []byte(s.Digest()+"\n"))
 }
 
 // makeDirs makes directories in a pod directory, but not that one: somebody else
@@ -99,7 +99,7 @@ func put(path string, text []byte) error {
 
 // Detach unmounts what Attach has mounted, in one step and whoever still uses
 // it. It is idempotent, and silent if nothing is mounted or the directory gone.
-func (i *Image) Detach(dir string) error {
+func (s *Stage1) Detach(dir string) error {
 	rootfs := filepath.Join(dir, rootfsDir)
 	for {
 		err := unix.Unmount(rootfs, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
@@ -115,6 +115,6 @@ func (i *Image) Detach(dir string) error {
 }
 
 // entrypoint returns the path of an entrypoint in a pod.
-func (i *Image) entrypoint(dir string, e abi.Entrypoint) string {
-	return filepath.Join(dir, rootfsDir) + i.manifest.paths[e]
+func (s *Stage1) entrypoint(dir string, e abi.Entrypoint) string {
+	return filepath.Join(dir, rootfsDir) + s.Entrypoint(e)
 }

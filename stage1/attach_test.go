@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 	"golang.org/x/sys/unix"
 )
@@ -27,15 +29,15 @@ func TestAttachedTreeIsReadOnlyAndItsTwoDirectoriesAreThePods(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(rootfs, d, "f"), []byte("x"), 0o644); err != nil {
 			t.Error(err)
 		}
-		if _, err := os.Stat(filepath.Join(p.Image.dir, "rootfs", d, "f")); err == nil {
+		if _, err := os.Stat(filepath.Join(p.Rootfs(), d, "f")); err == nil {
 			t.Errorf("%s was written to in the tree store", d)
 		}
 	}
 	manifest, err := os.ReadFile(filepath.Join(p.dir, "stage1/manifest"))
-	if err != nil || string(manifest) != string(p.text) {
+	if err != nil || string(manifest) != string(p.Manifest()) {
 		t.Errorf("manifest: %v", err)
 	}
-	id, err := os.ReadFile(filepath.Join(p.dir, "stage1TreeStoreID"))
+	id, err := os.ReadFile(filepath.Join(p.dir, image.IDFile))
 	if err != nil || strings.TrimSpace(string(id)) != p.Digest() {
 		t.Errorf("tree id %q, %v", id, err)
 	}
@@ -93,7 +95,7 @@ func TestAFailedAttachLeavesNoMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The mount point of the second directory is missing from the tree.
-	if err := os.RemoveAll(filepath.Join(p.Image.dir, "rootfs/opt")); err != nil {
+	if err := os.RemoveAll(filepath.Join(p.Rootfs(), "opt")); err != nil {
 		t.Fatal(err)
 	}
 	err := p.Attach(p.dir)
@@ -108,12 +110,12 @@ func TestAFailedAttachLeavesNoMount(t *testing.T) {
 // Most hosts have a shared /, and what is mounted there reaches every mount
 // namespace that is a slave of it.
 func TestMountsBelowASharedMountArePrivate(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	i, err := openStore(t).Image(t.Context(), stage1test.Dir(t, nil), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	parent := t.TempDir()
+	s, parent := New(i, i.Name(), children), t.TempDir()
 	inNamespace(t, func() error {
 		if err := unix.Mount("tmpfs", parent, "tmpfs", 0, ""); err != nil {
 			return err
@@ -125,7 +127,7 @@ func TestMountsBelowASharedMountArePrivate(t *testing.T) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
-		if err := i.Attach(dir); err != nil {
+		if err := s.Attach(dir); err != nil {
 			return err
 		}
 		text, err := os.ReadFile("/proc/thread-self/mountinfo")
@@ -144,7 +146,7 @@ func TestMountsBelowASharedMountArePrivate(t *testing.T) {
 		if n != 3 {
 			t.Errorf("%d mounts, want 3", n)
 		}
-		return i.Detach(dir)
+		return s.Detach(dir)
 	})
 }
 
@@ -170,7 +172,7 @@ func inNamespace(t *testing.T, f func() error) {
 }
 
 func TestOldKernelsBindTheTree(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	from, to := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(from, "f"), nil, 0o644); err != nil {
 		t.Fatal(err)
@@ -206,5 +208,27 @@ func TestAttachMakesNoPodDirectoryThatIsGone(t *testing.T) {
 	}
 	if _, err := os.Lstat(gone); err == nil {
 		t.Error("it was made")
+	}
+}
+
+func TestLoadReopensThePodsImageAttachedOrNot(t *testing.T) {
+	p := newFakePod(t, nil)
+	for range 2 {
+		i, err := p.images.Load(p.dir)
+		if err != nil || i.Digest() != p.Digest() || i.Name() != "fake" {
+			t.Errorf("%v, %v", i, err)
+		}
+		if err := p.Detach(p.dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(p.dir, image.IDFile), []byte("../../etc"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.images.Load(p.dir); !errdefs.IsDataLoss(err) || !strings.Contains(err.Error(), image.IDFile) {
+		t.Errorf("a damaged id: %v", err)
+	}
+	if _, err := p.images.Load(t.TempDir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no pod: %v", err)
 	}
 }

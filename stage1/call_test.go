@@ -56,7 +56,7 @@ func all() stage1test.Scripts {
 		abi.AppAdd: dump + `sleep 1000 3>&- 4>&- & ready $!`,
 		abi.Enter:  dump + `sleep 1000 3>&- 4>&- & ready $!`,
 	}
-	for _, e := range entrypoints {
+	for _, e := range abi.Entrypoints() {
 		if s[e] == "" {
 			s[e] = dump
 		}
@@ -408,15 +408,15 @@ func TestAnEntrypointThatHangsAfterReadyIsKilled(t *testing.T) {
 func TestAnEntrypointThatCannotBeExecutedIsNamed(t *testing.T) {
 	p := newFakePod(t, nil)
 	path := filepath.Join(p.dir, rootfsDir, "app_start")
-	source := filepath.Join(p.Image.dir, "rootfs/app_start")
+	source := filepath.Join(p.Rootfs(), "app_start")
 	for _, c := range []struct {
 		spoil func() error
 		want  string
 	}{
 		{func() error { return os.Chmod(source, 0o644) }, "not executable (mode 0644)"},
-		{func() error { return replace(source, os.Mkdir) }, "not a regular file"},
-		{func() error { return replace(source, script("not a program")) }, "neither a program nor a script"},
-		{func() error { return replace(source, script("#!/nonexistent\n")) }, "interpreter"},
+		{func() error { return stage1test.Replace(source, os.Mkdir) }, "not a regular file"},
+		{func() error { return stage1test.Replace(source, script("not a program")) }, "neither a program nor a script"},
+		{func() error { return stage1test.Replace(source, script("#!/nonexistent\n")) }, "interpreter"},
 		{func() error { return os.Remove(source) }, "missing; is the image's tree mounted there?"},
 	} {
 		if err := c.spoil(); err != nil {

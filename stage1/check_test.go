@@ -13,7 +13,7 @@ import (
 )
 
 func TestAnExcusedStage1MayIgnoreWhatItDoesNotDeclare(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	i, err := openStore(t).Image(t.Context(), stage1test.Dir(t, nil), "")
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestCheckSpecNamesTheFirstFieldThatNobodyDeclares(t *testing.T) {
 }
 
 func TestAnImageWithoutFeaturesDeclaresNothing(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	i, err := openStore(t).Image(t.Context(), stage1test.Dir(t, nil), "")
 	if err != nil {
 		t.Fatal(err)

@@ -101,11 +101,11 @@ func (k *call) open(d *descriptors) error {
 // notifies tells whether the call gets the pipe for notices. A `run` that becomes the
 // pod's only app ends as that does.
 func (k *call) notifies() bool {
-	return k.entrypoint == abi.Run && !k.rkts() && k.stage1.manifest.mutable()
+	return k.entrypoint == abi.Run && !k.rkts() && k.stage1.Mutable()
 }
 
 // rkts tells whether the entrypoint is called as rkt called it.
-func (k *call) rkts() bool { return k.stage1.manifest.rkts() }
+func (k *call) rkts() bool { return k.stage1.Rkts() }
 
 func (k *call) reportsReady() bool {
 	return !k.rkts() && (k.entrypoint == abi.Run || k.entrypoint == abi.AppAdd || k.entrypoint == abi.Enter)

@@ -108,7 +108,7 @@ func (s *private) enterArguments(k *call, args []string, app *specs.Process) err
 	if err != nil {
 		return s.refused(err.Error(), err)
 	}
-	if _, err := os.Lstat(filepath.Join(s.dir, "rootfs", enterexec)); err == nil && s.manifest.rkts() {
+	if _, err := os.Lstat(filepath.Join(s.Rootfs(), enterexec)); err == nil && s.Rkts() {
 		return s.enterExactly(k, &p)
 	}
 	for _, f := range []struct {

@@ -93,3 +93,8 @@ type execError struct {
 
 func (e *execError) Error() string { return e.text }
 func (e *execError) Unwrap() error { return e.err }
+
+// invalid returns an error that unwraps to errdefs.ErrInvalidArgument.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
+}

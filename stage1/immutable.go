@@ -54,7 +54,7 @@ func (s *Immutable) Has(e abi.Entrypoint) bool {
 	case abi.Run, abi.Enter, abi.GC, abi.Stop:
 		return s.Stage1.Has(e)
 	}
-	if s.manifest.rkts() {
+	if s.Rkts() {
 		return e == abi.AppSignal
 	}
 	return s.Stage1.Has(e)
@@ -95,7 +95,7 @@ func (s *Immutable) exit(p *launched, a *onlyApp) abi.Status {
 	became := err == nil && leader == k.child.PID()
 	if p.started.Load() && !became {
 		st, err := abi.ReadStatus(StatusDir(k.Dir), a.call.Request.App, "")
-		if err == nil && s.manifest.rkts() {
+		if err == nil && s.Rkts() {
 			st = fromRkt(st, int(a.told.Load()))
 		}
 		if err == nil {
@@ -165,7 +165,7 @@ func (s *Immutable) Invoke(ctx context.Context, c pod.Call) error {
 	switch e := c.Request.Entrypoint; {
 	case e == abi.AppStart && a != nil:
 		return s.start(ctx, p, a)
-	case e == abi.AppSignal && s.manifest.rkts():
+	case e == abi.AppSignal && s.Rkts():
 		return s.signal(p, a, c)
 	case e == abi.Stop && p != nil && !p.runs():
 		// Nothing is there that could be stopped, and what `pid` names may be
@@ -213,7 +213,7 @@ const (
 // Enter executes `enter`.
 func (s *Immutable) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
 	c.Leader = s.leader(c)
-	if s.manifest.rkts() {
+	if s.Rkts() {
 		_, a := s.running()
 		if a == nil {
 			return nil, s.refused("no such app", errdefs.ErrNotFound)

@@ -56,7 +56,7 @@ func (k *call) entry() Entry {
 		Time: k.began, Entrypoint: k.entrypoint, App: k.Request.App, Exec: k.Request.Exec,
 		Millis: float64(time.Since(k.began).Microseconds()) / 1000,
 	}
-	e.Argv = append(e.Argv, k.stage1.manifest.paths[k.entrypoint])
+	e.Argv = append(e.Argv, k.stage1.Entrypoint(k.entrypoint))
 	for _, arg := range k.args[:min(len(k.args), journalArgs)] {
 		e.Argv = append(e.Argv, strings.ToValidUTF8(arg[:min(len(arg), journalArg)], ""))
 	}

@@ -170,7 +170,7 @@ func (p *launched) failed(err error) error {
 	e := &EntrypointError{Stage1: k.stage1.name, Entrypoint: abi.Run, Code: -1}
 	k.kill()
 	if errors.Is(err, errEnded) {
-		theApps := k.rkts() && !k.stage1.manifest.mutable() // its streams are
+		theApps := k.rkts() && !k.stage1.Mutable() // its streams are
 		words := ""
 		if !theApps {
 			words = k.words.stop()

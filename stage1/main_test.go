@@ -13,6 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
@@ -71,16 +72,9 @@ func eventually(f func() bool) bool {
 	return false
 }
 
-func requireRoot(t testing.TB) {
+func openStore(t testing.TB) *image.Store {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, for mounts and owners")
-	}
-}
-
-func openStore(t testing.TB) *Store {
-	t.Helper()
-	s, err := OpenStore(t.TempDir())
+	s, err := image.OpenStore(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +87,8 @@ const podUUID = "6733c088-a507-4694-aabf-edbe4fc5266f"
 // nothing of it may be left.
 type fakePod struct {
 	*Stage1
-	dir string
+	images *image.Store
+	dir    string
 }
 
 func newFakePod(t testing.TB, scripts stage1test.Scripts) *fakePod {
@@ -101,14 +96,15 @@ func newFakePod(t testing.TB, scripts stage1test.Scripts) *fakePod {
 	return newPodOf(t, stage1test.Image{Scripts: scripts})
 }
 
-func newPodOf(t testing.TB, image stage1test.Image) *fakePod {
+func newPodOf(t testing.TB, of stage1test.Image) *fakePod {
 	t.Helper()
-	requireRoot(t)
-	i, err := openStore(t).Image(t.Context(), image.Dir(t), "")
+	stage1test.RequireRoot(t)
+	images := openStore(t)
+	i, err := images.Image(t.Context(), of.Dir(t), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &fakePod{Stage1: New(i, i.Name(), children), dir: filepath.Join(t.TempDir(), podUUID)}
+	p := &fakePod{Stage1: New(i, i.Name(), children), images: images, dir: filepath.Join(t.TempDir(), podUUID)}
 	if err := os.Mkdir(p.dir, 0o750); err != nil {
 		t.Fatal(err)
 	}

@@ -36,10 +36,10 @@ func (s *private) attach(dir string) error {
 		return err
 	}
 	err = sp.do(func() error {
-		if s.manifest.rkts() {
+		if s.Rkts() {
 			return s.attachRkts(dir)
 		}
-		return s.Image.attach(dir)
+		return s.Stage1.attach(dir)
 	})
 	if err != nil {
 		sp.close()
@@ -60,7 +60,7 @@ func (s *private) attachRkts(dir string) error {
 // Detach gives the space up. It goes with the last process in it.
 func (s *private) Detach(dir string) error {
 	s.space.Swap(nil).close()
-	return s.Image.Detach(dir)
+	return s.Stage1.Detach(dir)
 }
 
 // find makes sure of the pod's space in a process that has not attached the pod:

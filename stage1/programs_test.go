@@ -1,8 +1,6 @@
 package stage1
 
 import (
-	"context"
-	"fmt"
 	"net"
 	"os"
 	"time"
@@ -12,22 +10,7 @@ import (
 
 // programs are what the test binary does when it is executed with their names.
 var programs = map[string]func([]string) error{
-	"test-render":  renderProgram,
 	"test-console": consoleProgram,
-}
-
-// renderProgram prints the digest of an image that it brings into a store.
-func renderProgram(args []string) error {
-	s, err := OpenStore(args[0])
-	if err != nil {
-		return err
-	}
-	i, err := s.Image(context.Background(), args[1], "")
-	if err != nil {
-		return err
-	}
-	fmt.Println(i.Digest())
-	return nil
 }
 
 // consoleProgram sends something to a console socket: the master of a new pty

@@ -107,7 +107,7 @@ func (k *call) recorder(r abi.Ready) pod.Recorder {
 	}
 	s, err := proc.ReadStat(r.PID)
 	if err != nil || s.StartTime != r.StartTime { // it has gone, so somebody has reaped it
-		if k.entrypoint == abi.Enter && !k.stage1.manifest.mutable() {
+		if k.entrypoint == abi.Enter && !k.stage1.Mutable() {
 			return pod.RecordedByCall // whom else: an immutable pod has no supervisor
 		}
 		return pod.RecordedByStage1

@@ -33,7 +33,7 @@ func (k *call) arguments() []string {
 		if r.Sandbox != nil && r.Sandbox.Hostname != "" {
 			args = append(args, "--hostname="+r.Sandbox.Hostname)
 		}
-		if k.stage1.manifest.mutable() {
+		if k.stage1.Mutable() {
 			args = append(args, "--mutable")
 		}
 		return append(args, r.Pod)

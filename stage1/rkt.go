@@ -45,7 +45,7 @@ func (k *call) rktArguments() []string {
 		if r.Debug {
 			args = append(args, "--debug")
 		}
-		if dir := os.Getenv(localConfigVariable); dir != "" && k.stage1.manifest.version >= sinceGCLocalConfig {
+		if dir := os.Getenv(localConfigVariable); dir != "" && k.stage1.Version() >= sinceGCLocalConfig {
 			args = append(args, "--local-config", dir)
 		}
 		return append(args, r.Pod)
@@ -58,7 +58,7 @@ func (k *call) rktArguments() []string {
 }
 
 func (k *call) rktRunArguments() []string {
-	m := k.stage1.manifest
+	s := k.stage1
 	var args []string
 	add := func(wanted bool, arg string) {
 		if wanted {
@@ -68,18 +68,18 @@ func (k *call) rktRunArguments() []string {
 	spec := specOf(&k.Request)
 	localConfig := os.Getenv(localConfigVariable)
 	// What `run` of an immutable pod writes is seen as the app's.
-	add(k.Request.Debug && m.mutable(), "--debug")
+	add(k.Request.Debug && s.Mutable(), "--debug")
 	// Whatever network the pod has, its first process is in it already.
 	args = append(args, "--net=host")
-	add(!m.mutable() && k.interactive, "--interactive")
+	add(!s.Mutable() && k.interactive, "--interactive")
 	add(localConfig != "", "--local-config="+localConfig)
-	add(m.version >= sinceHostname && spec.Hostname != "", "--hostname="+spec.Hostname)
-	if m.version >= sinceDisable {
+	add(s.Version() >= sinceHostname && spec.Hostname != "", "--hostname="+spec.Hostname)
+	if s.Version() >= sinceDisable {
 		add(appc.Privileged(spec), "--disable-capabilities-restriction")
 		add(k.Request.Sandbox == nil && unmasked(spec), "--disable-paths")
 	}
-	add(m.mutable(), "--mutable")
-	add(m.version >= sinceIPC && sharesIPC(spec), "--ipc=parent")
+	add(s.Mutable(), "--mutable")
+	add(s.Version() >= sinceIPC && sharesIPC(spec), "--ipc=parent")
 	return append(args, k.Request.Pod)
 }
 
@@ -143,26 +143,26 @@ func crosses(e abi.Entrypoint) bool {
 // ownFields lists the fields of config.json that an image honours. One of rkt's says
 // nothing of that: what its manifests have words for, it was made to honour. rkt's
 // own fly is known to read no isolator, and has no UTS namespace.
-func (i *Image) ownFields() []string {
-	if !i.manifest.rkts() || i.manifest.features != "" {
-		return i.features.Fields
+func (s *Stage1) ownFields() []string {
+	if pointers, ok := s.Fields(); ok || !s.Rkts() {
+		return pointers
 	}
 	fields := appc.Fields()
-	if i.isFly() {
+	if s.isFly() {
 		return []string{
 			"/process/args", "/process/cwd", "/process/env", "/process/terminal", "/process/consoleSize",
 			"/process/user/uid", "/process/user/gid", "/process/user/additionalGids", "/process/user/username",
 			"/root/path", "/mounts/*/destination", "/mounts/*/type", "/mounts/*/source", "/mounts/*/options",
 		}
 	}
-	if i.manifest.version >= sinceHostname {
+	if s.Version() >= sinceHostname {
 		fields = append(fields, "/hostname")
 	}
 	return fields
 }
 
 // isFly tells whether an image is rkt's own fly.
-func (i *Image) isFly() bool { return i.manifest.rkts() && path.Base(i.manifest.name) == "stage1-fly" }
+func (s *Stage1) isFly() bool { return s.Rkts() && path.Base(s.AppcName()) == "stage1-fly" }
 
 // mayIgnore tells whether a field is excused.
 func (s *Stage1) mayIgnore(pointer string) bool {

@@ -14,17 +14,20 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
 // Stage1 calls the entrypoints of an image. It implements pod.Stage1. Its errors
 // of calls are of type *EntrypointError.
 type Stage1 struct {
-	*Image
+	*image.Image
 	name     string
 	children *proc.Children
 	limit    func(abi.Entrypoint) time.Duration
-	declared func() *fields // the image's, and what it is excused
 	excused  *fields
+	// declared are the image's fields, stage 0's and the excused ones. It is made when
+	// the first config.json is checked: `delete` and `-info` check none.
+	declared func() *fields
 
 	// space is where the entrypoints of a pod are executed. It is set while the
 	// pod is attached, and nil for those that need none of its own.
@@ -35,13 +38,13 @@ var _ pod.Stage1 = (*Stage1)(nil)
 
 // For returns what calls the image's entrypoints as its interface version and the
 // entrypoints that it has demand. Arguments are those of New and Excuse.
-func For(image *Image, name string, children *proc.Children, excused []string) pod.Stage1 {
-	s := New(image, name, children)
+func For(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1 {
+	s := New(i, name, children)
 	s.Excuse(excused)
-	switch m := image.manifest; {
-	case !m.mutable():
+	switch {
+	case !i.Mutable():
 		return &Immutable{private: private{s, &execs{}}}
-	case m.rkts():
+	case i.Rkts():
 		return &Mutable{private: private{s, &execs{}}}
 	}
 	return s
@@ -50,18 +53,18 @@ func For(image *Image, name string, children *proc.Children, excused []string) p
 // New returns the stage1 that people call name, of interface version 7 and with
 // pods that can get apps while they run. Its processes are started through
 // children, which is the only one of this process.
-func New(image *Image, name string, children *proc.Children) *Stage1 {
-	return &Stage1{Image: image, name: name, children: children, limit: deadline, declared: image.declared}
+func New(i *image.Image, name string, children *proc.Children) *Stage1 {
+	s := &Stage1{Image: i, name: name, children: children, limit: deadline}
+	s.Excuse(nil)
+	return s
 }
 
 // Excuse lets the stage1 ignore fields of config.json that it does not declare,
 // given as JSON pointers like those of its features document. It is called before
 // the Stage1 is used.
 func (s *Stage1) Excuse(pointers []string) {
-	if len(pointers) > 0 {
-		s.excused = newFields(pointers)
-		s.declared = sync.OnceValue(func() *fields { return newFields(stage0Fields(), s.ownFields(), pointers) })
-	}
+	s.excused = newFields(pointers)
+	s.declared = sync.OnceValue(func() *fields { return newFields(stage0Fields(), s.ownFields(), pointers) })
 }
 
 // deadline is how long a call may take: docs/stage1-abi.md, section 2.

@@ -38,21 +38,21 @@ const toolsDir = "tools"
 var nspawnScript string
 
 // hasSystemd tells whether an image is one of rkt's with systemd.
-func (i *Image) hasSystemd() bool {
-	return i.manifest.rkts() && i.has(filepath.Join(unitsDir, readyUnit))
+func (s *Stage1) hasSystemd() bool {
+	return s.Rkts() && s.has(filepath.Join(unitsDir, readyUnit))
 }
 
 // has tells whether the tree has a file of that name as it comes.
-func (i *Image) has(name string) bool {
-	_, err := os.Lstat(filepath.Join(i.dir, "rootfs", name))
+func (s *Stage1) has(name string) bool {
+	_, err := os.Lstat(filepath.Join(s.Rootfs(), name))
 	return err == nil
 }
 
 // accommodate makes up for what rkt's images with systemd do not find today. The caller
 // has entered the pod's space. What was said of the tree is an overlay of the pod's;
 // the image stays as it is.
-func (i *Image) accommodate(dir string) error {
-	err := errors.Join(i.keepReady(dir), i.oneJournal(dir), showV1(dir), hideRun(), i.wrapNspawn(dir))
+func (s *Stage1) accommodate(dir string) error {
+	err := errors.Join(s.keepReady(dir), s.oneJournal(dir), showV1(dir), hideRun(), s.wrapNspawn(dir))
 	if err != nil {
 		return fmt.Errorf("make the pod what rkt's images with systemd expect: %w", err)
 	}
@@ -61,14 +61,14 @@ func (i *Image) accommodate(dir string) error {
 
 // keepReady keeps supervisor-status: a systemd since 240 or so stops a service that has
 // ended, and so removes the link at once.
-func (i *Image) keepReady(dir string) error {
+func (s *Stage1) keepReady(dir string) error {
 	return putUnit(dir, readyUnit+".d/stage0.conf", "[Service]\nRemainAfterExit=yes\n")
 }
 
 // oneJournal masks the unit that is a second journald: the flavor host copies the unit
 // of journald under the name of another.
-func (i *Image) oneJournal(dir string) error {
-	if i.has(filepath.Join(unitsDir, flushUnit)) {
+func (s *Stage1) oneJournal(dir string) error {
+	if s.has(filepath.Join(unitsDir, flushUnit)) {
 		return nil
 	}
 	path := filepath.Join(dir, rootfsDir, ownUnits, flushUnit)
@@ -91,7 +91,7 @@ func putUnit(dir, name, text string) error {
 // by PATH. It has its pods registered in any case; without D-Bus there is nobody to do
 // that, and the pod stays in the cgroup that it is in. And the systemd in the pod would
 // mount cgroup v2 beside v1: the machine's, all of it.
-func (i *Image) wrapNspawn(dir string) error {
+func (s *Stage1) wrapNspawn(dir string) error {
 	real, err := exec.LookPath("systemd-nspawn")
 	if err != nil {
 		return nil // `run` says so, or the image has its own

@@ -46,8 +46,8 @@ func (s *private) accommodateApp(a *mutableApp) error {
 
 // forgetApp removes what accommodateApp has written. The caller has entered the pod's
 // space.
-func (i *Image) forgetApp(k *composition) error {
-	if !i.hasSystemd() {
+func (s *Stage1) forgetApp(k *composition) error {
+	if !s.hasSystemd() {
 		return nil
 	}
 	return os.RemoveAll(filepath.Join(k.dir, rootfsDir, ownUnits, unitDir(string(k.name))))

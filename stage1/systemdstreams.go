@@ -25,7 +25,7 @@ type opened struct {
 }
 
 // opensByName tells whether an image's systemd is the machine's, and so new enough.
-func (i *Image) opensByName() bool { return i.hasSystemd() && !i.has("usr/lib/systemd/systemd") }
+func (s *Stage1) opensByName() bool { return s.hasSystemd() && !s.has("usr/lib/systemd/systemd") }
 
 // open makes what the systemd of an app is to open, and returns the lines of its unit
 // that say so. With a multiplexer there is nothing to say.

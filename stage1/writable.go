@@ -20,8 +20,8 @@ const overlayDir = "overlay"
 // be written to. It is an overlay, or where that cannot be a copy. rkt/ and
 // opt/stage2/ are the pod directory's own, so that they can be seen from outside of
 // the space that this is called in, which the caller has entered.
-func (i *Image) attachWritable(dir string) error {
-	tree := filepath.Join(i.dir, "rootfs")
+func (s *Stage1) attachWritable(dir string) error {
+	tree := s.Rootfs()
 	for _, d := range []string{rktDir, stage2Dir} {
 		rel, err := filepath.Rel(rootfsDir, d)
 		if err != nil {
@@ -34,17 +34,17 @@ func (i *Image) attachWritable(dir string) error {
 	if err := makeDirs(dir, rktDir+"/status", rktDir+"/env", stage2Dir); err != nil {
 		return err
 	}
-	if err := i.putIdentity(dir); err != nil {
+	if err := s.putIdentity(dir); err != nil {
 		return err
 	}
-	if err := i.overlay(dir, tree); err != nil {
+	if err := s.overlay(dir, tree); err != nil {
 		return copyTree(tree, filepath.Join(dir, rootfsDir))
 	}
 	return nil
 }
 
 // overlay mounts the tree, and over it what is not to be a part of it.
-func (i *Image) overlay(dir, tree string) error {
+func (s *Stage1) overlay(dir, tree string) error {
 	var own [2]int
 	for n, d := range [...]string{rktDir, stage2Dir} {
 		fd, err := openTree(filepath.Join(dir, d))
@@ -54,14 +54,14 @@ func (i *Image) overlay(dir, tree string) error {
 		defer unix.Close(fd)
 		own[n] = fd
 	}
-	upper := filepath.Join(dir, overlayDir, i.digest, "upper")
-	work := filepath.Join(dir, overlayDir, i.digest, "work")
+	upper := filepath.Join(dir, overlayDir, s.Digest(), "upper")
+	work := filepath.Join(dir, overlayDir, s.Digest(), "work")
 	if strings.ContainsAny(tree+upper, ":,\\") {
 		return fmt.Errorf("%s cannot be an option of a mount", tree)
 	}
 	// What is mounted over has to be there: in an image, those directories need not.
-	if err := makeDirs(dir, filepath.Join(overlayDir, i.digest, "upper/rkt"),
-		filepath.Join(overlayDir, i.digest, "upper/opt/stage2"), filepath.Join(overlayDir, i.digest, "work")); err != nil {
+	if err := makeDirs(dir, filepath.Join(overlayDir, s.Digest(), "upper/rkt"),
+		filepath.Join(overlayDir, s.Digest(), "upper/opt/stage2"), filepath.Join(overlayDir, s.Digest(), "work")); err != nil {
 		return err
 	}
 	rootfs := filepath.Join(dir, rootfsDir)

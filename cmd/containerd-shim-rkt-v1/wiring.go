@@ -17,6 +17,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/shim"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
 func dataDir() string { return cmp.Or(os.Getenv(config.DataDirVariable), config.DataDir) }
@@ -47,7 +48,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	images, err := stage1.OpenStore(dataDir())
+	images, err := image.OpenStore(dataDir())
 	if err != nil {
 		return nil, err
 	}
@@ -129,26 +130,26 @@ func prepare(ctx context.Context, o *opener, chosen *config.Pod) func(context.Co
 
 // opener opens stage1s from the tree store.
 type opener struct {
-	images   *stage1.Store
+	images   *image.Store
 	children *proc.Children
 }
 
 func (o *opener) open(ctx context.Context, c config.Choice) (pod.Stage1, error) {
-	image, err := imageOf(ctx, o.images, c)
+	i, err := imageOf(ctx, o.images, c)
 	if err != nil {
 		return nil, fmt.Errorf("stage1 %s: %w", c.Name, err)
 	}
-	return stage1.For(image, c.Name, o.children, c.Accept), nil
+	return stage1.For(i, c.Name, o.children, c.Accept), nil
 }
 
 // imageOf returns the image of a chosen stage1. A digest alone is that of an image
 // which was imported or used before, or of the one that came with the shim.
-func imageOf(ctx context.Context, images *stage1.Store, c config.Choice) (*stage1.Image, error) {
+func imageOf(ctx context.Context, images *image.Store, c config.Choice) (*image.Image, error) {
 	// Signatures were verified when an image was imported: rktctl can do that.
-	images = images.With(stage1.ACIs{Directories: c.ACIs.Dependencies, Signed: c.ACIs.Keyring != ""})
+	images = images.With(image.ACIs{Directories: c.ACIs.Dependencies, Signed: c.ACIs.Keyring != ""})
 	if c.Path == "" && c.Digest != "" {
-		if image, err := images.Rendered(c.Digest); err == nil || !errdefs.IsNotFound(err) {
-			return image, err
+		if i, err := images.Rendered(c.Digest); err == nil || !errdefs.IsNotFound(err) {
+			return i, err
 		}
 	}
 	dir, err := locate(c)
@@ -163,17 +164,17 @@ func locate(c config.Choice) (string, error) {
 	if c.Path != "" {
 		return c.Path, nil
 	}
-	return stage1.Locate(c.Name)
+	return image.Locate(c.Name)
 }
 
 // reopener returns the stage1 of a pod that is there already.
-func reopener(images *stage1.Store, children *proc.Children) func(string) (pod.Stage1, error) {
+func reopener(images *image.Store, children *proc.Children) func(string) (pod.Stage1, error) {
 	return func(podDir string) (pod.Stage1, error) {
-		image, err := images.Load(podDir)
+		i, err := images.Load(podDir)
 		if err != nil {
 			return nil, err
 		}
-		return stage1.For(image, image.Name(), children, nil), nil
+		return stage1.For(i, i.Name(), children, nil), nil
 	}
 }
 
@@ -186,7 +187,7 @@ func (collector) Collect(ctx context.Context, bundle, namespace, id string) (man
 	if err != nil {
 		return manager.Exit{}, err
 	}
-	images, err := stage1.OpenStore(dataDir())
+	images, err := image.OpenStore(dataDir())
 	if err != nil {
 		return manager.Exit{}, err
 	}
@@ -212,17 +213,17 @@ func featuresOf(ctx context.Context, c config.Choice) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if stage1.IsTree(path) {
-			return stage1.Features(path)
+		if image.IsTree(path) {
+			return image.Features(path)
 		}
 	}
-	images, err := stage1.OpenStore(dataDir())
+	images, err := image.OpenStore(dataDir())
 	if err != nil {
 		return nil, err
 	}
-	image, err := imageOf(ctx, images, c)
+	i, err := imageOf(ctx, images, c)
 	if err != nil {
 		return nil, err
 	}
-	return image.OCIFeatures(), nil
+	return i.OCIFeatures(), nil
 }

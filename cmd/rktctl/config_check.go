@@ -12,7 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/signature"
 )
 
@@ -92,7 +92,7 @@ func checkStage1s(ctx context.Context, e *env, c *config.Config) config.Problems
 		}
 	}
 	if _, isNamed := c.Stage1s[c.Default]; c.Default != "" && !isNamed {
-		if _, err := stage1.Locate(c.Default); err != nil {
+		if _, err := image.Locate(c.Default); err != nil {
 			problems = append(problems, c.Problem("default", "%v", err))
 		}
 	}
@@ -116,8 +116,8 @@ func checkACIs(c *config.Config) config.Problems {
 }
 
 // rulesOf returns the rules for ACIs, by which signatures are verified here.
-func rulesOf(c *config.Config) stage1.ACIs {
-	return stage1.ACIs{
+func rulesOf(c *config.Config) image.ACIs {
+	return image.ACIs{
 		Directories: c.ACIs.Dependencies, Signed: c.ACIs.Keyring != "", Verify: signature.Keyring(c.ACIs.Keyring).Verify,
 	}
 }
@@ -129,9 +129,9 @@ func checkImage(ctx context.Context, e *env, c *config.Config, name string, s co
 		p := c.Problem(key+member, format, args...)
 		return &p
 	}
-	image, path, err := imageOf(ctx, e, c, name)
+	i, path, err := imageOf(ctx, e, c, name)
 	if err == nil {
-		err = image.Close()
+		err = i.Close()
 	}
 	switch {
 	case err != nil && s.Path != "":
@@ -140,44 +140,44 @@ func checkImage(ctx context.Context, e *env, c *config.Config, name string, s co
 		return fail(".digest", "%v", err)
 	case err != nil:
 		return fail("", "%v", err)
-	case s.Digest != "" && s.Digest != image.Digest():
-		return fail(".digest", "the image %s has the digest %s: it is another one or was changed", path, image.Digest())
+	case s.Digest != "" && s.Digest != i.Digest():
+		return fail(".digest", "the image %s has the digest %s: it is another one or was changed", path, i.Digest())
 	}
 	return nil
 }
 
 // imageOf returns the image that a stage1 has for new pods, and where it is.
-func imageOf(ctx context.Context, e *env, c *config.Config, name string) (image *stage1.Image, path string, err error) {
+func imageOf(ctx context.Context, e *env, c *config.Config, name string) (i *image.Image, path string, err error) {
 	s, rules := c.Stage1s[name], rulesOf(c)
 	store, err := existingStore(e)
 	if err != nil {
 		return nil, "", err
 	}
 	if s.Path == "" && s.Digest != "" && store != nil {
-		image, err := store.With(rules).Rendered(s.Digest)
+		i, err := store.With(rules).Rendered(s.Digest)
 		if !errdefs.IsNotFound(err) {
-			return image, filepath.Join(dataDir(e), "trees"), err
+			return i, filepath.Join(dataDir(e), "trees"), err
 		}
 	}
 	if path = s.Path; path == "" {
-		if path, err = stage1.Locate(name); err != nil {
+		if path, err = image.Locate(name); err != nil {
 			return nil, "", err
 		}
 	}
-	if image, err = rules.Inspect(ctx, path); err != nil {
+	if i, err = rules.Inspect(ctx, path); err != nil {
 		return nil, path, err
 	}
 	if store == nil { // nothing was imported where there is nothing
-		store = &stage1.Store{}
+		store = &image.Store{}
 	}
-	return image, path, store.With(rules).Signed(image)
+	return i, path, store.With(rules).Signed(i)
 }
 
 // existingStore opens the tree store, unless there is none: who may only look makes
 // none.
-func existingStore(e *env) (*stage1.Store, error) {
+func existingStore(e *env) (*image.Store, error) {
 	if _, err := os.Stat(dataDir(e)); err != nil {
 		return nil, nil
 	}
-	return stage1.OpenStore(dataDir(e))
+	return image.OpenStore(dataDir(e))
 }

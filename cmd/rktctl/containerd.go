@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
 // containerd is one that runs. It is the Blobs of the images that it has.
@@ -24,7 +24,7 @@ type containerd struct {
 	namespace string
 }
 
-var _ stage1.Blobs = (*containerd)(nil)
+var _ image.Blobs = (*containerd)(nil)
 
 func dialContainerd(address, namespace string) (*containerd, error) {
 	conn, err := grpc.NewClient("unix://"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -42,21 +42,21 @@ func (c *containerd) in(ctx context.Context) context.Context {
 }
 
 // image returns the descriptor of an image by its name.
-func (c *containerd) image(ctx context.Context, name string) (stage1.Descriptor, error) {
+func (c *containerd) image(ctx context.Context, name string) (image.Descriptor, error) {
 	r, err := images.NewImagesClient(c.conn).Get(c.in(ctx), &images.GetImageRequest{Name: name})
 	if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
-		return stage1.Descriptor{}, fmt.Errorf("containerd has no image %s in its namespace %s: pull it (ctr -n %s image pull), or name another --namespace",
+		return image.Descriptor{}, fmt.Errorf("containerd has no image %s in its namespace %s: pull it (ctr -n %s image pull), or name another --namespace",
 			name, c.namespace, c.namespace)
 	}
 	if err != nil {
-		return stage1.Descriptor{}, fmt.Errorf("containerd at %s: %w", c.address, err)
+		return image.Descriptor{}, fmt.Errorf("containerd at %s: %w", c.address, err)
 	}
 	d := r.GetImage().GetTarget()
-	return stage1.Descriptor{MediaType: d.GetMediaType(), Digest: d.GetDigest(), Size: d.GetSize()}, nil
+	return image.Descriptor{MediaType: d.GetMediaType(), Digest: d.GetDigest(), Size: d.GetSize()}, nil
 }
 
 // Open reads a blob of containerd's content store.
-func (c *containerd) Open(ctx context.Context, d stage1.Descriptor) (io.ReadCloser, error) {
+func (c *containerd) Open(ctx context.Context, d image.Descriptor) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancel(c.in(ctx))
 	stream, err := content.NewContentClient(c.conn).Read(ctx, &content.ReadContentRequest{Digest: d.Digest})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
@@ -71,11 +71,11 @@ func bundled(t *testing.T, name string) {
 
 func digestOf(t *testing.T, dir string) string {
 	t.Helper()
-	image, err := stage1.Inspect(t.Context(), dir)
+	i, err := image.Inspect(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return image.Digest()
+	return i.Digest()
 }
 
 func TestConfigCheckFindsNothingWrongInWhatIsRight(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/signature/signaturetest"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
@@ -90,12 +90,12 @@ func pack(t *testing.T, path, dir string, more map[string]any) string {
 // asShim opens the image as a shim would on a node with a keyring.
 func asShim(t *testing.T, path, digest string) error {
 	t.Helper()
-	s, err := stage1.OpenStore(os.Getenv(testData))
+	s, err := image.OpenStore(os.Getenv(testData))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = s.With(stage1.ACIs{Signed: true})
-	var i *stage1.Image
+	s = s.With(image.ACIs{Signed: true})
+	var i *image.Image
 	if path != "" {
 		i, err = s.Image(t.Context(), path, digest)
 	} else {
@@ -253,7 +253,7 @@ func TestStage1GCRemovesWhatNothingLeadsTo(t *testing.T) {
 		t.Errorf("dry: %+v", got)
 	}
 	got = rktctl(t, file, "stage1", "gc", "--json")
-	var trees []stage1.Tree
+	var trees []image.Tree
 	if err := json.Unmarshal([]byte(got.stdout), &trees); err != nil || len(trees) != 1 || trees[0].Digest != digest || trees[0].Kept != "" || trees[0].Bytes == 0 {
 		t.Errorf("%v, %+v", err, got)
 	}

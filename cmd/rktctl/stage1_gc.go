@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
 func stage1GC() *verb {
@@ -86,16 +86,16 @@ func runStage1GC(ctx context.Context, e *env, args []string) error {
 	return errors.Join(err, write(e.stdout, trees, *dry))
 }
 
-func writeTreesJSON(w io.Writer, trees []stage1.Tree, _ bool) error {
+func writeTreesJSON(w io.Writer, trees []image.Tree, _ bool) error {
 	if trees == nil {
-		trees = []stage1.Tree{}
+		trees = []image.Tree{}
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(trees)
 }
 
-func writeTrees(out io.Writer, trees []stage1.Tree, dry bool) error {
+func writeTrees(out io.Writer, trees []image.Tree, dry bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tSIZE\tWHAT BECOMES OF IT\tDIGEST")
 	for _, t := range trees {

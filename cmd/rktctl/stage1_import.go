@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
 func stage1Import() *verb {
@@ -84,26 +84,26 @@ func runStage1Import(ctx context.Context, e *env, args []string) error {
 	if err != nil {
 		return err
 	}
-	store, err := stage1.OpenStore(dataDir(e))
+	store, err := image.OpenStore(dataDir(e))
 	if err != nil {
 		return err
 	}
-	image, err := importFrom(ctx, store.With(rulesOf(c)), flags.Arg(0), *address, *namespace)
+	i, err := importFrom(ctx, store.With(rulesOf(c)), flags.Arg(0), *address, *namespace)
 	if err != nil {
 		return err
 	}
-	if err := image.Close(); err != nil {
+	if err := i.Close(); err != nil {
 		return err
 	}
-	if signer := store.Signer(image); signer != "" {
+	if signer := store.Signer(i); signer != "" {
 		fmt.Fprintf(e.stdout, "# signed by %s\n", signer)
 	}
-	_, err = fmt.Fprintf(e.stdout, "[stage1.%s]\ndigest = %q\n", tableName(image.Name()), image.Digest())
+	_, err = fmt.Fprintf(e.stdout, "[stage1.%s]\ndigest = %q\n", tableName(i.Name()), i.Digest())
 	return err
 }
 
 // importFrom imports from a path, or from containerd.
-func importFrom(ctx context.Context, store *stage1.Store, source, address, namespace string) (image *stage1.Image, err error) {
+func importFrom(ctx context.Context, store *image.Store, source, address, namespace string) (i *image.Image, err error) {
 	if isPath(source) {
 		return store.ImportPath(ctx, source)
 	}

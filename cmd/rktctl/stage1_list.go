@@ -13,7 +13,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
 func stage1List() *verb {
@@ -73,7 +73,7 @@ func runStage1List(ctx context.Context, e *env, args []string) error {
 	if err != nil {
 		return err
 	}
-	names, err := stage1.Installed()
+	names, err := image.Installed()
 	if err != nil {
 		return err
 	}
@@ -109,16 +109,16 @@ func describe(ctx context.Context, e *env, c *config.Config, name string) listed
 		Name: name, Pinned: s.Digest != "", Default: err == nil && choice.Name == name,
 		PodsMayAsk: s.PodsMayAsk, PodsMayLeave: !s.PodsMustStay, Accept: s.Accept,
 	}
-	image, path, err := imageOf(ctx, e, c, name)
+	i, path, err := imageOf(ctx, e, c, name)
 	l.Path = cmp.Or(path, s.Path)
 	if err == nil {
-		err = image.Close()
+		err = i.Close()
 	}
 	if err != nil {
 		l.Error = err.Error()
 		return l
 	}
-	l.Digest = image.Digest()
+	l.Digest = i.Digest()
 	if l.Pinned && l.Digest != s.Digest {
 		l.Error = fmt.Sprintf("the digest is %s and has to be %s", l.Digest, s.Digest)
 	}

@@ -37,6 +37,14 @@ const (
 	Attach Entrypoint = "attach"
 )
 
+// Entrypoints returns every entrypoint that a manifest can declare.
+func Entrypoints() []Entrypoint {
+	return []Entrypoint{
+		Run, Enter, GC, Stop, AppAdd, AppStart, AppStop, AppRm,
+		AppSignal, AppPause, AppResume, AppUpdate, AppStats, AppCheckpoint, Attach,
+	}
+}
+
 // Environment of an entrypoint. A variable that a call has no value for is not
 // set at all.
 const (

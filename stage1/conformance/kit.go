@@ -16,6 +16,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
 // Config says what is checked, and how.
@@ -38,10 +39,10 @@ type Kit struct {
 	dir      string // of the kit, with the data directory of its pods
 	rootfs   string // of all apps
 	cgroups  string // path of the cgroup that those of apps are in
-	image    *stage1.Image
+	image    *image.Image
 	stage1   pod.Stage1
 	store    *pod.Store
-	images   *stage1.Store
+	images   *image.Store
 	children *proc.Children
 	isolates bool // whether apps can have what isolate asks for
 	trials   int
@@ -93,7 +94,7 @@ func (k *Kit) open(ctx context.Context, program string) error {
 		return err
 	}
 	k.store.Children = k.children
-	if k.images, err = stage1.OpenStore(k.dir); err != nil {
+	if k.images, err = image.OpenStore(k.dir); err != nil {
 		return err
 	}
 	if k.image, err = k.images.Image(ctx, k.config.Image, ""); err != nil {
@@ -123,7 +124,7 @@ func (k *Kit) newStage1() pod.Stage1 {
 }
 
 // Image returns the image that is checked.
-func (k *Kit) Image() *stage1.Image { return k.image }
+func (k *Kit) Image() *image.Image { return k.image }
 
 // mutable tells whether a pod can have more than one app.
 func (k *Kit) mutable() bool {

@@ -98,6 +98,22 @@ func manifest(tb testing.TB, name string, annotations map[string]string) string 
 	return string(text)
 }
 
+// RequireRoot skips a test that needs root.
+func RequireRoot(tb testing.TB) {
+	tb.Helper()
+	if os.Geteuid() != 0 {
+		tb.Skip("needs root, for mounts and owners")
+	}
+}
+
+// Replace puts something else into the place of a file, an entrypoint for example.
+func Replace(path string, by func(string, os.FileMode) error) error {
+	if err := os.Remove(path); err != nil {
+		return err
+	}
+	return by(path, 0o755)
+}
+
 func write(tb testing.TB, path, text string, mode os.FileMode) {
 	tb.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

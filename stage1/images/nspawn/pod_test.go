@@ -19,6 +19,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
 const (
@@ -89,7 +90,7 @@ func newPod(t *testing.T) *testPod {
 			t.Skip("needs " + program)
 		}
 	}
-	store, err := stage1.OpenStore(t.TempDir())
+	store, err := image.OpenStore(t.TempDir())
 	must(t, err)
 	image, err := store.Image(t.Context(), imageDir, "")
 	must(t, err)

@@ -22,6 +22,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
 const (
@@ -84,7 +85,7 @@ func newPodOf(t *testing.T, below, dir string) *testPod {
 			t.Skip("needs " + program)
 		}
 	}
-	store, err := stage1.OpenStore(t.TempDir())
+	store, err := image.OpenStore(t.TempDir())
 	must(t, err)
 	image, err := store.Image(t.Context(), dir, "")
 	must(t, err)

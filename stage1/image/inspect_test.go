@@ -1,4 +1,4 @@
-package stage1
+package image
 
 import (
 	"os"
@@ -12,7 +12,7 @@ import (
 )
 
 func TestInspectTellsTheDigestThatTheStoreWouldAndLeavesNothing(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir := stage1test.Dir(t, nil)
 	aci := filepath.Join(t.TempDir(), "image.aci")
 	if err := os.WriteFile(aci, tarOf(t, imageEntries(t)...), 0o644); err != nil {

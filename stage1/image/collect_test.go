@@ -1,4 +1,4 @@
-package stage1
+package image
 
 import (
 	"errors"
@@ -32,7 +32,7 @@ func (s *Store) there(digest string) bool {
 // that nothing leads to it.
 func replaced(t *testing.T) (s *Store, digest string) {
 	t.Helper()
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	s = openStore(t)
 	dir := stage1test.Dir(t, nil)
 	i, err := s.Image(t.Context(), dir, "")
@@ -77,7 +77,7 @@ func TestWhatSomethingLeadsToIsKept(t *testing.T) {
 			if err := os.MkdirAll(dir, 0o750); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(dir, treeIDFile), []byte(digest+"\n"), 0o640); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, IDFile), []byte(digest+"\n"), 0o640); err != nil {
 				t.Fatal(err)
 			}
 			return nil
@@ -150,7 +150,7 @@ func TestTheTreeOfAnUnchangedSourceIsKept(t *testing.T) {
 func TestNothingIsCollectedInDoubt(t *testing.T) {
 	s, digest := replaced(t)
 	dir := filepath.Join(filepath.Dir(s.dir), "pods/run", podUUID)
-	if err := os.MkdirAll(filepath.Join(dir, treeIDFile), 0o750); err != nil { // a directory
+	if err := os.MkdirAll(filepath.Join(dir, IDFile), 0o750); err != nil { // a directory
 		t.Fatal(err)
 	}
 	if trees, err := s.Collect(t.Context(), nil, false); err == nil || !s.there(digest) {
@@ -215,7 +215,7 @@ func TestRenderingCollectsWhatWasReplaced(t *testing.T) {
 }
 
 func TestAnImportIsForgotten(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	s := openStore(t)
 	i, err := s.ImportPath(t.Context(), stage1test.Dir(t, nil))
 	if err != nil {
@@ -235,10 +235,8 @@ func TestAnImportIsForgotten(t *testing.T) {
 // Whoever has got an image has its tree until it is closed, however much is collected
 // meanwhile, by other processes too.
 func TestCollectingAndFirstUseCanRace(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir, s := stage1test.Dir(t, nil), openStore(t)
-	release := children.Expect()
-	defer release()
 	stop := make(chan struct{})
 	var collector sync.WaitGroup
 	collector.Go(func() {

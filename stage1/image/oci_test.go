@@ -1,4 +1,4 @@
-package stage1
+package image
 
 import (
 	"archive/tar"
@@ -120,7 +120,7 @@ func zipped(t testing.TB, b []byte) []byte {
 }
 
 func TestEveryFormOfAnImageHasTheDigestOfItsDirectory(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir := stage1test.Dir(t, nil)
 	want, err := openStore(t).Image(t.Context(), dir, "")
 	if err != nil {
@@ -205,7 +205,7 @@ func directory(name string) entry {
 }
 
 func TestLayersReplaceAndRemoveWhatIsBelowThem(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	base := entriesOf(t, stage1test.Dir(t, nil))
 	lower := append(base, directory("rootfs/d"), file("rootfs/d/old", "old"), file("rootfs/d/kept", "old"), file("rootfs/gone", ""),
 		directory("rootfs/opaque"), file("rootfs/opaque/old", ""), file("rootfs/was-file", ""), directory("rootfs/was-dir"), file("rootfs/was-dir/x", ""))
@@ -235,7 +235,7 @@ func TestLayersReplaceAndRemoveWhatIsBelowThem(t *testing.T) {
 }
 
 func TestOCIImagesThatAreWrongAreRefusedAndNothingIsKept(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	good := tarOf(t, entriesOf(t, stage1test.Dir(t, nil))...)
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.Mkdir(outside, 0o755); err != nil {
@@ -320,7 +320,7 @@ func TestOCIImagesThatAreWrongAreRefusedAndNothingIsKept(t *testing.T) {
 
 // A sparse file is small in a tar, and its holes would fill a disk.
 func TestSparseFilesCountInTheirFullLength(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	if _, err := exec.LookPath("tar"); err != nil {
 		t.Skip(err)
 	}
@@ -332,9 +332,7 @@ func TestSparseFilesCountInTheirFullLength(t *testing.T) {
 		t.Skip(err)
 	}
 	archive := filepath.Join(t.TempDir(), "image.aci")
-	release := children.Expect()
 	out, err := exec.Command("tar", "--sparse", "-C", dir, "-cf", archive, "manifest", "rootfs").CombinedOutput()
-	release()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -353,7 +351,7 @@ func TestSparseFilesCountInTheirFullLength(t *testing.T) {
 }
 
 func TestAPathIsImportedInItsForm(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir, s := stage1test.Dir(t, nil), openStore(t)
 	i, err := s.ImportPath(t.Context(), dir)
 	if err != nil {

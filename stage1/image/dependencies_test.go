@@ -1,4 +1,4 @@
-package stage1
+package image
 
 import (
 	"archive/tar"
@@ -15,6 +15,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
 // dependent is an ACI to be written: what its manifest says, and its files by their
@@ -139,7 +141,7 @@ func filesOf(t *testing.T, i *Image) map[string]string {
 // What the dependencies of an image make of its tree: appc spec, "Image Manifest
 // Schema" and "Filesystem Setup".
 func TestDependenciesAreRenderedAsAppcSays(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	for name, c := range map[string]struct {
 		images []dependent // the first one is rendered
 		want   map[string]string
@@ -250,7 +252,7 @@ func TestDependenciesAreRenderedAsAppcSays(t *testing.T) {
 }
 
 func TestDependenciesKeepModesAndTheirDigestIsOfAllImages(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir := t.TempDir()
 	base := dependent{name: "b", files: map[string]string{"/d/": "", "/d/x": "1"}}
 	_, id := base.write(t, dir, "b.aci")
@@ -284,7 +286,7 @@ func TestDependenciesKeepModesAndTheirDigestIsOfAllImages(t *testing.T) {
 // What was rendered once is found again without reading any of it, until one of the
 // ACIs that it could be made of changes.
 func TestDependenciesAreRememberedWithTheImage(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir, more := t.TempDir(), t.TempDir()
 	dependent{name: "b", files: map[string]string{"/x": "1"}}.write(t, more, "b.aci")
 	top, _ := dependent{name: "a", stage1: true, needs: []need{{name: "b"}}}.write(t, dir, "a.aci")
@@ -309,7 +311,7 @@ func TestDependenciesAreRememberedWithTheImage(t *testing.T) {
 }
 
 func TestDependenciesThatAreWrongAreRefusedByName(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	wrongID := digestPrefix + strings.Repeat("0123456789abcdef", 8)
 	for name, c := range map[string]struct {
 		images []dependent
@@ -377,7 +379,7 @@ func TestDependenciesThatAreWrongAreRefusedByName(t *testing.T) {
 }
 
 func TestADependencyIsFoundByItsImageIDAmongSeveral(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir, more := t.TempDir(), t.TempDir()
 	dependent{name: "b", files: map[string]string{"/x": "near"}}.write(t, dir, "b.aci")
 	path, id := dependent{name: "b", files: map[string]string{"/x": "far"}}.write(t, more, "b.aci")
@@ -394,7 +396,7 @@ func TestADependencyIsFoundByItsImageIDAmongSeveral(t *testing.T) {
 
 // Many images that depend on each other cannot make the tree of dependencies explode.
 func TestDependenciesAreBounded(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir := t.TempDir()
 	top := dependent{name: "n0", stage1: true}
 	for n := 10; n > 0; n-- {
@@ -414,7 +416,7 @@ func TestDependenciesAreBounded(t *testing.T) {
 
 // Of a dependency as of the image, nothing is written outside of the tree.
 func TestADependencyCannotReachOutOfTheTree(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	outside := t.TempDir()
 	for name, evil := range map[string]entry{
 		"a name that climbs":     file("rootfs/../../x", ""),
@@ -446,7 +448,7 @@ func TestADependencyCannotReachOutOfTheTree(t *testing.T) {
 // Its files are written by a process that can be anybody's parent: a fifo among the
 // ACIs must not hold it up.
 func TestWhatIsNoFileIsNoDependency(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir := t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(dir, "fifo.aci"), 0o600); err != nil {
 		t.Fatal(err)

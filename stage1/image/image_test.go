@@ -1,4 +1,4 @@
-package stage1
+package image
 
 import (
 	"errors"
@@ -58,10 +58,10 @@ func TestBrokenImagesAreRefusedWithTheFileAndWhatToDo(t *testing.T) {
 		"rootfs as a path":   {image: annotated(runAnnotation, "/"), want: []string{"/manifest", runAnnotation}},
 		"a missing file":     {image: annotated(runAnnotation, "/gone"), want: []string{"entrypoint run", "/rootfs/gone", "no such file"}},
 		"a file without x":   {spoil: func(dir string) error { return os.Chmod(filepath.Join(dir, "rootfs/run"), 0o644) }, want: []string{"entrypoint run", "/rootfs/run", "chmod +x"}},
-		"a directory to run": {spoil: func(dir string) error { return replace(filepath.Join(dir, "rootfs/run"), os.Mkdir) }, want: []string{"entrypoint run", "/rootfs/run", "regular file"}},
+		"a directory to run": {spoil: func(dir string) error { return stage1test.Replace(filepath.Join(dir, "rootfs/run"), os.Mkdir) }, want: []string{"entrypoint run", "/rootfs/run", "regular file"}},
 		"a symlink that leads out": {
 			spoil: func(dir string) error {
-				return replace(filepath.Join(dir, "rootfs/run"), func(p string, _ os.FileMode) error { return os.Symlink("/bin/sh", p) })
+				return stage1test.Replace(filepath.Join(dir, "rootfs/run"), func(p string, _ os.FileMode) error { return os.Symlink("/bin/sh", p) })
 			},
 			want: []string{"entrypoint run", "/rootfs/run", "inside rootfs"},
 		},
@@ -141,15 +141,8 @@ func replaceIn(file, old, by string) func(string) error {
 	}
 }
 
-func replace(path string, by func(string, os.FileMode) error) error {
-	if err := os.Remove(path); err != nil {
-		return err
-	}
-	return by(path, 0o755)
-}
-
 func TestAnImageTellsItsNameEntrypointsAndFeatures(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir := stage1test.Image{
 		Name:     "coreos.com/rkt/stage1-fake",
 		Scripts:  stage1test.Scripts{abi.GC: "exit 0"},

@@ -1,4 +1,4 @@
-package stage1
+package image
 
 import (
 	"bytes"
@@ -21,12 +21,6 @@ import (
 
 // maxManifest bounds a manifest and a features document, in bytes.
 const maxManifest = 1 << 20
-
-// entrypoints lists every entrypoint that a manifest can declare.
-var entrypoints = [...]abi.Entrypoint{
-	abi.Run, abi.Enter, abi.GC, abi.Stop, abi.AppAdd, abi.AppStart, abi.AppStop, abi.AppRm,
-	abi.AppSignal, abi.AppPause, abi.AppResume, abi.AppUpdate, abi.AppStats, abi.AppCheckpoint, abi.Attach,
-}
 
 // manifest is what stage 0 needs of an image's manifest.
 type manifest struct {
@@ -51,7 +45,7 @@ func parseManifest(text []byte, file string) (*manifest, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	m := &manifest{name: im.Name.String(), version: version, paths: map[abi.Entrypoint]string{}}
-	for _, e := range entrypoints {
+	for _, e := range abi.Entrypoints() {
 		if p, ok := annotations[abi.AnnotationPrefix+string(e)]; ok {
 			if err := checkPath(p); err != nil {
 				return nil, invalid("%s: annotation %s%s: %v", file, abi.AnnotationPrefix, e, err)

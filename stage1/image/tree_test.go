@@ -1,4 +1,4 @@
-package stage1
+package image
 
 import (
 	"errors"
@@ -136,7 +136,7 @@ func TestATreeIsReadOnceInABoot(t *testing.T) {
 
 // An image that is imported again replaces a tree that was changed.
 func TestAnImportRepairsATree(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir, s := stage1test.Dir(t, nil), openStore(t)
 	i, err := s.ImportPath(t.Context(), dir)
 	if err != nil {
@@ -156,7 +156,7 @@ func TestAnImportRepairsATree(t *testing.T) {
 // At whatever moment a renderer is killed, the store holds a whole tree or none, and the
 // next one is done.
 func TestARendererCanBeKilledAtAnyMoment(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir := stage1test.Dir(t, nil)
 	for n := range 8 {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("rootfs/f%02d", n)), make([]byte, 128<<10), 0o644); err != nil {
@@ -167,8 +167,6 @@ func TestARendererCanBeKilledAtAnyMoment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	release := children.Expect()
-	defer release()
 	s := openStore(t)
 	began := time.Now()
 	if out, err := renderIn(s, dir).CombinedOutput(); err != nil {

@@ -1,4 +1,4 @@
-package stage1
+package image
 
 import (
 	"context"
@@ -221,7 +221,7 @@ func (s *Store) used() (map[string]bool, error) {
 			return nil, err
 		}
 		for _, p := range pods {
-			id, err := os.ReadFile(filepath.Join(dir, p.Name(), treeIDFile))
+			id, err := os.ReadFile(filepath.Join(dir, p.Name(), IDFile))
 			if errors.Is(err, fs.ErrNotExist) {
 				continue // it has none yet, and then its shim holds the lock; or it has moved on
 			}

@@ -1,4 +1,4 @@
-package stage1
+package image
 
 import (
 	"context"
@@ -32,6 +32,9 @@ type Store struct {
 	dir  string
 	acis ACIs
 }
+
+// IDFile is the file of a pod's directory that has the digest of the pod's stage1.
+const IDFile = "stage1TreeStoreID"
 
 const (
 	knownDir  = "known"
@@ -117,13 +120,13 @@ func matches(digest, want string) error {
 // Load returns the image that a pod was started with, whether or not its tree is
 // attached.
 func (s *Store) Load(podDir string) (*Image, error) {
-	id, err := os.ReadFile(filepath.Join(podDir, treeIDFile))
+	id, err := os.ReadFile(filepath.Join(podDir, IDFile))
 	if err != nil {
 		return nil, fmt.Errorf("stage1 of pod %s: %w", filepath.Base(podDir), err)
 	}
 	digest := strings.TrimSpace(string(id))
 	if !isDigest(digest) {
-		return nil, fmt.Errorf("stage1 of pod %s: %s holds %.40q and not a digest: %w", filepath.Base(podDir), treeIDFile, id, errdefs.ErrDataLoss)
+		return nil, fmt.Errorf("stage1 of pod %s: %s holds %.40q and not a digest: %w", filepath.Base(podDir), IDFile, id, errdefs.ErrDataLoss)
 	}
 	i, err := openImage(s.tree(digest), digest)
 	if err != nil {

@@ -1,4 +1,4 @@
-package stage1
+package image
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func mkfifo(path string) error { return unix.Mkfifo(path, 0o600) }
 // directory of an installed image has not.
 func aged(t testing.TB) string {
 	t.Helper()
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir := stage1test.Dir(t, nil)
 	if !eventually(func() bool {
 		_, changed, err := fingerprint(dir)
@@ -91,7 +91,7 @@ func TestAChangedImageHasAnotherDigestAndTheOldTreeStays(t *testing.T) {
 }
 
 func TestCopiesOfAnImageHaveOneDigest(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir, s := stage1test.Dir(t, nil), openStore(t)
 	if err := os.Symlink("run", filepath.Join(dir, "rootfs/link")); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestCopiesOfAnImageHaveOneDigest(t *testing.T) {
 }
 
 func TestTreesHaveMountPointsAndModes(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir := stage1test.Dir(t, nil)
 	if err := os.Chmod(filepath.Join(dir, "rootfs/run"), 0o711|os.ModeSetuid); err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestTreesHaveMountPointsAndModes(t *testing.T) {
 }
 
 func TestAWrongDigestIsRefusedAndNothingKept(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir, s := stage1test.Dir(t, nil), openStore(t)
 	wrong := digestPrefix + strings.Repeat("0123456789abcdef", 8)
 	_, err := s.Image(t.Context(), dir, wrong)
@@ -189,10 +189,8 @@ func renderIn(store *Store, source string) *exec.Cmd {
 }
 
 func TestEightProcessesRenderOneImageAtOnce(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir, s := stage1test.Dir(t, nil), openStore(t)
-	release := children.Expect()
-	defer release()
 	var wg sync.WaitGroup
 	digests := make([]string, 8)
 	for n := range digests {
@@ -219,7 +217,7 @@ func TestEightProcessesRenderOneImageAtOnce(t *testing.T) {
 }
 
 func TestARendererThatIsKilledLeavesNothingThatCounts(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir, s := stage1test.Dir(t, nil), openStore(t)
 	// Enough to be in the middle of for a while.
 	many := filepath.Join(dir, "rootfs/a")
@@ -232,8 +230,6 @@ func TestARendererThatIsKilledLeavesNothingThatCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	release := children.Expect()
-	defer release()
 	cmd := renderIn(s, dir)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -268,7 +264,7 @@ func TestARendererThatIsKilledLeavesNothingThatCounts(t *testing.T) {
 }
 
 func TestWaitingForAnotherRendererEndsWithTheContext(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	dir, s := stage1test.Dir(t, nil), openStore(t)
 	unlock, err := s.lock(t.Context())
 	if err != nil {
@@ -302,28 +298,5 @@ func TestARecordThatIsDamagedCostsARenderingOnly(t *testing.T) {
 		if i, err := s.Image(t.Context(), dir, ""); err != nil || i.Digest() != first.Digest() {
 			t.Errorf("%q: %v", text, err)
 		}
-	}
-}
-
-func TestLoadReopensThePodsImageAttachedOrNot(t *testing.T) {
-	p := newFakePod(t, nil)
-	s := &Store{dir: filepath.Dir(p.Image.dir)}
-	for range 2 {
-		i, err := s.Load(p.dir)
-		if err != nil || i.Digest() != p.Digest() || i.Name() != "fake" {
-			t.Errorf("%v, %v", i, err)
-		}
-		if err := p.Detach(p.dir); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(p.dir, treeIDFile), []byte("../../etc"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Load(p.dir); !errdefs.IsDataLoss(err) || !strings.Contains(err.Error(), treeIDFile) {
-		t.Errorf("a damaged id: %v", err)
-	}
-	if _, err := s.Load(t.TempDir()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no pod: %v", err)
 	}
 }

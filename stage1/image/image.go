@@ -1,4 +1,4 @@
-package stage1
+package image
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
@@ -20,15 +19,11 @@ type Image struct {
 	manifest *manifest
 	text     []byte // of the manifest
 	features features
-	isACI    bool
+	isACI    bool // it came as one
 
 	// lock is the tree, locked against collection as long as it is open. Of the image
 	// of a pod that is there already, nothing needs to be: the pod says what it has.
 	lock *os.File
-
-	// declared is made when the first config.json is checked: `delete` and
-	// `-info` check none.
-	declared func() *fields
 }
 
 // openImage opens an image directory that was verified when it was rendered.
@@ -47,7 +42,6 @@ func openImage(dir, digest string) (*Image, error) {
 			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "rootfs", i.manifest.features), err)
 		}
 	}
-	i.declared = sync.OnceValue(func() *fields { return newFields(stage0Fields(), i.ownFields()) })
 	return i, nil
 }
 
@@ -90,8 +84,38 @@ func (i *Image) Name() string { return strings.TrimPrefix(path.Base(i.manifest.n
 // Digest returns "sha512-" and 128 hexadecimal digits.
 func (i *Image) Digest() string { return i.digest }
 
+// AppcName returns the name in the image's manifest, such as "rkt.io/stage1-native".
+func (i *Image) AppcName() string { return i.manifest.name }
+
+// Manifest returns the text of the image's manifest.
+func (i *Image) Manifest() []byte { return i.text }
+
+// Rootfs returns the directory of the image's tree in the store.
+func (i *Image) Rootfs() string { return filepath.Join(i.dir, "rootfs") }
+
+// Version returns the interface version of the image's entrypoints, from 1 to
+// abi.Version.
+func (i *Image) Version() int { return i.manifest.version }
+
+// Rkts tells whether the image's entrypoints are called as rkt called them: those of
+// interface versions 1 to 6 are.
+func (i *Image) Rkts() bool { return i.manifest.rkts() }
+
+// Mutable tells whether pods of the image can get apps while they run.
+func (i *Image) Mutable() bool { return i.manifest.mutable() }
+
 // Has tells whether the image declares an entrypoint.
-func (i *Image) Has(e abi.Entrypoint) bool { return i.manifest.paths[e] != "" }
+func (i *Image) Has(e abi.Entrypoint) bool { return i.Entrypoint(e) != "" }
+
+// Entrypoint returns the path of an entrypoint inside the image's rootfs, absolute
+// there; empty if the image does not declare it.
+func (i *Image) Entrypoint(e abi.Entrypoint) string { return i.manifest.paths[e] }
+
+// Fields returns the JSON pointers into config.json that the image's features document
+// declares. ok is false if the image has no such document.
+func (i *Image) Fields() (pointers []string, ok bool) {
+	return i.features.Fields, i.manifest.features != ""
+}
 
 // OCIFeatures returns the runtime-spec's features structure as the image tells
 // it, as JSON; nil if it declares none.

@@ -1,4 +1,4 @@
-package stage1
+package image
 
 import (
 	"archive/tar"
@@ -81,7 +81,7 @@ func writeACI(t testing.TB, text []byte) string {
 }
 
 func TestAnACIHasTheDigestOfItsTarHoweverItIsPacked(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	plain := tarOf(t, imageEntries(t)...)
 	sum := sha512.New()
 	sum.Write(plain)
@@ -129,7 +129,7 @@ type nopCloser struct{ io.Writer }
 func (nopCloser) Close() error { return nil }
 
 func TestAnACIKeepsOwnersModesAndLinks(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	owned := file("rootfs/owned", "x")
 	owned.Uid, owned.Gid, owned.Mode = 7, 8, 0o4750
 	dir := entry{Header: tar.Header{Name: "./rootfs/dir/", Mode: 0o711, Typeflag: tar.TypeDir, Uid: 9, Gid: 9}}
@@ -159,7 +159,7 @@ func TestAnACIKeepsOwnersModesAndLinks(t *testing.T) {
 
 // Nothing in an ACI is written outside of the tree that is rendered.
 func TestAnACICannotReachOutOfItsTree(t *testing.T) {
-	requireRoot(t)
+	stage1test.RequireRoot(t)
 	outside := filepath.Join(t.TempDir(), "outside")
 	if err := os.Mkdir(outside, 0o755); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,43 @@
+package stage1
+
+import "strings"
+
+// fields is a set of JSON pointers as a tree. A nil one is empty.
+type fields struct {
+	covered bool // the value here and all below it
+	next    map[string]*fields
+	any     *fields // what a pointer has as *
+}
+
+// newFields makes the set of all pointers in some lists.
+func newFields(lists ...[]string) *fields {
+	root := &fields{}
+	for _, list := range lists {
+		for _, pointer := range list {
+			f := root
+			for _, word := range strings.Split(pointer[1:], "/") {
+				f = f.child(word)
+			}
+			f.covered = true
+		}
+	}
+	return root
+}
+
+// child returns the node of a word of a pointer, and makes it first.
+func (f *fields) child(word string) *fields {
+	if word == "*" {
+		if f.any == nil {
+			f.any = &fields{}
+		}
+		return f.any
+	}
+	if f.next == nil {
+		f.next = map[string]*fields{}
+	}
+	key := strings.ReplaceAll(strings.ReplaceAll(word, "~1", "/"), "~0", "~")
+	if f.next[key] == nil {
+		f.next[key] = &fields{}
+	}
+	return f.next[key]
+}

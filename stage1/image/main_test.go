@@ -1,0 +1,59 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+)
+
+// patience is how long a test waits for what is certain to happen on a machine
+// that is not broken, however slow.
+const patience = 30 * time.Second
+
+// TestMain runs the tests, or as a process of its own what a test needs another one for.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "test-render" {
+		if err := renderProgram(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// renderProgram prints the digest of an image that it brings into a store.
+func renderProgram(args []string) error {
+	s, err := OpenStore(args[0])
+	if err != nil {
+		return err
+	}
+	i, err := s.Image(context.Background(), args[1], "")
+	if err != nil {
+		return err
+	}
+	fmt.Println(i.Digest())
+	return nil
+}
+
+func openStore(t testing.TB) *Store {
+	t.Helper()
+	s, err := OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+const podUUID = "6733c088-a507-4694-aabf-edbe4fc5266f"
+
+func eventually(f func() bool) bool {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if f() {
+			return true
+		}
+	}
+	return false
+}

@@ -281,7 +281,7 @@ func TestWhatVersion6CannotHaveHereIsRefusedByName(t *testing.T) {
 	eachImage(t, func(t *testing.T, p *rktPod) {
 		for words, isolator := range map[string]map[string]any{
 			"isolator os/linux/new: it is not supported": {"name": "os/linux/new", "value": 1},
-			"the set @docker/default-whitelist":          {"name": "os/linux/seccomp-retain-set", "value": map[string]any{"set": []string{"@docker/default-whitelist"}}},
+			"there is no set @systemd/basic-io":          {"name": "os/linux/seccomp-retain-set", "value": map[string]any{"set": []string{"@systemd/basic-io"}}},
 			"errno ESPRESSO is not known":                {"name": "os/linux/seccomp-remove-set", "value": map[string]any{"set": []string{"reboot"}, "errno": "ESPRESSO"}},
 		} {
 			must(t, os.RemoveAll(filepath.Join(p.dir, "stage1/rootfs/opt/stage2/web")))
@@ -303,18 +303,37 @@ func TestWhatVersion6CannotHaveHereIsRefusedByName(t *testing.T) {
 	})
 }
 
-func TestSystemCallsAreFilteredAsTheIsolatorSays(t *testing.T) {
+func TestSystemCallsAreFilteredAsTheIsolatorSays(t *testing.T) { // trap 6
 	eachImage(t, func(t *testing.T, p *rktPod) {
-		section := shell(`busybox mkdir /tmp/d 2>&1; busybox uname -s; exit 3`)
-		section["isolators"] = []any{
-			map[string]any{"name": "os/linux/seccomp-remove-set", "value": map[string]any{"set": []string{"mkdir", "mkdirat"}, "errno": "ENOSYS"}},
-			map[string]any{"name": "os/linux/no-new-privileges", "value": true},
+		filter := func(mode, errno string, set ...string) map[string]any {
+			return map[string]any{"name": "os/linux/seccomp-" + mode + "-set", "value": map[string]any{"set": set, "errno": errno}}
 		}
-		p.app("web", section, nil)
-		p.start("--net=host")
-		p.ends(3)
-		if want := "mkdir: can't create directory '/tmp/d': Function not implemented\nLinux\n"; p.out.String() != want {
-			t.Errorf("%q, want %q", p.out.String(), want)
+		const script = `busybox mkdir /tmp/d; busybox unshare -u busybox true; busybox mount -t tmpfs none /tmp; busybox uname -s; exit 3`
+		for _, c := range []struct {
+			name, says string
+			isolator   map[string]any
+		}{
+			{"calls", "mkdir: can't create directory '/tmp/d': Function not implemented\nLinux\n", filter("remove", "ENOSYS", "mkdir", "mkdirat")},
+			{"default", "Bad system call\nBad system call\nLinux\n", nil},
+			{"rkt", "unshare: unshare(0x4000000): Permission denied\nmount: mounting none on /tmp failed: Permission denied\nLinux\n", filter("retain", "EACCES", "@rkt/default-whitelist")},
+			{"docker", "unshare: unshare(0x4000000): Operation not permitted\nmount: permission denied (are you root?)\nLinux\n", filter("remove", "EPERM", "@docker/default-blacklist")},
+			{"systemd", "Bad system call\nLinux\n", filter("remove", "", "@systemd/mount")},
+		} {
+			section := shell(script)
+			section["isolators"] = []any{
+				map[string]any{"name": "os/linux/no-new-privileges", "value": true},
+				map[string]any{"name": "os/linux/capabilities-retain-set", "value": map[string]any{"set": []string{"CAP_SYS_ADMIN"}}},
+			}
+			if c.isolator != nil {
+				section["isolators"] = append(section["isolators"].([]any), c.isolator)
+			}
+			p.app(c.name, section, nil)
+			p.out.Reset()
+			p.start("--net=host")
+			p.ends(3)
+			if got := strings.ReplaceAll(p.out.String(), " (core dumped)", ""); got != c.says {
+				t.Errorf("%s: %q, want %q", c.name, got, c.says)
+			}
 		}
 	})
 }

@@ -2,12 +2,12 @@ package older
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
@@ -28,6 +28,8 @@ type set struct {
 // isolate says isolators in the words of OCI.
 func isolate(a *podmanifest.App, s *specs.Spec, o *Options) error {
 	caps := defaultCapabilities[:]
+	calling := podmanifest.Isolator{Name: removeCalls, Value: json.RawMessage(`{"set": ["` + nothing + `"]}`)}
+	said := false
 	for _, i := range a.Isolators {
 		var err error
 		switch i.Name {
@@ -42,10 +44,11 @@ func isolate(a *podmanifest.App, s *specs.Spec, o *Options) error {
 			err = json.Unmarshal(i.Value, &s.Process.NoNewPrivileges)
 		case "os/linux/oom-score-adj":
 			err = json.Unmarshal(i.Value, &s.Process.OOMScoreAdj)
-		case "os/linux/seccomp-retain-set", "os/linux/seccomp-remove-set":
-			if !o.AnySystemCall {
-				err = filter(s, i)
+		case retainCalls, removeCalls:
+			if said {
+				err = errors.New("there is one of system calls already")
 			}
+			calling, said = i, true
 		case "os/linux/selinux-context":
 			err = label(s, i)
 		case "os/unix/sysctl":
@@ -56,6 +59,11 @@ func isolate(a *podmanifest.App, s *specs.Spec, o *Options) error {
 		}
 		if err != nil {
 			return fmt.Errorf("isolator %s: %w", i.Name, err)
+		}
+	}
+	if !o.AnySystemCall {
+		if err := filter(s, calling); err != nil {
+			return fmt.Errorf("isolator %s: %w", calling.Name, err)
 		}
 	}
 	if !o.AnyCapability {
@@ -73,50 +81,6 @@ func capabilities(bounding []string, uid uint32) *specs.LinuxCapabilities {
 		c.Effective, c.Permitted = bounding, bounding
 	}
 	return c
-}
-
-// filter says a set of system calls. rkt knows many sets by name; of these only those
-// that mean all or nothing have the same meaning everywhere.
-func filter(s *specs.Spec, i podmanifest.Isolator) error {
-	var of set
-	if err := json.Unmarshal(i.Value, &of); err != nil {
-		return err
-	}
-	retain := strings.HasSuffix(i.Name, "retain-set")
-	if retain && slices.Contains(of.Set, "@appc.io/all") || !retain && slices.Contains(of.Set, "@appc.io/empty") {
-		return nil
-	}
-	for _, name := range of.Set {
-		if strings.HasPrefix(name, "@") {
-			return fmt.Errorf("the set %s is not supported: list its system calls", name)
-		}
-	}
-	action, errno, err := refusal(of.Errno)
-	if err != nil {
-		return err
-	}
-	f := &specs.LinuxSeccomp{DefaultAction: specs.ActAllow}
-	rule := specs.LinuxSyscall{Names: of.Set, Action: action, ErrnoRet: errno}
-	if retain {
-		f.DefaultAction, f.DefaultErrnoRet = action, errno
-		rule.Action, rule.ErrnoRet = specs.ActAllow, nil
-	}
-	f.Syscalls = []specs.LinuxSyscall{rule}
-	s.Linux.Seccomp = f
-	return nil
-}
-
-// refusal is what happens to a system call that is not allowed.
-func refusal(name string) (specs.LinuxSeccompAction, *uint, error) {
-	if name == "" {
-		return specs.ActKillProcess, nil, nil
-	}
-	for n := uint(1); n < 134; n++ {
-		if unix.ErrnoName(unix.Errno(n)) == name {
-			return specs.ActErrno, &n, nil
-		}
-	}
-	return "", nil, fmt.Errorf("errno %s is not known", name)
 }
 
 func label(s *specs.Spec, i podmanifest.Isolator) error {

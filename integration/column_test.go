@@ -79,6 +79,9 @@ func startWith(ctx context.Context, opts daemon.Options) (*daemon.Daemon, error)
 	if opts.Shims == nil {
 		opts.Shims = []string{suite.shims}
 	}
+	if err := suite.pods.Watch(dataDir(opts.Dir)); err != nil {
+		return nil, err
+	}
 	d, err := daemon.Start(ctx, opts)
 	if err != nil {
 		return nil, err
@@ -96,7 +99,7 @@ func (c *column) close() error {
 	if err := c.daemon.Stop(); err != nil {
 		return err
 	}
-	left, err := c.scope().Remains()
+	left, err := c.remains()
 	if err != nil {
 		return err
 	}
@@ -131,6 +134,16 @@ func (c *column) scope() leaks.Scope {
 	return s
 }
 
+// remains describes what containers of the column have left.
+func (c *column) remains() ([]string, error) {
+	s := c.scope()
+	var err error
+	if s.Pods, err = suite.pods.Of(dataDir(c.daemon.Dir())); err != nil {
+		return nil, err
+	}
+	return s.Remains()
+}
+
 func fifoDir(dir string) string { return filepath.Join(dir, "fifo") }
 
 func (c *column) unblamed(found []string) []string {
@@ -145,7 +158,7 @@ func (c *column) expectNothingLeft(t *testing.T) {
 	}
 	var left []string
 	eventually(t, "nothing of the containers is left", func() (bool, string) {
-		found, err := c.scope().Remains()
+		found, err := c.remains()
 		if err != nil {
 			return false, err.Error()
 		}
@@ -161,7 +174,7 @@ func (c *column) expectNothingLeft(t *testing.T) {
 func (c *column) collectLate(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		found, err := c.scope().Remains()
+		found, err := c.remains()
 		left := c.unblamed(found)
 		if err != nil || len(left) == 0 {
 			return

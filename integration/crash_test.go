@@ -65,7 +65,7 @@ func TestDeleteAloneTellsTheExitsOfFiveContainers(t *testing.T) {
 		}
 		// The bundles are containerd's, and whoever reaps orphans may be slow.
 		eventually(t, "nothing but bundles is left", func() (bool, string) {
-			left, err := c.scope().Remains()
+			left, err := c.remains()
 			left = leaks.Only(left, "process", "cgroup", "mount")
 			return err == nil && len(left) == 0, strings.Join(left, "\n\t")
 		})

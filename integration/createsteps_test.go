@@ -141,7 +141,7 @@ func TestR4ContainerdMayBeKilledAtEveryStepOfACreate(t *testing.T) {
 				t.Errorf("killed %s: the next containerd has the task: %v %v", step.name, s, err)
 			}
 			eventually(t, "nothing is left of a Create that ended "+step.name, func() (bool, string) {
-				left, err := c.scope().Remains()
+				left, err := c.remains()
 				return err == nil && len(left) == 0, strings.Join(left, "\n\t")
 			})
 			if t.Failed() {

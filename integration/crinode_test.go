@@ -115,6 +115,9 @@ func criOf(t *testing.T, r release, name, config string, env ...string) criDaemo
 		t.Skip(err)
 	}
 	dir := filepath.Join(suite.dir, name)
+	if err := suite.pods.Watch(dataDir(dir)); err != nil {
+		t.Fatal(err)
+	}
 	d, err := daemon.Start(t.Context(), daemon.Options{
 		Dir: dir, Programs: programs, Shims: []string{suite.shims}, Env: append(env, "RKT_DATA_DIR="+dataDir(dir)),
 		Namespace: "k8s.io", Old: r.old, Config: config,

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
 )
 
 var (
@@ -31,6 +32,7 @@ var suite struct {
 	archive  string // the images
 	columns  []*column
 	older    []*older
+	pods     leaks.Pods
 }
 
 func TestMain(m *testing.M) {

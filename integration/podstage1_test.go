@@ -114,14 +114,18 @@ func (n *stage1Node) records() []string {
 	return all
 }
 
-// expectNothing waits until no process and no mount of a pod is left.
+// expectNothing waits until no process, mount, cgroup or file of a pod is left.
 func (n *stage1Node) expectNothing(after string) {
 	n.t.Helper()
 	scope := leaks.Scope{Dir: n.Dir(), Namespace: n.Namespace(), Except: []int{n.PID()}, Empty: []string{
 		filepath.Join(dataDir(n.Dir()), "pods/run"), filepath.Join(dataDir(n.Dir()), "pods/prepare"), filepath.Join(dataDir(n.Dir()), "pods/exited-garbage"),
 	}}
 	eventually(n.t, "nothing is left after "+after, func() (bool, string) {
-		left, err := scope.Remains()
+		var left []string
+		var err error
+		if scope.Pods, err = suite.pods.Of(dataDir(n.Dir())); err == nil {
+			left, err = scope.Remains()
+		}
 		if err != nil {
 			return false, err.Error()
 		}

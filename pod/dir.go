@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 )
 
@@ -180,6 +184,9 @@ func (d *Dir) remove(ctx context.Context) error {
 		d.lock = lock
 		d.mu.Unlock()
 	}
+	if err := d.removeMachine(ctx); err != nil {
+		return err
+	}
 	if err := unmountBelow(path); err != nil {
 		return err
 	}
@@ -193,6 +200,33 @@ func (d *Dir) remove(ctx context.Context) error {
 		return err
 	}
 	d.store.fault("remove")
+	return nil
+}
+
+// machineFile is where rkt's stage1 images with systemd write down the path of the
+// cgroup that they make for the pod.
+const machineFile = "subcgroup"
+
+// machineLimit is how long the processes of a pod may be counted by the kernel after
+// their supervisor has ended.
+const machineLimit = 2 * time.Second
+
+// removeMachine removes the cgroups that such an image has left. They are found by the
+// pod's UUID, so they go before what has that.
+func (d *Dir) removeMachine(ctx context.Context) error {
+	recorded, err := os.ReadFile(filepath.Join(d.Path(), machineFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	limit, cancel := context.WithTimeout(ctx, machineLimit)
+	defer cancel()
+	if err := cgroup.RemoveMachine(limit, d.uuid, strings.TrimSpace(string(recorded))); err != nil {
+		return err
+	}
+	d.store.fault("remove cgroups of the machine")
 	return nil
 }
 

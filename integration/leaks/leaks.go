@@ -27,6 +27,9 @@ type Scope struct {
 	Empty []string
 	// Absent are paths that are not to exist.
 	Absent []string
+	// Pods are the UUIDs of its pods, by which cgroups are found that are not the
+	// namespace's.
+	Pods []string
 	// Except are processes that stay: the daemon.
 	Except []int
 }
@@ -113,8 +116,12 @@ func (s Scope) MountPoints() ([]string, error) {
 
 func (s Scope) cgroups() ([]string, error) {
 	dirs, err := s.cgroupDirs()
+	if err != nil {
+		return nil, err
+	}
+	machines, err := s.machines()
 	var found []string
-	for _, d := range dirs {
+	for _, d := range append(dirs, machines...) {
 		found = append(found, "cgroup "+d)
 	}
 	return found, err

@@ -16,8 +16,9 @@ type Config struct {
 	Key      Key
 	Children *proc.Children
 	Events   Events
-	// OpenStage1 returns the stage1 that isolates this pod. It is called when
-	// the first app comes, and again if that failed.
+	// OpenStage1 returns the stage1 that isolates this pod, one that no other has
+	// had: it may remember the pod that it runs. It is called when the first app
+	// comes, and again if that failed or the pod has ended since.
 	OpenStage1 func(context.Context) (Stage1, error)
 	// Choice, if set, returns why the pod has its stage1: By and Excused.
 	Choice func() Stage1Record

@@ -65,9 +65,6 @@ func (s *Immutable) Run(_ context.Context, c pod.Call, lock *os.File) (*pod.Supe
 	if c.Request.Sandbox != nil {
 		return nil, s.refused("a pod of it is one container: it cannot be a sandbox for others", errdefs.ErrNotImplemented)
 	}
-	s.mu.Lock()
-	s.run, s.app = nil, nil // of a pod that is over
-	s.mu.Unlock()
 	p, sup, err := s.launch(c, lock, s.over)
 	if err != nil {
 		return nil, err

@@ -37,7 +37,8 @@ type Stage1 struct {
 var _ pod.Stage1 = (*Stage1)(nil)
 
 // For returns what calls the image's entrypoints as its interface version and the
-// entrypoints that it has demand. Arguments are those of New and Excuse.
+// entrypoints that it has demand, for one pod, whose processes and mounts it remembers.
+// Arguments are those of New and Excuse.
 func For(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1 {
 	s := New(i, name, children)
 	s.Excuse(excused)

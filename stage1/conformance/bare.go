@@ -26,9 +26,10 @@ const barePodID = "7f3d2c1a-5b64-4e0f-9a77-0d1c2b3a4f58"
 
 // barePod is a pod directory whose entrypoints are called one by one.
 type barePod struct {
-	t   *trial
-	dir string
-	sup *pod.Supervisor // once it runs
+	t      *trial
+	dir    string
+	stage1 pod.Stage1
+	sup    *pod.Supervisor // once it runs
 
 	groups []*cgroup.Group
 
@@ -41,14 +42,17 @@ type barePod struct {
 func (t *trial) barePod() (*barePod, error) { return t.barePodIn("pod") }
 
 func (t *trial) barePodIn(parent string) (*barePod, error) {
-	b := &barePod{t: t, dir: filepath.Join(t.dir, parent, barePodID), notices: map[string]chan struct{}{}, silent: make(chan struct{})}
+	b := &barePod{
+		t: t, dir: filepath.Join(t.dir, parent, barePodID), stage1: t.newStage1(),
+		notices: map[string]chan struct{}{}, silent: make(chan struct{}),
+	}
 	if err := os.MkdirAll(b.dir, 0o750); err != nil {
 		return nil, err
 	}
-	if err := t.stage1.Attach(b.dir); err != nil {
+	if err := b.stage1.Attach(b.dir); err != nil {
 		return nil, err
 	}
-	t.later(func(context.Context) error { return t.stage1.Detach(b.dir) })
+	t.later(func(context.Context) error { return b.stage1.Detach(b.dir) })
 	t.later(b.end)
 	return b, nil
 }
@@ -72,7 +76,7 @@ func (b *barePod) run(ctx context.Context) error {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return fmt.Errorf("lock the pod: %w", err)
 	}
-	sup, err := b.t.stage1.Run(ctx, b.call(abi.Run, ""), lock)
+	sup, err := b.stage1.Run(ctx, b.call(abi.Run, ""), lock)
 	if err != nil {
 		return err
 	}
@@ -131,7 +135,7 @@ func (b *barePod) stop(ctx context.Context, force bool) error {
 	c.Force = force
 	var err error
 	if b.t.image.Has(abi.Stop) {
-		err = b.t.stage1.Invoke(ctx, c)
+		err = b.stage1.Invoke(ctx, c)
 	} else {
 		err = b.sup.Signal(syscall.SIGTERM)
 	}
@@ -167,7 +171,7 @@ func (b *barePod) invoke(ctx context.Context, e abi.Entrypoint, app string) erro
 	if app != "" {
 		c.Request.Container, c.Request.Bundle = "Verify_"+app, b.t.dir
 	}
-	return b.t.stage1.Invoke(ctx, c)
+	return b.stage1.Invoke(ctx, c)
 }
 
 // bareApp is an app of a bare pod.
@@ -238,14 +242,14 @@ func (a *bareApp) call(e abi.Entrypoint) pod.Call {
 }
 
 func (a *bareApp) invoke(ctx context.Context, e abi.Entrypoint) error {
-	return a.b.t.stage1.Invoke(ctx, a.call(e))
+	return a.b.stage1.Invoke(ctx, a.call(e))
 }
 
 func (a *bareApp) add(ctx context.Context) error {
 	c := a.call(abi.AppAdd)
 	c.Request = a.request
 	defer a.b.t.children.Expect()()
-	p, err := a.b.t.stage1.Add(ctx, c, a.streams.Files())
+	p, err := a.b.stage1.Add(ctx, c, a.streams.Files())
 	if err != nil {
 		return err
 	}

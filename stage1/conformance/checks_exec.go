@@ -186,7 +186,7 @@ func checkEnterEnded(ctx context.Context, t *trial) error {
 	}
 	t.later(func(context.Context) error { return s.Close() })
 	defer t.children.Expect()()
-	p, err := t.stage1.Enter(ctx, c, args, s.Files())
+	p, err := b.stage1.Enter(ctx, c, args, s.Files())
 	if err == nil {
 		b.watch(p, "app", "exec")
 	}

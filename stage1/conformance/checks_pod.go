@@ -162,9 +162,9 @@ func stopChecks() []Check {
 					return err
 				}
 				c := b.call(abi.Stop, "")
-				err = codeOf("stop", t.stage1.Invoke(ctx, c), 0)
+				err = codeOf("stop", b.stage1.Invoke(ctx, c), 0)
 				c.Force = true
-				return errors.Join(err, codeOf("stop --force", t.stage1.Invoke(ctx, c), 0))
+				return errors.Join(err, codeOf("stop --force", b.stage1.Invoke(ctx, c), 0))
 			},
 		},
 		{

@@ -246,11 +246,11 @@ func signalChecks() []Check {
 				}
 				c := a.call(abi.AppSignal)
 				c.Request.Signal = int(syscall.SIGTERM)
-				if err := codeOf("app/signal to an app that has ended", t.stage1.Invoke(ctx, c), abi.ExitNotFound); err != nil {
+				if err := codeOf("app/signal to an app that has ended", b.stage1.Invoke(ctx, c), abi.ExitNotFound); err != nil {
 					return err
 				}
 				c.Request.App = "nobody"
-				return codeOf("app/signal to an app that never was", t.stage1.Invoke(ctx, c), abi.ExitNotFound)
+				return codeOf("app/signal to an app that never was", b.stage1.Invoke(ctx, c), abi.ExitNotFound)
 			},
 		},
 	}

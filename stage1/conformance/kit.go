@@ -118,7 +118,7 @@ func (k *Kit) Close() error {
 	return errors.Join(err, removeCgroups(k.cgroups), os.RemoveAll(k.dir))
 }
 
-// newStage1 is the stage1 of a pod. One that is immutable serves a pod at a time.
+// newStage1 returns a stage1 for one pod.
 func (k *Kit) newStage1() pod.Stage1 {
 	return stage1.For(k.image, k.image.Name(), k.children, k.config.Excuse)
 }

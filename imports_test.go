@@ -21,6 +21,7 @@ var layers = map[string][]string{
 	"manager":                   {"options", "config"},
 	"shim":                      {"pod", "options", "config", "sandbox", "stage1/abi"},
 	"config":                    {},
+	"config/trusted":            {},
 	"options":                   {},
 	"sandbox":                   {},
 	"pod":                       {"stage1/abi"},
@@ -30,7 +31,7 @@ var layers = map[string][]string{
 	"stage1/image":              {"pod/proc", "stage1/abi"},
 	"stage1/abi":                {},
 	"stage1/conformance":        {"pod", "stage1", "stage1/image", "stage1/abi"}, // and nothing of the shim imports it
-	"stage1/signature":          {},                                              // and nothing of the shim imports it
+	"stage1/signature":          {"config/trusted"},                              // and nothing of the shim imports it
 	"stage1/skeleton":           {"docs"},
 	"docs":                      {},
 	"stage1/images/podmanifest": {},

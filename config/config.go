@@ -3,15 +3,13 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/rkt/containerd-shim-rkt-v1/config/trusted"
 )
 
 const (
@@ -110,7 +108,7 @@ func Read(path string) (*Config, error) {
 	}
 	r := reader{config: &Config{file: path}}
 	for _, p := range paths {
-		text, err := readFile(p)
+		text, err := trusted.ReadFile(p, maxText)
 		if err != nil {
 			return nil, fmt.Errorf("configuration: %w", err)
 		}
@@ -145,29 +143,4 @@ func filesOf(path string) ([]string, error) {
 		}
 	}
 	return paths, nil
-}
-
-// readFile reads one file. Who can write it chooses what is executed as the user
-// who reads it.
-func readFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a fifo must not hold up a pod
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a file", path)
-	}
-	if s, ok := st.Sys().(*syscall.Stat_t); ok && (st.Mode()&0o022 != 0 || !slices.Contains([]int{0, os.Geteuid()}, int(s.Uid))) {
-		return nil, fmt.Errorf("%s can be written by others than root, and decides what is executed as root: chown root, chmod go-w", path)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxText+1))
-	if err == nil && len(text) > maxText {
-		err = fmt.Errorf("%s is longer than %d bytes", path, maxText)
-	}
-	return text, err
 }

@@ -28,15 +28,11 @@ const maxImage = 8 << 30
 // links net/http, unpacks xz in a child process and ends the caller if there is
 // no xz.
 func unpack(ctx context.Context, file, to string) (string, error) {
-	f, err := os.Open(file)
+	f, plain, err := openACI(file)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
-	plain, err := decompress(f)
-	if err != nil {
-		return "", err
-	}
 	h := sha512.New()
 	limited := &io.LimitedReader{R: plain, N: maxImage}
 	r := io.TeeReader(limited, h)

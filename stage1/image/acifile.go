@@ -33,12 +33,15 @@ type aci struct {
 }
 
 // openACI opens the tar in an ACI.
-func openACI(file string) (*os.File, io.Reader, error) {
+func openACI(file string) (*os.File, io.Reader, error) { return openPacked(file, decompress) }
+
+// openPacked opens what is in a file that may be packed.
+func openPacked(file string, unpacked func(io.Reader) (io.Reader, error)) (*os.File, io.Reader, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, nil, err
 	}
-	plain, err := decompress(f)
+	plain, err := unpacked(f)
 	if err != nil {
 		return nil, nil, errors.Join(err, f.Close())
 	}

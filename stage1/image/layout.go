@@ -90,13 +90,9 @@ func isArchive(file string) (bool, error) {
 }
 
 func openArchive(file string) (*os.File, *tar.Reader, error) {
-	f, err := os.Open(file)
+	f, plain, err := openPacked(file, unzip)
 	if err != nil {
 		return nil, nil, err
-	}
-	plain, err := unzip(f)
-	if err != nil {
-		return nil, nil, errors.Join(err, f.Close())
 	}
 	return f, tar.NewReader(&io.LimitedReader{R: plain, N: maxImage}), nil
 }

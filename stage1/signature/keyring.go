@@ -4,16 +4,14 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
-	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config/trusted"
 )
 
 // Keyring is a directory of public keys.
@@ -74,8 +72,12 @@ func keysIn(dir string) (openpgp.EntityList, error) {
 	if err != nil {
 		return nil, err
 	}
-	if st, err := os.Stat(dir); err != nil || !isOurs(st) {
-		return nil, errors.Join(err, errNotOurs(dir))
+	st, err := os.Stat(dir)
+	if err == nil {
+		err = trusted.Check(dir, st)
+	}
+	if err != nil {
+		return nil, err
 	}
 	var all openpgp.EntityList
 	for _, e := range entries {
@@ -94,22 +96,7 @@ func keysIn(dir string) (openpgp.EntityList, error) {
 // readKeys reads a file of keys, armored or not. An empty one has none: so rkt takes
 // trust from a key of its own.
 func readKeys(file string) (openpgp.EntityList, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a file", file)
-	}
-	if !isOurs(st) {
-		return nil, errNotOurs(file)
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxKeys))
+	text, err := trusted.ReadFile(file, maxKeys)
 	if err != nil || len(text) == 0 {
 		return nil, err
 	}
@@ -122,14 +109,4 @@ func readKeys(file string) (openpgp.EntityList, error) {
 		return nil, fmt.Errorf("%s holds no public key of OpenPGP: %w", file, err)
 	}
 	return keys, nil
-}
-
-// isOurs tells whether nobody else can say whom we trust.
-func isOurs(st fs.FileInfo) bool {
-	s, ok := st.Sys().(*syscall.Stat_t)
-	return ok && st.Mode()&0o022 == 0 && slices.Contains([]int{0, os.Geteuid()}, int(s.Uid))
-}
-
-func errNotOurs(path string) error {
-	return fmt.Errorf("%s can be written by others than root, and decides what is executed as root: chown root, chmod go-w", path)
 }

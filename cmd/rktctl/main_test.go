@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -206,6 +207,21 @@ func TestWhatIsImportedIsUsedByItsDigestAlone(t *testing.T) {
 		got := rktctl(t, "", "stage1", "import", "--address", "/no/such/socket", source)
 		if got.code != exitWrong || !strings.Contains(got.stderr, want) || got.stdout != "" {
 			t.Errorf("%s: %+v", source, got)
+		}
+	}
+}
+
+func TestADirectoryThatIsTakenForANameIsPointedAt(t *testing.T) {
+	image := stage1test.Dir(t, nil)
+	t.Chdir(filepath.Dir(image))
+	for _, verb := range [][]string{{"verify"}, {"import", "--address", "/no/such/socket"}} {
+		got := rktctl(t, "", slices.Concat([]string{"stage1"}, verb, []string{filepath.Base(image)})...)
+		if got.code != exitWrong || !strings.Contains(got.stderr, "say ./"+filepath.Base(image)) {
+			t.Errorf("%s: %+v", verb, got)
+		}
+		got = rktctl(t, "", slices.Concat([]string{"stage1"}, verb, []string{"nothing"})...)
+		if got.code != exitWrong || strings.Contains(got.stderr, "say ./") {
+			t.Errorf("%s of what is not there: %+v", verb, got)
 		}
 	}
 }

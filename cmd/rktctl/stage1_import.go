@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
@@ -88,9 +89,10 @@ func runStage1Import(ctx context.Context, e *env, args []string) error {
 	if err != nil {
 		return err
 	}
-	i, err := importFrom(ctx, store.With(rulesOf(c)), flags.Arg(0), *address, *namespace)
+	source := flags.Arg(0)
+	i, err := importFrom(ctx, store.With(rulesOf(c)), source, *address, *namespace)
 	if err != nil {
-		return err
+		return meantPath(source, err)
 	}
 	if err := i.Close(); err != nil {
 		return err
@@ -121,6 +123,18 @@ func importFrom(ctx context.Context, store *image.Store, source, address, namesp
 
 func isPath(source string) bool {
 	return strings.HasPrefix(source, "/") || strings.HasPrefix(source, "./") || strings.HasPrefix(source, "../")
+}
+
+// meantPath adds to an error about a name how the file of that name is said, if there
+// is one here.
+func meantPath(name string, err error) error {
+	if err == nil || isPath(name) {
+		return err
+	}
+	if _, statErr := os.Stat(name); statErr != nil {
+		return err
+	}
+	return fmt.Errorf("%w; if you mean the one in this directory, say ./%s", err, name)
 }
 
 func dataDir(e *env) string { return cmp.Or(e.getenv(config.DataDirVariable), config.DataDir) }

@@ -188,7 +188,7 @@ func verifiedImage(ctx context.Context, e *env, image string) (path string, acce
 	if err == nil && path == filepath.Join(dataDir(e), "trees") {
 		path = filepath.Join(path, found.Digest())
 	}
-	return path, s.Accept, err
+	return path, s.Accept, meantPath(image, err)
 }
 
 // verify runs the checks and writes what comes of them.

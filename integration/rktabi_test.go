@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -22,6 +24,13 @@ func (i rktImage) name() string {
 		return fmt.Sprintf("rkt%dm", i.version)
 	}
 	return fmt.Sprintf("rkt%d", i.version)
+}
+
+func (i rktImage) String() string {
+	if i.mutable {
+		return fmt.Sprintf("version %d mutable", i.version)
+	}
+	return fmt.Sprintf("version %d", i.version)
 }
 
 // rktFiles is where the entrypoints of these images are.
@@ -97,20 +106,50 @@ type rktNode struct {
 	dir     string // of the image
 }
 
+// everyVersion has an image whose pods are immutable.
+var everyVersion = []int{1, 2, 3, 4, 5, 6}
+
+// someVersions are those that -rkt-versions names.
+func someVersions(t *testing.T) (some []int) {
+	t.Helper()
+	for _, word := range strings.Split(*versionsFlag, ",") {
+		v, err := strconv.Atoi(word)
+		if err != nil || !slices.Contains(everyVersion, v) {
+			t.Fatalf("-rkt-versions: %q is none of %v", word, everyVersion)
+		}
+		some = append(some, v)
+	}
+	return some
+}
+
 // eachRkt runs a case for images of some versions whose pods are immutable.
 func eachRkt(t *testing.T, versions []int, test func(t *testing.T, n *rktNode)) {
 	t.Helper()
-	var images []rktImage
+	eachRktImage(t, immutableImages(versions), test)
+}
+
+func immutableImages(versions []int) (images []rktImage) {
 	for _, v := range versions {
 		images = append(images, rktImage{version: v})
 	}
-	eachRktImage(t, images, test)
+	return images
+}
+
+// mutableImages are those whose pods get apps while they run.
+func mutableImages() []rktImage {
+	return []rktImage{{version: 5, mutable: true}, {version: 6, mutable: true}}
 }
 
 // eachMutable runs a case for images whose pods get apps while they run.
 func eachMutable(t *testing.T, test func(t *testing.T, n *rktNode)) {
 	t.Helper()
-	eachRktImage(t, []rktImage{{version: 5, mutable: true}, {version: 6, mutable: true}}, test)
+	eachRktImage(t, mutableImages(), test)
+}
+
+// eachOfBoth runs a case for images of both kinds.
+func eachOfBoth(t *testing.T, test func(t *testing.T, n *rktNode)) {
+	t.Helper()
+	eachRktImage(t, append(immutableImages(someVersions(t)), mutableImages()...), test)
 }
 
 func eachRktImage(t *testing.T, images []rktImage, test func(t *testing.T, n *rktNode)) {
@@ -118,7 +157,7 @@ func eachRktImage(t *testing.T, images []rktImage, test func(t *testing.T, n *rk
 	aside(t, func(t *testing.T, c *column) {
 		n := c.asideNode(t)
 		for _, i := range images {
-			t.Run(fmt.Sprintf("version %d", i.version), func(t *testing.T) {
+			t.Run(i.String(), func(t *testing.T) {
 				i.log = t.TempDir()
 				own := *n
 				col := *n.column

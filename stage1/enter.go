@@ -25,8 +25,8 @@ import (
 // pod. With it a directory, an environment and a user can be chosen.
 const enterexec = "/enterexec"
 
-// execs are the processes of `enter` that live, by app and exec.
-type execs struct{ pids sync.Map }
+// execs are the processes of `enter` that live, by app and exec: each a *proc.Child.
+type execs struct{ children sync.Map }
 
 func (e *execs) key(c pod.Call) string { return c.Request.App + "/" + c.Request.Exec }
 
@@ -54,11 +54,11 @@ func (s *private) enter(ctx context.Context, c pod.Call, args []string, stdio [3
 	}
 	k.release()
 	k.journal(stateReady)
-	s.execs.pids.Store(s.execs.key(c), k.child.PID())
+	s.execs.children.Store(s.execs.key(c), k.child)
 	ended := make(chan abi.Status, 1)
 	go func() {
 		<-k.ended
-		s.execs.pids.Delete(s.execs.key(c))
+		s.execs.children.Delete(s.execs.key(c))
 		k.leave()
 		ended <- k.exit
 	}()
@@ -172,12 +172,17 @@ func (s *private) enterExactly(k *call, p *specs.Process) error {
 	return nil
 }
 
-// signalExec signals the program that an exec runs, and not the `enter` that waits
-// for it.
+// signalExec signals the program that an exec runs, and not the `enter` that waits for
+// it. An `enter` that has not come to the program gets the signal with all that it has
+// started: the program could not handle it yet.
 func (s *private) signalExec(c pod.Call) error {
-	pid, ok := s.execs.pids.Load(s.execs.key(c))
+	v, ok := s.execs.children.Load(s.execs.key(c))
 	if !ok {
 		return fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
 	}
-	return signalPID(entered(pid.(int), s.entrypoint(c.Dir, abi.Enter)), syscall.Signal(c.Request.Signal))
+	enter, sig := v.(*proc.Child), syscall.Signal(c.Request.Signal)
+	if pid := entered(enter.PID(), s.entrypoint(c.Dir, abi.Enter)); pid != 0 {
+		return signalPID(pid, sig)
+	}
+	return enter.SignalGroup(sig)
 }

@@ -111,17 +111,26 @@ func signalPID(pid int, sig syscall.Signal) error {
 	return err
 }
 
-// entered returns the process that an `enter` has made. One that forks waits for its
-// child, which does not get its signals; one that does not has become the program.
+// entered returns the program that an `enter` has made or become: the nearest process,
+// from itself down, that is no entrypoint any more and has left the root of the machine,
+// where an `enter` has helpers of its own. It returns 0 if there is none yet.
 func entered(enter int, entrypoint string) int {
-	for isCall(enter, entrypoint) {
-		children := childrenOf(enter)
-		if len(children) != 1 {
-			break
-		}
-		enter = children[0]
+	inside := func(pid int) bool { return !isCall(pid, entrypoint) && hasItsOwnRoot(pid) }
+	if inside(enter) {
+		return enter
 	}
-	return enter
+	return firstBelow(enter, inside)
+}
+
+// hasItsOwnRoot tells whether the root of a process is not that of the machine. One that
+// has ended has none.
+func hasItsOwnRoot(pid int) bool {
+	its, err := os.Stat(fmt.Sprintf("/proc/%d/root", pid))
+	if err != nil {
+		return false
+	}
+	ours, err := os.Stat("/")
+	return err == nil && !os.SameFile(its, ours)
 }
 
 // isCall tells whether a process still is an entrypoint, or a fork of it: a program

@@ -25,7 +25,7 @@ var columns = func() []column {
 		all = append(all, column{fmt.Sprint(v), immutable, fmt.Sprintf("/native/version_%d", v)})
 	}
 	for v := 5; v <= 6; v++ {
-		all = append(all, column{fmt.Sprintf("%d, mutable", v), mutable, fmt.Sprintf("/native/version_%d", v)})
+		all = append(all, column{fmt.Sprintf("%d, mutable", v), mutable, fmt.Sprintf("/native/version_%d_mutable", v)})
 	}
 	return append(all, column{"rkt's `fly`", rktsFly, "/native"}, column{"rkt's `host`", rktsHost, "/native"})
 }()

@@ -28,7 +28,7 @@ func outcomes(t *testing.T, ended func(test string) string) map[string]string {
 func TestACellSaysHowItsTestHasEnded(t *testing.T) {
 	rows, err := table(outcomes(t, func(test string) string {
 		switch {
-		case strings.HasPrefix(test, "TestATerminal") && strings.HasSuffix(test, "version_5"):
+		case strings.HasPrefix(test, "TestATerminal") && strings.Contains(test, "version_5"):
 			return "fail"
 		case strings.HasPrefix(test, "TestStreamsOfRktsHost"):
 			return "skip"

@@ -111,23 +111,26 @@ func (c *Child) Wait() Exit {
 }
 
 // Kill sends SIGKILL to the child. It is not an error if it has ended.
-func (c *Child) Kill() error { return c.signal(c.p.Pid) }
+func (c *Child) Kill() error { return c.signal(c.p.Pid, syscall.SIGKILL) }
 
-// KillGroup sends SIGKILL to the process group that the child leads: it was
+// KillGroup is SignalGroup with SIGKILL.
+func (c *Child) KillGroup() error { return c.SignalGroup(syscall.SIGKILL) }
+
+// SignalGroup sends a signal to the process group that the child leads: it was
 // started with Setpgid or Setsid. It does nothing once the child was reaped,
 // because the number of the group may be somebody else's then.
-func (c *Child) KillGroup() error { return c.signal(-c.p.Pid) }
+func (c *Child) SignalGroup(sig syscall.Signal) error { return c.signal(-c.p.Pid, sig) }
 
 // signal holds the lock over kill(2), which does not wait, so that the child
 // cannot be reaped and its pid given away in between.
-func (c *Child) signal(pid int) error {
+func (c *Child) signal(pid int, sig syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.reaped {
 		return nil
 	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && err != syscall.ESRCH {
-		return fmt.Errorf("kill process %d: %w", c.p.Pid, err)
+	if err := syscall.Kill(pid, sig); err != nil && err != syscall.ESRCH {
+		return fmt.Errorf("send signal %d to process %d: %w", sig, c.p.Pid, err)
 	}
 	return nil
 }

@@ -29,6 +29,9 @@ unfit() {
 # since VERSION ARGUMENT
 since() { [ "$version" -ge "$1" ] || misused "version $version does not know $2"; }
 
+# dawdle: a helper, whose end does not matter, if a test has asked for it.
+dawdle() { [ ! -e "$log/dawdles" ] || sleep 4717 || :; }
+
 # of FILTER: what jq finds in the pod's manifest.
 of() { jq -r "$1" pod; }
 

@@ -38,7 +38,7 @@ var layers = map[string][]string{
 	"stage1/images/native":      {"stage1/abi", "stage1/images/podmanifest"},
 	"stage1/images/fly":         {"stage1/images/podmanifest"},
 	"stage1/images/nspawn":      {"stage1/abi", "stage1/images/native"},
-	"stage1/images/oci":         {},
+	"stage1/images/oci":         {"pod/proc", "stage1/abi", "stage1/images/native"},
 }
 
 // edge lists what may only be imported at the RPC edge, and insidePod what a

@@ -17,7 +17,7 @@ func eachAsVersion6(t *testing.T, test func(t *testing.T, n *node)) {
 	aside(t, func(t *testing.T, c *column) {
 		n := c.asideNode(t)
 		config := ""
-		images := []string{"native", "nspawn"}
+		images := []string{"native", "nspawn", "oci"}
 		for _, image := range images {
 			link := filepath.Join(suite.shims, "containerd-shim-rkt-"+image+"six-v1")
 			if err := os.Symlink("containerd-shim-rkt-v1", link); err != nil && !os.IsExist(err) {

@@ -44,39 +44,41 @@ func runTests(m *testing.M) int {
 
 // rktPod is a pod as rkt's stage 0 leaves it before run.
 type rktPod struct {
-	t   *testing.T
-	dir string
-	bin string // of the entrypoints
-	run *exec.Cmd
-	out bytes.Buffer
+	t     *testing.T
+	image string
+	dir   string
+	bin   string // of the entrypoints
+	run   *exec.Cmd
+	out   bytes.Buffer
 }
 
 func eachImage(t *testing.T, test func(t *testing.T, p *rktPod)) {
 	t.Helper()
+	for _, image := range []string{"native", "nspawn", "oci"} {
+		t.Run(image, func(t *testing.T) {
+			t.Parallel()
+			test(t, newRktPod(t, image))
+		})
+	}
+}
+
+func newRktPod(t *testing.T, image string) *rktPod {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("containers need root")
 	}
-	for image, bin := range map[string]string{"native": "/", "nspawn": "/usr/bin"} {
-		t.Run(image, func(t *testing.T) {
-			t.Parallel()
-			needs := []string{busybox}
-			if image == "nspawn" {
-				needs = append(needs, "systemd-nspawn")
-			}
-			for _, program := range needs {
-				if _, err := exec.LookPath(program); err != nil {
-					t.Skip("needs " + program)
-				}
-			}
-			dir := filepath.Join(t.TempDir(), podID)
-			rootfs := filepath.Join(dir, "stage1/rootfs")
-			must(t, os.MkdirAll(filepath.Dir(rootfs), 0o755))
-			copyOf(t, filepath.Join(images, image, "rootfs"), rootfs)
-			must(t, os.MkdirAll(filepath.Join(rootfs, "rkt/status"), 0o755))
-			must(t, os.MkdirAll(filepath.Join(rootfs, "rkt/env"), 0o755))
-			test(t, &rktPod{t: t, dir: dir, bin: filepath.Join(rootfs, bin)})
-		})
+	for _, program := range []string{busybox, map[string]string{"native": busybox, "nspawn": "systemd-nspawn", "oci": "runc"}[image]} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip("needs " + program)
+		}
 	}
+	dir := filepath.Join(t.TempDir(), podID)
+	rootfs := filepath.Join(dir, "stage1/rootfs")
+	must(t, os.MkdirAll(filepath.Dir(rootfs), 0o755))
+	copyOf(t, filepath.Join(images, image, "rootfs"), rootfs)
+	must(t, os.MkdirAll(filepath.Join(rootfs, "rkt/status"), 0o755))
+	must(t, os.MkdirAll(filepath.Join(rootfs, "rkt/env"), 0o755))
+	return &rktPod{t: t, image: image, dir: dir, bin: filepath.Join(rootfs, map[string]string{"nspawn": "usr/bin"}[image])}
 }
 
 // copyOf copies programs by a process of its own: what this one has open for writing,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
 )
 
 var _ chronicle = (*Supervisor)(nil)
@@ -12,7 +13,7 @@ var _ chronicle = (*Supervisor)(nil)
 func (s *Supervisor) record(n name, status abi.Status) {
 	var err error
 	if s.older != nil {
-		err = writeNumber(n, status)
+		err = older.Record(n.app, n.exec, status)
 	} else {
 		err = abi.WriteStatus(abi.StatusDir, n.app, n.exec, status)
 	}

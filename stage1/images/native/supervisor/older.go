@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strconv"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
@@ -35,7 +33,7 @@ func (s *Supervisor) runApps() ([]*child, error) {
 	case s.older == nil:
 		return nil, nil
 	case s.older.Mutable:
-		return nil, tellRkt("pid")
+		return nil, older.Tell("pid")
 	}
 	names, err := older.Apps()
 	if err == nil && len(names) == 0 {
@@ -53,7 +51,7 @@ func (s *Supervisor) runApps() ([]*child, error) {
 		apps = append(apps, c)
 	}
 	// Who asks for an only app looks for the only child.
-	if err := tellRkt(map[bool]string{true: "ppid", false: "pid"}[len(names) == 1]); err != nil {
+	if err := older.Tell(map[bool]string{true: "ppid", false: "pid"}[len(names) == 1]); err != nil {
 		return nil, err
 	}
 	for _, name := range names {
@@ -88,37 +86,4 @@ func firstFailure(apps []*child) int {
 		}
 	}
 	return code
-}
-
-// tellRkt writes what rkt's tools wait for: our pid, and that there is a supervisor.
-func tellRkt(file string) error {
-	if err := os.WriteFile(file+".new", []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
-		return err
-	}
-	if err := os.Rename(file+".new", file); err != nil {
-		return err
-	}
-	link := "stage1/rootfs/rkt/supervisor-status"
-	if err := os.Symlink("ready", link); err != nil && !errors.Is(err, os.ErrExist) {
-		return err
-	}
-	return nil
-}
-
-// writeNumber records an exit as version 6 has it: the exit code, or the number of the
-// signal.
-func writeNumber(n name, status abi.Status) error {
-	number := status.Code
-	if status.Signal != 0 {
-		number = status.Signal
-	}
-	path := abi.StatusPath(abi.StatusDir, n.app, n.exec)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	tmp := filepath.Join(filepath.Dir(path), ".tmp-"+filepath.Base(path))
-	if err := os.WriteFile(tmp, []byte(strconv.Itoa(number)+"\n"), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
 }

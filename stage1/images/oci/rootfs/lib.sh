@@ -13,10 +13,14 @@
 #	                        was restored and whose processes are stopped
 #	rkt/oci/holder          as apps/APP, of the process that holds a sandbox
 set -u
-[ -n "${RKT_STAGE1_REQUEST:-}" ] || {
-	echo "the stage1 oci is called as interface version 7 has it: there is no RKT_STAGE1_REQUEST" >&2
-	exit 254
-}
+# Interface version 6 has no request. What it lacks is made up for by a program, which
+# calls these entrypoints as version 7 has it.
+if [ -z "${RKT_STAGE1_REQUEST:-}" ]; then
+	case ${0##*/} in
+	run | gc) RKT_ERROR_FD=2 ;;
+	*) exec "${0%/*}/version6" "${0##*/}" "$@" ;;
+	esac
+fi
 state=stage1/rootfs/rkt/oci
 app=$state/apps/${RKT_APP:-}
 

@@ -275,7 +275,7 @@ func TestFieldsThatAreNotInTheSpecAreFound(t *testing.T) {
 		"/linux/sysctl":                          "",
 		"/process/user/umask":                    "",
 		"/process/rlimit":                        `/process has no "rlimit"; did you mean "/process/rlimits"?`,
-		"/proces/rlimits":                        `/ has no "proces"; did you mean "/process"?`,
+		"/procss/rlimits":                        `/ has no "procss"; did you mean "/process"?`,
 		"/mounts/options":                        `/mounts is a list: after it comes a * for any entry, or a number, and not "options"`,
 		"/hostname/x":                            "/hostname has nothing below it",
 		"/linux/seccomp/syscalls/*/arg":          `/linux/seccomp/syscalls/* has no "arg"; did you mean "/linux/seccomp/syscalls/*/args"?`,

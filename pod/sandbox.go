@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/hold"
 )
 
 // SandboxConfig is a request for a pod that lives without apps, too: from its
@@ -244,7 +245,7 @@ func (sb *sandbox) settle(c *Call, undo *cleanup) (err error) {
 
 func (sb *sandbox) makeCgroup() error {
 	key := sb.pod.cfg.Key
-	g, err := cgroup.Maker{Children: sb.pod.cfg.Children}.Create(cgroup.Path{Spec: sb.config.CgroupsPath, Namespace: key.Namespace, ID: sb.config.ID}, holderLimits())
+	g, err := cgroup.Maker{Children: sb.pod.cfg.Children}.Create(cgroup.Path{Spec: sb.config.CgroupsPath, Namespace: key.Namespace, ID: sb.config.ID}, hold.Limits())
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,8 @@ type Options struct {
 	ParentIPC      bool // --ipc=parent
 	UUID           string
 	PrivateNetwork bool // --net=none
+	OwnProcesses   bool // an app sees none of the others', whatever else they share
+	Holder         int  // the host's pid of who holds what apps share; 0: nothing is shared
 }
 
 // optionsFile keeps them for app/add.
@@ -66,11 +68,15 @@ func Run(args []string) (*Options, error) {
 		return nil, fmt.Errorf("run: %d arguments in place of a UUID", f.NArg())
 	}
 	o.UUID = f.Arg(0)
+	return o, o.remember()
+}
+
+func (o *Options) remember() error {
 	text, err := json.Marshal(o)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return o, os.WriteFile(optionsFile, text, 0o600)
+	return os.WriteFile(optionsFile, text, 0o600)
 }
 
 func readOptions() (*Options, error) {

@@ -23,18 +23,13 @@ func spec(a *podmanifest.RuntimeApp, o *Options, root string) (*specs.Spec, erro
 			Args: a.App.Exec, Env: a.App.RktEnv(a.Name), Cwd: a.App.Directory,
 			User: specs.User{UID: uid, GID: gid, AdditionalGids: a.App.Groups},
 		},
-		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{
-			{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.UTSNamespace},
-		}},
+		Linux: &specs.Linux{Namespaces: o.joined()},
 	}
 	if s.Process.Cwd == "" {
 		s.Process.Cwd = "/"
 	}
-	if !o.ParentIPC {
-		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.IPCNamespace})
-	}
-	if o.PrivateNetwork {
-		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace})
+	if o.Holder != 0 {
+		s.Hostname = "" // that is the holder's
 	}
 	files(s, o)
 	if err := isolate(a.App, s, o); err != nil {

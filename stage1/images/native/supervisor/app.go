@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"os"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -21,6 +22,9 @@ type app struct {
 	spec   *specs.Spec
 	launch *launch
 	joins  int // CLONE_NEW* flags of the namespaces that an exec has to join
+	// mounts is the app's mount namespace, if it shares the one of its processes. It
+	// is closed at the app's end.
+	mounts *os.File
 
 	state state // guarded by Supervisor.mu
 }

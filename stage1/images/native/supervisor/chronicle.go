@@ -11,6 +11,9 @@ var _ chronicle = (*Supervisor)(nil)
 
 // record writes an exit to disk.
 func (s *Supervisor) record(n name, status abi.Status) {
+	if n.exec == "" && s.shared {
+		s.sweep(n.app)
+	}
 	var err error
 	if s.older != nil {
 		err = older.Record(n.app, n.exec, status)

@@ -8,21 +8,37 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
+// settleIn makes what the apps of the pod are to join, and returns the pid to report.
+// Who holds that for a pod of version 6, which nobody else watches, it returns, too.
+func (s *Supervisor) settleIn(r *abi.Request) (leader int, holder *child, err error) {
+	if r.Sandbox != nil {
+		c, err := s.hold(r)
+		if err != nil {
+			return 0, nil, err
+		}
+		return c.pid, nil, nil
+	}
+	if s.older != nil {
+		holder, err = s.share()
+	}
+	return os.Getpid(), holder, err
+}
+
 // hold starts the process that holds the namespaces of a sandbox's pod: the
 // program of the bundle that comes with the request, as an app is started. Nobody
 // can name it as one, and its end is not recorded: stage 0 sees it.
-func (s *Supervisor) hold(r *abi.Request) (pid int, err error) {
+func (s *Supervisor) hold(r *abi.Request) (*child, error) {
 	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
 	if err != nil {
-		return 0, fmt.Errorf("streams of the pod's holder: %w", err)
+		return nil, fmt.Errorf("streams of the pod's holder: %w", err)
 	}
 	defer null.Close()
 	a := &app{container: r.Container, bundle: r.Bundle}
 	if a.spec, err = decodeSpec(r.Spec); err != nil {
-		return 0, err
+		return nil, err
 	}
 	if err := s.begin(s.ctx, a, &wire.Call{Stdio: [3]*os.File{null, null, null}}, r); err != nil {
-		return 0, fmt.Errorf("holder of the pod: %w", err)
+		return nil, fmt.Errorf("holder of the pod: %w", err)
 	}
 	l := a.launch
 	defer l.words.Close()
@@ -34,8 +50,8 @@ func (s *Supervisor) hold(r *abi.Request) (pid int, err error) {
 	}
 	if err != nil {
 		err = explain(s.ctx, err, l.child.pid, s.family.drop(l.child))
-		return 0, fmt.Errorf("holder of the pod: %w", err)
+		return nil, fmt.Errorf("holder of the pod: %w", err)
 	}
 	s.family.decide(l.child, dropped) // it is reaped, and nobody told
-	return l.child.pid, nil
+	return l.child, nil
 }

@@ -27,6 +27,25 @@ func olderAdd() *wire.Call {
 	return &wire.Call{Entrypoint: abi.AppAdd, Stdio: [3]*os.File{os.Stdin, os.Stdout, os.Stderr}}
 }
 
+// share starts the process that holds what the apps of the pod share, if they share
+// anything. Enclosures make each of them a PID namespace.
+func (s *Supervisor) share() (*child, error) {
+	names, err := older.Apps()
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.older.Sharing(len(names), s.enclosure != nil)
+	if r == nil || err != nil {
+		return nil, err
+	}
+	holder, err := s.hold(r)
+	if err != nil {
+		return nil, err
+	}
+	s.shared = s.enclosure == nil
+	return holder, s.older.Held(holder.pid)
+}
+
 // runApps runs the apps of an immutable pod, and tells that a pod of version 6 runs.
 func (s *Supervisor) runApps() ([]*child, error) {
 	switch {

@@ -90,11 +90,9 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	defer reaper.Wait()
 	defer stopReaping()
 	reaper.Go(func() { s.family.reapAll(reaping, sigchld) })
-	leader := os.Getpid()
-	if request.Sandbox != nil {
-		if leader, err = s.hold(request); err != nil {
-			return err
-		}
+	leader, holder, err := s.settleIn(request)
+	if err != nil {
+		return err
 	}
 	report(ready, readyLine(leader))
 	ready.Close()
@@ -103,7 +101,7 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	apps, err := s.runApps()
 	if err != nil {
 		s.stop(false)
-	} else if err = s.live(apps, sigterm, done); err == errForced {
+	} else if err = s.live(holder, apps, sigterm, done); err == errForced {
 		return nil // without waiting for anything
 	}
 	listener.Close()
@@ -116,27 +114,41 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 var errForced = errors.New("stopped by force")
 
 // live returns when the pod is over. Its apps, if it was made with some, are its end,
-// and a failure of theirs is its exit code.
-func (s *Supervisor) live(apps []*child, sigterm <-chan os.Signal, done <-chan bool) error {
-	over := make(chan int, 1)
+// and a failure of theirs is its exit code. The end of the process that holds what apps
+// share, if there is one, is that of the apps.
+func (s *Supervisor) live(holder *child, apps []*child, sigterm <-chan os.Signal, done <-chan bool) error {
+	over, lost := make(chan int, 1), (chan struct{})(nil)
 	var waiter sync.WaitGroup
 	defer waiter.Wait()
 	if len(apps) > 0 {
 		waiter.Go(func() { over <- firstFailure(apps) })
 	}
-	select {
-	case <-sigterm:
-		s.stop(false)
-	case forced := <-done:
-		if forced {
-			return errForced
-		}
-	case code := <-over:
-		if s.stop(false); code != 0 {
-			return &failure{code: code}
+	if holder != nil {
+		lost = holder.done
+	}
+	for {
+		select {
+		case <-sigterm:
+			s.stop(false)
+			return nil
+		case forced := <-done:
+			if forced {
+				return errForced
+			}
+			return nil
+		case code := <-over:
+			if s.stop(false); code != 0 {
+				return &failure{code: code}
+			}
+			return nil
+		case <-lost:
+			if s.ctx.Err() == nil {
+				s.stop(false)
+				return errors.New("the process that holds the pod's namespaces has ended")
+			}
+			lost = nil // a stop has ended it, of which done will tell
 		}
 	}
-	return nil
 }
 
 // newSupervisor returns a supervisor without apps, and the channel on which a

@@ -21,6 +21,9 @@ type Supervisor struct {
 	enclosure Enclosure
 	// older are the options of a pod of interface version 6, else nil.
 	older *older.Options
+	// shared says that apps are in one PID namespace, whose end is the pod's: an app's
+	// does not take along what it has started.
+	shared bool
 
 	// ctx ends when the pod is stopped; cancel ends it.
 	ctx    context.Context

@@ -1,73 +1,15 @@
-package pod
+package hold_test
 
 import (
 	"encoding/json"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/hold"
 )
-
-func TestTheHoldersProgramReapsAndCannotBeStopped(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root to make namespaces")
-	}
-	root, err := newStore(t).holderRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := os.StartProcess(filepath.Join(root, "hold"), []string{"/hold"}, &os.ProcAttr{
-		Sys: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Kill(); _, _ = p.Wait() })
-	// What this process ignores it does, too.
-	const sigchld = 1 << (syscall.SIGCHLD - 1)
-	ignored := func() uint64 {
-		set, err := strconv.ParseUint(procStatus(t, p.Pid, "SigIgn"), 16, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return set
-	}
-	for deadline := time.Now().Add(30 * time.Second); ignored()&sigchld == 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("signals that it ignores: %x, want SIGCHLD", ignored())
-		}
-	}
-	if s := procStatus(t, p.Pid, "State"); !strings.HasPrefix(s, "S") {
-		t.Errorf("its state is %s", s)
-	}
-	if rss := procStatus(t, p.Pid, "RssAnon"); rss > "       8 kB" && len(rss) > 6 {
-		t.Errorf("its own memory is %s", rss)
-	}
-}
-
-func procStatus(t *testing.T, pid int, field string) string {
-	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.SplitSeq(string(b), "\n") {
-		if v, ok := strings.CutPrefix(line, field+":"); ok {
-			return strings.TrimSpace(v)
-		}
-	}
-	t.Fatalf("no %s of process %d", field, pid)
-	return ""
-}
 
 func TestAHolderHasNothingButTheNamespacesThatWereAskedFor(t *testing.T) {
 	maps := []abi.IDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
@@ -83,7 +25,7 @@ func TestAHolderHasNothingButTheNamespacesThatWereAskedFor(t *testing.T) {
 		"user without pids": {abi.Sandbox{Namespaces: []abi.Namespace{{Type: "user", Path: "/x"}}}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text, err := json.Marshal(holderSpec("/root", &c.s, "", "/box"))
+			text, err := json.Marshal(hold.Spec("/root", &c.s, "", "/box"))
 			if err != nil {
 				t.Fatal(err)
 			}

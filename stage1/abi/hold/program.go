@@ -1,21 +1,25 @@
-package pod
+package hold
 
 import (
-	"bytes"
-	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"runtime"
 )
 
-// holdCode is what a pod's holder executes: it ignores SIGCHLD, so that the kernel
+// Machines, as ELF numbers them.
+const (
+	machineX86_64  = 62
+	machineAArch64 = 183
+)
+
+// codeFor returns what a pod's holder executes: it ignores SIGCHLD, so that the kernel
 // reaps whatever orphans it inherits as the first process of a PID namespace, and
 // sleeps. Data of 32 bytes follows: the struct sigaction that says so. A C library
 // or a Go runtime in its place would cost every pod some hundred kilobytes.
-func holdCode(arch string) (machine elf.Machine, code []byte) {
+func codeFor(arch string) (machine uint16, code []byte) {
 	switch arch {
 	case "amd64":
-		return elf.EM_X86_64, []byte{
+		return machineX86_64, []byte{
 			0xb8, 0x0d, 0x00, 0x00, 0x00, //             mov  $13, %eax       rt_sigaction
 			0xbf, 0x11, 0x00, 0x00, 0x00, //             mov  $17, %edi       SIGCHLD
 			0x48, 0x8d, 0x35, 0x13, 0x00, 0x00, 0x00, // lea  action(%rip), %rsi
@@ -44,17 +48,17 @@ func holdCode(arch string) (machine elf.Machine, code []byte) {
 		} {
 			code = binary.LittleEndian.AppendUint32(code, instruction)
 		}
-		return elf.EM_AARCH64, code
+		return machineAArch64, code
 	}
-	return elf.EM_NONE, nil
+	return 0, nil
 }
 
-// holdAddress is where the program is loaded.
-const holdAddress = 0x400000
+// address is where the program is loaded.
+const address = 0x400000
 
-// holdProgram returns the holder's program, a file of 244 bytes on amd64.
-func holdProgram() ([]byte, error) {
-	machine, code := holdCode(runtime.GOARCH)
+// Program returns the holder's program, a file of 244 bytes on amd64.
+func Program() ([]byte, error) {
+	machine, code := codeFor(runtime.GOARCH)
 	if code == nil {
 		return nil, fmt.Errorf("the holder of a pod is not written for %s", runtime.GOARCH)
 	}
@@ -67,32 +71,38 @@ func holdProgram() ([]byte, error) {
 	return elfFile(machine, code), nil
 }
 
-// elfFile returns an executable with one segment, and a stack that is not
-// executable.
-func elfFile(machine elf.Machine, code []byte) []byte {
-	var header elf.Header64
-	var segment, stack elf.Prog64
-	sizes := []uint16{uint16(binary.Size(header)), uint16(binary.Size(segment))}
-	start := uint64(sizes[0]) + 2*uint64(sizes[1])
-
-	copy(header.Ident[:], elf.ELFMAG)
-	header.Ident[elf.EI_CLASS] = byte(elf.ELFCLASS64)
-	header.Ident[elf.EI_DATA] = byte(elf.ELFDATA2LSB)
-	header.Ident[elf.EI_VERSION] = byte(elf.EV_CURRENT)
-	header.Type, header.Machine, header.Version = uint16(elf.ET_EXEC), uint16(machine), uint32(elf.EV_CURRENT)
-	header.Entry, header.Phoff = holdAddress+start, uint64(sizes[0])
-	header.Ehsize, header.Phentsize, header.Phnum = sizes[0], sizes[1], 2
-
+// elfFile returns an executable with one segment, and a stack that is not executable.
+// It is put together by hand: debug/elf would add some 60 KB to every stage1.
+func elfFile(machine uint16, code []byte) []byte {
+	const (
+		header, entry = 64, 56 // sizes of the headers of a file and of a segment
+		start         = header + 2*entry
+		executable    = 2 // ET_EXEC
+		load, stack   = 1, 0x6474e551
+		r, w, x       = 4, 2, 1
+	)
+	le := binary.LittleEndian
+	half := func(b []byte, fields ...uint16) []byte {
+		for _, f := range fields {
+			b = le.AppendUint16(b, f)
+		}
+		return b
+	}
+	long := func(b []byte, fields ...uint64) []byte {
+		for _, f := range fields {
+			b = le.AppendUint64(b, f)
+		}
+		return b
+	}
+	segment := func(b []byte, kind, flags uint32, fields ...uint64) []byte {
+		return long(le.AppendUint32(le.AppendUint32(b, kind), flags), fields...)
+	}
+	b := append([]byte("\x7fELF"), 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0) // 64 bits, little endian, version 1
+	b = le.AppendUint32(half(b, executable, machine), 1)
+	b = long(b, address+start, header, 0) // where it begins, where the segments are, and the sections
+	b = half(le.AppendUint32(b, 0), header, entry, 2, 0, 0, 0)
 	size := start + uint64(len(code))
-	segment = elf.Prog64{
-		Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X),
-		Vaddr: holdAddress, Paddr: holdAddress, Filesz: size, Memsz: size, Align: 0x1000,
-	}
-	stack = elf.Prog64{Type: uint32(elf.PT_GNU_STACK), Flags: uint32(elf.PF_R | elf.PF_W), Align: 16}
-
-	var b bytes.Buffer
-	for _, part := range []any{header, segment, stack, code} {
-		_ = binary.Write(&b, binary.LittleEndian, part) // to memory, of fixed size
-	}
-	return b.Bytes()
+	b = segment(b, load, r|x, 0, address, address, size, size, 0x1000)
+	b = segment(b, stack, r|w, 0, 0, 0, 0, 0, 16)
+	return append(b, code...)
 }

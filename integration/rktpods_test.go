@@ -3,6 +3,7 @@ package integration
 import (
 	"bytes"
 	"context"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -54,8 +55,7 @@ for size in "31 97" "40 100"; do until [ "$(stty size)" = "$size" ]; do sleep 0.
 	})
 }
 
-// With a pause container: a pod of the Sandbox service has a PID namespace, which these
-// images have not.
+// With a pause container: see the next test.
 func TestPodsOfKubernetesInAMutableImage(t *testing.T) { // checklist 3, 5, 7, 13
 	needOurs(t)
 	i := rktImage{version: 6, mutable: true, log: t.TempDir()}
@@ -93,6 +93,27 @@ func TestPodsOfKubernetesInAMutableImage(t *testing.T) { // checklist 3, 5, 7, 1
 		})
 	}
 	if calls := read(t, i.log+"/calls"); strings.Contains(calls, "misused") || t.Failed() {
+		t.Errorf("how the entrypoints were called:\n%s", calls)
+	}
+}
+
+// A pod of the Sandbox service has a PID namespace, which these images have not. Nobody
+// is asked to clear up after it is refused.
+func TestAPodThatIsNoSandboxIsRefusedAndLeavesNothing(t *testing.T) { // checklist 5, 13, 14
+	needOurs(t)
+	i := rktImage{version: 6, mutable: true, log: t.TempDir()}
+	dir := i.install(t)
+	write(t, filepath.Join(dir, "rootfs/litters"), "")
+	n := newStage1Node(t, newDropIns[1], "[stage1.mine]\npath = '"+dir+"'\naccept = ['appc']\npods_may_ask = true\n")
+	_, err := n.runPod(n.config(map[string]string{stage1Annotation: "mine"}))
+	if want := `has no pid namespace of its own; a pod of it needs a pause container (sandboxer = "podsandbox")`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v; want %q", err, want)
+	}
+	n.expectNothing("a pod that was refused")
+	if running("sleep\x004717") {
+		t.Error("what run has left lives")
+	}
+	if calls := read(t, i.log+"/calls"); !strings.Contains(calls, "mutable_run ") || strings.Contains(calls, "misused") {
 		t.Errorf("how the entrypoints were called:\n%s", calls)
 	}
 }

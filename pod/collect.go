@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/containerd/log"
@@ -305,6 +304,9 @@ func (p *podCollector) finish(ctx context.Context) error {
 	if err := p.stopSupervisor(ctx); err != nil {
 		return err
 	}
+	if err := d.evict(ctx); err != nil {
+		return err
+	}
 	d.store.fault("stop")
 	if d.state == dirRun {
 		if err := d.move(dirExited); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -340,53 +342,6 @@ func (d *Dir) abandoned(ctx context.Context) (*Dir, error) {
 		return nil, nil
 	}
 	return now, nil
-}
-
-// stopSupervisor ends the stage1's supervisor and waits for its end.
-func (p *podCollector) stopSupervisor(ctx context.Context) error {
-	holders, err := p.holders()
-	if err != nil || len(holders) == 0 {
-		return err
-	}
-	defer func() {
-		for _, q := range holders {
-			_ = q.Close()
-		}
-	}()
-	p.entrypoint(abi.Stop, nil)
-	for _, q := range holders {
-		if q.Wait(p.limit) == nil {
-			continue
-		}
-		if err := q.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, proc.ErrGone) {
-			return err
-		}
-		if err := q.Wait(ctx); err != nil {
-			return fmt.Errorf("supervisor %d survives SIGKILL: %w", q.PID(), err)
-		}
-	}
-	return nil
-}
-
-// holders returns the living processes that keep the pod running: the
-// supervisor that is on record, or, if the shim died before it could write that
-// down, whoever holds the lock.
-func (p *podCollector) holders() ([]*proc.Process, error) {
-	if sup := p.dir.shim.Supervisor; sup != nil {
-		q, err := proc.Open(sup.PID, sup.StartTime)
-		if errors.Is(err, proc.ErrGone) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		return []*proc.Process{q}, nil
-	}
-	path := p.dir.Path()
-	if locked, err := isLocked(path); err != nil || !locked {
-		return nil, err
-	}
-	return proc.LockHolders(path)
 }
 
 // remove executes gc, which has what is left of the entrypoints' time, and

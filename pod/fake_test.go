@@ -45,6 +45,8 @@ type fakeStage1 struct {
 
 	pretends bool   // to hold namespaces that it does not know
 	pids     string // a file for the pids of holders
+	litters  bool   // leave a process with the pod's lock
+	litter   processRecord
 }
 
 type fakeApp struct {
@@ -161,9 +163,14 @@ func (f *fakeStage1) holder(c Call) (abi.Ready, error) {
 	return ready, errors.Join(err, p.Release())
 }
 
-func (f *fakeStage1) Run(ctx context.Context, c Call, _ *os.File) (*Supervisor, error) {
+func (f *fakeStage1) Run(ctx context.Context, c Call, lock *os.File) (*Supervisor, error) {
 	if err := f.enter(abi.Run); err != nil {
 		return nil, err
+	}
+	if f.litters {
+		if err := f.drop(lock); err != nil {
+			return nil, err
+		}
 	}
 	if f.stuck {
 		<-ctx.Done()

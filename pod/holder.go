@@ -69,7 +69,7 @@ func checkHolder(pid int, s *abi.Sandbox) error {
 		}
 		theirs, err := os.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, file))
 		if err != nil {
-			return fmt.Errorf("look at its %s namespace: %w", ns.Type, err)
+			return fmt.Errorf("has a %s namespace that cannot be seen: %w", ns.Type, err)
 		}
 		other, wanted := "/proc/self/ns/"+file, false
 		if ns.Path != "" {
@@ -77,10 +77,13 @@ func checkHolder(pid int, s *abi.Sandbox) error {
 		}
 		named, err := os.Stat(other)
 		if err != nil {
-			return fmt.Errorf("look at the %s namespace %s: %w", ns.Type, other, err)
+			return fmt.Errorf("is to be in the %s namespace %s: %w", ns.Type, other, err)
 		}
 		if os.SameFile(theirs, named) != wanted {
-			return fmt.Errorf("it is not in the %s namespace of the pod", ns.Type)
+			if ns.Path != "" {
+				return fmt.Errorf("is not in the %s namespace %s", ns.Type, ns.Path)
+			}
+			return fmt.Errorf("has no %s namespace of its own", ns.Type)
 		}
 	}
 	return nil

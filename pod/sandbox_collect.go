@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"syscall"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
@@ -54,22 +53,6 @@ func (f *sandboxFiles) collect(ctx context.Context) error {
 		return err
 	}
 	return f.remove(ctx, group)
-}
-
-// end kills a process and waits for that.
-func end(ctx context.Context, pid int, start uint64) error {
-	p, err := proc.Open(pid, start)
-	if errors.Is(err, proc.ErrGone) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	if err := p.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, proc.ErrGone) {
-		return err
-	}
-	return p.Wait(ctx)
 }
 
 // lastExit says how the sandbox ends, and keeps that in the bundle.

@@ -39,7 +39,8 @@ func (h *holder) kill(ctx context.Context) {
 func (sb *sandbox) hold(ctx context.Context, leader abi.Ready) error {
 	s := sb.session
 	if err := checkHolder(leader.PID, s.request); err != nil {
-		return fmt.Errorf("stage1 %s reported process %d as that of the sandbox: %w: %w", s.stage1.Name(), leader.PID, err, errdefs.ErrNotImplemented)
+		return fmt.Errorf("stage1 %s cannot make this pod: process %d, which it reported as the pod's, %w; "+
+			"a pod of it needs a pause container (sandboxer = \"podsandbox\"): %w", s.stage1.Name(), leader.PID, err, errdefs.ErrNotImplemented)
 	}
 	h := &holder{pid: leader.PID, start: leader.StartTime}
 	score := []byte(strconv.Itoa(holderScore))

@@ -269,11 +269,23 @@ func TestTheOrderOfCallsForASandbox(t *testing.T) {
 	other.mustDelete("a", "")
 }
 
+// drop starts a process that keeps the pod's lock.
+func (f *fakeStage1) drop(lock *os.File) error {
+	p, err := os.StartProcess("/bin/sleep", []string{"sleep", "300"}, &os.ProcAttr{Files: []*os.File{lock}, Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err != nil {
+		return err
+	}
+	f.litter.PID = p.Pid
+	f.litter.StartTime, err = proc.StartTime(p.Pid)
+	return errors.Join(err, p.Release())
+}
+
 func TestASandboxThatDoesNotStartLeavesNothing(t *testing.T) {
 	for name, break_ := range map[string]func(*world, *SandboxConfig){
 		"a stage1 that fails":          func(w *world, _ *SandboxConfig) { w.stage1.set(abi.Run, errors.New("no")) },
 		"a stage1 that knows no field": func(w *world, _ *SandboxConfig) { w.stage1.set("features", errors.New("no")) },
 		"a stage1 that knows nothing":  func(w *world, _ *SandboxConfig) { w.stage1.pretends = true },
+		"one that leaves a process":    func(w *world, _ *SandboxConfig) { w.stage1.pretends, w.stage1.litters = true, true },
 		"a link that is not ours": func(w *world, c *SandboxConfig) {
 			if err := errors.Join(os.MkdirAll(filepath.Dir(c.Shm.Link), 0o755), os.Mkdir(c.Shm.Link, 0o755)); err != nil {
 				w.t.Fatal(err)
@@ -291,12 +303,7 @@ func TestASandboxThatDoesNotStartLeavesNothing(t *testing.T) {
 			if _, err := w.StartSandbox(t.Context(), "box"); err == nil {
 				t.Error("it started")
 			}
-			if e, err := w.WaitSandbox(t.Context(), "box"); err != nil || e.Code != 137 {
-				t.Errorf("exit %+v, %v", e, err)
-			}
-			if err := w.ShutdownSandbox(t.Context(), "box"); err != nil {
-				t.Error(err)
-			}
+			// Nobody need come to shut it down.
 			if left, err := mountsBelow(w.data); err != nil || len(left) > 0 {
 				t.Errorf("mounts left: %v, %v", left, err)
 			}
@@ -305,6 +312,21 @@ func TestASandboxThatDoesNotStartLeavesNothing(t *testing.T) {
 			}
 			if left := places(t, w.cfg.Store); len(left) > 0 {
 				t.Errorf("pods left: %v", left)
+			}
+			if left, err := os.ReadDir(c.Bundle); err != nil || len(left) > 0 {
+				t.Errorf("left in the bundle: %v, %v", left, err)
+			}
+			if p := w.stage1.litter; proc.Alive(p.PID, p.StartTime) {
+				t.Errorf("process %d of the stage1 lives", p.PID)
+			}
+			if e, err := w.WaitSandbox(t.Context(), "box"); err != nil || e.Code != 137 {
+				t.Errorf("exit %+v, %v", e, err)
+			}
+			if err := w.StopSandbox(t.Context(), "box", 0); err != nil {
+				t.Error(err)
+			}
+			if err := w.ShutdownSandbox(t.Context(), "box"); err != nil {
+				t.Error(err)
 			}
 		})
 	}

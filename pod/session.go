@@ -145,6 +145,10 @@ func (s *session) make(ctx context.Context) error {
 func (s *session) start(ctx, starting context.Context) {
 	defer close(s.up)
 	if s.err = s.run(ctx, starting); s.err != nil {
+		if s.sandbox != nil { // no app can have come for it
+			s.err = s.undo.run(s.err)
+			s.undo = nil
+		}
 		close(s.dead)
 		return
 	}
@@ -161,6 +165,7 @@ func (s *session) run(ctx, starting context.Context) error {
 		return err
 	}
 	s.undo.add(func() error { return s.stage1.Detach(s.dir.Path()) })
+	s.undo.add(func() error { return s.dir.evict(ctx) })
 	if err := s.dir.Run(); err != nil {
 		return err
 	}
@@ -181,7 +186,7 @@ func (s *session) run(ctx, starting context.Context) error {
 		return err
 	}
 	s.sup = sup
-	s.undo.add(s.abandon)
+	s.undo.add(func() error { return s.abandon(ctx) })
 	if err := s.recordSupervisor(); err != nil || s.sandbox == nil {
 		return err
 	}
@@ -200,9 +205,16 @@ func (s *session) recordSupervisor() error {
 	return s.dir.SetSupervisor(SupervisorRecord{PID: s.sup.PID, StartTime: start, Leader: s.sup.Leader.PID})
 }
 
-// abandon kills a supervisor that no app has met.
-func (s *session) abandon() error {
-	err := errors.Join(s.sup.Kill(), s.sup.Notices.Close())
+// abandon kills a supervisor that no app has met. What that has started only the
+// stage1 may know.
+func (s *session) abandon(ctx context.Context) error {
+	var err error
+	if s.stage1.Has(abi.Stop) {
+		c := s.call(abi.Stop, "")
+		c.Force = true
+		err = s.stage1.Invoke(ctx, c)
+	}
+	err = errors.Join(err, s.sup.Kill(), s.sup.Notices.Close())
 	<-s.sup.Done
 	return err
 }

@@ -71,6 +71,9 @@ func (s *Mutable) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Supe
 	if err = s.boot(ctx, c.Request.Spec); err == nil {
 		sup.Leader, err = s.ready(c)
 	}
+	if err == nil {
+		err = s.fits(specOf(&c.Request), sup.Leader.PID)
+	}
 	if err != nil {
 		err = errors.Join(err, sup.Kill(), sup.Notices.Close())
 		<-sup.Done

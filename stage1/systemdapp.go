@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/containerd/errdefs"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,9 @@ func (s *private) accommodateApp(a *mutableApp) error {
 		return nil
 	}
 	k := a.made
+	if err := checkUser(k.spec.Process.User); err != nil {
+		return s.refused(err.Error(), errdefs.ErrNotImplemented)
+	}
 	lines, err := a.streams.open(s, k)
 	if err != nil {
 		return fmt.Errorf("streams of app %s: %w", k.name, err)
@@ -42,6 +46,23 @@ func (s *private) accommodateApp(a *mutableApp) error {
 	return s.space.Load().do(func() error {
 		return putUnit(k.dir, filepath.Join(unitDir(string(k.name)), "stage0.conf"), strings.Join(lines, "\n"))
 	})
+}
+
+// noUser is what a user of 16 bits is that is none. systemd has no unit run as that.
+const noUser = 65535
+
+// checkUser refuses users and groups that systemd refuses. One of them is that of
+// Kubernetes' pause image.
+func checkUser(u specs.User) error {
+	for _, field := range []struct {
+		name string
+		ids  []uint32
+	}{{"uid", []uint32{u.UID}}, {"gid", []uint32{u.GID}}, {"additionalGids", u.AdditionalGids}} {
+		if slices.Contains(field.ids, noUser) {
+			return fmt.Errorf("/process/user/%s: systemd runs nothing as %d; a pod of Kubernetes is to have no pause container (sandboxer = \"shim\")", field.name, noUser)
+		}
+	}
+	return nil
 }
 
 // forgetApp removes what accommodateApp has written. The caller has entered the pod's

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -43,5 +44,20 @@ func TestOnlyACommandLineWithAPercentSignIsReplaced(t *testing.T) { // section 1
 	}
 	if _, err := commandLine(root, &specs.Process{Args: []string{"nosuch", "%"}}); err == nil {
 		t.Error("a program that is not there has a command line")
+	}
+}
+
+func TestUsersThatSystemdRefusesAreRefusedByName(t *testing.T) {
+	for field, u := range map[string]specs.User{
+		"/process/user/uid":            {UID: 65535, GID: 1},
+		"/process/user/gid":            {UID: 1, GID: 65535},
+		"/process/user/additionalGids": {AdditionalGids: []uint32{1, 65535}},
+	} {
+		if err := checkUser(u); err == nil || !strings.HasPrefix(err.Error(), field+": ") {
+			t.Errorf("%+v: %v, want that %s is refused", u, err, field)
+		}
+	}
+	if err := checkUser(specs.User{UID: 65534, GID: 65536, AdditionalGids: []uint32{0}}); err != nil {
+		t.Error(err)
 	}
 }

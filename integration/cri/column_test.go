@@ -63,7 +63,9 @@ type column struct {
 	handler node.Handler
 	systemd bool // the driver of cgroups: systemd, or cgroupfs
 	number  int
+	env     []string // of the node
 	node    *node.Node
+	known   *leaks.Pods
 	runtime internalapi.RuntimeService
 	serial  int
 	results results
@@ -184,6 +186,9 @@ func (c *column) forgiven(remain string) bool {
 // port is one of the node that no other column uses.
 func (c *column) port(n int) int { return 18000 + 100*c.number + n }
 
+// dataDir is where our pods are.
+func (c *column) dataDir() string { return filepath.Dir(c.node.Pods()) }
+
 // remains describes what is there beside the node itself.
 func (c *column) remains() ([]string, error) {
 	d := c.node.Dir()
@@ -200,6 +205,10 @@ func (c *column) remains() ([]string, error) {
 	}}
 	for _, state := range []string{"embryo", "prepare", "prepared", "run", "exited-garbage", "garbage"} {
 		s.Empty = append(s.Empty, filepath.Join(c.node.Pods(), state))
+	}
+	var err error
+	if s.Pods, err = c.known.Of(c.dataDir()); err != nil {
+		return nil, err
 	}
 	found, err := s.Remains()
 	if err != nil {

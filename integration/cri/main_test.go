@@ -2,7 +2,9 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"os"
+	"os/exec"
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
@@ -17,6 +19,7 @@ const (
 	shimsDir    = "/opt/shims"    // what `make build` made
 	resultsFile = "/opt/results.json"
 	volumesDir  = "/opt/volumes"
+	rktsDir     = "/opt/rkts" // rkt's own stage1 images, if they can be built
 )
 
 func TestMain(m *testing.M) {
@@ -46,7 +49,14 @@ func fill(ctx context.Context, e enclosure.Enclosure) error {
 	if err != nil {
 		return err
 	}
-	if err := e.Fill(ctx, enclosure.Copy{From: containerd, To: programsDir}, enclosure.Copy{From: bin, To: shimsDir}); err != nil {
+	copies := []enclosure.Copy{{From: containerd, To: programsDir}, {From: bin, To: shimsDir}}
+	rkts, err := binaries.RktStage1s(ctx, os.Stderr)
+	if err == nil {
+		copies = append(copies, enclosure.Copy{From: rkts, To: rktsDir})
+	} else if !errors.Is(err, exec.ErrNotFound) {
+		return err
+	}
+	if err := e.Fill(ctx, copies...); err != nil {
 		return err
 	}
 	for _, name := range []string{"testprog", "cri/pause"} {

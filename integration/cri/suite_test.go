@@ -18,6 +18,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
 )
 
 // patience is how long a test waits for what should happen at once: long enough
@@ -142,7 +143,7 @@ func (c *column) open(t *testing.T) {
 		all = append(all, c.withWritableCgroups())
 	}
 	if c.node, err = node.Start(ctx, node.Options{
-		Dir: fmt.Sprint(nodeDir, c.number), Programs: programsDir, Shims: []string{shimsDir}, Network: c.number,
+		Dir: fmt.Sprint(nodeDir, c.number), Programs: programsDir, Shims: []string{shimsDir}, Env: c.env, Network: c.number,
 		Handlers: all, Default: c.handler.Name, Images: images,
 	}); err != nil {
 		t.Fatal(err)
@@ -152,6 +153,10 @@ func (c *column) open(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	c.known = &leaks.Pods{}
+	if err := c.known.Watch(c.dataDir()); err != nil {
+		t.Fatal(err)
+	}
 	c.runtime, err = remote.NewRemoteRuntimeServiceBuilder().WithEndpoint(c.node.Endpoint()).
 		WithConnectionTimeout(2 * time.Minute).WithUseStreaming(false).Build(ctx)
 	if err != nil {

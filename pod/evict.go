@@ -1,0 +1,109 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// stopSupervisor ends the stage1's supervisor and waits for its end.
+func (p *podCollector) stopSupervisor(ctx context.Context) error {
+	holders, err := p.holders()
+	if err != nil || len(holders) == 0 {
+		return err
+	}
+	defer func() {
+		for _, q := range holders {
+			_ = q.Close()
+		}
+	}()
+	p.entrypoint(abi.Stop, nil)
+	for _, q := range holders {
+		if q.Wait(p.limit) == nil {
+			continue
+		}
+		if err := endProcess(ctx, q); err != nil {
+			return fmt.Errorf("supervisor: %w", err)
+		}
+	}
+	return nil
+}
+
+// endProcess kills a process and waits for that.
+func endProcess(ctx context.Context, q *proc.Process) error {
+	if err := q.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, proc.ErrGone) {
+		return err
+	}
+	if err := q.Wait(ctx); err != nil {
+		return fmt.Errorf("process %d survives SIGKILL: %w", q.PID(), err)
+	}
+	return nil
+}
+
+// holders returns the living processes that keep the pod running: the
+// supervisor that is on record, or, if the shim died before it could write that
+// down, whoever holds the lock.
+func (p *podCollector) holders() ([]*proc.Process, error) {
+	if sup := p.dir.shim.Supervisor; sup != nil {
+		q, err := proc.Open(sup.PID, sup.StartTime)
+		if errors.Is(err, proc.ErrGone) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		return []*proc.Process{q}, nil
+	}
+	path := p.dir.Path()
+	if locked, err := isLocked(path); err != nil || !locked {
+		return nil, err
+	}
+	return proc.LockHolders(path)
+}
+
+// evict kills what the supervisor has left that keeps the pod running: whoever has
+// its lock. The supervisor has ended. Later the lock is that of who removes the pod.
+func (d *Dir) evict(ctx context.Context) error {
+	path := d.store.path(dirRun, d.uuid)
+	if d.Path() != path {
+		return nil
+	}
+	if err := d.ReleaseLock(); err != nil {
+		return err
+	}
+	locked, err := isLocked(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || !locked {
+		return err
+	}
+	holders, err := proc.LockHolders(path)
+	limit, cancel := context.WithTimeout(ctx, lockLimit)
+	defer cancel()
+	for _, q := range holders {
+		err = errors.Join(err, endProcess(limit, q), q.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("end what has locked pod %s: %w", d.uuid, err)
+	}
+	return nil
+}
+
+// end kills a process and waits for that.
+func end(ctx context.Context, pid int, start uint64) error {
+	p, err := proc.Open(pid, start)
+	if errors.Is(err, proc.ErrGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return endProcess(ctx, p)
+}

@@ -18,6 +18,19 @@ const (
 	stdinAt     = 3
 )
 
+// Variables that init of a container has in its environment.
+const (
+	// hostnameVariable has the name that the container is to have unless its spec says
+	// another.
+	hostnameVariable = "RKT_HOSTNAME"
+	// pidsVariable says that one more descriptor is passed, a PID namespace to join;
+	// usherVariable says so of a pidfd of the process that has joined it.
+	pidsVariable = "RKT_PID_NAMESPACE"
+	// hostVariable says that the root that is passed is the host's.
+	hostVariable  = "RKT_HOST"
+	usherVariable = "RKT_USHER"
+)
+
 // arrive makes a container of systemd-nspawn's to what init of native expects: its
 // process is told to the supervisor, it has the app's streams and the app's root, and
 // it is where clone(2) would have left it. An exec, which joins an app, was not passed
@@ -28,18 +41,38 @@ func arrive() {
 		return
 	}
 	end := firstPassed + passed
-	if err := supervisor.Born(firstPassed); err != nil {
-		os.Exit(1) // nobody is there to be told
+	if os.Getenv(pidsVariable) != "" {
+		err := usher(end)
+		if err == nil {
+			os.Exit(0)
+		}
+		tell()
+		fail(err)
 	}
-	if err := settle(end-rootAt, end-cgroupsAt, end-stdinAt); err != nil {
-		supervisor.Failed(firstPassed, err)
-		os.Exit(1)
+	if os.Getenv(usherVariable) != "" {
+		end--
+		err = awaitEnd(end)
+	}
+	tell()
+	if err == nil {
+		err = settle(end-rootAt, end-cgroupsAt, end-stdinAt)
+	}
+	if err != nil {
+		fail(err)
 	}
 }
 
-// hostnameVariable has the name that the container is to have unless its spec says
-// another.
-const hostnameVariable = "RKT_HOSTNAME"
+// tell tells the supervisor who this process is, which is its first word.
+func tell() {
+	if err := supervisor.Born(firstPassed); err != nil {
+		os.Exit(1) // nobody is there to be told
+	}
+}
+
+func fail(err error) {
+	supervisor.Failed(firstPassed, err)
+	os.Exit(1)
+}
 
 func settle(root, cgroups, stdin int) error {
 	if name, ok := os.LookupEnv(hostnameVariable); ok {
@@ -47,16 +80,12 @@ func settle(root, cgroups, stdin int) error {
 			return fmt.Errorf("set hostname %q: %w", name, err)
 		}
 	}
-	if err := unix.MoveMount(root, "", unix.AT_FDCWD, appRoot, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return fmt.Errorf("attach the app's root: %w", err)
+	if err := attach(root); err != nil {
+		return err
 	}
 	// Its namespace of cgroups is none that the app has asked for.
 	if err := unix.Setns(cgroups, unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("leave the container's cgroup namespace: %w", err)
-	}
-	// Read-only, it keeps sysctls from being set.
-	if err := unix.Unmount("/proc/sys", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("uncover /proc/sys: %w", err)
 	}
 	for fd := range 3 {
 		if err := unix.Dup3(stdin+fd, fd, 0); err != nil {
@@ -64,4 +93,32 @@ func settle(root, cgroups, stdin int) error {
 		}
 	}
 	return unix.CloseRange(uint(root), uint(stdin+2), 0)
+}
+
+// attach attaches the app's root to the container's, or has the host's take its place,
+// as in a new mount namespace.
+func attach(root int) error {
+	if os.Getenv(hostVariable) != "" {
+		// What is mounted on what is shared cannot become the root.
+		if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("set the propagation of /: %w", err)
+		}
+	}
+	if err := unix.MoveMount(root, "", unix.AT_FDCWD, attachedAt, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("attach a root: %w", err)
+	}
+	if os.Getenv(hostVariable) == "" {
+		return nil
+	}
+	if err := unix.Fchdir(root); err != nil {
+		return fmt.Errorf("enter the host's root: %w", err)
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("take over the host's root: %w", err)
+	}
+	// The old root is on top of the new one.
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("leave the container's root: %w", err)
+	}
+	return unix.Chdir("/")
 }

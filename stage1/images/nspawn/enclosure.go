@@ -5,15 +5,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork/nofile"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/supervisor"
 )
 
@@ -21,8 +21,9 @@ const (
 	// tree is what the containers' own root is, from the pod's directory: this image,
 	// which systemd-nspawn finds to be a system because it has /usr.
 	tree = "stage1/rootfs"
-	// appRoot is where the app's root is attached in it.
-	appRoot = "/opt/stage2"
+	// attachedAt is where the app's root is attached in it, or the host's for an app that
+	// wants its files.
+	attachedAt = "/opt/stage2"
 )
 
 // enclosure makes containers by systemd-nspawn. It is the supervisor's Enclosure.
@@ -36,15 +37,34 @@ var _ supervisor.Enclosure = (*enclosure)(nil)
 func newEnclosure(pod string) *enclosure { return &enclosure{pod: pod} }
 
 // Root implements supervisor.Enclosure.
-func (e *enclosure) Root() string { return appRoot }
+func (e *enclosure) Root(rootfs string, spec *specs.Spec) string {
+	if wantsHost(spec) {
+		return rootfs
+	}
+	return attachedAt
+}
+
+// wantsHost tells whether the host's files must be there until the app's root is: for
+// hooks that are executed in the container's namespaces, and for mounts that name
+// directories of the host.
+func wantsHost(spec *specs.Spec) bool {
+	return spec.Hooks != nil && len(spec.Hooks.CreateContainer) > 0 ||
+		slices.ContainsFunc(spec.Mounts, func(m specs.Mount) bool {
+			return m.Type == "overlay" || m.Type != "bind" && filepath.IsAbs(m.Source)
+		})
+}
 
 // Enclose implements supervisor.Enclosure.
-func (e *enclosure) Enclose(p *fork.Process, rootfs string, spec *specs.Spec) (*supervisor.Enclosed, error) {
-	if err := refuse(p, spec); err != nil {
+func (e *enclosure) Enclose(p *fork.Process, r *abi.Request, spec *specs.Spec) (*supervisor.Enclosed, error) {
+	if err := refuse(r, spec); err != nil {
 		return nil, err
 	}
 	m := &making{machine: fmt.Sprintf("rkt-%s-%d", e.pod, e.made.Add(1))}
-	if err := e.open(m, p, rootfs); err != nil {
+	tree := r.Rootfs
+	if m.host = wantsHost(spec); m.host {
+		tree = "/"
+	}
+	if err := m.open(p, tree); err != nil {
 		m.started()
 		m.close()
 		return nil, err
@@ -52,18 +72,16 @@ func (e *enclosure) Enclose(p *fork.Process, rootfs string, spec *specs.Spec) (*
 	return &supervisor.Enclosed{Process: m.process(p), Words: m.words, Started: m.started, Close: m.close}, nil
 }
 
-// refuse returns an error for namespaces that systemd-nspawn cannot make or join.
-func refuse(p *fork.Process, spec *specs.Spec) error {
-	for i, n := range spec.Linux.Namespaces {
-		switch {
-		case n.Type == specs.UserNamespace || n.Type == specs.TimeNamespace:
-			return supervisor.Unsupported("linux.namespaces[%d].type: %q is not supported", i, n.Type)
-		case n.Type == specs.PIDNamespace && n.Path != "":
-			return supervisor.Unsupported("linux.namespaces[%d].path: joining a PID namespace is not supported", i)
-		}
+// refuse returns an error for what systemd-nspawn cannot make, and for what it makes in
+// any case.
+func refuse(r *abi.Request, spec *specs.Spec) error {
+	if r.Options != nil && r.Options.NoNewKeyring {
+		return supervisor.Unsupported("options.noNewKeyring is not supported: a container of systemd-nspawn's has a session keyring of its own")
 	}
-	if strings.HasSuffix(spec.Linux.RootfsPropagation, "shared") {
-		return supervisor.Unsupported("linux.rootfsPropagation: %q is not supported: a container's mounts do not reach the host", spec.Linux.RootfsPropagation)
+	for i, n := range spec.Linux.Namespaces {
+		if n.Type == specs.UserNamespace || n.Type == specs.TimeNamespace {
+			return supervisor.Unsupported("linux.namespaces[%d].type: %q is not supported", i, n.Type)
+		}
 	}
 	return nil
 }
@@ -74,14 +92,16 @@ type making struct {
 	log     *os.File // what systemd-nspawn says
 	null    *os.File
 	exe     *os.File
-	root    *os.File // a copy of the app's root, mounted nowhere yet
+	root    *os.File // a copy of the app's root or of the host's, mounted nowhere yet
+	host    bool     // it is the host's
 	cgroups *os.File // the cgroup namespace to be in
+	pids    *os.File // the PID namespace to join, if it is not the host's
 	group   *group
 	joins   []fork.Join
 }
 
 // open opens what a container is made of.
-func (e *enclosure) open(m *making, p *fork.Process, rootfs string) (err error) {
+func (m *making) open(p *fork.Process, tree string) (err error) {
 	if m.exe, err = os.OpenFile("/proc/self/exe", unix.O_PATH, 0); err != nil {
 		return err
 	}
@@ -93,26 +113,55 @@ func (e *enclosure) open(m *making, p *fork.Process, rootfs string) (err error) 
 		return fmt.Errorf("make a file for the words of systemd-nspawn: %w", err)
 	}
 	m.log = os.NewFile(uintptr(fd), "words of systemd-nspawn")
-	if m.root, err = copyTree(rootfs); err != nil {
-		return fmt.Errorf("open the app's root %s: %w", rootfs, err)
+	if m.root, err = copyTree(tree); err != nil {
+		return fmt.Errorf("copy what is mounted at %s: %w", tree, err)
 	}
-	for _, j := range p.Joins {
-		if j.Flags == unix.CLONE_NEWCGROUP { // init's, in a container that has one already
-			m.cgroups, err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", j.File.Fd()), os.O_RDONLY, 0)
-			if err != nil {
-				return fmt.Errorf("open %s: %w", j.What, err)
-			}
-			continue
-		}
-		m.joins = append(m.joins, j)
-	}
-	if m.cgroups == nil {
-		if m.cgroups, err = os.Open("/proc/self/ns/cgroup"); err != nil {
-			return err
-		}
+	if err = m.share(p.Joins); err != nil {
+		return err
 	}
 	m.group, err = newGroup(m.machine)
 	return err
+}
+
+// share sorts the namespaces to join: those that systemd-nspawn is started in and
+// shares with its container, and those that arrive joins in a container that has
+// others.
+func (m *making) share(joins []fork.Join) (err error) {
+	for _, j := range joins {
+		switch j.Flags {
+		case unix.CLONE_NEWCGROUP:
+			m.cgroups, err = reopen(j)
+		case unix.CLONE_NEWPID:
+			if m.pids, err = reopen(j); err == nil && isOwn(m.pids, "pid") {
+				err = m.pids.Close()
+				m.pids = nil
+			}
+		default:
+			m.joins = append(m.joins, j)
+		}
+		if err != nil {
+			return fmt.Errorf("open %s: %w", j.What, err)
+		}
+	}
+	if m.cgroups == nil {
+		m.cgroups, err = os.Open("/proc/self/ns/cgroup")
+	}
+	return err
+}
+
+// reopen opens a namespace again: who asks for it to be joined closes it.
+func reopen(j fork.Join) (*os.File, error) {
+	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", j.File.Fd()), os.O_RDONLY, 0)
+}
+
+// isOwn tells whether a namespace is this process's, by its file in /proc/PID/ns.
+func isOwn(ns *os.File, file string) bool {
+	theirs, err := ns.Stat()
+	if err != nil {
+		return false
+	}
+	ours, err := os.Stat("/proc/self/ns/" + file)
+	return err == nil && os.SameFile(ours, theirs)
 }
 
 // copyTree copies a mount. Nothing that is mounted in the copy reaches the host.
@@ -137,6 +186,9 @@ func (m *making) process(p *fork.Process) *fork.Process {
 	files := append([]*os.File{m.null, m.log, m.log}, rest...)
 	files = append(files, m.root, m.cgroups)
 	files = append(files, stdio...)
+	if m.pids != nil {
+		files = append(files, m.pids)
+	}
 	return &fork.Process{
 		Exe:    m.exe,
 		Args:   append([]string{launcherName}, m.arguments(p)...),
@@ -147,77 +199,9 @@ func (m *making) process(p *fork.Process) *fork.Process {
 	}
 }
 
-// arguments are those of systemd-nspawn. What it would do to a system that it boots,
-// and what needs a systemd on the host, is turned off.
-func (m *making) arguments(p *fork.Process) []string {
-	args := []string{
-		"--quiet", "--settings=no", "--register=no", "--keep-unit", "--console=pipe",
-		"--directory=" + tree, "--read-only", "--machine=" + m.machine,
-		"--link-journal=no", "--resolv-conf=off", "--timezone=off",
-		// Init takes away what the app is not to have. It has to mount first.
-		"--capability=all",
-	}
-	if p.New&unix.CLONE_NEWNET != 0 {
-		args = append(args, "--private-network")
-	}
-	// Without a wish for one, a new UTS namespace has the host's name, as with clone(2).
-	// systemd-nspawn does not take every name that there is, so arrive sets it.
-	if name, err := os.Hostname(); err == nil && p.New&unix.CLONE_NEWUTS != 0 {
-		args = append(args, "--setenv="+hostnameVariable+"="+name)
-	}
-	args = append(args, limits()...)
-	return append(args, "/usr/bin/"+initName)
-}
-
-// limits keep the supervisor's limits in the container, whose own would be those that
-// the kernel gives to the first process of a machine.
-func limits() []string {
-	var args []string
-	for i, name := range []string{
-		"CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE",
-		"MEMLOCK", "AS", "LOCKS", "SIGPENDING", "MSGQUEUE", "NICE", "RTPRIO", "RTTIME",
-	} {
-		var l unix.Rlimit
-		if unix.Getrlimit(i, &l) != nil {
-			continue
-		}
-		if i == unix.RLIMIT_NOFILE {
-			l.Cur, l.Max = nofile.Original[0], nofile.Original[1]
-		}
-		args = append(args, "--rlimit="+name+"="+limit(l.Cur)+":"+limit(l.Max))
-	}
-	return args
-}
-
-func limit(n uint64) string {
-	if n == unix.RLIM_INFINITY {
-		return "infinity"
-	}
-	return strconv.FormatUint(n, 10)
-}
-
-// environment is that of systemd-nspawn.
-func (m *making) environment(p *fork.Process, passed int) []string {
-	env := []string{
-		"PATH=" + os.Getenv("PATH"),
-		"LISTEN_FDS=" + strconv.Itoa(passed), // the launcher adds LISTEN_PID
-		"SYSTEMD_LOG_TARGET=console", "SYSTEMD_LOG_COLOR=0",
-		"SYSTEMD_SECCOMP=0", // init has the app's filter
-		"SYSTEMD_NSPAWN_LOCK=0",
-		"SYSTEMD_NSPAWN_TMPFS_TMP=0",
-		"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=" + m.group.unified(),
-	}
-	for flag, variable := range map[uintptr]string{unix.CLONE_NEWPID: "PID", unix.CLONE_NEWIPC: "IPC", unix.CLONE_NEWUTS: "UTS"} {
-		if p.New&flag == 0 {
-			env = append(env, "SYSTEMD_NSPAWN_SHARE_NS_"+variable+"=1")
-		}
-	}
-	return env
-}
-
 // started closes what the process has its copies of.
 func (m *making) started() {
-	for _, f := range []*os.File{m.exe, m.null, m.root, m.cgroups} {
+	for _, f := range []*os.File{m.exe, m.null, m.root, m.cgroups, m.pids} {
 		f.Close()
 	}
 	m.group.closeDir()

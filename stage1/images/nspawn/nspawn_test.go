@@ -32,16 +32,15 @@ func readFeatures(t *testing.T, path string) features {
 }
 
 // What an app asks for is done by native's code, but for what systemd-nspawn makes.
-func TestTheFeaturesAreThoseOfNativeButForNamespacesAndOneHook(t *testing.T) {
+func TestTheFeaturesAreThoseOfNativeButForNamespaces(t *testing.T) {
 	native, own := readFeatures(t, "../native/features.json"), readFeatures(t, "features.json")
 	without := func(list any, words ...string) []any {
 		return slices.DeleteFunc(list.([]any), func(w any) bool { return slices.Contains(words, w.(string)) })
 	}
 	linux := native.OCI["linux"].(map[string]any)
-	native.OCI["hooks"] = without(native.OCI["hooks"], "createContainer")
 	linux["namespaces"] = without(linux["namespaces"], "user", "time")
 	native.Fields = slices.DeleteFunc(native.Fields, func(f string) bool {
-		return slices.Contains([]string{"/hooks/createContainer", "/linux/uidMappings", "/linux/gidMappings", "/linux/timeOffsets"}, f)
+		return slices.Contains([]string{"/linux/uidMappings", "/linux/gidMappings", "/linux/timeOffsets"}, f)
 	})
 	if !reflect.DeepEqual(own, native) {
 		t.Errorf("the document says\n\t%v\n\t%v, want\n\t%v\n\t%v", own.OCI, own.Fields, native.OCI, native.Fields)
@@ -56,13 +55,10 @@ func TestWhatSystemdNspawnCannotMakeIsRefusedByName(t *testing.T) {
 			s.Linux.Namespaces = append(s.Linux.Namespaces, n)
 		}
 	}
-	p.fails(abi.ExitNotImplemented, "joining a PID namespace is not supported", namespace(specs.LinuxNamespace{Type: specs.PIDNamespace, Path: "/proc/self/ns/pid"}))
 	p.fails(abi.ExitNotImplemented, `"time" is not supported`, namespace(specs.LinuxNamespace{Type: specs.TimeNamespace}))
-	p.fails(abi.ExitNotImplemented, "linux.rootfsPropagation", func(s *specs.Spec) { s.Linux.RootfsPropagation = "rshared" })
 	for field, spec := range map[string]string{
-		"/linux/uidMappings":     `{"linux":{"uidMappings":[{"size":1}]}}`,
-		"/hooks/createContainer": `{"hooks":{"createContainer":[{"path":"/x"}]}}`,
-		"/linux/timeOffsets":     `{"linux":{"timeOffsets":{"boottime":{"secs":1}}}}`,
+		"/linux/uidMappings": `{"linux":{"uidMappings":[{"size":1}]}}`,
+		"/linux/timeOffsets": `{"linux":{"timeOffsets":{"boottime":{"secs":1}}}}`,
 	} {
 		if err := p.CheckSpec([]byte(spec)); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), " "+field+",") {
 			t.Errorf("%s: %v", field, err)
@@ -112,6 +108,31 @@ func cgroups() []string {
 	return append(payload, supervisor...)
 }
 
+// The hook is in the container's namespaces, the app's mounts are there, and the host's
+// files as well. The app itself has nothing of them.
+func TestCreateContainerHooksSeeTheHostsFiles(t *testing.T) {
+	p := startPod(t)
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("of the host\n"), 0o644))
+	lower := filepath.Join(dir, "lower")
+	must(t, os.Mkdir(lower, 0o755))
+	must(t, os.WriteFile(filepath.Join(lower, "file"), []byte("of a layer\n"), 0o644))
+	words := fmt.Sprintf("%s cat %s/file %s/proc/1/comm; %s readlink /proc/self/ns/mnt", busybox, dir, p.root, busybox)
+	got := p.says("web", func(s *specs.Spec) {
+		s.Hooks = &specs.Hooks{CreateContainer: []specs.Hook{{Path: busybox, Args: []string{"sh", "-c", "{ " + words + "; } >" + dir + "/said 2>&1"}}}}
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: "/layers", Type: "overlay", Source: "overlay", Options: []string{"lowerdir=" + lower + ":" + p.root}})
+	}, "busybox readlink /proc/self/ns/mnt; busybox cat /layers/file; busybox ls /; busybox cat /proc/mounts | busybox grep -c '^[^ ]* / '")
+	space, rest, _ := strings.Cut(got, "\n")
+	if want := "of a layer\nbin\ndev\nlayers\nproc\n1\n"; rest != want {
+		t.Errorf("the app sees %q, want %q", rest, want)
+	}
+	said, err := os.ReadFile(filepath.Join(dir, "said"))
+	must(t, err)
+	if want := "of the host\ninit\n" + space + "\n"; string(said) != want {
+		t.Errorf("the hook says %q, want %q", said, want)
+	}
+}
+
 // systemd-nspawn does not take such a name.
 func TestAnyHostnameWillDo(t *testing.T) {
 	p := startPod(t)
@@ -134,6 +155,57 @@ func TestNamespacesThatAreNotAskedForAreTheHosts(t *testing.T) {
 		}
 	}
 	must(t, p.Invoke(p.ctx, p.call(abi.AppStop, "web")))
+}
+
+// The app is in another's PID namespace, and a child of the supervisor's all the same:
+// nothing that has helped it there is left.
+func TestAPIDNamespaceIsJoined(t *testing.T) {
+	p := startPod(t)
+	first, _, err := p.add("first", nil, "busybox sleep 1000")
+	must(t, err)
+	must(t, p.Invoke(p.ctx, p.call(abi.AppStart, "first")))
+	second, _, err := p.add("second", func(s *specs.Spec) {
+		i := slices.IndexFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.PIDNamespace })
+		s.Linux.Namespaces[i].Path = fmt.Sprintf("/proc/%d/ns/pid", first.PID)
+	}, "true")
+	must(t, err)
+	for ns, shared := range map[string]bool{"pid": true, "ipc": false, "uts": false, "net": false, "mnt": false} {
+		a, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", first.PID, ns))
+		must(t, err)
+		b, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", second.PID, ns))
+		must(t, err)
+		if (a == b) != shared {
+			t.Errorf("%s namespaces %s and %s, shared should be %v", ns, a, b, shared)
+		}
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", second.PID))
+	must(t, err)
+	if want := fmt.Sprintf("\nPPid:\t%d\n", p.sup.Leader.PID); !strings.Contains(string(status), want) {
+		t.Errorf("%q is not in\n%s", want, status)
+	}
+	// What has failed in it is told in the words of init.
+	p.fails(1, `write sysctl`, func(s *specs.Spec) {
+		s.Linux.Namespaces[1].Path = fmt.Sprintf("/proc/%d/ns/pid", first.PID)
+		s.Linux.Sysctl = map[string]string{"net.ipv4.no_such_key": "1"}
+	})
+	for _, app := range []string{"second", "first"} {
+		must(t, p.Invoke(p.ctx, p.call(abi.AppStop, app)))
+	}
+}
+
+// A PID namespace that ends with its first process lets nobody in any more.
+func TestAPIDNamespaceWhoseFirstProcessHasEndedCannotBeJoined(t *testing.T) {
+	p := startPod(t)
+	first, _, err := p.add("first", nil, "true")
+	must(t, err)
+	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/pid", first.PID))
+	must(t, err)
+	defer ns.Close()
+	must(t, p.Invoke(p.ctx, p.call(abi.AppStart, "first")))
+	p.awaitEnd("first")
+	p.fails(1, "cannot allocate memory", func(s *specs.Spec) {
+		s.Linux.Namespaces[1].Path = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), ns.Fd())
+	})
 }
 
 // Of a pod whose supervisor was killed there may be directories that it would have

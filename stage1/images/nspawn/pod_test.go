@@ -199,6 +199,15 @@ func (p *testPod) says(app string, change func(*specs.Spec), script string) stri
 	_, out, err := p.add(app, change, script)
 	must(p.t, err)
 	must(p.t, p.Invoke(p.ctx, p.call(abi.AppStart, app)))
+	p.awaitEnd(app)
+	b, err := os.ReadFile(out.Name())
+	must(p.t, err)
+	return string(b)
+}
+
+// awaitEnd returns once the end of an app is recorded.
+func (p *testPod) awaitEnd(app string) {
+	p.t.Helper()
 	status := filepath.Join(p.dir, abi.StatusDir, app)
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(status); err == nil {
@@ -208,9 +217,6 @@ func (p *testPod) says(app string, change func(*specs.Spec), script string) stri
 			p.t.Fatalf("app %s does not end", app)
 		}
 	}
-	b, err := os.ReadFile(out.Name())
-	must(p.t, err)
-	return string(b)
 }
 
 // fails expects an app/add to fail with an exit code, in some words.

@@ -78,13 +78,13 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *wire.Call, r *abi.Req
 		}
 	}
 	p.Cgroup = groups.dir
-	prepared, err := container.PrepareApp(container.AppRequest{Request: *s.inside(r), Spec: a.spec, CgroupFiles: groups.tasks, Filters: &s.filters})
+	prepared, err := container.PrepareApp(container.AppRequest{Request: *s.inside(r, a.spec), Spec: a.spec, CgroupFiles: groups.tasks, Filters: &s.filters})
 	if err != nil {
 		return err
 	}
 	a.launch = &launch{prepared: prepared, console: r.ConsoleSocket}
 	if s.enclosure != nil {
-		a.launch.enclose = func(p *fork.Process) (*Enclosed, error) { return s.enclosure.Enclose(p, r.Rootfs, a.spec) }
+		a.launch.enclose = func(p *fork.Process) (*Enclosed, error) { return s.enclosure.Enclose(p, r, a.spec) }
 	}
 	a.launch.hooks = func(ctx context.Context) error { return s.creating(ctx, a) }
 	if err := a.launch.start(ctx, s, name{app: a.name}, files, p); err != nil {

@@ -21,12 +21,13 @@ import (
 // the host's that makes a container. This binary as init is what it is told to execute
 // in it, so that the app is that container's first process.
 type Enclosure interface {
-	// Root is where init finds the app's root, a path inside.
-	Root() string
+	// Root is where init finds the app's root, a path inside. rootfs is that root on the
+	// host.
+	Root(rootfs string, spec *specs.Spec) string
 	// Enclose returns what executes the program. p is the process that clone would
-	// make: its namespaces, and the files of init from descriptor 0 on. rootfs is the
-	// app's root on the host. An app that cannot be enclosed is an Unsupported error.
-	Enclose(p *fork.Process, rootfs string, spec *specs.Spec) (*Enclosed, error)
+	// make: its namespaces, and the files of init from descriptor 0 on. An app that
+	// cannot be enclosed is an Unsupported error.
+	Enclose(p *fork.Process, r *abi.Request, spec *specs.Spec) (*Enclosed, error)
 }
 
 // Enclosed is an app on its way into an enclosure.
@@ -145,12 +146,12 @@ func identify(s seqpacket.Socket, on bool) error {
 
 // inside returns the request as init is to see it, whose root is elsewhere in an
 // enclosure.
-func (s *Supervisor) inside(r *abi.Request) *abi.Request {
+func (s *Supervisor) inside(r *abi.Request, spec *specs.Spec) *abi.Request {
 	if s.enclosure == nil {
 		return r
 	}
 	inside := *r
-	inside.Rootfs = s.enclosure.Root()
+	inside.Rootfs = s.enclosure.Root(r.Rootfs, spec)
 	return &inside
 }
 

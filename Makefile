@@ -17,7 +17,8 @@ STATIC   := ^TestExecIntoAnApp$$
 # Tests that mostly execute programs, hundreds of them: the race detector in these
 # would only take time.
 PROGRAMS := stage1/conformance
-# Columns of the integration suite: native, oci, runc.
+# Columns of the integration suite: native, oci, nspawn, runc. With native come the most
+# important cases of nspawn.
 RUNTIMES ?= native,oci
 # Of these, each under three releases of containerd, so many run at a time: they wait
 # more than they compute.
@@ -50,7 +51,7 @@ test-unit: ## unit tests, with the race detector
 	@{ go test -race -json $$(go list ./... | grep -v '$(PROGRAMS)') && \
 	CGO_ENABLED=0 go test -json -run '$(STATIC)' ./stage1/images/native/container && go test -json ./$(PROGRAMS)/...; } | $(REPORT)
 
-test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,runc)
+test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,nspawn,runc)
 	@echo "==> integration tests ($(RUNTIMES))"
 	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 30m -json ./... | $(REPORT)

@@ -27,7 +27,7 @@ var patience = 30 * time.Second * time.Duration(slowness)
 
 // column is one runtime with its containerd.
 type column struct {
-	name    string // native, oci, runc
+	name    string // native, oci, nspawn, runc
 	runtime string // what clients pass
 	release release
 	daemon  *daemon.Daemon
@@ -35,6 +35,8 @@ type column struct {
 	serial  int
 	// blamed are remains that a test has already failed for.
 	blamed []string
+	// few says that the column runs only the cases of inShort, and those that are its own.
+	few bool
 }
 
 func openColumn(ctx context.Context, name string, r release) (*column, error) {
@@ -44,10 +46,12 @@ func openColumn(ctx context.Context, name string, r release) (*column, error) {
 		c.runtime = "io.containerd.rkt.v1"
 	case "oci":
 		c.runtime = "io.containerd.rkt-oci.v1"
+	case "nspawn":
+		c.runtime = "io.containerd.rkt-nspawn.v1"
 	case "runc":
 		c.runtime = "io.containerd.runc.v2"
 	default:
-		return nil, fmt.Errorf("unknown runtime %q: native, oci or runc", name)
+		return nil, fmt.Errorf("unknown runtime %q: native, oci, nspawn or runc", name)
 	}
 	programs, err := r.find(ctx)
 	if err != nil {
@@ -193,23 +197,37 @@ func (c *column) collectLate(t *testing.T) {
 	}
 }
 
+func ourColumns() []string { return []string{"native", "oci", "nspawn"} }
+
+func allColumns() []string { return append(ourColumns(), "runc") }
+
+// usesRunc tells whether it is runc that isolates the column's containers, by its own
+// shim or not.
+func (c *column) usesRunc() bool { return c.name == "oci" || c.name == "runc" }
+
+// shimProgram is the name of the column's shim.
+func (c *column) shimProgram() string {
+	words := strings.Split(c.runtime, ".")
+	return "containerd-shim-" + strings.Join(words[len(words)-2:], "-")
+}
+
 // eachRuntime runs a case once per column, and checks what it left.
 func eachRuntime(t *testing.T, test func(t *testing.T, c *column)) {
 	t.Helper()
-	eachOf(t, []string{"native", "oci", "runc"}, test)
+	eachOf(t, allColumns(), test)
 }
 
 // eachOfOurs is eachRuntime for what runc's shim is known not to do.
 func eachOfOurs(t *testing.T, test func(t *testing.T, c *column)) {
 	t.Helper()
-	eachOf(t, []string{"native", "oci"}, test)
+	eachOf(t, ourColumns(), test)
 }
 
 // eachOf runs a case in some of the columns.
 func eachOf(t *testing.T, names []string, test func(t *testing.T, c *column)) {
 	t.Helper()
 	for _, c := range suite.columns {
-		if !slices.Contains(names, c.name) {
+		if !slices.Contains(names, c.name) || c.few && len(names) > 1 && !slices.Contains(inShort(), t.Name()) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {

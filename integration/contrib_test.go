@@ -296,8 +296,7 @@ func TestTheRuntimesOfDockersExampleAreProgramsThatAreBuilt(t *testing.T) {
 		t.Errorf("%+v", config)
 	}
 	for name, r := range config.Runtimes {
-		words := strings.Split(r.Type, ".")
-		program := "containerd-shim-" + strings.Join(words[len(words)-2:], "-")
+		program := (&column{runtime: r.Type}).shimProgram()
 		if _, err := os.Stat(filepath.Join(suite.shims, program)); err != nil || len(r.Options) > 0 {
 			t.Errorf("runtime %s: %v, options %v", name, err, r.Options)
 		}

@@ -77,8 +77,7 @@ func TestDeleteAloneTellsTheExitsOfFiveContainers(t *testing.T) {
 // deleteCommand is the shim's `delete` as containerd calls it.
 func (c *column) deleteCommand(id string) *exec.Cmd {
 	bundle := c.daemon.Bundle(id)
-	program := map[string]string{"native": "containerd-shim-rkt-v1", "oci": "containerd-shim-rkt-oci-v1"}[c.name]
-	cmd := exec.Command(filepath.Join(suite.shims, program),
+	cmd := exec.Command(filepath.Join(suite.shims, c.shimProgram()),
 		"-namespace", c.daemon.Namespace(), "-address", c.daemon.Address(), "-publish-binary", "containerd",
 		"-id", id, "-bundle", bundle, "delete")
 	cmd.Dir = bundle

@@ -19,7 +19,7 @@ func TestTheDeathOfTheShimEndsItsLoggers(t *testing.T) {
 		"that ends with its input": "cat <&3 >>$log",
 		"that waits for SIGTERM":   "trap 'kill $!; echo asked >>$log; exit 0' TERM; cat <&3 >>$log; sleep 1000 & wait",
 	}
-	eachOf(t, []string{"native", "oci", "runc"}, func(t *testing.T, c *column) {
+	eachRuntime(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		logs, programs := map[string]string{}, map[string]string{}
 		group := group("group-" + c.id())

@@ -1,6 +1,6 @@
 // Package integration drives a real containerd, with ctr and with its Go
 // client, against the shim. Every case runs once per runtime ("column"):
-// native and oci are the bundled stage1s under test, and runc is containerd's
+// native, oci and nspawn are bundled stage1s under test, and runc is containerd's
 // own shim, which proves the case itself. Each column has a containerd of its
 // own and runs its cases one after another, so that whatever is left after one
 // is that case's; the columns run beside each other.

@@ -20,7 +20,7 @@ var badPrograms = []badProgram{
 }
 
 func (b badProgram) text(c *column) string {
-	if c.name != "native" && b.runc != "" {
+	if c.usesRunc() && b.runc != "" {
 		return b.runc
 	}
 	return b.words

@@ -46,7 +46,7 @@ func hook(words string) specs.Hook {
 // runsHook tells whether hooks of a kind run where the OCI specification says. runc
 // 1.1 runs those of poststart before the process that they are to follow, and the
 // stage1 oci has stage 0 refuse them.
-func (c *column) runsHook(stage string) bool { return c.name == "native" || stage != "poststart" }
+func (c *column) runsHook(stage string) bool { return !c.usesRunc() || stage != "poststart" }
 
 // reported is what a hook wrote of its state and its namespaces.
 type reported struct {
@@ -191,7 +191,7 @@ func TestAHookThatFailsFailsTheCallAndLeavesNothing(t *testing.T) {
 				"poststop": {hook("echo after >>" + dir + "/after")},
 			}))
 			_, err := container.NewTask(c.context(t), cio.NullIO)
-			if err == nil || c.name == "native" && !strings.Contains(err.Error(), stage) || !strings.Contains(err.Error(), "it says no") {
+			if err == nil || !c.usesRunc() && !strings.Contains(err.Error(), stage) || !strings.Contains(err.Error(), "it says no") {
 				t.Errorf("%s: %v", stage, err)
 			}
 			if _, err := os.Stat(filepath.Join(dir, "next")); err == nil {

@@ -96,14 +96,14 @@ func (o *older) column(t *testing.T) *column {
 func eachRelease(t *testing.T, test func(t *testing.T, c *column)) {
 	t.Helper()
 	eachRuntime(t, test)
-	eachOlder(t, []string{"native", "oci", "runc"}, test)
+	eachOlder(t, allColumns(), test)
 }
 
 // eachReleaseOfOurs is eachOfOurs, under every containerd.
 func eachReleaseOfOurs(t *testing.T, test func(t *testing.T, c *column)) {
 	t.Helper()
 	eachOfOurs(t, test)
-	eachOlder(t, []string{"native", "oci"}, test)
+	eachOlder(t, ourColumns(), test)
 }
 
 func eachOlder(t *testing.T, names []string, test func(t *testing.T, c *column)) {

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -536,6 +537,9 @@ func TestASandboxThatCannotBeMadeLeavesNothing(t *testing.T) {
 
 func TestASandboxWithUsersOfItsOwn(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
+		if !slices.Contains(c.features(t).Linux.Namespaces, "user") {
+			t.Skip("the stage1 declares no user namespaces")
+		}
 		users := []*cri.IDMapping{{ContainerId: 0, HostId: 100000, Length: 65536}}
 		for name, network := range map[string]cri.NamespaceMode{"a network of its own": cri.NamespaceMode_POD, "the host's network": cri.NamespaceMode_NODE} {
 			t.Run(name, func(t *testing.T) {

@@ -203,9 +203,8 @@ func TestTheShimTellsItsVersion(t *testing.T) {
 
 func TestTheRuntimeMayBeAPath(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
-		name := map[string]string{"native": "containerd-shim-rkt-v1", "oci": "containerd-shim-rkt-oci-v1"}[c.name]
 		byPath := *c
-		byPath.runtime = filepath.Join(suite.shims, name)
+		byPath.runtime = filepath.Join(suite.shims, c.shimProgram())
 		r := byPath.run(t, []string{"--rm"}, byPath.id(), "echo", "found").must(t)
 		r.mustSay(t, "found\n")
 		c.serial = byPath.serial

@@ -41,7 +41,7 @@ func command() error {
 	flag.StringVar(&s.run, "run", "", "run only these tests, and all of them whether they touch cgroups or not")
 	flag.StringVar(&s.suite, "suite", "", "run only the tests of this package, of any in the tree: its directory, as pod/cgroup or integration/cri")
 	flag.StringVar(&s.args, "args", "", "further arguments for the test binaries: words without blanks")
-	runtimes := flag.String("runtimes", "native,oci", "columns of the integration suite: native, oci, runc")
+	runtimes := flag.String("runtimes", "native,oci", "columns of the integration suite: native, oci, nspawn, runc")
 	limit := flag.Duration("timeout", 2*time.Hour, "how long the guest may run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -1,0 +1,51 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// inShort are the cases that nspawn runs where it is no column of its own: what it does
+// in another way than native, whose code it has for the rest.
+func inShort() []string {
+	return []string{
+		"TestRunReturnsTheExitCodeOfTheProgram",
+		"TestRunReturns128PlusTheSignalThatEndedTheProgram",
+		"TestRunHandsStdinToTheProgramUpToItsEnd",
+		"TestAProgramThatCannotBeExecutedFailsCreateAndLeavesNothing",
+		"TestRunAtATerminal",
+		"TestExecAtATerminal",
+		"TestExecLifecycle",
+		"TestT7PauseAndResume",
+		"TestT9KillAllReachesEveryProcessWithAnySignal",
+		"TestT12Update",
+		"TestT14MetricsOfARunningAndOfADeletedTask",
+		"TestAnOOMIsPublishedBeforeTheExitThatItCaused",
+		"TestHooksReadTheState",
+		"TestContainersOfOneGroupShareAShim",
+		"TestTheDeathOfTheShimLeavesNothingAndTellsTrueExitCodes",
+	}
+}
+
+func TestTheCasesOfTheShortFormAreThere(t *testing.T) {
+	files, err := filepath.Glob("*_test.go")
+	if err != nil || len(files) == 0 {
+		t.Skipf("the sources are not here (%v)", err)
+	}
+	var sources []string
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sources = append(sources, string(b))
+	}
+	for _, name := range inShort() {
+		if !slices.ContainsFunc(sources, func(s string) bool { return strings.Contains(s, "\nfunc "+name+"(t *testing.T) {") }) {
+			t.Errorf("there is no case %s", name)
+		}
+	}
+}

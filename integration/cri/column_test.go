@@ -3,6 +3,7 @@ package cri
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -44,16 +45,34 @@ func TestFeatures(t *testing.T) {
 	}
 	for _, c := range suiteColumns {
 		t.Run(c.name, func(t *testing.T) {
+			if _, err := exec.LookPath("systemd-nspawn"); err != nil && c.isNspawn() {
+				t.Skip("needs systemd-nspawn, of Debian's systemd-container (make deps)")
+			}
 			t.Parallel()
 			c.open(t)
 			for _, s := range sections() {
+				features := c.selected(s)
+				if len(features) == 0 {
+					continue
+				}
 				t.Run(s.name, func(t *testing.T) {
-					for _, f := range s.features {
+					for _, f := range features {
 						c.run(t, s.name, f)
 					}
 				})
 			}
 		})
+	}
+}
+
+func TestTheFeaturesThatAreSelectedAreThere(t *testing.T) {
+	c := column{only: nspawnSelection()}
+	found := 0
+	for _, s := range sections() {
+		found += len(c.selected(s))
+	}
+	if found != len(c.only) {
+		t.Errorf("of %q there are %d", c.only, found)
 	}
 }
 
@@ -68,12 +87,24 @@ type column struct {
 	known   *leaks.Pods
 	runtime internalapi.RuntimeService
 	serial  int
+	// only are the names of the features to test, if they are not all.
+	only    []string
 	results results
 	// blamed are remains that a test has already failed for.
 	blamed []string
 	// reason is why the current test was skipped, or what is to be said of it.
 	reason  string
 	skipped bool
+}
+
+// selected returns the features of a section that are to be tested.
+func (c *column) selected(s section) (features []feature) {
+	for _, f := range s.features {
+		if c.only == nil || slices.Contains(c.only, f.name) {
+			features = append(features, f)
+		}
+	}
+	return features
 }
 
 func (c *column) run(t *testing.T, section string, f feature) {
@@ -107,9 +138,11 @@ func (c *column) remark(reason string) { c.reason = reason }
 
 func (c *column) isRunc() bool { return c.handler.Name == "runc" }
 
-// usesRunc tells whether it is runc that isolates the column's containers, if not by
-// its own shim.
-func (c *column) usesRunc() bool { return c.handler.Runtime != nativeRuntime }
+// usesRunc tells whether it is runc that isolates the column's containers, by its own
+// shim or not.
+func (c *column) usesRunc() bool { return c.isRunc() || c.handler.Runtime == ociRuntime }
+
+func (c *column) isNspawn() bool { return c.handler.Runtime == nspawnRuntime }
 
 // features are what the handler has told containerd about itself.
 func (c *column) features(t *testing.T) *runtimeapi.RuntimeHandlerFeatures {

@@ -48,11 +48,13 @@ func count(all []section) (n int) {
 
 // headings are how the document calls the columns.
 var headings = map[string]string{
-	"runc":     "runc",
-	"rkt":      "rkt, `podsandbox`",
-	"rkt-shim": "rkt, `shim`",
-	"oci":      "rkt-oci, `podsandbox`",
-	"oci-shim": "rkt-oci, `shim`",
+	"runc":        "runc",
+	"rkt":         "rkt, `podsandbox`",
+	"rkt-shim":    "rkt, `shim`",
+	"oci":         "rkt-oci, `podsandbox`",
+	"oci-shim":    "rkt-oci, `shim`",
+	"nspawn":      "rkt-nspawn, `podsandbox`",
+	"nspawn-shim": "rkt-nspawn, `shim`",
 }
 
 // table has a row per feature and one column per handler, and below it the reasons of

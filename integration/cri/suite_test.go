@@ -35,8 +35,8 @@ func slowness() time.Duration {
 	return time.Duration(n)
 }
 
-// columns are what every feature is tested with: each handler, with each driver of
-// cgroups that the machine has.
+// columns are what features are tested with: each handler, with each driver of cgroups
+// that the machine has.
 func columns() (all []*column) {
 	for _, systemd := range drivers() {
 		for _, h := range handlers() {
@@ -47,32 +47,63 @@ func columns() (all []*column) {
 			if c.isRunc() {
 				c.handler.Options = fmt.Sprintf("    SystemdCgroup = %t", systemd)
 			}
+			if c.isNspawn() && !everyStage1() {
+				c.only = nspawnSelection()
+			}
 			all = append(all, c)
 		}
 	}
 	return all
 }
 
+// Types of runtimes. The pods of the first one have the default stage1, unless they ask
+// for another.
+const (
+	nativeRuntime = "io.containerd.rkt.v1"
+	ociRuntime    = "io.containerd.rkt-oci.v1"
+	nspawnRuntime = "io.containerd.rkt-nspawn.v1"
+)
+
+// everyStage1 tells whether all stage1 images are to be tested with all features, which
+// takes as long again as all the rest.
+func everyStage1() bool { return os.Getenv("RKT_TEST_EVERY_STAGE1") != "" }
+
 // handlers are runc's, as the reference, and ours with a pause container and without:
-// those of the default stage1, and with RKT_TEST_EVERY_STAGE1 those of `oci`, which
-// take as long again.
+// those of the default stage1, of nspawn, and with every stage1 those of oci.
 func handlers() []node.Handler {
-	all := []node.Handler{
-		{Name: "runc", Runtime: "io.containerd.runc.v2", Sandboxer: "podsandbox"},
-		{Name: "rkt", Runtime: nativeRuntime, Sandboxer: "podsandbox"},
-		{Name: "rkt-shim", Runtime: nativeRuntime, Sandboxer: "shim"},
-	}
-	if os.Getenv("RKT_TEST_EVERY_STAGE1") != "" {
+	all := []node.Handler{{Name: "runc", Runtime: "io.containerd.runc.v2", Sandboxer: "podsandbox"}}
+	ours := func(name, runtime string) {
 		all = append(all,
-			node.Handler{Name: "oci", Runtime: "io.containerd.rkt-oci.v1", Sandboxer: "podsandbox"},
-			node.Handler{Name: "oci-shim", Runtime: "io.containerd.rkt-oci.v1", Sandboxer: "shim"})
+			node.Handler{Name: name, Runtime: runtime, Sandboxer: "podsandbox"},
+			node.Handler{Name: name + "-shim", Runtime: runtime, Sandboxer: "shim"})
 	}
+	ours("rkt", nativeRuntime)
+	if everyStage1() {
+		ours("oci", ociRuntime)
+	}
+	ours("nspawn", nspawnRuntime)
 	return all
 }
 
-// nativeRuntime is the type whose pods have the default stage1, unless they ask for
-// another one.
-const nativeRuntime = "io.containerd.rkt.v1"
+// nspawnSelection are the features that nspawn is tested with where not every stage1 is:
+// those that it does in another way than native, whose code it has for the rest, and
+// those that it refuses.
+func nspawnSelection() []string {
+	return []string{
+		"exit codes, times and reasons",
+		"network, IPC and UTS shared by the containers",
+		"PID namespace per pod (shareProcessNamespace)",
+		"PID namespace of the node (hostPID)",
+		"sysctls",
+		"privileged",
+		"hostUsers: false",
+		"mount propagation: Bidirectional",
+		"CDI devices: nodes, mounts, environment, hooks",
+		"limits of CPU and memory",
+		"exec with a terminal, and its size",
+		"the shim is killed: statuses are right, nothing is left",
+	}
+}
 
 // withOptions is a column's handler as somebody makes it who replaces the runtime
 // of containerd's default handler: with the table of options that is runc's.

@@ -27,11 +27,13 @@ var newDropIns = []dropIn{
 	{"rkt.toml", "rkt", "io.containerd.rkt.v1", "podsandbox"},
 	{"rkt-sandbox.toml", "rkt-sandbox", "io.containerd.rkt.v1", "shim"},
 	{"rkt-oci.toml", "rkt-oci", "io.containerd.rkt-oci.v1", "podsandbox"},
+	{"rkt-nspawn.toml", "rkt-nspawn", "io.containerd.rkt-nspawn.v1", "podsandbox"},
 }
 
 var oldDropIns = []dropIn{
 	{"rkt.toml", "rkt", "io.containerd.rkt.v1", ""},
 	{"rkt-oci.toml", "rkt-oci", "io.containerd.rkt-oci.v1", ""},
+	{"rkt-nspawn.toml", "rkt-nspawn", "io.containerd.rkt-nspawn.v1", ""},
 }
 
 // install copies the file to where a node of that name imports it from.

@@ -73,10 +73,12 @@ func chooseSubjects(names string) ([]subject, error) {
 			s.runtime = "io.containerd.rkt.v1"
 		case "oci":
 			s.runtime = "io.containerd.rkt-oci.v1"
+		case "nspawn":
+			s.runtime = "io.containerd.rkt-nspawn.v1"
 		case baseline:
 			s.runtime = "io.containerd.runc.v2"
 		default:
-			return nil, fmt.Errorf("-runtimes %q: choose from native, oci and runc", name)
+			return nil, fmt.Errorf("-runtimes %q: choose from native, oci, nspawn and runc", name)
 		}
 		if slices.Contains(chosen, s) {
 			return nil, fmt.Errorf("-runtimes: %s is there twice", name)

@@ -35,7 +35,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin", "directory that make build fills")
 	flag.IntVar(&o.samples, "n", 50, "samples of each operation and runtime")
-	flag.StringVar(&o.runtimes, "runtimes", "native,runc", "runtimes to compare, of native, oci and runc")
+	flag.StringVar(&o.runtimes, "runtimes", "native,runc", "runtimes to compare, of native, oci, nspawn and runc")
 	flag.StringVar(&o.only, "only", strings.Join(chapterNames(), ","), "what to measure")
 	flag.StringVar(&o.json, "json", "", "file for the raw samples")
 	flag.DurationVar(&o.settle, "settle", 35*time.Second, "how long pods are left alone before their memory is read")

@@ -93,3 +93,32 @@ func TestBundledImagesRunContainersAsVersion6HasIt(t *testing.T) {
 		n.ends(id)
 	})
 }
+
+func TestBundledImagesHaveTerminalsAsVersion6HasIt(t *testing.T) {
+	eachAsVersion6(t, func(t *testing.T, n *node) {
+		n.hasTerminals(t)
+		// The shell has job control if the terminal is its controlling one.
+		term := newTerminal(t, 33, 99)
+		id := n.id()
+		const script = "trap 'echo interrupted; exit 42' INT; until testprog winsize | grep '[1-9]'; do sleep 0.1; done; echo controlled >/dev/tty; read line; echo got $line; while :; do sleep 0.1; done"
+		wait := n.atTerminal(t, term, n.runArgs([]string{"--rm", "-t"}, id, "sh", "-c", script)...)
+		term.await(t, "33 99\ncontrolled\n")
+		term.enter(t, "some words\r")
+		term.await(t, "got some words\n")
+		other := newTerminal(t, 40, 100)
+		exec := n.atTerminal(t, other, "task", "exec", "--exec-id", "e", "--fifo-dir", n.fifoDir(nil), "-t", id, "sh", "-c", script)
+		other.await(t, "40 100\ncontrolled\n")
+		other.enter(t, "more\r")
+		other.await(t, "got more\n")
+		for _, end := range []struct {
+			term *terminal
+			wait func() int
+		}{{other, exec}, {term, wait}} {
+			end.term.enter(t, "\x03")
+			end.term.await(t, "interrupted\n")
+			if code := end.wait(); code != 42 {
+				t.Errorf("exit code %d", code)
+			}
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/relay"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
@@ -50,7 +52,9 @@ func ask(e abi.Entrypoint, args []string, errorFile *os.File) (int, error) {
 		Force:      e == abi.Stop && slices.Contains(args, "--force"),
 		Error:      errorFile,
 	}
-	if err := request(&call, args); err != nil {
+	terminal, err := request(&call, args)
+	defer func() { _ = terminal.Close() }() // the caller's may have gone
+	if err != nil {
 		return 1, err
 	}
 	if e == abi.AppAdd || e == abi.Enter {
@@ -63,24 +67,40 @@ func ask(e abi.Entrypoint, args []string, errorFile *os.File) (int, error) {
 	if err != nil {
 		return 1, fmt.Errorf("speak with the pod's supervisor: %w", err)
 	}
-	return answer(e, socket)
+	code, err := answer(e, socket)
+	terminal.Drain(context.Background())
+	return code, err
 }
 
-// request opens the request document, or makes it of what interface version 6 has.
-func request(call *wire.Call, args []string) (err error) {
+// request opens the request document, or makes it of what interface version 6 has: then
+// a program that is entered has a terminal if the caller has one.
+func request(call *wire.Call, args []string) (terminal *relay.Relay, err error) {
 	if path := os.Getenv(abi.EnvRequest); path != "" {
 		if call.Request, err = os.Open(path); err != nil {
-			return fmt.Errorf("open the request: %w", err)
+			return nil, fmt.Errorf("open the request: %w", err)
 		}
-		return nil
+		return nil, nil
 	}
 	if call.Entrypoint == abi.Stop { // needs none
-		return nil
+		return nil, nil
 	}
 	r, err := older.Request(call.Entrypoint, args)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	if call.Entrypoint == abi.Enter {
+		if terminal, err = older.EnterTerminal(); err != nil {
+			return nil, err
+		}
+		if err := older.OnTerminal(r, terminal); err != nil {
+			return terminal, err
+		}
+	}
+	return terminal, encode(call, r)
+}
+
+// encode makes the request document of a call of version 6.
+func encode(call *wire.Call, r *abi.Request) error {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err

@@ -136,6 +136,12 @@ func shell(script string) map[string]any {
 // start calls run, with the lock.
 func (p *rktPod) start(args ...string) {
 	p.t.Helper()
+	p.startOn(nil, args...)
+}
+
+// startOn calls run on a terminal, if there is one.
+func (p *rktPod) startOn(x *terminal, args ...string) {
+	p.t.Helper()
 	lock, err := os.Open(p.dir)
 	must(p.t, err)
 	defer lock.Close()
@@ -144,6 +150,9 @@ func (p *rktPod) start(args ...string) {
 	p.run.ExtraFiles = []*os.File{lock}
 	p.run.Env = append(p.run.Env, "RKT_LOCK_FD=3", "RKT_SELINUX_CONTEXT=", "RKT_SELINUX_MOUNT_CONTEXT=")
 	p.run.Stdout, p.run.Stderr = &p.out, &p.out
+	if x != nil {
+		x.on(p.run)
+	}
 	must(p.t, p.run.Start())
 	p.t.Cleanup(func() {
 		if p.run.ProcessState == nil {

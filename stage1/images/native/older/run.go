@@ -15,6 +15,7 @@ import (
 // Options are what `run` was told of all apps of the pod.
 type Options struct {
 	Mutable        bool
+	Interactive    bool
 	Hostname       string
 	AnyCapability  bool // --disable-capabilities-restriction
 	AnyPath        bool // --disable-paths
@@ -22,12 +23,11 @@ type Options struct {
 	ParentIPC      bool // --ipc=parent
 	UUID           string
 	PrivateNetwork bool // --net=none
-	OwnProcesses   bool // an app sees none of the others', whatever else they share
 	Holder         int  // the host's pid of who holds what apps share; 0: nothing is shared
 }
 
 // optionsFile keeps them for app/add.
-const optionsFile = "stage1/rootfs/rkt/native.options"
+const optionsFile = directory + "/native.options"
 
 // Run takes the arguments of `run` and remembers them.
 func Run(args []string) (*Options, error) {
@@ -35,15 +35,14 @@ func Run(args []string) (*Options, error) {
 	f := flag.NewFlagSet("run", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.BoolVar(&o.Mutable, "mutable", false, "")
+	f.BoolVar(&o.Interactive, "interactive", false, "")
 	f.StringVar(&o.Hostname, "hostname", "", "")
 	f.BoolVar(&o.AnyCapability, "disable-capabilities-restriction", false, "")
 	f.BoolVar(&o.AnyPath, "disable-paths", false, "")
 	f.BoolVar(&o.AnySystemCall, "disable-seccomp", false, "")
 	network, ipc := f.String("net", "host", ""), f.String("ipc", "", "")
 	// Without a meaning here: rkt's metadata service, and files that clients bring.
-	for _, name := range []string{"debug", "interactive"} {
-		f.Bool(name, false, "")
-	}
+	f.Bool("debug", false, "")
 	for _, name := range []string{"mds-token", "local-config", "dns-conf-mode"} {
 		f.String(name, "", "")
 	}

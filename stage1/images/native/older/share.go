@@ -13,16 +13,15 @@ import (
 )
 
 // holderRoot is the root file system of who holds what the apps of a pod share.
-const holderRoot = "stage1/rootfs/rkt/holder"
+const holderRoot = directory + "/holder"
 
 // Sharing returns a request for the process that holds the namespaces which the pod's
 // apps share as rkt's did, or nil: the only app of a pod that gets no others has its own,
-// and is the first process in them. apart: each app's container has processes of its own.
-func (o *Options) Sharing(apps int, apart bool) (*abi.Request, error) {
+// and is the first process in them.
+func (o *Options) Sharing(apps int) (*abi.Request, error) {
 	if !o.Mutable && apps < 2 {
 		return nil, nil
 	}
-	o.OwnProcesses = apart
 	program, err := hold.Program()
 	if err != nil {
 		return nil, err
@@ -69,11 +68,8 @@ func (o *Options) namespaces() []specs.LinuxNamespace {
 // joined are the namespaces of an app: those that are shared have a path.
 func (o *Options) joined() []specs.LinuxNamespace {
 	list := o.namespaces()
-	for i := range list {
+	for i := 0; o.Holder != 0 && i < len(list); i++ {
 		n := &list[i]
-		if o.Holder == 0 || n.Type == specs.PIDNamespace && o.OwnProcesses {
-			continue
-		}
 		file := string(n.Type)
 		if n.Type == specs.NetworkNamespace {
 			file = "net"

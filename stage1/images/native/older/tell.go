@@ -15,7 +15,7 @@ func Tell(file string) error {
 	if err := replace(file, os.Getpid()); err != nil {
 		return err
 	}
-	link := "stage1/rootfs/rkt/supervisor-status"
+	link := directory + "/supervisor-status"
 	if err := os.Symlink("ready", link); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}

@@ -8,8 +8,13 @@ import (
 )
 
 // Listen makes a socket at a path. Only root may connect.
-func Listen(path string) (Socket, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+func Listen(path string) (Socket, error) { return listen(path, unix.SOCK_SEQPACKET) }
+
+// ListenStream makes a socket for who sends a descriptor by a stream, as OCI runtimes do.
+func ListenStream(path string) (Socket, error) { return listen(path, unix.SOCK_STREAM) }
+
+func listen(path string, kind int) (Socket, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return Socket{}, fmt.Errorf("make the socket %s: %w", path, err)
 	}

@@ -71,6 +71,33 @@ func (s Socket) Receive(maxFiles int) (packet []byte, fds []int, err error) {
 	return packet, fds, nil
 }
 
+// ReceiveFile reads the beginning of a stream, with the one descriptor that comes with it.
+func (s Socket) ReceiveFile() (fd int, err error) {
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	var rights, text [64]byte
+	var n, length int
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		n, length, _, _, failed = unix.Recvmsg(int(fd), text[:], rights[:], unix.MSG_CMSG_CLOEXEC)
+		return failed != unix.EAGAIN && failed != unix.EINTR
+	})
+	if err != nil {
+		return -1, err
+	}
+	if failed != nil {
+		return -1, failed
+	}
+	fds := descriptors(rights[:length])
+	if len(fds) != 1 {
+		closeAll(fds)
+		return -1, fmt.Errorf("%d bytes came with %d descriptors in place of one", n, len(fds))
+	}
+	return fds[0], nil
+}
+
 // peekSize returns the size of the packet that is next. Nobody sends empty
 // ones: 0 is the end of file.
 func peekSize(fd int) (int, error) {

@@ -28,13 +28,13 @@ func olderAdd() *wire.Call {
 }
 
 // share starts the process that holds what the apps of the pod share, if they share
-// anything. Enclosures make each of them a PID namespace.
+// anything.
 func (s *Supervisor) share() (*child, error) {
 	names, err := older.Apps()
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.older.Sharing(len(names), s.enclosure != nil)
+	r, err := s.older.Sharing(len(names))
 	if r == nil || err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (s *Supervisor) share() (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.shared = s.enclosure == nil
+	s.shared = true
 	return holder, s.older.Held(holder.pid)
 }
 
@@ -59,6 +59,9 @@ func (s *Supervisor) runApps() ([]*child, error) {
 		err = errors.New("the pod has no app, and is not mutable")
 	}
 	if err != nil {
+		return nil, err
+	}
+	if s.relay, err = s.older.Terminal(len(names)); err != nil {
 		return nil, err
 	}
 	var apps []*child
@@ -84,6 +87,9 @@ func (s *Supervisor) runApps() ([]*child, error) {
 // addOlder makes an app of the pod's manifest.
 func (s *Supervisor) addOlder(name string) (*child, error) {
 	r, err := older.App(name)
+	if err == nil {
+		err = older.OnTerminal(r, s.relay)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -98,6 +98,7 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	ready.Close()
 	errorFile.Close()
 	serving.Go(func() { s.server().Serve(s.ctx, listener) })
+	defer func() { _ = s.relay.Close() }() // the terminal may have gone
 	apps, err := s.runApps()
 	if err != nil {
 		s.stop(false)
@@ -121,7 +122,11 @@ func (s *Supervisor) live(holder *child, apps []*child, sigterm <-chan os.Signal
 	var waiter sync.WaitGroup
 	defer waiter.Wait()
 	if len(apps) > 0 {
-		waiter.Go(func() { over <- firstFailure(apps) })
+		waiter.Go(func() {
+			code := firstFailure(apps)
+			s.relay.Drain(s.ctx)
+			over <- code
+		})
 	}
 	if holder != nil {
 		lost = holder.done

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/relay"
 )
 
 // Supervisor is the supervisor of one pod.
@@ -21,6 +22,8 @@ type Supervisor struct {
 	enclosure Enclosure
 	// older are the options of a pod of interface version 6, else nil.
 	older *older.Options
+	// relay carries between the terminal of run and that of the app of such a pod.
+	relay *relay.Relay
 	// shared says that apps are in one PID namespace, whose end is the pod's: an app's
 	// does not take along what it has started.
 	shared bool

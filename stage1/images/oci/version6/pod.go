@@ -16,6 +16,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/relay"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/server"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
@@ -26,6 +27,7 @@ type pod struct {
 	scripts  string // directory of the entrypoints
 	options  *older.Options
 	children *proc.Children
+	relay    *relay.Relay // between the terminal of run and the app's, if they have any
 
 	mu   sync.Mutex
 	apps map[string]*process
@@ -70,6 +72,7 @@ func serve(scripts string, args []string) error {
 	var served sync.WaitGroup
 	served.Go(func() { calls.Serve(serving, listener) })
 	err = p.live(sigterm, stopped)
+	_ = p.relay.Close() // the terminal may have gone
 	endServing()
 	listener.Close()
 	_ = os.Remove(wire.Socket)
@@ -105,7 +108,11 @@ func (p *pod) live(sigterm <-chan os.Signal, stopped <-chan struct{}) error {
 	over := make(chan int, 1)
 	apps, err := p.beginAll()
 	if err == nil {
-		go func() { over <- firstFailure(apps) }() // ends with the apps, or with us
+		go func() { // ends with the apps, or with us
+			code := firstFailure(apps)
+			p.relay.Drain(context.Background())
+			over <- code
+		}()
 		select {
 		case <-sigterm:
 		case <-stopped:
@@ -128,9 +135,15 @@ func (p *pod) beginAll() ([]*process, error) {
 	if len(names) == 0 {
 		return nil, errors.New("the pod has no app, and is not mutable")
 	}
+	if p.relay, err = p.options.Terminal(len(names)); err != nil {
+		return nil, err
+	}
 	var apps []*process
 	for _, name := range names {
 		r, err := older.App(name)
+		if err == nil {
+			err = older.OnTerminal(r, p.relay)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -104,6 +104,7 @@ func (c *call) prepare(r *abi.Request) error {
 	c.set(abi.EnvExec, r.Exec)
 	c.set(abi.EnvContainer, r.Container)
 	c.set(abi.EnvBundle, r.Bundle)
+	c.set(abi.EnvConsoleSocket, r.ConsoleSocket)
 	for fd, variable := range map[int]string{abi.ErrorFD: abi.EnvErrorFD, abi.ReadyFD: abi.EnvReadyFD} {
 		c.set(variable, fmt.Sprint(fd))
 	}

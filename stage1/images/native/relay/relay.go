@@ -1,0 +1,187 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
+)
+
+// Relay carries between two terminals. The methods of a nil one do nothing.
+type Relay struct {
+	in, out  *os.File
+	path     string
+	listener seqpacket.Socket
+	over     chan struct{} // closed by Close
+	taken    chan struct{} // closed when what follows is set, or never will be
+	drained  chan struct{} // closed when all that the program has written is out
+
+	saved  *unix.Termios // how the caller's terminal was before
+	master *os.File      // of the program's terminal
+	slave  *os.File      // keeps it alive while the program has not opened it
+}
+
+// New returns a relay that takes the program's terminal at a socket, whose path is one in
+// the working directory, or nil if the caller has no terminal to type at and look at.
+func New(path string, in, out *os.File) (*Relay, error) {
+	for _, f := range []*os.File{in, out} {
+		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
+			return nil, nil
+		}
+	}
+	listener, err := seqpacket.ListenStream(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &Relay{
+		in: in, out: out, path: path, listener: listener,
+		over: make(chan struct{}), taken: make(chan struct{}), drained: make(chan struct{}),
+	}
+	go r.carry()
+	return r, nil
+}
+
+// Socket is where the program's terminal is to be sent to, for any process of the host
+// and whatever its working directory is.
+func (r *Relay) Socket() string { return fmt.Sprintf("/proc/%d/cwd/%s", os.Getpid(), r.path) }
+
+// Size returns the height and width of the caller's terminal, or zeros.
+func (r *Relay) Size() (rows, columns uint16) {
+	ws, err := unix.IoctlGetWinsize(int(r.in.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, 0
+	}
+	return ws.Row, ws.Col
+}
+
+// carry takes the program's terminal and carries until it is hung up, which Drain and
+// Close see to. Who waits for a terminal, to read from it or to write, may outlast them
+// and ends with this process.
+func (r *Relay) carry() {
+	defer close(r.drained)
+	err := r.take()
+	close(r.taken)
+	if err != nil {
+		return // there is no program, or it has no terminal: who has asked for it says so
+	}
+	go r.follow()
+	go func() {
+		_, _ = io.Copy(r.master, r.in)
+		_ = r.master.Close() // hung up, as the caller's
+	}()
+	_, _ = io.Copy(r.out, r.master)
+}
+
+// follow has the program's terminal be as large as the caller's.
+func (r *Relay) follow() {
+	changes := make(chan os.Signal, 1)
+	signal.Notify(changes, unix.SIGWINCH)
+	defer signal.Stop(changes)
+	for {
+		r.resize()
+		select {
+		case <-changes:
+		case <-r.over:
+			return
+		}
+	}
+}
+
+// take accepts the program's terminal, and has the caller's leave to it what keys mean.
+func (r *Relay) take() error {
+	conn, err := r.listener.Accept()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	fd, err := conn.ReceiveFile()
+	if err != nil {
+		return err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil { // so that Close ends a read
+		unix.Close(fd)
+		return err
+	}
+	const flags = unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC
+	slave, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, flags)
+	if e != 0 {
+		unix.Close(fd)
+		return e
+	}
+	r.master, r.slave = os.NewFile(uintptr(fd), "terminal of the pod"), os.NewFile(slave, "terminal of the pod")
+	r.saved, err = unix.IoctlGetTermios(int(r.in.Fd()), unix.TCGETS)
+	if err == nil {
+		err = unix.IoctlSetTermios(int(r.in.Fd()), unix.TCSETS, raw(*r.saved))
+	}
+	return err
+}
+
+// raw passes every key on.
+func raw(t unix.Termios) *unix.Termios {
+	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	t.Oflag &^= unix.OPOST
+	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
+	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	return &t
+}
+
+func (r *Relay) resize() {
+	conn, err := r.master.SyscallConn()
+	if err != nil {
+		return
+	}
+	if ws, err := unix.IoctlGetWinsize(int(r.in.Fd()), unix.TIOCGWINSZ); err == nil {
+		_ = conn.Control(func(fd uintptr) { _ = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, ws) })
+	}
+}
+
+// Drain returns when all is out that the program, which has ended or was never there, has
+// written, or when ctx ends: nobody may be reading.
+func (r *Relay) Drain(ctx context.Context) {
+	if r == nil {
+		return
+	}
+	r.finish()
+	select {
+	case <-r.drained:
+	case <-ctx.Done():
+	}
+}
+
+// finish has the end of what was written be the end. A terminal that was sent is taken
+// before who sends none: that is us.
+func (r *Relay) finish() {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Connect(fd, &unix.SockaddrUnix{Name: r.path})
+		unix.Close(fd)
+	}
+	if err != nil {
+		r.listener.Close()
+	}
+	<-r.taken
+	_ = r.slave.Close()
+}
+
+// Close ends the relay and leaves the caller's terminal as it was.
+func (r *Relay) Close() error {
+	if r == nil {
+		return nil
+	}
+	r.finish()
+	close(r.over)
+	_ = r.master.Close()
+	r.listener.Close()
+	err := os.Remove(r.path)
+	if r.saved != nil {
+		err = errors.Join(err, unix.IoctlSetTermios(int(r.in.Fd()), unix.TCSETS, r.saved))
+	}
+	return err
+}

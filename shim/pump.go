@@ -113,15 +113,24 @@ func (p *pump) splice() error {
 	})
 	switch {
 	case err != nil:
-		return err
+		return waited(p.src, err)
 	case dstErr != nil:
-		return &writeError{dstErr}
+		return &writeError{waited(p.dst.w, dstErr)}
 	case moveErr != nil:
 		return &writeError{os.NewSyscallError("splice", moveErr)}
 	case n == 0:
 		return io.EOF
 	}
 	return nil
+}
+
+// waited returns what has ended a wait for a file. That it was closed a SyscallConn says
+// with an error that has no name.
+func waited(f *os.File, err error) error {
+	if _, closed := f.Read(nil); errors.Is(closed, os.ErrClosed) {
+		return os.ErrClosed
+	}
+	return err
 }
 
 // spliceOnce moves what is there. splice(2) answers EAGAIN for an empty source
@@ -200,7 +209,7 @@ func (p *pump) read(use func([]byte) error) error {
 	}
 	switch {
 	case err != nil:
-		return err
+		return waited(p.src, err)
 	case readErr != nil:
 		return os.NewSyscallError("read", readErr)
 	case n == 0:

@@ -1,0 +1,64 @@
+package shim
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"time"
+)
+
+// Who ends a stream closes one of its files: that is no error of the stream's.
+func TestAStreamThatIsClosedHasNoErrorToReport(t *testing.T) {
+	for name, closes := range map[string]func(src, dst *os.File){
+		"at its source": func(src, _ *os.File) { _ = src.Close() },
+		"at its sink":   func(_, dst *os.File) { _ = dst.Close() },
+	} {
+		for how, step := range map[string]func(*pump) func() error{
+			"spliced": func(p *pump) func() error { return p.splice },
+			"copied":  func(p *pump) func() error { return p.copy },
+		} {
+			t.Run(how+", "+name, func(t *testing.T) {
+				src, from, err := pipe(ours, ours)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer from.Close()
+				defer src.Close()
+				to, dst, err := pipe(ours, ours)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer to.Close()
+				defer dst.Close()
+				if name == "at its sink" { // which is full, or nobody would wait for it
+					fillUp(t, dst)
+					if _, err := from.WriteString("more"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				p := &pump{src: src, dst: &sink{name: "stdin", w: dst}, buffers: newBuffers()}
+				ended := make(chan error, 1)
+				go func() { ended <- p.move(step(p)) }()
+				time.Sleep(20 * time.Millisecond) // as a rule it waits by then
+				closes(src, dst)
+				if err := within(t, "its end", ended); !errors.Is(err, os.ErrClosed) {
+					t.Errorf("it ended with %v", err)
+				}
+			})
+		}
+	}
+}
+
+// fillUp writes to a pipe until it takes no more.
+func fillUp(t *testing.T, to *os.File) {
+	t.Helper()
+	if err := to.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for err := error(nil); err == nil; {
+		_, err = to.Write(make([]byte, 64<<10))
+	}
+	if err := to.SetWriteDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+}

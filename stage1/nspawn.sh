@@ -1,17 +1,18 @@
 #!/bin/sh
-# systemd-nspawn as rkt's flavor host calls it, with what it does not know to say. BOOT
-# is for the systemd in the pod, which reads its arguments as those of a kernel.
+# systemd-nspawn as rkt's flavors call it, with what they do not know to say. BOOT is for
+# the systemd in the pod, which reads its arguments as those of a kernel.
 boot=
 for arg; do
 	shift
 	case $arg in
 	--boot) boot='BOOT' ;;
-	--register=true)
+	--register=*)
 		set -- "$@" REGISTER
 		continue
 		;;
 	esac
 	set -- "$@" "$arg"
 done
+UNCOVER
 # shellcheck disable=SC2086 # words
-exec 'REAL' "$@" $boot
+exec REAL "$@" $boot

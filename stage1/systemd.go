@@ -1,15 +1,18 @@
 package stage1
 
 import (
+	"debug/elf"
 	_ "embed"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 
+	securejoin "github.com/cyphar/filepath-securejoin"
 	"golang.org/x/sys/unix"
 )
 
@@ -87,27 +90,82 @@ func putUnit(dir, name, text string) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// wrapNspawn puts a script in the place of systemd-nspawn, which the flavor host finds
-// by PATH. It has its pods registered in any case; without D-Bus there is nobody to do
-// that, and the pod stays in the cgroup that it is in. And the systemd in the pod would
-// mount cgroup v2 beside v1: the machine's, all of it.
+// wrapNspawn puts a script before systemd-nspawn. Without D-Bus there is nobody to
+// register a pod with, nor to ask for a cgroup, and it stays in the one that it is in:
+// that has to be said. And the systemd in the pod would mount cgroup v2 beside v1: the
+// machine's, all of it.
 func (s *Stage1) wrapNspawn(dir string) error {
+	if s.hasNspawn() {
+		return s.coverLoader(dir)
+	}
 	real, err := exec.LookPath("systemd-nspawn")
 	if err != nil {
-		return nil // `run` says so, or the image has its own
+		return nil // `run` says so
 	}
-	register, boot := "--register=true", ""
+	// The flavor host has its pods registered in any case, and finds it by PATH.
+	return putScript(filepath.Join(dir, toolsDir, "systemd-nspawn"), "'"+real+"'", ":")
+}
+
+// ownNspawn is the systemd-nspawn of images that have one.
+const ownNspawn = "usr/bin/systemd-nspawn"
+
+// hasNspawn tells whether an image has a systemd and systemd-nspawn of its own.
+func (s *Stage1) hasNspawn() bool { return s.has(ownNspawn) }
+
+// coverLoader puts the script before the systemd-nspawn of an image, which `run`
+// executes by the loader of the image: where that is, it sees the script, which takes
+// itself away. In the pod's mounts it stays, where nobody else executes a program of
+// the tree.
+func (s *Stage1) coverLoader(dir string) error {
+	root := filepath.Join(dir, rootfsDir)
+	name, err := loaderOf(filepath.Join(root, ownNspawn))
+	if err != nil {
+		return err
+	}
+	loader, err := securejoin.SecureJoin(root, name)
+	if err != nil {
+		return err
+	}
+	script := filepath.Join(dir, toolsDir, "loader")
+	if err := putScript(script, `"$0"`, `umount --lazy "$0"`); err != nil {
+		return err
+	}
+	if err := unix.Mount(script, loader, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("cover %s: %w", loader, err)
+	}
+	return nil
+}
+
+// loaderOf returns the path of the loader that a program names.
+func loaderOf(program string) (string, error) {
+	f, err := elf.Open(program)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", program, err)
+	}
+	defer func() { _ = f.Close() }()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			text, err := io.ReadAll(p.Open())
+			return strings.TrimRight(string(text), "\x00"), err
+		}
+	}
+	return "", fmt.Errorf("%s names no loader", program)
+}
+
+// putScript writes the script: what it calls, and the command before that.
+func putScript(path, real, uncover string) error {
+	register, boot := `"$arg"`, ""
 	if !hasBus() {
 		register = "--register=no --keep-unit"
 	}
 	if !onlyV2() {
 		boot = "systemd.unified_cgroup_hierarchy=no systemd.legacy_systemd_cgroup_controller=yes"
 	}
-	script := strings.NewReplacer("REAL", real, "REGISTER", register, "BOOT", boot).Replace(nspawnScript)
-	if err := os.MkdirAll(filepath.Join(dir, toolsDir), 0o755); err != nil {
+	script := strings.NewReplacer("REAL", real, "UNCOVER", uncover, "REGISTER", register, "BOOT", boot).Replace(nspawnScript)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, toolsDir, "systemd-nspawn"), []byte(script), 0o755)
+	return os.WriteFile(path, []byte(script), 0o755)
 }
 
 // hasBus tells whether the machine has D-Bus.

@@ -2,12 +2,15 @@ package stage1
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,8 +27,28 @@ type opened struct {
 	inputs *watch      // of the directory, if the app reads something
 }
 
-// opensByName tells whether an image's systemd is the machine's, and so new enough.
-func (s *Stage1) opensByName() bool { return s.hasSystemd() && !s.has("usr/lib/systemd/systemd") }
+// sinceByName is the version of systemd that knows streams by name.
+const sinceByName = 236
+
+// opensByName tells whether an image's systemd is new enough. It is the machine's if the
+// image does not say of which version its own is.
+func (s *Stage1) opensByName() bool {
+	if !s.hasSystemd() {
+		return false
+	}
+	text, err := os.ReadFile(filepath.Join(s.Rootfs(), "systemd-version"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	return err == nil && knowsNames(string(text))
+}
+
+// knowsNames tells whether systemd of a version, as such an image writes it down, knows
+// streams by name. What is not a release is none that is known to.
+func knowsNames(version string) bool {
+	number, err := strconv.Atoi(strings.TrimPrefix(strings.TrimSpace(version), "v"))
+	return err == nil && number >= sinceByName
+}
 
 // open makes what the systemd of an app is to open, and returns the lines of its unit
 // that say so. With a multiplexer there is nothing to say.

@@ -15,10 +15,10 @@ import (
 // rktModule is rkt itself, whose last release rkt130/go.mod pins.
 const rktModule = "github.com/rkt/rkt"
 
-// RktStage1s returns a directory with two of rkt's own stage1 images, fly and host, as
-// the makefiles of its last release compose them. Nothing in them is changed. They
-// take half a minute on a machine where they are not there yet. Where they cannot be
-// built the error is exec.ErrNotFound.
+// RktStage1s returns a directory with rkt's own stage1 images, fly and host, as the
+// makefiles of its last release compose them, and where systemd is installed src and
+// coreos. Nothing in them is changed. They take half a minute on a machine where they
+// are not there yet. Where they cannot be built the error is exec.ErrNotFound.
 //
 // What they depend on has the versions of rkt's glide.lock, as far as they can be had
 // as modules; of CNI's plugins, dhcp needs one that cannot, and is left out.
@@ -34,7 +34,8 @@ func RktStage1s(ctx context.Context, log io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name := fmt.Sprintf("rkt-stage1s-%s-%s-%s", version, runtime.Version(), runtime.GOARCH)
+	systemd := systemdVersion(ctx)
+	name := fmt.Sprintf("rkt-stage1s-%s-systemd%s-%s-%s", version, systemd, runtime.Version(), runtime.GOARCH)
 	return Cached(name, func(to string) error {
 		if err := canCompile(ctx); err != nil {
 			return err
@@ -42,7 +43,16 @@ func RktStage1s(ctx context.Context, log io.Writer) (string, error) {
 		done := Progress(log, "building stage1 images of rkt "+version+" from its module (once, half a minute)")
 		defer done()
 		r := &rktBuild{ctx: ctx, module: module, version: strings.TrimPrefix(version, "v")}
-		return errors.Join(r.fly(filepath.Join(to, "fly")), r.host(filepath.Join(to, "host")))
+		err := errors.Join(r.fly(filepath.Join(to, "fly")), r.host(filepath.Join(to, "host")))
+		if err != nil || systemd == "" {
+			return err
+		}
+		for flavor, loader := range map[string]string{"src": srcLoader, "coreos": coreosLoader} {
+			if err := r.withSystemd(to, flavor, loader, systemd); err != nil {
+				return fmt.Errorf("image %s: %w", flavor, err)
+			}
+		}
+		return nil
 	})
 }
 
@@ -73,9 +83,9 @@ func (r *rktBuild) fly(dir string) error {
 		return err
 	}
 	return errors.Join(
-		r.goPrograms(root, rktPackages("stage1_fly", "run", "enter", "gc", "stop")),
+		r.goPrograms(root, coreosLoader, rktPackages("stage1_fly", "run", "enter", "gc", "stop")),
 		os.Symlink("fly", filepath.Join(root, "flavor")),
-		r.manifest(dir, "stage1_fly/aci/aci-manifest.in"),
+		r.manifest(dir, "host", "stage1_fly/aci/aci-manifest.in"),
 	)
 }
 
@@ -101,8 +111,8 @@ func (r *rktBuild) host(dir string) error {
 		}
 	}
 	return errors.Join(
-		r.goPrograms(root, rktPackages("stage1", "init", "gc", "stop", "attach", "iottymux", "app_add", "app_rm", "app_start", "app_stop")),
-		r.goPrograms(filepath.Join(root, plugins), cni),
+		r.goPrograms(root, coreosLoader, rktPackages("stage1", "init", "gc", "stop", "attach", "iottymux", "app_add", "app_rm", "app_start", "app_stop")),
+		r.goPrograms(filepath.Join(root, plugins), coreosLoader, cni),
 		r.cProgram(root, "stage1/enter/enter.c"),
 		r.cProgram(root, "stage1/enterexec/enterexec.c", diagnostic),
 		r.cProgram(root, "stage1/diagnostic/diagnostic.c", diagnostic),
@@ -111,7 +121,7 @@ func (r *rktBuild) host(dir string) error {
 		r.install(filepath.Join(root, units), 0o644, "stage1/units/units/*.target", "stage1/units/units/*.service"),
 		r.install(filepath.Join(root, "etc"), 0o644, "stage1/aci/os-release", "stage1/net/rootfs/etc/hosts-fallback"),
 		r.install(filepath.Join(root, "etc/rkt/net.d"), 0o644, "stage1/net/rootfs/etc/rkt/net.d/*"),
-		r.manifest(dir, "stage1/aci/aci-manifest.in"),
+		r.manifest(dir, "host", "stage1/aci/aci-manifest.in"),
 	)
 }
 
@@ -131,8 +141,10 @@ func rktPackages(dir string, names ...string) (packages []string) {
 	return packages
 }
 
-func (r *rktBuild) goPrograms(to string, packages []string) error {
-	const linked = "-s -w -X main.interpBin=/usr/lib/ld-linux-x86-64.so.2"
+// goPrograms builds programs. What starts systemd-nspawn of its image knows the loader
+// of that.
+func (r *rktBuild) goPrograms(to, loader string, packages []string) error {
+	linked := "-s -w -X main.interpBin=" + loader
 	args := append([]string{"-C", r.module, "build", "-trimpath", "-tags", "selinux", "-ldflags", linked, "-o", to + "/"}, packages...)
 	_, err := outputWith(r.ctx, "CGO_ENABLED=1", args...)
 	return err
@@ -181,8 +193,8 @@ func (r *rktBuild) install(to string, mode os.FileMode, patterns ...string) erro
 	return nil
 }
 
-// manifest fills in a template.
-func (r *rktBuild) manifest(dir, template string) error {
+// manifest fills in a template. That of fly has a name already.
+func (r *rktBuild) manifest(dir, flavor, template string) error {
 	from, err := r.from()
 	if err != nil {
 		return err
@@ -192,7 +204,7 @@ func (r *rktBuild) manifest(dir, template string) error {
 		return err
 	}
 	values := strings.NewReplacer(
-		"@RKT_STAGE1_NAME@", "coreos.com/rkt/stage1-host", "@RKT_STAGE1_VERSION@", r.version, "@RKT_STAGE1_ARCH@", runtime.GOARCH,
+		"@RKT_STAGE1_NAME@", "coreos.com/rkt/stage1-"+flavor, "@RKT_STAGE1_VERSION@", r.version, "@RKT_STAGE1_ARCH@", runtime.GOARCH,
 		"@RKT_STAGE1_ENTER@", "/enter", "@RKT_STAGE1_STOP@", "/stop",
 	)
 	return os.WriteFile(filepath.Join(dir, "manifest"), []byte(values.Replace(string(text))), 0o644)

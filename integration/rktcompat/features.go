@@ -9,7 +9,7 @@ const (
 	immutable kind = iota // written to the guide, one container in a pod
 	mutable               // written to the guide, pods that get containers while they run
 	rktsFly               // rkt 1.30's own
-	rktsHost
+	rktsNspawn
 )
 
 // column is an image.
@@ -27,7 +27,11 @@ var columns = func() []column {
 	for v := 5; v <= 6; v++ {
 		all = append(all, column{fmt.Sprintf("%d, mutable", v), mutable, fmt.Sprintf("/native/version_%d_mutable", v)})
 	}
-	return append(all, column{"rkt's `fly`", rktsFly, "/native"}, column{"rkt's `host`", rktsHost, "/native"})
+	all = append(all, column{"rkt's `fly`", rktsFly, "/native"})
+	for _, flavor := range []string{"host", "src", "coreos"} {
+		all = append(all, column{"rkt's `" + flavor + "`", rktsNspawn, "/" + flavor + "/native"})
+	}
+	return all
 }()
 
 // feature is what clients want, with the test that shows it for each kind of image.
@@ -41,32 +45,32 @@ type feature struct {
 func (f feature) test(c column) string { return f.tests[c.kind] }
 
 const (
-	flyServes  = "TestRktsFlyServesEveryCall"
-	hostServes = "TestRktsHostServesEveryCall"
-	hostMany   = "TestAPodOfRktsHostHasManyContainers"
+	flyServes    = "TestRktsFlyServesEveryCall"
+	nspawnServes = "TestRktsNspawnServesEveryCall"
+	nspawnMany   = "TestAPodOfRktsNspawnHasManyContainers"
 )
 
 var features = []feature{
 	{name: "Create, Start, Wait, Delete; exit codes", tests: [4]string{
-		"TestAnImmutableImageOfRktsRunsAContainer", "TestAMutableImageOfRktsRunsAContainer", "TestRktsFlyRunsAContainer", "TestRktsHostRunsAContainer"}},
+		"TestAnImmutableImageOfRktsRunsAContainer", "TestAMutableImageOfRktsRunsAContainer", "TestRktsFlyRunsAContainer", "TestRktsNspawnRunsAContainer"}},
 	{name: "Kill; an exit told from a signal", tests: [4]string{
-		"TestAnExitIsToldFromASignal", "TestSignalsOfAMutablePodGoToTheProgram", flyServes, hostServes}},
+		"TestAnExitIsToldFromASignal", "TestSignalsOfAMutablePodGoToTheProgram", flyServes, nspawnServes}},
 	{name: "the streams, and the end of the input (CloseIO)", tests: [4]string{
-		"TestStreamsOfAnImmutableImage", "TestStreamsOfAMutableImage", "TestRktsFlyRunsAContainer", "TestStreamsOfRktsHost"}},
+		"TestStreamsOfAnImmutableImage", "TestStreamsOfAMutableImage", "TestRktsFlyRunsAContainer", "TestStreamsOfRktsNspawn"}},
 	{name: "a terminal, ResizePty", tests: [4]string{
-		"TestATerminalOfAnImmutableImage", "TestATerminalOfAMutableImage", "TestATerminalOfRktsFly", "TestATerminalOfRktsHost"}},
+		"TestATerminalOfAnImmutableImage", "TestATerminalOfAMutableImage", "TestATerminalOfRktsFly", "TestATerminalOfRktsNspawn"}},
 	{name: "Exec", tests: [4]string{
-		"TestAnExecInAnImmutableImage", "TestAnExecInAMutablePod", flyServes, hostServes}},
+		"TestAnExecInAnImmutableImage", "TestAnExecInAMutablePod", flyServes, nspawnServes}},
 	{name: "State, Pids, Pause, Resume, Update, Stats", tests: [4]string{
-		"", "TestAnAppIsInItsOwnCgroup", flyServes, hostServes}},
+		"", "TestAnAppIsInItsOwnCgroup", flyServes, nspawnServes}},
 	{name: "Checkpoint, hooks: refused by name", tests: [4]string{
-		"", "", flyServes, hostServes}},
+		"", "", flyServes, nspawnServes}},
 	{name: "the arguments, environment and files of the version", tests: [4]string{
 		"TestRunGetsTheArgumentsOfItsVersionAndNoOthers", "TestAppsComeAndGoInAPodOfRkts", "", ""}},
 	{name: "user, groups, isolators in the manifest", tests: [4]string{
-		"TestThePodManifestSaysWhatTheSpecAsksFor", "", "TestRktsFlyRunsAContainer", "TestRktsHostRunsAContainer"}},
+		"TestThePodManifestSaysWhatTheSpecAsksFor", "", "TestRktsFlyRunsAContainer", "TestRktsNspawnRunsAContainer"}},
 	{name: "volumes", tests: [4]string{
-		"TestThePodManifestSaysWhatTheSpecAsksFor", "TestVolumesAreThereBeforeTheApp", "TestRktsFlyLeavesTheHostsTreesAlone", hostMany}},
+		"TestThePodManifestSaysWhatTheSpecAsksFor", "TestVolumesAreThereBeforeTheApp", "TestRktsFlyLeavesTheHostsTreesAlone", nspawnMany}},
 	{name: "what appc cannot say is refused by name", tests: [4]string{
 		"TestWhatAppcCannotSayIsRefusedByName", "", "", ""}},
 	{name: "a program that is not there", tests: [4]string{
@@ -76,9 +80,9 @@ var features = []feature{
 	{name: "a failed app/add is rolled back", tests: [4]string{
 		"", "TestAFailedAddIsRolledBack", "", ""}},
 	{name: "several containers in a pod", refused: true, tests: [4]string{
-		"TestAnImmutablePodHasOneContainer", "TestAppsComeAndGoInAPodOfRkts", "", hostMany}},
+		"TestAnImmutablePodHasOneContainer", "TestAppsComeAndGoInAPodOfRkts", "", nspawnMany}},
 	{name: "the end of the pod is that of its containers", tests: [4]string{
 		"", "TestTheEndOfAMutablePodIsThatOfItsApps", "", ""}},
 	{name: "`delete` after the death of the shim", tests: [4]string{
-		"TestNothingOfAnImmutablePodOutlivesItsShim", "TestNothingOfAMutablePodOutlivesItsShim", flyServes, hostServes}},
+		"TestNothingOfAnImmutablePodOutlivesItsShim", "TestNothingOfAMutablePodOutlivesItsShim", flyServes, nspawnServes}},
 }

@@ -9,8 +9,17 @@ import (
 	"testing"
 )
 
-func TestRktsHostRunsAContainer(t *testing.T) { // section 18: outputs that are one, quotes and %
-	ofRkt(t, "host", func(t *testing.T, n *node) {
+// eachNspawn runs a case with each of rkt's images whose pods are systemd-nspawn's.
+func eachNspawn(t *testing.T, test func(t *testing.T, n *node)) {
+	t.Helper()
+	t.Parallel()
+	for _, flavor := range []string{"host", "src", "coreos"} {
+		t.Run(flavor, func(t *testing.T) { ofRkt(t, flavor, test) })
+	}
+}
+
+func TestRktsNspawnRunsAContainer(t *testing.T) { // section 18: outputs that are one, quotes and %
+	eachNspawn(t, func(t *testing.T, n *node) {
 		r := n.run(t, []string{"--rm", "--cwd", "/tmp", "--env", `A=b  'c' "d" \e %h $f #g`}, n.id(), "sh", "-c", `pwd; echo "$A"; echo bad >&2; printf '100%% %s\n' of "it"; exit 42`)
 		r.mustExit(t, 42).mustSay(t, "/tmp\nb  'c' \"d\" \\e %h $f #g\n100% of\n100% it\n")
 		if r.stderr != "bad\n" {
@@ -27,15 +36,15 @@ func TestRktsHostRunsAContainer(t *testing.T) { // section 18: outputs that are 
 	})
 }
 
-func TestRktsHostServesEveryCall(t *testing.T) {
-	ofRkt(t, "host", func(t *testing.T, n *node) {
+func TestRktsNspawnServesEveryCall(t *testing.T) {
+	eachNspawn(t, func(t *testing.T, n *node) {
 		n.servesEveryCall(t)
 		n.survivesItsShim(t)
 	})
 }
 
-func TestAPodOfRktsHostHasManyContainers(t *testing.T) { // sections 5, 12
-	ofRkt(t, "host", func(t *testing.T, n *node) {
+func TestAPodOfRktsNspawnHasManyContainers(t *testing.T) { // sections 5, 12
+	eachNspawn(t, func(t *testing.T, n *node) {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "f"), "volume\n")
 		first, second, third := n.id(), n.id(), n.id()
@@ -54,8 +63,8 @@ func TestAPodOfRktsHostHasManyContainers(t *testing.T) { // sections 5, 12
 	})
 }
 
-func TestStreamsOfRktsHost(t *testing.T) {
-	ofRkt(t, "host", func(t *testing.T, n *node) {
+func TestStreamsOfRktsNspawn(t *testing.T) {
+	eachNspawn(t, func(t *testing.T, n *node) {
 		var lines strings.Builder
 		for i := range 5000 {
 			fmt.Fprintf(&lines, "line %d\n", i)
@@ -69,8 +78,8 @@ func TestStreamsOfRktsHost(t *testing.T) {
 	})
 }
 
-func TestATerminalOfRktsHost(t *testing.T) {
-	ofRkt(t, "host", func(t *testing.T, n *node) { n.hasTerminals(t) })
+func TestATerminalOfRktsNspawn(t *testing.T) {
+	eachNspawn(t, func(t *testing.T, n *node) { n.hasTerminals(t) })
 }
 
 // expectV1InThePod looks whether systemd in a pod has the machine's cgroup v2, where that

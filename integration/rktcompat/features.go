@@ -74,7 +74,7 @@ var features = []feature{
 	{name: "what appc cannot say is refused by name", tests: [4]string{
 		"TestWhatAppcCannotSayIsRefusedByName", "", "", ""}},
 	{name: "a program that is not there", tests: [4]string{
-		"TestAProgramThatIsNotThereFailsCreate", "TestAProgramThatIsNotThereInAMutablePod", "", ""}},
+		"TestAProgramThatIsNotThereFailsCreate", "TestAProgramThatIsNotThereInAMutablePod", "TestRktsFlyRunsAContainer", "TestRktsNspawnRunsAContainer"}},
 	{name: "a `run` that fails says why", tests: [4]string{
 		"", "TestAPodWhoseRunFailsSaysSo", "", ""}},
 	{name: "a failed app/add is rolled back", tests: [4]string{

@@ -24,7 +24,8 @@ type Pods struct {
 	known map[string][]string // by data directory
 }
 
-// Watch begins to watch a data directory, before there are pods.
+// Watch begins to watch a data directory, before there are pods. What it makes of that
+// has the modes that a shim gives it: users of user namespaces reach it.
 func (p *Pods) Watch(data string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,7 +37,7 @@ func (p *Pods) Watch(data string) error {
 		p.fd, p.dirs, p.known = fd, map[int32]string{}, map[string][]string{}
 	}
 	run := filepath.Join(data, "pods/run")
-	if err := os.MkdirAll(run, 0o750); err != nil {
+	if err := errors.Join(os.MkdirAll(data, 0o755), os.MkdirAll(run, 0o750)); err != nil {
 		return err
 	}
 	wd, err := unix.InotifyAddWatch(p.fd, run, unix.IN_MOVED_TO|unix.IN_ONLYDIR)

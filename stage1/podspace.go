@@ -13,15 +13,23 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/capability"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/launch"
 )
 
 // fits refuses an app that is to be in another network than the pod that it is added
-// to: all apps of a pod of rkt's share what its first process has. One that asks for a
-// new network gets the pod's. Kernel parameters are set for all of them.
+// to, or to have another hostname or more capabilities: all apps of a pod of rkt's share
+// what its first process has. One that asks for a new network gets the pod's. Kernel
+// parameters are set for all of them.
 func (s *Mutable) fits(spec *specs.Spec, leader int) error {
+	if told := s.hostname(); spec.Hostname != "" && spec.Hostname != told && !s.mayIgnore("/hostname") {
+		return s.refused(fmt.Sprintf("/hostname: the pod has the one of its first app, %q, and cannot get %q", told, spec.Hostname), errdefs.ErrFailedPrecondition)
+	}
 	if err := sameNetwork(network(spec.Linux), leader); err != nil {
 		return s.refused(fmt.Sprintf("/linux/namespaces: %v", err), errdefs.ErrFailedPrecondition)
+	}
+	if err := s.grants(spec.Process, leader); err != nil {
+		return err
 	}
 	if spec.Linux == nil || len(spec.Linux.Sysctl) == 0 {
 		return nil
@@ -30,6 +38,49 @@ func (s *Mutable) fits(spec *specs.Spec, leader int) error {
 		return s.refused(fmt.Sprintf("/linux/sysctl: %v", err), err)
 	}
 	return nil
+}
+
+// grants refuses an app with capabilities that its stage1 has taken from the whole pod.
+func (s *Mutable) grants(p *specs.Process, leader int) error {
+	if p == nil || p.Capabilities == nil || s.mayIgnore("/process/capabilities") {
+		return nil
+	}
+	ours, err := boundingSet(os.Getpid())
+	if err != nil {
+		return err
+	}
+	theirs, err := boundingSet(leader)
+	if err != nil {
+		return err
+	}
+	for i, name := range capability.Names() {
+		if ours&^theirs&(1<<i) != 0 && slices.Contains(p.Capabilities.Bounding, name) {
+			return s.refused(fmt.Sprintf("/process/capabilities: no app of the pod can have %s", name), errdefs.ErrFailedPrecondition)
+		}
+	}
+	return nil
+}
+
+// boundingSet returns the capabilities that a process can have at all.
+func boundingSet(pid int) (uint64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), "\nCapBnd:\t")
+	set, _, _ := strings.Cut(rest, "\n")
+	return strconv.ParseUint(set, 16, 64)
+}
+
+// hostname returns the one that `run` was told.
+func (s *Mutable) hostname() string {
+	s.mu.Lock()
+	p := s.run
+	s.mu.Unlock()
+	if p == nil {
+		return ""
+	}
+	return specOf(&p.call.Request).Hostname
 }
 
 func sameNetwork(wanted string, leader int) error {

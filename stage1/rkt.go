@@ -158,6 +158,9 @@ func (s *Stage1) ownFields() []string {
 	if s.Version() >= sinceHostname {
 		fields = append(fields, "/hostname")
 	}
+	if s.Mutable() { // stage 0 sets them in the pod's namespaces
+		fields = append(fields, "/linux/sysctl")
+	}
 	return fields
 }
 

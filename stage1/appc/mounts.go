@@ -39,14 +39,45 @@ func Bind(m specs.Mount) (bind, recursive bool) {
 
 func (t *translator) mounts() error {
 	for i, m := range t.spec.Mounts {
-		if Own(m) || t.Mounted(m) {
-			continue
+		var err error
+		switch {
+		case Own(m):
+			err = t.own(i, m)
+		case !t.Mounted(m):
+			err = t.mount(i, m)
 		}
-		if err := t.mount(i, m); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// own looks whether a mount that the stage1 makes in its own way is asked for as clients
+// usually do, and not with a size or a flag of its own.
+func (t *translator) own(i int, m specs.Mount) error {
+	left := without(m.Options, usual(filepath.Clean(m.Destination))...)
+	if len(left) == 0 {
+		return nil
+	}
+	return t.unsaid("/mounts/*/options", fmt.Sprintf("/mounts/%d/options", i),
+		fmt.Sprintf("the stage1 makes %s itself, whatever %s says", m.Destination, strings.Join(left, ",")))
+}
+
+// usual are the options with which containerd, and whoever makes specs as it does, asks
+// for what every app has.
+func usual(destination string) []string {
+	switch destination {
+	case "/dev":
+		return []string{"nosuid", "strictatime", "mode=755", "size=65536k"}
+	case "/dev/pts":
+		return []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}
+	case "/dev/shm":
+		return []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"}
+	case "/sys", "/sys/fs/cgroup":
+		return []string{"nosuid", "noexec", "nodev", "relatime", "ro"}
+	}
+	return []string{"nosuid", "noexec", "nodev"}
 }
 
 // mount makes a volume of the pod and mounts it.

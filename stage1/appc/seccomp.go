@@ -65,15 +65,20 @@ type list struct {
 func (t *translator) seccompList(p *specs.LinuxSeccomp) (*list, error) {
 	l := &list{allowed: p.DefaultAction != specs.ActAllow}
 	denial, errno := p.DefaultAction, p.DefaultErrnoRet
-	if len(p.Flags) > 0 || p.ListenerPath != "" {
-		return nil, t.unsaid(seccompField, seccompField+"/flags or listenerPath", "there is a list of system calls, and nothing else")
+	for _, more := range []struct {
+		field string
+		asked bool
+	}{{"flags", len(p.Flags) > 0}, {"listenerPath", p.ListenerPath != ""}, {"listenerMetadata", p.ListenerMetadata != ""}} {
+		if more.asked {
+			return nil, t.unsaid(seccompField, seccompField+"/"+more.field, "there is a list of system calls, and nothing else")
+		}
 	}
 	for i, rule := range p.Syscalls {
 		at := fmt.Sprintf("%s/syscalls/%d", seccompField, i)
 		switch {
 		case len(rule.Args) > 0:
 			return nil, t.unsaid(seccompField, at+"/args", "system calls are told apart by their names alone")
-		case l.allowed && rule.Action == p.DefaultAction:
+		case l.allowed && rule.Action == p.DefaultAction && (rule.Action != specs.ActErrno || number(rule.ErrnoRet) == number(errno)):
 			continue
 		case l.allowed && rule.Action != specs.ActAllow:
 			return nil, t.unsaid(seccompField, at+"/action", "there is one action for all that is not listed")

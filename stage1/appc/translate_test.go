@@ -130,17 +130,24 @@ func TestWhatCannotBeSaidIsRefusedByNameUnlessExcused(t *testing.T) {
 			{Names: []string{"personality"}, Action: specs.ActAllow, Args: []specs.LinuxSeccompArg{{}}}}}), "/linux/seccomp", "/linux/seccomp/syscalls/0/args"},
 		"two actions": {filter(&specs.LinuxSeccomp{DefaultAction: specs.ActAllow, Syscalls: []specs.LinuxSyscall{
 			{Names: []string{"a"}, Action: specs.ActErrno}, {Names: []string{"b"}, Action: specs.ActKill}}}), "/linux/seccomp", "/linux/seccomp/syscalls/1/action"},
-		"a tracer":             {filter(&specs.LinuxSeccomp{DefaultAction: specs.ActTrace, Syscalls: []specs.LinuxSyscall{{Names: []string{"a"}, Action: specs.ActAllow}}}), "/linux/seccomp", "/linux/seccomp/defaultAction"},
-		"nothing at all":       {filter(&specs.LinuxSeccomp{DefaultAction: specs.ActErrno}), "/linux/seccomp", "/linux/seccomp/syscalls"},
-		"flags":                {filter(&specs.LinuxSeccomp{DefaultAction: specs.ActAllow, Flags: []specs.LinuxSeccompFlag{"SECCOMP_FILTER_FLAG_LOG"}}), "/linux/seccomp", "/linux/seccomp/flags"},
-		"ambient capabilities": {func(s *specs.Spec) { s.Process.Capabilities = &specs.LinuxCapabilities{Ambient: []string{"CAP_KILL"}} }, "/process/capabilities", "/process/capabilities/ambient"},
-		"different sets":       {func(s *specs.Spec) { s.Process.Capabilities = &specs.LinuxCapabilities{Bounding: []string{"CAP_KILL"}} }, "/process/capabilities", "/process/capabilities/effective"},
-		"a variable of lines":  {func(s *specs.Spec) { s.Process.Env = []string{"A=b\nc"} }, "/process/env", "/process/env/0"},
-		"a variable's name":    {func(s *specs.Spec) { s.Process.Env = []string{"A=b", "1=2"} }, "/process/env", "/process/env/1"},
-		"a file system":        {mount(specs.Mount{Destination: "/x", Type: "overlay"}), "/mounts/*/type", "/mounts/0/type"},
-		"an option":            {mount(specs.Mount{Destination: "/x", Type: "bind", Source: "/y", Options: []string{"rbind", "nosuid"}}), "/mounts/*/options", "/mounts/0/options"},
-		"shared propagation":   {mount(specs.Mount{Destination: "/x", Type: "bind", Source: "/y", Options: []string{"rbind", "rshared"}}), "/mounts/*/options", "/mounts/0/options"},
-		"the size of a tmpfs":  {mount(specs.Mount{Destination: "/x", Type: "tmpfs", Options: []string{"size=1k"}}), "/mounts/*/options", "/mounts/0/options"},
+		"an error of its own": {filter(&specs.LinuxSeccomp{DefaultAction: specs.ActErrno, Syscalls: []specs.LinuxSyscall{
+			{Names: []string{"a"}, Action: specs.ActAllow}, {Names: []string{"clone3"}, Action: specs.ActErrno, ErrnoRet: errno(38)}}}), "/linux/seccomp", "/linux/seccomp/syscalls/1/action"},
+		"a listener":                {filter(&specs.LinuxSeccomp{DefaultAction: specs.ActAllow, ListenerPath: "/x"}), "/linux/seccomp", "/linux/seccomp/listenerPath"},
+		"words for a listener":      {filter(&specs.LinuxSeccomp{DefaultAction: specs.ActAllow, ListenerMetadata: "x"}), "/linux/seccomp", "/linux/seccomp/listenerMetadata"},
+		"a tracer":                  {filter(&specs.LinuxSeccomp{DefaultAction: specs.ActTrace, Syscalls: []specs.LinuxSyscall{{Names: []string{"a"}, Action: specs.ActAllow}}}), "/linux/seccomp", "/linux/seccomp/defaultAction"},
+		"nothing at all":            {filter(&specs.LinuxSeccomp{DefaultAction: specs.ActErrno}), "/linux/seccomp", "/linux/seccomp/syscalls"},
+		"flags":                     {filter(&specs.LinuxSeccomp{DefaultAction: specs.ActAllow, Flags: []specs.LinuxSeccompFlag{"SECCOMP_FILTER_FLAG_LOG"}}), "/linux/seccomp", "/linux/seccomp/flags"},
+		"ambient capabilities":      {func(s *specs.Spec) { s.Process.Capabilities = &specs.LinuxCapabilities{Ambient: []string{"CAP_KILL"}} }, "/process/capabilities", "/process/capabilities/ambient"},
+		"different sets":            {func(s *specs.Spec) { s.Process.Capabilities = &specs.LinuxCapabilities{Bounding: []string{"CAP_KILL"}} }, "/process/capabilities", "/process/capabilities/effective"},
+		"a variable of lines":       {func(s *specs.Spec) { s.Process.Env = []string{"A=b\nc"} }, "/process/env", "/process/env/0"},
+		"a variable's name":         {func(s *specs.Spec) { s.Process.Env = []string{"A=b", "1=2"} }, "/process/env", "/process/env/1"},
+		"a file system":             {mount(specs.Mount{Destination: "/x", Type: "overlay"}), "/mounts/*/type", "/mounts/0/type"},
+		"an option":                 {mount(specs.Mount{Destination: "/x", Type: "bind", Source: "/y", Options: []string{"rbind", "nosuid"}}), "/mounts/*/options", "/mounts/0/options"},
+		"shared propagation":        {mount(specs.Mount{Destination: "/x", Type: "bind", Source: "/y", Options: []string{"rbind", "rshared"}}), "/mounts/*/options", "/mounts/0/options"},
+		"processes that are hidden": {mount(specs.Mount{Destination: "/proc", Type: "proc", Options: []string{"nosuid", "hidepid=2"}}), "/mounts/*/options", "/mounts/0/options"},
+		"the size of /dev/shm":      {mount(specs.Mount{Destination: "/dev/shm/", Type: "tmpfs", Options: []string{"mode=1777", "size=1g"}}), "/mounts/*/options", "/mounts/0/options"},
+		"cgroups to write to":       {mount(specs.Mount{Destination: "/sys/fs/cgroup", Type: "cgroup", Options: []string{"rw"}}), "/mounts/*/options", "/mounts/0/options"},
+		"the size of a tmpfs":       {mount(specs.Mount{Destination: "/x", Type: "tmpfs", Options: []string{"size=1k"}}), "/mounts/*/options", "/mounts/0/options"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Translate(base(c.change), Options{Name: "a"})
@@ -156,6 +163,24 @@ func TestWhatCannotBeSaidIsRefusedByNameUnlessExcused(t *testing.T) {
 				t.Errorf("nothing is said of seccomp: %v", got)
 			}
 		})
+	}
+}
+
+func TestWhatEveryAppHasIsNoVolume(t *testing.T) {
+	spec := base(func(s *specs.Spec) {
+		s.Mounts = []specs.Mount{ // containerd's
+			{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
+			{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"}},
+			{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
+			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
+			{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"ro", "nosuid", "noexec", "nodev", "relatime"}},
+		}
+	})
+	app, err := Translate(spec, Options{Name: "a"})
+	if err != nil || len(app.Volumes)+len(app.Mounts) > 0 {
+		t.Errorf("%+v, %v", app, err)
 	}
 }
 

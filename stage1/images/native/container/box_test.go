@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/capability"
 )
 
 const initEnv = "TEST_CONTAINER_INIT"
@@ -103,7 +104,7 @@ func (b *box) write(name, content string) {
 }
 
 func defaultSpec(args []string) *specs.Spec {
-	all := CapabilityNames()
+	all := capability.Names()
 	return &specs.Spec{
 		Version: specs.Version,
 		Root:    &specs.Root{Path: "rootfs"},

@@ -7,22 +7,9 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-)
 
-// CapabilityNames are the kernel's, in the order of their numbers.
-func CapabilityNames() []string {
-	return []string{
-		"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID",
-		"CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_LINUX_IMMUTABLE",
-		"CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_IPC_LOCK",
-		"CAP_IPC_OWNER", "CAP_SYS_MODULE", "CAP_SYS_RAWIO", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE",
-		"CAP_SYS_PACCT", "CAP_SYS_ADMIN", "CAP_SYS_BOOT", "CAP_SYS_NICE", "CAP_SYS_RESOURCE",
-		"CAP_SYS_TIME", "CAP_SYS_TTY_CONFIG", "CAP_MKNOD", "CAP_LEASE", "CAP_AUDIT_WRITE",
-		"CAP_AUDIT_CONTROL", "CAP_SETFCAP", "CAP_MAC_OVERRIDE", "CAP_MAC_ADMIN", "CAP_SYSLOG",
-		"CAP_WAKE_ALARM", "CAP_BLOCK_SUSPEND", "CAP_AUDIT_READ", "CAP_PERFMON", "CAP_BPF",
-		"CAP_CHECKPOINT_RESTORE",
-	}
-}
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/capability"
+)
 
 // parseCapabilities turns names into masks. As the spec wants it, a name that
 // is not known is no error: it grants nothing. Without the section a process
@@ -32,7 +19,7 @@ func parseCapabilities(c *specs.LinuxCapabilities) capabilities {
 		return capabilities{}
 	}
 	numbers := make(map[string]int)
-	for i, name := range CapabilityNames() {
+	for i, name := range capability.Names() {
 		numbers[name] = i
 	}
 	mask := func(names []string) (m uint64) {

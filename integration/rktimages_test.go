@@ -19,9 +19,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 )
 
-// ofRkt runs a case with one of rkt's own stage1 images, as its makefiles compose it.
+// ofRkt runs a case with some of rkt's own stage1 images, as its makefiles compose them.
 // What these do not isolate is excused.
-func ofRkt(t *testing.T, flavor string, test func(t *testing.T, n *node)) {
+func ofRkt(t *testing.T, flavors []string, test func(t *testing.T, n *node)) {
 	t.Helper()
 	aside(t, func(t *testing.T, c *column) {
 		images, err := binaries.RktStage1s(t.Context(), os.Stderr)
@@ -31,23 +31,35 @@ func ofRkt(t *testing.T, flavor string, test func(t *testing.T, n *node)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := exec.LookPath("systemd-nspawn"); flavor != "fly" && err != nil {
-			t.Skipf("the flavor %s runs systemd-nspawn and systemd of the machine, of Debian's systemd-container, or copies of these: %v", flavor, err)
-		}
-		stage1 := "rkts" + flavor
 		n := c.asideNode(t)
-		link := filepath.Join(suite.shims, "containerd-shim-rkt-"+stage1+"-v1")
-		if err := os.Symlink("containerd-shim-rkt-v1", link); err != nil && !os.IsExist(err) {
-			t.Fatal(err)
+		for _, flavor := range flavors {
+			t.Run(flavor, func(t *testing.T) {
+				if _, err := exec.LookPath("systemd-nspawn"); flavor != "fly" && err != nil {
+					t.Skipf("the flavor %s runs systemd-nspawn and systemd of the machine, of Debian's systemd-container, or copies of these: %v", flavor, err)
+				}
+				own, col := *n, *n.column
+				own.column, own.t = &col, t
+				own.isOfRkts(flavor, filepath.Join(images, flavor))
+				before := hostsTrees(t)
+				test(t, &own)
+				own.expectNothingLeft(t)
+				before.expect(t)
+				n.serial = own.serial
+			})
 		}
-		n.runtime = "io.containerd.rkt-" + stage1 + ".v1"
-		n.says("[stage1.%s]\npath = %q\naccept = [\"appc\", \"/process/capabilities\", \"/linux/seccomp\", \"/process/noNewPrivileges\"]\n",
-			stage1, filepath.Join(images, flavor))
-		before := hostsTrees(t)
-		test(t, n)
-		n.expectNothingLeft(t)
-		before.expect(t)
 	})
+}
+
+// isOfRkts gives the node's containers one of rkt's images.
+func (n *node) isOfRkts(flavor, image string) {
+	n.t.Helper()
+	stage1 := "rkts" + flavor
+	link := filepath.Join(suite.shims, "containerd-shim-rkt-"+stage1+"-v1")
+	if err := os.Symlink("containerd-shim-rkt-v1", link); err != nil && !os.IsExist(err) {
+		n.t.Fatal(err)
+	}
+	n.runtime = "io.containerd.rkt-" + stage1 + ".v1"
+	n.says("[stage1.%s]\npath = %q\naccept = [\"appc\", \"/process/capabilities\", \"/linux/seccomp\", \"/process/noNewPrivileges\"]\n", stage1, image)
 }
 
 // trees are the lines of a mount table that are of the trees that every machine has.

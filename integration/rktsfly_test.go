@@ -10,7 +10,7 @@ import (
 )
 
 func TestRktsFlyRunsAContainer(t *testing.T) {
-	ofRkt(t, "fly", func(t *testing.T, n *node) {
+	ofRkt(t, []string{"fly"}, func(t *testing.T, n *node) {
 		r := n.run(t, []string{"--rm", "--cwd", "/tmp", "--env", "A=b c"}, n.id(), "sh", "-c", `pwd; echo "$A"; echo bad >&2; exit 42`)
 		r.mustExit(t, 42).mustSay(t, "/tmp\nb c\n")
 		if r.stderr != "bad\n" {
@@ -29,14 +29,14 @@ func TestRktsFlyRunsAContainer(t *testing.T) {
 }
 
 func TestRktsFlyServesEveryCall(t *testing.T) {
-	ofRkt(t, "fly", func(t *testing.T, n *node) {
+	ofRkt(t, []string{"fly"}, func(t *testing.T, n *node) {
 		n.servesEveryCall(t)
 		n.survivesItsShim(t)
 	})
 }
 
 func TestRktsFlyLeavesTheHostsTreesAlone(t *testing.T) { // trap 9
-	ofRkt(t, "fly", func(t *testing.T, n *node) {
+	ofRkt(t, []string{"fly"}, func(t *testing.T, n *node) {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "f"), "volume\n")
 		before := hostsTrees(t)
@@ -52,5 +52,5 @@ func TestRktsFlyLeavesTheHostsTreesAlone(t *testing.T) { // trap 9
 }
 
 func TestATerminalOfRktsFly(t *testing.T) {
-	ofRkt(t, "fly", func(t *testing.T, n *node) { n.hasTerminals(t) })
+	ofRkt(t, []string{"fly"}, func(t *testing.T, n *node) { n.hasTerminals(t) })
 }

@@ -9,17 +9,11 @@ import (
 	"testing"
 )
 
-// eachNspawn runs a case with each of rkt's images whose pods are systemd-nspawn's.
-func eachNspawn(t *testing.T, test func(t *testing.T, n *node)) {
-	t.Helper()
-	t.Parallel()
-	for _, flavor := range []string{"host", "src", "coreos"} {
-		t.Run(flavor, func(t *testing.T) { ofRkt(t, flavor, test) })
-	}
-}
+// nspawns are rkt's images whose pods are systemd-nspawn's.
+var nspawns = []string{"host", "src", "coreos"}
 
 func TestRktsNspawnRunsAContainer(t *testing.T) { // section 18: outputs that are one, quotes and %
-	eachNspawn(t, func(t *testing.T, n *node) {
+	ofRkt(t, nspawns, func(t *testing.T, n *node) {
 		r := n.run(t, []string{"--rm", "--cwd", "/tmp", "--env", `A=b  'c' "d" \e %h $f #g`}, n.id(), "sh", "-c", `pwd; echo "$A"; echo bad >&2; printf '100%% %s\n' of "it"; exit 42`)
 		r.mustExit(t, 42).mustSay(t, "/tmp\nb  'c' \"d\" \\e %h $f #g\n100% of\n100% it\n")
 		if r.stderr != "bad\n" {
@@ -37,14 +31,14 @@ func TestRktsNspawnRunsAContainer(t *testing.T) { // section 18: outputs that ar
 }
 
 func TestRktsNspawnServesEveryCall(t *testing.T) {
-	eachNspawn(t, func(t *testing.T, n *node) {
+	ofRkt(t, nspawns, func(t *testing.T, n *node) {
 		n.servesEveryCall(t)
 		n.survivesItsShim(t)
 	})
 }
 
 func TestAPodOfRktsNspawnHasManyContainers(t *testing.T) { // sections 5, 12
-	eachNspawn(t, func(t *testing.T, n *node) {
+	ofRkt(t, nspawns, func(t *testing.T, n *node) {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "f"), "volume\n")
 		first, second, third := n.id(), n.id(), n.id()
@@ -64,7 +58,7 @@ func TestAPodOfRktsNspawnHasManyContainers(t *testing.T) { // sections 5, 12
 }
 
 func TestStreamsOfRktsNspawn(t *testing.T) {
-	eachNspawn(t, func(t *testing.T, n *node) {
+	ofRkt(t, nspawns, func(t *testing.T, n *node) {
 		var lines strings.Builder
 		for i := range 5000 {
 			fmt.Fprintf(&lines, "line %d\n", i)
@@ -79,7 +73,7 @@ func TestStreamsOfRktsNspawn(t *testing.T) {
 }
 
 func TestATerminalOfRktsNspawn(t *testing.T) {
-	eachNspawn(t, func(t *testing.T, n *node) { n.hasTerminals(t) })
+	ofRkt(t, nspawns, func(t *testing.T, n *node) { n.hasTerminals(t) })
 }
 
 // expectV1InThePod looks whether systemd in a pod has the machine's cgroup v2, where that

@@ -27,9 +27,12 @@ var columns = func() []column {
 	for v := 5; v <= 6; v++ {
 		all = append(all, column{fmt.Sprintf("%d, mutable", v), mutable, fmt.Sprintf("/native/version_%d_mutable", v)})
 	}
-	all = append(all, column{"rkt's `fly`", rktsFly, "/native"})
-	for _, flavor := range []string{"host", "src", "coreos"} {
-		all = append(all, column{"rkt's `" + flavor + "`", rktsNspawn, "/" + flavor + "/native"})
+	for _, flavor := range []string{"fly", "host", "src", "coreos"} {
+		k := rktsNspawn
+		if flavor == "fly" {
+			k = rktsFly
+		}
+		all = append(all, column{"rkt's `" + flavor + "`", k, "/native/" + flavor})
 	}
 	return all
 }()

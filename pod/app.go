@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -28,8 +29,6 @@ type app struct {
 	name   AppName
 	config AppConfig
 	spec   *specs.Spec
-	// ownPIDs says that the kernel kills the app's processes with its first one.
-	ownPIDs bool
 
 	session *session
 	disk    *AppDir
@@ -40,7 +39,10 @@ type app struct {
 
 	turn turn // of who changes the app
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// ownPIDs says that the kernel kills the app's processes with its first one: the
+	// spec asks for a PID namespace, and add has seen that the stage1 has made one.
+	ownPIDs  bool
 	execs    map[ExecID]*execution
 	entering int           // execs that are being started
 	settled  chan struct{} // if somebody waits: closed when entering falls to 0
@@ -101,7 +103,6 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 		id:      c.ID,
 		config:  c,
 		spec:    &spec,
-		ownPIDs: hasOwnPIDs(&spec),
 		turn:    newTurn(),
 		execs:   map[ExecID]*execution{},
 	}
@@ -109,7 +110,16 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 }
 
 // hasOwnPIDs tells whether the app gets a PID namespace to itself.
-func hasOwnPIDs(spec *specs.Spec) bool {
+// lookForItsPIDs finds out whether the app's first process is that of a PID namespace: a
+// stage1 may have none to give, and be excused.
+func (a *app) lookForItsPIDs(pid int) {
+	own := asksForPIDs(a.spec) && proc.IsInit(pid)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ownPIDs = own
+}
+
+func asksForPIDs(spec *specs.Spec) bool {
 	if spec.Linux == nil {
 		return false
 	}
@@ -242,20 +252,21 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 	undo.add(func() error { return a.disk.Poststop(context.WithoutCancel(ctx)) })
 	expect := a.pod.cfg.Children.Expect()
 	defer expect()
-	proc, err := s.stage1.Add(ctx, c, a.stdio.Files())
+	made, err := s.stage1.Add(ctx, c, a.stdio.Files())
 	if err != nil {
 		return err
 	}
 	undo.add(func() error { return a.destroy(context.WithoutCancel(ctx)) })
-	a.exists(proc)
-	if err := errors.Join(a.recordProcess(proc), a.delegate()); err != nil {
-		return errors.Join(err, closeFile(proc.Console))
+	a.exists(made)
+	a.lookForItsPIDs(made.PID)
+	if err := errors.Join(a.recordProcess(made), a.delegate()); err != nil {
+		return errors.Join(err, closeFile(made.Console))
 	}
-	if err := a.stdio.Begin(proc.Console); err != nil {
+	if err := a.stdio.Begin(made.Console); err != nil {
 		return fmt.Errorf("container %s: connect its streams: %w", a.id, err)
 	}
 	a.created()
-	a.watch(ctx, a.process, proc)
+	a.watch(ctx, a.process, made)
 	return nil
 }
 

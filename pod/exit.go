@@ -28,12 +28,12 @@ func (a *app) ended(ctx context.Context, exec ExecID, st abi.Status) {
 	for _, e := range a.execs {
 		execs = append(execs, e)
 	}
-	settled := a.settledLocked()
+	settled, ownPIDs := a.settledLocked(), a.ownPIDs
 	a.mu.Unlock()
 	if again {
 		return
 	}
-	if a.ownPIDs && len(execs) == 0 && !a.paused() {
+	if ownPIDs && len(execs) == 0 && !a.paused() {
 		a.exited(toExit(st)) // nothing to wait for, and the caller's order is kept
 		return
 	}

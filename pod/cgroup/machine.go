@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -26,8 +27,8 @@ func machineScope(pod string) string {
 // end in the name that the pod's cgroup has is that of what the pod was started from, and
 // not the pod's.
 //
-// The pod's processes are to have been killed. While the kernel still counts some, it
-// retries until ctx is done.
+// Who is in them is killed: systemd in such a pod outlives a systemd-nspawn that was
+// killed. While the kernel still counts some, it retries until ctx is done.
 func RemoveMachine(ctx context.Context, pod, recorded string) error {
 	name := machineScope(pod)
 	paths := []string{name, filepath.Join(machineSlice, name)}
@@ -41,11 +42,23 @@ func RemoveMachine(ctx context.Context, pod, recorded string) error {
 	var errs []error
 	for _, m := range mounts {
 		for _, path := range paths {
-			errs = append(errs, removeBelow(ctx, filepath.Join(m.Mountpoint, filepath.Clean("/"+path))))
+			errs = append(errs, removeWhole(ctx, m.FSType, filepath.Join(m.Mountpoint, filepath.Clean("/"+path))))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove cgroup %s: %w", name, err)
 	}
 	return nil
+}
+
+// removeWhole kills who is in a cgroup of one hierarchy, and removes it.
+func removeWhole(ctx context.Context, hierarchy, dir string) error {
+	if _, err := os.Stat(dir); err != nil {
+		return nil // it is in other hierarchies, if in any
+	}
+	record := Record{Version: 1, Path: dir, Dirs: map[string]string{"name=" + hierarchy: dir}}
+	if hierarchy == "cgroup2" {
+		record = Record{Version: 2, Path: dir, Dirs: map[string]string{"": dir}}
+	}
+	return errors.Join(newGroup(record, nil).Kill(ctx), removeBelow(ctx, dir))
 }

@@ -226,17 +226,13 @@ func (r *carrier) attach(s *Mutable, c pod.Call, a *mutableApp) {
 		_ = k.fail(err) // which puts it into the journal
 		return
 	}
+	after := lingers(k.child.PID(), k.stdio)
+	defer after.close()
 	r.close()
 	select {
 	case <-k.ended:
 	case <-a.over:
-		grace := time.NewTimer(outputGrace)
-		defer grace.Stop()
-		select {
-		case <-k.ended:
-		case <-grace.C:
-			k.kill()
-		}
+		after.await(k)
 	}
 	k.release()
 	k.leave()

@@ -199,9 +199,15 @@ func carryInput(to *net.UnixConn, from *os.File) {
 	_ = to.CloseWrite()
 }
 
+// output is where an app's output comes from: a socket, or a fifo.
+type output interface {
+	io.ReadCloser
+	SetReadDeadline(time.Time) error
+}
+
 // carryOutput carries an app's output until it ends, or until it is silent after the
 // end of the app.
-func carryOutput(to *os.File, from *net.UnixConn, over <-chan struct{}) {
+func carryOutput(to *os.File, from output, over <-chan struct{}) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)

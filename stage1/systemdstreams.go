@@ -187,7 +187,7 @@ func drainInto(to, from *os.File, over <-chan struct{}) {
 	defer to.Close()
 	defer from.Close()
 	defer when(over, func() { _ = from.SetReadDeadline(time.Now().Add(outputGrace)) })()
-	_, _ = io.Copy(to, from)
+	carryOutput(to, from, over)
 }
 
 // when calls f when a channel is closed, unless stop is called first. stop waits for f.

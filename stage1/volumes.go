@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/containerd/errdefs"
 	securejoin "github.com/cyphar/filepath-securejoin"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -19,6 +20,12 @@ import (
 func (s *private) mountVolumes(k *composition, bundle string) error {
 	for i, m := range k.spec.Mounts {
 		if !k.mounts(m) {
+			continue
+		}
+		if bind, _ := appc.Bind(m); !bind && m.Type != "tmpfs" {
+			if !s.mayIgnore("/mounts/*/type") {
+				return s.refused(fmt.Sprintf("config.json asks for /mounts/%d/type: %s on %s is neither a part of the host nor a tmpfs", i, m.Type, m.Destination), errdefs.ErrNotImplemented)
+			}
 			continue
 		}
 		v, err := s.newVolume(m, bundle)
@@ -38,14 +45,11 @@ type volume struct {
 	dir bool
 }
 
-// newVolume makes what a mount of a spec is of. What it cannot make is refused, unless
-// it is excused.
+// newVolume makes what a mount of a spec is of: a part of the host, or a tmpfs. Options
+// that it cannot have are refused, unless they are excused.
 func (s *private) newVolume(m specs.Mount, bundle string) (*volume, error) {
 	if bind, recursive := appc.Bind(m); bind {
 		return s.newBind(m, bundle, recursive)
-	}
-	if m.Type != "tmpfs" {
-		return nil, fmt.Errorf("%s on %s is neither a part of the host nor a tmpfs", m.Type, m.Destination)
 	}
 	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {

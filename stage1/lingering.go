@@ -1,0 +1,92 @@
+package stage1
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lingering is what tells whether a process that carries the output of an app, which has
+// ended, has something to carry still.
+type lingering struct {
+	pid     int
+	outputs []int // its own, which are whole pipes or files of the client's
+}
+
+// lingers looks at a process from its start.
+func lingers(pid int, stdio [3]*os.File) *lingering {
+	l := &lingering{pid: pid}
+	for _, f := range stdio[1:] {
+		if f == nil {
+			continue
+		}
+		if fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3); err == nil {
+			l.outputs = append(l.outputs, fd)
+		}
+	}
+	return l
+}
+
+func (l *lingering) close() {
+	for _, fd := range l.outputs {
+		_ = unix.Close(fd)
+	}
+	l.outputs = nil
+}
+
+// await returns at the end of the call. One that has carried nothing for outputGrace,
+// although its client has read everything, is killed: something keeps the output open
+// after the end of the app.
+func (l *lingering) await(k *call) {
+	for before := l.written(); ; {
+		grace := time.NewTimer(outputGrace)
+		select {
+		case <-k.ended:
+			grace.Stop()
+			return
+		case <-grace.C:
+		}
+		now := l.written()
+		if now == before && !l.unread() {
+			k.kill()
+			return
+		}
+		before = now
+	}
+}
+
+// written is how many bytes the process has written.
+func (l *lingering) written() (n int64) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", l.pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if _, err := fmt.Sscanf(line, "wchar: %d", &n); err == nil {
+			return n
+		}
+	}
+	return 0
+}
+
+// unread tells whether there is something in a pipe that a client has not read and can
+// read still.
+func (l *lingering) unread() bool {
+	for _, fd := range l.outputs {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+			continue
+		}
+		look := []unix.PollFd{{Fd: int32(fd)}} // nobody has it open to read: POLLERR
+		if _, err := unix.Poll(look, 0); err != nil || look[0].Revents&unix.POLLERR != 0 {
+			continue
+		}
+		if n, err := unix.IoctlGetInt(fd, unix.TIOCINQ); err == nil && n > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -6,24 +6,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
 )
-
-// executes starts an exec in a task.
-func (n *node) executes(t *testing.T, task client.Task, id string, args ...string) (client.Process, <-chan client.ExitStatus) {
-	t.Helper()
-	ctx := n.context(t)
-	p, err := task.Exec(ctx, id, process(t, ctx, task, args...), cio.NullIO)
-	if err != nil {
-		t.Fatal(err)
-	}
-	exited := n.wait(t, p)
-	if err := p.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	return p, exited
-}
 
 // What is killed is what `enter` has made, and not only `enter`, whose end says how.
 func TestAnExecOfRktsIsKilled(t *testing.T) { // trap 10; checklist 11
@@ -35,7 +19,7 @@ func TestAnExecOfRktsIsKilled(t *testing.T) { // trap 10; checklist 11
 		}
 		for sig, seconds := range map[syscall.Signal]string{syscall.SIGKILL: "4711", syscall.SIGTERM: "4712"} {
 			runs := func() (bool, string) { return running("sleep\x00" + seconds), "" }
-			p, exited := n.executes(t, task, "runs-"+seconds, "sleep", seconds)
+			p, exited := n.executes(t, task, cio.NullIO, "runs-"+seconds, "sleep", seconds)
 			eventually(t, "the exec runs", runs)
 			kill(t, ctx, p, sig)
 			expectExit(t, exited, 128+uint32(sig))
@@ -47,7 +31,7 @@ func TestAnExecOfRktsIsKilled(t *testing.T) { // trap 10; checklist 11
 		dawdles := filepath.Join(n.fixture.log, "dawdles")
 		write(t, dawdles, "")
 		for sig, name := range map[syscall.Signal]string{syscall.SIGKILL: "killed-early", syscall.SIGTERM: "told-early"} {
-			p, exited := n.executes(t, task, name, "sleep", "4713")
+			p, exited := n.executes(t, task, cio.NullIO, name, "sleep", "4713")
 			eventually(t, "enter is on its way", func() (bool, string) { return running("sleep\x004717"), "" })
 			kill(t, ctx, p, sig)
 			expectExit(t, exited, 128+uint32(sig))

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -9,9 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/containerd/containerd/v2/pkg/cio"
-	"github.com/containerd/containerd/v2/pkg/oci"
 )
 
 // eachFly runs a case with the image fly as it comes, and as an image of rkt's last
@@ -62,11 +58,7 @@ func TestFlyRunsAContainer(t *testing.T) {
 		n.run(t, []string{"--rm", "--user", "1000:1001"}, n.id(), "sh", "-c", "id -u; id -g").must(t).mustSay(t, "1000\n1001\n")
 		// The process of the container is process 1 of nothing, so it dies of this.
 		n.run(t, []string{"--rm"}, n.id(), "sh", "-c", "kill -TERM $$").mustExit(t, 128+int(syscall.SIGTERM))
-		for program, words := range map[string]string{"nosuchprogram": "executable file not found in $PATH", "/no/such": "no such file or directory"} {
-			if r := n.run(t, []string{"--rm"}, n.id(), program); r.code == 0 || !strings.Contains(r.stderr, words) {
-				t.Errorf("%s: exit code %d, %s; want %q", program, r.code, r.stderr, words)
-			}
-		}
+		n.refusesMissingPrograms(t)
 	})
 }
 
@@ -116,32 +108,7 @@ func TestFlyExecutesWithWhatTheExecAsksFor(t *testing.T) {
 }
 
 func TestFlyHasTerminals(t *testing.T) {
-	eachFly(t, func(t *testing.T, n *node) {
-		container := n.containerOf(t, n.client, n.column.image(t, n.client), n.runtime, n.id(), []string{"sh", "-c", "tty && stty size"}, oci.WithTTY, oci.WithTTYSize(97, 31))
-		ctx := n.context(t)
-		var out bytes.Buffer
-		task, err := container.NewTask(ctx, cio.NewCreator(cio.WithStreams(nil, &out, nil), cio.WithTerminal, cio.WithFIFODir(n.fifoDir(nil))))
-		if err != nil {
-			t.Fatal(err)
-		}
-		exit, err := task.Wait(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := task.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
-		st := <-exit
-		if _, err := task.Delete(ctx); err != nil {
-			t.Error(err)
-		}
-		if err := container.Delete(ctx); err != nil {
-			t.Error(err)
-		}
-		if st.ExitCode() != 0 || !strings.Contains(out.String(), "/dev/pts/") || !strings.Contains(out.String(), "31 97") {
-			t.Errorf("exit code %d, output %q", st.ExitCode(), out.String())
-		}
-	})
+	eachFly(t, func(t *testing.T, n *node) { n.hasTerminals(t) })
 }
 
 func TestFlyHasToBeExcusedWhatItDoesNotIsolate(t *testing.T) {

@@ -1,20 +1,20 @@
 package integration
 
 import (
-	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/containerd/console"
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 )
@@ -94,86 +94,23 @@ func (n *node) aTask(t *testing.T, io cio.Creator, args []string, opts ...oci.Sp
 	return n.newTask(t, n.containerOf(t, n.client, n.image(t, n.client), n.runtime, n.id(), args, opts...), io)
 }
 
-// servesEveryCall calls what a client can ask of a running container.
-func (n *node) servesEveryCall(t *testing.T) {
-	t.Helper()
-	ctx := n.context(t)
-	task := n.aTask(t, cio.NullIO, []string{"testprog", "sleep", "1000"})
-	expectStatus(t, ctx, task, client.Created)
-	exited := n.wait(t, task)
-	if err := task.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	expectStatus(t, ctx, task, client.Running)
-	if pids, err := task.Pids(ctx); err != nil || len(pids) == 0 {
-		t.Errorf("pids: %v, %v", pids, err)
-	}
-	if err := task.Pause(ctx); err != nil {
-		t.Errorf("pause: %v", err)
-	}
-	expectStatus(t, ctx, task, client.Paused)
-	if err := task.Resume(ctx); err != nil {
-		t.Errorf("resume: %v", err)
-	}
-	limit := int64(64 << 20)
-	if err := task.Update(ctx, client.WithResources(&specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &limit}})); err != nil {
-		t.Errorf("update: %v", err)
-	}
-	memoryLimit.expect(t, task, "67108864")
-	if m, err := task.Metrics(ctx); err != nil || m.Data == nil {
-		t.Errorf("metrics: %v", err)
-	}
-	if _, err := task.Checkpoint(ctx); !errdefs.IsNotImplemented(err) {
-		t.Errorf("checkpoint: %v, want that it is not implemented", err)
-	}
-	n.execsIn(t, task)
-	kill(t, ctx, task, syscall.SIGTERM)
-	expectExit(t, exited, 128+uint32(syscall.SIGTERM))
-	deleteTask(t, ctx, task)
-}
-
-// execsIn executes something in a task, with its exit code, and something that is
-// killed.
-func (n *node) execsIn(t *testing.T, task client.Task) {
-	t.Helper()
-	ctx := n.context(t)
-	var out bytes.Buffer
-	p, err := task.Exec(ctx, "says", process(t, ctx, task, "sh", "-c", "echo said; exit 7"), cio.NewCreator(cio.WithStreams(nil, &out, nil), cio.WithFIFODir(n.fifoDir(nil))))
-	if err != nil {
-		t.Fatal(err)
-	}
-	exited := n.wait(t, p)
-	if err := p.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	expectExit(t, exited, 7)
-	deleteTask(t, ctx, p)
-	if out.String() != "said\n" {
-		t.Errorf("the exec said %q", out.String())
-	}
-	p, err = task.Exec(ctx, "killed", process(t, ctx, task, "sh", "-c", "exec sleep 4712"), cio.NullIO)
-	if err != nil {
-		t.Fatal(err)
-	}
-	exited = n.wait(t, p)
-	if err := p.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the exec runs", func() (bool, string) { return running("sleep\x004712"), "" })
-	kill(t, ctx, p, syscall.SIGKILL)
-	expectExit(t, exited, 128+uint32(syscall.SIGKILL))
-	deleteTask(t, ctx, p)
-	eventually(t, "the exec has ended", func() (bool, string) { return !running("sleep\x004712"), "" })
-}
-
 // survivesItsShim kills the shim of a running container: `delete` leaves nothing.
 func (n *node) survivesItsShim(t *testing.T) {
 	t.Helper()
 	id := n.id()
 	n.run(t, []string{"-d"}, id, "sleep", "1000").must(t)
-	if err := syscall.Kill(n.shim(t, id), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
+	dir, _ := n.pod(t, id)
+	if mounts := read(t, "/proc/self/mountinfo"); strings.Contains(mounts, dir+"/") {
+		t.Errorf("something is mounted below %s where containerd is", dir)
 	}
+	must(t, syscall.Kill(n.shim(t, id), syscall.SIGKILL))
+	n.buried(t, id)
+}
+
+// buried waits until containerd has noticed the death of a task's shim, and deletes the
+// task.
+func (n *node) buried(t *testing.T, id string) {
+	t.Helper()
 	eventually(t, "the task is gone", func() (bool, string) {
 		r := n.ctr(t, "task", "ls")
 		return !strings.Contains(r.stdout, id+" ") || strings.Contains(r.stdout, "STOPPED"), r.stdout
@@ -182,20 +119,86 @@ func (n *node) survivesItsShim(t *testing.T) {
 	n.ctr(t, "container", "delete", id).must(t)
 }
 
-// hasTerminals runs something with a terminal of a certain size.
+// endsWithItsPod kills the process of `run`: the container ends, with all in it.
+func (n *node) endsWithItsPod(t *testing.T) {
+	t.Helper()
+	task := n.aTask(t, cio.NullIO, []string{"sh", "-c", "testprog ignore-term & testprog ignore-term & wait"})
+	exited := n.wait(t, task)
+	ctx := n.context(t)
+	must(t, task.Start(ctx))
+	var all []client.ProcessInfo
+	eventually(t, "its processes run", func() (bool, string) {
+		var err error
+		all, err = task.Pids(ctx)
+		return err == nil && len(all) >= 3, fmt.Sprint(all, err)
+	})
+	dir, _ := n.pod(t, task.ID())
+	text, err := os.ReadFile(filepath.Join(dir, "ppid"))
+	if os.IsNotExist(err) {
+		text, err = os.ReadFile(filepath.Join(dir, "pid"))
+	}
+	must(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	must(t, err)
+	must(t, syscall.Kill(pid, syscall.SIGKILL))
+	expectExit(t, exited, 137)
+	expectEnd(t, all)
+	n.drop(t, task)
+}
+
+// expectEnd waits for the end of processes.
+func expectEnd(t *testing.T, all []client.ProcessInfo) {
+	t.Helper()
+	eventually(t, "all processes have ended", func() (bool, string) {
+		var left []string
+		for _, p := range all {
+			if alive(int(p.Pid)) {
+				left = append(left, fmt.Sprint(p.Pid))
+			}
+		}
+		return len(left) == 0, strings.Join(left, " ")
+	})
+}
+
+// refusesASecondContainer asks for one in a pod that has one.
+func (n *node) refusesASecondContainer(t *testing.T) {
+	t.Helper()
+	first := n.id()
+	n.run(t, inGroup(first, "-d"), first, "sleep", "1000").must(t)
+	if r := n.run(t, inGroup(first, "--rm"), n.id(), "true"); r.code == 0 || !strings.Contains(r.stderr, "immutable") {
+		t.Errorf("a second container: exit code %d, %s", r.code, r.stderr)
+	}
+	n.ends(first)
+}
+
+// refusesMissingPrograms asks for programs that are not there.
+func (n *node) refusesMissingPrograms(t *testing.T) {
+	t.Helper()
+	n.refusesProgram(t, "nosuchprogram", "executable file not found in $PATH")
+	n.refusesProgram(t, "/no/such", "no such file or directory")
+}
+
+// refusesProgram asks for a program that cannot be executed.
+func (n *node) refusesProgram(t *testing.T, program, words string) {
+	t.Helper()
+	if r := n.run(t, []string{"--rm"}, n.id(), program); r.code == 0 || !strings.Contains(r.stderr, words) {
+		t.Errorf("%s: exit code %d, %s; want %q", program, r.code, r.stderr, words)
+	}
+}
+
+// bothSizes waits for the first size of a terminal, and then for another one.
+const bothSizes = `test -t 1 || exit 1
+for size in "31 97" "40 100"; do until [ "$(stty size)" = "$size" ]; do sleep 0.1; done; echo "it was $size"; done; exit 5`
+
+// hasTerminals runs something at a terminal, whose size changes.
 func (n *node) hasTerminals(t *testing.T) {
 	t.Helper()
-	ctx := n.context(t)
-	var out bytes.Buffer
-	task := n.aTask(t, cio.NewCreator(cio.WithStreams(nil, &out, nil), cio.WithTerminal, cio.WithFIFODir(n.fifoDir(nil))),
-		[]string{"sh", "-c", "test -t 1 && stty size; exit 5"}, oci.WithTTY, oci.WithTTYSize(97, 31))
-	exited := n.wait(t, task)
-	if err := task.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
-	expectExit(t, exited, 5)
-	deleteTask(t, ctx, task)
-	if !strings.Contains(out.String(), "31 97") {
-		t.Errorf("output %q; want a terminal of 31 lines and 97 columns", out.String())
+	term := newTerminal(t, 31, 97)
+	wait := n.atTerminal(t, term, n.runArgs([]string{"--rm", "--tty"}, n.id(), "sh", "-c", bothSizes)...)
+	term.await(t, "it was 31 97")
+	must(t, term.master.Resize(console.WinSize{Height: 40, Width: 100}))
+	term.await(t, "it was 40 100")
+	if code := wait(); code != 5 {
+		t.Errorf("exit code %d, want 5; on the terminal is %q", code, term.text())
 	}
 }

@@ -1,54 +1,24 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/containerd/containerd/v2/pkg/cio"
-	"github.com/containerd/containerd/v2/pkg/oci"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 func TestATerminalOfAMutableImage(t *testing.T) { // checklist 12; section 9
 	eachMutable(t, func(t *testing.T, n *rktNode) {
-		script, sizes := "test -t 1 && echo it was a terminal", []string{"it was a terminal"}
-		if n.fixture.version >= 6 { // of the other one nobody outside of the pod can find the terminal
-			sizes = []string{"it was 31 97", "it was 40 100"}
-			script = `test -t 1 || exit 1
-for size in "31 97" "40 100"; do until [ "$(stty size)" = "$size" ]; do sleep 0.1; done; echo "it was $size"; done`
-		}
-		container := n.containerOf(t, n.client, n.column.image(t, n.client), n.runtime, n.id(), []string{"sh", "-c", script}, oci.WithTTY, oci.WithTTYSize(97, 31))
-		ctx := n.context(t)
-		var out bytes.Buffer
-		task, err := container.NewTask(ctx, cio.NewCreator(cio.WithStreams(nil, &out, nil), cio.WithTerminal, cio.WithFIFODir(n.fifoDir(nil))))
-		if err != nil {
-			t.Fatal(err)
-		}
-		exit, err := task.Wait(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := task.Start(ctx); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "the terminal has got its second size", func() (bool, string) {
-			if err := task.Resize(ctx, 100, 40); err != nil {
-				return strings.Contains(err.Error(), "not found"), err.Error()
-			}
-			st, err := task.Status(ctx)
-			return err == nil && st.Status == "stopped", string(st.Status)
-		})
-		expectExit(t, exit, 0)
-		deleteTask(t, ctx, task)
-		if err := container.Delete(ctx); err != nil {
-			t.Error(err)
-		}
-		for _, want := range sizes {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("output %q", out.String())
+		if n.fixture.version >= 6 {
+			n.hasTerminals(t)
+		} else { // nobody outside of the pod can find the terminal, to say its size
+			term := newTerminal(t, 31, 97)
+			wait := n.atTerminal(t, term, n.runArgs([]string{"--rm", "--tty"}, n.id(), "sh", "-c", "test -t 1 && echo it was a terminal; exit 5")...)
+			term.await(t, "it was a terminal")
+			if code := wait(); code != 5 {
+				t.Errorf("exit code %d, want 5", code)
 			}
 		}
 		n.expectNothingLeft(t)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 )
@@ -20,18 +19,16 @@ func TestRktsFlyRunsAContainer(t *testing.T) {
 		n.ctrWith(t, io.LimitReader(zeros{}, size), n.runArgs([]string{"--rm"}, n.id(), "testprog", "count-stdin")...).must(t).mustSay(t, fmt.Sprintln(size))
 		n.run(t, []string{"--rm", "--user", "1000:1001"}, n.id(), "sh", "-c", "id -u; id -g").must(t).mustSay(t, "1000\n1001\n")
 		n.run(t, []string{"--rm"}, n.id(), "sh", "-c", "kill -TERM $$").mustExit(t, 128+int(syscall.SIGTERM))
-		for program, words := range map[string]string{"nosuchprogram": "executable file not found in $PATH", "/no/such": "no such file or directory"} {
-			if r := n.run(t, []string{"--rm"}, n.id(), program); r.code == 0 || !strings.Contains(r.stderr, words) {
-				t.Errorf("%s: exit code %d, %s; want %q", program, r.code, r.stderr, words)
-			}
-		}
+		n.refusesMissingPrograms(t)
+		t.Run("unsaid", func(t *testing.T) { n.refusesByName(t, strange) })
 	})
 }
 
 func TestRktsFlyServesEveryCall(t *testing.T) {
 	ofRkt(t, []string{"fly"}, func(t *testing.T, n *node) {
 		n.servesEveryCall(t)
-		n.survivesItsShim(t)
+		t.Run("death of run", n.endsWithItsPod)
+		t.Run("death of the shim", n.survivesItsShim)
 	})
 }
 
@@ -53,4 +50,8 @@ func TestRktsFlyLeavesTheHostsTreesAlone(t *testing.T) { // trap 9
 
 func TestATerminalOfRktsFly(t *testing.T) {
 	ofRkt(t, []string{"fly"}, func(t *testing.T, n *node) { n.hasTerminals(t) })
+}
+
+func TestAPodOfRktsFlyHasOneContainer(t *testing.T) { // section 14
+	ofRkt(t, []string{"fly"}, func(t *testing.T, n *node) { n.refusesASecondContainer(t) })
 }

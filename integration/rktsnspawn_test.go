@@ -22,18 +22,16 @@ func TestRktsNspawnRunsAContainer(t *testing.T) { // section 18: outputs that ar
 		n.run(t, []string{"--rm", "--user", "1000:1001"}, n.id(), "sh", "-c", "id -u; id -g; echo again >/dev/stdout").must(t).mustSay(t, "1000\n1001\nagain\n")
 		n.run(t, []string{"--rm"}, n.id(), "sh", "-c", "exit 9").mustExit(t, 9)
 		n.run(t, []string{"--rm"}, n.id(), "sh", "-c", "kill -TERM $$").mustExit(t, 128+int(syscall.SIGTERM))
-		for program, words := range map[string]string{"nosuchprogram": "executable file not found in $PATH", "/no/such": "no such file or directory"} {
-			if r := n.run(t, []string{"--rm"}, n.id(), program); r.code == 0 || !strings.Contains(r.stderr, words) {
-				t.Errorf("%s: exit code %d, %s; want %q", program, r.code, r.stderr, words)
-			}
-		}
+		n.refusesMissingPrograms(t)
+		t.Run("unsaid", func(t *testing.T) { n.refusesByName(t, strange) })
 	})
 }
 
 func TestRktsNspawnServesEveryCall(t *testing.T) {
 	ofRkt(t, nspawns, func(t *testing.T, n *node) {
 		n.servesEveryCall(t)
-		n.survivesItsShim(t)
+		t.Run("death of run", n.endsWithItsPod)
+		t.Run("death of the shim", n.survivesItsShim)
 	})
 }
 

@@ -1,6 +1,11 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/rpcs"
+)
 
 // kind is that of an image, and has tests of its own.
 type kind int
@@ -37,55 +42,95 @@ var columns = func() []column {
 	return all
 }()
 
-// feature is what clients want, with the test that shows it for each kind of image.
+// feature is what clients want, with what shows it for each kind of image.
 type feature struct {
-	name  string
+	name string
+	// tests are their names, and after a slash that of a case below the column's.
 	tests [4]string
-	// refused says that the test of an immutable image shows a refusal.
-	refused bool
+	// why is what is in a cell that no test fills: what such an image cannot have.
+	why [4]string
+	// refused are the kinds whose test shows a refusal.
+	refused [4]bool
 }
 
-func (f feature) test(c column) string { return f.tests[c.kind] }
+func (f feature) of(k kind) (test, below string) {
+	test, below, found := strings.Cut(f.tests[k], "/")
+	if found {
+		below = "/" + strings.ReplaceAll(below, " ", "_")
+	}
+	return test, below
+}
+
+// served are the tests that ask every call of a container while it lives.
+var served = [4]string{"TestImagesOfRktsServeEveryCall", "TestImagesOfRktsServeEveryCall", "TestRktsFlyServesEveryCall", "TestRktsNspawnServesEveryCall"}
+
+// asked are those that ask every call in every state.
+var asked = [4]string{"TestImagesOfRktsAnswerInEveryState", "TestImagesOfRktsAnswerInEveryState", "TestRktsFlyAnswersInEveryState", "TestRktsNspawnAnswersInEveryState"}
+
+// below names a case of tests.
+func below(tests [4]string, name string) [4]string {
+	for i := range tests {
+		tests[i] += "/" + name
+	}
+	return tests
+}
+
+// calls are the features that are calls of the Task service: what they do, and what they
+// answer in every state.
+func calls() (all []feature) {
+	for _, c := range []string{
+		"Create", "Start", "State", "Wait", "Connect", "Pids", "Pause", "Resume", "Update", "Stats", "Exec", "CloseIO", "Kill", "Kill of an exec", "Kill of all", "Delete", "Shutdown",
+	} {
+		all = append(all, feature{name: c, tests: below(served, c)})
+	}
+	all = append(all,
+		feature{name: "Checkpoint", tests: below(served, "Checkpoint"), refused: [4]bool{true, true, true, true}},
+		feature{name: "events, complete and in order", tests: below(served, "events")})
+	for _, c := range rpcs.Calls() {
+		all = append(all, feature{name: c + ", in every state", tests: below(asked, c)})
+	}
+	return all
+}
 
 const (
-	flyServes    = "TestRktsFlyServesEveryCall"
-	nspawnServes = "TestRktsNspawnServesEveryCall"
-	nspawnMany   = "TestAPodOfRktsNspawnHasManyContainers"
+	flyRuns    = "TestRktsFlyRunsAContainer"
+	nspawnRuns = "TestRktsNspawnRunsAContainer"
+	nspawnMany = "TestAPodOfRktsNspawnHasManyContainers"
+
+	noAdd  = "no app/add"
+	itself = "by itself"        // it refuses what it does not know
+	never  = "nothing fails it" // that a test could do, the image being as it is
 )
 
-var features = []feature{
-	{name: "Create, Start, Wait, Delete; exit codes", tests: [4]string{
-		"TestAnImmutableImageOfRktsRunsAContainer", "TestAMutableImageOfRktsRunsAContainer", "TestRktsFlyRunsAContainer", "TestRktsNspawnRunsAContainer"}},
-	{name: "Kill; an exit told from a signal", tests: [4]string{
-		"TestAnExitIsToldFromASignal", "TestSignalsOfAMutablePodGoToTheProgram", flyServes, nspawnServes}},
-	{name: "the streams, and the end of the input (CloseIO)", tests: [4]string{
-		"TestStreamsOfAnImmutableImage", "TestStreamsOfAMutableImage", "TestRktsFlyRunsAContainer", "TestStreamsOfRktsNspawn"}},
+var features = append(calls(), []feature{
+	{name: "exit codes", tests: [4]string{
+		"TestAnImmutableImageOfRktsRunsAContainer", "TestAMutableImageOfRktsRunsAContainer", flyRuns, nspawnRuns}},
+	{name: "an exit told from a signal", tests: [4]string{
+		"TestAnExitIsToldFromASignal", "TestSignalsOfAMutablePodGoToTheProgram", flyRuns, nspawnRuns}},
+	{name: "the streams, and the end of the input", tests: [4]string{
+		"TestStreamsOfAnImmutableImage", "TestStreamsOfAMutableImage", flyRuns, "TestStreamsOfRktsNspawn"}},
 	{name: "a terminal, ResizePty", tests: [4]string{
 		"TestATerminalOfAnImmutableImage", "TestATerminalOfAMutableImage", "TestATerminalOfRktsFly", "TestATerminalOfRktsNspawn"}},
-	{name: "Exec", tests: [4]string{
-		"TestAnExecInAnImmutableImage", "TestAnExecInAMutablePod", flyServes, nspawnServes}},
-	{name: "State, Pids, Pause, Resume, Update, Stats", tests: [4]string{
-		"", "TestAnAppIsInItsOwnCgroup", flyServes, nspawnServes}},
-	{name: "Checkpoint, hooks: refused by name", tests: [4]string{
-		"", "", flyServes, nspawnServes}},
+	{name: "Exec, as the container is", tests: [4]string{
+		"TestAnExecInAnImmutableImage", "TestAnExecInAMutablePod", served[rktsFly] + "/Exec", served[rktsNspawn] + "/Exec"}},
 	{name: "the arguments, environment and files of the version", tests: [4]string{
-		"TestRunGetsTheArgumentsOfItsVersionAndNoOthers", "TestAppsComeAndGoInAPodOfRkts", "", ""}},
+		"TestRunGetsTheArgumentsOfItsVersionAndNoOthers", "TestAppsComeAndGoInAPodOfRkts", "", ""}, why: [4]string{"", "", itself, itself}},
 	{name: "user, groups, isolators in the manifest", tests: [4]string{
-		"TestThePodManifestSaysWhatTheSpecAsksFor", "", "TestRktsFlyRunsAContainer", "TestRktsNspawnRunsAContainer"}},
+		"TestThePodManifestSaysWhatTheSpecAsksFor", "TestThePodManifestSaysWhatTheSpecAsksFor", flyRuns, nspawnRuns}},
 	{name: "volumes", tests: [4]string{
 		"TestThePodManifestSaysWhatTheSpecAsksFor", "TestVolumesAreThereBeforeTheApp", "TestRktsFlyLeavesTheHostsTreesAlone", nspawnMany}},
-	{name: "what appc cannot say is refused by name", tests: [4]string{
-		"TestWhatAppcCannotSayIsRefusedByName", "", "", ""}},
-	{name: "a program that is not there", tests: [4]string{
-		"TestAProgramThatIsNotThereFailsCreate", "TestAProgramThatIsNotThereInAMutablePod", "TestRktsFlyRunsAContainer", "TestRktsNspawnRunsAContainer"}},
+	{name: "what appc cannot say is refused by name, unless it is excused", tests: [4]string{
+		"TestWhatAppcCannotSayIsRefusedByName", "TestWhatAppcCannotSayIsRefusedByName", flyRuns + "/unsaid", nspawnRuns + "/unsaid"}},
+	{name: "a program that is not there fails Create", tests: [4]string{
+		"TestAProgramThatIsNotThereFailsCreate", "TestAProgramThatIsNotThereFailsCreate", flyRuns, nspawnRuns}},
 	{name: "a `run` that fails says why", tests: [4]string{
-		"", "TestAPodWhoseRunFailsSaysSo", "", ""}},
+		"TestAPodWhoseRunFailsSaysSo", "TestAPodWhoseRunFailsSaysSo", "", ""}, why: [4]string{"", "", never, never}},
 	{name: "a failed app/add is rolled back", tests: [4]string{
-		"", "TestAFailedAddIsRolledBack", "", ""}},
-	{name: "several containers in a pod", refused: true, tests: [4]string{
-		"TestAnImmutablePodHasOneContainer", "TestAppsComeAndGoInAPodOfRkts", "", nspawnMany}},
-	{name: "the end of the pod is that of its containers", tests: [4]string{
-		"", "TestTheEndOfAMutablePodIsThatOfItsApps", "", ""}},
+		"", "TestAFailedAddIsRolledBack", "", ""}, why: [4]string{noAdd, "", noAdd, never}},
+	{name: "several containers in a pod", tests: [4]string{
+		"TestAnImmutablePodHasOneContainer", "TestAppsComeAndGoInAPodOfRkts", "TestAPodOfRktsFlyHasOneContainer", nspawnMany}, refused: [4]bool{immutable: true, rktsFly: true}},
+	{name: "the death of `run` ends the container, with all in it", tests: [4]string{
+		"TestTheEndOfRunIsThatOfTheContainer", "TestTheEndOfRunIsThatOfTheContainer", served[rktsFly] + "/death of run", served[rktsNspawn] + "/death of run"}},
 	{name: "`delete` after the death of the shim", tests: [4]string{
-		"TestNothingOfAnImmutablePodOutlivesItsShim", "TestNothingOfAMutablePodOutlivesItsShim", flyServes, nspawnServes}},
-}
+		"TestNothingOfAnImmutablePodOutlivesItsShim", "TestNothingOfAMutablePodOutlivesItsShim", served[rktsFly] + "/death of the shim", served[rktsNspawn] + "/death of the shim"}},
+}...)

@@ -48,7 +48,10 @@ func main() {
 func pattern() string {
 	var names []string
 	for _, f := range features {
-		names = append(names, f.tests[:]...)
+		for k := range f.tests {
+			test, _ := f.of(kind(k))
+			names = append(names, test)
+		}
 	}
 	slices.Sort(names)
 	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
@@ -75,8 +78,8 @@ func read(r io.Reader) (map[string]string, error) {
 	}
 }
 
-// table renders the results. A feature whose test was not run at all is an error: it
-// has another name by now.
+// table renders the results. A feature whose test was not run is an error: it has
+// another name by now.
 func table(results map[string]string) ([][]string, error) {
 	head := []string{"feature"}
 	for _, c := range columns {
@@ -99,16 +102,13 @@ func table(results map[string]string) ([][]string, error) {
 
 // cell says how a feature has fared in a column.
 func (f feature) cell(c column, results map[string]string) (string, error) {
-	test := f.test(c)
+	test, below := f.of(c.kind)
 	if test == "" {
-		return "–", nil
+		return f.why[c.kind], nil
 	}
-	if _, ran := results[test]; !ran {
-		return "", fmt.Errorf("%s: %s was not run", f.name, test)
-	}
-	switch results[test+c.path] {
+	switch results[test+c.path+below] {
 	case "pass":
-		if f.refused && c.kind == immutable {
+		if f.refused[c.kind] {
 			return "refused", nil
 		}
 		return "yes", nil
@@ -117,5 +117,13 @@ func (f feature) cell(c column, results map[string]string) (string, error) {
 	case "skip":
 		return "skipped", nil
 	}
-	return "–", nil // it is a case of other versions
+	for whole := test + c.path; whole != ""; whole = whole[:max(0, strings.LastIndex(whole, "/"))] {
+		switch results[whole] { // its cases have not been reached
+		case "fail":
+			return "**no**", nil
+		case "skip":
+			return "skipped", nil
+		}
+	}
+	return "", fmt.Errorf("%s: %s was not run", f.name, test+c.path+below)
 }

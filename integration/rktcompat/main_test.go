@@ -11,8 +11,8 @@ func outcomes(t *testing.T, ended func(test string) string) map[string]string {
 	var b strings.Builder
 	for _, f := range features {
 		for _, c := range columns {
-			if test := f.test(c); test != "" {
-				for _, name := range []string{test, test + c.path} {
+			if test, below := f.of(c.kind); test != "" {
+				for _, name := range []string{test, test + c.path, test + c.path + below} {
 					b.WriteString(`{"Action":"run","Test":"` + name + `"}` + "\n" + `{"Action":"` + ended(name) + `","Test":"` + name + `"}` + "\n")
 				}
 			}
@@ -46,9 +46,10 @@ func TestACellSaysHowItsTestHasEnded(t *testing.T) {
 		got[r[0]] = r[1:]
 	}
 	for name, want := range map[string]string{
-		"a terminal, ResizePty":                           "yes yes yes yes **no** yes **no** yes yes yes yes yes",
-		"the streams, and the end of the input (CloseIO)": "yes yes yes yes yes yes yes yes yes skipped skipped skipped",
-		"several containers in a pod":                     "refused refused refused refused refused refused yes yes – yes yes yes",
+		"a terminal, ResizePty":                 "yes yes yes yes **no** yes **no** yes yes yes yes yes",
+		"the streams, and the end of the input": "yes yes yes yes yes yes yes yes yes skipped skipped skipped",
+		"several containers in a pod":           "refused refused refused refused refused refused yes yes refused yes yes yes",
+		"Checkpoint":                            "refused refused refused refused refused refused refused refused refused refused refused refused",
 	} {
 		if s := strings.Join(got[name], " "); s != want {
 			t.Errorf("%s: %s, want %s", name, s, want)
@@ -56,9 +57,40 @@ func TestACellSaysHowItsTestHasEnded(t *testing.T) {
 	}
 }
 
+func TestEveryCellIsAskedOrSaysWhyNot(t *testing.T) {
+	for _, f := range features {
+		for k := range f.tests {
+			if (f.tests[k] == "") != (f.why[k] != "") {
+				t.Errorf("%s, kind %d: test %q, why not %q", f.name, k, f.tests[k], f.why[k])
+			}
+		}
+	}
+}
+
+// A container that a case has stopped: those after it were not run.
+func TestACaseBehindAFailureIsNoSuccess(t *testing.T) {
+	results := outcomes(t, func(string) string { return "pass" })
+	of := served[immutable] + columns[0].path
+	results[of] = "fail"
+	delete(results, of+"/Delete")
+	rows, err := table(results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if want := map[string]string{"Delete": "**no**", "Create": "yes"}[r[0]]; want != "" && r[1] != want {
+			t.Errorf("%s: %s, want %s", r[0], r[1], want)
+		}
+	}
+}
+
 func TestATestThatIsNotThereAnyMoreIsAnError(t *testing.T) {
 	results := outcomes(t, func(string) string { return "pass" })
-	delete(results, nspawnMany)
+	for test := range results {
+		if strings.HasPrefix(test, nspawnMany) {
+			delete(results, test)
+		}
+	}
 	if _, err := table(results); err == nil || !strings.Contains(err.Error(), nspawnMany) {
 		t.Errorf("%v, want an error about %s", err, nspawnMany)
 	}

@@ -55,6 +55,15 @@ func Questions() []Question {
 	return all
 }
 
+// Calls names what is asked, in the order of the tables.
+func Calls() []string {
+	var names []string
+	for _, c := range calls() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
 // line is a question with its answer, in a file.
 type line struct {
 	Question

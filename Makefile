@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration test-client test-cri test-critest test-containerd-cri test-kubelet test-docker test-long test-vm test-vm-short test-rkt compat bench demo install clean
+.PHONY: help deps build check lint test test-unit test-integration test-client test-cri test-critest test-containerd-cri test-kubelet test-docker test-runsc test-long test-vm test-vm-short test-rkt compat bench demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -18,11 +18,14 @@ STATIC   := ^TestExecIntoAnApp$$
 # would only take time.
 PROGRAMS := stage1/conformance
 # Columns of the integration suite: native, oci, nspawn, runc. With native come the most
-# important cases of nspawn.
+# important cases of nspawn, with oci those of oci with crun in the place of runc. crun
+# and runsc are columns, too.
 RUNTIMES ?= native,oci
 # Of these, each under three releases of containerd, so many run at a time: they wait
 # more than they compute.
 COLUMNS  := 6
+# Cases that runsc runs: those of the short form.
+RUNSC    := ^Test(Run|AProgram|Exec|T7P|T9K|T12|T14|AnOOM|Hooks|ContainersOfOne|TheDeathOfTheShim)
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
@@ -51,10 +54,16 @@ test-unit: ## unit tests, with the race detector
 	@{ go test -race -json $$(go list ./... | grep -v '$(PROGRAMS)') && \
 	CGO_ENABLED=0 go test -json -run '$(STATIC)' ./stage1/images/native/container && go test -json ./$(PROGRAMS)/...; } | $(REPORT)
 
-test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,nspawn,runc)
+test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,nspawn,runc,crun,runsc)
 	@echo "==> integration tests ($(RUNTIMES))"
 	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 30m -json ./... | $(REPORT)
+
+test-runsc: deps build ## the stage1 oci with gVisor's runsc, which is built first (minutes)
+	@echo "==> the stage1 oci with runsc"
+	@runsc=$$(go -C integration run ./runsc) && { RKT_TEST_RUNSC=$$runsc go test -count=1 -json -run Runsc ./$(PROGRAMS) && \
+	RKT_TEST_RUNTIMES=runsc RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
+	go -C integration test -count=1 -timeout 30m -json -run '$(RUNSC)' .; } | $(REPORT)
 
 test-long: build ## the cases that repeat something, as often as is ever demanded (an hour)
 	@RKT_TEST_LONG=1 RKT_TEST_RUNTIMES=native RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \

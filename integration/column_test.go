@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -28,6 +29,7 @@ var patience = 30 * time.Second * time.Duration(slowness)
 // column is one runtime with its containerd.
 type column struct {
 	name    string // native, oci, nspawn, runc
+	wraps   string // what a column of oci has in the place of runc: crun, runsc
 	runtime string // what clients pass
 	release release
 	daemon  *daemon.Daemon
@@ -50,8 +52,14 @@ func openColumn(ctx context.Context, name string, r release) (*column, error) {
 		c.runtime = "io.containerd.rkt-nspawn.v1"
 	case "runc":
 		c.runtime = "io.containerd.runc.v2"
+	case "crun", "runsc":
+		c.name, c.wraps, c.runtime = "oci", name, "io.containerd.rkt-"+name+".v1"
+		c.few = name == "runsc" // which differs much
+		if err := wrap(ctx, name); err != nil {
+			return nil, err
+		}
 	default:
-		return nil, fmt.Errorf("unknown runtime %q: native, oci, nspawn or runc", name)
+		return nil, fmt.Errorf("unknown runtime %q: native, oci, nspawn, runc, crun or runsc", name)
 	}
 	programs, err := r.find(ctx)
 	if err != nil {
@@ -201,8 +209,8 @@ func ourColumns() []string { return []string{"native", "oci", "nspawn"} }
 
 func allColumns() []string { return append(ourColumns(), "runc") }
 
-// usesRunc tells whether it is runc that isolates the column's containers, by its own
-// shim or not.
+// usesRunc tells whether it is runc, or what stands in its place, that isolates the
+// column's containers, by its own shim or not.
 func (c *column) usesRunc() bool { return c.name == "oci" || c.name == "runc" }
 
 // shimProgram is the name of the column's shim.
@@ -227,15 +235,21 @@ func eachOfOurs(t *testing.T, test func(t *testing.T, c *column)) {
 func eachOf(t *testing.T, names []string, test func(t *testing.T, c *column)) {
 	t.Helper()
 	for _, c := range suite.columns {
-		if !slices.Contains(names, c.name) || c.few && len(names) > 1 && !slices.Contains(inShort(), t.Name()) {
+		if !slices.Contains(names, c.name) || c.few && !c.runs(t, names) {
 			continue
 		}
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(cmp.Or(c.wraps, c.name), func(t *testing.T) {
 			t.Parallel()
+			c.skipWhatDiffers(t)
 			t.Cleanup(func() { c.cleanUp(t) })
 			test(t, c)
 		})
 	}
+}
+
+// runs tells whether a case is among the few that the column runs.
+func (c *column) runs(t *testing.T, names []string) bool {
+	return slices.Contains(inShort(), t.Name()) || len(names) == 1 && c.wraps == ""
 }
 
 // cleanUp removes what a test, or its failure, left to containerd, and then

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	runtimesFlag = flag.String("runtimes", envOr("RKT_TEST_RUNTIMES", "native"), "columns to run, of native, oci, nspawn and runc")
+	runtimesFlag = flag.String("runtimes", envOr("RKT_TEST_RUNTIMES", "native"), "columns to run, of native, oci, nspawn, runc, and of oci with crun or runsc in its place")
 	releasesFlag = flag.String("releases", envOr("RKT_TEST_RELEASES", "2.4,1.7,1.6"), "releases of containerd; the first runs every case, the others the most important ones")
 	binFlag      = flag.String("bin", envOr("RKT_TEST_BIN", "../bin"), "directory that make build fills")
 	versionsFlag = flag.String("rkt-versions", envOr("RKT_TEST_RKT_VERSIONS", "1,4"), "interface versions of rkt's whose immutable images run the cases that differ little between them")
@@ -104,19 +104,21 @@ func openColumns(ctx context.Context) error {
 	return openShort(ctx)
 }
 
-// openShort opens a column of nspawn beside one of native, for the cases of inShort,
-// unless all cases are to run there.
+// openShort opens columns for the cases of inShort: of nspawn beside one of native, and of
+// crun beside one of oci, unless all cases are to run there.
 func openShort(ctx context.Context) error {
 	names := strings.Split(*runtimesFlag, ",")
-	if _, err := exec.LookPath(nspawnProgram); err != nil || !slices.Contains(names, "native") || slices.Contains(names, "nspawn") {
-		return nil
+	for _, short := range []struct{ name, beside, program string }{{"nspawn", "native", nspawnProgram}, {"crun", "oci", "crun"}} {
+		if _, err := exec.LookPath(short.program); err != nil || !slices.Contains(names, short.beside) || slices.Contains(names, short.name) {
+			continue
+		}
+		c, err := openColumn(ctx, short.name, suite.columns[0].release)
+		if err != nil {
+			return err
+		}
+		c.few = true
+		suite.columns = append(suite.columns, c)
 	}
-	c, err := openColumn(ctx, "nspawn", suite.columns[0].release)
-	if err != nil {
-		return err
-	}
-	c.few = true
-	suite.columns = append(suite.columns, c)
 	return nil
 }
 

@@ -9,7 +9,8 @@ import (
 )
 
 // inShort are the cases that nspawn runs where it is no column of its own: what it does
-// in another way than native, whose code it has for the rest.
+// in another way than native, whose code it has for the rest. So does oci with another OCI
+// runtime than runc.
 func inShort() []string {
 	return []string{
 		"TestRunReturnsTheExitCodeOfTheProgram",

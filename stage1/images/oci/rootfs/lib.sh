@@ -43,11 +43,9 @@ fail() {
 	exit "${2:-1}"
 }
 
-# oci ARG...: the OCI runtime, with our fds 0 to 2 and no others, so that nothing
-# it leaves behind has them. What it logs as an error becomes the error of the RPC.
-oci() {
+# chosen: sets runtime, to the first one of this image that is there, and its flags.
+chosen() {
 	runtime=''
-	# shellcheck disable=SC2034 # eval uses flags
 	while [ -z "$runtime" ] && read -r name flags; do
 		case $name in '' | '#'*) ;; *) runtime=$(command -v "$name") ;; esac
 	done <"${0%/*}/runtimes"
@@ -55,16 +53,66 @@ oci() {
 		echo "there is no OCI runtime in $PATH: install runc or crun" >&"$RKT_ERROR_FD"
 		return 1
 	}
+	root=$here
+	[ "${runtime##*/}" != runsc ] || root=$PWD # it remembers the path of its state
+}
+
+# oci ARG...: the OCI runtime, with our fds 0 to 2 and no others, so that nothing
+# it leaves behind has them. What it logs as an error becomes the error of the RPC.
+oci() {
+	chosen || return
 	log=$app/log.$$
-	eval '"$runtime" $flags --root "$here/$app/run" --log "$here/$log" --log-format json "$@"' "$own"
+	shown=''
+	! hybrid || shown=version1
+	eval "$shown"' "$runtime" $flags --root "$root/$app/run" --log "$here/$log" --log-format json "$@"' "$own"
 	code=$?
 	if [ "$code" -ne 0 ]; then
 		words=$(sed -nE '/"level":"error"/s/.*"msg":"(([^"\\]|\\.)*)".*/\1/p' "$log" 2>/dev/null |
-			sed -E 's/\\u003c/</g; s/\\u003e/>/g; s/\\u0026/\&/g; s/\\n/ /g; s/\\(.)/\1/g')
+			sed -E 's/\\u003c/</g; s/\\u003e/>/g; s/\\u0026/\&/g; s/\\n/ /g; s/\\(.)/\1/g' | familiar)
 		printf '%s\n' "${words:-$runtime ended with code $code, and without a word}" >&"$RKT_ERROR_FD"
 	fi
 	rm -f "$log" 2>/dev/null
 	return "$code"
+}
+
+# create ARG...: oci create, of RKT_BUNDLE. crun 1.8, Debian 12's, takes no version of the
+# specification but 1.0. Stage 0 has looked at every field of a later one.
+create() {
+	chosen || return
+	[ "${runtime##*/}" != crun ] || {
+		(umask 077 && sed -E 's/"ociVersion" *: *"1\.[^"]*"/"ociVersion":"1.0.2"/' "$RKT_BUNDLE/config.json" >"$app/config.json") 2>&"$RKT_ERROR_FD" || return
+		set -- --config "$here/$app/config.json" "$@"
+	}
+	oci create --bundle "$RKT_BUNDLE" "$@"
+	created=$?
+	rm -f "$app/config.json" 2>&"$RKT_ERROR_FD"
+	return "$created"
+}
+
+# familiar: says in the words that clients look for what crun and runsc say in their own.
+# A program that is no file is EPERM to crun.
+familiar() {
+	# shellcheck disable=SC2016 # a word of theirs
+	sed -E 's/^\{"msg":"(([^"\\]|\\.)*)".*/\1/
+		s/executable file `(\/[^`]*)` not found in \$PATH: .*/exec: "\1": no such file or directory/
+		s/executable file `([^`]*)` not found in \$PATH: .*/exec: "\1": executable file not found in $PATH/
+		s/.*error finding executable ("[^"]*") in PATH .*/exec: \1: executable file not found in $PATH/
+		s/^(open executable): (Permission denied|Operation not permitted)/\1: permission denied/'
+}
+
+# hybrid: whether the runtime is crun, which refuses a host with controllers in both
+# versions of cgroups, even where it would use none of version 2.
+hybrid() {
+	[ "${runtime##*/}" = crun ] && read -r controllers 2>/dev/null </sys/fs/cgroup/unified/cgroup.controllers && [ -n "$controllers" ]
+}
+
+# version1 COMMAND...: in a mount namespace of its own it sees version 1 alone. All other
+# mounts there are the peers that they were.
+version1() {
+	# shellcheck disable=SC2016 # for the other shell
+	unshare --mount --propagation unchanged sh -c '
+		for at in /sys/fs/cgroup /sys/fs/cgroup/unified; do mount --make-private "$at" || exit; done
+		umount -l /sys/fs/cgroup/unified && exec "$@"' sh "$@"
 }
 
 # criu_works: fails with 7, and says why, where processes cannot be written and restored.
@@ -101,12 +149,22 @@ living() {
 	read -r pid was 2>/dev/null <"$1" && look "$pid" && [ "$start" = "$was" ] && [ "$how" != Z ] && [ "$how" != X ]
 }
 
-# executed PID: waits for the moment that runc returns too early, since it closes its
-# descriptors before the exec; fails if the exec has failed and that can be seen.
+# executed PID: waits for the moment that the runtime returns too early, since it closes
+# its descriptors before the exec; fails if the exec has failed and that can be seen.
 executed() {
-	while look "$1" && read -r name 2>/dev/null <"/proc/$1/comm" && [ "$name" = 'runc:[2:INIT]' ]; do
+	while look "$1" && waits "$1"; do
 		[ "$how" != Z ] || return 1
 	done
+}
+
+# waits PID: whether it is the runtime's still. A program of an app may be called crun, too.
+waits() {
+	read -r name 2>/dev/null <"/proc/$1/comm" || return
+	case $name in
+	'runc:[2:INIT]') ;;
+	crun) [ "$how" = Z ] || grep -q "/$state/" "/proc/$1/cmdline" 2>/dev/null ;;
+	*) return 1 ;;
+	esac
 }
 
 # ready PID [FILE]: notes a process in FILE, and reports it.
@@ -123,8 +181,9 @@ forget() {
 	read -r id dir 2>/dev/null <"$app/id" || id='' dir=''
 	[ ! -d "$app/run" ] || oci delete --force "$id" >/dev/null 2>&1 || return
 	[ -f "$app/init" ] || [ -z "$dir" ] || rmdir "/sys/fs/cgroup/unified/${dir#/sys/fs/cgroup/*/}" 2>/dev/null
-	# One that was killed while it bound its own binary there has left it mounted.
-	for bound in "$app/run/"*/runc.*; do
+	# runc that was killed while it bound its own binary there has left it mounted, and
+	# runsc leaves an empty network there in any case.
+	for bound in "$app/run/"*/runc.* "$app/run/null-netns"; do
 		[ ! -e "$bound" ] || umount -l "$bound" 2>/dev/null
 	done
 	rm -rf "$app" 2>&"$RKT_ERROR_FD"

@@ -147,13 +147,20 @@ func stop(args []string) error {
 	if len(args) != 1 || strings.HasPrefix(args[0], "-") {
 		return misused("usage: stop [--force] UUID")
 	}
-	for file, sign := range map[string]int{"pid": 1, "pgid": -1} {
-		pid, err := readNumber(file)
+	for _, who := range []struct {
+		file string
+		sign int
+	}{{"pid", 1}, {"pgid", -1}} {
+		pid, err := readNumber(who.file)
 		if err != nil {
 			continue
 		}
-		if err := syscall.Kill(sign*pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("signal %s %d: %w", file, pid, err)
+		err = syscall.Kill(who.sign*pid, sig)
+		if err == nil {
+			break // who the group's other processes are is not known: `run` may have joined one
+		}
+		if !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("signal %s %d: %w", who.file, pid, err)
 		}
 	}
 	return nil

@@ -18,7 +18,8 @@ import (
 
 // run becomes the app.
 func run(args []string) error {
-	if err := parseRun(args); err != nil {
+	names, err := parseRun(args)
+	if err != nil {
 		return err
 	}
 	lock := descriptor("RKT_LOCK_FD")
@@ -30,7 +31,7 @@ func run(args []string) error {
 		return err
 	}
 	root := filepath.Join(podmanifest.Stage2, a.Name, "rootfs")
-	if err := mount(m, a, root); err != nil {
+	if err := mount(m, a, root, names); err != nil {
 		return err
 	}
 	p, err := programOf(a.App, root)
@@ -49,28 +50,29 @@ func run(args []string) error {
 	return p.become(root, func() error { return ready(os.Getpid()) })
 }
 
-// parseRun takes the arguments of rkt's fly, and leaves them: none asks for anything
-// that this image does.
-func parseRun(args []string) error {
+// parseRun takes the arguments of rkt's fly, and leaves those that ask for nothing that
+// this image does. It returns what is said of files for the resolution of names.
+func parseRun(args []string) (names string, err error) {
 	f := flag.NewFlagSet("run", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	for _, name := range []string{"debug", "interactive", "disable-capabilities-restriction", "disable-paths", "disable-seccomp"} {
 		f.Bool(name, false, "")
 	}
-	for _, name := range []string{"mds-token", "local-config", "hostname", "dns-conf-mode"} {
+	for _, name := range []string{"mds-token", "local-config", "hostname"} {
 		f.String(name, "", "")
 	}
+	f.StringVar(&names, "dns-conf-mode", "", "")
 	net := f.String("net", "host", "")
 	if err := f.Parse(args); err != nil {
-		return misused("run: %v", err)
+		return "", misused("run: %v", err)
 	}
 	if *net != "host" {
-		return misused("run: --net=%s: an app has the network that it is started in", *net)
+		return "", misused("run: --net=%s: an app has the network that it is started in", *net)
 	}
 	if f.NArg() != 1 {
-		return misused("run: %d arguments in place of a UUID", f.NArg())
+		return "", misused("run: %d arguments in place of a UUID", f.NArg())
 	}
-	return nil
+	return names, nil
 }
 
 // writePIDs tells rkt's tools, and stop, who the app is.
@@ -126,19 +128,23 @@ func isolator(a *podmanifest.App, name string) string {
 
 // mount shows the host's /dev, /proc and /sys to the app, and its volumes. The mount
 // namespace is the pod's own; still, nothing of it may reach the host's trees.
-func mount(m *podmanifest.Manifest, a *podmanifest.RuntimeApp, root string) error {
+func mount(m *podmanifest.Manifest, a *podmanifest.RuntimeApp, root, names string) error {
 	for _, dir := range []string{"/dev", "/proc", "/sys"} {
 		if err := bind(dir, root, dir, true, false); err != nil {
 			return err
 		}
 	}
-	for _, of := range a.Mounts {
-		v, err := m.Volume(of)
-		if err != nil {
-			return err
-		}
-		if err := mountVolume(v, root, of.Path); err != nil {
-			return fmt.Errorf("volume %s at %s: %w", v.Name, of.Path, err)
+	shown, err := m.Shown(a)
+	if err != nil {
+		return err
+	}
+	files, err := podmanifest.NameFiles(names, root)
+	if err != nil {
+		return err
+	}
+	for _, of := range append(files, shown...) { // a volume wins
+		if err := mountVolume(of, root); err != nil {
+			return fmt.Errorf("volume %s at %s: %w", of.Volume.Name, of.Path, err)
 		}
 	}
 	if a.ReadOnly {
@@ -149,12 +155,12 @@ func mount(m *podmanifest.Manifest, a *podmanifest.RuntimeApp, root string) erro
 	return nil
 }
 
-func mountVolume(v *podmanifest.Volume, root, path string) error {
-	source, err := v.Path()
+func mountVolume(of podmanifest.Shown, root string) error {
+	source, err := of.Volume.Path()
 	if err != nil {
 		return err
 	}
-	return bind(source, root, path, v.Deep(), v.ReadOnly)
+	return bind(source, root, of.Path, of.Volume.Deep(), of.ReadOnly)
 }
 
 // bind shows a part of the host at a path of the root, which no link leads out of.

@@ -26,13 +26,14 @@ type RuntimeApp struct {
 
 // App is what is to be executed, and how.
 type App struct {
-	Exec        []string   `json:"exec"`
-	User        string     `json:"user"`
-	Group       string     `json:"group"`
-	Groups      []uint32   `json:"supplementaryGIDs"`
-	Directory   string     `json:"workingDirectory"`
-	Environment []Variable `json:"environment"`
-	Isolators   []Isolator `json:"isolators"`
+	Exec        []string     `json:"exec"`
+	User        string       `json:"user"`
+	Group       string       `json:"group"`
+	Groups      []uint32     `json:"supplementaryGIDs"`
+	Directory   string       `json:"workingDirectory"`
+	Environment []Variable   `json:"environment"`
+	MountPoints []MountPoint `json:"mountPoints"`
+	Isolators   []Isolator   `json:"isolators"`
 }
 
 // Variable is one of an app's environment.
@@ -45,6 +46,13 @@ type Variable struct {
 type Isolator struct {
 	Name  string          `json:"name"`
 	Value json.RawMessage `json:"value"`
+}
+
+// MountPoint is where an app's image wants a volume.
+type MountPoint struct {
+	Name     string `json:"name"`
+	Path     string `json:"path"`
+	ReadOnly bool   `json:"readOnly"`
 }
 
 // Mount is a volume in an app.

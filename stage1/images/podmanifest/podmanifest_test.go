@@ -80,55 +80,140 @@ func TestAManifestThatCannotBeReadIsAnError(t *testing.T) {
 	fails(t, err, "manifest of the pod: json")
 }
 
-func TestAMountShowsItsOwnVolumeOrThatOfThePod(t *testing.T) {
+// shown returns the volumes that an app of the manifest sees, by where.
+func shown(t *testing.T, m *podmanifest.Manifest, app string) map[string]podmanifest.Shown {
+	t.Helper()
+	a, err := m.Named(app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := m.Shown(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]podmanifest.Shown{}
+	for _, s := range all {
+		at[s.Path] = s
+	}
+	if len(at) != len(all) {
+		t.Errorf("two volumes are at one path: %+v", all)
+	}
+	return at
+}
+
+func TestAnAppSeesTheVolumesOfItsMountsAndMountPoints(t *testing.T) { // rkt-abi.md, section 11
 	t.Chdir(t.TempDir())
-	write(t, map[string]string{"pod": `{"volumes": [
-		{"name": "host", "kind": "host", "source": "/srv", "readOnly": true, "recursive": false},
-		{"name": "shared", "kind": "empty", "mode": "1777", "uid": 7, "gid": 8},
-		{"name": "plain", "kind": "empty"}, {"name": "odd", "kind": "empty", "mode": "9"}]}`})
+	write(t, map[string]string{"pod": `{"volumes": [{"name": "host", "kind": "host", "source": "/srv", "readOnly": true, "recursive": false},
+		{"name": "writable", "kind": "host", "source": "/w", "readOnly": false}, {"name": "plain", "kind": "empty"}, {"name": "block", "kind": "block"}],
+		"apps": [
+		{"name": "mounts", "app": {"exec": ["/a"], "mountPoints": [{"name": "plain", "path": "/unused", "readOnly": true}]}, "mounts": [
+			{"volume": "host", "path": "/host"}, {"volume": "host", "path": "/own", "appVolume": {"name": "own", "kind": "host", "source": "/own"}}, {"volume": "plain", "path": "/plain"}]},
+		{"name": "points", "app": {"exec": ["/a"], "mountPoints": [{"name": "host", "path": "/h"}, {"name": "writable", "path": "/w", "readOnly": true},
+			{"name": "data", "path": "/d"}, {"name": "cache", "path": "/c", "readOnly": true}]}},
+		{"name": "absent", "app": {"exec": ["/a"]}, "mounts": [{"volume": "none", "path": "/data"}]},
+		{"name": "strange", "app": {"exec": ["/a"]}, "mounts": [{"volume": "block", "path": "/data"}]}]}`})
 	m := read(t)
-	volume := func(of podmanifest.Mount) (*podmanifest.Volume, string) {
-		t.Helper()
-		v, err := m.Volume(of)
+	for app, want := range map[string]map[string]struct {
+		source   string
+		readOnly bool
+		deep     bool
+	}{
+		"mounts": {"/host": {"/srv", true, false}, "/own": {"/own", false, true}, "/plain": {"sharedVolumes/plain", true, true}, "/unused": {"sharedVolumes/plain", true, true}},
+		"points": {"/h": {"/srv", true, false}, "/w": {"/w", false, true}, "/d": {"sharedVolumes/points-data", false, true}, "/c": {"sharedVolumes/points-cache", true, true}},
+	} {
+		got := shown(t, m, app)
+		if len(got) != len(want) {
+			t.Errorf("%s sees %+v", app, got)
+		}
+		for path, w := range want {
+			s, ok := got[path]
+			if !ok {
+				t.Errorf("%s sees nothing at %s", app, path)
+				continue
+			}
+			if source, err := s.Volume.Path(); err != nil || source != w.source || s.ReadOnly != w.readOnly || s.Volume.Deep() != w.deep {
+				t.Errorf("%s sees at %s %s, %+v, %v", app, path, source, s, err)
+			}
+		}
+	}
+	for app, words := range map[string]string{
+		"absent": "there is no volume none for /data", "strange": `volume block is of the kind "block", which is neither host nor empty`,
+	} {
+		a, err := m.Named(app)
 		if err != nil {
 			t.Fatal(err)
 		}
-		path, err := v.Path()
+		_, err = m.Shown(a)
+		fails(t, err, words)
+	}
+}
+
+func TestAnEmptyVolumeIsMadeOnceForAllWhoSeeIt(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to give a directory away")
+	}
+	t.Chdir(t.TempDir())
+	for _, v := range []struct {
+		volume podmanifest.Volume
+		mode   os.FileMode
+	}{
+		{podmanifest.Volume{Name: "plain", Kind: "empty"}, 0o755},
+		{podmanifest.Volume{Name: "shared", Kind: "empty", Mode: "1777", UID: 7, GID: 8}, 0o777 | os.ModeSticky},
+	} {
+		path, err := v.volume.Path()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return v, path
-	}
-	if v, path := volume(podmanifest.Mount{Volume: "host"}); path != "/srv" || !v.ReadOnly || v.Deep() {
-		t.Errorf("%+v at %s", v, path)
-	}
-	own := &podmanifest.Volume{Name: "own", Kind: "host", Source: "/own"}
-	if v, path := volume(podmanifest.Mount{Volume: "host", Own: own}); path != "/own" || v.ReadOnly || !v.Deep() {
-		t.Errorf("%+v at %s", v, path)
-	}
-	for name, mode := range map[string]os.FileMode{"plain": 0o755, "shared": 0o777 | os.ModeSticky} {
-		if os.Geteuid() != 0 && name == "shared" {
-			continue // it is given to somebody else
-		}
-		_, path := volume(podmanifest.Mount{Volume: name})
 		write(t, map[string]string{path + "/f": "kept"})
-		_, path = volume(podmanifest.Mount{Volume: name}) // of the next app
+		again, err := v.volume.Path() // of the next app
+		if err != nil || again != path {
+			t.Errorf("%s, then %s, %v", path, again, err)
+		}
 		info, err := os.Stat(path)
-		if err != nil || !info.IsDir() || info.Mode().Perm()|info.Mode()&os.ModeSticky != mode {
-			t.Errorf("%s: %v, %v; want mode %v", path, info, err, mode)
+		if err != nil || !info.IsDir() || info.Mode().Perm()|info.Mode()&os.ModeSticky != v.mode {
+			t.Errorf("%s: %v, %v; want mode %v", path, info, err, v.mode)
 		}
 		if text, err := os.ReadFile(path + "/f"); string(text) != "kept" {
 			t.Errorf("what was in %s: %q, %v", path, text, err)
 		}
 	}
-	_, err := m.Volume(podmanifest.Mount{Volume: "none", Path: "/data"})
-	fails(t, err, "there is no volume none for /data")
-	odd, err := m.Volume(podmanifest.Mount{Volume: "odd"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = odd.Path()
+	_, err := (&podmanifest.Volume{Name: "odd", Kind: "empty", Mode: "9"}).Path()
 	fails(t, err, "mode: ")
+}
+
+func TestFilesOfNamesAreTheHostsStage0sOrTheApps(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, map[string]string{"stage1/rootfs/etc/rkt-resolv.conf": "", "root/etc/passwd": "", "own/etc/hosts": "mine", "bare/f": ""})
+	for _, c := range []struct{ mode, root, want, hosts string }{
+		{"", "root", "", ""},
+		{"resolv=default,hosts=host", "root", "/etc/hosts=/etc/hosts", ""},
+		{"resolv=host,hosts=stage0", "root", "/etc/resolv.conf=/etc/resolv.conf", ""}, // stage 0 has left no hosts
+		{"resolv=stage0", "root", "/etc/resolv.conf=stage1/rootfs/etc/rkt-resolv.conf", ""},
+		{"resolv=none,hosts=default", "root", "", "127.0.0.1 localhost localdomain\n"},
+		{"hosts=default", "own", "", "mine"},
+		{"hosts=default", "bare", "", ""},
+	} {
+		all, err := podmanifest.NameFiles(c.mode, c.root)
+		if err != nil {
+			t.Errorf("%s: %v", c.mode, err)
+		}
+		var got []string
+		for _, s := range all {
+			if got = append(got, s.Path+"="+s.Volume.Source); !s.ReadOnly || s.Volume.Deep() {
+				t.Errorf("%s: %+v", c.mode, s)
+			}
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q, want %q", c.mode, got, c.want)
+		}
+		if hosts, _ := os.ReadFile(c.root + "/etc/hosts"); string(hosts) != c.hosts {
+			t.Errorf("%s: /etc/hosts of %s is %q, want %q", c.mode, c.root, hosts, c.hosts)
+		}
+	}
+	for _, mode := range []string{"resolv=new", "hosts=none", "nsswitch=host", "resolv"} {
+		_, err := podmanifest.NameFiles(mode, "root")
+		fails(t, err, "--dns-conf-mode="+mode)
+	}
 }
 
 func TestUsersAndGroupsAreNumbersNamesOrOwnersOfPaths(t *testing.T) {

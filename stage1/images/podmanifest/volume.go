@@ -15,25 +15,76 @@ type Volume struct {
 	Name      string `json:"name"`
 	Kind      string `json:"kind"`
 	Source    string `json:"source"`
-	ReadOnly  bool   `json:"readOnly"`
+	ReadOnly  *bool  `json:"readOnly"`  // nil: as the mount point has it
 	Recursive *bool  `json:"recursive"` // nil is true
 	Mode      string `json:"mode"`
 	UID       int    `json:"uid"`
 	GID       int    `json:"gid"`
 }
 
-// Volume returns what a mount shows.
-func (m *Manifest) Volume(of Mount) (*Volume, error) {
-	if of.Own != nil {
-		return of.Own, nil
+// Shown is a volume in an app.
+type Shown struct {
+	Volume   *Volume
+	Path     string // in the app
+	ReadOnly bool
+}
+
+// Shown returns the volumes that an app sees: those of its mounts, and one for each of
+// its mount points that has none there, by its name, or an empty one for the app alone.
+func (m *Manifest) Shown(a *RuntimeApp) ([]Shown, error) {
+	var all []Shown
+	there := map[string]bool{}
+	for _, of := range a.Mounts {
+		v := of.Own
+		if v == nil {
+			v = m.volume(of.Volume)
+		}
+		if v == nil {
+			return nil, fmt.Errorf("there is no volume %s for %s", of.Volume, of.Path)
+		}
+		readOnly := false
+		for _, p := range a.App.MountPoints {
+			readOnly = readOnly || p.Name == of.Volume && p.ReadOnly
+		}
+		there[of.Path] = true
+		all = append(all, v.shown(of.Path, readOnly))
 	}
-	for i := range m.Volumes {
-		if m.Volumes[i].Name == of.Volume {
-			return &m.Volumes[i], nil
+	for _, p := range a.App.MountPoints {
+		if there[p.Path] {
+			continue
+		}
+		v := m.volume(p.Name)
+		if v == nil {
+			v = &Volume{Name: a.Name + "-" + p.Name, Kind: empty}
+		}
+		all = append(all, v.shown(p.Path, p.ReadOnly))
+	}
+	for _, s := range all {
+		if k := s.Volume.Kind; k != empty && k != "host" {
+			return nil, fmt.Errorf("volume %s is of the kind %q, which is neither host nor empty", s.Volume.Name, k)
 		}
 	}
-	return nil, fmt.Errorf("there is no volume %s for %s", of.Volume, of.Path)
+	return all, nil
 }
+
+func (m *Manifest) volume(name string) *Volume {
+	for i := range m.Volumes {
+		if m.Volumes[i].Name == name {
+			return &m.Volumes[i]
+		}
+	}
+	return nil
+}
+
+func (v *Volume) shown(path string, readOnly bool) Shown {
+	if v.ReadOnly != nil {
+		readOnly = *v.ReadOnly
+	}
+	return Shown{v, path, readOnly}
+}
+
+// empty is the kind of a volume that begins as an empty directory.
+const empty = "empty"
 
 // Deep tells whether what is mounted below the volume's source comes along.
 func (v *Volume) Deep() bool { return v.Recursive == nil || *v.Recursive }
@@ -41,7 +92,7 @@ func (v *Volume) Deep() bool { return v.Recursive == nil || *v.Recursive }
 // Path returns where the volume is, from the pod's directory unless it is a part of the
 // host. An empty one is made if it is not there.
 func (v *Volume) Path() (string, error) {
-	if v.Kind != "empty" {
+	if v.Kind != empty {
 		return v.Source, nil
 	}
 	dir := filepath.Join("sharedVolumes", v.Name)

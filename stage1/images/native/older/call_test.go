@@ -246,6 +246,26 @@ func TestAPodWithItsAppsRunsAsVersion6HasIt(t *testing.T) {
 	})
 }
 
+func TestAnAppHasItsMountPointsAndFilesOfNames(t *testing.T) {
+	eachImage(t, func(t *testing.T, p *rktPod) {
+		hosts, err := os.ReadFile("/etc/hosts")
+		if err != nil {
+			t.Skip("needs an /etc/hosts: ", err)
+		}
+		section := shell(`busybox touch /data/f && echo data; busybox cat /etc/hosts; busybox touch /etc/hosts 2>/dev/null || echo read-only`)
+		section["mountPoints"] = []any{map[string]any{"name": "data", "path": "/data"}}
+		p.app("web", section, nil)
+		p.start("--net=host", "--dns-conf-mode=resolv=default,hosts=host")
+		p.ends(0)
+		if want := "data\n" + string(hosts) + "read-only\n"; p.out.String() != want {
+			t.Errorf("the app says %q, want %q", p.out.String(), want)
+		}
+		if _, err := os.Stat(filepath.Join(p.dir, "sharedVolumes/web-data/f")); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestAMutablePodGetsAppsAsVersion6HasIt(t *testing.T) {
 	eachImage(t, func(t *testing.T, p *rktPod) {
 		p.manifest(map[string]any{"acKind": "PodManifest", "acVersion": "0.8.11", "apps": []any{}})

@@ -61,8 +61,17 @@ func App(name string) (*abi.Request, error) {
 	if err != nil {
 		return nil, fmt.Errorf("app %s: %w", name, err)
 	}
-	for _, of := range a.Mounts {
-		if err := mount(s, m, pod, of); err != nil {
+	shown, err := m.Shown(a)
+	if err == nil {
+		var names []podmanifest.Shown
+		names, err = podmanifest.NameFiles(o.Names, r.Rootfs)
+		shown = append(names, shown...) // a volume wins
+	}
+	if err != nil {
+		return nil, fmt.Errorf("app %s: %w", name, err)
+	}
+	for _, of := range shown {
+		if err := mount(s, pod, of); err != nil {
 			return nil, fmt.Errorf("app %s: %w", name, err)
 		}
 	}

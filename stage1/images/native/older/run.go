@@ -17,10 +17,11 @@ type Options struct {
 	Mutable        bool
 	Interactive    bool
 	Hostname       string
-	AnyCapability  bool // --disable-capabilities-restriction
-	AnyPath        bool // --disable-paths
-	AnySystemCall  bool // --disable-seccomp
-	ParentIPC      bool // --ipc=parent
+	AnyCapability  bool   // --disable-capabilities-restriction
+	AnyPath        bool   // --disable-paths
+	AnySystemCall  bool   // --disable-seccomp
+	ParentIPC      bool   // --ipc=parent
+	Names          string // --dns-conf-mode
 	UUID           string
 	PrivateNetwork bool // --net=none
 	Holder         int  // the host's pid of who holds what apps share; 0: nothing is shared
@@ -37,13 +38,14 @@ func Run(args []string) (*Options, error) {
 	f.BoolVar(&o.Mutable, "mutable", false, "")
 	f.BoolVar(&o.Interactive, "interactive", false, "")
 	f.StringVar(&o.Hostname, "hostname", "", "")
+	f.StringVar(&o.Names, "dns-conf-mode", "", "")
 	f.BoolVar(&o.AnyCapability, "disable-capabilities-restriction", false, "")
 	f.BoolVar(&o.AnyPath, "disable-paths", false, "")
 	f.BoolVar(&o.AnySystemCall, "disable-seccomp", false, "")
 	network, ipc := f.String("net", "host", ""), f.String("ipc", "", "")
-	// Without a meaning here: rkt's metadata service, and files that clients bring.
+	// Without a meaning here: rkt's metadata service, and its configuration.
 	f.Bool("debug", false, "")
-	for _, name := range []string{"mds-token", "local-config", "dns-conf-mode"} {
+	for _, name := range []string{"mds-token", "local-config"} {
 		f.String(name, "", "")
 	}
 	if err := f.Parse(args); err != nil {

@@ -56,23 +56,19 @@ func files(s *specs.Spec, o *Options) {
 }
 
 // mount adds what a volume shows.
-func mount(s *specs.Spec, m *podmanifest.Manifest, pod string, of podmanifest.Mount) error {
-	v, err := m.Volume(of)
+func mount(s *specs.Spec, pod string, of podmanifest.Shown) error {
+	source, err := of.Volume.Path()
 	if err != nil {
-		return err
-	}
-	source, err := v.Path()
-	if err != nil {
-		return fmt.Errorf("volume %s: %w", v.Name, err)
+		return fmt.Errorf("volume %s: %w", of.Volume.Name, err)
 	}
 	if !filepath.IsAbs(source) {
 		source = filepath.Join(pod, source)
 	}
 	options := []string{"rbind"}
-	if !v.Deep() {
+	if !of.Volume.Deep() {
 		options[0] = "bind"
 	}
-	if v.ReadOnly {
+	if of.ReadOnly {
 		options = append(options, "ro")
 	}
 	s.Mounts = append(s.Mounts, specs.Mount{Destination: of.Path, Type: "bind", Source: source, Options: options})

@@ -128,6 +128,22 @@ func TestWithoutCriuACheckpointIsRefusedWithTheReason(t *testing.T) {
 	}
 }
 
+func TestACrunThatIsBuiltWithoutCriuMakesNoCheckpoint(t *testing.T) {
+	dir := t.TempDir()
+	crun := filepath.Join(dir, "crun")
+	must(t, os.WriteFile(crun, []byte("#!/bin/sh\necho 'crun version 1.8.1'\necho '+SYSTEMD +SECCOMP +YAJL'\n"), 0o755))
+	image := imageDir(t)
+	must(t, os.WriteFile(filepath.Join(image, "rootfs/runtimes"), []byte(crun+"\n"), 0o644))
+	fakeCriu(t, "exit 0")
+	p := newPodOf(t, "", image)
+	p.run()
+	a := p.app("web", nil, "true")
+	a.call.Request.Checkpoint = &abi.Checkpoint{Path: t.TempDir()}
+	if text := expectCode(t, "app/add of a checkpoint", 7, a.tryAdd(p.patience)); text != crun+" is built without criu" {
+		t.Errorf("words %q", text)
+	}
+}
+
 // What criu has to say is in the error, and its log where clients look for it.
 func TestWhatCriuSaysIsTold(t *testing.T) {
 	fakeCriu(t, "exit 0")

@@ -117,6 +117,8 @@ version1() {
 
 # criu_works: fails with 7, and says why, where processes cannot be written and restored.
 criu_works() {
+	chosen || exit 1
+	[ "${runtime##*/}" != crun ] || "$runtime" --version | grep -q '+CRIU' || fail "$runtime is built without criu" 7
 	command -v criu >/dev/null || fail "there is no criu in the PATH of containerd: install criu" 7
 	why=$(criu check 2>&1) || fail "criu does not work here: $(printf '%s\n' "$why" | grep Error | head -n 1)" 7
 }

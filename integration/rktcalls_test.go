@@ -18,7 +18,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Every call of the Task service, by what it does: TestEveryRPCOfRktsInEveryState has
+// Every call of the Task service, by what it does: TestImagesOfRktsAnswerInEveryState has
 // what they answer in all states.
 func TestImagesOfRktsServeEveryCall(t *testing.T) { // checklist 9, 11
 	eachOfBoth(t, func(t *testing.T, n *rktNode) {

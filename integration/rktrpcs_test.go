@@ -7,26 +7,18 @@ import (
 )
 
 func TestImagesOfRktsAnswerInEveryState(t *testing.T) {
-	needEveryVersion(t)
+	needLong(t)
 	eachOfBoth(t, func(t *testing.T, n *rktNode) { n.answersInEveryState(t) })
 }
 
 func TestRktsFlyAnswersInEveryState(t *testing.T) {
-	needEveryVersion(t)
+	needLong(t)
 	ofRkt(t, []string{"fly"}, func(t *testing.T, n *node) { n.answersInEveryState(t) })
 }
 
 func TestRktsNspawnAnswersInEveryState(t *testing.T) {
-	needEveryVersion(t)
+	needLong(t)
 	ofRkt(t, nspawns, func(t *testing.T, n *node) { n.answersInEveryState(t) })
-}
-
-// needEveryVersion skips what takes minutes for each image.
-func needEveryVersion(t *testing.T) {
-	t.Helper()
-	if len(someVersions(t)) < len(everyVersion) {
-		t.Skip("some hundred containers of each image: make test-rkt")
-	}
 }
 
 // answersInEveryState puts every call to tasks and execs in all of their states, a case
@@ -48,5 +40,13 @@ func (n *node) answersInEveryState(t *testing.T) {
 				t.Error(problem)
 			}
 		})
+	}
+}
+
+// needLong skips what takes minutes for each image, with hundreds of containers.
+func needLong(t *testing.T) {
+	t.Helper()
+	if !*longFlag {
+		t.Skip("every call in every state, of each image, takes half an hour: make test-long")
 	}
 }

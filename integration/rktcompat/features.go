@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"strings"
-
-	"github.com/rkt/containerd-shim-rkt-v1/integration/rpcs"
 )
 
 // kind is that of an image, and has tests of its own.
@@ -64,9 +62,6 @@ func (f feature) of(k kind) (test, below string) {
 // served are the tests that ask every call of a container while it lives.
 var served = [4]string{"TestImagesOfRktsServeEveryCall", "TestImagesOfRktsServeEveryCall", "TestRktsFlyServesEveryCall", "TestRktsNspawnServesEveryCall"}
 
-// asked are those that ask every call in every state.
-var asked = [4]string{"TestImagesOfRktsAnswerInEveryState", "TestImagesOfRktsAnswerInEveryState", "TestRktsFlyAnswersInEveryState", "TestRktsNspawnAnswersInEveryState"}
-
 // below names a case of tests.
 func below(tests [4]string, name string) [4]string {
 	for i := range tests {
@@ -75,21 +70,16 @@ func below(tests [4]string, name string) [4]string {
 	return tests
 }
 
-// calls are the features that are calls of the Task service: what they do, and what they
-// answer in every state.
+// calls are the features that are calls of the Task service.
 func calls() (all []feature) {
 	for _, c := range []string{
 		"Create", "Start", "State", "Wait", "Connect", "Pids", "Pause", "Resume", "Update", "Stats", "Exec", "CloseIO", "Kill", "Kill of an exec", "Kill of all", "Delete", "Shutdown",
 	} {
 		all = append(all, feature{name: c, tests: below(served, c)})
 	}
-	all = append(all,
+	return append(all,
 		feature{name: "Checkpoint", tests: below(served, "Checkpoint"), refused: [4]bool{true, true, true, true}},
 		feature{name: "events, complete and in order", tests: below(served, "events")})
-	for _, c := range rpcs.Calls() {
-		all = append(all, feature{name: c + ", in every state", tests: below(asked, c)})
-	}
-	return all
 }
 
 const (

@@ -89,3 +89,22 @@ func (n *node) expectV1InThePod(t *testing.T, id string) {
 		t.Errorf("mounts of the pod's systemd:\n%s", mounts)
 	}
 }
+
+// Who dies with systemd-nspawn is for the kernel to say: the systemd in the pod does not.
+func TestNothingOfAPodOfRktsNspawnOutlivesItsSupervisor(t *testing.T) { // section 7
+	ofRkt(t, nspawns[:1], func(t *testing.T, n *node) {
+		id := n.id()
+		n.run(t, []string{"-d"}, id, "sleep", "1000").must(t)
+		dir, _ := n.pod(t, id)
+		var nspawn, systemd int
+		_, err := fmt.Sscan(read(t, filepath.Join(dir, "ppid")), &nspawn)
+		must(t, err)
+		_, err = fmt.Sscan(read(t, fmt.Sprintf("/proc/%d/task/%d/children", nspawn, nspawn)), &systemd)
+		must(t, err)
+		for _, pid := range []int{n.shim(t, id), nspawn} {
+			must(t, syscall.Kill(pid, syscall.SIGKILL))
+		}
+		n.buried(t, id)
+		eventually(t, "the systemd of the pod has ended", func() (bool, string) { return !alive(systemd), "" })
+	})
+}

@@ -207,12 +207,11 @@ func (d *Dir) remove(ctx context.Context) error {
 // cgroup that they make for the pod.
 const machineFile = "subcgroup"
 
-// machineLimit is how long the processes of a pod may be counted by the kernel after
-// their supervisor has ended.
+// machineLimit is how long what a supervisor has left may take to go.
 const machineLimit = 2 * time.Second
 
-// removeMachine removes the cgroups that such an image has left. They are found by the
-// pod's UUID, so they go before what has that.
+// removeMachine removes the cgroups that such an image has left, with what runs there. They
+// are found by the pod's UUID, so they go before what has that.
 func (d *Dir) removeMachine(ctx context.Context) error {
 	recorded, err := os.ReadFile(filepath.Join(d.Path(), machineFile))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -89,7 +89,7 @@ func handlers() []node.Handler {
 // those that it does in another way than native, whose code it has for the rest, and
 // those that it refuses.
 func nspawnSelection() []string {
-	return []string{
+	names := []string{
 		"exit codes, times and reasons",
 		"network, IPC and UTS shared by the containers",
 		"PID namespace per pod (shareProcessNamespace)",
@@ -103,6 +103,13 @@ func nspawnSelection() []string {
 		"exec with a terminal, and its size",
 		"the shim is killed: statuses are right, nothing is left",
 	}
+	if unified() {
+		names = append(names,
+			"a container sees its cgroup as the root",
+			"what a pod may have holds for its containers",
+			"cgroups of a container's own")
+	}
+	return names
 }
 
 // withOptions is a column's handler as somebody makes it who replaces the runtime

@@ -18,7 +18,7 @@ import (
 const (
 	suite = "bookworm"
 	// include is what the guest has beyond the packages without which no Debian is one.
-	include = "systemd-sysv,dbus,runc,iproute2,procps,busybox-static,kmod,udev,containernetworking-plugins"
+	include = "systemd-sysv,systemd-container,dbus,runc,iproute2,procps,busybox-static,kmod,udev,containernetworking-plugins"
 )
 
 // guest holds what the guest's first process, and its only service, consist of.

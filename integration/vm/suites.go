@@ -24,17 +24,18 @@ const limitsOfApps = `T7|T9|T12|T14|C2|C4|C5|D3|D5|DiesAtAnyStep|LimitOfProcesse
 // shim has died is not among them: containerd gives it five seconds, whatever the
 // machine. Package pod's cases of it have no clock.
 const touchCgroups = `T7|T9|T12|T14|C1|C3|C4|C5|OOM|TaskMetrics|MemoryLimit|CPUShares|Devices|LimitOfProcesses` +
-	`|TaskExecRuns|TaskKill|APausedTaskCan|ProcAndSysAreMasked|Privileged|EndsEverything|SandboxOfCRI`
+	`|Nspawn|TaskExecRuns|TaskKill|APausedTaskCan|ProcAndSysAreMasked|Privileged|EndsEverything|SandboxOfCRI`
 
 // oneOfEach selects one case for each thing that is another one on version 2, or
 // where systemd runs: membership and scopes, limits, their changes, statistics,
-// devices, the freezer, OOM, the number of processes, killing.
-const oneOfEach = `C1|T12Update|T14|OnlyDevices|T7PauseAndResume|AnOOMIsPublished|LimitOfProcesses|TaskKillAll`
+// devices, the freezer, OOM, the number of processes, killing, and what systemd-nspawn
+// leaves.
+const oneOfEach = `NspawnMakes|C1|T12Update|T14|OnlyDevices|T7PauseAndResume|AnOOMIsPublished|LimitOfProcesses|TaskKillAll`
 
 // pods selects the features of pods: all of them with systemd's cgroups, which are
 // what a kubelet uses where systemd runs, and with the kubelet's own those that have
 // to do with cgroups.
-const pods = `TestFeatures/-systemd$|TestFeatures/^(runc|rkt|rkt-shim)$/^(Users|Resources|Cgroups)`
+const pods = `TestFeatures/-systemd$|TestFeatures/^(runc|rkt|rkt-shim|nspawn|nspawn-shim)$/^(Users|Resources|Cgroups)`
 
 // podsOfEach selects, for either driver of cgroups and either way to a pod, the limits
 // of a pod and cgroups that a user namespace has below its own.
@@ -46,6 +47,7 @@ func allSuites() []testSuite {
 		{name: "stage1/images/native", run: "Cgroup", short: "Cgroup"},
 		{name: "stage1/images/native/fork", run: "Cgroup|Frozen", short: "Cgroup"},
 		{name: "stage1/images/native/container", run: "Cgroup", short: "Cgroup"},
+		{name: "stage1/images/nspawn", run: ".", short: "CloneWouldHaveLeft"},
 		{name: "pod", run: limitsOfApps, short: "C2|C4|C5"},
 		{name: "integration", run: touchCgroups, short: oneOfEach},
 		{name: "integration/cri", run: pods, short: podsOfEach},

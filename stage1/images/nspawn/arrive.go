@@ -13,8 +13,9 @@ import (
 // Descriptors in a container, from the end of those that are passed.
 const (
 	firstPassed = 3
-	rootAt      = 5
-	cgroupsAt   = 4
+	rootAt      = 6
+	cgroupsAt   = 5
+	procsAt     = 4
 	stdinAt     = 3
 )
 
@@ -55,7 +56,7 @@ func arrive() {
 	}
 	tell()
 	if err == nil {
-		err = settle(end-rootAt, end-cgroupsAt, end-stdinAt)
+		err = settle(end-rootAt, end-cgroupsAt, end-procsAt, end-stdinAt)
 	}
 	if err != nil {
 		fail(err)
@@ -74,7 +75,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-func settle(root, cgroups, stdin int) error {
+func settle(root, cgroups, procs, stdin int) error {
 	if name, ok := os.LookupEnv(hostnameVariable); ok {
 		if err := unix.Sethostname([]byte(name)); err != nil {
 			return fmt.Errorf("set hostname %q: %w", name, err)
@@ -82,6 +83,9 @@ func settle(root, cgroups, stdin int) error {
 	}
 	if err := attach(root); err != nil {
 		return err
+	}
+	if _, err := unix.Write(procs, []byte("0")); err != nil {
+		return fmt.Errorf("leave the container's cgroup: %w", err)
 	}
 	// Its namespace of cgroups is none that the app has asked for.
 	if err := unix.Setns(cgroups, unix.CLONE_NEWCGROUP); err != nil {

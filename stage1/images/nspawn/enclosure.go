@@ -184,7 +184,11 @@ func copyTree(path string) (*os.File, error) {
 func (m *making) process(p *fork.Process) *fork.Process {
 	stdio, rest := p.Files[:3], p.Files[3:]
 	files := append([]*os.File{m.null, m.log, m.log}, rest...)
-	files = append(files, m.root, m.cgroups)
+	procs := m.null
+	if m.group.procs != nil {
+		procs = m.group.procs
+	}
+	files = append(files, m.root, m.cgroups, procs)
 	files = append(files, stdio...)
 	if m.pids != nil {
 		files = append(files, m.pids)
@@ -204,7 +208,7 @@ func (m *making) started() {
 	for _, f := range []*os.File{m.exe, m.null, m.root, m.cgroups, m.pids} {
 		f.Close()
 	}
-	m.group.closeDir()
+	m.group.close()
 }
 
 // close removes what systemd-nspawn has made outside of the container.

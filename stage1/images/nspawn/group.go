@@ -14,26 +14,41 @@ import (
 type group struct {
 	path string
 	file *os.File
+	// procs is the list of processes of the cgroup that the group is in: an app that has
+	// none of its own goes back there.
+	procs *os.File
 }
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// newGroup makes a group below this process's cgroup.
-func newGroup(name string) (*group, error) {
+// ownCgroup is the directory of this process's cgroup, or empty on a host with version 1.
+func ownCgroup() (string, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(cgroupRoot, &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
-		return &group{}, nil
+		return "", nil
 	}
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
-		return &group{}, err
+		return "", err
 	}
 	own, _ := strings.CutPrefix(strings.TrimSpace(string(text)), "0::")
-	g := &group{path: filepath.Join(cgroupRoot, own, name)}
+	return filepath.Join(cgroupRoot, own), nil
+}
+
+// newGroup makes a group below this process's cgroup.
+func newGroup(name string) (*group, error) {
+	own, err := ownCgroup()
+	if own == "" || err != nil {
+		return &group{}, err
+	}
+	g := &group{path: filepath.Join(own, name)}
 	if err := os.Mkdir(g.path, 0o755); err != nil {
 		return g, err
 	}
-	g.file, err = os.OpenFile(g.path, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if g.file, err = os.OpenFile(g.path, unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
+		return g, err
+	}
+	g.procs, err = os.OpenFile(filepath.Join(own, "cgroup.procs"), os.O_WRONLY, 0)
 	return g, err
 }
 
@@ -47,9 +62,10 @@ func (g *group) unified() string {
 
 func (g *group) dir() *os.File { return g.file }
 
-func (g *group) closeDir() {
+func (g *group) close() {
 	if g != nil {
 		g.file.Close()
+		g.procs.Close()
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,10 +24,22 @@ import (
 )
 
 const (
-	busybox  = "/bin/busybox"
-	podID    = "7b2e4c6a-1d35-4f08-9c21-5e6f70819203"
-	patience = 30 * time.Second
+	busybox = "/bin/busybox"
+	podID   = "7b2e4c6a-1d35-4f08-9c21-5e6f70819203"
 )
+
+// patience is how long a test waits for what should happen at once.
+var patience = 30 * time.Second * slowness()
+
+// slowness is how many times slower than others this machine is: an emulated one, for
+// example.
+func slowness() time.Duration {
+	n, err := strconv.Atoi(os.Getenv("RKT_TEST_SLOWNESS"))
+	if err != nil {
+		return 1
+	}
+	return time.Duration(n)
+}
 
 // children is the bookkeeping of the test process, and imageDir the image as `make
 // build` makes it.
@@ -141,16 +154,22 @@ func (p *testPod) leave() {
 	must(p.t, p.Invoke(ctx, p.call(abi.GC, "")))
 	must(p.t, p.Detach(p.dir))
 	if left := directories(p.t); len(left) > 0 {
-		p.t.Errorf("systemd-nspawn's directories are left: %v", left)
+		p.t.Errorf("directories are left: %v", left)
 	}
 }
 
-// directories are those that systemd-nspawn has made for the containers of the pod.
-func directories(t *testing.T) []string {
+// directories are those that were made for the containers of the pod: by systemd-nspawn,
+// and cgroups for it.
+func directories(t *testing.T) (all []string) {
 	t.Helper()
-	left, err := filepath.Glob(filepath.Join(propagated, "rkt-"+podID+"-*"))
+	own, err := ownCgroup()
 	must(t, err)
-	return left
+	for _, dir := range []string{propagated, own} {
+		left, err := filepath.Glob(filepath.Join(dir, "rkt-"+podID+"-*"))
+		must(t, err)
+		all = append(all, left...)
+	}
+	return all
 }
 
 func (p *testPod) call(e abi.Entrypoint, app string) pod.Call {

@@ -46,8 +46,29 @@ type Enclosed struct {
 func Unsupported(format string, args ...any) error { return unsupported(format, args...) }
 
 // Born tells the supervisor who this process is, which may be in another PID
-// namespace: the kernel translates. It is the first word of an enclosed init.
-func Born(socket int) error { return unix.Sendmsg(socket, []byte("born"), nil, nil, unix.MSG_NOSIGNAL) }
+// namespace: the kernel translates. It is the first word of an enclosed init. It
+// returns once this process is a child of the supervisor's: the end of one that is not
+// would be its maker's to see.
+func Born(socket int) error {
+	if err := unix.Sendmsg(socket, []byte("born"), nil, nil, unix.MSG_NOSIGNAL); err != nil {
+		return err
+	}
+	for {
+		n, _, err := unix.Recvfrom(socket, make([]byte, len(adopted)), 0)
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return err
+		case n == 0:
+			return io.EOF
+		default:
+			return nil
+		}
+	}
+}
+
+// adopted is the supervisor's answer to what is born.
+const adopted = "adopted"
 
 // startEnclosed starts the program of an enclosure and adopts the process that it has
 // made. The program itself is killed: all that it does from then on is to wait, and to
@@ -78,7 +99,16 @@ func (f *family) startEnclosed(ctx context.Context, n name, e *Enclosed, words s
 	case err != nil:
 		return nil, fmt.Errorf("wait for a container: %w", err)
 	}
-	return f.adopt(n, pid)
+	c, err := f.adopt(n, pid)
+	if err != nil {
+		return nil, err
+	}
+	// That it has gone is noticed by who reads next.
+	if err := words.Send([]byte(adopted)); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+		f.drop(c)
+		return nil, fmt.Errorf("answer process %d: %w", pid, err)
+	}
+	return c, nil
 }
 
 // adopt makes an orphan a child that is known.

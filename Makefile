@@ -103,7 +103,7 @@ compat: deps build ## what the kit says of the bundled stage1s, and the suite of
 	@$(MAKE) --no-print-directory test-rkt
 
 test-rkt: build ## rkt's interface versions 1 to 6 and images, every call and feature, into docs/
-	@echo "==> rkt's interface versions and images (twenty minutes)"
+	@echo "==> rkt's interface versions and images (five minutes)"
 	@RKT_TEST_RUNTIMES=native RKT_TEST_RELEASES=2.4 RKT_TEST_RKT_VERSIONS=1,2,3,4,5,6 RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 60m -json -run "$$(go -C integration run ./rktcompat -tests)" . | \
 	go -C integration run ./rktcompat -document $(CURDIR)/docs/stage1-compat.md

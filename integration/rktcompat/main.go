@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -111,7 +112,7 @@ func (f feature) cell(c column, results map[string]string) (string, error) {
 		if f.refused[c.kind] {
 			return "refused", nil
 		}
-		return "yes", nil
+		return cmp.Or(f.but[c.name], "yes"), nil
 	case "fail":
 		return "**no**", nil
 	case "skip":

@@ -47,7 +47,7 @@ func TestACellSaysHowItsTestHasEnded(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"a terminal, ResizePty":                 "yes yes yes yes **no** yes **no** yes yes yes yes yes",
-		"the streams, and the end of the input": "yes yes yes yes yes yes yes yes yes skipped skipped skipped",
+		"the streams, and the end of the input": "yes yes yes yes yes yes yes without that end yes skipped skipped skipped",
 		"several containers in a pod":           "refused refused refused refused refused refused yes yes refused yes yes yes",
 		"Checkpoint":                            "refused refused refused refused refused refused refused refused refused refused refused refused",
 	} {

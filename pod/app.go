@@ -109,16 +109,17 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 	return a, nil
 }
 
-// hasOwnPIDs tells whether the app gets a PID namespace to itself.
 // lookForItsPIDs finds out whether the app's first process is that of a PID namespace: a
-// stage1 may have none to give, and be excused.
-func (a *app) lookForItsPIDs(pid int) {
-	own := asksForPIDs(a.spec) && proc.IsInit(pid)
+// stage1 may have none to give, and be excused. A process that stands for one which is
+// made later is the pod's.
+func (a *app) lookForItsPIDs(made *Process) {
+	own := asksForPIDs(a.spec) && made.Started == nil && proc.IsInit(made.PID)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ownPIDs = own
 }
 
+// asksForPIDs tells whether a spec wants a PID namespace for its app alone.
 func asksForPIDs(spec *specs.Spec) bool {
 	if spec.Linux == nil {
 		return false
@@ -258,7 +259,7 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 	}
 	undo.add(func() error { return a.destroy(context.WithoutCancel(ctx)) })
 	a.exists(made)
-	a.lookForItsPIDs(made.PID)
+	a.lookForItsPIDs(made)
 	if err := errors.Join(a.recordProcess(made), a.delegate()); err != nil {
 		return errors.Join(err, closeFile(made.Console))
 	}

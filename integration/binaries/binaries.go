@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -36,7 +35,7 @@ func Containerd(ctx context.Context, log io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name := fmt.Sprintf("containerd-%s-%s-%s", version, runtime.Version(), runtime.GOARCH)
+	name := cacheName("containerd", version)
 	return Cached(name, func(dir string) error {
 		done := Progress(log, "building containerd "+version+" from its module (once, a minute or two)")
 		defer done()
@@ -56,7 +55,7 @@ func ClientSuite(ctx context.Context, log io.Writer) (string, error) {
 		return "", err
 	}
 	version, source, _ := strings.Cut(info, " ")
-	name := fmt.Sprintf("clientsuite-%s-%s-%s", version, runtime.Version(), runtime.GOARCH)
+	name := cacheName("clientsuite", version)
 	return Cached(name, func(dir string) error {
 		done := Progress(log, "building the client suite of containerd "+version+" from its module (once, a minute)")
 		defer done()

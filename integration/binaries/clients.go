@@ -45,16 +45,12 @@ func Docker(ctx context.Context, log io.Writer) (daemon, client string, err erro
 
 // fromModule builds a program of a module that a nested one pins.
 func fromModule(ctx context.Context, log io.Writer, in, module, program, takes string) (string, error) {
-	dir, err := nested(ctx, in)
-	if err != nil {
-		return "", err
-	}
-	version, err := output(ctx, "-C", dir, "list", "-m", "-f", "{{.Version}}", module)
+	dir, version, err := pinned(ctx, in, module)
 	if err != nil {
 		return "", err
 	}
 	name := filepath.Base(program)
-	return Cached(fmt.Sprintf("%s-%s-%s-%s", name, version, runtime.Version(), runtime.GOARCH), func(to string) error {
+	return Cached(cacheName(name, version), func(to string) error {
 		done := Progress(log, fmt.Sprintf("building %s %s from its module (once, %s)", name, version, takes))
 		defer done()
 		return buildIn(ctx, dir, to, program)

@@ -2,10 +2,8 @@ package binaries
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"path/filepath"
-	"runtime"
 )
 
 // CRITest returns a directory with critest, the validation suite of the CRI tools,
@@ -13,15 +11,11 @@ import (
 // is not there yet.
 func CRITest(ctx context.Context, log io.Writer) (string, error) {
 	const module = "sigs.k8s.io/cri-tools"
-	dir, err := nested(ctx, "critools")
+	dir, version, err := pinned(ctx, "critools", module)
 	if err != nil {
 		return "", err
 	}
-	version, err := output(ctx, "-C", dir, "list", "-m", "-f", "{{.Version}}", module)
-	if err != nil {
-		return "", err
-	}
-	name := fmt.Sprintf("critest-%s-%s-%s", version, runtime.Version(), runtime.GOARCH)
+	name := cacheName("critest", version)
 	return Cached(name, func(to string) error {
 		done := Progress(log, "building critest "+version+" from its module (once, a minute)")
 		defer done()
@@ -37,7 +31,7 @@ func CRISuite(ctx context.Context, log io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	name := fmt.Sprintf("crisuite-%s-%s-%s", version, runtime.Version(), runtime.GOARCH)
+	name := cacheName("crisuite", version)
 	return Cached(name, func(dir string) error {
 		done := Progress(log, "building the CRI suite of containerd "+version+" from its module (once, a minute)")
 		defer done()

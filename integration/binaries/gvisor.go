@@ -2,10 +2,8 @@ package binaries
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"path/filepath"
-	"runtime"
 )
 
 // gvisor is the module of runsc, whose version gvisor/go.mod pins. It is one of those that
@@ -15,15 +13,11 @@ const gvisor = "gvisor.dev/gvisor"
 // Runsc returns the path of gVisor's runsc. It takes three minutes of a processor on a
 // machine where it is not there yet.
 func Runsc(ctx context.Context, log io.Writer) (string, error) {
-	module, err := nested(ctx, "gvisor")
+	module, version, err := pinned(ctx, "gvisor", gvisor)
 	if err != nil {
 		return "", err
 	}
-	version, err := output(ctx, "-C", module, "list", "-m", "-f", "{{.Version}}", gvisor)
-	if err != nil {
-		return "", err
-	}
-	name := fmt.Sprintf("runsc-%s-%s-%s", version, runtime.Version(), runtime.GOARCH)
+	name := cacheName("runsc", version)
 	dir, err := Cached(name, func(dir string) error {
 		done := Progress(log, "building runsc "+version+" from its module (once, two minutes)")
 		defer done()

@@ -19,15 +19,11 @@ import (
 // out.
 func Containerd17(ctx context.Context, log io.Writer) (string, error) {
 	const module = "github.com/containerd/containerd"
-	dir, err := nested(ctx, "containerd17")
+	dir, version, err := pinned(ctx, "containerd17", module)
 	if err != nil {
 		return "", err
 	}
-	version, err := output(ctx, "-C", dir, "list", "-m", "-f", "{{.Version}}", module)
-	if err != nil {
-		return "", err
-	}
-	name := fmt.Sprintf("containerd-%s-%s-%s", version, runtime.Version(), runtime.GOARCH)
+	name := cacheName("containerd", version)
 	return Cached(name, func(to string) error {
 		done := Progress(log, "building containerd "+version+" from its module (once, a minute or two)")
 		defer done()
@@ -67,6 +63,20 @@ func Client16(ctx context.Context, dir string) (string, error) {
 func nested(ctx context.Context, name string) (string, error) {
 	root, err := output(ctx, "list", "-m", "-f", "{{.Dir}}", "github.com/rkt/containerd-shim-rkt-v1/integration")
 	return filepath.Join(root, name), err
+}
+
+// pinned returns the directory of a module inside this one, and the version of another
+// that it pins.
+func pinned(ctx context.Context, name, module string) (dir, version string, err error) {
+	if dir, err = nested(ctx, name); err == nil {
+		version, err = output(ctx, "-C", dir, "list", "-m", "-f", "{{.Version}}", module)
+	}
+	return dir, version, err
+}
+
+// cacheName is that of what this machine's Go makes of a version of something.
+func cacheName(what, version string) string {
+	return strings.Join([]string{what, version, runtime.Version(), runtime.GOARCH}, "-")
 }
 
 // buildIn is build in another module.

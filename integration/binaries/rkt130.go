@@ -26,16 +26,12 @@ func RktStage1s(ctx context.Context, log io.Writer) (string, error) {
 	if _, ok := prebuilt(); ok {
 		return "", fmt.Errorf("%w: rkt's images are not among what is prebuilt", exec.ErrNotFound)
 	}
-	module, err := nested(ctx, "rkt130")
-	if err != nil {
-		return "", err
-	}
-	version, err := output(ctx, "-C", module, "list", "-m", "-f", "{{.Version}}", rktModule)
+	module, version, err := pinned(ctx, "rkt130", rktModule)
 	if err != nil {
 		return "", err
 	}
 	systemd := systemdVersion(ctx)
-	name := fmt.Sprintf("rkt-stage1s-%s-systemd%s-%s-%s", version, systemd, runtime.Version(), runtime.GOARCH)
+	name := cacheName("rkt-stage1s", version+"-systemd"+systemd)
 	return Cached(name, func(to string) error {
 		if err := canCompile(ctx); err != nil {
 			return err

@@ -38,6 +38,18 @@ func slicePath(name string) string {
 	return path
 }
 
+// systemd connects with it, until the test ends.
+func systemd(t *testing.T) (context.Context, *dbus.Conn) {
+	t.Helper()
+	ctx := testContext(t)
+	s, err := dbus.NewSystemdConnectionContext(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return ctx, s
+}
+
 // startSlice starts a slice as the kubelet does. It is stopped after the test.
 func startSlice(t *testing.T, name string) {
 	t.Helper()
@@ -58,12 +70,7 @@ func startSlice(t *testing.T, name string) {
 // limitSlice sets properties of a slice.
 func limitSlice(t *testing.T, name string, limits map[string]uint64) {
 	t.Helper()
-	ctx := testContext(t)
-	s, err := dbus.NewSystemdConnectionContext(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	ctx, s := systemd(t)
 	var properties []dbus.Property
 	for name, value := range limits {
 		properties = append(properties, dbus.Property{Name: name, Value: godbus.MakeVariant(value)})
@@ -77,12 +84,7 @@ func limitSlice(t *testing.T, name string, limits map[string]uint64) {
 // what it knows to the cgroups that it manages.
 func reloadSystemd(t *testing.T) {
 	t.Helper()
-	ctx := testContext(t)
-	s, err := dbus.NewSystemdConnectionContext(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	ctx, s := systemd(t)
 	if err := s.ReloadContext(ctx); err != nil {
 		t.Fatalf("reload systemd: %v", err)
 	}
@@ -91,12 +93,7 @@ func reloadSystemd(t *testing.T) {
 // job has systemd do something, and waits until it is done.
 func job(t *testing.T, begin func(ctx context.Context, s *dbus.Conn, ended chan<- string) (int, error)) {
 	t.Helper()
-	ctx := testContext(t)
-	s, err := dbus.NewSystemdConnectionContext(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	ctx, s := systemd(t)
 	ended := make(chan string, 1)
 	if _, err := begin(ctx, s, ended); err != nil {
 		t.Fatalf("systemd: %v", err)

@@ -23,7 +23,7 @@ func help(e *env, words []string) error {
 func writeHelp(w io.Writer) {
 	fmt.Fprint(w, "NAME\n    rktctl - look at and check the stage1s of this node\n\nSYNOPSIS\n    rktctl COMMAND [ARGUMENTS]\n    rktctl help [COMMAND]\n    rktctl version\n\nCOMMANDS\n")
 	for _, v := range verbs() {
-		fmt.Fprintf(w, "    %-28s %s\n", v.synopsis, v.summary)
+		fmt.Fprintf(w, "    %-30s %s\n", v.synopsis, v.summary)
 	}
 	fmt.Fprint(w, `
 EXIT STATUS

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 )
 
 // lingering is what tells whether a process that carries the output of an app, which has
@@ -37,11 +39,11 @@ func (l *lingering) close() {
 	l.outputs = nil
 }
 
-// await returns at the end of the call. One that has carried nothing for outputGrace,
+// await returns at the end of the call. One that has done nothing for outputGrace,
 // although its client has read everything, is killed: something keeps the output open
 // after the end of the app.
 func (l *lingering) await(k *call) {
-	for before := l.written(); ; {
+	for before := l.progress(); ; {
 		grace := time.NewTimer(outputGrace)
 		select {
 		case <-k.ended:
@@ -49,7 +51,7 @@ func (l *lingering) await(k *call) {
 			return
 		case <-grace.C:
 		}
-		now := l.written()
+		now := l.progress()
 		if now == before && !l.unread() {
 			k.kill()
 			return
@@ -58,9 +60,30 @@ func (l *lingering) await(k *call) {
 	}
 }
 
-// written is how many bytes the process has written.
-func (l *lingering) written() (n int64) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", l.pid))
+// progress is what changes while a process, or one that it has started, does something:
+// on a busy machine it may be a while until it has begun to carry.
+type progress struct {
+	written   int64  // bytes
+	ticks     uint64 // of processor time
+	processes int
+}
+
+func (l *lingering) progress() (p progress) {
+	all := []int{l.pid}
+	for ; p.processes < len(all); p.processes++ {
+		pid := all[p.processes]
+		all = append(all, childrenOf(pid)...)
+		p.written += written(pid)
+		if s, err := proc.ReadStat(pid); err == nil {
+			p.ticks += s.Ticks
+		}
+	}
+	return p
+}
+
+// written is how many bytes a process has written.
+func written(pid int) (n int64) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 	if err != nil {
 		return 0
 	}

@@ -2,7 +2,10 @@ package stage1
 
 import (
 	"os"
+	"os/exec"
+	"syscall"
 	"testing"
+	"time"
 )
 
 func TestWhatAClientHasNotReadIsWaitedFor(t *testing.T) {
@@ -21,11 +24,11 @@ func TestWhatAClientHasNotReadIsWaitedFor(t *testing.T) {
 	}
 	say := func() {
 		t.Helper()
-		before := l.written()
+		before := l.progress().written
 		if _, err := w.WriteString("last words"); err != nil {
 			t.Fatal(err)
 		}
-		if now := l.written(); now < before+10 {
+		if now := l.progress().written; now < before+10 {
 			t.Errorf("written was %d and is %d", before, now)
 		}
 	}
@@ -41,4 +44,38 @@ func TestWhatAClientHasNotReadIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(false, "once the client has gone")
+}
+
+func TestWhoHasNotBegunToCarryIsWaitedFor(t *testing.T) {
+	// Its own process does nothing but wait for those that it starts.
+	busy := exec.Command("sh", "-c", "while :; do /bin/true; done")
+	idle := exec.Command("sh", "-c", "sleep 1000; :")
+	for _, c := range []*exec.Cmd{busy, idle} {
+		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		release := children.Expect()
+		defer release()
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
+			_ = c.Wait()
+		})
+	}
+	moves := func(c *exec.Cmd) func() bool {
+		l := &lingering{pid: c.Process.Pid}
+		before := l.progress()
+		return func() bool { return l.progress() != before }
+	}
+	if !eventually(moves(busy)) {
+		t.Error("one that works is not seen to")
+	}
+	resting := func() bool {
+		moved := moves(idle)
+		time.Sleep(200 * time.Millisecond)
+		return !moved()
+	}
+	if !eventually(resting) {
+		t.Error("one that waits is seen to work")
+	}
 }

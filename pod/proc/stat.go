@@ -23,6 +23,7 @@ type Stat struct {
 	Parent    int    // 0 if the parent is outside of this PID namespace
 	State     byte   // R, S, D, Z, …
 	StartTime uint64 // clock ticks since boot
+	Ticks     uint64 // clock ticks of processor time, its own and that of the children it has waited for
 }
 
 // ReadStat reads the stat of a process. The error is ErrGone if there is none.
@@ -51,7 +52,8 @@ func parseStat(b []byte) (Stat, error) {
 		return Stat{}, fmt.Errorf("stat %.40q has no program name", b)
 	}
 	f := strings.Fields(string(b[end+1:]))
-	// After the name: state (field 3), parent (4), …, start time (22).
+	// After the name: state (field 3), parent (4), …, processor times (14 to 17), …,
+	// start time (22).
 	if len(f) < 20 || len(f[0]) != 1 {
 		return Stat{}, fmt.Errorf("stat %.40q has %d fields after the name, want 20", b, len(f))
 	}
@@ -67,7 +69,15 @@ func parseStat(b []byte) (Stat, error) {
 	if err != nil {
 		return Stat{}, fmt.Errorf("start time in stat: %w", err)
 	}
-	return Stat{PID: pid, Parent: parent, State: f[0][0], StartTime: start}, nil
+	s := Stat{PID: pid, Parent: parent, State: f[0][0], StartTime: start}
+	for _, field := range f[11:15] { // utime (14), stime, cutime, cstime (17)
+		n, err := strconv.ParseUint(field, 10, 64)
+		if err != nil {
+			return Stat{}, fmt.Errorf("processor time in stat: %w", err)
+		}
+		s.Ticks += n
+	}
+	return s, nil
 }
 
 // StartTime returns field 22 of /proc/PID/stat: when the process was started,

@@ -9,10 +9,10 @@ func TestParseStat(t *testing.T) {
 		want Stat
 		ok   bool
 	}{
-		"plain":                        {"42 (sh)" + rest, Stat{42, 7, 'S', 4711}, true},
-		"parentheses in the name":      {"42 (a) b (c)" + rest, Stat{42, 7, 'S', 4711}, true},
-		"a name that looks like a end": {"42 () R 1 (x)" + rest, Stat{42, 7, 'S', 4711}, true},
-		"newline at the end":           {"42 (sh)" + rest + "\n", Stat{42, 7, 'S', 4711}, true},
+		"plain":                        {"42 (sh)" + rest, Stat{42, 7, 'S', 4711, 26}, true},
+		"parentheses in the name":      {"42 (a) b (c)" + rest, Stat{42, 7, 'S', 4711, 26}, true},
+		"a name that looks like a end": {"42 () R 1 (x)" + rest, Stat{42, 7, 'S', 4711, 26}, true},
+		"newline at the end":           {"42 (sh)" + rest + "\n", Stat{42, 7, 'S', 4711, 26}, true},
 		"empty":                        {"", Stat{}, false},
 		"short":                        {"42 (sh) S 7", Stat{}, false},
 		"no number":                    {"x (sh)" + rest, Stat{}, false},

@@ -344,9 +344,28 @@ func (d *Dir) abandoned(ctx context.Context) (*Dir, error) {
 	return now, nil
 }
 
+// claim waits until nobody else removes the pod. It is fs.ErrNotExist if somebody has
+// done so. One at a time: gc makes the stage1's tree visible again, and must not do that
+// in a directory that another one is about to remove.
+func (p *podCollector) claim(ctx context.Context) error {
+	wait, cancel := context.WithTimeout(ctx, entrypointLimit+lockLimit)
+	defer cancel()
+	if err := p.dir.takeLock(wait); err != nil {
+		return fmt.Errorf("remove pod %s: %w", p.dir.uuid, err)
+	}
+	return nil
+}
+
 // remove executes gc, which has what is left of the entrypoints' time, and
 // removes the directory.
 func (p *podCollector) remove(ctx context.Context) error {
+	err := p.claim(ctx)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	p.entrypoint(abi.GC, nil)
 	if p.stage1 != nil {
 		if err := p.stage1.Detach(p.dir.Path()); err != nil {

@@ -169,21 +169,16 @@ func (d *Dir) Remove(ctx context.Context) error {
 }
 
 func (d *Dir) remove(ctx context.Context) error {
-	path := d.Path()
-	if d.LockFile() == nil {
-		wait, cancel := context.WithTimeout(ctx, lockLimit)
-		defer cancel()
-		lock, err := lockDir(wait, path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		d.mu.Lock()
-		d.lock = lock
-		d.mu.Unlock()
+	wait, cancel := context.WithTimeout(ctx, lockLimit)
+	defer cancel()
+	err := d.takeLock(wait)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
+	if err != nil {
+		return err
+	}
+	path := d.Path()
 	if err := d.removeMachine(ctx); err != nil {
 		return err
 	}
@@ -200,6 +195,22 @@ func (d *Dir) remove(ctx context.Context) error {
 		return err
 	}
 	d.store.fault("remove")
+	return nil
+}
+
+// takeLock takes the lock of a pod whose supervisor has ended, unless this process has
+// it: whoever has it removes the pod. It is fs.ErrNotExist if somebody else has done so.
+func (d *Dir) takeLock(ctx context.Context) error {
+	if d.LockFile() != nil {
+		return nil
+	}
+	lock, err := lockDir(ctx, d.Path())
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.lock = lock
+	d.mu.Unlock()
 	return nil
 }
 

@@ -90,6 +90,11 @@ func (c *Collector) collectStale(ctx context.Context, state, uuid string) (stale
 	if err != nil {
 		return false, err
 	}
+	defer func() {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil // another one removes it
+		}
+	}()
 	if !current {
 		// No process and no mount of it is left, and its pids are somebody
 		// else's: only files can be.
@@ -129,6 +134,9 @@ func (p *podCollector) bury(ctx context.Context) error {
 		}
 	}
 	if err := p.dir.move(dirExited); err != nil {
+		return err
+	}
+	if err := p.claim(ctx); err != nil {
 		return err
 	}
 	// The image's mounts went with that boot, and gc is in the image. What gc

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -31,13 +32,13 @@ func TestAnExecOfRktsIsKilled(t *testing.T) { // trap 10; checklist 11
 		dawdles := filepath.Join(n.fixture.log, "dawdles")
 		write(t, dawdles, "")
 		for sig, name := range map[syscall.Signal]string{syscall.SIGKILL: "killed-early", syscall.SIGTERM: "told-early"} {
-			p, exited := n.executes(t, task, cio.NullIO, name, "sleep", "4713")
-			eventually(t, "enter is on its way", func() (bool, string) { return running("sleep\x004717"), "" })
+			p, exited := n.executes(t, task, cio.NullIO, name, "sleep", "4718")
+			eventually(t, "enter is on its way", func() (bool, string) { return running("sleep\x004719"), "" })
 			kill(t, ctx, p, sig)
 			expectExit(t, exited, 128+uint32(sig))
-			if running("sleep\x004713") || running("sleep\x004717") {
-				t.Errorf("something of the exec outlives signal %d", sig)
-			}
+			eventually(t, fmt.Sprintf("nothing of the exec outlives signal %d", sig), func() (bool, string) {
+				return !running("sleep\x004718") && !running("sleep\x004719"), ""
+			})
 			deleteTask(t, ctx, p)
 		}
 		if err := os.Remove(dawdles); err != nil {

@@ -30,7 +30,7 @@ unfit() {
 since() { [ "$version" -ge "$1" ] || misused "version $version does not know $2"; }
 
 # dawdle: a helper, whose end does not matter, if a test has asked for it.
-dawdle() { [ ! -e "$log/dawdles" ] || sleep 4717 || :; }
+dawdle() { [ ! -e "$log/dawdles" ] || sleep 4719 || :; }
 
 # of FILTER: what jq finds in the pod's manifest.
 of() { jq -r "$1" pod; }

@@ -185,7 +185,7 @@ func faults() []fault {
 		{check: "add/cgroup", broken: entry("app_add", `sleep 1000 </dev/null >/dev/null 2>&1 3>&- 4>&- &
 IFS=:; for d in $RKT_CGROUP; do echo $! >"$d/cgroup.procs"; done; unset IFS`), says: "alone"},
 		{check: "add/descriptors", broken: broken{more: map[string]string{
-			"app_add": `sleep 1000 7<. 3>&- 4>&- & ready $!; exit 0`, "app_start": nothing, "app_rm": nothing,
+			"app_add": `exec 7<.; sleep 1000 3>&- 4>&- & ready $!; exit 0`, "app_start": nothing, "app_rm": nothing,
 		}}, says: "has the pod's directory open"},
 		{check: "add/missing", broken: entry("app_add", wrongWords), says: "in other words"},
 		{check: "add/not-in-path", broken: entry("app_add", wrongWords), says: "in other words"},

@@ -159,12 +159,13 @@ executed() {
 	done
 }
 
-# waits PID: whether it is the runtime's still. A program of an app may be called crun, too.
+# waits PID: whether it is the runtime's still. A program of an app may be called crun, too;
+# and a crun that has just ended has no command line, and is looked at again.
 waits() {
 	read -r name 2>/dev/null <"/proc/$1/comm" || return
 	case $name in
 	'runc:[2:INIT]') ;;
-	crun) [ "$how" = Z ] || grep -q "/$state/" "/proc/$1/cmdline" 2>/dev/null ;;
+	crun) [ "$how" = Z ] || grep -q "/$state/" "/proc/$1/cmdline" 2>/dev/null || { look "$1" && [ "$how" = Z ]; } ;;
 	*) return 1 ;;
 	esac
 }

@@ -129,16 +129,13 @@ func (s Scope) cgroups() ([]string, error) {
 
 // cgroupDirs lists the cgroups below the namespace's in every hierarchy.
 func (s Scope) cgroupDirs() ([]string, error) {
-	lines, err := mountinfo()
+	hierarchies, err := cgroupMounts()
 	if err != nil {
 		return nil, err
 	}
 	var dirs []string
-	for _, l := range lines {
-		if !l.isCgroup() {
-			continue
-		}
-		procs, err := filepath.Glob(filepath.Join(l.point, s.Namespace, "*", "cgroup.procs"))
+	for _, hierarchy := range hierarchies {
+		procs, err := filepath.Glob(filepath.Join(hierarchy, s.Namespace, "*", "cgroup.procs"))
 		if err != nil {
 			return nil, err
 		}
@@ -170,11 +167,9 @@ func (s Scope) files() ([]string, error) {
 
 // Forget removes the empty cgroup that is left above those of the containers.
 func (s Scope) Forget() error {
-	lines, err := mountinfo()
-	for _, l := range lines {
-		if l.isCgroup() {
-			_ = os.Remove(filepath.Join(l.point, s.Namespace)) // absent in most hierarchies
-		}
+	hierarchies, err := cgroupMounts()
+	for _, hierarchy := range hierarchies {
+		_ = os.Remove(filepath.Join(hierarchy, s.Namespace)) // absent in most hierarchies
 	}
 	return err
 }
@@ -190,7 +185,16 @@ func (s Scope) RemoveCgroups() error {
 
 type mountLine struct{ point, kind string }
 
-func (l mountLine) isCgroup() bool { return l.kind == "cgroup" || l.kind == "cgroup2" }
+// cgroupMounts lists where the hierarchies of cgroups are mounted.
+func cgroupMounts() (points []string, err error) {
+	lines, err := mountinfo()
+	for _, l := range lines {
+		if l.kind == "cgroup" || l.kind == "cgroup2" {
+			points = append(points, l.point)
+		}
+	}
+	return points, err
+}
 
 func mountinfo() ([]mountLine, error) {
 	f, err := os.Open("/proc/self/mountinfo")

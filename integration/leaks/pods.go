@@ -98,16 +98,13 @@ func (s Scope) machines() ([]string, error) {
 	for _, uuid := range s.Pods {
 		names[`machine-rkt\x2d`+strings.ReplaceAll(uuid, "-", `\x2d`)+".scope"] = true
 	}
-	lines, err := mountinfo()
+	hierarchies, err := cgroupMounts()
 	if err != nil {
 		return nil, err
 	}
 	var dirs []string
-	for _, l := range lines {
-		if !l.isCgroup() {
-			continue
-		}
-		err := filepath.WalkDir(l.point, func(path string, d fs.DirEntry, err error) error {
+	for _, hierarchy := range hierarchies {
+		err := filepath.WalkDir(hierarchy, func(path string, d fs.DirEntry, err error) error {
 			if err != nil { // it has gone since
 				return fs.SkipDir
 			}

@@ -43,7 +43,8 @@ build: ## build the shim, its stage1 images and rktctl into bin/
 check: ## gofmt, go vet and shellcheck
 	@scripts/check
 
-lint: check ## the same, and golangci-lint where it is installed
+lint: check ## the same, golangci-lint where it is installed, and govulncheck
+	@scripts/vulncheck
 	@if command -v golangci-lint >/dev/null; then golangci-lint run ./... && cd integration && golangci-lint run ./...; \
 	else echo "==> golangci-lint is not installed: not run"; fi
 

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,8 +21,9 @@ const (
 	farewell = 250 * time.Millisecond
 	// lockPatience is how long a `start` of the group is waited for.
 	lockPatience = time.Second
-	// lastAnswers is how long answers that a busy machine has not written by then
-	// may take.
+	// lastAnswers is how long the answer to a Shutdown waits for those to other calls,
+	// and how long the end of the server waits for answers that a busy machine has not
+	// written by then. containerd waits three seconds for the answer to a Shutdown.
 	lastAnswers = time.Second
 )
 
@@ -116,7 +116,7 @@ func (s *server) wait(ctx context.Context, signals *signals, served <-chan error
 
 // intercept is around every call.
 func (s *server) intercept(ctx context.Context, u ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
-	if s.isEnding() && strings.HasSuffix(info.FullMethod, "/Connect") {
+	if s.isEnding() && methodName(info.FullMethod) == "Connect" {
 		// It asks whether somebody is here, and an answer would say so. The end of
 		// the connection, which is near, says the truth, as that of runc's shim does.
 		// Other calls are answered: that a container is not there is an answer.
@@ -124,14 +124,30 @@ func (s *server) intercept(ctx context.Context, u ttrpc.Unmarshaler, info *ttrpc
 		return nil, ctx.Err()
 	}
 	done := s.calls.begin(info.FullMethod)
-	defer done()
+	// ttrpc cancels the context of a call when it has put the answer in line to be
+	// written to the connection. Before that the call is not over.
+	defer context.AfterFunc(ctx, done)
 	s.memory.touch()
 	response, err := method(ctx, u)
 	if s.isEnding() {
-		// Before the answer: who has it may look whether the socket is gone.
-		s.retire()
+		s.beforeLastAnswer(ctx, info.FullMethod)
 	}
 	return response, err
+}
+
+// beforeLastAnswer is called before a call is answered while the server ends.
+func (s *server) beforeLastAnswer(ctx context.Context, method string) {
+	// The client that has the answer may look whether the socket is gone.
+	s.retire()
+	if !isShutdown(method) {
+		return
+	}
+	// containerd closes the connection when it has the answer to a Shutdown. Other
+	// calls on the same connection, a second Delete or a signal, would fail with
+	// "ttrpc: closed" although their answers are a moment away.
+	limit, cancel := context.WithTimeout(ctx, lastAnswers)
+	defer cancel()
+	s.calls.drainOthers(limit)
 }
 
 func (s *server) isEnding() bool {

@@ -2,8 +2,10 @@ package manager
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -113,10 +115,87 @@ func TestN5WhoAsksForAServerThatEndsFindsTheConnectionClosed(t *testing.T) {
 	if _, err := other.task.State(t.Context(), &task.StateRequest{ID: "c1"}); errors.Is(err, ttrpc.ErrClosed) {
 		t.Errorf("State after Shutdown: %v", err)
 	}
+	// nerdctl forwards a signal to a container that has just ended.
+	if _, err := other.task.Kill(t.Context(), &task.KillRequest{ID: "c1", Signal: 15}); err == nil || errors.Is(err, ttrpc.ErrClosed) {
+		t.Errorf("Kill after Shutdown: %v", err)
+	}
 	if _, err := other.task.Connect(t.Context(), &task.ConnectRequest{}); !errors.Is(err, ttrpc.ErrClosed) {
 		t.Errorf("Connect after Shutdown: %v", err)
 	}
 	ended(t, pid)
+}
+
+// answers is a client's connection that notes what was answered, in its order.
+type answers struct {
+	net.Conn
+	mu   sync.Mutex
+	read bytes.Buffer
+}
+
+func (a *answers) Read(b []byte) (int, error) {
+	n, err := a.Conn.Read(b)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.read.Write(b[:n])
+	return n, err
+}
+
+// streams returns the numbers of the calls that were answered. The first call has 1,
+// the next one 3.
+func (a *answers) streams() (ids []uint32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for b := a.read.Bytes(); len(b) >= 10; b = b[10+binary.BigEndian.Uint32(b):] {
+		ids = append(ids, binary.BigEndian.Uint32(b[4:]))
+	}
+	return ids
+}
+
+// containerd closes the connection when it has the answer to Shutdown.
+func TestN5CallsInProgressAreAnsweredBeforeShutdown(t *testing.T) {
+	d := newDaemon(t)
+	text := readLog(t, d.withLog("ns", "slow"))
+	address := d.start24("ns", "slow", nil)
+	conn, err := net.Dial("unix", pathOf(address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wire := &answers{Conn: conn}
+	client := ttrpc.NewClient(wire)
+	defer client.Close()
+	server := task.NewTTRPCTaskClient(client)
+	connected, err := server.Connect(t.Context(), &task.ConnectRequest{})
+	if err == nil {
+		_, err = server.Create(t.Context(), &task.CreateTaskRequest{ID: "slow"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	all.Go(func() {
+		if _, err := server.Delete(t.Context(), &task.DeleteRequest{ID: "slow"}); err != nil {
+			t.Errorf("Delete: %v", err)
+		}
+	})
+	eventually(t, "Delete is at work", func() bool { return strings.Contains(text(), "deletes slowly") })
+	// Two clients that have deleted the same container both send it.
+	began := time.Now()
+	for range 2 {
+		all.Go(func() {
+			if _, err := server.Shutdown(t.Context(), &task.ShutdownRequest{ID: "slow"}); err != nil {
+				t.Errorf("Shutdown: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if took := time.Since(began); took > lastAnswers {
+		t.Errorf("Shutdown took %v: two of them wait for each other", took)
+	}
+	if ids := wire.streams(); len(ids) != 5 || ids[2] != 5 {
+		t.Errorf("answers came in the order %v: Shutdown before Delete, which is 5", ids)
+	}
+	client.Close()
+	ended(t, int(connected.ShimPid))
 }
 
 func TestN2SignalsEndTheServerInOrderAlsoWhileCallsWait(t *testing.T) {

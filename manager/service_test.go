@@ -118,14 +118,20 @@ func (s *fakeService) Wait(ctx context.Context, r *task.WaitRequest) (*task.Wait
 	}
 }
 
-func (s *fakeService) Delete(_ context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
+// Delete of a container whose id is "slow" is answered after the Shutdown that follows
+// was carried out.
+func (s *fakeService) Delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
 	c, err := s.find(r.ID)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.containers, r.ID)
+	s.mu.Unlock()
+	if r.ID == "slow" {
+		log.G(ctx).Info("deletes slowly")
+		<-s.done
+	}
 	return &task.DeleteResponse{Pid: 42, ExitStatus: 128 + c.signal, ExitedAt: timestamppb.Now()}, nil
 }
 

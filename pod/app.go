@@ -48,7 +48,6 @@ type app struct {
 	settled  chan struct{} // if somebody waits: closed when entering falls to 0
 	ending   bool          // the first process has ended: no exec may start
 	doomed   bool          // a client has sent it SIGKILL: it cannot be paused any more
-	gone     bool          // a Delete is under way
 }
 
 // CreateApp makes an app: its first process exists and is blocked before its

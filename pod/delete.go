@@ -18,7 +18,8 @@ const drainLimit = 10 * time.Second
 
 // Delete removes an app or exec that is created or stopped, and returns how it
 // ended (requirement T3). Of a created app the blocked process is killed first.
-// With its last app the pod ends.
+// With its last app the pod ends. A Delete that comes while another one is at work
+// gets the answer of that.
 func (p *Pod) Delete(ctx context.Context, id AppID, exec ExecID) (Status, error) {
 	a, err := p.app(id)
 	if err != nil {
@@ -30,20 +31,83 @@ func (p *Pod) Delete(ctx context.Context, id AppID, exec ExecID) (Status, error)
 	return a.delete(ctx)
 }
 
+// deletion is a Delete of an app or exec that is at work, or has succeeded.
+type deletion struct {
+	done   chan struct{} // closed when status and err are set
+	status Status
+	err    error
+}
+
+// deleteOnce lets one Delete of a process do the work. A Delete that comes
+// meanwhile waits for the end of that work, but not longer than its own ctx, and
+// returns the same status. If the work has failed, it does the work itself.
+//
+// NotFound is no answer to a second Delete as long as the first is at work:
+// containerd takes it for the end of the container, sends Shutdown, and closes the
+// connection on which the first one is to be answered.
+//
+// Work is not cancelled with its client, which could only come back to find it
+// half done.
+func (p *process) deleteOnce(ctx context.Context, work func(context.Context) (Status, error)) (Status, error) {
+	for {
+		d, mine := p.beginDelete()
+		if mine {
+			d.status, d.err = work(context.WithoutCancel(ctx))
+			p.endDelete(d)
+			return d.status, d.err
+		}
+		select {
+		case <-d.done:
+			if d.err == nil {
+				return d.status, nil
+			}
+		case <-ctx.Done():
+			return Status{}, fmt.Errorf("%s is being deleted by an earlier call, which has not ended: %w", p.name(), context.Cause(ctx))
+		}
+	}
+}
+
+// beginDelete returns the deletion that is at work, or a new one for the caller.
+func (p *process) beginDelete() (d *deletion, mine bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.deletion != nil {
+		return p.deletion, false
+	}
+	p.deletion = &deletion{done: make(chan struct{})}
+	return p.deletion, true
+}
+
+// endDelete wakes up those that wait for a deletion. One that failed makes room for
+// the next.
+func (p *process) endDelete(d *deletion) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d.err != nil {
+		p.deletion = nil
+	}
+	close(d.done)
+}
+
 func (a *app) deleteExec(ctx context.Context, id ExecID) (Status, error) {
 	e, err := a.exec(id)
 	if err != nil {
 		return Status{}, err
 	}
+	return e.deleteOnce(ctx, func(ctx context.Context) (Status, error) { return a.dropExec(ctx, e) })
+}
+
+// dropExec does the work of deleteExec.
+func (a *app) dropExec(ctx context.Context, e *execution) (Status, error) {
 	st := e.status()
 	if err := e.step(stepDelete); err != nil {
 		return Status{}, err
 	}
 	drain(ctx, e.process)
-	err = e.stdio.Close()
+	err := e.stdio.Close()
 	e.discard()
 	a.mu.Lock()
-	delete(a.execs, id)
+	delete(a.execs, e.exec)
 	a.mu.Unlock()
 	if err != nil {
 		log.G(ctx).WithError(err).Warnf("%s: close its streams", e.name())
@@ -58,49 +122,31 @@ func drain(ctx context.Context, q *process) {
 	q.stdio.Drain(ctx)
 }
 
-// delete removes the app. Once begun it is not cancelled with its client, who
-// could only come back to find it half done.
+// delete removes the app.
 func (a *app) delete(ctx context.Context) (Status, error) {
-	ctx = context.WithoutCancel(ctx)
-	if err := a.claim(); err != nil {
-		return Status{}, err
+	return a.deleteOnce(ctx, a.takeDown)
+}
+
+// takeDown does the work of delete.
+func (a *app) takeDown(ctx context.Context) (Status, error) {
+	switch s := a.status().State; s {
+	case Created, Stopped:
+	default:
+		return Status{}, fmt.Errorf("cannot delete a %s process: %s: %w", s, a.id, errdefs.ErrFailedPrecondition)
 	}
 	if err := a.killCreated(ctx); err != nil {
-		a.unclaim()
 		return Status{}, err
 	}
 	drain(ctx, a.process)
 	a.closeExecs(ctx)
 	err := a.dismantle(ctx)
 	st := a.status()
-	_ = a.step(stepDelete) // claimed: nobody else can have moved it
+	_ = a.step(stepDelete) // no other Delete can have moved it
 	a.events.Publish(Event{Kind: EventDeleted, App: a.id, PID: st.PID, Exit: st.Exit})
 	if err != nil {
 		log.G(ctx).WithError(err).Warnf("container %s: left behind by its deletion", a.id)
 	}
 	return st, nil
-}
-
-// claim makes sure that one Delete alone goes on, from a legal state.
-func (a *app) claim() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.gone {
-		return fmt.Errorf("container %s is being deleted: %w", a.id, errdefs.ErrNotFound)
-	}
-	switch s := a.status().State; s {
-	case Created, Stopped:
-		a.gone = true
-		return nil
-	default:
-		return fmt.Errorf("cannot delete a %s process: %s: %w", s, a.id, errdefs.ErrFailedPrecondition)
-	}
-}
-
-func (a *app) unclaim() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.gone = false
 }
 
 // killCreated ends an app that was never started, and waits for that.

@@ -44,6 +44,8 @@ type process struct {
 	announcing bool
 	out        bool // done is closed
 	told       bool // noticed is closed
+
+	deletion *deletion // nil before the first Delete, and after one that failed
 }
 
 func newProcess(app AppID, exec ExecID, stdio Stdio, terminal bool, events Events) *process {
@@ -65,7 +67,7 @@ func (p *process) status() Status {
 	if s == Starting {
 		s = Created
 	}
-	return Status{PID: p.pid, State: s, Exit: p.exit, Terminal: p.terminal}
+	return Status{PID: p.pid, State: s, Exit: p.exit, Terminal: p.terminal, Deleting: p.deletion != nil}
 }
 
 // step moves the process and returns the error of an illegal move.

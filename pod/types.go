@@ -34,6 +34,7 @@ type Status struct {
 	State    State
 	Exit     Exit
 	Terminal bool
+	Deleting bool // a Delete is at work: the client that sent it gets the exit
 }
 
 // ProcessInfo is one process of an app. Exec is empty for the first process and

@@ -268,6 +268,9 @@ func (p *fakePod) Delete(_ context.Context, id pod.AppID, exec pod.ExecID) (pod.
 		return pod.Status{}, err
 	}
 	if p.onDelete != nil {
+		p.mu.Lock()
+		q.st.Deleting = true
+		p.mu.Unlock()
 		p.onDelete(id)
 	}
 	p.mu.Lock()

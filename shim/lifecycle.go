@@ -109,9 +109,10 @@ func (s *Service) start(ctx context.Context, r *task.StartRequest) (*task.StartR
 // delete removes an app or exec that does not run (requirement T3).
 func (s *Service) delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
 	id, exec := pod.AppID(r.ID), pod.ExecID(r.ExecID)
+	known := s.apps.lookup(id, exec)
 	st, err := s.pod.Delete(ctx, id, exec)
 	if err == nil || errdefs.IsNotFound(err) {
-		s.apps.deleted(id, exec)
+		s.apps.deleted(id, exec, known)
 	}
 	if err != nil {
 		return nil, err

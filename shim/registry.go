@@ -77,22 +77,36 @@ func (r *registry) drop(a *app) {
 	delete(r.apps, a.id)
 }
 
-// deleted forgets an app or exec that the pod does not know any more. One that
-// is being made is not the one that was deleted.
-func (r *registry) deleted(id pod.AppID, exec pod.ExecID) {
+// lookup returns the process that the pod knows by these ids, or nil.
+func (r *registry) lookup(id pod.AppID, exec pod.ExecID) *process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	a, ok := r.apps[id]
 	if !ok {
-		return
+		return nil
 	}
-	if exec == "" {
-		if a.ready {
-			delete(r.apps, id)
-		}
-		return
+	p := &a.process
+	if exec != "" {
+		p = a.execs[exec]
 	}
-	if e, ok := a.execs[exec]; ok && e.ready {
+	if p == nil || !p.ready {
+		return nil
+	}
+	return p
+}
+
+// deleted forgets a process that lookup has returned and the pod has deleted since.
+// One of the same id that has been made since then stays: of two Deletes at once the
+// second may get here after the client has used the answer of the first.
+func (r *registry) deleted(id pod.AppID, exec pod.ExecID, p *process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a, ok := r.apps[id]
+	switch {
+	case !ok || p == nil:
+	case exec == "" && p == &a.process:
+		delete(r.apps, id)
+	case exec != "" && p == a.execs[exec]:
 		delete(a.execs, exec)
 	}
 }

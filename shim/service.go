@@ -131,7 +131,7 @@ func (s *Service) shutdown(ctx context.Context, r *task.ShutdownRequest) (*empty
 	}
 	id := pod.AppID(r.ID)
 	st, err := s.pod.Status(id, "")
-	abandoned := err == nil && st.State == pod.Stopped
+	abandoned := err == nil && st.State == pod.Stopped && !st.Deleting
 	if !s.apps.closeIfEmpty(id, abandoned) {
 		log.G(ctx).Debugf("shutdown of %s: the pod has other containers", id)
 		return empty, nil

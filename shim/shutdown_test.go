@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
 func TestT16ShutdownWaitsForTheLastApp(t *testing.T) {
@@ -59,6 +61,73 @@ func TestT16ShutdownDeletesAnEndedAppThatItNames(t *testing.T) {
 	within(t, "Done", b.svc.Done())
 	if !b.pod.closed {
 		t.Error("the pod is not closed")
+	}
+}
+
+func TestT16ShutdownDoesNotCountADeleteInProgressAsAbandoned(t *testing.T) {
+	b := newBench(t)
+	b.create("a")
+	b.pod.exit("a", "", 9)
+	begun, release := make(chan struct{}), make(chan struct{})
+	b.pod.onDelete = func(pod.AppID) {
+		close(begun)
+		<-release
+	}
+	deleted := make(chan *task.DeleteResponse, 1)
+	go func() { deleted <- must[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: "a"}) }()
+	within(t, "the Delete", begun)
+	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "a"})
+	select {
+	case <-b.svc.Ending():
+		t.Error("the service ends while an app is being deleted")
+	default:
+	}
+	close(release)
+	if r := within(t, "the answer to Delete", deleted); r.ExitStatus != 9 {
+		t.Errorf("Delete: %v", r)
+	}
+	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "a"})
+	within(t, "Done", b.svc.Done())
+}
+
+// Of two Deletes at once one may be the later to tell the registry.
+func TestADeleteForgetsOnlyTheAppThatItMet(t *testing.T) {
+	var r registry
+	create := func() *app {
+		t.Helper()
+		a := &app{id: "a"}
+		if err := r.take(a); err != nil {
+			t.Fatal(err)
+		}
+		if r.lookup("a", "") != nil {
+			t.Error("an app that is being made is found")
+		}
+		r.known(&a.process)
+		return a
+	}
+	exec := func() *process {
+		t.Helper()
+		e, err := r.takeExec("a", "e", streams{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.known(e)
+		return e
+	}
+	create()
+	exec()
+	first, firstExec := r.lookup("a", ""), r.lookup("a", "e")
+	r.deleted("a", "e", firstExec)
+	next := exec()
+	r.deleted("a", "e", firstExec)
+	if r.lookup("a", "e") != next {
+		t.Error("the exec that was added since is forgotten")
+	}
+	r.deleted("a", "", first)
+	create()
+	r.deleted("a", "", first)
+	if r.lookup("a", "") == nil || r.unused() {
+		t.Error("the app that was created since is forgotten")
 	}
 }
 

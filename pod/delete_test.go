@@ -1,0 +1,150 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// patient is the context of a call that tells when it has begun to wait.
+type patient struct {
+	context.Context
+	once  sync.Once
+	waits chan struct{}
+}
+
+func newPatient(ctx context.Context) *patient {
+	return &patient{Context: ctx, waits: make(chan struct{})}
+}
+
+func (p *patient) Done() <-chan struct{} {
+	p.once.Do(func() { close(p.waits) })
+	return p.Context.Done()
+}
+
+// heldStdio is streams whose output ends when the test says so.
+type heldStdio struct {
+	noStdio
+	drains, drained chan struct{}
+}
+
+func (s *heldStdio) Drain(context.Context) {
+	close(s.drains)
+	<-s.drained
+}
+
+// answer is what a Delete returned.
+type answer struct {
+	st  Status
+	err error
+}
+
+// deleteBehind sends a first Delete, and when begun is closed two more: one whose
+// client has gone, and one that is waiting when release is called. It returns the
+// answers in this order.
+func (w *world) deleteBehind(id AppID, exec ExecID, begun <-chan struct{}, release func()) (first, left, waited answer) {
+	w.t.Helper()
+	var all sync.WaitGroup
+	all.Go(func() { first.st, first.err = w.Delete(w.t.Context(), id, exec) })
+	<-begun
+	gone, cancel := context.WithCancel(w.t.Context())
+	cancel()
+	left.st, left.err = w.Delete(gone, id, exec)
+	ctx := newPatient(w.t.Context())
+	all.Go(func() { waited.st, waited.err = w.Delete(ctx, id, exec) })
+	<-ctx.waits
+	release()
+	all.Wait()
+	return first, left, waited
+}
+
+// expectSame checks three answers of deleteBehind, and that the next is NotFound.
+func (w *world) expectSame(id AppID, exec ExecID, code uint32, first, left, waited answer) {
+	w.t.Helper()
+	if first.err != nil || first.st.Exit.Code != code {
+		w.t.Errorf("the first Delete: %+v", first)
+	}
+	if !errors.Is(left.err, context.Canceled) || errdefs.IsNotFound(left.err) {
+		w.t.Errorf("a Delete whose client went away: %+v", left)
+	}
+	if waited.err != nil || waited.st.PID != first.st.PID || waited.st.Exit != first.st.Exit {
+		w.t.Errorf("the second Delete: %+v, the first: %+v", waited, first)
+	}
+	if _, err := w.Delete(w.t.Context(), id, exec); !errdefs.IsNotFound(err) {
+		w.t.Errorf("a Delete after an answered one: %v, want NotFound", err)
+	}
+}
+
+func TestTwoDeletesOfAnAppAtOnceReturnTheSame(t *testing.T) {
+	w := newWorld(t)
+	w.mustCreate("a", "exit 42")
+	w.mustCreate("b", "sleep 1000") // so that the pod goes on, and app/rm is called
+	defer w.mustDelete("b", "")
+	w.mustStart("a", "")
+	w.mustWait("a", "")
+	st, err := w.Status("a", "")
+	if err != nil || st.Deleting {
+		t.Errorf("before its Delete: %+v, %v", st, err)
+	}
+	release := make(chan struct{})
+	w.stage1.mu.Lock()
+	w.stage1.hold[abi.AppRm] = release
+	w.stage1.mu.Unlock()
+	begun := make(chan struct{})
+	go func() {
+		defer close(begun)
+		for st, err := w.Status("a", ""); err == nil && !st.Deleting; st, err = w.Status("a", "") {
+		}
+	}()
+	first, left, waited := w.deleteBehind("a", "", begun, func() { close(release) })
+	w.expectSame("a", "", 42, first, left, waited)
+}
+
+func TestTwoDeletesOfAnExecAtOnceReturnTheSame(t *testing.T) {
+	w := newWorld(t)
+	w.mustCreate("a", "sleep 1000")
+	defer w.mustDelete("a", "")
+	defer w.mustWait("a", "")
+	defer func() { _ = w.Kill(t.Context(), "a", "", killSignal, true) }()
+	w.mustStart("a", "")
+	io := &heldStdio{drains: make(chan struct{}), drained: make(chan struct{})}
+	w.stage1.script("a/e", "exit 7")
+	if err := w.AddExec(t.Context(), "a", ExecConfig{ID: "e", Process: []byte(`{"args":["sh"],"cwd":"/"}`), Stdio: io}); err != nil {
+		t.Fatal(err)
+	}
+	w.mustStart("a", "e")
+	w.mustWait("a", "e")
+	first, left, waited := w.deleteBehind("a", "e", io.drains, func() { close(io.drained) })
+	w.expectSame("a", "e", 7, first, left, waited)
+}
+
+func TestADeleteDoesTheWorkOfAnEarlierOneThatFailed(t *testing.T) {
+	p := newProcess("a", "", &noStdio{}, false, &recorder{more: make(chan struct{}, 1)})
+	begun, release := make(chan struct{}), make(chan struct{})
+	failed := make(chan error, 1)
+	go func() {
+		_, err := p.deleteOnce(t.Context(), func(context.Context) (Status, error) {
+			close(begun)
+			<-release
+			return Status{}, errdefs.ErrUnavailable
+		})
+		failed <- err
+	}()
+	<-begun
+	ctx := newPatient(t.Context())
+	go func() {
+		<-ctx.waits
+		close(release)
+	}()
+	st, err := p.deleteOnce(ctx, func(context.Context) (Status, error) { return Status{PID: 9}, nil })
+	if err != nil || st.PID != 9 {
+		t.Errorf("the second Delete: %+v, %v", st, err)
+	}
+	if err := <-failed; !errdefs.IsUnavailable(err) {
+		t.Errorf("the first Delete: %v", err)
+	}
+}

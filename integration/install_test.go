@@ -22,6 +22,12 @@ func TestWhatIsInstalledRunsContainers(t *testing.T) {
 				t.Error(err)
 			}
 		}
+		for _, program := range []string{"native/rootfs/native", "nspawn/rootfs/nspawn", "fly/rootfs/fly", "oci/rootfs/version6"} {
+			st, err := os.Stat(filepath.Join(prefix, "libexec/containerd-shim-rkt/stage1", program))
+			if err != nil || st.Mode() != 0o711 {
+				t.Errorf("%s: %v, %v; nobody but root is to read it", program, st, err)
+			}
+		}
 		programs, err := c.release.find(c.context(t))
 		if err != nil {
 			t.Fatal(err)

@@ -74,6 +74,8 @@ func main() {
 		attachMux(args[0], args[1:])
 	case "on-tty":
 		onTTY(args[0], args[1:])
+	case "hunt":
+		hunt(args[0], args[1], args[2])
 	default:
 		fail("unknown subcommand " + os.Args[1])
 	}

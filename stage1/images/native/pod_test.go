@@ -56,6 +56,9 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "build the stage1: %v\n%s", err, out)
 		os.Exit(1)
 	}
+	if err := os.Chmod(binary, 0o711); err != nil { // as scripts/stage1-images does
+		panic(err)
+	}
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)

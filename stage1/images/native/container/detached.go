@@ -27,6 +27,28 @@ func openTree(path string, recursive bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// Unreadable returns a program, open with O_PATH, in a mount that is attached nowhere
+// and in which the owner of the program is an id that no user namespace knows. If its
+// mode lets only the owner read it, nobody can.
+func Unreadable(program *os.File) (*os.File, error) {
+	fd, err := unix.OpenTree(int(program.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil, fmt.Errorf("copy the mount of %s: %w", program.Name(), err)
+	}
+	f := os.NewFile(uintptr(fd), program.Name())
+	others := []specs.LinuxIDMapping{{ContainerID: 1, HostID: 1, Size: 1}} // any but the owner
+	ns, err := userNamespace(others, others)
+	if err == nil {
+		err = setAttr(fd, false, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd())})
+		ns.Close()
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("map the ids of a mount of %s: %w", program.Name(), err)
+	}
+	return f, nil
+}
+
 // setAttr changes a mount that is held by a descriptor.
 func setAttr(fd int, recursive bool, attr unix.MountAttr) error {
 	flags := uint(unix.AT_EMPTY_PATH)

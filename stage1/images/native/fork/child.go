@@ -125,11 +125,9 @@ func (l *plan) signals() {
 //go:norace
 //go:nocheckptr
 func (l *plan) enter() {
-	if l.join {
-		// From now on processes of somebody else may see this one, which still
-		// has the supervisor's memory. The exec ends it.
-		syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0, 0)
-	}
+	// From now on processes of somebody else may see this one, which still has the
+	// supervisor's memory. The exec of a program that can be read ends it.
+	syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0, 0)
 	l.setns(l.joins)
 	if l.twice {
 		pid, errno := clone(&l.second)
@@ -245,6 +243,15 @@ func (l *plan) identity() {
 //go:nocheckptr
 func (l *plan) execute() {
 	var errno syscall.Errno
+	if l.unreadable {
+		// Only this process, which has its identity and its namespaces by now, can ask
+		// the question that the exec is going to ask.
+		_, _, errno = syscall.RawSyscall6(unix.SYS_FACCESSAT2, uintptr(l.exe), uintptr(unsafe.Pointer(&l.none)),
+			unix.R_OK, unix.AT_EMPTY_PATH|unix.AT_EACCESS, 0, 0)
+		if errno != unix.EACCES {
+			l.fail(stepReadable, errno, 0)
+		}
+	}
 	if l.exe >= 0 {
 		_, _, errno = syscall.RawSyscall6(unix.SYS_EXECVEAT, uintptr(l.exe), uintptr(unsafe.Pointer(&l.none)),
 			pointer(l.argv), pointer(l.envv), unix.AT_EMPTY_PATH, 0)

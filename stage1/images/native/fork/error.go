@@ -1,6 +1,7 @@
 package fork
 
 import (
+	"errors"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +22,7 @@ const (
 	stepUser
 	stepSession
 	stepDirectory
+	stepReadable
 	stepExec
 )
 
@@ -46,11 +48,16 @@ func (s step) String() string {
 		return "leading a session"
 	case stepDirectory:
 		return "entering its working directory"
+	case stepReadable:
+		return "looking whether its program can be read"
 	case stepExec:
 		return "executing"
 	}
 	return "starting"
 }
+
+// ErrReadable says that a Process which wants its program to be Unreadable can read it.
+var ErrReadable = errors.New("processes of the user namespace could take over one whose program they can read")
 
 // Error is a step that failed in the new process, or in its making.
 type Error struct {
@@ -66,6 +73,9 @@ func (e *Error) Unwrap() error { return e.Errno }
 
 // failure translates a report of the child.
 func (p *Process) failure(r *report) error {
+	if r.step == stepReadable && r.errno == 0 {
+		return ErrReadable
+	}
 	e := &Error{Doing: r.step.String(), Errno: syscall.Errno(r.errno)}
 	switch {
 	case r.step == stepJoin && int(r.value) < len(p.Joins):

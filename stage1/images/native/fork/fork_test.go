@@ -467,3 +467,64 @@ func openFiles(t *testing.T) int {
 	}
 	return len(fds)
 }
+
+// A process whose program it cannot read belongs to the host, with all of its files in
+// /proc; any other belongs to root of its user namespace.
+func TestAProgramIsExecutedOnlyWhereItsProcessCannotReadIt(t *testing.T) {
+	base := sleeper(t)
+	program, err := os.ReadFile(busybox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mapped = 100000
+	for _, c := range []struct {
+		name    string
+		mode    os.FileMode
+		host    uint32 // its id outside
+		refused bool
+	}{
+		{"of others", 0o711, mapped, false},
+		{"of everybody", 0o755, mapped, true},
+		{"its own", 0o711, 0, true},
+		{"its own, and for nobody to read", 0o111, 0, true}, // but for the capabilities of its user namespace
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "busybox")
+			if err := os.WriteFile(file, program, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(file, c.mode); err != nil {
+				t.Fatal(err)
+			}
+			exe, err := os.OpenFile(file, unix.O_PATH, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer exe.Close()
+			for _, unreadable := range []bool{true, false} {
+				p := *base
+				p.Exe, p.Unreadable = exe, unreadable
+				p.New, p.Root = unix.CLONE_NEWUSER, true
+				p.UIDMappings, p.GIDMappings = []IDMapping{{0, c.host, 10}}, []IDMapping{{0, c.host, 10}}
+				if unreadable && c.refused {
+					if pid, err := Start(context.Background(), &p); !errors.Is(err, ErrReadable) {
+						t.Errorf("process %d: error %v, want %v", pid, err, ErrReadable)
+					}
+					continue
+				}
+				pid := start(t, &p)
+				var st unix.Stat_t
+				if err := unix.Stat(fmt.Sprintf("/proc/%d/mem", pid), &st); err != nil {
+					t.Fatal(err)
+				}
+				want := c.host
+				if !c.refused {
+					want = 0
+				}
+				if st.Uid != want {
+					t.Errorf("unreadable %v: its memory is of user %d, want %d", unreadable, st.Uid, want)
+				}
+			}
+		})
+	}
+}

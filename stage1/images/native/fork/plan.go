@@ -29,8 +29,8 @@ type plan struct {
 	first, second cloneArgs
 	twice         bool
 	awaited       bool
-	join          bool
 	root          bool
+	unreadable    bool
 	clocks        bool
 
 	path    *byte
@@ -71,14 +71,14 @@ type report struct {
 // lay makes the plan for p. words is the child's end of the report socket.
 func lay(p *Process, words *os.File) (*plan, error) {
 	l := &plan{
-		twice:   p.twice(),
-		awaited: p.awaited(),
-		join:    len(p.Joins) > 0,
-		root:    p.Root,
-		clocks:  p.New&unix.CLONE_NEWTIME != 0,
-		offsets: p.Clocks,
-		dir:     -1,
-		exe:     -1,
+		twice:      p.twice(),
+		awaited:    p.awaited(),
+		root:       p.Root,
+		unreadable: p.Unreadable,
+		clocks:     p.New&unix.CLONE_NEWTIME != 0,
+		offsets:    p.Clocks,
+		dir:        -1,
+		exe:        -1,
 	}
 	for _, f := range p.Files {
 		l.place(f)

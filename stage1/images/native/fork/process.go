@@ -28,6 +28,12 @@ type Process struct {
 	// Root makes the process user and group 0 of its user namespace. It is set
 	// where that namespace is new or joined.
 	Root bool
+	// Unreadable has Start return ErrReadable instead of executing an Exe that the
+	// process may read. From the execution of a program that it may not read on, a
+	// process is undumpable and its memory belongs to the host's user namespace:
+	// nobody in its own can trace it or look at its files (would_dump in fs/exec.c of
+	// the kernel). The execution of any other program makes it dumpable.
+	Unreadable bool
 
 	// Cgroup is a directory of cgroup version 2 to be born in, or nil. It is root's if
 	// the process joins a user namespace and has New ones.

@@ -54,10 +54,9 @@ func (l *launch) start(ctx context.Context, s *Supervisor, n name, stdio [3]*os.
 		return err
 	}
 	defer plan.Close()
-	p.Exe = s.exe
 	p.Args = []string{"init"}
 	p.Files = append([]*os.File{stdio[0], stdio[1], stdio[2], theirs, plan}, l.prepared.Files...)
-	if l.child, err = l.clone(ctx, s, n, p, words, theirs); err != nil {
+	if err = l.cloneUnread(ctx, s, n, p, words, theirs); err != nil {
 		words.Close()
 		return err
 	}
@@ -65,6 +64,23 @@ func (l *launch) start(ctx context.Context, s *Supervisor, n name, stdio [3]*os.
 	l.prepared.Close() // it has its own copies
 	l.prepared.Config, l.prepared.Files = nil, nil
 	return nil
+}
+
+// cloneUnread makes the process. In a user namespace it executes this binary only where it
+// cannot read it.
+func (l *launch) cloneUnread(ctx context.Context, s *Supervisor, n name, p *fork.Process, words seqpacket.Socket, theirs *os.File) (err error) {
+	p.Exe, p.Unreadable = s.exe, p.Root
+	if l.child, err = l.clone(ctx, s, n, p, words, theirs); !errors.Is(err, fork.ErrReadable) {
+		return err
+	}
+	if p.Exe, err = s.hide(); err == nil {
+		l.child, err = l.clone(ctx, s, n, p, words, theirs)
+	}
+	if err != nil && (p.Exe == nil || errors.Is(err, fork.ErrReadable)) {
+		return unsupported("linux.uidMappings: the program of this stage1 can be read in this user namespace. It needs mode 0711 and, "+
+			"for a namespace that holds the host's user 0, a filesystem with id-mapped mounts: %v", err)
+	}
+	return err
 }
 
 // clone makes the process, which alone has its end of the socket afterwards.
@@ -83,6 +99,22 @@ func (l *launch) clone(ctx context.Context, s *Supervisor, n name, p *fork.Proce
 	started := e.Started
 	e.Started = func() { started(); theirs.Close() }
 	return s.family.startEnclosed(ctx, n, e, words)
+}
+
+// hide returns this binary for a process in a user namespace that holds the host's root,
+// who owns it and so can read it.
+func (s *Supervisor) hide() (*os.File, error) {
+	if f := s.hidden.Load(); f != nil {
+		return f, nil
+	}
+	f, err := container.Unreadable(s.exe)
+	if err != nil {
+		return nil, err
+	}
+	if !s.hidden.CompareAndSwap(nil, f) { // another call was faster
+		f.Close()
+	}
+	return s.hidden.Load(), nil
 }
 
 // leave ends what only the making of the process has needed.

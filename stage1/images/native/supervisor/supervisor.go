@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
@@ -13,9 +14,10 @@ import (
 
 // Supervisor is the supervisor of one pod.
 type Supervisor struct {
-	exe     *os.File  // this binary
-	notices *os.File  // RKT_NOTIFY_FD; nil if nobody wants to know
-	log     io.Writer // for what has no caller to be told
+	exe     *os.File                // this binary
+	hidden  atomic.Pointer[os.File] // exe where nobody can read it; nil until it is needed
+	notices *os.File                // RKT_NOTIFY_FD; nil if nobody wants to know
+	log     io.Writer               // for what has no caller to be told
 	family  *family
 	filters container.Filters
 	// enclosure makes the namespaces of apps; nil: they are cloned.

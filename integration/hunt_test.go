@@ -1,0 +1,174 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// The tests of this file are those of the class of CVE-2016-9962: a container attacks
+// the processes that its runtime starts in it, before they have executed the program that
+// they were made for.
+
+// victim is among the arguments of every program that a hunter may meet.
+const victim = "the-victim"
+
+// hunter is a container that attacks what appears in its PID namespace.
+type hunter struct {
+	task   containerd.Task
+	exited <-chan containerd.ExitStatus
+	mu     sync.Mutex
+	said   strings.Builder
+	ready  chan struct{}
+}
+
+// Write collects what the hunter says.
+func (h *hunter) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.said.Len() == 0 {
+		close(h.ready)
+	}
+	return h.said.Write(p)
+}
+
+// hunt starts a hunter, which looks for a file and a directory of the host.
+func (c *column) hunt(t *testing.T, opts ...oci.SpecOpts) *hunter {
+	t.Helper()
+	host, err := os.MkdirTemp(suite.dir, "hunted-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(host) })
+	file, dir := filepath.Join(host, "file"), filepath.Join(host, "dir")
+	must(t, os.Chmod(host, 0o755))
+	must(t, os.WriteFile(file, []byte("of the host"), 0o644))
+	must(t, os.Mkdir(dir, 0o700))
+	must(t, os.Chmod(dir, 0o777|os.ModeSticky))
+	h := &hunter{ready: make(chan struct{})}
+	h.task = c.newTask(t, c.container(t, []string{"testprog", "hunt", victim, file, dir}, opts...),
+		cio.NewCreator(cio.WithStreams(nil, h, h), cio.WithFIFODir(fifoDir(c.daemon.Dir()))))
+	h.exited = c.wait(t, h.task)
+	if err := h.task.Start(c.context(t)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-h.ready:
+	case s := <-h.exited:
+		t.Fatalf("the hunter has ended with %d: %s", s.ExitCode(), h.words())
+	}
+	return h
+}
+
+func (h *hunter) words() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.said.String()
+}
+
+// end ends the hunter. It must have met what it was to attack, and must have lost.
+func (h *hunter) end(t *testing.T, c *column) {
+	t.Helper()
+	kill(t, c.context(t), h.task, syscall.SIGTERM)
+	expectExit(t, h.exited, 0)
+	awaitOutput(t, h.task)
+	deleteTask(t, c.context(t), h.task)
+	words := h.words()
+	var met int
+	if _, last, _ := strings.Cut(words, "met "); last != "" {
+		fmt.Sscan(last, &met)
+	}
+	if met == 0 {
+		t.Errorf("the hunter has met nothing, so this is no proof: it said %q", words)
+	}
+	t.Logf("the hunter has met %d processes before their programs", met)
+	for line := range strings.Lines(words) {
+		if won, ok := strings.CutPrefix(line, "won "); ok {
+			t.Errorf("the hunter has won: %s", won)
+		}
+	}
+}
+
+// prey is a way for a hunter, and for what it meets, to be isolated.
+type prey struct {
+	name   string
+	hunter []oci.SpecOpts
+	joins  []oci.SpecOpts // for a container that joins the namespaces of the hunter
+}
+
+// preys are all that the column knows: an ordinary container, and one that may trace what
+// is in its user namespace, whether this holds the host's root or not.
+func (c *column) preys() []prey {
+	all := []prey{{name: "no user namespace"}}
+	if c.name == "nspawn" { // which refuses them
+		return all
+	}
+	for _, in := range []struct {
+		name string
+		ids  []specs.LinuxIDMapping
+	}{
+		{"mapped", []specs.LinuxIDMapping{{HostID: 100000, Size: 65536}}},
+		{"the host's root", []specs.LinuxIDMapping{{HostID: 0, Size: 10}, {ContainerID: 10, HostID: 1000, Size: 65526}}},
+		{"the host's root as another", []specs.LinuxIDMapping{{HostID: 100000, Size: 10}, {ContainerID: 10, HostID: 0, Size: 1}}},
+		{"all of the host's users", []specs.LinuxIDMapping{{HostID: 0, Size: 1<<32 - 1}}},
+	} {
+		user := oci.WithUserNamespace(in.ids, in.ids)
+		all = append(all, prey{in.name, []oci.SpecOpts{user, oci.WithAddedCapabilities([]string{"CAP_SYS_PTRACE"})}, []oci.SpecOpts{user}})
+	}
+	return all
+}
+
+func TestAContainerTakesOverNoExecOfIts(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		for _, prey := range c.preys() {
+			t.Run(prey.name, func(t *testing.T) {
+				h := c.hunt(t, prey.hunter...)
+				for i := range 25 {
+					ctx := c.context(t)
+					p, err := h.task.Exec(ctx, fmt.Sprint("e", i), process(t, ctx, h.task, "testprog", "exit", "7", victim), cio.NullIO)
+					must(t, err)
+					exited := c.wait(t, p)
+					must(t, p.Start(ctx))
+					expectExit(t, exited, 7)
+					deleteTask(t, ctx, p)
+				}
+				h.end(t, c)
+			})
+		}
+	})
+}
+
+func TestAContainerTakesOverNoContainerThatJoinsItsNamespaces(t *testing.T) {
+	eachRuntime(t, func(t *testing.T, c *column) {
+		for _, prey := range c.preys() {
+			t.Run(prey.name, func(t *testing.T) {
+				h := c.hunt(t, prey.hunter...)
+				opts := prey.joins
+				for kind, file := range map[specs.LinuxNamespaceType]string{
+					specs.UserNamespace: "user", specs.PIDNamespace: "pid", specs.NetworkNamespace: "net", specs.IPCNamespace: "ipc", specs.UTSNamespace: "uts",
+				} {
+					if kind != specs.UserNamespace || len(prey.joins) > 0 {
+						opts = append(opts, oci.WithLinuxNamespace(specs.LinuxNamespace{Type: kind, Path: fmt.Sprintf("/proc/%d/ns/%s", h.task.Pid(), file)}))
+					}
+				}
+				for range 10 {
+					task := c.task(t, []string{"testprog", "exit", "7", victim}, opts...)
+					exited := c.wait(t, task)
+					must(t, task.Start(c.context(t)))
+					expectExit(t, exited, 7)
+					deleteTask(t, c.context(t), task)
+				}
+				h.end(t, c)
+			})
+		}
+	})
+}

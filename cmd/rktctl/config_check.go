@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -149,14 +150,15 @@ func checkImage(ctx context.Context, e *env, c *config.Config, name string, s co
 // imageOf returns the image that a stage1 has for new pods, and where it is.
 func imageOf(ctx context.Context, e *env, c *config.Config, name string) (i *image.Image, path string, err error) {
 	s, rules := c.Stage1s[name], rulesOf(c)
-	store, err := existingStore(e)
-	if err != nil {
-		return nil, "", err
+	store, errStore := existingStore(e)
+	rendered := s.Path == "" && s.Digest != ""
+	if errStore != nil && (rendered || !errors.Is(errStore, fs.ErrPermission)) {
+		return nil, treesDir(e), errStore
 	}
-	if s.Path == "" && s.Digest != "" && store != nil {
+	if rendered && store != nil {
 		i, err := store.With(rules).Rendered(s.Digest)
 		if !errdefs.IsNotFound(err) {
-			return i, filepath.Join(dataDir(e), "trees"), err
+			return i, treesDir(e), err
 		}
 	}
 	if path = s.Path; path == "" {
@@ -170,14 +172,24 @@ func imageOf(ctx context.Context, e *env, c *config.Config, name string) (i *ima
 	if store == nil { // nothing was imported where there is nothing
 		store = &image.Store{}
 	}
-	return i, path, store.With(rules).Signed(i)
+	if err = store.With(rules).Signed(i); err != nil && errStore != nil {
+		err = errStore // which has what an import has verified
+	}
+	return i, path, err
 }
 
-// existingStore opens the tree store, unless there is none: who may only look makes
-// none.
+func treesDir(e *env) string { return filepath.Join(dataDir(e), "trees") }
+
+// existingStore opens the tree store. It returns nil if there is none, and makes none. A
+// user who may not read the store gets fs.ErrPermission.
 func existingStore(e *env) (*image.Store, error) {
-	if _, err := os.Stat(dataDir(e)); err != nil {
+	trees, err := os.Open(treesDir(e))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if err != nil {
+		return nil, fmt.Errorf("look for imported stage1s: %w", err)
+	}
+	trees.Close()
 	return image.OpenStore(dataDir(e))
 }

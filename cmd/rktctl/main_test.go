@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
@@ -167,6 +169,64 @@ func TestStage1ListTellsWhatThereIs(t *testing.T) {
 
 	if got := rktctl(t, configured(t), "stage1", "list"); got.code != exitDone || strings.Count(got.stdout, "\n") != 2 {
 		t.Errorf("without a configuration: %+v", got)
+	}
+}
+
+// nobody calls rktctl as the user nobody, on a thread that ends with the call.
+func nobody(t *testing.T, file string, args ...string) output {
+	t.Helper()
+	const uid = 65534
+	done := make(chan output, 1)
+	go func() {
+		runtime.LockOSThread()
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uid, uid, uid); errno != 0 {
+			done <- output{stderr: errno.Error(), code: -1}
+			return
+		}
+		done <- rktctl(t, file, args...)
+	}()
+	return <-done
+}
+
+func TestStage1ListNamesWhatItMayNotRead(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: trees belong to root")
+	}
+	bundled(t, "native")
+	bundle := filepath.Join(os.Getenv("PATH"), "stage1/native")
+	open := stage1test.Dir(t, nil)
+	data := filepath.Join(t.TempDir(), "rkt")
+	t.Setenv(testData, data)
+	if got := rktctl(t, "", "stage1", "import", stage1test.Dir(t, nil)); got.code != exitDone {
+		t.Fatalf("%+v", got)
+	}
+	digest := digestOf(t, open)
+	file := configured(t, "[stage1.open]", "path = '"+open+"'", "[stage1.imported]", "digest = '"+digest+"'")
+	for path, mode := range map[string]os.FileMode{
+		filepath.Dir(os.Getenv("PATH")): 0o755, filepath.Dir(open): 0o755, filepath.Dir(filepath.Dir(data)): 0o755,
+		filepath.Dir(filepath.Dir(file)): 0o755, file: 0o644,
+		filepath.Join(bundle, "rootfs/run"): 0o711, filepath.Join(data, "trees"): 0o700,
+	} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := nobody(t, file, "stage1", "list")
+	lines := strings.Split(strings.TrimSuffix(got.stdout, "\n"), "\n")
+	if got.code != exitWrong || len(lines) != 4 {
+		t.Fatalf("%+v", got)
+	}
+	trees := filepath.Join(data, "trees") + ": permission denied"
+	for i, want := range []string{"NAME", trees, "user 65534 may not read it: ", digest} {
+		if !strings.Contains(lines[i], want) {
+			t.Errorf("line %q, want %s", lines[i], want)
+		}
+	}
+	if want := filepath.Join(bundle, "rootfs/run") + ": permission denied"; !strings.Contains(lines[2], want) {
+		t.Errorf("line %q, want %s", lines[2], want)
+	}
+	if !strings.Contains(got.stderr, trees) {
+		t.Errorf("stderr %q, want %s", got.stderr, trees)
 	}
 }
 

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -34,6 +37,9 @@ func stage1List() *verb {
     What was imported and has no name in the configuration yet, or not any more,
     is listed below: no pod can have it.
 
+    Users other than root may read neither the programs of images nor the tree
+    store. What could not be read stands in the place of a digest, or on stderr.
+
 OPTIONS
     --json    write a JSON array, one object for each stage1:
               name, path, digest, pinned, default, podsMayAsk, podsMayLeave,
@@ -41,7 +47,7 @@ OPTIONS
 
 EXIT STATUS
     0    all images are right
-    1    an image is not, or the configuration is wrong
+    1    an image is not, or could not be read, or the configuration is wrong
     2    the command line is wrong
 `,
 		run: runStage1List,
@@ -84,7 +90,7 @@ func runStage1List(ctx context.Context, e *env, args []string) error {
 		list = append(list, describe(ctx, e, c, name))
 	}
 	unnamed, err := unnamedImports(e, c)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	list = append(list, unnamed...)
@@ -92,7 +98,7 @@ func runStage1List(ctx context.Context, e *env, args []string) error {
 	if *asJSON {
 		write = writeJSON
 	}
-	if err := write(e.stdout, list); err != nil {
+	if err := errors.Join(err, write(e.stdout, list)); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(list, func(l listed) bool { return l.Error != "" }) {
@@ -113,6 +119,9 @@ func describe(ctx context.Context, e *env, c *config.Config, name string) listed
 	l.Path = cmp.Or(path, s.Path)
 	if err == nil {
 		err = i.Close()
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("user %d may not read it: %w", os.Geteuid(), err)
 	}
 	if err != nil {
 		l.Error = err.Error()

@@ -119,7 +119,7 @@ func extractEntry(root *os.Root, hdr *tar.Header, r io.Reader) error {
 	if name == "manifest" && hdr.Typeflag != tar.TypeReg {
 		return invalid("it has to be a regular file")
 	}
-	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+	if err := makeParent(root, path.Dir(name)); err != nil {
 		return invalid("its directory cannot be made: %v", err)
 	}
 	mode := hdr.FileInfo().Mode() & modeBits
@@ -152,6 +152,25 @@ func extractEntry(root *os.Root, hdr *tar.Header, r io.Reader) error {
 		return nil
 	}
 	return invalid("a stage1 image holds files, directories and links only")
+}
+
+// makeParent makes the directory of an entry, if no entry before it has. Its mode is the
+// same under every umask, because digests cover modes.
+func makeParent(root *os.Root, dir string) error {
+	const mode = 0o755
+	err := root.Mkdir(dir, mode)
+	if errors.Is(err, fs.ErrNotExist) && dir != "." {
+		if err = makeParent(root, path.Dir(dir)); err == nil {
+			err = root.Mkdir(dir, mode)
+		}
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return root.MkdirAll(dir, mode) // an error if it is no directory
+	}
+	if err != nil {
+		return err
+	}
+	return root.Chmod(dir, mode)
 }
 
 func errNoPlace(name string) error {

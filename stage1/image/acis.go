@@ -3,6 +3,7 @@ package image
 import (
 	"context"
 	"crypto/sha512"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -71,7 +72,8 @@ func (r *ACIs) fillACI(ctx context.Context, file, to string, allowed func(digest
 	if err != nil {
 		return f, err
 	}
-	if err := os.MkdirAll(filepath.Join(to, "rootfs"), 0o755); err != nil {
+	rootfs := filepath.Join(to, "rootfs")
+	if err := errors.Join(os.MkdirAll(rootfs, 0o755), os.Chmod(rootfs, 0o755)); err != nil {
 		return f, err
 	}
 	return f, made.render(ctx, to)

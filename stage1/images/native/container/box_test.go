@@ -28,6 +28,7 @@ const initEnv = "TEST_CONTAINER_INIT"
 // TestMain lets the test binary be the process that Init runs in.
 func TestMain(m *testing.M) {
 	if os.Getenv(initEnv) != "" {
+		filterInit()
 		Init()
 	}
 	os.Exit(m.Run())
@@ -44,6 +45,8 @@ type box struct {
 	cgroups []*os.File
 	hooks   func(pid int) // what the supervisor does at "hooks"
 	ready   func(pid int) // what happens between ready and start
+	enemy   *adversary    // acts while Init is at work
+	aged    bool          // the kernel is to have no call that Linux 5.14 lacks
 }
 
 // result is what became of a box.
@@ -204,10 +207,18 @@ func (b *box) execute(cmd *exec.Cmd, p *Prepared) *result {
 		cmd.Stdin = b.stdin
 	}
 	cmd.ExtraFiles = append(append([]*os.File{theirs, plan}, p.Files...), cmd.ExtraFiles...)
+	if b.aged {
+		cmd.Env = append(cmd.Env, agedEnv+"=1")
+	}
+	begin := func() func() { return func() {} }
+	if b.enemy != nil {
+		begin = b.enemy.intercept(b.t, cmd)
+	}
 	if err := cmd.Start(); err != nil {
 		b.t.Fatalf("start: %v", err)
 	}
 	theirs.Close()
+	end := begin()
 	timer := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
 	defer timer.Stop()
 	r := &result{}
@@ -220,6 +231,7 @@ func (b *box) execute(cmd *exec.Cmd, p *Prepared) *result {
 		}
 	}()
 	cmd.Wait()
+	end()
 	select {
 	case <-drained:
 	case <-time.After(time.Minute):

@@ -10,99 +10,115 @@ import (
 
 // copyUp copies what is in the directory from into the directory to, with
 // owners, modes and times: a tmpfs that starts with what the image has there.
+//
+// Another container may rename what is in from at any time, so an entry is opened
+// once, looked at, and copied from that descriptor; and what is made is changed by
+// the descriptor that making it gave.
 func copyUp(from, to int) error {
-	source, err := reopen(from)
+	fd, err := unix.Openat(from, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
+	source := os.NewFile(uintptr(fd), ".")
 	defer source.Close()
 	names, err := source.Readdirnames(-1)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if err := copyEntry(from, to, name); err != nil {
+		if err := copyEntry(fd, to, name); err != nil {
 			return &os.PathError{Op: "copy", Path: name, Err: err}
 		}
 	}
 	return nil
 }
 
-func reopen(dir int) (*os.File, error) {
-	fd, err := unix.Openat(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), "."), nil
-}
-
 func copyEntry(from, to int, name string) error {
-	var st unix.Stat_t
-	if err := unix.Fstatat(from, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err
-	}
-	if err := copyNode(from, to, name, &st); err != nil {
-		return err
-	}
-	if err := unix.Fchownat(to, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
-		if err := unix.Fchmodat(to, name, st.Mode&0o7777, 0); err != nil {
-			return err
-		}
-	}
-	return unix.UtimesNanoAt(to, name, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
-}
-
-func copyNode(from, to int, name string, st *unix.Stat_t) error {
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFDIR:
-		return copyDirectory(from, to, name)
-	case unix.S_IFREG:
-		return copyFile(from, to, name)
-	case unix.S_IFLNK:
-		buf := make([]byte, unix.PathMax)
-		n, err := unix.Readlinkat(from, name, buf)
-		if err != nil {
-			return err
-		}
-		return unix.Symlinkat(string(buf[:n]), to, name)
-	default:
-		return unix.Mknodat(to, name, st.Mode, int(st.Rdev))
-	}
-}
-
-func copyDirectory(from, to int, name string) error {
-	const open = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	source, err := unix.Openat(from, name, open, 0)
+	source, err := unix.Openat(from, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(source)
-	if err := unix.Mkdirat(to, name, 0o700); err != nil {
+	var st unix.Stat_t
+	if err := unix.Fstat(source, &st); err != nil {
 		return err
 	}
-	target, err := unix.Openat(to, name, open, 0)
+	made, err := copyNode(source, to, name, &st)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(target)
-	return copyUp(source, target)
+	defer unix.Close(made)
+	if err := unix.Fchownat(made, "", int(st.Uid), int(st.Gid), unix.AT_EMPTY_PATH); err != nil {
+		return err
+	}
+	if err := copyMode(made, &st); err != nil {
+		return err
+	}
+	return unix.UtimesNanoAt(made, "", []unix.Timespec{st.Atim, st.Mtim}, unix.AT_EMPTY_PATH)
 }
 
-func copyFile(from, to int, name string) error {
-	fd, err := unix.Openat(from, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
+// copyNode makes name in to like source, which st describes, and opens it: with
+// O_PATH what opening could have an effect on.
+func copyNode(source, to int, name string, st *unix.Stat_t) (made int, err error) {
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return copyDirectory(source, to, name)
+	case unix.S_IFREG:
+		return copyFile(source, to, name)
+	case unix.S_IFLNK:
+		buf := make([]byte, unix.PathMax)
+		var n int
+		if n, err = unix.Readlinkat(source, "", buf); err == nil {
+			err = unix.Symlinkat(string(buf[:n]), to, name)
+		}
+	default:
+		err = unix.Mknodat(to, name, st.Mode, int(st.Rdev))
 	}
-	source := os.NewFile(uintptr(fd), name)
-	defer source.Close()
-	fd, err = unix.Openat(to, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return err
+		return -1, err
 	}
-	target := os.NewFile(uintptr(fd), name)
-	_, err = io.Copy(target, source)
-	return errors.Join(err, target.Close())
+	return unix.Openat(to, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
+func copyMode(made int, st *unix.Stat_t) error {
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return nil // has none
+	case unix.S_IFDIR, unix.S_IFREG:
+		return unix.Fchmod(made, st.Mode&0o7777)
+	default: // fchmod takes no O_PATH descriptor
+		return unix.Chmod(procPath(made), st.Mode&0o7777)
+	}
+}
+
+func copyDirectory(source, to int, name string) (made int, err error) {
+	if err := unix.Mkdirat(to, name, 0o700); err != nil {
+		return -1, err
+	}
+	made, err = unix.Openat(to, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	if err := copyUp(source, made); err != nil {
+		unix.Close(made)
+		return -1, err
+	}
+	return made, nil
+}
+
+func copyFile(source, to int, name string) (made int, err error) {
+	content, err := os.Open(procPath(source))
+	if err != nil {
+		return -1, errors.Unwrap(err)
+	}
+	defer content.Close()
+	made, err = unix.Openat(to, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return -1, err
+	}
+	if _, err := io.Copy(descriptor(made), content); err != nil {
+		unix.Close(made)
+		return -1, err
+	}
+	return made, nil
 }

@@ -87,7 +87,7 @@ func checkNode(dir int, name string, d *device) error {
 
 // linkDevices makes the symbolic links that programs expect in /dev.
 func (a *appInit) linkDevices() error {
-	dev, err := a.root.target("/dev", false)
+	dev, _, err := a.root.target("/dev", 0, false)
 	if err != nil {
 		return fmt.Errorf("open /dev: %w", err)
 	}

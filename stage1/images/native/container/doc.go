@@ -22,7 +22,12 @@
 // process in a user namespace may not set for itself are asked of the
 // supervisor with "limits", which is answered with "go" after Prepared.Limit.
 //
-// It needs Linux 5.12 (openat2, mount_setattr, close_range). It makes no
+// Directories of an app may be volumes of other containers, which rename things in
+// them while Init looks. So it opens a path once, within the app's root, and does all
+// else by that descriptor: a mount is made, filled and given its flags attached to
+// nothing, and then attached to the descriptor of its destination.
+//
+// It needs Linux 5.14 (mount_setattr, nosymfollow for fsmount). It makes no
 // process but hooks, creates no namespace but the cgroup one, and neither makes
 // nor limits cgroups: the first is package fork's work, the second is stage 0's.
 package container

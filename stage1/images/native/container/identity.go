@@ -98,7 +98,7 @@ func home(uid uint32) string {
 	return fallback
 }
 
-// descriptor reads a regular file without the runtime's poller.
+// descriptor reads and writes a regular file without the runtime's poller.
 type descriptor int
 
 func (d descriptor) Read(p []byte) (int, error) {
@@ -110,6 +110,18 @@ func (d descriptor) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	return n, nil
+}
+
+func (d descriptor) Write(p []byte) (int, error) {
+	written := 0
+	for written < len(p) {
+		n, err := unix.Write(int(d), p[written:])
+		if err != nil {
+			return written, err
+		}
+		written += n
+	}
+	return written, nil
 }
 
 // findHome reads lines of passwd(5). Lines that are something else are passed

@@ -75,12 +75,13 @@ func inOrder(steps ...func() error) error {
 // appInit is the first process of an app.
 type appInit struct {
 	*config
-	umask       int // the one that this process was started with
-	root        root
-	readonlyEnd []int // mounts to make read-only at the end
-	empty       int   // the mount that masks directories, once there is one
-	labels      labels
-	path        string // of the program
+	umask    int // the one that this process was started with
+	root     root
+	held     []heldMount
+	asideDir int // where mountAside mounts, if an entry needs it
+	empty    int // the mount that masks directories, once there is one
+	labels   labels
+	path     string // of the program
 }
 
 // run prepares everything and waits to be started.

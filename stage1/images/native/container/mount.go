@@ -25,114 +25,106 @@ func (a *appInit) mountAll() error {
 	return nil
 }
 
+// mount makes one mount. Its destination, which may be in a volume that another
+// container is renaming things in, is opened once. All else is done by descriptor:
+// what is mounted is made, filled and given its flags while it is attached nowhere
+// that the app could name, and then attached to what was opened.
 func (a *appInit) mount(m *mount) error {
 	switch {
 	case m.Flags&unix.MS_REMOUNT != 0:
 		return a.remount(m)
 	case m.Type == "bind":
 		return a.bind(m)
-	case m.Type == "cgroup":
-		return a.mountCgroups(m)
 	}
 	target, err := a.filesystemTarget(m)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(target)
-	var below int // what the mount hides, to copy up from
-	if m.CopyUp {
-		if below, err = unix.Openat(target, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-			return err
-		}
-		defer unix.Close(below)
+	if m.Type == "cgroup" {
+		return a.mountCgroups(m, target)
 	}
-	if err := a.mountFilesystem(m, target); err != nil {
+	fd, err := a.newFilesystem(m)
+	if err != nil {
 		return err
 	}
-	return a.dress(m, below)
+	if m.CopyUp {
+		if err := copyUp(target, fd); err != nil {
+			return fmt.Errorf("copy up: %w", err)
+		}
+	}
+	return a.attachMount(m, fd, target)
 }
 
-// filesystemTarget returns where a filesystem goes.
+// filesystemTarget opens where a filesystem goes.
 func (a *appInit) filesystemTarget(m *mount) (int, error) {
-	if m.Type == "proc" || m.Type == "sysfs" {
+	ordinary, flags := m.Type == "proc" || m.Type == "sysfs", uint64(0)
+	if ordinary {
 		// A link there would put the masks of /proc in the wrong place.
-		fd, err := a.root.open(m.Destination, unix.O_NOFOLLOW)
-		if err == nil {
-			defer unix.Close(fd)
-			var st unix.Stat_t
-			if err := unix.Fstat(fd, &st); err != nil {
-				return -1, err
-			}
-			if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-				return -1, fmt.Errorf("filesystem %s must be mounted on an ordinary directory", m.Type)
-			}
-		}
+		flags = unix.O_NOFOLLOW
 	}
-	if m.Type == "tmpfs" && !hasData(m.Data, "mode") {
-		// A directory of the image's keeps its mode (/tmp is 1777).
-		if fd, err := a.root.open(m.Destination, 0); err == nil {
-			var st unix.Stat_t
-			if unix.Fstat(fd, &st) == nil {
-				m.Data = addData(m.Data, fmt.Sprintf("mode=%04o", st.Mode&0o7777))
-			}
-			unix.Close(fd)
-		}
-	}
-	target, err := a.root.target(m.Destination, false)
+	target, made, err := a.root.target(m.Destination, flags, false)
 	if err != nil {
 		return -1, err
 	}
-	if err := a.checkProc(m, target); err != nil {
+	if err := a.suits(m, target, made, ordinary); err != nil {
 		unix.Close(target)
 		return -1, err
 	}
 	return target, nil
 }
 
-func (a *appInit) mountFilesystem(m *mount, target int) error {
-	err := unix.Mount(m.Source, procPath(target), m.Type, m.Flags, m.Data)
-	if m.Type == "cgroup2" && m.File != 0 && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EBUSY)) {
-		// The cgroup namespace is not our user namespace's.
-		return attach(m.File, target)
-	}
-	if errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("this kernel knows no filesystem %q: %w", m.Type, err)
-	}
-	return err
-}
-
-// dress gives a new mount what mount(2) has no words for.
-func (a *appInit) dress(m *mount, below int) error {
-	recursive := m.Recursive != unix.MountAttr{}
-	if !recursive && len(m.Propagation) == 0 && !m.ReadonlyEnd && !m.CopyUp {
-		return nil
-	}
-	fd, err := a.root.open(m.Destination, 0)
-	if err != nil {
+// suits returns an error if a filesystem may not be mounted on target, and takes
+// over the mode of a directory of the image's (/tmp is 1777) for a tmpfs.
+func (a *appInit) suits(m *mount, target int, made, ordinary bool) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(target, &st); err != nil {
 		return err
 	}
-	if m.CopyUp {
-		if err := copyUp(below, fd); err != nil {
-			unix.Close(fd)
-			return fmt.Errorf("copy up: %w", err)
-		}
+	if ordinary && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return fmt.Errorf("filesystem %s must be mounted on an ordinary directory", m.Type)
 	}
-	return a.finishMount(m, fd)
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return unix.ENOTDIR // as mount(2) says; move_mount(2) has no word for it
+	}
+	if m.Type == "tmpfs" && !made && !hasData(m.Data, "mode") {
+		m.Data = addData(m.Data, fmt.Sprintf("mode=%04o", st.Mode&0o7777))
+	}
+	return a.checkProc(m, target)
 }
 
-// finishMount applies attributes and propagation to an attached mount. It
-// takes fd over.
-func (a *appInit) finishMount(m *mount, fd int) error {
-	if m.ReadonlyEnd {
-		a.readonlyEnd = append(a.readonlyEnd, fd)
-	} else {
-		defer unix.Close(fd)
+// heldMount is a mount of an earlier entry that something is yet to be done to.
+type heldMount struct {
+	destination string
+	fd          int
+	readonlyEnd bool // make it read-only when all is in place
+}
+
+// attachMount gives a mount the flags of its entry and attaches it. It takes fd
+// over.
+func (a *appInit) attachMount(m *mount, fd, target int) error {
+	if err := m.restrict(fd); err != nil {
+		return err
 	}
-	if (m.Recursive != unix.MountAttr{}) {
-		if err := setAttr(fd, true, m.Recursive); err != nil {
-			return fmt.Errorf("set recursive flags: %w", err)
-		}
+	if err := attach(fd, target); err != nil {
+		return err
 	}
+	return a.settle(m, fd)
+}
+
+// restrict sets the flags that are for a mount and all below it.
+func (m *mount) restrict(fd int) error {
+	if m.Recursive == (unix.MountAttr{}) {
+		return nil
+	}
+	if err := setAttr(fd, true, m.Recursive); err != nil {
+		return fmt.Errorf("set recursive flags: %w", err)
+	}
+	return nil
+}
+
+// propagate sets the propagation of an attached mount.
+func (m *mount) propagate(fd int) error {
 	for _, p := range m.Propagation {
 		if err := setAttr(fd, p&unix.MS_REC != 0, unix.MountAttr{Propagation: uint64(p &^ unix.MS_REC)}); err != nil {
 			return fmt.Errorf("set propagation: %w", err)
@@ -141,8 +133,24 @@ func (a *appInit) finishMount(m *mount, fd int) error {
 	return nil
 }
 
+// settle completes a mount that has been attached: the one that it is attached in
+// has had a say in its propagation. Its descriptor is held, or closed.
+func (a *appInit) settle(m *mount, fd int) error {
+	if err := m.propagate(fd); err != nil {
+		return err
+	}
+	remounted := slices.ContainsFunc(a.Mounts, func(later mount) bool {
+		return later.Flags&unix.MS_REMOUNT != 0 && later.Destination == m.Destination
+	})
+	if !remounted && !m.ReadonlyEnd {
+		return unix.Close(fd)
+	}
+	a.held = append(a.held, heldMount{m.Destination, fd, m.ReadonlyEnd})
+	return nil
+}
+
 func (a *appInit) bind(m *mount) error {
-	target, err := a.root.target(m.Destination, m.OnFile)
+	target, _, err := a.root.target(m.Destination, 0, m.OnFile)
 	if err != nil {
 		return err
 	}
@@ -157,23 +165,27 @@ func (a *appInit) bind(m *mount) error {
 	if err := a.checkProc(m, target); err != nil {
 		return err
 	}
-	if err := attach(m.File, target); err != nil {
-		return err
-	}
-	return a.finishMount(m, m.File)
+	return a.attachMount(m, m.File, target)
 }
 
-// remount changes a mount that is there, made by an earlier entry.
+// remount changes the mount that an earlier entry with this destination has made,
+// wherever that mount is by now: it is not looked up again.
 func (a *appInit) remount(m *mount) error {
-	fd, err := a.root.open(m.Destination, 0)
-	if err != nil {
-		return err
+	for i := len(a.held) - 1; i >= 0; i-- {
+		h := &a.held[i]
+		if h.destination != m.Destination {
+			continue
+		}
+		if err := unix.Mount(m.Source, procPath(h.fd), m.Type, m.Flags, m.Data); err != nil {
+			return err
+		}
+		h.readonlyEnd = h.readonlyEnd || m.ReadonlyEnd
+		if err := m.restrict(h.fd); err != nil {
+			return err
+		}
+		return m.propagate(h.fd)
 	}
-	if err := unix.Mount(m.Source, procPath(fd), m.Type, m.Flags, m.Data); err != nil {
-		unix.Close(fd)
-		return err
-	}
-	return a.finishMount(m, fd)
+	return errors.New("no earlier mount of the spec has this destination, so there is nothing to remount")
 }
 
 // checkProc refuses mounts that would hide what the app's /proc says, but for
@@ -217,37 +229,35 @@ func (a *appInit) checkProcItself(m *mount, where string) error {
 }
 
 // mountCgroups makes the version 1 view: a tmpfs with a directory per
-// hierarchy, and a link per controller of those that have several.
-func (a *appInit) mountCgroups(m *mount) error {
-	target, err := a.root.target(m.Destination, false)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(target)
-	if err := a.checkProc(m, target); err != nil {
-		return err
+// hierarchy, and a link per controller of those that have several. The tmpfs is
+// attached first, because kernels before 6.15 mount nothing in what is not.
+func (a *appInit) mountCgroups(m *mount, target int) error {
+	options := []parameter{{key: "mode", value: "755"}}
+	if a.MountLabel != "" {
+		options = append(options, parameter{key: "context", value: a.MountLabel})
 	}
 	const safe = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
-	if err := unix.Mount("tmpfs", procPath(target), "tmpfs", safe, addData("mode=755", contextOption(a.MountLabel))); err != nil {
+	top, err := fsmount("tmpfs", "tmpfs", options, attributes(safe))
+	if err != nil {
 		return err
 	}
-	top, err := a.root.open(m.Destination, 0)
-	if err != nil {
+	if err := attach(top, target); err != nil {
 		return err
 	}
 	for _, h := range m.Cgroups {
 		if err := h.mount(top, safe|m.Flags); err != nil {
-			unix.Close(top)
 			return fmt.Errorf("hierarchy %s: %w", h.Name, err)
 		}
 	}
 	if m.Flags&unix.MS_RDONLY != 0 {
 		if err := setAttr(top, false, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
-			unix.Close(top)
 			return err
 		}
 	}
-	return a.finishMount(m, top)
+	if err := m.restrict(top); err != nil {
+		return err
+	}
+	return a.settle(m, top)
 }
 
 func (h hierarchy) mount(top int, flags uintptr) error {

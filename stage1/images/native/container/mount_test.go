@@ -203,7 +203,9 @@ func TestErrorsOfMountsNameThem(t *testing.T) {
 	}{
 		{bindOf("/does/not/exist", "/x"), "mount /does/not/exist on /x: open the source: no such file or directory"},
 		{specs.Mount{Destination: "/x", Type: "inventedfs", Source: "none"}, `this kernel knows no filesystem "inventedfs"`},
-		{specs.Mount{Destination: "/x", Type: "tmpfs", Source: "tmpfs", Options: []string{"invented=1"}}, "mount tmpfs on /x: invalid argument"},
+		{specs.Mount{Destination: "/x", Type: "tmpfs", Source: "tmpfs", Options: []string{"invented=1"}}, "mount tmpfs on /x: tmpfs: Unknown parameter 'invented': option invented: invalid argument"},
+		{specs.Mount{Destination: "/x", Type: "tmpfs", Source: "tmpfs", Options: []string{"remount", "ro"}}, "mount tmpfs on /x: no earlier mount of the spec has this destination"},
+		{specs.Mount{Destination: "/etc/passwd", Type: "tmpfs", Source: "tmpfs"}, "mount tmpfs on /etc/passwd: not a directory"},
 		{bindOf(dir, "/etc/passwd"), "mount " + dir + " on /etc/passwd: not a directory"},
 		{bindOf(dir, "/x", "size=3"), `mounts[6]: mount ` + dir + ` on /x`},
 	} {

@@ -53,23 +53,24 @@ func (r root) open(p string, flags uint64) (int, error) {
 	return -1, unix.EAGAIN
 }
 
-// target returns the place to mount something on. What is missing of it is
-// made: directories, and at the end a directory or an empty file.
-func (r root) target(p string, file bool) (int, error) {
-	fd, err := r.open(p, 0)
+// target opens the place to mount something on, as open does. What is missing of
+// it is made: directories, and at the end a directory or an empty file.
+func (r root) target(p string, flags uint64, file bool) (fd int, made bool, err error) {
+	fd, err = r.open(p, flags)
 	if !errors.Is(err, unix.ENOENT) {
-		return fd, err
+		return fd, false, err
 	}
 	clean, err := r.follow(p)
 	if err != nil {
-		return -1, err
+		return -1, false, err
 	}
 	parent, err := r.directory(path.Dir(clean))
 	if err != nil {
-		return -1, err
+		return -1, false, err
 	}
 	defer unix.Close(parent)
-	return ensure(parent, path.Base(clean), file)
+	fd, err = ensure(parent, path.Base(clean), file)
+	return fd, true, err
 }
 
 // follow replaces every symbolic link in p by what it says, also where that
@@ -112,15 +113,12 @@ func ensure(dir int, name string, file bool) (int, error) {
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
-	if file {
-		fd, err = unix.Openat(dir, name, unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
-		if err == nil {
-			unix.Close(fd)
-		}
-	} else if err = unix.Mkdirat(dir, name, 0o755); errors.Is(err, unix.EEXIST) {
-		err = nil // another app on the same volume was as quick
+	if file { // not by open: a fifo that another container puts there would block it
+		err = unix.Mknodat(dir, name, unix.S_IFREG|0o644, 0)
+	} else {
+		err = unix.Mkdirat(dir, name, 0o755)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, unix.EEXIST) { // another app on the same volume was as quick
 		return -1, fmt.Errorf("make mount point %s: %w", name, err)
 	}
 	return unix.Openat(dir, name, find|kind, 0)

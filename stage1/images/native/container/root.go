@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,14 +25,29 @@ func (a *appInit) bindRoot() error {
 			return err
 		}
 	}
-	if err := unix.Mount(a.Rootfs.Path, a.Rootfs.Path, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("bind mount rootfs %s: %w", a.Rootfs.Path, err)
-	}
-	fd, err := unix.Open(a.Rootfs.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return a.attachRoot()
+}
+
+// attachRoot mounts the app's root on itself.
+func (a *appInit) attachRoot() error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, a.Rootfs.Path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return fmt.Errorf("open rootfs %s: %w", a.Rootfs.Path, err)
 	}
-	return a.root.set(fd)
+	if slices.ContainsFunc(a.Mounts, func(m mount) bool { return m.aside() }) {
+		if err := a.openAside(); err != nil {
+			return err
+		}
+	}
+	target, err := unix.Open(a.Rootfs.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open rootfs %s: %w", a.Rootfs.Path, err)
+	}
+	defer unix.Close(target)
+	if err := attach(tree, target); err != nil {
+		return fmt.Errorf("bind mount rootfs %s: %w", a.Rootfs.Path, err)
+	}
+	return a.root.set(tree)
 }
 
 // parentPrivate makes the mount that holds dir private: pivot_root(2) wants it,
@@ -126,11 +142,13 @@ func moveRoot(newRoot int) error {
 // closeMounts makes read-only what could not be until now.
 func (a *appInit) closeMounts() error {
 	readonly := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
-	for _, fd := range a.readonlyEnd {
-		if err := setAttr(fd, false, readonly); err != nil {
-			return fmt.Errorf("make a mount read-only: %w", err)
+	for _, h := range a.held {
+		if h.readonlyEnd {
+			if err := setAttr(h.fd, false, readonly); err != nil {
+				return fmt.Errorf("make the mount on %s read-only: %w", h.destination, err)
+			}
 		}
-		unix.Close(fd)
+		unix.Close(h.fd)
 	}
 	if !a.Rootfs.Readonly {
 		return nil
@@ -209,32 +227,17 @@ func (a *appInit) maskDirectory(dir int) error {
 	if a.empty >= 0 {
 		return attachCopy(a.empty, dir)
 	}
-	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	var options []parameter
+	if a.MountLabel != "" {
+		options = append(options, parameter{key: "context", value: a.MountLabel})
+	}
+	empty, err := fsmount("tmpfs", "tmpfs", options, unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
 		return fmt.Errorf("make an empty directory: %w", err)
 	}
-	defer unix.Close(fs)
-	if err := a.configureEmpty(fs); err != nil {
-		return fmt.Errorf("make an empty directory: %w", err)
-	}
-	a.empty, err = unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY)
-	if err != nil {
-		return fmt.Errorf("make an empty directory: %w", err)
-	}
+	a.empty = empty
 	// Attached before it is copied: older kernels copy nothing else.
 	return attach(a.empty, dir)
-}
-
-func (a *appInit) configureEmpty(fs int) error {
-	if a.MountLabel != "" {
-		if err := unix.FsconfigSetString(fs, "context", a.MountLabel); err != nil {
-			return err
-		}
-	}
-	if err := unix.FsconfigSetString(fs, "source", "tmpfs"); err != nil {
-		return err
-	}
-	return unix.FsconfigCreate(fs)
 }
 
 // attachCopy mounts another copy of the mount, or of the file, that fd is.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/rkt/containerd-shim-rkt-v1/datadir"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/hold"
 )
@@ -27,11 +28,11 @@ func (s *Store) holderRoot() (string, error) {
 	}
 	sum := sha256.Sum256(program)
 	dir := filepath.Join(s.dir, holderDir, hex.EncodeToString(sum[:hashLen]))
+	if err := datadir.Make(filepath.Dir(dir), 0o755); err != nil {
+		return "", err
+	}
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return dir, err
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return "", err
 	}
 	made, err := os.MkdirTemp(filepath.Dir(dir), ".new-")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/datadir"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 )
 
@@ -49,16 +50,28 @@ func OpenStore(dataDir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", dataDir, err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	s := &Store{dir: dir, fault: func(string) {}}
+	if err := s.makeDirs(); err != nil {
 		return nil, fmt.Errorf("data directory (RKT_DATA_DIR sets it): %w", err)
 	}
-	s := &Store{dir: dir, fault: func(string) {}}
+	return s, nil
+}
+
+// makeDirs makes the directories that every pod needs. A tree is mounted in each pod, so
+// pods/ keeps the host's users out as trees/ does.
+func (s *Store) makeDirs() error {
+	if err := datadir.Make(s.dir, datadir.Mode); err != nil {
+		return err
+	}
+	if err := datadir.Make(filepath.Join(s.dir, "pods"), 0o750); err != nil {
+		return err
+	}
 	for _, state := range []string{dirEmbryo, dirPrepare, dirRun, dirExited} {
 		if err := os.MkdirAll(s.path(state, ""), 0o750); err != nil {
-			return nil, fmt.Errorf("data directory (RKT_DATA_DIR sets it): %w", err)
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // Path returns the data directory.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/datadir"
 )
 
 // Store is the tree store: images by digest, each complete or not there. That of the
@@ -45,14 +47,27 @@ const (
 // OpenStore opens the tree store of a data directory and makes what is missing
 // of it.
 func OpenStore(dataDir string) (*Store, error) {
-	dir, err := filepath.Abs(filepath.Join(dataDir, "trees"))
-	if err == nil {
-		err = os.MkdirAll(filepath.Join(dir, knownDir), 0o755)
-	}
-	if err != nil {
+	s := &Store{}
+	if err := s.open(dataDir); err != nil {
 		return nil, fmt.Errorf("open the stage1 tree store: %w", err)
 	}
-	return &Store{dir: dir}, nil
+	return s, nil
+}
+
+func (s *Store) open(dataDir string) error {
+	dataDir, err := filepath.Abs(dataDir)
+	if err != nil {
+		return err
+	}
+	s.dir = filepath.Join(dataDir, "trees")
+	if err := datadir.Make(dataDir, datadir.Mode); err != nil {
+		return err
+	}
+	// Pods see a tree by the mount that they have of it, so nobody else has to get here.
+	if err := datadir.Make(s.dir, 0o700); err != nil {
+		return err
+	}
+	return os.MkdirAll(filepath.Join(s.dir, knownDir), 0o755)
 }
 
 // Image returns the image at path, a directory, an ACI or an OCI image as layout or

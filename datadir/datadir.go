@@ -1,0 +1,39 @@
+// Package datadir makes directories of the data directory with modes that keep the
+// host's users away from images and pods. Inside an image's tree every mode is the
+// image's own, set-id bits among them, so only the directories above decide who
+// reaches the programs in it. docs/layout.md lists the modes.
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mode is that of the data directory itself: the mapped users of a user namespace pass
+// through it on their way to a holder's root, and nobody needs to list it.
+const Mode fs.FileMode = 0o711
+
+// Make makes a directory with these permissions, and gives them to one that exists:
+// earlier releases made directories with 0755, and a umask takes bits from new ones. Its
+// set-group-ID bit, which rkt's packages give it, stays.
+func Make(dir string, perm fs.FileMode) error {
+	if err := os.MkdirAll(dir, perm); err != nil {
+		return err
+	}
+	st, err := os.Stat(dir)
+	if err != nil || st.Mode().Perm() == perm {
+		return err
+	}
+	if st.Mode()&fs.ModeSticky != 0 {
+		return fmt.Errorf("%s is shared with other users of the host (mode %v): name a directory that is used for nothing else", dir, st.Mode())
+	}
+	err = os.Chmod(dir, st.Mode()&^fs.ModePerm|perm)
+	if errors.Is(err, unix.EROFS) {
+		return nil // no pod can be made here, and `delete` still has to work
+	}
+	return err
+}

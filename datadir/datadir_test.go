@@ -1,0 +1,77 @@
+package datadir_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/datadir"
+)
+
+func mode(t *testing.T, dir string) fs.FileMode {
+	t.Helper()
+	st, err := os.Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.Mode()
+}
+
+func TestADirectoryHasItsModeWhateverItHadAndWhateverTheUmask(t *testing.T) {
+	defer unix.Umask(unix.Umask(0o077))
+	base := t.TempDir()
+	for name, c := range map[string]struct{ before, want fs.FileMode }{
+		"new":         {0, 0o711},
+		"of old":      {0o755, 0o711},
+		"too private": {0o700, 0o711},
+		"rkt's":       {fs.ModeSetgid | 0o775, fs.ModeSetgid | 0o711},
+	} {
+		dir := filepath.Join(base, name)
+		if c.before != 0 {
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(dir, c.before); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := datadir.Make(dir, datadir.Mode); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := mode(t, dir); got != c.want|fs.ModeDir {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// A data directory that is /tmp by mistake must not be closed to everybody else.
+func TestADirectoryOfEverybodysIsRefusedAndNotChanged(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, fs.ModeSticky|0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := datadir.Make(dir, datadir.Mode); err == nil || !strings.Contains(err.Error(), "used for nothing else") {
+		t.Error(err)
+	}
+	if got := mode(t, dir); got != fs.ModeDir|fs.ModeSticky|0o777 {
+		t.Errorf("its mode is now %v", got)
+	}
+}
+
+func TestADirectoryOnAReadOnlyFileSystemCanBeOpened(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to mount")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", unix.MS_RDONLY, "mode=755"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	if err := datadir.Make(dir, datadir.Mode); err != nil {
+		t.Error(err)
+	}
+}

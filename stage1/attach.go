@@ -16,8 +16,8 @@ import (
 const (
 	manifestFile = "stage1/manifest"
 	rootfsDir    = "stage1/rootfs"
-	rktDir       = rootfsDir + "/rkt"
-	stage2Dir    = rootfsDir + "/opt/stage2"
+	rktDir       = rootfsDir + "/" + rktInTree
+	stage2Dir    = rootfsDir + "/" + stage2InTree
 )
 
 // StatusDir returns where a pod's exits are recorded. It is the same directory
@@ -70,6 +70,23 @@ func (s *Stage1) putIdentity(dir string) error {
 		return err
 	}
 	return put(filepath.Join(dir, image.IDFile), []byte(s.Digest()+"\n"))
+}
+
+// The pod's own directories, as its tree names them.
+const (
+	rktInTree    = "rkt"
+	stage2InTree = "opt/stage2"
+)
+
+// inTree calls f with the tree of a pod, for what stage 0 writes there. The tree is an
+// image's, and that of rkt's images can be written to by programs in the pod, so a link in
+// it must never lead stage 0 to a file of the host.
+func inTree(dir string, f func(tree *os.Root) error) error {
+	tree, err := os.OpenRoot(filepath.Join(dir, rootfsDir))
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(tree), tree.Close())
 }
 
 // makeDirs makes directories in a pod directory, but not that one: somebody else

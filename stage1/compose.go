@@ -63,10 +63,14 @@ func (k *composition) mounts(m specs.Mount) bool {
 	return m.Type == "tmpfs" && !bind && !inVolume
 }
 
-func (k *composition) stage2() string { return filepath.Join(k.dir, stage2Dir, string(k.name)) }
+// stage2 is where the app is in the pod's tree.
+func (k *composition) stage2() string { return filepath.Join(stage2InTree, string(k.name)) }
+
+// rootInTree is where the app's root is mounted in the pod's tree.
+func (k *composition) rootInTree() string { return filepath.Join(k.stage2(), "rootfs") }
 
 // root is where the app's root is mounted.
-func (k *composition) root() string { return filepath.Join(k.stage2(), "rootfs") }
+func (k *composition) root() string { return filepath.Join(k.dir, rootfsDir, k.rootInTree()) }
 
 // write writes what rkt wrote before it called the stage1: the image manifest twice,
 // the environment, the entry in the pod's manifest, and the time of all that.
@@ -75,27 +79,36 @@ func (k *composition) write() error {
 	if err != nil {
 		return err
 	}
-	for _, d := range []string{k.stage2(), k.root(), filepath.Join(k.dir, "appsinfo", string(k.name))} {
-		if err := os.MkdirAll(d, 0o750); err != nil {
-			return err
-		}
-	}
-	if err := os.Chmod(k.stage2(), 0o755); err != nil { // programs of any user have to get through
+	if err := k.writeInTree(image); err != nil {
 		return err
 	}
-	for path, text := range map[string][]byte{
-		filepath.Join(k.stage2(), "manifest"):                        image,
-		filepath.Join(k.dir, "appsinfo", string(k.name), "manifest"): image,
-		filepath.Join(k.dir, rktDir, "env", string(k.name)):          appc.Env(string(k.name), &k.app.App),
-	} {
-		if err := os.WriteFile(path, text, 0o644); err != nil {
-			return err
-		}
+	info := filepath.Join(k.dir, "appsinfo", string(k.name))
+	if err := os.MkdirAll(info, 0o750); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(info, "manifest"), image, 0o644); err != nil {
+		return err
 	}
 	if err := k.enlist(image); err != nil {
 		return fmt.Errorf("manifest of the pod: %w", err)
 	}
-	return mark(k.dir, string(k.name), "created")
+	return inTree(k.dir, func(tree *os.Root) error { return tree.WriteFile(mark(string(k.name), created), nil, 0o644) })
+}
+
+// writeInTree writes what the programs in the pod read of the app.
+func (k *composition) writeInTree(image []byte) error {
+	return inTree(k.dir, func(tree *os.Root) error {
+		if err := tree.MkdirAll(k.rootInTree(), 0o750); err != nil {
+			return err
+		}
+		if err := tree.Chmod(k.stage2(), 0o755); err != nil { // programs of any user have to get through
+			return err
+		}
+		if err := tree.WriteFile(filepath.Join(k.stage2(), "manifest"), image, 0o644); err != nil {
+			return err
+		}
+		return tree.WriteFile(filepath.Join(rktInTree, "env", string(k.name)), appc.Env(string(k.name), &k.app.App), 0o644)
+	})
 }
 
 func (k *composition) image() ([]byte, error) {
@@ -200,16 +213,30 @@ func withManifest(dir string, f func() error) error {
 
 // mountRoot shows an app's root where a stage1 of rkt's looks for it, in the pod's
 // space. What is mounted below it comes along.
-func (s *private) mountRoot(from, to string) error {
+func (s *private) mountRoot(from string, k *composition) error {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return fmt.Errorf("open the root file system %s: %w", from, err)
 	}
 	defer unix.Close(fd)
-	return s.space.Load().do(func() error {
-		if err := unix.MoveMount(fd, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return fmt.Errorf("mount the root file system on %s: %w", to, err)
-		}
-		return nil
+	err = s.space.Load().do(func() error {
+		return inTree(k.dir, func(tree *os.Root) error { return mountIn(tree, fd, k.rootInTree()) })
 	})
+	if err != nil {
+		return fmt.Errorf("mount the root file system: %w", err)
+	}
+	return nil
+}
+
+// mountIn attaches a mount at a path in a root, whatever links become of it meanwhile.
+func mountIn(root *os.Root, fd int, path string) error {
+	to, err := root.OpenFile(path, unix.O_PATH, 0)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	if err := unix.MoveMount(fd, "", int(to.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount on %s: %w", filepath.Join(root.Name(), path), err)
+	}
+	return nil
 }

@@ -153,8 +153,10 @@ func (s *private) enterExactly(k *call, p *specs.Process) error {
 		return s.refused("the exec asks for /process/capabilities, and its enter leaves a program all of them", errdefs.ErrNotImplemented)
 	}
 	name := "exec-" + k.Request.App + "-" + k.Request.Exec
-	file := filepath.Join(k.Dir, rktDir, "env", name)
-	if err := os.WriteFile(file, []byte(strings.Join(append(p.Env, ""), "\n")), 0o644); err != nil {
+	err := inTree(k.Dir, func(tree *os.Root) error {
+		return tree.WriteFile(filepath.Join(rktInTree, "env", name), []byte(strings.Join(append(p.Env, ""), "\n")), 0o644)
+	})
+	if err != nil {
 		return err
 	}
 	groups := []string{strconv.Itoa(int(p.User.GID))}

@@ -132,7 +132,7 @@ func (s *Immutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *
 	if err := withManifest(c.Dir, k.write); err != nil {
 		return nil, fmt.Errorf("app %s: %w", k.name, err)
 	}
-	if err := s.mountRoot(c.Request.Rootfs, k.root()); err != nil {
+	if err := s.mountRoot(c.Request.Rootfs, k); err != nil {
 		return nil, fmt.Errorf("app %s: %w", k.name, err)
 	}
 	if err := s.mountVolumes(k, c.Request.Bundle); err != nil {

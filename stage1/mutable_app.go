@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -115,7 +116,7 @@ func (s *Mutable) lives() bool {
 func (s *Mutable) add(ctx context.Context, a *mutableApp) error {
 	err := a.made.write()
 	if err == nil {
-		err = s.mountRoot(a.call.Request.Rootfs, a.made.root())
+		err = s.mountRoot(a.call.Request.Rootfs, a.made)
 	}
 	if err == nil {
 		err = s.mountVolumes(a.made, a.call.Request.Bundle)
@@ -146,12 +147,24 @@ func (s *Mutable) erase(k *composition) error {
 		return fmt.Errorf("unmount the root of app %s: %w", k.name, err) // nothing below may be removed
 	}
 	err = k.delist()
-	rkt, name := filepath.Join(k.dir, rktDir), string(k.name)
-	for _, path := range []string{
-		k.stage2(), filepath.Join(rkt, "env", name), filepath.Join(rkt, muxDir, name),
-		filepath.Join(rkt, "status", name+"-created"), filepath.Join(rkt, "status", name+"-started"),
-	} {
-		err = errors.Join(err, os.RemoveAll(path))
+	return errors.Join(err, k.eraseInTree())
+}
+
+// eraseInTree removes what writeInTree and the pod have written of an app. A pod that is
+// half removed has no tree.
+func (k *composition) eraseInTree() error {
+	name := string(k.name)
+	err := inTree(k.dir, func(tree *os.Root) error {
+		var err error
+		for _, path := range []string{
+			k.stage2(), filepath.Join(rktInTree, "env", name), filepath.Join(rktInTree, muxDir, name), mark(name, created), mark(name, started),
+		} {
+			err = errors.Join(err, tree.RemoveAll(path))
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
 	return err
 }

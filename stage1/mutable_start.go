@@ -73,7 +73,7 @@ func (s *Mutable) undoStart(a *mutableApp, main *proc.Process) {
 		_ = main.Signal(syscall.SIGKILL)
 		_ = main.Close()
 	}
-	_ = os.Remove(filepath.Join(StatusDir(a.call.Dir), string(a.made.name)+"-started"))
+	_ = inTree(a.call.Dir, func(tree *os.Root) error { return tree.Remove(mark(string(a.made.name), started)) })
 	a.streams.close()
 	a.end(abi.Status{Code: 128, Time: time.Now()})
 }

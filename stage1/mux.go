@@ -56,12 +56,13 @@ func (m *mux) dial(stream string) (*net.UnixConn, error) {
 	if name == "" {
 		return nil, errNoSocket
 	}
-	d, err := os.Open(m.dir)
+	// A link in its place might lead to a socket of the host's.
+	fd, err := unix.Open(filepath.Join(m.dir, name), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("open the socket of %s: %w", stream, err)
 	}
-	defer d.Close()
-	return net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name)})
+	defer unix.Close(fd)
+	return net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d", fd)})
 }
 
 // connect carries the app's streams by the multiplexer's sockets until they have ended.

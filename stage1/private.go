@@ -105,18 +105,25 @@ func (s *private) invoke(c pod.Call, execute func() error) error {
 	return execute()
 }
 
-// mark creates an empty file beside an app's status, as rkt's tools expect it.
-func mark(dir, app, what string) error {
-	return os.WriteFile(filepath.Join(dir, abi.StatusDir, app+"-"+what), nil, 0o644)
+// Marks are empty files beside an app's status, as rkt's tools expect them.
+const (
+	created = "created"
+	started = "started"
+)
+
+// mark returns where a mark of an app is in a pod's tree.
+func mark(app, what string) string {
+	return filepath.Join(rktInTree, "status", app+"-"+what)
 }
 
 // markStarted is what rkt did before each start of an app: an earlier exit is gone.
 func markStarted(dir, app string) error {
-	status := filepath.Join(dir, abi.StatusDir, app)
-	for _, old := range []string{status + "-started", status} {
-		if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+	return inTree(dir, func(tree *os.Root) error {
+		for _, old := range []string{mark(app, started), filepath.Join(rktInTree, "status", app)} {
+			if err := tree.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
 		}
-	}
-	return mark(dir, app, "started")
+		return tree.WriteFile(mark(app, started), nil, 0o644)
+	})
 }

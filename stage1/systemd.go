@@ -74,20 +74,22 @@ func (s *Stage1) oneJournal(dir string) error {
 	if s.has(filepath.Join(unitsDir, flushUnit)) {
 		return nil
 	}
-	path := filepath.Join(dir, rootfsDir, ownUnits, flushUnit)
-	if err := os.Symlink(os.DevNull, path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
+	err := inTree(dir, func(tree *os.Root) error { return tree.Symlink(os.DevNull, filepath.Join(ownUnits, flushUnit)) })
+	if errors.Is(err, fs.ErrExist) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // putUnit writes a file beside the units of a pod's systemd.
 func putUnit(dir, name, text string) error {
-	path := filepath.Join(dir, rootfsDir, ownUnits, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, []byte(text), 0o644)
+	path := filepath.Join(ownUnits, name)
+	return inTree(dir, func(tree *os.Root) error {
+		if err := tree.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		return tree.WriteFile(path, []byte(text), 0o644)
+	})
 }
 
 // wrapNspawn puts a script before systemd-nspawn. Without D-Bus there is nobody to

@@ -71,7 +71,7 @@ func (s *Stage1) forgetApp(k *composition) error {
 	if !s.hasSystemd() {
 		return nil
 	}
-	return os.RemoveAll(filepath.Join(k.dir, rootfsDir, ownUnits, unitDir(string(k.name))))
+	return inTree(k.dir, func(tree *os.Root) error { return tree.RemoveAll(filepath.Join(ownUnits, unitDir(string(k.name)))) })
 }
 
 // linkStreams makes the links in /dev that programs write to, where rkt's images do not.

@@ -22,7 +22,6 @@ import (
 // rkt's multiplexer would keep its own. That one loses what a short app has written,
 // knows no end of input, and takes both outputs for one.
 type opened struct {
-	dir    string      // on this side
 	fifos  [3]*os.File // open for reading and writing until the app has its ends
 	inputs *watch      // of the directory, if the app reads something
 }
@@ -56,14 +55,17 @@ func (r *carrier) open(s *private, k *composition) ([]string, error) {
 	if !r.byName {
 		return nil, nil
 	}
-	o := &opened{dir: filepath.Join(k.dir, rktDir, muxDir, string(k.name))}
+	name := path.Join(rktInTree, muxDir, string(k.name))
+	inside := "/" + name
+	o := &opened{}
 	r.opened = o
-	inside := path.Join("/rkt", muxDir, string(k.name))
-	if err := os.MkdirAll(o.dir, 0o755); err != nil {
+	dir, err := openMuxDir(k.dir, name)
+	if err != nil {
 		return nil, err
 	}
+	defer dir.Close()
 	if r.terminal {
-		if err := s.bindTerminal(r.files[0], filepath.Join(o.dir, "tty")); err != nil {
+		if err := s.bindTerminal(r.files[0], k.dir, path.Join(name, "tty")); err != nil {
 			return nil, fmt.Errorf("show the terminal to the pod: %w", err)
 		}
 		return []string{"StandardInput=tty-force", "StandardOutput=tty", "StandardError=tty", "TTYPath=" + inside + "/tty"}, nil
@@ -73,39 +75,63 @@ func (r *carrier) open(s *private, k *composition) ([]string, error) {
 		if r.files[i] == nil {
 			continue
 		}
-		if err := o.make(i, stream.name, k.spec.Process.User); err != nil {
+		if err := o.make(dir, i, stream.name, k.spec.Process.User); err != nil {
 			return nil, err
 		}
 		lines = append(lines, stream.option+"=file:"+inside+"/"+stream.name)
 	}
-	var err error
 	if r.files[0] != nil {
-		o.inputs, err = watchFor(unix.IN_OPEN, o.dir)
+		o.inputs, err = watchFor(unix.IN_OPEN, procFD(dir.Fd()))
 	}
 	return lines, err
+}
+
+// openMuxDir makes the directory of an app's streams in a pod's tree, and opens it.
+func openMuxDir(podDir, name string) (dir *os.File, err error) {
+	err = inTree(podDir, func(tree *os.Root) error {
+		if err := tree.MkdirAll(name, 0o755); err != nil {
+			return err
+		}
+		dir, err = tree.Open(name)
+		return err
+	})
+	return dir, err
 }
 
 // stdinFIFO is the name of the fifo that an app reads.
 const stdinFIFO = "stdin"
 
 // make makes a fifo, and opens it without waiting for the other end. It is the user's,
-// who may open it again as /dev/stdout.
-func (o *opened) make(i int, name string, user specs.User) (err error) {
-	file := filepath.Join(o.dir, name)
-	if err := unix.Mkfifo(file, 0o600); err != nil {
+// who may open it again as /dev/stdout. Programs in the pod may replace the fifo by a link
+// as soon as it is there, so its owner is changed by descriptor.
+func (o *opened) make(dir *os.File, i int, name string, user specs.User) error {
+	file := filepath.Join(dir.Name(), name)
+	if err := unix.Mknodat(int(dir.Fd()), name, unix.S_IFIFO|0o600, 0); err != nil {
 		return fmt.Errorf("make the fifo %s: %w", file, err)
 	}
-	if err := os.Chown(file, int(user.UID), int(user.GID)); err != nil {
-		return err
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the fifo %s: %w", file, err)
 	}
-	o.fifos[i], err = os.OpenFile(file, os.O_RDWR|unix.O_NONBLOCK, 0)
-	return err
+	o.fifos[i] = os.NewFile(uintptr(fd), file)
+	if st, err := o.fifos[i].Stat(); err != nil || st.Mode().Type() != fs.ModeNamedPipe {
+		return errors.Join(fmt.Errorf("%s is not the fifo that was made there", file), err)
+	}
+	return o.fifos[i].Chown(int(user.UID), int(user.GID))
 }
 
 // again opens a fifo a second time, in one direction.
-func (o *opened) again(i, direction int) (*os.File, error) {
-	return os.OpenFile(o.fifos[i].Name(), direction|unix.O_NONBLOCK, 0)
+func (o *opened) again(i, direction int) (f *os.File, err error) {
+	conn, err := o.fifos[i].SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	closed := conn.Control(func(fd uintptr) { f, err = os.OpenFile(procFD(fd), direction|unix.O_NONBLOCK, 0) })
+	return f, errors.Join(closed, err)
 }
+
+// procFD returns a path that leads to an open file, whatever has become of its name.
+func procFD(fd uintptr) string { return "/proc/self/fd/" + strconv.Itoa(int(fd)) }
 
 // close closes this side's ends. It is idempotent.
 func (o *opened) close() {
@@ -122,16 +148,25 @@ func (o *opened) close() {
 	}
 }
 
-// bindTerminal shows the pod a terminal of the machine's.
-func (s *private) bindTerminal(slave *os.File, file string) error {
-	device, err := os.Readlink("/proc/self/fd/" + strconv.Itoa(int(slave.Fd())))
+// bindTerminal shows the pod a terminal of the machine's, in a file of its tree.
+func (s *private) bindTerminal(slave *os.File, dir, file string) error {
+	device, err := os.Readlink(procFD(slave.Fd()))
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		return err
-	}
-	return s.space.Load().do(func() error { return unix.Mount(device, file, "", unix.MS_BIND, "") })
+	return s.space.Load().do(func() error {
+		fd, err := unix.OpenTree(unix.AT_FDCWD, device, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("open %s to mount it: %w", device, err)
+		}
+		defer unix.Close(fd)
+		return inTree(dir, func(tree *os.Root) error {
+			if err := tree.WriteFile(file, nil, 0o600); err != nil {
+				return err
+			}
+			return mountIn(tree, fd, file)
+		})
+	})
 }
 
 // carryOpened carries an app's streams by fifos until they have ended. A terminal is the

@@ -151,33 +151,41 @@ func (s *private) mayDrop(option string) error {
 func (s *private) mountVolume(v *volume, root, destination string) error {
 	defer unix.Close(v.fd)
 	return s.space.Load().do(func() error {
-		target, err := placeIn(root, destination, v.dir)
+		in, err := os.OpenRoot(root)
 		if err != nil {
 			return err
 		}
-		if err := unix.MoveMount(v.fd, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return fmt.Errorf("mount on %s: %w", destination, err)
+		defer in.Close()
+		target, err := placeIn(in, destination, v.dir)
+		if err != nil {
+			return err
 		}
-		return nil
+		return mountIn(in, v.fd, target)
 	})
 }
 
-// placeIn returns where a mount goes in a root, and makes it if it is not there.
-func placeIn(root, path string, dir bool) (string, error) {
-	target, err := securejoin.SecureJoin(root, path)
+// placeIn returns where a mount goes in a root, and makes it if it is not there. Links
+// are followed inside the root. The path returned has none, and if another app of the pod
+// puts one there meanwhile, the root keeps that from leading out.
+func placeIn(root *os.Root, path string, dir bool) (string, error) {
+	full, err := securejoin.SecureJoin(root.Name(), path)
 	if err != nil {
 		return "", err
 	}
-	if _, err := os.Lstat(target); err == nil {
+	target, err := filepath.Rel(root.Name(), full)
+	if err != nil {
+		return "", err
+	}
+	if _, err := root.Lstat(target); err == nil {
 		return target, nil
 	}
 	if dir {
-		return target, os.MkdirAll(target, 0o755)
+		return target, root.MkdirAll(target, 0o755)
 	}
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+	if err := root.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 		return "", err
 	}
-	f, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY, 0o644)
+	f, err := root.OpenFile(target, os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return "", err
 	}

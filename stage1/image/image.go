@@ -1,6 +1,7 @@
 package image
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -46,11 +49,15 @@ func openImage(dir, digest string) (*Image, error) {
 }
 
 func readManifest(file string) ([]byte, error) {
-	f, err := os.Open(file)
+	// A link would lead out of the image, and a fifo would be waited for.
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("a stage1 image has a file called manifest: %w", err)
 	}
 	defer f.Close()
+	if st, err := f.Stat(); err != nil || !st.Mode().IsRegular() {
+		return nil, errors.Join(invalid("%s: not a regular file", file), err)
+	}
 	text, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
 	if err == nil && len(text) > maxManifest {
 		err = fmt.Errorf("%s: more than %d bytes: %w", file, maxManifest, errdefs.ErrInvalidArgument)

@@ -12,8 +12,11 @@ import (
 	"time"
 )
 
-// mountPoints are what a pod needs in a tree to mount its own directories on.
-func mountPoints() []string { return []string{"rootfs/opt/stage2", "rootfs/rkt"} }
+// mountPoints are what a pod needs in a tree to mount its own directories on, and the
+// directories that these are in.
+func mountPoints() []string {
+	return []string{"rootfs", "rootfs/opt", "rootfs/opt/stage2", "rootfs/rkt"}
+}
 
 // render makes the tree of an image, unless another process has done so meanwhile. One
 // process renders at a time. What nothing leads to any more goes then: it is by new
@@ -89,10 +92,8 @@ func (s *Store) settle(f filled, source, tmp, want string) error {
 		return err
 	}
 	// After the digest was taken: these are ours, not the image's.
-	for _, dir := range mountPoints() {
-		if err := os.MkdirAll(filepath.Join(tmp, dir), 0o755); err != nil {
-			return invalid("%s has to be a directory: %v", filepath.Join(source, dir), err)
-		}
+	if err := makeMountPoints(tmp, source); err != nil {
+		return err
 	}
 	if err := writeSum(tmp, f.isACI); err != nil {
 		return err
@@ -110,6 +111,29 @@ func (s *Store) settle(f filled, source, tmp, want string) error {
 		return err
 	}
 	return syncDir(s.dir)
+}
+
+// makeMountPoints makes the mount points that the tree in tmp does not have. None may be
+// a link, for what is made or mounted there would be where the link leads.
+func makeMountPoints(tmp, source string) error {
+	root, err := os.OpenRoot(tmp)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	for _, dir := range mountPoints() {
+		if err := root.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		st, err := root.Lstat(dir)
+		if err != nil {
+			return err
+		}
+		if !st.IsDir() {
+			return invalid("%s has to be a directory, and neither a link nor a file", filepath.Join(source, dir))
+		}
+	}
+	return nil
 }
 
 // fill copies or unpacks an image into a directory. The digest is that of what was

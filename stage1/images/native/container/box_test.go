@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -25,11 +26,16 @@ import (
 
 const initEnv = "TEST_CONTAINER_INIT"
 
-// TestMain lets the test binary be the process that Init runs in.
+// TestMain lets the test binary be the process that Init runs in, and other ones.
 func TestMain(m *testing.M) {
 	if os.Getenv(initEnv) != "" {
 		filterInit()
 		Init()
+	}
+	if fake := os.Getenv(procfsEnv); fake != "" {
+		runtime.LockOSThread()
+		writeToProc(fake, os.Getenv("TEST_DIRECTORY"))
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }

@@ -117,9 +117,9 @@ func (a *appInit) linkDevices() error {
 	return nil
 }
 
-// openNull opens the app's /dev/null, and nothing that only has its name.
-func openNull(flags int) (int, error) {
-	fd, err := unix.Open("/dev/null", flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+// openNull finds the app's /dev/null, and nothing that only has its name.
+func openNull() (int, error) {
+	fd, err := unix.Open("/dev/null", unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("open /dev/null: %w", err)
 	}

@@ -163,25 +163,45 @@ func (a *appInit) stdio() error {
 }
 
 // reopenNull exchanges the host's null device, where it is the app's stdio, for
-// the app's own.
+// the app's own. An image without one, with /dev of its own, has to do with ours.
 func (a *appInit) reopenNull() error {
+	null := -1
 	for fd := range 3 {
 		var st unix.Stat_t
 		if unix.Fstat(fd, &st) != nil || !isNull(&st) {
 			continue
 		}
-		null, err := openNull(unix.O_RDWR)
-		if err != nil {
-			// An image without one, with /dev of its own, has to do with ours.
-			return nil
+		if null < 0 {
+			if null = openOwnNull(); null < 0 {
+				return nil
+			}
+			defer unix.Close(null)
 		}
-		err = unix.Dup3(null, fd, 0)
-		unix.Close(null)
-		if err != nil {
+		if err := unix.Dup3(null, fd, 0); err != nil {
 			return fmt.Errorf("make /dev/null descriptor %d: %w", fd, err)
 		}
 	}
 	return nil
+}
+
+// openOwnNull opens the app's null device, or returns -1. Whatever else has that
+// name is looked at, but not opened.
+func openOwnNull() int {
+	seen, err := openNull()
+	if err != nil {
+		return -1
+	}
+	defer unix.Close(seen)
+	proc, err := openProcfs()
+	if err != nil {
+		return -1
+	}
+	defer proc.close()
+	null, err := proc.reopen(seen, unix.O_RDWR)
+	if err != nil {
+		return -1
+	}
+	return null
 }
 
 // setNames sets the names of the UTS namespace.
@@ -282,12 +302,15 @@ func (c *config) enterCgroups() error {
 	return nil
 }
 
-// raiseLimits prepares limits while this process may. In a user namespace, or
-// with an app's /proc, it may not: then the supervisor does it.
+// raiseLimits prepares limits while this process may. In a user namespace it may
+// not, and an exec sees the app's /proc, where a score could be written to who knows
+// what: then the supervisor does it, from outside.
 func (c *config) raiseLimits() error {
-	err := c.Process.raiseAll(0)
-	if err == nil || !c.UserNamespace && !c.Exec {
-		return err
+	if !c.Exec || c.Process.OOMScoreAdj == nil {
+		err := c.Process.raiseAll(0)
+		if err == nil || !c.UserNamespace && !c.Exec {
+			return err
+		}
 	}
 	if err := send(message{Type: "limits"}, -1); err != nil {
 		return err

@@ -1,9 +1,7 @@
 package container
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"strconv"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -91,20 +89,13 @@ func adjustOOM(pid string, score *int) error {
 	if score == nil {
 		return nil
 	}
-	name := "/proc/" + pid + "/oom_score_adj"
-	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	proc, err := openProcfs()
 	if err == nil {
-		if err = checkProcfs(int(f.Fd())); err == nil {
-			_, err = f.WriteString(strconv.Itoa(*score))
-		}
-		err = errors.Join(err, f.Close())
+		defer proc.close()
+		err = proc.write(pid+"/oom_score_adj", strconv.Itoa(*score))
 	}
 	if err != nil {
-		var p *os.PathError
-		if errors.As(err, &p) {
-			err = p.Err
-		}
-		return fmt.Errorf("failed to update %s to %d: %w", name, *score, err)
+		return fmt.Errorf("failed to update /proc/%s/oom_score_adj to %d: %w", pid, *score, err)
 	}
 	return nil
 }
@@ -123,7 +114,7 @@ func (p *process) raiseAll(pid int) error {
 	return adjustOOM(name, p.OOMScoreAdj)
 }
 
-// Limit gives a process what it may not give itself from within a user
-// namespace: its rlimits and its OOM score. The supervisor calls it when the
-// process sends "limits", and answers "go".
+// Limit gives a process what it may not give itself from within a user namespace,
+// or has no /proc for that could be trusted: its rlimits and its OOM score. The
+// supervisor calls it when the process sends "limits", and answers "go".
 func (p *Prepared) Limit(pid int) error { return p.process.raiseAll(pid) }

@@ -64,35 +64,27 @@ func selinuxEnabled() bool {
 }
 
 // attrFile is an open attribute of this thread: it is opened while the host's
-// /proc is in sight, and written when the time has come.
+// /proc is in sight, by an exec while it may still make a procfs, and written when
+// the time has come.
 type attrFile struct{ fd int }
 
 func openAttr(names ...string) (attrFile, error) {
-	var err error
+	last := "attr/" + names[len(names)-1]
+	proc, err := openProcfs()
+	if err != nil {
+		return attrFile{-1}, fmt.Errorf("open %s: %w", last, err)
+	}
+	defer proc.close()
 	for _, name := range names {
 		var fd int
-		fd, err = unix.Open("/proc/thread-self/attr/"+name, unix.O_WRONLY|unix.O_CLOEXEC, 0)
-		if err == nil {
-			return attrFile{fd}, checkProcfs(fd)
+		if fd, err = proc.open("thread-self/attr/"+name, unix.O_WRONLY); err == nil {
+			return attrFile{fd}, nil
 		}
 		if !errors.Is(err, unix.ENOENT) {
 			break
 		}
 	}
-	return attrFile{-1}, fmt.Errorf("open attr/%s: %w", names[len(names)-1], err)
-}
-
-// checkProcfs makes sure that a file below /proc is one of the kernel's: an exec
-// finds there what its app has put there.
-func checkProcfs(fd int) error {
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(fd, &st); err != nil {
-		return err
-	}
-	if st.Type != unix.PROC_SUPER_MAGIC {
-		return errors.New("/proc is not a procfs")
-	}
-	return nil
+	return attrFile{-1}, fmt.Errorf("open %s: %w", last, err)
 }
 
 func (a attrFile) write(value string) error {

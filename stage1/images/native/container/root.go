@@ -213,7 +213,7 @@ func (a *appInit) mask(p string) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return a.maskDirectory(fd)
 	}
-	null, err := openNull(unix.O_PATH)
+	null, err := openNull()
 	if err != nil {
 		return err
 	}

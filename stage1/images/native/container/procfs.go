@@ -1,0 +1,85 @@
+package container
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// procfs is the root of a procfs, by descriptor. An exec is in the app's mount
+// namespace, where /proc is what the app makes of it: a tmpfs with files of the
+// app's own, or a procfs with mounts over its files. What is written through one of
+// these has no effect, or one on another process.
+type procfs struct{ fd int }
+
+// openProcfs opens /proc, if that is the root of a procfs. If it is not, it makes
+// one that is mounted nowhere, which shows the processes of this PID namespace.
+func openProcfs() (procfs, error) {
+	fd, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err == nil {
+		if err = checkProcfsRoot(fd); err == nil {
+			return procfs{fd}, nil
+		}
+		unix.Close(fd)
+	}
+	const attr = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
+	fd, own := fsmount("proc", "proc", []parameter{{key: "subset", value: "pid"}}, attr)
+	if own != nil {
+		return procfs{-1}, fmt.Errorf("/proc of the app: %w; nor can another procfs be mounted: %w", err, own)
+	}
+	return procfs{fd}, nil
+}
+
+// checkProcfsRoot returns an error unless a directory is the root of a procfs. What
+// the kernel shows in it, such as thread-self, is then true of who looks.
+func checkProcfsRoot(fd int) error {
+	const rootInode = 1 // PROC_ROOT_INO
+	var fs unix.Statfs_t
+	var st unix.Stat_t
+	if err := errors.Join(unix.Fstatfs(fd, &fs), unix.Fstat(fd, &st)); err != nil {
+		return err
+	}
+	if fs.Type != unix.PROC_SUPER_MAGIC || st.Ino != rootInode {
+		return errors.New("it is not the root of a procfs")
+	}
+	return nil
+}
+
+func (p procfs) close() { unix.Close(p.fd) }
+
+// open opens a file of the procfs and none that is mounted over it: the path leads
+// through no mount, and through no link but those that are a path in the procfs, as
+// self and thread-self.
+func (p procfs) open(name string, flags uint64) (int, error) {
+	fd, err := unix.Openat2(p.fd, name, &unix.OpenHow{
+		Flags:   flags | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+	})
+	if errors.Is(err, unix.EXDEV) {
+		err = fmt.Errorf("something is mounted over it: %w", err)
+	}
+	return fd, err
+}
+
+// write writes a value to a file of the procfs.
+func (p procfs) write(name, value string) error {
+	fd, err := p.open(name, unix.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	_, err = unix.Write(fd, []byte(value))
+	return err
+}
+
+// reopen opens again, with other flags, what this thread has open.
+func (p procfs) reopen(fd, flags int) (int, error) {
+	dir, err := p.open("thread-self/fd", unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(dir)
+	return unix.Openat(dir, strconv.Itoa(fd), flags|unix.O_CLOEXEC, 0)
+}

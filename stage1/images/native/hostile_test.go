@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// Apps here are root with every capability: they may put what they like in the
+// place of what an exec looks at.
+
+// hostile starts an app that executes a script and then sleeps, once the script
+// has succeeded.
+func (p *pod) hostile(app, script string, change func(*specs.Spec)) (pid int) {
+	p.t.Helper()
+	r := p.request(app, "busybox", "sh", "-ec", script+"\nbusybox touch /tmp/done; exec busybox sleep 1000")
+	respec(p.t, &r, func(s *specs.Spec) {
+		all := []string{"CAP_SYS_ADMIN", "CAP_MKNOD", "CAP_DAC_OVERRIDE"}
+		s.Process.Capabilities = &specs.LinuxCapabilities{Bounding: all, Effective: all, Permitted: all}
+		s.Mounts = append(s.Mounts, specs.Mount{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"newinstance", "ptmxmode=0666"}})
+		if change != nil {
+			change(s)
+		}
+	})
+	pid = p.add(r)
+	p.expect(0, abi.AppStart, app)
+	eventually(p.t, "the app's script: "+script, func() bool {
+		_, err := os.Stat(filepath.Join(r.Rootfs, "tmp/done"))
+		return err == nil
+	})
+	return pid
+}
+
+func scoreOf(t *testing.T, pid int) string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
+	must(t, err)
+	return strings.TrimSpace(string(b))
+}
+
+func TestAnExecsOOMScoreIsItsOwnWhateverTheAppHasMadeOfItsProc(t *testing.T) {
+	for name, script := range map[string]string{
+		"its own file": `busybox mkdir /tmp/p; busybox mount -o bind /proc /tmp/p; busybox mount -t tmpfs none /proc
+			busybox mkdir /proc/self; busybox touch /proc/self/oom_score_adj
+			busybox mount -o bind /tmp/p/1/oom_score_adj /proc/self/oom_score_adj`,
+		"another's directory": "busybox mount -o bind /proc/1 /proc",
+		"nothing":             "busybox umount -l /proc",
+		"an empty directory":  "busybox mount -t tmpfs none /proc",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startPod(t)
+			first, score := 200, 300
+			pid := p.hostile("web", script, func(s *specs.Spec) { s.Process.OOMScoreAdj = &first })
+			raw, err := json.Marshal(specs.Process{Args: []string{"sleep", "1000"}, Cwd: "/", Env: []string{"PATH=/bin"}, OOMScoreAdj: &score})
+			must(t, err)
+			a := p.call(abi.Enter, entrypoint{request: abi.Request{App: "web", Exec: "e", Container: "ctr-web", Process: raw}})
+			if got := scoreOf(t, pid); got != "200" {
+				t.Errorf("the app's first process has score %s, want 200", got)
+			}
+			if a.code != 0 {
+				t.Fatalf("enter: %d %s", a.code, a.text)
+			}
+			if got := scoreOf(t, a.ready.PID); got != "300" {
+				t.Errorf("the exec has score %s, want 300", got)
+			}
+		})
+	}
+}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -71,4 +73,70 @@ func TestAnExecsOOMScoreIsItsOwnWhateverTheAppHasMadeOfItsProc(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAnExecsTerminalIsOfTheAppsDevptsWhateverIsInThePlaceOfPtmx(t *testing.T) {
+	for name, script := range map[string]string{
+		"a fifo":               "busybox mkfifo /dev/ptmx",
+		"a file":               "echo mine > /dev/ptmx",
+		"a node":               "busybox mknod /dev/ptmx c 5 2",
+		"a tty":                "busybox mknod /dev/ptmx c 5 0",
+		"a directory":          "busybox mkdir /dev/ptmx",
+		"a link to sysrq":      "busybox ln -s /proc/sysrq-trigger /dev/ptmx",
+		"a link to descriptor": "busybox ln -s /proc/self/fd/3 /dev/ptmx",
+		"a link to a program":  "busybox ln -s /proc/self/exe /dev/ptmx",
+		"nothing":              "true",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startPod(t)
+			p.hostile("web", "busybox rm /dev/ptmx; "+script, nil)
+			master := p.terminal("web")
+			expectLine(t, master, "a terminal /dev/pts/0")
+			p.exited("web", "e", 0, 0)
+		})
+	}
+	for name, script := range map[string]string{
+		"a tmpfs with a fifo":           "busybox mount -t tmpfs none /dev/pts; busybox mkfifo /dev/pts/ptmx",
+		"a link":                        "busybox umount -l /dev/pts; busybox rmdir /dev/pts; busybox ln -s /proc/1/root/dev/pts /dev/pts",
+		"a slave in the master's place": "busybox mount -o bind /dev/zero /dev/pts/ptmx",
+	} {
+		t.Run("a devpts that is none: "+name, func(t *testing.T) {
+			p := startPod(t)
+			p.hostile("web", script, nil)
+			listener := p.listen()
+			a := p.call(abi.Enter, entrypoint{request: p.wantsTerminal("web")})
+			unix.Close(listener)
+			if a.code == 0 || !strings.Contains(a.text, "/dev/pts") {
+				t.Errorf("enter: exit code %d, %q, want an error that names /dev/pts", a.code, a.text)
+			}
+		})
+	}
+}
+
+// listen makes the console socket of execs.
+func (p *pod) listen() (listener int) {
+	p.t.Helper()
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	must(p.t, err)
+	must(p.t, unix.Bind(fd, &unix.SockaddrUnix{Name: filepath.Join(p.dir, "x.sock")}))
+	must(p.t, unix.Listen(fd, 1))
+	return fd
+}
+
+func (p *pod) wantsTerminal(app string) abi.Request {
+	p.t.Helper()
+	raw, err := json.Marshal(specs.Process{Args: []string{"sh", "-c", "test -t 0 && echo a terminal $(busybox tty)"}, Cwd: "/", Env: []string{"PATH=/bin"}})
+	must(p.t, err)
+	return abi.Request{App: app, Exec: "e", Container: "ctr-" + app, Process: raw, Terminal: true, ConsoleSocket: filepath.Join(p.dir, "x.sock")}
+}
+
+// terminal executes a program on a terminal in an app, and returns its master.
+func (p *pod) terminal(app string) *os.File {
+	p.t.Helper()
+	listener := p.listen()
+	defer unix.Close(listener)
+	if a := p.call(abi.Enter, entrypoint{request: p.wantsTerminal(app)}); a.code != 0 {
+		p.t.Fatalf("enter: exit code %d: %s", a.code, a.text)
+	}
+	return receiveMaster(p.t, listener)
 }

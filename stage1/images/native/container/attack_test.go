@@ -1,8 +1,11 @@
 package container
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -162,5 +165,45 @@ func TestARemountChangesTheMountOfTheEarlierEntryOnly(t *testing.T) {
 		}
 		contains(t, lineOf(t, r.output, "/guarded"), " ro,")
 		contains(t, lineWith(r.output, " attacked "), " rw,nosuid,")
+	}
+}
+
+// hostPID puts the app into the host's PID namespace, and a link to the host's files
+// into its image.
+func (b *box) hostPID() *box {
+	b.spec.Linux.Namespaces = slices.DeleteFunc(b.spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool {
+		return n.Type == specs.PIDNamespace
+	})
+	must(b.t, os.Symlink(fmt.Sprintf("/proc/%d/root", os.Getpid()), filepath.Join(b.rootfs, "host")))
+	return b
+}
+
+func TestAWorkingDirectoryIsNotMadeOnTheHost(t *testing.T) {
+	dir := t.TempDir()
+	for _, cwd := range []string{"/host" + dir + "/made", "/link/made", "/host" + dir} {
+		b := newBox(t).sh("true").hostPID()
+		must(t, os.Symlink("host"+dir, filepath.Join(b.rootfs, "link")))
+		b.spec.Process.Cwd = cwd
+		contains(t, b.fails(), "chdir to cwd ("+strconv.Quote(cwd)+") set in config.json failed: it leads through links of /proc")
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+			t.Errorf("made on the host for %s: %v %v", cwd, entries, err)
+		}
+	}
+	b := newBox(t).sh("pwd")
+	must(t, os.Symlink("../made/of/it", filepath.Join(b.rootfs, "etc/dangling")))
+	b.spec.Process.Cwd = "/etc/dangling/below"
+	if got := b.ok(); got != "/made/of/it/below\n" {
+		t.Errorf("a working directory behind a link of the image's: %q", got)
+	}
+}
+
+func TestHOMEIsNotReadFromTheHost(t *testing.T) {
+	passwd := filepath.Join(t.TempDir(), "passwd")
+	must(t, os.WriteFile(passwd, []byte("root:x:0:0::/of/the/host:/bin/sh\n"), 0o644))
+	b := newBox(t).sh("echo $HOME").hostPID()
+	must(t, os.Remove(filepath.Join(b.rootfs, "etc/passwd")))
+	must(t, os.Symlink("/host"+passwd, filepath.Join(b.rootfs, "etc/passwd")))
+	if got := b.ok(); got != "/\n" {
+		t.Errorf("HOME is %q", got)
 	}
 }

@@ -9,10 +9,10 @@ import (
 )
 
 // openConsole makes a terminal in the app's devpts the stdio and controlling
-// terminal of this process, and sends its master to the supervisor. With
-// mounted it is the app's /dev/console too.
-func openConsole(size *specs.Box, mounted *root) error {
-	master, err := openMaster()
+// terminal of this process, and sends its master to the supervisor. r is the app's
+// root. With mounted it is the app's /dev/console too.
+func openConsole(size *specs.Box, r root, mounted bool) error {
+	master, err := openMaster(r)
 	if err != nil {
 		return err
 	}
@@ -28,8 +28,8 @@ func openConsole(size *specs.Box, mounted *root) error {
 			return fmt.Errorf("set the size of the terminal: %w", err)
 		}
 	}
-	if mounted != nil {
-		if err := mountConsole(*mounted, slave); err != nil {
+	if mounted {
+		if err := mountConsole(r, slave); err != nil {
 			return fmt.Errorf("mount /dev/console: %w", err)
 		}
 	}
@@ -47,26 +47,44 @@ func openConsole(size *specs.Box, mounted *root) error {
 	return nil
 }
 
-// openMaster opens the multiplexer. What an image puts in its place, to be
-// opened with root's rights, is refused.
-func openMaster() (int, error) {
-	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+// openMaster opens the multiplexer of the app's devpts, which is at /dev/pts: what
+// the app or its image has at /dev/ptmx, to be opened with root's rights, is not
+// looked at. In a devpts nobody can make or rename anything, so what is found there
+// without crossing a mount is the kernel's.
+func openMaster(r root) (int, error) {
+	dir, err := r.open("/dev/pts", unix.O_DIRECTORY)
 	if err != nil {
-		return -1, fmt.Errorf("open a terminal, /dev/ptmx: %w", err)
+		return -1, fmt.Errorf("open a terminal, /dev/pts: %w", err)
 	}
-	var st unix.Stat_t
-	var fs unix.Statfs_t
-	if err = unix.Fstat(fd, &st); err == nil {
-		err = unix.Fstatfs(fd, &fs)
-	}
-	if err == nil && (st.Rdev != unix.Mkdev(5, 2) || fs.Type != unix.DEVPTS_SUPER_MAGIC) {
-		err = errors.New("/dev/ptmx is not the multiplexer of a devpts")
-	}
-	if err != nil {
-		unix.Close(fd)
+	defer unix.Close(dir)
+	if err := checkDevpts(dir); err != nil {
 		return -1, fmt.Errorf("open a terminal: %w", err)
 	}
-	return fd, nil
+	master, err := unix.Openat2(dir, "ptmx", &unix.OpenHow{
+		Flags:   unix.O_RDWR | unix.O_NOCTTY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+	})
+	if errors.Is(err, unix.EXDEV) {
+		err = errors.New("something is mounted over it")
+	}
+	if err != nil {
+		return -1, fmt.Errorf("open a terminal, /dev/pts/ptmx: %w", err)
+	}
+	return master, nil
+}
+
+// checkDevpts returns an error unless a directory is the root of a devpts.
+func checkDevpts(dir int) error {
+	const rootInode = 1
+	var fs unix.Statfs_t
+	var st unix.Stat_t
+	if err := errors.Join(unix.Fstatfs(dir, &fs), unix.Fstat(dir, &st)); err != nil {
+		return err
+	}
+	if fs.Type != unix.DEVPTS_SUPER_MAGIC || st.Ino != rootInode {
+		return errors.New("/dev/pts is not a devpts")
+	}
+	return nil
 }
 
 // openSlave opens the other end, by the master alone and not by a path.

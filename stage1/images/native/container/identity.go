@@ -82,8 +82,12 @@ func (r *process) setIDs(userNamespace bool) error {
 // and "/" if it has none.
 func home(uid uint32) string {
 	const fallback = "/"
-	// The file is the image's: it may be a fifo that nobody writes to.
-	fd, err := unix.Open("/etc/passwd", unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	// The file is the image's: it may be a fifo that nobody writes to, or a link to
+	// the host's by the root of another process.
+	fd, err := unix.Openat2(unix.AT_FDCWD, "/etc/passwd", &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_MAGICLINKS,
+	})
 	if err != nil {
 		return fallback
 	}
@@ -145,14 +149,32 @@ func findHome(passwd io.Reader, uid uint32) string {
 // root, who may enter what the user may not, and as the user, who may enter what
 // a network filesystem keeps from root.
 func (r *process) enterCwd() error {
-	if err := unix.Chdir(r.Cwd); err != nil {
+	err := chdir(r.Cwd)
+	if errors.Is(err, unix.ELOOP) {
+		err = errors.New("it leads through links of /proc that are no paths, or in a circle: a breakout is attempted")
+	}
+	if err != nil {
 		return fmt.Errorf("chdir to cwd (%q) set in config.json failed: %w", r.Cwd, err)
 	}
-	// A directory of the host's, reached by /proc/self/fd, is a way out.
+	// However it was reached, a directory of the host's is a way out.
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Getcwd(buf)
 	if err != nil || n == 0 || buf[0] != '/' { // the kernel says "(unreachable)/…"
 		return errors.New("current working directory is outside of the app's root: a breakout is attempted")
 	}
 	return nil
+}
+
+// chdir is chdir(2), but for the links of /proc that lead to what a process has open
+// or has as its root, which may be the host's.
+func chdir(dir string) error {
+	fd, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Fchdir(fd)
 }

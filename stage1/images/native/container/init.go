@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"runtime"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -147,8 +146,11 @@ func (a *appInit) outsideHooks() error {
 
 // finishRoot is what is done in the app's root.
 func (a *appInit) finishRoot() error {
-	// What cannot be made will be missed when it is entered, with better words.
-	_ = os.MkdirAll(a.Process.Cwd, 0o755)
+	// What cannot be made will be missed when it is entered, with better words. No
+	// link of /proc's is followed, so nothing is made outside of the root.
+	if fd, _, err := a.root.target(a.Process.Cwd, 0, false); err == nil {
+		unix.Close(fd)
+	}
 	if err := a.stdio(); err != nil {
 		return err
 	}
@@ -157,7 +159,7 @@ func (a *appInit) finishRoot() error {
 
 func (a *appInit) stdio() error {
 	if a.Terminal {
-		return openConsole(a.ConsoleSize, &a.root)
+		return openConsole(a.ConsoleSize, a.root, true)
 	}
 	return a.reopenNull()
 }
@@ -286,7 +288,12 @@ func (e *execInit) stdio() error {
 	if !e.Terminal {
 		return nil
 	}
-	return openConsole(e.ConsoleSize, nil)
+	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open /: %w", err)
+	}
+	defer unix.Close(fd)
+	return openConsole(e.ConsoleSize, root{fd, "/"}, false)
 }
 
 // enterCgroups moves this thread into the app's version 1 cgroups. It is the

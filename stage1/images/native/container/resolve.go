@@ -78,6 +78,9 @@ func (r root) target(p string, flags uint64, file bool) (fd int, made bool, err 
 // /etc/resolv.conf, and the place they point at is what has to be made.
 func (r root) follow(p string) (string, error) {
 	prefix := procPath(r.fd)
+	if r.path == "/" { // and /proc is the app's
+		prefix = r.path
+	}
 	joined, err := securejoin.SecureJoin(prefix, p)
 	if err != nil {
 		return "", err

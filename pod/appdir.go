@@ -96,6 +96,9 @@ func (d *Dir) openApp(name AppName) (*AppDir, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return a, nil // stopped before it was written, or after it was removed
 	}
+	if err == nil && a.record.Name != name {
+		err = errDamaged(d.root, a.file(appFile), fmt.Errorf("name: it is of app %q", string(a.record.Name)))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: app %s: %w", d.uuid, name, err)
 	}

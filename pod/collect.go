@@ -77,9 +77,7 @@ func (c *Collector) collect(ctx context.Context, bundle, namespace string, id Ap
 	s := c.Store
 	if r.DataDir != s.dir {
 		// The daemon's environment has changed since. The record knows better.
-		if s, err = OpenStore(r.DataDir); err != nil {
-			return CollectedExit{}, err
-		}
+		s = s.at(r.DataDir)
 	}
 	d, err := s.find(r.Pod)
 	if err == nil && !d.mine() {

@@ -516,7 +516,7 @@ func TestADeleteMeetsAPodThatAnotherOneRemoves(t *testing.T) {
 	// And later: of what the pod had, the directory is left.
 	bundle := t.TempDir()
 	writeJSON(t, filepath.Join(bundle, bundleFile), bundleRecord{
-		BootID: d.shim.BootID, DataDir: s.dir, Pod: d.UUID(), App: "c", Exit: &exitRecord{PID: 7, Code: 42},
+		Version: 1, BootID: d.shim.BootID, DataDir: s.dir, Pod: d.UUID(), App: "c-1", Exit: &exitRecord{PID: 7, Code: 42},
 	})
 	if err := errors.Join(os.Remove(apps), os.Remove(filepath.Join(d.Path(), shimFile))); err != nil {
 		t.Fatal(err)

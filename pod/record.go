@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containerd/errdefs"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -99,16 +100,28 @@ type exitRecord struct {
 	At   time.Time `json:"at"`
 }
 
-// readRecord reads a JSON record. The error is fs.ErrNotExist if there is none.
+// readRecord reads a JSON record. The error is fs.ErrNotExist if there is none, and
+// errdefs.ErrDataLoss if it is not as a shim writes it.
 func readRecord(dir *os.Root, name string, v any) error {
 	b, err := dir.ReadFile(name)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("%s/%s: %w", dir.Name(), name, err)
+	err = json.Unmarshal(b, v)
+	if r, ok := v.(checked); ok && err == nil {
+		err = r.check()
+	}
+	if err != nil {
+		return errDamaged(dir, name, err)
 	}
 	return nil
+}
+
+// errDamaged says that nothing is done by a record, since it is not known whose processes
+// and files that would meet.
+func errDamaged(dir *os.Root, name string, why error) error {
+	return fmt.Errorf("%s is damaged: %w: correct it, or end what is left of the container and remove the file: %w",
+		filepath.Join(dir.Name(), name), why, errdefs.ErrDataLoss)
 }
 
 // writeRecord replaces a JSON record. Fields of the old one that v's

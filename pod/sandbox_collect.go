@@ -45,7 +45,9 @@ func (f *sandboxFiles) collect(ctx context.Context) error {
 	var group *cgroup.Group
 	var err error
 	if r := f.record.Cgroup; r != nil {
-		group, err = cgroup.FromRecord(*r)
+		if group, err = cgroup.FromRecord(*r); err != nil {
+			err = errDamaged(f.dir.root, sandboxFile, err)
+		}
 	} else { // it may just have been made
 		err = cgroup.RemoveStale(ctx, cgroup.Path{Spec: f.record.CgroupsPath, Namespace: f.dir.shim.Namespace, ID: f.record.ID})
 	}

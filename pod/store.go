@@ -57,6 +57,11 @@ func OpenStore(dataDir string) (*Store, error) {
 	return s, nil
 }
 
+// at returns the store in another data directory, which exists if there is a pod in it.
+func (s *Store) at(dataDir string) *Store {
+	return &Store{dir: dataDir, Children: s.Children, fault: s.fault}
+}
+
 // makeDirs makes the directories that every pod needs. A tree is mounted in each pod, so
 // pods/ keeps the host's users out as trees/ does.
 func (s *Store) makeDirs() error {

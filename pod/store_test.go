@@ -411,7 +411,10 @@ func TestAFieldThatIsClearedIsNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	for _, r := range []AppRecord{{Version: 1, PID: 5, State: "created"}, {Version: 1}} {
+	r := AppRecord{Version: 1, ID: "a", Name: "a-1", Bundle: "/b"}
+	running := r
+	running.PID, running.StartTime, running.State = 5, 1, "created"
+	for _, r := range []AppRecord{running, r} {
 		if err := writeRecord(dir, "r", r); err != nil {
 			t.Fatal(err)
 		}

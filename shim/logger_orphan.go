@@ -91,7 +91,7 @@ func orphan(bundle, name string) *proc.Process {
 	}
 	var start uint64
 	var shim int
-	if _, err := fmt.Sscanf(string(text), "%d %d\n", &start, &shim); err != nil {
+	if _, err := fmt.Sscanf(string(text), "%d %d\n", &start, &shim); err != nil || start == 0 {
 		return nil
 	}
 	p, err := proc.Open(pid, start)

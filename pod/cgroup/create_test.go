@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -211,11 +212,63 @@ func TestRecordsThatMakeNoSenseAreRefused(t *testing.T) {
 		{Version: 1, Dirs: map[string]string{"memory": "/x"}},
 		{Version: 2, Dirs: map[string]string{"": "x"}},
 		{Version: 2, Dirs: map[string]string{"": "/x/../y"}},
+		{Version: 1, Path: "/x", Dirs: map[string]string{"devices": "/sys/fs/cgroup/devices/y"}},
+		{Version: 1, Path: "/x/../y", Dirs: map[string]string{"devices": "/sys/fs/cgroup/devices/x/../y"}},
+		{Version: 1, Path: "/home", Dirs: map[string]string{"devices": "/home"}},
+		{Version: 2, Path: "/home", Dirs: map[string]string{"": "/home"}},
+		{Version: 2, Path: "/self", Dirs: map[string]string{"": "/proc/self"}},
 	} {
 		if _, err := FromRecord(r); err == nil {
 			t.Errorf("accepted %+v", r)
 		}
 	}
+}
+
+// Whoever is in a cgroup of a record is killed, so the record must not name a hierarchy's
+// root, a cgroup that this process or the machine's first is in, or one that holds those.
+func TestRecordsOfTheMachinesOwnCgroupsAreRefused(t *testing.T) {
+	h := needHost(t)
+	g := create(t, "holds-a-shim", nil)
+	for name, path := range map[string]string{"the root of a hierarchy": "/", "an empty path": "", "above a hierarchy": "/.."} {
+		if _, err := FromRecord(Record{Version: h.version, Path: path, Dirs: h.dirs(path)}); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	root := h.roots[primary(h.version)]
+	if _, err := FromRecord(Record{Version: h.version, Path: "/" + filepath.Base(root), Dirs: map[string]string{primary(h.version): root}}); err == nil {
+		t.Error("a hierarchy as its own cgroup: accepted")
+	}
+	// A process that is in the cgroup, one level down, asks for itself.
+	dirs, tasks := below(t, g, "memory")
+	record, err := json.Marshal(g.Record())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		self, err := os.Executable()
+		if err != nil {
+			t.Fatal(err)
+		}
+		join := "echo 0 >" + filepath.Join(dir, tasks) + "; exec \"$0\" -test.run='^TestARecordOfThisProcessesCgroup$' -test.v"
+		cmd := exec.Command("/bin/sh", "-c", join, self)
+		cmd.Env = append(os.Environ(), "CGROUP_RECORD="+string(record))
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "process self is in it") {
+			t.Errorf("from %s: %v, %s", dir, err, out)
+		}
+	}
+}
+
+func TestARecordOfThisProcessesCgroup(t *testing.T) {
+	text := os.Getenv("CGROUP_RECORD")
+	if text == "" {
+		t.Skip("it is the process of another test")
+	}
+	var r Record
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		t.Fatal(err)
+	}
+	_, err := FromRecord(r)
+	t.Log(err)
 }
 
 func BenchmarkCreateAndRemove(b *testing.B) {

@@ -3,7 +3,6 @@ package cgroup
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"github.com/opencontainers/cgroups"
@@ -48,18 +47,11 @@ func newGroup(r Record, lock *os.File) *Group {
 	return &Group{record: r, dirs: distinct(r.Dirs), lock: lock, limits: &specs.LinuxResources{}}
 }
 
-// FromRecord returns a cgroup that another process has made.
+// FromRecord returns a cgroup that another process has made. A record that cannot be of
+// an app's cgroup is refused: whoever is in the cgroup is going to be killed.
 func FromRecord(r Record) (*Group, error) {
-	if r.Version != 1 && r.Version != 2 || r.Dirs[primary(r.Version)] == "" {
-		return nil, fmt.Errorf("record of cgroup %q: version %d with directories %v makes no sense", r.Path, r.Version, r.Dirs)
-	}
-	for name, dir := range r.Dirs {
-		if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
-			return nil, fmt.Errorf("record of cgroup %q: %q is not a directory for %q", r.Path, dir, name)
-		}
-	}
-	if r.Placeholder != nil && filepath.Base(r.Path) != scopeApp {
-		return nil, fmt.Errorf("record of cgroup %q: it has a placeholder, and is in no scope", r.Path)
+	if err := r.check(); err != nil {
+		return nil, fmt.Errorf("record of cgroup %q: %w", r.Path, err)
 	}
 	return newGroup(r, nil), nil
 }

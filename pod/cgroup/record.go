@@ -1,0 +1,85 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	"golang.org/x/sys/unix"
+)
+
+// check refuses a record that names something else than an app's cgroup.
+func (r *Record) check() error {
+	if r.Version != 1 && r.Version != 2 || r.Dirs[primary(r.Version)] == "" {
+		return fmt.Errorf("version %d with directories %v makes no sense", r.Version, r.Dirs)
+	}
+	if !filepath.IsAbs(r.Path) || filepath.Clean(r.Path) != r.Path || r.Path == "/" {
+		return errors.New("the path is not one below the root of a hierarchy")
+	}
+	for controller, dir := range r.Dirs {
+		if err := r.checkDir(controller, dir); err != nil {
+			return err
+		}
+	}
+	if err := r.checkPlaceholder(); err != nil {
+		return err
+	}
+	return r.checkMembers()
+}
+
+// checkDir refuses a directory that is not the cgroup's in a hierarchy of its version. A
+// hierarchy that is not mounted any more has nobody in it.
+func (r *Record) checkDir(controller, dir string) error {
+	root, ok := strings.CutSuffix(dir, r.Path)
+	if !ok || !filepath.IsAbs(root) || filepath.Clean(dir) != dir {
+		return fmt.Errorf("%q is not its directory for the controller %q", dir, controller)
+	}
+	var st unix.Statfs_t
+	switch err := unix.Statfs(root, &st); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look at %s: %w", root, err)
+	}
+	want := int64(unix.CGROUP_SUPER_MAGIC)
+	if r.Version == 2 {
+		want = unix.CGROUP2_SUPER_MAGIC
+	}
+	if int64(st.Type) != want {
+		return fmt.Errorf("%s is not in a hierarchy of cgroup version %d", dir, r.Version)
+	}
+	return nil
+}
+
+// checkPlaceholder refuses a placeholder that could be any process.
+func (r *Record) checkPlaceholder() error {
+	switch p := r.Placeholder; {
+	case p == nil:
+		return nil
+	case p.PID <= 1 || p.StartTime == 0:
+		return fmt.Errorf("its placeholder is process %d, started at %d, and that can be none", p.PID, p.StartTime)
+	case filepath.Base(r.Path) != scopeApp:
+		return errors.New("it has a placeholder, and is in no scope")
+	}
+	return nil
+}
+
+// checkMembers refuses a cgroup that this process or the machine's first one is in, or in
+// one below it.
+func (r *Record) checkMembers() error {
+	for _, who := range []string{"self", "1"} {
+		is, err := cgroups.ParseCgroupFile("/proc/" + who + "/cgroup")
+		if err != nil {
+			return fmt.Errorf("look for the cgroups of process %s: %w", who, err)
+		}
+		for controller := range r.Dirs {
+			if strings.HasPrefix(is[controller]+"/", r.Path+"/") {
+				return fmt.Errorf("process %s is in it, for the controller %q, so it is not a container's", who, controller)
+			}
+		}
+	}
+	return nil
+}

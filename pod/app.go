@@ -248,6 +248,9 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 		c.Request.Checkpoint = &abi.Checkpoint{Path: path}
 	}
 
+	if err := abi.ReserveStatus(s.statusDir(), string(a.name)); err != nil {
+		return fmt.Errorf("container %s: reserve room for the record of its exit: %w", a.id, err)
+	}
 	// From here on hooks may have run, also if the call fails.
 	undo.add(func() error { return a.disk.Poststop(context.WithoutCancel(ctx)) })
 	expect := a.pod.cfg.Children.Expect()
@@ -317,8 +320,13 @@ func (a *app) adopt(ctx context.Context, q *process, proc *Process) {
 	}
 }
 
+// writeStatus records the exit of the app for `delete`, which asks for it if this process
+// dies. Nobody asks for that of an exec.
 func (a *app) writeStatus(ctx context.Context, q *process, st abi.Status) {
-	if err := abi.WriteStatus(a.session.statusDir(), string(a.name), string(q.exec), st); err != nil {
+	if q.exec != "" {
+		return
+	}
+	if err := abi.WriteStatus(a.session.statusDir(), string(a.name), "", st); err != nil {
 		log.G(ctx).WithError(err).Errorf("%s: cannot record its exit", q.name())
 	}
 }

@@ -214,7 +214,7 @@ func (a *AppDir) removeFiles() error {
 	}
 	a.pod.store.fault("drop manifest")
 	status := filepath.Join(abi.StatusDir, string(a.name))
-	for _, f := range []string{status, status + "-created", status + "-started", status + ".exec"} {
+	for _, f := range []string{status, spareOf(status), status + "-created", status + "-started", status + ".exec"} {
 		if err := a.pod.root.RemoveAll(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

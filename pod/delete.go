@@ -104,13 +104,13 @@ func (a *app) dropExec(ctx context.Context, e *execution) (Status, error) {
 		return Status{}, err
 	}
 	drain(ctx, e.process)
-	err := e.stdio.Close()
+	err := errors.Join(e.stdio.Close(), a.dropRecord(e.exec))
 	e.discard()
 	a.mu.Lock()
 	delete(a.execs, e.exec)
 	a.mu.Unlock()
 	if err != nil {
-		log.G(ctx).WithError(err).Warnf("%s: close its streams", e.name())
+		log.G(ctx).WithError(err).Warnf("%s: left behind by its deletion", e.name())
 	}
 	return st, nil
 }

@@ -53,7 +53,25 @@ func (p *Pod) AddExec(_ context.Context, id AppID, c ExecConfig) error {
 	return nil
 }
 
+// maxExecID is how long an exec's id may be: it is the name of a file.
+const maxExecID = 255
+
+// valid reports whether an exec's id is made of what docs/stage1-abi.md allows, and is
+// the name of a file.
+func (id ExecID) valid() bool {
+	for _, c := range []byte(id) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+		if !letter && (c < '0' || c > '9') && c != '-' && c != '_' && c != '.' {
+			return false
+		}
+	}
+	return id != "" && id != "." && id != ".." && len(id) <= maxExecID
+}
+
 func (a *app) addExec(c ExecConfig) error {
+	if !c.ID.valid() {
+		return fmt.Errorf("exec %.80q in container %s: its id is not made of letters, digits, '-', '_' and '.': %w", string(c.ID), a.id, errdefs.ErrInvalidArgument)
+	}
 	var spec specs.Process
 	if err := json.Unmarshal(c.Process, &spec); err != nil {
 		return fmt.Errorf("exec %s in container %s: not an OCI process: %v: %w", c.ID, a.id, err, errdefs.ErrInvalidArgument)
@@ -134,6 +152,11 @@ func (a *app) enter(ctx context.Context, e *execution) (int, error) {
 	if err := a.checkRoom(e); err != nil {
 		return 0, err
 	}
+	// An exec of the same id may have been here: if its record were still there, that
+	// would count as the exit of this one when the stage1 dies.
+	if err := a.dropRecord(e.exec); err != nil {
+		return 0, fmt.Errorf("start %s: %w", e.name(), err)
+	}
 	c := a.call(abi.Enter)
 	c.Request.Exec = string(e.exec)
 	c.Request.Process = e.config.Process
@@ -154,4 +177,9 @@ func (a *app) enter(ctx context.Context, e *execution) (int, error) {
 	}
 	a.watch(ctx, e.process, proc)
 	return proc.PID, nil
+}
+
+// dropRecord removes what the stage1 has recorded of an exec's exit.
+func (a *app) dropRecord(exec ExecID) error {
+	return abi.RemoveStatus(a.session.statusDir(), string(a.name), string(exec))
 }

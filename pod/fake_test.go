@@ -34,10 +34,12 @@ type fakeStage1 struct {
 	notices  *os.File
 	apps     map[string]*fakeApp
 	done     chan struct{}
-	restored []string // checkpoints
-	quiet    bool     // keep exits to itself, as a dead supervisor does
-	deaf     bool     // hang in app/signal; set before the pod is used
-	stuck    bool     // hang in run; set before the pod is used
+	asked    abi.Request // of run
+	restored []string    // checkpoints
+	quiet    bool        // keep exits to itself, as a dead supervisor does
+	worded   bool        // say in notices how a process has ended, and record nothing
+	deaf     bool        // hang in app/signal; set before the pod is used
+	stuck    bool        // hang in run; set before the pod is used
 
 	pretends bool   // to hold namespaces that it does not know
 	pids     string // a file for the pids of holders
@@ -184,7 +186,7 @@ func (f *fakeStage1) Run(ctx context.Context, c Call, lock *os.File) (*Superviso
 	}
 	done := make(chan struct{})
 	f.mu.Lock()
-	f.notices, f.done, f.quiet = w, done, false
+	f.notices, f.done, f.quiet, f.asked = w, done, false, c.Request
 	f.mu.Unlock()
 	kill := func(syscall.Signal) error { f.die(); return nil }
 	return &Supervisor{
@@ -306,14 +308,22 @@ func (f *fakeStage1) reap(dir, app, exec string, child *proc.Child) {
 	if f.quiet {
 		return
 	}
-	if err := abi.WriteStatus(filepath.Join(dir, abi.StatusDir), app, exec, st); err != nil {
+	notice := abi.Notice{App: app, Exec: exec}
+	if f.worded {
+		notice.Status = &st
+	} else if err := abi.WriteStatus(filepath.Join(dir, abi.StatusDir), app, exec, st); err != nil {
 		return // the pod has gone
 	}
-	line := "exit " + app
-	if exec != "" {
-		line += " " + exec
+	_, _ = f.notices.Write(notice.Format())
+}
+
+// tell writes lines to the notice pipe.
+func (f *fakeStage1) tell(lines ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, l := range lines {
+		_, _ = f.notices.WriteString(l + "\n")
 	}
-	_, _ = f.notices.WriteString(line + "\n")
 }
 
 func (f *fakeStage1) Invoke(ctx context.Context, c Call) error {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -170,6 +169,7 @@ func (s *session) run(ctx, starting context.Context) error {
 		return err
 	}
 	c := s.call(abi.Run, "")
+	c.Request.NoticeWords = true
 	if s.sandbox != nil {
 		if err := s.sandbox.settle(&c, &s.undo); err != nil {
 			return err
@@ -241,40 +241,52 @@ func (s *session) call(e abi.Entrypoint, app AppName) Call {
 	return c
 }
 
-// listen reads the stage1's notices until it is over. Every line was preceded by
-// a status file, so a lost or garbled line costs nothing that the end of file
-// would not recover.
+// listen reads the stage1's notices until the pipe ends. A line that cannot be read
+// costs no exit: the end of the pipe, if not an earlier notice, has the record read.
 func (s *session) listen(ctx context.Context) {
 	defer close(s.dead)
 	defer s.sup.Notices.Close()
 	lines := bufio.NewScanner(s.sup.Notices)
 	for lines.Scan() {
-		words := strings.Fields(lines.Text())
-		if len(words) < 2 || len(words) > 3 || words[0] != "exit" {
-			log.G(ctx).Warnf("stage1 %s: notice %.80q is not \"exit APP [EXEC]\"; ignored", s.stage1.Name(), lines.Text())
-			continue
+		n, err := abi.ParseNotice(lines.Text(), time.Now())
+		if err != nil {
+			log.G(ctx).WithError(err).Warnf("stage1 %s: %s", s.stage1.Name(), unread(n))
 		}
-		exec := ExecID("")
-		if len(words) == 3 {
-			exec = ExecID(words[2])
+		if n.App != "" {
+			s.noticed(ctx, n)
 		}
-		s.recorded(ctx, AppName(words[1]), exec)
+	}
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		log.G(ctx).WithError(err).Errorf("stage1 %s: its notices cannot be read any more; it counts as dead", s.stage1.Name())
 	}
 	s.bury(ctx)
 }
 
-// recorded takes up an exit that the stage1 has announced.
-func (s *session) recorded(ctx context.Context, name AppName, exec ExecID) {
+// unread says what follows of a notice that could not be read, or not wholly.
+func unread(n abi.Notice) string {
+	if n.App == "" {
+		return "notice ignored"
+	}
+	return "the record is read instead"
+}
+
+// noticed takes up an exit. A notice that does not say how the process ended comes after
+// the record that does.
+func (s *session) noticed(ctx context.Context, n abi.Notice) {
+	name, exec := AppName(n.App), ExecID(n.Exec)
 	a := s.pod.byName(s, name)
 	if a == nil {
 		return // its app/add failed, or it was deleted
 	}
-	st, err := abi.ReadStatus(s.statusDir(), string(name), string(exec))
-	if err != nil {
-		log.G(ctx).WithError(err).Warnf("stage1 %s announced an exit without recording it; reported as 137", s.stage1.Name())
-		st = abi.Status{Code: 137, Time: time.Now()}
+	if n.Status == nil {
+		st, err := abi.ReadStatus(s.statusDir(), n.App, n.Exec)
+		if err != nil {
+			log.G(ctx).WithError(err).Warnf("stage1 %s announced an exit without recording it; reported as 137", s.stage1.Name())
+			st = killed()
+		}
+		n.Status = &st
 	}
-	a.ended(ctx, exec, st)
+	a.ended(ctx, exec, *n.Status)
 }
 
 // bury is called when the notice pipe has ended. If that is because the stage1

@@ -41,7 +41,8 @@ type call struct {
 	ready   *os.File // read ends of the pipes
 	notices *os.File
 	console *console
-	files   []string // that end with the call
+	files   []string   // that end with the call
+	memory  []*os.File // documents that the disk had no room for
 }
 
 // start executes the entrypoint.
@@ -183,7 +184,7 @@ func (k *call) close() {
 	for _, f := range k.files {
 		_ = os.Remove(f)
 	}
-	for _, f := range []*os.File{k.ready, k.notices} {
+	for _, f := range append(k.memory, k.ready, k.notices) {
 		if f != nil {
 			_ = f.Close()
 		}

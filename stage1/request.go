@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"golang.org/x/sys/unix"
 )
 
 // defaultPath is the PATH of entrypoints if the shim has none.
@@ -132,9 +133,20 @@ func searchPath() string {
 	return defaultPath
 }
 
-// document writes a file that ends with the call. It holds environments of
-// containers: nobody else may read it.
+// document writes a file that ends with the call, and returns its path. It holds
+// environments of containers: nobody else may read it. It is in memory where the disk
+// takes nothing: without the request no stage1 can end a pod.
 func (k *call) document(pattern string, text []byte) (string, error) {
+	path, err := k.documentOnDisk(pattern, text)
+	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS} {
+		if errors.Is(err, full) {
+			return k.documentInMemory(pattern, text)
+		}
+	}
+	return path, err
+}
+
+func (k *call) documentOnDisk(pattern string, text []byte) (string, error) {
 	f, err := os.CreateTemp(k.Dir, pattern) // 0600
 	if err != nil {
 		return "", fmt.Errorf("write a document for the stage1: %w", err)
@@ -145,6 +157,22 @@ func (k *call) document(pattern string, text []byte) (string, error) {
 		return "", fmt.Errorf("write %s: %w", filepath.Base(f.Name()), err)
 	}
 	return f.Name(), nil
+}
+
+// documentInMemory returns a path below /proc, of a descriptor of this process. The call
+// does not inherit that, and so cannot leak it to an app.
+func (k *call) documentInMemory(pattern string, text []byte) (string, error) {
+	fd, err := unix.MemfdCreate(pattern, unix.MFD_CLOEXEC)
+	if err != nil {
+		return "", fmt.Errorf("write a document for the stage1: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), pattern)
+	k.memory = append(k.memory, f)
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Chmod(0o600)); err != nil {
+		return "", fmt.Errorf("write a document for the stage1: %w", err)
+	}
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd), nil
 }
 
 // ociProcess returns the OCI process of an exec as an OCI runtime is to read it:

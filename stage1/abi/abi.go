@@ -52,7 +52,7 @@ const (
 	EnvReadyFD       = "RKT_READY_FD"       // run, app/add, enter: one Ready line
 	EnvErrorFD       = "RKT_ERROR_FD"       // every call: the text of its failure
 	EnvLockFD        = "RKT_LOCK_FD"        // run: the locked pod directory
-	EnvNotifyFD      = "RKT_NOTIFY_FD"      // run: one line per recorded exit
+	EnvNotifyFD      = "RKT_NOTIFY_FD"      // run: one Notice per exit
 	EnvContainer     = "RKT_CONTAINER"      // app/*, enter: containerd's id, for the OCI state
 	EnvBundle        = "RKT_BUNDLE"         // app/*, enter: an OCI bundle, ready to use
 	EnvApp           = "RKT_APP"            // app/*, enter: the app's name
@@ -119,6 +119,9 @@ type Request struct {
 
 	// app/checkpoint: what to write. app/add: what to restore the app from.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
+
+	// run: stage 0 understands notices that say how a process ended.
+	NoticeWords bool `json:"noticeWords,omitempty"`
 
 	// run, when the pod is made by the Sandbox service.
 	Sandbox *Sandbox `json:"sandbox,omitempty"`

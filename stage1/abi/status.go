@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -42,7 +43,7 @@ func (s Status) Format() []byte {
 	if s.Signal != 0 {
 		fmt.Fprintf(&b, "signal=%d\n", s.Signal)
 	}
-	fmt.Fprintf(&b, "time=%d.%09d\n", s.Time.Unix(), s.Time.Nanosecond())
+	fmt.Fprintf(&b, "time=%s\n", formatTime(s.Time))
 	return b.Bytes()
 }
 
@@ -60,29 +61,30 @@ func ParseStatus(b []byte, mtime time.Time) (Status, error) {
 	s := Status{Code: code, Time: mtime}
 	for _, line := range lines[1:] {
 		key, value, _ := strings.Cut(line, "=")
-		switch key {
-		case "signal":
-			n, err := strconv.Atoi(value)
-			if err != nil || n < 1 || n > 64 {
-				return Status{}, fmt.Errorf("%w: signal %.40q is not a number from 1 to 64", ErrStatus, value)
-			}
-			s.Signal, s.Code = n, 128+n
-		case "time":
-			t, err := parseTime(value)
-			if err != nil {
-				return Status{}, fmt.Errorf("%w: time %.40q is not SECONDS.NANOSECONDS", ErrStatus, value)
-			}
-			s.Time = t
+		if key == "code" {
+			continue // the first line has it
+		}
+		if err := s.set(key, value); err != nil {
+			return Status{}, err
 		}
 	}
 	return s, nil
 }
+
+// formatTime renders a time as SECONDS.NANOSECONDS since 1970, as `date +%s.%N` does.
+func formatTime(t time.Time) string { return fmt.Sprintf("%d.%09d", t.Unix(), t.Nanosecond()) }
+
+// maxTime is the first second of the year 10000, which RFC 3339 cannot express.
+const maxTime = 253402300800
 
 func parseTime(v string) (time.Time, error) {
 	sec, frac, _ := strings.Cut(v, ".")
 	s, err := strconv.ParseInt(sec, 10, 64)
 	if err != nil {
 		return time.Time{}, err
+	}
+	if s < 0 || s >= maxTime {
+		return time.Time{}, strconv.ErrRange
 	}
 	if len(frac) > 9 {
 		frac = frac[:9]
@@ -114,7 +116,7 @@ func ReadStatus(dir, app, exec string) (Status, error) {
 }
 
 // WriteStatus records an exit by rename, so that a reader sees all of it or
-// nothing.
+// nothing. It writes to what ReserveStatus has made, if that is there.
 func WriteStatus(dir, app, exec string, s Status) error {
 	path := StatusPath(dir, app, exec)
 	if exec != "" {
@@ -122,9 +124,44 @@ func WriteStatus(dir, app, exec string, s Status) error {
 			return err
 		}
 	}
-	tmp := filepath.Join(filepath.Dir(path), ".tmp-"+filepath.Base(path))
-	if err := os.WriteFile(tmp, s.Format(), 0o644); err != nil {
+	spare := sparePath(path)
+	// Without O_TRUNC, which would give the block back that was reserved.
+	f, err := os.OpenFile(spare, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
 		return err
 	}
-	return os.Rename(tmp, path)
+	text := s.Format()
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Truncate(int64(len(text)))
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(spare, path)
+}
+
+// reserved is the size of a spare record: more than any record has.
+const reserved = 64
+
+// ReserveStatus makes room for the record of an app's exit: a file that has its inode,
+// its block and an entry in the directory, so that a full disk cannot prevent the
+// record. Nobody reads it.
+func ReserveStatus(dir, app string) error {
+	return os.WriteFile(sparePath(StatusPath(dir, app, "")), make([]byte, reserved), 0o644)
+}
+
+// sparePath returns where a record is written before it is renamed to its path.
+func sparePath(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".spare")
+}
+
+// RemoveStatus removes what the directory StatusDir of a pod has of an exec. It is no
+// error if there is nothing.
+func RemoveStatus(dir, app, exec string) error {
+	err := syscall.Unlink(StatusPath(dir, app, exec))
+	if err != nil && err != syscall.ENOENT && err != syscall.ENOTDIR {
+		return &os.PathError{Op: "unlink", Path: StatusPath(dir, app, exec), Err: err}
+	}
+	return nil
 }

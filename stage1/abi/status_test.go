@@ -63,3 +63,52 @@ func FuzzParseStatus(f *testing.F) {
 		}
 	})
 }
+
+func TestARecordIsWrittenToTheRoomThatWasReserved(t *testing.T) {
+	dir := t.TempDir()
+	if err := ReserveStatus(dir, "app"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadStatus(dir, "app", ""); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("reserved room counts as a record: %v", err)
+	}
+	longest := Status{Code: 192, Signal: 64, Time: time.Unix(maxTime-1, 999999999)}
+	if n := len(longest.Format()); n > reserved {
+		t.Errorf("a record has up to %d bytes, reserved are %d", n, reserved)
+	}
+	room, err := os.Stat(sparePath(StatusPath(dir, "app", "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteStatus(dir, "app", "", longest); err != nil {
+		t.Fatal(err)
+	}
+	record, err := os.Stat(StatusPath(dir, "app", ""))
+	if err != nil || !os.SameFile(room, record) {
+		t.Errorf("the record is another file than the reserved one (%v)", err)
+	}
+	if s, err := ReadStatus(dir, "app", ""); err != nil || s.Code != 192 {
+		t.Errorf("read %+v, %v", s, err)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+		t.Errorf("left are %v, %v", files, err)
+	}
+}
+
+func TestTheRecordOfAnExecCanBeRemovedTwice(t *testing.T) {
+	dir := t.TempDir()
+	if err := RemoveStatus(dir, "app", "probe"); err != nil {
+		t.Error(err)
+	}
+	if err := WriteStatus(dir, "app", "probe", Status{Code: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := RemoveStatus(dir, "app", "probe"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := ReadStatus(dir, "app", "probe"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after its removal: %v", err)
+	}
+}

@@ -9,15 +9,18 @@ import (
 
 var _ chronicle = (*Supervisor)(nil)
 
-// record writes an exit to disk.
+// record writes an exit to disk. The exit of an exec is not written if its notice says
+// how it ended: stage 0 reads that from the pipe even after this process has died, and
+// nobody asks for an exec whose shim has died.
 func (s *Supervisor) record(n name, status abi.Status) {
 	if n.exec == "" && s.shared {
 		s.sweep(n.app)
 	}
 	var err error
-	if s.older != nil {
+	switch {
+	case s.older != nil:
 		err = older.Record(n.app, n.exec, status)
-	} else {
+	case n.exec == "" || !s.noticeWords:
 		err = abi.WriteStatus(abi.StatusDir, n.app, n.exec, status)
 	}
 	if err != nil {
@@ -25,9 +28,9 @@ func (s *Supervisor) record(n name, status abi.Status) {
 	}
 }
 
-// announce tells stage 0 of a recorded exit. It may be dead, and then learns of
-// it from the disk.
-func (s *Supervisor) announce(n name) {
+// announce tells stage 0 of an exit. It may be dead, and then learns of it from the
+// disk.
+func (s *Supervisor) announce(n name, status abi.Status) {
 	s.mu.Lock()
 	if n.exec != "" {
 		delete(s.execs, n)
@@ -35,9 +38,9 @@ func (s *Supervisor) announce(n name) {
 		_ = s.moveLocked(a, stepExit) // legal in every state of a living app
 	}
 	s.mu.Unlock()
-	line := "exit " + n.app
-	if n.exec != "" {
-		line += " " + n.exec
+	notice := abi.Notice{App: n.app, Exec: n.exec}
+	if s.noticeWords {
+		notice.Status = &status
 	}
-	_, _ = s.notices.Write([]byte(line + "\n"))
+	_, _ = s.notices.Write(notice.Format())
 }

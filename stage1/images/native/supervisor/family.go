@@ -17,7 +17,7 @@ type chronicle interface {
 	// record is called while the process is a zombie.
 	record(name, abi.Status)
 	// announce is called after it was reaped.
-	announce(name)
+	announce(name, abi.Status)
 }
 
 // family is all children of this process: those that were made, and the orphans
@@ -135,7 +135,7 @@ func (f *family) bury(c *child) {
 	f.mu.Unlock()
 	c.reap(status)
 	if v == recorded {
-		f.chronicle.announce(c.name)
+		f.chronicle.announce(c.name, status)
 	}
 	close(c.done)
 }

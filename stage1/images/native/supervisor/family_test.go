@@ -34,7 +34,7 @@ func (d *diary) record(n name, s abi.Status) {
 	d.write(fmt.Sprintf("record %s %d %d", n.app, s.Code, s.Signal))
 }
 
-func (d *diary) announce(n name) { d.write("announce " + n.app) }
+func (d *diary) announce(n name, _ abi.Status) { d.write("announce " + n.app) }
 
 func (d *diary) write(entry string) {
 	d.mu.Lock()

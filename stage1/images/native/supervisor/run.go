@@ -72,7 +72,7 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	if err != nil {
 		return err
 	}
-	s.enclosure, s.older = e, options
+	s.enclosure, s.older, s.noticeWords = e, options, request.NoticeWords
 	if err := os.Mkdir(abi.StatusDir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make the directory of exits: %w", err)
 	}

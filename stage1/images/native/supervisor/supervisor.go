@@ -17,9 +17,11 @@ type Supervisor struct {
 	exe     *os.File                // this binary
 	hidden  atomic.Pointer[os.File] // exe where nobody can read it; nil until it is needed
 	notices *os.File                // RKT_NOTIFY_FD; nil if nobody wants to know
-	log     io.Writer               // for what has no caller to be told
-	family  *family
-	filters container.Filters
+	// noticeWords says that stage 0 takes notices that say how a process ended.
+	noticeWords bool
+	log         io.Writer // for what has no caller to be told
+	family      *family
+	filters     container.Filters
 	// enclosure makes the namespaces of apps; nil: they are cloned.
 	enclosure Enclosure
 	// older are the options of a pod of interface version 6, else nil.

@@ -61,17 +61,19 @@ chosen() {
 # it leaves behind has them. What it logs as an error becomes the error of the RPC.
 oci() {
 	chosen || return
-	log=$app/log.$$
+	# On a disk that takes nothing the runtime still has to end what runs.
+	log=$here/$app/log.$$
+	printf '' 2>/dev/null >"$log" || log=
 	shown=''
 	! hybrid || shown=version1
-	eval "$shown"' "$runtime" $flags --root "$root/$app/run" --log "$here/$log" --log-format json "$@"' "$own"
+	eval "$shown"' "$runtime" $flags --root "$root/$app/run" --log "${log:-/dev/null}" --log-format json "$@"' "$own"
 	code=$?
 	if [ "$code" -ne 0 ]; then
-		words=$(sed -nE '/"level":"error"/s/.*"msg":"(([^"\\]|\\.)*)".*/\1/p' "$log" 2>/dev/null |
+		words=$(sed -nE '/"level":"error"/s/.*"msg":"(([^"\\]|\\.)*)".*/\1/p' "${log:-/dev/null}" 2>/dev/null |
 			sed -E 's/\\u003c/</g; s/\\u003e/>/g; s/\\u0026/\&/g; s/\\n/ /g; s/\\(.)/\1/g' | familiar)
 		printf '%s\n' "${words:-$runtime ended with code $code, and without a word}" >&"$RKT_ERROR_FD"
 	fi
-	rm -f "$log" 2>/dev/null
+	[ -z "$log" ] || rm -f "$log" 2>/dev/null
 	return "$code"
 }
 

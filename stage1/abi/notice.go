@@ -1,0 +1,106 @@
+package abi
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Notice is one line that a stage1 writes to RKT_NOTIFY_FD: a process has ended.
+//
+//	exit APP
+//	exit APP EXEC
+//	exit APP EXEC code=137 signal=9 time=1732159865.123456789
+//
+// The words with "=" say how it ended, as the record of the exit does. A stage1 writes
+// them only if Request.NoticeWords of `run` is set: a stage 0 that does not set it drops
+// a notice that has them.
+type Notice struct {
+	App    string
+	Exec   string  // empty for the app's first process
+	Status *Status // nil if the notice does not say how it ended
+}
+
+// ErrNotice says that a line is not a notice.
+var ErrNotice = errors.New(`not "exit APP [EXEC] [code=N signal=N time=T]"`)
+
+// Format renders the line. It is shorter than PIPE_BUF, so that one write(2) of it is
+// atomic.
+func (n Notice) Format() []byte {
+	line := "exit " + n.App
+	if n.Exec != "" {
+		line += " " + n.Exec
+	}
+	if s := n.Status; s != nil {
+		line += fmt.Sprintf(" code=%d", s.Code)
+		if s.Signal != 0 {
+			line += fmt.Sprintf(" signal=%d", s.Signal)
+		}
+		line += " time=" + formatTime(s.Time)
+	}
+	return []byte(line + "\n")
+}
+
+// ParseNotice reads a line. If the words that say how the process ended lack the
+// time, it is now. An error that unwraps to ErrNotice leaves nothing of the line; one that unwraps
+// to ErrStatus leaves App and Exec, and the record has to say how the process ended.
+func ParseNotice(line string, now time.Time) (Notice, error) {
+	words := strings.Fields(line)
+	if len(words) < 2 || words[0] != "exit" || strings.Contains(words[1], "=") {
+		return Notice{}, fmt.Errorf("notice %.80q: %w", line, ErrNotice)
+	}
+	n := Notice{App: words[1]}
+	words = words[2:]
+	if len(words) > 0 && !strings.Contains(words[0], "=") {
+		n.Exec, words = words[0], words[1:]
+	}
+	status, coded := Status{Time: now}, false
+	for _, word := range words {
+		key, value, ok := strings.Cut(word, "=")
+		if !ok {
+			return Notice{}, fmt.Errorf("notice %.80q: %w", line, ErrNotice)
+		}
+		if err := status.set(key, value); err != nil {
+			return n, fmt.Errorf("notice %.80q: %w", line, err)
+		}
+		coded = coded || key == "code"
+	}
+	switch {
+	case coded:
+		n.Status = &status
+	case len(words) > 0:
+		return n, fmt.Errorf("notice %.80q: %w: it has no code", line, ErrStatus)
+	}
+	return n, nil
+}
+
+// set takes up a word that says how a process ended. An unknown one is ignored. A
+// signal decides about the code.
+func (s *Status) set(key, value string) error {
+	switch key {
+	case "code":
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 0 || n > 255 {
+			return fmt.Errorf("%w: code %.40q is not a number from 0 to 255", ErrStatus, value)
+		}
+		s.Code = n
+	case "signal":
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 || n > 64 {
+			return fmt.Errorf("%w: signal %.40q is not a number from 1 to 64", ErrStatus, value)
+		}
+		s.Signal = n
+	case "time":
+		t, err := parseTime(value)
+		if err != nil {
+			return fmt.Errorf("%w: time %.40q is not SECONDS.NANOSECONDS", ErrStatus, value)
+		}
+		s.Time = t
+	}
+	if s.Signal != 0 {
+		s.Code = 128 + s.Signal
+	}
+	return nil
+}

@@ -80,7 +80,8 @@ func TestTheFeaturesThatAreSelectedAreThere(t *testing.T) {
 type column struct {
 	name    string
 	handler node.Handler
-	systemd bool // the driver of cgroups: systemd, or cgroupfs
+	beside  []node.Handler // further ones of its node
+	systemd bool           // the driver of cgroups: systemd, or cgroupfs
 	number  int
 	env     []string // of the node
 	node    *node.Node

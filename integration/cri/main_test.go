@@ -16,7 +16,8 @@ import (
 const (
 	nodeDir     = "/opt/node"     // and the column's number
 	programsDir = "/opt/programs" // containerd, ctr, runc's shim, pause, testprog
-	shimsDir    = "/opt/shims"    // what `make build` made
+	shimsDir    = "/opt/shims"    // what `make build` made, and oci with a current runc
+	currentRunc = "/opt/runc-current"
 	resultsFile = "/opt/results.json"
 	volumesDir  = "/opt/volumes"
 	rktsDir     = "/opt/rkts" // rkt's own stage1 images, if they can be built
@@ -56,7 +57,15 @@ func fill(ctx context.Context, e enclosure.Enclosure) error {
 	} else if !errors.Is(err, exec.ErrNotFound) {
 		return err
 	}
+	runc, err := binaries.Runc(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	copies = append(copies, enclosure.Copy{From: runc, To: currentRunc})
 	if err := e.Fill(ctx, copies...); err != nil {
+		return err
+	}
+	if err := binaries.Wrap(ctx, e.Path(shimsDir), "oci-current", currentRunc); err != nil {
 		return err
 	}
 	for _, name := range []string{"testprog", "cri/pause"} {

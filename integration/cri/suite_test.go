@@ -59,9 +59,10 @@ func columns() (all []*column) {
 // Types of runtimes. The pods of the first one have the default stage1, unless they ask
 // for another.
 const (
-	nativeRuntime = "io.containerd.rkt.v1"
-	ociRuntime    = "io.containerd.rkt-oci.v1"
-	nspawnRuntime = "io.containerd.rkt-nspawn.v1"
+	nativeRuntime  = "io.containerd.rkt.v1"
+	ociRuntime     = "io.containerd.rkt-oci.v1"
+	currentRuntime = "io.containerd.rkt-oci-current.v1" // oci with a current runc
+	nspawnRuntime  = "io.containerd.rkt-nspawn.v1"
 )
 
 // everyStage1 tells whether all stage1 images are to be tested with all features, which
@@ -176,7 +177,7 @@ func (c *column) open(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := []node.Handler{c.handler, c.withOptions()}
+	all := append([]node.Handler{c.handler, c.withOptions()}, c.beside...)
 	if unified() {
 		all = append(all, c.withWritableCgroups())
 	}

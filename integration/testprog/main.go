@@ -72,6 +72,10 @@ func main() {
 		ttyMux(args[0], args[1])
 	case "attach":
 		attachMux(args[0], args[1:])
+	case "trespass":
+		trespass(number(args, 0))
+	case "undumpable":
+		undumpable()
 	case "on-tty":
 		onTTY(args[0], args[1:])
 	case "hunt":

@@ -39,6 +39,13 @@ func (p payload) write(ctx context.Context, log io.Writer, image string) error {
 	if err := os.CopyFS(prebuilt, os.DirFS(programs)); err != nil {
 		return err
 	}
+	current, err := binaries.Runc(ctx, log)
+	if err != nil {
+		return err
+	}
+	if err := run(ctx, "cp", current, filepath.Join(prebuilt, "runc-current")); err != nil {
+		return err
+	}
 	for _, program := range p.programs() {
 		if _, err := binaries.Program(ctx, prebuilt, program); err != nil {
 			return err

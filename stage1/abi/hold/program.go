@@ -6,80 +6,151 @@ import (
 	"runtime"
 )
 
-// Machines, as ELF numbers them.
+// Numbers of Linux that are the same on every machine.
 const (
-	machineX86_64  = 62
-	machineAArch64 = 183
+	sigchld  = 17
+	sigIgn   = 1
+	sigset   = 8 // bytes in the kernel's set of signals
+	eperm    = 1
+	wordNR   = 0 // offsets in struct seccomp_data: of the call's number,
+	wordArch = 4 // and of the architecture
+
+	prSetDumpable     = 4
+	prSetSeccomp      = 22
+	seccompModeFilter = 2
+	seccompRetErrno   = 0x00050000
+	seccompRetAllow   = 0x7fff0000
+
+	bpfLoad     = 0x20 // BPF_LD | BPF_W | BPF_ABS
+	bpfJumpIfIs = 0x15 // BPF_JMP | BPF_JEQ | BPF_K
+	bpfReturn   = 0x06 // BPF_RET | BPF_K
 )
 
-// codeFor returns what a pod's holder executes: it ignores SIGCHLD, so that the kernel
-// reaps whatever orphans it inherits as the first process of a PID namespace, and
-// sleeps. Data of 32 bytes follows: the struct sigaction that says so. A C library
-// or a Go runtime in its place would cost every pod some hundred kilobytes.
-func codeFor(arch string) (machine uint16, code []byte) {
+// machine is what differs between architectures.
+type machine struct {
+	elf, arch                 uint32 // as ELF and the kernel's audit number it
+	prctl, rtSigaction, ppoll uint32 // numbers of system calls
+	call                      func(code []byte, number uint32, args ...uint32) []byte
+	jump                      func(code []byte, to int) []byte
+}
+
+func machineOf(arch string) (machine, bool) {
 	switch arch {
 	case "amd64":
-		return machineX86_64, []byte{
-			0xb8, 0x0d, 0x00, 0x00, 0x00, //             mov  $13, %eax       rt_sigaction
-			0xbf, 0x11, 0x00, 0x00, 0x00, //             mov  $17, %edi       SIGCHLD
-			0x48, 0x8d, 0x35, 0x13, 0x00, 0x00, 0x00, // lea  action(%rip), %rsi
-			0x31, 0xd2, //                               xor  %edx, %edx
-			0x41, 0xba, 0x08, 0x00, 0x00, 0x00, //       mov  $8, %r10d
-			0x0f, 0x05, //                               syscall
-			0xb8, 0x22, 0x00, 0x00, 0x00, //       sleep: mov  $34, %eax       pause
-			0x0f, 0x05, //                               syscall
-			0xeb, 0xf7, //                               jmp  sleep
-		}
+		return machine{62, 0xc000003e, 157, 13, 271, callAMD64, jumpAMD64}, true
 	case "arm64":
-		for _, instruction := range []uint32{
-			0xd28010c8, //        mov x8, #134  rt_sigaction
-			0xd2800220, //        mov x0, #17   SIGCHLD
-			0x10000161, //        adr x1, action
-			0xd2800002, //        mov x2, #0
-			0xd2800103, //        mov x3, #8
-			0xd4000001, //        svc #0
-			0xd2800928, // sleep: mov x8, #73   ppoll
-			0xd2800000, //        mov x0, #0
-			0xd2800001, //        mov x1, #0
-			0xd2800002, //        mov x2, #0
-			0xd2800003, //        mov x3, #0
-			0xd4000001, //        svc #0
-			0x17fffffa, //        b   sleep
-		} {
-			code = binary.LittleEndian.AppendUint32(code, instruction)
+		return machine{183, 0xc00000b7, 167, 134, 73, callARM64, jumpARM64}, true
+	}
+	return machine{}, false
+}
+
+// callAMD64 appends a system call: a mov of 32 bits for each argument and the number.
+func callAMD64(code []byte, number uint32, args ...uint32) []byte {
+	registers := [][]byte{{0xbf}, {0xbe}, {0xba}, {0x41, 0xba}} // mov $…, %edi, %esi, %edx, %r10d
+	for i, arg := range args {
+		code = binary.LittleEndian.AppendUint32(append(code, registers[i]...), arg)
+	}
+	code = binary.LittleEndian.AppendUint32(append(code, 0xb8), number) // mov $…, %eax
+	return append(code, 0x0f, 0x05)                                     // syscall
+}
+
+// jumpAMD64 appends a jump to an offset of the code, which is near.
+func jumpAMD64(code []byte, to int) []byte {
+	return append(code, 0xeb, byte(to-len(code)-2)) // from the end of this instruction
+}
+
+// callARM64 appends a system call: movz and movk for each argument, and movz for the
+// number, which is small.
+func callARM64(code []byte, number uint32, args ...uint32) []byte {
+	const movz, movk, svc, x8 = 0xd2800000, 0xf2a00000, 0xd4000001, 8
+	for i, arg := range args {
+		low, high := arg&0xffff, arg>>16
+		code = binary.LittleEndian.AppendUint32(code, movz|low<<5|uint32(i))
+		if high != 0 {
+			code = binary.LittleEndian.AppendUint32(code, movk|high<<5|uint32(i))
 		}
-		return machineAArch64, code
 	}
-	return 0, nil
+	code = binary.LittleEndian.AppendUint32(code, movz|number<<5|x8)
+	return binary.LittleEndian.AppendUint32(code, svc)
 }
 
-// address is where the program is loaded.
-const address = 0x400000
-
-// Program returns the holder's program, a file of 244 bytes on amd64.
-func Program() ([]byte, error) {
-	machine, code := codeFor(runtime.GOARCH)
-	if code == nil {
-		return nil, fmt.Errorf("the holder of a pod is not written for %s", runtime.GOARCH)
-	}
-	const ignore = 1 // SIG_IGN
-	action := [4]uint64{ignore}
-	code = binary.LittleEndian.AppendUint64(code, action[0])
-	for _, field := range action[1:] {
-		code = binary.LittleEndian.AppendUint64(code, field)
-	}
-	return elfFile(machine, code), nil
+// jumpARM64 appends a jump back to an offset of the code.
+func jumpARM64(code []byte, to int) []byte {
+	const b, mask = 0x14000000, 1<<26 - 1
+	return binary.LittleEndian.AppendUint32(code, b|uint32((to-len(code))/4)&mask)
 }
 
-// elfFile returns an executable with one segment, and a stack that is not executable.
+const (
+	address = 0x400000 // where the file is loaded
+
+	headerSize, segmentSize = 64, 56
+	dataStart               = headerSize + 2*segmentSize
+	actionSize, fprogSize   = 32, 16
+
+	actionAt = address + dataStart
+	fprogAt  = actionAt + actionSize
+	filterAt = fprogAt + fprogSize
+)
+
+// data is what the code points to: a struct sigaction that ignores its signal, and a
+// filter that allows the one call of somebody who sleeps. Another one fails, which does
+// no harm: ppoll is called again.
+func (m machine) data() []byte {
+	le := binary.LittleEndian
+	filter := []struct {
+		code            uint16
+		then, otherwise uint8 // instructions to skip
+		k               uint32
+	}{
+		{bpfLoad, 0, 0, wordArch},
+		{bpfJumpIfIs, 0, 2, m.arch},
+		{bpfLoad, 0, 0, wordNR},
+		{bpfJumpIfIs, 1, 0, m.ppoll},
+		{bpfReturn, 0, 0, seccompRetErrno | eperm},
+		{bpfReturn, 0, 0, seccompRetAllow},
+	}
+	b := le.AppendUint64(nil, sigIgn)
+	b = append(b, make([]byte, actionSize-len(b))...)
+	b = le.AppendUint64(b, uint64(len(filter))) // struct sock_fprog: 16 bits and padding,
+	b = le.AppendUint64(b, filterAt)            // and the address
+	for _, i := range filter {
+		b = le.AppendUint16(b, i.code)
+		b = le.AppendUint32(append(b, i.then, i.otherwise), i.k)
+	}
+	return b
+}
+
+// code makes the process undumpable, so that nobody reads or traces it who has no power
+// over the host, not even as the same user; has the kernel reap whatever orphans it
+// inherits as the first process of a PID namespace; forbids itself all calls but the one
+// that follows; and sleeps. A kernel without filters goes on without one.
+func (m machine) code() []byte {
+	c := m.call(nil, m.prctl, prSetDumpable, 0)
+	c = m.call(c, m.rtSigaction, sigchld, actionAt, 0, sigset)
+	c = m.call(c, m.prctl, prSetSeccomp, seccompModeFilter, fprogAt)
+	sleep := len(c)
+	return m.jump(m.call(c, m.ppoll, 0, 0, 0, 0), sleep)
+}
+
+// Program returns the holder's program, a file of some 400 bytes. A C library or a Go
+// runtime in its place would cost every pod some hundred kilobytes.
+func Program() ([]byte, error) { return programFor(runtime.GOARCH) }
+
+func programFor(arch string) ([]byte, error) {
+	m, ok := machineOf(arch)
+	if !ok {
+		return nil, fmt.Errorf("the holder of a pod is not written for %s", arch)
+	}
+	return m.file(), nil
+}
+
+// file returns an executable with one segment, and a stack that is not executable.
 // It is put together by hand: debug/elf would add some 60 KB to every stage1.
-func elfFile(machine uint16, code []byte) []byte {
+func (m machine) file() []byte {
 	const (
-		header, entry = 64, 56 // sizes of the headers of a file and of a segment
-		start         = header + 2*entry
-		executable    = 2 // ET_EXEC
-		load, stack   = 1, 0x6474e551
-		r, w, x       = 4, 2, 1
+		executable  = 2 // ET_EXEC
+		load, stack = 1, 0x6474e551
+		r, w, x     = 4, 2, 1
 	)
 	le := binary.LittleEndian
 	half := func(b []byte, fields ...uint16) []byte {
@@ -97,12 +168,13 @@ func elfFile(machine uint16, code []byte) []byte {
 	segment := func(b []byte, kind, flags uint32, fields ...uint64) []byte {
 		return long(le.AppendUint32(le.AppendUint32(b, kind), flags), fields...)
 	}
+	data, code := m.data(), m.code()
 	b := append([]byte("\x7fELF"), 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0) // 64 bits, little endian, version 1
-	b = le.AppendUint32(half(b, executable, machine), 1)
-	b = long(b, address+start, header, 0) // where it begins, where the segments are, and the sections
-	b = half(le.AppendUint32(b, 0), header, entry, 2, 0, 0, 0)
-	size := start + uint64(len(code))
+	b = le.AppendUint32(half(b, executable, uint16(m.elf)), 1)
+	b = long(b, actionAt+uint64(len(data)), headerSize, 0) // where it begins, where the segments are, and the sections
+	b = half(le.AppendUint32(b, 0), headerSize, segmentSize, 2, 0, 0, 0)
+	size := uint64(dataStart + len(data) + len(code))
 	b = segment(b, load, r|x, 0, address, address, size, size, 0x1000)
 	b = segment(b, stack, r|w, 0, 0, 0, 0, 0, 16)
-	return append(b, code...)
+	return append(append(b, data...), code...)
 }

@@ -8,13 +8,22 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// Spec describes a process with the namespaces of a sandbox, that can do
-// and see nothing. It has a root of its own: who shares its PID namespace may be
-// able to look into /proc/1/root.
+// pauseID is the user and group of Kubernetes' pause image.
+const pauseID = 65535
+
+// Spec describes a process with the namespaces of a sandbox, that can do and see
+// nothing. It has a root of its own, and is nobody of the containers': whoever shares its
+// PID namespace, or has the host's, may be able to look into /proc/PID/root.
+//
+// OCI runtimes need a /proc to start a process. What is the host's in it is masked or
+// read-only, as in a container of CRI's. The program filters its own system calls: those
+// that a runtime makes between loading a filter and the exec differ from release to
+// release.
 func Spec(rootfs string, s *abi.Sandbox, label, cgroupsPath string) *specs.Spec {
 	spec := &specs.Spec{
 		Version: "1.0.2",
 		Process: &specs.Process{
+			User:            specs.User{UID: idIn(s, s.UIDMappings), GID: idIn(s, s.GIDMappings)},
 			Args:            []string{"/hold"},
 			Cwd:             "/",
 			Capabilities:    &specs.LinuxCapabilities{},
@@ -29,7 +38,6 @@ func Spec(rootfs string, s *abi.Sandbox, label, cgroupsPath string) *specs.Spec 
 			Sysctl:      s.Sysctl,
 			CgroupsPath: cgroupsPath,
 			Resources:   Limits(),
-			Seccomp:     filter(),
 		},
 	}
 	has := map[string]bool{}
@@ -42,6 +50,7 @@ func Spec(rootfs string, s *abi.Sandbox, label, cgroupsPath string) *specs.Spec 
 	}
 	if has[string(specs.PIDNamespace)] || !has[string(specs.UserNamespace)] { // else it may not
 		spec.Mounts = append(spec.Mounts, specs.Mount{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}})
+		spec.Linux.MaskedPaths, spec.Linux.ReadonlyPaths = maskedPaths(), readonlyPaths()
 	}
 	return spec
 }
@@ -54,21 +63,45 @@ func mappings(from []abi.IDMapping) []specs.LinuxIDMapping {
 	return m
 }
 
-// filter allows what the holder does, and what an OCI runtime does between
-// the loading of the filter and the program.
-func filter() *specs.LinuxSeccomp {
-	names := []string{
-		"rt_sigaction", "pause", "ppoll", "exit", "exit_group", "execve", "execveat",
-		"brk", "capget", "capset", "clock_nanosleep", "close", "close_range", "dup3", "epoll_ctl", "epoll_pwait",
-		"faccessat", "faccessat2", "fchdir", "fcntl", "fstat", "fstatfs", "futex", "getdents64", "getpid", "getppid", "gettid",
-		"getuid", "madvise", "mmap", "mprotect", "munmap", "nanosleep", "newfstatat", "openat", "prctl", "read", "readlinkat",
-		"rt_sigprocmask", "rt_sigreturn", "sched_yield", "setgid", "setgroups", "setuid", "sigaltstack", "stat", "tgkill", "write",
+// idIn returns the user or group of a holder: that of the pause image, or the highest
+// that the pod's user namespace maps. One that maps nothing we know of has root.
+func idIn(s *abi.Sandbox, maps []abi.IDMapping) uint32 {
+	if !slices.ContainsFunc(s.Namespaces, func(ns abi.Namespace) bool { return ns.Type == string(specs.UserNamespace) }) {
+		return pauseID
 	}
-	slices.Sort(names)
-	return &specs.LinuxSeccomp{
-		DefaultAction: specs.ActErrno,
-		Syscalls:      []specs.LinuxSyscall{{Names: names, Action: specs.ActAllow}},
+	highest := uint32(0)
+	for _, m := range maps {
+		if m.Size == 0 {
+			continue
+		}
+		last := m.ContainerID + (m.Size - 1)
+		if m.ContainerID <= pauseID && pauseID <= last {
+			return pauseID
+		}
+		highest = max(highest, last)
 	}
+	return highest
+}
+
+// WithoutProc removes /proc from the spec of a holder, for a stage1 that can execute a
+// program without.
+func WithoutProc(spec *specs.Spec) {
+	spec.Mounts = slices.DeleteFunc(spec.Mounts, func(m specs.Mount) bool { return m.Type == "proc" })
+	spec.Linux.MaskedPaths, spec.Linux.ReadonlyPaths = nil, nil
+}
+
+// maskedPaths are those that containerd masks in /proc for a container of CRI's that is
+// not privileged.
+func maskedPaths() []string {
+	return []string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi",
+	}
+}
+
+// readonlyPaths are those that it makes read-only.
+func readonlyPaths() []string {
+	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
 // Limits give the holder the least share of the CPU that there is: it never

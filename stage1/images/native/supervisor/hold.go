@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/hold"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
@@ -37,6 +38,7 @@ func (s *Supervisor) hold(r *abi.Request) (*child, error) {
 	if a.spec, err = decodeSpec(r.Spec); err != nil {
 		return nil, err
 	}
+	hold.WithoutProc(a.spec)
 	if err := s.begin(s.ctx, a, &wire.Call{Stdio: [3]*os.File{null, null, null}}, r); err != nil {
 		return nil, fmt.Errorf("holder of the pod: %w", err)
 	}

@@ -24,7 +24,8 @@
 // user namespace that was joined, to make a user namespace after others were
 // joined with the host's rights, and to keep descriptors of the parent out of a
 // process that is born into a cgroup that may be frozen. All other processes
-// cost one clone.
+// cost one clone. If the first child is killed before it has reported the second, Start
+// fails at once: it waits for the pidfd of the first child as well as for the report.
 //
 // Whoever calls Start must not reap children that it does not know while the
 // call lasts: Start reaps what it made and did not hand over.

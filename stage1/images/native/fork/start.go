@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -44,6 +45,7 @@ func Start(ctx context.Context, p *Process) (int, error) {
 	if p.twice() {
 		b.helper, b.pid = pid, 0
 	}
+	defer b.watching.Wait() // for hardly anything: the helper has been reaped
 	if err := b.attend(); err != nil {
 		b.undo()
 		if ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded) {
@@ -75,17 +77,22 @@ type birth struct {
 	words  *os.File
 	helper int // the process that makes the second clone, until it is reaped
 	pid    int // of the process itself, once it is known
+
+	watching sync.WaitGroup // of watch, which ends with the helper
 }
 
 // attend does the parent's part, until the exec.
 func (b *birth) attend() error {
 	if b.helper != 0 {
+		if err := b.watch(); err != nil {
+			return err
+		}
 		r, err := b.read()
 		if err != nil {
 			return err
 		}
 		if r == nil {
-			return errors.New("the process that was to join namespaces has died")
+			return errHelper
 		}
 		b.pid = int(r.value)
 	}
@@ -99,11 +106,65 @@ func (b *birth) attend() error {
 		_, _ = b.words.Write([]byte{1})
 	}
 	if b.helper != 0 {
-		reap(b.helper) // it ends without waiting for anything
+		ws := reap(b.helper) // it ends without waiting for anything
 		b.helper = 0
+		if ws.Signaled() { // then watch keeps the next report from this process
+			return errHelper
+		}
 	}
 	_, err := b.read()
 	return err
+}
+
+// errHelper says that something has killed the first of two children.
+var errHelper = errors.New("the process that was to join namespaces has been killed")
+
+// watch has reads end, as at the end of the file, when the helper is killed. The second
+// child, which waits for this process, has the other end of the socket, too, so that
+// nobody would be told if the helper was killed before it has reported that child.
+func (b *birth) watch() error {
+	fd, err := unix.PidfdOpen(b.helper, unix.O_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("open a pidfd of the process that joins namespaces: %w", err)
+	}
+	pidfd := os.NewFile(uintptr(fd), "pidfd of a helper")
+	b.watching.Go(func() {
+		defer pidfd.Close()
+		if helperKilled(pidfd) {
+			shut(b.words)
+		}
+	})
+	return nil
+}
+
+// helperKilled waits for the end of a child without reaping it, and reports whether a
+// signal was its end.
+func helperKilled(pidfd *os.File) (killed bool) {
+	conn, err := pidfd.SyscallConn()
+	if err != nil {
+		return false
+	}
+	const exited = 1 // CLD_EXITED; all other codes name a signal
+	_ = conn.Read(func(fd uintptr) bool {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_PIDFD, int(fd), &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+		for err == unix.EINTR {
+			err = unix.Waitid(unix.P_PIDFD, int(fd), &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+		}
+		ended := info.Signo != 0
+		killed = ended && info.Code != exited
+		return ended || err != nil // an error: attend has reaped it
+	})
+	return killed
+}
+
+// shut has a socket receive nothing more than what was sent already.
+func shut(words *os.File) {
+	conn, err := words.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = conn.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
 }
 
 // read returns nil at end of file, and the failure of a step as an error.
@@ -175,10 +236,10 @@ func (b *birth) undo() {
 	}
 }
 
-func reap(pid int) {
+func reap(pid int) (ws syscall.WaitStatus) {
 	for {
-		if _, err := syscall.Wait4(pid, nil, 0, nil); err != syscall.EINTR {
-			return
+		if _, err := syscall.Wait4(pid, &ws, 0, nil); err != syscall.EINTR {
+			return ws
 		}
 	}
 }

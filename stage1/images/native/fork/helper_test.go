@@ -1,0 +1,92 @@
+package fork
+
+import (
+	"encoding/binary"
+	"os"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A helper that is killed may have made the second child already. That has the socket of
+// the reports, too, and waits, so the socket does not end.
+func TestAHelperThatIsKilledEndsTheStart(t *testing.T) {
+	for _, reported := range []bool{false, true} {
+		name := map[bool]string{false: "before its report", true: "after its report"}[reported]
+		t.Run(name, func(t *testing.T) {
+			ours, theirs, err := words()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer ours.Close()
+			defer theirs.Close()
+			helper, second := execute(t, "sleep", "1000"), execute(t, "sleep", "1000")
+			b := &birth{p: &Process{Joins: []Join{{Flags: unix.CLONE_NEWPID}}}, words: ours, helper: helper}
+			if reported {
+				tell(t, theirs, report{step: born, value: uint32(second)})
+			}
+			done := make(chan error, 1)
+			go func() { done <- b.attend() }()
+			if err := syscall.Kill(helper, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; err != errHelper {
+				t.Errorf("error %v, want %v", err, errHelper)
+			}
+			b.undo()
+			b.watching.Wait()
+			if !reported { // then nobody knows it
+				_ = syscall.Kill(second, syscall.SIGKILL)
+				reap(second)
+			}
+			if err := syscall.Kill(second, 0); err != syscall.ESRCH {
+				t.Errorf("the second child is still there: %v", err)
+			}
+		})
+	}
+}
+
+// A helper that ends as it should takes no report of the second child along.
+func TestTheEndOfTheHelperLeavesTheReportsOfItsChild(t *testing.T) {
+	ours, theirs, err := words()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	b := &birth{p: &Process{Joins: []Join{{Flags: unix.CLONE_NEWPID}}}, words: ours, helper: execute(t, "true")}
+	tell(t, theirs, report{step: born, value: 1})
+	done := make(chan error, 1)
+	go func() { done <- b.attend() }()
+	word := make([]byte, 1)
+	if _, err := theirs.Read(word); err != nil {
+		t.Fatal(err)
+	}
+	b.watching.Wait()
+	tell(t, theirs, report{step: stepSession, errno: uint32(unix.EPERM)})
+	if err := <-done; err == nil || err.Error() != "leading a session: operation not permitted" {
+		t.Errorf("error %v", err)
+	}
+}
+
+// execute starts a program that the caller reaps.
+func execute(t *testing.T, args ...string) int {
+	t.Helper()
+	pid, err := syscall.ForkExec(busybox, args, &syscall.ProcAttr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+func tell(t *testing.T, words *os.File, r report) {
+	t.Helper()
+	var b []byte
+	for _, n := range []uint32{uint32(r.step), r.errno, r.value} {
+		b = binary.NativeEndian.AppendUint32(b, n)
+	}
+	if _, err := words.Write(b); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -155,7 +155,11 @@ func answer(e abi.Entrypoint, socket int) (int, error) {
 			continue
 		}
 		if err == nil && n > 0 {
-			return wire.DecodeReply(packet[:n])
+			code, text, err := wire.DecodeReply(packet[:n])
+			if err == nil && text != "" {
+				err = errors.New(text)
+			}
+			return code, err
 		}
 		return withoutSupervisor(e, 1, errors.New("the pod's supervisor has died over this call"))
 	}

@@ -78,6 +78,8 @@ func (p *Process) failure(r *report) error {
 	}
 	e := &Error{Doing: r.step.String(), Errno: syscall.Errno(r.errno)}
 	switch {
+	case r.step == stepDescriptors && e.Errno == unix.EINVAL:
+		e.Errno = unix.EMFILE // fcntl(2) has a word of its own for a number above the limit
 	case r.step == stepJoin && int(r.value) < len(p.Joins):
 		e.Doing += " " + p.Joins[r.value].What
 	case r.step == stepExec && p.Path != "":

@@ -66,6 +66,9 @@ func (s Socket) Receive(maxFiles int) (packet []byte, fds []int, err error) {
 	fds = descriptors(rights[:rightsLen])
 	if flags&unix.MSG_CTRUNC != 0 {
 		closeAll(fds)
+		if len(fds) < maxFiles { // the kernel had no number for the next one
+			return nil, nil, unix.EMFILE
+		}
 		return nil, nil, unix.EMSGSIZE
 	}
 	return packet, fds, nil

@@ -54,13 +54,14 @@ func (s *Server) converse(ctx context.Context, conn seqpacket.Socket) {
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer conn.Close()
-	packet, fds, err := conn.Receive(wire.MaxFiles)
-	if err != nil {
+	call, err := receive(conn)
+	if err == io.EOF {
 		return // a client that was killed before it could speak
 	}
-	call, err := wire.Decode(packet, fds)
 	if err != nil {
-		fmt.Fprintf(s.Log, "a call: %v\n", err)
+		err = fmt.Errorf("the pod's supervisor cannot take the call: %w", err)
+		fmt.Fprintln(s.Log, err)
+		_ = conn.Send(wire.EncodeReply(s.Code(err), err.Error()))
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -74,6 +75,14 @@ func (s *Server) converse(ctx context.Context, conn seqpacket.Socket) {
 		_, _ = io.WriteString(call.Error, strings.TrimRight(err.Error(), "\n")+"\n")
 	}
 	call.Close() // before the answer: an app's stdio has no other end here then
-	_ = conn.Send(wire.EncodeReply(s.Code(err)))
+	_ = conn.Send(wire.EncodeReply(s.Code(err), ""))
 	s.Answered(call)
+}
+
+func receive(conn seqpacket.Socket) (*wire.Call, error) {
+	packet, fds, err := conn.Receive(wire.MaxFiles)
+	if err != nil {
+		return nil, err
+	}
+	return wire.Decode(packet, fds)
 }

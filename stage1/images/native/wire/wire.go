@@ -1,7 +1,7 @@
 // Package wire is how an entrypoint of the native stage1 speaks with the
 // supervisor of its pod: one packet each way over a unix socket in the pod's
 // directory. The client's packet says what is asked and carries descriptors;
-// the answer is the exit code. Both ends are the same binary, so the format has
+// the answer is the exit code, and for a call that did not arrive whole, why. Both ends are the same binary, so the format has
 // no version.
 //
 // The package encodes and decodes. It opens no socket and knows no app.
@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -145,14 +146,23 @@ func (c *Call) Close() {
 	}
 }
 
-// EncodeReply returns the packet that answers a call with its exit code.
-func EncodeReply(code int) []byte { return strconv.AppendInt(nil, int64(code), 10) }
+// EncodeReply returns the packet that answers a call with its exit code. text is what
+// failed, if the call's own file for that has not arrived; a packet has no more than its
+// beginning.
+func EncodeReply(code int, text string) []byte {
+	packet := strconv.AppendInt(nil, int64(code), 10)
+	if text != "" {
+		packet = append(append(packet, ' '), text...)
+	}
+	return packet[:min(len(packet), MaxPacket)]
+}
 
 // DecodeReply is the inverse of EncodeReply.
-func DecodeReply(packet []byte) (int, error) {
-	code, err := strconv.Atoi(string(packet))
-	if err != nil || code < 0 || code > 255 {
-		return 0, fmt.Errorf("not an exit code: %.40q", packet)
+func DecodeReply(packet []byte) (code int, text string, err error) {
+	number, text, more := strings.Cut(string(packet), " ")
+	code, err = strconv.Atoi(number)
+	if err != nil || code < 0 || code > 255 || number != strconv.Itoa(code) || more != (text != "") {
+		return 0, "", fmt.Errorf("not an exit code: %.40q", packet)
 	}
-	return code, nil
+	return code, text, nil
 }

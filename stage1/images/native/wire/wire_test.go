@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"os"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -102,12 +103,16 @@ func FuzzDecode(f *testing.F) {
 
 func TestAReplyIsAnExitCode(t *testing.T) {
 	for _, code := range []int{0, 7, 255} {
-		if got, err := DecodeReply(EncodeReply(code)); err != nil || got != code {
-			t.Errorf("got %d, %v, want %d", got, err, code)
+		for _, want := range []string{"", "what failed", strings.Repeat("x", 2*MaxPacket)} {
+			packet := EncodeReply(code, want)
+			got, text, err := DecodeReply(packet)
+			if err != nil || got != code || !strings.HasPrefix(want, text) || len(packet) > MaxPacket || len(want) < MaxPacket-4 && text != want {
+				t.Errorf("got %d, %q, %v, want %d, %q", got, text, err, code, want)
+			}
 		}
 	}
-	for _, packet := range []string{"", "-1", "256", "x", "1 "} {
-		if code, err := DecodeReply([]byte(packet)); err == nil {
+	for _, packet := range []string{"", "-1", "+1", "01", "256", "x", "1 "} {
+		if code, _, err := DecodeReply([]byte(packet)); err == nil {
 			t.Errorf("%q is taken for %d", packet, code)
 		}
 	}

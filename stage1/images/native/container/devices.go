@@ -42,13 +42,10 @@ func (a *appInit) makeDevice(d *device) error {
 		}
 		return attach(d.File, target)
 	}
-	err = unix.Mknodat(dir, name, d.Mode, int(d.Dev))
-	if errors.Is(err, unix.EEXIST) {
-		return checkNode(dir, name, d)
-	} else if err != nil {
+	if err := unix.Mknodat(dir, name, d.Mode, int(d.Dev)); err != nil && !errors.Is(err, unix.EEXIST) {
 		return err
 	}
-	return unix.Fchownat(dir, name, int(d.UID), int(d.GID), unix.AT_SYMLINK_NOFOLLOW)
+	return finishNode(dir, name, d)
 }
 
 // isMountPoint tells whether one of the spec's mounts is in the place of a node:
@@ -61,9 +58,9 @@ func isMountPoint(fd int) (bool, error) {
 	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
 }
 
-// checkNode accepts what the image has in the place of a node if it is that
-// node, and gives it the owner and mode that were asked for.
-func checkNode(dir int, name string, d *device) error {
+// finishNode gives a node that was made, or that the image has in its place, the
+// owner and mode that were asked for. Something else is refused.
+func finishNode(dir int, name string, d *device) error {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -79,8 +76,13 @@ func checkNode(dir int, name string, d *device) error {
 	if st.Mode&unix.S_IFMT != d.Mode&unix.S_IFMT || st.Mode&unix.S_IFMT != unix.S_IFIFO && st.Rdev != d.Dev {
 		return errors.New("something else is in its place")
 	}
-	if err := unix.Chmod(procPath(fd), d.Mode&0o7777); err != nil {
-		return err
+	if st.Mode&0o7777 != d.Mode&0o7777 {
+		if err := unix.Chmod(procPath(fd), d.Mode&0o7777); err != nil {
+			return err
+		}
+	}
+	if st.Uid == d.UID && st.Gid == d.GID {
+		return nil
 	}
 	return unix.Fchownat(fd, "", int(d.UID), int(d.GID), unix.AT_EMPTY_PATH)
 }

@@ -104,8 +104,10 @@ func (m *mount) parameters() (p []parameter, ok bool) {
 			rest &^= w.flag
 		}
 	}
-	// A type such as fuse.sshfs has a second part, which mount(2) cuts off.
-	if rest != 0 || len(m.Source) > longest || strings.Contains(m.Type, ".") || strings.Contains(m.Data, `\`) {
+	// A type such as fuse.sshfs has a second part, which mount(2) cuts off, and in
+	// the data of cifs two commas are one that is meant.
+	if rest != 0 || len(m.Source) > longest || strings.Contains(m.Type, ".") ||
+		strings.Contains(m.Data, `\`) || strings.Contains(m.Data, ",,") {
 		return nil, false
 	}
 	for _, option := range splitData(m.Data) {

@@ -33,9 +33,19 @@ type barePod struct {
 
 	groups []*cgroup.Group
 
+	// words says that notices may say how a process ended. Set it before run.
+	words bool
+
 	mu      sync.Mutex
-	notices map[string]chan struct{} // by "APP EXEC", closed by the notice
-	silent  chan struct{}            // closed at the end of the notice pipe
+	notices map[string]*notice // by "APP EXEC"
+	silent  chan struct{}      // closed at the end of the notice pipe
+}
+
+// notice is the first notice of a process.
+type notice struct {
+	told chan struct{} // closed when the rest is set
+	said abi.Notice
+	err  error // of the words that say how the process ended
 }
 
 // barePod makes a pod that does not run yet.
@@ -43,8 +53,8 @@ func (t *trial) barePod() (*barePod, error) { return t.barePodIn("pod") }
 
 func (t *trial) barePodIn(parent string) (*barePod, error) {
 	b := &barePod{
-		t: t, dir: filepath.Join(t.dir, parent, barePodID), stage1: t.newStage1(),
-		notices: map[string]chan struct{}{}, silent: make(chan struct{}),
+		t: t, dir: filepath.Join(t.dir, parent, barePodID), stage1: t.newStage1(), words: true,
+		notices: map[string]*notice{}, silent: make(chan struct{}),
 	}
 	if err := os.MkdirAll(b.dir, 0o750); err != nil {
 		return nil, err
@@ -76,7 +86,9 @@ func (b *barePod) run(ctx context.Context) error {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return fmt.Errorf("lock the pod: %w", err)
 	}
-	sup, err := b.stage1.Run(ctx, b.call(abi.Run, ""), lock)
+	c := b.call(abi.Run, "")
+	c.Request.NoticeWords = b.words
+	sup, err := b.stage1.Run(ctx, c, lock)
 	if err != nil {
 		return err
 	}
@@ -91,23 +103,25 @@ func (b *barePod) listen() {
 	defer b.sup.Notices.Close()
 	lines := bufio.NewScanner(b.sup.Notices)
 	for lines.Scan() {
-		if words := strings.Fields(lines.Text()); len(words) > 1 && words[0] == "exit" {
-			c := b.noticed(strings.Join(words[1:], " "))
-			select {
-			case <-c: // told twice
-			default:
-				close(c)
-			}
+		said, err := abi.ParseNotice(lines.Text(), time.Now())
+		if said.App == "" {
+			continue
+		}
+		n := b.notice(said.App, said.Exec)
+		if !closed(n.told) { // else it is told twice
+			n.said, n.err = said, err
+			close(n.told)
 		}
 	}
 }
 
-// noticed returns what is closed by a notice.
-func (b *barePod) noticed(key string) chan struct{} {
+// notice returns the notice of a process, which may not have come yet.
+func (b *barePod) notice(app, exec string) *notice {
+	key := strings.TrimSpace(app + " " + exec)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.notices[key] == nil {
-		b.notices[key] = make(chan struct{})
+		b.notices[key] = &notice{told: make(chan struct{})}
 	}
 	return b.notices[key]
 }
@@ -275,10 +289,14 @@ func (b *barePod) watch(p *pod.Process, app, exec string) *bareProcess {
 			deliver(st)
 		}()
 	default:
-		notice := b.noticed(strings.TrimSpace(app + " " + exec))
+		n := b.notice(app, exec)
 		go func() {
 			select {
-			case <-notice:
+			case <-n.told:
+				if st := n.said.Status; st != nil {
+					deliver(*st)
+					return
+				}
 			case <-b.silent:
 			}
 			if st, err := abi.ReadStatus(stage1.StatusDir(b.dir), app, exec); err == nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
@@ -277,7 +278,7 @@ func exitChecks() []Check {
 		},
 		{
 			ID: "exit/notice", Level: LevelRun, Section: "3", mutable: true,
-			Sentence: "the notice of an exit comes after its record, and is a line of its own",
+			Sentence: "the notice of an exit comes after its record, is a line of its own, and says the same if it was asked how the process ended",
 			run:      checkNotice,
 		},
 	}
@@ -317,20 +318,63 @@ func checkRecorded(ctx context.Context, t *trial) error {
 }
 
 func checkNotice(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
+	b, err := t.barePod()
 	if err != nil {
 		return err
+	}
+	n, err := b.noticeOf3(ctx)
+	if n == nil || err != nil {
+		return err
+	}
+	if n.err != nil {
+		return n.err
+	}
+	st, err := abi.ReadStatus(stage1.StatusDir(b.dir), n.said.App, "")
+	if err != nil {
+		return fmt.Errorf("the notice has come, and the exit is not on record: %w", err)
+	}
+	if s := n.said.Status; s != nil && (s.Code != st.Code || s.Signal != st.Signal) {
+		return fmt.Errorf("the notice says code %d, signal %d, and the record code %d, signal %d", s.Code, s.Signal, st.Code, st.Signal)
+	}
+	return checkBareNotice(ctx, t, b)
+}
+
+// checkBareNotice does the same as a stage 0 of an older release, once b has ended.
+func checkBareNotice(ctx context.Context, t *trial, b *barePod) error {
+	if err := b.end(ctx); err != nil {
+		return err
+	}
+	b, err := t.barePodIn("older")
+	if err != nil {
+		return err
+	}
+	b.words = false
+	n, err := b.noticeOf3(ctx)
+	if n != nil && err == nil && (n.err != nil || n.said.Status != nil) {
+		return errors.New("the notice has words that say how the process ended, and stage 0 has not asked for them: one of an older release would drop it")
+	}
+	return err
+}
+
+// noticeOf3 runs a program that ends with 3, and returns the notice of that. It is nil if
+// the stage1 does not record exits.
+func (b *barePod) noticeOf3(ctx context.Context) (*notice, error) {
+	if err := b.run(ctx); err != nil {
+		return nil, err
 	}
 	a, err := b.start(ctx, "app", "exit", "3")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	st, err := a.ended(ctx) // by the notice, if the stage1 records exits
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if st.Code != 3 {
-		return fmt.Errorf("the record says %d, and the program has ended with 3", st.Code)
+		return nil, fmt.Errorf("stage 0 is told %d, and the program has ended with 3", st.Code)
 	}
-	return nil
+	if a.Recorder != pod.RecordedByStage1 {
+		return nil, nil
+	}
+	return b.notice("app", ""), nil
 }

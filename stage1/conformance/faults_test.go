@@ -214,6 +214,13 @@ exit 1`), says: "only the processes of before"},
 		{check: "exit/code", broken: entry("app_add", `edit 's/"73"/"74"/'`), says: "the exit code is 74, want 73"},
 		{check: "exit/recorded", broken: entry("app_start", `correct "$@" || exit; rm -r stage1/rootfs/rkt/status; : >stage1/rootfs/rkt/status; exit 0`), says: "not on record"},
 		{check: "exit/notice", broken: entry("run", `eval "exec $RKT_NOTIFY_FD>/dev/null"`), says: "nobody has told of its end", timeout: waits},
+		{check: "exit/notice", broken: entry("run", `f=stage1/rootfs/rkt/notices; mkfifo "$f"
+sed -u 's/code=3/code=4/' <"$f" >&"$RKT_NOTIFY_FD" 2>/dev/null 3>&- 4>&- 5>&- &
+eval "exec $RKT_NOTIFY_FD>$f"`), says: "stage 0 is told 4"},
+		{check: "exit/notice", broken: entry("run", `f=stage1/rootfs/rkt/notices; mkfifo "$f"
+sed -u 's/code=3/code=many/' <"$f" >&"$RKT_NOTIFY_FD" 2>/dev/null 3>&- 4>&- 5>&- &
+eval "exec $RKT_NOTIFY_FD>$f"`), says: "is not a number"},
+		{check: "exit/notice", broken: entry("run", `edit 's/"version"/"noticeWords":true,"version"/'`), says: "has not asked"},
 		{check: "app-stop/living", broken: entry("app_stop", nothing), says: "nobody has told of its end", timeout: waits},
 		{check: "app-stop/created", broken: entry("app_stop", nothing), says: "nobody has told of its end", timeout: waits},
 		{check: "app-stop/ended", broken: entry("app_stop", `fail "it does not run" 6`), says: "exit code 6, want 0"},

@@ -55,7 +55,7 @@ test-unit: ## unit tests, with the race detector
 	@{ go test -race -json $$(go list ./... | grep -v '$(PROGRAMS)') && \
 	CGO_ENABLED=0 go test -json -run '$(STATIC)' ./stage1/images/native/container && go test -json ./$(PROGRAMS)/...; } | $(REPORT)
 
-test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,nspawn,runc,crun,runsc)
+test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,nspawn,runc,crun,runsc,runc-current)
 	@echo "==> integration tests ($(RUNTIMES))"
 	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 30m -json ./... | $(REPORT)

@@ -29,7 +29,7 @@ var patience = 30 * time.Second * time.Duration(slowness)
 // column is one runtime with its containerd.
 type column struct {
 	name    string // native, oci, nspawn, runc
-	wraps   string // what a column of oci has in the place of runc: crun, runsc
+	wraps   string // what a column of oci has in the place of Debian's runc: crun, runsc, runc-current
 	runtime string // what clients pass
 	release release
 	daemon  *daemon.Daemon
@@ -52,14 +52,14 @@ func openColumn(ctx context.Context, name string, r release) (*column, error) {
 		c.runtime = "io.containerd.rkt-nspawn.v1"
 	case "runc":
 		c.runtime = "io.containerd.runc.v2"
-	case "crun", "runsc":
+	case "crun", "runsc", currentRunc:
 		c.name, c.wraps, c.runtime = "oci", name, "io.containerd.rkt-"+name+".v1"
 		c.few = name == "runsc" // which differs much
 		if err := wrap(ctx, name); err != nil {
 			return nil, err
 		}
 	default:
-		return nil, fmt.Errorf("unknown runtime %q: native, oci, nspawn, runc, crun or runsc", name)
+		return nil, fmt.Errorf("unknown runtime %q: native, oci, nspawn, runc, crun, runsc or %s", name, currentRunc)
 	}
 	programs, err := r.find(ctx)
 	if err != nil {

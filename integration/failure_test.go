@@ -7,7 +7,7 @@ import (
 
 type badProgram struct {
 	name, program, words string
-	runc                 string // what runc says instead, if it does: also inside oci, which passes its words on
+	runc                 string // what runc 1.1 says instead, if it does: also inside oci, which passes its words on
 }
 
 // badPrograms cannot be executed. Clients tell by these words which exit code
@@ -20,7 +20,7 @@ var badPrograms = []badProgram{
 }
 
 func (b badProgram) text(c *column) string {
-	if c.usesRunc() && b.runc != "" {
+	if c.usesRunc() && c.wraps != currentRunc && b.runc != "" {
 		return b.runc
 	}
 	return b.words

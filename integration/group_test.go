@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -182,7 +183,7 @@ func TestTwoDaemonsWithTheSameNamespaceAndID(t *testing.T) {
 // a real machine, the same data directory.
 func secondDaemon(t *testing.T, c *column) *column {
 	t.Helper()
-	d, err := startDaemon(c.context(t), "2"+c.name, c.daemon.Namespace(), dataDir(c.daemon.Dir()))
+	d, err := startDaemon(c.context(t), "2"+cmp.Or(c.wraps, c.name), c.daemon.Namespace(), dataDir(c.daemon.Dir()))
 	if err != nil {
 		t.Fatal(err)
 	}

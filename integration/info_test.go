@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -31,7 +32,7 @@ func (c *column) features(t *testing.T) *features.Features {
 	if !ok || f.Linux == nil {
 		t.Fatalf("features are %v", info.Features)
 	}
-	if c.name != "runc" && (info.Name != c.runtime || info.Annotations["io.containerd.rkt.v1/stage1"] != c.name) {
+	if c.name != "runc" && (info.Name != c.runtime || info.Annotations["io.containerd.rkt.v1/stage1"] != cmp.Or(c.wraps, c.name)) {
 		t.Errorf("the runtime calls itself %s, with %v", info.Name, info.Annotations)
 	}
 	return f

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	runtimesFlag = flag.String("runtimes", envOr("RKT_TEST_RUNTIMES", "native"), "columns to run, of native, oci, nspawn, runc, and of oci with crun or runsc in its place")
+	runtimesFlag = flag.String("runtimes", envOr("RKT_TEST_RUNTIMES", "native"), "columns to run, of native, oci, nspawn, runc, and of oci with crun, runsc or runc-current in its place")
 	releasesFlag = flag.String("releases", envOr("RKT_TEST_RELEASES", "2.4,1.7,1.6"), "releases of containerd; the first runs every case, the others the most important ones")
 	binFlag      = flag.String("bin", envOr("RKT_TEST_BIN", "../bin"), "directory that make build fills")
 	versionsFlag = flag.String("rkt-versions", envOr("RKT_TEST_RKT_VERSIONS", "1,4"), "interface versions of rkt's whose immutable images run the cases that differ little between them")
@@ -105,10 +105,12 @@ func openColumns(ctx context.Context) error {
 }
 
 // openShort opens columns for the cases of inShort: of nspawn beside one of native, and of
-// crun beside one of oci, unless all cases are to run there.
+// crun and a current runc beside one of oci, unless all cases are to run there.
 func openShort(ctx context.Context) error {
 	names := strings.Split(*runtimesFlag, ",")
-	for _, short := range []struct{ name, beside, program string }{{"nspawn", "native", nspawnProgram}, {"crun", "oci", "crun"}} {
+	for _, short := range []struct{ name, beside, program string }{
+		{"nspawn", "native", nspawnProgram}, {"crun", "oci", "crun"}, {currentRunc, "oci", "runc"}, // which wrap builds
+	} {
 		if _, err := exec.LookPath(short.program); err != nil || !slices.Contains(names, short.beside) || slices.Contains(names, short.name) {
 			continue
 		}

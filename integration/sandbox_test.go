@@ -555,7 +555,7 @@ func TestASandboxWithUsersOfItsOwn(t *testing.T) {
 				if m := strings.Join(strings.Fields(read(t, fmt.Sprintf("/proc/%d/uid_map", b.pid))), " "); m != "0 100000 65536" {
 					t.Errorf("users of the sandbox: %s", m)
 				}
-				if uid := statusOf(t, b.pid, "Uid"); !strings.HasPrefix(uid, "100000\t") {
+				if uid := statusOf(t, b.pid, "Uid"); !strings.HasPrefix(uid, "165535\t") { // 65535 of the pod's
 					t.Errorf("the holder runs as %s", uid)
 				}
 			})

@@ -27,6 +27,8 @@ func inShort() []string {
 		"TestAnOOMIsPublishedBeforeTheExitThatItCaused",
 		"TestHooksReadTheState",
 		"TestContainersOfOneGroupShareAShim",
+		"TestASandboxRunsContainersWithoutAPauseContainer",
+		"TestTheHolderHasNothing",
 		"TestTheDeathOfTheShimLeavesNothingAndTellsTrueExitCodes",
 	}
 }

@@ -2,11 +2,9 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,31 +12,25 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 )
 
-// wrap makes an image of the stage1 oci for an OCI runtime, as its README says, and the
-// link of the runtime that pins it.
+// currentRunc is the column of oci with a current runc, which Debian's is not.
+const currentRunc = "runc-current"
+
+// wrap makes an image of the stage1 oci for an OCI runtime.
 func wrap(ctx context.Context, name string) error {
-	line := name
-	if name == "runsc" {
-		path, err := binaries.Runsc(ctx, os.Stderr)
-		if err != nil {
-			return err
-		}
-		line = path + " --platform=systrap --network=host"
-	} else if _, err := exec.LookPath(name); err != nil {
-		return fmt.Errorf("install %s: %w", name, err)
+	line, err := name, error(nil)
+	switch name {
+	case currentRunc:
+		line, err = binaries.Runc(ctx, os.Stderr)
+	case "runsc":
+		line, err = binaries.Runsc(ctx, os.Stderr)
+		line += " --platform=systrap --network=host"
+	default:
+		_, err = exec.LookPath(name)
 	}
-	image := filepath.Join(suite.shims, "stage1", name)
-	if out, err := exec.CommandContext(ctx, "cp", "-aT", filepath.Join(suite.shims, "stage1/oci"), image).CombinedOutput(); err != nil {
-		return fmt.Errorf("copy the image: %w: %s", err, out)
+	if err != nil {
+		return fmt.Errorf("find or install %s: %w", name, err)
 	}
-	if err := os.WriteFile(filepath.Join(image, "rootfs/runtimes"), []byte(line+"\n"), 0o644); err != nil {
-		return err
-	}
-	err := os.Symlink("containerd-shim-rkt-v1", filepath.Join(suite.shims, "containerd-shim-rkt-"+name+"-v1"))
-	if errors.Is(err, os.ErrExist) {
-		return nil
-	}
-	return err
+	return binaries.Wrap(ctx, suite.shims, name, line)
 }
 
 // skipWhatDiffers skips a case that another OCI runtime than runc cannot pass, for reasons

@@ -66,13 +66,14 @@ func TestFeatures(t *testing.T) {
 }
 
 func TestTheFeaturesThatAreSelectedAreThere(t *testing.T) {
-	c := column{only: nspawnSelection()}
-	found := 0
-	for _, s := range sections() {
-		found += len(c.selected(s))
-	}
-	if found != len(c.only) {
-		t.Errorf("of %q there are %d", c.only, found)
+	for _, only := range [][]string{nspawnSelection(), currentSelection()} {
+		c, found := column{only: only}, 0
+		for _, s := range sections() {
+			found += len(c.selected(s))
+		}
+		if found != len(only) {
+			t.Errorf("of %q there are %d", only, found)
+		}
 	}
 }
 
@@ -141,7 +142,9 @@ func (c *column) isRunc() bool { return c.handler.Name == "runc" }
 
 // usesRunc tells whether it is runc that isolates the column's containers, by its own
 // shim or not.
-func (c *column) usesRunc() bool { return c.isRunc() || c.handler.Runtime == ociRuntime }
+func (c *column) usesRunc() bool {
+	return c.isRunc() || c.handler.Runtime == ociRuntime || c.handler.Runtime == currentRuntime
+}
 
 func (c *column) isNspawn() bool { return c.handler.Runtime == nspawnRuntime }
 

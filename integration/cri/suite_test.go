@@ -40,6 +40,9 @@ func slowness() time.Duration {
 func columns() (all []*column) {
 	for _, systemd := range drivers() {
 		for _, h := range handlers() {
+			if systemd && h.Runtime == currentRuntime {
+				continue // it is there for what the runtime does, not for the driver
+			}
 			c := &column{name: h.Name, number: len(all), systemd: systemd, handler: h}
 			if systemd {
 				c.name += "-systemd"
@@ -47,7 +50,10 @@ func columns() (all []*column) {
 			if c.isRunc() {
 				c.handler.Options = fmt.Sprintf("    SystemdCgroup = %t", systemd)
 			}
-			if c.isNspawn() && !everyStage1() {
+			switch {
+			case c.handler.Runtime == currentRuntime:
+				c.only = currentSelection()
+			case c.isNspawn() && !everyStage1():
 				c.only = nspawnSelection()
 			}
 			all = append(all, c)
@@ -70,7 +76,8 @@ const (
 func everyStage1() bool { return os.Getenv("RKT_TEST_EVERY_STAGE1") != "" }
 
 // handlers are runc's, as the reference, and ours with a pause container and without:
-// those of the default stage1, of nspawn, and with every stage1 those of oci.
+// those of the default stage1, of nspawn, and with every stage1 those of oci. Without,
+// there is one of oci with a current runc.
 func handlers() []node.Handler {
 	all := []node.Handler{{Name: "runc", Runtime: "io.containerd.runc.v2", Sandboxer: "podsandbox"}}
 	ours := func(name, runtime string) {
@@ -81,6 +88,8 @@ func handlers() []node.Handler {
 	ours("rkt", nativeRuntime)
 	if everyStage1() {
 		ours("oci", ociRuntime)
+	} else {
+		all = append(all, node.Handler{Name: "oci-current-shim", Runtime: currentRuntime, Sandboxer: "shim"})
 	}
 	ours("nspawn", nspawnRuntime)
 	return all
@@ -111,6 +120,19 @@ func nspawnSelection() []string {
 			"cgroups of a container's own")
 	}
 	return names
+}
+
+// currentSelection are the features that oci with a current runc is tested with: what is
+// the runtime's in a pod without a pause container.
+func currentSelection() []string {
+	return []string{
+		"exit codes, times and reasons",
+		"network, IPC and UTS shared by the containers",
+		"PID namespace per pod (shareProcessNamespace)",
+		"PID namespace of the node (hostPID)",
+		"sysctls",
+		"exec with a terminal, and its size",
+	}
 }
 
 // withOptions is a column's handler as somebody makes it who replaces the runtime

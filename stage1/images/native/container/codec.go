@@ -55,7 +55,9 @@ func number[T integer](c *codec, v *T) {
 		return
 	}
 	c.b = c.b[n:]
-	*v = T(u)
+	if *v = T(u); uint64(*v) != u {
+		c.fail()
+	}
 }
 
 func (c *codec) fail() {

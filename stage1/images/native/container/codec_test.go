@@ -1,8 +1,11 @@
 package container
 
 import (
+	"bytes"
 	"reflect"
+	"runtime"
 	"testing"
+	"unsafe"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -77,7 +80,9 @@ func TestATruncatedPlanIsAnError(t *testing.T) {
 	}
 }
 
-func FuzzDecodingNeverPanics(f *testing.F) {
+// A plan that was decoded says what its bytes do, so that it is encoded and decoded
+// again to the same; and it takes no more memory than its bytes account for.
+func FuzzAPlanIsRefusedOrComesBack(f *testing.F) {
 	for _, c := range []*config{{}, filled()} {
 		b, err := encodeConfig(c)
 		if err != nil {
@@ -85,5 +90,26 @@ func FuzzDecodingNeverPanics(f *testing.F) {
 		}
 		f.Add(b)
 	}
-	f.Fuzz(func(t *testing.T, b []byte) { _, _ = decodeConfig(b) })
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		c, err := decodeConfig(b)
+		runtime.ReadMemStats(&after)
+		// The largest item of a list is a mount, which may have one byte for each of its fields.
+		if most := 1<<20 + uint64(len(b))*uint64(unsafe.Sizeof(mount{})); after.TotalAlloc-before.TotalAlloc > most {
+			t.Errorf("%d bytes took %d", len(b), after.TotalAlloc-before.TotalAlloc)
+		}
+		if err != nil {
+			return
+		}
+		first, err := encodeConfig(c)
+		must(t, err)
+		again, err := decodeConfig(first)
+		must(t, err)
+		second, err := encodeConfig(again)
+		must(t, err)
+		if !bytes.Equal(first, second) {
+			t.Errorf("%q became %q", first, second)
+		}
+	})
 }

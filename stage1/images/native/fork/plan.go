@@ -68,6 +68,9 @@ type report struct {
 	value uint32 // of born: the pid; of stepJoin: the index
 }
 
+// reportSize is the size of a report in a packet.
+const reportSize = int(unsafe.Sizeof(report{}))
+
 // lay makes the plan for p. words is the child's end of the report socket.
 func lay(p *Process, words *os.File) (*plan, error) {
 	l := &plan{

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"sync"
@@ -169,7 +170,7 @@ func shut(words *os.File) {
 
 // read returns nil at end of file, and the failure of a step as an error.
 func (b *birth) read() (*report, error) {
-	var buf [12]byte
+	var buf [reportSize + 1]byte
 	n, err := b.words.Read(buf[:])
 	if errors.Is(err, unix.ECONNRESET) {
 		// It has ended without reading our word, which hides what it said before.
@@ -181,13 +182,24 @@ func (b *birth) read() (*report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the report of a new process: %w", err)
 	}
-	r := &report{
-		step:  step(binary.NativeEndian.Uint32(buf[0:])),
-		errno: binary.NativeEndian.Uint32(buf[4:]),
-		value: binary.NativeEndian.Uint32(buf[8:]),
+	return b.p.parse(buf[:n])
+}
+
+// parse returns what a child reports: itself, or the failure of a step as an error.
+func (p *Process) parse(packet []byte) (*report, error) {
+	if len(packet) != reportSize {
+		return nil, fmt.Errorf("a report of a new process has %d bytes", len(packet))
 	}
-	if r.step != born {
-		return nil, b.p.failure(r)
+	r := &report{
+		step:  step(binary.NativeEndian.Uint32(packet[0:])),
+		errno: binary.NativeEndian.Uint32(packet[4:]),
+		value: binary.NativeEndian.Uint32(packet[8:]),
+	}
+	switch {
+	case r.step != born:
+		return nil, p.failure(r)
+	case r.value == 0 || r.value > math.MaxInt32: // kill(2) takes these for many processes
+		return nil, fmt.Errorf("a new process reports the pid %d", r.value)
 	}
 	return r, nil
 }

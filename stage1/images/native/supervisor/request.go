@@ -13,6 +13,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
+// maxRequest is larger than any request: containerd takes no message of more than 4 MiB.
+const maxRequest = 64 << 20
+
 // readRequest reads the request document of a call and checks it against what
 // the call is.
 func readRequest(f *os.File, e abi.Entrypoint) (*abi.Request, error) {
@@ -22,6 +25,9 @@ func readRequest(f *os.File, e abi.Entrypoint) (*abi.Request, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("read the request of %s: %w", e, err)
+	}
+	if info.Size() > maxRequest {
+		return nil, fmt.Errorf("the request of %s has %d bytes, more than %d", e, info.Size(), maxRequest)
 	}
 	b := make([]byte, info.Size())
 	if _, err := io.ReadFull(f, b); err != nil {

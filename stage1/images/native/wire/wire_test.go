@@ -82,6 +82,8 @@ func TestADescriptorWithoutAPlaceIsClosed(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte("app/add\x00qer012\x00"), 6)
 	f.Add([]byte("stop\x00e\x00force"), 1)
+	f.Add([]byte("enter\x00qer210\x00stay"), 6)
+	f.Add([]byte("enter\x00qq\x00"), 2)
 	f.Fuzz(func(t *testing.T, packet []byte, n int) {
 		if n < 0 || n > MaxFiles {
 			return
@@ -90,13 +92,44 @@ func FuzzDecode(f *testing.F) {
 		for range n {
 			fds = append(fds, int(null(t).Fd()))
 		}
-		c, err := Decode(packet, duplicate(t, fds))
-		if err != nil {
-			return
+		taken := duplicate(t, fds)
+		c, err := Decode(packet, taken)
+		if err == nil {
+			checkCall(t, c, n)
+			c.Close()
 		}
-		defer c.Close()
-		if _, fds := c.Encode(); len(fds) != n {
-			t.Errorf("%q: %d of %d descriptors found a place", packet, len(fds), n)
+		for _, fd := range taken {
+			if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != unix.EBADF {
+				t.Errorf("%q: descriptor %d is open still: %v", packet, fd, err)
+			}
+		}
+	})
+}
+
+// checkCall checks that a call that was decoded is encoded and decoded again to the same.
+func checkCall(t *testing.T, c *Call, files int) {
+	packet, fds := c.Encode()
+	if len(fds) != files {
+		t.Errorf("%q: %d of %d descriptors found a place", packet, len(fds), files)
+	}
+	again, err := Decode(packet, duplicate(t, fds))
+	if err != nil {
+		t.Errorf("%q: %v", packet, err)
+		return
+	}
+	defer again.Close()
+	if text, _ := again.Encode(); !bytes.Equal(text, packet) || again.Force != c.Force || again.Stay != c.Stay || again.Entrypoint != c.Entrypoint {
+		t.Errorf("%q became %q", packet, text)
+	}
+}
+
+func FuzzAReplyIsRefusedOrComesBack(f *testing.F) {
+	f.Add([]byte("0"))
+	f.Add([]byte("1 what failed"))
+	f.Fuzz(func(t *testing.T, packet []byte) {
+		code, text, err := DecodeReply(packet)
+		if err == nil && len(packet) <= MaxPacket && !bytes.Equal(EncodeReply(code, text), packet) {
+			t.Errorf("%q became code %d, %q", packet, code, text)
 		}
 	})
 }

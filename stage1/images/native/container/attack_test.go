@@ -124,6 +124,25 @@ func TestCopyingUpIntoAVolumeThatIsRenamedChangesNothingOfTheHosts(t *testing.T)
 	}
 }
 
+func TestWhatIsRemovedWhileItIsCopiedUpIsNotMissed(t *testing.T) {
+	v := newSharedVolume(t)
+	must(t, os.WriteFile(filepath.Join(v.dir, "x/stays"), nil, 0o644))
+	b := newBox(t).sh("ls /vol/x").mount(bindOf(v.dir, "/vol"),
+		specs.Mount{Destination: "/vol/x", Type: "tmpfs", Source: "", Options: []string{"tmpcopyup"}})
+	removed := false
+	b.enemy = &adversary{calls: []int{unix.SYS_OPENAT}, act: func(s *stopped) {
+		if s.path(1) == "f" && !removed {
+			removed = true
+			if err := os.Remove(filepath.Join(v.dir, "x/f")); err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	if got := b.ok(); got != "stays\n" || !removed {
+		t.Errorf("copied: %q; removed meanwhile: %v", got, removed)
+	}
+}
+
 func TestOptionsOfAMountInAVolumeThatIsRenamedAreThatMounts(t *testing.T) {
 	for option, want := range map[string]string{"ro": " ro,", "shared": " shared:", "rnosuid": ",nosuid"} {
 		swaps := 0

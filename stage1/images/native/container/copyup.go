@@ -35,6 +35,9 @@ func copyUp(from, to int) error {
 
 func copyEntry(from, to int, name string) error {
 	source, err := unix.Openat(from, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return nil // removed since the directory was read
+	}
 	if err != nil {
 		return err
 	}

@@ -17,8 +17,8 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // package may always import what is below itself.
 var layers = map[string][]string{
 	"cmd":                       {"manager", "shim", "stage1", "stage1/image", "pod", "config"},
-	"cmd/rktctl":                {"stage1", "stage1/image", "stage1/signature", "stage1/conformance", "stage1/skeleton", "pod", "config"},
-	"manager":                   {"options", "config"},
+	"cmd/rktctl":                {"stage1", "stage1/abi", "stage1/image", "stage1/signature", "stage1/conformance", "stage1/skeleton", "pod", "config"},
+	"manager":                   {"options", "config", "stage1/abi"},
 	"shim":                      {"pod", "options", "config", "sandbox", "stage1/abi"},
 	"config":                    {},
 	"config/trusted":            {},

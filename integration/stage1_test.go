@@ -66,6 +66,7 @@ var faultyStage1s = []faulty{
 	{name: "returns", programs: map[string]string{"run": `exit 0`}, says: []string{"run"}},
 	{name: "garbage", programs: map[string]string{"run": `echo garbage >&$RKT_READY_FD; exec sleep 1000`}, says: []string{"run"}},
 	{name: "nopid", programs: map[string]string{"run": `echo '{}' >&$RKT_READY_FD; exec sleep 1000`}, says: []string{"run"}},
+	{name: "pidone", programs: map[string]string{"run": `echo '{"pid": 1}' >&$RKT_READY_FD; exec sleep 1000`}, says: []string{"run", "process 1 ", "before the shim"}},
 	{name: "endless", programs: map[string]string{"run": `exec cat /dev/zero >&$RKT_READY_FD`}, says: []string{"run"}},
 	{name: "hangs", programs: map[string]string{"run": `trap '' TERM; while :; do sleep 1; done`}, says: []string{"run"}},
 	{name: "addfails", programs: map[string]string{"app_add": `echo 'exec: "x": executable file not found in $PATH' >&$RKT_ERROR_FD; exit 1`},

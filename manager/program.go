@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/log"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // Program is the shim, as its command line needs it.
@@ -34,7 +35,8 @@ type Program struct {
 // and returns the exit code of the process.
 func (p *Program) Main(argv []string) int {
 	if err := p.run(context.Background(), argv, os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", filepath.Base(argv[0]), err)
+		// containerd shows its clients what this program has said.
+		fmt.Fprintf(os.Stderr, "%s: %s\n", filepath.Base(argv[0]), abi.Printable(err.Error()))
 		return 1
 	}
 	return 0

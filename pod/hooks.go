@@ -11,6 +11,8 @@ import (
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // poststopFile is the marker: the hooks of this app were begun.
@@ -66,7 +68,7 @@ func runHook(ctx context.Context, h specs.Hook, state []byte) error {
 		err = nil // it succeeded; what it left behind is not waited for
 	}
 	if err != nil && out.Len() > 0 {
-		return fmt.Errorf("%w: %.400s", err, strings.TrimSpace(out.String()))
+		return fmt.Errorf("%w: %.400s", err, strings.TrimSpace(abi.Printable(out.String())))
 	}
 	return err
 }

@@ -7,6 +7,8 @@ import (
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // The names of the Task service. Versions 2 and 3 have the same messages; only
@@ -54,8 +56,15 @@ func rpc[Request, Response any](name string, call func(context.Context, *Request
 		resp, err := call(ctx, req)
 		if err != nil {
 			log.G(ctx).WithError(err).Debugf("%s failed", name)
-			return nil, errgrpc.ToGRPC(err)
+			return nil, errgrpc.ToGRPC(printable{err})
 		}
 		return resp, nil
 	}
 }
+
+// printable is an error whose text a client can show: a stage1, an image or a spec may
+// have a part in it.
+type printable struct{ error }
+
+func (p printable) Error() string { return abi.Printable(p.error.Error()) }
+func (p printable) Unwrap() error { return p.error }

@@ -135,6 +135,21 @@ func TestG5ASpecThatTheStage1DoesNotImplementIsNotNotImplemented(t *testing.T) {
 	}
 }
 
+// Clients show errors on terminals. A stage1, a hook or the entrypoint of a container's
+// image has a part in their texts.
+func TestAnErrorHasNoControlCharactersForAClientAndItsCodeStays(t *testing.T) {
+	b := newBench(t)
+	b.pod.onCreate = func(pod.AppConfig) error {
+		return fmt.Errorf("exec: /bin/\x1b]0;title\a\u202e:\n\tno such file: %w", errdefs.ErrNotFound)
+	}
+	_, err := call[task.CreateTaskResponse](b, "Create", &task.CreateTaskRequest{ID: "a", Bundle: bundle(t)})
+	wantCode(t, err, codes.NotFound, "Create")
+	want := `exec: /bin/\x1b]0;title\a\u202e:` + "\n\tno such file: not found"
+	if s, _ := status.FromError(err); s.Message() != want {
+		t.Errorf("text %q", s.Message())
+	}
+}
+
 func TestO1OptionsThatClientsSendAreAccepted(t *testing.T) {
 	b := newBench(t)
 	pack := func(m proto.Message, prefix string) *anypb.Any {

@@ -58,7 +58,7 @@ func (k *call) entry() Entry {
 	}
 	e.Argv = append(e.Argv, k.stage1.Entrypoint(k.entrypoint))
 	for _, arg := range k.args[:min(len(k.args), journalArgs)] {
-		e.Argv = append(e.Argv, strings.ToValidUTF8(arg[:min(len(arg), journalArg)], ""))
+		e.Argv = append(e.Argv, abi.Printable(strings.ToValidUTF8(arg[:min(len(arg), journalArg)], "")))
 	}
 	if k.child != nil {
 		e.PID = k.child.PID()
@@ -83,7 +83,7 @@ func (k *call) record(words string) {
 
 func (k *call) recordFailure(err *EntrypointError) {
 	e := k.entry()
-	e.Code, e.Error = err.Code, lastOf(err.Text, journalText)
+	e.Code, e.Error = err.Code, lastOf(abi.Printable(err.Text), journalText)
 	k.write(e)
 }
 

@@ -3,6 +3,7 @@ package stage1
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -60,6 +61,18 @@ func TestWhatAPodOfRktsHasForAllIsRefusedToWhoAsksForMore(t *testing.T) {
 		s.Excuse([]string{c.field})
 		if err := m.fits(c.spec, os.Getpid()); err != nil {
 			t.Errorf("%s, though it is accepted: %v", name, err)
+		}
+	}
+}
+
+func TestAPodsProcessIsNotTheMachinesFirst(t *testing.T) {
+	file := filepath.Join(t.TempDir(), pidFile)
+	for text, want := range map[string]int{"1\n": 0, "0\n": 0, "-1\n": 0, "7\n": 7} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if pid, err := readPID(file); pid != want || (err == nil) != (want != 0) {
+			t.Errorf("%q: %d, %v", text, pid, err)
 		}
 	}
 }

@@ -95,6 +95,15 @@ func (k *call) identify(r *abi.Ready) error {
 	case r.StartTime != 0 && r.StartTime != start:
 		return fmt.Errorf("it reported process %d as started at %d, and that process started at %d", r.PID, r.StartTime, start)
 	}
+	// Whatever stage 0 does to the pod's process, it must not do to one of the machine's:
+	// everything of a pod was started by the shim, or by what the shim has started.
+	shims, err := proc.StartTime(os.Getpid())
+	if err != nil {
+		return err
+	}
+	if r.PID == 1 || start < shims {
+		return fmt.Errorf("it reported process %d as ready, which ran before the shim did: it cannot be one of the pod's", r.PID)
+	}
 	r.StartTime = start
 	return nil
 }

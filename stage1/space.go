@@ -121,7 +121,8 @@ func readPID(path string) (int, error) {
 		return 0, err
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid <= 0 || !strings.HasSuffix(string(text), "\n") && len(text) < 2 {
+	if err != nil || pid <= 1 || // the machine's first process is no pod's
+		!strings.HasSuffix(string(text), "\n") && len(text) < 2 {
 		return 0, fmt.Errorf("%s: %.20q: %w", path, text, errNoPID)
 	}
 	return pid, nil

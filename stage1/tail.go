@@ -83,5 +83,5 @@ func drain(pipe *os.File, take func([]byte)) {
 
 // clean makes what a program wrote fit into an error.
 func clean(b []byte) string {
-	return strings.TrimSpace(strings.ToValidUTF8(string(b), "\uFFFD"))
+	return strings.TrimSpace(abi.Printable(string(b)))
 }

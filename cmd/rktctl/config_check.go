@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/signature"
 )
@@ -61,7 +62,7 @@ func runConfigCheck(ctx context.Context, e *env, args []string) error {
 		slices.SortStableFunc(problems, config.Problem.Compare)
 	}
 	for _, p := range problems {
-		fmt.Fprintln(e.stdout, p)
+		fmt.Fprintln(e.stdout, abi.Printable(p.Error()))
 	}
 	if len(problems) > 0 {
 		return errFound

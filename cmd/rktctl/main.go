@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
 )
 
@@ -72,7 +73,7 @@ func run(ctx context.Context, e *env, args []string) int {
 	case errors.Is(err, errFound):
 		return exitWrong
 	}
-	fmt.Fprintf(e.stderr, "rktctl: %v\n", err)
+	fmt.Fprintf(e.stderr, "rktctl: %s\n", abi.Printable(err.Error()))
 	if errors.Is(err, errUsage) {
 		return exitUsage
 	}

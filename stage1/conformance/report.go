@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // Report is what was found out about an image.
@@ -93,7 +95,7 @@ func (t *TAP) Result(r Result) {
 		return
 	}
 	fmt.Fprintf(t.w, "  ---\n  message: |\n")
-	for line := range strings.SplitSeq(r.Words, "\n") {
+	for line := range strings.SplitSeq(abi.Printable(r.Words), "\n") {
 		fmt.Fprintf(t.w, "    %s\n", line)
 	}
 	fmt.Fprintf(t.w, "  level: %d\n  section: docs/stage1-abi.md, section %s\n  duration_ms: %d\n  ...\n", r.Level, r.Section, r.Duration.Milliseconds())
@@ -101,7 +103,7 @@ func (t *TAP) Result(r Result) {
 
 // Bail ends the document: there is nothing more to check.
 func (t *TAP) Bail(why string) {
-	fmt.Fprintf(t.w, "Bail out! %s\n", strings.ReplaceAll(why, "\n", "; "))
+	fmt.Fprintf(t.w, "Bail out! %s\n", strings.ReplaceAll(abi.Printable(why), "\n", "; "))
 }
 
 // End writes the summary of a report, as comments.

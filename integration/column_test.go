@@ -165,9 +165,6 @@ func (c *column) unblamed(found []string) []string {
 // expectNothingLeft fails the test for everything that its containers left.
 func (c *column) expectNothingLeft(t *testing.T) {
 	t.Helper()
-	if slowness > 1 {
-		c.collectLate(t)
-	}
 	var left []string
 	eventually(t, "nothing of the containers is left", func() (bool, string) {
 		found, err := c.remains()
@@ -178,31 +175,6 @@ func (c *column) expectNothingLeft(t *testing.T) {
 		return len(left) == 0, strings.Join(left, "\n\t")
 	})
 	c.blamed = append(c.blamed, left...)
-}
-
-// collectLate starts another pod if all that is left is a pod's directory, and waits
-// to be collected by that: a shim has five seconds to end (N5), which are too few on
-// a machine that is slow enough.
-func (c *column) collectLate(t *testing.T) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		found, err := c.remains()
-		left := c.unblamed(found)
-		if err != nil || len(left) == 0 {
-			return
-		}
-		if time.Now().Before(deadline) {
-			continue
-		}
-		garbage := func(s string) bool {
-			return !strings.HasPrefix(s, "process ") && strings.Contains(s, "/rkt/pods/") || strings.HasSuffix(s, ".lock")
-		}
-		if !slices.ContainsFunc(left, func(s string) bool { return !garbage(s) }) {
-			t.Logf("collected by the next pod:\n\t%s", strings.Join(left, "\n\t"))
-			c.run(t, []string{"--rm"}, c.id(), "true").must(t)
-		}
-		return
-	}
 }
 
 func ourColumns() []string { return []string{"native", "oci", "nspawn"} }

@@ -15,14 +15,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// collectAction is what `delete` calls this program with to have the collector run
-// in another process. It is nobody else's.
-const collectAction = "collect"
+// Actions with which `delete` calls this program to have the collector run in another
+// process. They are nobody else's.
+const (
+	collectAction = "collect"
+	finishAction  = "finish"
+)
 
 // collectApart is collect where there is something to unmount. An unmount can hang
 // in the kernel, where not even SIGKILL reaches it, and no process ends that has a
-// thread there; containerd waits for the end of this one. A child may stay behind,
-// and ends when the kernel lets it.
+// thread there; containerd waits for the end of this one. A child may stay behind: it
+// goes on with the collection, at most for finishBudget, or until the kernel lets it go.
 func collectApart(ctx context.Context, argv0, bundle string, f *flags) (Exit, error) {
 	answer, err := newReader(ctx)
 	if err != nil {
@@ -34,23 +37,19 @@ func collectApart(ctx context.Context, argv0, bundle string, f *flags) (Exit, er
 		return Exit{}, err
 	}
 	defer said.shut()
-	child, err := os.StartProcess("/proc/self/exe",
-		[]string{argv0, "-namespace", f.namespace, "-id", f.id, "-bundle", bundle, collectAction},
-		&os.ProcAttr{Env: os.Environ(), Files: []*os.File{nil, answer.w, said.w}, Sys: &syscall.SysProcAttr{Setsid: true}})
-	if err != nil {
-		return Exit{}, fmt.Errorf("start %s: %w", collectAction, err)
-	}
-	text, err := answer.all()
-	if err != nil {
-		_ = child.Kill() // it may hang where that means nothing
-		return Exit{}, errors.Join(context.Cause(ctx), child.Release())
-	}
-	complaint, _ := said.all() // it has ended, or is about to
-	state, err := child.Wait()
+	child, err := startApart(argv0, bundle, f, []*os.File{nil, answer.w, said.w}, collectAction)
 	if err != nil {
 		return Exit{}, err
 	}
-	if !state.Success() {
+	text, err := answer.all()
+	if err != nil {
+		return Exit{}, errors.Join(fmt.Errorf("process %d goes on with it: %w", child.Pid, context.Cause(ctx)), child.Release())
+	}
+	complaint, _ := said.all() // it has no more to say
+	if err := child.Release(); err != nil {
+		return Exit{}, err
+	}
+	if len(text) == 0 {
 		return Exit{}, errors.New(strings.TrimSpace(string(complaint)))
 	}
 	var r task.DeleteResponse
@@ -60,17 +59,58 @@ func collectApart(ctx context.Context, argv0, bundle string, f *flags) (Exit, er
 	return Exit{PID: r.GetPid(), Status: r.GetExitStatus(), At: r.GetExitedAt().AsTime()}, nil
 }
 
-// collectHere is what that child does.
-func (p *Program) collectHere(ctx context.Context, f *flags, stdout io.Writer) error {
+// startApart starts this program with another action, in a session of its own.
+func startApart(argv0, bundle string, f *flags, files []*os.File, action ...string) (*os.Process, error) {
+	args := append([]string{argv0, "-namespace", f.namespace, "-id", f.id, "-bundle", bundle}, action...)
+	child, err := os.StartProcess("/proc/self/exe", args,
+		&os.ProcAttr{Dir: "/", Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", action[0], err)
+	}
+	return child, nil
+}
+
+// collectHere is what the child of collectApart does. It answers by closing stdout and
+// stderr, and goes on if there is work left.
+func (p *Program) collectHere(ctx context.Context, f *flags, stdout *os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, finishBudget)
+	defer cancel()
 	bundle, err := f.bundleDir()
 	if err != nil {
 		return err
 	}
 	exit, err := p.Collector.Collect(ctx, bundle, f.namespace, f.id)
+	if err == nil {
+		err = writeExit(stdout, exit)
+	}
+	if exit.Rest == "" || err != nil && ctx.Err() != nil {
+		return err
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	_ = os.Stderr.Close()
+	if err := stdout.Close(); err != nil {
+		return err
+	}
+	return p.Collector.Finish(ctx, exit.Rest)
+}
+
+// finishApart leaves a process behind that does what `delete` has no time for.
+func finishApart(argv0, bundle string, f *flags, rest string) error {
+	child, err := startApart(argv0, bundle, f, nil, finishAction, rest)
 	if err != nil {
 		return err
 	}
-	return writeExit(stdout, exit)
+	return child.Release()
+}
+
+// finishHere is what that process does. Nobody hears what goes wrong: containerd closes
+// the log with the bundle, and the next `start` or end of a server tries again.
+func (p *Program) finishHere(ctx context.Context, f *flags) error {
+	ctx, cancel := context.WithTimeout(ctx, finishBudget)
+	defer cancel()
+	return p.Collector.Finish(ctx, f.argument)
 }
 
 // reader is a pipe that somebody else writes to.
@@ -86,7 +126,7 @@ func newReader(ctx context.Context) (*reader, error) {
 		return nil, err
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		err = r.SetReadDeadline(deadline.Add(deleteBudget / 10)) // what knows the deadline has something to say
+		err = r.SetReadDeadline(deadline.Add(lastWord))
 	}
 	return &reader{r, w}, err
 }

@@ -3,8 +3,10 @@ package manager
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/containerd/ttrpc"
@@ -20,7 +22,7 @@ type conns struct {
 	credentials ttrpc.UnixCredentialsFunc
 
 	mu   sync.Mutex
-	open int
+	open map[*countedConn]struct{}
 }
 
 var _ ttrpc.Handshaker = (*conns)(nil)
@@ -29,6 +31,7 @@ func newConns() *conns {
 	self := uint32(os.Geteuid())
 	return &conns{
 		changed: make(chan struct{}, 1),
+		open:    map[*countedConn]struct{}{},
 		// As ttrpc.UnixSocketRequireSameUser, and root with any group.
 		credentials: func(peer *unix.Ucred) error {
 			if peer.Uid != self && peer.Uid != 0 {
@@ -45,13 +48,21 @@ func (c *conns) Handshake(ctx context.Context, conn net.Conn) (net.Conn, any, er
 	if err != nil {
 		return nil, nil, err
 	}
-	c.add(1)
-	return &countedConn{Conn: conn, closed: sync.OnceFunc(func() { c.add(-1) })}, peer, nil
+	return c.add(conn), peer, nil
 }
 
-func (c *conns) add(n int) {
+// add counts a connection until it is closed.
+func (c *conns) add(conn net.Conn) *countedConn {
+	counted := &countedConn{Conn: conn}
+	counted.closed = sync.OnceFunc(func() { c.change(func() { delete(c.open, counted) }) })
+	c.change(func() { c.open[counted] = struct{}{} })
+	return counted
+}
+
+// change changes what is open, with c.mu held, and says so.
+func (c *conns) change(how func()) {
 	c.mu.Lock()
-	c.open += n
+	how()
 	c.mu.Unlock()
 	select {
 	case c.changed <- struct{}{}:
@@ -62,7 +73,17 @@ func (c *conns) add(n int) {
 func (c *conns) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.open
+	return len(c.open)
+}
+
+// close closes the connections that are open.
+func (c *conns) close() {
+	c.mu.Lock()
+	open := slices.Collect(maps.Keys(c.open))
+	c.mu.Unlock()
+	for _, conn := range open {
+		_ = conn.Close()
+	}
 }
 
 // drain returns when the last client has hung up, or with ctx. It takes over

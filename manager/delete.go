@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,9 +15,17 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// deleteBudget is the time for all that `delete` does. containerd kills it after
-// five seconds, and an answer has to be out before.
-const deleteBudget = 3 * time.Second
+const (
+	// deleteBudget is the time for all that `delete` does. containerd kills it after
+	// five seconds, and an answer has to be out before.
+	deleteBudget = 3500 * time.Millisecond
+	// lastWord is how long, beyond that, `delete` waits for a collector that knows the
+	// deadline and is about to say what it hangs on.
+	lastWord = deleteBudget / 10
+	// finishBudget is the time for what `delete` leaves to a process that it does not
+	// wait for. It is more than the ABI gives to stop, stop --force and gc together.
+	finishBudget = time.Minute
+)
 
 // killedStatus is the exit status of a process that nobody saw end: 128+SIGKILL.
 const killedStatus = 137
@@ -26,6 +35,9 @@ type Exit struct {
 	PID    uint32 // 0 if unknown
 	Status uint32
 	At     time.Time // zero if no end was recorded: then Status means nothing
+	// Rest is what Finish of the Collector that has returned this is to be called
+	// with; nothing if it is empty.
+	Rest string
 }
 
 // Collector removes what is left of an app.
@@ -36,7 +48,13 @@ type Collector interface {
 	// idempotent and silent: nothing left is no error, and an Exit without At.
 	// It touches no other app, and it is called while the pod's server lives,
 	// after every ordinary Delete.
+	//
+	// An Exit with a Rest says that there is work left which takes longer than ctx, with
+	// an error, or if nothing is left of the container itself without one.
 	Collect(ctx context.Context, bundle, namespace, id string) (Exit, error)
+	// Finish does that work. It may be called in another process, and after the
+	// bundle was removed.
+	Finish(ctx context.Context, rest string) error
 }
 
 // delete cleans up after a container whose connection has gone, and writes a
@@ -55,6 +73,9 @@ func (p *Program) delete(ctx context.Context, argv0 string, f *flags, stdout io.
 		exit = askOwner(ctx, socket, f.id)
 	}
 	collected, err := p.collect(ctx, argv0, bundle, f)
+	if collected.Rest != "" {
+		err = errors.Join(err, finishApart(argv0, bundle, f, collected.Rest))
+	}
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", f.id, err)
 	}
@@ -102,11 +123,10 @@ func (p *Program) collect(ctx context.Context, argv0, bundle string, f *flags) (
 		return r.exit, r.err
 	case <-ctx.Done():
 	}
-	// It knows the deadline and may be about to say what it hangs on.
 	select {
 	case r := <-done:
 		return r.exit, r.err
-	case <-time.After(deleteBudget / 10):
+	case <-time.After(lastWord):
 		return Exit{}, context.Cause(ctx)
 	}
 }

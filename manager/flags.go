@@ -22,8 +22,9 @@ type flags struct {
 	info          bool
 	help          bool
 
-	action  string   // start, delete, collect, or empty: serve
-	unknown []string // flags of a containerd newer than this program
+	action   string   // start, delete, collect, finish, or empty: serve
+	argument string   // of the action
+	unknown  []string // flags of a containerd newer than this program
 }
 
 func (f *flags) set() *flag.FlagSet {
@@ -55,7 +56,7 @@ func parseFlags(args []string) (*flags, error) {
 	if err := fs.Parse(known); err != nil {
 		return nil, err
 	}
-	f.action, f.unknown = fs.Arg(0), unknown
+	f.action, f.argument, f.unknown = fs.Arg(0), fs.Arg(1), unknown
 	switch {
 	case f.action != "" && !isAction(f.action):
 		return nil, fmt.Errorf("unknown action %q: it is start, delete or none", f.action)
@@ -91,7 +92,9 @@ func checkName(s string) error {
 	return nil
 }
 
-func isAction(s string) bool { return s == "start" || s == "delete" || s == collectAction }
+func isAction(s string) bool {
+	return s == "start" || s == "delete" || s == collectAction || s == finishAction
+}
 
 // splitUnknown takes the flags that fs does not define out of args, together
 // with their values.

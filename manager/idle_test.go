@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,19 +44,25 @@ func TestN4MemoryIsReturnedAfterWorkAndNoOftenerThanEvery30Seconds(t *testing.T)
 	})
 }
 
+// noConn is a connection that nothing is done with.
+type noConn struct{ net.Conn }
+
+func (noConn) Close() error { return nil }
+
 func TestN5ServerEndsIfItsDaemonNeverComesBackForIt(t *testing.T) {
 	call := func(c *calls, method string) { c.begin(method)() }
+	open := func(n *conns) net.Conn { return n.add(noConn{}) }
 	for name, c := range map[string]struct {
 		happens func(*conns, *calls)
 		alone   bool
 	}{
 		"nobody connected":               {func(*conns, *calls) {}, true},
-		"somebody connected and went":    {func(n *conns, _ *calls) { n.add(1); n.add(-1) }, true},
-		"somebody is connected":          {func(n *conns, _ *calls) { n.add(1) }, false},
-		"somebody asked and went":        {func(n *conns, c *calls) { n.add(1); call(c, "/containerd.task.v3.Task/Connect"); n.add(-1) }, true},
-		"a container was created":        {func(n *conns, c *calls) { n.add(1); call(c, "/containerd.task.v2.Task/Create"); n.add(-1) }, false},
-		"a sandbox was created":          {func(n *conns, c *calls) { n.add(1); call(c, "/x.Sandbox/CreateSandbox"); n.add(-1) }, false},
-		"a container was tried to start": {func(n *conns, c *calls) { n.add(1); c.begin("/containerd.task.v2.Task/Create"); n.add(-1) }, false},
+		"somebody connected and went":    {func(n *conns, _ *calls) { open(n).Close() }, true},
+		"somebody is connected":          {func(n *conns, _ *calls) { open(n) }, false},
+		"somebody asked and went":        {func(n *conns, c *calls) { x := open(n); call(c, "/containerd.task.v3.Task/Connect"); x.Close() }, true},
+		"a container was created":        {func(n *conns, c *calls) { x := open(n); call(c, "/containerd.task.v2.Task/Create"); x.Close() }, false},
+		"a sandbox was created":          {func(n *conns, c *calls) { x := open(n); call(c, "/x.Sandbox/CreateSandbox"); x.Close() }, false},
+		"a container was tried to start": {func(n *conns, c *calls) { x := open(n); c.begin("/containerd.task.v2.Task/Create"); x.Close() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -86,10 +93,10 @@ func TestN5OrphanWatchStartsAnewWhenTheLastClientGoes(t *testing.T) {
 		n := newConns()
 		o := newOrphanWatch(n, newCalls())
 		defer o.stop()
-		n.add(1)
+		x := n.add(noConn{})
 		o.update()
 		time.Sleep(3 * orphanPatience)
-		n.add(-1)
+		x.Close()
 		o.update()
 		start := time.Now()
 		<-o.alone()
@@ -112,7 +119,7 @@ func TestN5DrainWaitsForCallsButNotForThoseThatWait(t *testing.T) {
 			t.Errorf("waited %v for a call that took a second", waited)
 		}
 		c.begin("/containerd.task.v3.Task/Create")
-		ctx, cancel := context.WithTimeout(t.Context(), endBudget)
+		ctx, cancel := context.WithTimeout(t.Context(), closeBudget)
 		defer cancel()
 		c.drain(ctx)
 		if ctx.Err() == nil {

@@ -93,11 +93,20 @@ func (fakeCollector) Collect(_ context.Context, bundle, namespace, id string) (E
 	if err := os.WriteFile(filepath.Join(bundle, "collected"), []byte(namespace+"/"+id), 0o600); err != nil {
 		return Exit{}, err
 	}
-	if plan.Hang {
-		select {} // as an unmount does
+	for plan.Hang { // as an unmount does
+		if _, err := os.Stat(bundle); err != nil {
+			return Exit{}, err
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	if plan.Fail != "" {
-		return Exit{}, errors.New(plan.Fail)
+		return plan.Exit, errors.New(plan.Fail)
 	}
 	return plan.Exit, nil
+}
+
+// Finish takes a moment and makes the file that rest names.
+func (fakeCollector) Finish(_ context.Context, rest string) error {
+	time.Sleep(300 * time.Millisecond)
+	return os.WriteFile(rest, nil, 0o600)
 }

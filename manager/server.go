@@ -15,10 +15,16 @@ import (
 )
 
 const (
-	// endBudget is for everything after the decision to end.
-	endBudget = 5 * time.Second
+	// closeBudget is for the end of a server that was sent a signal and leaves its
+	// pod alone.
+	closeBudget = 5 * time.Second
+	// endBudget is for the end of a server whose service ends by itself, and its pod
+	// with it. Nobody waits for that: the socket is gone, and the connections are
+	// closed. The ABI gives `stop`, `stop --force` and `gc` of a stage1 ten seconds
+	// each, with five seconds of grace between them.
+	endBudget = time.Minute
 	// farewell is how long a client has to take its last answer and hang up.
-	farewell = 250 * time.Millisecond
+	farewell = 2 * time.Second
 	// lockPatience is how long a `start` of the group is waited for.
 	lockPatience = time.Second
 	// lastAnswers is how long the answer to a Shutdown waits for those to other calls,
@@ -32,7 +38,8 @@ const (
 //	serving ── Ending, signal, orphaned, Serve failed ──► retired ──► ended
 //
 // A retired server has no socket any more, so the next `start` of the group
-// makes another one. It answers the calls it has, except those that only wait.
+// makes another one. It answers the calls it has, except those that only wait, and
+// closes its connections, while its service ends. A SIGTERM cuts that short.
 type server struct {
 	service  *Service
 	socket   string
@@ -75,7 +82,7 @@ func (s *server) run(ctx context.Context) error {
 	s.memory.touch()
 
 	failure := s.wait(ctx, signals, served)
-	s.end(ctx, t)
+	s.end(ctx, t, signals)
 	for range served {
 		// Not returning before Serve has.
 	}
@@ -159,35 +166,43 @@ func (s *server) isEnding() bool {
 	}
 }
 
-// end takes at most endBudget, whatever hangs.
-func (s *server) end(ctx context.Context, t *ttrpc.Server) {
-	ctx, cancel := context.WithTimeout(ctx, endBudget)
-	defer cancel()
+// end takes at most closeBudget, or endBudget, whatever hangs.
+func (s *server) end(ctx context.Context, t *ttrpc.Server, signals *signals) {
 	s.memory.stop()
 	s.retire()
-	if err := s.endService(ctx); err != nil {
-		log.G(ctx).WithError(err).Warn("the service did not end in order")
+	if !s.isEnding() {
+		ctx, cancel := context.WithTimeout(ctx, closeBudget)
+		defer cancel()
+		if err := s.service.Close(ctx); err != nil {
+			log.G(ctx).WithError(err).Warn("the service did not end in order")
+		}
+		s.hangUp(ctx, t)
+		return
 	}
-	s.calls.drain(ctx)
-	hangUp, cancel := context.WithTimeout(ctx, farewell)
+	limit, cancel := context.WithTimeout(ctx, closeBudget)
 	defer cancel()
-	s.conns.drain(hangUp)
+	s.hangUp(limit, t)
+	select {
+	case <-s.service.Done:
+	case sig := <-signals.terminate:
+		log.G(ctx).WithField("signal", sig).Warn("the pod has not ended: what is left of it is for the next one to collect")
+	case <-time.After(endBudget):
+		log.G(ctx).Warnf("the pod has not ended within %s: what is left of it is for the next one to collect", endBudget)
+	}
+}
+
+// hangUp answers the calls that are in progress, waits a moment for the clients to hang
+// up, and closes the connections that are left.
+func (s *server) hangUp(ctx context.Context, t *ttrpc.Server) {
+	s.calls.drain(ctx)
+	leave, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
+	s.conns.drain(leave)
 	write, cancel := context.WithTimeout(ctx, lastAnswers)
 	defer cancel()
 	_ = t.Shutdown(write) // of calls that only wait there may be no answer
 	_ = t.Close()
-}
-
-func (s *server) endService(ctx context.Context) error {
-	if !s.isEnding() {
-		return s.service.Close(ctx)
-	}
-	select {
-	case <-s.service.Done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	s.conns.close() // ttrpc does not while a call is in progress
 }
 
 // giveUpSocket removes the socket, if it is still this server's, and accepts

@@ -218,7 +218,7 @@ func TestN2SignalsEndTheServerInOrderAlsoWhileCallsWait(t *testing.T) {
 				t.Fatal(err)
 			}
 			ended(t, pid)
-			if took := time.Since(start); took > endBudget {
+			if took := time.Since(start); took > closeBudget {
 				t.Errorf("the end took %v", took)
 			}
 			if exists(pathOf(address)) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // backlink is the rkt.json in the bundle of a container or sandbox. It names the pod
@@ -37,6 +38,15 @@ func (b backlink) kept() bool {
 		return nil
 	})
 	return err == nil && kept
+}
+
+// unmount unmounts the root file system in the bundle. In a bundle that was made anew
+// for another container of the same id, that is the other one's.
+func (b backlink) unmount() error {
+	if !b.kept() {
+		return nil
+	}
+	return unmountTree(filepath.Join(b.bundle, "rootfs"))
 }
 
 // recordExit adds an exit to it.

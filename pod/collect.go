@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,11 +17,15 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// containerd kills `delete` after 5 seconds. The entrypoints get the smaller part
-// of what it uses, because what they leave undone the rest does by force.
+// containerd kills `delete` after 5 seconds.
 const (
-	collectLimit    = 3 * time.Second
+	// entrypointLimit is for all entrypoints together: the collector does by force
+	// what they leave undone.
 	entrypointLimit = 1500 * time.Millisecond
+	// removalPatience is how long Collect waits for the living shim that removes the
+	// pod. That takes longer if the machine is busy, or the stage1 slow: the ABI gives
+	// its entrypoints ten seconds each.
+	removalPatience = 2 * time.Second
 	// A dying process has no locks any more, and may still be seen: on a busy host
 	// for a while.
 	dyingLimit = time.Second
@@ -41,6 +46,25 @@ type CollectedExit struct {
 	Code  uint32
 	At    time.Time
 	Found bool // there was a container of ours to collect
+	// Rest is what Finish has to be called with because Collect has not seen the end
+	// of the container, or of its pod. It is empty if there is nothing to finish.
+	Rest string
+}
+
+// unfinished is the content of CollectedExit.Rest. containerd removes the bundle when
+// it has the answer, so the bundle's record goes along.
+type unfinished struct {
+	ID     AppID        `json:"id"`
+	Bundle string       `json:"bundle"`
+	Record bundleRecord `json:"record"`
+}
+
+func (u unfinished) String() string {
+	b, err := json.Marshal(u)
+	if err != nil {
+		panic(err) // strings, numbers, and a time that JSON has given
+	}
+	return string(b)
 }
 
 // Collect does for one container what its Delete has not done (requirements D3
@@ -50,15 +74,48 @@ type CollectedExit struct {
 // complete Delete there is nothing to do.
 //
 // The exit is the recorded one, else 137 and now. An error means that something
-// is left; calling Collect again goes on from there.
+// is left; calling Collect again goes on from there. A pod without apps that its
+// living shim is removing is not an error: of the container nothing is left.
+// In both cases Rest is set, and Finish sees to the pod.
 func (c *Collector) Collect(ctx context.Context, bundle, namespace, id string) (CollectedExit, error) {
-	ctx, cancel := context.WithTimeout(ctx, collectLimit)
-	defer cancel()
 	exit, err := c.collect(ctx, bundle, namespace, AppID(id))
 	if err != nil {
 		err = fmt.Errorf("collect container %s: %w", id, err)
 	}
 	return exit, err
+}
+
+// Finish goes on where a Collect has run out of time, with what the ABI gives to
+// entrypoints. It waits for a living shim that removes the pod, and does that itself
+// if the shim has died before it was done.
+func (c *Collector) Finish(ctx context.Context, rest string) error {
+	var u unfinished
+	if err := json.Unmarshal([]byte(rest), &u); err != nil {
+		return fmt.Errorf("finish a collection: %w", err)
+	}
+	s, err := OpenStore(u.Record.DataDir)
+	if err != nil {
+		return err
+	}
+	d, err := s.find(u.Record.Pod)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	if !d.mine() {
+		return nil // another process is about to remove the directory itself
+	}
+	p := &podCollector{dir: d, open: c.OpenStage1, limit: ctx, patience: ctx}
+	if _, err := p.container(ctx, u); err != nil {
+		return fmt.Errorf("collect container %s: %w", u.ID, err)
+	}
+	if err := p.finish(ctx); err != nil {
+		return fmt.Errorf("remove the pod of container %s: %w", u.ID, err)
+	}
+	return nil
 }
 
 func (c *Collector) collect(ctx context.Context, bundle, namespace string, id AppID) (CollectedExit, error) {
@@ -109,29 +166,52 @@ func (e *exitRecord) collected() CollectedExit {
 func (c *Collector) collectFrom(ctx context.Context, d *Dir, r bundleRecord, bundle string, id AppID) (CollectedExit, error) {
 	limit, cancel := context.WithTimeout(ctx, entrypointLimit)
 	defer cancel()
-	p := &podCollector{dir: d, open: c.OpenStage1, limit: limit}
-	exit := r.Exit.collected()
-	if r.App == "" {
-		exit, err := p.collectSandbox(ctx, string(id), exit)
-		if err != nil {
-			return exit, err
-		}
-		return exit, p.finish(ctx)
-	}
-	a, err := d.openApp(r.App)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		err = unmountTree(filepath.Join(bundle, "rootfs"))
-	case err == nil && a.record.ID != id && a.record.ID != "":
-		err = fmt.Errorf("%s names app %s, which is container %s: nothing done", bundleFile, r.App, a.record.ID)
-	case err == nil:
-		a.record.Bundle = bundle // also if its record was lost
-		exit, err = p.app(ctx, a, exit)
+	patience, cancel := context.WithTimeoutCause(ctx, removalPatience, errAtWork)
+	defer cancel()
+	p := &podCollector{dir: d, open: c.OpenStage1, limit: limit, patience: patience}
+	u := unfinished{ID: id, Bundle: bundle, Record: r}
+	exit, err := p.container(ctx, u)
+	if err == nil {
+		err = p.finish(ctx)
 	}
 	if err != nil {
-		return exit, err
+		u.Record.Exit = exit.record()
+		exit.Rest = u.String()
 	}
-	return exit, p.finish(ctx)
+	if errors.Is(err, errAtWork) {
+		err = nil
+	}
+	return exit, err
+}
+
+// errAtWork says that a living shim is removing the pod.
+var errAtWork = errors.New("its shim is at work on it")
+
+// record is the inverse of collected.
+func (e CollectedExit) record() *exitRecord {
+	if !e.Found {
+		return nil
+	}
+	return &exitRecord{PID: e.PID, Code: e.Code, At: e.At}
+}
+
+// container collects the app or the sandbox that a record in a bundle names.
+func (p *podCollector) container(ctx context.Context, u unfinished) (CollectedExit, error) {
+	exit := u.Record.Exit.collected()
+	if u.Record.App == "" {
+		return p.collectSandbox(ctx, string(u.ID), exit)
+	}
+	a, err := p.dir.openApp(u.Record.App)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = backlink{u.Bundle, p.dir.uuid, u.Record.App}.unmount()
+	case err == nil && a.record.ID != u.ID && a.record.ID != "":
+		err = fmt.Errorf("%s names app %s, which is container %s: nothing done", bundleFile, u.Record.App, a.record.ID)
+	case err == nil:
+		a.record.Bundle = u.Bundle // also if its record was lost
+		exit, err = p.app(ctx, a, exit)
+	}
+	return exit, err
 }
 
 // podCollector collects a pod, or some of its apps.
@@ -139,6 +219,8 @@ type podCollector struct {
 	dir   *Dir
 	open  func(string) (Stage1, error)
 	limit context.Context // of all entrypoints together
+	// patience is how long to wait for a living shim that removes the pod.
+	patience context.Context
 
 	stage1 Stage1 // once it was needed
 }
@@ -204,7 +286,7 @@ func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (
 	if supervised {
 		p.entrypoint(abi.AppRm, a)
 	}
-	if err := unmountTree(filepath.Join(a.record.Bundle, "rootfs")); err != nil {
+	if err := a.backlink().unmount(); err != nil {
 		return exit, err
 	}
 	p.dir.store.fault("unmount rootfs")
@@ -226,7 +308,7 @@ func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (
 // fails to do is done without it.
 func (a *AppDir) unpause() {
 	if r := a.record.Cgroup; r != nil {
-		if group, err := cgroup.FromRecord(*r); err == nil {
+		if group, err := cgroup.FromRecord(*r); err == nil && !group.Replaced() {
 			_ = group.LetDie()
 		}
 	}
@@ -242,10 +324,13 @@ func (a *AppDir) kill(ctx context.Context) (*cgroup.Group, error) {
 		return nil, cgroup.RemoveStale(ctx, a.cgroupPath())
 	}
 	group, err := cgroup.FromRecord(*a.record.Cgroup)
-	if err == nil {
-		err = group.Kill(ctx)
-	}
 	if err != nil {
+		return nil, err
+	}
+	if group.Replaced() {
+		return nil, nil // by another container of the same id
+	}
+	if err := group.Kill(ctx); err != nil {
 		return nil, err
 	}
 	a.pod.store.fault("kill cgroup")
@@ -292,7 +377,7 @@ func (p *podCollector) finish(ctx context.Context) error {
 	if alive, err := d.hasSandbox(); err != nil || alive {
 		return err
 	}
-	if d, err = d.abandoned(ctx); err != nil || d == nil {
+	if d, err = p.abandonedDir(); err != nil || d == nil {
 		return err
 	}
 	if d != p.dir {
@@ -314,10 +399,12 @@ func (p *podCollector) finish(ctx context.Context) error {
 	return p.remove(ctx)
 }
 
-// abandoned waits while a living shim removes the pod, which has no app any more.
-// It returns the directory as it is then if the shim is dead, and nil if there is nothing to do: the directory is gone, or the shim
-// has failed to remove it and said so.
-func (d *Dir) abandoned(ctx context.Context) (*Dir, error) {
+// abandonedDir waits while a living shim removes the pod, which has no app any more.
+// It returns the directory as it is then if the shim is dead, and nil if there is
+// nothing to do: the directory is gone, or the shim has failed to remove it, has said
+// so in its log, and goes on to live.
+func (p *podCollector) abandonedDir() (*Dir, error) {
+	d := p.dir
 	owner, err := proc.Open(d.shim.Shim.PID, d.shim.Shim.StartTime)
 	if err != nil {
 		if errors.Is(err, proc.ErrGone) {
@@ -326,14 +413,14 @@ func (d *Dir) abandoned(ctx context.Context) (*Dir, error) {
 		return nil, err
 	}
 	defer owner.Close()
-	now, err := d.awaitRemoval(ctx)
+	now, err := d.awaitRemoval(p.patience)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	dying, cancel := context.WithTimeout(ctx, dyingLimit)
+	dying, cancel := context.WithTimeout(p.patience, dyingLimit)
 	defer cancel()
 	if owner.Wait(dying) != nil {
 		now.close()

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,7 +16,9 @@ import (
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
@@ -186,6 +189,127 @@ func TestADeleteTakesOverFromAShimThatDiesWhileItRemovesThePod(t *testing.T) {
 			t.Errorf("after %q: %v", step, err)
 		}
 		l.nothingLeft(t)
+	}
+}
+
+// The stage1 of a living shim takes its time to end: the client does not wait for that,
+// and if the shim dies meanwhile, what `delete` leaves behind does the work.
+func TestFinishTakesOverFromAShimThatDiesAfterTheAnswerOfDelete(t *testing.T) {
+	l := newLife(t)
+	shim := l.haltAt(t, "rename "+dirExited)
+	c := l.collector(t)
+	began := time.Now()
+	exit, err := c.Collect(t.Context(), l.bundle(), "default", l.id)
+	if err != nil || exit.Rest == "" {
+		t.Fatalf("Collect beside a shim at work: %+v, %v", exit, err)
+	}
+	if took := time.Since(began); took < removalPatience || took > 2*removalPatience {
+		t.Errorf("Collect took %s", took)
+	}
+	if err := os.RemoveAll(l.bundle()); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- l.collector(t).Finish(t.Context(), exit.Rest) }()
+	select {
+	case err := <-done:
+		t.Fatalf("Finish did not wait for the living shim: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	_ = shim.Kill()
+	_, _ = shim.Wait()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	l.nothingLeft(t)
+	if err := c.Finish(t.Context(), exit.Rest); err != nil {
+		t.Errorf("with nothing left: %v", err)
+	}
+}
+
+// A container that cannot be collected in time is collected later, with the exit that
+// was recorded.
+func TestFinishCollectsAContainerThatCollectCouldNot(t *testing.T) {
+	l := newLife(t)
+	if !l.until(t, "shim", "exited") {
+		t.Fatal("it does not get there")
+	}
+	c := l.collector(t)
+	late, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	c.Store.fault = func(step string) {
+		if step == "record exit" {
+			l.occupy(t)
+		}
+	}
+	exit, err := c.Collect(late, l.bundle(), "default", l.id)
+	if err == nil || exit.Rest == "" || exit.Code != 7 {
+		t.Fatalf("Collect with a busy cgroup: %+v, %v", exit, err)
+	}
+	if err := l.collector(t).Finish(t.Context(), exit.Rest); err != nil {
+		t.Error(err)
+	}
+	l.nothingLeft(t)
+}
+
+// occupy puts a process into the app's cgroup.
+func (l life) occupy(t *testing.T) *os.Process {
+	t.Helper()
+	cmd := exec.Command("/bin/sleep", "300")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	v1, _ := filepath.Glob("/sys/fs/cgroup/*/" + l.id + "/cgroup.procs")
+	v2, _ := filepath.Glob("/sys/fs/cgroup/" + l.id + "/cgroup.procs")
+	for _, file := range append(v1, v2...) {
+		if err := os.WriteFile(file, []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cmd.Process
+}
+
+// The id of a container whose `delete` has failed is free for another one, which has
+// the same bundle directory and the same cgroup path.
+func TestWhatIsStaleIsCollectedBesideANewContainerOfTheSameID(t *testing.T) {
+	l := newLife(t)
+	if !l.until(t, "shim", "exited") {
+		t.Fatal("it does not get there")
+	}
+	c := l.collector(t)
+	old := filepath.Join(l.bundle(), "rootfs")
+	if err := errors.Join(unmountTree(old), os.Remove(filepath.Join(l.bundle(), bundleFile))); err != nil {
+		t.Fatal(err)
+	}
+	g, err := cgroup.Create(cgroup.Path{Spec: "/" + l.id}, nil) // takes over the one that is empty
+	if err != nil {
+		t.Fatal(err)
+	}
+	lives := l.occupy(t)
+	err = errors.Join(unix.Mount("tmpfs", old, "tmpfs", 0, ""), withRoot(l.bundle(), func(b *os.Root) error {
+		return writeRecord(b, bundleFile, bundleRecord{Version: recordVersion, DataDir: c.Store.dir, Pod: newUUID(), App: "new"})
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CollectStale(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if left := places(t, c.Store); len(left) != 0 {
+		t.Errorf("the old pod is left: %v", left)
+	}
+	if pids, err := g.Pids(); err != nil || !slices.Contains(pids, lives.Pid) {
+		t.Errorf("the new container's processes are %v, %v; want %d", pids, err, lives.Pid)
+	}
+	if s, err := proc.ReadStat(lives.Pid); err != nil || s.State == 'Z' {
+		t.Errorf("the new container's process was killed: %+v, %v", s, err)
+	}
+	if mounts, err := mountsBelow(l.bundle()); err != nil || len(mounts) != 1 {
+		t.Errorf("mounts of the new container: %v, %v", mounts, err)
+	}
+	if err := errors.Join(g.Kill(t.Context()), g.Remove(t.Context())); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -45,8 +45,12 @@ func (f *sandboxFiles) collect(ctx context.Context) error {
 	var group *cgroup.Group
 	var err error
 	if r := f.record.Cgroup; r != nil {
-		if group, err = cgroup.FromRecord(*r); err != nil {
+		group, err = cgroup.FromRecord(*r)
+		switch {
+		case err != nil:
 			err = errDamaged(f.dir.root, sandboxFile, err)
+		case group.Replaced():
+			group = nil // by another sandbox of the same id
 		}
 	} else { // it may just have been made
 		err = cgroup.RemoveStale(ctx, cgroup.Path{Spec: f.record.CgroupsPath, Namespace: f.dir.shim.Namespace, ID: f.record.ID})

@@ -85,7 +85,7 @@ func (c *Collector) collectStale(ctx context.Context, state, uuid string) (stale
 	}
 	limit, cancel := context.WithTimeout(ctx, staleEntrypoints)
 	defer cancel()
-	p := &podCollector{dir: d, open: c.OpenStage1, limit: limit}
+	p := &podCollector{dir: d, open: c.OpenStage1, limit: limit, patience: ctx}
 	current, err := d.thisBoot()
 	if err != nil {
 		return false, err

@@ -82,18 +82,27 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What other boots and dead shims have left is collected beside the work.
-	var stale sync.WaitGroup
-	stale.Go(func() {
-		c := pod.Collector{Store: store, OpenStage1: reopener(images, children)}
-		if err := c.CollectStale(ctx); err != nil {
+	collector := pod.Collector{Store: store, OpenStage1: reopener(images, children)}
+	collect := func() {
+		if err := collector.CollectStale(ctx); err != nil {
 			log.G(ctx).WithError(err).Warn("pods that others have left cannot all be collected")
 		}
-	})
+	}
+	// What other boots and dead shims have left is collected beside the work, and again
+	// at the end: a node may not get another pod for a long time.
+	var stale sync.WaitGroup
+	stale.Go(collect)
+	done := make(chan struct{})
+	go func() {
+		<-service.Done()
+		stale.Wait()
+		collect()
+		close(done)
+	}()
 	return &manager.Service{
 		Register: service.Register,
 		Ending:   service.Ending(),
-		Done:     service.Done(),
+		Done:     done,
 		Close: func(ctx context.Context) error {
 			err := service.Close(ctx)
 			stale.Wait()
@@ -181,23 +190,38 @@ func reopener(images *image.Store, children *proc.Children) func(string) (pod.St
 // collector does the work of `delete`.
 type collector struct{}
 
-// Collect opens the stores when it is called: `-v` and `-info` have none.
-func (collector) Collect(ctx context.Context, bundle, namespace, id string) (manager.Exit, error) {
+// open opens the stores when they are needed: `-v` and `-info` have none.
+func (collector) open() (*pod.Collector, error) {
 	store, err := pod.OpenStore(dataDir())
 	if err != nil {
-		return manager.Exit{}, err
+		return nil, err
 	}
 	images, err := image.OpenStore(dataDir())
 	if err != nil {
+		return nil, err
+	}
+	return &pod.Collector{Store: store, OpenStage1: reopener(images, proc.NewChildren())}, nil
+}
+
+func (c collector) Collect(ctx context.Context, bundle, namespace, id string) (manager.Exit, error) {
+	p, err := c.open()
+	if err != nil {
 		return manager.Exit{}, err
 	}
-	c := pod.Collector{Store: store, OpenStage1: reopener(images, proc.NewChildren())}
 	began := time.Now()
-	exit, err := c.Collect(ctx, bundle, namespace, id)
+	exit, err := p.Collect(ctx, bundle, namespace, id)
 	if err == nil { // nobody is left who writes to them
 		err = shim.EndLoggers(ctx, bundle, time.Since(began))
 	}
-	return manager.Exit{PID: uint32(exit.PID), Status: exit.Code, At: exit.At}, err
+	return manager.Exit{PID: uint32(exit.PID), Status: exit.Code, At: exit.At, Rest: exit.Rest}, err
+}
+
+func (c collector) Finish(ctx context.Context, rest string) error {
+	p, err := c.open()
+	if err != nil {
+		return err
+	}
+	return p.Finish(ctx, rest)
 }
 
 // describe reads what a stage1 says of itself. From the directory of an image that

@@ -119,6 +119,7 @@ func (h *hierarchies) claim(path string) (*Group, error) {
 		if err != nil {
 			return nil, err
 		}
+		r.Inode = inode(lock)
 		g := newGroup(r, lock)
 		stale, err := g.others(made)
 		if err == nil && !stale {

@@ -9,6 +9,7 @@ import (
 	"github.com/opencontainers/cgroups/fs"
 	"github.com/opencontainers/cgroups/fs2"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
@@ -18,6 +19,9 @@ type Record struct {
 	Version int               `json:"version"` // of cgroups: 1 or 2
 	Path    string            `json:"path"`    // below the root of every hierarchy
 	Dirs    map[string]string `json:"dirs"`    // controller to directory; "" on version 2
+	// Inode is that of the first directory made. The kernel gives no two cgroups the
+	// same one.
+	Inode uint64 `json:"inode,omitempty"`
 	// Placeholder keeps the scope that the cgroup is in, if it is in one.
 	Placeholder *Placeholder `json:"placeholder,omitempty"`
 }
@@ -54,6 +58,23 @@ func FromRecord(r Record) (*Group, error) {
 		return nil, fmt.Errorf("record of cgroup %q: %w", r.Path, err)
 	}
 	return newGroup(r, nil), nil
+}
+
+// Replaced reports whether the cgroup of a record has gone and another one, which was
+// made since then, has its path.
+func (g *Group) Replaced() bool {
+	var st unix.Stat_t
+	err := unix.Stat(g.record.Dirs[primary(g.record.Version)], &st)
+	return err == nil && g.record.Inode != 0 && st.Ino != g.record.Inode
+}
+
+// inode returns the inode of an open directory, or 0.
+func inode(dir *os.File) uint64 {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return 0
+	}
+	return st.Ino
 }
 
 // Record returns what FromRecord needs.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"syscall"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -31,6 +32,7 @@ func sandboxChecks() []Check {
 	}
 	return []Check{
 		check("sandbox/empty", "a pod without an app has a process that holds its namespaces, with the hostname that was asked for", checkEmptySandbox),
+		check("sandbox/closed", "the process that holds the namespaces of a pod shows nothing of the host's: its user, without capabilities, cannot look into it, and nobody can write to the host through a procfs in its root", checkClosedSandbox),
 		check("sandbox/app", "an app that comes later joins the namespaces of the pod, which lives on without it", checkAppOfSandbox),
 		check("sandbox/stop", "stop ends a pod with its apps, and the process that holds its namespaces", checkStopSandbox),
 	}
@@ -127,6 +129,59 @@ func checkEmptySandbox(_ context.Context, _ *trial, b *sandbox) error {
 	if err == nil && name != hostname {
 		err = fmt.Errorf("its hostname is %q, want %q", name, hostname)
 	}
+	return err
+}
+
+// checkClosedSandbox tries what a container could that shares the PID namespace of the
+// pod, or has the host's: as the user of the process, and as root of the host, whom only
+// the mounts can keep out.
+func checkClosedSandbox(_ context.Context, _ *trial, b *sandbox) error {
+	for _, name := range []string{"sys/kernel/core_pattern", "sysrq-trigger", "irq/default_smp_affinity"} {
+		path := fmt.Sprintf("/proc/%d/root/proc/%s", b.holder, name)
+		if f, err := os.OpenFile(path, os.O_WRONLY, 0); err == nil {
+			f.Close()
+			return fmt.Errorf("the host's /proc/%s can be written to in the root of process %d, which holds the namespaces", name, b.holder)
+		}
+	}
+	info, err := os.Stat(fmt.Sprintf("/proc/%d", b.holder)) // whose owner is the process's
+	if err != nil {
+		return err
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	return asUser(owner.Uid, owner.Gid, func() error {
+		for _, name := range []string{"root/.", "environ", "mem"} {
+			f, err := os.Open(fmt.Sprintf("/proc/%d/%s", b.holder, name))
+			if err == nil {
+				f.Close()
+				return fmt.Errorf("as user %d, its own, anybody opens %s of process %d, which holds the namespaces: it is dumpable", owner.Uid, name, b.holder)
+			}
+		}
+		return nil
+	})
+}
+
+// asUser calls a function as another user, without capabilities. The thread that does is
+// not used again.
+func asUser(uid, gid uint32, do func() error) (err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		none := [2]unix.CapUserData{}
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)); errno != 0 {
+			err = fmt.Errorf("become group %d: %w", gid, errno)
+			return
+		}
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
+			err = fmt.Errorf("become user %d: %w", uid, errno)
+			return
+		}
+		if err = unix.Capset(&header, &none[0]); err == nil { // of root's
+			err = do()
+		}
+	}()
+	<-done
 	return err
 }
 

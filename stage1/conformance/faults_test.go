@@ -150,6 +150,15 @@ exit 0`
 	noSize          = `edit 's/"consoleSize":{[^}]*},*//'`
 )
 
+// What holds the namespaces of a pod: with a /proc that is not read-only, and with a
+// program that everybody may read.
+const (
+	writable = `own=$PWD/stage1/rootfs/rkt/own; mkdir -p "$own"
+sed 's#"readonlyPaths":\[[^]]*\]#"readonlyPaths":[]#' "$RKT_BUNDLE/config.json" >"$own/config.json"; RKT_BUNDLE=$own`
+	dumpable = `own=$PWD/stage1/rootfs/rkt/own; mkdir -p "$own/dev"; cp "$(command -v busybox)" "$own/" || exit 1
+edit 's#"args":\["/hold"\]#"args":["/busybox","sleep","1000"]#; s#"rootfs":"[^"]*"#"rootfs":"'"$own"'"#'`
+)
+
 // stopped ends the app as if that had been all there is to do.
 const stopped = `edit 's#"app/checkpoint"#"app/stop"#'; exec "${right%_*}_stop" --debug=false --app="$RKT_APP"`
 
@@ -271,6 +280,8 @@ cat stage1/rootfs/rkt/ready >&"$real"; exit 0`}, says: "is not in the cgroup of 
 		{check: "user/mapped", broken: entry("app_add", `edit 's/"hostID":100000/"hostID":200000/g'`), says: `"0 200000 65536"`},
 		{check: "user/exec", broken: entry("app_add", `edit 's/"hostID":100000/"hostID":200000/g'`), says: `"0 200000 65536"`},
 		{check: "sandbox/empty", broken: entry("run", `edit 's/"verify-sandbox"/"another"/g'`), says: `its hostname is "another"`},
+		{check: "sandbox/closed", broken: broken{base: "oci", entry: "run", body: writable}, says: "the host's /proc/sys/kernel/core_pattern can be written to"},
+		{check: "sandbox/closed", broken: entry("run", dumpable), says: "its own, anybody opens root/."},
 		{check: "sandbox/app", broken: entry("app_add", `edit 's#,"path":"/proc/[0-9]*/ns/ipc"##'`), says: "is not in the ipc namespace of the pod"},
 		{check: "sandbox/stop", broken: entry("run", `setsid sleep 1000 </dev/null >/dev/null 2>&1 3>&- 4>&- &`), says: "left behind: process"},
 		{check: "checkpoint/goes-on", broken: checkpoints(stopped), says: "after its checkpoint"},

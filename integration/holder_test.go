@@ -30,14 +30,7 @@ func TestTheHolderHasNothing(t *testing.T) {
 				t.Errorf("%s: %q, want %q", field, got, want)
 			}
 		}
-		// The kernel gives the files of undumpable processes to root.
-		info, err := os.Stat(fmt.Sprintf("/proc/%d/environ", b.pid))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 {
-			t.Errorf("it is dumpable: its files in /proc are of user %d", uid)
-		}
+		expectUndumpable(t, b.pid)
 		proc, err := os.ReadDir(filepath.Join("/proc", fmt.Sprint(b.pid), "root/proc"))
 		if err != nil || c.name != "oci" && len(proc) > 0 {
 			t.Errorf("its /proc has %d entries (%v)", len(proc), err)
@@ -46,6 +39,20 @@ func TestTheHolderHasNothing(t *testing.T) {
 		expectExit(t, c.wait(t, task), 0)
 		c.drop(t, task)
 	})
+}
+
+// expectUndumpable fails the test unless nobody but the host's root may look into a
+// process. The kernel gives the files of an undumpable one in /proc to root of the user
+// namespace that has its memory, which a pod's must not.
+func expectUndumpable(t *testing.T, pid int) {
+	t.Helper()
+	info, err := os.Stat(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 {
+		t.Errorf("process %d is dumpable, or its memory is of another user namespace: its files in /proc are of user %d", pid, uid)
+	}
 }
 
 func TestTheHoldersProcIsMaskedAsThatOfAContainerOfContainerds(t *testing.T) {

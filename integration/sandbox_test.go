@@ -558,6 +558,7 @@ func TestASandboxWithUsersOfItsOwn(t *testing.T) {
 				if uid := statusOf(t, b.pid, "Uid"); !strings.HasPrefix(uid, "165535\t") { // 65535 of the pod's
 					t.Errorf("the holder runs as %s", uid)
 				}
+				expectUndumpable(t, b.pid)
 			})
 		}
 	})

@@ -80,6 +80,33 @@ func TestATruncatedPlanIsAnError(t *testing.T) {
 	}
 }
 
+func TestANumberThatItsFieldHasNoRoomForIsAnError(t *testing.T) {
+	w := &codec{}
+	for _, n := range []uint64{1 << 32, ^uint64(0)} {
+		number(w, &n)
+	}
+	b := w.b
+	for _, read := range []func(*codec){
+		func(c *codec) { number(c, new(uint32)) },
+		func(c *codec) { number(c, new(int32)) },
+		func(c *codec) { number(c, new(uint16)) },
+	} {
+		r := &codec{b: b, reading: true}
+		if read(r); r.err == nil {
+			t.Error("1<<32 was cut off")
+		}
+	}
+	r := &codec{b: b, reading: true}
+	var n uint64
+	var minus int
+	if number(r, &n); r.err != nil || n != 1<<32 {
+		t.Errorf("%d, %v", n, r.err)
+	}
+	if number(r, &minus); r.err != nil || minus != -1 {
+		t.Errorf("%d, %v", minus, r.err)
+	}
+}
+
 // A plan that was decoded says what its bytes do, so that it is encoded and decoded
 // again to the same; and it takes no more memory than its bytes account for.
 func FuzzAPlanIsRefusedOrComesBack(f *testing.F) {

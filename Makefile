@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration test-client test-cri test-critest test-containerd-cri test-kubelet test-docker test-runsc test-long test-vm test-vm-short test-rkt compat bench demo install clean
+.PHONY: help deps build check lint test test-unit test-integration test-client test-cri test-critest test-containerd-cri test-kubelet test-docker test-runsc test-long test-vm test-vm-short test-rkt test-fuzz compat bench demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -69,6 +69,9 @@ test-runsc: deps build ## the stage1 oci with gVisor's runsc, which is built fir
 test-long: build ## the cases that repeat something, as often as is ever demanded (an hour)
 	@RKT_TEST_LONG=1 RKT_TEST_RUNTIMES=native RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -timeout 3h -json . -outage 1m -fuzz-rpcs 10m | $(REPORT)
+
+test-fuzz: ## every fuzz target for FUZZTIME (2m) (FUZZ=REGEXP)
+	@scripts/fuzz
 
 test-client: deps build ## containerd's own client suite, with runc's shim and ours (CLIENT_FLAGS)
 	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/parity.md -answers $(CURDIR)/integration/rpcs/runc.json $(CLIENT_FLAGS)

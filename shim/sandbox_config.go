@@ -27,6 +27,9 @@ func sandboxConfig(r *sandbox.CreateSandboxRequest, debug bool) (c pod.SandboxCo
 	if r.SandboxId == "" || !filepath.IsAbs(r.BundlePath) {
 		return c, nil, fmt.Errorf("the id is empty or the bundle %q is not absolute: %w", r.BundlePath, errdefs.ErrInvalidArgument)
 	}
+	if !filepath.IsLocal(r.SandboxId) || filepath.Base(r.SandboxId) != r.SandboxId || strings.ContainsRune(r.SandboxId, 0) {
+		return c, nil, fmt.Errorf("the id %q cannot be the name of a directory: %w", r.SandboxId, errdefs.ErrInvalidArgument)
+	}
 	switch name := messageName(r.Options); name {
 	case sandbox.PodSandboxConfigName:
 		annotations, err = fromCRI(&c, r)

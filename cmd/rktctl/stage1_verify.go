@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/log"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
 )
 
@@ -201,7 +202,7 @@ func (v *verification) verify(ctx context.Context, e *env, checks []conformance.
 	if err != nil {
 		var image *conformance.ImageError
 		if errors.As(err, &image) {
-			fmt.Fprintf(out, "TAP version 14\nBail out! %v\n", err)
+			fmt.Fprintf(out, "TAP version 14\nBail out! %s\n", abi.Printable(err.Error()))
 		}
 		return err
 	}

@@ -95,6 +95,9 @@ func (v *Volume) Path() (string, error) {
 	if v.Kind != empty {
 		return v.Source, nil
 	}
+	if !filepath.IsLocal(v.Name) || filepath.Base(v.Name) != v.Name || v.Name == "." {
+		return "", fmt.Errorf("volume %q: that cannot be the name of a directory", v.Name)
+	}
 	dir := filepath.Join("sharedVolumes", v.Name)
 	return dir, v.make(dir)
 }

@@ -80,7 +80,8 @@ func TestExecsLeaveNoRecordBehind(t *testing.T) {
 		n := c.often(200, 30, 20_000)
 		for i := range n {
 			if err := execTrue(ctx, task, spec, fmt.Sprintf("e%d", i)); err != nil {
-				t.Fatal(err)
+				_, state := c.status(t, task.ID())
+				t.Fatalf("%v; the container is %s", err, state)
 			}
 			if left, err := records(dir); err != nil || len(left) > 0 {
 				t.Fatalf("after %d execs there are the records %q (%v)", i+1, left, err)

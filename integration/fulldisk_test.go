@@ -276,3 +276,25 @@ func (c *column) abandon(t *testing.T, dir string) {
 	}
 	detach(t, dir)
 }
+
+// Nothing records how an app of fly ends: its process is the one that stage 0 has started.
+func TestFlyEndsWithItsCodeOnAFullDisk(t *testing.T) {
+	eachFly(t, func(t *testing.T, n *node) {
+		d, dir := disks()[0], dataDir(n.daemon.Dir())
+		d.mount(t, dir)
+		n.blamed = append(n.blamed, "mount "+dir)
+		t.Cleanup(func() {
+			n.cleanUp(t)
+			detach(t, dir)
+		})
+		task := n.running(t, exitsOnTerm(42))
+		ended := n.wait(t, task)
+		d.fail(t, dir)
+		d.expectUnusable(t, dir)
+		n.termUntilGone(t, task, ended, 42)
+		if st := deleteTask(t, n.context(t), task); st.ExitCode() != 42 {
+			t.Errorf("the deletion says %d, want 42", st.ExitCode())
+		}
+		d.repair(t, dir)
+	})
+}

@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration test-client test-cri test-critest test-containerd-cri test-kubelet test-docker test-runsc test-long test-vm test-vm-short test-rkt test-fuzz compat bench demo install clean
+.PHONY: help deps build check lint test test-unit test-integration test-hostile test-client test-cri test-critest test-containerd-cri test-kubelet test-docker test-runsc test-long test-vm test-vm-short test-rkt test-fuzz compat bench demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -72,6 +72,11 @@ test-long: build ## the cases that repeat something, as often as is ever demande
 
 test-fuzz: ## every fuzz target for FUZZTIME (2m) (FUZZ=REGEXP)
 	@scripts/fuzz
+
+test-hostile: deps build ## containers that attack, against us, runc and older releases, into docs/ (two hours)
+	@echo "==> hostile neighbours"
+	@RKT_TEST_LONG=1 RKT_TEST_BIN=$(BIN) RKT_TEST_DOCUMENT=$(CURDIR)/docs/results/hostile.md \
+	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 8h -json $(HOSTILE_FLAGS) ./hostile | $(REPORT)
 
 test-client: deps build ## containerd's own client suite, with runc's shim and ours (CLIENT_FLAGS)
 	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/parity.md -answers $(CURDIR)/integration/rpcs/runc.json $(CLIENT_FLAGS)

@@ -2,7 +2,6 @@ package binaries
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"path/filepath"
 )
@@ -18,19 +17,5 @@ func Runc(ctx context.Context, log io.Writer) (string, error) {
 	if dir, ok := prebuilt(); ok {
 		return filepath.Join(dir, "runc-current"), nil
 	}
-	module, version, err := pinned(ctx, "runc", runc)
-	if err != nil {
-		return "", err
-	}
-	dir, err := Cached(cacheName("runc", version), func(dir string) error {
-		done := Progress(log, "building runc "+version+" from its module (once, half a minute)")
-		defer done()
-		_, err := outputWith(ctx, "CGO_ENABLED=1", "-C", module, "build", "-trimpath", "-ldflags", "-s -w -X main.version="+version[1:],
-			"-tags", "seccomp", "-o", dir+"/", runc)
-		return err
-	})
-	if err != nil {
-		return "", fmt.Errorf("runc %s: %w", version, err)
-	}
-	return filepath.Join(dir, "runc"), nil
+	return buildRunc(ctx, log, "runc")
 }

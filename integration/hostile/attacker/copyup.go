@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// copyUp is the other half of a race about files that a runtime copies into a directory
+// of this container's, because it was exchanged for the one that the runtime had
+// mounted: as soon as a file is there, a link to a file of the host takes its place, for
+// the runtime to change the mode of. Its arguments are the directory with the files,
+// the one without, and what the links are to lead to.
+func copyUp(args []string) {
+	if len(args) != 3 {
+		fail(fmt.Errorf("copy-up takes two directories and a target, not %q", args))
+	}
+	full, empty, target := args[0], args[1], args[2]
+	// Who is who is known by the inode, because the names are exchanged.
+	into, err := unix.Open(empty, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	must(err)
+	ready()
+	go func() {
+		for {
+			_ = unix.Renameat2(unix.AT_FDCWD, full, unix.AT_FDCWD, empty, unix.RENAME_EXCHANGE)
+		}
+	}()
+	dir := fmt.Sprintf("/proc/self/fd/%d", into)
+	spare := filepath.Join(filepath.Dir(full), "spare")
+	for {
+		names, err := readNames(dir)
+		must(err)
+		for _, n := range names {
+			file := filepath.Join(dir, n)
+			info, err := os.Lstat(file)
+			if err != nil {
+				continue
+			}
+			if info.Mode()&os.ModeSymlink != 0 {
+				_ = os.Remove(file) // for the next time
+				continue
+			}
+			_ = os.Symlink(target, spare) // it is there, if the rename has failed
+			_ = os.Rename(spare, file)
+		}
+	}
+}

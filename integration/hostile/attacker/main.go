@@ -1,0 +1,88 @@
+// Command attacker is what hostile containers run, and their victims, who tell what
+// they got. It says what it got on its standard output, as package loot has it, and
+// harms nothing: what it could write it opens and closes again, but for files that the
+// tests have put there for it.
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/hostile/loot"
+)
+
+// target is what the attackers are after. The tests pass it in the environment.
+type target struct {
+	secret string // a file of the host that only its root may read
+	sticky string // a directory of the host in which everybody may create
+}
+
+func main() {
+	t := target{secret: os.Getenv("SECRET"), sticky: os.Getenv("STICKY")}
+	verb, args := "", []string(nil)
+	if len(os.Args) > 1 {
+		verb, args = os.Args[1], os.Args[2:]
+	}
+	switch verb {
+	case "hunt":
+		t.hunt(args)
+	case "look":
+		t.look(args)
+	case "overwrite":
+		overwrite()
+	case "exchange":
+		exchange(args)
+	case "state":
+		state()
+	case "copy-up":
+		copyUp(args)
+	case "connect":
+		connect()
+	case "search":
+		t.search(args[0])
+	case "read":
+		t.read(t.secret, "by "+os.Args[0])
+	case "sleep":
+		sleep()
+	default:
+		fail(fmt.Errorf("unknown verb %q", verb))
+	}
+}
+
+// got says what was got.
+func got(what, how string, args ...any) {
+	loot.Say(os.Stdout, loot.Loot{What: what, How: fmt.Sprintf(how, args...)})
+}
+
+// read tries to read the secret at a path, and says so if it can.
+func (t target) read(path, how string) bool {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return false
+	}
+	loot.Say(os.Stdout, loot.Loot{What: loot.Read, How: how, Secret: strings.TrimSpace(string(b))})
+	return true
+}
+
+// ready tells the tests that an attack that goes on has begun.
+func ready() { fmt.Println("ready") }
+
+func sleep() {
+	ready()
+	for {
+		time.Sleep(time.Hour)
+	}
+}
+
+func must(err error) {
+	if err != nil {
+		fail(err)
+	}
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, "attacker:", err)
+	os.Exit(125)
+}

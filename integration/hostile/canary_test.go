@@ -74,10 +74,12 @@ func (c *canary) look() (map[string]string, error) {
 			if err != nil {
 				return err
 			}
-			text += " " + string(b)
+			if string(b) != c.secret+"\n" {
+				text += ", with something else in it"
+			}
 		case info.Mode()&os.ModeSymlink != 0:
 			link, _ := os.Readlink(path)
-			text += " " + link
+			text += " to " + link
 		}
 		name, _ := filepath.Rel(c.dir, path)
 		files[name] = text

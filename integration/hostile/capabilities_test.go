@@ -79,7 +79,7 @@ func TestAProcessHasTheRightsOfItsSpec(t *testing.T) {
 	}
 	exec := func(want rights, uid, gid int, edit func(*specs.Process)) func(*lab) {
 		return func(l *lab) {
-			task := l.attacker(spec{image: plainImage, args: []string{"/bin/attacker", "sleep"}, opts: []oci.SpecOpts{seccomp.WithDefaultProfile()}})
+			task := l.attacker(sleeper(seccomp.WithDefaultProfile()))
 			l.once(func() {
 				if err := l.exec(task, state, edit); err != nil {
 					l.t.Fatal(err)
@@ -111,7 +111,7 @@ func TestRightsAreNotLostInACrowd(t *testing.T) {
 	d := defaultRights()
 	hostile(t, attack{classes: "class of CVE-2016-9962", name: "execs beside each other, some of which are killed", modes: []mode{
 		{name: "execs", unproved: "no release is known that lost them", try: func(l *lab) {
-			task := l.attacker(spec{image: plainImage, args: []string{"/bin/attacker", "sleep"}, opts: []oci.SpecOpts{seccomp.WithDefaultProfile()}})
+			task := l.attacker(sleeper(seccomp.WithDefaultProfile()))
 			l.race(func() {
 				done := make(chan error)
 				for i := range 4 {

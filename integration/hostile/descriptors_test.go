@@ -37,7 +37,7 @@ func TestAWorkingDirectoryDoesNotLeadOut(t *testing.T) {
 			}
 		}},
 		{name: "of an exec", proofs: []string{runc111}, try: func(l *lab) {
-			task := l.attacker(spec{image: plainImage, args: []string{"/bin/attacker", "sleep"}})
+			task := l.attacker(sleeper())
 			for _, dir := range directories() {
 				l.once(func() {
 					_ = l.exec(task, []string{"/bin/attacker", "look"}, func(p *specs.Process) { p.Cwd = dir })
@@ -45,7 +45,7 @@ func TestAWorkingDirectoryDoesNotLeadOut(t *testing.T) {
 			}
 		}},
 		{name: "of an exec, behind a link that the container makes", proofs: []string{runc111}, try: func(l *lab) {
-			task := l.attacker(spec{image: plainImage, args: []string{"/bin/attacker", "sleep"}})
+			task := l.attacker(sleeper())
 			for i, dir := range directories() {
 				link := fmt.Sprint("/tmp/cwd-", i)
 				l.once(func() {

@@ -27,6 +27,11 @@ func bystander(opts ...oci.SpecOpts) spec {
 	return spec{image: plainImage, args: []string{"/bin/true"}, opts: opts}
 }
 
+// sleeper is a victim that others execute something in.
+func sleeper(opts ...oci.SpecOpts) spec {
+	return spec{image: plainImage, args: []string{"/bin/attacker", "sleep"}, opts: opts}
+}
+
 // podNamespaces are those that a container of a pod shares with its others.
 var podNamespaces = []specs.LinuxNamespaceType{specs.PIDNamespace, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace}
 
@@ -98,6 +103,16 @@ func TestAContainerGetsNothingOfWhatMakesItsNeighbours(t *testing.T) {
 		{name: "hostPID", alone: true, unproved: asOfOld, wins: tracingRunc, try: func(l *lab) {
 			l.attacker(hunter(oci.WithHostNamespace(specs.PIDNamespace)))
 			l.race(func() { _ = l.victim(bystander()) })
+		}},
+		{name: "PID namespace shared, execs in the other", unproved: asOfOld, wins: tracingRunc, try: func(l *lab) {
+			task := l.attacker(hunter())
+			other := l.attacker(sleeper(joining(task, podNamespaces...)))
+			l.race(func() { _ = l.exec(other, []string{"/bin/true"}) })
+		}},
+		{name: "hostPID, execs in a container with a user namespace", alone: true, unproved: asOfOld, wins: ownerOfUsers, notFor: noUserNamespaces, try: func(l *lab) {
+			other := l.attacker(sleeper(userNamespace()))
+			l.attacker(hunter(oci.WithHostNamespace(specs.PIDNamespace)))
+			l.race(func() { _ = l.exec(other, []string{"/bin/true"}) })
 		}},
 		{name: "hostPID, the victim in a user namespace", alone: true, proofs: []string{nativeOld}, wins: ownerOfUsers, notFor: noUserNamespaces, try: func(l *lab) {
 			l.attacker(hunter(oci.WithHostNamespace(specs.PIDNamespace)))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,6 +30,7 @@ func copyUp(args []string) {
 	}()
 	dir := fmt.Sprintf("/proc/self/fd/%d", into)
 	spare := filepath.Join(filepath.Dir(full), "spare")
+	placed := map[string]time.Time{}
 	for {
 		names, err := readNames(dir)
 		must(err)
@@ -39,11 +41,15 @@ func copyUp(args []string) {
 				continue
 			}
 			if info.Mode()&os.ModeSymlink != 0 {
-				_ = os.Remove(file) // for the next time
+				// By then the mode was changed; the next victim makes a file there.
+				if time.Since(placed[n]) > 100*time.Millisecond {
+					_ = os.Remove(file)
+				}
 				continue
 			}
 			_ = os.Symlink(target, spare) // it is there, if the rename has failed
 			_ = os.Rename(spare, file)
+			placed[n] = time.Now()
 		}
 	}
 }

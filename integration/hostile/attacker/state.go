@@ -18,7 +18,7 @@ func state() {
 	if proc == "" {
 		proc = "/proc"
 	}
-	s := loot.State{Status: statusAt(proc + "/self/status"), UID: os.Getuid(), GID: os.Getgid()}
+	s := loot.State{Status: status(proc + "/self/status"), UID: os.Getuid(), GID: os.Getgid()}
 	for file, to := range map[string]*string{"/self/oom_score_adj": &s.OOM, "/1/oom_score_adj": &s.FirstOOM} {
 		b, _ := os.ReadFile(proc + file)
 		*to = strings.TrimSpace(string(b))

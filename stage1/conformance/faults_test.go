@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -52,7 +53,10 @@ func (b broken) image(t *testing.T) string {
 	base, dir := bundledImage(t, b.base), filepath.Join(t.TempDir(), "image")
 	must(t, os.MkdirAll(filepath.Join(dir, "rootfs/opt/stage2"), 0o755))
 	must(t, os.MkdirAll(filepath.Join(dir, "rootfs/rkt"), 0o755))
-	must(t, os.CopyFS(filepath.Join(dir, "rootfs/right"), os.DirFS(filepath.Join(base, "rootfs"))))
+	// os.CopyFS would give every user the right to read the programs.
+	if out, err := exec.Command("cp", "-aT", filepath.Join(base, "rootfs"), filepath.Join(dir, "rootfs/right")).CombinedOutput(); err != nil {
+		t.Fatalf("copy the image: %v: %s", err, out)
+	}
 	scripts := maps.Clone(b.more)
 	if scripts == nil {
 		scripts = map[string]string{}

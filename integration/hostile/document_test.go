@@ -56,6 +56,32 @@ func TestNoClassIsNamedTwice(t *testing.T) {
 	}
 }
 
+func TestTheDocumentSaysWhatWonAndWhy(t *testing.T) {
+	class := result{Classes: "CVE-2019-5736", Attack: "overwrite", Mode: "exec", Proofs: []string{runcRC6}}
+	of := func(column string, edit func(*result)) *result {
+		r := class
+		r.Column = column
+		edit(&r)
+		return &r
+	}
+	text := render([]*result{
+		of("native", func(r *result) { r.Tries, r.Refused = 1000, 7 }),
+		of("oci", func(r *result) { r.Tries, r.Wins, r.Reason = 10, 2, "runc's" }),
+		of("nspawn", func(r *result) { r.NotTried = "not installed" }),
+		of(currentRunc, func(r *result) { r.Tries, r.Wins, r.Loot = 10, 1, []string{"a file"} }),
+		of(runcRC6, func(r *result) { r.Tries, r.Wins = 3, 1 }),
+	}, "versions")
+	for _, want := range []string{
+		"## CVE-2019-5736: overwrite\n",
+		"| exec | 0 of 1000 (7) | **2 of 10** [1] | – [2] | **1 of 10** [3] | runc 1.0.0-rc6: 1 of 3 |\n",
+		"1. runc's.\n2. not installed.\n3. a file.\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the document lacks %q:\n%s", want, text)
+		}
+	}
+}
+
 // writeDocument writes what was found to the file that documentVariable names, if all
 // classes were tried.
 func writeDocument(ctx context.Context, e enclosure.Enclosure) error {

@@ -11,10 +11,10 @@ import (
 type result struct {
 	Classes, Attack, Mode, Column string
 	Tries, Wins, Refused          int
-	Loot                          []string
-	Refusal                       string // the first
-	NotTried                      string // why
-	Reason                        string // why it may win
+	Loot                          []string // what was got, but for what differs from try to try
+	Refusal                       string   // the first
+	NotTried                      string   // why
+	Reason                        string   // why it may win
 	Proofs                        []string
 	Unproved                      string
 }

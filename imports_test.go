@@ -22,14 +22,14 @@ var layers = map[string][]string{
 	"shim":                      {"pod", "options", "config", "sandbox", "stage1/abi"},
 	"config":                    {},
 	"config/trusted":            {},
-	"datadir":                   {},
 	"options":                   {},
 	"sandbox":                   {},
-	"pod":                       {"datadir", "stage1/abi"},
+	"pod":                       {"stage1/abi"},
+	"pod/datadir":               {},
 	"pod/proc":                  {"stage1/abi"},
 	"pod/cgroup":                {"pod/proc", "stage1/abi"},
 	"stage1":                    {"stage1/image", "pod", "stage1/abi"},
-	"stage1/image":              {"datadir", "pod/proc", "stage1/abi"},
+	"stage1/image":              {"pod/datadir", "pod/proc", "stage1/abi"},
 	"stage1/abi":                {},
 	"stage1/conformance":        {"pod", "stage1", "stage1/image", "stage1/abi"}, // and nothing of the shim imports it
 	"stage1/signature":          {"config/trusted"},                              // and nothing of the shim imports it

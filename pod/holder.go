@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/rkt/containerd-shim-rkt-v1/datadir"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/hold"
 )

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/datadir"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/datadir"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
 )
 
 // Store is the tree store: images by digest, each complete or not there. That of the

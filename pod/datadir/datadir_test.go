@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/datadir"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
 )
 
 func mode(t *testing.T, dir string) fs.FileMode {

@@ -10,9 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// lockSuffix makes the name of a lock of the name of its socket.
+const lockSuffix = ".lock"
+
 // groupLock is the right to make and to remove the socket of a group. It is a
-// flock on a file beside the socket, which goes with its owner: nothing is left
-// behind but by a crash, and that does no harm.
+// flock on a file beside the socket, which its owner removes. The file that a killed
+// owner leaves does no harm, and sweepSockets removes it.
 type groupLock struct {
 	file *os.File
 	path string
@@ -20,7 +23,7 @@ type groupLock struct {
 
 // lockGroup waits for the lock of the socket at path, or for the end of ctx.
 func lockGroup(ctx context.Context, path string) (*groupLock, error) {
-	path += ".lock"
+	path += lockSuffix
 	if ctx.Done() == nil {
 		return waitForLock(path)
 	}
@@ -52,27 +55,43 @@ func lockGroup(ctx context.Context, path string) (*groupLock, error) {
 
 func waitForLock(path string) (*groupLock, error) {
 	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		for err = unix.EINTR; err == unix.EINTR; {
-			err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
-		}
-		if err != nil {
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		current, err := isAt(f, path)
-		if current {
-			return &groupLock{f, path}, nil
-		}
-		f.Close()
-		if err != nil {
-			return nil, err
+		lock, err := lockFile(path, os.O_CREATE, unix.LOCK_EX)
+		if lock != nil || err != nil {
+			return lock, err
 		}
 		// The owner before us removed the file that we had waited on.
 	}
+}
+
+// tryLockGroup takes the lock of the socket at path if its file is there and nobody holds
+// it, and returns nil if not.
+func tryLockGroup(path string) (*groupLock, error) {
+	lock, err := lockFile(path+lockSuffix, 0, unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return lock, err
+}
+
+// lockFile opens and locks a file. It returns nil if the file was removed in between.
+func lockFile(path string, open, how int) (*groupLock, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|open, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for err = unix.EINTR; err == unix.EINTR; {
+		err = unix.Flock(int(f.Fd()), how)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	current, err := isAt(f, path)
+	if current {
+		return &groupLock{f, path}, nil
+	}
+	f.Close()
+	return nil, err
 }
 
 func isAt(f *os.File, path string) (bool, error) {

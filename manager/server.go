@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -81,8 +82,11 @@ func (s *server) run(ctx context.Context) error {
 	log.G(ctx).Debug("serving")
 	s.memory.touch()
 
+	var sweeping sync.WaitGroup
+	sweeping.Go(func() { s.sweep(ctx) })
 	failure := s.wait(ctx, signals, served)
 	s.end(ctx, t, signals)
+	sweeping.Wait()
 	for range served {
 		// Not returning before Serve has.
 	}
@@ -182,12 +186,20 @@ func (s *server) end(ctx context.Context, t *ttrpc.Server, signals *signals) {
 	limit, cancel := context.WithTimeout(ctx, closeBudget)
 	defer cancel()
 	s.hangUp(limit, t)
+	s.sweep(ctx)
 	select {
 	case <-s.service.Done:
 	case sig := <-signals.terminate:
 		log.G(ctx).WithField("signal", sig).Warn("the pod has not ended: what is left of it is for the next one to collect")
 	case <-time.After(endBudget):
 		log.G(ctx).Warnf("the pod has not ended within %s: what is left of it is for the next one to collect", endBudget)
+	}
+}
+
+// sweep removes what killed calls of `start` have left beside the server's own socket.
+func (s *server) sweep(ctx context.Context) {
+	if err := sweepSockets(filepath.Dir(s.socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.G(ctx).WithError(err).Warn("sockets that others have left cannot all be removed")
 	}
 }
 

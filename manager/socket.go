@@ -152,6 +152,34 @@ func removeStaleSocket(ctx context.Context, path string) error {
 	return nil
 }
 
+// sweepSockets removes what killed calls of `start` have left in a directory: a `.lock`
+// that nobody holds, and the socket beside it, if nobody listens on that. containerd
+// calls no `delete` for such a container. Sockets without a lock are not looked at: in
+// the same directory are those of other shims.
+func sweepSockets(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		path, ok := strings.CutSuffix(filepath.Join(dir, e.Name()), lockSuffix)
+		if !ok {
+			continue
+		}
+		lock, err := tryLockGroup(path)
+		if err != nil || lock == nil {
+			errs = append(errs, err)
+			continue
+		}
+		if isStale(path) {
+			errs = append(errs, os.Remove(path))
+		}
+		lock.release()
+	}
+	return errors.Join(errs...)
+}
+
 // isStale tells whether path is a socket that nobody listens on.
 func isStale(path string) bool {
 	st, err := os.Lstat(path)

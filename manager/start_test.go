@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -256,6 +257,84 @@ func TestB32StaleSocketIsReplaced(t *testing.T) {
 	if address := d.start24("default", "c1", nil); pathOf(address) != path {
 		t.Errorf("answered %s, want %s", address, path)
 	}
+}
+
+// A `start` that is killed leaves its lock, and before it has made a server its socket,
+// and containerd calls no `delete`. What other shims have there is none of our business.
+func TestB33WhatAKilledStartHasLeftGoesWithTheNextServer(t *testing.T) {
+	d := newDaemon(t)
+	if err := os.MkdirAll(d.socketDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) string { return filepath.Join(d.socketDir, name) }
+	left := func(name string) { // as a `start` that was killed with its lock held
+		t.Helper()
+		dead, err := listen(at(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dead.Close()
+		write(t, at(name)+lockSuffix, nil)
+	}
+	left("killed")
+	left("others") // runc's: no lock
+	os.Remove(at("others") + lockSuffix)
+	write(t, at("alone")+lockSuffix, nil)
+	works, err := claimSocket(at("works")) // a `start` at work
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer works.abandon()
+	serving, err := listen(at("serving")) // a server whose `start` was killed later
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer serving.Close()
+	write(t, at("serving")+lockSuffix, nil)
+
+	d.start24("default", "c1", nil)
+	eventually(t, "what killed calls of start have left is gone", func() bool {
+		return !exists(at("killed")) && !exists(at("killed")+lockSuffix) && !exists(at("alone")+lockSuffix) && !exists(at("serving")+lockSuffix)
+	})
+	for _, name := range []string{"others", "works", "works" + lockSuffix, "serving"} {
+		if !exists(at(name)) {
+			t.Errorf("%s is gone", name)
+		}
+	}
+}
+
+// Nobody may take the socket of a `start` that begins while another process sweeps.
+func TestB32ASweepDoesNotTakeTheSocketOfAStart(t *testing.T) {
+	dir := t.TempDir()
+	stop := make(chan struct{})
+	var sweeper sync.WaitGroup
+	sweeper.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := sweepSockets(dir); err != nil {
+				t.Errorf("sweep: %v", err)
+				return
+			}
+		}
+	})
+	for i := range 2000 {
+		path := filepath.Join(dir, strconv.Itoa(i%3))
+		c, err := claimSocket(path)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		if err := probe(path); err != nil {
+			t.Errorf("the socket of a start: %v", err)
+		}
+		c.release() // the socket stays, and nobody listens: the next start replaces it
+	}
+	close(stop)
+	sweeper.Wait()
 }
 
 func TestB33KilledServerIsReplacedByTheNextStart(t *testing.T) {

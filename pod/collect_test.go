@@ -535,6 +535,7 @@ func TestStaleCollectionKnowsWhatIsNotItsOwn(t *testing.T) {
 	s := c.Store
 	old := time.Now().Add(-time.Hour)
 	uuids := map[string]string{}
+	spare := spareOf(shimFile)
 	for _, tc := range []struct {
 		what, state, file string
 		old               bool
@@ -544,7 +545,13 @@ func TestStaleCollectionKnowsWhatIsNotItsOwn(t *testing.T) {
 		{"rkt's pod in preparation", dirPrepare, "pod", true},
 		{"rkt's exited pod", dirExited, "pod", true},
 		{"a pod that is being made", dirEmbryo, "", false},
-		{"a pod whose maker died", dirEmbryo, "", true},
+		{"a pod that is being filled", dirPrepare, spare, false},
+		{"a pod that is being removed", dirExited, podLockFile, false},
+		{"stale: its maker died", dirEmbryo, "", true},
+		{"stale: its maker died before it had exchanged shim.json", dirPrepare, spare, true},
+		{"stale: its remover died before pod.lck, in prepare", dirPrepare, podLockFile, true},
+		{"stale: its remover died before pod.lck, in run", dirRun, podLockFile, true},
+		{"stale: its remover died before pod.lck", dirExited, podLockFile, true},
 	} {
 		uuids[tc.what] = newUUID()
 		dir := s.path(tc.state, uuids[tc.what])
@@ -570,7 +577,7 @@ func TestStaleCollectionKnowsWhatIsNotItsOwn(t *testing.T) {
 	}
 	left := strings.Join(places(t, s), " ")
 	for what, uuid := range uuids {
-		if want := what != "a pod whose maker died"; strings.Contains(left, uuid) != want {
+		if want := !strings.HasPrefix(what, "stale"); strings.Contains(left, uuid) != want {
 			t.Errorf("%s: left is %v, want %v", what, !want, want)
 		}
 	}

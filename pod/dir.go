@@ -190,7 +190,12 @@ func (d *Dir) remove(ctx context.Context) error {
 		return err
 	}
 	d.store.fault("remove content")
-	// Last, because without it the rest would be nobody's.
+	// Last, because without it the rest would be nobody's. A directory in which only
+	// pod.lck is left is collected, too.
+	if err := os.Remove(filepath.Join(path, shimFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	d.store.fault("remove " + shimFile)
 	if err := os.RemoveAll(path); err != nil {
 		return err
 	}

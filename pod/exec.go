@@ -149,7 +149,7 @@ func (a *app) checkRoom(e *execution) error {
 }
 
 func (a *app) enter(ctx context.Context, e *execution) (int, error) {
-	if err := a.checkRoom(e); err != nil {
+	if err := errors.Join(a.checkRoom(e), a.checkFrozen(e)); err != nil {
 		return 0, err
 	}
 	// An exec of the same id may have been here: if its record were still there, that

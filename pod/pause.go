@@ -130,3 +130,13 @@ func (a *app) thaw(ctx context.Context) error {
 	}
 	return nil
 }
+
+// checkFrozen refuses an exec of an app that another program has frozen: it would hang
+// as soon as it has entered the cgroup. One that this shim has paused is refused before.
+func (a *app) checkFrozen(e *execution) error {
+	if a.cgroup.Frozen() {
+		return fmt.Errorf("start %s: its container is frozen, and not by a Pause: another program has frozen cgroup %s: %w",
+			e.name(), a.cgroup.Path(), errdefs.ErrFailedPrecondition)
+	}
+	return nil
+}

@@ -400,3 +400,64 @@ func TestT9KillAllInAnExecStormLeavesNobody(t *testing.T) {
 		}
 	}
 }
+
+// freezeFromOutside freezes an app behind the back of its pod.
+func (w *world) freezeFromOutside(id AppID) {
+	w.t.Helper()
+	a, err := w.app(id)
+	if err == nil {
+		err = a.cgroup.Freeze(w.t.Context())
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestT9SIGKILLEndsAnAppThatAnotherProgramHasFrozen(t *testing.T) {
+	needFreezer(t)
+	for _, all := range []bool{false, true} {
+		// One world at a time: each reaps what it takes for an orphan.
+		t.Run(fmt.Sprintf("all %v", all), func(t *testing.T) {
+			w := newWorld(t)
+			w.mustCreate("a", "exec sleep 60")
+			w.mustStart("a", "")
+			w.freezeFromOutside("a")
+			if err := w.Kill(t.Context(), "a", "", killSignal, all); err != nil {
+				t.Error(err)
+			}
+			if e := w.mustWait("a", ""); e.Code != 137 {
+				t.Errorf("%+v", e)
+			}
+			w.mustDelete("a", "")
+		})
+	}
+}
+
+// It would hang as soon as it has entered the cgroup.
+func TestT4AnExecInAnAppThatAnotherProgramHasFrozenFailsAtOnce(t *testing.T) {
+	needFreezer(t)
+	w := newWorld(t)
+	w.mustCreate("a", "exec sleep 60")
+	w.mustStart("a", "")
+	w.mustAddExec("a", "e", "exit 0")
+	w.freezeFromOutside("a")
+	_, err := w.Start(t.Context(), "a", "e")
+	if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "another program has frozen cgroup /") {
+		t.Errorf("start of an exec: %v", err)
+	}
+	if w.stage1.called(abi.Enter) {
+		t.Error("the stage1 was asked for it")
+	}
+	a, err := w.app("a")
+	if err == nil {
+		err = a.cgroup.Thaw()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.mustDelete("a", "e")
+	w.mustAddExec("a", "f", "exit 0")
+	w.mustStart("a", "f")
+	w.mustWait("a", "f")
+	w.end("a")
+}

@@ -43,9 +43,9 @@ func (p *Pod) Kill(ctx context.Context, id AppID, exec ExecID, sig int, all bool
 	return a.signal(ctx, q, sig)
 }
 
-// slay sends SIGKILL to an app that may be paused: it dies all the same. An exec
-// of a paused app dies when that is resumed, where the kernel has it so
-// (version 1 of cgroups).
+// slay sends SIGKILL to an app that may be paused, by this shim or by another program:
+// it dies all the same. An exec of a paused app dies when that is resumed, where the
+// kernel has it so (version 1 of cgroups).
 func (a *app) slay(ctx context.Context, all bool) error {
 	a.setDoomed(true)
 	kill := func() error { return a.signal(ctx, a.process, killSignal) }
@@ -56,7 +56,7 @@ func (a *app) slay(ctx context.Context, all bool) error {
 		a.setDoomed(false)
 		return err
 	}
-	if a.paused() {
+	if a.paused() || a.cgroup.Frozen() {
 		return a.cgroup.LetDie()
 	}
 	return nil

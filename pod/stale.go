@@ -106,19 +106,26 @@ func (c *Collector) collectStale(ctx context.Context, state, uuid string) (stale
 	return true, p.abandoned(ctx)
 }
 
-// removeUnfilled removes a directory whose maker died before it wrote shim.json.
-// One of the two states that such a directory can be in is a moment old as a
-// rule, and then it has a living maker.
+// removeUnfilled removes a directory without shim.json in which nothing is but what
+// belongs to that: its maker died before it could exchange the file for its spare, or
+// its remover after it had removed the file and before pod.lck. A directory with
+// anything else in it is rkt's. One that is a moment old may have a living maker.
 func (d *Dir) removeUnfilled(ctx context.Context) error {
 	st, err := os.Lstat(d.Path())
-	if err != nil || d.state != dirEmbryo && d.state != dirPrepare || time.Since(st.ModTime()) < embryoGrace {
+	if err != nil || time.Since(st.ModTime()) < embryoGrace {
 		return nil
 	}
 	if locked, err := isLocked(d.Path()); err != nil || locked {
 		return nil
 	}
-	if entries, err := os.ReadDir(d.Path()); err != nil || len(entries) > 0 {
-		return nil // rkt's: ours is empty until it has shim.json
+	entries, err := os.ReadDir(d.Path())
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		if name := e.Name(); name != spareOf(shimFile) && name != podLockFile {
+			return nil
+		}
 	}
 	return d.Remove(ctx)
 }

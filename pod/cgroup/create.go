@@ -101,7 +101,7 @@ func randomSuffix() string {
 
 // claim makes the cgroup's first directory and locks it.
 func (h *hierarchies) claim(path string) (*Group, error) {
-	r := Record{Version: h.version, Path: path, Dirs: h.dirs(path)}
+	r := h.record(path)
 	dir := r.Dirs[primary(h.version)]
 	for range claimTries {
 		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
@@ -222,7 +222,7 @@ func RemoveStale(ctx context.Context, p Path) error {
 	if _, ok := h.scopeOf(p); ok {
 		path = filepath.Join(path, scopeApp)
 	}
-	r := Record{Version: h.version, Path: path, Dirs: h.dirs(path)}
+	r := h.record(path)
 	lock, err := lockDir(r.Dirs[primary(h.version)]) // made first, so it is there
 	if errors.Is(err, errTaken) || errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -284,3 +284,37 @@ func BenchmarkCreateAndRemove(b *testing.B) {
 		}
 	}
 }
+
+// An OCI runtime that was killed has left its directory in the hierarchy of version 2.
+func TestRemoveOnAHybridHostRemovesTheUnifiedDirectory(t *testing.T) {
+	h, err := host()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.unified == "" {
+		t.Skip("the host is not a hybrid one")
+	}
+	g := create(t, "hybrid", nil)
+	if want := filepath.Join(h.unified, g.Path()); g.Record().Unified != want {
+		t.Fatalf("recorded is %q, want %q", g.Record().Unified, want)
+	}
+	if err := os.MkdirAll(filepath.Join(g.Record().Unified, "below"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(filepath.Dir(g.Record().Unified)) }) // not the runtime's
+	again, err := FromRecord(g.Record())
+	if err == nil {
+		err = again.Remove(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(g.Record().Unified); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", g.Record().Unified, err)
+	}
+	bad := g.Record()
+	bad.Unified = h.unified
+	if _, err := FromRecord(bad); err == nil {
+		t.Error("a record may name the root of the hierarchy")
+	}
+}

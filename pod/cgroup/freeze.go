@@ -59,6 +59,22 @@ func (g *Group) Thaw() error {
 	return nil
 }
 
+// Frozen reports whether the processes are stopped, or are being stopped, whoever has
+// asked for that. On version 2 it looks at what was asked for: processes that were just
+// thawed are stopped for another moment.
+func (g *Group) Frozen() bool {
+	dir := g.Dir("freezer")
+	if dir == "" {
+		return false
+	}
+	if g.record.Version == 2 {
+		asked, err := readNumber(filepath.Join(dir, "cgroup.freeze"))
+		return err == nil && asked == 1
+	}
+	state, err := os.ReadFile(filepath.Join(dir, "freezer.state"))
+	return err == nil && strings.TrimSpace(string(state)) != "THAWED"
+}
+
 // LetDie lets frozen processes that were sent SIGKILL die. On version 2 they do
 // so by themselves, on version 1 not before everything is thawed, cgroups below
 // included.

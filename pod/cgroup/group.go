@@ -19,6 +19,9 @@ type Record struct {
 	Version int               `json:"version"` // of cgroups: 1 or 2
 	Path    string            `json:"path"`    // below the root of every hierarchy
 	Dirs    map[string]string `json:"dirs"`    // controller to directory; "" on version 2
+	// Unified is the directory that an OCI runtime makes on a hybrid host beside those
+	// of the version 1 controllers. Create makes none there.
+	Unified string `json:"unified,omitempty"`
 	// Inode is that of the first directory made. The kernel gives no two cgroups the
 	// same one.
 	Inode uint64 `json:"inode,omitempty"`

@@ -19,6 +19,8 @@ type hierarchies struct {
 	// roots maps controllers to the directories of their hierarchies. On
 	// version 2 there is one, with the empty name.
 	roots map[string]string
+	// unified is the root of the version 2 hierarchy of a hybrid host, or empty.
+	unified string
 	// systemd is nil where it does not run.
 	systemd units
 }
@@ -47,9 +49,11 @@ func detectRoots() (*hierarchies, error) {
 	for name, dir := range m.GetPaths() {
 		// The empty name is the cgroup2 mount of a hybrid host. It has no
 		// controllers, and entering it costs a grace period of the kernel.
-		if name != "" {
-			h.roots[name] = filepath.Dir(dir)
+		if name == "" {
+			h.unified = filepath.Dir(dir)
+			continue
 		}
+		h.roots[name] = filepath.Dir(dir)
 	}
 	if _, ok := h.roots["devices"]; !ok {
 		return nil, fmt.Errorf("the devices cgroup is not mounted: a container's access to devices could not be limited")
@@ -75,6 +79,15 @@ func (h *hierarchies) dirs(path string) map[string]string {
 		dirs[name] = filepath.Join(root, path)
 	}
 	return dirs
+}
+
+// record returns the record of a cgroup at a path.
+func (h *hierarchies) record(path string) Record {
+	r := Record{Version: h.version, Path: path, Dirs: h.dirs(path)}
+	if h.unified != "" {
+		r.Unified = filepath.Join(h.unified, path)
+	}
+	return r
 }
 
 // primary is the controller whose directory stands for the cgroup: the one that

@@ -24,6 +24,9 @@ func (r *Record) check() error {
 			return err
 		}
 	}
+	if u := r.Unified; u != "" && (!filepath.IsAbs(u) || filepath.Clean(u) != u || !strings.HasSuffix(u, r.Path)) {
+		return fmt.Errorf("%q is not its directory in the unified hierarchy", u)
+	}
 	if err := r.checkPlaceholder(); err != nil {
 		return err
 	}

@@ -35,6 +35,9 @@ func (g *Group) removeDirs(ctx context.Context) error {
 	for _, dir := range g.dirs {
 		errs = append(errs, removeBelow(ctx, dir))
 	}
+	if g.record.Unified != "" { // made by an OCI runtime that did not live to remove it
+		errs = append(errs, removeBelow(ctx, g.record.Unified))
+	}
 	return errors.Join(errs...)
 }
 

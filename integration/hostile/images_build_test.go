@@ -1,7 +1,9 @@
 package hostile
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +15,8 @@ import (
 // busybox, and the mount points /vol and /p.
 const (
 	plainImage = "plain"
+	// dynamicImage has the libraries of the machine's that a runc is linked with.
+	dynamicImage = "dynamic"
 	// again is a program whose interpreter is /proc/self/exe.
 	again = "/bin/again"
 )
@@ -46,11 +50,34 @@ func (c *column) images() ([]image.Image, error) {
 		image.File{Name: "vol/", Mode: 0o755},
 		image.File{Name: "p/", Mode: 0o755},
 	)
-	all := []image.Image{c.imageOf(plainImage, base)}
+	libraries, err := libraries(filepath.Join(runcDir, "runc"))
+	if err != nil {
+		return nil, err
+	}
+	all := []image.Image{c.imageOf(plainImage, base), c.imageOf(dynamicImage, append(slices.Clone(base), libraries...))}
 	for name, link := range c.linkImages() {
 		all = append(all, c.imageOf(name, withLink(base, link[0], link[1])))
 	}
 	return all, nil
+}
+
+// libraries are the files that a program is linked with, among them its interpreter.
+func libraries(program string) (files []image.File, err error) {
+	out, err := exec.Command("ldd", program).Output()
+	if err != nil {
+		return nil, fmt.Errorf("ldd %s: %w", program, err)
+	}
+	for _, field := range strings.Fields(string(out)) {
+		if !strings.HasPrefix(field, "/") {
+			continue
+		}
+		content, err := os.ReadFile(field)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, image.File{Name: field[1:], Mode: 0o755, Content: content})
+	}
+	return files, nil
 }
 
 func (c *column) imageOf(name string, files []image.File) image.Image {

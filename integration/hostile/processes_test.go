@@ -162,14 +162,14 @@ func TestAContainerDoesNotWriteToTheRuntimesPrograms(t *testing.T) {
 	overwrite := []string{"/bin/attacker", "overwrite"}
 	hostile(t, attack{classes: "CVE-2019-5736", name: "write to the runtime's program through /proc/PID/exe", modes: []mode{
 		{name: "execs of a script of /proc/self/exe", proofs: []string{runcRC6}, try: func(l *lab) {
-			task := l.attacker(spec{image: plainImage, args: overwrite})
+			task := l.attacker(spec{image: dynamicImage, args: overwrite})
 			l.race(func() { _ = l.exec(task, []string{again}) })
 		}},
 		{name: "PID namespace shared with containers whose program is such a script", proofs: []string{runcRC6}, try: func(l *lab) {
-			task := l.attacker(spec{image: plainImage, args: overwrite})
+			task := l.attacker(spec{image: dynamicImage, args: overwrite})
 			l.race(func() {
 				s := bystander(joining(task, podNamespaces...))
-				s.args = []string{again}
+				s.image, s.args = dynamicImage, []string{again}
 				_ = l.victim(s)
 			})
 		}},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -197,13 +196,12 @@ func (h *hunter) takeOver(pid int, proc string) {
 	if why := h.more(proc); why != "" {
 		got(loot.Process, "seized %s, %s", h.describe(proc), why)
 	}
-	// A detach wants the process stopped, and the end of the tracer detaches anyway;
-	// what was seized goes on meanwhile, but must not be seen as stopped for ever.
-	if err := unix.PtraceInterrupt(pid); err == nil {
-		var ws unix.WaitStatus
-		if _, err := unix.Wait4(pid, &ws, unix.WALL, nil); err == nil || errors.Is(err, unix.ECHILD) {
-			_ = unix.PtraceDetach(pid) // it may have been killed
-		}
+	// A detach wants the process stopped. One that has ended must be waited for: as long as
+	// its tracer has not, its parent, the runtime's supervisor, cannot.
+	_ = unix.PtraceInterrupt(pid)
+	var ws unix.WaitStatus
+	if _, err := unix.Wait4(pid, &ws, unix.WALL, nil); err == nil && ws.Stopped() {
+		_ = unix.PtraceDetach(pid) // it may have been killed
 	}
 }
 

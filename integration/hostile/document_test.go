@@ -115,7 +115,8 @@ func provenance(ctx context.Context, e enclosure.Enclosure) (string, error) {
 	if err := unix.Uname(&u); err != nil {
 		return "", err
 	}
-	text := fmt.Sprintf("Linux %s, %s", unix.ByteSliceToString(u.Release[:]), unix.ByteSliceToString(u.Machine[:]))
+	kernel, _, _ := strings.Cut(unix.ByteSliceToString(u.Release[:]), "-") // without the name of a build
+	text := fmt.Sprintf("Linux %s, %s", kernel, unix.ByteSliceToString(u.Machine[:]))
 	for _, program := range []string{e.Path(runcDir) + "/runc", e.Path(programsDir) + "/containerd", "/usr/bin/systemd-nspawn"} {
 		out, err := exec.CommandContext(ctx, program, "--version").Output()
 		if err != nil {

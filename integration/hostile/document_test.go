@@ -3,9 +3,7 @@ package hostile
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,19 +56,6 @@ func TestNoClassIsNamedTwice(t *testing.T) {
 	}
 }
 
-func TestARunOfSomeClassesReplacesTheirResultsAlone(t *testing.T) {
-	of := func(mode string, tries int) *result {
-		return &result{Classes: "CVE-2019-5736", Attack: "overwrite", Mode: mode, Column: "native", Tries: tries}
-	}
-	var got []int
-	for _, r := range merge([]*result{of("exec", 1), of("create", 2)}, []*result{of("exec", 3)}) {
-		got = append(got, r.Tries)
-	}
-	if !slices.Equal(got, []int{2, 3}) {
-		t.Errorf("tries %v, want 2 of the earlier run and 3 of the later one", got)
-	}
-}
-
 func TestTheDocumentSaysWhatWonAndWhy(t *testing.T) {
 	class := result{Classes: "CVE-2019-5736", Attack: "overwrite", Mode: "exec", Proofs: []string{runcRC6}}
 	of := func(column string, edit func(*result)) *result {
@@ -97,9 +82,8 @@ func TestTheDocumentSaysWhatWonAndWhy(t *testing.T) {
 	}
 }
 
-// writeDocument writes what was found to the file that documentVariable names. The results
-// themselves are kept beside it, so that a run of some classes changes theirs alone. Before
-// all classes have been tried there is no document.
+// writeDocument writes what was found to the file that documentVariable names, if all
+// classes were tried.
 func writeDocument(ctx context.Context, e enclosure.Enclosure) error {
 	to := os.Getenv(documentVariable)
 	if to == "" {
@@ -107,18 +91,6 @@ func writeDocument(ctx context.Context, e enclosure.Enclosure) error {
 	}
 	all, err := readResults(e.Path(resultsFile))
 	if err != nil {
-		return err
-	}
-	kept := strings.TrimSuffix(to, filepath.Ext(to)) + ".json"
-	earlier, err := readResults(kept)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	all = merge(earlier, all)
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	if err := (&results{all: all}).write(kept); err != nil {
 		return err
 	}
 	for _, class := range history() {
@@ -129,6 +101,9 @@ func writeDocument(ctx context.Context, e enclosure.Enclosure) error {
 	}
 	versions, err := provenance(ctx, e)
 	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
 	return os.WriteFile(to, []byte(render(all, versions)), 0o644)
@@ -159,18 +134,18 @@ func shown() []string { return []string{"native", "oci", "nspawn", currentRunc} 
 // render makes the document.
 func render(all []*result, versions string) string {
 	var b strings.Builder
-	tries, _ := bounds()
+	tries, limit := bounds()
 	fmt.Fprintf(&b, `# What hostile neighbours got
 
 `+"`make test-hostile`"+` writes this file; integration/hostile has the attacks. With %s.
 
 A cell is how often an attack won, of so many tries; in brackets, how many of these were
 refused, that is, the container or the exec was not made. A race was tried %d times, or for
-%d s or more. "Shown by" is an older release against which the same attack wins in the same run:
+%s at most. "Shown by" is an older release against which the same attack wins in the same run:
 releases of runc, and this repository at commit %s, before the repairs. Numbers in
 brackets are notes, below.
 
-`, versions, tries, shortest(all), earlier)
+`, versions, tries, limit, earlier)
 	notes := &notes{}
 	var rows [][]string
 	heading := ""
@@ -202,17 +177,6 @@ brackets are notes, below.
 		return rows
 	}()...)))
 	return b.String()
-}
-
-// shortest returns for how many seconds all races were tried that were not tried often enough.
-func shortest(all []*result) int {
-	least := 0
-	for _, r := range all {
-		if least == 0 || r.Seconds < least {
-			least = r.Seconds
-		}
-	}
-	return least
 }
 
 // rowKey is what the results of a row have in common.

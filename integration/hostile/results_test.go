@@ -3,7 +3,6 @@ package hostile
 import (
 	"encoding/json"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
 )
@@ -18,8 +17,6 @@ type result struct {
 	Reason                        string   // why it may win
 	Proofs                        []string
 	Unproved                      string
-	// Seconds is how long a race was tried at most.
-	Seconds int
 }
 
 // results are in the order in which the tests ended.
@@ -44,20 +41,6 @@ func (r *results) write(file string) error {
 	}
 	return os.WriteFile(file, b, 0o644)
 }
-
-// merge returns the results of earlier runs, each replaced by that of a later one where
-// the same was tried again.
-func merge(earlier, later []*result) []*result {
-	again := map[[3]string]bool{}
-	for _, r := range later {
-		again[r.place()] = true
-	}
-	kept := slices.DeleteFunc(earlier, func(r *result) bool { return again[r.place()] })
-	return append(kept, later...)
-}
-
-// place is where a result is in the document.
-func (r *result) place() [3]string { return [3]string{r.Classes + ": " + r.Attack, r.Mode, r.Column} }
 
 func readResults(file string) (all []*result, err error) {
 	b, err := os.ReadFile(file)

@@ -44,24 +44,39 @@ func hostile(t *testing.T, a attack) {
 		t.Skip(why)
 	}
 	for _, m := range a.modes {
-		t.Run(m.name, func(t *testing.T) {
-			if len(m.proofs) == 0 && m.unproved == "" {
-				t.Error("nothing shows that this attack is real, and nothing says why not")
+		if m.alone {
+			t.Run(m.name, func(t *testing.T) { a.tried(t, m) })
+		}
+	}
+	t.Parallel() // nothing alone is at work any more
+	for _, m := range a.modes {
+		if !m.alone {
+			t.Run(m.name, func(t *testing.T) {
+				t.Parallel()
+				a.tried(t, m)
+			})
+		}
+	}
+}
+
+// tried tries one mode against all columns.
+func (a attack) tried(t *testing.T, m mode) {
+	t.Helper()
+	if len(m.proofs) == 0 && m.unproved == "" {
+		t.Error("nothing shows that this attack is real, and nothing says why not")
+	}
+	if m.rare && !long {
+		t.Skip("the long form has it")
+	}
+	for _, c := range columns {
+		if !c.takesPart(m) {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			if !m.alone {
+				t.Parallel()
 			}
-			if m.rare && !long {
-				t.Skip("the long form has it")
-			}
-			for _, c := range columns {
-				if !c.takesPart(m) {
-					continue
-				}
-				t.Run(c.name, func(t *testing.T) {
-					if !m.alone {
-						t.Parallel()
-					}
-					a.against(t, m, c)
-				})
-			}
+			a.against(t, m, c)
 		})
 	}
 }
@@ -83,12 +98,13 @@ func (a attack) against(t *testing.T, m mode, c *column) {
 	if r.NotTried != "" {
 		t.Skip(r.NotTried)
 	}
-	if err := c.open(); err != nil {
+	n, err := c.take()
+	if err != nil {
 		t.Fatalf("start containerd: %v", err)
 	}
 	// What is there to end at the end of a try needs a context that still lives.
-	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), c.daemon.Namespace()), time.Hour)
-	l := &lab{column: c, t: t, ctx: ctx, result: r}
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), n.daemon.Namespace()), time.Hour)
+	l := &lab{node: n, t: t, ctx: ctx, result: r}
 	t.Cleanup(func() {
 		cancel()
 		for _, left := range l.outside() {
@@ -96,8 +112,9 @@ func (a attack) against(t *testing.T, m mode, c *column) {
 		}
 		l.judge(m)
 		if t.Failed() {
-			t.Logf("the daemon's log ends with:\n%s", c.daemon.LogTail(15))
+			t.Logf("the daemon's log ends with:\n%s", n.daemon.LogTail(15))
 		}
+		n.release()
 	})
 	m.try(l)
 }

@@ -1,37 +1,16 @@
 package hostile
 
 import (
-	"cmp"
-	"context"
-	"crypto/rand"
-	"encoding/hex"
-	"fmt"
 	"os"
-	"path/filepath"
-	"sync"
-
-	containerd "github.com/containerd/containerd/v2/client"
-
-	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
-	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
 
-// column is a runtime with a containerd of its own.
+// column is a runtime that attacks are tried against.
 type column struct {
 	name    string
 	runtime string
 	shims   string // directory of its shim, if that is not containerd's
 	runc    string // directory of its runc
-	// role is what the column is for.
-	role role
-
-	once   sync.Once
-	err    error // of starting it
-	daemon *daemon.Daemon
-	client *containerd.Client
-	canary *canary
-	mu     sync.Mutex
-	serial int
+	role    role
 }
 
 // role is what a column is for.
@@ -83,75 +62,4 @@ func (c *column) unavailable() string {
 		}
 	}
 	return ""
-}
-
-// open starts the column's containerd, once.
-func (c *column) open() error {
-	c.once.Do(func() { c.err = c.start(context.Background()) })
-	return c.err
-}
-
-func (c *column) start(ctx context.Context) (err error) {
-	short := c.short()
-	dir := filepath.Join(columnsDir, short)
-	if c.canary, err = newCanary(filepath.Join("/opt/canary", short)); err != nil {
-		return err
-	}
-	c.daemon, err = daemon.Start(ctx, daemon.Options{
-		Dir: dir, Programs: programsDir, Shims: []string{cmp.Or(c.shims, programsDir), c.runc},
-		Env: []string{"RKT_DATA_DIR=" + c.dataDir()}, Namespace: "hostile-" + short, LogLevel: "info",
-	})
-	if err != nil {
-		return err
-	}
-	images, err := c.images()
-	if err != nil {
-		return err
-	}
-	archive := filepath.Join(dir, "images.tar")
-	if err := image.WriteFile(archive, images...); err != nil {
-		return err
-	}
-	defer os.Remove(archive)
-	if out, err := c.daemon.Ctr(ctx, "image", "import", archive).CombinedOutput(); err != nil {
-		return fmt.Errorf("import images: %w: %s", err, out)
-	}
-	c.client, err = c.daemon.Client()
-	return err
-}
-
-// short is a name for paths.
-func (c *column) short() string {
-	for i, other := range columns {
-		if other == c {
-			return fmt.Sprint("c", i)
-		}
-	}
-	panic("a column that is none")
-}
-
-func (c *column) dataDir() string { return filepath.Join(columnsDir, c.short(), "rkt") }
-
-func (c *column) close() error {
-	if c.daemon == nil {
-		return nil
-	}
-	if c.client != nil {
-		c.client.Close()
-	}
-	return c.daemon.Stop()
-}
-
-// id is one that no other container of the column has.
-func (c *column) id() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.serial++
-	return fmt.Sprint("c", c.serial)
-}
-
-func token() string {
-	b := make([]byte, 16)
-	_, _ = rand.Read(b) // it never fails
-	return hex.EncodeToString(b)
 }

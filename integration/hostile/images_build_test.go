@@ -23,19 +23,19 @@ const (
 
 // linkImages are images in which a directory that a runtime mounts on, or makes files
 // in, is a link. The target is below /vol, or the directory of the canary.
-func (c *column) linkImages() map[string][2]string {
+func (n *node) linkImages() map[string][2]string {
 	return map[string][2]string{
 		"proc-is-a-link":          {"proc", "/vol/proc"},
 		"proc-is-a-relative-link": {"proc", "p"},
 		"sys-is-a-link":           {"sys", "/vol/sys"},
-		"dev-is-a-link":           {"dev", c.canary.path(hostDir)},
-		"dev-is-a-relative-link":  {"dev", "../../../../../../../../../../../.." + c.canary.path(hostDir)},
-		"run-is-a-link":           {"run", c.canary.path(hostDir)},
+		"dev-is-a-link":           {"dev", n.canary.path(hostDir)},
+		"dev-is-a-relative-link":  {"dev", "../../../../../../../../../../../.." + n.canary.path(hostDir)},
+		"run-is-a-link":           {"run", n.canary.path(hostDir)},
 	}
 }
 
-// images are those of a column.
-func (c *column) images() ([]image.Image, error) {
+// images are those of a node.
+func (n *node) images() ([]image.Image, error) {
 	base, err := image.Busybox()
 	if err != nil {
 		return nil, err
@@ -54,9 +54,9 @@ func (c *column) images() ([]image.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := []image.Image{c.imageOf(plainImage, base), c.imageOf(dynamicImage, append(slices.Clone(base), libraries...))}
-	for name, link := range c.linkImages() {
-		all = append(all, c.imageOf(name, withLink(base, link[0], link[1])))
+	all := []image.Image{n.imageOf(plainImage, base), n.imageOf(dynamicImage, append(slices.Clone(base), libraries...))}
+	for name, link := range n.linkImages() {
+		all = append(all, n.imageOf(name, withLink(base, link[0], link[1])))
 	}
 	return all, nil
 }
@@ -80,20 +80,20 @@ func libraries(program string) (files []image.File, err error) {
 	return files, nil
 }
 
-func (c *column) imageOf(name string, files []image.File) image.Image {
+func (n *node) imageOf(name string, files []image.File) image.Image {
 	img := image.Image{Name: reference(name), Layers: [][]image.File{files}}
 	img.Config.Env = []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"SECRET=" + c.canary.path(secretFile),
-		"STICKY=" + c.canary.path(stickyDir),
-		columnVariable + "=" + c.short(),
+		"SECRET=" + n.canary.path(secretFile),
+		"STICKY=" + n.canary.path(stickyDir),
+		nodeVariable + "=" + n.short,
 	}
 	return img
 }
 
-// columnVariable is in the environment of all processes of a column's containers, which
+// nodeVariable is in the environment of all processes of a node's containers, which
 // are known by it wherever they are.
-const columnVariable = "HOSTILE_COLUMN"
+const nodeVariable = "HOSTILE_NODE"
 
 func reference(image string) string { return "hostile.test/" + image + ":latest" }
 

@@ -25,7 +25,7 @@ import (
 
 // lab is where an attack is tried in one mode against one column.
 type lab struct {
-	*column
+	*node
 	t      *testing.T
 	ctx    context.Context
 	result *result
@@ -334,7 +334,7 @@ func (l *lab) exec(task containerd.Task, args []string, edits ...func(*specs.Pro
 // volume makes a directory of the host's that containers share. The path is short.
 func (l *lab) volume(name string) string {
 	l.t.Helper()
-	dir := filepath.Join(columnsDir, l.short(), "volumes", name)
+	dir := filepath.Join(nodesDir, l.short, "volumes", name)
 	if err := os.RemoveAll(dir); err != nil {
 		l.t.Fatal(err)
 	}
@@ -345,12 +345,12 @@ func (l *lab) volume(name string) string {
 	return dir
 }
 
-// outside lists processes of the column's containers that are in no cgroup of theirs.
+// outside lists processes of the node's containers that are in no cgroup of theirs.
 func (l *lab) outside() (all []string) {
 	pids, _ := filepath.Glob("/proc/[0-9]*")
 	for _, proc := range pids {
 		environ, err := os.ReadFile(proc + "/environ")
-		if err != nil || !strings.Contains("\x00"+string(environ), "\x00"+columnVariable+"="+l.short()+"\x00") {
+		if err != nil || !strings.Contains("\x00"+string(environ), "\x00"+nodeVariable+"="+l.short+"\x00") {
 			continue
 		}
 		cgroup, err := os.ReadFile(proc + "/cgroup")

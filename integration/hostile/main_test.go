@@ -15,7 +15,7 @@ import (
 
 // Where things are in the enclosure: short paths, for there are sockets below.
 const (
-	columnsDir  = "/opt/h"        // a directory for each column
+	nodesDir    = "/opt/h"        // a directory for each node
 	programsDir = "/opt/programs" // containerd, ctr, runc's shim, attacker
 	shimsDir    = "/opt/shims"    // what `make build` made
 	runcDir     = "/opt/runc"     // a current runc
@@ -96,10 +96,7 @@ func fillOld(ctx context.Context, e enclosure.Enclosure) error {
 // runTests runs the tests, and keeps what they found.
 func runTests(m *testing.M) (code int, err error) {
 	code = m.Run()
-	for _, c := range columns {
-		err = errors.Join(err, c.close())
-	}
-	return code, errors.Join(err, found.write(resultsFile))
+	return code, errors.Join(closeNodes(), found.write(resultsFile))
 }
 
 // present reports whether a program of the machine's is there.

@@ -21,7 +21,6 @@ var (
 	runtimesFlag = flag.String("runtimes", envOr("RKT_TEST_RUNTIMES", "native"), "columns to run, of native, oci, nspawn, runc, and of oci with crun, runsc or runc-current in its place")
 	releasesFlag = flag.String("releases", envOr("RKT_TEST_RELEASES", "2.4,1.7,1.6"), "releases of containerd; the first runs every case, the others the most important ones")
 	binFlag      = flag.String("bin", envOr("RKT_TEST_BIN", "../bin"), "directory that make build fills")
-	versionsFlag = flag.String("rkt-versions", envOr("RKT_TEST_RKT_VERSIONS", "1,4"), "interface versions of rkt's whose immutable images run the cases that differ little between them")
 	longFlag     = flag.Bool("long", envOr("RKT_TEST_LONG", "") != "", "cases that repeat something do so as often as is ever demanded")
 )
 

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -106,30 +104,15 @@ type rktNode struct {
 	dir     string // of the image
 }
 
-// everyVersion has an image whose pods are immutable.
-var everyVersion = []int{1, 2, 3, 4, 5, 6}
-
-// someVersions are those that -rkt-versions names.
-func someVersions(t *testing.T) (some []int) {
+// eachRkt runs a case for images of all versions whose pods are immutable.
+func eachRkt(t *testing.T, test func(t *testing.T, n *rktNode)) {
 	t.Helper()
-	for _, word := range strings.Split(*versionsFlag, ",") {
-		v, err := strconv.Atoi(word)
-		if err != nil || !slices.Contains(everyVersion, v) {
-			t.Fatalf("-rkt-versions: %q is none of %v", word, everyVersion)
-		}
-		some = append(some, v)
-	}
-	return some
+	eachRktImage(t, immutableImages(), test)
 }
 
-// eachRkt runs a case for images of some versions whose pods are immutable.
-func eachRkt(t *testing.T, versions []int, test func(t *testing.T, n *rktNode)) {
-	t.Helper()
-	eachRktImage(t, immutableImages(versions), test)
-}
-
-func immutableImages(versions []int) (images []rktImage) {
-	for _, v := range versions {
+// immutableImages are those of pods with one container. Every version has one.
+func immutableImages() (images []rktImage) {
+	for v := 1; v <= 6; v++ {
 		images = append(images, rktImage{version: v})
 	}
 	return images
@@ -149,7 +132,7 @@ func eachMutable(t *testing.T, test func(t *testing.T, n *rktNode)) {
 // eachOfBoth runs a case for images of both kinds.
 func eachOfBoth(t *testing.T, test func(t *testing.T, n *rktNode)) {
 	t.Helper()
-	eachRktImage(t, append(immutableImages(someVersions(t)), mutableImages()...), test)
+	eachRktImage(t, append(immutableImages(), mutableImages()...), test)
 }
 
 func eachRktImage(t *testing.T, images []rktImage, test func(t *testing.T, n *rktNode)) {

@@ -12,7 +12,7 @@ import (
 )
 
 func TestAnImmutableImageOfRktsRunsAContainer(t *testing.T) {
-	eachRkt(t, everyVersion, func(t *testing.T, n *rktNode) {
+	eachRkt(t, func(t *testing.T, n *rktNode) {
 		n.run(t, []string{"--rm"}, n.id(), "echo", "an argument", "'quoted' \"$HOME\"").must(t).mustSay(t, "an argument 'quoted' \"$HOME\"\n")
 		n.run(t, []string{"--rm"}, n.id(), "sh", "-c", "exit 42").mustExit(t, 42)
 		n.expectNothingLeft(t)
@@ -20,7 +20,7 @@ func TestAnImmutableImageOfRktsRunsAContainer(t *testing.T) {
 }
 
 func TestRunGetsTheArgumentsOfItsVersionAndNoOthers(t *testing.T) { // traps 2; section 1, 4.1
-	eachRkt(t, everyVersion, func(t *testing.T, n *rktNode) {
+	eachRkt(t, func(t *testing.T, n *rktNode) {
 		n.run(t, []string{"--rm", "--env", "A=b"}, n.id(), "true").must(t)
 		n.run(t, []string{"--rm", "--privileged"}, n.id(), "true").must(t)
 		n.expectNothingLeft(t)
@@ -56,7 +56,7 @@ func TestRunGetsTheArgumentsOfItsVersionAndNoOthers(t *testing.T) { // traps 2; 
 }
 
 func TestStreamsOfAnImmutableImage(t *testing.T) {
-	eachRkt(t, someVersions(t), func(t *testing.T, n *rktNode) {
+	eachRkt(t, func(t *testing.T, n *rktNode) {
 		r := n.run(t, []string{"--rm"}, n.id(), "testprog", "both", "to stdout", "to stderr").must(t)
 		r.mustSay(t, "to stdout\n")
 		if r.stderr != "to stderr\n" {
@@ -69,7 +69,7 @@ func TestStreamsOfAnImmutableImage(t *testing.T) {
 }
 
 func TestAnExitIsToldFromASignal(t *testing.T) { // trap 3
-	eachRkt(t, someVersions(t), func(t *testing.T, n *rktNode) {
+	eachRkt(t, func(t *testing.T, n *rktNode) {
 		for _, sig := range []string{"SIGKILL", "SIGTERM"} {
 			id := n.id()
 			n.run(t, []string{"-d"}, id, "testprog", "sleep", "1000").must(t)
@@ -99,7 +99,7 @@ func TestAnExitIsToldFromASignal(t *testing.T) { // trap 3
 }
 
 func TestAnExecInAnImmutableImage(t *testing.T) { // checklist 11
-	eachRkt(t, everyVersion, func(t *testing.T, n *rktNode) {
+	eachRkt(t, func(t *testing.T, n *rktNode) {
 		id := n.id()
 		n.run(t, []string{"-d", "--env", "A=of the container"}, id, "testprog", "sleep", "1000").must(t)
 		n.ctr(t, "task", "exec", "--fifo-dir", n.fifoDir(nil), "--exec-id", "e1", id, "sh", "-c", `echo "$A"; exit 7`).mustExit(t, 7).mustSay(t, "of the container\n")
@@ -121,21 +121,21 @@ func TestAnExecInAnImmutableImage(t *testing.T) { // checklist 11
 }
 
 func TestATerminalOfAnImmutableImage(t *testing.T) {
-	eachRkt(t, someVersions(t), func(t *testing.T, n *rktNode) {
+	eachRkt(t, func(t *testing.T, n *rktNode) {
 		n.hasTerminals(t)
 		n.expectNothingLeft(t)
 	})
 }
 
 func TestAnImmutablePodHasOneContainer(t *testing.T) { // section 14; checklist 6
-	eachRkt(t, someVersions(t), func(t *testing.T, n *rktNode) {
+	eachRkt(t, func(t *testing.T, n *rktNode) {
 		n.refusesASecondContainer(t)
 		n.expectNothingLeft(t)
 	})
 }
 
 func TestNothingOfAnImmutablePodOutlivesItsShim(t *testing.T) { // trap 9; checklist 14
-	eachRkt(t, someVersions(t), func(t *testing.T, n *rktNode) {
+	eachRkt(t, func(t *testing.T, n *rktNode) {
 		n.survivesItsShim(t)
 		n.expectNothingLeft(t)
 		if _, err := os.Stat("/dev/null"); err != nil {

@@ -18,7 +18,7 @@ func TestRktsFlyAnswersInEveryState(t *testing.T) {
 
 func TestRktsNspawnAnswersInEveryState(t *testing.T) {
 	needLong(t)
-	ofRkt(t, nspawns(t), func(t *testing.T, n *node) { n.answersInEveryState(t) })
+	ofRkt(t, nspawns, func(t *testing.T, n *node) { n.answersInEveryState(t) })
 }
 
 // answersInEveryState puts every call to tasks and execs in all of their states, a case

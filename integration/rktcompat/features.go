@@ -128,3 +128,27 @@ var features = append(calls(), []feature{
 	{name: "`delete` after the death of the shim", tests: [4]string{
 		"TestNothingOfAnImmutablePodOutlivesItsShim", "TestNothingOfAMutablePodOutlivesItsShim", served[rktsFly] + "/death of the shim", served[rktsNspawn] + "/death of the shim"}},
 }...)
+
+// kept are the tests that make test runs, too: a container of each kind of image, in every
+// version.
+var kept = []string{
+	"TestAnImmutableImageOfRktsRunsAContainer", "TestAMutableImageOfRktsRunsAContainer", flyRuns, nspawnRuns, bundledRun,
+}
+
+const bundledRun = "TestBundledImagesRunContainersAsVersion6HasIt"
+
+// others are the tests that have no row.
+var others = []string{
+	bundledRun,
+	"TestAPodThatIsNoSandboxIsRefusedAndLeavesNothing",
+	"TestAProgramThatIsNotThereInAMutablePod",
+	"TestAnAppIsInItsOwnCgroup",
+	"TestAnExecOfRktsIsKilled",
+	"TestBundledImagesHaveTerminalsAsVersion6HasIt",
+	"TestImagesOfRktsAnswerInEveryState",
+	"TestNothingOfAPodOfRktsNspawnOutlivesItsSupervisor",
+	"TestPodsOfKubernetesInAMutableImage",
+	"TestRktsFlyAnswersInEveryState",
+	"TestRktsNspawnAnswersInEveryState",
+	"TestTheEndOfAMutablePodIsThatOfItsApps",
+}

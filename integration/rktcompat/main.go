@@ -27,9 +27,14 @@ func main() {
 	log.SetPrefix("rktcompat: ")
 	file := flag.String("document", "../docs/stage1-compat.md", "`file` to write into")
 	tests := flag.Bool("tests", false, "print the pattern of the tests, for -run, and end")
+	leftOut := flag.Bool("left-out", false, "print the pattern of those that make test leaves out, for -skip, and end")
 	flag.Parse()
-	if *tests {
-		fmt.Println(pattern())
+	switch {
+	case *tests:
+		fmt.Println(pattern(all()))
+		return
+	case *leftOut:
+		fmt.Println(pattern(slices.DeleteFunc(all(), func(test string) bool { return slices.Contains(kept, test) })))
 		return
 	}
 	results, err := read(os.Stdin)
@@ -45,19 +50,22 @@ func main() {
 	}
 }
 
-// pattern selects the tests of all features.
-func pattern() string {
-	var names []string
+// all returns the names of the tests, those of the features and others.
+func all() []string {
+	names := slices.Clone(others)
 	for _, f := range features {
 		for k := range f.tests {
-			test, _ := f.of(kind(k))
-			names = append(names, test)
+			if test, _ := f.of(kind(k)); test != "" {
+				names = append(names, test)
+			}
 		}
 	}
 	slices.Sort(names)
-	names = slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
-	return "^(" + strings.Join(names, "|") + ")$"
+	return slices.Compact(names)
 }
+
+// pattern selects tests.
+func pattern(names []string) string { return "^(" + strings.Join(names, "|") + ")$" }
 
 // read returns how each test has ended: pass, fail or skip.
 func read(r io.Reader) (map[string]string, error) {

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -99,5 +103,36 @@ func TestATestThatIsNotThereAnyMoreIsAnError(t *testing.T) {
 func TestWhatIsNotJSONIsAnError(t *testing.T) {
 	if _, err := read(strings.NewReader("FAIL\n")); err == nil {
 		t.Error("no error")
+	}
+}
+
+// A test of these images that is not named would be run by make test and not by
+// make test-rkt.
+func TestEveryTestOfTheseImagesIsNamed(t *testing.T) {
+	files, err := filepath.Glob("../rkt*_test.go")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the sources are not here (%v)", err)
+	}
+	var found []string
+	for _, file := range append(files, "../olderimages_test.go") {
+		if file == "../rktfly_test.go" { // the bundled image
+			continue
+		}
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(source, -1) {
+			found = append(found, string(m[1]))
+		}
+	}
+	slices.Sort(found)
+	if names := all(); !slices.Equal(found, names) {
+		t.Errorf("the tests are\n%s\nand the names\n%s", strings.Join(found, "\n"), strings.Join(names, "\n"))
+	}
+	for _, name := range kept {
+		if !slices.Contains(found, name) {
+			t.Errorf("there is no test %s", name)
+		}
 	}
 }

@@ -48,7 +48,10 @@ lint: check ## the same, golangci-lint where it is installed, and govulncheck
 	@if command -v golangci-lint >/dev/null; then golangci-lint run ./... && cd integration && golangci-lint run ./...; \
 	else echo "==> golangci-lint is not installed: not run"; fi
 
-test: deps build check test-unit test-integration test-vm-short ## everything that CI runs
+# Each of the three waits half of its time, for timers and for other processes, so they run
+# side by side.
+test: deps build check ## everything that CI runs
+	@$(MAKE) --no-print-directory -j3 test-unit test-integration test-vm-short
 
 test-unit: ## unit tests, with the race detector
 	@echo "==> unit tests"

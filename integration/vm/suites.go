@@ -84,7 +84,7 @@ func (s selection) suites() []testSuite {
 		t := &list[i]
 		t.args = s.args
 		if s.short {
-			t.run = t.short
+			t.run, t.args = t.short, strings.TrimSpace("-test.short "+s.args)
 		}
 		if s.run != "" {
 			t.run = s.run

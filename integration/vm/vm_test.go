@@ -114,6 +114,7 @@ func TestASelectionIsOfSuitesAndTheirTests(t *testing.T) {
 		{selection{suite: "pod", run: "TestT12"}, []testSuite{{name: "pod", run: "TestT12", short: "C2|C4|C5"}}},
 		{selection{suite: "integration/enclosure", args: "-x"}, []testSuite{{name: "integration/enclosure", run: ".", args: "-x"}}},
 		{selection{suite: "stage1", short: true}, []testSuite{}},
+		{selection{suite: "pod", short: true, args: "-x"}, []testSuite{{name: "pod", run: "C2|C4|C5", short: "C2|C4|C5", args: "-test.short -x"}}},
 	} {
 		if got := c.suites(); !slices.Equal(got, c.want) {
 			t.Errorf("%+v: %+v, want %+v", c.selection, got, c.want)

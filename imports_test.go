@@ -16,30 +16,30 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // among the keys. What is below a listed package counts as that package, and a
 // package may always import what is below itself.
 var layers = map[string][]string{
-	"cmd":                       {"manager", "shim", "stage1", "stage1/image", "pod", "config"},
-	"cmd/rktctl":                {"stage1", "stage1/abi", "stage1/image", "stage1/signature", "stage1/conformance", "stage1/skeleton", "pod", "config"},
+	"cmd":                       {"manager", "shim", "stage1", "stage1/image", "pod", "proc", "config"},
+	"cmd/rktctl":                {"stage1", "stage1/abi", "stage1/image", "stage1/signature", "stage1/conformance", "stage1/skeleton", "pod", "proc", "config"},
 	"manager":                   {"options", "config", "stage1/abi"},
-	"shim":                      {"pod", "options", "config", "sandbox", "stage1/abi"},
+	"shim":                      {"pod", "proc", "options", "config", "sandbox", "stage1/abi"},
 	"config":                    {},
 	"config/trusted":            {},
 	"options":                   {},
 	"sandbox":                   {},
-	"pod":                       {"stage1/abi"},
+	"pod":                       {"proc", "stage1/abi"},
 	"pod/datadir":               {},
-	"pod/proc":                  {"stage1/abi"},
-	"pod/cgroup":                {"pod/proc", "stage1/abi"},
-	"stage1":                    {"stage1/image", "pod", "stage1/abi"},
-	"stage1/image":              {"pod/datadir", "pod/proc", "stage1/abi"},
+	"proc":                      {"stage1/abi"},
+	"pod/cgroup":                {"proc", "stage1/abi"},
+	"stage1":                    {"stage1/image", "pod", "proc", "stage1/abi"},
+	"stage1/image":              {"pod/datadir", "proc", "stage1/abi"},
 	"stage1/abi":                {},
-	"stage1/conformance":        {"pod", "stage1", "stage1/image", "stage1/abi"}, // and nothing of the shim imports it
-	"stage1/signature":          {"config/trusted"},                              // and nothing of the shim imports it
+	"stage1/conformance":        {"pod", "proc", "stage1", "stage1/image", "stage1/abi"}, // and nothing of the shim imports it
+	"stage1/signature":          {"config/trusted"},                                      // and nothing of the shim imports it
 	"stage1/skeleton":           {"docs"},
 	"docs":                      {},
 	"stage1/images/podmanifest": {},
 	"stage1/images/native":      {"stage1/abi", "stage1/images/podmanifest"},
 	"stage1/images/fly":         {"stage1/images/podmanifest"},
 	"stage1/images/nspawn":      {"stage1/abi", "stage1/images/native"},
-	"stage1/images/oci":         {"pod/proc", "stage1/abi", "stage1/images/native"},
+	"stage1/images/oci":         {"proc", "stage1/abi", "stage1/images/native"},
 }
 
 // edge lists what may only be imported at the RPC edge, and insidePod what a

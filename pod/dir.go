@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
-	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Dir is the directory of a pod. Its methods may be called concurrently.

@@ -17,7 +17,7 @@
 //   - Store: the pod directories with rkt's states, locks and renames, the
 //     records in them and in bundles, and Collect, which removes an app or a
 //     whole pod from what is on disk alone. A Pod in memory is a cache of that.
-//   - the app's cgroup (package pod/cgroup) and its processes (package pod/proc):
+//   - the app's cgroup (package pod/cgroup) and its processes (package proc):
 //     who is signalled, and which exit is whose.
 //
 // What it does not do: it knows no entrypoint's command line and no image

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
-	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Config is what a pod is made of.

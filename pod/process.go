@@ -7,7 +7,7 @@ import (
 	"syscall"
 
 	"github.com/containerd/errdefs"
-	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // process is what an app's first process and an exec have in common: a state,

@@ -7,7 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
-	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // collectSandbox collects what a pod has without its apps. They are collected

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
-	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // liveInSandbox makes a sandbox with an app, and removes both.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // world is a pod with its fakes.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // loggersDir is a directory in an app's bundle. It has a file for every logger that

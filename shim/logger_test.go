@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // loggerMain is a logger: it writes every line to a file, behind the descriptor

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // patience is how long a test waits for something that is certain to happen on

@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
-	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // rootfs is the root file system of a CreateTaskRequest.

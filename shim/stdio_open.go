@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
-	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // opener opens the streams of processes and owns what outlives them: memory for

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // counting is a script that makes a file longer as long as it runs.

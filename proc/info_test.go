@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 func TestHowAnothersChildHasEndedIsKnownOnceItWasReaped(t *testing.T) { // trap 3 of rkt's ABI

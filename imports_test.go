@@ -26,7 +26,7 @@ var layers = map[string][]string{
 	"sandbox":                   {},
 	"pod":                       {"proc", "stage1/abi"},
 	"pod/datadir":               {},
-	"proc":                      {"stage1/abi"},
+	"proc":                      {}, // of others, golang.org/x/sys only
 	"pod/cgroup":                {"proc", "stage1/abi"},
 	"stage1":                    {"stage1/image", "pod", "proc", "stage1/abi"},
 	"stage1/image":              {"pod/datadir", "proc", "stage1/abi"},
@@ -36,9 +36,9 @@ var layers = map[string][]string{
 	"stage1/skeleton":           {"docs"},
 	"docs":                      {},
 	"stage1/images/podmanifest": {},
-	"stage1/images/native":      {"stage1/abi", "stage1/images/podmanifest"},
-	"stage1/images/fly":         {"stage1/images/podmanifest"},
-	"stage1/images/nspawn":      {"stage1/abi", "stage1/images/native"},
+	"stage1/images/native":      {"proc", "stage1/abi", "stage1/images/podmanifest"},
+	"stage1/images/fly":         {"proc", "stage1/images/podmanifest"},
+	"stage1/images/nspawn":      {"proc", "stage1/abi", "stage1/images/native"},
 	"stage1/images/oci":         {"proc", "stage1/abi", "stage1/images/native"},
 }
 
@@ -75,6 +75,9 @@ func TestProtocolPackagesStayAtTheEdge(t *testing.T) {
 	for file, imports := range sources(t) {
 		pkg := owner(filepath.ToSlash(filepath.Dir(file)))
 		for _, imp := range imports {
+			if pkg == "proc" && strings.Contains(imp, ".") && !within(imp, []string{"golang.org/x/sys"}) && !strings.HasPrefix(imp, module) {
+				t.Errorf("%s imports %s: of others, %s imports golang.org/x/sys only", file, imp, pkg)
+			}
 			if within(imp, edge) && !within(pkg, edgePackages) {
 				t.Errorf("%s imports %s, which belongs in %v only", file, imp, edgePackages)
 			}

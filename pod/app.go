@@ -308,11 +308,11 @@ func (a *app) watch(ctx context.Context, q *process, proc *Process) {
 
 // adopt waits for a process that the stage1 has left to us, and records its exit
 // before it is reaped.
-func (a *app) adopt(ctx context.Context, q *process, proc *Process) {
-	err := a.pod.cfg.Children.Adopt(proc.PID, proc.StartTime, func(st abi.Status) {
-		a.writeStatus(ctx, q, st)
-	}, func(st abi.Status) {
-		a.ended(ctx, q.exec, st)
+func (a *app) adopt(ctx context.Context, q *process, p *Process) {
+	err := a.pod.cfg.Children.Adopt(p.PID, p.StartTime, func(e proc.Exit) {
+		a.writeStatus(ctx, q, abi.Status(e))
+	}, func(e proc.Exit) {
+		a.ended(ctx, q.exec, abi.Status(e))
 	})
 	if err != nil {
 		log.G(ctx).WithError(err).Errorf("%s: cannot wait for its process; reported as killed", q.name())

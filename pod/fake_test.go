@@ -302,7 +302,7 @@ func (f *fakeStage1) start(argv []string, attr *os.ProcAttr) (int, *proc.Child, 
 }
 
 func (f *fakeStage1) reap(dir, app, exec string, child *proc.Child) {
-	st := child.Wait()
+	st := abi.Status(child.Wait())
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.quiet {

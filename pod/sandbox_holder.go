@@ -61,7 +61,7 @@ func (sb *sandbox) hold(ctx context.Context, leader abi.Ready) error {
 // watch waits for the holder's end: as its parent, if the stage1 has left it to
 // us, or by its pidfd.
 func (sb *sandbox) watch(ctx context.Context, h *holder) error {
-	err := sb.pod.cfg.Children.Adopt(h.pid, h.start, nil, func(st proc.Exit) { sb.released(ctx, toExit(st)) })
+	err := sb.pod.cfg.Children.Adopt(h.pid, h.start, nil, func(e proc.Exit) { sb.released(ctx, toExit(abi.Status(e))) })
 	if err == nil {
 		return nil
 	}

@@ -9,13 +9,18 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-
-	"github.com/containerd/errdefs"
 )
 
 // ErrGone says that a process has ended, or that its pid belongs to another one
-// by now. It unwraps to errdefs.ErrNotFound.
-var ErrGone = fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
+// by now.
+var ErrGone error = gone{}
+
+// gone has the method by which errdefs.IsNotFound recognizes an error. This package does
+// not link errdefs: programs inside a pod link this package.
+type gone struct{}
+
+func (gone) Error() string { return "process already finished: not found" }
+func (gone) NotFound()     {}
 
 // Stat is what /proc/PID/stat tells that a pod needs.
 type Stat struct {

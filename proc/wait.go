@@ -6,12 +6,14 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// Exit is how a process ended.
-type Exit = abi.Status
+// Exit is how a process ended. It converts to an abi.Status.
+type Exit struct {
+	Code   int       // 0 to 255; 128 + Signal when a signal ended it
+	Signal int       // 0 when it exited by itself
+	Time   time.Time // when it was reaped
+}
 
 // childInfo is the part of siginfo_t that waitid(2) fills in. The array of no
 // pointers gives the union after it the alignment that it has in C.

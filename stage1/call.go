@@ -34,7 +34,7 @@ type call struct {
 	began   time.Time
 	child   *proc.Child
 	ended   chan struct{} // closed when the child has ended; it is not reaped yet
-	exit    proc.Exit     // set before ended is closed
+	exit    abi.Status    // set before ended is closed
 	verdict chan bool     // whether what the child leaves in its group is killed
 
 	words   *tail    // what comes through the error pipe
@@ -72,7 +72,7 @@ func (k *call) start() error {
 // stays a zombie until it is known whether the call has failed, because only
 // until then is its process group certain to be its own.
 func (k *call) end(child *proc.Child, exit proc.Exit) {
-	k.exit = exit
+	k.exit = abi.Status(exit)
 	close(k.ended)
 	if <-k.verdict {
 		_ = child.KillGroup()

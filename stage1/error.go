@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -34,7 +33,7 @@ func (e *EntrypointError) Unwrap() error { return e.Err }
 
 // describe fills in how a call has ended by itself, with its own words if it has
 // left any.
-func (e *EntrypointError) describe(exit proc.Exit, words string) {
+func (e *EntrypointError) describe(exit abi.Status, words string) {
 	e.Code, e.Text = exit.Code, words
 	switch exit.Code {
 	case abi.ExitNotFound:

@@ -56,9 +56,9 @@ func (s *Mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
 		return fmt.Errorf("app %s: put it into its cgroup: %w", a.made.name, moved)
 	}
 	a.main.Store(main)
-	err = s.children.Adopt(main.PID(), main.StartTime(), nil, func(st proc.Exit) {
+	err = s.children.Adopt(main.PID(), main.StartTime(), nil, func(e proc.Exit) {
 		files.close()
-		a.end(st)
+		a.end(abi.Status(e))
 		_ = main.Close()
 	})
 	if err != nil { // it is somebody else's child, as a rule
@@ -100,7 +100,7 @@ func (a *mutableApp) awaitStatus(files *watch, main *proc.Process, run *launched
 			known.Time = st.Time
 		}
 		if ok {
-			a.end(fromSystemd(known))
+			a.end(fromSystemd(abi.Status(known)))
 			return
 		}
 	}

@@ -182,7 +182,7 @@ func (s *Stage1) outcome(k *call, p *pod.Process, ended chan<- abi.Status) {
 	// The call may have left its process behind after all: then it is an orphan
 	// of this process's, and the call's exit code is not its.
 	adopted := p.PID != k.child.PID() &&
-		s.children.Adopt(p.PID, p.StartTime, nil, func(st proc.Exit) { ended <- st }) == nil
+		s.children.Adopt(p.PID, p.StartTime, nil, func(e proc.Exit) { ended <- abi.Status(e) }) == nil
 	if !adopted {
 		ended <- k.exit
 	}

@@ -279,7 +279,9 @@ func (b *barePod) watch(p *pod.Process, app, exec string) *bareProcess {
 	deliver := func(st abi.Status) { q.exit <- st }
 	switch p.Recorder {
 	case pod.RecordedByStage0:
-		if err := b.t.children.Adopt(p.PID, p.StartTime, record, deliver); errors.Is(err, proc.ErrGone) {
+		err := b.t.children.Adopt(p.PID, p.StartTime,
+			func(e proc.Exit) { record(abi.Status(e)) }, func(e proc.Exit) { deliver(abi.Status(e)) })
+		if errors.Is(err, proc.ErrGone) {
 			deliver(abi.Status{Code: 137})
 		}
 	case pod.RecordedByCall:

@@ -350,7 +350,7 @@ func adopt(t *testing.T, q *pod.Process) *process {
 		t.Errorf("the exit of process %d is for %s to record", q.PID, q.Recorder)
 	}
 	p := &process{q, make(chan abi.Status, 1)}
-	must(t, children.Adopt(q.PID, q.StartTime, nil, func(st abi.Status) { p.exit <- st }))
+	must(t, children.Adopt(q.PID, q.StartTime, nil, func(e proc.Exit) { p.exit <- abi.Status(e) }))
 	return p
 }
 

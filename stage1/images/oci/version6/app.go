@@ -71,7 +71,7 @@ func (p *pod) add(r *abi.Request) (q *process, err error) {
 		}
 	}()
 	q, err = p.begin(r, [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, func(e proc.Exit) {
-		if err := older.Record(r.App, "", e); err != nil {
+		if err := older.Record(r.App, "", abi.Status(e)); err != nil {
 			fmt.Fprintf(os.Stderr, "record the end of app %s: %v\n", r.App, err)
 		}
 	})

@@ -1,23 +1,28 @@
 package proc
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Child is a process that Start started.
+// Child is a child of this process that Children reaps: once it has ended, and its
+// verdict is known.
 type Child struct {
-	p    *os.Process
+	p    *Process
 	done chan struct{}
+
+	decide        sync.Once
+	decided       chan struct{}
+	record, ended func(Exit) // set before decided is closed
 
 	mu     sync.Mutex
 	reaped bool
-	exit   Exit
+	exit   Exit // set before done is closed
 }
 
 // Start starts a program as os.StartProcess does: argv[0] is its path. It is
@@ -34,84 +39,82 @@ func (c *Children) StartThen(argv []string, attr *os.ProcAttr, ended func(*Child
 	if len(argv) == 0 {
 		return nil, fmt.Errorf("start a process: no program given")
 	}
-	// os.StartProcess waits by itself for a child whose exec failed, so the
-	// sweep must not meet one that is not registered yet.
-	release := c.Expect()
-	defer release()
-	p, err := os.StartProcess(argv[0], argv, attr)
+	child, err := c.Make(func() (int, error) {
+		p, err := os.StartProcess(argv[0], argv, attr)
+		if err != nil {
+			return 0, err
+		}
+		pid := p.Pid
+		return pid, p.Release() // it is not waited for by this
+	})
 	if err != nil {
 		return nil, err
 	}
-	fd, err := pidfd(p.Pid)
-	if err != nil {
-		_ = p.Kill()
-		_, _ = p.Wait()
-		return nil, fmt.Errorf("start %s: %w", argv[0], err)
+	var record func(Exit)
+	if ended != nil {
+		record = func(e Exit) { ended(child, e) }
 	}
-	if err := c.own(p.Pid); err != nil {
-		_ = p.Kill()
-		_, _ = p.Wait()
-		_ = fd.Close()
-		return nil, fmt.Errorf("start %s: %w", argv[0], err)
-	}
-	child := &Child{p: p, done: make(chan struct{})}
-	go func() {
-		defer c.waits.Done()
-		_ = waitReadable(fd)
-		_ = fd.Close()
-		if ended != nil {
-			ended(child, peek(p.Pid))
-		}
-		child.reap()
-		c.release(p.Pid)
-	}()
+	child.Decide(record, nil)
 	return child, nil
 }
 
-// peek returns how a child has ended, and leaves it to be reaped.
-func peek(pid int) Exit {
-	info, _, err := waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT)
-	if err != nil {
-		return Exit{Code: 255, Time: time.Now()} // somebody stole it
-	}
-	return info.exit(time.Now())
+// Decide is the verdict on a child: when it has ended, record is called, then the
+// process is reaped, then ended is called; either may be nil. Both run on a goroutine
+// of the child's. The first verdict is final.
+func (c *Child) Decide(record, ended func(Exit)) {
+	c.decide.Do(func() {
+		c.record, c.ended = record, ended
+		close(c.decided)
+	})
 }
 
-// reap collects the exit of a child that has ended. It does not block.
-func (c *Child) reap() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	state, err := c.p.Wait()
-	c.reaped = true
-	c.exit = Exit{Code: 255, Time: time.Now()}
-	if err == nil {
-		c.exit = exitOf(state)
-	}
-	close(c.done)
-}
-
-func exitOf(state *os.ProcessState) Exit {
-	at := time.Now()
-	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-		return Exit{Code: 128 + int(ws.Signal()), Signal: int(ws.Signal()), Time: at}
-	}
-	return Exit{Code: state.ExitCode(), Time: at}
+// Drop kills a child and returns once it is reaped. Unless there is a verdict already,
+// no function is called.
+func (c *Child) Drop() Exit {
+	c.Decide(nil, nil)
+	_ = c.Kill()
+	return c.Wait()
 }
 
 // PID returns the child's pid.
-func (c *Child) PID() int { return c.p.Pid }
+func (c *Child) PID() int { return c.p.PID() }
 
-// Done is closed when the child has ended and was reaped.
+// StartTime returns the child's start time, in clock ticks since boot.
+func (c *Child) StartTime() uint64 { return c.p.StartTime() }
+
+// Done is closed when the child was reaped and the functions of its verdict have
+// returned.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Wait waits for the end of the child. It may be called any number of times.
+// Wait waits until Done is closed. It may be called any number of times.
 func (c *Child) Wait() Exit {
 	<-c.done
 	return c.exit
 }
 
+// Signal sends a signal to the child; 0 only asks. The error unwraps to ErrGone if
+// the child has ended, reaped or not.
+func (c *Child) Signal(sig syscall.Signal) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reaped || !c.p.Alive() {
+		return fmt.Errorf("process %d: %w", c.p.pid, ErrGone)
+	}
+	return c.p.Signal(sig)
+}
+
 // Kill sends SIGKILL to the child. It is not an error if it has ended.
-func (c *Child) Kill() error { return c.signal(c.p.Pid, syscall.SIGKILL) }
+func (c *Child) Kill() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reaped {
+		return nil
+	}
+	if err := c.p.Signal(syscall.SIGKILL); !errors.Is(err, ErrGone) {
+		return err
+	}
+	return nil
+}
 
 // KillGroup is SignalGroup with SIGKILL.
 func (c *Child) KillGroup() error { return c.SignalGroup(syscall.SIGKILL) }
@@ -119,18 +122,36 @@ func (c *Child) KillGroup() error { return c.SignalGroup(syscall.SIGKILL) }
 // SignalGroup sends a signal to the process group that the child leads: it was
 // started with Setpgid or Setsid. It does nothing once the child was reaped,
 // because the number of the group may be somebody else's then.
-func (c *Child) SignalGroup(sig syscall.Signal) error { return c.signal(-c.p.Pid, sig) }
-
-// signal holds the lock over kill(2), which does not wait, so that the child
-// cannot be reaped and its pid given away in between.
-func (c *Child) signal(pid int, sig syscall.Signal) error {
+//
+// It holds the lock over kill(2), which does not wait, so that the child cannot be
+// reaped and its pid given away in between.
+func (c *Child) SignalGroup(sig syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.reaped {
 		return nil
 	}
-	if err := syscall.Kill(pid, sig); err != nil && err != syscall.ESRCH {
-		return fmt.Errorf("send signal %d to process %d: %w", sig, c.p.Pid, err)
+	if err := syscall.Kill(-c.p.pid, sig); err != nil && err != syscall.ESRCH {
+		return fmt.Errorf("send signal %d to the process group %d: %w", sig, c.p.pid, err)
 	}
 	return nil
+}
+
+// Pidfd returns a pidfd of the caller's own. The error unwraps to ErrGone once the
+// child was reaped.
+func (c *Child) Pidfd() (*os.File, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.reaped {
+		return nil, fmt.Errorf("process %d: %w", c.p.pid, ErrGone)
+	}
+	var fd int
+	err := c.p.control(func(own int) (err error) {
+		fd, err = unix.FcntlInt(uintptr(own), unix.F_DUPFD_CLOEXEC, 0)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("duplicate the pidfd of process %d: %w", c.p.pid, err)
+	}
+	return os.NewFile(uintptr(fd), "pidfd"), nil
 }

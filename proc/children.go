@@ -28,8 +28,8 @@ func SetSubreaper() error {
 // unknown orphans.
 type Children struct {
 	mu    sync.Mutex
-	owned map[int]bool // started or adopted, not reaped yet
-	held  int          // starts and Expects under way: unknown children may be theirs
+	owned map[int]*Child // made or taken, not reaped yet
+	held  int            // starts and Expects under way: unknown children may be theirs
 
 	kick    chan struct{} // a reason other than SIGCHLD to look again
 	sigchld chan os.Signal
@@ -41,7 +41,7 @@ type Children struct {
 // NewChildren starts the reaping of unknown orphans. Close ends it.
 func NewChildren() *Children {
 	c := &Children{
-		owned:   map[int]bool{},
+		owned:   map[int]*Child{},
 		kick:    make(chan struct{}, 1),
 		sigchld: make(chan os.Signal, 1),
 		stop:    make(chan struct{}),
@@ -54,7 +54,7 @@ func NewChildren() *Children {
 	return c
 }
 
-// Close stops reaping and waits until every started and adopted child has been
+// Close stops the reaping of unknown orphans and waits until every other child has been
 // reaped, or ctx is done.
 func (c *Children) Close(ctx context.Context) error {
 	signal.Stop(c.sigchld)
@@ -96,7 +96,7 @@ func (c *Children) look() {
 
 // sweep reaps the unknown children that have ended. The kernel shows one ended
 // child at a time, always the same one until it is reaped, so a child that has
-// an owner hides those behind it; release and hold's end look again.
+// an owner hides those behind it; its reaping and Expect's end look again.
 func (c *Children) sweep() {
 	for {
 		info, ok, err := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT)
@@ -115,7 +115,7 @@ func (c *Children) sweep() {
 func (c *Children) reapUnknown(pid int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.held > 0 || c.owned[pid] {
+	if c.held > 0 || c.owned[pid] != nil {
 		return false
 	}
 	_, _, err := waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOHANG)
@@ -137,80 +137,121 @@ func (c *Children) Expect() (release func()) {
 	})
 }
 
-// release gives up a child that was reaped.
-func (c *Children) release(pid int) {
-	c.mu.Lock()
-	delete(c.owned, pid)
-	c.mu.Unlock()
-	c.look()
-}
-
-// own makes a child this package's to reap.
-func (c *Children) own(pid int) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.owned[pid] {
-		return fmt.Errorf("process %d is waited for already", pid)
+// Make makes a process by start, which returns the pid of a new child of this process,
+// and is waited for by nobody else. Until its verdict, by Decide or Drop, the child is not
+// reaped: its exit can be recorded even if it ends at once.
+func (c *Children) Make(start func() (pid int, err error)) (*Child, error) {
+	// A start may wait for children of its own, os.StartProcess for one whose exec
+	// has failed: the sweep must not meet them.
+	release := c.Expect()
+	defer release()
+	pid, err := start()
+	if err != nil {
+		return nil, err
 	}
-	c.owned[pid] = true
-	c.waits.Add(1)
-	return nil
+	p, err := Open(pid, 0)
+	if err != nil {
+		_ = unix.Kill(pid, unix.SIGKILL) // unknown from here on
+		return nil, fmt.Errorf("start process %d: %w", pid, err)
+	}
+	return c.own(p)
 }
 
 // ErrNotChild says that a process is not a child of this one.
 var ErrNotChild = errors.New("not a child of this process")
 
-// Adopt takes over an orphan that became a child of this process. When it has
-// ended, record is called, then the process is reaped, then ended is called;
-// either may be nil. Both run on a goroutine of their own, one per child, which
-// Close waits for. A start time of 0 is not checked.
+// Take takes over an orphan that became a child of this process, as if Make had made
+// it. A start time of 0 is not checked.
 //
 // The error unwraps to ErrGone if the process was reaped already (hold an
 // Expect from before it was made), and to ErrNotChild if its parent is another
 // process.
-func (c *Children) Adopt(pid int, startTime uint64, record, ended func(Exit)) error {
+func (c *Children) Take(pid int, startTime uint64) (*Child, error) {
 	release := c.Expect() // from here on the sweep does not take it
 	defer release()
 	p, err := Open(pid, startTime)
 	if err != nil {
-		return fmt.Errorf("adopt: %w", err)
+		return nil, fmt.Errorf("adopt: %w", err)
 	}
 	if _, _, err := waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT); err != nil {
 		_ = p.Close()
 		if errors.Is(err, unix.ECHILD) {
 			err = ErrNotChild
 		}
-		return fmt.Errorf("adopt process %d: %w", pid, err)
+		return nil, fmt.Errorf("adopt process %d: %w", pid, err)
 	}
-	if err := c.own(pid); err != nil {
-		_ = p.Close()
-		return fmt.Errorf("adopt: %w", err)
-	}
-	go func() {
-		defer c.waits.Done()
-		_ = waitReadable(p.fd)
-		_ = p.Close()
-		exit := reap(pid, record)
-		c.release(pid)
-		if ended != nil {
-			ended(exit)
-		}
-	}()
-	return nil
+	return c.own(p)
 }
 
-// reap records the end of an ended child and then reaps it. The pid cannot be
-// another process's: an unreaped child keeps it.
-func reap(pid int, record func(Exit)) Exit {
+// Adopt is Take and the verdict.
+func (c *Children) Adopt(pid int, startTime uint64, record, ended func(Exit)) error {
+	child, err := c.Take(pid, startTime)
+	if err == nil {
+		child.Decide(record, ended)
+	}
+	return err
+}
+
+// All returns the children that were made or taken, and not reaped yet.
+func (c *Children) All() []*Child {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]*Child, 0, len(c.owned))
+	for _, child := range c.owned {
+		all = append(all, child)
+	}
+	return all
+}
+
+// own makes a process this package's to reap.
+func (c *Children) own(p *Process) (*Child, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.owned[p.pid] != nil {
+		_ = p.Close()
+		return nil, fmt.Errorf("process %d is waited for already", p.pid)
+	}
+	child := &Child{p: p, done: make(chan struct{}), decided: make(chan struct{})}
+	c.owned[p.pid] = child
+	c.waits.Go(func() { c.await(child) })
+	return child, nil
+}
+
+// await waits for the end of a child and its verdict, and does what that says.
+func (c *Children) await(child *Child) {
+	_ = waitReadable(child.p.fd)
+	<-child.decided
+	exit := peek(child.p.pid)
+	if child.record != nil {
+		child.record(exit)
+	}
+	c.reap(child, exit)
+	c.look()
+	if child.ended != nil {
+		child.ended(exit)
+	}
+	close(child.done)
+}
+
+// peek returns how an ended child has ended, and leaves it to be reaped. It waits only
+// while a tracer keeps the child's end to itself.
+func peek(pid int) Exit {
 	info, _, err := waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOWAIT)
-	exit := info.exit(time.Now())
 	if err != nil {
 		// Somebody stole it. What is known is that it has ended.
-		exit = Exit{Code: 255, Time: time.Now()}
+		return Exit{Code: 255, Time: time.Now()}
 	}
-	if record != nil {
-		record(exit)
-	}
-	_, _, _ = waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOHANG)
-	return exit
+	return info.exit(time.Now())
+}
+
+// reap gives the pid of an ended child back. Whoever has that pid next is unknown.
+func (c *Children) reap(child *Child, exit Exit) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	child.mu.Lock()
+	defer child.mu.Unlock()
+	_, _, _ = waitid(unix.P_PID, child.p.pid, unix.WEXITED|unix.WNOHANG)
+	delete(c.owned, child.p.pid)
+	_ = child.p.Close()
+	child.reaped, child.exit = true, exit
 }

@@ -1,5 +1,6 @@
-// Package proc is what a pod knows of processes from outside: who a pid is, and
-// how it ended.
+// Package proc is processes and descriptors as the kernel has them: who a pid is, and
+// how it ended. Programs inside a pod link it, too: it imports the standard library and
+// golang.org/x/sys only, and does nothing before it is called.
 //
 // A bare pid is never signalled. A Process is a pidfd whose start time was
 // checked when it was opened, so a pid that the kernel has given to somebody
@@ -8,10 +9,15 @@
 // Children is the bookkeeping of a process that is a child subreaper. It keeps
 // three kinds of children apart:
 //
-//	started   by Start: waited for by their Child, reaped by nobody else
-//	adopted   by Adopt: orphans that somebody asked about; their end is
-//	          recorded before they are reaped
+//	made      by Make or Start
+//	taken     by Take or Adopt: orphans that somebody asked about
 //	unknown   all other orphans: reaped in silence as they end
+//
+// One that was made or taken is reaped after its verdict only, so that its end can be
+// recorded before:
+//
+//	undecided ── Decide ──▶ (ends) record ──▶ reaped ──▶ ended
+//	    └─────── Drop ────▶ killed ─────────▶ reaped
 //
 // Waiting costs a pidfd in the runtime's poller per process, and no thread.
 //

@@ -35,21 +35,20 @@ func (s *Supervisor) add(ctx context.Context, c *wire.Call, r *abi.Request) erro
 	defer l.leave()
 	err = l.ready(ctx)
 	if err == nil {
-		a.joins, err = differing(l.child.pid)
+		a.joins, err = differing(l.child.PID())
 	}
 	if err == nil && s.shared {
-		a.mounts, err = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", l.child.pid))
+		a.mounts, err = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", l.child.PID()))
 	}
-	ready := readyLine(l.child.pid) // once committed, it is reaped when it ends
 	if err == nil {
 		err = s.commit(a)
 	}
 	if err != nil {
 		l.words.Close()
 		a.mounts.Close()
-		return explain(ctx, err, l.child.pid, s.family.drop(l.child))
+		return explain(ctx, err, l.child.PID(), l.child.Drop())
 	}
-	report(c.Ready, ready)
+	report(c.Ready, l.child.PID(), l.child.StartTime())
 	return nil
 }
 
@@ -87,7 +86,7 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *wire.Call, r *abi.Req
 		a.launch.enclose = func(p *fork.Process) (*Enclosed, error) { return s.enclosure.Enclose(p, r, a.spec) }
 	}
 	a.launch.hooks = func(ctx context.Context) error { return s.creating(ctx, a) }
-	if err := a.launch.start(ctx, s, name{app: a.name}, files, p); err != nil {
+	if err := a.launch.start(ctx, s, "app "+a.name, files, p); err != nil {
 		prepared.Close()
 		a.launch.leave()
 		return err
@@ -101,7 +100,7 @@ func (s *Supervisor) creating(ctx context.Context, a *app) error {
 	if h == nil {
 		return nil
 	}
-	return s.runHooks(ctx, a, specs.StateCreating, a.launch.child.pid,
+	return s.runHooks(ctx, a, specs.StateCreating, a.launch.child.PID(),
 		hookKind{"prestart", h.Prestart}, hookKind{"createRuntime", h.CreateRuntime})
 }
 
@@ -115,6 +114,6 @@ func (s *Supervisor) commit(a *app) error {
 	if err := s.moveLocked(a, stepReady); err != nil {
 		return err
 	}
-	s.family.keep(a.launch.child)
+	s.keep(name{app: a.name}, a.launch.child)
 	return nil
 }

@@ -102,7 +102,7 @@ func (s *Supervisor) moveLocked(a *app, t step) error {
 func (s *Supervisor) runHooks(ctx context.Context, a *app, status specs.ContainerState, pid int, kinds ...hookKind) error {
 	state := container.State(a.spec, a.container, a.bundle, string(status), pid)
 	for _, k := range kinds {
-		if err := s.family.runHooks(ctx, k.name, k.hooks, a.bundle, state); err != nil {
+		if err := s.execHooks(ctx, k.name, k.hooks, a.bundle, state); err != nil {
 			return err
 		}
 	}

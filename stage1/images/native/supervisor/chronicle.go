@@ -3,11 +3,25 @@ package supervisor
 import (
 	"fmt"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
 )
 
-var _ chronicle = (*Supervisor)(nil)
+// name says whose process a child is: an app's, or an exec's in it.
+type name struct{ app, exec string }
+
+func (n name) String() string {
+	if n.exec != "" {
+		return "exec " + n.exec + " of app " + n.app
+	}
+	return "app " + n.app
+}
+
+// keep has a child's exit recorded and announced, also one that was before.
+func (s *Supervisor) keep(n name, c *proc.Child) {
+	c.Decide(func(e proc.Exit) { s.record(n, abi.Status(e)) }, func(e proc.Exit) { s.announce(n, abi.Status(e)) })
+}
 
 // record writes an exit to disk. The exit of an exec is not written if its notice says
 // how it ended: stage 0 reads that from the pipe even after this process has died, and

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
@@ -74,23 +75,15 @@ const adopted = "adopted"
 // made. The program itself is killed: all that it does from then on is to wait, and to
 // hide from others how its child has ended. That child becomes the supervisor's, as
 // every orphan below a subreaper.
-func (f *family) startEnclosed(ctx context.Context, n name, e *Enclosed, words seqpacket.Socket) (*child, error) {
-	f.mu.Lock()
-	f.births++ // until the orphan is known, it must not be reaped as a stranger
-	f.mu.Unlock()
-	defer f.look()
-	defer func() {
-		f.mu.Lock()
-		f.births--
-		f.mu.Unlock()
-	}()
-	program, err := f.start(ctx, name{}, e.Process)
+func (s *Supervisor) startEnclosed(ctx context.Context, e *Enclosed, words seqpacket.Socket) (*proc.Child, error) {
+	defer s.children.Expect()() // the process is an orphan before it is known
+	program, err := s.fork(ctx, e.Process)
 	if err != nil {
 		return nil, err
 	}
 	e.Started()
 	pid, err := born(ctx, words)
-	status := f.drop(program)
+	status := program.Drop()
 	switch {
 	case err == io.EOF:
 		return nil, fmt.Errorf("no container was made (%s): %s", ending(status), e.Words())
@@ -99,27 +92,16 @@ func (f *family) startEnclosed(ctx context.Context, n name, e *Enclosed, words s
 	case err != nil:
 		return nil, fmt.Errorf("wait for a container: %w", err)
 	}
-	c, err := f.adopt(n, pid)
+	c, err := s.children.Take(pid, 0)
 	if err != nil {
 		return nil, err
 	}
 	// That it has gone is noticed by who reads next.
 	if err := words.Send([]byte(adopted)); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
-		f.drop(c)
+		c.Drop()
 		return nil, fmt.Errorf("answer process %d: %w", pid, err)
 	}
 	return c, nil
-}
-
-// adopt makes an orphan a child that is known.
-func (f *family) adopt(n name, pid int) (*child, error) {
-	var info unix.Siginfo
-	if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {
-		return nil, fmt.Errorf("process %d was not left to the supervisor: %w", pid, err)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.registerLocked(n, pid)
 }
 
 // born reads the first packet, whose sender the kernel names.

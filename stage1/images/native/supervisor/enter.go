@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
@@ -33,19 +34,18 @@ func (s *Supervisor) enter(ctx context.Context, c *wire.Call, r *abi.Request) er
 	}
 	defer l.words.Close()
 	err = l.executed(ctx)
-	ready := readyLine(l.child.pid) // once committed, it is reaped when it ends
 	if err == nil {
 		err = s.commitExec(n, l.child)
 	}
 	if err != nil {
 		s.forgetExec(n)
-		status := s.family.drop(l.child)
-		if err == errDied && gone(a.launch.child.signal(0)) {
+		status := l.child.Drop()
+		if err == errDied && gone(a.launch.child.Signal(0)) {
 			return stoppedUnderneath(a) // its end has taken the exec along
 		}
-		return explain(ctx, err, l.child.pid, status)
+		return explain(ctx, err, l.child.PID(), status)
 	}
-	report(c.Ready, ready)
+	report(c.Ready, l.child.PID(), l.child.StartTime())
 	if c.Stay {
 		return outlast(ctx, l.child)
 	}
@@ -54,13 +54,13 @@ func (s *Supervisor) enter(ctx context.Context, c *wire.Call, r *abi.Request) er
 
 // outlast waits for the end of an exec whose call ends as it does: version 6 has no
 // other way to tell it.
-func outlast(ctx context.Context, c *child) error {
+func outlast(ctx context.Context, c *proc.Child) error {
 	select {
-	case <-c.done:
+	case <-c.Done():
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	if st := c.end(); st.Code != 0 {
+	if st := c.Wait(); st.Code != 0 {
 		return &failure{code: st.Code}
 	}
 	return nil
@@ -109,14 +109,14 @@ func stoppedUnderneath(a *app) error {
 
 // startExec clones into the namespaces and the cgroup of an app.
 func (s *Supervisor) startExec(ctx context.Context, l *launch, a *app, r *abi.Request, files [3]*os.File, groups cgroups) error {
-	pidfd, err := a.launch.child.open()
+	pidfd, err := a.launch.child.Pidfd()
 	if err != nil {
 		return err
 	}
 	defer pidfd.Close()
 	join := fork.Join{What: "the namespaces of app " + a.name, File: pidfd, Flags: a.joins}
 	begin := func(dir *os.File) error {
-		return l.start(ctx, s, name{r.App, r.Exec}, files, &fork.Process{
+		return l.start(ctx, s, name{r.App, r.Exec}.String(), files, &fork.Process{
 			Joins:  []fork.Join{join},
 			Root:   a.joins&unix.CLONE_NEWUSER != 0,
 			Cgroup: dir,
@@ -128,7 +128,7 @@ func (s *Supervisor) startExec(ctx context.Context, l *launch, a *app, r *abi.Re
 		return err
 	}
 	// The app has made cgroups of its own below, so this one takes no process.
-	path, innerErr := inner(r.Cgroup.Dirs[0], a.launch.child.pid)
+	path, innerErr := inner(r.Cgroup.Dirs[0], a.launch.child.PID())
 	if innerErr != nil {
 		return errors.Join(err, innerErr)
 	}
@@ -162,14 +162,14 @@ func (s *Supervisor) reserveExec(a *app, n name) error {
 }
 
 // commitExec makes a running exec known.
-func (s *Supervisor) commitExec(n name, c *child) error {
+func (s *Supervisor) commitExec(n name, c *proc.Child) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
 		return errStopping
 	}
 	s.execs[n] = c
-	s.family.keep(c)
+	s.keep(n, c)
 	return nil
 }
 

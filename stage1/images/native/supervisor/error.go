@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 )
@@ -48,5 +49,6 @@ func codeOf(err error) int {
 	return 1
 }
 
-// gone tells whether a system call failed for want of its process.
-func gone(err error) bool { return errors.Is(err, syscall.ESRCH) }
+// gone reports whether an error is that of a process which has ended, of this program or
+// of the kernel.
+func gone(err error) bool { return errors.Is(err, proc.ErrGone) || errors.Is(err, syscall.ESRCH) }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/hold"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
@@ -11,13 +12,13 @@ import (
 
 // settleIn makes what the apps of the pod are to join, and returns the pid to report.
 // Who holds that for a pod of version 6, which nobody else watches, it returns, too.
-func (s *Supervisor) settleIn(r *abi.Request) (leader int, holder *child, err error) {
+func (s *Supervisor) settleIn(r *abi.Request) (leader int, holder *proc.Child, err error) {
 	if r.Sandbox != nil {
 		c, err := s.hold(r)
 		if err != nil {
 			return 0, nil, err
 		}
-		return c.pid, nil, nil
+		return c.PID(), nil, nil
 	}
 	if s.older != nil {
 		holder, err = s.share()
@@ -28,7 +29,7 @@ func (s *Supervisor) settleIn(r *abi.Request) (leader int, holder *child, err er
 // hold starts the process that holds the namespaces of a sandbox's pod: the
 // program of the bundle that comes with the request, as an app is started. Nobody
 // can name it as one, and its end is not recorded: stage 0 sees it.
-func (s *Supervisor) hold(r *abi.Request) (*child, error) {
+func (s *Supervisor) hold(r *abi.Request) (*proc.Child, error) {
 	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("streams of the pod's holder: %w", err)
@@ -51,9 +52,9 @@ func (s *Supervisor) hold(r *abi.Request) (*child, error) {
 		}
 	}
 	if err != nil {
-		err = explain(s.ctx, err, l.child.pid, s.family.drop(l.child))
+		err = explain(s.ctx, err, l.child.PID(), l.child.Drop())
 		return nil, fmt.Errorf("holder of the pod: %w", err)
 	}
-	s.family.decide(l.child, dropped) // it is reaped, and nobody told
+	l.child.Decide(nil, nil) // it is reaped, and nobody told
 	return l.child, nil
 }

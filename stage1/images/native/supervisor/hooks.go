@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
@@ -19,18 +20,18 @@ import (
 // bytes, from the end.
 const maxHookOutput = 2048
 
-// runHooks runs the hooks of one kind, in order, until one fails. They run in
+// execHooks runs the hooks of one kind, in order, until one fails. They run in
 // this process's namespaces, that is the host's, with the state on stdin.
-func (f *family) runHooks(ctx context.Context, kind string, hooks []specs.Hook, bundle string, state []byte) error {
+func (s *Supervisor) execHooks(ctx context.Context, kind string, hooks []specs.Hook, bundle string, state []byte) error {
 	for i, h := range hooks {
-		if err := f.runHook(ctx, h, bundle, state); err != nil {
+		if err := s.runHook(ctx, h, bundle, state); err != nil {
 			return fmt.Errorf("%s hook %d (%s): %w", kind, i, h.Path, err)
 		}
 	}
 	return nil
 }
 
-func (f *family) runHook(ctx context.Context, h specs.Hook, bundle string, state []byte) error {
+func (s *Supervisor) runHook(ctx context.Context, h specs.Hook, bundle string, state []byte) error {
 	if h.Timeout != nil {
 		limit := time.Duration(*h.Timeout) * time.Second
 		var cancel context.CancelFunc
@@ -43,14 +44,14 @@ func (f *family) runHook(ctx context.Context, h specs.Hook, bundle string, state
 	}
 	tail := make(chan string, 1)
 	defer output.Close()
-	c, err := f.startHook(ctx, h, bundle, state, inherited)
+	c, err := s.startHook(ctx, h, bundle, state, inherited)
 	if err != nil {
 		return err
 	}
 	go func() { tail <- readTail(output) }()
 
-	stop := context.AfterFunc(ctx, c.killGroup)
-	status := c.end()
+	stop := context.AfterFunc(ctx, func() { _ = c.KillGroup() })
+	status := c.Wait()
 	stop()
 	// A daemon that the hook left behind may keep the pipe open.
 	_ = output.SetReadDeadline(time.Unix(1, 0))
@@ -69,7 +70,7 @@ func (f *family) runHook(ctx context.Context, h specs.Hook, bundle string, state
 }
 
 // startHook starts a hook's process. It takes output over.
-func (f *family) startHook(ctx context.Context, h specs.Hook, bundle string, state []byte, output *os.File) (*child, error) {
+func (s *Supervisor) startHook(ctx context.Context, h specs.Hook, bundle string, state []byte, output *os.File) (*proc.Child, error) {
 	defer output.Close()
 	stdin, err := memfd("native-state", state)
 	if err != nil {
@@ -85,14 +86,14 @@ func (f *family) startHook(ctx context.Context, h specs.Hook, bundle string, sta
 	if len(args) == 0 {
 		args = []string{h.Path}
 	}
-	c, err := f.start(ctx, name{}, &fork.Process{
+	c, err := s.fork(ctx, &fork.Process{
 		Path: h.Path, Args: args, Env: h.Env, Dir: dir,
 		Files: []*os.File{stdin, output, output},
 	})
 	if err != nil {
 		return nil, err
 	}
-	f.decide(c, dropped)
+	c.Decide(nil, nil)
 	return c, nil
 }
 

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
@@ -20,7 +20,7 @@ import (
 // `init`, in its namespaces, with a socket to the supervisor. Package container
 // has the other side.
 type launch struct {
-	child    *child
+	child    *proc.Child
 	words    seqpacket.Socket
 	prepared *container.Prepared
 	console  string // the console socket, if a terminal is wanted
@@ -42,8 +42,8 @@ type message struct {
 
 // start clones the process described by p, whose namespaces and cgroup are set,
 // and gives it what init expects. After an error the caller closes prepared.
-func (l *launch) start(ctx context.Context, s *Supervisor, n name, stdio [3]*os.File, p *fork.Process) error {
-	words, theirs, err := seqpacket.Pair("the socket of " + n.String())
+func (l *launch) start(ctx context.Context, s *Supervisor, who string, stdio [3]*os.File, p *fork.Process) error {
+	words, theirs, err := seqpacket.Pair("the socket of " + who)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (l *launch) start(ctx context.Context, s *Supervisor, n name, stdio [3]*os.
 	defer plan.Close()
 	p.Args = []string{"init"}
 	p.Files = append([]*os.File{stdio[0], stdio[1], stdio[2], theirs, plan}, l.prepared.Files...)
-	if err = l.cloneUnread(ctx, s, n, p, words, theirs); err != nil {
+	if err = l.cloneUnread(ctx, s, who, p, words, theirs); err != nil {
 		words.Close()
 		return err
 	}
@@ -68,13 +68,13 @@ func (l *launch) start(ctx context.Context, s *Supervisor, n name, stdio [3]*os.
 
 // cloneUnread makes the process. In a user namespace it executes this binary only where it
 // cannot read it.
-func (l *launch) cloneUnread(ctx context.Context, s *Supervisor, n name, p *fork.Process, words seqpacket.Socket, theirs *os.File) (err error) {
+func (l *launch) cloneUnread(ctx context.Context, s *Supervisor, who string, p *fork.Process, words seqpacket.Socket, theirs *os.File) (err error) {
 	p.Exe, p.Unreadable = s.exe, p.Root
-	if l.child, err = l.clone(ctx, s, n, p, words, theirs); !errors.Is(err, fork.ErrReadable) {
+	if l.child, err = l.clone(ctx, s, who, p, words, theirs); !errors.Is(err, fork.ErrReadable) {
 		return err
 	}
 	if p.Exe, err = s.hide(); err == nil {
-		l.child, err = l.clone(ctx, s, n, p, words, theirs)
+		l.child, err = l.clone(ctx, s, who, p, words, theirs)
 	}
 	if err != nil && (p.Exe == nil || errors.Is(err, fork.ErrReadable)) {
 		return unsupported("linux.uidMappings: the program of this stage1 can be read in this user namespace. It needs mode 0711 and, "+
@@ -84,9 +84,9 @@ func (l *launch) cloneUnread(ctx context.Context, s *Supervisor, n name, p *fork
 }
 
 // clone makes the process, which alone has its end of the socket afterwards.
-func (l *launch) clone(ctx context.Context, s *Supervisor, n name, p *fork.Process, words seqpacket.Socket, theirs *os.File) (*child, error) {
+func (l *launch) clone(ctx context.Context, s *Supervisor, who string, p *fork.Process, words seqpacket.Socket, theirs *os.File) (*proc.Child, error) {
 	if l.enclose == nil {
-		return s.family.start(ctx, n, p)
+		return s.fork(ctx, p)
 	}
 	e, err := l.enclose(p)
 	if err != nil {
@@ -94,11 +94,16 @@ func (l *launch) clone(ctx context.Context, s *Supervisor, n name, p *fork.Proce
 	}
 	l.enclosed = e
 	if err := identify(words, true); err != nil {
-		return nil, fmt.Errorf("prepare the socket of %s: %w", n, err)
+		return nil, fmt.Errorf("prepare the socket of %s: %w", who, err)
 	}
 	started := e.Started
 	e.Started = func() { started(); theirs.Close() }
-	return s.family.startEnclosed(ctx, n, e, words)
+	return s.startEnclosed(ctx, e, words)
+}
+
+// fork makes a child whose verdict is open.
+func (s *Supervisor) fork(ctx context.Context, p *fork.Process) (*proc.Child, error) {
+	return s.children.Make(func() (int, error) { return fork.Start(ctx, p) })
 }
 
 // hide returns this binary for a process in a user namespace that holds the host's root,
@@ -166,7 +171,7 @@ func (l *launch) executed(ctx context.Context) error {
 // follow serves the process until it has said last, has executed its program
 // (errExecuted) or has failed. The end of ctx kills the process.
 func (l *launch) follow(ctx context.Context, last string) error {
-	defer context.AfterFunc(ctx, l.child.kill)()
+	defer context.AfterFunc(ctx, func() { _ = l.child.Kill() })()
 	exec := false
 	for {
 		m, master, err := l.hear()
@@ -205,7 +210,7 @@ func (l *launch) hear() (m message, master *os.File, err error) {
 	}
 	if err := json.Unmarshal(packet, &m); err != nil {
 		master.Close()
-		return m, nil, fmt.Errorf("a message of process %d: %w", l.child.pid, err)
+		return m, nil, fmt.Errorf("a message of process %d: %w", l.child.PID(), err)
 	}
 	return m, master, nil
 }
@@ -222,7 +227,7 @@ func (l *launch) serve(ctx context.Context, m message, master *os.File) error {
 		}
 		return l.say("go")
 	case "limits":
-		if err := l.prepared.Limit(l.child.pid); err != nil {
+		if err := l.prepared.Limit(l.child.PID()); err != nil {
 			return err
 		}
 		return l.say("go")
@@ -232,7 +237,7 @@ func (l *launch) serve(ctx context.Context, m message, master *os.File) error {
 		}
 		return forward(l.console, master)
 	}
-	return fmt.Errorf("process %d says %q, which nobody understands", l.child.pid, m.Type)
+	return fmt.Errorf("process %d says %q, which nobody understands", l.child.PID(), m.Type)
 }
 
 // say sends a message without content. That the process has gone is noticed by
@@ -243,14 +248,14 @@ func (l *launch) say(kind string) error {
 		return err
 	}
 	if err := l.words.Send(packet); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
-		return fmt.Errorf("send %q to process %d: %w", kind, l.child.pid, err)
+		return fmt.Errorf("send %q to process %d: %w", kind, l.child.PID(), err)
 	}
 	return nil
 }
 
 // explain completes the error of a process that ended without a word, once its
 // status is known.
-func explain(ctx context.Context, err error, pid int, status abi.Status) error {
+func explain(ctx context.Context, err error, pid int, status proc.Exit) error {
 	if err != errDied {
 		return err
 	}
@@ -260,7 +265,7 @@ func explain(ctx context.Context, err error, pid int, status abi.Status) error {
 	return fmt.Errorf("process %d ended before its program was executed: %s", pid, ending(status))
 }
 
-func ending(s abi.Status) string {
+func ending(s proc.Exit) string {
 	if s.Signal != 0 {
 		return fmt.Sprintf("killed by signal %d (%s)", s.Signal, unix.Signal(s.Signal))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
@@ -29,7 +30,7 @@ func olderAdd() *wire.Call {
 
 // share starts the process that holds what the apps of the pod share, if they share
 // anything.
-func (s *Supervisor) share() (*child, error) {
+func (s *Supervisor) share() (*proc.Child, error) {
 	names, err := older.Apps()
 	if err != nil {
 		return nil, err
@@ -43,11 +44,11 @@ func (s *Supervisor) share() (*child, error) {
 		return nil, err
 	}
 	s.shared = true
-	return holder, s.older.Held(holder.pid)
+	return holder, s.older.Held(holder.PID())
 }
 
 // runApps runs the apps of an immutable pod, and tells that a pod of version 6 runs.
-func (s *Supervisor) runApps() ([]*child, error) {
+func (s *Supervisor) runApps() ([]*proc.Child, error) {
 	switch {
 	case s.older == nil:
 		return nil, nil
@@ -64,7 +65,7 @@ func (s *Supervisor) runApps() ([]*child, error) {
 	if s.relay, err = s.older.Terminal(len(names)); err != nil {
 		return nil, err
 	}
-	var apps []*child
+	var apps []*proc.Child
 	for _, name := range names {
 		c, err := s.addOlder(name)
 		if err != nil {
@@ -85,7 +86,7 @@ func (s *Supervisor) runApps() ([]*child, error) {
 }
 
 // addOlder makes an app of the pod's manifest.
-func (s *Supervisor) addOlder(name string) (*child, error) {
+func (s *Supervisor) addOlder(name string) (*proc.Child, error) {
 	r, err := older.App(name)
 	if err == nil {
 		err = older.OnTerminal(r, s.relay)
@@ -103,10 +104,10 @@ func (s *Supervisor) addOlder(name string) (*child, error) {
 
 // firstFailure waits until all apps have ended, and returns the exit code of the first
 // of them that has failed.
-func firstFailure(apps []*child) int {
+func firstFailure(apps []*proc.Child) int {
 	code := 0
 	for _, c := range apps {
-		if st := c.end(); code == 0 {
+		if st := c.Wait(); code == 0 {
 			code = st.Code
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
@@ -62,11 +63,10 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 		unix.CloseOnExec(fd)
 	}
 	signal.Ignore(unix.SIGPIPE, unix.SIGHUP)
-	sigterm, sigchld := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	sigterm := make(chan os.Signal, 1)
 	signal.Notify(sigterm, unix.SIGTERM)
-	signal.Notify(sigchld, unix.SIGCHLD)
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become a child subreaper: %w", err)
+	if err := proc.SetSubreaper(); err != nil {
+		return err
 	}
 	// A child is born with this. Whoever made a user namespace has all capabilities over
 	// what is in it, and the host's root made all: a child that is born into one could be
@@ -78,6 +78,10 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	if err != nil {
 		return err
 	}
+	defer func() {
+		s.cancel(errStopping)
+		_ = s.children.Close(s.ctx) // after a forced stop some may not have ended
+	}()
 	s.enclosure, s.older, s.noticeWords = e, options, request.NoticeWords
 	if err := os.Mkdir(abi.StatusDir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make the directory of exits: %w", err)
@@ -91,16 +95,16 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 			return err
 		}
 	}
-	var reaper, serving sync.WaitGroup
-	reaping, stopReaping := context.WithCancel(context.Background())
-	defer reaper.Wait()
-	defer stopReaping()
-	reaper.Go(func() { s.family.reapAll(reaping, sigchld) })
+	var serving sync.WaitGroup
 	leader, holder, err := s.settleIn(request)
 	if err != nil {
 		return err
 	}
-	report(ready, readyLine(leader))
+	start, err := proc.StartTime(leader)
+	if err != nil {
+		return err
+	}
+	report(ready, leader, start)
 	ready.Close()
 	errorFile.Close()
 	serving.Go(func() { s.server().Serve(s.ctx, listener) })
@@ -123,8 +127,8 @@ var errForced = errors.New("stopped by force")
 // live returns when the pod is over. Its apps, if it was made with some, are its end,
 // and a failure of theirs is its exit code. The end of the process that holds what apps
 // share, if there is one, is that of the apps.
-func (s *Supervisor) live(holder *child, apps []*child, sigterm <-chan os.Signal, done <-chan bool) error {
-	over, lost := make(chan int, 1), (chan struct{})(nil)
+func (s *Supervisor) live(holder *proc.Child, apps []*proc.Child, sigterm <-chan os.Signal, done <-chan bool) error {
+	over, lost := make(chan int, 1), (<-chan struct{})(nil)
 	var waiter sync.WaitGroup
 	defer waiter.Wait()
 	if len(apps) > 0 {
@@ -135,7 +139,7 @@ func (s *Supervisor) live(holder *child, apps []*child, sigterm <-chan os.Signal
 		})
 	}
 	if holder != nil {
-		lost = holder.done
+		lost = holder.Done()
 	}
 	for {
 		select {
@@ -181,10 +185,10 @@ func newSupervisor() (*Supervisor, <-chan bool, error) {
 			}
 		},
 		apps:  map[string]*app{},
-		execs: map[name]*child{},
+		execs: map[name]*proc.Child{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.family = newFamily(s)
+	s.children = proc.NewChildren()
 	return s, done, nil
 }
 

@@ -2,9 +2,8 @@ package supervisor
 
 import (
 	"context"
+	"fmt"
 	"os"
-	"strconv"
-	"strings"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/server"
@@ -55,33 +54,9 @@ func (s *Supervisor) dispatch(ctx context.Context, c *wire.Call) error {
 	return unsupported("entrypoint %s is not supported", c.Entrypoint)
 }
 
-// readyLine returns the ready line of a process that has not been reaped.
-func readyLine(pid int) string {
-	line := `{"pid": ` + strconv.Itoa(pid)
-	if start := startTime(pid); start != "" {
-		line += `, "starttime": ` + start
-	}
-	return line + "}\n"
-}
-
-// report writes a ready line. If nobody reads it, nobody waits.
-func report(ready *os.File, line string) {
+// report writes the ready line of a process. If nobody reads it, nobody waits.
+func report(ready *os.File, pid int, start uint64) {
 	if ready != nil {
-		_, _ = ready.WriteString(line)
+		_, _ = fmt.Fprintf(ready, "{\"pid\": %d, \"starttime\": %d}\n", pid, start)
 	}
-}
-
-// startTime returns field 22 of /proc/PID/stat. The second field is a name in
-// parentheses that may hold anything.
-func startTime(pid int) string {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return ""
-	}
-	stat := string(b)
-	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 20 {
-		return ""
-	}
-	return fields[19]
 }

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -15,35 +16,35 @@ func (s *Supervisor) signal(ctx context.Context, r *abi.Request) error {
 	if sig < 1 || sig > 64 {
 		return unsupported("signal: %d is not a number from 1 to 64", r.Signal)
 	}
-	c, waits, err := s.target(ctx, r)
+	n := name{r.App, r.Exec}
+	c, waits, err := s.target(ctx, n)
 	if err != nil {
 		return err
 	}
-	if waits && deadly(sig) {
+	if waits && proc.Fatal(sig) {
 		// It has not executed anything that could handle the signal, and as
 		// process 1 of its namespace it would survive it.
 		sig = unix.SIGKILL
 	}
-	err = c.signal(sig)
+	err = c.Signal(sig)
 	if gone(err) {
-		return notFound("%s: process already finished", c.name)
+		return notFound("%s: process already finished", n)
 	}
 	return err
 }
 
 // target returns the process that a signal is for, and whether it waits for its
 // exec.
-func (s *Supervisor) target(ctx context.Context, r *abi.Request) (c *child, waits bool, err error) {
-	a, err := s.app(ctx, r.App)
+func (s *Supervisor) target(ctx context.Context, n name) (c *proc.Child, waits bool, err error) {
+	a, err := s.app(ctx, n.app)
 	if err != nil {
 		return nil, false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.Exec == "" {
+	if n.exec == "" {
 		return a.launch.child, a.state < running, nil
 	}
-	n := name{r.App, r.Exec}
 	c, ok := s.execs[n]
 	if !ok {
 		return nil, false, notFound("%s: process already finished", n)
@@ -52,14 +53,4 @@ func (s *Supervisor) target(ctx context.Context, r *abi.Request) (c *child, wait
 		return nil, false, precondition("%s: it has not been started", n)
 	}
 	return c, false, nil
-}
-
-// deadly tells whether a signal kills whoever does not handle it.
-func deadly(sig unix.Signal) bool {
-	switch sig {
-	case unix.SIGCHLD, unix.SIGCONT, unix.SIGURG, unix.SIGWINCH,
-		unix.SIGSTOP, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU:
-		return false
-	}
-	return true
 }

@@ -30,15 +30,15 @@ func (s *Supervisor) start(ctx context.Context, r *abi.Request) error {
 	if err != nil {
 		var said *failure
 		if !errors.As(err, &said) {
-			l.child.kill() // one that has said what failed ends with a status of its own
+			_ = l.child.Kill() // one that has said what failed ends with a status of its own
 		}
-		return explain(s.ctx, err, l.child.pid, l.child.end())
+		return explain(s.ctx, err, l.child.PID(), l.child.Wait())
 	}
 	_ = s.move(a, stepExec) // illegal if it has ended already
 	if h := a.spec.Hooks; h != nil {
-		if err := s.runHooks(s.ctx, a, specs.StateRunning, l.child.pid, hookKind{"poststart", h.Poststart}); err != nil {
-			l.child.kill()
-			l.child.end()
+		if err := s.runHooks(s.ctx, a, specs.StateRunning, l.child.PID(), hookKind{"poststart", h.Poststart}); err != nil {
+			_ = l.child.Kill()
+			l.child.Wait()
 			return err
 		}
 	}

@@ -16,9 +16,9 @@ func (s *Supervisor) stopApp(ctx context.Context, r *abi.Request) error {
 	if err != nil {
 		return err
 	}
-	a.launch.child.kill()
+	_ = a.launch.child.Kill()
 	select {
-	case <-a.launch.child.done:
+	case <-a.launch.child.Done():
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -54,13 +54,13 @@ func (s *Supervisor) stop(force bool) {
 	}
 	s.launches.Wait()
 	s.killAll()
-	for _, c := range s.family.all() {
-		<-c.done
+	for _, c := range s.children.All() {
+		<-c.Done()
 	}
 }
 
 func (s *Supervisor) killAll() {
-	for _, c := range s.family.all() {
-		c.kill()
+	for _, c := range s.children.All() {
+		_ = c.Kill()
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/relay"
@@ -20,7 +21,7 @@ type Supervisor struct {
 	// noticeWords says that stage 0 takes notices that say how a process ended.
 	noticeWords bool
 	log         io.Writer // for what has no caller to be told
-	family      *family
+	children    *proc.Children
 	filters     container.Filters
 	// enclosure makes the namespaces of apps; nil: they are cloned.
 	enclosure Enclosure
@@ -46,5 +47,5 @@ type Supervisor struct {
 	mu       sync.Mutex
 	stopping bool
 	apps     map[string]*app
-	execs    map[name]*child // nil while it is being made
+	execs    map[name]*proc.Child // nil while it is being made
 }

@@ -1,0 +1,177 @@
+package proc_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+)
+
+// diary is what verdicts are followed by.
+type diary struct {
+	mu      sync.Mutex
+	entries []string
+}
+
+func (d *diary) write(entry string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.entries = append(d.entries, entry)
+}
+
+func (d *diary) read() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return strings.Join(d.entries, "; ")
+}
+
+// keep decides that a child's end is written down.
+func (d *diary) keep(c *proc.Child, app string) {
+	c.Decide(func(e proc.Exit) { d.write(fmt.Sprintf("record %s %d %d", app, e.Code, e.Signal)) },
+		func(proc.Exit) { d.write("announce " + app) })
+}
+
+// undecided starts a shell without a verdict, which is dropped with the test.
+func undecided(t *testing.T, c *proc.Children, script string) *proc.Child {
+	t.Helper()
+	child, err := c.Make(func() (int, error) {
+		p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", script}, &os.ProcAttr{Env: []string{"PATH=/usr/bin:/bin"}})
+		if err != nil {
+			return 0, err
+		}
+		return p.Pid, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { child.Drop() })
+	return child
+}
+
+func zombie(pid int) bool {
+	s, err := proc.ReadStat(pid)
+	return err == nil && s.State == 'Z'
+}
+
+// becomes fails the test unless f returns true in time.
+func becomes(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	if !eventually(f) {
+		t.Fatalf("%s: it did not come to pass", what)
+	}
+}
+
+func TestAnExitIsKeptUntilItsVerdict(t *testing.T) {
+	c, d := newChildren(t), &diary{}
+	child := undecided(t, c, "exit 7")
+	becomes(t, "the end of the process", func() bool { return zombie(child.PID()) })
+	if err := child.Signal(15); !errors.Is(err, proc.ErrGone) {
+		t.Errorf("a signal to a zombie: %v", err)
+	}
+	child.Decide(func(e proc.Exit) {
+		if !zombie(child.PID()) {
+			t.Error("the process is reaped before its end is recorded")
+		}
+		d.write(fmt.Sprint("record ", e.Code))
+	}, func(proc.Exit) {
+		if zombie(child.PID()) {
+			t.Error("the process is announced before it is reaped")
+		}
+		d.write("announce")
+	})
+	if e := child.Wait(); e.Code != 7 || e.Signal != 0 {
+		t.Errorf("exit %+v", e)
+	}
+	if got := d.read(); got != "record 7; announce" {
+		t.Errorf("the diary says %q", got)
+	}
+	if err := child.Signal(15); !errors.Is(err, proc.ErrGone) {
+		t.Errorf("a signal to a reaped process: %v", err)
+	}
+	if f, err := child.Pidfd(); !errors.Is(err, proc.ErrGone) {
+		t.Errorf("a pidfd %v of a reaped process: %v", f, err)
+	}
+}
+
+func TestASignalledExitIsRecordedAsSuch(t *testing.T) {
+	c, d := newChildren(t), &diary{}
+	child := undecided(t, c, "exec sleep 1000")
+	d.keep(child, "web")
+	if err := child.Signal(15); err != nil {
+		t.Fatal(err)
+	}
+	child.Wait()
+	if got := d.read(); got != "record web 143 15; announce web" {
+		t.Errorf("the diary says %q", got)
+	}
+}
+
+func TestADroppedChildIsNobodysBusiness(t *testing.T) {
+	c := newChildren(t)
+	child := undecided(t, c, "exec sleep 1000")
+	if e := child.Drop(); e.Signal != 9 || exists(child.PID()) {
+		t.Errorf("exit %+v", e)
+	}
+	// One that has ended by itself keeps its status.
+	child = undecided(t, c, "exit 3")
+	becomes(t, "the end of the process", func() bool { return zombie(child.PID()) })
+	if e := child.Drop(); e.Code != 3 {
+		t.Errorf("exit %+v", e)
+	}
+	if all := c.All(); len(all) != 0 {
+		t.Errorf("%d children are known", len(all))
+	}
+}
+
+func TestAPidfdOfAChildOutlivesIt(t *testing.T) {
+	c := newChildren(t)
+	child := undecided(t, c, "exec sleep 1000")
+	f, err := child.Pidfd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	child.Drop()
+	if _, err := f.Stat(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOrphansBehindAnUndecidedZombieAreReapedAfterItsVerdict(t *testing.T) {
+	c, d := newChildren(t), &diary{}
+	child := undecided(t, c, "true")
+	becomes(t, "the end of the process", func() bool { return zombie(child.PID()) })
+	first, second := orphan(t, c, "exit 0"), orphan(t, c, "exit 0")
+	d.keep(child, "web")
+	child.Wait()
+	becomes(t, "the end of the orphans", func() bool { return !exists(first) && !exists(second) })
+}
+
+func TestNoExitIsLostAmongManyBirths(t *testing.T) {
+	c, d := newChildren(t), &diary{}
+	const n = 40
+	var group sync.WaitGroup
+	for i := range n {
+		group.Go(func() {
+			child := undecided(t, c, "(true &); exit "+strconv.Itoa(i))
+			if i%2 == 0 {
+				becomes(t, "an end", func() bool { return zombie(child.PID()) })
+			}
+			d.keep(child, strconv.Itoa(i))
+			if e := child.Wait(); e.Code != i {
+				t.Errorf("%d ended with %+v", i, e)
+			}
+		})
+	}
+	group.Wait()
+	for i := range n {
+		if !strings.Contains(d.read(), fmt.Sprintf("record %d %d 0", i, i)) {
+			t.Errorf("no record of %d", i)
+		}
+	}
+}

@@ -99,13 +99,21 @@ func Parent(pid int) (int, error) {
 	return s.Parent, err
 }
 
-var bootID = sync.OnceValues(func() (string, error) {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "", fmt.Errorf("boot id: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
-})
+// boot is a zero value, so that nothing is computed before BootID is called.
+var boot struct {
+	once sync.Once
+	id   string
+	err  error
+}
 
 // BootID returns the kernel's random id of this boot. It is read once.
-func BootID() (string, error) { return bootID() }
+func BootID() (string, error) {
+	boot.once.Do(func() {
+		b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			boot.err = fmt.Errorf("boot id: %w", err)
+		}
+		boot.id = strings.TrimSpace(string(b))
+	})
+	return boot.id, boot.err
+}

@@ -5,7 +5,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -17,6 +16,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Exit codes: of rkt's programs for what they cannot do and for arguments that they
@@ -114,27 +115,12 @@ func ready(pid int) error {
 	if fd < 0 {
 		return nil
 	}
-	start, err := startTime(pid)
+	start, err := proc.StartTime(pid) // when the line is read, an exec may have ended
 	if err != nil {
 		return err
 	}
-	_, err = unix.Write(fd, fmt.Appendf(nil, "{\"pid\": %d, \"starttime\": %s}\n", pid, start))
+	_, err = unix.Write(fd, fmt.Appendf(nil, "{\"pid\": %d, \"starttime\": %d}\n", pid, start))
 	return err
-}
-
-// startTime tells a process from others of its pid: when the line is read, an exec may
-// have ended.
-func startTime(pid int) (string, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return "", err
-	}
-	const field = 22 - 3 // behind the name, which is the second one and may have spaces
-	words := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(words) <= field {
-		return "", fmt.Errorf("/proc/%d/stat has %d fields", pid, len(words))
-	}
-	return words[field], nil
 }
 
 // stop signals the app, or, if that has gone, those of its process group that it has

@@ -10,6 +10,8 @@ import (
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // checkProgram finds out beforehand what an image of rkt's finds out at the start of
@@ -41,21 +43,11 @@ func findProgram(root string, p *specs.Process) (string, error) {
 	if search == "" {
 		search = defaultPath
 	}
-	var denied error
-	for _, dir := range filepath.SplitList(search) {
-		path := filepath.Join("/", dir, name)
-		err := executable(root, path)
-		switch {
-		case err == nil:
-			return path, nil
-		case errors.Is(err, fs.ErrPermission):
-			denied = err
-		}
+	dirs := filepath.SplitList(search)
+	for i, dir := range dirs {
+		dirs[i] = filepath.Join("/", dir)
 	}
-	if denied != nil {
-		return "", fmt.Errorf("exec: %q: %w", name, denied)
-	}
-	return "", fmt.Errorf("exec: %q: executable file not found in $PATH", name)
+	return proc.LookPath(name, dirs, func(path string) error { return executable(root, path) })
 }
 
 // executable tells why a file cannot be executed.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
@@ -73,36 +73,19 @@ func (p *program) become(root string, about func() error) error {
 	return fmt.Errorf("exec: %q: %w", p.args[0], unix.Exec(path, p.args, p.env))
 }
 
-// find returns the path of the program, in the words that clients look for.
+// find returns the path of the program.
 func (p *program) find() (string, error) {
-	name := p.args[0]
-	if strings.Contains(name, "/") {
-		if err := runnable(name); err != nil {
-			return "", fmt.Errorf("exec: %q: %w", name, err)
-		}
-		return name, nil
-	}
 	search := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	for _, kv := range p.env {
 		if value, ok := strings.CutPrefix(kv, "PATH="); ok {
 			search = value
 		}
 	}
-	var denied error
-	for _, dir := range filepath.SplitList(search) {
-		path := filepath.Join("/", dir, name)
-		err := runnable(path)
-		if err == nil {
-			return path, nil
-		}
-		if errors.Is(err, fs.ErrPermission) {
-			denied = err
-		}
+	dirs := filepath.SplitList(search)
+	for i, dir := range dirs {
+		dirs[i] = filepath.Join("/", dir)
 	}
-	if denied != nil {
-		return "", fmt.Errorf("exec: %q: %w", name, denied)
-	}
-	return "", fmt.Errorf("exec: %q: executable file not found in $PATH", name)
+	return proc.LookPath(p.args[0], dirs, runnable)
 }
 
 func runnable(path string) error {

@@ -10,29 +10,26 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// lookPath finds the program in the PATH that it will have itself. The words of
-// its errors are those of os/exec, which clients look for.
+// lookPath finds the program in the PATH that it will have itself.
 func lookPath(name, path string) (string, error) {
-	if strings.Contains(name, "/") {
-		if err := executable(name); err != nil {
-			return "", fmt.Errorf("exec: %q: %w", name, err)
-		}
-		return name, nil
+	var dirs []string
+	if path != "" {
+		dirs = strings.Split(path, ":")
 	}
-	for _, dir := range strings.Split(path, ":") {
-		if path == "" {
-			break
-		}
+	for i, dir := range dirs {
 		if dir == "" {
-			dir = "."
-		}
-		if candidate := dir + "/" + name; executable(candidate) == nil {
-			return candidate, nil
+			dirs[i] = "."
 		}
 	}
-	return "", fmt.Errorf("exec: %q: executable file not found in $PATH", name)
+	found, err := proc.LookPath(name, dirs, executable)
+	if errors.Is(err, fs.ErrPermission) && !strings.Contains(name, "/") {
+		err = proc.NotInPath(name) // as runc has it
+	}
+	return found, err
 }
 
 func executable(file string) error {

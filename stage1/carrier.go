@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -64,7 +65,7 @@ func newCarrier(stdio [3]*os.File, terminal bool, p *specs.Process, byName bool)
 		if byName { // it is the app's
 			return r, nil
 		}
-		if err := makeRaw(r.files[0]); err != nil {
+		if _, err := proc.MakeRaw(int(r.files[0].Fd())); err != nil {
 			r.close()
 			return nil, fmt.Errorf("make a terminal: %w", err)
 		}
@@ -82,18 +83,6 @@ func newCarrier(stdio [3]*os.File, terminal bool, p *specs.Process, byName bool)
 		r.files[i] = os.NewFile(uintptr(fd), f.Name())
 	}
 	return r, nil
-}
-
-func makeRaw(tty *os.File) error {
-	fd := int(tty.Fd())
-	t, err := unix.IoctlGetTermios(fd, unix.TCGETS)
-	if err != nil {
-		return err
-	}
-	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
-	t.Oflag &^= unix.OPOST
-	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
-	return unix.IoctlSetTermios(fd, unix.TCSETS, t)
 }
 
 // take hands the console over, if there is one.

@@ -6,6 +6,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // streams are what a process gets as 0, 1 and 2 from stage 0 itself: the client's,
@@ -41,22 +43,11 @@ func openStreams(stdio [3]*os.File, terminal bool, p *specs.Process) (*streams, 
 }
 
 func (s *streams) openTerminal(p *specs.Process) error {
-	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	master, slave, err := proc.OpenTerminal(unix.O_NONBLOCK)
 	if err != nil {
 		return err
 	}
 	s.master = os.NewFile(uintptr(master), "pty master")
-	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
-		return err
-	}
-	n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
-	if err != nil {
-		return err
-	}
-	slave, err := unix.Open(fmt.Sprintf("/dev/pts/%d", n), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
-	if err != nil {
-		return err
-	}
 	f := os.NewFile(uintptr(slave), "pty slave")
 	s.files, s.own = [3]*os.File{f, f, f}, append(s.own, f)
 	if p != nil && p.ConsoleSize != nil {

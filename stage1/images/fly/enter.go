@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
@@ -205,26 +206,16 @@ func becomeExec() error {
 
 // openConsole makes a terminal, sends its master to stage 0 and returns its slave.
 func openConsole(socket string, p *ociProcess) (*os.File, error) {
-	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	master, slaveFD, err := proc.OpenTerminal(0)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(master)
-	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
-		return nil, err
-	}
-	n, err := unix.IoctlGetInt(master, unix.TIOCGPTN)
-	if err != nil {
-		return nil, err
-	}
+	slave := os.NewFile(uintptr(slaveFD), "terminal")
 	if s := p.ConsoleSize; s != nil {
 		if err := unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: s.Height, Col: s.Width}); err != nil {
 			return nil, err
 		}
-	}
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
 	}
 	if err := slave.Chown(p.User.UID, -1); err != nil {
 		return nil, err

@@ -6,6 +6,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // openConsole makes a terminal in the app's devpts the stdio and controlling
@@ -17,7 +19,7 @@ func openConsole(size *specs.Box, r root, mounted bool) error {
 		return err
 	}
 	defer unix.Close(master)
-	slave, err := openSlave(master)
+	slave, err := proc.Slave(master)
 	if err != nil {
 		return err
 	}
@@ -85,19 +87,6 @@ func checkDevpts(dir int) error {
 		return errors.New("/dev/pts is not a devpts")
 	}
 	return nil
-}
-
-// openSlave opens the other end, by the master alone and not by a path.
-func openSlave(master int) (int, error) {
-	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
-		return -1, fmt.Errorf("unlock the terminal: %w", err)
-	}
-	const flags = unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC
-	slave, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, flags)
-	if e != 0 {
-		return -1, fmt.Errorf("open the terminal's slave: %w", e)
-	}
-	return int(slave), nil
 }
 
 func mountConsole(r root, slave int) error {

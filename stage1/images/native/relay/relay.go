@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
@@ -108,28 +109,14 @@ func (r *Relay) take() error {
 		unix.Close(fd)
 		return err
 	}
-	const flags = unix.O_RDWR | unix.O_NOCTTY | unix.O_CLOEXEC
-	slave, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, flags)
-	if e != 0 {
+	slave, err := proc.Slave(fd)
+	if err != nil {
 		unix.Close(fd)
-		return e
+		return err
 	}
-	r.master, r.slave = os.NewFile(uintptr(fd), "terminal of the pod"), os.NewFile(slave, "terminal of the pod")
-	r.saved, err = unix.IoctlGetTermios(int(r.in.Fd()), unix.TCGETS)
-	if err == nil {
-		err = unix.IoctlSetTermios(int(r.in.Fd()), unix.TCSETS, raw(*r.saved))
-	}
+	r.master, r.slave = os.NewFile(uintptr(fd), "terminal of the pod"), os.NewFile(uintptr(slave), "terminal of the pod")
+	r.saved, err = proc.MakeRaw(int(r.in.Fd()))
 	return err
-}
-
-// raw passes every key on.
-func raw(t unix.Termios) *unix.Termios {
-	t.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
-	t.Oflag &^= unix.OPOST
-	t.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
-	t.Cflag = t.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
-	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
-	return &t
 }
 
 func (r *Relay) resize() {

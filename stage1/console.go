@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // maxSocketPath is what a sockaddr_un holds, without the final zero.
@@ -86,42 +88,25 @@ func (c *console) accept() {
 
 func receiveMaster(conn *net.UnixConn) (*os.File, error) {
 	// Room for more than one descriptor: what should not be there is closed.
-	buf, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(8*4))
-	_, n, _, _, err := conn.ReadMsgUnix(buf, oob) // sets close-on-exec
+	_, fds, err := proc.ReceiveFrom(conn, make([]byte, 4096), 8)
 	if err != nil {
 		return nil, fmt.Errorf("read from the console socket: %w", err)
-	}
-	messages, err := unix.ParseSocketControlMessage(oob[:n])
-	if err != nil {
-		return nil, fmt.Errorf("read from the console socket: %w", err)
-	}
-	var fds []int
-	for i := range messages {
-		if got, err := unix.ParseUnixRights(&messages[i]); err == nil {
-			fds = append(fds, got...)
-		}
 	}
 	if len(fds) != 1 {
-		closeAll(fds)
+		proc.CloseAll(fds)
 		return nil, fmt.Errorf("it sent %d descriptors to the console socket instead of one, the pty master", len(fds))
 	}
 	// Only the master of a pty knows the number of its slave.
 	if _, err := unix.IoctlGetInt(fds[0], unix.TIOCGPTN); err != nil {
-		closeAll(fds)
+		proc.CloseAll(fds)
 		return nil, fmt.Errorf("what it sent to the console socket is not the master of a pty: %w", err)
 	}
 	// Non-blocking, so that the runtime's poller waits for it.
 	if err := unix.SetNonblock(fds[0], true); err != nil {
-		closeAll(fds)
+		proc.CloseAll(fds)
 		return nil, fmt.Errorf("pty master: %w", err)
 	}
 	return os.NewFile(uintptr(fds[0]), "pty master"), nil
-}
-
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		_ = unix.Close(fd)
-	}
 }
 
 // await waits for the master once the process is ready: by then it was sent.

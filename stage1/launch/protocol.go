@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // name is the only argument of a launcher.
@@ -62,11 +64,7 @@ func send(socket int, o order, files []int) error {
 		return fmt.Errorf("arguments and environment of %d bytes are too long: %w", len(text), unix.E2BIG)
 	}
 	head := fmt.Appendf(nil, "%08x", len(text))
-	var rights []byte
-	if len(files) > 0 {
-		rights = unix.UnixRights(files...)
-	}
-	if err := unix.Sendmsg(socket, head, rights, nil, unix.MSG_NOSIGNAL); err != nil {
+	if err := proc.Send(socket, head, files...); err != nil {
 		return err
 	}
 	for len(text) > 0 {
@@ -84,24 +82,10 @@ func send(socket int, o order, files []int) error {
 
 // receive reads one order, and the descriptors that came with it.
 func receive(socket int) (o order, files []int, err error) {
-	head, oob := make([]byte, 8), make([]byte, unix.CmsgSpace(3*4))
-	n, oobn, _, _, err := unix.Recvmsg(socket, head, oob, unix.MSG_WAITALL|unix.MSG_CMSG_CLOEXEC)
+	head := make([]byte, 8)
+	n, files, err := proc.Receive(socket, head, 3)
 	if err != nil {
 		return o, nil, err
-	}
-	if n == 0 {
-		return o, nil, io.EOF
-	}
-	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
-	if err != nil {
-		return o, nil, err
-	}
-	for i := range messages {
-		got, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			return o, nil, err
-		}
-		files = append(files, got...)
 	}
 	var size int
 	if _, err := fmt.Sscanf(string(head[:n]), "%08x", &size); err != nil || size > maxOrder {

@@ -228,5 +228,5 @@ func openConsole(socket string, p *ociProcess) (*os.File, error) {
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: socket}); err != nil {
 		return nil, err
 	}
-	return slave, unix.Sendmsg(fd, []byte("/dev/ptmx"), unix.UnixRights(master), nil, 0)
+	return slave, proc.Send(fd, []byte("/dev/ptmx"), master)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -295,15 +296,7 @@ func receiveMaster(t *testing.T, listener int) *os.File {
 	conn, _, err := unix.Accept(listener)
 	must(t, err)
 	defer unix.Close(conn)
-	buf, rights := make([]byte, 64), make([]byte, unix.CmsgSpace(4*4))
-	n, m, _, _, err := unix.Recvmsg(conn, buf, rights, unix.MSG_CMSG_CLOEXEC)
-	must(t, err)
-	messages, err := unix.ParseSocketControlMessage(rights[:m])
-	must(t, err)
-	if n == 0 || len(messages) != 1 {
-		t.Fatalf("%d bytes, %d control messages", n, len(messages))
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
+	_, fds, err := proc.Receive(conn, make([]byte, 64), 4)
 	must(t, err)
 	if len(fds) != 1 {
 		t.Fatalf("%d descriptors", len(fds))

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/relay"
@@ -62,7 +63,7 @@ func ask(e abi.Entrypoint, args []string, errorFile *os.File) (int, error) {
 		call.Stdio = [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
 	}
 	packet, fds := call.Encode()
-	err = unix.Sendmsg(socket, packet, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL)
+	err = proc.Send(socket, packet, fds...)
 	runtime.KeepAlive(&call) // fds are numbers
 	if err != nil {
 		return 1, fmt.Errorf("speak with the pod's supervisor: %w", err)

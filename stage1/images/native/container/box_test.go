@@ -20,6 +20,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/capability"
 )
@@ -254,17 +255,14 @@ func (b *box) execute(cmd *exec.Cmd, p *Prepared) *result {
 func (b *box) converse(conn *os.File, r *result, p *Prepared, pid int) {
 	b.t.Helper()
 	say := func(kind string) {
-		if err := unix.Sendmsg(int(conn.Fd()), message{Type: kind}.encode(), nil, nil, unix.MSG_NOSIGNAL); err != nil {
+		if err := proc.Send(int(conn.Fd()), message{Type: kind}.encode()); err != nil {
 			b.t.Errorf("send %s: %v", kind, err)
 		}
 	}
-	buf, rights := make([]byte, 16384), make([]byte, 64)
+	buf := make([]byte, 16384)
 	for {
-		n, oobn, _, _, err := unix.Recvmsg(int(conn.Fd()), buf, rights, unix.MSG_CMSG_CLOEXEC)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil || n == 0 {
+		n, fds, err := proc.Receive(int(conn.Fd()), buf, 1)
+		if err != nil {
 			return
 		}
 		var m message
@@ -285,10 +283,6 @@ func (b *box) converse(conn *os.File, r *result, p *Prepared, pid int) {
 			}
 			say("go")
 		case "console":
-			messages, err := unix.ParseSocketControlMessage(rights[:oobn])
-			must(b.t, err)
-			fds, err := unix.ParseUnixRights(&messages[0])
-			must(b.t, err)
 			r.console = os.NewFile(uintptr(fds[0]), "console")
 			b.t.Cleanup(func() { r.console.Close() })
 		case "ready":

@@ -108,7 +108,7 @@ func (a *appInit) run() (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := send(message{Type: "ready"}, -1); err != nil {
+	if err := send(message{Type: "ready"}); err != nil {
 		return nil, err
 	}
 	await("start")
@@ -133,7 +133,7 @@ func (a *appInit) buildRoot() error {
 // outsideHooks has the hooks run that expect to find both the host's files and,
 // complete, the app's.
 func (a *appInit) outsideHooks() error {
-	if err := send(message{Type: "hooks"}, -1); err != nil {
+	if err := send(message{Type: "hooks"}); err != nil {
 		return err
 	}
 	await("go")
@@ -319,7 +319,7 @@ func (c *config) raiseLimits() error {
 			return err
 		}
 	}
-	if err := send(message{Type: "limits"}, -1); err != nil {
+	if err := send(message{Type: "limits"}); err != nil {
 		return err
 	}
 	await("go")

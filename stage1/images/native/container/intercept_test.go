@@ -11,6 +11,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // An adversary acts between two system calls of Init. The filter that installs it
@@ -65,7 +67,7 @@ func filterInit() {
 		}
 		listener, err := loadFilter(notifying(numbers[1:]), unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
 		if err == nil {
-			err = unix.Sendmsg(numbers[0], []byte("listener"), unix.UnixRights(listener), nil, 0)
+			err = proc.Send(numbers[0], []byte("listener"), listener)
 		}
 		if err != nil {
 			panic(err)
@@ -148,16 +150,11 @@ func (a *adversary) intercept(t *testing.T, cmd *exec.Cmd) (begin func() (end fu
 	return func() func() {
 		theirs.Close()
 		defer unix.Close(pair[0])
-		rights := make([]byte, 64)
-		_, n, _, _, err := unix.Recvmsg(pair[0], make([]byte, 16), rights, unix.MSG_CMSG_CLOEXEC)
+		_, fds, err := proc.Receive(pair[0], make([]byte, 16), 1)
 		must(t, err)
-		messages, err := unix.ParseSocketControlMessage(rights[:n])
-		must(t, err)
-		if len(messages) == 0 {
+		if len(fds) == 0 {
 			t.Fatal("Init has sent no listener")
 		}
-		fds, err := unix.ParseUnixRights(&messages[0])
-		must(t, err)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

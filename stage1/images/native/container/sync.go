@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Descriptors that the supervisor hands over.
@@ -44,22 +46,12 @@ func (m message) is(packet []byte) bool {
 	return json.Unmarshal(packet, &other) == nil && other == m
 }
 
-// send sends a packet, with a descriptor if fd is not negative.
-func send(m message, fd int) error {
-	var rights []byte
-	if fd >= 0 {
-		rights = unix.UnixRights(fd)
+// send sends a packet, which may have descriptors.
+func send(m message, fds ...int) error {
+	if err := proc.Send(syncFD, m.encode(), fds...); err != nil {
+		return fmt.Errorf("send %q to the supervisor: %w", m.Type, err)
 	}
-	for {
-		err := unix.Sendmsg(syncFD, m.encode(), rights, nil, unix.MSG_NOSIGNAL)
-		if errors.Is(err, unix.EINTR) {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("send %q to the supervisor: %w", m.Type, err)
-		}
-		return nil
-	}
+	return nil
 }
 
 // await blocks until the supervisor sends a packet of this type. Without a
@@ -83,6 +75,6 @@ func await(kind string) {
 
 // fail reports an error and ends the process.
 func fail(err error, status int) {
-	_ = send(message{Type: "error", Text: err.Error(), Code: codeOf(err)}, -1)
+	_ = send(message{Type: "error", Text: err.Error(), Code: codeOf(err)})
 	os.Exit(status)
 }

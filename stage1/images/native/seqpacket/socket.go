@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Socket is a unix socket whose reads wait in the runtime's poller, so that a
@@ -42,8 +44,7 @@ func (s Socket) Receive(maxFiles int) (packet []byte, fds []int, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	rights := make([]byte, unix.CmsgSpace(4*maxFiles))
-	var n, rightsLen, flags int
+	var n int
 	var failed error
 	err = raw.Read(func(fd uintptr) bool {
 		// Its size first, so that a short packet costs no room for a long one.
@@ -51,7 +52,7 @@ func (s Socket) Receive(maxFiles int) (packet []byte, fds []int, err error) {
 			return failed != unix.EAGAIN
 		}
 		packet = make([]byte, n)
-		n, rightsLen, flags, _, failed = unix.Recvmsg(int(fd), packet, rights, unix.MSG_CMSG_CLOEXEC)
+		n, fds, failed = proc.Receive(int(fd), packet, maxFiles)
 		return true
 	})
 	if err != nil {
@@ -63,39 +64,16 @@ func (s Socket) Receive(maxFiles int) (packet []byte, fds []int, err error) {
 	if failed != nil {
 		return nil, nil, failed
 	}
-	fds = descriptors(rights[:rightsLen])
-	if flags&unix.MSG_CTRUNC != 0 {
-		closeAll(fds)
-		if len(fds) < maxFiles { // the kernel had no number for the next one
-			return nil, nil, unix.EMFILE
-		}
-		return nil, nil, unix.EMSGSIZE
-	}
 	return packet, fds, nil
 }
 
 // ReceiveFile reads the beginning of a stream, with the one descriptor that comes with it.
 func (s Socket) ReceiveFile() (fd int, err error) {
-	raw, err := s.SyscallConn()
+	n, fds, err := proc.ReceiveFrom(s, make([]byte, 64), 1)
 	if err != nil {
 		return -1, err
 	}
-	var rights, text [64]byte
-	var n, length int
-	var failed error
-	err = raw.Read(func(fd uintptr) bool {
-		n, length, _, _, failed = unix.Recvmsg(int(fd), text[:], rights[:], unix.MSG_CMSG_CLOEXEC)
-		return failed != unix.EAGAIN && failed != unix.EINTR
-	})
-	if err != nil {
-		return -1, err
-	}
-	if failed != nil {
-		return -1, failed
-	}
-	fds := descriptors(rights[:length])
 	if len(fds) != 1 {
-		closeAll(fds)
 		return -1, fmt.Errorf("%d bytes came with %d descriptors in place of one", n, len(fds))
 	}
 	return fds[0], nil
@@ -112,41 +90,15 @@ func peekSize(fd int) (int, error) {
 	}
 }
 
-func descriptors(rights []byte) []int {
-	messages, err := unix.ParseSocketControlMessage(rights)
-	if err != nil {
-		return nil
-	}
-	var fds []int
-	for _, m := range messages {
-		if got, err := unix.ParseUnixRights(&m); err == nil {
-			fds = append(fds, got...)
-		}
-	}
-	return fds
-}
-
-func closeAll(fds []int) {
-	for _, fd := range fds {
-		unix.Close(fd)
-	}
-}
-
 // Send sends one packet with descriptors. It does not wait for room: nobody
 // here sends more than the peer has asked for.
 func (s Socket) Send(packet []byte, fds ...int) error {
-	var rights []byte
-	if len(fds) > 0 {
-		rights = unix.UnixRights(fds...)
-	}
 	raw, err := s.SyscallConn()
 	if err != nil {
 		return err
 	}
 	var failed error
-	err = raw.Control(func(fd uintptr) {
-		failed = unix.Sendmsg(int(fd), packet, rights, nil, unix.MSG_NOSIGNAL)
-	})
+	err = raw.Control(func(fd uintptr) { failed = proc.Send(int(fd), packet, fds...) })
 	if err != nil {
 		return err
 	}

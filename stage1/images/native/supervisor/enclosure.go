@@ -51,7 +51,7 @@ func Unsupported(format string, args ...any) error { return unsupported(format, 
 // returns once this process is a child of the supervisor's: the end of one that is not
 // would be its maker's to see.
 func Born(socket int) error {
-	if err := unix.Sendmsg(socket, []byte("born"), nil, nil, unix.MSG_NOSIGNAL); err != nil {
+	if err := proc.Send(socket, []byte("born")); err != nil {
 		return err
 	}
 	for {
@@ -185,5 +185,5 @@ func (g *cgroups) byHand() error {
 // Failed tells the supervisor why a process that was born ends.
 func Failed(socket int, err error) {
 	packet, _ := json.Marshal(message{Type: "error", Text: err.Error(), Code: 1}) // strings and a number
-	_ = unix.Sendmsg(socket, packet, nil, nil, unix.MSG_NOSIGNAL)
+	_ = proc.Send(socket, packet)
 }

@@ -1,0 +1,90 @@
+package proc
+
+import (
+	"io"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Send sends one message with descriptors over a unix socket. A non-blocking socket
+// without room is EAGAIN.
+func Send(socket int, message []byte, fds ...int) error {
+	var rights []byte
+	if len(fds) > 0 {
+		rights = unix.UnixRights(fds...)
+	}
+	for {
+		if err := unix.Sendmsg(socket, message, rights, nil, unix.MSG_NOSIGNAL); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// Receive reads one message, or the beginning of a stream, and the descriptors that come
+// with it, at most maxFiles, which the caller closes. The error is io.EOF when the peer
+// has gone, EMSGSIZE for more descriptors, and EMFILE if the kernel had no number for one.
+func Receive(socket int, buf []byte, maxFiles int) (n int, fds []int, err error) {
+	rights := make([]byte, unix.CmsgSpace(4*maxFiles))
+	var length, flags int
+	for {
+		n, length, flags, _, err = unix.Recvmsg(socket, buf, rights, unix.MSG_CMSG_CLOEXEC)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	fds = descriptors(rights[:length])
+	switch {
+	case flags&unix.MSG_CTRUNC != 0 && len(fds) < maxFiles:
+		err = unix.EMFILE
+	case flags&unix.MSG_CTRUNC != 0, len(fds) > maxFiles: // alignment has room for one more
+		err = unix.EMSGSIZE
+	case n == 0:
+		err = io.EOF
+	}
+	if err != nil {
+		CloseAll(fds)
+		return 0, nil, err
+	}
+	return n, fds, nil
+}
+
+// ReceiveFrom is Receive from a socket whose reads wait in the runtime's poller.
+func ReceiveFrom(socket syscall.Conn, buf []byte, maxFiles int) (n int, fds []int, err error) {
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return 0, nil, err
+	}
+	var failed error
+	err = raw.Read(func(fd uintptr) bool {
+		n, fds, failed = Receive(int(fd), buf, maxFiles)
+		return failed != unix.EAGAIN
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	return n, fds, failed
+}
+
+func descriptors(rights []byte) (fds []int) {
+	messages, err := unix.ParseSocketControlMessage(rights)
+	if err != nil {
+		return nil
+	}
+	for _, m := range messages {
+		if got, err := unix.ParseUnixRights(&m); err == nil {
+			fds = append(fds, got...)
+		}
+	}
+	return fds
+}
+
+// CloseAll closes descriptors that are no files.
+func CloseAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}

@@ -18,7 +18,7 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 var layers = map[string][]string{
 	"cmd":                       {"manager", "shim", "stage1", "stage1/image", "pod", "proc", "config"},
 	"cmd/rktctl":                {"stage1", "stage1/abi", "stage1/image", "stage1/signature", "stage1/conformance", "stage1/skeleton", "pod", "proc", "config"},
-	"manager":                   {"options", "config", "stage1/abi"},
+	"manager":                   {"options", "config", "proc", "stage1/abi"},
 	"shim":                      {"pod", "proc", "options", "config", "sandbox", "stage1/abi"},
 	"config":                    {},
 	"config/trusted":            {},

@@ -13,6 +13,8 @@ import (
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 const (
@@ -26,9 +28,6 @@ const (
 	// wait for. It is more than the ABI gives to stop, stop --force and gc together.
 	finishBudget = time.Minute
 )
-
-// killedStatus is the exit status of a process that nobody saw end: 128+SIGKILL.
-const killedStatus = 137
 
 // Exit is how an app's first process ended.
 type Exit struct {
@@ -133,7 +132,7 @@ func (p *Program) collect(ctx context.Context, argv0, bundle string, f *flags) (
 
 func writeExit(w io.Writer, e Exit) error {
 	if e.At.IsZero() {
-		e.Status, e.At = killedStatus, time.Now()
+		e.Status, e.At = uint32(proc.KilledCode), time.Now()
 	}
 	response, err := proto.Marshal(&task.DeleteResponse{
 		Pid:        e.PID,

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -349,5 +347,5 @@ func toExit(st abi.Status) Exit { return Exit{Code: uint32(st.Code), At: st.Time
 
 // killed is the exit of what ended without anybody to record it.
 func killed() abi.Status {
-	return abi.Status{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL), Time: time.Now()}
+	return abi.Status(proc.Killed())
 }

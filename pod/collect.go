@@ -352,7 +352,7 @@ func (a *AppDir) cgroupPath() cgroup.Path {
 // lastExit finds out how the app ended, and keeps that in the bundle: the
 // directory that it was read from is about to go.
 func (a *AppDir) lastExit() (CollectedExit, error) {
-	exit := CollectedExit{PID: a.record.PID, Code: 137, At: time.Now(), Found: true}
+	exit := CollectedExit{PID: a.record.PID, Code: uint32(proc.KilledCode), At: time.Now(), Found: true}
 	st, err := abi.ReadStatus(filepath.Join(a.pod.Path(), abi.StatusDir), string(a.name), "")
 	if err == nil {
 		exit.Code, exit.At = uint32(st.Code), st.Time

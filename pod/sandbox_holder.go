@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
@@ -98,4 +97,4 @@ func (sb *sandbox) released(ctx context.Context, e Exit) {
 }
 
 // killedExit is the end of a process whose exit status nobody can know.
-func killedExit() Exit { return Exit{Code: 128 + uint32(syscall.SIGKILL), At: time.Now()} }
+func killedExit() Exit { return toExit(killed()) }

@@ -15,6 +15,14 @@ type Exit struct {
 	Time   time.Time // when it was reaped
 }
 
+// KilledCode is the exit code of a process that SIGKILL has ended, and of one whose end
+// no process has seen.
+const KilledCode = 128 + int(unix.SIGKILL)
+
+// Killed returns the exit of a process that has ended, or is taken to have ended now, and
+// whose end no process has recorded.
+func Killed() Exit { return Exit{Code: KilledCode, Signal: int(unix.SIGKILL), Time: time.Now()} }
+
 // childInfo is the part of siginfo_t that waitid(2) fills in. The array of no
 // pointers gives the union after it the alignment that it has in C.
 type childInfo struct {

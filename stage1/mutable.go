@@ -179,7 +179,7 @@ func (s *Mutable) over() {
 
 // killedStatus is the end of what nobody has recorded.
 func killedStatus() abi.Status {
-	return abi.Status{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL), Time: time.Now()}
+	return abi.Status(proc.Killed())
 }
 
 // app returns an app of this process's, or nil.

@@ -282,7 +282,7 @@ func (b *barePod) watch(p *pod.Process, app, exec string) *bareProcess {
 		err := b.t.children.Adopt(p.PID, p.StartTime,
 			func(e proc.Exit) { record(abi.Status(e)) }, func(e proc.Exit) { deliver(abi.Status(e)) })
 		if errors.Is(err, proc.ErrGone) {
-			deliver(abi.Status{Code: 137})
+			deliver(abi.Status(proc.Killed()))
 		}
 	case pod.RecordedByCall:
 		go func() {

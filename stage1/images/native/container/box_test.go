@@ -60,7 +60,7 @@ type box struct {
 type result struct {
 	output  string
 	code    int
-	failure *message // what Init reported
+	failure *Message // what Init reported
 	steps   []string // what it sent, in order
 	console *os.File
 	limited bool
@@ -254,9 +254,9 @@ func (b *box) execute(cmd *exec.Cmd, p *Prepared) *result {
 // converse is the supervisor's side, until the exec or the end.
 func (b *box) converse(conn *os.File, r *result, p *Prepared, pid int) {
 	b.t.Helper()
-	say := func(kind string) {
-		if err := proc.Send(int(conn.Fd()), message{Type: kind}.encode()); err != nil {
-			b.t.Errorf("send %s: %v", kind, err)
+	say := func(w Word) {
+		if err := proc.Send(int(conn.Fd()), Message{Word: w}.Encode()); err != nil {
+			b.t.Errorf("send %s: %v", w, err)
 		}
 	}
 	buf := make([]byte, 16384)
@@ -265,32 +265,32 @@ func (b *box) converse(conn *os.File, r *result, p *Prepared, pid int) {
 		if err != nil {
 			return
 		}
-		var m message
+		var m Message
 		must(b.t, json.Unmarshal(buf[:n], &m))
-		r.steps = append(r.steps, m.Type)
-		switch m.Type {
-		case "hooks":
+		r.steps = append(r.steps, string(m.Word))
+		switch m.Word {
+		case WordHooks:
 			if b.hooks != nil {
 				b.hooks(pid)
 			}
-			say("go")
-		case "limits":
+			say(WordGo)
+		case WordLimits:
 			r.limited = true
 			if err := p.Limit(pid); err != nil {
-				r.failure = &message{Text: err.Error()}
+				r.failure = &Message{Text: err.Error()}
 				conn.Close()
 				return
 			}
-			say("go")
-		case "console":
+			say(WordGo)
+		case WordConsole:
 			r.console = os.NewFile(uintptr(fds[0]), "console")
 			b.t.Cleanup(func() { r.console.Close() })
-		case "ready":
+		case WordReady:
 			if b.ready != nil {
 				b.ready(pid)
 			}
-			say("start")
-		case "error":
+			say(WordStart)
+		case WordError:
 			r.failure = &m
 		}
 	}

@@ -35,7 +35,7 @@ func openConsole(size *specs.Box, r root, mounted bool) error {
 			return fmt.Errorf("mount /dev/console: %w", err)
 		}
 	}
-	if err := send(message{Type: "console"}, master); err != nil {
+	if err := send(Message{Word: WordConsole}, master); err != nil {
 		return err
 	}
 	for fd := range 3 {

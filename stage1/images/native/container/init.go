@@ -108,10 +108,10 @@ func (a *appInit) run() (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := send(message{Type: "ready"}); err != nil {
+	if err := send(Message{Word: WordReady}); err != nil {
 		return nil, err
 	}
-	await("start")
+	await(WordStart)
 	unix.Umask(int(a.Process.Umask))
 	if a.Hooks != nil {
 		err = a.Hooks.run("startContainer", a.Hooks.StartContainer, specs.StateCreated)
@@ -133,10 +133,10 @@ func (a *appInit) buildRoot() error {
 // outsideHooks has the hooks run that expect to find both the host's files and,
 // complete, the app's.
 func (a *appInit) outsideHooks() error {
-	if err := send(message{Type: "hooks"}); err != nil {
+	if err := send(Message{Word: WordHooks}); err != nil {
 		return err
 	}
-	await("go")
+	await(WordGo)
 	if a.Hooks == nil {
 		return nil
 	}
@@ -319,10 +319,10 @@ func (c *config) raiseLimits() error {
 			return err
 		}
 	}
-	if err := send(message{Type: "limits"}); err != nil {
+	if err := send(Message{Word: WordLimits}); err != nil {
 		return err
 	}
-	await("go")
+	await(WordGo)
 	return nil
 }
 

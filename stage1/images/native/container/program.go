@@ -69,7 +69,7 @@ type program struct {
 func (c *config) newProgram(path string) (*program, error) {
 	p := &program{
 		name:    path,
-		started: message{Type: "exec"}.encode(),
+		started: Message{Word: WordExec}.Encode(),
 		rlimits: withFiles(c.Process.Rlimits),
 		flags:   uintptr(c.SeccompFlags),
 		header:  unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3},

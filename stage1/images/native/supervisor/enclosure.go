@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
@@ -51,11 +51,11 @@ func Unsupported(format string, args ...any) error { return unsupported(format, 
 // returns once this process is a child of the supervisor's: the end of one that is not
 // would be its maker's to see.
 func Born(socket int) error {
-	if err := proc.Send(socket, []byte("born")); err != nil {
+	if err := proc.Send(socket, container.Message{Word: container.WordBorn}.Encode()); err != nil {
 		return err
 	}
 	for {
-		n, _, err := unix.Recvfrom(socket, make([]byte, len(adopted)), 0)
+		n, _, err := unix.Recvfrom(socket, make([]byte, 64), 0)
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
@@ -67,9 +67,6 @@ func Born(socket int) error {
 		}
 	}
 }
-
-// adopted is the supervisor's answer to what is born.
-const adopted = "adopted"
 
 // startEnclosed starts the program of an enclosure and adopts the process that it has
 // made. The program itself is killed: all that it does from then on is to wait, and to
@@ -96,8 +93,8 @@ func (s *Supervisor) startEnclosed(ctx context.Context, e *Enclosed, words seqpa
 	if err != nil {
 		return nil, err
 	}
-	// That it has gone is noticed by who reads next.
-	if err := words.Send([]byte(adopted)); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+	// If the process has gone, the next read reports that.
+	if err := words.Send(container.Message{Word: container.WordAdopted}.Encode()); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		c.Drop()
 		return nil, fmt.Errorf("answer process %d: %w", pid, err)
 	}
@@ -111,7 +108,7 @@ func born(ctx context.Context, s seqpacket.Socket) (pid int, err error) {
 		return 0, err
 	}
 	defer context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })()
-	packet, rights := make([]byte, 16), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
+	packet, rights := make([]byte, 64), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
 	var n, length int
 	var failed error
 	err = raw.Read(func(fd uintptr) bool {
@@ -184,6 +181,5 @@ func (g *cgroups) byHand() error {
 
 // Failed tells the supervisor why a process that was born ends.
 func Failed(socket int, err error) {
-	packet, _ := json.Marshal(message{Type: "error", Text: err.Error(), Code: 1}) // strings and a number
-	_ = proc.Send(socket, packet)
+	_ = proc.Send(socket, container.Message{Word: container.WordError, Text: err.Error(), Code: 1}.Encode())
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/hold"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
@@ -47,7 +48,7 @@ func (s *Supervisor) hold(r *abi.Request) (*proc.Child, error) {
 	defer l.words.Close()
 	defer l.leave()
 	if err = l.ready(s.ctx); err == nil {
-		if err = l.say("start"); err == nil {
+		if err = l.say(container.WordStart); err == nil {
 			err = l.executed(s.ctx)
 		}
 	}

@@ -33,13 +33,6 @@ type launch struct {
 	hooks func(context.Context) error
 }
 
-// message is one packet between the supervisor and init.
-type message struct {
-	Type string `json:"type"`
-	Text string `json:"text,omitempty"`
-	Code int    `json:"code,omitempty"`
-}
-
 // start clones the process described by p, whose namespaces and cgroup are set,
 // and gives it what init expects. After an error the caller closes prepared.
 func (l *launch) start(ctx context.Context, s *Supervisor, who string, stdio [3]*os.File, p *fork.Process) error {
@@ -153,7 +146,7 @@ var (
 
 // ready waits until the process is blocked before its exec.
 func (l *launch) ready(ctx context.Context) error {
-	err := l.follow(ctx, "ready")
+	err := l.follow(ctx, container.WordReady)
 	if err == errExecuted {
 		return errors.New("the program was executed before it was asked for")
 	}
@@ -170,7 +163,7 @@ func (l *launch) executed(ctx context.Context) error {
 
 // follow serves the process until it has said last, has executed its program
 // (errExecuted) or has failed. The end of ctx kills the process.
-func (l *launch) follow(ctx context.Context, last string) error {
+func (l *launch) follow(ctx context.Context, last container.Word) error {
 	defer context.AfterFunc(ctx, func() { _ = l.child.Kill() })()
 	exec := false
 	for {
@@ -183,13 +176,13 @@ func (l *launch) follow(ctx context.Context, last string) error {
 		case err != nil:
 			return err
 		}
-		if m.Type == "error" {
+		if m.Word == container.WordError {
 			return &failure{m.Code, m.Text}
 		}
-		if m.Type == last {
+		if m.Word == last {
 			return nil
 		}
-		if m.Type == "exec" {
+		if m.Word == container.WordExec {
 			exec = true
 			continue
 		}
@@ -200,7 +193,7 @@ func (l *launch) follow(ctx context.Context, last string) error {
 }
 
 // hear returns the next message, and the descriptor that came with it.
-func (l *launch) hear() (m message, master *os.File, err error) {
+func (l *launch) hear() (m container.Message, master *os.File, err error) {
 	packet, fds, err := l.words.Receive(1)
 	if err != nil {
 		return m, nil, err
@@ -216,39 +209,35 @@ func (l *launch) hear() (m message, master *os.File, err error) {
 }
 
 // serve does what the process asks for.
-func (l *launch) serve(ctx context.Context, m message, master *os.File) error {
+func (l *launch) serve(ctx context.Context, m container.Message, master *os.File) error {
 	defer master.Close()
-	switch m.Type {
-	case "hooks":
+	switch m.Word {
+	case container.WordHooks:
 		if l.hooks != nil {
 			if err := l.hooks(ctx); err != nil {
 				return err
 			}
 		}
-		return l.say("go")
-	case "limits":
+		return l.say(container.WordGo)
+	case container.WordLimits:
 		if err := l.prepared.Limit(l.child.PID()); err != nil {
 			return err
 		}
-		return l.say("go")
-	case "console":
+		return l.say(container.WordGo)
+	case container.WordConsole:
 		if master == nil {
 			return errors.New("the console came without its descriptor")
 		}
 		return forward(l.console, master)
 	}
-	return fmt.Errorf("process %d says %q, which nobody understands", l.child.PID(), m.Type)
+	return fmt.Errorf("process %d says %q, which nobody understands", l.child.PID(), m.Word)
 }
 
-// say sends a message without content. That the process has gone is noticed by
-// who reads next.
-func (l *launch) say(kind string) error {
-	packet, err := json.Marshal(message{Type: kind})
-	if err != nil {
-		return err
-	}
-	if err := l.words.Send(packet); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
-		return fmt.Errorf("send %q to process %d: %w", kind, l.child.PID(), err)
+// say sends a message without content. If the process has gone, the next read reports
+// that.
+func (l *launch) say(w container.Word) error {
+	if err := l.words.Send(container.Message{Word: w}.Encode()); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
+		return fmt.Errorf("send %q to process %d: %w", w, l.child.PID(), err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 )
 
 // start serves app/start: it releases an added app and returns once it has
@@ -22,7 +23,7 @@ func (s *Supervisor) start(ctx context.Context, r *abi.Request) error {
 		return err
 	}
 	l := a.launch
-	err = l.say("start")
+	err = l.say(container.WordStart)
 	if err == nil {
 		err = l.executed(s.ctx)
 	}

@@ -1,0 +1,65 @@
+package container
+
+import "encoding/json"
+
+// Message is one packet between Init and the supervisor.
+type Message struct {
+	Word Word   `json:"type"`
+	Text string `json:"text,omitempty"` // of WordError
+	Code int    `json:"code,omitempty"` // of WordError: an exit code of the ABI
+}
+
+// Word says what a Message is about.
+type Word string
+
+// Words of Init.
+const (
+	// WordBorn is the first word of an Init that an enclosure has made. The supervisor takes
+	// over the process that the kernel names as its sender, and answers WordAdopted.
+	WordBorn Word = "born"
+	// WordLimits asks for the limits that this process has no right to raise. The answer
+	// is WordGo.
+	WordLimits Word = "limits"
+	// WordHooks asks for the hooks of the runtime namespace: the namespaces exist. The
+	// answer is WordGo.
+	WordHooks Word = "hooks"
+	// WordConsole comes with the master of the terminal.
+	WordConsole Word = "console"
+	// WordReady says that everything is done but what follows WordStart.
+	WordReady Word = "ready"
+	// WordExec says that the program is executed next: the end of the socket without
+	// another word means that it was.
+	WordExec Word = "exec"
+	// WordError says why this process ends.
+	WordError Word = "error"
+)
+
+// Words of the supervisor.
+const (
+	WordAdopted Word = "adopted"
+	WordGo      Word = "go"
+	// WordStart answers WordReady when the program is to be executed.
+	WordStart Word = "start"
+)
+
+// Encode returns the packet. What is sent on the way to the exec is written by
+// hand, for the reason that codec has.
+func (m Message) Encode() []byte {
+	if m == (Message{Word: m.Word}) {
+		return []byte(`{"type":"` + m.Word + `"}`)
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		panic(err) // strings and a number always marshal
+	}
+	return b
+}
+
+// is reports whether a packet says what m does.
+func (m Message) is(packet []byte) bool {
+	if string(packet) == string(m.Encode()) {
+		return true
+	}
+	var other Message
+	return json.Unmarshal(packet, &other) == nil && other == m
+}

@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"syscall"
 
 	task "github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/moby/sys/mountinfo"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -149,6 +149,9 @@ func hasMounts(bundle string) bool {
 	if err != nil {
 		return false
 	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	return err != nil || bytes.Contains(mounts, []byte(" "+real+"/"))
+	mounts, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		below := strings.HasPrefix(m.Mountpoint, real+"/")
+		return !below, below
+	})
+	return err != nil || len(mounts) > 0
 }

@@ -186,17 +186,7 @@ func FuzzGroupIsAlwaysAName(f *testing.F) {
 	})
 }
 
-func TestB17HierarchiesOfVersion1AreFoundInMountinfo(t *testing.T) {
-	const mountinfo = `25 1 0:20 / /sys rw - sysfs sysfs rw
-31 25 0:27 / /sys/fs/cgroup/pids rw,nosuid shared:7 - cgroup cgroup rw,pids
-32 25 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
-33 25 0:29 / /sys/fs/cgroup/cpu,cpuacct rw shared:8 master:1 - cgroup cgroup rw,cpu,cpuacct
-nonsense
-`
-	roots, err := cgroup1Roots(strings.NewReader(mountinfo))
-	if err != nil || strings.Join(roots, " ") != "/sys/fs/cgroup/pids /sys/fs/cgroup/cpu,cpuacct" {
-		t.Errorf("found %v, %v", roots, err)
-	}
+func TestTheShimsCgroupIsAlwaysBelowTheRoot(t *testing.T) { // B17
 	if got := inCgroup("/sys/fs/cgroup/pids", "../../../etc"); got != "/sys/fs/cgroup/pids/etc" {
 		t.Errorf("the path leads to %s", got)
 	}

@@ -1,15 +1,13 @@
 package manager
 
 import (
-	"bufio"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -29,24 +27,19 @@ func joinCgroup(path string, sys *syscall.SysProcAttr) error {
 		sys.UseCgroupFD, sys.CgroupFD = err == nil, fd
 		return err
 	}
-	mountinfo, err := os.Open("/proc/self/mountinfo")
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup"))
 	if err != nil {
 		return err
 	}
-	defer mountinfo.Close()
-	roots, err := cgroup1Roots(mountinfo)
-	if err != nil {
-		return err
-	}
-	return joinCgroup1(roots, path)
+	return joinCgroup1(mounts, path)
 }
 
 // joinCgroup1 moves the calling thread. Not every hierarchy needs to have the
 // cgroup.
-func joinCgroup1(roots []string, path string) error {
+func joinCgroup1(mounts []*mountinfo.Info, path string) error {
 	joined := false
-	for _, root := range roots {
-		f, err := os.OpenFile(filepath.Join(inCgroup(root, path), "tasks"), os.O_WRONLY, 0)
+	for _, m := range mounts {
+		f, err := os.OpenFile(filepath.Join(inCgroup(m.Mountpoint, path), "tasks"), os.O_WRONLY, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -69,18 +62,4 @@ func joinCgroup1(roots []string, path string) error {
 // inCgroup stays below root, whatever the path says.
 func inCgroup(root, path string) string {
 	return filepath.Join(root, filepath.Clean("/"+path))
-}
-
-// cgroup1Roots returns where the hierarchies of version 1 are mounted.
-func cgroup1Roots(mountinfo io.Reader) ([]string, error) {
-	var roots []string
-	lines := bufio.NewScanner(mountinfo)
-	for lines.Scan() {
-		mount, source, ok := strings.Cut(lines.Text(), " - ")
-		fields := strings.Fields(mount)
-		if ok && len(fields) > 4 && strings.HasPrefix(source, "cgroup ") {
-			roots = append(roots, fields[4])
-		}
-	}
-	return roots, lines.Err()
 }

@@ -35,6 +35,7 @@ var layers = map[string][]string{
 	"stage1/signature":          {"config/trusted"},                                      // and nothing of the shim imports it
 	"stage1/skeleton":           {"docs"},
 	"docs":                      {},
+	"internal/wait":             {},
 	"stage1/images/podmanifest": {},
 	"stage1/images/native":      {"proc", "stage1/abi", "stage1/images/podmanifest"},
 	"stage1/images/fly":         {"proc", "stage1/images/podmanifest"},
@@ -83,6 +84,16 @@ func TestProtocolPackagesStayAtTheEdge(t *testing.T) {
 			}
 			if within(pkg, []string{"stage1/images"}) && within(imp, insidePod) {
 				t.Errorf("%s imports %s: what runs inside a pod links nothing of containerd's or appc's", file, imp)
+			}
+		}
+	}
+}
+
+func TestOnlyTestsImportTheirHelpers(t *testing.T) {
+	for file, imports := range sources(t) {
+		for _, imp := range imports {
+			if within(imp, []string{module + "internal"}) {
+				t.Errorf("%s imports %s, which is for tests", file, imp)
 			}
 		}
 	}

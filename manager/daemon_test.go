@@ -18,6 +18,8 @@ import (
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // daemon calls the shim as containerd does, as each of its versions did.
@@ -219,20 +221,10 @@ func (c *client) has(id string) bool {
 // ended waits for the end of a process that is not our child.
 func ended(t *testing.T, pid int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("process %d ends", pid), func() bool {
+	wait.Until(t, fmt.Sprintf("process %d ends", pid), func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return err != nil || strings.Contains(string(stat), ") Z ")
 	})
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("in 20 seconds it did not happen that %s", what)
 }
 
 func exists(path string) bool {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // delete calls the action as containerd does: without stdin, in the bundle.
@@ -128,7 +129,7 @@ func TestD1DeleteLeavesAProcessBehindForTheRest(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			eventually(t, "the rest is done", func() bool { return exists(finished) })
+			wait.Until(t, "the rest is done", func() bool { return exists(finished) })
 		})
 	}
 }

@@ -4,16 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
-	"runtime/pprof"
 	"testing"
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // asShim in the environment makes the test binary the shim: every test of the
@@ -25,28 +23,11 @@ func TestMain(m *testing.M) {
 		os.Exit(fakeProgram().Main(os.Args))
 	}
 	_, err := os.Stat(defaultSocketDir)
-	code := m.Run()
+	code := wait.Run(m)
 	if errors.Is(err, fs.ErrNotExist) {
 		os.Remove(defaultSocketDir)
 	}
-	if code == 0 && !goroutinesEnded() {
-		fmt.Fprintln(os.Stderr, "goroutines were left behind:")
-		pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
-		code = 1
-	}
 	os.Exit(code)
-}
-
-// goroutinesEnded waits until only this one is left, and the one that the signal
-// package keeps once it was used.
-func goroutinesEnded() bool {
-	for range 100 {
-		if runtime.NumGoroutine() <= 2 {
-			return true
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return false
 }
 
 // testConfig is the node's configuration if the environment variable of its name

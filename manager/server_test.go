@@ -17,6 +17,8 @@ import (
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // withLog gives the bundle a log fifo, as containerd does.
@@ -177,7 +179,7 @@ func TestN5CallsInProgressAreAnsweredBeforeShutdown(t *testing.T) {
 			t.Errorf("Delete: %v", err)
 		}
 	})
-	eventually(t, "Delete is at work", func() bool { return strings.Contains(text(), "deletes slowly") })
+	wait.Until(t, "Delete is at work", func() bool { return strings.Contains(text(), "deletes slowly") })
 	// Two clients that have deleted the same container both send it.
 	began := time.Now()
 	for range 2 {
@@ -227,7 +229,7 @@ func TestN2SignalsEndTheServerInOrderAlsoWhileCallsWait(t *testing.T) {
 			if err := <-waited; err == nil {
 				t.Error("Wait was answered although nothing ended")
 			}
-			eventually(t, "the service was closed in order", func() bool { return strings.Contains(text(), "service closed") })
+			wait.Until(t, "the service was closed in order", func() bool { return strings.Contains(text(), "service closed") })
 		})
 	}
 }
@@ -242,7 +244,7 @@ func TestN2SIGUSR1LogsAllStacksAndSIGPIPENothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the stacks are in the log", func() bool {
+	wait.Until(t, "the stacks are in the log", func() bool {
 		return strings.Contains(text(), "END goroutine stack dump") && strings.Contains(text(), "manager.(*server).wait")
 	})
 	if !strings.Contains(text(), "namespace=ns") || !strings.Contains(text(), "level=info") {
@@ -262,9 +264,9 @@ func TestN3LogThatNobodyReadsStopsNothing(t *testing.T) {
 	}
 	// The daemon comes back: it finds what fitted, and that there was more.
 	text := readLog(t, fifo)
-	eventually(t, "the log is read", func() bool { return strings.Contains(text(), "xxxx") })
+	wait.Until(t, "the log is read", func() bool { return strings.Contains(text(), "xxxx") })
 	c.create("chatty")
-	eventually(t, "the loss is reported", func() bool { return strings.Contains(text(), "lines of the log were dropped") })
+	wait.Until(t, "the loss is reported", func() bool { return strings.Contains(text(), "lines of the log were dropped") })
 }
 
 func TestN3LogWithTheBundleGoneStopsNothing(t *testing.T) {
@@ -328,7 +330,7 @@ func TestServeByHandListensOnTheGivenSocket(t *testing.T) {
 	done := make(chan output, 1)
 	bundle := d.bundle("ns", "c1", nil)
 	go func() { done <- d.call(bundle, "ns", "c1", nil, nil, "-socket", path) }()
-	eventually(t, "the server listens", func() bool { return probe(path) == nil })
+	wait.Until(t, "the server listens", func() bool { return probe(path) == nil })
 	c := connect(t, addressPrefix+path)
 	if got := c.connect().Version; !strings.HasPrefix(got, "ns|c1|c1|native|info|") {
 		t.Errorf("the server knows %q", got)

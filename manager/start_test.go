@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 func TestB11StartAnswersContainerd24InProtobuf(t *testing.T) {
@@ -293,7 +294,7 @@ func TestB33WhatAKilledStartHasLeftGoesWithTheNextServer(t *testing.T) {
 	write(t, at("serving")+lockSuffix, nil)
 
 	d.start24("default", "c1", nil)
-	eventually(t, "what killed calls of start have left is gone", func() bool {
+	wait.Until(t, "what killed calls of start have left is gone", func() bool {
 		return !exists(at("killed")) && !exists(at("killed")+lockSuffix) && !exists(at("alone")+lockSuffix) && !exists(at("serving")+lockSuffix)
 	})
 	for _, name := range []string{"others", "works", "works" + lockSuffix, "serving"} {
@@ -389,7 +390,7 @@ func TestB17ServerIsBornInTheShimCgroup(t *testing.T) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Skipf("needs a cgroup hierarchy that can be written: %v", err)
 		}
-		t.Cleanup(func() { eventually(t, "the cgroup goes", func() bool { return os.Remove(dir) == nil }) })
+		t.Cleanup(func() { wait.Until(t, "the cgroup goes", func() bool { return os.Remove(dir) == nil }) })
 	}
 	p := d.params("default", "c1")
 	if err := p.AddExtension(&options.Options{ShimCgroup: path}); err != nil {

@@ -2,12 +2,14 @@ package proc_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -15,9 +17,7 @@ func TestX7UnknownOrphansAreReapedInSilence(t *testing.T) {
 	c := newChildren(t)
 	for range 5 {
 		pid := orphan(t, c, "exit 1")
-		if !eventually(func() bool { return !exists(pid) }) {
-			t.Fatalf("orphan %d is a zombie still", pid)
-		}
+		wait.Until(t, fmt.Sprintf("orphan %d is reaped", pid), func() bool { return !exists(pid) })
 	}
 }
 
@@ -56,9 +56,7 @@ func TestX2OrphanThatDiedBeforeItWasAdoptedIsKept(t *testing.T) {
 	c := newChildren(t)
 	release := c.Expect()
 	pid := orphan(t, c, "kill -SEGV $$")
-	if !eventually(func() bool { s, err := proc.ReadStat(pid); return err == nil && s.State == 'Z' }) {
-		t.Fatal("it does not end, or was reaped")
-	}
+	wait.Until(t, "it ends and is not reaped", func() bool { s, err := proc.ReadStat(pid); return err == nil && s.State == 'Z' })
 	// Other children come and go meanwhile, and make the sweep look.
 	start(t, c, "exit 0").Wait()
 	ended := make(chan proc.Exit, 1)
@@ -74,9 +72,7 @@ func TestX2OrphanThatDiedBeforeItWasAdoptedIsKept(t *testing.T) {
 func TestAdoptWithoutExpectSaysThatItIsGone(t *testing.T) {
 	c := newChildren(t)
 	pid := orphan(t, c, "exit 0")
-	if !eventually(func() bool { return !exists(pid) }) {
-		t.Fatal("it is not reaped")
-	}
+	wait.Until(t, "it is reaped", func() bool { return !exists(pid) })
 	if err := c.Adopt(pid, 0, nil, nil); !errors.Is(err, proc.ErrGone) {
 		t.Errorf("adopted nobody: %v", err)
 	}

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -17,15 +17,7 @@ import (
 func TestMain(m *testing.M) {
 	switch os.Getenv("PROC_TEST") {
 	case "":
-		_ = proc.NewChildren().Close(context.Background()) // os/signal keeps a goroutine for ever
-		before := runtime.NumGoroutine()
-		code := m.Run()
-		if code == 0 && !eventually(func() bool { return runtime.NumGoroutine() <= before }) {
-			buf := make([]byte, 1<<16)
-			fmt.Printf("goroutines left behind:\n%s\n", buf[:runtime.Stack(buf, true)])
-			code = 1
-		}
-		os.Exit(code)
+		os.Exit(wait.Run(m))
 	case "orphan": // print the pid of a grandchild, which outlives us
 		cmd := exec.Command("/bin/sh", "-c", os.Getenv("PROC_TEST_SH"))
 		if err := cmd.Start(); err != nil {
@@ -34,16 +26,6 @@ func TestMain(m *testing.M) {
 		fmt.Println(cmd.Process.Pid)
 		os.Exit(0)
 	}
-}
-
-func eventually(f func() bool) bool {
-	for range 1000 {
-		if f() {
-			return true
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return false
 }
 
 // newChildren makes the test a subreaper for a while.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -58,18 +59,10 @@ func zombie(pid int) bool {
 	return err == nil && s.State == 'Z'
 }
 
-// becomes fails the test unless f returns true in time.
-func becomes(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	if !eventually(f) {
-		t.Fatalf("%s: it did not come to pass", what)
-	}
-}
-
 func TestAnExitIsKeptUntilItsVerdict(t *testing.T) {
 	c, d := newChildren(t), &diary{}
 	child := undecided(t, c, "exit 7")
-	becomes(t, "the end of the process", func() bool { return zombie(child.PID()) })
+	wait.Until(t, "the end of the process", func() bool { return zombie(child.PID()) })
 	if err := child.Signal(15); !errors.Is(err, proc.ErrGone) {
 		t.Errorf("a signal to a zombie: %v", err)
 	}
@@ -119,7 +112,7 @@ func TestADroppedChildIsNobodysBusiness(t *testing.T) {
 	}
 	// One that has ended by itself keeps its status.
 	child = undecided(t, c, "exit 3")
-	becomes(t, "the end of the process", func() bool { return zombie(child.PID()) })
+	wait.Until(t, "the end of the process", func() bool { return zombie(child.PID()) })
 	if e := child.Drop(); e.Code != 3 {
 		t.Errorf("exit %+v", e)
 	}
@@ -145,11 +138,11 @@ func TestAPidfdOfAChildOutlivesIt(t *testing.T) {
 func TestOrphansBehindAnUndecidedZombieAreReapedAfterItsVerdict(t *testing.T) {
 	c, d := newChildren(t), &diary{}
 	child := undecided(t, c, "true")
-	becomes(t, "the end of the process", func() bool { return zombie(child.PID()) })
+	wait.Until(t, "the end of the process", func() bool { return zombie(child.PID()) })
 	first, second := orphan(t, c, "exit 0"), orphan(t, c, "exit 0")
 	d.keep(child, "web")
 	child.Wait()
-	becomes(t, "the end of the orphans", func() bool { return !exists(first) && !exists(second) })
+	wait.Until(t, "the end of the orphans", func() bool { return !exists(first) && !exists(second) })
 }
 
 func TestNoExitIsLostAmongManyBirths(t *testing.T) {
@@ -160,7 +153,7 @@ func TestNoExitIsLostAmongManyBirths(t *testing.T) {
 		group.Go(func() {
 			child := undecided(t, c, "(true &); exit "+strconv.Itoa(i))
 			if i%2 == 0 {
-				becomes(t, "an end", func() bool { return zombie(child.PID()) })
+				wait.Until(t, "an end", func() bool { return zombie(child.PID()) })
 			}
 			d.keep(child, strconv.Itoa(i))
 			if e := child.Wait(); e.Code != i {

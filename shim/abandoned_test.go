@@ -8,6 +8,7 @@ import (
 	"github.com/containerd/containerd/api/runtime/task/v2"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
@@ -46,6 +47,6 @@ func TestR4AServiceWhoseOnlyCreateWasAbandonedEnds(t *testing.T) {
 	b.serves() // another app needs it
 	must[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: "b"})
 	b.failCreate("a", true)
-	within(t, "Done", b.svc.Done())
+	wait.For(t, "Done", b.svc.Done())
 	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "a"})
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
@@ -51,7 +52,7 @@ func newBench(t *testing.T) *bench {
 	b.svc = svc
 	b.serve()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 		defer cancel()
 		if err := svc.Close(ctx); err != nil {
 			t.Error(err)
@@ -129,7 +130,7 @@ func (l *oneConn) Addr() net.Addr { return &net.UnixAddr{} }
 func call[Response any](b *bench, method string, req any) (*Response, error) {
 	b.t.Helper()
 	resp := new(Response)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 	defer cancel()
 	err := b.client.Call(ctx, serviceV3, method, req, resp)
 	return resp, err

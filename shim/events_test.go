@@ -20,6 +20,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // containerd takes events, and can be stopped and started again.
@@ -109,7 +111,7 @@ func (c *containerd) topics() []string {
 func (c *containerd) next(topic string) proto.Message {
 	c.t.Helper()
 	var e *types.Envelope
-	eventually(c.t, "event "+topic, func() bool {
+	wait.Until(c.t, "event "+topic, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.read == len(c.got) {
@@ -161,7 +163,7 @@ func TestE2AllEventsArriveOnceInOrderAcrossRestartsOfContainerd(t *testing.T) {
 	for range 3 {
 		put(50)
 		// Also the last answer has come: one that is lost makes an event come twice.
-		eventually(t, "delivery", func() bool {
+		wait.Until(t, "delivery", func() bool {
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			return len(q.waiting) == 0
@@ -175,7 +177,7 @@ func TestE2AllEventsArriveOnceInOrderAcrossRestartsOfContainerd(t *testing.T) {
 		}
 		c.start()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	if err := q.close(ctx); err != nil {
 		t.Fatal(err)
@@ -200,7 +202,7 @@ func TestE2AnEventIsTriedUntilItIsTakenAndHoldsBackTheOthers(t *testing.T) {
 	for i := range 3 {
 		q.put(envelope(i))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	if err := q.close(ctx); err != nil {
 		t.Fatal(err)
@@ -223,7 +225,7 @@ func TestAnEventThatContainerdRefusesForGoodDoesNotBlockTheOthers(t *testing.T) 
 	for i := range 3 {
 		q.put(envelope(i))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	if err := q.close(ctx); err != nil {
 		t.Fatal(err)
@@ -259,7 +261,7 @@ func TestE4CloseDeliversWhatIsQueued(t *testing.T) {
 	for i := range 500 {
 		q.put(envelope(i))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	for range 2 {
 		if err := q.close(ctx); err != nil {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -215,7 +216,7 @@ func TestI4CloseEndsALoggerWithSIGTERM(t *testing.T) {
 	if err := r.io.Close(); err != nil { // never begun
 		t.Fatal(err)
 	}
-	eventually(t, "the logger is gone and reaped", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
+	wait.Until(t, "the logger is gone and reaped", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
 }
 
 func TestI4ALoggerThatIgnoresSIGTERMIsKilledWithTheService(t *testing.T) {
@@ -228,7 +229,7 @@ func TestI4ALoggerThatIgnoresSIGTERMIsKilledWithTheService(t *testing.T) {
 		defer close(closed)
 		_ = r.io.Close()
 	}()
-	within(t, "Close, which does not wait for a deaf logger", closed)
+	wait.For(t, "Close, which does not wait for a deaf logger", closed)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	r.o.close(ctx)
@@ -242,7 +243,7 @@ func TestI4ALoggerThatIsKilledHasASuccessorAndNothingIsLost(t *testing.T) {
 	log, mark, in := filepath.Join(dir, "log"), filepath.Join(dir, "mark"), mkfifo(t, "in")
 	r := newRig(t, streams{stdin: in, stdout: loggerURI(t, "plain", log, mark)}, owner{})
 	c := r.start("echo before; read x; for i in 1 2 3; do echo after $i; done")
-	eventually(t, "the first line is logged", func() bool {
+	wait.Until(t, "the first line is logged", func() bool {
 		b, _ := os.ReadFile(log)
 		return string(b) == "1:before\n"
 	})
@@ -250,7 +251,7 @@ func TestI4ALoggerThatIsKilledHasASuccessorAndNothingIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What the dying one had read already would be lost.
-	eventually(t, "there is a successor", func() bool { return len(marks(t, mark)) == 2 })
+	wait.Until(t, "there is a successor", func() bool { return len(marks(t, mark)) == 2 })
 	if err := os.WriteFile(in, []byte("go\n"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +286,7 @@ func TestN2TheLoggerOfAnAppThatLivesOnIsLeftAlone(t *testing.T) {
 	log, mark, in := filepath.Join(dir, "log"), filepath.Join(dir, "mark"), mkfifo(t, "in")
 	r := newRig(t, streams{stdin: in, stdout: loggerURI(t, "plain", log, mark)}, owner{})
 	c := r.start("read x; echo late")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	r.o.close(ctx)
 	if ctx.Err() != nil {
@@ -295,7 +296,7 @@ func TestN2TheLoggerOfAnAppThatLivesOnIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	exitCode(t, c)
-	eventually(t, "the late line is logged", func() bool {
+	wait.Until(t, "the late line is logged", func() bool {
 		b, _ := os.ReadFile(log)
 		return string(b) == "1:late\n"
 	})

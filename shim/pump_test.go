@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // Who ends a stream closes one of its files: that is no error of the stream's.
@@ -41,7 +43,7 @@ func TestAStreamThatIsClosedHasNoErrorToReport(t *testing.T) {
 				go func() { ended <- p.move(step(p)) }()
 				time.Sleep(20 * time.Millisecond) // as a rule it waits by then
 				closes(src, dst)
-				if err := within(t, "its end", ended); !errors.Is(err, os.ErrClosed) {
+				if err := wait.For(t, "its end", ended); !errors.Is(err, os.ErrClosed) {
 					t.Errorf("it ended with %v", err)
 				}
 			})

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -77,7 +78,7 @@ func (r *rig) spawn(script string, attr *os.ProcAttr) *proc.Child {
 
 // drain waits for the output of a process that has ended.
 func (r *rig) drain() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 	defer cancel()
 	r.io.Drain(ctx)
 	if ctx.Err() != nil {
@@ -112,7 +113,7 @@ func client(t *testing.T, path string) <-chan string {
 		if f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NONBLOCK, 0); err == nil {
 			_ = f.Close()
 		}
-		within(t, "the client is gone", read)
+		wait.For(t, "the client is gone", read)
 	})
 	return got
 }
@@ -120,6 +121,6 @@ func client(t *testing.T, path string) <-chan string {
 // exitCode waits for a process.
 func exitCode(t *testing.T, c *proc.Child) int {
 	t.Helper()
-	within(t, "the end of the process", c.Done())
+	wait.For(t, "the end of the process", c.Done())
 	return c.Wait().Code
 }

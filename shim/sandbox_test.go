@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
@@ -63,7 +64,7 @@ func (b *bench) sandboxes() boxes { return boxes{b} }
 
 func ask[Response any](ctx context.Context, c boxes, method string, req any) (*Response, error) {
 	resp := new(Response)
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, wait.Patience)
 	defer cancel()
 	return resp, c.b.client.Call(ctx, sandbox.Service, method, req, resp)
 }
@@ -139,7 +140,7 @@ func TestASandboxFromItsCreationToItsShutdown(t *testing.T) {
 	if _, err := ask[sandbox.StopSandboxResponse](ctx, box, "StopSandbox", &sandbox.StopSandboxRequest{SandboxId: "box", TimeoutSecs: 2}); err != nil {
 		t.Fatal(err)
 	}
-	if r := within(t, "WaitSandbox", waited); r.ExitStatus != 3 || r.ExitedAt.AsTime().IsZero() || b.pod.grace.Seconds() != 2 {
+	if r := wait.For(t, "WaitSandbox", waited); r.ExitStatus != 3 || r.ExitedAt.AsTime().IsZero() || b.pod.grace.Seconds() != 2 {
 		t.Errorf("exit %v, grace %s", r, b.pod.grace)
 	}
 	st, err = ask[sandbox.SandboxStatusResponse](ctx, box, "SandboxStatus", &sandbox.SandboxStatusRequest{SandboxId: "box"})
@@ -149,7 +150,7 @@ func TestASandboxFromItsCreationToItsShutdown(t *testing.T) {
 	if _, err := ask[sandbox.ShutdownSandboxResponse](ctx, box, "ShutdownSandbox", &sandbox.ShutdownSandboxRequest{SandboxId: "box"}); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "Done", b.svc.Done())
+	wait.For(t, "Done", b.svc.Done())
 	if b.pod.sandbox != nil || !b.pod.closed {
 		t.Error("the pod is not closed")
 	}
@@ -211,7 +212,7 @@ func TestAServiceWhoseSandboxWasNotMadeEndsWithItsShutdown(t *testing.T) {
 	if _, err := ask[sandbox.ShutdownSandboxResponse](t.Context(), b.sandboxes(), "ShutdownSandbox", &sandbox.ShutdownSandboxRequest{SandboxId: "box"}); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "Done", b.svc.Done())
+	wait.For(t, "Done", b.svc.Done())
 	_, err = ask[sandbox.CreateSandboxResponse](t.Context(), b.sandboxes(), "CreateSandbox", &sandbox.CreateSandboxRequest{SandboxId: "box", BundlePath: bundle})
 	wantCode(t, err, codes.Unavailable, "create afterwards")
 }
@@ -225,7 +226,7 @@ func TestAShutdownOfTheTaskServiceThatNamesTheSandboxEndsIt(t *testing.T) {
 	}
 	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "other"})
 	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "box"})
-	within(t, "Done", b.svc.Done())
+	wait.For(t, "Done", b.svc.Done())
 	if b.pod.sandbox != nil {
 		t.Error("the sandbox is left")
 	}
@@ -476,7 +477,7 @@ func TestEventsOfMembersAreOnlyTheirs(t *testing.T) {
 	if _, err := ask[sandbox.ShutdownSandboxResponse](t.Context(), b.sandboxes(), "ShutdownSandbox", &sandbox.ShutdownSandboxRequest{SandboxId: "box"}); err != nil {
 		t.Fatal(err)
 	}
-	within(t, "Done", b.svc.Done())
+	wait.For(t, "Done", b.svc.Done())
 	if got := b.sink.topics(); !slices.Equal(got, []string{"/tasks/create", "/tasks/delete"}) {
 		t.Errorf("events: %v", got)
 	}

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	rkt "github.com/rkt/containerd-shim-rkt-v1/options"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
@@ -333,7 +334,7 @@ func TestT4AnExecIdIsReservedWhileItIsBeingAdded(t *testing.T) {
 		_, err := call[emptypb.Empty](b, "Exec", execRequest("a", "e"))
 		first <- err
 	}()
-	within(t, "the pod is asked", entered)
+	wait.For(t, "the pod is asked", entered)
 	_, err := call[emptypb.Empty](b, "Exec", execRequest("a", "e"))
 	wantCode(t, err, codes.AlreadyExists, "the id of an exec in flight")
 	_, err = call[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: "a", ExecID: "e"})
@@ -341,7 +342,7 @@ func TestT4AnExecIdIsReservedWhileItIsBeingAdded(t *testing.T) {
 	_, err = call[emptypb.Empty](b, "Exec", execRequest("a", "e"))
 	wantCode(t, err, codes.AlreadyExists, "the id is still reserved")
 	close(leave)
-	if err := within(t, "the first Exec", first); err != nil {
+	if err := wait.For(t, "the first Exec", first); err != nil {
 		t.Error(err)
 	}
 	if c := b.pod.execs["e"]; string(c.Process) != `{"args":["true"],"cwd":"/"}` {
@@ -381,7 +382,7 @@ func TestT13WaitEndsWithTheProcessAndWithItsContext(t *testing.T) {
 	}
 	b.pod.exit("a", "", 7)
 	for range cap(got) {
-		if resp := within(t, "Wait", got); resp.ExitStatus != 7 || resp.ExitedAt.AsTime().IsZero() {
+		if resp := wait.For(t, "Wait", got); resp.ExitStatus != 7 || resp.ExitedAt.AsTime().IsZero() {
 			t.Errorf("%v", resp)
 		}
 	}
@@ -405,7 +406,7 @@ func TestN6OtherCallsAreAnsweredWhileCreateIsUnderWay(t *testing.T) {
 		_, err := call[task.CreateTaskResponse](b, "Create", req)
 		slow <- err
 	}()
-	within(t, "the pod is asked", entered)
+	wait.For(t, "the pod is asked", entered)
 	for _, id := range []string{"a", "slow"} {
 		must[task.ConnectResponse](b, "Connect", &task.ConnectRequest{ID: id})
 		_, err := call[task.CreateTaskResponse](b, "Create", &task.CreateTaskRequest{ID: id, Bundle: req.Bundle})
@@ -417,7 +418,7 @@ func TestN6OtherCallsAreAnsweredWhileCreateIsUnderWay(t *testing.T) {
 	must[task.PidsResponse](b, "Pids", &task.PidsRequest{ID: "a"})
 	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "a"})
 	close(leave)
-	if err := within(t, "the slow Create", slow); err != nil {
+	if err := wait.For(t, "the slow Create", slow); err != nil {
 		t.Error(err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
@@ -29,7 +30,7 @@ func TestT16ShutdownWaitsForTheLastApp(t *testing.T) {
 	}
 	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "b"})
 	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "b"})
-	within(t, "Done", b.svc.Done())
+	wait.For(t, "Done", b.svc.Done())
 	if !b.pod.closed {
 		t.Error("the pod is not closed")
 	}
@@ -58,7 +59,7 @@ func TestT16ShutdownDeletesAnEndedAppThatItNames(t *testing.T) {
 	default:
 	}
 	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "a"})
-	within(t, "Done", b.svc.Done())
+	wait.For(t, "Done", b.svc.Done())
 	if !b.pod.closed {
 		t.Error("the pod is not closed")
 	}
@@ -75,7 +76,7 @@ func TestT16ShutdownDoesNotCountADeleteInProgressAsAbandoned(t *testing.T) {
 	}
 	deleted := make(chan *task.DeleteResponse, 1)
 	go func() { deleted <- must[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: "a"}) }()
-	within(t, "the Delete", begun)
+	wait.For(t, "the Delete", begun)
 	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "a"})
 	select {
 	case <-b.svc.Ending():
@@ -83,11 +84,11 @@ func TestT16ShutdownDoesNotCountADeleteInProgressAsAbandoned(t *testing.T) {
 	default:
 	}
 	close(release)
-	if r := within(t, "the answer to Delete", deleted); r.ExitStatus != 9 {
+	if r := wait.For(t, "the answer to Delete", deleted); r.ExitStatus != 9 {
 		t.Errorf("Delete: %v", r)
 	}
 	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "a"})
-	within(t, "Done", b.svc.Done())
+	wait.For(t, "Done", b.svc.Done())
 }
 
 // Of two Deletes at once one may be the later to tell the registry.
@@ -139,7 +140,7 @@ func TestN5ShutdownIsNotHeldUpByAContainerdThatIsAway(t *testing.T) {
 	must[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: "a"})
 	began := time.Now()
 	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "a"})
-	within(t, "Done", b.svc.Done())
+	wait.For(t, "Done", b.svc.Done())
 	if d := time.Since(began); d < flushLimit-time.Second {
 		t.Errorf("gave up on the events after %s", d)
 	}

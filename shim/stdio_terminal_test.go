@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -73,7 +74,7 @@ func TestI5ATerminalWorksWithEveryKindOfSink(t *testing.T) {
 			r.drain()
 			switch kind {
 			case "fifo":
-				if s := within(t, "end of the output", got); s != "out\r\nerr\r\n" {
+				if s := wait.For(t, "end of the output", got); s != "out\r\nerr\r\n" {
 					t.Errorf("got %q", s)
 				}
 			case "file", "binary":
@@ -92,7 +93,7 @@ func TestI5AllOutputOfATerminalArrives(t *testing.T) {
 	got := client(t, out)
 	exitCode(t, r.terminal("seq 1 60000"))
 	r.drain()
-	lines := strings.Split(within(t, "end of the output", got), "\r\n")
+	lines := strings.Split(wait.For(t, "end of the output", got), "\r\n")
 	if len(lines) != 60001 || lines[59999] != "60000" {
 		t.Errorf("%d lines, the last is %q", len(lines), lines[max(0, len(lines)-2)])
 	}
@@ -154,7 +155,7 @@ func TestI5InputReachesATerminalAndClientsComeAndGo(t *testing.T) {
 	}
 	exitCode(t, c)
 	r.io.ended()
-	if s := within(t, "end of the output", got); !strings.Contains(s, "one-two\r\n") {
+	if s := wait.For(t, "end of the output", got); !strings.Contains(s, "one-two\r\n") {
 		t.Errorf("got %q", s)
 	}
 }
@@ -171,7 +172,7 @@ func TestI5ATerminalThatNobodyHasOpenForAWhileGoesOn(t *testing.T) {
 	}
 	defer w.Close()
 	// The fifo has a reader, so the terminal is closed or about to be.
-	eventually(t, "the process let go of its terminal", func() bool {
+	wait.Until(t, "the process let go of its terminal", func() bool {
 		to, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/2", c.PID()))
 		return err == nil && to == os.DevNull
 	})
@@ -184,7 +185,7 @@ func TestI5ATerminalThatNobodyHasOpenForAWhileGoesOn(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 	r.io.ended()
-	if s := within(t, "end of the output", got); s != "before\r\nafter\r\n" {
+	if s := wait.For(t, "end of the output", got); s != "before\r\nafter\r\n" {
 		t.Errorf("got %q", s)
 	}
 }
@@ -210,13 +211,13 @@ func TestI5DrainOfATerminalWaitsForAllOfIt(t *testing.T) {
 	got := make(chan string, 1)
 	go func() { got <- <-client(t, out) }()
 	exitCode(t, c)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
 	r.io.Drain(ctx)
 	if err := r.io.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if s := within(t, "end of the output", got); !strings.HasSuffix(s, "3000\r\n") {
+	if s := wait.For(t, "end of the output", got); !strings.HasSuffix(s, "3000\r\n") {
 		t.Errorf("the end is %q", s[max(0, len(s)-20):])
 	}
 }

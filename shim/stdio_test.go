@@ -18,6 +18,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 func TestI1OutputReachesTheFifosAndEndsWithTheProcess(t *testing.T) {
@@ -29,10 +31,10 @@ func TestI1OutputReachesTheFifosAndEndsWithTheProcess(t *testing.T) {
 		t.Fatalf("exit code %d", code)
 	}
 	// Before Delete: clients that wait for the end first must see it.
-	if s := within(t, "end of stdout", gotOut); s != "to stdout\n" {
+	if s := wait.For(t, "end of stdout", gotOut); s != "to stdout\n" {
 		t.Errorf("stdout: %q", s)
 	}
-	if s := within(t, "end of stderr", gotErr); s != "to stderr\n" {
+	if s := wait.For(t, "end of stderr", gotErr); s != "to stderr\n" {
 		t.Errorf("stderr: %q", s)
 	}
 	r.drain()
@@ -50,7 +52,7 @@ func TestI1OpeningAFifoDoesNotWaitForAClient(t *testing.T) {
 		}
 		_ = io.Close()
 	}()
-	within(t, "opening fifos that nobody reads", opened)
+	wait.For(t, "opening fifos that nobody reads", opened)
 }
 
 func TestI1AReaderThatLeavesCostsNothingAndTheNextOneGetsTheRest(t *testing.T) {
@@ -76,7 +78,7 @@ func TestI1AReaderThatLeavesCostsNothingAndTheNextOneGetsTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Nobody reads now. What is written waits in the fifo.
-	eventually(t, "output waits in the fifo", func() bool { return r.waitsIn() >= len("two\nthree\n") })
+	wait.Until(t, "output waits in the fifo", func() bool { return r.waitsIn() >= len("two\nthree\n") })
 	second := client(t, out)
 	if _, err := w.WriteString("go\n"); err != nil {
 		t.Fatal(err)
@@ -84,7 +86,7 @@ func TestI1AReaderThatLeavesCostsNothingAndTheNextOneGetsTheRest(t *testing.T) {
 	if code := exitCode(t, c); code != 0 {
 		t.Fatalf("exit code %d: the process was disturbed", code)
 	}
-	if s := within(t, "end of the output", second); s != "two\nthree\nfour\n" {
+	if s := wait.For(t, "end of the output", second); s != "two\nthree\nfour\n" {
 		t.Errorf("second reader: %q", s)
 	}
 }
@@ -92,7 +94,7 @@ func TestI1AReaderThatLeavesCostsNothingAndTheNextOneGetsTheRest(t *testing.T) {
 func readLine(f *os.File) (string, error) {
 	var line []byte
 	b := make([]byte, 1)
-	_ = f.SetReadDeadline(time.Now().Add(patience))
+	_ = f.SetReadDeadline(time.Now().Add(wait.Patience))
 	for {
 		_, err := f.Read(b)
 		if err != nil {
@@ -148,7 +150,7 @@ func TestI1EveryByteArrivesInOrderThroughASlowReader(t *testing.T) {
 			for i := 1; w.left > 0; i++ {
 				fmt.Fprintln(w, i)
 			}
-			if got, want := within(t, "all of the output", sum), fmt.Sprintf("%d %x", size, h.Sum(nil)); got != want {
+			if got, want := wait.For(t, "all of the output", sum), fmt.Sprintf("%d %x", size, h.Sum(nil)); got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
 		})
@@ -208,10 +210,10 @@ func TestI1AClientThatComesAfterTheEndGetsTheRestAndTheEnd(t *testing.T) {
 			out := mkfifo(t, "out")
 			r := newRig(t, streams{stdout: out}, owner{})
 			exitCode(t, r.start(c.script))
-			eventually(t, "the fifo holds what it can", func() bool {
+			wait.Until(t, "the fifo holds what it can", func() bool {
 				return r.waitsIn() == min(c.want, 65536)
 			})
-			if s := within(t, "end of the output", client(t, out)); len(s) != c.want {
+			if s := wait.For(t, "end of the output", client(t, out)); len(s) != c.want {
 				t.Errorf("got %d bytes, want %d", len(s), c.want)
 			}
 			r.drain()
@@ -232,14 +234,14 @@ func TestI1CloseEndsTheWaitForAClientThatNeverComes(t *testing.T) {
 		defer close(closed)
 		_ = r.io.Close()
 	}()
-	within(t, "Close", closed)
+	wait.For(t, "Close", closed)
 }
 
 func TestI1CloseEndsAWaitForRoomInAFullFifo(t *testing.T) {
 	out := mkfifo(t, "out")
 	r := newRig(t, streams{stdout: out}, owner{})
 	c := r.start("exec cat /dev/zero")
-	for until := time.Now().Add(patience); r.waitsIn() < 1<<16; time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(wait.Patience); r.waitsIn() < 1<<16; time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			t.Fatalf("%d bytes are in the fifo", r.waitsIn())
 		}
@@ -254,7 +256,7 @@ func TestI1CloseEndsAWaitForRoomInAFullFifo(t *testing.T) {
 		defer close(closed)
 		_ = r.io.Close()
 	}()
-	within(t, "Close", closed)
+	wait.For(t, "Close", closed)
 }
 
 func TestX6DrainDoesNotOutwaitItsContextForABackgroundProcess(t *testing.T) {
@@ -272,7 +274,7 @@ func TestX6DrainDoesNotOutwaitItsContextForABackgroundProcess(t *testing.T) {
 	if err := r.io.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := within(t, "the end of the output, which Close forces", got)
+	s := wait.For(t, "the end of the output, which Close forces", got)
 	var pid int
 	if _, err := fmt.Sscan(s, &pid); err != nil {
 		t.Fatalf("output %q: %v", s, err)
@@ -301,7 +303,7 @@ func TestI2InputEndsWithCloseStdinAndNotWithAClient(t *testing.T) {
 		}
 	}
 	exitCode(t, c)
-	if s := within(t, "end of the output", got); s != "first client\nsecond client\n" {
+	if s := wait.For(t, "end of the output", got); s != "first client\nsecond client\n" {
 		t.Errorf("got %q", s)
 	}
 }
@@ -330,10 +332,10 @@ func TestT11CloseStdinMayComeAtAnyTime(t *testing.T) {
 			}
 			got := client(t, out)
 			c := r.start("cat")
-			within(t, "the client has written", written)
+			wait.For(t, "the client has written", written)
 			wg.Wait()
 			exitCode(t, c)
-			if s := within(t, "end of the output", got); s != "on its way\n" {
+			if s := wait.For(t, "end of the output", got); s != "on its way\n" {
 				t.Errorf("got %q", s)
 			}
 		})
@@ -359,10 +361,10 @@ func writer(t *testing.T, path, text string) <-chan struct{} {
 		if f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NONBLOCK, 0); err == nil {
 			defer f.Close()
 		}
-		within(t, "the writer is gone", done)
+		wait.For(t, "the writer is gone", done)
 	})
 	where := fmt.Sprintf("/proc/self/task/%d/syscall", <-tid)
-	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(wait.Patience); time.Now().Before(until); time.Sleep(time.Millisecond) {
 		b, err := os.ReadFile(where)
 		if err != nil {
 			t.Skip("needs to see what a thread waits for: ", err)
@@ -404,12 +406,12 @@ func TestI2InputIsTakenWhenTheProcessIsToStartAndOtherwiseSoonAfter(t *testing.T
 			r.io.feed()
 			r.io.feed()
 		}
-		within(t, how+": the client has written", written)
+		wait.For(t, how+": the client has written", written)
 		if err := r.io.CloseStdin(); err != nil {
 			t.Fatal(err)
 		}
 		exitCode(t, c)
-		if s := within(t, "end of the output", got); s != "short\n" {
+		if s := wait.For(t, "end of the output", got); s != "short\n" {
 			t.Errorf("%s: got %q", how, s)
 		}
 	}
@@ -422,8 +424,8 @@ func TestAProcessMayEndBeforeItsInputDoes(t *testing.T) {
 	got := client(t, out)
 	written := writer(t, in, strings.Repeat("x", 40<<10))
 	exitCode(t, r.start("head -c 3"))
-	within(t, "the client has written", written)
-	if s := within(t, "end of the output", got); s != "xxx" {
+	wait.For(t, "the client has written", written)
+	if s := wait.For(t, "end of the output", got); s != "xxx" {
 		t.Errorf("got %q", s)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
@@ -104,9 +105,7 @@ func endOf(t testing.TB, q *pod.Process) {
 	if err := proc.Signal(q.PID, q.StartTime, 9); err != nil && !errors.Is(err, proc.ErrGone) {
 		t.Error(err)
 	}
-	if !eventually(func() bool { return !proc.Alive(q.PID, q.StartTime) }) {
-		t.Errorf("process %d does not end", q.PID)
-	}
+	wait.Until(t, fmt.Sprintf("process %d ends", q.PID), func() bool { return !proc.Alive(q.PID, q.StartTime) })
 }
 
 func TestEveryCallGetsItsArgumentsEnvironmentAndDescriptors(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 func TestWhatAClientHasNotReadIsWaitedFor(t *testing.T) {
@@ -67,15 +69,11 @@ func TestWhoHasNotBegunToCarryIsWaitedFor(t *testing.T) {
 		before := l.progress()
 		return func() bool { return l.progress() != before }
 	}
-	if !eventually(moves(busy)) {
-		t.Error("one that works is not seen to")
-	}
+	wait.Until(t, "one that works is seen to", moves(busy))
 	resting := func() bool {
 		moved := moves(idle)
 		time.Sleep(200 * time.Millisecond)
 		return !moved()
 	}
-	if !eventually(resting) {
-		t.Error("one that waits is seen to work")
-	}
+	wait.Until(t, "one that waits is seen to", resting)
 }

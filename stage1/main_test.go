@@ -1,25 +1,20 @@
 package stage1
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
-
-// patience is how long a test waits for what is certain to happen on a machine
-// that is not broken, however slow.
-const patience = 30 * time.Second
 
 // children is the bookkeeping of the test process, of which there can be one.
 var children *proc.Children
@@ -45,31 +40,8 @@ func runTests(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	before := runtime.NumGoroutine()
 	children = proc.NewChildren()
-	code := m.Run()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := children.Close(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	// os/signal keeps one goroutine for good once it was used.
-	if !eventually(func() bool { return runtime.NumGoroutine() <= before+1 }) && code == 0 {
-		buf := make([]byte, 1<<20)
-		fmt.Fprintf(os.Stderr, "goroutines left behind:\n%s\n", buf[:runtime.Stack(buf, true)])
-		code = 1
-	}
-	return code
-}
-
-func eventually(f func() bool) bool {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if f() {
-			return true
-		}
-	}
-	return false
+	return wait.Run(m, children.Close)
 }
 
 func openStore(t testing.TB) *image.Store {
@@ -120,12 +92,14 @@ func newPodOf(t testing.TB, of stage1test.Image) *fakePod {
 		if m := mountsBelow(t, p.dir); len(m) > 0 {
 			t.Errorf("mounts are left: %v", m)
 		}
-		if !eventually(func() bool { return len(processesIn(p.dir)) == 0 }) {
-			t.Errorf("processes are left: %v", processesIn(p.dir))
-		}
-		if !eventually(func() bool { return openFDs(t) <= fds }) {
-			t.Errorf("%d descriptors were open before, %d are now", fds, openFDs(t))
-		}
+		wait.Observe(t, "no processes are left", func() (bool, string) {
+			left := processesIn(p.dir)
+			return len(left) == 0, fmt.Sprint(left)
+		})
+		wait.Observe(t, "as few descriptors are open as before", func() (bool, string) {
+			now := openFDs(t)
+			return now <= fds, fmt.Sprintf("%d, %d before", now, fds)
+		})
 		if err := i.Close(); err != nil {
 			t.Error(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
@@ -24,12 +25,10 @@ func TestWhatAPodOfRktsHasForAllIsRefusedToWhoAsksForMore(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = leader.Process.Kill(); _ = leader.Wait() })
 	const sysChroot = 1 << 18
-	if !eventually(func() bool {
+	wait.Until(t, "it has lost the capability", func() bool {
 		set, err := boundingSet(leader.Process.Pid)
 		return err == nil && set&sysChroot == 0
-	}) {
-		t.Fatal("it has not lost it")
-	}
+	})
 	s := stage1Of(t, stage1test.Image{Annotations: map[string]string{abi.AnnotationVersion: "6"}})
 	m := &Mutable{private: private{s, &execs{}}}
 	m.run = &launched{call: &call{Call: pod.Call{Request: abi.Request{Spec: abi.RawJSON(`{"hostname": "one"}`)}}}}

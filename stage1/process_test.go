@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
@@ -68,7 +69,7 @@ func TestASupervisorThatTalksIsNeverBlocked(t *testing.T) {
 		abi.Run: `ready $$; yes | head -c 3000000 >&2; yes | head -c 3000000; echo done >&6; exec sleep 1000`,
 	})
 	sup := p.run(t, p.call(abi.Run))
-	_ = sup.Notices.SetReadDeadline(time.Now().Add(patience))
+	_ = sup.Notices.SetReadDeadline(time.Now().Add(wait.Patience))
 	buf := make([]byte, 10)
 	if n, err := sup.Notices.Read(buf); err != nil || string(buf[:n]) != "done\n" {
 		t.Errorf("%q, %v", buf[:n], err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -48,7 +49,7 @@ func TestT7FreezeStopsEveryProcessUntilThaw(t *testing.T) {
 		for _, dirs := range [][]string{g.dirs, {sub}} {
 			script, length := counting(t)
 			enterDirs(t, dirs, tasks, script)
-			waitFor(t, func() bool { return length() > 0 })
+			wait.Until(t, "the program counts", func() bool { return length() > 0 })
 			if err := g.Freeze(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +61,7 @@ func TestT7FreezeStopsEveryProcessUntilThaw(t *testing.T) {
 			if err := g.Thaw(); err != nil {
 				t.Fatal(err)
 			}
-			waitFor(t, func() bool { return length() > frozen })
+			wait.Until(t, "the program goes on", func() bool { return length() > frozen })
 		}
 	})
 }
@@ -96,7 +97,7 @@ func TestAProcessThatEntersAFrozenCgroupStops(t *testing.T) {
 		script, length := counting(t)
 		var wg sync.WaitGroup
 		wg.Go(func() { enterDirs(t, g.dirs, tasks, script) })
-		waitFor(t, func() bool { pids, _ := g.Pids(); return len(pids) > 0 })
+		wait.Until(t, "a process is inside", func() bool { pids, _ := g.Pids(); return len(pids) > 0 })
 		time.Sleep(50 * time.Millisecond)
 		if length() != 0 {
 			t.Error("it runs")
@@ -105,7 +106,7 @@ func TestAProcessThatEntersAFrozenCgroupStops(t *testing.T) {
 			t.Fatal(err)
 		}
 		wg.Wait()
-		waitFor(t, func() bool { return length() > 0 })
+		wait.Until(t, "the program counts", func() bool { return length() > 0 })
 	})
 }
 
@@ -113,12 +114,12 @@ func TestAFreezeThatFailsIsUndone(t *testing.T) {
 	freezable(t, func(t *testing.T, g *Group, tasks string) {
 		script, length := counting(t)
 		enterDirs(t, g.dirs, tasks, "for i in 1 2 3 4 5 6 7 8 9; do while :; do :; done & done; "+script)
-		waitFor(t, func() bool { return length() > 0 })
+		wait.Until(t, "the program counts", func() bool { return length() > 0 })
 		gone := errors.New("the client has gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(gone)
 		// It may have frozen at the first look.
-		waitFor(t, func() bool {
+		wait.Until(t, "Freeze gives up", func() bool {
 			err := g.Freeze(ctx)
 			if err == nil {
 				err = g.Thaw()
@@ -129,7 +130,7 @@ func TestAFreezeThatFailsIsUndone(t *testing.T) {
 			return err != nil
 		})
 		before := length()
-		waitFor(t, func() bool { return length() > before })
+		wait.Until(t, "the program goes on", func() bool { return length() > before })
 	})
 }
 
@@ -175,7 +176,7 @@ func TestT9SignalReachesAllThatForkMeanwhile(t *testing.T) {
 			if err := g.Signal(sig); err != nil {
 				t.Fatal(err)
 			}
-			waitFor(t, func() bool { pids, _ := g.Pids(); return len(pids) == 0 })
+			wait.Until(t, "all processes have ended", func() bool { pids, _ := g.Pids(); return len(pids) == 0 })
 			expectFiles(t, g, []file{{"pids", "pids.max", "100"}})
 		})
 	}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 func within(t *testing.T, d time.Duration) context.Context {
@@ -27,7 +29,7 @@ func explode(t *testing.T, g *Group, limit int) {
 		t.Skip("nothing would bound the bomb: ", err)
 	}
 	enter(t, g, "b() { sleep 60 & sleep 60 & (b) & (b) & wait; }; b 2>/dev/null")
-	waitFor(t, func() bool { pids, _ := g.Pids(); return len(pids) > limit/3 })
+	wait.Until(t, "the bomb is at work", func() bool { pids, _ := g.Pids(); return len(pids) > limit/3 })
 }
 
 func TestKillEndsAForkBomb(t *testing.T) {
@@ -176,15 +178,4 @@ func TestRemoveGivesUpWithTheContextAndNamesWhoIsThere(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), strconv.Itoa(cmd.Process.Pid)) {
 		t.Errorf("remove: %v, want the pid %d in it", err, cmd.Process.Pid)
 	}
-}
-
-func waitFor(t *testing.T, f func() bool) {
-	t.Helper()
-	for range 3000 {
-		if f() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("it does not happen")
 }

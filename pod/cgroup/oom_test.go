@@ -7,6 +7,8 @@ import (
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // hungry is a program that wants much more memory than the tests allow.
@@ -43,7 +45,7 @@ func TestC5AKillIsPublishedWithoutAnybodyAsking(t *testing.T) {
 	g := create(t, "oom", limited16M())
 	_, published := watch(t, g)
 	enter(t, g, hungry+"; "+hungry+"; exec sleep 60")
-	waitFor(t, func() bool { return published() == 2 })
+	wait.Until(t, "both kills are published", func() bool { return published() == 2 })
 }
 
 func TestC5ReportFindsAKillThatNobodyHasAnnounced(t *testing.T) {
@@ -58,7 +60,7 @@ func TestC5ReportFindsAKillThatNobodyHasAnnounced(t *testing.T) {
 		t.Fatal("published without a kill")
 	}
 	enter(t, g, hungry+"; exec sleep 60")
-	waitFor(t, func() bool { return mustStats(t, g).OOM["oom_kill"] == 1 })
+	wait.Until(t, "the kernel counts a kill", func() bool { return mustStats(t, g).OOM["oom_kill"] == 1 })
 	w.Report()
 	w.Report()
 	if published() != 1 {
@@ -72,7 +74,7 @@ func TestC5AKillInACgroupBelowCounts(t *testing.T) {
 	w, published := watch(t, g)
 	sub, tasks := below(t, g, "memory")
 	enterDirs(t, sub, tasks, hungry+"; exec sleep 60")
-	waitFor(t, func() bool { return published() == 1 })
+	wait.Until(t, "the kill is published", func() bool { return published() == 1 })
 	w.Report()
 	if published() != 1 {
 		t.Errorf("published %d times", published())
@@ -100,7 +102,7 @@ func TestC5AnOOMOfThePodIsThatOfWhomItKills(t *testing.T) {
 	_, spared := watch(t, bystander)
 	enter(t, bystander, "exec sleep 60")
 	enter(t, victim, hungry+"; exec sleep 60")
-	waitFor(t, func() bool { return killed() == 1 })
+	wait.Until(t, "the kill is published", func() bool { return killed() == 1 })
 	time.Sleep(100 * time.Millisecond)
 	if spared() != 0 {
 		t.Error("the neighbour was published, too")
@@ -112,7 +114,7 @@ func TestC5WithoutTheOOMKillerTheLackOfMemoryIsPublishedOnVersion1(t *testing.T)
 	g := create(t, "oom-disabled", &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](16 << 20), DisableOOMKiller: ptr(true)}})
 	_, published := watch(t, g)
 	enter(t, g, hungry)
-	waitFor(t, func() bool { return published() >= 1 })
+	wait.Until(t, "the OOM is published", func() bool { return published() >= 1 })
 	if n := readUint(t, g, "memory.oom_control", "oom_kill"); n != 0 {
 		t.Errorf("the kernel has killed %d", n)
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 func mustStats(t *testing.T, g *Group) *Stats {
@@ -30,7 +32,7 @@ func TestC4StatsAlsoWhenTheProcessesHaveEndedOnVersion1(t *testing.T) {
 	// Two processes that use the CPU and hold memory.
 	enter(t, g, "v=$(head -c 4000000 /dev/zero | tr '\\0' x); i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done; sleep 60 & wait; : $v")
 	var s *Stats
-	waitFor(t, func() bool {
+	wait.Until(t, "the processes use CPU and memory", func() bool {
 		s = mustStats(t, g)
 		return s.Pids.Current == 2 && s.CPU["nr_throttled"] > 0 && s.Memory["rss"] > 3_000_000
 	})
@@ -58,7 +60,7 @@ func TestC4StatsAlsoWhenTheProcessesHaveEndedOnVersion1(t *testing.T) {
 	if err := g.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, func() bool { return mustStats(t, g).Pids.Current == 0 }) // zombies are there until they are reaped
+	wait.Until(t, "no process is counted", func() bool { return mustStats(t, g).Pids.Current == 0 }) // zombies are there until they are reaped
 	after := mustStats(t, g)
 	if after.CPUTime.Total < s.CPUTime.Total || after.Usage[MemoryUsage].Max < s.Usage[MemoryUsage].Max {
 		t.Errorf("after the end: %+v; before: %+v", after, s)
@@ -76,7 +78,7 @@ func TestC4StatsCountKillsBelow(t *testing.T) {
 	g := create(t, "stats-nested", limited16M())
 	sub, tasks := below(t, g, "memory")
 	enterDirs(t, sub, tasks, hungry+"; exec sleep 60")
-	waitFor(t, func() bool { return mustStats(t, g).OOM["oom_kill"] == 1 })
+	wait.Until(t, "the kernel counts a kill", func() bool { return mustStats(t, g).OOM["oom_kill"] == 1 })
 }
 
 func TestC4StatsAlsoWhenTheProcessesHaveEndedOnVersion2(t *testing.T) {
@@ -86,7 +88,7 @@ func TestC4StatsAlsoWhenTheProcessesHaveEndedOnVersion2(t *testing.T) {
 	})
 	enter(t, g, "v=$(head -c 4000000 /dev/zero | tr '\\0' x); i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; sleep 60 & wait; : $v")
 	var s *Stats
-	waitFor(t, func() bool {
+	wait.Until(t, "the processes use CPU and memory", func() bool {
 		s = mustStats(t, g)
 		return s.Pids.Current == 2 && s.CPU["nr_throttled"] > 0 && s.Memory["anon"] > 3_000_000
 	})
@@ -108,7 +110,7 @@ func TestC4StatsAlsoWhenTheProcessesHaveEndedOnVersion2(t *testing.T) {
 func TestC4StatsWithoutControllers(t *testing.T) {
 	g := newV2(t, "stats") // what there is is read, the rest is 0
 	enterDirs(t, g.dirs, "cgroup.procs", "while :; do :; done")
-	waitFor(t, func() bool { return mustStats(t, g).CPU["usage_usec"] > 0 })
+	wait.Until(t, "CPU time is counted", func() bool { return mustStats(t, g).CPU["usage_usec"] > 0 })
 }
 
 func TestC4TheKernelsFilesOfVersion2(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // cgroup2Root returns where version 2 is mounted.
@@ -48,7 +50,7 @@ func TestVersion2KillEndsAForkBombWithSubCgroupsAndFrozen(t *testing.T) {
 	}
 	enterDirs(t, []string{sub}, "cgroup.procs", "exec sleep 60")
 	enter(t, g, "i=0; while [ $i -lt 40 ]; do sleep 60 & i=$((i+1)); done; while :; do (sleep 0.01); done")
-	waitFor(t, func() bool { pids, _ := g.Pids(); return len(pids) > 41 })
+	wait.Until(t, "all processes run", func() bool { pids, _ := g.Pids(); return len(pids) > 41 })
 	if err := os.WriteFile(filepath.Join(sub, "cgroup.freeze"), []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +72,7 @@ func TestVersion2KillWithoutCgroupKill(t *testing.T) {
 	g := newV2(t, "freeze")
 	enter(t, g, "exec sleep 60")
 	release := g.hold()
-	waitFor(t, func() bool {
+	wait.Until(t, "the cgroup is frozen", func() bool {
 		b, err := os.ReadFile(filepath.Join(g.Dir(""), "cgroup.events"))
 		return err == nil && strings.Contains(string(b), "frozen 1")
 	})
@@ -124,7 +126,7 @@ func expectAccess(t *testing.T, g *Group, devices map[string]bool) {
 	}
 	enter(t, g, script+"echo done >>"+out+"; exec sleep 60")
 	var b []byte
-	waitFor(t, func() bool { b, _ = os.ReadFile(out); return strings.HasSuffix(string(b), "done\n") })
+	wait.Until(t, "all devices were tried", func() bool { b, _ = os.ReadFile(out); return strings.HasSuffix(string(b), "done\n") })
 	for device, want := range devices {
 		if strings.Contains(string(b), device+"\n") != want {
 			t.Errorf("%s can be opened: %v, want %v", device, !want, want)

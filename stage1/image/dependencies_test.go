@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
@@ -291,15 +292,13 @@ func TestDependenciesAreRememberedWithTheImage(t *testing.T) {
 	dependent{name: "b", files: map[string]string{"/x": "1"}}.write(t, more, "b.aci")
 	top, _ := dependent{name: "a", stage1: true, needs: []need{{name: "b"}}}.write(t, dir, "a.aci")
 	s := openStore(t).With(ACIs{Directories: []string{more}})
-	if !eventually(func() bool {
+	wait.Until(t, "it is remembered", func() bool {
 		if _, err := s.Image(t.Context(), top, ""); err != nil {
 			t.Fatal(err)
 		}
 		_, ok := s.remembered(top)
 		return ok
-	}) {
-		t.Fatal("it is not remembered")
-	}
+	})
 	if _, ok := s.With(ACIs{}).remembered(top); ok {
 		t.Error("it is remembered for other directories")
 	}

@@ -48,12 +48,3 @@ func openStore(t testing.TB) *Store {
 }
 
 const podUUID = "6733c088-a507-4694-aabf-edbe4fc5266f"
-
-func eventually(f func() bool) bool {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if f() {
-			return true
-		}
-	}
-	return false
-}

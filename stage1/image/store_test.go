@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 	"golang.org/x/sys/unix"
 )
@@ -25,12 +26,10 @@ func aged(t testing.TB) string {
 	t.Helper()
 	stage1test.RequireRoot(t)
 	dir := stage1test.Dir(t, nil)
-	if !eventually(func() bool {
+	wait.Until(t, "its change times are in the past", func() bool {
 		_, changed, err := fingerprint(dir)
 		return err == nil && time.Since(changed) > settled
-	}) {
-		t.Fatal("its change times are in the future")
-	}
+	})
 	return dir
 }
 
@@ -234,17 +233,14 @@ func TestARendererThatIsKilledLeavesNothingThatCounts(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	half := eventually(func() bool {
+	wait.Observe(t, "it has begun", func() (bool, string) {
 		started, _ := filepath.Glob(filepath.Join(s.dir, tmpPrefix+"*", "rootfs/a/*"))
-		return len(started) > 0
+		return len(started) > 0, ""
 	})
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if !half {
-		t.Fatal("it has not begun")
-	}
 	if left, _ := filepath.Glob(filepath.Join(s.dir, tmpPrefix+"*")); len(left) == 0 {
 		t.Skip("the renderer was done before it could be killed")
 	}

@@ -13,18 +13,16 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // The image is called here as rkt called its own of this name, of interface version 5:
 // with options, a lock and the files of a pod's directory.
 
-const (
-	podID    = "0f6c5b1e-7a3d-4e92-8b10-2d4f6a8c0e11"
-	patience = 30 * time.Second
-)
+const podID = "0f6c5b1e-7a3d-4e92-8b10-2d4f6a8c0e11"
 
 // rktPod is a pod as rkt's stage 0 leaves it before run.
 type rktPod struct {
@@ -102,14 +100,14 @@ func (p *rktPod) start(args ...string) {
 	must(p.t, err)
 	defer lock.Close()
 	must(p.t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Patience)
 	p.t.Cleanup(cancel)
 	p.run = exec.CommandContext(ctx, "unshare", append([]string{"--mount", "--propagation", "slave", filepath.Join(p.dir, "stage1/rootfs/run")}, append(args, podID)...)...)
 	p.run.Dir, p.run.Env = p.dir, []string{"PATH=" + os.Getenv("PATH"), "RKT_LOCK_FD=3", "RKT_SELINUX_CONTEXT=", "RKT_SELINUX_MOUNT_CONTEXT="}
 	p.run.ExtraFiles = []*os.File{lock}
 	p.run.Stdout, p.run.Stderr = &p.out, &p.out
 	p.run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	p.run.WaitDelay = patience // what the app has left may keep the streams
+	p.run.WaitDelay = wait.Patience // what the app has left may keep the streams
 	must(p.t, p.run.Start())
 	p.t.Cleanup(func() {
 		if p.run.ProcessState == nil {
@@ -134,7 +132,7 @@ func (p *rktPod) ends(code int, says string) {
 // call calls another entrypoint.
 func (p *rktPod) call(entrypoint string, args ...string) (int, string) {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(p.dir, "stage1/rootfs", entrypoint), args...)
 	cmd.Dir, cmd.Env = p.dir, []string{"PATH=" + os.Getenv("PATH")}
@@ -149,13 +147,11 @@ func (p *rktPod) call(entrypoint string, args ...string) (int, string) {
 // up waits until the app runs, which makes a file, and returns its pid.
 func (p *rktPod) up() int {
 	p.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(filepath.Join(p.root, "tmp/up")); err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			p.t.Fatalf("the app does not run: %q", p.out.String())
-		}
+	if !wait.Observe(p.t, "the app runs", func() (bool, string) {
+		_, err := os.Stat(filepath.Join(p.root, "tmp/up"))
+		return err == nil, p.out.String()
+	}) {
+		p.t.FailNow()
 	}
 	text, err := os.ReadFile(filepath.Join(p.dir, "pid"))
 	must(p.t, err)
@@ -269,11 +265,12 @@ func TestStopLeavesTheAppsProcessGroupAloneWhileTheAppLives(t *testing.T) {
 	p.start("--net=host")
 	p.up()
 	var child int
-	for end := time.Now().Add(patience); child == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	wait.Until(t, "the pid is written", func() bool {
 		text, err := os.ReadFile(filepath.Join(p.root, "tmp/up"))
 		must(t, err)
 		child, _ = strconv.Atoi(strings.TrimSpace(string(text)))
-	}
+		return child != 0
+	})
 	if code, out := p.call("stop", podID); code != 0 || out != "" {
 		t.Errorf("stop: exit code %d, %q", code, out)
 	}
@@ -285,13 +282,8 @@ func TestStopLeavesTheAppsProcessGroupAloneWhileTheAppLives(t *testing.T) {
 	if code, out := p.call("stop", podID); code != 0 || out != "" {
 		t.Errorf("stop: exit code %d, %q", code, out)
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	wait.Until(t, "the end of what the app has left", func() bool {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", child))
-		if err != nil || bytes.Contains(text, []byte(") Z ")) {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("what the app has left runs on")
-		}
-	}
+		return err != nil || bytes.Contains(text, []byte(") Z "))
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
@@ -35,7 +36,7 @@ func (p *pod) refused(code int, text string, r abi.Request) {
 // killed hook leaves behind is the supervisor's child until it has reaped that.
 func (p *pod) empty() {
 	p.t.Helper()
-	eventually(p.t, "the supervisor has no children", func() bool { return len(children(p.t, p.ready.PID)) == 0 })
+	wait.Until(p.t, "the supervisor has no children", func() bool { return len(children(p.t, p.ready.PID)) == 0 })
 	select {
 	case n := <-p.notices:
 		p.t.Errorf("notice %q", n)
@@ -209,7 +210,7 @@ func TestAppsDieBlockedWithTheirSupervisor(t *testing.T) {
 	pid := p.add(p.request("web", "sleep", "1000"))
 	must(t, p.run.Process.Kill())
 	p.over()
-	eventually(t, "the end of the app", func() bool { return !alive(pid) })
+	wait.Until(t, "the end of the app", func() bool { return !alive(pid) })
 	for range p.notices {
 		t.Error("a notice came")
 	}
@@ -265,7 +266,7 @@ func TestAForcedStopWaitsForNobody(t *testing.T) {
 		t.Errorf("exit code %d (%s)", a.code, a.text)
 	}
 	p.over()
-	eventually(t, "the end of the app", func() bool { return !alive(pid) })
+	wait.Until(t, "the end of the app", func() bool { return !alive(pid) })
 }
 
 func TestAppStopEndsAnAppInAnyState(t *testing.T) {
@@ -347,7 +348,7 @@ func TestOrphansOfAppsInTheHostsPIDNamespaceAreReaped(t *testing.T) {
 	})
 	p.add(r)
 	p.expect(0, abi.AppStart, "web")
-	eventually(t, "the end of the orphans", func() bool { return len(children(t, p.ready.PID)) == 1 })
+	wait.Until(t, "the end of the orphans", func() bool { return len(children(t, p.ready.PID)) == 1 })
 	p.expect(0, abi.AppStop, "web")
 	p.exited("web", "", 137, 9)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -32,7 +33,7 @@ func (p *pod) hostile(app, script string, change func(*specs.Spec)) (pid int) {
 	})
 	pid = p.add(r)
 	p.expect(0, abi.AppStart, app)
-	eventually(p.t, "the app's script: "+script, func() bool {
+	wait.Until(p.t, "the app's script: "+script, func() bool {
 		_, err := os.Stat(filepath.Join(r.Rootfs, "tmp/done"))
 		return err == nil
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
@@ -346,7 +347,7 @@ func TestAppsAndExecsAreInTheAppsCgroupAndTheSupervisorIsNot(t *testing.T) {
 				}
 				for _, dir := range group.Dirs {
 					must(t, os.Mkdir(dir, 0o755))
-					t.Cleanup(func() { eventually(t, "the removal of "+dir, func() bool { return os.Remove(dir) == nil }) })
+					t.Cleanup(func() { wait.Until(t, "the removal of "+dir, func() bool { return os.Remove(dir) == nil }) })
 				}
 				inTheAppsCgroup(t, group, mapped)
 			})

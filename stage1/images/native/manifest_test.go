@@ -12,6 +12,7 @@ import (
 
 	"github.com/appc/spec/schema"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -48,7 +49,7 @@ func TestEveryDeclaredEntrypointIsServed(t *testing.T) {
 		}
 		declared = append(declared, e)
 		must(t, os.Symlink(binary, filepath.Join(dir, a.Value)))
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 		cmd := exec.CommandContext(ctx, filepath.Join(dir, a.Value))
 		cmd.Dir = dir
 		out, _ := cmd.CombinedOutput() // without a pod some fail, in their own words

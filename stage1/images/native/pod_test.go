@@ -20,6 +20,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -27,9 +28,8 @@ import (
 // does: nothing but docs/stage1-abi.md is between them.
 
 const (
-	busybox  = "/bin/busybox"
-	podID    = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
-	patience = 30 * time.Second
+	busybox = "/bin/busybox"
+	podID   = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 )
 
 // binary is what was built.
@@ -221,14 +221,14 @@ func (p *pod) call(e abi.Entrypoint, c entrypoint) answer {
 	if c.ctx != nil {
 		defer context.AfterFunc(c.ctx, func() { _ = cmd.Process.Kill() })()
 	}
-	stop := time.AfterFunc(2*patience, func() { _ = cmd.Process.Kill() })
+	stop := time.AfterFunc(2*wait.Patience, func() { _ = cmd.Process.Kill() })
 	defer stop.Stop()
-	var wait sync.WaitGroup
+	var readers sync.WaitGroup
 	var text, ready []byte
-	wait.Go(func() { text, _ = io.ReadAll(errorR) })
-	wait.Go(func() { ready, _ = io.ReadAll(readyR) })
+	readers.Go(func() { text, _ = io.ReadAll(errorR) })
+	readers.Go(func() { ready, _ = io.ReadAll(readyR) })
 	err := cmd.Wait()
-	wait.Wait()
+	readers.Wait()
 	a := answer{text: strings.TrimSpace(string(text))}
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		a.code = exit.ExitCode()
@@ -357,16 +357,11 @@ func (p *pod) enter(app, exec string, stdio [3]*os.File, args ...string) answer 
 // notice waits for the next notice.
 func (p *pod) notice() string {
 	p.t.Helper()
-	select {
-	case n, ok := <-p.notices:
-		if !ok {
-			p.t.Fatal("the supervisor has died")
-		}
-		return n
-	case <-time.After(patience):
-		p.t.Fatal("no notice came")
+	n := wait.For(p.t, "a notice", p.notices)
+	if n == "" {
+		p.t.Fatal("the supervisor has died")
 	}
-	return ""
+	return n
 }
 
 // exited waits for the notice of an exit and checks its record.
@@ -388,20 +383,7 @@ func (p *pod) exited(app, exec string, code, signal int) {
 // over waits for the end of the supervisor.
 func (p *pod) over() {
 	p.t.Helper()
-	select {
-	case <-p.ended:
-	case <-time.After(patience):
-		p.t.Fatal("the supervisor goes on")
-	}
-}
-
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: it did not come to pass", what)
-		}
-	}
+	wait.For(p.t, "the end of the supervisor", p.ended)
 }
 
 func alive(pid int) bool {

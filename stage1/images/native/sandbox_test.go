@@ -9,6 +9,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -77,7 +78,7 @@ func TestAHolderThatEndsIsReapedAndNobodyIsTold(t *testing.T) {
 		t.Fatalf("run: exit code %d: %s", a.code, a.text)
 	}
 	must(t, syscall.Kill(p.ready.PID, syscall.SIGKILL))
-	eventually(t, "the holder is reaped", func() bool {
+	wait.Until(t, "the holder is reaped", func() bool {
 		_, err := os.Stat(fmt.Sprintf("/proc/%d", p.ready.PID))
 		return err != nil
 	})

@@ -8,14 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
@@ -27,19 +26,6 @@ const (
 	busybox = "/bin/busybox"
 	podID   = "7b2e4c6a-1d35-4f08-9c21-5e6f70819203"
 )
-
-// patience is how long a test waits for what should happen at once.
-var patience = 30 * time.Second * slowness()
-
-// slowness is how many times slower than others this machine is: an emulated one, for
-// example.
-func slowness() time.Duration {
-	n, err := strconv.Atoi(os.Getenv("RKT_TEST_SLOWNESS"))
-	if err != nil {
-		return 1
-	}
-	return time.Duration(n)
-}
 
 // children is the bookkeeping of the test process, and imageDir the image as `make
 // build` makes it.
@@ -70,14 +56,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	children = proc.NewChildren()
-	code := m.Run()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := children.Close(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
+	return wait.Run(m, children.Close)
 }
 
 // testPod is a pod of which nothing may be left when the test ends.
@@ -111,7 +90,7 @@ func newPod(t *testing.T) *testPod {
 	must(t, err)
 	image, err := store.Image(t.Context(), imageDir, "")
 	must(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*wait.Patience)
 	t.Cleanup(cancel)
 	p := &testPod{Stage1: stage1.New(image, "nspawn", children), t: t, ctx: ctx, dir: filepath.Join(t.TempDir(), podID), root: t.TempDir()}
 	for _, d := range []string{"bin", "proc", "dev"} {
@@ -140,7 +119,7 @@ func (p *testPod) run() {
 
 // leave ends the pod as stage 0 does.
 func (p *testPod) leave() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Patience)
 	defer cancel()
 	if p.sup != nil {
 		must(p.t, p.Invoke(ctx, p.call(abi.Stop, "")))
@@ -232,14 +211,7 @@ func (p *testPod) says(app string, change func(*specs.Spec), script string) stri
 func (p *testPod) awaitEnd(app string) {
 	p.t.Helper()
 	status := filepath.Join(p.dir, abi.StatusDir, app)
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(status); err == nil {
-			break
-		}
-		if time.Now().After(end) {
-			p.t.Fatalf("app %s does not end", app)
-		}
-	}
+	wait.Until(p.t, "the end of app "+app, func() bool { _, err := os.Stat(status); return err == nil })
 }
 
 // fails expects an app/add to fail with an exit code, in some words.

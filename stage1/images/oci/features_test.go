@@ -17,6 +17,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -166,7 +167,7 @@ func TestTheListenerOfASeccompProfileGetsItsDescriptor(t *testing.T) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	must(t, err)
 	defer l.Close()
-	must(t, l.SetDeadline(time.Now().Add(patience)))
+	must(t, l.SetDeadline(time.Now().Add(wait.Patience)))
 	a := p.app("web", func(s *specs.Spec) {
 		s.Linux.Seccomp = &specs.LinuxSeccomp{
 			DefaultAction: "SCMP_ACT_ALLOW", ListenerPath: path, ListenerMetadata: "some words",

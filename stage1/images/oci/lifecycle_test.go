@@ -15,6 +15,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
@@ -299,7 +300,7 @@ func TestAnAddThatIsKilledHalfWayIsCleanedUp(t *testing.T) {
 			ctx, cancel := context.WithCancel(p.patience)
 			go func() {
 				defer cancel()
-				eventually(t, "the hook runs", func() bool { _, err := os.Stat(reached); return err == nil })
+				wait.Until(t, "the hook runs", func() bool { _, err := os.Stat(reached); return err == nil })
 			}()
 			if err := a.tryAdd(ctx); !errors.Is(err, context.Canceled) {
 				t.Fatalf("error %v", err)
@@ -354,7 +355,7 @@ func TestThePodMayBeRenamedUnderTheRuntime(t *testing.T) {
 	slow := before(t, `while [ -d '`+p.dir+`' ]; do sleep 0.01; done`)
 	done := make(chan error)
 	go func() { done <- p.Invoke(p.patience, p.call(abi.Stop, "")) }()
-	eventually(t, "stop has come to the runtime", func() bool { return len(processesWith(slow)) > 0 })
+	wait.Until(t, "stop has come to the runtime", func() bool { return len(processesWith(slow)) > 0 })
 	must(t, os.Rename(p.dir, moved))
 	must(t, <-done)
 	if _, err := os.Stat(p.dir); err == nil {

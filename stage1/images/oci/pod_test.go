@@ -13,10 +13,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -29,7 +29,6 @@ const (
 	busybox  = "/bin/busybox"
 	podID    = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 	stateDir = "stage1/rootfs/rkt/oci"
-	patience = 30 * time.Second
 )
 
 // children is the bookkeeping of the test process, of which there can be one.
@@ -45,14 +44,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	children = proc.NewChildren()
-	code := m.Run()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := children.Close(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	return code
+	return wait.Run(m, children.Close)
 }
 
 // testPod is a pod directory with the stage1 attached and, after run, a
@@ -89,7 +81,7 @@ func newPodOf(t *testing.T, below, dir string) *testPod {
 	must(t, err)
 	image, err := store.Image(t.Context(), dir, "")
 	must(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Patience)
 	t.Cleanup(cancel)
 	p := &testPod{
 		Stage1: stage1.New(image, "oci", children), t: t, dir: filepath.Join(t.TempDir(), below, podID), root: rootfs(t),
@@ -146,15 +138,6 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
 	}
 }
 
@@ -225,17 +208,13 @@ func (p *testPod) apps() []string {
 // over waits for the end of the supervisor.
 func (p *testPod) over() {
 	p.t.Helper()
-	select {
-	case <-p.sup.Done:
-	case <-time.After(patience):
-		p.t.Fatal("the supervisor goes on")
-	}
+	wait.For(p.t, "the end of the supervisor", p.sup.Done)
 }
 
 // leave ends the pod as stage 0 does, and looks for what is left. The cgroups of
 // its apps have been removed by their own cleanups.
 func (p *testPod) leave() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 	defer cancel()
 	p.patience = ctx // the test may have used its own up
 	if p.sup != nil {
@@ -310,7 +289,7 @@ func (p *testPod) app(name string, change func(*specs.Spec), args ...string) *te
 	g, err := cgroup.Create(cgroup.Path{Spec: p.cgroups + "/" + name}, s.Linux.Resources)
 	must(p.t, err)
 	p.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
 		defer cancel()
 		if err := errors.Join(g.Kill(ctx), g.Remove(ctx)); err != nil {
 			p.t.Error(err)
@@ -372,13 +351,8 @@ func (a *testApp) start(stdio ...*os.File) *testApp {
 // ends waits for a process's end.
 func (q *process) ends(t *testing.T, code int) {
 	t.Helper()
-	select {
-	case st := <-q.exit:
-		if st.Code != code {
-			t.Errorf("exit code %d, want %d", st.Code, code)
-		}
-	case <-time.After(patience):
-		t.Fatal("the process does not end")
+	if st := wait.For(t, "the end of the process", q.exit); st.Code != code {
+		t.Errorf("exit code %d, want %d", st.Code, code)
 	}
 }
 

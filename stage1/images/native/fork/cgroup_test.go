@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // cgroup2 makes a cgroup of version 2 and removes it with the test.
@@ -25,20 +27,11 @@ func cgroup2(t *testing.T) string {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Skip("needs a writable cgroup2: ", err)
 		}
-		t.Cleanup(func() { eventually(t, func() bool { return os.Remove(dir) == nil }) })
+		t.Cleanup(func() { wait.Until(t, "the removal of "+dir, func() bool { return os.Remove(dir) == nil }) })
 		return dir
 	}
 	t.Skip("needs a mounted cgroup2")
 	return ""
-}
-
-func eventually(t *testing.T, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not come to pass")
-		}
-	}
 }
 
 func TestAProcessIsBornInItsCgroup(t *testing.T) {
@@ -125,7 +118,7 @@ func TestAFrozenChildBlocksNobodyAndIsGivenUp(t *testing.T) {
 		done <- err
 	}()
 	var pid string
-	eventually(t, func() bool {
+	wait.Until(t, "a process is in the cgroup", func() bool {
 		b, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 		pid = strings.TrimSpace(string(b))
 		return pid != ""

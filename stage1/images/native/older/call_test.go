@@ -12,16 +12,16 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // The images whose entrypoints are native's are called here as rkt called those of
 // interface version 6: with options, a lock and the files of a pod's directory.
 
 const (
-	busybox  = "/bin/busybox"
-	podID    = "0f6c5b1e-7a3d-4e92-8b10-2d4f6a8c0e11"
-	patience = 30 * time.Second
+	busybox = "/bin/busybox"
+	podID   = "0f6c5b1e-7a3d-4e92-8b10-2d4f6a8c0e11"
 )
 
 var images string
@@ -163,7 +163,7 @@ func (p *rktPod) startOn(x *terminal, args ...string) {
 }
 
 func (p *rktPod) command(entrypoint string, args ...string) *exec.Cmd {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Patience)
 	p.t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, filepath.Join(p.bin, entrypoint), args...)
 	cmd.Dir = p.dir
@@ -209,10 +209,8 @@ func (p *rktPod) file(path string) string {
 
 func (p *rktPod) await(what string, holds func() bool) {
 	p.t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			p.t.Fatalf("%s: it did not come to pass; run says %q", what, p.out.String())
-		}
+	if !wait.Observe(p.t, what, func() (bool, string) { return holds(), "run says " + p.out.String() }) {
+		p.t.FailNow()
 	}
 }
 

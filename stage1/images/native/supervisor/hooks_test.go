@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -32,15 +32,6 @@ func hooked(t *testing.T) *Supervisor {
 		}
 	})
 	return s
-}
-
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: it did not come to pass", what)
-		}
-	}
 }
 
 // ours lists the children of this process.
@@ -71,7 +62,7 @@ func TestAHookThatLeavesADaemonBehindHasAnEnd(t *testing.T) {
 	for _, pid := range ours(t) {
 		_ = unix.Kill(pid, unix.SIGKILL)
 	}
-	eventually(t, "the end of the daemon", func() bool { return len(ours(t)) == 0 })
+	wait.Until(t, "the end of the daemon", func() bool { return len(ours(t)) == 0 })
 }
 
 func TestTheEndOfAHooksOutputIsKept(t *testing.T) {

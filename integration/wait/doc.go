@@ -1,0 +1,1 @@
+../../internal/wait/doc.go

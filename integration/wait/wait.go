@@ -1,0 +1,1 @@
+../../internal/wait/wait.go

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // The stage1 of docs/stage1-authors.md, as its readers get it, under containerd.
@@ -41,7 +43,7 @@ func TestTheStage1OfTheAuthorsGuideRunsContainers(t *testing.T) {
 		guide.ctr(t, "task", "resume", id).must(t)
 		guide.ctr(t, "task", "kill", "-s", "KILL", id).must(t)
 		var deleted result
-		eventually(t, "the killed task can be deleted", func() (bool, string) {
+		wait.Observe(t, "the killed task can be deleted", func() (bool, string) {
 			deleted = guide.ctr(t, "task", "delete", id)
 			return !strings.Contains(deleted.stderr, "must be stopped"), deleted.stderr
 		})

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // A reboot ends every process and every mount, and empties /run; the data
@@ -50,7 +51,7 @@ func TestAPodOfAnotherBootIsCollectedAndNobodyIsSignalled(t *testing.T) {
 			t.Fatal(err)
 		}
 		booted.run(t, []string{"--rm"}, "after", "true").must(t)
-		eventually(t, "the pod of the other boot is collected", func() (bool, string) {
+		wait.Observe(t, "the pod of the other boot is collected", func() (bool, string) {
 			found, err := filepath.Glob(filepath.Join(dataDir(dir), "pods/*", filepath.Base(pod)))
 			return err == nil && len(found) == 0, strings.Join(found, " ")
 		})
@@ -63,7 +64,7 @@ func TestAPodOfAnotherBootIsCollectedAndNobodyIsSignalled(t *testing.T) {
 // powerOff ends and unmounts everything in a scope.
 func powerOff(t *testing.T, s leaks.Scope) {
 	t.Helper()
-	eventually(t, "nothing runs and nothing is mounted", func() (bool, string) {
+	wait.Observe(t, "nothing runs and nothing is mounted", func() (bool, string) {
 		pids, err := s.Processes()
 		if err != nil {
 			t.Fatal(err)
@@ -85,7 +86,7 @@ func powerOff(t *testing.T, s leaks.Scope) {
 		left = leaks.Only(left, "process", "mount")
 		return len(left) == 0, strings.Join(left, "\n\t")
 	})
-	eventually(t, "the cgroups are empty", func() (bool, string) {
+	wait.Observe(t, "the cgroups are empty", func() (bool, string) {
 		err := s.RemoveCgroups()
 		return err == nil, fmt.Sprint(err)
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // container makes a container that is to run args, without a task.
@@ -81,7 +82,7 @@ func awaitOutput(t *testing.T, p containerd.Process) {
 	}()
 	select {
 	case <-read:
-	case <-time.After(patience):
+	case <-time.After(wait.Patience):
 		t.Errorf("the streams of %s do not end", p.ID())
 	}
 }
@@ -99,19 +100,14 @@ func (c *column) wait(t *testing.T, p containerd.Process) <-chan containerd.Exit
 // expectExit waits for a process's end and compares its code.
 func expectExit(t *testing.T, exited <-chan containerd.ExitStatus, code uint32) containerd.ExitStatus {
 	t.Helper()
-	select {
-	case s := <-exited:
-		if s.Error() != nil {
-			t.Fatalf("wait: %v", s.Error())
-		}
-		if s.ExitCode() != code {
-			t.Errorf("exit code %d, want %d", s.ExitCode(), code)
-		}
-		return s
-	case <-time.After(patience):
-		t.Fatalf("no exit within %s", patience)
-		return containerd.ExitStatus{}
+	s := wait.For(t, "the exit", exited)
+	if s.Error() != nil {
+		t.Fatalf("wait: %v", s.Error())
 	}
+	if s.ExitCode() != code {
+		t.Errorf("exit code %d, want %d", s.ExitCode(), code)
+	}
+	return s
 }
 
 func expectStatus(t *testing.T, ctx context.Context, p containerd.Process, want containerd.ProcessStatus) {

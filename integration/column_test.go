@@ -16,15 +16,8 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
-
-// slowness is how many times slower than others this machine is: an emulated one,
-// for example.
-var slowness = envNumber("RKT_TEST_SLOWNESS", 1)
-
-// patience is how long a test waits for what should happen at once: long enough
-// for a busy machine.
-var patience = 30 * time.Second * time.Duration(slowness)
 
 // column is one runtime with its containerd.
 type column struct {
@@ -166,7 +159,7 @@ func (c *column) unblamed(found []string) []string {
 func (c *column) expectNothingLeft(t *testing.T) {
 	t.Helper()
 	var left []string
-	eventually(t, "nothing of the containers is left", func() (bool, string) {
+	wait.Observe(t, "nothing of the containers is left", func() (bool, string) {
 		found, err := c.remains()
 		if err != nil {
 			return false, err.Error()
@@ -260,7 +253,7 @@ func remove(t *testing.T, ctx context.Context, container containerd.Container) {
 
 // context carries the namespace. It ends after the test's own cleanups.
 func (c *column) context(t *testing.T) context.Context {
-	limit := 3 * time.Minute * time.Duration(slowness)
+	limit := 3 * time.Minute * wait.Slowness
 	if *longFlag {
 		limit = time.Hour
 	}
@@ -273,23 +266,4 @@ func (c *column) context(t *testing.T) context.Context {
 func (c *column) id() string {
 	c.serial++
 	return fmt.Sprintf("c%d", c.serial)
-}
-
-// eventually waits for something that must become true; check also says how
-// things stand.
-func eventually(t *testing.T, what string, check func() (bool, string)) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		ok, state := check()
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			const shown = 2000
-			t.Errorf("not within %s: %s:\n\t%s", patience, what, state[max(0, len(state)-shown):])
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
 }

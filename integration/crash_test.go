@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // cleanupLimit is when containerd kills a `delete`.
@@ -64,7 +65,7 @@ func TestDeleteAloneTellsTheExitsOfFiveContainers(t *testing.T) {
 			t.Logf("delete of %s: %d after %s", id, got.ExitStatus, took.Round(time.Millisecond))
 		}
 		// The bundles are containerd's, and whoever reaps orphans may be slow.
-		eventually(t, "nothing but bundles is left", func() (bool, string) {
+		wait.Observe(t, "nothing but bundles is left", func() (bool, string) {
 			left, err := c.remains()
 			left = leaks.Only(left, "process", "cgroup", "mount")
 			return err == nil && len(left) == 0, strings.Join(left, "\n\t")

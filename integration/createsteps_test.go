@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // gate is where a script waits, so that a test knows how far something has come.
@@ -124,7 +125,7 @@ func TestR4ContainerdMayBeKilledAtEveryStepOfACreate(t *testing.T) {
 			c.restart(t, func() {
 				if step.goesOn {
 					g.open(t)
-					eventually(t, "the shim serves", func() (bool, string) {
+					wait.Observe(t, "the shim serves", func() (bool, string) {
 						sockets, err := os.ReadDir(daemon.SocketDir(c.daemon.Dir()))
 						return len(sockets) > 0, fmt.Sprint(err)
 					})
@@ -140,7 +141,7 @@ func TestR4ContainerdMayBeKilledAtEveryStepOfACreate(t *testing.T) {
 				s, err := task.Status(c.context(t))
 				t.Errorf("killed %s: the next containerd has the task: %v %v", step.name, s, err)
 			}
-			eventually(t, "nothing is left of a Create that ended "+step.name, func() (bool, string) {
+			wait.Observe(t, "nothing is left of a Create that ended "+step.name, func() (bool, string) {
 				left, err := c.remains()
 				return err == nil && len(left) == 0, strings.Join(left, "\n\t")
 			})

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // result is how a call of ctr ended.
@@ -30,7 +31,7 @@ func (c *column) ctr(t *testing.T, args ...string) result {
 
 func (c *column) ctrWith(t *testing.T, stdin io.Reader, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Patience)
 	defer cancel()
 	cmd := c.daemon.Ctr(ctx, args...)
 	var stdout, stderr bytes.Buffer

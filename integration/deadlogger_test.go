@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/containerd/containerd/v2/pkg/cio"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // A logger whose shim was killed reads on until the container has been killed, too,
@@ -40,7 +42,7 @@ func TestTheDeathOfTheShimEndsItsLoggers(t *testing.T) {
 			shim = c.shim(t, task.ID())
 		}
 		for name, log := range logs {
-			eventually(t, "the logger "+name+" writes", func() (bool, string) {
+			wait.Observe(t, "the logger "+name+" writes", func() (bool, string) {
 				b, err := os.ReadFile(log)
 				return string(b) == "tick\n", fmt.Sprintf("%q %v", b, err)
 			})
@@ -49,7 +51,7 @@ func TestTheDeathOfTheShimEndsItsLoggers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, program := range programs {
-			eventually(t, "the logger "+name+" has ended", func() (bool, string) {
+			wait.Observe(t, "the logger "+name+" has ended", func() (bool, string) {
 				found, err := commandLines(program)
 				return err == nil && len(found) == 0, fmt.Sprint(found, err)
 			})

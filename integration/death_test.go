@@ -11,6 +11,8 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // podRecord is what docs/layout.md says of shim.json, as far as it matters here.
@@ -75,7 +77,7 @@ func TestTheDeathOfTheSupervisorEndsThePod(t *testing.T) {
 			}
 			expectStatus(t, ctx, task, containerd.Stopped)
 		}
-		eventually(t, "the pod's lock is free", func() (bool, string) {
+		wait.Observe(t, "the pod's lock is free", func() (bool, string) {
 			err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 			return err == nil, fmt.Sprint(err)
 		})
@@ -130,7 +132,7 @@ func TestTheDeathOfTheShimLeavesNothingAndTellsTrueExitCodes(t *testing.T) {
 				t.Errorf("process %d is alive (D4)", pid)
 			}
 		}
-		eventually(t, "the tasks are gone", func() (bool, string) {
+		wait.Observe(t, "the tasks are gone", func() (bool, string) {
 			r := c.ctr(t, "task", "ls", "-q").must(t)
 			return strings.TrimSpace(r.stdout) == "", r.stdout
 		})

@@ -14,6 +14,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // What the containers of a podCgroup may have together.
@@ -157,7 +159,7 @@ func belowACgroupWithLimits(t *testing.T, c *column, pod podCgroup, name string)
 			t.Errorf("delete %s: %v", task.ID(), err)
 		}
 	}
-	eventually(t, "the containers' cgroups are gone", func() (bool, string) {
+	wait.Observe(t, "the containers' cgroups are gone", func() (bool, string) {
 		left := slices.DeleteFunc([]string{pod.dir(name + "a"), pod.dir(name + "b")}, func(dir string) bool {
 			return !exists(filepath.Dir(memoryLimit.of(dir)))
 		})
@@ -185,7 +187,7 @@ func TestC1AContainerWithCgroupsOfItsOwn(t *testing.T) {
 			Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"rw", "nosuid", "noexec", "nodev"},
 		}}), oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.CgroupNamespace}))
 		own := filepath.Join("/sys/fs/cgroup", c.daemon.Namespace(), task.ID())
-		eventually(t, "it has made its cgroups", func() (bool, string) {
+		wait.Observe(t, "it has made its cgroups", func() (bool, string) {
 			b, err := os.ReadFile(own + "/work/cgroup.procs")
 			return len(b) > 0, fmt.Sprint(err)
 		})
@@ -243,7 +245,7 @@ func TestT9KillAllEndsAProgramThatHasLeftItsCgroup(t *testing.T) {
 		}
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 			task := c.running(t, []string{"sh", "-c", "trap 'exit 7' TERM; testprog sleep 1000 & while :; do sleep 0.1; done"})
-			eventually(t, "the program is past its trap", func() (bool, string) {
+			wait.Observe(t, "the program is past its trap", func() (bool, string) {
 				pids, err := task.Pids(c.context(t))
 				return len(pids) > 1, fmt.Sprint(pids, err)
 			})

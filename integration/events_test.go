@@ -15,6 +15,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/typeurl/v2"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // journal collects the task events of one container, in order.
@@ -103,7 +105,7 @@ func (j *journal) expect(t *testing.T, want ...string) {
 
 func (j *journal) await(t *testing.T, word string) {
 	t.Helper()
-	eventually(t, "event "+word, func() (bool, string) {
+	wait.Observe(t, "event "+word, func() (bool, string) {
 		got := j.words()
 		return slices.Contains(got, word), fmt.Sprintf("%q", got)
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 var beginsGoroutine = regexp.MustCompile(`msg="goroutine \d+ \[`)
@@ -31,7 +32,7 @@ func (c *column) goroutines(t *testing.T, shim int, group string) int {
 		if err := syscall.Kill(shim, syscall.SIGUSR1); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the shim logs its stacks", func() (bool, string) {
+		wait.Observe(t, "the shim logs its stacks", func() (bool, string) {
 			dumps := c.dumps(t, group)
 			if len(dumps) > before {
 				most = max(most, dumps[len(dumps)-1])
@@ -66,13 +67,13 @@ func (c *column) dumps(t *testing.T, group string) (counts []int) {
 func (c *column) expectAsBefore(t *testing.T, shim int, group string, files []string, goroutines int) {
 	t.Helper()
 	now := c.descriptors(t, shim)
-	for until := time.Now().Add(patience / 6); len(now) > len(files) && time.Now().Before(until); {
+	for until := time.Now().Add(wait.Patience / 6); len(now) > len(files) && time.Now().Before(until); {
 		now = c.descriptors(t, shim)
 	}
 	if len(now) > len(files) {
 		t.Errorf("the shim has %d open files, before it had %d (I9):\n\t%q\n\tbefore %q", len(now), len(files), now, files)
 	}
-	eventually(t, "the shim has as few goroutines as before", func() (bool, string) {
+	wait.Observe(t, "the shim has as few goroutines as before", func() (bool, string) {
 		now := c.goroutines(t, shim, group)
 		return now <= goroutines, fmt.Sprintf("before %d, now %d", goroutines, now)
 	})
@@ -129,7 +130,7 @@ func (c *column) execOf(ctx context.Context, task containerd.Task, number int) e
 		}
 		select {
 		case <-exited:
-		case <-time.After(patience):
+		case <-time.After(wait.Patience):
 			return errors.New("no exit of one that " + kind.name)
 		}
 	}
@@ -192,7 +193,7 @@ func TestX6AnExecWhoseChildKeepsItsOutputCanBeDeleted(t *testing.T) {
 		exec.IO().Cancel()
 		began := time.Now()
 		deleteTask(t, ctx, exec)
-		if took := time.Since(began); took > patience {
+		if took := time.Since(began); took > wait.Patience {
 			t.Errorf("Delete took %s", took)
 		}
 		c.expectAsBefore(t, shim, task.ID(), files, goroutines)

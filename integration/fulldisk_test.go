@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // disk is a file system of a test's own that becomes unusable when the test wants it.
@@ -237,7 +238,7 @@ func (c *column) endOn(t *testing.T, d disk) {
 	if st := deleteTask(t, ctx, ends); st.ExitCode() != 42 {
 		t.Errorf("the deletion of the container says %d, want 42", st.ExitCode())
 	}
-	if took := time.Since(began); took > 2*time.Second*time.Duration(slowness) {
+	if took := time.Since(began); took > 2*time.Second*wait.Slowness {
 		t.Errorf("the deletion took %s", took)
 	}
 	if err := killed.Kill(ctx, syscall.SIGKILL); err != nil {

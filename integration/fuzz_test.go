@@ -20,6 +20,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // fuzzing is how long the case about calls in any order lasts.
@@ -103,7 +105,7 @@ func (f *rpcFuzz) step(t *testing.T, r *rand.Rand) {
 // call makes a call that has to be answered: with success, or with an error that
 // says what was wrong with it.
 func (f *rpcFuzz) call(t *testing.T, method string, request, response any) {
-	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), f.shim.namespace), patience)
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), f.shim.namespace), wait.Patience)
 	defer cancel()
 	err := errgrpc.ToNative(f.shim.client.Call(ctx, f.shim.service, method, request, response))
 	f.made.Add(1)
@@ -112,7 +114,7 @@ func (f *rpcFuzz) call(t *testing.T, method string, request, response any) {
 		f.fine.Add(1)
 		return
 	case ctx.Err() != nil:
-		t.Errorf("%s is not answered within %s: %+v", method, patience, request)
+		t.Errorf("%s is not answered within %s: %+v", method, wait.Patience, request)
 	case errdefs.IsNotFound(err), errdefs.IsAlreadyExists(err), errdefs.IsFailedPrecondition(err):
 	default:
 		t.Errorf("%s: %v: %+v", method, err, request)
@@ -127,7 +129,7 @@ func (f *rpcFuzz) call(t *testing.T, method string, request, response any) {
 func (f *rpcFuzz) wait(t *testing.T, app, exec string) {
 	f.made.Add(1)
 	f.waits.Go(func() {
-		ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), f.shim.namespace), *fuzzing+2*patience)
+		ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), f.shim.namespace), *fuzzing+2*wait.Patience)
 		defer cancel()
 		_ = f.shim.client.Call(ctx, f.shim.service, "Wait", &taskapi.WaitRequest{ID: app, ExecID: exec}, &taskapi.WaitResponse{})
 		if ctx.Err() != nil {
@@ -141,18 +143,18 @@ func (f *rpcFuzz) settle(t *testing.T) {
 	t.Helper()
 	for _, app := range f.apps {
 		ask := func(method string, request, response any) {
-			ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), f.shim.namespace), patience)
+			ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), f.shim.namespace), wait.Patience)
 			defer cancel()
 			_ = f.shim.client.Call(ctx, f.shim.service, method, request, response) // there may be nothing to do
 		}
 		ask("Resume", &taskapi.ResumeRequest{ID: app}, &emptypb.Empty{})
 		for i := range fuzzedIDs {
 			exec := fmt.Sprintf("x%d", i)
-			eventually(t, exec+" can be deleted", func() (bool, string) {
+			wait.Observe(t, exec+" can be deleted", func() (bool, string) {
 				ask("Kill", &taskapi.KillRequest{ID: app, ExecID: exec, Signal: uint32(syscall.SIGKILL)}, &emptypb.Empty{})
 				ask("Delete", &taskapi.DeleteRequest{ID: app, ExecID: exec}, &taskapi.DeleteResponse{})
 				var state taskapi.StateResponse
-				ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), f.shim.namespace), patience)
+				ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), f.shim.namespace), wait.Patience)
 				defer cancel()
 				err := errgrpc.ToNative(f.shim.client.Call(ctx, f.shim.service, "State", &taskapi.StateRequest{ID: app, ExecID: exec}, &state))
 				return errdefs.IsNotFound(err), fmt.Sprint(state.Status, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // groupAnnotation puts containers into one pod (G1).
@@ -80,7 +81,7 @@ func TestTheFirstContainerMayLeaveAGroupInAnyOrder(t *testing.T) {
 				expectExit(t, exited, 137)
 				c.drop(t, tasks[i])
 			}
-			eventually(t, "the group's shim ends with its last container", func() (bool, string) {
+			wait.Observe(t, "the group's shim ends with its last container", func() (bool, string) {
 				_, err := os.Stat(fmt.Sprintf("/proc/%d", shim))
 				return err != nil, leaks.CommandLine(shim)
 			})
@@ -104,7 +105,7 @@ func TestContainersThatComeAndGoCostAGroupNoDescriptors(t *testing.T) {
 		for range c.repetitions(20, 5) {
 			visit()
 		}
-		eventually(t, "the shim has as few open files as before (I9)", func() (bool, string) {
+		wait.Observe(t, "the shim has as few open files as before (I9)", func() (bool, string) {
 			now := c.descriptors(t, shim)
 			return len(now) <= len(before), fmt.Sprintf("before %q\n\tnow    %q", before, now)
 		})

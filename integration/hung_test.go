@@ -17,6 +17,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // withHook makes a container run a shell script in one of its creation's hooks,
@@ -35,13 +37,13 @@ func reaching(file string) string { return fmt.Sprintf("echo > '%s'; ", file) }
 
 func awaitFile(t *testing.T, file string) {
 	t.Helper()
-	eventually(t, file+" is there", func() (bool, string) { return exists(file), "" })
+	wait.Observe(t, file+" is there", func() (bool, string) { return exists(file), "" })
 }
 
 // answers makes a call that must be answered, whatever the answer is.
 func (s shimConn) answers(t *testing.T, method string, request, response any) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), s.namespace), patience)
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), s.namespace), wait.Patience)
 	defer cancel()
 	began := time.Now()
 	err := s.client.Call(ctx, s.service, method, request, response)
@@ -89,13 +91,8 @@ func TestN6AHungHookHoldsUpNobodyElse(t *testing.T) {
 		default:
 		}
 		cancel()
-		select {
-		case err := <-created:
-			if err == nil {
-				t.Error("the container was created")
-			}
-		case <-time.After(patience):
-			t.Error("Create does not return when its client has gone")
+		if err := wait.For(t, "the return of Create, whose client has gone", created); err == nil {
+			t.Error("the container was created")
 		}
 		expectStatus(t, ctx, lives, containerd.Running)
 	})

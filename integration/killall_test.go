@@ -15,6 +15,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 func TestT9KillAllReachesEveryProcessWithAnySignal(t *testing.T) {
@@ -36,7 +38,7 @@ func TestT9KillAllReachesEveryProcessWithAnySignal(t *testing.T) {
 // awaitCount waits until a file has a text so often, as overlapping lines.
 func awaitCount(t *testing.T, file, text string, n int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%q is %d times in %s", text, n, filepath.Base(file)), func() (bool, string) {
+	wait.Observe(t, fmt.Sprintf("%q is %d times in %s", text, n, filepath.Base(file)), func() (bool, string) {
 		b, _ := os.ReadFile(file)
 		return strings.Count(strings.ReplaceAll("\n"+string(b), "\n", "\n\n"), text) >= n, string(b)
 	})
@@ -57,7 +59,7 @@ func TestT9ACreatedTaskDiesOfWhatKills(t *testing.T) {
 				}
 				select {
 				case <-exited:
-				case <-time.After(patience):
+				case <-time.After(wait.Patience):
 					t.Errorf("a created task survives signal %d, all: %v", s, opts != nil)
 				}
 			}

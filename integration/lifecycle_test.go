@@ -14,6 +14,8 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/errdefs"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 func TestCreateAnswersWithTheProcessThatStartReleases(t *testing.T) {
@@ -273,7 +275,7 @@ func TestTwoHundredExecsLeaveNoDescriptors(t *testing.T) {
 		for i := range c.repetitions(200, 20) {
 			run(fmt.Sprintf("e%d", i))
 		}
-		eventually(t, "the shim has as few open files as before (I9)", func() (bool, string) {
+		wait.Observe(t, "the shim has as few open files as before (I9)", func() (bool, string) {
 			now := c.descriptors(t, shim)
 			return len(now) <= len(before), fmt.Sprintf("before %q\n\tnow    %q", before, now)
 		})
@@ -305,11 +307,11 @@ func TestFailedStartOfAnExecLeavesItToBeDeleted(t *testing.T) {
 		}
 		select {
 		case <-exited:
-		case <-time.After(patience):
+		case <-time.After(wait.Patience):
 			t.Error("wait does not return after a failed start (T13)")
 		}
 		deleteTask(t, ctx, exec)
-		eventually(t, "the shim has as few open files as before (I9)", func() (bool, string) {
+		wait.Observe(t, "the shim has as few open files as before (I9)", func() (bool, string) {
 			now := c.descriptors(t, shim)
 			return len(now) <= len(before), fmt.Sprintf("before %q\n\tnow    %q", before, now)
 		})

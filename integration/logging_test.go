@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // script makes a program of shell words, and returns its path.
@@ -62,7 +63,7 @@ func TestI4ALoggerThatIsNeverReadyFailsCreateInTime(t *testing.T) {
 		if r.code == 0 || !strings.Contains(r.stderr, logger) || !strings.Contains(r.stderr, "get ready") {
 			t.Errorf("exit code %d, stderr %q", r.code, r.stderr)
 		}
-		if took := time.Since(began); took > patience {
+		if took := time.Since(began); took > wait.Patience {
 			t.Errorf("Create took %s", took)
 		}
 		c.expectNothingLeft(t)
@@ -95,14 +96,14 @@ func TestI4TheLoggerOfAContainerMayBeKilled(t *testing.T) {
 		pid, _ := c.status(t, id)
 		for round := range 3 {
 			ticks := 0
-			eventually(t, "the logger writes", func() (bool, string) {
+			wait.Observe(t, "the logger writes", func() (bool, string) {
 				b, err := os.ReadFile(file)
 				ticks = strings.Count(string(b), "tick")
 				return err == nil && strings.Count(string(b), "logger ") == round+1 && ticks > 0, fmt.Sprint(err, len(b))
 			})
 			time.Sleep(1100 * time.Millisecond) // those that die young have no successors
 			killProgram(t, file)
-			eventually(t, "its successor writes", func() (bool, string) {
+			wait.Observe(t, "its successor writes", func() (bool, string) {
 				b, err := os.ReadFile(file)
 				now := strings.Count(string(b), "tick")
 				return err == nil && now > ticks+3 && strings.Count(string(b), "logger ") == round+2, fmt.Sprint(err, now)
@@ -250,7 +251,7 @@ func TestN3ALogThatNobodyReadsStopsNothing(t *testing.T) {
 		shim.call(t, "Wait", &taskapi.WaitRequest{ID: task.ID()}, &taskapi.WaitResponse{})
 		shim.call(t, "Delete", &taskapi.DeleteRequest{ID: task.ID()}, &taskapi.DeleteResponse{})
 		shim.call(t, "Shutdown", &taskapi.ShutdownRequest{ID: task.ID()}, &emptypb.Empty{})
-		eventually(t, "the shim has ended", func() (bool, string) { return !alive(pid), fmt.Sprint(pid) })
+		wait.Observe(t, "the shim has ended", func() (bool, string) { return !alive(pid), fmt.Sprint(pid) })
 		resume()
 		c.awaitNoTasks(t)
 	})

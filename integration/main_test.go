@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -164,12 +163,4 @@ func envOr(name, otherwise string) string {
 		return v
 	}
 	return otherwise
-}
-
-func envNumber(name string, otherwise int) int {
-	n, err := strconv.Atoi(os.Getenv(name))
-	if err != nil || n < 1 {
-		return otherwise
-	}
-	return n
 }

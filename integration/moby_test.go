@@ -22,6 +22,8 @@ import (
 	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc/status"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // What Docker's daemon does with containerd, in its order and with its readings of
@@ -164,7 +166,7 @@ func TestMobyLearnsProcessesFromPids(t *testing.T) {
 			t.Fatal(err)
 		}
 		var infos []containerd.ProcessInfo
-		eventually(t, "four processes", func() (bool, string) {
+		wait.Observe(t, "four processes", func() (bool, string) {
 			if infos, err = task.Pids(ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -201,7 +203,7 @@ func TestMobyReadsStats(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		task := c.running(t, []string{"sh", "-c", "testprog allocate 8; testprog fork 1"}, oci.WithMemoryLimit(64<<20), oci.WithPidsLimit(40))
 		// The kernel counts pages in batches, and may not have counted the first yet.
-		eventually(t, "every figure is there", func() (bool, string) {
+		wait.Observe(t, "every figure is there", func() (bool, string) {
 			m, err := task.Metrics(c.context(t))
 			if err != nil {
 				t.Fatal(err)
@@ -285,7 +287,7 @@ func TestMobyRestartsAContainer(t *testing.T) {
 			}
 			want = append(want, "create", "start", "exit init 3", "delete 3")
 		}
-		eventually(t, "all events have come", func() (bool, string) {
+		wait.Observe(t, "all events have come", func() (bool, string) {
 			got := events.words()
 			return slices.Equal(got, want), fmt.Sprintf("%q", got)
 		})

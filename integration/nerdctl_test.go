@@ -20,6 +20,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // buildNerdctl makes the real one, once per run of the suite.
@@ -93,7 +94,7 @@ func (n *nerdctl) file(name string) string { return filepath.Join(n.dir, name) }
 // call calls it and returns whatever came of it.
 func (n *nerdctl) call(t *testing.T, stdin []byte, args ...string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Patience)
 	defer cancel()
 	cmd := n.command(ctx, args...)
 	var stdout, stderr bytes.Buffer
@@ -171,7 +172,7 @@ func TestNerdctlWorksWithAContainer(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		n := c.nerdctl(t)
 		n.run(t, []string{"--detach", "--name", "web", "--memory", "64m"}, "sh", "-c", "echo out; echo err >&2; exec sleep 1000").must(t)
-		eventually(t, "both streams are in the logs", func() (bool, string) {
+		wait.Observe(t, "both streams are in the logs", func() (bool, string) {
 			r := n.call(t, nil, "logs", "web").must(t)
 			return r.stdout == "out\n" && r.stderr == "err\n", fmt.Sprintf("%q, %q", r.stdout, r.stderr)
 		})
@@ -287,7 +288,7 @@ echo "$CNI_COMMAND" >>`+journal+"\n")
 			return // whose `delete` runs no hooks
 		}
 		id := strings.TrimSpace(n.call(t, nil, n.runArgs([]string{"--detach", "--network", "bridge"}, "sh", "-c", "echo up; exec sleep 1000")...).must(t).stdout)
-		eventually(t, "the logger works", func() (bool, string) {
+		wait.Observe(t, "the logger works", func() (bool, string) {
 			logs := n.must(t, "logs", id)
 			return logs == "up", logs
 		})
@@ -295,7 +296,7 @@ echo "$CNI_COMMAND" >>`+journal+"\n")
 		if err := syscall.Kill(c.shim(t, id), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the network is detached", func() (bool, string) {
+		wait.Observe(t, "the network is detached", func() (bool, string) {
 			got := added()
 			return got[len(got)-1] == "DEL", fmt.Sprint(got)
 		})
@@ -326,27 +327,27 @@ func TestNerdctlRestartPolicies(t *testing.T) {
 		n.run(t, []string{"--detach", "--name", "stopped", "--restart", "unless-stopped"}, "sleep", "1000").must(t)
 		var first int
 		// The monitor, if it looks before nerdctl has made the task, makes one, too.
-		eventually(t, "one runs and is killed", func() (bool, string) {
+		wait.Observe(t, "one runs and is killed", func() (bool, string) {
 			s := try("inspect", "--format", "{{.State.Pid}}", "stopped")
 			_, err := fmt.Sscan(s, &first)
 			return err == nil && first > 1 && syscall.Kill(first, syscall.SIGKILL) == nil, s
 		})
-		eventually(t, "it is tried twice again", func() (bool, string) {
+		wait.Observe(t, "it is tried twice again", func() (bool, string) {
 			s := try("inspect", "--format", "{{.RestartCount}} {{.State.Status}} {{.State.ExitCode}}", "fails")
 			return s == "2 exited 3", s
 		})
-		eventually(t, "it is started again and again", func() (bool, string) {
+		wait.Observe(t, "it is started again and again", func() (bool, string) {
 			logs := try("logs", "always")
 			return strings.Count(logs, "tick") >= 3, logs
 		})
-		eventually(t, "it is started again", func() (bool, string) {
+		wait.Observe(t, "it is started again", func() (bool, string) {
 			s := try("inspect", "--format", "{{.State.Status}} {{.State.Pid}}", "stopped")
 			return strings.HasPrefix(s, "running ") && s != fmt.Sprint("running ", first), s
 		})
 		n.must(t, "stop", "--time", "1", "stopped")
 		count := n.inspect(t, "stopped", "{{.RestartCount}}")
 		n.run(t, []string{"--detach", "--name", "later", "--restart", "on-failure:1"}, "testprog", "exit", "3").must(t)
-		eventually(t, "the monitor has looked again", func() (bool, string) {
+		wait.Observe(t, "the monitor has looked again", func() (bool, string) {
 			s := try("inspect", "--format", "{{.RestartCount}} {{.State.Status}}", "later")
 			return s == "1 exited", s
 		})
@@ -354,7 +355,7 @@ func TestNerdctlRestartPolicies(t *testing.T) {
 			t.Errorf("what was stopped is %s, want exited %s", s, count)
 		}
 		for _, name := range []string{"always", "fails", "stopped", "later"} {
-			eventually(t, name+" is left alone", func() (bool, string) {
+			wait.Observe(t, name+" is left alone", func() (bool, string) {
 				r := n.call(t, nil, "update", "--restart", "no", name)
 				return r.code == 0, r.stderr
 			})
@@ -364,9 +365,9 @@ func TestNerdctlRestartPolicies(t *testing.T) {
 }
 
 // atTerminal runs it as the foreground program of a terminal.
-func (n *nerdctl) atTerminal(t *testing.T, term *terminal, args ...string) (wait func() int) {
+func (n *nerdctl) atTerminal(t *testing.T, term *terminal, args ...string) (ended func() int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Patience)
 	cmd := n.command(ctx, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = term.slave, term.slave, term.slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -387,21 +388,21 @@ func TestNerdctlAtATerminal(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		n := c.nerdctl(t)
 		term := newTerminal(t, 33, 99)
-		wait := n.atTerminal(t, term, n.runArgs([]string{"--rm", "-it", "--network", "none"}, "sh", "-c",
+		ended := n.atTerminal(t, term, n.runArgs([]string{"--rm", "-it", "--network", "none"}, "sh", "-c",
 			"tty; until testprog winsize | grep '33 99'; do sleep 0.1; done; read line; echo got $line; exit 42")...)
 		term.await(t, "/dev/pts/0\n33 99\n")
 		term.enter(t, "some words\r")
 		term.await(t, "got some words\n")
-		if code := wait(); code != 42 {
+		if code := ended(); code != 42 {
 			t.Errorf("exit code %d", code)
 		}
 
 		const leave = "\x10\x11" // ctrl-p, ctrl-q
 		term = newTerminal(t, 24, 80)
-		wait = n.atTerminal(t, term, n.runArgs([]string{"-it", "--name", "left", "--network", "none"}, "sh", "-c", "echo ready; exec sleep 1000")...)
+		ended = n.atTerminal(t, term, n.runArgs([]string{"-it", "--name", "left", "--network", "none"}, "sh", "-c", "echo ready; exec sleep 1000")...)
 		term.await(t, "ready\n")
 		term.enter(t, leave)
-		if code := wait(); code != 0 {
+		if code := ended(); code != 0 {
 			t.Errorf("leaving it: exit code %d, %q", code, term.text())
 		}
 		if s := n.inspect(t, "left", "{{.State.Status}}"); s != "running" {
@@ -409,16 +410,16 @@ func TestNerdctlAtATerminal(t *testing.T) {
 		}
 
 		term = newTerminal(t, 24, 80)
-		wait = n.atTerminal(t, term, "exec", "-it", "left", "sh", "-c", "tty; echo ready; read line; echo got $line")
+		ended = n.atTerminal(t, term, "exec", "-it", "left", "sh", "-c", "tty; echo ready; read line; echo got $line")
 		term.await(t, "ready\n")
 		term.enter(t, "more words\r")
 		term.await(t, "got more words\n")
-		if code := wait(); code != 0 {
+		if code := ended(); code != 0 {
 			t.Errorf("exec: exit code %d, %q", code, term.text())
 		}
 
 		n.run(t, []string{"-dt", "--name", "logged"}, "sh", "-c", "tty; exec sleep 1000").must(t)
-		eventually(t, "the terminal's output is logged", func() (bool, string) {
+		wait.Observe(t, "the terminal's output is logged", func() (bool, string) {
 			logs := n.must(t, "logs", "logged")
 			return strings.Contains(logs, "/dev/pts/0"), logs
 		})

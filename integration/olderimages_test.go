@@ -101,7 +101,7 @@ func TestBundledImagesHaveTerminalsAsVersion6HasIt(t *testing.T) {
 		term := newTerminal(t, 33, 99)
 		id := n.id()
 		const script = "trap 'echo interrupted; exit 42' INT; until testprog winsize | grep '[1-9]'; do sleep 0.1; done; echo controlled >/dev/tty; read line; echo got $line; while :; do sleep 0.1; done"
-		wait := n.atTerminal(t, term, n.runArgs([]string{"--rm", "-t"}, id, "sh", "-c", script)...)
+		ended := n.atTerminal(t, term, n.runArgs([]string{"--rm", "-t"}, id, "sh", "-c", script)...)
 		term.await(t, "33 99\ncontrolled\n")
 		term.enter(t, "some words\r")
 		term.await(t, "got some words\n")
@@ -113,7 +113,7 @@ func TestBundledImagesHaveTerminalsAsVersion6HasIt(t *testing.T) {
 		for _, end := range []struct {
 			term *terminal
 			wait func() int
-		}{{other, exec}, {term, wait}} {
+		}{{other, exec}, {term, ended}} {
 			end.term.enter(t, "\x03")
 			end.term.await(t, "interrupted\n")
 			if code := end.wait(); code != 42 {

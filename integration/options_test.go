@@ -19,6 +19,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // client16 is the program of containerd 1.6's Go client, built once.
@@ -34,7 +35,7 @@ func (c *column) runBy16(t *testing.T, options, as string, args ...string) resul
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Patience)
 	defer cancel()
 	all := append([]string{
 		"-address", c.daemon.Address(), "-namespace", c.daemon.Namespace(), "-runtime", c.runtime, "-image", image.BusyboxName,

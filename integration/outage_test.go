@@ -18,6 +18,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // outage is how long containerd is away while events gather: long enough for the
@@ -84,7 +86,7 @@ func (s shimConn) execs(t *testing.T, id string, spec []byte, n int) []string {
 // terminate ends a program of exitsOnTerm and waits for it.
 func (s shimConn) terminate(t *testing.T, task containerd.Task) {
 	t.Helper()
-	eventually(t, "the program ends on SIGTERM", func() (bool, string) {
+	wait.Observe(t, "the program ends on SIGTERM", func() (bool, string) {
 		_ = syscall.Kill(int(task.Pid()), syscall.SIGTERM) // it may have gone
 		var r taskapi.StateResponse
 		s.call(t, "State", &taskapi.StateRequest{ID: task.ID()}, &r)
@@ -108,7 +110,7 @@ func (c *column) resumeListening(t *testing.T, id string) *journal {
 	}
 	c.restart(t, nil)
 	events := c.listen(t, id)
-	eventually(t, "the test sees events", func() (bool, string) {
+	wait.Observe(t, "the test sees events", func() (bool, string) {
 		err := c.client.EventService().Publish(c.context(t), "/tasks/resumed", &eventtypes.TaskResumed{ContainerID: id})
 		return err == nil && slices.Contains(events.words(), probe), fmt.Sprint(err)
 	})

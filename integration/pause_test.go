@@ -12,6 +12,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 func TestT7PauseAndResume(t *testing.T) {
@@ -152,7 +154,7 @@ func TestD4APausedTaskIsDeletedWhenItsShimDies(t *testing.T) {
 		if s := <-exited; s.Error() == nil && s.ExitCode() != 137 {
 			t.Errorf("exit code %d, want 137", s.ExitCode())
 		}
-		eventually(t, "its first process has gone", func() (bool, string) {
+		wait.Observe(t, "its first process has gone", func() (bool, string) {
 			return !alive(int(task.Pid())), fmt.Sprint(task.Pid())
 		})
 	})

@@ -6,6 +6,8 @@ import (
 
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // The error of an exec in a container that has as many processes as it may have
@@ -16,7 +18,7 @@ func TestAnExecInAContainerAtItsLimitOfProcesses(t *testing.T) {
 		// An OCI runtime needs some threads in the container before it is that.
 		fill := "i=1; while [ $i -lt 30 ]; do sleep 1000 & i=$((i+1)); done; wait"
 		task := c.running(t, []string{"sh", "-c", fill}, oci.WithPidsLimit(30))
-		eventually(t, "the container is full", func() (bool, string) {
+		wait.Observe(t, "the container is full", func() (bool, string) {
 			n := pidsCurrent.read(t, task.Pid())
 			return n == "30", n
 		})

@@ -11,6 +11,7 @@ import (
 	crinode "github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // pauseImage is what the CRI of these tests runs as pause container.
@@ -65,7 +66,7 @@ func (n *stage1Node) config(annotations map[string]string) *runtimeapi.PodSandbo
 }
 
 func (n *stage1Node) runPod(config *runtimeapi.PodSandboxConfig) (id string, err error) {
-	ctx, cancel := context.WithTimeout(n.t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), 2*wait.Patience)
 	defer cancel()
 	pod, err := n.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{RuntimeHandler: n.handler, Config: config})
 	return pod.GetPodSandboxId(), err
@@ -73,7 +74,7 @@ func (n *stage1Node) runPod(config *runtimeapi.PodSandboxConfig) (id string, err
 
 // runContainer starts a container in a pod.
 func (n *stage1Node) runContainer(pod string, config *runtimeapi.PodSandboxConfig, name string, annotations map[string]string) error {
-	ctx, cancel := context.WithTimeout(n.t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(n.t.Context(), 2*wait.Patience)
 	defer cancel()
 	made, err := n.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
 		PodSandboxId: pod, SandboxConfig: config, Config: &runtimeapi.ContainerConfig{
@@ -120,7 +121,7 @@ func (n *stage1Node) expectNothing(after string) {
 	scope := leaks.Scope{Dir: n.Dir(), Namespace: n.Namespace(), Except: []int{n.PID()}, Empty: []string{
 		filepath.Join(dataDir(n.Dir()), "pods/run"), filepath.Join(dataDir(n.Dir()), "pods/prepare"), filepath.Join(dataDir(n.Dir()), "pods/exited-garbage"),
 	}}
-	eventually(n.t, "nothing is left after "+after, func() (bool, string) {
+	wait.Observe(n.t, "nothing is left after "+after, func() (bool, string) {
 		var left []string
 		var err error
 		if scope.Pods, err = suite.pods.Of(dataDir(n.Dir())); err == nil {

@@ -13,6 +13,8 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // A stop as a service manager does it leaves every task alone, and all of them
@@ -187,7 +189,7 @@ func (f fifos) reader(t *testing.T) *os.File {
 func readUntil(t *testing.T, r *os.File, enough func(all []byte) bool) []byte {
 	t.Helper()
 	defer r.Close()
-	if err := r.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := r.SetReadDeadline(time.Now().Add(wait.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	var all []byte
@@ -229,7 +231,7 @@ func TestACreateThatContainerdDidNotSurviveLeavesNothing(t *testing.T) {
 			failed <- err
 		}()
 		pods := filepath.Join(dataDir(c.daemon.Dir()), "pods/run/*/reached")
-		eventually(t, "the stage1 is at work", func() (bool, string) {
+		wait.Observe(t, "the stage1 is at work", func() (bool, string) {
 			found, err := filepath.Glob(pods)
 			return len(found) > 0, fmt.Sprint(err)
 		})

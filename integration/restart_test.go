@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/containerd/containerd/v2/pkg/cio"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // restart kills containerd, does something in its absence, and starts it again.
@@ -25,7 +27,7 @@ func (c *column) resume(t *testing.T) {
 	if err := c.daemon.Resume(c.context(t)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the client is connected again", func() (bool, string) {
+	wait.Observe(t, "the client is connected again", func() (bool, string) {
 		ok, err := c.client.IsServing(c.context(t))
 		return ok, fmt.Sprint(err)
 	})
@@ -41,7 +43,7 @@ func TestARestartedContainerdFindsItsTasks(t *testing.T) {
 		var ticks int
 		c.restart(t, func() {
 			ticks = strings.Count(read(t, log), "tick")
-			eventually(t, "the output goes on without containerd", func() (bool, string) {
+			wait.Observe(t, "the output goes on without containerd", func() (bool, string) {
 				now := strings.Count(read(t, log), "tick")
 				return now > ticks+3, fmt.Sprint(now)
 			})

@@ -16,6 +16,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // Every call of the Task service, by what it does: TestImagesOfRktsAnswerInEveryState has
@@ -82,7 +84,7 @@ func (n *node) servesEveryCall(t *testing.T) {
 			must(t, container.Delete(n.context(t), client.WithSnapshotCleanup))
 		}},
 		{"Shutdown", func(t *testing.T) { // which containerd calls
-			eventually(t, "the shim has ended", func() (bool, string) { return !alive(s.shim), fmt.Sprint(s.shim) })
+			wait.Observe(t, "the shim has ended", func() (bool, string) { return !alive(s.shim), fmt.Sprint(s.shim) })
 		}},
 		{"events", func(t *testing.T) {
 			s.events.expect(t, "create", "start", "paused", "resumed",
@@ -120,7 +122,7 @@ func (s *served) written(t *testing.T) int64 {
 func (s *served) grows(t *testing.T) {
 	t.Helper()
 	before := s.written(t)
-	eventually(t, "the program runs", func() (bool, string) { return s.written(t) > before, fmt.Sprint(before) })
+	wait.Observe(t, "the program runs", func() (bool, string) { return s.written(t) > before, fmt.Sprint(before) })
 }
 
 func (s *served) state(t *testing.T) {
@@ -141,7 +143,7 @@ func (s *served) connect(t *testing.T) {
 }
 
 func (s *served) pids(t *testing.T) {
-	eventually(t, "both processes are listed", func() (bool, string) {
+	wait.Observe(t, "both processes are listed", func() (bool, string) {
 		pids, err := s.task.Pids(s.context(t))
 		has := map[uint32]bool{}
 		for _, p := range pids {
@@ -234,7 +236,7 @@ func (n *node) killsAll(t *testing.T) {
 	exited := n.wait(t, task)
 	must(t, task.Start(ctx))
 	var all []client.ProcessInfo
-	eventually(t, "its processes run", func() (bool, string) {
+	wait.Observe(t, "its processes run", func() (bool, string) {
 		var err error
 		all, err = task.Pids(ctx)
 		return err == nil && len(all) >= 3, fmt.Sprint(all, err)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/containerd/containerd/v2/pkg/cio"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // What is killed is what `enter` has made, and not only `enter`, whose end says how.
@@ -21,10 +23,10 @@ func TestAnExecOfRktsIsKilled(t *testing.T) { // trap 10; checklist 11
 		for sig, seconds := range map[syscall.Signal]string{syscall.SIGKILL: "4711", syscall.SIGTERM: "4712"} {
 			runs := func() (bool, string) { return running("sleep\x00" + seconds), "" }
 			p, exited := n.executes(t, task, cio.NullIO, "runs-"+seconds, "sleep", seconds)
-			eventually(t, "the exec runs", runs)
+			wait.Observe(t, "the exec runs", runs)
 			kill(t, ctx, p, sig)
 			expectExit(t, exited, 128+uint32(sig))
-			eventually(t, "the exec has ended", func() (bool, string) { yes, s := runs(); return !yes, s })
+			wait.Observe(t, "the exec has ended", func() (bool, string) { yes, s := runs(); return !yes, s })
 			deleteTask(t, ctx, p)
 		}
 		// An `enter` may have something else to do first, by programs of its own, whose
@@ -33,10 +35,10 @@ func TestAnExecOfRktsIsKilled(t *testing.T) { // trap 10; checklist 11
 		write(t, dawdles, "")
 		for sig, name := range map[syscall.Signal]string{syscall.SIGKILL: "killed-early", syscall.SIGTERM: "told-early"} {
 			p, exited := n.executes(t, task, cio.NullIO, name, "sleep", "4718")
-			eventually(t, "enter is on its way", func() (bool, string) { return running("sleep\x004719"), "" })
+			wait.Observe(t, "enter is on its way", func() (bool, string) { return running("sleep\x004719"), "" })
 			kill(t, ctx, p, sig)
 			expectExit(t, exited, 128+uint32(sig))
-			eventually(t, fmt.Sprintf("nothing of the exec outlives signal %d", sig), func() (bool, string) {
+			wait.Observe(t, fmt.Sprintf("nothing of the exec outlives signal %d", sig), func() (bool, string) {
 				return !running("sleep\x004718") && !running("sleep\x004719"), ""
 			})
 			deleteTask(t, ctx, p)

@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // ofRkt runs a case with some of rkt's own stage1 images, as its makefiles compose them.
@@ -111,7 +112,7 @@ func (n *node) survivesItsShim(t *testing.T) {
 // task.
 func (n *node) buried(t *testing.T, id string) {
 	t.Helper()
-	eventually(t, "the task is gone", func() (bool, string) {
+	wait.Observe(t, "the task is gone", func() (bool, string) {
 		r := n.ctr(t, "task", "ls")
 		return !strings.Contains(r.stdout, id+" ") || strings.Contains(r.stdout, "STOPPED"), r.stdout
 	})
@@ -127,7 +128,7 @@ func (n *node) endsWithItsPod(t *testing.T) {
 	ctx := n.context(t)
 	must(t, task.Start(ctx))
 	var all []client.ProcessInfo
-	eventually(t, "its processes run", func() (bool, string) {
+	wait.Observe(t, "its processes run", func() (bool, string) {
 		var err error
 		all, err = task.Pids(ctx)
 		return err == nil && len(all) >= 3, fmt.Sprint(all, err)
@@ -149,7 +150,7 @@ func (n *node) endsWithItsPod(t *testing.T) {
 // expectEnd waits for the end of processes.
 func expectEnd(t *testing.T, all []client.ProcessInfo) {
 	t.Helper()
-	eventually(t, "all processes have ended", func() (bool, string) {
+	wait.Observe(t, "all processes have ended", func() (bool, string) {
 		var left []string
 		for _, p := range all {
 			if alive(int(p.Pid)) {
@@ -194,15 +195,15 @@ for size in "31 97" "40 100"; do until [ "$(stty size)" = "$size" ]; do sleep 0.
 func (n *node) hasTerminals(t *testing.T) {
 	t.Helper()
 	term := newTerminal(t, 31, 97)
-	wait := n.atTerminal(t, term, n.runArgs([]string{"--rm", "--tty"}, n.id(), "sh", "-c", bothSizes)...)
+	ended := n.atTerminal(t, term, n.runArgs([]string{"--rm", "--tty"}, n.id(), "sh", "-c", bothSizes)...)
 	term.await(t, "it was 31 97")
-	eventually(t, "the program sees another size", func() (bool, string) {
+	wait.Observe(t, "the program sees another size", func() (bool, string) {
 		for _, width := range []uint16{99, 100} { // ctr misses a change before it looks out for them
 			must(t, term.master.Resize(console.WinSize{Height: 40, Width: width}))
 		}
 		return strings.Contains(term.text(), "it was 40 100"), term.text()
 	})
-	if code := wait(); code != 5 {
+	if code := ended(); code != 5 {
 		t.Errorf("exit code %d, want 5; on the terminal is %q", code, term.text())
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 func TestAnImmutableImageOfRktsRunsAContainer(t *testing.T) {
@@ -76,7 +78,7 @@ func TestAnExitIsToldFromASignal(t *testing.T) { // trap 3
 			n.ctr(t, "task", "kill", "--signal", sig, id).must(t)
 			want := 128 + int(map[string]syscall.Signal{"SIGKILL": syscall.SIGKILL, "SIGTERM": syscall.SIGTERM}[sig])
 			r := n.ctr(t, "task", "delete", id)
-			eventually(t, "the task is deleted", func() (bool, string) {
+			wait.Observe(t, "the task is deleted", func() (bool, string) {
 				if r.code != 0 && strings.Contains(r.stderr, "must be stopped") {
 					r = n.ctr(t, "task", "delete", id)
 					return false, r.stderr

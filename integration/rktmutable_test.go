@@ -13,6 +13,8 @@ import (
 
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 func TestAMutableImageOfRktsRunsAContainer(t *testing.T) { // checklist 3, 4, 5, 7, 9, 12, 13
@@ -127,7 +129,7 @@ func TestAProgramThatIsNotThereInAMutablePod(t *testing.T) { // trap 5
 		if r.code == 0 || !strings.Contains(r.stderr, "it was asked to fail") {
 			t.Errorf("an app/start that fails: exit code %d, %s", r.code, r.stderr)
 		}
-		eventually(t, "what it has left is killed", func() (bool, string) { return !running("sleep\x004713"), "" })
+		wait.Observe(t, "what it has left is killed", func() (bool, string) { return !running("sleep\x004713"), "" })
 		n.expectNothingLeft(t)
 	})
 }
@@ -173,7 +175,7 @@ func (n *rktNode) newContainer(t *testing.T, first string) string {
 // gone waits until a task can be deleted, and was with an exit code.
 func (n *rktNode) gone(t *testing.T, id, code string) {
 	t.Helper()
-	eventually(t, "the task is deleted", func() (bool, string) {
+	wait.Observe(t, "the task is deleted", func() (bool, string) {
 		r := n.ctr(t, "task", "delete", id)
 		if r.code != 0 && strings.Contains(r.stderr, "must be stopped") {
 			return false, r.stderr
@@ -228,7 +230,7 @@ func TestAnAppIsInItsOwnCgroup(t *testing.T) { // checklist 9, 11
 	eachMutable(t, func(t *testing.T, n *rktNode) {
 		id := n.id()
 		n.run(t, []string{"-d", "--memory-limit", "67108864"}, id, "sh", "-c", "sleep 4715 & sleep 4716").must(t)
-		eventually(t, "its processes are listed", func() (bool, string) {
+		wait.Observe(t, "its processes are listed", func() (bool, string) {
 			r := n.ctr(t, "task", "ps", id).must(t)
 			return strings.Count(strings.TrimSpace(r.stdout), "\n") == 2, r.stdout // and a line above them
 		})

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 func TestATerminalOfAMutableImage(t *testing.T) { // checklist 12; section 9
@@ -15,9 +17,9 @@ func TestATerminalOfAMutableImage(t *testing.T) { // checklist 12; section 9
 			n.hasTerminals(t)
 		} else { // nobody outside of the pod can find the terminal, to say its size
 			term := newTerminal(t, 31, 97)
-			wait := n.atTerminal(t, term, n.runArgs([]string{"--rm", "--tty"}, n.id(), "sh", "-c", "test -t 1 && echo it was a terminal; exit 5")...)
+			ended := n.atTerminal(t, term, n.runArgs([]string{"--rm", "--tty"}, n.id(), "sh", "-c", "test -t 1 && echo it was a terminal; exit 5")...)
 			term.await(t, "it was a terminal")
-			if code := wait(); code != 5 {
+			if code := ended(); code != 5 {
 				t.Errorf("exit code %d, want 5", code)
 			}
 		}
@@ -48,7 +50,7 @@ func TestPodsOfKubernetesInAMutableImage(t *testing.T) { // checklist 3, 5, 7, 1
 				t.Fatal(err)
 			}
 			for _, c := range list.GetContainers() {
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 				r, err := n.runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: c.GetId(), Cmd: []string{"echo", "inside"}})
 				cancel()
 				if err != nil || string(r.GetStdout()) != "inside\n" {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // nspawns are rkt's images whose pods are systemd-nspawn's. coreos differs from src by
@@ -106,6 +108,6 @@ func TestNothingOfAPodOfRktsNspawnOutlivesItsSupervisor(t *testing.T) { // secti
 			must(t, syscall.Kill(pid, syscall.SIGKILL))
 		}
 		n.buried(t, id)
-		eventually(t, "the systemd of the pod has ended", func() (bool, string) { return !alive(systemd), "" })
+		wait.Observe(t, "the systemd of the pod has ended", func() (bool, string) { return !alive(systemd), "" })
 	})
 }

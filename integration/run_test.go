@@ -14,6 +14,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/inspection"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // inspect runs `testprog inspect` by `ctr run --rm` with flags.
@@ -219,7 +220,7 @@ func TestRunLogsToAFile(t *testing.T) {
 		id, file := c.id(), filepath.Join(t.TempDir(), "made", "log")
 		c.run(t, []string{"-d", "--log-uri", "file://" + file}, id, "testprog", "both", "said to stdout", "said to stderr").must(t)
 		c.awaitStopped(t, id)
-		eventually(t, "both streams are in the file (I3)", func() (bool, string) {
+		wait.Observe(t, "both streams are in the file (I3)", func() (bool, string) {
 			b, err := os.ReadFile(file)
 			return err == nil && strings.Contains(string(b), "said to stdout\n") && strings.Contains(string(b), "said to stderr\n"), string(b)
 		})

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	sandboxapi "github.com/containerd/containerd/api/runtime/sandbox/v1"
 	containerd "github.com/containerd/containerd/v2/client"
@@ -20,6 +19,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // box is a sandbox of containerd's shim controller, as CRI makes them.
@@ -71,7 +72,7 @@ func (b *box) remove(t *testing.T) {
 	t.Helper()
 	ctx := b.context(t)
 	// Of a shim that was killed just now containerd may not know yet.
-	eventually(t, "sandbox "+b.id+" is shut down", func() (bool, string) {
+	wait.Observe(t, "sandbox "+b.id+" is shut down", func() (bool, string) {
 		err := b.controller.Shutdown(ctx, b.id)
 		return err == nil || strings.Contains(err.Error(), "not found"), fmt.Sprint(err)
 	})
@@ -205,7 +206,7 @@ func TestASandboxRunsContainersWithoutAPauseContainer(t *testing.T) {
 		if err := b.controller.Shutdown(ctx, b.id); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the sandbox's shim has ended", func() (bool, string) {
+		wait.Observe(t, "the sandbox's shim has ended", func() (bool, string) {
 			_, err := os.Stat(fmt.Sprintf("/proc/%d", shim))
 			return err != nil, ""
 		})
@@ -285,7 +286,7 @@ func TestASandboxOfCRIHasItsFilesNamesAndLimits(t *testing.T) {
 		bound := oci.WithMounts([]specs.Mount{{Destination: "/dev/shm", Type: "bind", Source: shm, Options: []string{"rbind"}}})
 		first := b.runMember(t, []string{"sh", "-c", "hostname; cat /proc/sys/kernel/msgmax /proc/sys/net/ipv4/ip_unprivileged_port_start; echo x >/dev/shm/y; exec sleep 1000"},
 			oci.WithoutMounts("/dev/shm"), bound)
-		eventually(t, "containers share /dev/shm", func() (bool, string) {
+		wait.Observe(t, "containers share /dev/shm", func() (bool, string) {
 			_, err := os.Stat(filepath.Join(shm, "y"))
 			return err == nil, fmt.Sprint(err)
 		})
@@ -361,13 +362,8 @@ func TestASandboxWhoseHolderIsKilledHasEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		expectExit(t, exited, 137)
-		select {
-		case s := <-ended:
-			if s.ExitStatus != 137 {
-				t.Errorf("exit %+v", s)
-			}
-		case <-time.After(patience):
-			t.Fatal("WaitSandbox does not return")
+		if s := wait.For(t, "the return of WaitSandbox", ended); s.ExitStatus != 137 {
+			t.Errorf("exit %+v", s)
 		}
 		if st, err := b.controller.Status(c.context(t), b.id, false); err != nil || st.State != "SANDBOX_NOTREADY" {
 			t.Errorf("status %+v, %v", st, err)
@@ -388,7 +384,7 @@ func TestAKilledShimLeavesNothingOfItsSandbox(t *testing.T) {
 		if err := syscall.Kill(c.shimOf(t, b.bundle(), b.id), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the pod's processes have ended", func() (bool, string) {
+		wait.Observe(t, "the pod's processes have ended", func() (bool, string) {
 			for _, pid := range pids {
 				if syscall.Kill(pid, 0) == nil {
 					return false, fmt.Sprint(pid)
@@ -439,7 +435,7 @@ func TestASandboxIsThereAfterARestartOfContainerd(t *testing.T) {
 		if err := b.controller.Shutdown(ctx, b.id); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "its containers have ended", func() (bool, string) {
+		wait.Observe(t, "its containers have ended", func() (bool, string) {
 			err := syscall.Kill(int(first.Pid()), 0)
 			return err != nil, fmt.Sprint(err)
 		})
@@ -572,11 +568,11 @@ func TestASandboxThatContainerdHasNoRecordOfGoesAtItsRestart(t *testing.T) { // 
 			t.Fatal(err)
 		}
 		c.restart(t, nil)
-		eventually(t, "its holder has ended", func() (bool, string) {
+		wait.Observe(t, "its holder has ended", func() (bool, string) {
 			err := syscall.Kill(b.pid, 0)
 			return err != nil, fmt.Sprint(err)
 		})
-		eventually(t, "its bundle has gone", func() (bool, string) {
+		wait.Observe(t, "its bundle has gone", func() (bool, string) {
 			_, err := os.Stat(b.bundle())
 			return err != nil, fmt.Sprint(err)
 		})

@@ -13,6 +13,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // A client that is configured for systemd's cgroups, as Docker and Kubernetes are,
@@ -60,7 +62,7 @@ func TestC1ATaskInAScopeOfSystemds(t *testing.T) {
 		if _, err := task.Delete(ctx, containerd.WithProcessKill); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "systemd has forgotten "+unit, func() (bool, string) {
+		wait.Observe(t, "systemd has forgotten "+unit, func() (bool, string) {
 			state := unitProperty(t, unit, "LoadState")
 			return state == "not-found", state
 		})

@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/ttrpc"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // shim asks a container's shim, over its socket, for its pid.
@@ -51,7 +52,7 @@ func (c *column) dialShim(t *testing.T, bundle string) shimConn {
 	} else if err := json.Unmarshal([]byte(read(t, filepath.Join(bundle, "bootstrap.json"))), &bootstrap); err != nil {
 		t.Fatal(err)
 	}
-	conn, err := net.DialTimeout("unix", strings.TrimPrefix(bootstrap.Address, "unix://"), patience)
+	conn, err := net.DialTimeout("unix", strings.TrimPrefix(bootstrap.Address, "unix://"), wait.Patience)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func (c *column) dialShim(t *testing.T, bundle string) shimConn {
 // call makes a call that must succeed.
 func (s shimConn) call(t *testing.T, method string, request, response any) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), s.namespace), patience)
+	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), s.namespace), wait.Patience)
 	defer cancel()
 	if err := s.client.Call(ctx, s.service, method, request, response); err != nil {
 		t.Fatalf("%s of the shim: %v", method, err)

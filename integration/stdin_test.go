@@ -15,6 +15,7 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // echoed runs cat with an input and expects it back.
@@ -45,8 +46,8 @@ func (c *column) echoed(ctx context.Context, task containerd.Task, id, input str
 		if s.ExitCode() != 0 {
 			return fmt.Errorf("cat ended with %d: %w", s.ExitCode(), s.Error())
 		}
-	case <-time.After(patience):
-		return fmt.Errorf("cat does not see the end of its input within %s", patience)
+	case <-time.After(wait.Patience):
+		return fmt.Errorf("cat does not see the end of its input within %s", wait.Patience)
 	}
 	exec.IO().Wait()
 	if _, err := exec.Delete(ctx); err != nil {
@@ -127,7 +128,7 @@ func TestAKilledClientDoesNotEndTheInput(t *testing.T) {
 			t.Fatal(err)
 		}
 		go func() { _, _ = io.WriteString(feed, "first\n") }()
-		eventually(t, "the container runs", func() (bool, string) {
+		wait.Observe(t, "the container runs", func() (bool, string) {
 			_, state := c.status(t, id)
 			return state == "RUNNING", state
 		})

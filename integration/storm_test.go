@@ -16,6 +16,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // clients is how many of them a storm comes from.
@@ -120,7 +122,7 @@ func (c *column) runAndRemove(ctx context.Context, container containerd.Containe
 		if s.Error() != nil || s.ExitCode() != code {
 			return fmt.Errorf("exit code %d, want %d: %w", s.ExitCode(), code, s.Error())
 		}
-	case <-time.After(patience):
+	case <-time.After(wait.Patience):
 		return errors.New("its exit was never seen")
 	}
 	if _, err := task.Delete(ctx); err != nil {
@@ -147,7 +149,7 @@ func TestEveryExitOfAStormIsSeenOnce(t *testing.T) {
 		want := []string{"create", "start", "exit init 0", "delete 0"}
 		for _, id := range ids {
 			if got := events.words(id); !slices.Equal(got, want) {
-				eventually(t, "all events of "+id, func() (bool, string) {
+				wait.Observe(t, "all events of "+id, func() (bool, string) {
 					got = events.words(id)
 					return slices.Equal(got, want), fmt.Sprintf("%q, want %q", got, want)
 				})

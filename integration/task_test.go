@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // start runs a program in the background, by `ctr run -d`, and returns its id.
@@ -43,7 +45,7 @@ func (c *column) status(t *testing.T, id string) (pid int, state string) {
 
 func (c *column) awaitStopped(t *testing.T, id string) {
 	t.Helper()
-	eventually(t, id+" is stopped", func() (bool, string) {
+	wait.Observe(t, id+" is stopped", func() (bool, string) {
 		_, state := c.status(t, id)
 		return state == "STOPPED", state
 	})
@@ -116,7 +118,7 @@ func sameCgroup(inside []string, container string) error {
 func TestTaskExecInheritsTheMountsAndRootOfTheContainer(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		id := c.start(t, nil, "sh", "-c", "echo made > /made; mount -t tmpfs none /mnt 2>/dev/null; sleep 1000")
-		eventually(t, "an exec sees what the program made", func() (bool, string) {
+		wait.Observe(t, "an exec sees what the program made", func() (bool, string) {
 			r := c.exec(t, nil, id, "cat", "/made")
 			return r.stdout == "made\n", r.stdout + r.stderr
 		})
@@ -176,7 +178,7 @@ func TestTaskKillSendsTheSignal(t *testing.T) {
 
 func awaitText(t *testing.T, file, text string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%q is in %s", text, filepath.Base(file)), func() (bool, string) {
+	wait.Observe(t, fmt.Sprintf("%q is in %s", text, filepath.Base(file)), func() (bool, string) {
 		b, _ := os.ReadFile(file)
 		return strings.Contains(string(b), text), string(b)
 	})
@@ -185,7 +187,7 @@ func awaitText(t *testing.T, file, text string) {
 func TestTaskKillAllReachesEveryProcess(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		id := c.start(t, nil, "sh", "-c", "trap '' HUP; testprog ignore-term & testprog sleep 1000 & wait; sleep 1000")
-		eventually(t, "all processes run", func() (bool, string) {
+		wait.Observe(t, "all processes run", func() (bool, string) {
 			r := c.ctr(t, "task", "ps", id)
 			return strings.Count(r.stdout, "\n") >= 4, r.stdout
 		})
@@ -200,7 +202,7 @@ func TestTaskPsListsInitChildrenAndExecs(t *testing.T) {
 		id := c.start(t, nil, "testprog", "fork", "2")
 		c.exec(t, []string{"-d"}, id, "testprog", "sleep", "1000").must(t)
 		pid, _ := c.status(t, id)
-		eventually(t, "init, two children and one exec are listed (T6)", func() (bool, string) {
+		wait.Observe(t, "init, two children and one exec are listed (T6)", func() (bool, string) {
 			r := c.ctr(t, "task", "ps", id).must(t)
 			return strings.Count(r.stdout, "\n") == 5 && strings.Contains(r.stdout, fmt.Sprint(pid)) && strings.Contains(r.stdout, fmt.Sprintf("e%d", c.serial)), r.stdout
 		})
@@ -268,7 +270,7 @@ func TestAnIDCanBeUsedAgain(t *testing.T) {
 func TestTaskMetrics(t *testing.T) {
 	eachRelease(t, func(t *testing.T, c *column) {
 		id := c.start(t, nil, "testprog", "fork", "1")
-		eventually(t, "the metrics name the container, its memory and pids", func() (bool, string) {
+		wait.Observe(t, "the metrics name the container, its memory and pids", func() (bool, string) {
 			r := c.ctr(t, "task", "metrics", id).must(t)
 			ok := strings.Contains(r.stdout, id) && strings.Contains(r.stdout, "memory.") && strings.Contains(r.stdout, "pids.current")
 			return ok, r.stdout

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // imageOfOurs copies the image of a bundled stage1.
@@ -56,7 +58,7 @@ func TestATreeIsCollectedAfterItsLastPod(t *testing.T) {
 		}
 		n.exec(t, nil, first, "echo", "hello").must(t).mustSay(t, "hello\n")
 		n.ends(first)
-		eventually(t, "the tree without pods goes", func() (bool, string) { // its shim may hold it for a moment
+		wait.Observe(t, "the tree without pods goes", func() (bool, string) { // its shim may hold it for a moment
 			said := gc()
 			_, err := os.Stat(old)
 			return err != nil, said

@@ -15,6 +15,8 @@ import (
 	"github.com/containerd/console"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // terminal is a pty, with what a person at it would see.
@@ -75,7 +77,7 @@ func (term *terminal) text() string {
 
 func (term *terminal) await(t *testing.T, text string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%q is on the terminal", text), func() (bool, string) {
+	wait.Observe(t, fmt.Sprintf("%q is on the terminal", text), func() (bool, string) {
 		return strings.Contains(term.text(), text), fmt.Sprintf("%q", term.text())
 	})
 }
@@ -89,9 +91,9 @@ func (term *terminal) enter(t *testing.T, text string) {
 
 // atTerminal runs ctr as the foreground program of a terminal, and returns its
 // exit code once it has ended.
-func (c *column) atTerminal(t *testing.T, term *terminal, args ...string) (wait func() int) {
+func (c *column) atTerminal(t *testing.T, term *terminal, args ...string) (ended func() int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Patience)
 	cmd := c.daemon.Ctr(ctx, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = term.slave, term.slave, term.slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -109,12 +111,12 @@ func (c *column) atTerminal(t *testing.T, term *terminal, args ...string) (wait 
 func TestRunAtATerminal(t *testing.T) {
 	eachRelease(t, func(t *testing.T, c *column) {
 		term := newTerminal(t, 33, 99)
-		wait := c.atTerminal(t, term, c.runArgs([]string{"--rm", "-t"}, c.id(), "sh", "-c",
+		ended := c.atTerminal(t, term, c.runArgs([]string{"--rm", "-t"}, c.id(), "sh", "-c",
 			"tty; until testprog winsize | grep '33 99'; do sleep 0.1; done; read line; echo got $line; exit 42")...)
 		term.await(t, "/dev/pts/0\n33 99\n")
 		term.enter(t, "some words\r")
 		term.await(t, "got some words\n")
-		if code := wait(); code != 42 {
+		if code := ended(); code != 42 {
 			t.Errorf("exit code %d", code)
 		}
 	})
@@ -123,10 +125,10 @@ func TestRunAtATerminal(t *testing.T) {
 func TestAResizeReachesTheProgram(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		term := newTerminal(t, 24, 80)
-		wait := c.atTerminal(t, term, c.runArgs([]string{"--rm", "-t"}, c.id(), "testprog", "winch")...)
+		ended := c.atTerminal(t, term, c.runArgs([]string{"--rm", "-t"}, c.id(), "testprog", "winch")...)
 		term.await(t, "ready\n")
 		rows := uint16(40)
-		eventually(t, "a new size is seen inside", func() (bool, string) {
+		wait.Observe(t, "a new size is seen inside", func() (bool, string) {
 			// A terminal signals a change only, and ctr may not listen yet.
 			rows++
 			if err := term.master.Resize(console.WinSize{Height: rows, Width: 120}); err != nil {
@@ -136,7 +138,7 @@ func TestAResizeReachesTheProgram(t *testing.T) {
 			return strings.Contains(term.text(), fmt.Sprintf("%d 120\n", rows)), fmt.Sprintf("%q", term.text())
 		})
 		term.enter(t, "\r")
-		if code := wait(); code != 0 {
+		if code := ended(); code != 0 {
 			t.Errorf("exit code %d", code)
 		}
 	})
@@ -149,17 +151,17 @@ func TestExecAtATerminal(t *testing.T) {
 		before := len(c.descriptors(t, shim))
 		for i := range 3 {
 			term := newTerminal(t, 20, 50)
-			wait := c.atTerminal(t, term, "task", "exec", "-t", "--exec-id", fmt.Sprintf("t%d", i), "--fifo-dir", fifoDir(c.daemon.Dir()), id,
+			ended := c.atTerminal(t, term, "task", "exec", "-t", "--exec-id", fmt.Sprintf("t%d", i), "--fifo-dir", fifoDir(c.daemon.Dir()), id,
 				"sh", "-c", "stty -echo; echo ready; read line; echo \"[$line]\"; test -t 0 && test -t 1 && test -t 2 && exit 9")
 			term.await(t, "ready\n")
 			term.enter(t, "typed\r")
 			term.await(t, "[typed]\n")
-			if code := wait(); code != 9 {
+			if code := ended(); code != 9 {
 				t.Errorf("exit code %d", code)
 			}
 		}
 		if c.name != "runc" {
-			eventually(t, "the ptys are closed (I5)", func() (bool, string) {
+			wait.Observe(t, "the ptys are closed (I5)", func() (bool, string) {
 				now := c.descriptors(t, shim)
 				return len(now) <= before, fmt.Sprintf("%d before, now %q", before, now)
 			})

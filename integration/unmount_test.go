@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/stuckfs"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // stuckTask starts a container in whose root a file system is mounted that nobody
@@ -50,16 +51,6 @@ func (c *column) stuckTask(t *testing.T, name string, args ...string) (container
 	return task, fs
 }
 
-// await waits for the end of something that hangs.
-func await(t *testing.T, what string, done <-chan struct{}) {
-	t.Helper()
-	select {
-	case <-done:
-	case <-time.After(patience):
-		t.Fatalf("not within %s: %s", patience, what)
-	}
-}
-
 // An unmount that hangs keeps the Deletes of that container waiting, each within its own
 // deadline, and nobody else: the pod's other containers and containerd go on. When the
 // file system answers at last, so does a Delete that still waits, with the exit code, and
@@ -79,7 +70,7 @@ func TestADeleteWhoseUnmountHangsIsNotInTheWay(t *testing.T) {
 		// Another container that was started meanwhile may have a copy of the mount: then
 		// it is the end of that copy which hangs, and not the Delete.
 		hangs := err != nil
-		await(t, "the unmount hangs", fs.Stuck())
+		wait.For(t, "the unmount hangs", fs.Stuck())
 
 		second := make(chan deletion, 1)
 		if hangs {
@@ -98,13 +89,8 @@ func TestADeleteWhoseUnmountHangsIsNotInTheWay(t *testing.T) {
 			t.Errorf("the second delete did not wait for the first: %v", <-second)
 		}
 		fs.Release()
-		select {
-		case d := <-second:
-			if d.err != nil || d.code != 42 {
-				t.Errorf("the second delete: %v", d)
-			}
-		case <-time.After(patience):
-			t.Error("the second delete is not answered")
+		if d := wait.For(t, "the answer of the second delete", second); d.err != nil || d.code != 42 {
+			t.Errorf("the second delete: %v", d)
 		}
 		c.drop(t, sibling)
 	})
@@ -149,7 +135,7 @@ func (c *column) deleteHangs(t *testing.T) bool {
 		defer close(ended)
 		out, err = c.deleteCommand(task.ID()).CombinedOutput()
 	}()
-	await(t, "delete ends", ended)
+	wait.For(t, "delete ends", ended)
 	t.Logf("delete after %s: %v: %s", time.Since(began).Round(time.Millisecond), err, out)
 	hung := err != nil
 	if hung && !strings.Contains(string(out), task.ID()) {
@@ -159,7 +145,7 @@ func (c *column) deleteHangs(t *testing.T) bool {
 		t.Errorf("delete took %s: containerd would have killed it", took)
 	}
 	if hung {
-		await(t, "the unmount hangs", fs.Stuck())
+		wait.For(t, "the unmount hangs", fs.Stuck())
 	}
 	if alive(int(task.Pid())) {
 		t.Errorf("process %d is alive", task.Pid())
@@ -228,7 +214,7 @@ func TestABusyRootDoesNotPreventADeleteByHand(t *testing.T) {
 		}
 		events.await(t, "delete 137")
 		c.awaitNoTasks(t)
-		eventually(t, "the bundle is gone", func() (bool, string) {
+		wait.Observe(t, "the bundle is gone", func() (bool, string) {
 			return !exists(c.daemon.Bundle(task.ID())), fmt.Sprint(task.ID())
 		})
 		if !alive(visitor.Process.Pid) {

@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // private is a column of one test's own, which ends with it.
@@ -69,7 +70,7 @@ func TestContainersSurviveTheUpgradeOfContainerd(t *testing.T) {
 				terminate(t, int(ends.Pid()))
 			}
 			ticks := strings.Count(read(t, log), "tick")
-			eventually(t, "the output goes on without containerd", func() (bool, string) {
+			wait.Observe(t, "the output goes on without containerd", func() (bool, string) {
 				now := strings.Count(read(t, log), "tick")
 				return now > ticks, fmt.Sprint(now)
 			})
@@ -94,7 +95,7 @@ func TestContainersSurviveTheUpgradeOfContainerd(t *testing.T) {
 			t.Fatal(err)
 		}
 		u.awaitNoTasks(t) // a dead shim's are not listed, cleaned up or not
-		eventually(t, "the container has ended with its shim (D4)", func() (bool, string) {
+		wait.Observe(t, "the container has ended with its shim (D4)", func() (bool, string) {
 			return !alive(pid), fmt.Sprint(pid)
 		})
 	})
@@ -103,7 +104,7 @@ func TestContainersSurviveTheUpgradeOfContainerd(t *testing.T) {
 // terminate ends a program of exitsOnTerm that containerd cannot be asked about.
 func terminate(t *testing.T, pid int) {
 	t.Helper()
-	eventually(t, "the program ends", func() (bool, string) {
+	wait.Observe(t, "the program ends", func() (bool, string) {
 		_ = syscall.Kill(pid, syscall.SIGTERM)
 		time.Sleep(50 * time.Millisecond)
 		return !alive(pid), "alive"
@@ -112,7 +113,7 @@ func terminate(t *testing.T, pid int) {
 
 func (c *column) awaitNoTasks(t *testing.T) {
 	t.Helper()
-	eventually(t, "the tasks are gone", func() (bool, string) {
+	wait.Observe(t, "the tasks are gone", func() (bool, string) {
 		r := c.ctr(t, "task", "ls", "-q").must(t)
 		return strings.TrimSpace(r.stdout) == "", r.stdout
 	})
@@ -154,7 +155,7 @@ func TestPodsSurviveTheUpgradeOfTheShim(t *testing.T) {
 		events.await(t, "delete 42") // recorded by the old program, read by the new
 		u.awaitNoTasks(t)
 		for _, pid := range []uint32{old.Pid(), joins.Pid()} {
-			eventually(t, "the containers have ended with their shim (D4)", func() (bool, string) {
+			wait.Observe(t, "the containers have ended with their shim (D4)", func() (bool, string) {
 				return !alive(int(pid)), fmt.Sprint(pid)
 			})
 		}

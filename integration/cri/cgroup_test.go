@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // unified tells whether the machine's controllers are all in a hierarchy of version
@@ -82,7 +84,7 @@ func makeCgroup(t *testing.T, controller, root, path string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		eventually(t, "nothing is in the pod's cgroup", func() (bool, string) {
+		wait.Observe(t, "nothing is in the pod's cgroup", func() (bool, string) {
 			err := os.Remove(dir)
 			return err == nil || errors.Is(err, fs.ErrNotExist), fmt.Sprint(err)
 		})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // feature is a row of the document: something that pods can have, and how to see
@@ -191,7 +192,7 @@ func (c *column) cleanUp(t *testing.T) {
 func (c *column) expectNothingLeft(t *testing.T) {
 	t.Helper()
 	var left []string
-	eventually(t, "nothing of the pods is left", func() (bool, string) {
+	wait.Observe(t, "nothing of the pods is left", func() (bool, string) {
 		found, err := c.remains()
 		if err != nil {
 			return false, err.Error()
@@ -210,7 +211,7 @@ func (c *column) expectNothingLeft(t *testing.T) {
 func (c *column) forgiven(remain string) bool {
 	inSockets := strings.HasPrefix(remain, "file "+c.node.Shims()+"/")
 	known := c.isRunc() && inSockets
-	if slowness() > 1 {
+	if wait.Slowness > 1 {
 		ofPod := strings.Contains(remain, c.node.Pods()+"/") && !strings.HasPrefix(remain, "process ")
 		known = known || ofPod || inSockets && strings.HasSuffix(remain, ".lock")
 	}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // lockedBuffer is written by a stream while a test reads it.
@@ -73,7 +75,7 @@ func forward(t *testing.T, p *pod, port int) {
 	}()
 	select {
 	case <-ready:
-	case <-time.After(patience):
+	case <-time.After(wait.Patience):
 		t.Fatalf("nothing is forwarded: %s", log.String())
 	}
 	ports, err := forwarder.GetPorts()
@@ -81,11 +83,11 @@ func forward(t *testing.T, p *pod, port int) {
 		t.Fatal(err)
 	}
 	// The stream ends where nobody listens yet, so the server comes first.
-	eventually(t, "it listens", func() (bool, string) {
+	wait.Observe(t, "it listens", func() (bool, string) {
 		code, _, errout := web.execCode("wget", "-qO-", fmt.Sprintf("http://127.0.0.1:%d/", port))
 		return code == 0, errout
 	})
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: wait.Patience}
 	for range 3 {
 		r, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/", ports[0].Local))
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 func lifecycle() section {
@@ -133,7 +134,7 @@ func (c *column) again(t *testing.T) {
 	if err := c.node.Resume(testContext(t)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "CRI serves", func() (bool, string) {
+	wait.Observe(t, "CRI serves", func() (bool, string) {
 		s, err := c.runtime.Status(testContext(t), false)
 		if err != nil {
 			return false, err.Error()
@@ -166,7 +167,7 @@ func restart(t *testing.T, c *column) {
 	made.start()
 	made.expectExit(0)
 	n := len(lines(one.log()))
-	eventually(t, "the log goes on", func() (bool, string) { l := lines(one.log()); return len(l) > n+3, l[len(l)-1] })
+	wait.Observe(t, "the log goes on", func() (bool, string) { l := lines(one.log()); return len(l) > n+3, l[len(l)-1] })
 	one.stop(0)
 	for i, l := range lines(one.log()) {
 		if l != itoa(i+1) {
@@ -187,7 +188,7 @@ func exitWhileDown(t *testing.T, c *column) {
 	if err := os.WriteFile(filepath.Join(v.GetHostPath(), "go"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the container has ended", func() (bool, string) {
+	wait.Observe(t, "the container has ended", func() (bool, string) {
 		err := syscall.Kill(pid, 0)
 		return err != nil, fmt.Sprint(err)
 	})
@@ -248,7 +249,7 @@ func shimKilled(t *testing.T, c *column) {
 	}
 	// Whether what `delete` reports arrives before CRI has given up its own call of the
 	// shim is a matter of luck: then it is 137, else 255.
-	eventually(t, "the container that ran has ended badly", func() (bool, string) {
+	wait.Observe(t, "the container that ran has ended badly", func() (bool, string) {
 		s := one.status()
 		return s.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && (s.GetExitCode() == 137 || s.GetExitCode() == 255), s.String()
 	})
@@ -278,7 +279,7 @@ func containerEvents(t *testing.T, c *column) {
 	p.stop()
 	p.remove()
 	var got []string
-	eventually(t, "all events have come", func() (bool, string) {
+	wait.Observe(t, "all events have come", func() (bool, string) {
 		for {
 			select {
 			case e := <-events:

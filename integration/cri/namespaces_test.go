@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 func namespaces() section {
@@ -84,7 +86,7 @@ func pidPerPod(t *testing.T, c *column) {
 	}
 	// What a container leaves behind is reaped by the namespace's first process.
 	b.exec("sh", "-c", "(sleep 0.1 & exit 0)")
-	eventually(t, "nobody stays a zombie", func() (bool, string) {
+	wait.Observe(t, "nobody stays a zombie", func() (bool, string) {
 		out := b.exec("ps", "-o", "stat,args")
 		return !slices.ContainsFunc(lines(out), func(l string) bool { return strings.HasPrefix(l, "Z") }), out
 	})
@@ -95,7 +97,7 @@ func pidPerPod(t *testing.T, c *column) {
 	d := p.run("d", sh("sleep 4343 & sleep 4343"))
 	d.stop(0)
 	d.expectExit(137)
-	eventually(t, "the processes of a stopped container are gone", func() (bool, string) {
+	wait.Observe(t, "the processes of a stopped container are gone", func() (bool, string) {
 		out := b.exec("ps", "-o", "args")
 		return !strings.Contains(out, "4343"), out
 	})
@@ -111,7 +113,7 @@ func pidOfNode(t *testing.T, c *column) {
 	b := p.run("b", sh(mine+" & "+mine))
 	b.stop(0)
 	b.expectExit(137)
-	eventually(t, "the processes of a stopped container are gone", func() (bool, string) {
+	wait.Observe(t, "the processes of a stopped container are gone", func() (bool, string) {
 		out := a.exec("ps", "-o", "args")
 		return !strings.Contains(out, mine), out
 	})
@@ -201,7 +203,7 @@ func sharedMemory(t *testing.T, c *column) {
 	p := c.pod(t)
 	a := p.run("a", sh("echo hello >/dev/shm/greeting; exec sleep 1000"))
 	b := p.run("b", forever())
-	eventually(t, "one sees the other's file", func() (bool, string) {
+	wait.Observe(t, "one sees the other's file", func() (bool, string) {
 		_, out, errout := b.execCode("cat", "/dev/shm/greeting")
 		return out == "hello\n", out + errout
 	})
@@ -242,7 +244,7 @@ func unprivilegedPorts(t *testing.T, c *column) {
 		s.RunAsUser = &runtimeapi.Int64Value{Value: 1000}
 	})
 	web := p.run("web", sh("cd /tmp && echo hello >index.html && exec httpd -f -p 80 -h /tmp"), drop)
-	eventually(t, "it serves port 80", func() (bool, string) {
+	wait.Observe(t, "it serves port 80", func() (bool, string) {
 		_, out, errout := web.execCode("wget", "-qO-", "http://127.0.0.1/")
 		return out == "hello\n", out + errout
 	})
@@ -260,7 +262,7 @@ func podNetwork(t *testing.T, c *column) {
 	p.run("web", serve(8080))
 	other := c.pod(t)
 	client := other.run("client", forever())
-	eventually(t, "another pod reaches it", func() (bool, string) {
+	wait.Observe(t, "another pod reaches it", func() (bool, string) {
 		_, out, errout := client.execCode("wget", "-qO-", "http://"+ip+":8080/")
 		return out == "hello\n", out + errout
 	})
@@ -277,7 +279,7 @@ func hostPort(t *testing.T, c *column) {
 	// From the node itself it takes route_localnet: an address of the bridge does.
 	client := c.pod(t).run("client", forever())
 	gateway := strings.TrimSpace(client.exec("sh", "-c", "ip route | awk '/default/ {print $3}'"))
-	eventually(t, "another pod reaches the port of the node", func() (bool, string) {
+	wait.Observe(t, "another pod reaches the port of the node", func() (bool, string) {
 		_, out, errout := client.execCode("wget", "-qO-", fmt.Sprintf("http://%s:%d/", gateway, c.port(80)))
 		return out == "hello\n", out + errout
 	})

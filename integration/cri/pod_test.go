@@ -11,6 +11,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/utils/exec"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // pod is a pod sandbox of a test.
@@ -233,7 +235,7 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 func (c *container) expectExit(code int32) *runtimeapi.ContainerStatus {
 	c.t.Helper()
 	var s *runtimeapi.ContainerStatus
-	eventually(c.t, c.config.GetMetadata().GetName()+" exits", func() (bool, string) {
+	wait.Observe(c.t, c.config.GetMetadata().GetName()+" exits", func() (bool, string) {
 		s = c.status()
 		return s.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED, s.String()
 	})
@@ -293,7 +295,7 @@ func readLog(t *testing.T, file, stream string) string {
 // awaitLog waits until a container has written something.
 func (c *container) awaitLog(text string) {
 	c.t.Helper()
-	eventually(c.t, fmt.Sprintf("%s writes %q", c.config.GetMetadata().GetName(), text), func() (bool, string) {
+	wait.Observe(c.t, fmt.Sprintf("%s writes %q", c.config.GetMetadata().GetName(), text), func() (bool, string) {
 		l := c.log()
 		return strings.Contains(l, text), l
 	})
@@ -347,7 +349,7 @@ func (p *pod) status() *runtimeapi.PodSandboxStatus {
 
 func (p *pod) expectState(want runtimeapi.PodSandboxState) {
 	p.t.Helper()
-	eventually(p.t, "the pod is "+want.String(), func() (bool, string) {
+	wait.Observe(p.t, "the pod is "+want.String(), func() (bool, string) {
 		got := p.status().GetState()
 		return got == want, got.String()
 	})

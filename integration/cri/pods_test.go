@@ -9,6 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // pods is what becomes of the containers of a pod.
@@ -94,7 +95,7 @@ func debugContainer(t *testing.T, c *column) {
 	main := p.run("main", serve(8080))
 	main.expectRunning()
 	debug := p.run("debugger", forever())
-	eventually(t, "the debug container reaches the other by localhost", func() (bool, string) {
+	wait.Observe(t, "the debug container reaches the other by localhost", func() (bool, string) {
 		_, out, errout := debug.execCode("wget", "-qO-", "http://127.0.0.1:8080/")
 		return out == "hello\n", out + errout
 	})
@@ -202,7 +203,7 @@ func failedStartLeavesNothing(t *testing.T, c *column) {
 			one.remove()
 		}
 	}
-	eventually(t, "no stream is left", func() (bool, string) {
+	wait.Observe(t, "no stream is left", func() (bool, string) {
 		after, err := leaks.Descriptors(shim)
 		if err != nil {
 			return false, err.Error()

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 func resources() section {
@@ -250,7 +252,7 @@ func containerStats(t *testing.T, c *column) {
 	one := p.run("a", sh("head -c 10000000 /dev/zero >/tmp/f; echo ready; while :; do :; done"),
 		limited(func(r *runtimeapi.LinuxContainerResources) { r.CpuPeriod, r.CpuQuota = 100000, 20000 }))
 	one.awaitLog("ready")
-	eventually(t, "all statistics are there", func() (bool, string) {
+	wait.Observe(t, "all statistics are there", func() (bool, string) {
 		s, err := c.runtime.ContainerStats(testContext(t), one.id)
 		if err != nil {
 			return false, err.Error()
@@ -268,7 +270,7 @@ func listContainerStats(t *testing.T, c *column) {
 	little := limited(func(r *runtimeapi.LinuxContainerResources) { r.CpuPeriod, r.CpuQuota = 100000, 20000 })
 	want := []string{p.run("a", busy, little).id, p.run("b", busy, little).id}
 	p.run("gone", sh("true")).expectExit(0)
-	eventually(t, "those of both that run are there", func() (bool, string) {
+	wait.Observe(t, "those of both that run are there", func() (bool, string) {
 		all, err := c.runtime.ListContainerStats(testContext(t), &runtimeapi.ContainerStatsFilter{PodSandboxId: p.id})
 		if err != nil {
 			return false, err.Error()
@@ -288,7 +290,7 @@ func listContainerStats(t *testing.T, c *column) {
 func podStats(t *testing.T, c *column) {
 	p := c.pod(t)
 	p.run("a", forever())
-	eventually(t, "all statistics are there", func() (bool, string) {
+	wait.Observe(t, "all statistics are there", func() (bool, string) {
 		s, err := c.runtime.PodSandboxStats(testContext(t), p.id)
 		if err != nil {
 			return false, err.Error()
@@ -307,7 +309,7 @@ func podStats(t *testing.T, c *column) {
 func podMetrics(t *testing.T, c *column) {
 	p := c.pod(t)
 	one := p.run("a", forever())
-	eventually(t, "there are metrics of the container", func() (bool, string) {
+	wait.Observe(t, "there are metrics of the container", func() (bool, string) {
 		all, err := c.runtime.ListPodSandboxMetrics(testContext(t))
 		if err != nil {
 			return false, err.Error()

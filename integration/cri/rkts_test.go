@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // rktsHost is a column whose pods are those of rkt's own stage1 image `host`, which
@@ -71,7 +72,7 @@ func TestAPodOfRktsHostIsASandboxForItsContainers(t *testing.T) {
 			t.Errorf("%s: its kernel parameter, /dev/shm and resolv.conf: %q", name, got)
 		}
 	}
-	eventually(t, "the second container reaches the first one", func() (bool, string) {
+	wait.Observe(t, "the second container reaches the first one", func() (bool, string) {
 		got := second.exec("sh", "-c", "nc 127.0.0.1 80 || :")
 		return got == "hello\n", got
 	})

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	utilexec "k8s.io/client-go/util/exec"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 func streams() section {
@@ -64,7 +66,7 @@ func logRotation(t *testing.T, c *column) {
 	if err := c.runtime.ReopenContainerLog(testContext(t), one.id); err != nil {
 		t.Fatalf("reopen: %v", err)
 	}
-	eventually(t, "the new file is written", func() (bool, string) { return one.log() != "", "" })
+	wait.Observe(t, "the new file is written", func() (bool, string) { return one.log() != "", "" })
 	one.stop(0)
 	var all []string
 	all = append(all, lines(readLog(t, file+".1", ""))...)
@@ -98,7 +100,7 @@ func execTimeout(t *testing.T, c *column) {
 	if err == nil || !strings.Contains(err.Error(), "timed out") {
 		t.Errorf("exec: %v", err)
 	}
-	eventually(t, "it is killed", func() (bool, string) {
+	wait.Observe(t, "it is killed", func() (bool, string) {
 		out := one.exec("ps", "-o", "args")
 		return !strings.Contains(out, "sleep 4242"), out
 	})
@@ -123,7 +125,7 @@ func stream(t *testing.T, address string, o remotecommand.StreamOptions) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(testContext(t), 2*patience)
+	ctx, cancel := context.WithTimeout(testContext(t), 2*wait.Patience)
 	defer cancel()
 	return executor.StreamWithContext(ctx, o)
 }
@@ -213,7 +215,7 @@ func (term *terminal) end() error {
 	case err := <-term.ended:
 		close(term.sizes)
 		return err
-	case <-time.After(patience):
+	case <-time.After(wait.Patience):
 		term.t.Errorf("the stream does not end; the terminal shows:\n%s", term.out.String())
 		return nil
 	}
@@ -222,12 +224,12 @@ func (term *terminal) end() error {
 func execTerminal(t *testing.T, c *column) {
 	one := c.pod(t).run("a", forever())
 	term := openTerminal(t, one.execURL(&runtimeapi.ExecRequest{Cmd: []string{"sh"}, Tty: true, Stdin: true, Stdout: true}))
-	eventually(t, "the size is known", func() (bool, string) {
+	wait.Observe(t, "the size is known", func() (bool, string) {
 		term.enter("stty size")
 		return strings.Contains(term.out.String(), "31 101"), term.out.String()
 	})
 	term.sizes <- remotecommand.TerminalSize{Width: 66, Height: 22}
-	eventually(t, "the new size is known", func() (bool, string) {
+	wait.Observe(t, "the new size is known", func() (bool, string) {
 		term.enter("stty size")
 		return strings.Contains(term.out.String(), "22 66"), term.out.String()
 	})
@@ -262,13 +264,13 @@ func attach(t *testing.T, c *column) {
 	if _, err := io.WriteString(typed, "hello\n"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "both streams are attached", func() (bool, string) {
+	wait.Observe(t, "both streams are attached", func() (bool, string) {
 		return out.String() == "out hello\n" && errout.String() == "err hello\n", out.String() + errout.String()
 	})
 	one.stop(0)
 	select {
 	case <-ended:
-	case <-time.After(patience):
+	case <-time.After(wait.Patience):
 		t.Error("the stream does not end with the container")
 	}
 	one.awaitLog("out hello\n")
@@ -277,7 +279,7 @@ func attach(t *testing.T, c *column) {
 func attachTerminal(t *testing.T, c *column) {
 	one := c.pod(t).run("a", []string{"sh"}, interactive(true))
 	term := openTerminal(t, one.attachURL(&runtimeapi.AttachRequest{Stdin: true, Stdout: true, Tty: true}))
-	eventually(t, "the size is known", func() (bool, string) {
+	wait.Observe(t, "the size is known", func() (bool, string) {
 		term.enter("stty size")
 		return strings.Contains(term.out.String(), "31 101"), term.out.String()
 	})
@@ -307,7 +309,7 @@ func attachAgain(t *testing.T, c *column) {
 		if _, err := io.WriteString(typed, text+"\n"); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "it answers", func() (bool, string) { return out.String() == text+"\n", out.String() })
+		wait.Observe(t, "it answers", func() (bool, string) { return out.String() == text+"\n", out.String() })
 		cancel()
 		<-ended
 		one.expectRunning()
@@ -366,7 +368,7 @@ func execStopped(t *testing.T, c *container) (code int, out string, err error) {
 
 func livenessByExec(t *testing.T, c *column) {
 	one := c.pod(t).run("a", sh("touch /tmp/healthy; exec sleep 1000"))
-	eventually(t, "it is healthy", func() (bool, string) {
+	wait.Observe(t, "it is healthy", func() (bool, string) {
 		code, _, errout := one.execCode("cat", "/tmp/healthy")
 		return code == 0, errout
 	})

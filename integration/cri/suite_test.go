@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,21 +18,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
-
-// patience is how long a test waits for what should happen at once: long enough
-// for a busy machine.
-var patience = 30 * time.Second * slowness()
-
-// slowness is how many times slower than others this machine is: an emulated one,
-// for example.
-func slowness() time.Duration {
-	n, err := strconv.Atoi(os.Getenv("RKT_TEST_SLOWNESS"))
-	if err != nil {
-		return 1
-	}
-	return time.Duration(n)
-}
 
 // columns are what features are tested with: each handler, with each driver of cgroups
 // that the machine has.
@@ -256,28 +242,9 @@ func testImages() ([]image.Image, error) {
 	return []image.Image{images[0], pauseImage, data}, nil
 }
 
-// eventually waits for something that must become true; check also says how
-// things stand.
-func eventually(t *testing.T, what string, check func() (bool, string)) bool {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		ok, state := check()
-		if ok {
-			return true
-		}
-		if time.Now().After(deadline) {
-			const shown = 2000
-			t.Errorf("not within %s: %s:\n\t%s", patience, what, state[max(0, len(state)-shown):])
-			return false
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}
-
 // context ends after the test's own cleanups.
 func testContext(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute*slowness())
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute*wait.Slowness)
 	t.Cleanup(cancel)
 	return ctx
 }

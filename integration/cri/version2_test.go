@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // version2 is what only machines have whose cgroups are of version 2.
@@ -142,7 +144,7 @@ func podStatsOfCgroup(t *testing.T, c *column) {
 	one := p.run("a", sh("head -c 25165824 /dev/zero >/dev/shm/f; echo ready; trap 'exit 0' TERM; while :; do sleep 1000 & wait $!; done"))
 	one.awaitLog("ready")
 	var used uint64
-	eventually(t, "the pod's statistics count what its container has", func() (bool, string) {
+	wait.Observe(t, "the pod's statistics count what its container has", func() (bool, string) {
 		s, err := c.runtime.PodSandboxStats(testContext(t), p.id)
 		if err != nil {
 			return false, err.Error()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // What a program writes, is given and ends with; and why it could not be executed,
@@ -65,7 +66,7 @@ func TestNetwork(t *testing.T) {
 		if out := e.must(t, "exec", "web", "ip", "-o", "-4", "addr"); !strings.Contains(out, "eth0") || !strings.Contains(out, address+"/") || !strings.Contains(out, "127.0.0.1/8") {
 			t.Errorf("%s is not there:\n%s", address, out)
 		}
-		eventually(t, "another container is served", func() (bool, string) {
+		wait.ObserveWithin(t, patience, "another container is served", func() (bool, string) {
 			r := e.run(t, []string{"--rm"}, "wget", "-q", "-O", "-", "http://"+address+"/")
 			return r.stdout == "served\n", r.stderr
 		})
@@ -82,7 +83,7 @@ func TestNetwork(t *testing.T) {
 func TestAContainerAtWork(t *testing.T) {
 	each(t, func(t *testing.T, e *engine) {
 		e.detached(t, "web", []string{"--memory", "64m"}, "sh", "-c", "echo out; echo err >&2; exec sleep 1000")
-		eventually(t, "both streams are in the logs", func() (bool, string) {
+		wait.ObserveWithin(t, patience, "both streams are in the logs", func() (bool, string) {
 			r := e.call(t, "", "logs", "web")
 			return r.stdout == "out\n" && r.stderr == "err\n", fmt.Sprintf("%+v", r)
 		})
@@ -160,13 +161,13 @@ func TestHealth(t *testing.T) {
 		e.detached(t, "well", check("test -e /tmp/well"), "sleep", "1000")
 		e.detached(t, "slow", check("sleep 1234"), "sleep", "1000")
 		for _, name := range []string{"well", "slow"} {
-			eventually(t, name+" is unhealthy", func() (bool, string) {
+			wait.ObserveWithin(t, patience, name+" is unhealthy", func() (bool, string) {
 				s := e.inspect(t, name, "{{.State.Health.Status}}")
 				return s == "unhealthy", s
 			})
 		}
 		e.must(t, "exec", "well", "touch", "/tmp/well")
-		eventually(t, "it is healthy", func() (bool, string) {
+		wait.ObserveWithin(t, patience, "it is healthy", func() (bool, string) {
 			s := e.inspect(t, "well", "{{.State.Health.Status}}")
 			return s == "healthy", s
 		})
@@ -183,12 +184,12 @@ func TestRestartPoliciesAndOOM(t *testing.T) {
 		e.detached(t, "stopped", []string{"--restart", "unless-stopped"}, "sleep", "1000")
 		e.detached(t, "hungry", []string{"--memory", "32m"}, "testprog", "allocate", "64")
 		for name, want := range map[string]string{"fails": "2 exited 3 false", "hungry": "0 exited 137 true"} {
-			eventually(t, name+" is "+want, func() (bool, string) {
+			wait.ObserveWithin(t, patience, name+" is "+want, func() (bool, string) {
 				s := e.inspect(t, name, "{{.RestartCount}} {{.State.Status}} {{.State.ExitCode}} {{.State.OOMKilled}}")
 				return s == want, s
 			})
 		}
-		eventually(t, "it is started again and again", func() (bool, string) {
+		wait.ObserveWithin(t, patience, "it is started again and again", func() (bool, string) {
 			s := e.inspect(t, "always", "{{.RestartCount}}")
 			return s > "2", s
 		})
@@ -212,12 +213,12 @@ func TestContainersOutliveTheDaemon(t *testing.T) {
 		if s := e.inspect(t, "stays", "{{.State.Status}} {{.State.Pid}}"); s != "running "+pid {
 			t.Errorf("it is %s, want running %s", s, pid)
 		}
-		eventually(t, "the exit is known", func() (bool, string) {
+		wait.ObserveWithin(t, patience, "the exit is known", func() (bool, string) {
 			s := e.inspect(t, "ends", "{{.State.Status}} {{.State.ExitCode}}")
 			return s == "exited 42", s
 		})
 		ticks := strings.Count(e.must(t, "logs", "stays"), "tick")
-		eventually(t, "its output is still read", func() (bool, string) {
+		wait.ObserveWithin(t, patience, "its output is still read", func() (bool, string) {
 			n := strings.Count(e.must(t, "logs", "stays"), "tick")
 			return n > ticks+5, fmt.Sprint(n)
 		})

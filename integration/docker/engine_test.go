@@ -12,15 +12,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // patience is how long a test waits for what should happen at once.
-const patience = 60 * time.Second
+var patience = 2 * wait.Patience
 
 // engine is a dockerd, with a containerd of its own, whose default runtime has one
 // stage1.
@@ -115,10 +115,12 @@ func (e *engine) up(t *testing.T) {
 	ended := make(chan struct{})
 	e.ended = ended
 	go func() { defer close(ended); _ = e.dockerd.Wait() }()
-	eventually(t, "dockerd answers", func() (bool, string) {
+	if !wait.ObserveWithin(t, patience, "dockerd answers", func() (bool, string) {
 		r := e.call(t, "", "version")
 		return r.code == 0, r.stderr
-	})
+	}) {
+		t.FailNow()
+	}
 }
 
 // down ends the daemon, and leaves its containers running.
@@ -190,25 +192,8 @@ func (e *engine) expectNothingLeft(t *testing.T) {
 		Dir: e.dir, Namespace: "docker", Except: []int{e.containerd.PID(), e.dockerd.Process.Pid},
 		Empty: []string{e.containerd.Bundle(""), daemon.SocketDir(e.dir), filepath.Join("/var/lib", "rkt-"+e.stage1, "pods/run")},
 	}
-	eventually(t, "nothing of the containers is left", func() (bool, string) {
+	wait.ObserveWithin(t, patience, "nothing of the containers is left", func() (bool, string) {
 		left, err := scope.Remains()
 		return err == nil && len(left) == 0, fmt.Sprint(strings.Join(left, "\n\t"), err)
 	})
-}
-
-// eventually waits for something that must become true; check also says how things
-// stand.
-func eventually(t *testing.T, what string, check func() (bool, string)) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		ok, state := check()
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s:\n\t%s", patience, what, state)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
 }

@@ -19,11 +19,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // patience is how long a test waits for the kubelet, which looks at its files every
 // second and backs off for ten when a container fails.
-const patience = 2 * time.Minute
+var patience = 4 * wait.Patience
 
 // kubelet is a running one.
 type kubelet struct {
@@ -80,10 +81,12 @@ func startKubelet(t *testing.T, n *node.Node) *kubelet {
 	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	must(t, k.cmd.Start())
 	t.Cleanup(func() { k.stop(t) })
-	k.eventually(t, "the kubelet serves", func() (bool, string) {
+	if !wait.ObserveWithin(t, patience, "the kubelet serves", func() (bool, string) {
 		b, err := k.get("/healthz")
 		return err == nil && string(b) == "ok", fmt.Sprintf("%s %v", b, err)
-	})
+	}) {
+		t.FailNow()
+	}
 	return k
 }
 
@@ -172,7 +175,7 @@ func (k *kubelet) manifest(name string) string {
 func (k *kubelet) await(t *testing.T, name, what string, check func(corev1.PodStatus) bool) corev1.PodStatus {
 	t.Helper()
 	var status corev1.PodStatus
-	k.eventually(t, name+": "+what, func() (bool, string) {
+	held := wait.ObserveWithin(t, patience, name+": "+what, func() (bool, string) {
 		pods, err := k.pods()
 		if err != nil {
 			return false, err.Error()
@@ -182,13 +185,16 @@ func (k *kubelet) await(t *testing.T, name, what string, check func(corev1.PodSt
 		b, _ := json.Marshal(status)
 		return ok && check(status), string(b)
 	})
+	if !held {
+		t.FailNow()
+	}
 	return status
 }
 
 // awaitGone waits until a pod is none that the kubelet is to run or that runs.
 func (k *kubelet) awaitGone(t *testing.T, name string) {
 	t.Helper()
-	k.eventually(t, name+" is gone", func() (bool, string) {
+	wait.ObserveWithin(t, patience, name+" is gone", func() (bool, string) {
 		for _, path := range []string{"/pods", "/runningpods/"} {
 			pods, err := k.list(path)
 			if err != nil {
@@ -224,22 +230,6 @@ func (k *kubelet) exec(t *testing.T, name, container, command string) string {
 func (k *kubelet) tryExec(name, container, command string) (string, error) {
 	b, err := k.request(http.MethodPost, "/run/default/"+name+"-node/"+container+"?cmd="+strings.ReplaceAll(command, " ", "+"))
 	return string(bytes.TrimSpace(b)), err
-}
-
-func (k *kubelet) eventually(t *testing.T, what string, check func() (bool, string)) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		ok, state := check()
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			const shown = 4000
-			t.Fatalf("not within %s: %s:\n\t%s", patience, what, state[:min(shown, len(state))])
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
 }
 
 func must(t *testing.T, err error) {

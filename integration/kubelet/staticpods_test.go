@@ -14,6 +14,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // handlers are the columns, each the default of a node.
@@ -112,7 +113,7 @@ func service(t *testing.T, k *kubelet) {
 	if got := k.logs(name, "web"); got != "serving\n" {
 		t.Errorf("the log is %q", got)
 	}
-	k.eventually(t, "the pod's memory is known", func() (bool, string) { return k.hasStats(name, "web") })
+	wait.ObserveWithin(t, patience, "the pod's memory is known", func() (bool, string) { return k.hasStats(name, "web") })
 	k.take(t, name)
 	k.awaitGone(t, name)
 	if b, err := os.ReadFile(k.file("host/service")); err != nil || string(b) != "stopping\n" {
@@ -222,7 +223,7 @@ func nodeNamespaces(t *testing.T, k *kubelet) {
 		must(t, err)
 		want += link + "\n"
 	}
-	k.eventually(t, "it says in which namespaces it is", func() (bool, string) {
+	wait.ObserveWithin(t, patience, "it says in which namespaces it is", func() (bool, string) {
 		got := k.logs("node", "c")
 		return got == want, got + "; the node: " + want
 	})
@@ -264,7 +265,7 @@ func restarted(t *testing.T, k *kubelet) {
 	before := of(k.await(t, name, "it is ready", ready), "c")
 	must(t, k.node.Stop())
 	must(t, k.node.Resume(context.Background()))
-	k.eventually(t, "the kubelet reaches it again", func() (bool, string) {
+	wait.ObserveWithin(t, patience, "the kubelet reaches it again", func() (bool, string) {
 		out, err := k.tryExec(name, "c", "echo again")
 		return err == nil && out == "again", fmt.Sprint(out, err)
 	})
@@ -291,7 +292,7 @@ func expectNothingLeft(t *testing.T, k *kubelet, h node.Handler) {
 	if h.Name != "runc" { // whose shim leaves sockets of groups behind
 		s.Empty = append(s.Empty, n.Shims())
 	}
-	k.eventually(t, "nothing of the pods is left", func() (bool, string) {
+	wait.ObserveWithin(t, patience, "nothing of the pods is left", func() (bool, string) {
 		left, err := s.Remains()
 		left = slices.DeleteFunc(left, func(l string) bool {
 			kubelets := strings.HasPrefix(l, "cgroup ") && !strings.Contains(l, "/pod") || l == "mount "+filepath.Join(n.Dir(), "kubelet/root")

@@ -105,7 +105,7 @@ func TestPoststopHooksFollowAnAddThatFailed(t *testing.T) {
 		t.Run(string(e), func(t *testing.T) {
 			w := newWorld(t)
 			ran := filepath.Join(t.TempDir(), "ran")
-			w.stage1.set(e, errors.New("deliberate"))
+			w.stage1.on(e, fails(errors.New("deliberate")))
 			_, err := w.createOf("a", `{"process":{"args":["sh"]},"root":{"path":"rootfs"},
 				"hooks":{"poststop":[{"path":"/bin/sh","args":["sh","-c","echo x >>`+ran+`"]}]}}`, false)
 			if err == nil || errdefs.IsInvalidArgument(err) {

@@ -91,9 +91,7 @@ func TestTwoDeletesOfAnAppAtOnceReturnTheSame(t *testing.T) {
 		t.Errorf("before its Delete: %+v, %v", st, err)
 	}
 	release := make(chan struct{})
-	w.stage1.mu.Lock()
-	w.stage1.hold[abi.AppRm] = release
-	w.stage1.mu.Unlock()
+	w.stage1.on(abi.AppRm, waitsFor(release))
 	begun := make(chan struct{})
 	go func() {
 		defer close(begun)

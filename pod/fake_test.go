@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -17,35 +18,97 @@ import (
 // fakeStage1 isolates nothing. Its apps are shells that block on a pipe until
 // they are started and then run the script that the test has put under the
 // app's container id. It supervises as a stage1 of its own would: it records an
-// exit and then tells of it.
+// exit and then writes its notice. A test says with on what a call does before that, or
+// in place of it.
 type fakeStage1 struct {
 	children *proc.Children
-	scripts  map[string]string       // by container id, or container id/exec id
-	lacks    abi.Entrypoint          // of those that every stage1 has
-	orphans  bool                    // leaves its processes to stage 0, as shell scripts do
-	declares map[abi.Entrypoint]bool // beside those that every stage1 has
+	orphans  bool // leaves its processes to stage 0, as shell scripts do
+	worded   bool // says in notices how a process has ended, and records nothing
 
-	// What the next call of an entrypoint does instead.
-	mu       sync.Mutex
-	fail     map[abi.Entrypoint]error
-	hold     map[abi.Entrypoint]chan struct{}
-	calls    []abi.Entrypoint
-	checked  string // the last spec
-	notices  *os.File
-	apps     map[string]*fakeApp
-	done     chan struct{}
-	asked    abi.Request // of run
-	restored []string    // checkpoints
-	quiet    bool        // keep exits to itself, as a dead supervisor does
-	worded   bool        // say in notices how a process has ended, and record nothing
-	deaf     bool        // hang in app/signal; set before the pod is used
-	stuck    bool        // hang in run; set before the pod is used
-
-	pretends bool   // to hold namespaces that it does not know
-	pids     string // a file for the pids of holders
-	litters  bool   // leave a process with the pod's lock
-	litter   processRecord
+	mu      sync.Mutex
+	has     map[abi.Entrypoint]bool // where it differs from what every stage1 has
+	scripts map[string]string       // by container id, container id/exec id, or ofHolder
+	plan    map[abi.Entrypoint][]act
+	calls   []abi.Request
+	notices *os.File
+	apps    map[string]*fakeApp
+	done    chan struct{}
 }
+
+const (
+	features abi.Entrypoint = "features" // stands for CheckSpec in a plan and among the calls
+	ofHolder                = "holder"   // the key of the script of what holds a sandbox's namespaces
+)
+
+// act is what a call does before it does its work, which an error prevents.
+type act func(*fakeCall) error
+
+// fakeCall is one call of an entrypoint. An act may change the request of the work.
+type fakeCall struct {
+	ctx  context.Context
+	lock *os.File // the pod's, in run
+	Call
+}
+
+func fails(err error) act { return func(*fakeCall) error { return err } }
+
+// hangs is an act that ends with the call's context.
+func hangs(t *fakeCall) error {
+	<-t.ctx.Done()
+	return context.Cause(t.ctx)
+}
+
+func waitsFor(c <-chan struct{}) act {
+	return func(*fakeCall) error {
+		<-c
+		return nil
+	}
+}
+
+// pretends is an act after which the holder of a sandbox lacks the pod's namespaces.
+func pretends(t *fakeCall) error {
+	s := *t.Request.Sandbox
+	s.Namespaces = nil
+	t.Request.Sandbox = &s
+	return nil
+}
+
+// on sets the acts of the next calls of an entrypoint, in order. The last one is that of
+// all further calls, too. Without any, calls do their work.
+func (f *fakeStage1) on(e abi.Entrypoint, acts ...act) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.plan[e] = acts
+}
+
+// begin notes a call and does its act.
+func (f *fakeStage1) begin(t *fakeCall) error {
+	f.mu.Lock()
+	e := t.Request.Entrypoint
+	f.calls = append(f.calls, t.Request)
+	var do act
+	if acts := f.plan[e]; len(acts) > 0 {
+		do = acts[0]
+		if len(acts) > 1 {
+			f.plan[e] = acts[1:]
+		}
+	}
+	f.mu.Unlock()
+	if do == nil {
+		return nil
+	}
+	return do(t)
+}
+
+// callsOf returns the requests of an entrypoint's calls.
+func (f *fakeStage1) callsOf(e abi.Entrypoint) []abi.Request {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(f.calls), func(r abi.Request) bool { return r.Entrypoint != e })
+}
+
+// called reports whether an entrypoint was executed.
+func (f *fakeStage1) called(e abi.Entrypoint) bool { return len(f.callsOf(e)) > 0 }
 
 type fakeApp struct {
 	child *proc.Child
@@ -58,9 +121,8 @@ var _ Stage1 = (*fakeStage1)(nil)
 
 func newFakeStage1(children *proc.Children) *fakeStage1 {
 	return &fakeStage1{
-		children: children, scripts: map[string]string{},
-		declares: map[abi.Entrypoint]bool{},
-		fail:     map[abi.Entrypoint]error{}, hold: map[abi.Entrypoint]chan struct{}{}, apps: map[string]*fakeApp{},
+		children: children, has: map[abi.Entrypoint]bool{}, scripts: map[string]string{},
+		plan: map[abi.Entrypoint][]act{}, apps: map[string]*fakeApp{},
 	}
 }
 
@@ -68,19 +130,19 @@ func (f *fakeStage1) Name() string   { return "fake" }
 func (f *fakeStage1) Digest() string { return "sha512-" + fmt.Sprintf("%0128d", 7) }
 
 func (f *fakeStage1) CheckSpec(spec []byte) error {
-	f.mu.Lock()
-	f.checked = string(spec)
-	f.mu.Unlock()
-	return f.enter("features")
+	return f.begin(&fakeCall{ctx: context.Background(), Call: Call{Request: abi.Request{Entrypoint: features, Spec: spec}}})
 }
 func (f *fakeStage1) Detach(string) error { return nil }
 
 func (f *fakeStage1) Has(e abi.Entrypoint) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if has, ok := f.has[e]; ok {
+		return has
+	}
 	switch e {
-	case f.lacks:
-		return false
 	case abi.AppPause, abi.AppResume, abi.AppUpdate, abi.AppStats, abi.AppCheckpoint:
-		return f.declares[e]
+		return false
 	}
 	return true
 }
@@ -103,37 +165,20 @@ func (f *fakeStage1) scriptOf(key string) string {
 	return f.scripts[key]
 }
 
-// enter notes a call, and makes it wait or fail if the test wants so.
-func (f *fakeStage1) enter(e abi.Entrypoint) error {
-	f.mu.Lock()
-	f.calls = append(f.calls, e)
-	err, hold := f.fail[e], f.hold[e]
-	f.mu.Unlock()
-	if hold != nil {
-		<-hold
-	}
-	return err
-}
-
-// holder starts the process that holds a sandbox's namespaces. It is left to stage
+// hold starts the process that holds a sandbox's namespaces. It is left to stage
 // 0, as by shell scripts.
-func (f *fakeStage1) holder(c Call) (abi.Ready, error) {
+func (f *fakeStage1) hold(c Call) (abi.Ready, error) {
 	flags := map[string]uintptr{"ipc": syscall.CLONE_NEWIPC, "uts": syscall.CLONE_NEWUTS}
 	var clone uintptr
 	for _, ns := range c.Request.Sandbox.Namespaces {
 		clone |= flags[ns.Type]
-	}
-	if f.pretends {
-		clone = 0
 	}
 	file := map[int]string{1: "tasks", 2: "cgroup.procs"}[c.Request.Cgroup.Version]
 	script := "read go; "
 	for _, d := range c.Request.Cgroup.Dirs {
 		script += "echo 0 > " + filepath.Join(d, file) + "; "
 	}
-	if f.pids != "" {
-		script += "echo $$ >> " + f.pids + "; "
-	}
+	script += f.scriptOf(ofHolder)
 	r, w, err := os.Pipe()
 	if err != nil {
 		return abi.Ready{}, err
@@ -162,17 +207,9 @@ func (f *fakeStage1) holder(c Call) (abi.Ready, error) {
 }
 
 func (f *fakeStage1) Run(ctx context.Context, c Call, lock *os.File) (*Supervisor, error) {
-	if err := f.enter(abi.Run); err != nil {
+	t := &fakeCall{ctx, lock, c}
+	if err := f.begin(t); err != nil {
 		return nil, err
-	}
-	if f.litters {
-		if err := f.drop(lock); err != nil {
-			return nil, err
-		}
-	}
-	if f.stuck {
-		<-ctx.Done()
-		return nil, context.Cause(ctx)
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -180,13 +217,13 @@ func (f *fakeStage1) Run(ctx context.Context, c Call, lock *os.File) (*Superviso
 	}
 	leader := abi.Ready{PID: os.Getpid()}
 	if c.Request.Sandbox != nil {
-		if leader, err = f.holder(c); err != nil {
+		if leader, err = f.hold(t.Call); err != nil {
 			return nil, err
 		}
 	}
 	done := make(chan struct{})
 	f.mu.Lock()
-	f.notices, f.done, f.quiet, f.asked = w, done, false, c.Request
+	f.notices, f.done = w, done
 	f.mu.Unlock()
 	kill := func(syscall.Signal) error { f.die(); return nil }
 	return &Supervisor{
@@ -199,23 +236,25 @@ func (f *fakeStage1) Run(ctx context.Context, c Call, lock *os.File) (*Superviso
 func (f *fakeStage1) die() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	select {
-	case <-f.done:
-	default:
-		f.quiet = true
+	if !f.dead() {
 		f.notices.Close()
 		close(f.done)
 	}
 }
 
-func (f *fakeStage1) Add(_ context.Context, c Call, _ [3]*os.File) (*Process, error) {
-	if err := f.enter(abi.AppAdd); err != nil {
-		return nil, err
+// dead reports whether the supervisor has ended. The caller holds mu.
+func (f *fakeStage1) dead() bool {
+	select {
+	case <-f.done:
+		return true
+	default:
+		return false
 	}
-	if cp := c.Request.Checkpoint; cp != nil {
-		f.mu.Lock()
-		f.restored = append(f.restored, cp.Path)
-		f.mu.Unlock()
+}
+
+func (f *fakeStage1) Add(ctx context.Context, c Call, _ [3]*os.File) (*Process, error) {
+	if err := f.begin(&fakeCall{ctx: ctx, Call: c}); err != nil {
+		return nil, err
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -232,8 +271,8 @@ func (f *fakeStage1) Add(_ context.Context, c Call, _ [3]*os.File) (*Process, er
 	return p, nil
 }
 
-func (f *fakeStage1) Enter(_ context.Context, c Call, _ []string, _ [3]*os.File) (*Process, error) {
-	if err := f.enter(abi.Enter); err != nil {
+func (f *fakeStage1) Enter(ctx context.Context, c Call, _ []string, _ [3]*os.File) (*Process, error) {
+	if err := f.begin(&fakeCall{ctx: ctx, Call: c}); err != nil {
 		return nil, err
 	}
 	return f.spawn(c, c.Request.Exec, f.scriptOf(c.Request.Container+"/"+c.Request.Exec), nil)
@@ -305,7 +344,7 @@ func (f *fakeStage1) reap(dir, app, exec string, child *proc.Child) {
 	st := abi.Status(child.Wait())
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.quiet {
+	if f.dead() { // which keeps exits to itself
 		return
 	}
 	notice := abi.Notice{App: app, Exec: exec}
@@ -327,19 +366,13 @@ func (f *fakeStage1) tell(lines ...string) {
 }
 
 func (f *fakeStage1) Invoke(ctx context.Context, c Call) error {
-	e := c.Request.Entrypoint
-	err := f.enter(e)
-	if err == nil && e == abi.AppSignal && f.deaf {
-		<-ctx.Done()
-		err = context.Cause(ctx)
-	}
-	if err != nil {
+	if err := f.begin(&fakeCall{ctx: ctx, Call: c}); err != nil {
 		return err
 	}
 	f.mu.Lock()
 	a := f.apps[c.Request.App+c.Request.Exec]
 	f.mu.Unlock()
-	switch e {
+	switch c.Request.Entrypoint {
 	case abi.Stop:
 		f.die()
 	case abi.AppStart:
@@ -366,24 +399,6 @@ func (f *fakeStage1) waits(a *fakeApp) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return a.gate != nil && !a.started
-}
-
-// called tells whether an entrypoint was executed.
-func (f *fakeStage1) called(e abi.Entrypoint) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, c := range f.calls {
-		if c == e {
-			return true
-		}
-	}
-	return false
-}
-
-func (f *fakeStage1) set(e abi.Entrypoint, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.fail[e] = err
 }
 
 // recorder keeps the events of a pod.

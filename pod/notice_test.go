@@ -52,7 +52,7 @@ func TestTheCodeOfANoticeNeedsNoRecord(t *testing.T) {
 	w.stage1.worded = true
 	over := filepath.Join(t.TempDir(), "over")
 	w.mustCreate("a", "until [ -e "+over+" ]; do sleep 0.02; done; exit 42")
-	if !w.stage1.asked.NoticeWords {
+	if !w.stage1.callsOf(abi.Run)[0].NoticeWords {
 		t.Error("run was not told that notices may say how a process ended")
 	}
 	w.mustStart("a", "")

@@ -233,12 +233,12 @@ func TestT9OtherSignalsReachAPausedAppWhenItIsResumed(t *testing.T) {
 
 func TestT7TheStage1PausesIfItDeclaresSo(t *testing.T) {
 	w := newWorld(t)
-	w.stage1.declares[abi.AppPause] = true
-	w.stage1.declares[abi.AppResume] = true
+	w.stage1.has[abi.AppPause] = true
+	w.stage1.has[abi.AppResume] = true
 	script, length := ticking(t)
 	w.mustCreate("a", script)
 	w.mustStart("a", "")
-	w.stage1.set(abi.AppPause, errors.New("deliberate"))
+	w.stage1.on(abi.AppPause, fails(errors.New("deliberate")))
 	if err := w.Pause(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "deliberate") {
 		t.Errorf("pause: %v", err)
 	}
@@ -246,7 +246,7 @@ func TestT7TheStage1PausesIfItDeclaresSo(t *testing.T) {
 		t.Error("a pause that failed half-way was not undone")
 	}
 	w.mustBe("a", "", Running)
-	w.stage1.set(abi.AppPause, nil)
+	w.stage1.on(abi.AppPause)
 	if err := w.Pause(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -267,9 +267,7 @@ func TestT7AClientThatGoesAwayLeavesNoHalfPausedApp(t *testing.T) {
 	w.mustStart("a", "")
 	w.mustAddExec("a", "slow", "exec sleep 60")
 	hold := make(chan struct{})
-	w.stage1.mu.Lock()
-	w.stage1.hold[abi.Enter] = hold
-	w.stage1.mu.Unlock()
+	w.stage1.on(abi.Enter, waitsFor(hold))
 	var wg sync.WaitGroup
 	wg.Go(func() { w.mustStart("a", "slow") })
 	happens(t, "the exec is being started", func() bool { return w.stage1.called(abi.Enter) })

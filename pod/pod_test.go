@@ -135,13 +135,14 @@ func TestNoExecStartsOnceTheAppHasEnded(t *testing.T) { // T2
 func TestAnExecAsksForNothingThatItsStage1DoesNotHonour(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("a", "exit 0")
-	w.stage1.set("features", errors.New("deliberate"))
+	w.stage1.on(features, fails(errors.New("deliberate")))
 	config := ExecConfig{ID: "e", Process: []byte(`{"args":["sh"],"cwd":"/","ioPriority":{"class":"IOPRIO_CLASS_IDLE"}}`), Stdio: &noStdio{}}
 	if err := w.AddExec(t.Context(), "a", config); err == nil || !strings.Contains(err.Error(), "deliberate") {
 		t.Errorf("exec: %v", err)
 	}
-	if want := `{"process":` + string(config.Process) + `}`; w.stage1.checked != want {
-		t.Errorf("what was checked is %s, want %s", w.stage1.checked, want)
+	checked := w.stage1.callsOf(features)
+	if got, want := string(checked[len(checked)-1].Spec), `{"process":`+string(config.Process)+`}`; got != want {
+		t.Errorf("what was checked is %s, want %s", got, want)
 	}
 	if _, err := w.Status("a", "e"); !errdefs.IsNotFound(err) {
 		t.Errorf("the refused exec: %v", err)
@@ -154,7 +155,7 @@ func TestAFailedExecStaysCreatedAndReleasesItsWaiters(t *testing.T) { // T2
 	w.mustCreate("a", "exec sleep 60")
 	w.mustStart("a", "")
 	w.mustAddExec("a", "bad", "")
-	w.stage1.set(abi.Enter, errors.New(`exec: "nope": executable file not found in $PATH`))
+	w.stage1.on(abi.Enter, fails(errors.New(`exec: "nope": executable file not found in $PATH`)))
 	_, err := w.Start(t.Context(), "a", "bad")
 	if err == nil || !strings.Contains(err.Error(), "executable file not found in $PATH") {
 		t.Fatalf("start: %v", err)
@@ -181,7 +182,7 @@ func TestAnAppThatCannotBeStartedIsKilled(t *testing.T) { // T2
 			w := newWorld(t)
 			w.stage1.orphans = recorder == RecordedByStage0
 			w.mustCreate("a", "exec sleep 60")
-			w.stage1.set(abi.AppStart, errors.New("deliberate"))
+			w.stage1.on(abi.AppStart, fails(errors.New("deliberate")))
 			st, err := w.Status("a", "")
 			if err != nil {
 				t.Fatal(err)
@@ -208,7 +209,7 @@ func TestAnAppThatCannotBeStartedIsKilled(t *testing.T) { // T2
 func TestACreatedAppDiesOfTheSignalThatItWasSent(t *testing.T) { // T9
 	for name, prepare := range map[string]func(*fakeStage1){
 		"by the stage1": func(*fakeStage1) {},
-		"by stage 0":    func(f *fakeStage1) { f.orphans, f.lacks = true, abi.AppSignal },
+		"by stage 0":    func(f *fakeStage1) { f.orphans, f.has[abi.AppSignal] = true, false },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -241,11 +242,11 @@ func TestACreatedAppDiesOfTheSignalThatItWasSent(t *testing.T) { // T9
 func TestASignalThatIsNotDeliveredIsNoCause(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("a", "exit 0")
-	w.stage1.set(abi.AppSignal, errors.New("deliberate"))
+	w.stage1.on(abi.AppSignal, fails(errors.New("deliberate")))
 	if err := w.Kill(t.Context(), "a", "", int(syscall.SIGTERM), false); err == nil {
 		t.Error("kill succeeds")
 	}
-	w.stage1.set(abi.AppSignal, nil)
+	w.stage1.on(abi.AppSignal)
 	if err := w.Kill(t.Context(), "a", "", int(syscall.SIGKILL), false); err != nil {
 		t.Error(err)
 	}
@@ -256,10 +257,10 @@ func TestASignalThatIsNotDeliveredIsNoCause(t *testing.T) {
 }
 
 func TestAFailedCreateLeavesNothing(t *testing.T) { // T1
-	for _, e := range []abi.Entrypoint{abi.Run, abi.AppAdd, "features"} {
+	for _, e := range []abi.Entrypoint{abi.Run, abi.AppAdd, features} {
 		t.Run(string(e), func(t *testing.T) {
 			w := newWorld(t)
-			w.stage1.set(e, errors.New("deliberate"))
+			w.stage1.on(e, fails(errors.New("deliberate")))
 			if _, err := w.create("a", "exit 0"); err == nil || !strings.Contains(err.Error(), "deliberate") {
 				t.Fatalf("create: %v", err)
 			}
@@ -274,7 +275,7 @@ func TestAFailedCreateLeavesNothing(t *testing.T) { // T1
 					t.Errorf("%s holds %v", state, dirs)
 				}
 			}
-			w.stage1.set(e, nil)
+			w.stage1.on(e)
 			w.mustCreate("a", "exit 0") // the same id right after
 			w.mustDelete("a", "")
 		})
@@ -409,7 +410,7 @@ func TestPidsListsTheAppsProcessesAndNamesItsExecs(t *testing.T) { // T6
 // Nobody else may want the stage1 that was started for a client who has gone.
 func TestAStartOfTheStage1ThatHangsEndsWithItsLastClient(t *testing.T) { // R4
 	w := newWorld(t)
-	w.stage1.stuck = true
+	w.stage1.on(abi.Run, hangs)
 	ctx, cancel := context.WithCancel(t.Context())
 	w.client = ctx
 	failed := make(chan error, 1)
@@ -439,9 +440,8 @@ func TestAStartOfTheStage1ThatHangsEndsWithItsLastClient(t *testing.T) { // R4
 func TestAnAppWhoseCreationFailedIsNeverSeen(t *testing.T) { // T1, R4
 	w := newWorld(t)
 	hold := make(chan struct{})
-	w.stage1.mu.Lock()
-	w.stage1.fail[abi.AppAdd], w.stage1.hold[abi.Stop] = errdefs.ErrInvalidArgument, hold
-	w.stage1.mu.Unlock()
+	w.stage1.on(abi.AppAdd, fails(errdefs.ErrInvalidArgument))
+	w.stage1.on(abi.Stop, waitsFor(hold))
 	failed := make(chan error, 1)
 	go func() {
 		_, err := w.create("x", "exit 0")
@@ -465,7 +465,7 @@ func TestAnAppWhoseCreationFailedIsNeverSeen(t *testing.T) { // T1, R4
 // A stage1 that hangs cannot keep anything from being killed.
 func TestAStage1ThatHangsDoesNotPreventSIGKILL(t *testing.T) { // N6, T9
 	w := newWorld(t)
-	w.stage1.deaf = true
+	w.stage1.on(abi.AppSignal, hangs)
 	w.mustCreate("created", "exit 0")
 	w.mustCreate("running", "exec sleep 60")
 	w.mustStart("running", "")
@@ -488,9 +488,7 @@ func TestAHungStage1DoesNotHoldUpOtherCalls(t *testing.T) { // N6
 	w.mustCreate("sibling", "exec sleep 60")
 	w.mustStart("sibling", "")
 	hold := make(chan struct{})
-	w.stage1.mu.Lock()
-	w.stage1.hold[abi.AppAdd] = hold
-	w.stage1.mu.Unlock()
+	w.stage1.on(abi.AppAdd, waitsFor(hold))
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if _, err := w.create("slow", "exit 0"); err != nil {

@@ -17,8 +17,9 @@ func (l life) liveInSandbox(t *testing.T, s *Store) error {
 	ctx := context.Background()
 	children := proc.NewChildren()
 	stage1 := newFakeStage1(children)
-	stage1.pids = filepath.Join(l.base, "pids")
-	stage1.script(l.id, "echo $$ >> "+stage1.pids+"; exit 7")
+	note := "echo $$ >> " + filepath.Join(l.base, "pids") + "; "
+	stage1.script(ofHolder, note)
+	stage1.script(l.id, note+"exit 7")
 	p := New(Config{
 		Store: s, Key: testKey, Children: children, Events: &recorder{more: make(chan struct{}, 1)},
 		OpenStage1: func(context.Context) (Stage1, error) { return stage1, nil },

@@ -269,23 +269,26 @@ func TestTheOrderOfCallsForASandbox(t *testing.T) {
 	other.mustDelete("a", "")
 }
 
-// drop starts a process that keeps the pod's lock.
-func (f *fakeStage1) drop(lock *os.File) error {
-	p, err := os.StartProcess("/bin/sleep", []string{"sleep", "300"}, &os.ProcAttr{Files: []*os.File{lock}, Sys: &syscall.SysProcAttr{Setsid: true}})
-	if err != nil {
-		return err
+// leaves starts a process that keeps the pod's lock, and has no namespaces for the pod.
+func leaves(left *processRecord) act {
+	return func(t *fakeCall) error {
+		p, err := os.StartProcess("/bin/sleep", []string{"sleep", "300"}, &os.ProcAttr{Files: []*os.File{t.lock}, Sys: &syscall.SysProcAttr{Setsid: true}})
+		if err != nil {
+			return err
+		}
+		left.PID = p.Pid
+		left.StartTime, err = proc.StartTime(p.Pid)
+		return errors.Join(err, p.Release(), pretends(t))
 	}
-	f.litter.PID = p.Pid
-	f.litter.StartTime, err = proc.StartTime(p.Pid)
-	return errors.Join(err, p.Release())
 }
 
 func TestASandboxThatDoesNotStartLeavesNothing(t *testing.T) {
+	var left processRecord
 	for name, break_ := range map[string]func(*world, *SandboxConfig){
-		"a stage1 that fails":          func(w *world, _ *SandboxConfig) { w.stage1.set(abi.Run, errors.New("no")) },
-		"a stage1 that knows no field": func(w *world, _ *SandboxConfig) { w.stage1.set("features", errors.New("no")) },
-		"a stage1 that knows nothing":  func(w *world, _ *SandboxConfig) { w.stage1.pretends = true },
-		"one that leaves a process":    func(w *world, _ *SandboxConfig) { w.stage1.pretends, w.stage1.litters = true, true },
+		"a stage1 that fails":          func(w *world, _ *SandboxConfig) { w.stage1.on(abi.Run, fails(errors.New("no"))) },
+		"a stage1 that knows no field": func(w *world, _ *SandboxConfig) { w.stage1.on(features, fails(errors.New("no"))) },
+		"a stage1 that knows nothing":  func(w *world, _ *SandboxConfig) { w.stage1.on(abi.Run, pretends) },
+		"one that leaves a process":    func(w *world, _ *SandboxConfig) { w.stage1.on(abi.Run, leaves(&left)) },
 		"a link that is not ours": func(w *world, c *SandboxConfig) {
 			if err := errors.Join(os.MkdirAll(filepath.Dir(c.Shm.Link), 0o755), os.Mkdir(c.Shm.Link, 0o755)); err != nil {
 				w.t.Fatal(err)
@@ -316,8 +319,8 @@ func TestASandboxThatDoesNotStartLeavesNothing(t *testing.T) {
 			if left, err := os.ReadDir(c.Bundle); err != nil || len(left) > 0 {
 				t.Errorf("left in the bundle: %v, %v", left, err)
 			}
-			if p := w.stage1.litter; proc.Alive(p.PID, p.StartTime) {
-				t.Errorf("process %d of the stage1 lives", p.PID)
+			if proc.Alive(left.PID, left.StartTime) {
+				t.Errorf("process %d of the stage1 lives", left.PID)
 			}
 			if e, err := w.WaitSandbox(t.Context(), "box"); err != nil || e.Code != 137 {
 				t.Errorf("exit %+v, %v", e, err)
@@ -392,7 +395,7 @@ func TestWhoeverMeetsASandboxThatCannotBeCreatedIsNotHeldUp(t *testing.T) {
 
 func TestAStopEndsAStartThatHangs(t *testing.T) {
 	w := newWorld(t)
-	w.stage1.stuck = true
+	w.stage1.on(abi.Run, hangs)
 	if err := w.CreateSandbox(t.Context(), boxConfig(t, t.TempDir())); err != nil {
 		t.Fatal(err)
 	}

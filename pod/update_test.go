@@ -74,7 +74,7 @@ func TestT12UpdateIsForAppsThatHaveNotEnded(t *testing.T) {
 func TestT12TheStage1IsToldAndMayRefuse(t *testing.T) {
 	needPids(t)
 	w := newWorld(t)
-	w.stage1.declares[abi.AppUpdate] = true
+	w.stage1.has[abi.AppUpdate] = true
 	w.mustCreate("a", "exec sleep 60")
 	if err := w.Update(t.Context(), "a", []byte(`{"pids":{"limit":21}}`)); err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestT12TheStage1IsToldAndMayRefuse(t *testing.T) {
 	if !w.stage1.called(abi.AppUpdate) {
 		t.Error("the stage1 was not told")
 	}
-	w.stage1.set(abi.AppUpdate, errors.New("deliberate"))
+	w.stage1.on(abi.AppUpdate, fails(errors.New("deliberate")))
 	if err := w.Update(t.Context(), "a", []byte(`{"pids":{"limit":22}}`)); err == nil || !strings.Contains(err.Error(), "deliberate") {
 		t.Errorf("update: %v", err)
 	}
@@ -134,7 +134,7 @@ func TestT8CheckpointAndRestoreAreTheStage1s(t *testing.T) {
 	if _, err := w.create("b", "exit 0"); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "restore container b: stage1 fake has no app/checkpoint") {
 		t.Errorf("restore: %v", err)
 	}
-	w.stage1.declares[abi.AppCheckpoint] = true
+	w.stage1.has[abi.AppCheckpoint] = true
 	if err := w.Checkpoint(t.Context(), "a", abi.Checkpoint{Path: "/cp"}); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("of a created app: %v", err)
 	}
@@ -143,11 +143,8 @@ func TestT8CheckpointAndRestoreAreTheStage1s(t *testing.T) {
 		t.Error(err)
 	}
 	w.mustCreate("b", "exit 0")
-	w.stage1.mu.Lock()
-	restored := w.stage1.restored
-	w.stage1.mu.Unlock()
-	if !slices.Equal(restored, []string{"/cp"}) {
-		t.Errorf("restored from %v", restored)
+	if added := w.stage1.callsOf(abi.AppAdd); added[len(added)-1].Checkpoint == nil || added[len(added)-1].Checkpoint.Path != "/cp" {
+		t.Errorf("app/add has %+v", added)
 	}
 	if got := w.events.words(); !slices.Contains(got, "checkpointed a") {
 		t.Errorf("events %v", got)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 func TestN4MemoryIsReturnedAfterWorkAndNoOftenerThanEvery30Seconds(t *testing.T) {
@@ -150,21 +152,14 @@ func TestB32LockIsHeldByOneAndLeavesNothing(t *testing.T) {
 		t.Fatal("the lock was had twice")
 	}
 	held.release()
-	// The waiter that gave up gets it now, and gives it back.
-	time.Sleep(200 * time.Millisecond)
+	gone := func() bool { return !exists(path + ".lock") }
+	wait.Until(t, "the waiter that gave up gives the lock back", gone)
 	last, err := lockGroup(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	last.release()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Lstat(path + ".lock"); os.IsNotExist(err) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("a lock that nobody has left its file")
-		}
-	}
+	wait.Until(t, "a lock that nobody has leaves no file", gone)
 }
 
 func TestB33OnlySocketsAreRemovedAsStale(t *testing.T) {

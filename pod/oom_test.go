@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // hungry is a program that wants much more memory than limited apps have.
@@ -71,7 +73,7 @@ func TestC5OOMOfAChildIsPublishedWhileItsAppRunsOnAndIsItsAppsAlone(t *testing.T
 	w.mustCreate("a", hungry+"; echo survived > "+path+"; exec sleep 60")
 	w.mustStart("a", "")
 	next()
-	happens(t, "the event", func() bool { return slices.Contains(w.events.words(), "oom a") })
+	wait.Until(t, "the event", func() bool { return slices.Contains(w.events.words(), "oom a") })
 	w.mustBe("a", "", Running)
 	w.end("a")
 	w.end("neighbour")

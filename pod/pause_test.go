@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -41,17 +42,6 @@ func ticking(t *testing.T) (script string, length func() int64) {
 	}
 }
 
-func happens(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for range 3000 {
-		if f() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("it does not happen: %s", what)
-}
-
 // pausedApp returns a world with an app that ticks and is paused.
 func pausedApp(t *testing.T) (w *world, length func() int64) {
 	t.Helper()
@@ -60,7 +50,7 @@ func pausedApp(t *testing.T) (w *world, length func() int64) {
 	script, length := ticking(t)
 	w.mustCreate("a", script)
 	w.mustStart("a", "")
-	happens(t, "it ticks", func() bool { return length() > 0 })
+	wait.Until(t, "it ticks", func() bool { return length() > 0 })
 	if err := w.Pause(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +91,7 @@ func TestT7PauseStopsTheAppAndItsExecsUntilResume(t *testing.T) {
 		t.Errorf("resume of a running app: %v", err)
 	}
 	for range 3 {
-		happens(t, "both run", func() bool { return length() > 0 && execLength() > 0 })
+		wait.Until(t, "both run", func() bool { return length() > 0 && execLength() > 0 })
 		if err := w.Pause(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
@@ -109,10 +99,7 @@ func TestT7PauseStopsTheAppAndItsExecsUntilResume(t *testing.T) {
 		w.mustBe("a", "e", Paused)
 		w.mustBe("a", "waiting", Paused)
 		before := length() + execLength()
-		time.Sleep(100 * time.Millisecond)
-		if after := length() + execLength(); after != before {
-			t.Errorf("paused, and yet %d became %d", before, after)
-		}
+		wait.Still(t, "the files of what is paused", func() int64 { return length() + execLength() })
 		if err := w.Pause(t.Context(), "a"); !errdefs.IsFailedPrecondition(err) {
 			t.Errorf("second pause: %v", err)
 		}
@@ -121,7 +108,7 @@ func TestT7PauseStopsTheAppAndItsExecsUntilResume(t *testing.T) {
 		}
 		w.mustBe("a", "", Running)
 		w.mustBe("a", "e", Running)
-		happens(t, "both go on", func() bool { return length()+execLength() > before+2 })
+		wait.Until(t, "both go on", func() bool { return length()+execLength() > before+2 })
 	}
 	w.end("a")
 	if err := w.Pause(t.Context(), "a"); !errdefs.IsNotFound(err) {
@@ -252,7 +239,7 @@ func TestT7TheStage1PausesIfItDeclaresSo(t *testing.T) {
 	}
 	w.mustBe("a", "", Paused)
 	before := length()
-	happens(t, "the cgroup is left alone", func() bool { return length() > before })
+	wait.Until(t, "the cgroup is left alone", func() bool { return length() > before })
 	if err := w.Resume(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +257,7 @@ func TestT7AClientThatGoesAwayLeavesNoHalfPausedApp(t *testing.T) {
 	w.stage1.on(abi.Enter, waitsFor(hold))
 	var wg sync.WaitGroup
 	wg.Go(func() { w.mustStart("a", "slow") })
-	happens(t, "the exec is being started", func() bool { return w.stage1.called(abi.Enter) })
+	wait.Until(t, "the exec is being started", func() bool { return w.stage1.called(abi.Enter) })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := w.Pause(ctx, "a"); !errors.Is(err, context.DeadlineExceeded) {
@@ -279,9 +266,9 @@ func TestT7AClientThatGoesAwayLeavesNoHalfPausedApp(t *testing.T) {
 	w.mustBe("a", "", Running)
 	paused := make(chan error, 1)
 	go func() { paused <- w.Pause(t.Context(), "a") }()
-	happens(t, "it is pausing", func() bool { st, _ := w.Status("a", ""); return st.State == Pausing })
+	wait.Until(t, "it is pausing", func() bool { st, _ := w.Status("a", ""); return st.State == Pausing })
 	before := length()
-	happens(t, "it runs on until the exec has started", func() bool { return length() > before })
+	wait.Until(t, "it runs on until the exec has started", func() bool { return length() > before })
 	close(hold)
 	wg.Wait()
 	if err := <-paused; err != nil {
@@ -329,19 +316,18 @@ func TestT7PauseInAnExecStorm(t *testing.T) {
 		if err := w.Pause(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
-		before, err := w.Pids(t.Context(), "a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Millisecond)
-		after, err := w.Pids(t.Context(), "a")
-		if err != nil || !slices.Equal(before, after) {
-			t.Errorf("in a paused app %v became %v, %v", before, after, err)
-		}
+		wait.Still(t, "the processes of what is paused", func() string {
+			pids, err := w.Pids(t.Context(), "a")
+			if err != nil {
+				t.Error(err)
+			}
+			return fmt.Sprint(pids)
+		})
+		events := len(w.events.words())
 		if err := w.Resume(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Millisecond)
+		wait.Until(t, "the storm goes on", func() bool { return len(w.events.words()) > events+4 })
 	}
 	close(stop)
 	wg.Wait()
@@ -370,7 +356,7 @@ func TestT9KillAllInAnExecStormLeavesNobody(t *testing.T) {
 				}
 			})
 		}
-		time.Sleep(100 * time.Millisecond)
+		wait.Until(t, "the storm is there", func() bool { return len(w.events.words()) > 20 })
 		if err := w.Kill(t.Context(), "a", "", killSignal, true); err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
@@ -418,9 +419,7 @@ func TestAStartOfTheStage1ThatHangsEndsWithItsLastClient(t *testing.T) { // R4
 		_, err := w.create("x", "exit 0")
 		failed <- err
 	}()
-	for !w.stage1.called(abi.Run) {
-		time.Sleep(time.Millisecond)
-	}
+	wait.Until(t, "run is called", func() bool { return w.stage1.called(abi.Run) })
 	cancel()
 	select {
 	case err := <-failed:
@@ -447,9 +446,7 @@ func TestAnAppWhoseCreationFailedIsNeverSeen(t *testing.T) { // T1, R4
 		_, err := w.create("x", "exit 0")
 		failed <- err
 	}()
-	for !w.stage1.called(abi.Stop) {
-		time.Sleep(time.Millisecond)
-	}
+	wait.Until(t, "stop is called", func() bool { return w.stage1.called(abi.Stop) })
 	if st, err := w.Status("x", ""); !errdefs.IsNotFound(err) {
 		t.Errorf("status %v, %v", st, err)
 	}
@@ -495,9 +492,7 @@ func TestAHungStage1DoesNotHoldUpOtherCalls(t *testing.T) { // N6
 			t.Errorf("create: %v", err)
 		}
 	})
-	for !w.stage1.called(abi.AppAdd) || len(w.events.words()) < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	wait.Until(t, "app/add of the second is called", func() bool { return len(w.stage1.callsOf(abi.AppAdd)) > 1 })
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)

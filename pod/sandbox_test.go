@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
@@ -154,10 +155,11 @@ func TestStoppingASandboxEndsItsApps(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.sandbox(boxConfig(t, t.TempDir()))
-			w.mustCreate("a", "trap 'exit 5' TERM; while :; do sleep 0.01; done")
+			path, next := scriptLines(t)
+			w.mustCreate("a", "trap 'exit 5' TERM; echo trapped > "+path+"; while :; do sleep 0.01; done")
 			w.mustStart("a", "")
 			w.mustCreate("b", "exit 0") // never started
-			time.Sleep(50 * time.Millisecond)
+			next()
 			if err := w.StopSandbox(t.Context(), "box", grace); err != nil {
 				t.Fatal(err)
 			}
@@ -376,7 +378,9 @@ func TestWhoeverMeetsASandboxThatCannotBeCreatedIsNotHeldUp(t *testing.T) {
 	go func() { _, err := w.StartSandbox(context.Background(), "box"); others <- err }()
 	go func() { others <- w.StopSandbox(context.Background(), "box", 0) }()
 	go func() { others <- w.ShutdownSandbox(context.Background(), "box") }()
-	time.Sleep(50 * time.Millisecond) // they wait now, or will
+	for _, call := range []string{"StartSandbox", "StopSandbox", "ShutdownSandbox"} {
+		wait.Blocked(t, "pod.(*Pod)."+call, 1)
+	}
 	close(goOn)
 	if err := <-created; err == nil {
 		t.Error("it was created without a bundle")
@@ -404,9 +408,7 @@ func TestAStopEndsAStartThatHangs(t *testing.T) {
 		_, err := w.StartSandbox(context.Background(), "box")
 		started <- err
 	}()
-	for !w.stage1.called(abi.Run) {
-		time.Sleep(5 * time.Millisecond)
-	}
+	wait.Until(t, "run is called", func() bool { return w.stage1.called(abi.Run) })
 	if err := w.StopSandbox(soon(t), "box", 0); err != nil {
 		t.Error(err)
 	}

@@ -2,8 +2,11 @@ package proc
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 func TestAPlaceholderRunsNothingAndDiesWhenItIsKilled(t *testing.T) {
@@ -12,19 +15,10 @@ func TestAPlaceholderRunsNothingAndDiesWhenItIsKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 100 {
+	wait.Observe(t, "it is stopped", func() (bool, string) {
 		s, err := ReadStat(child.PID())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.State == 'T' {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if s, err := ReadStat(child.PID()); err != nil || s.State != 'T' {
-		t.Errorf("its state is %c, %v; want T", s.State, err)
-	}
+		return err == nil && s.State == 'T', fmt.Sprintf("%c, %v", s.State, err)
+	})
 	if err := child.Kill(); err != nil {
 		t.Error(err)
 	}

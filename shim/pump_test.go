@@ -41,7 +41,7 @@ func TestAStreamThatIsClosedHasNoErrorToReport(t *testing.T) {
 				p := &pump{src: src, dst: &sink{name: "stdin", w: dst}, buffers: newBuffers()}
 				ended := make(chan error, 1)
 				go func() { ended <- p.move(step(p)) }()
-				time.Sleep(20 * time.Millisecond) // as a rule it waits by then
+				wait.Blocked(t, "shim.(*pump).move", 1)
 				closes(src, dst)
 				if err := wait.For(t, "its end", ended); !errors.Is(err, os.ErrClosed) {
 					t.Errorf("it ended with %v", err)

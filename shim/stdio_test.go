@@ -241,12 +241,8 @@ func TestI1CloseEndsAWaitForRoomInAFullFifo(t *testing.T) {
 	out := mkfifo(t, "out")
 	r := newRig(t, streams{stdout: out}, owner{})
 	c := r.start("exec cat /dev/zero")
-	for until := time.Now().Add(wait.Patience); r.waitsIn() < 1<<16; time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("%d bytes are in the fifo", r.waitsIn())
-		}
-	}
-	time.Sleep(50 * time.Millisecond) // for the shim to wait for room
+	wait.Until(t, "the fifo is full", func() bool { return r.waitsIn() == 1<<16 })
+	wait.Blocked(t, "shim.(*pump).move", 1)
 	if err := c.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -364,17 +360,15 @@ func writer(t *testing.T, path, text string) <-chan struct{} {
 		wait.For(t, "the writer is gone", done)
 	})
 	where := fmt.Sprintf("/proc/self/task/%d/syscall", <-tid)
-	for until := time.Now().Add(wait.Patience); time.Now().Before(until); time.Sleep(time.Millisecond) {
+	wait.Until(t, "the writer waits", func() bool {
 		b, err := os.ReadFile(where)
 		if err != nil {
 			t.Skip("needs to see what a thread waits for: ", err)
 		}
-		if call, _, _ := strings.Cut(string(b), " "); call == strconv.Itoa(unix.SYS_OPENAT) {
-			return done
-		}
-	}
-	t.Fatal("the writer does not wait")
-	return nil
+		call, _, _ := strings.Cut(string(b), " ")
+		return call == strconv.Itoa(unix.SYS_OPENAT)
+	})
+	return done
 }
 
 // A client that is done before it has the answer to its Create has nobody to

@@ -18,6 +18,7 @@ func TestAGoroutineThatIsLeftIsSeen(t *testing.T) {
 		all := goroutines()
 		return len(all) == before+1 && strings.Contains(strings.Join(all, ""), "TestAGoroutineThatIsLeftIsSeen.func1")
 	})
+	Blocked(t, "wait.TestAGoroutineThatIsLeftIsSeen.func1", 1)
 	close(stop)
 	Until(t, "it is seen no more", func() bool { return len(goroutines()) == before })
 }

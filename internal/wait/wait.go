@@ -2,8 +2,10 @@ package wait
 
 import (
 	"os"
+	"regexp"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -64,6 +66,35 @@ func For[T any](t testing.TB, what string, c <-chan T) T {
 	case <-time.After(Patience):
 		t.Fatalf("not within %s: %s\n%s", Patience, what, stacks())
 		panic("unreachable")
+	}
+}
+
+// Blocked waits until n goroutines are inside a function, or what it calls, and blocked:
+// on a channel, a lock, a descriptor that the poller watches.
+func Blocked(t testing.TB, function string, n int) {
+	t.Helper()
+	Observe(t, strconv.Itoa(n)+" goroutines are blocked in "+function, func() (bool, string) {
+		found := 0
+		for _, stack := range goroutines() {
+			state, frames, _ := strings.Cut(stack, "\n")
+			if strings.Contains(frames, function+"(") && !awake.MatchString(state) {
+				found++
+			}
+		}
+		return found >= n, strconv.Itoa(found)
+	})
+}
+
+var awake = regexp.MustCompile(`\[(running|runnable|syscall|sleep|preempted|copystack)`)
+
+// Still fails the test if a value changes within a tenth of a second, of what must stay as
+// it is. It cannot fail for want of time, and may miss a change that is late.
+func Still[T comparable](t testing.TB, what string, value func() T) {
+	t.Helper()
+	before := value()
+	time.Sleep(100 * time.Millisecond)
+	if now := value(); now != before {
+		t.Errorf("%s: %v became %v", what, before, now)
 	}
 }
 

@@ -3,6 +3,7 @@ package cgroup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -54,10 +55,7 @@ func TestT7FreezeStopsEveryProcessUntilThaw(t *testing.T) {
 				t.Fatal(err)
 			}
 			frozen := length()
-			time.Sleep(100 * time.Millisecond)
-			if got := length(); got != frozen {
-				t.Errorf("%v: it ran on, from %d to %d", dirs, frozen, got)
-			}
+			wait.Still(t, fmt.Sprintf("the file of what is frozen in %v", dirs), length)
 			if err := g.Thaw(); err != nil {
 				t.Fatal(err)
 			}
@@ -98,9 +96,9 @@ func TestAProcessThatEntersAFrozenCgroupStops(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { enterDirs(t, g.dirs, tasks, script) })
 		wait.Until(t, "a process is inside", func() bool { pids, _ := g.Pids(); return len(pids) > 0 })
-		time.Sleep(50 * time.Millisecond)
+		wait.Still(t, "the file of what is frozen", length)
 		if length() != 0 {
-			t.Error("it runs")
+			t.Error("it has run")
 		}
 		if err := g.Thaw(); err != nil {
 			t.Fatal(err)

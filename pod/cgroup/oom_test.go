@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -103,7 +102,7 @@ func TestC5AnOOMOfThePodIsThatOfWhomItKills(t *testing.T) {
 	enter(t, bystander, "exec sleep 60")
 	enter(t, victim, hungry+"; exec sleep 60")
 	wait.Until(t, "the kill is published", func() bool { return killed() == 1 })
-	time.Sleep(100 * time.Millisecond)
+	wait.Still(t, "how often the neighbour is published", spared)
 	if spared() != 0 {
 		t.Error("the neighbour was published, too")
 	}

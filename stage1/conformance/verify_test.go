@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/skeleton"
 )
 
@@ -328,9 +329,7 @@ func TestAnInterruptedVerificationLeavesNothing(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			for _, err := os.Stat(marker); err != nil && ctx.Err() == nil; _, err = os.Stat(marker) {
-				time.Sleep(5 * time.Millisecond)
-			}
+			wait.Until(t, "app/add is called", func() bool { _, err := os.Stat(marker); return err == nil })
 			if err := cmd.Process.Signal(sig); err != nil {
 				t.Fatal(err)
 			}

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/hold"
 )
 
@@ -83,18 +83,13 @@ func run(t *testing.T, uid uint32, maps []syscall.SysProcIDMap, wrapper ...strin
 func (h *holder) sleeps(t *testing.T) {
 	t.Helper()
 	ppoll := strconv.Itoa(unix.SYS_PPOLL) + " "
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	wait.Until(t, "it sleeps and ignores SIGCHLD", func() bool {
 		call, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", h.Pid))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasPrefix(string(call), ppoll) && h.ignores(t, syscall.SIGCHLD) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it does not sleep, or does not ignore SIGCHLD: its call is %s", call)
-		}
-	}
+		return strings.HasPrefix(string(call), ppoll) && h.ignores(t, syscall.SIGCHLD)
+	})
 }
 
 func (h *holder) ignores(t *testing.T, s syscall.Signal) bool {
@@ -178,13 +173,10 @@ func TestOrphansAreReaped(t *testing.T) {
 				t.Fatalf("a process has been left behind, and the holder has inherited %q (%v)", its, err)
 			}
 			w.Close()
-			deadline := time.Now().Add(30 * time.Second)
-			for ; len(its) > 0 && err == nil; its, err = os.ReadFile(children) {
-				if time.Now().After(deadline) {
-					t.Fatalf("nobody has reaped %s", its)
-				}
-				time.Sleep(5 * time.Millisecond)
-			}
+			wait.Until(t, "the holder has reaped it", func() bool {
+				its, err := os.ReadFile(children)
+				return err != nil || len(its) == 0
+			})
 		})
 	}
 }

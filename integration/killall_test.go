@@ -98,7 +98,11 @@ func TestT9KillAllInAnExecStorm(t *testing.T) {
 					}
 				})
 			}
-			time.Sleep(200 * time.Millisecond)
+			wait.Observe(t, "the storm is there", func() (bool, string) {
+				words := events.words()
+				started := slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "exec-started ") })
+				return started && len(words) > 10, fmt.Sprint(words)
+			})
 			if err := task.Kill(ctx, syscall.SIGKILL, containerd.WithKillAll); err != nil {
 				t.Errorf("kill: %v", err)
 			}

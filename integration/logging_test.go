@@ -101,7 +101,7 @@ func TestI4TheLoggerOfAContainerMayBeKilled(t *testing.T) {
 				ticks = strings.Count(string(b), "tick")
 				return err == nil && strings.Count(string(b), "logger ") == round+1 && ticks > 0, fmt.Sprint(err, len(b))
 			})
-			time.Sleep(1100 * time.Millisecond) // those that die young have no successors
+			time.Sleep(1100 * time.Millisecond) // a logger that ends within a second gets no successor
 			killProgram(t, file)
 			wait.Observe(t, "its successor writes", func() (bool, string) {
 				b, err := os.ReadFile(file)

@@ -360,7 +360,13 @@ func TestNerdctlRestartPolicies(t *testing.T) {
 				return r.code == 0, r.stderr
 			})
 		}
-		time.Sleep(5 * time.Second) // a monitor that is at it would make tasks of what is removed
+		// A monitor that is at it would make tasks of what is removed. Once it restarts one
+		// that is new, it has begun anew, and leaves the others alone.
+		n.run(t, []string{"--detach", "--name", "last", "--restart", "on-failure:1"}, "testprog", "exit", "3").must(t)
+		wait.Observe(t, "the monitor has begun anew", func() (bool, string) {
+			s := try("inspect", "--format", "{{.RestartCount}} {{.State.Status}}", "last")
+			return s == "1 exited", s
+		})
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
@@ -116,7 +118,13 @@ func (c *column) readInTwoLives(t *testing.T, terminal bool) {
 	seen := readUntil(t, reader, func(all []byte) bool { return len(all) > 10_000 })
 	streams.write(t, "wo")
 
-	c.restart(t, func() { time.Sleep(time.Second) }) // the container runs into the full pipe
+	c.restart(t, func() {
+		wait.Observe(t, "the container runs into the full pipe", func() (bool, string) {
+			// The number of the system call that it is blocked in, or "running".
+			call, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", task.Pid()))
+			return strings.HasPrefix(string(call), strconv.Itoa(unix.SYS_WRITE)+" "), fmt.Sprint(string(call), err)
+		})
+	})
 	if s := c.reload(t, task.ID()); int(s.Pid()) != int(task.Pid()) || !alive(int(s.Pid())) {
 		t.Errorf("process %d, before it was %d", s.Pid(), task.Pid())
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/containerd/containerd/v2/pkg/cio"
 
@@ -106,7 +105,6 @@ func terminate(t *testing.T, pid int) {
 	t.Helper()
 	wait.Observe(t, "the program ends", func() (bool, string) {
 		_ = syscall.Kill(pid, syscall.SIGTERM)
-		time.Sleep(50 * time.Millisecond)
 		return !alive(pid), "alive"
 	})
 }

@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
 // TestMain is also the program that is executed inside: a shell that runs the
@@ -130,18 +131,13 @@ func TestADaemonEndsWithTheEnclosure(t *testing.T) {
 	if _, _, err := run(t, "setsid sleep "+mark+" & setsid sleep "+mark+" & sleep 0.1"); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	wait.Observe(t, "nothing of it is there", func() (bool, string) {
 		out, err := exec.Command("pgrep", "-f", mark).Output()
 		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 			t.Skipf("pgrep: %v", err)
 		}
-		if len(out) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("still there: %s", out)
-		}
-	}
+		return len(out) == 0, string(out)
+	})
 }
 
 func TestDescriptorsOfTheParentAreNotInside(t *testing.T) {

@@ -2,10 +2,31 @@ package wait
 
 import (
 	"os"
+	"os/exec"
 	"os/signal"
 	"strings"
 	"testing"
 )
+
+func TestMain(m *testing.M) { os.Exit(Run(m)) }
+
+// The test calls itself as nohup would.
+func TestChildrenDoNotIgnoreWhatTheTestsWereToIgnore(t *testing.T) {
+	if os.Getenv("TEST_IGNORES") == "" {
+		again := exec.Command("sh", "-c", `trap "" HUP INT; exec "$0" -test.run '^TestChildrenDoNotIgnore'`, os.Args[0])
+		again.Env = append(os.Environ(), "TEST_IGNORES=yes")
+		if out, err := again.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	for _, s := range []string{"HUP", "INT"} {
+		child := exec.Command("sh", "-c", "kill -"+s+" $$")
+		if err := child.Run(); err == nil || child.ProcessState.Exited() {
+			t.Errorf("a child outlives SIG%s", s)
+		}
+	}
+}
 
 func TestAGoroutineThatIsLeftIsSeen(t *testing.T) {
 	c := make(chan os.Signal, 1)

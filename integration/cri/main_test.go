@@ -42,15 +42,7 @@ func missing() string {
 
 // fill copies the programs into the enclosure: where they are may be covered.
 func fill(ctx context.Context, e enclosure.Enclosure) error {
-	bin, err := binaries.Built("")
-	if err != nil {
-		return err
-	}
-	containerd, err := binaries.Containerd(ctx, os.Stderr)
-	if err != nil {
-		return err
-	}
-	copies := []enclosure.Copy{{From: containerd, To: programsDir}, {From: bin, To: shimsDir}}
+	var copies []enclosure.Copy
 	rkts, err := binaries.RktStage1s(ctx, os.Stderr)
 	if err == nil {
 		copies = append(copies, enclosure.Copy{From: rkts, To: rktsDir})
@@ -62,7 +54,7 @@ func fill(ctx context.Context, e enclosure.Enclosure) error {
 		return err
 	}
 	copies = append(copies, enclosure.Copy{From: runc, To: currentRunc})
-	if err := e.Fill(ctx, copies...); err != nil {
+	if err := binaries.Fill(ctx, e, programsDir, shimsDir, copies...); err != nil {
 		return err
 	}
 	if err := binaries.Wrap(ctx, e.Path(shimsDir), "oci-current", currentRunc); err != nil {

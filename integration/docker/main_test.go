@@ -38,24 +38,12 @@ func missing() string {
 }
 
 func fill(ctx context.Context, e enclosure.Enclosure) error {
-	bin, err := binaries.Built("")
-	if err != nil {
-		return err
-	}
-	containerd, err := binaries.Containerd(ctx, os.Stderr)
-	if err != nil {
-		return err
-	}
 	daemon, client, err := binaries.Docker(ctx, os.Stderr)
 	if err != nil {
 		return err
 	}
-	err = e.Fill(ctx,
-		enclosure.Copy{From: containerd, To: programsDir}, // makes the directory
-		enclosure.Copy{From: daemon, To: programsDir},
-		enclosure.Copy{From: client, To: programsDir},
-		enclosure.Copy{From: bin, To: shimsDir})
-	if err != nil {
+	if err := binaries.Fill(ctx, e, programsDir, shimsDir,
+		enclosure.Copy{From: daemon, To: programsDir}, enclosure.Copy{From: client, To: programsDir}); err != nil {
 		return err
 	}
 	prog, err := binaries.TestProgram(ctx, e.Path(programsDir))

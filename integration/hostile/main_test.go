@@ -44,20 +44,11 @@ func missing() string {
 
 // fill copies the programs into the enclosure: where they are may be covered.
 func fill(ctx context.Context, e enclosure.Enclosure) error {
-	bin, err := binaries.Built("")
-	if err != nil {
-		return err
-	}
-	containerd, err := binaries.Containerd(ctx, os.Stderr)
-	if err != nil {
-		return err
-	}
 	runc, err := binaries.Runc(ctx, os.Stderr)
 	if err != nil {
 		return err
 	}
-	if err := e.Fill(ctx, enclosure.Copy{From: containerd, To: programsDir}, enclosure.Copy{From: bin, To: shimsDir},
-		enclosure.Copy{From: filepath.Dir(runc), To: runcDir}); err != nil {
+	if err := binaries.Fill(ctx, e, programsDir, shimsDir, enclosure.Copy{From: filepath.Dir(runc), To: runcDir}); err != nil {
 		return err
 	}
 	if long {

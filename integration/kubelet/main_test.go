@@ -39,23 +39,11 @@ func missing() string {
 }
 
 func fill(ctx context.Context, e enclosure.Enclosure) error {
-	bin, err := binaries.Built("")
-	if err != nil {
-		return err
-	}
-	containerd, err := binaries.Containerd(ctx, os.Stderr)
-	if err != nil {
-		return err
-	}
 	kubelet, err := binaries.Kubelet(ctx, os.Stderr)
 	if err != nil {
 		return err
 	}
-	err = e.Fill(ctx,
-		enclosure.Copy{From: containerd, To: programsDir}, // makes the directory
-		enclosure.Copy{From: kubelet, To: programsDir},
-		enclosure.Copy{From: bin, To: shimsDir})
-	if err != nil {
+	if err := binaries.Fill(ctx, e, programsDir, shimsDir, enclosure.Copy{From: kubelet, To: programsDir}); err != nil {
 		return err
 	}
 	for _, name := range []string{"testprog", "cri/pause"} {

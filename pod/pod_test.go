@@ -421,13 +421,8 @@ func TestAStartOfTheStage1ThatHangsEndsWithItsLastClient(t *testing.T) { // R4
 	}()
 	wait.Until(t, "run is called", func() bool { return w.stage1.called(abi.Run) })
 	cancel()
-	select {
-	case err := <-failed:
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("create: %v", err)
-		}
-	case <-time.After(20 * time.Second):
-		t.Fatal("create does not return")
+	if err := wait.For(t, "the return of create", failed); !errors.Is(err, context.Canceled) {
+		t.Errorf("create: %v", err)
 	}
 	if left := w.podDirs("run"); len(left) > 0 {
 		t.Errorf("left: %q", left)

@@ -52,7 +52,7 @@ func (l life) liveInSandbox(t *testing.T, s *Store) error {
 		return err
 	}
 	s.fault("alone")
-	return errors.Join(p.StopSandbox(ctx, c.ID, 0), p.ShutdownSandbox(ctx, c.ID))
+	return errors.Join(p.StopSandbox(ctx, c.ID, 0), p.ShutdownSandbox(ctx, c.ID), children.Close(ctx))
 }
 
 func TestAShimThatDiesAtAnyStepOfASandboxLeavesNothingAfterItsCollection(t *testing.T) {

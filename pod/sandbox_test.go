@@ -386,11 +386,7 @@ func TestWhoeverMeetsASandboxThatCannotBeCreatedIsNotHeldUp(t *testing.T) {
 		t.Error("it was created without a bundle")
 	}
 	for range cap(others) {
-		select {
-		case <-others:
-		case <-time.After(30 * time.Second):
-			t.Fatal("somebody waits for what does not come")
-		}
+		wait.For(t, "the return of the others", others)
 	}
 	if left := places(t, w.cfg.Store); len(left) > 0 {
 		t.Errorf("pods left: %v", left)

@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
+
+func TestMain(m *testing.M) { os.Exit(wait.Run(m)) }
 
 // world is a pod with its fakes.
 type world struct {

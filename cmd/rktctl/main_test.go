@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	os.Setenv(testData, filepath.Join(dir, "absent"))
-	code := m.Run()
+	code := wait.Run(m)
 	os.RemoveAll(dir)
 	os.Exit(code)
 }

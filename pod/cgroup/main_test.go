@@ -12,13 +12,15 @@ import (
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // base is where the tests' cgroups are, so that nothing else is touched.
 var base = fmt.Sprintf("/rkt-test-%d", os.Getpid())
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := wait.Run(m)
 	if h, err := host(); err == nil {
 		for _, dir := range distinct(h.dirs(base)) {
 			if subs, _ := children(dir); len(subs) > 0 {

@@ -28,7 +28,7 @@ var built struct {
 }
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := wait.Run(m)
 	if built.dir != "" {
 		os.RemoveAll(built.dir)
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // patience is how long a test waits for what is certain to happen on a machine
@@ -21,7 +23,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(wait.Run(m))
 }
 
 // renderProgram prints the digest of an image that it brings into a store.

@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 	if err := os.Chmod(binary, 0o711); err != nil { // as scripts/stage1-images does
 		panic(err)
 	}
-	code := m.Run()
+	code := wait.Run(m)
 	os.RemoveAll(dir)
 	os.Exit(code)
 }

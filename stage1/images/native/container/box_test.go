@@ -20,6 +20,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/capability"
@@ -38,7 +39,7 @@ func TestMain(m *testing.M) {
 		writeToProc(fake, os.Getenv("TEST_DIRECTORY"))
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(wait.Run(m))
 }
 
 // box is an app in the making: a spec, a rootfs with busybox, and the part of
@@ -239,11 +240,7 @@ func (b *box) execute(cmd *exec.Cmd, p *Prepared) *result {
 	}()
 	cmd.Wait()
 	end()
-	select {
-	case <-drained:
-	case <-time.After(time.Minute):
-		b.t.Error("the terminal is still open")
-	}
+	wait.For(b.t, "the end of the terminal", drained)
 	r.code = cmd.ProcessState.ExitCode()
 	written, err := os.ReadFile(out.Name())
 	must(b.t, err)

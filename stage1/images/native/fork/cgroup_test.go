@@ -8,12 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
+
+func TestMain(m *testing.M) { os.Exit(wait.Run(m)) }
 
 // cgroup2 makes a cgroup of version 2 and removes it with the test.
 func cgroup2(t *testing.T) string {
@@ -130,13 +131,8 @@ func TestAFrozenChildBlocksNobodyAndIsGivenUp(t *testing.T) {
 
 	gone := errors.New("the caller has gone")
 	cancel(gone)
-	select {
-	case err := <-done:
-		if !errors.Is(err, gone) {
-			t.Errorf("error %v, want %v", err, gone)
-		}
-	case <-time.After(30 * time.Second):
-		t.Fatal("the start was not given up")
+	if err := wait.For(t, "the start to be given up", done); !errors.Is(err, gone) {
+		t.Errorf("error %v, want %v", err, gone)
 	}
 	if _, err := os.Stat("/proc/" + pid); !os.IsNotExist(err) {
 		t.Errorf("process %s is still there: %v", pid, err)

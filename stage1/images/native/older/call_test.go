@@ -39,7 +39,7 @@ func runTests(m *testing.M) int {
 		return 1
 	}
 	images = dir
-	return m.Run()
+	return wait.Run(m)
 }
 
 // rktPod is a pod as rkt's stage 0 leaves it before run.

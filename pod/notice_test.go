@@ -56,11 +56,7 @@ func TestTheCodeOfANoticeNeedsNoRecord(t *testing.T) {
 		t.Error("run was not told that notices may say how a process ended")
 	}
 	w.mustStart("a", "")
-	w.mustAddExec("a", "probe", "exit 7")
-	w.mustStart("a", "probe")
-	if e := w.mustWait("a", "probe"); e.Code != 7 || time.Since(e.At) > time.Minute {
-		t.Errorf("the exec's exit is %+v, want 7", e)
-	}
+	w.mustExec("a", "probe", 7)
 	if st := w.mustDelete("a", "probe"); st.Exit.Code != 7 {
 		t.Errorf("its deletion says %+v", st.Exit)
 	}
@@ -79,11 +75,9 @@ func TestTheCodeOfANoticeNeedsNoRecord(t *testing.T) {
 // A stage1 may be broken, or hostile. Its notices move what they name and nothing else.
 func TestNoticesThatMakeNoSense(t *testing.T) {
 	w := newWorld(t)
-	w.mustCreate("a", "sleep 60")
-	w.mustStart("a", "")
+	w.mustRun("a", "sleep 60")
 	w.mustAddExec("a", "created", "exit 1")
-	w.mustCreate("b", "exec sleep 60")
-	w.mustStart("b", "")
+	w.mustRun("b", "exec sleep 60")
 	name := w.appName("a")
 	w.stage1.tell(
 		"", "exit", "exit code=3", "hello "+name, "exit nobody", "exit nobody code=3", "exit "+name+" nobody code=3",
@@ -113,14 +107,9 @@ func TestNoticesThatMakeNoSense(t *testing.T) {
 // exec, and not with the container.
 func TestTheRecordOfAnExecGoesWithIt(t *testing.T) {
 	w := newWorld(t)
-	w.mustCreate("a", "sleep 60 & wait")
-	w.mustStart("a", "")
+	w.mustRun("a", "sleep 60 & wait")
 	for range 3 {
-		w.mustAddExec("a", "probe", "exit 7")
-		w.mustStart("a", "probe")
-		if e := w.mustWait("a", "probe"); e.Code != 7 {
-			t.Errorf("exit %+v, want 7", e)
-		}
+		w.mustExec("a", "probe", 7)
 		if got := w.statusFiles(); len(got) != 1 {
 			t.Errorf("the stage1 has recorded %v, want one exec", got)
 		}
@@ -137,11 +126,8 @@ func TestTheRecordOfAnExecGoesWithIt(t *testing.T) {
 // An exec whose stage1 dies has not ended as another one of its id did before it.
 func TestAnExecIsNotToldTheExitOfItsPredecessor(t *testing.T) {
 	w := newWorld(t)
-	w.mustCreate("a", "sleep 60 & wait")
-	w.mustStart("a", "")
-	w.mustAddExec("a", "x", "exit 7")
-	w.mustStart("a", "x")
-	w.mustWait("a", "x")
+	w.mustRun("a", "sleep 60 & wait")
+	w.mustExec("a", "x", 7)
 	w.mustDelete("a", "x")
 	w.mustAddExec("a", "x", "exec sleep 60")
 	// As if it had been written after the deletion.

@@ -3,6 +3,7 @@ package pod
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -107,6 +108,23 @@ func (w *world) mustStart(id, exec string) {
 	w.t.Helper()
 	if _, err := w.Start(w.t.Context(), AppID(id), ExecID(exec)); err != nil {
 		w.t.Fatalf("start %s %s: %v", id, exec, err)
+	}
+}
+
+// mustRun makes an app that runs a script.
+func (w *world) mustRun(id, script string) {
+	w.t.Helper()
+	w.mustCreate(id, script)
+	w.mustStart(id, "")
+}
+
+// mustExec has an exec run and end with a code.
+func (w *world) mustExec(id, exec string, code uint32) {
+	w.t.Helper()
+	w.mustAddExec(id, exec, fmt.Sprint("exit ", code))
+	w.mustStart(id, exec)
+	if e := w.mustWait(id, exec); e.Code != code || time.Since(e.At) > time.Minute {
+		w.t.Errorf("exec %s: exit %+v, want %d", exec, e, code)
 	}
 }
 

@@ -43,7 +43,7 @@ const (
 // act is what a call does before it does its work, which an error prevents.
 type act func(*fakeCall) error
 
-// fakeCall is one call of an entrypoint. An act may change the request of the work.
+// fakeCall is one call of an entrypoint. An act may change its request.
 type fakeCall struct {
 	ctx  context.Context
 	lock *os.File // the pod's, in run

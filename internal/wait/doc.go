@@ -1,11 +1,12 @@
-// Package wait is how the tests of both modules wait for what announces itself to
-// nobody: one patience, one pace, one way to fail. It also runs the tests of packages
-// that start goroutines, and waits for the end of those.
+// Package wait holds the waits of tests: for conditions that no event announces, with
+// one patience, one pace and one form of failure. It also runs the tests of packages that
+// start goroutines, and fails them if a goroutine is left.
 //
-// Only tests import it, and it imports nothing of ours. The module integration has these
-// files as symbolic links in integration/wait: did it require our module, the
-// containerd that it builds would get our versions of what both depend on.
+// Only tests import it, and it imports no package of this repository. The module
+// integration has these files as symbolic links in integration/wait: if it required the
+// main module, the containerd that it builds would get the main module's versions of the
+// modules that both depend on.
 //
-// It does not replace a wait for what does announce itself: a pidfd, a pipe, a
-// context. A channel is such a thing, and For adds the patience.
+// Where there is an event (a pidfd, a pipe, a context), a test waits for the event. For
+// adds the patience to a channel.
 package wait

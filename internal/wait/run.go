@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// Run is for a TestMain: it runs the tests of a package, then ends what they share, and
-// returns the exit code. Tests that have all passed fail after all if a goroutine is
-// left then. The processes that tests start have the default action of every signal.
+// Run runs the tests of a package, for its TestMain, then calls ends, which end what the
+// tests share, and returns the exit code. The code is 1 if all tests have passed and a
+// goroutine is left. The processes that tests start ignore no signal.
 func Run(m *testing.M, ends ...func(context.Context) error) int {
 	handleIgnored()
 	code := m.Run()
@@ -32,10 +32,10 @@ func Run(m *testing.M, ends ...func(context.Context) error) int {
 	return code
 }
 
-// handleIgnored sees to it that children do not ignore what this process was started
-// to ignore, by nohup or in the background of a script. Go's runtime leaves these two
-// signals ignored then, also after signal.Reset; one that has a handler here has its
-// default action in a child.
+// handleIgnored gives children the default action of the signals that this process was
+// started to ignore, by nohup or as a background job of a script. Go's runtime leaves these
+// two signals ignored in that case, even after signal.Reset. A signal that has a handler
+// in this process has its default action in a child.
 func handleIgnored() {
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		if signal.Ignored(s) {
@@ -44,8 +44,8 @@ func handleIgnored() {
 	}
 }
 
-// goroutines returns the stacks of all but the caller's goroutine and the one that
-// os/signal keeps for good once it was used.
+// goroutines returns the stacks of all goroutines but the caller's and the one that
+// os/signal never ends once it was used.
 func goroutines() []string {
 	others := strings.Split(strings.TrimSpace(string(stacks())), "\n\n")[1:]
 	return slices.DeleteFunc(others, func(stack string) bool { return strings.Contains(stack, "\nos/signal.loop(") })

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Slowness is how many times slower than others this machine is, an emulated one for
-// example: the environment's RKT_TEST_SLOWNESS, or 1.
+// Slowness is the factor by which this machine is slower than others, as an emulated one
+// is: RKT_TEST_SLOWNESS of the environment, or 1.
 var Slowness = slowness()
 
-// Patience is how long a test waits for what is certain to happen on a machine that is
-// not broken, however busy.
+// Patience is the longest wait for a condition that is certain to hold on a working
+// machine, however busy the machine is.
 var Patience = 30 * time.Second * Slowness
 
 func slowness() time.Duration {
@@ -34,14 +34,14 @@ func Until(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// Observe is Until for a condition that also says how things stand, which is part of
-// the error. The test goes on after it: Observe reports whether the condition held.
+// Observe is Until for a condition that also describes the present state, for the error.
+// A failure does not end the test: Observe reports whether the condition held.
 func Observe(t testing.TB, what string, look func() (bool, string)) bool {
 	t.Helper()
 	return ObserveWithin(t, Patience, what, look)
 }
 
-// ObserveWithin is Observe with a patience of the caller's.
+// ObserveWithin is Observe with a limit in place of Patience.
 func ObserveWithin(t testing.TB, limit time.Duration, what string, look func() (bool, string)) bool {
 	t.Helper()
 	var state string
@@ -56,8 +56,8 @@ func ObserveWithin(t testing.TB, limit time.Duration, what string, look func() (
 	return held
 }
 
-// For returns what a channel delivers, or the zero value once it is closed. It ends the
-// test if neither happens in time.
+// For returns the next value of a channel, or the zero value if the channel is closed. It
+// ends the test if neither happens in time.
 func For[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	select {
@@ -69,8 +69,8 @@ func For[T any](t testing.TB, what string, c <-chan T) T {
 	}
 }
 
-// Blocked waits until n goroutines are inside a function, or what it calls, and blocked:
-// on a channel, a lock, a descriptor that the poller watches.
+// Blocked waits until n goroutines are blocked inside a function or its callees: on a
+// channel, a lock, or a descriptor that the poller watches.
 func Blocked(t testing.TB, function string, n int) {
 	t.Helper()
 	Observe(t, strconv.Itoa(n)+" goroutines are blocked in "+function, func() (bool, string) {
@@ -87,8 +87,8 @@ func Blocked(t testing.TB, function string, n int) {
 
 var awake = regexp.MustCompile(`\[(running|runnable|syscall|sleep|preempted|copystack)`)
 
-// Still fails the test if a value changes within a tenth of a second, of what must stay as
-// it is. It cannot fail for want of time, and may miss a change that is late.
+// Still fails the test if a value that must not change does so within a tenth of a second.
+// A slow machine cannot make it fail. It may miss a late change.
 func Still[T comparable](t testing.TB, what string, value func() T) {
 	t.Helper()
 	before := value()
@@ -98,7 +98,8 @@ func Still[T comparable](t testing.TB, what string, value func() T) {
 	}
 }
 
-// within looks at a condition again and again, the longer it waits the less often.
+// within evaluates a condition until it holds or the limit is over, less often the longer
+// the wait takes, and reports whether it held.
 func within(limit time.Duration, holds func() bool) bool {
 	const most = 100 * time.Millisecond
 	for began := time.Now(); !holds(); {
@@ -111,7 +112,7 @@ func within(limit time.Duration, holds func() bool) bool {
 	return true
 }
 
-// stacks returns where all goroutines are.
+// stacks returns the stacks of all goroutines, the caller's first.
 func stacks() []byte {
 	buf := make([]byte, 1<<20)
 	return buf[:runtime.Stack(buf, true)]

@@ -21,5 +21,9 @@
 //
 // Waiting costs a pidfd in the runtime's poller per process, and no thread.
 //
+// Beside them it has the steps around a process that stage 0 and programs of a stage1
+// take alike: LookPath finds its program, OpenTerminal and Slave open its terminal, Send and
+// Receive pass its descriptors.
+//
 // The package knows no pod, no app and no stage1, and writes no file.
 package proc

@@ -33,13 +33,17 @@ func told(s *Stage1, spec *specs.Spec) (string, error) {
 		return "", err
 	}
 	c := pod.Call{Request: abi.Request{App: "a", Bundle: "/bundle", Pod: "uuid", Spec: raw}}
-	made, err := s.compose(c, s.Mutable())
+	made, err := newInSpace(s).compose(c, s.Mutable())
 	if err != nil {
 		return "", err
 	}
 	k := &call{stage1: s, entrypoint: abi.Run, Call: c}
 	text, err := json.Marshal(made.app)
-	return fmt.Sprintf("%s %q %q", text, k.rktArguments(), k.rktEnvironment()), err
+	if err != nil {
+		return "", err
+	}
+	env, err := s.dialect.environment(k)
+	return fmt.Sprintf("%s %q %q", text, s.dialect.arguments(k), env), err
 }
 
 // plain is a spec that asks for nothing beside a program.
@@ -206,7 +210,7 @@ func stage1Of(t *testing.T, i stage1test.Image) *Stage1 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return New(opened, "rkts", children)
+	return newStage1(opened, "rkts", children, rktDialect{})
 }
 
 // answers makes sure that a field has the fate that its row says.

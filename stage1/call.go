@@ -47,25 +47,34 @@ type call struct {
 
 // start executes the entrypoint.
 func (k *call) start() error {
+	env, err := k.stage1.dialect.environment(k)
+	if err != nil {
+		return err
+	}
 	path := k.stage1.entrypoint(k.Dir, k.entrypoint)
+	return k.execute(append([]string{path}, k.args...), env, &syscall.SysProcAttr{Setpgid: true})
+}
+
+// execute starts a program with the descriptors of the call and, after the last one that
+// the ABI has, with more.
+func (k *call) execute(argv, env []string, sys *syscall.SysProcAttr, more ...*os.File) error {
 	var fds descriptors
 	defer fds.close()
 	if err := k.open(&fds); err != nil {
 		return err
 	}
-	env, err := k.environment()
-	if err != nil {
-		return err
+	files := fds.files()
+	if len(more) > 0 {
+		files = append(fds.table[:], more...)
 	}
-	attr := &os.ProcAttr{Dir: k.Dir, Env: env, Files: fds.files(), Sys: &syscall.SysProcAttr{Setpgid: true}}
-	err = k.stage1.space.Load().do(func() (err error) {
-		k.child, err = k.stage1.children.StartThen(append([]string{path}, k.args...), attr, k.end)
+	attr := &os.ProcAttr{Dir: k.Dir, Env: env, Files: files, Sys: sys}
+	return k.stage1.in(func() (err error) {
+		k.child, err = k.stage1.children.StartThen(argv, attr, k.end)
 		if err != nil {
-			return explainExec(path, err)
+			return explainExec(argv[0], err)
 		}
 		return nil
 	})
-	return err
 }
 
 // end is called when the child has ended, on a goroutine of its own. The child

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/appc"
 )
 
@@ -39,13 +40,23 @@ type composition struct {
 }
 
 // compose translates what an app/add asks for.
-func (s *Stage1) compose(c pod.Call, mutable bool) (*composition, error) {
+func (s *inSpace) compose(c pod.Call, mutable bool) (*composition, error) {
 	k := &composition{dir: c.Dir, name: types.ACName(c.Request.App), spec: specOf(&c.Request), mutable: mutable}
 	var err error
 	k.app, err = appc.Translate(k.spec, appc.Options{
 		Name: c.Request.App, Bundle: c.Request.Bundle, Excused: s.mayIgnore, Mounted: k.mounts,
 	})
 	return k, err
+}
+
+// specOf returns the spec of the app that `run` executes, or an empty one of a
+// mutable pod, which has none yet.
+func specOf(r *abi.Request) *specs.Spec {
+	spec := &specs.Spec{}
+	if len(r.Spec) > 0 {
+		_ = json.Unmarshal(r.Spec, spec) // the pod has read it before
+	}
+	return spec
 }
 
 // mounts tells whether stage 0 makes a mount itself, in the app's root, and does not
@@ -213,13 +224,13 @@ func withManifest(dir string, f func() error) error {
 
 // mountRoot shows an app's root where a stage1 of rkt's looks for it, in the pod's
 // space. What is mounted below it comes along.
-func (s *private) mountRoot(from string, k *composition) error {
+func (s *inSpace) mountRoot(from string, k *composition) error {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return fmt.Errorf("open the root file system %s: %w", from, err)
 	}
 	defer unix.Close(fd)
-	err = s.space.Load().do(func() error {
+	err = s.in(func() error {
 		return inTree(k.dir, func(tree *os.Root) error { return mountIn(tree, fd, k.rootInTree()) })
 	})
 	if err != nil {

@@ -69,18 +69,18 @@ func (k *call) open(d *descriptors) error {
 		return err
 	}
 	k.words = readTail(r)
-	switch {
-	case k.entrypoint == abi.Enter, k.entrypoint == abi.AppAdd && !k.rkts(), k.entrypoint == abi.Attach: // the app's
+	gets := k.stage1.dialect.descriptors(k)
+	if gets.streams {
 		for fd, f := range k.stdio {
 			if f == nil {
 				f = null
 			}
 			d.table[fd] = f
 		}
-	default:
+	} else {
 		d.table[0], d.table[1], d.table[2] = null, d.table[abi.ErrorFD], d.table[abi.ErrorFD]
 	}
-	if k.reportsReady() {
+	if gets.ready {
 		if k.ready, err = d.pipe(abi.ReadyFD); err != nil {
 			return err
 		}
@@ -88,25 +88,13 @@ func (k *call) open(d *descriptors) error {
 	if k.entrypoint == abi.Run {
 		d.table[abi.LockFD] = k.lock
 	}
-	if k.rkts() { // knows of the lock, and of no other
+	if !gets.errors {
 		d.table[abi.ErrorFD] = nil
-	} else if k.notifies() {
+	}
+	if gets.notices {
 		if k.notices, err = d.pipe(abi.NotifyFD); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// notifies tells whether the call gets the pipe for notices. A `run` that becomes the
-// pod's only app ends as that does.
-func (k *call) notifies() bool {
-	return k.entrypoint == abi.Run && !k.rkts() && k.stage1.Mutable()
-}
-
-// rkts tells whether the entrypoint is called as rkt called it.
-func (k *call) rkts() bool { return k.stage1.Rkts() }
-
-func (k *call) reportsReady() bool {
-	return !k.rkts() && (k.entrypoint == abi.Run || k.entrypoint == abi.AppAdd || k.entrypoint == abi.Enter)
 }

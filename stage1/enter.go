@@ -25,6 +25,12 @@ import (
 // pod. With it a directory, an environment and a user can be chosen.
 const enterexec = "/enterexec"
 
+// rktStage1 calls the entrypoints of an image of interface version 1 to 6 for one pod.
+type rktStage1 struct {
+	*inSpace
+	execs *execs
+}
+
 // execs are the processes of `enter` that live, by app and exec: each a *proc.Child.
 type execs struct{ children sync.Map }
 
@@ -32,7 +38,7 @@ func (e *execs) key(c pod.Call) string { return c.Request.App + "/" + c.Request.
 
 // enter executes `enter` as rkt did, with its streams and in the app's cgroup: it
 // enters namespaces and no cgroup. It stays, and ends as its program does.
-func (s *private) enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File, app *specs.Spec) (*pod.Process, error) {
+func (s *rktStage1) enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File, app *specs.Spec) (*pod.Process, error) {
 	k, err := s.newCall(c, abi.Enter)
 	if err != nil {
 		return nil, err
@@ -65,7 +71,7 @@ func (s *private) enter(ctx context.Context, c pod.Call, args []string, stdio [3
 	return &pod.Process{PID: k.child.PID(), StartTime: start, Recorder: pod.RecordedByCall, Console: streams.take(), Ended: ended}, nil
 }
 
-func (s *private) runEnter(ctx context.Context, k *call, streams *streams) error {
+func (s *rktStage1) runEnter(ctx context.Context, k *call, streams *streams) error {
 	ctx, cancel := k.limit(ctx)
 	defer cancel()
 	control, err := launch.NewControl()
@@ -73,7 +79,7 @@ func (s *private) runEnter(ctx context.Context, k *call, streams *streams) error
 		return err
 	}
 	defer control.Close()
-	if err := k.startLauncher(control); err != nil {
+	if err := startLauncher(k, control); err != nil {
 		return err
 	}
 	join := launch.Join{Terminal: k.Request.Terminal}
@@ -84,7 +90,11 @@ func (s *private) runEnter(ctx context.Context, k *call, streams *streams) error
 		return err
 	}
 	path := s.entrypoint(k.Dir, abi.Enter)
-	env := append(k.rktEnvironment(), "TERM=xterm")
+	env, err := s.dialect.environment(k)
+	if err != nil {
+		return err
+	}
+	env = append(env, "TERM=xterm")
 	if err := control.Exec(ctx, launch.Exec{Argv: append([]string{path}, k.args...), Env: env}); err != nil {
 		return explainExec(path, err)
 	}
@@ -93,7 +103,7 @@ func (s *private) runEnter(ctx context.Context, k *call, streams *streams) error
 
 // enterArguments says what is to be executed, and as whom. An image that has no way
 // to say that executes it as the app is: then nothing else may be asked for.
-func (s *private) enterArguments(k *call, args []string, app *specs.Process) error {
+func (s *rktStage1) enterArguments(k *call, args []string, app *specs.Process) error {
 	var p specs.Process
 	if err := json.Unmarshal(k.Request.Process, &p); err != nil {
 		return invalid("process of an exec: %v", err)
@@ -101,14 +111,14 @@ func (s *private) enterArguments(k *call, args []string, app *specs.Process) err
 	p.Args = args
 	root := filepath.Join(k.Dir, stage2Dir, k.Request.App, "rootfs")
 	var program string
-	err := s.space.Load().do(func() (err error) {
+	err := s.in(func() (err error) {
 		program, err = findProgram(root, &p)
 		return err
 	})
 	if err != nil {
 		return s.refused(err.Error(), err)
 	}
-	if _, err := os.Lstat(filepath.Join(s.Rootfs(), enterexec)); err == nil && s.Rkts() {
+	if _, err := os.Lstat(filepath.Join(s.Rootfs(), enterexec)); err == nil {
 		return s.enterExactly(k, &p)
 	}
 	for _, f := range []struct {
@@ -125,7 +135,7 @@ func (s *private) enterArguments(k *call, args []string, app *specs.Process) err
 			return s.refused("the exec asks for "+f.pointer+" other than the container's, and its enter cannot be told", errdefs.ErrNotImplemented)
 		}
 	}
-	if s.isFly() { // it does not look in PATH
+	if isFly(s.Image) { // it does not look in PATH
 		args = append([]string{program}, args[1:]...)
 	}
 	k.args = append(k.args, args...)
@@ -148,7 +158,7 @@ func sameEnvironment(a, b []string) bool {
 
 // enterExactly has rkt's own program change to the directory, the user and the
 // environment of the exec. It takes no privilege away, which has to be excused.
-func (s *private) enterExactly(k *call, p *specs.Process) error {
+func (s *rktStage1) enterExactly(k *call, p *specs.Process) error {
 	if p.Capabilities != nil && !s.mayIgnore("/process/capabilities") {
 		return s.refused("the exec asks for /process/capabilities, and its enter leaves a program all of them", errdefs.ErrNotImplemented)
 	}
@@ -177,7 +187,7 @@ func (s *private) enterExactly(k *call, p *specs.Process) error {
 // signalExec signals the program that an exec runs, and not the `enter` that waits for
 // it. An `enter` that has not come to the program gets the signal with all that it has
 // started: the program could not handle it yet.
-func (s *private) signalExec(c pod.Call) error {
+func (s *rktStage1) signalExec(c pod.Call) error {
 	v, ok := s.execs.children.Load(s.execs.key(c))
 	if !ok {
 		return fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)

@@ -94,6 +94,11 @@ type execError struct {
 func (e *execError) Error() string { return e.text }
 func (e *execError) Unwrap() error { return e.err }
 
+// refused is an error that names the stage1.
+func (s *Stage1) refused(why string, is error) error {
+	return fmt.Errorf("stage1 %s: %s: %w", s.name, why, is)
+}
+
 // invalid returns an error that unwraps to errdefs.ErrInvalidArgument.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -16,46 +14,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 )
 
-// childrenOf lists the children of a process. One that has gone has none.
-func childrenOf(pid int) []int {
-	var children []int
-	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		return nil
-	}
-	for _, list := range lists {
-		text, err := os.ReadFile(list)
-		if err != nil {
-			continue
-		}
-		for _, word := range strings.Fields(string(text)) {
-			if child, err := strconv.Atoi(word); err == nil {
-				children = append(children, child)
-			}
-		}
-	}
-	return children
-}
-
-// leader returns the pid that `enter` is to be given: what `pid` says, else the only
-// child of the process that `ppid` names, else the process of `run`.
-func (s *private) leader(c pod.Call) int {
-	if pid, err := readPID(c.Dir + "/" + pidFile); err == nil {
-		return pid
-	}
-	if parent, err := readPID(c.Dir + "/" + ppidFile); err == nil {
-		if children := childrenOf(parent); len(children) == 1 {
-			return children[0]
-		}
-		return parent
-	}
-	return c.Leader
-}
-
 // mainPID returns the host pid of an app's first process: the first one below the
 // supervisor that is in the cgroup of the app's unit, as rkt's images with systemd
 // have it, else the one that `enter` is given.
-func (s *private) mainPID(c pod.Call) int {
+func (s *rktStage1) mainPID(c pod.Call) int {
 	leader := s.leader(c)
 	if pid := unitPID(leader, c.Request.App); pid != 0 {
 		return pid

@@ -2,20 +2,18 @@ package stage1
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/launch"
 )
 
@@ -29,7 +27,9 @@ import (
 // Its process is the pod's supervisor and the app's first process alike. What
 // `run` makes of it is the image's business.
 type Immutable struct {
-	private
+	*inSpace
+	// recorded, if set, translates a status that the stage1 has recorded.
+	recorded func(abi.Status) abi.Status
 
 	mu  sync.Mutex
 	run *launched
@@ -38,24 +38,25 @@ type Immutable struct {
 
 var _ pod.Stage1 = (*Immutable)(nil)
 
+// openImmutable returns what calls the entrypoints of an immutable image of interface
+// version 7. Arguments are those of For.
+func openImmutable(i *image.Image, name string, children *proc.Children, excused []string) *Immutable {
+	s := New(i, name, children)
+	s.Excuse(excused)
+	return &Immutable{inSpace: newInSpace(s)}
+}
+
 // onlyApp is the app of such a pod.
 type onlyApp struct {
 	call  pod.Call
 	ended chan abi.Status // takes one
-	told  atomic.Int32    // the last signal that stage 0 has sent to the app
 }
 
-// Has tells whether stage 0 can have something done: an entrypoint, or for rkt's
-// versions the delivery of signals, which is stage 0's.
+// Has tells whether stage 0 can have something done by an entrypoint.
 func (s *Immutable) Has(e abi.Entrypoint) bool {
 	switch e {
 	case abi.AppAdd, abi.AppStart, abi.AppStop, abi.AppRm, abi.Attach:
 		return false
-	case abi.Run, abi.Enter, abi.GC, abi.Stop:
-		return s.Stage1.Has(e)
-	}
-	if s.Rkts() {
-		return e == abi.AppSignal
 	}
 	return s.Stage1.Has(e)
 }
@@ -92,8 +93,8 @@ func (s *Immutable) exit(p *launched, a *onlyApp) abi.Status {
 	became := err == nil && leader == k.child.PID()
 	if p.started.Load() && !became {
 		st, err := abi.ReadStatus(StatusDir(k.Dir), a.call.Request.App, "")
-		if err == nil && s.Rkts() {
-			st = fromRkt(st, int(a.told.Load()))
+		if err == nil && s.recorded != nil {
+			st = s.recorded(st)
 		}
 		if err == nil {
 			return st
@@ -161,9 +162,10 @@ func (s *Immutable) Invoke(ctx context.Context, c pod.Call) error {
 	p, a := s.running()
 	switch e := c.Request.Entrypoint; {
 	case e == abi.AppStart && a != nil:
-		return s.start(ctx, p, a)
-	case e == abi.AppSignal && s.Rkts():
-		return s.signal(p, a, c)
+		return s.start(ctx, p, a, func(ctx context.Context) error {
+			_, err := p.call.awaitReady(ctx)
+			return err
+		})
 	case e == abi.Stop && p != nil && !p.runs():
 		// Nothing is there that could be stopped, and what `pid` names may be
 		// somebody else's by now.
@@ -172,25 +174,18 @@ func (s *Immutable) Invoke(ctx context.Context, c pod.Call) error {
 	return s.invoke(c, func() error { return s.Stage1.Invoke(ctx, c) })
 }
 
-// start has the launcher execute `run`, and waits until that says that it is ready.
-func (s *Immutable) start(ctx context.Context, p *launched, a *onlyApp) error {
+// start has the launcher execute `run`, and waits until ready returns.
+func (s *Immutable) start(ctx context.Context, p *launched, a *onlyApp, ready func(context.Context) error) error {
 	p.starting.Lock()
 	defer p.starting.Unlock()
 	k := p.call
 	k.Call = a.call
 	k.Request.Entrypoint, k.Request.Version = abi.Run, abi.Version
 	k.began = time.Now()
-	k.args = k.arguments()
-	var there func(*watch) (bool, error)
-	if k.rkts() {
-		there = func(*watch) (bool, error) { return supervisorOf(k.Dir) != 0, nil }
-	}
+	k.args = s.dialect.arguments(k)
 	err := markStarted(k.Dir, k.Request.App)
 	if err == nil {
-		err = p.execute(ctx, there)
-	}
-	if k.rkts() && errors.Is(err, errEnded) && k.exit.Code != unfit && k.exit.Code != misused {
-		err = nil // the app was over before `run` could say that it is there, or did not
+		err = p.execute(ctx, ready)
 	}
 	if err != nil {
 		return p.failed(err)
@@ -200,50 +195,8 @@ func (s *Immutable) start(ctx context.Context, p *launched, a *onlyApp) error {
 	return nil
 }
 
-// Exit codes of rkt's programs: what they could not do, and arguments that they do
-// not know.
-const (
-	unfit   = 254
-	misused = 2
-)
-
 // Enter executes `enter`.
 func (s *Immutable) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
 	c.Leader = s.leader(c)
-	if s.Rkts() {
-		_, a := s.running()
-		if a == nil {
-			return nil, s.refused("no such app", errdefs.ErrNotFound)
-		}
-		return s.enter(ctx, c, args, stdio, specOf(&a.call.Request))
-	}
 	return s.Stage1.Enter(ctx, c, args, stdio)
-}
-
-// signal sends a signal to a process of an app by its host pid.
-func (s *Immutable) signal(p *launched, a *onlyApp, c pod.Call) error {
-	sig := syscall.Signal(c.Request.Signal)
-	if c.Request.Exec != "" {
-		return s.signalExec(c)
-	}
-	if a == nil {
-		return s.refused("no such app", errdefs.ErrNotFound)
-	}
-	select {
-	case <-p.call.ended:
-		return s.refused("process already finished", errdefs.ErrNotFound)
-	default:
-	}
-	if !p.started.Load() { // it would not get it before it is started, and may not want it then
-		if proc.Fatal(sig) {
-			sig = unix.SIGKILL
-		}
-		return p.signal(sig)
-	}
-	a.told.Store(int32(sig))
-	pid := s.mainPID(c)
-	if pid == p.call.child.PID() {
-		return p.signal(sig)
-	}
-	return signalPID(pid, sig)
 }

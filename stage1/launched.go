@@ -3,7 +3,6 @@ package stage1
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -33,7 +32,7 @@ type launched struct {
 
 // launch starts the launcher of a pod. over is called when that, or what it has
 // become, has ended.
-func (s *private) launch(c pod.Call, lock *os.File, over func()) (*launched, *pod.Supervisor, error) {
+func (s *inSpace) launch(c pod.Call, lock *os.File, over func()) (*launched, *pod.Supervisor, error) {
 	k, err := s.newCall(c, abi.Run)
 	if err != nil {
 		return nil, nil, err
@@ -43,7 +42,7 @@ func (s *private) launch(c pod.Call, lock *os.File, over func()) (*launched, *po
 	if p.control, err = launch.NewControl(); err != nil {
 		return nil, nil, err
 	}
-	if err := k.startLauncher(p.control); err != nil {
+	if err := startLauncher(k, p.control); err != nil {
 		p.control.Close()
 		return nil, nil, k.fail(err)
 	}
@@ -56,19 +55,9 @@ func (s *private) launch(c pod.Call, lock *os.File, over func()) (*launched, *po
 }
 
 // startLauncher starts the process that is to become the entrypoint.
-func (k *call) startLauncher(control *launch.Control) error {
-	var fds descriptors
-	defer fds.close()
-	if err := k.open(&fds); err != nil {
-		return err
-	}
-	files := append(fds.table[:launch.ControlFD:launch.ControlFD], control.File())
-	attr := &os.ProcAttr{Dir: k.Dir, Env: []string{"PATH=" + searchPath()}, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}}
+func startLauncher(k *call, control *launch.Control) error {
 	defer control.Started()
-	return k.stage1.space.Load().do(func() (err error) {
-		k.child, err = k.stage1.children.StartThen(launch.Argv(), attr, k.end)
-		return err
-	})
+	return k.execute(launch.Argv(), []string{"PATH=" + searchPath()}, &syscall.SysProcAttr{Setsid: true}, control.File())
 }
 
 // supervise returns the process as the pod is to know it.
@@ -110,20 +99,12 @@ func (p *launched) supervise(over func()) (*pod.Supervisor, error) {
 	}, nil
 }
 
-// execute makes the launcher `run`, and waits until there says that it is ready: it
-// looks at files of the pod's directory and of dirs.
-func (p *launched) execute(ctx context.Context, there func(*watch) (bool, error), dirs ...string) error {
+// execute makes the launcher `run`, and waits until ready returns.
+func (p *launched) execute(ctx context.Context, ready func(context.Context) error) error {
 	k := p.call
-	env, err := k.environment()
+	env, err := k.stage1.dialect.environment(k)
 	if err != nil {
 		return err
-	}
-	var files *watch
-	if there != nil {
-		if files, err = watchDirs(append(dirs, k.Dir)...); err != nil {
-			return err
-		}
-		defer files.close()
 	}
 	limit, cancel := k.limit(ctx)
 	defer cancel()
@@ -135,15 +116,7 @@ func (p *launched) execute(ctx context.Context, there func(*watch) (bool, error)
 		}
 		return err
 	}
-	if there == nil {
-		_, err := k.awaitReady(ctx)
-		return err
-	}
-	err = files.until(limit, k.ended, func() (bool, error) { return there(files) })
-	if errors.Is(err, context.DeadlineExceeded) {
-		return k.hung(limit)
-	}
-	return err
+	return ready(limit)
 }
 
 // runs tells whether `run` was executed and has not ended.
@@ -169,27 +142,21 @@ func (p *launched) failed(err error) error {
 	k := p.call
 	e := &EntrypointError{Stage1: k.stage1.name, Entrypoint: abi.Run, Code: -1}
 	k.kill()
-	if errors.Is(err, errEnded) {
-		theApps := k.rkts() && !k.stage1.Mutable() // its streams are
-		words := ""
-		if !theApps {
-			words = k.words.stop()
-		}
-		e.describe(k.exit, words)
-		if theApps {
-			e.Text = fmt.Sprintf("it ended with code %d before it wrote pid or ppid; what it had to say is in the container's output", k.exit.Code)
-		}
-	} else {
+	switch {
+	case errors.Is(err, errMute):
+		e.describe(k.exit, "")
+		e.Text = err.Error()
+	case errors.Is(err, errEnded):
+		e.describe(k.exit, k.words.stop())
+	default:
 		e.Text, e.Err = err.Error(), err
 	}
 	e.Duration = time.Since(k.began)
 	return e
 }
 
-// refused is an error that names the stage1.
-func (s *Stage1) refused(why string, is error) error {
-	return fmt.Errorf("stage1 %s: %s: %w", s.name, why, is)
-}
+// errMute is errEnded of a `run` that has written to the app's streams alone.
+var errMute = errors.New("what it had to say is in the container's output")
 
 // network returns the network namespace that a spec asks for: its path, or
 // launch.NewNamespace, or nothing for the host's.

@@ -31,7 +31,7 @@ import (
 // 0's children. It is looked for then, put into the app's cgroup, and signalled by its
 // pid.
 type Mutable struct {
-	private
+	rktStage1
 
 	mu   sync.Mutex
 	run  *launched
@@ -116,7 +116,7 @@ func (s *Mutable) boot(ctx context.Context, raw abi.RawJSON) error {
 	k := p.call
 	k.began = time.Now()
 	k.Request.Spec = raw
-	k.args = k.arguments()
+	k.args = s.dialect.arguments(k)
 	if err := s.becomeReady(ctx, p, specOf(&k.Request)); err != nil {
 		s.booted = p.failed(err)
 		return s.booted
@@ -137,8 +137,15 @@ func (s *Mutable) becomeReady(ctx context.Context, p *launched, spec *specs.Spec
 	if err := withManifest(k.Dir, (&composition{dir: k.Dir}).delist); err != nil {
 		return err
 	}
-	rkt := filepath.Join(k.Dir, rktDir)
-	return p.execute(ctx, (&readiness{dir: k.Dir, rkt: rkt}).there, rkt)
+	r := &readiness{dir: k.Dir, rkt: filepath.Join(k.Dir, rktDir)}
+	files, err := watchDirs(r.rkt, k.Dir)
+	if err != nil {
+		return err
+	}
+	defer files.close()
+	return p.execute(ctx, func(ctx context.Context) error {
+		return files.await(ctx, k, func() (bool, error) { return r.there(files) })
+	})
 }
 
 // readyLink is made by a pod's supervisor once it is ready: a link to "ready".

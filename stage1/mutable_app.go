@@ -136,7 +136,7 @@ func (s *Mutable) add(ctx context.Context, a *mutableApp) error {
 // erase removes what there is of an app, on disk and mounted. The caller holds the
 // manifest's lock.
 func (s *Mutable) erase(k *composition) error {
-	err := s.space.Load().do(func() error {
+	err := s.in(func() error {
 		err := unix.Unmount(k.root(), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
 			err = nil

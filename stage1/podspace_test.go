@@ -31,7 +31,7 @@ func TestWhatAPodOfRktsHasForAllIsRefusedToWhoAsksForMore(t *testing.T) {
 		t.Fatal("it has not lost it")
 	}
 	s := stage1Of(t, stage1test.Image{Annotations: map[string]string{abi.AnnotationVersion: "6"}})
-	m := &Mutable{private: private{s, &execs{}}}
+	m := &Mutable{rktStage1: rktStage1{inSpace: newInSpace(s), execs: &execs{}}}
 	m.run = &launched{call: &call{Call: pod.Call{Request: abi.Request{Spec: abi.RawJSON(`{"hostname": "one"}`)}}}}
 	capabilities := func(set ...string) *specs.Spec {
 		return &specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: set}}}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/containerd/errdefs"
 
@@ -13,35 +14,39 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// private is a stage1 whose pods have a mount namespace of their own: those of
+// inSpace is a stage1 whose pods have a mount namespace of their own: those of
 // rkt's versions, and all that are immutable. Nothing of theirs is mounted where
 // containerd is.
-type private struct {
+type inSpace struct {
 	*Stage1
-	execs *execs
+	// space is set while the pod is attached.
+	space atomic.Pointer[space]
+	// show makes the image visible in a pod directory. It is called in the pod's space.
+	show func(dir string) error
+}
+
+func newInSpace(s *Stage1) *inSpace {
+	in := &inSpace{Stage1: s}
+	in.show = s.attach
+	s.inside = func(f func() error) error { return in.space.Load().do(f) }
+	return in
 }
 
 // Attach makes the pod's space, and the image's tree visible there. On failure
 // nothing of either is left.
-func (s *private) Attach(dir string) error {
+func (s *inSpace) Attach(dir string) error {
 	if err := s.attach(dir); err != nil {
 		return fmt.Errorf("attach stage1 %s to pod %s: %w", s.name, filepath.Base(dir), err)
 	}
 	return nil
 }
 
-func (s *private) attach(dir string) error {
+func (s *inSpace) attach(dir string) error {
 	sp, err := newSpace()
 	if err != nil {
 		return err
 	}
-	err = sp.do(func() error {
-		if s.Rkts() {
-			return s.attachRkts(dir)
-		}
-		return s.Stage1.attach(dir)
-	})
-	if err != nil {
+	if err = sp.do(func() error { return s.show(dir) }); err != nil {
 		sp.close()
 		return err
 	}
@@ -49,16 +54,8 @@ func (s *private) attach(dir string) error {
 	return nil
 }
 
-// attachRkts is attach for images of rkt's, in the pod's space.
-func (s *private) attachRkts(dir string) error {
-	if err := s.attachWritable(dir); err != nil || !s.hasSystemd() {
-		return err
-	}
-	return s.accommodate(dir)
-}
-
 // Detach gives the space up. It goes with the last process in it.
-func (s *private) Detach(dir string) error {
+func (s *inSpace) Detach(dir string) error {
 	s.space.Swap(nil).close()
 	return s.Stage1.Detach(dir)
 }
@@ -66,7 +63,7 @@ func (s *private) Detach(dir string) error {
 // find makes sure of the pod's space in a process that has not attached the pod:
 // `delete`, whose shim is dead. While the supervisor lives it is that one's; for gc
 // of a pod without one it is made anew.
-func (s *private) find(c pod.Call) error {
+func (s *inSpace) find(c pod.Call) error {
 	if s.space.Load() != nil {
 		return nil
 	}
@@ -89,13 +86,13 @@ func (s *private) find(c pod.Call) error {
 }
 
 // there tells whether the entrypoint of a call can be seen from here.
-func (s *private) there(c pod.Call) error {
+func (s *inSpace) there(c pod.Call) error {
 	_, err := os.Lstat(s.entrypoint(c.Dir, c.Request.Entrypoint))
 	return err
 }
 
 // invoke executes an entrypoint in the pod's space.
-func (s *private) invoke(c pod.Call, execute func() error) error {
+func (s *inSpace) invoke(c pod.Call, execute func() error) error {
 	if !s.Has(c.Request.Entrypoint) {
 		return execute() // says so
 	}

@@ -11,17 +11,23 @@ import (
 	"strings"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"golang.org/x/sys/unix"
 )
 
 // defaultPath is the PATH of entrypoints if the shim has none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// arguments returns the arguments of interface version 6, behind argv[0].
-func (k *call) arguments() []string {
-	if k.rkts() {
-		return k.rktArguments()
-	}
+// version7 is the dialect of interface version 7: docs/stage1-abi.md, sections 2 to 4.
+type version7 struct{}
+
+func (version7) fields(i *image.Image) []string {
+	pointers, _ := i.Fields()
+	return pointers
+}
+
+// arguments returns the arguments of interface version 6, with which version 7 begins.
+func (version7) arguments(k *call) []string {
 	r := &k.Request
 	debug := "--debug=" + strconv.FormatBool(r.Debug)
 	var args []string
@@ -54,10 +60,7 @@ func (k *call) arguments() []string {
 }
 
 // environment writes the documents of the call and returns its environment.
-func (k *call) environment() ([]string, error) {
-	if k.rkts() {
-		return k.rktEnvironment(), nil
-	}
+func (d version7) environment(k *call) ([]string, error) {
 	r := &k.Request
 	text, err := encodeRequest(*r)
 	if err != nil {
@@ -80,13 +83,14 @@ func (k *call) environment() ([]string, error) {
 	e := environment{"PATH=" + searchPath()}
 	e.set(abi.EnvRequest, request)
 	e.setInt(abi.EnvErrorFD, abi.ErrorFD)
-	if k.reportsReady() {
+	gets := d.descriptors(k)
+	if gets.ready {
 		e.setInt(abi.EnvReadyFD, abi.ReadyFD)
 	}
 	if k.entrypoint == abi.Run {
 		e.setInt(abi.EnvLockFD, abi.LockFD)
 	}
-	if k.notifies() {
+	if gets.notices {
 		e.setInt(abi.EnvNotifyFD, abi.NotifyFD)
 	}
 	e.set(abi.EnvApp, r.App)
@@ -109,6 +113,18 @@ func (k *call) environment() ([]string, error) {
 		e.setInt(abi.EnvEnterPID, k.Leader)
 	}
 	return e, nil
+}
+
+// descriptors says which of the ABI's descriptors a call gets. A `run` that becomes the
+// pod's only app ends as that does, so no notice comes from it.
+func (version7) descriptors(k *call) inherited {
+	app := k.entrypoint == abi.AppAdd || k.entrypoint == abi.Enter
+	return inherited{
+		streams: app,
+		errors:  true,
+		ready:   app || k.entrypoint == abi.Run,
+		notices: k.entrypoint == abi.Run && k.stage1.Mutable(),
+	}
 }
 
 // environment is made of NAME=value. What has no value is not in it.

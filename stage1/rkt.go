@@ -1,8 +1,7 @@
 package stage1
 
 import (
-	"cmp"
-	"encoding/json"
+	"fmt"
 	"os"
 	"path"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/appc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
 // The interface versions that added an argument. What an image's version does not
@@ -27,14 +27,16 @@ const (
 // configuration, for images of rkt's that read one.
 const localConfigVariable = "RKT_LOCAL_CONFIG"
 
-// rktArguments returns the arguments of an image's own version, behind argv[0], in
-// rkt's order.
-func (k *call) rktArguments() []string {
+// rktDialect is how rkt called the entrypoints of interface versions 1 to 6.
+type rktDialect struct{}
+
+// arguments returns the arguments of an image's own version, in rkt's order.
+func (rktDialect) arguments(k *call) []string {
 	r := &k.Request
 	debug := "--debug=" + strconv.FormatBool(r.Debug)
 	switch k.entrypoint {
 	case abi.Run:
-		return k.rktRunArguments()
+		return runArguments(k)
 	case abi.Stop: // knows no --debug
 		if k.Force {
 			return []string{"--force", r.Pod}
@@ -57,7 +59,7 @@ func (k *call) rktArguments() []string {
 	return []string{debug, "--app=" + r.App}
 }
 
-func (k *call) rktRunArguments() []string {
+func runArguments(k *call) []string {
 	s := k.stage1
 	var args []string
 	add := func(wanted bool, arg string) {
@@ -83,16 +85,6 @@ func (k *call) rktRunArguments() []string {
 	return append(args, k.Request.Pod)
 }
 
-// specOf returns the spec of the app that `run` executes, or an empty one of a
-// mutable pod, which has none yet.
-func specOf(r *abi.Request) *specs.Spec {
-	spec := &specs.Spec{}
-	if len(r.Spec) > 0 {
-		_ = json.Unmarshal(r.Spec, spec) // the pod has read it before
-	}
-	return spec
-}
-
 // unmasked tells whether a spec hides nothing of /proc and /sys.
 func unmasked(spec *specs.Spec) bool {
 	return spec.Linux != nil && len(spec.Linux.MaskedPaths) == 0 && len(spec.Linux.ReadonlyPaths) == 0
@@ -110,15 +102,12 @@ func sharesIPC(spec *specs.Spec) bool {
 	return true
 }
 
-// rktEnvironment returns the variables that rkt gave: to what crosses into the pod
+// environment returns the variables that rkt gave: to what crosses into the pod
 // exactly three; to `run` also the lock's number and two labels, which it needs to
 // find even if they are empty.
-func (k *call) rktEnvironment() []string {
-	e := environment{"PATH=" + searchPath()}
+func (rktDialect) environment(k *call) ([]string, error) {
 	switch {
 	case k.entrypoint == abi.Run:
-		e[0] = "PATH=" + toolPath(k.Dir)
-		e.setInt(abi.EnvLockFD, abi.LockFD)
 		spec := specOf(&k.Request)
 		label, mount := "", ""
 		if spec.Process != nil {
@@ -127,12 +116,24 @@ func (k *call) rktEnvironment() []string {
 		if spec.Linux != nil {
 			mount = spec.Linux.MountLabel
 		}
-		e = append(e, "RKT_SELINUX_CONTEXT="+label, "RKT_SELINUX_MOUNT_CONTEXT="+mount)
+		return []string{
+			"PATH=" + toolPath(k.Dir), fmt.Sprintf("%s=%d", abi.EnvLockFD, abi.LockFD),
+			"RKT_SELINUX_CONTEXT=" + label, "RKT_SELINUX_MOUNT_CONTEXT=" + mount,
+		}, nil
 	case crosses(k.entrypoint):
-		e.set(abi.EnvEnterCmd, k.stage1.entrypoint(k.Dir, abi.Enter))
-		e.setInt(abi.EnvEnterPID, k.Leader)
+		env := []string{"PATH=" + searchPath(), abi.EnvEnterCmd + "=" + k.stage1.entrypoint(k.Dir, abi.Enter)}
+		if k.Leader != 0 {
+			env = append(env, fmt.Sprintf("%s=%d", abi.EnvEnterPID, k.Leader))
+		}
+		return env, nil
 	}
-	return e
+	return []string{"PATH=" + searchPath()}, nil
+}
+
+// descriptors says that rkt's programs know of the lock, and of nothing else that the ABI
+// has above 2.
+func (rktDialect) descriptors(k *call) inherited {
+	return inherited{streams: k.entrypoint == abi.Enter || k.entrypoint == abi.Attach}
 }
 
 // crosses tells whether an entrypoint acts in the pod, by means of enter.
@@ -140,45 +141,29 @@ func crosses(e abi.Entrypoint) bool {
 	return e == abi.Attach || strings.HasPrefix(string(e), "app/")
 }
 
-// ownFields lists the fields of config.json that an image honours. One of rkt's says
+// fields lists the fields of config.json that an image honours. One of rkt's says
 // nothing of that: what its manifests have words for, it was made to honour. rkt's
 // own fly is known to read no isolator, and has no UTS namespace.
-func (s *Stage1) ownFields() []string {
-	if pointers, ok := s.Fields(); ok || !s.Rkts() {
+func (rktDialect) fields(i *image.Image) []string {
+	if pointers, ok := i.Fields(); ok {
 		return pointers
 	}
 	fields := appc.Fields()
-	if s.isFly() {
+	if isFly(i) {
 		return []string{
 			"/process/args", "/process/cwd", "/process/env", "/process/terminal", "/process/consoleSize",
 			"/process/user/uid", "/process/user/gid", "/process/user/additionalGids", "/process/user/username",
 			"/root/path", "/mounts/*/destination", "/mounts/*/type", "/mounts/*/source", "/mounts/*/options",
 		}
 	}
-	if s.Version() >= sinceHostname {
+	if i.Version() >= sinceHostname {
 		fields = append(fields, "/hostname")
 	}
-	if s.Mutable() { // stage 0 sets them in the pod's namespaces
+	if i.Mutable() { // stage 0 sets them in the pod's namespaces
 		fields = append(fields, "/linux/sysctl")
 	}
 	return fields
 }
 
 // isFly tells whether an image is rkt's own fly.
-func (s *Stage1) isFly() bool { return s.Rkts() && path.Base(s.AppcName()) == "stage1-fly" }
-
-// mayIgnore tells whether a field is excused.
-func (s *Stage1) mayIgnore(pointer string) bool {
-	f := s.excused
-	for _, word := range strings.Split(strings.TrimPrefix(pointer, "/"), "/") {
-		if f == nil || f.covered {
-			break
-		}
-		next := f.next[word]
-		if word == "*" {
-			next = f.any
-		}
-		f = cmp.Or(next, f.any)
-	}
-	return f != nil && f.covered
-}
+func isFly(i *image.Image) bool { return path.Base(i.AppcName()) == "stage1-fly" }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
 // space is a mount namespace of a pod's own. What the host mounts arrives there,
@@ -126,4 +128,40 @@ func readPID(path string) (int, error) {
 		return 0, fmt.Errorf("%s: %.20q: %w", path, text, errNoPID)
 	}
 	return pid, nil
+}
+
+// leader returns the pid that `enter` is to be given: what `pid` says, else the only
+// child of the process that `ppid` names, else the process of `run`.
+func (s *inSpace) leader(c pod.Call) int {
+	if pid, err := readPID(c.Dir + "/" + pidFile); err == nil {
+		return pid
+	}
+	if parent, err := readPID(c.Dir + "/" + ppidFile); err == nil {
+		if children := childrenOf(parent); len(children) == 1 {
+			return children[0]
+		}
+		return parent
+	}
+	return c.Leader
+}
+
+// childrenOf lists the children of a process. One that has gone has none.
+func childrenOf(pid int) []int {
+	var children []int
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return nil
+	}
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if err != nil {
+			continue
+		}
+		for _, word := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				children = append(children, child)
+			}
+		}
+	}
+	return children
 }

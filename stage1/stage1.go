@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -23,15 +22,15 @@ type Stage1 struct {
 	*image.Image
 	name     string
 	children *proc.Children
+	dialect  dialect
 	limit    func(abi.Entrypoint) time.Duration
 	excused  *fields
 	// declared are the image's fields, stage 0's and the excused ones. It is made when
 	// the first config.json is checked: `delete` and `-info` check none.
 	declared func() *fields
 
-	// space is where the entrypoints of a pod are executed. It is set while the
-	// pod is attached, and nil for those that need none of its own.
-	space atomic.Pointer[space]
+	// inside, if set, calls a function where the entrypoints of the pod are executed.
+	inside func(func() error) error
 }
 
 var _ pod.Stage1 = (*Stage1)(nil)
@@ -40,14 +39,14 @@ var _ pod.Stage1 = (*Stage1)(nil)
 // entrypoints that it has demand, for one pod, whose processes and mounts it remembers.
 // Arguments are those of New and Excuse.
 func For(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1 {
+	switch {
+	case i.Rkts():
+		return openRkts(i, name, children, excused)
+	case !i.Mutable():
+		return openImmutable(i, name, children, excused)
+	}
 	s := New(i, name, children)
 	s.Excuse(excused)
-	switch {
-	case !i.Mutable():
-		return &Immutable{private: private{s, &execs{}}}
-	case i.Rkts():
-		return &Mutable{private: private{s, &execs{}}}
-	}
 	return s
 }
 
@@ -55,7 +54,12 @@ func For(i *image.Image, name string, children *proc.Children, excused []string)
 // pods that can get apps while they run. Its processes are started through
 // children, which is the only one of this process.
 func New(i *image.Image, name string, children *proc.Children) *Stage1 {
-	s := &Stage1{Image: i, name: name, children: children, limit: deadline}
+	return newStage1(i, name, children, version7{})
+}
+
+// newStage1 is New for a dialect.
+func newStage1(i *image.Image, name string, children *proc.Children, d dialect) *Stage1 {
+	s := &Stage1{Image: i, name: name, children: children, dialect: d, limit: deadline}
 	s.Excuse(nil)
 	return s
 }
@@ -65,7 +69,7 @@ func New(i *image.Image, name string, children *proc.Children) *Stage1 {
 // the Stage1 is used.
 func (s *Stage1) Excuse(pointers []string) {
 	s.excused = newFields(pointers)
-	s.declared = sync.OnceValue(func() *fields { return newFields(stage0Fields(), s.ownFields(), pointers) })
+	s.declared = sync.OnceValue(func() *fields { return newFields(stage0Fields(), s.dialect.fields(s.Image), pointers) })
 }
 
 // deadline is how long a call may take: docs/stage1-abi.md, section 2.
@@ -220,6 +224,14 @@ func (s *Stage1) reattach(k *call) error {
 	return s.Attach(k.Dir)
 }
 
+// in calls f where the entrypoints of the pod are executed.
+func (s *Stage1) in(f func() error) error {
+	if s.inside == nil {
+		return f()
+	}
+	return s.inside(f)
+}
+
 // newCall returns a call that is not started.
 func (s *Stage1) newCall(c pod.Call, e abi.Entrypoint) (*call, error) {
 	if !s.Has(e) {
@@ -234,6 +246,6 @@ func (s *Stage1) newCall(c pod.Call, e abi.Entrypoint) (*call, error) {
 		stage1: s, entrypoint: e, Call: c, began: time.Now(),
 		ended: make(chan struct{}), verdict: make(chan bool, 1),
 	}
-	k.args = k.arguments()
+	k.args = s.dialect.arguments(k)
 	return k, nil
 }

@@ -23,7 +23,7 @@ func unitDir(app string) string { return app + ".service.d" }
 // accommodateApp says again, beside an app's unit, what rkt's images with systemd say
 // in it so that it is lost, and where its streams are. It is called before app/add,
 // which has the units loaded.
-func (s *private) accommodateApp(a *mutableApp) error {
+func (s *rktStage1) accommodateApp(a *mutableApp) error {
 	if !s.hasSystemd() {
 		return nil
 	}
@@ -42,8 +42,8 @@ func (s *private) accommodateApp(a *mutableApp) error {
 	if err != nil {
 		return err
 	}
-	lines = slices.Concat([]string{"[Service]"}, lines, k.environment(), command, []string{""})
-	return s.space.Load().do(func() error {
+	lines = slices.Concat([]string{"[Service]"}, lines, environmentLines(k), command, []string{""})
+	return s.in(func() error {
 		return putUnit(k.dir, filepath.Join(unitDir(string(k.name)), "stage0.conf"), strings.Join(lines, "\n"))
 	})
 }
@@ -67,7 +67,7 @@ func checkUser(u specs.User) error {
 
 // forgetApp removes what accommodateApp has written. The caller has entered the pod's
 // space.
-func (s *Stage1) forgetApp(k *composition) error {
+func (s *rktStage1) forgetApp(k *composition) error {
 	if !s.hasSystemd() {
 		return nil
 	}
@@ -95,9 +95,9 @@ func linkStreams(root string) error {
 	return err
 }
 
-// environment replaces the file that an app's environment is in: systemd reads quotes
+// environmentLines replaces the file that an app's environment is in: systemd reads quotes
 // and backslashes in it as a shell would.
-func (k *composition) environment() []string {
+func environmentLines(k *composition) []string {
 	env := string(appc.Env(string(k.name), &k.app.App))
 	if !utf8.ValidString(env) {
 		return nil // it could not be said

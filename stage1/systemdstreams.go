@@ -31,7 +31,7 @@ const sinceByName = 236
 
 // opensByName tells whether an image's systemd is new enough. It is the machine's if the
 // image does not say of which version its own is.
-func (s *Stage1) opensByName() bool {
+func (s *rktStage1) opensByName() bool {
 	if !s.hasSystemd() {
 		return false
 	}
@@ -51,7 +51,7 @@ func knowsNames(version string) bool {
 
 // open makes what the systemd of an app is to open, and returns the lines of its unit
 // that say so. With a multiplexer there is nothing to say.
-func (r *carrier) open(s *private, k *composition) ([]string, error) {
+func (r *carrier) open(s *rktStage1, k *composition) ([]string, error) {
 	if !r.byName {
 		return nil, nil
 	}
@@ -149,12 +149,12 @@ func (o *opened) close() {
 }
 
 // bindTerminal shows the pod a terminal of the machine's, in a file of its tree.
-func (s *private) bindTerminal(slave *os.File, dir, file string) error {
+func (s *rktStage1) bindTerminal(slave *os.File, dir, file string) error {
 	device, err := os.Readlink(procFD(slave.Fd()))
 	if err != nil {
 		return err
 	}
-	return s.space.Load().do(func() error {
+	return s.in(func() error {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, device, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err != nil {
 			return fmt.Errorf("open %s to mount it: %w", device, err)

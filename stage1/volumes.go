@@ -17,7 +17,7 @@ import (
 // mountVolumes shows an app what its spec lists, in its root and before app/add: rkt's
 // stage1s would do it by a tunnel of systemd-nspawn's, which later versions have moved.
 // What every app of theirs has is left to them.
-func (s *private) mountVolumes(k *composition, bundle string) error {
+func (s *inSpace) mountVolumes(k *composition, bundle string) error {
 	for i, m := range k.spec.Mounts {
 		if !k.mounts(m) {
 			continue
@@ -47,7 +47,7 @@ type volume struct {
 
 // newVolume makes what a mount of a spec is of: a part of the host, or a tmpfs. Options
 // that it cannot have are refused, unless they are excused.
-func (s *private) newVolume(m specs.Mount, bundle string) (*volume, error) {
+func (s *inSpace) newVolume(m specs.Mount, bundle string) (*volume, error) {
 	if bind, recursive := appc.Bind(m); bind {
 		return s.newBind(m, bundle, recursive)
 	}
@@ -81,7 +81,7 @@ func (s *private) newVolume(m specs.Mount, bundle string) (*volume, error) {
 	return &volume{fd: fd, dir: true}, nil
 }
 
-func (s *private) newBind(m specs.Mount, bundle string, recursive bool) (*volume, error) {
+func (s *inSpace) newBind(m specs.Mount, bundle string, recursive bool) (*volume, error) {
 	source := m.Source
 	if !filepath.IsAbs(source) {
 		source = filepath.Join(bundle, source)
@@ -140,7 +140,7 @@ func mountAttribute(option string) (set uint64, known bool) {
 }
 
 // mayDrop refuses an option that cannot be had, unless that is excused.
-func (s *private) mayDrop(option string) error {
+func (s *inSpace) mayDrop(option string) error {
 	if s.mayIgnore("/mounts/*/options") {
 		return nil
 	}
@@ -148,9 +148,9 @@ func (s *private) mayDrop(option string) error {
 }
 
 // mountVolume mounts in the pod's space, below an app's root. No link leads out of that.
-func (s *private) mountVolume(v *volume, root, destination string) error {
+func (s *inSpace) mountVolume(v *volume, root, destination string) error {
 	defer unix.Close(v.fd)
-	return s.space.Load().do(func() error {
+	return s.in(func() error {
 		in, err := os.OpenRoot(root)
 		if err != nil {
 			return err

@@ -99,3 +99,13 @@ func (w *watch) until(ctx context.Context, ended <-chan struct{}, there func() (
 		return errEnded
 	}
 }
+
+// await is until for a call that is to become ready. At the deadline of ctx the call is
+// killed.
+func (w *watch) await(ctx context.Context, k *call, there func() (bool, error)) error {
+	err := w.until(ctx, k.ended, there)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return k.hung(ctx)
+	}
+	return err
+}

@@ -20,7 +20,7 @@ const overlayDir = "overlay"
 // be written to. It is an overlay, or where that cannot be a copy. rkt/ and
 // opt/stage2/ are the pod directory's own, so that they can be seen from outside of
 // the space that this is called in, which the caller has entered.
-func (s *Stage1) attachWritable(dir string) error {
+func (s *rktStage1) attachWritable(dir string) error {
 	tree := s.Rootfs()
 	for _, d := range []string{rktDir, stage2Dir} {
 		rel, err := filepath.Rel(rootfsDir, d)
@@ -44,7 +44,7 @@ func (s *Stage1) attachWritable(dir string) error {
 }
 
 // overlay mounts the tree, and over it what is not to be a part of it.
-func (s *Stage1) overlay(dir, tree string) error {
+func (s *rktStage1) overlay(dir, tree string) error {
 	var own [2]int
 	for n, d := range [...]string{rktDir, stage2Dir} {
 		fd, err := openTree(filepath.Join(dir, d))
@@ -141,4 +141,12 @@ func copyContent(from, to string, mode fs.FileMode) error {
 	}
 	_, err = io.Copy(dst, src)
 	return errors.Join(err, dst.Close())
+}
+
+// attachRkts shows an image of rkt's, in the pod's space.
+func (s *rktStage1) attachRkts(dir string) error {
+	if err := s.attachWritable(dir); err != nil || !s.hasSystemd() {
+		return err
+	}
+	return s.accommodate(dir)
 }

@@ -1,0 +1,133 @@
+package stage1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
+)
+
+// rktImmutable calls the entrypoints of an image of interface version 1 to 6 whose pods
+// have one app each. Signals are delivered by stage 0, and `run` is ready once it has
+// written pid or ppid.
+type rktImmutable struct {
+	*Immutable
+	rkt  rktStage1
+	told atomic.Int32 // the last signal that stage 0 has sent to the app
+}
+
+var _ pod.Stage1 = (*rktImmutable)(nil)
+
+// openRkts returns what calls the entrypoints of an image of interface version 1 to 6.
+// Arguments are those of For.
+func openRkts(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1 {
+	s := newStage1(i, name, children, rktDialect{})
+	s.Excuse(excused)
+	r := rktStage1{inSpace: newInSpace(s), execs: &execs{}}
+	r.show = r.attachRkts
+	if i.Mutable() {
+		return &Mutable{rktStage1: r}
+	}
+	m := &rktImmutable{Immutable: &Immutable{inSpace: r.inSpace}, rkt: r}
+	m.recorded = func(st abi.Status) abi.Status { return fromRkt(st, int(m.told.Load())) }
+	return m
+}
+
+// Has tells whether stage 0 can have something done: an entrypoint, or the delivery of
+// signals, which is stage 0's.
+func (s *rktImmutable) Has(e abi.Entrypoint) bool {
+	switch e {
+	case abi.Run, abi.Enter, abi.GC, abi.Stop:
+		return s.Stage1.Has(e)
+	}
+	return e == abi.AppSignal
+}
+
+// Invoke executes an entrypoint, or what takes its place.
+func (s *rktImmutable) Invoke(ctx context.Context, c pod.Call) error {
+	p, a := s.running()
+	switch e := c.Request.Entrypoint; {
+	case e == abi.AppStart && a != nil:
+		return s.start(ctx, p, a)
+	case e == abi.AppSignal:
+		return s.signal(p, a, c)
+	}
+	return s.Immutable.Invoke(ctx, c)
+}
+
+// Exit codes of rkt's programs: what they could not do, and arguments that they do
+// not know.
+const (
+	unfit   = 254
+	misused = 2
+)
+
+// start has the launcher execute `run`, and waits until that says that it is ready.
+func (s *rktImmutable) start(ctx context.Context, p *launched, a *onlyApp) error {
+	k := p.call
+	files, err := watchDirs(k.Dir)
+	if err != nil {
+		p.starting.Lock()
+		defer p.starting.Unlock()
+		return p.failed(err)
+	}
+	defer files.close()
+	return s.Immutable.start(ctx, p, a, func(ctx context.Context) error {
+		err := files.await(ctx, k, func() (bool, error) { return supervisorOf(k.Dir) != 0, nil })
+		switch {
+		case !errors.Is(err, errEnded):
+			return err
+		case k.exit.Code != unfit && k.exit.Code != misused:
+			return nil // the app was over before `run` could say that it is there, or did not
+		}
+		return fmt.Errorf("it ended with code %d before it wrote pid or ppid; %w", k.exit.Code, errMute)
+	})
+}
+
+// Enter executes `enter`.
+func (s *rktImmutable) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
+	_, a := s.running()
+	if a == nil {
+		return nil, s.refused("no such app", errdefs.ErrNotFound)
+	}
+	c.Leader = s.leader(c)
+	return s.rkt.enter(ctx, c, args, stdio, specOf(&a.call.Request))
+}
+
+// signal sends a signal to a process of an app by its host pid.
+func (s *rktImmutable) signal(p *launched, a *onlyApp, c pod.Call) error {
+	sig := syscall.Signal(c.Request.Signal)
+	if c.Request.Exec != "" {
+		return s.rkt.signalExec(c)
+	}
+	if a == nil {
+		return s.refused("no such app", errdefs.ErrNotFound)
+	}
+	select {
+	case <-p.call.ended:
+		return s.refused("process already finished", errdefs.ErrNotFound)
+	default:
+	}
+	if !p.started.Load() { // it would not get it before it is started, and may not want it then
+		if proc.Fatal(sig) {
+			sig = unix.SIGKILL
+		}
+		return p.signal(sig)
+	}
+	s.told.Store(int32(sig))
+	pid := s.rkt.mainPID(c)
+	if pid == p.call.child.PID() {
+		return p.signal(sig)
+	}
+	return signalPID(pid, sig)
+}

@@ -38,9 +38,11 @@ type Immutable struct {
 
 var _ pod.Stage1 = (*Immutable)(nil)
 
-// openImmutable returns what calls the entrypoints of an immutable image of interface
-// version 7. Arguments are those of For.
-func openImmutable(i *image.Image, name string, children *proc.Children, excused []string) *Immutable {
+// OpenImmutable is the door for images of interface version 7 whose pods have one app.
+func OpenImmutable(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1 {
+	if i.Rkts() || i.Mutable() {
+		return nil
+	}
 	s := New(i, name, children)
 	s.Excuse(excused)
 	return &Immutable{inSpace: newInSpace(s)}

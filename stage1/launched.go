@@ -140,7 +140,7 @@ func (p *launched) signal(sig syscall.Signal) error {
 // failed ends the process of a `run` that did not become ready, and describes that.
 func (p *launched) failed(err error) error {
 	k := p.call
-	e := &EntrypointError{Stage1: k.stage1.name, Entrypoint: abi.Run, Code: -1}
+	e := &EntrypointError{Stage1: k.stage1.Name(), Entrypoint: abi.Run, Code: -1}
 	k.kill()
 	switch {
 	case errors.Is(err, errMute):

@@ -36,7 +36,7 @@ func newInSpace(s *Stage1) *inSpace {
 // nothing of either is left.
 func (s *inSpace) Attach(dir string) error {
 	if err := s.attach(dir); err != nil {
-		return fmt.Errorf("attach stage1 %s to pod %s: %w", s.name, filepath.Base(dir), err)
+		return fmt.Errorf("attach stage1 %s to pod %s: %w", s.Name(), filepath.Base(dir), err)
 	}
 	return nil
 }
@@ -80,7 +80,7 @@ func (s *inSpace) find(c pod.Call) error {
 		sp.close()
 	}
 	if c.Request.Entrypoint != abi.GC {
-		return fmt.Errorf("stage1 %s: %s: the pod's processes have gone, and its mounts with them: %w", s.name, c.Request.Entrypoint, errdefs.ErrNotFound)
+		return fmt.Errorf("stage1 %s: %s: the pod's processes have gone, and its mounts with them: %w", s.Name(), c.Request.Entrypoint, errdefs.ErrNotFound)
 	}
 	return s.Attach(c.Dir)
 }

@@ -28,9 +28,11 @@ type rktImmutable struct {
 
 var _ pod.Stage1 = (*rktImmutable)(nil)
 
-// openRkts returns what calls the entrypoints of an image of interface version 1 to 6.
-// Arguments are those of For.
-func openRkts(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1 {
+// OpenRkts is the door for images of interface versions 1 to 6.
+func OpenRkts(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1 {
+	if !i.Rkts() {
+		return nil
+	}
 	s := newStage1(i, name, children, rktDialect{})
 	s.Excuse(excused)
 	r := rktStage1{inSpace: newInSpace(s), execs: &execs{}}

@@ -3,6 +3,7 @@ package stage1
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"sync"
@@ -35,19 +36,26 @@ type Stage1 struct {
 
 var _ pod.Stage1 = (*Stage1)(nil)
 
-// For returns what calls the image's entrypoints as its interface version and the
-// entrypoints that it has demand, for one pod, whose processes and mounts it remembers.
-// Arguments are those of New and Excuse.
-func For(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1 {
-	switch {
-	case i.Rkts():
-		return openRkts(i, name, children, excused)
-	case !i.Mutable():
-		return openImmutable(i, name, children, excused)
+// Door returns what calls the entrypoints of an image for one pod if the image is of the
+// kind that the door is for, and nil otherwise. Arguments are those of For.
+type Door func(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1
+
+// For returns what calls the image's entrypoints for one pod, whose processes and mounts
+// it remembers: this package, if the image has interface version 7 and its pods can get
+// apps while they run, else the first door that takes the image. An image that no door
+// takes is errdefs.ErrNotImplemented. Other arguments are those of New and Excuse.
+func For(i *image.Image, name string, children *proc.Children, excused []string, doors ...Door) (pod.Stage1, error) {
+	for _, open := range doors {
+		if s := open(i, name, children, excused); s != nil {
+			return s, nil
+		}
+	}
+	if i.Rkts() || !i.Mutable() {
+		return nil, fmt.Errorf("stage1 %s: this program does not call images of interface version %d whose pods are as this one's: %w", name, i.Version(), errdefs.ErrNotImplemented)
 	}
 	s := New(i, name, children)
 	s.Excuse(excused)
-	return s
+	return s, nil
 }
 
 // New returns the stage1 that people call name, of interface version 7 and with

@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/log"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
 )
@@ -172,6 +173,7 @@ func runStage1Verify(ctx context.Context, e *env, args []string) error {
 	}
 	return v.verify(ctx, &read, checks, conformance.Config{
 		Image: path, Excuse: append(accept, v.accept...), Timeout: v.timeout, Keep: v.keep,
+		Doors: []stage1.Door{stage1.OpenImmutable, stage1.OpenRkts},
 	})
 }
 

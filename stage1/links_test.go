@@ -38,7 +38,7 @@ func TestLinksInAPodsTreeLeadStage0ToNoFileOfTheHost(t *testing.T) {
 		"where marks are":         {"rkt/status", ".", func(_ *testing.T, dir string) { _ = markStarted(dir, app) }},
 		"a unit of its systemd":   {ownUnits + "/a.conf", "file", func(_ *testing.T, dir string) { _ = putUnit(dir, "a.conf", "x") }},
 		"where units are":         {ownUnits, ".", func(_ *testing.T, dir string) { _ = putUnit(dir, "new/a.conf", "x") }},
-		"what is erased":          {"rkt/env", ".", func(_ *testing.T, dir string) { _ = (&composition{dir: dir, name: "file"}).eraseInTree() }},
+		"what is erased":          {"rkt/env", ".", func(_ *testing.T, dir string) { _ = eraseInTree(&composition{dir: dir, name: "file"}) }},
 		"where its streams are":   {"rkt/" + muxDir, ".", func(_ *testing.T, dir string) { _, _ = openMuxDir(dir, "rkt/"+muxDir+"/"+app) }},
 		"its own files, upwards":  {"rkt/env/" + app, "../pod/shim.json", write},
 		"its own state, upwards":  {"rkt/status", "../pod", func(_ *testing.T, dir string) { _ = markStarted(dir, app) }},

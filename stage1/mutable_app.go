@@ -147,12 +147,12 @@ func (s *Mutable) erase(k *composition) error {
 		return fmt.Errorf("unmount the root of app %s: %w", k.name, err) // nothing below may be removed
 	}
 	err = k.delist()
-	return errors.Join(err, k.eraseInTree())
+	return errors.Join(err, eraseInTree(k))
 }
 
 // eraseInTree removes what writeInTree and the pod have written of an app. A pod that is
 // half removed has no tree.
-func (k *composition) eraseInTree() error {
+func eraseInTree(k *composition) error {
 	name := string(k.name)
 	err := inTree(k.dir, func(tree *os.Root) error {
 		var err error

@@ -33,17 +33,17 @@ func told(s *Stage1, spec *specs.Spec) (string, error) {
 		return "", err
 	}
 	c := pod.Call{Request: abi.Request{App: "a", Bundle: "/bundle", Pod: "uuid", Spec: raw}}
-	made, err := newInSpace(s).compose(c, s.Mutable())
+	made, err := NewInSpace(s).Compose(c, s.Mutable())
 	if err != nil {
 		return "", err
 	}
-	k := &call{stage1: s, entrypoint: abi.Run, Call: c}
-	text, err := json.Marshal(made.app)
+	k := &Call{Stage1: s, Entrypoint: abi.Run, Call: c}
+	text, err := json.Marshal(made.App)
 	if err != nil {
 		return "", err
 	}
-	env, err := s.dialect.environment(k)
-	return fmt.Sprintf("%s %q %q", text, s.dialect.arguments(k), env), err
+	env, err := s.Dialect.Environment(k)
+	return fmt.Sprintf("%s %q %q", text, s.Dialect.Arguments(k), env), err
 }
 
 // plain is a spec that asks for nothing beside a program.
@@ -210,7 +210,7 @@ func stage1Of(t *testing.T, i stage1test.Image) *Stage1 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newStage1(opened, "rkts", children, rktDialect{})
+	return NewOf(opened, "rkts", children, rktDialect{})
 }
 
 // answers makes sure that a field has the fate that its row says.

@@ -37,7 +37,7 @@ type carrier struct {
 	terminal bool
 	byName   bool        // the app's systemd opens them, and there is no multiplexer
 	opened   *opened     // then, what it opens
-	local    *streams    // of a terminal
+	local    *Streams    // of a terminal
 	files    [3]*os.File // the app's ends; nil for what leads nowhere
 	closing  sync.Once
 	closed   chan struct{} // closed with the streams
@@ -54,10 +54,10 @@ func newCarrier(stdio [3]*os.File, terminal bool, p *specs.Process, byName bool)
 	r := &carrier{terminal: terminal, byName: byName, closed: make(chan struct{}), carried: make(chan struct{})}
 	if terminal {
 		var err error
-		if r.local, err = openStreams([3]*os.File{}, true, p); err != nil {
+		if r.local, err = OpenStreams([3]*os.File{}, true, p); err != nil {
 			return nil, err
 		}
-		r.files = r.local.files
+		r.files = r.local.Files
 		if p.ConsoleSize != nil {
 			r.size = &unix.Winsize{Row: uint16(p.ConsoleSize.Height), Col: uint16(p.ConsoleSize.Width)}
 		}
@@ -101,7 +101,7 @@ func (r *carrier) take() *os.File {
 	if r.local == nil {
 		return nil
 	}
-	return r.local.take()
+	return r.local.Take()
 }
 
 // close ends the streams for the client. It is idempotent.
@@ -110,7 +110,7 @@ func (r *carrier) close() {
 		r.opened.close()
 		close(r.closed)
 		if r.local != nil {
-			r.local.close()
+			r.local.Close()
 			return
 		}
 		for _, f := range r.files {
@@ -141,7 +141,7 @@ func (r *carrier) modes() types.Annotations {
 
 // carry connects the streams from before the app is started until they have ended. It
 // closes them.
-func (r *carrier) carry(s *Mutable, c pod.Call, a *mutableApp) {
+func (r *carrier) carry(s *mutable, c pod.Call, a *mutableApp) {
 	defer close(r.carried)
 	defer r.close()
 	if r.files == [3]*os.File{} {
@@ -152,7 +152,7 @@ func (r *carrier) carry(s *Mutable, c pod.Call, a *mutableApp) {
 		return
 	}
 	m, err := s.findMux(c.Dir, c.Request.App, a)
-	if errors.Is(err, errEnded) {
+	if errors.Is(err, ErrEnded) {
 		return
 	}
 	if err == nil {
@@ -166,8 +166,8 @@ func (r *carrier) carry(s *Mutable, c pod.Call, a *mutableApp) {
 
 // findMux waits until the app's multiplexer says where it listens. An image without one
 // has not made a place for it by the time that the app runs.
-func (s *Mutable) findMux(dir, app string, a *mutableApp) (*mux, error) {
-	place := filepath.Join(dir, rktDir, muxDir, app)
+func (s *mutable) findMux(dir, app string, a *mutableApp) (*mux, error) {
+	place := filepath.Join(dir, RktDir, muxDir, app)
 	files, err := watchDirs(place)
 	if err != nil {
 		<-a.settled
@@ -195,7 +195,7 @@ func (s *Mutable) findMux(dir, app string, a *mutableApp) (*mux, error) {
 	}()
 	var m *mux
 	// The end of the app is none of the search: what it has written is there still.
-	err = files.until(ctx, s.run.call.ended, func() (_ bool, err error) {
+	err = files.until(ctx, s.run.Call.Ended, func() (_ bool, err error) {
 		m, err = readMux(place, app)
 		return err == nil, nil // it may be half written
 	})
@@ -203,39 +203,39 @@ func (s *Mutable) findMux(dir, app string, a *mutableApp) (*mux, error) {
 }
 
 // attach connects the streams by the attach entrypoint, which carries them itself.
-func (r *carrier) attach(s *Mutable, c pod.Call, a *mutableApp) {
+func (r *carrier) attach(s *mutable, c pod.Call, a *mutableApp) {
 	<-a.settled
 	select {
 	case <-r.closed:
 		return
 	default:
 	}
-	k, err := s.newCall(c, abi.Attach)
+	k, err := s.NewCall(c, abi.Attach)
 	if err != nil {
 		return
 	}
 	flag := func(name string, wanted bool) string { return fmt.Sprintf("--%s=%t", name, wanted) }
 	in := func(i int) bool { return !r.terminal && r.files[i] != nil }
-	k.args = []string{
+	k.Args = []string{
 		"--action=custom-attach", flag("tty-in", r.terminal), flag("tty-out", r.terminal),
 		flag("stdin", in(0)), flag("stdout", in(1)), flag("stderr", in(2)),
 		"--app=" + c.Request.App, flag("debug", c.Request.Debug),
 	}
-	k.stdio = r.files
-	if err := k.start(); err != nil {
-		_ = k.fail(err) // which puts it into the journal
+	k.Stdio = r.files
+	if err := k.Start(); err != nil {
+		_ = k.Fail(err) // which puts it into the journal
 		return
 	}
-	after := lingers(k.child.PID(), k.stdio)
+	after := lingers(k.Child.PID(), k.Stdio)
 	defer after.close()
 	r.close()
 	select {
-	case <-k.ended:
+	case <-k.Ended:
 	case <-a.over:
 		after.await(k)
 	}
-	k.release()
-	k.leave()
+	k.Release()
+	k.Leave()
 }
 
 // resize gives the app's terminal a size, now or once it is there.

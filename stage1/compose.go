@@ -24,34 +24,34 @@ import (
 
 // Files of a pod directory that rkt's stage1s read.
 const (
-	podManifestFile = "pod"
+	PodManifestFile = "pod"
 	podLockFile     = "pod.lck"
 )
 
-// composition is what an app is made of on disk, for a stage1 that reads manifests.
-type composition struct {
-	dir  string // of the pod
-	name types.ACName
-	app  *appc.App
-	spec *specs.Spec
-	// annotations of the app: its streams.
-	annotations types.Annotations
+// Composition is what an app is made of on disk, for a stage1 that reads manifests.
+type Composition struct {
+	Dir  string // of the pod
+	Name types.ACName
+	App  *appc.App
+	Spec *specs.Spec
+	// Annotations of the app: its streams.
+	Annotations types.Annotations
 	mutable     bool // the pod's manifest gets no volumes: others use it already
 }
 
-// compose translates what an app/add asks for.
-func (s *inSpace) compose(c pod.Call, mutable bool) (*composition, error) {
-	k := &composition{dir: c.Dir, name: types.ACName(c.Request.App), spec: specOf(&c.Request), mutable: mutable}
+// Compose translates what an app/add asks for.
+func (s *InSpace) Compose(c pod.Call, mutable bool) (*Composition, error) {
+	k := &Composition{Dir: c.Dir, Name: types.ACName(c.Request.App), Spec: SpecOf(&c.Request), mutable: mutable}
 	var err error
-	k.app, err = appc.Translate(k.spec, appc.Options{
-		Name: c.Request.App, Bundle: c.Request.Bundle, Excused: s.mayIgnore, Mounted: k.mounts,
+	k.App, err = appc.Translate(k.Spec, appc.Options{
+		Name: c.Request.App, Bundle: c.Request.Bundle, Excused: s.MayIgnore, Mounted: k.mounts,
 	})
 	return k, err
 }
 
-// specOf returns the spec of the app that `run` executes, or an empty one of a
+// SpecOf returns the spec of the app that `run` executes, or an empty one of a
 // mutable pod, which has none yet.
-func specOf(r *abi.Request) *specs.Spec {
+func SpecOf(r *abi.Request) *specs.Spec {
 	spec := &specs.Spec{}
 	if len(r.Spec) > 0 {
 		_ = json.Unmarshal(r.Spec, spec) // the pod has read it before
@@ -62,11 +62,11 @@ func specOf(r *abi.Request) *specs.Spec {
 // mounts tells whether stage 0 makes a mount itself, in the app's root, and does not
 // say it as a volume. An empty volume has neither the size nor the flags of a tmpfs,
 // and rkt's fly does not have any. What is to be in a volume comes after that.
-func (k *composition) mounts(m specs.Mount) bool {
+func (k *Composition) mounts(m specs.Mount) bool {
 	if appc.Own(m) || k.mutable {
 		return !appc.Own(m)
 	}
-	inVolume := slices.ContainsFunc(k.spec.Mounts, func(v specs.Mount) bool {
+	inVolume := slices.ContainsFunc(k.Spec.Mounts, func(v specs.Mount) bool {
 		bind, _ := appc.Bind(v)
 		return bind && strings.HasPrefix(filepath.Clean(m.Destination), filepath.Clean(v.Destination)+"/")
 	})
@@ -74,18 +74,18 @@ func (k *composition) mounts(m specs.Mount) bool {
 	return m.Type == "tmpfs" && !bind && !inVolume
 }
 
-// stage2 is where the app is in the pod's tree.
-func (k *composition) stage2() string { return filepath.Join(stage2InTree, string(k.name)) }
+// Stage2 is where the app is in the pod's tree.
+func (k *Composition) Stage2() string { return filepath.Join(Stage2InTree, string(k.Name)) }
 
 // rootInTree is where the app's root is mounted in the pod's tree.
-func (k *composition) rootInTree() string { return filepath.Join(k.stage2(), "rootfs") }
+func (k *Composition) rootInTree() string { return filepath.Join(k.Stage2(), "rootfs") }
 
-// root is where the app's root is mounted.
-func (k *composition) root() string { return filepath.Join(k.dir, rootfsDir, k.rootInTree()) }
+// Root is where the app's root is mounted.
+func (k *Composition) Root() string { return filepath.Join(k.Dir, RootfsDir, k.rootInTree()) }
 
-// write writes what rkt wrote before it called the stage1: the image manifest twice,
+// Write writes what rkt wrote before it called the stage1: the image manifest twice,
 // the environment, the entry in the pod's manifest, and the time of all that.
-func (k *composition) write() error {
+func (k *Composition) Write() error {
 	image, err := k.image()
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func (k *composition) write() error {
 	if err := k.writeInTree(image); err != nil {
 		return err
 	}
-	info := filepath.Join(k.dir, "appsinfo", string(k.name))
+	info := filepath.Join(k.Dir, "appsinfo", string(k.Name))
 	if err := os.MkdirAll(info, 0o750); err != nil {
 		return err
 	}
@@ -103,40 +103,40 @@ func (k *composition) write() error {
 	if err := k.enlist(image); err != nil {
 		return fmt.Errorf("manifest of the pod: %w", err)
 	}
-	return inTree(k.dir, func(tree *os.Root) error { return tree.WriteFile(mark(string(k.name), created), nil, 0o644) })
+	return InTree(k.Dir, func(tree *os.Root) error { return tree.WriteFile(Mark(string(k.Name), Created), nil, 0o644) })
 }
 
 // writeInTree writes what the programs in the pod read of the app.
-func (k *composition) writeInTree(image []byte) error {
-	return inTree(k.dir, func(tree *os.Root) error {
+func (k *Composition) writeInTree(image []byte) error {
+	return InTree(k.Dir, func(tree *os.Root) error {
 		if err := tree.MkdirAll(k.rootInTree(), 0o750); err != nil {
 			return err
 		}
-		if err := tree.Chmod(k.stage2(), 0o755); err != nil { // programs of any user have to get through
+		if err := tree.Chmod(k.Stage2(), 0o755); err != nil { // programs of any user have to get through
 			return err
 		}
-		if err := tree.WriteFile(filepath.Join(k.stage2(), "manifest"), image, 0o644); err != nil {
+		if err := tree.WriteFile(filepath.Join(k.Stage2(), "manifest"), image, 0o644); err != nil {
 			return err
 		}
-		return tree.WriteFile(filepath.Join(rktInTree, "env", string(k.name)), appc.Env(string(k.name), &k.app.App), 0o644)
+		return tree.WriteFile(filepath.Join(RktInTree, "env", string(k.Name)), appc.Env(string(k.Name), &k.App.App), 0o644)
 	})
 }
 
-func (k *composition) image() ([]byte, error) {
+func (k *Composition) image() ([]byte, error) {
 	m := schema.BlankImageManifest()
-	m.Name = types.ACIdentifier("containerd.io/container/" + k.name)
-	m.App = &k.app.App
+	m.Name = types.ACIdentifier("containerd.io/container/" + k.Name)
+	m.App = &k.App.App
 	text, err := json.Marshal(m)
 	if err != nil {
-		return nil, fmt.Errorf("image manifest of app %s: %w", k.name, err)
+		return nil, fmt.Errorf("image manifest of app %s: %w", k.Name, err)
 	}
 	return text, nil
 }
 
 // enlist replaces the app's entry in the pod's manifest, by rename, and whatever
 // volumes it had there.
-func (k *composition) enlist(image []byte) error {
-	path := filepath.Join(k.dir, podManifestFile)
+func (k *Composition) enlist(image []byte) error {
+	path := filepath.Join(k.Dir, PodManifestFile)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -150,13 +150,13 @@ func (k *composition) enlist(image []byte) error {
 	if err != nil {
 		return err
 	}
-	name := types.ACIdentifier("containerd.io/container/" + k.name)
+	name := types.ACIdentifier("containerd.io/container/" + k.Name)
 	entry := schema.RuntimeApp{
-		Name: k.name, Image: schema.RuntimeImage{Name: &name, ID: *id}, App: &k.app.App,
-		ReadOnlyRootFS: k.app.ReadOnly, Mounts: k.app.Mounts, Annotations: k.annotations,
+		Name: k.Name, Image: schema.RuntimeImage{Name: &name, ID: *id}, App: &k.App.App,
+		ReadOnlyRootFS: k.App.ReadOnly, Mounts: k.App.Mounts, Annotations: k.Annotations,
 	}
-	m.Apps = append(slices.DeleteFunc(m.Apps, func(a schema.RuntimeApp) bool { return a.Name == k.name || !k.complete(a.Name) }), entry)
-	m.Volumes = append(m.Volumes, k.app.Volumes...)
+	m.Apps = append(slices.DeleteFunc(m.Apps, func(a schema.RuntimeApp) bool { return a.Name == k.Name || !k.complete(a.Name) }), entry)
+	m.Volumes = append(m.Volumes, k.App.Volumes...)
 	if !k.mutable {
 		m.Annotations.Set("coreos.com/rkt/stage1/mutable", "false")
 	}
@@ -166,15 +166,15 @@ func (k *composition) enlist(image []byte) error {
 // complete tells whether an app can be loaded. One that is only announced, since it is
 // about to be added, enlists itself when it is: until then every app/add would stumble
 // over it.
-func (k *composition) complete(name types.ACName) bool {
-	_, err := os.Stat(filepath.Join(k.dir, stage2Dir, string(name), "manifest"))
+func (k *Composition) complete(name types.ACName) bool {
+	_, err := os.Stat(filepath.Join(k.Dir, Stage2Dir, string(name), "manifest"))
 	return err == nil
 }
 
-// delist removes the app's entry from the pod's manifest. A pod without one is half
+// Delist removes the app's entry from the pod's manifest. A pod without one is half
 // removed.
-func (k *composition) delist() error {
-	path := filepath.Join(k.dir, podManifestFile)
+func (k *Composition) Delist() error {
+	path := filepath.Join(k.Dir, PodManifestFile)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -186,7 +186,7 @@ func (k *composition) delist() error {
 	if err := json.Unmarshal(text, &m); err != nil {
 		return err
 	}
-	m.Apps = slices.DeleteFunc(m.Apps, func(a schema.RuntimeApp) bool { return a.Name == k.name || !k.complete(a.Name) })
+	m.Apps = slices.DeleteFunc(m.Apps, func(a schema.RuntimeApp) bool { return a.Name == k.Name || !k.complete(a.Name) })
 	return replaceManifest(path, &m)
 }
 
@@ -203,8 +203,8 @@ func replaceManifest(path string, m *schema.PodManifest) error {
 	return os.Rename(tmp, path)
 }
 
-// withManifest calls f under the lock that rkt's app add and app rm take.
-func withManifest(dir string, f func() error) error {
+// WithManifest calls f under the lock that rkt's app add and app rm take.
+func WithManifest(dir string, f func() error) error {
 	lock, err := os.OpenFile(filepath.Join(dir, podLockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
@@ -222,16 +222,16 @@ func withManifest(dir string, f func() error) error {
 	return f()
 }
 
-// mountRoot shows an app's root where a stage1 of rkt's looks for it, in the pod's
+// MountRoot shows an app's root where a stage1 of rkt's looks for it, in the pod's
 // space. What is mounted below it comes along.
-func (s *inSpace) mountRoot(from string, k *composition) error {
+func (s *InSpace) MountRoot(from string, k *Composition) error {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
 		return fmt.Errorf("open the root file system %s: %w", from, err)
 	}
 	defer unix.Close(fd)
-	err = s.in(func() error {
-		return inTree(k.dir, func(tree *os.Root) error { return mountIn(tree, fd, k.rootInTree()) })
+	err = s.Within(func() error {
+		return InTree(k.Dir, func(tree *os.Root) error { return MountIn(tree, fd, k.rootInTree()) })
 	})
 	if err != nil {
 		return fmt.Errorf("mount the root file system: %w", err)
@@ -239,8 +239,8 @@ func (s *inSpace) mountRoot(from string, k *composition) error {
 	return nil
 }
 
-// mountIn attaches a mount at a path in a root, whatever links become of it meanwhile.
-func mountIn(root *os.Root, fd int, path string) error {
+// MountIn attaches a mount at a path in a root, whatever links become of it meanwhile.
+func MountIn(root *os.Root, fd int, path string) error {
 	to, err := root.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {
 		return err

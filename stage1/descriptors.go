@@ -55,23 +55,23 @@ func (d *descriptors) pipe(fd int) (*os.File, error) {
 }
 
 // open fills the descriptor table of the call.
-func (k *call) open(d *descriptors) error {
+func (k *Call) open(d *descriptors) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	d.own = append(d.own, null)
-	if k.entrypoint == abi.Run {
+	if k.Entrypoint == abi.Run {
 		d.lasting = k.Dir
 	}
 	r, err := d.pipe(abi.ErrorFD)
 	if err != nil {
 		return err
 	}
-	k.words = readTail(r)
-	gets := k.stage1.dialect.descriptors(k)
-	if gets.streams {
-		for fd, f := range k.stdio {
+	k.Words = readTail(r)
+	gets := k.Stage1.Dialect.Descriptors(k)
+	if gets.Streams {
+		for fd, f := range k.Stdio {
 			if f == nil {
 				f = null
 			}
@@ -85,8 +85,8 @@ func (k *call) open(d *descriptors) error {
 			return err
 		}
 	}
-	if k.entrypoint == abi.Run {
-		d.table[abi.LockFD] = k.lock
+	if k.Entrypoint == abi.Run {
+		d.table[abi.LockFD] = k.Lock
 	}
 	if !gets.errors {
 		d.table[abi.ErrorFD] = nil

@@ -25,9 +25,9 @@ import (
 // pod. With it a directory, an environment and a user can be chosen.
 const enterexec = "/enterexec"
 
-// rktStage1 calls the entrypoints of an image of interface version 1 to 6 for one pod.
-type rktStage1 struct {
-	*inSpace
+// adapter calls the entrypoints of an image of interface version 1 to 6 for one pod.
+type adapter struct {
+	*InSpace
 	execs *execs
 }
 
@@ -38,85 +38,85 @@ func (e *execs) key(c pod.Call) string { return c.Request.App + "/" + c.Request.
 
 // enter executes `enter` as rkt did, with its streams and in the app's cgroup: it
 // enters namespaces and no cgroup. It stays, and ends as its program does.
-func (s *rktStage1) enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File, app *specs.Spec) (*pod.Process, error) {
-	k, err := s.newCall(c, abi.Enter)
+func (s *adapter) enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File, app *specs.Spec) (*pod.Process, error) {
+	k, err := s.NewCall(c, abi.Enter)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.enterArguments(k, args, app.Process); err != nil {
 		return nil, err
 	}
-	streams, err := openStreams(stdio, c.Request.Terminal, nil)
+	streams, err := OpenStreams(stdio, c.Request.Terminal, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer streams.close()
+	defer streams.Close()
 	if err := s.runEnter(ctx, k, streams); err != nil {
-		return nil, k.fail(err)
+		return nil, k.Fail(err)
 	}
-	start, err := proc.StartTime(k.child.PID())
+	start, err := proc.StartTime(k.Child.PID())
 	if err != nil {
-		return nil, k.fail(err)
+		return nil, k.Fail(err)
 	}
-	k.release()
-	k.journal(stateReady)
-	s.execs.children.Store(s.execs.key(c), k.child)
+	k.Release()
+	k.Journal(StateReady)
+	s.execs.children.Store(s.execs.key(c), k.Child)
 	ended := make(chan abi.Status, 1)
 	go func() {
-		<-k.ended
+		<-k.Ended
 		s.execs.children.Delete(s.execs.key(c))
-		k.leave()
-		ended <- k.exit
+		k.Leave()
+		ended <- k.Exit
 	}()
-	return &pod.Process{PID: k.child.PID(), StartTime: start, Recorder: pod.RecordedByCall, Console: streams.take(), Ended: ended}, nil
+	return &pod.Process{PID: k.Child.PID(), StartTime: start, Recorder: pod.RecordedByCall, Console: streams.Take(), Ended: ended}, nil
 }
 
-func (s *rktStage1) runEnter(ctx context.Context, k *call, streams *streams) error {
-	ctx, cancel := k.limit(ctx)
+func (s *adapter) runEnter(ctx context.Context, k *Call, streams *Streams) error {
+	ctx, cancel := k.Limit(ctx)
 	defer cancel()
 	control, err := launch.NewControl()
 	if err != nil {
 		return err
 	}
 	defer control.Close()
-	if err := startLauncher(k, control); err != nil {
+	if err := StartLauncher(k, control); err != nil {
 		return err
 	}
 	join := launch.Join{Terminal: k.Request.Terminal}
 	if k.Request.Cgroup != nil {
 		join.Cgroups = k.Request.Cgroup.Dirs
 	}
-	if err := control.Join(ctx, join, streams.files); err != nil {
+	if err := control.Join(ctx, join, streams.Files); err != nil {
 		return err
 	}
-	path := s.entrypoint(k.Dir, abi.Enter)
-	env, err := s.dialect.environment(k)
+	path := s.EntrypointIn(k.Dir, abi.Enter)
+	env, err := s.Dialect.Environment(k)
 	if err != nil {
 		return err
 	}
 	env = append(env, "TERM=xterm")
-	if err := control.Exec(ctx, launch.Exec{Argv: append([]string{path}, k.args...), Env: env}); err != nil {
-		return explainExec(path, err)
+	if err := control.Exec(ctx, launch.Exec{Argv: append([]string{path}, k.Args...), Env: env}); err != nil {
+		return ExplainExec(path, err)
 	}
 	return nil
 }
 
 // enterArguments says what is to be executed, and as whom. An image that has no way
 // to say that executes it as the app is: then nothing else may be asked for.
-func (s *rktStage1) enterArguments(k *call, args []string, app *specs.Process) error {
+func (s *adapter) enterArguments(k *Call, args []string, app *specs.Process) error {
 	var p specs.Process
 	if err := json.Unmarshal(k.Request.Process, &p); err != nil {
-		return invalid("process of an exec: %v", err)
+		return Invalid("process of an exec: %v", err)
 	}
 	p.Args = args
-	root := filepath.Join(k.Dir, stage2Dir, k.Request.App, "rootfs")
+	root := filepath.Join(k.Dir, Stage2Dir, k.Request.App, "rootfs")
 	var program string
-	err := s.in(func() (err error) {
-		program, err = findProgram(root, &p)
+	err := s.Within(func() (err error) {
+		program, err = FindProgram(root, &p)
 		return err
 	})
 	if err != nil {
-		return s.refused(err.Error(), err)
+		return s.Refused(err.Error(), err)
 	}
 	if _, err := os.Lstat(filepath.Join(s.Rootfs(), enterexec)); err == nil {
 		return s.enterExactly(k, &p)
@@ -131,14 +131,14 @@ func (s *rktStage1) enterArguments(k *call, args []string, app *specs.Process) e
 		{"/process/capabilities", p.Capabilities == nil || reflect.DeepEqual(p.Capabilities, app.Capabilities)},
 		{"/process/noNewPrivileges", p.NoNewPrivileges == app.NoNewPrivileges},
 	} {
-		if !f.same && !s.mayIgnore(f.pointer) {
-			return s.refused("the exec asks for "+f.pointer+" other than the container's, and its enter cannot be told", errdefs.ErrNotImplemented)
+		if !f.same && !s.MayIgnore(f.pointer) {
+			return s.Refused("the exec asks for "+f.pointer+" other than the container's, and its enter cannot be told", errdefs.ErrNotImplemented)
 		}
 	}
 	if isFly(s.Image) { // it does not look in PATH
 		args = append([]string{program}, args[1:]...)
 	}
-	k.args = append(k.args, args...)
+	k.Args = append(k.Args, args...)
 	return nil
 }
 
@@ -158,13 +158,13 @@ func sameEnvironment(a, b []string) bool {
 
 // enterExactly has rkt's own program change to the directory, the user and the
 // environment of the exec. It takes no privilege away, which has to be excused.
-func (s *rktStage1) enterExactly(k *call, p *specs.Process) error {
-	if p.Capabilities != nil && !s.mayIgnore("/process/capabilities") {
-		return s.refused("the exec asks for /process/capabilities, and its enter leaves a program all of them", errdefs.ErrNotImplemented)
+func (s *adapter) enterExactly(k *Call, p *specs.Process) error {
+	if p.Capabilities != nil && !s.MayIgnore("/process/capabilities") {
+		return s.Refused("the exec asks for /process/capabilities, and its enter leaves a program all of them", errdefs.ErrNotImplemented)
 	}
 	name := "exec-" + k.Request.App + "-" + k.Request.Exec
-	err := inTree(k.Dir, func(tree *os.Root) error {
-		return tree.WriteFile(filepath.Join(rktInTree, "env", name), []byte(strings.Join(append(p.Env, ""), "\n")), 0o644)
+	err := InTree(k.Dir, func(tree *os.Root) error {
+		return tree.WriteFile(filepath.Join(RktInTree, "env", name), []byte(strings.Join(append(p.Env, ""), "\n")), 0o644)
 	})
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (s *rktStage1) enterExactly(k *call, p *specs.Process) error {
 	if cwd == "" {
 		cwd = "/"
 	}
-	k.args = append([]string{
+	k.Args = append([]string{
 		"--pid=" + strconv.Itoa(k.Leader), "--", enterexec, "/opt/stage2/" + k.Request.App + "/rootfs", cwd, "/rkt/env/" + name,
 		strconv.Itoa(int(p.User.UID)), strings.Join(groups, ","), "-e", "--",
 	}, p.Args...)
@@ -187,13 +187,13 @@ func (s *rktStage1) enterExactly(k *call, p *specs.Process) error {
 // signalExec signals the program that an exec runs, and not the `enter` that waits for
 // it. An `enter` that has not come to the program gets the signal with all that it has
 // started: the program could not handle it yet.
-func (s *rktStage1) signalExec(c pod.Call) error {
+func (s *adapter) signalExec(c pod.Call) error {
 	v, ok := s.execs.children.Load(s.execs.key(c))
 	if !ok {
 		return fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
 	}
 	enter, sig := v.(*proc.Child), syscall.Signal(c.Request.Signal)
-	if pid := entered(enter.PID(), s.entrypoint(c.Dir, abi.Enter)); pid != 0 {
+	if pid := entered(enter.PID(), s.EntrypointIn(c.Dir, abi.Enter)); pid != 0 {
 		return signalPID(pid, sig)
 	}
 	return enter.SignalGroup(sig)

@@ -32,9 +32,9 @@ func (e *EntrypointError) Error() string {
 // for the exit codes 5, 6 and 7.
 func (e *EntrypointError) Unwrap() error { return e.Err }
 
-// describe fills in how a call has ended by itself, with its own words if it has
+// Describe fills in how a call has ended by itself, with its own words if it has
 // left any.
-func (e *EntrypointError) describe(exit proc.Exit, words string) {
+func (e *EntrypointError) Describe(exit proc.Exit, words string) {
 	e.Code, e.Text = exit.Code, words
 	switch exit.Code {
 	case abi.ExitNotFound:
@@ -62,9 +62,9 @@ func (e *EntrypointError) describe(exit proc.Exit, words string) {
 	}
 }
 
-// explainExec says what is wrong with an entrypoint that cannot be executed. The
+// ExplainExec says what is wrong with an entrypoint that cannot be executed. The
 // kernel's own words for it would be taken for words about the app.
-func explainExec(path string, err error) error {
+func ExplainExec(path string, err error) error {
 	st, statErr := os.Stat(path)
 	var why string
 	switch {
@@ -94,12 +94,12 @@ type execError struct {
 func (e *execError) Error() string { return e.text }
 func (e *execError) Unwrap() error { return e.err }
 
-// refused is an error that names the stage1.
-func (s *Stage1) refused(why string, is error) error {
+// Refused is an error that names the stage1.
+func (s *Stage1) Refused(why string, is error) error {
 	return fmt.Errorf("stage1 %s: %s: %w", s.name, why, is)
 }
 
-// invalid returns an error that unwraps to errdefs.ErrInvalidArgument.
-func invalid(format string, args ...any) error {
+// Invalid returns an error that unwraps to errdefs.ErrInvalidArgument.
+func Invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
 }

@@ -45,8 +45,8 @@ func (f *fields) child(word string) *fields {
 	return f.next[key]
 }
 
-// mayIgnore tells whether a field is excused.
-func (s *Stage1) mayIgnore(pointer string) bool {
+// MayIgnore tells whether a field is excused.
+func (s *Stage1) MayIgnore(pointer string) bool {
 	f := s.excused
 	for _, word := range strings.Split(strings.TrimPrefix(pointer, "/"), "/") {
 		if f == nil || f.covered {

@@ -17,8 +17,8 @@ import (
 // mainPID returns the host pid of an app's first process: the first one below the
 // supervisor that is in the cgroup of the app's unit, as rkt's images with systemd
 // have it, else the one that `enter` is given.
-func (s *rktStage1) mainPID(c pod.Call) int {
-	leader := s.leader(c)
+func (s *adapter) mainPID(c pod.Call) int {
+	leader := s.Leader(c)
 	if pid := unitPID(leader, c.Request.App); pid != 0 {
 		return pid
 	}
@@ -37,12 +37,12 @@ func unitPID(below int, unit string) int {
 // firstBelow returns the descendant of a process that matches and is nearest to it, or
 // 0 if there is none.
 func firstBelow(pid int, match func(pid int) bool) int {
-	for queue := childrenOf(pid); len(queue) > 0; {
+	for queue := ChildrenOf(pid); len(queue) > 0; {
 		pid := queue[0]
 		if match(pid) {
 			return pid
 		}
-		queue = append(queue[1:], childrenOf(pid)...)
+		queue = append(queue[1:], ChildrenOf(pid)...)
 	}
 	return 0
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/launch"
 )
 
-// Immutable calls the entrypoints of an image whose pods have one app each, which
+// OneApp calls the entrypoints of an image whose pods have one app each, which
 // `run` executes. It implements pod.Stage1 by having that one process from the
 // beginning: a launcher keeps the lock until the app is started, and then becomes
 // `run`, as rkt's stage 0 did.
@@ -26,17 +26,17 @@ import (
 //
 // Its process is the pod's supervisor and the app's first process alike. What
 // `run` makes of it is the image's business.
-type Immutable struct {
-	*inSpace
-	// recorded, if set, translates a status that the stage1 has recorded.
-	recorded func(abi.Status) abi.Status
+type OneApp struct {
+	*InSpace
+	// Recorded, if set, translates a status that the stage1 has recorded.
+	Recorded func(abi.Status) abi.Status
 
 	mu  sync.Mutex
-	run *launched
-	app *onlyApp
+	run *Launched
+	app *App
 }
 
-var _ pod.Stage1 = (*Immutable)(nil)
+var _ pod.Stage1 = (*OneApp)(nil)
 
 // OpenImmutable is the door for images of interface version 7 whose pods have one app.
 func OpenImmutable(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1 {
@@ -45,17 +45,17 @@ func OpenImmutable(i *image.Image, name string, children *proc.Children, excused
 	}
 	s := New(i, name, children)
 	s.Excuse(excused)
-	return &Immutable{inSpace: newInSpace(s)}
+	return &OneApp{InSpace: NewInSpace(s)}
 }
 
-// onlyApp is the app of such a pod.
-type onlyApp struct {
-	call  pod.Call
+// App is the app of such a pod.
+type App struct {
+	Call  pod.Call
 	ended chan abi.Status // takes one
 }
 
 // Has tells whether stage 0 can have something done by an entrypoint.
-func (s *Immutable) Has(e abi.Entrypoint) bool {
+func (s *OneApp) Has(e abi.Entrypoint) bool {
 	switch e {
 	case abi.AppAdd, abi.AppStart, abi.AppStop, abi.AppRm, abi.Attach:
 		return false
@@ -64,11 +64,11 @@ func (s *Immutable) Has(e abi.Entrypoint) bool {
 }
 
 // Run starts the launcher. A pod that is to live without apps cannot be had.
-func (s *Immutable) Run(_ context.Context, c pod.Call, lock *os.File) (*pod.Supervisor, error) {
+func (s *OneApp) Run(_ context.Context, c pod.Call, lock *os.File) (*pod.Supervisor, error) {
 	if c.Request.Sandbox != nil {
-		return nil, s.refused("a pod of it is one container: it cannot be a sandbox for others", errdefs.ErrNotImplemented)
+		return nil, s.Refused("a pod of it is one container: it cannot be a sandbox for others", errdefs.ErrNotImplemented)
 	}
-	p, sup, err := s.launch(c, lock, s.over)
+	p, sup, err := s.Launch(c, lock, s.over)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (s *Immutable) Run(_ context.Context, c pod.Call, lock *os.File) (*pod.Supe
 }
 
 // over delivers the app's exit.
-func (s *Immutable) over() {
+func (s *OneApp) over() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.app != nil {
@@ -89,116 +89,116 @@ func (s *Immutable) over() {
 
 // exit tells how the app has ended. The status of `run` is the app's if `run` has
 // become the app; else what was recorded counts, if anything was.
-func (s *Immutable) exit(p *launched, a *onlyApp) abi.Status {
-	k := p.call
-	leader, err := readPID(k.Dir + "/" + pidFile)
-	became := err == nil && leader == k.child.PID()
-	if p.started.Load() && !became {
-		st, err := abi.ReadStatus(StatusDir(k.Dir), a.call.Request.App, "")
-		if err == nil && s.recorded != nil {
-			st = s.recorded(st)
+func (s *OneApp) exit(p *Launched, a *App) abi.Status {
+	k := p.Call
+	leader, err := ReadPID(k.Dir + "/" + PidFile)
+	became := err == nil && leader == k.Child.PID()
+	if p.Started.Load() && !became {
+		st, err := abi.ReadStatus(StatusDir(k.Dir), a.Call.Request.App, "")
+		if err == nil && s.Recorded != nil {
+			st = s.Recorded(st)
 		}
 		if err == nil {
 			return st
 		}
 	}
-	return k.exit
+	return k.Exit
 }
 
-// running returns the pod's process and its app; both may be nil.
-func (s *Immutable) running() (*launched, *onlyApp) {
+// Running returns the pod's process and its app; both may be nil.
+func (s *OneApp) Running() (*Launched, *App) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.run, s.app
 }
 
 // Add prepares the pod's only app. Its process is the launcher.
-func (s *Immutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *pod.Process, err error) {
+func (s *OneApp) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *pod.Process, err error) {
 	c.Request.Entrypoint = abi.AppAdd
 	s.mu.Lock()
 	p := s.run
 	if p == nil || s.app != nil {
 		s.mu.Unlock()
-		return nil, s.refused("it is immutable: a pod of it has one container, and this one has it already", errdefs.ErrFailedPrecondition)
+		return nil, s.Refused("it is immutable: a pod of it has one container, and this one has it already", errdefs.ErrFailedPrecondition)
 	}
-	s.app = &onlyApp{call: c, ended: make(chan abi.Status, 1)}
+	s.app = &App{Call: c, ended: make(chan abi.Status, 1)}
 	ended := s.app.ended
 	s.mu.Unlock()
 
-	k, err := s.compose(c, false)
+	k, err := s.Compose(c, false)
 	if err != nil {
-		return nil, s.refused(err.Error(), err)
+		return nil, s.Refused(err.Error(), err)
 	}
-	if err := checkProgram(c.Request.Rootfs, k.spec.Process); err != nil {
-		return nil, s.refused(err.Error(), err)
+	if err := CheckProgram(c.Request.Rootfs, k.Spec.Process); err != nil {
+		return nil, s.Refused(err.Error(), err)
 	}
-	if err := withManifest(c.Dir, k.write); err != nil {
-		return nil, fmt.Errorf("app %s: %w", k.name, err)
+	if err := WithManifest(c.Dir, k.Write); err != nil {
+		return nil, fmt.Errorf("app %s: %w", k.Name, err)
 	}
-	if err := s.mountRoot(c.Request.Rootfs, k); err != nil {
-		return nil, fmt.Errorf("app %s: %w", k.name, err)
+	if err := s.MountRoot(c.Request.Rootfs, k); err != nil {
+		return nil, fmt.Errorf("app %s: %w", k.Name, err)
 	}
-	if err := s.mountVolumes(k, c.Request.Bundle); err != nil {
-		return nil, fmt.Errorf("app %s: %w", k.name, err)
+	if err := s.MountVolumes(k, c.Request.Bundle); err != nil {
+		return nil, fmt.Errorf("app %s: %w", k.Name, err)
 	}
-	streams, err := openStreams(stdio, c.Request.Terminal, k.spec.Process)
+	streams, err := OpenStreams(stdio, c.Request.Terminal, k.Spec.Process)
 	if err != nil {
-		return nil, fmt.Errorf("app %s: %w", k.name, err)
+		return nil, fmt.Errorf("app %s: %w", k.Name, err)
 	}
-	defer streams.close()
-	p.call.interactive = c.Request.Terminal || stdio[0] != nil
-	limit, cancel := context.WithTimeout(ctx, s.limit(abi.AppAdd))
+	defer streams.Close()
+	p.Call.Interactive = c.Request.Terminal || stdio[0] != nil
+	limit, cancel := context.WithTimeout(ctx, s.Limit(abi.AppAdd))
 	defer cancel()
-	err = p.control.Join(limit, launch.Join{Cgroups: c.Request.Cgroup.Dirs, Network: network(k.spec.Linux), Terminal: c.Request.Terminal}, streams.files)
+	err = p.Control.Join(limit, launch.Join{Cgroups: c.Request.Cgroup.Dirs, Network: Network(k.Spec.Linux), Terminal: c.Request.Terminal}, streams.Files)
 	if err != nil {
-		return nil, fmt.Errorf("app %s: %w", k.name, err)
+		return nil, fmt.Errorf("app %s: %w", k.Name, err)
 	}
 	return &pod.Process{
-		PID: p.call.child.PID(), StartTime: p.pidfd.StartTime(), Recorder: pod.RecordedByCall,
-		Console: streams.take(), Ended: ended,
+		PID: p.Call.Child.PID(), StartTime: p.pidfd.StartTime(), Recorder: pod.RecordedByCall,
+		Console: streams.Take(), Ended: ended,
 	}, nil
 }
 
 // Invoke executes an entrypoint, or what takes its place.
-func (s *Immutable) Invoke(ctx context.Context, c pod.Call) error {
-	p, a := s.running()
+func (s *OneApp) Invoke(ctx context.Context, c pod.Call) error {
+	p, a := s.Running()
 	switch e := c.Request.Entrypoint; {
 	case e == abi.AppStart && a != nil:
-		return s.start(ctx, p, a, func(ctx context.Context) error {
-			_, err := p.call.awaitReady(ctx)
+		return s.StartApp(ctx, p, a, func(ctx context.Context) error {
+			_, err := p.Call.AwaitReady(ctx)
 			return err
 		})
-	case e == abi.Stop && p != nil && !p.runs():
+	case e == abi.Stop && p != nil && !p.Runs():
 		// Nothing is there that could be stopped, and what `pid` names may be
 		// somebody else's by now.
-		return p.signal(syscall.SIGKILL)
+		return p.Signal(syscall.SIGKILL)
 	}
-	return s.invoke(c, func() error { return s.Stage1.Invoke(ctx, c) })
+	return s.Reach(c, func() error { return s.Stage1.Invoke(ctx, c) })
 }
 
-// start has the launcher execute `run`, and waits until ready returns.
-func (s *Immutable) start(ctx context.Context, p *launched, a *onlyApp, ready func(context.Context) error) error {
-	p.starting.Lock()
-	defer p.starting.Unlock()
-	k := p.call
-	k.Call = a.call
+// StartApp has the launcher execute `run`, and waits until ready returns.
+func (s *OneApp) StartApp(ctx context.Context, p *Launched, a *App, ready func(context.Context) error) error {
+	p.Starting.Lock()
+	defer p.Starting.Unlock()
+	k := p.Call
+	k.Call = a.Call
 	k.Request.Entrypoint, k.Request.Version = abi.Run, abi.Version
-	k.began = time.Now()
-	k.args = s.dialect.arguments(k)
-	err := markStarted(k.Dir, k.Request.App)
+	k.Began = time.Now()
+	k.Args = s.Dialect.Arguments(k)
+	err := MarkStarted(k.Dir, k.Request.App)
 	if err == nil {
-		err = p.execute(ctx, ready)
+		err = p.Execute(ctx, ready)
 	}
 	if err != nil {
-		return p.failed(err)
+		return p.Failed(err)
 	}
-	k.journal(stateReady)
-	p.settle()
+	k.Journal(StateReady)
+	p.Settle()
 	return nil
 }
 
 // Enter executes `enter`.
-func (s *Immutable) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
-	c.Leader = s.leader(c)
+func (s *OneApp) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
+	c.Leader = s.Leader(c)
 	return s.Stage1.Enter(ctx, c, args, stdio)
 }

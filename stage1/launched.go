@@ -17,54 +17,54 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/launch"
 )
 
-// launched is the process of a pod's `run`, from its beginning: a launcher keeps the
+// Launched is the process of a pod's `run`, from its beginning: a launcher keeps the
 // lock until it is known what `run` is to be told, and then becomes `run`, as rkt's
 // stage 0 did.
-type launched struct {
-	call    *call
-	control *launch.Control
+type Launched struct {
+	Call    *Call
+	Control *launch.Control
 	pidfd   *proc.Process
-	settle  func() // ends stage 0's part in the call
+	Settle  func() // ends stage 0's part in the call
 
-	starting sync.Mutex // held while `run` becomes ready: its process is not reaped then
-	started  atomic.Bool
+	Starting sync.Mutex // held while `run` becomes ready: its process is not reaped then
+	Started  atomic.Bool
 }
 
-// launch starts the launcher of a pod. over is called when that, or what it has
+// Launch starts the launcher of a pod. over is called when that, or what it has
 // become, has ended.
-func (s *inSpace) launch(c pod.Call, lock *os.File, over func()) (*launched, *pod.Supervisor, error) {
-	k, err := s.newCall(c, abi.Run)
+func (s *InSpace) Launch(c pod.Call, lock *os.File, over func()) (*Launched, *pod.Supervisor, error) {
+	k, err := s.NewCall(c, abi.Run)
 	if err != nil {
 		return nil, nil, err
 	}
-	k.lock = lock
-	p := &launched{call: k, settle: sync.OnceFunc(k.release)}
-	if p.control, err = launch.NewControl(); err != nil {
+	k.Lock = lock
+	p := &Launched{Call: k, Settle: sync.OnceFunc(k.Release)}
+	if p.Control, err = launch.NewControl(); err != nil {
 		return nil, nil, err
 	}
-	if err := startLauncher(k, p.control); err != nil {
-		p.control.Close()
-		return nil, nil, k.fail(err)
+	if err := StartLauncher(k, p.Control); err != nil {
+		p.Control.Close()
+		return nil, nil, k.Fail(err)
 	}
 	sup, err := p.supervise(over)
 	if err != nil {
-		p.control.Close()
-		return nil, nil, k.fail(err)
+		p.Control.Close()
+		return nil, nil, k.Fail(err)
 	}
 	return p, sup, nil
 }
 
-// startLauncher starts the process that is to become the entrypoint.
-func startLauncher(k *call, control *launch.Control) error {
+// StartLauncher starts the process that is to become the entrypoint.
+func StartLauncher(k *Call, control *launch.Control) error {
 	defer control.Started()
-	return k.execute(launch.Argv(), []string{"PATH=" + searchPath()}, &syscall.SysProcAttr{Setsid: true}, control.File())
+	return k.Execute(launch.Argv(), []string{"PATH=" + SearchPath()}, &syscall.SysProcAttr{Setsid: true}, control.File())
 }
 
 // supervise returns the process as the pod is to know it.
-func (p *launched) supervise(over func()) (*pod.Supervisor, error) {
-	k := p.call
+func (p *Launched) supervise(over func()) (*pod.Supervisor, error) {
+	k := p.Call
 	var err error
-	if p.pidfd, err = proc.Open(k.child.PID(), 0); err != nil { // not reaped before release
+	if p.pidfd, err = proc.Open(k.Child.PID(), 0); err != nil { // not reaped before release
 		return nil, err
 	}
 	notices, end, err := os.Pipe() // that nothing is written to: there is only the end
@@ -75,7 +75,7 @@ func (p *launched) supervise(over func()) (*pod.Supervisor, error) {
 	signal := func(sig syscall.Signal) error {
 		err := p.pidfd.Signal(sig)
 		select {
-		case <-k.ended: // it may be closed by now
+		case <-k.Ended: // it may be closed by now
 			return nil
 		default:
 			return err
@@ -83,84 +83,84 @@ func (p *launched) supervise(over func()) (*pod.Supervisor, error) {
 	}
 	go func() {
 		defer close(done)
-		<-k.ended
+		<-k.Ended
 		over()
-		p.starting.Lock()
-		p.settle()
-		p.starting.Unlock()
-		k.leave()
-		p.control.Close()
+		p.Starting.Lock()
+		p.Settle()
+		p.Starting.Unlock()
+		k.Leave()
+		p.Control.Close()
 		_ = end.Close()
 		_ = p.pidfd.Close()
 	}()
 	return &pod.Supervisor{
-		PID: k.child.PID(), Leader: abi.Ready{PID: k.child.PID(), StartTime: p.pidfd.StartTime()}, Notices: notices, Done: done,
+		PID: k.Child.PID(), Leader: abi.Ready{PID: k.Child.PID(), StartTime: p.pidfd.StartTime()}, Notices: notices, Done: done,
 		Signal: signal, Kill: func() error { return signal(syscall.SIGKILL) },
 	}, nil
 }
 
-// execute makes the launcher `run`, and waits until ready returns.
-func (p *launched) execute(ctx context.Context, ready func(context.Context) error) error {
-	k := p.call
-	env, err := k.stage1.dialect.environment(k)
+// Execute makes the launcher `run`, and waits until ready returns.
+func (p *Launched) Execute(ctx context.Context, ready func(context.Context) error) error {
+	k := p.Call
+	env, err := k.Stage1.Dialect.Environment(k)
 	if err != nil {
 		return err
 	}
-	limit, cancel := k.limit(ctx)
+	limit, cancel := k.Limit(ctx)
 	defer cancel()
-	p.started.Store(true)
-	path := k.stage1.entrypoint(k.Dir, abi.Run)
-	if err := p.control.Exec(limit, launch.Exec{Argv: append([]string{path}, k.args...), Env: env}); err != nil {
+	p.Started.Store(true)
+	path := k.Stage1.EntrypointIn(k.Dir, abi.Run)
+	if err := p.Control.Exec(limit, launch.Exec{Argv: append([]string{path}, k.Args...), Env: env}); err != nil {
 		if errors.As(err, new(syscall.Errno)) {
-			err = explainExec(path, err)
+			err = ExplainExec(path, err)
 		}
 		return err
 	}
 	return ready(limit)
 }
 
-// runs tells whether `run` was executed and has not ended.
-func (p *launched) runs() bool {
+// Runs tells whether `run` was executed and has not ended.
+func (p *Launched) Runs() bool {
 	select {
-	case <-p.call.ended:
+	case <-p.Call.Ended:
 		return false
 	default:
-		return p.started.Load()
+		return p.Started.Load()
 	}
 }
 
-// signal signals the process, whatever it is by now.
-func (p *launched) signal(sig syscall.Signal) error {
+// Signal signals the process, whatever it is by now.
+func (p *Launched) Signal(sig syscall.Signal) error {
 	if err := p.pidfd.Signal(sig); err != nil && p.pidfd.Alive() {
 		return err
 	}
 	return nil
 }
 
-// failed ends the process of a `run` that did not become ready, and describes that.
-func (p *launched) failed(err error) error {
-	k := p.call
-	e := &EntrypointError{Stage1: k.stage1.Name(), Entrypoint: abi.Run, Code: -1}
-	k.kill()
+// Failed ends the process of a `run` that did not become ready, and describes that.
+func (p *Launched) Failed(err error) error {
+	k := p.Call
+	e := &EntrypointError{Stage1: k.Stage1.Name(), Entrypoint: abi.Run, Code: -1}
+	k.Kill()
 	switch {
-	case errors.Is(err, errMute):
-		e.describe(k.exit, "")
+	case errors.Is(err, ErrMute):
+		e.Describe(k.Exit, "")
 		e.Text = err.Error()
-	case errors.Is(err, errEnded):
-		e.describe(k.exit, k.words.stop())
+	case errors.Is(err, ErrEnded):
+		e.Describe(k.Exit, k.Words.Stop())
 	default:
 		e.Text, e.Err = err.Error(), err
 	}
-	e.Duration = time.Since(k.began)
+	e.Duration = time.Since(k.Began)
 	return e
 }
 
-// errMute is errEnded of a `run` that has written to the app's streams alone.
-var errMute = errors.New("what it had to say is in the container's output")
+// ErrMute is errEnded of a `run` that has written to the app's streams alone.
+var ErrMute = errors.New("what it had to say is in the container's output")
 
-// network returns the network namespace that a spec asks for: its path, or
+// Network returns the network namespace that a spec asks for: its path, or
 // launch.NewNamespace, or nothing for the host's.
-func network(linux *specs.Linux) string {
+func Network(linux *specs.Linux) string {
 	if linux == nil {
 		return ""
 	}

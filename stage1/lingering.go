@@ -42,18 +42,18 @@ func (l *lingering) close() {
 // await returns at the end of the call. One that has done nothing for outputGrace,
 // although its client has read everything, is killed: something keeps the output open
 // after the end of the app.
-func (l *lingering) await(k *call) {
+func (l *lingering) await(k *Call) {
 	for before := l.progress(); ; {
 		grace := time.NewTimer(outputGrace)
 		select {
-		case <-k.ended:
+		case <-k.Ended:
 			grace.Stop()
 			return
 		case <-grace.C:
 		}
 		now := l.progress()
 		if now == before && !l.unread() {
-			k.kill()
+			k.Kill()
 			return
 		}
 		before = now
@@ -72,7 +72,7 @@ func (l *lingering) progress() (p progress) {
 	all := []int{l.pid}
 	for ; p.processes < len(all); p.processes++ {
 		pid := all[p.processes]
-		all = append(all, childrenOf(pid)...)
+		all = append(all, ChildrenOf(pid)...)
 		p.written += written(pid)
 		if s, err := proc.ReadStat(pid); err == nil {
 			p.ticks += s.Ticks

@@ -16,13 +16,13 @@ import (
 // bring links along.
 func TestLinksInAPodsTreeLeadStage0ToNoFileOfTheHost(t *testing.T) {
 	const app, host = "app-1", "a file of the host\n"
-	write := func(_ *testing.T, dir string) { _ = aComposition(dir, app).write() }
+	write := func(_ *testing.T, dir string) { _ = aComposition(dir, app).Write() }
 	plain := t.TempDir()
 	for _, d := range []string{"rkt/status", "rkt/env"} {
-		must(t, os.MkdirAll(filepath.Join(plain, rootfsDir, d), 0o755))
+		must(t, os.MkdirAll(filepath.Join(plain, RootfsDir, d), 0o755))
 	}
-	must(t, os.WriteFile(filepath.Join(plain, podManifestFile), podManifest(t), 0o640))
-	must(t, aComposition(plain, app).write()) // so that below it fails for the links alone
+	must(t, os.WriteFile(filepath.Join(plain, PodManifestFile), podManifest(t), 0o640))
+	must(t, aComposition(plain, app).Write()) // so that below it fails for the links alone
 	for name, c := range map[string]struct {
 		link   string // in the tree
 		target string // in the host's directory
@@ -34,27 +34,27 @@ func TestLinksInAPodsTreeLeadStage0ToNoFileOfTheHost(t *testing.T) {
 		"where apps are":          {"opt/stage2", ".", write},
 		"the app's manifest":      {"opt/stage2/" + app + "/manifest", "file", write},
 		"the mark of its making":  {"rkt/status/" + app + "-created", "file", write},
-		"the mark of its start":   {"rkt/status/" + app + "-started", "file", func(_ *testing.T, dir string) { _ = markStarted(dir, app) }},
-		"where marks are":         {"rkt/status", ".", func(_ *testing.T, dir string) { _ = markStarted(dir, app) }},
+		"the mark of its start":   {"rkt/status/" + app + "-started", "file", func(_ *testing.T, dir string) { _ = MarkStarted(dir, app) }},
+		"where marks are":         {"rkt/status", ".", func(_ *testing.T, dir string) { _ = MarkStarted(dir, app) }},
 		"a unit of its systemd":   {ownUnits + "/a.conf", "file", func(_ *testing.T, dir string) { _ = putUnit(dir, "a.conf", "x") }},
 		"where units are":         {ownUnits, ".", func(_ *testing.T, dir string) { _ = putUnit(dir, "new/a.conf", "x") }},
-		"what is erased":          {"rkt/env", ".", func(_ *testing.T, dir string) { _ = eraseInTree(&composition{dir: dir, name: "file"}) }},
+		"what is erased":          {"rkt/env", ".", func(_ *testing.T, dir string) { _ = eraseInTree(&Composition{Dir: dir, Name: "file"}) }},
 		"where its streams are":   {"rkt/" + muxDir, ".", func(_ *testing.T, dir string) { _, _ = openMuxDir(dir, "rkt/"+muxDir+"/"+app) }},
 		"its own files, upwards":  {"rkt/env/" + app, "../pod/shim.json", write},
-		"its own state, upwards":  {"rkt/status", "../pod", func(_ *testing.T, dir string) { _ = markStarted(dir, app) }},
+		"its own state, upwards":  {"rkt/status", "../pod", func(_ *testing.T, dir string) { _ = MarkStarted(dir, app) }},
 		"the fifo of its streams": {"rkt/" + muxDir + "/" + app + "/stdout", "file", makeStdout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := t.TempDir()
 			hosts, dir := filepath.Join(base, "host"), filepath.Join(base, "pod")
-			tree := filepath.Join(dir, rootfsDir)
+			tree := filepath.Join(dir, RootfsDir)
 			for _, d := range []string{hosts, tree + "/rkt/status", tree + "/rkt/env", tree + "/opt/stage2", tree + "/" + ownUnits} {
 				must(t, os.MkdirAll(d, 0o755))
 			}
 			for _, file := range []string{hosts + "/file", dir + "/shim.json"} {
 				must(t, os.WriteFile(file, []byte(host), 0o600))
 			}
-			must(t, os.WriteFile(filepath.Join(dir, podManifestFile), podManifest(t), 0o640))
+			must(t, os.WriteFile(filepath.Join(dir, PodManifestFile), podManifest(t), 0o640))
 			link := filepath.Join(tree, c.link)
 			must(t, os.RemoveAll(link))
 			must(t, os.MkdirAll(filepath.Dir(link), 0o755))
@@ -80,9 +80,9 @@ func TestLinksInAPodsTreeLeadStage0ToNoFileOfTheHost(t *testing.T) {
 	}
 }
 
-func aComposition(dir, app string) *composition {
+func aComposition(dir, app string) *Composition {
 	a := &appc.App{App: types.App{Exec: types.Exec{"/bin/true"}, User: "0", Group: "0"}}
-	return &composition{dir: dir, name: types.ACName(app), app: a}
+	return &Composition{Dir: dir, Name: types.ACName(app), App: a}
 }
 
 // makeStdout makes the fifo that an app's systemd writes its output to.

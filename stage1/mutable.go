@@ -20,7 +20,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/launch"
 )
 
-// Mutable calls the entrypoints of an image of rkt's whose pods get apps while they
+// mutable calls the entrypoints of an image of rkt's whose pods get apps while they
 // run. `run` is executed when it is known what network the pod is in: the first app's
 // spec says so, or the request for a sandbox.
 //
@@ -30,22 +30,22 @@ import (
 // The process of an app is made by app/start, below a supervisor that is none of stage
 // 0's children. It is looked for then, put into the app's cgroup, and signalled by its
 // pid.
-type Mutable struct {
-	rktStage1
+type mutable struct {
+	adapter
 
 	mu   sync.Mutex
-	run  *launched
+	run  *Launched
 	apps map[string]*mutableApp
 
 	booting sync.Mutex // held while `run` becomes ready
 	booted  error      // of the start of `run`; guarded by booting
 }
 
-var _ pod.Stage1 = (*Mutable)(nil)
+var _ pod.Stage1 = (*mutable)(nil)
 
 // Has tells whether stage 0 can have something done: an entrypoint of rkt's, or the
 // delivery of signals, which is stage 0's.
-func (s *Mutable) Has(e abi.Entrypoint) bool {
+func (s *mutable) Has(e abi.Entrypoint) bool {
 	switch e {
 	case abi.AppSignal:
 		return true
@@ -57,8 +57,8 @@ func (s *Mutable) Has(e abi.Entrypoint) bool {
 
 // Run starts the process that becomes `run`, and for a pod that is to live without
 // apps makes it that at once.
-func (s *Mutable) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Supervisor, error) {
-	p, sup, err := s.launch(c, lock, s.over)
+func (s *mutable) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Supervisor, error) {
+	p, sup, err := s.Launch(c, lock, s.over)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (s *Mutable) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Supe
 		sup.Leader, err = s.ready(c)
 	}
 	if err == nil {
-		err = s.fits(specOf(&c.Request), sup.Leader.PID)
+		err = s.fits(SpecOf(&c.Request), sup.Leader.PID)
 	}
 	if err != nil {
 		err = errors.Join(err, sup.Kill(), sup.Notices.Close())
@@ -84,14 +84,14 @@ func (s *Mutable) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Supe
 
 // ready returns the process that `enter` is given. That ppid names a process with one
 // child is what an image has promised.
-func (s *Mutable) ready(c pod.Call) (abi.Ready, error) {
-	pid := s.leader(c)
-	if parent, err := readPID(filepath.Join(c.Dir, ppidFile)); err == nil && parent == pid {
-		return abi.Ready{}, s.refused(fmt.Sprintf("process %d, which ppid names, has %d children in place of one", pid, len(childrenOf(pid))), errdefs.ErrFailedPrecondition)
+func (s *mutable) ready(c pod.Call) (abi.Ready, error) {
+	pid := s.Leader(c)
+	if parent, err := ReadPID(filepath.Join(c.Dir, PpidFile)); err == nil && parent == pid {
+		return abi.Ready{}, s.Refused(fmt.Sprintf("process %d, which ppid names, has %d children in place of one", pid, len(ChildrenOf(pid))), errdefs.ErrFailedPrecondition)
 	}
 	start, err := proc.StartTime(pid)
 	if err != nil {
-		return abi.Ready{}, s.refused(fmt.Sprintf("the pod's first process %d has gone", pid), err)
+		return abi.Ready{}, s.Refused(fmt.Sprintf("the pod's first process %d has gone", pid), err)
 	}
 	return abi.Ready{PID: pid, StartTime: start}, nil
 }
@@ -99,51 +99,51 @@ func (s *Mutable) ready(c pod.Call) (abi.Ready, error) {
 // boot executes `run` for the first app, and waits until the pod's supervisor says
 // that it is ready. Others wait meanwhile, and get the same answer. Then what the
 // spec asks of the pod is checked or done.
-func (s *Mutable) boot(ctx context.Context, raw abi.RawJSON) error {
+func (s *mutable) boot(ctx context.Context, raw abi.RawJSON) error {
 	s.booting.Lock()
 	defer s.booting.Unlock()
 	s.mu.Lock()
 	p := s.run
 	s.mu.Unlock()
 	if p == nil {
-		return s.refused("the pod does not run", errdefs.ErrFailedPrecondition)
+		return s.Refused("the pod does not run", errdefs.ErrFailedPrecondition)
 	}
-	if p.started.Load() || s.booted != nil {
+	if p.Started.Load() || s.booted != nil {
 		return s.booted
 	}
-	p.starting.Lock()
-	defer p.starting.Unlock()
-	k := p.call
-	k.began = time.Now()
+	p.Starting.Lock()
+	defer p.Starting.Unlock()
+	k := p.Call
+	k.Began = time.Now()
 	k.Request.Spec = raw
-	k.args = s.dialect.arguments(k)
-	if err := s.becomeReady(ctx, p, specOf(&k.Request)); err != nil {
-		s.booted = p.failed(err)
+	k.Args = s.Dialect.Arguments(k)
+	if err := s.becomeReady(ctx, p, SpecOf(&k.Request)); err != nil {
+		s.booted = p.Failed(err)
 		return s.booted
 	}
-	k.journal(stateReady)
-	p.settle()
+	k.Journal(StateReady)
+	p.Settle()
 	return nil
 }
 
-func (s *Mutable) becomeReady(ctx context.Context, p *launched, spec *specs.Spec) error {
-	k := p.call
-	limit, cancel := k.limit(ctx)
+func (s *mutable) becomeReady(ctx context.Context, p *Launched, spec *specs.Spec) error {
+	k := p.Call
+	limit, cancel := k.Limit(ctx)
 	defer cancel()
-	if err := p.control.Join(limit, launch.Join{Network: network(spec.Linux)}, [3]*os.File{}); err != nil {
+	if err := p.Control.Join(limit, launch.Join{Network: Network(spec.Linux)}, [3]*os.File{}); err != nil {
 		return err
 	}
 	// `run` loads all apps of the manifest, too, and there is none yet.
-	if err := withManifest(k.Dir, (&composition{dir: k.Dir}).delist); err != nil {
+	if err := WithManifest(k.Dir, (&Composition{Dir: k.Dir}).Delist); err != nil {
 		return err
 	}
-	r := &readiness{dir: k.Dir, rkt: filepath.Join(k.Dir, rktDir)}
+	r := &readiness{dir: k.Dir, rkt: filepath.Join(k.Dir, RktDir)}
 	files, err := watchDirs(r.rkt, k.Dir)
 	if err != nil {
 		return err
 	}
 	defer files.close()
-	return p.execute(ctx, func(ctx context.Context) error {
+	return p.Execute(ctx, func(ctx context.Context) error {
 		return files.await(ctx, k, func() (bool, error) { return r.there(files) })
 	})
 }
@@ -170,11 +170,11 @@ func (r *readiness) there(files *watch) (bool, error) {
 	default:
 		return false, err
 	}
-	return to == "ready" && supervisorOf(r.dir) != 0, nil
+	return to == "ready" && SupervisorOf(r.dir) != 0, nil
 }
 
 // over ends the apps of a pod that has ended, unless somebody waits for their exits.
-func (s *Mutable) over() {
+func (s *mutable) over() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.apps {
@@ -190,35 +190,35 @@ func killedStatus() abi.Status {
 }
 
 // app returns an app of this process's, or nil.
-func (s *Mutable) app(c pod.Call) *mutableApp {
+func (s *mutable) app(c pod.Call) *mutableApp {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.apps[c.Request.App]
 }
 
 // Enter executes `enter` in an app.
-func (s *Mutable) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
+func (s *mutable) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
 	a := s.app(c)
 	if a == nil {
-		return nil, s.refused("no such app", errdefs.ErrNotFound)
+		return nil, s.Refused("no such app", errdefs.ErrNotFound)
 	}
-	c.Leader = s.leader(c)
-	return s.enter(ctx, c, args, stdio, a.made.spec)
+	c.Leader = s.Leader(c)
+	return s.enter(ctx, c, args, stdio, a.made.Spec)
 }
 
 // Invoke executes an entrypoint, or what takes its place.
-func (s *Mutable) Invoke(ctx context.Context, c pod.Call) error {
+func (s *mutable) Invoke(ctx context.Context, c pod.Call) error {
 	s.mu.Lock()
 	p := s.run
 	s.mu.Unlock()
 	a := s.app(c)
-	c.Leader = s.leader(c)
+	c.Leader = s.Leader(c)
 	switch e := c.Request.Entrypoint; {
 	case e == abi.AppSignal:
 		return s.signal(ctx, a, c)
-	case e == abi.Stop && p != nil && !p.runs():
+	case e == abi.Stop && p != nil && !p.Runs():
 		// Nothing is there that could be stopped.
-		return p.signal(syscall.SIGKILL)
+		return p.Signal(syscall.SIGKILL)
 	case e == abi.AppStart && a != nil:
 		return s.start(ctx, a, c)
 	case e == abi.AppStop:
@@ -226,5 +226,5 @@ func (s *Mutable) Invoke(ctx context.Context, c pod.Call) error {
 	case e == abi.AppRm:
 		return s.remove(ctx, a, c)
 	}
-	return s.invoke(c, func() error { return s.Stage1.Invoke(ctx, c) })
+	return s.Reach(c, func() error { return s.Stage1.Invoke(ctx, c) })
 }

@@ -22,7 +22,7 @@ import (
 // mutableApp is an app of a pod that has, or may get, others.
 type mutableApp struct {
 	call    pod.Call // of app/add
-	made    *composition
+	made    *Composition
 	streams *carrier
 
 	once  sync.Once
@@ -62,14 +62,14 @@ func (a *mutableApp) first() (pid int, starttime uint64) {
 }
 
 // Add adds an app to the pod. Nothing of one that could not be added is left.
-func (s *Mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *pod.Process, err error) {
+func (s *mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *pod.Process, err error) {
 	c.Request.Entrypoint = abi.AppAdd
 	a := &mutableApp{ended: make(chan abi.Status, 1), over: make(chan struct{}), settled: make(chan struct{})}
-	if a.made, err = s.compose(c, true); err != nil {
-		return nil, s.refused(err.Error(), err)
+	if a.made, err = s.Compose(c, true); err != nil {
+		return nil, s.Refused(err.Error(), err)
 	}
-	if err := checkProgram(c.Request.Rootfs, a.made.spec.Process); err != nil {
-		return nil, s.refused(err.Error(), err)
+	if err := CheckProgram(c.Request.Rootfs, a.made.Spec.Process); err != nil {
+		return nil, s.Refused(err.Error(), err)
 	}
 	if err := s.boot(ctx, c.Request.Spec); err != nil {
 		return nil, err
@@ -79,17 +79,17 @@ func (s *Mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *po
 		return nil, err
 	}
 	c.Leader = leader.PID
-	if err := s.fits(a.made.spec, leader.PID); err != nil {
+	if err := s.fits(a.made.Spec, leader.PID); err != nil {
 		return nil, err
 	}
 	a.call = c
-	if a.streams, err = newCarrier(stdio, c.Request.Terminal, a.made.spec.Process, s.opensByName()); err != nil {
-		return nil, fmt.Errorf("app %s: %w", a.made.name, err)
+	if a.streams, err = newCarrier(stdio, c.Request.Terminal, a.made.Spec.Process, s.opensByName()); err != nil {
+		return nil, fmt.Errorf("app %s: %w", a.made.Name, err)
 	}
-	a.made.annotations = a.streams.modes()
+	a.made.Annotations = a.streams.modes()
 	// rkt holds this lock over all of it: one app that is half there makes every
 	// app/add fail.
-	if err := withManifest(c.Dir, func() error { return s.add(ctx, a) }); err != nil {
+	if err := WithManifest(c.Dir, func() error { return s.add(ctx, a) }); err != nil {
 		a.streams.close()
 		return nil, err
 	}
@@ -107,19 +107,19 @@ func (s *Mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *po
 
 // lives tells whether `run` has not ended. What is on record before it is asked is
 // seen by over.
-func (s *Mutable) lives() bool {
+func (s *mutable) lives() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.run != nil && s.run.runs()
+	return s.run != nil && s.run.Runs()
 }
 
-func (s *Mutable) add(ctx context.Context, a *mutableApp) error {
-	err := a.made.write()
+func (s *mutable) add(ctx context.Context, a *mutableApp) error {
+	err := a.made.Write()
 	if err == nil {
-		err = s.mountRoot(a.call.Request.Rootfs, a.made)
+		err = s.MountRoot(a.call.Request.Rootfs, a.made)
 	}
 	if err == nil {
-		err = s.mountVolumes(a.made, a.call.Request.Bundle)
+		err = s.MountVolumes(a.made, a.call.Request.Bundle)
 	}
 	if err == nil {
 		err = s.accommodateApp(a)
@@ -135,29 +135,29 @@ func (s *Mutable) add(ctx context.Context, a *mutableApp) error {
 
 // erase removes what there is of an app, on disk and mounted. The caller holds the
 // manifest's lock.
-func (s *Mutable) erase(k *composition) error {
-	err := s.in(func() error {
-		err := unix.Unmount(k.root(), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+func (s *mutable) erase(k *Composition) error {
+	err := s.Within(func() error {
+		err := unix.Unmount(k.Root(), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
 			err = nil
 		}
 		return errors.Join(err, s.forgetApp(k))
 	})
 	if err != nil {
-		return fmt.Errorf("unmount the root of app %s: %w", k.name, err) // nothing below may be removed
+		return fmt.Errorf("unmount the root of app %s: %w", k.Name, err) // nothing below may be removed
 	}
-	err = k.delist()
+	err = k.Delist()
 	return errors.Join(err, eraseInTree(k))
 }
 
 // eraseInTree removes what writeInTree and the pod have written of an app. A pod that is
 // half removed has no tree.
-func eraseInTree(k *composition) error {
-	name := string(k.name)
-	err := inTree(k.dir, func(tree *os.Root) error {
+func eraseInTree(k *Composition) error {
+	name := string(k.Name)
+	err := InTree(k.Dir, func(tree *os.Root) error {
 		var err error
 		for _, path := range []string{
-			k.stage2(), filepath.Join(rktInTree, "env", name), filepath.Join(rktInTree, muxDir, name), mark(name, created), mark(name, started),
+			k.Stage2(), filepath.Join(RktInTree, "env", name), filepath.Join(RktInTree, muxDir, name), Mark(name, Created), Mark(name, Started),
 		} {
 			err = errors.Join(err, tree.RemoveAll(path))
 		}
@@ -174,8 +174,8 @@ const exitUnknown = 5
 
 // remove is rkt's app rm: app/stop, app/rm, and everything of stage 0's. The app has
 // ended, so app/stop has nothing to wait for.
-func (s *Mutable) remove(ctx context.Context, a *mutableApp, c pod.Call) error {
-	k := &composition{dir: c.Dir, name: types.ACName(c.Request.App)} // `delete` knows no more
+func (s *mutable) remove(ctx context.Context, a *mutableApp, c pod.Call) error {
+	k := &Composition{Dir: c.Dir, Name: types.ACName(c.Request.App)} // `delete` knows no more
 	if a != nil {
 		k = a.made
 		s.mu.Lock()
@@ -183,7 +183,7 @@ func (s *Mutable) remove(ctx context.Context, a *mutableApp, c pod.Call) error {
 		s.mu.Unlock()
 		a.end(killedStatus())
 	}
-	return withManifest(c.Dir, func() error {
+	return WithManifest(c.Dir, func() error {
 		err := s.cross(ctx, c, abi.AppStop)
 		if e := (*EntrypointError)(nil); errors.As(err, &e) && e.Code == exitUnknown {
 			err = nil
@@ -193,15 +193,15 @@ func (s *Mutable) remove(ctx context.Context, a *mutableApp, c pod.Call) error {
 }
 
 // cross executes an entrypoint that acts in the pod.
-func (s *Mutable) cross(ctx context.Context, c pod.Call, e abi.Entrypoint) error {
+func (s *mutable) cross(ctx context.Context, c pod.Call, e abi.Entrypoint) error {
 	c.Request.Entrypoint = e
-	return s.invoke(c, func() error { return s.Stage1.Invoke(ctx, c) })
+	return s.Reach(c, func() error { return s.Stage1.Invoke(ctx, c) })
 }
 
 // kill ends an app, whose processes get SIGKILL. app/stop would let the app choose
 // when to go, for a minute and a half. Whatever else runs in it is in its cgroup,
 // which is stage 0's to kill; so is all of it for `delete`, who knows no processes.
-func (s *Mutable) kill(ctx context.Context, a *mutableApp) error {
+func (s *mutable) kill(ctx context.Context, a *mutableApp) error {
 	if a == nil {
 		return nil
 	}
@@ -214,6 +214,6 @@ func (s *Mutable) kill(ctx context.Context, a *mutableApp) error {
 	case <-a.over:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("app %s: killed, and its end is not seen: %w", a.made.name, context.Cause(ctx))
+		return fmt.Errorf("app %s: killed, and its end is not seen: %w", a.made.Name, context.Cause(ctx))
 	}
 }

@@ -24,16 +24,16 @@ const statusGrace = 2 * time.Second
 
 // start executes app/start, finds the process that it has made, puts that into its
 // cgroup and waits for its end in the background.
-func (s *Mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
+func (s *mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
 	defer close(a.settled)
-	if err := markStarted(c.Dir, c.Request.App); err != nil {
+	if err := MarkStarted(c.Dir, c.Request.App); err != nil {
 		return err
 	}
 	files, err := watchDirs(StatusDir(c.Dir))
 	if err != nil {
 		return err
 	}
-	release := s.children.Expect() // a stage1 may leave the process to this one
+	release := s.Children.Expect() // a stage1 may leave the process to this one
 	defer release()
 	a.started.Store(true)
 	go a.streams.carry(s, c, a)
@@ -53,10 +53,10 @@ func (s *Mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
 	if moved != nil && main.Alive() {
 		s.undoStart(a, main)
 		files.close()
-		return fmt.Errorf("app %s: put it into its cgroup: %w", a.made.name, moved)
+		return fmt.Errorf("app %s: put it into its cgroup: %w", a.made.Name, moved)
 	}
 	a.main.Store(main)
-	err = s.children.Adopt(main.PID(), main.StartTime(), nil, func(st proc.Exit) {
+	err = s.Children.Adopt(main.PID(), main.StartTime(), nil, func(st proc.Exit) {
 		files.close()
 		a.end(st)
 		_ = main.Close()
@@ -68,12 +68,12 @@ func (s *Mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
 }
 
 // undoStart ends what a start has left that failed.
-func (s *Mutable) undoStart(a *mutableApp, main *proc.Process) {
+func (s *mutable) undoStart(a *mutableApp, main *proc.Process) {
 	if main != nil {
 		_ = main.Signal(syscall.SIGKILL)
 		_ = main.Close()
 	}
-	_ = inTree(a.call.Dir, func(tree *os.Root) error { return tree.Remove(mark(string(a.made.name), started)) })
+	_ = InTree(a.call.Dir, func(tree *os.Root) error { return tree.Remove(Mark(string(a.made.Name), Started)) })
 	a.streams.close()
 	a.end(abi.Status{Code: 128, Time: time.Now()})
 }
@@ -81,7 +81,7 @@ func (s *Mutable) undoStart(a *mutableApp, main *proc.Process) {
 // awaitStatus waits for the app's status file. What ended it the kernel knows better,
 // as long as somebody has kept its pidfd. A file may be empty while it is written, and
 // remain so if the pod ends.
-func (a *mutableApp) awaitStatus(files *watch, main *proc.Process, run *launched) {
+func (a *mutableApp) awaitStatus(files *watch, main *proc.Process, run *Launched) {
 	defer files.close()
 	var st abi.Status
 	there := func() (bool, error) {
@@ -112,9 +112,9 @@ func (a *mutableApp) awaitStatus(files *watch, main *proc.Process, run *launched
 
 // lastCall returns what is closed when nobody will write a status any more: the pod has
 // ended, or the process some time ago.
-func (a *mutableApp) lastCall(ctx context.Context, main *proc.Process, run *launched) <-chan struct{} {
+func (a *mutableApp) lastCall(ctx context.Context, main *proc.Process, run *Launched) <-chan struct{} {
 	if main == nil {
-		return run.call.ended
+		return run.Call.Ended
 	}
 	last := make(chan struct{})
 	go func() {
@@ -125,7 +125,7 @@ func (a *mutableApp) lastCall(ctx context.Context, main *proc.Process, run *laun
 		grace := time.NewTimer(statusGrace)
 		defer grace.Stop()
 		select {
-		case <-run.call.ended:
+		case <-run.Call.Ended:
 		case <-grace.C:
 		case <-ctx.Done():
 		}
@@ -134,13 +134,13 @@ func (a *mutableApp) lastCall(ctx context.Context, main *proc.Process, run *laun
 }
 
 // signal sends a signal to an app's first process, or to an exec's.
-func (s *Mutable) signal(ctx context.Context, a *mutableApp, c pod.Call) error {
+func (s *mutable) signal(ctx context.Context, a *mutableApp, c pod.Call) error {
 	sig := syscall.Signal(c.Request.Signal)
 	switch {
 	case c.Request.Exec != "":
 		return s.signalExec(c)
 	case a == nil:
-		return s.refused("no such app", errdefs.ErrNotFound)
+		return s.Refused("no such app", errdefs.ErrNotFound)
 	case !a.started.Load():
 		if proc.Fatal(sig) { // there is no process yet, and now there will be none
 			a.end(killedStatus())
@@ -150,16 +150,16 @@ func (s *Mutable) signal(ctx context.Context, a *mutableApp, c pod.Call) error {
 	select {
 	case <-a.settled:
 	case <-ctx.Done():
-		return fmt.Errorf("app %s: signal %d: wait for its start: %w", a.made.name, sig, context.Cause(ctx))
+		return fmt.Errorf("app %s: signal %d: wait for its start: %w", a.made.Name, sig, context.Cause(ctx))
 	}
 	main := a.main.Load()
 	if main == nil {
-		return fmt.Errorf("app %s: process already finished: %w", a.made.name, errdefs.ErrNotFound)
+		return fmt.Errorf("app %s: process already finished: %w", a.made.Name, errdefs.ErrNotFound)
 	}
 	a.told.Store(int32(sig))
 	err := main.Signal(sig)
 	if errors.Is(err, proc.ErrGone) || errors.Is(err, os.ErrClosed) {
-		return fmt.Errorf("app %s: process already finished: %w", a.made.name, errdefs.ErrNotFound)
+		return fmt.Errorf("app %s: process already finished: %w", a.made.Name, errdefs.ErrNotFound)
 	}
 	return err
 }
@@ -167,7 +167,7 @@ func (s *Mutable) signal(ctx context.Context, a *mutableApp, c pod.Call) error {
 // findMain returns the first process of an app that was started: the first one below
 // this process that is in the cgroup of the app's unit, or has its root. It returns nil
 // if there is none, as that of a program that has ended.
-func (s *Mutable) findMain(a *mutableApp) *proc.Process {
+func (s *mutable) findMain(a *mutableApp) *proc.Process {
 	root, err := os.Stat(a.call.Request.Rootfs)
 	if err != nil {
 		return nil
@@ -205,7 +205,7 @@ func enterCgroups(g *abi.Cgroup, pid int) error {
 		more = false
 		all := []int{pid}
 		for i := 0; i < len(all); i++ {
-			all = append(all, childrenOf(all[i])...)
+			all = append(all, ChildrenOf(all[i])...)
 		}
 		for _, p := range all {
 			if moved[p] {

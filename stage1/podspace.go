@@ -21,12 +21,12 @@ import (
 // to, or to have another hostname or more capabilities: all apps of a pod of rkt's share
 // what its first process has. One that asks for a new network gets the pod's. Kernel
 // parameters are set for all of them.
-func (s *Mutable) fits(spec *specs.Spec, leader int) error {
-	if told := s.hostname(); spec.Hostname != "" && spec.Hostname != told && !s.mayIgnore("/hostname") {
-		return s.refused(fmt.Sprintf("/hostname: the pod has the one of its first app, %q, and cannot get %q", told, spec.Hostname), errdefs.ErrFailedPrecondition)
+func (s *mutable) fits(spec *specs.Spec, leader int) error {
+	if told := s.hostname(); spec.Hostname != "" && spec.Hostname != told && !s.MayIgnore("/hostname") {
+		return s.Refused(fmt.Sprintf("/hostname: the pod has the one of its first app, %q, and cannot get %q", told, spec.Hostname), errdefs.ErrFailedPrecondition)
 	}
-	if err := sameNetwork(network(spec.Linux), leader); err != nil {
-		return s.refused(fmt.Sprintf("/linux/namespaces: %v", err), errdefs.ErrFailedPrecondition)
+	if err := sameNetwork(Network(spec.Linux), leader); err != nil {
+		return s.Refused(fmt.Sprintf("/linux/namespaces: %v", err), errdefs.ErrFailedPrecondition)
 	}
 	if err := s.grants(spec.Process, leader); err != nil {
 		return err
@@ -35,14 +35,14 @@ func (s *Mutable) fits(spec *specs.Spec, leader int) error {
 		return nil
 	}
 	if err := setSysctl(leader, spec.Linux.Sysctl); err != nil {
-		return s.refused(fmt.Sprintf("/linux/sysctl: %v", err), err)
+		return s.Refused(fmt.Sprintf("/linux/sysctl: %v", err), err)
 	}
 	return nil
 }
 
 // grants refuses an app with capabilities that its stage1 has taken from the whole pod.
-func (s *Mutable) grants(p *specs.Process, leader int) error {
-	if p == nil || p.Capabilities == nil || s.mayIgnore("/process/capabilities") {
+func (s *mutable) grants(p *specs.Process, leader int) error {
+	if p == nil || p.Capabilities == nil || s.MayIgnore("/process/capabilities") {
 		return nil
 	}
 	ours, err := boundingSet(os.Getpid())
@@ -55,7 +55,7 @@ func (s *Mutable) grants(p *specs.Process, leader int) error {
 	}
 	for i, name := range capability.Names() {
 		if ours&^theirs&(1<<i) != 0 && slices.Contains(p.Capabilities.Bounding, name) {
-			return s.refused(fmt.Sprintf("/process/capabilities: no app of the pod can have %s", name), errdefs.ErrFailedPrecondition)
+			return s.Refused(fmt.Sprintf("/process/capabilities: no app of the pod can have %s", name), errdefs.ErrFailedPrecondition)
 		}
 	}
 	return nil
@@ -73,14 +73,14 @@ func boundingSet(pid int) (uint64, error) {
 }
 
 // hostname returns the one that `run` was told.
-func (s *Mutable) hostname() string {
+func (s *mutable) hostname() string {
 	s.mu.Lock()
 	p := s.run
 	s.mu.Unlock()
 	if p == nil {
 		return ""
 	}
-	return specOf(&p.call.Request).Hostname
+	return SpecOf(&p.Call.Request).Hostname
 }
 
 func sameNetwork(wanted string, leader int) error {
@@ -107,7 +107,7 @@ func sameNetwork(wanted string, leader int) error {
 // setSysctl sets kernel parameters in the namespaces of a pod's first process. Those
 // that are the host's are refused.
 func setSysctl(leader int, values map[string]string) error {
-	return onThread(func() error {
+	return OnThread(func() error {
 		for _, name := range []string{"net", "ipc", "uts"} {
 			if err := joinNamespace(leader, name); err != nil {
 				return err

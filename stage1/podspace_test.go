@@ -31,8 +31,8 @@ func TestWhatAPodOfRktsHasForAllIsRefusedToWhoAsksForMore(t *testing.T) {
 		t.Fatal("it has not lost it")
 	}
 	s := stage1Of(t, stage1test.Image{Annotations: map[string]string{abi.AnnotationVersion: "6"}})
-	m := &Mutable{rktStage1: rktStage1{inSpace: newInSpace(s), execs: &execs{}}}
-	m.run = &launched{call: &call{Call: pod.Call{Request: abi.Request{Spec: abi.RawJSON(`{"hostname": "one"}`)}}}}
+	m := &mutable{adapter: adapter{InSpace: NewInSpace(s), execs: &execs{}}}
+	m.run = &Launched{Call: &Call{Call: pod.Call{Request: abi.Request{Spec: abi.RawJSON(`{"hostname": "one"}`)}}}}
 	capabilities := func(set ...string) *specs.Spec {
 		return &specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: set}}}
 	}
@@ -66,12 +66,12 @@ func TestWhatAPodOfRktsHasForAllIsRefusedToWhoAsksForMore(t *testing.T) {
 }
 
 func TestAPodsProcessIsNotTheMachinesFirst(t *testing.T) {
-	file := filepath.Join(t.TempDir(), pidFile)
+	file := filepath.Join(t.TempDir(), PidFile)
 	for text, want := range map[string]int{"1\n": 0, "0\n": 0, "-1\n": 0, "7\n": 7} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if pid, err := readPID(file); pid != want || (err == nil) != (want != 0) {
+		if pid, err := ReadPID(file); pid != want || (err == nil) != (want != 0) {
 			t.Errorf("%q: %d, %v", text, pid, err)
 		}
 	}

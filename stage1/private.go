@@ -14,39 +14,39 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// inSpace is a stage1 whose pods have a mount namespace of their own: those of
+// InSpace is a stage1 whose pods have a mount namespace of their own: those of
 // rkt's versions, and all that are immutable. Nothing of theirs is mounted where
 // containerd is.
-type inSpace struct {
+type InSpace struct {
 	*Stage1
 	// space is set while the pod is attached.
 	space atomic.Pointer[space]
-	// show makes the image visible in a pod directory. It is called in the pod's space.
-	show func(dir string) error
+	// Show makes the image visible in a pod directory. It is called in the pod's space.
+	Show func(dir string) error
 }
 
-func newInSpace(s *Stage1) *inSpace {
-	in := &inSpace{Stage1: s}
-	in.show = s.attach
-	s.inside = func(f func() error) error { return in.space.Load().do(f) }
+func NewInSpace(s *Stage1) *InSpace {
+	in := &InSpace{Stage1: s}
+	in.Show = s.MakeVisible
+	s.Enclose = func(f func() error) error { return in.space.Load().do(f) }
 	return in
 }
 
 // Attach makes the pod's space, and the image's tree visible there. On failure
 // nothing of either is left.
-func (s *inSpace) Attach(dir string) error {
+func (s *InSpace) Attach(dir string) error {
 	if err := s.attach(dir); err != nil {
 		return fmt.Errorf("attach stage1 %s to pod %s: %w", s.Name(), filepath.Base(dir), err)
 	}
 	return nil
 }
 
-func (s *inSpace) attach(dir string) error {
+func (s *InSpace) attach(dir string) error {
 	sp, err := newSpace()
 	if err != nil {
 		return err
 	}
-	if err = sp.do(func() error { return s.show(dir) }); err != nil {
+	if err = sp.do(func() error { return s.Show(dir) }); err != nil {
 		sp.close()
 		return err
 	}
@@ -55,7 +55,7 @@ func (s *inSpace) attach(dir string) error {
 }
 
 // Detach gives the space up. It goes with the last process in it.
-func (s *inSpace) Detach(dir string) error {
+func (s *InSpace) Detach(dir string) error {
 	s.space.Swap(nil).close()
 	return s.Stage1.Detach(dir)
 }
@@ -63,11 +63,11 @@ func (s *inSpace) Detach(dir string) error {
 // find makes sure of the pod's space in a process that has not attached the pod:
 // `delete`, whose shim is dead. While the supervisor lives it is that one's; for gc
 // of a pod without one it is made anew.
-func (s *inSpace) find(c pod.Call) error {
+func (s *InSpace) find(c pod.Call) error {
 	if s.space.Load() != nil {
 		return nil
 	}
-	pid := supervisorOf(c.Dir)
+	pid := SupervisorOf(c.Dir)
 	if pid == 0 {
 		pid = c.Leader
 	}
@@ -86,13 +86,13 @@ func (s *inSpace) find(c pod.Call) error {
 }
 
 // there tells whether the entrypoint of a call can be seen from here.
-func (s *inSpace) there(c pod.Call) error {
-	_, err := os.Lstat(s.entrypoint(c.Dir, c.Request.Entrypoint))
+func (s *InSpace) there(c pod.Call) error {
+	_, err := os.Lstat(s.EntrypointIn(c.Dir, c.Request.Entrypoint))
 	return err
 }
 
-// invoke executes an entrypoint in the pod's space.
-func (s *inSpace) invoke(c pod.Call, execute func() error) error {
+// Reach executes an entrypoint in the pod's space.
+func (s *InSpace) Reach(c pod.Call, execute func() error) error {
 	if !s.Has(c.Request.Entrypoint) {
 		return execute() // says so
 	}
@@ -104,23 +104,23 @@ func (s *inSpace) invoke(c pod.Call, execute func() error) error {
 
 // Marks are empty files beside an app's status, as rkt's tools expect them.
 const (
-	created = "created"
-	started = "started"
+	Created = "created"
+	Started = "started"
 )
 
-// mark returns where a mark of an app is in a pod's tree.
-func mark(app, what string) string {
-	return filepath.Join(rktInTree, "status", app+"-"+what)
+// Mark returns where a mark of an app is in a pod's tree.
+func Mark(app, what string) string {
+	return filepath.Join(RktInTree, "status", app+"-"+what)
 }
 
-// markStarted is what rkt did before each start of an app: an earlier exit is gone.
-func markStarted(dir, app string) error {
-	return inTree(dir, func(tree *os.Root) error {
-		for _, old := range []string{mark(app, started), filepath.Join(rktInTree, "status", app)} {
+// MarkStarted is what rkt did before each start of an app: an earlier exit is gone.
+func MarkStarted(dir, app string) error {
+	return InTree(dir, func(tree *os.Root) error {
+		for _, old := range []string{Mark(app, Started), filepath.Join(RktInTree, "status", app)} {
 			if err := tree.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}
-		return tree.WriteFile(mark(app, started), nil, 0o644)
+		return tree.WriteFile(Mark(app, Started), nil, 0o644)
 	})
 }

@@ -12,16 +12,16 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// checkProgram finds out beforehand what an image of rkt's finds out at the start of
+// CheckProgram finds out beforehand what an image of rkt's finds out at the start of
 // an app, and then not in words that clients know: whether its program is there. No
 // link leads out of root.
-func checkProgram(root string, p *specs.Process) error {
-	_, err := findProgram(root, p)
+func CheckProgram(root string, p *specs.Process) error {
+	_, err := FindProgram(root, p)
 	return err
 }
 
-// findProgram returns where the program of a process is, in root.
-func findProgram(root string, p *specs.Process) (string, error) {
+// FindProgram returns where the program of a process is, in root.
+func FindProgram(root string, p *specs.Process) (string, error) {
 	name := p.Args[0]
 	if strings.Contains(name, "/") {
 		if !filepath.IsAbs(name) {
@@ -39,7 +39,7 @@ func findProgram(root string, p *specs.Process) (string, error) {
 		}
 	}
 	if search == "" {
-		search = defaultPath
+		search = DefaultPath
 	}
 	var denied error
 	for _, dir := range filepath.SplitList(search) {

@@ -30,11 +30,11 @@ const localConfigVariable = "RKT_LOCAL_CONFIG"
 // rktDialect is how rkt called the entrypoints of interface versions 1 to 6.
 type rktDialect struct{}
 
-// arguments returns the arguments of an image's own version, in rkt's order.
-func (rktDialect) arguments(k *call) []string {
+// Arguments returns the arguments of an image's own version, in rkt's order.
+func (rktDialect) Arguments(k *Call) []string {
 	r := &k.Request
 	debug := "--debug=" + strconv.FormatBool(r.Debug)
-	switch k.entrypoint {
+	switch k.Entrypoint {
 	case abi.Run:
 		return runArguments(k)
 	case abi.Stop: // knows no --debug
@@ -47,7 +47,7 @@ func (rktDialect) arguments(k *call) []string {
 		if r.Debug {
 			args = append(args, "--debug")
 		}
-		if dir := os.Getenv(localConfigVariable); dir != "" && k.stage1.Version() >= sinceGCLocalConfig {
+		if dir := os.Getenv(localConfigVariable); dir != "" && k.Stage1.Version() >= sinceGCLocalConfig {
 			args = append(args, "--local-config", dir)
 		}
 		return append(args, r.Pod)
@@ -59,21 +59,21 @@ func (rktDialect) arguments(k *call) []string {
 	return []string{debug, "--app=" + r.App}
 }
 
-func runArguments(k *call) []string {
-	s := k.stage1
+func runArguments(k *Call) []string {
+	s := k.Stage1
 	var args []string
 	add := func(wanted bool, arg string) {
 		if wanted {
 			args = append(args, arg)
 		}
 	}
-	spec := specOf(&k.Request)
+	spec := SpecOf(&k.Request)
 	localConfig := os.Getenv(localConfigVariable)
 	// What `run` of an immutable pod writes is seen as the app's.
 	add(k.Request.Debug && s.Mutable(), "--debug")
 	// Whatever network the pod has, its first process is in it already.
 	args = append(args, "--net=host")
-	add(!s.Mutable() && k.interactive, "--interactive")
+	add(!s.Mutable() && k.Interactive, "--interactive")
 	add(localConfig != "", "--local-config="+localConfig)
 	add(s.Version() >= sinceHostname && spec.Hostname != "", "--hostname="+spec.Hostname)
 	if s.Version() >= sinceDisable {
@@ -102,13 +102,13 @@ func sharesIPC(spec *specs.Spec) bool {
 	return true
 }
 
-// environment returns the variables that rkt gave: to what crosses into the pod
+// Environment returns the variables that rkt gave: to what crosses into the pod
 // exactly three; to `run` also the lock's number and two labels, which it needs to
 // find even if they are empty.
-func (rktDialect) environment(k *call) ([]string, error) {
+func (rktDialect) Environment(k *Call) ([]string, error) {
 	switch {
-	case k.entrypoint == abi.Run:
-		spec := specOf(&k.Request)
+	case k.Entrypoint == abi.Run:
+		spec := SpecOf(&k.Request)
 		label, mount := "", ""
 		if spec.Process != nil {
 			label = spec.Process.SelinuxLabel
@@ -120,20 +120,20 @@ func (rktDialect) environment(k *call) ([]string, error) {
 			"PATH=" + toolPath(k.Dir), fmt.Sprintf("%s=%d", abi.EnvLockFD, abi.LockFD),
 			"RKT_SELINUX_CONTEXT=" + label, "RKT_SELINUX_MOUNT_CONTEXT=" + mount,
 		}, nil
-	case crosses(k.entrypoint):
-		env := []string{"PATH=" + searchPath(), abi.EnvEnterCmd + "=" + k.stage1.entrypoint(k.Dir, abi.Enter)}
+	case crosses(k.Entrypoint):
+		env := []string{"PATH=" + SearchPath(), abi.EnvEnterCmd + "=" + k.Stage1.EntrypointIn(k.Dir, abi.Enter)}
 		if k.Leader != 0 {
 			env = append(env, fmt.Sprintf("%s=%d", abi.EnvEnterPID, k.Leader))
 		}
 		return env, nil
 	}
-	return []string{"PATH=" + searchPath()}, nil
+	return []string{"PATH=" + SearchPath()}, nil
 }
 
-// descriptors says that rkt's programs know of the lock, and of nothing else that the ABI
+// Descriptors says that rkt's programs know of the lock, and of nothing else that the ABI
 // has above 2.
-func (rktDialect) descriptors(k *call) inherited {
-	return inherited{streams: k.entrypoint == abi.Enter || k.entrypoint == abi.Attach}
+func (rktDialect) Descriptors(k *Call) Inherited {
+	return Inherited{Streams: k.Entrypoint == abi.Enter || k.Entrypoint == abi.Attach}
 }
 
 // crosses tells whether an entrypoint acts in the pod, by means of enter.
@@ -141,10 +141,10 @@ func crosses(e abi.Entrypoint) bool {
 	return e == abi.Attach || strings.HasPrefix(string(e), "app/")
 }
 
-// fields lists the fields of config.json that an image honours. One of rkt's says
+// Fields lists the fields of config.json that an image honours. One of rkt's says
 // nothing of that: what its manifests have words for, it was made to honour. rkt's
 // own fly is known to read no isolator, and has no UTS namespace.
-func (rktDialect) fields(i *image.Image) []string {
+func (rktDialect) Fields(i *image.Image) []string {
 	if pointers, ok := i.Fields(); ok {
 		return pointers
 	}

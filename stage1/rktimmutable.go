@@ -17,37 +17,37 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
-// rktImmutable calls the entrypoints of an image of interface version 1 to 6 whose pods
+// oneApp calls the entrypoints of an image of interface version 1 to 6 whose pods
 // have one app each. Signals are delivered by stage 0, and `run` is ready once it has
 // written pid or ppid.
-type rktImmutable struct {
-	*Immutable
-	rkt  rktStage1
+type oneApp struct {
+	*OneApp
+	rkt  adapter
 	told atomic.Int32 // the last signal that stage 0 has sent to the app
 }
 
-var _ pod.Stage1 = (*rktImmutable)(nil)
+var _ pod.Stage1 = (*oneApp)(nil)
 
 // OpenRkts is the door for images of interface versions 1 to 6.
 func OpenRkts(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1 {
 	if !i.Rkts() {
 		return nil
 	}
-	s := newStage1(i, name, children, rktDialect{})
+	s := NewOf(i, name, children, rktDialect{})
 	s.Excuse(excused)
-	r := rktStage1{inSpace: newInSpace(s), execs: &execs{}}
-	r.show = r.attachRkts
+	r := adapter{InSpace: NewInSpace(s), execs: &execs{}}
+	r.Show = r.attachRkts
 	if i.Mutable() {
-		return &Mutable{rktStage1: r}
+		return &mutable{adapter: r}
 	}
-	m := &rktImmutable{Immutable: &Immutable{inSpace: r.inSpace}, rkt: r}
-	m.recorded = func(st abi.Status) abi.Status { return fromRkt(st, int(m.told.Load())) }
+	m := &oneApp{OneApp: &OneApp{InSpace: r.InSpace}, rkt: r}
+	m.Recorded = func(st abi.Status) abi.Status { return fromRkt(st, int(m.told.Load())) }
 	return m
 }
 
 // Has tells whether stage 0 can have something done: an entrypoint, or the delivery of
 // signals, which is stage 0's.
-func (s *rktImmutable) Has(e abi.Entrypoint) bool {
+func (s *oneApp) Has(e abi.Entrypoint) bool {
 	switch e {
 	case abi.Run, abi.Enter, abi.GC, abi.Stop:
 		return s.Stage1.Has(e)
@@ -56,15 +56,15 @@ func (s *rktImmutable) Has(e abi.Entrypoint) bool {
 }
 
 // Invoke executes an entrypoint, or what takes its place.
-func (s *rktImmutable) Invoke(ctx context.Context, c pod.Call) error {
-	p, a := s.running()
+func (s *oneApp) Invoke(ctx context.Context, c pod.Call) error {
+	p, a := s.Running()
 	switch e := c.Request.Entrypoint; {
 	case e == abi.AppStart && a != nil:
 		return s.start(ctx, p, a)
 	case e == abi.AppSignal:
 		return s.signal(p, a, c)
 	}
-	return s.Immutable.Invoke(ctx, c)
+	return s.OneApp.Invoke(ctx, c)
 }
 
 // Exit codes of rkt's programs: what they could not do, and arguments that they do
@@ -75,61 +75,61 @@ const (
 )
 
 // start has the launcher execute `run`, and waits until that says that it is ready.
-func (s *rktImmutable) start(ctx context.Context, p *launched, a *onlyApp) error {
-	k := p.call
+func (s *oneApp) start(ctx context.Context, p *Launched, a *App) error {
+	k := p.Call
 	files, err := watchDirs(k.Dir)
 	if err != nil {
-		p.starting.Lock()
-		defer p.starting.Unlock()
-		return p.failed(err)
+		p.Starting.Lock()
+		defer p.Starting.Unlock()
+		return p.Failed(err)
 	}
 	defer files.close()
-	return s.Immutable.start(ctx, p, a, func(ctx context.Context) error {
-		err := files.await(ctx, k, func() (bool, error) { return supervisorOf(k.Dir) != 0, nil })
+	return s.OneApp.StartApp(ctx, p, a, func(ctx context.Context) error {
+		err := files.await(ctx, k, func() (bool, error) { return SupervisorOf(k.Dir) != 0, nil })
 		switch {
-		case !errors.Is(err, errEnded):
+		case !errors.Is(err, ErrEnded):
 			return err
-		case k.exit.Code != unfit && k.exit.Code != misused:
+		case k.Exit.Code != unfit && k.Exit.Code != misused:
 			return nil // the app was over before `run` could say that it is there, or did not
 		}
-		return fmt.Errorf("it ended with code %d before it wrote pid or ppid; %w", k.exit.Code, errMute)
+		return fmt.Errorf("it ended with code %d before it wrote pid or ppid; %w", k.Exit.Code, ErrMute)
 	})
 }
 
 // Enter executes `enter`.
-func (s *rktImmutable) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
-	_, a := s.running()
+func (s *oneApp) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
+	_, a := s.Running()
 	if a == nil {
-		return nil, s.refused("no such app", errdefs.ErrNotFound)
+		return nil, s.Refused("no such app", errdefs.ErrNotFound)
 	}
-	c.Leader = s.leader(c)
-	return s.rkt.enter(ctx, c, args, stdio, specOf(&a.call.Request))
+	c.Leader = s.Leader(c)
+	return s.rkt.enter(ctx, c, args, stdio, SpecOf(&a.Call.Request))
 }
 
 // signal sends a signal to a process of an app by its host pid.
-func (s *rktImmutable) signal(p *launched, a *onlyApp, c pod.Call) error {
+func (s *oneApp) signal(p *Launched, a *App, c pod.Call) error {
 	sig := syscall.Signal(c.Request.Signal)
 	if c.Request.Exec != "" {
 		return s.rkt.signalExec(c)
 	}
 	if a == nil {
-		return s.refused("no such app", errdefs.ErrNotFound)
+		return s.Refused("no such app", errdefs.ErrNotFound)
 	}
 	select {
-	case <-p.call.ended:
-		return s.refused("process already finished", errdefs.ErrNotFound)
+	case <-p.Call.Ended:
+		return s.Refused("process already finished", errdefs.ErrNotFound)
 	default:
 	}
-	if !p.started.Load() { // it would not get it before it is started, and may not want it then
+	if !p.Started.Load() { // it would not get it before it is started, and may not want it then
 		if proc.Fatal(sig) {
 			sig = unix.SIGKILL
 		}
-		return p.signal(sig)
+		return p.Signal(sig)
 	}
 	s.told.Store(int32(sig))
 	pid := s.rkt.mainPID(c)
-	if pid == p.call.child.PID() {
-		return p.signal(sig)
+	if pid == p.Call.Child.PID() {
+		return p.Signal(sig)
 	}
 	return signalPID(pid, sig)
 }

@@ -26,7 +26,7 @@ type space struct{ ns *os.File }
 // newSpace makes a space out of what this process sees.
 func newSpace() (*space, error) {
 	s := &space{}
-	err := onThread(func() (err error) {
+	err := OnThread(func() (err error) {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			return fmt.Errorf("unshare: %w", err)
 		}
@@ -68,7 +68,7 @@ func (s *space) do(f func() error) error {
 	if s == nil {
 		return f()
 	}
-	return onThread(func() error {
+	return OnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return fmt.Errorf("enter the pod's mount namespace: %w", err)
 		}
@@ -85,8 +85,8 @@ func (s *space) close() {
 	}
 }
 
-// onThread calls f on a thread of its own, which ends with it.
-func onThread(f func() error) error {
+// OnThread calls f on a thread of its own, which ends with it.
+func OnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: nobody else gets this thread
@@ -95,11 +95,11 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// supervisorOf returns the pid that `run` has left in a pod directory: that of the
+// SupervisorOf returns the pid that `run` has left in a pod directory: that of the
 // process that it is, or has become. It is 0 if there is none.
-func supervisorOf(dir string) int {
-	for _, name := range []string{ppidFile, pidFile} {
-		if pid, err := readPID(filepath.Join(dir, name)); err == nil {
+func SupervisorOf(dir string) int {
+	for _, name := range []string{PpidFile, PidFile} {
+		if pid, err := ReadPID(filepath.Join(dir, name)); err == nil {
 			return pid
 		}
 	}
@@ -109,15 +109,15 @@ func supervisorOf(dir string) int {
 // Files in which `run` tells its pid, or that of the parent of the pod's first
 // process.
 const (
-	pidFile  = "pid"
-	ppidFile = "ppid"
+	PidFile  = "pid"
+	PpidFile = "ppid"
 )
 
-// errNoPID says that a file does not hold a pid, or not yet: it is not written in
+// ErrNoPID says that a file does not hold a pid, or not yet: it is not written in
 // one step.
-var errNoPID = errors.New("not a pid")
+var ErrNoPID = errors.New("not a pid")
 
-func readPID(path string) (int, error) {
+func ReadPID(path string) (int, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0, err
@@ -125,19 +125,19 @@ func readPID(path string) (int, error) {
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil || pid <= 1 || // the machine's first process is no pod's
 		!strings.HasSuffix(string(text), "\n") && len(text) < 2 {
-		return 0, fmt.Errorf("%s: %.20q: %w", path, text, errNoPID)
+		return 0, fmt.Errorf("%s: %.20q: %w", path, text, ErrNoPID)
 	}
 	return pid, nil
 }
 
-// leader returns the pid that `enter` is to be given: what `pid` says, else the only
+// Leader returns the pid that `enter` is to be given: what `pid` says, else the only
 // child of the process that `ppid` names, else the process of `run`.
-func (s *inSpace) leader(c pod.Call) int {
-	if pid, err := readPID(c.Dir + "/" + pidFile); err == nil {
+func (s *InSpace) Leader(c pod.Call) int {
+	if pid, err := ReadPID(c.Dir + "/" + PidFile); err == nil {
 		return pid
 	}
-	if parent, err := readPID(c.Dir + "/" + ppidFile); err == nil {
-		if children := childrenOf(parent); len(children) == 1 {
+	if parent, err := ReadPID(c.Dir + "/" + PpidFile); err == nil {
+		if children := ChildrenOf(parent); len(children) == 1 {
 			return children[0]
 		}
 		return parent
@@ -145,8 +145,8 @@ func (s *inSpace) leader(c pod.Call) int {
 	return c.Leader
 }
 
-// childrenOf lists the children of a process. One that has gone has none.
-func childrenOf(pid int) []int {
+// ChildrenOf lists the children of a process. One that has gone has none.
+func ChildrenOf(pid int) []int {
 	var children []int
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil {

@@ -8,39 +8,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// streams are what a process gets as 0, 1 and 2 from stage 0 itself: the client's,
+// Streams are what a process gets as 0, 1 and 2 from stage 0 itself: the client's,
 // or a terminal, whose master is stage 0's.
-type streams struct {
-	files  [3]*os.File
+type Streams struct {
+	Files  [3]*os.File
 	own    []*os.File
 	master *os.File
 }
 
-// openStreams takes the client's files, or makes a terminal.
-func openStreams(stdio [3]*os.File, terminal bool, p *specs.Process) (*streams, error) {
-	s := &streams{files: stdio}
+// OpenStreams takes the client's files, or makes a terminal.
+func OpenStreams(stdio [3]*os.File, terminal bool, p *specs.Process) (*Streams, error) {
+	s := &Streams{Files: stdio}
 	if terminal {
 		if err := s.openTerminal(p); err != nil {
-			s.close()
+			s.Close()
 			return nil, fmt.Errorf("make a terminal: %w", err)
 		}
 		return s, nil
 	}
-	for i, f := range s.files {
+	for i, f := range s.Files {
 		if f != nil {
 			continue
 		}
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 		if err != nil {
-			s.close()
+			s.Close()
 			return nil, err
 		}
-		s.files[i], s.own = null, append(s.own, null)
+		s.Files[i], s.own = null, append(s.own, null)
 	}
 	return s, nil
 }
 
-func (s *streams) openTerminal(p *specs.Process) error {
+func (s *Streams) openTerminal(p *specs.Process) error {
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (s *streams) openTerminal(p *specs.Process) error {
 		return err
 	}
 	f := os.NewFile(uintptr(slave), "pty slave")
-	s.files, s.own = [3]*os.File{f, f, f}, append(s.own, f)
+	s.Files, s.own = [3]*os.File{f, f, f}, append(s.own, f)
 	if p != nil && p.ConsoleSize != nil {
 		size := &unix.Winsize{Row: uint16(p.ConsoleSize.Height), Col: uint16(p.ConsoleSize.Width)}
 		if err := unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, size); err != nil {
@@ -71,15 +71,15 @@ func (s *streams) openTerminal(p *specs.Process) error {
 	return nil
 }
 
-// take hands the master over.
-func (s *streams) take() *os.File {
+// Take hands the master over.
+func (s *Streams) Take() *os.File {
 	m := s.master
 	s.master = nil
 	return m
 }
 
-// close closes what is stage 0's own, once the process has its copies.
-func (s *streams) close() {
+// Close closes what is stage 0's own, once the process has its copies.
+func (s *Streams) Close() {
 	for _, f := range append(s.own, s.master) {
 		if f != nil {
 			_ = f.Close()

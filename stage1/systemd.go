@@ -41,12 +41,12 @@ const toolsDir = "tools"
 var nspawnScript string
 
 // hasSystemd tells whether an image is one of rkt's with systemd.
-func (s *rktStage1) hasSystemd() bool {
+func (s *adapter) hasSystemd() bool {
 	return s.has(filepath.Join(unitsDir, readyUnit))
 }
 
 // has tells whether the tree has a file of that name as it comes.
-func (s *rktStage1) has(name string) bool {
+func (s *adapter) has(name string) bool {
 	_, err := os.Lstat(filepath.Join(s.Rootfs(), name))
 	return err == nil
 }
@@ -54,7 +54,7 @@ func (s *rktStage1) has(name string) bool {
 // accommodate makes up for what rkt's images with systemd do not find today. The caller
 // has entered the pod's space. What was said of the tree is an overlay of the pod's;
 // the image stays as it is.
-func (s *rktStage1) accommodate(dir string) error {
+func (s *adapter) accommodate(dir string) error {
 	err := errors.Join(s.keepReady(dir), s.oneJournal(dir), showV1(dir), hideRun(), s.wrapNspawn(dir))
 	if err != nil {
 		return fmt.Errorf("make the pod what rkt's images with systemd expect: %w", err)
@@ -64,17 +64,17 @@ func (s *rktStage1) accommodate(dir string) error {
 
 // keepReady keeps supervisor-status: a systemd since 240 or so stops a service that has
 // ended, and so removes the link at once.
-func (s *rktStage1) keepReady(dir string) error {
+func (s *adapter) keepReady(dir string) error {
 	return putUnit(dir, readyUnit+".d/stage0.conf", "[Service]\nRemainAfterExit=yes\n")
 }
 
 // oneJournal masks the unit that is a second journald: the flavor host copies the unit
 // of journald under the name of another.
-func (s *rktStage1) oneJournal(dir string) error {
+func (s *adapter) oneJournal(dir string) error {
 	if s.has(filepath.Join(unitsDir, flushUnit)) {
 		return nil
 	}
-	err := inTree(dir, func(tree *os.Root) error { return tree.Symlink(os.DevNull, filepath.Join(ownUnits, flushUnit)) })
+	err := InTree(dir, func(tree *os.Root) error { return tree.Symlink(os.DevNull, filepath.Join(ownUnits, flushUnit)) })
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (s *rktStage1) oneJournal(dir string) error {
 // putUnit writes a file beside the units of a pod's systemd.
 func putUnit(dir, name, text string) error {
 	path := filepath.Join(ownUnits, name)
-	return inTree(dir, func(tree *os.Root) error {
+	return InTree(dir, func(tree *os.Root) error {
 		if err := tree.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
 		}
@@ -96,7 +96,7 @@ func putUnit(dir, name, text string) error {
 // register a pod with, nor to ask for a cgroup, and it stays in the one that it is in:
 // that has to be said. And the systemd in the pod would mount cgroup v2 beside v1: the
 // machine's, all of it.
-func (s *rktStage1) wrapNspawn(dir string) error {
+func (s *adapter) wrapNspawn(dir string) error {
 	if s.hasNspawn() {
 		return s.coverLoader(dir)
 	}
@@ -112,14 +112,14 @@ func (s *rktStage1) wrapNspawn(dir string) error {
 const ownNspawn = "usr/bin/systemd-nspawn"
 
 // hasNspawn tells whether an image has a systemd and systemd-nspawn of its own.
-func (s *rktStage1) hasNspawn() bool { return s.has(ownNspawn) }
+func (s *adapter) hasNspawn() bool { return s.has(ownNspawn) }
 
 // coverLoader puts the script before the systemd-nspawn of an image, which `run`
 // executes by the loader of the image: where that is, it sees the script, which takes
 // itself away. In the pod's mounts it stays, where nobody else executes a program of
 // the tree.
-func (s *rktStage1) coverLoader(dir string) error {
-	root := filepath.Join(dir, rootfsDir)
+func (s *adapter) coverLoader(dir string) error {
+	root := filepath.Join(dir, RootfsDir)
 	name, err := loaderOf(filepath.Join(root, ownNspawn))
 	if err != nil {
 		return err
@@ -196,7 +196,7 @@ func hideRun() error {
 func toolPath(dir string) string {
 	tools := filepath.Join(dir, toolsDir)
 	if _, err := os.Lstat(tools); err != nil {
-		return searchPath()
+		return SearchPath()
 	}
-	return tools + ":" + searchPath()
+	return tools + ":" + SearchPath()
 }

@@ -23,28 +23,28 @@ func unitDir(app string) string { return app + ".service.d" }
 // accommodateApp says again, beside an app's unit, what rkt's images with systemd say
 // in it so that it is lost, and where its streams are. It is called before app/add,
 // which has the units loaded.
-func (s *rktStage1) accommodateApp(a *mutableApp) error {
+func (s *adapter) accommodateApp(a *mutableApp) error {
 	if !s.hasSystemd() {
 		return nil
 	}
 	k := a.made
-	if err := checkUser(k.spec.Process.User); err != nil {
-		return s.refused(err.Error(), errdefs.ErrNotImplemented)
+	if err := checkUser(k.Spec.Process.User); err != nil {
+		return s.Refused(err.Error(), errdefs.ErrNotImplemented)
 	}
 	lines, err := a.streams.open(s, k)
 	if err != nil {
-		return fmt.Errorf("streams of app %s: %w", k.name, err)
+		return fmt.Errorf("streams of app %s: %w", k.Name, err)
 	}
 	if err := linkStreams(a.call.Request.Rootfs); err != nil {
-		return fmt.Errorf("/dev of app %s: %w", k.name, err)
+		return fmt.Errorf("/dev of app %s: %w", k.Name, err)
 	}
-	command, err := commandLine(a.call.Request.Rootfs, k.spec.Process)
+	command, err := commandLine(a.call.Request.Rootfs, k.Spec.Process)
 	if err != nil {
 		return err
 	}
 	lines = slices.Concat([]string{"[Service]"}, lines, environmentLines(k), command, []string{""})
-	return s.in(func() error {
-		return putUnit(k.dir, filepath.Join(unitDir(string(k.name)), "stage0.conf"), strings.Join(lines, "\n"))
+	return s.Within(func() error {
+		return putUnit(k.Dir, filepath.Join(unitDir(string(k.Name)), "stage0.conf"), strings.Join(lines, "\n"))
 	})
 }
 
@@ -67,11 +67,11 @@ func checkUser(u specs.User) error {
 
 // forgetApp removes what accommodateApp has written. The caller has entered the pod's
 // space.
-func (s *rktStage1) forgetApp(k *composition) error {
+func (s *adapter) forgetApp(k *Composition) error {
 	if !s.hasSystemd() {
 		return nil
 	}
-	return inTree(k.dir, func(tree *os.Root) error { return tree.RemoveAll(filepath.Join(ownUnits, unitDir(string(k.name)))) })
+	return InTree(k.Dir, func(tree *os.Root) error { return tree.RemoveAll(filepath.Join(ownUnits, unitDir(string(k.Name)))) })
 }
 
 // linkStreams makes the links in /dev that programs write to, where rkt's images do not.
@@ -97,8 +97,8 @@ func linkStreams(root string) error {
 
 // environmentLines replaces the file that an app's environment is in: systemd reads quotes
 // and backslashes in it as a shell would.
-func environmentLines(k *composition) []string {
-	env := string(appc.Env(string(k.name), &k.app.App))
+func environmentLines(k *Composition) []string {
+	env := string(appc.Env(string(k.Name), &k.App.App))
 	if !utf8.ValidString(env) {
 		return nil // it could not be said
 	}
@@ -115,7 +115,7 @@ func commandLine(root string, p *specs.Process) ([]string, error) {
 	if !strings.Contains(strings.Join(p.Args, ""), "%") {
 		return nil, nil
 	}
-	program, err := findProgram(root, p)
+	program, err := FindProgram(root, p)
 	if err != nil {
 		return nil, err
 	}

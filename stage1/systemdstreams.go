@@ -31,7 +31,7 @@ const sinceByName = 236
 
 // opensByName tells whether an image's systemd is new enough. It is the machine's if the
 // image does not say of which version its own is.
-func (s *rktStage1) opensByName() bool {
+func (s *adapter) opensByName() bool {
 	if !s.hasSystemd() {
 		return false
 	}
@@ -51,21 +51,21 @@ func knowsNames(version string) bool {
 
 // open makes what the systemd of an app is to open, and returns the lines of its unit
 // that say so. With a multiplexer there is nothing to say.
-func (r *carrier) open(s *rktStage1, k *composition) ([]string, error) {
+func (r *carrier) open(s *adapter, k *Composition) ([]string, error) {
 	if !r.byName {
 		return nil, nil
 	}
-	name := path.Join(rktInTree, muxDir, string(k.name))
+	name := path.Join(RktInTree, muxDir, string(k.Name))
 	inside := "/" + name
 	o := &opened{}
 	r.opened = o
-	dir, err := openMuxDir(k.dir, name)
+	dir, err := openMuxDir(k.Dir, name)
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close()
 	if r.terminal {
-		if err := s.bindTerminal(r.files[0], k.dir, path.Join(name, "tty")); err != nil {
+		if err := s.bindTerminal(r.files[0], k.Dir, path.Join(name, "tty")); err != nil {
 			return nil, fmt.Errorf("show the terminal to the pod: %w", err)
 		}
 		return []string{"StandardInput=tty-force", "StandardOutput=tty", "StandardError=tty", "TTYPath=" + inside + "/tty"}, nil
@@ -75,7 +75,7 @@ func (r *carrier) open(s *rktStage1, k *composition) ([]string, error) {
 		if r.files[i] == nil {
 			continue
 		}
-		if err := o.make(dir, i, stream.name, k.spec.Process.User); err != nil {
+		if err := o.make(dir, i, stream.name, k.Spec.Process.User); err != nil {
 			return nil, err
 		}
 		lines = append(lines, stream.option+"=file:"+inside+"/"+stream.name)
@@ -88,7 +88,7 @@ func (r *carrier) open(s *rktStage1, k *composition) ([]string, error) {
 
 // openMuxDir makes the directory of an app's streams in a pod's tree, and opens it.
 func openMuxDir(podDir, name string) (dir *os.File, err error) {
-	err = inTree(podDir, func(tree *os.Root) error {
+	err = InTree(podDir, func(tree *os.Root) error {
 		if err := tree.MkdirAll(name, 0o755); err != nil {
 			return err
 		}
@@ -149,22 +149,22 @@ func (o *opened) close() {
 }
 
 // bindTerminal shows the pod a terminal of the machine's, in a file of its tree.
-func (s *rktStage1) bindTerminal(slave *os.File, dir, file string) error {
+func (s *adapter) bindTerminal(slave *os.File, dir, file string) error {
 	device, err := os.Readlink(procFD(slave.Fd()))
 	if err != nil {
 		return err
 	}
-	return s.in(func() error {
+	return s.Within(func() error {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, device, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 		if err != nil {
 			return fmt.Errorf("open %s to mount it: %w", device, err)
 		}
 		defer unix.Close(fd)
-		return inTree(dir, func(tree *os.Root) error {
+		return InTree(dir, func(tree *os.Root) error {
 			if err := tree.WriteFile(file, nil, 0o600); err != nil {
 				return err
 			}
-			return mountIn(tree, fd, file)
+			return MountIn(tree, fd, file)
 		})
 	})
 }

@@ -14,26 +14,26 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/appc"
 )
 
-// mountVolumes shows an app what its spec lists, in its root and before app/add: rkt's
+// MountVolumes shows an app what its spec lists, in its root and before app/add: rkt's
 // stage1s would do it by a tunnel of systemd-nspawn's, which later versions have moved.
 // What every app of theirs has is left to them.
-func (s *inSpace) mountVolumes(k *composition, bundle string) error {
-	for i, m := range k.spec.Mounts {
+func (s *InSpace) MountVolumes(k *Composition, bundle string) error {
+	for i, m := range k.Spec.Mounts {
 		if !k.mounts(m) {
 			continue
 		}
 		if bind, _ := appc.Bind(m); !bind && m.Type != "tmpfs" {
-			if !s.mayIgnore("/mounts/*/type") {
-				return s.refused(fmt.Sprintf("config.json asks for /mounts/%d/type: %s on %s is neither a part of the host nor a tmpfs", i, m.Type, m.Destination), errdefs.ErrNotImplemented)
+			if !s.MayIgnore("/mounts/*/type") {
+				return s.Refused(fmt.Sprintf("config.json asks for /mounts/%d/type: %s on %s is neither a part of the host nor a tmpfs", i, m.Type, m.Destination), errdefs.ErrNotImplemented)
 			}
 			continue
 		}
 		v, err := s.newVolume(m, bundle)
 		if err == nil {
-			err = s.mountVolume(v, k.root(), m.Destination)
+			err = s.mountVolume(v, k.Root(), m.Destination)
 		}
 		if err != nil {
-			return s.refused(fmt.Sprintf("/mounts/%d: %v", i, err), err)
+			return s.Refused(fmt.Sprintf("/mounts/%d: %v", i, err), err)
 		}
 	}
 	return nil
@@ -47,7 +47,7 @@ type volume struct {
 
 // newVolume makes what a mount of a spec is of: a part of the host, or a tmpfs. Options
 // that it cannot have are refused, unless they are excused.
-func (s *inSpace) newVolume(m specs.Mount, bundle string) (*volume, error) {
+func (s *InSpace) newVolume(m specs.Mount, bundle string) (*volume, error) {
 	if bind, recursive := appc.Bind(m); bind {
 		return s.newBind(m, bundle, recursive)
 	}
@@ -81,7 +81,7 @@ func (s *inSpace) newVolume(m specs.Mount, bundle string) (*volume, error) {
 	return &volume{fd: fd, dir: true}, nil
 }
 
-func (s *inSpace) newBind(m specs.Mount, bundle string, recursive bool) (*volume, error) {
+func (s *InSpace) newBind(m specs.Mount, bundle string, recursive bool) (*volume, error) {
 	source := m.Source
 	if !filepath.IsAbs(source) {
 		source = filepath.Join(bundle, source)
@@ -140,17 +140,17 @@ func mountAttribute(option string) (set uint64, known bool) {
 }
 
 // mayDrop refuses an option that cannot be had, unless that is excused.
-func (s *inSpace) mayDrop(option string) error {
-	if s.mayIgnore("/mounts/*/options") {
+func (s *InSpace) mayDrop(option string) error {
+	if s.MayIgnore("/mounts/*/options") {
 		return nil
 	}
 	return fmt.Errorf("the option %s cannot be had", option)
 }
 
 // mountVolume mounts in the pod's space, below an app's root. No link leads out of that.
-func (s *inSpace) mountVolume(v *volume, root, destination string) error {
+func (s *InSpace) mountVolume(v *volume, root, destination string) error {
 	defer unix.Close(v.fd)
-	return s.in(func() error {
+	return s.Within(func() error {
 		in, err := os.OpenRoot(root)
 		if err != nil {
 			return err
@@ -160,7 +160,7 @@ func (s *inSpace) mountVolume(v *volume, root, destination string) error {
 		if err != nil {
 			return err
 		}
-		return mountIn(in, v.fd, target)
+		return MountIn(in, v.fd, target)
 	})
 }
 

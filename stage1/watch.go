@@ -81,7 +81,7 @@ func (w *watch) until(ctx context.Context, ended <-chan struct{}, there func() (
 	buf := make([]byte, 4096)
 	for {
 		ok, err := there()
-		if ok || err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoPID) {
+		if ok || err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, ErrNoPID) {
 			return err
 		}
 		if n, err := w.events.Read(buf); err == nil {
@@ -96,16 +96,16 @@ func (w *watch) until(ctx context.Context, ended <-chan struct{}, there func() (
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return errEnded
+		return ErrEnded
 	}
 }
 
 // await is until for a call that is to become ready. At the deadline of ctx the call is
 // killed.
-func (w *watch) await(ctx context.Context, k *call, there func() (bool, error)) error {
-	err := w.until(ctx, k.ended, there)
+func (w *watch) await(ctx context.Context, k *Call, there func() (bool, error)) error {
+	err := w.until(ctx, k.Ended, there)
 	if errors.Is(err, context.DeadlineExceeded) {
-		return k.hung(ctx)
+		return k.Hung(ctx)
 	}
 	return err
 }

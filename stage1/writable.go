@@ -20,10 +20,10 @@ const overlayDir = "overlay"
 // be written to. It is an overlay, or where that cannot be a copy. rkt/ and
 // opt/stage2/ are the pod directory's own, so that they can be seen from outside of
 // the space that this is called in, which the caller has entered.
-func (s *rktStage1) attachWritable(dir string) error {
+func (s *adapter) attachWritable(dir string) error {
 	tree := s.Rootfs()
-	for _, d := range []string{rktDir, stage2Dir} {
-		rel, err := filepath.Rel(rootfsDir, d)
+	for _, d := range []string{RktDir, Stage2Dir} {
+		rel, err := filepath.Rel(RootfsDir, d)
 		if err != nil {
 			return err
 		}
@@ -31,23 +31,23 @@ func (s *rktStage1) attachWritable(dir string) error {
 			return err
 		}
 	}
-	if err := makeDirs(dir, rktDir+"/status", rktDir+"/env", stage2Dir); err != nil {
+	if err := MakeDirs(dir, RktDir+"/status", RktDir+"/env", Stage2Dir); err != nil {
 		return err
 	}
-	if err := s.putIdentity(dir); err != nil {
+	if err := s.PutIdentity(dir); err != nil {
 		return err
 	}
 	if err := s.overlay(dir, tree); err != nil {
-		return copyTree(tree, filepath.Join(dir, rootfsDir))
+		return copyTree(tree, filepath.Join(dir, RootfsDir))
 	}
 	return nil
 }
 
 // overlay mounts the tree, and over it what is not to be a part of it.
-func (s *rktStage1) overlay(dir, tree string) error {
+func (s *adapter) overlay(dir, tree string) error {
 	var own [2]int
-	for n, d := range [...]string{rktDir, stage2Dir} {
-		fd, err := openTree(filepath.Join(dir, d))
+	for n, d := range [...]string{RktDir, Stage2Dir} {
+		fd, err := OpenTree(filepath.Join(dir, d))
 		if err != nil {
 			return err
 		}
@@ -60,15 +60,15 @@ func (s *rktStage1) overlay(dir, tree string) error {
 		return fmt.Errorf("%s cannot be an option of a mount", tree)
 	}
 	// What is mounted over has to be there: in an image, those directories need not.
-	if err := makeDirs(dir, filepath.Join(overlayDir, s.Digest(), "upper/rkt"),
+	if err := MakeDirs(dir, filepath.Join(overlayDir, s.Digest(), "upper/rkt"),
 		filepath.Join(overlayDir, s.Digest(), "upper/opt/stage2"), filepath.Join(overlayDir, s.Digest(), "work")); err != nil {
 		return err
 	}
-	rootfs := filepath.Join(dir, rootfsDir)
+	rootfs := filepath.Join(dir, RootfsDir)
 	if err := unix.Mount("overlay", rootfs, "overlay", 0, "lowerdir="+tree+",upperdir="+upper+",workdir="+work); err != nil {
 		return fmt.Errorf("mount an overlay on %s: %w", rootfs, err)
 	}
-	for n, d := range [...]string{rktDir, stage2Dir} {
+	for n, d := range [...]string{RktDir, Stage2Dir} {
 		if err := unix.MoveMount(own[n], "", unix.AT_FDCWD, filepath.Join(dir, d), unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 			return errors.Join(fmt.Errorf("mount on %s: %w", d, err), unix.Unmount(rootfs, unix.MNT_DETACH))
 		}
@@ -144,7 +144,7 @@ func copyContent(from, to string, mode fs.FileMode) error {
 }
 
 // attachRkts shows an image of rkt's, in the pod's space.
-func (s *rktStage1) attachRkts(dir string) error {
+func (s *adapter) attachRkts(dir string) error {
 	if err := s.attachWritable(dir); err != nil || !s.hasSystemd() {
 		return err
 	}

@@ -65,7 +65,7 @@ func New(i *image.Image, name string, children *proc.Children) *Stage1 {
 	return NewOf(i, name, children, version7{})
 }
 
-// NewOf is New for a dialect.
+// NewOf is New for a dialect other than that of interface version 7.
 func NewOf(i *image.Image, name string, children *proc.Children, d Dialect) *Stage1 {
 	s := &Stage1{Image: i, name: name, Children: children, Dialect: d, Limit: deadline}
 	s.Excuse(nil)

@@ -18,6 +18,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/shim"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/rktabi"
 )
 
 func dataDir() string { return cmp.Or(os.Getenv(config.DataDirVariable), config.DataDir) }
@@ -154,7 +156,7 @@ func (o *opener) open(ctx context.Context, c config.Choice) (pod.Stage1, error) 
 // openImage returns what calls the entrypoints of an image. Arguments are those of
 // stage1.For.
 func openImage(i *image.Image, name string, children *proc.Children, excused []string) (pod.Stage1, error) {
-	return stage1.For(i, name, children, excused, stage1.OpenImmutable, stage1.OpenRkts)
+	return stage1.For(i, name, children, excused, immutable.Open, rktabi.Open)
 }
 
 // imageOf returns the image of a chosen stage1. A digest alone is that of an image

@@ -17,7 +17,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/launch"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
 
 // version is set at link time, by -ldflags "-X main.version=…".

@@ -30,8 +30,9 @@ type Stage1 interface {
 	// Attach makes the image's tree visible in the pod directory dir: manifest,
 	// tree id and the mounts below stage1/rootfs. On failure it leaves nothing.
 	Attach(dir string) error
-	// Detach undoes Attach's mounts. It is idempotent, and needs no more than
-	// the directory.
+	// Detach undoes Attach's mounts, and removes what the stage1 has left outside of the
+	// directory and its gc has not removed. It is idempotent, needs no more than the
+	// directory, and is called before that is removed.
 	Detach(dir string) error
 
 	// Run executes `run` and returns once the supervisor is ready. lock is the

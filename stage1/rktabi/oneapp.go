@@ -69,6 +69,9 @@ func (s *oneApp) Invoke(ctx context.Context, c pod.Call) error {
 	return s.OneApp.Invoke(ctx, c)
 }
 
+// Detach undoes Attach, and removes what the image has made beside the pod.
+func (s *oneApp) Detach(dir string) error { return s.rkt.Detach(dir) }
+
 // Exit codes of rkt's programs: what they could not do, and arguments that they do
 // not know.
 const (

@@ -1,6 +1,7 @@
-package cgroup
+package rktabi
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,6 +13,10 @@ import (
 	"time"
 
 	"github.com/moby/sys/mountinfo"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
 // machinePod and otherPod are UUIDs that no other process has.
@@ -19,6 +24,16 @@ var (
 	machinePod = fmt.Sprintf("3f1c9a52-7d04-4c6e-8f21-%012x", os.Getpid())
 	otherPod   = fmt.Sprintf("3f1c9a52-7d04-4c6e-8f22-%012x", os.Getpid())
 )
+
+// base is where the tests' cgroups are, so that nothing else is touched.
+var base = fmt.Sprintf("/rkt-test-%d", os.Getpid())
+
+func within(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
 
 // makeMachine makes cgroups at a path below every hierarchy, with one below them, and
 // removes what is left of them at the end.
@@ -34,7 +49,11 @@ func makeMachine(t *testing.T, path string) (dirs []string) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := removeBelow(within(t, 30*time.Second), dir); err != nil {
+			version := 1
+			if m.FSType == "cgroup2" {
+				version = 2
+			}
+			if err := cgroup.RemoveTree(within(t, 30*time.Second), version, dir); err != nil {
 				t.Error(err)
 			}
 			for dir := filepath.Dir(dir); strings.HasPrefix(dir, m.Mountpoint+base); dir = filepath.Dir(dir) {
@@ -56,7 +75,7 @@ func expectThere(t *testing.T, there bool, dirs []string) {
 }
 
 func TestACgroupNamedAfterAPodIsRemovedFromEveryHierarchy(t *testing.T) { // section 12 of rkt's ABI
-	needHost(t)
+	stage1test.RequireRoot(t)
 	name := machineScope("3f1c9a52-7d04-4c6e-8f21-0a5b6c7d8e9f")
 	if want := `machine-rkt\x2d3f1c9a52\x2d7d04\x2d4c6e\x2d8f21\x2d0a5b6c7d8e9f.scope`; name != want {
 		t.Fatalf("a pod's cgroup is %s, want %s", name, want)
@@ -68,7 +87,7 @@ func TestACgroupNamedAfterAPodIsRemovedFromEveryHierarchy(t *testing.T) { // sec
 			others := makeMachine(t, filepath.Join(base, machineScope(otherPod)))
 			dirs := makeMachine(t, recorded)
 			for range 2 { // what is gone is no error
-				if err := RemoveMachine(within(t, time.Minute), machinePod, recorded); err != nil {
+				if err := removeMachine(within(t, time.Minute), machinePod, recorded); err != nil {
 					t.Fatal(err)
 				}
 				expectThere(t, false, dirs)
@@ -78,12 +97,40 @@ func TestACgroupNamedAfterAPodIsRemovedFromEveryHierarchy(t *testing.T) { // sec
 	}
 }
 
+func TestTheCgroupsThatAPodIsNamedInGoWhenItIsDetached(t *testing.T) {
+	stage1test.RequireRoot(t)
+	dir := filepath.Join(t.TempDir(), machinePod)
+	if err := os.Mkdir(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	recorded := filepath.Join(base, machineScope(machinePod))
+	dirs := makeMachine(t, recorded)
+	if err := os.WriteFile(filepath.Join(dir, machineFile), []byte(recorded+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, commands := range map[string]stage1test.Scripts{
+		"one app": nil,
+		"mutable": {abi.AppAdd: ":", abi.AppStart: ":", abi.AppStop: ":", abi.AppRm: ":", abi.Enter: ":", abi.Attach: ":"},
+	} {
+		makeMachine(t, recorded)
+		of := stage1test.Image{Annotations: map[string]string{abi.AnnotationVersion: "6"}, Scripts: commands}
+		i, err := openStore(t).Image(t.Context(), of.Dir(t), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Open(i, "rkt", children, nil).Detach(dir); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		expectThere(t, false, dirs)
+	}
+}
+
 func TestACgroupThatIsNotNamedAfterThePodIsLeftAlone(t *testing.T) {
-	needHost(t)
+	stage1test.RequireRoot(t)
 	service := filepath.Join(base, "containerd.service")
 	dirs := makeMachine(t, service)
 	for _, recorded := range []string{"", "/", service, filepath.Join(service, machineScope(otherPod))} {
-		if err := RemoveMachine(within(t, time.Minute), machinePod, recorded); err != nil {
+		if err := removeMachine(within(t, time.Minute), machinePod, recorded); err != nil {
 			t.Error(err)
 		}
 	}
@@ -92,7 +139,7 @@ func TestACgroupThatIsNotNamedAfterThePodIsLeftAlone(t *testing.T) {
 
 // systemd in a pod outlives a systemd-nspawn that was killed.
 func TestWhoIsInACgroupNamedAfterAPodIsKilled(t *testing.T) {
-	needHost(t)
+	stage1test.RequireRoot(t)
 	recorded := filepath.Join(base, machineScope(machinePod))
 	dirs := makeMachine(t, recorded)
 	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return strings.Contains(dir, "cpuset") }) // nobody can enter it
@@ -114,7 +161,7 @@ func TestWhoIsInACgroupNamedAfterAPodIsKilled(t *testing.T) {
 			<-ended
 		})
 	}
-	if err := RemoveMachine(within(t, time.Minute), machinePod, recorded); err != nil {
+	if err := removeMachine(within(t, time.Minute), machinePod, recorded); err != nil {
 		t.Error(err)
 	}
 	expectThere(t, false, dirs)

@@ -45,9 +45,9 @@ type carrier struct {
 	closed   chan struct{} // closed with the streams
 	carried  chan struct{} // closed when carry has returned
 
-	mu   sync.Mutex
-	size *unix.Winsize // that the app's terminal is to have
-	tty  *os.File      // the app's terminal, once it is there and until the app has ended
+	mu    sync.Mutex
+	front *os.File // this side's terminal, whose size the app's is to have
+	tty   *os.File // the app's terminal, once it is there; both until the app has ended
 }
 
 // newCarrier keeps the client's files until the app is started: they are the pod's to
@@ -60,9 +60,6 @@ func newCarrier(stdio [3]*os.File, terminal bool, p *specs.Process, byName bool)
 			return nil, err
 		}
 		r.files = r.local.Files
-		if p.ConsoleSize != nil {
-			r.size = &unix.Winsize{Row: uint16(p.ConsoleSize.Height), Col: uint16(p.ConsoleSize.Width)}
-		}
 		if byName { // it is the app's
 			return r, nil
 		}
@@ -70,20 +67,31 @@ func newCarrier(stdio [3]*os.File, terminal bool, p *specs.Process, byName bool)
 			r.close()
 			return nil, fmt.Errorf("make a terminal: %w", err)
 		}
+		if r.front, err = duplicate(r.files[0]); err != nil {
+			r.close()
+			return nil, err
+		}
 		return r, nil
 	}
 	for i, f := range stdio {
 		if f == nil {
 			continue
 		}
-		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-		if err != nil {
+		var err error
+		if r.files[i], err = duplicate(f); err != nil {
 			r.close()
 			return nil, err
 		}
-		r.files[i] = os.NewFile(uintptr(fd), f.Name())
 	}
 	return r, nil
+}
+
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
 func makeRaw(tty *os.File) error {
@@ -111,6 +119,7 @@ func (r *carrier) close() {
 	r.closing.Do(func() {
 		r.opened.close()
 		close(r.closed)
+		r.letGo()
 		if r.local != nil {
 			r.local.Close()
 			return
@@ -240,14 +249,11 @@ func (r *carrier) attach(s *mutable, c pod.Call, a *mutableApp) {
 	k.Leave()
 }
 
-// resize gives the app's terminal a size, now or once it is there.
-func (r *carrier) resize(size pod.Size) error {
-	if r.byName {
-		return nil // its master was given the size
-	}
+// resize gives the app's terminal the size of this side's, now or once it is there. One
+// that its systemd opens by name is this side's.
+func (r *carrier) resize() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.size = &unix.Winsize{Row: size.Height, Col: size.Width}
 	return r.resizeLocked()
 }
 
@@ -272,21 +278,27 @@ func (r *carrier) behind(ptys ...string) {
 	}
 }
 
-// letGo gives the app's terminal up.
+// letGo gives both terminals up.
 func (r *carrier) letGo() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.tty != nil {
-		_ = r.tty.Close()
-		r.tty = nil
+	for _, f := range []*os.File{r.tty, r.front} {
+		if f != nil {
+			_ = f.Close()
+		}
 	}
+	r.tty, r.front = nil, nil
 }
 
 func (r *carrier) resizeLocked() error {
-	if r.tty == nil || r.size == nil {
+	if r.tty == nil || r.front == nil {
 		return nil
 	}
-	if err := unix.IoctlSetWinsize(int(r.tty.Fd()), unix.TIOCSWINSZ, r.size); err != nil {
+	size, err := unix.IoctlGetWinsize(int(r.front.Fd()), unix.TIOCGWINSZ)
+	if err == nil && *size != (unix.Winsize{}) {
+		err = unix.IoctlSetWinsize(int(r.tty.Fd()), unix.TIOCSWINSZ, size)
+	}
+	if err != nil {
 		return fmt.Errorf("terminal of the app: %w", err)
 	}
 	return nil

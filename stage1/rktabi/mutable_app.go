@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/appc/spec/schema/types"
 	"github.com/containerd/errdefs"
@@ -27,9 +28,10 @@ type mutableApp struct {
 	made    *immutable.Composition
 	streams *carrier
 
-	once  sync.Once
-	over  chan struct{}   // closed when it has ended
-	ended chan abi.Status // takes one, then
+	once    sync.Once
+	over    chan struct{}   // closed when it has ended
+	ended   chan abi.Status // takes one, then
+	becomes chan abi.Ready  // takes one, when its process is known
 
 	started atomic.Bool
 	settled chan struct{}                // closed when app/start has returned
@@ -54,19 +56,32 @@ func (a *mutableApp) end(st abi.Status) {
 	})
 }
 
-// first returns the app's first process.
-func (a *mutableApp) first() (pid int, starttime uint64) {
-	p := a.main.Load()
-	if p == nil {
-		return 0, 0
+// stand gets the signals of a process that there is none of before app/start, and the
+// sizes of its terminal.
+func (a *mutableApp) stand(sig syscall.Signal) error {
+	if sig == unix.SIGWINCH && a.streams.terminal {
+		return a.streams.resize()
 	}
-	return p.PID(), p.StartTime()
+	main := a.main.Load()
+	if main == nil {
+		return fmt.Errorf("app %s: it has no process: %w", a.made.Name, errdefs.ErrNotFound)
+	}
+	return a.send(main, sig)
+}
+
+// send signals the app's first process.
+func (a *mutableApp) send(main *proc.Process, sig syscall.Signal) error {
+	err := main.Signal(sig)
+	if errors.Is(err, proc.ErrGone) || errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("app %s: process already finished: %w", a.made.Name, errdefs.ErrNotFound)
+	}
+	return err
 }
 
 // Add adds an app to the pod. Nothing of one that could not be added is left.
 func (s *mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *pod.Process, err error) {
 	c.Request.Entrypoint = abi.AppAdd
-	a := &mutableApp{ended: make(chan abi.Status, 1), over: make(chan struct{}), settled: make(chan struct{})}
+	a := &mutableApp{ended: make(chan abi.Status, 1), becomes: make(chan abi.Ready, 1), over: make(chan struct{}), settled: make(chan struct{})}
 	if a.made, err = s.Compose(c, true); err != nil {
 		return nil, s.Refused(err.Error(), err)
 	}
@@ -103,7 +118,7 @@ func (s *mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *po
 	}
 	return &pod.Process{
 		PID: leader.PID, StartTime: leader.StartTime, Recorder: pod.RecordedByCall, Console: a.streams.take(),
-		Started: a.first, Resize: a.streams.resize, Ended: a.ended,
+		Signal: a.stand, Becomes: a.becomes, Ended: a.ended,
 	}, nil
 }
 

@@ -58,6 +58,7 @@ func (s *mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
 		return fmt.Errorf("app %s: put it into its cgroup: %w", a.made.Name, moved)
 	}
 	a.main.Store(main)
+	a.becomes <- abi.Ready{PID: main.PID(), StartTime: main.StartTime()}
 	err = s.Children.Adopt(main.PID(), main.StartTime(), nil, func(st proc.Exit) {
 		files.close()
 		a.end(st)
@@ -159,11 +160,7 @@ func (s *mutable) signal(ctx context.Context, a *mutableApp, c pod.Call) error {
 		return fmt.Errorf("app %s: process already finished: %w", a.made.Name, errdefs.ErrNotFound)
 	}
 	a.told.Store(int32(sig))
-	err := main.Signal(sig)
-	if errors.Is(err, proc.ErrGone) || errors.Is(err, os.ErrClosed) {
-		return fmt.Errorf("app %s: process already finished: %w", a.made.Name, errdefs.ErrNotFound)
-	}
-	return err
+	return a.send(main, sig)
 }
 
 // findMain returns the first process of an app that was started: the first one below

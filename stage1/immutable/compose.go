@@ -23,12 +23,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
 )
 
-// Files of a pod directory that rkt's stage1s read.
-const (
-	PodManifestFile = "pod"
-	podLockFile     = "pod.lck"
-)
-
 // Composition is what an app is made of on disk, for a stage1 that reads manifests.
 type Composition struct {
 	Dir  string // of the pod
@@ -134,93 +128,74 @@ func (k *Composition) image() ([]byte, error) {
 	return text, nil
 }
 
-// enlist replaces the app's entry in the pod's manifest, by rename, and whatever
-// volumes it had there.
+// enlist replaces the app's entry in the pod's manifest.
 func (k *Composition) enlist(image []byte) error {
-	path := filepath.Join(k.Dir, PodManifestFile)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	var m schema.PodManifest
-	if err := json.Unmarshal(text, &m); err != nil {
-		return err
-	}
 	sum := sha512.Sum512(image)
 	id, err := types.NewHash("sha512-" + hex.EncodeToString(sum[:]))
 	if err != nil {
 		return err
 	}
 	name := types.ACIdentifier("containerd.io/container/" + k.Name)
-	entry := schema.RuntimeApp{
+	entry, err := json.Marshal(schema.RuntimeApp{
 		Name: k.Name, Image: schema.RuntimeImage{Name: &name, ID: *id}, App: &k.App.App,
 		ReadOnlyRootFS: k.App.ReadOnly, Mounts: k.App.Mounts, Annotations: k.Annotations,
+	})
+	if err != nil {
+		return err
 	}
-	m.Apps = append(slices.DeleteFunc(m.Apps, func(a schema.RuntimeApp) bool { return a.Name == k.Name || !k.complete(a.Name) }), entry)
-	m.Volumes = append(m.Volumes, k.App.Volumes...)
-	if !k.mutable {
-		m.Annotations.Set("coreos.com/rkt/stage1/mutable", "false")
-	}
-	return replaceManifest(path, &m)
+	return pod.EditManifest(k.Dir, func(m *pod.Manifest) error {
+		m.Drop(k.replaces)
+		m.Apps = append(m.Apps, entry)
+		for _, v := range k.App.Volumes {
+			volume, err := json.Marshal(v)
+			if err != nil {
+				return err
+			}
+			m.Volumes = append(m.Volumes, volume)
+		}
+		if k.mutable {
+			return nil
+		}
+		return setAnnotation(m, "coreos.com/rkt/stage1/mutable", "false")
+	})
 }
 
-// complete tells whether an app can be loaded. One that is only announced, since it is
-// about to be added, enlists itself when it is: until then every app/add would stumble
-// over it.
-func (k *Composition) complete(name types.ACName) bool {
+func setAnnotation(m *pod.Manifest, name types.ACIdentifier, value string) error {
+	var all types.Annotations
+	if len(m.Annotations) > 0 {
+		if err := json.Unmarshal(m.Annotations, &all); err != nil {
+			return err
+		}
+	}
+	all.Set(name, value)
+	var err error
+	m.Annotations, err = json.Marshal(all)
+	return err
+}
+
+// replaces reports whether an entry of the pod's manifest goes when this app's is written
+// or removed: this app's, and that of an app that cannot be loaded. One that is only
+// announced, since it is about to be added, enlists itself when it is: until then every
+// app/add would stumble over it.
+func (k *Composition) replaces(name pod.AppName) bool {
+	if string(name) == string(k.Name) {
+		return true
+	}
 	_, err := os.Stat(filepath.Join(k.Dir, stage1.Stage2Dir, string(name), "manifest"))
-	return err == nil
+	return err != nil
 }
 
 // Delist removes the app's entry from the pod's manifest. A pod without one is half
 // removed.
 func (k *Composition) Delist() error {
-	path := filepath.Join(k.Dir, PodManifestFile)
-	text, err := os.ReadFile(path)
+	err := pod.EditManifest(k.Dir, func(m *pod.Manifest) error {
+		m.Drop(k.replaces)
+		return nil
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	var m schema.PodManifest
-	if err := json.Unmarshal(text, &m); err != nil {
-		return err
-	}
-	m.Apps = slices.DeleteFunc(m.Apps, func(a schema.RuntimeApp) bool { return a.Name == k.Name || !k.complete(a.Name) })
-	return replaceManifest(path, &m)
-}
-
-// replaceManifest writes a pod's manifest by rename: it is read without a lock.
-func replaceManifest(path string, m *schema.PodManifest) error {
-	text, err := json.Marshal(m)
-	if err != nil {
-		return err
-	}
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, text, 0o640); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
-}
-
-// WithManifest calls f under the lock that rkt's app add and app rm take.
-func WithManifest(dir string, f func() error) error {
-	lock, err := os.OpenFile(filepath.Join(dir, podLockFile), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	for {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("lock the pod's manifest: %w", err)
-	}
-	return f()
+	return err
 }
 
 // MountRoot shows an app's root where a stage1 of rkt's looks for it, in the pod's

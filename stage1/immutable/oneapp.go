@@ -133,7 +133,7 @@ func (s *OneApp) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *pod
 	if err := CheckProgram(c.Request.Rootfs, k.Spec.Process); err != nil {
 		return nil, s.Refused(err.Error(), err)
 	}
-	if err := WithManifest(c.Dir, k.Write); err != nil {
+	if err := pod.LockManifest(c.Dir, k.Write); err != nil {
 		return nil, fmt.Errorf("app %s: %w", k.Name, err)
 	}
 	if err := s.MountRoot(c.Request.Rootfs, k); err != nil {

@@ -23,7 +23,7 @@ func TestLinksInAPodsTreeLeadStage0ToNoFileOfTheHost(t *testing.T) {
 	for _, d := range []string{"rkt/status", "rkt/env"} {
 		must(t, os.MkdirAll(filepath.Join(plain, stage1.RootfsDir, d), 0o755))
 	}
-	must(t, os.WriteFile(filepath.Join(plain, immutable.PodManifestFile), podManifest(t), 0o640))
+	must(t, os.WriteFile(filepath.Join(plain, "pod"), podManifest(t), 0o640))
 	must(t, aComposition(plain, app).Write()) // so that below it fails for the links alone
 	for name, c := range map[string]struct {
 		link   string // in the tree
@@ -56,7 +56,7 @@ func TestLinksInAPodsTreeLeadStage0ToNoFileOfTheHost(t *testing.T) {
 			for _, file := range []string{hosts + "/file", dir + "/shim.json"} {
 				must(t, os.WriteFile(file, []byte(host), 0o600))
 			}
-			must(t, os.WriteFile(filepath.Join(dir, immutable.PodManifestFile), podManifest(t), 0o640))
+			must(t, os.WriteFile(filepath.Join(dir, "pod"), podManifest(t), 0o640))
 			link := filepath.Join(tree, c.link)
 			must(t, os.RemoveAll(link))
 			must(t, os.MkdirAll(filepath.Dir(link), 0o755))

@@ -136,7 +136,7 @@ func (s *mutable) becomeReady(ctx context.Context, p *immutable.Launched, spec *
 		return err
 	}
 	// `run` loads all apps of the manifest, too, and there is none yet.
-	if err := immutable.WithManifest(k.Dir, (&immutable.Composition{Dir: k.Dir}).Delist); err != nil {
+	if err := pod.LockManifest(k.Dir, (&immutable.Composition{Dir: k.Dir}).Delist); err != nil {
 		return err
 	}
 	r := &readiness{dir: k.Dir, rkt: filepath.Join(k.Dir, stage1.RktDir)}

@@ -106,7 +106,7 @@ func (s *mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *po
 	a.made.Annotations = a.streams.modes()
 	// rkt holds this lock over all of it: one app that is half there makes every
 	// app/add fail.
-	if err := immutable.WithManifest(c.Dir, func() error { return s.add(ctx, a) }); err != nil {
+	if err := pod.LockManifest(c.Dir, func() error { return s.add(ctx, a) }); err != nil {
 		a.streams.close()
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func (s *mutable) remove(ctx context.Context, a *mutableApp, c pod.Call) error {
 		s.mu.Unlock()
 		a.end(killedStatus())
 	}
-	return immutable.WithManifest(c.Dir, func() error {
+	return pod.LockManifest(c.Dir, func() error {
 		err := s.cross(ctx, c, abi.AppStop)
 		if e := (*stage1.EntrypointError)(nil); errors.As(err, &e) && e.Code == exitUnknown {
 			err = nil

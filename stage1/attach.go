@@ -36,6 +36,7 @@ func (s *Stage1) Attach(dir string) error {
 	return nil
 }
 
+// MakeVisible is Attach for a caller that names the stage1 and the pod in its error.
 func (s *Stage1) MakeVisible(dir string) error {
 	if err := MakeDirs(dir, RktDir+"/status", RktDir+"/env", Stage2Dir); err != nil {
 		return err

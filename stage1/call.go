@@ -19,8 +19,8 @@ const killLimit = 5 * time.Second
 
 // Call is one execution of an entrypoint. One goroutine calls its methods:
 //
-//	start ─► awaitReady, awaitEnd ─► release ─► leave     success
-//	      └─────────┴─────────────► fail                  anything else
+//	Start ─► AwaitReady, awaitEnd ─► Release ─► Leave     success
+//	      └─────────┴─────────────► Fail                  anything else
 type Call struct {
 	Stage1     *Stage1
 	Entrypoint abi.Entrypoint
@@ -112,11 +112,12 @@ func (k *Call) create(ctx context.Context) (abi.Ready, error) {
 // errDeadline is the cause of a context that the call's own deadline has ended.
 var errDeadline = errors.New("deadline of the entrypoint")
 
+// Limit returns a context that ends with the deadline of the call.
 func (k *Call) Limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadlineCause(ctx, k.Began.Add(k.Stage1.Limit(k.Entrypoint)), errDeadline)
 }
 
-// ErrEnded says that the call has ended without success. How, fail finds out.
+// ErrEnded says that the call has ended without success. Fail finds out how.
 var ErrEnded = errors.New("the entrypoint has ended")
 
 // awaitEnd waits for the call to return, and kills it at its deadline.

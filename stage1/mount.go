@@ -62,7 +62,7 @@ func OpenTree(dir string) (int, error) {
 	return fd, nil
 }
 
-// moveMount mounts what openTree returned, privately.
+// moveMount mounts what OpenTree returned, privately.
 func moveMount(fd int, to string) error {
 	err := unix.MoveMount(fd, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	if isMissing(err) {

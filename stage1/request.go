@@ -142,6 +142,7 @@ func (e *environment) setInt(name string, value int) {
 	}
 }
 
+// SearchPath returns the PATH of entrypoints: the shim's, or DefaultPath.
 func SearchPath() string {
 	if path := os.Getenv("PATH"); path != "" {
 		return path

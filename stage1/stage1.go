@@ -50,7 +50,7 @@ func For(i *image.Image, name string, children *proc.Children, excused []string,
 			return s, nil
 		}
 	}
-	if i.Rkts() || !i.Mutable() {
+	if i.RktABI() || !i.Mutable() {
 		return nil, fmt.Errorf("stage1 %s: this program does not call images of interface version %d whose pods are as this one's: %w", name, i.Version(), errdefs.ErrNotImplemented)
 	}
 	s := New(i, name, children)

@@ -26,6 +26,7 @@ type InSpace struct {
 	Show func(dir string) error
 }
 
+// NewInSpace has a stage1 execute its entrypoints in a space of the pod's.
 func NewInSpace(s *stage1.Stage1) *InSpace {
 	in := &InSpace{Stage1: s}
 	in.Show = s.MakeVisible

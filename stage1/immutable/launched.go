@@ -156,7 +156,7 @@ func (p *Launched) Failed(err error) error {
 	return e
 }
 
-// ErrMute is errEnded of a `run` that has written to the app's streams alone.
+// ErrMute is stage1.ErrEnded of a `run` that has written to the app's streams alone.
 var ErrMute = errors.New("what it had to say is in the container's output")
 
 // Network returns the network namespace that a spec asks for: its path, or

@@ -41,7 +41,7 @@ var _ pod.Stage1 = (*OneApp)(nil)
 
 // Open is the door for images of interface version 7 whose pods have one app.
 func Open(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1 {
-	if i.Rkts() || i.Mutable() {
+	if i.RktABI() || i.Mutable() {
 		return nil
 	}
 	s := stage1.New(i, name, children)

@@ -117,6 +117,8 @@ const (
 // one step.
 var ErrNoPID = errors.New("not a pid")
 
+// ReadPID reads a file in which `run` tells a pid. The error unwraps to ErrNoPID if the
+// file does not hold one.
 func ReadPID(path string) (int, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -212,7 +212,7 @@ func stage1Of(t *testing.T, i stage1test.Image) *stage1.Stage1 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return stage1.NewOf(opened, "rkts", children, dialect{})
+	return stage1.NewOf(opened, "rkt", children, dialect{})
 }
 
 // answers makes sure that a field has the fate that its row says.

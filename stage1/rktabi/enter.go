@@ -27,7 +27,7 @@ import (
 // pod. With it a directory, an environment and a user can be chosen.
 const enterexec = "/enterexec"
 
-// adapter calls the entrypoints of an image of interface version 1 to 6 for one pod.
+// adapter is what the two kinds of stage1s of the rkt ABI have in common, for one pod.
 type adapter struct {
 	*immutable.InSpace
 	execs *execs

@@ -30,15 +30,15 @@ type oneApp struct {
 
 var _ pod.Stage1 = (*oneApp)(nil)
 
-// Open is the door for images of interface versions 1 to 6.
+// Open is the door for images of the rkt ABI.
 func Open(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1 {
-	if !i.Rkts() {
+	if !i.RktABI() {
 		return nil
 	}
 	s := stage1.NewOf(i, name, children, dialect{})
 	s.Excuse(excused)
 	r := adapter{InSpace: immutable.NewInSpace(s), execs: &execs{}}
-	r.Show = r.attachRkts
+	r.Show = r.makeVisible
 	if i.Mutable() {
 		return &mutable{adapter: r}
 	}

@@ -61,7 +61,7 @@ func (w *watch) note(events []byte) {
 
 // until returns nil once there says so. It asks at once, and whenever something has
 // happened to one of the files. It gives up with ctx, or when ended is closed, after
-// a last look: then the error is errEnded.
+// a last look: then the error is stage1.ErrEnded.
 func (w *watch) until(ctx context.Context, ended <-chan struct{}, there func() (bool, error)) error {
 	_ = w.events.SetReadDeadline(time.Time{})
 	stop := make(chan struct{})

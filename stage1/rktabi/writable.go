@@ -144,8 +144,8 @@ func copyContent(from, to string, mode fs.FileMode) error {
 	return errors.Join(err, dst.Close())
 }
 
-// attachRkts shows an image of rkt's, in the pod's space.
-func (s *adapter) attachRkts(dir string) error {
+// makeVisible shows the image in a pod directory, in the pod's space.
+func (s *adapter) makeVisible(dir string) error {
 	if err := s.attachWritable(dir); err != nil || !s.hasSystemd() {
 		return err
 	}

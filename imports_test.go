@@ -16,8 +16,8 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // among the keys. What is below a listed package counts as that package, and a
 // package may always import what is below itself.
 var layers = map[string][]string{
-	"cmd":                       {"manager", "shim", "stage1", "stage1/image", "pod", "proc", "config"},
-	"cmd/rktctl":                {"stage1", "stage1/abi", "stage1/image", "stage1/signature", "stage1/conformance", "stage1/skeleton", "pod", "proc", "config"},
+	"cmd":                       {"manager", "shim", "stage1", "stage1/immutable", "stage1/rktabi", "stage1/image", "pod", "proc", "config"},
+	"cmd/rktctl":                {"stage1", "stage1/immutable", "stage1/rktabi", "stage1/abi", "stage1/image", "stage1/signature", "stage1/conformance", "stage1/skeleton", "pod", "proc", "config"},
 	"manager":                   {"options", "config", "proc", "stage1/abi"},
 	"shim":                      {"pod", "proc", "options", "config", "sandbox", "stage1/abi"},
 	"config":                    {},
@@ -29,6 +29,8 @@ var layers = map[string][]string{
 	"proc":                      {}, // of others, golang.org/x/sys only
 	"pod/cgroup":                {"proc", "stage1/abi"},
 	"stage1":                    {"stage1/image", "pod", "proc", "stage1/abi"},
+	"stage1/immutable":          {"stage1", "stage1/image", "pod", "proc", "stage1/abi"},
+	"stage1/rktabi":             {"stage1", "stage1/immutable", "stage1/image", "pod", "proc", "stage1/abi"},
 	"stage1/image":              {"pod/datadir", "proc", "stage1/abi"},
 	"stage1/abi":                {},
 	"stage1/conformance":        {"pod", "proc", "stage1", "stage1/image", "stage1/abi"}, // and nothing of the shim imports it
@@ -67,6 +69,27 @@ func TestImportsGoOneWay(t *testing.T) {
 		for _, imp := range imports {
 			if ours, ok := strings.CutPrefix(imp, module); ok && !allowed(pkg, ours) {
 				t.Errorf("%s imports %s: %s may import %v only", file, ours, pkg, layers[pkg])
+			}
+		}
+	}
+}
+
+// behindTheDoor are packages that only those who hand their doors to stage1.For import,
+// and what is behind the door itself.
+var behindTheDoor = map[string][]string{
+	"stage1/immutable": {"cmd", "stage1/rktabi"},
+	"stage1/rktabi":    {"cmd"},
+}
+
+func TestOnlyWhoHandsOverADoorImportsWhatIsBehindIt(t *testing.T) {
+	for file, imports := range sources(t) {
+		dir := filepath.ToSlash(filepath.Dir(file))
+		for _, imp := range imports {
+			ours, _ := strings.CutPrefix(imp, module)
+			for pkg, importers := range behindTheDoor {
+				if within(ours, []string{pkg}) && !within(dir, append(importers, pkg)) {
+					t.Errorf("%s imports %s, which only %v may", file, ours, importers)
+				}
 			}
 		}
 	}

@@ -107,10 +107,10 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 }
 
 // lookForItsPIDs finds out whether the app's first process is that of a PID namespace: a
-// stage1 may have none to give, and be excused. A process that stands for one which is
-// made later is the pod's.
+// stage1 may have none to give, and be excused, or name a process that is not the app's
+// alone.
 func (a *app) lookForItsPIDs(made *Process) {
-	own := asksForPIDs(a.spec) && made.Started == nil && proc.IsInit(made.PID)
+	own := asksForPIDs(a.spec) && made.Signal == nil && proc.IsInit(made.PID)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ownPIDs = own

@@ -8,12 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -179,9 +176,6 @@ func (d *Dir) remove(ctx context.Context) error {
 		return err
 	}
 	path := d.Path()
-	if err := d.removeMachine(ctx); err != nil {
-		return err
-	}
 	if err := unmountBelow(path); err != nil {
 		return err
 	}
@@ -216,32 +210,6 @@ func (d *Dir) takeLock(ctx context.Context) error {
 	d.mu.Lock()
 	d.lock = lock
 	d.mu.Unlock()
-	return nil
-}
-
-// machineFile is where rkt's stage1 images with systemd write down the path of the
-// cgroup that they make for the pod.
-const machineFile = "subcgroup"
-
-// machineLimit is how long what a supervisor has left may take to go.
-const machineLimit = 2 * time.Second
-
-// removeMachine removes the cgroups that such an image has left, with what runs there. They
-// are found by the pod's UUID, so they go before what has that.
-func (d *Dir) removeMachine(ctx context.Context) error {
-	recorded, err := os.ReadFile(filepath.Join(d.Path(), machineFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	limit, cancel := context.WithTimeout(ctx, machineLimit)
-	defer cancel()
-	if err := cgroup.RemoveMachine(limit, d.uuid, strings.TrimSpace(string(recorded))); err != nil {
-		return err
-	}
-	d.store.fault("remove cgroups of the machine")
 	return nil
 }
 

@@ -119,29 +119,62 @@ func dropManifest(dir *os.Root, name AppName) error {
 }
 
 // editManifest replaces, adds or (with a nil entry) removes an app's entry.
-// Everything else in the manifest is kept as it is.
 func editManifest(dir *os.Root, name AppName, entry json.RawMessage) error {
 	return locked(dir, func() error {
-		var m struct {
-			Apps []json.RawMessage `json:"apps"`
-		}
-		if err := readRecord(dir, podFile, &m); err != nil {
-			return err
-		}
-		m.Apps = slices.DeleteFunc(m.Apps, func(raw json.RawMessage) bool {
-			var a struct {
-				Name AppName `json:"name"`
+		return replaceManifest(dir, func(m *Manifest) error {
+			m.Drop(func(app AppName) bool { return app == name })
+			if entry != nil {
+				m.Apps = append(m.Apps, entry)
 			}
-			return json.Unmarshal(raw, &a) == nil && a.Name == name
+			return nil
 		})
-		if entry != nil {
-			m.Apps = append(m.Apps, entry)
-		}
-		if m.Apps == nil {
-			m.Apps = []json.RawMessage{} // appc's null would do, but reads badly
-		}
-		return writeRecord(dir, podFile, m)
 	})
+}
+
+// Manifest is a pod's manifest, as far as stage 0 changes it.
+type Manifest struct {
+	Apps        []json.RawMessage `json:"apps"`
+	Volumes     []json.RawMessage `json:"volumes,omitempty"`
+	Annotations json.RawMessage   `json:"annotations,omitempty"`
+}
+
+// Drop removes the entries of apps whose names drop returns true for.
+func (m *Manifest) Drop(drop func(AppName) bool) {
+	m.Apps = slices.DeleteFunc(m.Apps, func(raw json.RawMessage) bool {
+		var a struct {
+			Name AppName `json:"name"`
+		}
+		return json.Unmarshal(raw, &a) == nil && drop(a.Name)
+	})
+}
+
+// EditManifest replaces the manifest of the pod in a directory by what edit makes of it.
+// What Manifest has no field for is kept. LockManifest calls the caller. The error is
+// fs.ErrNotExist if the pod is half removed.
+func EditManifest(podDir string, edit func(*Manifest) error) error {
+	return withRoot(podDir, func(dir *os.Root) error { return replaceManifest(dir, edit) })
+}
+
+// LockManifest calls f under the lock that rkt's tools take when they change a pod's
+// manifest. The error is fs.ErrNotExist if the pod is half removed.
+func LockManifest(podDir string, f func() error) error {
+	return withRoot(podDir, func(dir *os.Root) error { return locked(dir, f) })
+}
+
+// replaceManifest is EditManifest for an open directory. The caller has the lock; others
+// read without.
+func replaceManifest(dir *os.Root, edit func(*Manifest) error) error {
+	var m Manifest
+	if err := readRecord(dir, podFile, &m); err != nil {
+		return err
+	}
+	if err := edit(&m); err != nil {
+		return err
+	}
+	if m.Apps == nil {
+		m.Apps = []json.RawMessage{} // appc's null would do, but reads badly
+	}
+	return writeRecord(dir, podFile, m)
 }
 
 // locked calls f under the lock that rkt's tools take when they change a pod's

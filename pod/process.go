@@ -34,7 +34,6 @@ type process struct {
 	start    uint64 // start time of pid
 	recorder Recorder
 	made     *Process // as the stage1 has described it
-	borrowed bool     // pid is the pod's: the process does not exist yet
 	exit     Exit
 	early    *Exit // an exit that arrived before the create or start was published
 	hungry   bool  // the same for a lack of memory
@@ -99,23 +98,18 @@ func (p *process) exists(made *Process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pid, p.start, p.recorder = made.PID, made.StartTime, made.Recorder
-	p.made, p.borrowed = made, made.Started != nil
+	p.made = made
 }
 
-// born takes up who the process is, of a stage1 that has made it by app/start. It
-// tells whether that has changed anything.
-func (p *process) born() bool {
+// send signals a pid, which the caller got from alive, or what stands in its place.
+func (p *process) send(pid int, start uint64, sig syscall.Signal) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.borrowed {
-		return false
+	made := p.made
+	p.mu.Unlock()
+	if sig != 0 && made != nil && made.Signal != nil {
+		return made.Signal(sig)
 	}
-	pid, start := p.made.Started()
-	if pid == 0 {
-		return false
-	}
-	p.pid, p.start, p.borrowed = pid, start, false
-	return true
+	return send(pid, start, sig)
 }
 
 // resize gives the process's terminal a size.
@@ -129,10 +123,10 @@ func (p *process) resize(size Size) error {
 	p.mu.Lock()
 	made := p.made
 	p.mu.Unlock()
-	if made == nil || made.Resize == nil {
+	if made == nil || made.Signal == nil {
 		return nil
 	}
-	return made.Resize(size)
+	return made.Signal(syscall.SIGWINCH)
 }
 
 // recordedBy tells who records the process's exit.
@@ -296,13 +290,6 @@ func (p *process) wait(ctx context.Context) (Exit, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.exit, nil
-}
-
-// exclusive tells whether the pid is the process's own, and not the pod's.
-func (p *process) exclusive() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.borrowed
 }
 
 // alive returns the pid to act on, or why there is none.

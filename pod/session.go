@@ -368,7 +368,11 @@ func (s *session) remove(ctx context.Context) error {
 	if s.sandbox != nil {
 		err = errors.Join(err, s.sandbox.files.remove(ctx, s.sandbox.group))
 	}
-	err = errors.Join(err, s.stage1.Detach(s.dir.Path()), s.dir.Remove(ctx))
+	if detached := s.stage1.Detach(s.dir.Path()); detached != nil {
+		err = errors.Join(err, detached) // the directory tells a collector what is left
+	} else {
+		err = errors.Join(err, s.dir.Remove(ctx))
+	}
 	if s.sandbox != nil { // what names the pod goes after the pod
 		err = errors.Join(err, s.sandbox.files.backlink().remove())
 	}

@@ -119,15 +119,12 @@ func (a *app) insist(ctx context.Context, q *process, c Call, pid int, start uin
 
 // signalPID signals a host pid, checked against its start time. What was created
 // and not started is PID 1 of its namespace as a rule, and would ignore what
-// should kill it. What has the pod's pid in place of its own gets nothing.
+// should kill it.
 func signalPID(q *process, pid int, start uint64, sig int) error {
-	if sig != 0 && !q.exclusive() {
-		return fmt.Errorf("%s: it has no process: %w", q.name(), errdefs.ErrNotFound)
-	}
 	if q.status().State == Created && proc.Fatal(syscall.Signal(sig)) {
 		sig = killSignal
 	}
-	err := send(pid, start, syscall.Signal(sig))
+	err := q.send(pid, start, syscall.Signal(sig))
 	if errors.Is(err, proc.ErrGone) {
 		return fmt.Errorf("%s: process already finished: %w", q.name(), errdefs.ErrNotFound)
 	}

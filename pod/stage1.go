@@ -30,8 +30,9 @@ type Stage1 interface {
 	// Attach makes the image's tree visible in the pod directory dir: manifest,
 	// tree id and the mounts below stage1/rootfs. On failure it leaves nothing.
 	Attach(dir string) error
-	// Detach undoes Attach's mounts. It is idempotent, and needs no more than
-	// the directory.
+	// Detach undoes Attach's mounts, and removes what the stage1 has left outside of the
+	// directory and its gc has not removed. It is idempotent, needs no more than the
+	// directory, and is called before that is removed.
 	Detach(dir string) error
 
 	// Run executes `run` and returns once the supervisor is ready. lock is the
@@ -90,20 +91,19 @@ func (r Recorder) String() string {
 
 // Process is an app's first process, or an exec's.
 type Process struct {
-	// PID is the pod's, of a stage1 that makes an app's process no sooner than
-	// app/start: then Started is set.
 	PID       int
 	StartTime uint64 // field 22 of /proc/PID/stat, clock ticks since boot
 	Recorder  Recorder
 	// Console is the pty master, if a terminal was asked for. The receiver
 	// closes it.
 	Console *os.File
-	// Started, if set, returns who the app's first process is once app/start has
-	// returned. It is 0 if that is not known.
-	Started func() (pid int, starttime uint64)
-	// Resize, if set, is told of every size that Console was given: the app has
-	// another terminal behind that one.
-	Resize func(Size) error
+	// Signal, if set, is sent every signal in place of PID, which then is not the app's
+	// alone, and SIGWINCH whenever Console was given a size. It returns an error that
+	// unwraps to errdefs.ErrNotFound while there is nothing to signal.
+	Signal func(syscall.Signal) error
+	// Becomes, if set, delivers the process that takes the place of this one, if there
+	// is one, before app/start returns.
+	Becomes <-chan abi.Ready
 	// Ended delivers one Status if Recorder is RecordedByCall, else it is nil.
 	Ended <-chan abi.Status
 }

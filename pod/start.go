@@ -47,22 +47,25 @@ func (a *app) startApp(ctx context.Context) (int, error) {
 		a.perished(Exit{Code: 128, At: time.Now()})
 		return 0, err
 	}
-	if a.born() {
-		if err := a.recordBirth(); err != nil {
-			log.G(ctx).WithError(err).Warnf("container %s: its pid is not on record", a.id)
-		}
+	if err := a.becomes(); err != nil {
+		log.G(ctx).WithError(err).Warnf("container %s: its pid is not on record", a.id)
 	}
 	a.started(EventStarted)
 	return a.status().PID, nil
 }
 
-// recordBirth puts on disk who the first process is, of an app that had none.
-func (a *app) recordBirth() error {
-	pid, start, err := a.alive()
-	if err != nil {
+// becomes takes up the process that app/start has put in the place of the first one, and
+// puts it on disk.
+func (a *app) becomes() error {
+	select {
+	case now := <-a.made.Becomes:
+		a.process.mu.Lock()
+		a.pid, a.start = now.PID, now.StartTime
+		a.process.mu.Unlock()
+		return a.disk.Update(func(r *AppRecord) { r.PID, r.StartTime = now.PID, now.StartTime })
+	default:
 		return nil
 	}
-	return a.disk.Update(func(r *AppRecord) { r.PID, r.StartTime = pid, start })
 }
 
 // abort kills what a failed app/start has left of the app. Nobody can signal it any

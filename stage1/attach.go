@@ -15,9 +15,9 @@ import (
 // Files of a pod directory that are the stage1's.
 const (
 	manifestFile = "stage1/manifest"
-	rootfsDir    = "stage1/rootfs"
-	rktDir       = rootfsDir + "/" + rktInTree
-	stage2Dir    = rootfsDir + "/" + stage2InTree
+	RootfsDir    = "stage1/rootfs"
+	RktDir       = RootfsDir + "/" + RktInTree
+	Stage2Dir    = RootfsDir + "/" + Stage2InTree
 )
 
 // StatusDir returns where a pod's exits are recorded. It is the same directory
@@ -30,33 +30,34 @@ func StatusDir(podDir string) string { return filepath.Join(podDir, abi.StatusDi
 // over rkt and opt/stage2. Nothing of that propagates. On failure nothing stays
 // mounted.
 func (s *Stage1) Attach(dir string) error {
-	if err := s.attach(dir); err != nil {
+	if err := s.MakeVisible(dir); err != nil {
 		return fmt.Errorf("attach stage1 %s to pod %s: %w", s.Image.Name(), filepath.Base(dir), err)
 	}
 	return nil
 }
 
-func (s *Stage1) attach(dir string) error {
-	if err := makeDirs(dir, rktDir+"/status", rktDir+"/env", stage2Dir); err != nil {
+// MakeVisible is Attach for a caller that names the stage1 and the pod in its error.
+func (s *Stage1) MakeVisible(dir string) error {
+	if err := MakeDirs(dir, RktDir+"/status", RktDir+"/env", Stage2Dir); err != nil {
 		return err
 	}
-	if err := s.putIdentity(dir); err != nil {
+	if err := s.PutIdentity(dir); err != nil {
 		return err
 	}
 	// Opened before the tree is mounted, which hides them.
 	var writable [2]int
-	for n, d := range [...]string{rktDir, stage2Dir} {
-		fd, err := openTree(filepath.Join(dir, d))
+	for n, d := range [...]string{RktDir, Stage2Dir} {
+		fd, err := OpenTree(filepath.Join(dir, d))
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
 		writable[n] = fd
 	}
-	if err := mountTree(s.Rootfs(), filepath.Join(dir, rootfsDir)); err != nil {
+	if err := mountTree(s.Rootfs(), filepath.Join(dir, RootfsDir)); err != nil {
 		return errors.Join(err, s.Detach(dir))
 	}
-	for n, d := range [...]string{rktDir, stage2Dir} {
+	for n, d := range [...]string{RktDir, Stage2Dir} {
 		if err := moveMount(writable[n], filepath.Join(dir, d)); err != nil {
 			return errors.Join(err, s.Detach(dir))
 		}
@@ -64,8 +65,8 @@ func (s *Stage1) attach(dir string) error {
 	return nil
 }
 
-// putIdentity writes which image a pod has.
-func (s *Stage1) putIdentity(dir string) error {
+// PutIdentity writes which image a pod has.
+func (s *Stage1) PutIdentity(dir string) error {
 	if err := put(filepath.Join(dir, manifestFile), s.Manifest()); err != nil {
 		return err
 	}
@@ -74,24 +75,24 @@ func (s *Stage1) putIdentity(dir string) error {
 
 // The pod's own directories, as its tree names them.
 const (
-	rktInTree    = "rkt"
-	stage2InTree = "opt/stage2"
+	RktInTree    = "rkt"
+	Stage2InTree = "opt/stage2"
 )
 
-// inTree calls f with the tree of a pod, for what stage 0 writes there. The tree is an
+// InTree calls f with the tree of a pod, for what stage 0 writes there. The tree is an
 // image's, and that of rkt's images can be written to by programs in the pod, so a link in
 // it must never lead stage 0 to a file of the host.
-func inTree(dir string, f func(tree *os.Root) error) error {
-	tree, err := os.OpenRoot(filepath.Join(dir, rootfsDir))
+func InTree(dir string, f func(tree *os.Root) error) error {
+	tree, err := os.OpenRoot(filepath.Join(dir, RootfsDir))
 	if err != nil {
 		return err
 	}
 	return errors.Join(f(tree), tree.Close())
 }
 
-// makeDirs makes directories in a pod directory, but not that one: somebody else
+// MakeDirs makes directories in a pod directory, but not that one: somebody else
 // may have moved it to another state meanwhile.
-func makeDirs(dir string, names ...string) error {
+func MakeDirs(dir string, names ...string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -117,7 +118,7 @@ func put(path string, text []byte) error {
 // Detach unmounts what Attach has mounted, in one step and whoever still uses
 // it. It is idempotent, and silent if nothing is mounted or the directory gone.
 func (s *Stage1) Detach(dir string) error {
-	rootfs := filepath.Join(dir, rootfsDir)
+	rootfs := filepath.Join(dir, RootfsDir)
 	for {
 		err := unix.Unmount(rootfs, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		switch {
@@ -131,7 +132,7 @@ func (s *Stage1) Detach(dir string) error {
 	}
 }
 
-// entrypoint returns the path of an entrypoint in a pod.
-func (s *Stage1) entrypoint(dir string, e abi.Entrypoint) string {
-	return filepath.Join(dir, rootfsDir) + s.Entrypoint(e)
+// EntrypointIn returns the path of an entrypoint in a pod.
+func (s *Stage1) EntrypointIn(dir string, e abi.Entrypoint) string {
+	return filepath.Join(dir, RootfsDir) + s.Entrypoint(e)
 }

@@ -18,7 +18,7 @@ import (
 
 func TestAttachedTreeIsReadOnlyAndItsTwoDirectoriesAreThePods(t *testing.T) {
 	p := newFakePod(t, nil)
-	rootfs := filepath.Join(p.dir, rootfsDir)
+	rootfs := filepath.Join(p.dir, RootfsDir)
 	if err := os.WriteFile(filepath.Join(rootfs, "run"), nil, 0o755); !errors.Is(err, unix.EROFS) {
 		t.Errorf("writing to an entrypoint: %v", err)
 	}
@@ -79,7 +79,7 @@ func TestDetachIsSilentWhereNothingIsMounted(t *testing.T) {
 
 func TestDetachDoesNotWaitForThoseWhoUseTheTree(t *testing.T) {
 	p := newFakePod(t, nil)
-	f, err := os.Open(filepath.Join(p.dir, rootfsDir, "run"))
+	f, err := os.Open(filepath.Join(p.dir, RootfsDir, "run"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,27 +17,27 @@ import (
 // longer hangs in the kernel, and is left to it.
 const killLimit = 5 * time.Second
 
-// call is one execution of an entrypoint. One goroutine calls its methods:
+// Call is one execution of an entrypoint. One goroutine calls its methods:
 //
-//	start ─► awaitReady, awaitEnd ─► release ─► leave     success
-//	      └─────────┴─────────────► fail                  anything else
-type call struct {
-	stage1     *Stage1
-	entrypoint abi.Entrypoint
+//	Start ─► AwaitReady, awaitEnd ─► Release ─► Leave     success
+//	      └─────────┴─────────────► Fail                  anything else
+type Call struct {
+	Stage1     *Stage1
+	Entrypoint abi.Entrypoint
 	pod.Call
-	args  []string    // behind argv[0]
-	stdio [3]*os.File // of app/add and enter; nil is /dev/null
-	lock  *os.File    // of run
+	Args  []string    // behind argv[0]
+	Stdio [3]*os.File // of app/add and enter; nil is /dev/null
+	Lock  *os.File    // of run
 
-	interactive bool // of run: the app reads the streams that it inherits
+	Interactive bool // of run: the app reads the streams that it inherits
 
-	began   time.Time
-	child   *proc.Child
-	ended   chan struct{} // closed when the child has ended; it is not reaped yet
-	exit    abi.Status    // set before ended is closed
+	Began   time.Time
+	Child   *proc.Child
+	Ended   chan struct{} // closed when the child has ended; it is not reaped yet
+	Exit    abi.Status    // set before Ended is closed
 	verdict chan bool     // whether what the child leaves in its group is killed
 
-	words   *tail    // what comes through the error pipe
+	Words   *tail    // what comes through the error pipe
 	ready   *os.File // read ends of the pipes
 	notices *os.File
 	console *console
@@ -45,35 +45,44 @@ type call struct {
 	memory  []*os.File // documents that the disk had no room for
 }
 
-// start executes the entrypoint.
-func (k *call) start() error {
-	path := k.stage1.entrypoint(k.Dir, k.entrypoint)
+// Start executes the entrypoint.
+func (k *Call) Start() error {
+	env, err := k.Stage1.Dialect.Environment(k)
+	if err != nil {
+		return err
+	}
+	path := k.Stage1.EntrypointIn(k.Dir, k.Entrypoint)
+	return k.Execute(append([]string{path}, k.Args...), env, &syscall.SysProcAttr{Setpgid: true})
+}
+
+// Execute starts a program with the descriptors of the call and, after the last one that
+// the ABI has, with more.
+func (k *Call) Execute(argv, env []string, sys *syscall.SysProcAttr, more ...*os.File) error {
 	var fds descriptors
 	defer fds.close()
 	if err := k.open(&fds); err != nil {
 		return err
 	}
-	env, err := k.environment()
-	if err != nil {
-		return err
+	files := fds.files()
+	if len(more) > 0 {
+		files = append(fds.table[:], more...)
 	}
-	attr := &os.ProcAttr{Dir: k.Dir, Env: env, Files: fds.files(), Sys: &syscall.SysProcAttr{Setpgid: true}}
-	err = k.stage1.space.Load().do(func() (err error) {
-		k.child, err = k.stage1.children.StartThen(append([]string{path}, k.args...), attr, k.end)
+	attr := &os.ProcAttr{Dir: k.Dir, Env: env, Files: files, Sys: sys}
+	return k.Stage1.Within(func() (err error) {
+		k.Child, err = k.Stage1.Children.StartThen(argv, attr, k.end)
 		if err != nil {
-			return explainExec(path, err)
+			return ExplainExec(argv[0], err)
 		}
 		return nil
 	})
-	return err
 }
 
 // end is called when the child has ended, on a goroutine of its own. The child
 // stays a zombie until it is known whether the call has failed, because only
 // until then is its process group certain to be its own.
-func (k *call) end(child *proc.Child, exit proc.Exit) {
-	k.exit = abi.Status(exit)
-	close(k.ended)
+func (k *Call) end(child *proc.Child, exit proc.Exit) {
+	k.Exit = abi.Status(exit)
+	close(k.Ended)
 	if <-k.verdict {
 		_ = child.KillGroup()
 	}
@@ -81,7 +90,7 @@ func (k *call) end(child *proc.Child, exit proc.Exit) {
 
 // create starts a call that makes a process and waits until that is ready. With
 // a terminal its master has arrived by then.
-func (k *call) create(ctx context.Context) (abi.Ready, error) {
+func (k *Call) create(ctx context.Context) (abi.Ready, error) {
 	if k.Request.Terminal {
 		c, err := listenConsole(k.Dir)
 		if err != nil {
@@ -90,10 +99,10 @@ func (k *call) create(ctx context.Context) (abi.Ready, error) {
 		k.console = c
 		k.Request.ConsoleSocket = c.path
 	}
-	if err := k.start(); err != nil {
+	if err := k.Start(); err != nil {
 		return abi.Ready{}, err
 	}
-	ready, err := k.awaitReady(ctx)
+	ready, err := k.AwaitReady(ctx)
 	if err != nil || k.console == nil {
 		return ready, err
 	}
@@ -103,39 +112,40 @@ func (k *call) create(ctx context.Context) (abi.Ready, error) {
 // errDeadline is the cause of a context that the call's own deadline has ended.
 var errDeadline = errors.New("deadline of the entrypoint")
 
-func (k *call) limit(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithDeadlineCause(ctx, k.began.Add(k.stage1.limit(k.entrypoint)), errDeadline)
+// Limit returns a context that ends with the deadline of the call.
+func (k *Call) Limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(ctx, k.Began.Add(k.Stage1.Limit(k.Entrypoint)), errDeadline)
 }
 
-// errEnded says that the call has ended without success. How, fail finds out.
-var errEnded = errors.New("the entrypoint has ended")
+// ErrEnded says that the call has ended without success. Fail finds out how.
+var ErrEnded = errors.New("the entrypoint has ended")
 
 // awaitEnd waits for the call to return, and kills it at its deadline.
-func (k *call) awaitEnd(ctx context.Context) error {
-	ctx, cancel := k.limit(ctx)
+func (k *Call) awaitEnd(ctx context.Context) error {
+	ctx, cancel := k.Limit(ctx)
 	defer cancel()
 	select {
-	case <-k.ended:
+	case <-k.Ended:
 	case <-ctx.Done():
-		return k.hung(ctx)
+		return k.Hung(ctx)
 	}
-	if k.exit.Code != 0 {
-		return errEnded
+	if k.Exit.Code != 0 {
+		return ErrEnded
 	}
 	return nil
 }
 
-// hung kills a call that did not answer in time, and all that it has started. It
+// Hung kills a call that did not answer in time, and all that it has started. It
 // returns why.
-func (k *call) hung(ctx context.Context) error {
+func (k *Call) Hung(ctx context.Context) error {
 	how := "the entrypoint was killed"
-	if !k.kill() {
-		how = fmt.Sprintf("the entrypoint was killed, but process %d hangs in the kernel", k.child.PID())
+	if !k.Kill() {
+		how = fmt.Sprintf("the entrypoint was killed, but process %d hangs in the kernel", k.Child.PID())
 	}
 	if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {
-		return fmt.Errorf("given up after %s: %w; %s", round(time.Since(k.began)), cause, how)
+		return fmt.Errorf("given up after %s: %w; %s", round(time.Since(k.Began)), cause, how)
 	}
-	return &hungError{fmt.Sprintf("no answer within %s; %s; see %s", k.stage1.limit(k.entrypoint), how, journalPath(k.Dir))}
+	return &hungError{fmt.Sprintf("no answer within %s; %s; see %s", k.Stage1.Limit(k.Entrypoint), how, journalPath(k.Dir))}
 }
 
 // hungError is a call's deadline that has passed.
@@ -144,13 +154,13 @@ type hungError struct{ text string }
 func (e *hungError) Error() string { return e.text }
 func (e *hungError) Unwrap() error { return context.DeadlineExceeded }
 
-// kill ends the call's process group, and tells whether its leader has gone.
-func (k *call) kill() bool {
-	_ = k.child.KillGroup()
+// Kill ends the call's process group, and tells whether its leader has gone.
+func (k *Call) Kill() bool {
+	_ = k.Child.KillGroup()
 	limit := time.NewTimer(killLimit)
 	defer limit.Stop()
 	select {
-	case <-k.ended:
+	case <-k.Ended:
 		return true
 	case <-limit.C:
 		return false
@@ -158,7 +168,7 @@ func (k *call) kill() bool {
 }
 
 // process describes the process that the call has reported.
-func (k *call) process(ready abi.Ready) *pod.Process {
+func (k *Call) process(ready abi.Ready) *pod.Process {
 	p := &pod.Process{PID: ready.PID, StartTime: ready.StartTime, Recorder: k.recorder(ready)}
 	if k.console != nil {
 		p.Console = k.console.take()
@@ -166,21 +176,21 @@ func (k *call) process(ready abi.Ready) *pod.Process {
 	return p
 }
 
-func (k *call) takeNotices() *os.File {
+func (k *Call) takeNotices() *os.File {
 	n := k.notices
 	k.notices = nil
 	return n
 }
 
-// release ends stage 0's part in a call that has done what it was called for,
+// Release ends stage 0's part in a call that has done what it was called for,
 // whether it returns now, later, or stays.
-func (k *call) release() {
+func (k *Call) Release() {
 	k.verdict <- false
 	k.close()
 }
 
 // close removes the files of the call and closes its descriptors.
-func (k *call) close() {
+func (k *Call) close() {
 	for _, f := range k.files {
 		_ = os.Remove(f)
 	}
@@ -194,34 +204,34 @@ func (k *call) close() {
 	}
 }
 
-// leave waits for the end of a released call and puts it on record.
-func (k *call) leave() {
-	<-k.child.Done()
-	k.record(k.words.stop())
+// Leave waits for the end of a released call and puts it on record.
+func (k *Call) Leave() {
+	<-k.Child.Done()
+	k.record(k.Words.Stop())
 }
 
-// fail ends a call that did not succeed: nothing of it is left running. It
+// Fail ends a call that did not succeed: nothing of it is left running. It
 // returns the error for the client, and puts it on record.
-func (k *call) fail(err error) error {
-	e := &EntrypointError{Stage1: k.stage1.name, Entrypoint: k.entrypoint, Code: -1}
-	gone := k.child != nil && k.kill()
+func (k *Call) Fail(err error) error {
+	e := &EntrypointError{Stage1: k.Stage1.name, Entrypoint: k.Entrypoint, Code: -1}
+	gone := k.Child != nil && k.Kill()
 	k.verdict <- true
 	if gone {
-		<-k.child.Done()
+		<-k.Child.Done()
 	}
 	words := ""
-	if k.words != nil {
-		words = k.words.stop()
+	if k.Words != nil {
+		words = k.Words.Stop()
 	}
-	if errors.Is(err, errEnded) {
-		e.describe(k.exit, words)
+	if errors.Is(err, ErrEnded) {
+		e.Describe(k.Exit, words)
 	} else {
 		e.Text, e.Err = err.Error(), err
 		if words != "" {
 			e.Text += ": " + words
 		}
 	}
-	e.Duration = time.Since(k.began)
+	e.Duration = time.Since(k.Began)
 	k.close()
 	k.recordFailure(e)
 	return e

@@ -112,7 +112,7 @@ func TestEveryCallGetsItsArgumentsEnvironmentAndDescriptors(t *testing.T) {
 	t.Setenv("PATH", "/usr/bin:/bin")
 	t.Setenv("SECRET_OF_THE_SHIM", "x")
 	p := newFakePod(t, all())
-	rootfs := filepath.Join(p.dir, rootfsDir)
+	rootfs := filepath.Join(p.dir, RootfsDir)
 	enter := rootfs + "/enter"
 
 	c := p.call(abi.Run)
@@ -410,7 +410,7 @@ func TestAnEntrypointThatHangsAfterReadyIsKilled(t *testing.T) {
 
 func TestAnEntrypointThatCannotBeExecutedIsNamed(t *testing.T) {
 	p := newFakePod(t, nil)
-	path := filepath.Join(p.dir, rootfsDir, "app_start")
+	path := filepath.Join(p.dir, RootfsDir, "app_start")
 	source := filepath.Join(p.Rootfs(), "app_start")
 	for _, c := range []struct {
 		spoil func() error

@@ -20,7 +20,7 @@ func stage0Fields() []string {
 // object are errdefs.ErrInvalidArgument.
 func checkSpec(spec []byte, declared *fields, stage1 string) error {
 	if !json.Valid(spec) || bytes.TrimLeft(spec, " \t\r\n")[0] != '{' {
-		return invalid("config.json is not a JSON object")
+		return Invalid("config.json is not a JSON object")
 	}
 	w := walker{text: spec}
 	if !w.undeclared([]*fields{declared}) {

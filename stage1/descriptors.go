@@ -55,58 +55,46 @@ func (d *descriptors) pipe(fd int) (*os.File, error) {
 }
 
 // open fills the descriptor table of the call.
-func (k *call) open(d *descriptors) error {
+func (k *Call) open(d *descriptors) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	d.own = append(d.own, null)
-	if k.entrypoint == abi.Run {
+	if k.Entrypoint == abi.Run {
 		d.lasting = k.Dir
 	}
 	r, err := d.pipe(abi.ErrorFD)
 	if err != nil {
 		return err
 	}
-	k.words = readTail(r)
-	switch {
-	case k.entrypoint == abi.Enter, k.entrypoint == abi.AppAdd && !k.rkts(), k.entrypoint == abi.Attach: // the app's
-		for fd, f := range k.stdio {
+	k.Words = readTail(r)
+	gets := k.Stage1.Dialect.Descriptors(k)
+	if gets.Streams {
+		for fd, f := range k.Stdio {
 			if f == nil {
 				f = null
 			}
 			d.table[fd] = f
 		}
-	default:
+	} else {
 		d.table[0], d.table[1], d.table[2] = null, d.table[abi.ErrorFD], d.table[abi.ErrorFD]
 	}
-	if k.reportsReady() {
+	if gets.ready {
 		if k.ready, err = d.pipe(abi.ReadyFD); err != nil {
 			return err
 		}
 	}
-	if k.entrypoint == abi.Run {
-		d.table[abi.LockFD] = k.lock
+	if k.Entrypoint == abi.Run {
+		d.table[abi.LockFD] = k.Lock
 	}
-	if k.rkts() { // knows of the lock, and of no other
+	if !gets.errors {
 		d.table[abi.ErrorFD] = nil
-	} else if k.notifies() {
+	}
+	if gets.notices {
 		if k.notices, err = d.pipe(abi.NotifyFD); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// notifies tells whether the call gets the pipe for notices. A `run` that becomes the
-// pod's only app ends as that does.
-func (k *call) notifies() bool {
-	return k.entrypoint == abi.Run && !k.rkts() && k.stage1.Mutable()
-}
-
-// rkts tells whether the entrypoint is called as rkt called it.
-func (k *call) rkts() bool { return k.stage1.Rkts() }
-
-func (k *call) reportsReady() bool {
-	return !k.rkts() && (k.entrypoint == abi.Run || k.entrypoint == abi.AppAdd || k.entrypoint == abi.Enter)
 }

@@ -31,9 +31,9 @@ func (e *EntrypointError) Error() string {
 // for the exit codes 5, 6 and 7.
 func (e *EntrypointError) Unwrap() error { return e.Err }
 
-// describe fills in how a call has ended by itself, with its own words if it has
+// Describe fills in how a call has ended by itself, with its own words if it has
 // left any.
-func (e *EntrypointError) describe(exit abi.Status, words string) {
+func (e *EntrypointError) Describe(exit abi.Status, words string) {
 	e.Code, e.Text = exit.Code, words
 	switch exit.Code {
 	case abi.ExitNotFound:
@@ -61,9 +61,9 @@ func (e *EntrypointError) describe(exit abi.Status, words string) {
 	}
 }
 
-// explainExec says what is wrong with an entrypoint that cannot be executed. The
+// ExplainExec says what is wrong with an entrypoint that cannot be executed. The
 // kernel's own words for it would be taken for words about the app.
-func explainExec(path string, err error) error {
+func ExplainExec(path string, err error) error {
 	st, statErr := os.Stat(path)
 	var why string
 	switch {
@@ -93,7 +93,12 @@ type execError struct {
 func (e *execError) Error() string { return e.text }
 func (e *execError) Unwrap() error { return e.err }
 
-// invalid returns an error that unwraps to errdefs.ErrInvalidArgument.
-func invalid(format string, args ...any) error {
+// Refused is an error that names the stage1.
+func (s *Stage1) Refused(why string, is error) error {
+	return fmt.Errorf("stage1 %s: %s: %w", s.name, why, is)
+}
+
+// Invalid returns an error that unwraps to errdefs.ErrInvalidArgument.
+func Invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
 }

@@ -1,6 +1,9 @@
 package stage1
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // fields is a set of JSON pointers as a tree. A nil one is empty.
 type fields struct {
@@ -40,4 +43,20 @@ func (f *fields) child(word string) *fields {
 		f.next[key] = &fields{}
 	}
 	return f.next[key]
+}
+
+// MayIgnore tells whether a field is excused.
+func (s *Stage1) MayIgnore(pointer string) bool {
+	f := s.excused
+	for _, word := range strings.Split(strings.TrimPrefix(pointer, "/"), "/") {
+		if f == nil || f.covered {
+			break
+		}
+		next := f.next[word]
+		if word == "*" {
+			next = f.any
+		}
+		f = cmp.Or(next, f.any)
+	}
+	return f != nil && f.covered
 }

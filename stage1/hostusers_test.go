@@ -109,7 +109,7 @@ func TestUsersOfTheHostReachNoSetIDProgramOfAnImage(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Detach(podDir)
-			for _, root := range []string{i.Rootfs(), filepath.Join(podDir, rootfsDir)} {
+			for _, root := range []string{i.Rootfs(), filepath.Join(podDir, RootfsDir)} {
 				program := filepath.Join(root, "bin/id")
 				st, err := os.Stat(program)
 				if err != nil || st.Mode() != fs.ModeSetuid|0o755 {

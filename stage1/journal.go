@@ -29,8 +29,8 @@ const (
 	journalText = 1024      // bytes that are kept of an error, from its end
 )
 
-// stateReady is the Entry.State of a call that goes on.
-const stateReady = "ready"
+// StateReady is the Entry.State of a call that goes on.
+const StateReady = "ready"
 
 // Entry is a line of a pod's journal: the outcome of one call of an entrypoint.
 // A call that stays, such as `run`, has two: when it was ready, and when it has
@@ -51,23 +51,23 @@ type Entry struct {
 func journalPath(podDir string) string { return filepath.Join(podDir, journalFile) }
 
 // entry returns what can be said of every call.
-func (k *call) entry() Entry {
+func (k *Call) entry() Entry {
 	e := Entry{
-		Time: k.began, Entrypoint: k.entrypoint, App: k.Request.App, Exec: k.Request.Exec,
-		Millis: float64(time.Since(k.began).Microseconds()) / 1000,
+		Time: k.Began, Entrypoint: k.Entrypoint, App: k.Request.App, Exec: k.Request.Exec,
+		Millis: float64(time.Since(k.Began).Microseconds()) / 1000,
 	}
-	e.Argv = append(e.Argv, k.stage1.Entrypoint(k.entrypoint))
-	for _, arg := range k.args[:min(len(k.args), journalArgs)] {
+	e.Argv = append(e.Argv, k.Stage1.Entrypoint(k.Entrypoint))
+	for _, arg := range k.Args[:min(len(k.Args), journalArgs)] {
 		e.Argv = append(e.Argv, abi.Printable(strings.ToValidUTF8(arg[:min(len(arg), journalArg)], "")))
 	}
-	if k.child != nil {
-		e.PID = k.child.PID()
+	if k.Child != nil {
+		e.PID = k.Child.PID()
 	}
 	return e
 }
 
-// journal puts a call that goes on into the journal.
-func (k *call) journal(state string) {
+// Journal puts a call that goes on into the journal.
+func (k *Call) Journal(state string) {
 	e := k.entry()
 	e.State = state
 	k.write(e)
@@ -75,13 +75,13 @@ func (k *call) journal(state string) {
 
 // record puts a call that did what it was called for into the journal, with what
 // it has written to RKT_ERROR_FD.
-func (k *call) record(words string) {
+func (k *Call) record(words string) {
 	e := k.entry()
-	e.Code, e.Error = k.exit.Code, lastOf(words, journalText)
+	e.Code, e.Error = k.Exit.Code, lastOf(words, journalText)
 	k.write(e)
 }
 
-func (k *call) recordFailure(err *EntrypointError) {
+func (k *Call) recordFailure(err *EntrypointError) {
 	e := k.entry()
 	e.Code, e.Error = err.Code, lastOf(abi.Printable(err.Text), journalText)
 	k.write(e)
@@ -89,10 +89,10 @@ func (k *call) recordFailure(err *EntrypointError) {
 
 // write appends to the journal. If that fails it costs a line in the log and no
 // container: nothing depends on the journal.
-func (k *call) write(e Entry) {
+func (k *Call) write(e Entry) {
 	err := appendEntry(k.Dir, e)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // the pod has gone with its journal
-		log.L.WithError(err).Warnf("stage1 %s: journal of a pod", k.stage1.name)
+		log.L.WithError(err).Warnf("stage1 %s: journal of a pod", k.Stage1.name)
 	}
 }
 

@@ -127,7 +127,7 @@ func (p *fakePod) call(e abi.Entrypoint) pod.Call {
 
 // hurry makes all deadlines short.
 func (p *fakePod) hurry(d time.Duration) {
-	p.limit = func(abi.Entrypoint) time.Duration { return d }
+	p.Limit = func(abi.Entrypoint) time.Duration { return d }
 }
 
 func openFDs(t testing.TB) int {

@@ -10,7 +10,7 @@ import (
 
 // mountTree mounts a directory on another, read-only and privately.
 func mountTree(from, to string) error {
-	fd, err := openTree(from)
+	fd, err := OpenTree(from)
 	if err != nil {
 		return err
 	}
@@ -48,10 +48,10 @@ func bindTree(from, to string) error {
 	return nil
 }
 
-// openTree returns a copy of the mount that a directory is on, with that
+// OpenTree returns a copy of the mount that a directory is on, with that
 // directory as its root, or where the kernel has no open_tree(2) (before 5.2)
 // the directory itself; moveMount takes either.
-func openTree(dir string) (int, error) {
+func OpenTree(dir string) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if isMissing(err) {
 		fd, err = unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -62,7 +62,7 @@ func openTree(dir string) (int, error) {
 	return fd, nil
 }
 
-// moveMount mounts what openTree returned, privately.
+// moveMount mounts what OpenTree returned, privately.
 func moveMount(fd int, to string) error {
 	err := unix.MoveMount(fd, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	if isMissing(err) {

@@ -56,7 +56,7 @@ func TestTheSupervisorStaysAndItsEndIsSeen(t *testing.T) {
 	if err != nil || len(entries) != 2 {
 		t.Fatalf("%v, %v", entries, err)
 	}
-	if e := entries[0]; e.State != stateReady || e.Entrypoint != abi.Run || e.PID != sup.PID || e.Code != 0 {
+	if e := entries[0]; e.State != StateReady || e.Entrypoint != abi.Run || e.PID != sup.PID || e.Code != 0 {
 		t.Errorf("journal: %+v", e)
 	}
 	if e := entries[1]; e.State != "" || e.Code != 3 || !strings.Contains(e.Error, "to stdout") || !strings.Contains(e.Error, "last words") {

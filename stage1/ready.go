@@ -20,18 +20,18 @@ const maxReady = 1024
 // the ready pipe without a line.
 const lastWords = time.Second
 
-// awaitReady waits for the ready line. The end of the call or of the pipe before
+// AwaitReady waits for the ready line. The end of the call or of the pipe before
 // it is a failure.
-func (k *call) awaitReady(ctx context.Context) (abi.Ready, error) {
-	ctx, cancel := k.limit(ctx)
+func (k *Call) AwaitReady(ctx context.Context) (abi.Ready, error) {
+	ctx, cancel := k.Limit(ctx)
 	defer cancel()
 	line := readLine(k.ready)
 	select {
 	case <-line.done:
-	case <-k.ended:
+	case <-k.Ended:
 		line.stop()
 	case <-ctx.Done():
-		err := k.hung(ctx)
+		err := k.Hung(ctx)
 		line.stop()
 		return abi.Ready{}, err
 	}
@@ -52,14 +52,14 @@ func (k *call) awaitReady(ctx context.Context) (abi.Ready, error) {
 
 // silent is the end of the ready pipe before a line. The call may be about to
 // fail, with an error that is worth more than this.
-func (k *call) silent(ctx context.Context) error {
+func (k *Call) silent(ctx context.Context) error {
 	grace := time.NewTimer(lastWords)
 	defer grace.Stop()
 	select {
-	case <-k.ended:
-		return errEnded
+	case <-k.Ended:
+		return ErrEnded
 	case <-ctx.Done():
-		return k.hung(ctx)
+		return k.Hung(ctx)
 	case <-grace.C:
 		return fmt.Errorf("it closed RKT_READY_FD without writing a line like {\"pid\": 4711} to it")
 	}
@@ -80,7 +80,7 @@ func decodeReady(line []byte) (abi.Ready, error) {
 
 // identify makes sure that the reported process is the one that it seems, and
 // fills in its start time.
-func (k *call) identify(r *abi.Ready) error {
+func (k *Call) identify(r *abi.Ready) error {
 	if r.PID == os.Getpid() {
 		return fmt.Errorf("it reported process %d as ready, which is the shim", r.PID)
 	}
@@ -110,13 +110,13 @@ func (k *call) identify(r *abi.Ready) error {
 
 // recorder tells who records the exit of the process that a call has reported:
 // docs/stage1-abi.md, section 6.
-func (k *call) recorder(r abi.Ready) pod.Recorder {
-	if r.PID == k.child.PID() {
+func (k *Call) recorder(r abi.Ready) pod.Recorder {
+	if r.PID == k.Child.PID() {
 		return pod.RecordedByCall // it has become the program
 	}
 	s, err := proc.ReadStat(r.PID)
 	if err != nil || s.StartTime != r.StartTime { // it has gone, so somebody has reaped it
-		if k.entrypoint == abi.Enter && !k.stage1.Mutable() {
+		if k.Entrypoint == abi.Enter && !k.Stage1.Mutable() {
 			return pod.RecordedByCall // whom else: an immutable pod has no supervisor
 		}
 		return pod.RecordedByStage1
@@ -128,7 +128,7 @@ func (k *call) recorder(r abi.Ready) pod.Recorder {
 	// stage1's supervisor is below this process, too, but not below the call.
 	parent := s.Parent
 	for err == nil && parent > 1 && parent != os.Getpid() {
-		if parent == k.child.PID() {
+		if parent == k.Child.PID() {
 			return pod.RecordedByCall
 		}
 		parent, err = proc.Parent(parent)

@@ -11,30 +11,36 @@ import (
 	"strings"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"golang.org/x/sys/unix"
 )
 
-// defaultPath is the PATH of entrypoints if the shim has none.
-const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// DefaultPath is the PATH of entrypoints if the shim has none.
+const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// arguments returns the arguments of interface version 6, behind argv[0].
-func (k *call) arguments() []string {
-	if k.rkts() {
-		return k.rktArguments()
-	}
+// version7 is the dialect of interface version 7: docs/stage1-abi.md, sections 2 to 4.
+type version7 struct{}
+
+func (version7) Fields(i *image.Image) []string {
+	pointers, _ := i.Fields()
+	return pointers
+}
+
+// Arguments returns the arguments of interface version 6, with which version 7 begins.
+func (version7) Arguments(k *Call) []string {
 	r := &k.Request
 	debug := "--debug=" + strconv.FormatBool(r.Debug)
 	var args []string
-	if r.Debug && (k.entrypoint == abi.Run || k.entrypoint == abi.GC) {
+	if r.Debug && (k.Entrypoint == abi.Run || k.Entrypoint == abi.GC) {
 		args = append(args, "--debug")
 	}
-	switch k.entrypoint {
+	switch k.Entrypoint {
 	case abi.Run:
 		args = append(args, "--net=host")
 		if r.Sandbox != nil && r.Sandbox.Hostname != "" {
 			args = append(args, "--hostname="+r.Sandbox.Hostname)
 		}
-		if k.stage1.Mutable() {
+		if k.Stage1.Mutable() {
 			args = append(args, "--mutable")
 		}
 		return append(args, r.Pod)
@@ -53,11 +59,8 @@ func (k *call) arguments() []string {
 	return []string{debug, "--app=" + r.App}
 }
 
-// environment writes the documents of the call and returns its environment.
-func (k *call) environment() ([]string, error) {
-	if k.rkts() {
-		return k.rktEnvironment(), nil
-	}
+// Environment writes the documents of the call and returns its environment.
+func (d version7) Environment(k *Call) ([]string, error) {
 	r := &k.Request
 	text, err := encodeRequest(*r)
 	if err != nil {
@@ -68,7 +71,7 @@ func (k *call) environment() ([]string, error) {
 		return nil, err
 	}
 	process := ""
-	if k.entrypoint == abi.Enter && len(r.Process) > 0 {
+	if k.Entrypoint == abi.Enter && len(r.Process) > 0 {
 		text, err := ociProcess(r)
 		if err != nil {
 			return nil, err
@@ -77,16 +80,17 @@ func (k *call) environment() ([]string, error) {
 			return nil, err
 		}
 	}
-	e := environment{"PATH=" + searchPath()}
+	e := environment{"PATH=" + SearchPath()}
 	e.set(abi.EnvRequest, request)
 	e.setInt(abi.EnvErrorFD, abi.ErrorFD)
-	if k.reportsReady() {
+	gets := d.Descriptors(k)
+	if gets.ready {
 		e.setInt(abi.EnvReadyFD, abi.ReadyFD)
 	}
-	if k.entrypoint == abi.Run {
+	if k.Entrypoint == abi.Run {
 		e.setInt(abi.EnvLockFD, abi.LockFD)
 	}
-	if k.notifies() {
+	if gets.notices {
 		e.setInt(abi.EnvNotifyFD, abi.NotifyFD)
 	}
 	e.set(abi.EnvApp, r.App)
@@ -102,13 +106,25 @@ func (k *call) environment() ([]string, error) {
 		e.set(abi.EnvCheckpoint, r.Checkpoint.Path)
 	}
 	e.set(abi.EnvProcess, process)
-	if strings.HasPrefix(string(k.entrypoint), "app/") {
-		if k.stage1.Has(abi.Enter) {
-			e.set(abi.EnvEnterCmd, k.stage1.entrypoint(k.Dir, abi.Enter))
+	if strings.HasPrefix(string(k.Entrypoint), "app/") {
+		if k.Stage1.Has(abi.Enter) {
+			e.set(abi.EnvEnterCmd, k.Stage1.EntrypointIn(k.Dir, abi.Enter))
 		}
 		e.setInt(abi.EnvEnterPID, k.Leader)
 	}
 	return e, nil
+}
+
+// Descriptors says which of the ABI's descriptors a call gets. A `run` that becomes the
+// pod's only app ends as that does, so no notice comes from it.
+func (version7) Descriptors(k *Call) Inherited {
+	app := k.Entrypoint == abi.AppAdd || k.Entrypoint == abi.Enter
+	return Inherited{
+		Streams: app,
+		errors:  true,
+		ready:   app || k.Entrypoint == abi.Run,
+		notices: k.Entrypoint == abi.Run && k.Stage1.Mutable(),
+	}
 }
 
 // environment is made of NAME=value. What has no value is not in it.
@@ -126,17 +142,18 @@ func (e *environment) setInt(name string, value int) {
 	}
 }
 
-func searchPath() string {
+// SearchPath returns the PATH of entrypoints: the shim's, or DefaultPath.
+func SearchPath() string {
 	if path := os.Getenv("PATH"); path != "" {
 		return path
 	}
-	return defaultPath
+	return DefaultPath
 }
 
 // document writes a file that ends with the call, and returns its path. It holds
 // environments of containers: nobody else may read it. It is in memory where the disk
 // takes nothing: without the request no stage1 can end a pod.
-func (k *call) document(pattern string, text []byte) (string, error) {
+func (k *Call) document(pattern string, text []byte) (string, error) {
 	path, err := k.documentOnDisk(pattern, text)
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS} {
 		if errors.Is(err, full) {
@@ -146,7 +163,7 @@ func (k *call) document(pattern string, text []byte) (string, error) {
 	return path, err
 }
 
-func (k *call) documentOnDisk(pattern string, text []byte) (string, error) {
+func (k *Call) documentOnDisk(pattern string, text []byte) (string, error) {
 	f, err := os.CreateTemp(k.Dir, pattern) // 0600
 	if err != nil {
 		return "", fmt.Errorf("write a document for the stage1: %w", err)
@@ -161,7 +178,7 @@ func (k *call) documentOnDisk(pattern string, text []byte) (string, error) {
 
 // documentInMemory returns a path below /proc, of a descriptor of this process. The call
 // does not inherit that, and so cannot leak it to an app.
-func (k *call) documentInMemory(pattern string, text []byte) (string, error) {
+func (k *Call) documentInMemory(pattern string, text []byte) (string, error) {
 	fd, err := unix.MemfdCreate(pattern, unix.MFD_CLOEXEC)
 	if err != nil {
 		return "", fmt.Errorf("write a document for the stage1: %w", err)
@@ -181,12 +198,12 @@ func (k *call) documentInMemory(pattern string, text []byte) (string, error) {
 func ociProcess(r *abi.Request) ([]byte, error) {
 	var p map[string]json.RawMessage
 	if err := json.Unmarshal(r.Process, &p); err != nil || p == nil {
-		return nil, invalid("write the process of an exec: it is not a JSON object")
+		return nil, Invalid("write the process of an exec: it is not a JSON object")
 	}
 	var terminal bool
 	if text, ok := p["terminal"]; ok {
 		if err := json.Unmarshal(text, &terminal); err != nil {
-			return nil, invalid("write the process of an exec: terminal: %v", err)
+			return nil, Invalid("write the process of an exec: terminal: %v", err)
 		}
 	}
 	if terminal == r.Terminal {
@@ -215,7 +232,7 @@ func encodeRequest(r abi.Request) ([]byte, error) {
 			continue
 		}
 		if !json.Valid(d.text) {
-			return nil, invalid("write the request: %s is not a JSON document", d.name)
+			return nil, Invalid("write the request: %s is not a JSON document", d.name)
 		}
 		fmt.Fprintf(&b, ",%q:", d.name)
 		b.Write(d.text)

@@ -21,7 +21,7 @@ func TestARequestNeedsNoRoomOnTheDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	k := call{Call: pod.Call{Dir: full}}
+	k := Call{Call: pod.Call{Dir: full}}
 	path, err := k.document("request-*", []byte(`{"entrypoint":"stop"}`))
 	if err != nil {
 		t.Fatal(err)

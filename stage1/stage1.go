@@ -3,10 +3,10 @@ package stage1
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -22,40 +22,52 @@ import (
 type Stage1 struct {
 	*image.Image
 	name     string
-	children *proc.Children
-	limit    func(abi.Entrypoint) time.Duration
+	Children *proc.Children
+	Dialect  Dialect
+	Limit    func(abi.Entrypoint) time.Duration
 	excused  *fields
 	// declared are the image's fields, stage 0's and the excused ones. It is made when
 	// the first config.json is checked: `delete` and `-info` check none.
 	declared func() *fields
 
-	// space is where the entrypoints of a pod are executed. It is set while the
-	// pod is attached, and nil for those that need none of its own.
-	space atomic.Pointer[space]
+	// Enclose, if set, calls a function where the entrypoints of the pod are executed.
+	Enclose func(func() error) error
 }
 
 var _ pod.Stage1 = (*Stage1)(nil)
 
-// For returns what calls the image's entrypoints as its interface version and the
-// entrypoints that it has demand, for one pod, whose processes and mounts it remembers.
-// Arguments are those of New and Excuse.
-func For(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1 {
+// Door returns what calls the entrypoints of an image for one pod if the image is of the
+// kind that the door is for, and nil otherwise. Arguments are those of For.
+type Door func(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1
+
+// For returns what calls the image's entrypoints for one pod, whose processes and mounts
+// it remembers: this package, if the image has interface version 7 and its pods can get
+// apps while they run, else the first door that takes the image. An image that no door
+// takes is errdefs.ErrNotImplemented. Other arguments are those of New and Excuse.
+func For(i *image.Image, name string, children *proc.Children, excused []string, doors ...Door) (pod.Stage1, error) {
+	for _, open := range doors {
+		if s := open(i, name, children, excused); s != nil {
+			return s, nil
+		}
+	}
+	if i.RktABI() || !i.Mutable() {
+		return nil, fmt.Errorf("stage1 %s: this program does not call images of interface version %d whose pods are as this one's: %w", name, i.Version(), errdefs.ErrNotImplemented)
+	}
 	s := New(i, name, children)
 	s.Excuse(excused)
-	switch {
-	case !i.Mutable():
-		return &Immutable{private: private{s, &execs{}}}
-	case i.Rkts():
-		return &Mutable{private: private{s, &execs{}}}
-	}
-	return s
+	return s, nil
 }
 
 // New returns the stage1 that people call name, of interface version 7 and with
 // pods that can get apps while they run. Its processes are started through
 // children, which is the only one of this process.
 func New(i *image.Image, name string, children *proc.Children) *Stage1 {
-	s := &Stage1{Image: i, name: name, children: children, limit: deadline}
+	return NewOf(i, name, children, version7{})
+}
+
+// NewOf is New for a dialect other than that of interface version 7.
+func NewOf(i *image.Image, name string, children *proc.Children, d Dialect) *Stage1 {
+	s := &Stage1{Image: i, name: name, Children: children, Dialect: d, Limit: deadline}
 	s.Excuse(nil)
 	return s
 }
@@ -65,7 +77,7 @@ func New(i *image.Image, name string, children *proc.Children) *Stage1 {
 // the Stage1 is used.
 func (s *Stage1) Excuse(pointers []string) {
 	s.excused = newFields(pointers)
-	s.declared = sync.OnceValue(func() *fields { return newFields(stage0Fields(), s.ownFields(), pointers) })
+	s.declared = sync.OnceValue(func() *fields { return newFields(stage0Fields(), s.Dialect.Fields(s.Image), pointers) })
 }
 
 // deadline is how long a call may take: docs/stage1-abi.md, section 2.
@@ -91,38 +103,38 @@ func (s *Stage1) CheckSpec(spec []byte) error { return checkSpec(spec, s.declare
 // output is read as long as it lives, and the last of it put into the journal
 // when it ends.
 func (s *Stage1) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Supervisor, error) {
-	k, err := s.newCall(c, abi.Run)
+	k, err := s.NewCall(c, abi.Run)
 	if err != nil {
 		return nil, err
 	}
-	k.lock = lock
+	k.Lock = lock
 	ready, err := k.create(ctx)
 	if err != nil {
-		return nil, k.fail(err)
+		return nil, k.Fail(err)
 	}
-	p, err := proc.Open(k.child.PID(), 0) // not reaped before release
+	p, err := proc.Open(k.Child.PID(), 0) // not reaped before release
 	if err != nil {
-		return nil, k.fail(err)
+		return nil, k.Fail(err)
 	}
 	done := make(chan struct{})
 	signal := func(sig syscall.Signal) error {
 		err := p.Signal(sig)
 		select {
-		case <-k.ended: // p may be closed by now
+		case <-k.Ended: // p may be closed by now
 			return nil
 		default:
 			return err
 		}
 	}
 	sup := &pod.Supervisor{
-		PID: k.child.PID(), Leader: ready, Notices: k.takeNotices(), Done: done,
+		PID: k.Child.PID(), Leader: ready, Notices: k.takeNotices(), Done: done,
 		Signal: signal, Kill: func() error { return signal(syscall.SIGKILL) },
 	}
-	k.release()
-	k.journal(stateReady)
+	k.Release()
+	k.Journal(StateReady)
 	go func() {
 		defer close(done)
-		k.leave()
+		k.Leave()
 		_ = p.Close()
 	}()
 	return sup, nil
@@ -131,97 +143,105 @@ func (s *Stage1) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Super
 // Add executes `app/add` and returns the app's first process, blocked before its
 // exec.
 func (s *Stage1) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod.Process, error) {
-	k, err := s.newCall(c, abi.AppAdd)
+	k, err := s.NewCall(c, abi.AppAdd)
 	if err != nil {
 		return nil, err
 	}
-	k.stdio = stdio
+	k.Stdio = stdio
 	ready, err := k.create(ctx)
 	if err == nil {
 		err = k.awaitEnd(ctx)
 	}
 	if err != nil {
-		return nil, k.fail(err)
+		return nil, k.Fail(err)
 	}
 	p := k.process(ready)
-	k.release()
-	k.leave()
+	k.Release()
+	k.Leave()
 	return p, nil
 }
 
 // Enter executes `enter` and returns the process, running its program.
 func (s *Stage1) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
-	k, err := s.newCall(c, abi.Enter)
+	k, err := s.NewCall(c, abi.Enter)
 	if err != nil {
 		return nil, err
 	}
-	k.stdio = stdio
-	k.args = append(k.args, args...)
+	k.Stdio = stdio
+	k.Args = append(k.Args, args...)
 	ready, err := k.create(ctx)
 	if err != nil {
-		return nil, k.fail(err)
+		return nil, k.Fail(err)
 	}
 	p := k.process(ready)
-	k.release()
+	k.Release()
 	if p.Recorder != pod.RecordedByCall {
-		go k.leave()
+		go k.Leave()
 		return p, nil
 	}
-	k.journal(stateReady)
+	k.Journal(StateReady)
 	ended := make(chan abi.Status, 1)
 	p.Ended = ended
 	go func() {
-		k.leave()
+		k.Leave()
 		s.outcome(k, p, ended)
 	}()
 	return p, nil
 }
 
 // outcome delivers the end of a process that its call has stayed for.
-func (s *Stage1) outcome(k *call, p *pod.Process, ended chan<- abi.Status) {
+func (s *Stage1) outcome(k *Call, p *pod.Process, ended chan<- abi.Status) {
 	// The call may have left its process behind after all: then it is an orphan
 	// of this process's, and the call's exit code is not its.
-	adopted := p.PID != k.child.PID() &&
-		s.children.Adopt(p.PID, p.StartTime, nil, func(e proc.Exit) { ended <- abi.Status(e) }) == nil
+	adopted := p.PID != k.Child.PID() &&
+		s.Children.Adopt(p.PID, p.StartTime, nil, func(e proc.Exit) { ended <- abi.Status(e) }) == nil
 	if !adopted {
-		ended <- k.exit
+		ended <- k.Exit
 	}
 }
 
 // Invoke executes any other entrypoint.
 func (s *Stage1) Invoke(ctx context.Context, c pod.Call) error {
-	k, err := s.newCall(c, c.Request.Entrypoint)
+	k, err := s.NewCall(c, c.Request.Entrypoint)
 	if err != nil {
 		return err
 	}
 	if err = s.reattach(k); err == nil {
-		err = k.start()
+		err = k.Start()
 	}
 	if err == nil {
 		err = k.awaitEnd(ctx)
 	}
 	if err != nil {
-		return k.fail(err)
+		return k.Fail(err)
 	}
-	k.release()
-	k.leave()
+	k.Release()
+	k.Leave()
 	return nil
 }
 
 // reattach mounts the tree for `gc` of a pod that has lost its mounts: after a
 // reboot, or if it was killed half made.
-func (s *Stage1) reattach(k *call) error {
-	if k.entrypoint != abi.GC {
+func (s *Stage1) reattach(k *Call) error {
+	if k.Entrypoint != abi.GC {
 		return nil
 	}
-	if _, err := os.Lstat(s.entrypoint(k.Dir, abi.GC)); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Lstat(s.EntrypointIn(k.Dir, abi.GC)); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return s.Attach(k.Dir)
 }
 
-// newCall returns a call that is not started.
-func (s *Stage1) newCall(c pod.Call, e abi.Entrypoint) (*call, error) {
+// Within calls f where the entrypoints of the pod are executed.
+func (s *Stage1) Within(f func() error) error {
+	if s.Enclose == nil {
+		return f()
+	}
+	return s.Enclose(f)
+}
+
+// NewCall returns a call that is not started.
+func (s *Stage1) NewCall(c pod.Call, e abi.Entrypoint) (*Call, error) {
 	if !s.Has(e) {
 		return nil, &EntrypointError{
 			Stage1: s.name, Entrypoint: e, Code: -1, Err: errdefs.ErrNotImplemented,
@@ -230,10 +250,10 @@ func (s *Stage1) newCall(c pod.Call, e abi.Entrypoint) (*call, error) {
 	}
 	c.Request.Version = abi.Version
 	c.Request.Entrypoint = e
-	k := &call{
-		stage1: s, entrypoint: e, Call: c, began: time.Now(),
-		ended: make(chan struct{}), verdict: make(chan bool, 1),
+	k := &Call{
+		Stage1: s, Entrypoint: e, Call: c, Began: time.Now(),
+		Ended: make(chan struct{}), verdict: make(chan bool, 1),
 	}
-	k.args = k.arguments()
+	k.Args = s.Dialect.Arguments(k)
 	return k, nil
 }

@@ -46,9 +46,9 @@ func (t *tail) keep(b []byte) {
 	}
 }
 
-// stop returns what was kept and closes the pipe. It takes what is in the pipe
+// Stop returns what was kept and closes the pipe. It takes what is in the pipe
 // by now, and does not wait for those who still hold the other end.
-func (t *tail) stop() string { return t.text() }
+func (t *tail) Stop() string { return t.text() }
 
 func (t *tail) finish() string {
 	_ = t.pipe.SetReadDeadline(time.Now())

@@ -7,7 +7,7 @@ import (
 	"runtime/debug"
 
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/launch"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
 
 // version and revision are set at link time, by -ldflags "-X main.version=…".

@@ -18,6 +18,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/shim"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/rktabi"
 )
 
 func dataDir() string { return cmp.Or(os.Getenv(config.DataDirVariable), config.DataDir) }
@@ -148,7 +150,13 @@ func (o *opener) open(ctx context.Context, c config.Choice) (pod.Stage1, error) 
 	if err != nil {
 		return nil, fmt.Errorf("stage1 %s: %w", c.Name, err)
 	}
-	return stage1.For(i, c.Name, o.children, c.Accept), nil
+	return openImage(i, c.Name, o.children, c.Accept)
+}
+
+// openImage returns what calls the entrypoints of an image. Arguments are those of
+// stage1.For.
+func openImage(i *image.Image, name string, children *proc.Children, excused []string) (pod.Stage1, error) {
+	return stage1.For(i, name, children, excused, immutable.Open, rktabi.Open)
 }
 
 // imageOf returns the image of a chosen stage1. A digest alone is that of an image
@@ -183,7 +191,7 @@ func reopener(images *image.Store, children *proc.Children) func(string) (pod.St
 		if err != nil {
 			return nil, err
 		}
-		return stage1.For(i, i.Name(), children, nil), nil
+		return openImage(i, i.Name(), children, nil)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
 
 // version is set at link time, by -ldflags "-X main.version=…".
@@ -57,6 +58,9 @@ func verbs() []*verb {
 }
 
 func main() {
+	if launch.Asked(os.Args) { // in a pod of stage1 verify, of an immutable image
+		os.Exit(launch.Main())
+	}
 	conformance.Program(os.Args) // in an app of stage1 verify
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, &env{os.Stdout, os.Stderr, os.Getenv}, os.Args[1:])

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,20 @@ func (g *Group) Remove(ctx context.Context) error {
 	}
 	g.leaveScope(ctx)
 	return nil
+}
+
+// RemoveTree kills who is in a cgroup of one hierarchy, whose version is given, or below
+// it, and removes it. It is not an error if the cgroup is gone. While the kernel counts
+// processes in it, RemoveTree retries until ctx is done.
+func RemoveTree(ctx context.Context, version int, dir string) error {
+	if _, err := os.Stat(dir); err != nil {
+		return nil
+	}
+	record := Record{Version: 1, Path: dir, Dirs: map[string]string{"name=cgroup": dir}}
+	if version == 2 {
+		record = Record{Version: 2, Path: dir, Dirs: map[string]string{"": dir}}
+	}
+	return errors.Join(newGroup(record, nil).Kill(ctx), removeBelow(ctx, dir))
 }
 
 func (g *Group) removeDirs(ctx context.Context) error {

@@ -52,8 +52,12 @@ type notice struct {
 func (t *trial) barePod() (*barePod, error) { return t.barePodIn("pod") }
 
 func (t *trial) barePodIn(parent string) (*barePod, error) {
+	s, err := t.newStage1()
+	if err != nil {
+		return nil, err
+	}
 	b := &barePod{
-		t: t, dir: filepath.Join(t.dir, parent, barePodID), stage1: t.newStage1(), words: true,
+		t: t, dir: filepath.Join(t.dir, parent, barePodID), stage1: s, words: true,
 		notices: map[string]*notice{}, silent: make(chan struct{}),
 	}
 	if err := os.MkdirAll(b.dir, 0o750); err != nil {

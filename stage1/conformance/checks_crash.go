@@ -11,7 +11,6 @@ import (
 	"syscall"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -159,7 +158,7 @@ func checkCollected(ctx context.Context, t *trial) error {
 		if err != nil {
 			return nil, err
 		}
-		return stage1.For(image, image.Name(), t.children, t.config.Excuse), nil
+		return t.stage1Of(image, t.config.Excuse)
 	}}
 	exit, err := c.Collect(ctx, a.config.Bundle, "verify", string(a.id))
 	if err != nil {

@@ -23,6 +23,8 @@ import (
 type Config struct {
 	Image  string   // path of an image: a directory or an ACI
 	Excuse []string // fields of a spec that the stage1 is excused, as the configuration's accept
+	// Doors are for images that package stage1 does not call itself.
+	Doors []stage1.Door
 	// Timeout is how long one check may take.
 	Timeout time.Duration
 	// Dir is where the kit makes its directory; "" is the system's for temporary
@@ -100,7 +102,9 @@ func (k *Kit) open(ctx context.Context, program string) error {
 	if k.image, err = k.images.Image(ctx, k.config.Image, ""); err != nil {
 		return &ImageError{err}
 	}
-	k.stage1 = k.newStage1()
+	if k.stage1, err = k.newStage1(); err != nil {
+		return &ImageError{err}
+	}
 	wish := &specs.Spec{Linux: &specs.Linux{}}
 	isolate(wish)
 	k.isolates = k.declares(wish) == nil
@@ -119,8 +123,11 @@ func (k *Kit) Close() error {
 }
 
 // newStage1 returns a stage1 for one pod.
-func (k *Kit) newStage1() pod.Stage1 {
-	return stage1.For(k.image, k.image.Name(), k.children, k.config.Excuse)
+func (k *Kit) newStage1() (pod.Stage1, error) { return k.stage1Of(k.image, k.config.Excuse) }
+
+// stage1Of returns what calls the entrypoints of an image, which is excused some fields.
+func (k *Kit) stage1Of(i *image.Image, excused []string) (pod.Stage1, error) {
+	return stage1.For(i, i.Name(), k.children, excused, k.config.Doors...)
 }
 
 // Image returns the image that is checked.

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/launch"
 )
 
 // programName is what the program of the kit's apps is called.
@@ -23,12 +21,9 @@ const programName = "stage1-verify-app"
 const inRoot = "/bin/" + programName
 
 // Program is called first thing by the main function of whatever uses the kit,
-// with os.Args. It returns at once, unless this process is in an app of the kit's, or
-// is what becomes the entrypoint of an immutable image: then it does that, and ends.
+// with os.Args. It returns at once, unless this process is in an app of the kit's: then
+// it does what the app is to do, and ends.
 func Program(args []string) {
-	if launch.Asked(args) {
-		os.Exit(launch.Main())
-	}
 	if len(args) < 2 || filepath.Base(args[0]) != programName {
 		return
 	}

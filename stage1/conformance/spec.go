@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-
-	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
 // plainSpec returns the spec of an app that runs a verb of the kit's program: the
@@ -52,7 +50,11 @@ func (k *Kit) declares(s *specs.Spec) error {
 // excused does not count.
 func (k *Kit) honours(s *specs.Spec) bool {
 	raw, err := json.Marshal(s)
-	return err == nil && stage1.For(k.image, k.image.Name(), k.children, nil).CheckSpec(raw) == nil
+	if err != nil {
+		return false
+	}
+	bare, err := k.stage1Of(k.image, nil)
+	return err == nil && bare.CheckSpec(raw) == nil
 }
 
 // makeRoot makes the root of all apps: the kit's program, and what must not be

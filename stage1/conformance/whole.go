@@ -31,7 +31,7 @@ func (t *trial) wholePod() *wholePod {
 		Children: t.children,
 		Events:   w.events,
 		OpenStage1: func(context.Context) (pod.Stage1, error) {
-			return t.newStage1(), nil
+			return t.newStage1()
 		},
 	})
 	t.later(w.Close)

@@ -104,9 +104,9 @@ func (i *Image) Rootfs() string { return filepath.Join(i.dir, "rootfs") }
 // abi.Version.
 func (i *Image) Version() int { return i.manifest.version }
 
-// Rkts tells whether the image's entrypoints are called as rkt called them: those of
+// RktABI reports whether the image's entrypoints are called as rkt called them: those of
 // interface versions 1 to 6 are.
-func (i *Image) Rkts() bool { return i.manifest.rkts() }
+func (i *Image) RktABI() bool { return i.manifest.rktABI() }
 
 // Mutable tells whether pods of the image can get apps while they run.
 func (i *Image) Mutable() bool { return i.manifest.mutable() }

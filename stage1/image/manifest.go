@@ -126,8 +126,8 @@ func (m *manifest) complete(file string) error {
 	return nil
 }
 
-// rkts tells whether the image's entrypoints are called as rkt called them.
-func (m *manifest) rkts() bool { return m.version < abi.Version }
+// rktABI reports whether the image's entrypoints are called as rkt called them.
+func (m *manifest) rktABI() bool { return m.version < abi.Version }
 
 // sinceMutable is the interface version that brought apps that are added to a pod.
 const sinceMutable = 5
@@ -138,7 +138,7 @@ const sinceMutable = 5
 // image can do.
 func (m *manifest) mutable() bool {
 	needed := []abi.Entrypoint{abi.AppAdd, abi.AppStart, abi.AppRm}
-	if m.rkts() {
+	if m.rktABI() {
 		needed = append(needed, abi.AppStop, abi.Enter, abi.Attach)
 		if m.version < sinceMutable {
 			return false

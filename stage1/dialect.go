@@ -1,0 +1,24 @@
+package stage1
+
+import "github.com/rkt/containerd-shim-rkt-v1/stage1/image"
+
+// Dialect is how entrypoints are called: an interface version, or several.
+type Dialect interface {
+	// Fields lists the fields of config.json that an image honours, as JSON pointers.
+	Fields(*image.Image) []string
+	// Arguments returns the arguments of a call, after argv[0].
+	Arguments(*Call) []string
+	// Environment writes the documents of a call and returns its environment.
+	Environment(*Call) ([]string, error)
+	// Descriptors says which descriptors a call gets, beside the lock, which is every
+	// `run`'s.
+	Descriptors(*Call) Inherited
+}
+
+// Inherited are descriptors of a call.
+type Inherited struct {
+	Streams bool // 0, 1 and 2 are the app's, and not the error pipe
+	errors  bool // the error pipe, also as abi.ErrorFD
+	ready   bool
+	notices bool
+}

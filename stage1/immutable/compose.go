@@ -1,0 +1,229 @@
+package immutable
+
+import (
+	"crypto/sha512"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/appc/spec/schema"
+	"github.com/appc/spec/schema/types"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
+)
+
+// Composition is what an app is made of on disk, for a stage1 that reads manifests.
+type Composition struct {
+	Dir  string // of the pod
+	Name types.ACName
+	App  *appc.App
+	Spec *specs.Spec
+	// Annotations of the app: its streams.
+	Annotations types.Annotations
+	mutable     bool // the pod's manifest gets no volumes: others use it already
+}
+
+// Compose translates what an app/add asks for.
+func (s *InSpace) Compose(c pod.Call, mutable bool) (*Composition, error) {
+	k := &Composition{Dir: c.Dir, Name: types.ACName(c.Request.App), Spec: SpecOf(&c.Request), mutable: mutable}
+	var err error
+	k.App, err = appc.Translate(k.Spec, appc.Options{
+		Name: c.Request.App, Bundle: c.Request.Bundle, Excused: s.MayIgnore, Mounted: k.mounts,
+	})
+	return k, err
+}
+
+// SpecOf returns the spec of the app that `run` executes, or an empty one of a
+// mutable pod, which has none yet.
+func SpecOf(r *abi.Request) *specs.Spec {
+	spec := &specs.Spec{}
+	if len(r.Spec) > 0 {
+		_ = json.Unmarshal(r.Spec, spec) // the pod has read it before
+	}
+	return spec
+}
+
+// mounts tells whether stage 0 makes a mount itself, in the app's root, and does not
+// say it as a volume. An empty volume has neither the size nor the flags of a tmpfs,
+// and rkt's fly does not have any. What is to be in a volume comes after that.
+func (k *Composition) mounts(m specs.Mount) bool {
+	if appc.Own(m) || k.mutable {
+		return !appc.Own(m)
+	}
+	inVolume := slices.ContainsFunc(k.Spec.Mounts, func(v specs.Mount) bool {
+		bind, _ := appc.Bind(v)
+		return bind && strings.HasPrefix(filepath.Clean(m.Destination), filepath.Clean(v.Destination)+"/")
+	})
+	bind, _ := appc.Bind(m)
+	return m.Type == "tmpfs" && !bind && !inVolume
+}
+
+// Stage2 is where the app is in the pod's tree.
+func (k *Composition) Stage2() string { return filepath.Join(stage1.Stage2InTree, string(k.Name)) }
+
+// rootInTree is where the app's root is mounted in the pod's tree.
+func (k *Composition) rootInTree() string { return filepath.Join(k.Stage2(), "rootfs") }
+
+// Root is where the app's root is mounted.
+func (k *Composition) Root() string { return filepath.Join(k.Dir, stage1.RootfsDir, k.rootInTree()) }
+
+// Write writes what rkt wrote before it called the stage1: the image manifest twice,
+// the environment, the entry in the pod's manifest, and the time of all that.
+func (k *Composition) Write() error {
+	image, err := k.image()
+	if err != nil {
+		return err
+	}
+	if err := k.writeInTree(image); err != nil {
+		return err
+	}
+	info := filepath.Join(k.Dir, "appsinfo", string(k.Name))
+	if err := os.MkdirAll(info, 0o750); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(info, "manifest"), image, 0o644); err != nil {
+		return err
+	}
+	if err := k.enlist(image); err != nil {
+		return fmt.Errorf("manifest of the pod: %w", err)
+	}
+	return stage1.InTree(k.Dir, func(tree *os.Root) error { return tree.WriteFile(Mark(string(k.Name), Created), nil, 0o644) })
+}
+
+// writeInTree writes what the programs in the pod read of the app.
+func (k *Composition) writeInTree(image []byte) error {
+	return stage1.InTree(k.Dir, func(tree *os.Root) error {
+		if err := tree.MkdirAll(k.rootInTree(), 0o750); err != nil {
+			return err
+		}
+		if err := tree.Chmod(k.Stage2(), 0o755); err != nil { // programs of any user have to get through
+			return err
+		}
+		if err := tree.WriteFile(filepath.Join(k.Stage2(), "manifest"), image, 0o644); err != nil {
+			return err
+		}
+		return tree.WriteFile(filepath.Join(stage1.RktInTree, "env", string(k.Name)), appc.Env(string(k.Name), &k.App.App), 0o644)
+	})
+}
+
+func (k *Composition) image() ([]byte, error) {
+	m := schema.BlankImageManifest()
+	m.Name = types.ACIdentifier("containerd.io/container/" + k.Name)
+	m.App = &k.App.App
+	text, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("image manifest of app %s: %w", k.Name, err)
+	}
+	return text, nil
+}
+
+// enlist replaces the app's entry in the pod's manifest.
+func (k *Composition) enlist(image []byte) error {
+	sum := sha512.Sum512(image)
+	id, err := types.NewHash("sha512-" + hex.EncodeToString(sum[:]))
+	if err != nil {
+		return err
+	}
+	name := types.ACIdentifier("containerd.io/container/" + k.Name)
+	entry, err := json.Marshal(schema.RuntimeApp{
+		Name: k.Name, Image: schema.RuntimeImage{Name: &name, ID: *id}, App: &k.App.App,
+		ReadOnlyRootFS: k.App.ReadOnly, Mounts: k.App.Mounts, Annotations: k.Annotations,
+	})
+	if err != nil {
+		return err
+	}
+	return pod.EditManifest(k.Dir, func(m *pod.Manifest) error {
+		m.Drop(k.replaces)
+		m.Apps = append(m.Apps, entry)
+		for _, v := range k.App.Volumes {
+			volume, err := json.Marshal(v)
+			if err != nil {
+				return err
+			}
+			m.Volumes = append(m.Volumes, volume)
+		}
+		if k.mutable {
+			return nil
+		}
+		return setAnnotation(m, "coreos.com/rkt/stage1/mutable", "false")
+	})
+}
+
+func setAnnotation(m *pod.Manifest, name types.ACIdentifier, value string) error {
+	var all types.Annotations
+	if len(m.Annotations) > 0 {
+		if err := json.Unmarshal(m.Annotations, &all); err != nil {
+			return err
+		}
+	}
+	all.Set(name, value)
+	var err error
+	m.Annotations, err = json.Marshal(all)
+	return err
+}
+
+// replaces reports whether an entry of the pod's manifest goes when this app's is written
+// or removed: this app's, and that of an app that cannot be loaded. One that is only
+// announced, since it is about to be added, enlists itself when it is: until then every
+// app/add would stumble over it.
+func (k *Composition) replaces(name pod.AppName) bool {
+	if string(name) == string(k.Name) {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(k.Dir, stage1.Stage2Dir, string(name), "manifest"))
+	return err != nil
+}
+
+// Delist removes the app's entry from the pod's manifest. A pod without one is half
+// removed.
+func (k *Composition) Delist() error {
+	err := pod.EditManifest(k.Dir, func(m *pod.Manifest) error {
+		m.Drop(k.replaces)
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// MountRoot shows an app's root where a stage1 of rkt's looks for it, in the pod's
+// space. What is mounted below it comes along.
+func (s *InSpace) MountRoot(from string, k *Composition) error {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	if err != nil {
+		return fmt.Errorf("open the root file system %s: %w", from, err)
+	}
+	defer unix.Close(fd)
+	err = s.Within(func() error {
+		return stage1.InTree(k.Dir, func(tree *os.Root) error { return MountIn(tree, fd, k.rootInTree()) })
+	})
+	if err != nil {
+		return fmt.Errorf("mount the root file system: %w", err)
+	}
+	return nil
+}
+
+// MountIn attaches a mount at a path in a root, whatever links become of it meanwhile.
+func MountIn(root *os.Root, fd int, path string) error {
+	to, err := root.OpenFile(path, unix.O_PATH, 0)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	if err := unix.MoveMount(fd, "", int(to.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount on %s: %w", filepath.Join(root.Name(), path), err)
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package immutable
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+)
+
+// space is a mount namespace of a pod's own. What the host mounts arrives there,
+// as far as the host shares its mounts; what is mounted there stays there, and goes
+// with the last process in it: the recursive and shared bind mounts that rkt's
+// images make of the host's /dev, /proc and /sys above all. Its mounts are shared
+// with the namespaces that are made from it, where such an image waits for more.
+//
+// A nil space is the namespace of this process.
+type space struct{ ns *os.File }
+
+// newSpace makes a space out of what this process sees.
+func newSpace() (*space, error) {
+	s := &space{}
+	err := OnThread(func() (err error) {
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("unshare: %w", err)
+		}
+		for _, flag := range []uintptr{unix.MS_SLAVE, unix.MS_SHARED} {
+			if err := unix.Mount("", "/", "", unix.MS_REC|flag, ""); err != nil {
+				return fmt.Errorf("propagation: %w", err)
+			}
+		}
+		s.ns, err = os.Open("/proc/thread-self/ns/mnt")
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make a mount namespace for the pod: %w", err)
+	}
+	return s, nil
+}
+
+// spaceOf returns the space of a process, or nil if that is in this process's.
+func spaceOf(pid int) (*space, error) {
+	path := filepath.Join("/proc", strconv.Itoa(pid), "ns/mnt")
+	theirs, err := os.Readlink(path)
+	if err != nil {
+		return nil, err
+	}
+	ours, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil || ours == theirs {
+		return nil, err
+	}
+	ns, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return &space{ns: ns}, nil
+}
+
+// do calls f on a thread that is in the space. Processes that f starts are there,
+// too. f must not wait for other goroutines to do something there.
+func (s *space) do(f func() error) error {
+	if s == nil {
+		return f()
+	}
+	return OnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return fmt.Errorf("enter the pod's mount namespace: %w", err)
+		}
+		if err := unix.Setns(int(s.ns.Fd()), unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("enter the pod's mount namespace: %w", err)
+		}
+		return f()
+	})
+}
+
+func (s *space) close() {
+	if s != nil {
+		_ = s.ns.Close()
+	}
+}
+
+// OnThread calls f on a thread of its own, which ends with it.
+func OnThread(f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: nobody else gets this thread
+		done <- f()
+	}()
+	return <-done
+}
+
+// SupervisorOf returns the pid that `run` has left in a pod directory: that of the
+// process that it is, or has become. It is 0 if there is none.
+func SupervisorOf(dir string) int {
+	for _, name := range []string{PpidFile, PidFile} {
+		if pid, err := ReadPID(filepath.Join(dir, name)); err == nil {
+			return pid
+		}
+	}
+	return 0
+}
+
+// Files in which `run` tells its pid, or that of the parent of the pod's first
+// process.
+const (
+	PidFile  = "pid"
+	PpidFile = "ppid"
+)
+
+// ErrNoPID says that a file does not hold a pid, or not yet: it is not written in
+// one step.
+var ErrNoPID = errors.New("not a pid")
+
+// ReadPID reads a file in which `run` tells a pid. The error unwraps to ErrNoPID if the
+// file does not hold one.
+func ReadPID(path string) (int, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid <= 1 || // the machine's first process is no pod's
+		!strings.HasSuffix(string(text), "\n") && len(text) < 2 {
+		return 0, fmt.Errorf("%s: %.20q: %w", path, text, ErrNoPID)
+	}
+	return pid, nil
+}
+
+// Leader returns the pid that `enter` is to be given: what `pid` says, else the only
+// child of the process that `ppid` names, else the process of `run`.
+func (s *InSpace) Leader(c pod.Call) int {
+	if pid, err := ReadPID(c.Dir + "/" + PidFile); err == nil {
+		return pid
+	}
+	if parent, err := ReadPID(c.Dir + "/" + PpidFile); err == nil {
+		if children := ChildrenOf(parent); len(children) == 1 {
+			return children[0]
+		}
+		return parent
+	}
+	return c.Leader
+}
+
+// ChildrenOf lists the children of a process. One that has gone has none.
+func ChildrenOf(pid int) []int {
+	var children []int
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	if err != nil {
+		return nil
+	}
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		if err != nil {
+			continue
+		}
+		for _, word := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				children = append(children, child)
+			}
+		}
+	}
+	return children
+}

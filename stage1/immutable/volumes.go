@@ -1,0 +1,193 @@
+package immutable
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	securejoin "github.com/cyphar/filepath-securejoin"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
+)
+
+// MountVolumes shows an app what its spec lists, in its root and before app/add: rkt's
+// stage1s would do it by a tunnel of systemd-nspawn's, which later versions have moved.
+// What every app of theirs has is left to them.
+func (s *InSpace) MountVolumes(k *Composition, bundle string) error {
+	for i, m := range k.Spec.Mounts {
+		if !k.mounts(m) {
+			continue
+		}
+		if bind, _ := appc.Bind(m); !bind && m.Type != "tmpfs" {
+			if !s.MayIgnore("/mounts/*/type") {
+				return s.Refused(fmt.Sprintf("config.json asks for /mounts/%d/type: %s on %s is neither a part of the host nor a tmpfs", i, m.Type, m.Destination), errdefs.ErrNotImplemented)
+			}
+			continue
+		}
+		v, err := s.newVolume(m, bundle)
+		if err == nil {
+			err = s.mountVolume(v, k.Root(), m.Destination)
+		}
+		if err != nil {
+			return s.Refused(fmt.Sprintf("/mounts/%d: %v", i, err), err)
+		}
+	}
+	return nil
+}
+
+// volume is a mount that is nowhere yet.
+type volume struct {
+	fd  int
+	dir bool
+}
+
+// newVolume makes what a mount of a spec is of: a part of the host, or a tmpfs. Options
+// that it cannot have are refused, unless they are excused.
+func (s *InSpace) newVolume(m specs.Mount, bundle string) (*volume, error) {
+	if bind, recursive := appc.Bind(m); bind {
+		return s.newBind(m, bundle, recursive)
+	}
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a tmpfs: %w", err)
+	}
+	defer unix.Close(fs)
+	var attr uint64
+	for _, o := range m.Options {
+		key, value, given := strings.Cut(o, "=")
+		switch set, known := mountAttribute(o); {
+		case known:
+			attr |= set
+		case given:
+			err = unix.FsconfigSetString(fs, key, value)
+		default:
+			err = s.mayDrop(o)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("option %s: %w", o, err)
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return nil, fmt.Errorf("make a tmpfs: %w", err)
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, int(attr))
+	if err != nil {
+		return nil, fmt.Errorf("make a tmpfs: %w", err)
+	}
+	return &volume{fd: fd, dir: true}, nil
+}
+
+func (s *InSpace) newBind(m specs.Mount, bundle string, recursive bool) (*volume, error) {
+	source := m.Source
+	if !filepath.IsAbs(source) {
+		source = filepath.Join(bundle, source)
+	}
+	st, err := os.Stat(source)
+	if err != nil {
+		return nil, err
+	}
+	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
+	if recursive {
+		flags |= unix.AT_RECURSIVE
+	}
+	var attr unix.MountAttr
+	for _, o := range m.Options {
+		set, known := mountAttribute(o)
+		attr.Attr_set |= set
+		if !known {
+			if err := s.mayDrop(o); err != nil {
+				return nil, err
+			}
+		}
+	}
+	fd, err := unix.OpenTree(unix.AT_FDCWD, source, flags)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", source, err)
+	}
+	if attr.Attr_set != 0 { // as runc has it, of the uppermost mount
+		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+			_ = unix.Close(fd)
+			return nil, fmt.Errorf("options of %s: %w", source, err)
+		}
+	}
+	return &volume{fd: fd, dir: st.IsDir()}, nil
+}
+
+// mountAttribute returns what an option of a mount sets. Propagation from the pod is
+// what such options ask for anyway: there is none.
+func mountAttribute(option string) (set uint64, known bool) {
+	switch option {
+	case "ro":
+		return unix.MOUNT_ATTR_RDONLY, true
+	case "nosuid":
+		return unix.MOUNT_ATTR_NOSUID, true
+	case "nodev":
+		return unix.MOUNT_ATTR_NODEV, true
+	case "noexec":
+		return unix.MOUNT_ATTR_NOEXEC, true
+	case "noatime":
+		return unix.MOUNT_ATTR_NOATIME, true
+	case "strictatime":
+		return unix.MOUNT_ATTR_STRICTATIME, true
+	case "bind", "rbind", "rw", "suid", "dev", "exec", "relatime", "private", "rprivate":
+		return 0, true
+	}
+	return 0, false
+}
+
+// mayDrop refuses an option that cannot be had, unless that is excused.
+func (s *InSpace) mayDrop(option string) error {
+	if s.MayIgnore("/mounts/*/options") {
+		return nil
+	}
+	return fmt.Errorf("the option %s cannot be had", option)
+}
+
+// mountVolume mounts in the pod's space, below an app's root. No link leads out of that.
+func (s *InSpace) mountVolume(v *volume, root, destination string) error {
+	defer unix.Close(v.fd)
+	return s.Within(func() error {
+		in, err := os.OpenRoot(root)
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		target, err := placeIn(in, destination, v.dir)
+		if err != nil {
+			return err
+		}
+		return MountIn(in, v.fd, target)
+	})
+}
+
+// placeIn returns where a mount goes in a root, and makes it if it is not there. Links
+// are followed inside the root. The path returned has none, and if another app of the pod
+// puts one there meanwhile, the root keeps that from leading out.
+func placeIn(root *os.Root, path string, dir bool) (string, error) {
+	full, err := securejoin.SecureJoin(root.Name(), path)
+	if err != nil {
+		return "", err
+	}
+	target, err := filepath.Rel(root.Name(), full)
+	if err != nil {
+		return "", err
+	}
+	if _, err := root.Lstat(target); err == nil {
+		return target, nil
+	}
+	if dir {
+		return target, root.MkdirAll(target, 0o755)
+	}
+	if err := root.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return "", err
+	}
+	f, err := root.OpenFile(target, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return "", err
+	}
+	return target, f.Close()
+}

@@ -1,0 +1,171 @@
+package rktabi
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
+)
+
+// The interface versions that added an argument. What an image's version does not
+// know is not sent: its programs end with a usage text.
+const (
+	sinceHostname      = 2
+	sinceDisable       = 3
+	sinceGCLocalConfig = 5
+	sinceIPC           = 6
+)
+
+// localConfigVariable of the shim's environment names rkt's directory of local
+// configuration, for images of rkt's that read one.
+const localConfigVariable = "RKT_LOCAL_CONFIG"
+
+// dialect is how rkt called the entrypoints of interface versions 1 to 6.
+type dialect struct{}
+
+// Arguments returns the arguments of an image's own version, in rkt's order.
+func (dialect) Arguments(k *stage1.Call) []string {
+	r := &k.Request
+	debug := "--debug=" + strconv.FormatBool(r.Debug)
+	switch k.Entrypoint {
+	case abi.Run:
+		return runArguments(k)
+	case abi.Stop: // knows no --debug
+		if k.Force {
+			return []string{"--force", r.Pod}
+		}
+		return []string{r.Pod}
+	case abi.GC:
+		var args []string
+		if r.Debug {
+			args = append(args, "--debug")
+		}
+		if dir := os.Getenv(localConfigVariable); dir != "" && k.Stage1.Version() >= sinceGCLocalConfig {
+			args = append(args, "--local-config", dir)
+		}
+		return append(args, r.Pod)
+	case abi.Enter: // whoever calls it appends the command
+		return []string{"--pid=" + strconv.Itoa(k.Leader), "--appname=" + r.App, "--"}
+	case abi.AppAdd:
+		return []string{debug, "--uuid=" + r.Pod, "--app=" + r.App}
+	}
+	return []string{debug, "--app=" + r.App}
+}
+
+func runArguments(k *stage1.Call) []string {
+	s := k.Stage1
+	var args []string
+	add := func(wanted bool, arg string) {
+		if wanted {
+			args = append(args, arg)
+		}
+	}
+	spec := immutable.SpecOf(&k.Request)
+	localConfig := os.Getenv(localConfigVariable)
+	// What `run` of an immutable pod writes is seen as the app's.
+	add(k.Request.Debug && s.Mutable(), "--debug")
+	// Whatever network the pod has, its first process is in it already.
+	args = append(args, "--net=host")
+	add(!s.Mutable() && k.Interactive, "--interactive")
+	add(localConfig != "", "--local-config="+localConfig)
+	add(s.Version() >= sinceHostname && spec.Hostname != "", "--hostname="+spec.Hostname)
+	if s.Version() >= sinceDisable {
+		add(appc.Privileged(spec), "--disable-capabilities-restriction")
+		add(k.Request.Sandbox == nil && unmasked(spec), "--disable-paths")
+	}
+	add(s.Mutable(), "--mutable")
+	add(s.Version() >= sinceIPC && sharesIPC(spec), "--ipc=parent")
+	return append(args, k.Request.Pod)
+}
+
+// unmasked tells whether a spec hides nothing of /proc and /sys.
+func unmasked(spec *specs.Spec) bool {
+	return spec.Linux != nil && len(spec.Linux.MaskedPaths) == 0 && len(spec.Linux.ReadonlyPaths) == 0
+}
+
+func sharesIPC(spec *specs.Spec) bool {
+	if spec.Linux == nil {
+		return false
+	}
+	for _, ns := range spec.Linux.Namespaces {
+		if ns.Type == specs.IPCNamespace {
+			return false
+		}
+	}
+	return true
+}
+
+// Environment returns the variables that rkt gave: to what crosses into the pod
+// exactly three; to `run` also the lock's number and two labels, which it needs to
+// find even if they are empty.
+func (dialect) Environment(k *stage1.Call) ([]string, error) {
+	switch {
+	case k.Entrypoint == abi.Run:
+		spec := immutable.SpecOf(&k.Request)
+		label, mount := "", ""
+		if spec.Process != nil {
+			label = spec.Process.SelinuxLabel
+		}
+		if spec.Linux != nil {
+			mount = spec.Linux.MountLabel
+		}
+		return []string{
+			"PATH=" + toolPath(k.Dir), fmt.Sprintf("%s=%d", abi.EnvLockFD, abi.LockFD),
+			"RKT_SELINUX_CONTEXT=" + label, "RKT_SELINUX_MOUNT_CONTEXT=" + mount,
+		}, nil
+	case crosses(k.Entrypoint):
+		env := []string{"PATH=" + stage1.SearchPath(), abi.EnvEnterCmd + "=" + k.Stage1.EntrypointIn(k.Dir, abi.Enter)}
+		if k.Leader != 0 {
+			env = append(env, fmt.Sprintf("%s=%d", abi.EnvEnterPID, k.Leader))
+		}
+		return env, nil
+	}
+	return []string{"PATH=" + stage1.SearchPath()}, nil
+}
+
+// Descriptors says that rkt's programs know of the lock, and of nothing else that the ABI
+// has above 2.
+func (dialect) Descriptors(k *stage1.Call) stage1.Inherited {
+	return stage1.Inherited{Streams: k.Entrypoint == abi.Enter || k.Entrypoint == abi.Attach}
+}
+
+// crosses tells whether an entrypoint acts in the pod, by means of enter.
+func crosses(e abi.Entrypoint) bool {
+	return e == abi.Attach || strings.HasPrefix(string(e), "app/")
+}
+
+// Fields lists the fields of config.json that an image honours. One of rkt's says
+// nothing of that: what its manifests have words for, it was made to honour. rkt's
+// own fly is known to read no isolator, and has no UTS namespace.
+func (dialect) Fields(i *image.Image) []string {
+	if pointers, ok := i.Fields(); ok {
+		return pointers
+	}
+	fields := appc.Fields()
+	if isFly(i) {
+		return []string{
+			"/process/args", "/process/cwd", "/process/env", "/process/terminal", "/process/consoleSize",
+			"/process/user/uid", "/process/user/gid", "/process/user/additionalGids", "/process/user/username",
+			"/root/path", "/mounts/*/destination", "/mounts/*/type", "/mounts/*/source", "/mounts/*/options",
+		}
+	}
+	if i.Version() >= sinceHostname {
+		fields = append(fields, "/hostname")
+	}
+	if i.Mutable() { // stage 0 sets them in the pod's namespaces
+		fields = append(fields, "/linux/sysctl")
+	}
+	return fields
+}
+
+// isFly tells whether an image is rkt's own fly.
+func isFly(i *image.Image) bool { return path.Base(i.AppcName()) == "stage1-fly" }

@@ -1,0 +1,202 @@
+package rktabi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/containerd/errdefs"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
+)
+
+// enterexec is the program that `enter` of rkt's images with systemd executes in the
+// pod. With it a directory, an environment and a user can be chosen.
+const enterexec = "/enterexec"
+
+// adapter is what the two kinds of stage1s of the rkt ABI have in common, for one pod.
+type adapter struct {
+	*immutable.InSpace
+	execs *execs
+}
+
+// execs are the processes of `enter` that live, by app and exec: each a *proc.Child.
+type execs struct{ children sync.Map }
+
+func (e *execs) key(c pod.Call) string { return c.Request.App + "/" + c.Request.Exec }
+
+// enter executes `enter` as rkt did, with its streams and in the app's cgroup: it
+// enters namespaces and no cgroup. It stays, and ends as its program does.
+func (s *adapter) enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File, app *specs.Spec) (*pod.Process, error) {
+	k, err := s.NewCall(c, abi.Enter)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.enterArguments(k, args, app.Process); err != nil {
+		return nil, err
+	}
+	streams, err := immutable.OpenStreams(stdio, c.Request.Terminal, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer streams.Close()
+	if err := s.runEnter(ctx, k, streams); err != nil {
+		return nil, k.Fail(err)
+	}
+	start, err := proc.StartTime(k.Child.PID())
+	if err != nil {
+		return nil, k.Fail(err)
+	}
+	k.Release()
+	k.Journal(stage1.StateReady)
+	s.execs.children.Store(s.execs.key(c), k.Child)
+	ended := make(chan abi.Status, 1)
+	go func() {
+		<-k.Ended
+		s.execs.children.Delete(s.execs.key(c))
+		k.Leave()
+		ended <- k.Exit
+	}()
+	return &pod.Process{PID: k.Child.PID(), StartTime: start, Recorder: pod.RecordedByCall, Console: streams.Take(), Ended: ended}, nil
+}
+
+func (s *adapter) runEnter(ctx context.Context, k *stage1.Call, streams *immutable.Streams) error {
+	ctx, cancel := k.Limit(ctx)
+	defer cancel()
+	control, err := launch.NewControl()
+	if err != nil {
+		return err
+	}
+	defer control.Close()
+	if err := immutable.StartLauncher(k, control); err != nil {
+		return err
+	}
+	join := launch.Join{Terminal: k.Request.Terminal}
+	if k.Request.Cgroup != nil {
+		join.Cgroups = k.Request.Cgroup.Dirs
+	}
+	if err := control.Join(ctx, join, streams.Files); err != nil {
+		return err
+	}
+	path := s.EntrypointIn(k.Dir, abi.Enter)
+	env, err := s.Dialect.Environment(k)
+	if err != nil {
+		return err
+	}
+	env = append(env, "TERM=xterm")
+	if err := control.Exec(ctx, launch.Exec{Argv: append([]string{path}, k.Args...), Env: env}); err != nil {
+		return stage1.ExplainExec(path, err)
+	}
+	return nil
+}
+
+// enterArguments says what is to be executed, and as whom. An image that has no way
+// to say that executes it as the app is: then nothing else may be asked for.
+func (s *adapter) enterArguments(k *stage1.Call, args []string, app *specs.Process) error {
+	var p specs.Process
+	if err := json.Unmarshal(k.Request.Process, &p); err != nil {
+		return stage1.Invalid("process of an exec: %v", err)
+	}
+	p.Args = args
+	root := filepath.Join(k.Dir, stage1.Stage2Dir, k.Request.App, "rootfs")
+	var program string
+	err := s.Within(func() (err error) {
+		program, err = immutable.FindProgram(root, &p)
+		return err
+	})
+	if err != nil {
+		return s.Refused(err.Error(), err)
+	}
+	if _, err := os.Lstat(filepath.Join(s.Rootfs(), enterexec)); err == nil {
+		return s.enterExactly(k, &p)
+	}
+	for _, f := range []struct {
+		pointer string
+		same    bool
+	}{
+		{"/process/user", reflect.DeepEqual(p.User.AdditionalGids, app.User.AdditionalGids) && p.User.UID == app.User.UID && p.User.GID == app.User.GID},
+		{"/process/cwd", p.Cwd == app.Cwd || p.Cwd == ""},
+		{"/process/env", sameEnvironment(p.Env, app.Env)},
+		{"/process/capabilities", p.Capabilities == nil || reflect.DeepEqual(p.Capabilities, app.Capabilities)},
+		{"/process/noNewPrivileges", p.NoNewPrivileges == app.NoNewPrivileges},
+	} {
+		if !f.same && !s.MayIgnore(f.pointer) {
+			return s.Refused("the exec asks for "+f.pointer+" other than the container's, and its enter cannot be told", errdefs.ErrNotImplemented)
+		}
+	}
+	if isFly(s.Image) { // it does not look in PATH
+		args = append([]string{program}, args[1:]...)
+	}
+	k.Args = append(k.Args, args...)
+	return nil
+}
+
+// sameEnvironment leaves out TERM, which clients add for a terminal.
+func sameEnvironment(a, b []string) bool {
+	values := func(env []string) map[string]string {
+		m := map[string]string{}
+		for _, kv := range env {
+			if name, value, _ := strings.Cut(kv, "="); name != "TERM" {
+				m[name] = value
+			}
+		}
+		return m
+	}
+	return reflect.DeepEqual(values(a), values(b))
+}
+
+// enterExactly has rkt's own program change to the directory, the user and the
+// environment of the exec. It takes no privilege away, which has to be excused.
+func (s *adapter) enterExactly(k *stage1.Call, p *specs.Process) error {
+	if p.Capabilities != nil && !s.MayIgnore("/process/capabilities") {
+		return s.Refused("the exec asks for /process/capabilities, and its enter leaves a program all of them", errdefs.ErrNotImplemented)
+	}
+	name := "exec-" + k.Request.App + "-" + k.Request.Exec
+	err := stage1.InTree(k.Dir, func(tree *os.Root) error {
+		return tree.WriteFile(filepath.Join(stage1.RktInTree, "env", name), []byte(strings.Join(append(p.Env, ""), "\n")), 0o644)
+	})
+	if err != nil {
+		return err
+	}
+	groups := []string{strconv.Itoa(int(p.User.GID))}
+	for _, gid := range p.User.AdditionalGids {
+		groups = append(groups, strconv.Itoa(int(gid)))
+	}
+	cwd := p.Cwd
+	if cwd == "" {
+		cwd = "/"
+	}
+	k.Args = append([]string{
+		"--pid=" + strconv.Itoa(k.Leader), "--", enterexec, "/opt/stage2/" + k.Request.App + "/rootfs", cwd, "/rkt/env/" + name,
+		strconv.Itoa(int(p.User.UID)), strings.Join(groups, ","), "-e", "--",
+	}, p.Args...)
+	return nil
+}
+
+// signalExec signals the program that an exec runs, and not the `enter` that waits for
+// it. An `enter` that has not come to the program gets the signal with all that it has
+// started: the program could not handle it yet.
+func (s *adapter) signalExec(c pod.Call) error {
+	v, ok := s.execs.children.Load(s.execs.key(c))
+	if !ok {
+		return fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
+	}
+	enter, sig := v.(*proc.Child), syscall.Signal(c.Request.Signal)
+	if pid := entered(enter.PID(), s.EntrypointIn(c.Dir, abi.Enter)); pid != 0 {
+		return signalPID(pid, sig)
+	}
+	return enter.SignalGroup(sig)
+}

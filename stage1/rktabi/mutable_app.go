@@ -1,0 +1,236 @@
+package rktabi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/appc/spec/schema/types"
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
+)
+
+// mutableApp is an app of a pod that has, or may get, others.
+type mutableApp struct {
+	call    pod.Call // of app/add
+	made    *immutable.Composition
+	streams *carrier
+
+	once    sync.Once
+	over    chan struct{}   // closed when it has ended
+	ended   chan abi.Status // takes one, then
+	becomes chan abi.Ready  // takes one, when its process is known
+
+	started atomic.Bool
+	settled chan struct{}                // closed when app/start has returned
+	main    atomic.Pointer[proc.Process] // of settled apps, if it is known
+	told    atomic.Int32                 // the last signal that stage 0 has sent
+}
+
+// end tells how the app has ended, once. What it has written goes first: it is on its
+// way through the pod, and clients do not wait for what comes after the end.
+func (a *mutableApp) end(st abi.Status) {
+	a.once.Do(func() {
+		close(a.over)
+		if !a.started.Load() {
+			a.streams.close() // nobody else will
+			a.ended <- st
+			return
+		}
+		go func() {
+			<-a.streams.carried
+			a.ended <- st
+		}()
+	})
+}
+
+// stand gets the signals of a process that there is none of before app/start, and the
+// sizes of its terminal.
+func (a *mutableApp) stand(sig syscall.Signal) error {
+	if sig == unix.SIGWINCH && a.streams.terminal {
+		return a.streams.resize()
+	}
+	main := a.main.Load()
+	if main == nil {
+		return fmt.Errorf("app %s: it has no process: %w", a.made.Name, errdefs.ErrNotFound)
+	}
+	return a.send(main, sig)
+}
+
+// send signals the app's first process.
+func (a *mutableApp) send(main *proc.Process, sig syscall.Signal) error {
+	err := main.Signal(sig)
+	if errors.Is(err, proc.ErrGone) || errors.Is(err, os.ErrClosed) {
+		return fmt.Errorf("app %s: process already finished: %w", a.made.Name, errdefs.ErrNotFound)
+	}
+	return err
+}
+
+// Add adds an app to the pod. Nothing of one that could not be added is left.
+func (s *mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *pod.Process, err error) {
+	c.Request.Entrypoint = abi.AppAdd
+	a := &mutableApp{ended: make(chan abi.Status, 1), becomes: make(chan abi.Ready, 1), over: make(chan struct{}), settled: make(chan struct{})}
+	if a.made, err = s.Compose(c, true); err != nil {
+		return nil, s.Refused(err.Error(), err)
+	}
+	if err := immutable.CheckProgram(c.Request.Rootfs, a.made.Spec.Process); err != nil {
+		return nil, s.Refused(err.Error(), err)
+	}
+	if err := s.boot(ctx, c.Request.Spec); err != nil {
+		return nil, err
+	}
+	leader, err := s.ready(c)
+	if err != nil {
+		return nil, err
+	}
+	c.Leader = leader.PID
+	if err := s.fits(a.made.Spec, leader.PID); err != nil {
+		return nil, err
+	}
+	a.call = c
+	if a.streams, err = newCarrier(stdio, c.Request.Terminal, a.made.Spec.Process, s.opensByName()); err != nil {
+		return nil, fmt.Errorf("app %s: %w", a.made.Name, err)
+	}
+	a.made.Annotations = a.streams.modes()
+	// rkt holds this lock over all of it: one app that is half there makes every
+	// app/add fail.
+	if err := pod.LockManifest(c.Dir, func() error { return s.add(ctx, a) }); err != nil {
+		a.streams.close()
+		return nil, err
+	}
+	s.mu.Lock()
+	s.apps[c.Request.App] = a
+	s.mu.Unlock()
+	if !s.lives() {
+		a.end(killedStatus())
+	}
+	return &pod.Process{
+		PID: leader.PID, StartTime: leader.StartTime, Recorder: pod.RecordedByCall, Console: a.streams.take(),
+		Signal: a.stand, Becomes: a.becomes, Ended: a.ended,
+	}, nil
+}
+
+// lives tells whether `run` has not ended. What is on record before it is asked is
+// seen by over.
+func (s *mutable) lives() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.run != nil && s.run.Runs()
+}
+
+func (s *mutable) add(ctx context.Context, a *mutableApp) error {
+	err := a.made.Write()
+	if err == nil {
+		err = s.MountRoot(a.call.Request.Rootfs, a.made)
+	}
+	if err == nil {
+		err = s.MountVolumes(a.made, a.call.Request.Bundle)
+	}
+	if err == nil {
+		err = s.accommodateApp(a)
+	}
+	if err == nil {
+		err = s.Stage1.Invoke(ctx, a.call)
+	}
+	if err != nil {
+		return errors.Join(err, s.erase(a.made))
+	}
+	return nil
+}
+
+// erase removes what there is of an app, on disk and mounted. The caller holds the
+// manifest's lock.
+func (s *mutable) erase(k *immutable.Composition) error {
+	err := s.Within(func() error {
+		err := unix.Unmount(k.Root(), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			err = nil
+		}
+		return errors.Join(err, s.forgetApp(k))
+	})
+	if err != nil {
+		return fmt.Errorf("unmount the root of app %s: %w", k.Name, err) // nothing below may be removed
+	}
+	err = k.Delist()
+	return errors.Join(err, eraseInTree(k))
+}
+
+// eraseInTree removes what writeInTree and the pod have written of an app. A pod that is
+// half removed has no tree.
+func eraseInTree(k *immutable.Composition) error {
+	name := string(k.Name)
+	err := stage1.InTree(k.Dir, func(tree *os.Root) error {
+		var err error
+		for _, path := range []string{
+			k.Stage2(), filepath.Join(stage1.RktInTree, "env", name), filepath.Join(stage1.RktInTree, muxDir, name), immutable.Mark(name, immutable.Created), immutable.Mark(name, immutable.Started),
+		} {
+			err = errors.Join(err, tree.RemoveAll(path))
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// exitUnknown is what app/stop ends with for a unit that is not loaded: it has gone.
+const exitUnknown = 5
+
+// remove is rkt's app rm: app/stop, app/rm, and everything of stage 0's. The app has
+// ended, so app/stop has nothing to wait for.
+func (s *mutable) remove(ctx context.Context, a *mutableApp, c pod.Call) error {
+	k := &immutable.Composition{Dir: c.Dir, Name: types.ACName(c.Request.App)} // `delete` knows no more
+	if a != nil {
+		k = a.made
+		s.mu.Lock()
+		delete(s.apps, c.Request.App)
+		s.mu.Unlock()
+		a.end(killedStatus())
+	}
+	return pod.LockManifest(c.Dir, func() error {
+		err := s.cross(ctx, c, abi.AppStop)
+		if e := (*stage1.EntrypointError)(nil); errors.As(err, &e) && e.Code == exitUnknown {
+			err = nil
+		}
+		return errors.Join(err, s.cross(ctx, c, abi.AppRm), s.erase(k))
+	})
+}
+
+// cross executes an entrypoint that acts in the pod.
+func (s *mutable) cross(ctx context.Context, c pod.Call, e abi.Entrypoint) error {
+	c.Request.Entrypoint = e
+	return s.Reach(c, func() error { return s.Stage1.Invoke(ctx, c) })
+}
+
+// kill ends an app, whose processes get SIGKILL. app/stop would let the app choose
+// when to go, for a minute and a half. Whatever else runs in it is in its cgroup,
+// which is stage 0's to kill; so is all of it for `delete`, who knows no processes.
+func (s *mutable) kill(ctx context.Context, a *mutableApp) error {
+	if a == nil {
+		return nil
+	}
+	c := a.call
+	c.Request.Signal, c.Request.Exec = int(unix.SIGKILL), ""
+	if err := s.signal(ctx, a, c); err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	select {
+	case <-a.over:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("app %s: killed, and its end is not seen: %w", a.made.Name, context.Cause(ctx))
+	}
+}

@@ -1,0 +1,231 @@
+package rktabi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
+)
+
+// statusGrace is how long a status file may take once its app's process has gone.
+const statusGrace = 2 * time.Second
+
+// start executes app/start, finds the process that it has made, puts that into its
+// cgroup and waits for its end in the background.
+func (s *mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
+	defer close(a.settled)
+	if err := immutable.MarkStarted(c.Dir, c.Request.App); err != nil {
+		return err
+	}
+	files, err := watchDirs(stage1.StatusDir(c.Dir))
+	if err != nil {
+		return err
+	}
+	release := s.Children.Expect() // a stage1 may leave the process to this one
+	defer release()
+	a.started.Store(true)
+	go a.streams.carry(s, c, a)
+	err = s.Stage1.Invoke(ctx, c)
+	main := s.findMain(a)
+	if err != nil {
+		s.undoStart(a, main)
+		files.close()
+		return err
+	}
+	if main == nil {
+		go a.awaitStatus(files, nil, s.run)
+		return nil
+	}
+	// Not born there: its stage1 knows of no other cgroups than its own.
+	moved := enterCgroups(a.call.Request.Cgroup, main.PID())
+	if moved != nil && main.Alive() {
+		s.undoStart(a, main)
+		files.close()
+		return fmt.Errorf("app %s: put it into its cgroup: %w", a.made.Name, moved)
+	}
+	a.main.Store(main)
+	a.becomes <- abi.Ready{PID: main.PID(), StartTime: main.StartTime()}
+	err = s.Children.Adopt(main.PID(), main.StartTime(), nil, func(e proc.Exit) {
+		files.close()
+		a.end(abi.Status(e))
+		_ = main.Close()
+	})
+	if err != nil { // it is somebody else's child, as a rule
+		go a.awaitStatus(files, main, s.run)
+	}
+	return nil
+}
+
+// undoStart ends what a start has left that failed.
+func (s *mutable) undoStart(a *mutableApp, main *proc.Process) {
+	if main != nil {
+		_ = main.Signal(syscall.SIGKILL)
+		_ = main.Close()
+	}
+	_ = stage1.InTree(a.call.Dir, func(tree *os.Root) error { return tree.Remove(immutable.Mark(string(a.made.Name), immutable.Started)) })
+	a.streams.close()
+	a.end(abi.Status{Code: 128, Time: time.Now()})
+}
+
+// awaitStatus waits for the app's status file. What ended it the kernel knows better,
+// as long as somebody has kept its pidfd. A file may be empty while it is written, and
+// remain so if the pod ends.
+func (a *mutableApp) awaitStatus(files *watch, main *proc.Process, run *immutable.Launched) {
+	defer files.close()
+	var st abi.Status
+	there := func() (bool, error) {
+		var err error
+		st, err = abi.ReadStatus(stage1.StatusDir(a.call.Dir), a.call.Request.App, "")
+		return err == nil, nil
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	err := files.until(ctx, a.lastCall(ctx, main, run), there)
+	recorded := err == nil
+	if main != nil {
+		known, ok := main.Exit()
+		_ = main.Close()
+		if ok && recorded {
+			known.Time = st.Time
+		}
+		if ok {
+			a.end(fromSystemd(abi.Status(known)))
+			return
+		}
+	}
+	if !recorded {
+		st = killedStatus()
+	}
+	a.end(fromRkt(st, int(a.told.Load())))
+}
+
+// lastCall returns what is closed when nobody will write a status any more: the pod has
+// ended, or the process some time ago.
+func (a *mutableApp) lastCall(ctx context.Context, main *proc.Process, run *immutable.Launched) <-chan struct{} {
+	if main == nil {
+		return run.Call.Ended
+	}
+	last := make(chan struct{})
+	go func() {
+		defer close(last)
+		if main.Wait(ctx) != nil {
+			return
+		}
+		grace := time.NewTimer(statusGrace)
+		defer grace.Stop()
+		select {
+		case <-run.Call.Ended:
+		case <-grace.C:
+		case <-ctx.Done():
+		}
+	}()
+	return last
+}
+
+// signal sends a signal to an app's first process, or to an exec's.
+func (s *mutable) signal(ctx context.Context, a *mutableApp, c pod.Call) error {
+	sig := syscall.Signal(c.Request.Signal)
+	switch {
+	case c.Request.Exec != "":
+		return s.signalExec(c)
+	case a == nil:
+		return s.Refused("no such app", errdefs.ErrNotFound)
+	case !a.started.Load():
+		if proc.Fatal(sig) { // there is no process yet, and now there will be none
+			a.end(killedStatus())
+		}
+		return nil
+	}
+	select {
+	case <-a.settled:
+	case <-ctx.Done():
+		return fmt.Errorf("app %s: signal %d: wait for its start: %w", a.made.Name, sig, context.Cause(ctx))
+	}
+	main := a.main.Load()
+	if main == nil {
+		return fmt.Errorf("app %s: process already finished: %w", a.made.Name, errdefs.ErrNotFound)
+	}
+	a.told.Store(int32(sig))
+	return a.send(main, sig)
+}
+
+// findMain returns the first process of an app that was started: the first one below
+// this process that is in the cgroup of the app's unit, or has its root. It returns nil
+// if there is none, as that of a program that has ended.
+func (s *mutable) findMain(a *mutableApp) *proc.Process {
+	root, err := os.Stat(a.call.Request.Rootfs)
+	if err != nil {
+		return nil
+	}
+	ours, err := os.Stat("/")
+	if err != nil {
+		return nil
+	}
+	shared := os.SameFile(root, ours) // the host's root tells nothing
+	pid := firstBelow(os.Getpid(), func(pid int) bool {
+		if inUnit(pid, a.call.Request.App) {
+			return true
+		}
+		theirs, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid), "root"))
+		return err == nil && !shared && os.SameFile(root, theirs)
+	})
+	if pid == 0 {
+		return nil
+	}
+	main, err := proc.Open(pid, 0)
+	if err != nil {
+		return nil
+	}
+	return main
+}
+
+// enterCgroups moves a process and all below it. What they start meanwhile is found by
+// looking again.
+func enterCgroups(g *abi.Cgroup, pid int) error {
+	if g == nil {
+		return nil
+	}
+	moved := map[int]bool{}
+	for more := true; more; {
+		more = false
+		all := []int{pid}
+		for i := 0; i < len(all); i++ {
+			all = append(all, immutable.ChildrenOf(all[i])...)
+		}
+		for _, p := range all {
+			if moved[p] {
+				continue
+			}
+			moved[p], more = true, true
+			err := enterCgroup(g, p)
+			if p == pid && err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func enterCgroup(g *abi.Cgroup, pid int) error {
+	for _, dir := range slices.Sorted(slices.Values(g.Dirs)) {
+		err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

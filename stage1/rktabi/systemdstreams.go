@@ -1,0 +1,245 @@
+package rktabi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
+	"golang.org/x/sys/unix"
+)
+
+// opened are the streams of an app whose systemd opens them by name, in the place where
+// rkt's multiplexer would keep its own. That one loses what a short app has written,
+// knows no end of input, and takes both outputs for one.
+type opened struct {
+	fifos  [3]*os.File // open for reading and writing until the app has its ends
+	inputs *watch      // of the directory, if the app reads something
+}
+
+// sinceByName is the version of systemd that knows streams by name.
+const sinceByName = 236
+
+// opensByName tells whether an image's systemd is new enough. It is the machine's if the
+// image does not say of which version its own is.
+func (s *adapter) opensByName() bool {
+	if !s.hasSystemd() {
+		return false
+	}
+	text, err := os.ReadFile(filepath.Join(s.Rootfs(), "systemd-version"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	return err == nil && knowsNames(string(text))
+}
+
+// knowsNames tells whether systemd of a version, as such an image writes it down, knows
+// streams by name. What is not a release is none that is known to.
+func knowsNames(version string) bool {
+	number, err := strconv.Atoi(strings.TrimPrefix(strings.TrimSpace(version), "v"))
+	return err == nil && number >= sinceByName
+}
+
+// open makes what the systemd of an app is to open, and returns the lines of its unit
+// that say so. With a multiplexer there is nothing to say.
+func (r *carrier) open(s *adapter, k *immutable.Composition) ([]string, error) {
+	if !r.byName {
+		return nil, nil
+	}
+	name := path.Join(stage1.RktInTree, muxDir, string(k.Name))
+	inside := "/" + name
+	o := &opened{}
+	r.opened = o
+	dir, err := openMuxDir(k.Dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	if r.terminal {
+		if err := s.bindTerminal(r.files[0], k.Dir, path.Join(name, "tty")); err != nil {
+			return nil, fmt.Errorf("show the terminal to the pod: %w", err)
+		}
+		return []string{"StandardInput=tty-force", "StandardOutput=tty", "StandardError=tty", "TTYPath=" + inside + "/tty"}, nil
+	}
+	var lines []string
+	for i, stream := range [3]struct{ name, option string }{{stdinFIFO, "StandardInput"}, {"stdout", "StandardOutput"}, {"stderr", "StandardError"}} {
+		if r.files[i] == nil {
+			continue
+		}
+		if err := o.make(dir, i, stream.name, k.Spec.Process.User); err != nil {
+			return nil, err
+		}
+		lines = append(lines, stream.option+"=file:"+inside+"/"+stream.name)
+	}
+	if r.files[0] != nil {
+		o.inputs, err = watchFor(unix.IN_OPEN, procFD(dir.Fd()))
+	}
+	return lines, err
+}
+
+// openMuxDir makes the directory of an app's streams in a pod's tree, and opens it.
+func openMuxDir(podDir, name string) (dir *os.File, err error) {
+	err = stage1.InTree(podDir, func(tree *os.Root) error {
+		if err := tree.MkdirAll(name, 0o755); err != nil {
+			return err
+		}
+		dir, err = tree.Open(name)
+		return err
+	})
+	return dir, err
+}
+
+// stdinFIFO is the name of the fifo that an app reads.
+const stdinFIFO = "stdin"
+
+// make makes a fifo, and opens it without waiting for the other end. It is the user's,
+// who may open it again as /dev/stdout. Programs in the pod may replace the fifo by a link
+// as soon as it is there, so its owner is changed by descriptor.
+func (o *opened) make(dir *os.File, i int, name string, user specs.User) error {
+	file := filepath.Join(dir.Name(), name)
+	if err := unix.Mknodat(int(dir.Fd()), name, unix.S_IFIFO|0o600, 0); err != nil {
+		return fmt.Errorf("make the fifo %s: %w", file, err)
+	}
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the fifo %s: %w", file, err)
+	}
+	o.fifos[i] = os.NewFile(uintptr(fd), file)
+	if st, err := o.fifos[i].Stat(); err != nil || st.Mode().Type() != fs.ModeNamedPipe {
+		return errors.Join(fmt.Errorf("%s is not the fifo that was made there", file), err)
+	}
+	return o.fifos[i].Chown(int(user.UID), int(user.GID))
+}
+
+// again opens a fifo a second time, in one direction.
+func (o *opened) again(i, direction int) (f *os.File, err error) {
+	conn, err := o.fifos[i].SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	closed := conn.Control(func(fd uintptr) { f, err = os.OpenFile(procFD(fd), direction|unix.O_NONBLOCK, 0) })
+	return f, errors.Join(closed, err)
+}
+
+// procFD returns a path that leads to an open file, whatever has become of its name.
+func procFD(fd uintptr) string { return "/proc/self/fd/" + strconv.Itoa(int(fd)) }
+
+// close closes this side's ends. It is idempotent.
+func (o *opened) close() {
+	if o == nil {
+		return
+	}
+	for _, fifo := range o.fifos {
+		if fifo != nil {
+			_ = fifo.Close()
+		}
+	}
+	if o.inputs != nil {
+		o.inputs.close()
+	}
+}
+
+// bindTerminal shows the pod a terminal of the machine's, in a file of its tree.
+func (s *adapter) bindTerminal(slave *os.File, dir, file string) error {
+	device, err := os.Readlink(procFD(slave.Fd()))
+	if err != nil {
+		return err
+	}
+	return s.Within(func() error {
+		fd, err := unix.OpenTree(unix.AT_FDCWD, device, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("open %s to mount it: %w", device, err)
+		}
+		defer unix.Close(fd)
+		return stage1.InTree(dir, func(tree *os.Root) error {
+			if err := tree.WriteFile(file, nil, 0o600); err != nil {
+				return err
+			}
+			return immutable.MountIn(tree, fd, file)
+		})
+	})
+}
+
+// carryOpened carries an app's streams by fifos until they have ended. A terminal is the
+// app's own: it is only kept until the app has ended.
+func (r *carrier) carryOpened(over <-chan struct{}) {
+	o := r.opened
+	var outputs, input sync.WaitGroup
+	for i, fifo := range o.fifos {
+		if fifo == nil {
+			continue
+		}
+		if i == 0 {
+			input.Go(func() { r.feed(over) })
+			continue
+		}
+		if from, err := o.again(i, os.O_RDONLY); err == nil {
+			outputs.Go(func() { drainInto(r.files[i], from, over) })
+		}
+	}
+	<-over
+	o.close() // the app's ends are the last ones
+	outputs.Wait()
+	r.close()
+	input.Wait()
+}
+
+// feed carries the client's input, and its end, once the app has opened its end: a fifo
+// that nobody reads keeps neither.
+func (r *carrier) feed(over <-chan struct{}) {
+	o := r.opened
+	err := o.inputs.until(context.Background(), over, func() (bool, error) { return o.inputs.saw(stdinFIFO), nil })
+	if err != nil {
+		return
+	}
+	to, err := o.again(0, os.O_WRONLY)
+	if err != nil {
+		return // the app has closed it
+	}
+	defer to.Close()
+	_ = o.fifos[0].Close()
+	from, err := polled(r.files[0])
+	if err != nil {
+		return
+	}
+	defer from.Close()
+	defer when(over, func() { _ = from.SetReadDeadline(time.Now()) })()
+	_, _ = io.Copy(to, from)
+}
+
+// drainInto carries an output to its end. One that somebody keeps open after the end of
+// the app ends some time after that.
+func drainInto(to, from *os.File, over <-chan struct{}) {
+	defer to.Close()
+	defer from.Close()
+	defer when(over, func() { _ = from.SetReadDeadline(time.Now().Add(outputGrace)) })()
+	carryOutput(to, from, over)
+}
+
+// when calls f when a channel is closed, unless stop is called first. stop waits for f.
+func when(c <-chan struct{}, f func()) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-c:
+			f()
+		case <-quit:
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+	}
+}

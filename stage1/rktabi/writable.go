@@ -1,0 +1,153 @@
+package rktabi
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"golang.org/x/sys/unix"
+)
+
+// overlayDir is where the changes to a writable tree are, in a pod directory: rkt's
+// place for them.
+const overlayDir = "overlay"
+
+// attachWritable makes an image visible in a pod directory as rkt did: its tree can
+// be written to. It is an overlay, or where that cannot be a copy. rkt/ and
+// opt/stage2/ are the pod directory's own, so that they can be seen from outside of
+// the space that this is called in, which the caller has entered.
+func (s *adapter) attachWritable(dir string) error {
+	tree := s.Rootfs()
+	for _, d := range []string{stage1.RktDir, stage1.Stage2Dir} {
+		rel, err := filepath.Rel(stage1.RootfsDir, d)
+		if err != nil {
+			return err
+		}
+		if err := copyTree(filepath.Join(tree, rel), filepath.Join(dir, d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := stage1.MakeDirs(dir, stage1.RktDir+"/status", stage1.RktDir+"/env", stage1.Stage2Dir); err != nil {
+		return err
+	}
+	if err := s.PutIdentity(dir); err != nil {
+		return err
+	}
+	if err := s.overlay(dir, tree); err != nil {
+		return copyTree(tree, filepath.Join(dir, stage1.RootfsDir))
+	}
+	return nil
+}
+
+// overlay mounts the tree, and over it what is not to be a part of it.
+func (s *adapter) overlay(dir, tree string) error {
+	var own [2]int
+	for n, d := range [...]string{stage1.RktDir, stage1.Stage2Dir} {
+		fd, err := stage1.OpenTree(filepath.Join(dir, d))
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		own[n] = fd
+	}
+	upper := filepath.Join(dir, overlayDir, s.Digest(), "upper")
+	work := filepath.Join(dir, overlayDir, s.Digest(), "work")
+	if strings.ContainsAny(tree+upper, ":,\\") {
+		return fmt.Errorf("%s cannot be an option of a mount", tree)
+	}
+	// What is mounted over has to be there: in an image, those directories need not.
+	if err := stage1.MakeDirs(dir, filepath.Join(overlayDir, s.Digest(), "upper/rkt"),
+		filepath.Join(overlayDir, s.Digest(), "upper/opt/stage2"), filepath.Join(overlayDir, s.Digest(), "work")); err != nil {
+		return err
+	}
+	rootfs := filepath.Join(dir, stage1.RootfsDir)
+	if err := unix.Mount("overlay", rootfs, "overlay", 0, "lowerdir="+tree+",upperdir="+upper+",workdir="+work); err != nil {
+		return fmt.Errorf("mount an overlay on %s: %w", rootfs, err)
+	}
+	for n, d := range [...]string{stage1.RktDir, stage1.Stage2Dir} {
+		if err := unix.MoveMount(own[n], "", unix.AT_FDCWD, filepath.Join(dir, d), unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return errors.Join(fmt.Errorf("mount on %s: %w", d, err), unix.Unmount(rootfs, unix.MNT_DETACH))
+		}
+	}
+	return nil
+}
+
+// copyTree copies directories, files and links with their modes and owners. What is
+// there already is left.
+func copyTree(from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		st, err := d.Info()
+		if err != nil {
+			return err
+		}
+		return copyEntry(path, filepath.Join(to, rel), st)
+	})
+}
+
+func copyEntry(from, to string, st fs.FileInfo) error {
+	var err error
+	switch {
+	case st.IsDir():
+		err = os.MkdirAll(to, st.Mode().Perm())
+	case st.Mode()&fs.ModeSymlink != 0:
+		var target string
+		if target, err = os.Readlink(from); err == nil {
+			err = os.Symlink(target, to)
+		}
+	case st.Mode().IsRegular():
+		err = copyContent(from, to, st.Mode().Perm())
+	default:
+		return fmt.Errorf("copy %s: it is neither a file, a directory nor a link", from)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("copy %s: %w", from, err)
+	}
+	var u unix.Stat_t
+	if err := unix.Lstat(from, &u); err != nil {
+		return err
+	}
+	if err := os.Lchown(to, int(u.Uid), int(u.Gid)); err != nil {
+		return err
+	}
+	if st.Mode()&fs.ModeSymlink != 0 {
+		return nil
+	}
+	return os.Chmod(to, st.Mode()) // with the bits that chown and umask have taken
+}
+
+func copyContent(from, to string, mode fs.FileMode) error {
+	src, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	return errors.Join(err, dst.Close())
+}
+
+// makeVisible shows the image in a pod directory, in the pod's space.
+func (s *adapter) makeVisible(dir string) error {
+	if err := s.attachWritable(dir); err != nil || !s.hasSystemd() {
+		return err
+	}
+	return s.accommodate(dir)
+}

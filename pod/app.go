@@ -38,16 +38,14 @@ type app struct {
 	oom     *cgroup.OOMWatch
 
 	turn turn // of who changes the app
+	gate gate // of execs that are being started; closed when the first process has ended
 
 	mu sync.Mutex
 	// ownPIDs says that the kernel kills the app's processes with its first one: the
 	// spec asks for a PID namespace, and add has seen that the stage1 has made one.
-	ownPIDs  bool
-	execs    map[ExecID]*execution
-	entering int           // execs that are being started
-	settled  chan struct{} // if somebody waits: closed when entering falls to 0
-	ending   bool          // the first process has ended: no exec may start
-	doomed   bool          // a client has sent it SIGKILL: it cannot be paused any more
+	ownPIDs bool
+	execs   map[ExecID]*execution
+	doomed  bool // a client has sent it SIGKILL: it cannot be paused any more
 }
 
 // CreateApp makes an app: its first process exists and is blocked before its

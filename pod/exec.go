@@ -100,23 +100,19 @@ func (a *app) addExec(c ExecConfig) error {
 	return nil
 }
 
-// admit moves an exec to starting, unless its app is paused or has ended. Both
-// are one step: an exec that is admitted is waited for by the app's exit, and by
-// whoever pauses it. The caller calls entered when the start is over.
+// admit moves an exec to starting, unless its app is paused or has ended. After
+// that the exit of the app and a Pause wait until the caller has left the gate.
 func (a *app) admit(e *execution) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.ending {
+	err := a.gate.enter(func() error {
+		if s := a.status().State; s != Created && s != Running {
+			return fmt.Errorf("start %s: its container is %s: %w", e.name(), s, errdefs.ErrFailedPrecondition)
+		}
+		return e.step(stepStart)
+	})
+	if errors.Is(err, errGateClosed) {
 		return fmt.Errorf("start %s: its container has ended: %w", e.name(), errdefs.ErrFailedPrecondition)
 	}
-	if s := a.status().State; s != Created && s != Running {
-		return fmt.Errorf("start %s: its container is %s: %w", e.name(), s, errdefs.ErrFailedPrecondition)
-	}
-	if err := e.step(stepStart); err != nil {
-		return err
-	}
-	a.entering++
-	return nil
+	return err
 }
 
 // startExec executes enter.
@@ -124,7 +120,7 @@ func (a *app) startExec(ctx context.Context, e *execution) (int, error) {
 	if err := a.admit(e); err != nil {
 		return 0, err
 	}
-	defer a.entered()
+	defer a.gate.leave()
 	pid, err := a.enter(ctx, e)
 	if err != nil {
 		err = errors.Join(err, e.stdio.Close())

@@ -2,6 +2,8 @@ package pod
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/containerd/log"
@@ -21,23 +23,25 @@ func (a *app) ended(ctx context.Context, exec ExecID, st abi.Status) {
 		}
 		return
 	}
+	if !a.gate.close() {
+		return // this is not the first report
+	}
+	execs := a.allExecs()
 	a.mu.Lock()
-	again := a.ending
-	a.ending = true
-	var execs []*execution
-	for _, e := range a.execs {
-		execs = append(execs, e)
-	}
-	settled, ownPIDs := a.settledLocked(), a.ownPIDs
+	ownPIDs := a.ownPIDs
 	a.mu.Unlock()
-	if again {
-		return
-	}
 	if ownPIDs && len(execs) == 0 && !a.paused() {
 		a.exited(toExit(st)) // nothing to wait for, and the caller's order is kept
 		return
 	}
-	go a.finish(context.WithoutCancel(ctx), st, execs, settled)
+	go a.finish(context.WithoutCancel(ctx), st, execs)
+}
+
+// allExecs returns the app's execs, whatever their state.
+func (a *app) allExecs() []*execution {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.execs))
 }
 
 // paused tells whether the app's processes are stopped, or are being stopped.
@@ -48,17 +52,18 @@ func (a *app) paused() bool {
 
 // finish publishes the app's exit once nothing of it runs any more (X4) and its
 // execs' exits were published (E1).
-func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution, settled <-chan struct{}) {
+func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution) {
+	drained := a.gate.drained()
 	a.killRest(ctx)
 	limit, cancel := context.WithTimeout(ctx, execDrain)
 	defer cancel()
 	select {
-	case <-settled:
+	case <-drained:
 	default:
 		// An exec may have got into the cgroup after everybody in it was killed.
 		// No further one starts, so after this there is none.
 		select {
-		case <-settled:
+		case <-drained:
 		case <-limit.Done():
 		}
 		a.killRest(ctx)
@@ -91,13 +96,7 @@ func (a *app) orphaned(ctx context.Context) {
 	if err := a.cgroup.Kill(ctx); err != nil {
 		log.G(ctx).WithError(err).Errorf("container %s: its stage1 has died; cannot kill its processes", a.id)
 	}
-	a.mu.Lock()
-	execs := make([]*execution, 0, len(a.execs))
-	for _, e := range a.execs {
-		execs = append(execs, e)
-	}
-	a.mu.Unlock()
-	for _, e := range execs {
+	for _, e := range a.allExecs() {
 		if e.running() && e.recordedBy() == RecordedByStage1 {
 			a.ended(ctx, e.exec, a.lastWord(e.exec))
 		}

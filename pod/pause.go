@@ -24,35 +24,30 @@ func (p *Pod) Pause(ctx context.Context, id AppID) error {
 		return err
 	}
 	defer release()
-	settled, err := a.beginPause()
-	if err != nil {
+	if err := a.beginPause(); err != nil {
 		return err
 	}
-	if err := a.pause(ctx, settled); err != nil {
+	if err := a.pause(ctx); err != nil {
 		_ = a.step(stepUnpause) // or it has ended
 		return err
 	}
 	return nil
 }
 
-// beginPause moves the app to pausing. settled is closed once no exec is being
-// started.
-func (a *app) beginPause() (settled <-chan struct{}, err error) {
+// beginPause moves the app to pausing. No exec is admitted from then on.
+func (a *app) beginPause() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.doomed {
-		return nil, fmt.Errorf("cannot pause container %s: it is being killed: %w", a.id, errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("cannot pause container %s: it is being killed: %w", a.id, errdefs.ErrFailedPrecondition)
 	}
-	if err := a.step(stepPausing); err != nil {
-		return nil, err
-	}
-	return a.settledLocked(), nil
+	return a.step(stepPausing)
 }
 
 // pause stops an app that is pausing, and publishes that.
-func (a *app) pause(ctx context.Context, settled <-chan struct{}) error {
+func (a *app) pause(ctx context.Context) error {
 	select {
-	case <-settled:
+	case <-a.gate.drained():
 	case <-ctx.Done():
 		return fmt.Errorf("pause container %s: wait for execs that are being started: %w", a.id, context.Cause(ctx))
 	}

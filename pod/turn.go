@@ -55,28 +55,3 @@ func (a *app) takeTurnIn(ctx context.Context, verb string, states ...State) (rel
 	}
 	return a.takeTurnIf(ctx, legal)
 }
-
-// entered is called when the start of an exec has come to its end. What waits
-// for that is settled with the last one.
-func (a *app) entered() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.entering--
-	if a.entering == 0 && a.settled != nil {
-		close(a.settled)
-		a.settled = nil
-	}
-}
-
-// settledLocked returns a channel that is closed when no exec is being started.
-func (a *app) settledLocked() <-chan struct{} {
-	if a.entering == 0 {
-		done := make(chan struct{})
-		close(done)
-		return done
-	}
-	if a.settled == nil {
-		a.settled = make(chan struct{})
-	}
-	return a.settled
-}

@@ -95,7 +95,7 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 		return nil, fmt.Errorf("container %s: %s/config.json: %w", c.ID, c.Bundle, err)
 	}
 	a := &app{
-		process: newProcess(c.ID, "", c.Stdio, c.Terminal, p.cfg.Events),
+		process: newProcess(c.ID, "", c.Stdio, c.Terminal, p.cfg.Events, new(outbox)),
 		pod:     p,
 		id:      c.ID,
 		config:  c,
@@ -211,7 +211,7 @@ func (a *app) makeCgroup(undo *cleanup) error {
 		return errors.Join(g.Kill(ctx), g.Remove(ctx))
 	})
 	// Before the process exists: it may be killed as soon as it does.
-	if a.oom, err = g.WatchOOM(a.starved); err != nil {
+	if a.oom, err = g.WatchOOM(a.oomKilled); err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
 	undo.add(a.oom.Close)
@@ -266,7 +266,9 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 	if err := a.stdio.Begin(made.Console); err != nil {
 		return fmt.Errorf("container %s: connect its streams: %w", a.id, err)
 	}
-	a.created()
+	if err := a.push(Event{Kind: EventCreated}); err != nil {
+		return err
+	}
 	a.watch(ctx, a.process, made)
 	return nil
 }

@@ -105,7 +105,7 @@ func (a *app) dropExec(ctx context.Context, e *execution) (Status, error) {
 	}
 	drain(ctx, e.process)
 	err := errors.Join(e.stdio.Close(), a.dropRecord(e.exec))
-	e.discard()
+	e.finish()
 	a.mu.Lock()
 	delete(a.execs, e.exec)
 	a.mu.Unlock()
@@ -141,8 +141,7 @@ func (a *app) takeDown(ctx context.Context) (Status, error) {
 	a.closeExecs(ctx)
 	err := a.dismantle(ctx)
 	st := a.status()
-	_ = a.step(stepDelete) // no other Delete can have moved it
-	a.events.Publish(Event{Kind: EventDeleted, App: a.id, PID: st.PID, Exit: st.Exit})
+	_ = a.push(Event{Kind: EventDeleted, Exit: st.Exit}) // no other Delete can have moved it
 	if err != nil {
 		log.G(ctx).WithError(err).Warnf("container %s: left behind by its deletion", a.id)
 	}
@@ -175,7 +174,7 @@ func (a *app) closeExecs(ctx context.Context) {
 		if err := e.stdio.Close(); err != nil {
 			log.G(ctx).WithError(err).Warnf("%s: close its streams", e.name())
 		}
-		e.discard()
+		e.finish()
 	}
 }
 

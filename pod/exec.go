@@ -49,7 +49,6 @@ func (p *Pod) AddExec(_ context.Context, id AppID, c ExecConfig) error {
 	if err := a.addExec(c); err != nil {
 		return errors.Join(err, c.Stdio.Close())
 	}
-	a.events.Publish(Event{Kind: EventExecAdded, App: a.id, Exec: c.ID})
 	return nil
 }
 
@@ -89,14 +88,18 @@ func (a *app) addExec(c ExecConfig) error {
 	if err := stage1.CheckSpec(slices.Concat([]byte(`{"process":`), c.Process, []byte("}"))); err != nil {
 		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, err)
 	}
-	e := &execution{process: newProcess(a.id, c.ID, c.Stdio, c.Terminal, a.pod.cfg.Events), config: c, args: spec.Args}
+	e := &execution{process: newProcess(a.id, c.ID, c.Stdio, c.Terminal, a.pod.cfg.Events, a.lane.box), config: c, args: spec.Args}
 	e.state = Created
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, ok := a.execs[c.ID]; ok {
+	_, taken := a.execs[c.ID]
+	if !taken {
+		a.execs[c.ID] = e
+	}
+	a.mu.Unlock()
+	if taken {
 		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, errdefs.ErrAlreadyExists)
 	}
-	a.execs[c.ID] = e
+	_ = e.push(Event{Kind: EventExecAdded}) // or the app has ended: it has no events any more
 	return nil
 }
 
@@ -107,7 +110,7 @@ func (a *app) admit(e *execution) error {
 		if s := a.status().State; s != Created && s != Running {
 			return fmt.Errorf("start %s: its container is %s: %w", e.name(), s, errdefs.ErrFailedPrecondition)
 		}
-		return e.step(stepStart)
+		return e.beginStart()
 	})
 	if errors.Is(err, errGateClosed) {
 		return fmt.Errorf("start %s: its container has ended: %w", e.name(), errdefs.ErrFailedPrecondition)
@@ -122,13 +125,25 @@ func (a *app) startExec(ctx context.Context, e *execution) (int, error) {
 	}
 	defer a.gate.leave()
 	pid, err := a.enter(ctx, e)
+	if err == nil {
+		err = a.announce(ctx, e)
+	}
 	if err != nil {
 		err = errors.Join(err, e.stdio.Close())
 		e.unstarted()
 		return 0, err
 	}
-	e.started(EventExecStarted)
 	return pid, nil
+}
+
+// announce ends a start with success. If the start took so long that the exit of the
+// app was published without the exec, it kills the exec and returns an error.
+func (a *app) announce(ctx context.Context, e *execution) error {
+	if e.push(Event{Kind: EventExecStarted}) == nil {
+		return nil
+	}
+	a.killRest(context.WithoutCancel(ctx))
+	return fmt.Errorf("start %s: its container has ended: %w", e.name(), errdefs.ErrFailedPrecondition)
 }
 
 // checkRoom refuses an exec of an app that has as many processes as it may have,

@@ -68,16 +68,24 @@ func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution) {
 		}
 		a.killRest(ctx)
 	}
+	a.exited(toExit(st)) // the outbox holds it until the execs have ended
 	for _, e := range execs {
 		if !e.running() {
 			continue
 		}
 		if _, err := e.wait(limit); err != nil {
-			log.G(ctx).Warnf("%s: no exit %s after its container's; reported as 137", e.name(), execDrain)
-			e.exited(toExit(killed()))
+			e.lost(ctx)
 		}
 	}
-	a.exited(toExit(st))
+}
+
+// lost ends an exec whose app has ended. If its start is still under way, it has no
+// events, and the start will fail.
+func (e *execution) lost(ctx context.Context) {
+	if exit := toExit(killed()); !e.giveUp(exit) {
+		e.exited(exit)
+	}
+	log.G(ctx).Warnf("%s: no exit %s after its container's; reported as 137", e.name(), execDrain)
 }
 
 func (a *app) killRest(ctx context.Context) {

@@ -56,7 +56,7 @@ func (a *app) pause(ctx context.Context) error {
 	}
 	err := a.notDoomed()
 	if err == nil {
-		err = a.arrived(stepPaused, EventPaused)
+		err = a.push(Event{Kind: EventPaused})
 	}
 	if err != nil { // it was killed, or has ended
 		return errors.Join(err, a.thaw(context.WithoutCancel(ctx)))
@@ -89,7 +89,7 @@ func (p *Pod) Resume(ctx context.Context, id AppID) error {
 	if err := a.thaw(ctx); err != nil {
 		return err
 	}
-	if err := a.arrived(stepResumed, EventResumed); err != nil && a.status().State != Stopped {
+	if err := a.push(Event{Kind: EventResumed}); err != nil && a.status().State != Stopped {
 		return err
 	}
 	return nil // it may have ended at once, of a signal that has waited for this

@@ -38,13 +38,12 @@ func (a *app) startApp(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	defer release()
-	if err := a.step(stepStart); err != nil {
+	if err := a.beginStart(); err != nil {
 		return 0, err
 	}
 	ctx = context.WithoutCancel(ctx)
 	if err := a.session.stage1.Invoke(ctx, a.call(abi.AppStart)); err != nil {
 		a.abort(ctx)
-		a.perished(Exit{Code: 128, At: time.Now()})
 		return 0, err
 	}
 	if a.born() {
@@ -52,7 +51,9 @@ func (a *app) startApp(ctx context.Context) (int, error) {
 			log.G(ctx).WithError(err).Warnf("container %s: its pid is not on record", a.id)
 		}
 	}
-	a.started(EventStarted)
+	if err := a.push(Event{Kind: EventStarted}); err != nil {
+		return 0, err
+	}
 	return a.status().PID, nil
 }
 
@@ -65,11 +66,14 @@ func (a *app) recordBirth() error {
 	return a.disk.Update(func(r *AppRecord) { r.PID, r.StartTime = pid, start })
 }
 
-// abort kills what a failed app/start has left of the app. Nobody can signal it any
-// more, it may even have executed its program, and as long as it lives it holds up
-// the app's Delete. It returns once the end is noticed: before, a stage1 may refuse
-// app/rm.
+// abort kills what a failed app/start has left of the app, which may even have
+// executed its program: no client can signal it any more, and as long as it runs it
+// holds up the app's Delete. abort returns once the exit was reported: before that, a
+// stage1 may refuse app/rm.
 func (a *app) abort(ctx context.Context) {
+	_ = a.step(stepFail)
+	a.lane.unstart()
+	defer func() { a.giveUp(Exit{Code: failedStart, At: time.Now()}) }()
 	ctx, cancel := context.WithTimeout(ctx, abortLimit)
 	defer cancel()
 	if err := a.kill(ctx); err != nil {
@@ -77,7 +81,7 @@ func (a *app) abort(ctx context.Context) {
 		return
 	}
 	select {
-	case <-a.noticed:
+	case <-a.done:
 	case <-ctx.Done():
 	}
 }

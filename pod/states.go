@@ -22,6 +22,7 @@ const (
 	Creating State = iota
 	Created
 	Starting // the start call is under way; clients see Created
+	Failing  // app/start has failed, and what is left of the app is being killed; clients see Created
 	Running
 	Pausing
 	Paused
@@ -29,7 +30,7 @@ const (
 	Deleted
 )
 
-var stateNames = [...]string{"creating", "created", "starting", "running", "pausing", "paused", "stopped", "deleted"}
+var stateNames = [...]string{"creating", "created", "starting", "failing", "running", "pausing", "paused", "stopped", "deleted"}
 
 func (s State) String() string {
 	if s < 0 || int(s) >= len(stateNames) {
@@ -46,6 +47,7 @@ const (
 	stepStart               // the client asked to start it
 	stepStarted             // it runs the user's program
 	stepUnstart             // an exec's start failed: it may be deleted, or started again
+	stepFail                // app/start failed: the app is being killed
 	stepExited              // its first process has ended
 	stepDelete              // the client has seen it go
 	stepPausing             // the client asked to pause it
@@ -59,7 +61,8 @@ const (
 var transitions = map[State]map[step]State{
 	Creating: {stepCreated: Created, stepDelete: Deleted},
 	Created:  {stepStart: Starting, stepExited: Stopped, stepDelete: Deleted},
-	Starting: {stepStarted: Running, stepUnstart: Created, stepExited: Stopped},
+	Starting: {stepStarted: Running, stepUnstart: Created, stepFail: Failing, stepExited: Stopped},
+	Failing:  {stepExited: Stopped},
 	Running:  {stepExited: Stopped, stepPausing: Pausing},
 	Pausing:  {stepPaused: Paused, stepUnpause: Running, stepExited: Stopped},
 	Paused:   {stepResumed: Running, stepExited: Stopped},

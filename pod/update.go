@@ -62,7 +62,7 @@ func (p *Pod) Checkpoint(ctx context.Context, id AppID, c abi.Checkpoint) error 
 	if err := a.session.stage1.Invoke(ctx, call); err != nil {
 		return err
 	}
-	a.events.Publish(Event{Kind: EventCheckpointed, App: a.id, Checkpoint: c.Path})
+	_ = a.push(Event{Kind: EventCheckpointed, Checkpoint: c.Path}) // or it has ended meanwhile
 	return nil
 }
 

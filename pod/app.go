@@ -45,7 +45,6 @@ type app struct {
 	// spec asks for a PID namespace, and add has seen that the stage1 has made one.
 	ownPIDs bool
 	execs   map[ExecID]*execution
-	doomed  bool // a client has sent it SIGKILL: it cannot be paused any more
 }
 
 // CreateApp makes an app: its first process exists and is blocked before its
@@ -64,7 +63,7 @@ func (p *Pod) CreateApp(ctx context.Context, c AppConfig) (Status, error) {
 	if err := a.create(ctx, &undo); err != nil {
 		// Nobody has met the app, and nobody meets it while it is undone. What that
 		// does to its process is nobody's exit.
-		_ = a.step(stepDelete)
+		_ = a.step(stepDeleted)
 		err = undo.run(err)
 		if s := p.leave(a); s != nil {
 			err = errors.Join(err, p.end(ctx, s))

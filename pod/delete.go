@@ -104,6 +104,7 @@ func (a *app) dropExec(ctx context.Context, e *execution) (Status, error) {
 		return Status{}, err
 	}
 	drain(ctx, e.process)
+	defer func() { _ = e.step(stepDeleted) }()
 	err := errors.Join(e.stdio.Close(), a.dropRecord(e.exec))
 	e.finish()
 	a.mu.Lock()
@@ -134,7 +135,7 @@ func (a *app) takeDown(ctx context.Context) (Status, error) {
 	default:
 		return Status{}, fmt.Errorf("cannot delete a %s process: %s: %w", s, a.id, errdefs.ErrFailedPrecondition)
 	}
-	if err := a.killCreated(ctx); err != nil {
+	if err := a.beginDeletion(ctx); err != nil {
 		return Status{}, err
 	}
 	drain(ctx, a.process)
@@ -148,11 +149,23 @@ func (a *app) takeDown(ctx context.Context) (Status, error) {
 	return st, nil
 }
 
-// killCreated ends an app that was never started, and waits for that.
-func (a *app) killCreated(ctx context.Context) error {
-	if a.status().State == Stopped {
+// beginDeletion moves the app to deleting. An app that has not ended is killed
+// before: it is in discarding meanwhile, or goes to stopped if its start is under way.
+func (a *app) beginDeletion(ctx context.Context) error {
+	_ = a.step(stepDelete)
+	if a.in(Deleting) {
 		return nil
 	}
+	if err := a.killUnstarted(ctx); err != nil {
+		_ = a.step(stepUndelete)
+		return err
+	}
+	_ = a.step(stepDelete)
+	return nil
+}
+
+// killUnstarted ends an app that has not run its program, and waits for that.
+func (a *app) killUnstarted(ctx context.Context) error {
 	if err := a.signal(ctx, a.process, killSignal); err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}

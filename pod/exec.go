@@ -22,9 +22,7 @@ type execution struct {
 
 // running tells whether the exec has, or is about to have, a process.
 func (e *execution) running() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.state == Starting || e.state == Running
+	return e.in(Starting, Running)
 }
 
 // exec returns a registered exec.

@@ -30,7 +30,7 @@ func (a *app) ended(ctx context.Context, exec ExecID, st abi.Status) {
 	a.mu.Lock()
 	ownPIDs := a.ownPIDs
 	a.mu.Unlock()
-	if ownPIDs && len(execs) == 0 && !a.paused() {
+	if ownPIDs && len(execs) == 0 && !a.frozen() {
 		a.exited(toExit(st)) // nothing to wait for, and the caller's order is kept
 		return
 	}
@@ -44,10 +44,10 @@ func (a *app) allExecs() []*execution {
 	return slices.Collect(maps.Values(a.execs))
 }
 
-// paused tells whether the app's processes are stopped, or are being stopped.
-func (a *app) paused() bool {
-	s := a.status().State
-	return s == Pausing || s == Paused
+// frozen reports whether the app's processes are frozen, or are being frozen. A Kill
+// may have come in between.
+func (a *app) frozen() bool {
+	return a.in(Pausing, Paused) || a.in(Killing) && a.cgroup.Frozen()
 }
 
 // finish publishes the app's exit once nothing of it runs any more (X4) and its

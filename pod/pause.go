@@ -24,24 +24,14 @@ func (p *Pod) Pause(ctx context.Context, id AppID) error {
 		return err
 	}
 	defer release()
-	if err := a.beginPause(); err != nil {
+	if err := a.step(stepPausing); err != nil {
 		return err
 	}
 	if err := a.pause(ctx); err != nil {
-		_ = a.step(stepUnpause) // or it has ended
+		_ = a.step(stepUnpause) // or it is being killed, or has ended
 		return err
 	}
 	return nil
-}
-
-// beginPause moves the app to pausing. No exec is admitted from then on.
-func (a *app) beginPause() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.doomed {
-		return fmt.Errorf("cannot pause container %s: it is being killed: %w", a.id, errdefs.ErrFailedPrecondition)
-	}
-	return a.step(stepPausing)
 }
 
 // pause stops an app that is pausing, and publishes that.
@@ -54,23 +44,8 @@ func (a *app) pause(ctx context.Context) error {
 	if err := a.freeze(ctx); err != nil {
 		return err
 	}
-	err := a.notDoomed()
-	if err == nil {
-		err = a.push(Event{Kind: EventPaused})
-	}
-	if err != nil { // it was killed, or has ended
+	if err := a.push(Event{Kind: EventPaused}); err != nil { // it is being killed, or has ended
 		return errors.Join(err, a.thaw(context.WithoutCancel(ctx)))
-	}
-	return nil
-}
-
-// notDoomed makes sure that a Kill, which may have come before everything was
-// frozen, finds the app paused or is seen here.
-func (a *app) notDoomed() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.doomed {
-		return fmt.Errorf("cannot pause container %s: it is being killed: %w", a.id, errdefs.ErrFailedPrecondition)
 	}
 	return nil
 }

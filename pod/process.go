@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -59,11 +60,7 @@ func (p *process) name() string {
 func (p *process) status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.state
-	if s == Starting || s == Failing {
-		s = Created
-	}
-	return Status{PID: p.pid, State: s, Exit: p.exit, Terminal: p.terminal, Deleting: p.deletion != nil}
+	return Status{PID: p.pid, State: p.state.shown(), Exit: p.exit, Terminal: p.terminal, Deleting: p.deletion != nil}
 }
 
 // step moves the process and returns the error of an illegal move.
@@ -71,6 +68,14 @@ func (p *process) step(t step) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stepLocked(t)
+}
+
+// in reports whether the process is in one of these states, which need not be ones
+// that clients see.
+func (p *process) in(states ...State) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Contains(states, p.state)
 }
 
 // legal tells why a step would be refused now.
@@ -146,7 +151,7 @@ var stepOf = map[EventKind]step{
 	EventPaused:      stepPaused,
 	EventResumed:     stepResumed,
 	EventExited:      stepExited,
-	EventDeleted:     stepDelete,
+	EventDeleted:     stepDeleted,
 }
 
 // push hands an event to the outbox. The error of an event that comes too late is
@@ -234,7 +239,7 @@ func (p *process) giveUp(e Exit) bool {
 func (p *process) condemn(sig int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state != Created || p.fatal != 0 || !proc.Fatal(syscall.Signal(sig)) {
+	if !waits(p.state) || p.fatal != 0 || !proc.Fatal(syscall.Signal(sig)) {
 		return false
 	}
 	p.fatal = sig
@@ -247,6 +252,10 @@ func (p *process) pardon() {
 	p.fatal = 0
 }
 
+// waits reports whether the first process of an app in this state is blocked before
+// its program.
+func waits(s State) bool { return s == Created || s == Discarding }
+
 // failedStart is the exit code of an app that could not be started.
 const failedStart = 128
 
@@ -256,7 +265,7 @@ func (p *process) causeLocked(from State, e Exit) Exit {
 	if from == Failing {
 		e.Code = failedStart
 	}
-	if from == Created && p.fatal != 0 && e.Code == 128+uint32(killSignal) {
+	if waits(from) && p.fatal != 0 && e.Code == 128+uint32(killSignal) {
 		e.Code = 128 + uint32(p.fatal)
 	}
 	return e
@@ -286,7 +295,7 @@ func (p *process) alive() (pid int, start uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.state == Stopped || p.state == Deleted:
+	case p.state == Stopped || p.state == Deleting || p.state == Deleted:
 		return 0, 0, fmt.Errorf("%s: process already finished: %w", p.name(), errdefs.ErrNotFound)
 	case p.pid == 0:
 		return 0, 0, fmt.Errorf("%s: process was not started: %w", p.name(), errdefs.ErrFailedPrecondition)

@@ -47,25 +47,21 @@ func (p *Pod) Kill(ctx context.Context, id AppID, exec ExecID, sig int, all bool
 // it dies all the same. An exec of a paused app dies when that is resumed, where the
 // kernel has it so (version 1 of cgroups).
 func (a *app) slay(ctx context.Context, all bool) error {
-	a.setDoomed(true)
+	killing := a.step(stepKill) == nil // else it is in a state in which it cannot be paused
 	kill := func() error { return a.signal(ctx, a.process, killSignal) }
 	if all {
 		kill = func() error { return a.signalAll(ctx, killSignal) }
 	}
 	if err := kill(); err != nil {
-		a.setDoomed(false)
+		if killing {
+			_ = a.step(stepUnkill) // or it has ended
+		}
 		return err
 	}
-	if a.paused() || a.cgroup.Frozen() {
+	if a.in(Paused) || a.cgroup.Frozen() {
 		return a.cgroup.LetDie()
 	}
 	return nil
-}
-
-func (a *app) setDoomed(doomed bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.doomed = doomed
 }
 
 // signal asks the stage1 to deliver a signal, or does it where the stage1 has no

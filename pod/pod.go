@@ -72,10 +72,7 @@ func (p *Pod) Close(ctx context.Context) error {
 	}
 	p.closed = true
 	s := p.session
-	mine := s != nil && !s.ending
-	if mine {
-		s.ending = true
-	}
+	mine := s != nil && s.step(sessionEnd)
 	p.mu.Unlock()
 	switch {
 	case s == nil:
@@ -83,12 +80,11 @@ func (p *Pod) Close(ctx context.Context) error {
 	case mine:
 		return p.end(ctx, s)
 	}
-	select { // somebody else ends it
-	case <-s.gone:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for the end of the pod: %w", ctx.Err())
+	// Another call ends it.
+	if _, err := s.until(ctx, func(st sessionState) bool { return st == sessionGone }); err != nil {
+		return fmt.Errorf("wait for the end of the pod: %w", err)
 	}
+	return nil
 }
 
 // Status returns what is known of an app or exec.
@@ -192,10 +188,9 @@ func (p *Pod) join(a *app, s *session, name AppName) {
 func (p *Pod) leave(a *app) *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.apps[a.id]; !ok || len(p.apps) > 1 || p.sandbox != nil || p.session == nil || p.session.ending {
+	if _, ok := p.apps[a.id]; !ok || len(p.apps) > 1 || p.sandbox != nil || p.session == nil || !p.session.step(sessionEnd) {
 		return nil
 	}
-	p.session.ending = true
 	return p.session
 }
 

@@ -112,29 +112,29 @@ func (p *Pod) CreateSandbox(ctx context.Context, c SandboxConfig) error {
 		return err
 	}
 	s := sb.session
-	defer close(s.made)
 	sb.starting, s.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	err := s.make(ctx)
 	if err == nil {
 		err = sb.prepare(ctx)
 	}
 	if err == nil {
+		s.step(sessionMake)
 		return nil
 	}
 	s.giveUp()
-	s.err = fmt.Errorf("create sandbox %s: %w", c.ID, s.undo.run(err))
-	p.forgetSandbox(sb)
-	return s.err
+	err = fmt.Errorf("create sandbox %s: %w", c.ID, s.undo.run(err))
+	p.forgetSandbox(sb, err)
+	return err
 }
 
 // forgetSandbox ends a sandbox that could not be made, for all who have met it.
-func (p *Pod) forgetSandbox(sb *sandbox) {
+func (p *Pod) forgetSandbox(sb *sandbox, err error) {
 	sb.ended(killedExit())
-	close(sb.session.up)
-	close(sb.session.dead)
 	p.mu.Lock()
-	p.sandbox, sb.session.ending = nil, true
+	p.sandbox = nil
 	p.mu.Unlock()
+	sb.session.fail(err)
+	sb.session.step(sessionEnd)
 	p.over(sb.session)
 }
 
@@ -171,10 +171,11 @@ func (p *Pod) StartSandbox(ctx context.Context, id string) (SandboxStatus, error
 	if err != nil {
 		return SandboxStatus{}, fmt.Errorf("start: %w: %w", err, errdefs.ErrFailedPrecondition)
 	}
-	<-sb.session.made
+	sb.session.await(sessionState.dirDecided)
 	if err := sb.move(SandboxCreated, SandboxStarting); err != nil {
 		return SandboxStatus{}, err
 	}
+	sb.session.step(sessionStart)
 	// A client that goes away comes back to stop it.
 	sb.session.start(context.WithoutCancel(ctx), sb.starting)
 	if err := sb.session.err; err != nil {

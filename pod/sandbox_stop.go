@@ -20,7 +20,7 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 	if err != nil {
 		return err
 	}
-	<-sb.session.made
+	sb.session.await(sessionState.dirDecided)
 	sb.mu.Lock()
 	sb.wanted = true
 	started := sb.status.State != SandboxCreated
@@ -32,13 +32,11 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 	}
 	sb.mu.Unlock()
 	if !started {
-		sb.session.notStarted(id)
+		sb.session.fail(fmt.Errorf("sandbox %s was stopped before it was started: %w", id, errdefs.ErrFailedPrecondition))
 		return nil
 	}
-	select {
-	case <-sb.session.up:
-	case <-ctx.Done():
-		return fmt.Errorf("stop sandbox %s: wait for its start: %w", id, ctx.Err())
+	if _, err := sb.session.until(ctx, sessionState.startDecided); err != nil {
+		return fmt.Errorf("stop sandbox %s: wait for its start: %w", id, err)
 	}
 	if sb.session.err != nil {
 		return nil // then nothing of it runs
@@ -54,13 +52,6 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 		return fmt.Errorf("stop sandbox %s: %w", id, err)
 	}
 	return nil
-}
-
-// notStarted ends the start of a session that will have none.
-func (s *session) notStarted(id string) {
-	s.err = fmt.Errorf("sandbox %s was stopped before it was started: %w", id, errdefs.ErrFailedPrecondition)
-	close(s.dead)
-	close(s.up)
 }
 
 // killApps ends every app of the pod and waits for that. One that is being made is
@@ -123,13 +114,9 @@ func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 			log.G(ctx).WithError(err).Warnf("container %s: not deleted with its sandbox", a.id)
 		}
 	}
-	p.mu.Lock()
 	s := sb.session
-	mine := !s.ending
-	s.ending = true
-	p.mu.Unlock()
-	if !mine {
-		<-s.gone
+	if !s.step(sessionEnd) {
+		s.await(func(st sessionState) bool { return st == sessionGone })
 		return nil
 	}
 	err = p.end(ctx, s)

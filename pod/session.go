@@ -26,48 +26,40 @@ const (
 // noticeGrace is for the notices that a supervisor wrote just before it died.
 const noticeGrace = 200 * time.Millisecond
 
-// session is one life of a pod's stage1, from the making of its directory to its
-// removal. One that failed to start stays until the apps that came for it have
-// gone, so that nothing is removed under their hands.
+// session is the one time that a pod's stage1 runs, from the making of the pod
+// directory to its removal. One that failed to start stays until the apps that came
+// for it have gone, so that nothing is removed while they use it.
 type session struct {
 	pod *Pod
 
-	// made is closed when the directory exists, or err says why it does not.
-	made   chan struct{}
+	// Set while the session is making.
 	stage1 Stage1
-	dir    *Dir
+	dir    *Dir               // nil if it could not be made
+	giveUp context.CancelFunc // ends a start that hangs
 
-	// up is closed when the start has ended. Only then may sup, err and undo be
-	// read, err also after made if dir is nil.
-	up   chan struct{}
+	// Set until the start is decided. err is also set if there is no dir.
 	sup  *Supervisor
 	err  error
 	undo cleanup // of a start that failed
 
-	dead chan struct{} // closed when the stage1 has died and its apps were buried
-	gone chan struct{} // closed when the session is over: a new one may begin
-
 	halted sync.Once // stop has been called
-
-	// giveUp ends a start that hangs. It is set before made is closed.
-	giveUp context.CancelFunc
 
 	// sandbox is set if the session is one of a pod that lives by itself; request
 	// is what its stage1 was asked for.
 	sandbox *sandbox
 	request *abi.Sandbox
 
-	// Guarded by pod.mu.
-	ending bool
+	// mu may be taken with pod.mu held.
+	mu      sync.Mutex
+	state   sessionState
+	changed chan struct{} // closed by the next step
 }
 
-func newSession(p *Pod) *session {
-	return &session{pod: p, made: make(chan struct{}), up: make(chan struct{}), dead: make(chan struct{}), gone: make(chan struct{})}
-}
+func newSession(p *Pod) *session { return &session{pod: p, changed: make(chan struct{})} }
 
-// acquire returns the pod's session and sees to it that one is there: it begins
-// one, or waits for the end of the one that is ending. The session's directory
-// exists; its stage1 may still be starting.
+// acquire returns the pod's session: it begins one if there is none, and waits for
+// the end of one that ends. The session's directory exists; its stage1 may still be
+// starting.
 func (p *Pod) acquire(ctx context.Context) (*session, error) {
 	for {
 		p.mu.Lock()
@@ -81,24 +73,19 @@ func (p *Pod) acquire(ctx context.Context) (*session, error) {
 			s = newSession(p)
 			p.session = s
 		}
-		ending := s.ending
 		p.mu.Unlock()
 		if begin {
 			s.begin(ctx)
 		}
-		await := s.made
-		if ending {
-			await = s.gone
-		}
-		select {
-		case <-await:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for the pod: %w", ctx.Err())
-		}
-		if ending {
+		state, err := s.until(ctx, func(st sessionState) bool {
+			return st.dirDecided() && !st.ends() || st == sessionGone
+		})
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("wait for the pod: %w", err)
+		case state == sessionGone:
 			continue
-		}
-		if s.dir == nil {
+		case s.dir == nil:
 			return nil, s.err
 		}
 		return s, nil
@@ -107,17 +94,16 @@ func (p *Pod) acquire(ctx context.Context) (*session, error) {
 
 // begin makes the pod directory and starts the stage1 in the background.
 func (s *session) begin(ctx context.Context) {
-	defer close(s.made)
 	// The stage1 serves every app that comes, so the client that happened to
 	// bring the first one cannot cancel its start; the last app that leaves can.
 	starting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	s.giveUp = giveUp
 	if err := s.make(ctx); err != nil {
-		s.err = err
-		close(s.dead)
-		close(s.up)
+		s.fail(err)
 		return
 	}
+	s.step(sessionMake)
+	s.step(sessionStart)
 	go s.start(context.WithoutCancel(ctx), starting)
 }
 
@@ -142,15 +128,15 @@ func (s *session) make(ctx context.Context) error {
 
 // start runs the stage1, unless starting is done before that is ready.
 func (s *session) start(ctx, starting context.Context) {
-	defer close(s.up)
-	if s.err = s.run(ctx, starting); s.err != nil {
+	if err := s.run(ctx, starting); err != nil {
 		if s.sandbox != nil { // no app can have come for it
-			s.err = s.undo.run(s.err)
+			err = s.undo.run(err)
 			s.undo = nil
 		}
-		close(s.dead)
+		s.fail(err)
 		return
 	}
+	s.step(sessionRuns)
 	go s.listen(ctx)
 	go func() {
 		// Whatever else may hold the notice pipe open, nothing comes any more.
@@ -219,16 +205,6 @@ func (s *session) abandon(ctx context.Context) error {
 	return err
 }
 
-// wait returns the running session, or why it does not run.
-func (s *session) wait(ctx context.Context) error {
-	select {
-	case <-s.up:
-		return s.err
-	case <-ctx.Done():
-		return fmt.Errorf("wait for the stage1 to start: %w", ctx.Err())
-	}
-}
-
 // call returns what every call of an entrypoint in this session begins with.
 func (s *session) call(e abi.Entrypoint, app AppName) Call {
 	c := Call{
@@ -244,7 +220,7 @@ func (s *session) call(e abi.Entrypoint, app AppName) Call {
 // listen reads the stage1's notices until the pipe ends. A line that cannot be read
 // costs no exit: the end of the pipe, if not an earlier notice, has the record read.
 func (s *session) listen(ctx context.Context) {
-	defer close(s.dead)
+	defer s.step(sessionDied)
 	defer s.sup.Notices.Close()
 	lines := bufio.NewScanner(s.sup.Notices)
 	for lines.Scan() {
@@ -300,22 +276,12 @@ func (s *session) bury(ctx context.Context) {
 	}
 }
 
-// alive tells whether the supervisor still answers.
-func (s *session) alive() bool {
-	select {
-	case <-s.dead:
-		return false
-	default:
-		return true
-	}
-}
-
-// end stops the stage1 and removes the pod. It is called once per session, by
-// whoever has set s.ending.
+// end stops the stage1 and removes the pod. It is called once per session, by the
+// caller whose sessionEnd was allowed.
 func (p *Pod) end(ctx context.Context, s *session) error {
 	defer p.over(s)
 	s.giveUp()
-	<-s.up
+	s.await(sessionState.startDecided)
 	if s.err != nil {
 		return s.undo.run(nil)
 	}
@@ -329,7 +295,7 @@ func (p *Pod) over(s *session) {
 		p.session = nil
 	}
 	p.mu.Unlock()
-	close(s.gone)
+	s.step(sessionOver)
 }
 
 // endBehind ends a session whose last app is being deleted, without keeping that
@@ -395,7 +361,7 @@ func (s *session) stop(ctx context.Context) {
 			grace = forceGrace
 		}
 		if s.waitDone(grace) {
-			<-s.dead
+			s.await(sessionState.stage1Ended)
 			return
 		}
 	}
@@ -403,7 +369,7 @@ func (s *session) stop(ctx context.Context) {
 		log.G(ctx).WithError(err).Errorf("pod %s: cannot kill its supervisor", s.dir.UUID())
 	}
 	<-s.sup.Done
-	<-s.dead
+	s.await(sessionState.stage1Ended)
 }
 
 // terminate signals the supervisor of a stage1 that has no stop.

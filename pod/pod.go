@@ -41,13 +41,13 @@ type Pod struct {
 	mu      sync.Mutex
 	apps    map[AppID]*app
 	session *session // the stage1 that runs, is being started or is being ended
-	sandbox *sandbox // nil for a pod that lives with its apps
+	owner   owner
 	closed  bool
 }
 
 // New returns a pod without a directory and without a process.
 func New(cfg Config) *Pod {
-	return &Pod{cfg: cfg, apps: map[AppID]*app{}}
+	return &Pod{cfg: cfg, apps: map[AppID]*app{}, owner: byApps{}}
 }
 
 // Empty tells whether the pod has no app.
@@ -66,9 +66,9 @@ func (p *Pod) Close(ctx context.Context) error {
 		p.mu.Unlock()
 		return fmt.Errorf("close pod of sandbox %s: it has %d apps: %w", p.cfg.Key.Sandbox, n, errdefs.ErrFailedPrecondition)
 	}
-	if p.sandbox != nil {
+	if err := p.owner.outlivesApps(); err != nil {
 		p.mu.Unlock()
-		return fmt.Errorf("close pod: it is sandbox %s: %w", p.cfg.Key.Sandbox, errdefs.ErrFailedPrecondition)
+		return err
 	}
 	p.closed = true
 	s := p.session
@@ -188,25 +188,10 @@ func (p *Pod) join(a *app, s *session, name AppName) {
 func (p *Pod) leave(a *app) *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.apps[a.id]; !ok || len(p.apps) > 1 || p.sandbox != nil || p.session == nil || !p.session.step(sessionEnd) {
+	if _, ok := p.apps[a.id]; !ok || len(p.apps) > 1 || p.owner.outlivesApps() != nil || p.session == nil || !p.session.step(sessionEnd) {
 		return nil
 	}
 	return p.session
-}
-
-// admitLocked tells why an app cannot come now.
-func (p *Pod) admitLocked() error {
-	if p.sandbox == nil {
-		return nil
-	}
-	st, ends := p.sandbox.open()
-	if st == SandboxReady && !ends {
-		return nil
-	}
-	if ends && st != SandboxStopped {
-		return fmt.Errorf("its sandbox %s is being stopped: %w", p.sandbox.config.ID, errdefs.ErrFailedPrecondition)
-	}
-	return fmt.Errorf("its sandbox %s is %s: %w", p.sandbox.config.ID, st, errdefs.ErrFailedPrecondition)
 }
 
 // forget gives an app's id back.

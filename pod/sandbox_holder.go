@@ -34,11 +34,11 @@ func (h *holder) kill(ctx context.Context) {
 	}
 }
 
-// hold takes over the process that the stage1 has reported, and watches it. Until
-// then nobody may reap unknown children.
-func (sb *sandbox) hold(ctx context.Context, leader abi.Ready) error {
+// afterRun takes over the process that the stage1 has reported, and watches it. Until
+// then unknown children must not be reaped.
+func (sb *sandbox) afterRun(ctx context.Context, leader abi.Ready) error {
 	s := sb.session
-	if err := checkHolder(leader.PID, s.request); err != nil {
+	if err := checkHolder(leader.PID, sb.request); err != nil {
 		return fmt.Errorf("stage1 %s cannot make this pod: process %d, which it reported as the pod's, %w; "+
 			"a pod of it needs a pause container (sandboxer = \"podsandbox\"): %w", s.stage1.Name(), leader.PID, err, errdefs.ErrNotImplemented)
 	}
@@ -85,10 +85,7 @@ func (sb *sandbox) watch(ctx context.Context, h *holder) error {
 func (sb *sandbox) released(ctx context.Context, e Exit) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), execDrain)
 	defer cancel()
-	sb.mu.Lock()
-	wanted := sb.wanted
-	sb.mu.Unlock()
-	if !wanted {
+	if !sb.current().stopRequested() {
 		log.G(ctx).Warnf("sandbox %s: its holder %d has ended with code %d: its containers are killed", sb.config.ID, sb.holder.pid, e.Code)
 	}
 	if err := sb.pod.killApps(ctx, 0); err != nil {

@@ -21,19 +21,13 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 		return err
 	}
 	sb.session.await(sessionState.dirDecided)
-	sb.mu.Lock()
-	sb.wanted = true
-	started := sb.status.State != SandboxCreated
-	if !started {
-		sb.endLocked(Exit{At: time.Now()})
-	}
-	if sb.status.State == SandboxStarting {
-		sb.session.giveUp()
-	}
-	sb.mu.Unlock()
-	if !started {
+	if sb.stopUnstarted() {
 		sb.session.fail(fmt.Errorf("sandbox %s was stopped before it was started: %w", id, errdefs.ErrFailedPrecondition))
 		return nil
+	}
+	_ = sb.step(stepSandboxStop) // or it has stopped, or an earlier call is at work
+	if sb.current() == SandboxCanceling {
+		sb.session.giveUp()
 	}
 	if _, err := sb.session.until(ctx, sessionState.startDecided); err != nil {
 		return fmt.Errorf("stop sandbox %s: wait for its start: %w", id, err)
@@ -52,6 +46,17 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 		return fmt.Errorf("stop sandbox %s: %w", id, err)
 	}
 	return nil
+}
+
+// stopUnstarted stops a sandbox that was not started. It reports whether that is so.
+func (sb *sandbox) stopUnstarted() bool {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if sb.status.State != SandboxCreated {
+		return false
+	}
+	sb.endLocked(Exit{At: time.Now()})
+	return true
 }
 
 // killApps ends every app of the pod and waits for that. One that is being made is
@@ -121,7 +126,7 @@ func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 	}
 	err = p.end(ctx, s)
 	p.mu.Lock()
-	p.sandbox = nil
+	p.owner = byApps{}
 	p.mu.Unlock()
 	return err
 }
@@ -133,15 +138,15 @@ const shutdownLimit = 10 * time.Second
 func (sb *sandbox) ended(e Exit) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	if sb.wanted {
+	if sb.status.State.stopRequested() {
 		e.Code = 0 // however it was done
 	}
 	sb.endLocked(e)
 }
 
 func (sb *sandbox) endLocked(e Exit) {
-	if sb.status.State != SandboxStopped {
-		sb.status.State, sb.status.Exit = SandboxStopped, e
+	if sb.stepLocked(stepSandboxStopped) == nil {
+		sb.status.Exit = e
 		close(sb.done)
 	}
 }

@@ -30,7 +30,8 @@ const noticeGrace = 200 * time.Millisecond
 // directory to its removal. One that failed to start stays until the apps that came
 // for it have gone, so that nothing is removed while they use it.
 type session struct {
-	pod *Pod
+	pod   *Pod
+	owner owner
 
 	// Set while the session is making.
 	stage1 Stage1
@@ -44,18 +45,15 @@ type session struct {
 
 	halted sync.Once // stop has been called
 
-	// sandbox is set if the session is one of a pod that lives by itself; request
-	// is what its stage1 was asked for.
-	sandbox *sandbox
-	request *abi.Sandbox
-
 	// mu may be taken with pod.mu held.
 	mu      sync.Mutex
 	state   sessionState
 	changed chan struct{} // closed by the next step
 }
 
-func newSession(p *Pod) *session { return &session{pod: p, changed: make(chan struct{})} }
+func newSession(p *Pod, o owner) *session {
+	return &session{pod: p, owner: o, changed: make(chan struct{})}
+}
 
 // acquire returns the pod's session: it begins one if there is none, and waits for
 // the end of one that ends. The session's directory exists; its stage1 may still be
@@ -64,13 +62,13 @@ func (p *Pod) acquire(ctx context.Context) (*session, error) {
 	for {
 		p.mu.Lock()
 		s := p.session
-		if err := p.admitLocked(); err != nil {
+		if err := p.owner.admit(); err != nil {
 			p.mu.Unlock()
 			return nil, err
 		}
 		begin := s == nil
 		if begin {
-			s = newSession(p)
+			s = newSession(p, p.owner)
 			p.session = s
 		}
 		p.mu.Unlock()
@@ -129,7 +127,7 @@ func (s *session) make(ctx context.Context) error {
 // start runs the stage1, unless starting is done before that is ready.
 func (s *session) start(ctx, starting context.Context) {
 	if err := s.run(ctx, starting); err != nil {
-		if s.sandbox != nil { // no app can have come for it
+		if s.owner.outlivesApps() != nil { // no app can have come for it
 			err = s.undo.run(err)
 			s.undo = nil
 		}
@@ -156,14 +154,8 @@ func (s *session) run(ctx, starting context.Context) error {
 	}
 	c := s.call(abi.Run, "")
 	c.Request.NoticeWords = true
-	if s.sandbox != nil {
-		if err := s.sandbox.settle(&c, &s.undo); err != nil {
-			return err
-		}
-		s.request = c.Request.Sandbox
-		if err := s.stage1.CheckSpec(c.Request.Spec); err != nil {
-			return fmt.Errorf("holder of the pod: %w", err)
-		}
+	if err := s.owner.beforeRun(&c, &s.undo); err != nil {
+		return err
 	}
 	release := s.pod.cfg.Children.Expect() // a sandbox's holder may be left to us
 	defer release()
@@ -173,10 +165,10 @@ func (s *session) run(ctx, starting context.Context) error {
 	}
 	s.sup = sup
 	s.undo.add(func() error { return s.abandon(ctx) })
-	if err := s.recordSupervisor(); err != nil || s.sandbox == nil {
+	if err := s.recordSupervisor(); err != nil {
 		return err
 	}
-	return s.sandbox.hold(ctx, sup.Leader)
+	return s.owner.afterRun(ctx, sup.Leader)
 }
 
 // recordSupervisor hands the pod over to its supervisor: the lock, and on disk.
@@ -268,9 +260,7 @@ func (s *session) noticed(ctx context.Context, n abi.Notice) {
 // bury is called when the notice pipe has ended. If that is because the stage1
 // has died, its apps die with it.
 func (s *session) bury(ctx context.Context) {
-	if s.sandbox != nil {
-		s.sandbox.holder.kill(ctx)
-	}
+	s.owner.stage1Ended(ctx)
 	for _, a := range s.pod.members(s) {
 		a.orphaned(ctx)
 	}
@@ -331,13 +321,9 @@ func (s *session) remove(ctx context.Context) error {
 			log.G(ctx).WithError(gcErr).Warnf("pod %s: gc failed; its directory is removed all the same", s.dir.UUID())
 		}
 	}
-	if s.sandbox != nil {
-		err = errors.Join(err, s.sandbox.files.remove(ctx, s.sandbox.group))
-	}
-	err = errors.Join(err, s.stage1.Detach(s.dir.Path()), s.dir.Remove(ctx))
-	if s.sandbox != nil { // what names the pod goes after the pod
-		err = errors.Join(err, s.sandbox.files.backlink().remove())
-	}
+	err = errors.Join(err, s.owner.remove(ctx, func() error {
+		return errors.Join(s.stage1.Detach(s.dir.Path()), s.dir.Remove(ctx))
+	}))
 	if err != nil {
 		return fmt.Errorf("remove pod %s: %w", s.dir.UUID(), err)
 	}

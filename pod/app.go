@@ -37,7 +37,7 @@ type app struct {
 	cgroup  *cgroup.Group
 	oom     *cgroup.OOMWatch
 
-	turn turn // of who changes the app
+	turn turn // taken by calls that change the app
 	gate gate // of execs that are being started; closed when the first process has ended
 
 	mu sync.Mutex
@@ -61,8 +61,8 @@ func (p *Pod) CreateApp(ctx context.Context, c AppConfig) (Status, error) {
 	var undo cleanup
 	undo.add(c.Stdio.Close)
 	if err := a.create(ctx, &undo); err != nil {
-		// Nobody has met the app, and nobody meets it while it is undone. What that
-		// does to its process is nobody's exit.
+		// No client has seen the app, and none sees it while it is undone: the end of
+		// its process has no event.
 		_ = a.step(stepDeleted)
 		err = undo.run(err)
 		if s := p.leave(a); s != nil {
@@ -106,7 +106,7 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 }
 
 // lookForItsPIDs finds out whether the app's first process is that of a PID namespace: a
-// stage1 may have none to give, and be excused. A process that stands for one which is
+// stage1 without PID namespaces may be allowed. A process that stands for one which is
 // made later is the pod's.
 func (a *app) lookForItsPIDs(made *Process) {
 	own := asksForPIDs(a.spec) && made.Started == nil && proc.IsInit(made.PID)
@@ -115,7 +115,7 @@ func (a *app) lookForItsPIDs(made *Process) {
 	a.ownPIDs = own
 }
 
-// asksForPIDs tells whether a spec wants a PID namespace for its app alone.
+// asksForPIDs reports whether a spec wants a PID namespace for its app alone.
 func asksForPIDs(spec *specs.Spec) bool {
 	if spec.Linux == nil {
 		return false
@@ -209,7 +209,7 @@ func (a *app) makeCgroup(undo *cleanup) error {
 		ctx := context.Background() // the client may have gone, the cgroup has to
 		return errors.Join(g.Kill(ctx), g.Remove(ctx))
 	})
-	// Before the process exists: it may be killed as soon as it does.
+	// Before the process exists, because the kernel may kill it at once.
 	if a.oom, err = g.WatchOOM(a.oomKilled); err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
@@ -220,7 +220,7 @@ func (a *app) makeCgroup(undo *cleanup) error {
 	})
 }
 
-// recordProcess puts on disk whom `delete` has to kill.
+// recordProcess puts on disk which process `delete` has to kill.
 func (a *app) recordProcess(made *Process) error {
 	return a.disk.Update(func(r *AppRecord) {
 		r.PID, r.StartTime = made.PID, made.StartTime
@@ -288,8 +288,8 @@ func (a *app) call(e abi.Entrypoint) Call {
 	return c
 }
 
-// watch arranges for the exit of a process to be noticed and recorded, where
-// that is not the stage1's work.
+// watch reports and records the exit of a process, where that is not the stage1's
+// work.
 func (a *app) watch(ctx context.Context, q *process, proc *Process) {
 	ctx = context.WithoutCancel(ctx)
 	switch proc.Recorder {
@@ -319,8 +319,8 @@ func (a *app) adopt(ctx context.Context, q *process, proc *Process) {
 	}
 }
 
-// writeStatus records the exit of the app for `delete`, which asks for it if this process
-// dies. Nobody asks for that of an exec.
+// writeStatus records the exit of the app for `delete`, which reads it if this process
+// has ended. The exit of an exec is not read.
 func (a *app) writeStatus(ctx context.Context, q *process, st abi.Status) {
 	if q.exec != "" {
 		return
@@ -330,7 +330,7 @@ func (a *app) writeStatus(ctx context.Context, q *process, st abi.Status) {
 	}
 }
 
-// destroy undoes an app/add whose app nobody will see.
+// destroy undoes an app/add whose app no client will see.
 func (a *app) destroy(ctx context.Context) error {
 	for _, e := range []abi.Entrypoint{abi.AppStop, abi.AppRm} {
 		if !a.session.stage1.Has(e) {
@@ -346,7 +346,7 @@ func (a *app) destroy(ctx context.Context) error {
 // toExit converts a recorded status.
 func toExit(st abi.Status) Exit { return Exit{Code: uint32(st.Code), At: st.Time} }
 
-// killed is the exit of what ended without anybody to record it.
+// killed is the exit of a process whose status was not recorded.
 func killed() abi.Status {
 	return abi.Status{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL), Time: time.Now()}
 }

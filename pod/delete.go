@@ -46,8 +46,7 @@ type deletion struct {
 // containerd takes it for the end of the container, sends Shutdown, and closes the
 // connection on which the first one is to be answered.
 //
-// Work is not cancelled with its client, which could only come back to find it
-// half done.
+// Work is not cancelled with its client: half of a deletion is of no use to the next one.
 func (p *process) deleteOnce(ctx context.Context, work func(context.Context) (Status, error)) (Status, error) {
 	for {
 		d, mine := p.beginDelete()
@@ -78,8 +77,8 @@ func (p *process) beginDelete() (d *deletion, mine bool) {
 	return p.deletion, true
 }
 
-// endDelete wakes up those that wait for a deletion. One that failed makes room for
-// the next.
+// endDelete wakes up the calls that wait for a deletion. After one that failed, another
+// may begin.
 func (p *process) endDelete(d *deletion) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,7 +105,7 @@ func (a *app) dropExec(ctx context.Context, e *execution) (Status, error) {
 	drain(ctx, e.process)
 	defer func() { _ = e.step(stepDeleted) }()
 	err := errors.Join(e.stdio.Close(), a.dropRecord(e.exec))
-	e.finish()
+	e.closeDone()
 	a.mu.Lock()
 	delete(a.execs, e.exec)
 	a.mu.Unlock()
@@ -187,12 +186,12 @@ func (a *app) closeExecs(ctx context.Context) {
 		if err := e.stdio.Close(); err != nil {
 			log.G(ctx).WithError(err).Warnf("%s: close its streams", e.name())
 		}
-		e.finish()
+		e.closeDone()
 	}
 }
 
 // dismantle removes what was made for the app, and with the last app the pod.
-// Nothing stops it half-way: what cannot be removed is reported and left to gc.
+// It goes on after errors: gc removes what is left.
 func (a *app) dismantle(ctx context.Context) error {
 	defer a.pod.forget(a)
 	last := a.pod.leave(a)
@@ -200,7 +199,7 @@ func (a *app) dismantle(ctx context.Context) error {
 	if last == nil {
 		rm = a.remove(ctx)
 	} else {
-		// It covers app/rm, and what follows does not need it. The end of the
+		// stop covers app/rm, and the steps below do not need it. The end of the
 		// session waits for it.
 		go last.halt(ctx)
 	}
@@ -214,7 +213,7 @@ func (a *app) dismantle(ctx context.Context) error {
 	return errors.Join(err, a.disk.removeFiles(), a.pod.endBehind(ctx, last, a.disk))
 }
 
-// remove executes app/rm, if the stage1 still lives.
+// remove executes app/rm, if the stage1 runs.
 func (a *app) remove(ctx context.Context) error {
 	if !a.session.alive() || !a.session.stage1.Has(abi.AppRm) {
 		return nil

@@ -20,7 +20,7 @@ type execution struct {
 	args   []string
 }
 
-// running tells whether the exec has, or is about to have, a process.
+// running reports whether the exec has, or is about to have, a process.
 func (e *execution) running() bool {
 	return e.in(Starting, Running)
 }
@@ -144,8 +144,8 @@ func (a *app) announce(ctx context.Context, e *execution) error {
 	return fmt.Errorf("start %s: its container has ended: %w", e.name(), errdefs.ErrFailedPrecondition)
 }
 
-// checkRoom refuses an exec of an app that has as many processes as it may have,
-// whatever the stage1 and the kernel would make of it.
+// checkRoom refuses an exec of an app that has as many processes as it may have. The
+// errors of stage1s and kernels for that case differ.
 func (a *app) checkRoom(e *execution) error {
 	limit, full, err := a.cgroup.Full()
 	if err != nil {
@@ -161,8 +161,8 @@ func (a *app) enter(ctx context.Context, e *execution) (int, error) {
 	if err := errors.Join(a.checkRoom(e), a.checkFrozen(e)); err != nil {
 		return 0, err
 	}
-	// An exec of the same id may have been here: if its record were still there, that
-	// would count as the exit of this one when the stage1 dies.
+	// A record that an earlier exec of the same id has left would count as the exit of
+	// this one when the stage1 ends.
 	if err := a.dropRecord(e.exec); err != nil {
 		return 0, fmt.Errorf("start %s: %w", e.name(), err)
 	}

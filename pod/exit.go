@@ -14,9 +14,10 @@ import (
 // whose processes have been killed by then.
 const execDrain = 5 * time.Second
 
-// ended takes up the recorded exit of the app's first process, or of an exec.
+// ended reports the exit of the app's first process, or of an exec. Of several reports
+// the first counts.
 func (a *app) ended(ctx context.Context, exec ExecID, st abi.Status) {
-	a.oom.Report() // what has caused it goes first (requirement C5)
+	a.oom.Report() // the OOM event that explains the exit goes first (requirement C5)
 	if exec != "" {
 		if e, err := a.exec(exec); err == nil {
 			e.exited(toExit(st))
@@ -31,7 +32,7 @@ func (a *app) ended(ctx context.Context, exec ExecID, st abi.Status) {
 	ownPIDs := a.ownPIDs
 	a.mu.Unlock()
 	if ownPIDs && len(execs) == 0 && !a.frozen() {
-		a.exited(toExit(st)) // nothing to wait for, and the caller's order is kept
+		a.exited(toExit(st)) // there is nothing to kill or to wait for
 		return
 	}
 	go a.finish(context.WithoutCancel(ctx), st, execs)
@@ -50,8 +51,8 @@ func (a *app) frozen() bool {
 	return a.in(Pausing, Paused) || a.in(Killing) && a.cgroup.Frozen()
 }
 
-// finish publishes the app's exit once nothing of it runs any more (X4) and its
-// execs' exits were published (E1).
+// finish kills what the first process has left of the app (requirement X4) and
+// publishes its exit after the exits of its execs (requirement E1).
 func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution) {
 	drained := a.gate.drained()
 	a.killRest(ctx)
@@ -60,8 +61,8 @@ func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution) {
 	select {
 	case <-drained:
 	default:
-		// An exec may have got into the cgroup after everybody in it was killed.
-		// No further one starts, so after this there is none.
+		// An exec may have entered the cgroup after everything in it was killed. No
+		// further exec starts, so the second kill gets the last one.
 		select {
 		case <-drained:
 		case <-limit.Done():
@@ -94,10 +95,10 @@ func (a *app) killRest(ctx context.Context) {
 	}
 }
 
-// orphaned is called when the stage1 has died: what belonged to it is killed.
-// What the stage1 recorded is reported with what it has written down, else as
-// killed; the exit of anything else is noticed as ever.
-func (a *app) orphaned(ctx context.Context) {
+// stage1Ended kills the app of a stage1 that has ended. The exits of processes that
+// the stage1 was to record are read from its records, and are 137 where there is
+// none; all others are reported as usual.
+func (a *app) stage1Ended(ctx context.Context) {
 	if _, _, err := a.alive(); err != nil {
 		return
 	}
@@ -106,16 +107,16 @@ func (a *app) orphaned(ctx context.Context) {
 	}
 	for _, e := range a.allExecs() {
 		if e.running() && e.recordedBy() == RecordedByStage1 {
-			a.ended(ctx, e.exec, a.lastWord(e.exec))
+			a.ended(ctx, e.exec, a.recordedExit(e.exec))
 		}
 	}
 	if a.recordedBy() == RecordedByStage1 {
-		a.ended(ctx, "", a.lastWord(""))
+		a.ended(ctx, "", a.recordedExit(""))
 	}
 }
 
-// lastWord returns the recorded exit of a process whose stage1 has died.
-func (a *app) lastWord(exec ExecID) abi.Status {
+// recordedExit returns the exit of a process whose stage1 has ended.
+func (a *app) recordedExit(exec ExecID) abi.Status {
 	if st, ok := a.session.readStatus(a.name, exec); ok {
 		return st
 	}

@@ -12,8 +12,8 @@ import (
 // Pause stops every process of a running app, execs included, and returns when
 // all are stopped (requirement T7). If that fails, the app runs on.
 //
-// No exec is caught half-way: those that are being started are waited for, and
-// none starts from the moment that the app is pausing.
+// No exec is frozen while it is being started: Pause waits for those that are, and no
+// exec starts from the moment that the app is pausing.
 func (p *Pod) Pause(ctx context.Context, id AppID) error {
 	a, err := p.app(id)
 	if err != nil {
@@ -70,7 +70,7 @@ func (p *Pod) Resume(ctx context.Context, id AppID) error {
 	return nil // it may have ended at once, of a signal that has waited for this
 }
 
-// pausesItself tells whether the stage1 stops its apps itself. One entrypoint
+// pausesItself reports whether the stage1 stops its apps itself. One entrypoint
 // without the other is of no use.
 func (a *app) pausesItself() bool {
 	s := a.session.stage1

@@ -29,7 +29,7 @@ type Config struct {
 // Pod is a group of apps that share a stage1. It makes its directory and starts
 // its supervisor with its first app, and ends with its last one; an app that
 // comes after that starts it anew, in a new directory. A pod that CreateSandbox
-// has made lives until it is stopped, whether it has apps or not.
+// has made ends with ShutdownSandbox, whether it has apps or not.
 //
 // All methods may be called concurrently. An unknown app or exec is
 // errdefs.ErrNotFound. Legal states are those of the table in states.go;
@@ -50,7 +50,7 @@ func New(cfg Config) *Pod {
 	return &Pod{cfg: cfg, apps: map[AppID]*app{}, owner: byApps{}}
 }
 
-// Empty tells whether the pod has no app.
+// Empty reports whether the pod has no app.
 func (p *Pod) Empty() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,8 +132,8 @@ func (p *Pod) CloseStdin(id AppID, exec ExecID) error {
 	return q.stdio.CloseStdin()
 }
 
-// app returns an app that clients may know of: one that is being created, or whose
-// creation has failed and is being undone, has no id yet.
+// app returns an app that clients may know. They do not know an app that is being
+// created, or whose creation has failed and is being undone.
 func (p *Pod) app(id AppID) (*app, error) {
 	p.mu.Lock()
 	a := p.apps[id]

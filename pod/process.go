@@ -24,10 +24,10 @@ type process struct {
 	events   Events
 	lane     *lane // of the app's outbox
 
-	// done is closed, by finish, when exit is final: the process has ended and its
+	// done is closed, by closeDone, when exit is final: the process has ended and its
 	// exit was published, or its start has failed, or it is being deleted.
-	done   chan struct{}
-	finish func()
+	done      chan struct{}
+	closeDone func()
 
 	mu       sync.Mutex
 	state    State
@@ -44,7 +44,7 @@ type process struct {
 
 func newProcess(app AppID, exec ExecID, stdio Stdio, terminal bool, events Events, box *outbox) *process {
 	done := make(chan struct{})
-	p := &process{app: app, exec: exec, stdio: stdio, terminal: terminal, events: events, done: done, finish: sync.OnceFunc(func() { close(done) })}
+	p := &process{app: app, exec: exec, stdio: stdio, terminal: terminal, events: events, done: done, closeDone: sync.OnceFunc(func() { close(done) })}
 	p.lane = box.lane(p.publish)
 	return p
 }
@@ -78,7 +78,7 @@ func (p *process) in(states ...State) bool {
 	return slices.Contains(states, p.state)
 }
 
-// legal tells why a step would be refused now.
+// legal returns the error that a step would have now.
 func (p *process) legal(t step) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +95,7 @@ func (p *process) stepLocked(t step) error {
 	return nil
 }
 
-// exists takes up a process that was made.
+// exists notes the process that the stage1 has made.
 func (p *process) exists(made *Process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +136,7 @@ func (p *process) resize(size Size) error {
 	return made.Resize(size)
 }
 
-// recordedBy tells who records the process's exit.
+// recordedBy returns who records the process's exit.
 func (p *process) recordedBy() Recorder {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +187,7 @@ func (p *process) publish(e Event) error {
 		p.events.Publish(e)
 	}
 	if e.Kind == EventExited {
-		p.finish()
+		p.closeDone()
 	}
 	return nil
 }
@@ -213,7 +213,7 @@ func (p *process) unstarted() {
 	}
 	p.mu.Unlock()
 	p.lane.unstart()
-	p.finish()
+	p.closeDone()
 }
 
 // giveUp ends a process whose start has failed or does not end, without waiting for
@@ -228,15 +228,16 @@ func (p *process) giveUp(e Exit) bool {
 		p.exit = e
 	}
 	p.mu.Unlock()
-	p.finish()
+	p.closeDone()
 	return true
 }
 
-// condemn notes the first signal that is to end a process which was not started. It is
-// delivered as SIGKILL, because the process, PID 1 of its namespace as a rule, would
-// survive it; to clients the process has died of what they have sent. What could not
-// be delivered is taken back by pardon.
-func (p *process) condemn(sig int) bool {
+// noteFatal notes the first signal that is to end a process which was not started,
+// and reports whether this is that signal. The signal is sent as SIGKILL, because the
+// process, PID 1 of its namespace as a rule, would survive it; to clients the process
+// has ended by the signal that they sent. If it cannot be sent, the caller calls
+// forgetFatal.
+func (p *process) noteFatal(sig int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !waits(p.state) || p.fatal != 0 || !proc.Fatal(syscall.Signal(sig)) {
@@ -246,7 +247,7 @@ func (p *process) condemn(sig int) bool {
 	return true
 }
 
-func (p *process) pardon() {
+func (p *process) forgetFatal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fatal = 0

@@ -13,7 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/hold"
 )
 
-// SandboxConfig is a request for a pod that lives without apps, too: from its
+// SandboxConfig is a request for a pod that runs without apps, too: from its
 // start until it is stopped.
 type SandboxConfig struct {
 	ID     string
@@ -34,8 +34,8 @@ type SandboxConfig struct {
 	SELinux     string // label of the holder
 	CgroupsPath string // of the holder, as in an OCI spec
 	// CgroupParent is the pod's cgroup, as a path below the root of every
-	// hierarchy. It is somebody else's, who limits the pod by it; here its
-	// statistics are read. Without one they are the holder's.
+	// hierarchy. The kubelet makes it and limits the pod by it; SandboxStats reads its
+	// statistics. Without one they are the holder's.
 	CgroupParent string
 
 	// Files that apps get to see, and a tmpfs for their /dev/shm.
@@ -56,7 +56,7 @@ type SandboxShm struct {
 	Link string // as of a SandboxFile
 }
 
-// SandboxStatus is what can be said of a sandbox without asking anybody.
+// SandboxStatus is what this process knows of a sandbox.
 type SandboxStatus struct {
 	State     SandboxState
 	PID       int // of the process that holds the namespaces; the old one after the end
@@ -64,7 +64,7 @@ type SandboxStatus struct {
 	Exit      Exit
 }
 
-// sandbox is the life of a pod that was asked for by itself.
+// sandbox owns a pod that does not end with its last app.
 type sandbox struct {
 	pod     *Pod
 	config  SandboxConfig
@@ -73,8 +73,8 @@ type sandbox struct {
 	// done is closed when the sandbox has stopped.
 	done chan struct{}
 
-	// Set while it is created, or started, by whoever does that.
-	starting context.Context // ends with a start that nobody wants any more
+	// Set by CreateSandbox or StartSandbox.
+	starting context.Context // ends when the start is given up
 	files    *sandboxFiles
 	group    *cgroup.Group
 	holder   *holder
@@ -110,7 +110,7 @@ func (p *Pod) CreateSandbox(ctx context.Context, c SandboxConfig) error {
 	return err
 }
 
-// forgetSandbox ends a sandbox that could not be made, for all who have met it.
+// forgetSandbox ends a sandbox that could not be made, also for the calls that wait.
 func (p *Pod) forgetSandbox(sb *sandbox, err error) {
 	sb.ended(killedExit())
 	p.mu.Lock()
@@ -159,7 +159,7 @@ func (p *Pod) StartSandbox(ctx context.Context, id string) (SandboxStatus, error
 		return SandboxStatus{}, err
 	}
 	sb.session.step(sessionStart)
-	// A client that goes away comes back to stop it.
+	// A client that goes away sends StopSandbox later.
 	sb.session.start(context.WithoutCancel(ctx), sb.starting)
 	if err := sb.session.err; err != nil {
 		sb.ended(killedExit())

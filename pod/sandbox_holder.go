@@ -26,7 +26,7 @@ type holder struct {
 	start uint64
 }
 
-// kill ends the holder. Its end is noticed by whoever watches it.
+// kill ends the holder. watch reports its exit.
 func (h *holder) kill(ctx context.Context) {
 	err := proc.Signal(h.pid, h.start, syscall.SIGKILL)
 	if err != nil && !errors.Is(err, proc.ErrGone) {
@@ -80,8 +80,8 @@ func (sb *sandbox) watch(ctx context.Context, h *holder) error {
 	return nil
 }
 
-// released is called when the holder has ended. What was to share its namespaces
-// ends with it.
+// released is called when the holder has ended. It ends the apps, which share the
+// holder's namespaces.
 func (sb *sandbox) released(ctx context.Context, e Exit) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), execDrain)
 	defer cancel()
@@ -94,5 +94,5 @@ func (sb *sandbox) released(ctx context.Context, e Exit) {
 	sb.ended(e)
 }
 
-// killedExit is the end of a process whose exit status nobody can know.
+// killedExit is the exit of a process whose status cannot be read.
 func killedExit() Exit { return Exit{Code: 128 + uint32(syscall.SIGKILL), At: time.Now()} }

@@ -12,9 +12,9 @@ import (
 	"github.com/containerd/log"
 )
 
-// StopSandbox ends every app of the pod, and then what holds its namespaces. With
-// a grace period apps get SIGTERM and that time, before they get SIGKILL. It is
-// legal in every state. What has ended can still be asked for and deleted.
+// StopSandbox ends every app of the pod, and then the holder of its namespaces. With
+// a grace period apps get SIGTERM and that time, before they get SIGKILL. StopSandbox
+// is legal in every state. Apps that have ended have a Status until they are deleted.
 func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) error {
 	sb, err := p.findSandbox(id)
 	if err != nil {
@@ -59,8 +59,8 @@ func (sb *sandbox) stopUnstarted() bool {
 	return true
 }
 
-// killApps ends every app of the pod and waits for that. One that is being made is
-// refused at its next step, or killed with the stage1.
+// killApps ends every app of the pod and waits for that. An app that is being made
+// fails at its next step, or is killed with the stage1.
 func (p *Pod) killApps(ctx context.Context, grace time.Duration) error {
 	apps := slices.DeleteFunc(p.all(), func(a *app) bool { return a.status().State == Creating })
 	if grace > 0 {
@@ -75,7 +75,7 @@ func (p *Pod) killApps(ctx context.Context, grace time.Duration) error {
 	}
 	var errs []error
 	for _, a := range apps {
-		if err := a.slay(ctx, true); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
+		if err := a.kill(ctx, true); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
 			errs = append(errs, err)
 		}
 	}
@@ -105,7 +105,7 @@ func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	ctx = context.WithoutCancel(ctx) // nobody would come back for the rest
+	ctx = context.WithoutCancel(ctx) // containerd sends no second ShutdownSandbox
 	limit, cancel := context.WithTimeout(ctx, shutdownLimit)
 	defer cancel()
 	p.mu.Lock()
@@ -134,7 +134,7 @@ func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 // shutdownLimit is how long apps may take to go. containerd gives no time.
 const shutdownLimit = 10 * time.Second
 
-// ended takes up the end of the sandbox, once.
+// ended makes an exit that of the sandbox, if it is the first one.
 func (sb *sandbox) ended(e Exit) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()

@@ -183,8 +183,8 @@ func (s *session) recordSupervisor() error {
 	return s.dir.SetSupervisor(SupervisorRecord{PID: s.sup.PID, StartTime: start, Leader: s.sup.Leader.PID})
 }
 
-// abandon kills a supervisor that no app has met. What that has started only the
-// stage1 may know.
+// abandon kills a supervisor that serves no app yet. It calls stop first, because only
+// the stage1 may know which processes the supervisor has started.
 func (s *session) abandon(ctx context.Context) error {
 	var err error
 	if s.stage1.Has(abi.Stop) {
@@ -212,7 +212,7 @@ func (s *session) call(e abi.Entrypoint, app AppName) Call {
 // listen reads the stage1's notices until the pipe ends. A line that cannot be read
 // costs no exit: the end of the pipe, if not an earlier notice, has the record read.
 func (s *session) listen(ctx context.Context) {
-	defer s.step(sessionDied)
+	defer s.step(sessionStage1Ended)
 	defer s.sup.Notices.Close()
 	lines := bufio.NewScanner(s.sup.Notices)
 	for lines.Scan() {
@@ -221,16 +221,16 @@ func (s *session) listen(ctx context.Context) {
 			log.G(ctx).WithError(err).Warnf("stage1 %s: %s", s.stage1.Name(), unread(n))
 		}
 		if n.App != "" {
-			s.noticed(ctx, n)
+			s.exitNoticed(ctx, n)
 		}
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
 		log.G(ctx).WithError(err).Errorf("stage1 %s: its notices cannot be read any more; it counts as dead", s.stage1.Name())
 	}
-	s.bury(ctx)
+	s.endApps(ctx)
 }
 
-// unread says what follows of a notice that could not be read, or not wholly.
+// unread returns what follows from a notice that could not be read, or not wholly.
 func unread(n abi.Notice) string {
 	if n.App == "" {
 		return "notice ignored"
@@ -238,9 +238,9 @@ func unread(n abi.Notice) string {
 	return "the record is read instead"
 }
 
-// noticed takes up an exit. A notice that does not say how the process ended comes after
-// the record that does.
-func (s *session) noticed(ctx context.Context, n abi.Notice) {
+// exitNoticed reports the exit that a notice tells of. A notice without the exit status
+// comes after the record that has it.
+func (s *session) exitNoticed(ctx context.Context, n abi.Notice) {
 	name, exec := AppName(n.App), ExecID(n.Exec)
 	a := s.pod.byName(s, name)
 	if a == nil {
@@ -257,12 +257,12 @@ func (s *session) noticed(ctx context.Context, n abi.Notice) {
 	a.ended(ctx, exec, *n.Status)
 }
 
-// bury is called when the notice pipe has ended. If that is because the stage1
-// has died, its apps die with it.
-func (s *session) bury(ctx context.Context) {
+// endApps is called when the notice pipe has ended. If that is because the stage1
+// has ended by itself, its apps are killed.
+func (s *session) endApps(ctx context.Context) {
 	s.owner.stage1Ended(ctx)
 	for _, a := range s.pod.members(s) {
-		a.orphaned(ctx)
+		a.stage1Ended(ctx)
 	}
 }
 
@@ -299,7 +299,7 @@ func (p *Pod) endBehind(ctx context.Context, s *session, last *AppDir) error {
 	go func() {
 		defer release()
 		defer p.over(s)
-		// What names the pod in the bundle goes after the pod.
+		// The file in the bundle that names the pod goes after the pod.
 		if err := errors.Join(s.remove(ctx), last.backlink().remove()); err != nil {
 			log.G(ctx).WithError(err).Warnf("container %s: left behind by its deletion", last.Record().ID)
 		}

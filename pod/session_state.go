@@ -8,15 +8,15 @@ import (
 // sessionState is the state of a session, the one time that a pod's stage1 runs. A
 // pod without a session has none.
 //
-//	        made        start           up
-//	making ──► made ──► starting ──► up ──► dead
-//	   │         │      │     │      │       │
-//	   │fail     │fail  │fail │end   │end    │end
-//	   ▼         ▼      ▼     ▼      ▼       │
-//	failed ◄─────┴──────┘ canceling  stopping│
-//	   │end                   │fail   │died  │
-//	   └──────► removing ◄────┴───────┴──────┘
-//	               └── gone ──► gone
+//	making ──made──► made ──start──► starting ──up──► up ──down──► down
+//	  │fail           │fail           │fail   │end    │end           │
+//	  └───────────────┴──► failed ◄───┘       ▼       │              │
+//	                         │          canceling ──up─┤              │
+//	                         │end             │fail   ▼              │end
+//	                         │                │    stopping          │
+//	                         ▼                ▼       │down          │
+//	                      removing ◄──────────┴───────┴──────────────┘
+//	                         └──gone──► gone
 type sessionState int
 
 const (
@@ -28,8 +28,8 @@ const (
 	sessionStarting
 	// sessionUp: the stage1 runs, and its notices are read.
 	sessionUp
-	// sessionDead: the stage1 has ended by itself, and so have its apps.
-	sessionDead
+	// sessionDown: the stage1 has ended by itself, and so have its apps.
+	sessionDown
 	// sessionFailed: there is no directory, or the stage1 did not start. The apps that
 	// came for the session find that out, and the last one that leaves ends it.
 	sessionFailed
@@ -44,7 +44,7 @@ const (
 	sessionGone
 )
 
-var sessionStateNames = [...]string{"making", "made", "starting", "up", "dead", "failed", "canceling", "stopping", "removing", "gone"}
+var sessionStateNames = [...]string{"making", "made", "starting", "up", "down", "failed", "canceling", "stopping", "removing", "gone"}
 
 func (s sessionState) String() string { return sessionStateNames[s] }
 
@@ -60,22 +60,22 @@ func (s sessionState) startDecided() bool {
 func (s sessionState) ends() bool { return s >= sessionCanceling }
 
 // stage1Ended reports whether a stage1 that was up has ended.
-func (s sessionState) stage1Ended() bool { return s == sessionDead || s >= sessionRemoving }
+func (s sessionState) stage1Ended() bool { return s == sessionDown || s >= sessionRemoving }
 
 // sessionStep is something that happens to a session.
 type sessionStep int
 
 const (
-	sessionMake  sessionStep = iota // the directory was made
-	sessionStart                    // `run` is called
-	sessionRuns                     // the stage1 is ready
-	sessionFail                     // there will be no stage1
-	sessionDied                     // the notice pipe has ended, and the apps have
-	sessionEnd                      // the last app leaves, or the pod is closed
-	sessionOver                     // nothing is left
+	sessionMake        sessionStep = iota // the directory was made
+	sessionStart                          // `run` is called
+	sessionRuns                           // the stage1 is ready
+	sessionFail                           // there will be no stage1
+	sessionStage1Ended                    // the notice pipe has ended, and the apps have
+	sessionEnd                            // the last app leaves, or the pod is closed
+	sessionOver                           // nothing is left
 )
 
-var sessionStepNames = [...]string{"made", "start", "up", "fail", "died", "end", "gone"}
+var sessionStepNames = [...]string{"made", "start", "up", "fail", "down", "end", "gone"}
 
 func (t sessionStep) String() string { return sessionStepNames[t] }
 
@@ -84,11 +84,11 @@ var sessionTransitions = map[sessionState]map[sessionStep]sessionState{
 	sessionMaking:    {sessionMake: sessionMade, sessionFail: sessionFailed},
 	sessionMade:      {sessionStart: sessionStarting, sessionFail: sessionFailed},
 	sessionStarting:  {sessionRuns: sessionUp, sessionFail: sessionFailed, sessionEnd: sessionCanceling},
-	sessionUp:        {sessionDied: sessionDead, sessionEnd: sessionStopping},
-	sessionDead:      {sessionEnd: sessionRemoving},
+	sessionUp:        {sessionStage1Ended: sessionDown, sessionEnd: sessionStopping},
+	sessionDown:      {sessionEnd: sessionRemoving},
 	sessionFailed:    {sessionEnd: sessionRemoving},
 	sessionCanceling: {sessionRuns: sessionStopping, sessionFail: sessionRemoving},
-	sessionStopping:  {sessionDied: sessionRemoving},
+	sessionStopping:  {sessionStage1Ended: sessionRemoving},
 	sessionRemoving:  {sessionOver: sessionGone},
 }
 

@@ -49,7 +49,7 @@ func TestOneCallerEndsASession(t *testing.T) {
 		{sessionFail},
 		{sessionMake, sessionStart},
 		{sessionMake, sessionStart, sessionRuns},
-		{sessionMake, sessionStart, sessionRuns, sessionDied},
+		{sessionMake, sessionStart, sessionRuns, sessionStage1Ended},
 	} {
 		s := newSession(nil, byApps{})
 		if n := s.took(before...); n != len(before) {
@@ -75,7 +75,7 @@ func TestEveryStepOfASessionWakesUpAllThatWait(t *testing.T) {
 			})
 		}
 	}
-	for _, step := range []sessionStep{sessionMake, sessionStart, sessionRuns, sessionEnd, sessionDied, sessionOver} {
+	for _, step := range []sessionStep{sessionMake, sessionStart, sessionRuns, sessionEnd, sessionStage1Ended, sessionOver} {
 		if !s.step(step) {
 			t.Errorf("%s is refused", step)
 		}

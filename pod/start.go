@@ -30,8 +30,8 @@ func (p *Pod) Start(ctx context.Context, id AppID, exec ExecID) (int, error) {
 	return a.startApp(ctx)
 }
 
-// startApp executes app/start. It is not cancelled with the client: a process
-// that may or may not run would be nobody's.
+// startApp executes app/start. It is not cancelled with the client, which would not
+// know whether the program runs.
 func (a *app) startApp(ctx context.Context) (int, error) {
 	release, err := a.takeTurnFor(ctx, stepStart)
 	if err != nil {
@@ -57,7 +57,7 @@ func (a *app) startApp(ctx context.Context) (int, error) {
 	return a.status().PID, nil
 }
 
-// recordBirth puts on disk who the first process is, of an app that had none.
+// recordBirth puts on disk which process is the first one, of an app that had none.
 func (a *app) recordBirth() error {
 	pid, start, err := a.alive()
 	if err != nil {
@@ -76,7 +76,7 @@ func (a *app) abort(ctx context.Context) {
 	defer func() { a.giveUp(Exit{Code: failedStart, At: time.Now()}) }()
 	ctx, cancel := context.WithTimeout(ctx, abortLimit)
 	defer cancel()
-	if err := a.kill(ctx); err != nil {
+	if err := a.killProcesses(ctx); err != nil {
 		log.G(ctx).WithError(err).Errorf("container %s: its start has failed; cannot kill what is left of it", a.id)
 		return
 	}
@@ -86,13 +86,14 @@ func (a *app) abort(ctx context.Context) {
 	}
 }
 
-// kill ends every process of the app, the first one also if it has left its cgroup.
-func (a *app) kill(ctx context.Context) error {
+// killProcesses ends every process of the app by its pid and cgroup, the first one
+// also if it has left the cgroup.
+func (a *app) killProcesses(ctx context.Context) error {
 	pid, start, err := a.alive()
 	if err != nil {
 		return nil // it has ended
 	}
-	if err := signalPID(a.process, pid, start, killSignal); err != nil && !errdefs.IsNotFound(err) {
+	if err := sendByPID(a.process, pid, start, killSignal); err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
 	return a.cgroup.Kill(ctx)

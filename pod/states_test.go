@@ -49,6 +49,19 @@ func TestEveryStateButTheLastHasAWayOut(t *testing.T) {
 	}
 }
 
+// The outbox counts on that: an exit that no state allowed would hold the exit of the
+// app for ever.
+func TestAnExitIsAllowedWhereverThereMayBeAProcess(t *testing.T) {
+	for s := Created; s < Stopped; s++ {
+		if _, err := s.next(stepExited, "a"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := Discarding.next(stepExited, "a"); err != nil {
+		t.Error(err)
+	}
+}
+
 // A Kill that comes while the app is being frozen ends the Pause.
 func TestAnAppThatIsKilledWhileItIsBeingPausedIsNotPaused(t *testing.T) {
 	needFreezer(t)

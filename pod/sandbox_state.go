@@ -50,18 +50,14 @@ func (s SandboxState) shown() SandboxState {
 func (s SandboxState) stopRequested() bool { return s == SandboxCanceling || s == SandboxStopping }
 
 // sandboxStep is something that happens to a sandbox.
-type sandboxStep int
+type sandboxStep string
 
 const (
-	stepSandboxStart   sandboxStep = iota // StartSandbox
-	stepSandboxReady                      // the holder is in its namespaces
-	stepSandboxStop                       // StopSandbox
-	stepSandboxStopped                    // the holder has ended, or there will be none
+	stepSandboxStart   sandboxStep = "start"   // StartSandbox
+	stepSandboxReady   sandboxStep = "ready"   // the holder is in its namespaces
+	stepSandboxStop    sandboxStep = "stop"    // StopSandbox
+	stepSandboxStopped sandboxStep = "stopped" // the holder has ended, or there will be none
 )
-
-var sandboxStepNames = [...]string{"start", "ready", "stop", "stopped"}
-
-func (t sandboxStep) String() string { return sandboxStepNames[t] }
 
 // sandboxTransitions says what may follow what. docs/lifecycle.md has the same table.
 var sandboxTransitions = map[SandboxState]map[sandboxStep]SandboxState{

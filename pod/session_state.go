@@ -63,21 +63,17 @@ func (s sessionState) ends() bool { return s >= sessionCanceling }
 func (s sessionState) stage1Ended() bool { return s == sessionDown || s >= sessionRemoving }
 
 // sessionStep is something that happens to a session.
-type sessionStep int
+type sessionStep string
 
 const (
-	sessionMake        sessionStep = iota // the directory was made
-	sessionStart                          // `run` is called
-	sessionRuns                           // the stage1 is ready
-	sessionFail                           // there will be no stage1
-	sessionStage1Ended                    // the notice pipe has ended, and the apps have
-	sessionEnd                            // the last app leaves, or the pod is closed
-	sessionOver                           // nothing is left
+	sessionMake        sessionStep = "made"  // the directory was made
+	sessionStart       sessionStep = "start" // `run` is called
+	sessionRuns        sessionStep = "up"    // the stage1 is ready
+	sessionFail        sessionStep = "fail"  // there will be no stage1
+	sessionStage1Ended sessionStep = "down"  // the notice pipe has ended, and the apps have
+	sessionEnd         sessionStep = "end"   // the last app leaves, or the pod is closed
+	sessionOver        sessionStep = "gone"  // nothing is left
 )
-
-var sessionStepNames = [...]string{"made", "start", "up", "fail", "down", "end", "gone"}
-
-func (t sessionStep) String() string { return sessionStepNames[t] }
 
 // sessionTransitions says what may follow what. docs/lifecycle.md has the same table.
 var sessionTransitions = map[sessionState]map[sessionStep]sessionState{

@@ -79,31 +79,25 @@ func (s State) shown() State {
 }
 
 // step is something that happens to an app or exec.
-type step int
+type step string
 
 const (
-	stepCreated  step = iota // its process exists (an exec: it is registered)
-	stepStart                // the client asked to start it
-	stepStarted              // it runs the user's program
-	stepUnstart              // an exec's start failed: it may be deleted, or started again
-	stepFail                 // app/start failed: the app is being killed
-	stepExited               // its first process has ended
-	stepPausing              // the client asked to pause it
-	stepPaused               // every process of it is frozen
-	stepUnpause              // it could not be paused, and runs on
-	stepResumed              // it runs again
-	stepKill                 // the client sends it SIGKILL
-	stepUnkill               // SIGKILL could not be sent
-	stepDelete               // the client asked to delete it
-	stepUndelete             // its process could not be killed
-	stepDeleted              // nothing of it is left
+	stepCreated  step = "created"  // its process exists (an exec: it is registered)
+	stepStart    step = "start"    // the client asked to start it
+	stepStarted  step = "started"  // it runs the user's program
+	stepUnstart  step = "unstart"  // an exec's start failed: it may be deleted, or started again
+	stepFail     step = "fail"     // app/start failed: the app is being killed
+	stepExited   step = "exited"   // its first process has ended
+	stepPausing  step = "pausing"  // the client asked to pause it
+	stepPaused   step = "paused"   // every process of it is frozen
+	stepUnpause  step = "unpause"  // it could not be paused, and runs on
+	stepResumed  step = "resumed"  // it runs again
+	stepKill     step = "kill"     // the client sends it SIGKILL
+	stepUnkill   step = "unkill"   // SIGKILL could not be sent
+	stepDelete   step = "delete"   // the client asked to delete it
+	stepUndelete step = "undelete" // its process could not be killed
+	stepDeleted  step = "deleted"  // nothing of it is left
 )
-
-var stepNames = [...]string{
-	"created", "start", "started", "unstart", "fail", "exited", "pausing", "paused", "unpause", "resumed", "kill", "unkill", "delete", "undelete", "deleted",
-}
-
-func (t step) String() string { return stepNames[t] }
 
 // transitions is the only place that says what may follow what. A step that is
 // not listed for a state is refused with errdefs.ErrFailedPrecondition.

@@ -35,17 +35,14 @@ type app struct {
 	cgroup  *cgroup.Group
 	oom     *cgroup.OOMWatch
 
-	turn turn // of who changes the app
+	turn turn // taken by calls that change the app
+	gate gate // of execs that are being started; closed when the first process has ended
 
 	mu sync.Mutex
 	// ownPIDs says that the kernel kills the app's processes with its first one: the
 	// spec asks for a PID namespace, and add has seen that the stage1 has made one.
-	ownPIDs  bool
-	execs    map[ExecID]*execution
-	entering int           // execs that are being started
-	settled  chan struct{} // if somebody waits: closed when entering falls to 0
-	ending   bool          // the first process has ended: no exec may start
-	doomed   bool          // a client has sent it SIGKILL: it cannot be paused any more
+	ownPIDs bool
+	execs   map[ExecID]*execution
 }
 
 // CreateApp makes an app: its first process exists and is blocked before its
@@ -62,9 +59,9 @@ func (p *Pod) CreateApp(ctx context.Context, c AppConfig) (Status, error) {
 	var undo cleanup
 	undo.add(c.Stdio.Close)
 	if err := a.create(ctx, &undo); err != nil {
-		// Nobody has met the app, and nobody meets it while it is undone. What that
-		// does to its process is nobody's exit.
-		_ = a.step(stepDelete)
+		// No client has seen the app, and none sees it while it is undone: the end of
+		// its process has no event.
+		_ = a.step(stepDeleted)
 		err = undo.run(err)
 		if s := p.leave(a); s != nil {
 			err = errors.Join(err, p.end(ctx, s))
@@ -95,7 +92,7 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 		return nil, fmt.Errorf("container %s: %s/config.json: %w", c.ID, c.Bundle, err)
 	}
 	a := &app{
-		process: newProcess(c.ID, "", c.Stdio, c.Terminal, p.cfg.Events),
+		process: newProcess(c.ID, "", c.Stdio, c.Terminal, p.cfg.Events, new(outbox)),
 		pod:     p,
 		id:      c.ID,
 		config:  c,
@@ -116,7 +113,7 @@ func (a *app) lookForItsPIDs(made *Process) {
 	a.ownPIDs = own
 }
 
-// asksForPIDs tells whether a spec wants a PID namespace for its app alone.
+// asksForPIDs reports whether a spec wants a PID namespace for its app alone.
 func asksForPIDs(spec *specs.Spec) bool {
 	if spec.Linux == nil {
 		return false
@@ -210,8 +207,8 @@ func (a *app) makeCgroup(undo *cleanup) error {
 		ctx := context.Background() // the client may have gone, the cgroup has to
 		return errors.Join(g.Kill(ctx), g.Remove(ctx))
 	})
-	// Before the process exists: it may be killed as soon as it does.
-	if a.oom, err = g.WatchOOM(a.starved); err != nil {
+	// Before the process exists, because the kernel may kill it at once.
+	if a.oom, err = g.WatchOOM(a.oomKilled); err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
 	undo.add(a.oom.Close)
@@ -221,7 +218,7 @@ func (a *app) makeCgroup(undo *cleanup) error {
 	})
 }
 
-// recordProcess puts on disk whom `delete` has to kill.
+// recordProcess puts on disk which process `delete` has to kill.
 func (a *app) recordProcess(made *Process) error {
 	return a.disk.Update(func(r *AppRecord) {
 		r.PID, r.StartTime = made.PID, made.StartTime
@@ -266,7 +263,9 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 	if err := a.stdio.Begin(made.Console); err != nil {
 		return fmt.Errorf("container %s: connect its streams: %w", a.id, err)
 	}
-	a.created()
+	if err := a.push(Event{Kind: EventCreated}); err != nil {
+		return err
+	}
 	a.watch(ctx, a.process, made)
 	return nil
 }
@@ -287,8 +286,8 @@ func (a *app) call(e abi.Entrypoint) Call {
 	return c
 }
 
-// watch arranges for the exit of a process to be noticed and recorded, where
-// that is not the stage1's work.
+// watch reports and records the exit of a process, where that is not the stage1's
+// work.
 func (a *app) watch(ctx context.Context, q *process, proc *Process) {
 	ctx = context.WithoutCancel(ctx)
 	switch proc.Recorder {
@@ -318,8 +317,8 @@ func (a *app) adopt(ctx context.Context, q *process, p *Process) {
 	}
 }
 
-// writeStatus records the exit of the app for `delete`, which asks for it if this process
-// dies. Nobody asks for that of an exec.
+// writeStatus records the exit of the app for `delete`, which reads it if this process
+// has ended. The exit of an exec is not read.
 func (a *app) writeStatus(ctx context.Context, q *process, st abi.Status) {
 	if q.exec != "" {
 		return
@@ -329,7 +328,7 @@ func (a *app) writeStatus(ctx context.Context, q *process, st abi.Status) {
 	}
 }
 
-// destroy undoes an app/add whose app nobody will see.
+// destroy undoes an app/add whose app no client will see.
 func (a *app) destroy(ctx context.Context) error {
 	for _, e := range []abi.Entrypoint{abi.AppStop, abi.AppRm} {
 		if !a.session.stage1.Has(e) {
@@ -345,7 +344,7 @@ func (a *app) destroy(ctx context.Context) error {
 // toExit converts a recorded status.
 func toExit(st abi.Status) Exit { return Exit{Code: uint32(st.Code), At: st.Time} }
 
-// killed is the exit of what ended without anybody to record it.
+// killed is the exit of a process whose status was not recorded.
 func killed() abi.Status {
 	return abi.Status(proc.Killed())
 }

@@ -46,8 +46,7 @@ type deletion struct {
 // containerd takes it for the end of the container, sends Shutdown, and closes the
 // connection on which the first one is to be answered.
 //
-// Work is not cancelled with its client, which could only come back to find it
-// half done.
+// Work is not cancelled with its client: half of a deletion is of no use to the next one.
 func (p *process) deleteOnce(ctx context.Context, work func(context.Context) (Status, error)) (Status, error) {
 	for {
 		d, mine := p.beginDelete()
@@ -78,8 +77,8 @@ func (p *process) beginDelete() (d *deletion, mine bool) {
 	return p.deletion, true
 }
 
-// endDelete wakes up those that wait for a deletion. One that failed makes room for
-// the next.
+// endDelete wakes up the calls that wait for a deletion. After one that failed, another
+// may begin.
 func (p *process) endDelete(d *deletion) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,8 +103,9 @@ func (a *app) dropExec(ctx context.Context, e *execution) (Status, error) {
 		return Status{}, err
 	}
 	drain(ctx, e.process)
+	defer func() { _ = e.step(stepDeleted) }()
 	err := errors.Join(e.stdio.Close(), a.dropRecord(e.exec))
-	e.discard()
+	e.closeDone()
 	a.mu.Lock()
 	delete(a.execs, e.exec)
 	a.mu.Unlock()
@@ -134,26 +134,37 @@ func (a *app) takeDown(ctx context.Context) (Status, error) {
 	default:
 		return Status{}, fmt.Errorf("cannot delete a %s process: %s: %w", s, a.id, errdefs.ErrFailedPrecondition)
 	}
-	if err := a.killCreated(ctx); err != nil {
+	if err := a.beginDeletion(ctx); err != nil {
 		return Status{}, err
 	}
 	drain(ctx, a.process)
 	a.closeExecs(ctx)
 	err := a.dismantle(ctx)
 	st := a.status()
-	_ = a.step(stepDelete) // no other Delete can have moved it
-	a.events.Publish(Event{Kind: EventDeleted, App: a.id, PID: st.PID, Exit: st.Exit})
+	_ = a.push(Event{Kind: EventDeleted, Exit: st.Exit}) // no other Delete can have moved it
 	if err != nil {
 		log.G(ctx).WithError(err).Warnf("container %s: left behind by its deletion", a.id)
 	}
 	return st, nil
 }
 
-// killCreated ends an app that was never started, and waits for that.
-func (a *app) killCreated(ctx context.Context) error {
-	if a.status().State == Stopped {
+// beginDeletion moves the app to deleting. An app that has not ended is killed
+// before: it is in discarding meanwhile, or goes to stopped if its start is under way.
+func (a *app) beginDeletion(ctx context.Context) error {
+	_ = a.step(stepDelete)
+	if a.in(Deleting) {
 		return nil
 	}
+	if err := a.killUnstarted(ctx); err != nil {
+		_ = a.step(stepUndelete)
+		return err
+	}
+	_ = a.step(stepDelete)
+	return nil
+}
+
+// killUnstarted ends an app that has not run its program, and waits for that.
+func (a *app) killUnstarted(ctx context.Context) error {
 	if err := a.signal(ctx, a.process, killSignal); err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
@@ -175,12 +186,12 @@ func (a *app) closeExecs(ctx context.Context) {
 		if err := e.stdio.Close(); err != nil {
 			log.G(ctx).WithError(err).Warnf("%s: close its streams", e.name())
 		}
-		e.discard()
+		e.closeDone()
 	}
 }
 
 // dismantle removes what was made for the app, and with the last app the pod.
-// Nothing stops it half-way: what cannot be removed is reported and left to gc.
+// It goes on after errors: gc removes what is left.
 func (a *app) dismantle(ctx context.Context) error {
 	defer a.pod.forget(a)
 	last := a.pod.leave(a)
@@ -188,7 +199,7 @@ func (a *app) dismantle(ctx context.Context) error {
 	if last == nil {
 		rm = a.remove(ctx)
 	} else {
-		// It covers app/rm, and what follows does not need it. The end of the
+		// stop covers app/rm, and the steps below do not need it. The end of the
 		// session waits for it.
 		go last.halt(ctx)
 	}
@@ -202,7 +213,7 @@ func (a *app) dismantle(ctx context.Context) error {
 	return errors.Join(err, a.disk.removeFiles(), a.pod.endBehind(ctx, last, a.disk))
 }
 
-// remove executes app/rm, if the stage1 still lives.
+// remove executes app/rm, if the stage1 runs.
 func (a *app) remove(ctx context.Context) error {
 	if !a.session.alive() || !a.session.stage1.Has(abi.AppRm) {
 		return nil

@@ -121,7 +121,7 @@ func TestTwoDeletesOfAnExecAtOnceReturnTheSame(t *testing.T) {
 }
 
 func TestADeleteDoesTheWorkOfAnEarlierOneThatFailed(t *testing.T) {
-	p := newProcess("a", "", &noStdio{}, false, &recorder{more: make(chan struct{}, 1)})
+	p := newProcess("a", "", &noStdio{}, false, &recorder{more: make(chan struct{}, 1)}, new(outbox))
 	begun, release := make(chan struct{}), make(chan struct{})
 	failed := make(chan error, 1)
 	go func() {

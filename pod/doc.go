@@ -3,17 +3,23 @@
 //
 //	Service (package shim) ──► Pod ──► session ──► Stage1 (package stage1)
 //	                            │         └─► the supervisor: a process, a pidfd
-//	                            ├─► app, exec: one state table each, in states.go
+//	                            ├─► app ──► process, outbox, gate
+//	                            │    └─► execs: a process each
+//	                            ├─► owner: the apps, or a sandbox
 //	                            └─► Store: <data>/pods/<state>/<uuid>
 //
 // What it owns:
 //
-//   - Pod: the apps that share a stage1. It makes its directory and starts the
-//     supervisor with its first app, and ends with its last one.
-//   - the states of apps and execs, what may follow what, and the order of the
-//     events that say so.
-//   - sandboxes: pods that live without apps, too. A process in each, the holder,
-//     keeps the namespaces that apps join; hold.go has its program.
+//   - Pod: the apps that share a stage1. Its owner says whether it ends with its last
+//     app, or is a sandbox, which runs without apps, too: a process in each, the
+//     holder (package stage1/abi/hold), keeps the namespaces that apps join.
+//   - the states, and what may follow what: a table each for apps and execs
+//     (states.go), for the session, which is the one time that a pod's stage1 runs
+//     (session_state.go), and for sandboxes (sandbox_state.go). A test holds
+//     docs/lifecycle.md against them.
+//   - the order of events: the outbox of each app decides when its events, and those
+//     of its execs, are published. The gate counts the execs that are being started,
+//     for which a Pause and the exit of the app wait.
 //   - Store: the pod directories with rkt's states, locks and renames, the
 //     records in them and in bundles, and Collect, which removes an app or a
 //     whole pod from what is on disk alone. A Pod in memory is a cache of that.
@@ -24,5 +30,6 @@
 // (package stage1 does), no message of containerd's (package shim does), and
 // copies no stream: stdio comes as open files through the interface Stdio. No
 // lock is held while an entrypoint runs, a file system is mounted or a file is
-// written.
+// written. Locks are taken in this order: Pod, session or sandbox; gate, outbox,
+// process.
 package pod

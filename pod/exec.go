@@ -20,11 +20,9 @@ type execution struct {
 	args   []string
 }
 
-// running tells whether the exec has, or is about to have, a process.
+// running reports whether the exec has, or is about to have, a process.
 func (e *execution) running() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.state == Starting || e.state == Running
+	return e.in(Starting, Running)
 }
 
 // exec returns a registered exec.
@@ -49,7 +47,6 @@ func (p *Pod) AddExec(_ context.Context, id AppID, c ExecConfig) error {
 	if err := a.addExec(c); err != nil {
 		return errors.Join(err, c.Stdio.Close())
 	}
-	a.events.Publish(Event{Kind: EventExecAdded, App: a.id, Exec: c.ID})
 	return nil
 }
 
@@ -89,34 +86,34 @@ func (a *app) addExec(c ExecConfig) error {
 	if err := stage1.CheckSpec(slices.Concat([]byte(`{"process":`), c.Process, []byte("}"))); err != nil {
 		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, err)
 	}
-	e := &execution{process: newProcess(a.id, c.ID, c.Stdio, c.Terminal, a.pod.cfg.Events), config: c, args: spec.Args}
+	e := &execution{process: newProcess(a.id, c.ID, c.Stdio, c.Terminal, a.pod.cfg.Events, a.lane.box), config: c, args: spec.Args}
 	e.state = Created
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if _, ok := a.execs[c.ID]; ok {
+	_, taken := a.execs[c.ID]
+	if !taken {
+		a.execs[c.ID] = e
+	}
+	a.mu.Unlock()
+	if taken {
 		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, errdefs.ErrAlreadyExists)
 	}
-	a.execs[c.ID] = e
+	_ = e.push(Event{Kind: EventExecAdded}) // or the app has ended: it has no events any more
 	return nil
 }
 
-// admit moves an exec to starting, unless its app is paused or has ended. Both
-// are one step: an exec that is admitted is waited for by the app's exit, and by
-// whoever pauses it. The caller calls entered when the start is over.
+// admit moves an exec to starting, unless its app is paused or has ended. After
+// that the exit of the app and a Pause wait until the caller has left the gate.
 func (a *app) admit(e *execution) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.ending {
+	err := a.gate.enter(func() error {
+		if s := a.status().State; s != Created && s != Running {
+			return fmt.Errorf("start %s: its container is %s: %w", e.name(), s, errdefs.ErrFailedPrecondition)
+		}
+		return e.beginStart()
+	})
+	if errors.Is(err, errGateClosed) {
 		return fmt.Errorf("start %s: its container has ended: %w", e.name(), errdefs.ErrFailedPrecondition)
 	}
-	if s := a.status().State; s != Created && s != Running {
-		return fmt.Errorf("start %s: its container is %s: %w", e.name(), s, errdefs.ErrFailedPrecondition)
-	}
-	if err := e.step(stepStart); err != nil {
-		return err
-	}
-	a.entering++
-	return nil
+	return err
 }
 
 // startExec executes enter.
@@ -124,19 +121,31 @@ func (a *app) startExec(ctx context.Context, e *execution) (int, error) {
 	if err := a.admit(e); err != nil {
 		return 0, err
 	}
-	defer a.entered()
+	defer a.gate.leave()
 	pid, err := a.enter(ctx, e)
+	if err == nil {
+		err = a.announce(ctx, e)
+	}
 	if err != nil {
 		err = errors.Join(err, e.stdio.Close())
 		e.unstarted()
 		return 0, err
 	}
-	e.started(EventExecStarted)
 	return pid, nil
 }
 
-// checkRoom refuses an exec of an app that has as many processes as it may have,
-// whatever the stage1 and the kernel would make of it.
+// announce ends a start with success. If the start took so long that the exit of the
+// app was published without the exec, it kills the exec and returns an error.
+func (a *app) announce(ctx context.Context, e *execution) error {
+	if e.push(Event{Kind: EventExecStarted}) == nil {
+		return nil
+	}
+	a.killRest(context.WithoutCancel(ctx))
+	return fmt.Errorf("start %s: its container has ended: %w", e.name(), errdefs.ErrFailedPrecondition)
+}
+
+// checkRoom refuses an exec of an app that has as many processes as it may have. The
+// errors of stage1s and kernels for that case differ.
 func (a *app) checkRoom(e *execution) error {
 	limit, full, err := a.cgroup.Full()
 	if err != nil {
@@ -152,8 +161,8 @@ func (a *app) enter(ctx context.Context, e *execution) (int, error) {
 	if err := errors.Join(a.checkRoom(e), a.checkFrozen(e)); err != nil {
 		return 0, err
 	}
-	// An exec of the same id may have been here: if its record were still there, that
-	// would count as the exit of this one when the stage1 dies.
+	// A record that an earlier exec of the same id has left would count as the exit of
+	// this one when the stage1 ends.
 	if err := a.dropRecord(e.exec); err != nil {
 		return 0, fmt.Errorf("start %s: %w", e.name(), err)
 	}

@@ -2,6 +2,8 @@ package pod
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/containerd/log"
@@ -12,67 +14,79 @@ import (
 // whose processes have been killed by then.
 const execDrain = 5 * time.Second
 
-// ended takes up the recorded exit of the app's first process, or of an exec.
+// ended reports the exit of the app's first process, or of an exec. Of several reports
+// the first counts.
 func (a *app) ended(ctx context.Context, exec ExecID, st abi.Status) {
-	a.oom.Report() // what has caused it goes first (requirement C5)
+	a.oom.Report() // the OOM event that explains the exit goes first (requirement C5)
 	if exec != "" {
 		if e, err := a.exec(exec); err == nil {
 			e.exited(toExit(st))
 		}
 		return
 	}
+	if !a.gate.close() {
+		return // this is not the first report
+	}
+	execs := a.allExecs()
 	a.mu.Lock()
-	again := a.ending
-	a.ending = true
-	var execs []*execution
-	for _, e := range a.execs {
-		execs = append(execs, e)
-	}
-	settled, ownPIDs := a.settledLocked(), a.ownPIDs
+	ownPIDs := a.ownPIDs
 	a.mu.Unlock()
-	if again {
+	if ownPIDs && len(execs) == 0 && !a.frozen() {
+		a.exited(toExit(st)) // there is nothing to kill or to wait for
 		return
 	}
-	if ownPIDs && len(execs) == 0 && !a.paused() {
-		a.exited(toExit(st)) // nothing to wait for, and the caller's order is kept
-		return
-	}
-	go a.finish(context.WithoutCancel(ctx), st, execs, settled)
+	go a.finish(context.WithoutCancel(ctx), st, execs)
 }
 
-// paused tells whether the app's processes are stopped, or are being stopped.
-func (a *app) paused() bool {
-	s := a.status().State
-	return s == Pausing || s == Paused
+// allExecs returns the app's execs, whatever their state.
+func (a *app) allExecs() []*execution {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.execs))
 }
 
-// finish publishes the app's exit once nothing of it runs any more (X4) and its
-// execs' exits were published (E1).
-func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution, settled <-chan struct{}) {
+// frozen reports whether the app's processes are frozen, or are being frozen. A Kill
+// may have come in between.
+func (a *app) frozen() bool {
+	return a.in(Pausing, Paused) || a.in(Killing) && a.cgroup.Frozen()
+}
+
+// finish kills what the first process has left of the app (requirement X4) and
+// publishes its exit after the exits of its execs (requirement E1).
+func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution) {
+	drained := a.gate.drained()
 	a.killRest(ctx)
 	limit, cancel := context.WithTimeout(ctx, execDrain)
 	defer cancel()
 	select {
-	case <-settled:
+	case <-drained:
 	default:
-		// An exec may have got into the cgroup after everybody in it was killed.
-		// No further one starts, so after this there is none.
+		// An exec may have entered the cgroup after everything in it was killed. No
+		// further exec starts, so the second kill gets the last one.
 		select {
-		case <-settled:
+		case <-drained:
 		case <-limit.Done():
 		}
 		a.killRest(ctx)
 	}
+	a.exited(toExit(st)) // the outbox holds it until the execs have ended
 	for _, e := range execs {
 		if !e.running() {
 			continue
 		}
 		if _, err := e.wait(limit); err != nil {
-			log.G(ctx).Warnf("%s: no exit %s after its container's; reported as 137", e.name(), execDrain)
-			e.exited(toExit(killed()))
+			e.lost(ctx)
 		}
 	}
-	a.exited(toExit(st))
+}
+
+// lost ends an exec whose app has ended. If its start is still under way, it has no
+// events, and the start will fail.
+func (e *execution) lost(ctx context.Context) {
+	if exit := toExit(killed()); !e.giveUp(exit) {
+		e.exited(exit)
+	}
+	log.G(ctx).Warnf("%s: no exit %s after its container's; reported as 137", e.name(), execDrain)
 }
 
 func (a *app) killRest(ctx context.Context) {
@@ -81,34 +95,28 @@ func (a *app) killRest(ctx context.Context) {
 	}
 }
 
-// orphaned is called when the stage1 has died: what belonged to it is killed.
-// What the stage1 recorded is reported with what it has written down, else as
-// killed; the exit of anything else is noticed as ever.
-func (a *app) orphaned(ctx context.Context) {
+// stage1Ended kills the app of a stage1 that has ended. The exits of processes that
+// the stage1 was to record are read from its records, and are 137 where there is
+// none; all others are reported as usual.
+func (a *app) stage1Ended(ctx context.Context) {
 	if _, _, err := a.alive(); err != nil {
 		return
 	}
 	if err := a.cgroup.Kill(ctx); err != nil {
 		log.G(ctx).WithError(err).Errorf("container %s: its stage1 has died; cannot kill its processes", a.id)
 	}
-	a.mu.Lock()
-	execs := make([]*execution, 0, len(a.execs))
-	for _, e := range a.execs {
-		execs = append(execs, e)
-	}
-	a.mu.Unlock()
-	for _, e := range execs {
+	for _, e := range a.allExecs() {
 		if e.running() && e.recordedBy() == RecordedByStage1 {
-			a.ended(ctx, e.exec, a.lastWord(e.exec))
+			a.ended(ctx, e.exec, a.recordedExit(e.exec))
 		}
 	}
 	if a.recordedBy() == RecordedByStage1 {
-		a.ended(ctx, "", a.lastWord(""))
+		a.ended(ctx, "", a.recordedExit(""))
 	}
 }
 
-// lastWord returns the recorded exit of a process whose stage1 has died.
-func (a *app) lastWord(exec ExecID) abi.Status {
+// recordedExit returns the exit of a process whose stage1 has ended.
+func (a *app) recordedExit(exec ExecID) abi.Status {
 	if st, ok := a.session.readStatus(a.name, exec); ok {
 		return st
 	}

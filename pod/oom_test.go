@@ -4,14 +4,15 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
-// hungry is a program that wants much more memory than limited apps have.
-const hungry = "tail /dev/zero"
+// greedy is a program that wants much more memory than limited apps have.
+const greedy = "tail /dev/zero"
 
 // newLimitedWorld is a world whose apps have 16 MiB each.
 func newLimitedWorld(t *testing.T) *world {
@@ -39,7 +40,7 @@ func (w *world) before(first, second string) {
 func TestC5OOMIsPublishedBeforeTheExitItCaused(t *testing.T) {
 	w := newLimitedWorld(t)
 	for range 5 {
-		w.mustCreate("a", "exec "+hungry)
+		w.mustCreate("a", "exec "+greedy)
 		w.mustStart("a", "")
 		if e := w.mustWait("a", ""); e.Code != 137 {
 			t.Errorf("exit %+v, want 137", e)
@@ -55,7 +56,7 @@ func TestC5OOMOfAnExecComesBeforeItsExit(t *testing.T) {
 	w := newLimitedWorld(t)
 	w.mustCreate("a", "exec sleep 60")
 	w.mustStart("a", "")
-	w.mustAddExec("a", "e", "exec "+hungry)
+	w.mustAddExec("a", "e", "exec "+greedy)
 	w.mustStart("a", "e")
 	if e := w.mustWait("a", "e"); e.Code != 137 {
 		t.Errorf("exit %+v, want 137", e)
@@ -70,7 +71,7 @@ func TestC5OOMOfAChildIsPublishedWhileItsAppRunsOnAndIsItsAppsAlone(t *testing.T
 	path, next := scriptLines(t)
 	w.mustCreate("neighbour", "exec sleep 60")
 	w.mustStart("neighbour", "")
-	w.mustCreate("a", hungry+"; echo survived > "+path+"; exec sleep 60")
+	w.mustCreate("a", greedy+"; echo survived > "+path+"; exec sleep 60")
 	w.mustStart("a", "")
 	next()
 	wait.Until(t, "the event", func() bool { return slices.Contains(w.events.words(), "oom a") })
@@ -82,33 +83,43 @@ func TestC5OOMOfAChildIsPublishedWhileItsAppRunsOnAndIsItsAppsAlone(t *testing.T
 	}
 }
 
-// starving makes a lack of memory known while the start is being published, and
+// killing makes a lack of memory known while the start is being published, and
 // with it the end.
-type starving struct {
+type killing struct {
 	recorder
 	process *process
+	known   sync.WaitGroup
 }
 
-func (s *starving) Publish(e Event) {
+func (k *killing) Publish(e Event) {
 	if e.Kind == EventStarted {
-		s.process.starved()
-		s.process.exited(Exit{Code: 137, At: time.Now()})
+		k.known.Go(func() {
+			k.process.oomKilled()
+			k.process.exited(Exit{Code: 137, At: time.Now()})
+		})
+		time.Sleep(time.Millisecond) // as a rule they are handed in by now
 	}
-	s.recorder.Publish(e)
+	k.recorder.Publish(e)
 }
 
 func TestC5OOMDuringThePublishingOfTheStartWaitsForIt(t *testing.T) {
-	s := &starving{}
-	s.process = newProcess("a", "", &noStdio{}, false, s)
-	s.process.state = Starting
-	s.process.starved()
-	s.process.started(EventStarted)
-	if got, want := s.words(), []string{"started a", "oom a", "exited a"}; !slices.Equal(got, want) {
+	k := &killing{}
+	k.process = newProcess("a", "", &noStdio{}, false, k, new(outbox))
+	mustPush(t, k.process, EventCreated)
+	if err := k.process.beginStart(); err != nil {
+		t.Fatal(err)
+	}
+	k.process.oomKilled()
+	if err := k.process.push(Event{Kind: EventStarted}); err != nil {
+		t.Fatal(err)
+	}
+	k.known.Wait()
+	if got, want := k.words(), []string{"created a", "started a", "oom a", "oom a", "exited a"}; !slices.Equal(got, want) {
 		t.Errorf("events %v, want %v", got, want)
 	}
-	s.process.starved()
-	if got := len(s.words()); got != 3 {
-		t.Errorf("published after the end: %v", s.words())
+	k.process.oomKilled()
+	if got := len(k.words()); got != 5 {
+		t.Errorf("published after the end: %v", k.words())
 	}
 }
 

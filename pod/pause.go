@@ -12,8 +12,8 @@ import (
 // Pause stops every process of a running app, execs included, and returns when
 // all are stopped (requirement T7). If that fails, the app runs on.
 //
-// No exec is caught half-way: those that are being started are waited for, and
-// none starts from the moment that the app is pausing.
+// No exec is frozen while it is being started: Pause waits for those that are, and no
+// exec starts from the moment that the app is pausing.
 func (p *Pod) Pause(ctx context.Context, id AppID) error {
 	a, err := p.app(id)
 	if err != nil {
@@ -24,58 +24,28 @@ func (p *Pod) Pause(ctx context.Context, id AppID) error {
 		return err
 	}
 	defer release()
-	settled, err := a.beginPause()
-	if err != nil {
+	if err := a.step(stepPausing); err != nil {
 		return err
 	}
-	if err := a.pause(ctx, settled); err != nil {
-		_ = a.step(stepUnpause) // or it has ended
+	if err := a.pause(ctx); err != nil {
+		_ = a.step(stepUnpause) // or it is being killed, or has ended
 		return err
 	}
 	return nil
 }
 
-// beginPause moves the app to pausing. settled is closed once no exec is being
-// started.
-func (a *app) beginPause() (settled <-chan struct{}, err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.doomed {
-		return nil, fmt.Errorf("cannot pause container %s: it is being killed: %w", a.id, errdefs.ErrFailedPrecondition)
-	}
-	if err := a.step(stepPausing); err != nil {
-		return nil, err
-	}
-	return a.settledLocked(), nil
-}
-
 // pause stops an app that is pausing, and publishes that.
-func (a *app) pause(ctx context.Context, settled <-chan struct{}) error {
+func (a *app) pause(ctx context.Context) error {
 	select {
-	case <-settled:
+	case <-a.gate.drained():
 	case <-ctx.Done():
 		return fmt.Errorf("pause container %s: wait for execs that are being started: %w", a.id, context.Cause(ctx))
 	}
 	if err := a.freeze(ctx); err != nil {
 		return err
 	}
-	err := a.notDoomed()
-	if err == nil {
-		err = a.arrived(stepPaused, EventPaused)
-	}
-	if err != nil { // it was killed, or has ended
+	if err := a.push(Event{Kind: EventPaused}); err != nil { // it is being killed, or has ended
 		return errors.Join(err, a.thaw(context.WithoutCancel(ctx)))
-	}
-	return nil
-}
-
-// notDoomed makes sure that a Kill, which may have come before everything was
-// frozen, finds the app paused or is seen here.
-func (a *app) notDoomed() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.doomed {
-		return fmt.Errorf("cannot pause container %s: it is being killed: %w", a.id, errdefs.ErrFailedPrecondition)
 	}
 	return nil
 }
@@ -94,13 +64,13 @@ func (p *Pod) Resume(ctx context.Context, id AppID) error {
 	if err := a.thaw(ctx); err != nil {
 		return err
 	}
-	if err := a.arrived(stepResumed, EventResumed); err != nil && a.status().State != Stopped {
+	if err := a.push(Event{Kind: EventResumed}); err != nil && a.status().State != Stopped {
 		return err
 	}
 	return nil // it may have ended at once, of a signal that has waited for this
 }
 
-// pausesItself tells whether the stage1 stops its apps itself. One entrypoint
+// pausesItself reports whether the stage1 stops its apps itself. One entrypoint
 // without the other is of no use.
 func (a *app) pausesItself() bool {
 	s := a.session.stage1

@@ -29,7 +29,7 @@ type Config struct {
 // Pod is a group of apps that share a stage1. It makes its directory and starts
 // its supervisor with its first app, and ends with its last one; an app that
 // comes after that starts it anew, in a new directory. A pod that CreateSandbox
-// has made lives until it is stopped, whether it has apps or not.
+// has made ends with ShutdownSandbox, whether it has apps or not.
 //
 // All methods may be called concurrently. An unknown app or exec is
 // errdefs.ErrNotFound. Legal states are those of the table in states.go;
@@ -41,16 +41,16 @@ type Pod struct {
 	mu      sync.Mutex
 	apps    map[AppID]*app
 	session *session // the stage1 that runs, is being started or is being ended
-	sandbox *sandbox // nil for a pod that lives with its apps
+	owner   owner
 	closed  bool
 }
 
 // New returns a pod without a directory and without a process.
 func New(cfg Config) *Pod {
-	return &Pod{cfg: cfg, apps: map[AppID]*app{}}
+	return &Pod{cfg: cfg, apps: map[AppID]*app{}, owner: byApps{}}
 }
 
-// Empty tells whether the pod has no app.
+// Empty reports whether the pod has no app.
 func (p *Pod) Empty() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,16 +66,13 @@ func (p *Pod) Close(ctx context.Context) error {
 		p.mu.Unlock()
 		return fmt.Errorf("close pod of sandbox %s: it has %d apps: %w", p.cfg.Key.Sandbox, n, errdefs.ErrFailedPrecondition)
 	}
-	if p.sandbox != nil {
+	if err := p.owner.outlivesApps(); err != nil {
 		p.mu.Unlock()
-		return fmt.Errorf("close pod: it is sandbox %s: %w", p.cfg.Key.Sandbox, errdefs.ErrFailedPrecondition)
+		return err
 	}
 	p.closed = true
 	s := p.session
-	mine := s != nil && !s.ending
-	if mine {
-		s.ending = true
-	}
+	mine := s != nil && s.step(sessionEnd)
 	p.mu.Unlock()
 	switch {
 	case s == nil:
@@ -83,12 +80,11 @@ func (p *Pod) Close(ctx context.Context) error {
 	case mine:
 		return p.end(ctx, s)
 	}
-	select { // somebody else ends it
-	case <-s.gone:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("wait for the end of the pod: %w", ctx.Err())
+	// Another call ends it.
+	if _, err := s.until(ctx, func(st sessionState) bool { return st == sessionGone }); err != nil {
+		return fmt.Errorf("wait for the end of the pod: %w", err)
 	}
+	return nil
 }
 
 // Status returns what is known of an app or exec.
@@ -136,8 +132,8 @@ func (p *Pod) CloseStdin(id AppID, exec ExecID) error {
 	return q.stdio.CloseStdin()
 }
 
-// app returns an app that clients may know of: one that is being created, or whose
-// creation has failed and is being undone, has no id yet.
+// app returns an app that clients may know. They do not know an app that is being
+// created, or whose creation has failed and is being undone.
 func (p *Pod) app(id AppID) (*app, error) {
 	p.mu.Lock()
 	a := p.apps[id]
@@ -192,26 +188,10 @@ func (p *Pod) join(a *app, s *session, name AppName) {
 func (p *Pod) leave(a *app) *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.apps[a.id]; !ok || len(p.apps) > 1 || p.sandbox != nil || p.session == nil || p.session.ending {
+	if _, ok := p.apps[a.id]; !ok || len(p.apps) > 1 || p.owner.outlivesApps() != nil || p.session == nil || !p.session.step(sessionEnd) {
 		return nil
 	}
-	p.session.ending = true
 	return p.session
-}
-
-// admitLocked tells why an app cannot come now.
-func (p *Pod) admitLocked() error {
-	if p.sandbox == nil {
-		return nil
-	}
-	st, ends := p.sandbox.open()
-	if st == SandboxReady && !ends {
-		return nil
-	}
-	if ends && st != SandboxStopped {
-		return fmt.Errorf("its sandbox %s is being stopped: %w", p.sandbox.config.ID, errdefs.ErrFailedPrecondition)
-	}
-	return fmt.Errorf("its sandbox %s is %s: %w", p.sandbox.config.ID, st, errdefs.ErrFailedPrecondition)
 }
 
 // forget gives an app's id back.

@@ -314,21 +314,38 @@ func TestTheDeathOfTheSupervisorEndsItsApps(t *testing.T) {
 type hasty struct {
 	recorder
 	process *process
+	known   sync.WaitGroup
 }
 
 func (h *hasty) Publish(e Event) {
-	if e.Kind == EventExecStarted {
-		h.process.exited(Exit{Code: 7})
+	if e.Kind == EventStarted {
+		h.known.Go(func() { h.process.exited(Exit{Code: 7}) })
+		time.Sleep(time.Millisecond) // as a rule it is handed in by now
 	}
 	h.recorder.Publish(e)
 }
 
+// mustPush hands in events of a process that is to be created.
+func mustPush(t *testing.T, p *process, kinds ...EventKind) {
+	t.Helper()
+	for _, k := range kinds {
+		if k == EventStarted {
+			if err := p.beginStart(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.push(Event{Kind: k}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestAnExitDuringThePublishingOfTheStartWaitsForIt(t *testing.T) { // X2
 	h := &hasty{}
-	h.process = newProcess("a", "e", &noStdio{}, false, h)
-	h.process.state = Starting
-	h.process.started(EventExecStarted)
-	if got, want := h.words(), []string{"exec-started a/e", "exited a/e"}; !slices.Equal(got, want) {
+	h.process = newProcess("a", "", &noStdio{}, false, h, new(outbox))
+	mustPush(t, h.process, EventCreated, EventStarted)
+	h.known.Wait()
+	if got, want := h.words(), []string{"created a", "started a", "exited a"}; !slices.Equal(got, want) {
 		t.Errorf("events %v, want %v", got, want)
 	}
 	if e, err := h.process.wait(t.Context()); err != nil || e.Code != 7 {

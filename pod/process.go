@@ -1,8 +1,11 @@
 package pod
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -11,22 +14,20 @@ import (
 )
 
 // process is what an app's first process and an exec have in common: a state,
-// an exit, streams. It publishes its own events, in order, whatever the order in
-// which the facts arrive: an exit that is known before the start call returned
-// waits for it.
+// an exit, streams, and its lane in the app's outbox, which decides when its events
+// are published.
 type process struct {
 	app      AppID
 	exec     ExecID // empty for the app's first process
 	stdio    Stdio
 	terminal bool
 	events   Events
+	lane     *lane // of the app's outbox
 
-	// done is closed when exit is final: the process has ended and its exit was
-	// published, or its start has failed.
-	done chan struct{}
-	// noticed is closed when the end of the process has been told of, published
-	// or not.
-	noticed chan struct{}
+	// done is closed, by closeDone, when exit is final: the process has ended and its
+	// exit was published, or its start has failed, or it is being deleted.
+	done      chan struct{}
+	closeDone func()
 
 	mu       sync.Mutex
 	state    State
@@ -35,20 +36,16 @@ type process struct {
 	recorder Recorder
 	made     *Process // as the stage1 has described it
 	exit     Exit
-	early    *Exit // an exit that arrived before the create or start was published
-	hungry   bool  // the same for a lack of memory
-	fatal    int   // the first signal that was to end it before its start
-	// announcing is set while a step is being published: an exit that is seen in
-	// between has to wait, too.
-	announcing bool
-	out        bool // done is closed
-	told       bool // noticed is closed
+	fatal    int // the first signal that was to end it before its start
 
 	deletion *deletion // nil before the first Delete, and after one that failed
 }
 
-func newProcess(app AppID, exec ExecID, stdio Stdio, terminal bool, events Events) *process {
-	return &process{app: app, exec: exec, stdio: stdio, terminal: terminal, events: events, done: make(chan struct{}), noticed: make(chan struct{})}
+func newProcess(app AppID, exec ExecID, stdio Stdio, terminal bool, events Events, box *outbox) *process {
+	done := make(chan struct{})
+	p := &process{app: app, exec: exec, stdio: stdio, terminal: terminal, events: events, done: done, closeDone: sync.OnceFunc(func() { close(done) })}
+	p.lane = box.lane(p.publish)
+	return p
 }
 
 // name is what errors call the process.
@@ -62,11 +59,7 @@ func (p *process) name() string {
 func (p *process) status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.state
-	if s == Starting {
-		s = Created
-	}
-	return Status{PID: p.pid, State: s, Exit: p.exit, Terminal: p.terminal, Deleting: p.deletion != nil}
+	return Status{PID: p.pid, State: p.state.shown(), Exit: p.exit, Terminal: p.terminal, Deleting: p.deletion != nil}
 }
 
 // step moves the process and returns the error of an illegal move.
@@ -76,7 +69,15 @@ func (p *process) step(t step) error {
 	return p.stepLocked(t)
 }
 
-// legal tells why a step would be refused now.
+// in reports whether the process is in one of these states, which need not be ones
+// that clients see.
+func (p *process) in(states ...State) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Contains(states, p.state)
+}
+
+// legal returns the error that a step would have now.
 func (p *process) legal(t step) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +94,7 @@ func (p *process) stepLocked(t step) error {
 	return nil
 }
 
-// exists takes up a process that was made.
+// exists notes the process that the stage1 has made.
 func (p *process) exists(made *Process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +110,7 @@ func (p *process) send(pid int, start uint64, sig syscall.Signal) error {
 	if sig != 0 && made != nil && made.Signal != nil {
 		return made.Signal(sig)
 	}
-	return send(pid, start, sig)
+	return proc.Signal(pid, start, sig)
 }
 
 // resize gives the process's terminal a size.
@@ -129,155 +130,140 @@ func (p *process) resize(size Size) error {
 	return made.Signal(syscall.SIGWINCH)
 }
 
-// recordedBy tells who records the process's exit.
+// recordedBy returns who records the process's exit.
 func (p *process) recordedBy() Recorder {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.recorder
 }
 
-// created ends a create call, started a start call with success, from Creating
-// or Starting, which the caller has made.
-func (p *process) created() { _ = p.arrived(stepCreated, EventCreated) }
+// stepOf is the step that goes with an event. The other events move nothing.
+var stepOf = map[EventKind]step{
+	EventCreated:     stepCreated,
+	EventStarted:     stepStarted,
+	EventExecStarted: stepStarted,
+	EventPaused:      stepPaused,
+	EventResumed:     stepResumed,
+	EventExited:      stepExited,
+	EventDeleted:     stepDeleted,
+}
 
-func (p *process) started(kind EventKind) { _ = p.arrived(stepStarted, kind) }
-
-// arrived takes a step and publishes it, and after it the exit if that is known
-// by then (requirement X2). A step that is not legal any more is not published.
-func (p *process) arrived(t step, kind EventKind) error {
-	p.mu.Lock()
-	if err := p.stepLocked(t); err != nil {
-		p.mu.Unlock()
-		return err
+// push hands an event to the outbox. The error of an event that comes too late is
+// that of its step, if it has one.
+func (p *process) push(e Event) error {
+	e.App, e.Exec = p.app, p.exec
+	err := p.lane.push(e)
+	if t, ok := stepOf[e.Kind]; ok && errors.Is(err, errOver) {
+		err = cmp.Or(p.legal(t), err)
 	}
-	p.announcing = true
-	pid := p.pid
+	return err
+}
+
+// publish takes the step that goes with an event and publishes the event. The
+// outbox calls it, in the order of events. If the start of the process has failed,
+// its exit is no event.
+func (p *process) publish(e Event) error {
+	p.mu.Lock()
+	from := p.state
+	if t, ok := stepOf[e.Kind]; ok {
+		if err := p.stepLocked(t); err != nil {
+			p.mu.Unlock()
+			return err
+		}
+		e.PID = p.pid
+	}
+	if e.Kind == EventExited {
+		e.Exit = p.causeLocked(from, e.Exit)
+		p.exit = e.Exit
+	}
 	p.mu.Unlock()
-	p.events.Publish(Event{Kind: kind, App: p.app, Exec: p.exec, PID: pid})
-	if early := p.announced(); early != nil {
-		p.exited(*early)
+	if from != Failing {
+		p.events.Publish(e)
+	}
+	if e.Kind == EventExited {
+		p.closeDone()
 	}
 	return nil
 }
 
-// announced publishes what has waited for a step to be published, and returns
-// the exit if that has, too.
-func (p *process) announced() (early *Exit) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.hungry {
-		p.hungry = false
-		p.mu.Unlock()
-		p.events.Publish(Event{Kind: EventOOM, App: p.app})
-		p.mu.Lock()
-	}
-	early, p.early = p.early, nil
-	p.announcing = false
-	return early
+// beginStart begins a start call: from now on the outbox holds the events of the
+// process.
+func (p *process) beginStart() error {
+	return p.lane.begin(func() error { return p.step(stepStart) })
 }
 
-// starved publishes that the kernel has killed in the app for want of memory,
-// after the start and before the exit.
-func (p *process) starved() {
-	p.mu.Lock()
-	switch {
-	case p.state == Stopped || p.state == Deleted:
-		p.mu.Unlock()
-		return
-	case p.state == Starting || p.state == Creating || p.announcing:
-		p.hungry = true
-		p.mu.Unlock()
-		return
-	}
-	p.mu.Unlock()
-	p.events.Publish(Event{Kind: EventOOM, App: p.app})
-}
+// oomKilled reports that the kernel has killed in the app for want of memory.
+func (p *process) oomKilled() { _ = p.push(Event{Kind: EventOOM}) }
+
+// exited reports the end of the process. Only the first report counts.
+func (p *process) exited(e Exit) { _ = p.push(Event{Kind: EventExited, Exit: e}) }
 
 // unstarted ends the start call of an exec with failure: the exec stays until it
-// is deleted, and whoever waits for it returns (requirement T2).
+// is deleted, and calls that wait for its exit return (requirement T2).
 func (p *process) unstarted() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	_ = p.stepLocked(stepUnstart)
-	p.pid, p.early, p.hungry = 0, nil, false
-	p.finishLocked()
-}
-
-// perished ends the process without an event: it never ran the user's program.
-func (p *process) perished(e Exit) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.state, p.exit, p.early, p.hungry = Stopped, e, nil, false
-	p.finishLocked()
-}
-
-// exited publishes the end of a process, once.
-func (p *process) exited(e Exit) {
-	p.mu.Lock()
-	if !p.told {
-		p.told = true
-		close(p.noticed)
+	if p.stepLocked(stepUnstart) == nil {
+		p.pid = 0
 	}
-	if p.state == Starting || p.state == Creating || p.announcing {
-		p.early = &e
-		p.mu.Unlock()
-		return
-	}
-	e = p.causeLocked(e)
-	if err := p.stepLocked(stepExited); err != nil { // already known, or never made
-		p.mu.Unlock()
-		return
-	}
-	p.exit = e
-	pid := p.pid
 	p.mu.Unlock()
-	p.events.Publish(Event{Kind: EventExited, App: p.app, Exec: p.exec, PID: pid, Exit: e})
-	p.mu.Lock()
-	p.finishLocked()
-	p.mu.Unlock()
+	p.lane.unstart()
+	p.closeDone()
 }
 
-// condemn notes the first signal that is to end a process which was not started. It is
-// delivered as SIGKILL, because the process, PID 1 of its namespace as a rule, would
-// survive it; to clients the process has died of what they have sent. What could not
-// be delivered is taken back by pardon.
-func (p *process) condemn(sig int) bool {
+// giveUp ends a process whose start has failed or does not end, without waiting for
+// its exit any longer. No event of it follows. If the start was published, giveUp
+// does nothing and returns false.
+func (p *process) giveUp(e Exit) bool {
+	if !p.lane.abandon() {
+		return false
+	}
+	p.mu.Lock()
+	if p.stepLocked(stepExited) == nil {
+		p.exit = e
+	}
+	p.mu.Unlock()
+	p.closeDone()
+	return true
+}
+
+// noteFatal notes the first signal that is to end a process which was not started,
+// and reports whether this is that signal. The signal is sent as SIGKILL, because the
+// process, PID 1 of its namespace as a rule, would survive it; to clients the process
+// has ended by the signal that they sent. If it cannot be sent, the caller calls
+// forgetFatal.
+func (p *process) noteFatal(sig int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state != Created || p.fatal != 0 || !proc.Fatal(syscall.Signal(sig)) {
+	if !waits(p.state) || p.fatal != 0 || !proc.Fatal(syscall.Signal(sig)) {
 		return false
 	}
 	p.fatal = sig
 	return true
 }
 
-func (p *process) pardon() {
+func (p *process) forgetFatal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fatal = 0
 }
 
-// causeLocked returns an exit with the signal that was sent, if that has become
-// SIGKILL on its way.
-func (p *process) causeLocked(e Exit) Exit {
-	if p.state == Created && p.fatal != 0 && e.Code == 128+uint32(killSignal) {
+// waits reports whether the first process of an app in this state is blocked before
+// its program.
+func waits(s State) bool { return s == Created || s == Discarding }
+
+// failedStart is the exit code of an app that could not be started.
+const failedStart = 128
+
+// causeLocked returns the exit that clients see, of a process that ended in a state.
+// A signal to a created process has become SIGKILL on its way.
+func (p *process) causeLocked(from State, e Exit) Exit {
+	if from == Failing {
+		e.Code = failedStart
+	}
+	if waits(from) && p.fatal != 0 && e.Code == 128+uint32(killSignal) {
 		e.Code = 128 + uint32(p.fatal)
 	}
 	return e
-}
-
-// discard lets go of everybody who waits for a process that is being deleted.
-func (p *process) discard() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.finishLocked()
-}
-
-func (p *process) finishLocked() {
-	if !p.out {
-		p.out = true
-		close(p.done)
-	}
 }
 
 // wait returns the exit, at once if it is known.
@@ -297,7 +283,7 @@ func (p *process) alive() (pid int, start uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.state == Stopped || p.state == Deleted:
+	case p.state == Stopped || p.state == Deleting || p.state == Deleted:
 		return 0, 0, fmt.Errorf("%s: process already finished: %w", p.name(), errdefs.ErrNotFound)
 	case p.pid == 0:
 		return 0, 0, fmt.Errorf("%s: process was not started: %w", p.name(), errdefs.ErrFailedPrecondition)

@@ -14,13 +14,13 @@ func TestSignalsGoToWhatStandsInThePlaceOfAProcess(t *testing.T) {
 		got = append(got, sig)
 		return nil
 	}})
-	if err := signalPID(p, os.Getpid(), 0, int(syscall.SIGKILL)); err != nil {
+	if err := sendByPID(p, os.Getpid(), 0, int(syscall.SIGKILL)); err != nil {
 		t.Error(err)
 	}
 	if err := p.resize(Size{80, 25}); err != nil {
 		t.Error(err)
 	}
-	if err := signalPID(p, os.Getpid(), 0, 0); err != nil {
+	if err := sendByPID(p, os.Getpid(), 0, 0); err != nil {
 		t.Errorf("it is not there: %v", err)
 	}
 	if want := []syscall.Signal{syscall.SIGKILL, syscall.SIGWINCH}; !slices.Equal(got, want) {

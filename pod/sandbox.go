@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/hold"
 )
 
-// SandboxConfig is a request for a pod that lives without apps, too: from its
+// SandboxConfig is a request for a pod that runs without apps, too: from its
 // start until it is stopped.
 type SandboxConfig struct {
 	ID     string
@@ -33,8 +34,8 @@ type SandboxConfig struct {
 	SELinux     string // label of the holder
 	CgroupsPath string // of the holder, as in an OCI spec
 	// CgroupParent is the pod's cgroup, as a path below the root of every
-	// hierarchy. It is somebody else's, who limits the pod by it; here its
-	// statistics are read. Without one they are the holder's.
+	// hierarchy. The kubelet makes it and limits the pod by it; SandboxStats reads its
+	// statistics. Without one they are the holder's.
 	CgroupParent string
 
 	// Files that apps get to see, and a tmpfs for their /dev/shm.
@@ -55,25 +56,7 @@ type SandboxShm struct {
 	Link string // as of a SandboxFile
 }
 
-// SandboxState is where a sandbox is in its life.
-//
-//	created ──start──► starting ──► ready ──► stopped
-//	   └────────────stop────┴── failed ────────┘
-type SandboxState int
-
-// The states.
-const (
-	SandboxCreated SandboxState = iota
-	SandboxStarting
-	SandboxReady
-	SandboxStopped
-)
-
-func (s SandboxState) String() string {
-	return [...]string{"created", "starting", "ready", "stopped"}[s]
-}
-
-// SandboxStatus is what can be said of a sandbox without asking anybody.
+// SandboxStatus is what this process knows of a sandbox.
 type SandboxStatus struct {
 	State     SandboxState
 	PID       int // of the process that holds the namespaces; the old one after the end
@@ -81,7 +64,7 @@ type SandboxStatus struct {
 	Exit      Exit
 }
 
-// sandbox is the life of a pod that was asked for by itself.
+// sandbox owns a pod that does not end with its last app.
 type sandbox struct {
 	pod     *Pod
 	config  SandboxConfig
@@ -90,51 +73,51 @@ type sandbox struct {
 	// done is closed when the sandbox has stopped.
 	done chan struct{}
 
-	// Set while it is created, or started, by whoever does that.
-	starting context.Context // ends with a start that nobody wants any more
+	// Set by CreateSandbox or StartSandbox.
+	starting context.Context // ends when the start is given up
 	files    *sandboxFiles
 	group    *cgroup.Group
 	holder   *holder
+	request  *abi.Sandbox // of its stage1
 
 	mu     sync.Mutex
-	status SandboxStatus
-	wanted bool // its end was asked for
+	status SandboxStatus // its State is one of the table's
 }
 
 // CreateSandbox makes the pod, without a process: a sandbox of it is started
 // next. One that is there already is errdefs.ErrAlreadyExists. On failure nothing
 // of it remains.
 func (p *Pod) CreateSandbox(ctx context.Context, c SandboxConfig) error {
-	sb := &sandbox{pod: p, config: c, session: newSession(p), done: make(chan struct{})}
+	sb := &sandbox{pod: p, config: c, done: make(chan struct{})}
 	sb.status = SandboxStatus{State: SandboxCreated, CreatedAt: time.Now()}
-	sb.session.sandbox = sb
+	sb.session = newSession(p, sb)
 	if err := p.reserveSandbox(sb); err != nil {
 		return err
 	}
 	s := sb.session
-	defer close(s.made)
 	sb.starting, s.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	err := s.make(ctx)
 	if err == nil {
 		err = sb.prepare(ctx)
 	}
 	if err == nil {
+		s.step(sessionMake)
 		return nil
 	}
 	s.giveUp()
-	s.err = fmt.Errorf("create sandbox %s: %w", c.ID, s.undo.run(err))
-	p.forgetSandbox(sb)
-	return s.err
+	err = fmt.Errorf("create sandbox %s: %w", c.ID, s.undo.run(err))
+	p.forgetSandbox(sb, err)
+	return err
 }
 
-// forgetSandbox ends a sandbox that could not be made, for all who have met it.
-func (p *Pod) forgetSandbox(sb *sandbox) {
+// forgetSandbox ends a sandbox that could not be made, also for the calls that wait.
+func (p *Pod) forgetSandbox(sb *sandbox, err error) {
 	sb.ended(killedExit())
-	close(sb.session.up)
-	close(sb.session.dead)
 	p.mu.Lock()
-	p.sandbox, sb.session.ending = nil, true
+	p.owner = byApps{}
 	p.mu.Unlock()
+	sb.session.fail(err)
+	sb.session.step(sessionEnd)
 	p.over(sb.session)
 }
 
@@ -142,14 +125,14 @@ func (p *Pod) reserveSandbox(sb *sandbox) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.sandbox != nil:
+	case p.owner.outlivesApps() != nil:
 		return fmt.Errorf("sandbox %s: %w", sb.config.ID, errdefs.ErrAlreadyExists)
 	case p.closed:
 		return fmt.Errorf("sandbox %s: its pod has been shut down: %w", sb.config.ID, errdefs.ErrFailedPrecondition)
 	case len(p.apps) > 0 || p.session != nil:
 		return fmt.Errorf("sandbox %s: its pod was begun by a container: %w", sb.config.ID, errdefs.ErrFailedPrecondition)
 	}
-	p.sandbox, p.session = sb, sb.session
+	p.owner, p.session = sb, sb.session
 	return nil
 }
 
@@ -171,49 +154,35 @@ func (p *Pod) StartSandbox(ctx context.Context, id string) (SandboxStatus, error
 	if err != nil {
 		return SandboxStatus{}, fmt.Errorf("start: %w: %w", err, errdefs.ErrFailedPrecondition)
 	}
-	<-sb.session.made
-	if err := sb.move(SandboxCreated, SandboxStarting); err != nil {
+	sb.session.await(sessionState.dirDecided)
+	if err := sb.step(stepSandboxStart); err != nil {
 		return SandboxStatus{}, err
 	}
-	// A client that goes away comes back to stop it.
+	sb.session.step(sessionStart)
+	// A client that goes away sends StopSandbox later.
 	sb.session.start(context.WithoutCancel(ctx), sb.starting)
 	if err := sb.session.err; err != nil {
 		sb.ended(killedExit())
 		return SandboxStatus{}, fmt.Errorf("start sandbox %s: %w", id, err)
 	}
-	if err := sb.move(SandboxStarting, SandboxReady); err != nil {
+	if err := sb.step(stepSandboxReady); err != nil {
 		return SandboxStatus{}, err // its holder has ended already
 	}
 	return sb.now(), nil
 }
 
-// move takes the sandbox from one state to another one.
-func (sb *sandbox) move(from, to SandboxState) error {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	if s := sb.status.State; s != from {
-		return fmt.Errorf("cannot start sandbox %s, which is %s: %w", sb.config.ID, s, errdefs.ErrFailedPrecondition)
-	}
-	sb.status.State = to
-	return nil
-}
-
-// open returns the sandbox's state, and whether its end was asked for.
-func (sb *sandbox) open() (s SandboxState, ends bool) {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	return sb.status.State, sb.wanted
-}
-
+// now returns what clients see.
 func (sb *sandbox) now() SandboxStatus {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	return sb.status
+	st := sb.status
+	st.State = st.State.shown()
+	return st
 }
 
-// settle makes what the start of the stage1 needs, and says so in its call. The
-// pod's directory does not move any more until it ends.
-func (sb *sandbox) settle(c *Call, undo *cleanup) (err error) {
+// beforeRun makes what the start of the stage1 needs, and describes the holder in its
+// call. The pod's directory does not move any more until it ends.
+func (sb *sandbox) beforeRun(c *Call, undo *cleanup) (err error) {
 	r := &c.Request
 	r.Debug = sb.config.Debug
 	r.Container = sb.config.ID
@@ -240,7 +209,23 @@ func (sb *sandbox) settle(c *Call, undo *cleanup) (err error) {
 		return fmt.Errorf("bundle of the holder: %w", err)
 	}
 	undo.add(sb.files.unlink)
-	return sb.files.link(&sb.config)
+	if err := sb.files.link(&sb.config); err != nil {
+		return err
+	}
+	sb.request = r.Sandbox
+	if err := sb.session.stage1.CheckSpec(r.Spec); err != nil {
+		return fmt.Errorf("holder of the pod: %w", err)
+	}
+	return nil
+}
+
+// stage1Ended ends the holder, which the apps that are left would need.
+func (sb *sandbox) stage1Ended(ctx context.Context) { sb.holder.kill(ctx) }
+
+// remove removes what was made for the sandbox: its files before the pod, and after
+// it the file in the bundle that names the pod.
+func (sb *sandbox) remove(ctx context.Context, removePod func() error) error {
+	return errors.Join(sb.files.remove(ctx, sb.group), removePod(), sb.files.backlink().remove())
 }
 
 func (sb *sandbox) makeCgroup() error {
@@ -320,8 +305,9 @@ func (p *Pod) LinkSandbox(id string) error {
 func (p *Pod) findSandbox(id string) (*sandbox, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.sandbox == nil || p.sandbox.config.ID != id {
+	sb, ok := p.owner.(*sandbox)
+	if !ok || sb.config.ID != id {
 		return nil, fmt.Errorf("sandbox %s: %w", id, errdefs.ErrNotFound)
 	}
-	return p.sandbox, nil
+	return sb, nil
 }

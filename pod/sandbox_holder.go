@@ -25,7 +25,7 @@ type holder struct {
 	start uint64
 }
 
-// kill ends the holder. Its end is noticed by whoever watches it.
+// kill ends the holder. watch reports its exit.
 func (h *holder) kill(ctx context.Context) {
 	err := proc.Signal(h.pid, h.start, syscall.SIGKILL)
 	if err != nil && !errors.Is(err, proc.ErrGone) {
@@ -33,11 +33,11 @@ func (h *holder) kill(ctx context.Context) {
 	}
 }
 
-// hold takes over the process that the stage1 has reported, and watches it. Until
-// then nobody may reap unknown children.
-func (sb *sandbox) hold(ctx context.Context, leader abi.Ready) error {
+// afterRun takes over the process that the stage1 has reported, and watches it. Until
+// then unknown children must not be reaped.
+func (sb *sandbox) afterRun(ctx context.Context, leader abi.Ready) error {
 	s := sb.session
-	if err := checkHolder(leader.PID, s.request); err != nil {
+	if err := checkHolder(leader.PID, sb.request); err != nil {
 		return fmt.Errorf("stage1 %s cannot make this pod: process %d, which it reported as the pod's, %w; "+
 			"a pod of it needs a pause container (sandboxer = \"podsandbox\"): %w", s.stage1.Name(), leader.PID, err, errdefs.ErrNotImplemented)
 	}
@@ -79,15 +79,12 @@ func (sb *sandbox) watch(ctx context.Context, h *holder) error {
 	return nil
 }
 
-// released is called when the holder has ended. What was to share its namespaces
-// ends with it.
+// released is called when the holder has ended. It ends the apps, which share the
+// holder's namespaces.
 func (sb *sandbox) released(ctx context.Context, e Exit) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), execDrain)
 	defer cancel()
-	sb.mu.Lock()
-	wanted := sb.wanted
-	sb.mu.Unlock()
-	if !wanted {
+	if !sb.current().stopRequested() {
 		log.G(ctx).Warnf("sandbox %s: its holder %d has ended with code %d: its containers are killed", sb.config.ID, sb.holder.pid, e.Code)
 	}
 	if err := sb.pod.killApps(ctx, 0); err != nil {
@@ -96,5 +93,5 @@ func (sb *sandbox) released(ctx context.Context, e Exit) {
 	sb.ended(e)
 }
 
-// killedExit is the end of a process whose exit status nobody can know.
+// killedExit is the exit of a process whose status cannot be read.
 func killedExit() Exit { return toExit(killed()) }

@@ -12,33 +12,25 @@ import (
 	"github.com/containerd/log"
 )
 
-// StopSandbox ends every app of the pod, and then what holds its namespaces. With
-// a grace period apps get SIGTERM and that time, before they get SIGKILL. It is
-// legal in every state. What has ended can still be asked for and deleted.
+// StopSandbox ends every app of the pod, and then the holder of its namespaces. With
+// a grace period apps get SIGTERM and that time, before they get SIGKILL. StopSandbox
+// is legal in every state. Apps that have ended have a Status until they are deleted.
 func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) error {
 	sb, err := p.findSandbox(id)
 	if err != nil {
 		return err
 	}
-	<-sb.session.made
-	sb.mu.Lock()
-	sb.wanted = true
-	started := sb.status.State != SandboxCreated
-	if !started {
-		sb.endLocked(Exit{At: time.Now()})
-	}
-	if sb.status.State == SandboxStarting {
-		sb.session.giveUp()
-	}
-	sb.mu.Unlock()
-	if !started {
-		sb.session.notStarted(id)
+	sb.session.await(sessionState.dirDecided)
+	if sb.stopUnstarted() {
+		sb.session.fail(fmt.Errorf("sandbox %s was stopped before it was started: %w", id, errdefs.ErrFailedPrecondition))
 		return nil
 	}
-	select {
-	case <-sb.session.up:
-	case <-ctx.Done():
-		return fmt.Errorf("stop sandbox %s: wait for its start: %w", id, ctx.Err())
+	_ = sb.step(stepSandboxStop) // or it has stopped, or an earlier call is at work
+	if sb.current() == SandboxCanceling {
+		sb.session.giveUp()
+	}
+	if _, err := sb.session.until(ctx, sessionState.startDecided); err != nil {
+		return fmt.Errorf("stop sandbox %s: wait for its start: %w", id, err)
 	}
 	if sb.session.err != nil {
 		return nil // then nothing of it runs
@@ -56,15 +48,19 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 	return nil
 }
 
-// notStarted ends the start of a session that will have none.
-func (s *session) notStarted(id string) {
-	s.err = fmt.Errorf("sandbox %s was stopped before it was started: %w", id, errdefs.ErrFailedPrecondition)
-	close(s.dead)
-	close(s.up)
+// stopUnstarted stops a sandbox that was not started. It reports whether that is so.
+func (sb *sandbox) stopUnstarted() bool {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	if sb.status.State != SandboxCreated {
+		return false
+	}
+	sb.endLocked(Exit{At: time.Now()})
+	return true
 }
 
-// killApps ends every app of the pod and waits for that. One that is being made is
-// refused at its next step, or killed with the stage1.
+// killApps ends every app of the pod and waits for that. An app that is being made
+// fails at its next step, or is killed with the stage1.
 func (p *Pod) killApps(ctx context.Context, grace time.Duration) error {
 	apps := slices.DeleteFunc(p.all(), func(a *app) bool { return a.status().State == Creating })
 	if grace > 0 {
@@ -79,7 +75,7 @@ func (p *Pod) killApps(ctx context.Context, grace time.Duration) error {
 	}
 	var errs []error
 	for _, a := range apps {
-		if err := a.slay(ctx, true); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
+		if err := a.kill(ctx, true); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
 			errs = append(errs, err)
 		}
 	}
@@ -109,7 +105,7 @@ func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	ctx = context.WithoutCancel(ctx) // nobody would come back for the rest
+	ctx = context.WithoutCancel(ctx) // containerd sends no second ShutdownSandbox
 	limit, cancel := context.WithTimeout(ctx, shutdownLimit)
 	defer cancel()
 	p.mu.Lock()
@@ -123,18 +119,14 @@ func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 			log.G(ctx).WithError(err).Warnf("container %s: not deleted with its sandbox", a.id)
 		}
 	}
-	p.mu.Lock()
 	s := sb.session
-	mine := !s.ending
-	s.ending = true
-	p.mu.Unlock()
-	if !mine {
-		<-s.gone
+	if !s.step(sessionEnd) {
+		s.await(func(st sessionState) bool { return st == sessionGone })
 		return nil
 	}
 	err = p.end(ctx, s)
 	p.mu.Lock()
-	p.sandbox = nil
+	p.owner = byApps{}
 	p.mu.Unlock()
 	return err
 }
@@ -142,19 +134,19 @@ func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 // shutdownLimit is how long apps may take to go. containerd gives no time.
 const shutdownLimit = 10 * time.Second
 
-// ended takes up the end of the sandbox, once.
+// ended makes an exit that of the sandbox, if it is the first one.
 func (sb *sandbox) ended(e Exit) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	if sb.wanted {
+	if sb.status.State.stopRequested() {
 		e.Code = 0 // however it was done
 	}
 	sb.endLocked(e)
 }
 
 func (sb *sandbox) endLocked(e Exit) {
-	if sb.status.State != SandboxStopped {
-		sb.status.State, sb.status.Exit = SandboxStopped, e
+	if sb.stepLocked(stepSandboxStopped) == nil {
+		sb.status.Exit = e
 		close(sb.done)
 	}
 }

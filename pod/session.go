@@ -26,79 +26,64 @@ const (
 // noticeGrace is for the notices that a supervisor wrote just before it died.
 const noticeGrace = 200 * time.Millisecond
 
-// session is one life of a pod's stage1, from the making of its directory to its
-// removal. One that failed to start stays until the apps that came for it have
-// gone, so that nothing is removed under their hands.
+// session is the one time that a pod's stage1 runs, from the making of the pod
+// directory to its removal. One that failed to start stays until the apps that came
+// for it have gone, so that nothing is removed while they use it.
 type session struct {
-	pod *Pod
+	pod   *Pod
+	owner owner
 
-	// made is closed when the directory exists, or err says why it does not.
-	made   chan struct{}
+	// Set while the session is making.
 	stage1 Stage1
-	dir    *Dir
+	dir    *Dir               // nil if it could not be made
+	giveUp context.CancelFunc // ends a start that hangs
 
-	// up is closed when the start has ended. Only then may sup, err and undo be
-	// read, err also after made if dir is nil.
-	up   chan struct{}
+	// Set until the start is decided. err is also set if there is no dir.
 	sup  *Supervisor
 	err  error
 	undo cleanup // of a start that failed
 
-	dead chan struct{} // closed when the stage1 has died and its apps were buried
-	gone chan struct{} // closed when the session is over: a new one may begin
-
 	halted sync.Once // stop has been called
 
-	// giveUp ends a start that hangs. It is set before made is closed.
-	giveUp context.CancelFunc
-
-	// sandbox is set if the session is one of a pod that lives by itself; request
-	// is what its stage1 was asked for.
-	sandbox *sandbox
-	request *abi.Sandbox
-
-	// Guarded by pod.mu.
-	ending bool
+	// mu may be taken with pod.mu held.
+	mu      sync.Mutex
+	state   sessionState
+	changed chan struct{} // closed by the next step
 }
 
-func newSession(p *Pod) *session {
-	return &session{pod: p, made: make(chan struct{}), up: make(chan struct{}), dead: make(chan struct{}), gone: make(chan struct{})}
+func newSession(p *Pod, o owner) *session {
+	return &session{pod: p, owner: o, changed: make(chan struct{})}
 }
 
-// acquire returns the pod's session and sees to it that one is there: it begins
-// one, or waits for the end of the one that is ending. The session's directory
-// exists; its stage1 may still be starting.
+// acquire returns the pod's session: it begins one if there is none, and waits for
+// the end of one that ends. The session's directory exists; its stage1 may still be
+// starting.
 func (p *Pod) acquire(ctx context.Context) (*session, error) {
 	for {
 		p.mu.Lock()
 		s := p.session
-		if err := p.admitLocked(); err != nil {
+		if err := p.owner.admit(); err != nil {
 			p.mu.Unlock()
 			return nil, err
 		}
 		begin := s == nil
 		if begin {
-			s = newSession(p)
+			s = newSession(p, p.owner)
 			p.session = s
 		}
-		ending := s.ending
 		p.mu.Unlock()
 		if begin {
 			s.begin(ctx)
 		}
-		await := s.made
-		if ending {
-			await = s.gone
-		}
-		select {
-		case <-await:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for the pod: %w", ctx.Err())
-		}
-		if ending {
+		state, err := s.until(ctx, func(st sessionState) bool {
+			return st.dirDecided() && !st.ends() || st == sessionGone
+		})
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("wait for the pod: %w", err)
+		case state == sessionGone:
 			continue
-		}
-		if s.dir == nil {
+		case s.dir == nil:
 			return nil, s.err
 		}
 		return s, nil
@@ -107,17 +92,16 @@ func (p *Pod) acquire(ctx context.Context) (*session, error) {
 
 // begin makes the pod directory and starts the stage1 in the background.
 func (s *session) begin(ctx context.Context) {
-	defer close(s.made)
 	// The stage1 serves every app that comes, so the client that happened to
 	// bring the first one cannot cancel its start; the last app that leaves can.
 	starting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	s.giveUp = giveUp
 	if err := s.make(ctx); err != nil {
-		s.err = err
-		close(s.dead)
-		close(s.up)
+		s.fail(err)
 		return
 	}
+	s.step(sessionMake)
+	s.step(sessionStart)
 	go s.start(context.WithoutCancel(ctx), starting)
 }
 
@@ -142,15 +126,15 @@ func (s *session) make(ctx context.Context) error {
 
 // start runs the stage1, unless starting is done before that is ready.
 func (s *session) start(ctx, starting context.Context) {
-	defer close(s.up)
-	if s.err = s.run(ctx, starting); s.err != nil {
-		if s.sandbox != nil { // no app can have come for it
-			s.err = s.undo.run(s.err)
+	if err := s.run(ctx, starting); err != nil {
+		if s.owner.outlivesApps() != nil { // no app can have come for it
+			err = s.undo.run(err)
 			s.undo = nil
 		}
-		close(s.dead)
+		s.fail(err)
 		return
 	}
+	s.step(sessionRuns)
 	go s.listen(ctx)
 	go func() {
 		// Whatever else may hold the notice pipe open, nothing comes any more.
@@ -170,14 +154,8 @@ func (s *session) run(ctx, starting context.Context) error {
 	}
 	c := s.call(abi.Run, "")
 	c.Request.NoticeWords = true
-	if s.sandbox != nil {
-		if err := s.sandbox.settle(&c, &s.undo); err != nil {
-			return err
-		}
-		s.request = c.Request.Sandbox
-		if err := s.stage1.CheckSpec(c.Request.Spec); err != nil {
-			return fmt.Errorf("holder of the pod: %w", err)
-		}
+	if err := s.owner.beforeRun(&c, &s.undo); err != nil {
+		return err
 	}
 	release := s.pod.cfg.Children.Expect() // a sandbox's holder may be left to us
 	defer release()
@@ -187,10 +165,10 @@ func (s *session) run(ctx, starting context.Context) error {
 	}
 	s.sup = sup
 	s.undo.add(func() error { return s.abandon(ctx) })
-	if err := s.recordSupervisor(); err != nil || s.sandbox == nil {
+	if err := s.recordSupervisor(); err != nil {
 		return err
 	}
-	return s.sandbox.hold(ctx, sup.Leader)
+	return s.owner.afterRun(ctx, sup.Leader)
 }
 
 // recordSupervisor hands the pod over to its supervisor: the lock, and on disk.
@@ -205,8 +183,8 @@ func (s *session) recordSupervisor() error {
 	return s.dir.SetSupervisor(SupervisorRecord{PID: s.sup.PID, StartTime: start, Leader: s.sup.Leader.PID})
 }
 
-// abandon kills a supervisor that no app has met. What that has started only the
-// stage1 may know.
+// abandon kills a supervisor that serves no app yet. It calls stop first, because only
+// the stage1 may know which processes the supervisor has started.
 func (s *session) abandon(ctx context.Context) error {
 	var err error
 	if s.stage1.Has(abi.Stop) {
@@ -217,16 +195,6 @@ func (s *session) abandon(ctx context.Context) error {
 	err = errors.Join(err, s.sup.Kill(), s.sup.Notices.Close())
 	<-s.sup.Done
 	return err
-}
-
-// wait returns the running session, or why it does not run.
-func (s *session) wait(ctx context.Context) error {
-	select {
-	case <-s.up:
-		return s.err
-	case <-ctx.Done():
-		return fmt.Errorf("wait for the stage1 to start: %w", ctx.Err())
-	}
 }
 
 // call returns what every call of an entrypoint in this session begins with.
@@ -244,7 +212,7 @@ func (s *session) call(e abi.Entrypoint, app AppName) Call {
 // listen reads the stage1's notices until the pipe ends. A line that cannot be read
 // costs no exit: the end of the pipe, if not an earlier notice, has the record read.
 func (s *session) listen(ctx context.Context) {
-	defer close(s.dead)
+	defer s.step(sessionStage1Ended)
 	defer s.sup.Notices.Close()
 	lines := bufio.NewScanner(s.sup.Notices)
 	for lines.Scan() {
@@ -253,16 +221,16 @@ func (s *session) listen(ctx context.Context) {
 			log.G(ctx).WithError(err).Warnf("stage1 %s: %s", s.stage1.Name(), unread(n))
 		}
 		if n.App != "" {
-			s.noticed(ctx, n)
+			s.exitNoticed(ctx, n)
 		}
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
 		log.G(ctx).WithError(err).Errorf("stage1 %s: its notices cannot be read any more; it counts as dead", s.stage1.Name())
 	}
-	s.bury(ctx)
+	s.endApps(ctx)
 }
 
-// unread says what follows of a notice that could not be read, or not wholly.
+// unread returns what follows from a notice that could not be read, or not wholly.
 func unread(n abi.Notice) string {
 	if n.App == "" {
 		return "notice ignored"
@@ -270,9 +238,9 @@ func unread(n abi.Notice) string {
 	return "the record is read instead"
 }
 
-// noticed takes up an exit. A notice that does not say how the process ended comes after
-// the record that does.
-func (s *session) noticed(ctx context.Context, n abi.Notice) {
+// exitNoticed reports the exit that a notice tells of. A notice without the exit status
+// comes after the record that has it.
+func (s *session) exitNoticed(ctx context.Context, n abi.Notice) {
 	name, exec := AppName(n.App), ExecID(n.Exec)
 	a := s.pod.byName(s, name)
 	if a == nil {
@@ -289,33 +257,21 @@ func (s *session) noticed(ctx context.Context, n abi.Notice) {
 	a.ended(ctx, exec, *n.Status)
 }
 
-// bury is called when the notice pipe has ended. If that is because the stage1
-// has died, its apps die with it.
-func (s *session) bury(ctx context.Context) {
-	if s.sandbox != nil {
-		s.sandbox.holder.kill(ctx)
-	}
+// endApps is called when the notice pipe has ended. If that is because the stage1
+// has ended by itself, its apps are killed.
+func (s *session) endApps(ctx context.Context) {
+	s.owner.stage1Ended(ctx)
 	for _, a := range s.pod.members(s) {
-		a.orphaned(ctx)
+		a.stage1Ended(ctx)
 	}
 }
 
-// alive tells whether the supervisor still answers.
-func (s *session) alive() bool {
-	select {
-	case <-s.dead:
-		return false
-	default:
-		return true
-	}
-}
-
-// end stops the stage1 and removes the pod. It is called once per session, by
-// whoever has set s.ending.
+// end stops the stage1 and removes the pod. It is called once per session, by the
+// caller whose sessionEnd was allowed.
 func (p *Pod) end(ctx context.Context, s *session) error {
 	defer p.over(s)
 	s.giveUp()
-	<-s.up
+	s.await(sessionState.startDecided)
 	if s.err != nil {
 		return s.undo.run(nil)
 	}
@@ -329,7 +285,7 @@ func (p *Pod) over(s *session) {
 		p.session = nil
 	}
 	p.mu.Unlock()
-	close(s.gone)
+	s.step(sessionOver)
 }
 
 // endBehind ends a session whose last app is being deleted, without keeping that
@@ -343,7 +299,7 @@ func (p *Pod) endBehind(ctx context.Context, s *session, last *AppDir) error {
 	go func() {
 		defer release()
 		defer p.over(s)
-		// What names the pod in the bundle goes after the pod.
+		// The file in the bundle that names the pod goes after the pod.
 		if err := errors.Join(s.remove(ctx), last.backlink().remove()); err != nil {
 			log.G(ctx).WithError(err).Warnf("container %s: left behind by its deletion", last.Record().ID)
 		}
@@ -365,17 +321,12 @@ func (s *session) remove(ctx context.Context) error {
 			log.G(ctx).WithError(gcErr).Warnf("pod %s: gc failed; its directory is removed all the same", s.dir.UUID())
 		}
 	}
-	if s.sandbox != nil {
-		err = errors.Join(err, s.sandbox.files.remove(ctx, s.sandbox.group))
-	}
-	if detached := s.stage1.Detach(s.dir.Path()); detached != nil {
-		err = errors.Join(err, detached) // the directory tells a collector what is left
-	} else {
-		err = errors.Join(err, s.dir.Remove(ctx))
-	}
-	if s.sandbox != nil { // what names the pod goes after the pod
-		err = errors.Join(err, s.sandbox.files.backlink().remove())
-	}
+	err = errors.Join(err, s.owner.remove(ctx, func() error {
+		if err := s.stage1.Detach(s.dir.Path()); err != nil {
+			return err // the directory tells a collector what is left
+		}
+		return s.dir.Remove(ctx)
+	}))
 	if err != nil {
 		return fmt.Errorf("remove pod %s: %w", s.dir.UUID(), err)
 	}
@@ -399,7 +350,7 @@ func (s *session) stop(ctx context.Context) {
 			grace = forceGrace
 		}
 		if s.waitDone(grace) {
-			<-s.dead
+			s.await(sessionState.stage1Ended)
 			return
 		}
 	}
@@ -407,7 +358,7 @@ func (s *session) stop(ctx context.Context) {
 		log.G(ctx).WithError(err).Errorf("pod %s: cannot kill its supervisor", s.dir.UUID())
 	}
 	<-s.sup.Done
-	<-s.dead
+	s.await(sessionState.stage1Ended)
 }
 
 // terminate signals the supervisor of a stage1 that has no stop.

@@ -31,72 +31,79 @@ func (p *Pod) Kill(ctx context.Context, id AppID, exec ExecID, sig int, all bool
 		return fmt.Errorf("signal %d is not one of 0 to %d: %w", sig, maxSignal, errdefs.ErrInvalidArgument)
 	}
 	a, q, err := p.find(id, exec)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if sig == killSignal && exec == "" {
-		return a.slay(ctx, all)
-	}
-	if all && exec == "" {
+	case exec != "":
+		return a.signal(ctx, q, sig)
+	case sig == killSignal:
+		return a.kill(ctx, all)
+	case all:
 		return a.signalAll(ctx, sig)
 	}
 	return a.signal(ctx, q, sig)
 }
 
-// slay sends SIGKILL to an app that may be paused, by this shim or by another program:
-// it dies all the same. An exec of a paused app dies when that is resumed, where the
-// kernel has it so (version 1 of cgroups).
-func (a *app) slay(ctx context.Context, all bool) error {
-	a.setDoomed(true)
-	kill := func() error { return a.signal(ctx, a.process, killSignal) }
+// kill sends SIGKILL to the first process of an app, or to all of its processes. An
+// app that is paused, by this shim or by another program, ends all the same; with
+// version 1 of cgroups its execs end when it is resumed.
+func (a *app) kill(ctx context.Context, all bool) error {
+	killing := a.step(stepKill) == nil // in any other state it cannot be paused anyhow
+	send := func() error { return a.signal(ctx, a.process, killSignal) }
 	if all {
-		kill = func() error { return a.signalAll(ctx, killSignal) }
+		send = func() error { return a.signalAll(ctx, killSignal) }
 	}
-	if err := kill(); err != nil {
-		a.setDoomed(false)
+	if err := send(); err != nil {
+		if killing {
+			_ = a.step(stepUnkill) // or it has ended
+		}
 		return err
 	}
-	if a.paused() || a.cgroup.Frozen() {
+	if a.in(Paused) || a.cgroup.Frozen() {
 		return a.cgroup.LetDie()
 	}
 	return nil
 }
 
-func (a *app) setDoomed(doomed bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.doomed = doomed
-}
-
-// signal asks the stage1 to deliver a signal, or does it where the stage1 has no
-// entrypoint for that.
+// signal sends a signal to a process. If the process was not started and the signal
+// would end it, clients see that signal as the cause of its exit.
 func (a *app) signal(ctx context.Context, q *process, sig int) error {
 	pid, start, err := q.alive()
 	if err != nil {
 		return err
 	}
-	condemned := q.condemn(sig)
-	if err = a.dispatch(ctx, q, sig, pid, start); err != nil && condemned {
-		q.pardon()
+	noted := q.noteFatal(sig)
+	if err = a.send(ctx, q, sig, pid, start); err != nil && noted {
+		q.forgetFatal()
 	}
 	return err
 }
 
-func (a *app) dispatch(ctx context.Context, q *process, sig, pid int, start uint64) error {
+// send has the stage1 send a signal. Where the stage1 has no entrypoint for that, or
+// does not run, send does it by the pid.
+func (a *app) send(ctx context.Context, q *process, sig, pid int, start uint64) error {
 	if sig == 0 || !a.session.stage1.Has(abi.AppSignal) || !a.session.alive() {
-		return signalPID(q, pid, start, sig)
+		return sendByPID(q, pid, start, sig)
 	}
 	c := a.call(abi.AppSignal)
 	c.Request.Exec = string(q.exec)
 	c.Request.Signal = sig
-	if sig == killSignal {
-		return a.insist(ctx, q, c, pid, start)
+	if sig != killSignal {
+		return a.sendByStage1(ctx, q, c)
 	}
-	return a.deliver(ctx, q, c)
+	// SIGKILL does not depend on a stage1 that hangs or fails.
+	limit, cancel := context.WithTimeout(ctx, killLimit)
+	defer cancel()
+	err := a.sendByStage1(limit, q, c)
+	if err == nil || errdefs.IsNotFound(err) {
+		return err
+	}
+	log.G(ctx).WithError(err).Warnf("%s: the stage1 does not kill it; killed by its pid", q.name())
+	return sendByPID(q, pid, start, killSignal)
 }
 
-// deliver executes app/signal.
-func (a *app) deliver(ctx context.Context, q *process, c Call) error {
+// sendByStage1 executes app/signal.
+func (a *app) sendByStage1(ctx context.Context, q *process, c Call) error {
 	err := a.session.stage1.Invoke(ctx, c)
 	if errdefs.IsNotFound(err) {
 		return fmt.Errorf("%s: process already finished: %w", q.name(), errdefs.ErrNotFound)
@@ -104,23 +111,10 @@ func (a *app) deliver(ctx context.Context, q *process, c Call) error {
 	return err
 }
 
-// insist delivers SIGKILL. What cannot be refused does not depend on a stage1 that
-// hangs: the process is then killed by its pid.
-func (a *app) insist(ctx context.Context, q *process, c Call, pid int, start uint64) error {
-	limit, cancel := context.WithTimeout(ctx, killLimit)
-	defer cancel()
-	err := a.deliver(limit, q, c)
-	if err == nil || errdefs.IsNotFound(err) {
-		return err
-	}
-	log.G(ctx).WithError(err).Warnf("%s: the stage1 does not kill it; killed by its pid", q.name())
-	return signalPID(q, pid, start, killSignal)
-}
-
-// signalPID signals a host pid, checked against its start time. What was created
-// and not started is PID 1 of its namespace as a rule, and would ignore what
-// should kill it.
-func signalPID(q *process, pid int, start uint64, sig int) error {
+// sendByPID signals a host pid, if the process began at start. A process that was
+// created and not started is PID 1 of its namespace as a rule, and would ignore a
+// fatal signal: it gets SIGKILL instead.
+func sendByPID(q *process, pid int, start uint64, sig int) error {
 	if q.status().State == Created && proc.Fatal(syscall.Signal(sig)) {
 		sig = killSignal
 	}
@@ -131,23 +125,14 @@ func signalPID(q *process, pid int, start uint64, sig int) error {
 	return err
 }
 
-// send signals a pid, if it still is the process that began at start.
-func send(pid int, start uint64, sig syscall.Signal) error {
-	p, err := proc.Open(pid, start)
-	if err != nil {
-		return err
-	}
-	return errors.Join(p.Signal(sig), p.Close())
-}
-
-// signalAll signals every process of the app, by its cgroup. What is created and
-// not started is one process, which needs to be signalled as such. A first process
-// that has left its cgroup, as it can where the host's cgroups are mounted writable
-// in the container, is signalled all the same: the app lives as long as it does.
+// signalAll signals every process of the app, by its cgroup. A created app is one
+// process, which send has to signal. A first process that has left the cgroup, as it
+// can where the host's cgroups are mounted writable in the container, is signalled
+// all the same, because the app runs as long as it does.
 //
-// An exec that is being started may enter the cgroup behind the signal: then it
-// has come after it. If that was SIGKILL, the exit of the app, which is held back
-// until no exec is being started, takes the exec along.
+// An exec that is being started may enter the cgroup after the signal: then it
+// counts as started after the signal. If that was SIGKILL, the exec is killed before
+// the exit of the app is published, which waits for the execs that are being started.
 func (a *app) signalAll(ctx context.Context, sig int) error {
 	pid, _, err := a.alive()
 	if err != nil {

@@ -30,27 +30,28 @@ func (p *Pod) Start(ctx context.Context, id AppID, exec ExecID) (int, error) {
 	return a.startApp(ctx)
 }
 
-// startApp executes app/start. It is not cancelled with the client: a process
-// that may or may not run would be nobody's.
+// startApp executes app/start. It is not cancelled with the client, which would not
+// know whether the program runs.
 func (a *app) startApp(ctx context.Context) (int, error) {
 	release, err := a.takeTurnFor(ctx, stepStart)
 	if err != nil {
 		return 0, err
 	}
 	defer release()
-	if err := a.step(stepStart); err != nil {
+	if err := a.beginStart(); err != nil {
 		return 0, err
 	}
 	ctx = context.WithoutCancel(ctx)
 	if err := a.session.stage1.Invoke(ctx, a.call(abi.AppStart)); err != nil {
 		a.abort(ctx)
-		a.perished(Exit{Code: 128, At: time.Now()})
 		return 0, err
 	}
 	if err := a.becomes(); err != nil {
 		log.G(ctx).WithError(err).Warnf("container %s: its pid is not on record", a.id)
 	}
-	a.started(EventStarted)
+	if err := a.push(Event{Kind: EventStarted}); err != nil {
+		return 0, err
+	}
 	return a.status().PID, nil
 }
 
@@ -68,30 +69,34 @@ func (a *app) becomes() error {
 	}
 }
 
-// abort kills what a failed app/start has left of the app. Nobody can signal it any
-// more, it may even have executed its program, and as long as it lives it holds up
-// the app's Delete. It returns once the end is noticed: before, a stage1 may refuse
-// app/rm.
+// abort kills what a failed app/start has left of the app, which may even have
+// executed its program: no client can signal it any more, and as long as it runs it
+// holds up the app's Delete. abort returns once the exit was reported: before that, a
+// stage1 may refuse app/rm.
 func (a *app) abort(ctx context.Context) {
+	_ = a.step(stepFail)
+	a.lane.unstart()
+	defer func() { a.giveUp(Exit{Code: failedStart, At: time.Now()}) }()
 	ctx, cancel := context.WithTimeout(ctx, abortLimit)
 	defer cancel()
-	if err := a.kill(ctx); err != nil {
+	if err := a.killProcesses(ctx); err != nil {
 		log.G(ctx).WithError(err).Errorf("container %s: its start has failed; cannot kill what is left of it", a.id)
 		return
 	}
 	select {
-	case <-a.noticed:
+	case <-a.done:
 	case <-ctx.Done():
 	}
 }
 
-// kill ends every process of the app, the first one also if it has left its cgroup.
-func (a *app) kill(ctx context.Context) error {
+// killProcesses ends every process of the app by its pid and cgroup, the first one
+// also if it has left the cgroup.
+func (a *app) killProcesses(ctx context.Context) error {
 	pid, start, err := a.alive()
 	if err != nil {
 		return nil // it has ended
 	}
-	if err := signalPID(a.process, pid, start, killSignal); err != nil && !errdefs.IsNotFound(err) {
+	if err := sendByPID(a.process, pid, start, killSignal); err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
 	return a.cgroup.Kill(ctx)

@@ -9,27 +9,54 @@ import (
 // State is the state of an app or of an exec. Both move by the one table below;
 // an exec is never paused by itself, it shows its app's pause.
 //
-//	           start           exited
-//	Creating ──► Created ──► Running ──► Stopped ──► Deleted
-//	   │            │  └──────────────────►┘ ▲
-//	   └► Deleted   └► Deleted               │
-//	                       Running ⇄ Paused ─┘
+//	           start                   exited            delete
+//	Creating ──► Created ──► Starting ──► Running ──► Stopped ──► Deleting ──► Deleted
+//	                │  ▲                  ⇅     │        ▲            ▲
+//	         delete │  │undelete       Paused   │kill    │            │
+//	                ▼  │                        ▼        │            │
+//	             Discarding                  Killing ────┘            │
+//	                └────────────────────exited───────────────────────┘
 type State int
 
-// The states. Creating is not visible to clients: the app's id is taken, its
-// process does not exist yet.
+// The states. Clients see some of them as another one, which shown names.
 const (
+	// Creating: the id is taken, and the process does not exist yet. Clients do not
+	// see the app at all.
 	Creating State = iota
+	// Created: the app's first process is blocked before its program; an exec has no
+	// process.
 	Created
-	Starting // the start call is under way; clients see Created
+	// Starting: the start call is under way. The outbox holds the other events of the
+	// process until that has ended.
+	Starting
+	// Failing: app/start has failed, and abort kills what is left of the app. Its exit
+	// is no event.
+	Failing
+	// Running: the user's program runs.
 	Running
+	// Pausing: no exec is admitted any more; those that are being started are waited
+	// for, and then the app is frozen.
 	Pausing
+	// Paused: every process of the app is frozen.
 	Paused
+	// Killing: a client has sent SIGKILL to a running app. It cannot be paused any
+	// more: with version 1 of cgroups a frozen process does not die.
+	Killing
+	// Stopped: the first process has ended, and its exit was published, or it never
+	// ran the user's program.
 	Stopped
+	// Discarding: what was not started is being deleted. The blocked process of an app
+	// is killed first.
+	Discarding
+	// Deleting: what has ended is being deleted.
+	Deleting
+	// Deleted: clients do not see it any more.
 	Deleted
 )
 
-var stateNames = [...]string{"creating", "created", "starting", "running", "pausing", "paused", "stopped", "deleted"}
+var stateNames = [...]string{
+	"creating", "created", "starting", "failing", "running", "pausing", "paused", "killing", "stopped", "discarding", "deleting", "deleted",
+}
 
 func (s State) String() string {
 	if s < 0 || int(s) >= len(stateNames) {
@@ -38,32 +65,55 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
+// shown returns the state that clients see instead of s.
+func (s State) shown() State {
+	switch s {
+	case Starting, Failing, Discarding:
+		return Created
+	case Killing:
+		return Running
+	case Deleting:
+		return Stopped
+	}
+	return s
+}
+
 // step is something that happens to an app or exec.
-type step int
+type step string
 
 const (
-	stepCreated step = iota // its process exists (an exec: it is registered)
-	stepStart               // the client asked to start it
-	stepStarted             // it runs the user's program
-	stepUnstart             // an exec's start failed: it may be deleted, or started again
-	stepExited              // its first process has ended
-	stepDelete              // the client has seen it go
-	stepPausing             // the client asked to pause it
-	stepPaused              // every process of it is frozen
-	stepUnpause             // it could not be paused, and runs on
-	stepResumed             // it runs again
+	stepCreated  step = "created"  // its process exists (an exec: it is registered)
+	stepStart    step = "start"    // the client asked to start it
+	stepStarted  step = "started"  // it runs the user's program
+	stepUnstart  step = "unstart"  // an exec's start failed: it may be deleted, or started again
+	stepFail     step = "fail"     // app/start failed: the app is being killed
+	stepExited   step = "exited"   // its first process has ended
+	stepPausing  step = "pausing"  // the client asked to pause it
+	stepPaused   step = "paused"   // every process of it is frozen
+	stepUnpause  step = "unpause"  // it could not be paused, and runs on
+	stepResumed  step = "resumed"  // it runs again
+	stepKill     step = "kill"     // the client sends it SIGKILL
+	stepUnkill   step = "unkill"   // SIGKILL could not be sent
+	stepDelete   step = "delete"   // the client asked to delete it
+	stepUndelete step = "undelete" // its process could not be killed
+	stepDeleted  step = "deleted"  // nothing of it is left
 )
 
 // transitions is the only place that says what may follow what. A step that is
 // not listed for a state is refused with errdefs.ErrFailedPrecondition.
+// docs/lifecycle.md has the same table.
 var transitions = map[State]map[step]State{
-	Creating: {stepCreated: Created, stepDelete: Deleted},
-	Created:  {stepStart: Starting, stepExited: Stopped, stepDelete: Deleted},
-	Starting: {stepStarted: Running, stepUnstart: Created, stepExited: Stopped},
-	Running:  {stepExited: Stopped, stepPausing: Pausing},
-	Pausing:  {stepPaused: Paused, stepUnpause: Running, stepExited: Stopped},
-	Paused:   {stepResumed: Running, stepExited: Stopped},
-	Stopped:  {stepDelete: Deleted},
+	Creating:   {stepCreated: Created, stepDeleted: Deleted},
+	Created:    {stepStart: Starting, stepExited: Stopped, stepDelete: Discarding},
+	Starting:   {stepStarted: Running, stepUnstart: Created, stepFail: Failing, stepExited: Stopped},
+	Failing:    {stepExited: Stopped},
+	Running:    {stepExited: Stopped, stepPausing: Pausing, stepKill: Killing},
+	Pausing:    {stepPaused: Paused, stepUnpause: Running, stepExited: Stopped, stepKill: Killing},
+	Paused:     {stepResumed: Running, stepExited: Stopped},
+	Killing:    {stepExited: Stopped, stepUnkill: Running},
+	Stopped:    {stepDelete: Deleting},
+	Discarding: {stepExited: Deleting, stepUndelete: Created, stepDeleted: Deleted},
+	Deleting:   {stepDeleted: Deleted},
 }
 
 // why says in a client's words what a step is refused for.
@@ -76,14 +126,22 @@ var why = map[step]string{
 	stepExited:  "record the exit of",
 }
 
-// next returns the state after a step.
+// next returns the state after a step. An error names the state that clients see,
+// unless that is Created, which would not explain why a start call is refused.
 func (s State) next(t step, what string) (State, error) {
 	if n, ok := transitions[s][t]; ok {
 		return n, nil
+	}
+	if s == Killing && (t == stepPausing || t == stepPaused) {
+		return s, fmt.Errorf("cannot pause container %s: it is being killed: %w", what, errdefs.ErrFailedPrecondition)
 	}
 	verb := why[t]
 	if verb == "" {
 		verb = "move"
 	}
-	return s, fmt.Errorf("cannot %s a %s process: %s: %w", verb, s, what, errdefs.ErrFailedPrecondition)
+	named := s
+	if seen := s.shown(); seen != Created {
+		named = seen
+	}
+	return s, fmt.Errorf("cannot %s a %s process: %s: %w", verb, named, what, errdefs.ErrFailedPrecondition)
 }

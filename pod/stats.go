@@ -42,7 +42,7 @@ func (p *Pod) Stats(_ context.Context, id AppID) (Stats, error) {
 	return st, nil
 }
 
-// isolatesNetwork tells whether the app has a network namespace that is not the
+// isolatesNetwork reports whether the app has a network namespace that is not the
 // host's.
 func isolatesNetwork(spec *specs.Spec) bool {
 	if spec.Linux == nil {

@@ -8,7 +8,7 @@ import (
 
 func TestT14StatsFromCreateToDelete(t *testing.T) {
 	w := newLimitedWorld(t)
-	w.mustCreate("a", "exec "+hungry)
+	w.mustCreate("a", "exec "+greedy)
 	st, err := w.Stats(t.Context(), "a")
 	if err != nil || st.Pids.Current == 0 {
 		t.Errorf("created: %+v, %v", st, err)

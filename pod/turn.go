@@ -14,7 +14,7 @@ type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }
 
-// takeTurn waits for those that came before.
+// takeTurn waits for the calls that came before.
 func (a *app) takeTurn(ctx context.Context) (release func(), err error) {
 	select {
 	case a.turn <- struct{}{}:
@@ -29,8 +29,8 @@ func (a *app) takeTurnFor(ctx context.Context, t step) (release func(), err erro
 	return a.takeTurnIf(ctx, func() error { return a.legal(t) })
 }
 
-// takeTurnIf is takeTurn for what must be legal before, so that nobody waits in
-// vain, and after.
+// takeTurnIf is takeTurn for a call that must be legal after the wait. It is also
+// checked before, so that an illegal call does not wait.
 func (a *app) takeTurnIf(ctx context.Context, legal func() error) (release func(), err error) {
 	if err := legal(); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func (a *app) takeTurnIf(ctx context.Context, legal func() error) (release func(
 	return release, nil
 }
 
-// takeTurnIn is takeTurn for what is legal in some states only.
+// takeTurnIn is takeTurn for a call that is legal in some states only.
 func (a *app) takeTurnIn(ctx context.Context, verb string, states ...State) (release func(), err error) {
 	legal := func() error {
 		if s := a.status().State; !slices.Contains(states, s) {
@@ -54,29 +54,4 @@ func (a *app) takeTurnIn(ctx context.Context, verb string, states ...State) (rel
 		return nil
 	}
 	return a.takeTurnIf(ctx, legal)
-}
-
-// entered is called when the start of an exec has come to its end. What waits
-// for that is settled with the last one.
-func (a *app) entered() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.entering--
-	if a.entering == 0 && a.settled != nil {
-		close(a.settled)
-		a.settled = nil
-	}
-}
-
-// settledLocked returns a channel that is closed when no exec is being started.
-func (a *app) settledLocked() <-chan struct{} {
-	if a.entering == 0 {
-		done := make(chan struct{})
-		close(done)
-		return done
-	}
-	if a.settled == nil {
-		a.settled = make(chan struct{})
-	}
-	return a.settled
 }

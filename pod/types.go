@@ -28,7 +28,7 @@ type Exit struct {
 	At   time.Time
 }
 
-// Status is what can be said of an app or exec without asking anybody.
+// Status is what this process knows of an app or exec.
 type Status struct {
 	PID      int // 0 for an exec that was not started; the old one after the end
 	State    State

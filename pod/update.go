@@ -62,12 +62,12 @@ func (p *Pod) Checkpoint(ctx context.Context, id AppID, c abi.Checkpoint) error 
 	if err := a.session.stage1.Invoke(ctx, call); err != nil {
 		return err
 	}
-	a.events.Publish(Event{Kind: EventCheckpointed, App: a.id, Checkpoint: c.Path})
+	_ = a.push(Event{Kind: EventCheckpointed, Checkpoint: c.Path}) // or it has ended meanwhile
 	return nil
 }
 
-// canCheckpoint tells why the stage1 can neither make checkpoints nor restore
-// them.
+// canCheckpoint returns an error if the stage1 can neither make checkpoints nor
+// restore them.
 func (a *app) canCheckpoint(what string) error {
 	if s := a.session.stage1; !s.Has(abi.AppCheckpoint) {
 		return fmt.Errorf("%s container %s: stage1 %s has no %s entrypoint: %w", what, a.id, s.Name(), abi.AppCheckpoint, errdefs.ErrNotImplemented)

@@ -1,0 +1,207 @@
+package pod
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/containerd/errdefs"
+)
+
+// outbox decides when the events of an app and of its execs are published. Callers
+// hand it every event as soon as the fact is known, in whatever order the facts
+// arrive. It publishes the event at once, holds it until another event or the end of
+// a start allows it, or drops it:
+//
+//   - Nothing of a process is published before its create or exec-added event, and
+//     nothing of an exec before the create event of the app.
+//   - While the start of a process is under way, only its start event is published.
+//   - An exec that was not started has no exit event.
+//   - The exit of the app follows the exits of all execs that were started or whose
+//     start is under way, and after it nothing is published but the deletion.
+//   - An exit follows every OOM event that was handed in before it.
+type outbox struct {
+	// mu is held while an event is published, which never blocks: so the order of
+	// the calls of Publish is the order that this type decides on.
+	mu   sync.Mutex
+	app  *lane
+	live int // execs that were started, or whose start is under way
+	held []heldEvent
+}
+
+type heldEvent struct {
+	lane  *lane
+	event Event
+}
+
+// lane is the part of an outbox that belongs to one process.
+type lane struct {
+	box *outbox
+	// publish moves the process to the state that goes with the event, and publishes
+	// it. An error means that the state does not allow the event: it is dropped.
+	publish func(Event) error
+
+	announced bool // the create or exec-added event was published
+	phase     phase
+}
+
+// phase says how far the events of a process have come.
+type phase int
+
+const (
+	phaseIdle     phase = iota // not started
+	phaseStarting              // the start is under way: its events wait for the end of that
+	phaseRunning               // the start event was published
+	phaseOver                  // the exit was published, or the process was given up
+)
+
+// errOver is the answer to an event that comes too late.
+var errOver = fmt.Errorf("it has ended: %w", errdefs.ErrFailedPrecondition)
+
+// lane returns the lane of a further process. The first one is the app's.
+func (b *outbox) lane(publish func(Event) error) *lane {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := &lane{box: b, publish: publish}
+	if b.app == nil {
+		b.app = l
+	}
+	return l
+}
+
+// push hands in an event. The error of an event that is dropped says why; the one of
+// an event that is held is nil.
+func (l *lane) push(e Event) error {
+	b := l.box
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err := b.pushLocked(l, e)
+	b.flushLocked()
+	return err
+}
+
+// begin calls move, which begins the start of the process. If that succeeds, the
+// events of the process are held until its start event is pushed, or unstart or
+// abandon is called.
+func (l *lane) begin(move func() error) error {
+	l.box.mu.Lock()
+	defer l.box.mu.Unlock()
+	if err := move(); err != nil {
+		return err
+	}
+	l.moveLocked(phaseStarting)
+	return nil
+}
+
+// unstart ends a start that has failed. There will be no start event.
+func (l *lane) unstart() {
+	l.box.mu.Lock()
+	defer l.box.mu.Unlock()
+	if l.phase == phaseStarting {
+		l.moveLocked(phaseIdle)
+		l.box.flushLocked()
+	}
+}
+
+// abandon drops all events of a process whose start was not published, those that
+// are still to come included. It reports whether that is so.
+func (l *lane) abandon() bool {
+	b := l.box
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l.phase == phaseRunning {
+		return false
+	}
+	l.moveLocked(phaseOver)
+	b.flushLocked()
+	return true
+}
+
+// moveLocked changes the phase, and counts the execs that the app's exit waits for.
+func (l *lane) moveLocked(to phase) {
+	waits := func(p phase) bool { return l != l.box.app && (p == phaseStarting || p == phaseRunning) }
+	if waits(l.phase) {
+		l.box.live--
+	}
+	if waits(to) {
+		l.box.live++
+	}
+	l.phase = to
+}
+
+// verdict is what becomes of an event.
+type verdict int
+
+const (
+	verdictPublish verdict = iota
+	verdictHold
+	verdictDrop
+)
+
+// judgeLocked says what becomes of an event, with those held before it.
+func (b *outbox) judgeLocked(l *lane, e Event, before []heldEvent) verdict {
+	announces := e.Kind == EventCreated || e.Kind == EventExecAdded
+	starts := e.Kind == EventStarted || e.Kind == EventExecStarted
+	switch {
+	case e.Kind == EventDeleted:
+		return verdictPublish
+	case b.app.phase == phaseOver || l.phase == phaseOver:
+		return verdictDrop
+	case !announces && !l.announced || l != b.app && !b.app.announced:
+		return verdictHold
+	case l.phase == phaseStarting && !starts:
+		return verdictHold
+	case e.Kind != EventExited:
+		return verdictPublish
+	case slices.ContainsFunc(before, func(h heldEvent) bool { return h.event.Kind == EventOOM }):
+		return verdictHold
+	case l != b.app && l.phase == phaseIdle:
+		return verdictDrop
+	case l == b.app && b.live > 0:
+		return verdictHold
+	}
+	return verdictPublish
+}
+
+func (b *outbox) pushLocked(l *lane, e Event) error {
+	switch b.judgeLocked(l, e, b.held) {
+	case verdictHold:
+		b.held = append(b.held, heldEvent{l, e})
+		return nil
+	case verdictDrop:
+		return errOver
+	}
+	return b.publishLocked(l, e)
+}
+
+func (b *outbox) publishLocked(l *lane, e Event) error {
+	if err := l.publish(e); err != nil {
+		return err
+	}
+	switch e.Kind {
+	case EventCreated, EventExecAdded:
+		l.announced = true
+	case EventStarted, EventExecStarted:
+		l.moveLocked(phaseRunning)
+	case EventExited:
+		l.moveLocked(phaseOver)
+	}
+	return nil
+}
+
+// flushLocked publishes and drops what need not be held any more, oldest first.
+func (b *outbox) flushLocked() {
+	for i := 0; i < len(b.held); {
+		h := b.held[i]
+		v := b.judgeLocked(h.lane, h.event, b.held[:i])
+		if v == verdictHold {
+			i++
+			continue
+		}
+		b.held = slices.Delete(b.held, i, i+1)
+		if v == verdictPublish {
+			_ = b.publishLocked(h.lane, h.event)
+		}
+		i = 0 // it may allow an older one
+	}
+}

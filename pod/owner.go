@@ -1,0 +1,58 @@
+package pod
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+)
+
+// owner is what a pod is there for, and so decides when it ends. A pod begins as its
+// apps'. CreateSandbox makes it a sandbox's, and ShutdownSandbox ends that.
+type owner interface {
+	// admit returns why no app can come now.
+	admit() error
+	// outlivesApps returns nil if the pod ends with its last app, and else why Close
+	// must not end it.
+	outlivesApps() error
+	// beforeRun completes the call of `run`, and makes what that needs.
+	beforeRun(c *Call, undo *cleanup) error
+	// afterRun takes over what `run` has reported.
+	afterRun(ctx context.Context, leader abi.Ready) error
+	// stage1Ended is called when the stage1 has ended, before its apps are killed.
+	stage1Ended(ctx context.Context)
+	// remove calls removePod, and removes what the owner has made before and after that.
+	remove(ctx context.Context, removePod func() error) error
+}
+
+var (
+	_ owner = byApps{}
+	_ owner = (*sandbox)(nil)
+)
+
+// byApps owns a pod that ends with its last app.
+type byApps struct{}
+
+func (byApps) admit() error                                           { return nil }
+func (byApps) outlivesApps() error                                    { return nil }
+func (byApps) beforeRun(*Call, *cleanup) error                        { return nil }
+func (byApps) afterRun(context.Context, abi.Ready) error              { return nil }
+func (byApps) stage1Ended(context.Context)                            {}
+func (byApps) remove(_ context.Context, removePod func() error) error { return removePod() }
+
+// admit lets apps come while the sandbox is ready.
+func (sb *sandbox) admit() error {
+	switch s := sb.current(); s {
+	case SandboxReady:
+		return nil
+	case SandboxCanceling, SandboxStopping:
+		return fmt.Errorf("its sandbox %s is being stopped: %w", sb.config.ID, errdefs.ErrFailedPrecondition)
+	default:
+		return fmt.Errorf("its sandbox %s is %s: %w", sb.config.ID, s, errdefs.ErrFailedPrecondition)
+	}
+}
+
+func (sb *sandbox) outlivesApps() error {
+	return fmt.Errorf("close pod: it is sandbox %s: %w", sb.pod.cfg.Key.Sandbox, errdefs.ErrFailedPrecondition)
+}

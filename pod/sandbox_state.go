@@ -1,0 +1,93 @@
+package pod
+
+import (
+	"fmt"
+
+	"github.com/containerd/errdefs"
+)
+
+// SandboxState is the state of a sandbox.
+//
+//	created ──start──► starting ──ready──► ready ─────┐
+//	   │                  │ │stop            │ │stop  │
+//	   │                  │ ▼               │ ▼      │
+//	   │                  │ canceling ─ready─┼► stopping
+//	   │stopped           │stopped  │stopped  │stopped │stopped
+//	   └──────────────────┴──► stopped ◄──────┴────────┘
+type SandboxState int
+
+const (
+	// SandboxCreated: the pod directory exists, and no process.
+	SandboxCreated SandboxState = iota
+	// SandboxStarting: the stage1 is being started, and with it the holder.
+	SandboxStarting
+	// SandboxCanceling: StopSandbox was called meanwhile. SandboxStatus says starting.
+	SandboxCanceling
+	// SandboxReady: the holder has the pod's namespaces, and apps may come.
+	SandboxReady
+	// SandboxStopping: StopSandbox was called. SandboxStatus says ready.
+	SandboxStopping
+	// SandboxStopped: the holder has ended, or there was none. The exit is final.
+	SandboxStopped
+)
+
+var sandboxStateNames = [...]string{"created", "starting", "canceling", "ready", "stopping", "stopped"}
+
+func (s SandboxState) String() string { return sandboxStateNames[s] }
+
+// shown returns the state that clients see instead of s.
+func (s SandboxState) shown() SandboxState {
+	switch s {
+	case SandboxCanceling:
+		return SandboxStarting
+	case SandboxStopping:
+		return SandboxReady
+	}
+	return s
+}
+
+// stopRequested reports whether a client has asked for the end, which is not reached.
+func (s SandboxState) stopRequested() bool { return s == SandboxCanceling || s == SandboxStopping }
+
+// sandboxStep is something that happens to a sandbox.
+type sandboxStep string
+
+const (
+	stepSandboxStart   sandboxStep = "start"   // StartSandbox
+	stepSandboxReady   sandboxStep = "ready"   // the holder is in its namespaces
+	stepSandboxStop    sandboxStep = "stop"    // StopSandbox
+	stepSandboxStopped sandboxStep = "stopped" // the holder has ended, or there will be none
+)
+
+// sandboxTransitions says what may follow what. docs/lifecycle.md has the same table.
+var sandboxTransitions = map[SandboxState]map[sandboxStep]SandboxState{
+	SandboxCreated:   {stepSandboxStart: SandboxStarting, stepSandboxStopped: SandboxStopped},
+	SandboxStarting:  {stepSandboxReady: SandboxReady, stepSandboxStop: SandboxCanceling, stepSandboxStopped: SandboxStopped},
+	SandboxCanceling: {stepSandboxReady: SandboxStopping, stepSandboxStopped: SandboxStopped},
+	SandboxReady:     {stepSandboxStop: SandboxStopping, stepSandboxStopped: SandboxStopped},
+	SandboxStopping:  {stepSandboxStopped: SandboxStopped},
+}
+
+// step moves the sandbox and returns the error of a start that the table refuses.
+func (sb *sandbox) step(t sandboxStep) error {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.stepLocked(t)
+}
+
+func (sb *sandbox) stepLocked(t sandboxStep) error {
+	s := sb.status.State
+	next, ok := sandboxTransitions[s][t]
+	if !ok {
+		return fmt.Errorf("cannot start sandbox %s, which is %s: %w", sb.config.ID, s.shown(), errdefs.ErrFailedPrecondition)
+	}
+	sb.status.State = next
+	return nil
+}
+
+// current returns the state, which need not be one that clients see.
+func (sb *sandbox) current() SandboxState {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.status.State
+}

@@ -1,0 +1,147 @@
+package pod
+
+import (
+	"context"
+	"fmt"
+)
+
+// sessionState is the state of a session, the one time that a pod's stage1 runs. A
+// pod without a session has none.
+//
+//	making ──made──► made ──start──► starting ──up──► up ──down──► down
+//	  │fail           │fail           │fail   │end    │end           │
+//	  └───────────────┴──► failed ◄───┘       ▼       │              │
+//	                         │          canceling ──up─┤              │
+//	                         │end             │fail   ▼              │end
+//	                         │                │    stopping          │
+//	                         ▼                ▼       │down          │
+//	                      removing ◄──────────┴───────┴──────────────┘
+//	                         └──gone──► gone
+type sessionState int
+
+const (
+	// sessionMaking: the pod directory is being made.
+	sessionMaking sessionState = iota
+	// sessionMade: the directory exists. A sandbox waits here for its start.
+	sessionMade
+	// sessionStarting: `run` is at work.
+	sessionStarting
+	// sessionUp: the stage1 runs, and its notices are read.
+	sessionUp
+	// sessionDown: the stage1 has ended by itself, and so have its apps.
+	sessionDown
+	// sessionFailed: there is no directory, or the stage1 did not start. The apps that
+	// came for the session find that out, and the last one that leaves ends it.
+	sessionFailed
+	// sessionCanceling: the last app has gone before the stage1 was up.
+	sessionCanceling
+	// sessionStopping: the stage1 is being stopped, since the last app has gone, or the
+	// sandbox. A new app waits for the next session, here and in the states below.
+	sessionStopping
+	// sessionRemoving: the stage1 has ended, and the directory is being removed.
+	sessionRemoving
+	// sessionGone: a new session may begin.
+	sessionGone
+)
+
+var sessionStateNames = [...]string{"making", "made", "starting", "up", "down", "failed", "canceling", "stopping", "removing", "gone"}
+
+func (s sessionState) String() string { return sessionStateNames[s] }
+
+// dirDecided reports whether the directory exists, or never will.
+func (s sessionState) dirDecided() bool { return s != sessionMaking }
+
+// startDecided reports whether the stage1 has started, or never will.
+func (s sessionState) startDecided() bool {
+	return s.dirDecided() && s != sessionMade && s != sessionStarting && s != sessionCanceling
+}
+
+// ends reports whether a caller has ended the session.
+func (s sessionState) ends() bool { return s >= sessionCanceling }
+
+// stage1Ended reports whether a stage1 that was up has ended.
+func (s sessionState) stage1Ended() bool { return s == sessionDown || s >= sessionRemoving }
+
+// sessionStep is something that happens to a session.
+type sessionStep string
+
+const (
+	sessionMake        sessionStep = "made"  // the directory was made
+	sessionStart       sessionStep = "start" // `run` is called
+	sessionRuns        sessionStep = "up"    // the stage1 is ready
+	sessionFail        sessionStep = "fail"  // there will be no stage1
+	sessionStage1Ended sessionStep = "down"  // the notice pipe has ended, and the apps have
+	sessionEnd         sessionStep = "end"   // the last app leaves, or the pod is closed
+	sessionOver        sessionStep = "gone"  // nothing is left
+)
+
+// sessionTransitions says what may follow what. docs/lifecycle.md has the same table.
+var sessionTransitions = map[sessionState]map[sessionStep]sessionState{
+	sessionMaking:    {sessionMake: sessionMade, sessionFail: sessionFailed},
+	sessionMade:      {sessionStart: sessionStarting, sessionFail: sessionFailed},
+	sessionStarting:  {sessionRuns: sessionUp, sessionFail: sessionFailed, sessionEnd: sessionCanceling},
+	sessionUp:        {sessionStage1Ended: sessionDown, sessionEnd: sessionStopping},
+	sessionDown:      {sessionEnd: sessionRemoving},
+	sessionFailed:    {sessionEnd: sessionRemoving},
+	sessionCanceling: {sessionRuns: sessionStopping, sessionFail: sessionRemoving},
+	sessionStopping:  {sessionStage1Ended: sessionRemoving},
+	sessionRemoving:  {sessionOver: sessionGone},
+}
+
+// step moves the session and wakes up all that wait in until. It reports whether the
+// table allows the step: of several callers that end a session, one may.
+func (s *session) step(t sessionStep) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, ok := sessionTransitions[s.state][t]
+	if !ok {
+		return false
+	}
+	s.state = next
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return true
+}
+
+// until waits for a state.
+func (s *session) until(ctx context.Context, reached func(sessionState) bool) (sessionState, error) {
+	for {
+		s.mu.Lock()
+		state, changed := s.state, s.changed
+		s.mu.Unlock()
+		if reached(state) {
+			return state, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return state, ctx.Err()
+		}
+	}
+}
+
+// await is until for a state that comes without fail.
+func (s *session) await(reached func(sessionState) bool) {
+	_, _ = s.until(context.Background(), reached)
+}
+
+// fail says that there will be no stage1, and why.
+func (s *session) fail(err error) {
+	s.err = err
+	s.step(sessionFail)
+}
+
+// wait returns once the stage1 runs, or why it does not.
+func (s *session) wait(ctx context.Context) error {
+	if _, err := s.until(ctx, sessionState.startDecided); err != nil {
+		return fmt.Errorf("wait for the stage1 to start: %w", err)
+	}
+	return s.err
+}
+
+// alive reports whether the supervisor is running.
+func (s *session) alive() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state == sessionUp || s.state == sessionStopping
+}

@@ -36,10 +36,11 @@ var layers = map[string][]string{
 	"stage1/skeleton":           {"docs"},
 	"docs":                      {},
 	"stage1/images/podmanifest": {},
-	"stage1/images/native":      {"stage1/abi", "stage1/images/podmanifest"},
+	"stage1/images/rktfront":    {"pod/proc", "stage1/abi", "stage1/images/native", "stage1/images/podmanifest"},
+	"stage1/images/native":      {"stage1/abi", "stage1/images/rktfront"},
 	"stage1/images/fly":         {"stage1/images/podmanifest"},
-	"stage1/images/nspawn":      {"stage1/abi", "stage1/images/native"},
-	"stage1/images/oci":         {"pod/proc", "stage1/abi", "stage1/images/native"},
+	"stage1/images/nspawn":      {"stage1/abi", "stage1/images/native", "stage1/images/rktfront"},
+	"stage1/images/oci":         {"pod/proc", "stage1/abi", "stage1/images/native", "stage1/images/rktfront"},
 }
 
 // edge lists what may only be imported at the RPC edge, and insidePod what a

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/relay"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront/relay"
 )
 
 // Main serves one call of an entrypoint and returns the exit code. The working
@@ -84,15 +84,15 @@ func request(call *wire.Call, args []string) (terminal *relay.Relay, err error) 
 	if call.Entrypoint == abi.Stop { // needs none
 		return nil, nil
 	}
-	r, err := older.Request(call.Entrypoint, args)
+	r, err := rktfront.Request(call.Entrypoint, args)
 	if err != nil {
 		return nil, err
 	}
 	if call.Entrypoint == abi.Enter {
-		if terminal, err = older.EnterTerminal(); err != nil {
+		if terminal, err = rktfront.EnterTerminal(); err != nil {
 			return nil, err
 		}
-		if err := older.OnTerminal(r, terminal); err != nil {
+		if err := rktfront.OnTerminal(r, terminal); err != nil {
 			return terminal, err
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
 )
 
 var _ chronicle = (*Supervisor)(nil)
@@ -19,7 +19,7 @@ func (s *Supervisor) record(n name, status abi.Status) {
 	var err error
 	switch {
 	case s.older != nil:
-		err = older.Record(n.app, n.exec, status)
+		err = rktfront.Record(n.app, n.exec, status)
 	case n.exec == "" || !s.noticeWords:
 		err = abi.WriteStatus(abi.StatusDir, n.app, n.exec, status)
 	}

@@ -6,15 +6,15 @@ import (
 	"os"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
 )
 
 // asked returns what run is asked for: a request or, without one, the options of
 // interface version 6.
-func asked() (*abi.Request, *older.Options, error) {
+func asked() (*abi.Request, *rktfront.Options, error) {
 	if os.Getenv(abi.EnvRequest) == "" {
-		o, err := older.Run(os.Args[1:])
+		o, err := rktfront.Run(os.Args[1:])
 		return &abi.Request{}, o, err
 	}
 	r, err := runRequest()
@@ -30,7 +30,7 @@ func olderAdd() *wire.Call {
 // share starts the process that holds what the apps of the pod share, if they share
 // anything.
 func (s *Supervisor) share() (*child, error) {
-	names, err := older.Apps()
+	names, err := rktfront.Apps()
 	if err != nil {
 		return nil, err
 	}
@@ -52,9 +52,9 @@ func (s *Supervisor) runApps() ([]*child, error) {
 	case s.older == nil:
 		return nil, nil
 	case s.older.Mutable:
-		return nil, older.Tell("pid")
+		return nil, rktfront.Tell("pid")
 	}
-	names, err := older.Apps()
+	names, err := rktfront.Apps()
 	if err == nil && len(names) == 0 {
 		err = errors.New("the pod has no app, and is not mutable")
 	}
@@ -73,7 +73,7 @@ func (s *Supervisor) runApps() ([]*child, error) {
 		apps = append(apps, c)
 	}
 	// Who asks for an only app looks for the only child.
-	if err := older.Tell(map[bool]string{true: "ppid", false: "pid"}[len(names) == 1]); err != nil {
+	if err := rktfront.Tell(map[bool]string{true: "ppid", false: "pid"}[len(names) == 1]); err != nil {
 		return nil, err
 	}
 	for _, name := range names {
@@ -86,9 +86,9 @@ func (s *Supervisor) runApps() ([]*child, error) {
 
 // addOlder makes an app of the pod's manifest.
 func (s *Supervisor) addOlder(name string) (*child, error) {
-	r, err := older.App(name)
+	r, err := rktfront.App(name)
 	if err == nil {
-		err = older.OnTerminal(r, s.relay)
+		err = rktfront.OnTerminal(r, s.relay)
 	}
 	if err != nil {
 		return nil, err

@@ -10,8 +10,8 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
 )
 
 // process is one that an entrypoint has made and left to us.
@@ -71,7 +71,7 @@ func (p *pod) add(r *abi.Request) (q *process, err error) {
 		}
 	}()
 	q, err = p.begin(r, [3]*os.File{os.Stdin, os.Stdout, os.Stderr}, func(e proc.Exit) {
-		if err := older.Record(r.App, "", e); err != nil {
+		if err := rktfront.Record(r.App, "", e); err != nil {
 			fmt.Fprintf(os.Stderr, "record the end of app %s: %v\n", r.App, err)
 		}
 	})

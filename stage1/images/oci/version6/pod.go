@@ -15,17 +15,17 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/relay"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/server"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront/relay"
 )
 
 // pod is the pod whose directory is the working directory.
 type pod struct {
 	scripts  string // directory of the entrypoints
-	options  *older.Options
+	options  *rktfront.Options
 	children *proc.Children
 	relay    *relay.Relay // between the terminal of run and the app's, if they have any
 
@@ -43,7 +43,7 @@ func runPod(scripts string, args []string) int {
 }
 
 func serve(scripts string, args []string) error {
-	options, err := older.Run(args)
+	options, err := rktfront.Run(args)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func keepLock() error {
 // it is over. Such apps are its end, and a failure of theirs is its exit code.
 func (p *pod) live(sigterm <-chan os.Signal, stopped <-chan struct{}) error {
 	if p.options.Mutable {
-		if err := older.Tell("pid"); err != nil {
+		if err := rktfront.Tell("pid"); err != nil {
 			return err
 		}
 		select {
@@ -128,7 +128,7 @@ func (p *pod) live(sigterm <-chan os.Signal, stopped <-chan struct{}) error {
 
 // beginAll makes and starts all apps of the manifest.
 func (p *pod) beginAll() ([]*process, error) {
-	names, err := older.Apps()
+	names, err := rktfront.Apps()
 	if err != nil {
 		return nil, err
 	}
@@ -140,9 +140,9 @@ func (p *pod) beginAll() ([]*process, error) {
 	}
 	var apps []*process
 	for _, name := range names {
-		r, err := older.App(name)
+		r, err := rktfront.App(name)
 		if err == nil {
-			err = older.OnTerminal(r, p.relay)
+			err = rktfront.OnTerminal(r, p.relay)
 		}
 		if err != nil {
 			return nil, err
@@ -154,7 +154,7 @@ func (p *pod) beginAll() ([]*process, error) {
 		apps = append(apps, q)
 	}
 	// Who asks for an only app looks for the only child.
-	if err := older.Tell(map[bool]string{true: "ppid", false: "pid"}[len(names) == 1]); err != nil {
+	if err := rktfront.Tell(map[bool]string{true: "ppid", false: "pid"}[len(names) == 1]); err != nil {
 		return nil, err
 	}
 	for _, name := range names {

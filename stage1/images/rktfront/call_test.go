@@ -1,4 +1,4 @@
-package older_test
+package rktfront_test
 
 import (
 	"bytes"
@@ -34,7 +34,7 @@ func runTests(m *testing.M) int {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	if out, err := exec.Command("../../../../scripts/stage1-images", dir).CombinedOutput(); err != nil {
+	if out, err := exec.Command("../../../scripts/stage1-images", dir).CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%v: %s", err, out)
 		return 1
 	}

@@ -1,4 +1,4 @@
-package older
+package rktfront
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/relay"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront/relay"
 )
 
 // directory is where stage1s have files of their own, from the pod's directory.

@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -82,6 +83,16 @@ func TestProtocolPackagesStayAtTheEdge(t *testing.T) {
 			if within(pkg, []string{"stage1/images"}) && within(imp, insidePod) {
 				t.Errorf("%s imports %s: what runs inside a pod links nothing of containerd's or appc's", file, imp)
 			}
+		}
+	}
+}
+
+// What rkt's stage 0 calls is served beside an image's supervisor, not in it.
+func TestOnlyProgramsImportTheFrontOfRktsCallers(t *testing.T) {
+	const front = "stage1/images/rktfront"
+	for file, imports := range sources(t) {
+		if !within(filepath.ToSlash(file), []string{front}) && filepath.Base(file) != "main.go" && slices.Contains(imports, module+front) {
+			t.Errorf("%s imports %s, which only a main.go may", file, front)
 		}
 	}
 }

@@ -2,8 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"fmt"
-	"os"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -37,16 +35,12 @@ func (s *Supervisor) add(ctx context.Context, c *wire.Call, r *abi.Request) erro
 	if err == nil {
 		a.joins, err = differing(l.child.pid)
 	}
-	if err == nil && s.shared {
-		a.mounts, err = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", l.child.pid))
-	}
 	ready := readyLine(l.child.pid) // once committed, it is reaped when it ends
 	if err == nil {
 		err = s.commit(a)
 	}
 	if err != nil {
 		l.words.Close()
-		a.mounts.Close()
 		return explain(ctx, err, l.child.pid, s.family.drop(l.child))
 	}
 	report(c.Ready, ready)

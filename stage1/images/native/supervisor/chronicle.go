@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
 )
 
 var _ chronicle = (*Supervisor)(nil)
@@ -13,17 +12,10 @@ var _ chronicle = (*Supervisor)(nil)
 // how it ended: stage 0 reads that from the pipe even after this process has died, and
 // nobody asks for an exec whose shim has died.
 func (s *Supervisor) record(n name, status abi.Status) {
-	if n.exec == "" && s.shared {
-		s.sweep(n.app)
+	if n.exec != "" && s.noticeWords {
+		return
 	}
-	var err error
-	switch {
-	case s.older != nil:
-		err = rktfront.Record(n.app, n.exec, status)
-	case n.exec == "" || !s.noticeWords:
-		err = abi.WriteStatus(abi.StatusDir, n.app, n.exec, status)
-	}
-	if err != nil {
+	if err := abi.WriteStatus(abi.StatusDir, n.app, n.exec, status); err != nil {
 		fmt.Fprintf(s.log, "record the end of %s: %v\n", n, err)
 	}
 }

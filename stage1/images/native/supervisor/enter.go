@@ -46,23 +46,6 @@ func (s *Supervisor) enter(ctx context.Context, c *wire.Call, r *abi.Request) er
 		return explain(ctx, err, l.child.pid, status)
 	}
 	report(c.Ready, ready)
-	if c.Stay {
-		return outlast(ctx, l.child)
-	}
-	return nil
-}
-
-// outlast waits for the end of an exec whose call ends as it does: version 6 has no
-// other way to tell it.
-func outlast(ctx context.Context, c *child) error {
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if st := c.end(); st.Code != 0 {
-		return &failure{code: st.Code}
-	}
 	return nil
 }
 

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront/relay"
 )
 
 // Supervisor is the supervisor of one pod.
@@ -24,13 +22,6 @@ type Supervisor struct {
 	filters     container.Filters
 	// enclosure makes the namespaces of apps; nil: they are cloned.
 	enclosure Enclosure
-	// older are the options of a pod of interface version 6, else nil.
-	older *rktfront.Options
-	// relay carries between the terminal of run and that of the app of such a pod.
-	relay *relay.Relay
-	// shared says that apps are in one PID namespace, whose end is the pod's: an app's
-	// does not take along what it has started.
-	shared bool
 
 	// ctx ends when the pod is stopped; cancel ends it.
 	ctx    context.Context

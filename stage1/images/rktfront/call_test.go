@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// The images whose entrypoints are native's are called here as rkt called those of
-// interface version 6: with options, a lock and the files of a pod's directory.
+// The bundled images are called here by the rkt ABI: with options, a lock and the files of a
+// pod's directory.
 
 const (
 	busybox  = "/bin/busybox"
@@ -216,7 +216,7 @@ func (p *rktPod) await(what string, holds func() bool) {
 	}
 }
 
-func TestAPodWithItsAppsRunsAsVersion6HasIt(t *testing.T) {
+func TestAPodWithItsAppsRunsAsRktHasIt(t *testing.T) {
 	eachImage(t, func(t *testing.T, p *rktPod) {
 		volume := t.TempDir()
 		must(t, os.WriteFile(filepath.Join(volume, "f"), []byte("volume\n"), 0o644))
@@ -263,7 +263,7 @@ func TestAnAppHasItsMountPointsAndFilesOfNames(t *testing.T) {
 	})
 }
 
-func TestAMutablePodGetsAppsAsVersion6HasIt(t *testing.T) {
+func TestAMutablePodGetsAppsAsRktHasIt(t *testing.T) {
 	eachImage(t, func(t *testing.T, p *rktPod) {
 		p.manifest(map[string]any{"acKind": "PodManifest", "acVersion": "0.8.11", "apps": []any{}})
 		p.start("--net=host", "--mutable")
@@ -305,7 +305,7 @@ func TestAMutablePodGetsAppsAsVersion6HasIt(t *testing.T) {
 	})
 }
 
-func TestWhatVersion6CannotHaveHereIsRefusedByName(t *testing.T) {
+func TestWhatCannotBeHadHereIsRefusedByName(t *testing.T) {
 	eachImage(t, func(t *testing.T, p *rktPod) {
 		for words, isolator := range map[string]map[string]any{
 			"isolator os/linux/new: it is not supported": {"name": "os/linux/new", "value": 1},

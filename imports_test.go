@@ -5,6 +5,7 @@ import (
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -39,10 +40,11 @@ var layers = map[string][]string{
 	"docs":                      {},
 	"internal/wait":             {},
 	"stage1/images/podmanifest": {},
-	"stage1/images/native":      {"proc", "stage1/abi", "stage1/images/podmanifest"},
+	"stage1/images/rktfront":    {"proc", "stage1/abi", "stage1/images/native", "stage1/images/podmanifest"},
+	"stage1/images/native":      {"proc", "stage1/abi", "stage1/images/rktfront"},
 	"stage1/images/fly":         {"proc", "stage1/images/podmanifest"},
-	"stage1/images/nspawn":      {"proc", "stage1/abi", "stage1/images/native"},
-	"stage1/images/oci":         {"proc", "stage1/abi", "stage1/images/native"},
+	"stage1/images/nspawn":      {"proc", "stage1/abi", "stage1/images/native", "stage1/images/rktfront"},
+	"stage1/images/oci":         {"proc", "stage1/abi", "stage1/images/native", "stage1/images/rktfront"},
 }
 
 // edge lists what may only be imported at the RPC edge, and insidePod what a
@@ -118,6 +120,16 @@ func TestOnlyTestsImportTheirHelpers(t *testing.T) {
 			if within(imp, []string{module + "internal"}) {
 				t.Errorf("%s imports %s, which is for tests", file, imp)
 			}
+		}
+	}
+}
+
+// What rkt's stage 0 calls is served beside an image's supervisor, not in it.
+func TestOnlyProgramsImportTheFrontOfRktsCallers(t *testing.T) {
+	const front = "stage1/images/rktfront"
+	for file, imports := range sources(t) {
+		if !within(filepath.ToSlash(file), []string{front}) && filepath.Base(file) != "main.go" && slices.Contains(imports, module+front) {
+			t.Errorf("%s imports %s, which only a main.go may", file, front)
 		}
 	}
 }

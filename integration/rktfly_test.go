@@ -20,7 +20,7 @@ func eachFly(t *testing.T, test func(t *testing.T, n *node)) {
 				n := c.asideNode(t)
 				name, path := "fly", filepath.Join(suite.shims, "stage1/fly")
 				if version == 6 {
-					name, path = "flysix", olderFly(t, path)
+					name, path = "flysix", flyOfTheRktABI(t, path)
 				}
 				link := filepath.Join(suite.shims, "containerd-shim-rkt-"+name+"-v1")
 				if err := os.Symlink("containerd-shim-rkt-v1", link); err != nil && !os.IsExist(err) {
@@ -35,8 +35,8 @@ func eachFly(t *testing.T, test func(t *testing.T, n *node)) {
 	})
 }
 
-// olderFly copies the image and has its manifest say version 6.
-func olderFly(t *testing.T, path string) string {
+// flyOfTheRktABI copies the image and has its manifest say version 6.
+func flyOfTheRktABI(t *testing.T, path string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "fly")
 	if err := os.CopyFS(dir, os.DirFS(path)); err != nil {

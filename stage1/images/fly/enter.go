@@ -37,8 +37,8 @@ type ociProcess struct {
 	} `json:"consoleSize"`
 }
 
-// enter executes a further program in the app's root: as version 6 had it in place
-// of itself, as version 7 has it in a process of its own, for which it waits.
+// enter executes a further program in the app's root: called by the rkt ABI in place of
+// itself, as version 7 has it in a process of its own, for which it waits.
 func enter(args []string) error {
 	pid, name, command, err := parseEnter(args)
 	if err != nil {

@@ -1,7 +1,7 @@
 // Command fly is the stage1 that isolates nothing: a chroot, with the host's /dev,
 // /proc and /sys in it, as rkt's image of that name. It is called as interface
-// version 7 has it, or without a request document as version 6 had it: both times
-// the pod's manifest says what to run.
+// version 7 has it, or without a request document by the rkt ABI: both times the pod's
+// manifest says what to run, and this program becomes that.
 package main
 
 import (
@@ -109,7 +109,7 @@ func complain(err error) {
 	_, _ = unix.Write(fd, []byte(err.Error()+"\n"))
 }
 
-// ready reports a process to stage 0. Version 6 has a file for that.
+// ready reports a process to stage 0. The rkt ABI has a file for that.
 func ready(pid int) error {
 	fd := descriptor("RKT_READY_FD")
 	if fd < 0 {

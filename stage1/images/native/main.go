@@ -13,6 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/supervisor"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
 )
 
 // An app's process executes its program on the thread that it was born with: it
@@ -24,6 +25,9 @@ func init() {
 }
 
 func main() {
+	if rktfront.Called(os.Args[0]) {
+		os.Exit(rktfront.Main(os.Args[0], os.Args[1:], true))
+	}
 	switch name := invocation(); name {
 	case "init":
 		container.Init()

@@ -15,7 +15,7 @@ import (
 func (m *making) arguments(p *fork.Process) []string {
 	args := []string{
 		"--quiet", "--settings=no", "--register=no", "--keep-unit", "--console=pipe",
-		"--directory=" + tree, "--read-only", "--machine=" + m.machine,
+		"--directory=" + m.image, "--read-only", "--machine=" + m.machine,
 		"--link-journal=no", "--resolv-conf=off", "--timezone=off",
 		// Init takes away what the app is not to have. It has to mount first.
 		"--capability=all",

@@ -17,14 +17,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/supervisor"
 )
 
-const (
-	// tree is what the containers' own root is, from the pod's directory: this image,
-	// which systemd-nspawn finds to be a system because it has /usr.
-	tree = "stage1/rootfs"
-	// attachedAt is where the app's root is attached in it, or the host's for an app that
-	// wants its files.
-	attachedAt = "/opt/stage2"
-)
+// attachedAt is where the app's root is attached in the root of a container, or the host's
+// for an app that wants its files.
+const attachedAt = "/opt/stage2"
 
 // enclosure makes containers by systemd-nspawn. It is the supervisor's Enclosure.
 type enclosure struct {
@@ -89,6 +84,9 @@ func refuse(r *abi.Request, spec *specs.Spec) error {
 // making is a container that is being made.
 type making struct {
 	machine string
+	// image is the containers' own root: the tree of this program, which systemd-nspawn
+	// finds to be a system because it has /usr.
+	image   string
 	log     *os.File // what systemd-nspawn says
 	null    *os.File
 	exe     *os.File
@@ -105,6 +103,11 @@ func (m *making) open(p *fork.Process, tree string) (err error) {
 	if m.exe, err = os.OpenFile("/proc/self/exe", unix.O_PATH, 0); err != nil {
 		return err
 	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	m.image = filepath.Dir(program)
 	if m.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/supervisor"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
 )
 
 // What this program is called beside its entrypoints: init is the first process of an
@@ -34,6 +35,9 @@ func init() {
 
 func main() {
 	args := os.Args[1:]
+	if rktfront.Called(os.Args[0]) {
+		os.Exit(rktfront.Main(os.Args[0], args, true))
+	}
 	switch name := invocation(); name {
 	case initName:
 		arrive()

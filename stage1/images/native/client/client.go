@@ -1,8 +1,6 @@
 package client
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -14,8 +12,6 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/relay"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
@@ -26,7 +22,11 @@ func Main(e abi.Entrypoint, args []string) int {
 		return 0 // nothing of a pod is kept outside its directory
 	}
 	errorFile := announced(abi.EnvErrorFD)
-	code, err := ask(e, args, errorFile)
+	call, err := request(e, args, errorFile)
+	code := 1
+	if err == nil {
+		code, err = Ask(call)
+	}
 	if err == nil {
 		return code
 	}
@@ -37,86 +37,40 @@ func Main(e abi.Entrypoint, args []string) int {
 	return code
 }
 
-// errGone says that the pod has no supervisor.
-var errGone = errors.New("the pod's supervisor has gone")
-
-func ask(e abi.Entrypoint, args []string, errorFile *os.File) (int, error) {
-	socket, err := dial()
-	if errors.Is(err, errGone) {
-		return withoutSupervisor(e, abi.ExitNotFound, err)
-	}
-	if err != nil {
-		return 1, err
-	}
-	call := wire.Call{
-		Entrypoint: e,
-		Force:      e == abi.Stop && slices.Contains(args, "--force"),
-		Error:      errorFile,
-	}
-	terminal, err := request(&call, args)
-	defer func() { _ = terminal.Close() }() // the caller's may have gone
-	if err != nil {
-		return 1, err
+// request returns what is asked of the pod's supervisor.
+func request(e abi.Entrypoint, args []string, errorFile *os.File) (*wire.Call, error) {
+	call := &wire.Call{Entrypoint: e, Force: e == abi.Stop && slices.Contains(args, "--force"), Error: errorFile}
+	var err error
+	if call.Request, err = os.Open(os.Getenv(abi.EnvRequest)); err != nil {
+		return nil, fmt.Errorf("open the request: %w", err)
 	}
 	if e == abi.AppAdd || e == abi.Enter {
 		call.Ready = announced(abi.EnvReadyFD)
 		call.Stdio = [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
 	}
+	return call, nil
+}
+
+// errGone says that the pod has no supervisor.
+var errGone = errors.New("the pod's supervisor has gone")
+
+// Ask has the pod's supervisor serve a call, and returns the exit code. If there is no
+// supervisor, a call that asks for an end has it.
+func Ask(call *wire.Call) (int, error) {
+	socket, err := dial()
+	if errors.Is(err, errGone) {
+		return withoutSupervisor(call.Entrypoint, abi.ExitNotFound, err)
+	}
+	if err != nil {
+		return 1, err
+	}
 	packet, fds := call.Encode()
 	err = proc.Send(socket, packet, fds...)
-	runtime.KeepAlive(&call) // fds are numbers
+	runtime.KeepAlive(call) // fds are numbers
 	if err != nil {
 		return 1, fmt.Errorf("speak with the pod's supervisor: %w", err)
 	}
-	code, err := answer(e, socket)
-	terminal.Drain(context.Background())
-	return code, err
-}
-
-// request opens the request document, or makes it of what interface version 6 has: then
-// a program that is entered has a terminal if the caller has one.
-func request(call *wire.Call, args []string) (terminal *relay.Relay, err error) {
-	if path := os.Getenv(abi.EnvRequest); path != "" {
-		if call.Request, err = os.Open(path); err != nil {
-			return nil, fmt.Errorf("open the request: %w", err)
-		}
-		return nil, nil
-	}
-	if call.Entrypoint == abi.Stop { // needs none
-		return nil, nil
-	}
-	r, err := older.Request(call.Entrypoint, args)
-	if err != nil {
-		return nil, err
-	}
-	if call.Entrypoint == abi.Enter {
-		if terminal, err = older.EnterTerminal(); err != nil {
-			return nil, err
-		}
-		if err := older.OnTerminal(r, terminal); err != nil {
-			return terminal, err
-		}
-	}
-	return terminal, encode(call, r)
-}
-
-// encode makes the request document of a call of version 6.
-func encode(call *wire.Call, r *abi.Request) error {
-	text, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	fd, err := unix.MemfdCreate("request", unix.MFD_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("make a file for the request: %w", err)
-	}
-	call.Request = os.NewFile(uintptr(fd), "request")
-	call.Stay = call.Entrypoint == abi.Enter
-	if call.Error == nil {
-		call.Error = os.Stderr
-	}
-	_, err = call.Request.WriteAt(text, 0)
-	return err
+	return answer(call.Entrypoint, socket)
 }
 
 // withoutSupervisor is the answer to a call for a pod that is over: what asks

@@ -2,8 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"fmt"
-	"os"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -37,15 +35,11 @@ func (s *Supervisor) add(ctx context.Context, c *wire.Call, r *abi.Request) erro
 	if err == nil {
 		a.joins, err = differing(l.child.PID())
 	}
-	if err == nil && s.shared {
-		a.mounts, err = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", l.child.PID()))
-	}
 	if err == nil {
 		err = s.commit(a)
 	}
 	if err != nil {
 		l.words.Close()
-		a.mounts.Close()
 		return explain(ctx, err, l.child.PID(), l.child.Drop())
 	}
 	report(c.Ready, l.child.PID(), l.child.StartTime())

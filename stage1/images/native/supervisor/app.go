@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"os"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -22,9 +21,6 @@ type app struct {
 	spec   *specs.Spec
 	launch *launch
 	joins  int // CLONE_NEW* flags of the namespaces that an exec has to join
-	// mounts is the app's mount namespace, if it shares the one of its processes. It
-	// is closed at the app's end.
-	mounts *os.File
 
 	state state // guarded by Supervisor.mu
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
 )
 
 // name says whose process a child is: an app's, or an exec's in it.
@@ -27,17 +26,10 @@ func (s *Supervisor) keep(n name, c *proc.Child) {
 // how it ended: stage 0 reads that from the pipe even after this process has died, and
 // nobody asks for an exec whose shim has died.
 func (s *Supervisor) record(n name, status abi.Status) {
-	if n.exec == "" && s.shared {
-		s.sweep(n.app)
+	if n.exec != "" && s.noticeWords {
+		return
 	}
-	var err error
-	switch {
-	case s.older != nil:
-		err = older.Record(n.app, n.exec, status)
-	case n.exec == "" || !s.noticeWords:
-		err = abi.WriteStatus(abi.StatusDir, n.app, n.exec, status)
-	}
-	if err != nil {
+	if err := abi.WriteStatus(abi.StatusDir, n.app, n.exec, status); err != nil {
 		fmt.Fprintf(s.log, "record the end of %s: %v\n", n, err)
 	}
 }

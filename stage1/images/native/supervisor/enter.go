@@ -46,23 +46,6 @@ func (s *Supervisor) enter(ctx context.Context, c *wire.Call, r *abi.Request) er
 		return explain(ctx, err, l.child.PID(), status)
 	}
 	report(c.Ready, l.child.PID(), l.child.StartTime())
-	if c.Stay {
-		return outlast(ctx, l.child)
-	}
-	return nil
-}
-
-// outlast waits for the end of an exec whose call ends as it does: version 6 has no
-// other way to tell it.
-func outlast(ctx context.Context, c *proc.Child) error {
-	select {
-	case <-c.Done():
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if st := c.Wait(); st.Code != 0 {
-		return &failure{code: st.Code}
-	}
 	return nil
 }
 

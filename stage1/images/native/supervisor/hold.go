@@ -12,19 +12,15 @@ import (
 )
 
 // settleIn makes what the apps of the pod are to join, and returns the pid to report.
-// Who holds that for a pod of version 6, which nobody else watches, it returns, too.
-func (s *Supervisor) settleIn(r *abi.Request) (leader int, holder *proc.Child, err error) {
-	if r.Sandbox != nil {
-		c, err := s.hold(r)
-		if err != nil {
-			return 0, nil, err
-		}
-		return c.PID(), nil, nil
+func (s *Supervisor) settleIn(r *abi.Request) (leader int, err error) {
+	if r.Sandbox == nil {
+		return os.Getpid(), nil
 	}
-	if s.older != nil {
-		holder, err = s.share()
+	c, err := s.hold(r)
+	if err != nil {
+		return 0, err
 	}
-	return os.Getpid(), holder, err
+	return c.PID(), nil
 }
 
 // hold starts the process that holds the namespaces of a sandbox's pod: the

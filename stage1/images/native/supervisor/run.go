@@ -43,9 +43,7 @@ func Run(e Enclosure) int {
 		if errorFile == nil {
 			errorFile = os.Stderr
 		}
-		if text := err.Error(); text != "" { // or it is the exit code of an app
-			fmt.Fprintln(errorFile, text)
-		}
+		fmt.Fprintln(errorFile, err)
 		return codeOf(err)
 	}
 	return 0
@@ -54,7 +52,7 @@ func Run(e Enclosure) int {
 // run closes ready and errorFile once the pod can be used, and returns when it
 // is over.
 func run(ready, errorFile *os.File, e Enclosure) error {
-	request, options, err := asked()
+	request, err := runRequest()
 	if err != nil {
 		return err
 	}
@@ -82,7 +80,7 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 		s.cancel(errStopping)
 		_ = s.children.Close(s.ctx) // after a forced stop some may not have ended
 	}()
-	s.enclosure, s.older, s.noticeWords = e, options, request.NoticeWords
+	s.enclosure, s.noticeWords = e, request.NoticeWords
 	if err := os.Mkdir(abi.StatusDir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make the directory of exits: %w", err)
 	}
@@ -90,13 +88,11 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	if err != nil {
 		return err
 	}
-	if s.older == nil { // else they are the streams of apps
-		if err := detach(); err != nil {
-			return err
-		}
+	if err := detach(); err != nil {
+		return err
 	}
 	var serving sync.WaitGroup
-	leader, holder, err := s.settleIn(request)
+	leader, err := s.settleIn(request)
 	if err != nil {
 		return err
 	}
@@ -108,62 +104,18 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	ready.Close()
 	errorFile.Close()
 	serving.Go(func() { s.server().Serve(s.ctx, listener) })
-	defer func() { _ = s.relay.Close() }() // the terminal may have gone
-	apps, err := s.runApps()
-	if err != nil {
+	select {
+	case <-sigterm:
 		s.stop(false)
-	} else if err = s.live(holder, apps, sigterm, done); err == errForced {
-		return nil // without waiting for anything
+	case forced := <-done:
+		if forced {
+			return nil // without waiting for anything
+		}
 	}
 	listener.Close()
 	_ = os.Remove(wire.Socket)
 	serving.Wait()
-	return err
-}
-
-// errForced says that the pod was stopped by force.
-var errForced = errors.New("stopped by force")
-
-// live returns when the pod is over. Its apps, if it was made with some, are its end,
-// and a failure of theirs is its exit code. The end of the process that holds what apps
-// share, if there is one, is that of the apps.
-func (s *Supervisor) live(holder *proc.Child, apps []*proc.Child, sigterm <-chan os.Signal, done <-chan bool) error {
-	over, lost := make(chan int, 1), (<-chan struct{})(nil)
-	var waiter sync.WaitGroup
-	defer waiter.Wait()
-	if len(apps) > 0 {
-		waiter.Go(func() {
-			code := firstFailure(apps)
-			s.relay.Drain(s.ctx)
-			over <- code
-		})
-	}
-	if holder != nil {
-		lost = holder.Done()
-	}
-	for {
-		select {
-		case <-sigterm:
-			s.stop(false)
-			return nil
-		case forced := <-done:
-			if forced {
-				return errForced
-			}
-			return nil
-		case code := <-over:
-			if s.stop(false); code != 0 {
-				return &failure{code: code}
-			}
-			return nil
-		case <-lost:
-			if s.ctx.Err() == nil {
-				s.stop(false)
-				return errors.New("the process that holds the pod's namespaces has ended")
-			}
-			lost = nil // a stop has ended it, of which done will tell
-		}
-	}
+	return nil
 }
 
 // newSupervisor returns a supervisor without apps, and the channel on which a

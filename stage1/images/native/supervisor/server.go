@@ -36,9 +36,6 @@ func (s *Supervisor) dispatch(ctx context.Context, c *wire.Call) error {
 	}
 	switch c.Entrypoint {
 	case abi.AppAdd:
-		if s.older != nil {
-			c = olderAdd()
-		}
 		return s.add(ctx, c, r)
 	case abi.AppStart:
 		return s.start(ctx, r)

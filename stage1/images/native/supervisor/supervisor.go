@@ -9,8 +9,6 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/older"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/relay"
 )
 
 // Supervisor is the supervisor of one pod.
@@ -25,13 +23,6 @@ type Supervisor struct {
 	filters     container.Filters
 	// enclosure makes the namespaces of apps; nil: they are cloned.
 	enclosure Enclosure
-	// older are the options of a pod of interface version 6, else nil.
-	older *older.Options
-	// relay carries between the terminal of run and that of the app of such a pod.
-	relay *relay.Relay
-	// shared says that apps are in one PID namespace, whose end is the pod's: an app's
-	// does not take along what it has started.
-	shared bool
 
 	// ctx ends when the pod is stopped; cancel ends it.
 	ctx    context.Context

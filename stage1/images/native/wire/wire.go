@@ -35,7 +35,6 @@ const (
 type Call struct {
 	Entrypoint abi.Entrypoint
 	Force      bool // stop --force
-	Stay       bool // enter ends when its program does
 
 	// Files are those that the entrypoint was given; nil is absent.
 	Request *os.File    // the request document
@@ -69,11 +68,8 @@ func (c *Call) Encode() (packet []byte, fds []int) {
 		}
 	}
 	packet = append(packet, 0)
-	switch {
-	case c.Force:
+	if c.Force {
 		packet = append(packet, "force"...)
-	case c.Stay:
-		packet = append(packet, "stay"...)
 	}
 	return packet, fds
 }
@@ -109,8 +105,6 @@ func (c *Call) decode(packet []byte, fds []int) error {
 	case "":
 	case "force":
 		c.Force = true
-	case "stay":
-		c.Stay = true
 	default:
 		return fmt.Errorf("%w: unknown word %.40q", ErrPacket, parts[2])
 	}

@@ -13,14 +13,8 @@
 #	                        was restored and whose processes are stopped
 #	rkt/oci/holder          as apps/APP, of the process that holds a sandbox
 set -u
-# Interface version 6 has no request. What it lacks is made up for by a program, which
-# calls these entrypoints as version 7 has it.
-if [ -z "${RKT_STAGE1_REQUEST:-}" ]; then
-	case ${0##*/} in
-	run | gc) RKT_ERROR_FD=2 ;;
-	*) exec "${0%/*}/version6" "${0##*/}" "$@" ;;
-	esac
-fi
+# What rkt's stage 0 calls is not for these scripts.
+[ -n "${RKT_STAGE1_REQUEST:-}" ] || exec "${0%/*}/rktfront" "$0" "$@"
 state=stage1/rootfs/rkt/oci
 app=$state/apps/${RKT_APP:-}
 

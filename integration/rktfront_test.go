@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// eachAsVersion6 runs a case with bundled images whose manifest says that they are of
+// eachByTheRktABI runs a case with bundled images whose manifest says that they are of
 // rkt's last interface version, and has no app/add: their entrypoints know both.
-func eachAsVersion6(t *testing.T, test func(t *testing.T, n *node)) {
+func eachByTheRktABI(t *testing.T, test func(t *testing.T, n *node)) {
 	t.Helper()
 	aside(t, func(t *testing.T, c *column) {
 		n := c.asideNode(t)
@@ -23,7 +23,7 @@ func eachAsVersion6(t *testing.T, test func(t *testing.T, n *node)) {
 			if err := os.Symlink("containerd-shim-rkt-v1", link); err != nil && !os.IsExist(err) {
 				t.Fatal(err)
 			}
-			config += fmt.Sprintf("[stage1.%ssix]\npath = %q\naccept = [\"appc\"]\n", image, asVersion6(t, filepath.Join(suite.shims, "stage1", image)))
+			config += fmt.Sprintf("[stage1.%ssix]\npath = %q\naccept = [\"appc\"]\n", image, ofTheRktABI(t, filepath.Join(suite.shims, "stage1", image)))
 		}
 		n.says("%s", config)
 		for _, image := range images {
@@ -39,8 +39,8 @@ func eachAsVersion6(t *testing.T, test func(t *testing.T, n *node)) {
 	})
 }
 
-// asVersion6 copies an image and changes its manifest.
-func asVersion6(t *testing.T, path string) string {
+// ofTheRktABI copies an image and changes its manifest.
+func ofTheRktABI(t *testing.T, path string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "image")
 	if err := os.CopyFS(dir, os.DirFS(path)); err != nil {
@@ -70,8 +70,8 @@ func asVersion6(t *testing.T, path string) string {
 	return dir
 }
 
-func TestBundledImagesRunContainersAsVersion6HasIt(t *testing.T) {
-	eachAsVersion6(t, func(t *testing.T, n *node) {
+func TestBundledImagesRunContainersByTheRktABI(t *testing.T) {
+	eachByTheRktABI(t, func(t *testing.T, n *node) {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "f"), "volume\n")
 		r := n.run(t, []string{"--rm", "--cwd", "/tmp", "--env", "A=b c", "--user", "1000:1001", "--mount", "type=bind,src=" + dir + ",dst=/vol,options=rbind:ro"}, n.id(),
@@ -94,8 +94,8 @@ func TestBundledImagesRunContainersAsVersion6HasIt(t *testing.T) {
 	})
 }
 
-func TestBundledImagesHaveTerminalsAsVersion6HasIt(t *testing.T) {
-	eachAsVersion6(t, func(t *testing.T, n *node) {
+func TestBundledImagesHaveTerminalsByTheRktABI(t *testing.T) {
+	eachByTheRktABI(t, func(t *testing.T, n *node) {
 		n.hasTerminals(t)
 		// The shell has job control if the terminal is its controlling one.
 		term := newTerminal(t, 33, 99)

@@ -1,4 +1,4 @@
-package older
+package rktfront
 
 import "strings"
 

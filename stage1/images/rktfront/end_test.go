@@ -1,4 +1,4 @@
-package older_test
+package rktfront_test
 
 import (
 	"bytes"
@@ -6,7 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -89,6 +91,29 @@ func TestGcEndsWhatAKilledSupervisorHasLeft(t *testing.T) {
 	p.expect(0, "", "gc", podID)
 	p.gone(unlike(t))
 	p.expect(0, "", "gc", podID)
+}
+
+// Nobody would stop a supervisor of the image's whose `run` was killed.
+func TestTheImagesSupervisorDoesNotOutliveRun(t *testing.T) {
+	eachImage(t, func(t *testing.T, p *rktPod) {
+		run := filepath.Join(p.bin, "run")
+		p.app("web", sleeper(unlike(t)), nil)
+		p.start("--net=host")
+		p.await("the app runs", func() bool { return len(processesWith(unlike(t))) > 0 })
+		if n := len(processesWith(run)); n != 2 {
+			t.Errorf("%d processes are run: want that of the call, and the image's supervisor", n)
+		}
+		must(t, p.run.Process.Kill())
+		_, _ = p.run.Process.Wait()
+		p.await("the supervisor ends", func() bool { return len(processesWith(run)) == 0 })
+		p.expect(0, "", "gc", podID)
+		for _, f := range processesWith(unlike(t)) { // which are stage 0's to kill
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+			must(t, err)
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		p.gone(unlike(t))
+	})
 }
 
 // What the manifest's words cannot show is seen when the app is added, and another

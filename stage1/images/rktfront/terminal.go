@@ -1,4 +1,4 @@
-package older
+package rktfront
 
 import (
 	"encoding/json"
@@ -8,30 +8,27 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/relay"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront/relay"
 )
 
-// directory is where stage1s have files of their own, from the pod's directory.
-const directory = "stage1/rootfs/rkt"
-
-// Terminal returns what carries between the terminal that `run` was called with and that
+// terminal returns what carries between the terminal that `run` was called with and that
 // of the pod's app. It is nil unless the client has asked for an interactive pod, which
 // has one app, from a terminal.
-func (o *Options) Terminal(apps int) (*relay.Relay, error) {
+func (o *Options) terminal(apps int) (*relay.Relay, error) {
 	if !o.Interactive || o.Mutable || apps != 1 {
 		return nil, nil
 	}
 	return relay.New(directory+"/console", os.Stdin, os.Stdout)
 }
 
-// EnterTerminal is that of a call of enter, which is on a terminal if its caller is.
-func EnterTerminal() (*relay.Relay, error) {
+// enterTerminal is that of a call of enter, which is on a terminal if its caller is.
+func enterTerminal() (*relay.Relay, error) {
 	return relay.New(fmt.Sprintf("%s/console-%d", directory, os.Getpid()), os.Stdin, os.Stdout)
 }
 
-// OnTerminal has the process that a request is for be on a terminal, if there is a relay
+// onTerminal has the process that a request is for be on a terminal, if there is a relay
 // to take that.
-func OnTerminal(r *abi.Request, t *relay.Relay) error {
+func onTerminal(r *abi.Request, t *relay.Relay) error {
 	if t == nil {
 		return nil
 	}

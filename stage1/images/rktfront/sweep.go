@@ -1,4 +1,4 @@
-package supervisor
+package rktfront
 
 import (
 	"fmt"
@@ -9,20 +9,13 @@ import (
 )
 
 // sweep kills what an app has left behind in the PID namespace that it shares with
-// others. What it has started is in its mount namespace; what has made one of its own
-// ends with the pod.
-func (s *Supervisor) sweep(app string) {
-	s.mu.Lock()
-	a := s.apps[app]
-	s.mu.Unlock()
-	if a == nil || a.mounts == nil {
-		return
-	}
-	defer a.mounts.Close() // until then no other namespace gets its number
-	id, err := namespaceID(fmt.Sprintf("/proc/self/fd/%d", a.mounts.Fd()))
+// others. What it has started is in its mount namespace, which mounts is; what has made
+// one of its own ends with the pod.
+func sweep(mounts *os.File) error {
+	defer mounts.Close() // until then no other namespace gets its number
+	id, err := mounts.Stat()
 	if err != nil {
-		fmt.Fprintf(s.log, "end what app %s has left: %v\n", app, err)
-		return
+		return err
 	}
 	// Whoever was killed starts nobody any more, so that this comes to an end.
 	killed := map[int]bool{}
@@ -34,17 +27,18 @@ func (s *Supervisor) sweep(app string) {
 			}
 		}
 	}
+	return nil
 }
 
 // killIn kills a process that is in a mount namespace.
-func killIn(pid int, mounts nsID) bool {
+func killIn(pid int, mounts os.FileInfo) bool {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(fd)
-	there, err := namespaceID(fmt.Sprintf("/proc/%d/ns/mnt", pid))
-	return err == nil && there == mounts && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
+	there, err := os.Stat(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	return err == nil && os.SameFile(there, mounts) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
 }
 
 // processes returns the pids that there are.

@@ -1,4 +1,4 @@
-package older_test
+package rktfront_test
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package older_test
+package rktfront_test
 
 import (
 	"bytes"
@@ -147,10 +147,15 @@ func TestWhatIsEnteredFromATerminalHasOne(t *testing.T) {
 	eachImage(t, func(t *testing.T, p *rktPod) {
 		p.app("web", shell(`exec busybox sleep 1000`), nil)
 		p.start("--net=host")
-		p.await("the app runs", func() bool { _, err := os.Stat(filepath.Join(p.dir, "ppid")); return err == nil })
+		p.await("the app runs", func() bool { _, err := os.Stat(filepath.Join(p.dir, "pid")); return err == nil })
+		pid := strings.TrimSpace(p.file("pid"))
+		p.await("the process of the only app is in pid", func() bool {
+			args, err := os.ReadFile("/proc/" + pid + "/cmdline")
+			return err == nil && string(args) == "busybox\x00sleep\x001000\x00"
+		})
 		x := newTerminal(t)
 		before := x.mode()
-		cmd := p.command("enter", "--pid="+strings.TrimSpace(p.file("ppid")), "--appname=web", "--", "sh", "-c", conversation)
+		cmd := p.command("enter", "--pid="+pid, "--appname=web", "--", "sh", "-c", conversation)
 		x.on(cmd)
 		must(t, cmd.Start())
 		x.converses(p)

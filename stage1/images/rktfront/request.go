@@ -1,21 +1,70 @@
-package older
+package rktfront
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront/relay"
 )
 
-// Request returns the request of a call, by its arguments.
-func Request(e abi.Entrypoint, args []string) (*abi.Request, error) {
+// ask hands a call to the pod's `run` and returns the exit code. A program that is entered
+// has a terminal if the caller has one.
+func ask(e abi.Entrypoint, args []string) int {
+	c := &wire.Call{Entrypoint: e, Force: e == abi.Stop && slices.Contains(args, "--force"), Error: os.Stderr}
+	var terminal *relay.Relay
+	var err error
+	if e == abi.Enter {
+		c.Stdio = [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
+		if terminal, err = enterTerminal(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = terminal.Close() }() // the caller's may have gone
+	}
+	code := 1
+	if c.Request, err = document(e, args, terminal); err == nil {
+		code, err = client.Ask(c)
+		terminal.Drain(context.Background())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	return code
+}
+
+// document makes the request document of a call, or none for stop, which needs none.
+func document(e abi.Entrypoint, args []string, terminal *relay.Relay) (*os.File, error) {
+	if e == abi.Stop {
+		return nil, nil
+	}
+	r, err := request(e, args)
+	if err != nil {
+		return nil, err
+	}
+	if err := onTerminal(r, terminal); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	return memory(text)
+}
+
+// request returns the request of a call, by its arguments.
+func request(e abi.Entrypoint, args []string) (*abi.Request, error) {
 	if e == abi.Enter {
 		return enter(args)
 	}
@@ -29,13 +78,13 @@ func Request(e abi.Entrypoint, args []string) (*abi.Request, error) {
 		return nil, fmt.Errorf("%s: there is neither a request nor --app", e)
 	}
 	if e == abi.AppAdd {
-		return App(name)
+		return addition(name)
 	}
 	return &abi.Request{Version: abi.Version, Entrypoint: e, App: name}, nil
 }
 
-// App returns the request of app/add for an app of the pod.
-func App(name string) (*abi.Request, error) {
+// addition returns the request of app/add for an app of the pod.
+func addition(name string) (*abi.Request, error) {
 	o, err := readOptions()
 	if err != nil {
 		return nil, err
@@ -52,10 +101,8 @@ func App(name string) (*abi.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	bundle := filepath.Join(pod, podmanifest.Stage2, name)
 	r := &abi.Request{
-		Version: abi.Version, Entrypoint: abi.AppAdd, Pod: o.UUID, App: name, Container: o.UUID + "." + name,
-		Bundle: bundle, Rootfs: filepath.Join(bundle, "rootfs"),
+		Version: abi.Version, Entrypoint: abi.AppAdd, App: name, Rootfs: filepath.Join(pod, podmanifest.Stage2, name, "rootfs"),
 	}
 	s, err := spec(a, o, r.Rootfs)
 	if err != nil {

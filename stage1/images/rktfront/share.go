@@ -1,4 +1,4 @@
-package older
+package rktfront
 
 import (
 	"encoding/json"
@@ -13,44 +13,38 @@ import (
 )
 
 // holderRoot is the root file system of who holds what the apps of a pod share.
-const holderRoot = directory + "/holder"
+const holderRoot = front + "/holder"
 
-// Sharing returns a request for the process that holds the namespaces which the pod's
-// apps share as rkt's did, or nil: the only app of a pod that gets no others has its own,
-// and is the first process in them.
-func (o *Options) Sharing(apps int) (*abi.Request, error) {
-	if !o.Mutable && apps < 2 {
-		return nil, nil
+// share has the request of `run` ask for a process that holds the namespaces which the
+// pod's apps share as rkt's did, unless the pod gets one app alone: that has its own, and
+// is the first process in them.
+func (o *Options) share(r *abi.Request) error {
+	if !o.Mutable {
+		names, err := apps()
+		if err != nil || len(names) < 2 {
+			return err
+		}
 	}
 	program, err := hold.Program()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := os.MkdirAll(holderRoot, 0o755); err != nil {
-		return nil, err
+		return err
 	}
 	if err := hold.Fill(holderRoot, program); err != nil {
-		return nil, fmt.Errorf("root of the pod's holder: %w", err)
+		return fmt.Errorf("root of the pod's holder: %w", err)
 	}
-	root, err := filepath.Abs(holderRoot)
-	if err != nil {
-		return nil, err
+	if r.Rootfs, err = filepath.Abs(holderRoot); err != nil {
+		return err
 	}
-	s := &abi.Sandbox{Hostname: o.Hostname}
+	r.Container, r.Bundle = o.UUID, filepath.Dir(r.Rootfs)
+	r.Sandbox = &abi.Sandbox{Hostname: o.Hostname}
 	for _, ns := range o.namespaces() {
-		s.Namespaces = append(s.Namespaces, abi.Namespace{Type: string(ns.Type)})
+		r.Sandbox.Namespaces = append(r.Sandbox.Namespaces, abi.Namespace{Type: string(ns.Type)})
 	}
-	spec, err := json.Marshal(hold.Spec(root, s, "", ""))
-	return &abi.Request{
-		Version: abi.Version, Entrypoint: abi.Run, Pod: o.UUID, Container: o.UUID, Bundle: filepath.Dir(root), Rootfs: root,
-		Spec: spec, Sandbox: s,
-	}, err
-}
-
-// Held remembers who holds what the apps share.
-func (o *Options) Held(pid int) error {
-	o.Holder = pid
-	return o.remember()
+	r.Spec, err = json.Marshal(hold.Spec(r.Rootfs, r.Sandbox, "", ""))
+	return err
 }
 
 // namespaces are those of every app beside its own mounts.

@@ -1,4 +1,4 @@
-package older
+package rktfront
 
 import (
 	"errors"
@@ -9,10 +9,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// Tell writes what rkt's tools wait for: our pid, to a file of the pod's directory, and
-// that there is a supervisor.
-func Tell(file string) error {
-	if err := replace(file, os.Getpid()); err != nil {
+// tell writes what rkt's tools wait for: the pid that `enter` is to be given, and that
+// there is a supervisor.
+func tell(pid int) error {
+	if err := replace("pid", pid); err != nil {
 		return err
 	}
 	link := directory + "/supervisor-status"
@@ -22,18 +22,16 @@ func Tell(file string) error {
 	return nil
 }
 
-// Record records an exit of an app or, unless it is empty, an exec: the exit code, or the
-// number of the signal.
-func Record(app, exec string, status abi.Status) error {
+// record records an exit of an app: the exit code, or the number of the signal.
+func record(app string, status abi.Status) error {
 	number := status.Code
 	if status.Signal != 0 {
 		number = status.Signal
 	}
-	path := abi.StatusPath(abi.StatusDir, app, exec)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := os.MkdirAll(abi.StatusDir, 0o755); err != nil {
 		return err
 	}
-	return replace(path, number)
+	return replace(abi.StatusPath(abi.StatusDir, app, ""), number)
 }
 
 // replace puts a file with a number in its place at once.

@@ -1,5 +1,5 @@
 // Package relay puts a terminal of a pod behind the one that an entrypoint was called
-// with, as interface version 6 leaves it to a stage1: the program in the pod has one of
+// with, as the rkt ABI leaves it to a stage1: the program in the pod has one of
 // its own, whose keys control it, and what is typed and written goes through.
 //
 //	caller's terminal (raw) ◄──► relay ◄──► terminal in the pod ◄──► program

@@ -1,4 +1,4 @@
-package older
+package rktfront
 
 import (
 	"encoding/json"
@@ -28,10 +28,10 @@ type Options struct {
 }
 
 // optionsFile keeps them for app/add.
-const optionsFile = directory + "/native.options"
+const optionsFile = front + "/options"
 
-// Run takes the arguments of `run` and remembers them.
-func Run(args []string) (*Options, error) {
+// parseRun takes the arguments of `run` and remembers them.
+func parseRun(args []string) (*Options, error) {
 	o := &Options{}
 	f := flag.NewFlagSet("run", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -74,6 +74,9 @@ func Run(args []string) (*Options, error) {
 
 func (o *Options) remember() error {
 	text, err := json.Marshal(o)
+	if err == nil {
+		err = os.MkdirAll(front, 0o700)
+	}
 	if err != nil {
 		return err
 	}
@@ -92,8 +95,8 @@ func readOptions() (*Options, error) {
 	return o, json.Unmarshal(text, o)
 }
 
-// Apps returns the names of the pod's apps.
-func Apps() ([]string, error) {
+// apps returns the names of the pod's apps.
+func apps() ([]string, error) {
 	m, err := podmanifest.Read()
 	if err != nil {
 		return nil, err

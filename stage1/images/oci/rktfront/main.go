@@ -1,0 +1,19 @@
+// Command rktfront serves the calls of this stage1's entrypoints that rkt's stage 0 makes:
+// lib.sh executes it with the path and the arguments of an entrypoint that was called
+// without a request.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
+)
+
+func main() {
+	if len(os.Args) < 2 || !rktfront.Called(os.Args[1]) {
+		fmt.Fprintln(os.Stderr, "usage: rktfront ENTRYPOINT [ARGUMENT...]: the entrypoints of this stage1 call it")
+		os.Exit(1)
+	}
+	os.Exit(rktfront.Main(os.Args[1], os.Args[2:], false))
+}

@@ -1,0 +1,228 @@
+package rktfront
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
+)
+
+// name says whose process one is: an app's or, unless exec is empty, an exec's.
+type name struct{ app, exec string }
+
+// process is one that an entrypoint has made.
+type process struct {
+	name name
+	abi.Ready
+	mounts *os.File  // the mount namespace of an app that shares its PID namespace
+	once   sync.Once // for the end
+	// noticed says that the image's supervisor is the parent, whose notice tells of the end.
+	noticed bool
+	made    chan struct{} // closed when the entrypoint has ended, and what is above is known
+	done    chan struct{} // closed at the end, when that is recorded
+	code    int           // then
+}
+
+// ended records the end of a process.
+func (q *process) ended(status abi.Status) {
+	q.once.Do(func() {
+		var err error
+		if q.mounts != nil {
+			err = sweep(q.mounts)
+		}
+		if q.name.exec == "" {
+			err = errors.Join(err, record(q.name.app, status))
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "record the end of app %s: %v\n", q.name.app, err)
+		}
+		q.code = status.Code
+		close(q.done)
+	})
+}
+
+// dropped ends one that has not come to be.
+func (q *process) dropped() { q.once.Do(func() { close(q.done) }) }
+
+// process returns one that was made, or nil.
+func (p *pod) process(app, exec string) *process {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.running[name{app, exec}]
+}
+
+// all returns the processes that there are, and apps that have ended.
+func (p *pod) all() []*process {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Values(p.running))
+}
+
+// dispatch serves a call.
+func (p *pod) dispatch(ctx context.Context, c *wire.Call) error {
+	if c.Entrypoint == abi.Stop {
+		return p.stop(c.Force)
+	}
+	r := &abi.Request{}
+	if err := json.NewDecoder(c.Request).Decode(r); err != nil {
+		return fmt.Errorf("the request of %s: %w", c.Entrypoint, err)
+	}
+	r.Pod, r.Container = p.options.UUID, p.container(r.App)
+	switch c.Entrypoint {
+	case abi.AppAdd:
+		_, err := p.add(r)
+		return err
+	case abi.AppStop:
+		return p.stopApp(ctx, r)
+	case abi.AppRm:
+		return p.remove(r)
+	case abi.Enter:
+		return p.enter(ctx, r, c.Stdio)
+	}
+	_, err := p.call(r, nowhere)
+	return err
+}
+
+// container is what an OCI runtime calls an app.
+func (p *pod) container(app string) string { return p.options.UUID + "." + app }
+
+// request is that of a call that says no more than whom it is about.
+func (p *pod) request(e abi.Entrypoint, app string) *abi.Request {
+	r := &abi.Request{Version: abi.Version, Entrypoint: e, Pod: p.options.UUID, App: app}
+	if app != "" {
+		r.Container = p.container(app)
+	}
+	return r
+}
+
+// bundleOf is the OCI bundle of an app.
+func bundleOf(app string) string { return filepath.Join(front, "bundles", app) }
+
+// add makes an app's process. Its streams are those of run: those of rkt's app/add end
+// with it.
+func (p *pod) add(r *abi.Request) (q *process, err error) {
+	r.Pod, r.Container = p.options.UUID, p.container(r.App)
+	if r.Bundle, err = makeBundle(r); err != nil {
+		return nil, fmt.Errorf("make the bundle: %w", err)
+	}
+	q, err = p.make(r, [3]*os.File{os.Stdin, os.Stdout, os.Stderr})
+	if err != nil {
+		_ = os.RemoveAll(r.Bundle)
+	}
+	return q, err
+}
+
+// makeBundle returns the path of a new bundle with the spec of a request.
+func makeBundle(r *abi.Request) (string, error) {
+	bundle, err := filepath.Abs(bundleOf(r.App))
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(bundle), 0o700); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(bundle, 0o700); err != nil {
+		return "", err // there is such an app
+	}
+	return bundle, os.WriteFile(filepath.Join(bundle, "config.json"), r.Spec, 0o600)
+}
+
+// make executes an entrypoint that makes a process. It takes over one that is left to it;
+// of any other the image's supervisor is the parent.
+func (p *pod) make(r *abi.Request, stdio [3]*os.File) (*process, error) {
+	q := &process{name: name{r.App, r.Exec}, made: make(chan struct{}), done: make(chan struct{})}
+	defer close(q.made)
+	p.mu.Lock()
+	p.running[q.name] = q // before there can be a notice
+	p.mu.Unlock()
+	defer p.children.Expect()()
+	ready, err := p.call(r, stdio)
+	if err == nil && ready == nil {
+		err = errors.New("no process was reported")
+	}
+	if err == nil {
+		err = p.keep(q, ready)
+	}
+	if err != nil {
+		p.forget(q)
+		return nil, err
+	}
+	return q, nil
+}
+
+// keep sees to it that the end of a process is heard of.
+func (p *pod) keep(q *process, ready *abi.Ready) error {
+	q.Ready = *ready
+	if q.name.exec == "" && p.holder != nil { // a program that has ended leaves nobody
+		q.mounts, _ = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", q.PID))
+	}
+	err := p.children.Adopt(ready.PID, ready.StartTime, func(e proc.Exit) { q.ended(abi.Status(e)) }, nil)
+	if q.noticed = errors.Is(err, proc.ErrNotChild) || errors.Is(err, proc.ErrGone); q.noticed {
+		return nil
+	}
+	return err
+}
+
+func (p *pod) forget(q *process) {
+	q.dropped()
+	p.mu.Lock()
+	delete(p.running, q.name)
+	p.mu.Unlock()
+}
+
+// stopApp ends an app and waits until that is recorded.
+func (p *pod) stopApp(ctx context.Context, r *abi.Request) error {
+	if _, err := p.call(r, nowhere); err != nil {
+		return err
+	}
+	if q := p.process(r.App, ""); q != nil {
+		return q.wait(ctx)
+	}
+	return nil
+}
+
+// wait returns when the process has ended.
+func (q *process) wait(ctx context.Context) error {
+	select {
+	case <-q.done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (p *pod) remove(r *abi.Request) error {
+	if _, err := p.call(r, nowhere); err != nil {
+		return err
+	}
+	if q := p.process(r.App, ""); q != nil {
+		p.forget(q)
+	}
+	return os.RemoveAll(bundleOf(r.App))
+}
+
+// enter executes a program in an app. The call ends when the program does, and as it does.
+func (p *pod) enter(ctx context.Context, r *abi.Request, stdio [3]*os.File) error {
+	r.Bundle = bundleOf(r.App)
+	q, err := p.make(r, stdio)
+	if err != nil {
+		return err
+	}
+	defer p.forget(q)
+	if err := q.wait(ctx); err != nil {
+		return err
+	}
+	if q.code != 0 {
+		return &failure{code: q.code}
+	}
+	return nil
+}

@@ -25,7 +25,7 @@ RUNTIMES ?= native,oci
 # more than they compute.
 COLUMNS  := 6
 # Cases that runsc runs: those of the short form.
-RUNSC    := ^Test(Run|AProgram|Exec|T7P|T9K|T12|T14|AnOOM|Hooks|ContainersOfOne|TheDeathOfTheShim)
+RUNSC    := ^Test(Run|AProgram|Exec(AtA|Life|sLeaveNo)|Pause|KillAll|Update|MetricsOf|AnOOMIsPublished|Hooks(Have|Read)|ContainersOfOne|TheDeathOfTheShim)
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26

@@ -24,9 +24,9 @@ func needCriu(t *testing.T) {
 	}
 }
 
-// T8: the state of a task goes to an image, and another container goes on from there: its
-// own program is one that would have ended at once.
-func TestT8ATaskGoesOnFromItsCheckpoint(t *testing.T) {
+// requirements.md#T8: the state of a task goes to an image, and another container goes on
+// from there: its own program is one that would have ended at once.
+func TestATaskGoesOnFromItsCheckpoint(t *testing.T) {
 	for name, terminal := range map[string]bool{"pipes": false, "terminal": true} {
 		t.Run(name, func(t *testing.T) { goesOnFromItsCheckpoint(t, terminal) })
 	}
@@ -77,7 +77,8 @@ func goesOnFromItsCheckpoint(t *testing.T, terminal bool) {
 }
 
 // Without criu the answer says so, and the task goes on.
-func TestT8WithoutCriuACheckpointIsRefusedWithTheReason(t *testing.T) {
+// requirements.md#T8
+func TestWithoutCriuACheckpointIsRefusedWithTheReason(t *testing.T) {
 	eachOf(t, []string{"oci"}, func(t *testing.T, c *column) {
 		if exec.Command("criu", "check").Run() == nil {
 			t.Skip("criu works here")

@@ -96,7 +96,7 @@ func (d dropIn) expect(t *testing.T, s *runtimeapi.StatusResponse) {
 		t.Fatalf("there is no handler %s in %s", d.handler, s.GetInfo()["config"])
 	}
 	if h.Type != d.runtime || h.Sandboxer != d.sandboxer || len(h.Options) > 0 {
-		t.Errorf("handler %s is %+v: O3 wants no options", d.handler, h)
+		t.Errorf("handler %s is %+v: requirements.md#O3 wants no options", d.handler, h)
 	}
 	for _, key := range []string{"io.containerd.rkt.v1/*", "io.containerd.rkt.v1.*"} {
 		if !slices.Contains(append(h.PodAnnotations, h.PodAnnotationsNew...), key) {

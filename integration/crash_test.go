@@ -24,8 +24,8 @@ import (
 const cleanupLimit = 5 * time.Second
 
 // With the shim of five containers killed, and containerd with it, `delete` alone
-// tells how each has ended and leaves nothing of any (containerd #8285, moby
-// #43491; D1 to D6).
+// tells how each has ended and leaves nothing of any (containerd#8285,
+// moby#43491; requirements.md#D1 to requirements.md#D6).
 func TestDeleteAloneTellsTheExitsOfFiveContainers(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		name := "group-" + c.id()

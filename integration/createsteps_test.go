@@ -111,9 +111,9 @@ func waitingMount(t *testing.T, c *column, g gate) (string, []oci.SpecOpts, []co
 }
 
 // containerd may be killed at any step of a Create. The container never was: the
-// next containerd knows nothing of it, and nothing of it is left (containerd
-// #6860, #5015; R4).
-func TestR4ContainerdMayBeKilledAtEveryStepOfACreate(t *testing.T) {
+// next containerd knows nothing of it, and nothing of it is left
+// (containerd#6860, containerd#5015; requirements.md#R4).
+func TestContainerdMayBeKilledAtEveryStepOfACreate(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		for _, step := range createSteps {
 			g := newGate(t)

@@ -15,7 +15,7 @@ import (
 
 // A logger whose shim was killed reads on until the container has been killed, too,
 // and ends. One that waits for more than the end of its input is sent SIGTERM: with
-// runc's shim there is nobody left who would (I4, D6).
+// runc's shim there is nobody left who would (requirements.md#I4, requirements.md#D6).
 func TestTheDeathOfTheShimEndsItsLoggers(t *testing.T) {
 	loggers := map[string]string{
 		"that ends with its input": "cat <&3 >>$log",

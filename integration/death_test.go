@@ -123,13 +123,13 @@ func TestTheDeathOfTheShimLeavesNothingAndTellsTrueExitCodes(t *testing.T) {
 			j.await(t, "delete "+code) // containerd's own, of what the shim's `delete` said
 			for _, w := range j.words() {
 				if strings.HasPrefix(w, "exit init") && w != want[id] {
-					t.Errorf("%s: event %q, want %q (D5)", id, w, want[id])
+					t.Errorf("%s: event %q, want %q (requirements.md#D5)", id, w, want[id])
 				}
 			}
 		}
 		for _, pid := range pids {
 			if alive(pid) {
-				t.Errorf("process %d is alive (D4)", pid)
+				t.Errorf("process %d is alive (requirements.md#D4)", pid)
 			}
 		}
 		wait.Observe(t, "the tasks are gone", func() (bool, string) {
@@ -155,7 +155,7 @@ func TestTheDeathOfShimAndSupervisorAtOnceLeavesNothing(t *testing.T) {
 		}
 		events.await(t, "delete 137") // containerd's own: the shim's `delete` has ended
 		if alive(int(task.Pid())) {
-			t.Errorf("process %d is alive (D4)", task.Pid())
+			t.Errorf("process %d is alive (requirements.md#D4)", task.Pid())
 		}
 	})
 }

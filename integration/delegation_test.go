@@ -108,7 +108,8 @@ func withSystemd(t *testing.T, name string) podCgroup {
 
 // The limits of a pod are its own cgroup's, above those of its containers: they
 // hold, and no container's coming, change or going touches them.
-func TestC1ContainersBelowACgroupWithLimits(t *testing.T) {
+// requirements.md#C1
+func TestContainersBelowACgroupWithLimits(t *testing.T) {
 	for driver, begin := range map[string]func(*testing.T, string) podCgroup{"cgroupfs": withoutSystemd, "systemd": withSystemd} {
 		t.Run(driver, func(t *testing.T) {
 			eachOfOurs(t, func(t *testing.T, c *column) {
@@ -173,7 +174,8 @@ func belowACgroupWithLimits(t *testing.T, c *column, pod podCgroup, name string)
 // A container that may write to its cgroups can hand controllers on to cgroups of
 // its own, as systemd and a kubelet in a container do. Its own cgroup then takes no
 // process any more, an exec's neither.
-func TestC1AContainerWithCgroupsOfItsOwn(t *testing.T) {
+// requirements.md#C1
+func TestAContainerWithCgroupsOfItsOwn(t *testing.T) {
 	if !unified() {
 		t.Skip("needs cgroup version 2")
 	}
@@ -237,7 +239,8 @@ func TestC1AContainerWithCgroupsOfItsOwn(t *testing.T) {
 
 // Where a container may write to the cgroups of the host, it may leave its own, and
 // could then not be killed with it.
-func TestT9KillAllEndsAProgramThatHasLeftItsCgroup(t *testing.T) {
+// requirements.md#T9
+func TestKillAllEndsAProgramThatHasLeftItsCgroup(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		roots, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs") // the pattern is good
 		if unified() {

@@ -99,7 +99,7 @@ func (j *journal) expect(t *testing.T, want ...string) {
 	t.Helper()
 	j.await(t, want[len(want)-1])
 	if got := j.words(); !slices.Equal(got, want) {
-		t.Errorf("events of %s:\n\t%q, want\n\t%q (E1)", j.id, got, want)
+		t.Errorf("events of %s:\n\t%q, want\n\t%q (requirements.md#E1)", j.id, got, want)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestTheExitsOfExecsComeBeforeInits(t *testing.T) {
 		init := slices.Index(words, "exit init 137")
 		for i := range n {
 			if at := slices.Index(words, fmt.Sprintf("exit e%d 137", i)); at < 0 || at > init {
-				t.Errorf("the exit of e%d is event %d, init's is %d (E1): %q", i, at, init, words)
+				t.Errorf("the exit of e%d is event %d, init's is %d (requirements.md#E1): %q", i, at, init, words)
 			}
 		}
 	})
@@ -213,7 +213,7 @@ func TestAnOOMIsPublishedBeforeTheExitThatItCaused(t *testing.T) {
 		words := events.words()
 		oom, exit := slices.Index(words, "oom"), slices.Index(words, "exit init 137")
 		if oom < 0 || oom > exit && c.name != "runc" { // whose OOM events race with exits
-			t.Errorf("events %q (C5)", words)
+			t.Errorf("events %q (requirements.md#C5)", words)
 		}
 	})
 }

@@ -71,7 +71,7 @@ func (c *column) expectAsBefore(t *testing.T, shim int, group string, files []st
 		now = c.descriptors(t, shim)
 	}
 	if len(now) > len(files) {
-		t.Errorf("the shim has %d open files, before it had %d (I9):\n\t%q\n\tbefore %q", len(now), len(files), now, files)
+		t.Errorf("the shim has %d open files, before it had %d (requirements.md#I9):\n\t%q\n\tbefore %q", len(now), len(files), now, files)
 	}
 	wait.Observe(t, "the shim has as few goroutines as before", func() (bool, string) {
 		now := c.goroutines(t, shim, group)
@@ -139,8 +139,9 @@ func (c *column) execOf(ctx context.Context, task containerd.Task, number int) e
 }
 
 // Of many execs, however they went, nothing stays open, nothing runs on and
-// hardly any memory is kept (containerd #6834, #9668, #9217; I9).
-func TestI9ExecsOfEveryKindLeaveNothingInTheShim(t *testing.T) {
+// hardly any memory is kept (containerd#6834, containerd#9668, containerd#9217;
+// requirements.md#I9).
+func TestExecsOfEveryKindLeaveNothingInTheShim(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		task := c.running(t, []string{"testprog", "sleep", "1000"})
@@ -168,8 +169,9 @@ func TestI9ExecsOfEveryKindLeaveNothingInTheShim(t *testing.T) {
 
 // A probe that leaves a child behind, which keeps its output open, has ended when
 // its first process has. Delete waits for that output for a while, and gives it up
-// then, with everything that it had open (containerd #7802, #10094, #9568; X6).
-func TestX6AnExecWhoseChildKeepsItsOutputCanBeDeleted(t *testing.T) {
+// then, with everything that it had open (containerd#7802, containerd#10094,
+// containerd#9568; requirements.md#X6).
+func TestAnExecWhoseChildKeepsItsOutputCanBeDeleted(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		task := c.running(t, []string{"testprog", "sleep", "1000"})

@@ -32,7 +32,7 @@ func TestAProgramThatCannotBeExecutedFailsCreateAndLeavesNothing(t *testing.T) {
 			id := c.id()
 			r := c.run(t, nil, id, bad.program)
 			if r.code == 0 || !strings.Contains(r.stderr, bad.text(c)) {
-				t.Errorf("%s: code %d, stderr %q, want %q in it (T1)", bad.name, r.code, r.stderr, bad.text(c))
+				t.Errorf("%s: code %d, stderr %q, want %q in it (requirements.md#T1)", bad.name, r.code, r.stderr, bad.text(c))
 			}
 			if _, state := c.status(t, id); state != "" {
 				t.Errorf("%s: the task is %s", bad.name, state)

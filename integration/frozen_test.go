@@ -32,7 +32,7 @@ func (c *column) endless(t *testing.T, n int) (tasks []containerd.Task, exited [
 
 // A shim that does not run for a while, on a machine that swaps or has no time for
 // it, finds every exit when it does: none depends on being looked at in time
-// (containerd #13849, #12678; N1).
+// (containerd#13849, containerd#12678; requirements.md#N1).
 func TestExitsThatAStoppedShimCouldNotSeeAreSeenLater(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		tasks, exited := c.endless(t, c.often(8, 5, 20))
@@ -54,7 +54,8 @@ func TestExitsThatAStoppedShimCouldNotSeeAreSeenLater(t *testing.T) {
 	})
 }
 
-// The same with a hundredth of a processor for the shim and its stage1 (T5).
+// The same with a hundredth of a processor for the shim and its stage1
+// (requirements.md#T5).
 func TestAShimWithoutProcessorTimeSeesEveryExit(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		tasks, exited := c.endless(t, c.often(5, 3, 20))

@@ -166,8 +166,9 @@ func (f *rpcFuzz) settle(t *testing.T) {
 
 // Calls in any order, of any process, from many clients at once are all answered
 // in time and with errors that mean something; no call waits for another for ever,
-// and the shim is then what it was (moby #40145, containerd #3572, #4434, #13293; N6).
-func TestN6CallsInAnyOrderAreAllAnswered(t *testing.T) {
+// and the shim is then what it was (moby#40145, containerd#3572, containerd#4434,
+// containerd#13293; requirements.md#N6).
+func TestCallsInAnyOrderAreAllAnswered(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		name := "group-" + c.id()

@@ -16,7 +16,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// groupAnnotation puts containers into one pod (G1).
+// groupAnnotation puts containers into one pod (requirements.md#G1).
 const groupAnnotation = "io.containerd.runc.v2.group"
 
 func group(name string) oci.SpecOpts {
@@ -32,7 +32,7 @@ func TestContainersOfOneGroupShareAShim(t *testing.T) {
 		alone := c.running(t, []string{"testprog", "sleep", "1000"})
 		shim := c.shim(t, first.ID())
 		if other := c.shim(t, second.ID()); other != shim {
-			t.Errorf("shims %d and %d for one group (G1)", shim, other)
+			t.Errorf("shims %d and %d for one group (requirements.md#G1)", shim, other)
 		}
 		if other := c.shim(t, alone.ID()); other == shim {
 			t.Error("a container of no group is in the group's shim")
@@ -40,7 +40,7 @@ func TestContainersOfOneGroupShareAShim(t *testing.T) {
 		exited := c.wait(t, first)
 		kill(t, ctx, first, syscall.SIGKILL)
 		expectExit(t, exited, 137)
-		c.drop(t, first) // with its bundle (G6)
+		c.drop(t, first) // with its bundle (requirements.md#G6)
 
 		c.exec(t, nil, second.ID(), "echo", "still here").must(t).mustSay(t, "still here\n")
 		third := c.running(t, []string{"testprog", "exit", "5"}, group(name))
@@ -105,7 +105,7 @@ func TestContainersThatComeAndGoCostAGroupNoDescriptors(t *testing.T) {
 		for range c.repetitions(20, 5) {
 			visit()
 		}
-		wait.Observe(t, "the shim has as few open files as before (I9)", func() (bool, string) {
+		wait.Observe(t, "the shim has as few open files as before (requirements.md#I9)", func() (bool, string) {
 			now := c.descriptors(t, shim)
 			return len(now) <= len(before), fmt.Sprintf("before %q\n\tnow    %q", before, now)
 		})
@@ -129,7 +129,7 @@ func TestTheSameIDInTwoNamespaces(t *testing.T) {
 		kill(t, c.context(t), a, syscall.SIGKILL)
 		expectExit(t, exited, 137)
 		deleteTask(t, c.context(t), a)
-		expectStatus(t, other.context(t), b, containerd.Running) // B5
+		expectStatus(t, other.context(t), b, containerd.Running) // requirements.md#B5
 		other.exec(t, nil, id, "echo", "untouched").must(t).mustSay(t, "untouched\n")
 	})
 }

@@ -56,8 +56,8 @@ func (s shimConn) answers(t *testing.T, method string, request, response any) er
 
 // While a hook of one container's Create hangs, its pod's shim answers every call
 // for that container and for the others, and so do containerd and its clients
-// (containerd #13848, #2438; N6, T5).
-func TestN6AHungHookHoldsUpNobodyElse(t *testing.T) {
+// (containerd#13848, containerd#2438; requirements.md#N6, requirements.md#T5).
+func TestAHungHookHoldsUpNobodyElse(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		name := "group-" + c.id()
@@ -115,7 +115,8 @@ func (c *column) useAndDelete(t *testing.T, lives, goes containerd.Task) {
 // A stage1 that does not answer leaves everything answered that does not need it,
 // also to a containerd that starts meanwhile, and the rest is refused in time. What
 // happened in the meantime is seen when it goes on.
-func TestN6AStoppedStage1HoldsUpNobody(t *testing.T) {
+// requirements.md#N6
+func TestAStoppedStage1HoldsUpNobody(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		task := c.running(t, []string{"testprog", "sleep", "1000"})

@@ -40,7 +40,8 @@ func (c *column) features(t *testing.T) *features.Features {
 
 // CRI offers recursively read-only mounts to pods if the runtime says that it
 // knows them.
-func TestO5RecursivelyReadOnlyMountsAreWhatInfoSays(t *testing.T) {
+// requirements.md#O5
+func TestRecursivelyReadOnlyMountsAreWhatInfoSays(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		if !slices.Contains(c.features(t).MountOptions, "rro") {
 			t.Fatal("rro is not among the mount options")
@@ -64,8 +65,9 @@ func TestO5RecursivelyReadOnlyMountsAreWhatInfoSays(t *testing.T) {
 
 // CRI offers user namespaces if there are both user namespaces and id-mapped
 // mounts. The streams of a process in one belong to the user that the options
-// name, or it could not open them again (I6).
-func TestO5UserNamespacesAndIDMappedMountsAreWhatInfoSays(t *testing.T) {
+// name, or it could not open them again (requirements.md#I6).
+// requirements.md#O5
+func TestUserNamespacesAndIDMappedMountsAreWhatInfoSays(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		linux := c.features(t).Linux
 		if !slices.Contains(linux.Namespaces, "user") {
@@ -116,7 +118,8 @@ func TestO5UserNamespacesAndIDMappedMountsAreWhatInfoSays(t *testing.T) {
 }
 
 // Every hook that is declared is run, with the container's state.
-func TestO5HooksAreWhatInfoSays(t *testing.T) {
+// requirements.md#O5
+func TestHooksAreWhatInfoSays(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		declared := c.features(t).Hooks
 		dir := t.TempDir()
@@ -147,7 +150,8 @@ func TestO5HooksAreWhatInfoSays(t *testing.T) {
 
 // What a filter would keep from a container is kept from it, if seccomp is
 // declared at all.
-func TestO5SeccompIsWhatInfoSays(t *testing.T) {
+// requirements.md#O5
+func TestSeccompIsWhatInfoSays(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		s := c.features(t).Linux.Seccomp
 		if s == nil || s.Enabled == nil || !*s.Enabled || !slices.Contains(s.Actions, "SCMP_ACT_ERRNO") {

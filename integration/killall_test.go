@@ -19,7 +19,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-func TestT9KillAllReachesEveryProcessWithAnySignal(t *testing.T) {
+// requirements.md#T9
+func TestKillAllReachesEveryProcessWithAnySignal(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		log := filepath.Join(t.TempDir(), "log")
 		id := c.id()
@@ -44,7 +45,8 @@ func awaitCount(t *testing.T, file, text string, n int) {
 	})
 }
 
-func TestT9ACreatedTaskDiesOfWhatKills(t *testing.T) {
+// requirements.md#T9
+func TestACreatedTaskDiesOfWhatKills(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, 40} {
@@ -69,7 +71,8 @@ func TestT9ACreatedTaskDiesOfWhatKills(t *testing.T) {
 
 // runc's shim is left out: it publishes exits of execs behind init's now and
 // then.
-func TestT9KillAllInAnExecStorm(t *testing.T) {
+// requirements.md#T9
+func TestKillAllInAnExecStorm(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		for _, hostPID := range []bool{false, true} {
 			ctx := c.context(t)
@@ -114,7 +117,7 @@ func TestT9KillAllInAnExecStorm(t *testing.T) {
 			end := slices.Index(words, "exit init 137")
 			for _, late := range words[end+1:] {
 				if late != "delete 137" {
-					t.Errorf("%q follows the exit of init (E1)", late)
+					t.Errorf("%q follows the exit of init (requirements.md#E1)", late)
 				}
 			}
 			for _, word := range words[:end] {

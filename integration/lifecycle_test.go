@@ -29,33 +29,33 @@ func TestCreateAnswersWithTheProcessThatStartReleases(t *testing.T) {
 		for _, ns := range []string{"net", "ipc", "uts", "pid", "mnt"} {
 			inside, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, ns))
 			if err != nil {
-				t.Fatalf("the created process: %v (T1)", err)
+				t.Fatalf("the created process: %v (requirements.md#T1)", err)
 			}
 			if host, _ := os.Readlink("/proc/self/ns/" + ns); inside == host {
-				t.Errorf("the created process is in the host's %s namespace (T1)", ns)
+				t.Errorf("the created process is in the host's %s namespace (requirements.md#T1)", ns)
 			}
 		}
 		if err := task.Start(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if task.Pid() != pid {
-			t.Errorf("pid %d after start, %d before (T2)", task.Pid(), pid)
+			t.Errorf("pid %d after start, %d before (requirements.md#T2)", task.Pid(), pid)
 		}
 		s := expectExit(t, exited, 42)
 		if s.ExitTime().Before(before) || s.ExitTime().After(time.Now()) {
-			t.Errorf("exited at %s; now is %s (X1)", s.ExitTime(), time.Now())
+			t.Errorf("exited at %s; now is %s (requirements.md#X1)", s.ExitTime(), time.Now())
 		}
 		expectStatus(t, ctx, task, containerd.Stopped)
 		if err := task.Start(ctx); err == nil {
-			t.Error("a stopped task was started (T2)")
+			t.Error("a stopped task was started (requirements.md#T2)")
 		}
 		again := expectExit(t, c.wait(t, task), 42)
 		last := deleteTask(t, ctx, task)
 		if last.ExitCode() != 42 || !last.ExitTime().Equal(s.ExitTime()) || !again.ExitTime().Equal(s.ExitTime()) {
-			t.Errorf("wait %v, wait again %v, delete %v (X1, T13)", s, again, last)
+			t.Errorf("wait %v, wait again %v, delete %v (requirements.md#X1, requirements.md#T13)", s, again, last)
 		}
 		if _, err := task.Delete(ctx); !errdefs.IsNotFound(err) {
-			t.Errorf("second delete: %v, want not found (T3)", err)
+			t.Errorf("second delete: %v, want not found (requirements.md#T3)", err)
 		}
 	})
 }
@@ -71,7 +71,7 @@ func TestACreatedTaskDiesOfItsSignal(t *testing.T) {
 			if c.name == "runc" && s == syscall.SIGTERM {
 				code = 2 // its init is Go: it exits by itself
 			}
-			expectExit(t, exited, code) // T9
+			expectExit(t, exited, code) // requirements.md#T9
 			if last := deleteTask(t, ctx, task); last.ExitCode() != code {
 				t.Errorf("delete answered %d, want %d", last.ExitCode(), code)
 			}
@@ -85,7 +85,7 @@ func TestKillOfWhatIsGoneIsNotFound(t *testing.T) {
 		task := c.running(t, []string{"testprog", "exit", "0"})
 		expectExit(t, c.wait(t, task), 0)
 		if err := task.Kill(ctx, syscall.SIGTERM); !errdefs.IsNotFound(err) {
-			t.Errorf("kill of a stopped task: %v, want not found (T9)", err)
+			t.Errorf("kill of a stopped task: %v, want not found (requirements.md#T9)", err)
 		}
 	})
 }
@@ -98,7 +98,7 @@ func TestCreateOfAnExistingTaskIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := container.NewTask(c.context(t), cio.NullIO); !errdefs.IsAlreadyExists(err) {
-			t.Errorf("second task: %v, want already exists (T1)", err)
+			t.Errorf("second task: %v, want already exists (requirements.md#T1)", err)
 		}
 		expectStatus(t, c.context(t), task, containerd.Running)
 	})
@@ -117,7 +117,8 @@ func TestCloseIOEndsTheInput(t *testing.T) {
 		if _, err := feed.Write([]byte("before the end\n")); err != nil {
 			t.Fatal(err)
 		}
-		// A client that goes does not end the input (I2), CloseIO does (T11).
+		// A client that goes does not end the input (requirements.md#I2), CloseIO does
+		// (requirements.md#T11).
 		if err := feed.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +152,7 @@ func TestAnExitIsNotHeldBackByAChildThatKeepsStdout(t *testing.T) {
 		if err := exec.Start(ctx); err != nil {
 			t.Fatal(err)
 		}
-		expectExit(t, exited, 0) // X6
+		expectExit(t, exited, 0) // requirements.md#X6
 		gone := c.wait(t, task)
 		kill(t, ctx, task, syscall.SIGKILL)
 		expectExit(t, gone, 137)
@@ -171,7 +172,7 @@ func TestExecLifecycle(t *testing.T) {
 		}
 		expectStatus(t, ctx, exec, containerd.Created)
 		if _, err := task.Exec(ctx, "first", spec, cio.NullIO); !errdefs.IsAlreadyExists(err) {
-			t.Errorf("second exec of the same id: %v, want already exists (T4)", err)
+			t.Errorf("second exec of the same id: %v, want already exists (requirements.md#T4)", err)
 		}
 		exited := c.wait(t, exec)
 		if err := exec.Start(ctx); err != nil {
@@ -182,7 +183,7 @@ func TestExecLifecycle(t *testing.T) {
 		}
 		expectExit(t, exited, 7)
 		if err := exec.Kill(ctx, syscall.SIGTERM); !errdefs.IsNotFound(err) {
-			t.Errorf("kill of a finished exec: %v, want not found (T9)", err)
+			t.Errorf("kill of a finished exec: %v, want not found (requirements.md#T9)", err)
 		}
 		awaitOutput(t, exec)
 		if s := deleteTask(t, ctx, exec); s.ExitCode() != 7 {
@@ -204,10 +205,10 @@ func TestAnExecThatWasNotStartedCanBeDeleted(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := exec.Kill(ctx, syscall.SIGTERM); !errdefs.IsFailedPrecondition(err) {
-			t.Errorf("kill: %v, want failed precondition (T9)", err)
+			t.Errorf("kill: %v, want failed precondition (requirements.md#T9)", err)
 		}
 		if s := deleteTask(t, ctx, exec); s.ExitCode() != 0 {
-			t.Errorf("exit code %d (T3)", s.ExitCode())
+			t.Errorf("exit code %d (requirements.md#T3)", s.ExitCode())
 		}
 	})
 }
@@ -224,7 +225,7 @@ func TestNoExecStartsAfterTheTaskHasStopped(t *testing.T) {
 		kill(t, ctx, task, syscall.SIGKILL)
 		expectExit(t, exited, 137)
 		if err := exec.Start(ctx); !errdefs.IsFailedPrecondition(err) {
-			t.Errorf("start: %v, want failed precondition (T2)", err)
+			t.Errorf("start: %v, want failed precondition (requirements.md#T2)", err)
 		}
 		deleteTask(t, ctx, exec)
 	})
@@ -275,7 +276,7 @@ func TestTwoHundredExecsLeaveNoDescriptors(t *testing.T) {
 		for i := range c.repetitions(200, 20) {
 			run(fmt.Sprintf("e%d", i))
 		}
-		wait.Observe(t, "the shim has as few open files as before (I9)", func() (bool, string) {
+		wait.Observe(t, "the shim has as few open files as before (requirements.md#I9)", func() (bool, string) {
 			now := c.descriptors(t, shim)
 			return len(now) <= len(before), fmt.Sprintf("before %q\n\tnow    %q", before, now)
 		})
@@ -303,15 +304,15 @@ func TestFailedStartOfAnExecLeavesItToBeDeleted(t *testing.T) {
 		}
 		exited := c.wait(t, exec)
 		if err := exec.Start(ctx); err == nil || !strings.Contains(err.Error(), "executable file not found in $PATH") {
-			t.Errorf("start: %v (T2)", err)
+			t.Errorf("start: %v (requirements.md#T2)", err)
 		}
 		select {
 		case <-exited:
 		case <-time.After(wait.Patience):
-			t.Error("wait does not return after a failed start (T13)")
+			t.Error("wait does not return after a failed start (requirements.md#T13)")
 		}
 		deleteTask(t, ctx, exec)
-		wait.Observe(t, "the shim has as few open files as before (I9)", func() (bool, string) {
+		wait.Observe(t, "the shim has as few open files as before (requirements.md#I9)", func() (bool, string) {
 			now := c.descriptors(t, shim)
 			return len(now) <= len(before), fmt.Sprintf("before %q\n\tnow    %q", before, now)
 		})
@@ -324,7 +325,7 @@ func TestAFailedCreateLeavesNoOutputOfTheShimInTheStreams(t *testing.T) {
 		container := c.container(t, []string{"/no/such/program"})
 		_, err := container.NewTask(c.context(t), out.creator(c, nil))
 		if err == nil || !strings.Contains(err.Error(), "no such file or directory") {
-			t.Errorf("create: %v (T1)", err)
+			t.Errorf("create: %v (requirements.md#T1)", err)
 		}
 		if all := bytes.Join([][]byte{out.stdout.Bytes(), out.stderr.Bytes()}, nil); len(all) > 0 {
 			t.Errorf("the streams hold %q", all)
@@ -332,7 +333,7 @@ func TestAFailedCreateLeavesNoOutputOfTheShimInTheStreams(t *testing.T) {
 		if _, err := container.Task(c.context(t), nil); !errdefs.IsNotFound(err) {
 			t.Errorf("the task after a failed create: %v", err)
 		}
-		// The same container may try again (T1).
+		// The same container may try again (requirements.md#T1).
 		_, again := container.NewTask(c.context(t), cio.NullIO)
 		if again == nil || !errors.Is(again, err) && !strings.Contains(again.Error(), "no such file or directory") {
 			t.Errorf("second create: %v", again)

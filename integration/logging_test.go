@@ -28,8 +28,8 @@ func script(t *testing.T, words string) string {
 
 // A logger that ends before it is ready is not one: Create fails, says which it
 // was, and leaves nothing. It can say so in the second version of the protocol only
-// (containerd #12490; I4).
-func TestI4ALoggerThatEndsBeforeItIsReadyFailsCreate(t *testing.T) {
+// (containerd#12490; requirements.md#I4).
+func TestALoggerThatEndsBeforeItIsReadyFailsCreate(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		logger := script(t, "exit 1")
 		r := c.run(t, []string{"-d", "--log-uri", "binary-v2://" + logger}, c.id(), "true")
@@ -42,7 +42,8 @@ func TestI4ALoggerThatEndsBeforeItIsReadyFailsCreate(t *testing.T) {
 
 // In the first version its end looks like readiness. Then the container runs, and
 // is not stopped by output that nobody reads.
-func TestI4ALoggerThatEndsAtOnceDoesNotStopTheContainer(t *testing.T) {
+// requirements.md#I4
+func TestALoggerThatEndsAtOnceDoesNotStopTheContainer(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		id := c.id()
 		c.run(t, []string{"-d", "--log-uri", "binary://" + script(t, "exit 1")}, id, "sh", "-c", "testprog bytes 1000000 && exit 7").must(t)
@@ -55,7 +56,8 @@ func TestI4ALoggerThatEndsAtOnceDoesNotStopTheContainer(t *testing.T) {
 
 // One that never gets ready delays Create for a while, and then fails it. What it
 // has started goes with it.
-func TestI4ALoggerThatIsNeverReadyFailsCreateInTime(t *testing.T) {
+// requirements.md#I4
+func TestALoggerThatIsNeverReadyFailsCreateInTime(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		logger := script(t, "sleep 1000; true")
 		began := time.Now()
@@ -86,9 +88,9 @@ func commandLines(text string) ([]string, error) {
 }
 
 // A logger may be killed, by the kernel for want of memory or by a person. The
-// container goes on, and what it says goes to the logger's successor (containerd
-// #11511; I4).
-func TestI4TheLoggerOfAContainerMayBeKilled(t *testing.T) {
+// container goes on, and what it says goes to the logger's successor
+// (containerd#11511; requirements.md#I4).
+func TestTheLoggerOfAContainerMayBeKilled(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		id, file := c.id(), filepath.Join(t.TempDir(), "log")
 		uri := "binary://" + suite.testprog + "?logger=" + file
@@ -138,7 +140,8 @@ done`
 
 // Containers that write a MiB per second outlive a long absence of containerd: into
 // a file and to a logger they go on writing, and into a fifo whose reader has died
-// with containerd once there is another one (containerd #11805, #12462; I1, N3).
+// with containerd once there is another one (containerd#11805, containerd#12462;
+// requirements.md#I1, requirements.md#N3).
 func TestContainersThatWriteMuchOutliveAnOutage(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		dir := t.TempDir()
@@ -211,9 +214,9 @@ func expectCounted(t *testing.T, what, text string) {
 	}
 }
 
-// A client that never opens its end of the output delays nothing (moby #29369,
-// containerd #4068; I1).
-func TestI1AClientThatNeverReadsDelaysNothing(t *testing.T) {
+// A client that never opens its end of the output delays nothing (moby#29369,
+// containerd#4068; requirements.md#I1).
+func TestAClientThatNeverReadsDelaysNothing(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		task := c.newTask(t, c.container(t, []string{"sh", "-c", "echo nobody reads this; exit 7"}), newFifos(t, false).creator)
 		exited := c.wait(t, task)
@@ -226,8 +229,8 @@ func TestI1AClientThatNeverReadsDelaysNothing(t *testing.T) {
 }
 
 // A containerd that does not read the shim's log does not stop the shim, however
-// much that has to say (containerd #9342; N3).
-func TestN3ALogThatNobodyReadsStopsNothing(t *testing.T) {
+// much that has to say (containerd#9342; requirements.md#N3).
+func TestALogThatNobodyReadsStopsNothing(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		task := c.running(t, []string{"testprog", "sleep", "1000"})
 		shim := c.dialShim(t, c.daemon.Bundle(task.ID()))

@@ -27,7 +27,8 @@ func worstRatio(n int) float64 {
 }
 
 // What a container costs beside its own processes has a budget, relative to runc's
-// shim beside it (containerd #7878, #2020). Pages that many share count by shares.
+// shim beside it (containerd#7878, containerd#2020). Pages that many share count by
+// shares.
 func TestMemoryOfPodsKeepsToItsBudget(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		counts := []int{1, 10}

@@ -131,7 +131,7 @@ func (n *nerdctl) inspect(t *testing.T, name, template string) string {
 }
 
 // At a pipe nerdctl copies the output through its own logger as well as to its own
-// stdout, and is told the end of its input (I4, T11).
+// stdout, and is told the end of its input (requirements.md#I4, requirements.md#T11).
 func TestNerdctlRunInTheForeground(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		n := c.nerdctl(t)
@@ -389,7 +389,7 @@ func (n *nerdctl) atTerminal(t *testing.T, term *terminal, args ...string) (ende
 }
 
 // -it has fifos and a terminal, and with --detach the terminal goes to the logger
-// (I5). Leaving it by the detach keys leaves the container running.
+// (requirements.md#I5). Leaving it by the detach keys leaves the container running.
 func TestNerdctlAtATerminal(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		n := c.nerdctl(t)

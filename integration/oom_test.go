@@ -34,8 +34,8 @@ func count(words []string, word string) (n int) {
 
 // A process that is neither init nor in the container's own cgroup, but in one
 // that the container has made below it, is the container's all the same
-// (containerd #8893; C5).
-func TestC5AnOOMInANestedCgroupIsTheContainersWhoseInitLives(t *testing.T) {
+// (containerd#8893; requirements.md#C5).
+func TestAnOOMInANestedCgroupIsTheContainersWhoseInitLives(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		container := c.container(t, []string{"testprog", "sleep", "1000"}, oci.WithMemoryLimit(32<<20))
@@ -62,7 +62,7 @@ func TestC5AnOOMInANestedCgroupIsTheContainersWhoseInitLives(t *testing.T) {
 		}
 		expectStatus(t, ctx, task, containerd.Running)
 		if f := readFigures(t, c, task); f.kills == 0 {
-			t.Errorf("figures %+v after it (C4)", f)
+			t.Errorf("figures %+v after it (requirements.md#C4)", f)
 		}
 		gone := c.wait(t, task)
 		kill(t, ctx, task, syscall.SIGKILL)
@@ -85,9 +85,9 @@ func nested(t *testing.T, pid uint32) string {
 	return dir
 }
 
-// Each of the containers of a pod has its own lack of memory (containerd #8180,
-// #12372; C5).
-func TestC5AnOOMIsThatOfOneContainerOfThePod(t *testing.T) {
+// Each of the containers of a pod has its own lack of memory (containerd#8180,
+// containerd#12372; requirements.md#C5).
+func TestAnOOMIsThatOfOneContainerOfThePod(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		name := "group-" + c.id()
@@ -118,8 +118,8 @@ func TestC5AnOOMIsThatOfOneContainerOfThePod(t *testing.T) {
 }
 
 // The first thing that a container does may be to run out of memory. Its exit
-// never overtakes the news of that (containerd #12714; C5).
-func TestC5AnOOMRightAfterTheStartComesBeforeTheExit(t *testing.T) {
+// never overtakes the news of that (containerd#12714; requirements.md#C5).
+func TestAnOOMRightAfterTheStartComesBeforeTheExit(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		for range c.often(15, 4, 200) {

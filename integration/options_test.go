@@ -48,7 +48,8 @@ func (c *column) runBy16(t *testing.T, options, as string, args ...string) resul
 	return result{args: append([]string{filepath.Base(client)}, all...), stdout: stdout.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode()}
 }
 
-func TestO1AClientOfContainerd16IsUnderstood(t *testing.T) {
+// requirements.md#O1
+func TestAClientOfContainerd16IsUnderstood(t *testing.T) {
 	eachReleaseOfOurs(t, func(t *testing.T, c *column) {
 		owner := []string{"stat", "-L", "-c", "%u:%g", "/proc/self/fd/1"}
 		c.runBy16(t, "none", "runtime", owner...).must(t).mustSay(t, "0:0\n")
@@ -61,7 +62,8 @@ func TestO1AClientOfContainerd16IsUnderstood(t *testing.T) {
 	})
 }
 
-func TestO1OptionsOfAnUnknownTypeAreRefusedByName(t *testing.T) {
+// requirements.md#O1
+func TestOptionsOfAnUnknownTypeAreRefusedByName(t *testing.T) {
 	eachReleaseOfOurs(t, func(t *testing.T, c *column) {
 		r := c.runBy16(t, "other", "runtime", "true")
 		if r.code != 125 || !strings.Contains(r.stderr, "containerd.linux.runc.CreateOptions") {
@@ -72,7 +74,8 @@ func TestO1OptionsOfAnUnknownTypeAreRefusedByName(t *testing.T) {
 
 // The options that a handler has in containerd's configuration arrive as TOML,
 // and one that was runc's before has runc's.
-func TestO1AConfigurationOfRuncsOptionsIsTaken(t *testing.T) {
+// requirements.md#O1
+func TestAConfigurationOfRuncsOptionsIsTaken(t *testing.T) {
 	eachReleaseOfOurs(t, func(t *testing.T, c *column) {
 		file := filepath.Join(t.TempDir(), "options.toml")
 		write(t, file, "BinaryName = '/no/such/runc'\nSystemdCgroup = true\nIoGid = 50\nNoNewKeyring = true\n")
@@ -111,7 +114,8 @@ func sessionKeyring(t *testing.T) int {
 	return id
 }
 
-func TestO1TheOptionsOfATaskReachTheStage1(t *testing.T) {
+// requirements.md#O1
+func TestTheOptionsOfATaskReachTheStage1(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		for _, opts := range [][]containerd.NewTaskOpts{nil, {containerd.WithNoNewKeyring, containerd.WithNoPivotRoot}} {
 			var out streams
@@ -146,7 +150,8 @@ func withOptions(runtime, name string, value []byte) containerd.NewContainerOpts
 	return containerd.WithRuntime(runtime, &anypb.Any{TypeUrl: name, Value: value})
 }
 
-func TestO1OurOwnOptionsChooseTheStage1(t *testing.T) {
+// requirements.md#O1
+func TestOurOwnOptionsChooseTheStage1(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		const stage1 = 1 // the field's number

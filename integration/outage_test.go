@@ -27,7 +27,8 @@ import (
 var outage = flag.Duration("outage", 12*time.Second, "how long containerd is away in the cases about it; a minute is the requirement")
 
 // A hundred and fifty events of one pod, fifty exits among them, which happen while
-// containerd is away, arrive in their order and each once (E2, R6).
+// containerd is away, arrive in their order and each once (requirements.md#E2,
+// requirements.md#R6).
 func TestEventsOfALongOutageArriveAllAndInOrder(t *testing.T) {
 	eachReleaseOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -53,12 +54,12 @@ func TestEventsOfALongOutageArriveAllAndInOrder(t *testing.T) {
 		events.await(t, "exit init 42")
 		s := deleteTask(t, ctx, c.reload(t, task.ID()))
 		if s.ExitCode() != 42 {
-			t.Errorf("exit code %d (R3)", s.ExitCode())
+			t.Errorf("exit code %d (requirements.md#R3)", s.ExitCode())
 		}
 		events.await(t, "delete 42")
 		got := slices.DeleteFunc(events.words(), func(w string) bool { return w == probe })
 		if want = append(want, "delete 42"); !slices.Equal(got, want) {
-			t.Errorf("%d events:\n\t%q, want %d:\n\t%q (E1, E2)", len(got), got, len(want), want)
+			t.Errorf("%d events:\n\t%q, want %d:\n\t%q (requirements.md#E1, requirements.md#E2)", len(got), got, len(want), want)
 		}
 	})
 }

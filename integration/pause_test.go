@@ -16,7 +16,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-func TestT7PauseAndResume(t *testing.T) {
+// requirements.md#T7
+func TestPauseAndResume(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		container := c.container(t, []string{"testprog", "sleep", "1000"})
@@ -71,7 +72,8 @@ func TestT7PauseAndResume(t *testing.T) {
 	})
 }
 
-func TestT9KillAllOfAPausedTask(t *testing.T) {
+// requirements.md#T9
+func TestKillAllOfAPausedTask(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		for _, hostPID := range []bool{false, true} {
 			ctx := c.context(t)
@@ -96,7 +98,8 @@ func TestT9KillAllOfAPausedTask(t *testing.T) {
 // runc's shim is left out: its Pause loses against execs now and then. So does
 // ours with runc in the pod, once in some forty runs: on version 1 of cgroups a
 // runc that sets limits freezes and thaws the cgroup, whoever else has frozen it.
-func TestT7PauseInAnExecStorm(t *testing.T) {
+// requirements.md#T7
+func TestPauseInAnExecStorm(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		if c.name == "oci" {
 			t.Skip("runc thaws what others have frozen")
@@ -141,7 +144,8 @@ func TestT7PauseInAnExecStorm(t *testing.T) {
 }
 
 // containerd gives `delete` five seconds.
-func TestD4APausedTaskIsDeletedWhenItsShimDies(t *testing.T) {
+// requirements.md#D4
+func TestAPausedTaskIsDeletedWhenItsShimDies(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		task := c.running(t, []string{"testprog", "fork", "2"})
 		exited := c.wait(t, task)

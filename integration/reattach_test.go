@@ -20,7 +20,8 @@ import (
 )
 
 // A stop as a service manager does it leaves every task alone, and all of them
-// are found in the few seconds that containerd has for it (R1, R7).
+// are found in the few seconds that containerd has for it (requirements.md#R1,
+// requirements.md#R7).
 func TestTwentyTasksSurviveAStoppedContainerd(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -91,7 +92,7 @@ func TestEveryStateSurvivesARestart(t *testing.T) {
 // The reader of a container's output may die with containerd, as CRI's does.
 // Output then waits in the fifo and in the pipe, the container with it, and the
 // next reader goes on where the last one has stopped; input is not at its end
-// (R5, I1, I2).
+// (requirements.md#R5, requirements.md#I1, requirements.md#I2).
 func TestNoOutputIsLostWhenItsReaderDiesWithContainerd(t *testing.T) {
 	eachRelease(t, func(t *testing.T, c *column) {
 		for _, terminal := range []bool{false, true} {
@@ -226,7 +227,7 @@ func (f fifos) write(t *testing.T, text string) {
 }
 
 // containerd may die while it waits for Create. The task never was, so the next
-// containerd finds nothing of it and its shim does not stay (R4).
+// containerd finds nothing of it and its shim does not stay (requirements.md#R4).
 func TestACreateThatContainerdDidNotSurviveLeavesNothing(t *testing.T) {
 	test := func(t *testing.T, c *column) {
 		slow := faulty{name: "slow" + strings.ReplaceAll(c.release.name, ".", ""), programs: map[string]string{

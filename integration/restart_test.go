@@ -49,7 +49,7 @@ func TestARestartedContainerdFindsItsTasks(t *testing.T) {
 			})
 		})
 		if now, state := c.status(t, id); now != pid || state != "RUNNING" {
-			t.Errorf("pid %d, state %s; before it was %d (R1)", now, state, pid)
+			t.Errorf("pid %d, state %s; before it was %d (requirements.md#R1)", now, state, pid)
 		}
 		if now := c.shim(t, id); now != shim {
 			t.Errorf("shim %d, before it was %d", now, shim)
@@ -62,7 +62,7 @@ func TestARestartedContainerdFindsItsTasks(t *testing.T) {
 }
 
 // runc is left out: a container that ends while containerd is down is lost
-// there, and its exit code with it (R3).
+// there, and its exit code with it (requirements.md#R3).
 func TestAnExitInContainerdsAbsenceIsKept(t *testing.T) {
 	eachReleaseOfOurs(t, func(t *testing.T, c *column) {
 		task := c.newTask(t, c.container(t, exitsOnTerm(42)), cio.NullIO)
@@ -71,7 +71,7 @@ func TestAnExitInContainerdsAbsenceIsKept(t *testing.T) {
 		}
 		c.restart(t, func() { terminate(t, int(task.Pid())) })
 		if _, state := c.status(t, task.ID()); state != "STOPPED" {
-			t.Errorf("state %q (R3)", state)
+			t.Errorf("state %q (requirements.md#R3)", state)
 		}
 		s := deleteTask(t, c.context(t), task)
 		if s.ExitCode() != 42 {

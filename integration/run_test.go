@@ -137,7 +137,7 @@ func TestRunInheritsNothingButItsStdio(t *testing.T) {
 		r := c.inspect(t)
 		for fd, to := range r.FDs {
 			if fd != "0" && fd != "1" && fd != "2" {
-				t.Errorf("descriptor %s is %s (I8)", fd, to)
+				t.Errorf("descriptor %s is %s (requirements.md#I8)", fd, to)
 			}
 		}
 		if len(r.FDs) != 3 {
@@ -220,7 +220,7 @@ func TestRunLogsToAFile(t *testing.T) {
 		id, file := c.id(), filepath.Join(t.TempDir(), "made", "log")
 		c.run(t, []string{"-d", "--log-uri", "file://" + file}, id, "testprog", "both", "said to stdout", "said to stderr").must(t)
 		c.awaitStopped(t, id)
-		wait.Observe(t, "both streams are in the file (I3)", func() (bool, string) {
+		wait.Observe(t, "both streams are in the file (requirements.md#I3)", func() (bool, string) {
 			b, err := os.ReadFile(file)
 			return err == nil && strings.Contains(string(b), "said to stdout\n") && strings.Contains(string(b), "said to stderr\n"), string(b)
 		})
@@ -237,7 +237,7 @@ func TestRunLogsToABinary(t *testing.T) {
 		got := read(t, file) // the logger has ended: Delete waits for it
 		for _, want := range []string{"logger " + c.daemon.Namespace() + " " + id + "\n", "stdout said to stdout\n", "stderr said to stderr\n"} {
 			if !strings.Contains(got, want) {
-				t.Errorf("%q is not in the log %q (I4)", want, got)
+				t.Errorf("%q is not in the log %q (requirements.md#I4)", want, got)
 			}
 		}
 	})

@@ -181,7 +181,7 @@ func TestASandboxRunsContainersWithoutAPauseContainer(t *testing.T) {
 			}
 		}
 		shim := c.shimOf(t, b.bundle(), b.id)
-		if other := c.shim(t, first.ID()); other != shim { // G2
+		if other := c.shim(t, first.ID()); other != shim { // requirements.md#G2
 			t.Errorf("shims %d and %d in one pod", shim, other)
 		}
 		exited := c.wait(t, first)
@@ -560,7 +560,8 @@ func TestASandboxWithUsersOfItsOwn(t *testing.T) {
 	})
 }
 
-func TestASandboxThatContainerdHasNoRecordOfGoesAtItsRestart(t *testing.T) { // R4
+// requirements.md#R4
+func TestASandboxThatContainerdHasNoRecordOfGoesAtItsRestart(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, shared *column) {
 		c := secondDaemon(t, shared)
 		b := c.startBox(t, nil)

@@ -19,7 +19,8 @@ import (
 
 // A client that is configured for systemd's cgroups, as Docker and Kubernetes are,
 // gives such a path.
-func TestC1ATaskInAScopeOfSystemds(t *testing.T) {
+// requirements.md#C1
+func TestATaskInAScopeOfSystemds(t *testing.T) {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
 		t.Skip("systemd does not run")
 	}

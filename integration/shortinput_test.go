@@ -9,7 +9,8 @@ import (
 // ctr calls CloseIO at the end of its own input, and only if it has the answer to
 // its Create by then. With runc's shim it may be too early, and then the program
 // waits for ever.
-func TestT11AShortInputEnds(t *testing.T) {
+// requirements.md#T11
+func TestAShortInputEnds(t *testing.T) {
 	eachReleaseOfOurs(t, func(t *testing.T, c *column) {
 		for i := range 5 {
 			text := fmt.Sprintf("input %d\n", i)

@@ -153,7 +153,7 @@ func TestAFaultyStage1FailsCreateWithItsFileOrEntrypointAndLeavesNothing(t *test
 					}
 				}
 				if errdefs.IsNotImplemented(err) {
-					t.Errorf("%s: containerd takes not implemented for an older Task API (G5): %v", f.name, err)
+					t.Errorf("%s: containerd takes not implemented for an older Task API (requirements.md#G5): %v", f.name, err)
 				}
 				t.Logf("%s after %s: %v", f.name, time.Since(start).Round(10*time.Millisecond), err)
 			})
@@ -196,7 +196,7 @@ func TestTheShimTellsItsVersion(t *testing.T) {
 		}
 		for _, want := range []string{"containerd-shim-rkt-v1", "Version:", "Revision:", "Go version:"} {
 			if !strings.Contains(string(out), want) {
-				t.Errorf("%q is not in %q (B3)", want, out)
+				t.Errorf("%q is not in %q (requirements.md#B3)", want, out)
 			}
 		}
 	})

@@ -33,7 +33,8 @@ func readFigures(t *testing.T, c *column, task containerd.Task) figures {
 	return figures{}
 }
 
-func TestT14MetricsOfARunningAndOfADeletedTask(t *testing.T) {
+// requirements.md#T14
+func TestMetricsOfARunningAndOfADeletedTask(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		task := c.running(t, []string{"testprog", "fork", "1"}, oci.WithMemoryLimit(64<<20))
@@ -50,7 +51,8 @@ func TestT14MetricsOfARunningAndOfADeletedTask(t *testing.T) {
 	})
 }
 
-func TestC4MetricsTellOfTheOOMUntilTheTaskIsDeleted(t *testing.T) {
+// requirements.md#C4
+func TestMetricsTellOfTheOOMUntilTheTaskIsDeleted(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		task := c.task(t, []string{"testprog", "allocate", "64"}, oci.WithMemoryLimit(32<<20))
 		exited := c.wait(t, task)

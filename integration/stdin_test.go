@@ -60,7 +60,8 @@ func (c *column) echoed(ctx context.Context, task containerd.Task, id, input str
 }
 
 // The end of the input is seen by every one of many programs, none of which gets
-// less than all of it (containerd #2439, nerdctl #5042; I2, T11).
+// less than all of it (containerd#2439, nerdctl#5042; requirements.md#I2,
+// requirements.md#T11).
 func TestTheEndOfInputIsAlwaysSeen(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		for i := range c.often(8, 3, 500) {
@@ -78,7 +79,7 @@ func TestTheEndOfInputIsAlwaysSeen(t *testing.T) {
 }
 
 // A client may be done with its input before the program runs, and may say so
-// twice, and after the program has ended (T11).
+// twice, and after the program has ended (requirements.md#T11).
 func TestCloseIOBeforeTheStartAndTwice(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -107,7 +108,7 @@ func TestCloseIOBeforeTheStartAndTwice(t *testing.T) {
 }
 
 // A client that is killed has not said that there is no more: the program waits
-// for the next one (containerd #2659; I2).
+// for the next one (containerd#2659; requirements.md#I2).
 func TestAKilledClientDoesNotEndTheInput(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		id := c.id()

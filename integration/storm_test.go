@@ -132,7 +132,8 @@ func (c *column) runAndRemove(ctx context.Context, container containerd.Containe
 }
 
 // Exits must not be lost or doubled, nor come before the start, however many of
-// them there are (containerd #10589, #8557; E1, X2).
+// them there are (containerd#10589, containerd#8557; requirements.md#E1,
+// requirements.md#X2).
 func TestEveryExitOfAStormIsSeenOnce(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -159,8 +160,8 @@ func TestEveryExitOfAStormIsSeenOnce(t *testing.T) {
 }
 
 // The exits of processes that end because the container does are published
-// before its own, each once (containerd #9719; E1). In the host's PID namespace the
-// kernel has no part in that.
+// before its own, each once (containerd#9719; requirements.md#E1). In the host's PID
+// namespace the kernel has no part in that.
 func TestTheExitsOfTwoHundredExecsComeBeforeInits(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		c.execsEndWithInit(t)
@@ -211,8 +212,8 @@ func (c *column) execsEndWithInit(t *testing.T, opts ...oci.SpecOpts) {
 }
 
 // Whoever asks for many containers at once waits longer and gets all of them:
-// nothing in a start has a deadline that a busy machine misses (containerd #1813,
-// #4068).
+// nothing in a start has a deadline that a busy machine misses (containerd#1813,
+// containerd#4068).
 func TestManyCreatesAtOnceAllSucceed(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)

@@ -88,7 +88,7 @@ func TestTaskExecRunsBesideTheProgram(t *testing.T) {
 			t.Errorf("uid %d, cwd %s, hostname %s, env %q", r.UID, r.Cwd, r.Hostname, r.Env)
 		}
 		if len(r.FDs) != 3 {
-			t.Errorf("descriptors %v (I8)", r.FDs)
+			t.Errorf("descriptors %v (requirements.md#I8)", r.FDs)
 		}
 		pid, _ := c.status(t, id)
 		for kind, ns := range r.Namespaces {
@@ -171,7 +171,7 @@ func TestTaskKillSendsTheSignal(t *testing.T) {
 		c.awaitStopped(t, id)
 		r := c.ctr(t, "task", "kill", "-s", "KILL", id)
 		if r.code == 0 || !strings.Contains(r.stderr, "not found") && !strings.Contains(r.stderr, "already finished") {
-			t.Errorf("kill of a stopped task: code %d, %q (T9)", r.code, r.stderr)
+			t.Errorf("kill of a stopped task: code %d, %q (requirements.md#T9)", r.code, r.stderr)
 		}
 	})
 }
@@ -202,7 +202,7 @@ func TestTaskPsListsInitChildrenAndExecs(t *testing.T) {
 		id := c.start(t, nil, "testprog", "fork", "2")
 		c.exec(t, []string{"-d"}, id, "testprog", "sleep", "1000").must(t)
 		pid, _ := c.status(t, id)
-		wait.Observe(t, "init, two children and one exec are listed (T6)", func() (bool, string) {
+		wait.Observe(t, "init, two children and one exec are listed (requirements.md#T6)", func() (bool, string) {
 			r := c.ctr(t, "task", "ps", id).must(t)
 			return strings.Count(r.stdout, "\n") == 5 && strings.Contains(r.stdout, fmt.Sprint(pid)) && strings.Contains(r.stdout, fmt.Sprintf("e%d", c.serial)), r.stdout
 		})
@@ -247,7 +247,7 @@ func TestTaskDelete(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		id := c.start(t, nil, "testprog", "sleep", "1000")
 		if r := c.ctr(t, "task", "delete", id); r.code == 0 {
-			t.Error("a running task was deleted without --force (T3)")
+			t.Error("a running task was deleted without --force (requirements.md#T3)")
 		}
 		if _, state := c.status(t, id); state != "RUNNING" {
 			t.Errorf("after the refused delete: %s", state)

@@ -159,7 +159,7 @@ func TestExecAtATerminal(t *testing.T) {
 			}
 		}
 		if c.name != "runc" {
-			wait.Observe(t, "the ptys are closed (I5)", func() (bool, string) {
+			wait.Observe(t, "the ptys are closed (requirements.md#I5)", func() (bool, string) {
 				now := c.descriptors(t, shim)
 				return len(now) <= before, fmt.Sprintf("%d before, now %q", before, now)
 			})
@@ -175,7 +175,7 @@ func TestAResizeBeforeStartSticks(t *testing.T) {
 		task := c.newTask(t, container, cio.NewCreator(cio.WithStreams(nil, &out.stdout, nil), cio.WithTerminal, cio.WithFIFODir(fifoDir(c.daemon.Dir()))))
 		exited := c.wait(t, task)
 		if err := task.Resize(ctx, 34, 12); err != nil {
-			t.Errorf("resize: %v (T10)", err)
+			t.Errorf("resize: %v (requirements.md#T10)", err)
 		}
 		if err := task.Start(ctx); err != nil {
 			t.Fatal(err)
@@ -205,7 +205,7 @@ func TestAllOutputOfATerminalArrives(t *testing.T) {
 		deleteTask(t, ctx, task)
 		// Every line of 64 gets a carriage return.
 		if got, want := out.stdout.Len(), size+size/64; got != want {
-			t.Errorf("%d bytes, want %d (I5)", got, want)
+			t.Errorf("%d bytes, want %d (requirements.md#I5)", got, want)
 		}
 	})
 }

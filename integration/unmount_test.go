@@ -54,7 +54,8 @@ func (c *column) stuckTask(t *testing.T, name string, args ...string) (container
 // An unmount that hangs keeps the Deletes of that container waiting, each within its own
 // deadline, and nobody else: the pod's other containers and containerd go on. When the
 // file system answers at last, so does a Delete that still waits, with the exit code, and
-// nothing is left (containerd #7496, #8931; T3, T16).
+// nothing is left (containerd#7496, containerd#8931; requirements.md#T3,
+// requirements.md#T16).
 func TestADeleteWhoseUnmountHangsIsNotInTheWay(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -97,9 +98,9 @@ func TestADeleteWhoseUnmountHangsIsNotInTheWay(t *testing.T) {
 }
 
 // With the shim killed it is `delete` that hangs. It gives up before containerd
-// does, and whoever calls it later finds what it has left (D3). A container that
-// somebody starts at that moment has a copy of the mount for a while, and then nothing
-// hangs: the next try will.
+// does, and whoever calls it later finds what it has left (requirements.md#D3). A
+// container that somebody starts at that moment has a copy of the mount for a while, and
+// then nothing hangs: the next try will.
 func TestADeleteByHandWhoseUnmountHangsGivesUp(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		for range 5 {
@@ -157,7 +158,7 @@ func (c *column) deleteHangs(t *testing.T) bool {
 }
 
 // Somebody else, a backup or a person, may be in the root of a container that is
-// deleted. What is busy is detached (containerd #11376, rkt #2878; D7).
+// deleted. What is busy is detached (containerd#11376, rkt#2878; requirements.md#D7).
 func TestABusyRootDoesNotPreventDelete(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		task := c.running(t, []string{"testprog", "exit", "0"})

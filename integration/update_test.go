@@ -57,7 +57,8 @@ func (f cgroupFile) expect(t *testing.T, task containerd.Task, want string) {
 	}
 }
 
-func TestT12Update(t *testing.T) {
+// requirements.md#T12
+func TestUpdate(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		limit, pids, one := int64(64<<20), int64(50), "0"
@@ -99,7 +100,8 @@ func TestT12Update(t *testing.T) {
 }
 
 // runc leaves the new number of processes.
-func TestC3AnUpdateThatFailsChangesNothing(t *testing.T) {
+// requirements.md#C3
+func TestAnUpdateThatFailsChangesNothing(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		pids := int64(50)
@@ -114,7 +116,8 @@ func TestC3AnUpdateThatFailsChangesNothing(t *testing.T) {
 	})
 }
 
-func TestT8CheckpointIsRefusedWithTheReason(t *testing.T) {
+// requirements.md#T8
+func TestCheckpointIsRefusedWithTheReason(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		task := c.running(t, []string{"testprog", "sleep", "1000"})

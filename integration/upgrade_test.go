@@ -33,7 +33,7 @@ func (c *column) private(t *testing.T, r release, opts daemon.Options) *column {
 }
 
 // Distributions upgrade containerd under running containers, by two major
-// versions at once if need be (R8).
+// versions at once if need be (requirements.md#R8).
 func TestContainersSurviveTheUpgradeOfContainerd(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		steps := slices.Clone(releases)
@@ -81,7 +81,7 @@ func TestContainersSurviveTheUpgradeOfContainerd(t *testing.T) {
 			u.exec(t, nil, stays, "echo", "still here").must(t).mustSay(t, "still here\n")
 		}
 		if s := deleteTask(t, u.context(t), u.reload(t, ends.ID())); s.ExitCode() != 42 {
-			t.Errorf("exit code %d (R3)", s.ExitCode())
+			t.Errorf("exit code %d (requirements.md#R3)", s.ExitCode())
 		}
 		joins := u.running(t, []string{"testprog", "sleep", "1000"}, group(stays))
 		if now := u.shimOf(t, u.daemon.Bundle(stays), joins.ID()); now != shim {
@@ -94,7 +94,7 @@ func TestContainersSurviveTheUpgradeOfContainerd(t *testing.T) {
 			t.Fatal(err)
 		}
 		u.awaitNoTasks(t) // a dead shim's are not listed, cleaned up or not
-		wait.Observe(t, "the container has ended with its shim (D4)", func() (bool, string) {
+		wait.Observe(t, "the container has ended with its shim (requirements.md#D4)", func() (bool, string) {
 			return !alive(pid), fmt.Sprint(pid)
 		})
 	})
@@ -118,7 +118,8 @@ func (c *column) awaitNoTasks(t *testing.T) {
 }
 
 // A package replaces the shim and its stage1s while pods run: their server is
-// the old program, `start` and `delete` are the new one (B1, R8).
+// the old program, `start` and `delete` are the new one (requirements.md#B1,
+// requirements.md#R8).
 func TestPodsSurviveTheUpgradeOfTheShim(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		shims := filepath.Join(suite.dir, "upgraded")
@@ -153,7 +154,7 @@ func TestPodsSurviveTheUpgradeOfTheShim(t *testing.T) {
 		events.await(t, "delete 42") // recorded by the old program, read by the new
 		u.awaitNoTasks(t)
 		for _, pid := range []uint32{old.Pid(), joins.Pid()} {
-			wait.Observe(t, "the containers have ended with their shim (D4)", func() (bool, string) {
+			wait.Observe(t, "the containers have ended with their shim (requirements.md#D4)", func() (bool, string) {
 				return !alive(int(pid)), fmt.Sprint(pid)
 			})
 		}

@@ -39,7 +39,7 @@ func (c *column) skipWhatDiffers(t *testing.T) {
 	t.Helper()
 	differs := map[string][]string{
 		"crun":  {"TestHooksReadTheState"},
-		"runsc": {"TestHooksReadTheState", "TestRunAtATerminal", "TestT7PauseAndResume", "TestT9KillAllReachesEveryProcessWithAnySignal"},
+		"runsc": {"TestHooksReadTheState", "TestRunAtATerminal", "TestPauseAndResume", "TestKillAllReachesEveryProcessWithAnySignal"},
 	}
 	if top, _, _ := strings.Cut(t.Name(), "/"); slices.Contains(differs[c.wraps], top) {
 		t.Skipf("%s differs: see stage1/images/oci/README.md", c.wraps)

@@ -27,7 +27,8 @@ func (d *daemon) mounted(namespace, id string) {
 	})
 }
 
-func TestD3WhatHasMountsIsCollectedByAnotherProcess(t *testing.T) {
+// requirements.md#D3
+func TestWhatHasMountsIsCollectedByAnotherProcess(t *testing.T) {
 	d := newDaemon(t)
 	d.mounted("ns", "c1")
 	at := time.Unix(1732159865, 123456789)

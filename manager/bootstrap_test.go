@@ -20,7 +20,8 @@ func encoded(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-func TestB13FormsOfStdinAreToldApart(t *testing.T) {
+// requirements.md#B13
+func TestFormsOfStdinAreToldApart(t *testing.T) {
 	params := &bootapi.BootstrapParams{InstanceID: "c1", Namespace: "ns"}
 	for name, c := range map[string]struct {
 		stdin []byte
@@ -57,7 +58,8 @@ func TestB13FormsOfStdinAreToldApart(t *testing.T) {
 	}
 }
 
-func TestB10StdinIsBounded(t *testing.T) {
+// requirements.md#B10
+func TestStdinIsBounded(t *testing.T) {
 	if _, err := readStdin(stdinOf(t, make([]byte, maxStdin+1))); err == nil {
 		t.Error("more than the limit was read")
 	}
@@ -105,7 +107,8 @@ func FuzzStdinIsNeverTakenForAnotherContainers(f *testing.F) {
 	})
 }
 
-func TestB31SocketNameIsTheOneOfContainerd(t *testing.T) {
+// requirements.md#B31
+func TestSocketNameIsTheOneOfContainerd(t *testing.T) {
 	// shim.SocketAddress of containerd 2.4.2 for namespace "default", socket path
 	// "/run/containerd/containerd.sock" and id "pod1".
 	const want = "/run/containerd/s/d7ddcf8855c574bb9f6303100a7919bd8f9f6e011c611945861f6fa26dc0c66d"
@@ -115,7 +118,8 @@ func TestB31SocketNameIsTheOneOfContainerd(t *testing.T) {
 	}
 }
 
-func TestG1GroupComesFromTheFirstAnnotationThatHasOne(t *testing.T) {
+// requirements.md#G1
+func TestGroupComesFromTheFirstAnnotationThatHasOne(t *testing.T) {
 	for config, want := range map[string]string{
 		`{}`:                      "id",
 		`{"annotations":null}`:    "id",
@@ -136,7 +140,8 @@ func TestG1GroupComesFromTheFirstAnnotationThatHasOne(t *testing.T) {
 	}
 }
 
-func TestG1WrongAnnotationsAreRefused(t *testing.T) {
+// requirements.md#G1
+func TestWrongAnnotationsAreRefused(t *testing.T) {
 	for config, want := range map[string]string{
 		``:                        "unexpected EOF",
 		`[]`:                      "not a JSON object",
@@ -186,13 +191,15 @@ func FuzzGroupIsAlwaysAName(f *testing.F) {
 	})
 }
 
-func TestTheShimsCgroupIsAlwaysBelowTheRoot(t *testing.T) { // B17
+// requirements.md#B17
+func TestTheShimsCgroupIsAlwaysBelowTheRoot(t *testing.T) {
 	if got := inCgroup("/sys/fs/cgroup/pids", "../../../etc"); got != "/sys/fs/cgroup/pids/etc" {
 		t.Errorf("the path leads to %s", got)
 	}
 }
 
-func TestR3OnlyAContainerdKnownToKeepEndedTasksIsTakenForOne(t *testing.T) {
+// requirements.md#R3
+func TestOnlyAContainerdKnownToKeepEndedTasksIsTakenForOne(t *testing.T) {
 	for version, drops := range map[string]bool{
 		"": true, "1.7.35": true, "v2.3.9": true, "2.3.0-rc.1": true, "unknown": true, "2": true, "2.x": true,
 		"2.4.2+unknown": false, "v2.4.0": false, "2.10.1": false, "3.0": false,

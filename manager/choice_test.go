@@ -80,7 +80,8 @@ func TestThePodsOfServersThatLiveAreNotChosenForAgain(t *testing.T) {
 	}
 }
 
-func TestO5InfoDescribesTheDefaultOfTheConfiguration(t *testing.T) {
+// requirements.md#O5
+func TestInfoDescribesTheDefaultOfTheConfiguration(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.toml")
 	write(t, file, []byte("default = 'fox'\n"))
 	t.Setenv(testConfig, file)

@@ -157,7 +157,8 @@ func (d *daemon) startWith(bundle string, p *bootapi.BootstrapParams, args ...st
 	return result.Address
 }
 
-// succeeded checks B12: one byte on stderr is part of the answer for containerd.
+// succeeded checks requirements.md#B12: one byte on stderr is part of the answer for
+// containerd.
 func (d *daemon) succeeded(out output) {
 	d.t.Helper()
 	if out.err != nil || len(out.stderr) > 0 {

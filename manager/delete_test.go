@@ -44,7 +44,8 @@ func (d *daemon) plan(namespace, id string, p collectPlan) {
 	write(d.t, filepath.Join(d.bundle(namespace, id, nil), "plan.json"), text)
 }
 
-func TestD2DeleteReportsTheRecordedExit(t *testing.T) {
+// requirements.md#D2
+func TestDeleteReportsTheRecordedExit(t *testing.T) {
 	d := newDaemon(t)
 	at := time.Unix(1732159865, 123456789)
 	d.plan("ns", "c1", collectPlan{Exit: Exit{PID: 77, Status: 42, At: at}})
@@ -58,7 +59,8 @@ func TestD2DeleteReportsTheRecordedExit(t *testing.T) {
 	}
 }
 
-func TestD5DeleteReports137NowForAnEndThatNobodySaw(t *testing.T) {
+// requirements.md#D5
+func TestDeleteReports137NowForAnEndThatNobodySaw(t *testing.T) {
 	d := newDaemon(t)
 	d.plan("ns", "c1", collectPlan{Exit: Exit{PID: 77}})
 	before := time.Now()
@@ -68,14 +70,16 @@ func TestD5DeleteReports137NowForAnEndThatNobodySaw(t *testing.T) {
 	}
 }
 
-func TestD3DeleteMayComeTwiceAndKnowMoreFlags(t *testing.T) {
+// requirements.md#D3
+func TestDeleteMayComeTwiceAndKnowMoreFlags(t *testing.T) {
 	d := newDaemon(t)
 	for range 2 {
 		d.deleted("ns", "c1", "-debug", "-from-the-future", "value")
 	}
 }
 
-func TestD2FailedDeleteSaysWhyAndAnswersNothing(t *testing.T) {
+// requirements.md#D2
+func TestFailedDeleteSaysWhyAndAnswersNothing(t *testing.T) {
 	d := newDaemon(t)
 	d.plan("ns", "c1", collectPlan{Fail: "rootfs is busy"})
 	out := d.delete("ns", "c1")
@@ -84,7 +88,8 @@ func TestD2FailedDeleteSaysWhyAndAnswersNothing(t *testing.T) {
 	}
 }
 
-func TestD1DeleteGivesUpBeforeContainerdDoes(t *testing.T) {
+// requirements.md#D1
+func TestDeleteGivesUpBeforeContainerdDoes(t *testing.T) {
 	d := newDaemon(t)
 	d.plan("ns", "c1", collectPlan{Hang: true})
 	start := time.Now()
@@ -99,7 +104,8 @@ func TestD1DeleteGivesUpBeforeContainerdDoes(t *testing.T) {
 
 // What takes longer than `delete` may is done by a process that it leaves behind, also
 // when containerd has removed the bundle.
-func TestD1DeleteLeavesAProcessBehindForTheRest(t *testing.T) {
+// requirements.md#D1
+func TestDeleteLeavesAProcessBehindForTheRest(t *testing.T) {
 	for name, c := range map[string]struct {
 		plan    collectPlan
 		mounted bool
@@ -134,7 +140,8 @@ func TestD1DeleteLeavesAProcessBehindForTheRest(t *testing.T) {
 	}
 }
 
-func TestB33DeleteRemovesTheSocketOfADeadServer(t *testing.T) {
+// requirements.md#B33
+func TestDeleteRemovesTheSocketOfADeadServer(t *testing.T) {
 	for name, forget := range map[string]string{"as containerd stored it": "", "before containerd stored it": "bootstrap.json"} {
 		t.Run(name, func(t *testing.T) {
 			d := newDaemon(t)
@@ -155,7 +162,8 @@ func TestB33DeleteRemovesTheSocketOfADeadServer(t *testing.T) {
 	}
 }
 
-func TestD3DeleteAfterAnOrdinaryDeleteLeavesServerAndSiblingsAlone(t *testing.T) {
+// requirements.md#D3
+func TestDeleteAfterAnOrdinaryDeleteLeavesServerAndSiblingsAlone(t *testing.T) {
 	d := newDaemon(t)
 	group := map[string]string{config.GroupAnnotation: "pod1"}
 	address := d.start24("ns", "c1", group)

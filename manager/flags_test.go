@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-func TestB2FlagsAreReadInGoSyntax(t *testing.T) {
+// requirements.md#B2
+func TestFlagsAreReadInGoSyntax(t *testing.T) {
 	all := "-namespace ns --id=c1 -address /run/c.sock -publish-binary /bin/c -bundle /b -debug=true -socket s -debug-socket d delete"
 	f, err := parseFlags(strings.Fields(all))
 	if err != nil {
@@ -26,7 +27,8 @@ func TestB2FlagsAreReadInGoSyntax(t *testing.T) {
 	}
 }
 
-func TestB2UnknownFlagsAreNotFatalForDelete(t *testing.T) {
+// requirements.md#B2
+func TestUnknownFlagsAreNotFatalForDelete(t *testing.T) {
 	for args, want := range map[string]string{
 		"-new -id c1 delete":               "-new",
 		"-new=1 -id c1 delete":             "-new=1",
@@ -44,7 +46,8 @@ func TestB2UnknownFlagsAreNotFatalForDelete(t *testing.T) {
 	}
 }
 
-func TestB2WrongArgumentsAreRefused(t *testing.T) {
+// requirements.md#B2
+func TestWrongArgumentsAreRefused(t *testing.T) {
 	for args, want := range map[string]string{
 		"-new -id c1 start":    "unknown flag -new",
 		"-id c1 -new":          "unknown flag -new",
@@ -58,7 +61,8 @@ func TestB2WrongArgumentsAreRefused(t *testing.T) {
 	}
 }
 
-func TestB5NamespaceAndIDMustBeNames(t *testing.T) {
+// requirements.md#B5
+func TestNamespaceAndIDMustBeNames(t *testing.T) {
 	for _, f := range []flags{{id: "c"}, {namespace: "n"}, {namespace: "../n", id: "c"}, {namespace: "n", id: ".."}, {namespace: "n", id: "a/b"}} {
 		if f.check() == nil {
 			t.Errorf("namespace %q with id %q is accepted", f.namespace, f.id)
@@ -66,7 +70,8 @@ func TestB5NamespaceAndIDMustBeNames(t *testing.T) {
 	}
 }
 
-func TestB3VersionIsPrintedWithoutRoot(t *testing.T) {
+// requirements.md#B3
+func TestVersionIsPrintedWithoutRoot(t *testing.T) {
 	for _, flag := range []string{"-v", "-version", "--version"} {
 		stdout, stderr, err := asNobody(t, nil, flag)
 		if err != nil || stderr != "" {

@@ -16,7 +16,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
-func TestN4MemoryIsReturnedAfterWorkAndNoOftenerThanEvery30Seconds(t *testing.T) {
+// requirements.md#N4
+func TestMemoryIsReturnedAfterWorkAndNoOftenerThanEvery30Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		released := make(chan time.Duration, 10)
 		start := time.Now()
@@ -51,7 +52,8 @@ type noConn struct{ net.Conn }
 
 func (noConn) Close() error { return nil }
 
-func TestN5ServerEndsIfItsDaemonNeverComesBackForIt(t *testing.T) {
+// requirements.md#N5
+func TestServerEndsIfItsDaemonNeverComesBackForIt(t *testing.T) {
 	call := func(c *calls, method string) { c.begin(method)() }
 	open := func(n *conns) net.Conn { return n.add(noConn{}) }
 	for name, c := range map[string]struct {
@@ -90,7 +92,8 @@ func TestN5ServerEndsIfItsDaemonNeverComesBackForIt(t *testing.T) {
 	}
 }
 
-func TestN5OrphanWatchStartsAnewWhenTheLastClientGoes(t *testing.T) {
+// requirements.md#N5
+func TestOrphanWatchStartsAnewWhenTheLastClientGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newConns()
 		o := newOrphanWatch(n, newCalls())
@@ -108,7 +111,8 @@ func TestN5OrphanWatchStartsAnewWhenTheLastClientGoes(t *testing.T) {
 	})
 }
 
-func TestN5DrainWaitsForCallsButNotForThoseThatWait(t *testing.T) {
+// requirements.md#N5
+func TestDrainWaitsForCallsButNotForThoseThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCalls()
 		c.begin("/containerd.task.v3.Task/Wait")
@@ -130,7 +134,8 @@ func TestN5DrainWaitsForCallsButNotForThoseThatWait(t *testing.T) {
 	})
 }
 
-func TestB34OnlyTheSameUserAndRootAreServed(t *testing.T) {
+// requirements.md#B34
+func TestOnlyTheSameUserAndRootAreServed(t *testing.T) {
 	c := newConns()
 	self := uint32(os.Geteuid())
 	for uid, ok := range map[uint32]bool{self: true, 0: true, 65534: self == 65534, 1000: self == 1000} {
@@ -140,7 +145,8 @@ func TestB34OnlyTheSameUserAndRootAreServed(t *testing.T) {
 	}
 }
 
-func TestB32LockIsHeldByOneAndLeavesNothing(t *testing.T) {
+// requirements.md#B32
+func TestLockIsHeldByOneAndLeavesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	held, err := lockGroup(t.Context(), path)
 	if err != nil {
@@ -162,7 +168,8 @@ func TestB32LockIsHeldByOneAndLeavesNothing(t *testing.T) {
 	wait.Until(t, "a lock that nobody has leaves no file", gone)
 }
 
-func TestB33OnlySocketsAreRemovedAsStale(t *testing.T) {
+// requirements.md#B33
+func TestOnlySocketsAreRemovedAsStale(t *testing.T) {
 	dir := t.TempDir()
 	file, socket := filepath.Join(dir, "file"), filepath.Join(dir, "socket")
 	write(t, file, []byte("precious"))

@@ -42,7 +42,8 @@ func stdinOf(t *testing.T, b []byte) *os.File {
 	return f
 }
 
-func TestO5InfoDescribesTheStage1ThatTheNamePins(t *testing.T) {
+// requirements.md#O5
+func TestInfoDescribesTheStage1ThatTheNamePins(t *testing.T) {
 	for argv0, want := range map[string][2]string{
 		"/bin/containerd-shim-rkt-v1":     {"io.containerd.rkt.v1", "native"},
 		"/bin/containerd-shim-rkt-oci-v1": {"io.containerd.rkt-oci.v1", "oci"},
@@ -61,7 +62,8 @@ func TestO5InfoDescribesTheStage1ThatTheNamePins(t *testing.T) {
 	}
 }
 
-func TestO5InfoRepeatsTheOptions(t *testing.T) {
+// requirements.md#O5
+func TestInfoRepeatsTheOptions(t *testing.T) {
 	for _, sent := range []*anypb.Any{
 		{TypeUrl: "runtimeoptions.v1.Options", Value: encoded(t, &runtimeoptions.Options{ConfigBody: []byte("SystemdCgroup = true\n")})},
 		{TypeUrl: "example.com/Unknown", Value: []byte("anything")},
@@ -72,7 +74,8 @@ func TestO5InfoRepeatsTheOptions(t *testing.T) {
 	}
 }
 
-func TestO5InfoDescribesTheStage1ThatTheOptionsName(t *testing.T) {
+// requirements.md#O5
+func TestInfoDescribesTheStage1ThatTheOptionsName(t *testing.T) {
 	sent := encoded(t, &anypb.Any{TypeUrl: "containerd.rkt.v1.Options", Value: encoded(t, &options.Options{Stage1: "oci"})})
 	if r := info(t, "containerd-shim-rkt-v1", stdinOf(t, sent)); r.Name != "io.containerd.rkt.v1" || r.Annotations["stage1"] != "oci" {
 		t.Errorf("described itself as %v", r)
@@ -84,7 +87,8 @@ func TestO5InfoDescribesTheStage1ThatTheOptionsName(t *testing.T) {
 	}
 }
 
-func TestO5InfoTakesATerminalAndAClosedStdinForNothing(t *testing.T) {
+// requirements.md#O5
+func TestInfoTakesATerminalAndAClosedStdinForNothing(t *testing.T) {
 	master, slave, err := console.NewPty()
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +108,8 @@ func TestO5InfoTakesATerminalAndAClosedStdinForNothing(t *testing.T) {
 	}
 }
 
-func TestO5InfoWorksWithoutRootAndWithoutNamespace(t *testing.T) {
+// requirements.md#O5
+func TestInfoWorksWithoutRootAndWithoutNamespace(t *testing.T) {
 	stdout, stderr, err := asNobody(t, nil, "-info")
 	if err != nil || stderr != "" {
 		t.Fatalf("%v, stderr %q", err, stderr)
@@ -115,7 +120,8 @@ func TestO5InfoWorksWithoutRootAndWithoutNamespace(t *testing.T) {
 	}
 }
 
-func TestO5InfoOfAStage1ThatIsNotThereSaysSo(t *testing.T) {
+// requirements.md#O5
+func TestInfoOfAStage1ThatIsNotThereSaysSo(t *testing.T) {
 	var stdout bytes.Buffer
 	err := fakeProgram().run(t.Context(), []string{"containerd-shim-rkt-broken-v1", "-info"}, stdinOf(t, nil), &stdout)
 	if err == nil || err.Error() != "stage1 broken: no such stage1" || stdout.Len() > 0 {

@@ -18,7 +18,8 @@ const (
 	ociShim   = "/bin/containerd-shim-rkt-oci-v1"
 )
 
-func TestB17TheShimCgroupIsFoundInEveryMessage(t *testing.T) {
+// requirements.md#B17
+func TestTheShimCgroupIsFoundInEveryMessage(t *testing.T) {
 	for _, m := range []proto.Message{
 		&options.Options{ShimCgroup: "/shims"},
 		&runc.Options{ShimCgroup: "/shims"},
@@ -37,7 +38,8 @@ func TestB17TheShimCgroupIsFoundInEveryMessage(t *testing.T) {
 	}
 }
 
-func TestO1StartHandsTheServerTheStage1OfTheOptions(t *testing.T) {
+// requirements.md#O1
+func TestStartHandsTheServerTheStage1OfTheOptions(t *testing.T) {
 	d := newDaemon(t)
 	p := d.params("default", "c1")
 	if err := p.AddExtension(&options.Options{Stage1: "oci"}); err != nil {
@@ -49,7 +51,8 @@ func TestO1StartHandsTheServerTheStage1OfTheOptions(t *testing.T) {
 	}
 }
 
-func TestO1StartRefusesOptionsThatCannotBeRight(t *testing.T) {
+// requirements.md#O1
+func TestStartRefusesOptionsThatCannotBeRight(t *testing.T) {
 	for _, c := range []struct {
 		argv0 string
 		value proto.Message

@@ -6,7 +6,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
 
-func TestR4DeleteEndsAServerWhoseContainerWasNeverCreated(t *testing.T) {
+// requirements.md#R4
+func TestDeleteEndsAServerWhoseContainerWasNeverCreated(t *testing.T) {
 	d := newDaemon(t)
 	pid := connect(t, d.start24("ns", "c1", nil)).shimPID()
 	d.deleted("ns", "c1")

@@ -64,7 +64,8 @@ func readLog(t *testing.T, fifo string) func() string {
 	}
 }
 
-func TestN5ShutdownRemovesTheSocketBeforeItIsAnswered(t *testing.T) {
+// requirements.md#N5
+func TestShutdownRemovesTheSocketBeforeItIsAnswered(t *testing.T) {
 	d := newDaemon(t)
 	text := readLog(t, d.withLog("ns", "c1"))
 	address := d.start24("ns", "c1", nil)
@@ -101,7 +102,8 @@ func TestN5ShutdownRemovesTheSocketBeforeItIsAnswered(t *testing.T) {
 	}
 }
 
-func TestN5WhoAsksForAServerThatEndsFindsTheConnectionClosed(t *testing.T) {
+// requirements.md#N5
+func TestWhoAsksForAServerThatEndsFindsTheConnectionClosed(t *testing.T) {
 	d := newDaemon(t)
 	d.withLog("ns", "c1")
 	address := d.start24("ns", "c1", nil)
@@ -154,7 +156,8 @@ func (a *answers) streams() (ids []uint32) {
 }
 
 // containerd closes the connection when it has the answer to Shutdown.
-func TestN5CallsInProgressAreAnsweredBeforeShutdown(t *testing.T) {
+// requirements.md#N5
+func TestCallsInProgressAreAnsweredBeforeShutdown(t *testing.T) {
 	d := newDaemon(t)
 	text := readLog(t, d.withLog("ns", "slow"))
 	address := d.start24("ns", "slow", nil)
@@ -200,7 +203,8 @@ func TestN5CallsInProgressAreAnsweredBeforeShutdown(t *testing.T) {
 	ended(t, int(connected.ShimPid))
 }
 
-func TestN2SignalsEndTheServerInOrderAlsoWhileCallsWait(t *testing.T) {
+// requirements.md#N2
+func TestSignalsEndTheServerInOrderAlsoWhileCallsWait(t *testing.T) {
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {
 			d := newDaemon(t)
@@ -234,7 +238,8 @@ func TestN2SignalsEndTheServerInOrderAlsoWhileCallsWait(t *testing.T) {
 	}
 }
 
-func TestN2SIGUSR1LogsAllStacksAndSIGPIPENothing(t *testing.T) {
+// requirements.md#N2
+func TestSIGUSR1LogsAllStacksAndSIGPIPENothing(t *testing.T) {
 	d := newDaemon(t)
 	text := readLog(t, d.withLog("ns", "c1"))
 	c := connect(t, d.start24("ns", "c1", nil))
@@ -255,7 +260,8 @@ func TestN2SIGUSR1LogsAllStacksAndSIGPIPENothing(t *testing.T) {
 	}
 }
 
-func TestN3LogThatNobodyReadsStopsNothing(t *testing.T) {
+// requirements.md#N3
+func TestLogThatNobodyReadsStopsNothing(t *testing.T) {
 	d := newDaemon(t)
 	fifo := d.withLog("ns", "c1")
 	c := connect(t, d.start24("ns", "c1", nil))
@@ -269,7 +275,8 @@ func TestN3LogThatNobodyReadsStopsNothing(t *testing.T) {
 	wait.Until(t, "the loss is reported", func() bool { return strings.Contains(text(), "lines of the log were dropped") })
 }
 
-func TestN3LogWithTheBundleGoneStopsNothing(t *testing.T) {
+// requirements.md#N3
+func TestLogWithTheBundleGoneStopsNothing(t *testing.T) {
 	d := newDaemon(t)
 	d.withLog("ns", "c1")
 	c := connect(t, d.start24("ns", "c1", nil))
@@ -279,7 +286,8 @@ func TestN3LogWithTheBundleGoneStopsNothing(t *testing.T) {
 	c.create("chatty")
 }
 
-func TestB15ServerSharesNothingWithContainerd(t *testing.T) {
+// requirements.md#B15
+func TestServerSharesNothingWithContainerd(t *testing.T) {
 	d := newDaemon(t)
 	fifo := d.withLog("ns", "c1")
 	pid := connect(t, d.start24("ns", "c1", nil)).shimPID()
@@ -304,7 +312,8 @@ func TestB15ServerSharesNothingWithContainerd(t *testing.T) {
 	}
 }
 
-func TestB16ServerIsALikelierVictimThanItsMaker(t *testing.T) {
+// requirements.md#B16
+func TestServerIsALikelierVictimThanItsMaker(t *testing.T) {
 	d := newDaemon(t)
 	score := func(pid string) int {
 		t.Helper()

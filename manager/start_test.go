@@ -21,7 +21,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
-func TestB11StartAnswersContainerd24InProtobuf(t *testing.T) {
+// requirements.md#B11
+func TestStartAnswersContainerd24InProtobuf(t *testing.T) {
 	d := newDaemon(t)
 	bundle := d.bundle("default", "c1", map[string]string{"other": "x"})
 	p := d.params("default", "c1")
@@ -41,7 +42,7 @@ func TestB11StartAnswersContainerd24InProtobuf(t *testing.T) {
 	}
 	d.killLater(result.Address)
 	if found, err := result.FindExtension(&types.MountCapabilities{}); err != nil || !found {
-		t.Errorf("B18: no mount capabilities in the answer: %v, %v", found, err)
+		t.Errorf("requirements.md#B18: no mount capabilities in the answer: %v, %v", found, err)
 	}
 	if result.Version != 3 || result.Protocol != "ttrpc" {
 		t.Errorf("answered version %d, protocol %q", result.Version, result.Protocol)
@@ -53,7 +54,8 @@ func TestB11StartAnswersContainerd24InProtobuf(t *testing.T) {
 	}
 }
 
-func TestB13StartAnswersOlderDaemonsAsTheyCanRead(t *testing.T) {
+// requirements.md#B13
+func TestStartAnswersOlderDaemonsAsTheyCanRead(t *testing.T) {
 	opts, err := proto.Marshal(&anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte("\x08\x01")})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +111,8 @@ func TestB13StartAnswersOlderDaemonsAsTheyCanRead(t *testing.T) {
 	}
 }
 
-func TestB14StartNeedsNoConfigJSON(t *testing.T) {
+// requirements.md#B14
+func TestStartNeedsNoConfigJSON(t *testing.T) {
 	d := newDaemon(t)
 	address := d.start24("default", "sandbox", nil)
 	if got := connect(t, address).connect().Version; !strings.HasPrefix(got, "default|sandbox|sandbox|") {
@@ -117,7 +120,8 @@ func TestB14StartNeedsNoConfigJSON(t *testing.T) {
 	}
 }
 
-func TestB30SocketDirectoryIsHonouredRememberedAndPrivate(t *testing.T) {
+// requirements.md#B30
+func TestSocketDirectoryIsHonouredRememberedAndPrivate(t *testing.T) {
 	d := newDaemon(t)
 	address := d.start24("default", "c1", nil)
 	path := pathOf(address)
@@ -139,7 +143,8 @@ func TestB30SocketDirectoryIsHonouredRememberedAndPrivate(t *testing.T) {
 	}
 }
 
-func TestB30UnusableSocketDirectoryIsRefused(t *testing.T) {
+// requirements.md#B30
+func TestUnusableSocketDirectoryIsRefused(t *testing.T) {
 	for dir, want := range map[string]string{
 		"relative/s":                   "not absolute",
 		"/" + strings.Repeat("x", 42):  "longer than 42",
@@ -159,7 +164,8 @@ func TestB30UnusableSocketDirectoryIsRefused(t *testing.T) {
 	}
 }
 
-func TestB31LongIdsAndNamespacesFitIntoASocketName(t *testing.T) {
+// requirements.md#B31
+func TestLongIdsAndNamespacesFitIntoASocketName(t *testing.T) {
 	d := newDaemon(t)
 	address := d.start24(strings.Repeat("n", 76), strings.Repeat("c", 76), nil)
 	if path := pathOf(address); len(path) > 106 {
@@ -167,7 +173,8 @@ func TestB31LongIdsAndNamespacesFitIntoASocketName(t *testing.T) {
 	}
 }
 
-func TestB5NamespacesDoNotShareAServer(t *testing.T) {
+// requirements.md#B5
+func TestNamespacesDoNotShareAServer(t *testing.T) {
 	d := newDaemon(t)
 	a, b := d.start24("one", "c1", nil), d.start24("two", "c1", nil)
 	if a == b || connect(t, a).shimPID() == connect(t, b).shimPID() {
@@ -175,7 +182,8 @@ func TestB5NamespacesDoNotShareAServer(t *testing.T) {
 	}
 }
 
-func TestG1MembersOfAGroupGetTheAddressOfItsServer(t *testing.T) {
+// requirements.md#G1
+func TestMembersOfAGroupGetTheAddressOfItsServer(t *testing.T) {
 	for _, key := range groupAnnotations {
 		t.Run(key, func(t *testing.T) {
 			d := newDaemon(t)
@@ -191,7 +199,8 @@ func TestG1MembersOfAGroupGetTheAddressOfItsServer(t *testing.T) {
 	}
 }
 
-func TestB32ConcurrentStartsOfAGroupMakeOneServer(t *testing.T) {
+// requirements.md#B32
+func TestConcurrentStartsOfAGroupMakeOneServer(t *testing.T) {
 	d := newDaemon(t)
 	const n = 8
 	group := map[string]string{config.GroupAnnotation: "pod1"}
@@ -241,7 +250,8 @@ func serversOf(t *testing.T, address string) (pids []string) {
 	return pids
 }
 
-func TestB32StaleSocketIsReplaced(t *testing.T) {
+// requirements.md#B32
+func TestStaleSocketIsReplaced(t *testing.T) {
 	d := newDaemon(t)
 	path, err := socketPath(d.socketDir, d.address, "default", "c1")
 	if err != nil {
@@ -262,7 +272,8 @@ func TestB32StaleSocketIsReplaced(t *testing.T) {
 
 // A `start` that is killed leaves its lock, and before it has made a server its socket,
 // and containerd calls no `delete`. What other shims have there is none of our business.
-func TestB33WhatAKilledStartHasLeftGoesWithTheNextServer(t *testing.T) {
+// requirements.md#B33
+func TestWhatAKilledStartHasLeftGoesWithTheNextServer(t *testing.T) {
 	d := newDaemon(t)
 	if err := os.MkdirAll(d.socketDir, 0o700); err != nil {
 		t.Fatal(err)
@@ -305,7 +316,8 @@ func TestB33WhatAKilledStartHasLeftGoesWithTheNextServer(t *testing.T) {
 }
 
 // Nobody may take the socket of a `start` that begins while another process sweeps.
-func TestB32ASweepDoesNotTakeTheSocketOfAStart(t *testing.T) {
+// requirements.md#B32
+func TestASweepDoesNotTakeTheSocketOfAStart(t *testing.T) {
 	dir := t.TempDir()
 	stop := make(chan struct{})
 	var sweeper sync.WaitGroup
@@ -338,7 +350,8 @@ func TestB32ASweepDoesNotTakeTheSocketOfAStart(t *testing.T) {
 	sweeper.Wait()
 }
 
-func TestB33KilledServerIsReplacedByTheNextStart(t *testing.T) {
+// requirements.md#B33
+func TestKilledServerIsReplacedByTheNextStart(t *testing.T) {
 	d := newDaemon(t)
 	address := d.start24("default", "c1", nil)
 	pid := connect(t, address).shimPID()
@@ -360,7 +373,8 @@ func TestStartNamesTheNearestKnownAnnotation(t *testing.T) {
 	}
 }
 
-func TestB10ParametersForAnotherContainerAreRefused(t *testing.T) {
+// requirements.md#B10
+func TestParametersForAnotherContainerAreRefused(t *testing.T) {
 	d := newDaemon(t)
 	stdin, err := proto.Marshal(d.params("default", "other"))
 	if err != nil {
@@ -381,7 +395,8 @@ func TestNameOfTheProgramPinsTheStage1(t *testing.T) {
 	}
 }
 
-func TestB17ServerIsBornInTheShimCgroup(t *testing.T) {
+// requirements.md#B17
+func TestServerIsBornInTheShimCgroup(t *testing.T) {
 	d := newDaemon(t)
 	roots := pidsAndFreezer(t)
 	path := fmt.Sprintf("/rkt-manager-test-%d", os.Getpid())
@@ -422,7 +437,8 @@ func pidsAndFreezer(t *testing.T) (roots []string) {
 	return roots
 }
 
-func TestB17MissingShimCgroupIsAnError(t *testing.T) {
+// requirements.md#B17
+func TestMissingShimCgroupIsAnError(t *testing.T) {
 	d := newDaemon(t)
 	p := d.params("default", "c1")
 	if err := p.AddExtension(&options.Options{ShimCgroup: "/no/such/cgroup"}); err != nil {
@@ -441,7 +457,8 @@ func TestB17MissingShimCgroupIsAnError(t *testing.T) {
 	}
 }
 
-func TestB17CoreSchedulingGivesTheServerACookie(t *testing.T) {
+// requirements.md#B17
+func TestCoreSchedulingGivesTheServerACookie(t *testing.T) {
 	const scopeThread = 0
 	if err := unix.Prctl(unix.PR_SCHED_CORE, unix.PR_SCHED_CORE_GET, 0, scopeThread, 0); err == unix.EINVAL {
 		t.Skip("needs a kernel with core scheduling")

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Parse reads runtime options of any type that clients send (requirement O1). It
+// Parse reads runtime options of any type that clients send (requirements.md#O1). It
 // never returns nil Options without an error: no message, and an empty one, ask
 // for nothing.
 //

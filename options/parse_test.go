@@ -39,7 +39,8 @@ ShimCgroup = ''
 SystemdCgroup = true
 `
 
-func TestO1WhatClientsSendIsTranslated(t *testing.T) {
+// requirements.md#O1
+func TestWhatClientsSendIsTranslated(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "options.toml")
 	if err := os.WriteFile(file, []byte("NoNewKeyring = true\nIoUid = 4294967295\n[nested]\nkey = 1\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -104,7 +105,8 @@ func TestO1WhatClientsSendIsTranslated(t *testing.T) {
 	}
 }
 
-func TestO1WhatCannotBeRightIsRefusedByName(t *testing.T) {
+// requirements.md#O1
+func TestWhatCannotBeRightIsRefusedByName(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {

@@ -67,11 +67,11 @@ func (u unfinished) String() string {
 	return string(b)
 }
 
-// Collect does for one container what its Delete has not done (requirements D3
-// to D7): kills its processes, unmounts its root, removes its cgroup and its
-// files, and with the last app of a pod whose shim is dead the pod. It touches
-// only what rkt.json in the bundle names, and nothing of another boot. After a
-// complete Delete there is nothing to do.
+// Collect does for one container what its Delete has not done (requirements.md#D3
+// to requirements.md#D7): kills its processes, unmounts its root, removes its cgroup and
+// its files, and with the last app of a pod whose shim is dead the pod. It touches only
+// what rkt.json in the bundle names, and nothing of another boot. After a complete Delete
+// there is nothing to do.
 //
 // The exit is the recorded one, else 137 and now. An error means that something
 // is left; calling Collect again goes on from there. A pod without apps that its

@@ -107,7 +107,7 @@ func TestADeleteThatDiesAtAnyStepCanBeRepeated(t *testing.T) {
 		exit := l.collect(t)
 		l.nothingLeft(t)
 		if !exit.Found || exit.Code != 7 || exit.PID == 0 {
-			t.Errorf("D5: exit %+v, recorded was 7", exit)
+			t.Errorf("requirements.md#D5: exit %+v, recorded was 7", exit)
 		}
 		if t.Failed() {
 			t.Fatalf("died at step %d", n)
@@ -267,7 +267,8 @@ func (l life) occupy(t *testing.T) *os.Process {
 	return cmd.Process
 }
 
-func TestD5WhatWasNotRecordedIs137(t *testing.T) {
+// requirements.md#D5
+func TestWhatWasNotRecordedIs137(t *testing.T) {
 	l := newLife(t)
 	if !l.until(t, "shim", "live") {
 		t.Fatal("it does not get there")
@@ -316,7 +317,8 @@ func TestAStage1ThatCannotBeOpenedHindersNothing(t *testing.T) {
 	l.nothingLeft(t)
 }
 
-func TestD3OrdinaryBundlesAreNoneOfOurBusiness(t *testing.T) {
+// requirements.md#D3
+func TestOrdinaryBundlesAreNoneOfOurBusiness(t *testing.T) {
 	l := newLife(t)
 	exit, err := l.collector(t).Collect(t.Context(), l.bundle(), "default", l.id)
 	if err != nil || exit.Found {
@@ -328,7 +330,8 @@ func TestD3OrdinaryBundlesAreNoneOfOurBusiness(t *testing.T) {
 	}
 }
 
-func TestD3ALivingShimsOtherAppsAreNotTouched(t *testing.T) {
+// requirements.md#D3
+func TestALivingShimsOtherAppsAreNotTouched(t *testing.T) {
 	l := newLife(t)
 	c := l.collector(t)
 	d := newDir(t, c.Store) // this process is its shim
@@ -348,7 +351,7 @@ func TestD3ALivingShimsOtherAppsAreNotTouched(t *testing.T) {
 		t.Errorf("%+v, %v", exit, err)
 	}
 	if pids, err := g.Pids(); err != nil || len(pids) != 0 {
-		t.Errorf("D4: processes %v live, %v", pids, err)
+		t.Errorf("requirements.md#D4: processes %v live, %v", pids, err)
 	}
 	if names, err := d.apps(); err != nil || len(names) != 1 || string(names[0]) != sibling.Name() {
 		t.Errorf("apps %v, %v; want %s", names, err, sibling.Name())

@@ -13,11 +13,11 @@ import (
 )
 
 // drainLimit is how long Delete waits for output that is still on its way
-// (requirement T3, X6).
+// (requirements.md#T3, requirements.md#X6).
 const drainLimit = 10 * time.Second
 
 // Delete removes an app or exec that is created or stopped, and returns how it
-// ended (requirement T3). Of a created app the blocked process is killed first.
+// ended (requirements.md#T3). Of a created app the blocked process is killed first.
 // With its last app the pod ends. A Delete that comes while another one is at work
 // gets the answer of that.
 func (p *Pod) Delete(ctx context.Context, id AppID, exec ExecID) (Status, error) {

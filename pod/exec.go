@@ -36,7 +36,7 @@ func (a *app) exec(id ExecID) (*execution, error) {
 	return e, nil
 }
 
-// AddExec registers a further process; nothing is started (requirement T4). The
+// AddExec registers a further process; nothing is started (requirements.md#T4). The
 // app must be created or running. An id that is taken is
 // errdefs.ErrAlreadyExists.
 func (p *Pod) AddExec(_ context.Context, id AppID, c ExecConfig) error {

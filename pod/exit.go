@@ -17,7 +17,7 @@ const execDrain = 5 * time.Second
 // ended reports the exit of the app's first process, or of an exec. Of several reports
 // the first counts.
 func (a *app) ended(ctx context.Context, exec ExecID, st abi.Status) {
-	a.oom.Report() // the OOM event that explains the exit goes first (requirement C5)
+	a.oom.Report() // the OOM event that explains the exit goes first (requirements.md#C5)
 	if exec != "" {
 		if e, err := a.exec(exec); err == nil {
 			e.exited(toExit(st))
@@ -51,8 +51,8 @@ func (a *app) frozen() bool {
 	return a.in(Pausing, Paused) || a.in(Killing) && a.cgroup.Frozen()
 }
 
-// finish kills what the first process has left of the app (requirement X4) and
-// publishes its exit after the exits of its execs (requirement E1).
+// finish kills what the first process has left of the app (requirements.md#X4) and
+// publishes its exit after the exits of its execs (requirements.md#E1).
 func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution) {
 	drained := a.gate.drained()
 	a.killRest(ctx)

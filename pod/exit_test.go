@@ -13,7 +13,8 @@ import (
 
 // The stage1 takes longer for the start of an exec than the exit of the app can wait:
 // then the exec has not started, whatever the stage1 says afterwards.
-func TestAnExecWhoseStartOutlastsItsAppHasNoEventsAfterTheExitOfTheApp(t *testing.T) { // E1
+// requirements.md#E1
+func TestAnExecWhoseStartOutlastsItsAppHasNoEventsAfterTheExitOfTheApp(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("a", "exec sleep 60")
 	w.mustStart("a", "")

@@ -37,7 +37,8 @@ func (w *world) before(first, second string) {
 	}
 }
 
-func TestC5OOMIsPublishedBeforeTheExitItCaused(t *testing.T) {
+// requirements.md#C5
+func TestOOMIsPublishedBeforeTheExitItCaused(t *testing.T) {
 	w := newLimitedWorld(t)
 	for range 5 {
 		w.mustCreate("a", "exec "+greedy)
@@ -52,7 +53,8 @@ func TestC5OOMIsPublishedBeforeTheExitItCaused(t *testing.T) {
 	}
 }
 
-func TestC5OOMOfAnExecComesBeforeItsExit(t *testing.T) {
+// requirements.md#C5
+func TestOOMOfAnExecComesBeforeItsExit(t *testing.T) {
 	w := newLimitedWorld(t)
 	w.mustCreate("a", "exec sleep 60")
 	w.mustStart("a", "")
@@ -66,7 +68,8 @@ func TestC5OOMOfAnExecComesBeforeItsExit(t *testing.T) {
 	w.end("a")
 }
 
-func TestC5OOMOfAChildIsPublishedWhileItsAppRunsOnAndIsItsAppsAlone(t *testing.T) {
+// requirements.md#C5
+func TestOOMOfAChildIsPublishedWhileItsAppRunsOnAndIsItsAppsAlone(t *testing.T) {
 	w := newLimitedWorld(t)
 	path, next := scriptLines(t)
 	w.mustCreate("neighbour", "exec sleep 60")
@@ -102,7 +105,8 @@ func (k *killing) Publish(e Event) {
 	k.recorder.Publish(e)
 }
 
-func TestC5OOMDuringThePublishingOfTheStartWaitsForIt(t *testing.T) {
+// requirements.md#C5
+func TestOOMDuringThePublishingOfTheStartWaitsForIt(t *testing.T) {
 	k := &killing{}
 	k.process = newProcess("a", "", &noStdio{}, false, k, new(outbox))
 	mustPush(t, k.process, EventCreated)
@@ -123,7 +127,8 @@ func TestC5OOMDuringThePublishingOfTheStartWaitsForIt(t *testing.T) {
 	}
 }
 
-func TestC5NoDescriptorIsLeftOfWatches(t *testing.T) {
+// requirements.md#C5
+func TestNoDescriptorIsLeftOfWatches(t *testing.T) {
 	w := newLimitedWorld(t)
 	w.mustCreate("first", "exec sleep 60")
 	before := watches(t)

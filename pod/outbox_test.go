@@ -74,7 +74,8 @@ func TestNothingIsPublishedBeforeTheCreation(t *testing.T) {
 	m.expect(t, "created", "exec-added/e", "oom", "exited")
 }
 
-func TestAnEventDuringAStartFollowsTheStart(t *testing.T) { // X2
+// requirements.md#X2
+func TestAnEventDuringAStartFollowsTheStart(t *testing.T) {
 	m := newMailbox()
 	_ = m.put("", EventCreated)
 	_ = m.lanes[""].begin(admitted)
@@ -109,7 +110,8 @@ func TestAnExecThatWasNotStartedHasNoExit(t *testing.T) {
 	m.expect(t, "exec-started/e", "exited/e")
 }
 
-func TestTheExitOfTheAppWaitsForItsExecs(t *testing.T) { // E1
+// requirements.md#E1
+func TestTheExitOfTheAppWaitsForItsExecs(t *testing.T) {
 	m := running("starting", "running", "added")
 	_ = m.lanes["starting"].begin(admitted)
 	_ = m.lanes["running"].begin(admitted)
@@ -155,7 +157,8 @@ func TestAProcessWhoseStartWasPublishedIsNotAbandoned(t *testing.T) {
 	m.expect(t, "exec-started/e", "exited/e", "exited")
 }
 
-func TestAnExitFollowsTheOOMThatWasSeenBefore(t *testing.T) { // C5
+// requirements.md#C5
+func TestAnExitFollowsTheOOMThatWasSeenBefore(t *testing.T) {
 	m := newMailbox("e")
 	_ = m.put("", EventCreated)
 	_ = m.put("e", EventExecAdded)

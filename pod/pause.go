@@ -10,7 +10,7 @@ import (
 )
 
 // Pause stops every process of a running app, execs included, and returns when
-// all are stopped (requirement T7). If that fails, the app runs on.
+// all are stopped (requirements.md#T7). If that fails, the app runs on.
 //
 // No exec is frozen while it is being started: Pause waits for those that are, and no
 // exec starts from the moment that the app is pausing.

@@ -74,7 +74,8 @@ func (w *world) end(id string) {
 	w.mustDelete(id, "")
 }
 
-func TestT7PauseStopsTheAppAndItsExecsUntilResume(t *testing.T) {
+// requirements.md#T7
+func TestPauseStopsTheAppAndItsExecsUntilResume(t *testing.T) {
 	needFreezer(t)
 	w := newWorld(t)
 	script, length := ticking(t)
@@ -130,7 +131,8 @@ func TestT7PauseStopsTheAppAndItsExecsUntilResume(t *testing.T) {
 	}
 }
 
-func TestT7APausedAppRefusesWhatNeedsItsProcesses(t *testing.T) {
+// requirements.md#T7
+func TestAPausedAppRefusesWhatNeedsItsProcesses(t *testing.T) {
 	w, _ := pausedApp(t)
 	if _, err := w.Start(t.Context(), "a", ""); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("start: %v", err)
@@ -152,7 +154,8 @@ func TestT7APausedAppRefusesWhatNeedsItsProcesses(t *testing.T) {
 	w.end("a")
 }
 
-func TestT7AnExecThatWasAddedBeforeThePauseDoesNotStartInIt(t *testing.T) {
+// requirements.md#T7
+func TestAnExecThatWasAddedBeforeThePauseDoesNotStartInIt(t *testing.T) {
 	needFreezer(t)
 	w := newWorld(t)
 	w.mustCreate("a", "exec sleep 60")
@@ -174,7 +177,8 @@ func TestT7AnExecThatWasAddedBeforeThePauseDoesNotStartInIt(t *testing.T) {
 	w.end("a")
 }
 
-func TestT9APausedAppCanBeKilled(t *testing.T) {
+// requirements.md#T9
+func TestAPausedAppCanBeKilled(t *testing.T) {
 	for name, all := range map[string]bool{"its first process": false, "all": true} {
 		t.Run(name, func(t *testing.T) {
 			w, _ := pausedApp(t)
@@ -192,7 +196,8 @@ func TestT9APausedAppCanBeKilled(t *testing.T) {
 	}
 }
 
-func TestT9OtherSignalsReachAPausedAppWhenItIsResumed(t *testing.T) {
+// requirements.md#T9
+func TestOtherSignalsReachAPausedAppWhenItIsResumed(t *testing.T) {
 	needFreezer(t)
 	w := newWorld(t)
 	path, next := scriptLines(t)
@@ -218,7 +223,8 @@ func TestT9OtherSignalsReachAPausedAppWhenItIsResumed(t *testing.T) {
 	w.mustDelete("a", "")
 }
 
-func TestT7TheStage1PausesIfItDeclaresSo(t *testing.T) {
+// requirements.md#T7
+func TestTheStage1PausesIfItDeclaresSo(t *testing.T) {
 	w := newWorld(t)
 	w.stage1.has[abi.AppPause] = true
 	w.stage1.has[abi.AppResume] = true
@@ -246,7 +252,8 @@ func TestT7TheStage1PausesIfItDeclaresSo(t *testing.T) {
 	w.end("a")
 }
 
-func TestT7AClientThatGoesAwayLeavesNoHalfPausedApp(t *testing.T) {
+// requirements.md#T7
+func TestAClientThatGoesAwayLeavesNoHalfPausedApp(t *testing.T) {
 	needFreezer(t)
 	w := newWorld(t)
 	script, length := ticking(t)
@@ -280,7 +287,8 @@ func TestT7AClientThatGoesAwayLeavesNoHalfPausedApp(t *testing.T) {
 
 // An exec storm: whatever comes in between, a paused app does not run, and what
 // was told to run has run.
-func TestT7PauseInAnExecStorm(t *testing.T) {
+// requirements.md#T7
+func TestPauseInAnExecStorm(t *testing.T) {
 	needFreezer(t)
 	w := newWorld(t)
 	w.mustCreate("a", "exec sleep 60")
@@ -334,7 +342,8 @@ func TestT7PauseInAnExecStorm(t *testing.T) {
 	w.end("a")
 }
 
-func TestT9KillAllInAnExecStormLeavesNobody(t *testing.T) {
+// requirements.md#T9
+func TestKillAllInAnExecStormLeavesNobody(t *testing.T) {
 	for _, sharedPIDs := range []bool{false, true} {
 		w := newWorld(t)
 		w.sharedPIDs = sharedPIDs
@@ -374,7 +383,7 @@ func TestT9KillAllInAnExecStormLeavesNobody(t *testing.T) {
 		end := slices.Index(words, "exited a")
 		for i, word := range words {
 			if strings.HasPrefix(word, "exited a/") && i > end {
-				t.Errorf("%s follows the exit of its app (E1)", word)
+				t.Errorf("%s follows the exit of its app (requirements.md#E1)", word)
 			}
 		}
 		for _, word := range words[end:] {
@@ -397,7 +406,8 @@ func (w *world) freezeFromOutside(id AppID) {
 	}
 }
 
-func TestT9SIGKILLEndsAnAppThatAnotherProgramHasFrozen(t *testing.T) {
+// requirements.md#T9
+func TestSIGKILLEndsAnAppThatAnotherProgramHasFrozen(t *testing.T) {
 	needFreezer(t)
 	for _, all := range []bool{false, true} {
 		// One world at a time: each reaps what it takes for an orphan.
@@ -418,7 +428,8 @@ func TestT9SIGKILLEndsAnAppThatAnotherProgramHasFrozen(t *testing.T) {
 }
 
 // It would hang as soon as it has entered the cgroup.
-func TestT4AnExecInAnAppThatAnotherProgramHasFrozenFailsAtOnce(t *testing.T) {
+// requirements.md#T4
+func TestAnExecInAnAppThatAnotherProgramHasFrozenFailsAtOnce(t *testing.T) {
 	needFreezer(t)
 	w := newWorld(t)
 	w.mustCreate("a", "exec sleep 60")

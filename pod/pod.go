@@ -95,7 +95,7 @@ func (p *Pod) Status(id AppID, exec ExecID) (Status, error) {
 	}
 	st := q.status()
 	switch st.State {
-	case Created, Starting, Running: // an exec pauses with its app (requirement T5)
+	case Created, Starting, Running: // an exec pauses with its app (requirements.md#T5)
 		if s := a.status().State; s == Pausing || s == Paused {
 			st.State = s
 		}
@@ -114,7 +114,7 @@ func (p *Pod) Wait(ctx context.Context, id AppID, exec ExecID) (Exit, error) {
 }
 
 // Resize sets the size of a process's terminal. Before there is one, the size is
-// kept for it; without a terminal it is a no-op (requirement T10).
+// kept for it; without a terminal it is a no-op (requirements.md#T10).
 func (p *Pod) Resize(id AppID, exec ExecID, size Size) error {
 	_, q, err := p.find(id, exec)
 	if err != nil {
@@ -123,7 +123,7 @@ func (p *Pod) Resize(id AppID, exec ExecID, size Size) error {
 	return q.resize(size)
 }
 
-// CloseStdin ends the input of a process (requirement T11).
+// CloseStdin ends the input of a process (requirements.md#T11).
 func (p *Pod) CloseStdin(id AppID, exec ExecID) error {
 	_, q, err := p.find(id, exec)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-func TestAnAppRunsFromCreateToDeleteWithItsEventsInOrder(t *testing.T) { // E1, T1-T3
+// requirements.md#E1, requirements.md#T1 to requirements.md#T3
+func TestAnAppRunsFromCreateToDeleteWithItsEventsInOrder(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("a", "exit 42")
 	if st, err := w.Status("a", ""); err != nil || st.State != Created || st.PID == 0 {
@@ -39,7 +40,8 @@ func TestAnAppRunsFromCreateToDeleteWithItsEventsInOrder(t *testing.T) { // E1, 
 	}
 }
 
-func TestThePodEndsWithItsLastAppAndBeginsAnew(t *testing.T) { // G6
+// requirements.md#G6
+func TestThePodEndsWithItsLastAppAndBeginsAnew(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("a", "exit 0")
 	w.mustCreate("b", "exit 0")
@@ -71,7 +73,8 @@ func TestAnIdCanBeUsedAgainRightAfterItsDeletion(t *testing.T) {
 	}
 }
 
-func TestAnExitBeforeStartReturnsIsPublishedAfterTheStart(t *testing.T) { // X2
+// requirements.md#X2
+func TestAnExitBeforeStartReturnsIsPublishedAfterTheStart(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("a", "exec sleep 60")
 	w.mustStart("a", "")
@@ -99,7 +102,8 @@ func TestAnExitBeforeStartReturnsIsPublishedAfterTheStart(t *testing.T) { // X2
 	}
 }
 
-func TestTheExitOfAnAppFollowsThoseOfItsExecs(t *testing.T) { // E1
+// requirements.md#E1
+func TestTheExitOfAnAppFollowsThoseOfItsExecs(t *testing.T) {
 	w := newWorld(t)
 	path, next := scriptLines(t)
 	w.mustCreate("a", "exec sleep 60")
@@ -121,7 +125,8 @@ func TestTheExitOfAnAppFollowsThoseOfItsExecs(t *testing.T) { // E1
 	w.mustDelete("a", "")
 }
 
-func TestNoExecStartsOnceTheAppHasEnded(t *testing.T) { // T2
+// requirements.md#T2
+func TestNoExecStartsOnceTheAppHasEnded(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("a", "exit 0")
 	w.mustAddExec("a", "late", "exit 0")
@@ -151,7 +156,8 @@ func TestAnExecAsksForNothingThatItsStage1DoesNotHonour(t *testing.T) {
 	w.mustDelete("a", "")
 }
 
-func TestAFailedExecStaysCreatedAndReleasesItsWaiters(t *testing.T) { // T2
+// requirements.md#T2
+func TestAFailedExecStaysCreatedAndReleasesItsWaiters(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("a", "exec sleep 60")
 	w.mustStart("a", "")
@@ -177,7 +183,8 @@ func TestAFailedExecStaysCreatedAndReleasesItsWaiters(t *testing.T) { // T2
 
 // Nobody can signal an app whose start has failed, and its Delete would wait for the
 // end of its output.
-func TestAnAppThatCannotBeStartedIsKilled(t *testing.T) { // T2
+// requirements.md#T2
+func TestAnAppThatCannotBeStartedIsKilled(t *testing.T) {
 	for _, recorder := range []Recorder{RecordedByStage1, RecordedByStage0} {
 		t.Run(recorder.String(), func(t *testing.T) {
 			w := newWorld(t)
@@ -207,7 +214,8 @@ func TestAnAppThatCannotBeStartedIsKilled(t *testing.T) { // T2
 
 // What is not started has nobody to handle a signal, and would survive most of them
 // as process 1. It is killed, and told of as if it had died of the signal.
-func TestACreatedAppDiesOfTheSignalThatItWasSent(t *testing.T) { // T9
+// requirements.md#T9
+func TestACreatedAppDiesOfTheSignalThatItWasSent(t *testing.T) {
 	for name, prepare := range map[string]func(*fakeStage1){
 		"by the stage1": func(*fakeStage1) {},
 		"by stage 0":    func(f *fakeStage1) { f.orphans, f.has[abi.AppSignal] = true, false },
@@ -257,7 +265,8 @@ func TestASignalThatIsNotDeliveredIsNoCause(t *testing.T) {
 	w.mustDelete("a", "")
 }
 
-func TestAFailedCreateLeavesNothing(t *testing.T) { // T1
+// requirements.md#T1
+func TestAFailedCreateLeavesNothing(t *testing.T) {
 	for _, e := range []abi.Entrypoint{abi.Run, abi.AppAdd, features} {
 		t.Run(string(e), func(t *testing.T) {
 			w := newWorld(t)
@@ -340,7 +349,8 @@ func mustPush(t *testing.T, p *process, kinds ...EventKind) {
 	}
 }
 
-func TestAnExitDuringThePublishingOfTheStartWaitsForIt(t *testing.T) { // X2
+// requirements.md#X2
+func TestAnExitDuringThePublishingOfTheStartWaitsForIt(t *testing.T) {
 	h := &hasty{}
 	h.process = newProcess("a", "", &noStdio{}, false, h, new(outbox))
 	mustPush(t, h.process, EventCreated, EventStarted)
@@ -384,7 +394,7 @@ func TestCallsInTheWrongStateAreRefusedAndChangeNothing(t *testing.T) {
 		t.Errorf("kill of an ended app: %v", err)
 	}
 	if _, err := w.Pids(t.Context(), "a"); !errdefs.IsFailedPrecondition(err) {
-		t.Errorf("pids of an ended app: %v, want anything but NotFound (R3)", err)
+		t.Errorf("pids of an ended app: %v, want anything but NotFound (requirements.md#R3)", err)
 	}
 	w.mustDelete("a", "")
 	for _, err := range []error{
@@ -399,7 +409,8 @@ func TestCallsInTheWrongStateAreRefusedAndChangeNothing(t *testing.T) {
 
 func errOf[T any](_ T, err error) error { return err }
 
-func TestPidsListsTheAppsProcessesAndNamesItsExecs(t *testing.T) { // T6
+// requirements.md#T6
+func TestPidsListsTheAppsProcessesAndNamesItsExecs(t *testing.T) {
 	w := newWorld(t)
 	path, next := scriptLines(t)
 	w.mustCreate("a", "sleep 60 & echo up > "+path+"; wait")
@@ -426,7 +437,8 @@ func TestPidsListsTheAppsProcessesAndNamesItsExecs(t *testing.T) { // T6
 }
 
 // Nobody else may want the stage1 that was started for a client who has gone.
-func TestAStartOfTheStage1ThatHangsEndsWithItsLastClient(t *testing.T) { // R4
+// requirements.md#R4
+func TestAStartOfTheStage1ThatHangsEndsWithItsLastClient(t *testing.T) {
 	w := newWorld(t)
 	w.stage1.on(abi.Run, hangs)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -448,7 +460,8 @@ func TestAStartOfTheStage1ThatHangsEndsWithItsLastClient(t *testing.T) { // R4
 
 // A client that asks meanwhile, as a containerd that has just been started does,
 // is not told of a container that has ended.
-func TestAnAppWhoseCreationFailedIsNeverSeen(t *testing.T) { // T1, R4
+// requirements.md#T1, requirements.md#R4
+func TestAnAppWhoseCreationFailedIsNeverSeen(t *testing.T) {
 	w := newWorld(t)
 	hold := make(chan struct{})
 	w.stage1.on(abi.AppAdd, fails(errdefs.ErrInvalidArgument))
@@ -472,7 +485,8 @@ func TestAnAppWhoseCreationFailedIsNeverSeen(t *testing.T) { // T1, R4
 }
 
 // A stage1 that hangs cannot keep anything from being killed.
-func TestAStage1ThatHangsDoesNotPreventSIGKILL(t *testing.T) { // N6, T9
+// requirements.md#N6, requirements.md#T9
+func TestAStage1ThatHangsDoesNotPreventSIGKILL(t *testing.T) {
 	w := newWorld(t)
 	w.stage1.on(abi.AppSignal, hangs)
 	w.mustCreate("created", "exit 0")
@@ -492,7 +506,8 @@ func TestAStage1ThatHangsDoesNotPreventSIGKILL(t *testing.T) { // N6, T9
 	w.mustDelete("running", "")
 }
 
-func TestAHungStage1DoesNotHoldUpOtherCalls(t *testing.T) { // N6
+// requirements.md#N6
+func TestAHungStage1DoesNotHoldUpOtherCalls(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("sibling", "exec sleep 60")
 	w.mustStart("sibling", "")

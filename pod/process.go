@@ -199,7 +199,7 @@ func (p *process) oomKilled() { _ = p.push(Event{Kind: EventOOM}) }
 func (p *process) exited(e Exit) { _ = p.push(Event{Kind: EventExited, Exit: e}) }
 
 // unstarted ends the start call of an exec with failure: the exec stays until it
-// is deleted, and calls that wait for its exit return (requirement T2).
+// is deleted, and calls that wait for its exit return (requirements.md#T2).
 func (p *process) unstarted() {
 	p.mu.Lock()
 	if p.stepLocked(stepUnstart) == nil {

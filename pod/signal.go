@@ -22,7 +22,7 @@ const (
 )
 
 // Kill sends a signal to an app's first process, or to an exec's, and returns
-// without waiting for its effect (requirement T9). With all, which is for apps
+// without waiting for its effect (requirements.md#T9). With all, which is for apps
 // only, every process of the app gets it. A process that has ended is
 // errdefs.ErrNotFound, an exec that was not started
 // errdefs.ErrFailedPrecondition.
@@ -157,9 +157,9 @@ func (a *app) signalAll(ctx context.Context, sig int) error {
 	return nil // it has ended meanwhile
 }
 
-// Pids lists the processes of an app by its cgroup (requirement T6). Of an app
+// Pids lists the processes of an app by its cgroup (requirements.md#T6). Of an app
 // that has ended it is errdefs.ErrFailedPrecondition, and never NotFound: the
-// client would take the app for leaked and delete it with its exit (R3).
+// client would take the app for leaked and delete it with its exit (requirements.md#R3).
 func (p *Pod) Pids(_ context.Context, id AppID) ([]ProcessInfo, error) {
 	a, err := p.app(id)
 	if err != nil {

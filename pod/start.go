@@ -13,7 +13,7 @@ import (
 // to end.
 const abortLimit = 5 * time.Second
 
-// Start runs a created app, or a registered exec (requirement T2), and returns
+// Start runs a created app, or a registered exec (requirements.md#T2), and returns
 // its pid. A failed start leaves an exec created and ends an app.
 func (p *Pod) Start(ctx context.Context, id AppID, exec ExecID) (int, error) {
 	a, err := p.app(id)

@@ -21,8 +21,8 @@ type Stats struct {
 }
 
 // Stats reads the statistics of an app, from its creation until it is deleted:
-// clients ask whether the kernel has killed in it when it has ended (requirement
-// T14, C4). It starts no process.
+// clients ask whether the kernel has killed in it when it has ended
+// (requirements.md#T14, requirements.md#C4). It starts no process.
 func (p *Pod) Stats(_ context.Context, id AppID) (Stats, error) {
 	a, err := p.app(id)
 	if err != nil {

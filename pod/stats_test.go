@@ -6,7 +6,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-func TestT14StatsFromCreateToDelete(t *testing.T) {
+// requirements.md#T14
+func TestStatsFromCreateToDelete(t *testing.T) {
 	w := newLimitedWorld(t)
 	w.mustCreate("a", "exec "+greedy)
 	st, err := w.Stats(t.Context(), "a")

@@ -114,7 +114,7 @@ type Event struct {
 }
 
 // Events receives a pod's events. The order of calls is the order in which they
-// must reach subscribers (requirement E1).
+// must reach subscribers (requirements.md#E1).
 type Events interface {
 	// Publish never blocks.
 	Publish(Event)

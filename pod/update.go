@@ -10,7 +10,7 @@ import (
 )
 
 // Update changes those limits of an app that an OCI linux.resources object names
-// (requirement T12). The app is created, running or paused. What cannot be
+// (requirements.md#T12). The app is created, running or paused. What cannot be
 // changed is an error that names it, and then nothing has changed.
 func (p *Pod) Update(ctx context.Context, id AppID, resources []byte) error {
 	a, err := p.app(id)
@@ -42,7 +42,7 @@ func (p *Pod) Update(ctx context.Context, id AppID, resources []byte) error {
 }
 
 // Checkpoint has the stage1 write the state of a running or paused app to a
-// directory (requirement T8). A stage1 that has no entrypoint for it is
+// directory (requirements.md#T8). A stage1 that has no entrypoint for it is
 // errdefs.ErrNotImplemented.
 func (p *Pod) Checkpoint(ctx context.Context, id AppID, c abi.Checkpoint) error {
 	a, err := p.app(id)

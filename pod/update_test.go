@@ -37,7 +37,8 @@ func (w *world) pidsMax(id string) string {
 	return strings.TrimSpace(string(b))
 }
 
-func TestT12UpdateIsForAppsThatHaveNotEnded(t *testing.T) {
+// requirements.md#T12
+func TestUpdateIsForAppsThatHaveNotEnded(t *testing.T) {
 	needPids(t)
 	needFreezer(t)
 	w := newWorld(t)
@@ -71,7 +72,8 @@ func TestT12UpdateIsForAppsThatHaveNotEnded(t *testing.T) {
 	}
 }
 
-func TestT12TheStage1IsToldAndMayRefuse(t *testing.T) {
+// requirements.md#T12
+func TestTheStage1IsToldAndMayRefuse(t *testing.T) {
 	needPids(t)
 	w := newWorld(t)
 	w.stage1.has[abi.AppUpdate] = true
@@ -92,7 +94,8 @@ func TestT12TheStage1IsToldAndMayRefuse(t *testing.T) {
 	w.mustDelete("a", "")
 }
 
-func TestC2ResourcesThatNobodyKnowsAreRefusedByName(t *testing.T) {
+// requirements.md#C2
+func TestResourcesThatNobodyKnowsAreRefusedByName(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{`{"memory":{"limit":1,"kernel":2}}`, ""},
 		{`{"memory":{"hotness":7}}`, "linux.resources.memory.hotness"},
@@ -124,7 +127,8 @@ func TestC2ResourcesThatNobodyKnowsAreRefusedByName(t *testing.T) {
 	w.mustDelete("a", "")
 }
 
-func TestT8CheckpointAndRestoreAreTheStage1s(t *testing.T) {
+// requirements.md#T8
+func TestCheckpointAndRestoreAreTheStage1s(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("a", "exec sleep 60")
 	if err := w.Checkpoint(t.Context(), "a", abi.Checkpoint{Path: "/cp"}); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "app/checkpoint") {

@@ -13,7 +13,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-func TestX7UnknownOrphansAreReapedInSilence(t *testing.T) {
+// requirements.md#X7
+func TestUnknownOrphansAreReapedInSilence(t *testing.T) {
 	c := newChildren(t)
 	for range 5 {
 		pid := orphan(t, c, "exit 1")
@@ -52,7 +53,8 @@ func TestAdoptedOrphanIsRecordedBeforeItIsReaped(t *testing.T) {
 	}
 }
 
-func TestX2OrphanThatDiedBeforeItWasAdoptedIsKept(t *testing.T) {
+// requirements.md#X2
+func TestOrphanThatDiedBeforeItWasAdoptedIsKept(t *testing.T) {
 	c := newChildren(t)
 	release := c.Expect()
 	pid := orphan(t, c, "kill -SEGV $$")

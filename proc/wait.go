@@ -57,7 +57,7 @@ func waitid(idType, id, options int) (info childInfo, ok bool, err error) {
 const cldExited = 1
 
 // exit translates the kernel's words. A shell's habit gives a signalled process
-// the code 128 + signal (requirement X1).
+// the code 128 + signal (requirements.md#X1).
 func (i childInfo) exit(at time.Time) Exit {
 	if i.code == cldExited {
 		return Exit{Code: int(i.status) & 0xff, Time: at}

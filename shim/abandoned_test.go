@@ -38,7 +38,8 @@ func (b *bench) serves() {
 	}
 }
 
-func TestR4AServiceWhoseOnlyCreateWasAbandonedEnds(t *testing.T) {
+// requirements.md#R4
+func TestAServiceWhoseOnlyCreateWasAbandonedEnds(t *testing.T) {
 	b := newBench(t)
 	b.failCreate("a", false)
 	b.serves() // the caller may try again

@@ -21,7 +21,7 @@ const (
 	checkpointOptions = "containerd.runc.v1.CheckpointOptions"
 )
 
-// pause stops an app (requirement T7).
+// pause stops an app (requirements.md#T7).
 func (s *Service) pause(ctx context.Context, r *task.PauseRequest) (*emptypb.Empty, error) {
 	return done(s.pod.Pause(ctx, pod.AppID(r.ID)))
 }
@@ -31,7 +31,7 @@ func (s *Service) resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.E
 	return done(s.pod.Resume(ctx, pod.AppID(r.ID)))
 }
 
-// update changes the limits of an app (requirement T12). The annotations of the
+// update changes the limits of an app (requirements.md#T12). The annotations of the
 // request mean nothing here.
 func (s *Service) update(ctx context.Context, r *task.UpdateTaskRequest) (*emptypb.Empty, error) {
 	if _, err := s.pod.Status(pod.AppID(r.ID), ""); err != nil {
@@ -43,7 +43,7 @@ func (s *Service) update(ctx context.Context, r *task.UpdateTaskRequest) (*empty
 	return done(s.pod.Update(ctx, pod.AppID(r.ID), r.Resources.GetValue()))
 }
 
-// checkpoint keeps the state of an app (requirement T8).
+// checkpoint keeps the state of an app (requirements.md#T8).
 func (s *Service) checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
 	if _, err := s.pod.Status(pod.AppID(r.ID), ""); err != nil {
 		return nil, err

@@ -16,7 +16,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-func TestT7PauseAndResumeArePublished(t *testing.T) {
+// requirements.md#T7
+func TestPauseAndResumeArePublished(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	b.sink.next("/tasks/create")
@@ -36,7 +37,8 @@ func TestT7PauseAndResumeArePublished(t *testing.T) {
 	wantCode(t, err, codes.FailedPrecondition, "Resume of an app that is not paused")
 }
 
-func TestC5OOMIsPublished(t *testing.T) {
+// requirements.md#C5
+func TestOOMIsPublished(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	b.sink.next("/tasks/create")
@@ -46,7 +48,8 @@ func TestC5OOMIsPublished(t *testing.T) {
 	}
 }
 
-func TestT12UpdateHandsTheResourcesToThePod(t *testing.T) {
+// requirements.md#T12
+func TestUpdateHandsTheResourcesToThePod(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	for _, url := range []string{"types.containerd.io/opencontainers/runtime-spec/1/LinuxResources", ""} {
@@ -63,7 +66,8 @@ func TestT12UpdateHandsTheResourcesToThePod(t *testing.T) {
 	wantCode(t, err, codes.InvalidArgument, "Windows's")
 }
 
-func TestT8CheckpointIsTheStage1s(t *testing.T) {
+// requirements.md#T8
+func TestCheckpointIsTheStage1s(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	b.sink.next("/tasks/create")
@@ -95,7 +99,8 @@ func TestT8CheckpointIsTheStage1s(t *testing.T) {
 	wantCode(t, err, codes.InvalidArgument, "unknown options")
 }
 
-func TestT8CreateFromACheckpointIsTheStage1sToo(t *testing.T) {
+// requirements.md#T8
+func TestCreateFromACheckpointIsTheStage1sToo(t *testing.T) {
 	b := newBench(t)
 	must[task.CreateTaskResponse](b, "Create", &task.CreateTaskRequest{ID: "a", Bundle: bundle(t), Checkpoint: "/cp"})
 	if got := b.pod.config["a"].Checkpoint; got != "/cp" {

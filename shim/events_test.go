@@ -148,7 +148,8 @@ func numbered(from, to int) []string {
 	return all
 }
 
-func TestE2AllEventsArriveOnceInOrderAcrossRestartsOfContainerd(t *testing.T) {
+// requirements.md#E2
+func TestAllEventsArriveOnceInOrderAcrossRestartsOfContainerd(t *testing.T) {
 	checkFDs(t)
 	c := newContainerd(t)
 	c.start()
@@ -187,7 +188,8 @@ func TestE2AllEventsArriveOnceInOrderAcrossRestartsOfContainerd(t *testing.T) {
 	}
 }
 
-func TestE2AnEventIsTriedUntilItIsTakenAndHoldsBackTheOthers(t *testing.T) {
+// requirements.md#E2
+func TestAnEventIsTriedUntilItIsTakenAndHoldsBackTheOthers(t *testing.T) {
 	c := newContainerd(t)
 	c.start()
 	tries := 0
@@ -235,7 +237,8 @@ func TestAnEventThatContainerdRefusesForGoodDoesNotBlockTheOthers(t *testing.T) 
 	}
 }
 
-func TestE3PublishingNeverBlocksAndTheOldestGoesFirstWhenThereAreTooMany(t *testing.T) {
+// requirements.md#E3
+func TestPublishingNeverBlocksAndTheOldestGoesFirstWhenThereAreTooMany(t *testing.T) {
 	c := newContainerd(t) // not started
 	q := newQueue(newForwarder(c.path))
 	for i := range maxQueued + 10 {
@@ -254,7 +257,8 @@ func TestE3PublishingNeverBlocksAndTheOldestGoesFirstWhenThereAreTooMany(t *test
 	}
 }
 
-func TestE4CloseDeliversWhatIsQueued(t *testing.T) {
+// requirements.md#E4
+func TestCloseDeliversWhatIsQueued(t *testing.T) {
 	c := newContainerd(t)
 	c.start()
 	q := newQueue(newForwarder(c.path))

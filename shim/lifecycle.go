@@ -18,7 +18,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-// create makes an app, blocked before its exec (requirement T1). On failure
+// create makes an app, blocked before its exec (requirements.md#T1). On failure
 // nothing of it remains and its id is free again.
 func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	if r.ID == "" || !filepath.IsAbs(r.Bundle) {
@@ -49,7 +49,7 @@ func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 
 // abandoned ends a service without apps after a create whose caller has gone: a
 // containerd that died asks for nothing any more, and 1.6 does not when it is
-// back either (requirement R4).
+// back either (requirements.md#R4).
 func (s *Service) abandoned(ctx context.Context, id string) {
 	if _, err := s.shutdown(ctx, &task.ShutdownRequest{ID: id}); err != nil {
 		log.G(ctx).WithError(err).Warn("end after an abandoned create")
@@ -86,7 +86,7 @@ func (s *Service) createApp(ctx context.Context, a *app, r *task.CreateTaskReque
 
 // refused changes the error of a spec that the stage1 does not implement.
 // containerd takes NotImplemented as the answer of a shim that does not know
-// this version of the Task API, and would try an older one (requirement G5).
+// this version of the Task API, and would try an older one (requirements.md#G5).
 func refused(err error) error {
 	if !errdefs.IsNotImplemented(err) {
 		return err
@@ -94,7 +94,7 @@ func refused(err error) error {
 	return errdefs.ErrFailedPrecondition.WithMessage(err.Error())
 }
 
-// start runs a created app or exec (requirement T2).
+// start runs a created app or exec (requirements.md#T2).
 func (s *Service) start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
 	if _, p, err := s.apps.process(pod.AppID(r.ID), pod.ExecID(r.ExecID)); err == nil && p.stdio != nil {
 		p.stdio.feed()
@@ -106,7 +106,7 @@ func (s *Service) start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	return &task.StartResponse{Pid: uint32(pid)}, nil
 }
 
-// delete removes an app or exec that does not run (requirement T3).
+// delete removes an app or exec that does not run (requirements.md#T3).
 func (s *Service) delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
 	id, exec := pod.AppID(r.ID), pod.ExecID(r.ExecID)
 	known := s.apps.lookup(id, exec)
@@ -124,7 +124,7 @@ func (s *Service) delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 	}, nil
 }
 
-// exec registers a further process of an app (requirement T4).
+// exec registers a further process of an app (requirements.md#T4).
 func (s *Service) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb.Empty, error) {
 	id, exec := pod.AppID(r.ID), pod.ExecID(r.ExecID)
 	spec := bytes.TrimSpace(r.Spec.GetValue())
@@ -156,7 +156,7 @@ func (s *Service) addExec(ctx context.Context, id pod.AppID, exec pod.ExecID, p 
 	return s.pod.AddExec(ctx, id, pod.ExecConfig{ID: exec, Process: spec, Stdio: io, Terminal: p.terminal})
 }
 
-// kill signals a process (requirement T9).
+// kill signals a process (requirements.md#T9).
 func (s *Service) kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty, error) {
 	if r.Signal > 64 {
 		return nil, fmt.Errorf("signal %d to container %s: there is none of that number: %w", r.Signal, r.ID, errdefs.ErrInvalidArgument)
@@ -167,7 +167,7 @@ func (s *Service) kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty
 	return empty, nil
 }
 
-// wait blocks until a process has ended (requirement T13).
+// wait blocks until a process has ended (requirements.md#T13).
 func (s *Service) wait(ctx context.Context, r *task.WaitRequest) (*task.WaitResponse, error) {
 	exit, err := s.pod.Wait(ctx, pod.AppID(r.ID), pod.ExecID(r.ExecID))
 	if err != nil {

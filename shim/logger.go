@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// loggerReady is how long a logger may take to get ready (requirement I4).
+	// loggerReady is how long a logger may take to get ready (requirements.md#I4).
 	loggerReady = 10 * time.Second
 	// loggerStop is how long it has between SIGTERM and SIGKILL.
 	loggerStop = 12 * time.Second
@@ -35,7 +35,7 @@ const (
 // The shim keeps the read ends, too. If the program dies while there may be more
 // to read, a successor gets them, with all that the program had not read; if
 // successors keep dying, the output is thrown away. The process neither blocks nor is killed by
-// SIGPIPE (#11511).
+// SIGPIPE (containerd#11511).
 type logger struct {
 	argv     []string
 	env      []string

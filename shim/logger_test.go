@@ -129,7 +129,8 @@ func markedPID(t *testing.T, mark string) int {
 	return pid
 }
 
-func TestI4ALoggerGetsBothStreamsItsArgumentsAndItsEnvironment(t *testing.T) {
+// requirements.md#I4
+func TestALoggerGetsBothStreamsItsArgumentsAndItsEnvironment(t *testing.T) {
 	for _, how := range []string{"plain", "v2"} {
 		t.Run(how, func(t *testing.T) {
 			dir := t.TempDir()
@@ -151,7 +152,8 @@ func TestI4ALoggerGetsBothStreamsItsArgumentsAndItsEnvironment(t *testing.T) {
 	}
 }
 
-func TestI4ALoggerForStdoutAloneAndAFileForStderr(t *testing.T) {
+// requirements.md#I4
+func TestALoggerForStdoutAloneAndAFileForStderr(t *testing.T) {
 	dir := t.TempDir()
 	log, errs := filepath.Join(dir, "log"), filepath.Join(dir, "err")
 	r := newRig(t, streams{stdout: loggerURI(t, "plain", log, ""), stderr: "file://" + errs}, owner{})
@@ -164,7 +166,8 @@ func TestI4ALoggerForStdoutAloneAndAFileForStderr(t *testing.T) {
 	}
 }
 
-func TestI4StdinWorksBesideALogger(t *testing.T) {
+// requirements.md#I4
+func TestStdinWorksBesideALogger(t *testing.T) {
 	log, in := filepath.Join(t.TempDir(), "log"), mkfifo(t, "in")
 	r := newRig(t, streams{stdin: in, stdout: loggerURI(t, "plain", log, "")}, owner{})
 	c := r.start("cat")
@@ -181,7 +184,8 @@ func TestI4StdinWorksBesideALogger(t *testing.T) {
 	}
 }
 
-func TestI4ALoggerThatIsNotReadyFailsTheOpening(t *testing.T) {
+// requirements.md#I4
+func TestALoggerThatIsNotReadyFailsTheOpening(t *testing.T) {
 	checkFDs(t)
 	for _, c := range []struct {
 		how, uri string
@@ -208,7 +212,8 @@ func TestI4ALoggerThatIsNotReadyFailsTheOpening(t *testing.T) {
 	}
 }
 
-func TestI4CloseEndsALoggerWithSIGTERM(t *testing.T) {
+// requirements.md#I4
+func TestCloseEndsALoggerWithSIGTERM(t *testing.T) {
 	dir := t.TempDir()
 	mark := filepath.Join(dir, "mark")
 	r := newRig(t, streams{stdout: loggerURI(t, "plain", filepath.Join(dir, "log"), mark)}, owner{})
@@ -219,7 +224,8 @@ func TestI4CloseEndsALoggerWithSIGTERM(t *testing.T) {
 	wait.Until(t, "the logger is gone and reaped", func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
 }
 
-func TestI4ALoggerThatIgnoresSIGTERMIsKilledWithTheService(t *testing.T) {
+// requirements.md#I4
+func TestALoggerThatIgnoresSIGTERMIsKilledWithTheService(t *testing.T) {
 	dir := t.TempDir()
 	mark := filepath.Join(dir, "mark")
 	r := newRig(t, streams{stdout: loggerURI(t, "deaf", filepath.Join(dir, "log"), mark)}, owner{})
@@ -238,7 +244,8 @@ func TestI4ALoggerThatIgnoresSIGTERMIsKilledWithTheService(t *testing.T) {
 	}
 }
 
-func TestI4ALoggerThatIsKilledHasASuccessorAndNothingIsLost(t *testing.T) {
+// requirements.md#I4
+func TestALoggerThatIsKilledHasASuccessorAndNothingIsLost(t *testing.T) {
 	dir := t.TempDir()
 	log, mark, in := filepath.Join(dir, "log"), filepath.Join(dir, "mark"), mkfifo(t, "in")
 	r := newRig(t, streams{stdin: in, stdout: loggerURI(t, "plain", log, mark)}, owner{})
@@ -264,7 +271,8 @@ func TestI4ALoggerThatIsKilledHasASuccessorAndNothingIsLost(t *testing.T) {
 	}
 }
 
-func TestI4AProcessWhoseLoggersKeepDyingIsNotStopped(t *testing.T) {
+// requirements.md#I4
+func TestAProcessWhoseLoggersKeepDyingIsNotStopped(t *testing.T) {
 	dir := t.TempDir()
 	mark := filepath.Join(dir, "mark")
 	r := newRig(t, streams{stdout: loggerURI(t, "crash", filepath.Join(dir, "log"), mark)}, owner{})
@@ -281,7 +289,8 @@ func TestI4AProcessWhoseLoggersKeepDyingIsNotStopped(t *testing.T) {
 	}
 }
 
-func TestN2TheLoggerOfAnAppThatLivesOnIsLeftAlone(t *testing.T) {
+// requirements.md#N2
+func TestTheLoggerOfAnAppThatLivesOnIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	log, mark, in := filepath.Join(dir, "log"), filepath.Join(dir, "mark"), mkfifo(t, "in")
 	r := newRig(t, streams{stdin: in, stdout: loggerURI(t, "plain", log, mark)}, owner{})
@@ -303,7 +312,8 @@ func TestN2TheLoggerOfAnAppThatLivesOnIsLeftAlone(t *testing.T) {
 }
 
 // The loggers of a dead shim are told from those of a living one by their parent.
-func TestD6TheLoggersOfADeadShimAreEnded(t *testing.T) {
+// requirements.md#D6
+func TestTheLoggersOfADeadShimAreEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
 		shim   string // on record

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(wait.Run(m, children.Close))
 }
 
-// checkFDs fails the test if it leaves descriptors open (requirement I9).
+// checkFDs fails the test if it leaves descriptors open (requirements.md#I9).
 func checkFDs(t *testing.T) {
 	t.Helper()
 	before := openFDs(t)

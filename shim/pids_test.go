@@ -10,7 +10,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-func TestR3AContainerdThatDropsWhatHasNoProcessesGetsTheOneThatEnded(t *testing.T) {
+// requirements.md#R3
+func TestAContainerdThatDropsWhatHasNoProcessesGetsTheOneThatEnded(t *testing.T) {
 	b := newBench(t)
 	b.svc.cfg.DropsEnded = true
 	b.create("a")
@@ -21,7 +22,7 @@ func TestR3AContainerdThatDropsWhatHasNoProcessesGetsTheOneThatEnded(t *testing.
 		t.Errorf("%v, want process %d", resp, pid)
 	}
 	_, err := call[task.PidsResponse](b, "Pids", &task.PidsRequest{ID: "b"})
-	wantCode(t, err, codes.NotFound, "R4: an app that was never created")
+	wantCode(t, err, codes.NotFound, "requirements.md#R4: an app that was never created")
 }
 
 // emptied is a pod whose processes have just ended, and whose apps do not know.
@@ -29,7 +30,8 @@ type emptied struct{ *fakePod }
 
 func (emptied) Pids(context.Context, pod.AppID) ([]pod.ProcessInfo, error) { return nil, nil }
 
-func TestT6AnAppWhoseProcessesAreJustEndingIsNotWithoutProcesses(t *testing.T) {
+// requirements.md#T6
+func TestAnAppWhoseProcessesAreJustEndingIsNotWithoutProcesses(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	pid := must[task.StartResponse](b, "Start", &task.StartRequest{ID: "a"}).Pid

@@ -30,7 +30,7 @@ func newBuffers() *buffers {
 
 // pump moves one stream until its source ends or is closed. It never stops
 // reading before that: a process must not block, or die, because of what is
-// wrong with its log (#11511).
+// wrong with its log (containerd#11511).
 type pump struct {
 	src     *os.File // in the poller
 	dst     *sink

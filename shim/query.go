@@ -28,7 +28,7 @@ var statuses = map[pod.State]tasktypes.Status{
 	pod.Deleted:  tasktypes.Status_STOPPED,
 }
 
-// state answers from memory (requirement T5).
+// state answers from memory (requirements.md#T5).
 func (s *Service) state(_ context.Context, r *task.StateRequest) (*task.StateResponse, error) {
 	id, exec := pod.AppID(r.ID), pod.ExecID(r.ExecID)
 	bundle, p, err := s.apps.process(id, exec)
@@ -63,9 +63,9 @@ func processID(id, exec string) string {
 	return id
 }
 
-// pids lists the processes of an app (requirement T6). It never answers with
+// pids lists the processes of an app (requirements.md#T6). It never answers with
 // none: containerd would take that, when it restarts, for a task that was never
-// created, and delete it (requirement R3). An app whose last process is just
+// created, and delete it (requirements.md#R3). An app whose last process is just
 // ending has at least its first one, and so has, for a containerd that treats an
 // error alike, one that has ended.
 func (s *Service) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
@@ -107,7 +107,7 @@ func anyOf(m proto.Message) (*anypb.Any, error) {
 }
 
 // connect answers for ids that are unknown, too: it is a health check
-// (requirement T15).
+// (requirements.md#T15).
 func (s *Service) connect(_ context.Context, r *task.ConnectRequest) (*task.ConnectResponse, error) {
 	resp := &task.ConnectResponse{ShimPid: uint32(os.Getpid())}
 	if st, err := s.pod.Status(pod.AppID(r.ID), ""); err == nil {
@@ -118,8 +118,8 @@ func (s *Service) connect(_ context.Context, r *task.ConnectRequest) (*task.Conn
 	return resp, nil
 }
 
-// resizePty sets the size of a terminal; before Start it is kept (requirement
-// T10).
+// resizePty sets the size of a terminal; before Start it is kept
+// (requirements.md#T10).
 func (s *Service) resizePty(_ context.Context, r *task.ResizePtyRequest) (*emptypb.Empty, error) {
 	size := pod.Size{Width: uint16(r.Width), Height: uint16(r.Height)}
 	if err := s.pod.Resize(pod.AppID(r.ID), pod.ExecID(r.ExecID), size); err != nil {
@@ -128,7 +128,7 @@ func (s *Service) resizePty(_ context.Context, r *task.ResizePtyRequest) (*empty
 	return empty, nil
 }
 
-// closeIO ends a process's input (requirement T11).
+// closeIO ends a process's input (requirements.md#T11).
 func (s *Service) closeIO(_ context.Context, r *task.CloseIORequest) (*emptypb.Empty, error) {
 	id, exec := pod.AppID(r.ID), pod.ExecID(r.ExecID)
 	if !r.Stdin {

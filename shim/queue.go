@@ -24,8 +24,8 @@ const (
 )
 
 // queue delivers events one at a time, in the order in which they were put, and
-// each until it has been taken (requirements E1 to E4). A queue that is empty
-// costs one sleeping goroutine.
+// each until it has been taken (requirements.md#E1 to requirements.md#E4). A queue that
+// is empty costs one sleeping goroutine.
 type queue struct {
 	forwarder *forwarder
 	ctx       context.Context // ended when waiting for delivery is given up

@@ -25,12 +25,12 @@ func newRootfs(mounts []*types.Mount, children *proc.Children) *rootfs {
 }
 
 // Empty tells that the client mounted nothing: the spec's root.path is the root
-// (requirement M5).
+// (requirements.md#M5).
 func (r *rootfs) Empty() bool { return len(r.mounts) == 0 }
 
 // Mount mounts everything in order, later ones below target at their own targets
-// (requirement M1), and undoes it if one fails (M2). Helpers such as mount.fuse
-// and the holders of user namespaces for id-mapped layers are started by the
+// (requirements.md#M1), and undoes it if one fails (requirements.md#M2). Helpers such as
+// mount.fuse and the holders of user namespaces for id-mapped layers are started by the
 // mount package itself, and waited for by it.
 func (r *rootfs) Mount(ctx context.Context, target string) error {
 	release := r.children.Expect()

@@ -33,7 +33,8 @@ func mountsUnder(t *testing.T, dir string) int {
 	return strings.Count(string(b), " "+dir)
 }
 
-func TestM1MountsAreMadeInOrderAndBelowTheTarget(t *testing.T) {
+// requirements.md#M1
+func TestMountsAreMadeInOrderAndBelowTheTarget(t *testing.T) {
 	dir := mountPoint(t)
 	src := t.TempDir()
 	if err := os.WriteFile(filepath.Join(src, "f"), []byte("x"), 0o600); err != nil {
@@ -62,7 +63,8 @@ func TestM1MountsAreMadeInOrderAndBelowTheTarget(t *testing.T) {
 	}
 }
 
-func TestM2AFailedMountUndoesTheOthers(t *testing.T) {
+// requirements.md#M2
+func TestAFailedMountUndoesTheOthers(t *testing.T) {
 	dir := mountPoint(t)
 	r := newRootfs([]*types.Mount{
 		{Type: "tmpfs", Source: "tmpfs"},
@@ -77,7 +79,8 @@ func TestM2AFailedMountUndoesTheOthers(t *testing.T) {
 	}
 }
 
-func TestM2AClientThatHasGoneGetsNothingMounted(t *testing.T) {
+// requirements.md#M2
+func TestAClientThatHasGoneGetsNothingMounted(t *testing.T) {
 	dir := mountPoint(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -90,13 +93,15 @@ func TestM2AClientThatHasGoneGetsNothingMounted(t *testing.T) {
 	}
 }
 
-func TestM5NoMountsAreAnEmptyRootfs(t *testing.T) {
+// requirements.md#M5
+func TestNoMountsAreAnEmptyRootfs(t *testing.T) {
 	if !newRootfs(nil, children).Empty() {
 		t.Error("not empty")
 	}
 }
 
-func TestM1SixtyLayersWithLongNamesAreMounted(t *testing.T) {
+// requirements.md#M1
+func TestSixtyLayersWithLongNamesAreMounted(t *testing.T) {
 	dir := mountPoint(t)
 	base := filepath.Join(t.TempDir(), strings.Repeat("long", 30))
 	var lower []string

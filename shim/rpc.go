@@ -12,7 +12,7 @@ import (
 )
 
 // The names of the Task service. Versions 2 and 3 have the same messages; only
-// the protobuf package differs, which is not on the wire (requirement N8).
+// the protobuf package differs, which is not on the wire (requirements.md#N8).
 const (
 	serviceV2 = "containerd.task.v2.Task"
 	serviceV3 = "containerd.task.v3.Task"

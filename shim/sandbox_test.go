@@ -111,7 +111,7 @@ func TestASandboxFromItsCreationToItsShutdown(t *testing.T) {
 		t.Errorf("Connect %v", c)
 	}
 	_, err = call[task.PidsResponse](b, "Pids", &task.PidsRequest{ID: "box"})
-	wantCode(t, err, codes.NotFound, "Pids of a sandbox") // R4: its record tells containerd to keep it
+	wantCode(t, err, codes.NotFound, "Pids of a sandbox") // requirements.md#R4: its record tells containerd to keep it
 	if _, err := ask[sandbox.PingResponse](ctx, box, "PingSandbox", &sandbox.PingRequest{SandboxId: "box"}); err != nil {
 		t.Error(err)
 	}
@@ -119,7 +119,8 @@ func TestASandboxFromItsCreationToItsShutdown(t *testing.T) {
 		t.Error(err)
 	}
 
-	// T16: without an app, and in the name of one that was there, it goes on.
+	// requirements.md#T16: without an app, and in the name of one that was there, it goes
+	// on.
 	b.create("a")
 	must[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: "a"})
 	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "a"})
@@ -232,7 +233,8 @@ func TestAShutdownOfTheTaskServiceThatNamesTheSandboxEndsIt(t *testing.T) {
 	}
 }
 
-func TestASandboxThatTheStage1CannotHoldIsNoCauseToTryAnOlderAPI(t *testing.T) { // G5
+// requirements.md#G5
+func TestASandboxThatTheStage1CannotHoldIsNoCauseToTryAnOlderAPI(t *testing.T) {
 	b := newBench(t)
 	b.pod.onCreateSandbox = func(pod.SandboxConfig) error {
 		return fmt.Errorf("stage1 fly holds no namespaces: %w", errdefs.ErrNotImplemented)

@@ -102,7 +102,7 @@ func (s *Service) Ending() <-chan struct{} { return s.ending }
 func (s *Service) Done() <-chan struct{} { return s.done }
 
 // Close ends the service and leaves the pod alone, as a signal to the shim must
-// (requirement N2): no app is accepted any more, and events that are queued are
+// (requirements.md#N2): no app is accepted any more, and events that are queued are
 // delivered, or dropped when ctx is done. It waits for all that the service
 // started.
 func (s *Service) Close(ctx context.Context) error {
@@ -119,7 +119,7 @@ func (s *Service) finish(ctx context.Context) error {
 	return err
 }
 
-// shutdown is a no-op while an app is registered (requirement T16). What ends
+// shutdown is a no-op while an app is registered (requirements.md#T16). What ends
 // the server happens after the answer.
 //
 // One app does not count: the one that the request names, if it has ended. Its

@@ -28,7 +28,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-func TestN8TheServiceAnswersToBothNames(t *testing.T) {
+// requirements.md#N8
+func TestTheServiceAnswersToBothNames(t *testing.T) {
 	b := newBench(t)
 	for _, name := range []string{"containerd.task.v2.Task", "containerd.task.v3.Task"} {
 		var resp task.ConnectResponse
@@ -59,7 +60,8 @@ func TestEveryMethodOfTheProtocolIsServed(t *testing.T) {
 	}
 }
 
-func TestT1CreateHandsEverythingToThePodAndPublishesIt(t *testing.T) {
+// requirements.md#T1
+func TestCreateHandsEverythingToThePodAndPublishesIt(t *testing.T) {
 	b := newBench(t)
 	out := mkfifo(t, "out")
 	opts, err := anypb.New(&options.Options{NoPivotRoot: true, NoNewKeyring: true, IoUid: 0, IoGid: 0, BinaryName: "x"})
@@ -84,7 +86,8 @@ func TestT1CreateHandsEverythingToThePodAndPublishesIt(t *testing.T) {
 	}
 }
 
-func TestT1AnIdIsFreeAgainAfterAFailedCreateAndAfterDelete(t *testing.T) {
+// requirements.md#T1
+func TestAnIdIsFreeAgainAfterAFailedCreateAndAfterDelete(t *testing.T) {
 	b := newBench(t)
 	req := &task.CreateTaskRequest{ID: "a", Bundle: bundle(t)}
 	b.pod.onCreate = func(pod.AppConfig) error { return fmt.Errorf("exec: \"x\": executable file not found in $PATH") }
@@ -104,14 +107,15 @@ func TestT1AnIdIsFreeAgainAfterAFailedCreateAndAfterDelete(t *testing.T) {
 	}
 }
 
-func TestT1CreateRefusesWhatItCannotDo(t *testing.T) {
+// requirements.md#T1
+func TestCreateRefusesWhatItCannotDo(t *testing.T) {
 	b := newBench(t)
 	for what, req := range map[string]*task.CreateTaskRequest{
-		"no id":                {Bundle: bundle(t)},
-		"a relative bundle":    {ID: "a", Bundle: "x"},
-		"streaming (I7)":       {ID: "a", Bundle: bundle(t), Stdout: "ttrpc+unix:///run/s?stream_id=1"},
-		"unknown options (O1)": {ID: "a", Bundle: bundle(t), Options: &anypb.Any{TypeUrl: "example.com/My.Options"}},
-		"broken options":       {ID: "a", Bundle: bundle(t), Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte{0xff}}},
+		"no id":                                {Bundle: bundle(t)},
+		"a relative bundle":                    {ID: "a", Bundle: "x"},
+		"streaming (requirements.md#I7)":       {ID: "a", Bundle: bundle(t), Stdout: "ttrpc+unix:///run/s?stream_id=1"},
+		"unknown options (requirements.md#O1)": {ID: "a", Bundle: bundle(t), Options: &anypb.Any{TypeUrl: "example.com/My.Options"}},
+		"broken options":                       {ID: "a", Bundle: bundle(t), Options: &anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: []byte{0xff}}},
 	} {
 		_, err := call[task.CreateTaskResponse](b, "Create", req)
 		wantCode(t, err, codes.InvalidArgument, what)
@@ -123,7 +127,8 @@ func TestT1CreateRefusesWhatItCannotDo(t *testing.T) {
 	}
 }
 
-func TestG5ASpecThatTheStage1DoesNotImplementIsNotNotImplemented(t *testing.T) {
+// requirements.md#G5
+func TestASpecThatTheStage1DoesNotImplementIsNotNotImplemented(t *testing.T) {
 	b := newBench(t)
 	text := "stage1 fly: field /linux/seccomp is not honoured: not implemented"
 	b.pod.onCreate = func(pod.AppConfig) error {
@@ -151,7 +156,8 @@ func TestAnErrorHasNoControlCharactersForAClientAndItsCodeStays(t *testing.T) {
 	}
 }
 
-func TestO1OptionsThatClientsSendAreAccepted(t *testing.T) {
+// requirements.md#O1
+func TestOptionsThatClientsSendAreAccepted(t *testing.T) {
 	b := newBench(t)
 	pack := func(m proto.Message, prefix string) *anypb.Any {
 		a, err := anyOf(m)
@@ -183,7 +189,8 @@ func TestO1OptionsThatClientsSendAreAccepted(t *testing.T) {
 	}
 }
 
-func TestO1AContainerCannotAskForAnotherStage1ThanItsPodHas(t *testing.T) {
+// requirements.md#O1
+func TestAContainerCannotAskForAnotherStage1ThanItsPodHas(t *testing.T) {
 	b := newBench(t)
 	asks, err := anyOf(&rkt.Options{Stage1: "oci"})
 	if err != nil {
@@ -232,7 +239,8 @@ func TestAnUnknownIdIsNotFoundForEveryCallButConnectAndShutdown(t *testing.T) {
 	}
 }
 
-func TestT15ConnectAnswersForEveryId(t *testing.T) {
+// requirements.md#T15
+func TestConnectAnswersForEveryId(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	if resp := must[task.ConnectResponse](b, "Connect", &task.ConnectRequest{ID: "unknown"}); resp.TaskPid != 0 || resp.ShimPid == 0 {
@@ -243,7 +251,8 @@ func TestT15ConnectAnswersForEveryId(t *testing.T) {
 	}
 }
 
-func TestT5StateTellsWhatWasAskedForAndWhatIs(t *testing.T) {
+// requirements.md#T5
+func TestStateTellsWhatWasAskedForAndWhatIs(t *testing.T) {
 	b := newBench(t)
 	in, out := mkfifo(t, "in"), mkfifo(t, "out")
 	dir := bundle(t)
@@ -277,7 +286,8 @@ func TestT5StateTellsWhatWasAskedForAndWhatIs(t *testing.T) {
 	}
 }
 
-func TestT6PidsNamesExecsAndRefusesAStoppedApp(t *testing.T) {
+// requirements.md#T6
+func TestPidsNamesExecsAndRefusesAStoppedApp(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	b.addExec("a", "e")
@@ -301,10 +311,11 @@ func TestT6PidsNamesExecsAndRefusesAStoppedApp(t *testing.T) {
 	}
 	b.pod.exit("a", "", 0)
 	_, err := call[task.PidsResponse](b, "Pids", &task.PidsRequest{ID: "a"})
-	wantCode(t, err, codes.FailedPrecondition, "R3: a stopped app")
+	wantCode(t, err, codes.FailedPrecondition, "requirements.md#R3: a stopped app")
 }
 
-func TestT9KillPassesOnAndRefusesWhatIsNoSignal(t *testing.T) {
+// requirements.md#T9
+func TestKillPassesOnAndRefusesWhatIsNoSignal(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	b.addExec("a", "e")
@@ -320,7 +331,8 @@ func TestT9KillPassesOnAndRefusesWhatIsNoSignal(t *testing.T) {
 	wantCode(t, err, codes.NotFound, "an app that has ended")
 }
 
-func TestT4AnExecIdIsReservedWhileItIsBeingAdded(t *testing.T) {
+// requirements.md#T4
+func TestAnExecIdIsReservedWhileItIsBeingAdded(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	entered, leave := make(chan struct{}), make(chan struct{})
@@ -353,7 +365,8 @@ func TestT4AnExecIdIsReservedWhileItIsBeingAdded(t *testing.T) {
 	b.addExec("a", "e")
 }
 
-func TestT4ASpecThatIsNoProcessIsRefused(t *testing.T) {
+// requirements.md#T4
+func TestASpecThatIsNoProcessIsRefused(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	for _, spec := range []*anypb.Any{nil, {}, {Value: []byte("[]")}, {Value: []byte(`{"args":`)}} {
@@ -364,7 +377,8 @@ func TestT4ASpecThatIsNoProcessIsRefused(t *testing.T) {
 	wantCode(t, err, codes.InvalidArgument, "no id")
 }
 
-func TestT13WaitEndsWithTheProcessAndWithItsContext(t *testing.T) {
+// requirements.md#T13
+func TestWaitEndsWithTheProcessAndWithItsContext(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -391,7 +405,8 @@ func TestT13WaitEndsWithTheProcessAndWithItsContext(t *testing.T) {
 	}
 }
 
-func TestN6OtherCallsAreAnsweredWhileCreateIsUnderWay(t *testing.T) {
+// requirements.md#N6
+func TestOtherCallsAreAnsweredWhileCreateIsUnderWay(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	entered, leave := make(chan struct{}), make(chan struct{})
@@ -423,7 +438,8 @@ func TestN6OtherCallsAreAnsweredWhileCreateIsUnderWay(t *testing.T) {
 	}
 }
 
-func TestT11CloseIOIsIdempotentInEveryState(t *testing.T) {
+// requirements.md#T11
+func TestCloseIOIsIdempotentInEveryState(t *testing.T) {
 	b := newBench(t)
 	in := mkfifo(t, "in")
 	must[task.CreateTaskResponse](b, "Create", &task.CreateTaskRequest{ID: "a", Bundle: bundle(t), Stdin: in})

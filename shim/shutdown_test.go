@@ -15,7 +15,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-func TestT16ShutdownWaitsForTheLastApp(t *testing.T) {
+// requirements.md#T16
+func TestShutdownWaitsForTheLastApp(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	b.create("b")
@@ -34,7 +35,7 @@ func TestT16ShutdownWaitsForTheLastApp(t *testing.T) {
 	if !b.pod.closed {
 		t.Error("the pod is not closed")
 	}
-	// E4: all that was published has been delivered by then.
+	// requirements.md#E4: all that was published has been delivered by then.
 	if got := b.sink.topics(); !slices.Equal(got, []string{"/tasks/create", "/tasks/create", "/tasks/delete", "/tasks/delete"}) {
 		t.Errorf("events: %v", got)
 	}
@@ -42,7 +43,8 @@ func TestT16ShutdownWaitsForTheLastApp(t *testing.T) {
 	wantCode(t, err, codes.Unavailable, "Create after Shutdown")
 }
 
-func TestT16ShutdownDeletesAnEndedAppThatItNames(t *testing.T) {
+// requirements.md#T16
+func TestShutdownDeletesAnEndedAppThatItNames(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "a"})
@@ -65,7 +67,8 @@ func TestT16ShutdownDeletesAnEndedAppThatItNames(t *testing.T) {
 	}
 }
 
-func TestT16ShutdownDoesNotCountADeleteInProgressAsAbandoned(t *testing.T) {
+// requirements.md#T16
+func TestShutdownDoesNotCountADeleteInProgressAsAbandoned(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	b.pod.exit("a", "", 9)
@@ -132,7 +135,8 @@ func TestADeleteForgetsOnlyTheAppThatItMet(t *testing.T) {
 	}
 }
 
-func TestN5ShutdownIsNotHeldUpByAContainerdThatIsAway(t *testing.T) {
+// requirements.md#N5
+func TestShutdownIsNotHeldUpByAContainerdThatIsAway(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	b.sink.next("/tasks/create")
@@ -150,7 +154,8 @@ func TestN5ShutdownIsNotHeldUpByAContainerdThatIsAway(t *testing.T) {
 	b.svc.events.mu.Unlock()
 }
 
-func TestE1EventsOfAnAppComeInTheirOrder(t *testing.T) {
+// requirements.md#E1
+func TestEventsOfAnAppComeInTheirOrder(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	must[task.StartResponse](b, "Start", &task.StartRequest{ID: "a"})

@@ -12,7 +12,7 @@ import (
 )
 
 // stats answers in containerd's message of the host's version of cgroups
-// (requirement T14).
+// (requirements.md#T14).
 func (s *Service) stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
 	st, err := s.pod.Stats(ctx, pod.AppID(r.ID))
 	if err != nil {

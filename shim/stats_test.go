@@ -49,7 +49,8 @@ func askStats(t *testing.T, s pod.Stats, url string, into proto.Message) {
 	}
 }
 
-func TestC4MetricsOfVersion1(t *testing.T) {
+// requirements.md#C4
+func TestMetricsOfVersion1(t *testing.T) {
 	memory := numberedKeys("cache", "rss", "rss_huge", "mapped_file", "dirty", "writeback", "pgpgin", "pgpgout", "pgfault", "pgmajfault",
 		"inactive_anon", "active_anon", "inactive_file", "active_file", "unevictable", "hierarchical_memory_limit", "hierarchical_memsw_limit",
 		"total_cache", "total_rss", "total_rss_huge", "total_mapped_file", "total_dirty", "total_writeback", "total_pgpgin", "total_pgpgout",
@@ -127,7 +128,8 @@ func expectNumbered(t *testing.T, m protoreflect.Message, n int) {
 	}
 }
 
-func TestC4MetricsOfVersion2(t *testing.T) {
+// requirements.md#C4
+func TestMetricsOfVersion2(t *testing.T) {
 	memory := numberedKeys("anon", "file", "kernel_stack", "slab", "sock", "shmem", "file_mapped", "file_dirty", "file_writeback", "anon_thp",
 		"inactive_anon", "active_anon", "inactive_file", "active_file", "unevictable", "slab_reclaimable", "slab_unreclaimable", "pgfault",
 		"pgmajfault", "workingset_refault_file", "workingset_activate_anon", "workingset_nodereclaim", "pgrefill", "pgscan", "pgsteal",

@@ -97,7 +97,7 @@ func closeAll(files ...*os.File) {
 }
 
 // chown gives the inode of a pipe or fifo to the user that a process runs as, so
-// that it can open /dev/stdout again (requirement I6). Nothing is done for root.
+// that it can open /dev/stdout again (requirements.md#I6). Nothing is done for root.
 func chown(f *os.File, uid, gid uint32) error {
 	if f == nil || uid == 0 && gid == 0 {
 		return nil

@@ -15,7 +15,7 @@ type sink struct {
 	w    *os.File // nil: output is thrown away
 	// hold keeps a fifo open for reading, so that a client that goes away costs
 	// the process no SIGPIPE, and what was written waits for the next one
-	// (requirement I1).
+	// (requirements.md#I1).
 	hold *os.File
 	// borrowed says that w is closed by somebody else.
 	borrowed bool
@@ -57,7 +57,7 @@ func openSink(t target) (*sink, error) {
 	return &sink{name: t.path, w: w, hold: hold, splice: true}, nil
 }
 
-// openLogFile opens the file of a file:// URI (requirement I3).
+// openLogFile opens the file of a file:// URI (requirements.md#I3).
 func openLogFile(path string) (*sink, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("directory of the log file: %w", err)

@@ -38,7 +38,7 @@ type stdin struct {
 	// long as the process is not deleted.
 	hold *os.File
 	// writer keeps a fifo from reporting the end of file when a client goes
-	// away. CloseStdin alone closes it (requirement I2).
+	// away. CloseStdin alone closes it (requirements.md#I2).
 	writer *os.File
 	ended  bool // CloseStdin was called
 }

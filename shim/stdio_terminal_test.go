@@ -48,7 +48,8 @@ func (r *rig) terminal(script string) *proc.Child {
 	return c
 }
 
-func TestI5ATerminalWorksWithEveryKindOfSink(t *testing.T) {
+// requirements.md#I5
+func TestATerminalWorksWithEveryKindOfSink(t *testing.T) {
 	for _, kind := range []string{"fifo", "file", "binary", "none"} {
 		t.Run(kind, func(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "log")
@@ -87,7 +88,8 @@ func TestI5ATerminalWorksWithEveryKindOfSink(t *testing.T) {
 	}
 }
 
-func TestI5AllOutputOfATerminalArrives(t *testing.T) {
+// requirements.md#I5
+func TestAllOutputOfATerminalArrives(t *testing.T) {
 	out := mkfifo(t, "out")
 	r := newRig(t, streams{stdout: out, terminal: true}, owner{})
 	got := client(t, out)
@@ -99,7 +101,8 @@ func TestI5AllOutputOfATerminalArrives(t *testing.T) {
 	}
 }
 
-func TestT10ASizeSetBeforeTheTerminalExistsSticks(t *testing.T) {
+// requirements.md#T10
+func TestASizeSetBeforeTheTerminalExistsSticks(t *testing.T) {
 	in, out := mkfifo(t, "in"), mkfifo(t, "out")
 	r := newRig(t, streams{stdin: in, stdout: out, terminal: true}, owner{})
 	got, err := os.OpenFile(out, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -136,14 +139,16 @@ func TestT10ASizeSetBeforeTheTerminalExistsSticks(t *testing.T) {
 	exitCode(t, c)
 }
 
-func TestT10WithoutATerminalResizeIsANoOp(t *testing.T) {
+// requirements.md#T10
+func TestWithoutATerminalResizeIsANoOp(t *testing.T) {
 	r := newRig(t, streams{}, owner{})
 	if err := r.io.Resize(pod.Size{Width: 1, Height: 1}); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestI5InputReachesATerminalAndClientsComeAndGo(t *testing.T) {
+// requirements.md#I5
+func TestInputReachesATerminalAndClientsComeAndGo(t *testing.T) {
 	in, out := mkfifo(t, "in"), mkfifo(t, "out")
 	r := newRig(t, streams{stdin: in, stdout: out, terminal: true}, owner{})
 	got := client(t, out)
@@ -160,7 +165,8 @@ func TestI5InputReachesATerminalAndClientsComeAndGo(t *testing.T) {
 	}
 }
 
-func TestI5ATerminalThatNobodyHasOpenForAWhileGoesOn(t *testing.T) {
+// requirements.md#I5
+func TestATerminalThatNobodyHasOpenForAWhileGoesOn(t *testing.T) {
 	in, out := mkfifo(t, "in"), mkfifo(t, "out")
 	r := newRig(t, streams{stdout: out, terminal: true}, owner{})
 	got := client(t, out)
@@ -190,7 +196,8 @@ func TestI5ATerminalThatNobodyHasOpenForAWhileGoesOn(t *testing.T) {
 	}
 }
 
-func TestI5CloseHangsUpTheTerminal(t *testing.T) {
+// requirements.md#I5
+func TestCloseHangsUpTheTerminal(t *testing.T) {
 	out := mkfifo(t, "out")
 	r := newRig(t, streams{stdout: out, terminal: true}, owner{})
 	c := r.terminal("sleep 1000")
@@ -203,7 +210,8 @@ func TestI5CloseHangsUpTheTerminal(t *testing.T) {
 	}
 }
 
-func TestI5DrainOfATerminalWaitsForAllOfIt(t *testing.T) {
+// requirements.md#I5
+func TestDrainOfATerminalWaitsForAllOfIt(t *testing.T) {
 	out := mkfifo(t, "out")
 	r := newRig(t, streams{stdout: out, terminal: true}, owner{})
 	c := r.terminal("seq 1 3000")

@@ -22,7 +22,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
-func TestI1OutputReachesTheFifosAndEndsWithTheProcess(t *testing.T) {
+// requirements.md#I1
+func TestOutputReachesTheFifosAndEndsWithTheProcess(t *testing.T) {
 	out, errs := mkfifo(t, "out"), mkfifo(t, "err")
 	r := newRig(t, streams{stdout: out, stderr: errs}, owner{})
 	gotOut, gotErr := client(t, out), client(t, errs)
@@ -40,7 +41,8 @@ func TestI1OutputReachesTheFifosAndEndsWithTheProcess(t *testing.T) {
 	r.drain()
 }
 
-func TestI1OpeningAFifoDoesNotWaitForAClient(t *testing.T) {
+// requirements.md#I1
+func TestOpeningAFifoDoesNotWaitForAClient(t *testing.T) {
 	in, out, errs := mkfifo(t, "in"), mkfifo(t, "out"), mkfifo(t, "err")
 	opened := make(chan struct{})
 	go func() {
@@ -55,7 +57,8 @@ func TestI1OpeningAFifoDoesNotWaitForAClient(t *testing.T) {
 	wait.For(t, "opening fifos that nobody reads", opened)
 }
 
-func TestI1AReaderThatLeavesCostsNothingAndTheNextOneGetsTheRest(t *testing.T) {
+// requirements.md#I1
+func TestAReaderThatLeavesCostsNothingAndTheNextOneGetsTheRest(t *testing.T) {
 	out, in := mkfifo(t, "out"), mkfifo(t, "in")
 	r := newRig(t, streams{stdin: in, stdout: out}, owner{})
 	first, err := os.OpenFile(out, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -122,7 +125,8 @@ func (r *rig) waitsIn() (n int) {
 	return n
 }
 
-func TestI1EveryByteArrivesInOrderThroughASlowReader(t *testing.T) {
+// requirements.md#I1
+func TestEveryByteArrivesInOrderThroughASlowReader(t *testing.T) {
 	const size = 4 << 20
 	for _, sink := range []string{"fifo", "file"} {
 		t.Run(sink, func(t *testing.T) {
@@ -196,7 +200,8 @@ func slowSum(path string) string {
 	}
 }
 
-func TestI1AClientThatComesAfterTheEndGetsTheRestAndTheEnd(t *testing.T) {
+// requirements.md#I1
+func TestAClientThatComesAfterTheEndGetsTheRestAndTheEnd(t *testing.T) {
 	for _, c := range []struct {
 		what, script string
 		want         int
@@ -221,7 +226,8 @@ func TestI1AClientThatComesAfterTheEndGetsTheRestAndTheEnd(t *testing.T) {
 	}
 }
 
-func TestI1CloseEndsTheWaitForAClientThatNeverComes(t *testing.T) {
+// requirements.md#I1
+func TestCloseEndsTheWaitForAClientThatNeverComes(t *testing.T) {
 	out := mkfifo(t, "out")
 	r := newRig(t, streams{stdout: out, stderr: out}, owner{})
 	exitCode(t, r.start("echo never read"))
@@ -237,7 +243,8 @@ func TestI1CloseEndsTheWaitForAClientThatNeverComes(t *testing.T) {
 	wait.For(t, "Close", closed)
 }
 
-func TestI1CloseEndsAWaitForRoomInAFullFifo(t *testing.T) {
+// requirements.md#I1
+func TestCloseEndsAWaitForRoomInAFullFifo(t *testing.T) {
 	out := mkfifo(t, "out")
 	r := newRig(t, streams{stdout: out}, owner{})
 	c := r.start("exec cat /dev/zero")
@@ -255,7 +262,8 @@ func TestI1CloseEndsAWaitForRoomInAFullFifo(t *testing.T) {
 	wait.For(t, "Close", closed)
 }
 
-func TestX6DrainDoesNotOutwaitItsContextForABackgroundProcess(t *testing.T) {
+// requirements.md#X6
+func TestDrainDoesNotOutwaitItsContextForABackgroundProcess(t *testing.T) {
 	out := mkfifo(t, "out")
 	r := newRig(t, streams{stdout: out}, owner{})
 	got := client(t, out)
@@ -278,7 +286,8 @@ func TestX6DrainDoesNotOutwaitItsContextForABackgroundProcess(t *testing.T) {
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 }
 
-func TestI2InputEndsWithCloseStdinAndNotWithAClient(t *testing.T) {
+// requirements.md#I2
+func TestInputEndsWithCloseStdinAndNotWithAClient(t *testing.T) {
 	in, out := mkfifo(t, "in"), mkfifo(t, "out")
 	r := newRig(t, streams{stdin: in, stdout: out}, owner{})
 	got := client(t, out)
@@ -304,7 +313,8 @@ func TestI2InputEndsWithCloseStdinAndNotWithAClient(t *testing.T) {
 	}
 }
 
-func TestT11CloseStdinMayComeAtAnyTime(t *testing.T) {
+// requirements.md#T11
+func TestCloseStdinMayComeAtAnyTime(t *testing.T) {
 	for _, when := range []string{"before Begin", "during Begin", "after Close"} {
 		t.Run(when, func(t *testing.T) {
 			in, out := mkfifo(t, "in"), mkfifo(t, "out")
@@ -373,7 +383,8 @@ func writer(t *testing.T, path, text string) <-chan struct{} {
 
 // A client that is done before it has the answer to its Create has nobody to
 // call CloseIO for.
-func TestI2InputIsNotTakenBeforeTheProcessIsToStart(t *testing.T) {
+// requirements.md#I2
+func TestInputIsNotTakenBeforeTheProcessIsToStart(t *testing.T) {
 	for _, terminal := range []bool{false, true} {
 		in, out := mkfifo(t, "in"), mkfifo(t, "out")
 		newRig(t, streams{stdin: in, stdout: out, terminal: terminal}, owner{})
@@ -386,7 +397,8 @@ func TestI2InputIsNotTakenBeforeTheProcessIsToStart(t *testing.T) {
 	}
 }
 
-func TestI2InputIsTakenWhenTheProcessIsToStartAndOtherwiseSoonAfter(t *testing.T) {
+// requirements.md#I2
+func TestInputIsTakenWhenTheProcessIsToStartAndOtherwiseSoonAfter(t *testing.T) {
 	for _, how := range []string{"fed before Begin", "fed after Begin", "not fed"} {
 		in, out := mkfifo(t, "in"), mkfifo(t, "out")
 		r := newRig(t, streams{stdin: in, stdout: out}, owner{})
@@ -424,7 +436,8 @@ func TestAProcessMayEndBeforeItsInputDoes(t *testing.T) {
 	}
 }
 
-func TestI3FilesAreMadeAndAppendedToAndStderrIsHonoured(t *testing.T) {
+// requirements.md#I3
+func TestFilesAreMadeAndAppendedToAndStderrIsHonoured(t *testing.T) {
 	dir := t.TempDir()
 	out, errs := filepath.Join(dir, "a/b/out.log"), filepath.Join(dir, "a/err.log")
 	for range 2 {
@@ -446,7 +459,8 @@ func TestI3FilesAreMadeAndAppendedToAndStderrIsHonoured(t *testing.T) {
 	}
 }
 
-func TestI3OneFileForBothStreamsIsOpenedOnceAndKeepsBoth(t *testing.T) {
+// requirements.md#I3
+func TestOneFileForBothStreamsIsOpenedOnceAndKeepsBoth(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	r := newRig(t, streams{stdout: "file://" + log, stderr: "file://" + log}, owner{})
 	if n := len(r.io.sinks); n != 1 {
@@ -480,7 +494,8 @@ func TestNoStreamsMeanDevNull(t *testing.T) {
 	r.drain()
 }
 
-func TestI6StreamsBelongToTheUserOfTheOptions(t *testing.T) {
+// requirements.md#I6
+func TestStreamsBelongToTheUserOfTheOptions(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to give files away")
 	}
@@ -500,7 +515,8 @@ func TestI6StreamsBelongToTheUserOfTheOptions(t *testing.T) {
 	}
 }
 
-func TestI8WhatIsOpenedIsCloseOnExecAndWhatIsInheritedBlocks(t *testing.T) {
+// requirements.md#I8
+func TestWhatIsOpenedIsCloseOnExecAndWhatIsInheritedBlocks(t *testing.T) {
 	in, out := mkfifo(t, "in"), mkfifo(t, "out")
 	before := map[string]bool{}
 	for _, fd := range openFDs(t) {
@@ -534,7 +550,8 @@ func TestI8WhatIsOpenedIsCloseOnExecAndWhatIsInheritedBlocks(t *testing.T) {
 	}
 }
 
-func TestI9CloseWithoutBeginLeavesNothing(t *testing.T) {
+// requirements.md#I9
+func TestCloseWithoutBeginLeavesNothing(t *testing.T) {
 	checkFDs(t)
 	in, out := mkfifo(t, "in"), mkfifo(t, "out")
 	for _, st := range []streams{
@@ -557,7 +574,8 @@ func TestI9CloseWithoutBeginLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestI9AFailedOpenLeavesNothing(t *testing.T) {
+// requirements.md#I9
+func TestAFailedOpenLeavesNothing(t *testing.T) {
 	checkFDs(t)
 	in, out := mkfifo(t, "in"), mkfifo(t, "out")
 	for _, st := range []streams{

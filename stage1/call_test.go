@@ -189,7 +189,8 @@ func TestEveryCallGetsItsArgumentsEnvironmentAndDescriptors(t *testing.T) {
 	p.expectNoFiles(t)
 }
 
-func TestTheProcessOfAnExecSaysOfTheTerminalWhatTheRequestSays(t *testing.T) { // T4
+// requirements.md#T4
+func TestTheProcessOfAnExecSaysOfTheTerminalWhatTheRequestSays(t *testing.T) {
 	for _, c := range []struct {
 		process  string
 		terminal bool

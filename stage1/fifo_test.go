@@ -25,7 +25,8 @@ func openPipes(t *testing.T) (n int) {
 	return n
 }
 
-func TestAPodAtRestHoldsNoPipe(t *testing.T) { // T1: containerd's suites count a shim's
+// requirements.md#T1: containerd's suites count a shim's
+func TestAPodAtRestHoldsNoPipe(t *testing.T) {
 	p := newFakePod(t, stage1test.Scripts{abi.Run: `echo words >&2; ready $$; exec sleep 1000`})
 	before := openPipes(t)
 	p.run(t, p.call(abi.Run))

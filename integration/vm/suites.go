@@ -18,19 +18,22 @@ const needsVersion1 = `OnVersion1|/version_1`
 
 // limitsOfApps selects the cases of package pod: what it does with cgroups, and not
 // how it keeps its directories.
-const limitsOfApps = `T7|T9|T12|T14|C2|C4|C5|D3|D5|DiesAtAnyStep|LimitOfProcesses`
+const limitsOfApps = `Pause|Resume|SIGKILLEnds|KillAll|UpdateIs|ToldAndMay|Stats|ResourcesThat|OOM|Watches|NotRecorded|OrdinaryBundles|LivingShims` +
+	`|DiesAtAnyStep|LimitOfProcesses`
 
 // touchCgroups selects the cases of the integration suite. What a `delete` does when a
 // shim has died is not among them: containerd gives it five seconds, whatever the
 // machine. Package pod's cases of it have no clock.
-const touchCgroups = `T7|T9|T12|T14|C1|C3|C4|C5|OOM|TaskMetrics|MemoryLimit|CPUShares|Devices|LimitOfProcesses` +
+const touchCgroups = `PauseAndResume|PauseIn|KillAll|DiesOfWhatKills|TestUpdate|AnUpdateThat|Metrics|CgroupsOfItsOwn|BelowACgroup|ScopeOfSystemds` +
+	`|OOM|MemoryLimit|CPUShares|Devices|LimitOfProcesses` +
 	`|Nspawn|TaskExecRuns|TaskKill|APausedTaskCan|ProcAndSysAreMasked|Privileged|EndsEverything|SandboxOfCRI`
 
 // oneOfEach selects one case for each thing that is another one on version 2, or
 // where systemd runs: membership and scopes, limits, their changes, statistics,
 // devices, the freezer, OOM, the number of processes, killing, and what systemd-nspawn
 // leaves.
-const oneOfEach = `NspawnMakes|C1|T12Update|T14|OnlyDevices|T7PauseAndResume|AnOOMIsPublished|LimitOfProcesses|TaskKillAll`
+const oneOfEach = `NspawnMakes|CgroupsOfItsOwn|BelowACgroup|ScopeOfSystemds|TestUpdate|MetricsOf|OnlyDevices|PauseAndResume` +
+	`|AnOOMIsPublished|LimitOfProcesses|TaskKillAll`
 
 // pods selects the features of pods: all of them with systemd's cgroups, which are
 // what a kubelet uses where systemd runs, and with the kubelet's own those that have
@@ -48,7 +51,7 @@ func allSuites() []testSuite {
 		{name: "stage1/images/native/fork", run: "Cgroup|Frozen", short: "Cgroup"},
 		{name: "stage1/images/native/container", run: "Cgroup", short: "Cgroup"},
 		{name: "stage1/images/nspawn", run: "CloneWouldHaveLeft|NotAskedFor|PIDNamespace|HooksSee", short: "CloneWouldHaveLeft"},
-		{name: "pod", run: limitsOfApps, short: "C2|C4|C5"},
+		{name: "pod", run: limitsOfApps, short: "ResourcesThat|OOM|Watches"},
 		{name: "integration", run: touchCgroups, short: oneOfEach},
 		{name: "integration/cri", run: pods, short: podsOfEach},
 	}

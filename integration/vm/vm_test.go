@@ -111,10 +111,10 @@ func TestASelectionIsOfSuitesAndTheirTests(t *testing.T) {
 		selection
 		want []testSuite
 	}{
-		{selection{suite: "pod", run: "TestT12"}, []testSuite{{name: "pod", run: "TestT12", short: "C2|C4|C5"}}},
+		{selection{suite: "pod", run: "TestUpdate"}, []testSuite{{name: "pod", run: "TestUpdate", short: "ResourcesThat|OOM|Watches"}}},
 		{selection{suite: "integration/enclosure", args: "-x"}, []testSuite{{name: "integration/enclosure", run: ".", args: "-x"}}},
 		{selection{suite: "stage1", short: true}, []testSuite{}},
-		{selection{suite: "pod", short: true, args: "-x"}, []testSuite{{name: "pod", run: "C2|C4|C5", short: "C2|C4|C5", args: "-test.short -x"}}},
+		{selection{suite: "pod", short: true, args: "-x"}, []testSuite{{name: "pod", run: "ResourcesThat|OOM|Watches", short: "ResourcesThat|OOM|Watches", args: "-test.short -x"}}},
 	} {
 		if got := c.suites(); !slices.Equal(got, c.want) {
 			t.Errorf("%+v: %+v, want %+v", c.selection, got, c.want)

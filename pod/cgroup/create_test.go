@@ -39,7 +39,8 @@ func TestCreateMakesEveryHierarchyAndRemoveLeavesNone(t *testing.T) {
 	}
 }
 
-func TestC2LimitsOnVersion1(t *testing.T) {
+// requirements.md#C2
+func TestLimitsOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "limits", &specs.LinuxResources{
 		Devices: append(denyAll, specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: ptr[int64](10), Minor: ptr[int64](229), Access: "rw"}),

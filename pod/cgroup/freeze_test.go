@@ -41,7 +41,8 @@ func freezable(t *testing.T, test func(t *testing.T, g *Group, tasks string)) {
 	t.Run("version 2", func(t *testing.T) { test(t, newV2(t, "freeze-"+strconv.Itoa(os.Getpid())), "cgroup.procs") })
 }
 
-func TestT7FreezeStopsEveryProcessUntilThaw(t *testing.T) {
+// requirements.md#T7
+func TestFreezeStopsEveryProcessUntilThaw(t *testing.T) {
 	freezable(t, func(t *testing.T, g *Group, tasks string) {
 		sub := filepath.Join(g.Dir("freezer"), "sub")
 		if err := os.Mkdir(sub, 0o755); err != nil {
@@ -64,7 +65,8 @@ func TestT7FreezeStopsEveryProcessUntilThaw(t *testing.T) {
 	})
 }
 
-func TestT7FreezeWithProcessesThatFork(t *testing.T) {
+// requirements.md#T7
+func TestFreezeWithProcessesThatFork(t *testing.T) {
 	freezable(t, func(t *testing.T, g *Group, tasks string) {
 		enterDirs(t, g.dirs, tasks, "while :; do (:) & (:) & wait; done")
 		for range 20 {
@@ -142,7 +144,8 @@ func TestFreezeWithoutAFreezerSaysSo(t *testing.T) {
 	}
 }
 
-func TestT9AKilledProcessOfAFrozenCgroupDies(t *testing.T) {
+// requirements.md#T9
+func TestAKilledProcessOfAFrozenCgroupDies(t *testing.T) {
 	freezable(t, func(t *testing.T, g *Group, tasks string) {
 		victim := enterDirs(t, g.dirs, tasks, "exec sleep 60")
 		if err := g.Freeze(t.Context()); err != nil {
@@ -165,7 +168,8 @@ func TestT9AKilledProcessOfAFrozenCgroupDies(t *testing.T) {
 	})
 }
 
-func TestT9SignalReachesAllThatForkMeanwhile(t *testing.T) {
+// requirements.md#T9
+func TestSignalReachesAllThatForkMeanwhile(t *testing.T) {
 	needHost(t)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, 34, 64} {
 		t.Run(strconv.Itoa(int(sig)), func(t *testing.T) {

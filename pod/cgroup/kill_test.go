@@ -79,7 +79,8 @@ func TestKillWithoutThePidsControllerFreezesOnVersion1(t *testing.T) {
 	}
 }
 
-func TestT7KillEndsAPausedContainerAndSubCgroupsOnVersion1(t *testing.T) {
+// requirements.md#T7
+func TestKillEndsAPausedContainerAndSubCgroupsOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "paused", nil)
 	var sub []string
@@ -110,7 +111,7 @@ func TestT7KillEndsAPausedContainerAndSubCgroupsOnVersion1(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := g.Remove(within(t, time.Minute)); err != nil {
-		t.Errorf("C6: %v", err)
+		t.Errorf("requirements.md#C6: %v", err)
 	}
 }
 

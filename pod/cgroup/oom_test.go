@@ -39,7 +39,8 @@ func watch(t *testing.T, g *Group) (w *OOMWatch, published func() int) {
 	return w, func() int { return len(events) }
 }
 
-func TestC5AKillIsPublishedWithoutAnybodyAsking(t *testing.T) {
+// requirements.md#C5
+func TestAKillIsPublishedWithoutAnybodyAsking(t *testing.T) {
 	needMemory(t)
 	g := create(t, "oom", limited16M())
 	_, published := watch(t, g)
@@ -47,7 +48,8 @@ func TestC5AKillIsPublishedWithoutAnybodyAsking(t *testing.T) {
 	wait.Until(t, "both kills are published", func() bool { return published() == 2 })
 }
 
-func TestC5ReportFindsAKillThatNobodyHasAnnounced(t *testing.T) {
+// requirements.md#C5
+func TestReportFindsAKillThatNobodyHasAnnounced(t *testing.T) {
 	needMemory(t)
 	g := create(t, "oom-report", limited16M())
 	w, published := watch(t, g)
@@ -67,7 +69,8 @@ func TestC5ReportFindsAKillThatNobodyHasAnnounced(t *testing.T) {
 	}
 }
 
-func TestC5AKillInACgroupBelowCounts(t *testing.T) {
+// requirements.md#C5
+func TestAKillInACgroupBelowCounts(t *testing.T) {
 	needMemory(t)
 	g := create(t, "oom-nested", limited16M())
 	w, published := watch(t, g)
@@ -81,7 +84,8 @@ func TestC5AKillInACgroupBelowCounts(t *testing.T) {
 }
 
 // The kernel tells every cgroup below the one that has run out of memory.
-func TestC5AnOOMOfThePodIsThatOfWhomItKills(t *testing.T) {
+// requirements.md#C5
+func TestAnOOMOfThePodIsThatOfWhomItKills(t *testing.T) {
 	h := needMemory(t)
 	parent := filepath.Join(base, "oom-pod")
 	t.Cleanup(func() {
@@ -108,7 +112,8 @@ func TestC5AnOOMOfThePodIsThatOfWhomItKills(t *testing.T) {
 	}
 }
 
-func TestC5WithoutTheOOMKillerTheLackOfMemoryIsPublishedOnVersion1(t *testing.T) {
+// requirements.md#C5
+func TestWithoutTheOOMKillerTheLackOfMemoryIsPublishedOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "oom-disabled", &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](16 << 20), DisableOOMKiller: ptr(true)}})
 	_, published := watch(t, g)
@@ -119,7 +124,8 @@ func TestC5WithoutTheOOMKillerTheLackOfMemoryIsPublishedOnVersion1(t *testing.T)
 	}
 }
 
-func TestC5NoWatchWithoutTheController(t *testing.T) {
+// requirements.md#C5
+func TestNoWatchWithoutTheController(t *testing.T) {
 	for _, r := range []Record{
 		{Version: 1, Path: "/x", Dirs: map[string]string{"devices": "/nowhere"}},
 		{Version: 2, Path: "/x", Dirs: map[string]string{"": t.TempDir()}},
@@ -136,7 +142,8 @@ func TestC5NoWatchWithoutTheController(t *testing.T) {
 }
 
 // The kernel's files of version 2, as a directory: counting needs no more.
-func TestC5CountsOfVersion2(t *testing.T) {
+// requirements.md#C5
+func TestCountsOfVersion2(t *testing.T) {
 	dir := t.TempDir()
 	write := func(text string) {
 		t.Helper()

@@ -13,7 +13,7 @@ type Path struct {
 	ID        string // of the container
 }
 
-// Resolve returns the path below the root of every hierarchy (requirement C1):
+// Resolve returns the path below the root of every hierarchy (requirements.md#C1):
 //
 //	/kubepods/pod1/app      itself
 //	"" or app               /NAMESPACE/ID

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-func TestC1PathForms(t *testing.T) {
+// requirements.md#C1
+func TestPathForms(t *testing.T) {
 	for _, tc := range []struct{ spec, want string }{
 		{"/default/foo", "/default/foo"},
 		{"/kubepods/burstable/pod1/ctr", "/kubepods/burstable/pod1/ctr"},

@@ -122,7 +122,8 @@ func leave(t *testing.T, g *Group, h *hierarchies) {
 	}
 }
 
-func TestC1AScopeHasTheAppBelowItAndAPlaceholderFromBeginToEnd(t *testing.T) {
+// requirements.md#C1
+func TestAScopeHasTheAppBelowItAndAPlaceholderFromBeginToEnd(t *testing.T) {
 	withScopes(t, func(t *testing.T, m Maker, h *hierarchies, f *fakeSystemd, triple string) {
 		g := claimScope(t, m, h, triple)
 		if h.version == 1 { // the other controllers
@@ -223,7 +224,8 @@ func TestWithoutSystemdATripleIsAPath(t *testing.T) {
 }
 
 // On a host that systemd runs.
-func TestC1AScopeOfSystemds(t *testing.T) {
+// requirements.md#C1
+func TestAScopeOfSystemds(t *testing.T) {
 	h := needHost(t)
 	if h.systemd == nil {
 		t.Skip("systemd does not run")

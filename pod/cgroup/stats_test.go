@@ -24,7 +24,8 @@ func mustStats(t *testing.T, g *Group) *Stats {
 	return s
 }
 
-func TestC4StatsAlsoWhenTheProcessesHaveEndedOnVersion1(t *testing.T) {
+// requirements.md#C4
+func TestStatsAlsoWhenTheProcessesHaveEndedOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "stats", &specs.LinuxResources{
 		Memory: memory(64<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](33)}, CPU: cpuMax(5000, 100000), // so little that a busy machine gives it, too
@@ -73,7 +74,8 @@ func TestC4StatsAlsoWhenTheProcessesHaveEndedOnVersion1(t *testing.T) {
 	}
 }
 
-func TestC4StatsCountKillsBelow(t *testing.T) {
+// requirements.md#C4
+func TestStatsCountKillsBelow(t *testing.T) {
 	needMemory(t)
 	g := create(t, "stats-nested", limited16M())
 	sub, tasks := below(t, g, "memory")
@@ -81,7 +83,8 @@ func TestC4StatsCountKillsBelow(t *testing.T) {
 	wait.Until(t, "the kernel counts a kill", func() bool { return mustStats(t, g).OOM["oom_kill"] == 1 })
 }
 
-func TestC4StatsAlsoWhenTheProcessesHaveEndedOnVersion2(t *testing.T) {
+// requirements.md#C4
+func TestStatsAlsoWhenTheProcessesHaveEndedOnVersion2(t *testing.T) {
 	needV2(t)
 	g := create(t, "stats", &specs.LinuxResources{
 		Memory: memory(64<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](33)}, CPU: cpuMax(5000, 100000), // so little that a busy machine gives it, too
@@ -107,13 +110,15 @@ func TestC4StatsAlsoWhenTheProcessesHaveEndedOnVersion2(t *testing.T) {
 	}
 }
 
-func TestC4StatsWithoutControllers(t *testing.T) {
+// requirements.md#C4
+func TestStatsWithoutControllers(t *testing.T) {
 	g := newV2(t, "stats") // what there is is read, the rest is 0
 	enterDirs(t, g.dirs, "cgroup.procs", "while :; do :; done")
 	wait.Until(t, "CPU time is counted", func() bool { return mustStats(t, g).CPU["usage_usec"] > 0 })
 }
 
-func TestC4TheKernelsFilesOfVersion2(t *testing.T) {
+// requirements.md#C4
+func TestTheKernelsFilesOfVersion2(t *testing.T) {
 	g := directory(t, map[string]string{
 		"pids.current": "3\n", "pids.max": "max\n", "pids.peak": "7\n",
 		"cpu.stat":       "usage_usec 2500\nuser_usec 1500\nsystem_usec 1000\nnr_periods 5\nnr_throttled 2\nthrottled_usec 90\nnr_bursts 1\nburst_usec 8\n",

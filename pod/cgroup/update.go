@@ -12,7 +12,7 @@ import (
 )
 
 // Update changes the limits that res names, and no other file of the cgroup
-// (requirement C3). A limit that cannot be set is an error that names it; then
+// (requirements.md#C3). A limit that cannot be set is an error that names it; then
 // the old ones are put back. undo puts them back later. Access to devices cannot
 // be changed: who names the same rules again, as CRI does, may.
 func (g *Group) Update(res *specs.LinuxResources) (undo func() error, err error) {

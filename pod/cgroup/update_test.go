@@ -44,7 +44,8 @@ func memory(limit, swap int64) *specs.LinuxMemory {
 	return m
 }
 
-func TestC3UpdateChangesOnlyWhatIsGivenOnVersion1(t *testing.T) {
+// requirements.md#C3
+func TestUpdateChangesOnlyWhatIsGivenOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "update", &specs.LinuxResources{
 		Devices: denyAll, Memory: memory(64<<20, 0),
@@ -65,7 +66,8 @@ func TestC3UpdateChangesOnlyWhatIsGivenOnVersion1(t *testing.T) {
 	})
 }
 
-func TestC3MemoryAndSwapInTheOrderThatTheKernelTakesOnVersion1(t *testing.T) {
+// requirements.md#C3
+func TestMemoryAndSwapInTheOrderThatTheKernelTakesOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "update-memory", &specs.LinuxResources{Memory: memory(64<<20, 128<<20)})
 	if _, err := os.Stat(filepath.Join(g.Dir("memory"), "memory.memsw.limit_in_bytes")); err != nil {
@@ -90,7 +92,8 @@ func TestC3MemoryAndSwapInTheOrderThatTheKernelTakesOnVersion1(t *testing.T) {
 	}
 }
 
-func TestC3AnUpdateThatFailsLeavesTheOldValuesOnVersion1(t *testing.T) {
+// requirements.md#C3
+func TestAnUpdateThatFailsLeavesTheOldValuesOnVersion1(t *testing.T) {
 	needV1(t)
 	device := specs.LinuxThrottleDevice{Rate: 1 << 20}
 	device.Major, device.Minor = blockDevice(t)
@@ -150,7 +153,8 @@ func number(t *testing.T, s string) (n int64) {
 	return n
 }
 
-func TestC3TheOOMKillerCanBeDisabledAndEnabledOnVersion1(t *testing.T) {
+// requirements.md#C3
+func TestTheOOMKillerCanBeDisabledAndEnabledOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "update-oom", nil)
 	for _, disable := range []bool{true, false} {
@@ -161,7 +165,8 @@ func TestC3TheOOMKillerCanBeDisabledAndEnabledOnVersion1(t *testing.T) {
 	}
 }
 
-func TestC3WhatCannotBeChangedIsRefusedByNameOnVersion1(t *testing.T) {
+// requirements.md#C3
+func TestWhatCannotBeChangedIsRefusedByNameOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "update-refused", &specs.LinuxResources{Devices: denyAll, Memory: memory(64<<20, 0)})
 	for _, c := range []struct {

@@ -53,7 +53,8 @@ type change struct {
 // afterUpdates is what the last of updates leaves.
 var afterUpdates = []file{{"", "memory.max", "max"}, {"", "cpu.max", "max 60000"}, {"", "pids.max", "max"}, {"", "memory.high", "1048576"}}
 
-func TestC3UpdateOfTheFilesOfVersion2(t *testing.T) {
+// requirements.md#C3
+func TestUpdateOfTheFilesOfVersion2(t *testing.T) {
 	g := directory(t, map[string]string{
 		"cgroup.controllers": "cpuset cpu io memory hugetlb pids rdma misc\n",
 		"memory.max":         "max\n", "memory.swap.max": "max\n", "memory.low": "0\n", "memory.high": "max\n", "memory.current": "4096\n",
@@ -88,7 +89,8 @@ func TestC3UpdateOfTheFilesOfVersion2(t *testing.T) {
 }
 
 // What the kernel makes of the same.
-func TestC3UpdateOnVersion2(t *testing.T) {
+// requirements.md#C3
+func TestUpdateOnVersion2(t *testing.T) {
 	needV2(t)
 	g := create(t, "update", &specs.LinuxResources{Devices: denyAll})
 	enter(t, g, "exec sleep 60") // there must be memory in use
@@ -129,7 +131,8 @@ func hasFiles(t *testing.T, g *Group, files []file) bool {
 	return true
 }
 
-func TestC3UpdateChangesOnlyWhatIsGivenOnVersion2(t *testing.T) {
+// requirements.md#C3
+func TestUpdateChangesOnlyWhatIsGivenOnVersion2(t *testing.T) {
 	needV2(t)
 	g := create(t, "update-only", &specs.LinuxResources{
 		Devices: denyAll, Memory: memory(64<<20, 0),
@@ -149,7 +152,8 @@ func TestC3UpdateChangesOnlyWhatIsGivenOnVersion2(t *testing.T) {
 	expectAccess(t, g, map[string]bool{"/dev/null": true, "/dev/kmsg": false})
 }
 
-func TestC3AnUpdateThatFailsLeavesTheOldValuesOnVersion2(t *testing.T) {
+// requirements.md#C3
+func TestAnUpdateThatFailsLeavesTheOldValuesOnVersion2(t *testing.T) {
 	needV2(t)
 	device := specs.LinuxThrottleDevice{Rate: 1 << 20}
 	device.Major, device.Minor = blockDevice(t)
@@ -184,7 +188,8 @@ func TestC3AnUpdateThatFailsLeavesTheOldValuesOnVersion2(t *testing.T) {
 	expectFiles(t, g, was)
 }
 
-func TestC2LimitsAndUpdateOnVersion2(t *testing.T) {
+// requirements.md#C2
+func TestLimitsAndUpdateOnVersion2(t *testing.T) {
 	needV2(t)
 	g := create(t, "limits", &specs.LinuxResources{
 		Devices: denyAll, Memory: &specs.LinuxMemory{Limit: ptr[int64](64 << 20), Swap: ptr[int64](96 << 20), Reservation: ptr[int64](32 << 20)},

@@ -82,17 +82,17 @@ test-hostile: deps build ## containers that attack, against us, runc and older r
 	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 8h -json $(HOSTILE_FLAGS) ./hostile | $(REPORT)
 
 test-client: deps build ## containerd's own client suite, with runc's shim and ours (CLIENT_FLAGS)
-	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/parity.md -answers $(CURDIR)/integration/rpcs/runc.json $(CLIENT_FLAGS)
+	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/results/parity.md -answers $(CURDIR)/integration/rpcs/runc.json $(CLIENT_FLAGS)
 
 test-cri: deps build ## pods through CRI, by runc and by us, feature by feature (CRI_FLAGS)
-	@RKT_TEST_EVERY_STAGE1=1 RKT_TEST_BIN=$(BIN) RKT_TEST_DOCUMENT=$(CURDIR)/docs/kubernetes.md \
+	@RKT_TEST_EVERY_STAGE1=1 RKT_TEST_BIN=$(BIN) RKT_TEST_DOCUMENT=$(CURDIR)/docs/results/kubernetes.md \
 	go -C integration test -count=1 -timeout 40m -json $(CRI_FLAGS) ./cri/... | $(REPORT)
 
 test-critest: deps build ## critest, the CRI tools' validation suite, by runc and by us (CRITEST_FLAGS)
-	@go -C integration run ./crisuites -suite critest -bin $(BIN) -document $(CURDIR)/docs/kubernetes.md $(CRITEST_FLAGS)
+	@go -C integration run ./crisuites -suite critest -bin $(BIN) -document $(CURDIR)/docs/results/kubernetes.md $(CRITEST_FLAGS)
 
 test-containerd-cri: deps build ## containerd's own suite of CRI, by runc and by us (CRI_SUITE_FLAGS)
-	@go -C integration run ./crisuites -suite containerd -bin $(BIN) -document $(CURDIR)/docs/kubernetes.md $(CRI_SUITE_FLAGS)
+	@go -C integration run ./crisuites -suite containerd -bin $(BIN) -document $(CURDIR)/docs/results/kubernetes.md $(CRI_SUITE_FLAGS)
 
 test-kubelet: deps build ## static pods of a real kubelet, by runc and by us (KUBELET_FLAGS)
 	@echo "==> static pods of a real kubelet"
@@ -111,14 +111,14 @@ test-vm-short: override VM_FLAGS += -short
 test-vm-short: test-vm ## the part of it that make test runs, in minutes
 
 compat: deps build ## what the kit says of the bundled stage1s, and the suite of rkt's, into docs/
-	@go run ./stage1/conformance/compat -rktctl $(BIN)/rktctl -document docs/stage1-compat.md $(addprefix $(BIN)/stage1/,native oci nspawn fly) guide
+	@go run ./stage1/conformance/compat -rktctl $(BIN)/rktctl -document docs/results/stage1-compat.md $(addprefix $(BIN)/stage1/,native oci nspawn fly) guide
 	@$(MAKE) --no-print-directory test-rkt
 
 test-rkt: build ## rkt's interface versions 1 to 6 and images, every call and feature, into docs/
 	@echo "==> rkt's interface versions and images (five minutes)"
 	@RKT_TEST_RUNTIMES=native RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 60m -json -run "$$(go -C integration run ./rktcompat -tests)" . | \
-	go -C integration run ./rktcompat -document $(CURDIR)/docs/stage1-compat.md
+	go -C integration run ./rktcompat -document $(CURDIR)/docs/results/stage1-compat.md
 
 bench: deps build ## compare with runc's shim, side by side (BENCH_FLAGS, BENCH_JSON=FILE)
 	@go -C integration run ./bench -bin $(BIN) -json '$(abspath $(BENCH_JSON))' $(BENCH_FLAGS)

@@ -9,7 +9,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/rpcs"
 )
 
-// document is docs/parity.md.
+// document is docs/results/parity.md.
 type document struct {
 	containerd, runc string // versions
 	cgroups          string // v1 or v2

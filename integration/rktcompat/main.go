@@ -1,7 +1,7 @@
 // Command rktcompat writes what the integration suite has found of rkt's interface
 // versions and images into a document, feature by feature.
 //
-//	go test -json -run "$(go run ./rktcompat -tests)" . | go run ./rktcompat -document ../docs/stage1-compat.md
+//	go test -json -run "$(go run ./rktcompat -tests)" . | go run ./rktcompat -document ../docs/results/stage1-compat.md
 package main
 
 import (
@@ -25,7 +25,7 @@ const block = "versions"
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("rktcompat: ")
-	file := flag.String("document", "../docs/stage1-compat.md", "`file` to write into")
+	file := flag.String("document", "../docs/results/stage1-compat.md", "`file` to write into")
 	tests := flag.Bool("tests", false, "print the pattern of the tests, for -run, and end")
 	leftOut := flag.Bool("left-out", false, "print the pattern of those that make test leaves out, for -skip, and end")
 	flag.Parse()

@@ -1,7 +1,7 @@
 // Command compat writes what rktctl stage1 verify says of some stage1 images into a
 // document, as tables between <!-- kit --> and <!-- /kit -->.
 //
-//	compat -rktctl bin/rktctl -document docs/stage1-compat.md bin/stage1/native …
+//	compat -rktctl bin/rktctl -document docs/results/stage1-compat.md bin/stage1/native …
 //
 // The image "guide" is the skeleton of the authors' guide.
 package main
@@ -26,7 +26,7 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("compat: ")
 	rktctl := flag.String("rktctl", "bin/rktctl", "`path` of rktctl")
-	document := flag.String("document", "docs/stage1-compat.md", "`file` to write into")
+	document := flag.String("document", "docs/results/stage1-compat.md", "`file` to write into")
 	flag.Parse()
 	if err := run(*rktctl, *document, flag.Args()); err != nil {
 		log.Fatal(err)

@@ -1,7 +1,8 @@
 // Command rktctl is what the operator of a node looks and checks with.
 //
-// It needs no shim and no containerd: it reads the configuration and the images
-// as the shim does. Each verb is a file; verbs lists them.
+// It needs no shim: it reads the configuration and the images as the shim does. Only
+// `stage1 import` of an image in containerd's store needs a containerd. Each verb is a
+// file; verbs lists them.
 package main
 
 import (

@@ -107,7 +107,7 @@ func parseRequest(stdin []byte, f *flags, getenv func(string) string) (*request,
 	}
 	if params := asParams(stdin, f); params != nil {
 		r.form = formProtobuf
-		r.adopt(params)
+		r.applyParams(params)
 	} else {
 		options, err := asOptions(stdin, f)
 		if err != nil {
@@ -138,7 +138,7 @@ func asParams(stdin []byte, f *flags) *bootapi.BootstrapParams {
 	return &p
 }
 
-func (r *request) adopt(p *bootapi.BootstrapParams) {
+func (r *request) applyParams(p *bootapi.BootstrapParams) {
 	if a := p.GetContainerdGrpcAddress(); a != "" {
 		r.Address = a
 	}

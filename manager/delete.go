@@ -21,9 +21,9 @@ const (
 	// deleteBudget is the time for all that `delete` does. containerd kills it after
 	// five seconds, and an answer has to be out before.
 	deleteBudget = 3500 * time.Millisecond
-	// lastWord is how long, beyond that, `delete` waits for a collector that knows the
+	// reportBudget is how long, beyond that, `delete` waits for a collector that knows the
 	// deadline and is about to say what it hangs on.
-	lastWord = deleteBudget / 10
+	reportBudget = deleteBudget / 10
 	// finishBudget is the time for what `delete` leaves to a process that it does not
 	// wait for. It is more than the ABI gives to stop, stop --force and gc together.
 	finishBudget = time.Minute
@@ -73,7 +73,7 @@ func (p *Program) delete(ctx context.Context, argv0 string, f *flags, stdout io.
 	}
 	collected, err := p.collect(ctx, argv0, bundle, f)
 	if collected.Rest != "" {
-		err = errors.Join(err, finishApart(argv0, bundle, f, collected.Rest))
+		err = errors.Join(err, finishInChild(argv0, bundle, f, collected.Rest))
 	}
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", f.id, err)
@@ -106,7 +106,7 @@ func (p *Program) collect(ctx context.Context, argv0, bundle string, f *flags) (
 		return Exit{}, nil
 	}
 	if hasMounts(bundle) {
-		return collectApart(ctx, argv0, bundle, f)
+		return collectInChild(ctx, argv0, bundle, f)
 	}
 	type result struct {
 		exit Exit
@@ -125,7 +125,7 @@ func (p *Program) collect(ctx context.Context, argv0, bundle string, f *flags) (
 	select {
 	case r := <-done:
 		return r.exit, r.err
-	case <-time.After(lastWord):
+	case <-time.After(reportBudget):
 		return Exit{}, context.Cause(ctx)
 	}
 }

@@ -58,7 +58,7 @@ func TestServerEndsIfItsDaemonNeverComesBackForIt(t *testing.T) {
 	open := func(n *conns) net.Conn { return n.add(noConn{}) }
 	for name, c := range map[string]struct {
 		happens func(*conns, *calls)
-		alone   bool
+		unused  bool
 	}{
 		"nobody connected":               {func(*conns, *calls) {}, true},
 		"somebody connected and went":    {func(n *conns, _ *calls) { open(n).Close() }, true},
@@ -71,19 +71,19 @@ func TestServerEndsIfItsDaemonNeverComesBackForIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n, calls := newConns(), newCalls()
-				o := newOrphanWatch(n, calls)
+				o := newUnusedWatch(n, calls)
 				defer o.stop()
-				time.Sleep(orphanPatience / 2)
+				time.Sleep(unusedLimit / 2)
 				c.happens(n, calls)
 				o.update()
-				time.Sleep(orphanPatience + time.Second)
+				time.Sleep(unusedLimit + time.Second)
 				select {
-				case <-o.alone():
-					if lonely := o.update(); lonely != c.alone {
-						t.Errorf("alone: %v", lonely)
+				case <-o.expired():
+					if unused := o.update(); unused != c.unused {
+						t.Errorf("unused: %v", unused)
 					}
 				default:
-					if c.alone {
+					if c.unused {
 						t.Error("it still waits")
 					}
 				}
@@ -93,19 +93,19 @@ func TestServerEndsIfItsDaemonNeverComesBackForIt(t *testing.T) {
 }
 
 // requirements.md#N5
-func TestOrphanWatchStartsAnewWhenTheLastClientGoes(t *testing.T) {
+func TestTheTimeOfAnUnusedServerStartsAnewWhenTheLastClientGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newConns()
-		o := newOrphanWatch(n, newCalls())
+		o := newUnusedWatch(n, newCalls())
 		defer o.stop()
 		x := n.add(noConn{})
 		o.update()
-		time.Sleep(3 * orphanPatience)
+		time.Sleep(3 * unusedLimit)
 		x.Close()
 		o.update()
 		start := time.Now()
-		<-o.alone()
-		if waited := time.Since(start); waited != orphanPatience {
+		<-o.expired()
+		if waited := time.Since(start); waited != unusedLimit {
 			t.Errorf("waited %v", waited)
 		}
 	})

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// settle is how long after a call its garbage is given back, at the earliest.
-	settle = 3 * time.Second
+	// releaseDelay is how long after a call its garbage is given back, at the earliest.
+	releaseDelay = 3 * time.Second
 	// releaseInterval is between two releases: each costs a garbage collection.
 	releaseInterval = 30 * time.Second
 )
@@ -48,7 +48,7 @@ func (m *memory) touch() {
 		return
 	}
 	m.armed = true
-	after := max(settle, releaseInterval-time.Since(m.last))
+	after := max(releaseDelay, releaseInterval-time.Since(m.last))
 	if m.timer == nil {
 		m.timer = time.AfterFunc(after, m.expire)
 	} else {

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// ownerPatience is how long a server may think about whether it has a
+	// ownerAnswerLimit is how long a server may think about whether it has a
 	// container, which it answers from memory.
-	ownerPatience = 500 * time.Millisecond
+	ownerAnswerLimit = 500 * time.Millisecond
 	// ownerBudget is how long it may take to remove it. The rest of deleteBudget
 	// is for doing it without the server.
 	ownerBudget = 1500 * time.Millisecond
@@ -37,7 +37,7 @@ func askOwner(ctx context.Context, path, id string) *Exit {
 	defer client.Close()
 	server := task.NewTTRPCTaskClient(client)
 	if !hasContainer(ctx, server, id) {
-		dismiss(ctx, server, id)
+		shutdownUnused(ctx, server, id)
 		return nil
 	}
 	// Not to kill is an answer, too: it may have ended just now.
@@ -55,12 +55,12 @@ func askOwner(ctx context.Context, path, id string) *Exit {
 	return &Exit{PID: deleted.GetPid(), Status: deleted.GetExitStatus(), At: deleted.GetExitedAt().AsTime()}
 }
 
-// dismiss ends a server that was started for a container which was never created,
+// shutdownUnused ends a server that was started for a container which was never created,
 // because containerd died after calling `start`: it does not know of the server,
 // and is giving up the container now. A server that has, or gets, other containers
 // stays.
-func dismiss(ctx context.Context, server task.TTRPCTaskService, id string) {
-	ctx, cancel := context.WithTimeout(ctx, ownerPatience)
+func shutdownUnused(ctx context.Context, server task.TTRPCTaskService, id string) {
+	ctx, cancel := context.WithTimeout(ctx, ownerAnswerLimit)
 	defer cancel()
 	r, err := server.Connect(ctx, &task.ConnectRequest{ID: id})
 	if err != nil || !startedFor(r.GetShimPid(), id) {
@@ -78,7 +78,7 @@ func startedFor(pid uint32, id string) bool {
 }
 
 func hasContainer(ctx context.Context, server task.TTRPCTaskService, id string) bool {
-	ctx, cancel := context.WithTimeout(ctx, ownerPatience)
+	ctx, cancel := context.WithTimeout(ctx, ownerAnswerLimit)
 	defer cancel()
 	_, err := server.State(ctx, &task.StateRequest{ID: id})
 	return err == nil

@@ -73,10 +73,10 @@ func (p *Program) run(ctx context.Context, argv []string, stdin *os.File, stdout
 		return p.delete(ctx, argv[0], f, stdout)
 	case collectAction:
 		log.L.Logger.SetLevel(log.WarnLevel)
-		return p.collectHere(ctx, f, os.Stdout)
+		return p.runCollect(ctx, f, os.Stdout)
 	case finishAction:
 		log.L.Logger.SetOutput(io.Discard)
-		return p.finishHere(ctx, f)
+		return p.runFinish(ctx, f)
 	default:
 		return p.serve(ctx, f)
 	}

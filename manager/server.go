@@ -24,19 +24,19 @@ const (
 	// closed. The ABI gives `stop`, `stop --force` and `gc` of a stage1 ten seconds
 	// each, with five seconds of grace between them.
 	endBudget = time.Minute
-	// farewell is how long a client has to take its last answer and hang up.
-	farewell = 2 * time.Second
-	// lockPatience is how long a `start` of the group is waited for.
-	lockPatience = time.Second
-	// lastAnswers is how long the answer to a Shutdown waits for those to other calls,
+	// hangUpLimit is how long a client has to take its last answer and hang up.
+	hangUpLimit = 2 * time.Second
+	// lockLimit is how long a `start` of the group is waited for.
+	lockLimit = time.Second
+	// answerLimit is how long the answer to a Shutdown waits for those to other calls,
 	// and how long the end of the server waits for answers that a busy machine has not
 	// written by then. containerd waits three seconds for the answer to a Shutdown.
-	lastAnswers = time.Second
+	answerLimit = time.Second
 )
 
 // server serves one group on one socket and ends in order:
 //
-//	serving ── Ending, signal, orphaned, Serve failed ──► retired ──► ended
+//	serving ── Ending, signal, unused, Serve failed ──► retired ──► ended
 //
 // A retired server has no socket any more, so the next `start` of the group
 // makes another one. It answers the calls it has, except those that only wait, and
@@ -61,7 +61,7 @@ func newServer(socket string, listener net.Listener) *server {
 		memory:   newMemory(),
 	}
 	s.inode, _ = os.Lstat(socket)
-	s.retire = sync.OnceFunc(s.giveUpSocket)
+	s.retire = sync.OnceFunc(s.removeSocket)
 	return s
 }
 
@@ -96,8 +96,8 @@ func (s *server) run(ctx context.Context) error {
 // wait returns when the server has to end, with an error only if it cannot
 // serve.
 func (s *server) wait(ctx context.Context, signals *signals, served <-chan error) error {
-	orphaned := newOrphanWatch(s.conns, s.calls)
-	defer orphaned.stop()
+	unused := newUnusedWatch(s.conns, s.calls)
+	defer unused.stop()
 	for {
 		select {
 		case <-s.service.Ending:
@@ -109,9 +109,9 @@ func (s *server) wait(ctx context.Context, signals *signals, served <-chan error
 		case <-signals.dump:
 			dumpStacks(ctx)
 		case <-s.conns.changed:
-			orphaned.update()
-		case <-orphaned.alone():
-			if !orphaned.update() {
+			unused.update()
+		case <-unused.expired():
+			if !unused.update() {
 				continue
 			}
 			log.G(ctx).Warn("nobody has created a container and nobody is connected: ending")
@@ -141,13 +141,13 @@ func (s *server) intercept(ctx context.Context, u ttrpc.Unmarshaler, info *ttrpc
 	s.memory.touch()
 	response, err := method(ctx, u)
 	if s.isEnding() {
-		s.beforeLastAnswer(ctx, info.FullMethod)
+		s.beforeFinalAnswer(ctx, info.FullMethod)
 	}
 	return response, err
 }
 
-// beforeLastAnswer is called before a call is answered while the server ends.
-func (s *server) beforeLastAnswer(ctx context.Context, method string) {
+// beforeFinalAnswer is called before a call is answered while the server ends.
+func (s *server) beforeFinalAnswer(ctx context.Context, method string) {
 	// The client that has the answer may look whether the socket is gone.
 	s.retire()
 	if !isShutdown(method) {
@@ -156,7 +156,7 @@ func (s *server) beforeLastAnswer(ctx context.Context, method string) {
 	// containerd closes the connection when it has the answer to a Shutdown. Other
 	// calls on the same connection, a second Delete or a signal, would fail with
 	// "ttrpc: closed" although their answers are a moment away.
-	limit, cancel := context.WithTimeout(ctx, lastAnswers)
+	limit, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	s.calls.drainOthers(limit)
 }
@@ -207,21 +207,21 @@ func (s *server) sweep(ctx context.Context) {
 // up, and closes the connections that are left.
 func (s *server) hangUp(ctx context.Context, t *ttrpc.Server) {
 	s.calls.drain(ctx)
-	leave, cancel := context.WithTimeout(ctx, farewell)
+	leave, cancel := context.WithTimeout(ctx, hangUpLimit)
 	defer cancel()
 	s.conns.drain(leave)
-	write, cancel := context.WithTimeout(ctx, lastAnswers)
+	write, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	_ = t.Shutdown(write) // of calls that only wait there may be no answer
 	_ = t.Close()
 	s.conns.close() // ttrpc does not while a call is in progress
 }
 
-// giveUpSocket removes the socket, if it is still this server's, and accepts
+// removeSocket removes the socket, if it is still this server's, and accepts
 // nobody any more.
-func (s *server) giveUpSocket() {
+func (s *server) removeSocket() {
 	defer s.listener.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), lockPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), lockLimit)
 	defer cancel()
 	// Without the lock it is done, too: a `start` that hangs must not keep us.
 	if lock, err := lockGroup(ctx, s.socket); err == nil {

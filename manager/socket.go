@@ -86,8 +86,8 @@ func (c *claim) release() {
 	c.lock.release()
 }
 
-// abandon undoes the claim: nobody is going to serve the socket.
-func (c *claim) abandon() {
+// undo gives up the claim: nobody is going to serve the socket.
+func (c *claim) undo() {
 	if c.listener != nil {
 		os.Remove(c.path)
 	}

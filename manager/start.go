@@ -46,7 +46,7 @@ func (p *Program) start(argv0 string, f *flags, stdin *os.File, stdout io.Writer
 	if r.Socket, err = socketPath(r.socketDir, r.Address, r.Namespace, r.Group); err != nil {
 		return err
 	}
-	if err := r.leaveTraces(bundle); err != nil {
+	if err := r.recordSocket(bundle); err != nil {
 		return err
 	}
 	// Whatever containerd left open must not stay open in the server.
@@ -63,7 +63,7 @@ func (p *Program) start(argv0 string, f *flags, stdin *os.File, stdout io.Writer
 	if c.listener != nil {
 		r.Asked.Annotations = annotations
 		if err := p.serveNew(argv0, bundle, r, c.listener); err != nil {
-			c.abandon()
+			c.undo()
 			return err
 		}
 	}
@@ -91,10 +91,10 @@ func (f *flags) bundleDir() (string, error) {
 	return os.Getwd()
 }
 
-// leaveTraces writes into the bundle what finds the socket again: for `delete`,
+// recordSocket writes into the bundle what finds the socket again: for `delete`,
 // should containerd die before it has stored the answer, and for the older
 // containerds, which reconnect from `address`.
-func (r *request) leaveTraces(bundle string) error {
+func (r *request) recordSocket(bundle string) error {
 	if r.socketDir != "" {
 		link := filepath.Join(bundle, socketDirLink)
 		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -296,7 +296,7 @@ func TestWhatAKilledStartHasLeftGoesWithTheNextServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer works.abandon()
+	defer works.undo()
 	serving, err := listen(at("serving")) // a server whose `start` was killed later
 	if err != nil {
 		t.Fatal(err)
@@ -396,7 +396,7 @@ func TestNameOfTheProgramPinsTheStage1(t *testing.T) {
 }
 
 // requirements.md#B17
-func TestServerIsBornInTheShimCgroup(t *testing.T) {
+func TestServerStartsInTheShimCgroup(t *testing.T) {
 	d := newDaemon(t)
 	roots := pidsAndFreezer(t)
 	path := fmt.Sprintf("/rkt-manager-test-%d", os.Getpid())

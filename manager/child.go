@@ -22,22 +22,22 @@ const (
 	finishAction  = "finish"
 )
 
-// collectApart is collect where there is something to unmount. An unmount can hang
+// collectInChild is collect where there is something to unmount. An unmount can hang
 // in the kernel, where not even SIGKILL reaches it, and no process ends that has a
 // thread there; containerd waits for the end of this one. A child may stay behind: it
 // goes on with the collection, at most for finishBudget, or until the kernel lets it go.
-func collectApart(ctx context.Context, argv0, bundle string, f *flags) (Exit, error) {
+func collectInChild(ctx context.Context, argv0, bundle string, f *flags) (Exit, error) {
 	answer, err := newReader(ctx)
 	if err != nil {
 		return Exit{}, err
 	}
 	defer answer.shut()
-	said, err := newReader(ctx)
+	stderr, err := newReader(ctx)
 	if err != nil {
 		return Exit{}, err
 	}
-	defer said.shut()
-	child, err := startApart(argv0, bundle, f, []*os.File{nil, answer.w, said.w}, collectAction)
+	defer stderr.shut()
+	child, err := startChild(argv0, bundle, f, []*os.File{nil, answer.w, stderr.w}, collectAction)
 	if err != nil {
 		return Exit{}, err
 	}
@@ -45,12 +45,12 @@ func collectApart(ctx context.Context, argv0, bundle string, f *flags) (Exit, er
 	if err != nil {
 		return Exit{}, errors.Join(fmt.Errorf("process %d goes on with it: %w", child.Pid, context.Cause(ctx)), child.Release())
 	}
-	complaint, _ := said.all() // it has no more to say
+	message, _ := stderr.all() // it has no more to say
 	if err := child.Release(); err != nil {
 		return Exit{}, err
 	}
 	if len(text) == 0 {
-		return Exit{}, errors.New(strings.TrimSpace(string(complaint)))
+		return Exit{}, errors.New(strings.TrimSpace(string(message)))
 	}
 	var r task.DeleteResponse
 	if err := proto.Unmarshal(text, &r); err != nil {
@@ -59,8 +59,8 @@ func collectApart(ctx context.Context, argv0, bundle string, f *flags) (Exit, er
 	return Exit{PID: r.GetPid(), Status: r.GetExitStatus(), At: r.GetExitedAt().AsTime()}, nil
 }
 
-// startApart starts this program with another action, in a session of its own.
-func startApart(argv0, bundle string, f *flags, files []*os.File, action ...string) (*os.Process, error) {
+// startChild starts this program with another action, in a session of its own.
+func startChild(argv0, bundle string, f *flags, files []*os.File, action ...string) (*os.Process, error) {
 	args := append([]string{argv0, "-namespace", f.namespace, "-id", f.id, "-bundle", bundle}, action...)
 	child, err := os.StartProcess("/proc/self/exe", args,
 		&os.ProcAttr{Dir: "/", Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
@@ -70,9 +70,9 @@ func startApart(argv0, bundle string, f *flags, files []*os.File, action ...stri
 	return child, nil
 }
 
-// collectHere is what the child of collectApart does. It answers by closing stdout and
+// runCollect is what the child of collectInChild does. It answers by closing stdout and
 // stderr, and goes on if there is work left.
-func (p *Program) collectHere(ctx context.Context, f *flags, stdout *os.File) error {
+func (p *Program) runCollect(ctx context.Context, f *flags, stdout *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, finishBudget)
 	defer cancel()
 	bundle, err := f.bundleDir()
@@ -96,18 +96,18 @@ func (p *Program) collectHere(ctx context.Context, f *flags, stdout *os.File) er
 	return p.Collector.Finish(ctx, exit.Rest)
 }
 
-// finishApart leaves a process behind that does what `delete` has no time for.
-func finishApart(argv0, bundle string, f *flags, rest string) error {
-	child, err := startApart(argv0, bundle, f, nil, finishAction, rest)
+// finishInChild leaves a process behind that does what `delete` has no time for.
+func finishInChild(argv0, bundle string, f *flags, rest string) error {
+	child, err := startChild(argv0, bundle, f, nil, finishAction, rest)
 	if err != nil {
 		return err
 	}
 	return child.Release()
 }
 
-// finishHere is what that process does. Nobody hears what goes wrong: containerd closes
+// runFinish is what that process does. Nobody hears what goes wrong: containerd closes
 // the log with the bundle, and the next `start` or end of a server tries again.
-func (p *Program) finishHere(ctx context.Context, f *flags) error {
+func (p *Program) runFinish(ctx context.Context, f *flags) error {
 	ctx, cancel := context.WithTimeout(ctx, finishBudget)
 	defer cancel()
 	return p.Collector.Finish(ctx, f.argument)
@@ -126,7 +126,7 @@ func newReader(ctx context.Context) (*reader, error) {
 		return nil, err
 	}
 	if deadline, ok := ctx.Deadline(); ok {
-		err = r.SetReadDeadline(deadline.Add(lastWord))
+		err = r.SetReadDeadline(deadline.Add(reportBudget))
 	}
 	return &reader{r, w}, err
 }

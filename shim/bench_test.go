@@ -36,7 +36,7 @@ func newBench(t *testing.T) *bench {
 	checkFDs(t)
 	b := &bench{t: t, sink: newContainerd(t)}
 	b.sink.start()
-	svc, err := New(Config{
+	svc, err := New(ServiceConfig{
 		Stage1:        config.NewPod(config.Choice{Name: "native"}, config.Ask{}, nil),
 		Namespace:     "testing",
 		EventsAddress: b.sink.path,

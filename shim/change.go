@@ -79,6 +79,29 @@ func readCheckpoint(path string, a *anypb.Any) (abi.Checkpoint, error) {
 	return c, nil
 }
 
+// resizePty sets the size of a terminal; before Start it is kept
+// (requirements.md#T10).
+func (s *Service) resizePty(_ context.Context, r *task.ResizePtyRequest) (*emptypb.Empty, error) {
+	size := pod.Size{Width: uint16(r.Width), Height: uint16(r.Height)}
+	if err := s.pod.Resize(pod.AppID(r.ID), pod.ExecID(r.ExecID), size); err != nil {
+		return nil, err
+	}
+	return empty, nil
+}
+
+// closeIO ends a process's input (requirements.md#T11).
+func (s *Service) closeIO(_ context.Context, r *task.CloseIORequest) (*emptypb.Empty, error) {
+	id, exec := pod.AppID(r.ID), pod.ExecID(r.ExecID)
+	if !r.Stdin {
+		_, err := s.pod.Status(id, exec)
+		return empty, err
+	}
+	if err := s.pod.CloseStdin(id, exec); err != nil {
+		return nil, err
+	}
+	return empty, nil
+}
+
 // done is the answer of a call that answers nothing.
 func done(err error) (*emptypb.Empty, error) {
 	if err != nil {

@@ -39,7 +39,7 @@ func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	if err != nil {
 		s.apps.drop(a)
 		if ctx.Err() != nil {
-			s.abandoned(ctx, r.ID)
+			s.endIfUnused(ctx, r.ID)
 		}
 		return nil, refused(err)
 	}
@@ -47,10 +47,10 @@ func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	return &task.CreateTaskResponse{Pid: uint32(st.PID)}, nil
 }
 
-// abandoned ends a service without apps after a create whose caller has gone: a
+// endIfUnused ends a service without apps after a create whose caller has gone: a
 // containerd that died asks for nothing any more, and 1.6 does not when it is
 // back either (requirements.md#R4).
-func (s *Service) abandoned(ctx context.Context, id string) {
+func (s *Service) endIfUnused(ctx context.Context, id string) {
 	if _, err := s.shutdown(ctx, &task.ShutdownRequest{ID: id}); err != nil {
 		log.G(ctx).WithError(err).Warn("end after an abandoned create")
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
@@ -116,27 +115,4 @@ func (s *Service) connect(_ context.Context, r *task.ConnectRequest) (*task.Conn
 		resp.TaskPid = uint32(st.PID)
 	}
 	return resp, nil
-}
-
-// resizePty sets the size of a terminal; before Start it is kept
-// (requirements.md#T10).
-func (s *Service) resizePty(_ context.Context, r *task.ResizePtyRequest) (*emptypb.Empty, error) {
-	size := pod.Size{Width: uint16(r.Width), Height: uint16(r.Height)}
-	if err := s.pod.Resize(pod.AppID(r.ID), pod.ExecID(r.ExecID), size); err != nil {
-		return nil, err
-	}
-	return empty, nil
-}
-
-// closeIO ends a process's input (requirements.md#T11).
-func (s *Service) closeIO(_ context.Context, r *task.CloseIORequest) (*emptypb.Empty, error) {
-	id, exec := pod.AppID(r.ID), pod.ExecID(r.ExecID)
-	if !r.Stdin {
-		_, err := s.pod.Status(id, exec)
-		return empty, err
-	}
-	if err := s.pod.CloseStdin(id, exec); err != nil {
-		return nil, err
-	}
-	return empty, nil
 }

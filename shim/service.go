@@ -26,8 +26,8 @@ const (
 	podCloseLimit = 45 * time.Second
 )
 
-// Config is what a service is made of.
-type Config struct {
+// ServiceConfig is what a service is made of.
+type ServiceConfig struct {
 	// Namespace is containerd's namespace, which events are published in.
 	Namespace string
 	// EventsAddress is the socket of containerd's ttrpc server (TTRPC_ADDRESS).
@@ -48,7 +48,7 @@ type Config struct {
 
 // Service serves the Task API for the apps of one pod.
 type Service struct {
-	cfg Config
+	cfg ServiceConfig
 	pod Pod
 	// asked is what the sandbox of this pod was asked to be; nil if there is none.
 	asked  atomic.Pointer[pod.SandboxConfig]
@@ -65,7 +65,7 @@ type Service struct {
 }
 
 // New starts a service; Shutdown or Close ends it.
-func New(cfg Config) (*Service, error) {
+func New(cfg ServiceConfig) (*Service, error) {
 	if cfg.Namespace == "" {
 		return nil, fmt.Errorf("task service: no namespace given: %w", errdefs.ErrInvalidArgument)
 	}
@@ -132,29 +132,29 @@ func (s *Service) shutdown(ctx context.Context, r *task.ShutdownRequest) (*empty
 	}
 	id := pod.AppID(r.ID)
 	st, err := s.pod.Status(id, "")
-	abandoned := err == nil && st.State == pod.Stopped && !st.Deleting
-	if !s.apps.closeIfEmpty(id, abandoned) {
+	undeleted := err == nil && st.State == pod.Stopped && !st.Deleting
+	if !s.apps.closeIfEmpty(id, undeleted) {
 		log.G(ctx).Debugf("shutdown of %s: the pod has other containers", id)
 		return empty, nil
 	}
-	s.beginEnd(ctx, id, abandoned)
+	s.beginEnd(ctx, id, undeleted)
 	return empty, nil
 }
 
 // beginEnd carries out a Shutdown behind its answer. The registry is closed.
-func (s *Service) beginEnd(ctx context.Context, id pod.AppID, abandoned bool) {
+func (s *Service) beginEnd(ctx context.Context, id pod.AppID, undeleted bool) {
 	s.stop.Do(func() {
 		close(s.ending)
-		s.work.Go(func() { s.end(context.WithoutCancel(ctx), id, abandoned) })
+		s.work.Go(func() { s.end(context.WithoutCancel(ctx), id, undeleted) })
 	})
 }
 
 // end carries out a Shutdown.
-func (s *Service) end(ctx context.Context, id pod.AppID, abandoned bool) {
+func (s *Service) end(ctx context.Context, id pod.AppID, undeleted bool) {
 	defer close(s.done)
 	limit, cancel := context.WithTimeout(ctx, podCloseLimit)
 	defer cancel()
-	if abandoned {
+	if undeleted {
 		if _, err := s.pod.Delete(limit, id, ""); err != nil && !errdefs.IsNotFound(err) {
 			log.G(ctx).WithError(err).Warnf("shutdown: delete the abandoned container %s", id)
 		}

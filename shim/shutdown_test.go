@@ -68,7 +68,7 @@ func TestShutdownDeletesAnEndedAppThatItNames(t *testing.T) {
 }
 
 // requirements.md#T16
-func TestShutdownDoesNotCountADeleteInProgressAsAbandoned(t *testing.T) {
+func TestShutdownWaitsForADeleteInProgress(t *testing.T) {
 	b := newBench(t)
 	b.create("a")
 	b.pod.exit("a", "", 9)

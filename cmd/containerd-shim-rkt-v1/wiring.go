@@ -59,7 +59,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 	images.Wanted = wantedTrees
 	chosen := config.NewPod(b.Stage1, b.Asked, readConfig)
 	open := prepare(ctx, &opener{images, children}, chosen)
-	service, err := shim.New(shim.Config{
+	service, err := shim.New(shim.ServiceConfig{
 		Namespace:     b.Namespace,
 		EventsAddress: b.TTRPCAddress,
 		Children:      children,

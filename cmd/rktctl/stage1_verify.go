@@ -165,15 +165,15 @@ func runStage1Verify(ctx context.Context, e *env, args []string) error {
 	pipes := make(chan os.Signal, 1)
 	signal.Notify(pipes, syscall.SIGPIPE)
 	defer signal.Stop(pipes)
-	read := *e
-	read.stdout = &reader{e.stdout, cancel}
+	watched := *e
+	watched.stdout = &watchedOutput{e.stdout, cancel}
 	// What stage 0 would write to its log is in the results, and in the pod's journal.
 	log.L.Logger.SetOutput(io.Discard)
 	path, accept, err := verifiedImage(ctx, e, v.image)
 	if err != nil {
 		return err
 	}
-	return v.verify(ctx, &read, checks, conformance.Config{
+	return v.verify(ctx, &watched, checks, conformance.Config{
 		Image: path, Excuse: append(accept, v.accept...), Timeout: v.timeout, Keep: v.keep,
 		Doors: []stage1.Door{immutable.Open, rktabi.Open},
 	})
@@ -240,17 +240,17 @@ func (v *verification) verify(ctx context.Context, e *env, checks []conformance.
 	return ctx.Err()
 }
 
-// reader is somebody who reads the output, and who may stop doing so.
-type reader struct {
+// watchedOutput cancels the checks when its reader has closed the output.
+type watchedOutput struct {
 	io.Writer
-	gone context.CancelCauseFunc
+	cancel context.CancelCauseFunc
 }
 
 // Write implements io.Writer.
-func (r *reader) Write(b []byte) (int, error) {
-	n, err := r.Writer.Write(b)
+func (w *watchedOutput) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
 	if err != nil {
-		r.gone(fmt.Errorf("nobody reads the output any more: %w", err))
+		w.cancel(fmt.Errorf("nobody reads the output any more: %w", err))
 	}
 	return n, err
 }
@@ -271,7 +271,7 @@ func progressOf(e *env, of int) *progress {
 }
 
 func isTerminal(w io.Writer) bool {
-	if r, ok := w.(*reader); ok {
+	if r, ok := w.(*watchedOutput); ok {
 		w = r.Writer
 	}
 	f, ok := w.(*os.File)

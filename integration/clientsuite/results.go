@@ -65,8 +65,8 @@ func (r results) read(events io.Reader, log io.Writer, done func(test string, re
 	return s.Err()
 }
 
-// abandon fails the tests that have no outcome: the suite ended under them.
-func (r results) abandon(done func(test string, res *result)) {
+// failUnfinished fails the tests that have no outcome: the suite ended under them.
+func (r results) failUnfinished(done func(test string, res *result)) {
 	for test, res := range r {
 		if res.outcome == "" {
 			res.outcome = failed

@@ -29,7 +29,7 @@ func read(t *testing.T) (r results, log string, done []string) {
 	if err := r.read(strings.NewReader(events), &out, note); err != nil {
 		t.Fatal(err)
 	}
-	r.abandon(note)
+	r.failUnfinished(note)
 	return r, out.String(), done
 }
 

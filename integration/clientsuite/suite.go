@@ -50,7 +50,7 @@ func (c column) execute(ctx context.Context, o options, p programs, dir string, 
 	if err != nil {
 		return r, err
 	}
-	r.results.abandon(done)
+	r.results.failUnfinished(done)
 	if len(r.results) == 0 {
 		return r, fmt.Errorf("%s: no test ran, and the suite exited with %d; its log ends with:\n%s", c.name, code, tail(r.log))
 	}

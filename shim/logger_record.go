@@ -20,11 +20,11 @@ const loggersDir = "rkt-loggers"
 
 // How long a logger whose shim has died may take to end by itself, since its app was
 // killed and its input has ended. `delete` has five seconds in all: what is left of
-// orphanBudget is the logger's, and in any case the smaller of these.
+// endLoggersBudget is the logger's, and in any case the smaller of these.
 const (
-	leastOrphanGrace = 300 * time.Millisecond
-	orphanGrace      = time.Second
-	orphanBudget     = 2500 * time.Millisecond
+	minLoggerWait    = 300 * time.Millisecond
+	maxLoggerWait    = time.Second
+	endLoggersBudget = 2500 * time.Millisecond
 )
 
 // recordLogger notes in a bundle a logger that this process has started: the shim that
@@ -63,10 +63,10 @@ func EndLoggers(ctx context.Context, bundle string, took time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("loggers of %s: %w", bundle, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(max(orphanBudget-took, leastOrphanGrace), orphanGrace))
+	ctx, cancel := context.WithTimeout(ctx, min(max(endLoggersBudget-took, minLoggerWait), maxLoggerWait))
 	defer cancel()
 	for _, f := range list {
-		p := orphan(bundle, f.Name())
+		p := openRecorded(bundle, f.Name())
 		if p == nil {
 			continue
 		}
@@ -78,9 +78,9 @@ func EndLoggers(ctx context.Context, bundle string, took time.Duration) error {
 	return nil
 }
 
-// orphan opens the logger that a record names, if it runs and its shim does not: a
+// openRecorded opens the logger that a record names, if it runs and its shim does not: a
 // child that has lost its parent has another one.
-func orphan(bundle, name string) *proc.Process {
+func openRecorded(bundle, name string) *proc.Process {
 	pid, err := strconv.Atoi(name)
 	if err != nil {
 		return nil

@@ -39,7 +39,7 @@ func (b *bench) serves() {
 }
 
 // requirements.md#R4
-func TestAServiceWhoseOnlyCreateWasAbandonedEnds(t *testing.T) {
+func TestAServiceWhoseOnlyCreateWasCancelledEnds(t *testing.T) {
 	b := newBench(t)
 	b.failCreate("a", false)
 	b.serves() // the caller may try again

@@ -127,7 +127,7 @@ func belowACgroupWithLimits(t *testing.T, c *column, pod podCgroup, name string)
 	small := c.running(t, []string{"testprog", "sleep", "1000"}, group(name),
 		oci.WithCgroup(pod.spec(name+"a")), oci.WithMemoryLimit(uint64(limit)), oci.WithPidsLimit(40))
 	smallEvents := c.listen(t, small.ID())
-	container := c.container(t, starving, group(name), oci.WithCgroup(pod.spec(name+"b"))) // with no limit of its own
+	container := c.container(t, allocating, group(name), oci.WithCgroup(pod.spec(name+"b"))) // with no limit of its own
 	events := c.listen(t, container.ID())
 	large := c.newTask(t, container, cio.NullIO)
 	exited := c.wait(t, large)

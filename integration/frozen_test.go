@@ -60,7 +60,7 @@ func TestAShimWithoutProcessorTimeSeesEveryExit(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		tasks, exited := c.endless(t, c.often(5, 3, 20))
 		_, record := c.pod(t, c.groupOf(t, tasks[0]))
-		release := c.starve(t, c.shim(t, tasks[0].ID()), record.Supervisor.PID)
+		release := c.limitCPU(t, c.shim(t, tasks[0].ID()), record.Supervisor.PID)
 		defer release()
 		for i, task := range tasks {
 			terminate(t, int(task.Pid()))
@@ -79,15 +79,15 @@ func (c *column) groupOf(t *testing.T, task containerd.Task) string {
 	return spec.Annotations[groupAnnotation]
 }
 
-// starve leaves processes one percent of a processor, until release is called.
-func (c *column) starve(t *testing.T, pids ...int) (release func()) {
+// limitCPU leaves processes one percent of a processor, until release is called.
+func (c *column) limitCPU(t *testing.T, pids ...int) (release func()) {
 	t.Helper()
 	root, file, quota := "/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "1000"
 	if !exists(root) {
 		root, file, quota = "/sys/fs/cgroup", "cpu.max", "1000 100000"
 	}
 	parent := filepath.Join(root, c.daemon.Namespace())
-	dir := filepath.Join(parent, "starved")
+	dir := filepath.Join(parent, "limited")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

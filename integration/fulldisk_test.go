@@ -257,15 +257,15 @@ func (c *column) endOn(t *testing.T, d disk) {
 		events.await(t, "delete 43")
 	}
 	if d.repair == nil {
-		c.abandon(t, dir)
+		c.detachDisk(t, dir)
 		return
 	}
 	d.repair(t, dir)
 	c.run(t, []string{"--rm"}, c.id(), "testprog", "exit", "9").mustExit(t, 9) // it collects what was left
 }
 
-// abandon gives up a disk for good, once the tasks have gone.
-func (c *column) abandon(t *testing.T, dir string) {
+// detachDisk removes the containers and detaches the disk.
+func (c *column) detachDisk(t *testing.T, dir string) {
 	t.Helper()
 	ctx := c.context(t)
 	containers, err := c.client.Containers(ctx)

@@ -13,9 +13,9 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 )
 
-// starving is a program that dies for want of memory in a container that has 32
+// allocating is a program that the kernel kills for lack of memory in a container that has 32
 // MiB, once somebody has made the file /tmp/go.
-var starving = []string{"sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; exec testprog allocate 64"}
+var allocating = []string{"sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; exec testprog allocate 64"}
 
 // feed makes that file.
 func feed(t *testing.T, pid uint32) {
@@ -44,7 +44,7 @@ func TestAnOOMInANestedCgroupIsTheContainersWhoseInitLives(t *testing.T) {
 		if err := task.Start(ctx); err != nil {
 			t.Fatal(err)
 		}
-		exec, err := task.Exec(ctx, "child", process(t, ctx, task, starving...), cio.NullIO)
+		exec, err := task.Exec(ctx, "child", process(t, ctx, task, allocating...), cio.NullIO)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestAnOOMIsThatOfOneContainerOfThePod(t *testing.T) {
 		var tasks []containerd.Task
 		var events []*journal
 		for range 3 {
-			container := c.container(t, starving, group(name), oci.WithMemoryLimit(32<<20))
+			container := c.container(t, allocating, group(name), oci.WithMemoryLimit(32<<20))
 			events = append(events, c.listen(t, container.ID()))
 			task := c.newTask(t, container, cio.NullIO)
 			if err := task.Start(ctx); err != nil {

@@ -18,30 +18,30 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
 
-// Bootstrap is what a server knows of the world before its first call. `start`
-// fills it in and hands it on.
+// Bootstrap is all that a server knows before its first call. `start` fills it in and
+// passes it to the server.
 type Bootstrap struct {
 	Namespace string `json:"namespace"`
 	ID        string `json:"id"`    // of the container or sandbox that `start` was called for
-	Group     string `json:"group"` // of all that this server serves
-	// Stage1 is the choice of `start`, and Asked what it chose by. Annotations of a
-	// sandbox that has no config.json were not known then.
+	Group     string `json:"group"` // that this server serves
+	// Stage1 is the choice of `start`, and Asked its reasons. `start` does not know
+	// the annotations of a sandbox, which has no config.json.
 	Stage1  config.Choice `json:"stage1"`
 	Asked   config.Ask    `json:"asked"`
 	Address string        `json:"address"`
-	// TTRPCAddress is where events go.
+	// TTRPCAddress is the socket that events are sent to.
 	TTRPCAddress      string `json:"ttrpcAddress"`
 	ContainerdVersion string `json:"containerdVersion,omitempty"` // empty before 2.3
 	LogLevel          string `json:"logLevel"`                    // trace, debug, info, warn, error, fatal or panic
 	Socket            string `json:"socket"`                      // path of the server's socket
-	// Extensions are messages for the runtime. The first one is its options, if
-	// it has any. Create requests carry them again.
+	// Extensions are messages for the runtime. The first one has its options, if
+	// there are any. Create requests carry them again.
 	Extensions []Extension `json:"extensions,omitempty"`
 }
 
-// DropsEnded tells whether the containerd that called `start` may, when it
-// restarts, take a task that refuses to list its processes for one that was
-// never created, and delete it with its exit code. 2.4 and later do not.
+// DropsEnded reports whether the containerd that called `start` deletes, when it
+// restarts, a task that refuses to list its processes, and its exit code with it:
+// releases before 2.4 take such a task for one that was never created.
 func (b *Bootstrap) DropsEnded() bool {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(b.ContainerdVersion, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -56,10 +56,10 @@ type Extension struct {
 	Value   []byte `json:"value,omitempty"`
 }
 
-// Any returns the extension as protobuf knows it.
+// Any returns the extension as a protobuf message.
 func (e Extension) Any() *anypb.Any { return &anypb.Any{TypeUrl: e.TypeURL, Value: e.Value} }
 
-// form is how a containerd talks to `start`. See the package's documentation.
+// form is the protocol of a containerd with `start`. See the package's documentation.
 type form int
 
 const (
@@ -68,7 +68,7 @@ const (
 	formProtobuf
 )
 
-// request is what `start` was asked, in whichever form.
+// request has the parameters of a `start`, of any form.
 type request struct {
 	Bootstrap
 	form      form
@@ -79,8 +79,8 @@ type request struct {
 // maxStdin bounds what is read from containerd, in bytes.
 const maxStdin = 10 << 20
 
-// readStdin returns what the caller wrote. A terminal, /dev/null and a closed
-// descriptor are callers with nothing to say.
+// readStdin returns the text that the caller wrote. From a terminal, /dev/null and a
+// closed descriptor it reads nothing.
 func readStdin(f *os.File) ([]byte, error) {
 	st, err := f.Stat()
 	if err != nil || st.Mode()&os.ModeCharDevice != 0 {
@@ -96,8 +96,8 @@ func readStdin(f *os.File) ([]byte, error) {
 	return b, nil
 }
 
-// parseRequest decides which form stdin is and fills in a request from it, the
-// flags and the environment. It keeps nothing of stdin's memory.
+// parseRequest recognises the form of stdin and fills in a request from it, the flags
+// and the environment. The request does not refer to stdin's memory.
 func parseRequest(stdin []byte, f *flags, getenv func(string) string) (*request, error) {
 	r := &request{}
 	r.Namespace, r.ID, r.Address = f.namespace, f.id, f.address
@@ -153,9 +153,9 @@ func (r *request) applyParams(p *bootapi.BootstrapParams) {
 	}
 }
 
-// asOptions reads the bare Any of the older forms. Parameters meant for another
-// container have fields that an Any has not; taking them for options would start
-// the wrong thing.
+// asOptions reads the bare Any of the older forms. It refuses bootstrap parameters of
+// another container, which have fields that an Any has not: to take them for options
+// would start a server for the wrong container.
 func asOptions(stdin []byte, f *flags) (*Extension, error) {
 	var a anypb.Any
 	if len(stdin) == 0 {
@@ -177,8 +177,8 @@ func asOptions(stdin []byte, f *flags) (*Extension, error) {
 	return &Extension{a.GetTypeUrl(), a.GetValue()}, nil
 }
 
-// levelName returns the name of the nearest known level, the more verbose one of
-// two.
+// levelName returns the name of the nearest known level. Of two that are equally near
+// it returns the more verbose one.
 func levelName(l bootapi.LogLevel) string {
 	known := []struct {
 		level bootapi.LogLevel
@@ -200,12 +200,13 @@ func levelName(l bootapi.LogLevel) string {
 	return "panic"
 }
 
-// answer renders what containerd expects to read for a server at address.
+// answer returns the text that containerd expects for a server at address.
 func (r *request) answer(address string) ([]byte, error) {
 	switch r.form {
 	case formProtobuf:
 		result := &bootapi.BootstrapResult{Version: 3, Address: address, Protocol: "ttrpc"}
-		// Empty, and there: without it containerd executes `-info` to ask.
+		// Empty but present: without it containerd executes `-info`
+		// (requirements.md#B18).
 		if err := result.AddExtension(&types.MountCapabilities{}); err != nil {
 			return nil, err
 		}

@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// calls counts what is in progress.
+// calls counts the calls in progress.
 type calls struct {
 	mu        sync.Mutex
-	working   int           // calls that end by themselves, without the following ones
-	shutdowns int           // calls that ask the server to end, which wait for the others
-	ended     chan struct{} // closed at the next end of a call; nil if nobody waits for one
-	created   bool          // a client has tried to create something
+	working   int           // calls that end by themselves, without shutdowns
+	shutdowns int           // calls that ask the server to end; they wait for the others
+	ended     chan struct{} // closed at the next end of a call; nil if await does not wait
+	created   bool          // a client has called Create or CreateSandbox
 }
 
 func newCalls() *calls { return &calls{} }
@@ -26,8 +26,8 @@ func isShutdown(full string) bool {
 	return name == "Shutdown" || name == "ShutdownSandbox"
 }
 
-// begin notes a call, and the function it returns notes its end. Calls that wait
-// for an exit are not counted: they may last as long as the app.
+// begin counts a call until done is called. It does not count calls that wait for an
+// exit, because these may last as long as the app.
 func (c *calls) begin(method string) (done func()) {
 	name := methodName(method)
 	if name == "Wait" || name == "WaitSandbox" {
@@ -56,25 +56,25 @@ func (c *calls) end(count *int) {
 	}
 }
 
-// anyCreated tells whether there is, was or may be a container.
+// anyCreated reports whether a client has called Create or CreateSandbox.
 func (c *calls) anyCreated() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.created
 }
 
-// drain returns when no call is in progress, or with ctx.
+// drain waits until no call is in progress or ctx ends.
 func (c *calls) drain(ctx context.Context) {
 	c.await(ctx, func() bool { return c.working+c.shutdowns == 0 })
 }
 
-// drainOthers returns when no call is in progress but those that ask the server to
-// end, or with ctx.
+// drainOthers waits until only calls that ask the server to end are in progress, or ctx
+// ends.
 func (c *calls) drainOthers(ctx context.Context) {
 	c.await(ctx, func() bool { return c.working == 0 })
 }
 
-// await returns when idle, which is called with c.mu held, says so, or with ctx.
+// await waits until idle returns true or ctx ends. It calls idle with c.mu held.
 func (c *calls) await(ctx context.Context, idle func() bool) {
 	for {
 		ended := c.next(idle)
@@ -89,7 +89,7 @@ func (c *calls) await(ctx context.Context, idle func() bool) {
 	}
 }
 
-// next returns a channel that the next end of a call closes, or nil if idle.
+// next returns a channel that the next end of a call closes, or nil if idle returns true.
 func (c *calls) next(idle func() bool) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

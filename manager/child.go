@@ -15,17 +15,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Actions with which `delete` calls this program to have the collector run in another
-// process. They are nobody else's.
+// Actions with which `delete` calls this program, to run the collector in another
+// process. No other caller uses them.
 const (
 	collectAction = "collect"
 	finishAction  = "finish"
 )
 
-// collectInChild is collect where there is something to unmount. An unmount can hang
-// in the kernel, where not even SIGKILL reaches it, and no process ends that has a
-// thread there; containerd waits for the end of this one. A child may stay behind: it
-// goes on with the collection, at most for finishBudget, or until the kernel lets it go.
+// collectInChild collects in a child process. An unmount can hang in the kernel, and a
+// process with a thread that hangs there does not end, not even by SIGKILL. containerd
+// waits until this process has ended, so the child unmounts. If the budget ends first, the
+// child goes on for finishBudget, or until the unmount returns.
 func collectInChild(ctx context.Context, argv0, bundle string, f *flags) (Exit, error) {
 	answer, err := newReader(ctx)
 	if err != nil {
@@ -45,7 +45,7 @@ func collectInChild(ctx context.Context, argv0, bundle string, f *flags) (Exit, 
 	if err != nil {
 		return Exit{}, errors.Join(fmt.Errorf("process %d goes on with it: %w", child.Pid, context.Cause(ctx)), child.Release())
 	}
-	message, _ := stderr.all() // it has no more to say
+	message, _ := stderr.all() // the child has closed it with its answer
 	if err := child.Release(); err != nil {
 		return Exit{}, err
 	}
@@ -70,8 +70,8 @@ func startChild(argv0, bundle string, f *flags, files []*os.File, action ...stri
 	return child, nil
 }
 
-// runCollect is what the child of collectInChild does. It answers by closing stdout and
-// stderr, and goes on if there is work left.
+// runCollect is the action of collectInChild's child. It writes its answer, closes stdout
+// and stderr, and then does the work that is left.
 func (p *Program) runCollect(ctx context.Context, f *flags, stdout *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, finishBudget)
 	defer cancel()
@@ -96,7 +96,7 @@ func (p *Program) runCollect(ctx context.Context, f *flags, stdout *os.File) err
 	return p.Collector.Finish(ctx, exit.Rest)
 }
 
-// finishInChild leaves a process behind that does what `delete` has no time for.
+// finishInChild starts a process that finishes the work of `delete` after its answer.
 func finishInChild(argv0, bundle string, f *flags, rest string) error {
 	child, err := startChild(argv0, bundle, f, nil, finishAction, rest)
 	if err != nil {
@@ -105,21 +105,22 @@ func finishInChild(argv0, bundle string, f *flags, rest string) error {
 	return child.Release()
 }
 
-// runFinish is what that process does. Nobody hears what goes wrong: containerd closes
-// the log with the bundle, and the next `start` or end of a server tries again.
+// runFinish is the action of finishInChild's child. Its error is not seen, because
+// containerd closes the log with the bundle. The next `start` or end of a server tries
+// again.
 func (p *Program) runFinish(ctx context.Context, f *flags) error {
 	ctx, cancel := context.WithTimeout(ctx, finishBudget)
 	defer cancel()
 	return p.Collector.Finish(ctx, f.argument)
 }
 
-// reader is a pipe that somebody else writes to.
+// reader is a pipe that a child writes to.
 type reader struct {
 	*os.File
 	w *os.File
 }
 
-// newReader makes one of which reading ends with ctx.
+// newReader makes a pipe. Reads from it end reportBudget after the deadline of ctx.
 func newReader(ctx context.Context) (*reader, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -137,13 +138,13 @@ func (r *reader) shut() {
 	r.Close()
 }
 
-// all reads to the end.
+// all closes this process's writing end and reads to the end of the pipe.
 func (r *reader) all() ([]byte, error) {
 	r.w.Close()
 	return io.ReadAll(r)
 }
 
-// hasMounts tells whether anything is mounted below a bundle.
+// hasMounts reports whether anything is mounted below a bundle.
 func hasMounts(bundle string) bool {
 	real, err := filepath.EvalSymlinks(bundle)
 	if err != nil {

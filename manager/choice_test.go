@@ -60,8 +60,8 @@ func TestAStage1ThatPodsMayNotAskForFailsStartAndLeavesNoServer(t *testing.T) {
 	}
 }
 
-// A container that is restarted in a living pod asks for what the pod has, and
-// what the operator has changed since is for new pods.
+// A container that is restarted in its pod gets the stage1 of the pod. A change of the
+// configuration applies to new pods only.
 func TestThePodsOfServersThatLiveAreNotChosenForAgain(t *testing.T) {
 	d, file := configured(t, foxIsAllowed)
 	member := asks("fox")

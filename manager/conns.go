@@ -13,10 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conns admits connections and counts them. It is the handshaker of the ttrpc
-// server.
+// conns accepts and counts connections. It is the handshaker of the ttrpc server.
 type conns struct {
-	// changed receives something after the number has changed.
+	// changed receives a value after the number has changed.
 	changed chan struct{}
 
 	credentials ttrpc.UnixCredentialsFunc
@@ -42,7 +41,7 @@ func newConns() *conns {
 	}
 }
 
-// Handshake refuses other users.
+// Handshake refuses other users but root (requirements.md#B34).
 func (c *conns) Handshake(ctx context.Context, conn net.Conn) (net.Conn, any, error) {
 	conn, peer, err := c.credentials.Handshake(ctx, conn)
 	if err != nil {
@@ -59,7 +58,7 @@ func (c *conns) add(conn net.Conn) *countedConn {
 	return counted
 }
 
-// change changes what is open, with c.mu held, and says so.
+// change calls how with c.mu held, and then signals changed.
 func (c *conns) change(how func()) {
 	c.mu.Lock()
 	how()
@@ -76,7 +75,7 @@ func (c *conns) count() int {
 	return len(c.open)
 }
 
-// close closes the connections that are open.
+// close closes all open connections.
 func (c *conns) close() {
 	c.mu.Lock()
 	open := slices.Collect(maps.Keys(c.open))
@@ -86,8 +85,8 @@ func (c *conns) close() {
 	}
 }
 
-// drain returns when the last client has hung up, or with ctx. It takes over
-// changed.
+// drain waits until all clients have closed their connections or ctx ends. It is the
+// only receiver of changed then.
 func (c *conns) drain(ctx context.Context) {
 	for c.count() > 0 {
 		select {
@@ -103,7 +102,7 @@ type countedConn struct {
 	closed func()
 }
 
-// Close closes the connection and uncounts it once.
+// Close closes the connection and stops counting it.
 func (c *countedConn) Close() error {
 	defer c.closed()
 	return c.Conn.Close()

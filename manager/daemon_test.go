@@ -166,7 +166,7 @@ func (d *daemon) succeeded(out output) {
 	}
 }
 
-// killLater sees to it that no server outlives its test.
+// killLater kills the server at the end of the test.
 func (d *daemon) killLater(address string) {
 	d.t.Helper()
 	pid := connect(d.t, address).shimPID()

@@ -19,13 +19,14 @@ import (
 
 const (
 	// deleteBudget is the time for all that `delete` does. containerd kills it after
-	// five seconds, and an answer has to be out before.
+	// five seconds and must have the answer before.
 	deleteBudget = 3500 * time.Millisecond
-	// reportBudget is how long, beyond that, `delete` waits for a collector that knows the
-	// deadline and is about to say what it hangs on.
+	// reportBudget is how long `delete` waits after deleteBudget for the error of a
+	// collector, which names the step that hangs.
 	reportBudget = deleteBudget / 10
-	// finishBudget is the time for what `delete` leaves to a process that it does not
-	// wait for. It is more than the ABI gives to stop, stop --force and gc together.
+	// finishBudget is the time of a child process that finishes the work of `delete`
+	// after its answer. It is more than the ABI gives to stop, stop --force and gc
+	// together.
 	finishBudget = time.Minute
 )
 
@@ -33,32 +34,31 @@ const (
 type Exit struct {
 	PID    uint32 // 0 if unknown
 	Status uint32
-	At     time.Time // zero if no end was recorded: then Status means nothing
-	// Rest is what Finish of the Collector that has returned this is to be called
-	// with; nothing if it is empty.
+	At     time.Time // zero if no exit was recorded: Status means nothing then
+	// Rest is the argument of Finish. If it is empty, Finish need not be called.
 	Rest string
 }
 
-// Collector removes what is left of an app.
+// Collector removes an app and what belongs to it, after its server has ended.
 type Collector interface {
-	// Collect kills the processes of the app that the bundle belongs to, undoes
-	// its mounts and forgets it, and its pod with the last app, from disk alone.
-	// It returns how the app ended, the recorded end if there is one. It is
-	// idempotent and silent: nothing left is no error, and an Exit without At.
-	// It touches no other app, and it is called while the pod's server lives,
-	// after every ordinary Delete.
+	// Collect kills the processes of the app that the bundle belongs to, undoes its
+	// mounts and removes its records, and with the last app its pod. It reads the disk
+	// only. It returns the recorded exit of the app, if there is one. It is idempotent:
+	// if nothing is left, it returns an Exit without At and no error. It does nothing to
+	// other apps. It is also called while the pod's server is running, after every
+	// ordinary Delete.
 	//
-	// An Exit with a Rest says that there is work left which takes longer than ctx, with
-	// an error, or if nothing is left of the container itself without one.
+	// An Exit with a Rest means that work is left which takes longer than ctx. The error
+	// is nil then if nothing of the container itself is left.
 	Collect(ctx context.Context, bundle, namespace, id string) (Exit, error)
-	// Finish does that work. It may be called in another process, and after the
-	// bundle was removed.
+	// Finish does the work that Rest names. It may be called in another process, and
+	// after the bundle was removed.
 	Finish(ctx context.Context, rest string) error
 }
 
-// delete cleans up after a container whose connection has gone, and writes a
-// DeleteResponse and nothing else. containerd calls it after a crash of the
-// server and after each ordinary Delete alike.
+// delete removes a container whose connection was closed, and writes a DeleteResponse
+// and nothing else. containerd calls it after a crash of the server, and after each
+// ordinary Delete (requirements.md#D3).
 func (p *Program) delete(ctx context.Context, argv0 string, f *flags, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, deleteBudget, fmt.Errorf("not done after %s", deleteBudget))
 	defer cancel()
@@ -87,9 +87,9 @@ func (p *Program) delete(ctx context.Context, argv0 string, f *flags, stdout io.
 	return writeExit(stdout, *exit)
 }
 
-// isCalledFrom tells whether the bundle is still the directory that containerd
-// called this program in. If it is another one by now, the server's container of
-// that id is not ours to delete.
+// isCalledFrom reports whether the bundle is the working directory, in which containerd
+// has called this program. If the bundle was made anew meanwhile, the server's container
+// of that id is a new one and must not be deleted.
 func isCalledFrom(bundle string) bool {
 	cwd, err := os.Stat(".")
 	if err != nil {
@@ -99,8 +99,8 @@ func isCalledFrom(bundle string) bool {
 	return err == nil && os.SameFile(cwd, named)
 }
 
-// collect holds the collector to the budget, whatever hangs: containerd has to be
-// told.
+// collect calls the collector and returns within the budget, because containerd needs an
+// answer. It collects in a child process if something has to be unmounted.
 func (p *Program) collect(ctx context.Context, argv0, bundle string, f *flags) (Exit, error) {
 	if p.Collector == nil {
 		return Exit{}, nil
@@ -146,9 +146,9 @@ func writeExit(w io.Writer, e Exit) error {
 	return err
 }
 
-// socketOf returns the path on which the container's server listens, or did: what
-// containerd stored, what `start` left for the older ones, and if it came to
-// neither, what `start` must have computed.
+// socketOf returns the path on which the container's server listens or has listened. It
+// reads the address that containerd has stored, or that `start` has stored for older
+// releases. Without either it computes the path as `start` does.
 func socketOf(bundle string, f *flags) string {
 	if path := storedSocket(bundle); path != "" {
 		return path
@@ -157,7 +157,7 @@ func socketOf(bundle string, f *flags) string {
 	if err != nil {
 		dir = defaultSocketDir
 	}
-	// Of a config.json that cannot be read there was no group either.
+	// `start` fails for a config.json that cannot be read, so there is no group then.
 	annotations, _ := readAnnotations(filepath.Join(bundle, "config.json"))
 	group, err := groupOf(annotations, f.id)
 	if err != nil {
@@ -170,7 +170,7 @@ func socketOf(bundle string, f *flags) string {
 	return path
 }
 
-// storedSocket returns nothing for an answer that is not there or not ours.
+// storedSocket returns the path of the socket that the bundle names, or an empty string.
 func storedSocket(bundle string) string {
 	if text, err := os.ReadFile(filepath.Join(bundle, "bootstrap.json")); err == nil {
 		var stored struct {

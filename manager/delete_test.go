@@ -102,8 +102,8 @@ func TestDeleteGivesUpBeforeContainerdDoes(t *testing.T) {
 	}
 }
 
-// What takes longer than `delete` may is done by a process that it leaves behind, also
-// when containerd has removed the bundle.
+// A child process finishes the work for which `delete` has no time, also after containerd
+// has removed the bundle.
 // requirements.md#D1
 func TestDeleteLeavesAProcessBehindForTheRest(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -186,7 +186,7 @@ func TestDeleteAsksALivingServerThatStillHasTheContainer(t *testing.T) {
 	c := connect(t, address)
 	c.create("c1")
 	c.create("c2")
-	// The collector's answer would be another one.
+	// The collector would answer with another exit.
 	d.plan("ns", "c1", collectPlan{Exit: Exit{PID: 77, Status: 1, At: time.Unix(1, 0)}})
 	if r := d.deleted("ns", "c1"); r.Pid != 42 || r.ExitStatus != 137 {
 		t.Errorf("delete answered %v, and not what the server said", r)
@@ -194,7 +194,7 @@ func TestDeleteAsksALivingServerThatStillHasTheContainer(t *testing.T) {
 	if c.has("c1") || !c.has("c2") {
 		t.Errorf("afterwards the server has c1: %v, c2: %v", c.has("c1"), c.has("c2"))
 	}
-	// With the last one the server goes, since containerd will not tell it to.
+	// The server ends with its last container: containerd sends no Shutdown.
 	pid := c.shimPID()
 	d.start24("ns", "c2", group)
 	d.deleted("ns", "c2")

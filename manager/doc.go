@@ -1,18 +1,18 @@
-// Package manager is the shim's command line: `start`, `delete`, `-info`, `-v`,
-// and the frame of the server process that `start` leaves behind.
+// Package manager is the shim's command line, `start`, `delete`, `-info` and `-v`,
+// and the frame of the server process that `start` starts.
 //
 // It owns the bootstrap with containerd, the grouping of containers into pods'
 // servers, the servers' sockets, and of the server process everything that is
 // not its services: log, signals, memory settings, the ttrpc server and its
-// orderly end. It knows no pod, no app and no stage1; what it needs of them it
-// declares as Program's functions and interfaces, and cmd supplies them.
+// orderly end. It knows no pod, no app and no stage1: it declares the functions and
+// interfaces that it needs in Program, and cmd supplies them.
 //
-//	containerd ── start ──► group's socket ──► somebody listens ──► its address
-//	                             │ nobody
+//	containerd ── start ──► group's socket ──► a server listens ──► its address
+//	                             │ none
 //	                             ▼
 //	                        bind, spawn self ──► server: serve ──► retire ──► end
 //	                             ▲                  (Service.Shutdown, a signal,
-//	                             └ lock per group    or nobody ever came)
+//	                             └ lock per group    or no container ever came)
 //
 // # Which containerd is asking
 //
@@ -27,16 +27,16 @@
 //	1.7, 2.0 - 2.2   nothing or Any   set               JSON, version 2
 //	2.3 -            BootstrapParams  set               BootstrapResult, version 3
 //
-// The environment variable is what tells 1.6, which would dial a JSON text, from
-// 1.7. Nothing tells 1.7, which refuses version 3, from 2.0 to 2.2, which would
-// take it; version 2 is right for both: containerd then calls `start` for every
-// container and gets the address of the group's server. It is better for 2.0 to
-// 2.2, too, which do not run `delete` for the other containers of a pod whose
-// version 3 server died. The older ones also need the address in the file
-// `address` of the bundle: they reconnect from it after a restart.
+// The environment variable distinguishes 1.6, which would dial a JSON text, from
+// 1.7. Nothing distinguishes 1.7, which refuses version 3, from 2.0 to 2.2, which
+// would accept it. Version 2 is right for both: containerd then calls `start` for
+// every container and gets the address of the group's server. Version 2 is also
+// better for 2.0 to 2.2, because these do not call `delete` for the other containers
+// of a pod whose version 3 server has ended. The older releases also need the file
+// `address` in the bundle: they reconnect from it after a restart.
 //
 // # What it does not do
 //
-// There is no pprof endpoint: net/http would cost every pod's server more memory
-// than its absence costs a developer. SIGUSR1 writes all goroutines to the log.
+// There is no pprof endpoint, because net/http would cost every pod's server memory.
+// SIGUSR1 writes all goroutines to the log.
 package manager

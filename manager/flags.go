@@ -46,9 +46,8 @@ func (f *flags) set() *flag.FlagSet {
 	return fs
 }
 
-// parseFlags reads the arguments after the program's name. Unknown flags are
-// refused, except by `delete`: what an older shim left must be collectable by
-// whatever containerd calls it with.
+// parseFlags reads the arguments after the program's name. Only `delete` accepts unknown
+// flags: a newer containerd must be able to delete the containers of this release.
 func parseFlags(args []string) (*flags, error) {
 	f := &flags{}
 	fs := f.set()
@@ -66,8 +65,8 @@ func parseFlags(args []string) (*flags, error) {
 	return f, nil
 }
 
-// check tells whether the flags that every action needs are there. Namespace and
-// id become parts of paths and of socket names.
+// check returns an error if a flag that every action needs is missing or wrong. Namespace
+// and id become parts of paths and of socket names.
 func (f *flags) check() error {
 	if f.namespace == "" {
 		return errors.New("the namespace (-namespace) must not be empty")
@@ -84,7 +83,7 @@ func (f *flags) check() error {
 	return nil
 }
 
-// checkName refuses what would mean another directory as an element of a path.
+// checkName refuses a name that leads to another directory as an element of a path.
 func checkName(s string) error {
 	if s == "." || s == ".." || strings.ContainsAny(s, "/\x00") {
 		return errors.New("not a name")
@@ -96,8 +95,8 @@ func isAction(s string) bool {
 	return s == "start" || s == "delete" || s == collectAction || s == finishAction
 }
 
-// splitUnknown takes the flags that fs does not define out of args, together
-// with their values.
+// splitUnknown separates the flags that fs does not define, and their values, from the
+// other arguments.
 func splitUnknown(fs *flag.FlagSet, args []string) (known, unknown []string) {
 	for i := 0; i < len(args); i++ {
 		name, hasValue := flagName(args[i])
@@ -121,8 +120,8 @@ func splitUnknown(fs *flag.FlagSet, args []string) (known, unknown []string) {
 	return known, unknown
 }
 
-// flagName returns the name in "-name", "--name" and "-name=value", and nothing
-// for an argument that ends the flags.
+// flagName returns the name in "-name", "--name" and "-name=value", and an empty name for
+// an argument that is no flag.
 func flagName(arg string) (name string, hasValue bool) {
 	if len(arg) < 2 || arg[0] != '-' || arg == "--" {
 		return "", false
@@ -132,9 +131,9 @@ func flagName(arg string) (name string, hasValue bool) {
 	return name, hasValue
 }
 
-// isValue guesses whether the first of rest is the value of the unknown flag
-// before it. The action comes last, so an action with no other one behind it is
-// the action.
+// isValue guesses whether the first of rest is the value of the unknown flag before it.
+// The action is the last argument, so a word that can be the action, and after which no
+// other action comes, is the action.
 func isValue(rest []string) bool {
 	if len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
 		return false

@@ -13,16 +13,16 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
 
-// groupAnnotations in the order in which they count. The second is what clients
-// and tests written for runc's shim use.
+// groupAnnotations lists the annotations that name a group; the first one that is set
+// counts. Clients and tests of runc's shim use the second.
 var groupAnnotations = [...]string{
 	config.GroupAnnotation,
 	"io.containerd.runc.v2.group",
 	"io.kubernetes.cri.sandbox-id",
 }
 
-// annotationsOf reads those of the container with the given bundle. A bundle
-// without a config.json belongs to a sandbox.
+// annotationsOf returns the annotations of the container with the given bundle, and
+// none for a sandbox, whose bundle has no config.json.
 func annotationsOf(bundle string) (map[string]string, error) {
 	annotations, err := readAnnotations(filepath.Join(bundle, "config.json"))
 	if err != nil {
@@ -31,8 +31,8 @@ func annotationsOf(bundle string) (map[string]string, error) {
 	return annotations, config.CheckAnnotations(annotations)
 }
 
-// groupOf returns the group of the container id with these annotations. What has
-// none that says so is its own group, as a sandbox is.
+// groupOf returns the group of the container id with these annotations. A container
+// without such an annotation, and a sandbox, is a group of its own.
 func groupOf(annotations map[string]string, id string) (string, error) {
 	for _, key := range groupAnnotations {
 		group := annotations[key]
@@ -48,8 +48,8 @@ func groupOf(annotations map[string]string, id string) (string, error) {
 	return id, nil
 }
 
-// readAnnotations reads config.json up to its annotations: what follows them,
-// such as a seccomp profile, is most of it and is not looked at.
+// readAnnotations reads config.json up to its annotations. It does not read the rest,
+// which is the greater part: a seccomp profile, for example.
 func readAnnotations(path string) (map[string]string, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -93,7 +93,7 @@ func scanAnnotations(dec *json.Decoder) (map[string]string, error) {
 	return nil, nil
 }
 
-// noEOF says what the end of a file in the middle of an object is.
+// noEOF turns io.EOF into io.ErrUnexpectedEOF: the file ends inside an object.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

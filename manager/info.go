@@ -17,16 +17,16 @@ import (
 // runtime spec, as JSON.
 const featuresType = "types.containerd.io/opencontainers/runtime-spec/1/features/Features"
 
-// Description is what a stage1 says about itself.
+// Description has the features and annotations of a stage1.
 type Description struct {
-	// Features is the runtime-spec's features structure as JSON, or nothing.
+	// Features is the runtime-spec's features structure as JSON, or empty.
 	Features []byte
-	// Annotations are about the runtime and not about its features.
+	// Annotations describe the runtime.
 	Annotations map[string]string
 }
 
-// info writes what this runtime can do. containerd asks for it with the runtime
-// options of a handler on stdin, or with nothing.
+// info writes a RuntimeInfo to stdout (requirements.md#O5). stdin has the runtime options
+// of a handler, or nothing.
 func (p *Program) info(ctx context.Context, argv0 string, stdin *os.File, stdout io.Writer) error {
 	input, err := readStdin(stdin)
 	if err != nil {

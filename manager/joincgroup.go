@@ -13,10 +13,9 @@ import (
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// joinCgroup arranges for the next child of the calling, locked thread to be
-// born in an existing cgroup. Moving the child afterwards would make it wait for
-// a grace period of the kernel, and its first allocations would be charged to
-// containerd.
+// joinCgroup makes the next child of the calling, locked thread start in an existing
+// cgroup. To move the child afterwards takes a grace period of the kernel, and the
+// memory that it has allocated before is charged to containerd.
 func joinCgroup(path string, sys *syscall.SysProcAttr) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(cgroupRoot, &st); err != nil {
@@ -59,7 +58,7 @@ func joinCgroup1(mounts []*mountinfo.Info, path string) error {
 	return nil
 }
 
-// inCgroup stays below root, whatever the path says.
+// inCgroup returns a path below root for every path.
 func inCgroup(root, path string) string {
 	return filepath.Join(root, filepath.Clean("/"+path))
 }

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockSuffix makes the name of a lock of the name of its socket.
+// lockSuffix follows the name of a socket in the name of its lock.
 const lockSuffix = ".lock"
 
-// groupLock is the right to make and to remove the socket of a group. It is a
-// flock on a file beside the socket, which its owner removes. The file that a killed
-// owner leaves does no harm, and sweepSockets removes it.
+// groupLock is held while the socket of a group is made or removed. It is a flock on a
+// file beside the socket. Its owner removes the file; sweepSockets removes the file of
+// an owner that was killed.
 type groupLock struct {
 	file *os.File
 	path string
@@ -31,9 +31,9 @@ func lockGroup(ctx context.Context, path string) (*groupLock, error) {
 		lock *groupLock
 		err  error
 	}
-	// flock cannot be interrupted. A waiter that is given up stays blocked, at most
-	// until this process, which is about to end, is gone; a lock that it gets by then
-	// is nobody's, and its file must not stay.
+	// flock cannot be interrupted. After ctx has ended, this goroutine stays blocked
+	// until it gets the lock or the process ends. It releases a lock that it gets then,
+	// because the file of the lock must not stay.
 	got := make(chan result)
 	go func() {
 		lock, err := waitForLock(path)
@@ -63,8 +63,8 @@ func waitForLock(path string) (*groupLock, error) {
 	}
 }
 
-// tryLockGroup takes the lock of the socket at path if its file is there and nobody holds
-// it, and returns nil if not.
+// tryLockGroup takes the lock of the socket at path. It returns nil if the file of the
+// lock does not exist or another process holds the lock.
 func tryLockGroup(path string) (*groupLock, error) {
 	lock, err := lockFile(path+lockSuffix, 0, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
@@ -73,7 +73,7 @@ func tryLockGroup(path string) (*groupLock, error) {
 	return lock, err
 }
 
-// lockFile opens and locks a file. It returns nil if the file was removed in between.
+// lockFile opens and locks a file. It returns nil if the file was removed meanwhile.
 func lockFile(path string, open, how int) (*groupLock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|open, 0o600)
 	if err != nil {

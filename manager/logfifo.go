@@ -12,8 +12,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
 
-// setLog sends the log to descriptor 2, where `start` has put the fifo that
-// containerd copies from.
+// setLog sends the log to descriptor 2. `start` has opened the fifo there that containerd
+// reads.
 func setLog(ctx context.Context, b *Bootstrap) context.Context {
 	_ = unix.SetNonblock(unix.Stderr, true)
 	w := &logWriter{fd: unix.Stderr}
@@ -30,15 +30,15 @@ func setLog(ctx context.Context, b *Bootstrap) context.Context {
 	}))
 }
 
-// logWriter writes without ever waiting or failing: a log that nobody reads must
-// stop nothing. What does not fit is dropped, and the next line that fits says
-// how much. os.Stderr would wait for a reader instead.
+// logWriter never waits and never fails, because a log without a reader must not stop the
+// server (requirements.md#N3). It drops lines that do not fit into the fifo, and writes
+// their number before the next line that fits. os.Stderr would wait for a reader.
 type logWriter struct {
 	fd      int
 	dropped atomic.Int64
 }
 
-// Write takes everything.
+// Write always returns len(line).
 func (w *logWriter) Write(line []byte) (int, error) {
 	if n := w.dropped.Swap(0); n > 0 {
 		if !w.write(fmt.Appendf(nil, "level=warning msg=\"%d lines of the log were dropped\"\n", n)) {

@@ -55,7 +55,7 @@ func fakeProgram() *Program {
 	}
 }
 
-// fakeCollector does what a file in the bundle says, and notes its calls there.
+// fakeCollector follows the plan in a file of the bundle, and records its calls there.
 type fakeCollector struct{}
 
 type collectPlan struct {

@@ -9,16 +9,17 @@ import (
 )
 
 const (
-	// releaseDelay is how long after a call its garbage is given back, at the earliest.
+	// releaseDelay is the shortest time between a call and the release of its garbage.
 	releaseDelay = 3 * time.Second
-	// releaseInterval is between two releases: each costs a garbage collection.
+	// releaseInterval is the shortest time between two releases: each costs a garbage
+	// collection.
 	releaseInterval = 30 * time.Second
 )
 
-// limitMemory sets when a server collects garbage by itself: beyond 4 MB of heap,
-// which it hardly ever has, because what is left of a call goes soon after it
-// (memory.touch). Fewer collections are less memory, too: each of the first few
-// makes the runtime keep up to half a megabyte of lists of spans.
+// limitMemory makes the runtime collect garbage beyond 4 MB of heap, which a server
+// rarely reaches: memory.touch releases the garbage of a call soon after it. Fewer
+// collections also need less memory: each of the first few makes the runtime keep up to
+// half a megabyte of lists of spans.
 func limitMemory() {
 	debug.SetGCPercent(100)
 	if os.Getenv("GOMAXPROCS") == "" {
@@ -26,8 +27,8 @@ func limitMemory() {
 	}
 }
 
-// memory returns what was freed to the kernel soon after there was something to
-// do. A server without calls has no timer.
+// memory returns freed memory to the kernel soon after a call. A server without calls
+// has no running timer.
 type memory struct {
 	release func()
 
@@ -40,7 +41,7 @@ type memory struct {
 
 func newMemory() *memory { return &memory{release: debug.FreeOSMemory} }
 
-// touch says that memory has been used.
+// touch schedules a release. It is called with every call.
 func (m *memory) touch() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/options"
 )
 
-// applyOptions decides what of the runtime options concerns the server. Create
-// gets them again, for the rest.
+// applyOptions takes over the runtime options that concern the server. Create gets all of
+// them again.
 func (r *request) applyOptions(argv0 string) error {
 	o, err := runtimeOptions(r.Extensions)
 	if err != nil {
@@ -20,9 +20,8 @@ func (r *request) applyOptions(argv0 string) error {
 	return nil
 }
 
-// choose makes the choice for a new pod. A pod that has its server keeps what it
-// has, whatever the configuration has become: its server admits further containers
-// or does not.
+// choose returns the choice for a new pod. A pod that has a server keeps its stage1 if the
+// configuration changes: the server accepts or refuses further containers by its own choice.
 func (p *Program) choose(ask config.Ask) (config.Choice, error) {
 	c, err := p.Config()
 	if err != nil {
@@ -31,8 +30,8 @@ func (p *Program) choose(ask config.Ask) (config.Choice, error) {
 	return c.Choose(ask)
 }
 
-// runtimeOptions finds the options among the extensions. One of another type may
-// be something else; if it was meant as options, Create refuses it by name.
+// runtimeOptions returns the options among the extensions. It ignores extensions of
+// unknown types; if one was meant as options, Create refuses it by name.
 func runtimeOptions(extensions []Extension) (*options.Options, error) {
 	for _, e := range extensions {
 		if a := e.Any(); options.IsKnown(a) {
@@ -43,10 +42,10 @@ func runtimeOptions(extensions []Extension) (*options.Options, error) {
 	return &options.Options{}, nil
 }
 
-// pinnedStage1 returns the stage1 that the name of the called program pins, or
-// nothing: containerd executes containerd-shim-rkt-NAME-v1, a link to this
-// program, for the runtime io.containerd.rkt-NAME.v1. Only the last element of
-// the path counts: containerd accepts any path as a runtime.
+// pinnedStage1 returns the stage1 that the name of the called program pins, or an empty
+// string. For the runtime io.containerd.rkt-NAME.v1 containerd executes
+// containerd-shim-rkt-NAME-v1, a link to this program. Only the last element of the path
+// counts, because containerd accepts any path as a runtime.
 func pinnedStage1(argv0 string) string {
 	name, isShim := strings.CutPrefix(filepath.Base(argv0), "containerd-shim-rkt-")
 	name, isV1 := strings.CutSuffix(name, "-v1")

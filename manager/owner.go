@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// ownerAnswerLimit is how long a server may think about whether it has a
-	// container, which it answers from memory.
+	// ownerAnswerLimit is how long a server may take to say whether it has a
+	// container. It answers from memory.
 	ownerAnswerLimit = 500 * time.Millisecond
-	// ownerBudget is how long it may take to remove it. The rest of deleteBudget
-	// is for doing it without the server.
+	// ownerBudget is how long the server may take to remove the container. The rest
+	// of deleteBudget is for removing it without the server.
 	ownerBudget = 1500 * time.Millisecond
 )
 
-// askOwner has the server at a socket remove the container, if one answers and
-// still has it: containerd gave up on a server that lives, and two must not take
-// the same app apart. It returns nil if there is nobody to do so.
+// askOwner asks the server at a socket to remove the container. containerd calls `delete`
+// also if it has given up on a server that is still running, and two processes must not
+// remove one app at the same time. askOwner returns nil if no server answers or the server
+// does not have the container.
 func askOwner(ctx context.Context, path, id string) *Exit {
 	ctx, cancel := context.WithTimeout(ctx, ownerBudget)
 	defer cancel()
@@ -40,7 +41,7 @@ func askOwner(ctx context.Context, path, id string) *Exit {
 		shutdownUnused(ctx, server, id)
 		return nil
 	}
-	// Not to kill is an answer, too: it may have ended just now.
+	// The error is ignored, because the container may just have ended.
 	_, _ = server.Kill(ctx, &task.KillRequest{ID: id, Signal: uint32(unix.SIGKILL), All: true})
 	if _, err := server.Wait(ctx, &task.WaitRequest{ID: id}); err != nil {
 		return nil
@@ -49,16 +50,15 @@ func askOwner(ctx context.Context, path, id string) *Exit {
 	if err != nil {
 		return nil
 	}
-	// containerd is not going to say this any more. With other containers in the
-	// pod it means nothing.
+	// containerd sends no Shutdown after it gave up on this server, so send it here. It
+	// is a no-op while the pod has other containers.
 	_, _ = server.Shutdown(ctx, &task.ShutdownRequest{ID: id})
 	return &Exit{PID: deleted.GetPid(), Status: deleted.GetExitStatus(), At: deleted.GetExitedAt().AsTime()}
 }
 
-// shutdownUnused ends a server that was started for a container which was never created,
-// because containerd died after calling `start`: it does not know of the server,
-// and is giving up the container now. A server that has, or gets, other containers
-// stays.
+// shutdownUnused ends a server whose container was never created, because containerd ended
+// after it had called `start`. After its restart containerd does not know of the server.
+// A server that has other containers does not end.
 func shutdownUnused(ctx context.Context, server task.TTRPCTaskService, id string) {
 	ctx, cancel := context.WithTimeout(ctx, ownerAnswerLimit)
 	defer cancel()
@@ -66,10 +66,10 @@ func shutdownUnused(ctx context.Context, server task.TTRPCTaskService, id string
 	if err != nil || !startedFor(r.GetShimPid(), id) {
 		return
 	}
-	_, _ = server.Shutdown(ctx, &task.ShutdownRequest{ID: id}) // or it ends by itself, later
+	_, _ = server.Shutdown(ctx, &task.ShutdownRequest{ID: id}) // else it ends after unusedLimit
 }
 
-// startedFor tells whether a server is that of this container's `start`.
+// startedFor reports whether `start` of this container has made the server.
 func startedFor(pid uint32, id string) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	args := strings.Split(string(line), "\x00")

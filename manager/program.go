@@ -14,20 +14,19 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// Program is the shim, as its command line needs it.
+// Program has the parts of the shim that its command line calls.
 type Program struct {
 	Version  string // of the shim; "unknown" if empty
 	Revision string // of its source
 
-	// Config reads what the node says about stage1s. It is called when one has to
-	// be chosen.
+	// Config reads the node's configuration. It is called before a stage1 is chosen.
 	Config func() (*config.Config, error)
-	// Serve makes what a server serves. It is called once, in the server process.
+	// Serve makes the services. It is called once, in the server process.
 	Serve func(ctx context.Context, b Bootstrap) (*Service, error)
 	// Collector does the work of `delete`.
 	Collector Collector
-	// Describe tells what a stage1 can do, for `-info`. It must work without
-	// root and without any pod.
+	// Describe returns the features of a stage1, for `-info`. It must work without
+	// root and without a pod.
 	Describe func(ctx context.Context, stage1 config.Choice) (Description, error)
 }
 
@@ -35,7 +34,7 @@ type Program struct {
 // and returns the exit code of the process.
 func (p *Program) Main(argv []string) int {
 	if err := p.run(context.Background(), argv, os.Stdin, os.Stdout); err != nil {
-		// containerd shows its clients what this program has said.
+		// containerd shows this text to its clients.
 		fmt.Fprintf(os.Stderr, "%s: %s\n", filepath.Base(argv[0]), abi.Printable(err.Error()))
 		return 1
 	}
@@ -68,7 +67,7 @@ func (p *Program) run(ctx context.Context, argv []string, stdin *os.File, stdout
 		log.L.Logger.SetOutput(io.Discard)
 		return p.start(argv[0], f, stdin, stdout)
 	case "delete":
-		// containerd logs what it finds on stderr as warnings.
+		// containerd logs every line on stderr as a warning.
 		log.L.Logger.SetLevel(log.WarnLevel)
 		return p.delete(ctx, argv[0], f, stdout)
 	case collectAction:

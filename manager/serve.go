@@ -15,24 +15,24 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
 
-// Service is what a server serves. Package shim makes one.
+// Service has the functions of the services of one server. Package shim makes them.
 type Service struct {
 	// Register adds the ttrpc services.
 	Register func(*ttrpc.Server)
-	// Ending is closed when the service takes no container any more: the last
-	// one is gone, and a client has asked the server to end. It is closed before
-	// that call is answered, because a client that has the answer may call
-	// `start` again, which must not find this server. Nil stands for Done.
+	// Ending is closed when the service accepts no container any more, because the
+	// last one was deleted and a client has called Shutdown. It is closed before the
+	// answer to that call: a client that has the answer may call `start` again, which
+	// must not find this server. Nil means the same as Done.
 	Ending <-chan struct{}
 	// Done is closed when the service has ended by itself, after Ending.
 	Done <-chan struct{}
-	// Close ends a service that is not Done, because of a signal. It returns
-	// when events that are still to be told have been told, or with ctx. It does
-	// not end apps: a signal to the server is none to them.
+	// Close ends a service that is not Done, after a signal. It returns when all
+	// queued events were delivered, or when ctx ends. It does not end apps: a signal
+	// to the server is not for them.
 	Close func(ctx context.Context) error
 }
 
-// serve is the server process, from its first moment to its last.
+// serve runs the server process.
 func (p *Program) serve(ctx context.Context, f *flags) error {
 	b, listener, err := p.inherit(f)
 	if err != nil {
@@ -54,8 +54,8 @@ func (p *Program) serve(ctx context.Context, f *flags) error {
 	return s.run(ctx)
 }
 
-// inherit takes over what `start` left at the agreed descriptors. With -socket
-// the server is on its own and knows what the flags and the environment say.
+// inherit reads the bootstrap and the listener from the descriptors that `start` has
+// passed. With -socket it makes both, from the flags and the environment.
 func (p *Program) inherit(f *flags) (*Bootstrap, net.Listener, error) {
 	if f.socket != "" {
 		b, err := p.byHand(f)
@@ -69,7 +69,7 @@ func (p *Program) inherit(f *flags) (*Bootstrap, net.Listener, error) {
 		listener, err := asListener(file)
 		return b, listener, err
 	}
-	// Without a parent that passed them, these numbers belong to the Go runtime.
+	// If no `start` has passed them, these descriptors are the Go runtime's.
 	if listening, err := unix.GetsockoptInt(listenerFD, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || listening == 0 {
 		return nil, nil, errors.New("a server is started by the action start, or by hand with -socket")
 	}
@@ -89,7 +89,7 @@ func (p *Program) inherit(f *flags) (*Bootstrap, net.Listener, error) {
 	return b, listener, err
 }
 
-// byHand is what nobody has handed over.
+// byHand returns the bootstrap of a server that a person has started.
 func (p *Program) byHand(f *flags) (*Bootstrap, error) {
 	r, err := parseRequest(nil, f, os.Getenv)
 	if err != nil {

@@ -16,21 +16,22 @@ import (
 )
 
 const (
-	// closeBudget is for the end of a server that was sent a signal and leaves its
-	// pod alone.
+	// closeBudget is for the end of a server that was sent a signal. It does not end
+	// its pod.
 	closeBudget = 5 * time.Second
-	// endBudget is for the end of a server whose service ends by itself, and its pod
-	// with it. Nobody waits for that: the socket is gone, and the connections are
-	// closed. The ABI gives `stop`, `stop --force` and `gc` of a stage1 ten seconds
-	// each, with five seconds of grace between them.
+	// endBudget is for the end of a server whose service and pod end by themselves. No
+	// client waits: the socket was removed and the connections are closed. The ABI
+	// gives `stop`, `stop --force` and `gc` of a stage1 ten seconds each, with five
+	// seconds of grace between them.
 	endBudget = time.Minute
-	// hangUpLimit is how long a client has to take its last answer and hang up.
+	// hangUpLimit is how long clients may take to read their last answers and to close
+	// their connections.
 	hangUpLimit = 2 * time.Second
-	// lockLimit is how long a `start` of the group is waited for.
+	// lockLimit is how long the server waits for a `start` that holds the group's lock.
 	lockLimit = time.Second
-	// answerLimit is how long the answer to a Shutdown waits for those to other calls,
-	// and how long the end of the server waits for answers that a busy machine has not
-	// written by then. containerd waits three seconds for the answer to a Shutdown.
+	// answerLimit is how long the answer to a Shutdown waits for the answers to other
+	// calls, and how long the end of the server waits for answers that were not yet
+	// written. containerd waits three seconds for the answer to a Shutdown.
 	answerLimit = time.Second
 )
 
@@ -38,13 +39,13 @@ const (
 //
 //	serving ── Ending, signal, unused, Serve failed ──► retired ──► ended
 //
-// A retired server has no socket any more, so the next `start` of the group
-// makes another one. It answers the calls it has, except those that only wait, and
-// closes its connections, while its service ends. A SIGTERM cuts that short.
+// A retired server has removed its socket, so the next `start` of the group makes
+// another server. The retired server answers the calls in progress, except Wait and
+// WaitSandbox, and closes its connections, while its service ends. SIGTERM ends it at once.
 type server struct {
 	service  *Service
 	socket   string
-	inode    os.FileInfo // of the socket; nil if it was not there
+	inode    os.FileInfo // of the socket; nil if it did not exist
 	listener net.Listener
 	calls    *calls
 	conns    *conns
@@ -65,7 +66,7 @@ func newServer(socket string, listener net.Listener) *server {
 	return s
 }
 
-// run serves until there is a reason to end.
+// run serves until the service ends, a signal comes, or the server stays unused.
 func (s *server) run(ctx context.Context) error {
 	signals := notifySignals()
 	defer signals.stop()
@@ -88,13 +89,12 @@ func (s *server) run(ctx context.Context) error {
 	s.end(ctx, t, signals)
 	sweeping.Wait()
 	for range served {
-		// Not returning before Serve has.
+		// Wait until Serve has returned.
 	}
 	return failure
 }
 
-// wait returns when the server has to end, with an error only if it cannot
-// serve.
+// wait returns when the server has to end. It returns an error only if Serve has failed.
 func (s *server) wait(ctx context.Context, signals *signals, served <-chan error) error {
 	unused := newUnusedWatch(s.conns, s.calls)
 	defer unused.stop()
@@ -117,7 +117,7 @@ func (s *server) wait(ctx context.Context, signals *signals, served <-chan error
 			log.G(ctx).Warn("nobody has created a container and nobody is connected: ending")
 			return nil
 		case err := <-served:
-			if s.isEnding() { // then it was retire that stopped it
+			if s.isEnding() { // retire has closed the listener
 				return nil
 			}
 			return fmt.Errorf("serve: %w", err)
@@ -125,18 +125,18 @@ func (s *server) wait(ctx context.Context, signals *signals, served <-chan error
 	}
 }
 
-// intercept is around every call.
+// intercept wraps every call.
 func (s *server) intercept(ctx context.Context, u ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
 	if s.isEnding() && methodName(info.FullMethod) == "Connect" {
-		// It asks whether somebody is here, and an answer would say so. The end of
-		// the connection, which is near, says the truth, as that of runc's shim does.
-		// Other calls are answered: that a container is not there is an answer.
+		// Connect asks whether the server is running, and it is ending: so Connect gets
+		// no answer, and fails when the connection is closed, as with runc's shim. Other
+		// calls are answered, because NotFound is right for their containers.
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
 	done := s.calls.begin(info.FullMethod)
-	// ttrpc cancels the context of a call when it has put the answer in line to be
-	// written to the connection. Before that the call is not over.
+	// ttrpc cancels the context of a call when it has queued the answer for writing.
+	// The call is in progress until then.
 	defer context.AfterFunc(ctx, done)
 	s.memory.touch()
 	response, err := method(ctx, u)
@@ -146,16 +146,16 @@ func (s *server) intercept(ctx context.Context, u ttrpc.Unmarshaler, info *ttrpc
 	return response, err
 }
 
-// beforeFinalAnswer is called before a call is answered while the server ends.
+// beforeFinalAnswer is called before each answer of a server that ends.
 func (s *server) beforeFinalAnswer(ctx context.Context, method string) {
-	// The client that has the answer may look whether the socket is gone.
+	// A client that has the answer may check that the socket was removed.
 	s.retire()
 	if !isShutdown(method) {
 		return
 	}
 	// containerd closes the connection when it has the answer to a Shutdown. Other
-	// calls on the same connection, a second Delete or a signal, would fail with
-	// "ttrpc: closed" although their answers are a moment away.
+	// calls in progress on the same connection, such as a second Delete or a Kill, would
+	// fail with "ttrpc: closed", so their answers are sent first.
 	limit, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	s.calls.drainOthers(limit)
@@ -170,7 +170,7 @@ func (s *server) isEnding() bool {
 	}
 }
 
-// end takes at most closeBudget, or endBudget, whatever hangs.
+// end ends the server. It takes at most closeBudget after a signal, and else endBudget.
 func (s *server) end(ctx context.Context, t *ttrpc.Server, signals *signals) {
 	s.memory.stop()
 	s.retire()
@@ -196,15 +196,15 @@ func (s *server) end(ctx context.Context, t *ttrpc.Server, signals *signals) {
 	}
 }
 
-// sweep removes what killed calls of `start` have left beside the server's own socket.
+// sweep removes the files of killed calls of `start` in the directory of the socket.
 func (s *server) sweep(ctx context.Context) {
 	if err := sweepSockets(filepath.Dir(s.socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.G(ctx).WithError(err).Warn("sockets that others have left cannot all be removed")
 	}
 }
 
-// hangUp answers the calls that are in progress, waits a moment for the clients to hang
-// up, and closes the connections that are left.
+// hangUp answers the calls in progress, waits up to hangUpLimit until the clients have
+// closed their connections, and closes those that are left.
 func (s *server) hangUp(ctx context.Context, t *ttrpc.Server) {
 	s.calls.drain(ctx)
 	leave, cancel := context.WithTimeout(ctx, hangUpLimit)
@@ -212,18 +212,17 @@ func (s *server) hangUp(ctx context.Context, t *ttrpc.Server) {
 	s.conns.drain(leave)
 	write, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
-	_ = t.Shutdown(write) // of calls that only wait there may be no answer
+	_ = t.Shutdown(write) // calls that only wait may get no answer
 	_ = t.Close()
 	s.conns.close() // ttrpc does not while a call is in progress
 }
 
-// removeSocket removes the socket, if it is still this server's, and accepts
-// nobody any more.
+// removeSocket closes the listener, and removes the socket if it is still this server's.
 func (s *server) removeSocket() {
 	defer s.listener.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), lockLimit)
 	defer cancel()
-	// Without the lock it is done, too: a `start` that hangs must not keep us.
+	// After lockLimit the socket is removed without the lock: a `start` may hang.
 	if lock, err := lockGroup(ctx, s.socket); err == nil {
 		defer lock.release()
 	}

@@ -129,7 +129,7 @@ func TestWhoAsksForAServerThatEndsFindsTheConnectionClosed(t *testing.T) {
 	ended(t, pid)
 }
 
-// answers is a client's connection that notes what was answered, in its order.
+// answers is a client's connection that records the answers in their order.
 type answers struct {
 	net.Conn
 	mu   sync.Mutex
@@ -218,7 +218,7 @@ func TestSignalsEndTheServerInOrderAlsoWhileCallsWait(t *testing.T) {
 				_, err := c.task.Wait(t.Context(), &task.WaitRequest{ID: "c1"})
 				waited <- err
 			}()
-			c.shimPID() // a round trip behind the Wait
+			c.shimPID() // a round trip after the Wait
 			start := time.Now()
 			if err := unix.Kill(pid, sig); err != nil {
 				t.Fatal(err)
@@ -268,7 +268,7 @@ func TestLogThatNobodyReadsStopsNothing(t *testing.T) {
 	for range 3 {
 		c.create("chatty") // two megabytes of log each
 	}
-	// The daemon comes back: it finds what fitted, and that there was more.
+	// A restarted daemon reads the lines that fitted, and the number of the others.
 	text := readLog(t, fifo)
 	wait.Until(t, "the log is read", func() bool { return strings.Contains(text(), "xxxx") })
 	c.create("chatty")

@@ -18,7 +18,7 @@ import (
 
 // fakeService is a Task service whose containers are entries of a map.
 type fakeService struct {
-	task.TTRPCTaskService // what is not implemented is not called
+	task.TTRPCTaskService // nil: its methods are not called
 
 	boot   Bootstrap
 	ending chan struct{}

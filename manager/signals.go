@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// signals are those that a server has an opinion on.
+// signals are the signals that a server handles.
 type signals struct {
 	terminate chan os.Signal
 	dump      chan os.Signal
 	ignored   chan os.Signal
 }
 
-// notifySignals begins to receive. SIGPIPE is caught and dropped: if it were
-// ignored, every hook and logger that the server executes would ignore it, too.
+// notifySignals starts to receive signals. SIGPIPE is caught and dropped: hooks and
+// loggers that the server executes would inherit it as ignored.
 func notifySignals() *signals {
 	s := &signals{
 		terminate: make(chan os.Signal, 1),
@@ -32,14 +32,14 @@ func notifySignals() *signals {
 	return s
 }
 
-// stop keeps SIGPIPE caught: the process has not ended yet.
+// stop stops receiving signals but SIGPIPE, which must not end the process.
 func (s *signals) stop() {
 	signal.Stop(s.terminate)
 	signal.Stop(s.dump)
 }
 
-// dumpStacks logs what every goroutine is doing, one line each, so that a full
-// log loses lines and not the end of everything.
+// dumpStacks logs the stack of every goroutine in a line of its own, so that a full log
+// drops single stacks only.
 func dumpStacks(ctx context.Context) {
 	const most = 1 << 20
 	stacks := make([]byte, 32<<10)

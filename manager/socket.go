@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// defaultSocketDir is containerd's, whatever its state directory is.
+	// defaultSocketDir is the same for every state directory of containerd.
 	defaultSocketDir = "/run/containerd/s"
 	// maxSocketDir leaves room for a slash and 64 digits in sun_path.
 	maxSocketDir  = 42
 	addressPrefix = "unix://"
 )
 
-// socketPath returns where the server of a group listens. The name is the one
-// that containerd's pkg/shim computes: clients compute it as well.
+// socketPath returns the path on which the server of a group listens. containerd's
+// pkg/shim and some clients compute the same name (requirements.md#B31).
 func socketPath(dir, containerdAddress, namespace, group string) (string, error) {
 	if dir == "" {
 		dir = defaultSocketDir
@@ -37,17 +37,17 @@ func socketPath(dir, containerdAddress, namespace, group string) (string, error)
 	return filepath.Join(dir, fmt.Sprintf("%x", name)), nil
 }
 
-// claim is a group's socket and the right to decide who serves it.
+// claim is the lock on a group's socket: its holder decides which process serves it.
 type claim struct {
 	path string
 	lock *groupLock
-	// listener is bound and listening, or nil if a server has the socket.
+	// listener is a listening socket, or nil if a server has one.
 	listener *os.File
 }
 
-// claimSocket finds the server that listens at path, or becomes its maker. The
-// lock is held until release: of two concurrent calls for one group one finds
-// the server that the other made.
+// claimSocket locks the socket at path. If no server listens there, the claim has a new
+// listener. The lock is held until release, so of two concurrent calls for one group
+// the second finds the server of the first.
 func claimSocket(path string) (_ *claim, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func claimSocket(path string) (_ *claim, err error) {
 	return c, nil
 }
 
-// release gives the group free. The listener stays with whom it was handed to.
+// release unlocks the group. A server that has inherited the listener keeps it.
 func (c *claim) release() {
 	if c.listener != nil {
 		c.listener.Close()
@@ -86,7 +86,7 @@ func (c *claim) release() {
 	c.lock.release()
 }
 
-// undo gives up the claim: nobody is going to serve the socket.
+// undo removes the new socket, because no server was started, and unlocks the group.
 func (c *claim) undo() {
 	if c.listener != nil {
 		os.Remove(c.path)
@@ -94,8 +94,8 @@ func (c *claim) undo() {
 	c.release()
 }
 
-// probe connects to the socket at path and closes the connection. A listener
-// whose queue is full is one that lives: a local connect never waits.
+// probe connects to the socket at path and closes the connection. It never waits. A
+// listener whose queue is full counts as one that accepts.
 func probe(path string) error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -109,7 +109,7 @@ func probe(path string) error {
 	return err
 }
 
-// listen makes the socket, which only its owner can use from its first moment.
+// listen makes the socket. The umask gives it mode 0600 from the beginning.
 func listen(path string) (_ *os.File, err error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -133,7 +133,7 @@ func listen(path string) (_ *os.File, err error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// removeStaleSocket removes the socket at path if nobody listens on it.
+// removeStaleSocket removes the socket at path if no process listens on it.
 func removeStaleSocket(ctx context.Context, path string) error {
 	if !isStale(path) {
 		return nil
@@ -152,10 +152,10 @@ func removeStaleSocket(ctx context.Context, path string) error {
 	return nil
 }
 
-// sweepSockets removes what killed calls of `start` have left in a directory: a `.lock`
-// that nobody holds, and the socket beside it, if nobody listens on that. containerd
-// calls no `delete` for such a container. Sockets without a lock are not looked at: in
-// the same directory are those of other shims.
+// sweepSockets removes the files that killed calls of `start` have left in a directory:
+// a `.lock` that no process holds, and the socket beside it if no process listens on it.
+// containerd calls no `delete` for such a container. Sockets without a lock may belong
+// to other shims and stay.
 func sweepSockets(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -180,13 +180,13 @@ func sweepSockets(dir string) error {
 	return errors.Join(errs...)
 }
 
-// isStale tells whether path is a socket that nobody listens on.
+// isStale reports whether path is a socket on which no process listens.
 func isStale(path string) bool {
 	st, err := os.Lstat(path)
 	return err == nil && st.Mode()&fs.ModeSocket != 0 && errors.Is(probe(path), unix.ECONNREFUSED)
 }
 
-// pathOf returns the path in a unix address, or nothing.
+// pathOf returns the path in a unix address, or an empty string for any other address.
 func pathOf(address string) string {
 	path, ok := strings.CutPrefix(strings.TrimSpace(address), addressPrefix)
 	if !ok || !filepath.IsAbs(path) {

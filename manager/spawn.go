@@ -17,15 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Descriptors that a server inherits, beside the log as 1 and 2.
+// Descriptors that a server inherits. Its descriptors 1 and 2 are the log.
 const (
 	listenerFD  = 3
 	bootstrapFD = 4
 )
 
-// spawn starts the server that serves listener. It shares nothing with its maker
-// but the log: neither session nor working directory, which is the bundle of one
-// container, and the others of the pod may outlive it.
+// spawn starts the server that serves listener. The server shares only the log with the
+// caller. It has a session of its own, and another working directory: the caller's is
+// the bundle of one container, which may be deleted before the others of the pod.
 func spawn(argv0, bundle string, r *request, listener *os.File) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -50,13 +50,13 @@ func spawn(argv0, bundle string, r *request, listener *os.File) error {
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	}
 
-	// What the child inherits from the thread that forks it: cookie and cgroup.
+	// The child inherits cookie and cgroup from the thread that forks it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := prepareThread(r.cgroup, attr.Sys); err != nil {
 		return err
 	}
-	// Not os.StartProcess: its first call forks once more, to try pidfds.
+	// The first call of os.StartProcess forks once more, to try pidfds, so it is not used.
 	_, err = syscall.ForkExec(self, serverArgs(argv0, &r.Bootstrap), attr)
 	if attr.Sys.UseCgroupFD {
 		unix.Close(attr.Sys.CgroupFD)
@@ -64,8 +64,8 @@ func spawn(argv0, bundle string, r *request, listener *os.File) error {
 	return err
 }
 
-// serverArgs are for people who read ps: the server takes nothing from them that
-// the handover does not say as well.
+// serverArgs returns the arguments of the server. They are for readers of ps: the
+// server reads the handover instead.
 func serverArgs(argv0 string, b *Bootstrap) []string {
 	args := []string{argv0, "-namespace", b.Namespace, "-id", b.ID, "-address", b.Address}
 	if b.LogLevel == "debug" || b.LogLevel == "trace" {
@@ -74,8 +74,8 @@ func serverArgs(argv0 string, b *Bootstrap) []string {
 	return args
 }
 
-// serverEnv is the environment with at most two processors for the Go runtime,
-// which costs memory for each.
+// serverEnv returns the environment with at most two processors for the Go runtime,
+// which needs memory for each of them.
 func serverEnv(env []string) []string {
 	isSet := func(e string) bool { return strings.HasPrefix(e, "GOMAXPROCS=") }
 	if slices.ContainsFunc(env, isSet) {
@@ -84,7 +84,7 @@ func serverEnv(env []string) []string {
 	return append(env, "GOMAXPROCS=2")
 }
 
-// writeHandover puts the bootstrap into a file without a name.
+// writeHandover writes the bootstrap to a file without a name.
 func writeHandover(b *Bootstrap) (*os.File, error) {
 	text, err := json.Marshal(b)
 	if err != nil {
@@ -102,9 +102,9 @@ func writeHandover(b *Bootstrap) (*os.File, error) {
 	return f, nil
 }
 
-// openLog opens the log fifo of the bundle, or returns the descriptor instead. It
-// is opened for both directions: that works without a reader, a daemon that is
-// restarted finds what was written meanwhile, and nobody gets SIGPIPE.
+// openLog opens the log fifo of the bundle. If that fails, it returns the descriptor
+// instead. It opens the fifo for reading and writing: this works without a reader,
+// keeps lines for a containerd that restarts, and prevents SIGPIPE.
 func openLog(bundle string, instead uintptr) (fd uintptr, release func()) {
 	log, err := unix.Open(filepath.Join(bundle, "log"), unix.O_RDWR|unix.O_APPEND|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -113,8 +113,8 @@ func openLog(bundle string, instead uintptr) (fd uintptr, release func()) {
 	return uintptr(log), func() { unix.Close(log) }
 }
 
-// prepareThread changes the calling, locked thread and sys so that the next
-// child is born as it has to be.
+// prepareThread gives the calling, locked thread the OOM score, the core scheduling
+// cookie and the cgroup that the next child is to have, or sets them in sys.
 func prepareThread(cgroup string, sys *syscall.SysProcAttr) error {
 	if err := raiseOOMScore(); err != nil {
 		return err
@@ -134,8 +134,8 @@ func prepareThread(cgroup string, sys *syscall.SysProcAttr) error {
 	return nil
 }
 
-// raiseOOMScore makes this process, and so the server, a likelier victim than
-// containerd, whose score it has inherited.
+// raiseOOMScore raises the OOM score of this process, which the server inherits, above
+// that of containerd.
 func raiseOOMScore() error {
 	const path, highest = "/proc/self/oom_score_adj", 1000
 	text, err := os.ReadFile(path)

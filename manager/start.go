@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketDirLink and addressFile are names in the bundle that containerd and its
-// other shims use for the same things.
+// socketDirLink and addressFile are names in the bundle. containerd and its other
+// shims use the same ones.
 const (
 	socketDirLink = "s"
 	addressFile   = "address"
 )
 
-// start finds or makes the server of the container's group and tells containerd
-// its address. Nothing else may be written anywhere when it succeeds.
+// start finds or makes the server of the container's group and writes its address to
+// stdout. A start that succeeds writes nothing else (requirements.md#B12).
 func (p *Program) start(argv0 string, f *flags, stdin *os.File, stdout io.Writer) error {
 	input, err := readStdin(stdin)
 	if err != nil {
@@ -49,7 +49,7 @@ func (p *Program) start(argv0 string, f *flags, stdin *os.File, stdout io.Writer
 	if err := r.recordSocket(bundle); err != nil {
 		return err
 	}
-	// Whatever containerd left open must not stay open in the server.
+	// Descriptors that containerd left open must not stay open in the server.
 	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 
 	answer, err := r.answer(addressPrefix + r.Socket)
@@ -91,9 +91,9 @@ func (f *flags) bundleDir() (string, error) {
 	return os.Getwd()
 }
 
-// recordSocket writes into the bundle what finds the socket again: for `delete`,
-// should containerd die before it has stored the answer, and for the older
-// containerds, which reconnect from `address`.
+// recordSocket writes the place of the socket into the bundle. `delete` needs it if
+// containerd ended before it had stored the answer, and older releases of containerd
+// reconnect from `address`.
 func (r *request) recordSocket(bundle string) error {
 	if r.socketDir != "" {
 		link := filepath.Join(bundle, socketDirLink)

@@ -234,7 +234,7 @@ func TestConcurrentStartsOfAGroupMakeOneServer(t *testing.T) {
 	}
 }
 
-// serversOf finds servers by their arguments, also those that nobody reaches.
+// serversOf finds servers by their arguments, also those without a socket.
 func serversOf(t *testing.T, address string) (pids []string) {
 	t.Helper()
 	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -270,8 +270,8 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	}
 }
 
-// A `start` that is killed leaves its lock, and before it has made a server its socket,
-// and containerd calls no `delete`. What other shims have there is none of our business.
+// A `start` that is killed leaves its lock, and its socket if it has not made a server yet.
+// containerd calls no `delete` for it. The files of other shims must stay.
 // requirements.md#B33
 func TestWhatAKilledStartHasLeftGoesWithTheNextServer(t *testing.T) {
 	d := newDaemon(t)
@@ -315,7 +315,7 @@ func TestWhatAKilledStartHasLeftGoesWithTheNextServer(t *testing.T) {
 	}
 }
 
-// Nobody may take the socket of a `start` that begins while another process sweeps.
+// A sweep of another process must not remove the socket of a `start` that begins.
 // requirements.md#B32
 func TestASweepDoesNotTakeTheSocketOfAStart(t *testing.T) {
 	dir := t.TempDir()
@@ -344,7 +344,7 @@ func TestASweepDoesNotTakeTheSocketOfAStart(t *testing.T) {
 		if err := probe(path); err != nil {
 			t.Errorf("the socket of a start: %v", err)
 		}
-		c.release() // the socket stays, and nobody listens: the next start replaces it
+		c.release() // the socket stays without a listener: the next start replaces it
 	}
 	close(stop)
 	sweeper.Wait()

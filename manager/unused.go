@@ -2,12 +2,13 @@ package manager
 
 import "time"
 
-// unusedLimit is how long a server waits for the daemon that asked for it.
+// unusedLimit is how long a server without a container waits for a client.
 const unusedLimit = 5 * time.Minute
 
-// unusedWatch notices that the daemon died between the answer of `start` and its
-// first Create: it will not come back to a server that it never heard of. Once a
-// container was created it is the daemon's to delete, however long it is away.
+// unusedWatch ends a server whose containerd ended after it had called `start` and before
+// its first Create: containerd does not know of such a server after its restart. A server
+// that has had a container is not ended, because containerd will delete the container,
+// however long its restart takes.
 type unusedWatch struct {
 	conns *conns
 	calls *calls
@@ -19,8 +20,8 @@ func newUnusedWatch(conns *conns, calls *calls) *unusedWatch {
 	return &unusedWatch{conns: conns, calls: calls, timer: time.NewTimer(unusedLimit), armed: true}
 }
 
-// update follows a change of the number of connections and tells whether nobody
-// is to be expected.
+// update is called after every change of the number of connections. It reports whether
+// the server has neither a connection nor had a container.
 func (w *unusedWatch) update() (unused bool) {
 	unused = w.conns.count() == 0 && !w.calls.anyCreated()
 	if unused == w.armed {
@@ -34,7 +35,7 @@ func (w *unusedWatch) update() (unused bool) {
 	return unused
 }
 
-// expired delivers something when it has been so for unusedLimit.
+// expired delivers a time when the server has been unused for unusedLimit.
 func (w *unusedWatch) expired() <-chan time.Time { return w.timer.C }
 
 func (w *unusedWatch) stop() { w.timer.Stop() }

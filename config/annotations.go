@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Annotations of pods and containers. A key that begins with AnnotationPrefix and
-// goes on with a dot or a slash is ours; one that is not listed here is refused.
+// Annotations of pods and containers. Keys that begin with AnnotationPrefix and a dot or a
+// slash belong to this shim. A key that is not listed here is refused.
 const (
 	AnnotationPrefix = "io.containerd.rkt.v1"
 	// Stage1Annotation names the stage1 that isolates the pod.
@@ -19,9 +19,8 @@ const (
 
 func knownAnnotations() []string { return []string{Stage1Annotation, GroupAnnotation} }
 
-// CheckAnnotations refuses keys below our prefix that nobody reads: a misspelt
-// one would otherwise be a setting that does nothing. The error is for whoever
-// wrote them.
+// CheckAnnotations refuses unknown keys below our prefix: a misspelt key would otherwise
+// have no effect. The error is for the author of the annotations.
 func CheckAnnotations(annotations map[string]string) error {
 	known := knownAnnotations()
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {

@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// BuiltIn is the stage1 of a pod that nobody chooses one for.
+// BuiltIn is the stage1 of a pod for which nothing chooses one.
 const BuiltIn = "native"
 
-// Ask is all that asks for a stage1 from outside. An empty name asks for none.
+// Ask has the stage1s that a client asks for. An empty name asks for none.
 type Ask struct {
 	// Type is the stage1 that the runtime's type pins: oci, of io.containerd.rkt-oci.v1.
 	Type string `json:"type,omitempty"`
 	// Options is the stage1 that the runtime options name.
 	Options string `json:"options,omitempty"`
-	// Annotations of the pod, or of the container that is one by itself.
+	// Annotations of the pod, or of a container that is a pod of its own.
 	Annotations map[string]string `json:"-"`
 }
 
-// By says what has chosen a stage1.
+// By names the source of a choice.
 type By string
 
-// In the order in which they count.
+// The sources. An earlier one overrides a later one.
 const (
 	ByAnnotation By = "annotation"
 	ByType       By = "runtime type"
@@ -32,8 +32,8 @@ const (
 	ByNothing    By = "built in"
 )
 
-// Choice is the stage1 of a pod, and what the configuration says of it. It is made
-// once per pod and handed from `start` to the server.
+// Choice is the stage1 of a pod with its configuration. It is made once per pod; `start`
+// passes it to the server.
 type Choice struct {
 	Name   string   `json:"name"`
 	By     By       `json:"by"`
@@ -43,15 +43,15 @@ type Choice struct {
 	ACIs   ACIs     `json:"acis,omitzero"`    // if the image is one
 }
 
-// Equal tells whether two choices lead to the same stage1 with the same rules.
+// Equal reports whether two choices lead to the same stage1 with the same rules.
 func (c Choice) Equal(o Choice) bool {
 	return c.Name == o.Name && c.Path == o.Path && c.Digest == o.Digest && slices.Equal(c.Accept, o.Accept) &&
 		c.ACIs.Keyring == o.ACIs.Keyring && slices.Equal(c.ACIs.Dependencies, o.ACIs.Dependencies)
 }
 
-// Choose applies the rule. Annotations below our prefix are all checked. The
-// errors are for whoever asked: an annotation is mostly written by somebody who
-// has no access to the node.
+// Choose returns the stage1 of a pod by the rule in the package's documentation. It checks
+// all annotations below our prefix. Its errors are for the author of the annotation, who
+// usually has no access to the node.
 func (c *Config) Choose(a Ask) (Choice, error) {
 	if err := CheckAnnotations(a.Annotations); err != nil {
 		return Choice{}, err
@@ -69,13 +69,13 @@ func (c *Config) Choose(a Ask) (Choice, error) {
 	return c.choice(name, by), nil
 }
 
-// choice adds what is configured for a stage1, which need not be anything.
+// choice returns a choice with the configuration of a stage1, if there is one.
 func (c *Config) choice(name string, by By) Choice {
 	s := c.Stage1s[name]
 	return Choice{Name: name, By: by, Path: s.Path, Digest: s.Digest, Accept: s.Accept, ACIs: c.ACIs}
 }
 
-// withoutAnnotation returns the stage1 of pods that do not ask.
+// withoutAnnotation returns the stage1 of pods without Stage1Annotation.
 func (c *Config) withoutAnnotation(a Ask) (string, By, error) {
 	switch {
 	case a.Options != "" && !IsName(a.Options):
@@ -92,7 +92,7 @@ func (c *Config) withoutAnnotation(a Ask) (string, By, error) {
 	return BuiltIn, ByNothing, nil
 }
 
-// mayAsk tells whether pods that have a stage1 may ask for another one.
+// mayAsk returns an error if pods that have the stage1 has may not ask for another one.
 func (c *Config) mayAsk(asked, has string, by By) error {
 	if by == ByType && c.Stage1s[has].PodsMustStay {
 		return fmt.Errorf("annotation %s asks for the stage1 %q, and pods of the runtime %s cannot leave %s: remove the annotation, or use another runtime class",
@@ -116,7 +116,7 @@ func (c *Config) mayAsk(asked, has string, by By) error {
 		Stage1Annotation, asked, strings.Join(choices, " or "), asked, keyPodsMayAsk, cmp.Or(c.file, File))
 }
 
-// RuntimeName is what clients call the runtime whose type pins a stage1.
+// RuntimeName returns the name of the runtime that pins a stage1, as clients write it.
 func RuntimeName(stage1 string) string {
 	if stage1 == "" {
 		return AnnotationPrefix

@@ -13,68 +13,66 @@ import (
 )
 
 const (
-	// File is the configuration of a node, unless FileVariable names another one.
-	// It need not be there.
+	// File is the configuration of a node. It is optional.
 	File = "/etc/containerd-shim-rkt/config.toml"
-	// FileVariable of the environment names another file, which has to be there.
+	// FileVariable is the environment variable that names another configuration, which
+	// must exist.
 	FileVariable = "RKT_CONFIG"
-	// DataDir is where pods and stage1 trees are kept, unless DataDirVariable names
-	// another directory.
+	// DataDir is the directory of pods and stage1 trees.
 	DataDir = "/var/lib/rkt"
-	// DataDirVariable of the environment names another data directory.
+	// DataDirVariable is the environment variable that names another data directory.
 	DataDirVariable = "RKT_DATA_DIR"
-	// DropIns is what follows a file's path in that of its directory of drop-ins.
+	// DropIns follows the path of a file in the path of its directory of drop-ins.
 	DropIns = ".d"
 )
 
 // maxText bounds a file, in bytes.
 const maxText = 1 << 20
 
-// Config is the configuration of a node. The zero value is that of a node without
-// one.
+// Config is the configuration of a node. The zero value is that of a node without files.
 type Config struct {
-	// Default is the stage1 of a pod that nothing else chooses for, or empty.
+	// Default is the stage1 of pods for which nothing else chooses one, or empty.
 	Default string
-	// Stage1s are those with a table of their own, by name.
+	// Stage1s are the stage1s with a table of their own, by name.
 	Stage1s map[string]Stage1
 	// Sets are named sets of fields of config.json, beside the built-in ones.
 	Sets map[string][]string
-	// ACIs is what concerns all images that are ACIs.
+	// ACIs has the settings for all images that are ACIs.
 	ACIs ACIs
 
-	file     string              // that was read, or would have been
+	file     string              // path of the configuration, which need not exist
 	places   map[string]position // of keys that were set, by their dotted names
 	pointers []pointer           // of all lists
 }
 
-// ACIs is what a node says of images that are ACIs. Its paths are absolute.
+// ACIs has the settings for images that are ACIs. Its paths are absolute.
 type ACIs struct {
-	// Dependencies are directories in which ACIs are looked for that others depend on.
+	// Dependencies are the directories in which dependencies of ACIs are searched.
 	Dependencies []string `json:"dependencies,omitempty"`
-	// Keyring is the directory of the keys of which one has to have signed each ACI. If
-	// it is empty, they need not be signed.
+	// Keyring is a directory of keys. One of them must have signed each ACI. If it is
+	// empty, ACIs need no signature.
 	Keyring string `json:"keyring,omitempty"`
 }
 
-// Stage1 is what a node says of a stage1.
+// Stage1 has the settings of a stage1.
 type Stage1 struct {
-	// Path of the image, absolute. Empty: the image of that name which came with
-	// the shim.
+	// Path is the absolute path of the image. If it is empty, the image of that name
+	// which came with the shim is used.
 	Path string
-	// Digest that the image must have, if it is not empty.
+	// Digest is the digest that the image must have. If it is empty, any is accepted.
 	Digest string
-	// PodsMayAsk lets pods choose it by their annotation.
+	// PodsMayAsk allows pods to choose this stage1 by their annotation.
 	PodsMayAsk bool
-	// PodsMustStay keeps pods that a runtime's type has given it from choosing
-	// another one.
+	// PodsMustStay forbids pods whose runtime type pins this stage1 to choose another
+	// one.
 	PodsMustStay bool
 	// Accept are the fields of config.json, as JSON pointers, that it may ignore.
 	Accept []string
 
-	accept []placed // as it was written, until all sets are known
+	accept []placed // the list as written, until all sets are known
 }
 
-// Digests returns those that stage1s must have, sorted.
+// Digests returns the digests that stage1s must have, sorted.
 func (c *Config) Digests() []string {
 	var all []string
 	for _, s := range c.Stage1s {
@@ -97,10 +95,9 @@ func Open(getenv func(string) string) (*Config, error) {
 	return Read(File)
 }
 
-// Read reads a file, if it is there, and its drop-ins: those files of the
-// directory path.d whose names end in .toml, in the order of their names. What a
-// later one sets takes the place of what an earlier one did. What is wrong in them
-// is of type Problems.
+// Read reads a file, if it exists, and its drop-ins: the files of the directory path.d
+// whose names end in .toml, in the order of their names. A later file overrides an earlier
+// one. The error for wrong contents is of type Problems.
 func Read(path string) (*Config, error) {
 	paths, err := filesOf(path)
 	if err != nil {
@@ -117,14 +114,14 @@ func Read(path string) (*Config, error) {
 	return r.end()
 }
 
-// Parse reads one text that problems call name.
+// Parse reads one text. Problems name it as the file name.
 func Parse(name string, text []byte) (*Config, error) {
 	r := reader{config: &Config{}}
 	r.read(name, text)
 	return r.end()
 }
 
-// filesOf lists what of a configuration is there.
+// filesOf lists the files of a configuration that exist.
 func filesOf(path string) ([]string, error) {
 	var paths []string
 	switch _, err := os.Lstat(path); {

@@ -1,6 +1,6 @@
-// Package config is what the operator of a node says about stage1s: which there
-// are, where their images come from, which of them pods may ask for, and which
-// fields of a spec they are excused. docs/config.md says it for users.
+// Package config is the operator's configuration of a node's stage1s: their names and
+// images, which of them pods may ask for, and which fields of a spec they may ignore.
+// docs/config.md describes it for users.
 //
 // It owns the configuration's files and keys, the annotations below
 // io.containerd.rkt.v1, and the rule by which the stage1 of a pod is chosen:
@@ -8,11 +8,11 @@
 //	annotation, if allowed ─► runtime's type ─► runtime options ─► default
 //	                      └──────────────► Choice ◄─────────────────────┘
 //
-// The files are read by `start`, and by CreateSandbox if a sandbox asks for a
-// stage1; a server is handed the Choice and keeps nothing else. A node without a
-// configuration costs two lookups of files that are not there.
+// `start` reads the files, and so does CreateSandbox if a sandbox asks for a stage1. A
+// server gets the Choice and keeps nothing else. On a node without a configuration this
+// costs two lookups of files that do not exist.
 //
-// It opens no image and runs nothing: whether a path leads to an image, and one of
-// the right digest, is package stage1's business. Annotations are plain maps, so
-// that a container's config.json and CRI's PodSandboxConfig serve alike.
+// The package opens no image and runs nothing: package stage1 checks that a path leads to
+// an image with the right digest. Annotations are plain maps, because they come from a
+// container's config.json and from CRI's PodSandboxConfig.
 package config

@@ -11,9 +11,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// UnknownFields returns what is wrong with JSON pointers in lists of accepted fields:
-// those that lead to nothing in the runtime spec. Pods do not fail for them, since the
-// spec of a newer containerd may have fields that this release does not know.
+// UnknownFields returns a problem for every JSON pointer in a list of accepted fields that
+// leads to no field of the runtime spec. Pods do not fail because of one: the spec of a newer
+// containerd may have fields that this release does not know.
 func (c *Config) UnknownFields() Problems {
 	var all Problems
 	for _, p := range c.pointers {
@@ -29,7 +29,8 @@ func (c *Config) UnknownFields() Problems {
 	return all
 }
 
-// lead follows a pointer in a type, and says where it does not go on.
+// lead follows a pointer in a type. It returns why the pointer leads to nothing, or an
+// empty string.
 func lead(t reflect.Type, done, words []string) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -34,7 +34,7 @@ func stage1Keys() []string {
 	return []string{keyPath, keyDigest, keyPodsMayAsk, keyPodsMayLeave, keyAccept}
 }
 
-// known tells whether a key may be there, and says so if not.
+// known reports whether a key is valid. If not, it adds a problem.
 func (r *reader) known(path []string, at position) bool {
 	valid := topKeys()
 	word := path[0]
@@ -103,7 +103,7 @@ func (r *reader) ofStage1(path []string, at position, v *unstable.Node) {
 	}
 }
 
-// ofACIs reads a key of what is said of ACIs.
+// ofACIs reads a key of the table of ACIs.
 func (r *reader) ofACIs(path []string, at position, v *unstable.Node) {
 	switch path[1] {
 	case keyDependencies:
@@ -159,7 +159,7 @@ func (r *reader) set(path []string, at position, v *unstable.Node) {
 	r.config.Sets[name] = pointers
 }
 
-// edit changes a stage1, and makes it first.
+// edit changes the settings of a stage1, which it makes if there are none.
 func (r *reader) edit(name string, change func(*Stage1)) {
 	if r.config.Stage1s == nil {
 		r.config.Stage1s = map[string]Stage1{}
@@ -205,13 +205,13 @@ func (r *reader) list(path []string, at position, v *unstable.Node) ([]placed, b
 	return list, true
 }
 
-// IsName tells whether a stage1 or a set of fields can have this name.
+// IsName reports whether a stage1 or a set of fields can have this name.
 func IsName(name string) bool {
 	notPart := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' }
 	return name != "" && !strings.ContainsFunc(name, notPart)
 }
 
-// isPointer tells whether a text is a JSON pointer to something in an object.
+// isPointer reports whether a text is a JSON pointer to a member of an object.
 func isPointer(text string) bool {
 	return len(text) > 1 && text[0] == '/' && !strings.HasSuffix(text, "/")
 }

@@ -1,7 +1,7 @@
 package config
 
-// nearest returns the word of a list that a misspelt one is most like. The list is
-// not empty.
+// nearest returns the word of a list, which is not empty, with the smallest distance to a
+// misspelt one.
 func nearest(word string, list []string) string {
 	best := list[0]
 	for _, w := range list[1:] {
@@ -12,7 +12,7 @@ func nearest(word string, list []string) string {
 	return best
 }
 
-// editDistance is Levenshtein's, in bytes.
+// editDistance returns Levenshtein's distance in bytes.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -10,7 +10,7 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// reader reads files into one configuration and collects what is wrong in them.
+// reader reads files into one configuration and collects their problems.
 type reader struct {
 	config   *Config
 	problems Problems
@@ -25,7 +25,7 @@ type position struct {
 	line, column int
 }
 
-// pointer is a JSON pointer of a list, and the key that the list is of.
+// pointer is a JSON pointer in a list, with the key of the list.
 type pointer struct {
 	key string
 	placed
@@ -37,9 +37,8 @@ type placed struct {
 	at   position
 }
 
-// read adds one file. Whether it is TOML at all, and sets nothing twice, is left
-// to the decoder; what it means is read from the syntax tree, which alone knows
-// the places.
+// read adds one file. The decoder checks that it is TOML and sets no key twice. The
+// contents are read from the syntax tree, because only that has the places.
 func (r *reader) read(file string, text []byte) {
 	r.file = file
 	var decoded map[string]any
@@ -69,8 +68,7 @@ func (r *reader) read(file string, text []byte) {
 	}
 }
 
-// setting reads a key with its value. An inline table is as many of them as it has
-// members.
+// setting reads a key with its value. It reads an inline table member by member.
 func (r *reader) setting(table []string, e *unstable.Node) {
 	path := append(slices.Clone(table), keys(e)...)
 	value := e.Value()
@@ -84,7 +82,7 @@ func (r *reader) setting(table []string, e *unstable.Node) {
 	}
 }
 
-// table meets the head of a table.
+// table reads the head of a table.
 func (r *reader) table(path []string, at position) {
 	if !r.known(path, at) {
 		return
@@ -98,7 +96,7 @@ func (r *reader) table(path []string, at position) {
 	}
 }
 
-// remember keeps the place where a key was set last.
+// remember stores the place where a key was set last.
 func (r *reader) remember(path []string, at position) {
 	if r.config.places == nil {
 		r.config.places = map[string]position{}
@@ -106,7 +104,7 @@ func (r *reader) remember(path []string, at position) {
 	r.config.places[dotted(path)] = at
 }
 
-// value meets a key that has a value.
+// value reads a key that has a value.
 func (r *reader) value(path []string, at position, v *unstable.Node) {
 	if !r.known(path, at) {
 		return
@@ -128,7 +126,7 @@ func (r *reader) value(path []string, at position, v *unstable.Node) {
 	}
 }
 
-// end resolves the sets that stage1s accept, once all files are read.
+// end resolves the sets that stage1s accept, after all files were read.
 func (r *reader) end() (*Config, error) {
 	for name, s := range r.config.Stage1s {
 		for _, e := range s.accept {
@@ -178,7 +176,7 @@ func keys(e *unstable.Node) []string {
 	return words
 }
 
-// dotted is a key as a file has it.
+// dotted returns a key as it is written in a file.
 func dotted(path []string) string {
 	words := make([]string, len(path))
 	for i, w := range path {

@@ -7,18 +7,18 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Pod is the choice of one pod, in the server that serves it.
+// Pod holds the choice of one pod, in its server.
 type Pod struct {
 	ask  Ask // without annotations
 	read func() (*Config, error)
 
 	mu     sync.Mutex
 	choice Choice
-	fixed  bool // a sandbox was made, or an app admitted
+	fixed  bool // a sandbox has chosen, or a container was checked
 }
 
-// NewPod takes over what `start` has chosen. ask is what it chose by; read reads
-// the configuration again, if there is need to.
+// NewPod returns a Pod with the choice of `start`, which ask has led to. read reads the
+// configuration again if a sandbox asks for a stage1.
 func NewPod(choice Choice, ask Ask, read func() (*Config, error)) *Pod {
 	ask.Annotations = nil
 	return &Pod{choice: choice, ask: ask, read: read}
@@ -31,10 +31,11 @@ func (p *Pod) Choice() Choice {
 	return p.choice
 }
 
-// Choose makes the choice for a sandbox by its annotations, which `start` could
-// not know: its bundle has no config.json. It is legal before the stage1 is opened
-// and the first app admitted; another choice later is errdefs.ErrFailedPrecondition.
-// What annotations may not ask for is errdefs.ErrInvalidArgument.
+// Choose makes the choice for a sandbox by its annotations. `start` does not know them,
+// because the bundle of a sandbox has no config.json. Choose is legal before the stage1 is
+// opened and before the first call of Admit. Another choice after that is
+// errdefs.ErrFailedPrecondition. Annotations that ask for a forbidden stage1 are
+// errdefs.ErrInvalidArgument.
 func (p *Pod) Choose(annotations map[string]string) error {
 	ask := p.ask
 	ask.Annotations = annotations
@@ -53,7 +54,7 @@ func (p *Pod) Choose(annotations map[string]string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fixed && p.choice.Name == choice.Name {
-		return nil // asked again; what was chosen stays as it is
+		return nil // a repeated call changes nothing
 	}
 	if p.fixed {
 		return fmt.Errorf("the pod has its stage1, %s, already: %w", p.choice.Name, errdefs.ErrFailedPrecondition)
@@ -62,8 +63,8 @@ func (p *Pod) Choose(annotations map[string]string) error {
 	return nil
 }
 
-// Admit tells whether a container with these annotations can be in the pod. One
-// that asks for nothing can, and one that asks for what the pod has.
+// Admit returns an error if a container with these annotations cannot be in the pod. It
+// may ask for no stage1, or for that of the pod.
 func (p *Pod) Admit(annotations map[string]string) error {
 	if err := CheckAnnotations(annotations); err != nil {
 		return invalid(err)
@@ -76,9 +77,9 @@ func (p *Pod) Admit(annotations map[string]string) error {
 	return nil
 }
 
-// AdmitOptions is Admit for the stage1 that runtime options ask for, or an empty
-// name. Those of the pod's first container may have been overruled by its
-// annotation, and CRI sends the same ones for all containers of a pod.
+// AdmitOptions is Admit for the stage1 that runtime options ask for, or an empty name. It
+// also accepts the stage1 of the first container's options, which an annotation may have
+// overridden: CRI sends the same options for all containers of a pod.
 func (p *Pod) AdmitOptions(asked string) error {
 	if has := p.fix(); asked != "" && asked != has && asked != p.ask.Options {
 		return fmt.Errorf("runtime options: they ask for the stage1 %s, and the pod has %s: %w", asked, has, errdefs.ErrInvalidArgument)
@@ -86,7 +87,7 @@ func (p *Pod) AdmitOptions(asked string) error {
 	return nil
 }
 
-// fix ends the time in which the choice can be made, and returns the name.
+// fix forbids another choice and returns the name of the stage1.
 func (p *Pod) fix() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

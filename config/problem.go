@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Problem is one thing that is wrong in a file.
+// Problem is one error in a file.
 type Problem struct {
 	File         string
 	Line, Column int // from 1; 0 if it has no place
@@ -25,8 +25,8 @@ func (p Problem) Compare(q Problem) int {
 	return cmp.Or(strings.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
 }
 
-// Problem says what turned out to be wrong with a key, such as stage1.fly.path,
-// and where it was set.
+// Problem returns a problem of a key, such as stage1.fly.path, with the place where the key
+// was set.
 func (c *Config) Problem(key, format string, args ...any) Problem {
 	at, ok := c.places[key]
 	if !ok {
@@ -35,11 +35,10 @@ func (c *Config) Problem(key, format string, args ...any) Problem {
 	return Problem{File: at.file, Line: at.line, Column: at.column, Text: key + ": " + fmt.Sprintf(format, args...)}
 }
 
-// Problems are all that is wrong in a configuration, in the order of the files
-// and of the lines in them.
+// Problems are all errors in a configuration, in the order of the files and their lines.
 type Problems []Problem
 
-// Error returns the first one: it ends up in the event of a pod.
+// Error returns the first problem, because Kubernetes shows it in an event of a pod.
 func (p Problems) Error() string {
 	if len(p) == 1 {
 		return p[0].Error()

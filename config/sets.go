@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// SetAppc is the set of what the runtime spec says and the App Container spec has
-// no words for. What it has words for, such as capabilities and seccomp, is not in
-// it: a stage1 that does not enforce that has to be excused by name.
+// SetAppc is the set of the fields of the runtime spec that the App Container spec cannot
+// express. Fields that it can express, such as capabilities and seccomp, are not in the set:
+// a stage1 that does not enforce one of these has to be excused by the field's name.
 const SetAppc = "appc"
 
 // builtinSet returns the fields of a set that comes with the shim, or nil.
@@ -54,7 +54,7 @@ func (c *Config) set(name string) (fields []string, ok bool) {
 	return fields, fields != nil
 }
 
-// SetNames lists the sets of fields that there are.
+// SetNames returns the names of all sets of fields.
 func (c *Config) SetNames() []string {
 	names := append(slices.Collect(maps.Keys(c.Sets)), SetAppc)
 	slices.Sort(names)

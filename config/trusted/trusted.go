@@ -1,6 +1,6 @@
-// Package trusted reads files that decide what is executed as root: the
-// configuration, and the keys of those who may sign images. It refuses what somebody
-// else could have written. What the files say is their readers' business.
+// Package trusted reads files that decide which programs run as root: the configuration,
+// and the keys that may sign images. It refuses files that other users can write. It does
+// not interpret them.
 package trusted
 
 import (
@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadFile reads a regular file that nobody but root, or the user who reads it, can
-// write, and that is not longer than limit bytes.
+// ReadFile reads a regular file of at most limit bytes that only root, or the calling user,
+// can write.
 func ReadFile(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a fifo must not hold up a pod
 	if err != nil {
@@ -39,7 +39,8 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return text, err
 }
 
-// Check returns an error if others can write a file or directory. st is what path is.
+// Check returns an error if other users can write the file or directory at path, which st
+// describes.
 func Check(path string, st fs.FileInfo) error {
 	s, ok := st.Sys().(*syscall.Stat_t)
 	if ok && st.Mode()&0o022 == 0 && slices.Contains([]int{0, os.Geteuid()}, int(s.Uid)) {

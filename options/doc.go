@@ -1,10 +1,9 @@
-// Package options is what a client can ask of the shim beside the OCI spec: our
-// own message, Options, and the translation into it of those that clients send
-// to every runtime. docs/options.md says it for users.
+// Package options has the settings that a client can send beside the OCI spec: our own
+// message, Options, and the translation into it of the messages that clients send to every
+// runtime. docs/options.md describes them for users.
 //
-// It owns the rules by which a setting is used, refused or left unused. What a
-// setting does is not its business: package manager starts servers by them, and
-// package shim hands them to the pod.
+// It owns the rules by which a setting is used, refused or left unused. It applies none:
+// package manager starts servers by them, and package shim passes them to the pod.
 package options
 
 //go:generate protoc -I=.. --go_out=.. --go_opt=paths=source_relative ../options/rkt_v1.proto

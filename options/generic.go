@@ -20,10 +20,9 @@ import (
 // maxText bounds a configuration, in bytes.
 const maxText = 1 << 20
 
-// fromGeneric reads the options that name a file, or have a table of containerd's
-// configuration as TOML in them. The keys are those of runc's options as
-// containerd spells them there: such a table is what a handler has that was
-// runc's before.
+// fromGeneric reads options that name a file, or that contain a table of containerd's
+// configuration as TOML. The keys are those of runc's options as containerd spells them: a
+// handler that was runc's before has such a table.
 func fromGeneric(a *anypb.Any) (*Options, []string, error) {
 	var g generic.Options
 	if err := unmarshal(a, &g); err != nil {
@@ -50,7 +49,7 @@ func fromGeneric(a *anypb.Any) (*Options, []string, error) {
 	return o, unused, nil
 }
 
-// readConfig reads a file that a client has named.
+// readConfig reads the file that a client names.
 func readConfig(path string) ([]byte, error) {
 	if !filepath.IsAbs(path) {
 		return nil, invalid("the path of the configuration, %q, is not absolute", path)
@@ -92,7 +91,7 @@ func fromTOML(text []byte) (*Options, []string, error) {
 	return o, unused, nil
 }
 
-// set takes over one key of a table.
+// set sets the option of one key of a table. It reports whether the key is known.
 func (o *Options) set(key string, value any) (known bool, err error) {
 	switch key {
 	case "ShimCgroup":
@@ -127,8 +126,8 @@ func assignID(to *uint32, value any) error {
 	return nil
 }
 
-// isZero tells whether a setting says nothing: containerd writes all of runc's
-// into its default configuration.
+// isZero reports whether a setting has its zero value. containerd writes all of runc's
+// settings into its default configuration, so most of them are zero.
 func isZero(value any) bool {
 	switch v := value.(type) {
 	case string:

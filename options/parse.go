@@ -13,16 +13,14 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Parse reads runtime options of any type that clients send (requirements.md#O1). It
-// never returns nil Options without an error: no message, and an empty one, ask
-// for nothing.
+// Parse reads runtime options of any type that clients send (requirements.md#O1). Without
+// an error it never returns nil: for no message, and for an empty one, it returns empty
+// Options.
 //
-// Beside them it returns the names of the settings that are there and mean
-// nothing here, such as the path of runc's binary: users who only change the
-// runtime's type of an existing configuration keep sending them, which is no
-// reason to refuse a container. A type that is not known, a value that cannot be
-// right, and a field of our own message that this version does not know are
-// errdefs.ErrInvalidArgument.
+// It also returns the names of settings that have no effect here, such as the path of
+// runc's binary. Users who change only the runtime's type in an existing configuration send
+// them, so they are not refused. An unknown type, an invalid value and an unknown field of
+// our own message are errdefs.ErrInvalidArgument.
 func Parse(a *anypb.Any) (o *Options, unused []string, err error) {
 	switch name := messageName(a.GetTypeUrl()); name {
 	case "":
@@ -46,13 +44,13 @@ func Parse(a *anypb.Any) (o *Options, unused []string, err error) {
 	return o, unused, nil
 }
 
-// IsKnown tells whether a message is of a type that Parse reads.
+// IsKnown reports whether a message is of a type that Parse reads.
 func IsKnown(a *anypb.Any) bool {
 	known := []string{"", messageOf(&Options{}), messageOf(&runc.Options{}), messageOf(&generic.Options{})}
 	return slices.Contains(known, messageName(a.GetTypeUrl()))
 }
 
-// fromRunc takes what is not about runc itself.
+// fromRunc reads runc's options. Those that concern runc itself are unused.
 func fromRunc(a *anypb.Any) (*Options, []string, error) {
 	var r runc.Options
 	if err := unmarshal(a, &r); err != nil {
@@ -87,11 +85,11 @@ func unmarshal(a *anypb.Any, m proto.Message) error {
 	return nil
 }
 
-// messageOf is the name of a message's type, as an Any has it.
+// messageOf returns the name of a message's type, as in an Any.
 func messageOf(m proto.Message) string { return string(m.ProtoReflect().Descriptor().FullName()) }
 
-// messageName returns the name of the message in a type URL: all of it, as
-// containerd writes it, or what follows its last slash.
+// messageName returns the name of the message in a type URL: the text after its last
+// slash, or all of it, because containerd writes the bare name.
 func messageName(url string) string { return url[strings.LastIndexByte(url, '/')+1:] }
 
 func invalid(format string, args ...any) error {

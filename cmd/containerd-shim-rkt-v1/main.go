@@ -1,5 +1,5 @@
 // Command containerd-shim-rkt-v1 is a containerd runtime that isolates pods by
-// exchangeable stage1 images. It only puts the packages together.
+// exchangeable stage1 images. It only connects the packages.
 package main
 
 import (
@@ -38,7 +38,8 @@ func program() *manager.Program {
 	return p
 }
 
-// fillFromBuild takes what the go command recorded, for builds without ldflags.
+// fillFromBuild sets version and revision from the go command's records, for builds
+// without ldflags.
 func fillFromBuild(p *manager.Program) {
 	build, ok := debug.ReadBuildInfo()
 	if !ok {

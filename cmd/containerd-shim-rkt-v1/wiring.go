@@ -24,8 +24,8 @@ import (
 
 func dataDir() string { return cmp.Or(os.Getenv(config.DataDirVariable), config.DataDir) }
 
-// readConfig reads what the operator of this node says. Whoever hears that it is
-// wrong is mostly not the operator.
+// readConfig reads the node's configuration. Its error tells users of the node that the
+// operator has to correct it.
 func readConfig() (*config.Config, error) {
 	c, err := config.Open(os.Getenv)
 	if err != nil {
@@ -34,8 +34,8 @@ func readConfig() (*config.Config, error) {
 	return c, nil
 }
 
-// wantedTrees returns the digests that the configuration names: what it pins is not
-// collected, whether a pod has it or not.
+// wantedTrees returns the digests that the configuration pins. Their trees are not
+// collected, also if no pod has them.
 func wantedTrees() ([]string, error) {
 	c, err := readConfig()
 	if err != nil {
@@ -90,8 +90,8 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 			log.G(ctx).WithError(err).Warn("pods that others have left cannot all be collected")
 		}
 	}
-	// What other boots and dead shims have left is collected beside the work, and again
-	// at the end: a node may not get another pod for a long time.
+	// Pods of other boots and of shims that were killed are collected while this shim
+	// works, and again at its end: a node may not get another pod for a long time.
 	var stale sync.WaitGroup
 	stale.Go(collect)
 	done := make(chan struct{})
@@ -113,15 +113,15 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 	}, nil
 }
 
-// prepare opens the stage1 while containerd is still connecting, and returns what
-// the pod calls to have it. An image that could not be opened is tried again, and
-// so is one that a sandbox did not choose in the end.
+// prepare opens the stage1 while containerd is still connecting. The pod gets it by the
+// returned function, which opens an image again if that has failed or if a sandbox has
+// chosen another stage1 since.
 func prepare(ctx context.Context, o *opener, chosen *config.Pod) func(context.Context) (pod.Stage1, error) {
 	first := chosen.Choice()
 	opened := make(chan pod.Stage1, 1)
 	go func() {
 		defer close(opened)
-		// The first process that Go looks up or starts costs a fork, to find out
+		// When Go looks up or starts its first process, it forks once more, to check
 		// whether the kernel has pidfds.
 		if self, err := os.FindProcess(os.Getpid()); err == nil {
 			_ = self.Release()
@@ -159,10 +159,10 @@ func openImage(i *image.Image, name string, children *proc.Children, excused []s
 	return stage1.For(i, name, children, excused, immutable.Open, rktabi.Open)
 }
 
-// imageOf returns the image of a chosen stage1. A digest alone is that of an image
-// which was imported or used before, or of the one that came with the shim.
+// imageOf returns the image of a chosen stage1. A choice with a digest and no path means an
+// image that was imported or used before, or the image that came with the shim.
 func imageOf(ctx context.Context, images *image.Store, c config.Choice) (*image.Image, error) {
-	// Signatures were verified when an image was imported: rktctl can do that.
+	// The shim verifies no signatures. rktctl verified them when it imported the image.
 	images = images.With(image.ACIs{Directories: c.ACIs.Dependencies, Signed: c.ACIs.Keyring != ""})
 	if c.Path == "" && c.Digest != "" {
 		if i, err := images.Rendered(c.Digest); err == nil || !errdefs.IsNotFound(err) {
@@ -176,7 +176,7 @@ func imageOf(ctx context.Context, images *image.Store, c config.Choice) (*image.
 	return images.Image(ctx, dir, c.Digest)
 }
 
-// locate returns where the image of a chosen stage1 is.
+// locate returns the path of the image of a chosen stage1.
 func locate(c config.Choice) (string, error) {
 	if c.Path != "" {
 		return c.Path, nil
@@ -184,7 +184,7 @@ func locate(c config.Choice) (string, error) {
 	return image.Locate(c.Name)
 }
 
-// reopener returns the stage1 of a pod that is there already.
+// reopener returns a function that opens the stage1 of an existing pod.
 func reopener(images *image.Store, children *proc.Children) func(string) (pod.Stage1, error) {
 	return func(podDir string) (pod.Stage1, error) {
 		i, err := images.Load(podDir)
@@ -198,7 +198,7 @@ func reopener(images *image.Store, children *proc.Children) func(string) (pod.St
 // collector does the work of `delete`.
 type collector struct{}
 
-// open opens the stores when they are needed: `-v` and `-info` have none.
+// open opens the stores. Only `delete` calls it, because `-v` and `-info` need none.
 func (collector) open() (*pod.Collector, error) {
 	store, err := pod.OpenStore(dataDir())
 	if err != nil {
@@ -218,7 +218,7 @@ func (c collector) Collect(ctx context.Context, bundle, namespace, id string) (m
 	}
 	began := time.Now()
 	exit, err := p.Collect(ctx, bundle, namespace, id)
-	if err == nil { // nobody is left who writes to them
+	if err == nil { // no process is left that writes to the loggers
 		err = shim.EndLoggers(ctx, bundle, time.Since(began))
 	}
 	return manager.Exit{PID: uint32(exit.PID), Status: exit.Code, At: exit.At, Rest: exit.Rest}, err
@@ -232,8 +232,8 @@ func (c collector) Finish(ctx context.Context, rest string) error {
 	return p.Finish(ctx, rest)
 }
 
-// describe reads what a stage1 says of itself. From the directory of an image that
-// needs neither root nor the store, where one that is packed or pinned is looked up.
+// describe returns the features of a stage1. For an image that is a directory it needs
+// neither root nor the tree store. A packed or pinned image is looked up in the store.
 func describe(ctx context.Context, c config.Choice) (manager.Description, error) {
 	features, err := featuresOf(ctx, c)
 	return manager.Description{Features: features, Annotations: map[string]string{config.Stage1Annotation: c.Name}}, err

@@ -70,7 +70,7 @@ func runConfigCheck(ctx context.Context, e *env, args []string) error {
 	return ctx.Err()
 }
 
-// readConfig reads the file that a command line names, or the node's.
+// readConfig reads the file that the command line names, or the node's configuration.
 func readConfig(e *env, args []string) (*config.Config, error) {
 	switch len(args) {
 	case 0:
@@ -84,7 +84,7 @@ func readConfig(e *env, args []string) (*config.Config, error) {
 	return nil, fmt.Errorf("one FILE, and not %d arguments: %w", len(args), errUsage)
 }
 
-// checkStage1s finds what is wrong with the images.
+// checkStage1s returns the problems of the images.
 func checkStage1s(ctx context.Context, e *env, c *config.Config) config.Problems {
 	var problems config.Problems
 	for _, name := range slices.Sorted(maps.Keys(c.Stage1s)) {
@@ -101,7 +101,7 @@ func checkStage1s(ctx context.Context, e *env, c *config.Config) config.Problems
 	return problems
 }
 
-// checkACIs finds what is wrong with the directories that all ACIs need.
+// checkACIs returns the problems of the directories of dependencies and keys.
 func checkACIs(c *config.Config) config.Problems {
 	var problems config.Problems
 	for _, dir := range c.ACIs.Dependencies {
@@ -117,14 +117,14 @@ func checkACIs(c *config.Config) config.Problems {
 	return problems
 }
 
-// rulesOf returns the rules for ACIs, by which signatures are verified here.
+// rulesOf returns the rules for ACIs. They verify signatures, unlike those of the shim.
 func rulesOf(c *config.Config) image.ACIs {
 	return image.ACIs{
 		Directories: c.ACIs.Dependencies, Signed: c.ACIs.Keyring != "", Verify: signature.Keyring(c.ACIs.Keyring).Verify,
 	}
 }
 
-// checkImage returns what is wrong with the image of a stage1, or nil.
+// checkImage returns the problem of a stage1's image, or nil.
 func checkImage(ctx context.Context, e *env, c *config.Config, name string, s config.Stage1) *config.Problem {
 	key := "stage1." + name
 	fail := func(member, format string, args ...any) *config.Problem {
@@ -148,7 +148,7 @@ func checkImage(ctx context.Context, e *env, c *config.Config, name string, s co
 	return nil
 }
 
-// imageOf returns the image that a stage1 has for new pods, and where it is.
+// imageOf returns the image of a stage1 for new pods, and its path.
 func imageOf(ctx context.Context, e *env, c *config.Config, name string) (i *image.Image, path string, err error) {
 	s, rules := c.Stage1s[name], rulesOf(c)
 	store, errStore := existingStore(e)
@@ -170,19 +170,19 @@ func imageOf(ctx context.Context, e *env, c *config.Config, name string) (i *ima
 	if i, err = rules.Inspect(ctx, path); err != nil {
 		return nil, path, err
 	}
-	if store == nil { // nothing was imported where there is nothing
+	if store == nil { // an empty store has no imports
 		store = &image.Store{}
 	}
 	if err = store.With(rules).Signed(i); err != nil && errStore != nil {
-		err = errStore // which has what an import has verified
+		err = errStore // the records of imports could not be read
 	}
 	return i, path, err
 }
 
 func treesDir(e *env) string { return filepath.Join(dataDir(e), "trees") }
 
-// existingStore opens the tree store. It returns nil if there is none, and makes none. A
-// user who may not read the store gets fs.ErrPermission.
+// existingStore opens the tree store. It returns nil if there is no store, and does not make
+// one. Its error is fs.ErrPermission if the user may not read the store.
 func existingStore(e *env) (*image.Store, error) {
 	trees, err := os.Open(treesDir(e))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,7 +17,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
-// containerd is one that runs. It is the Blobs of the images that it has.
+// containerd is a connection to a running containerd. It implements image.Blobs with
+// containerd's content store.
 type containerd struct {
 	conn      *grpc.ClientConn
 	address   string
@@ -36,7 +37,7 @@ func dialContainerd(address, namespace string) (*containerd, error) {
 
 func (c *containerd) close() error { return c.conn.Close() }
 
-// in puts the namespace where containerd looks for it.
+// in returns a context with the namespace in its metadata, where containerd reads it.
 func (c *containerd) in(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", c.namespace)
 }
@@ -66,7 +67,7 @@ func (c *containerd) Open(ctx context.Context, d image.Descriptor) (io.ReadClose
 	return &contentReader{stream: stream, cancel: cancel}, nil
 }
 
-// contentReader is the content of a blob, as it arrives.
+// contentReader reads the content of a blob from the stream of containerd's answers.
 type contentReader struct {
 	stream content.Content_ReadClient
 	cancel context.CancelFunc
@@ -89,7 +90,7 @@ func (r *contentReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends the stream, whether or not it was read to its end.
+// Close ends the stream, also before it was read to its end.
 func (r *contentReader) Close() error {
 	r.cancel()
 	return nil

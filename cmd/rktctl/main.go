@@ -1,4 +1,5 @@
-// Command rktctl is what the operator of a node looks and checks with.
+// Command rktctl is the command line of a node's operator: it shows and checks stage1s and
+// the configuration.
 //
 // It needs no shim: it reads the configuration and the images as the shim does. Only
 // `stage1 import` of an image in containerd's store needs a containerd. Each verb is a
@@ -31,7 +32,7 @@ const (
 	exitUsage = 2 // the command line is not right
 )
 
-// verb is something that rktctl does.
+// verb is a subcommand of rktctl.
 type verb struct {
 	words    []string // config, check
 	synopsis string   // of its arguments
@@ -42,16 +43,16 @@ type verb struct {
 
 func (v *verb) name() string { return strings.Join(v.words, " ") }
 
-// env is the world around a verb.
+// env has the streams and the environment of a verb.
 type env struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
 }
 
-// errUsage is unwrapped to by errors of the command line.
+// errUsage is wrapped by errors of the command line.
 var errUsage = errors.New("see rktctl help")
 
-// errFound is returned by a verb that has written what is wrong itself.
+// errFound is returned by a verb that has found problems and has written them.
 var errFound = errors.New("not right")
 
 func verbs() []*verb {
@@ -108,7 +109,7 @@ func dispatch(ctx context.Context, e *env, args []string) error {
 	return v.run(ctx, e, rest)
 }
 
-// find returns the verb that a command line begins with, or nil.
+// find returns the verb at the beginning of a command line, or nil.
 func find(args []string) *verb {
 	for _, v := range verbs() {
 		if len(args) >= len(v.words) && slices.Equal(args[:len(v.words)], v.words) {

@@ -17,8 +17,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
-// testData is the variable of these tests that names the data directory, so that
-// they look at none of this machine's.
+// testData is the environment variable with the data directory of these tests, which must
+// not read that of the machine.
 const testData = "TEST_RKT_DATA_DIR"
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// output is how a call of rktctl ended.
+// output has the exit code and the output of a call of rktctl.
 type output struct {
 	stdout, stderr string
 	code           int

@@ -129,7 +129,7 @@ func TestASignedACIIsImportedAndThenUsed(t *testing.T) {
 	if got := rktctl(t, n.config, "config", "check"); got != (output{}) {
 		t.Errorf("a check after the import: %+v", got)
 	}
-	// A key that is not trusted any more is found where there is the signature.
+	// Without the key in the keyring, the signature is no longer accepted.
 	if err := os.Remove(filepath.Join(n.keyring, "ann")); err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +180,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// An import from before there was a keyring does not count, and one without a keyring
-// takes what was signed back.
+// An import before the keyring was configured counts as unsigned. An import without a keyring
+// makes a signed image unsigned.
 func TestAnUnverifiedImportDoesNotCount(t *testing.T) {
 	n := newNode(t)
 	plain := configured(t, "[stage1.vm]", "path = '"+n.aci+"'")
@@ -200,7 +200,7 @@ func TestAnUnverifiedImportDoesNotCount(t *testing.T) {
 	}
 }
 
-// The signature of an image covers what it names by image ids, and nothing else.
+// The signature of an image covers the dependencies that it names by image ids, and no others.
 func TestDependenciesHaveToBeSignedUnlessTheyAreNamedByTheirIDs(t *testing.T) {
 	n := newNode(t)
 	base := t.TempDir()
@@ -290,7 +290,7 @@ func TestConfigCheckFindsFieldsAndDirectoriesThatAreNot(t *testing.T) {
 	}
 }
 
-// imageID returns that of an ACI that is not packed.
+// imageID returns the image id of an ACI that is not packed.
 func imageID(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)

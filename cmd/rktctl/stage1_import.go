@@ -125,8 +125,8 @@ func isPath(source string) bool {
 	return strings.HasPrefix(source, "/") || strings.HasPrefix(source, "./") || strings.HasPrefix(source, "../")
 }
 
-// meantPath adds to an error about a name how the file of that name is said, if there
-// is one here.
+// meantPath adds a hint to an error about a name, if a file of that name exists in the
+// working directory: a path needs a slash.
 func meantPath(name string, err error) error {
 	if err == nil || isPath(name) {
 		return err
@@ -139,7 +139,8 @@ func meantPath(name string, err error) error {
 
 func dataDir(e *env) string { return cmp.Or(e.getenv(config.DataDirVariable), config.DataDir) }
 
-// tableName is a name of a stage1 as the configuration can have it.
+// tableName returns name, or the placeholder NAME if no stage1 of the configuration can have
+// that name.
 func tableName(name string) string {
 	if config.IsName(name) {
 		return name

@@ -54,7 +54,7 @@ EXIT STATUS
 	}
 }
 
-// listed is a line of the list.
+// listed is one line of the list.
 type listed struct {
 	Name         string   `json:"name"`
 	Path         string   `json:"path,omitempty"`
@@ -107,7 +107,7 @@ func runStage1List(ctx context.Context, e *env, args []string) error {
 	return ctx.Err()
 }
 
-// describe looks at one stage1 and its image.
+// describe returns the line of one stage1.
 func describe(ctx context.Context, e *env, c *config.Config, name string) listed {
 	s := c.Stage1s[name]
 	choice, err := c.Choose(config.Ask{})
@@ -134,7 +134,7 @@ func describe(ctx context.Context, e *env, c *config.Config, name string) listed
 	return l
 }
 
-// unnamedImports lists what was imported and is not in the configuration.
+// unnamedImports lists imported images that the configuration does not name.
 func unnamedImports(e *env, c *config.Config) ([]listed, error) {
 	store, err := existingStore(e)
 	if err != nil || store == nil {

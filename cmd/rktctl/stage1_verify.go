@@ -74,7 +74,7 @@ EXAMPLE
 	}
 }
 
-// verification is a command line of stage1 verify.
+// verification has the options and arguments of stage1 verify.
 type verification struct {
 	level    int
 	patterns []string
@@ -124,7 +124,7 @@ func parseVerification(args []string) (*verification, error) {
 	return v, nil
 }
 
-// checks returns those that the command line wants.
+// checks returns the checks that the command line selects.
 func (v *verification) checks() ([]conformance.Check, error) {
 	all := conformance.Select(conformance.Checks(), v.patterns...)
 	var wanted []conformance.Check
@@ -154,20 +154,21 @@ func runStage1Verify(ctx context.Context, e *env, args []string) error {
 		}
 		return nil
 	}
-	// What has been started is ended, also if the reader of the output or the
-	// terminal goes away.
+	// The checks are stopped, and their processes ended, if the reader closes the
+	// output or the terminal is closed.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// A write to a closed pipe is an error then, instead of the end. The signal itself
-	// says nothing: it also comes from the input of an app that reads none.
+	// With SIGPIPE caught, a write to a closed pipe is an error and does not end this
+	// process. The signal itself is ignored, because it also comes from writing to an app
+	// that reads no input.
 	pipes := make(chan os.Signal, 1)
 	signal.Notify(pipes, syscall.SIGPIPE)
 	defer signal.Stop(pipes)
 	watched := *e
 	watched.stdout = &watchedOutput{e.stdout, cancel}
-	// What stage 0 would write to its log is in the results, and in the pod's journal.
+	// The log of stage 0 is dropped: the results and the pod's journal have its contents.
 	log.L.Logger.SetOutput(io.Discard)
 	path, accept, err := verifiedImage(ctx, e, v.image)
 	if err != nil {
@@ -179,7 +180,7 @@ func runStage1Verify(ctx context.Context, e *env, args []string) error {
 	})
 }
 
-// verifiedImage returns where an image is, and what it is excused.
+// verifiedImage returns the path of an image, and the fields that it may ignore.
 func verifiedImage(ctx context.Context, e *env, image string) (path string, accept []string, err error) {
 	if strings.Contains(image, "/") {
 		return image, nil, nil
@@ -196,7 +197,7 @@ func verifiedImage(ctx context.Context, e *env, image string) (path string, acce
 	return path, s.Accept, meantPath(image, err)
 }
 
-// verify runs the checks and writes what comes of them.
+// verify runs the checks and writes their results.
 func (v *verification) verify(ctx context.Context, e *env, checks []conformance.Check, c conformance.Config) (err error) {
 	out := e.stdout
 	if v.json {
@@ -255,10 +256,10 @@ func (w *watchedOutput) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// progress tells a person at a terminal what is being checked, if the output goes
-// elsewhere.
+// progress shows the check that is running on a terminal at stderr, if stdout is no
+// terminal.
 type progress struct {
-	w     io.Writer // nil if nobody looks
+	w     io.Writer // nil if nothing is shown
 	n, of int
 }
 

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A test that was renamed must not leave the suites of the guest unnoticed.
+func TestEveryWordOfAPatternSelectsATest(t *testing.T) {
+	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(t `)
+	for _, s := range allSuites() {
+		var names []string
+		files, _ := filepath.Glob(filepath.Join("..", s.dir(), "*_test.go"))
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range declaration.FindAllStringSubmatch(string(text), -1) {
+				names = append(names, m[1])
+			}
+		}
+		for _, pattern := range []string{s.run, s.short} {
+			if strings.Contains(pattern, "/") {
+				continue // of sub-tests
+			}
+			for word := range strings.SplitSeq(pattern, "|") {
+				if !slices.ContainsFunc(names, regexp.MustCompile(word).MatchString) {
+					t.Errorf("%s: no test has %q in its name", s.name, word)
+				}
+			}
+		}
+	}
+}

@@ -21,8 +21,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-// bench is a service with a fake pod, behind ttrpc, and a fake containerd that
-// takes its events.
+// bench is a service with a fake pod, served over ttrpc, and a fake containerd that
+// accepts its events.
 type bench struct {
 	t      *testing.T
 	svc    *Service

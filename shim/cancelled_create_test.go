@@ -12,7 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-// failCreate makes a create fail, after its caller has gone or not.
+// failCreate makes a create fail; with gone, its caller disconnects before that.
 func (b *bench) failCreate(id string, gone bool) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -31,8 +31,8 @@ func (s *Service) resume(ctx context.Context, r *task.ResumeRequest) (*emptypb.E
 	return done(s.pod.Resume(ctx, pod.AppID(r.ID)))
 }
 
-// update changes the limits of an app (requirements.md#T12). The annotations of the
-// request mean nothing here.
+// update changes the limits of an app (requirements.md#T12). It ignores the annotations
+// of the request.
 func (s *Service) update(ctx context.Context, r *task.UpdateTaskRequest) (*emptypb.Empty, error) {
 	if _, err := s.pod.Status(pod.AppID(r.ID), ""); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (s *Service) update(ctx context.Context, r *task.UpdateTaskRequest) (*empty
 	return done(s.pod.Update(ctx, pod.AppID(r.ID), r.Resources.GetValue()))
 }
 
-// checkpoint keeps the state of an app (requirements.md#T8).
+// checkpoint writes the state of an app to a directory (requirements.md#T8).
 func (s *Service) checkpoint(ctx context.Context, r *task.CheckpointTaskRequest) (*emptypb.Empty, error) {
 	if _, err := s.pod.Status(pod.AppID(r.ID), ""); err != nil {
 		return nil, err

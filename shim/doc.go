@@ -1,8 +1,7 @@
-// Package shim is the side of the program that containerd sees: the Task and
-// Sandbox services over ttrpc, the events that go back, the streams of containers, and
-// the mounting of their root file systems. Here containerd's words (container,
-// task, process) become rkt's (app, exec) and errdefs errors become gRPC
-// statuses.
+// Package shim is the side of the program that containerd sees: the Task and Sandbox
+// services over ttrpc, the events that go back, the streams of containers, and the
+// mounting of their root file systems. It translates containerd's words (container, task,
+// process) into rkt's (app, exec), and errdefs errors into gRPC statuses.
 //
 //	containerd ──ttrpc──► Service ──Pod──► package pod
 //	           ◄──Forward── queue ◄─Events──┘  │
@@ -13,18 +12,17 @@
 //   - Service: one server for all apps of one pod, registered as
 //     containerd.task.v2.Task and containerd.task.v3.Task. Each method of the
 //     table in rpc.go is plain logic; the wrapper around it maps errors.
-//   - the Sandbox service, for a pod that is asked for by itself: sandbox*.go
+//   - the Sandbox service, for a pod without a pause container: sandbox*.go
 //     translate CRI's words for a pod, and make the files that its containers see.
 //   - queue: events in the order in which the pod published them, kept until
-//     containerd has taken them, across its restarts.
-//   - stdio: implements pod.Stdio. Output is moved with splice(2) where the
-//     sink is a fifo, by a goroutine that sleeps in the runtime's poller and
-//     holds no buffer, and so is standard input without a terminal, from when
-//     the process is to be started.
-//   - logger: a binary:// logging process and its successors.
+//     containerd has accepted them, across its restarts.
+//   - stdio: implements pod.Stdio. Output to a fifo is moved with splice(2), by a
+//     goroutine that sleeps in the runtime's poller and holds no buffer. So is
+//     standard input without a terminal, from the start of the process on.
+//   - logger: a binary:// logging process, which is started again if it dies.
 //   - rootfs: implements pod.RootFS with containerd's mount package.
 //
-// What it does not do: it knows no stage1 and no state machine (package pod
-// decides what is legal), makes no socket and no process but loggers (package
-// manager and cmd do), and keeps nothing on disk.
+// It knows no stage1 and no state machine: package pod decides which calls are legal.
+// It makes no socket, and no process except loggers: packages manager and cmd do. It
+// keeps nothing on disk, except notes of running loggers.
 package shim

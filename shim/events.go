@@ -12,8 +12,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-// publisher turns the pod's events into containerd's and queues them, with what
-// only the service knows.
+// publisher turns the pod's events into containerd's and queues them. It adds the fields
+// that only the service knows.
 type publisher struct{ s *Service }
 
 var _ pod.Events = publisher{}
@@ -41,8 +41,8 @@ func (p publisher) Publish(e pod.Event) {
 	})
 }
 
-// ended tells a terminal that its process has ended, which the terminal cannot
-// know by itself.
+// ended notifies the streams of a process that the process has ended. A terminal cannot
+// see that by itself.
 func (s *Service) ended(e pod.Event) {
 	if _, p, err := s.apps.process(e.App, e.Exec); err == nil && p.stdio != nil {
 		p.stdio.ended()
@@ -88,11 +88,11 @@ func (s *Service) message(e pod.Event) (string, proto.Message) {
 	return "", nil
 }
 
-// taskCreate repeats what the client asked for.
+// taskCreate returns the event of a created app, with the fields of the client's request.
 func (s *Service) taskCreate(e pod.Event) proto.Message {
 	msg := &events.TaskCreate{ContainerID: string(e.App), Pid: uint32(e.PID)}
 	a, err := s.apps.app(e.App)
-	if err != nil { // the pod made an app that nobody asked for
+	if err != nil { // no client has asked for this app
 		log.G(context.Background()).WithError(err).Error("event of an unknown app")
 		return msg
 	}

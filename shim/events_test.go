@@ -24,7 +24,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
-// containerd takes events, and can be stopped and started again.
+// containerd is a fake that accepts events, and can be stopped and started again.
 type containerd struct {
 	t    *testing.T
 	path string
@@ -96,7 +96,7 @@ func (c *containerd) Forward(_ context.Context, r *eventsapi.ForwardRequest) (*e
 	return &emptypb.Empty{}, nil
 }
 
-// topics returns what has come so far.
+// topics returns the topics of all events that have arrived.
 func (c *containerd) topics() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 
 // fakeSandbox is the part of a fakePod that is a sandbox.
 type fakeSandbox struct {
-	onCreateSandbox func(pod.SandboxConfig) error // before the work; nil: not at all
+	onCreateSandbox func(pod.SandboxConfig) error // called before the work, unless nil
 
 	sandboxStats pod.Stats
 

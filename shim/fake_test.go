@@ -18,7 +18,7 @@ type fakePod struct {
 	fakeSandbox
 	events pod.Events
 
-	// Called before the work of the method; nil: not at all.
+	// Called before the work of the method, unless nil.
 	onCreate  func(pod.AppConfig) error
 	onAddExec func(pod.ExecConfig) error
 	onDelete  func(pod.AppID)

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// forwardLimit is how long containerd has to take one event.
+// forwardLimit is how long containerd may take to accept one event.
 const forwardLimit = 5 * time.Second
 
 // forwarder calls containerd's Events service. It is used by one goroutine, the
@@ -55,7 +55,8 @@ func (f *forwarder) try(ctx context.Context, e *types.Envelope) error {
 	}
 	_, err := events.NewTTRPCEventsClient(f.client).Forward(ctx, &events.ForwardRequest{Envelope: e})
 	if err != nil && !refusedForGood(err) {
-		// Also after a timeout: a late answer must not meet the next call.
+		// Close the connection after a timeout, too: a late answer must not be taken for
+		// the answer of the next call.
 		f.close()
 	}
 	return err
@@ -66,13 +67,13 @@ func (f *forwarder) close() {
 		return
 	}
 	_ = f.client.Close()
-	// Its goroutine ends with the connection, which is closed by now.
+	// The client's goroutine ends with the connection, which is closed now.
 	_ = f.client.UserOnCloseWait(context.Background())
 	f.client = nil
 }
 
-// refusedForGood tells whether containerd will never take an event. Everything
-// else may be a containerd that is going down or coming up.
+// refusedForGood reports whether containerd will never accept an event. Any other error
+// may come from a containerd that is stopping or starting.
 func refusedForGood(err error) bool {
 	return status.Code(err) == codes.InvalidArgument
 }

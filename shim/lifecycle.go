@@ -84,8 +84,8 @@ func (s *Service) createApp(ctx context.Context, a *app, r *task.CreateTaskReque
 	})
 }
 
-// refused changes the error of a spec that the stage1 does not implement.
-// containerd takes NotImplemented as the answer of a shim that does not know
+// refused replaces NotImplemented, the error for a spec that the stage1 does not
+// implement. containerd takes NotImplemented for the answer of a shim that does not know
 // this version of the Task API, and would try an older one (requirements.md#G5).
 func refused(err error) error {
 	if !errdefs.IsNotImplemented(err) {
@@ -106,7 +106,7 @@ func (s *Service) start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	return &task.StartResponse{Pid: uint32(pid)}, nil
 }
 
-// delete removes an app or exec that does not run (requirements.md#T3).
+// delete removes an app or exec that is not running (requirements.md#T3).
 func (s *Service) delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
 	id, exec := pod.AppID(r.ID), pod.ExecID(r.ExecID)
 	known := s.apps.lookup(id, exec)

@@ -23,23 +23,23 @@ const (
 	// loggerGrace is how long Drain waits for a logger to end by itself after
 	// the end of its input, before Close sends the SIGTERM that some wait for.
 	loggerGrace = 2 * time.Second
-	// loggerCrashes is how many successors in a row may die within loggerYoung.
+	// loggerCrashes is how many successors in a row may end within loggerYoung.
 	loggerCrashes = 3
 	loggerYoung   = time.Second
 )
 
 // logger is a program that a client named to read a process's output
-// (binary://). The process writes to its pipes directly, so that a busy shim
-// delays nobody.
+// (binary://). The process writes to the program's pipes directly, so that a busy shim
+// delays neither of them.
 //
-// The shim keeps the read ends, too. If the program dies while there may be more
-// to read, a successor gets them, with all that the program had not read; if
-// successors keep dying, the output is thrown away. The process neither blocks nor is killed by
-// SIGPIPE (containerd#11511).
+// The shim keeps the read ends open, too. If the program dies while there may be more
+// to read, a successor gets these read ends, with all unread output. If successors keep
+// dying, the output is thrown away. The process neither blocks nor is killed by
+// SIGPIPE (#11511).
 type logger struct {
 	argv     []string
 	env      []string
-	bundle   string // of the app; empty if nobody has to know of the program
+	bundle   string // of the app; empty if the program needs no note on disk
 	strict   bool
 	opener   *opener
 	read     [3]*os.File // by descriptor of the process; plain, shared with the program
@@ -57,9 +57,10 @@ type loggerProcess struct {
 	began time.Time
 }
 
-// startLogger starts the program of a target and returns once it is ready, with
-// the ends that are written to, by descriptor. Both descriptors always exist for
-// it; one that is not in fds is at its end from the start.
+// startLogger starts the program of a target and waits until it is ready. It returns the
+// write ends of the program's pipes, by descriptor of the process. The program always
+// has both pipes; the pipe of a descriptor that is not in fds is at its end from the
+// start.
 func (o *opener) startLogger(ctx context.Context, t target, own owner, mode end, fds ...int) (_ *logger, w [3]*os.File, err error) {
 	l := &logger{
 		argv:     append([]string{t.path}, t.args...),
@@ -121,9 +122,8 @@ func (l *logger) start(ctx context.Context) (*loggerProcess, error) {
 	return p, nil
 }
 
-// spawn executes the program with its descriptors 3, 4 and 5. The pidfd comes
-// from the kernel together with the process, so that SIGTERM cannot meet
-// another one.
+// spawn executes the program with its descriptors 3, 4 and 5. The kernel returns the
+// pidfd together with the process, so that SIGTERM cannot reach another process.
 func (l *logger) spawn(ready *os.File) (*loggerProcess, error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -161,8 +161,8 @@ func (l *logger) kill(p *loggerProcess) {
 	closeAll(p.pidfd)
 }
 
-// awaitReady waits for the program's word. The first version of the protocol is
-// the end of file, which a crash looks like, too; the second wants a byte.
+// awaitReady waits until the program reports ready. In the first version of the protocol
+// it does so by end of file, which a crash causes as well; in the second by a byte.
 func (l *logger) awaitReady(ctx context.Context, ready *os.File) error {
 	stop := context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -178,8 +178,8 @@ func (l *logger) awaitReady(ctx context.Context, ready *os.File) error {
 	return nil
 }
 
-// run keeps the logger until its input has ended, stop is called or the shim
-// ends.
+// run watches the program, and starts successors, until the input has ended, stop is
+// called or the shim ends.
 func (l *logger) run(p *loggerProcess) {
 	defer close(l.done)
 	for crashes := 0; ; {
@@ -211,7 +211,7 @@ func (l *logger) run(p *loggerProcess) {
 	}
 }
 
-// successor starts the program anew, unless that has failed too often.
+// successor starts the program again, unless it has crashed too often.
 func (l *logger) successor(crashes int) *loggerProcess {
 	if crashes > loggerCrashes || l.ctx.Err() != nil {
 		return nil
@@ -228,7 +228,7 @@ func (l *logger) successor(crashes int) *loggerProcess {
 	return p
 }
 
-// finished tells whether nothing is left to read and nobody can write more.
+// finished reports whether everything was read and no process can write more.
 func (l *logger) finished() bool {
 	for _, f := range l.read[1:] {
 		p := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}}
@@ -240,7 +240,7 @@ func (l *logger) finished() bool {
 	return true
 }
 
-// discard reads the output instead of the program, until it ends or stop.
+// discard reads the output in place of the program, until its end or until stop.
 func (l *logger) discard() {
 	if l.ctx.Err() != nil {
 		return
@@ -249,7 +249,8 @@ func (l *logger) discard() {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, f := range l.read[1:] {
-		// A description of our own: the poller's mode is not for programs.
+		// This opens the pipe anew: the poller needs nonblocking mode, which the program's
+		// own open file must not have.
 		src, err := openPolled(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_RDONLY)
 		if err != nil {
 			log.L.WithError(err).Error("output without a logger cannot be read")
@@ -265,7 +266,7 @@ func (l *logger) discard() {
 	}
 }
 
-// release gives the read ends back.
+// release closes the read ends.
 func (l *logger) release() {
 	closeAll(l.read[:]...)
 	close(l.released)
@@ -290,7 +291,7 @@ func (l *logger) terminate(p *loggerProcess) {
 	<-p.child.Done()
 }
 
-// drain waits, for a while, until the program has read everything and ended.
+// drain waits until the program has read everything and ended, for loggerGrace at most.
 func (l *logger) drain(ctx context.Context) {
 	limit := time.NewTimer(loggerGrace)
 	defer limit.Stop()
@@ -301,8 +302,8 @@ func (l *logger) drain(ctx context.Context) {
 	}
 }
 
-// stop begins to end the program and returns once the shim holds nothing of it
-// but the process. The service waits for that.
+// stop begins to end the program, and returns when the shim has closed everything of it.
+// The service waits for the program itself.
 func (l *logger) stop() {
 	l.cancel()
 	<-l.released

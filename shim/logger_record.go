@@ -18,17 +18,19 @@ import (
 // runs for the app or for one of its execs, named after its pid.
 const loggersDir = "rkt-loggers"
 
-// How long a logger whose shim has died may take to end by itself, since its app was
-// killed and its input has ended. `delete` has five seconds in all: what is left of
-// endLoggersBudget is the logger's, and in any case the smaller of these.
+// Limits of a logger whose shim has died. The logger may need some time to end by itself,
+// because its app was killed and its input has ended. `delete` has five seconds in all:
+// the logger gets the rest of orphanBudget, at least leastOrphanGrace and at most
+// orphanGrace.
 const (
 	minLoggerWait    = 300 * time.Millisecond
 	maxLoggerWait    = time.Second
 	endLoggersBudget = 2500 * time.Millisecond
 )
 
-// recordLogger notes in a bundle a logger that this process has started: the shim that
-// has to end it may be killed. One that has gone already needs no note.
+// recordLogger writes a note of a logger that this process has started into a bundle, so
+// that `delete` can end the logger if the shim is killed. A logger that has ended already
+// gets no note.
 func recordLogger(bundle string, pid int) error {
 	start, err := proc.StartTime(pid)
 	if errors.Is(err, proc.ErrGone) {
@@ -43,7 +45,7 @@ func recordLogger(bundle string, pid int) error {
 	return os.WriteFile(loggerRecord(bundle, pid), fmt.Appendf(nil, "%d %d\n", start, os.Getpid()), 0o600)
 }
 
-// forgetLogger removes the note. The bundle may have gone, and the notes with it.
+// forgetLogger removes the note. The bundle may be gone, and the note with it.
 func forgetLogger(bundle string, pid int) { _ = os.Remove(loggerRecord(bundle, pid)) }
 
 func loggerRecord(bundle string, pid int) string {
@@ -51,10 +53,10 @@ func loggerRecord(bundle string, pid int) string {
 }
 
 // EndLoggers ends the loggers of a container whose shim has died and whose processes
-// have been killed, which took a part of the time that `delete` has. Their input has
-// come to its end, which is what most of them wait for; others are sent SIGTERM. What
-// they do then is not waited for: nobody could if it took long. Those of a living shim
-// are its own business. A bundle without loggers costs a look.
+// were killed. took is how long `delete` has taken for that. The input of the loggers
+// has ended, so most of them end by themselves; the others get SIGTERM. EndLoggers does
+// not wait for their end after that, because `delete` has no time for it. It leaves the
+// loggers of a live shim alone. For a bundle without loggers it only reads a directory.
 func EndLoggers(ctx context.Context, bundle string, took time.Duration) error {
 	list, err := os.ReadDir(filepath.Join(bundle, loggersDir))
 	if errors.Is(err, fs.ErrNotExist) {

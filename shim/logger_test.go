@@ -20,9 +20,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// loggerMain is a logger: it writes every line to a file, behind the descriptor
-// of the process that it came from. Its arguments are pairs: log FILE, mark
-// FILE (its pid and environment are written there).
+// loggerMain is a logger. It writes every line to a file, after the number of the
+// process's descriptor from which the line came. Its arguments are pairs: log FILE, mark
+// FILE (it writes its pid and environment to that file).
 func loggerMain(how string, args []string) int {
 	opts := map[string]string{}
 	for i := 0; i+1 < len(args); i += 2 {
@@ -45,7 +45,7 @@ func loggerMain(how string, args []string) int {
 		return 1
 	case "v2":
 		_, _ = ready.Write([]byte{1})
-	case "deaf": // to SIGTERM
+	case "deaf": // ignores SIGTERM
 		signal.Ignore(syscall.SIGTERM)
 	}
 	_ = ready.Close()
@@ -311,8 +311,7 @@ func TestTheLoggerOfAnAppThatLivesOnIsLeftAlone(t *testing.T) {
 	})
 }
 
-// The loggers of a dead shim are told from those of a living one by their parent.
-// requirements.md#D6
+// The parent of a logger shows whether its shim is dead. requirements.md#D6
 func TestTheLoggersOfADeadShimAreEnded(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string

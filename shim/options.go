@@ -11,9 +11,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// options reads what Create was asked for beside the spec, and says once what of
-// it is not used. What concerns the whole pod was decided when its server was
-// started.
+// options reads the runtime options of a Create request, and logs unused ones once.
+// Options that concern the whole pod took effect when its server was started.
 func (s *Service) options(ctx context.Context, a *anypb.Any) (abi.Options, error) {
 	o, unused, err := options.Parse(a)
 	if err != nil {
@@ -35,8 +34,7 @@ func (s *Service) options(ctx context.Context, a *anypb.Any) (abi.Options, error
 	}, nil
 }
 
-// messageName returns the name of the message in an Any, and nothing for no Any
-// or an empty one.
+// messageName returns the name of the message in an Any, or "" for a nil or empty Any.
 func messageName(a *anypb.Any) string {
 	url := a.GetTypeUrl()
 	return url[strings.LastIndexByte(url, '/')+1:]

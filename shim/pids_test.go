@@ -25,7 +25,7 @@ func TestAContainerdThatDropsWhatHasNoProcessesGetsTheOneThatEnded(t *testing.T)
 	wantCode(t, err, codes.NotFound, "requirements.md#R4: an app that was never created")
 }
 
-// emptied is a pod whose processes have just ended, and whose apps do not know.
+// emptied is a pod whose processes have just ended and whose apps still count as running.
 type emptied struct{ *fakePod }
 
 func (emptied) Pids(context.Context, pod.AppID) ([]pod.ProcessInfo, error) { return nil, nil }

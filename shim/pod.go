@@ -8,14 +8,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// Pod is what the service needs of a pod. *pod.Pod implements it.
+// Pod is the part of a pod that the service uses. *pod.Pod implements it.
 //
-// An unknown app or exec is errdefs.ErrNotFound, a state in which the call is
-// not legal errdefs.ErrFailedPrecondition. No method is called with a lock held,
-// and all of them may be called concurrently.
+// For an unknown app or exec a method returns errdefs.ErrNotFound; in a state in which
+// the call is not legal, errdefs.ErrFailedPrecondition. The service holds no lock when it
+// calls a method, and may call all of them concurrently.
 type Pod interface {
-	// CreateApp makes an app whose process is blocked before its exec. A taken
-	// id is errdefs.ErrAlreadyExists.
+	// CreateApp makes an app whose process is blocked before its exec. For an id that is
+	// in use it returns errdefs.ErrAlreadyExists.
 	CreateApp(context.Context, pod.AppConfig) (pod.Status, error)
 	// AddExec registers a further process of a created or running app.
 	AddExec(context.Context, pod.AppID, pod.ExecConfig) error
@@ -23,22 +23,24 @@ type Pod interface {
 	Start(context.Context, pod.AppID, pod.ExecID) (int, error)
 	// Status never blocks. It is legal in every state.
 	Status(pod.AppID, pod.ExecID) (pod.Status, error)
-	// Wait returns the exit once there is one, until the process is deleted.
+	// Wait waits until the process has ended and returns its exit. It is legal until the
+	// process is deleted.
 	Wait(context.Context, pod.AppID, pod.ExecID) (pod.Exit, error)
-	// Kill signals a process, or all of an app's. One that has ended is
-	// errdefs.ErrNotFound, one that was not started ErrFailedPrecondition.
+	// Kill signals a process, or all processes of an app. It returns errdefs.ErrNotFound
+	// for a process that has ended, and ErrFailedPrecondition for an exec that was not
+	// started.
 	Kill(ctx context.Context, id pod.AppID, exec pod.ExecID, sig int, all bool) error
-	// Pause stops every process of a running app, Resume lets those of a paused
-	// one go on.
+	// Pause stops every process of a running app. Resume lets the processes of a paused
+	// app continue.
 	Pause(context.Context, pod.AppID) error
 	Resume(context.Context, pod.AppID) error
-	// Update changes the limits that an OCI linux.resources object names, of an
-	// app that has not ended.
+	// Update changes those limits of an app that an OCI linux.resources object names. It
+	// is legal until the app has ended.
 	Update(ctx context.Context, id pod.AppID, resources []byte) error
-	// Stats returns what the kernel has counted, until the app is deleted.
+	// Stats returns the kernel's counters. It is legal until the app is deleted.
 	Stats(context.Context, pod.AppID) (pod.Stats, error)
-	// Checkpoint keeps the state of a running or paused app. It is
-	// errdefs.ErrNotImplemented if the stage1 cannot.
+	// Checkpoint writes the state of a running or paused app to a directory. It returns
+	// errdefs.ErrNotImplemented if the stage1 cannot do that.
 	Checkpoint(context.Context, pod.AppID, abi.Checkpoint) error
 	// Delete removes an app or exec that is created or stopped.
 	Delete(context.Context, pod.AppID, pod.ExecID) (pod.Status, error)
@@ -53,8 +55,8 @@ type Pod interface {
 	SandboxPod
 }
 
-// SandboxPod is what the service needs of a pod that is asked for by itself. A
-// sandbox of another id is errdefs.ErrNotFound.
+// SandboxPod is the part of a pod that the Sandbox service uses. For a sandbox of another
+// id a method returns errdefs.ErrNotFound.
 type SandboxPod interface {
 	// CreateSandbox makes the pod, without a process. It is legal once, before
 	// any app.
@@ -69,7 +71,7 @@ type SandboxPod interface {
 	StopSandbox(ctx context.Context, id string, grace time.Duration) error
 	// ShutdownSandbox stops the sandbox and removes the pod.
 	ShutdownSandbox(ctx context.Context, id string) error
-	// SandboxStats returns what the kernel has counted of a started pod.
+	// SandboxStats returns the kernel's counters of a started pod.
 	SandboxStats(id string) (pod.Stats, error)
 	// LinkSandbox makes the links to the files of a started sandbox.
 	LinkSandbox(id string) error

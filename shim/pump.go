@@ -29,28 +29,29 @@ func newBuffers() *buffers {
 }
 
 // pump moves one stream until its source ends or is closed. It never stops
-// reading before that: a process must not block, or die, because of what is
-// wrong with its log (containerd#11511).
+// reading before that: a process must not block, or be killed, because its log fails (#11511).
 type pump struct {
 	src     *os.File // in the poller
 	dst     *sink
 	buffers *buffers
-	// hangup is set for a terminal's master: what reading it may mean.
+	// hangup is set if src is a terminal's master; it interprets EIO.
 	hangup *hangup
 }
 
-// hangup tells the two meanings of EIO from a terminal's master apart. While the
-// process lives it says that nobody has the terminal open at this moment; a
-// service manager or a getty opens it again. After that it is the end.
+// hangup distinguishes the two meanings of EIO from a terminal's master. While the
+// process runs, EIO means that no process has the terminal open at this moment; a
+// service manager or a getty opens it again. After the process's end, EIO is the end of
+// the stream.
 type hangup struct{ ended atomic.Bool }
 
-// end is called when the process has ended. It makes a read of src look again.
+// end is called when the process has ended. It interrupts a read of src, which then
+// checks ended.
 func (h *hangup) end(src *os.File) {
 	h.ended.Store(true)
 	_ = src.SetReadDeadline(time.Unix(1, 0))
 }
 
-// run moves the stream. What cannot be written is thrown away.
+// run moves the stream. If the sink fails, the rest of the stream is thrown away.
 func (p *pump) run() {
 	step := p.copy
 	if p.dst.splice && p.hangup == nil {
@@ -124,8 +125,8 @@ func (p *pump) splice() error {
 	return nil
 }
 
-// waited returns what has ended a wait for a file. That it was closed a SyscallConn says
-// with an error that has no name.
+// waited returns the error that has ended a wait for a file, or os.ErrClosed if the file
+// was closed: for that a SyscallConn returns an error without a name.
 func waited(f *os.File, err error) error {
 	if _, closed := f.Read(nil); errors.Is(closed, os.ErrClosed) {
 		return os.ErrClosed
@@ -133,11 +134,11 @@ func waited(f *os.File, err error) error {
 	return err
 }
 
-// spliceOnce moves what is there. splice(2) answers EAGAIN for an empty source
-// and for a full sink alike, and for a full sink also at the end of the source;
-// full says which. A source that has something after the answer may have got it
-// since, so only a second refusal means a full sink: nobody would wake a waiter
-// for room in one that is not.
+// spliceOnce moves the bytes that are there. splice(2) returns EAGAIN for an empty source
+// and for a full sink alike, and for a full sink even at the end of the source; full
+// reports which one it is. If the source is readable after EAGAIN, its bytes may have
+// arrived only then. So the sink counts as full only after a second EAGAIN: a wait for room
+// in a sink that is not full would never end.
 func spliceOnce(from, to int) (n int64, full bool, err error) {
 	n, err = spliceRetry(from, to)
 	if err != unix.EAGAIN || !readable(from) {
@@ -156,7 +157,7 @@ func spliceRetry(from, to int) (int64, error) {
 	}
 }
 
-// readable tells whether a pipe has bytes or is at its end.
+// readable reports whether a pipe has bytes or is at its end.
 func readable(fd int) bool {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for {
@@ -167,7 +168,7 @@ func readable(fd int) bool {
 	}
 }
 
-// copy moves what is there through a borrowed buffer.
+// copy moves the bytes that are there, through a borrowed buffer.
 func (p *pump) copy() error {
 	return p.read(func(b []byte) error {
 		if p.dst.w == nil {
@@ -180,7 +181,7 @@ func (p *pump) copy() error {
 	})
 }
 
-// drop throws away what is there.
+// drop throws away the bytes that are there.
 func (p *pump) drop() error {
 	return p.read(func([]byte) error { return nil })
 }

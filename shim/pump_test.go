@@ -9,7 +9,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
-// Who ends a stream closes one of its files: that is no error of the stream's.
+// A stream is ended by closing one of its files. The stream must not report that as an
+// error.
 func TestAStreamThatIsClosedHasNoErrorToReport(t *testing.T) {
 	for name, closes := range map[string]func(src, dst *os.File){
 		"at its source": func(src, _ *os.File) { _ = src.Close() },
@@ -32,7 +33,7 @@ func TestAStreamThatIsClosedHasNoErrorToReport(t *testing.T) {
 				}
 				defer to.Close()
 				defer dst.Close()
-				if name == "at its sink" { // which is full, or nobody would wait for it
+				if name == "at its sink" { // full, or the pump would not wait for it
 					fillUp(t, dst)
 					if _, err := from.WriteString("more"); err != nil {
 						t.Fatal(err)

@@ -62,11 +62,11 @@ func processID(id, exec string) string {
 	return id
 }
 
-// pids lists the processes of an app (requirements.md#T6). It never answers with
-// none: containerd would take that, when it restarts, for a task that was never
-// created, and delete it (requirements.md#R3). An app whose last process is just
-// ending has at least its first one, and so has, for a containerd that treats an
-// error alike, one that has ended.
+// pids lists the processes of an app (requirements.md#T6). Its answer is never empty:
+// after a restart containerd takes an empty answer for a task that was never created, and
+// deletes the task (requirements.md#R3). If an app's last process is just ending, the
+// answer has the app's first process. Some releases of containerd treat an error like an
+// empty answer; for these an ended app has its first process, too.
 func (s *Service) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
 	id := pod.AppID(r.ID)
 	infos, err := s.pod.Pids(ctx, id)
@@ -105,7 +105,7 @@ func anyOf(m proto.Message) (*anypb.Any, error) {
 	return &anypb.Any{TypeUrl: string(m.ProtoReflect().Descriptor().FullName()), Value: b}, nil
 }
 
-// connect answers for ids that are unknown, too: it is a health check
+// connect succeeds for unknown ids, too, because containerd uses it as a health check
 // (requirements.md#T15).
 func (s *Service) connect(_ context.Context, r *task.ConnectRequest) (*task.ConnectResponse, error) {
 	resp := &task.ConnectResponse{ShimPid: uint32(os.Getpid())}

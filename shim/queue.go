@@ -10,10 +10,10 @@ import (
 	"github.com/containerd/log"
 )
 
-// maxQueued bounds the events that are kept while containerd is away. At a few
-// hundred bytes each they stay below some ten megabytes, and a pod in which
-// probes make four events a second is covered for more than two hours. Beyond
-// it the oldest event is dropped, with a line in the log.
+// maxQueued bounds the events that are kept while containerd is down. At a few
+// hundred bytes each they take some ten megabytes. In a pod whose probes make four events
+// a second, that lasts for more than two hours. When the queue is full, the oldest event is
+// dropped, with a line in the log.
 const maxQueued = 32768
 
 // Waits between attempts to deliver an event: doubled from the first to the
@@ -23,9 +23,9 @@ const (
 	lastRetry  = 3 * time.Second
 )
 
-// queue delivers events one at a time, in the order in which they were put, and
-// each until it has been taken (requirements.md#E1 to requirements.md#E4). A queue that
-// is empty costs one sleeping goroutine.
+// queue delivers events one at a time, in the order in which they were put, and repeats
+// each until containerd has accepted it (requirements.md#E1 to requirements.md#E4). An
+// empty queue costs one sleeping goroutine.
 type queue struct {
 	forwarder *forwarder
 	ctx       context.Context // ended when waiting for delivery is given up
@@ -64,7 +64,7 @@ func (q *queue) append(e *types.Envelope) (dropped *types.Envelope) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.waiting) == maxQueued {
-		// The first may be on its way at this moment; it is not the one to go.
+		// Keep the first event: it may be on its way at this moment.
 		dropped = q.waiting[1]
 		q.waiting = append(q.waiting[:1], q.waiting[2:]...)
 	}
@@ -129,7 +129,7 @@ func (q *queue) first() (e *types.Envelope, closed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.waiting) == 0 {
-		q.waiting = nil // give the array back
+		q.waiting = nil // frees the array
 		return nil, q.closed
 	}
 	return q.waiting[0], q.closed
@@ -143,8 +143,8 @@ func (q *queue) taken() {
 	q.waiting = q.waiting[1:]
 }
 
-// deliver tries until containerd has taken the event, or has refused it for
-// good. It returns false when delivery is given up.
+// deliver tries until containerd has accepted the event, or has refused it for
+// good. It returns false when the queue gives up.
 func (q *queue) deliver(e *types.Envelope) bool {
 	wait := firstRetry
 	for failures := 0; ; failures++ {

@@ -17,8 +17,8 @@ type streams struct {
 	terminal              bool
 }
 
-// process is what the service remembers of an app's first process or of an exec
-// and the pod does not: what State answers and events repeat.
+// process has the facts about an app's first process, or about an exec, that the pod does
+// not store: fields of State's answer and of events.
 type process struct {
 	streams
 	stdio *stdio // nil while it is being opened
@@ -33,11 +33,11 @@ type app struct {
 	rootfs []*types.Mount // until TaskCreate was published
 	execs  map[pod.ExecID]*process
 
-	checkpoint string // that it was made from
+	checkpoint string // from which the app was made
 }
 
-// registry knows the ids that are in use. An id is taken before anything is done
-// for it, so that two requests for one id never meet further down.
+// registry knows the ids that are in use. A request takes its id before it does anything
+// else, so that two requests for one id never reach the pod.
 type registry struct {
 	mu     sync.Mutex
 	apps   map[pod.AppID]*app
@@ -63,7 +63,7 @@ func (r *registry) take(a *app) error {
 	return nil
 }
 
-// known marks an app or exec that the pod knows now.
+// known marks an app or exec as known to the pod.
 func (r *registry) known(p *process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,9 +95,10 @@ func (r *registry) lookup(id pod.AppID, exec pod.ExecID) *process {
 	return p
 }
 
-// deleted forgets a process that lookup has returned and the pod has deleted since.
-// One of the same id that has been made since then stays: of two Deletes at once the
-// second may get here after the client has used the answer of the first.
+// deleted forgets a process that lookup has returned and that the pod has then deleted.
+// If the id belongs to a new process by now, that one stays: of two concurrent Deletes the
+// second may get here after the client has used the answer of the first to make another
+// process of that id.
 func (r *registry) deleted(id pod.AppID, exec pod.ExecID, p *process) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,8 +162,7 @@ func (r *registry) setStdio(p *process, s *stdio) {
 	p.stdio = s
 }
 
-// process returns the bundle of an app, and a copy of what is known of one of
-// its processes.
+// process returns the bundle of an app, and a copy of the record of one of its processes.
 func (r *registry) process(id pod.AppID, exec pod.ExecID) (bundle string, p process, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -196,8 +196,8 @@ func (r *registry) close() {
 	r.closed = true
 }
 
-// closeIfEmpty closes the registry if there is no app in it, and no sandbox. If
-// except is set, the app id does not count, unless a new one of that id is being created.
+// closeIfEmpty closes the registry if it has neither apps nor a sandbox. If except is
+// set, the app id does not count, unless a new app of that id is being created.
 func (r *registry) closeIfEmpty(id pod.AppID, except bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -213,7 +213,7 @@ func (r *registry) closeIfEmpty(id pod.AppID, except bool) bool {
 	return true
 }
 
-// openSandbox registers the sandbox that the pod is made for.
+// openSandbox registers the pod's sandbox.
 func (r *registry) openSandbox(id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -234,14 +234,14 @@ func (r *registry) closeSandbox() {
 	r.sandbox = ""
 }
 
-// isSandbox tells whether an id is the sandbox's.
+// isSandbox reports whether an id is the sandbox's.
 func (r *registry) isSandbox(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return id != "" && r.sandbox == id
 }
 
-// unused tells whether there is neither an app nor a sandbox.
+// unused reports whether there is neither an app nor a sandbox.
 func (r *registry) unused() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -39,8 +39,8 @@ func newRig(t *testing.T, st streams, own owner) *rig {
 	return r
 }
 
-// start runs a shell script with the streams. The process exists when it
-// returns, and Begin was called.
+// start runs a shell script with the streams. When it returns, the process exists and
+// Begin was called.
 func (r *rig) start(script string) *proc.Child {
 	r.t.Helper()
 	files := r.io.Files()
@@ -109,7 +109,7 @@ func client(t *testing.T, path string) <-chan string {
 		}
 		got <- string(b)
 	}()
-	t.Cleanup(func() { // of a test that has failed: let it go
+	t.Cleanup(func() { // if the test has failed: ends the client's wait
 		if f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NONBLOCK, 0); err == nil {
 			_ = f.Close()
 		}

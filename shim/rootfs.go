@@ -24,7 +24,7 @@ func newRootfs(mounts []*types.Mount, children *proc.Children) *rootfs {
 	return &rootfs{mounts: mount.FromProto(mounts), children: children}
 }
 
-// Empty tells that the client mounted nothing: the spec's root.path is the root
+// Empty reports whether the request has no mounts. The spec's root.path is then the root
 // (requirements.md#M5).
 func (r *rootfs) Empty() bool { return len(r.mounts) == 0 }
 
@@ -45,8 +45,8 @@ func (r *rootfs) Mount(ctx context.Context, target string) error {
 		}
 		m := &r.mounts[i]
 		err = fmt.Errorf("mount %s of type %s: %w", m.Source, m.Type, err)
-		// The one that failed is included: a bind mount may exist although
-		// changing its flags failed.
+		// Unmount the failed one, too: a bind mount may exist although changing its flags
+		// has failed.
 		return errors.Join(err, mount.UnmountMounts(r.mounts[:i+1], target, 0))
 	}
 	return nil

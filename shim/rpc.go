@@ -18,7 +18,7 @@ const (
 	serviceV3 = "containerd.task.v3.Task"
 )
 
-// empty is the answer of calls that answer nothing. It is never written to.
+// empty is the answer of calls without results. It is never written to.
 var empty = &emptypb.Empty{}
 
 // methods is the Task service.
@@ -44,8 +44,8 @@ func (s *Service) methods() map[string]ttrpc.Method {
 	}
 }
 
-// rpc is the edge: it decodes the request, calls the logic, and turns its error
-// into a gRPC status with the same text, because clients look for words in it
+// rpc wraps a method: it decodes the request, calls the method, and turns its error
+// into a gRPC status with the same text, because clients look for words in that text
 // (requirement T, section 17).
 func rpc[Request, Response any](name string, call func(context.Context, *Request) (*Response, error)) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
@@ -62,8 +62,8 @@ func rpc[Request, Response any](name string, call func(context.Context, *Request
 	}
 }
 
-// printable is an error whose text a client can show: a stage1, an image or a spec may
-// have a part in it.
+// printable is an error whose text is safe to show: parts of it may come from a stage1, an
+// image or a spec.
 type printable struct{ error }
 
 func (p printable) Error() string { return abi.Printable(p.error.Error()) }

@@ -19,7 +19,7 @@ import (
 // were granted. Its clients have no limit of their own.
 const stopLimit = 30 * time.Second
 
-// What containerd's CRI calls the states of a sandbox. One that is not started is
+// States of a sandbox, as containerd's CRI names them. A sandbox that was not started is
 // not ready.
 const (
 	sandboxReady    = "SANDBOX_READY"
@@ -64,8 +64,8 @@ func (s *Service) createSandbox(ctx context.Context, r *sandbox.CreateSandboxReq
 	return &sandbox.CreateSandboxResponse{}, nil
 }
 
-// startSandbox starts what holds the pod's namespaces. Its pid is what the specs
-// of the pod's containers lead to.
+// startSandbox starts the process that holds the pod's namespaces. The specs of the pod's
+// containers name that process's pid.
 func (s *Service) startSandbox(ctx context.Context, r *sandbox.StartSandboxRequest) (*sandbox.StartSandboxResponse, error) {
 	st, err := s.pod.StartSandbox(ctx, r.SandboxId)
 	if err != nil {
@@ -78,9 +78,9 @@ func (s *Service) startSandbox(ctx context.Context, r *sandbox.StartSandboxReque
 	return resp, err
 }
 
-// platform is asked before each container of the pod is made, and so before
-// containerd looks for the files that the container gets from its sandbox. When
-// containerd's CRI was restarted, it has removed the links to them.
+// platform is called before each container of the pod is made, and so before
+// containerd looks for the files that the container gets from its sandbox. It makes the
+// links to these files again, because containerd's CRI removes them when it restarts.
 func (s *Service) platform(_ context.Context, r *sandbox.PlatformRequest) (*sandbox.PlatformResponse, error) {
 	if err := s.pod.LinkSandbox(r.SandboxId); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (s *Service) sandboxStatus(_ context.Context, r *sandbox.SandboxStatusReque
 	return resp, err
 }
 
-// pingSandbox tells whether the sandbox is there.
+// pingSandbox reports whether the sandbox exists.
 func (s *Service) pingSandbox(_ context.Context, r *sandbox.PingRequest) (*sandbox.PingResponse, error) {
 	if _, err := s.pod.SandboxStatus(r.SandboxId); err != nil {
 		return nil, err
@@ -138,17 +138,16 @@ func (s *Service) pingSandbox(_ context.Context, r *sandbox.PingRequest) (*sandb
 	return &sandbox.PingResponse{}, nil
 }
 
-// shutdownSandbox removes the pod and ends the server, as soon as this is
-// answered.
+// shutdownSandbox removes the pod, and ends the server after the answer.
 func (s *Service) shutdownSandbox(ctx context.Context, r *sandbox.ShutdownSandboxRequest) (*sandbox.ShutdownSandboxResponse, error) {
 	err := s.pod.ShutdownSandbox(ctx, r.SandboxId)
 	if errdefs.IsNotFound(err) && s.apps.unused() {
-		err = nil // its creation has failed, and the client is through with this server
+		err = nil // the sandbox's creation has failed, and the client needs no server
 	}
 	if errdefs.IsNotFound(err) {
 		return nil, err
 	}
-	if err != nil { // what is left is for `delete`, which nobody calls while this lives
+	if err != nil { // `delete` removes the rest; containerd calls it when this server has ended
 		log.G(ctx).WithError(err).Errorf("sandbox %s: left behind by its shutdown", r.SandboxId)
 	}
 	s.apps.closeSandbox()

@@ -19,8 +19,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// sandboxConfig translates what a client asks of a sandbox: CRI says it in a
-// message of its own, others as an OCI spec in the bundle, or not at all. It also
+// sandboxConfig translates a client's description of a sandbox. CRI sends a message of
+// its own; other clients put an OCI spec into the bundle, or describe nothing. It also
 // returns the pod's annotations.
 func sandboxConfig(r *sandbox.CreateSandboxRequest, debug bool) (c pod.SandboxConfig, annotations map[string]string, err error) {
 	c = pod.SandboxConfig{ID: r.SandboxId, Bundle: r.BundlePath, Debug: debug}
@@ -46,9 +46,9 @@ func sandboxConfig(r *sandbox.CreateSandboxRequest, debug bool) (c pod.SandboxCo
 	return c, all, err
 }
 
-// fromSpec takes of an OCI spec what concerns a pod. Its process, root and mounts
-// are those of a container that would hold the namespaces, which is not needed
-// here. Without a spec the pod has namespaces of its own.
+// fromSpec takes the fields of an OCI spec that concern a pod. It ignores the spec's
+// process, root and mounts: they describe a container that would hold the namespaces,
+// and the pod has a holder instead. Without a spec the pod gets namespaces of its own.
 func fromSpec(c *pod.SandboxConfig, r *sandbox.CreateSandboxRequest) (annotations map[string]string, err error) {
 	var spec specs.Spec
 	text, err := os.ReadFile(filepath.Join(c.Bundle, "config.json"))
@@ -87,8 +87,8 @@ func ociMappings(from []specs.LinuxIDMapping) []abi.IDMapping {
 	return m
 }
 
-// fromCRI does what containerd's own sandbox controller does for a pause
-// container, and makes what containers of the pod expect of it.
+// fromCRI translates CRI's message as containerd's own sandbox controller does for a pause
+// container, and describes the files that the pod's containers expect.
 func fromCRI(c *pod.SandboxConfig, r *sandbox.CreateSandboxRequest) (annotations map[string]string, err error) {
 	var config sandbox.PodSandboxConfig
 	if err := proto.Unmarshal(r.Options.GetValue(), &config); err != nil {
@@ -113,8 +113,8 @@ func fromCRI(c *pod.SandboxConfig, r *sandbox.CreateSandboxRequest) (annotations
 }
 
 // criNamespaces lists the namespaces that the pod does not share with its host.
-// Like a pause container, a pod has a PID namespace also if its containers have
-// one each: one of them may be told to share the pod's.
+// Like a pause container, a pod has a PID namespace even if each of its containers has its
+// own: a later container may ask to share the pod's.
 func criNamespaces(c *pod.SandboxConfig, o *sandbox.NamespaceOption, netns string) error {
 	host := sandbox.NamespaceMode_NODE
 	if o.GetNetwork() != host {
@@ -152,8 +152,8 @@ func criMappings(from []*sandbox.IDMapping) []abi.IDMapping {
 	return m
 }
 
-// criSysctl adds what containerd's CRI sets in every pod that has a network of its
-// own, unless it is configured not to, which a shim cannot know.
+// criSysctl adds the sysctls that containerd's CRI sets in every pod with a network of its
+// own. CRI can be configured not to set them, but a shim cannot see that configuration.
 func criSysctl(asked map[string]string, o *sandbox.NamespaceOption) map[string]string {
 	all := map[string]string{}
 	if o.GetNetwork() != sandbox.NamespaceMode_NODE {

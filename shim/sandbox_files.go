@@ -17,17 +17,18 @@ import (
 // shmSize is the size of a pod's /dev/shm, in bytes, as containerd's CRI has it.
 const shmSize = 64 << 20
 
-// Where containerd's CRI looks, below its root and its state directory, for what a
-// pod's containers get from their sandbox.
+// Paths below the root and the state directory of containerd's CRI, in which CRI looks for
+// the files that a pod's containers get from their sandbox.
 const (
 	criDir       = "io.containerd.grpc.v1.cri"
 	sandboxesDir = "sandboxes"
 )
 
 // criFiles makes /etc/hostname, /etc/hosts, /etc/resolv.conf and /dev/shm for the
-// containers of a pod. They are in the pod, and links lead there from where
-// containerd looks: it removes what it finds there and does not know when it is
-// restarted, and the containers that come after that get the same files.
+// containers of a pod. The files are in the pod's directory, and links in containerd's
+// directories point to them. When containerd restarts, it removes everything from its
+// directories that it does not know; only the links are lost then, and later containers
+// get the same files.
 func criFiles(c *pod.SandboxConfig, config *sandbox.PodSandboxConfig) error {
 	root, state, err := criDirs(c.Bundle, c.ID)
 	if err != nil {
@@ -62,10 +63,10 @@ func criFiles(c *pod.SandboxConfig, config *sandbox.PodSandboxConfig) error {
 	return nil
 }
 
-// criDirs finds where containerd's CRI looks for what is of a sandbox, from its
-// bundle, which is STATE/PLUGIN/NAMESPACE/ID and has a link to
-// ROOT/PLUGIN/NAMESPACE/ID. In a bundle that somebody else has made there is no link,
-// and nobody to look.
+// criDirs returns the directories of containerd's CRI for a sandbox. It derives them from
+// the sandbox's bundle, which is STATE/PLUGIN/NAMESPACE/ID and has a link to
+// ROOT/PLUGIN/NAMESPACE/ID. A bundle without that link belongs to another client, which
+// has no such directories.
 func criDirs(bundle, id string) (root, state string, err error) {
 	work, err := os.Readlink(filepath.Join(bundle, "work"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -78,7 +79,8 @@ func criDirs(bundle, id string) (root, state string, err error) {
 	return of(work), of(bundle), nil
 }
 
-// copyOf reads a file of the host that need not be there.
+// copyOf returns the contents of a file of the host, or nothing if the file does not
+// exist.
 func copyOf(path string) ([]byte, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -87,7 +89,8 @@ func copyOf(path string) ([]byte, error) {
 	return content, err
 }
 
-// resolvConf renders a pod's DNS configuration. Without one it is the host's.
+// resolvConf renders a pod's DNS configuration, or returns the host's if the pod has
+// none.
 func resolvConf(dns *sandbox.DNSConfig) ([]byte, error) {
 	if dns == nil {
 		return copyOf("/etc/resolv.conf")
@@ -105,9 +108,9 @@ func resolvConf(dns *sandbox.DNSConfig) ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// selinuxLabel returns the label of the pod's holder where SELinux is in force:
-// what was asked for, in containers' default one. A privileged pod is not
-// confined.
+// selinuxLabel returns the label of the pod's holder on a host with SELinux: the default
+// label of containers, with the parts that the pod asks for. A privileged pod has no
+// label.
 func selinuxLabel(s *sandbox.LinuxSandboxSecurityContext) string {
 	var st unix.Statfs_t
 	const magic = 0xf97cff8c // SELINUX_MAGIC

@@ -14,8 +14,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 )
 
-// Whatever CRI says of a pod, what the shim makes of that is in the pod or where
-// containerd looks for it, and every namespace is one that there is.
+// For every message of CRI, the shim makes files only in the pod's directory and in
+// containerd's directories, and lists only namespaces that exist.
 func FuzzASandboxOfCRIStaysInItsPlace(f *testing.F) {
 	for _, c := range []*sandbox.PodSandboxConfig{
 		{},

@@ -14,9 +14,9 @@ import (
 // specURL is the type of a spec in containerd's messages.
 const specURL = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
-// sandboxSpec describes a pod that runs as the spec of a pause container would:
-// plugins of NRI and people who inspect a pod look for its namespaces there. Those
-// that the pod has made are told by the process that holds them.
+// sandboxSpec describes a running pod as the spec of a pause container would, because
+// plugins of NRI, and people who inspect a pod, look there for its namespaces. A namespace
+// that the pod has made is given as a path of the process that holds it.
 func sandboxSpec(c pod.SandboxConfig, pid int) *specs.Spec {
 	spec := &specs.Spec{
 		Version:  specs.Version,
@@ -51,8 +51,8 @@ func namespaceFile(kind specs.LinuxNamespaceType) string {
 	}
 }
 
-// networkClosed tells whether the network namespace that a pod was given has been
-// unmounted, and with it the pod's network.
+// networkClosed reports whether the network namespace that was passed to the pod has been
+// unmounted, and so the pod's network is gone.
 func networkClosed(c pod.SandboxConfig) bool {
 	for _, ns := range c.Namespaces {
 		if specs.LinuxNamespaceType(ns.Type) != specs.NetworkNamespace || ns.Path == "" {

@@ -219,7 +219,7 @@ func TestAServiceWhoseSandboxWasNotMadeEndsWithItsShutdown(t *testing.T) {
 }
 
 func TestAShutdownOfTheTaskServiceThatNamesTheSandboxEndsIt(t *testing.T) {
-	// containerd has a bundle and no record of it, or gives it up.
+	// containerd has the sandbox's bundle and no record of the sandbox, or gives it up.
 	b := newBench(t)
 	bundle, _, _ := sandboxBundle(t)
 	if _, err := ask[sandbox.CreateSandboxResponse](t.Context(), b.sandboxes(), "CreateSandbox", &sandbox.CreateSandboxRequest{SandboxId: "box", BundlePath: bundle}); err != nil {
@@ -290,7 +290,7 @@ func TestRefusedSandboxes(t *testing.T) {
 
 func TestANetworkThatIsUnmountedIsClosed(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "netns")
-	if err := os.WriteFile(gone, nil, 0o644); err != nil { // what a mount leaves
+	if err := os.WriteFile(gone, nil, 0o644); err != nil { // an unmounted namespace leaves a file
 		t.Fatal(err)
 	}
 	for path, closed := range map[string]bool{"": false, "/proc/self/ns/net": false, gone: true, gone + "-removed": true} {

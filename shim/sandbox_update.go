@@ -11,11 +11,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 )
 
-// updateSandbox takes note of a resized pod. Its limits come into force without
-// us: the kubelet writes them to the pod's cgroup, which is its own, and updates
-// the containers; whoever wrote them once more would undo what it has written since.
-// The overhead that a pod is granted limits nothing here. containerd's own controller
-// of pods with a pause container does the same.
+// updateSandbox accepts a resized pod and changes no limits. The kubelet owns the pod's
+// cgroup, writes the limits to it, and updates the containers; a shim that wrote them
+// again might undo a later change of the kubelet's. A pod's overhead is no limit here.
+// containerd's own controller of pods with a pause container does the same.
 func (s *Service) updateSandbox(_ context.Context, r *sandbox.UpdateSandboxRequest) (*sandbox.UpdateSandboxResponse, error) {
 	if _, err := s.pod.SandboxStatus(r.SandboxId); err != nil {
 		return nil, err
@@ -23,8 +22,8 @@ func (s *Service) updateSandbox(_ context.Context, r *sandbox.UpdateSandboxReque
 	return &sandbox.UpdateSandboxResponse{}, nil
 }
 
-// sandboxInfo is what a client gets that wants to know more. containerd's CRI
-// reads all but the last and adds its own.
+// sandboxInfo returns the details for a verbose status request. containerd's CRI
+// reads all but the last and adds details of its own.
 func (s *Service) sandboxInfo(st pod.SandboxStatus) (map[string]string, error) {
 	info := struct {
 		PID    int         `json:"pid"`

@@ -19,7 +19,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 )
 
-// Limits of a shutdown, which comes after its answer: no client waits for it.
+// Limits of a shutdown. The service carries it out after its answer, so no client waits
+// for it.
 const (
 	flushLimit = 3 * time.Second
 	// podCloseLimit is more than the ABI gives to stop, stop --force and gc together.
@@ -33,7 +34,8 @@ type ServiceConfig struct {
 	// EventsAddress is the socket of containerd's ttrpc server (TTRPC_ADDRESS).
 	// If it is empty, events go nowhere.
 	EventsAddress string
-	// Children starts loggers, and keeps its hands off mount helpers.
+	// Children starts loggers. It does not reap mount helpers, for which the mount package
+	// waits.
 	Children *proc.Children
 	// NewPod makes the pod that the service serves. It is called once.
 	NewPod func(pod.Events) Pod
@@ -50,7 +52,7 @@ type ServiceConfig struct {
 type Service struct {
 	cfg ServiceConfig
 	pod Pod
-	// asked is what the sandbox of this pod was asked to be; nil if there is none.
+	// asked is the configuration of the pod's sandbox; nil if there is no sandbox.
 	asked  atomic.Pointer[pod.SandboxConfig]
 	events *queue
 	opener *opener
@@ -92,19 +94,18 @@ func (s *Service) Register(srv *ttrpc.Server) {
 	srv.RegisterService(sandbox.Service, &ttrpc.ServiceDesc{Methods: s.sandboxMethods()})
 }
 
-// Ending is closed before a Shutdown that ends the service is answered. A client
-// that has the answer may start the same group again, and must not be given the
-// address of a server that goes away.
+// Ending is closed before the answer to a Shutdown that ends the service. A client
+// that has the answer may start the same group again, and must not get the
+// address of a server that is about to end.
 func (s *Service) Ending() <-chan struct{} { return s.ending }
 
 // Done is closed when a Shutdown has been carried out: the pod is closed, events
 // are delivered, and the server may stop. Close does not close it.
 func (s *Service) Done() <-chan struct{} { return s.done }
 
-// Close ends the service and leaves the pod alone, as a signal to the shim must
-// (requirements.md#N2): no app is accepted any more, and events that are queued are
-// delivered, or dropped when ctx is done. It waits for all that the service
-// started.
+// Close ends the service and leaves the pod running, as a signal to the shim must
+// (requirements.md#N2): no further app is accepted, and queued events are delivered, or
+// dropped when ctx is done. Close waits for everything that the service has started.
 func (s *Service) Close(ctx context.Context) error {
 	s.apps.close()
 	err := s.finish(ctx)
@@ -119,12 +120,11 @@ func (s *Service) finish(ctx context.Context) error {
 	return err
 }
 
-// shutdown is a no-op while an app is registered (requirements.md#T16). What ends
-// the server happens after the answer.
-//
-// One app does not count: the one that the request names, if it has ended. Its
-// client has given it up without deleting it, and nobody else will. A sandbox that
-// is named so is one that containerd has no record of.
+// shutdown is a no-op while an app is registered (requirements.md#T16). The service ends
+// after the answer.
+// The app that the request names does not count if it has ended: its client has given it
+// up without deleting it, and no other client will delete it. If the request names the
+// sandbox, containerd has no record of that sandbox, and the service ends, too.
 func (s *Service) shutdown(ctx context.Context, r *task.ShutdownRequest) (*emptypb.Empty, error) {
 	if s.apps.isSandbox(r.ID) {
 		_, err := s.shutdownSandbox(ctx, &sandbox.ShutdownSandboxRequest{SandboxId: r.ID})

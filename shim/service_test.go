@@ -141,8 +141,8 @@ func TestASpecThatTheStage1DoesNotImplementIsNotNotImplemented(t *testing.T) {
 	}
 }
 
-// Clients show errors on terminals. A stage1, a hook or the entrypoint of a container's
-// image has a part in their texts.
+// Clients show errors on terminals, and parts of an error's text may come from a stage1, a
+// hook or the entrypoint of a container's image.
 func TestAnErrorHasNoControlCharactersForAClientAndItsCodeStays(t *testing.T) {
 	b := newBench(t)
 	b.pod.onCreate = func(pod.AppConfig) error {

@@ -94,7 +94,7 @@ func TestShutdownWaitsForADeleteInProgress(t *testing.T) {
 	wait.For(t, "Done", b.svc.Done())
 }
 
-// Of two Deletes at once one may be the later to tell the registry.
+// Of two concurrent Deletes, one may reach the registry after the id has a new app.
 func TestADeleteForgetsOnlyTheAppThatItMet(t *testing.T) {
 	var r registry
 	create := func() *app {
@@ -148,7 +148,7 @@ func TestShutdownIsNotHeldUpByAContainerdThatIsAway(t *testing.T) {
 	if d := time.Since(began); d < flushLimit-time.Second {
 		t.Errorf("gave up on the events after %s", d)
 	}
-	// What was not delivered is gone; Close says so, which the clean-up must not.
+	// Close reports the undelivered events; remove them, so that the clean-up does not.
 	b.svc.events.mu.Lock()
 	b.svc.events.waiting = nil
 	b.svc.events.mu.Unlock()

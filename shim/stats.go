@@ -11,7 +11,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-// stats answers in containerd's message of the host's version of cgroups
+// stats returns statistics in the message that containerd has for the host's version of
+// cgroups
 // (requirements.md#T14).
 func (s *Service) stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
 	st, err := s.pod.Stats(ctx, pod.AppID(r.ID))
@@ -34,7 +35,7 @@ func metrics(st pod.Stats) (*anypb.Any, error) {
 	return anyOf(msg)
 }
 
-// fill copies values that the kernel has under a name.
+// fill copies those values that the kernel provides, by name.
 func fill(from map[string]uint64, to map[string]*uint64) {
 	for name, field := range to {
 		*field = from[name]

@@ -32,7 +32,7 @@ func network() []proc.Interface {
 	}}
 }
 
-// askStats asks a service whose pod has counted s.
+// askStats returns the answer of a service whose pod has the statistics s.
 func askStats(t *testing.T, s pod.Stats, url string, into proto.Message) {
 	t.Helper()
 	b := newBench(t)
@@ -104,8 +104,8 @@ func TestMetricsOfVersion1(t *testing.T) {
 	expectNumbered(t, m.ProtoReflect(), len(memory))
 }
 
-// expectNumbered finds every value from 1 to n in the message's own numbers: no
-// name of the kernel's was forgotten, and none taken twice.
+// expectNumbered checks that the message has every value from 1 to n, so that no name of
+// the kernel's was forgotten or used twice.
 func expectNumbered(t *testing.T, m protoreflect.Message, n int) {
 	t.Helper()
 	found := map[uint64]protoreflect.Name{}

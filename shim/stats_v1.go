@@ -10,9 +10,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 )
 
-// metricsV1 is the message of hosts with version 1 of cgroups. CgroupStats, the
-// number of tasks by state, is left out, as it is by runc's shim: counting them
-// costs a request for each, and nobody asks for it.
+// metricsV1 is the message of hosts with version 1 of cgroups. CgroupStats, the number of
+// tasks by state, is left out, as it is by runc's shim: counting them costs a request for
+// each task, and no client uses the numbers.
 func metricsV1(s pod.Stats) *v1.Metrics {
 	m := &v1.Metrics{
 		Pids: &v1.PidsStat{Current: s.Pids.Current, Limit: s.Pids.Limit},

@@ -78,7 +78,7 @@ func memoryV2(s *cgroup.Stats) *v2.MemoryStat {
 	return m
 }
 
-// psi is nil where the kernel does not tell.
+// psi returns nil if the kernel provides no pressure information.
 func psi(s *cgroup.Stats, what string) *v2.PSIStats {
 	p, ok := s.Pressure[what]
 	if !ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-// stdio connects the streams of one process with what its client named.
+// stdio connects the streams of one process with the targets that its client has named.
 //
 //	                    terminal                     no terminal
 //	stdin   fifo        pump to the pty's master     pump that splices, pipe
@@ -37,20 +37,20 @@ type stdio struct {
 	files   [3]*os.File // for the process; nil once it has them
 	begun   bool
 	closed  bool
-	wanted  bool        // the input is
+	wanted  bool        // a client or Start has asked for the input
 	fed     bool        // the input is carried
-	pause   *time.Timer // until the input is wanted anyway
+	pause   *time.Timer // at its end the input counts as wanted
 	console *os.File
 	size    *pod.Size // asked for before there was a console
 
 	running sync.WaitGroup // all pumps
 	carried chan struct{}  // closed when all outputs have ended
-	left    int            // outputs that have not
+	left    int            // outputs that have not ended
 }
 
 var _ pod.Stdio = (*stdio)(nil)
 
-// Files returns the process's ends.
+// Files returns the process's ends of the streams.
 func (s *stdio) Files() [3]*os.File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *stdio) Begin(console *os.File) error {
 	return nil
 }
 
-// takeConsoleLocked puts the console to the ends of the terminal's pumps.
+// takeConsoleLocked connects the terminal's pumps with the console.
 func (s *stdio) takeConsoleLocked(console *os.File) error {
 	if s.hangup == nil {
 		closeAll(console)
@@ -178,8 +178,7 @@ func (s *stdio) Drain(ctx context.Context) {
 	}
 }
 
-// Close ends everything at once. Loggers are told to end and are waited for by
-// the service.
+// Close ends everything at once. It begins to end loggers; the service waits for them.
 func (s *stdio) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -197,8 +196,8 @@ func (s *stdio) Close() error {
 
 	s.in.close()
 	closeAll(console)
-	// The sinks first: a stream that waits for room in one holds its source, whose
-	// closing would wait for it.
+	// Close the sinks first: a stream that waits for room in its sink holds its source, and
+	// closing the source would wait for that stream.
 	for _, k := range s.sinks {
 		k.close()
 	}

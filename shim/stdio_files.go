@@ -78,7 +78,7 @@ func pipe(r, w end) (read, write *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "pipe"), os.NewFile(uintptr(fds[1]), "pipe"), nil
 }
 
-// isFifo tells whether there is a fifo at path.
+// isFifo reports whether there is a fifo at path.
 func isFifo(path string) (bool, error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -91,13 +91,13 @@ func isFifo(path string) (bool, error) {
 func closeAll(files ...*os.File) {
 	for _, f := range files {
 		if f != nil {
-			_ = f.Close() // none of them holds anything that could be lost
+			_ = f.Close() // none of them buffers data that could be lost
 		}
 	}
 }
 
-// chown gives the inode of a pipe or fifo to the user that a process runs as, so
-// that it can open /dev/stdout again (requirements.md#I6). Nothing is done for root.
+// chown gives the inode of a pipe or fifo to the user that a process runs as, so that the
+// process can open /dev/stdout again (requirements.md#I6). Nothing is done for root.
 func chown(f *os.File, uid, gid uint32) error {
 	if f == nil || uid == 0 && gid == 0 {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// opener opens the streams of processes and owns what outlives them: memory for
+// opener opens the streams of processes. It owns the things that outlive them: memory for
 // copying, and loggers that are being ended.
 type opener struct {
 	namespace string
@@ -36,8 +36,8 @@ func newOpener(namespace string, children *proc.Children) *opener {
 }
 
 // close waits for the loggers of closed streams until ctx is done, then kills
-// them. Loggers of apps that live on are not touched: they go on reading what
-// the apps write, without anybody to replace them.
+// them. Loggers of apps that keep running are left alone: they go on reading the apps'
+// output, but if one of them dies, it gets no successor.
 func (o *opener) close(ctx context.Context) {
 	o.closed.Do(func() { close(o.leave) })
 	stop := context.AfterFunc(ctx, o.hasten)
@@ -46,16 +46,16 @@ func (o *opener) close(ctx context.Context) {
 	o.hasten()
 }
 
-// owner is whom streams are opened for.
+// owner is the app for which streams are opened.
 type owner struct {
 	app      pod.AppID
 	bundle   string // of the app
-	uid, gid uint32 // who shall be able to open /dev/stdout; 0, 0: nothing to do
+	uid, gid uint32 // the user who must be able to open /dev/stdout; 0, 0: root, nothing to do
 }
 
-// open opens all streams of a process. It does not wait for clients: only a
-// logger's getting ready takes time, which is bounded, and ends with ctx. On
-// failure nothing stays open.
+// open opens all streams of a process. It does not wait for clients. It waits only until
+// a logger is ready, for loggerReady at most and until ctx is done. On failure nothing
+// stays open.
 func (o *opener) open(ctx context.Context, st streams, own owner) (_ *stdio, err error) {
 	if st.terminal {
 		st.stderr = ""
@@ -90,9 +90,9 @@ func (o *opener) openInput(s *stdio, st streams, own owner) error {
 	return err
 }
 
-// openOutputs opens stdout and stderr. When both name the same target it is
-// opened once. A logger that is given for stdout alone gets stderr, too: it has
-// a descriptor for it.
+// openOutputs opens stdout and stderr. If both name the same target, the target is
+// opened once. A logger that is named only for stdout gets stderr, too, because loggers
+// have a descriptor for it.
 func (o *opener) openOutputs(ctx context.Context, s *stdio, st streams, own owner) error {
 	out, err := parseTarget(st.stdout)
 	if err != nil {
@@ -161,7 +161,7 @@ func (o *opener) openTerminal(ctx context.Context, s *stdio, t target, own owner
 	s.hangup = &hangup{}
 	k := &sink{name: "nowhere"}
 	switch t.kind {
-	case toNothing: // it is read all the same, or the process would block
+	case toNothing: // the output must be read, or the process would block
 	case toLogger:
 		l, w, err := o.startLogger(ctx, t, own, ours, 1)
 		if err != nil {

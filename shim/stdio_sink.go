@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sink is where output goes. Both streams of a process may share one.
+// sink is the destination of output. Both streams of a process may share one.
 type sink struct {
 	name string
 	w    *os.File // nil: output is thrown away
-	// hold keeps a fifo open for reading, so that a client that goes away costs
-	// the process no SIGPIPE, and what was written waits for the next one
+	// hold keeps a fifo open for reading. If a client closes its end, the process gets no
+	// SIGPIPE, and the written bytes wait for the next client
 	// (requirements.md#I1).
 	hold *os.File
-	// borrowed says that w is closed by somebody else.
+	// borrowed is set if the sink must not close w.
 	borrowed bool
-	// splice says that w is a pipe or fifo in the poller.
+	// splice is set if w is a pipe or fifo in the poller.
 	splice bool
 
 	mu      sync.Mutex
@@ -44,7 +44,8 @@ func openSink(t target) (*sink, error) {
 		}
 		return &sink{name: t.path, w: w}, nil
 	}
-	// With a reader in place, ours, opening for writing needs no other one.
+	// Open for reading first: with this reader, opening for writing does not wait for
+	// another one.
 	hold, err := openPlain(t.path, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
@@ -76,11 +77,10 @@ func (s *sink) use() {
 	s.users++
 }
 
-// done is called when a stream has ended. After the last one the reader sees the
-// end of the output. If nobody reads a fifo at that moment, done waits for
-// somebody who does: a client may open its end late, or come back after a
-// restart of containerd, and an open for reading would wait for ever if there
-// were no writer left. What is in the fifo waits with it, until close.
+// done is called when a stream has ended. After the last stream the reader sees the
+// end of the output. If a fifo has no reader at that moment, done waits for one, and the
+// fifo keeps its bytes until close: a client may open its end late, or again after a
+// restart of containerd, and its open would wait for ever if the fifo had no writer.
 func (s *sink) done() {
 	s.mu.Lock()
 	s.users--
@@ -96,9 +96,9 @@ func (s *sink) done() {
 	}
 }
 
-// awaitReader gives up the shim's own reading end and returns when there is
-// another one. Nothing but open(2) can wait for that. It takes a thread, for the
-// rare fifo that has no reader when its process has ended.
+// awaitReader closes the shim's own reading end and returns when there is
+// another one. Only open(2) can wait for a reader. It blocks a thread, but few fifos have
+// no reader when their process has ended.
 func (s *sink) awaitReader() {
 	s.reopen(func(path string) {
 		closeAll(s.hold)
@@ -108,19 +108,18 @@ func (s *sink) awaitReader() {
 	})
 }
 
-// reopen calls f with a path of the fifo that works although the client has
-// removed it. The descriptor in it stays valid until f returns.
+// reopen calls f with a path of the fifo that works even if the client has
+// removed the file. The descriptor in the path stays valid until f returns.
 func (s *sink) reopen(f func(path string)) {
 	conn, err := s.w.SyscallConn()
 	if err != nil {
 		return
 	}
-	// An error means that close was faster: there is nothing to wait for.
+	// An error means that close was called before: there is nothing to wait for.
 	_ = conn.Control(func(fd uintptr) { f(fmt.Sprintf("/proc/self/fd/%d", fd)) })
 }
 
-// close gives everything back. Streams that wait to write, or for a reader,
-// return.
+// close closes everything. Streams that wait for room, or for a reader, return.
 func (s *sink) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -130,7 +129,7 @@ func (s *sink) close() {
 	if wait {
 		s.reopen(func(path string) { r, _ = openPlain(path, unix.O_RDONLY) })
 	}
-	// Closing w returns once awaitReader, whom r wakes, has let go of it.
+	// Closing w returns when awaitReader, which r wakes, no longer uses it.
 	closeAll(s.w, s.hold)
 	closeAll(r)
 }

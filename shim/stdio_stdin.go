@@ -11,34 +11,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stdinPause is how long the input of a created app waits for its Start, for
-// clients that write before that and expect somebody at the other end.
+// stdinPause is how long the input of a created app waits for its Start. After that the
+// input is read, for clients that write before Start and expect a reader.
 const stdinPause = 100 * time.Millisecond
 
 // stdin is a process's input.
-//
-// A client's fifo is not opened before the process exists, and then only when it
-// is to be started. A client's open for writing waits for that, in the
-// background. ctr and nerdctl need it: at the end of their own input they call
-// CloseIO for the task that they know, and if they know none yet then nobody ever
-// does. Were the fifo open during Create, a short input would be read to its end
-// before they have the answer.
+// The shim opens a client's fifo when the process exists and is to be started, not
+// earlier. The client's open for writing waits for that, in the background. ctr and
+// nerdctl depend on it: at the end of their own input they call CloseIO for their task. If
+// they have no task at that time, because Create was not answered yet, they never call
+// CloseIO. With a fifo that is open during Create, a short input would come to its end
+// before the answer.
 type stdin struct {
 	// child is what the process inherits: its end of a pipe, or a file that is not a
 	// fifo. It is nil with a terminal.
 	child *os.File
 	// feeder is this process's end of that pipe.
 	feeder *os.File
-	// fifo is the client's, not open for anything yet. It is nil if the source is
-	// another file.
+	// fifo refers to the client's fifo and is neither open for reading nor for writing. It is
+	// nil if the source is another kind of file.
 	fifo *os.File
-	// src is what is read, once it is open.
+	// src is the file to read from; nil until it is open.
 	src *os.File
-	// hold keeps a fifo open for reading, so that a client may come and go as
-	// long as the process is not deleted.
+	// hold keeps a fifo open for reading, so that clients may close and reopen it until the
+	// process is deleted.
 	hold *os.File
-	// writer keeps a fifo from reporting the end of file when a client goes
-	// away. CloseStdin alone closes it (requirements.md#I2).
+	// writer keeps a fifo open for writing, so that it reports no end of file when a client
+	// closes its end. Only CloseStdin closes writer (requirements.md#I2).
 	writer *os.File
 	ended  bool // CloseStdin was called
 }
@@ -85,7 +84,7 @@ func (s *stdin) open() (err error) {
 			return err
 		}
 	}
-	// Last: where there is no writer, a client that waits to be one is one.
+	// Open src last: this lets a client continue that waits in its open for writing.
 	s.src, err = openPolled(path, unix.O_RDONLY)
 	return err
 }
@@ -100,8 +99,8 @@ func (s *stdio) feed() {
 	s.feedLocked()
 }
 
-// feedLocked starts to carry the input, once, if the process exists and somebody
-// has asked for it.
+// feedLocked starts to carry the input, once, if the process exists and the input is
+// wanted.
 func (s *stdio) feedLocked() {
 	if !s.begun || !s.wanted || s.closed || s.fed {
 		return
@@ -109,7 +108,8 @@ func (s *stdio) feedLocked() {
 	s.fed = true
 	if s.in.fifo != nil {
 		if err := s.in.open(); err != nil {
-			// The process has no input then, and ends like one whose client has gone.
+			// The process then has no input, like a process whose client has closed its
+			// end.
 			log.L.WithError(err).Error("open stdin")
 			closeAll(s.in.feeder)
 			return
@@ -129,8 +129,9 @@ func (s *stdio) feedLocked() {
 	}
 }
 
-// feed is run for a process's input: when there is no more, the process is told,
-// and when nobody reads it any more, neither does the pump.
+// feed carries a process's input. At the end of the input it closes the shim's end of the
+// pipe, so that the process sees the end of file. When no process reads the pipe any more,
+// the pump stops.
 func (p *pump) feed() {
 	defer closeAll(p.dst.w)
 	err := p.move(p.splice)
@@ -139,14 +140,14 @@ func (p *pump) feed() {
 	}
 }
 
-// CloseStdin ends the process's input, as far as the shim is concerned: the
-// client's own end may still be open.
+// CloseStdin ends the shim's part of the process's input: the client's own end may still
+// be open.
 func (s *stdio) CloseStdin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.in.ended = true
 	closeAll(s.in.writer)
-	s.wanted = true // its client knows the process
+	s.wanted = true // the client has the answer to its Create
 	s.feedLocked()
 	return nil
 }

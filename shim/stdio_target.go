@@ -9,7 +9,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// targetKind is a way to get at a stream.
+// targetKind is the kind of file or program that a stream is connected with.
 type targetKind int
 
 const (
@@ -19,13 +19,13 @@ const (
 	toLogger             // binary:// and binary-v2://
 )
 
-// target is where a stream goes, or stdin comes from.
+// target is the destination of a stream, or the source of stdin.
 type target struct {
 	kind targetKind
 	path string   // absolute
 	args []string // of a logger
-	// strict is binary-v2's way of getting ready: a byte has to be written. The
-	// end of file alone, which is also what a crash looks like, is a failure.
+	// strict is set for binary-v2: the logger reports ready by writing a byte. End of file
+	// alone, which a crash causes as well, is a failure.
 	strict bool
 }
 
@@ -34,7 +34,7 @@ func parseTarget(s string) (target, error) {
 	if s == "" {
 		return target{}, nil
 	}
-	if filepath.IsAbs(s) { // never taken apart: it may hold any character
+	if filepath.IsAbs(s) { // never parsed as a URI: a path may contain any character
 		return target{kind: toPath, path: s}, nil
 	}
 	u, err := url.Parse(s)
@@ -63,7 +63,7 @@ func parseTarget(s string) (target, error) {
 }
 
 // loggerArgs returns the keys and values of a query, in order. A key without a
-// value gives an empty argument: loggers count on pairs.
+// value gives an empty argument, because loggers expect pairs.
 func loggerArgs(query string) ([]string, error) {
 	var args []string
 	for pair := range strings.SplitSeq(query, "&") {

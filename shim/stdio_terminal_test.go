@@ -170,7 +170,7 @@ func TestATerminalThatNobodyHasOpenForAWhileGoesOn(t *testing.T) {
 	in, out := mkfifo(t, "in"), mkfifo(t, "out")
 	r := newRig(t, streams{stdout: out, terminal: true}, owner{})
 	got := client(t, out)
-	// As a service manager does: it closes the terminal and opens it again.
+	// The process closes the terminal and opens it again, as a service manager does.
 	c := r.terminal("echo before; exec <" + in + " >/dev/null 2>&1; read x; echo after >/dev/tty; read x")
 	w, err := os.OpenFile(in, os.O_WRONLY, 0)
 	if err != nil {
@@ -215,7 +215,7 @@ func TestDrainOfATerminalWaitsForAllOfIt(t *testing.T) {
 	out := mkfifo(t, "out")
 	r := newRig(t, streams{stdout: out, terminal: true}, owner{})
 	c := r.terminal("seq 1 3000")
-	// The child cannot end while nobody reads: the fifo is full by now or will be.
+	// Without a reader the child cannot end: the fifo is full by now or will be.
 	got := make(chan string, 1)
 	go func() { got <- <-client(t, out) }()
 	exitCode(t, c)

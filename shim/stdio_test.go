@@ -207,7 +207,7 @@ func TestAClientThatComesAfterTheEndGetsTheRestAndTheEnd(t *testing.T) {
 		want         int
 	}{
 		{"a little", "echo late", 5},
-		// As much as the fifo takes, so that the end finds it full.
+		// As much as the fifo takes, so that it is full when the process ends.
 		{"a full fifo", "head -c 65536 /dev/zero", 65536},
 		{"more than a fifo", "head -c 80000 /dev/zero", 80000},
 	} {
@@ -348,8 +348,8 @@ func TestCloseStdinMayComeAtAnyTime(t *testing.T) {
 	}
 }
 
-// writer writes to a fifo as containerd's clients do: it waits in the background
-// until somebody reads. It returns when it is waiting.
+// writer writes to a fifo as containerd's clients do: in the background, after it has
+// waited for a reader. writer returns when that wait has begun.
 func writer(t *testing.T, path, text string) <-chan struct{} {
 	t.Helper()
 	done := make(chan struct{})
@@ -363,7 +363,7 @@ func writer(t *testing.T, path, text string) <-chan struct{} {
 			t.Error(err)
 		}
 	}()
-	t.Cleanup(func() { // of a test that does not read
+	t.Cleanup(func() { // ends the wait if the test does not read
 		if f, err := os.OpenFile(path, os.O_RDWR|syscall.O_NONBLOCK, 0); err == nil {
 			defer f.Close()
 		}
@@ -381,8 +381,8 @@ func writer(t *testing.T, path, text string) <-chan struct{} {
 	return done
 }
 
-// A client that is done before it has the answer to its Create has nobody to
-// call CloseIO for.
+// A client that has written all its input before its Create is answered has no task for
+// which it could call CloseIO.
 // requirements.md#I2
 func TestInputIsNotTakenBeforeTheProcessIsToStart(t *testing.T) {
 	for _, terminal := range []bool{false, true} {
@@ -423,7 +423,7 @@ func TestInputIsTakenWhenTheProcessIsToStartAndOtherwiseSoonAfter(t *testing.T) 
 	}
 }
 
-// It neither blocks the client's end for good nor fills anybody's log.
+// Input that no process reads must neither block the client for ever nor fill the log.
 func TestAProcessMayEndBeforeItsInputDoes(t *testing.T) {
 	in, out := mkfifo(t, "in"), mkfifo(t, "out")
 	r := newRig(t, streams{stdin: in, stdout: out}, owner{})

@@ -11,12 +11,12 @@ const (
 	AnnotationPrefix   = "coreos.com/rkt/stage1/" // + an Entrypoint
 )
 
-// Entrypoint names one executable of a stage1. Its presence in the manifest is
-// the declaration that the stage1 can do it.
+// Entrypoint names one executable of a stage1. With an entrypoint in its manifest a stage1
+// declares that it implements that call.
 type Entrypoint string
 
-// The entrypoints. Run is required; the others are optional, and what their
-// absence means is in docs/stage1-abi.md.
+// The entrypoints. Run is required, the others are optional. docs/stage1-abi.md says what
+// stage 0 does if one is absent.
 const (
 	Run           Entrypoint = "run"
 	Enter         Entrypoint = "enter"
@@ -33,7 +33,7 @@ const (
 	AppStats      Entrypoint = "app/stats"
 	AppCheckpoint Entrypoint = "app/checkpoint"
 
-	// Attach is of the interface versions before 7 only.
+	// Attach exists only in the interface versions before 7.
 	Attach Entrypoint = "attach"
 )
 
@@ -45,8 +45,8 @@ func Entrypoints() []Entrypoint {
 	}
 }
 
-// Environment of an entrypoint. A variable that a call has no value for is not
-// set at all.
+// Environment of an entrypoint. If a call has no value for a variable, the variable is not
+// set.
 const (
 	EnvRequest       = "RKT_STAGE1_REQUEST" // path of the request document
 	EnvReadyFD       = "RKT_READY_FD"       // run, app/add, enter: one Ready line
@@ -66,9 +66,9 @@ const (
 	EnvEnterPID      = "RKT_STAGE1_ENTERPID"
 )
 
-// File descriptors that stage 0 hands over. The environment variables are the
-// authority; these are the numbers that stage 0 happens to use, all of them
-// within 3 to 9 because dash knows no others.
+// File descriptors that stage 0 passes. A stage1 must read their numbers from the
+// environment variables; stage 0 uses these. All are within 3 to 9, because dash cannot
+// name others.
 const (
 	ErrorFD  = 3
 	ReadyFD  = 4
@@ -79,18 +79,17 @@ const (
 // Exit codes of an entrypoint with a meaning of their own; every other code
 // but 0 is a plain failure.
 const (
-	ExitNotFound           = 5 // no such app or exec, or its process has gone
+	ExitNotFound           = 5 // no such app or exec, or its process has ended
 	ExitFailedPrecondition = 6 // the app or exec is in another state
-	ExitNotImplemented     = 7 // the request asks for what this stage1 cannot do
+	ExitNotImplemented     = 7 // the request asks for something that this stage1 cannot do
 )
 
-// MaxErrorText is how much of RKT_ERROR_FD stage 0 keeps, in bytes, from the
-// end.
+// MaxErrorText is how many of the last bytes of RKT_ERROR_FD stage 0 keeps.
 const MaxErrorText = 4096
 
-// Request is the document that RKT_STAGE1_REQUEST names. Fields that a call
-// does not need are absent. A stage1 ignores fields that it does not know;
-// stage 0 bumps Version only when the meaning of a field changes.
+// Request is the document that RKT_STAGE1_REQUEST names. Fields that a call does not need
+// are absent. A stage1 ignores fields that it does not know; stage 0 increases Version
+// only when the meaning of a field changes.
 type Request struct {
 	Version    int        `json:"version"`
 	Entrypoint Entrypoint `json:"entrypoint"`
@@ -127,7 +126,7 @@ type Request struct {
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
 }
 
-// Options are what a client can ask of a runtime beside the OCI spec.
+// Options are the runtime options that a client can set in addition to the OCI spec.
 type Options struct {
 	NoPivotRoot  bool   `json:"noPivotRoot,omitempty"`
 	NoNewKeyring bool   `json:"noNewKeyring,omitempty"`
@@ -135,8 +134,8 @@ type Options struct {
 	IoGID        uint32 `json:"ioGid,omitempty"`
 }
 
-// Checkpoint is where the state of an app is kept, and what of the world around
-// it the client lets the stage1 assume. app/add knows Path alone.
+// Checkpoint names the directory of an app's state, and has containerd's options for a
+// checkpoint. In app/add only Path is set.
 type Checkpoint struct {
 	Path                string   `json:"path"` // directory
 	Exit                bool     `json:"exit,omitempty"`
@@ -148,16 +147,16 @@ type Checkpoint struct {
 	CgroupsMode         string   `json:"cgroupsMode,omitempty"`
 }
 
-// Cgroup says where an app belongs. Stage 0 made the directories; the app's
-// process enters them by itself, before it executes anything of the user's: on
-// version 1 by writing 0 to "tasks" of each directory, on version 2 by being
-// cloned into the only one or by writing 0 to its "cgroup.procs".
+// Cgroup names the directories of an app's cgroup. Stage 0 has made them; the app's
+// process enters them by itself, before it executes anything of the user's: on version 1
+// by writing 0 to "tasks" of each directory, on version 2 by being cloned into the only
+// one or by writing 0 to its "cgroup.procs".
 type Cgroup struct {
 	Version int      `json:"version"` // 1 or 2
 	Dirs    []string `json:"dirs"`    // absolute
 }
 
-// Sandbox is what a pod of the Sandbox service needs before it has an app.
+// Sandbox describes a pod of the Sandbox service, which exists before it has an app.
 type Sandbox struct {
 	Hostname    string            `json:"hostname,omitempty"`
 	Namespaces  []Namespace       `json:"namespaces,omitempty"`
@@ -181,9 +180,9 @@ type IDMapping struct {
 	Size        uint32 `json:"size"`
 }
 
-// Ready is the line that run, app/add and enter write to RKT_READY_FD once the
-// process exists. StartTime is field 22 of /proc/PID/stat, in clock ticks since
-// boot; stage 0 reads it there when the line leaves it out.
+// Ready is the line that run, app/add and enter write to RKT_READY_FD once the process
+// exists. StartTime is field 22 of /proc/PID/stat, in clock ticks since boot; if the line
+// leaves it out, stage 0 reads it there.
 type Ready struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"starttime,omitempty"`

@@ -14,16 +14,16 @@ import (
 //	exit APP EXEC
 //	exit APP EXEC code=137 signal=9 time=1732159865.123456789
 //
-// The words with "=" say how it ended, as the record of the exit does. A stage1 writes
-// them only if Request.NoticeWords of `run` is set: a stage 0 that does not set it drops
-// a notice that has them.
+// The words with "=" say how the process ended, and mean the same as in the record of the
+// exit. A stage1 writes them only if Request.NoticeWords of `run` is set, because a stage 0
+// that does not set it drops a notice with such words.
 type Notice struct {
 	App    string
 	Exec   string  // empty for the app's first process
 	Status *Status // nil if the notice does not say how it ended
 }
 
-// ErrNotice says that a line is not a notice.
+// ErrNotice is the error for a line that is not a notice.
 var ErrNotice = errors.New(`not "exit APP [EXEC] [code=N signal=N time=T]"`)
 
 // Format renders the line. It is shorter than PIPE_BUF, so that one write(2) of it is
@@ -43,9 +43,9 @@ func (n Notice) Format() []byte {
 	return []byte(line + "\n")
 }
 
-// ParseNotice reads a line. If the words that say how the process ended lack the
-// time, it is now. An error that unwraps to ErrNotice leaves nothing of the line; one that unwraps
-// to ErrStatus leaves App and Exec, and the record has to say how the process ended.
+// ParseNotice parses a line. If the line has words and no time, it uses now. After an error
+// that unwraps to ErrNotice the Notice is empty. After an error that unwraps to ErrStatus it
+// has App and Exec, and the caller has to read the record for the status.
 func ParseNotice(line string, now time.Time) (Notice, error) {
 	words := strings.Fields(line)
 	if len(words) < 2 || words[0] != "exit" || strings.Contains(words[1], "=") {
@@ -76,8 +76,8 @@ func ParseNotice(line string, now time.Time) (Notice, error) {
 	return n, nil
 }
 
-// set takes up a word that says how a process ended. An unknown one is ignored. A
-// signal decides about the code.
+// set sets the field of a word that says how a process ended. It ignores an unknown word. A
+// signal also sets the code.
 func (s *Status) set(key, value string) error {
 	switch key {
 	case "code":

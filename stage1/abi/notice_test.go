@@ -58,7 +58,7 @@ func TestWhatIsNoNoticeIsRefused(t *testing.T) {
 	}
 }
 
-// Words that make no sense leave the bare notice: there is a record.
+// After words that cannot be parsed, the bare notice is used, because there is a record.
 func TestANoticeWithBadWordsStillNamesItsProcess(t *testing.T) {
 	for _, words := range []string{
 		"code=256", "code=-1", "code=", "code=99999999999999999999", "code=1 code=x", "signal=9", "time=1",

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// StatusDir is where exits are recorded, relative to the pod directory.
+// StatusDir is the directory of exit records, relative to the pod directory.
 const StatusDir = "stage1/rootfs/rkt/status"
 
 // StatusPath returns the status file of an app, or of one of its execs, inside
@@ -24,8 +24,8 @@ func StatusPath(dir, app, exec string) string {
 	return filepath.Join(dir, app+".exec", exec)
 }
 
-// Status is how a process ended, as rkt/status/APP keeps it. The first line of
-// the file is the exit status as a shell would show it; it alone is required.
+// Status says how a process ended. The file rkt/status/APP has it in this form, of which
+// only the first line is required: the exit status as a shell would show it.
 //
 //	137
 //	signal=9
@@ -47,11 +47,11 @@ func (s Status) Format() []byte {
 	return b.Bytes()
 }
 
-// ErrStatus says that a status file does not hold a status.
+// ErrStatus is the error for a status file that does not hold a status.
 var ErrStatus = errors.New("not an exit status")
 
-// ParseStatus reads a status file. A file without a time gets mtime, which is
-// what a stage1 written in shell leaves behind.
+// ParseStatus parses a status file. If the file has no time, it uses mtime: a stage1
+// written in shell may leave the time out.
 func ParseStatus(b []byte, mtime time.Time) (Status, error) {
 	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
 	code, err := strconv.Atoi(strings.TrimSpace(lines[0]))
@@ -62,7 +62,7 @@ func ParseStatus(b []byte, mtime time.Time) (Status, error) {
 	for _, line := range lines[1:] {
 		key, value, _ := strings.Cut(line, "=")
 		if key == "code" {
-			continue // the first line has it
+			continue // the code is in the first line
 		}
 		if err := s.set(key, value); err != nil {
 			return Status{}, err
@@ -96,8 +96,8 @@ func parseTime(v string) (time.Time, error) {
 	return time.Unix(s, int64(n)), nil
 }
 
-// ReadStatus reads the status of an app or exec from the directory StatusDir of
-// a pod. The error is fs.ErrNotExist while the process lives.
+// ReadStatus reads the status of an app or exec from the directory StatusDir of a pod.
+// The error is fs.ErrNotExist until the process has ended.
 func ReadStatus(dir, app, exec string) (Status, error) {
 	path := StatusPath(dir, app, exec)
 	b, err := os.ReadFile(path)
@@ -115,8 +115,8 @@ func ReadStatus(dir, app, exec string) (Status, error) {
 	return s, nil
 }
 
-// WriteStatus records an exit by rename, so that a reader sees all of it or
-// nothing. It writes to what ReserveStatus has made, if that is there.
+// WriteStatus records an exit by rename, so that a reader sees the whole record or
+// none. It writes to the file that ReserveStatus has made, if there is one.
 func WriteStatus(dir, app, exec string, s Status) error {
 	path := StatusPath(dir, app, exec)
 	if exec != "" {
@@ -125,7 +125,7 @@ func WriteStatus(dir, app, exec string, s Status) error {
 		}
 	}
 	spare := sparePath(path)
-	// Without O_TRUNC, which would give the block back that was reserved.
+	// Not O_TRUNC, which would free the reserved block.
 	f, err := os.OpenFile(spare, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		return err
@@ -144,20 +144,19 @@ func WriteStatus(dir, app, exec string, s Status) error {
 // reserved is the size of a spare record: more than any record has.
 const reserved = 64
 
-// ReserveStatus makes room for the record of an app's exit: a file that has its inode,
-// its block and an entry in the directory, so that a full disk cannot prevent the
-// record. Nobody reads it.
+// ReserveStatus makes a spare file for the record of an app's exit. The file has an inode,
+// a block and an entry in the directory, so that the record can be written on a full disk.
 func ReserveStatus(dir, app string) error {
 	return os.WriteFile(sparePath(StatusPath(dir, app, "")), make([]byte, reserved), 0o644)
 }
 
-// sparePath returns where a record is written before it is renamed to its path.
+// sparePath returns the path to which a record is written before it is renamed to path.
 func sparePath(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".spare")
 }
 
-// RemoveStatus removes what the directory StatusDir of a pod has of an exec. It is no
-// error if there is nothing.
+// RemoveStatus removes the record of an exec from the directory StatusDir of a pod, if
+// there is one.
 func RemoveStatus(dir, app, exec string) error {
 	err := syscall.Unlink(StatusPath(dir, app, exec))
 	if err != nil && err != syscall.ENOENT && err != syscall.ENOTDIR {

@@ -7,10 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// Printable returns a text that a stage1, a hook or an image has a part in, fit for a
-// terminal and a log: characters that would act on either, such as an escape sequence, are
-// replaced by what Go calls them, as in \x1b, and so are those that turn the direction of
-// writing. Lines and tabs stay; what is not UTF-8 becomes U+FFFD.
+// Printable makes a text safe for terminals and logs. Parts of such a text come from a
+// stage1, a hook or an image. Printable replaces control characters, and characters that
+// change the direction of writing, by their Go escapes, such as \x1b. Newlines and tabs
+// stay. Bytes that are not UTF-8 become U+FFFD.
 func Printable(text string) string {
 	text = strings.ReplaceAll(strings.ToValidUTF8(text, string(utf8.RuneError)), "\r\n", "\n")
 	if strings.IndexFunc(text, acts) < 0 {

@@ -24,7 +24,7 @@ import (
 const maxImage = 8 << 30
 
 // unpack extracts an ACI that is a whole image and returns its digest: appc's image id,
-// which is that of the uncompressed tar. The reader in appc/spec's package aci is not used: it
+// which is the digest of the uncompressed tar. The reader in appc/spec's package aci is not used: it
 // links net/http, unpacks xz in a child process and ends the caller if there is
 // no xz.
 func unpack(ctx context.Context, file, to string) (string, error) {
@@ -49,7 +49,7 @@ func unpack(ctx context.Context, file, to string) (string, error) {
 	return digestText(h), nil
 }
 
-// decompress finds out by the first bytes what an ACI is packed with.
+// decompress recognises the compression of an ACI by its first bytes.
 func decompress(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	head, err := b.Peek(6)
@@ -87,7 +87,7 @@ func extract(ctx context.Context, r *tar.Reader, to string) error {
 	for {
 		hdr, err := r.Next()
 		if err == nil {
-			left -= hdr.Size // which a sparse file does not have in the tar
+			left -= hdr.Size // a sparse file has fewer bytes in the tar
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -131,13 +131,13 @@ func extractEntry(root *os.Root, hdr *tar.Header, r io.Reader) error {
 		if err != nil {
 			return invalid("cannot be made: %v", err)
 		}
-		// Before the mode: a change of the owner takes set-id bits away.
+		// Set the owner before the mode: a change of the owner removes set-id bits.
 		if err := f.Chown(hdr.Uid, hdr.Gid); err != nil {
 			return errors.Join(err, f.Close())
 		}
 		err = writeFile(f, r, mode)
 		if errno := syscall.Errno(0); err != nil && !errors.As(err, &errno) {
-			return errNotACI(err) // what was read, not where it was written to
+			return errNotACI(err) // the error comes from the tar, not from the tree
 		}
 		return err
 	case tar.TypeSymlink:
@@ -154,8 +154,8 @@ func extractEntry(root *os.Root, hdr *tar.Header, r io.Reader) error {
 	return invalid("a stage1 image holds files, directories and links only")
 }
 
-// makeParent makes the directory of an entry, if no entry before it has. Its mode is the
-// same under every umask, because digests cover modes.
+// makeParent makes the directory of an entry, unless an earlier entry has made it. The
+// directory's mode does not depend on the umask, because digests cover modes.
 func makeParent(root *os.Root, dir string) error {
 	const mode = 0o755
 	err := root.Mkdir(dir, mode)
@@ -177,15 +177,15 @@ func errNoPlace(name string) error {
 	return invalid("%q: an ACI holds \"manifest\" and what is below \"rootfs\", and nothing else", name)
 }
 
-// entryName returns the clean name of an entry, unless that has no place in an
-// ACI. Names that climb are refused even if they come back.
+// entryName returns the clean name of an entry, and false if an ACI cannot have such an
+// entry. It refuses every name with "..", even if the path stays inside.
 func entryName(name string) (string, bool) {
 	clean := path.Clean(name)
 	ok := clean == "." || clean == "manifest" || clean == "rootfs" || strings.HasPrefix(clean, "rootfs/")
 	return clean, ok && !slices.Contains(strings.Split(name, "/"), "..")
 }
 
-// extractDir makes a directory, which may be there already: as the parent of an
+// extractDir makes a directory. The directory may exist already, as the parent of an
 // earlier entry.
 func extractDir(root *os.Root, name string, mode fs.FileMode, hdr *tar.Header) error {
 	if err := root.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {

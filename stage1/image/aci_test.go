@@ -111,7 +111,7 @@ func TestAnACIHasTheDigestOfItsTarHoweverItIsPacked(t *testing.T) {
 			if _, err := os.Stat(filepath.Join(i.dir, "rootfs/run")); err != nil {
 				t.Error(err)
 			}
-			// Cut off, it is refused.
+			// A truncated ACI is refused.
 			if err := os.Truncate(aci, int64(b.Len()*2/3)); err != nil {
 				t.Fatal(err)
 			}
@@ -157,7 +157,7 @@ func TestAnACIKeepsOwnersModesAndLinks(t *testing.T) {
 	}
 }
 
-// Nothing in an ACI is written outside of the tree that is rendered.
+// No entry of an ACI is written outside of the rendered tree.
 func TestAnACICannotReachOutOfItsTree(t *testing.T) {
 	stage1test.RequireRoot(t)
 	outside := filepath.Join(t.TempDir(), "outside")

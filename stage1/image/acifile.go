@@ -24,7 +24,7 @@ type aci struct {
 	path     string
 	manifest *schema.ImageManifest
 
-	// Known once it was read to its end.
+	// Set by read.
 	id     string            // appc's image id
 	packed string            // digest of the file
 	size   int64             // of the file
@@ -35,7 +35,7 @@ type aci struct {
 // openACI opens the tar in an ACI.
 func openACI(file string) (*os.File, io.Reader, error) { return openPacked(file, decompress) }
 
-// openPacked opens what is in a file that may be packed.
+// openPacked opens the contents of a file that may be compressed.
 func openPacked(file string, unpacked func(io.Reader) (io.Reader, error)) (*os.File, io.Reader, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -48,7 +48,7 @@ func openPacked(file string, unpacked func(io.Reader) (io.Reader, error)) (*os.F
 	return f, plain, nil
 }
 
-// peekACI reads the manifest of an ACI, and no more than it has to.
+// peekACI reads an ACI up to its manifest.
 func peekACI(file string) (*aci, error) {
 	f, plain, err := openACI(file)
 	if err != nil {
@@ -78,13 +78,14 @@ func peekACI(file string) (*aci, error) {
 	}
 }
 
-// isWhole tells whether an ACI is all of its image, and every file of it is.
+// isWhole reports whether the tree of an ACI has all files of the ACI and no others: the ACI
+// has neither dependencies nor a pathWhitelist.
 func (a *aci) isWhole() bool {
 	return len(a.manifest.Dependencies) == 0 && len(a.manifest.PathWhitelist) == 0
 }
 
-// matches tells whether an ACI has a name and all of some labels. One for another
-// machine never does.
+// matches reports whether an ACI has this name and all these labels, and is for this
+// machine.
 func (a *aci) matches(name types.ACIdentifier, labels types.Labels) bool {
 	if a.manifest.Name != name || !ofThisMachine(a.manifest.Labels) {
 		return false
@@ -95,12 +96,12 @@ func (a *aci) matches(name types.ACIdentifier, labels types.Labels) bool {
 	})
 }
 
-// ofThisMachine tells whether what an ACI's labels say of os and arch, if they say
-// anything, is this machine's.
+// ofThisMachine reports whether the labels os and arch of an ACI, if it has them, name this
+// machine.
 func ofThisMachine(labels types.Labels) bool {
 	system, machine, err := types.ToAppcOSArch(runtime.GOOS, runtime.GOARCH, "")
 	if err != nil {
-		return true // a machine that appc has no word for
+		return true // appc has no name for this machine
 	}
 	for name, mine := range map[string]string{"os": system, "arch": machine} {
 		if value, ok := labels.Get(name); ok && value != mine {
@@ -110,7 +111,7 @@ func ofThisMachine(labels types.Labels) bool {
 	return true
 }
 
-// read reads an ACI to its end: its image id, its lengths and its hard links.
+// read reads an ACI to its end and sets its image id, its lengths and its hard links.
 func (a *aci) read(ctx context.Context) error {
 	if a.id != "" {
 		return nil
@@ -147,7 +148,7 @@ func (a *aci) read(ctx context.Context) error {
 		_, err = io.Copy(io.Discard, tee)
 	}
 	if err == nil {
-		_, err = io.Copy(io.Discard, source) // what a packer may have put behind
+		_, err = io.Copy(io.Discard, source) // bytes after the tar's end
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -163,7 +164,8 @@ func (a *aci) read(ctx context.Context) error {
 
 func errTooLong() error { return invalid("it unpacks to more than %d bytes", int64(maxImage)) }
 
-// extract unpacks some files of an ACI that was read before, and is still the same.
+// extract unpacks some files of an ACI, and returns an error if the ACI has changed since
+// read.
 func (a *aci) extract(ctx context.Context, files map[string]struct{}, to string, left *int64) error {
 	f, plain, err := openACI(a.path)
 	if err != nil {
@@ -211,8 +213,8 @@ func (a *aci) extract(ctx context.Context, files map[string]struct{}, to string,
 	return nil
 }
 
-// relinked returns, for each file that is not wanted and has a hard link that is,
-// the link that becomes the file instead.
+// relinked returns, for each unwanted file with a wanted hard link, the name of that link.
+// The link then becomes the file.
 func (a *aci) relinked(files map[string]struct{}) map[string]string {
 	instead := map[string]string{}
 	for link, target := range a.links {
@@ -227,7 +229,7 @@ func (a *aci) relinked(files map[string]struct{}) map[string]string {
 	return instead
 }
 
-// wanted tells whether an entry is to be unpacked, and under which name.
+// wanted reports whether an entry is to be unpacked, and under which name.
 func wanted(hdr *tar.Header, files map[string]struct{}, instead map[string]string) bool {
 	name := path.Clean(hdr.Name)
 	_, ok := files[name]

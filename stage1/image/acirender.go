@@ -14,7 +14,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// resolved is what acirenderer asks for images. Their keys are their image ids.
+// resolved gives acirenderer access to the images. The key of an image is its image id.
 type resolved struct{ *resolver }
 
 var _ acirenderer.ACIRegistry = resolved{}
@@ -57,15 +57,15 @@ func (r resolved) GetACI(name types.ACIdentifier, labels types.Labels) (string, 
 	return "", fmt.Errorf("image %s: %w", name, errdefs.ErrNotFound)
 }
 
-// recipe is how the tree of an image is made of ACIs.
+// recipe says how the tree of an image is made from ACIs.
 type recipe struct {
 	*resolver
-	// files says what comes from which image, the image itself first. An image that
-	// two others depend on is in it twice.
+	// files lists the files that each image contributes, the image itself first. An image on
+	// which two others depend is in it twice.
 	files acirenderer.RenderedACI
 }
 
-// recipe finds out what makes the tree of an ACI.
+// recipe returns the recipe for the tree of an ACI.
 func (r *ACIs) recipe(ctx context.Context, top *aci) (*recipe, error) {
 	found, err := r.resolve(ctx, top)
 	if err != nil {
@@ -82,9 +82,9 @@ func (r *ACIs) recipe(ctx context.Context, top *aci) (*recipe, error) {
 	return &recipe{found, files}, nil
 }
 
-// digest returns appc's image id of an image that is one ACI, and of one that has
-// dependencies the digest of the list of their ids, one in a line, as they are
-// rendered: the highest first.
+// digest returns the digest of the image. For an ACI without dependencies it is appc's image
+// id. For an ACI with dependencies it is the digest of the list of all image ids, one in a
+// line, the highest first.
 func (r *recipe) digest() string {
 	if len(r.files) == 1 {
 		return r.files[0].Key

@@ -13,23 +13,23 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// resolver finds what an ACI depends on.
+// resolver finds the dependencies of an ACI.
 type resolver struct {
 	rules  *ACIs
-	byPath map[string]*aci // the manifests that were read; nil of what is no ACI
-	chosen map[string]*aci // by what was asked for: dependencyKey
+	byPath map[string]*aci // the ACIs whose manifests were read; nil for other files
+	chosen map[string]*aci // by dependencyKey
 	found  map[string]*aci // by image id
-	under  []*aci          // which the one that is looked at was reached through
+	under  []*aci          // the path of dependencies to the image that is being resolved
 	named  map[string]bool // image ids that another image names: its signature covers them
 	count  int             // how many images make the tree of dependencies
 	dirs   []string
 }
 
-// maxDependencies bounds the tree of an image's dependencies, in which one that two
-// others name counts twice.
+// maxDependencies bounds the tree of an image's dependencies. An ACI that two others name
+// counts twice.
 const maxDependencies = 128
 
-// resolve finds all that an ACI depends on, and reads each of it once.
+// resolve finds all dependencies of an ACI, and reads each of them once.
 func (r *ACIs) resolve(ctx context.Context, top *aci) (*resolver, error) {
 	s := &resolver{
 		rules: r, dirs: r.searched(top.path), byPath: map[string]*aci{top.path: top},
@@ -64,7 +64,7 @@ func (s *resolver) descend(ctx context.Context, a *aci) error {
 	return nil
 }
 
-// circle names the images between one that was met again and itself.
+// circle names the images of a circle of dependencies that begins and ends with again.
 func (s *resolver) circle(again *aci) string {
 	var names []string
 	for _, a := range append(s.under[slices.Index(s.under, again):], again) {
@@ -73,8 +73,8 @@ func (s *resolver) circle(again *aci) string {
 	return strings.Join(names, " → ")
 }
 
-// choose returns the image that a dependency means: the first directory that has one
-// of this name with these labels decides, and what it has must be the same image.
+// choose returns the image that a dependency names. The first directory decides that has an
+// ACI of this name with these labels. If it has several, they must be the same image.
 func (s *resolver) choose(ctx context.Context, d types.Dependency) (*aci, error) {
 	key := dependencyKey(d.ImageName, d.Labels)
 	if d.ImageID != nil {
@@ -119,8 +119,8 @@ func (s *resolver) choose(ctx context.Context, d types.Dependency) (*aci, error)
 	return nil, fmt.Errorf("no ACI of this name with these labels is in %s: put it there: %w", strings.Join(s.dirs, " or "), errdefs.ErrNotFound)
 }
 
-// candidates returns the ACIs of a directory that have a name and labels, read to
-// their ends. What is no ACI there is none's dependency.
+// candidates returns the ACIs of a directory that have a name and labels, read to their
+// ends. It ignores files that are not ACIs.
 func (s *resolver) candidates(ctx context.Context, dir string, d types.Dependency) ([]*aci, error) {
 	files, err := acisIn(dir)
 	if err != nil {
@@ -148,7 +148,7 @@ func (s *resolver) candidates(ctx context.Context, dir string, d types.Dependenc
 	return all, nil
 }
 
-// acisIn lists the files of a directory that are called as ACIs are, sorted.
+// acisIn lists the files of a directory whose names end in .aci, sorted.
 func acisIn(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -167,7 +167,7 @@ func acisIn(dir string) ([]string, error) {
 	return files, err
 }
 
-// describe says what a dependency asks for.
+// describe returns the name and the labels of a dependency, for errors.
 func describe(d types.Dependency) string {
 	text := d.ImageName.String()
 	for _, l := range d.Labels {

@@ -12,17 +12,18 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// ACIs is what the operator says of images that are ACIs. The zero value is that of
-// one who says nothing.
+// ACIs are the operator's rules for images that are ACIs. The zero value is the default: no
+// further directories, and no signatures.
 type ACIs struct {
-	// Directories are where an ACI's dependencies are looked for, in their order and
-	// after the directory that the ACI is in: files whose names end in .aci.
+	// Directories are searched for an ACI's dependencies, in their order and after the
+	// directory of the ACI itself. A dependency is a file whose name ends in .aci.
 	Directories []string
 	// Signed demands that the signature of each ACI was verified, by Verify or by an
 	// import.
 	Signed bool
-	// Verify tells who has signed the ACI at a path, which is called by an appc name,
-	// and reads its content to the end. It is nil where signatures cannot be verified.
+	// Verify verifies the signature of the ACI at a path, which has an appc name, and
+	// returns its signer. It reads the content to the end. It is nil in programs that cannot
+	// verify signatures.
 	Verify func(file, name string, content io.Reader) (signer string, err error)
 }
 
@@ -39,15 +40,15 @@ func (r *ACIs) searched(file string) []string {
 	return append([]string{filepath.Dir(file)}, r.Directories...)
 }
 
-// filled is what a directory was filled with.
+// filled describes the image with which a directory was filled.
 type filled struct {
 	digest string
 	isACI  bool
-	needs  bool // dependencies
+	needs  bool // the image has dependencies
 }
 
-// fillACI unpacks an ACI, with what it depends on. allowed is asked for one that has to
-// be signed and whose signature cannot be verified here.
+// fillACI unpacks an ACI and its dependencies. If the ACI must be signed and this program
+// cannot verify signatures, allowed decides.
 func (r *ACIs) fillACI(ctx context.Context, file, to string, allowed func(digest string) error) (filled, error) {
 	top, err := peekACI(file)
 	if err != nil {
@@ -79,8 +80,8 @@ func (r *ACIs) fillACI(ctx context.Context, file, to string, allowed func(digest
 	return f, made.render(ctx, to)
 }
 
-// signerOf verifies the signature of an image that is an ACI and has to have one. It
-// returns who has signed it and its digest, both empty of any other.
+// signerOf verifies the signature of an image that is an ACI and must be signed. It returns
+// the image's digest and signer, both empty for any other image.
 func (r *ACIs) signerOf(ctx context.Context, file string) (digest, signer string, err error) {
 	st, err := os.Stat(file)
 	if err != nil {
@@ -105,8 +106,9 @@ func (r *ACIs) signerOf(ctx context.Context, file string) (digest, signer string
 	return made.digest(), signer, err
 }
 
-// verify verifies the signatures of the images, and returns who has signed the highest.
-// One that another names by its image id is what that one's signature covers.
+// verify verifies the signatures of the images, and returns the signer of the highest. An
+// image that another one names by its image id needs no signature: the signature of that
+// other one covers it.
 func (r *recipe) verify() (signer string, err error) {
 	for i, part := range r.files {
 		a := r.found[part.Key]
@@ -124,7 +126,8 @@ func (r *recipe) verify() (signer string, err error) {
 	return signer, nil
 }
 
-// verify verifies the signature of an ACI that was read before, and is still the same.
+// verify verifies the signature of an ACI, and returns an error if the ACI has changed since
+// read.
 func (a *aci) verify(by func(file, name string, content io.Reader) (string, error)) (signer string, err error) {
 	f, err := os.Open(a.path)
 	if err != nil {

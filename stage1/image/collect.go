@@ -19,12 +19,12 @@ type Tree struct {
 	Digest string `json:"digest"`
 	Name   string `json:"name,omitempty"` // of the stage1, if it can be read
 	Bytes  int64  `json:"bytes"`          // of its files
-	Kept   string `json:"kept,omitempty"` // why; empty if it is, or was, removed
+	Kept   string `json:"kept,omitempty"` // why it is kept; empty if it is removed
 }
 
-// Collect removes the trees that nothing leads to: no pod, no import, no source that
-// still looks as it did, none of the digests that are wanted, and no process that is
-// about to make a pod. With dry it only says what it would do.
+// Collect removes the unused trees. A tree is in use if a pod has it, if it was imported, if
+// its source is unchanged, if its digest is wanted, or if a process is about to make a pod
+// with it. With dry Collect removes nothing and only returns what it would remove.
 func (s *Store) Collect(ctx context.Context, wanted []string, dry bool) ([]Tree, error) {
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -38,8 +38,8 @@ func (s *Store) Collect(ctx context.Context, wanted []string, dry bool) ([]Tree,
 	return trees, nil
 }
 
-// collectReplaced collects after a new tree was rendered. Pods do not suffer from what
-// cannot be removed. The caller has the store's lock.
+// collectReplaced collects after a new tree was rendered. It only logs errors, because a
+// tree that cannot be removed does no harm to pods. The caller has the store's lock.
 func (s *Store) collectReplaced(ctx context.Context) {
 	if s.Wanted == nil {
 		return
@@ -53,7 +53,7 @@ func (s *Store) collectReplaced(ctx context.Context) {
 	}
 }
 
-// collect is Collect for who has the store's lock.
+// collect is Collect for a caller that has the store's lock.
 func (s *Store) collect(ctx context.Context, wanted []string, dry bool) ([]Tree, error) {
 	kept, stale, err := s.intended(wanted)
 	if err != nil {
@@ -72,16 +72,16 @@ func (s *Store) collect(ctx context.Context, wanted []string, dry bool) ([]Tree,
 	if err != nil {
 		return nil, err
 	}
-	// Locked before it is looked what pods have: who makes one holds the other lock from
-	// before the tree is looked up until the pod says that it has it.
-	var all []*doomed
+	// Lock the trees before reading which trees pods have: a process that makes a pod holds
+	// the shared lock of the tree until the pod's directory names the tree.
+	var all []*candidate
 	defer func() {
 		for _, d := range all {
 			d.unlock()
 		}
 	}()
 	for _, path := range append(found, aside...) {
-		d := &doomed{path: path, Tree: Tree{Digest: filepath.Base(path)}}
+		d := &candidate{path: path, Tree: Tree{Digest: filepath.Base(path)}}
 		if filepath.Dir(path) == s.dir {
 			d.Kept = kept[d.Digest]
 		}
@@ -111,14 +111,14 @@ func (s *Store) collect(ctx context.Context, wanted []string, dry bool) ([]Tree,
 	return trees, nil
 }
 
-// doomed is a tree that is looked at, to be removed if nothing speaks for it.
-type doomed struct {
+// candidate is a tree that is removed unless a reason to keep it is found.
+type candidate struct {
 	Tree
 	path string
 	lock *os.File
 }
 
-func (d *doomed) lockOrKeep() {
+func (d *candidate) lockOrKeep() {
 	var err error
 	d.lock, err = lockTree(d.path, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -128,14 +128,14 @@ func (d *doomed) lockOrKeep() {
 	}
 }
 
-func (d *doomed) unlock() {
+func (d *candidate) unlock() {
 	if d.lock != nil {
 		d.lock.Close()
 	}
 }
 
-// measure finds out what the tree takes, and whose it is, as far as it can be read.
-func (d *doomed) measure() {
+// measure sets the size of the tree and the name of its stage1, if they can be read.
+func (d *candidate) measure() {
 	_ = filepath.WalkDir(d.path, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return nil
@@ -150,8 +150,8 @@ func (d *doomed) measure() {
 	}
 }
 
-// discard removes a tree that is locked. It is nobody's from the rename on.
-func (s *Store) discard(d *doomed) error {
+// discard renames a locked tree, so that it can no longer be found, and then removes it.
+func (s *Store) discard(d *candidate) error {
 	tmp, err := os.MkdirTemp(s.dir, tmpPrefix)
 	if err != nil {
 		return err
@@ -170,8 +170,8 @@ func (s *Store) discard(d *doomed) error {
 	return errors.Join(err, os.RemoveAll(tmp))
 }
 
-// intended says which trees are meant to be there, and why. stale are records of sources
-// that are not there any more, or look different now.
+// intended returns the digests of trees to keep, and why. stale are records of sources that
+// no longer exist or have changed.
 func (s *Store) intended(wanted []string) (kept map[string]string, stale []string, err error) {
 	kept = map[string]string{}
 	files, err := filepath.Glob(filepath.Join(s.dir, knownDir, "*.json"))
@@ -205,8 +205,8 @@ func removeAll(files []string) (err error) {
 	return err
 }
 
-// states are the directories that a pod is in, in the order of its life. It only goes
-// forward, so that one which moves while they are read is met once at least.
+// states returns the directories of pods in the order of a pod's states. A pod only moves
+// forward, so a pod that moves while the directories are read is seen at least once.
 func states() []string {
 	return []string{"embryo", "prepare", "prepared", "run", "exited-garbage", "garbage"}
 }
@@ -223,7 +223,7 @@ func (s *Store) used() (map[string]bool, error) {
 		for _, p := range pods {
 			id, err := os.ReadFile(filepath.Join(dir, p.Name(), IDFile))
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // it has none yet, and then its shim holds the lock; or it has moved on
+				continue // it has no tree yet, and its shim holds the lock; or it has moved on
 			}
 			if err != nil {
 				return nil, err
@@ -234,7 +234,7 @@ func (s *Store) used() (map[string]bool, error) {
 	return used, nil
 }
 
-// Forget takes back what an import has said, so that the tree can be collected.
+// Forget removes the record of an import, so that the tree can be collected.
 func (s *Store) Forget(ctx context.Context, digest string) error {
 	unlock, err := s.lock(ctx)
 	if err != nil {

@@ -28,8 +28,7 @@ func (s *Store) there(digest string) bool {
 	return err == nil
 }
 
-// replaced returns a store with the tree of an image whose source has changed since, so
-// that nothing leads to it.
+// replaced returns a store with an unused tree: the source of the tree has changed since.
 func replaced(t *testing.T) (s *Store, digest string) {
 	t.Helper()
 	stage1test.RequireRoot(t)
@@ -146,7 +145,7 @@ func TestTheTreeOfAnUnchangedSourceIsKept(t *testing.T) {
 	}
 }
 
-// What cannot be read might be what a pod has: then nothing is removed.
+// If a pod's record cannot be read, the pod might have any tree: nothing is removed.
 func TestNothingIsCollectedInDoubt(t *testing.T) {
 	s, digest := replaced(t)
 	dir := filepath.Join(filepath.Dir(s.dir), "pods/run", podUUID)
@@ -195,7 +194,7 @@ func TestADamagedTreeGoesWithThePodsThatHaveIt(t *testing.T) {
 	}
 }
 
-// A new tree takes the place of old ones: they are collected as it is rendered.
+// When a new tree is rendered, the trees that it replaces are collected.
 func TestRenderingCollectsWhatWasReplaced(t *testing.T) {
 	s, digest := replaced(t)
 	s.Wanted = func() ([]string, error) { return nil, errors.New("the configuration cannot be read") }
@@ -232,8 +231,7 @@ func TestAnImportIsForgotten(t *testing.T) {
 	}
 }
 
-// Whoever has got an image has its tree until it is closed, however much is collected
-// meanwhile, by other processes too.
+// A tree is kept while its image is open, even if other processes collect meanwhile.
 func TestCollectingAndFirstUseCanRace(t *testing.T) {
 	stage1test.RequireRoot(t)
 	dir, s := stage1test.Dir(t, nil), openStore(t)
@@ -246,8 +244,8 @@ func TestCollectingAndFirstUseCanRace(t *testing.T) {
 				return
 			default:
 			}
-			// Without records every look-up is a rendering or finds a tree that is about
-			// to go.
+			// Without records every look-up renders the tree, or finds one that is about to
+			// be removed.
 			records, _ := filepath.Glob(filepath.Join(s.dir, knownDir, "*.json"))
 			_ = removeAll(records)
 			if _, err := s.Collect(t.Context(), nil, false); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
-// dependent is an ACI to be written: what its manifest says, and its files by their
+// dependent describes an ACI: the fields of its manifest, and its files by their
 // paths in rootfs. A file whose text begins with "→" is a hard link.
 type dependent struct {
 	name      string
@@ -114,7 +114,7 @@ func (d dependent) write(t testing.TB, dir, base string) (path, id string) {
 	return path, a.id
 }
 
-// filesOf returns the files of a tree but those of the fake stage1.
+// filesOf returns the files of a tree except those of the fake stage1.
 func filesOf(t *testing.T, i *Image) map[string]string {
 	t.Helper()
 	own := map[string]bool{}
@@ -139,8 +139,7 @@ func filesOf(t *testing.T, i *Image) map[string]string {
 	return files
 }
 
-// What the dependencies of an image make of its tree: appc spec, "Image Manifest
-// Schema" and "Filesystem Setup".
+// The cases follow "Image Manifest Schema" and "Filesystem Setup" of the appc spec.
 func TestDependenciesAreRenderedAsAppcSays(t *testing.T) {
 	stage1test.RequireRoot(t)
 	for name, c := range map[string]struct {
@@ -269,7 +268,8 @@ func TestDependenciesKeepModesAndTheirDigestIsOfAllImages(t *testing.T) {
 	if st, err := os.Stat(filepath.Join(first.dir, "rootfs/d")); err != nil || st.Mode().Perm() != 0o711 {
 		t.Errorf("mode of a directory: %v, %v", st, err)
 	}
-	// Another dependency of the same name: another image, though the ACI is the same.
+	// With another dependency of the same name it is another image, although the ACI is the
+	// same.
 	base.files["/d/x"] = "2"
 	base.write(t, dir, "b.aci")
 	second, err := s.Image(t.Context(), top, "")
@@ -284,8 +284,8 @@ func TestDependenciesKeepModesAndTheirDigestIsOfAllImages(t *testing.T) {
 	}
 }
 
-// What was rendered once is found again without reading any of it, until one of the
-// ACIs that it could be made of changes.
+// A rendered image is found again without reading its files, until an ACI changes that could
+// be part of it.
 func TestDependenciesAreRememberedWithTheImage(t *testing.T) {
 	stage1test.RequireRoot(t)
 	dir, more := t.TempDir(), t.TempDir()
@@ -413,7 +413,7 @@ func TestDependenciesAreBounded(t *testing.T) {
 	}
 }
 
-// Of a dependency as of the image, nothing is written outside of the tree.
+// No file of a dependency is written outside of the tree.
 func TestADependencyCannotReachOutOfTheTree(t *testing.T) {
 	stage1test.RequireRoot(t)
 	outside := t.TempDir()
@@ -444,8 +444,7 @@ func TestADependencyCannotReachOutOfTheTree(t *testing.T) {
 	}
 }
 
-// Its files are written by a process that can be anybody's parent: a fifo among the
-// ACIs must not hold it up.
+// A fifo among the ACIs must not block the process that renders.
 func TestWhatIsNoFileIsNoDependency(t *testing.T) {
 	stage1test.RequireRoot(t)
 	dir := t.TempDir()

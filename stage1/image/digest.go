@@ -30,7 +30,7 @@ func isDigest(d string) bool {
 	return err == nil
 }
 
-// modeBits is what is kept of a file's mode.
+// modeBits are the bits of a file's mode that are kept.
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
 // treeDigest returns the digest of an image directory: that of a tar in which
@@ -40,7 +40,7 @@ const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 // is a file like any other, so that every copy of an image has the same digest.
 func treeDigest(dir string) (string, error) { return hashTree(dir, false) }
 
-// treeSum is the digest with the owners of all files, of a tree that was rendered.
+// treeSum returns the digest of a rendered tree including the owners of its files.
 func treeSum(dir string) (string, error) { return hashTree(dir, true) }
 
 func hashTree(dir string, owners bool) (string, error) {
@@ -82,8 +82,8 @@ func walkImage(dir string, visit func(rel string, st fs.FileInfo) error) error {
 }
 
 func writeEntry(w *tar.Writer, dir, rel string, st fs.FileInfo, owners bool) error {
-	// Made from nothing but what counts: tar.FileInfoHeader would take over the
-	// owner and the times.
+	// Copy only the fields that count: tar.FileInfoHeader also sets the owner and the
+	// times.
 	plain, err := tar.FileInfoHeader(st, "")
 	if err != nil {
 		return fmt.Errorf("%s: %w", rel, err)

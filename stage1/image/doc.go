@@ -6,6 +6,5 @@
 //	Locate ──► Store.Image ────► Image: name, digest, version, entrypoints, tree
 //	           Import, Rendered
 //
-// It executes nothing, and mounts nothing: that is what package stage1 does with an
-// Image.
+// It executes nothing and mounts nothing. Package stage1 does that with an Image.
 package image

@@ -16,8 +16,7 @@ type features struct {
 	Fields []string        `json:"fields"`
 }
 
-// readFeatures reads the features document of an image, whose path in rootfs is
-// given.
+// readFeatures reads the features document of an image. path is its path in rootfs.
 func readFeatures(dir, path string) (features, error) {
 	var f features
 	root, err := os.OpenRoot(dir)

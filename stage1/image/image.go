@@ -22,10 +22,9 @@ type Image struct {
 	manifest *manifest
 	text     []byte // of the manifest
 	features features
-	isACI    bool // it came as one
-
-	// lock is the tree, locked against collection as long as it is open. Of the image
-	// of a pod that is there already, nothing needs to be: the pod says what it has.
+	isACI    bool // the image came as an ACI
+	// lock is the tree's directory, locked against collection while the file is open. The
+	// image of an existing pod needs no lock, because the pod's directory names its tree.
 	lock *os.File
 }
 
@@ -49,7 +48,7 @@ func openImage(dir, digest string) (*Image, error) {
 }
 
 func readManifest(file string) ([]byte, error) {
-	// A link would lead out of the image, and a fifo would be waited for.
+	// A link could lead out of the image, and opening a fifo could block.
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("a stage1 image has a file called manifest: %w", err)
@@ -75,8 +74,8 @@ func Features(dir string) ([]byte, error) {
 	return i.OCIFeatures(), nil
 }
 
-// Close lets the image's tree be collected if nothing else leads to it. A process that
-// makes pods of it does not call this: the end of the process is enough.
+// Close lets the image's tree be collected if it is not in use otherwise. A process that
+// makes pods with the image need not call it; the lock ends with the process.
 func (i *Image) Close() error {
 	if i.lock == nil {
 		return nil
@@ -84,8 +83,8 @@ func (i *Image) Close() error {
 	return i.lock.Close()
 }
 
-// Name returns what people call the stage1: the last part of the appc name in
-// its manifest, without the "stage1-" that it usually begins with.
+// Name returns the short name of the stage1: the last part of the appc name in its manifest,
+// without the prefix "stage1-".
 func (i *Image) Name() string { return strings.TrimPrefix(path.Base(i.manifest.name), "stage1-") }
 
 // Digest returns "sha512-" and 128 hexadecimal digits.
@@ -108,10 +107,10 @@ func (i *Image) Version() int { return i.manifest.version }
 // interface versions 1 to 6 are.
 func (i *Image) RktABI() bool { return i.manifest.rktABI() }
 
-// Mutable tells whether pods of the image can get apps while they run.
+// Mutable reports whether apps can be added to a running pod of the image.
 func (i *Image) Mutable() bool { return i.manifest.mutable() }
 
-// Has tells whether the image declares an entrypoint.
+// Has reports whether the image declares an entrypoint.
 func (i *Image) Has(e abi.Entrypoint) bool { return i.Entrypoint(e) != "" }
 
 // Entrypoint returns the path of an entrypoint inside the image's rootfs, absolute
@@ -124,8 +123,8 @@ func (i *Image) Fields() (pointers []string, ok bool) {
 	return i.features.Fields, i.manifest.features != ""
 }
 
-// OCIFeatures returns the runtime-spec's features structure as the image tells
-// it, as JSON; nil if it declares none.
+// OCIFeatures returns the runtime-spec's features structure that the image declares, as
+// JSON; nil if it declares none.
 func (i *Image) OCIFeatures() []byte {
 	if string(i.features.OCI) == "null" {
 		return nil

@@ -11,17 +11,17 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// importedDir is where the store remembers what an operator has imported: a tree
-// that nothing else leads to, and that is wanted all the same.
+// importedDir is the directory of the records of imports. The store keeps an imported tree
+// even if it is not in use otherwise.
 const importedDir = "imported"
 
-// Imported is what the store remembers of an import.
+// Imported is the record of an import.
 type Imported struct {
 	Version int    `json:"version"` // 1
 	Digest  string `json:"digest"`  // of the tree
 	Name    string `json:"name"`    // of the stage1, as its manifest has it
-	Ref     string `json:"ref"`     // where it came from last
-	// Signer is whose signature of an ACI was verified then, empty if none was.
+	Ref     string `json:"ref"`     // the source of the last import
+	// Signer is the signer of an ACI whose signature was verified, otherwise empty.
 	Signer string `json:"signer,omitempty"`
 }
 
@@ -52,8 +52,8 @@ func (s *Store) rememberImport(i *Image, ref, signer string) error {
 }
 
 // ImportPath brings an image from a path, in any of the forms that Image takes, into
-// the store, and remembers that it was wanted. The signature of an ACI is verified if
-// the rules demand it, whether or not it was rendered before.
+// the store, and records the import. If the rules demand it, it verifies the signature of an
+// ACI, even if the ACI was rendered before.
 func (s *Store) ImportPath(ctx context.Context, path string) (*Image, error) {
 	i, err := s.importPath(ctx, path)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Store) Imports() ([]Imported, error) {
 	return all, nil
 }
 
-// importOf returns what is remembered of the import of a tree, if it was imported.
+// importOf returns the record of a tree's import, if it was imported.
 func (s *Store) importOf(digest string) (Imported, bool) {
 	var i Imported
 	if s.dir == "" {
@@ -115,13 +115,14 @@ func (s *Store) importOf(digest string) (Imported, bool) {
 	return i, err == nil && json.Unmarshal(text, &i) == nil
 }
 
-// Signer returns whose signature was verified when an image was imported, or "".
+// Signer returns the signer whose signature was verified when an image was imported, or
+// "".
 func (s *Store) Signer(i *Image) string {
 	imported, _ := s.importOf(i.digest)
 	return imported.Signer
 }
 
-// Signed returns an error of the image of an ACI that has to be signed, if no import has
+// Signed returns an error if the image is an ACI, ACIs must be signed, and no import has
 // verified its signature.
 func (s *Store) Signed(i *Image) error {
 	if !s.acis.Signed || !i.isACI {
@@ -130,7 +131,7 @@ func (s *Store) Signed(i *Image) error {
 	return s.allowed(i.digest)
 }
 
-// allowed is Signed for an ACI that was not rendered yet.
+// allowed is Signed for an ACI that is not rendered yet.
 func (s *Store) allowed(digest string) error {
 	if i, ok := s.importOf(digest); ok && i.Signer != "" {
 		return nil
@@ -138,9 +139,9 @@ func (s *Store) allowed(digest string) error {
 	return fmt.Errorf("the configuration demands that ACIs are signed, and the signature of this one, %s, was not verified: run rktctl stage1 import with its path: %w", digest, errdefs.ErrPermissionDenied)
 }
 
-// Rendered returns the image of a digest, if its tree is in the store: imported, or
-// rendered when it was used before. Else the error is errdefs.ErrNotFound, and
-// errdefs.ErrDataLoss if the tree was changed.
+// Rendered returns the image of a digest if its tree is in the store, because it was imported
+// or rendered before. Otherwise the error is errdefs.ErrNotFound, or errdefs.ErrDataLoss if
+// the tree was changed.
 func (s *Store) Rendered(digest string) (*Image, error) {
 	if !isDigest(digest) {
 		return nil, invalid("the digest %.80q is not \"sha512-\" and 128 digits of 0-9 and a-f", digest)

@@ -10,16 +10,16 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Inspect looks at the image at path, in any form that Store.Image takes, without a
-// store, and returns it if a store would take it. What is packed is unpacked into a
-// temporary directory, which takes root and is gone afterwards: the Image can be
-// asked what it is, and not be attached.
+// Inspect reads the image at path, in any form that Store.Image takes, without a
+// store. It returns an error if a store would refuse the image. It unpacks a packed image
+// into a temporary directory, for which it needs root, and removes that directory. So the
+// methods of the Image that read its manifest work, but it cannot be attached.
 func Inspect(ctx context.Context, path string) (*Image, error) {
 	return ACIs{}.Inspect(ctx, path)
 }
 
-// Inspect is the function of that name for ACIs under these rules. A signature that is
-// demanded has to be verified by them.
+// Inspect is the function Inspect with these rules for ACIs. If they demand a signature,
+// Verify must be set.
 func (r ACIs) Inspect(ctx context.Context, path string) (*Image, error) {
 	i, err := r.inspect(ctx, path)
 	if err != nil {
@@ -67,8 +67,7 @@ func (r *ACIs) inspect(ctx context.Context, path string) (i *Image, err error) {
 	return i, nil
 }
 
-// IsTree tells whether a path is the directory of an image, and not an image packed
-// in some way.
+// IsTree reports whether a path is an image directory, and not a packed image.
 func IsTree(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.IsDir() && !isLayout(path)

@@ -15,31 +15,30 @@ import (
 	"time"
 )
 
-// settled is how old the last change of a source must be for its digest to be
-// remembered. A file that is changed twice within the resolution of its file
-// system's clock looks the same after both.
+// settled is how old the last change of a source must be before its digest is recorded. If
+// a file is changed twice within the resolution of its file system's clock, both versions
+// have the same times.
 const settled = time.Second
 
-// known is what is remembered of a source of an image: the digest that it had
-// when it looked like this.
+// known is the record of a source: the digest that it had with this fingerprint.
 type known struct {
 	Version     int    `json:"version"` // 1
 	Path        string `json:"path"`
 	Fingerprint string `json:"fingerprint"`
 	Digest      string `json:"digest"`
-	// Dirs are where its dependencies were looked for, if it has any: their ACIs are in
-	// the fingerprint.
+	// Dirs are the directories in which its dependencies were looked for. The fingerprint
+	// covers the ACIs there.
 	Dirs []string `json:"dirs,omitempty"`
 }
 
-// record returns the file that remembers a source.
+// record returns the path of a source's record.
 func (s *Store) record(source string) string {
 	sum := sha256.Sum256([]byte(source))
 	return filepath.Join(s.dir, knownDir, hex.EncodeToString(sum[:16])+".json")
 }
 
 // remembered returns the digest of a source that has not changed since its tree
-// was rendered. A record that cannot be read is none.
+// was rendered. It ignores a record that it cannot read.
 func (s *Store) remembered(source string) (digest string, ok bool) {
 	k, ok := readKnown(s.record(source))
 	if !ok || k.Path != source || k.Dirs != nil && !slices.Equal(k.Dirs, s.acis.searched(source)) || !k.isCurrent() {
@@ -56,7 +55,7 @@ func readKnown(file string) (k known, ok bool) {
 	return k, k.Version == 1 && isDigest(k.Digest)
 }
 
-// isCurrent tells whether the source still looks as it did.
+// isCurrent reports whether the source has an unchanged fingerprint.
 func (k *known) isCurrent() bool {
 	print, _, err := fingerprint(k.Path, k.Dirs...)
 	return err == nil && print == k.Fingerprint
@@ -71,8 +70,8 @@ func (s *Store) remember(source, print, digest string, dirs []string) error {
 	return s.replace(s.record(source), text)
 }
 
-// replace puts a record into its place, whole or not at all. It need not survive a
-// crash of the machine. Several processes may do so at once, for the same record.
+// replace writes a record by rename. The record need not survive a crash of the machine.
+// Several processes may replace the same record at once.
 func (s *Store) replace(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -91,10 +90,10 @@ func (s *Store) replace(path string, text []byte) error {
 	return nil
 }
 
-// fingerprint is what a source looks like from outside: path, inode, mode, size
+// fingerprint returns a hash of the attributes of a source: path, inode, mode, size
 // and both times of each of its files, and of the ACIs in the directories of its
-// dependencies. As long as it stays the same, nothing is read to know the digest.
-// changed is when the last of them changed.
+// dependencies. If the fingerprint is unchanged, the digest is known without reading a
+// file. changed is the time of the last change of any of them.
 func fingerprint(source string, dirs ...string) (print string, changed time.Time, err error) {
 	f := fingerprinter{hash: sha256.New()}
 	err = f.addSource(source)
@@ -116,7 +115,7 @@ func (f *fingerprinter) addSource(source string) error {
 	switch {
 	case err != nil:
 	case st.IsDir() && isLayout(source):
-		// It names all else by digests.
+		// The index of a layout names everything else by digests.
 		name := filepath.Join(source, layoutIndex)
 		if st, err = os.Stat(name); err == nil {
 			err = f.add(layoutIndex, st)

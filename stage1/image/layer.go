@@ -16,15 +16,16 @@ import (
 	"strings"
 )
 
-// What names in a layer begin with that remove something of the layers below.
+// Prefixes of names in a layer that remove files of the layers below.
 const (
 	whiteout       = ".wh."
 	opaqueWhiteout = ".wh..wh..opq"
 )
 
-// applyLayer unpacks a layer over what those below it have left in a directory.
-// It is read twice: what it removes must not be of its own. budget is how many bytes
-// all layers together may still unpack to.
+// applyLayer unpacks a layer into a directory that has the layers below it. It reads the
+// layer twice: first it removes files of the layers below, then it adds the layer's own,
+// so that it removes none of these. budget is how many bytes all layers together may
+// still unpack to.
 func applyLayer(ctx context.Context, blobs Blobs, d Descriptor, to string, budget *int64) error {
 	root, err := os.OpenRoot(to)
 	if err != nil {
@@ -43,8 +44,8 @@ func applyLayer(ctx context.Context, blobs Blobs, d Descriptor, to string, budge
 	})
 }
 
-// walkLayer visits the entries of a layer that are of the image, and verifies all
-// of it.
+// walkLayer visits those entries of a layer that belong to the image, and verifies the
+// whole layer.
 func walkLayer(ctx context.Context, blobs Blobs, d Descriptor, budget *int64, visit func(name string, hdr *tar.Header, r io.Reader) error) error {
 	b, err := openBlob(ctx, blobs, d)
 	if err != nil {
@@ -64,7 +65,7 @@ func walkTar(ctx context.Context, b io.Reader, budget *int64, visit func(name st
 	for {
 		hdr, err := r.Next()
 		if err == nil {
-			*budget -= hdr.Size // which a sparse file does not have in the tar
+			*budget -= hdr.Size // a sparse file has fewer bytes in the tar
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -79,7 +80,7 @@ func walkTar(ctx context.Context, b io.Reader, budget *int64, visit func(name st
 		if slices.Contains(strings.Split(hdr.Name, "/"), "..") {
 			return invalid("entry %q leads out of the image", hdr.Name)
 		}
-		// Whatever else an OCI image has beside is not part of the stage1's.
+		// Other files of the OCI image are not part of the stage1 image.
 		name, isOurs := entryName(strings.TrimPrefix(path.Clean(hdr.Name), "/"))
 		isWhiteout := strings.HasPrefix(path.Base(name), whiteout)
 		if name == "." || !isOurs && !isWhiteout || hdr.Typeflag == tar.TypeXGlobalHeader {
@@ -91,7 +92,7 @@ func walkTar(ctx context.Context, b io.Reader, budget *int64, visit func(name st
 	}
 }
 
-// unzip finds out by the first bytes what a layer is packed with.
+// unzip recognises the compression of a layer by its first bytes.
 func unzip(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReaderSize(r, 64<<10)
 	head, err := b.Peek(4)
@@ -110,7 +111,7 @@ func unzip(r io.Reader) (io.Reader, error) {
 	return b, nil
 }
 
-// applyWhiteout removes what a whiteout names of the layers below.
+// applyWhiteout removes the files of the layers below that a whiteout names.
 func applyWhiteout(root *os.Root, name string) error {
 	dir, base := path.Split(name)
 	hidden, ok := strings.CutPrefix(base, whiteout)
@@ -132,7 +133,7 @@ func applyWhiteout(root *os.Root, name string) error {
 	return nil
 }
 
-// applyEntry makes an entry, instead of what is there of that name.
+// applyEntry makes an entry, and replaces a file of that name.
 func applyEntry(root *os.Root, name string, hdr *tar.Header, r io.Reader) error {
 	if strings.HasPrefix(path.Base(name), whiteout) {
 		return nil

@@ -53,7 +53,7 @@ func (l layout) top() (Descriptor, error) {
 	return ofThisPlatform(index.Manifests)
 }
 
-// fill unpacks the image of a layout, and returns the digest of what was made.
+// fill unpacks the image of a layout, and returns the digest of the directory.
 func (l layout) fill(ctx context.Context, to string) (string, error) {
 	top, err := l.top()
 	if err != nil {
@@ -66,9 +66,9 @@ func (l layout) fill(ctx context.Context, to string) (string, error) {
 	return fillLayers(ctx, l, layers, to)
 }
 
-// isArchive tells whether a file is a tar of an OCI image layout, by the first entry
-// that has a place in one or in an ACI. Whatever is wrong with it otherwise is to be
-// told when it is unpacked.
+// isArchive reports whether a file is a tar of an OCI image layout. The first entry decides
+// that belongs to a layout or to an ACI. Other faults of the file are reported when it is
+// unpacked.
 func isArchive(file string) (bool, error) {
 	f, r, err := openArchive(file)
 	if err != nil {
@@ -97,7 +97,7 @@ func openArchive(file string) (*os.File, *tar.Reader, error) {
 	return f, tar.NewReader(&io.LimitedReader{R: plain, N: maxImage}), nil
 }
 
-// isLayoutFile tells whether an entry of a tar belongs to an OCI image layout.
+// isLayoutFile reports whether an entry of a tar belongs to an OCI image layout.
 func isLayoutFile(hdr *tar.Header) bool {
 	name := path.Clean(hdr.Name)
 	isBlob, err := path.Match("blobs/*/*", name)
@@ -117,7 +117,7 @@ func fillArchive(ctx context.Context, file, to string) (digest string, err error
 	return layout(dir).fill(ctx, to)
 }
 
-// extractLayout unpacks what of an archive belongs to the layout.
+// extractLayout unpacks the files of an archive that belong to the layout.
 func extractLayout(ctx context.Context, file, to string) error {
 	root, err := os.OpenRoot(to)
 	if err != nil {
@@ -151,6 +151,6 @@ func extractBlob(root *os.Root, name string, r io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("entry %q: %w", name, err)
 	}
-	_, err = io.Copy(f, io.LimitReader(r, maxImage)) // a sparse file has no end of its own
+	_, err = io.Copy(f, io.LimitReader(r, maxImage)) // the holes of a sparse file may be huge
 	return errors.Join(err, f.Close())
 }

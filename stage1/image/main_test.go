@@ -10,11 +10,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
-// patience is how long a test waits for what is certain to happen on a machine
+// patience is how long a test waits for something that is certain to happen on a machine
 // that is not broken, however slow.
 const patience = 30 * time.Second
 
-// TestMain runs the tests, or as a process of its own what a test needs another one for.
+// TestMain runs the tests, or a program that a test needs as another process.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "test-render" {
 		if err := renderProgram(os.Args[2:]); err != nil {

@@ -22,7 +22,7 @@ import (
 // maxManifest bounds a manifest and a features document, in bytes.
 const maxManifest = 1 << 20
 
-// manifest is what stage 0 needs of an image's manifest.
+// manifest has the parts of an image's manifest that stage 0 uses.
 type manifest struct {
 	name     string
 	version  int                       // of the interface
@@ -30,7 +30,7 @@ type manifest struct {
 	features string                    // as paths; empty if there is none
 }
 
-// parseManifest reads a manifest. file is what errors call it.
+// parseManifest parses a manifest. file is its name in errors.
 func parseManifest(text []byte, file string) (*manifest, error) {
 	var im schema.ImageManifest
 	if err := json.Unmarshal(text, &im); err != nil {
@@ -62,12 +62,12 @@ func parseManifest(text []byte, file string) (*manifest, error) {
 	return m, m.complete(file)
 }
 
-// isWhole refuses the tree of an image that is no ACI and depends on others: only ACIs
-// do. file is what errors call its manifest.
+// isWhole refuses an image that has dependencies or a pathWhitelist and is not an ACI.
+// file is the name of its manifest in errors.
 func isWhole(dir, file string) error {
 	text, err := readManifest(filepath.Join(dir, "manifest"))
 	if err != nil {
-		return nil // verify says what is wrong
+		return nil // verify returns the error
 	}
 	var im schema.ImageManifest
 	if json.Unmarshal(text, &im) == nil && (len(im.Dependencies) > 0 || len(im.PathWhitelist) > 0) {
@@ -100,8 +100,8 @@ func position(text []byte, err error) string {
 	return fmt.Sprintf(":%d:%d", line, len(before)-bytes.LastIndexByte(before, '\n'))
 }
 
-// interfaceVersion returns the version of an image's entrypoints. An image that does
-// not say is of version 1.
+// interfaceVersion returns the version of an image's entrypoints. An image without that
+// annotation is of version 1.
 func interfaceVersion(annotations map[string]string) (int, error) {
 	v, ok := annotations[abi.AnnotationVersion]
 	if !ok {
@@ -117,7 +117,7 @@ func interfaceVersion(annotations map[string]string) (int, error) {
 	return n, nil
 }
 
-// complete refuses a manifest with too little in it.
+// complete refuses a manifest that lacks a required part.
 func (m *manifest) complete(file string) error {
 	if m.paths[abi.Run] == "" {
 		return invalid("%s: declares no entrypoint run: add the annotation %s%s with the path of an executable in rootfs",
@@ -129,13 +129,12 @@ func (m *manifest) complete(file string) error {
 // rktABI reports whether the image's entrypoints are called as rkt called them.
 func (m *manifest) rktABI() bool { return m.version < abi.Version }
 
-// sinceMutable is the interface version that brought apps that are added to a pod.
+// sinceMutable is the first interface version with entrypoints that add apps to a pod.
 const sinceMutable = 5
 
-// mutable tells whether pods of the image can get apps while they run. One of rkt's
-// needs more for that: nothing acts in a pod without enter, and nothing else than attach
-// reaches the streams of an app. Without it the pods are made with their app, which every
-// image can do.
+// mutable reports whether apps can be added to a running pod of the image. An image of
+// rkt's interface versions also needs enter, to act inside a pod, and attach, to reach the
+// streams of an app. Pods of other images are made with their only app.
 func (m *manifest) mutable() bool {
 	needed := []abi.Entrypoint{abi.AppAdd, abi.AppStart, abi.AppRm}
 	if m.rktABI() {
@@ -159,8 +158,8 @@ func checkPath(p string) error {
 	return nil
 }
 
-// checkFiles makes sure that what the manifest declares is in the image. source
-// is what errors call the image.
+// checkFiles returns an error if a file that the manifest declares is not in the image.
+// source is the name of the image in errors.
 func (m *manifest) checkFiles(dir, source string) error {
 	root, err := os.OpenRoot(filepath.Join(dir, "rootfs"))
 	if err != nil {

@@ -30,14 +30,14 @@ type Descriptor struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Platform is what an image runs on.
+// Platform is the operating system and the architecture of an image.
 type Platform struct {
 	OS           string `json:"os"`
 	Architecture string `json:"architecture"`
 }
 
-// Blobs is where the blobs of an OCI image are. What Open returns is verified
-// by who reads it.
+// Blobs is a source of an OCI image's blobs. The reader of a blob verifies its digest; Open
+// need not.
 type Blobs interface {
 	Open(context.Context, Descriptor) (io.ReadCloser, error)
 }
@@ -48,11 +48,11 @@ type document struct {
 	Layers    []Descriptor `json:"layers"`
 }
 
-// Import brings a stage1 image that is distributed as an OCI image into the store:
-// its layers hold the file "manifest" and the directory "rootfs". Of an index it is
-// the image of this platform. Every blob has to have the digest by which it is
-// named. The result is what a directory with the same files would give, digest
-// included; ref is what is remembered of where it came from.
+// Import brings a stage1 image that is distributed as an OCI image into the store.
+// The image's layers hold the file "manifest" and the directory "rootfs". From an index it
+// takes the image of this platform. Every blob must have the digest that names it. The
+// result, with its digest, is the same as for a directory with the same files. ref is
+// recorded as the source.
 func (s *Store) Import(ctx context.Context, blobs Blobs, top Descriptor, ref string) (*Image, error) {
 	i, err := s.importOCI(ctx, blobs, top, ref)
 	if err != nil {
@@ -92,7 +92,7 @@ func (s *Store) importOCI(ctx context.Context, blobs Blobs, top Descriptor, ref 
 	return i, s.rememberImport(i, ref, "")
 }
 
-// fillLayers unpacks layers, and returns the digest of what they make.
+// fillLayers unpacks layers, and returns the digest of the resulting directory.
 func fillLayers(ctx context.Context, blobs Blobs, layers []Descriptor, to string) (string, error) {
 	budget := int64(maxImage)
 	for _, l := range layers {
@@ -192,13 +192,13 @@ func openBlob(ctx context.Context, blobs Blobs, d Descriptor) (*blob, error) {
 	return b, nil
 }
 
-// Write sees what is read.
+// Write is called with the bytes that were read.
 func (b *blob) Write(p []byte) (int, error) {
 	b.read += int64(len(p))
 	return b.hash.Write(p)
 }
 
-// close reads the rest, and tells whether all of it was what the descriptor names.
+// close reads the rest, and returns an error if the blob does not match its descriptor.
 func (b *blob) close() error {
 	_, err := io.Copy(io.Discard, b)
 	if err = errors.Join(err, b.source.Close()); err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
-// ociImage is an OCI image in the making. It implements Blobs.
+// ociImage builds an OCI image. It implements Blobs.
 type ociImage struct {
 	t     testing.TB
 	blobs map[string][]byte

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// mountPoints are what a pod needs in a tree to mount its own directories on, and the
-// directories that these are in.
+// mountPoints are the directories of a tree on which a pod mounts its own directories, and
+// their parents.
 func mountPoints() []string {
 	return []string{"rootfs", "rootfs/opt", "rootfs/opt/stage2", "rootfs/rkt"}
 }
 
-// render makes the tree of an image, unless another process has done so meanwhile. One
-// process renders at a time. What nothing leads to any more goes then: it is by new
-// trees that old ones become superfluous.
+// render makes the tree of an image, unless another process has done so meanwhile. Only one
+// process renders at a time. Afterwards it collects unused trees, because old trees become
+// unused when new ones replace them.
 func (s *Store) render(ctx context.Context, source, want string) (*Image, error) {
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -49,7 +49,8 @@ func (s *Store) render(ctx context.Context, source, want string) (*Image, error)
 	return i, nil
 }
 
-// produce renders an image in tmp, places it, and remembers what its source looks like.
+// produce renders an image in tmp, moves it into the store, and records the fingerprint of
+// its source.
 func (s *Store) produce(ctx context.Context, source, tmp, want string) (string, error) {
 	before, _, err := fingerprint(source)
 	if err != nil {
@@ -71,13 +72,13 @@ func (s *Store) produce(ctx context.Context, source, tmp, want string) (string, 
 	}
 	after, changed, errAfter := fingerprint(source, dirs...)
 	if errors.Join(err, errAfter) != nil || after != before || time.Since(changed) < settled {
-		return f.digest, nil // the tree is right; only what the source is called may not be
+		return f.digest, nil // the tree is right; only the source has changed meanwhile
 	}
 	return f.digest, s.remember(source, after, f.digest, dirs)
 }
 
-// settle verifies a tree in tmp and moves it to where its digest says, and makes
-// that survive a crash. tmp is gone if there was such a tree already.
+// settle verifies a tree in tmp, moves it to trees/DIGEST, and syncs both. If that tree
+// exists already, settle removes tmp.
 func (s *Store) settle(f filled, source, tmp, want string) error {
 	if err := matches(f.digest, want); err != nil {
 		return err
@@ -91,7 +92,7 @@ func (s *Store) settle(f filled, source, tmp, want string) error {
 	case !isGone(err):
 		return err
 	}
-	// After the digest was taken: these are ours, not the image's.
+	// Make them after the digest was taken: they are not part of the image.
 	if err := makeMountPoints(tmp, source); err != nil {
 		return err
 	}
@@ -113,8 +114,8 @@ func (s *Store) settle(f filled, source, tmp, want string) error {
 	return syncDir(s.dir)
 }
 
-// makeMountPoints makes the mount points that the tree in tmp does not have. None may be
-// a link, for what is made or mounted there would be where the link leads.
+// makeMountPoints makes the mount points that the tree in tmp lacks. It refuses a mount point
+// that is a link, because a mount would follow the link.
 func makeMountPoints(tmp, source string) error {
 	root, err := os.OpenRoot(tmp)
 	if err != nil {
@@ -136,8 +137,8 @@ func makeMountPoints(tmp, source string) error {
 	return nil
 }
 
-// fill copies or unpacks an image into a directory. The digest is that of what was
-// written, whatever becomes of the source meanwhile.
+// fill copies or unpacks an image into a directory. It takes the digest of the written
+// files, so a change of the source meanwhile does no harm.
 func (s *Store) fill(ctx context.Context, source, tmp string) (filled, error) {
 	return s.acis.fill(ctx, source, tmp, s.allowed)
 }
@@ -174,7 +175,7 @@ func (r *ACIs) fillFile(ctx context.Context, source, tmp string, allowed func(di
 	return r.fillACI(ctx, source, tmp, allowed)
 }
 
-// verify checks a rendered image, with the names of the source in the errors.
+// verify checks a rendered image. Its errors have the names of the source.
 func verify(tmp, source string) error {
 	text, err := readManifest(filepath.Join(tmp, "manifest"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -190,8 +191,8 @@ func verify(tmp, source string) error {
 	return m.checkFiles(tmp, source)
 }
 
-// copyImage copies the manifest and the rootfs of an image directory. All of it
-// belongs to root then, whoever built it; hard links stay hard links.
+// copyImage copies the manifest and the rootfs of an image directory. Root owns the copies,
+// whoever owns the source. Hard links stay hard links.
 func copyImage(ctx context.Context, from, to string) error {
 	linked := map[inode]string{}
 	return walkImage(from, func(rel string, st fs.FileInfo) error {
@@ -246,8 +247,8 @@ func writeFile(f *os.File, r io.Reader, mode fs.FileMode) error {
 	return errors.Join(err, f.Chmod(mode&modeBits), f.Sync(), f.Close())
 }
 
-// syncTree makes the directories of a tree survive a crash of the machine. Its
-// files were synced as they were written.
+// syncTree syncs the directories of a tree, so that it survives a crash of the machine. Its
+// files were synced when they were written.
 func syncTree(dir string) error {
 	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {

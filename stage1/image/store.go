@@ -15,27 +15,27 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
 )
 
-// Store is the tree store: images by digest, each complete or not there. That of the
-// zero value has none, and nothing can be put there.
+// Store is the tree store: images by digest. Every image in it is complete. The zero value
+// has no images, and none can be added.
 //
 //	trees/DIGEST/{manifest,rootfs}   an image; never changed
-//	trees/DIGEST/sum                 what all of it hashes to
+//	trees/DIGEST/sum                 the digest of the rendered tree
 //	trees/known/HASH.json            the digest of a source, while it looks the same
-//	trees/checked/DIGEST.json        a tree that was right in this boot, as it looked
+//	trees/checked/DIGEST.json        the fingerprint of a tree that was verified in this boot
 //	trees/imported/DIGEST.json       what an operator has imported
-//	trees/.tmp-*                     being made, or left behind
-//	trees/.damaged-*                 trees that were changed, while pods have them
+//	trees/.tmp-*                     being made, or abandoned
+//	trees/.damaged-*                 trees that were changed, until no pod has them
 //	trees/.lock                      held while something is made or collected
 type Store struct {
 	// Wanted returns the digests of images that the configuration names. If it is set,
-	// trees that nothing leads to are collected when a new one is rendered.
+	// unused trees are collected when a new one is rendered.
 	Wanted func() ([]string, error)
 
 	dir  string
 	acis ACIs
 }
 
-// IDFile is the file of a pod's directory that has the digest of the pod's stage1.
+// IDFile is the file in a pod's directory that contains the digest of the pod's stage1.
 const IDFile = "stage1TreeStoreID"
 
 const (
@@ -63,18 +63,17 @@ func (s *Store) open(dataDir string) error {
 	if err := datadir.Make(dataDir, datadir.Mode); err != nil {
 		return err
 	}
-	// Pods see a tree by the mount that they have of it, so nobody else has to get here.
+	// Only root may enter: pods see a tree through a mount of their own.
 	if err := datadir.Make(s.dir, 0o700); err != nil {
 		return err
 	}
 	return os.MkdirAll(filepath.Join(s.dir, knownDir), 0o755)
 }
 
-// Image returns the image at path, a directory, an ACI or an OCI image as layout or
-// archive, from the store, and
-// renders it there first if it is new. Many processes may do so at once. A
-// wanted digest that the image does not have is errdefs.ErrInvalidArgument, and
-// nothing of it is kept; an empty one is not checked.
+// Image returns the image at path from the store, and first renders it there if it is new.
+// The path is a directory, an ACI, or an OCI image as layout or archive. Many processes may
+// call Image at once. If wantDigest is not empty and the image has another digest, the
+// error is errdefs.ErrInvalidArgument, and nothing of the image is kept.
 func (s *Store) Image(ctx context.Context, path, wantDigest string) (*Image, error) {
 	i, err := s.image(ctx, path, wantDigest)
 	if err != nil {
@@ -105,7 +104,7 @@ func (s *Store) image(ctx context.Context, path, want string) (*Image, error) {
 }
 
 // last returns the image of a source that has not changed since it was rendered. The
-// error is errGone or that of a damaged tree if it has to be rendered now.
+// error is errGone or errDamaged if the image has to be rendered.
 func (s *Store) last(path, want string) (*Image, error) {
 	digest, ok := s.remembered(path)
 	if !ok {
@@ -152,8 +151,8 @@ func (s *Store) Load(podDir string) (*Image, error) {
 
 func (s *Store) tree(digest string) string { return filepath.Join(s.dir, digest) }
 
-// lock takes the store's lock, or gives up with ctx. It goes with its process,
-// whatever becomes of that.
+// lock takes the store's lock, or returns when ctx is done. The kernel releases the lock when
+// the process ends.
 func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(s.dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -164,7 +163,7 @@ func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 	select {
 	case err = <-locked:
 	case <-ctx.Done():
-		// flock(2) cannot be interrupted: whoever gets the lock late closes it.
+		// flock(2) cannot be interrupted: if it gets the lock late, release it then.
 		go func() {
 			<-locked
 			_ = f.Close()
@@ -177,8 +176,8 @@ func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// sweep removes what processes left that died while they rendered. The caller
-// has the lock, so nobody else is at it.
+// sweep removes the files of processes that were killed while they rendered. The caller
+// has the lock, so no other process is rendering.
 func (s *Store) sweep() error {
 	var err error
 	for _, dir := range []string{".", knownDir, checkedDir, importedDir} {
@@ -190,7 +189,7 @@ func (s *Store) sweep() error {
 	}
 	empty, globErr := filepath.Glob(filepath.Join(s.dir, damagedPrefix+"*"))
 	for _, dir := range empty {
-		_ = os.Remove(dir) // one with a tree stays
+		_ = os.Remove(dir) // fails if there is a tree in it
 	}
 	return errors.Join(err, globErr)
 }

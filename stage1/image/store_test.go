@@ -39,7 +39,7 @@ func TestATreeIsRenderedOnceAndTheDigestRemembered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Were the files read again, they could not be.
+	// Make reading the files impossible: they must not be read again.
 	sealed := filepath.Join(t.TempDir(), "unused")
 	if err := os.Rename(filepath.Join(s.dir, lockFile), sealed); err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestCopiesOfAnImageHaveOneDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	copied := filepath.Join(t.TempDir(), "copy")
-	// Copies the hard link as a second file, with other times and another owner.
+	// CopyFS copies the hard link as a second file, with other times and another owner.
 	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestEightProcessesRenderOneImageAtOnce(t *testing.T) {
 func TestARendererThatIsKilledLeavesNothingThatCounts(t *testing.T) {
 	stage1test.RequireRoot(t)
 	dir, s := stage1test.Dir(t, nil), openStore(t)
-	// Enough to be in the middle of for a while.
+	// So many files that rendering takes a while.
 	many := filepath.Join(dir, "rootfs/a")
 	if err := os.Mkdir(many, 0o755); err != nil {
 		t.Fatal(err)

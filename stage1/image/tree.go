@@ -20,24 +20,24 @@ const (
 	damagedPrefix = ".damaged-"
 )
 
-// errGone says that a tree is not in the store.
+// errGone is the error for a tree that is not in the store.
 var errGone = fmt.Errorf("there is no such tree: %w", errdefs.ErrNotFound)
 
-// errDamaged says that a tree is not what was rendered.
+// errDamaged is the error for a tree that was changed after it was rendered.
 var errDamaged = fmt.Errorf("its tree in the store was changed after it was rendered: import it again: %w", errdefs.ErrDataLoss)
 
-// isGone tells whether a tree has to be rendered anew.
+// isGone reports whether the tree of this error has to be rendered again.
 func isGone(err error) bool { return errors.Is(err, errGone) || errors.Is(err, errDamaged) }
 
-// sum is what is kept of a tree beside it. The digest of an image says what it was made
-// of; this says what the tree is.
+// sum is a record beside a tree. The digest of an image covers its source; this one covers
+// the rendered tree.
 type sum struct {
 	Version int    `json:"version"` // 1
 	Sum     string `json:"sum"`
-	ACI     bool   `json:"aci,omitempty"` // it came as one
+	ACI     bool   `json:"aci,omitempty"` // the image came as an ACI
 }
 
-// checked is what is kept of a tree whose sum was right.
+// checked is the record of a tree whose sum was verified.
 type checked struct {
 	Version     int    `json:"version"` // 1
 	BootID      string `json:"bootID"`
@@ -74,10 +74,10 @@ func readSum(tree string) (sum, error) {
 	return s, nil
 }
 
-// intact returns nil if a tree is what was rendered, errGone or errDamaged. All of it is
-// read at its first use in each boot and when a file of it looks different: what went
-// wrong on the disk is found, and so is what somebody has edited. A tree is mounted
-// read-only to pods, so that they cannot.
+// intact returns nil if a tree is as it was rendered, otherwise errGone or errDamaged. It
+// reads the whole tree at its first use in each boot, and when the attributes of one of its
+// files have changed. So it finds errors of the disk as well as edited files. Pods cannot
+// change a tree, because it is mounted read-only.
 func (s *Store) intact(digest string) error {
 	tree := s.tree(digest)
 	if _, err := os.Lstat(tree); errors.Is(err, fs.ErrNotExist) {
@@ -116,12 +116,12 @@ func (s *Store) intact(digest string) error {
 	if err != nil {
 		return err
 	}
-	_ = s.replace(record, text) // else it is read once more
+	_ = s.replace(record, text) // without the record the tree is only read once more
 	return nil
 }
 
-// hold returns the image of a tree that is in the store and intact, and keeps that from
-// being collected as long as the Image is open.
+// hold returns the image of a tree that is in the store and intact. The tree is not
+// collected while the Image is open.
 func (s *Store) hold(digest string) (*Image, error) {
 	lock, err := lockTree(s.tree(digest), unix.LOCK_SH)
 	if err != nil {
@@ -148,8 +148,8 @@ func (s *Store) openIntact(digest string) (*Image, error) {
 	return i, err
 }
 
-// lockTree locks a tree: shared by who uses it, and exclusively by who removes it. It
-// returns errGone if it is not there, or was removed before the lock was had.
+// lockTree locks a tree: shared to use it, exclusively to remove it. It returns errGone if
+// the tree does not exist, or was removed before lockTree had the lock.
 func lockTree(tree string, how int) (*os.File, error) {
 	f, err := os.Open(tree)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -180,8 +180,8 @@ func lockTree(tree string, how int) (*os.File, error) {
 	return f, nil
 }
 
-// setAside makes room for a tree in place of one that was changed. Pods may have that
-// one mounted and go on with it; it is collected when they are gone.
+// setAside moves a changed tree away, so that it can be rendered again. Pods that have the
+// changed tree mounted go on using it; it is collected when they are gone.
 func (s *Store) setAside(digest string) error {
 	if _, err := os.Lstat(s.tree(digest)); errors.Is(err, fs.ErrNotExist) {
 		return nil

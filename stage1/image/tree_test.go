@@ -14,7 +14,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
-// damages are what can have happened to a tree.
+// damages are ways in which a tree may have been changed.
 func damages() map[string]func(tree string) error {
 	run := func(tree string) string { return filepath.Join(tree, "rootfs/run") }
 	return map[string]func(string) error{
@@ -52,7 +52,7 @@ func TestADamagedTreeIsFoundAndRenderedAnew(t *testing.T) {
 			if err := damage(first.dir); err != nil {
 				t.Fatal(err)
 			}
-			if strings.HasPrefix(name, "the sum") { // which is looked at when the tree is read
+			if strings.HasPrefix(name, "the sum") { // sum is only checked when the tree is read
 				if err := os.RemoveAll(filepath.Join(s.dir, checkedDir)); err != nil {
 					t.Fatal(err)
 				}
@@ -77,8 +77,8 @@ func TestADamagedTreeIsFoundAndRenderedAnew(t *testing.T) {
 	}
 }
 
-// A flip that the file system does not know of, below the times of files, is found at
-// the first use in the next boot.
+// A flipped bit on the disk does not change the times of a file. It is found at the first
+// use in the next boot.
 func TestAFlippedBitIsFoundInTheNextBoot(t *testing.T) {
 	source := aged(t)
 	s := openStore(t)
@@ -125,7 +125,7 @@ func TestATreeIsReadOnceInABoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Were it read again, its sum would be missed.
+	// If the tree were read again, its missing sum would be an error.
 	if err := os.Remove(filepath.Join(i.dir, sumFile)); err != nil {
 		t.Fatal(err)
 	}
@@ -153,8 +153,8 @@ func TestAnImportRepairsATree(t *testing.T) {
 	}
 }
 
-// At whatever moment a renderer is killed, the store holds a whole tree or none, and the
-// next one is done.
+// Whenever a renderer is killed, the store has a whole tree or none, and the next renderer
+// succeeds.
 func TestARendererCanBeKilledAtAnyMoment(t *testing.T) {
 	stage1test.RequireRoot(t)
 	dir := stage1test.Dir(t, nil)

@@ -20,8 +20,8 @@ type Keyring string
 // maxKeys bounds a file of keys, in bytes.
 const maxKeys = 1 << 20
 
-// keysFor returns the keys that may sign an image of a name. A key that cannot be read
-// is an error: nobody would notice that it is missing.
+// keysFor returns the keys that may sign an image of a name. It returns an error if a key
+// cannot be read, because the operator would not notice a missing key.
 func (k Keyring) keysFor(name string) (openpgp.EntityList, error) {
 	dirs := []string{string(k), filepath.Join(string(k), "root.d")}
 	prefixes, err := os.ReadDir(filepath.Join(string(k), "prefix.d"))
@@ -45,8 +45,8 @@ func (k Keyring) keysFor(name string) (openpgp.EntityList, error) {
 	return all, nil
 }
 
-// Check returns an error if there is a key in the directory that cannot be read, for
-// whatever name, or none at all.
+// Check returns an error if any key in the directory cannot be read, or if there are no
+// keys.
 func (k Keyring) Check() error {
 	below, err := filepath.Glob(filepath.Join(string(k), "prefix.d", "*"))
 	if err != nil {
@@ -93,8 +93,8 @@ func keysIn(dir string) (openpgp.EntityList, error) {
 	return all, nil
 }
 
-// readKeys reads a file of keys, armored or not. An empty one has none: so rkt takes
-// trust from a key of its own.
+// readKeys reads a file of keys, armored or not. An empty file has no keys: with such a file
+// rkt withdraws trust from a key of its own.
 func readKeys(file string) (openpgp.EntityList, error) {
 	text, err := trusted.ReadFile(file, maxKeys)
 	if err != nil || len(text) == 0 {

@@ -14,13 +14,13 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Suffix is what follows the path of an image in that of its signature.
+// Suffix is appended to the path of an image to get the path of its signature.
 const Suffix = ".asc"
 
-// Verify tells who has signed the image at a path, which is called by an appc name: the
-// fingerprint of a key in the directory, and the identity that it has. It reads the
-// content, which has to be all of the image, to the end. Errors of a signature that is
-// not there or not right unwrap to errdefs.ErrPermissionDenied.
+// Verify verifies the signature of the image at a path, which has an appc name. It returns
+// the signer: the fingerprint of a key in the directory, and the key's identity. content
+// must be the whole image; Verify reads it to the end. The error for a missing or wrong
+// signature unwraps to errdefs.ErrPermissionDenied.
 func (k Keyring) Verify(file, name string, content io.Reader) (signer string, err error) {
 	keys, err := k.keysFor(name)
 	if err != nil {
@@ -41,8 +41,8 @@ func (k Keyring) Verify(file, name string, content io.Reader) (signer string, er
 	return "", fmt.Errorf("%s: %s: %w", file+Suffix, k.explain(err, by, name), errdefs.ErrPermissionDenied)
 }
 
-// check checks a signature. Of two files whose hash collides, which is within reach for
-// MD5 and SHA-1, one can be signed and the other used.
+// check verifies a signature. It refuses MD5 and SHA-1, because an attacker can make two
+// files with the same hash, get one of them signed, and use the other.
 func check(keys openpgp.EntityList, content, signature io.Reader) (*openpgp.Entity, error) {
 	block, err := armor.Decode(io.LimitReader(signature, maxKeys))
 	if err != nil {
@@ -55,7 +55,7 @@ func check(keys openpgp.EntityList, content, signature io.Reader) (*openpgp.Enti
 	return openpgp.CheckDetachedSignatureAndHash(keys, content, block.Body, strong, nil)
 }
 
-// explain says what is wrong with a signature, and what to do where that is known.
+// explain returns the reason why a signature was refused, and if possible what to do.
 func (k Keyring) explain(err error, by *openpgp.Entity, name string) string {
 	switch {
 	case errors.Is(err, pgperrors.ErrUnknownIssuer):
@@ -70,7 +70,7 @@ func (k Keyring) explain(err error, by *openpgp.Entity, name string) string {
 	return fmt.Sprintf("it is not a good signature of this file, which was changed or is another one, or not one that counts: %v", err)
 }
 
-// describe returns the fingerprint of a key and who it says that it belongs to.
+// describe returns the fingerprint of a key and its identity.
 func describe(e *openpgp.Entity) string {
 	if e == nil || e.PrimaryKey == nil {
 		return "unknown"

@@ -178,8 +178,8 @@ func TestSignaturesThatAreWrongAreRefused(t *testing.T) {
 	}
 }
 
-// What is wrong with the directory of keys is told, and never taken for a directory
-// with fewer keys.
+// A directory of keys with a fault is an error, and is never used as a directory with fewer
+// keys.
 func TestAKeyringThatIsWrongIsAnError(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(dir string) error

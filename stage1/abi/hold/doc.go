@@ -1,7 +1,8 @@
-// Package hold describes the process that holds the namespaces of a pod while its apps
-// come and go: a program that only sleeps, the root file system that it is in, and the
-// OCI spec with which a stage1 that can run an app can run it.
+// Package hold describes the holder: the process that holds the namespaces of a pod while
+// apps are added and removed. It has the holder's program, which only sleeps, its root file
+// system, and its OCI spec, so that a stage1 can run the holder as it runs an app.
 //
-// Stage 0 has pods of the Sandbox service held by it, and stage1s the pods that rkt's
-// interface has them make namespaces for. It starts and watches nothing.
+// Stage 0 uses it for pods of the Sandbox service. Stage1s use it when they are called as
+// rkt called them, because they then make the pod's namespaces themselves. The package
+// starts and watches no process.
 package hold

@@ -92,9 +92,9 @@ const (
 	filterAt = fprogAt + fprogSize
 )
 
-// data is what the code points to: a struct sigaction that ignores its signal, and a
-// filter that allows the one call of somebody who sleeps. Another one fails, which does
-// no harm: ppoll is called again.
+// data returns the data that the code points to: a struct sigaction that ignores its
+// signal, and a filter that allows only ppoll. Any other call fails. That does no harm,
+// because the code calls ppoll again after every return.
 func (m machine) data() []byte {
 	le := binary.LittleEndian
 	filter := []struct {
@@ -120,10 +120,15 @@ func (m machine) data() []byte {
 	return b
 }
 
-// code makes the process undumpable, so that nobody reads or traces it who has no power
-// over the host, not even as the same user; has the kernel reap whatever orphans it
-// inherits as the first process of a PID namespace; forbids itself all calls but the one
-// that follows; and sleeps. A kernel without filters goes on without one.
+// code returns the instructions of the program:
+//
+//  1. It makes itself undumpable. Then only a process with privileges over the host can read
+//     or trace it, and no process of the same user.
+//  2. It ignores SIGCHLD, so that the kernel reaps the processes that it inherits as the
+//     first process of a PID namespace.
+//  3. It forbids itself all system calls except ppoll. On a kernel without seccomp filters
+//     this has no effect.
+//  4. It sleeps.
 func (m machine) code() []byte {
 	c := m.call(nil, m.prctl, prSetDumpable, 0)
 	c = m.call(c, m.rtSigaction, sigchld, actionAt, 0, sigset)
@@ -132,8 +137,8 @@ func (m machine) code() []byte {
 	return m.jump(m.call(c, m.ppoll, 0, 0, 0, 0), sleep)
 }
 
-// Program returns the holder's program, a file of some 400 bytes. A C library or a Go
-// runtime in its place would cost every pod some hundred kilobytes.
+// Program returns the holder's program, a file of some 400 bytes. A program with a C library
+// or a Go runtime would cost every pod some hundred kilobytes.
 func Program() ([]byte, error) { return programFor(runtime.GOARCH) }
 
 func programFor(arch string) ([]byte, error) {

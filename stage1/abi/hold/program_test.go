@@ -24,8 +24,8 @@ type holder struct {
 	attr *syscall.SysProcAttr
 }
 
-// run runs the program in a namespace, with what a stage1 does before: without
-// privileges, and as somebody who may not read the file. Wrapper is what executes it.
+// run runs the program in a namespace as a stage1 would: without privileges, as a user who
+// may not read the file. If there is a wrapper, the wrapper executes the program.
 func run(t *testing.T, uid uint32, maps []syscall.SysProcIDMap, wrapper ...string) *holder {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -38,7 +38,7 @@ func run(t *testing.T, uid uint32, maps []syscall.SysProcIDMap, wrapper ...strin
 	if err != nil {
 		t.Skip(err)
 	}
-	root, err := os.MkdirTemp("/tmp", "hold-") // reachable for everybody
+	root, err := os.MkdirTemp("/tmp", "hold-") // every user can reach it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func run(t *testing.T, uid uint32, maps []syscall.SysProcIDMap, wrapper ...strin
 		h.attr.Cloneflags |= syscall.CLONE_NEWUSER
 		h.attr.UidMappings, h.attr.GidMappings, h.attr.GidMappingsEnableSetgroups = maps, maps, true
 	}
-	// setpriv is what sets no_new_privs, without which nobody may filter calls.
+	// setpriv sets no_new_privs, without which a process may not filter its calls.
 	setpriv, err := exec.LookPath("setpriv")
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func run(t *testing.T, uid uint32, maps []syscall.SysProcIDMap, wrapper ...strin
 	if uid == 0 {
 		args = append(args, "--bounding-set=-all", "--inh-caps=-all")
 	}
-	if len(wrapper) > 0 { // which has to read it
+	if len(wrapper) > 0 { // the wrapper must be able to read the program
 		err = os.Chmod(file, 0o755)
 	}
 	if err != nil {
@@ -128,7 +128,7 @@ func TestTheHoldersProgramSleepsAndMayDoNothingElse(t *testing.T) {
 			t.Errorf("%s: %s", set, caps)
 		}
 	}
-	// It goes on after a stop.
+	// The program continues after a stop.
 	for _, s := range []os.Signal{syscall.SIGSTOP, syscall.SIGCONT} {
 		if err := h.Signal(s); err != nil {
 			t.Fatal(err)

@@ -5,14 +5,14 @@ import (
 	"path/filepath"
 )
 
-// programMode lets everybody execute the holder's program and nobody read it. From the
-// exec on the kernel then keeps the process undumpable, and its memory the property of a
-// user namespace that has the file's owner: the host's, for every pod whose namespace
-// does not map the host's root.
+// programMode lets every user execute the holder's program, and none read it. From the
+// exec on the kernel therefore keeps the process undumpable. Its memory belongs to a
+// user namespace that maps the file's owner: to the host's, unless the pod's namespace
+// maps the host's root.
 const programMode = 0o111
 
-// Fill makes a directory the root file system of a holder: its program, and what to
-// mount on. Whatever the umask, any user may enter it.
+// Fill fills the root file system of a holder: the program, and the mount points. Every user
+// may enter the directory, whatever the umask.
 func Fill(root string, program []byte) error {
 	for _, d := range []string{root, filepath.Join(root, "proc"), filepath.Join(root, "dev")} {
 		if err := os.Mkdir(d, 0o755); err != nil && !os.IsExist(err) {

@@ -11,14 +11,15 @@ import (
 // pauseID is the user and group of Kubernetes' pause image.
 const pauseID = 65535
 
-// Spec describes a process with the namespaces of a sandbox, that can do and see
-// nothing. It has a root of its own, and is nobody of the containers': whoever shares its
-// PID namespace, or has the host's, may be able to look into /proc/PID/root.
+// Spec describes the holder: a process in the namespaces of a sandbox, without privileges
+// and without files of the host. It has a root and a user of its own, because a container
+// that shares its PID namespace, or has the host's, may be able to look into
+// /proc/PID/root.
 //
-// OCI runtimes need a /proc to start a process. What is the host's in it is masked or
-// read-only, as in a container of CRI's. The program filters its own system calls: those
-// that a runtime makes between loading a filter and the exec differ from release to
-// release.
+// The spec mounts a /proc, because OCI runtimes need one to start a process. The parts of
+// /proc that belong to the host are masked or read-only, as in a container of CRI's. The
+// spec has no seccomp filter: a runtime makes system calls between loading the filter and
+// the exec, and these differ from release to release. The program filters its own calls.
 func Spec(rootfs string, s *abi.Sandbox, label, cgroupsPath string) *specs.Spec {
 	spec := &specs.Spec{
 		Version: "1.0.2",
@@ -44,7 +45,7 @@ func Spec(rootfs string, s *abi.Sandbox, label, cgroupsPath string) *specs.Spec 
 	for _, ns := range s.Namespaces {
 		has[ns.Type] = true
 		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.LinuxNamespaceType(ns.Type), Path: ns.Path})
-		if ns.Type == string(specs.UserNamespace) { // runc wants to know those of one that it joins, too
+		if ns.Type == string(specs.UserNamespace) { // runc also needs the maps of a namespace that it joins
 			spec.Linux.UIDMappings, spec.Linux.GIDMappings = mappings(s.UIDMappings), mappings(s.GIDMappings)
 		}
 	}
@@ -63,8 +64,9 @@ func mappings(from []abi.IDMapping) []specs.LinuxIDMapping {
 	return m
 }
 
-// idIn returns the user or group of a holder: that of the pause image, or the highest
-// that the pod's user namespace maps. One that maps nothing we know of has root.
+// idIn returns the user or group of a holder: pauseID, or, if the pod has a user namespace
+// that does not map pauseID, the highest id that it maps. If its maps are unknown, that is
+// root.
 func idIn(s *abi.Sandbox, maps []abi.IDMapping) uint32 {
 	if !slices.ContainsFunc(s.Namespaces, func(ns abi.Namespace) bool { return ns.Type == string(specs.UserNamespace) }) {
 		return pauseID
@@ -84,14 +86,14 @@ func idIn(s *abi.Sandbox, maps []abi.IDMapping) uint32 {
 }
 
 // WithoutProc removes /proc from the spec of a holder, for a stage1 that can execute a
-// program without.
+// program without /proc.
 func WithoutProc(spec *specs.Spec) {
 	spec.Mounts = slices.DeleteFunc(spec.Mounts, func(m specs.Mount) bool { return m.Type == "proc" })
 	spec.Linux.MaskedPaths, spec.Linux.ReadonlyPaths = nil, nil
 }
 
-// maskedPaths are those that containerd masks in /proc for a container of CRI's that is
-// not privileged.
+// maskedPaths are the paths below /proc that containerd masks for an unprivileged container
+// of CRI's.
 func maskedPaths() []string {
 	return []string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -99,13 +101,12 @@ func maskedPaths() []string {
 	}
 }
 
-// readonlyPaths are those that it makes read-only.
+// readonlyPaths are the paths that containerd makes read-only for it.
 func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
-// Limits give the holder the least share of the CPU that there is: it never
-// runs.
+// Limits gives the holder the smallest possible share of the CPU, because it only sleeps.
 func Limits() *specs.LinuxResources {
 	shares := uint64(2)
 	return &specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: &shares}}

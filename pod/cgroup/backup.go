@@ -11,13 +11,13 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// restorePasses is how often files are put back: where limits depend on each
-// other, one may be refused until the other is back.
+// restorePasses is how often all files are restored: if limits depend on each other, the
+// kernel may refuse one until the other is restored.
 const restorePasses = 3
 
-// knob is a file that holds limits. One that has a line for each device, or
-// interface, keeps those that nobody has mentioned; none is what a device is
-// given that had no line.
+// knob is a file that holds limits. A file with a line for each device, or interface,
+// keeps the lines that a write does not mention. none is the value to write for a device
+// that had no line before.
 type knob struct{ pattern, none string }
 
 // knobs lists the files of each controller, for version 1 and version 2.
@@ -79,8 +79,8 @@ func (g *Group) backup(res *specs.LinuxResources) (backup, error) {
 	return files, nil
 }
 
-// add reads the files that match a pattern. There may be none: which files a
-// controller has depends on the kernel.
+// add reads the files that match a pattern. Depending on the kernel, a controller may have
+// no such file.
 func (b backup) add(pattern, none string) error {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {
@@ -96,13 +96,14 @@ func (b backup) add(pattern, none string) error {
 	return nil
 }
 
-// readLines returns what is to be written to a file to set what it says.
+// readLines returns the lines that restore the file's present content when they are written
+// to it.
 func readLines(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	if filepath.Base(path) == "memory.oom_control" { // one of its lines can be written
+	if filepath.Base(path) == "memory.oom_control" { // only one of its lines can be written
 		value, _, _ := strings.Cut(strings.TrimPrefix(string(text), "oom_kill_disable "), "\n")
 		return []string{value}, nil
 	}
@@ -113,7 +114,7 @@ func readLines(path string) ([]string, error) {
 	return lines, nil
 }
 
-// restore writes back what has changed since.
+// restore writes back the content of files that have changed since.
 func (b backup) restore() error {
 	var err error
 	for range restorePasses {
@@ -146,7 +147,7 @@ func (s saved) restore(path string) error {
 		}
 	}
 	for _, line := range back {
-		err = errors.Join(err, os.WriteFile(path, []byte(line+"\n"), 0)) // nothing at all would not be written
+		err = errors.Join(err, os.WriteFile(path, []byte(line+"\n"), 0)) // with the newline, because a write of no bytes has no effect
 	}
 	return err
 }

@@ -33,14 +33,14 @@ func limited(res *specs.LinuxResources) map[string]bool {
 	}
 }
 
-// wantsBlockIO tells whether there is anything in it: Docker sends an empty one.
+// wantsBlockIO reports whether b has any limit: Docker sends an empty one.
 func wantsBlockIO(b *specs.LinuxBlockIO) bool {
 	return b != nil && (value(b.Weight) != 0 || value(b.LeafWeight) != 0 ||
 		len(b.WeightDevice)+len(b.ThrottleReadBpsDevice)+len(b.ThrottleWriteBpsDevice)+
 			len(b.ThrottleReadIOPSDevice)+len(b.ThrottleWriteIOPSDevice) > 0)
 }
 
-// check refuses what would not be enforced.
+// check refuses limits that would not be enforced.
 func (h *hierarchies) check(res *specs.LinuxResources) error {
 	if res == nil {
 		return nil
@@ -75,8 +75,8 @@ func checkMemory(m *specs.LinuxMemory) error {
 	return nil
 }
 
-// checkV2 refuses what version 2 has no file for. A controller that is not
-// delegated shows when its file is written.
+// checkV2 refuses limits for which version 2 has no file. If a controller is not
+// delegated, writing its file fails later.
 func checkV2(res *specs.LinuxResources) error {
 	for name := range res.Unified {
 		if strings.ContainsAny(name, `/*?[\`) {

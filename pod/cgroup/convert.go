@@ -5,9 +5,9 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// convert translates the OCI spec's resources to the library's words, for one
-// version of cgroups. check has been called: nothing is dropped here but what
-// docs/layout.md names.
+// convert translates the OCI spec's resources into the library's type, for one version of
+// cgroups. The caller has called check. convert drops only the limits that docs/layout.md
+// names.
 func convert(res *specs.LinuxResources, version int) (*cgroups.Resources, error) {
 	if res == nil {
 		res = &specs.LinuxResources{}

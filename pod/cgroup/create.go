@@ -17,37 +17,35 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// errTaken says that somebody else uses a cgroup.
+// errTaken is the error for a cgroup that another container or program uses.
 var errTaken = errors.New("cgroup is in use")
 
-// claimTries bounds how often Create meets others' cgroups. The second path is
-// random, so only a race can make it fail.
+// claimTries bounds how many paths Create tries. The second path is random, so it is only
+// taken after a race.
 const claimTries = 5
 
-// undoLimit is how long Create may take to remove what it made.
+// undoLimit is how long a failed Create may take to remove its directories.
 const undoLimit = time.Second
 
 // Create makes an app's cgroup and writes its limits; no process is moved. A nil
 // res means no limits and the default access to devices.
+// If a cgroup of that path exists, has no processes and is not locked, it was abandoned and
+// is made again. If it is in use, it belongs to a container of the same name of another
+// daemon; the new cgroup then gets a path with a random suffix, which Path returns.
 //
-// A cgroup that is there already, without processes and without an owner, was
-// left behind and is made anew. One that is in use belongs to the container of
-// the same name of another daemon: then this one gets a path with a random
-// suffix, which Path tells.
-//
-// A limit that cannot be enforced is an error that names the field, or the
-// controller that is not mounted. On failure nothing remains but parents.
+// If a limit cannot be enforced, the error names the field, or the controller that is not
+// mounted. On failure only parent directories remain.
 func Create(p Path, res *specs.LinuxResources) (*Group, error) {
 	return Maker{}.Create(p, res)
 }
 
-// Maker makes cgroups. With Children, and where systemd runs, a path of the form
+// Maker makes cgroups. If it has Children and systemd runs, a path of the form
 // slice:prefix:name becomes a scope of systemd's (scope.go).
 type Maker struct {
 	Children *proc.Children
 }
 
-// Create is as the function is.
+// Create does the same as the function Create.
 func (m Maker) Create(p Path, res *specs.LinuxResources) (*Group, error) {
 	h, err := host()
 	if err != nil {
@@ -80,7 +78,7 @@ func (m Maker) create(h *hierarchies, p Path, res *specs.LinuxResources) (*Group
 	return g, nil
 }
 
-// claimNear claims a path, or one like it.
+// claimNear claims a path, or, if it is taken, the path with a random suffix.
 func (h *hierarchies) claimNear(path string) (*Group, error) {
 	candidate := path
 	for range claimTries {
@@ -114,7 +112,7 @@ func (h *hierarchies) claim(path string) (*Group, error) {
 		}
 		lock, err := lockDir(dir)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // removed since by its owner
+			continue // its owner has removed it meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -136,8 +134,8 @@ func (h *hierarchies) claim(path string) (*Group, error) {
 	return nil, errTaken
 }
 
-// others looks at what is there of the cgroup beside what was just made.
-// Processes are an error, empty directories are stale.
+// others checks the directories of the cgroup that existed before. It returns an error if
+// they have processes, and stale if they are empty.
 func (g *Group) others(made bool) (stale bool, err error) {
 	for _, dir := range g.dirs {
 		if made && dir == g.record.Dirs[primary(g.record.Version)] {
@@ -199,17 +197,17 @@ func (g *Group) setUp(res *specs.LinuxResources) error {
 	if err != nil {
 		return err
 	}
-	const nobody = -1 // makes directories, moves no process
-	if err := m.Apply(nobody); err != nil {
+	const noProcess = -1 // makes directories, moves no process
+	if err := m.Apply(noProcess); err != nil {
 		return err
 	}
 	g.limits = res
 	return g.limit(res, r)
 }
 
-// RemoveStale removes what a Create that was killed half-way has left at a path:
-// a cgroup without processes that nobody has locked. Anything else it leaves
-// alone.
+// RemoveStale removes the cgroup that a Create has left at a path if it was killed
+// half-way: a cgroup without processes that no process has locked. It leaves any other
+// cgroup alone.
 func RemoveStale(ctx context.Context, p Path) error {
 	h, err := host()
 	if err != nil {
@@ -223,7 +221,7 @@ func RemoveStale(ctx context.Context, p Path) error {
 		path = filepath.Join(path, scopeApp)
 	}
 	r := h.record(path)
-	lock, err := lockDir(r.Dirs[primary(h.version)]) // made first, so it is there
+	lock, err := lockDir(r.Dirs[primary(h.version)]) // Create makes this directory first
 	if errors.Is(err, errTaken) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

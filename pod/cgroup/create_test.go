@@ -146,7 +146,8 @@ func TestAFailedCreateLeavesNothing(t *testing.T) {
 func TestAStaleCgroupIsMadeAnew(t *testing.T) {
 	needMemory(t)
 	old := create(t, "stale", &specs.LinuxResources{Pids: &specs.LinuxPids{Limit: ptr[int64](5)}})
-	// Its owner dies: the lock goes, the directories stay, one with a child.
+	// The owner of the cgroup ends: the lock is released, the directories stay, one with
+	// a child.
 	if err := os.Mkdir(filepath.Join(old.Dir("memory"), "sub"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +171,7 @@ func TestTwoDaemonsWithOneNameGetCgroupsApart(t *testing.T) {
 	if first.Path() == second.Path() {
 		t.Fatal("they share one")
 	}
-	_ = first.lock.Close() // the daemon's shim dies, its container lives on
+	_ = first.lock.Close() // the daemon's shim dies, its container goes on
 	enter(t, first, "exec sleep 60")
 	third := create(t, "foo", nil)
 	if third.Path() == first.Path() || third.Path() == second.Path() {
@@ -225,8 +226,8 @@ func TestRecordsThatMakeNoSenseAreRefused(t *testing.T) {
 	}
 }
 
-// Whoever is in a cgroup of a record is killed, so the record must not name a hierarchy's
-// root, a cgroup that this process or the machine's first is in, or one that holds those.
+// All processes in a record's cgroup are killed. So the record must not name a hierarchy's
+// root, nor a cgroup that contains this process or the machine's first process.
 func TestRecordsOfTheMachinesOwnCgroupsAreRefused(t *testing.T) {
 	h := needHost(t)
 	g := create(t, "holds-a-shim", nil)

@@ -9,13 +9,12 @@ import (
 	"strings"
 )
 
-// delegatedFiles lists the files of a cgroup that belong to whom it is delegated.
+// delegatedFiles lists the files of a cgroup that the user owns to whom it is delegated.
 const delegatedFiles = "/sys/kernel/cgroup/delegate"
 
-// Delegate gives the cgroup to a user of the host, who may then make others below it
-// and distribute among these the processes that are in it. Its limits stay out of
-// reach: they are the parent's to set. Nothing happens on version 1, which cannot
-// give a cgroup away safely.
+// Delegate gives the cgroup to a user of the host. The user may then make cgroups below it
+// and move its processes among them, but cannot change its limits. On version 1 Delegate
+// does nothing, because a version 1 cgroup cannot be delegated safely.
 func (g *Group) Delegate(uid int) error {
 	if g.record.Version != 2 {
 		return nil
@@ -28,7 +27,7 @@ func (g *Group) Delegate(uid int) error {
 	dir := g.record.Dirs[""]
 	err = os.Lchown(dir, uid, sameGroup)
 	for name := range strings.FieldsSeq(string(list)) {
-		// A file of a controller that the cgroup does not have is not there.
+		// The files of controllers that the cgroup does not have do not exist.
 		if e := os.Lchown(filepath.Join(dir, name), uid, sameGroup); !errors.Is(e, fs.ErrNotExist) {
 			err = errors.Join(err, e)
 		}

@@ -56,7 +56,8 @@ func TestACgroupOfVersion1IsNotDelegated(t *testing.T) {
 	}
 }
 
-// asUserInside runs a script of some user's in a cgroup, which is its directory.
+// asUserInside runs a script as a user in a cgroup. Its working directory is the
+// cgroup's.
 func asUserInside(t *testing.T, dir string, uid uint32, script string) (string, error) {
 	t.Helper()
 	f, err := os.Open(dir)

@@ -8,10 +8,10 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// allowedDevices is what every container may use beside its own rules: the
-// devices that the OCI runtime spec says must be there, pseudo terminals, and
-// making nodes of any device, which gives no access to it. tun is what runc has
-// always allowed, and VPN clients in containers count on it.
+// allowedDevices are rules for every container, in addition to its own. They allow the
+// devices that the OCI runtime spec requires, pseudo terminals, and to make the node of any
+// device, which gives no access to the device. They allow tun because runc has always
+// done so and VPN clients in containers rely on it.
 var allowedDevices = []devices.Rule{
 	{Type: devices.CharDevice, Major: -1, Minor: -1, Permissions: "m"},
 	{Type: devices.BlockDevice, Major: -1, Minor: -1, Permissions: "m"},
@@ -26,8 +26,8 @@ var allowedDevices = []devices.Rule{
 	{Type: devices.CharDevice, Major: 10, Minor: 200, Permissions: "rwm"}, // net/tun
 }
 
-// convertDevices translates device rules. They apply in order, from nothing
-// allowed, and the built-in ones come last.
+// convertDevices translates device rules. At first nothing is allowed; then the rules apply
+// in their order, and the built-in rules come last.
 func convertDevices(rules []specs.LinuxDeviceCgroup) ([]*devices.Rule, error) {
 	var list []*devices.Rule
 	for i, d := range rules {

@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// freezeLimit is how long a cgroup may take to freeze. A process in an
-// uninterruptible sleep keeps it from that for as long as it sleeps.
+// freezeLimit is how long a cgroup may take to freeze. It cannot freeze while one of its
+// processes is in an uninterruptible sleep.
 const freezeLimit = 5 * time.Second
 
 // Pauses between two writes of FROZEN on version 1, doubled from the first to
-// the last. The kernel announces nothing there: a cgroup whose processes fork,
-// or sleep, says FREEZING until it is asked again at the right moment.
+// the last. The kernel announces nothing there: if processes fork or sleep,
+// the cgroup stays FREEZING until FROZEN is written again at the right moment.
 const (
 	firstFreezePause = 50 * time.Microsecond
 	lastFreezePause  = 10 * time.Millisecond
 )
 
 // Freeze stops every process in the cgroup and below, and returns when the
-// kernel says that all are stopped. A process that enters later is stopped as
-// it does. On failure the cgroup runs on as if nothing had been.
+// kernel says that all are stopped. A process that enters later is stopped when it
+// enters. On failure the processes continue as before.
 func (g *Group) Freeze(ctx context.Context) error {
 	dir := g.Dir("freezer")
 	if dir == "" {
@@ -42,8 +42,8 @@ func (g *Group) Freeze(ctx context.Context) error {
 	return nil
 }
 
-// Thaw lets the processes run again. What they have frozen themselves, in
-// cgroups below, stays as it is.
+// Thaw lets the processes run again. Cgroups below that the processes have frozen themselves
+// stay frozen.
 func (g *Group) Thaw() error {
 	dir := g.Dir("freezer")
 	if dir == "" {
@@ -59,9 +59,9 @@ func (g *Group) Thaw() error {
 	return nil
 }
 
-// Frozen reports whether the processes are stopped, or are being stopped, whoever has
-// asked for that. On version 2 it looks at what was asked for: processes that were just
-// thawed are stopped for another moment.
+// Frozen reports whether the processes are stopped or being stopped, by this or by another
+// program. On version 2 it reads the requested state, because processes stay stopped for a
+// moment after they were thawed.
 func (g *Group) Frozen() bool {
 	dir := g.Dir("freezer")
 	if dir == "" {
@@ -75,9 +75,8 @@ func (g *Group) Frozen() bool {
 	return err == nil && strings.TrimSpace(string(state)) != "THAWED"
 }
 
-// LetDie lets frozen processes that were sent SIGKILL die. On version 2 they do
-// so by themselves, on version 1 not before everything is thawed, cgroups below
-// included.
+// LetDie lets frozen processes end that were sent SIGKILL. On version 2 they end without
+// help. On version 1 they end only when the cgroup and all cgroups below it are thawed.
 func (g *Group) LetDie() error {
 	if g.record.Version == 2 {
 		return nil
@@ -102,7 +101,7 @@ func freezeV1(ctx context.Context, dir string) error {
 	}
 }
 
-// freezeV2 asks once and waits for the kernel's word.
+// freezeV2 writes 1 once and waits for the kernel's event.
 func freezeV2(ctx context.Context, dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("1"), 0); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// counting is a script that makes a file longer as long as it runs.
+// counting is a script that makes a file longer while it runs.
 func counting(t *testing.T) (script string, length func() int64) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "count")

@@ -19,13 +19,12 @@ type Record struct {
 	Version int               `json:"version"` // of cgroups: 1 or 2
 	Path    string            `json:"path"`    // below the root of every hierarchy
 	Dirs    map[string]string `json:"dirs"`    // controller to directory; "" on version 2
-	// Unified is the directory that an OCI runtime makes on a hybrid host beside those
-	// of the version 1 controllers. Create makes none there.
+	// Unified is the directory that an OCI runtime makes on a hybrid host, in addition to
+	// those of the version 1 controllers. Create does not make it.
 	Unified string `json:"unified,omitempty"`
-	// Inode is that of the first directory made. The kernel gives no two cgroups the
-	// same one.
+	// Inode is the inode of the first directory. No two cgroups ever have the same inode.
 	Inode uint64 `json:"inode,omitempty"`
-	// Placeholder keeps the scope that the cgroup is in, if it is in one.
+	// Placeholder keeps the scope of the cgroup alive, if the cgroup is in a scope.
 	Placeholder *Placeholder `json:"placeholder,omitempty"`
 }
 
@@ -35,27 +34,26 @@ type Placeholder struct {
 	StartTime uint64 `json:"starttime"`
 }
 
-// Group is an app's cgroup. Its methods may be called concurrently, but for
-// Remove, after which only Record and what reads it may be.
+// Group is an app's cgroup. Its methods may be called concurrently, except Remove. After
+// Remove only Record and the methods that read the record may be called.
 type Group struct {
 	record Record
 	dirs   []string // of record, without repetition
-
-	// lock is the directory, locked for as long as the process that made the
-	// cgroup wants it, or nil in a Group from a Record. It tells a cgroup that
-	// no process has entered yet from one that was left behind.
+	// lock is the directory, locked until the process that made the cgroup removes it or
+	// ends; nil in a Group from a Record. An empty cgroup that is locked is waiting for its
+	// first process; one that is not locked was abandoned.
 	lock *os.File
 
 	updating sync.Mutex
-	limits   *specs.LinuxResources // in effect, as far as this process set them
+	limits   *specs.LinuxResources // limits that this process has set
 }
 
 func newGroup(r Record, lock *os.File) *Group {
 	return &Group{record: r, dirs: distinct(r.Dirs), lock: lock, limits: &specs.LinuxResources{}}
 }
 
-// FromRecord returns a cgroup that another process has made. A record that cannot be of
-// an app's cgroup is refused: whoever is in the cgroup is going to be killed.
+// FromRecord returns a cgroup that another process has made. It refuses a record that cannot
+// be of an app's cgroup, because all processes in that cgroup will be killed.
 func FromRecord(r Record) (*Group, error) {
 	if err := r.check(); err != nil {
 		return nil, fmt.Errorf("record of cgroup %q: %w", r.Path, err)
@@ -63,8 +61,8 @@ func FromRecord(r Record) (*Group, error) {
 	return newGroup(r, nil), nil
 }
 
-// Replaced reports whether the cgroup of a record has gone and another one, which was
-// made since then, has its path.
+// Replaced reports whether the cgroup of a record was removed and a later cgroup has its
+// path.
 func (g *Group) Replaced() bool {
 	var st unix.Stat_t
 	err := unix.Stat(g.record.Dirs[primary(g.record.Version)], &st)
@@ -80,18 +78,18 @@ func inode(dir *os.File) uint64 {
 	return st.Ino
 }
 
-// Record returns what FromRecord needs.
+// Record returns the record of the cgroup, for FromRecord.
 func (g *Group) Record() Record { return g.record }
 
-// Path returns the path that the cgroup has in effect. It differs from what was
-// asked for if somebody else's processes were there.
+// Path returns the path of the cgroup. It differs from the requested path if that one was
+// taken.
 func (g *Group) Path() string { return g.record.Path }
 
 // Version returns 1 or 2.
 func (g *Group) Version() int { return g.record.Version }
 
-// Dir returns the directory of a controller, or "" if it is not mounted. On
-// version 2 it is the same one for all.
+// Dir returns the directory of a controller, or "" if the controller is not mounted. On
+// version 2 all controllers have the same directory.
 func (g *Group) Dir(controller string) string {
 	if g.record.Version == 2 {
 		return g.record.Dirs[""]
@@ -99,7 +97,7 @@ func (g *Group) Dir(controller string) string {
 	return g.record.Dirs[controller]
 }
 
-// ABI returns what a stage1 is told of the cgroup.
+// ABI returns the description of the cgroup for a stage1.
 func (g *Group) ABI() *abi.Cgroup {
 	return &abi.Cgroup{Version: g.record.Version, Dirs: g.dirs}
 }

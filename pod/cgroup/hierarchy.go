@@ -13,7 +13,7 @@ import (
 	"github.com/opencontainers/cgroups/fs2"
 )
 
-// hierarchies is where this host has its cgroups.
+// hierarchies describes the mounts of this host's cgroups.
 type hierarchies struct {
 	version int
 	// roots maps controllers to the directories of their hierarchies. On
@@ -21,12 +21,12 @@ type hierarchies struct {
 	roots map[string]string
 	// unified is the root of the version 2 hierarchy of a hybrid host, or empty.
 	unified string
-	// systemd is nil where it does not run.
+	// systemd is nil if systemd does not run.
 	systemd units
 }
 
-// host returns the layout of this host, which does not change while a process
-// lives.
+// host returns the layout of this host. It is detected once, because it does not change while
+// a process runs.
 var host = sync.OnceValues(detect)
 
 func detect() (*hierarchies, error) {
@@ -61,8 +61,8 @@ func detectRoots() (*hierarchies, error) {
 	return h, h.settle()
 }
 
-// settle makes the library look at the blkio hierarchy once, before managers
-// are used concurrently: it keeps what it found in a variable without a lock.
+// settle makes the library detect the blkio hierarchy before managers are used
+// concurrently: the library stores the result in a variable without a lock.
 func (h *hierarchies) settle() error {
 	none := &cgroups.Resources{SkipDevices: true}
 	m, err := fs.NewManager(&cgroups.Cgroup{Resources: none}, h.roots)
@@ -90,8 +90,7 @@ func (h *hierarchies) record(path string) Record {
 	return r
 }
 
-// primary is the controller whose directory stands for the cgroup: the one that
-// is locked.
+// primary returns the controller whose directory is locked for the whole cgroup.
 func primary(version int) string {
 	if version == 2 {
 		return ""

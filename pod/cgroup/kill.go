@@ -13,15 +13,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// freezeTries bounds how often the version 1 freezer is asked: against processes
-// that fork it may never succeed. It is asked only where there is no pids
-// controller.
+// freezeTries bounds how often the version 1 freezer is tried, because it may never
+// succeed while processes fork. It is only tried if there is no pids controller.
 const freezeTries = 50
 
-// Kill ends every process in the cgroup and below with SIGKILL, frozen ones too,
-// and returns when none is left, or with ctx. It refuses to kill this process,
-// whichever of its threads is there: then nobody is killed. Nothing is meant to
-// live in the cgroup afterwards.
+// Kill ends every process in the cgroup and below with SIGKILL, including frozen ones, and
+// returns when no process is left or ctx is done. If any thread of this process is in the
+// cgroup, Kill kills no process and returns an error. The cgroup is not to be used
+// afterwards.
 func (g *Group) Kill(ctx context.Context) error {
 	for {
 		none, err := g.killOnce(ctx)
@@ -34,14 +33,14 @@ func (g *Group) Kill(ctx context.Context) error {
 	}
 }
 
-// killOnce kills whoever is there and waits for their end. It tells whether
-// there was nobody.
+// killOnce kills all processes that are there and waits for their end. none reports whether
+// there was no process.
 func (g *Group) killOnce(ctx context.Context) (none bool, err error) {
-	pids, err := g.mortals()
+	pids, err := g.killable()
 	if err != nil || len(pids) == 0 {
 		return err == nil, err
 	}
-	victims, err := g.strike()
+	victims, err := g.killAll()
 	defer closeAll(victims)
 	if err != nil {
 		return false, err
@@ -54,8 +53,8 @@ func (g *Group) killOnce(ctx context.Context) (none bool, err error) {
 	return false, ctx.Err()
 }
 
-// mortals lists all processes, and refuses if one of them is not to be killed.
-func (g *Group) mortals() ([]int, error) {
+// killable lists all processes. It returns an error if one of them must not be killed.
+func (g *Group) killable() ([]int, error) {
 	pids, err := g.allPids()
 	switch {
 	case err != nil:
@@ -68,15 +67,15 @@ func (g *Group) mortals() ([]int, error) {
 	return pids, nil
 }
 
-// strike sends SIGKILL to all processes that are there at one moment, and
-// returns those that have not gone yet, for the caller to close.
-func (g *Group) strike() ([]*proc.Process, error) {
+// killAll sends SIGKILL to all processes that are there at one moment. It returns the
+// processes that have not ended yet; the caller closes them.
+func (g *Group) killAll() ([]*proc.Process, error) {
 	if g.killAtOnce() {
 		return g.open()
 	}
 	victims, err := g.killEach()
-	// Who has been sent SIGKILL does not fork any more. To hold the others only
-	// now matters: a shell that cannot fork ends with an exit code of its own.
+	// A process that was sent SIGKILL cannot fork. Stop the others from forking only now, and
+	// only if there are any: a shell that cannot fork ends with an exit code of its own.
 	if err == nil && g.grown(victims) {
 		release := g.hold()
 		var more []*proc.Process
@@ -86,7 +85,7 @@ func (g *Group) strike() ([]*proc.Process, error) {
 	return victims, errors.Join(err, g.LetDie())
 }
 
-// killEach sends SIGKILL to process by process, and returns them.
+// killEach sends SIGKILL to one process after the other, and returns them.
 func (g *Group) killEach() ([]*proc.Process, error) {
 	victims, err := g.open()
 	errs := []error{err}
@@ -98,7 +97,7 @@ func (g *Group) killEach() ([]*proc.Process, error) {
 	return victims, errors.Join(errs...)
 }
 
-// grown tells whether there are others than these.
+// grown reports whether the cgroup has processes other than these.
 func (g *Group) grown(known []*proc.Process) bool {
 	pids, err := g.allPids()
 	return err != nil || slices.ContainsFunc(pids, func(pid int) bool {
@@ -106,9 +105,9 @@ func (g *Group) grown(known []*proc.Process) bool {
 	})
 }
 
-// open returns the processes in the cgroup. It is listed once more after the
-// pidfds were opened: a pid that had gone to somebody else before is not on the
-// second list, and one that goes later is not followed by its pidfd.
+// open returns the processes in the cgroup. It lists the cgroup again after it has opened
+// the pidfds. If a pid was reused before its pidfd was opened, the second list lacks it.
+// If it is reused later, the pidfd still refers to the old process.
 func (g *Group) open() ([]*proc.Process, error) {
 	pids, err := g.allPids()
 	if err != nil {
@@ -156,8 +155,8 @@ func (g *Group) empty() bool {
 	return err == nil && len(pids) == 0
 }
 
-// hold keeps the cgroup from growing, as well as it can, and returns how to let
-// go of it: a frozen process does not die.
+// hold prevents processes in the cgroup from forking, as far as possible. The caller must
+// call release, because a frozen process does not end.
 func (g *Group) hold() (release func() error) {
 	if g.record.Version == 2 {
 		file := filepath.Join(g.record.Dirs[""], "cgroup.freeze")
@@ -173,9 +172,9 @@ func (g *Group) hold() (release func() error) {
 	return g.thawAll
 }
 
-// holdForks takes the right to fork from everybody in a version 1 cgroup, which
-// does what freezing is not certain to do. Who has been sent SIGKILL meanwhile
-// does not fork any more when it is given back.
+// holdForks sets the limit of a version 1 cgroup's pids controller so that no process can
+// fork. Unlike freezing this always succeeds. Processes that were sent SIGKILL meanwhile do
+// not fork after the limit is restored.
 func (g *Group) holdForks(file string) (release func() error) {
 	limit, err := os.ReadFile(file)
 	if err == nil {
@@ -184,14 +183,14 @@ func (g *Group) holdForks(file string) (release func() error) {
 	return func() error {
 		thawed := g.thawAll()
 		if err != nil {
-			return thawed // the kill converges without it, if later
+			return thawed // without the freezer the kill needs more passes
 		}
 		return errors.Join(thawed, write(file, strings.TrimSpace(string(limit))))
 	}
 }
 
-// thawAll lets a frozen version 1 cgroup go on: also one that a client has
-// paused, or whose processes have frozen each other.
+// thawAll thaws a version 1 cgroup and all cgroups below it, even if a client has paused it
+// or its processes have frozen each other.
 func (g *Group) thawAll() error {
 	dir := g.record.Dirs["freezer"]
 	if dir == "" {
@@ -221,7 +220,7 @@ func hurriedFreeze(file string) {
 	}
 }
 
-// write writes to a file of a cgroup that may be removed meanwhile.
+// write writes to a file of a cgroup. It is no error if the cgroup was removed meanwhile.
 func write(file, value string) error {
 	if err := os.WriteFile(file, []byte(value), 0); !isGone(err) {
 		return err

@@ -21,8 +21,8 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// explode runs a fork bomb in a cgroup, and returns when it is at work. It is
-// bounded, so that a failure of the test does not take the machine with it.
+// explode runs a fork bomb in a cgroup, and returns when it is running. The bomb is
+// bounded, so that the machine survives a failure of the test.
 func explode(t *testing.T, g *Group, limit int) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(g.Dir("pids"), "pids.max"), []byte(strconv.Itoa(limit)), 0); err != nil {

@@ -54,7 +54,7 @@ func needV1(t testing.TB) *hierarchies {
 	return h
 }
 
-// needV2 skips where version 2 is not the host's, with its controllers.
+// needV2 skips the test unless the host has version 2 with its controllers.
 func needV2(t testing.TB) *hierarchies {
 	t.Helper()
 	h := needMemory(t)
@@ -64,7 +64,7 @@ func needV2(t testing.TB) *hierarchies {
 	return h
 }
 
-// needMemory skips where memory is not accounted.
+// needMemory skips the test if memory is not accounted.
 func needMemory(t testing.TB) *hierarchies {
 	t.Helper()
 	h := needHost(t)
@@ -78,7 +78,8 @@ func needMemory(t testing.TB) *hierarchies {
 	return h
 }
 
-// below makes a cgroup with controllers below one, and tells how to enter it.
+// below makes a cgroup with controllers below a cgroup, and returns the files to enter
+// it.
 func below(t testing.TB, g *Group, controllers ...string) (dirs []string, tasks string) {
 	t.Helper()
 	if g.Version() == 2 {
@@ -123,8 +124,8 @@ func destroy(t testing.TB, g *Group) {
 	}
 }
 
-// enter runs a script in a cgroup, which it enters by itself. It returns when
-// the script has said so.
+// enter runs a script that enters a cgroup by itself. It returns when the script has
+// entered.
 func enter(t testing.TB, g *Group, script string) inside {
 	t.Helper()
 	file := "tasks"

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OOMWatch tells when the kernel kills processes of a cgroup, or of one below
-// it, for want of memory.
+// OOMWatch reports when the kernel kills processes of a cgroup, or of a cgroup below it, for
+// lack of memory.
 //
 // It costs one descriptor and one goroutine that sleeps in the runtime's poller.
 // On version 1 the descriptor is an eventfd, on version 2 memory.events itself,
@@ -28,23 +28,22 @@ type OOMWatch struct {
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when the goroutine has ended
 
-	// mu is held over publish: who calls Report must find all published that
-	// others have seen before.
+	// mu is held during publish: when Report returns, every kill that another goroutine
+	// has seen before must be published.
 	mu    sync.Mutex
-	kills map[string]uint64 // by directory, of those seen last
+	kills map[string]uint64 // by directory; the counts seen last
 }
 
-// After the kernel has announced a lack of memory on version 1 the kill follows,
-// unannounced, unless some other cgroup pays for it. It is looked for in pauses
-// that double, as long as a kill can reasonably take.
+// On version 1 the kernel announces that memory ran out, and then kills a process without
+// announcing that. The kill may hit another cgroup. The watch polls for it in pauses that
+// double, as long as a kill can reasonably take.
 const (
 	firstOOMPause = time.Millisecond
 	oomLimit      = 2 * time.Second
 )
 
-// WatchOOM calls publish once for each time that it finds that the kernel has
-// killed. publish is not to block. A cgroup whose memory is not accounted has no
-// watch: then it is nil, which Report and Close accept.
+// WatchOOM calls publish each time that it finds new kills. publish must not block. If the
+// cgroup's memory is not accounted, WatchOOM returns nil, which Report and Close accept.
 func (g *Group) WatchOOM(publish func()) (*OOMWatch, error) {
 	if g.Dir("memory") == "" {
 		return nil, nil
@@ -100,21 +99,21 @@ func (g *Group) openOOMEventFD() (*os.File, error) {
 	return f, nil
 }
 
-// Report publishes what has not been published. When it returns, every kill
-// before the call has been.
+// Report publishes unpublished kills. When it returns, every kill from before the call has
+// been published.
 func (w *OOMWatch) Report() {
 	if w != nil {
 		_ = w.report()
 	}
 }
 
-// report is Report, and tells whether there was anything.
+// report is Report, and reports whether there was a new kill.
 func (w *OOMWatch) report() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, err := w.count()
 	if err != nil {
-		return false // the cgroup goes away
+		return false // the cgroup is being removed
 	}
 	risen := false
 	for dir, n := range now {
@@ -128,7 +127,7 @@ func (w *OOMWatch) report() bool {
 }
 
 // count returns how often the kernel has killed, by directory. On version 2 the
-// directory of the cgroup has the kills below it, on version 1 its own only.
+// count of the cgroup includes the kills below it, on version 1 only its own.
 func (w *OOMWatch) count() (map[string]uint64, error) {
 	kills := map[string]uint64{}
 	dir := w.group.Dir("memory")
@@ -172,9 +171,8 @@ func (w *OOMWatch) listen(ctx context.Context) {
 	}
 }
 
-// find looks for the kill that the kernel has announced. If the cgroup has no
-// kill because its processes are to be stopped instead (disableOOMKiller), that
-// is published.
+// find polls for a kill after the kernel's announcement. With disableOOMKiller the kernel
+// stops the processes instead of killing one; find publishes that, too.
 func (w *OOMWatch) find(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, oomLimit)
 	defer cancel()
@@ -186,18 +184,18 @@ func (w *OOMWatch) find(ctx context.Context) {
 			return
 		}
 		if pause(ctx, wait) != nil {
-			return // it was another cgroup's
+			return // the kernel has killed in another cgroup
 		}
 	}
 }
 
-// stuck tells whether the processes of the cgroup wait for memory.
+// stuck reports whether the processes of the cgroup wait for memory.
 func (w *OOMWatch) stuck() bool {
 	control, err := readKeyed(filepath.Join(w.group.Dir("memory"), "memory.oom_control"))
 	return err == nil && control["oom_kill_disable"] == 1 && control["under_oom"] == 1
 }
 
-// Close ends the watch. Nothing is published afterwards but by Report.
+// Close ends the watch. After that only Report publishes.
 func (w *OOMWatch) Close() error {
 	if w == nil {
 		return nil

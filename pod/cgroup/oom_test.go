@@ -10,8 +10,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
-// hungry is a program that wants much more memory than the tests allow.
-const hungry = "tail /dev/zero"
+// exhaust is a command that needs much more memory than the tests allow.
+const exhaust = "tail /dev/zero"
 
 func limited16M() *specs.LinuxResources {
 	return &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](16 << 20)}}
@@ -83,7 +83,7 @@ func TestAKillInACgroupBelowCounts(t *testing.T) {
 	}
 }
 
-// The kernel tells every cgroup below the one that has run out of memory.
+// The kernel notifies every cgroup below the one that has run out of memory.
 // requirements.md#C5
 func TestAnOOMOfThePodIsThatOfWhomItKills(t *testing.T) {
 	h := needMemory(t)
@@ -141,8 +141,7 @@ func TestNoWatchWithoutTheController(t *testing.T) {
 	}
 }
 
-// The kernel's files of version 2, as a directory: counting needs no more.
-// requirements.md#C5
+// A directory with version 2's files is enough for counting. requirements.md#C5
 func TestCountsOfVersion2(t *testing.T) {
 	dir := t.TempDir()
 	write := func(text string) {
@@ -158,7 +157,7 @@ func TestCountsOfVersion2(t *testing.T) {
 		want int
 	}{
 		{"low 0\nhigh 7\nmax 3\noom 0\noom_kill 0\noom_group_kill 0\n", 0},
-		{"low 0\nhigh 7\nmax 9\noom 1\noom_kill 0\n", 0}, // out of memory, and nobody was killed
+		{"low 0\nhigh 7\nmax 9\noom 1\noom_kill 0\n", 0}, // out of memory, and no process was killed
 		{"low 0\nhigh 7\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n", 1},
 		{"low 0\nhigh 7\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n", 1},
 		{"low 0\nhigh 7\nmax 9\noom 2\noom_kill 4\noom_group_kill 1\n", 2},

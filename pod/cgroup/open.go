@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Open returns a cgroup that somebody else has made and keeps, to read its
-// statistics: a path below the root of every hierarchy, or the name of a slice.
-// Controllers that it has no directory of count nothing. The error unwraps to
-// fs.ErrNotExist if it has none at all.
+// Open returns a cgroup that belongs to another program, to read its statistics. name is a
+// path below the root of every hierarchy, or the name of a slice. If the cgroup has no
+// directory in a controller's hierarchy, that controller's statistics are zero. The error
+// unwraps to fs.ErrNotExist if it has no directory in any hierarchy.
 func Open(name string) (*Group, error) {
 	h, err := host()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// keyed reads lines of a name and a number. Lines of another form are left out:
-// a kernel may add some.
+// keyed parses lines of a name and a number. It skips lines of another form, which a later
+// kernel may add.
 func keyed(text []byte) map[string]uint64 {
 	values := map[string]uint64{}
 	for line := range strings.Lines(string(text)) {
@@ -21,7 +21,7 @@ func keyed(text []byte) map[string]uint64 {
 	return values
 }
 
-// readKeyed is keyed of a file. A file that is not there has no values.
+// readKeyed is keyed for a file. A missing file has no values.
 func readKeyed(file string) (map[string]uint64, error) {
 	b, err := os.ReadFile(file)
 	if err != nil && !isGone(err) {
@@ -30,8 +30,8 @@ func readKeyed(file string) (map[string]uint64, error) {
 	return keyed(b), nil
 }
 
-// readNumber reads a file that holds one number, or "max" for none. A file that
-// is not there is 0.
+// readNumber reads a file that holds one number, or "max" for no limit. A missing file
+// counts as 0.
 func readNumber(file string) (uint64, error) {
 	b, err := os.ReadFile(file)
 	if isGone(err) {
@@ -51,7 +51,7 @@ func readNumber(file string) (uint64, error) {
 	return n, nil
 }
 
-// device reads MAJOR:MINOR.
+// device parses MAJOR:MINOR.
 func device(text string) (major, minor uint64, ok bool) {
 	before, after, ok := strings.Cut(text, ":")
 	if !ok {
@@ -65,8 +65,8 @@ func device(text string) (major, minor uint64, ok bool) {
 	return major, minor, err == nil
 }
 
-// pairs reads words of the form NAME=NUMBER, where a NUMBER may be "max". Other
-// words are left out.
+// pairs parses words of the form NAME=NUMBER, where NUMBER may be "max". It skips other
+// words.
 func pairs(words []string) map[string]uint64 {
 	values := map[string]uint64{}
 	for _, word := range words {

@@ -40,12 +40,12 @@ func (p Path) Resolve() (string, error) {
 	return s, nil
 }
 
-// isName tells whether s can be one element of a path.
+// isName reports whether s can be one element of a path.
 func isName(s string) bool {
 	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, "/\x00")
 }
 
-// isTriple tells whether the path is of the form slice:prefix:name.
+// isTriple reports whether the path is of the form slice:prefix:name.
 func (p Path) isTriple() bool {
 	return strings.Count(p.Spec, ":") == 2 && !strings.Contains(p.Spec, "/")
 }
@@ -59,7 +59,7 @@ type unit struct {
 
 func (u unit) path() string { return path.Join(u.dir, u.name) }
 
-// isScope tells a scope from a slice, which clients can name, too.
+// isScope reports whether the unit is a scope. Clients can also name a slice.
 func (u unit) isScope() bool { return strings.HasSuffix(u.name, scopeSuffix) }
 
 const scopeSuffix = ".scope"

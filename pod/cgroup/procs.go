@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pids lists the processes in the cgroup and in those that were made below it,
-// sorted. A cgroup that is not there has none.
+// Pids lists the processes in the cgroup and in the cgroups below it, sorted. A missing
+// cgroup has no processes.
 func (g *Group) Pids() ([]int, error) {
 	return pidsBelow(g.record.Dirs[primary(g.record.Version)])
 }
 
-// allPids is Pids over every hierarchy: a process that may write to its cgroups
-// may have left some.
+// allPids is Pids over every hierarchy: a process that may write to cgroups may have left
+// its cgroup in some hierarchies.
 func (g *Group) allPids() ([]int, error) {
 	var all []int
 	for _, dir := range g.dirs {
@@ -33,9 +33,8 @@ func (g *Group) allPids() ([]int, error) {
 	return normal(all), nil
 }
 
-// Full tells whether the cgroup has as many processes and threads as it may have,
-// and how many that are. The kernel refuses those that a full cgroup forks, but on
-// version 1 not those that enter it.
+// Full reports whether the cgroup has as many processes and threads as its limit allows, and
+// returns the limit. In a full cgroup fork fails, but on version 1 a process can still enter.
 func (g *Group) Full() (limit uint64, full bool, err error) {
 	dir := g.Dir("pids")
 	if dir == "" {
@@ -100,7 +99,7 @@ func pidsIn(dir string) ([]int, error) {
 func children(dir string) ([]string, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err == nil && st.Nlink == 2 {
-		return nil, nil // the kernel counts the directories in a directory
+		return nil, nil // the link count shows that there are no directories below
 	}
 	entries, err := os.ReadDir(dir)
 	if isGone(err) {
@@ -118,7 +117,8 @@ func children(dir string) ([]string, error) {
 	return dirs, nil
 }
 
-// isGone tells that a cgroup was removed: before the open, or after it.
+// isGone reports whether the error means that the cgroup was removed, before or after the
+// open.
 func isGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// check refuses a record that names something else than an app's cgroup.
+// check refuses a record that does not name an app's cgroup.
 func (r *Record) check() error {
 	if r.Version != 1 && r.Version != 2 || r.Dirs[primary(r.Version)] == "" {
 		return fmt.Errorf("version %d with directories %v makes no sense", r.Version, r.Dirs)
@@ -33,8 +33,8 @@ func (r *Record) check() error {
 	return r.checkMembers()
 }
 
-// checkDir refuses a directory that is not the cgroup's in a hierarchy of its version. A
-// hierarchy that is not mounted any more has nobody in it.
+// checkDir refuses a directory that is not the cgroup's in a hierarchy of its version. It
+// accepts a hierarchy that is no longer mounted, because no process is in it.
 func (r *Record) checkDir(controller, dir string) error {
 	root, ok := strings.CutSuffix(dir, r.Path)
 	if !ok || !filepath.IsAbs(root) || filepath.Clean(dir) != dir {
@@ -57,7 +57,7 @@ func (r *Record) checkDir(controller, dir string) error {
 	return nil
 }
 
-// checkPlaceholder refuses a placeholder that could be any process.
+// checkPlaceholder refuses a placeholder that does not name exactly one process.
 func (r *Record) checkPlaceholder() error {
 	switch p := r.Placeholder; {
 	case p == nil:
@@ -70,8 +70,8 @@ func (r *Record) checkPlaceholder() error {
 	return nil
 }
 
-// checkMembers refuses a cgroup that this process or the machine's first one is in, or in
-// one below it.
+// checkMembers refuses a cgroup if this process, or the machine's first process, is in it or
+// below it.
 func (r *Record) checkMembers() error {
 	for _, who := range []string{"self", "1"} {
 		is, err := cgroups.ParseCgroupFile("/proc/" + who + "/cgroup")

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Whoever is in a directory of a record that is accepted is killed.
+// All processes in the directories of an accepted record are killed.
 func FuzzARecordNamesACgroupOfAnApp(f *testing.F) {
 	for _, text := range []string{
 		`{"version":1,"path":"/x","dirs":{"devices":"/sys/fs/cgroup/devices/x","memory":"/sys/fs/cgroup/memory/x"}}`,

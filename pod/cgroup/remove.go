@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long to let a cgroup be that the kernel calls busy: a process counts for a
-// moment after it was reported dead, and nothing announces the end of that.
+// Pauses before another attempt to remove a cgroup that is busy: a process counts for a
+// moment after its exit was reported, and the kernel does not announce when that ends.
 const (
 	firstRetry = time.Millisecond
 	lastRetry  = 64 * time.Millisecond
 )
 
-// Remove removes the cgroup and those made below it, in every hierarchy. It is
-// not an error if they are gone. Processes are not killed: while there are any,
-// it retries until ctx is done.
+// Remove removes the cgroup and the cgroups below it, in every hierarchy. It is no error if
+// they are gone. Remove kills no process: while there are processes, it retries until ctx
+// is done.
 func (g *Group) Remove(ctx context.Context) error {
 	if err := g.removeDirs(ctx); err != nil {
 		return fmt.Errorf("remove cgroup %s: %w", g.Path(), err)
@@ -50,13 +50,13 @@ func (g *Group) removeDirs(ctx context.Context) error {
 	for _, dir := range g.dirs {
 		errs = append(errs, removeBelow(ctx, dir))
 	}
-	if g.record.Unified != "" { // made by an OCI runtime that did not live to remove it
+	if g.record.Unified != "" { // made by an OCI runtime that was killed before it removed it
 		errs = append(errs, removeBelow(ctx, g.record.Unified))
 	}
 	return errors.Join(errs...)
 }
 
-// removeBelow removes a directory, and what is below it if that is in the way.
+// removeBelow removes a directory. If it has cgroups below it, it removes these first.
 func removeBelow(ctx context.Context, dir string) error {
 	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
 		err := rmdir(dir)

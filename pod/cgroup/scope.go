@@ -14,18 +14,18 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// A scope is a cgroup that systemd knows. Where the client names one, and systemd
-// runs, it looks like this:
+// A scope is a cgroup that systemd knows. If the client names a scope and systemd runs,
+// the cgroups are these:
 //
 //	…/slice/prefix-name.scope      systemd's, delegated
 //	   ├─ app                      the app's cgroup
 //	   └─ placeholder              version 2 only: a process that does nothing
 //
-// A scope begins with a process and ends with its last one. The placeholder is
-// there from its beginning to the removal of the cgroup, so that limits can be
-// set before the app's process exists, and statistics be read when it has ended.
-// The app has a cgroup of its own because systemd writes to that of the scope
-// whenever it likes, with a reload for one, and never below.
+// A scope begins with a process and ends with its last one. The placeholder exists from the
+// scope's beginning to the removal of the cgroup. So limits can be set before the app's
+// process exists, and statistics can be read after it has ended. The app has a cgroup of its
+// own because systemd may write to the scope's cgroup at any time, for instance at a reload,
+// but never to cgroups below it.
 const (
 	scopeApp         = "app"
 	scopePlaceholder = "placeholder"
@@ -34,11 +34,11 @@ const (
 // scopeLimit is how long systemd may take to start a scope.
 const scopeLimit = 20 * time.Second
 
-// leaveLimit is how long the end of a scope may take. It ends without being
-// waited for, too, but its name is not free before.
+// leaveLimit is how long to wait for the end of a scope. The scope ends even without the
+// wait, but its name cannot be used again before.
 const leaveLimit = time.Second
 
-// units is what is needed of systemd.
+// units is the part of systemd that this package uses.
 type units interface {
 	// startScope starts a delegated scope that begins with a process, and returns
 	// when it has. The error is errTaken if there is a unit of that name.
@@ -47,7 +47,7 @@ type units interface {
 	stopScope(ctx context.Context, name string) error
 }
 
-// scopeOf returns the scope that systemd is to be asked for.
+// scopeOf returns the scope for a path, and false if the path is not made as a scope.
 func (h *hierarchies) scopeOf(p Path) (unit, bool) {
 	if h.systemd == nil || !p.isTriple() {
 		return unit{}, false
@@ -82,7 +82,7 @@ func (h *hierarchies) claimScope(u unit, children *proc.Children) (*Group, error
 	return g, nil
 }
 
-// startNear starts a scope, or one of a like name.
+// startNear starts a scope, or, if its name is taken, one with a random suffix.
 func (h *hierarchies) startNear(u unit, pid int) (unit, error) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), scopeLimit, fmt.Errorf("systemd did not start it within %s", scopeLimit))
 	defer cancel()
@@ -100,8 +100,8 @@ func (h *hierarchies) startNear(u unit, pid int) (unit, error) {
 	return u, fmt.Errorf("scope %s: %w", u.name, errTaken)
 }
 
-// setAside moves the placeholder to a cgroup below the scope's: on version 2 one
-// with controllers below it must not have processes.
+// setAside moves the placeholder to a cgroup below the scope's: on version 2 a cgroup must
+// not have processes if cgroups below it have controllers.
 func (h *hierarchies) setAside(u unit, pid int) error {
 	if h.version != 2 {
 		return nil
@@ -113,8 +113,8 @@ func (h *hierarchies) setAside(u unit, pid int) error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
 }
 
-// leaveScope ends the scope that the cgroup was in: the placeholder, the unit, and
-// the directories that systemd does not know.
+// leaveScope ends the scope of the cgroup: the placeholder, the unit, and the directories
+// that systemd does not know.
 func (g *Group) leaveScope(ctx context.Context) {
 	p := g.record.Placeholder
 	if p == nil {
@@ -132,7 +132,7 @@ func (g *Group) leaveScope(ctx context.Context) {
 		if g.record.Version == 2 {
 			_ = removeBelow(ctx, filepath.Join(scope, scopePlaceholder))
 		} else if dir != g.record.Dirs["name=systemd"] {
-			_ = rmdir(scope) // or systemd does
+			_ = rmdir(scope) // if it fails, systemd removes it
 		}
 	}
 	if h, err := host(); err == nil && h.systemd != nil {

@@ -65,7 +65,7 @@ func (f *fakeSystemd) stopScope(ctx context.Context, name string) error {
 	return nil
 }
 
-// withScopes runs a test on each version of cgroups that is mounted here, beside a
+// withScopes runs a test on each version of cgroups that is mounted here, with a fake
 // systemd that makes scopes in a slice of the test's own.
 func withScopes(t *testing.T, test func(t *testing.T, m Maker, h *hierarchies, f *fakeSystemd, triple string)) {
 	slice := fmt.Sprintf("rkttest%d.slice", os.Getpid())
@@ -202,7 +202,7 @@ func TestAScopeThatFailsLeavesNothing(t *testing.T) {
 		if _, err := m.create(h, Path{Spec: triple}, &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "4000"}}); err == nil {
 			t.Error("CPU 4000 was found")
 		}
-		for name := range f.units { // systemd finds out by itself
+		for name := range f.units { // systemd notices the end by itself
 			if err := f.stopScope(within(t, 10*time.Second), name); err != nil {
 				t.Error(err)
 			}

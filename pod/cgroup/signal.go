@@ -8,15 +8,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// signalPasses bounds how often Signal looks for processes that were forked
-// while it was at work. Two passes are the rule; more are needed by those that
-// take the signal and fork on.
+// signalPasses bounds how often Signal looks for processes that were forked meanwhile. Two
+// passes are the rule; more are needed if processes handle the signal and go on forking.
 const signalPasses = 100
 
 // Signal sends a signal to every process in the cgroup and below, and does not
-// wait for what becomes of them. A process that is forked meanwhile gets it,
-// too. SIGKILL reaches all that are there at one moment, frozen ones included,
-// and after it they do not fork; this process is never killed.
+// wait for its effect. A process that is forked meanwhile gets the signal, too. SIGKILL
+// reaches all processes that are there at one moment, including frozen ones, and none of them
+// can fork after that. Signal never kills this process.
 func (g *Group) Signal(sig syscall.Signal) error {
 	var err error
 	if sig == syscall.SIGKILL {
@@ -31,16 +30,16 @@ func (g *Group) Signal(sig syscall.Signal) error {
 }
 
 func (g *Group) killNow() error {
-	if _, err := g.mortals(); err != nil {
+	if _, err := g.killable(); err != nil {
 		return err
 	}
-	victims, err := g.strike()
+	victims, err := g.killAll()
 	closeAll(victims)
 	return err
 }
 
-// signalEach signals process by process, each once, until a look at the cgroup
-// shows nobody new. The cgroup is not frozen for it: a client may be pausing it.
+// signalEach signals one process after the other, each once, until a list of the cgroup has
+// no new process. It does not freeze the cgroup for that, because a client may be pausing it.
 func (g *Group) signalEach(sig syscall.Signal) error {
 	seen := map[int]uint64{} // pid to start time
 	var errs []error

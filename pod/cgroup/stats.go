@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Stats is what the kernel has counted in a cgroup and those below it. What a
-// controller that is not there would have counted is zero, or missing. Maps have
-// the kernel's own names: docs of cgroup-v1 and of cgroup v2 say what they mean.
+// Stats are the kernel's statistics of a cgroup and the cgroups below it. The statistics of
+// a missing controller are zero, or missing. Keys of maps are the kernel's names, which the
+// kernel's documents on cgroup-v1 and cgroup-v2 explain.
 type Stats struct {
 	Version int
 
@@ -37,9 +37,9 @@ const (
 	KernelTCPUsage = "kernel tcp"
 )
 
-// Gauge is how much there is of something. Max is the most that there ever was,
-// Failures how often the limit was met. On version 2 no limit is
-// math.MaxUint64; on version 1 it is 0 for tasks, and a large number for memory.
+// Gauge is an amount. Max is the highest amount so far, Failures how often the limit was
+// reached. Without a limit, Limit is math.MaxUint64 on version 2; on version 1 it is 0 for
+// tasks and a large number for memory.
 type Gauge struct{ Current, Limit, Max, Failures uint64 }
 
 // CPUTime is time in nanoseconds.
@@ -48,28 +48,28 @@ type CPUTime struct {
 	PerCPU              []uint64
 }
 
-// IO is what was done to a device: Values by operation, in version 1's words
-// (Read, Write, …, or "" where there is but one) or version 2's (rbytes, rios, …).
+// IO is the input and output of a device. Values are by operation, with version 1's names
+// (Read, Write, …, or "" if there is only one) or version 2's (rbytes, rios, …).
 type IO struct {
 	Major, Minor uint64
 	Device       string // in /dev; of version 1
 	Values       map[string]uint64
 }
 
-// RDMA is handles and objects of a device. No limit is math.MaxUint64.
+// RDMA is the handles and objects of a device. Without a limit, Limit is math.MaxUint64.
 type RDMA struct{ Handles, Objects Gauge }
 
 // Pressure is how long tasks have waited: some of them, and all of them at once.
 type Pressure struct{ Some, Full Stall }
 
-// Stall is the share of time in per cent, and microseconds in all.
+// Stall is the share of time in per cent, and the total in microseconds.
 type Stall struct {
 	Avg10, Avg60, Avg300 float64
 	Total                uint64
 }
 
-// Stats reads the statistics, also of a cgroup whose processes have ended. The
-// error unwraps to fs.ErrNotExist if the cgroup is not there any more.
+// Stats reads the statistics. It works after the cgroup's processes have ended. The
+// error unwraps to fs.ErrNotExist if the cgroup was removed.
 func (g *Group) Stats() (*Stats, error) {
 	s := &Stats{Version: g.record.Version}
 	_, err := os.Lstat(g.record.Dirs[primary(g.record.Version)])
@@ -84,7 +84,7 @@ func (g *Group) Stats() (*Stats, error) {
 	return s, nil
 }
 
-// gauge is where a Gauge is kept. A file without a name is not read.
+// gauge names the files of a Gauge. An empty name is not read.
 type gauge struct{ current, limit, max, failures string }
 
 func readGauge(dir string, files gauge) (g Gauge, err error) {
@@ -101,8 +101,7 @@ func readGauge(dir string, files gauge) (g Gauge, err error) {
 	return g, err
 }
 
-// pageSizes lists the sizes of huge pages that a cgroup counts, by a file that
-// there is for each.
+// pageSizes lists the sizes of huge pages that a cgroup counts. There is a file for each.
 func pageSizes(dir, suffix string) []string {
 	files, _ := filepath.Glob(filepath.Join(dir, "hugetlb.*"+suffix)) // the pattern is good
 	var sizes []string
@@ -157,7 +156,7 @@ func parsePressure(text []byte) (p Pressure) {
 		for _, word := range words[1:] {
 			name, value, _ := strings.Cut(word, "=")
 			if share := map[string]*float64{"avg10": &stall.Avg10, "avg60": &stall.Avg60, "avg300": &stall.Avg300}[name]; share != nil {
-				*share, _ = strconv.ParseFloat(value, 64) // 0 if it is none
+				*share, _ = strconv.ParseFloat(value, 64) // 0 if it cannot be parsed
 			}
 		}
 		stall.Total = pairs(words[1:])["total"]

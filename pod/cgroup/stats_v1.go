@@ -14,13 +14,13 @@ import (
 // them in a second.
 const tickNanoseconds = 1_000_000_000 / 100
 
-// usagesV1 lists what the memory controller counts.
+// usagesV1 lists the amounts that the memory controller counts.
 var usagesV1 = map[string]string{
 	MemoryUsage: "memory", SwapUsage: "memory.memsw", KernelUsage: "memory.kmem", KernelTCPUsage: "memory.kmem.tcp",
 }
 
-// blkioFiles lists what is counted of devices, and the files that have it, the
-// best one first: those of the scheduler are empty if the device has another.
+// blkioFiles lists the statistics of devices and their files, the best file first: the
+// files of an I/O scheduler are empty if the device has another scheduler.
 var blkioFiles = map[string][]string{
 	"io_service_bytes": {"blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_service_bytes", "blkio.bfq.io_service_bytes_recursive", "blkio.io_service_bytes_recursive"},
 	"io_serviced":      {"blkio.throttle.io_serviced_recursive", "blkio.throttle.io_serviced", "blkio.bfq.io_serviced_recursive", "blkio.io_serviced_recursive"},
@@ -32,7 +32,8 @@ var blkioFiles = map[string][]string{
 	"sectors":          {"blkio.bfq.sectors_recursive", "blkio.sectors_recursive"},
 }
 
-// readV1 reads every controller that is mounted: dir returns where it is, or "".
+// readV1 reads every mounted controller. dir returns the directory of a controller, or
+// "".
 func (s *Stats) readV1(dir func(controller string) string) error {
 	var errs []error
 	for controller, read := range map[string]func(dir string) error{
@@ -49,7 +50,7 @@ func (s *Stats) readV1(dir func(controller string) string) error {
 func (s *Stats) readPidsV1(dir string) (err error) {
 	s.Pids, err = readGauge(dir, gauge{current: "pids.current", limit: "pids.max"})
 	if s.Pids.Limit == math.MaxUint64 {
-		s.Pids.Limit = 0 // as clients have always been told
+		s.Pids.Limit = 0 // the value that clients expect for no limit
 	}
 	return err
 }
@@ -97,7 +98,7 @@ func (s *Stats) readMemoryV1(dir string) (err error) {
 	if s.OOM, err = readKeyed(filepath.Join(dir, "memory.oom_control")); err != nil {
 		return err
 	}
-	// The kernel counts a kill in the one cgroup that it was in.
+	// The kernel counts a kill only in the cgroup of the killed process.
 	kills := map[string]uint64{}
 	if err := countBelow(dir, kills); err != nil {
 		return err
@@ -126,7 +127,7 @@ func (s *Stats) readBlkio(dir string) error {
 	return nil
 }
 
-// named looks up what the devices are called.
+// named looks up the names of the devices.
 func named(list []IO) []IO {
 	for i, io := range list {
 		if target, err := os.Readlink(fmt.Sprintf("/sys/dev/block/%d:%d", io.Major, io.Minor)); err == nil {

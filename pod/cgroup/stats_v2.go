@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readV2 reads the files of every controller. Those that are not enabled have
-// none, but for cpu.stat and the pressures.
+// readV2 reads the files of every controller. A controller that is not enabled has no files,
+// except cpu.stat and the pressures.
 func (s *Stats) readV2(dir string) error {
 	var errs []error
 	for _, read := range []func(dir string) error{
@@ -90,7 +90,8 @@ func (s *Stats) readHugetlbV2(dir string) error {
 	return nil
 }
 
-// readPressure reads what the kernel tells unless it was started with psi=0.
+// readPressure reads the pressure files. They are missing if the kernel was started with
+// psi=0.
 func (s *Stats) readPressure(dir string) error {
 	s.Pressure = map[string]Pressure{}
 	for _, what := range []string{"cpu", "memory", "io"} {

@@ -16,13 +16,13 @@ type systemd struct{}
 
 var _ units = systemd{}
 
-// systemdRuns tells whether systemd is the service manager, as sd_booted(3) does.
+// systemdRuns reports whether systemd is the service manager, as sd_booted(3) does.
 func systemdRuns() bool {
 	st, err := os.Lstat("/run/systemd/system")
 	return err == nil && st.IsDir()
 }
 
-// startScope speaks with systemd itself, or over the system's bus.
+// startScope calls systemd over its private socket or over the system's bus.
 func (systemd) startScope(ctx context.Context, u unit, pid int) error {
 	err := job(ctx, func(conn *dbus.Conn, ended chan<- string) error {
 		_, err := conn.StartTransientUnitContext(ctx, u.name, "fail", scopeProperties(u, pid), ended)
@@ -45,7 +45,7 @@ func (systemd) stopScope(ctx context.Context, name string) error {
 	return err
 }
 
-// job has systemd do something, and waits until it is done.
+// job starts a job of systemd's, and waits until it is done.
 func job(ctx context.Context, begin func(conn *dbus.Conn, ended chan<- string) error) error {
 	conn, err := dbus.NewSystemdConnectionContext(ctx)
 	if err != nil {
@@ -70,10 +70,10 @@ func job(ctx context.Context, begin func(conn *dbus.Conn, ended chan<- string) e
 	}
 }
 
-// scopeProperties asks for a scope that is ours below, for every controller, and
-// that is forgotten when it has ended, however it did. Limits are the business of
-// the cgroup below it, so that there is none on the number of tasks, which would
-// otherwise be a share of what the host has.
+// scopeProperties returns the properties of a scope that is delegated with every controller,
+// and that systemd forgets when it has ended, even if it has failed. The cgroup below it
+// has the limits. So the scope has no limit of tasks; systemd's default would be a share of
+// the host's.
 func scopeProperties(u unit, pid int) []dbus.Property {
 	property := func(name string, value any) dbus.Property {
 		return dbus.Property{Name: name, Value: godbus.MakeVariant(value)}
@@ -93,7 +93,7 @@ func scopeProperties(u unit, pid int) []dbus.Property {
 	}
 }
 
-// isError tells whether systemd has answered with one of its errors.
+// isError reports whether systemd has answered with the error of this name.
 func isError(err error, name string) bool {
 	var e godbus.Error
 	return errors.As(err, &e) && e.Name == "org.freedesktop.systemd1."+name

@@ -12,16 +12,16 @@ import (
 )
 
 // Update changes the limits that res names, and no other file of the cgroup
-// (requirements.md#C3). A limit that cannot be set is an error that names it; then
-// the old ones are put back. undo puts them back later. Access to devices cannot
-// be changed: who names the same rules again, as CRI does, may.
+// (requirements.md#C3). If a limit cannot be set, the error names it, and Update has
+// restored the old limits. undo restores them later. Access to devices cannot
+// be changed, but res may repeat the same rules, as CRI does.
 func (g *Group) Update(res *specs.LinuxResources) (undo func() error, err error) {
 	h, err := host()
 	if err != nil {
 		return nil, err
 	}
-	// One update at a time: the limits depend on each other, and putting old
-	// ones back must not undo somebody else's. The files answer at once.
+	// One update at a time: the limits depend on each other, and restoring old limits
+	// must not undo another update. Reading and writing these files does not block.
 	g.updating.Lock()
 	defer g.updating.Unlock()
 	undo, err = g.update(h, res)
@@ -67,7 +67,7 @@ func (g *Group) update(h *hierarchies, res *specs.LinuxResources) (undo func() e
 	}, nil
 }
 
-// limit writes limits. r is what res has been converted to.
+// limit writes limits. r is the converted res.
 func (g *Group) limit(res *specs.LinuxResources, r *cgroups.Resources) error {
 	if err := g.adapt(r); err != nil {
 		return err
@@ -79,19 +79,19 @@ func (g *Group) limit(res *specs.LinuxResources, r *cgroups.Resources) error {
 	if err := m.Set(r); err != nil {
 		return err
 	}
-	// The library can only disable it.
+	// The library can disable the OOM killer, but not enable it.
 	if m := res.Memory; g.record.Version == 1 && m != nil && m.DisableOOMKiller != nil && !*m.DisableOOMKiller && g.Dir("memory") != "" {
 		return os.WriteFile(filepath.Join(g.Dir("memory"), "memory.oom_control"), []byte("0"), 0)
 	}
 	return nil
 }
 
-// adapt looks at what the kernel offers where the library would fail without
-// need, or ignore a limit.
+// adapt changes r where this kernel lacks a file and the library would fail needlessly, or
+// would ignore a limit.
 func (g *Group) adapt(r *cgroups.Resources) error {
 	if g.record.Version == 1 {
 		if _, err := os.Lstat(filepath.Join(g.Dir("memory"), "memory.memsw.limit_in_bytes")); err != nil && r.MemorySwap == -1 {
-			r.MemorySwap = 0 // nobody counts it
+			r.MemorySwap = 0 // this kernel does not count swap
 		}
 		return nil
 	}
@@ -103,8 +103,8 @@ func (g *Group) adapt(r *cgroups.Resources) error {
 	return nil
 }
 
-// only returns what change names of merged, and what the kernel wants together
-// with it.
+// only returns the limits of merged that change names, and the limits that the kernel
+// ties to them.
 func only(change, merged *specs.LinuxResources) *specs.LinuxResources {
 	named := *change
 	named.Devices = nil
@@ -169,7 +169,7 @@ func mergeMemory(old, change *specs.LinuxMemory) *specs.LinuxMemory {
 	override(&m.Reservation, change.Reservation)
 	override(&m.Swap, change.Swap)
 	if value(change.Limit) == -1 && value(change.Swap) == 0 && m.Swap != nil {
-		m.Swap = change.Limit // no limit of memory, and so none of both together
+		m.Swap = change.Limit // without a limit of memory there is none of memory and swap
 	}
 	override(&m.Swappiness, change.Swappiness)
 	override(&m.DisableOOMKiller, change.DisableOOMKiller)

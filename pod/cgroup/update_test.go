@@ -52,7 +52,7 @@ func TestUpdateChangesOnlyWhatIsGivenOnVersion1(t *testing.T) {
 		CPU: &specs.LinuxCPU{Shares: ptr[uint64](512), Quota: ptr[int64](20000), Period: ptr[uint64](50000)},
 	})
 	before := read(t, g, "devices", "devices.list")
-	// Set by somebody else meanwhile: not ours to touch.
+	// Another program has set this meanwhile: the update must leave it alone.
 	if err := os.WriteFile(filepath.Join(g.Dir("cpu"), "cpu.shares"), []byte("333"), 0); err != nil {
 		t.Fatal(err)
 	}

@@ -88,8 +88,7 @@ func TestUpdateOfTheFilesOfVersion2(t *testing.T) {
 	}
 }
 
-// What the kernel makes of the same.
-// requirements.md#C3
+// The same updates with the kernel's files. requirements.md#C3
 func TestUpdateOnVersion2(t *testing.T) {
 	needV2(t)
 	g := create(t, "update", &specs.LinuxResources{Devices: denyAll})
@@ -119,7 +118,7 @@ func TestUpdateOnVersion2(t *testing.T) {
 	}
 }
 
-// hasFiles tells whether the kernel, as it was built and started, has these files.
+// hasFiles reports whether this kernel, with its configuration, has these files.
 func hasFiles(t *testing.T, g *Group, files []file) bool {
 	t.Helper()
 	for _, f := range files {
@@ -138,7 +137,7 @@ func TestUpdateChangesOnlyWhatIsGivenOnVersion2(t *testing.T) {
 		Devices: denyAll, Memory: memory(64<<20, 0),
 		CPU: &specs.LinuxCPU{Shares: ptr[uint64](512), Quota: ptr[int64](20000), Period: ptr[uint64](50000)},
 	})
-	// Set by somebody else meanwhile: not ours to touch.
+	// Another program has set this meanwhile: the update must leave it alone.
 	if err := os.WriteFile(filepath.Join(g.Dir("cpu"), "cpu.weight"), []byte("33"), 0); err != nil {
 		t.Fatal(err)
 	}

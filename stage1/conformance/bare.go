@@ -21,7 +21,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// barePodID is the UUID of every bare pod: there is one at a time.
+// barePodID is the UUID of every bare pod. Only one exists at a time.
 const barePodID = "7f3d2c1a-5b64-4e0f-9a77-0d1c2b3a4f58"
 
 // barePod is a pod directory whose entrypoints are called one by one.
@@ -33,7 +33,7 @@ type barePod struct {
 
 	groups []*cgroup.Group
 
-	// words says that notices may say how a process ended. Set it before run.
+	// words allows notices that say how a process ended. Set it before run.
 	words bool
 
 	mu      sync.Mutex
@@ -43,7 +43,7 @@ type barePod struct {
 
 // notice is the first notice of a process.
 type notice struct {
-	told chan struct{} // closed when the rest is set
+	told chan struct{} // closed when the other fields are set
 	said abi.Notice
 	err  error // of the words that say how the process ended
 }
@@ -80,7 +80,7 @@ func (t *trial) runningPod(ctx context.Context) (*barePod, error) {
 	return b, b.run(ctx)
 }
 
-// run executes run with the lock, of which no descriptor stays here.
+// run executes run with the lock. This process keeps no descriptor of the lock.
 func (b *barePod) run(ctx context.Context) error {
 	lock, err := os.Open(b.dir)
 	if err != nil {
@@ -112,14 +112,14 @@ func (b *barePod) listen() {
 			continue
 		}
 		n := b.notice(said.App, said.Exec)
-		if !closed(n.told) { // else it is told twice
+		if !closed(n.told) { // ignore a second notice
 			n.said, n.err = said, err
 			close(n.told)
 		}
 	}
 }
 
-// notice returns the notice of a process, which may not have come yet.
+// notice returns the notice of a process, which may not have arrived yet.
 func (b *barePod) notice(app, exec string) *notice {
 	key := strings.TrimSpace(app + " " + exec)
 	b.mu.Lock()
@@ -130,8 +130,8 @@ func (b *barePod) notice(app, exec string) *notice {
 	return b.notices[key]
 }
 
-// end ends the pod as stage 0 does: by stop, gc, and the killing of its cgroups. It
-// is an error if stop is not enough.
+// end ends the pod as stage 0 does: by stop, gc, and killing its cgroups. It returns an
+// error if stop is not enough.
 func (b *barePod) end(ctx context.Context) error {
 	var err error
 	if b.sup != nil && !closed(b.sup.Done) {
@@ -146,8 +146,8 @@ func (b *barePod) end(ctx context.Context) error {
 	return err
 }
 
-// stop calls stop, or sends SIGTERM where there is none, and waits for the end of
-// the supervisor.
+// stop calls the entrypoint stop, or sends SIGTERM if the image has none, and waits for the
+// end of the supervisor.
 func (b *barePod) stop(ctx context.Context, force bool) error {
 	c := b.call(abi.Stop, "")
 	c.Force = force
@@ -174,7 +174,7 @@ func (b *barePod) awaitEnd(ctx context.Context) error {
 	return await(ctx, b.sup.Done)
 }
 
-// call returns what every call begins with.
+// call returns the fields that all calls have.
 func (b *barePod) call(e abi.Entrypoint, app string) pod.Call {
 	c := pod.Call{Dir: b.dir, Request: abi.Request{Entrypoint: e, Pod: barePodID, App: app}}
 	if b.sup != nil {
@@ -205,10 +205,10 @@ type bareApp struct {
 // bareProcess is a process that an entrypoint has made.
 type bareProcess struct {
 	*pod.Process
-	exit chan abi.Status // gets its end
+	exit chan abi.Status // receives its exit
 }
 
-// prepare makes what stage 0 makes before app/add.
+// prepare makes the files, mounts and cgroup that stage 0 makes before app/add.
 func (b *barePod) prepare(name string, change func(*specs.Spec), verb ...string) (*bareApp, error) {
 	t := b.t
 	s := t.plainSpec(verb...)
@@ -275,8 +275,8 @@ func (a *bareApp) add(ctx context.Context) error {
 	return a.streams.Begin(p.Console)
 }
 
-// watch waits for the end of a process in the way that the ABI says, and records
-// what stage 0 records.
+// watch waits for the end of a process as the ABI describes, and records the exits that
+// stage 0 records.
 func (b *barePod) watch(p *pod.Process, app, exec string) *bareProcess {
 	q := &bareProcess{p, make(chan abi.Status, 1)}
 	record := func(st abi.Status) { _ = abi.WriteStatus(stage1.StatusDir(b.dir), app, exec, st) }
@@ -324,7 +324,7 @@ func (q *bareProcess) ended(ctx context.Context) (abi.Status, error) {
 	}
 }
 
-// kill ends the process, and waits for that to be told.
+// kill ends the process, and waits until its exit is reported.
 func (q *bareProcess) kill(ctx context.Context) error {
 	if err := proc.Signal(q.PID, q.StartTime, syscall.SIGKILL); err != nil {
 		return err

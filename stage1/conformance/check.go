@@ -11,26 +11,25 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// Check is one thing that a stage1 has to do.
+// Check is one requirement for a stage1.
 type Check struct {
 	ID       string // area/what
 	Level    Level
 	Sentence string // what holds if the check passes
-	Section  string // of docs/stage1-abi.md that says so
-
-	// needs are the entrypoints without which there is nothing to check, and
-	// asks what a spec has to say for it.
+	Section  string // the section of docs/stage1-abi.md with the requirement
+	// needs are the entrypoints, and asks the changes of a spec, without which there is
+	// nothing to check.
 	needs []abi.Entrypoint
 	asks  func(*specs.Spec)
-	// demanded says that a stage1 without these does not reach the level.
+	// demanded is set if a stage1 without these does not reach the level.
 	demanded bool
-	// mutable says that the check wants more than one app, or an app by itself.
+	// mutable is set if the check needs a pod to which apps can be added.
 	mutable bool
 	run     func(context.Context, *trial) error
 }
 
-// Checks returns all checks, in the order in which they are run. Level by level:
-// what fails early explains what fails later.
+// Checks returns all checks in the order in which they are run: level by level, because an
+// early failure explains later ones.
 func Checks() []Check {
 	all := slices.Concat(imageChecks(), runChecks(), addChecks(), startChecks(), streamChecks(), signalChecks(),
 		exitChecks(), removeChecks(), stopChecks(), sandboxChecks(), crashChecks(),
@@ -39,7 +38,7 @@ func Checks() []Check {
 	return all
 }
 
-// absent tells why a check does not apply to the image, or returns "".
+// absent returns why a check does not apply to the image, or "".
 func (c *Check) absent(k *Kit) string {
 	if c.mutable && !k.mutable() {
 		return "the stage1 is immutable: a pod has one app, and no app/add"

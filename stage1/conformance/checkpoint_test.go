@@ -13,7 +13,7 @@ func TestCheckpointsOfOCIWhereCriuWorks(t *testing.T) {
 	}
 	for _, c := range v.Checks {
 		if c.Outcome == "absent" {
-			t.Skip(c.Words) // which names what is missing
+			t.Skip(c.Words) // the text names the missing part
 		}
 		if c.Outcome != "passed" {
 			t.Errorf("%s: %s", c.ID, c.Words)
@@ -21,7 +21,8 @@ func TestCheckpointsOfOCIWhereCriuWorks(t *testing.T) {
 	}
 }
 
-// What a stage1 cannot do here keeps it from a level that demands it, and is no fault.
+// If a stage1 cannot do something on this machine, it does not reach a level that demands
+// it, but the check does not fail.
 func TestWhatAStage1SaysThatItCannotIsSkippedByName(t *testing.T) {
 	t.Parallel()
 	dir := checkpoints(`fail "the moon is not full" 7`).image(t)

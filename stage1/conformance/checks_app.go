@@ -16,7 +16,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// addChecks are about the making of apps.
+// addChecks are about app/add.
 func addChecks() []Check {
 	add := func(id, sentence string, run func(context.Context, *trial) error) Check {
 		return Check{ID: "add/" + id, Level: LevelRun, Section: "5 app/add", Sentence: sentence, mutable: true, run: run}
@@ -62,7 +62,7 @@ func addChecks() []Check {
 	}
 }
 
-// refuses fails if app/add takes an app, or says nothing of some words.
+// refuses fails if app/add accepts an app, or if its error lacks some words.
 func (t *trial) refuses(ctx context.Context, change func(*specs.Spec), words ...string) error {
 	b, err := t.runningPod(ctx)
 	if err != nil {
@@ -100,7 +100,7 @@ func checkBlocked(ctx context.Context, t *trial) error {
 	return a.streams.out.awaitWord(ctx, "waiting")
 }
 
-// namespacesOf returns what /proc says of the namespaces of a process.
+// namespacesOf returns the namespaces of a process, from /proc.
 func namespacesOf(pid int) (map[string]string, error) {
 	all := map[string]string{}
 	for _, ns := range []string{"cgroup", "ipc", "mnt", "net", "pid", "uts", "user"} {
@@ -314,7 +314,7 @@ func (t *trial) addAndClean(ctx context.Context, name string, limit time.Duratio
 	}
 	began := time.Now()
 	short, cancel := context.WithTimeout(ctx, limit)
-	_ = a.add(short) // it fails as a rule: it is killed
+	_ = a.add(short) // the call usually fails, because it is killed
 	cancel()
 	took := time.Since(began)
 	return took, a.cleanUp(ctx)

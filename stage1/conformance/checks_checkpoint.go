@@ -14,13 +14,13 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// cannotError says that a stage1 says that it cannot do something: not at all, or not on
-// this machine.
+// cannotError is the error of a stage1 that cannot do something at all, or not on this
+// machine.
 type cannotError struct{ err error }
 
 func (e *cannotError) Error() string { return "it says that it cannot: " + e.err.Error() }
 
-// Unwrap returns what the stage1 says.
+// Unwrap returns the stage1's error.
 func (e *cannotError) Unwrap() error { return e.err }
 
 // checkpointChecks are about checkpoints.
@@ -104,7 +104,7 @@ func checkPausedCheckpoint(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	time.Sleep(settle / 3) // what was on its way
+	time.Sleep(settle / 3) // for output that is on its way
 	before := a.streams.out.now()
 	time.Sleep(settle)
 	if after := a.streams.out.now(); after != before {

@@ -117,7 +117,8 @@ func (t *trial) killSupervisor() error {
 	return nil
 }
 
-// supervisors returns the pids of the pods that run, as stage 0 has recorded them.
+// supervisors returns the pids of the supervisors of running pods, from stage 0's
+// records.
 func (t *trial) supervisors() ([]int, error) {
 	files, err := filepath.Glob(filepath.Join(t.Kit.dir, "pods/run/*/shim.json"))
 	if err != nil {
@@ -145,8 +146,8 @@ func (t *trial) supervisors() ([]int, error) {
 	return pids, nil
 }
 
-// checkCollected does what containerd's `delete` does after the death of a shim. Here
-// the shim, this process, is alive, and only looks on.
+// checkCollected does what containerd's `delete` does after the death of a shim. The shim is
+// this process, which stays alive and does nothing meanwhile.
 func checkCollected(ctx context.Context, t *trial) error {
 	w := t.wholePod()
 	a, err := w.waiting(ctx, nil)

@@ -18,7 +18,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// limitChecks are about the app's cgroup, or what a stage1 has instead.
+// limitChecks are about the app's cgroup, or about the entrypoints that replace it.
 func limitChecks() []Check {
 	check := func(id, section, sentence string, run func(context.Context, *trial) error) Check {
 		return Check{ID: id, Level: LevelLimits, Section: section, Sentence: sentence, run: run}
@@ -112,7 +112,7 @@ func memory(megabytes int64) func(*specs.Spec) {
 	}
 }
 
-// swap tells whether the kernel counts swap.
+// swap reports whether the kernel counts swap.
 func swap() bool {
 	v1, err := filepath.Glob("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes")
 	if err == nil && len(v1) > 0 {
@@ -127,7 +127,8 @@ func hasMemoryV1() bool {
 	return err == nil
 }
 
-// standsStill fails if output comes from a program that is paused, and runs it on.
+// standsStill resumes a paused program, and fails if the program wrote output before
+// that.
 func standsStill(ctx context.Context, a *wholeApp, s *streams) error {
 	if _, err := s.out.await(ctx, func(text string) bool { return strings.Count(text, "\n") > 2 }); err != nil {
 		return err
@@ -135,7 +136,7 @@ func standsStill(ctx context.Context, a *wholeApp, s *streams) error {
 	if err := a.w.Pause(ctx, a.id); err != nil {
 		return err
 	}
-	time.Sleep(settle / 3) // what was on its way
+	time.Sleep(settle / 3) // for output that is on its way
 	before := s.out.now()
 	time.Sleep(settle)
 	after := s.out.now()
@@ -227,7 +228,7 @@ func userChecks() []Check {
 	}
 }
 
-// mappedApp makes an app in a user namespace, whose root has to be reachable there.
+// mappedApp makes an app in a user namespace. The app's root must be reachable there.
 func (t *trial) mappedApp(ctx context.Context, asks func(*specs.Spec)) (*wholeApp, error) {
 	for dir := t.rootfs; dir != "/"; dir = filepath.Dir(dir) {
 		st, err := os.Stat(dir)

@@ -12,7 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// imageChecks are about what can be seen before anything runs.
+// imageChecks are about the files of the image, before any entrypoint runs.
 func imageChecks() []Check {
 	return []Check{
 		{
@@ -41,10 +41,10 @@ func imageChecks() []Check {
 	}
 }
 
-// settle is how long to look whether something happens that must not.
+// settle is how long to wait for something that must not happen.
 const settle = 300 * time.Millisecond
 
-// runChecks are about the supervisor, with no app.
+// runChecks are about a supervisor without apps.
 func runChecks() []Check {
 	mutable := func(id, sentence string, run func(context.Context, *trial) error) Check {
 		return Check{ID: id, Level: LevelRun, Section: "5 run", Sentence: sentence, mutable: true, run: run}
@@ -105,7 +105,7 @@ func runChecks() []Check {
 	}
 }
 
-// staysFor fails if the supervisor ends meanwhile.
+// staysFor fails if the supervisor ends within d.
 func (b *barePod) staysFor(d time.Duration) error {
 	select {
 	case <-b.sup.Done:
@@ -115,7 +115,7 @@ func (b *barePod) staysFor(d time.Duration) error {
 	}
 }
 
-// lockable tells whether nobody holds the pod's lock.
+// lockable reports whether no process holds the pod's lock.
 func (b *barePod) lockable() bool {
 	f, err := os.Open(b.dir)
 	if err != nil {
@@ -125,14 +125,15 @@ func (b *barePod) lockable() bool {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) == nil
 }
 
-// goneWith fails if the process lives although it was ended.
+// goneWith fails if the process does not end. what names the call that should have ended
+// it.
 func (q *bareProcess) goneWith(ctx context.Context, what string) error {
 	return eventually(ctx, fmt.Sprintf("process %d is gone after %s", q.PID, what), func() bool {
 		return !proc.Alive(q.PID, q.StartTime)
 	})
 }
 
-// eventually waits for what announces itself to nobody.
+// eventually polls until a condition holds that is not announced.
 func eventually(ctx context.Context, what string, holds func() bool) error {
 	for end := time.Now().Add(leaveLimit); !holds(); time.Sleep(again) {
 		if time.Now().After(end) || ctx.Err() != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// startChecks are about app/start, and what the program finds.
+// startChecks are about app/start, and the program's environment, descriptors and
+// terminal.
 func startChecks() []Check {
 	return []Check{
 		{
@@ -78,7 +79,8 @@ func checkProgram(ctx context.Context, t *trial) error {
 	return hasFound(ctx, a.streams, want, "VERIFY=a b=c")
 }
 
-// hasFound compares what a program has found with what it should have.
+// hasFound compares the surroundings that a program reports with the ones that it should
+// have.
 func hasFound(ctx context.Context, s *streams, want surroundings, env string) error {
 	got, err := s.surroundings(ctx, 0)
 	switch {
@@ -99,7 +101,7 @@ func hasFound(ctx context.Context, s *streams, want surroundings, env string) er
 }
 
 // onlyStdio fails if a program has more descriptors than its streams. The app of an
-// immutable pod may be run itself, which keeps the lock: a directory.
+// immutable pod may be the run process itself, which keeps the lock, a directory, open.
 func onlyStdio(ctx context.Context, s *streams, lock bool) error {
 	got, err := s.surroundings(ctx, 0)
 	if lock && len(got.Directories) == 1 {
@@ -257,7 +259,7 @@ func signalChecks() []Check {
 	}
 }
 
-// exitChecks are about how ends are told.
+// exitChecks are about the reports of exits.
 func exitChecks() []Check {
 	return []Check{
 		{
@@ -339,7 +341,7 @@ func checkNotice(ctx context.Context, t *trial) error {
 	return checkBareNotice(ctx, t, b)
 }
 
-// checkBareNotice does the same as a stage 0 of an older release, once b has ended.
+// checkBareNotice repeats the check as a stage 0 of an older release, after b has ended.
 func checkBareNotice(ctx context.Context, t *trial, b *barePod) error {
 	if err := b.end(ctx); err != nil {
 		return err
@@ -356,7 +358,7 @@ func checkBareNotice(ctx context.Context, t *trial, b *barePod) error {
 	return err
 }
 
-// noticeOf3 runs a program that ends with 3, and returns the notice of that. It is nil if
+// noticeOf3 runs a program that exits with 3, and returns the notice of that exit, or nil if
 // the stage1 does not record exits.
 func (b *barePod) noticeOf3(ctx context.Context) (*notice, error) {
 	if err := b.run(ctx); err != nil {

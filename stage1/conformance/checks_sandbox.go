@@ -15,8 +15,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// sandboxChecks are about pods of the Sandbox service, which begin without an app. A
-// stage1 that says that it knows none is right, too.
+// sandboxChecks are about pods of the Sandbox service, which begin without an app. They pass
+// if the stage1 refuses such pods.
 func sandboxChecks() []Check {
 	check := func(id, sentence string, run func(context.Context, *trial, *sandbox) error) Check {
 		return Check{
@@ -132,9 +132,9 @@ func checkEmptySandbox(_ context.Context, _ *trial, b *sandbox) error {
 	return err
 }
 
-// checkClosedSandbox tries what a container could that shares the PID namespace of the
-// pod, or has the host's: as the user of the process, and as root of the host, whom only
-// the mounts can keep out.
+// checkClosedSandbox tries to reach the host through the holder, as a container could that
+// shares the pod's PID namespace or has the host's. It tries as the holder's user, and as
+// root of the host, against whom only the mounts protect.
 func checkClosedSandbox(_ context.Context, _ *trial, b *sandbox) error {
 	for _, name := range []string{"sys/kernel/core_pattern", "sysrq-trigger", "irq/default_smp_affinity"} {
 		path := fmt.Sprintf("/proc/%d/root/proc/%s", b.holder, name)
@@ -143,7 +143,7 @@ func checkClosedSandbox(_ context.Context, _ *trial, b *sandbox) error {
 			return fmt.Errorf("the host's /proc/%s can be written to in the root of process %d, which holds the namespaces", name, b.holder)
 		}
 	}
-	info, err := os.Stat(fmt.Sprintf("/proc/%d", b.holder)) // whose owner is the process's
+	info, err := os.Stat(fmt.Sprintf("/proc/%d", b.holder)) // has the owner of the process
 	if err != nil {
 		return err
 	}
@@ -160,8 +160,8 @@ func checkClosedSandbox(_ context.Context, _ *trial, b *sandbox) error {
 	})
 }
 
-// asUser calls a function as another user, without capabilities. The thread that does is
-// not used again.
+// asUser calls a function as another user, without capabilities, on a thread that is not
+// used again.
 func asUser(uid, gid uint32, do func() error) (err error) {
 	done := make(chan struct{})
 	go func() {
@@ -177,7 +177,7 @@ func asUser(uid, gid uint32, do func() error) (err error) {
 			err = fmt.Errorf("become user %d: %w", uid, errno)
 			return
 		}
-		if err = unix.Capset(&header, &none[0]); err == nil { // of root's
+		if err = unix.Capset(&header, &none[0]); err == nil { // drops root's capabilities
 			err = do()
 		}
 	}()
@@ -186,7 +186,7 @@ func asUser(uid, gid uint32, do func() error) (err error) {
 }
 
 func checkAppOfSandbox(ctx context.Context, _ *trial, b *sandbox) error {
-	for range 2 { // the pod lives on
+	for range 2 { // the pod must outlive its app
 		a, err := b.add(ctx)
 		if err != nil {
 			return err
@@ -221,8 +221,8 @@ func checkStopSandbox(ctx context.Context, _ *trial, b *sandbox) error {
 	})
 }
 
-// hostnameOf returns the hostname that a process sees. The thread that looks is not used
-// again.
+// hostnameOf returns the hostname that a process sees. It reads it on a thread that is not
+// used again.
 func hostnameOf(pid int) (name string, err error) {
 	looked := make(chan struct{})
 	go func() {

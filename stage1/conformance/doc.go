@@ -1,23 +1,21 @@
-// Package conformance is the kit that tells whether a stage1 image keeps the ABI
-// of docs/stage1-abi.md: it runs every entrypoint, in and out of order, and looks
-// at what the kernel shows of the result.
+// Package conformance is the kit that checks a stage1 image against the ABI of
+// docs/stage1-abi.md: it runs every entrypoint, in and out of order, and looks
+// at the kernel's view of the result.
 //
 //	Open ──► Kit ──► Run ──► Report ──► WriteTAP, WriteJSON
 //	image rendered    │
-//	                  └─ for each Check a trial: a directory, a pod, what is left
+//	                  └─ for each Check a trial: a directory, a pod, a look for remains
 //
 // A pod is driven in two ways. A wholePod is package pod with the image below it,
-// as the shim has it; a barePod calls one entrypoint at a time, for what a shim
-// never does: a call too many, in the wrong state, killed half-way.
+// as in the shim. A barePod calls one entrypoint at a time, and makes calls that a shim
+// never makes: twice, in the wrong state, or killed half-way.
 //
-// What a trial leaves behind, be it a process, a mount, a cgroup or a file, is a
-// failure of its check, and is removed. So is everything when a check hangs or the
-// context ends.
+// If a process, a mount, a cgroup or a file remains after a trial, its check has failed, and
+// the kit removes it. It also removes everything if a check hangs or the context ends.
 //
-// The programs that run in apps are this one: Program in the caller's main makes
-// the executable serve as both, so that there is nothing else to build, to ship or
-// to trust.
+// The programs that run in apps are this executable: the caller's main calls Program. So
+// there is no other program to build, to ship or to trust.
 //
-// The package does not judge what an isolation is worth: a chroot can be as
-// conforming as a virtual machine. It is linked by rktctl, and never by the shim.
+// The package does not judge the strength of an isolation: a chroot can conform as well as
+// a virtual machine. It is linked into rktctl, never into the shim.
 package conformance

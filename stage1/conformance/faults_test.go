@@ -15,9 +15,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
 )
 
-// broken is an image that is right but for one thing: a bundled one, of which an
-// entrypoint was replaced by a script. The script can call what it stands for, as
-// correct; without a word it is called behind the script.
+// broken is an image with one fault: a bundled image in which a script replaces an
+// entrypoint. The script can call the original entrypoint as `correct`. An empty script just
+// calls it.
 type broken struct {
 	base  string // "native" unless told otherwise
 	entry string // file name of the entrypoint
@@ -28,7 +28,7 @@ type broken struct {
 	features func(string) string
 }
 
-// prelude is what every script begins with.
+// prelude is the beginning of every script.
 const prelude = `#!/bin/sh
 set -u
 right=${0%/*}/right/${0##*/}
@@ -44,7 +44,7 @@ edit() {
 quietly() { ( exec 8>/dev/null; RKT_ERROR_FD=8 "$@" ); }
 `
 
-// image makes the image, with what is right below rootfs/right.
+// image makes the image. The original rootfs is in rootfs/right.
 func (b broken) image(t *testing.T) string {
 	t.Helper()
 	if b.base == "" {
@@ -118,11 +118,11 @@ func must(t *testing.T, err error) {
 
 // Scripts that several faults have in common.
 const (
-	// wrongWords fails as it should, in words that nobody looks for.
+	// wrongWords fails as it should, but without the words that clients look for.
 	wrongWords = `quietly correct "$@" && exit 0; fail "that did not work"`
 	// noise goes to the app's output.
 	noise = `echo "about to do it"`
-	// busy lets one call in at a time, and turns others away.
+	// busy allows one call at a time, and fails others.
 	busy = `mkdir stage1/rootfs/rkt/busy 2>/dev/null || fail "somebody else is at it"
 correct "$@"; code=$?
 sleep 1
@@ -142,7 +142,7 @@ done
 exit 0`
 	// idle is a supervisor that does nothing at all.
 	idle = `ready $$; exec sleep 1000`
-	// program runs the program of the checks as somebody careless would.
+	// program runs the program of the checks without any isolation.
 	program = `root=$(sed -n 's/.*"rootfs":"\([^"]*\)".*/\1/p' "$RKT_STAGE1_REQUEST")
 [ -n "$root" ] || root=$(sed -n 's/.*"root":{"path":"\([^"]*\)".*/\1/p' "$RKT_BUNDLE/config.json")
 `
@@ -154,8 +154,8 @@ exit 0`
 	noSize          = `edit 's/"consoleSize":{[^}]*},*//'`
 )
 
-// What holds the namespaces of a pod: with a /proc that is not read-only, and with a
-// program that everybody may read.
+// Faulty holders of a pod's namespaces: one with a writable /proc, and one whose program
+// every user may read.
 const (
 	writable = `own=$PWD/stage1/rootfs/rkt/own; mkdir -p "$own"
 sed 's#"readonlyPaths":\[[^]]*\]#"readonlyPaths":[]#' "$RKT_BUNDLE/config.json" >"$own/config.json"; RKT_BUNDLE=$own`
@@ -163,7 +163,7 @@ sed 's#"readonlyPaths":\[[^]]*\]#"readonlyPaths":[]#' "$RKT_BUNDLE/config.json" 
 edit 's#"args":\["/hold"\]#"args":["/busybox","sleep","1000"]#; s#"rootfs":"[^"]*"#"rootfs":"'"$own"'"#'`
 )
 
-// stopped ends the app as if that had been all there is to do.
+// stopped ends the app and does nothing else.
 const stopped = `edit 's#"app/checkpoint"#"app/stop"#'; exec "${right%_*}_stop" --debug=false --app="$RKT_APP"`
 
 // checkpoints only pretends to write them.
@@ -175,8 +175,8 @@ func checkpoints(how string) broken {
 type fault struct {
 	check string
 	broken
-	says    string // what the check has to find out; one of several, with a | between them
-	timeout string // of a check that notices by waiting; 30s unless told otherwise
+	says    string // a text that the check's failure must contain, or several with | between
+	timeout string // of a check that notices by waiting; 30s by default
 }
 
 const waits = "4s" // for faults that are only noticed by waiting
@@ -337,7 +337,7 @@ func TestEveryCheckCanFail(t *testing.T) {
 	}
 }
 
-// An image that is wrapped and not broken passes what its faults make fail.
+// A wrapped image without a fault passes the checks that the faults make fail.
 func TestAWrappedImageIsRight(t *testing.T) {
 	t.Parallel()
 	wrapped := broken{more: map[string]string{}}

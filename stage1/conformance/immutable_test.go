@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What applies to an immutable image is checked as strictly: it may keep the lock, and
-// nothing else.
+// The checks that apply to an immutable image are as strict, except that its app may keep
+// the lock.
 func TestAnImmutableImageFailsWhereItIsWrong(t *testing.T) {
 	for name, b := range map[string]struct{ check, body, words string }{
 		"a descriptor too many": {"start/descriptors", `
@@ -27,8 +27,8 @@ func TestAnImmutableImageFailsWhereItIsWrong(t *testing.T) {
 	}
 }
 
-// What wants a second app, or one by itself, does not apply, and says why. That keeps
-// the image from no level.
+// Checks that add an app do not apply, and their result says why. The image can still reach
+// every level.
 func TestWhatAnImmutableImageCannotHaveIsSkippedWithTheReason(t *testing.T) {
 	t.Parallel()
 	v := verifyJSON(t, append(flyAccepts(), "--level", "2", "--run", "add/second", "--run", "enter/ended", bundledImage(t, "fly"))...)

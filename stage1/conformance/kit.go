@@ -19,7 +19,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
-// Config says what is checked, and how.
+// Config configures the kit.
 type Config struct {
 	Image  string   // path of an image: a directory or an ACI
 	Excuse []string // fields of a spec that the stage1 is excused, as the configuration's accept
@@ -27,15 +27,15 @@ type Config struct {
 	Doors []stage1.Door
 	// Timeout is how long one check may take.
 	Timeout time.Duration
-	// Dir is where the kit makes its directory; "" is the system's for temporary
+	// Dir is the parent of the kit's directory; "" is the system's directory for temporary
 	// files. Programs must be executable there.
 	Dir string
 	// Keep leaves the directory of a check that failed, with the journal of its pod.
 	Keep bool
 }
 
-// Kit is an image that is rendered and can be checked. There is one in a process,
-// which it makes the reaper of its orphans.
+// Kit is a rendered image that can be checked. A process can have only one, because the kit
+// makes the process a child subreaper.
 type Kit struct {
 	config   Config
 	dir      string // of the kit, with the data directory of its pods
@@ -46,20 +46,20 @@ type Kit struct {
 	store    *pod.Store
 	images   *image.Store
 	children *proc.Children
-	isolates bool // whether apps can have what isolate asks for
+	isolates bool // whether the image honours the fields that isolate sets
 	trials   int
 }
 
-// ImageError says that there is nothing to check: the image cannot be rendered.
+// ImageError is the error for an image that cannot be rendered, and so cannot be checked.
 type ImageError struct{ Err error }
 
 func (e *ImageError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what the tree store has to say.
+// Unwrap returns the tree store's error.
 func (e *ImageError) Unwrap() error { return e.Err }
 
-// Open renders an image, into a store of the kit's own, and gets ready to check
-// it. An image that no pod could use is an *ImageError.
+// Open renders an image into a store of the kit's own, and prepares its checks. If no pod
+// could use the image, the error is an *ImageError.
 func Open(ctx context.Context, c Config) (*Kit, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a stage1 can only be run by root")
@@ -80,7 +80,8 @@ func Open(ctx context.Context, c Config) (*Kit, error) {
 }
 
 func (k *Kit) open(ctx context.Context, program string) error {
-	// Not to be read, but apps in user namespaces have to come to their roots.
+	// Other users may not list the directory, but apps in user namespaces must reach their
+	// roots.
 	if err := os.Chmod(k.dir, 0o711); err != nil {
 		return err
 	}
@@ -133,13 +134,13 @@ func (k *Kit) stage1Of(i *image.Image, excused []string) (pod.Stage1, error) {
 // Image returns the image that is checked.
 func (k *Kit) Image() *image.Image { return k.image }
 
-// mutable tells whether a pod can have more than one app.
+// mutable reports whether a pod can have more than one app.
 func (k *Kit) mutable() bool {
 	return k.image.Has(abi.AppAdd) && k.image.Has(abi.AppStart) && k.image.Has(abi.AppRm)
 }
 
-// staticProgram returns the path of this executable, which has to run in a root
-// that has nothing else.
+// staticProgram returns the path of this executable. It must be static, because it runs in
+// a root without libraries.
 func staticProgram() (string, error) {
 	path, err := os.Readlink("/proc/self/exe")
 	if err != nil {

@@ -17,16 +17,16 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// leaveLimit is how long what dies may take to be gone.
+// leaveLimit is how long processes, mounts and cgroups that are ending may take to be
+// gone.
 const leaveLimit = 10 * time.Second
 
-// again is how long to wait before looking once more at what announces itself to
-// nobody.
+// again is the pause between polls for a change that is not announced.
 const again = 10 * time.Millisecond
 
-// leftovers looks for what the trial has left, waits a while for it to go, and
-// removes it. What is left after a check that ran out of time is that check's
-// doing, and not an error of its own.
+// leftovers looks for remains of the trial, waits leaveLimit for them to go, and then
+// removes them and returns an error. After a check that ran out of time remains are expected
+// and are no error.
 func (t *trial) leftovers(ctx context.Context) error {
 	var left []string
 	for end := time.Now().Add(leaveLimit); ; time.Sleep(again) {
@@ -45,7 +45,7 @@ func (t *trial) leftovers(ctx context.Context) error {
 	return errors.Join(fmt.Errorf("left behind: %s", strings.Join(left, "; ")), err)
 }
 
-// remains lists what is left of the trial's pods.
+// remains lists the remains of the trial's pods.
 func (t *trial) remains() []string {
 	var left []string
 	for _, pid := range descendants() {
@@ -64,7 +64,7 @@ func (t *trial) remains() []string {
 	return left
 }
 
-// removeAll removes it by force.
+// removeAll removes the remains by force.
 func (t *trial) removeAll() error {
 	killDescendants()
 	for end := time.Now().Add(leaveLimit); len(descendants()) > 0 && time.Now().Before(end); time.Sleep(again) {
@@ -111,9 +111,8 @@ func killDescendants() {
 	}
 }
 
-// descendants lists the processes that come from this one. It is a subreaper, so
-// none of them can get lost. Those that are dead and only wait to be reaped by it
-// are none.
+// descendants lists the living descendants of this process. The process is a subreaper, so
+// none of them can leave. Zombies are not listed.
 func descendants() []int {
 	parents := map[int]proc.Stat{}
 	files, _ := filepath.Glob("/proc/[0-9]*")

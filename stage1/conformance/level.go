@@ -2,7 +2,7 @@ package conformance
 
 import "fmt"
 
-// Level is how much of the ABI a stage1 has. Each includes those below it.
+// Level says how much of the ABI a stage1 implements. Each level includes the lower ones.
 type Level int
 
 // The levels.
@@ -13,7 +13,7 @@ const (
 	LevelUser                    // user namespaces, checkpoint and restore
 )
 
-// Levels is how many there are.
+// Levels is the number of levels.
 const Levels = int(LevelUser)
 
 var levelNames = [...]string{"nothing", "run and delete", "exec and terminal", "pause, update, statistics, OOM", "user namespaces, checkpoint"}

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// Overhead is memory that a pod of the stage1 takes beside its apps: proportional
-// set size, in bytes. What the kernel keeps for it is not in it, and neither is the
-// shim, which is the same for every stage1.
+// Overhead is the memory that a pod of the stage1 takes in addition to its apps:
+// proportional set size, in bytes. It excludes kernel memory, and the shim, which is the
+// same for every stage1.
 type Overhead struct {
 	Pod     int64 // with one app
 	PerApp  int64 // of each further one
@@ -28,7 +28,7 @@ const (
 	furtherApps = 4
 )
 
-// Overhead measures what an idle pod takes.
+// Overhead measures an idle pod.
 func (k *Kit) Overhead(ctx context.Context) (Overhead, error) {
 	var o Overhead
 	c := Check{run: func(ctx context.Context, t *trial) error {
@@ -85,7 +85,7 @@ func (t *trial) pss() (bytes int64, n int, err error) {
 
 func pssOf(pid int) (int64, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if errors.Is(err, os.ErrNotExist) { // it has gone
+	if errors.Is(err, os.ErrNotExist) { // the process has ended
 		return 0, nil
 	}
 	if err != nil {
@@ -99,5 +99,5 @@ func pssOf(pid int) (int64, error) {
 			return kilobytes << 10, err
 		}
 	}
-	return 0, nil // a process without memory: it is dying
+	return 0, nil // a process without memory is ending
 }

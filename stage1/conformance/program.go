@@ -14,15 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// programName is what the program of the kit's apps is called.
+// programName is the name of the program of the kit's apps.
 const programName = "stage1-verify-app"
 
-// inRoot is where it is in the root of an app.
+// inRoot is the program's path in the root of an app.
 const inRoot = "/bin/" + programName
 
-// Program is called first thing by the main function of whatever uses the kit,
-// with os.Args. It returns at once, unless this process is in an app of the kit's: then
-// it does what the app is to do, and ends.
+// Program must be called first by the main function of a program that uses the kit, with
+// os.Args. In an app of the kit's it runs the app's verb and exits; in the process that
+// becomes the entrypoint of an immutable image it executes that. Otherwise it returns at
+// once.
 func Program(args []string) {
 	if len(args) < 2 || filepath.Base(args[0]) != programName {
 		return
@@ -52,7 +53,7 @@ func act(verb string, args []string) int {
 		return wait()
 	case "tick":
 		return tick()
-	case "eat": // MEGABYTES, and then live on
+	case "eat": // MEGABYTES, and then wait
 		return eat(number(args, 0))
 	case "feed": // as eat, once a byte has come
 		if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
@@ -75,10 +76,10 @@ func number(args []string, n int) int {
 	return v
 }
 
-// signalled is the exit code of a program that got a signal which it handles.
+// signalled is the exit code of a program that has received a signal and handled it.
 const signalled = 40
 
-// wait says when it is ready for signals, and ends with the one that comes.
+// wait writes a line when it is ready for signals, and exits when one arrives.
 func wait() int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGINT)
@@ -87,7 +88,7 @@ func wait() int {
 	return signalled + int(sig)
 }
 
-// tick counts, a line for each number.
+// tick counts, and writes a line for each number.
 func tick() int {
 	for n := 0; ; n++ {
 		fmt.Println(n)
@@ -95,7 +96,7 @@ func tick() int {
 	}
 }
 
-// eat takes memory, says so and lives on.
+// eat allocates memory, writes a line and waits.
 func eat(megabytes int) int {
 	b, err := unix.Mmap(-1, 0, megabytes<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -110,7 +111,7 @@ func eat(megabytes int) int {
 	return 0
 }
 
-// resized says a terminal's size, and again whenever that changes.
+// resized writes a terminal's size, at first and after each change.
 func resized() int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGWINCH)
@@ -122,7 +123,7 @@ func resized() int {
 	}
 }
 
-// surroundings is what a program sees of its process.
+// surroundings describes a process as its program sees it.
 type surroundings struct {
 	Args        []string
 	Env         []string
@@ -161,7 +162,7 @@ func inspect() surroundings {
 	return s
 }
 
-// report writes what a check reads as one line.
+// report writes v as one line, which a check reads.
 func report(v any) int {
 	if err := json.NewEncoder(os.Stdout).Encode(v); err != nil {
 		return 1

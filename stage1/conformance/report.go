@@ -9,13 +9,13 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// Report is what was found out about an image.
+// Report has the results for an image.
 type Report struct {
 	Image        string       `json:"image"`
 	Name         string       `json:"name"`
 	Digest       string       `json:"digest"`
-	Level        Level        `json:"level"`   // that the results show
-	Claimed      Level        `json:"claimed"` // that was asked for; 0 is none
+	Level        Level        `json:"level"`   // the level that the results show
+	Claimed      Level        `json:"claimed"` // the level that was asked for, or 0
 	Holds        bool         `json:"holds"`
 	Whole        bool         `json:"whole"` // every check of the claimed level was run
 	Results      []Result     `json:"checks"`
@@ -23,8 +23,8 @@ type Report struct {
 	Overhead     *Overhead    `json:"overhead,omitempty"`
 }
 
-// Judge fills in what follows from the results: with a claim that its level holds,
-// without one that nothing has failed.
+// Judge sets the fields that follow from the results. With a claimed level the image passes
+// if that level holds, otherwise if no check has failed.
 func (r *Report) Judge() {
 	r.Holds = len(r.Results) > 0
 	for i := range r.Results {
@@ -55,7 +55,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	}{r.ID, r.Level, r.Sentence, r.Section, r.Outcome, r.Words, r.Duration.Seconds(), r.Notes})
 }
 
-// MarshalJSON writes numbers of bytes by names that say so.
+// MarshalJSON uses names that say that the numbers are bytes.
 func (o Overhead) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]int64{"podBytes": o.Pod, "furtherAppBytes": o.PerApp, "processes": int64(o.Process)})
 }
@@ -68,7 +68,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return enc.Encode(r)
 }
 
-// TAP writes results in the Test Anything Protocol, version 14, as they come.
+// TAP writes results in the Test Anything Protocol, version 14, as they arrive.
 type TAP struct {
 	w io.Writer
 	n int
@@ -101,7 +101,7 @@ func (t *TAP) Result(r Result) {
 	fmt.Fprintf(t.w, "  level: %d\n  section: docs/stage1-abi.md, section %s\n  duration_ms: %d\n  ...\n", r.Level, r.Section, r.Duration.Milliseconds())
 }
 
-// Bail ends the document: there is nothing more to check.
+// Bail ends the document before all checks were run.
 func (t *TAP) Bail(why string) {
 	fmt.Fprintf(t.w, "Bail out! %s\n", strings.ReplaceAll(abi.Printable(why), "\n", "; "))
 }

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// Outcome is how a check has ended.
+// Outcome is the result of a check.
 type Outcome string
 
 // The outcomes.
 const (
 	Passed Outcome = "passed"
 	Failed Outcome = "failed"
-	// Absent means that the stage1 does not declare what is checked, or says that it
-	// cannot do it here. That keeps it from a level only if the level demands it.
+	// Absent means that the stage1 does not declare the checked feature, or reports that it
+	// cannot do it on this machine. The stage1 then misses a level only if the level demands
+	// the feature.
 	Absent Outcome = "absent"
 )
 
@@ -22,16 +23,16 @@ const (
 type Result struct {
 	Check
 	Outcome  Outcome
-	Words    string // why it failed, or what is absent
+	Words    string // why the check failed, or what is absent
 	Duration time.Duration
 	Notes    map[string]string
 }
 
-// breaks tells whether the stage1 is not of the check's level.
+// breaks reports whether the stage1 misses the check's level because of this result.
 func (r *Result) breaks() bool { return r.Outcome == Failed || r.Outcome == Absent && r.demanded }
 
-// Run runs checks, one after the other, and calls told after each. It ends early
-// with ctx; what has begun by then is undone.
+// Run runs checks, one after the other, and calls told after each. If ctx is done, it undoes
+// the running check and returns early.
 func (k *Kit) Run(ctx context.Context, checks []Check, begin func(Check), told func(Result)) ([]Result, error) {
 	var all []Result
 	for _, c := range checks {
@@ -40,7 +41,7 @@ func (k *Kit) Run(ctx context.Context, checks []Check, begin func(Check), told f
 		}
 		begin(c)
 		r := k.check(ctx, c)
-		if ctx.Err() != nil { // it may have failed for that
+		if ctx.Err() != nil { // the check may have failed for that reason
 			return all, context.Cause(ctx)
 		}
 		all = append(all, r)
@@ -53,7 +54,7 @@ func (k *Kit) check(ctx context.Context, c Check) Result {
 	r := Result{Check: c, Outcome: Passed}
 	if why := c.absent(k); why != "" {
 		r.Outcome, r.Words = Absent, why
-		if c.mutable && !k.mutable() { // it is complete as what it is
+		if c.mutable && !k.mutable() { // an immutable image is complete without it
 			r.demanded = false
 		}
 		return r
@@ -71,8 +72,8 @@ func (k *Kit) check(ctx context.Context, c Check) Result {
 	return r
 }
 
-// LevelOf returns the highest level whose checks, and those of the levels below it,
-// none of the results breaks.
+// LevelOf returns the highest level that no result breaks, neither it nor a level below
+// it.
 func LevelOf(results []Result) Level {
 	level := Level(Levels)
 	for i := range results {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// ociWith makes an image of the stage1 oci that calls another OCI runtime, as its README
-// says.
+// ociWith makes an image of the stage1 oci that calls another OCI runtime, as described in
+// its README.
 func ociWith(t *testing.T, line string) string {
 	t.Helper()
 	rktctl(t)
@@ -23,8 +23,8 @@ func ociWith(t *testing.T, line string) string {
 	return dir
 }
 
-// crun gives the terminal of an exec its size while the program runs already: on a busy
-// machine that finds none.
+// crun sets the size of an exec's terminal after the program has started. On a busy machine
+// the program may read the size before that.
 func TestOCIPassesWithCrunToo(t *testing.T) {
 	t.Parallel()
 	need(t, "crun")
@@ -59,7 +59,7 @@ func TestOCIWithRunscFailsWhatItsReadmeNames(t *testing.T) {
 		want = append(want, m[1])
 	}
 	for _, c := range verifyJSON(t, ociWith(t, path+" --platform=systrap --network=host")).Checks {
-		if c.Outcome == "failed" && !strings.HasPrefix(c.ID, "checkpoint/") { // which are criu's
+		if c.Outcome == "failed" && !strings.HasPrefix(c.ID, "checkpoint/") { // these depend on criu
 			got = append(got, c.ID)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// plainSpec returns the spec of an app that runs a verb of the kit's program: the
-// least that can be asked, and of isolation what the image declares.
+// plainSpec returns the spec of an app that runs a verb of the kit's program: a minimal
+// spec, with the isolation that the image declares.
 func (k *Kit) plainSpec(verb ...string) *specs.Spec {
 	s := &specs.Spec{
 		Version: "1.0.2",
@@ -24,7 +24,7 @@ func (k *Kit) plainSpec(verb ...string) *specs.Spec {
 	return s
 }
 
-// isolate asks for what nearly every container has.
+// isolate adds the isolation that nearly every container has.
 func isolate(s *specs.Spec) {
 	s.Linux.Namespaces = []specs.LinuxNamespace{
 		{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
@@ -36,7 +36,7 @@ func isolate(s *specs.Spec) {
 	}
 }
 
-// declares returns an error that names what a spec asks for and the image does not
+// declares returns an error that names the fields of a spec that the image does not
 // declare.
 func (k *Kit) declares(s *specs.Spec) error {
 	raw, err := json.Marshal(s)
@@ -46,8 +46,8 @@ func (k *Kit) declares(s *specs.Spec) error {
 	return k.stage1.CheckSpec(raw)
 }
 
-// honours tells whether the image declares what a spec asks for, by itself: what it is
-// excused does not count.
+// honours reports whether the image itself declares all fields of a spec. Fields that it may
+// ignore do not count.
 func (k *Kit) honours(s *specs.Spec) bool {
 	raw, err := json.Marshal(s)
 	if err != nil {
@@ -57,7 +57,7 @@ func (k *Kit) honours(s *specs.Spec) bool {
 	return err == nil && bare.CheckSpec(raw) == nil
 }
 
-// makeRoot makes the root of all apps: the kit's program, and what must not be
+// makeRoot makes the root of all apps: the kit's program, and files that cannot be
 // executed.
 func makeRoot(dir, program string) error {
 	for _, d := range []string{"bin", "dev", "proc", "sys", "tmp"} {
@@ -84,7 +84,7 @@ func (t *trial) bundleOf(s *specs.Spec) (dir string, raw []byte, err error) {
 	if dir, err = os.MkdirTemp(t.dir, "bundle-"); err != nil {
 		return "", nil, err
 	}
-	if err = os.Chmod(dir, 0o711); err != nil { // what is mounted below it may belong to others
+	if err = os.Chmod(dir, 0o711); err != nil { // other users may own the files that are mounted below it
 		return "", nil, err
 	}
 	if err = os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600); err != nil {

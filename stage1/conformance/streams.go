@@ -16,7 +16,7 @@ import (
 
 // streams are the standard streams of a process under test.
 type streams struct {
-	theirs [3]*os.File // until Begin
+	theirs [3]*os.File // the process's ends, until Begin
 	in     *os.File
 	out    *transcript
 	err    *transcript
@@ -29,7 +29,7 @@ type streams struct {
 
 var _ pod.Stdio = (*streams)(nil)
 
-// newStreams returns pipes, or with a terminal what waits for one.
+// newStreams returns pipes, or with a terminal streams that wait for its console.
 func newStreams(terminal bool) (*streams, error) {
 	s := &streams{out: newTranscript(), err: newTranscript()}
 	if terminal {
@@ -60,7 +60,7 @@ func (s *streams) read(f *os.File, into *transcript) {
 		for {
 			n, err := f.Read(buf)
 			into.add(buf[:n])
-			if err != nil { // EIO is how a terminal ends
+			if err != nil { // a terminal ends with EIO
 				return
 			}
 		}
@@ -79,7 +79,7 @@ func (s *streams) Begin(console *os.File) error {
 	s.mu.Lock()
 	s.console = console
 	s.mu.Unlock()
-	// The reader has a descriptor of its own, whose end does not take this one.
+	// The reader gets a descriptor of its own: closing that one does not close console.
 	fd, err := unix.FcntlInt(console.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		return fmt.Errorf("duplicate the console: %w", err)
@@ -157,7 +157,7 @@ func (s *streams) write(text string) error {
 	return err
 }
 
-// surroundings reads what the verb inspect has written: the n-th line of it.
+// surroundings reads the n-th line that the verb inspect has written.
 func (s *streams) surroundings(ctx context.Context, n int) (surroundings, error) {
 	var seen surroundings
 	text, err := s.out.await(ctx, func(text string) bool { return strings.Count(text, "\n") > n })
@@ -171,12 +171,12 @@ func (s *streams) surroundings(ctx context.Context, n int) (surroundings, error)
 	return seen, nil
 }
 
-// transcript is what has been read from a stream.
+// transcript is the text that was read from a stream.
 type transcript struct {
 	mu      sync.Mutex
 	text    []byte
 	ended   bool
-	changed chan struct{} // closed when one of them changes
+	changed chan struct{} // closed when another field changes
 }
 
 func newTranscript() *transcript { return &transcript{changed: make(chan struct{})} }
@@ -192,14 +192,14 @@ func (t *transcript) change(how func()) {
 	t.changed = make(chan struct{})
 }
 
-// now returns what has come so far.
+// now returns the text so far.
 func (t *transcript) now() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(t.text)
 }
 
-// await returns the text once it is as wanted.
+// await waits until wanted returns true for the text, and returns the text.
 func (t *transcript) await(ctx context.Context, wanted func(string) bool) (string, error) {
 	for {
 		t.mu.Lock()

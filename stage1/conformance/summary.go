@@ -9,13 +9,13 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// Capability is something that clients ask for, and how the stage1 has it.
+// Capability is a feature that clients use, and how the stage1 provides it.
 type Capability struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// Capabilities sums up what the image declares, and what the results say of it.
+// Capabilities sums up the declarations of the image and the results.
 func (k *Kit) Capabilities(results []Result) []Capability {
 	var all []Capability
 	add := func(name, value string) { all = append(all, Capability{name, value}) }
@@ -60,8 +60,7 @@ func keys(m map[string]string) func(func(string) bool) {
 	}
 }
 
-// shown returns yes if all results of an area have passed, and no if one of them has
-// not, or there is none.
+// shown returns yes if an area has results and all of them have passed, otherwise no.
 func shown(results []Result, area, yes, no string) string {
 	found := false
 	for _, r := range results {
@@ -79,7 +78,7 @@ func shown(results []Result, area, yes, no string) string {
 	return yes
 }
 
-// excused lists what the image was excused.
+// excused lists the fields that the image may ignore.
 func excused(fields []string) string {
 	if len(fields) == 0 {
 		return "nothing"
@@ -87,7 +86,7 @@ func excused(fields []string) string {
 	return strings.Join(fields, ", ")
 }
 
-// isolation lists what the image declares of it.
+// isolation lists the isolation that the image declares.
 func (k *Kit) isolation() string {
 	var all []string
 	for _, c := range []struct {

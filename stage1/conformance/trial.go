@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// undoLimit is how long ending what a trial has made may take.
+// undoLimit is how long a trial's undo steps may take.
 const undoLimit = 30 * time.Second
 
 // trial is one execution of a check.
@@ -17,17 +17,17 @@ type trial struct {
 	*Kit
 	dir  string // of its bundles and bare pods
 	undo []func(context.Context) error
-	apps int // how many have been made
+	apps int // how many apps were made
 	pods int
-	// notes are what a check has found out beside passing.
+	// notes are further findings of a check.
 	notes map[string]string
 }
 
-// errTimeout is the cause of a check's context that has taken too long.
+// errTimeout is the cause of the context of a check that has taken too long.
 var errTimeout = errors.New("the check has not ended in its time")
 
-// attempt runs a check and ends what it has made. What is left then is an error, and
-// is removed.
+// attempt runs a check and undoes its steps. If anything remains, attempt removes it and
+// returns an error.
 func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, err error) {
 	k.trials++
 	t := &trial{Kit: k, dir: filepath.Join(k.dir, fmt.Sprintf("trial-%d", k.trials)), notes: map[string]string{}}
@@ -50,9 +50,8 @@ func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, e
 	return t.notes, err
 }
 
-// end undoes what the check has done, and looks for what is left. Once a check has
-// run out of time nothing of it is waited for: all its processes are killed until
-// the undoing has come to its end.
+// end undoes the steps of the check, and looks for remains. After a check that ran out of
+// time it does not wait for processes: it kills all of them until the undo steps are done.
 func (t *trial) end(ctx context.Context) error {
 	stop := make(chan struct{})
 	stopped := make(chan struct{})
@@ -74,7 +73,7 @@ func (t *trial) end(ctx context.Context) error {
 // later registers an undo step.
 func (t *trial) later(f func(context.Context) error) { t.undo = append(t.undo, f) }
 
-// note keeps something that the check has found out.
+// note records a finding of the check.
 func (t *trial) note(key, value string) { t.notes[key] = value }
 
 // id returns a containerd id for the trial's next container. It is not an appc

@@ -19,8 +19,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/skeleton"
 )
 
-// built is what the tests run: rktctl, linked statically as it is installed, and the
-// bundled images. It is made once, by whoever needs it first.
+// built has the programs for the tests: rktctl, linked statically as it is installed, and the
+// bundled images. The first test that needs them builds them.
 var built struct {
 	sync.Once
 	dir string
@@ -83,7 +83,7 @@ func need(t *testing.T, program string) {
 	}
 }
 
-// verified is how a verification has ended.
+// verified is the result of a verification.
 type verified struct {
 	Level, Claimed int
 	Holds, Whole   bool
@@ -105,14 +105,14 @@ func verify(t *testing.T, args ...string) verified {
 	return prepare(t, args...)()(t)
 }
 
-// prepare returns what runs a verification, on any goroutine, and then what tells how
-// it has ended, on the test's own.
+// prepare returns a function that runs a verification, on any goroutine. That function
+// returns another one, which returns the result and must be called on the test's goroutine.
 func prepare(t *testing.T, args ...string) func() func(*testing.T) verified {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), rktctl(t), append([]string{"stage1", "verify"}, args...)...)
 	tmp := reachable(t)
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
-	// At a context's end it cleans up.
+	// On SIGTERM rktctl cleans up.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -156,8 +156,8 @@ func (v *verified) parse(t *testing.T) {
 	}
 }
 
-// holds fails the test unless a claimed level holds. An image whose run becomes the
-// app has no memory of its own.
+// holds fails the test unless a claimed level holds. With becomesTheApp the image's run
+// process becomes the app, so that a pod has no memory of its own.
 func (v *verified) holds(t *testing.T, level int, becomesTheApp bool) {
 	t.Helper()
 	for _, c := range v.Checks {
@@ -173,13 +173,13 @@ func (v *verified) holds(t *testing.T, level int, becomesTheApp bool) {
 	}
 }
 
-// bundledImages are those of stage1/images and the levels that they have. A new one
-// gets a line, with what else its verification needs to be told.
+// bundledImages are the images of stage1/images, their levels, and further options of their
+// verification.
 var bundledImages = []struct {
 	name  string
 	level string
 	args  []string
-	// immutable says that run becomes the only app, and users that apps can be in user
+	// immutable is set if run becomes the only app, and users if apps can be in user
 	// namespaces.
 	immutable, users bool
 }{
@@ -189,8 +189,8 @@ var bundledImages = []struct {
 	{name: "fly", level: "3", args: flyAccepts(), immutable: true},
 }
 
-// flyAccepts is what an operator has to excuse fly, by its README: containers ask for
-// isolation.
+// flyAccepts returns the fields that fly must be allowed to ignore according to its README,
+// because containers ask for isolation.
 func flyAccepts() []string {
 	return []string{"--accept", "appc", "--accept", "/process/capabilities", "--accept", "/linux/seccomp"}
 }
@@ -263,7 +263,7 @@ func TestAClaimThatIsTooHighDoesNotHold(t *testing.T) {
 			t.Errorf("%s has failed, and nothing is wrong with what is there: %s", c.ID, c.Words)
 		}
 	}
-	// Without a claim what is absent is not an error.
+	// Without a claimed level an absent feature is not an error.
 	if v := verifyJSON(t, "--run", "enter/code", dir); v.code != 0 || v.Checks[0].Outcome != "absent" {
 		t.Errorf("without a claim: code %d, %+v", v.code, v.Checks)
 	}

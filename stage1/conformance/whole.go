@@ -14,14 +14,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-// wholePod is a pod as the shim has it.
+// wholePod is a pod as in the shim.
 type wholePod struct {
 	*pod.Pod
 	t      *trial
 	events *events
 }
 
-// wholePod makes a pod, which is empty. It ends with the trial.
+// wholePod makes a pod without apps. It ends with the trial.
 func (t *trial) wholePod() *wholePod {
 	t.pods++
 	w := &wholePod{t: t, events: &events{changed: make(chan struct{})}}
@@ -47,13 +47,13 @@ type wholeApp struct {
 	streams *streams
 }
 
-// noRoot is the root file system of an app whose root is there already.
+// noRoot is the root file system of an app whose root exists already.
 type noRoot struct{}
 
 func (noRoot) Empty() bool                         { return true }
 func (noRoot) Mount(context.Context, string) error { return errors.New("there is nothing to mount") }
 
-// create makes an app. It is deleted with the trial if the check has not done it.
+// create makes an app. If the check does not delete it, the trial does.
 func (w *wholePod) create(ctx context.Context, change func(*specs.Spec), verb ...string) (*wholeApp, error) {
 	return w.restore(ctx, "", change, verb...)
 }
@@ -68,7 +68,7 @@ func (w *wholePod) restore(ctx context.Context, checkpoint string, change func(*
 	return a, a.createNow(ctx)
 }
 
-// prepareApp makes what an app needs before it is created.
+// prepareApp makes the bundle and the streams of an app that is then created.
 func (w *wholePod) prepareApp(change func(*specs.Spec), verb ...string) (*wholeApp, error) {
 	s := w.t.plainSpec(verb...)
 	if change != nil {
@@ -114,7 +114,7 @@ func (w *wholePod) waiting(ctx context.Context, change func(*specs.Spec)) (*whol
 	return a, a.streams.out.awaitWord(ctx, "waiting")
 }
 
-// ends waits for an exit, which has to have a code.
+// ends waits for an exit, and fails if it has another code.
 func (a *wholeApp) ends(ctx context.Context, exec pod.ExecID, code uint32) error {
 	exit, err := a.w.Wait(ctx, a.id, exec)
 	if err != nil {
@@ -126,7 +126,7 @@ func (a *wholeApp) ends(ctx context.Context, exec pod.ExecID, code uint32) error
 	return nil
 }
 
-// remove kills and deletes the app, if it is still there.
+// remove kills and deletes the app if it still exists.
 func (a *wholeApp) remove(ctx context.Context) error {
 	st, err := a.w.Status(a.id, "")
 	if errdefs.IsNotFound(err) { // deleted, or never created
@@ -168,7 +168,7 @@ func (a *wholeApp) exec(ctx context.Context, id pod.ExecID, change func(*specs.P
 	return s, pid, err
 }
 
-// events keeps what a pod has published.
+// events records the events of a pod.
 type events struct {
 	mu      sync.Mutex
 	all     []pod.Event
@@ -184,7 +184,7 @@ func (e *events) Publish(ev pod.Event) {
 	e.changed = make(chan struct{})
 }
 
-// kinds lists what has happened to an app and its execs, until the kind last has.
+// kinds lists the events of an app and its execs, up to the first one of the kind last.
 func (e *events) kinds(ctx context.Context, id pod.AppID, last pod.EventKind) ([]pod.EventKind, error) {
 	for {
 		e.mu.Lock()
@@ -209,6 +209,6 @@ func (e *events) kinds(ctx context.Context, id pod.AppID, last pod.EventKind) ([
 
 // resources is a linux.resources object.
 func resources(r specs.LinuxResources) []byte {
-	b, _ := json.Marshal(r) // a plain struct
+	b, _ := json.Marshal(r) // cannot fail for this struct
 	return b
 }

@@ -1,4 +1,4 @@
-// Command compat writes what rktctl stage1 verify says of some stage1 images into a
+// Command compat writes the results of rktctl stage1 verify for some stage1 images into a
 // document, as tables between <!-- kit --> and <!-- /kit -->.
 //
 //	compat -rktctl bin/rktctl -document docs/results/stage1-compat.md bin/stage1/native …
@@ -19,7 +19,7 @@ import (
 	"strings"
 )
 
-// guide is what the skeleton is called on the command line, and in the tables.
+// guide is the name of the skeleton on the command line and in the tables.
 const guide = "guide"
 
 func main() {
@@ -53,7 +53,7 @@ func run(rktctl, document string, images []string) error {
 	return os.WriteFile(document, []byte(changed), 0o644)
 }
 
-// report is what is read of the JSON of stage1 verify.
+// report has the fields of stage1 verify's JSON that are used here.
 type report struct {
 	image        string
 	Level        int
@@ -90,7 +90,7 @@ func verify(rktctl, image string) (report, error) {
 	return r, json.Unmarshal(out, &r)
 }
 
-// accepted excuses an image what its README tells operators to.
+// accepted returns the fields that an image may ignore according to its README.
 func accepted(image string) []string {
 	if filepath.Base(image) != "fly" {
 		return nil

@@ -32,7 +32,7 @@ func TestTablesHaveAColumnForEachImage(t *testing.T) {
 	}
 }
 
-// The document is made by `make compat`, and has to be when checks come or change.
+// `make compat` writes the document. Run it after checks were added or changed.
 func TestTheDocumentHasTheChecksThatThereAre(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/results/stage1-compat.md")
 	if err != nil {

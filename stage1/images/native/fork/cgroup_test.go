@@ -127,7 +127,7 @@ func TestAFrozenChildBlocksNobodyAndIsGivenUp(t *testing.T) {
 	if fds, err := os.ReadDir("/proc/" + pid + "/fd"); err != nil || len(fds) > len(p.Files)+3 {
 		t.Errorf("the frozen process holds %d descriptors (%v), want its %d files, report, program and cgroup", len(fds), err, len(p.Files))
 	}
-	start(t, p) // another one is not held up
+	start(t, p) // another process can start meanwhile
 
 	gone := errors.New("the caller has gone")
 	cancel(gone)

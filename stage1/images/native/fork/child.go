@@ -35,8 +35,8 @@ func (l *plan) fork() (pid int, errno syscall.Errno) {
 	return 0, 0
 }
 
-// clone makes a process with a copy of the memory. Only what needs clone3 uses
-// it: seccomp profiles of outer containers know clone best.
+// clone makes a process with a copy of the memory. It uses clone3 only if the arguments need
+// it, because seccomp profiles of outer containers may not allow clone3.
 //
 //go:nosplit
 //go:norace
@@ -72,8 +72,8 @@ func (l *plan) child() {
 	l.execute()
 }
 
-// descriptors puts every file where it belongs and closes all others, so that
-// whatever happens to this process later, it holds nothing of its parent's.
+// descriptors moves every file to its descriptor and closes all others, so that this process
+// holds nothing else of its parent's.
 //
 //go:nosplit
 //go:norace
@@ -104,8 +104,8 @@ func (l *plan) descriptors() {
 	}
 }
 
-// signals sets all dispositions to their defaults, the ignored ones too, which
-// an exec would keep, and then lets signals in.
+// signals sets all dispositions to their defaults, even ignored ones, which an exec would
+// keep ignored, and then unblocks all signals.
 //
 //go:nosplit
 //go:norace
@@ -118,15 +118,16 @@ func (l *plan) signals() {
 	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 }
 
-// enter joins and makes namespaces, and waits for the parent where it has to do its
-// part.
+// enter joins and makes namespaces. It waits for the parent where the parent has to do
+// something first.
 //
 //go:nosplit
 //go:norace
 //go:nocheckptr
 func (l *plan) enter() {
-	// From now on processes of somebody else may see this one, which still has the
-	// supervisor's memory. The exec of a program that can be read ends it.
+	// From now on processes of containers may see this one, which still has a copy of the
+	// supervisor's memory. The exec of a program that this process can read would undo this
+	// setting.
 	syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0, 0)
 	l.setns(l.joins)
 	if l.twice {
@@ -135,7 +136,7 @@ func (l *plan) enter() {
 			l.fail(stepClone, errno, 0)
 		}
 		if pid != 0 {
-			l.tell(born, 0, uint32(pid))
+			l.tell(cloned, 0, uint32(pid))
 			exit(0)
 		}
 	}
@@ -156,7 +157,7 @@ func (l *plan) setns(joins []join) {
 	}
 }
 
-// await waits for the word of the parent.
+// await waits until the parent sends a byte.
 //
 //go:nosplit
 //go:norace
@@ -176,9 +177,10 @@ func (l *plan) await() {
 	}
 }
 
-// time makes a time namespace, sets its clocks and enters it: an unshare is for
-// children only, and an exec enters it from Linux 6.1 on. That comes before
-// identity, because the files of /proc belong to whom this process is.
+// time makes a time namespace, sets its clocks and enters it. Entering is necessary: after
+// an unshare only children are in the namespace, and an exec enters it only since Linux 6.1.
+// time is called before identity, because identity changes the owner of this process's files
+// in /proc.
 //
 //go:nosplit
 //go:norace
@@ -244,8 +246,8 @@ func (l *plan) identity() {
 func (l *plan) execute() {
 	var errno syscall.Errno
 	if l.unreadable {
-		// Only this process, which has its identity and its namespaces by now, can ask
-		// the question that the exec is going to ask.
+		// The kernel answers as it will at the exec, because this process already has its
+		// identity and its namespaces.
 		_, _, errno = syscall.RawSyscall6(unix.SYS_FACCESSAT2, uintptr(l.exe), uintptr(unsafe.Pointer(&l.none)),
 			unix.R_OK, unix.AT_EMPTY_PATH|unix.AT_EACCESS, 0, 0)
 		if errno != unix.EACCES {

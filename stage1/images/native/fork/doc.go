@@ -3,32 +3,36 @@
 //
 // A process with more than one thread cannot join a user namespace, and a Go
 // program always has more than one. Start therefore clones without CLONE_VM:
-// the child has one thread and a copy of the memory, and carries out a plan of
-// raw system calls that was laid out before, up to its exec. It may not
-// allocate, grow its stack or write a pointer; everything that can be decided
-// is decided by the parent.
+// the child has one thread and a copy of the memory. It carries out a plan of
+// raw system calls that the parent has prepared, up to its exec. It may not
+// allocate, grow its stack or write a pointer, so the parent makes all decisions
+// beforehand.
 //
 //	parent            child                       second child
 //	clone ──────────▶ descriptors in place
 //	                  joins what exists
 //	                  clones once more ─────────▶ (child of the parent, and
-//	      ◀── born ── ends                         inside what was joined)
+//	      ◀─ cloned ─ ends                         inside what was joined)
 //	id maps
 //	      ─────────────────── go ───────────────▶ joins what has to wait for its
-//	                                              birth in a cgroup,
+//	                                              enters a cgroup,
 //	                                              makes a time namespace,
 //	                                              becomes root, leads a session
 //	      ◀── end of file, or the failed step ─── exec
 //
-// The second clone is made only where it is needed: to get inside a PID or a
-// user namespace that was joined, to make a user namespace after others were
-// joined with the host's rights, and to keep descriptors of the parent out of a
-// process that is born into a cgroup that may be frozen. All other processes
-// cost one clone. If the first child is killed before it has reported the second, Start
-// fails at once: it waits for the pidfd of the first child as well as for the report.
+// The second clone is made only if it is needed:
 //
-// Whoever calls Start must not reap children that it does not know while the
-// call lasts: Start reaps what it made and did not hand over.
+//   - to get into a PID or user namespace that was joined,
+//   - to make a user namespace after other namespaces were joined with the host's rights,
+//   - to keep descriptors of the parent out of a process that is cloned into a cgroup, since
+//     that cgroup may be frozen.
+//
+// All other processes cost one clone. If the first child is killed before it has reported
+// the second, Start fails at once: it waits for the pidfd of the first child as well as for
+// the report.
+//
+// During Start the caller must not reap children that it does not know: Start reaps the
+// processes that it has made and not returned.
 //
 // The package knows nothing of apps, specs or requests. It enters cgroups of
 // version 2 by CLONE_INTO_CGROUP and leaves version 1 to the new process.

@@ -11,7 +11,7 @@ import (
 type step uint32
 
 const (
-	born step = iota // not a failure: the second clone has succeeded
+	cloned step = iota // not a failure: the second clone has succeeded
 	stepDescriptors
 	stepJoin // index: of Process.Joins
 	stepClone
@@ -56,7 +56,7 @@ func (s step) String() string {
 	return "starting"
 }
 
-// ErrReadable says that a Process which wants its program to be Unreadable can read it.
+// ErrReadable is the error for a Process with Unreadable that can read its program.
 var ErrReadable = errors.New("processes of the user namespace could take over one whose program they can read")
 
 // Error is a step that failed in the new process, or in its making.
@@ -79,7 +79,7 @@ func (p *Process) failure(r *report) error {
 	e := &Error{Doing: r.step.String(), Errno: syscall.Errno(r.errno)}
 	switch {
 	case r.step == stepDescriptors && e.Errno == unix.EINVAL:
-		e.Errno = unix.EMFILE // fcntl(2) has a word of its own for a number above the limit
+		e.Errno = unix.EMFILE // fcntl(2) has another error for a number above the limit
 	case r.step == stepJoin && int(r.value) < len(p.Joins):
 		e.Doing += " " + p.Joins[r.value].What
 	case r.step == stepExec && p.Path != "":
@@ -90,8 +90,8 @@ func (p *Process) failure(r *report) error {
 	return e
 }
 
-// cloneText says what a failed clone was to make: which of several namespaces
-// was refused, the kernel does not tell.
+// cloneText names everything that a failed clone should have made, because the kernel does
+// not report which of several namespaces it refused.
 func (p *Process) cloneText() string {
 	if p.New == 0 {
 		return "creating the process"

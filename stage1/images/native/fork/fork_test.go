@@ -21,7 +21,7 @@ const busybox = "/bin/busybox"
 
 var kinds = []string{"mnt", "pid", "net", "ipc", "uts", "user"}
 
-// sleeper is a process that lives until its standard input ends.
+// sleeper is a process that ends with its standard input.
 func sleeper(t *testing.T) *Process {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -320,8 +320,8 @@ func TestAForeignNetworkIsJoinedBeforeANewUserNamespaceIsMade(t *testing.T) {
 func TestIgnoredSignalsAreDefaultInTheChild(t *testing.T) {
 	p := sleeper(t)
 	p.Path, p.Exe = busybox, nil
-	// What the Go runtime ignores at its start it goes on ignoring: the test
-	// is run again by a shell that ignores a few.
+	// The Go runtime goes on ignoring signals that are ignored at its start. So the test is
+	// run again by a shell that ignores a few.
 	if os.Getenv("FORK_TEST_IGNORED") == "" {
 		cmd := exec.Command(busybox, "sh", "-c", `trap '' HUP INT PIPE USR1; ulimit -Sn 500; exec "$0" "$@"`,
 			os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A helper that is killed may have made the second child already. That has the socket of
-// the reports, too, and waits, so the socket does not end.
+// A helper that is killed may have made the second child already. The second child also has
+// the socket of the reports, and waits, so the socket does not end.
 func TestAHelperThatIsKilledEndsTheStart(t *testing.T) {
 	for _, reported := range []bool{false, true} {
 		name := map[bool]string{false: "before its report", true: "after its report"}[reported]
@@ -22,9 +22,9 @@ func TestAHelperThatIsKilledEndsTheStart(t *testing.T) {
 			defer ours.Close()
 			defer theirs.Close()
 			helper, second := execute(t, "sleep", "1000"), execute(t, "sleep", "1000")
-			b := &birth{p: &Process{Joins: []Join{{Flags: unix.CLONE_NEWPID}}}, words: ours, helper: helper}
+			b := &starting{p: &Process{Joins: []Join{{Flags: unix.CLONE_NEWPID}}}, words: ours, helper: helper}
 			if reported {
-				tell(t, theirs, report{step: born, value: uint32(second)})
+				tell(t, theirs, report{step: cloned, value: uint32(second)})
 			}
 			done := make(chan error, 1)
 			go func() { done <- b.attend() }()
@@ -36,7 +36,7 @@ func TestAHelperThatIsKilledEndsTheStart(t *testing.T) {
 			}
 			b.undo()
 			b.watching.Wait()
-			if !reported { // then nobody knows it
+			if !reported { // the parent does not know its pid
 				_ = syscall.Kill(second, syscall.SIGKILL)
 				reap(second)
 			}
@@ -47,7 +47,7 @@ func TestAHelperThatIsKilledEndsTheStart(t *testing.T) {
 	}
 }
 
-// A helper that ends as it should takes no report of the second child along.
+// When a helper ends as it should, no report of the second child is lost.
 func TestTheEndOfTheHelperLeavesTheReportsOfItsChild(t *testing.T) {
 	ours, theirs, err := words()
 	if err != nil {
@@ -55,8 +55,8 @@ func TestTheEndOfTheHelperLeavesTheReportsOfItsChild(t *testing.T) {
 	}
 	defer ours.Close()
 	defer theirs.Close()
-	b := &birth{p: &Process{Joins: []Join{{Flags: unix.CLONE_NEWPID}}}, words: ours, helper: execute(t, "true")}
-	tell(t, theirs, report{step: born, value: 1})
+	b := &starting{p: &Process{Joins: []Join{{Flags: unix.CLONE_NEWPID}}}, words: ours, helper: execute(t, "true")}
+	tell(t, theirs, report{step: cloned, value: 1})
 	done := make(chan error, 1)
 	go func() { done <- b.attend() }()
 	word := make([]byte, 1)

@@ -11,11 +11,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork/nofile"
 )
 
-// plan is a Process laid out for the child: numbers, and pointers to memory
-// that nobody moves.
+// plan is a Process prepared for the child: numbers, and pointers to memory
+// that the garbage collector does not move.
 type plan struct {
-	// Descriptor i of the child is files[i] of the parent. moved is room for
-	// their numbers on the way. From kept on they close on exec.
+	// Descriptor i of the child is files[i] of the parent. moved is room for temporary
+	// descriptor numbers. Descriptors from kept on are closed on exec.
 	files []int32
 	moved []int32
 	kept  int
@@ -24,7 +24,7 @@ type plan struct {
 	// Descriptors of the child.
 	report, exe, dir int
 	joins            []join // before the second clone
-	late             []join // behind it
+	late             []join // after the second clone
 
 	first, second cloneArgs
 	twice         bool
@@ -65,7 +65,7 @@ type cloneArgs struct {
 type report struct {
 	step  step
 	errno uint32
-	value uint32 // of born: the pid; of stepJoin: the index
+	value uint32 // of cloned: the pid; of stepJoin: the index
 }
 
 // reportSize is the size of a report in a packet.
@@ -99,7 +99,8 @@ func lay(p *Process, words *os.File) (*plan, error) {
 	l.moved = make([]int32, len(l.files))
 
 	var err error
-	// Of the caller's mount namespace, or of a copy: /proc shows the child there.
+	// This is the /proc of the caller's mount namespace, or of a copy; it shows the
+	// child.
 	if l.offsetsFile, err = syscall.BytePtrFromString("/proc/self/timens_offsets"); err != nil {
 		return nil, err
 	}
@@ -115,8 +116,8 @@ func lay(p *Process, words *os.File) (*plan, error) {
 	if l.envv, err = syscall.SlicePtrFromStrings(p.Env); err != nil {
 		return nil, fmt.Errorf("environment of %s: %w", p.Path, err)
 	}
-	// The Go runtime raises the soft limit for itself; what we start is to
-	// have the one that we were started with.
+	// The Go runtime raises the soft limit for itself. The new process gets the limit with
+	// which this process was started.
 	l.nofile = unix.Rlimit{Cur: nofile.Original[0], Max: nofile.Original[1]}
 	l.limited = l.nofile.Cur < l.nofile.Max
 	return l, nil
@@ -130,17 +131,20 @@ func (l *plan) place(f *os.File) int {
 	return len(l.files) - 1
 }
 
-// namespaces lays out what is joined. A cgroup namespace comes behind the clone into
-// a cgroup: where namespaces are a boundary of cgroups (the mount option nsdelegate,
-// systemd's choice) nobody is born in a cgroup by who does not see, from the root of
-// his namespace, both that one and his own. A user namespace comes as late, unless the
-// clone makes namespaces that are to belong to it: in it nobody has the right to be born
-// in a cgroup that was handed over to one of its users.
+// namespaces plans the namespaces to join.
+//
+// A cgroup namespace is joined after the clone into a cgroup: with the mount option
+// nsdelegate, which systemd uses, a process can only clone into a cgroup if that cgroup and
+// its own are both below the root of its cgroup namespace.
+//
+// A user namespace is joined as late, unless the clone makes namespaces that must belong to
+// it: a process in the user namespace has no right to clone into a cgroup that was delegated
+// to one of the namespace's users.
 func (l *plan) namespaces(p *Process) {
 	late := 0
 	if p.Cgroup != nil {
 		late = unix.CLONE_NEWCGROUP
-		if p.New&^unix.CLONE_NEWTIME == 0 { // which the child makes by itself
+		if p.New&^unix.CLONE_NEWTIME == 0 { // the child makes a time namespace by itself
 			late |= unix.CLONE_NEWUSER
 		}
 	}
@@ -157,8 +161,8 @@ func (l *plan) namespaces(p *Process) {
 
 // clones sets the arguments of the one clone or the two.
 func (l *plan) clones(p *Process) {
-	// A time namespace that is made by a clone can have no offsets: its first
-	// process is in it at once. So the child makes it.
+	// The offsets of a time namespace cannot be set once a process is in it, and a process
+	// that is cloned into a new one is in it at once. So the child makes the namespace.
 	final := cloneArgs{flags: uint64(p.New &^ unix.CLONE_NEWTIME), exitSignal: uint64(unix.SIGCHLD)}
 	if p.Cgroup != nil {
 		final.flags |= unix.CLONE_INTO_CGROUP
@@ -178,7 +182,7 @@ func (l *plan) clones(p *Process) {
 	l.second = final
 }
 
-// pointer is that of an array's first element, for a system call.
+// pointer returns the address of an array's first element, for a system call.
 //
 //go:nosplit
 //go:norace

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is what Start starts. Exactly one of Exe and Path is set.
+// Process describes a process for Start. Exactly one of Exe and Path is set.
 type Process struct {
 	Exe  *os.File // executed by descriptor
 	Path string   // executed by path
@@ -28,15 +28,15 @@ type Process struct {
 	// Root makes the process user and group 0 of its user namespace. It is set
 	// where that namespace is new or joined.
 	Root bool
-	// Unreadable has Start return ErrReadable instead of executing an Exe that the
-	// process may read. From the execution of a program that it may not read on, a
-	// process is undumpable and its memory belongs to the host's user namespace:
-	// nobody in its own can trace it or look at its files (would_dump in fs/exec.c of
-	// the kernel). The execution of any other program makes it dumpable.
+	// Unreadable makes Start return ErrReadable instead of executing an Exe that the
+	// process may read. When a process executes a program that it may not read, the kernel
+	// makes it undumpable, and its memory belongs to the host's user namespace: no process
+	// of its own user namespace can trace it or open its files in /proc (would_dump in
+	// fs/exec.c of the kernel). The execution of any other program makes it dumpable.
 	Unreadable bool
 
-	// Cgroup is a directory of cgroup version 2 to be born in, or nil. It is root's if
-	// the process joins a user namespace and has New ones.
+	// Cgroup is a directory of cgroup version 2 into which the process is cloned, or nil.
+	// If the process joins a user namespace and makes New namespaces, root must own it.
 	Cgroup *os.File
 	// Apart keeps the parent's descriptors out of a process that the cgroup's
 	// freezer may stop before its first instruction.
@@ -56,7 +56,7 @@ type IDMapping struct {
 	Inside, Outside, Size uint32
 }
 
-// joins tells whether any of the flags is among the joined namespaces.
+// joins reports whether any of the flags is among the joined namespaces.
 func (p *Process) joins(flags int) bool {
 	for _, j := range p.Joins {
 		if j.Flags&flags != 0 {
@@ -66,15 +66,15 @@ func (p *Process) joins(flags int) bool {
 	return false
 }
 
-// twice tells whether the process has to come from a second clone.
+// twice reports whether a second clone has to make the process.
 func (p *Process) twice() bool {
 	return p.joins(unix.CLONE_NEWUSER|unix.CLONE_NEWPID) ||
 		p.New&unix.CLONE_NEWUSER != 0 && len(p.Joins) > 0 ||
 		p.Apart
 }
 
-// awaited tells whether the process waits for a word of the parent: until its
-// id maps are written, or until the parent has learnt its pid.
+// awaited reports whether the process waits for the parent: until its id maps are written,
+// or until the parent knows its pid.
 func (p *Process) awaited() bool {
 	return p.twice() || p.New&unix.CLONE_NEWUSER != 0
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What a child reports decides which process is killed later.
+// The report of a child decides which process the parent kills later.
 func FuzzAReportIsAFailureOrAPid(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0})
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff})
@@ -16,7 +16,7 @@ func FuzzAReportIsAFailureOrAPid(f *testing.F) {
 		switch {
 		case err != nil && (r != nil || err.Error() == ""):
 			t.Errorf("report %+v and error %q", r, err)
-		case err == nil && (r.step != born || r.value == 0 || r.value > math.MaxInt32):
+		case err == nil && (r.step != cloned || r.value == 0 || r.value > math.MaxInt32):
 			t.Errorf("report %+v", r)
 		}
 	})

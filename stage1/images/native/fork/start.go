@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Start starts p and returns its pid once it has executed its program. It is a
-// child of this process, to be reaped by the caller. When ctx ends before that,
-// or a step fails, nothing of it remains.
+// Start starts p and returns its pid when it has executed its program. The process is a
+// child of this process; the caller reaps it. If ctx ends before the exec, or a step
+// fails, Start kills and reaps everything that it has made.
 //
-// The error is an *Error where the kernel refused a step.
+// If the kernel has refused a step, the error is an *Error.
 func Start(ctx context.Context, p *Process) (int, error) {
 	ours, theirs, err := words()
 	if err != nil {
@@ -37,16 +37,16 @@ func Start(ctx context.Context, p *Process) (int, error) {
 	if errno != 0 {
 		return 0, p.failure(&report{step: stepClone, errno: uint32(errno)})
 	}
-	// A deadline in the past ends every read: the child is killed and reaped
-	// by this goroutine alone, so its pid cannot be somebody else's.
+	// A deadline in the past ends every read. Only this goroutine kills and reaps the
+	// child, so the pid cannot belong to another process.
 	defer context.AfterFunc(ctx, func() { _ = ours.SetReadDeadline(time.Unix(1, 0)) })()
 
-	b := &birth{p: p, words: ours}
+	b := &starting{p: p, words: ours}
 	b.pid = pid
 	if p.twice() {
 		b.helper, b.pid = pid, 0
 	}
-	defer b.watching.Wait() // for hardly anything: the helper has been reaped
+	defer b.watching.Wait() // short, because the helper has been reaped
 	if err := b.attend(); err != nil {
 		b.undo()
 		if ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded) {
@@ -57,7 +57,7 @@ func Start(ctx context.Context, p *Process) (int, error) {
 	return b.pid, nil
 }
 
-// words makes the socket over which the child reports. Its end is blocking.
+// words makes the socket over which the child reports. The child's end is blocking.
 func words() (ours, theirs *os.File, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -72,8 +72,8 @@ func words() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(pair[0]), "reports of a child"), theirs, nil
 }
 
-// birth is the parent's side of a start.
-type birth struct {
+// starting is the parent's side of a start.
+type starting struct {
 	p      *Process
 	words  *os.File
 	helper int // the process that makes the second clone, until it is reaped
@@ -83,7 +83,7 @@ type birth struct {
 }
 
 // attend does the parent's part, until the exec.
-func (b *birth) attend() error {
+func (b *starting) attend() error {
 	if b.helper != 0 {
 		if err := b.watch(); err != nil {
 			return err
@@ -103,13 +103,13 @@ func (b *birth) attend() error {
 		}
 	}
 	if b.p.awaited() {
-		// An error means that it is dead, which the next read tells better.
+		// An error means that the child has ended; the next read returns the reason.
 		_, _ = b.words.Write([]byte{1})
 	}
 	if b.helper != 0 {
 		ws := reap(b.helper) // it ends without waiting for anything
 		b.helper = 0
-		if ws.Signaled() { // then watch keeps the next report from this process
+		if ws.Signaled() { // watch then ends the reads of reports
 			return errHelper
 		}
 	}
@@ -117,13 +117,13 @@ func (b *birth) attend() error {
 	return err
 }
 
-// errHelper says that something has killed the first of two children.
+// errHelper is the error if the first of two children was killed.
 var errHelper = errors.New("the process that was to join namespaces has been killed")
 
-// watch has reads end, as at the end of the file, when the helper is killed. The second
-// child, which waits for this process, has the other end of the socket, too, so that
-// nobody would be told if the helper was killed before it has reported that child.
-func (b *birth) watch() error {
+// watch ends the reads of the socket when the helper is killed. Otherwise a read would
+// wait for ever if the helper is killed before it has reported the second child: that
+// child waits for this process and holds the other end of the socket open.
+func (b *starting) watch() error {
 	fd, err := unix.PidfdOpen(b.helper, unix.O_NONBLOCK)
 	if err != nil {
 		return fmt.Errorf("open a pidfd of the process that joins namespaces: %w", err)
@@ -154,12 +154,12 @@ func helperKilled(pidfd *os.File) (killed bool) {
 		}
 		ended := info.Signo != 0
 		killed = ended && info.Code != exited
-		return ended || err != nil // an error: attend has reaped it
+		return ended || err != nil // an error means that attend has reaped it
 	})
 	return killed
 }
 
-// shut has a socket receive nothing more than what was sent already.
+// shut makes a socket receive nothing more after the packets that were sent already.
 func shut(words *os.File) {
 	conn, err := words.SyscallConn()
 	if err != nil {
@@ -169,11 +169,12 @@ func shut(words *os.File) {
 }
 
 // read returns nil at end of file, and the failure of a step as an error.
-func (b *birth) read() (*report, error) {
+func (b *starting) read() (*report, error) {
 	var buf [reportSize + 1]byte
 	n, err := b.words.Read(buf[:])
 	if errors.Is(err, unix.ECONNRESET) {
-		// It has ended without reading our word, which hides what it said before.
+		// The child has ended without reading our byte. That error comes before the child's
+		// last report; read again.
 		n, err = b.words.Read(buf[:])
 	}
 	if err == io.EOF || n == 0 && err == nil {
@@ -185,7 +186,8 @@ func (b *birth) read() (*report, error) {
 	return b.p.parse(buf[:n])
 }
 
-// parse returns what a child reports: itself, or the failure of a step as an error.
+// parse decodes a report. It returns the report of a child's pid, or the failure of a step
+// as an error.
 func (p *Process) parse(packet []byte) (*report, error) {
 	if len(packet) != reportSize {
 		return nil, fmt.Errorf("a report of a new process has %d bytes", len(packet))
@@ -196,7 +198,7 @@ func (p *Process) parse(packet []byte) (*report, error) {
 		value: binary.NativeEndian.Uint32(packet[8:]),
 	}
 	switch {
-	case r.step != born:
+	case r.step != cloned:
 		return nil, p.failure(r)
 	case r.value == 0 || r.value > math.MaxInt32: // kill(2) takes these for many processes
 		return nil, fmt.Errorf("a new process reports the pid %d", r.value)
@@ -204,9 +206,9 @@ func (p *Process) parse(packet []byte) (*report, error) {
 	return r, nil
 }
 
-// writeMaps gives a new user namespace its users and groups. This process has
-// the rights of the parent namespace, so any map goes and setgroups stays.
-func (b *birth) writeMaps() error {
+// writeMaps gives a new user namespace its users and groups. This process has the rights
+// of the parent namespace, so it may write any map, and setgroups stays allowed.
+func (b *starting) writeMaps() error {
 	dir := "/proc/" + strconv.Itoa(b.pid)
 	if err := writeMap(dir+"/gid_map", b.p.GIDMappings); err != nil {
 		return fmt.Errorf("map groups of a user namespace: %w", err)
@@ -232,13 +234,13 @@ func writeMap(path string, m []IDMapping) error {
 		return err
 	}
 	defer f.Close()
-	_, err = f.Write(text) // the kernel takes all of it in one write, or none
+	_, err = f.Write(text) // the kernel accepts all of it in one write, or none
 	return err
 }
 
-// undo kills and reaps what was made. A second child whose pid did not arrive
+// undo kills and reaps the processes of this start. A second child whose pid did not arrive
 // reads end of file and ends by itself.
-func (b *birth) undo() {
+func (b *starting) undo() {
 	b.words.Close()
 	for _, pid := range []int{b.helper, b.pid} {
 		if pid != 0 {

@@ -11,9 +11,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/capability"
 )
 
-// parseCapabilities turns names into masks. As the spec wants it, a name that
-// is not known is no error: it grants nothing. Without the section a process
-// has no capabilities at all.
+// parseCapabilities turns names into masks. As the spec requires, an unknown name is no
+// error and grants nothing. Without the section a process has no capabilities.
 func parseCapabilities(c *specs.LinuxCapabilities) capabilities {
 	if c == nil {
 		return capabilities{}
@@ -39,8 +38,8 @@ func parseCapabilities(c *specs.LinuxCapabilities) capabilities {
 	}
 }
 
-// available returns the sets without what this thread does not have itself. As
-// the spec wants it, capabilities that cannot be granted are no error.
+// available returns the sets without the capabilities that this thread does not have. As
+// the spec requires, capabilities that cannot be granted are no error.
 func (c capabilities) available() (capabilities, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data capData
@@ -53,7 +52,7 @@ func (c capabilities) available() (capabilities, error) {
 	}, nil
 }
 
-// dropBounding takes from the bounding set what is not in it.
+// dropBounding removes all other capabilities from this thread's bounding set.
 func dropBounding(bounding uint64) error {
 	for i := range 64 {
 		if bounding&(1<<i) != 0 {
@@ -61,7 +60,7 @@ func dropBounding(bounding uint64) error {
 		}
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(i), 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) {
-			return nil // the first one that the kernel does not know
+			return nil // the kernel knows no further capability
 		} else if err != nil {
 			return fmt.Errorf("drop capability %d from the bounding set: %w", i, err)
 		}

@@ -8,13 +8,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// codec writes the plan of a process, or reads it. One description of each type
-// serves both directions: it names the fields in their order, and the codec
-// either appends them or fills them in.
+// codec encodes the plan of a process, or decodes it. Each type has one method for both
+// directions: the method names the fields in order, and the codec either appends them or
+// fills them in.
 //
 // The first use of encoding/json costs a fresh process about half a
-// millisecond, which is as much as all of an app's mounts; this costs none. Both
-// ends are the same binary, so nothing tells one version from another.
+// millisecond, which is as much as all of an app's mounts; codec avoids that. Both
+// ends are the same binary, so the encoding needs no version.
 type codec struct {
 	b       []byte
 	reading bool
@@ -64,8 +64,7 @@ func (c *codec) fail() {
 	c.b, c.err = nil, errTruncated
 }
 
-// length codes the length of what follows, where each item takes a byte or
-// more.
+// length codes the number of items that follow. Each item takes at least a byte.
 func (c *codec) length(n int) int {
 	number(c, &n)
 	if n < 0 || c.reading && n > len(c.b) {
@@ -125,7 +124,7 @@ func optional[T any](c *codec, v **T, item func(*codec, *T)) {
 
 func (c *codec) texts(v *[]string) { list(c, v, (*codec).text) }
 
-// document codes what is rare and not ours, and pays for it.
+// document codes a value as JSON, for rare types of other packages.
 func document[T any](c *codec, v *T) {
 	var b []byte
 	if !c.reading {

@@ -5,12 +5,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// config is the plan that Prepare makes and Init carries out; codec takes it from
-// one to the other. Numbers named File are descriptors of the new process; 0 is
-// none.
+// config is the plan that Prepare makes and Init carries out; codec encodes it in between.
+// Numbers named File are descriptors of the new process; 0 means no file.
 type config struct {
 	Exec          bool // the plan is for an exec
-	UserNamespace bool // it is not the host's
+	UserNamespace bool // the user namespace is not the host's
 
 	Cgroups         []int  // Files: `tasks`, to write "0" to
 	CgroupNamespace bool   // unshare one
@@ -82,14 +81,14 @@ type device struct {
 	File int // a detached tree: the host's node
 }
 
-// hooks are those that Init runs, and the state that they are told.
+// hooks are the hooks that Init runs, and the state that they read.
 type hooks struct {
 	CreateContainer []specs.Hook
 	StartContainer  []specs.Hook
 	State           specs.State
 }
 
-// process is what the program is executed as.
+// process describes the program and the identity and limits with which it is executed.
 type process struct {
 	Args    []string
 	Env     []string

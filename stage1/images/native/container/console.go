@@ -49,10 +49,10 @@ func openConsole(size *specs.Box, r root, mounted bool) error {
 	return nil
 }
 
-// openMaster opens the multiplexer of the app's devpts, which is at /dev/pts: what
-// the app or its image has at /dev/ptmx, to be opened with root's rights, is not
-// looked at. In a devpts nobody can make or rename anything, so what is found there
-// without crossing a mount is the kernel's.
+// openMaster opens the multiplexer of the app's devpts, below /dev/pts. It does not use
+// /dev/ptmx, which could be a file of the app or its image, opened with root's rights. In a
+// devpts no process can make or rename a file, so a file found there without crossing a
+// mount is the kernel's.
 func openMaster(r root) (int, error) {
 	dir, err := r.open("/dev/pts", unix.O_DIRECTORY)
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyUp copies what is in the directory from into the directory to, with
-// owners, modes and times: a tmpfs that starts with what the image has there.
+// copyUp copies the content of the directory from into the directory to, with
+// owners, modes and times. It fills a tmpfs with the image's files of that directory.
 //
-// Another container may rename what is in from at any time, so an entry is opened
-// once, looked at, and copied from that descriptor; and what is made is changed by
-// the descriptor that making it gave.
+// Another container may rename files in from at any time. So copyUp opens an entry once,
+// and examines and copies it through that descriptor. It also changes each copy through the
+// descriptor with which it was made.
 func copyUp(from, to int) error {
 	fd, err := unix.Openat(from, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -36,7 +36,7 @@ func copyUp(from, to int) error {
 func copyEntry(from, to int, name string) error {
 	source, err := unix.Openat(from, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
-		return nil // removed since the directory was read
+		return nil // the entry was removed meanwhile
 	}
 	if err != nil {
 		return err
@@ -60,8 +60,8 @@ func copyEntry(from, to int, name string) error {
 	return unix.UtimesNanoAt(made, "", []unix.Timespec{st.Atim, st.Mtim}, unix.AT_EMPTY_PATH)
 }
 
-// copyNode makes name in to like source, which st describes, and opens it: with
-// O_PATH what opening could have an effect on.
+// copyNode makes name in the directory to, like source, which st describes, and opens it. It
+// opens with O_PATH if another open could have an effect.
 func copyNode(source, to int, name string, st *unix.Stat_t) (made int, err error) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
@@ -86,7 +86,7 @@ func copyNode(source, to int, name string, st *unix.Stat_t) (made int, err error
 func copyMode(made int, st *unix.Stat_t) error {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFLNK:
-		return nil // has none
+		return nil // it has none
 	case unix.S_IFDIR, unix.S_IFREG:
 		return unix.Fchmod(made, st.Mode&0o7777)
 	default: // fchmod takes no O_PATH descriptor

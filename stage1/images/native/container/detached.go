@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTree makes a copy of what is mounted at path, or of path itself, that is
-// mounted nowhere yet. Bind mounts are made in two steps, this one in the
-// supervisor and attaching in the app: so a source is found that the app's user
-// namespace may not reach, and its flags are set by someone to whom no flag of
-// the host's is locked.
+// openTree makes a detached copy of the mount at path, or of path itself. Bind mounts are
+// made in two steps: the supervisor calls openTree, and the app's process attaches the
+// copy. So the source may be a path that the app's user namespace cannot reach, and the
+// supervisor, for which no flag is locked, can set the mount's flags.
 func openTree(path string, recursive bool) (*os.File, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
 	if recursive {
@@ -27,9 +26,9 @@ func openTree(path string, recursive bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Unreadable returns a program, open with O_PATH, in a mount that is attached nowhere
-// and in which the owner of the program is an id that no user namespace knows. If its
-// mode lets only the owner read it, nobody can.
+// Unreadable returns a program, open with O_PATH, in a detached mount in which the program's
+// owner is an id that no user namespace maps. If its mode lets only the owner read it, no
+// user can.
 func Unreadable(program *os.File) (*os.File, error) {
 	fd, err := unix.OpenTree(int(program.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
@@ -63,8 +62,8 @@ func attach(tree, target int) error {
 	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// userNamespace makes a user namespace with these mappings, for the attribute
-// of id-mapped mounts, and for nothing else: no process is in it.
+// userNamespace makes a user namespace with these mappings, for id-mapped mounts. No process
+// is in it.
 func userNamespace(uids, gids []specs.LinuxIDMapping) (*os.File, error) {
 	var ns *os.File
 	err := withStoppedChild(&syscall.SysProcAttr{
@@ -90,10 +89,10 @@ func sysMappings(m []specs.LinuxIDMapping) []syscall.SysProcIDMap {
 	return maps
 }
 
-// withStoppedChild calls do with a child that is stopped before its first
-// instruction, and then kills it. Tracing is what stops it.
+// withStoppedChild calls do with a child that is stopped before its first instruction,
+// and then kills it. The child is stopped because it is traced.
 func withStoppedChild(attr *syscall.SysProcAttr, do func(pid int) error) error {
-	// The thread that starts it is the tracer, and must live as long.
+	// The thread that starts the child is its tracer, and must not end before it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	attr.Ptrace = true
@@ -103,8 +102,8 @@ func withStoppedChild(attr *syscall.SysProcAttr, do func(pid int) error) error {
 		return err
 	}
 	err = do(pid)
-	// Stopped, it cannot have gone, so the pid is still its own. Somebody else
-	// in this process may reap it first: then ECHILD is what Wait4 says.
+	// The child is stopped and cannot have ended, so the pid is still its own. Another
+	// goroutine may reap it first; Wait4 then returns ECHILD.
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 	for {
 		var ws syscall.WaitStatus

@@ -48,8 +48,8 @@ func (a *appInit) makeDevice(d *device) error {
 	return finishNode(dir, name, d)
 }
 
-// isMountPoint tells whether one of the spec's mounts is in the place of a node:
-// whoever mounts /dev/urandom on /dev/random wants that one.
+// isMountPoint reports whether one of the spec's mounts is in the place of a node. The mount
+// then stays: a client may mount /dev/urandom on /dev/random.
 func isMountPoint(fd int) (bool, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, 0, &st); err != nil {
@@ -58,8 +58,8 @@ func isMountPoint(fd int) (bool, error) {
 	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
 }
 
-// finishNode gives a node that was made, or that the image has in its place, the
-// owner and mode that were asked for. Something else is refused.
+// finishNode sets the owner and mode of a node that was made or that the image has. It
+// refuses any other file in its place.
 func finishNode(dir int, name string, d *device) error {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -108,8 +108,7 @@ func (a *appInit) linkDevices() error {
 			return fmt.Errorf("link /dev/%s: %w", l[0], err)
 		}
 	}
-	// Whatever the image has there, it is not the multiplexer of the app's own
-	// devpts.
+	// A file of the image there is not the multiplexer of the app's own devpts.
 	if err := unix.Unlinkat(dev, "ptmx", 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("remove /dev/ptmx: %w", err)
 	}
@@ -119,7 +118,7 @@ func (a *appInit) linkDevices() error {
 	return nil
 }
 
-// openNull finds the app's /dev/null, and nothing that only has its name.
+// openNull opens the app's /dev/null, if it is the null device.
 func openNull() (int, error) {
 	fd, err := unix.Open("/dev/null", unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // Error is a failure with an entrypoint's exit code: abi.ExitNotImplemented
-// when the spec asks for what this stage1 cannot do, 1 otherwise.
+// if the spec asks for something that this stage1 cannot do, 1 otherwise.
 type Error struct {
 	Code int
 	Text string
@@ -17,13 +17,13 @@ type Error struct {
 // Error returns the text.
 func (e *Error) Error() string { return e.Text }
 
-// refuse says that a field holds what this stage1 cannot do. The field is named
-// as a path into config.json, with dots.
+// refuse returns the error for a field that this stage1 cannot honour. The field is a path
+// into config.json, with dots.
 func refuse(field, format string, args ...any) error {
 	return &Error{abi.ExitNotImplemented, field + ": " + fmt.Sprintf(format, args...)}
 }
 
-// codeOf returns the exit code that an error stands for.
+// codeOf returns the exit code of an error.
 func codeOf(err error) int {
 	var e *Error
 	if errors.As(err, &e) {
@@ -32,7 +32,7 @@ func codeOf(err error) int {
 	return 1
 }
 
-// outermost gives a refusal the text of everything that wraps it.
+// outermost returns a refusal with the text of all errors that wrap it.
 func outermost(err error) error {
 	var e *Error
 	if errors.As(err, &e) && e.Text != err.Error() {

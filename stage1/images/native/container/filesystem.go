@@ -15,8 +15,8 @@ type parameter struct {
 	flag       bool
 }
 
-// newFilesystem makes what an entry asks for, attached to no place that an app can
-// name. Whoever has the descriptor can fill it and attach it.
+// newFilesystem makes the filesystem of an entry as a detached mount, which no path of the
+// app leads to. The caller can fill it and attach it through the descriptor.
 func (a *appInit) newFilesystem(m *mount) (int, error) {
 	var fd int
 	var err error
@@ -62,8 +62,8 @@ func fsmount(fstype, source string, parameters []parameter, attr uint64) (int, e
 	return fd, nil
 }
 
-// explainFilesystem adds to an error what the kernel has to say about it: it has
-// a message for most options that a filesystem does not take.
+// explainFilesystem adds the kernel's message to an error. The kernel has one for most
+// options that a filesystem does not accept.
 func explainFilesystem(fs int, err error) error {
 	var said []string
 	buf := make([]byte, 1024)
@@ -83,9 +83,9 @@ func explainFilesystem(fs int, err error) error {
 	return fmt.Errorf("%s: %w", strings.Join(said, "; "), err)
 }
 
-// parameters returns the flags and options of an entry as fsconfig takes them. ok
-// is false if it cannot take them all as mount(2) does: strings of 256 bytes or
-// more, escaped ones, and flags for which it has no word.
+// parameters returns the flags and options of an entry for fsconfig. ok is false if
+// fsconfig does not accept all that mount(2) accepts: strings of 256 bytes or more, escaped
+// strings, and flags that it has no name for.
 func (m *mount) parameters() (p []parameter, ok bool) {
 	const longest = 255
 	rest := m.Flags &^ (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NODIRATIME | unix.MS_NOSYMFOLLOW | atimeFlags)
@@ -104,8 +104,8 @@ func (m *mount) parameters() (p []parameter, ok bool) {
 			rest &^= w.flag
 		}
 	}
-	// A type such as fuse.sshfs has a second part, which mount(2) cuts off, and in
-	// the data of cifs two commas are one that is meant.
+	// A type such as fuse.sshfs has a second part, which mount(2) cuts off. In
+	// the data of cifs two commas stand for one.
 	if rest != 0 || len(m.Source) > longest || strings.Contains(m.Type, ".") ||
 		strings.Contains(m.Data, `\`) || strings.Contains(m.Data, ",,") {
 		return nil, false
@@ -113,7 +113,7 @@ func (m *mount) parameters() (p []parameter, ok bool) {
 	for _, option := range splitData(m.Data) {
 		key, value, valued := strings.Cut(option, "=")
 		if strings.HasSuffix(key, "context") {
-			value = strings.ReplaceAll(value, `"`, "") // as SELinux does with what mount(2) is given
+			value = strings.ReplaceAll(value, `"`, "") // as SELinux does with the data of mount(2)
 		}
 		if len(key) > longest || len(value) > longest || strings.Contains(value, `"`) {
 			return nil, false
@@ -141,7 +141,7 @@ func splitData(data string) (options []string) {
 	return options
 }
 
-// aside tells whether an entry's filesystem has to be mounted with mount(2).
+// aside reports whether an entry's filesystem has to be mounted with mount(2).
 func (m *mount) aside() bool {
 	if m.Flags&unix.MS_REMOUNT != 0 || m.Type == "bind" || m.Type == "cgroup" {
 		return false
@@ -150,9 +150,9 @@ func (m *mount) aside() bool {
 	return !ok
 }
 
-// openAside makes the directory for mountAside: on a tmpfs of its own, below the
-// mount that becomes the app's root. No path leads there, nor does the tmpfs pass
-// on what is mounted in it.
+// openAside makes the directory for mountAside: on a tmpfs of its own, under the
+// mount that becomes the app's root. No path leads there, and mounts in the tmpfs do not
+// propagate.
 func (a *appInit) openAside() error {
 	fd, err := fsmount("tmpfs", "tmpfs", []parameter{{key: "mode", value: "700"}}, 0)
 	if err != nil {
@@ -175,8 +175,8 @@ func (a *appInit) openAside() error {
 
 const asideName = "mount"
 
-// mountAside is fsmount by means of mount(2). The result is attached, from where
-// attach takes it away, so that the next one finds the place free.
+// mountAside does the same as fsmount with mount(2). The mount is attached in openAside's
+// directory, until attach moves it; then the directory is free for the next one.
 func (a *appInit) mountAside(m *mount) (int, error) {
 	if err := unix.Mount(m.Source, procPath(a.asideDir)+"/"+asideName, m.Type, m.Flags, m.Data); err != nil {
 		return -1, err

@@ -14,7 +14,7 @@ import (
 )
 
 // Filters remembers the last seccomp profile and its program: the apps of a pod
-// mostly have the same one, and all execs of an app do. To compile it takes a
+// mostly have the same profile, and all execs of an app do. To compile a profile takes a
 // millisecond and a quarter of a megabyte of garbage. A nil Filters remembers
 // nothing.
 type Filters struct {
@@ -24,8 +24,8 @@ type Filters struct {
 	flags   uint
 }
 
-// Share returns a profile that is equal to s, which is the remembered one if it
-// can be: then the caller's copy is garbage.
+// Share returns a profile that is equal to s: the remembered one if that is equal, so that
+// the caller's copy can be collected.
 func (f *Filters) Share(s *specs.LinuxSeccomp) *specs.LinuxSeccomp {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -35,8 +35,9 @@ func (f *Filters) Share(s *specs.LinuxSeccomp) *specs.LinuxSeccomp {
 	return s
 }
 
-// compile returns the program of a profile, which nobody changes, and the flags
-// to install it with; no program if there is no profile or it forbids nothing.
+// compile returns the program of a profile and the flags with which to install it. It
+// returns no program if there is no profile or the profile forbids nothing. Callers must not
+// change the program.
 func (f *Filters) compile(s *specs.LinuxSeccomp) ([]byte, uint, error) {
 	if f == nil || s == nil {
 		return compileSeccomp(s)
@@ -68,7 +69,7 @@ func compileSeccomp(s *specs.LinuxSeccomp) ([]byte, uint, error) {
 	}
 	size := len(prog) * int(unsafe.Sizeof(prog[0]))
 	bytes := append([]byte(nil), unsafe.Slice((*byte)(unsafe.Pointer(&prog[0])), size)...)
-	// The program is the only thread that the process has after its exec, and
-	// the Go runtime's own threads had better not be filtered before.
+	// After the exec the process has a single thread, and the Go runtime's threads must not
+	// be filtered before.
 	return bytes, flags &^ unix.SECCOMP_FILTER_FLAG_TSYNC, nil
 }

@@ -32,8 +32,8 @@ func (h *hooks) run(kind string, list []specs.Hook, status specs.ContainerState)
 	return nil
 }
 
-// runHook executes one hook and returns what it wrote, the last of it. Memory
-// files serve as its stdio: nothing has to be pumped, and nothing can block.
+// runHook executes one hook and returns the end of its output. Memory files serve as its
+// stdio, so no goroutine has to copy them and the hook cannot block on them.
 func runHook(h specs.Hook, state []byte) ([]byte, error) {
 	stdin, err := memoryFile("state")
 	if err != nil {
@@ -54,7 +54,7 @@ func runHook(h specs.Hook, state []byte) ([]byte, error) {
 	}
 	env := h.Env
 	if env == nil {
-		env = []string{} // nil would be this process's
+		env = []string{} // nil would mean this process's environment
 	}
 	p, err := os.StartProcess(h.Path, args, &os.ProcAttr{Env: env, Files: []*os.File{stdin, output, output}})
 	if err != nil {
@@ -97,7 +97,7 @@ func waitHook(p *os.Process, timeout *int) error {
 	return nil
 }
 
-// tail returns the end of what was written to a file.
+// tail returns the end of a file.
 func tail(f *os.File) []byte {
 	const most = 2048
 	size, err := f.Seek(0, io.SeekEnd)

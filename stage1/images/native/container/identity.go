@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// become gives this thread the identity of the program. With keepAdmin it keeps
-// CAP_SYS_ADMIN on top, which loading a seccomp filter needs in a process that
-// may gain privileges; execve must not be reached with it.
+// become gives this thread the identity of the program. With keepAdmin the thread keeps
+// CAP_SYS_ADMIN in addition: to load a seccomp filter needs it, unless the process has
+// no_new_privs. The capability must be dropped before execve.
 //
 // Only this thread changes, with raw system calls: the process's other threads
 // belong to the Go runtime and end at the exec.
@@ -23,8 +23,8 @@ func (r *process) become(keepAdmin bool, userNamespace bool) error {
 	if err != nil {
 		return err
 	}
-	// From here on the app may look at this process, and so may whoever shares
-	// its PID namespace: its memory and descriptors are nobody's business.
+	// From here on the app, and containers that share its PID namespace, could look at this
+	// process. Undumpable, its memory and descriptors are hidden from them.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make the process undumpable: %w", err)
 	}
@@ -82,8 +82,8 @@ func (r *process) setIDs(userNamespace bool) error {
 // and "/" if it has none.
 func home(uid uint32) string {
 	const fallback = "/"
-	// The file is the image's: it may be a fifo that nobody writes to, or a link to
-	// the host's by the root of another process.
+	// The file is the image's. It may be a fifo without a writer, or a link to a file of the
+	// host's through the root of another process.
 	fd, err := unix.Openat2(unix.AT_FDCWD, "/etc/passwd", &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_MAGICLINKS,
@@ -128,8 +128,7 @@ func (d descriptor) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// findHome reads lines of passwd(5). Lines that are something else are passed
-// over.
+// findHome reads lines of passwd(5). It skips other lines.
 func findHome(passwd io.Reader, uid uint32) string {
 	const most = 1 << 20 // of a file that an image supplies
 	lines := bufio.NewScanner(io.LimitReader(passwd, most))
@@ -145,9 +144,9 @@ func findHome(passwd io.Reader, uid uint32) string {
 	return ""
 }
 
-// enterCwd makes the working directory the program's. It is called twice: as
-// root, who may enter what the user may not, and as the user, who may enter what
-// a network filesystem keeps from root.
+// enterCwd enters the program's working directory. It is called twice: as root, who may
+// enter directories that the user may not, and as the user, who may enter directories of a
+// network filesystem that root may not.
 func (r *process) enterCwd() error {
 	err := chdir(r.Cwd)
 	if errors.Is(err, unix.ELOOP) {
@@ -156,7 +155,7 @@ func (r *process) enterCwd() error {
 	if err != nil {
 		return fmt.Errorf("chdir to cwd (%q) set in config.json failed: %w", r.Cwd, err)
 	}
-	// However it was reached, a directory of the host's is a way out.
+	// A directory of the host's would be a way out of the container.
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Getcwd(buf)
 	if err != nil || n == 0 || buf[0] != '/' { // the kernel says "(unreachable)/…"
@@ -165,8 +164,8 @@ func (r *process) enterCwd() error {
 	return nil
 }
 
-// chdir is chdir(2), but for the links of /proc that lead to what a process has open
-// or has as its root, which may be the host's.
+// chdir is chdir(2), but refuses the magic links of /proc. They lead to open files or the
+// root of a process, which may be the host's.
 func chdir(dir string) error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,

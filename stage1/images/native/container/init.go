@@ -10,15 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Init is what the process that was made for an app or an exec does. It never
-// returns: it becomes the program, or ends.
-//
-// It is called first thing by main, whose goroutine is locked to its thread.
-// Descriptors: 0 to 2 are the app's stdio, 3 is the supervisor's socket, 4
-// holds Prepared.Config, 5 and above are Prepared.Files.
+// Init is the main function of the process that was made for an app or an exec. It never
+// returns: the process becomes the program, or exits. main calls it first, in a goroutine
+// that is locked to its thread. Descriptors: 0 to 2 are the app's stdio, 3 is the
+// supervisor's socket, 4 holds Prepared.Config, 5 and above are Prepared.Files.
 func Init() {
 	runtime.LockOSThread()
-	umask := unix.Umask(0) // modes are exact, but in hooks and the program
+	umask := unix.Umask(0) // modes are exact; hooks and the program get the old umask
 	c, err := readConfig()
 	if err != nil {
 		fail(err, 1)
@@ -41,7 +39,7 @@ func Init() {
 }
 
 func readConfig() (*config, error) {
-	// Everything from 3 on ends with the exec, whatever opened it.
+	// The exec closes all descriptors from 3 on, even those of other packages.
 	if err := unix.CloseRange(syncFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("mark descriptors close-on-exec: %w", err)
 	}
@@ -119,7 +117,7 @@ func (a *appInit) run() (*program, error) {
 	return p, err
 }
 
-// buildRoot makes the app's view of files, seen from outside.
+// buildRoot makes the app's root file system, before it becomes "/".
 func (a *appInit) buildRoot() error {
 	if err := inOrder(a.bindRoot, a.mountAll); err != nil {
 		return err
@@ -130,8 +128,8 @@ func (a *appInit) buildRoot() error {
 	return inOrder(a.makeDevices, a.linkDevices)
 }
 
-// outsideHooks has the hooks run that expect to find both the host's files and,
-// complete, the app's.
+// outsideHooks asks the supervisor to run the hooks that need both the host's files and the
+// app's complete root.
 func (a *appInit) outsideHooks() error {
 	if err := send(Message{Word: WordHooks}); err != nil {
 		return err
@@ -144,10 +142,10 @@ func (a *appInit) outsideHooks() error {
 	return a.Hooks.run("createContainer", a.Hooks.CreateContainer, specs.StateCreating)
 }
 
-// finishRoot is what is done in the app's root.
+// finishRoot does the steps that need the app's root as "/".
 func (a *appInit) finishRoot() error {
-	// What cannot be made will be missed when it is entered, with better words. No
-	// link of /proc's is followed, so nothing is made outside of the root.
+	// Ignore an error: entering the directory fails later, with a better text. No link of
+	// /proc is followed, so nothing is made outside of the root.
 	if fd, _, err := a.root.target(a.Process.Cwd, 0, false); err == nil {
 		unix.Close(fd)
 	}
@@ -164,8 +162,8 @@ func (a *appInit) stdio() error {
 	return a.reopenNull()
 }
 
-// reopenNull exchanges the host's null device, where it is the app's stdio, for
-// the app's own. An image without one, with /dev of its own, has to do with ours.
+// reopenNull replaces the host's null device in the app's stdio by the app's own. If an
+// image with its own /dev lacks one, the host's stays.
 func (a *appInit) reopenNull() error {
 	null := -1
 	for fd := range 3 {
@@ -186,8 +184,8 @@ func (a *appInit) reopenNull() error {
 	return nil
 }
 
-// openOwnNull opens the app's null device, or returns -1. Whatever else has that
-// name is looked at, but not opened.
+// openOwnNull opens the app's null device, or returns -1. It does not open another file of
+// that name.
 func openOwnNull() int {
 	seen, err := openNull()
 	if err != nil {
@@ -221,13 +219,13 @@ func (a *appInit) setNames() error {
 	return nil
 }
 
-// bringUpLoopback brings up the interface that every new network namespace has,
-// and that only its maker can count on: nobody else has to attach a network.
+// bringUpLoopback brings up the loopback interface of a new network namespace. The maker of
+// the namespace has to do it, because a client may attach no network.
 func (a *appInit) bringUpLoopback() error {
 	if !a.Loopback {
 		return nil
 	}
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) // any will do
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0) // the kind of socket does not matter
 	if err != nil {
 		return fmt.Errorf("bring up the loopback interface: %w", err)
 	}
@@ -296,9 +294,9 @@ func (e *execInit) stdio() error {
 	return openConsole(e.ConsoleSize, root{fd, "/"}, false)
 }
 
-// enterCgroups moves this thread into the app's version 1 cgroups. It is the
-// only thread that survives the exec, and moving a single one by its own hand
-// costs no grace period of the kernel's, as moving a whole process does.
+// enterCgroups moves this thread into the app's version 1 cgroups. Only this thread
+// survives the exec. A thread that moves itself does not wait for a grace period of the
+// kernel, as moving a whole process does.
 func (c *config) enterCgroups() error {
 	for _, fd := range c.Cgroups {
 		if _, err := unix.Write(fd, []byte("0")); err != nil {
@@ -309,9 +307,9 @@ func (c *config) enterCgroups() error {
 	return nil
 }
 
-// raiseLimits prepares limits while this process may. In a user namespace it may
-// not, and an exec sees the app's /proc, where a score could be written to who knows
-// what: then the supervisor does it, from outside.
+// raiseLimits raises limits while this process has the right to. In a user namespace it has
+// not, and an exec sees the app's /proc, where the OOM score's file could be any file. The
+// supervisor then does it, from outside.
 func (c *config) raiseLimits() error {
 	if !c.Exec || c.Process.OOMScoreAdj == nil {
 		err := c.Process.raiseAll(0)
@@ -326,8 +324,8 @@ func (c *config) raiseLimits() error {
 	return nil
 }
 
-// assume takes on everything that the program is to have, enters its working
-// directory and finds it.
+// assume gives this process the limits, labels and identity of the program, enters its
+// working directory and returns the program's path.
 func (c *config) assume() (string, error) {
 	p := &c.Process
 	if p.NoHome {

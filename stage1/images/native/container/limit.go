@@ -53,8 +53,8 @@ func parseRlimits(spec []specs.POSIXRlimit) ([]rlimit, error) {
 	return limits, nil
 }
 
-// withFiles adds the limit of open files that this process was started with,
-// which the Go runtime has raised for itself, unless the spec has another.
+// withFiles adds the limit of open files with which this process was started, unless the
+// spec has one. The Go runtime has raised the limit for itself.
 func withFiles(limits []rlimit) []rlimit {
 	for _, l := range limits {
 		if l.Resource == unix.RLIMIT_NOFILE {
@@ -65,10 +65,9 @@ func withFiles(limits []rlimit) []rlimit {
 	return append(limits, rlimit{"RLIMIT_NOFILE", unix.RLIMIT_NOFILE, first[0], first[1]})
 }
 
-// raise gives a process (0: this one) hard limits that are high enough for
-// those that it will set for itself in the end. Raising is what can be refused,
-// and so is done early; lowering always works, and is done last, because a small
-// limit would hurt what comes before the program.
+// raise raises the hard limits of a process (0: this one) to those that it will set for
+// itself in the end. Raising may be refused, so it is done early. Lowering always succeeds,
+// and is done last, because a small limit could make the steps before the program fail.
 func (l rlimit) raise(pid int) error {
 	var now unix.Rlimit
 	if err := unix.Prlimit(pid, l.Resource, nil, &now); err != nil {
@@ -114,7 +113,7 @@ func (p *process) raiseAll(pid int) error {
 	return adjustOOM(name, p.OOMScoreAdj)
 }
 
-// Limit gives a process what it may not give itself from within a user namespace,
-// or has no /proc for that could be trusted: its rlimits and its OOM score. The
-// supervisor calls it when the process sends "limits", and answers "go".
+// Limit sets the rlimits and the OOM score of a process, which the process cannot do in a
+// user namespace or without a /proc that it can trust. The supervisor calls it when the
+// process sends "limits", and then answers "go".
 func (p *Prepared) Limit(pid int) error { return p.process.raiseAll(pid) }

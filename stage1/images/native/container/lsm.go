@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// label takes over the security labels. An exec that has none gets its app's.
+// label sets the security labels. An exec without labels gets its app's.
 func (r *process) label(p *specs.Process, app *specs.Spec) error {
 	r.AppArmor, r.SELinux = p.ApparmorProfile, p.SelinuxLabel
 	if app.Process != nil {
@@ -31,7 +31,8 @@ func (r *process) label(p *specs.Process, app *specs.Spec) error {
 	return nil
 }
 
-// checkMountLabel returns an error if mounts are to have a label, and cannot.
+// checkMountLabel returns an error if mounts are to have a label and the host cannot set
+// it.
 func checkMountLabel(label string) error {
 	if label != "" && !selinuxEnabled() {
 		return fmt.Errorf("linux.mountLabel %q is asked for, but SELinux is disabled or not supported on this host", label)
@@ -52,8 +53,8 @@ func appArmorEnabled() bool {
 	return err == nil && strings.HasPrefix(string(b), "Y")
 }
 
-// selinuxEnabled tells whether SELinux is active: its filesystem is mounted, and
-// a policy is loaded, so that processes have labels.
+// selinuxEnabled reports whether SELinux is active: its filesystem is mounted, and a policy
+// is loaded, so that processes have labels.
 func selinuxEnabled() bool {
 	var st unix.Statfs_t
 	if unix.Statfs("/sys/fs/selinux", &st) != nil || st.Type != unix.SELINUX_MAGIC {
@@ -63,9 +64,9 @@ func selinuxEnabled() bool {
 	return err == nil && len(b) > 0 && string(b) != "kernel\x00"
 }
 
-// attrFile is an open attribute of this thread: it is opened while the host's
-// /proc is in sight, by an exec while it may still make a procfs, and written when
-// the time has come.
+// attrFile is an open attribute of this thread. An app's process opens it in the host's
+// /proc, an exec while it still has the right to make a procfs. It is written later, just
+// before the exec.
 type attrFile struct{ fd int }
 
 func openAttr(names ...string) (attrFile, error) {
@@ -99,7 +100,7 @@ type labels struct {
 
 func (r *process) openLabels() (l labels, err error) {
 	if r.AppArmor != "" {
-		// The file of its own came with LSM stacking, in Linux 5.1.
+		// AppArmor has a file of its own since Linux 5.1, with LSM stacking.
 		if l.appArmor, err = openAttr("apparmor/exec", "exec"); err != nil {
 			return l, err
 		}
@@ -125,8 +126,8 @@ func (l labels) apply(r *process) error {
 }
 
 // joinKeyring gives the process a session keyring of the app's, so that it does
-// not share its supervisor's. Keyrings that the kernel lacks, or that a sandbox
-// around us forbids, are no loss: the app cannot reach any then.
+// not share its supervisor's. It is no error if the kernel has no keyrings or an outer
+// sandbox forbids them: the app cannot reach any keyring then.
 func joinKeyring(name, label string) error {
 	if name == "" {
 		return nil

@@ -25,10 +25,10 @@ func (a *appInit) mountAll() error {
 	return nil
 }
 
-// mount makes one mount. Its destination, which may be in a volume that another
-// container is renaming things in, is opened once. All else is done by descriptor:
-// what is mounted is made, filled and given its flags while it is attached nowhere
-// that the app could name, and then attached to what was opened.
+// mount makes one mount. It opens the destination once, because the destination may be in a
+// volume in which another container renames files. Everything else is done by descriptor:
+// the mount is made, filled and given its flags while it is detached, and then attached to
+// the open destination.
 func (a *appInit) mount(m *mount) error {
 	switch {
 	case m.Flags&unix.MS_REMOUNT != 0:
@@ -56,7 +56,7 @@ func (a *appInit) mount(m *mount) error {
 	return a.attachMount(m, fd, target)
 }
 
-// filesystemTarget opens where a filesystem goes.
+// filesystemTarget opens the destination of a filesystem.
 func (a *appInit) filesystemTarget(m *mount) (int, error) {
 	ordinary, flags := m.Type == "proc" || m.Type == "sysfs", uint64(0)
 	if ordinary {
@@ -74,8 +74,8 @@ func (a *appInit) filesystemTarget(m *mount) (int, error) {
 	return target, nil
 }
 
-// suits returns an error if a filesystem may not be mounted on target, and takes
-// over the mode of a directory of the image's (/tmp is 1777) for a tmpfs.
+// suits returns an error if a filesystem may not be mounted on target. A tmpfs gets the
+// mode of the image's directory (/tmp is 1777).
 func (a *appInit) suits(m *mount, target int, made, ordinary bool) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(target, &st); err != nil {
@@ -93,15 +93,15 @@ func (a *appInit) suits(m *mount, target int, made, ordinary bool) error {
 	return a.checkProc(m, target)
 }
 
-// heldMount is a mount of an earlier entry that something is yet to be done to.
+// heldMount is a mount of an earlier entry that is not finished yet.
 type heldMount struct {
 	destination string
 	fd          int
 	readonlyEnd bool // make it read-only when all is in place
 }
 
-// attachMount gives a mount the flags of its entry and attaches it. It takes fd
-// over.
+// attachMount gives a mount the flags of its entry and attaches it. On success fd belongs to
+// settle.
 func (a *appInit) attachMount(m *mount, fd, target int) error {
 	if err := m.restrict(fd); err != nil {
 		return err
@@ -133,8 +133,8 @@ func (m *mount) propagate(fd int) error {
 	return nil
 }
 
-// settle completes a mount that has been attached: the one that it is attached in
-// has had a say in its propagation. Its descriptor is held, or closed.
+// settle completes an attached mount: attaching may have changed its propagation, because
+// that depends on the parent mount. settle keeps the descriptor in held, or closes it.
 func (a *appInit) settle(m *mount, fd int) error {
 	if err := m.propagate(fd); err != nil {
 		return err
@@ -168,8 +168,8 @@ func (a *appInit) bind(m *mount) error {
 	return a.attachMount(m, m.File, target)
 }
 
-// remount changes the mount that an earlier entry with this destination has made,
-// wherever that mount is by now: it is not looked up again.
+// remount changes the mount that an earlier entry with this destination has made. It uses
+// the descriptor of that mount and does not look the destination up again.
 func (a *appInit) remount(m *mount) error {
 	for i := len(a.held) - 1; i >= 0; i-- {
 		h := &a.held[i]
@@ -188,8 +188,8 @@ func (a *appInit) remount(m *mount) error {
 	return errors.New("no earlier mount of the spec has this destination, so there is nothing to remount")
 }
 
-// checkProc refuses mounts that would hide what the app's /proc says, but for
-// the files that lxcfs and its like supply. /proc itself must be one.
+// checkProc refuses mounts that would hide files of the app's /proc, except the files that
+// lxcfs and similar programs supply. A mount on /proc itself must be a procfs.
 func (a *appInit) checkProc(m *mount, target int) error {
 	where, err := a.root.resolved(target)
 	if err != nil {
@@ -229,8 +229,8 @@ func (a *appInit) checkProcItself(m *mount, where string) error {
 }
 
 // mountCgroups makes the version 1 view: a tmpfs with a directory per
-// hierarchy, and a link per controller of those that have several. The tmpfs is
-// attached first, because kernels before 6.15 mount nothing in what is not.
+// hierarchy, and a link per controller for hierarchies that have several. The tmpfs is
+// attached first, because kernels before 6.15 cannot mount in a detached mount.
 func (a *appInit) mountCgroups(m *mount, target int) error {
 	options := []parameter{{key: "mode", value: "755"}}
 	if a.MountLabel != "" {

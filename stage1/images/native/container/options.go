@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountOptions is what the strings in a mount's options mean.
+// mountOptions are the parsed options of a mount.
 type mountOptions struct {
 	flags       uintptr   // MS_* to set
 	cleared     uintptr   // MS_* that were asked to be off
@@ -32,8 +32,8 @@ type attrOption struct {
 	attr  uint64
 }
 
-// The tables are functions' results and not variables, as everything in a
-// package that a process executes once: nothing is built until it is needed.
+// The tables are results of functions and not variables, so that a process builds only the
+// tables that it needs.
 
 func flagOptions() map[string]flagOption {
 	return map[string]flagOption{
@@ -109,7 +109,7 @@ func recursiveOptions() map[string]attrOption {
 	}
 }
 
-// ownOptions are those that the kernel knows nothing of.
+// ownOptions are the options that the kernel does not know.
 func ownOptions() map[string]func(*mountOptions) {
 	return map[string]func(*mountOptions){
 		"tmpcopyup": func(o *mountOptions) { o.copyUp = true },
@@ -161,8 +161,8 @@ func (o *mountOptions) setFlag(f flagOption) {
 }
 
 func (o *mountOptions) setRecursive(a attrOption) {
-	// The kinds of atime are one field of the kernel's, and the kernel wants
-	// all of it cleared when any of it changes. Cleared, it means relatime.
+	// The kinds of atime are one field in the kernel. To change it, all of it has to be
+	// cleared; a cleared field means relatime.
 	mask := a.attr
 	if mask&unix.MOUNT_ATTR__ATIME != 0 || a.attr == unix.MOUNT_ATTR_RELATIME {
 		mask = unix.MOUNT_ATTR__ATIME
@@ -214,10 +214,10 @@ const (
 		unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_NOSYMFOLLOW
 )
 
-// bindAttr returns how a bind mount with these options is changed. gentle is
-// the same without the resets that nobody asked for: what is left to do where
-// some flags are locked, because the mount comes from a more privileged user
-// namespace. changes is false if the mount stays as its source is.
+// bindAttr returns the attributes to change for a bind mount with these options. gentle
+// has only the changes that the options name, without the resets. It is used if some flags
+// are locked, because the mount comes from a more privileged user namespace. changes is
+// false if the mount keeps all attributes of its source.
 //
 // Options of the filesystem, such as sync, have no effect on a bind mount: it
 // shares the filesystem with its source.
@@ -250,7 +250,7 @@ func addData(data string, more ...string) string {
 	return data
 }
 
-// hasData tells whether data has a value for key.
+// hasData reports whether data has a value for key.
 func hasData(data, key string) bool {
 	for _, d := range strings.Split(data, ",") {
 		if strings.HasPrefix(d, key+"=") {

@@ -27,8 +27,7 @@ type ExecRequest struct {
 	Process     *specs.Process
 	App         *specs.Spec // as the app was made
 	CgroupFiles []*os.File  // as for an AppRequest
-	// JoinsUserNamespace says that the app has a user namespace that is not the
-	// host's.
+	// JoinsUserNamespace is set if the app's user namespace is not the host's.
 	JoinsUserNamespace bool
 	Filters            *Filters // may be nil
 }
@@ -54,8 +53,7 @@ func (p *Prepared) Close() {
 // firstFile is the descriptor of Prepared.Files[0] in the new process.
 const firstFile = 5
 
-// lend adds a file that remains the caller's and returns its descriptor in the
-// new process.
+// lend adds a file that the caller closes, and returns its descriptor in the new process.
 func (p *Prepared) lend(f *os.File) int {
 	p.Files = append(p.Files, f)
 	return firstFile + len(p.Files) - 1
@@ -76,8 +74,8 @@ func (p *Prepared) finish(c *config) error {
 	return nil
 }
 
-// PrepareApp validates an app's spec and opens what must be opened from the
-// host's side. The caller closes the result once the process has its copies.
+// PrepareApp validates an app's spec and opens the files that only the host's side can
+// open. The caller closes the result when the process has its copies.
 func PrepareApp(r AppRequest) (_ *Prepared, err error) {
 	if err := validate(r.Spec); err != nil {
 		return nil, err

@@ -12,11 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroup plans a mount of type cgroup, which means: whatever version the host
-// has. On the second it is one filesystem. On the first it is a tmpfs with a
-// directory for each hierarchy that stage 0 has placed the app in: a mount of
-// the hierarchy, where the app has a cgroup namespace to look at it from, else
-// a bind mount of the app's own directory.
+// cgroup plans a mount of type cgroup, for the version that the host has. On version 2 it
+// is one filesystem. On version 1 it is a tmpfs with a directory for each hierarchy in
+// which stage 0 has placed the app. If the app has a cgroup namespace, the directory is a
+// mount of the hierarchy, otherwise a bind mount of the app's own cgroup.
 func (m *mountPlanner) cgroup(planned *mount) error {
 	dirs := []string(nil)
 	if m.request.Cgroup != nil {
@@ -35,8 +34,8 @@ func (m *mountPlanner) cgroup(planned *mount) error {
 	return nil
 }
 
-// ownCgroup2 has a bind mount of the app's cgroup ready for a user namespace
-// that does not own its cgroup namespace, and so may not mount cgroup2.
+// ownCgroup2 prepares a bind mount of the app's cgroup, for a user namespace that does not
+// own its cgroup namespace and so may not mount cgroup2.
 func (m *mountPlanner) ownCgroup2(planned *mount, dirs []string) error {
 	if !m.config.UserNamespace || len(dirs) == 0 {
 		return nil
@@ -115,8 +114,8 @@ func deviceOf(p string) (uint64, error) {
 	return info.Sys().(*syscall.Stat_t).Dev, nil
 }
 
-// hierarchyData turns the name of a hierarchy's directory, which by an old
-// agreement lists its controllers, into the options that mount it once more.
+// hierarchyData turns the name of a hierarchy's directory, which by convention lists its
+// controllers, into the options that mount the hierarchy again.
 func hierarchyData(name string) string {
 	controllers := []string{
 		"cpuset", "cpu", "cpuacct", "blkio", "memory", "devices", "freezer", "net_cls",

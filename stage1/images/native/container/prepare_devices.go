@@ -20,7 +20,7 @@ func defaultDevices() []device {
 	}
 }
 
-// devices plans the nodes. One of the spec's replaces a default of that path.
+// devices plans the nodes. A node of the spec replaces the default node of that path.
 func (m *mountPlanner) devices() error {
 	var nodes []device
 	named := make(map[string]bool)
@@ -87,7 +87,6 @@ func parseDevice(d specs.LinuxDevice) (device, error) {
 	return node, nil
 }
 
-// permissions reads a mode that clients write as the number of chmod(1). The
-// field's Go type suggests another meaning for its higher bits, which nobody
-// uses.
+// permissions reads a mode that clients write as the number of chmod(1). The field's Go
+// type suggests another meaning for its higher bits, which no client uses.
 func permissions(m os.FileMode) uint32 { return uint32(m) & 0o7777 }

@@ -32,7 +32,7 @@ type idmap struct {
 	ns         *os.File
 }
 
-// filesystem fills in what makes the app's view of files.
+// filesystem plans the app's root, mounts and devices.
 func (p *Prepared) filesystem(c *config, spec *specs.Spec, r *abi.Request) error {
 	m := &mountPlanner{prepared: p, config: c, spec: spec, request: r, options: newOptionParser()}
 	defer m.close()
@@ -85,7 +85,8 @@ func (m *mountPlanner) root() error {
 		}
 		root.Propagation = flag
 	}
-	// Out of a user namespace nothing may propagate, whatever is asked for.
+	// Mounts in a user namespace must not propagate to the host, even if the spec asks
+	// for it.
 	m.shared = root.Propagation&unix.MS_SHARED != 0 && !m.config.UserNamespace
 	m.config.Rootfs = root
 	return nil
@@ -94,7 +95,7 @@ func (m *mountPlanner) root() error {
 func (m *mountPlanner) mount(s specs.Mount) (mount, error) {
 	o := m.options.parse(s.Options)
 	if !path.IsAbs(s.Destination) {
-		// The spec wants an absolute one; runc has always taken others.
+		// The OCI spec requires an absolute path; runc has always accepted relative ones.
 		s.Destination = "/" + s.Destination
 	}
 	planned := mount{
@@ -188,7 +189,7 @@ func isFile(f *os.File) (bool, error) {
 	return !info.IsDir(), nil
 }
 
-// mapIDs makes the mount id-mapped, if it is asked for.
+// mapIDs makes the mount id-mapped, if the spec asks for it.
 func (m *mountPlanner) mapIDs(fd int, s specs.Mount, o *mountOptions) error {
 	if !o.idmap && len(s.UIDMappings) == 0 && len(s.GIDMappings) == 0 {
 		return nil
@@ -258,7 +259,7 @@ func (m *mountPlanner) filesystemMount(planned *mount, s specs.Mount, o *mountOp
 		return m.cgroup(planned)
 	case "proc", "sysfs", "cgroup2":
 	case "tmpfs":
-		// Mount points below it, and what is copied up, come first.
+		// Make it read-only later: mount points in it, and copied files, are made first.
 		if o.flags&unix.MS_RDONLY != 0 && o.flags&unix.MS_REMOUNT == 0 {
 			planned.Flags &^= unix.MS_RDONLY
 			planned.ReadonlyEnd = true

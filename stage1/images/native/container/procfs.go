@@ -9,13 +9,13 @@ import (
 )
 
 // procfs is the root of a procfs, by descriptor. An exec is in the app's mount
-// namespace, where /proc is what the app makes of it: a tmpfs with files of the
-// app's own, or a procfs with mounts over its files. What is written through one of
-// these has no effect, or one on another process.
+// namespace, where the app may have replaced /proc by a tmpfs with files of its own, or
+// mounted something over files of /proc. A write to such a file would have no effect, or
+// would affect another process.
 type procfs struct{ fd int }
 
-// openProcfs opens /proc, if that is the root of a procfs. If it is not, it makes
-// one that is mounted nowhere, which shows the processes of this PID namespace.
+// openProcfs opens /proc, if that is the root of a procfs. Otherwise it makes a detached
+// procfs, which shows the processes of this PID namespace.
 func openProcfs() (procfs, error) {
 	fd, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -32,8 +32,8 @@ func openProcfs() (procfs, error) {
 	return procfs{fd}, nil
 }
 
-// checkProcfsRoot returns an error unless a directory is the root of a procfs. What
-// the kernel shows in it, such as thread-self, is then true of who looks.
+// checkProcfsRoot returns an error unless a directory is the root of a procfs. Links in that
+// root, such as thread-self, then lead to the calling thread.
 func checkProcfsRoot(fd int) error {
 	const rootInode = 1 // PROC_ROOT_INO
 	var fs unix.Statfs_t
@@ -49,9 +49,9 @@ func checkProcfsRoot(fd int) error {
 
 func (p procfs) close() { unix.Close(p.fd) }
 
-// open opens a file of the procfs and none that is mounted over it: the path leads
-// through no mount, and through no link but those that are a path in the procfs, as
-// self and thread-self.
+// open opens a file of the procfs, and fails if something is mounted over it. The path may
+// cross no mount, and only links that are paths in the procfs, such as self and
+// thread-self.
 func (p procfs) open(name string, flags uint64) (int, error) {
 	fd, err := unix.Openat2(p.fd, name, &unix.OpenHow{
 		Flags:   flags | unix.O_CLOEXEC,
@@ -74,7 +74,7 @@ func (p procfs) write(name, value string) error {
 	return err
 }
 
-// reopen opens again, with other flags, what this thread has open.
+// reopen opens an open file of this thread again, with other flags.
 func (p procfs) reopen(fd, flags int) (int, error) {
 	dir, err := p.open("thread-self/fd", unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// lookPath finds the program in the PATH that it will have itself.
+// lookPath finds the program in its own PATH. Its errors have the texts of os/exec, which
+// clients look for.
 func lookPath(name, path string) (string, error) {
 	var dirs []string
 	if path != "" {
@@ -50,7 +51,7 @@ func executable(file string) error {
 	return err
 }
 
-// program is all that the last system calls of this process need, so that
+// program has everything that the last system calls of this process need, so that
 // nothing is allocated between them.
 type program struct {
 	path    *byte
@@ -101,17 +102,16 @@ func (c *config) newProgram(path string) (*program, error) {
 	return p, nil
 }
 
-// keepsAdmin tells whether CAP_SYS_ADMIN must survive until the filter is
-// loaded. runc loads the filter before it changes user and capabilities, and so
-// needs it to allow all of those calls; here one follows it.
+// keepsAdmin reports whether CAP_SYS_ADMIN must be kept until the filter is loaded. runc
+// loads the filter before it changes user and capabilities, so its filters must allow all
+// of those calls; here only one such call follows.
 func (c *config) keepsAdmin() bool {
 	return len(c.Seccomp) > 0 && !c.Process.NoNewPrivileges
 }
 
 // replace turns this process into the program, and returns if it cannot.
-//
-// The filter is loaded as late as possible, and nothing but raw system calls
-// follows: neither the Go runtime nor the allocator has to be allowed by it.
+// The filter is loaded as late as possible. Only raw system calls follow, so the filter
+// need not allow the calls of the Go runtime.
 func (p *program) replace() error {
 	for _, l := range p.rlimits {
 		limit := unix.Rlimit{Cur: l.Soft, Max: l.Hard}
@@ -137,10 +137,10 @@ const (
 	stepExec
 )
 
-// last makes the last system calls, and tells which one failed.
+// last makes the last system calls, and returns the one that has failed.
 func (p *program) last() (step int, e unix.Errno) {
-	// Preemption by signal would run a handler under the filter. Its signal is
-	// ignored by default, as it is again for the program.
+	// Go's preemption signal would run a handler under the filter. The default action of
+	// that signal is to ignore it; the program gets the default again.
 	var defaults [4]uintptr
 	const sigsetSize = 8
 	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGURG), uintptr(unsafe.Pointer(&defaults)), 0, sigsetSize, 0, 0)

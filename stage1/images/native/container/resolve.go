@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// root is a directory that nothing below it leads out of: every path is
-// resolved as if it were "/". It is the app's root before it becomes that.
+// root is a directory in which paths are resolved as if it were "/", so that no link leads
+// out of it. It is the app's root, before it becomes "/".
 type root struct {
 	fd   int
 	path string
@@ -35,14 +35,14 @@ func readlink(p string) (string, error) {
 // procPath names an open file in the way that old system calls understand.
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// open resolves p inside the root. Nothing but the place is opened.
+// open resolves p inside the root and opens it with O_PATH.
 func (r root) open(p string, flags uint64) (int, error) {
 	how := unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC | flags,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	}
-	// A rename or mount elsewhere on the host makes the kernel unsure about
-	// "..", and it says so.
+	// If a rename or mount happens elsewhere on the host, the kernel cannot be sure about
+	// ".." and returns EAGAIN.
 	const attempts = 128
 	for range attempts {
 		fd, err := unix.Openat2(r.fd, p, &how)
@@ -53,8 +53,8 @@ func (r root) open(p string, flags uint64) (int, error) {
 	return -1, unix.EAGAIN
 }
 
-// target opens the place to mount something on, as open does. What is missing of
-// it is made: directories, and at the end a directory or an empty file.
+// target opens a mount point, as open does. It makes missing directories, and at the end a
+// directory or an empty file.
 func (r root) target(p string, flags uint64, file bool) (fd int, made bool, err error) {
 	fd, err = r.open(p, flags)
 	if !errors.Is(err, unix.ENOENT) {
@@ -73,9 +73,9 @@ func (r root) target(p string, flags uint64, file bool) (fd int, made bool, err 
 	return fd, true, err
 }
 
-// follow replaces every symbolic link in p by what it says, also where that
-// does not exist: images have links that dangle until the app runs, such as
-// /etc/resolv.conf, and the place they point at is what has to be made.
+// follow replaces every symbolic link in p by its target, even if the target does not
+// exist: images have links that dangle until the app runs, such as /etc/resolv.conf, and
+// the file to make is the link's target.
 func (r root) follow(p string) (string, error) {
 	prefix := procPath(r.fd)
 	if r.path == "/" { // and /proc is the app's
@@ -116,18 +116,18 @@ func ensure(dir int, name string, file bool) (int, error) {
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
-	if file { // not by open: a fifo that another container puts there would block it
+	if file { // mknod, because open would block on a fifo that another container puts there
 		err = unix.Mknodat(dir, name, unix.S_IFREG|0o644, 0)
 	} else {
 		err = unix.Mkdirat(dir, name, 0o755)
 	}
-	if err != nil && !errors.Is(err, unix.EEXIST) { // another app on the same volume was as quick
+	if err != nil && !errors.Is(err, unix.EEXIST) { // another app may have made it meanwhile, on the same volume
 		return -1, fmt.Errorf("make mount point %s: %w", name, err)
 	}
 	return unix.Openat(dir, name, find|kind, 0)
 }
 
-// resolved says where in the root an open file is.
+// resolved returns the path of an open file in the root.
 func (r root) resolved(fd int) (string, error) {
 	p, err := readlink(procPath(fd))
 	return path.Clean("/" + strings.TrimPrefix(p, r.path)), err

@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bindRoot makes the app's root a mount, so that it can become "/", and keeps
-// what is mounted in this namespace from reaching the host's.
+// bindRoot makes the app's root a mount, so that it can become "/", and keeps mounts of this
+// namespace from propagating to the host's.
 func (a *appInit) bindRoot() error {
 	propagation := uintptr(unix.MS_SLAVE | unix.MS_REC)
 	if a.Rootfs.Propagation&unix.MS_SHARED != 0 {
-		// Then mounts of the host must remain the peers of those in the app.
+		// With shared propagation, mounts of the host must stay peers of those in the
+		// app.
 		propagation = a.Rootfs.Propagation
 	}
 	if err := unix.Mount("", "/", "", propagation, ""); err != nil {
@@ -50,9 +51,9 @@ func (a *appInit) attachRoot() error {
 	return a.root.set(tree)
 }
 
-// parentPrivate makes the mount that holds dir private: pivot_root(2) wants it,
-// and the bind mount would appear on the host otherwise. It is the first one on
-// the way up that can be changed, because anything else is not a mount.
+// parentPrivate makes the mount that holds dir private. pivot_root(2) requires that, and
+// otherwise the bind mount would appear on the host. The mount is the first directory on
+// the way up whose propagation can be changed, because that fails for other directories.
 func parentPrivate(dir string) error {
 	for {
 		err := unix.Mount("", dir, "", unix.MS_PRIVATE, "")
@@ -66,7 +67,7 @@ func parentPrivate(dir string) error {
 	}
 }
 
-// enterRoot makes the app's root "/", and leaves the host's behind.
+// enterRoot makes the app's root "/", and unmounts the host's.
 func (a *appInit) enterRoot() error {
 	enter := pivot
 	if a.Rootfs.NoPivotRoot {
@@ -85,8 +86,8 @@ func (a *appInit) enterRoot() error {
 	return nil
 }
 
-// pivot puts the old root on top of the new one and lets go of it there, which
-// needs no directory to put it in.
+// pivot mounts the old root on top of the new one and unmounts it there, so that it needs
+// no directory for it.
 func pivot(newRoot int) error {
 	oldRoot, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -102,7 +103,7 @@ func pivot(newRoot int) error {
 	if err := unix.Fchdir(oldRoot); err != nil {
 		return fmt.Errorf("return to the old root: %w", err)
 	}
-	// Slaves, so that the unmount does not reach the host's mounts.
+	// Make them slaves, so that the unmount does not propagate to the host's mounts.
 	if err := unix.Mount("", ".", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("make the old root a slave: %w", err)
 	}
@@ -115,12 +116,12 @@ func pivot(newRoot int) error {
 	return nil
 }
 
-// moveRoot is for a host on an initramfs, which cannot be pivoted away.
+// moveRoot is for a host on an initramfs, where pivot_root(2) fails.
 func moveRoot(newRoot int) error {
 	if err := unix.Fchdir(newRoot); err != nil {
 		return fmt.Errorf("enter the rootfs: %w", err)
 	}
-	// With the host's root goes the way back to what is mounted below it.
+	// Unmount them: a chroot does not prevent access to the mounts below the old root.
 	for _, dir := range []string{"/proc", "/sys"} {
 		err := unix.Unmount(dir, unix.MNT_DETACH)
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) {
@@ -139,7 +140,7 @@ func moveRoot(newRoot int) error {
 	return nil
 }
 
-// closeMounts makes read-only what could not be until now.
+// closeMounts makes mounts read-only that had to stay writable until now.
 func (a *appInit) closeMounts() error {
 	readonly := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	for _, h := range a.held {
@@ -221,8 +222,8 @@ func (a *appInit) mask(p string) error {
 	return attachCopy(null, fd)
 }
 
-// maskDirectory covers a directory with an empty one. All of an app's are one
-// tmpfs: making filesystems is what masks cost.
+// maskDirectory covers a directory with an empty one. All masks of an app share one tmpfs,
+// because making a filesystem is expensive.
 func (a *appInit) maskDirectory(dir int) error {
 	if a.empty >= 0 {
 		return attachCopy(a.empty, dir)
@@ -236,7 +237,7 @@ func (a *appInit) maskDirectory(dir int) error {
 		return fmt.Errorf("make an empty directory: %w", err)
 	}
 	a.empty = empty
-	// Attached before it is copied: older kernels copy nothing else.
+	// Attach it before it is copied: older kernels copy only attached mounts.
 	return attach(a.empty, dir)
 }
 

@@ -83,7 +83,8 @@ func parsePersonality(p *specs.LinuxPersonality) (*uint32, error) {
 	return &domain, nil
 }
 
-// affinity is for execs only: their own, or what the app's spec says of them.
+// affinity reads the CPU affinity of an exec: its own, or the one that the app's spec has
+// for execs.
 func (r *process) affinity(p, app *specs.Process) (err error) {
 	a := p.ExecCPUAffinity
 	if a == nil && app != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// State returns the OCI state of an app as hooks read it from their stdin. pid
-// is the one that the hook sees: the host's for hooks that the supervisor runs.
+// State returns the OCI state of an app, which hooks read from their stdin. pid is the pid
+// in the hook's PID namespace: the host's pid for hooks that the supervisor runs.
 func State(spec *specs.Spec, id, bundle, status string, pid int) []byte {
 	return encodeState(stateOf(spec, id, bundle), specs.ContainerState(status), pid)
 }

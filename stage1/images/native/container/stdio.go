@@ -10,10 +10,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
-// OwnStdio gives the stdio of an app or exec to the user and group, of the
-// host, that the client has asked for. The supervisor calls it before it makes
-// the process, which in a user namespace could not: it may only pass on among
-// its own users what belongs to one of them.
+// OwnStdio changes the owner of the stdio of an app or exec to a user and group of the host
+// that the client has named. The supervisor calls it before it makes the process. A process
+// in a user namespace could not do it: it may only change owners of files that belong to
+// one of its own users.
 func OwnStdio(stdio []*os.File, o *abi.Options) error {
 	if o == nil || o.IoUID == 0 && o.IoGID == 0 {
 		return nil
@@ -29,8 +29,8 @@ func OwnStdio(stdio []*os.File, o *abi.Options) error {
 	return nil
 }
 
-// ownStdio gives the app's user the pipes and terminals of its stdio, so that
-// it can open them again by name (/dev/stderr).
+// ownStdio makes the app's user the owner of the pipes and terminals of its stdio, so that
+// the app can open them again by name (/dev/stderr).
 func ownStdio(uid uint32) error {
 	for fd := range 3 {
 		if err := chown(fd, int(uid), -1); err != nil {
@@ -40,9 +40,9 @@ func ownStdio(uid uint32) error {
 	return nil
 }
 
-// chown changes the owner of an open file, unless it is the null device. What
-// cannot be given, because it is read-only, has no owner or is not the user
-// namespace's, stays as it is.
+// chown changes the owner of an open file, unless it is the null device. It ignores files
+// whose owner cannot be changed: on a read-only filesystem, without an owner, or not of the
+// user namespace.
 func chown(fd, uid, gid int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); errors.Is(err, unix.EBADF) {

@@ -10,7 +10,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Descriptors that the supervisor hands over.
+// Descriptors that the supervisor passes.
 const (
 	syncFD   = 3 // its socket
 	configFD = 4 // Prepared.Config

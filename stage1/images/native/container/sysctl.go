@@ -11,8 +11,8 @@ import (
 )
 
 // parseSysctl turns the spec's keys into paths below /proc/sys, in the order of
-// their names. A key that is not the app's alone would change the host, and is
-// an error.
+// their names. A key that does not belong to a namespace of the app would change the host,
+// and is an error.
 func parseSysctl(spec *specs.Spec, ns namespaces) ([]sysctl, error) {
 	var values []sysctl
 	for _, key := range slices.Sorted(maps.Keys(spec.Linux.Sysctl)) {
@@ -66,9 +66,9 @@ func checkSysctl(p, hostname string, ns namespaces) error {
 	return nil
 }
 
-// writeSysctl sets the app's sysctls through the /proc that was there before
-// the app's root: which namespace a file stands for depends on who writes, and
-// nothing in the app's root can stand in its way.
+// writeSysctl sets the app's sysctls through the host's /proc, before the app's root becomes
+// "/". The writing process decides which namespace a file belongs to, and a mount of the
+// app's cannot hide the file.
 func writeSysctl(values []sysctl) error {
 	if len(values) == 0 {
 		return nil

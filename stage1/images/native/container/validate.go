@@ -11,9 +11,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// validate checks what does not depend on the kind of request. What it returns
-// is either a refusal, which names a field that this stage1 cannot honour, or a
-// plain error about a spec that makes no sense.
+// validate checks the parts of a spec that apps and execs share. It returns a refusal,
+// which names a field that this stage1 cannot honour, or a plain error about an invalid
+// spec.
 func validate(spec *specs.Spec) error {
 	if spec.Version != "" && !strings.HasPrefix(spec.Version, "1.") {
 		return refuse("ociVersion", "%q is not a version 1", spec.Version)
@@ -38,8 +38,8 @@ func validate(spec *specs.Spec) error {
 }
 
 // refuseUnsupported lists the fields that this stage1 cannot honour. Those that
-// features.json does not declare are refused by stage 0 before; an operator may
-// have excused them, and then it is still better to fail than to pretend.
+// features.json does not declare are refused by stage 0 before. Even if the operator has
+// accepted them, an error is better than to ignore these.
 func refuseUnsupported(spec *specs.Spec) error {
 	l := spec.Linux
 	for _, f := range []struct {
@@ -82,14 +82,14 @@ func (ns namespaces) has(t specs.LinuxNamespaceType) bool {
 	return ok
 }
 
-// isNew tells whether the namespace is made for the app, rather than joined.
+// isNew reports whether the namespace is made for the app, rather than joined.
 func (ns namespaces) isNew(t specs.LinuxNamespaceType) bool {
 	n, ok := ns[t]
 	return ok && n.Path == ""
 }
 
-// private tells whether the namespace is not the host's: made for the app, or
-// joined and another than this process's.
+// private reports whether the namespace is not the host's: it is made for the app, or joined
+// and different from this process's.
 func (ns namespaces) private(t specs.LinuxNamespaceType) bool {
 	n, ok := ns[t]
 	if !ok {
@@ -140,7 +140,7 @@ func parseNamespaces(l *specs.Linux) (namespaces, error) {
 }
 
 // validateOffsets checks the offsets of clocks, which only the maker of a time
-// namespace can set. What they may be is for the kernel to say.
+// namespace can set. The kernel checks their values.
 func validateOffsets(offsets map[string]specs.LinuxTimeOffset, ns namespaces) error {
 	for clock := range offsets {
 		if clock != "monotonic" && clock != "boottime" {

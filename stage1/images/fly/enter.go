@@ -16,10 +16,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
-// childArgument makes a program of this image the process of an exec.
+// childArgument makes this program run as the process of an exec.
 const childArgument = "rkt-fly-child"
 
-// ociProcess is what is read of RKT_PROCESS.
+// ociProcess has the fields of RKT_PROCESS that are used.
 type ociProcess struct {
 	Args []string `json:"args"`
 	Env  []string `json:"env"`
@@ -37,8 +37,8 @@ type ociProcess struct {
 	} `json:"consoleSize"`
 }
 
-// enter executes a further program in the app's root: called by the rkt ABI in place of
-// itself, as version 7 has it in a process of its own, for which it waits.
+// enter executes a further program in the app's root. Called as in version 6 it executes the
+// program in its own place; called as in version 7 it makes a process and waits for it.
 func enter(args []string) error {
 	pid, name, command, err := parseEnter(args)
 	if err != nil {
@@ -93,11 +93,11 @@ func enterAsApp(root, name string, command []string) error {
 	return p.become(root, nil)
 }
 
-// childFD is where the child of an exec says why it has failed. It is closed when
-// the program is executed.
+// childFD is the descriptor to which the child of an exec writes its error. The exec of the
+// program closes it.
 const childFD = 3
 
-// spawn executes an exec of version 7 and ends as it does.
+// spawn runs an exec of version 7 and ends in the same way as its process.
 func spawn(root string) error {
 	process, err := readProcess()
 	if err != nil {
@@ -154,7 +154,7 @@ func readProcess() (*ociProcess, error) {
 // endAs waits for a process and ends in the same way.
 func endAs(c *os.Process) error {
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
-		_ = f.Close() // the program's, whose end somebody waits for
+		_ = f.Close() // only the program may hold these, because readers wait for their end
 	}
 	state, err := c.Wait()
 	if err != nil {

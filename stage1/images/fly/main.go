@@ -1,7 +1,7 @@
-// Command fly is the stage1 that isolates nothing: a chroot, with the host's /dev,
-// /proc and /sys in it, as rkt's image of that name. It is called as interface
-// version 7 has it, or without a request document by the rkt ABI: both times the pod's
-// manifest says what to run, and this program becomes that.
+// Command fly is the stage1 that isolates nothing: a chroot with the host's /dev, /proc and
+// /sys in it, like rkt's image of that name. It can be called as in interface version 7, or,
+// without a request document, as in version 6. In both cases the pod's manifest describes
+// the program to run.
 package main
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Exit codes: of rkt's programs for what they cannot do and for arguments that they
-// do not know, and of version 7 for what does not exist any more.
+// Exit codes. rkt's programs have one for a request that they cannot fulfil and one for
+// unknown arguments; version 7 has one for a process that has ended.
 const (
 	exitUnfit   = 254
 	exitMisused = 2
@@ -41,8 +41,8 @@ func misused(format string, args ...any) error {
 }
 
 func main() {
-	// Credentials and namespaces are a thread's, and it is this one that executes
-	// the program.
+	// Credentials and namespaces belong to a thread, and this thread must execute the
+	// program.
 	runtime.LockOSThread()
 	err := call(filepath.Base(os.Args[0]), os.Args[1:])
 	if err == nil {
@@ -84,8 +84,8 @@ func descriptor(variable string) int {
 	return fd
 }
 
-// keepToOurselves closes what is not the app's when that is executed, whoever has left
-// it open. The lock stays with the app: there is no other process to hold it.
+// keepToOurselves marks all descriptors that are not the app's to be closed at the exec.
+// The lock stays open in the app, because no other process holds it.
 func keepToOurselves() error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("mark descriptors close-on-exec: %w", err)
@@ -100,7 +100,7 @@ func keepToOurselves() error {
 	return nil
 }
 
-// complain writes why a call has failed where that is read.
+// complain writes the error of a call to the error pipe, or to stderr.
 func complain(err error) {
 	fd := descriptor("RKT_ERROR_FD")
 	if fd < 0 {
@@ -143,7 +143,7 @@ func stop(args []string) error {
 		}
 		err = syscall.Kill(who.sign*pid, sig)
 		if err == nil {
-			break // who the group's other processes are is not known: `run` may have joined one
+			break // other processes of the group may not be the app's: `run` may have joined it
 		}
 		if !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("signal %s %d: %w", who.file, pid, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
-// program is what is executed in a root, and as whom.
+// program is a program in a root, and the user as whom it is executed.
 type program struct {
 	args     []string
 	env      []string
@@ -23,7 +23,7 @@ type program struct {
 	groups   []int
 }
 
-// programOf returns the app's own, once its names are known to be numbers.
+// programOf returns the app's program. It looks the app's user and group names up.
 func programOf(a *podmanifest.App, root string) (*program, error) {
 	uid, gid, err := a.Identity(root)
 	if err != nil {
@@ -36,8 +36,8 @@ func programOf(a *podmanifest.App, root string) (*program, error) {
 	return p, nil
 }
 
-// become executes the program in a root. What can be known to fail has failed before
-// about is called; it returns only with an error.
+// become executes the program in a root, and returns only with an error. It calls about
+// directly before the exec, after everything that can fail early.
 func (p *program) become(root string, about func() error) error {
 	if err := unix.Chroot(root); err != nil {
 		return fmt.Errorf("chroot to %s: %w", root, err)
@@ -73,7 +73,7 @@ func (p *program) become(root string, about func() error) error {
 	return fmt.Errorf("exec: %q: %w", p.args[0], unix.Exec(path, p.args, p.env))
 }
 
-// find returns the path of the program.
+// find returns the path of the program. Its errors have the texts that clients look for.
 func (p *program) find() (string, error) {
 	search := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	for _, kv := range p.env {

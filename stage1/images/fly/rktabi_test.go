@@ -78,8 +78,9 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// sh executes a program that is to succeed. What this process has open for writing a
-// child of another test has, too, for a moment, so it copies no programs itself.
+// sh executes a program that must succeed. Tests copy programs with it and not by
+// themselves: a child of another test may briefly inherit a file that this process has open
+// for writing, and the exec of such a file fails.
 func (p *rktPod) sh(args ...string) {
 	p.t.Helper()
 	if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
@@ -114,7 +115,7 @@ func (p *rktPod) start(args ...string) {
 			_ = p.run.Process.Kill()
 			_ = p.run.Wait()
 		}
-		if p.t.Failed() { // it may have left some of its group
+		if p.t.Failed() { // processes of its group may be left
 			_ = syscall.Kill(-p.run.Process.Pid, syscall.SIGKILL)
 		}
 	})
@@ -144,7 +145,7 @@ func (p *rktPod) call(entrypoint string, args ...string) (int, string) {
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-// up waits until the app runs, which makes a file, and returns its pid.
+// up waits until the running app has made a file, and returns the app's pid.
 func (p *rktPod) up() int {
 	p.t.Helper()
 	if !wait.Observe(p.t, "the app runs", func() (bool, string) {
@@ -278,7 +279,7 @@ func TestStopLeavesTheAppsProcessGroupAloneWhileTheAppLives(t *testing.T) {
 	if err := syscall.Kill(child, 0); err != nil {
 		t.Errorf("what the app had started: %v", err)
 	}
-	// Now that the app has gone, what it has left of its group is what there is to stop.
+	// The app has ended, so stop signals the processes that are left of its group.
 	if code, out := p.call("stop", podID); code != 0 || out != "" {
 		t.Errorf("stop: exit code %d, %q", code, out)
 	}

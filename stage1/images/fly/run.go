@@ -50,8 +50,8 @@ func run(args []string) error {
 	return p.become(root, func() error { return ready(os.Getpid()) })
 }
 
-// parseRun takes the arguments of rkt's fly, and leaves those that ask for nothing that
-// this image does. It returns what is said of files for the resolution of names.
+// parseRun parses the arguments of rkt's fly, and ignores those that have no effect in this
+// image. It returns the argument about files for the resolution of names.
 func parseRun(args []string) (names string, err error) {
 	f := flag.NewFlagSet("run", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -75,7 +75,7 @@ func parseRun(args []string) (names string, err error) {
 	return names, nil
 }
 
-// writePIDs tells rkt's tools, and stop, who the app is.
+// writePIDs writes the app's pid, for rkt's tools and for stop.
 func writePIDs() error {
 	for file, n := range map[string]int{"pgid": unix.Getpgrp(), "pid": os.Getpid()} {
 		if err := os.WriteFile(file+".new", []byte(strconv.Itoa(n)+"\n"), 0o644); err != nil {
@@ -101,7 +101,7 @@ func readPod() (*podmanifest.Manifest, *podmanifest.RuntimeApp, error) {
 	return m, a, err
 }
 
-// isolate applies what can be had without isolating anything.
+// isolate applies those isolators that need no isolation.
 func isolate(a *podmanifest.App) error {
 	if score := isolator(a, "os/linux/oom-score-adj"); score != "" {
 		if err := os.WriteFile("/proc/self/oom_score_adj", []byte(score), 0); err != nil {
@@ -126,8 +126,8 @@ func isolator(a *podmanifest.App, name string) string {
 	return ""
 }
 
-// mount shows the host's /dev, /proc and /sys to the app, and its volumes. The mount
-// namespace is the pod's own; still, nothing of it may reach the host's trees.
+// mount mounts the host's /dev, /proc and /sys, and the app's volumes, in the app's root.
+// The mount namespace is the pod's own, but its mounts must not propagate to the host.
 func mount(m *podmanifest.Manifest, a *podmanifest.RuntimeApp, root, names string) error {
 	for _, dir := range []string{"/dev", "/proc", "/sys"} {
 		if err := bind(dir, root, dir, true, false); err != nil {
@@ -142,7 +142,7 @@ func mount(m *podmanifest.Manifest, a *podmanifest.RuntimeApp, root, names strin
 	if err != nil {
 		return err
 	}
-	for _, of := range append(files, shown...) { // a volume wins
+	for _, of := range append(files, shown...) { // a volume of the same path wins
 		if err := mountVolume(of, root); err != nil {
 			return fmt.Errorf("volume %s at %s: %w", of.Volume.Name, of.Path, err)
 		}
@@ -163,7 +163,8 @@ func mountVolume(of podmanifest.Shown, root string) error {
 	return bind(source, root, of.Path, of.Volume.Deep(), of.ReadOnly)
 }
 
-// bind shows a part of the host at a path of the root, which no link leads out of.
+// bind bind-mounts a file of the host at a path of the root. Links cannot lead out of the
+// root.
 func bind(source, root, path string, recursive, readOnly bool) error {
 	st, err := os.Stat(source)
 	if err != nil {
@@ -182,7 +183,7 @@ func bind(source, root, path string, recursive, readOnly bool) error {
 	if err := unix.Mount(source, to, "", flags, ""); err != nil {
 		return fmt.Errorf("bind %s: %w", source, err)
 	}
-	mounted, err := place(root, path, st.IsDir()) // what is there now
+	mounted, err := place(root, path, st.IsDir()) // the mount that was just made
 	if err != nil {
 		return err
 	}
@@ -201,7 +202,7 @@ func bind(source, root, path string, recursive, readOnly bool) error {
 	return nil
 }
 
-// place opens a path of the root, as it is seen from inside, and makes it first.
+// place makes a path in the root, as seen from inside, and opens it.
 func place(root, path string, dir bool) (*os.File, error) {
 	rootFD, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

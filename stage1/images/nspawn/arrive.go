@@ -10,7 +10,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/supervisor"
 )
 
-// Descriptors in a container, from the end of those that are passed.
+// Descriptors in a container, counted from the end of the passed ones.
 const (
 	firstPassed = 3
 	rootAt      = 6
@@ -21,21 +21,20 @@ const (
 
 // Variables that init of a container has in its environment.
 const (
-	// hostnameVariable has the name that the container is to have unless its spec says
-	// another.
+	// hostnameVariable has the container's hostname, unless its spec has one.
 	hostnameVariable = "RKT_HOSTNAME"
-	// pidsVariable says that one more descriptor is passed, a PID namespace to join;
-	// usherVariable says so of a pidfd of the process that has joined it.
+	// pidsVariable is set if one more descriptor is passed, a PID namespace to join.
+	// usherVariable is set if a pidfd of the process that has joined it is passed.
 	pidsVariable = "RKT_PID_NAMESPACE"
-	// hostVariable says that the root that is passed is the host's.
+	// hostVariable is set if the passed root is the host's.
 	hostVariable  = "RKT_HOST"
 	usherVariable = "RKT_USHER"
 )
 
-// arrive makes a container of systemd-nspawn's to what init of native expects: its
-// process is told to the supervisor, it has the app's streams and the app's root, and
-// it is where clone(2) would have left it. An exec, which joins an app, was not passed
-// anything.
+// arrive prepares a container of systemd-nspawn's for the init of native. It reports the
+// process to the supervisor, sets the app's streams and root, and brings the process into
+// the namespaces in which clone(2) would have made it. For an exec, which joins an app,
+// nothing was passed, and arrive does nothing.
 func arrive() {
 	passed, err := strconv.Atoi(os.Getenv("LISTEN_FDS"))
 	if err != nil {
@@ -63,10 +62,11 @@ func arrive() {
 	}
 }
 
-// tell tells the supervisor who this process is, which is its first word.
+// tell sends the first message to the supervisor, from which it learns this process's
+// pid.
 func tell() {
 	if err := supervisor.Born(firstPassed); err != nil {
-		os.Exit(1) // nobody is there to be told
+		os.Exit(1) // the supervisor has ended
 	}
 }
 
@@ -87,7 +87,7 @@ func settle(root, cgroups, procs, stdin int) error {
 	if _, err := unix.Write(procs, []byte("0")); err != nil {
 		return fmt.Errorf("leave the container's cgroup: %w", err)
 	}
-	// Its namespace of cgroups is none that the app has asked for.
+	// Leave systemd-nspawn's cgroup namespace: the app has not asked for it.
 	if err := unix.Setns(cgroups, unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("leave the container's cgroup namespace: %w", err)
 	}
@@ -99,11 +99,11 @@ func settle(root, cgroups, procs, stdin int) error {
 	return unix.CloseRange(uint(root), uint(stdin+2), 0)
 }
 
-// attach attaches the app's root to the container's, or has the host's take its place,
-// as in a new mount namespace.
+// attach attaches the app's root in the container's root. If root is the host's, it replaces
+// the container's root, as in a new mount namespace.
 func attach(root int) error {
 	if os.Getenv(hostVariable) != "" {
-		// What is mounted on what is shared cannot become the root.
+		// A mount on a shared mount cannot become the root.
 		if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 			return fmt.Errorf("set the propagation of /: %w", err)
 		}
@@ -120,7 +120,7 @@ func attach(root int) error {
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("take over the host's root: %w", err)
 	}
-	// The old root is on top of the new one.
+	// The old root is mounted on top of the new one.
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("leave the container's root: %w", err)
 	}

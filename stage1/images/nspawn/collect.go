@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 )
 
-// propagated is where systemd-nspawn makes an empty directory for each container, and
-// forgets it.
+// propagated is the directory in which systemd-nspawn makes an empty directory for each
+// container and does not remove it.
 const propagated = "/run/systemd/nspawn/propagate"
 
-// collect removes what was kept outside of a pod whose supervisor was killed. It
+// collect removes directories and cgroups outside of a pod whose supervisor was killed. It
 // returns an exit code.
 func collect(pod string) int {
 	left, err := filepath.Glob(filepath.Join(propagated, "rkt-"+pod+"-*"))

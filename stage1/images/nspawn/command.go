@@ -10,21 +10,21 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork/nofile"
 )
 
-// arguments are those of systemd-nspawn. What it would do to a system that it boots,
-// and what needs a systemd on the host, is turned off.
+// arguments returns the arguments of systemd-nspawn. They turn off everything that is meant
+// for a booted system, and everything that needs a systemd on the host.
 func (m *making) arguments(p *fork.Process) []string {
 	args := []string{
 		"--quiet", "--settings=no", "--register=no", "--keep-unit", "--console=pipe",
 		"--directory=" + m.image, "--read-only", "--machine=" + m.machine,
 		"--link-journal=no", "--resolv-conf=off", "--timezone=off",
-		// Init takes away what the app is not to have. It has to mount first.
+		// Init drops the capabilities that the app must not have, after it has mounted.
 		"--capability=all",
 	}
 	if p.New&unix.CLONE_NEWNET != 0 {
 		args = append(args, "--private-network")
 	}
-	// Without a wish for one, a new UTS namespace has the host's name, as with clone(2).
-	// systemd-nspawn does not take every name that there is, so arrive sets it.
+	// If the spec has no hostname, a new UTS namespace has the host's, as after clone(2).
+	// systemd-nspawn does not accept every name, so arrive sets it.
 	if name, err := os.Hostname(); err == nil && p.New&unix.CLONE_NEWUTS != 0 {
 		args = append(args, "--setenv="+hostnameVariable+"="+name)
 	}
@@ -38,8 +38,8 @@ func (m *making) arguments(p *fork.Process) []string {
 	return append(args, "/usr/bin/"+initName)
 }
 
-// limits keep the supervisor's limits in the container, whose own would be those that
-// the kernel gives to the first process of a machine.
+// limits returns arguments that give the container the supervisor's limits. Without them
+// systemd-nspawn sets the limits that the kernel gives to a machine's first process.
 func limits() []string {
 	var args []string
 	for i, name := range []string{
@@ -65,18 +65,18 @@ func limit(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// environment is that of systemd-nspawn.
+// environment returns the environment of systemd-nspawn.
 func (m *making) environment(p *fork.Process, passed int) []string {
 	env := []string{
 		"PATH=" + os.Getenv("PATH"),
 		"LISTEN_FDS=" + strconv.Itoa(passed), // the launcher adds LISTEN_PID
 		"SYSTEMD_LOG_TARGET=console", "SYSTEMD_LOG_COLOR=0",
-		"SYSTEMD_SECCOMP=0", // init has the app's filter
+		"SYSTEMD_SECCOMP=0", // init loads the app's filter
 		"SYSTEMD_NSPAWN_LOCK=0",
 		"SYSTEMD_NSPAWN_TMPFS_TMP=0",
-		// A sysfs that is mounted read-only first is so for the whole network namespace,
-		// and a read-only /proc/sys keeps sysctls from being set. Which of them are so
-		// for the app is a matter of its own mounts.
+		// If the first sysfs of a network namespace is mounted read-only, all others are
+		// read-only, too; and a read-only /proc/sys prevents sysctls from being set. The
+		// app's own mounts decide which of them are read-only for the app.
 		"SYSTEMD_NSPAWN_API_VFS_WRITABLE=1",
 		"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=" + m.group.unified(),
 	}

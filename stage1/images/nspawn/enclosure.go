@@ -24,7 +24,7 @@ const attachedAt = "/opt/stage2"
 // enclosure makes containers by systemd-nspawn. It is the supervisor's Enclosure.
 type enclosure struct {
 	pod  string
-	made atomic.Uint32 // so many, for names
+	made atomic.Uint32 // number of containers so far, for names
 }
 
 var _ supervisor.Enclosure = (*enclosure)(nil)
@@ -39,8 +39,8 @@ func (e *enclosure) Root(rootfs string, spec *specs.Spec) string {
 	return attachedAt
 }
 
-// wantsHost tells whether the host's files must be there until the app's root is: for
-// hooks that are executed in the container's namespaces, and for mounts that name
+// wantsHost reports whether the container needs the host's files until it enters the app's
+// root: for hooks that are executed in the container's namespaces, and for mounts that name
 // directories of the host.
 func wantsHost(spec *specs.Spec) bool {
 	return spec.Hooks != nil && len(spec.Hooks.CreateContainer) > 0 ||
@@ -67,8 +67,8 @@ func (e *enclosure) Enclose(p *fork.Process, r *abi.Request, spec *specs.Spec) (
 	return &supervisor.Enclosed{Process: m.process(p), Words: m.words, Started: m.started, Close: m.close}, nil
 }
 
-// refuse returns an error for what systemd-nspawn cannot make, and for what it makes in
-// any case.
+// refuse returns an error for user and time namespaces, which systemd-nspawn cannot make,
+// and for noNewKeyring, because it always makes a session keyring.
 func refuse(r *abi.Request, spec *specs.Spec) error {
 	if r.Options != nil && r.Options.NoNewKeyring {
 		return supervisor.Unsupported("options.noNewKeyring is not supported: a container of systemd-nspawn's has a session keyring of its own")
@@ -90,15 +90,15 @@ type making struct {
 	log     *os.File // what systemd-nspawn says
 	null    *os.File
 	exe     *os.File
-	root    *os.File // a copy of the app's root or of the host's, mounted nowhere yet
-	host    bool     // it is the host's
+	root    *os.File // a detached copy of the app's root or of the host's
+	host    bool     // root is the host's
 	cgroups *os.File // the cgroup namespace to be in
 	pids    *os.File // the PID namespace to join, if it is not the host's
 	group   *group
 	joins   []fork.Join
 }
 
-// open opens what a container is made of.
+// open opens the files of which a container is made.
 func (m *making) open(p *fork.Process, tree string) (err error) {
 	if m.exe, err = os.OpenFile("/proc/self/exe", unix.O_PATH, 0); err != nil {
 		return err
@@ -126,9 +126,9 @@ func (m *making) open(p *fork.Process, tree string) (err error) {
 	return err
 }
 
-// share sorts the namespaces to join: those that systemd-nspawn is started in and
-// shares with its container, and those that arrive joins in a container that has
-// others.
+// share divides the namespaces to join into two groups. systemd-nspawn is started in the
+// first group and shares them with its container. arrive joins the others inside the
+// container.
 func (m *making) share(joins []fork.Join) (err error) {
 	for _, j := range joins {
 		switch j.Flags {
@@ -152,12 +152,12 @@ func (m *making) share(joins []fork.Join) (err error) {
 	return err
 }
 
-// reopen opens a namespace again: who asks for it to be joined closes it.
+// reopen opens a namespace again, because the caller closes its own file.
 func reopen(j fork.Join) (*os.File, error) {
 	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", j.File.Fd()), os.O_RDONLY, 0)
 }
 
-// isOwn tells whether a namespace is this process's, by its file in /proc/PID/ns.
+// isOwn reports whether a namespace is this process's, by its file in /proc/PID/ns.
 func isOwn(ns *os.File, file string) bool {
 	theirs, err := ns.Stat()
 	if err != nil {
@@ -167,7 +167,7 @@ func isOwn(ns *os.File, file string) bool {
 	return err == nil && os.SameFile(ours, theirs)
 }
 
-// copyTree copies a mount. Nothing that is mounted in the copy reaches the host.
+// copyTree copies a mount. Mounts in the copy do not propagate to the host.
 func copyTree(path string) (*os.File, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
@@ -182,8 +182,8 @@ func copyTree(path string) (*os.File, error) {
 	return f, nil
 }
 
-// process returns what becomes systemd-nspawn. Its descriptors from 3 on are passed
-// into the container: what init of native has there, and then what arrive takes.
+// process returns the process that becomes systemd-nspawn. Its descriptors from 3 on are
+// passed into the container: first those of native's init, then those of arrive.
 func (m *making) process(p *fork.Process) *fork.Process {
 	stdio, rest := p.Files[:3], p.Files[3:]
 	files := append([]*os.File{m.null, m.log, m.log}, rest...)
@@ -206,7 +206,7 @@ func (m *making) process(p *fork.Process) *fork.Process {
 	}
 }
 
-// started closes what the process has its copies of.
+// started closes the files of which the process has copies.
 func (m *making) started() {
 	for _, f := range []*os.File{m.exe, m.null, m.root, m.cgroups, m.pids} {
 		f.Close()
@@ -214,14 +214,14 @@ func (m *making) started() {
 	m.group.close()
 }
 
-// close removes what systemd-nspawn has made outside of the container.
+// close removes the files that systemd-nspawn has made outside of the container.
 func (m *making) close() {
 	m.log.Close()
 	m.group.remove()
 	_ = os.Remove(filepath.Join(propagated, m.machine))
 }
 
-// words returns what systemd-nspawn has said.
+// words returns the output of systemd-nspawn.
 func (m *making) words() string {
 	if _, err := m.log.Seek(0, io.SeekStart); err != nil {
 		return err.Error()

@@ -9,19 +9,20 @@ import (
 )
 
 // group is a cgroup of version 2 to make a container in. On a host without version 1
-// systemd-nspawn makes two more, below the one that it is started in, and leaves them:
-// they must not be in the shim's. With version 1 it makes none, and there is no group.
+// systemd-nspawn makes two more cgroups below its own and does not remove them, so it must
+// not be started in the shim's. With version 1 it makes none, and there is no group.
 type group struct {
 	path string
 	file *os.File
-	// procs is the list of processes of the cgroup that the group is in: an app that has
-	// none of its own goes back there.
+	// procs is the list of processes of the group's parent: an app without a cgroup of its
+	// own moves back there.
 	procs *os.File
 }
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// ownCgroup is the directory of this process's cgroup, or empty on a host with version 1.
+// ownCgroup returns the directory of this process's cgroup, or "" on a host with version
+// 1.
 func ownCgroup() (string, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(cgroupRoot, &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
@@ -52,7 +53,7 @@ func newGroup(name string) (*group, error) {
 	return g, err
 }
 
-// unified is what systemd-nspawn is told of cgroups.
+// unified returns the value of systemd-nspawn's variable about cgroups.
 func (g *group) unified() string {
 	if g.path == "" {
 		return "0"
@@ -69,7 +70,7 @@ func (g *group) close() {
 	}
 }
 
-// remove removes the group once nobody is in it.
+// remove removes the group when it has no processes.
 func (g *group) remove() {
 	if g == nil || g.path == "" {
 		return

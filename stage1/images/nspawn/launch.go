@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// program is what makes containers.
+// program is the program that makes containers.
 const program = "systemd-nspawn"
 
-// launch becomes systemd-nspawn, which passes descriptors on if a variable says that
-// they are meant for it. It returns only with an error.
+// launch executes systemd-nspawn. It sets LISTEN_PID first, because systemd-nspawn passes
+// descriptors on only if that variable has its pid. It returns only with an error.
 func launch(args []string) int {
 	path, err := exec.LookPath(program)
 	if err != nil {

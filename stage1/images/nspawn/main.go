@@ -1,8 +1,7 @@
-// Command nspawn is the stage1 whose apps live in containers of the host's
-// systemd-nspawn. Its supervisor, its execs and what is done in a container before the
-// program is executed are those of the stage1 native; who makes namespaces and root is
-// systemd-nspawn. All entrypoints are this one static program: what it is asked to be
-// is the base name of argv[0].
+// Command nspawn is the stage1 whose apps run in containers of the host's systemd-nspawn.
+// systemd-nspawn makes namespaces and root. The supervisor, the execs, and the steps in a
+// container before the program is executed are those of the stage1 native. All entrypoints
+// are this one static program; the base name of argv[0] selects one.
 package main
 
 import (
@@ -18,15 +17,15 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
 )
 
-// What this program is called beside its entrypoints: init is the first process of an
-// app or an exec, launcher becomes systemd-nspawn.
+// Further names of this program: init is the first process of an app or an exec, launcher
+// executes systemd-nspawn.
 const (
 	initName     = "init"
 	launcherName = "launch"
 )
 
-// An app's process executes its program on the thread that it was born with: it
-// alone has entered the app's cgroups.
+// Lock the main thread: an app's process must execute its program on its first thread,
+// because only that thread has entered the app's cgroups.
 func init() {
 	if invocation() == initName {
 		runtime.LockOSThread()
@@ -60,7 +59,7 @@ func main() {
 
 func invocation() string { return filepath.Base(os.Args[0]) }
 
-// podOf returns the UUID that ends the arguments of run and gc.
+// podOf returns the UUID, which is the last argument of run and gc.
 func podOf(args []string) string {
 	if len(args) == 0 {
 		return ""

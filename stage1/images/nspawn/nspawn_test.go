@@ -31,7 +31,7 @@ func readFeatures(t *testing.T, path string) features {
 	return f
 }
 
-// What an app asks for is done by native's code, but for what systemd-nspawn makes.
+// native's code does everything for an app except what systemd-nspawn makes.
 func TestTheFeaturesAreThoseOfNativeButForNamespaces(t *testing.T) {
 	native, own := readFeatures(t, "../native/features.json"), readFeatures(t, "features.json")
 	without := func(list any, words ...string) []any {
@@ -101,7 +101,7 @@ func TestAnAppIsAsCloneWouldHaveLeftIt(t *testing.T) {
 	}
 }
 
-// cgroups lists those that systemd-nspawn makes unless it is told not to.
+// cgroups lists the cgroups that systemd-nspawn makes by default.
 func cgroups() []string {
 	payload, _ := filepath.Glob("/sys/fs/cgroup/*/payload")
 	supervisor, _ := filepath.Glob("/sys/fs/cgroup/*/supervisor")

@@ -59,7 +59,7 @@ func runTests(m *testing.M) int {
 	return wait.Run(m, children.Close)
 }
 
-// testPod is a pod of which nothing may be left when the test ends.
+// testPod is a pod. When the test ends, nothing of it may be left.
 type testPod struct {
 	*stage1.Stage1
 	t    *testing.T

@@ -10,11 +10,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
-// A PID namespace is joined by one's children only. systemd-nspawn, which speaks of
-// its container's processes by their numbers, must not be among them; so the first
-// process of the container has another one made in its place, and ends.
+// When a process joins a PID namespace, only its children are in it. systemd-nspawn itself
+// cannot join the namespace, because it uses the pids of its container's processes. So the
+// first process of the container joins it, starts init again as its child, and ends.
 
-// usher starts init again in the PID namespace whose descriptor is before end.
+// usher starts init again in the PID namespace whose descriptor is the one before end.
 func usher(end int) error {
 	self, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
@@ -43,8 +43,8 @@ func usher(end int) error {
 	return err
 }
 
-// awaitEnd returns when the process of a pidfd has ended: its children are the
-// supervisor's by then, or will be with the end of systemd-nspawn, which is a subreaper.
+// awaitEnd returns when the process of a pidfd has ended. Its children then belong to
+// systemd-nspawn, which is a subreaper, or to the supervisor, which inherits them from it.
 func awaitEnd(pidfd int) error {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	for {

@@ -1,16 +1,16 @@
 # shellcheck shell=sh
-# What the entrypoints of this stage1 share. It is sourced, with the pod directory
+# Functions of all entrypoints of this stage1. It is sourced, with the pod directory
 # as the working directory and the environment of docs/stage1-abi.md.
 #
 #	rkt/oci/stop            a fifo: a line in it ends the supervisor
 #	rkt/oci/supervisor      "PID START" of the supervisor
 #	rkt/oci/boot            id of the boot that it belongs to
-#	rkt/oci/apps/APP/id     what the OCI runtime calls the app, containerd's id,
+#	rkt/oci/apps/APP/id     the OCI runtime's name of the app, which is containerd's id,
 #	                        and a directory of its cgroup
 #	rkt/oci/apps/APP/run    the OCI runtime's own state
 #	rkt/oci/apps/APP/init   "PID START" of the app's first process
-#	rkt/oci/apps/APP/criu/  what criu has to say; with restored in it, of an app that
-#	                        was restored and whose processes are stopped
+#	rkt/oci/apps/APP/criu/  criu's logs; with a file `restored` if the app was
+#	                        restored and its processes are still stopped
 #	rkt/oci/holder          as apps/APP, of the process that holds a sandbox
 set -u
 # What rkt's stage 0 calls is not for these scripts.
@@ -18,14 +18,14 @@ set -u
 state=stage1/rootfs/rkt/oci
 app=$state/apps/${RKT_APP:-}
 
-# The runtime wants absolute paths, and the pod directory may be renamed.
+# The runtime needs absolute paths, and the pod directory may be renamed.
 here=/proc/$$/cwd
 case ${RKT_CONSOLE_SOCKET:-/} in
 /*) ;;
 *) RKT_CONSOLE_SOCKET=$here/$RKT_CONSOLE_SOCKET ;;
 esac
 
-# What closes our own descriptors.
+# Redirections that close our own descriptors.
 own=
 for fd in "$RKT_ERROR_FD" ${RKT_READY_FD:-} ${RKT_LOCK_FD:-} ${RKT_NOTIFY_FD:-}; do
 	own="$own $fd>&-"
@@ -37,7 +37,8 @@ fail() {
 	exit "${2:-1}"
 }
 
-# chosen: sets runtime, to the first one of this image that is there, and its flags.
+# chosen: sets runtime to the first OCI runtime of this image that is installed, and its
+# flags.
 chosen() {
 	runtime=''
 	while [ -z "$runtime" ] && read -r name flags; do
@@ -48,14 +49,14 @@ chosen() {
 		return 1
 	}
 	root=$here
-	[ "${runtime##*/}" != runsc ] || root=$PWD # it remembers the path of its state
+	[ "${runtime##*/}" != runsc ] || root=$PWD # runsc stores the path of its state
 }
 
-# oci ARG...: the OCI runtime, with our fds 0 to 2 and no others, so that nothing
-# it leaves behind has them. What it logs as an error becomes the error of the RPC.
+# oci ARG...: runs the OCI runtime with our fds 0 to 2 and no others, so that no process of
+# it keeps them. The errors that it logs become the error of the RPC.
 oci() {
 	chosen || return
-	# On a disk that takes nothing the runtime still has to end what runs.
+	# On a full or read-only disk the runtime must still be able to end processes.
 	log=$here/$app/log.$$
 	printf '' 2>/dev/null >"$log" || log=
 	shown=''
@@ -71,8 +72,8 @@ oci() {
 	return "$code"
 }
 
-# create ARG...: oci create, of RKT_BUNDLE. crun 1.8, Debian 12's, takes no version of the
-# specification but 1.0. Stage 0 has looked at every field of a later one.
+# create ARG...: oci create, of RKT_BUNDLE. crun 1.8, Debian 12's, accepts only version 1.0 of
+# the specification. Stage 0 has checked every field of a later version.
 create() {
 	chosen || return
 	[ "${runtime##*/}" != crun ] || {
@@ -85,10 +86,10 @@ create() {
 	return "$created"
 }
 
-# familiar: says in the words that clients look for what crun and runsc say in their own.
-# A program that is no file is EPERM to crun.
+# familiar: translates errors of crun and runsc into the texts that clients look for.
+# crun reports EPERM for a program that is not a regular file.
 familiar() {
-	# shellcheck disable=SC2016 # a word of theirs
+	# shellcheck disable=SC2016 # a text of the runtime
 	sed -E 's/^\{"msg":"(([^"\\]|\\.)*)".*/\1/
 		s/executable file `(\/[^`]*)` not found in \$PATH: .*/exec: "\1": no such file or directory/
 		s/executable file `([^`]*)` not found in \$PATH: .*/exec: "\1": executable file not found in $PATH/
@@ -96,14 +97,14 @@ familiar() {
 		s/^(open executable): (Permission denied|Operation not permitted)/\1: permission denied/'
 }
 
-# hybrid: whether the runtime is crun, which refuses a host with controllers in both
-# versions of cgroups, even where it would use none of version 2.
+# hybrid: succeeds if the runtime is crun and the host has controllers in both versions of
+# cgroups. crun refuses such a host, even if it needs no controller of version 2.
 hybrid() {
 	[ "${runtime##*/}" = crun ] && read -r controllers 2>/dev/null </sys/fs/cgroup/unified/cgroup.controllers && [ -n "$controllers" ]
 }
 
-# version1 COMMAND...: in a mount namespace of its own it sees version 1 alone. All other
-# mounts there are the peers that they were.
+# version1 COMMAND...: runs a command in a mount namespace that shows only version 1. All
+# other mounts in it stay peers of the originals.
 version1() {
 	# shellcheck disable=SC2016 # for the other shell
 	unshare --mount --propagation unchanged sh -c '
@@ -111,7 +112,7 @@ version1() {
 		umount -l /sys/fs/cgroup/unified && exec "$@"' sh "$@"
 }
 
-# criu_works: fails with 7, and says why, where processes cannot be written and restored.
+# criu_works: fails with 7 and the reason if criu cannot write and restore processes.
 criu_works() {
 	chosen || exit 1
 	[ "${runtime##*/}" != crun ] || "$runtime" --version | grep -q '+CRIU' || fail "$runtime is built without criu" 7
@@ -119,8 +120,8 @@ criu_works() {
 	why=$(criu check 2>&1) || fail "criu does not work here: $(printf '%s\n' "$why" | grep Error | head -n 1)" 7
 }
 
-# with_criu VERB ARG...: as oci, and says what criu says if that fails. Its log is kept in
-# the bundle.
+# with_criu VERB ARG...: like oci, but a failure has criu's errors. criu's log is kept in the
+# bundle.
 with_criu() {
 	verb=$1
 	shift
@@ -134,29 +135,31 @@ with_criu() {
 	return 1
 }
 
-# look PID: whether there is such a process; sets how it is and when it started.
+# look PID: succeeds if there is such a process; sets its state and its start time.
 look() {
 	stat=$(cat "/proc/$1/stat" 2>/dev/null) || return
-	# shellcheck disable=SC2086 # fields 3 and up, behind the name that the app chose
+	# shellcheck disable=SC2086 # fields 3 and up, after the name that the app chose
 	set -- ${stat##*) }
 	how=$1 start=${20}
 }
 
-# living FILE: whether the process that FILE names still runs; sets its pid.
+# living FILE: succeeds if the process that FILE names is running; sets pid.
 living() {
 	read -r pid was 2>/dev/null <"$1" && look "$pid" && [ "$start" = "$was" ] && [ "$how" != Z ] && [ "$how" != X ]
 }
 
-# executed PID: waits for the moment that the runtime returns too early, since it closes
-# its descriptors before the exec; fails if the exec has failed and that can be seen.
+# executed PID: waits until the process has executed the program, because the runtime
+# returns before that: it closes its descriptors before the exec. Fails if the exec has
+# failed and that can be seen.
 executed() {
 	while look "$1" && waits "$1"; do
 		[ "$how" != Z ] || return 1
 	done
 }
 
-# waits PID: whether it is the runtime's still. A program of an app may be called crun, too;
-# and a crun that has just ended has no command line, and is looked at again.
+# waits PID: succeeds while the process still executes the runtime. A program of an app may
+# be called crun, too. A crun that has just ended has no command line, so it is checked
+# again.
 waits() {
 	read -r name 2>/dev/null <"/proc/$1/comm" || return
 	case $name in
@@ -173,23 +176,23 @@ ready() {
 	printf '{"pid": %d, "starttime": %d}\n' "$1" "$start" >&"$RKT_READY_FD"
 }
 
-# forget: removes what there is of the app, inside and outside of the pod, and
-# kills what is left of it. Of an app/add that was killed half-way the runtime may
-# not know, nor of the cgroup of version 2 that it makes on a hybrid host.
+# forget: kills the app's processes and removes its files, inside and outside of the pod.
+# After an app/add that was killed half-way the runtime may know neither the app nor the
+# cgroup of version 2 that it has made on a hybrid host.
 forget() {
 	read -r id dir 2>/dev/null <"$app/id" || id='' dir=''
 	[ ! -d "$app/run" ] || oci delete --force "$id" >/dev/null 2>&1 || return
 	[ -f "$app/init" ] || [ -z "$dir" ] || rmdir "/sys/fs/cgroup/unified/${dir#/sys/fs/cgroup/*/}" 2>/dev/null
-	# runc that was killed while it bound its own binary there has left it mounted, and
-	# runsc leaves an empty network there in any case.
+	# A runc that was killed while it bind-mounted its own binary there has left the mount,
+	# and runsc always leaves an empty network namespace there.
 	for bound in "$app/run/"*/runc.* "$app/run/null-netns"; do
 		[ ! -e "$bound" ] || umount -l "$bound" 2>/dev/null
 	done
 	rm -rf "$app" 2>&"$RKT_ERROR_FD"
 }
 
-# forget_all: as app/stop and app/rm of every app. What another boot has left
-# outside of the pod went with it: what is there now is somebody else's.
+# forget_all: does app/stop and app/rm for every app. After a reboot nothing of the pod is
+# left outside of its directory, and cgroups of these paths belong to other pods.
 forget_all() {
 	read -r boot 2>/dev/null <"$state/boot" && read -r now </proc/sys/kernel/random/boot_id && [ "$boot" = "$now" ] || return 0
 	for app in "$state"/apps/* "$state/holder"; do

@@ -1,6 +1,6 @@
-// Package rpcs puts every RPC of the Task service to a shim, for a task and for
-// an exec in every state, and tells the code of each answer and the state that it
-// led to. Two shims whose answers are the same look the same to their clients.
+// Package rpcs calls every RPC of the Task service of a shim, for a task and for an exec in
+// every state. It returns the code of each answer and the state after it. Two shims with the
+// same answers look the same to clients.
 //
-// It talks with the shims directly: containerd answers some calls by itself.
+// It calls the shims directly, because containerd answers some calls by itself.
 package rpcs

@@ -70,7 +70,7 @@ func Select(all []Check, patterns ...string) []Check {
 	})
 }
 
-// contains tells whether the parts of a pattern between its * are in s, in order.
+// contains reports whether the parts of a pattern between its * are in s, in order.
 func contains(s, pattern string) bool {
 	for part := range strings.SplitSeq(pattern, "*") {
 		at := strings.Index(s, part)

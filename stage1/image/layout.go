@@ -24,7 +24,7 @@ type layout string
 
 var _ Blobs = layout("")
 
-// isLayout tells whether a directory is an OCI image layout.
+// isLayout reports whether a directory is an OCI image layout.
 func isLayout(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, layoutMark))
 	return err == nil

@@ -142,7 +142,7 @@ func TestWhoIsInACgroupNamedAfterAPodIsKilled(t *testing.T) {
 	stage1test.RequireRoot(t)
 	recorded := filepath.Join(base, machineScope(machinePod))
 	dirs := makeMachine(t, recorded)
-	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return strings.Contains(dir, "cpuset") }) // nobody can enter it
+	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return strings.Contains(dir, "cpuset") }) // no process can enter such a cgroup, which has no CPUs
 	for _, dir := range []string{dirs[0], filepath.Join(dirs[0], "system.slice")} {
 		inside := exec.Command("sleep", "1000")
 		if err := inside.Start(); err != nil {

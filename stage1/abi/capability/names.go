@@ -1,5 +1,5 @@
 // Package capability has the names of Linux' capabilities, as the OCI runtime spec and
-// appc write them. Which of them a kernel has, and who has them, it does not know.
+// appc write them. It does not know which of them a kernel has.
 package capability
 
 // Names are the kernel's, in the order of their numbers.

@@ -133,7 +133,7 @@ func TestCreateContainerHooksSeeTheHostsFiles(t *testing.T) {
 	}
 }
 
-// systemd-nspawn does not take such a name.
+// systemd-nspawn does not accept such a name.
 func TestAnyHostnameWillDo(t *testing.T) {
 	p := startPod(t)
 	if got := p.says("web", func(s *specs.Spec) { s.Hostname = "My_Host" }, "busybox hostname"); got != "My_Host\n" {
@@ -157,8 +157,8 @@ func TestNamespacesThatAreNotAskedForAreTheHosts(t *testing.T) {
 	must(t, p.Invoke(p.ctx, p.call(abi.AppStop, "web")))
 }
 
-// The app is in another's PID namespace, and a child of the supervisor's all the same:
-// nothing that has helped it there is left.
+// The app is in the PID namespace of another app and still a child of the supervisor. The
+// processes that have brought it there have ended.
 func TestAPIDNamespaceIsJoined(t *testing.T) {
 	p := startPod(t)
 	first, _, err := p.add("first", nil, "busybox sleep 1000")
@@ -183,7 +183,7 @@ func TestAPIDNamespaceIsJoined(t *testing.T) {
 	if want := fmt.Sprintf("\nPPid:\t%d\n", p.sup.Leader.PID); !strings.Contains(string(status), want) {
 		t.Errorf("%q is not in\n%s", want, status)
 	}
-	// What has failed in it is told in the words of init.
+	// A failure in the container is reported with init's error.
 	p.fails(1, `write sysctl`, func(s *specs.Spec) {
 		s.Linux.Namespaces[1].Path = fmt.Sprintf("/proc/%d/ns/pid", first.PID)
 		s.Linux.Sysctl = map[string]string{"net.ipv4.no_such_key": "1"}
@@ -193,7 +193,7 @@ func TestAPIDNamespaceIsJoined(t *testing.T) {
 	}
 }
 
-// A PID namespace that ends with its first process lets nobody in any more.
+// No process can join a PID namespace whose first process has ended.
 func TestAPIDNamespaceWhoseFirstProcessHasEndedCannotBeJoined(t *testing.T) {
 	p := startPod(t)
 	first, _, err := p.add("first", nil, "true")
@@ -208,8 +208,7 @@ func TestAPIDNamespaceWhoseFirstProcessHasEndedCannotBeJoined(t *testing.T) {
 	})
 }
 
-// Of a pod whose supervisor was killed there may be directories that it would have
-// removed.
+// If a pod's supervisor was killed, directories may be left that it would have removed.
 func TestGCRemovesWhatSystemdNspawnHasForgotten(t *testing.T) {
 	p := newPod(t)
 	other := filepath.Join(propagated, "rkt-00000000-0000-4000-8000-000000000000-1")

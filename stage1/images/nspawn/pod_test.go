@@ -44,7 +44,7 @@ func runTests(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	imageDir = filepath.Join(dir, "nspawn")
 	build := exec.Command("../../../scripts/stage1-images", dir)
-	if os.Getenv("RKT_TEST_PREBUILT") != "" { // where there is no Go: in a guest (make test-vm)
+	if os.Getenv("RKT_TEST_PREBUILT") != "" { // in a guest without Go (make test-vm)
 		build = exec.Command("cp", "-a", filepath.Join(os.Getenv("RKT_TEST_BIN"), "stage1/nspawn"), dir)
 	}
 	if out, err := build.CombinedOutput(); err != nil {
@@ -137,8 +137,8 @@ func (p *testPod) leave() {
 	}
 }
 
-// directories are those that were made for the containers of the pod: by systemd-nspawn,
-// and cgroups for it.
+// directories lists the directories of the pod's containers: those that systemd-nspawn has
+// made, and its cgroups.
 func directories(t *testing.T) (all []string) {
 	t.Helper()
 	own, err := ownCgroup()
@@ -214,7 +214,7 @@ func (p *testPod) awaitEnd(app string) {
 	wait.Until(p.t, "the end of app "+app, func() bool { _, err := os.Stat(status); return err == nil })
 }
 
-// fails expects an app/add to fail with an exit code, in some words.
+// fails expects an app/add to fail with an exit code and some words in its error.
 func (p *testPod) fails(code int, words string, change func(*specs.Spec)) {
 	p.t.Helper()
 	_, _, err := p.add("bad", change, "true")

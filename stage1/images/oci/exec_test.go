@@ -111,7 +111,7 @@ func TestTerminalsOfAppsAndExecs(t *testing.T) {
 	}
 }
 
-// converse plays the person at a terminal.
+// converse writes and reads at a terminal like a person.
 func converse(t *testing.T, q *process, tty string) {
 	t.Helper()
 	if q.Console == nil {

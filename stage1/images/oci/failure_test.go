@@ -117,8 +117,8 @@ func TestWithoutARuntimeTheErrorSaysWhatToInstall(t *testing.T) {
 	p.over()
 }
 
-// runc binds its own binary into its directory, to execute what nobody can write
-// to: one that is killed at that moment leaves the mount there.
+// runc bind-mounts its own binary read-only into its directory and executes that copy. If
+// it is killed at that moment, it leaves the mount there.
 func TestRmUnmountsWhatAKilledRuntimeHasBound(t *testing.T) {
 	p := startPod(t)
 	a := p.app("web", nil, "sleep", "100000").add()

@@ -31,7 +31,7 @@ const (
 	stateDir = "stage1/rootfs/rkt/oci"
 )
 
-// children is the bookkeeping of the test process, of which there can be one.
+// children reaps the processes of the test process. A process can have only one.
 var children *proc.Children
 
 func TestMain(m *testing.M) {
@@ -153,7 +153,7 @@ func (p *testPod) run() {
 	p.t.Cleanup(func() { p.sup.Notices.Close() })
 }
 
-// call returns what every call begins with.
+// call returns the fields that all calls have.
 func (p *testPod) call(e abi.Entrypoint, app string) pod.Call {
 	c := pod.Call{Dir: p.dir, Request: abi.Request{Entrypoint: e, Pod: podID, App: app}}
 	if app != "" {
@@ -191,7 +191,7 @@ func expectCode(t *testing.T, what string, code int, err error) string {
 	return ""
 }
 
-// apps lists what the stage1 keeps of apps.
+// apps lists the stage1's directories of apps.
 func (p *testPod) apps() []string {
 	p.t.Helper()
 	var names []string
@@ -211,7 +211,7 @@ func (p *testPod) over() {
 	wait.For(p.t, "the end of the supervisor", p.sup.Done)
 }
 
-// leave ends the pod as stage 0 does, and looks for what is left. The cgroups of
+// leave ends the pod as stage 0 does, and looks for remains. The cgroups of
 // its apps have been removed by their own cleanups.
 func (p *testPod) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)
@@ -321,8 +321,8 @@ func (a *testApp) tryAdd(ctx context.Context, stdio ...*os.File) error {
 	return nil
 }
 
-// adopt takes over a process. It may have ended, so the caller has had an Expect
-// from before it was made.
+// adopt starts to wait for a process that has lost its parent. The process may have ended,
+// so the caller must have called Expect before it was made.
 func adopt(t *testing.T, q *pod.Process) *process {
 	t.Helper()
 	if q.Recorder != pod.RecordedByStage0 {

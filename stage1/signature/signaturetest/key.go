@@ -20,7 +20,8 @@ type Key struct {
 	config *packet.Config
 }
 
-// New makes a key that was made at a time, and ends a while after; never if that is 0.
+// New makes a key with a creation time and a lifetime. With a lifetime of 0 the key never
+// expires.
 func New(tb testing.TB, name string, made time.Time, lives time.Duration) *Key {
 	tb.Helper()
 	c := &packet.Config{
@@ -33,7 +34,7 @@ func New(tb testing.TB, name string, made time.Time, lives time.Duration) *Key {
 	return &Key{e, c}
 }
 
-// Revoke makes the key one that nobody may trust any more.
+// Revoke revokes the key.
 func (k *Key) Revoke(tb testing.TB) {
 	tb.Helper()
 	if err := k.entity.RevokeKey(packet.KeyCompromised, "stolen", k.config); err != nil {
@@ -41,7 +42,7 @@ func (k *Key) Revoke(tb testing.TB) {
 	}
 }
 
-// Fingerprint returns that of the key.
+// Fingerprint returns the key's fingerprint.
 func (k *Key) Fingerprint() []byte { return k.entity.PrimaryKey.Fingerprint }
 
 // Public writes the public key to a file, armored or not.
@@ -69,7 +70,7 @@ func (k *Key) Sign(tb testing.TB, image string) {
 	k.SignWith(tb, image, k.config)
 }
 
-// SignWith is Sign under other settings.
+// SignWith is Sign with other settings.
 func (k *Key) SignWith(tb testing.TB, image string, c *packet.Config) {
 	tb.Helper()
 	content, err := os.ReadFile(image)

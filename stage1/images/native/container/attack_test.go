@@ -93,7 +93,8 @@ func (v *sharedVolume) attack(n int) *adversary {
 	}
 }
 
-// moments are those of attack: more than Init has ever opened a destination.
+// moments are the values of n for attack: more than the number of destinations that Init
+// opens.
 const moments = 4
 
 // attacked is one app that was created while its volume was attacked.

@@ -28,7 +28,8 @@ import (
 
 const initEnv = "TEST_CONTAINER_INIT"
 
-// TestMain lets the test binary be the process that Init runs in, and other ones.
+// TestMain lets the test binary serve as the process in which Init runs, and as other
+// programs.
 func TestMain(m *testing.M) {
 	if os.Getenv(initEnv) != "" {
 		filterInit()
@@ -42,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(wait.Run(m))
 }
 
-// box is an app in the making: a spec, a rootfs with busybox, and the part of
+// box describes an app that a test makes: a spec, a rootfs with busybox, and the part of
 // the supervisor that speaks with Init.
 type box struct {
 	t       *testing.T
@@ -54,10 +55,10 @@ type box struct {
 	hooks   func(pid int) // what the supervisor does at "hooks"
 	ready   func(pid int) // what happens between ready and start
 	enemy   *adversary    // acts while Init is at work
-	aged    bool          // the kernel is to have no call that Linux 5.14 lacks
+	aged    bool          // the kernel must look like Linux 5.14, without later calls
 }
 
-// result is what became of a box.
+// result is the outcome of a box.
 type result struct {
 	output  string
 	code    int
@@ -73,7 +74,7 @@ func newBox(t *testing.T, args ...string) *box {
 		t.Skip("needs root: it makes namespaces and mounts")
 	}
 	bundle := t.TempDir()
-	// As containerd's directories: everybody may pass through.
+	// Every user may pass through, as with containerd's directories.
 	for dir := bundle; dir != "/" && dir != os.TempDir(); dir = filepath.Dir(dir) {
 		must(t, os.Chmod(dir, 0o755))
 	}
@@ -140,7 +141,7 @@ func defaultSpec(args []string) *specs.Spec {
 	}
 }
 
-// sh makes the app a shell script.
+// sh sets the app's program to a shell script.
 func (b *box) sh(script string) *box {
 	b.spec.Process.Args = []string{"/bin/sh", "-ec", script}
 	return b
@@ -151,7 +152,7 @@ func (b *box) mount(m ...specs.Mount) *box {
 	return b
 }
 
-// userNamespace puts the app into one, with a rootfs that belongs to its root.
+// userNamespace gives the app a user namespace, and a rootfs that belongs to its root.
 func (b *box) userNamespace(host uint32) *box {
 	m := []specs.LinuxIDMapping{{ContainerID: 0, HostID: host, Size: 65536}}
 	b.spec.Linux.UIDMappings, b.spec.Linux.GIDMappings = m, m
@@ -248,7 +249,7 @@ func (b *box) execute(cmd *exec.Cmd, p *Prepared) *result {
 	return r
 }
 
-// converse is the supervisor's side, until the exec or the end.
+// converse does the supervisor's part, until the exec or the end of Init.
 func (b *box) converse(conn *os.File, r *result, p *Prepared, pid int) {
 	b.t.Helper()
 	say := func(w Word) {

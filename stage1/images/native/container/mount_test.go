@@ -357,7 +357,7 @@ func TestCgroupsOnVersion1(t *testing.T) {
 			contains(t, out, "touch: /sys/fs/cgroup/x: Read-only file system")
 			contains(t, lineOf(t, out, "/sys/fs/cgroup/pids"), " ro,nosuid,nodev,noexec,relatime ")
 			contains(t, lineOf(t, out, "/sys/fs/cgroup/systemd"), "name=systemd")
-			contains(t, out, "\n2\n") // the shell and grep, and nobody else
+			contains(t, out, "\n2\n") // the shell and grep, and no other process
 		})
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 const procfsEnv = "TEST_CONTAINER_PROCFS"
 
-// fakes are what an app may have made of its /proc by the time an exec writes
+// fakes are changes that an app may have made to its /proc before an exec writes
 // there. They are made in the exec's mount namespace; dir is for files.
 func fakes() map[string]func(dir string) error {
 	self, thread := fmt.Sprint("/proc/", os.Getpid()), fmt.Sprintf("/proc/%d/task/%d", os.Getpid(), unix.Gettid())
@@ -47,16 +47,17 @@ func fakes() map[string]func(dir string) error {
 		},
 		"a directory of another process": func(string) error { return bind(parent, "/proc") },
 		"a link": func(dir string) error {
-			// Of the root of the host's tree nothing can be removed here: a root of our own.
+			// Nothing can be unmounted from the root of the host's tree, so use another
+			// root.
 			return errors.Join(unix.Mount("tmpfs", dir, "tmpfs", 0, ""), unix.Chdir(dir), os.Mkdir("other", 0o755),
 				os.Symlink("other", "proc"), files("other"), unix.Chroot("."))
 		},
 	}
 }
 
-// writeToProc is what the test binary does in a mount namespace of its own: what an
-// exec writes to procfs, with a name in the place of its label, because that needs
-// no LSM. It says what has failed, and waits until the test has looked at the rest.
+// writeToProc makes an exec's writes to procfs, in the test binary, in a mount namespace of
+// its own. It writes a name in place of the label, because that needs no LSM. It prints
+// errors, and waits until the test has checked the files.
 func writeToProc(fake, dir string) {
 	err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, "")
 	if err = errors.Join(err, fakes()[fake](dir)); err != nil {

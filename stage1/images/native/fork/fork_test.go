@@ -486,7 +486,7 @@ func TestAProgramIsExecutedOnlyWhereItsProcessCannotReadIt(t *testing.T) {
 		{"of others", 0o711, mapped, false},
 		{"of everybody", 0o755, mapped, true},
 		{"its own", 0o711, 0, true},
-		{"its own, and for nobody to read", 0o111, 0, true}, // but for the capabilities of its user namespace
+		{"its own, unreadable for every user", 0o111, 0, true}, // but for the capabilities of its user namespace
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "busybox")

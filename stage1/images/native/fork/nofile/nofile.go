@@ -12,7 +12,7 @@ import "unsafe"
 //go:linkname rawSyscall6 syscall.RawSyscall6
 func rawSyscall6(number, a, b, c, d, e, f uintptr) (r1, r2, errno uintptr)
 
-// Original holds the soft and the hard limit. Nobody changes it.
+// Original holds the soft and the hard limit. It must not be changed.
 var Original = read()
 
 func read() (limit [2]uint64) {

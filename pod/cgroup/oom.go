@@ -152,7 +152,7 @@ func countBelow(dir string, kills map[string]uint64) error {
 	return err
 }
 
-// poll watches version 2.
+// poll is the goroutine of a watch on version 2.
 func (w *OOMWatch) poll(ctx context.Context) {
 	_ = awaitChange(ctx, w.file, func([]byte) (bool, error) {
 		w.report()
@@ -160,7 +160,7 @@ func (w *OOMWatch) poll(ctx context.Context) {
 	})
 }
 
-// listen watches version 1.
+// listen is the goroutine of a watch on version 1.
 func (w *OOMWatch) listen(ctx context.Context) {
 	var count [8]byte
 	for {

@@ -118,7 +118,7 @@ func TestAnUpdateThatFailsLeavesTheOldValuesOnVersion1(t *testing.T) {
 	}
 	expectFiles(t, g, was)
 
-	// And undone later, although everything was right.
+	// undo restores the old limits even after an Update that has succeeded.
 	change.BlockIO.ThrottleWriteBpsDevice = nil
 	undo := mustUpdate(t, g, change)
 	expectFiles(t, g, []file{{"pids", "pids.max", "9"}, {"cpu", "cpu.shares", "99"}, {"memory", "memory.memsw.limit_in_bytes", "1073741824"}})

@@ -174,7 +174,7 @@ func TestAnUpdateThatFailsLeavesTheOldValuesOnVersion2(t *testing.T) {
 	}
 	expectFiles(t, g, was)
 
-	// And undone later, although everything was right.
+	// undo restores the old limits even after an Update that has succeeded.
 	change.BlockIO.ThrottleWriteBpsDevice = nil
 	undo := mustUpdate(t, g, change)
 	expectFiles(t, g, []file{{"pids", "pids.max", "9"}, {"memory", "memory.max", "536870912"}, {"cpu", "cpu.max", "1000 10000"}})

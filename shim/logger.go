@@ -35,7 +35,7 @@ const (
 // The shim keeps the read ends open, too. If the program dies while there may be more
 // to read, a successor gets these read ends, with all unread output. If successors keep
 // dying, the output is thrown away. The process neither blocks nor is killed by
-// SIGPIPE (#11511).
+// SIGPIPE (containerd#11511).
 type logger struct {
 	argv     []string
 	env      []string

@@ -29,7 +29,7 @@ func newBuffers() *buffers {
 }
 
 // pump moves one stream until its source ends or is closed. It never stops
-// reading before that: a process must not block, or be killed, because its log fails (#11511).
+// reading before that: a process must not block, or be killed, because its log fails (containerd#11511).
 type pump struct {
 	src     *os.File // in the poller
 	dst     *sink

@@ -44,7 +44,7 @@ func TestAKillIsPublishedWithoutAnybodyAsking(t *testing.T) {
 	needMemory(t)
 	g := create(t, "oom", limited16M())
 	_, published := watch(t, g)
-	enter(t, g, hungry+"; "+hungry+"; exec sleep 60")
+	enter(t, g, exhaust+"; "+exhaust+"; exec sleep 60")
 	wait.Until(t, "both kills are published", func() bool { return published() == 2 })
 }
 
@@ -60,7 +60,7 @@ func TestReportFindsAKillThatNobodyHasAnnounced(t *testing.T) {
 	if published() != 0 {
 		t.Fatal("published without a kill")
 	}
-	enter(t, g, hungry+"; exec sleep 60")
+	enter(t, g, exhaust+"; exec sleep 60")
 	wait.Until(t, "the kernel counts a kill", func() bool { return mustStats(t, g).OOM["oom_kill"] == 1 })
 	w.Report()
 	w.Report()
@@ -75,7 +75,7 @@ func TestAKillInACgroupBelowCounts(t *testing.T) {
 	g := create(t, "oom-nested", limited16M())
 	w, published := watch(t, g)
 	sub, tasks := below(t, g, "memory")
-	enterDirs(t, sub, tasks, hungry+"; exec sleep 60")
+	enterDirs(t, sub, tasks, exhaust+"; exec sleep 60")
 	wait.Until(t, "the kill is published", func() bool { return published() == 1 })
 	w.Report()
 	if published() != 1 {
@@ -104,7 +104,7 @@ func TestAnOOMOfThePodIsThatOfWhomItKills(t *testing.T) {
 	_, killed := watch(t, victim)
 	_, spared := watch(t, bystander)
 	enter(t, bystander, "exec sleep 60")
-	enter(t, victim, hungry+"; exec sleep 60")
+	enter(t, victim, exhaust+"; exec sleep 60")
 	wait.Until(t, "the kill is published", func() bool { return killed() == 1 })
 	wait.Still(t, "how often the neighbour is published", spared)
 	if spared() != 0 {
@@ -117,7 +117,7 @@ func TestWithoutTheOOMKillerTheLackOfMemoryIsPublishedOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "oom-disabled", &specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: ptr[int64](16 << 20), DisableOOMKiller: ptr(true)}})
 	_, published := watch(t, g)
-	enter(t, g, hungry)
+	enter(t, g, exhaust)
 	wait.Until(t, "the OOM is published", func() bool { return published() >= 1 })
 	if n := readUint(t, g, "memory.oom_control", "oom_kill"); n != 0 {
 		t.Errorf("the kernel has killed %d", n)

@@ -79,7 +79,7 @@ func TestStatsCountKillsBelow(t *testing.T) {
 	needMemory(t)
 	g := create(t, "stats-nested", limited16M())
 	sub, tasks := below(t, g, "memory")
-	enterDirs(t, sub, tasks, hungry+"; exec sleep 60")
+	enterDirs(t, sub, tasks, exhaust+"; exec sleep 60")
 	wait.Until(t, "the kernel counts a kill", func() bool { return mustStats(t, g).OOM["oom_kill"] == 1 })
 }
 

@@ -76,7 +76,7 @@ test-long: build ## the cases that repeat something, as often as is ever demande
 test-fuzz: ## every fuzz target for FUZZTIME (2m) (FUZZ=REGEXP)
 	@scripts/fuzz
 
-test-hostile: deps build ## containers that attack, against us, runc and older releases, into docs/ (hours)
+test-hostile: deps build ## containers that attack, against us, runc and older releases, into docs/ (100 minutes)
 	@echo "==> hostile neighbours"
 	@RKT_TEST_LONG=1 RKT_TEST_BIN=$(BIN) RKT_TEST_DOCUMENT=$(CURDIR)/docs/results/hostile.md \
 	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 8h -json $(HOSTILE_FLAGS) ./hostile | $(REPORT)

@@ -450,7 +450,7 @@ func TestTheFirstProcessOfASharedPIDNamespaceReaps(t *testing.T) {
 			t.Fatal("the PID namespace is not shared")
 		}
 		// The child's parent ends before it, so it becomes the holder's.
-		c.exec(t, nil, task.ID(), "sh", "-c", `pid=$(cat /child); for i in $(seq 1000); do [ -e /proc/$pid ] || exit 0; sleep 0.02; done; cat /proc/$pid/status; exit 1`).must(t)
+		c.exec(t, nil, task.ID(), "sh", "-c", `until [ -s /child ]; do sleep 0.02; done; pid=$(cat /child); for i in $(seq 1000); do [ -e /proc/$pid ] || exit 0; sleep 0.02; done; cat /proc/$pid/status; exit 1`).must(t)
 		exited := c.wait(t, task)
 		kill(t, c.context(t), task, syscall.SIGKILL)
 		expectExit(t, exited, 137)

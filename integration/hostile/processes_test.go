@@ -66,7 +66,9 @@ func tracing(*column, string) string {
 
 // tracingRunc is why runc's init can be traced by a container with the same rights.
 func tracingRunc(c *column, loot string) string {
-	if c.shims == earlierDir || !c.usesRunc() || !strings.Contains(loot, "runc init (runc), with a descriptor") {
+	// The socket is of runc's init. A process that was seized there may have executed the
+	// program of its container when the hunter looks at it.
+	if c.shims == earlierDir || !c.usesRunc() || !strings.Contains(loot, "with a descriptor of socket") {
 		return ""
 	}
 	return "runc's init has no more rights than its container once it has given them up, and until it executes the program " +

@@ -33,9 +33,11 @@ func TestEventsOfALongOutageArriveAllAndInOrder(t *testing.T) {
 	eachReleaseOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
 		task := c.newTask(t, c.container(t, exitsOnTerm(42)), cio.NullIO)
+		before := c.listen(t, task.ID())
 		if err := task.Start(ctx); err != nil {
 			t.Fatal(err)
 		}
+		before.await(t, "start") // else it belongs to the outage
 		spec, err := json.Marshal(process(t, ctx, task, "sh", "-c", "exit $CODE"))
 		if err != nil {
 			t.Fatal(err)

@@ -135,7 +135,7 @@ var kept = []string{
 	"TestAnImmutableImageOfRktsRunsAContainer", "TestAMutableImageOfRktsRunsAContainer", flyRuns, nspawnRuns, bundledRun,
 }
 
-const bundledRun = "TestBundledImagesRunContainersAsVersion6HasIt"
+const bundledRun = "TestBundledImagesRunContainersByTheRktABI"
 
 // others are the tests that have no row.
 var others = []string{
@@ -144,7 +144,7 @@ var others = []string{
 	"TestAProgramThatIsNotThereInAMutablePod",
 	"TestAnAppIsInItsOwnCgroup",
 	"TestAnExecOfRktsIsKilled",
-	"TestBundledImagesHaveTerminalsAsVersion6HasIt",
+	"TestBundledImagesHaveTerminalsByTheRktABI",
 	"TestImagesOfRktsAnswerInEveryState",
 	"TestNothingOfAPodOfRktsNspawnOutlivesItsSupervisor",
 	"TestPodsOfKubernetesInAMutableImage",

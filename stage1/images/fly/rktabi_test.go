@@ -114,6 +114,7 @@ func (p *rktPod) start(args ...string) {
 		if p.run.ProcessState == nil {
 			_ = p.run.Process.Kill()
 			_ = p.run.Wait()
+			p.t.Logf("run, which was killed, had said %q", p.out.String())
 		}
 		if p.t.Failed() { // processes of its group may be left
 			_ = syscall.Kill(-p.run.Process.Pid, syscall.SIGKILL)
@@ -148,12 +149,10 @@ func (p *rktPod) call(entrypoint string, args ...string) (int, string) {
 // up waits until the running app has made a file, and returns the app's pid.
 func (p *rktPod) up() int {
 	p.t.Helper()
-	if !wait.Observe(p.t, "the app runs", func() (bool, string) {
+	wait.Until(p.t, "the app runs", func() bool {
 		_, err := os.Stat(filepath.Join(p.root, "tmp/up"))
-		return err == nil, p.out.String()
-	}) {
-		p.t.FailNow()
-	}
+		return err == nil
+	})
 	text, err := os.ReadFile(filepath.Join(p.dir, "pid"))
 	must(p.t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))

@@ -158,6 +158,7 @@ func (p *rktPod) startOn(x *terminal, args ...string) {
 		if p.run.ProcessState == nil {
 			_ = p.run.Process.Signal(syscall.SIGTERM)
 			_ = p.run.Wait()
+			p.t.Logf("run, which was ended, had said %q", p.out.String())
 		}
 	})
 }
@@ -209,9 +210,7 @@ func (p *rktPod) file(path string) string {
 
 func (p *rktPod) await(what string, holds func() bool) {
 	p.t.Helper()
-	if !wait.Observe(p.t, what, func() (bool, string) { return holds(), "run says " + p.out.String() }) {
-		p.t.FailNow()
-	}
+	wait.Until(p.t, what, holds)
 }
 
 func TestAPodWithItsAppsRunsAsRktHasIt(t *testing.T) {

@@ -196,7 +196,7 @@ func allowed(pkg, ours string) bool {
 	return false
 }
 
-// within tells whether path is one of the roots or below one.
+// within reports whether path is one of the roots or below one.
 func within(path string, roots []string) bool {
 	for _, r := range roots {
 		if path == r || strings.HasPrefix(path, r+"/") {

@@ -174,7 +174,7 @@ func ourColumns() []string { return []string{"native", "oci", "nspawn"} }
 
 func allColumns() []string { return append(ourColumns(), "runc") }
 
-// usesRunc tells whether it is runc, or what stands in its place, that isolates the
+// usesRunc reports whether it is runc, or what stands in its place, that isolates the
 // column's containers, by its own shim or not.
 func (c *column) usesRunc() bool { return c.name == "oci" || c.name == "runc" }
 
@@ -212,7 +212,7 @@ func eachOf(t *testing.T, names []string, test func(t *testing.T, c *column)) {
 	}
 }
 
-// runs tells whether a case is among the few that the column runs.
+// runs reports whether a case is among the few that the column runs.
 func (c *column) runs(t *testing.T, names []string) bool {
 	return slices.Contains(inShort(), t.Name()) || len(names) == 1 && c.wraps == ""
 }

@@ -43,7 +43,7 @@ func (c *column) pod(t *testing.T, sandbox string) (dir string, record podRecord
 	return "", podRecord{}
 }
 
-// alive tells whether a process runs. One that has ended and was not reaped by
+// alive reports whether a process runs. One that has ended and was not reaped by
 // its new parent yet does not.
 func alive(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -46,7 +46,7 @@ func (f cgroupFile) of(path string) string {
 	return filepath.Join("/sys/fs/cgroup", f.controller, path, f.v1)
 }
 
-// unified tells whether the host has version 2 of cgroups alone.
+// unified reports whether the host has version 2 of cgroups alone.
 func unified() bool { return exists("/sys/fs/cgroup/cgroup.controllers") }
 
 // withoutSystemd makes one as a kubelet with the driver cgroupfs does.

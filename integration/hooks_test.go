@@ -43,7 +43,7 @@ func hook(words string) specs.Hook {
 	return specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", words}, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}}
 }
 
-// runsHook tells whether hooks of a kind run where the OCI specification says. runc
+// runsHook reports whether hooks of a kind run where the OCI specification says. runc
 // 1.1 runs those of poststart before the process that they are to follow, and the
 // stage1 oci has stage 0 refuse them.
 func (c *column) runsHook(stage string) bool { return !c.usesRunc() || stage != "poststart" }

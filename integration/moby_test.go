@@ -217,7 +217,7 @@ func TestMobyReadsStats(t *testing.T) {
 	})
 }
 
-// complete tells whether metrics have what docker stats reads, of a container with a
+// complete reports whether metrics have what docker stats reads, of a container with a
 // limit of 64 MiB and 40 processes.
 func complete(metrics any) bool {
 	switch s := metrics.(type) {

@@ -216,7 +216,7 @@ func (n *rktNode) podManifest(t *testing.T) appcManifest {
 	return m
 }
 
-// running tells whether a process has such a command line.
+// running reports whether a process has such a command line.
 func running(words string) bool {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {

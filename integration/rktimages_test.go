@@ -81,7 +81,7 @@ func hostsTrees(t *testing.T) trees {
 	return trees(all.String())
 }
 
-// expect tells whether they are as before.
+// expect reports whether they are as before.
 func (before trees) expect(t *testing.T) {
 	t.Helper()
 	if now := hostsTrees(t); now != before {

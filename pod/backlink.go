@@ -30,7 +30,7 @@ func (b backlink) with(f func(bundle *os.Root, r bundleRecord) error) error {
 	return err
 }
 
-// kept tells whether it is still there: then a `delete` will come for it.
+// kept reports whether it is still there: then a `delete` will come for it.
 func (b backlink) kept() bool {
 	kept := false
 	err := b.with(func(*os.Root, bundleRecord) error {

@@ -32,7 +32,7 @@ func (a *app) writeBundle() error {
 	return nil
 }
 
-// ownBundleServes tells whether the client's own config.json leads an OCI
+// ownBundleServes reports whether the client's own config.json leads an OCI
 // runtime to the app's cgroup and root, asks for a terminal if the client does,
 // and has no hooks that are for stage 0 to run.
 func (a *app) ownBundleServes() bool {

@@ -261,7 +261,7 @@ func (a *AppDir) bundle() string {
 	return a.record.Bundle
 }
 
-// supervised tells whether the pod's supervisor lives.
+// supervised reports whether the pod's supervisor lives.
 func (p *podCollector) supervised() bool {
 	sup := p.dir.shim.Supervisor
 	return sup != nil && proc.Alive(sup.PID, sup.StartTime)

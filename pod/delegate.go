@@ -21,7 +21,7 @@ func (a *app) delegate() error {
 	return nil
 }
 
-// cgroupOwner tells whether a container's cgroup is to be handed over to it, as the
+// cgroupOwner reports whether a container's cgroup is to be handed over to it, as the
 // runtime-spec has it, and to which user of the host: the one that its program runs
 // as. So it is with a container that sees its cgroup as the root, through a cgroup
 // namespace of its own, and may write to it.

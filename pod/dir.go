@@ -104,10 +104,10 @@ func (d *Dir) writeShim() error {
 	return nil
 }
 
-// mine tells whether a shim made the directory, and not rkt.
+// mine reports whether a shim made the directory, and not rkt.
 func (d *Dir) mine() bool { return d.shim.Version != 0 }
 
-// thisBoot tells whether the pids in its records mean anything.
+// thisBoot reports whether the pids in its records mean anything.
 func (d *Dir) thisBoot() (bool, error) {
 	boot, err := proc.BootID()
 	return err == nil && d.shim.BootID == boot, err

@@ -394,7 +394,7 @@ func (f *fakeStage1) Invoke(ctx context.Context, c Call) error {
 	return nil
 }
 
-// waits tells whether an app waits for its start, or is an exec.
+// waits reports whether an app waits for its start, or is an exec.
 func (f *fakeStage1) waits(a *fakeApp) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -17,7 +17,7 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// isUUID tells whether a name is a UUID in the canonical form: what was read
+// isUUID reports whether a name is a UUID in the canonical form: what was read
 // from a file must not lead elsewhere as a path.
 func isUUID(s string) bool {
 	if len(s) != 36 {
@@ -72,7 +72,7 @@ func readable(s string) string {
 	return strings.TrimSuffix(b.String(), "-")
 }
 
-// valid tells whether a name that was read from a file can be one of ours, and
+// valid reports whether a name that was read from a file can be one of ours, and
 // so a directory's name.
 func (n AppName) valid() bool {
 	if n == "" || len(n) > 200 || n[0] == '-' || n[len(n)-1] == '-' {

@@ -83,7 +83,7 @@ func unknown(value any, t reflect.Type, name string) string {
 	return ""
 }
 
-// empty tells whether a JSON value asks for nothing.
+// empty reports whether a JSON value asks for nothing.
 func empty(value any) bool {
 	switch v := value.(type) {
 	case nil:

@@ -76,7 +76,7 @@ func (f *sandboxFiles) lastExit() (CollectedExit, error) {
 	return exit, err
 }
 
-// hasSandbox tells whether the pod is not over, although it may have no app.
+// hasSandbox reports whether the pod is not over, although it may have no app.
 func (d *Dir) hasSandbox() (bool, error) {
 	_, err := d.root.Lstat(sandboxFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +85,7 @@ func (d *Dir) hasSandbox() (bool, error) {
 	return err == nil, err
 }
 
-// shimLives tells whether the pod's shim runs, after a moment in which one that is
+// shimLives reports whether the pod's shim runs, after a moment in which one that is
 // dying may do so.
 func (d *Dir) shimLives() (bool, error) {
 	owner, err := proc.Open(d.shim.Shim.PID, d.shim.Shim.StartTime)

@@ -20,7 +20,7 @@ type Stage1 interface {
 	Name() string
 	// Digest identifies the image: "sha512-" and 128 hexadecimal digits.
 	Digest() string
-	// Has tells whether the image declares an entrypoint.
+	// Has reports whether the image declares an entrypoint.
 	Has(abi.Entrypoint) bool
 	// CheckSpec walks a raw config.json and returns an error that names the
 	// first field that neither the stage1 nor stage 0 enforces, and unwraps to

@@ -70,7 +70,7 @@ func readNames(dir string) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// collectStale collects one pod if it is stale, and tells whether it was.
+// collectStale collects one pod if it is stale, and reports whether it was.
 func (c *Collector) collectStale(ctx context.Context, state, uuid string) (stale bool, err error) {
 	d, err := c.Store.open(state, uuid)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -2,7 +2,7 @@ package proc
 
 import "syscall"
 
-// Fatal tells whether a signal's default action ends a process.
+// Fatal reports whether a signal's default action ends a process.
 func Fatal(sig syscall.Signal) bool {
 	switch sig {
 	case 0, syscall.SIGCHLD, syscall.SIGCONT, syscall.SIGURG, syscall.SIGWINCH,

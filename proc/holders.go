@@ -46,7 +46,7 @@ func LockHolders(dir string) ([]*Process, error) {
 	return found, nil
 }
 
-// holds tells whether a process has a directory open and locked. One that has
+// holds reports whether a process has a directory open and locked. One that has
 // ended has nothing open. Links are compared, not files: looking at the files
 // of others can take for ever.
 func holds(pid int, dir string) bool {

@@ -61,7 +61,7 @@ func TestHowAnothersChildHasEndedIsKnownOnceItWasReaped(t *testing.T) { // trap 
 	}
 }
 
-// kernelTells tells whether this is Linux 6.15 or later.
+// kernelTells reports whether this is Linux 6.15 or later.
 func kernelTells(t *testing.T) bool {
 	t.Helper()
 	var u unix.Utsname

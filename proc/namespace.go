@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// IsInit tells whether a process is the first one of a PID namespace below ours: the
+// IsInit reports whether a process is the first one of a PID namespace below ours: the
 // kernel kills all others there with it.
 func IsInit(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

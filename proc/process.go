@@ -79,7 +79,7 @@ func Signal(pid int, startTime uint64, sig syscall.Signal) error {
 	return p.Signal(sig)
 }
 
-// Alive tells whether the process that has this pid and start time has not
+// Alive reports whether the process that has this pid and start time has not
 // ended.
 func Alive(pid int, startTime uint64) bool {
 	s, err := ReadStat(pid)
@@ -107,7 +107,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Alive tells whether the process has not ended. A zombie has.
+// Alive reports whether the process has not ended. A zombie has.
 func (p *Process) Alive() bool {
 	err := p.control(func(fd int) error {
 		if ended(fd) {

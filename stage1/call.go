@@ -154,7 +154,7 @@ type hungError struct{ text string }
 func (e *hungError) Error() string { return e.text }
 func (e *hungError) Unwrap() error { return context.DeadlineExceeded }
 
-// Kill ends the call's process group, and tells whether its leader has gone.
+// Kill ends the call's process group, and reports whether its leader has gone.
 func (k *Call) Kill() bool {
 	_ = k.Child.KillGroup()
 	limit := time.NewTimer(killLimit)

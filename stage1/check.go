@@ -44,7 +44,7 @@ type step struct {
 	index int
 }
 
-// undeclared reads a value and tells whether it, or something below it, asks for
+// undeclared reads a value and reports whether it, or something below it, asks for
 // what is not declared; the path then leads to it. nodes are the places in the
 // declaration that the path matches: two where a * and a name do. The caller has
 // made sure that none covers the value.
@@ -82,7 +82,7 @@ func descend(nodes []*fields, key []byte) (below []*fields, covered bool) {
 	return below, false
 }
 
-// asks reads a value and tells whether it asks for anything. What does not is
+// asks reads a value and reports whether it asks for anything. What does not is
 // null, false, 0, "", [], and an object with nothing else in it.
 func (w *walker) asks() bool {
 	switch w.space() {

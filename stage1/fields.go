@@ -45,7 +45,7 @@ func (f *fields) child(word string) *fields {
 	return f.next[key]
 }
 
-// MayIgnore tells whether a field is excused.
+// MayIgnore reports whether a field is excused.
 func (s *Stage1) MayIgnore(pointer string) bool {
 	f := s.excused
 	for _, word := range strings.Split(strings.TrimPrefix(pointer, "/"), "/") {

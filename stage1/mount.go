@@ -84,6 +84,6 @@ func makePrivate(mount string) error {
 	return nil
 }
 
-// isMissing tells whether the kernel, or a seccomp filter that pretends to be an
+// isMissing reports whether the kernel, or a seccomp filter that pretends to be an
 // old one, does not have a system call.
 func isMissing(err error) bool { return errors.Is(err, unix.ENOSYS) }

@@ -141,5 +141,5 @@ func render(rows [][]string) string {
 	return out.String()
 }
 
-// isText tells whether column i of n is one of text.
+// isText reports whether column i of n is one of text.
 func isText(i, n int) bool { return i == 0 || i == n-1 }

@@ -12,7 +12,7 @@ type exception struct {
 	reason string
 }
 
-// covers tells whether a test, or what it is a sub-test of, is the exception.
+// covers reports whether a test, or what it is a sub-test of, is the exception.
 func (e exception) covers(test string) bool {
 	return test == e.test || strings.HasPrefix(test, e.test+"/")
 }
@@ -82,7 +82,7 @@ func testsOf(columns ...results) []string {
 	return slices.Compact(all)
 }
 
-// excusedByChild tells whether a test fails because of a sub-test, which is
+// excusedByChild reports whether a test fails because of a sub-test, which is
 // judged by itself.
 func excusedByChild(test string, runc, rkt results) bool {
 	for child := range runc {

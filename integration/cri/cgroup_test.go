@@ -12,7 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// unified tells whether the machine's controllers are all in a hierarchy of version
+// unified reports whether the machine's controllers are all in a hierarchy of version
 // 2.
 func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")

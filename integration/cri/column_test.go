@@ -141,7 +141,7 @@ func (c *column) remark(reason string) { c.reason = reason }
 
 func (c *column) isRunc() bool { return c.handler.Name == "runc" }
 
-// usesRunc tells whether it is runc that isolates the column's containers, by its own
+// usesRunc reports whether it is runc that isolates the column's containers, by its own
 // shim or not.
 func (c *column) usesRunc() bool {
 	return c.isRunc() || c.handler.Runtime == ociRuntime || c.handler.Runtime == currentRuntime
@@ -203,7 +203,7 @@ func (c *column) expectNothingLeft(t *testing.T) {
 	c.blamed = append(c.blamed, left...)
 }
 
-// forgiven tells whether something that is left is known to be: runc's shim leaves
+// forgiven reports whether something that is left is known to be: runc's shim leaves
 // the sockets of pods whose shim was killed. On a slow machine containerd kills a
 // `delete` that takes more than its five seconds, with a lock beside such a socket or
 // before a pod's directory is gone, with what is mounted there. The next pods collect

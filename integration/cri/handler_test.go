@@ -16,7 +16,7 @@ func handling() section {
 	}}
 }
 
-// isReady tells whether the kubelet would run pods, and why not.
+// isReady reports whether the kubelet would run pods, and why not.
 func isReady(s *runtimeapi.StatusResponse) (ok bool, why string) {
 	for _, condition := range s.GetStatus().GetConditions() {
 		needed := condition.GetType() == runtimeapi.RuntimeReady || condition.GetType() == runtimeapi.NetworkReady

@@ -57,7 +57,7 @@ const (
 	nspawnRuntime  = "io.containerd.rkt-nspawn.v1"
 )
 
-// everyStage1 tells whether all stage1 images are to be tested with all features, which
+// everyStage1 reports whether all stage1 images are to be tested with all features, which
 // takes as long again as all the rest.
 func everyStage1() bool { return os.Getenv("RKT_TEST_EVERY_STAGE1") != "" }
 

@@ -11,7 +11,7 @@ import (
 	godbus "github.com/godbus/dbus/v5"
 )
 
-// drivers are the drivers of cgroups that pods can be tested with: each tells whether
+// drivers are the drivers of cgroups that pods can be tested with: each reports whether
 // it is systemd's.
 func drivers() []bool {
 	if systemdRuns() {
@@ -20,7 +20,7 @@ func drivers() []bool {
 	return []bool{false}
 }
 
-// systemdRuns tells whether systemd is there. In an enclosure it never is.
+// systemdRuns reports whether systemd is there. In an enclosure it never is.
 func systemdRuns() bool {
 	_, err := os.Stat("/run/systemd/system")
 	return err == nil

@@ -112,5 +112,5 @@ func (e Enclosure) Run(ctx context.Context) (code int, err error) {
 	return 0, err
 }
 
-// Inside tells whether this program runs in an enclosure.
+// Inside reports whether this program runs in an enclosure.
 func Inside() bool { return os.Getenv(dirVariable) != "" }

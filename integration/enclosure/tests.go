@@ -17,7 +17,7 @@ const testsVariable = "RKT_ENCLOSED_TESTS"
 // guest of integration/vm is. It needs no enclosure, which would hide its systemd.
 const guestVariable = "RKT_TEST_GUEST"
 
-// InGuest tells whether the tests have a machine to themselves.
+// InGuest reports whether the tests have a machine to themselves.
 func InGuest() bool { return os.Getenv(guestVariable) != "" }
 
 // Tests runs the tests of a package in an enclosure. Their program is executed three

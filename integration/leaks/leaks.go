@@ -72,7 +72,7 @@ func (s Scope) Processes() ([]int, error) {
 
 func (s Scope) excepted(pid int) bool { return slices.Contains(s.Except, pid) }
 
-// owns tells whether a process is of the scope. One that ends meanwhile is not.
+// owns reports whether a process is of the scope. One that ends meanwhile is not.
 func (s Scope) owns(pid int) bool {
 	if s.Contained(pid) {
 		return true
@@ -86,7 +86,7 @@ func (s Scope) owns(pid int) bool {
 	return false
 }
 
-// Contained tells whether a process is in the cgroup of a container.
+// Contained reports whether a process is in the cgroup of a container.
 func (s Scope) Contained(pid int) bool {
 	cgroup, _ := os.ReadFile(procPath(pid, "cgroup"))
 	return strings.Contains(string(cgroup), ":/"+s.Namespace+"/")

@@ -54,7 +54,7 @@ func SpecOf(r *abi.Request) *specs.Spec {
 	return spec
 }
 
-// mounts tells whether stage 0 makes a mount itself, in the app's root, and does not
+// mounts reports whether stage 0 makes a mount itself, in the app's root, and does not
 // say it as a volume. An empty volume has neither the size nor the flags of a tmpfs,
 // and rkt's fly does not have any. What is to be in a volume comes after that.
 func (k *Composition) mounts(m specs.Mount) bool {

@@ -87,7 +87,7 @@ func (s *InSpace) find(c pod.Call) error {
 	return s.Attach(c.Dir)
 }
 
-// there tells whether the entrypoint of a call can be seen from here.
+// there reports whether the entrypoint of a call can be seen from here.
 func (s *InSpace) there(c pod.Call) error {
 	_, err := os.Lstat(s.EntrypointIn(c.Dir, c.Request.Entrypoint))
 	return err

@@ -120,7 +120,7 @@ func (p *Launched) Execute(ctx context.Context, ready func(context.Context) erro
 	return ready(limit)
 }
 
-// Runs tells whether `run` was executed and has not ended.
+// Runs reports whether `run` was executed and has not ended.
 func (p *Launched) Runs() bool {
 	select {
 	case <-p.Call.Ended:

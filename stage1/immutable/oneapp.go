@@ -55,7 +55,7 @@ type App struct {
 	ended chan abi.Status // takes one
 }
 
-// Has tells whether stage 0 can have something done by an entrypoint.
+// Has reports whether stage 0 can have something done by an entrypoint.
 func (s *OneApp) Has(e abi.Entrypoint) bool {
 	switch e {
 	case abi.AppAdd, abi.AppStart, abi.AppStop, abi.AppRm, abi.Attach:

@@ -34,7 +34,7 @@ func showV1(dir string) error {
 	return hideV2()
 }
 
-// onlyV2 tells whether the machine has cgroup v2 and no other.
+// onlyV2 reports whether the machine has cgroup v2 and no other.
 func onlyV2() bool {
 	var st unix.Statfs_t
 	return unix.Statfs(cgroupRoot, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC

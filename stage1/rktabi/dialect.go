@@ -87,7 +87,7 @@ func runArguments(k *stage1.Call) []string {
 	return append(args, k.Request.Pod)
 }
 
-// unmasked tells whether a spec hides nothing of /proc and /sys.
+// unmasked reports whether a spec hides nothing of /proc and /sys.
 func unmasked(spec *specs.Spec) bool {
 	return spec.Linux != nil && len(spec.Linux.MaskedPaths) == 0 && len(spec.Linux.ReadonlyPaths) == 0
 }
@@ -138,7 +138,7 @@ func (dialect) Descriptors(k *stage1.Call) stage1.Inherited {
 	return stage1.Inherited{Streams: k.Entrypoint == abi.Enter || k.Entrypoint == abi.Attach}
 }
 
-// crosses tells whether an entrypoint acts in the pod, by means of enter.
+// crosses reports whether an entrypoint acts in the pod, by means of enter.
 func crosses(e abi.Entrypoint) bool {
 	return e == abi.Attach || strings.HasPrefix(string(e), "app/")
 }
@@ -167,5 +167,5 @@ func (dialect) Fields(i *image.Image) []string {
 	return fields
 }
 
-// isFly tells whether an image is rkt's own fly.
+// isFly reports whether an image is rkt's own fly.
 func isFly(i *image.Image) bool { return path.Base(i.AppcName()) == "stage1-fly" }

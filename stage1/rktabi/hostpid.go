@@ -48,7 +48,7 @@ func firstBelow(pid int, match func(pid int) bool) int {
 	return 0
 }
 
-// inUnit tells whether a process is in the cgroup of a unit of systemd's.
+// inUnit reports whether a process is in the cgroup of a unit of systemd's.
 func inUnit(pid int, unit string) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
@@ -85,7 +85,7 @@ func entered(enter int, entrypoint string) int {
 	return firstBelow(enter, inside)
 }
 
-// hasItsOwnRoot tells whether the root of a process is not that of the machine. One that
+// hasItsOwnRoot reports whether the root of a process is not that of the machine. One that
 // has ended has none.
 func hasItsOwnRoot(pid int) bool {
 	its, err := os.Stat(fmt.Sprintf("/proc/%d/root", pid))
@@ -96,7 +96,7 @@ func hasItsOwnRoot(pid int) bool {
 	return err == nil && !os.SameFile(its, ours)
 }
 
-// isCall tells whether a process still is an entrypoint, or a fork of it: a program
+// isCall reports whether a process still is an entrypoint, or a fork of it: a program
 // has its path first, a script behind that of its interpreter.
 func isCall(pid int, entrypoint string) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))

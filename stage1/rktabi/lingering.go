@@ -13,7 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 )
 
-// lingering is what tells whether a process that carries the output of an app, which has
+// lingering is what reports whether a process that carries the output of an app, which has
 // ended, has something to carry still.
 type lingering struct {
 	pid     int
@@ -97,7 +97,7 @@ func written(pid int) (n int64) {
 	return 0
 }
 
-// unread tells whether there is something in a pipe that a client has not read and can
+// unread reports whether there is something in a pipe that a client has not read and can
 // read still.
 func (l *lingering) unread() bool {
 	for _, fd := range l.outputs {

@@ -45,7 +45,7 @@ type mutable struct {
 
 var _ pod.Stage1 = (*mutable)(nil)
 
-// Has tells whether stage 0 can have something done: an entrypoint of rkt's, or the
+// Has reports whether stage 0 can have something done: an entrypoint of rkt's, or the
 // delivery of signals, which is stage 0's.
 func (s *mutable) Has(e abi.Entrypoint) bool {
 	switch e {
@@ -159,7 +159,7 @@ type readiness struct {
 	other    bool // the link was seen, and said something else
 }
 
-// there tells whether the pod is ready: the link says so, and whose pid `enter` gets is
+// there reports whether the pod is ready: the link says so, and whose pid `enter` gets is
 // known. Before that the only child of a systemd-nspawn is one that goes away. A newer
 // systemd than rkt's removes the link at once, so to have seen it made is enough.
 func (r *readiness) there(files *watch) (bool, error) {

@@ -122,7 +122,7 @@ func (s *mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *po
 	}, nil
 }
 
-// lives tells whether `run` has not ended. What is on record before it is asked is
+// lives reports whether `run` has not ended. What is on record before it is asked is
 // seen by over.
 func (s *mutable) lives() bool {
 	s.mu.Lock()

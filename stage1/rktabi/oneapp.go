@@ -47,7 +47,7 @@ func Open(i *image.Image, name string, children *proc.Children, excused []string
 	return m
 }
 
-// Has tells whether stage 0 can have something done: an entrypoint, or the delivery of
+// Has reports whether stage 0 can have something done: an entrypoint, or the delivery of
 // signals, which is stage 0's.
 func (s *oneApp) Has(e abi.Entrypoint) bool {
 	switch e {

@@ -158,7 +158,7 @@ func namespaceOfSysctl(key string) string {
 	return ""
 }
 
-// isHosts tells whether a process is in this process's namespace of a kind.
+// isHosts reports whether a process is in this process's namespace of a kind.
 func isHosts(pid int, name string) (bool, error) {
 	theirs, err := os.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, name))
 	if err != nil {

@@ -41,12 +41,12 @@ const toolsDir = "tools"
 //go:embed nspawn.sh
 var nspawnScript string
 
-// hasSystemd tells whether an image is one of rkt's with systemd.
+// hasSystemd reports whether an image is one of rkt's with systemd.
 func (s *adapter) hasSystemd() bool {
 	return s.has(filepath.Join(unitsDir, readyUnit))
 }
 
-// has tells whether the tree has a file of that name as it comes.
+// has reports whether the tree has a file of that name as it comes.
 func (s *adapter) has(name string) bool {
 	_, err := os.Lstat(filepath.Join(s.Rootfs(), name))
 	return err == nil
@@ -112,7 +112,7 @@ func (s *adapter) wrapNspawn(dir string) error {
 // ownNspawn is the systemd-nspawn of images that have one.
 const ownNspawn = "usr/bin/systemd-nspawn"
 
-// hasNspawn tells whether an image has a systemd and systemd-nspawn of its own.
+// hasNspawn reports whether an image has a systemd and systemd-nspawn of its own.
 func (s *adapter) hasNspawn() bool { return s.has(ownNspawn) }
 
 // coverLoader puts the script before the systemd-nspawn of an image, which `run`
@@ -171,7 +171,7 @@ func putScript(path, real, uncover string) error {
 	return os.WriteFile(path, []byte(script), 0o755)
 }
 
-// hasBus tells whether the machine has D-Bus.
+// hasBus reports whether the machine has D-Bus.
 func hasBus() bool {
 	_, err := os.Stat(systemBus)
 	return err == nil

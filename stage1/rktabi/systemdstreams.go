@@ -31,7 +31,7 @@ type opened struct {
 // sinceByName is the version of systemd that knows streams by name.
 const sinceByName = 236
 
-// opensByName tells whether an image's systemd is new enough. It is the machine's if the
+// opensByName reports whether an image's systemd is new enough. It is the machine's if the
 // image does not say of which version its own is.
 func (s *adapter) opensByName() bool {
 	if !s.hasSystemd() {
@@ -44,7 +44,7 @@ func (s *adapter) opensByName() bool {
 	return err == nil && knowsNames(string(text))
 }
 
-// knowsNames tells whether systemd of a version, as such an image writes it down, knows
+// knowsNames reports whether systemd of a version, as such an image writes it down, knows
 // streams by name. What is not a release is none that is known to.
 func knowsNames(version string) bool {
 	number, err := strconv.Atoi(strings.TrimPrefix(strings.TrimSpace(version), "v"))

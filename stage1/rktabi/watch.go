@@ -44,7 +44,7 @@ func watchFor(events uint32, dirs ...string) (*watch, error) {
 
 func (w *watch) close() { _ = w.events.Close() }
 
-// saw tells whether a file of that name was made, until the last look. It may be gone
+// saw reports whether a file of that name was made, until the last look. It may be gone
 // again.
 func (w *watch) saw(name string) bool { return w.names[name] }
 

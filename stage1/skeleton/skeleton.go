@@ -17,7 +17,7 @@ type File struct {
 	Text string
 }
 
-// Executable tells whether the file is a program.
+// Executable reports whether the file is a program.
 func (f File) Executable() bool { return strings.HasPrefix(f.Text, "#!") }
 
 // Files returns the files of the skeleton, in the order of the document.

@@ -86,7 +86,7 @@ func (v *Volume) shown(path string, readOnly bool) Shown {
 // empty is the kind of a volume that begins as an empty directory.
 const empty = "empty"
 
-// Deep tells whether what is mounted below the volume's source comes along.
+// Deep reports whether what is mounted below the volume's source comes along.
 func (v *Volume) Deep() bool { return v.Recursive == nil || *v.Recursive }
 
 // Path returns where the volume is, from the pod's directory unless it is a part of the

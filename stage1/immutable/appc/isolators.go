@@ -102,7 +102,7 @@ func sameSet(a, b []string) bool {
 	return slices.Equal(sorted(a), sorted(b))
 }
 
-// Privileged tells whether a spec leaves a program all capabilities there are.
+// Privileged reports whether a spec leaves a program all capabilities there are.
 func Privileged(spec *specs.Spec) bool {
 	const all = 38 // of Linux 4.11, with which rkt ended; there are more by now
 	return spec.Process != nil && spec.Process.Capabilities != nil && len(spec.Process.Capabilities.Bounding) >= all

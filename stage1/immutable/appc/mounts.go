@@ -30,7 +30,7 @@ func Own(m specs.Mount) bool {
 	return false
 }
 
-// Bind tells whether a mount shows a part of the host, and whether with all that
+// Bind reports whether a mount shows a part of the host, and whether with all that
 // is mounted below it.
 func Bind(m specs.Mount) (bind, recursive bool) {
 	recursive = slices.Contains(m.Options, "rbind")

@@ -16,7 +16,7 @@ import (
 type Options struct {
 	Name   string // of the app; an ACName
 	Bundle string // what relative sources of mounts are relative to
-	// Excused tells whether a field, as a JSON pointer, may be left out.
+	// Excused reports whether a field, as a JSON pointer, may be left out.
 	Excused func(pointer string) bool
 	// Mounted tells which of the spec's mounts stage 0 makes itself: no volume is said
 	// of these.
@@ -99,7 +99,7 @@ func (t *translator) process() error {
 	return nil
 }
 
-// isVariable tells whether appc accepts the name of a variable: a letter or _, then
+// isVariable reports whether appc accepts the name of a variable: a letter or _, then
 // also digits, dots and hyphens.
 func isVariable(name string) bool {
 	for i, c := range []byte(name) {

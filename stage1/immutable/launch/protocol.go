@@ -18,7 +18,7 @@ const name = "rkt-launch"
 // Argv returns the command line of a launcher: the executable of whoever starts it.
 func Argv() []string { return []string{"/proc/self/exe", name} }
 
-// Asked tells whether a program was started as a launcher and has to call Main.
+// Asked reports whether a program was started as a launcher and has to call Main.
 func Asked(argv []string) bool { return len(argv) == 2 && argv[1] == name }
 
 // ControlFD is the descriptor at which a launcher expects its socket: behind those

@@ -72,7 +72,7 @@ func compileAction(action specs.LinuxSeccompAction, errnoRet *uint) (uint32, err
 	return value, nil
 }
 
-// permissive tells whether a default action lets unknown system calls happen;
+// permissive reports whether a default action lets unknown system calls happen;
 // runc leaves those alone and answers ENOSYS for the others. A tracer counts as
 // permissive: it may know the call.
 func permissive(action uint32) bool {

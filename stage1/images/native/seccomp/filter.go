@@ -101,7 +101,7 @@ func (r rule) against(old rule) relation {
 	return apart
 }
 
-// covers tells whether a rule of the same action holds whenever another does,
+// covers reports whether a rule of the same action holds whenever another does,
 // because its conditions follow each other among the other's.
 func (r rule) covers(other rule) bool {
 	for at := range len(other.conditions) - len(r.conditions) + 1 {

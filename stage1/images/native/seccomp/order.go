@@ -56,7 +56,7 @@ func (c condition) class() int {
 	return classEqual
 }
 
-// before tells whether t is tried before u, with which it shares a level: higher
+// before reports whether t is tried before u, with which it shares a level: higher
 // words first; then tests for equality, then upper bounds, then lower bounds;
 // then the greater value, and of upper bounds the smaller.
 func (t test) before(u test) bool {

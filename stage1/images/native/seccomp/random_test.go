@@ -204,7 +204,7 @@ func meaning(s *specs.LinuxSeccomp, d *seccompData) uint32 {
 	return unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 }
 
-// reaches tells whether d is the named call, and whether through a multiplexer,
+// reaches reports whether d is the named call, and whether through a multiplexer,
 // where the first argument tells the call and cannot be looked at.
 func reaches(name string, d *seccompData) (through, ok bool) {
 	if d.arch == unix.AUDIT_ARCH_I386 {

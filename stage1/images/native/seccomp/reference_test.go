@@ -248,7 +248,7 @@ func (r *reference) enosys(s *specs.LinuxSeccomp) func(*seccompData) bool {
 	}
 }
 
-// matches tells whether runc takes a call for one of an architecture.
+// matches reports whether runc takes a call for one of an architecture.
 func matches(arch specs.Arch, data *seccompData) bool {
 	switch data.arch {
 	case unix.AUDIT_ARCH_X86_64:

@@ -100,7 +100,7 @@ func simulate(prog []unix.SockFilter, data *seccompData) (verdict uint32, steps 
 	}
 }
 
-// mixesWords tells whether a program may compare the wrong word. Libseccomp 2.5
+// mixesWords reports whether a program may compare the wrong word. Libseccomp 2.5
 // spares loads of a word that is in the accumulator already. Where it jumps from
 // the middle of one rule to the next it is wrong about that: some comparisons are
 // reached with one word by one way and with another by another way.

@@ -98,7 +98,7 @@ func (c *Collector) collectStale(ctx context.Context, state, uuid string) (stale
 	if !current {
 		// No process and no mount of it is left, and its pids are somebody
 		// else's: only files can be.
-		return true, p.bury(ctx)
+		return true, p.removeOtherBoots(ctx)
 	}
 	if proc.Alive(d.shim.Shim.PID, d.shim.Shim.StartTime) {
 		return false, nil
@@ -130,8 +130,8 @@ func (d *Dir) removeUnfilled(ctx context.Context) error {
 	return d.Remove(ctx)
 }
 
-// bury removes a pod of another boot.
-func (p *podCollector) bury(ctx context.Context) error {
+// removeOtherBoots removes a pod of another boot.
+func (p *podCollector) removeOtherBoots(ctx context.Context) error {
 	if locked, err := isLocked(p.dir.Path()); err != nil || locked {
 		return err // somebody is at it
 	}

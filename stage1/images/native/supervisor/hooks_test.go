@@ -14,6 +14,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
+func TestMain(m *testing.M) { os.Exit(wait.Run(m)) }
+
 const busybox = "/bin/busybox"
 
 // hooked returns a supervisor that runs hooks, in a process that inherits orphans.

@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Descriptors that a server inherits. Its descriptors 1 and 2 are the log.
@@ -90,16 +92,7 @@ func writeHandover(b *Bootstrap) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.MemfdCreate("bootstrap", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("memfd_create: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "bootstrap")
-	if _, err := f.WriteAt(text, 0); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
+	return proc.Memory("bootstrap", text)
 }
 
 // openLog opens the log fifo of the bundle. If that fails, it returns the descriptor

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"golang.org/x/sys/unix"
@@ -179,17 +180,15 @@ func (k *Call) documentOnDisk(pattern string, text []byte) (string, error) {
 // documentInMemory returns a path below /proc, of a descriptor of this process. The call
 // does not inherit that, and so cannot leak it to an app.
 func (k *Call) documentInMemory(pattern string, text []byte) (string, error) {
-	fd, err := unix.MemfdCreate(pattern, unix.MFD_CLOEXEC)
+	f, err := proc.Memory(pattern, text)
 	if err != nil {
 		return "", fmt.Errorf("write a document for the stage1: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), pattern)
 	k.memory = append(k.memory, f)
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(0o600)); err != nil {
+	if err := f.Chmod(0o600); err != nil {
 		return "", fmt.Errorf("write a document for the stage1: %w", err)
 	}
-	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd), nil
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), nil
 }
 
 // ociProcess returns the OCI process of an exec as an OCI runtime is to read it:

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/supervisor"
@@ -111,11 +112,9 @@ func (m *making) open(p *fork.Process, tree string) (err error) {
 	if m.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return err
 	}
-	fd, err := unix.MemfdCreate("systemd-nspawn", unix.MFD_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("make a file for the words of systemd-nspawn: %w", err)
+	if m.log, err = proc.Memory("systemd-nspawn", nil); err != nil {
+		return fmt.Errorf("keep the words of systemd-nspawn: %w", err)
 	}
-	m.log = os.NewFile(uintptr(fd), "words of systemd-nspawn")
 	if m.root, err = copyTree(tree); err != nil {
 		return fmt.Errorf("copy what is mounted at %s: %w", tree, err)
 	}

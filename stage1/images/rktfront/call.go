@@ -10,8 +10,6 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
@@ -34,12 +32,12 @@ type given struct {
 var nowhere [3]*os.File
 
 // call executes the entrypoint of a request until it ends, and returns the process that
-// it reports. Whoever wants to adopt that one holds an Expect of the pod's children.
+// it reports. A caller that wants to adopt that process holds an Expect of the pod's children.
 //
 // What the entrypoint writes goes to files: it is read when the call has ended, and nobody
 // waits for who keeps them open.
 func (p *pod) call(r *abi.Request, stdio [3]*os.File, options ...string) (*abi.Ready, error) {
-	ready, err := memory(nil)
+	ready, err := proc.Memory("ready", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +147,7 @@ func (c *call) document(variable string, text []byte) error {
 
 // file makes a file for as long as the call.
 func (c *call) file(text []byte) (*os.File, error) {
-	f, err := memory(text)
+	f, err := proc.Memory("rktfront", text)
 	if err == nil {
 		c.kept = append(c.kept, f)
 	}
@@ -172,20 +170,6 @@ func (c *call) close() {
 	for _, f := range c.kept {
 		f.Close()
 	}
-}
-
-// memory makes a file of a text, which is in memory.
-func memory(text []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("rktfront", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("make a file in memory: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "a file in memory")
-	if _, err := f.WriteAt(text, 0); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }
 
 // written returns what an entrypoint has written to a file.

@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
@@ -60,7 +61,7 @@ func document(e abi.Entrypoint, args []string, terminal *relay.Relay) (*os.File,
 	if err != nil {
 		return nil, err
 	}
-	return memory(text)
+	return proc.Memory("rktfront", text)
 }
 
 // request returns the request of a call, by its arguments.

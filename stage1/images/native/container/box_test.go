@@ -201,7 +201,7 @@ func (b *box) execute(cmd *exec.Cmd, p *Prepared) *result {
 	must(b.t, err)
 	ours, theirs := os.NewFile(uintptr(pair[0]), "sync"), os.NewFile(uintptr(pair[1]), "sync")
 	defer ours.Close()
-	plan, err := memoryFile("plan")
+	plan, err := proc.Memory("plan", nil)
 	must(b.t, err)
 	defer plan.Close()
 	_, err = plan.Write(p.Config)

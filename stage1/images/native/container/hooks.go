@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // run executes the hooks of one kind in the namespaces, root and cgroup of this
@@ -35,15 +36,12 @@ func (h *hooks) run(kind string, list []specs.Hook, status specs.ContainerState)
 // runHook executes one hook and returns the end of its output. Memory files serve as its
 // stdio, so no goroutine has to copy them and the hook cannot block on them.
 func runHook(h specs.Hook, state []byte) ([]byte, error) {
-	stdin, err := memoryFile("state")
+	stdin, err := proc.Memory("state", state)
 	if err != nil {
 		return nil, err
 	}
 	defer stdin.Close()
-	if _, err := stdin.WriteAt(state, 0); err != nil {
-		return nil, err
-	}
-	output, err := memoryFile("output")
+	output, err := proc.Memory("output", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -62,14 +60,6 @@ func runHook(h specs.Hook, state []byte) ([]byte, error) {
 	}
 	err = waitHook(p, h.Timeout)
 	return tail(output), err
-}
-
-func memoryFile(name string) (*os.File, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("memfd_create: %w", err)
-	}
-	return os.NewFile(uintptr(fd), name), nil
 }
 
 // waitHook waits for a hook, and kills it after timeout seconds.

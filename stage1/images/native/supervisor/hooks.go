@@ -72,7 +72,7 @@ func (s *Supervisor) runHook(ctx context.Context, h specs.Hook, bundle string, s
 // startHook starts a hook's process. It takes output over.
 func (s *Supervisor) startHook(ctx context.Context, h specs.Hook, bundle string, state []byte, output *os.File) (*proc.Child, error) {
 	defer output.Close()
-	stdin, err := memfd("native-state", state)
+	stdin, err := proc.Memory("native-state", state)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func (l *launch) start(ctx context.Context, s *Supervisor, who string, stdio [3]
 		return err
 	}
 	defer theirs.Close()
-	plan, err := memfd("native-plan", l.prepared.Config)
+	plan, err := proc.Memory("native-plan", l.prepared.Config)
 	if err != nil {
 		words.Close()
 		return err
@@ -121,20 +121,6 @@ func (l *launch) leave() {
 		l.enclosed.Close()
 		l.enclosed = nil
 	}
-}
-
-// memfd returns a file in memory, to be read from its start.
-func memfd(name string, content []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("make a file in memory: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), name)
-	if _, err := f.WriteAt(content, 0); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("write a file in memory: %w", err)
-	}
-	return f, nil
 }
 
 // What follow returns at the end of the socket: after a successful exec, and

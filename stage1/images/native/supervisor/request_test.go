@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
@@ -23,7 +24,7 @@ func FuzzARequestIsRefusedOrTheCalls(f *testing.F) {
 	f.Add([]byte(`{"version":7,"entrypoint":"app/signal","app":"a","signal":9}`), string(abi.AppSignal))
 	f.Add([]byte(`{"version":7,"entrypoint":"run","sandbox":{"hostname":"h","namespaces":[{"type":"pid"}]}}`), string(abi.Run))
 	f.Fuzz(func(t *testing.T, raw []byte, entrypoint string) {
-		file, err := memfd("request", raw)
+		file, err := proc.Memory("request", raw)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +82,7 @@ func checkProcess(t *testing.T, raw abi.RawJSON) {
 }
 
 func TestARequestWithoutMeasureIsRefused(t *testing.T) {
-	file, err := memfd("request", nil)
+	file, err := proc.Memory("request", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,10 +64,7 @@ func inUnit(pid int, unit string) bool {
 
 // signalPID signals a process that cannot be mistaken: its pidfd is opened first.
 func signalPID(pid int, sig syscall.Signal) error {
-	p, err := proc.Open(pid, 0)
-	if err == nil {
-		err = errors.Join(p.Signal(sig), p.Close())
-	}
+	err := proc.Signal(pid, 0, sig)
 	if errors.Is(err, proc.ErrGone) {
 		return fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
 	}

@@ -147,7 +147,7 @@ func (p *pod) follow(notices *os.File, child *proc.Child) {
 	for _, q := range p.all() {
 		if <-q.made; q.noticed { // and the notice has not come
 			_ = proc.Signal(q.PID, q.StartTime, unix.SIGKILL)
-			q.ended(abi.Status{Code: 137, Signal: int(unix.SIGKILL)})
+			q.ended(abi.Status(proc.Killed()))
 		}
 	}
 	close(p.over)
@@ -224,6 +224,7 @@ func (p *pod) begin() (all []*process, err error) {
 		if err != nil {
 			return nil, err
 		}
+		p.identify(r)
 		q, err := p.add(r)
 		if err != nil {
 			return nil, fmt.Errorf("app %s: %w", name, err)

@@ -76,7 +76,7 @@ func (p *pod) dispatch(ctx context.Context, c *wire.Call) error {
 	if err := json.NewDecoder(c.Request).Decode(r); err != nil {
 		return fmt.Errorf("the request of %s: %w", c.Entrypoint, err)
 	}
-	r.Pod, r.Container = p.options.UUID, p.container(r.App)
+	p.identify(r)
 	switch c.Entrypoint {
 	case abi.AppAdd:
 		_, err := p.add(r)
@@ -92,16 +92,19 @@ func (p *pod) dispatch(ctx context.Context, c *wire.Call) error {
 	return err
 }
 
-// container is what an OCI runtime calls an app.
-func (p *pod) container(app string) string { return p.options.UUID + "." + app }
-
 // request is that of a call that says no more than whom it is about.
 func (p *pod) request(e abi.Entrypoint, app string) *abi.Request {
-	r := &abi.Request{Version: abi.Version, Entrypoint: e, Pod: p.options.UUID, App: app}
-	if app != "" {
-		r.Container = p.container(app)
-	}
+	r := &abi.Request{Version: abi.Version, Entrypoint: e, App: app}
+	p.identify(r)
 	return r
+}
+
+// identify fills in the pod of a request, and what an OCI runtime calls its app.
+func (p *pod) identify(r *abi.Request) {
+	r.Pod = p.options.UUID
+	if r.App != "" {
+		r.Container = r.Pod + "." + r.App
+	}
 }
 
 // bundleOf is the OCI bundle of an app.
@@ -110,7 +113,6 @@ func bundleOf(app string) string { return filepath.Join(front, "bundles", app) }
 // add makes an app's process. Its streams are those of run: those of rkt's app/add end
 // with it.
 func (p *pod) add(r *abi.Request) (q *process, err error) {
-	r.Pod, r.Container = p.options.UUID, p.container(r.App)
 	if r.Bundle, err = makeBundle(r); err != nil {
 		return nil, fmt.Errorf("make the bundle: %w", err)
 	}

@@ -106,11 +106,11 @@ func (a *app) stage1Ended(ctx context.Context) {
 		log.G(ctx).WithError(err).Errorf("container %s: its stage1 has died; cannot kill its processes", a.id)
 	}
 	for _, e := range a.allExecs() {
-		if e.running() && e.recordedBy() == RecordedByStage1 {
+		if e.running() && e.description().Recorder == RecordedByStage1 {
 			a.ended(ctx, e.exec, a.recordedExit(e.exec))
 		}
 	}
-	if a.recordedBy() == RecordedByStage1 {
+	if a.description().Recorder == RecordedByStage1 {
 		a.ended(ctx, "", a.recordedExit(""))
 	}
 }

@@ -29,14 +29,13 @@ type process struct {
 	done      chan struct{}
 	closeDone func()
 
-	mu       sync.Mutex
-	state    State
-	pid      int
-	start    uint64 // start time of pid
-	recorder Recorder
-	made     *Process // as the stage1 has described it
-	exit     Exit
-	fatal    int // the first signal that was to end it before its start
+	mu    sync.Mutex
+	state State
+	pid   int
+	start uint64  // start time of pid
+	made  Process // as the stage1 has described it; the zero value before that
+	exit  Exit
+	fatal int // the first signal that was to end it before its start
 
 	deletion *deletion // nil before the first Delete, and after one that failed
 }
@@ -98,17 +97,13 @@ func (p *process) stepLocked(t step) error {
 func (p *process) exists(made *Process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pid, p.start, p.recorder = made.PID, made.StartTime, made.Recorder
-	p.made = made
+	p.pid, p.start, p.made = made.PID, made.StartTime, *made
 }
 
 // send signals a pid, which the caller got from alive, or what stands in its place.
 func (p *process) send(pid int, start uint64, sig syscall.Signal) error {
-	p.mu.Lock()
-	made := p.made
-	p.mu.Unlock()
-	if sig != 0 && made != nil && made.Signal != nil {
-		return made.Signal(sig)
+	if signal := p.description().Signal; signal != nil && sig != 0 {
+		return signal(sig)
 	}
 	return proc.Signal(pid, start, sig)
 }
@@ -121,20 +116,17 @@ func (p *process) resize(size Size) error {
 	if err := p.stdio.Resize(size); err != nil {
 		return err
 	}
-	p.mu.Lock()
-	made := p.made
-	p.mu.Unlock()
-	if made == nil || made.Signal == nil {
-		return nil
+	if signal := p.description().Signal; signal != nil {
+		return signal(syscall.SIGWINCH)
 	}
-	return made.Signal(syscall.SIGWINCH)
+	return nil
 }
 
-// recordedBy returns who records the process's exit.
-func (p *process) recordedBy() Recorder {
+// description returns the process as the stage1 has described it.
+func (p *process) description() Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.recorder
+	return p.made
 }
 
 // stepOf is the step that goes with an event. The other events move nothing.

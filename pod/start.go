@@ -59,7 +59,7 @@ func (a *app) startApp(ctx context.Context) (int, error) {
 // puts it on disk.
 func (a *app) becomes() error {
 	select {
-	case now := <-a.made.Becomes:
+	case now := <-a.description().Becomes:
 		a.process.mu.Lock()
 		a.pid, a.start = now.PID, now.StartTime
 		a.process.mu.Unlock()

@@ -35,6 +35,8 @@ type mode struct {
 	rare bool
 	// alone is for attackers that see the processes of all columns.
 	alone bool
+	// order is the place in the document.
+	order int
 }
 
 // hostile tries an attack in all its modes against all columns.
@@ -43,6 +45,7 @@ func hostile(t *testing.T, a attack) {
 	if why := missing(); why != "" {
 		t.Skip(why)
 	}
+	found.place(a.modes)
 	for _, m := range a.modes {
 		if m.alone {
 			t.Run(m.name, func(t *testing.T) { a.tried(t, m) })
@@ -90,7 +93,7 @@ func (c *column) takesPart(m mode) bool {
 // against tries one mode against one column.
 func (a attack) against(t *testing.T, m mode, c *column) {
 	t.Helper()
-	r := &result{Classes: a.classes, Attack: a.name, Mode: m.name, Column: c.name, Proofs: m.proofs, Unproved: m.unproved}
+	r := &result{Classes: a.classes, Attack: a.name, Mode: m.name, Column: c.name, Proofs: m.proofs, Unproved: m.unproved, order: m.order}
 	defer found.add(r)
 	if r.NotTried = c.unavailable(); r.NotTried == "" && m.notFor != nil {
 		r.NotTried = m.notFor(c)

@@ -1,8 +1,10 @@
 package hostile
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 )
@@ -17,12 +19,26 @@ type result struct {
 	Reason                        string   // why it may win
 	Proofs                        []string
 	Unproved                      string
+	order                         int // the mode's place
 }
 
-// results are in the order in which the tests ended.
+// results are those of all modes and columns.
 type results struct {
 	mu  sync.Mutex
 	all []*result
+	// places are given out already.
+	places int
+}
+
+// place gives modes their places in the document: in the order of the tests, whichever
+// ends first.
+func (r *results) place(modes []mode) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range modes {
+		modes[i].order = r.places
+		r.places++
+	}
 }
 
 // found is what the tests of this run have found.
@@ -35,6 +51,7 @@ func (r *results) add(one *result) {
 }
 
 func (r *results) write(file string) error {
+	slices.SortStableFunc(r.all, func(a, b *result) int { return cmp.Compare(a.order, b.order) })
 	b, err := json.MarshalIndent(r.all, "", "  ")
 	if err != nil {
 		return err

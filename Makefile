@@ -50,7 +50,7 @@ lint: check ## the same, golangci-lint where it is installed, and govulncheck
 
 # Each of the three waits half of its time, for timers and for other processes, so they run
 # side by side.
-test: deps build check ## everything that CI runs
+test: deps check ## everything that CI runs
 	@$(MAKE) --no-print-directory -j3 test-unit test-integration test-vm-short
 
 test-unit: ## unit tests, with the race detector

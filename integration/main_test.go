@@ -104,7 +104,7 @@ func openColumns(ctx context.Context) error {
 
 // openShort opens columns for the cases of inShort: of nspawn beside one of native, and of
 // crun and a current runc beside one of oci, unless all cases are to run there. With
-// -test.short there are none of these two.
+// -test.short neither of these two is opened.
 func openShort(ctx context.Context) error {
 	names := strings.Split(*runtimesFlag, ",")
 	for _, short := range []struct{ name, beside, program string }{

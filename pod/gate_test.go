@@ -20,7 +20,7 @@ func admitted() error { return nil }
 func TestAGateIsDrainedWhenTheLastExecHasLeft(t *testing.T) {
 	var g gate
 	if !isClosed(g.drained()) {
-		t.Error("nobody has entered, and it is not drained")
+		t.Error("no exec has entered, and the gate is not drained")
 	}
 	for range 2 {
 		if err := g.enter(admitted); err != nil {

@@ -28,7 +28,7 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// isLocked reports whether somebody holds the exclusive lock of a directory. Like
+// isLocked reports whether a process holds the exclusive lock of a directory. Like
 // every observer it takes the shared lock for an instant.
 func isLocked(path string) (bool, error) {
 	f, err := openDir(path)

@@ -121,7 +121,7 @@ func (c *Child) KillGroup() error { return c.SignalGroup(syscall.SIGKILL) }
 
 // SignalGroup sends a signal to the process group that the child leads: it was
 // started with Setpgid or Setsid. It does nothing once the child was reaped,
-// because the number of the group may be somebody else's then.
+// because the kernel may have given the number of the group to another one by then.
 //
 // It holds the lock over kill(2), which does not wait, so that the child cannot be
 // reaped and its pid given away in between.

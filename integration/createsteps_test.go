@@ -13,7 +13,6 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
 
-	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
@@ -39,6 +38,9 @@ func (g gate) wait() string {
 
 func (g gate) awaitReached(t *testing.T) { t.Helper(); awaitFile(t, filepath.Join(g.dir, "reached")) }
 
+// awaitPassed waits until the script that waited has ended.
+func (g gate) awaitPassed(t *testing.T) { t.Helper(); awaitFile(t, filepath.Join(g.dir, "passed")) }
+
 func (g gate) open(t *testing.T) { t.Helper(); write(t, filepath.Join(g.dir, "open"), "") }
 
 func executable(t *testing.T, path, script string) {
@@ -63,8 +65,8 @@ type createStep struct {
 }
 
 var createSteps = []createStep{
-	{name: "before the shim is started", goesOn: true, arrange: waitingStart("before", `exec "$real" "$@"`)},
-	{name: "before the address is told", goesOn: true, arrange: waitingStart("after", "", `answer=$("$real" "$@")`, `printf %s "$answer"`)},
+	{name: "before the shim is started", goesOn: true, arrange: waitingStart("before", "", `"$real" "$@"`)},
+	{name: "before the address is told", goesOn: true, arrange: waitingStart("after", `answer=$("$real" "$@")`, `printf %s "$answer"`)},
 	{name: "while the stage1 starts", arrange: waitingStage1("run")},
 	{name: "while the root is mounted", late: true, arrange: waitingMount},
 	{name: "in app/add", arrange: waitingStage1("app_add")},
@@ -75,20 +77,20 @@ var createSteps = []createStep{
 
 type arrangement = func(*testing.T, *column, gate) (string, []oci.SpecOpts, []containerd.NewTaskOpts)
 
-// waitingStart is a shim whose `start` waits: around is a script, in which the
-// waiting is the empty line.
-func waitingStart(name string, around ...string) arrangement {
+// waitingStart is a shim whose `start` waits between two lines of a script. The pipe to
+// containerd breaks in the second one, whose shell outlives that.
+func waitingStart(name, before, after string) arrangement {
 	return func(t *testing.T, _ *column, g gate) (string, []oci.SpecOpts, []containerd.NewTaskOpts) {
-		script := `real=$(dirname "$0")/containerd-shim-rkt-v1
-for word; do :; done
-[ "$word" = start ] || exec "$real" "$@"
-`
-		if len(around) == 1 {
-			script += g.wait() + "\n" + around[0]
-		} else {
-			script += around[1] + "\n" + g.wait() + "\n" + around[2]
-		}
-		executable(t, filepath.Join(suite.shims, "containerd-shim-rkt-"+name+"-v1"), script)
+		executable(t, filepath.Join(suite.shims, "containerd-shim-rkt-"+name+"-v1"), strings.Join([]string{
+			`real=$(dirname "$0")/containerd-shim-rkt-v1`,
+			`for word; do :; done`,
+			`[ "$word" = start ] || exec "$real" "$@"`,
+			`trap : PIPE`,
+			before,
+			g.wait(),
+			after,
+			`echo > ` + g.dir + `/passed`,
+		}, "\n"))
 		return "io.containerd.rkt-" + name + ".v1", nil, nil
 	}
 }
@@ -125,10 +127,7 @@ func TestContainerdMayBeKilledAtEveryStepOfACreate(t *testing.T) {
 			c.restart(t, func() {
 				if step.goesOn {
 					g.open(t)
-					wait.Observe(t, "the shim serves", func() (bool, string) {
-						sockets, err := os.ReadDir(daemon.SocketDir(c.daemon.Dir()))
-						return len(sockets) > 0, fmt.Sprint(err)
-					})
+					g.awaitPassed(t)
 				}
 			})
 			if err := <-created; err == nil {

@@ -206,14 +206,15 @@ func (d *Daemon) Bundle(id string) string {
 // LogPath is the file of everything that the daemon and its shims said.
 func (d *Daemon) LogPath() string { return filepath.Join(d.opts.Dir, "containerd.log") }
 
-// LogTail returns the last lines of the log that are more than debugging.
+// LogTail returns the last lines of the log, without debugging and the plugins that every
+// start of containerd lists.
 func (d *Daemon) LogTail(lines int) string {
 	b, err := os.ReadFile(d.LogPath())
 	if err != nil {
 		return err.Error()
 	}
 	all := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(b)), "\n"), func(l string) bool {
-		return strings.Contains(l, "level=debug")
+		return strings.Contains(l, "level=debug") || strings.Contains(l, "loading plugin")
 	})
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

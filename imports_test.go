@@ -18,33 +18,31 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // package may always import what is below itself.
 var layers = map[string][]string{
 	"cmd":                       {"manager", "shim", "stage1", "stage1/immutable", "stage1/rktabi", "stage1/image", "pod", "proc", "config"},
-	"cmd/rktctl":                {"stage1", "stage1/immutable", "stage1/rktabi", "stage1/abi", "stage1/image", "stage1/signature", "stage1/conformance", "stage1/skeleton", "pod", "proc", "config"},
-	"manager":                   {"options", "config", "proc", "stage1/abi"},
-	"shim":                      {"pod", "proc", "options", "config", "sandbox", "stage1/abi"},
+	"cmd/rktctl":                {"stage1", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "pod", "proc", "config"},
+	"manager":                   {"options", "config", "proc", "abi"},
+	"shim":                      {"pod", "proc", "options", "config", "sandbox", "abi"},
 	"config":                    {},
-	"config/trusted":            {},
 	"options":                   {},
 	"sandbox":                   {},
-	"pod":                       {"proc", "stage1/abi"},
+	"pod":                       {"proc", "abi"},
 	"pod/datadir":               {},
 	"proc":                      {}, // of others, golang.org/x/sys only
-	"pod/cgroup":                {"proc", "stage1/abi"},
-	"stage1":                    {"stage1/image", "pod", "proc", "stage1/abi"},
-	"stage1/immutable":          {"stage1", "stage1/image", "pod", "proc", "stage1/abi"},
-	"stage1/rktabi":             {"stage1", "stage1/immutable", "stage1/image", "pod", "proc", "stage1/abi"},
-	"stage1/image":              {"pod/datadir", "proc", "stage1/abi"},
-	"stage1/abi":                {},
-	"stage1/conformance":        {"pod", "proc", "stage1", "stage1/image", "stage1/abi"}, // and nothing of the shim imports it
-	"stage1/signature":          {"config/trusted"},                                      // and nothing of the shim imports it
-	"stage1/skeleton":           {"docs"},
+	"pod/cgroup":                {"proc", "abi"},
+	"stage1":                    {"stage1/image", "pod", "proc", "abi"},
+	"stage1/immutable":          {"stage1", "stage1/image", "pod", "proc", "abi"},
+	"stage1/rktabi":             {"stage1", "stage1/immutable", "stage1/image", "pod", "proc", "abi"},
+	"stage1/image":              {"pod/datadir", "proc", "abi"},
+	"abi":                       {},
+	"stage1/conformance":        {"docs", "pod", "proc", "stage1", "stage1/image", "abi"}, // and nothing of the shim imports it
+	"stage1/signature":          {"config"},                                               // and nothing of the shim imports it
 	"docs":                      {},
 	"internal/wait":             {},
 	"stage1/images/podmanifest": {},
-	"stage1/images/rktfront":    {"proc", "stage1/abi", "stage1/images/native", "stage1/images/podmanifest"},
-	"stage1/images/native":      {"proc", "stage1/abi", "stage1/images/rktfront"},
+	"stage1/images/rktfront":    {"proc", "abi", "stage1/images/native", "stage1/images/podmanifest"},
+	"stage1/images/native":      {"proc", "abi", "stage1/images/rktfront"},
 	"stage1/images/fly":         {"proc", "stage1/images/podmanifest"},
-	"stage1/images/nspawn":      {"proc", "stage1/abi", "stage1/images/native", "stage1/images/rktfront"},
-	"stage1/images/oci":         {"proc", "stage1/abi", "stage1/images/native", "stage1/images/rktfront"},
+	"stage1/images/nspawn":      {"proc", "abi", "stage1/images/native", "stage1/images/rktfront"},
+	"stage1/images/oci":         {"proc", "abi", "stage1/images/native", "stage1/images/rktfront"},
 }
 
 // edge lists what may only be imported at the RPC edge, and insidePod what a

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/rkt/containerd-shim-rkt-v1/config/trusted"
 )
 
 const (
@@ -105,7 +103,7 @@ func Read(path string) (*Config, error) {
 	}
 	r := reader{config: &Config{file: path}}
 	for _, p := range paths {
-		text, err := trusted.ReadFile(p, maxText)
+		text, err := ReadTrusted(p, maxText)
 		if err != nil {
 			return nil, fmt.Errorf("configuration: %w", err)
 		}

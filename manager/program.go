@@ -10,8 +10,8 @@ import (
 
 	"github.com/containerd/log"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/config"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // Program has the parts of the shim that its command line calls.

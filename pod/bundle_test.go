@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // createOf makes an app of a spec, in which ROOT stands for its root.

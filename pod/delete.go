@@ -9,7 +9,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // drainLimit is how long Delete waits for output that is still on its way

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // patient is the context of a call that tells when it has begun to wait.

@@ -12,7 +12,7 @@
 //
 //   - Pod: the apps that share a stage1. Its owner says whether it ends with its last
 //     app, or is a sandbox, which runs without apps, too: a process in each, the
-//     holder (package stage1/abi/hold), keeps the namespaces that apps join.
+//     holder (package abi/hold), keeps the namespaces that apps join.
 //   - the states, and what may follow what: a table each for apps and execs
 //     (states.go), for the session, which is the one time that a pod's stage1 runs
 //     (session_state.go), and for sandboxes (sandbox_state.go). A test holds

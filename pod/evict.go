@@ -7,8 +7,8 @@ import (
 	"io/fs"
 	"syscall"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // stopSupervisor ends the stage1's supervisor and waits for its end.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // The stage1 takes longer for the start of an exec than the exit of the app can wait:

@@ -11,8 +11,8 @@ import (
 	"syscall"
 
 	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // fakeStage1 isolates nothing. Its apps are shells that block on a pipe until

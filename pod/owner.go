@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/containerd/errdefs"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // owner is what a pod is there for, and so decides when it ends. A pod begins as its

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/containerd/errdefs"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // Pause stops every process of a running app, execs included, and returns when

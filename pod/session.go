@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/containerd/log"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // How long a supervisor may take to end: after `stop`, and after `stop --force`.

@@ -5,7 +5,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // Stage1 isolates the apps of one pod. Package stage1 implements it by

@@ -9,8 +9,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // What a single CollectStale does at most: it runs at the start of a container,

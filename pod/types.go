@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // AppID is containerd's id of a container.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/containerd/errdefs"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // Update changes those limits of an app that an OCI linux.resources object names

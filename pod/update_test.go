@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // needPids skips where no number of processes can be limited.

@@ -7,8 +7,8 @@ import (
 	"github.com/containerd/log"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/options"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // options reads the runtime options of a Create request, and logs unused ones once.

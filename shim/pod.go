@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // Pod is the part of a pod that the service uses. *pod.Pod implements it.

@@ -14,9 +14,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // sandboxConfig translates a client's description of a sandbox. CRI sends a message of

@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // killLimit is how long a process may take to go after SIGKILL. One that takes

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"golang.org/x/sys/unix"
 )
 

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // EntrypointError is a call that failed. Its text is made for the person who

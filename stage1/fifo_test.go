@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 

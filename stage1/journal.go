@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/containerd/log"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"golang.org/x/sys/unix"
 )
 

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"golang.org/x/sys/unix"
 )
 

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/skeleton"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
 )
 
 func stage1Init() *verb {
@@ -30,10 +30,10 @@ EXAMPLE
 			if len(args) != 1 {
 				return fmt.Errorf("stage1 init: one DIR, and not %d: %w", len(args), errUsage)
 			}
-			if err := skeleton.Write(args[0]); err != nil {
+			if err := conformance.WriteSkeleton(args[0]); err != nil {
 				return fmt.Errorf("stage1 init: %w", err)
 			}
-			for _, f := range skeleton.Files() {
+			for _, f := range conformance.Skeleton() {
 				fmt.Fprintln(e.stdout, f.Path)
 			}
 			return nil

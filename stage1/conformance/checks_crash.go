@@ -10,8 +10,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // crashChecks are about supervisors and shims that die.

@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // imageChecks are about the files of the image, before any entrypoint runs.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // removeChecks are about app/stop and app/rm.

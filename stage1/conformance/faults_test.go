@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
 )
 

@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // Report has the results for an image.

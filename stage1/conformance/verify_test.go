@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/skeleton"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
 )
 
 // built has the programs for the tests: rktctl, linked statically as it is installed, and the
@@ -239,7 +239,7 @@ func TestTheSkeletonOfTheAuthorsGuidePasses(t *testing.T) {
 	if out, err := exec.Command(rktctl(t), "stage1", "init", dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for _, f := range skeleton.Files() {
+	for _, f := range conformance.Skeleton() {
 		b, err := os.ReadFile(filepath.Join(dir, f.Path))
 		if err != nil || string(b) != f.Text {
 			t.Errorf("%s is not as the guide has it: %v", f.Path, err)

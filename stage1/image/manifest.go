@@ -16,7 +16,7 @@ import (
 
 	"github.com/appc/spec/schema"
 	"github.com/containerd/errdefs"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // maxManifest bounds a manifest and a features document, in bytes.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // InSpace is a stage1 whose pods have a mount namespace of their own: those of

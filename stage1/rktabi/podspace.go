@@ -13,7 +13,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/capability"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
@@ -54,7 +54,7 @@ func (s *mutable) grants(p *specs.Process, leader int) error {
 	if err != nil {
 		return err
 	}
-	for i, name := range capability.Names() {
+	for i, name := range abi.Capabilities() {
 		if ours&^theirs&(1<<i) != 0 && slices.Contains(p.Capabilities.Bounding, name) {
 			return s.Refused(fmt.Sprintf("/process/capabilities: no app of the pod can have %s", name), errdefs.ErrFailedPrecondition)
 		}

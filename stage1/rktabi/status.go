@@ -1,6 +1,6 @@
 package rktabi
 
-import "github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+import "github.com/rkt/containerd-shim-rkt-v1/abi"
 
 // Exit statuses of systemd's own, which rkt's stage1s record for an app that could
 // not be executed: in its place clients expect those of a shell.

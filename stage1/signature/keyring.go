@@ -11,7 +11,7 @@ import (
 
 	"github.com/ProtonMail/go-crypto/openpgp"
 
-	"github.com/rkt/containerd-shim-rkt-v1/config/trusted"
+	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
 
 // Keyring is a directory of public keys.
@@ -74,7 +74,7 @@ func keysIn(dir string) (openpgp.EntityList, error) {
 	}
 	st, err := os.Stat(dir)
 	if err == nil {
-		err = trusted.Check(dir, st)
+		err = config.CheckTrusted(dir, st)
 	}
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func keysIn(dir string) (openpgp.EntityList, error) {
 // readKeys reads a file of keys, armored or not. An empty file has no keys: with such a file
 // rkt withdraws trust from a key of its own.
 func readKeys(file string) (openpgp.EntityList, error) {
-	text, err := trusted.ReadFile(file, maxKeys)
+	text, err := config.ReadTrusted(file, maxKeys)
 	if err != nil || len(text) == 0 {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // Scripts are the bodies of entrypoints, for /bin/sh with set -eu. The functions

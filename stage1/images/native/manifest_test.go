@@ -12,8 +12,8 @@ import (
 
 	"github.com/appc/spec/schema"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 func readManifest(t *testing.T) *schema.ImageManifest {

@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc/nofile"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork/nofile"
 )
 
 // arguments returns the arguments of systemd-nspawn. They turn off everything that is meant

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // An image names the OCI runtimes that it calls, with flags; the first one that is there

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // call is one execution of an entrypoint, as interface version 7 has it.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/capability"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
@@ -69,7 +69,7 @@ func isolate(a *podmanifest.App, s *specs.Spec, o *Options) error {
 	if !o.AnyCapability {
 		s.Process.Capabilities = capabilities(caps, s.Process.User.UID)
 	} else {
-		s.Process.Capabilities = capabilities(capability.Names(), s.Process.User.UID)
+		s.Process.Capabilities = capabilities(abi.Capabilities(), s.Process.User.UID)
 	}
 	return nil
 }

@@ -13,10 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/server"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront/relay"
 )
@@ -65,7 +64,7 @@ func runPod(scripts string, args []string, shares bool) error {
 	serving, endServing := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	stop := sync.OnceFunc(func() { close(stopped) })
-	calls := server.Server{Dispatch: p.dispatch, Code: codeOf, Log: os.Stderr, Answered: func(c *wire.Call) {
+	calls := wire.Server{Dispatch: p.dispatch, Code: codeOf, Log: os.Stderr, Answered: func(c *wire.Call) {
 		if c.Entrypoint == abi.Stop {
 			stop()
 		}

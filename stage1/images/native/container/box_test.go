@@ -20,10 +20,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/capability"
 )
 
 const initEnv = "TEST_CONTAINER_INIT"
@@ -116,7 +115,7 @@ func (b *box) write(name, content string) {
 }
 
 func defaultSpec(args []string) *specs.Spec {
-	all := capability.Names()
+	all := abi.Capabilities()
 	return &specs.Spec{
 		Version: specs.Version,
 		Root:    &specs.Root{Path: "rootfs"},

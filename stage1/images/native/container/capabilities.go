@@ -8,7 +8,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/capability"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // parseCapabilities turns names into masks. As the spec requires, an unknown name is no
@@ -18,7 +18,7 @@ func parseCapabilities(c *specs.LinuxCapabilities) capabilities {
 		return capabilities{}
 	}
 	numbers := make(map[string]int)
-	for i, name := range capability.Names() {
+	for i, name := range abi.Capabilities() {
 		numbers[name] = i
 	}
 	mask := func(names []string) (m uint64) {

@@ -14,8 +14,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/capability"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seccomp"
 )
 
@@ -51,7 +50,7 @@ func TestFeaturesDeclareWhatTheCodeKnows(t *testing.T) {
 	same(t, "mount options", oci.MountOptions, slices.Concat(
 		slices.Collect(maps.Keys(options.flags)), slices.Collect(maps.Keys(options.propagation)),
 		slices.Collect(maps.Keys(options.recursive)), slices.Collect(maps.Keys(options.own))))
-	same(t, "capabilities", oci.Linux.Capabilities, capability.Names())
+	same(t, "capabilities", oci.Linux.Capabilities, abi.Capabilities())
 	s := oci.Linux.Seccomp
 	same(t, "seccomp actions", s.Actions, seccomp.Actions())
 	same(t, "seccomp operators", s.Operators, seccomp.Operators())

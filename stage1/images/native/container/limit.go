@@ -7,7 +7,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork/nofile"
+	"github.com/rkt/containerd-shim-rkt-v1/proc/nofile"
 )
 
 func rlimitResources() map[string]int {

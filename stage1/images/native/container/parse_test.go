@@ -11,8 +11,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi/capability"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 func TestMountOptionsAreParsed(t *testing.T) {
@@ -225,7 +224,7 @@ func TestSecurityModulesThatTheHostLacksAreErrors(t *testing.T) {
 }
 
 func TestCapabilitiesAreTheKernelsNumbers(t *testing.T) {
-	names := capability.Names()
+	names := abi.Capabilities()
 	for number, name := range map[int]string{unix.CAP_CHOWN: "CAP_CHOWN", unix.CAP_SYS_ADMIN: "CAP_SYS_ADMIN", unix.CAP_SETFCAP: "CAP_SETFCAP", unix.CAP_CHECKPOINT_RESTORE: "CAP_CHECKPOINT_RESTORE"} {
 		if names[number] != name {
 			t.Errorf("capability %d is %s, want %s", number, names[number], name)

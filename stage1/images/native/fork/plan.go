@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork/nofile"
+	"github.com/rkt/containerd-shim-rkt-v1/proc/nofile"
 )
 
 // plan is a Process prepared for the child: numbers, and pointers to memory

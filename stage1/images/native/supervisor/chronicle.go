@@ -3,8 +3,8 @@ package supervisor
 import (
 	"fmt"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
 )
 
 // name says whose process a child is: an app's, or an exec's in it.

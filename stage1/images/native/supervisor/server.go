@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/server"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
 // server answers the pod's entrypoints.
-func (s *Supervisor) server() *server.Server {
-	return &server.Server{
+func (s *Supervisor) server() *wire.Server {
+	return &wire.Server{
 		Dispatch: s.dispatch,
 		Code:     codeOf,
 		Answered: func(c *wire.Call) {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
 // errStopping is why nothing new begins.

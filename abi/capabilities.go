@@ -1,9 +1,8 @@
-// Package capability has the names of Linux' capabilities, as the OCI runtime spec and
-// appc write them. It does not know which of them a kernel has.
-package capability
+package abi
 
-// Names are the kernel's, in the order of their numbers.
-func Names() []string {
+// Capabilities returns the names of Linux' capabilities in the order of their numbers, as
+// the OCI runtime spec and appc write them. A kernel may have fewer of them.
+func Capabilities() []string {
 	return []string{
 		"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID",
 		"CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_LINUX_IMMUTABLE",

@@ -1,4 +1,4 @@
-package skeleton
+package conformance
 
 import (
 	"encoding/json"
@@ -17,7 +17,7 @@ const lines = 100
 
 func TestTheGuideIsShort(t *testing.T) {
 	n := 0
-	for _, f := range Files() {
+	for _, f := range Skeleton() {
 		if !strings.HasSuffix(f.Path, ".json") && f.Path != "manifest" {
 			n += strings.Count(f.Text, "\n")
 		}
@@ -29,7 +29,7 @@ func TestTheGuideIsShort(t *testing.T) {
 
 func TestTheGuidesImageIsComplete(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "mine")
-	if err := Write(dir); err != nil {
+	if err := WriteSkeleton(dir); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "manifest"))
@@ -51,10 +51,10 @@ func TestTheGuidesImageIsComplete(t *testing.T) {
 			t.Errorf("%s: %v, %v", a.Name, err, st)
 		}
 	}
-	if err := Write(dir); !errors.Is(err, fs.ErrExist) {
+	if err := WriteSkeleton(dir); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("written over what is there: %v", err)
 	}
-	if err := Write(t.TempDir()); err != nil {
+	if err := WriteSkeleton(t.TempDir()); err != nil {
 		t.Errorf("into an empty directory: %v", err)
 	}
 }
@@ -64,11 +64,11 @@ func TestTheGuidesScriptsAreOfPOSIX(t *testing.T) {
 		t.Skip("needs shellcheck")
 	}
 	dir := filepath.Join(t.TempDir(), "mine")
-	if err := Write(dir); err != nil {
+	if err := WriteSkeleton(dir); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"--source-path=SCRIPTDIR", "--external-sources"}
-	for _, f := range Files() {
+	for _, f := range Skeleton() {
 		if f.Executable() {
 			if !strings.HasPrefix(f.Text, "#!/bin/sh\n") {
 				t.Errorf("%s is not of /bin/sh", f.Path)
@@ -82,8 +82,8 @@ func TestTheGuidesScriptsAreOfPOSIX(t *testing.T) {
 }
 
 func TestBlocksWithAPathAreFiles(t *testing.T) {
-	files := parse("text\n```sh a/b\none\n\ntwo\n```\n```\nnot one\n```\n```sh\nneither\n```\n```json c\n{}\n```\n")
-	want := []File{{"a/b", "one\n\ntwo\n"}, {"c", "{}\n"}}
+	files := parseSkeleton("text\n```sh a/b\none\n\ntwo\n```\n```\nnot one\n```\n```sh\nneither\n```\n```json c\n{}\n```\n")
+	want := []SkeletonFile{{"a/b", "one\n\ntwo\n"}, {"c", "{}\n"}}
 	if !slices.Equal(files, want) {
 		t.Errorf("%q", files)
 	}

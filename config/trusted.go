@@ -1,7 +1,4 @@
-// Package trusted reads files that decide which programs run as root: the configuration,
-// and the keys that may sign images. It refuses files that other users can write. It does
-// not interpret them.
-package trusted
+package config
 
 import (
 	"fmt"
@@ -14,9 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ReadFile reads a regular file of at most limit bytes that only root, or the calling user,
-// can write.
-func ReadFile(path string, limit int64) ([]byte, error) {
+// ReadTrusted reads a file that decides which programs run as root, such as the
+// configuration or a key that may sign images: a regular file of at most limit bytes that
+// only root, or the calling user, can write.
+func ReadTrusted(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a fifo must not hold up a pod
 	if err != nil {
 		return nil, err
@@ -29,7 +27,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	if !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a file", path)
 	}
-	if err := Check(path, st); err != nil {
+	if err := CheckTrusted(path, st); err != nil {
 		return nil, err
 	}
 	text, err := io.ReadAll(io.LimitReader(f, limit+1))
@@ -39,9 +37,9 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return text, err
 }
 
-// Check returns an error if other users can write the file or directory at path, which st
+// CheckTrusted returns an error if other users can write the file or directory at path, which st
 // describes.
-func Check(path string, st fs.FileInfo) error {
+func CheckTrusted(path string, st fs.FileInfo) error {
 	s, ok := st.Sys().(*syscall.Stat_t)
 	if ok && st.Mode()&0o022 == 0 && slices.Contains([]int{0, os.Geteuid()}, int(s.Uid)) {
 		return nil

@@ -1,4 +1,4 @@
-package server
+package wire
 
 import (
 	"context"
@@ -10,18 +10,17 @@ import (
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
 // Server answers the calls of one pod's entrypoints.
 type Server struct {
 	// Dispatch serves a call, whose files it does not close. The context ends with
 	// Serve's, and when the caller has gone.
-	Dispatch func(context.Context, *wire.Call) error
+	Dispatch func(context.Context, *Call) error
 	// Code is the exit code of a call that Dispatch has answered with an error or nil.
 	Code func(error) int
 	// Answered is called after each answer.
-	Answered func(*wire.Call)
+	Answered func(*Call)
 	// Log is for what has no caller to be told.
 	Log io.Writer
 }
@@ -61,7 +60,7 @@ func (s *Server) converse(ctx context.Context, conn seqpacket.Socket) {
 	if err != nil {
 		err = fmt.Errorf("the pod's supervisor cannot take the call: %w", err)
 		fmt.Fprintln(s.Log, err)
-		_ = conn.Send(wire.EncodeReply(s.Code(err), err.Error()))
+		_ = conn.Send(EncodeReply(s.Code(err), err.Error()))
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -75,14 +74,14 @@ func (s *Server) converse(ctx context.Context, conn seqpacket.Socket) {
 		_, _ = io.WriteString(call.Error, strings.TrimRight(err.Error(), "\n")+"\n")
 	}
 	call.Close() // before the answer: an app's stdio has no other end here then
-	_ = conn.Send(wire.EncodeReply(s.Code(err), ""))
+	_ = conn.Send(EncodeReply(s.Code(err), ""))
 	s.Answered(call)
 }
 
-func receive(conn seqpacket.Socket) (*wire.Call, error) {
-	packet, fds, err := conn.Receive(wire.MaxFiles)
+func receive(conn seqpacket.Socket) (*Call, error) {
+	packet, fds, err := conn.Receive(MaxFiles)
 	if err != nil {
 		return nil, err
 	}
-	return wire.Decode(packet, fds)
+	return Decode(packet, fds)
 }

@@ -1,4 +1,4 @@
-package skeleton
+package conformance
 
 import (
 	"errors"
@@ -11,23 +11,26 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/docs"
 )
 
-// File is a file of the image.
-type File struct {
+// SkeletonFile is a file of the image that docs/stage1-authors.md writes.
+type SkeletonFile struct {
 	Path string // in the image
 	Text string
 }
 
 // Executable reports whether the file is a program.
-func (f File) Executable() bool { return strings.HasPrefix(f.Text, "#!") }
+func (f SkeletonFile) Executable() bool { return strings.HasPrefix(f.Text, "#!") }
 
-// Files returns the files of the skeleton, in the order of the document.
-func Files() []File { return parse(docs.Stage1Authors()) }
+// Skeleton returns the files of the image that docs/stage1-authors.md writes, in the order
+// of the document. They are its code blocks whose fence is followed by a language and a path:
+//
+//	```sh rootfs/run
+func Skeleton() []SkeletonFile { return parseSkeleton(docs.Stage1Authors()) }
 
 const fence = "```"
 
-// parse returns the files in a document.
-func parse(document string) []File {
-	var files []File
+// parseSkeleton returns the files in a document.
+func parseSkeleton(document string) []SkeletonFile {
+	var files []SkeletonFile
 	inside, isFile := false, false
 	for line := range strings.Lines(document) {
 		info, isFence := strings.CutPrefix(strings.TrimSuffix(line, "\n"), fence)
@@ -38,7 +41,7 @@ func parse(document string) []File {
 			words := strings.Fields(info)
 			inside, isFile = true, len(words) == 2
 			if isFile {
-				files = append(files, File{Path: words[1]})
+				files = append(files, SkeletonFile{Path: words[1]})
 			}
 		case inside && isFile:
 			files[len(files)-1].Text += line
@@ -47,8 +50,8 @@ func parse(document string) []File {
 	return files
 }
 
-// Write makes the image in a directory, which is not there yet or empty.
-func Write(dir string) error {
+// WriteSkeleton makes that image in a directory, which is not there yet or empty.
+func WriteSkeleton(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {
 	case err == nil && len(entries) > 0:
@@ -61,7 +64,7 @@ func Write(dir string) error {
 			return err
 		}
 	}
-	for _, f := range Files() {
+	for _, f := range Skeleton() {
 		mode := os.FileMode(0o644)
 		if f.Executable() {
 			mode = 0o755

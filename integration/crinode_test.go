@@ -40,7 +40,9 @@ disabled_plugins = [
   socket_dir = "SOCKETS"
 
 [plugins."io.containerd.nri.v1.nri"]
-  disable = true
+  socket_path = "DIR/nri.sock"
+  plugin_path = "DIR/nri"
+  plugin_config_path = "DIR/nri"
 
 [plugins."io.containerd.grpc.v1.cri"]
   stream_server_address = "127.0.0.1"

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 

@@ -13,10 +13,10 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
-	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"

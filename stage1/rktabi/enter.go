@@ -15,10 +15,10 @@ import (
 	"github.com/containerd/errdefs"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
-	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )

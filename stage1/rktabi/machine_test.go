@@ -14,8 +14,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 
-	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 

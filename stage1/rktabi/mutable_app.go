@@ -15,10 +15,10 @@ import (
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
-	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 )
 

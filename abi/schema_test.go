@@ -85,7 +85,7 @@ func TestTheSchemaListsEveryEntrypoint(t *testing.T) {
 }
 
 func TestTheProseDescribesEveryFieldAndVariable(t *testing.T) {
-	text, err := os.ReadFile("../../docs/stage1-abi.md")
+	text, err := os.ReadFile("../docs/stage1-abi.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func TestExecsLeaveNoRecordBehind(t *testing.T) {
 			}
 		}
 		deleteFresh()
-		task := c.running(t, []string{"testprog", "sleep", "1000"})
+		task := c.running(t, []string{"testprog", "sleep", "100000"})
 		dir, _ := c.pod(t, task.ID())
 		spec := process(t, ctx, task, "true")
 		n := c.often(200, 30, 20_000)

@@ -10,13 +10,13 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// The stage1 of docs/stage1-authors.md, as its readers get it, under containerd.
+// The stage1 that docs/stage1-authors.md builds, as its readers get it, runs under containerd.
 func TestTheStage1OfTheAuthorsGuideRunsContainers(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		const name = "guide"
 		dir := filepath.Join(suite.shims, "stage1", name)
 		link := filepath.Join(suite.shims, "containerd-shim-rkt-"+name+"-v1")
-		for _, path := range []string{dir, link} { // of the column before
+		for _, path := range []string{dir, link} { // left by the column that ran before
 			if err := os.RemoveAll(path); err != nil {
 				t.Fatal(err)
 			}

@@ -15,8 +15,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// A reboot ends every process and every mount, and empties /run; the data
-// directory stays. Its pids are then other people's.
+// A reboot ends every process and every mount, and empties /run; the data directory stays.
+// After it, the recorded pids belong to other processes.
 func TestAPodOfAnotherBootIsCollectedAndNobodyIsSignalled(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		dir := filepath.Join(suite.dir, "boot-"+c.name)
@@ -70,14 +70,14 @@ func powerOff(t *testing.T, s leaks.Scope) {
 			t.Fatal(err)
 		}
 		for _, pid := range pids {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have gone
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 		}
 		mounts, err := s.MountPoints()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := len(mounts) - 1; i >= 0; i-- {
-			_ = syscall.Unmount(mounts[i], syscall.MNT_DETACH) // it may have gone
+			_ = syscall.Unmount(mounts[i], syscall.MNT_DETACH) // it may be unmounted already
 		}
 		left, err := s.Remains()
 		if err != nil {
@@ -92,8 +92,8 @@ func powerOff(t *testing.T, s leaks.Scope) {
 	})
 }
 
-// rewriteRecords makes the pod one of another boot, and every pid in it that of
-// a process which lives now: nothing but the boot id protects it.
+// rewriteRecords changes a pod's records to those of another boot, with the pid of a live
+// process everywhere. Only the boot id protects that process.
 func rewriteRecords(t *testing.T, pod string, pid int) {
 	t.Helper()
 	started := startTime(t, pid)
@@ -134,7 +134,7 @@ func replacePIDs(record map[string]any, pid int, started uint64) {
 	}
 }
 
-// startTime is field 22 of /proc/PID/stat.
+// startTime returns field 22 of /proc/PID/stat.
 func startTime(t *testing.T, pid int) uint64 {
 	t.Helper()
 	stat := read(t, "/proc/"+strconv.Itoa(pid)+"/stat")
@@ -146,8 +146,8 @@ func startTime(t *testing.T, pid int) uint64 {
 	return n
 }
 
-// discard removes the containers, the daemon and the directory of a column that
-// one test has made for itself.
+// discard removes the containers, the daemon and the directory of a column that a test has made
+// for itself.
 func (c *column) discard(t *testing.T) {
 	t.Helper()
 	c.cleanUp(t)

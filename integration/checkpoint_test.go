@@ -13,7 +13,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// needCriu skips where processes cannot be checkpointed, and says why.
+// needCriu skips the test with the reason, if processes cannot be checkpointed.
 func needCriu(t *testing.T) {
 	t.Helper()
 	if _, err := exec.LookPath("criu"); err != nil {
@@ -24,8 +24,8 @@ func needCriu(t *testing.T) {
 	}
 }
 
-// requirements.md#T8: the state of a task goes to an image, and another container goes on
-// from there: its own program is one that would have ended at once.
+// requirements.md#T8: the state of a task is written to an image, and another container
+// continues from there. The program of that container would end at once if it were started.
 func TestATaskGoesOnFromItsCheckpoint(t *testing.T) {
 	for name, terminal := range map[string]bool{"pipes": false, "terminal": true} {
 		t.Run(name, func(t *testing.T) { goesOnFromItsCheckpoint(t, terminal) })
@@ -76,7 +76,7 @@ func goesOnFromItsCheckpoint(t *testing.T, terminal bool) {
 	})
 }
 
-// Without criu the answer says so, and the task goes on.
+// Without criu the error says so, and the task runs on.
 // requirements.md#T8
 func TestWithoutCriuACheckpointIsRefusedWithTheReason(t *testing.T) {
 	eachOf(t, []string{"oci"}, func(t *testing.T, c *column) {

@@ -32,7 +32,7 @@ func (c *column) containerOf(t *testing.T, client *containerd.Client, img contai
 	return container
 }
 
-// makeContainer is containerOf for goroutines.
+// makeContainer is container for goroutines, which may not end the test.
 func (*column) makeContainer(ctx context.Context, client *containerd.Client, img containerd.Image, runtime, id string, args []string, opts ...oci.SpecOpts) (containerd.Container, error) {
 	all := append([]oci.SpecOpts{oci.WithImageConfig(img), oci.WithDefaultUnixDevices, oci.WithProcessArgs(args...)}, opts...)
 	return client.NewContainer(ctx, id,
@@ -64,15 +64,15 @@ func (c *column) running(t *testing.T, args []string, opts ...oci.SpecOpts) cont
 	return task
 }
 
-// streams collects what a process writes.
+// streams collects the output of a process.
 type streams struct{ stdout, stderr bytes.Buffer }
 
 func (s *streams) creator(c *column, stdin io.Reader) cio.Creator {
 	return cio.NewCreator(cio.WithStreams(stdin, &s.stdout, &s.stderr), cio.WithFIFODir(fifoDir(c.daemon.Dir())))
 }
 
-// awaitOutput waits until the client has read a process's streams to their end.
-// Its Delete closes them before it waits, and what was on its way is lost.
+// awaitOutput waits until the client has read a process's streams to their end. The client's
+// Delete closes the streams before it waits, and loses output that has not arrived.
 func awaitOutput(t *testing.T, p containerd.Process) {
 	t.Helper()
 	read := make(chan struct{})
@@ -87,7 +87,7 @@ func awaitOutput(t *testing.T, p containerd.Process) {
 	}
 }
 
-// wait returns the channel of a process's exit, from before it is started.
+// wait returns the channel of a process's exit. It is called before the process is started.
 func (c *column) wait(t *testing.T, p containerd.Process) <-chan containerd.ExitStatus {
 	t.Helper()
 	exited, err := p.Wait(c.context(t))

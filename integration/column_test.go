@@ -22,15 +22,15 @@ import (
 // column is one runtime with its containerd.
 type column struct {
 	name    string // native, oci, nspawn, runc
-	wraps   string // what a column of oci has in the place of Debian's runc: crun, runsc, runc-current
-	runtime string // what clients pass
+	wraps   string // the OCI runtime that a column of oci has instead of Debian's runc: crun, runsc, runc-current
+	runtime string // the runtime that clients pass
 	release release
 	daemon  *daemon.Daemon
 	client  *containerd.Client
 	serial  int
-	// blamed are remains that a test has already failed for.
+	// blamed are remains for which a test has already failed.
 	blamed []string
-	// few says that the column runs only the cases of inShort, and those that are its own.
+	// few means that the column runs only the cases of inShort and its own cases.
 	few bool
 }
 
@@ -47,7 +47,7 @@ func openColumn(ctx context.Context, name string, r release) (*column, error) {
 		c.runtime = "io.containerd.runc.v2"
 	case "crun", "runsc", currentRunc:
 		c.name, c.wraps, c.runtime = "oci", name, "io.containerd.rkt-"+name+".v1"
-		c.few = name == "runsc" // which differs much
+		c.few = name == "runsc" // it differs much from the others
 		if err := wrap(ctx, name); err != nil {
 			return nil, err
 		}
@@ -68,8 +68,8 @@ func openColumn(ctx context.Context, name string, r release) (*column, error) {
 	return c, nil
 }
 
-// startDaemon starts a containerd with the suite's shims and images. Its
-// namespace is to be of this process alone, for its cgroups.
+// startDaemon starts a containerd with the suite's shims and images. No other process may use
+// its namespace, because the cgroups are named after it.
 func startDaemon(ctx context.Context, name, namespace, data string) (*daemon.Daemon, error) {
 	return startWith(ctx, daemon.Options{
 		Dir:       filepath.Join(suite.dir, name),
@@ -79,7 +79,7 @@ func startDaemon(ctx context.Context, name, namespace, data string) (*daemon.Dae
 	})
 }
 
-// startWith is startDaemon for any containerd, and other shims if there are any.
+// startWith is startDaemon for any containerd, and for other shims if opts has any.
 func startWith(ctx context.Context, opts daemon.Options) (*daemon.Daemon, error) {
 	if opts.Shims == nil {
 		opts.Shims = []string{suite.shims}
@@ -111,13 +111,13 @@ func (c *column) close() error {
 	if left = c.unblamed(left); len(left) > 0 {
 		return fmt.Errorf("%s: left at the end:\n\t%s", c.name, strings.Join(left, "\n\t"))
 	}
-	for _, path := range c.sockets() { // the shared directory does not go with ours
-		_ = os.Remove(path) // it is there in the column runc only, and not for each
+	for _, path := range c.sockets() { // the shared directory is not removed with the column's own
+		_ = os.Remove(path) // only the column runc makes it, and not for each socket
 	}
 	return c.scope().Forget()
 }
 
-// scope is everything that containers of the column can leave.
+// scope describes everything that containers of the column can leave.
 func (c *column) scope() leaks.Scope {
 	d, dir := c.daemon, c.daemon.Dir()
 	s := leaks.Scope{Dir: dir, Namespace: d.Namespace(), Except: []int{d.PID()}, Empty: []string{
@@ -129,7 +129,7 @@ func (c *column) scope() leaks.Scope {
 		filepath.Join(dir, "state/io.containerd.grpc.v1.cri/sandboxes"),
 		filepath.Join(dir, "root/io.containerd.grpc.v1.cri/sandboxes"),
 	}}
-	if c.name != "runc" { // whose shim leaves sockets of groups behind
+	if c.name != "runc" { // runc's shim leaves sockets of groups behind
 		s.Empty = append(s.Empty, daemon.SocketDir(dir))
 		s.Absent = c.sockets()
 	}
@@ -139,7 +139,7 @@ func (c *column) scope() leaks.Scope {
 	return s
 }
 
-// remains describes what containers of the column have left.
+// remains lists what containers of the column have left.
 func (c *column) remains() ([]string, error) {
 	s := c.scope()
 	var err error
@@ -155,7 +155,7 @@ func (c *column) unblamed(found []string) []string {
 	return slices.DeleteFunc(found, func(s string) bool { return slices.Contains(c.blamed, s) })
 }
 
-// expectNothingLeft fails the test for everything that its containers left.
+// expectNothingLeft fails the test for each thing that its containers have left.
 func (c *column) expectNothingLeft(t *testing.T) {
 	t.Helper()
 	var left []string
@@ -174,8 +174,8 @@ func ourColumns() []string { return []string{"native", "oci", "nspawn"} }
 
 func allColumns() []string { return append(ourColumns(), "runc") }
 
-// usesRunc reports whether it is runc, or what stands in its place, that isolates the
-// column's containers, by its own shim or not.
+// usesRunc reports whether runc, or the runtime that wraps names, isolates the column's
+// containers, by its own shim or by ours.
 func (c *column) usesRunc() bool { return c.name == "oci" || c.name == "runc" }
 
 // shimProgram is the name of the column's shim.
@@ -184,13 +184,13 @@ func (c *column) shimProgram() string {
 	return "containerd-shim-" + strings.Join(words[len(words)-2:], "-")
 }
 
-// eachRuntime runs a case once per column, and checks what it left.
+// eachRuntime runs a case once per column, and checks that it has left nothing.
 func eachRuntime(t *testing.T, test func(t *testing.T, c *column)) {
 	t.Helper()
 	eachOf(t, allColumns(), test)
 }
 
-// eachOfOurs is eachRuntime for what runc's shim is known not to do.
+// eachOfOurs is eachRuntime for cases that runc's shim is known to fail.
 func eachOfOurs(t *testing.T, test func(t *testing.T, c *column)) {
 	t.Helper()
 	eachOf(t, ourColumns(), test)
@@ -212,13 +212,13 @@ func eachOf(t *testing.T, names []string, test func(t *testing.T, c *column)) {
 	}
 }
 
-// runs reports whether a case is among the few that the column runs.
+// runs reports whether the column runs a case: a column with few set skips most cases.
 func (c *column) runs(t *testing.T, names []string) bool {
 	return slices.Contains(inShort(), t.Name()) || len(names) == 1 && c.wraps == ""
 }
 
-// cleanUp removes what a test, or its failure, left to containerd, and then
-// looks for what containerd does not know of.
+// cleanUp removes containers that a test, or its failure, has left in containerd, and then
+// looks for remains that containerd does not know of.
 func (c *column) cleanUp(t *testing.T) {
 	t.Helper()
 	defer func() {
@@ -238,7 +238,7 @@ func (c *column) cleanUp(t *testing.T) {
 	c.expectNothingLeft(t)
 }
 
-// remove deletes a container with its task, whatever their states.
+// remove deletes a container with its task, whatever their states are.
 func remove(t *testing.T, ctx context.Context, container containerd.Container) {
 	t.Helper()
 	if task, err := container.Task(ctx, nil); err == nil {
@@ -251,7 +251,7 @@ func remove(t *testing.T, ctx context.Context, container containerd.Container) {
 	}
 }
 
-// context carries the namespace. It ends after the test's own cleanups.
+// context returns a context with the namespace. It ends after the test's own cleanups.
 func (c *column) context(t *testing.T) context.Context {
 	limit := 3 * time.Minute * wait.Slowness
 	if *longFlag {

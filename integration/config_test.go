@@ -16,14 +16,14 @@ import (
 
 const stage1Annotation = "io.containerd.rkt.v1/stage1"
 
-// node is a column of its own whose shims read a configuration.
+// node is a column whose shims read a configuration of their own.
 type node struct {
 	*column
 	t    *testing.T
 	file string
 }
 
-// eachNode runs a case for the plain runtime, under every containerd.
+// eachNode runs a case for the runtime io.containerd.rkt.v1, under every containerd.
 func eachNode(t *testing.T, name string, test func(t *testing.T, n *node)) {
 	t.Helper()
 	on := func(t *testing.T, c *column) { test(t, c.node(t, name)) }
@@ -31,8 +31,8 @@ func eachNode(t *testing.T, name string, test func(t *testing.T, n *node)) {
 	eachOlder(t, []string{"native"}, on)
 }
 
-// aside runs a case with nodes of its own, beside others of this kind. The column
-// tells it the release, and is left alone.
+// aside runs a case that makes nodes of its own, in parallel with other such cases. The case
+// takes only the release from the column.
 func aside(t *testing.T, test func(t *testing.T, c *column)) {
 	t.Helper()
 	t.Parallel()
@@ -43,16 +43,16 @@ func aside(t *testing.T, test func(t *testing.T, c *column)) {
 	}
 }
 
-// asides counts the nodes, for each to have a directory of its own.
+// asides counts the nodes, so that each gets a directory of its own.
 var asides atomic.Int64
 
-// asideNode is node for a test that runs beside others.
+// asideNode is node for a test that runs in parallel with others.
 func (c *column) asideNode(t *testing.T) *node {
 	t.Helper()
 	return c.node(t, fmt.Sprintf("a%d", asides.Add(1)))
 }
 
-// node starts a containerd of the column's release, for one test.
+// node starts a containerd of the column's release for one test.
 func (c *column) node(t *testing.T, name string) *node {
 	t.Helper()
 	programs, err := c.release.find(c.context(t))
@@ -68,14 +68,13 @@ func (c *column) node(t *testing.T, name string) *node {
 	return n
 }
 
-// says gives the node another configuration.
+// says replaces the configuration of the node.
 func (n *node) says(format string, args ...any) {
 	n.t.Helper()
 	write(n.t, n.file, fmt.Sprintf(format, args...))
 }
 
-// runs starts a container by ctr with annotations, and returns what the record of
-// its pod says.
+// runs starts a container by ctr with annotations, and returns its pod's record of the stage1.
 func (n *node) runs(id string, annotations ...string) (record string) {
 	n.t.Helper()
 	flags := []string{"-d"}
@@ -87,7 +86,8 @@ func (n *node) runs(id string, annotations ...string) (record string) {
 	return read(n.t, filepath.Join(dir, "shim.json"))
 }
 
-// refuses lets ctr try it, and expects the words in what it says.
+// refuses starts a container by ctr, and expects it to fail with an error that contains the
+// words.
 func (n *node) refuses(annotations []string, words ...string) {
 	n.t.Helper()
 	flags := []string{"--rm"}
@@ -106,7 +106,7 @@ func (n *node) refuses(annotations []string, words ...string) {
 	n.expectNothingLeft(n.t)
 }
 
-// ends kills a container that runs, and removes it.
+// ends kills a running container and removes it.
 func (n *node) ends(id string) {
 	n.t.Helper()
 	n.ctr(n.t, "task", "kill", "--signal", "SIGKILL", id).must(n.t)
@@ -156,7 +156,8 @@ func TestAConfigurationThatIsWrongFailsThePodWithItsLine(t *testing.T) {
 	})
 }
 
-// copyOf copies a bundled stage1 to where nobody looks unless told.
+// copyOf copies a bundled stage1 to a directory that the shim searches only if the
+// configuration names it.
 func copyOf(t *testing.T, name string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), name)
@@ -182,7 +183,7 @@ func TestAStage1HasToHaveTheDigestOfTheConfiguration(t *testing.T) {
 		n.says("default = 'mine'\n[stage1.mine]\npath = '%s'\ndigest = '%s'\n", image, digest)
 		n.runs(id)
 		n.ends(id)
-		// Whoever can change the image after that cannot have it executed.
+		// A user who changes the image after that cannot have the change executed.
 		write(t, filepath.Join(image, "rootfs/added"), "by somebody")
 		n.refuses(nil, "stage1 mine", image, "has to be "+digest)
 		other := strings.Replace(digest, digest[7:9], map[bool]string{true: "00", false: "11"}[digest[7:9] != "00"], 1)
@@ -191,8 +192,8 @@ func TestAStage1HasToHaveTheDigestOfTheConfiguration(t *testing.T) {
 	})
 }
 
-// The pod keeps what it has: neither a further container nor `delete` asks the
-// configuration again, or the place where the image was.
+// The pod keeps its stage1: neither a further container nor `delete` reads the configuration or
+// the image's original path again.
 func TestThePodKeepsItsStage1WhateverTheConfigurationBecomes(t *testing.T) {
 	eachNode(t, "keeps", func(t *testing.T, n *node) {
 		image := copyOf(t, "oci")

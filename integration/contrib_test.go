@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// contribDir has what the repository ships for other programs.
+// contribDir has the files that the repository ships for other programs.
 const contribDir = "../contrib"
 
-// dropIn is a file of contrib/containerd, and what it has to make of CRI.
+// dropIn is a file of contrib/containerd, with the handler that CRI must have because of it.
 type dropIn struct {
 	file, handler, runtime, sandboxer string
 }
@@ -36,7 +36,7 @@ var oldDropIns = []dropIn{
 	{"rkt-nspawn.toml", "rkt-nspawn", "io.containerd.rkt-nspawn.v1", ""},
 }
 
-// install copies the file to where a node of that name imports it from.
+// install copies the file to the directory from which the node of that name imports it.
 func (d dropIn) install(t *testing.T, node string) {
 	t.Helper()
 	dir := filepath.Join(suite.dir, node, "conf.d")
@@ -46,7 +46,7 @@ func (d dropIn) install(t *testing.T, node string) {
 	write(t, filepath.Join(dir, d.file), read(t, filepath.Join(contribDir, "containerd/2.x", d.file)))
 }
 
-// needOurs skips a test where only runc's shim is there.
+// needOurs skips the test if only runc's shim is there.
 func needOurs(t *testing.T) {
 	t.Helper()
 	if *runtimesFlag == "runc" {
@@ -68,7 +68,7 @@ func filesIn(t *testing.T, dir string) []string {
 	return names
 }
 
-// handler is what CRI says of one in the verbose status.
+// handler is CRI's description of a handler in the verbose status.
 type handler struct {
 	Type                 string         `json:"runtimeType"`
 	Sandboxer            string         `json:"sandboxer"`
@@ -78,7 +78,7 @@ type handler struct {
 	Options              map[string]any `json:"options"`
 }
 
-// expect compares a handler of CRI's with what its drop-in is for.
+// expect compares a handler of CRI's with the one that the drop-in should make.
 func (d dropIn) expect(t *testing.T, s *runtimeapi.StatusResponse) {
 	t.Helper()
 	var config struct {
@@ -129,7 +129,7 @@ func TestEveryDropInMakesAHandlerOfContainerd2(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("CRI's status has the handlers %v", s.GetRuntimeHandlers())
 			}
-			// What `-info` of the drop-in's runtime says.
+			// The output of `-info` of the drop-in's runtime.
 			if f := s.GetRuntimeHandlers()[i].GetFeatures(); !f.GetRecursiveReadOnlyMounts() || f.GetUserNamespaces() != (d.runtime == "io.containerd.rkt.v1") {
 				t.Errorf("its features are %v", f)
 			}
@@ -182,7 +182,7 @@ func TestEveryDropInMakesAHandlerOfContainerd1(t *testing.T) {
 	}
 }
 
-// All drop-ins together are as good as each alone.
+// All drop-ins can be installed together.
 func TestTheDropInsDoNotMeet(t *testing.T) {
 	for _, d := range newDropIns {
 		d.install(t, "cri-all")
@@ -197,7 +197,7 @@ func TestTheDropInsDoNotMeet(t *testing.T) {
 	}
 }
 
-// runtimeClass is what matters of Kubernetes' object of that kind.
+// runtimeClass has the fields of Kubernetes' RuntimeClass that this test reads.
 type runtimeClass struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -210,7 +210,7 @@ type runtimeClass struct {
 	} `json:"overhead"`
 }
 
-// documents reads the YAML documents of a file, strictly.
+// documents reads the YAML documents of a file, and fails on unknown fields.
 func documents[T any](t *testing.T, path string) []T {
 	t.Helper()
 	var all []T

@@ -20,12 +20,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// cleanupLimit is when containerd kills a `delete`.
+// cleanupLimit is the time after which containerd kills a `delete`.
 const cleanupLimit = 5 * time.Second
 
-// With the shim of five containers killed, and containerd with it, `delete` alone
-// tells how each has ended and leaves nothing of any (containerd#8285,
-// moby#43491; requirements.md#D1 to requirements.md#D6).
+// After the shim of five containers and containerd were killed, `delete` alone reports how each
+// container has ended, and leaves nothing of any (containerd#8285, moby#43491;
+// requirements.md#D1 to requirements.md#D6).
 func TestDeleteAloneTellsTheExitsOfFiveContainers(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		name := "group-" + c.id()
@@ -64,7 +64,7 @@ func TestDeleteAloneTellsTheExitsOfFiveContainers(t *testing.T) {
 			}
 			t.Logf("delete of %s: %d after %s", id, got.ExitStatus, took.Round(time.Millisecond))
 		}
-		// The bundles are containerd's, and whoever reaps orphans may be slow.
+		// containerd owns the bundles, and the process that reaps orphans may be slow.
 		wait.Observe(t, "nothing but bundles is left", func() (bool, string) {
 			left, err := c.remains()
 			left = leaks.Only(left, "process", "cgroup", "mount")
@@ -86,7 +86,7 @@ func (c *column) deleteCommand(id string) *exec.Cmd {
 	return cmd
 }
 
-// deleteByHand calls it and reads the answer.
+// deleteByHand runs the shim's `delete` and reads the answer.
 func (c *column) deleteByHand(t *testing.T, id string) *taskapi.DeleteResponse {
 	t.Helper()
 	cmd := c.deleteCommand(id)

@@ -16,11 +16,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// gate is where a script waits, so that a test knows how far something has come.
+// gate is a place where a script waits, so that a test knows how far a call has come.
 type gate struct{ dir string }
 
-// newGate makes one in a directory of the suite, where whoever waits is found if
-// it stays.
+// newGate makes a gate in a directory of the suite. A script that stays there is found among
+// the remains.
 func newGate(t *testing.T) gate {
 	t.Helper()
 	dir, err := os.MkdirTemp(suite.dir, "gate-")
@@ -31,14 +31,14 @@ func newGate(t *testing.T) gate {
 	return gate{dir}
 }
 
-// wait is the waiting, in shell.
+// wait returns the shell commands that wait at the gate.
 func (g gate) wait() string {
 	return fmt.Sprintf("echo > %[1]s/reached; until [ -e %[1]s/open ]; do sleep 0.05; done; ", g.dir)
 }
 
 func (g gate) awaitReached(t *testing.T) { t.Helper(); awaitFile(t, filepath.Join(g.dir, "reached")) }
 
-// awaitPassed waits until the script that waited has ended.
+// awaitPassed waits until the script has passed the gate.
 func (g gate) awaitPassed(t *testing.T) { t.Helper(); awaitFile(t, filepath.Join(g.dir, "passed")) }
 
 func (g gate) open(t *testing.T) { t.Helper(); write(t, filepath.Join(g.dir, "open"), "") }
@@ -51,16 +51,16 @@ func executable(t *testing.T, path, script string) {
 	}
 }
 
-// createStep is a point that a Create comes to.
+// createStep is a step of Create.
 type createStep struct {
 	name string
-	// arrange makes something wait there, and returns the runtime and what else is
-	// asked for.
+	// arrange makes something wait at that step, and returns the runtime and the other options
+	// of the request.
 	arrange func(t *testing.T, c *column, g gate) (runtime string, opts []oci.SpecOpts, task []containerd.NewTaskOpts)
-	// goesOn says that what waits has nothing to do with containerd, and goes on
-	// in its absence.
+	// goesOn means that the waiting process does not depend on containerd, and goes on without
+	// it.
 	goesOn bool
-	// late says that it cannot be interrupted, and goes on when containerd is back.
+	// late means that the step cannot be interrupted, and goes on when containerd is back.
 	late bool
 }
 
@@ -77,8 +77,8 @@ var createSteps = []createStep{
 
 type arrangement = func(*testing.T, *column, gate) (string, []oci.SpecOpts, []containerd.NewTaskOpts)
 
-// waitingStart is a shim whose `start` waits between two lines of a script. The pipe to
-// containerd breaks in the second one, whose shell outlives that.
+// waitingStart returns a shim whose `start` waits between two lines of a script. The pipe to
+// containerd breaks in the second line; the shell that runs it goes on.
 func waitingStart(name, before, after string) arrangement {
 	return func(t *testing.T, _ *column, g gate) (string, []oci.SpecOpts, []containerd.NewTaskOpts) {
 		executable(t, filepath.Join(suite.shims, "containerd-shim-rkt-"+name+"-v1"), strings.Join([]string{
@@ -95,7 +95,7 @@ func waitingStart(name, before, after string) arrangement {
 	}
 }
 
-// waitingStage1 is one of which an entrypoint waits.
+// waitingStage1 returns a stage1 one of whose entrypoints waits.
 func waitingStage1(entrypoint string) arrangement {
 	return func(t *testing.T, _ *column, g gate) (string, []oci.SpecOpts, []containerd.NewTaskOpts) {
 		slow := faulty{name: "slow" + strings.ReplaceAll(entrypoint, "_", ""), programs: map[string]string{entrypoint: g.wait()}}
@@ -103,8 +103,8 @@ func waitingStage1(entrypoint string) arrangement {
 	}
 }
 
-// waitingMount is a mount by a helper that waits. The helper is found because the
-// directory of the shims is the first in PATH.
+// waitingMount returns a mount whose helper waits. mount finds the helper because the directory
+// of the shims is the first in PATH.
 func waitingMount(t *testing.T, c *column, g gate) (string, []oci.SpecOpts, []containerd.NewTaskOpts) {
 	executable(t, filepath.Join(suite.shims, "mount.fuse3"), g.wait()+`exec mount -t tmpfs waited "$2"`)
 	return c.runtime, nil, []containerd.NewTaskOpts{containerd.WithRootFS([]mount.Mount{
@@ -112,9 +112,9 @@ func waitingMount(t *testing.T, c *column, g gate) (string, []oci.SpecOpts, []co
 	})}
 }
 
-// containerd may be killed at any step of a Create. The container never was: the
-// next containerd knows nothing of it, and nothing of it is left
-// (containerd#6860, containerd#5015; requirements.md#R4).
+// containerd may be killed at any step of a Create. The container then does not exist for the
+// next containerd, and nothing of it is left (containerd#6860, containerd#5015;
+// requirements.md#R4).
 func TestContainerdMayBeKilledAtEveryStepOfACreate(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		for _, step := range createSteps {

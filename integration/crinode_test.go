@@ -11,9 +11,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
 )
 
-// criNode is a configuration with CRI, to which an operator adds ours. Nothing in it
-// reaches beyond the private directory. It sets something of the plugin's own, which
-// has to be there still when a drop-in was added.
+// criNode is a configuration with CRI, to which an operator adds a drop-in of ours. It concerns
+// only files in the private directory. It has a setting of the CRI plugin, which must be kept
+// when a drop-in is added.
 const criNode = `version = 3
 root = "DIR/root"
 state = "DIR/state"
@@ -62,7 +62,7 @@ disabled_plugins = [
   conf_dir = "DIR/cni"
 `
 
-// oldCRINode is the same for containerd 1.6 and 1.7.
+// oldCRINode is the configuration for containerd 1.6 and 1.7.
 const oldCRINode = `version = 2
 root = "DIR/root"
 state = "DIR/state"
@@ -109,7 +109,7 @@ type criDaemon struct {
 	runtime runtimeapi.RuntimeServiceClient
 }
 
-// criOf starts one, which ends with the test.
+// criOf starts a containerd with CRI, which ends with the test.
 func criOf(t *testing.T, r release, name, config string, env ...string) criDaemon {
 	t.Helper()
 	programs, err := r.find(t.Context())

@@ -97,10 +97,9 @@ func (s subject) shim() string {
 // recorder takes one sample's values.
 type recorder func(operation, float64)
 
-// alternate takes n samples of each subject, one subject after the other. Each
-// goes first as often as the others: what one leaves to do would otherwise
-// always disturb the same next one. Samples with a negative number warm up, and
-// are not recorded.
+// alternate takes n samples of each subject, one subject after the other. Each subject goes
+// first equally often: the work that one leaves would otherwise always disturb the same next
+// one. Samples with a negative number warm up, and are not recorded.
 func (b *bench) alternate(ctx context.Context, title string, n int, sample func(ctx context.Context, s subject, record recorder) error) error {
 	const warmUp = 2
 	step, done := b.progress.begin(title, n)
@@ -121,8 +120,8 @@ func (b *bench) alternate(ctx context.Context, title string, n int, sample func(
 	return nil
 }
 
-// undisturbed lets do finish after an interrupt: a call that is cut off half-way
-// leaves a container that nobody knows of yet.
+// undisturbed lets do finish after an interrupt: a call that is cut off half-way leaves a
+// container that close does not know of.
 func undisturbed(ctx context.Context, do func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -132,7 +131,7 @@ func undisturbed(ctx context.Context, do func(context.Context) error) error {
 	return do(ctx)
 }
 
-// milliseconds since start.
+// milliseconds returns the time since start.
 func milliseconds(start time.Time) float64 {
 	return float64(time.Since(start)) / float64(time.Millisecond)
 }

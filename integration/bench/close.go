@@ -14,15 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// close removes everything of the rig, after success, failure and interrupt
-// alike. What containerd and the shims should have removed is an error, and is
-// removed as well. It may be called for a rig that was not wholly opened.
+// close removes everything of the rig, after success, failure and interrupt alike. If
+// containerd or the shims have left something that they should have removed, close removes it
+// and returns an error. It may be called for a rig that was only partly opened.
 func (r *rig) close() (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
 	if r.daemon == nil {
 		return nil
 	}
-	// Not the context of the measurements, which an interrupt has ended.
+	// The context of the measurements cannot be used here: an interrupt has ended it.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if r.client != nil {
@@ -68,7 +68,7 @@ func (r *rig) remove(ctx context.Context, c containerd.Container) error {
 	return c.Delete(ctx, containerd.WithSnapshotCleanup)
 }
 
-// force removes what should not be there any more.
+// force removes everything that is left of the rig.
 func (r *rig) force() error {
 	scope := r.scope()
 	pids, err := scope.Processes()
@@ -81,7 +81,7 @@ func (r *rig) force() error {
 	points, mountErr := scope.MountPoints()
 	err = errors.Join(err, mountErr)
 	for _, p := range slices.Backward(points) {
-		if e := unix.Unmount(p, unix.MNT_DETACH); e != nil && e != unix.EINVAL { // gone with one above it
+		if e := unix.Unmount(p, unix.MNT_DETACH); e != nil && e != unix.EINVAL { // it went with a mount above it
 			err = errors.Join(err, fmt.Errorf("unmount %s: %w", p, e))
 		}
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 )
 
-// groupAnnotation puts containers into one pod, with runc's shim as with ours.
+// groupAnnotation puts containers into one pod. runc's shim honours it as ours does.
 const groupAnnotation = "io.containerd.runc.v2.group"
 
-// sleeper is the program of containers that only have to be there.
+// sleeper is the program of containers that only have to run.
 func sleeper() []string { return []string{"sleep", "100000"} }
 
 // container makes a container of a group, without a task.
@@ -59,7 +59,7 @@ func (r *rig) pods(ctx context.Context) (map[subject]containerd.Task, error) {
 	return tasks, nil
 }
 
-// lifetime is which operation each part of a task's life is a sample of.
+// lifetime names the operation that each part of a task's life is a sample of.
 type lifetime struct{ create, start, both, end operation }
 
 // measureLifetime takes one task from Create to Delete.
@@ -101,7 +101,7 @@ func (r *rig) measureLifetime(ctx context.Context, s subject, group string, ops 
 	return c.Delete(ctx, containerd.WithSnapshotCleanup)
 }
 
-// measurePods takes pods of one container through their lives.
+// measurePods measures pods of one container from Create to Delete.
 func measurePods(ctx context.Context, b *bench) error {
 	ctx = b.namespaced(ctx)
 	ops := lifetime{opFirstCreate, opFirstStart, opFirst, opLastEnd}
@@ -113,8 +113,7 @@ func measurePods(ctx context.Context, b *bench) error {
 	})
 }
 
-// measureContainers takes further containers of running pods through their
-// lives.
+// measureContainers measures further containers of running pods from Create to Delete.
 func measureContainers(ctx context.Context, b *bench) error {
 	ctx = b.namespaced(ctx)
 	if _, err := b.pods(ctx); err != nil {

@@ -13,8 +13,8 @@ type report struct {
 	Operations []reportOperation `json:"operations"`
 }
 
-// reportOperation has the samples of each runtime in the order in which they
-// were taken: those of one place alternated.
+// reportOperation has the samples of each runtime in the order in which they were taken. The
+// samples of all runtimes at one index were taken one after the other.
 type reportOperation struct {
 	Name    string               `json:"name"`
 	Unit    string               `json:"unit"`

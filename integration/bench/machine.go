@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine is what figures depend on beside the runtimes.
+// machine describes what the figures depend on beside the runtimes.
 type machine struct {
 	Kernel     string    `json:"kernel"`
 	Processors int       `json:"processors"`
 	Model      string    `json:"model"`
 	Cgroup     string    `json:"cgroup"`
-	FileSystem string    `json:"fileSystem"` // of everything that is not /run
+	FileSystem string    `json:"fileSystem"` // of all files except those in /run
 	Containerd string    `json:"containerd"`
 	Runc       string    `json:"runc"`
 	Shim       string    `json:"shim"`
@@ -61,7 +61,7 @@ func (m *machine) finish() {
 	m.LoadAfter = load()
 }
 
-// String is what belongs above a table.
+// String returns the line above a table.
 func (m *machine) String() string {
 	return fmt.Sprintf("Linux %s, %d × %s, cgroup %s, files on %s,\nload average %s before and %s after %.0f s;\ncontainerd %s, runc %s, containerd-shim-rkt-v1 %s\n",
 		m.Kernel, m.Processors, m.Model, m.Cgroup, m.FileSystem, m.LoadBefore, m.LoadAfter, m.Seconds, m.Containerd, m.Runc, m.Shim)
@@ -75,8 +75,8 @@ func cgroupVersion() string {
 	return "v1"
 }
 
-// fileSystem is the type of the file system of a directory, with those of its
-// options that decide what making and removing files costs.
+// fileSystem returns the type of the file system of a directory, with those of its options that
+// decide how long it takes to make and remove files.
 func fileSystem(dir string) string {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -123,7 +123,7 @@ func load() string {
 	return first
 }
 
-// versionOf is what a program says after the word "version", or how it failed.
+// versionOf returns the version that a program prints, or the error of running it.
 func versionOf(ctx context.Context, program string, args ...string) string {
 	out, err := exec.CommandContext(ctx, program, args...).Output()
 	if err != nil {

@@ -1,12 +1,12 @@
 // Command bench compares the shim with runc's, operation by operation, in one
 // private containerd on one machine, and prints a table: `make bench`.
 //
-// Samples of the runtimes alternate, so that whatever else the machine does
-// disturbs them alike: ratios can be trusted where times cannot. It measures
-// what a client sees, through ctr and the Go client, and the memory of the
-// processes that a runtime adds to a container's own. It judges nothing but
-// the budgets of docs/performance.md, and fails only if it cannot measure, or
-// if something is left on the machine at its end.
+// Samples of the runtimes alternate, so that other work on the machine disturbs all of them
+// alike: ratios can be trusted where times cannot. The benchmark measures the times that a
+// client sees, through ctr and the Go client, and the memory of the processes that a runtime
+// adds to a container's own. It compares the figures only with the budgets of
+// docs/performance.md, and fails only if it cannot measure, or if something is left on the
+// machine at its end.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// options are the flags.
+// options are the command's flags.
 type options struct {
 	bin      string
 	samples  int
@@ -49,7 +49,7 @@ func main() {
 func run(o options) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// A second interrupt ends the program, should cleaning up hang.
+	// If cleaning up hangs, a second interrupt ends the program.
 	context.AfterFunc(ctx, stop)
 
 	chosen, err := chooseChapters(o.only)

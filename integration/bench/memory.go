@@ -17,12 +17,12 @@ const (
 	// podsForMemory are measured together: they share the pages of their
 	// binaries, as the pods of a machine do.
 	podsForMemory = 10
-	// furtherContainers are added to one of them.
+	// furtherContainers is the number of containers that are added to one of these pods.
 	furtherContainers = 10
 )
 
-// measureMemory reads what pods cost beside their containers' own processes,
-// once they have been left alone for a while: runtimes give memory back late.
+// measureMemory reads the memory of pods without their containers' own processes. It waits
+// before it reads, because runtimes give memory back late.
 func measureMemory(ctx context.Context, b *bench) error {
 	ctx = b.namespaced(ctx)
 	err := b.fill(ctx, fmt.Sprintf("%d pods of one container", podsForMemory), podsForMemory, func(i int) string {
@@ -73,7 +73,7 @@ func (b *bench) fill(ctx context.Context, title string, n int, group func(int) s
 	return nil
 }
 
-// readMemory lets the pods settle, and reads.
+// readMemory waits until the pods are at rest, and reads their memory.
 func (b *bench) readMemory(ctx context.Context) (map[subject]memory, error) {
 	if err := b.leaveAlone(ctx); err != nil {
 		return nil, err
@@ -114,8 +114,8 @@ func (b *bench) leaveAlone(ctx context.Context) error {
 	}
 }
 
-// overhead lists the processes that a subject's pods have beside those in their
-// containers: the shims, and what descends from them.
+// overhead lists the processes of a subject's pods that are not in containers: the shims and
+// their descendants.
 func (b *bench) overhead(s subject) ([]int, error) {
 	pids, err := leaks.PIDs()
 	if err != nil {
@@ -125,7 +125,7 @@ func (b *bench) overhead(s subject) ([]int, error) {
 	for _, pid := range pids {
 		parent, err := parentOf(pid)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // it has ended meanwhile
+			continue // the process has ended meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -134,14 +134,14 @@ func (b *bench) overhead(s subject) ([]int, error) {
 	}
 	scope := b.scope()
 	found, err := b.shimPIDs(s)
-	for i := 0; i < len(found); i++ { // found grows
+	for i := 0; i < len(found); i++ { // found grows in the loop
 		found = append(found, children[found[i]]...)
 	}
 	return slices.DeleteFunc(found, scope.Contained), err
 }
 
-// shimPIDs lists the shims of a subject that serve: those that nobody of ours
-// has as a child.
+// shimPIDs lists the shims of a subject that serve: those whose parent is not a process of this
+// subject.
 func (b *bench) shimPIDs(s subject) ([]int, error) {
 	pids, err := b.scope().Processes()
 	if err != nil {

@@ -24,17 +24,16 @@ const (
 	opShimCPU
 )
 
-// description says what a line shows.
+// description describes a line of the table.
 type description struct {
 	name string
 	unit string
-	// more tells that larger values are better.
+	// more reports that larger values are better.
 	more   bool
 	budget budget // the project's
 }
 
-// budget bounds the ratio to the baseline, or the median itself. The zero value
-// is none.
+// budget bounds the ratio to the baseline, or the median itself. The zero value is no budget.
 type budget struct {
 	bound    float64
 	absolute bool
@@ -79,7 +78,7 @@ func (o operation) describe() description {
 	panic(fmt.Sprintf("operation %d has no description", int(o)))
 }
 
-// verdict says whether what was measured meets the budget.
+// verdict returns whether the measured value meets the budget, in words.
 func (d description) verdict(measured float64) string {
 	if (d.more && measured >= d.budget.bound) || (!d.more && measured <= d.budget.bound) {
 		return "met"
@@ -87,7 +86,7 @@ func (d description) verdict(measured float64) string {
 	return "not met"
 }
 
-// bound is how the budget is written.
+// bound returns the budget as the table has it.
 func (d description) bound() string {
 	sign, unit := "≤", "×"
 	if d.more {

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// memory is what a process costs, in MB of 10^6 bytes.
+// memory is the memory of a process, in MB of 10^6 bytes.
 type memory struct {
-	pss       float64 // with its share of what several have mapped
-	anonymous float64 // what is in no file
+	pss       float64 // shared pages count in proportion
+	anonymous float64 // pages that are in no file
 }
 
 func memoryOf(pid int) (memory, error) {
@@ -53,7 +53,7 @@ func parseRollup(r io.Reader) (memory, error) {
 	return m, s.Err()
 }
 
-// parentOf is the parent of a process.
+// parentOf returns the parent of a process.
 func parentOf(pid int) (int, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -72,8 +72,8 @@ func parseParent(stat string) (int, error) {
 	return strconv.Atoi(fields[1])
 }
 
-// cpuTime is what the threads that a process has now have used. The kernel
-// counts it in nanoseconds per thread, and in much coarser ticks per process.
+// cpuTime returns the processor time of a process's present threads. The kernel counts it in
+// nanoseconds per thread, and in much coarser ticks per process.
 func cpuTime(pid int) (time.Duration, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progress tells a person what is being done: on a terminal on one line that
-// changes, elsewhere by a line for each title and one every ten seconds.
+// progress reports the current step to a person: on a terminal on one line that changes,
+// elsewhere by a line for each title and one every ten seconds.
 type progress struct {
 	out      io.Writer
 	terminal bool
@@ -21,8 +21,8 @@ func newProgress(f *os.File) progress {
 	return progress{out: f, terminal: err == nil}
 }
 
-// begin announces something of total steps. step says how many are done, done
-// that it has ended.
+// begin announces work of total steps. The caller calls step with the number of finished steps,
+// and done at the end.
 func (p progress) begin(title string, total int) (step func(int), done func()) {
 	start := time.Now()
 	if p.terminal {

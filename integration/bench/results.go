@@ -17,13 +17,13 @@ func (r results) add(op operation, subject string, value float64) {
 	r[op][subject] = append(r[op][subject], value)
 }
 
-// operations lists what was measured, in the table's order.
+// operations lists the measured operations, in the table's order.
 func (r results) operations() []operation {
 	return slices.Sorted(maps.Keys(r))
 }
 
-// percentile is the nearest-rank percentile p, above 0 and at most 100, of
-// samples in any order; 0 of none.
+// percentile returns the nearest-rank percentile p, above 0 and at most 100, of samples in any
+// order, and 0 without samples.
 func percentile(samples []float64, p float64) float64 {
 	if len(samples) == 0 {
 		return 0
@@ -33,7 +33,8 @@ func percentile(samples []float64, p float64) float64 {
 	return sorted[max(rank, 1)-1]
 }
 
-// median is the middle sample, or the mean of the two in the middle; 0 of none.
+// median returns the middle sample, or the mean of the two in the middle, and 0 without
+// samples.
 func median(samples []float64) float64 {
 	if len(samples) == 0 {
 		return 0

@@ -20,7 +20,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
 )
 
-// patience is how long something may take that is not measured.
+// patience is the time limit of steps that are not measured.
 const patience = 30 * time.Second
 
 // rig is the containerd in which everything runs, in a private directory.
@@ -33,8 +33,8 @@ type rig struct {
 	serial   int
 }
 
-// openRig starts a containerd with all subjects. Its shims are a copy of bin,
-// which a build may replace meanwhile. TMPDIR says where everything is.
+// openRig starts a containerd with all subjects. The shims are a copy of bin, because a build
+// may replace bin meanwhile. All files are below TMPDIR.
 func openRig(ctx context.Context, bin string, subjects []subject) (_ *rig, err error) {
 	r := &rig{subjects: subjects}
 	if r.dir, err = os.MkdirTemp("", "rkt-bench-"); err != nil {
@@ -58,7 +58,7 @@ func openRig(ctx context.Context, bin string, subjects []subject) (_ *rig, err e
 		Shims:     []string{r.shims()},
 		Env:       []string{"RKT_DATA_DIR=" + r.dataDir()},
 		Namespace: fmt.Sprintf("rkt-bench-%d", os.Getpid()),
-		LogLevel:  "info", // debugging costs each shim something else
+		LogLevel:  "info", // at debug each shim would do further work
 	})
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func openRig(ctx context.Context, bin string, subjects []subject) (_ *rig, err e
 	return r, r.importImage(ctx)
 }
 
-// takeShims copies bin, once it is known that all subjects have a shim.
+// takeShims copies bin, after it has checked that all subjects have a shim.
 func (r *rig) takeShims(ctx context.Context, bin, programs string) error {
 	for _, s := range r.subjects {
 		dir := bin
@@ -122,7 +122,7 @@ func (r *rig) id(s subject) string {
 	return fmt.Sprintf("%s-%d", s.name, r.serial)
 }
 
-// scope is everything of the rig that can be found on the machine.
+// scope describes everything of the rig that can be found on the machine.
 func (r *rig) scope() leaks.Scope {
 	s := leaks.Scope{Dir: r.dir, Namespace: r.daemon.Namespace(), Except: []int{r.daemon.PID(), os.Getpid()}, Empty: []string{
 		r.fifoDir(),
@@ -134,8 +134,8 @@ func (r *rig) scope() leaks.Scope {
 	return s
 }
 
-// awaitQuiet waits until no shim is left of earlier samples, so that each pays
-// for its own.
+// awaitQuiet waits until no shim of earlier samples is left, so that its work is not part of
+// the next sample.
 func (r *rig) awaitQuiet(ctx context.Context) error {
 	return r.await(ctx, "the shims end with their last container", func() ([]string, error) {
 		left, err := r.scope().Remains()

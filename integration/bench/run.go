@@ -9,11 +9,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
 
-// measureRun executes ctr, from its start to its end.
+// measureRun measures ctr from its start to its end.
 func measureRun(ctx context.Context, b *bench) error {
 	return b.alternate(ctx, "ctr run --rm", b.samples, func(ctx context.Context, s subject, record recorder) error {
 		cmd := b.daemon.Ctr(ctx, "run", "--rm", "--runtime", s.runtime, "--fifo-dir", b.fifoDir(), image.BusyboxName, b.id(s), "true")
-		// The terminal's interrupt is this program's to handle.
+		// ctr must not get the terminal's interrupt; this program handles it.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		begin := time.Now()
 		out, err := cmd.CombinedOutput()

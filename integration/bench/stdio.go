@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	// written is how much a container writes in blocks of blockSize.
+	// written is the number of bytes that a container writes, in blocks of blockSize.
 	written   = 256 << 20
 	blockSize = 64 << 10
 )
 
-// measureStdio lets containers write to a fifo that this process reads, as a
-// client does that shows what they say.
+// measureStdio lets containers write to a fifo that this process reads, like a client that
+// shows a container's output.
 func measureStdio(ctx context.Context, b *bench) error {
 	ctx = b.namespaced(ctx)
-	n := max(1, b.samples/3) // each takes as long as several others
+	n := max(1, b.samples/3) // each sample takes as long as several others
 	return b.alternate(ctx, fmt.Sprintf("%d MB through stdout", written>>20), n, func(ctx context.Context, s subject, record recorder) error {
 		if err := b.measureOutput(ctx, s, record); err != nil {
 			return err
@@ -89,8 +89,7 @@ func cpuTimes(pids []int) (time.Duration, error) {
 	return sum, nil
 }
 
-// counter counts what is written to it, and closes full at the last byte of
-// those expected.
+// counter counts the bytes that are written to it, and closes full after the expected number.
 type counter struct {
 	missing int
 	full    chan struct{}

@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// table renders the results as a Markdown table that can be read as it is: a
-// column of medians, with the 90th percentile behind them, per subject, and one
-// of ratios per subject that is not the baseline. The percentile is the tenth
-// where more is better: it is the bad end either way. The budgets are native's.
+// table renders the results as a Markdown table whose source is readable as well. Each subject
+// has a column of medians, followed by the 90th percentile, and each subject except the
+// baseline a column of ratios. Where more is better, the percentile is the 10th: it is always
+// the bad end. The budgets are for native.
 func (r results) table(subjects []subject) string {
 	head := []string{"", "n", "unit"}
 	for _, s := range subjects {
@@ -26,7 +26,8 @@ func (r results) table(subjects []subject) string {
 	return render(rows)
 }
 
-// comparedSubjects are those with a baseline to compare them with.
+// comparedSubjects returns the subjects that are compared with the baseline, if the baseline is
+// among the subjects.
 func comparedSubjects(subjects []subject) []subject {
 	var others []subject
 	for _, s := range subjects {
@@ -56,7 +57,7 @@ func (r results) row(op operation, subjects, compared []subject) []string {
 	return append(row, d.judge(samples["native"], samples[baseline]))
 }
 
-// judge is the cell of the budget, with the verdict if there is one.
+// judge returns the cell of the budget, with the verdict if native was measured.
 func (d description) judge(native, base []float64) string {
 	switch {
 	case d.budget == (budget{}):
@@ -69,7 +70,7 @@ func (d description) judge(native, base []float64) string {
 	return d.bound()
 }
 
-// ratio of two medians.
+// ratio returns the ratio of two medians.
 func ratio(samples, base []float64) float64 { return median(samples) / median(base) }
 
 func ratioCell(samples, base []float64) string {
@@ -79,7 +80,7 @@ func ratioCell(samples, base []float64) string {
 	return fmt.Sprintf("%.2f", ratio(samples, base))
 }
 
-// cell is a median with the percentile of the bad end, or the only sample.
+// cell returns a median with the percentile of the bad end, or the only sample.
 func cell(samples []float64, more bool) string {
 	bad := 90.0
 	if more {
@@ -94,7 +95,7 @@ func cell(samples []float64, more bool) string {
 	return fmt.Sprintf("%s (%s)", number(median(samples)), number(percentile(samples, bad)))
 }
 
-// number has three digits that count.
+// number formats a value with three significant digits.
 func number(v float64) string {
 	switch {
 	case v >= 100:

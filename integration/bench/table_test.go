@@ -8,8 +8,8 @@ import (
 func TestTableComparesWithRuncAndJudgesNative(t *testing.T) {
 	r := results{
 		opRun:         {"native": {60, 50, 40}, "runc": {100, 300, 90}, "oci": {200, 200, 200}},
-		opStart:       {"native": {1, 2}, "oci": {1.5, 1.5}}, // nothing to compare with
-		opCreateStart: {"runc": {3}},                         // nothing to judge
+		opStart:       {"native": {1, 2}, "oci": {1.5, 1.5}}, // no baseline to compare with
+		opCreateStart: {"runc": {3}},                         // no subject with a budget
 		opExec:        {"native": {30}, "runc": {100}, "oci": {100}},
 		opFurtherPSS:  {"native": {0.25}, "runc": {0.1}, "oci": {0.1}}, // an absolute budget
 		opThroughput:  {"native": {2000, 1000, 1990}, "runc": {1000, 995, 1001}, "oci": {1, 1, 1}},

@@ -1,8 +1,7 @@
-// Package binaries makes the programs that the suites and the benchmark drive:
-// containerd, ctr, runc's shim and containerd's own client suite, from the module
-// that go.mod pins, and the test program. What is slow to build is built once and
-// kept in the user's cache directory. It does not build the shim under test:
-// `make build` does.
+// Package binaries makes the programs that the suites and the benchmark use: containerd, ctr,
+// runc's shim and containerd's own client suite, from the module that go.mod pins, and the test
+// program. Programs that take long to build are built once and kept in the user's cache
+// directory. The shim under test is built by `make build`, not here.
 package binaries
 
 import (
@@ -21,12 +20,11 @@ import (
 
 const containerd = "github.com/containerd/containerd/v2"
 
-// tags leave out what the suite does not use and what needs a C compiler.
+// tags leave out features that the suite does not use or that need a C compiler.
 const tags = "urfave_cli_no_docs no_btrfs no_devmapper no_zfs"
 
-// Containerd returns a directory with containerd, ctr and
-// containerd-shim-runc-v2. The first call on a machine takes about 80 seconds
-// of two processors, and says so on log.
+// Containerd returns a directory with containerd, ctr and containerd-shim-runc-v2. The first
+// call on a machine takes about 80 seconds of two processors, and reports that on log.
 func Containerd(ctx context.Context, log io.Writer) (string, error) {
 	if dir, ok := prebuilt(); ok {
 		return dir, nil
@@ -44,10 +42,10 @@ func Containerd(ctx context.Context, log io.Writer) (string, error) {
 	})
 }
 
-// ClientSuite returns a directory with what containerd's client suite needs beside
-// Containerd: client.test, the suite itself; testdata, which it reads in its
-// working directory; and runc-fp, a runc that fails on demand. It takes a minute
-// on a machine where it is not there yet.
+// ClientSuite returns a directory with the programs that containerd's client suite needs beside
+// Containerd: client.test, the suite itself; testdata, which the suite reads in its working
+// directory; and runc-fp, a runc that fails on demand. The first call on a machine takes a
+// minute.
 func ClientSuite(ctx context.Context, log io.Writer) (string, error) {
 	const suite = containerd + "/integration/client"
 	info, err := output(ctx, "list", "-f", "{{.Module.Version}} {{.Dir}}", suite)
@@ -84,12 +82,12 @@ func TestProgram(ctx context.Context, dir string) (string, error) {
 	return Program(ctx, dir, "testprog")
 }
 
-// Cached returns the directory name in the cache, which fill makes if it is
-// not there. Processes that want the same one wait for each other.
+// Cached returns the directory name in the cache. If it is missing, fill makes it. Processes
+// that want the same directory wait for each other.
 func Cached(name string, fill func(dir string) error) (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
-		base = os.TempDir() // no HOME: a cache for as long as the machine runs
+		base = os.TempDir() // without HOME the cache lasts until the next boot
 	}
 	base = filepath.Join(base, "containerd-shim-rkt")
 	if err := os.MkdirAll(base, 0o755); err != nil {
@@ -126,12 +124,12 @@ func build(ctx context.Context, dir string, args ...string) error {
 	return err
 }
 
-// output runs the go command in this module.
+// output returns the output of the go command in this module.
 func output(ctx context.Context, args ...string) (string, error) {
 	return outputWith(ctx, "CGO_ENABLED=0", args...)
 }
 
-// outputWith is output with a variable of the environment.
+// outputWith is output with a variable in the environment.
 func outputWith(ctx context.Context, variable string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), variable)
@@ -145,7 +143,7 @@ func outputWith(ctx context.Context, variable string, args ...string) (string, e
 	return string(bytes.TrimSpace(out)), nil
 }
 
-// Progress says what takes long, and every ten seconds that it still does.
+// Progress prints what is being done, and repeats it every ten seconds until done is called.
 func Progress(log io.Writer, what string) (done func()) {
 	start := time.Now()
 	fmt.Fprintf(log, "==> %s\n", what)

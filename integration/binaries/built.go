@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// Built checks that there is the shim under test in a directory, and returns that. No
-// name means what RKT_TEST_BIN says, or else the directory that `make build` fills,
-// seen from a package two levels below the repository's root.
+// Built checks that a directory has the shim under test, and returns the directory. If dir is
+// empty, it is RKT_TEST_BIN, or else the directory that `make build` fills, relative to a
+// package two levels below the repository's root.
 func Built(dir string) (string, error) {
 	if dir == "" {
 		dir = os.Getenv("RKT_TEST_BIN")

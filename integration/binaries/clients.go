@@ -11,9 +11,9 @@ import (
 	"runtime"
 )
 
-// Nerdctl returns a real nerdctl, of the version that integration/nerdctl pins. It
-// takes a minute or two on a machine where it is not there yet. Where it can be
-// neither found nor built the error is exec.ErrNotFound.
+// Nerdctl returns a real nerdctl, of the version that integration/nerdctl pins. The first call
+// on a machine takes a minute or two. If it can neither be found nor built, the error is
+// exec.ErrNotFound.
 func Nerdctl(ctx context.Context, log io.Writer) (string, error) {
 	const module = "github.com/containerd/nerdctl/v2"
 	if dir, ok := prebuilt(); ok {
@@ -27,9 +27,8 @@ func Nerdctl(ctx context.Context, log io.Writer) (string, error) {
 	return filepath.Join(dir, "nerdctl"), err
 }
 
-// Docker returns a directory with a real dockerd, which integration/moby pins,
-// and docker, Debian's command line client. It takes five minutes of a processor on
-// a machine where they are not there yet.
+// Docker returns a directory with a real dockerd, which integration/moby pins, and docker,
+// Debian's command line client. The first call on a machine takes five minutes of a processor.
 func Docker(ctx context.Context, log io.Writer) (daemon, client string, err error) {
 	const module = "github.com/moby/moby/v2"
 	if daemon, err = fromModule(ctx, log, "moby", module, module+"/cmd/dockerd", "five minutes of a processor"); err != nil {
@@ -43,7 +42,7 @@ func Docker(ctx context.Context, log io.Writer) (daemon, client string, err erro
 	return filepath.Join(daemon, "dockerd"), filepath.Join(dir, "docker"), err
 }
 
-// fromModule builds a program of a module that a nested one pins.
+// fromModule builds a program of a module that the nested module in pins.
 func fromModule(ctx context.Context, log io.Writer, in, module, program, takes string) (string, error) {
 	dir, version, err := pinned(ctx, in, module)
 	if err != nil {
@@ -57,8 +56,8 @@ func fromModule(ctx context.Context, log io.Writer, in, module, program, takes s
 	})
 }
 
-// unpack fetches a package of Debian's and keeps some of its files, side by side in
-// dir. Nothing of it is installed.
+// unpack downloads a Debian package and copies some of its files, side by side, into dir. It
+// installs nothing.
 func unpack(ctx context.Context, dir, name string, files ...string) error {
 	if err := Download(ctx, dir, name); err != nil {
 		return err

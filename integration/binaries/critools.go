@@ -6,9 +6,8 @@ import (
 	"path/filepath"
 )
 
-// CRITest returns a directory with critest, the validation suite of the CRI tools,
-// from the module that critools/go.mod pins. It takes a minute on a machine where it
-// is not there yet.
+// CRITest returns a directory with critest, the validation suite of the CRI tools, from the
+// module that critools/go.mod pins. The first call on a machine takes a minute.
 func CRITest(ctx context.Context, log io.Writer) (string, error) {
 	const module = "sigs.k8s.io/cri-tools"
 	dir, version, err := pinned(ctx, "critools", module)
@@ -24,8 +23,7 @@ func CRITest(ctx context.Context, log io.Writer) (string, error) {
 	})
 }
 
-// CRISuite returns a directory with cri.test, the suite that containerd tests its CRI
-// plugin with.
+// CRISuite returns a directory with cri.test, containerd's suite for its CRI plugin.
 func CRISuite(ctx context.Context, log io.Writer) (string, error) {
 	version, err := output(ctx, "list", "-m", "-f", "{{.Version}}", containerd)
 	if err != nil {

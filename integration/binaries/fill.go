@@ -7,8 +7,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 )
 
-// Fill brings what every suite needs into an enclosure: containerd as the directory
-// programs, and what `make build` makes as shims. The copies come after.
+// Fill copies the programs that every suite needs into an enclosure: those of containerd into
+// the directory programs, and those of `make build` into shims. It then makes the other copies.
 func Fill(ctx context.Context, e enclosure.Enclosure, programs, shims string, copies ...enclosure.Copy) error {
 	bin, err := Built("")
 	if err != nil {

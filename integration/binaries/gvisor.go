@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 )
 
-// gvisor is the module of runsc, whose version gvisor/go.mod pins. It is one of those that
-// gVisor generates for the go command, with what Bazel makes for its own.
+// gvisor is the module of runsc, whose version gvisor/go.mod pins. gVisor publishes such
+// modules for the go command; they contain the files that Bazel generates.
 const gvisor = "gvisor.dev/gvisor"
 
-// Runsc returns the path of gVisor's runsc. It takes three minutes of a processor on a
-// machine where it is not there yet.
+// Runsc returns the path of gVisor's runsc. The first call on a machine takes three minutes of
+// a processor.
 func Runsc(ctx context.Context, log io.Writer) (string, error) {
 	module, version, err := pinned(ctx, "gvisor", gvisor)
 	if err != nil {

@@ -6,9 +6,8 @@ import (
 	"path/filepath"
 )
 
-// Kubelet returns a real kubelet, built from the modules that integration/kubernetes
-// pins. It takes about ten minutes of one processor on a machine where it is not
-// there yet.
+// Kubelet returns a real kubelet, built from the modules that integration/kubernetes pins. The
+// first call on a machine takes about ten minutes of one processor.
 func Kubelet(ctx context.Context, log io.Writer) (string, error) {
 	const module = "k8s.io/kubernetes"
 	dir, version, err := pinned(ctx, "kubernetes", module)

@@ -12,11 +12,10 @@ import (
 	"strings"
 )
 
-// Containerd17 returns a directory with the containerd, ctr and runc's shim of
-// the last 1.7 release, which containerd17/go.mod pins: two major versions of
-// containerd do not agree on the modules that they need. It takes a minute or
-// two on a machine where it is not there yet. CRI, most of the work, is left
-// out.
+// Containerd17 returns a directory with the containerd, ctr and runc's shim of the last 1.7
+// release. containerd17/go.mod pins it in a module of its own, because two major versions of
+// containerd need different versions of their dependencies. The first call on a machine takes a
+// minute or two. It is built without CRI, which is most of the work.
 func Containerd17(ctx context.Context, log io.Writer) (string, error) {
 	const module = "github.com/containerd/containerd"
 	dir, version, err := pinned(ctx, "containerd17", module)
@@ -32,9 +31,9 @@ func Containerd17(ctx context.Context, log io.Writer) (string, error) {
 	})
 }
 
-// DebianContainerd returns a directory with the containerd, ctr and runc's shim
-// of Debian's package, which is unpacked and not installed: nothing of it is
-// started. Where there is no apt-get the error is exec.ErrNotFound.
+// DebianContainerd returns a directory with the containerd, ctr and runc's shim of Debian's
+// package. The package is unpacked and not installed, so none of its services is started.
+// Without apt-get the error is exec.ErrNotFound.
 func DebianContainerd(ctx context.Context, log io.Writer) (string, error) {
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return "", err
@@ -47,8 +46,8 @@ func DebianContainerd(ctx context.Context, log io.Writer) (string, error) {
 	})
 }
 
-// Client16 builds containerd16/client, a client that is made of containerd 1.6's
-// Go packages, into dir and returns its path.
+// Client16 builds containerd16/client, a client that uses containerd 1.6's Go packages, into
+// dir and returns its path.
 func Client16(ctx context.Context, dir string) (string, error) {
 	module, err := nested(ctx, "containerd16")
 	if err != nil {
@@ -65,7 +64,7 @@ func nested(ctx context.Context, name string) (string, error) {
 	return filepath.Join(root, name), err
 }
 
-// pinned returns the directory of a module inside this one, and the version of another
+// pinned returns the directory of a module inside this one, and the version of another module
 // that it pins.
 func pinned(ctx context.Context, name, module string) (dir, version string, err error) {
 	if dir, err = nested(ctx, name); err == nil {
@@ -74,12 +73,13 @@ func pinned(ctx context.Context, name, module string) (dir, version string, err 
 	return dir, version, err
 }
 
-// cacheName is that of what this machine's Go makes of a version of something.
+// cacheName returns the name of the directory in the cache for a version of a program, as this
+// machine's Go builds it.
 func cacheName(what, version string) string {
 	return strings.Join([]string{what, version, runtime.Version(), runtime.GOARCH}, "-")
 }
 
-// buildIn is build in another module.
+// buildIn runs go build in another module.
 func buildIn(ctx context.Context, module, to string, args ...string) error {
 	_, err := output(ctx, append([]string{"-C", module, "build", "-trimpath", "-ldflags", "-s -w", "-o", to + "/"}, args...)...)
 	return err
@@ -99,8 +99,8 @@ func release() string {
 	return "unknown"
 }
 
-// Download fetches a package of Debian's into dir. A machine that has never heard of it updates its
-// lists first.
+// Download downloads a Debian package into dir. If the package lists of the machine do not have
+// the package, they are updated first.
 func Download(ctx context.Context, dir, name string) error {
 	first := run(ctx, dir, "apt-get", "download", name)
 	if first == nil {

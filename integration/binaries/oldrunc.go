@@ -8,12 +8,11 @@ import (
 	"path/filepath"
 )
 
-// OldRuncs are releases of runc with known holes, which attacks are tried against to
-// show that they are real. Each is the last release, or one of the last, before the
-// repair of a class.
+// OldRuncs are releases of runc with known holes. An attack is tried against one of them to
+// show that it works. Each is one of the last releases before a class of attacks was fixed.
 func OldRuncs() []string { return []string{"v1.0.0-rc6", "v1.0.0-rc94", "v1.1.1"} }
 
-// OldRunc returns the path of one of OldRuncs. As Runc it is built once.
+// OldRunc returns the path of one of OldRuncs. Like Runc it is built once.
 func OldRunc(ctx context.Context, log io.Writer, version string) (string, error) {
 	return buildRunc(ctx, log, path.Join("oldrunc", version))
 }

@@ -2,8 +2,8 @@ package binaries
 
 import "os"
 
-// PrebuiltVariable names the environment variable that spares a machine the Go
-// toolchain: a directory that holds, side by side, all that would be built.
+// PrebuiltVariable names an environment variable for machines without a Go toolchain: its value
+// is a directory that contains every program that would otherwise be built.
 const PrebuiltVariable = "RKT_TEST_PREBUILT"
 
 // prebuilt returns that directory, if there is one.

@@ -11,18 +11,18 @@ import (
 	"path/filepath"
 )
 
-// ErrNoHistory says that a commit is not in the repository: it is a shallow clone, or
-// no repository at all.
+// ErrNoHistory is returned if the repository does not contain a commit, because it is a shallow
+// clone or not a repository.
 var ErrNoHistory = errors.New("the repository's history is not there")
 
-// Earlier returns a directory with what `make build` made of this repository at an
-// earlier commit. It takes a minute on a machine where it is not there yet.
+// Earlier returns a directory with the files that `make build` makes of this repository at an
+// earlier commit. The first call on a machine takes a minute.
 func Earlier(ctx context.Context, log io.Writer, commit string) (string, error) {
 	root, err := nested(ctx, "..")
 	if err != nil {
 		return "", err
 	}
-	// A checkout may belong to somebody else than who runs its tests.
+	// The owner of a checkout need not be the user who runs its tests.
 	git := []string{"-c", "safe.directory=*", "-C", root}
 	if err := exec.CommandContext(ctx, "git", append(git, "cat-file", "-e", commit+"^{commit}")...).Run(); err != nil {
 		return "", fmt.Errorf("commit %s: %w", commit, ErrNoHistory)

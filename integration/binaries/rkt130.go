@@ -15,13 +15,13 @@ import (
 // rktModule is rkt itself, whose last release rkt130/go.mod pins.
 const rktModule = "github.com/rkt/rkt"
 
-// RktStage1s returns a directory with rkt's own stage1 images, fly and host, as the
-// makefiles of its last release compose them, and where systemd is installed src and
-// coreos. Nothing in them is changed. They take half a minute on a machine where they
-// are not there yet. Where they cannot be built the error is exec.ErrNotFound.
+// RktStage1s returns a directory with rkt's own stage1 images, composed like the makefiles of
+// its last release do, unchanged: fly and host, and if systemd is installed also src and
+// coreos. The first call on a machine takes half a minute. If they cannot be built, the error
+// is exec.ErrNotFound.
 //
-// What they depend on has the versions of rkt's glide.lock, as far as they can be had
-// as modules; of CNI's plugins, dhcp needs one that cannot, and is left out.
+// Their dependencies have the versions of rkt's glide.lock, as far as these exist as modules.
+// CNI's plugin dhcp is left out, because one of its dependencies does not.
 func RktStage1s(ctx context.Context, log io.Writer) (string, error) {
 	if _, ok := prebuilt(); ok {
 		return "", fmt.Errorf("%w: rkt's images are not among what is prebuilt", exec.ErrNotFound)
@@ -52,8 +52,8 @@ func RktStage1s(ctx context.Context, log io.Writer) (string, error) {
 	})
 }
 
-// canCompile tells what is missing of what C needs. libsystemd and libacl are loaded
-// by name: of these it is the header.
+// canCompile returns an error that names the missing headers or tools for C. libsystemd and
+// libacl are loaded at run time by name, so only their headers are needed.
 func canCompile(ctx context.Context) error {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		return err
@@ -64,15 +64,15 @@ func canCompile(ctx context.Context) error {
 	return nil
 }
 
-// rktBuild makes images. What it names is relative to rkt's sources, or to the root
-// file system of an image.
+// rktBuild makes images. The paths in it are relative to rkt's sources, or to the root file
+// system of an image.
 type rktBuild struct {
 	ctx             context.Context
 	module, version string
 	sources         string
 }
 
-// fly is stage1_fly/stage1_fly.mk.
+// fly does the work of stage1_fly/stage1_fly.mk.
 func (r *rktBuild) fly(dir string) error {
 	root := filepath.Join(dir, "rootfs")
 	if err := makeAll(root, "rkt/status", "opt/stage2"); err != nil {
@@ -85,7 +85,7 @@ func (r *rktBuild) fly(dir string) error {
 	)
 }
 
-// host is stage1/stage1.mk for the flavor host.
+// host does the work of stage1/stage1.mk for the flavor host.
 func (r *rktBuild) host(dir string) error {
 	root := filepath.Join(dir, "rootfs")
 	const plugins, units = "usr/lib/rkt/plugins/net", "usr/lib/systemd/system"
@@ -137,8 +137,8 @@ func rktPackages(dir string, names ...string) (packages []string) {
 	return packages
 }
 
-// goPrograms builds programs. What starts systemd-nspawn of its image knows the loader
-// of that.
+// goPrograms builds programs. loader is the path of the loader with which a program starts the
+// systemd-nspawn of its image.
 func (r *rktBuild) goPrograms(to, loader string, packages []string) error {
 	linked := "-s -w -X main.interpBin=" + loader
 	args := append([]string{"-C", r.module, "build", "-trimpath", "-tags", "selinux", "-ldflags", linked, "-o", to + "/"}, packages...)
@@ -146,7 +146,7 @@ func (r *rktBuild) goPrograms(to, loader string, packages []string) error {
 	return err
 }
 
-// cProgram builds a program that is called as the first of its sources is.
+// cProgram builds a C program with the name of its first source.
 func (r *rktBuild) cProgram(to string, sources ...string) error {
 	dir, err := r.from()
 	if err != nil {
@@ -165,7 +165,7 @@ func (r *rktBuild) from() (_ string, err error) {
 	return r.sources, err
 }
 
-// install copies files that patterns name.
+// install copies the files that match patterns.
 func (r *rktBuild) install(to string, mode os.FileMode, patterns ...string) error {
 	from, err := r.from()
 	if err != nil {
@@ -189,7 +189,7 @@ func (r *rktBuild) install(to string, mode os.FileMode, patterns ...string) erro
 	return nil
 }
 
-// manifest fills in a template. That of fly has a name already.
+// manifest fills in a template. The template of fly already has a name.
 func (r *rktBuild) manifest(dir, flavor, template string) error {
 	from, err := r.from()
 	if err != nil {

@@ -19,7 +19,8 @@ const (
 	coreosLoader = "/usr/lib/" + loaderName
 )
 
-// systemdVersion is that of the machine's systemd and systemd-nspawn, or nothing.
+// systemdVersion returns the version of the machine's systemd and systemd-nspawn, or an empty
+// string.
 func systemdVersion(ctx context.Context) string {
 	if _, err := exec.LookPath("systemd-nspawn"); err != nil {
 		return ""
@@ -35,10 +36,10 @@ func systemdVersion(ctx context.Context) string {
 	return words[1]
 }
 
-// withSystemd is stage1/stage1.mk for the flavors that bring a systemd along: what
-// host has, and the files that usr_from_coreos lists, with the libraries that they
-// need. They are those of the machine, as packages have installed them, in the place
-// of CoreOS's, or of what usr_from_src would compile.
+// withSystemd does the work of stage1/stage1.mk for the flavors that contain systemd. The image
+// has the files of host and those that usr_from_coreos lists, with the libraries that they
+// need. The files are those of the machine's packages; rkt took them from CoreOS, or compiled
+// them (usr_from_src).
 func (r *rktBuild) withSystemd(to, flavor, loader, version string) error {
 	dir := filepath.Join(to, flavor)
 	root := filepath.Join(dir, "rootfs")
@@ -71,7 +72,7 @@ func (r *rktBuild) withSystemd(to, flavor, loader, version string) error {
 	return c.place(r.ctx, srcLoader, "usr/lib")
 }
 
-// listed returns the files of lists, but for libraries.
+// listed returns the files of lists, without libraries.
 func (r *rktBuild) listed(pattern string) (names []string, err error) {
 	from, err := r.from()
 	if err != nil {
@@ -95,21 +96,21 @@ func (r *rktBuild) listed(pattern string) (names []string, err error) {
 	return names, nil
 }
 
-// closure is a root file system whose programs have all libraries that they need.
+// closure is a root file system that contains all libraries that its programs need.
 type closure struct {
 	root      string
 	libraries map[string]bool
 }
 
-// add copies a file of /usr, if the machine has it, with what it needs: libraries go to
-// /usr/lib, and those that systemd has for itself to where its programs look for them
-// on the machine.
+// add copies a file of /usr, if the machine has it, with its libraries. Libraries go to
+// /usr/lib; systemd's private libraries go to the path where its programs look for them on the
+// machine.
 func (c closure) add(ctx context.Context, name string) error {
 	name = strings.Replace(name, "lib64/", "lib/", 1)
 	file := filepath.Join("/usr", name)
 	st, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		file = "/" + name // where /usr has not taken everything over
+		file = "/" + name // on a machine without merged /usr
 		st, err = os.Stat(file)
 	}
 	if errors.Is(err, fs.ErrNotExist) || err == nil && st.IsDir() {
@@ -151,7 +152,7 @@ func (c closure) add(ctx context.Context, name string) error {
 	return nil
 }
 
-// place copies a file, and no link, to a directory of the root.
+// place copies a file, following links, to a directory of the root.
 func (c closure) place(ctx context.Context, file, dir string) error {
 	if err := makeAll(c.root, dir); err != nil {
 		return err
@@ -159,7 +160,7 @@ func (c closure) place(ctx context.Context, file, dir string) error {
 	return run(ctx, c.root, "cp", "--dereference", file, filepath.Join(c.root, dir)+"/")
 }
 
-// libraries lists those that a program is linked with.
+// libraries lists the libraries that a program is linked with.
 func libraries(ctx context.Context, file string) (paths []string, err error) {
 	program, err := elf.Open(file)
 	if err != nil {

@@ -9,9 +9,10 @@ import (
 	"path/filepath"
 )
 
-// Wrap makes an image of the stage1 oci for another OCI runtime, as its README says, in
-// the directory bin that `make build` fills, and the link of the runtime
-// io.containerd.rkt-NAME.v1, which pins it. The line is the runtime's path and its flags.
+// Wrap makes an image of the stage1 oci for another OCI runtime, as the README of oci
+// describes, in the directory bin that `make build` fills. It also makes the link of the
+// runtime io.containerd.rkt-NAME.v1, which pins the image. line has the runtime's path and its
+// flags.
 func Wrap(ctx context.Context, bin, name, line string) error {
 	image := filepath.Join(bin, "stage1", name)
 	if out, err := exec.CommandContext(ctx, "cp", "-aT", filepath.Join(bin, "stage1/oci"), image).CombinedOutput(); err != nil {

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// calls counts what clients called in containerd's Tasks service, by method and by
-// the code of the answer. But for List, each method is one or two of the shim's.
+// calls counts the calls of clients to containerd's Tasks service, by method and by the code of
+// the answer. Except for List, each method calls one or two methods of the shim.
 type calls map[string]map[string]int
 
 func (c calls) add(method, code string) {
@@ -40,9 +40,8 @@ func readCalls(file string) (calls, error) {
 	return c, json.Unmarshal(b, &c)
 }
 
-// collector is an OpenTelemetry collector for containerd, which makes a span of
-// every call if it is told where one is. What a killed containerd had not sent yet
-// is lost.
+// collector is an OpenTelemetry collector for containerd, which sends it a span for every call.
+// Spans that containerd has not sent when it is killed are lost.
 type collector struct {
 	listener net.Listener
 	server   *http.Server
@@ -61,7 +60,7 @@ func collectCalls() (*collector, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/traces", c.traces)
 	c.server = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
-	c.running.Go(func() { _ = c.server.Serve(listener) }) // returns when it is closed
+	c.running.Go(func() { _ = c.server.Serve(listener) }) // returns when the listener is closed
 	return c, nil
 }
 
@@ -70,7 +69,7 @@ func (c *collector) environment() []string {
 	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://" + c.listener.Addr().String(), schedule}
 }
 
-// close ends the collector and writes what it has to a file.
+// close ends the collector and writes the counted calls to a file.
 func (c *collector) close(file string) error {
 	err := c.server.Close()
 	c.running.Wait()
@@ -104,8 +103,8 @@ func (c *collector) traces(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// taskCall tells what a span says of a client's call of containerd's Tasks
-// service.
+// taskCall returns the method and the code of a span, if the span is a client's call of
+// containerd's Tasks service.
 func taskCall(span *tracev1.Span) (method, code string, ok bool) {
 	const service = "containerd.services.tasks.v1.Tasks/"
 	method, ok = strings.CutPrefix(span.GetName(), service)

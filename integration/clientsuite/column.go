@@ -13,7 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 )
 
-// Where things are inside the enclosure.
+// Paths inside the enclosure.
 const (
 	suiteDir   = "/run/suite"        // client.test and its testdata
 	programDir = "/run/suite/bin"    // the whole PATH
@@ -23,17 +23,16 @@ const (
 	caFile     = "/run/suite/ca.pem" // of the registry
 )
 
-// column is a runtime that the suite runs with.
+// column is a runtime with which the suite runs.
 type column struct {
 	name    string
 	runtime string
-	// flavor is what the suite calls the runtime. Tests of runc's own command
-	// line are skipped unless it is runc.
+	// flavor is the suite's name for the runtime. If it is not runc, tests of runc's own
+	// command line are skipped.
 	flavor string
 }
 
-// columnsNamed reads a list of columns. The order is always the same: what the
-// other is compared with comes first.
+// columnsNamed reads a list of columns. The baseline is always the first.
 func columnsNamed(list string) ([]column, error) {
 	known := []column{
 		{name: "runc", runtime: "io.containerd.runc.v2", flavor: "runc"},
@@ -48,11 +47,11 @@ func columnsNamed(list string) ([]column, error) {
 	return slices.DeleteFunc(known, func(c column) bool { return !slices.Contains(names, c.name) }), nil
 }
 
-// tools are the programs of the host that the suite, containerd or runc execute.
+// tools are the programs of the host that the suite, containerd or runc executes.
 var tools = []string{"sh", "true", "grep", "ps", "lsof", "mkfs.xfs"}
 
-// fill puts into the enclosure what the column needs, and nothing with which
-// another runtime could run in its place.
+// fill copies the programs of the column into the enclosure, and none of another runtime that
+// could run in its place.
 func (c column) fill(ctx context.Context, e enclosure.Enclosure, p programs) error {
 	if err := os.MkdirAll(e.Path(programDir), 0o755); err != nil {
 		return err
@@ -73,8 +72,8 @@ func (c column) fill(ctx context.Context, e enclosure.Enclosure, p programs) err
 	} else {
 		copies = append(copies, enclosure.Copy{From: p.bin, To: shimDir})
 		links["containerd-shim-rkt-v1"] = filepath.Join(shimDir, "containerd-shim-rkt-v1")
-		// Some clients of the suite keep the built-in default, which is runc's
-		// shim. What a user would do then is to put ours in its place.
+		// Some clients of the suite use the built-in default, which is runc's shim. Put our
+		// shim in its place, as a user would.
 		links["containerd-shim-runc-v2"] = links["containerd-shim-rkt-v1"]
 	}
 	for _, name := range host {
@@ -95,7 +94,7 @@ func (c column) fill(ctx context.Context, e enclosure.Enclosure, p programs) err
 	return nil
 }
 
-// environment is that of the suite, of its daemons and of their shims.
+// environment returns the environment of the suite, its daemons and their shims.
 func (c column) environment(further ...string) []string {
 	return append([]string{
 		"PATH=" + programDir,
@@ -105,7 +104,7 @@ func (c column) environment(further ...string) []string {
 	}, further...)
 }
 
-// programs is where everything is that goes into an enclosure.
+// programs has the paths of everything that is copied into an enclosure.
 type programs struct {
 	bin        string // of the shim under test
 	containerd string // directory of containerd and runc's shim
@@ -127,7 +126,7 @@ func buildPrograms(ctx context.Context, bin, dir string) (p programs, err error)
 	return p, err
 }
 
-// versions says what the columns consist of.
+// versions returns the versions of containerd and runc.
 func (p programs) versions(ctx context.Context) (containerd, runc string, err error) {
 	out, err := exec.CommandContext(ctx, filepath.Join(p.containerd, "containerd"), "--version").Output()
 	if err != nil {
@@ -137,7 +136,7 @@ func (p programs) versions(ctx context.Context) (containerd, runc string, err er
 	if len(fields) < 3 {
 		return "", "", fmt.Errorf("containerd --version says %q", out)
 	}
-	containerd, _, _ = strings.Cut(fields[2], "+") // what follows is about the build
+	containerd, _, _ = strings.Cut(fields[2], "+") // the rest describes the build
 	if out, err = exec.CommandContext(ctx, "runc", "--version").Output(); err != nil {
 		return "", "", fmt.Errorf("runc --version: %w", err)
 	}

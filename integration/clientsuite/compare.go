@@ -12,28 +12,28 @@ type exception struct {
 	reason string
 }
 
-// covers reports whether a test, or what it is a sub-test of, is the exception.
+// covers reports whether a test or one of its parents is the exception.
 func (e exception) covers(test string) bool {
 	return test == e.test || strings.HasPrefix(test, e.test+"/")
 }
 
-// row is a test with what became of it in both columns.
+// row is a test with its outcomes in both columns.
 type row struct {
 	test      string
 	runc, rkt outcome
-	reason    string // why it does not pass in one of them
+	reason    string // why it does not pass in one of the columns
 }
 
-// comparison is what two columns say together.
+// comparison is the result of comparing two columns.
 type comparison struct {
 	rows []row
-	// problems are why rkt is not on a par, or why the list of exceptions is
-	// wrong, a line each.
+	// problems has a line for each test that fails with rkt only, and for each wrong entry in
+	// the list of exceptions.
 	problems []string
 }
 
-// compare holds rkt to runc. With all, every test of the suite has run, and
-// exceptions that name none of them are problems.
+// compare compares rkt with runc. all means that every test of the suite has run; then an
+// exception that names no test is a problem.
 func compare(runc, rkt results, exceptions []exception, all bool) comparison {
 	var c comparison
 	for _, test := range testsOf(runc, rkt) {
@@ -51,7 +51,7 @@ func compare(runc, rkt results, exceptions []exception, all bool) comparison {
 			r.reason = runc[test].said()
 		}
 		isSub := strings.Contains(test, "/")
-		notReached := isSub && excepted >= 0 && rkt[test] == nil // its parent says it all
+		notReached := isSub && excepted >= 0 && rkt[test] == nil // the outcome of its parent is enough
 		if !isSub || !notReached && (r.runc != r.rkt || r.rkt != passed) {
 			c.rows = append(c.rows, r)
 		}
@@ -68,7 +68,7 @@ func (c *comparison) problem(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Sprintf(format, args...))
 }
 
-// testsOf lists the tests of some columns, sub-tests behind their parents.
+// testsOf lists the tests of some columns, sub-tests after their parents.
 func testsOf(columns ...results) []string {
 	var all []string
 	for _, c := range columns {
@@ -82,8 +82,8 @@ func testsOf(columns ...results) []string {
 	return slices.Compact(all)
 }
 
-// excusedByChild reports whether a test fails because of a sub-test, which is
-// judged by itself.
+// excusedByChild reports whether a test fails because of a sub-test, which has a row of its
+// own.
 func excusedByChild(test string, runc, rkt results) bool {
 	for child := range runc {
 		if strings.HasPrefix(child, test+"/") && rkt[child] != nil && rkt[child].outcome != passed {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// column of results, from "pass A", "fail A/b" and so on.
+// resultsOf makes a column of results from "pass A", "fail A/b" and so on.
 func resultsOf(lines ...string) results {
 	r := results{}
 	for _, l := range lines {
@@ -93,7 +93,7 @@ func TestTheDocumentShowsBothColumnsAndTheReason(t *testing.T) {
 			t.Errorf("no %q in:\n%s", want, d)
 		}
 	}
-	for _, not := range []string{"…/x", "…/z"} { // passes in both columns; is no row of its own
+	for _, not := range []string{"…/x", "…/z"} { // passes in both columns; has no row of its own
 		if strings.Contains(d, not) {
 			t.Errorf("%s is listed:\n%s", not, d)
 		}

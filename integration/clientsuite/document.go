@@ -111,7 +111,7 @@ func (d document) rpcs() string {
 	return markdown(rows)
 }
 
-// answers is the table of package rpcs.
+// answers renders the table of package rpcs.
 func (d document) answers() string {
 	rows := [][]string{{"RPC", "of", "that is", "runc", "rkt", "reason"}}
 	for _, q := range rpcs.Questions() {
@@ -131,7 +131,7 @@ func (d document) answers() string {
 	return markdown(rows)
 }
 
-// codeList lists codes, the usual one first.
+// codeList lists codes, the most frequent one first.
 func codeList(codes map[string]int) string {
 	sorted := slices.Sorted(maps.Keys(codes))
 	if i := slices.Index(sorted, "OK"); i > 0 {

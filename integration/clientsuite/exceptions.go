@@ -1,7 +1,7 @@
 package main
 
-// exceptions lists the tests that do not pass with rkt, and why that is as it
-// should be. Most of them pass with runc.
+// exceptions lists the tests that do not pass with rkt, with the reason why that is correct.
+// Most of them pass with runc.
 func exceptions() []exception {
 	const (
 		commandLine = "about runc's command line, to which BinaryName and Root lead; the suite itself skips it for any other runtime"

@@ -10,9 +10,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/registry"
 )
 
-// newRegistry has every image that the suite pulls, under the names that are
-// constants there. All are made of the host's busybox. The one that the suite
-// names by its digest cannot be had this way.
+// newRegistry returns a registry with every image that the suite pulls, under the names that
+// are constants in the suite. All are made of the host's busybox. The image that the suite
+// names by its digest cannot be made this way.
 func newRegistry(nc string) (*registry.Registry, error) {
 	base, err := image.Busybox()
 	if err != nil {
@@ -50,8 +50,8 @@ func newRegistry(nc string) (*registry.Registry, error) {
 	return r, r.Add(windows, ocispec.Platform{OS: "windows", Architecture: "amd64", OSVersion: "10.0.17763.1"})
 }
 
-// platforms are those of every image: the suite asks for three of them at once,
-// and for more than one wherever it counts.
+// platforms are the platforms of every image. The suite asks for three platforms at once in one
+// test, and for more than one in each test that counts them.
 var platforms = []ocispec.Platform{
 	{OS: "linux", Architecture: "amd64"},
 	{OS: "linux", Architecture: "arm64", Variant: "v8"},
@@ -60,8 +60,8 @@ var platforms = []ocispec.Platform{
 	{OS: "linux", Architecture: "s390x"},
 }
 
-// reliedUpon is what tests expect of the images beyond a busybox: the users sys,
-// www-data and backup, a bash, a setuid program, and an nc that SIGTERM ends.
+// reliedUpon has the files that tests expect in an image in addition to a busybox: the users
+// sys, www-data and backup, a bash, a setuid program, and an nc that SIGTERM ends.
 func reliedUpon(nc []byte) []image.File {
 	return []image.File{
 		{Name: "etc/passwd", Mode: 0o644, Content: []byte("root:x:0:0:root:/root:/bin/sh\nsys:x:3:3:sys:/dev:/bin/false\n" +

@@ -10,8 +10,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/registry"
 )
 
-// inside is the first process of an enclosure: it runs the suite of one column,
-// with a registry and a collector of calls beside it.
+// inside is the first process of an enclosure: it runs the suite of one column, a registry and
+// a collector of calls.
 func inside(o options) (code int, err error) {
 	columns, err := columnsNamed(o.columns)
 	if err != nil {

@@ -1,12 +1,11 @@
-// Command clientsuite runs containerd's own client suite with runc's shim and
-// with ours, and holds ours to runc's: `make test-client`. What passes with runc
-// must pass with rkt, but for the exceptions that exceptions.go lists and
-// explains. It writes both columns, test by test and RPC by RPC, to a Markdown
-// file.
+// Command clientsuite runs containerd's own client suite with runc's shim and with ours, and
+// compares the results: `make test-client`. Every test that passes with runc must pass with
+// rkt, except those that exceptions.go lists with a reason. It writes both columns, test by
+// test and RPC by RPC, to a Markdown file.
 //
-// The suite pulls its images from registries, starts its containerd at a fixed
-// path, and looks for its containers' processes by their names. So it runs in an
-// enclosure, with a registry of its own.
+// The suite pulls its images from registries, starts its containerd at a fixed path, and looks
+// for its containers' processes by their names. So it runs in an enclosure, with a registry of
+// its own.
 package main
 
 import (
@@ -25,7 +24,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/rpcs"
 )
 
-// options are the flags.
+// options are the command's flags.
 type options struct {
 	bin      string
 	columns  string
@@ -65,7 +64,7 @@ func main() {
 	os.Exit(code)
 }
 
-// inside are the arguments with which this program runs one column.
+// inside returns the arguments with which this program runs one column.
 func (o options) inside(c column) []string {
 	return []string{"-columns=" + c.name, "-run=" + o.run, "-timeout=" + o.timeout.String()}
 }
@@ -106,7 +105,7 @@ func outside(o options) (err error) {
 	return judge(ctx, o, p, runs[0], runs[1])
 }
 
-// runColumns runs one column after the other: the suite measures times.
+// runColumns runs the columns one after the other, because the suite measures times.
 func runColumns(ctx context.Context, o options, p programs, columns []column, dir string) ([]run, error) {
 	var runs []run
 	for _, c := range columns {
@@ -136,8 +135,8 @@ func runColumn(ctx context.Context, o options, p programs, c column, dir string,
 	return r, err
 }
 
-// judge compares the columns, writes the documents of a whole run, and fails if
-// there are problems.
+// judge compares the columns, writes the document if all tests have run, and fails if there are
+// problems.
 func judge(ctx context.Context, o options, p programs, runc, rkt run) error {
 	var problems []string
 	if !o.ask {
@@ -161,7 +160,7 @@ func judge(ctx context.Context, o options, p programs, runc, rkt run) error {
 	return nil
 }
 
-// write writes the document of a whole run.
+// write writes the document. All tests must have run.
 func (d document) write(ctx context.Context, o options, p programs) (err error) {
 	if o.run != "" || o.document == "" {
 		return nil
@@ -176,7 +175,7 @@ func (d document) write(ctx context.Context, o options, p programs) (err error) 
 	return nil
 }
 
-// keepAnswers writes those of runc's shim for `make test`.
+// keepAnswers writes the answers of runc's shim to the file that `make test` compares with.
 func (o options) keepAnswers(answers rpcs.Answers) error {
 	if o.answers == "" {
 		return nil
@@ -188,7 +187,7 @@ func (o options) keepAnswers(answers rpcs.Answers) error {
 	return nil
 }
 
-// cgroupVersion is what containers get on this machine.
+// cgroupVersion returns the version of cgroups that containers get on this machine.
 func cgroupVersion() string {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		return "v2"

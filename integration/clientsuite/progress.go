@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// progress prints a line for every test that ends, with what became of it in the
-// columns that ran before.
+// progress prints a line for every test that ends, with its outcomes in the columns that ran
+// before.
 type progress struct {
 	out     io.Writer
 	column  column
@@ -32,7 +32,7 @@ func (p progress) show(test string, res *result) {
 	}
 }
 
-// explain prints what a test said, but for the logs of containerd in it.
+// explain prints the output of a test, without the logs of containerd in it.
 func (p progress) explain(res *result) {
 	for _, l := range res.output {
 		if !strings.HasPrefix(l, "=== ") && !strings.HasPrefix(l, "--- ") && !strings.Contains(l, "level=") {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// outcome of a test. A test that has none did not run.
+// outcome of a test. Empty means that the test did not run.
 type outcome string
 
 const (
@@ -35,8 +35,9 @@ type event struct {
 	Output  string
 }
 
-// read follows a run to its end, and tells done of every test that ends. What is
-// of no test, as the suite's stderr and the log of its containerd, goes to log.
+// read reads the events of a run to their end, and calls done for every test that ends. Output
+// that belongs to no test, such as the suite's stderr and the log of its containerd, goes to
+// log.
 func (r results) read(events io.Reader, log io.Writer, done func(test string, res *result)) error {
 	s := bufio.NewScanner(events)
 	s.Buffer(nil, 16<<20)
@@ -65,7 +66,7 @@ func (r results) read(events io.Reader, log io.Writer, done func(test string, re
 	return s.Err()
 }
 
-// failUnfinished fails the tests that have no outcome: the suite ended under them.
+// failUnfinished fails the tests that have no outcome because the suite ended before them.
 func (r results) failUnfinished(done func(test string, res *result)) {
 	for test, res := range r {
 		if res.outcome == "" {
@@ -87,7 +88,7 @@ func (r results) count() map[outcome]int {
 	return n
 }
 
-// of is the outcome of a test, or of the one that did not come to it.
+// of returns the outcome of a test, or of its parent if the test was not reached.
 func (r results) of(test string) outcome {
 	for {
 		if res := r[test]; res != nil {
@@ -101,10 +102,10 @@ func (r results) of(test string) outcome {
 	}
 }
 
-// logLine is what t.Log and its like print.
+// logLine matches the output of t.Log and similar functions.
 var logLine = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)`)
 
-// said is the first thing that a test itself said, if that is one line.
+// said returns the first message of a test, if it is one line.
 func (r *result) said() string {
 	for i, l := range r.output {
 		m := logLine.FindStringSubmatch(l)
@@ -114,7 +115,7 @@ func (r *result) said() string {
 		if text := strings.TrimSpace(m[1]); text != "" {
 			return text
 		}
-		// testify begins a paragraph.
+		// testify's messages begin with an empty line.
 		for _, next := range r.output[i+1:] {
 			if _, text, ok := strings.Cut(next, "Error:"); ok && !strings.Contains(next, "Trace:") {
 				return strings.TrimSpace(text)

@@ -17,11 +17,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/rpcs"
 )
 
-// answersFile is where the inside leaves the answers of a column's shims.
+// answersFile is the file to which the process in the enclosure writes the answers of a
+// column's shims.
 const answersFile = "/run/suite/answers.json"
 
-// ask puts the questions of package rpcs to a column's shims, in an enclosure: what
-// runc's leave behind ends with it.
+// ask puts the questions of package rpcs to a column's shims. It uses an enclosure, because the
+// shims of runc leave things that end with the enclosure.
 func (c column) ask(ctx context.Context, p programs, dir string) (rpcs.Answers, error) {
 	log, err := os.Create(filepath.Join(dir, c.name+"-rpcs.log"))
 	if err != nil {
@@ -56,7 +57,7 @@ func (c column) ask(ctx context.Context, p programs, dir string) (rpcs.Answers, 
 	return answers, json.Unmarshal(b, &answers)
 }
 
-// insideAsking is inside for ask.
+// insideAsking is the first process of the enclosure of ask.
 func insideAsking(o options) (err error) {
 	columns, err := columnsNamed(o.columns)
 	if err != nil {

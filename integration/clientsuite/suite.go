@@ -19,11 +19,11 @@ type run struct {
 	column  column
 	results results
 	calls   calls
-	answers rpcs.Answers // of a whole run only
-	log     string       // what the suite and its containerd said of no test
+	answers rpcs.Answers // only if all tests have run
+	log     string       // output of the suite and its containerd that belongs to no test
 }
 
-// execute runs the suite in an enclosure below dir, and tells done of every test.
+// execute runs the suite in an enclosure below dir, and calls done for every test.
 func (c column) execute(ctx context.Context, o options, p programs, dir string, done func(test string, res *result)) (run, error) {
 	r := run{column: c, results: results{}, log: filepath.Join(dir, c.name+".log")}
 	log, err := os.Create(r.log)
@@ -43,7 +43,7 @@ func (c column) execute(ctx context.Context, o options, p programs, dir string, 
 	if err := c.fill(ctx, e, p); err != nil {
 		return r, err
 	}
-	// The suite's own timeout counts from its first test.
+	// The suite's own timeout begins with its first test.
 	ctx, cancel := context.WithTimeout(ctx, o.timeout+2*time.Minute)
 	defer cancel()
 	code, err := r.follow(ctx, e, done)
@@ -60,8 +60,8 @@ func (c column) execute(ctx context.Context, o options, p programs, dir string, 
 	return r, nil
 }
 
-// follow runs the enclosure and reads its events, which tell more than the exit
-// code, if there are any.
+// follow runs the enclosure and reads its events. If there are any, they count, and not the
+// exit code.
 func (r run) follow(ctx context.Context, e enclosure.Enclosure, done func(string, *result)) (code int, err error) {
 	raw, stdout, err := os.Pipe()
 	if err != nil {
@@ -94,7 +94,7 @@ func (r run) follow(ctx context.Context, e enclosure.Enclosure, done func(string
 	return code, err
 }
 
-// tail is the end of a log.
+// tail returns the end of a log.
 func tail(file string) string {
 	b, err := os.ReadFile(file)
 	if err != nil {

@@ -12,16 +12,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// unified reports whether the machine's controllers are all in a hierarchy of version
-// 2.
+// unified reports whether all of the machine's controllers are in a hierarchy of version 2.
 func unified() bool {
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
 	return err == nil
 }
 
-// hierarchies are the mount points of the cgroup hierarchies, by each of their
-// mount options: among those of version 1 are their controllers. Version 2's is
-// by the empty name.
+// hierarchies maps each mount option of a cgroup hierarchy, which for version 1 include the
+// controllers, to its mount point. Version 2 has the empty name.
 func hierarchies(t *testing.T) map[string]string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/mounts")
@@ -43,8 +41,8 @@ func hierarchies(t *testing.T) map[string]string {
 	return found
 }
 
-// podsCgroup is above the cgroups of the column's pods, which are all burstable. It
-// is what a kubelet with a cgroup root of its own has.
+// podsCgroup returns the parent of the cgroups of the column's pods, which are all burstable. A
+// kubelet with a cgroup root of its own has the same path.
 func (c *column) podsCgroup() string {
 	if c.systemd {
 		return slicePath(fmt.Sprintf("rktcri%d-kubepods-burstable", c.number))
@@ -60,12 +58,11 @@ func (c *column) podCgroup(serial int) string {
 	return fmt.Sprintf("%s/pod%d", c.podsCgroup(), serial)
 }
 
-// makePodCgroup makes what is the kubelet's to make: the pod's cgroup. It is removed
-// after the pod.
+// makePodCgroup makes the pod's cgroup, as the kubelet does. It is removed after the pod.
 func (c *column) makePodCgroup(t *testing.T, path string) {
 	t.Helper()
 	switch {
-	case !strings.HasPrefix(path, "/"): // there is no kubelet
+	case !strings.HasPrefix(path, "/"): // systemd makes it, as without a kubelet
 	case c.systemd:
 		startSlice(t, filepath.Base(path))
 	default:
@@ -75,8 +72,8 @@ func (c *column) makePodCgroup(t *testing.T, path string) {
 	}
 }
 
-// makeCgroup makes a cgroup in the hierarchy of a controller, and with version 2 has
-// all controllers there.
+// makeCgroup makes a cgroup in the hierarchy of a controller. With version 2 the cgroup gets
+// all controllers.
 func makeCgroup(t *testing.T, controller, root, path string) {
 	t.Helper()
 	dir := filepath.Join(root, path)
@@ -97,8 +94,8 @@ func makeCgroup(t *testing.T, controller, root, path string) {
 	}
 }
 
-// inheritCpuset gives every cgroup down to path the processors and memory nodes of
-// the one above, without which no process can be in it.
+// inheritCpuset gives every cgroup down to path the processors and memory nodes of its parent.
+// Without these no process can be in it.
 func inheritCpuset(t *testing.T, root, path string) {
 	t.Helper()
 	above := root
@@ -117,8 +114,7 @@ func inheritCpuset(t *testing.T, root, path string) {
 	}
 }
 
-// handControllersDown enables every controller of the root's in all cgroups down to
-// path.
+// handControllersDown enables every controller of the root cgroup in all cgroups down to path.
 func handControllersDown(t *testing.T, root, path string) {
 	t.Helper()
 	above := root
@@ -136,7 +132,7 @@ func handControllersDown(t *testing.T, root, path string) {
 	}
 }
 
-// cgroup is the path of a container's cgroup below the root of a hierarchy.
+// cgroup returns the path of a container's cgroup below the root of a hierarchy.
 func (c *container) cgroup() string {
 	parent := c.pod.config.GetLinux().GetCgroupParent()
 	if !c.systemd {
@@ -149,7 +145,7 @@ func (c *container) cgroup() string {
 	return filepath.Join(scope, "app")
 }
 
-// cgroupDir is the directory of a cgroup in a controller's hierarchy.
+// cgroupDir returns the directory of a cgroup in a controller's hierarchy.
 func cgroupDir(t *testing.T, controller, path string) string {
 	t.Helper()
 	root, ok := hierarchies(t)[controller]

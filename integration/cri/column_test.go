@@ -17,8 +17,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// feature is a row of the document: something that pods can have, and how to see
-// that they do.
+// feature is a row of the document: a feature of pods, and the test that shows it.
 type feature struct {
 	name string
 	test func(t *testing.T, c *column)
@@ -30,7 +29,7 @@ type section struct {
 	features []feature
 }
 
-// sections are all rows, in their order.
+// sections returns all rows, in their order.
 func sections() []section {
 	all := []section{pods(), namespaces(), security(), users(), volumes(), resources(), streams(), lifecycle(), handling()}
 	if unified() {
@@ -39,7 +38,7 @@ func sections() []section {
 	return all
 }
 
-// TestFeatures runs every feature with every handler, the handlers side by side.
+// TestFeatures tests every feature with every handler, the handlers in parallel.
 func TestFeatures(t *testing.T) {
 	if why := missing(); why != "" {
 		t.Skip(why)
@@ -78,11 +77,11 @@ func TestTheFeaturesThatAreSelectedAreThere(t *testing.T) {
 	}
 }
 
-// column is a handler with what its tests have done.
+// column is a handler with the results of its tests.
 type column struct {
 	name    string
 	handler node.Handler
-	beside  []node.Handler // further ones of its node
+	beside  []node.Handler // further handlers of its node
 	systemd bool           // the driver of cgroups: systemd, or cgroupfs
 	number  int
 	env     []string // of the node
@@ -90,12 +89,12 @@ type column struct {
 	known   *leaks.Pods
 	runtime internalapi.RuntimeService
 	serial  int
-	// only are the names of the features to test, if they are not all.
+	// only has the names of the features to test, if not all are tested.
 	only    []string
 	results results
-	// blamed are remains that a test has already failed for.
+	// blamed are remains for which a test has already failed.
 	blamed []string
-	// reason is why the current test was skipped, or what is to be said of it.
+	// reason says why the current test was skipped, or has a remark on it.
 	reason  string
 	skipped bool
 }
@@ -128,28 +127,27 @@ func (c *column) run(t *testing.T, section string, f feature) {
 	c.results.add(section, f.name, c.name, outcome, c.reason)
 }
 
-// skip ends a test that the handler or the machine has no use for, and says so in
-// the document.
+// skip ends a test that does not apply to the handler or the machine, and writes the reason
+// into the document.
 func (c *column) skip(t *testing.T, reason string) {
 	t.Helper()
 	c.reason, c.skipped = reason, true
 	t.Skip(reason)
 }
 
-// remark says in the document what the handler does not do, and is known not to.
+// remark writes a known limit of the handler into the document.
 func (c *column) remark(reason string) { c.reason = reason }
 
 func (c *column) isRunc() bool { return c.handler.Name == "runc" }
 
-// usesRunc reports whether it is runc that isolates the column's containers, by its own
-// shim or not.
+// usesRunc reports whether runc isolates the column's containers, by its own shim or by ours.
 func (c *column) usesRunc() bool {
 	return c.isRunc() || c.handler.Runtime == ociRuntime || c.handler.Runtime == currentRuntime
 }
 
 func (c *column) isNspawn() bool { return c.handler.Runtime == nspawnRuntime }
 
-// features are what the handler has told containerd about itself.
+// features returns the features that the handler has reported to containerd.
 func (c *column) features(t *testing.T) *runtimeapi.RuntimeHandlerFeatures {
 	t.Helper()
 	status, err := c.runtime.Status(testContext(t), false)
@@ -165,7 +163,7 @@ func (c *column) features(t *testing.T) *runtimeapi.RuntimeHandlerFeatures {
 	return nil
 }
 
-// cleanUp removes the pods that a test left, and looks for what they leave.
+// cleanUp removes the pods that a test has left, and looks for remains of pods.
 func (c *column) cleanUp(t *testing.T) {
 	t.Helper()
 	ctx := testContext(t)
@@ -188,7 +186,7 @@ func (c *column) cleanUp(t *testing.T) {
 	}
 }
 
-// expectNothingLeft fails the test for everything that its pods left.
+// expectNothingLeft fails the test for each thing that its pods have left.
 func (c *column) expectNothingLeft(t *testing.T) {
 	t.Helper()
 	var left []string
@@ -203,11 +201,11 @@ func (c *column) expectNothingLeft(t *testing.T) {
 	c.blamed = append(c.blamed, left...)
 }
 
-// forgiven reports whether something that is left is known to be: runc's shim leaves
-// the sockets of pods whose shim was killed. On a slow machine containerd kills a
-// `delete` that takes more than its five seconds, with a lock beside such a socket or
-// before a pod's directory is gone, with what is mounted there. The next pods collect
-// it: that is tested where time does not decide.
+// forgiven reports whether a remain is a known one. runc's shim leaves the sockets of pods
+// whose shim was killed. On a slow machine containerd kills a `delete` that takes more than
+// five seconds; a lock beside such a socket, or a pod's directory with its mounts, is then
+// left. The next pods collect these remains; other tests, which do not depend on time, show
+// that.
 func (c *column) forgiven(remain string) bool {
 	inSockets := strings.HasPrefix(remain, "file "+c.node.Shims()+"/")
 	known := c.isRunc() && inSockets
@@ -221,13 +219,13 @@ func (c *column) forgiven(remain string) bool {
 	return known
 }
 
-// port is one of the node that no other column uses.
+// port returns a port of the node that no other column uses.
 func (c *column) port(n int) int { return 18000 + 100*c.number + n }
 
-// dataDir is where our pods are.
+// dataDir is the data directory of our shim.
 func (c *column) dataDir() string { return filepath.Dir(c.node.Pods()) }
 
-// remains describes what is there beside the node itself.
+// remains lists everything that is there in addition to the node itself.
 func (c *column) remains() ([]string, error) {
 	d := c.node.Dir()
 	s := leaks.Scope{Dir: d, Namespace: strings.TrimPrefix(c.podsCgroup(), "/"), Except: []int{c.node.PID(), os.Getpid(), 1}, Empty: []string{

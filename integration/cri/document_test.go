@@ -46,7 +46,7 @@ func count(all []section) (n int) {
 	return n
 }
 
-// headings are how the document calls the columns.
+// headings are the document's names of the columns.
 var headings = map[string]string{
 	"runc":        "runc",
 	"rkt":         "rkt, `podsandbox`",
@@ -57,8 +57,8 @@ var headings = map[string]string{
 	"nspawn-shim": "rkt-nspawn, `shim`",
 }
 
-// table has a row per feature and one column per handler, and below it the reasons of
-// what is not simply there.
+// table has a row per feature and one column per handler. Notes below it have the reasons of
+// cells that are not a plain yes.
 func (r results) table() string {
 	head := []string{"feature"}
 	for _, c := range suiteColumns {
@@ -83,7 +83,7 @@ func (r results) table() string {
 	return text
 }
 
-// cell is one feature in one column. A reason becomes a note.
+// cell returns the cell of a feature in a column. A reason becomes a note.
 func (r results) cell(section, feature, column string, notes *[]string) string {
 	i := slices.IndexFunc(r, func(one result) bool {
 		return one.Section == section && one.Feature == feature && one.Column == column

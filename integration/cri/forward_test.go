@@ -44,7 +44,7 @@ func forwardHostPort(t *testing.T, c *column) {
 	}), func(config *runtimeapi.PodSandboxConfig) { config.Hostname = "" }), c.port(81))
 }
 
-// forward asks a web server in the pod for its page through a forwarded port.
+// forward fetches the page of a web server in the pod through a forwarded port.
 func forward(t *testing.T, p *pod, port int) {
 	t.Helper()
 	web := p.run("web", serve(port))
@@ -82,7 +82,7 @@ func forward(t *testing.T, p *pod, port int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The stream ends where nobody listens yet, so the server comes first.
+	// The stream ends if no server listens yet, so start the server first.
 	wait.Observe(t, "it listens", func() (bool, string) {
 		code, _, errout := web.execCode("wget", "-qO-", fmt.Sprintf("http://127.0.0.1:%d/", port))
 		return code == 0, errout

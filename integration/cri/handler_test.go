@@ -16,7 +16,7 @@ func handling() section {
 	}}
 }
 
-// isReady reports whether the kubelet would run pods, and why not.
+// isReady reports whether the kubelet would run pods, and the reason if not.
 func isReady(s *runtimeapi.StatusResponse) (ok bool, why string) {
 	for _, condition := range s.GetStatus().GetConditions() {
 		needed := condition.GetType() == runtimeapi.RuntimeReady || condition.GetType() == runtimeapi.NetworkReady
@@ -35,8 +35,8 @@ func ready(t *testing.T, c *column) {
 	if ok, why := isReady(s); !ok {
 		t.Error(why)
 	}
-	// Options of other runtimes than runc's say nothing of it to containerd, which then
-	// goes by the handler for runc that it has by default.
+	// containerd cannot read this setting from the options of runtimes other than runc. It then
+	// uses the setting of its default handler for runc.
 	driver := runtimeapi.CgroupDriver_CGROUPFS
 	if c.systemd && c.isRunc() {
 		driver = runtimeapi.CgroupDriver_SYSTEMD

@@ -11,8 +11,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
 )
 
-// pauseUser is the user of the pause image, and of the process that holds a pod's
-// namespaces where there is no such image.
+// pauseUser is the user of the pause image, and of the process that holds a pod's namespaces if
+// there is no pause image.
 const pauseUser = 65535
 
 // trespasser is a container that attacks the first process of its pod.
@@ -43,9 +43,9 @@ func attackedPods() []attackedPod {
 	}
 }
 
-// TestWhatAPauseContainerRefusesTheHolderRefuses compares what containers may do with
-// the first process of their pod: a pause container of runc's, or one of ours that holds
-// the pod's namespaces without an image.
+// TestWhatAPauseContainerRefusesTheHolderRefuses compares the access that containers have to
+// the first process of their pod: with a pause container of runc's, and with a process of ours
+// that holds the pod's namespaces without an image.
 func TestWhatAPauseContainerRefusesTheHolderRefuses(t *testing.T) {
 	if why := missing(); why != "" {
 		t.Skip(why)
@@ -56,7 +56,7 @@ func TestWhatAPauseContainerRefusesTheHolderRefuses(t *testing.T) {
 		{Name: "oci-current", Runtime: currentRuntime, Sandboxer: "shim"},
 		{Name: "nspawn", Runtime: nspawnRuntime, Sandboxer: "shim"},
 	}
-	// Debian's runc knows no user namespaces with id-mapped mounts.
+	// Debian's runc does not support user namespaces with id-mapped mounts.
 	pause := &column{name: "holder", number: len(suiteColumns), beside: holders, handler: node.Handler{
 		Name: "pause", Runtime: "io.containerd.runc.v2", Sandboxer: "podsandbox",
 		Options: fmt.Sprintf("    BinaryName = %q\n", currentRunc),
@@ -87,9 +87,9 @@ func TestWhatAPauseContainerRefusesTheHolderRefuses(t *testing.T) {
 	}
 }
 
-// compareTrespass fails the test for what a container may do with a holder and not with a
-// pause container. The holder is undumpable, which a pause container is not: what the
-// kernel lets root do with every undumpable process is excused.
+// compareTrespass fails the test for each access that a container has to a holder and not to a
+// pause container. The holder is undumpable and a pause container is not, so accesses that the
+// kernel allows root on every undumpable process are excused.
 func compareTrespass(t *testing.T, who string, holder, pause map[string]bool) {
 	t.Helper()
 	const undumpable = "undumpable "
@@ -100,7 +100,7 @@ func compareTrespass(t *testing.T, who string, holder, pause map[string]bool) {
 	}
 }
 
-// attack returns what the containers may do with the first process of their pod.
+// attack returns the accesses that the containers have to the first process of their pod.
 func (c *column) attack(t *testing.T, kind attackedPod) (found []map[string]bool) {
 	t.Helper()
 	t.Cleanup(func() { c.cleanUp(t) })
@@ -127,7 +127,7 @@ func (c *column) attack(t *testing.T, kind attackedPod) (found []map[string]bool
 	return found
 }
 
-// trespass returns what one container may do.
+// trespass returns the accesses of one container.
 func (p *pod) trespass(a trespasser, pid int) map[string]bool {
 	p.t.Helper()
 	p.serial++
@@ -138,7 +138,7 @@ func (p *pod) trespass(a trespasser, pid int) map[string]bool {
 	return may
 }
 
-// container makes a container that of the attacker.
+// container edits the configuration of a container into that of the attacker.
 func (a trespasser) container(config *runtimeapi.ContainerConfig) {
 	capabilities(a.add, a.drop)(config)
 	s := config.Linux.SecurityContext
@@ -146,8 +146,8 @@ func (a trespasser) container(config *runtimeapi.ContainerConfig) {
 	s.Seccomp = &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 }
 
-// expectHolderLives sees to it that nobody in a pod ends the process that holds its
-// namespaces, not even as the same user, who ends a pause container.
+// expectHolderLives checks that no container of a pod can end the process that holds its
+// namespaces, not even as the same user, who can end a pause container.
 func (c *column) expectHolderLives(t *testing.T) {
 	t.Helper()
 	p := c.pod(t, withNamespaces(&runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_POD}))

@@ -43,7 +43,7 @@ func stopContainer(t *testing.T, c *column) {
 	stubborn.awaitLog("ready")
 	stubborn.stop(1)
 	stubborn.expectExit(137)
-	stubborn.stop(1) // a second time is fine
+	stubborn.stop(1) // a second stop is allowed
 }
 
 func stopSignal(t *testing.T, c *column) {
@@ -97,7 +97,7 @@ func removeRunningContainer(t *testing.T, c *column) {
 	two.expectRunning()
 }
 
-// pid is that of the pod's first process.
+// pid returns the pid of the pod's first process.
 func (p *pod) pid() int {
 	p.t.Helper()
 	r, err := p.runtime.PodSandboxStatus(testContext(p.t), p.id, true)
@@ -120,7 +120,7 @@ func sandboxDies(t *testing.T, c *column) {
 		t.Fatal(err)
 	}
 	p.expectState(runtimeapi.PodSandboxState_SANDBOX_NOTREADY)
-	// The kubelet makes another pod then, and stops this one.
+	// The kubelet then makes another pod, and stops this one.
 	p.stop()
 	if s := one.status(); s.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 		t.Errorf("after StopPodSandbox: %v", s)
@@ -128,7 +128,7 @@ func sandboxDies(t *testing.T, c *column) {
 	p.remove()
 }
 
-// again connects to containerd after it has been started again.
+// again connects to containerd after containerd was restarted.
 func (c *column) again(t *testing.T) {
 	t.Helper()
 	if err := c.node.Resume(testContext(t)); err != nil {
@@ -195,7 +195,7 @@ func exitWhileDown(t *testing.T, c *column) {
 	c.again(t)
 	two.expectRunning()
 	if c.isRunc() {
-		// Known of runc's shim: containerd takes what it answers for a leaked task,
+		// Known failure of runc's shim: containerd takes the shim's answer for a leaked task,
 		// and the code is lost.
 		s := one.status()
 		if s.GetExitCode() != 23 {
@@ -207,7 +207,7 @@ func exitWhileDown(t *testing.T, c *column) {
 	one.awaitLog("bye\n")
 }
 
-// pidOnNode is that of a container's first process.
+// pidOnNode returns the pid of a container's first process on the node.
 func (c *container) pidOnNode() int {
 	c.t.Helper()
 	r, err := c.runtime.ContainerStatus(testContext(c.t), c.id, true)
@@ -223,7 +223,7 @@ func (c *container) pidOnNode() int {
 	return pid
 }
 
-// shim is the pid of the pod's shim.
+// shim returns the pid of the pod's shim.
 func (p *pod) shim() int {
 	p.t.Helper()
 	pids, err := leaks.PIDs()
@@ -247,8 +247,8 @@ func shimKilled(t *testing.T, c *column) {
 	if err := syscall.Kill(p.shim(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	// Whether what `delete` reports arrives before CRI has given up its own call of the
-	// shim is a matter of luck: then it is 137, else 255.
+	// `delete` may or may not report before CRI has given up its own call of the shim: the code
+	// is 137 if it does, and else 255.
 	wait.Observe(t, "the container that ran has ended badly", func() (bool, string) {
 		s := one.status()
 		return s.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && (s.GetExitCode() == 137 || s.GetExitCode() == 255), s.String()

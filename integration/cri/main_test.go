@@ -11,12 +11,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 )
 
-// Where things are in the enclosure: short paths, for there are sockets below, on a file
-// system whose owners can be mapped.
+// Paths in the enclosure. They are short, because sockets are below them, and on a file system
+// that supports id-mapped mounts.
 const (
-	nodeDir     = "/opt/node"     // and the column's number
+	nodeDir     = "/opt/node"     // followed by the column's number
 	programsDir = "/opt/programs" // containerd, ctr, runc's shim, pause, testprog
-	shimsDir    = "/opt/shims"    // what `make build` made, and oci with a current runc
+	shimsDir    = "/opt/shims"    // made by `make build`, and oci with a current runc
 	currentRunc = "/opt/runc-current"
 	resultsFile = "/opt/results.json"
 	volumesDir  = "/opt/volumes"
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	enclosure.Tests{Name: "cri", Missing: missing, Fill: fill, Run: runTests, After: writeDocument}.Main(m)
 }
 
-// missing is why the suite cannot run here.
+// missing returns the reason why the suite cannot run here.
 func missing() string {
 	if os.Getuid() != 0 {
 		return "pods need root"
@@ -40,7 +40,8 @@ func missing() string {
 	return ""
 }
 
-// fill copies the programs into the enclosure: where they are may be covered.
+// fill copies the programs into the enclosure, because their own directories may be covered
+// there.
 func fill(ctx context.Context, e enclosure.Enclosure) error {
 	var copies []enclosure.Copy
 	rkts, err := binaries.RktStage1s(ctx, os.Stderr)

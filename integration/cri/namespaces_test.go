@@ -33,13 +33,13 @@ func namespaces() section {
 	}}
 }
 
-// namespaceOf is the identity of a namespace of a container's first process.
+// namespaceOf returns the identity of a namespace of a container's first process.
 func (c *container) namespaceOf(kind string) string {
 	c.t.Helper()
 	return strings.TrimSpace(c.exec("readlink", "/proc/self/ns/"+kind))
 }
 
-// nodeNamespace is the identity of a namespace of the node.
+// nodeNamespace returns the identity of a namespace of the node.
 func nodeNamespace(t *testing.T, kind string) string {
 	t.Helper()
 	s, err := os.Readlink("/proc/self/ns/" + kind)
@@ -84,7 +84,7 @@ func pidPerPod(t *testing.T, c *column) {
 	if !strings.Contains(all, "sleep 4141") {
 		t.Errorf("one does not see the other's process:\n%s", all)
 	}
-	// What a container leaves behind is reaped by the namespace's first process.
+	// The namespace's first process reaps processes that a container leaves behind.
 	b.exec("sh", "-c", "(sleep 0.1 & exit 0)")
 	wait.Observe(t, "nobody stays a zombie", func() (bool, string) {
 		out := b.exec("ps", "-o", "stat,args")
@@ -93,7 +93,7 @@ func pidPerPod(t *testing.T, c *column) {
 	b.exec("sh", "-c", "kill -9 $(ps -o pid,args | awk '/[s]leep 4141/ {print $1}')")
 	a.expectExit(137)
 	b.expectRunning()
-	// Another may come, and processes of one that is stopped go with it.
+	// Another container may come, and the processes of a stopped container end with it.
 	d := p.run("d", sh("sleep 4343 & sleep 4343"))
 	d.stop(0)
 	d.expectExit(137)
@@ -109,7 +109,7 @@ func pidOfNode(t *testing.T, c *column) {
 	if a.namespaceOf("pid") != nodeNamespace(t, "pid") {
 		t.Error("it is not in the node's PID namespace")
 	}
-	mine := fmt.Sprint("sleep 414", c.number) // others run beside it
+	mine := fmt.Sprint("sleep 414", c.number) // other columns run in parallel
 	b := p.run("b", sh(mine+" & "+mine))
 	b.stop(0)
 	b.expectExit(137)
@@ -175,7 +175,7 @@ func resolvConf(t *testing.T, c *column) {
 	if out != "search default.svc.cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n" {
 		t.Errorf("it is:\n%s", out)
 	}
-	// Without an opinion of the pod's it is the node's.
+	// If the pod does not set it, the node's value counts.
 	p = c.pod(t, func(config *runtimeapi.PodSandboxConfig) { config.DnsConfig = nil })
 	node, err := os.ReadFile("/etc/resolv.conf")
 	if out := p.output("a", sh("cat /etc/resolv.conf")); err != nil || strings.TrimSpace(out) != strings.TrimSpace(string(node)) {
@@ -276,7 +276,8 @@ func hostPort(t *testing.T, c *column) {
 		config.PortMappings = []*runtimeapi.PortMapping{{ContainerPort: 8080, HostPort: int32(c.port(80))}}
 	})
 	p.run("web", serve(8080))
-	// From the node itself it takes route_localnet: an address of the bridge does.
+	// From the node itself a connection to localhost needs route_localnet; one to an address of
+	// the bridge does not.
 	client := c.pod(t).run("client", forever())
 	gateway := strings.TrimSpace(client.exec("sh", "-c", "ip route | awk '/default/ {print $3}'"))
 	wait.Observe(t, "another pod reaches the port of the node", func() (bool, string) {

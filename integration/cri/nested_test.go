@@ -7,9 +7,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// nest is a script that makes cgroups of a container's own, hands a controller on to
-// them and limits one, as systemd or a kubelet would in a container. A process can
-// leave the root of a namespace only for a cgroup below.
+// nest is a script that makes cgroups below the container's own, enables a controller for them
+// and limits one, as systemd or a kubelet would in a container. A process can leave the root of
+// a namespace only for a cgroup below it.
 const nest = `
 cd /sys/fs/cgroup && mkdir init work && echo 0 >init/cgroup.procs &&
 echo "+memory +pids" >cgroup.subtree_control && echo 33554432 >work/memory.max || exit 1
@@ -18,8 +18,7 @@ if echo 1 2>/dev/null >memory.max; then echo "its own limit was for it to change
 echo ready
 trap 'exit 0' TERM; wait`
 
-// writable is the column with a handler of which containers may write to their
-// cgroups.
+// writable returns the column with a handler whose containers may write to their cgroups.
 func (c *column) writable() *column {
 	other := *c
 	other.handler = c.withWritableCgroups()
@@ -28,8 +27,8 @@ func (c *column) writable() *column {
 
 func nestedCgroups(t *testing.T, c *column) {
 	p := c.writable().pod(t)
-	// Nobody keeps root from changing the limit of its own cgroup, which without a
-	// user namespace belongs to it.
+	// Root can change the limit of its own cgroup, because without a user namespace the cgroup
+	// belongs to it.
 	one := p.run("a", sh(strings.Replace(nest, "if echo 1 ", "if false ", 1)),
 		limited(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 64 << 20 }))
 	one.expectNested("67108864")
@@ -49,8 +48,8 @@ func nestedCgroupsOfNamespace(t *testing.T, c *column) {
 	one.expectNested("67108864")
 }
 
-// expectNested looks at what nest has made, from inside and from outside, and stops
-// the container, after which nothing of it may be left.
+// expectNested checks the cgroups that nest has made, from inside and from outside, and stops
+// the container. Then none of them may be left.
 func (c *container) expectNested(limit string) {
 	c.t.Helper()
 	c.awaitLog("ready")
@@ -59,8 +58,8 @@ func (c *container) expectNested(limit string) {
 		c.t.Errorf("it wrote:\n%s", l)
 	}
 	c.expectCgroup(nil, map[string]string{"memory.max": limit, "work/memory.max": "33554432"})
-	// Its cgroup takes no process any more, as none that has some below: an exec goes
-	// where one of the container's is.
+	// The container's cgroup takes no process any more, because it has children. An exec goes
+	// to the cgroup of one of the container's processes.
 	if out := c.exec("sh", "-c", "cat /proc/self/cgroup; ls /sys/fs/cgroup/work/memory.max"); !strings.Contains(out, "0::/") {
 		c.t.Errorf("an exec is in %q", out)
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// owner is whose a file of the node is.
+// owner returns the user and group of a file of the node.
 func owner(t *testing.T, file string) (uid, gid uint32) {
 	t.Helper()
 	info, err := os.Stat(file)

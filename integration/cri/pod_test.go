@@ -24,15 +24,14 @@ type pod struct {
 	logs   string
 }
 
-// container is one of a pod.
+// container is a container of a pod.
 type container struct {
 	*pod
 	id     string
 	config *runtimeapi.ContainerConfig
 }
 
-// podConfig is that of a pod as the kubelet would ask for it, but for what edits
-// change.
+// podConfig returns the configuration of a pod as the kubelet would send it, changed by edits.
 func (c *column) podConfig(t *testing.T, edits ...func(*runtimeapi.PodSandboxConfig)) *runtimeapi.PodSandboxConfig {
 	t.Helper()
 	c.serial++
@@ -56,7 +55,7 @@ func (c *column) podConfig(t *testing.T, edits ...func(*runtimeapi.PodSandboxCon
 	return config
 }
 
-// pod runs a pod.
+// pod makes a pod and starts it.
 func (c *column) pod(t *testing.T, edits ...func(*runtimeapi.PodSandboxConfig)) *pod {
 	t.Helper()
 	p, err := c.tryPod(t, edits...)
@@ -95,12 +94,12 @@ func withNamespaces(o *runtimeapi.NamespaceOption) func(*runtimeapi.PodSandboxCo
 // sh is the command of a container that runs a script.
 func sh(script string) []string { return []string{"/bin/sh", "-c", script} }
 
-// forever is the command of a container that lives until it is stopped.
+// forever is the command of a container that runs until it is stopped.
 func forever() []string {
 	return sh("trap 'exit 0' TERM; while :; do sleep 1000 & wait $!; done")
 }
 
-// containerConfig is that of a container of the pod.
+// containerConfig returns the configuration of a container of the pod.
 func (p *pod) containerConfig(name string, args []string, edits ...func(*runtimeapi.ContainerConfig)) *runtimeapi.ContainerConfig {
 	config := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: name},
@@ -123,7 +122,7 @@ func (p *pod) containerConfig(name string, args []string, edits ...func(*runtime
 	return config
 }
 
-// What the kubelet asks for unless procMount is Unmasked.
+// The kubelet asks for this unless procMount is Unmasked.
 var (
 	defaultMaskedPaths = []string{"/proc/asound", "/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
 		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"}
@@ -170,7 +169,7 @@ func (p *pod) run(name string, args []string, edits ...func(*runtimeapi.Containe
 	return c
 }
 
-// tryRun is run for what may be refused, when it is created or when it is started.
+// tryRun is run for a container that may be refused, when it is created or when it is started.
 func (p *pod) tryRun(name string, args []string, edits ...func(*runtimeapi.ContainerConfig)) (*container, error) {
 	p.t.Helper()
 	c, err := p.tryCreate(name, args, edits...)
@@ -180,8 +179,8 @@ func (p *pod) tryRun(name string, args []string, edits ...func(*runtimeapi.Conta
 	return c, p.runtime.StartContainer(testContext(p.t), c.id)
 }
 
-// output runs a container to its end, which must be a good one, and returns what it
-// wrote.
+// output runs a container until it ends, expects exit code 0, and returns the container's
+// output.
 func (p *pod) output(name string, args []string, edits ...func(*runtimeapi.ContainerConfig)) string {
 	p.t.Helper()
 	c := p.run(name, args, edits...)
@@ -189,7 +188,8 @@ func (p *pod) output(name string, args []string, edits ...func(*runtimeapi.Conta
 	return c.log()
 }
 
-// expectRefused fails the test unless a container fails with one of some words.
+// expectRefused fails the test unless a container fails with an error that contains one of the
+// words.
 func (p *pod) expectRefused(words string, args []string, edits ...func(*runtimeapi.ContainerConfig)) {
 	p.t.Helper()
 	switch _, err := p.tryRun("refused", args, edits...); {
@@ -253,13 +253,13 @@ func (c *container) expectRunning() {
 	}
 }
 
-// log is what a container has written, without the log's time stamps.
+// log returns the output of a container, without the log's time stamps.
 func (c *container) log() string {
 	c.t.Helper()
 	return c.stream("")
 }
 
-// stream is what a container has written to stdout, stderr, or both.
+// stream returns the output of a container to stdout, stderr, or both.
 func (c *container) stream(name string) string {
 	c.t.Helper()
 	return readLog(c.t, filepath.Join(c.logs, c.config.GetLogPath()), name)
@@ -292,7 +292,7 @@ func readLog(t *testing.T, file, stream string) string {
 	return b.String()
 }
 
-// awaitLog waits until a container has written something.
+// awaitLog waits until a container's output contains a text.
 func (c *container) awaitLog(text string) {
 	c.t.Helper()
 	wait.Observe(c.t, fmt.Sprintf("%s writes %q", c.config.GetMetadata().GetName(), text), func() (bool, string) {
@@ -301,7 +301,7 @@ func (c *container) awaitLog(text string) {
 	})
 }
 
-// exec runs a command in a container, which must succeed, and returns its output.
+// exec runs a command in a container, expects exit code 0, and returns its output.
 func (c *container) exec(args ...string) string {
 	c.t.Helper()
 	stdout, stderr, err := c.runtime.ExecSync(testContext(c.t), c.id, args, time.Minute)

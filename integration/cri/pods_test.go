@@ -12,7 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// pods is what becomes of the containers of a pod.
+// pods is the section about the containers of a pod.
 func pods() section {
 	return section{"Pods and containers", []feature{
 		{"init containers, one after another", initContainers},
@@ -123,7 +123,7 @@ func debugTarget(t *testing.T, c *column) {
 	}
 	main.stop(0)
 	main.expectExit(137)
-	// The namespace ends with its first process, and so does who joined it.
+	// The namespace ends with its first process, and so do the processes that have joined it.
 	debug.expectExit(137)
 }
 
@@ -165,7 +165,7 @@ func exitStatus(t *testing.T, c *column) {
 	killed.expectExit(139)
 }
 
-// withSharedPID is for programs that must not be the first of a PID namespace.
+// withSharedPID is for programs that cannot be the first process of a PID namespace.
 func withSharedPID(c *runtimeapi.ContainerConfig) {
 	c.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_NODE}
 }

@@ -42,8 +42,8 @@ func (c *container) read(controller, file string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// expectCgroup compares files of a container's cgroup: CONTROLLER/FILE of version 1
-// or FILE of version 2.
+// expectCgroup compares files of a container's cgroup. Keys are CONTROLLER/FILE in v1 and FILE
+// in v2.
 func (c *container) expectCgroup(v1, v2 map[string]string) {
 	c.t.Helper()
 	want := v1
@@ -74,7 +74,7 @@ func cgroupsBelowPod(t *testing.T, c *column) {
 			t.Errorf("%s: nobody is in the container's cgroup", controller)
 		}
 	}
-	if out := one.exec("cat", "/proc/self/cgroup"); !strings.Contains(out, one.id) && !unified() { // version 2 has a namespace
+	if out := one.exec("cat", "/proc/self/cgroup"); !strings.Contains(out, one.id) && !unified() { // version 2 has a cgroup namespace
 		t.Errorf("an exec is in\n%s", out)
 	}
 }
@@ -108,7 +108,7 @@ func resize(t *testing.T, c *column) {
 	one.expectCgroup(map[string]string{
 		"cpu/cpu.cfs_quota_us": "70000", "cpu/cpu.shares": "700", "memory/memory.limit_in_bytes": "100663296",
 	}, map[string]string{"cpu.max": "70000 100000", "memory.max": "100663296"})
-	// What is not given stays.
+	// Limits that are not given do not change.
 	if err := update(&runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 48 << 20}); err != nil {
 		t.Fatalf("less memory: %v", err)
 	}
@@ -119,7 +119,7 @@ func resize(t *testing.T, c *column) {
 		t.Errorf("the status says %d", got)
 	}
 	one.expectRunning()
-	// A created container can be resized as well, and a removed one cannot.
+	// A created container can be resized, too. A removed one cannot.
 	two := p.create("b", forever())
 	if err := c.runtime.UpdateContainerResources(testContext(t), two.id, &runtimeapi.ContainerResources{Linux: &runtimeapi.LinuxContainerResources{MemoryLimitInBytes: 32 << 20}}); err != nil {
 		t.Errorf("resize a created container: %v", err)
@@ -130,9 +130,9 @@ func resize(t *testing.T, c *column) {
 	one.expectExit(137)
 }
 
-// A pod's cgroup is the kubelet's, who writes to it what the call is about. A runtime
-// that did so, too, would undo what the kubelet has written since. So with every
-// handler the call succeeds, and changes no limit.
+// The kubelet owns a pod's cgroup, and writes the limits of this call to it. If a runtime wrote
+// them, too, it would undo what the kubelet has written since. So the call succeeds with every
+// handler, and changes no limit.
 func resizePod(t *testing.T, c *column) {
 	p := c.pod(t)
 	p.setMemory(96 << 20)
@@ -158,7 +158,7 @@ func resizePod(t *testing.T, c *column) {
 	}
 }
 
-// setMemory does to the pod's cgroup what the kubelet would.
+// setMemory changes the limit of the pod's cgroup, as the kubelet does.
 func (p *pod) setMemory(limit uint64) {
 	p.t.Helper()
 	if unified() {
@@ -213,7 +213,7 @@ func hugePages(t *testing.T, c *column) {
 	})
 	_, v1 := hierarchies(t)["hugetlb"]
 	if !v1 && !unified() {
-		// CRI leaves out what the machine has no controller for.
+		// CRI leaves out limits for which the machine has no controller.
 		p.output("a", sh("true"), limit)
 		c.skip(t, "this machine has no hugetlb controller; the limit is left out by CRI")
 	}
@@ -234,7 +234,7 @@ func oomKilled(t *testing.T, c *column) {
 	p := c.pod(t)
 	small := limited(func(r *runtimeapi.LinuxContainerResources) { r.MemoryLimitInBytes = 32 << 20 })
 	witness := p.run("witness", forever(), small)
-	// It was out of memory, but not what it died of.
+	// The container had an OOM kill, but did not die of it.
 	killed := p.run("killed", sh("sleep 0.2; kill -KILL $$"), withSharedPID)
 	greedy := p.run("greedy", []string{"/bin/testprog", "allocate", "400"}, small)
 	if s := greedy.expectExit(137); s.GetReason() != "OOMKilled" {

@@ -16,8 +16,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// rktsHost is a column whose pods are those of rkt's own stage1 image `host`, which
-// systemd-nspawn isolates: with a pause container, or as pods by themselves.
+// rktsHost is a column whose pods use rkt's own stage1 image `host`, which isolates them with
+// systemd-nspawn: with or without a pause container.
 func rktsHost(t *testing.T, number int, sandboxer string) *column {
 	t.Helper()
 	if why := missing(); why != "" {
@@ -41,14 +41,14 @@ func rktsHost(t *testing.T, number int, sandboxer string) *column {
 	}
 }
 
-// Numbers of columns that are not of the suite.
+// Numbers of columns outside the suite.
 const (
 	rktsShim = 20 + iota
 	rktsPodsandbox
 )
 
-// Without a pause container what `run` has made is the pod, whose network is CRI's and in
-// which containers come and go.
+// Without a pause container the pod consists of what `run` has made. It has CRI's network, and
+// containers are added to it and removed.
 func TestAPodOfRktsHostIsASandboxForItsContainers(t *testing.T) {
 	t.Parallel()
 	c := rktsHost(t, rktsShim, "shim")
@@ -94,7 +94,7 @@ func TestAPodOfRktsHostIsASandboxForItsContainers(t *testing.T) {
 	p.remove()
 }
 
-// Kubernetes' pause container runs as a user that systemd has no unit run as.
+// Kubernetes' pause container runs as a user as whom systemd runs no unit.
 func TestAPauseContainerOfRktsHostIsRefusedByItsUser(t *testing.T) {
 	t.Parallel()
 	c := rktsHost(t, rktsPodsandbox, "podsandbox")

@@ -30,7 +30,7 @@ func security() section {
 	}}
 }
 
-// inspect runs a container that tells how it has been set up.
+// inspect runs a container that reports its setup.
 func (p *pod) inspect(edits ...func(*runtimeapi.ContainerConfig)) inspection.Report {
 	p.t.Helper()
 	p.serial++
@@ -69,7 +69,7 @@ func seccompLocalhost(t *testing.T, c *column) {
 	if l := one.log(); !strings.Contains(l, "No space left") || !strings.Contains(l, "fine") {
 		t.Errorf("it wrote:\n%s", l)
 	}
-	// What is executed in the container obeys it, too.
+	// An exec has the same restriction.
 	two := p.run("b", forever(), local)
 	if _, _, errout := two.execCode("mkdir", "/tmp/x"); !strings.Contains(errout, "No space left") {
 		t.Errorf("exec mkdir: %q", errout)
@@ -94,7 +94,7 @@ func capabilities(add, drop []string) func(*runtimeapi.ContainerConfig) {
 	})
 }
 
-// What root has in a container by default: containerd's list.
+// Root has these capabilities in a container by default: containerd's list.
 const defaultCapabilities = "00000000a80425fb"
 
 func capabilitiesDefault(t *testing.T, c *column) {
@@ -125,7 +125,7 @@ func capabilitiesChanged(t *testing.T, c *column) {
 	p.output("link", sh("ip link add name dummy-br type bridge && ip link del dummy-br"), capabilities([]string{"NET_ADMIN"}, nil))
 	one := p.run("chown", sh("chown 1000 /tmp"), capabilities(nil, []string{"CHOWN"}))
 	one.expectExit(1)
-	// An exec has what the container has.
+	// An exec has the container's settings.
 	two := p.run("two", forever(), capabilities(nil, []string{"ALL"}))
 	if out := two.exec("grep", "CapEff", "/proc/self/status"); !strings.Contains(out, "0000000000000000") {
 		t.Errorf("an exec has %s", out)
@@ -216,7 +216,7 @@ func privilegedPod(t *testing.T, c *column) {
 	if r := p.inspect(); r.Status["CapEff"] != defaultCapabilities {
 		t.Errorf("CapEff: %s", r.Status["CapEff"])
 	}
-	// The other way round is refused by CRI itself.
+	// CRI itself refuses the reverse.
 	p = c.pod(t)
 	if _, err := p.tryRun("a", sh("true"), privilegedConfig); err == nil || !strings.Contains(err.Error(), "privileged") {
 		t.Errorf("a privileged container in another pod: %v", err)

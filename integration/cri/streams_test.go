@@ -130,7 +130,7 @@ func stream(t *testing.T, address string, o remotecommand.StreamOptions) error {
 	return executor.StreamWithContext(ctx, o)
 }
 
-// expectCode compares the code with which a stream says that its command ended.
+// expectCode compares the exit code that a stream reports for its command.
 func expectCode(t *testing.T, err error, code int) {
 	t.Helper()
 	if exit, ok := errors.AsType[utilexec.CodeExitError](err); !ok || exit.ExitStatus() != code {
@@ -169,7 +169,7 @@ func execStreams(t *testing.T, c *column) {
 	}
 }
 
-// sizes is a terminal's window that changes when it is told to.
+// sizes sends sizes of a terminal's window.
 type sizes chan remotecommand.TerminalSize
 
 func (s sizes) Next() *remotecommand.TerminalSize {
@@ -180,7 +180,7 @@ func (s sizes) Next() *remotecommand.TerminalSize {
 	return &size
 }
 
-// terminal is what somebody sees who types into stdin.
+// terminal is the terminal of a user who types into stdin.
 type terminal struct {
 	t     *testing.T
 	out   lockedBuffer
@@ -239,7 +239,7 @@ func execTerminal(t *testing.T, c *column) {
 
 func execLeft(t *testing.T, c *column) {
 	one := c.pod(t).run("a", forever())
-	// What an exec leaves behind holds its stdout. It does not hold up the others.
+	// A process that an exec leaves holds its stdout. It does not delay other execs.
 	if code, out, _ := one.execCode("sh", "-c", "sleep 4 & echo left"); code != 0 || out != "left\n" {
 		t.Errorf("code %d, %q", code, out)
 	}
@@ -342,8 +342,8 @@ func terminationMessage(t *testing.T, c *column) {
 	}
 }
 
-// The kubelet runs hooks itself: it executes them right behind StartContainer, and
-// right before StopContainer.
+// The kubelet runs hooks itself: it executes them right after StartContainer, and right before
+// StopContainer.
 func hooksByExec(t *testing.T, c *column) {
 	p := c.pod(t)
 	v := volume(t, p)

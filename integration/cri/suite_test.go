@@ -21,13 +21,13 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// columns are what features are tested with: each handler, with each driver of cgroups
-// that the machine has.
+// columns returns the columns with which features are tested: each handler, with each driver of
+// cgroups that the machine has.
 func columns() (all []*column) {
 	for _, systemd := range drivers() {
 		for _, h := range handlers() {
 			if systemd && h.Runtime == currentRuntime {
-				continue // it is there for what the runtime does, not for the driver
+				continue // this handler tests the runtime, not the driver
 			}
 			c := &column{name: h.Name, number: len(all), systemd: systemd, handler: h}
 			if systemd {
@@ -48,8 +48,8 @@ func columns() (all []*column) {
 	return all
 }
 
-// Types of runtimes. The pods of the first one have the default stage1, unless they ask
-// for another.
+// Types of runtimes. Pods of the first one have the default stage1, unless they ask for another
+// one.
 const (
 	nativeRuntime  = "io.containerd.rkt.v1"
 	ociRuntime     = "io.containerd.rkt-oci.v1"
@@ -57,13 +57,13 @@ const (
 	nspawnRuntime  = "io.containerd.rkt-nspawn.v1"
 )
 
-// everyStage1 reports whether all stage1 images are to be tested with all features, which
-// takes as long again as all the rest.
+// everyStage1 reports whether all stage1 images are tested with all features, which doubles the
+// time of the suite.
 func everyStage1() bool { return os.Getenv("RKT_TEST_EVERY_STAGE1") != "" }
 
-// handlers are runc's, as the reference, and ours with a pause container and without:
-// those of the default stage1, of nspawn, and with every stage1 those of oci. Without,
-// there is one of oci with a current runc.
+// handlers returns runc's handlers, as the reference, and ours, with and without a pause
+// container: for the default stage1, for nspawn, and with every stage1 for oci. There is also
+// one without a pause container for oci with a current runc.
 func handlers() []node.Handler {
 	all := []node.Handler{{Name: "runc", Runtime: "io.containerd.runc.v2", Sandboxer: "podsandbox"}}
 	ours := func(name, runtime string) {
@@ -81,8 +81,8 @@ func handlers() []node.Handler {
 	return all
 }
 
-// nspawnSelection are the features that nspawn is tested with where not every stage1 is:
-// those that it does in another way than native, whose code it has for the rest, and
+// nspawnSelection has the features that are tested with nspawn unless every stage1 is tested:
+// those that nspawn implements otherwise than native, whose code it shares for the rest, and
 // those that it refuses.
 func nspawnSelection() []string {
 	names := []string{
@@ -108,8 +108,8 @@ func nspawnSelection() []string {
 	return names
 }
 
-// currentSelection are the features that oci with a current runc is tested with: what is
-// the runtime's in a pod without a pause container.
+// currentSelection has the features that are tested with oci and a current runc: those that
+// runc implements in a pod without a pause container.
 func currentSelection() []string {
 	return []string{
 		"exit codes, times and reasons",
@@ -121,8 +121,8 @@ func currentSelection() []string {
 	}
 }
 
-// withOptions is a column's handler as somebody makes it who replaces the runtime
-// of containerd's default handler: with the table of options that is runc's.
+// withOptions returns a column's handler as an operator makes it who changes only the runtime
+// of containerd's default handler: with runc's table of options.
 func (c *column) withOptions() node.Handler {
 	h := c.handler
 	h.Name += "-options"
@@ -130,8 +130,8 @@ func (c *column) withOptions() node.Handler {
 	return h
 }
 
-// withWritableCgroups is a column's handler with a setting of containerd's that lets
-// containers have cgroups of their own.
+// withWritableCgroups returns a column's handler with containerd's setting that lets containers
+// make cgroups below their own.
 func (c *column) withWritableCgroups() node.Handler {
 	h := c.handler
 	h.Name += "-writable"
@@ -139,12 +139,12 @@ func (c *column) withWritableCgroups() node.Handler {
 	return h
 }
 
-// suiteColumns are those of this run.
+// suiteColumns are the columns of this run.
 var suiteColumns = columns()
 
-// runTests runs the tests, and keeps what they found.
+// runTests runs the tests, and writes their results.
 func runTests(m *testing.M) (code int, err error) {
-	// CRI's client logs every error that a test provokes.
+	// CRI's client would log every error that a test provokes.
 	klog.SetLogger(logr.Discard())
 	if err := mountVolumes(); err != nil {
 		return 1, err
@@ -157,9 +157,9 @@ func runTests(m *testing.M) (code int, err error) {
 	return code, all.write(resultsFile)
 }
 
-// mountVolumes makes the volumes' place what the kubelet's would be: a mount that
-// propagates. In an enclosure nobody knows of what file system its files are; the
-// guest's kernel could not map the owners of a tmpfs.
+// mountVolumes makes the volumes' directory a mount that propagates, as the kubelet's is. It is
+// a mount of its own: the file system of an enclosure's files is not known, and the guest's
+// kernel cannot map the owners of a tmpfs.
 func mountVolumes() error {
 	if err := os.MkdirAll(volumesDir, 0o755); err != nil {
 		return err
@@ -238,7 +238,7 @@ func testImages() ([]image.Image, error) {
 		{Name: "data/greeting", Mode: 0o644, Content: []byte("hello from an image\n")},
 		{Name: "data/deep/down", Mode: 0o644, Content: []byte("deep\n")},
 	}}}
-	// The first of the suite is enough; the other has sixty layers.
+	// The first image of the suite is enough; the other has sixty layers.
 	return []image.Image{images[0], pauseImage, data}, nil
 }
 

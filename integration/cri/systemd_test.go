@@ -11,8 +11,7 @@ import (
 	godbus "github.com/godbus/dbus/v5"
 )
 
-// drivers are the drivers of cgroups that pods can be tested with: each reports whether
-// it is systemd's.
+// drivers returns the drivers of cgroups that pods can be tested with; true is systemd's.
 func drivers() []bool {
 	if systemdRuns() {
 		return []bool{false, true}
@@ -20,14 +19,14 @@ func drivers() []bool {
 	return []bool{false}
 }
 
-// systemdRuns reports whether systemd is there. In an enclosure it never is.
+// systemdRuns reports whether systemd is running. In an enclosure it never is.
 func systemdRuns() bool {
 	_, err := os.Stat("/run/systemd/system")
 	return err == nil
 }
 
-// slicePath nests a slice, of that name without its suffix, in those that its name
-// spells.
+// slicePath returns the path of a slice. The name of the slice contains the names of the slices
+// above it.
 func slicePath(name string) string {
 	path, prefix := "/", ""
 	for part := range strings.SplitSeq(name, "-") {
@@ -38,7 +37,7 @@ func slicePath(name string) string {
 	return path
 }
 
-// systemd connects with it, until the test ends.
+// systemd connects to systemd, until the test ends.
 func systemd(t *testing.T) (context.Context, *dbus.Conn) {
 	t.Helper()
 	ctx := testContext(t)
@@ -80,8 +79,8 @@ func limitSlice(t *testing.T, name string, limits map[string]uint64) {
 	}
 }
 
-// reloadSystemd has systemd read its configuration anew, which makes it write some of
-// what it knows to the cgroups that it manages.
+// reloadSystemd has systemd read its configuration again. systemd then writes some of its own
+// limits to the cgroups that it manages.
 func reloadSystemd(t *testing.T) {
 	t.Helper()
 	ctx, s := systemd(t)
@@ -90,7 +89,7 @@ func reloadSystemd(t *testing.T) {
 	}
 }
 
-// job has systemd do something, and waits until it is done.
+// job starts a job of systemd's and waits until it is done.
 func job(t *testing.T, begin func(ctx context.Context, s *dbus.Conn, ended chan<- string) (int, error)) {
 	t.Helper()
 	ctx, s := systemd(t)

@@ -33,7 +33,7 @@ func runAsUser(t *testing.T, c *column) {
 	if r := p.inspect(secured(func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUser, s.RunAsGroup = id(1234), id(2345) })); r.UID != 1234 || r.GID != 2345 {
 		t.Errorf("uid %d, gid %d", r.UID, r.GID)
 	}
-	// Without a group it is the one of the image's /etc/passwd.
+	// Without a group the container gets that of the image's /etc/passwd.
 	if r := p.inspect(secured(func(s *runtimeapi.LinuxContainerSecurityContext) { s.RunAsUser = id(1000) })); r.UID != 1000 || r.GID != 1000 {
 		t.Errorf("uid %d, gid %d", r.UID, r.GID)
 	}
@@ -56,7 +56,7 @@ func withGroups(policy runtimeapi.SupplementalGroupsPolicy) func(*runtimeapi.Con
 	})
 }
 
-// Alice of the image is a member of staff, 50.
+// In the image alice is a member of staff, 50.
 func groupsMerged(t *testing.T, c *column) {
 	p := c.pod(t)
 	if r := p.inspect(withGroups(runtimeapi.SupplementalGroupsPolicy_Merge)); !slices.Equal(r.Groups, []int{50, 1000, 4321}) {
@@ -83,7 +83,7 @@ func userStatus(t *testing.T, c *column) {
 	}
 }
 
-// firstID is what the ids of a pod with a user namespace begin with on the node.
+// firstID is the first id on the node of a pod with a user namespace.
 const firstID = 200000
 
 func idMapping() []*runtimeapi.IDMapping {
@@ -94,7 +94,7 @@ func userNamespaceOption() *runtimeapi.UserNamespace {
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: idMapping(), Gids: idMapping()}
 }
 
-// noUserNamespaces is the reason where it is not the version of something.
+// noUserNamespaces is the reason for which a program of too low a version cannot run the test.
 const noUserNamespaces = "systemd-nspawn joins no user namespace: the stage1 declares none, and refuses one by name"
 
 func (c *column) needUserNamespaces(t *testing.T) {
@@ -110,7 +110,7 @@ func (c *column) needUserNamespaces(t *testing.T) {
 	}
 }
 
-// withUserNamespace is a pod of hostUsers: false.
+// withUserNamespace makes a pod with hostUsers: false.
 func (c *column) withUserNamespace(t *testing.T, edits ...func(*runtimeapi.PodSandboxConfig)) *pod {
 	t.Helper()
 	c.needUserNamespaces(t)
@@ -127,7 +127,7 @@ func userNamespace(t *testing.T, c *column) {
 		got[2] != "0" || got[3] != "0" || got[4] != "0" {
 		t.Errorf("it wrote:\n%s", out)
 	}
-	// Nothing of it is anybody on the node.
+	// None of the pod's ids is a user of the node.
 	one := p.run("b", forever())
 	if out := one.exec("sh", "-c", "hostname; mount -t tmpfs x /tmp 2>&1; true"); !strings.Contains(out, p.config.GetHostname()) {
 		t.Errorf("exec: %s", out)
@@ -170,8 +170,8 @@ func userNamespaceExec(t *testing.T, c *column) {
 	}
 }
 
-// userNamespacePower is a pod whose container mounts what only root of a user
-// namespace of its own can.
+// userNamespacePower tests a pod whose container makes a mount that only root of a user
+// namespace can make.
 func userNamespacePower(t *testing.T, c *column) {
 	p := c.withUserNamespace(t, func(config *runtimeapi.PodSandboxConfig) {
 		config.Linux.Sysctls = map[string]string{"net.ipv4.ip_local_port_range": "2000 3000"}

@@ -12,7 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// version2 is what only machines have whose cgroups are of version 2.
+// version2 is the section about features that need cgroup version 2.
 func version2() section {
 	return section{"Cgroups of version 2", []feature{
 		{"a container sees its cgroup as the root", cgroupNamespace},
@@ -27,7 +27,7 @@ func version2() section {
 	}}
 }
 
-// limitsOfPod are what the kubelet gives a pod.
+// limitsOfPod are limits that the kubelet gives a pod.
 type limitsOfPod struct {
 	memory, tasks uint64
 	cpu           uint64 // in hundredths of a processor
@@ -54,7 +54,7 @@ func (l limitsOfPod) files() map[string]string {
 	return map[string]string{"memory.max": number(l.memory), "pids.max": number(l.tasks), "cpu.max": number(l.cpu*1000) + " 100000"}
 }
 
-// expectLimits compares those that a pod has.
+// expectLimits compares the limits that a pod has.
 func (p *pod) expectLimits(l limitsOfPod) {
 	p.t.Helper()
 	for file, want := range l.files() {
@@ -89,7 +89,7 @@ func cgroupNamespace(t *testing.T, c *column) {
 	}
 }
 
-// The limits are above those of the containers, of which one has none of its own.
+// The pod's limits are higher than those of its containers, one of which has none of its own.
 func podLimits(t *testing.T, c *column) {
 	p := c.pod(t)
 	limits := limitsOfPod{memory: 96 << 20, tasks: 120, cpu: 80}
@@ -153,7 +153,7 @@ func podStatsOfCgroup(t *testing.T, c *column) {
 		return used >= written && s.GetLinux().GetCpu().GetUsageCoreNanoSeconds().GetValue() > 0, s.String()
 	})
 	current, err := strconv.ParseUint(p.read("memory.current"), 10, 64)
-	const tolerated = 16 << 20 // what was freed or taken in between
+	const tolerated = 16 << 20 // memory that was freed or taken between the two reads
 	if err != nil || used > current+tolerated || current > used+tolerated {
 		t.Errorf("the statistics say %d bytes, the pod's cgroup %d (%v)", used, current, err)
 	}

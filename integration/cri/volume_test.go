@@ -27,7 +27,7 @@ func volumes() section {
 	}}
 }
 
-// volume makes a directory of the node that goes into containers at /volume.
+// volume makes a directory of the node that is mounted in containers at /volume.
 func volume(t *testing.T, p *pod) *runtimeapi.Mount {
 	t.Helper()
 	dir := filepath.Join(volumesDir, p.id)
@@ -92,8 +92,8 @@ func volumeFiles(t *testing.T, c *column) {
 func volumeSymlink(t *testing.T, c *column) {
 	p := c.pod(t)
 	v := volume(t, p)
-	// The image has /bin/sh → busybox: a mount on a link is one on what it names,
-	// and never on what that would be on the node.
+	// The image has /bin/sh → busybox. A mount on a link is made on the link's target in the
+	// container, never on the target on the node.
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(v.GetHostPath(), link); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func volumeRecursiveReadOnly(t *testing.T, c *column) {
 	if strings.Count(out, "Read-only file system") != 2 {
 		t.Errorf("it wrote:\n%s", out)
 	}
-	// And what is only read-only is so at its top.
+	// A mount that is only ro, and not rro, is read-only at its top only.
 	v.RecursiveReadOnly = false
 	out = p.output("b", sh("touch /volume/x 2>&1; touch /volume/below/x 2>&1; true"), mounted(v))
 	if strings.Count(out, "Read-only file system") != 1 {

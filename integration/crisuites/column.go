@@ -14,14 +14,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 )
 
-// Where things are in the enclosure.
+// Paths in the enclosure.
 const (
 	nodeDir     = "/run/node"
 	programsDir = "/run/programs" // containerd, ctr, runc's shim, pause
-	shimsDir    = "/run/shims"    // what `make build` made
+	shimsDir    = "/run/shims"    // made by `make build`
 	suiteDir    = "/run/suite"    // the suite, and its working directory
-	reportFile  = "/run/report"   // what critest writes
-	outputFile  = "/run/output"   // what a suite prints
+	reportFile  = "/run/report"   // written by critest
+	outputFile  = "/run/output"   // the output of a suite
 	caFile      = "/run/ca.pem"
 )
 
@@ -66,7 +66,7 @@ func runColumn(ctx context.Context, o options, su suite, h node.Handler, dir str
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout+2*time.Minute)
 	defer cancel()
-	code, err := e.Run(ctx) // which is not 0 if a spec fails: the report says more
+	code, err := e.Run(ctx) // the code is not 0 if a spec fails; the report has the details
 	if err != nil {
 		return report{}, err
 	}

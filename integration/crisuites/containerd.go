@@ -16,7 +16,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
 
-// containerdSuite is the one that containerd tests its CRI plugin with.
+// containerdSuite is containerd's own suite for its CRI plugin.
 func containerdSuite() suite {
 	return suite{
 		program:    binaries.CRISuite,
@@ -44,9 +44,9 @@ func containerdCommand(n *node.Node, handler string, o options) []string {
 	}
 }
 
-// withoutMeaning are tests that cannot tell anything here: they need a docker daemon,
-// releases of containerd or images by digest from the network, an image whose program
-// cannot be had, a CNI plugin of the suite's, or a shim that fails on demand.
+// withoutMeaning lists tests that cannot run here: they need a docker daemon, releases of
+// containerd or images by digest from the network, an image whose program is not available, a
+// CNI plugin of the suite's, or a shim that fails on demand.
 func withoutMeaning() []string {
 	return []string{
 		"^TestImageLoad$", "^TestIssue10467$", "^TestUpgrade", "^TestContainerConsumedStats$", "^TestIssue10244LoopbackV2$", "^TestCRIImagePullTimeout$",
@@ -58,9 +58,9 @@ func withoutMeaning() []string {
 // nriSocket is a constant of the suite.
 const nriSocket = "/var/run/nri-test.sock"
 
-// What the suite's own daemons are made of: they are not to give pods a lower OOM
-// score than theirs, which needs CAP_SYS_RESOURCE, and runc's shim is ours where ours
-// is tested, as on a node whose administrator has put it in its place.
+// The daemons that the suite starts use these: a configuration in which pods do not get a lower
+// OOM score than theirs, which needs CAP_SYS_RESOURCE, and our shim in the place of runc's if
+// ours is tested, as an administrator could install it.
 const (
 	wrappedDir  = "/run/wrapped"
 	restriction = "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\"]\nrestrict_oom_score_adj = true\n"
@@ -75,8 +75,8 @@ exec /run/programs/containerd "$@"
 `
 )
 
-// features is a runc that declares what the suite asks it for, and nobody else: it
-// means the runtime under test, and would skip what concerns user namespaces.
+// features is a runc that declares features. Only the suite itself executes it: it wants to
+// know those of the runtime under test, and would otherwise skip tests of user namespaces.
 const features = `#!/bin/sh
 [ "$1" = features ] || exit 1
 echo '{"linux": {"namespaces": ["user"], "mountExtensions": {"idmap": {"enabled": true}}}}'
@@ -101,7 +101,7 @@ func wrapDaemons(h node.Handler) error {
 	return os.Symlink(shim, wrappedDir+"/containerd-shim-runc-v2")
 }
 
-// prepareContainerd makes what has a fixed place in the suite.
+// prepareContainerd makes files at paths that are fixed in the suite.
 func prepareContainerd(o *node.Options, h node.Handler) error {
 	if err := wrapDaemons(h); err != nil {
 		return err
@@ -116,8 +116,8 @@ func prepareContainerd(o *node.Options, h node.Handler) error {
 	return node.WriteNetwork("/etc/cni/net.d", 0)
 }
 
-// containerdImages are those that the suite pulls, but for those that it names by a
-// digest, and for one whose program cannot be had.
+// containerdImages returns the images that the suite pulls, except those that it names by a
+// digest and one whose program is not available.
 func containerdImages() ([]image.Image, error) {
 	busybox, err := image.Busybox()
 	if err != nil {
@@ -161,15 +161,15 @@ func containerdImages() ([]image.Image, error) {
 	}, nil
 }
 
-// Lines of `go test -v`.
+// Lines in the output of `go test -v`.
 var (
 	beginLine  = regexp.MustCompile(`^=== RUN\s+(\S+)`)
 	resultLine = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+) `)
 	saidLine   = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)`)
 )
 
-// readGoTest reads the output of `go test -v`. A test without a result is one that the
-// suite ended with.
+// readGoTest reads the output of `go test -v`. If a test has no result, the suite has ended
+// during that test.
 func readGoTest(handler, file string) (report, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -204,8 +204,8 @@ func readGoTest(handler, file string) (report, error) {
 	return r, s.Err()
 }
 
-// containerdExceptions are tests of what is not there without a pause container, and
-// one of what containerd remembers of a pod in podsandbox mode only.
+// containerdExceptions lists tests of features that need a pause container, and a test of data
+// that containerd stores only for pods of the mode podsandbox.
 func containerdExceptions() map[string]string {
 	const pause = "it is about the pause container"
 	return map[string]string{

@@ -27,11 +27,11 @@ func critestCommand(n *node.Node, handler string, o options) []string {
 		"-runtime-endpoint=" + n.Endpoint(),
 		"-runtime-handler=" + handler,
 		"-ginkgo.json-report=" + reportFile,
-		"-ginkgo.seed=1", // which is the order
+		"-ginkgo.seed=1", // the seed decides the order
 		"-ginkgo.no-color",
 		"-ginkgo.focus=" + o.focus,
-		// An image of a fixed digest can only be the original, and the shell of
-		// Debian's busybox does not look for an ls that is masked.
+		// The suite names one image by its digest, which only the original has. And the shell
+		// of Debian's busybox finds a masked ls inside itself.
 		"-ginkgo.skip=public image with digest|runtime should support MaskedPaths",
 		fmt.Sprintf("-ginkgo.timeout=%s", o.timeout),
 		fmt.Sprintf("-test.timeout=%s", o.timeout),

@@ -14,13 +14,13 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
 
-// Where critest finds its images.
+// Registries and repositories of critest's images.
 const (
 	tests   = "registry.k8s.io/e2e-test-images/"
 	staging = "gcr.io/k8s-staging-cri-tools/"
 )
 
-// critestImages are those that critest pulls, but for the one that it names by its
+// critestImages returns the images that critest pulls, except the one that it names by its
 // digest.
 func critestImages() ([]image.Image, error) {
 	busybox, err := critestBusybox()
@@ -62,7 +62,7 @@ func critestImages() ([]image.Image, error) {
 			image.File{Name: "etc/passwd", Mode: 0o644, Content: []byte("root:x:0:0:root:/root:/bin/sh\ndefault-user:x:1000:1000::/home:/bin/sh\n")},
 			image.File{Name: "etc/group", Mode: 0o644, Content: []byte("root:x:0:\ndefault-user:x:1000:\ngroup-defined-in-image:x:50000:default-user\n")}),
 	}
-	// All of these are different images, but for those of one repository.
+	// Images of different repositories must have different contents.
 	for _, name := range []string{"test-image-latest:latest", "test-image-tag:test", "test-image-tag:all",
 		"test-image-1:latest", "test-image-2:latest", "test-image-3:latest"} {
 		all = append(all, own(staging+name, command("sh"), image.File{Name: "name", Mode: 0o644, Content: []byte(name)}))
@@ -79,11 +79,11 @@ func critestImages() ([]image.Image, error) {
 	return all, nil
 }
 
-// master is what the command line of an nginx's first process says.
+// master is the command line of an nginx's first process.
 const master = "master process"
 
-// critestBusybox has what the suite expects of one: some users, applets that Debian's does
-// not have, and an ls that is a file of its own, for its path to be masked.
+// critestBusybox has the files that the suite expects in a busybox: some users, applets that
+// Debian's does not have, and an ls in a file of its own, whose path can be masked.
 func critestBusybox() ([]image.File, error) {
 	files, err := image.Busybox()
 	if err != nil {
@@ -104,7 +104,7 @@ func critestBusybox() ([]image.File, error) {
 	), nil
 }
 
-// program is one of those beside containerd, as a file of an image.
+// program returns a program of containerd's directory as a file of an image.
 func program(name, path string, mode int64) (image.File, error) {
 	content, err := os.ReadFile(filepath.Join(programsDir, name))
 	return image.File{Name: path, Mode: mode, Content: content}, err

@@ -16,16 +16,16 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/registry"
 )
 
-// enter is the first process of an enclosure: it executes this program once more,
-// and reaps what shims leave to it.
+// enter is the first process of an enclosure: it executes this program again, and reaps
+// processes that shims leave to it.
 func enter() (code int, err error) {
 	if err := enclosure.Enter(); err != nil {
 		return 0, err
 	}
 	for name, value := range map[string]string{
 		suiteVariable: "1",
-		"TMPDIR":      "/tmp", // another may be covered
-		// CNI's plugins execute what is in the last two.
+		"TMPDIR":      "/tmp", // another directory may be covered
+		// CNI's plugins execute programs of the last two directories.
 		"PATH": strings.Join([]string{os.Getenv("PATH"), "/usr/sbin", "/sbin"}, ":"),
 	} {
 		if err := os.Setenv(name, value); err != nil {
@@ -42,7 +42,7 @@ func enter() (code int, err error) {
 	})
 }
 
-// runSuite runs a node of one handler, with a registry beside it, and the suite.
+// runSuite runs a node of one handler, a registry and the suite.
 func runSuite(o options) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), o.timeout)
 	defer cancel()
@@ -82,12 +82,12 @@ func runSuite(o options) (code int, err error) {
 	return execute(ctx, su.command(n, handlers[0].Name, o), network)
 }
 
-// absence is how long a suite has for seeing that containerd has ended: it looks once
-// a second.
+// absence is the time for which containerd stays away, so that a suite notices that it has
+// ended: the suite looks once a second.
 const absence = 3 * time.Second
 
-// keep starts the node's containerd again whenever the suite has ended it. What it
-// returns ends that, and containerd.
+// keep starts the node's containerd again whenever the suite has ended it. stop ends that, and
+// containerd.
 func keep(ctx context.Context, n *node.Node) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	kept := make(chan struct{})
@@ -115,8 +115,8 @@ func keep(ctx context.Context, n *node.Node) (stop func()) {
 	}
 }
 
-// execute runs a suite, and keeps what it prints. It may pull images and start
-// programs as the node does.
+// execute runs a suite, and writes its output to a file. The suite may pull images and start
+// programs like the node does.
 func execute(ctx context.Context, command, environment []string) (code int, err error) {
 	out, err := os.Create(outputFile)
 	if err != nil {

@@ -1,13 +1,12 @@
-// Command crisuites runs test suites of others that drive pods through CRI, with runc's
-// handler and with ours, with a pause container and without: critest, the validation
-// suite of the Kubernetes project's CRI tools (`make test-critest`), and containerd's
-// own (`make test-containerd-cri`). What passes with runc must pass with rkt. It writes
-// the columns, test by test, into a block of a Markdown file.
+// Command crisuites runs two suites of other projects that test pods through CRI: critest, the
+// validation suite of the Kubernetes project's CRI tools (`make test-critest`), and
+// containerd's own (`make test-containerd-cri`). It runs them with runc's handler and with
+// ours, with and without a pause container. Every test that passes with runc must pass with
+// rkt. The columns are written, test by test, into a block of a Markdown file.
 //
-// The suites pull their images from registries, use fixed ports and paths of the
-// node, kill its containerd by name, and count images. So each column runs in an
-// enclosure, with a node and a registry of its own; the images are made of the host's
-// busybox and of some small programs.
+// The suites pull their images from registries, use fixed ports and paths of the node, kill its
+// containerd by name, and count images. So each column runs in an enclosure, with a node and a
+// registry of its own. The images are made of the host's busybox and of some small programs.
 package main
 
 import (
@@ -28,7 +27,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 )
 
-// options are the flags.
+// options are the command's flags.
 type options struct {
 	suite    string
 	bin      string
@@ -39,7 +38,7 @@ type options struct {
 	timeout  time.Duration
 }
 
-// suiteVariable marks the process that runs node and suite in an enclosure, whose
+// suiteVariable marks the process that runs node and suite in an enclosure. The enclosure's
 // first process only reaps.
 const suiteVariable = "RKT_CRISUITE"
 
@@ -106,10 +105,10 @@ func outside(o options) (err error) {
 	return judge(o, su, reports)
 }
 
-// runColumns runs all columns, side by side: most of their time they wait.
+// runColumns runs all columns in parallel, because they wait most of the time.
 func runColumns(ctx context.Context, o options, su suite, columns []node.Handler, dir string) ([]report, error) {
 	fmt.Printf("==> the suite %s with the handlers %s\n", o.suite, o.columns)
-	// What is built once is built before it is wanted by all at once.
+	// Programs that are built once are built before all columns want them at once.
 	if _, err := su.program(ctx, os.Stderr); err != nil {
 		return nil, err
 	}
@@ -129,8 +128,8 @@ func runColumns(ctx context.Context, o options, su suite, columns []node.Handler
 	return reports, errors.Join(errs...)
 }
 
-// judge compares the columns, writes the document of a whole run, and fails if ours
-// do worse than the first.
+// judge compares the columns, writes the document if all tests have run, and fails if one of
+// ours is worse than the first column.
 func judge(o options, su suite, reports []report) error {
 	c := compare(reports, su.exceptions)
 	if o.document != "" && o.focus == "" && len(reports) > 1 {

@@ -8,8 +8,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/registry"
 )
 
-// newRegistry has every image that a suite pulls, under the names that are constants
-// there.
+// newRegistry returns a registry with every image that a suite pulls, under the names that are
+// constants in the suite.
 func newRegistry(su suite) (*registry.Registry, error) {
 	images, err := su.images()
 	if err != nil {

@@ -20,19 +20,19 @@ const (
 	skipped outcome = "skipped"
 )
 
-// spec is what became of one.
+// spec is the result of a spec.
 type spec struct {
 	outcome outcome
 	reason  string
 }
 
-// report is that of one column, by the specs' full names.
+// report is the result of one column, by the specs' full names.
 type report struct {
 	handler string
 	specs   map[string]spec
 }
 
-// suiteReport is what is read of ginkgo's JSON.
+// suiteReport has the fields of ginkgo's JSON that are read.
 type suiteReport struct {
 	SpecReports []struct {
 		ContainerHierarchyTexts []string
@@ -65,7 +65,7 @@ func parseGinkgo(handler string, b []byte) (report, error) {
 			}
 			o := outcome(one.State)
 			if o == skipped && one.Failure.Message == "" {
-				continue // by our own choice, or because it is a benchmark
+				continue // skipped by our own choice, or a benchmark
 			}
 			if o != passed && o != skipped { // panicked, timedout, interrupted, …
 				o = failed
@@ -80,7 +80,7 @@ func parseGinkgo(handler string, b []byte) (report, error) {
 	return r, nil
 }
 
-// fullName joins the names of a spec and of what it is in.
+// fullName joins the names of a spec and of its parents.
 func fullName(parents []string, name string) string {
 	all := append(slices.Clone(parents), name)
 	for i := range all {
@@ -97,16 +97,16 @@ func (r report) count() map[outcome]int {
 	return n
 }
 
-// comparison is what the columns say together.
+// comparison is the result of comparing the columns.
 type comparison struct {
 	reports []report
 	names   []string
-	// exceptions are the suite's.
+	// exceptions are those of the suite.
 	exceptions map[string]string
 	problems   []string
 }
 
-// compare holds all columns to the first.
+// compare compares all columns with the first.
 func compare(reports []report, exceptions map[string]string) comparison {
 	all := map[string]bool{}
 	for _, r := range reports {
@@ -147,7 +147,7 @@ func (c comparison) String() string {
 	return document.Table(rows) + c.reasons()
 }
 
-// word is how the document calls an outcome.
+// word is the document's word for an outcome.
 func word(o outcome) string {
 	switch o {
 	case passed:
@@ -161,7 +161,7 @@ func word(o outcome) string {
 	}
 }
 
-// reasons are those of the suite for what it skipped, once each.
+// reasons are the suite's reasons for skipped specs, once each.
 func (c comparison) reasons() string {
 	found := map[string]bool{}
 	for _, r := range c.reports {

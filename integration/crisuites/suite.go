@@ -9,24 +9,24 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
 
-// suite is one of others.
+// suite is a suite of another project.
 type suite struct {
 	// program makes the directory of the suite's program.
 	program func(ctx context.Context, log io.Writer) (string, error)
-	// programs are those of this module that its images have.
+	// programs are the programs of this module that its images contain.
 	programs []string
-	// images are those that it pulls.
+	// images are the images that the suite pulls.
 	images func() ([]image.Image, error)
-	// prepare makes, in the enclosure, what the suite expects of a machine, and may
-	// change how the node is to be.
+	// prepare makes, in the enclosure, the files that the suite expects on a machine, and may
+	// change the options of the node.
 	prepare func(o *node.Options, h node.Handler) error
-	// command is how it is run: its arguments, the program first.
+	// command returns the suite's arguments, the program first.
 	command func(n *node.Node, handler string, o options) []string
-	// report reads its results, which is reportFile or outputFile.
+	// report reads the results from reportFile or outputFile.
 	report  func(handler, file string) (report, error)
 	results string
-	// exceptions are tests that need not pass with ours though they do with runc, by
-	// handler and name, and why.
+	// exceptions are tests that pass with runc and need not pass with our shim, by handler and
+	// name, with the reason.
 	exceptions map[string]string
 }
 

@@ -1,6 +1,6 @@
-// Command nc is the nc of the client suite's images: `nc -l -p PORT` waits for
-// connections until SIGTERM, and then exits with 143 also where it is PID 1.
-// Debian's busybox has one that SIGTERM does not end there.
+// Command nc is the nc of the client suite's images: `nc -l -p PORT` waits for connections
+// until SIGTERM, and then exits with 143 even if it is PID 1. SIGTERM does not end the nc of
+// Debian's busybox in that case.
 package main
 
 import (

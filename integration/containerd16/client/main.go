@@ -1,10 +1,9 @@
-// Command client16 runs a container as the Go programs do that were built with
-// containerd 1.6: its client, its gogo-generated messages, its typeurl. It is a
-// module of its own because those cannot be linked into one program with those
-// of containerd 2.
+// Command client16 runs a container like Go programs that were built with containerd 1.6: with
+// its client, its gogo-generated messages and its typeurl. It is a module of its own because
+// these cannot be linked into one program with those of containerd 2.
 //
-// It prints what the container prints, and ends with the container's exit code.
-// What fails before is said on stderr, with exit code 125.
+// It prints the container's output, and ends with the container's exit code. If it fails before
+// that, it prints the error on stderr and ends with 125.
 package main
 
 import (
@@ -25,10 +24,10 @@ import (
 	"github.com/gogo/protobuf/types"
 )
 
-// failed is the exit code when there is no container whose code could be told.
+// failed is the exit code if there is no exit code of a container.
 const failed = 125
 
-// ask is what the command line says.
+// ask holds the command line.
 type ask struct {
 	address, namespace, runtime, image, id, fifos string
 	options, as                                   string
@@ -55,7 +54,7 @@ func main() {
 	os.Exit(code)
 }
 
-// message is one of the option messages that programs of that age send.
+// message returns one of the option messages that programs built with containerd 1.6 send.
 func message(name string) (proto.Message, error) {
 	switch name {
 	case "none":
@@ -115,7 +114,7 @@ func (a ask) messages() (runtime, task any, err error) {
 	case "task":
 		return nil, m, nil
 	case "google":
-		// What a program gets that packs the message itself.
+		// Programs that pack the message themselves get this form.
 		packed, err := types.MarshalAny(m)
 		return packed, nil, err
 	}

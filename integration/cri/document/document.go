@@ -1,5 +1,5 @@
-// Package document writes what tests have found into Markdown files that people
-// write: each finding into a block between two comments of its name.
+// Package document writes the results of tests into Markdown files that people write: each
+// result into a block between two comments with its name.
 package document
 
 import (

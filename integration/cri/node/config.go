@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// config is that of the daemon. What CRI does not need is disabled. The OOM score
-// of a pod is that of containerd at least: a lower one needs CAP_SYS_RESOURCE,
-// which a machine that runs tests may lack.
+// config returns the configuration of the daemon. Plugins that CRI does not need are disabled.
+// A pod's OOM score is at least that of containerd: a lower one needs CAP_SYS_RESOURCE, which a
+// machine that runs tests may lack.
 func config(opts Options) string {
 	var b strings.Builder
 	b.WriteString(base)
@@ -67,7 +67,7 @@ disabled_plugins = [
   conf_dir = "DIR/cni"
 `
 
-// runtimeSettings are those of CRI's runtime plugin.
+// runtimeSettings returns the settings of CRI's runtime plugin.
 const runtimeSettings = `  restrict_oom_score_adj = true
   disable_hugetlb_controller = false
   tolerate_missing_hugetlb_controller = true

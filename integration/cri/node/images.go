@@ -10,12 +10,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// imagesBound is how long CRI may take to learn of images that were imported.
+// imagesBound is the time within which CRI must know images that were imported.
 const imagesBound = 30 * time.Second
 
-// AwaitImages returns once the CRI at a socket knows the images of these names. It
-// learns of what ctr imports by an event, after ctr has ended, and would pull what it
-// does not know yet.
+// AwaitImages returns when the CRI at a socket knows the images of these names. CRI learns of
+// images that ctr imports by an event, after ctr has ended, and would pull images that it does
+// not know yet.
 func AwaitImages(ctx context.Context, socket string, names ...string) error {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-// bridge is the pods' interface of a network, and subnet their addresses.
+// bridge returns the name of a network's interface on the node. subnet returns the pods'
+// addresses.
 func bridge(network int) string { return fmt.Sprintf("rkt-cri%d", network) }
 func subnet(network int) string { return fmt.Sprintf("10.254.%d.0/24", 77+network) }
 
-// conflist is the pods' network: a bridge that leads nowhere but to the node, and
-// host ports.
+// conflist returns the configuration of the pods' network: a bridge that connects to the node
+// only, and host ports.
 const conflist = `{
   "cniVersion": "1.0.0",
   "name": "BRIDGE",

@@ -1,7 +1,7 @@
-// Package node runs a Kubernetes node without a kubelet: a private containerd with
-// its CRI plugin, handlers for the runtimes under test, and Debian's CNI plugins on
-// a bridge. It is for processes in an enclosure: the bridge, its addresses and its
-// packet filters belong to the network namespace of whoever starts the node.
+// Package node runs a Kubernetes node without a kubelet: a private containerd with its CRI
+// plugin, handlers for the runtimes under test, and Debian's CNI plugins on a bridge. Its
+// callers run in an enclosure: the bridge, its addresses and its packet filters are made in the
+// network namespace of the process that starts the node.
 package node
 
 import (
@@ -14,58 +14,56 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
 
-// Namespace is the one of containerd's that CRI uses.
+// Namespace is the containerd namespace that CRI uses.
 const Namespace = "k8s.io"
 
-// PauseImage is the one that containerd 2.4 uses unless it is told another. With
-// it among the images of a node, none is pulled.
+// PauseImage is the pause image that containerd 2.4 uses by default. If a node has it, the node
+// pulls no image.
 const PauseImage = "registry.k8s.io/pause:3.10.2"
 
-// Handler is what a pod's runtimeClass names.
+// Handler is a handler that a pod's runtimeClass names.
 type Handler struct {
 	Name    string
 	Runtime string // io.containerd.rkt.v1
-	// Sandboxer is podsandbox, where a pause container is the pod's first, or shim,
-	// where the shim makes the pod by itself.
+	// Sandboxer is podsandbox, where a pause container is the pod's first container, or shim,
+	// where the shim makes the pod itself.
 	Sandboxer string
-	// Options is a table of options in TOML, or nothing, as it should be: CRI could
-	// not give a pod with a user namespace its identity beside one, unless the
-	// runtime is runc's.
+	// Options is a table of options in TOML, and usually empty: with options, CRI cannot give a
+	// pod with a user namespace its id mapping, unless the runtime is runc.
 	Options string
-	// CgroupWritable lets containers write to their cgroups, which version 1 does not
-	// have.
+	// CgroupWritable lets containers write to their cgroups. Version 1 does not support that.
 	CgroupWritable bool
 }
 
-// Options say how a node is to run.
+// Options describe how a node runs.
 type Options struct {
-	Dir      string   // private directory, kept short: sockets are in it
+	Dir      string   // private directory; short, because sockets are in it
 	Programs string   // directory of containerd and ctr
 	Shims    []string // directories of shims
 	Env      []string // further environment of containerd and its shims
 	Handlers []Handler
-	Default  string // the handler of pods that name none
-	// Network tells the pods' networks of nodes apart that run side by side.
+	Default  string // the handler of pods that name no handler
+	// Network is the number of the pods' network. Nodes that run in parallel need different
+	// ones.
 	Network int
-	// NRI is the socket of plugins of that interface, which is off without.
+	// NRI is the socket of NRI plugins. Without it NRI is disabled.
 	NRI string
-	// CommonSockets has shims listen where they do by default, in /run/containerd/s.
+	// CommonSockets makes shims listen in their default directory, /run/containerd/s.
 	CommonSockets bool
-	// DrainExecs bounds how long ExecSync waits for the output of what an exec leaves
-	// behind: a duration, or nothing for no bound.
+	// DrainExecs bounds the time for which ExecSync waits for the output of processes that an
+	// exec leaves. It is a duration; empty means no bound.
 	DrainExecs string
-	// Images are there from the beginning. PauseImage must be among them, unless
-	// it can be pulled.
+	// Images are imported at the start. PauseImage must be among them, unless it can be pulled.
 	Images []image.Image
 }
 
-// Node is a running one.
+// Node is a running node.
 type Node struct {
 	*daemon.Daemon
 	opts Options
 }
 
-// Start starts a node and returns once it serves. Stop must be called.
+// Start starts a node and returns when it serves. The caller must call Stop.
 func Start(ctx context.Context, opts Options) (*Node, error) {
 	if err := WriteNetwork(filepath.Join(opts.Dir, "cni"), opts.Network); err != nil {
 		return nil, err
@@ -112,7 +110,7 @@ func (n *Node) load(ctx context.Context) error {
 // Endpoint is where CRI is served.
 func (n *Node) Endpoint() string { return "unix://" + n.Address() }
 
-// Pods is the directory of our pods, with one below for each state.
+// Pods is the directory of our pods, with a directory for each state.
 func (n *Node) Pods() string { return filepath.Join(dataDir(n.opts.Dir), "pods") }
 
 // Bridge is the pods' network interface on the node.

@@ -1,6 +1,6 @@
-// Command pause is the first container of a pod in the images of the tests: it
-// waits, reaps what the pod's containers leave behind where they share its PID
-// namespace, and ends with code 0 when it is told to.
+// Command pause is the first container of a pod in the images of the tests. It waits, reaps
+// processes that the pod's containers leave if they share its PID namespace, and exits with 0
+// on a signal to end.
 package main
 
 import (

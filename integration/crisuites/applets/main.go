@@ -1,5 +1,5 @@
-// Command applets is what critest expects of its busybox and Debian's does not have:
-// pgrep and ipcs, by the name that it is executed by.
+// Command applets contains pgrep and ipcs, which critest expects in busybox and Debian's
+// busybox lacks. It is the one by whose name it is executed.
 package main
 
 import (
@@ -25,7 +25,7 @@ func main() {
 	}
 }
 
-// pgrep prints the processes of a name.
+// pgrep prints the pids of processes by their name.
 func pgrep(name string) error {
 	files, err := filepath.Glob("/proc/[0-9]*/comm")
 	if err != nil {
@@ -33,14 +33,14 @@ func pgrep(name string) error {
 	}
 	for _, f := range files {
 		comm, err := os.ReadFile(f)
-		if err == nil && strings.Contains(string(comm), name) { // it may have ended
+		if err == nil && strings.Contains(string(comm), name) { // the process may have ended
 			fmt.Println(filepath.Base(filepath.Dir(f)))
 		}
 	}
 	return nil
 }
 
-// ipcs prints the segments of shared memory: a line each, with key and id first.
+// ipcs prints the segments of shared memory, a line each, with key and id first.
 func ipcs() error {
 	b, err := os.ReadFile("/proc/sysvipc/shm")
 	if err != nil {

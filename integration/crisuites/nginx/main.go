@@ -1,5 +1,5 @@
-// Command nginx is the web server of critest's images: it has the name, the file
-// with its pid and the ports that the suite expects of them, and a page.
+// Command nginx is the web server of critest's images. It has the name, the pid file, the ports
+// and a page that the suite expects.
 package main
 
 import (
@@ -26,8 +26,8 @@ func serve(port int) error {
 	if err := os.WriteFile("/var/run/nginx.pid", fmt.Appendln(nil, os.Getpid()), 0o644); err != nil {
 		return err
 	}
-	// As the original's error log, which is a link to it: who may write to stderr need
-	// not be allowed to open it.
+	// Write to stderr and do not open the error log, which is a link to stderr in the original
+	// image: a user who may write to stderr may not be allowed to open it.
 	log, err := os.OpenFile("/dev/stderr", os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err

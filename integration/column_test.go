@@ -112,7 +112,7 @@ func (c *column) close() error {
 		return fmt.Errorf("%s: left at the end:\n\t%s", c.name, strings.Join(left, "\n\t"))
 	}
 	for _, path := range c.sockets() { // the shared directory is not removed with the column's own
-		_ = os.Remove(path) // only the column runc makes it, and not for each socket
+		_ = os.Remove(path) // only the column runc has such files, and not for every path
 	}
 	return c.scope().Forget()
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// result is how a call of ctr ended.
+// result is the result of a call of ctr.
 type result struct {
 	args   []string
 	stdout string
@@ -23,7 +23,7 @@ type result struct {
 	code   int
 }
 
-// ctr calls ctr and returns whatever came of it.
+// ctr calls ctr and returns the result, also of a failed call.
 func (c *column) ctr(t *testing.T, args ...string) result {
 	t.Helper()
 	return c.ctrWith(t, nil, args...)
@@ -46,7 +46,7 @@ func (c *column) ctrWith(t *testing.T, stdin io.Reader, args ...string) result {
 	return result{args: args, stdout: stdout.String(), stderr: withoutWarnings(stderr.String()), code: cmd.ProcessState.ExitCode()}
 }
 
-// withoutWarnings drops what ctr says on machines with cgroup v1.
+// withoutWarnings removes the warnings that ctr prints on machines with cgroup v1.
 func withoutWarnings(stderr string) string {
 	var kept []string
 	for _, l := range strings.SplitAfter(stderr, "\n") {
@@ -68,8 +68,8 @@ func (c *column) runArgs(flags []string, id string, args ...string) []string {
 	return append(append(all, image.BusyboxName, id), args...)
 }
 
-// fifoDir is where ctr makes the fifos of a call with flags. When it detaches it
-// leaves them to nobody, which is not a leak of ours.
+// fifoDir is the directory in which ctr makes the fifos of a call with flags. A ctr that
+// detaches does not remove them; that is not a leak of the shim.
 func (c *column) fifoDir(flags []string) string {
 	if slices.Contains(flags, "-d") {
 		return filepath.Join(c.daemon.Dir(), "detached")
@@ -91,7 +91,7 @@ func (r result) mustExit(t *testing.T, code int) result {
 	return r
 }
 
-// mustSay fails the test unless stdout is what it should be.
+// mustSay fails the test unless stdout is want.
 func (r result) mustSay(t *testing.T, want string) result {
 	t.Helper()
 	if r.stdout != want {

@@ -13,9 +13,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// A logger whose shim was killed reads on until the container has been killed, too,
-// and ends. One that waits for more than the end of its input is sent SIGTERM: with
-// runc's shim there is nobody left who would (requirements.md#I4, requirements.md#D6).
+// A logger whose shim was killed reads until the container has been killed, too, and then ends.
+// A logger that does not end at the end of its input gets SIGTERM. With runc's shim no process
+// would send that (requirements.md#I4, requirements.md#D6).
 func TestTheDeathOfTheShimEndsItsLoggers(t *testing.T) {
 	loggers := map[string]string{
 		"that ends with its input": "cat <&3 >>$log",

@@ -15,7 +15,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// podRecord is what docs/layout.md says of shim.json, as far as it matters here.
+// podRecord has the fields of shim.json (docs/layout.md) that the tests read.
 type podRecord struct {
 	Sandbox    string `json:"sandbox"`
 	Supervisor struct {
@@ -43,8 +43,8 @@ func (c *column) pod(t *testing.T, sandbox string) (dir string, record podRecord
 	return "", podRecord{}
 }
 
-// alive reports whether a process runs. One that has ended and was not reaped by
-// its new parent yet does not.
+// alive reports whether a process runs. A process that has ended and was not yet reaped by its
+// new parent does not count.
 func alive(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(b), ") Z ")
@@ -81,7 +81,7 @@ func TestTheDeathOfTheSupervisorEndsThePod(t *testing.T) {
 			err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 			return err == nil, fmt.Sprint(err)
 		})
-		lock.Close() // for Delete to find it free
+		lock.Close() // so that Delete finds it free
 		for _, task := range []containerd.Task{running, created} {
 			c.drop(t, task)
 		}
@@ -120,7 +120,7 @@ func TestTheDeathOfTheShimLeavesNothingAndTellsTrueExitCodes(t *testing.T) {
 		}
 		for id, j := range events {
 			code, _ := strings.CutPrefix(want[id], "exit init ")
-			j.await(t, "delete "+code) // containerd's own, of what the shim's `delete` said
+			j.await(t, "delete "+code) // containerd's own event, from the answer of the shim's `delete`
 			for _, w := range j.words() {
 				if strings.HasPrefix(w, "exit init") && w != want[id] {
 					t.Errorf("%s: event %q, want %q (requirements.md#D5)", id, w, want[id])
@@ -153,7 +153,7 @@ func TestTheDeathOfShimAndSupervisorAtOnceLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		events.await(t, "delete 137") // containerd's own: the shim's `delete` has ended
+		events.await(t, "delete 137") // containerd's own event: the shim's `delete` has ended
 		if alive(int(task.Pid())) {
 			t.Errorf("process %d is alive (requirements.md#D4)", task.Pid())
 		}

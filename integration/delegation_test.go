@@ -18,18 +18,18 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// What the containers of a podCgroup may have together.
+// Limits that the containers of a podCgroup share.
 const (
 	podMemory = "67108864"
 	podTasks  = "200"
 )
 
-// podCgroup is a cgroup with limits that somebody else makes around containers, as
+// podCgroup is a cgroup with limits that a program above containerd makes around containers, as
 // a kubelet does for each pod.
 type podCgroup struct {
-	path string                 // as the host sees it
-	spec func(id string) string // what the spec of a container in it says
-	dir  func(id string) string // where that container then is
+	path string                 // on the host
+	spec func(id string) string // the cgroup in the spec of a container below it
+	dir  func(id string) string // the path of that container's cgroup
 }
 
 // limit reads one of the cgroup's own limits.
@@ -38,7 +38,7 @@ func (p podCgroup) limit(t *testing.T, f cgroupFile) string {
 	return strings.TrimSpace(read(t, f.of(p.path)))
 }
 
-// of returns where the file of a cgroup is.
+// of returns the path of the file of a cgroup.
 func (f cgroupFile) of(path string) string {
 	if unified() {
 		return filepath.Join("/sys/fs/cgroup", path, f.v2)
@@ -46,10 +46,10 @@ func (f cgroupFile) of(path string) string {
 	return filepath.Join("/sys/fs/cgroup", f.controller, path, f.v1)
 }
 
-// unified reports whether the host has version 2 of cgroups alone.
+// unified reports whether the host has cgroup version 2 only.
 func unified() bool { return exists("/sys/fs/cgroup/cgroup.controllers") }
 
-// withoutSystemd makes one as a kubelet with the driver cgroupfs does.
+// withoutSystemd makes a podCgroup as a kubelet with the driver cgroupfs does.
 func withoutSystemd(t *testing.T, name string) podCgroup {
 	t.Helper()
 	path := "/"
@@ -71,7 +71,8 @@ func withoutSystemd(t *testing.T, name string) podCgroup {
 	return podCgroup{path: path, spec: in, dir: in}
 }
 
-// removeUpwards removes a cgroup that is empty in every hierarchy, and its parents.
+// removeUpwards removes a cgroup, which must be empty, from every hierarchy, and then its
+// parents.
 func removeUpwards(t *testing.T, path string) {
 	t.Helper()
 	roots := []string{"/sys/fs/cgroup"}
@@ -87,7 +88,7 @@ func removeUpwards(t *testing.T, path string) {
 	}
 }
 
-// withSystemd makes one as a kubelet with the driver systemd does.
+// withSystemd makes a podCgroup as a kubelet with the driver systemd does.
 func withSystemd(t *testing.T, name string) podCgroup {
 	t.Helper()
 	if !exists("/run/systemd/system") {
@@ -106,8 +107,8 @@ func withSystemd(t *testing.T, name string) podCgroup {
 	}
 }
 
-// The limits of a pod are its own cgroup's, above those of its containers: they
-// hold, and no container's coming, change or going touches them.
+// The limits of a pod are those of the pod's cgroup, above the cgroups of its containers. They
+// hold, and no container changes them by its start, its update or its end.
 // requirements.md#C1
 func TestContainersBelowACgroupWithLimits(t *testing.T) {
 	for driver, begin := range map[string]func(*testing.T, string) podCgroup{"cgroupfs": withoutSystemd, "systemd": withSystemd} {
@@ -127,7 +128,7 @@ func belowACgroupWithLimits(t *testing.T, c *column, pod podCgroup, name string)
 	small := c.running(t, []string{"testprog", "sleep", "1000"}, group(name),
 		oci.WithCgroup(pod.spec(name+"a")), oci.WithMemoryLimit(uint64(limit)), oci.WithPidsLimit(40))
 	smallEvents := c.listen(t, small.ID())
-	container := c.container(t, allocating, group(name), oci.WithCgroup(pod.spec(name+"b"))) // with no limit of its own
+	container := c.container(t, allocating, group(name), oci.WithCgroup(pod.spec(name+"b"))) // without a limit of its own
 	events := c.listen(t, container.ID())
 	large := c.newTask(t, container, cio.NullIO)
 	exited := c.wait(t, large)
@@ -145,7 +146,7 @@ func belowACgroupWithLimits(t *testing.T, c *column, pod podCgroup, name string)
 	}
 	memoryLimit.expect(t, small, "50331648")
 
-	feed(t, large.Pid()) // it wants as much as the pod has
+	feed(t, large.Pid()) // it asks for as much memory as the pod has
 	expectExit(t, exited, 137)
 	events.await(t, "exit init 137")
 	if words := events.words(); !slices.Contains(words, "oom") || slices.Index(words, "oom") > slices.Index(words, "exit init 137") {
@@ -171,9 +172,9 @@ func belowACgroupWithLimits(t *testing.T, c *column, pod podCgroup, name string)
 	}
 }
 
-// A container that may write to its cgroups can hand controllers on to cgroups of
-// its own, as systemd and a kubelet in a container do. Its own cgroup then takes no
-// process any more, an exec's neither.
+// A container that may write to its cgroups can enable controllers for cgroups below its own,
+// like systemd or a kubelet in a container. The container's own cgroup then takes no process
+// any more, so an exec goes elsewhere.
 // requirements.md#C1
 func TestAContainerWithCgroupsOfItsOwn(t *testing.T) {
 	if !unified() {
@@ -237,8 +238,8 @@ func TestAContainerWithCgroupsOfItsOwn(t *testing.T) {
 	})
 }
 
-// Where a container may write to the cgroups of the host, it may leave its own, and
-// could then not be killed with it.
+// If a container may write to the cgroups of the host, it can leave its own cgroup, and a kill
+// of that cgroup would not reach it.
 // requirements.md#T9
 func TestKillAllEndsAProgramThatHasLeftItsCgroup(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {

@@ -27,8 +27,8 @@ func (d deletion) String() string {
 	return fmt.Sprintf("code %d", d.code)
 }
 
-// deleteTwice sends two Deletes for one task, as containerd's CRI does for a sandbox
-// that it gives up while its exit monitor sees the exit.
+// deleteTwice sends two Deletes for one task, like containerd's CRI for a sandbox whose start
+// it abandons while its exit monitor sees the exit.
 func (c *column) deleteTwice(ctx context.Context, id, exec string, apart time.Duration) [2]deletion {
 	var answers [2]deletion
 	var both sync.WaitGroup
@@ -54,8 +54,8 @@ func (c *column) deleteOnce(ctx context.Context, id, exec string) deletion {
 	return d
 }
 
-// wrong tells what is wrong with the answers to two Deletes of a process that ended
-// with code. One that came after the other was answered is NotFound.
+// wrong returns an error if the answers to two Deletes of a process that ended with code are
+// wrong. A Delete that arrives after the other was answered must get NotFound.
 func wrong(answers [2]deletion, code uint32) error {
 	right := 0
 	for _, d := range answers {
@@ -71,8 +71,8 @@ func wrong(answers [2]deletion, code uint32) error {
 	return fmt.Errorf("two Deletes at once were answered: %v; %v", answers[0], answers[1])
 }
 
-// While a shim answered NotFound to a second Delete, containerd sent Shutdown for it,
-// and the shim ended under the first one: "ttrpc: closed".
+// When the shim answered the second Delete with NotFound, containerd sent Shutdown, and the
+// shim ended before the first Delete was answered: "ttrpc: closed".
 func TestTwoDeletesAtOnceGetTheSameAnswer(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		late := 0

@@ -62,8 +62,8 @@ func (j *journal) add(event any) {
 	}
 }
 
-// inAWord tells whose an event is, and says it in a word: the exits of init and of
-// execs with their id and code.
+// inAWord returns the id of the container of an event, and a short form of the event; an exit
+// has the id and the code of the exec, or the code alone.
 func inAWord(event any) (id, word string) {
 	switch e := event.(type) {
 	case *eventtypes.TaskCreate:
@@ -134,23 +134,23 @@ func TestEventsComeInOrder(t *testing.T) {
 		c.termUntilGone(t, task, exited, 42)
 		deleteTask(t, ctx, task)
 		if c.name == "runc" {
-			return // its shim may end with the last events unsent
+			return // runc's shim may end before it has sent its last events
 		}
 		events.expect(t, "create", "start", "exec-added one", "exec-started one", "exit one 7", "exit init 42", "delete 42")
 	})
 }
 
-// exitsOnTerm is a program that ends with a code on SIGTERM. Before its trap is
-// set the kernel ignores the signal, since it is process 1.
+// exitsOnTerm is a program that exits with a code on SIGTERM. Until its trap is set, the kernel
+// ignores the signal, because the program is process 1.
 func exitsOnTerm(code int) []string {
 	return []string{"sh", "-c", fmt.Sprintf("trap 'exit %d' TERM; while :; do sleep 0.05; done", code)}
 }
 
-// termUntilGone sends SIGTERM to what exitsOnTerm made, until it is far enough.
+// termUntilGone sends SIGTERM to a program of exitsOnTerm until its trap is set and it ends.
 func (c *column) termUntilGone(t *testing.T, task containerd.Task, exited <-chan containerd.ExitStatus, code uint32) {
 	t.Helper()
 	for range 100 {
-		_ = task.Kill(c.context(t), syscall.SIGTERM) // it may have gone
+		_ = task.Kill(c.context(t), syscall.SIGTERM) // it may have ended
 		select {
 		case s := <-exited:
 			if s.ExitCode() != code {
@@ -212,7 +212,7 @@ func TestAnOOMIsPublishedBeforeTheExitThatItCaused(t *testing.T) {
 		events.await(t, "delete 137")
 		words := events.words()
 		oom, exit := slices.Index(words, "oom"), slices.Index(words, "exit init 137")
-		if oom < 0 || oom > exit && c.name != "runc" { // whose OOM events race with exits
+		if oom < 0 || oom > exit && c.name != "runc" { // OOM events of runc's shim race with exits
 			t.Errorf("events %q (requirements.md#C5)", words)
 		}
 	})
@@ -225,7 +225,7 @@ func TestAFailedCreatePublishesNoExit(t *testing.T) {
 		if _, err := container.NewTask(c.context(t), cio.NullIO); err == nil {
 			t.Fatal("the task was created")
 		}
-		// A later task's events come after whatever the failed one published.
+		// The events of a later task come after all events of the failed one.
 		task := c.running(t, []string{"testprog", "exit", "0"})
 		expectExit(t, c.wait(t, task), 0)
 		if words := events.words(); slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "exit") || w == "create" }) {
@@ -234,7 +234,7 @@ func TestAFailedCreatePublishesNoExit(t *testing.T) {
 	})
 }
 
-// runc's shim is left out: it may end with its last events unsent.
+// runc's shim is left out, because it may end before it has sent its last events.
 func TestFastExitsAreAllSeen(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)

@@ -16,8 +16,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// records lists the files of exits in a pod, but for the spare ones, of which there is
-// one for each container.
+// records lists the files of exits in a pod, except the spare files, one of which exists for
+// each container.
 func records(pod string) (files []string, err error) {
 	dir := filepath.Join(pod, "stage1/rootfs/rkt/status")
 	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -29,7 +29,7 @@ func records(pod string) (files []string, err error) {
 	return files, err
 }
 
-// execTrue runs an exec that does nothing, from its Exec to its Delete.
+// execTrue runs an exec of `true`, from its Exec to its Delete.
 func execTrue(ctx context.Context, task containerd.Task, spec *specs.Process, id string) error {
 	exec, err := task.Exec(ctx, id, spec, cio.NullIO)
 	if err != nil {
@@ -50,7 +50,7 @@ func execTrue(ctx context.Context, task containerd.Task, spec *specs.Process, id
 	return err
 }
 
-// timedDelete ends a container and returns how long the deletion of its task takes.
+// timedDelete ends a container and returns how long the Delete of its task takes.
 func (c *column) timedDelete(t *testing.T, task containerd.Task) time.Duration {
 	t.Helper()
 	exited := c.wait(t, task)
@@ -61,12 +61,12 @@ func (c *column) timedDelete(t *testing.T, task containerd.Task) time.Duration {
 	return time.Since(began)
 }
 
-// A container lives for months and is probed every few seconds. Nothing of its execs
-// stays on the disk, and its deletion takes as long as that of a new one.
+// A container may run for months and be probed every few seconds. Its execs leave no file on
+// the disk, and its Delete takes as long as that of a new container.
 func TestExecsLeaveNoRecordBehind(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
-		// As it is on a busy machine, before and after the execs.
+		// The Delete is timed on a busy machine, before and after the execs.
 		var fresh []time.Duration
 		deleteFresh := func() {
 			for range 5 {
@@ -96,8 +96,8 @@ func TestExecsLeaveNoRecordBehind(t *testing.T) {
 	})
 }
 
-// An exec of an id that was used before, whose supervisor is killed, was killed as
-// well: its predecessor's exit is not its own.
+// If an exec has an id that was used before, and its supervisor is killed, the exec counts as
+// killed. The exit of the earlier exec is not reported for it.
 func TestAnExecIDThatIsUsedAgainHasItsOwnExit(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)

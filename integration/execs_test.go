@@ -22,12 +22,12 @@ import (
 
 var beginsGoroutine = regexp.MustCompile(`msg="goroutine \d+ \[`)
 
-// goroutines counts those of a shim, by the stacks that it logs when it is asked
-// to. group is what its log lines name.
+// goroutines counts the goroutines of a shim, by the stacks that it logs on request. group is
+// the name in its log lines.
 func (c *column) goroutines(t *testing.T, shim int, group string) int {
 	t.Helper()
 	most := 0
-	for range 3 { // a line that the log has no room for is not logged
+	for range 3 { // the shim drops a line for which the log has no room
 		before := len(c.dumps(t, group))
 		if err := syscall.Kill(shim, syscall.SIGUSR1); err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func (c *column) goroutines(t *testing.T, shim int, group string) int {
 	return most
 }
 
-// dumps lists how many goroutines each complete dump in the log has.
+// dumps returns the number of goroutines of each complete dump in the log.
 func (c *column) dumps(t *testing.T, group string) (counts []int) {
 	t.Helper()
 	n := 0
@@ -61,9 +61,9 @@ func (c *column) dumps(t *testing.T, group string) (counts []int) {
 	return counts
 }
 
-// expectAsBefore waits until a shim has as few files and goroutines as it had. For
-// the files it does not wait long: in an idle shim the garbage collector closes what
-// was forgotten, after half a minute.
+// expectAsBefore waits until a shim has no more open files and goroutines than before. It does
+// not wait long for the files, because after half a minute the garbage collector of an idle
+// shim closes files that were leaked.
 func (c *column) expectAsBefore(t *testing.T, shim int, group string, files []string, goroutines int) {
 	t.Helper()
 	now := c.descriptors(t, shim)
@@ -79,7 +79,7 @@ func (c *column) expectAsBefore(t *testing.T, shim int, group string, files []st
 	})
 }
 
-// execKinds are the ways in which an exec goes.
+// execKinds are ways in which an exec can be run.
 var execKinds = []struct {
 	name     string
 	args     []string
@@ -138,9 +138,8 @@ func (c *column) execOf(ctx context.Context, task containerd.Task, number int) e
 	return err
 }
 
-// Of many execs, however they went, nothing stays open, nothing runs on and
-// hardly any memory is kept (containerd#6834, containerd#9668, containerd#9217;
-// requirements.md#I9).
+// After many execs of all kinds, no file stays open, no process runs on, and hardly any memory
+// is kept (containerd#6834, containerd#9668, containerd#9217; requirements.md#I9).
 func TestExecsOfEveryKindLeaveNothingInTheShim(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -167,10 +166,9 @@ func TestExecsOfEveryKindLeaveNothingInTheShim(t *testing.T) {
 	})
 }
 
-// A probe that leaves a child behind, which keeps its output open, has ended when
-// its first process has. Delete waits for that output for a while, and gives it up
-// then, with everything that it had open (containerd#7802, containerd#10094,
-// containerd#9568; requirements.md#X6).
+// A probe whose child keeps its output open has ended when its first process has ended. Delete
+// waits for that output for a while, and then closes everything that the exec had open
+// (containerd#7802, containerd#10094, containerd#9568; requirements.md#X6).
 func TestAnExecWhoseChildKeepsItsOutputCanBeDeleted(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -190,8 +188,8 @@ func TestAnExecWhoseChildKeepsItsOutputCanBeDeleted(t *testing.T) {
 			t.Fatal(err)
 		}
 		expectExit(t, exited, 0)
-		// containerd's client waits for the end of the output before it asks for the
-		// deletion, unless it has let go.
+		// containerd's client waits for the end of the output before it sends Delete, unless
+		// the caller has cancelled the streams.
 		exec.IO().Cancel()
 		began := time.Now()
 		deleteTask(t, ctx, exec)
@@ -206,8 +204,8 @@ func TestAnExecWhoseChildKeepsItsOutputCanBeDeleted(t *testing.T) {
 	})
 }
 
-// anonymous is how much memory a process has to itself, in bytes, once it has
-// given back what it does not need.
+// anonymous returns the memory that a process shares with no other, in bytes, after it has
+// returned unneeded memory.
 func anonymous(t *testing.T, pid int) int {
 	t.Helper()
 	var now []int

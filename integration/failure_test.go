@@ -7,11 +7,10 @@ import (
 
 type badProgram struct {
 	name, program, words string
-	runc                 string // what runc 1.1 says instead, if it does: also inside oci, which passes its words on
+	runc                 string // the text of runc 1.1, if it differs; oci passes it on
 }
 
-// badPrograms cannot be executed. Clients tell by these words which exit code
-// to show: 127 or 126.
+// badPrograms cannot be executed. From these texts clients derive the exit code: 127 or 126.
 var badPrograms = []badProgram{
 	{name: "missing in PATH", program: "no-such-program", words: "executable file not found in $PATH"},
 	{name: "missing", program: "/no/such/program", words: "no such file or directory"},

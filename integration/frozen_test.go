@@ -14,8 +14,8 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 )
 
-// endless starts containers in one group that end on SIGTERM, the first with code
-// 1, and waits for them.
+// endless starts containers in one group that end on SIGTERM, the first one with code 1, and
+// begins to wait for them.
 func (c *column) endless(t *testing.T, n int) (tasks []containerd.Task, exited []<-chan containerd.ExitStatus) {
 	t.Helper()
 	name := "group-" + c.id()
@@ -30,9 +30,9 @@ func (c *column) endless(t *testing.T, n int) (tasks []containerd.Task, exited [
 	return tasks, exited
 }
 
-// A shim that does not run for a while, on a machine that swaps or has no time for
-// it, finds every exit when it does: none depends on being looked at in time
-// (containerd#13849, containerd#12678; requirements.md#N1).
+// A shim that does not run for a while, because the machine swaps or is busy, reports every
+// exit when it runs again. No exit has to be read within a certain time (containerd#13849,
+// containerd#12678; requirements.md#N1).
 func TestExitsThatAStoppedShimCouldNotSeeAreSeenLater(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		tasks, exited := c.endless(t, c.often(8, 5, 20))
@@ -54,8 +54,7 @@ func TestExitsThatAStoppedShimCouldNotSeeAreSeenLater(t *testing.T) {
 	})
 }
 
-// The same with a hundredth of a processor for the shim and its stage1
-// (requirements.md#T5).
+// As before, with a hundredth of a processor for the shim and its stage1 (requirements.md#T5).
 func TestAShimWithoutProcessorTimeSeesEveryExit(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		tasks, exited := c.endless(t, c.often(5, 3, 20))
@@ -91,7 +90,7 @@ func (c *column) limitCPU(t *testing.T, pids ...int) (release func()) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+cpu"), 0) // there is none in version 1
+	_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+cpu"), 0) // version 1 has no such file
 	former := map[int]string{}
 	release = func() {
 		for pid, path := range former {
@@ -115,7 +114,7 @@ func (c *column) limitCPU(t *testing.T, pids ...int) (release func()) {
 	return release
 }
 
-// cgroupOf is the path of a process in a controller's hierarchy, or in that of
+// cgroupOf returns the path of a process's cgroup in a controller's hierarchy, or in that of
 // version 2.
 func cgroupOf(t *testing.T, pid int, controller string) string {
 	t.Helper()

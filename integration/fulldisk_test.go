@@ -18,7 +18,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// disk is a file system of a test's own that becomes unusable when the test wants it.
+// disk is a file system of a test's own that the test can make unusable.
 type disk struct {
 	name  string
 	short string
@@ -26,7 +26,7 @@ type disk struct {
 	// fail makes every write to the file system fail with the error why.
 	fail func(t *testing.T, dir string)
 	why  error
-	// repair undoes fail; nil if only an unmount does.
+	// repair undoes fail. It is nil if only an unmount does.
 	repair func(t *testing.T, dir string)
 }
 
@@ -50,8 +50,8 @@ func tmpfsOf(options string) func(*testing.T, string) {
 	}
 }
 
-// mountExt4 mounts a small ext4 of a loop device. An error makes it read-only, as is
-// the default of most distributions for the root file system.
+// mountExt4 mounts a small ext4 of a loop device. An error makes it read-only, as most
+// distributions configure the root file system.
 func mountExt4(t *testing.T, dir string) {
 	t.Helper()
 	if !exists("/dev/loop-control") {
@@ -74,10 +74,10 @@ func mountExt4(t *testing.T, dir string) {
 	}
 }
 
-// filling is where files are that fill the disk.
+// filling is the directory of the files that fill the disk.
 func filling(dir string) string { return filepath.Join(dir, "filling") }
 
-// fillWithBytes leaves no block, not even those that only root may use.
+// fillWithBytes uses every block, including those reserved for root.
 func fillWithBytes(t *testing.T, dir string) {
 	t.Helper()
 	f, err := os.OpenFile(filling(dir), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -140,14 +140,14 @@ func (c *column) failing(t *testing.T, d disk) *column {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := d.short + "-" + c.name // containerd takes no long names of directories for sockets
+	name := d.short + "-" + c.name // containerd refuses long paths of sockets
 	opts := c.release.options(name, programs, c.daemon.Namespace()+"-"+name)
 	dir := dataDir(opts.Dir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	d.mount(t, dir)
-	t.Cleanup(func() { detach(t, dir) }) // if the daemon does not start
+	t.Cleanup(func() { detach(t, dir) }) // for the case that the daemon does not start
 	own := c.private(t, c.release, opts)
 	own.blamed = append(own.blamed, "mount "+dir)
 	t.Cleanup(func() {
@@ -157,7 +157,7 @@ func (c *column) failing(t *testing.T, d disk) *column {
 	return own
 }
 
-// detach unmounts a disk and all that is mounted below.
+// detach unmounts a disk and all mounts below it.
 func detach(t *testing.T, dir string) {
 	t.Helper()
 	points, err := leaks.Scope{Dir: filepath.Dir(dir)}.MountPoints()
@@ -174,7 +174,7 @@ func detach(t *testing.T, dir string) {
 	}
 }
 
-// expectUnusable makes sure that the disk fails as the test wants it.
+// expectUnusable checks that the disk fails in the way that the test wants.
 func (d disk) expectUnusable(t *testing.T, dir string) {
 	t.Helper()
 	err := os.WriteFile(filepath.Join(dir, "probe"), []byte("x"), 0o600)
@@ -184,9 +184,9 @@ func (d disk) expectUnusable(t *testing.T, dir string) {
 	}
 }
 
-// A container that runs when the data directory becomes full, or read-only, ends with
-// its own exit code, and so does an exec. Both can be deleted at once, a third one can
-// be killed, and nothing is left once there is space again.
+// If the data directory becomes full or read-only while a container runs, the container ends
+// with its own exit code, and so does an exec. Both can be deleted at once, a third container
+// can be killed, and nothing is left when the disk has space again.
 func TestExitCodesAreRightOnADiskThatFails(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		for _, d := range disks() {
@@ -223,7 +223,7 @@ func (c *column) endOn(t *testing.T, d disk) {
 	d.fail(t, dir)
 	d.expectUnusable(t, dir)
 
-	if c.name != "oci" { // whose runtime writes a file for each exec
+	if c.name != "oci" { // runc writes a file for each exec
 		if err := execTrue(ctx, killed, process(t, ctx, killed, "true"), "late"); err != nil {
 			t.Errorf("exec: %v", err)
 		}
@@ -246,11 +246,11 @@ func (c *column) endOn(t *testing.T, d disk) {
 	}
 	expectExit(t, dead, 137)
 	if d.repair != nil {
-		d.fail(t, dir) // what has been deleted gave its room back
+		d.fail(t, dir) // the deleted containers have freed space
 	}
 	terminate(t, int(last.Pid()))
 	expectExit(t, alone, 43)
-	if d.repair != nil { // else nothing tells what the shim knew
+	if d.repair != nil { // otherwise the shim's knowledge is lost with it
 		if err := syscall.Kill(c.shim(t, last.ID()), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +261,7 @@ func (c *column) endOn(t *testing.T, d disk) {
 		return
 	}
 	d.repair(t, dir)
-	c.run(t, []string{"--rm"}, c.id(), "testprog", "exit", "9").mustExit(t, 9) // it collects what was left
+	c.run(t, []string{"--rm"}, c.id(), "testprog", "exit", "9").mustExit(t, 9) // this pod collects the remains
 }
 
 // detachDisk removes the containers and detaches the disk.
@@ -278,7 +278,8 @@ func (c *column) detachDisk(t *testing.T, dir string) {
 	detach(t, dir)
 }
 
-// Nothing records how an app of fly ends: its process is the one that stage 0 has started.
+// No file records how an app of fly ends, because its process is the one that stage 0 has
+// started.
 func TestFlyEndsWithItsCodeOnAFullDisk(t *testing.T) {
 	eachFly(t, func(t *testing.T, n *node) {
 		d, dir := disks()[0], dataDir(n.daemon.Dir())

@@ -24,11 +24,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// fuzzing is how long the case about calls in any order lasts.
+// fuzzing is the duration of the case about calls in any order.
 var fuzzing = flag.Duration("fuzz-rpcs", 8*time.Second, "how long calls are made in any order; ten minutes is the requirement")
 
-// fuzzers call a shim at once, each whatever comes to its mind, of a few
-// containers and execs that are the same for all of them.
+// fuzzers is the number of clients that send random calls to a shim at once. All use the same
+// few containers and execs.
 const (
 	fuzzers    = 12
 	fuzzedIDs  = 6 // of execs in each container
@@ -41,7 +41,7 @@ type rpcFuzz struct {
 	apps []string
 	exec *anypb.Any
 	made atomic.Int64 // calls
-	fine atomic.Int64 // calls that did what they were asked to
+	fine atomic.Int64 // calls that succeeded
 
 	waits sync.WaitGroup
 
@@ -49,7 +49,7 @@ type rpcFuzz struct {
 	errors map[string]int // by method and kind
 }
 
-// fuzzedProcess is what an exec of a fuzzed container runs.
+// fuzzedProcess is the process document of an exec of a fuzzed container.
 func fuzzedProcess(t *testing.T, spec *specs.Process) *anypb.Any {
 	t.Helper()
 	p := *spec
@@ -102,8 +102,8 @@ func (f *rpcFuzz) step(t *testing.T, r *rand.Rand) {
 	}
 }
 
-// call makes a call that has to be answered: with success, or with an error that
-// says what was wrong with it.
+// call sends a request that must be answered: with success, or with an error that says what is
+// wrong with the request.
 func (f *rpcFuzz) call(t *testing.T, method string, request, response any) {
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), f.shim.namespace), wait.Patience)
 	defer cancel()
@@ -124,8 +124,7 @@ func (f *rpcFuzz) call(t *testing.T, method string, request, response any) {
 	f.errors[method]++
 }
 
-// wait begins to wait for an exec. All of those who wait are let go of when it has
-// ended, or was deleted.
+// wait begins a Wait for an exec. All such calls return when the exec has ended or was deleted.
 func (f *rpcFuzz) wait(t *testing.T, app, exec string) {
 	f.made.Add(1)
 	f.waits.Go(func() {
@@ -138,14 +137,14 @@ func (f *rpcFuzz) wait(t *testing.T, app, exec string) {
 	})
 }
 
-// settle ends what the fuzzers have left.
+// settle ends the containers and execs that the fuzzers have left.
 func (f *rpcFuzz) settle(t *testing.T) {
 	t.Helper()
 	for _, app := range f.apps {
 		ask := func(method string, request, response any) {
 			ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), f.shim.namespace), wait.Patience)
 			defer cancel()
-			_ = f.shim.client.Call(ctx, f.shim.service, method, request, response) // there may be nothing to do
+			_ = f.shim.client.Call(ctx, f.shim.service, method, request, response) // there may be nothing to end
 		}
 		ask("Resume", &taskapi.ResumeRequest{ID: app}, &emptypb.Empty{})
 		for i := range fuzzedIDs {
@@ -164,9 +163,9 @@ func (f *rpcFuzz) settle(t *testing.T) {
 	f.waits.Wait()
 }
 
-// Calls in any order, of any process, from many clients at once are all answered
-// in time and with errors that mean something; no call waits for another for ever,
-// and the shim is then what it was (moby#40145, containerd#3572, containerd#4434,
+// Calls in any order, for any process, from many clients at once are all answered in time, with
+// meaningful errors. No call waits for another for ever, and afterwards the shim has no more
+// files and goroutines than before (moby#40145, containerd#3572, containerd#4434,
 // containerd#13293; requirements.md#N6).
 func TestCallsInAnyOrderAreAllAnswered(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {

@@ -134,7 +134,7 @@ func TestTheSameIDInTwoNamespaces(t *testing.T) {
 	})
 }
 
-// secondNamespace is the column seen from another namespace of its containerd.
+// secondNamespace is the column in another namespace of its containerd.
 func secondNamespace(t *testing.T, c *column) *column {
 	t.Helper()
 	other := &column{name: c.name, runtime: c.runtime, daemon: c.daemon.In(c.daemon.Namespace() + "-too")}
@@ -155,12 +155,12 @@ func secondNamespace(t *testing.T, c *column) *column {
 	return other
 }
 
-// runc is left out: its state directory is the machine's, and knows no daemon.
+// runc is left out: its state directory is the same for all daemons of the machine.
 func TestTwoDaemonsWithTheSameNamespaceAndID(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		other := secondDaemon(t, c)
 		id := c.id()
-		// What tells them apart is the daemon's address. Both specs name one cgroup.
+		// Only the daemons' addresses differ. Both specs name the same cgroup.
 		a := c.newTask(t, c.containerOf(t, c.client, c.image(t, c.client), c.runtime, id, []string{"testprog", "sleep", "1000"}), cio.NullIO)
 		b := other.newTask(t, other.containerOf(t, other.client, other.image(t, other.client), c.runtime, id, []string{"testprog", "sleep", "1000"}), cio.NullIO)
 		for _, task := range []containerd.Task{a, b} {
@@ -208,7 +208,7 @@ func secondDaemon(t *testing.T, c *column) *column {
 		if t.Failed() {
 			t.Logf("the second daemon's log ends with:\n%s", strings.TrimSpace(d.LogTail(20)))
 		}
-		// The snapshots stay until here.
+		// The snapshots are needed until here.
 		if err := os.RemoveAll(d.Dir()); err != nil {
 			t.Error(err)
 		}

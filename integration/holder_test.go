@@ -18,8 +18,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// TestTheHolderHasNothing looks at the process itself, and at what it does of what the
-// sandbox is: cri.TestWhatAPauseContainerRefusesTheHolderRefuses attacks it.
+// TestTheHolderHasNothing checks the holder process and its share of the sandbox's settings.
+// cri.TestWhatAPauseContainerRefusesTheHolderRefuses attacks the holder.
 func TestTheHolderHasNothing(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		b := c.startBox(t, &cri.PodSandboxConfig{Hostname: "blue", Linux: &cri.LinuxPodSandboxConfig{Sysctls: map[string]string{"kernel.msgmax": "4711"}}})
@@ -32,8 +32,8 @@ func TestTheHolderHasNothing(t *testing.T) {
 				t.Errorf("%s: %q, want %q", field, got, want)
 			}
 		}
-		// The holder installs its filter by itself, after StartSandbox has been answered on a
-		// busy machine.
+		// The holder installs its filter itself, on a busy machine after StartSandbox has been
+		// answered.
 		wait.Observe(t, "the holder has a filter", func() (bool, string) {
 			mode := statusOf(t, b.pid, "Seccomp")
 			return mode == "2", "Seccomp: " + mode
@@ -49,9 +49,9 @@ func TestTheHolderHasNothing(t *testing.T) {
 	})
 }
 
-// expectUndumpable fails the test unless nobody but the host's root may look into a
-// process. The kernel gives the files of an undumpable one in /proc to root of the user
-// namespace that has its memory, which a pod's must not.
+// expectUndumpable fails the test unless only the host's root may access a process. The kernel
+// gives the files in /proc of an undumpable process to root of the user namespace that its
+// memory belongs to. That must not be the pod's namespace.
 func expectUndumpable(t *testing.T, pid int) {
 	t.Helper()
 	info, err := os.Stat(fmt.Sprintf("/proc/%d/environ", pid))

@@ -18,11 +18,11 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// stages are the kinds of hooks, in the order in which they are due.
+// stages are the kinds of hooks, in the order in which they run.
 var stages = []string{"prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"}
 
-// hooks makes a spec with hooks at these stages. What they write goes to dir,
-// which is at the same place in the container.
+// hooks makes a spec with hooks at these stages. They write to dir, which has the same path in
+// the container.
 func hooks(dir string, at map[string][]specs.Hook) oci.SpecOpts {
 	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *specs.Spec) error {
 		s.Hooks = &specs.Hooks{
@@ -38,17 +38,17 @@ func hooks(dir string, at map[string][]specs.Hook) oci.SpecOpts {
 	}
 }
 
-// hook runs shell words, on the host and in the container.
+// hook runs a shell script, on the host and in the container.
 func hook(words string) specs.Hook {
 	return specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", words}, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}}
 }
 
-// runsHook reports whether hooks of a kind run where the OCI specification says. runc
-// 1.1 runs those of poststart before the process that they are to follow, and the
-// stage1 oci has stage 0 refuse them.
+// runsHook reports whether hooks of a kind run when the OCI specification says so. runc 1.1
+// runs poststart hooks before the process instead of after it, so with the stage1 oci stage 0
+// refuses them.
 func (c *column) runsHook(stage string) bool { return !c.usesRunc() || stage != "poststart" }
 
-// reported is what a hook wrote of its state and its namespaces.
+// reported is the state and the namespaces that a hook has written.
 type reported struct {
 	specs.State
 	namespaces []string
@@ -64,7 +64,7 @@ func readReport(t *testing.T, path string) (r reported) {
 	return r
 }
 
-// rootOf is what config.json in a bundle names.
+// rootOf returns the root in the config.json of a bundle.
 func rootOf(t *testing.T, bundle string) string {
 	t.Helper()
 	var spec specs.Spec
@@ -77,7 +77,7 @@ func rootOf(t *testing.T, bundle string) string {
 	return filepath.Join(bundle, spec.Root.Path)
 }
 
-// namespacesOf lists a process's, as a hook of TestHooksReadTheState does.
+// namespacesOf lists the namespaces of a process, like a hook of TestHooksReadTheState.
 func namespacesOf(t *testing.T, pid string) (all []string) {
 	t.Helper()
 	for _, kind := range []string{"mnt", "net", "pid"} {
@@ -90,9 +90,9 @@ func namespacesOf(t *testing.T, pid string) (all []string) {
 	return all
 }
 
-// Hooks get the state on stdin, one by one in the order of the spec, each in the
-// namespaces of its kind: nerdctl's createRuntime hook takes from it the process to
-// attach a network to.
+// Hooks get the state on stdin, in the order of the spec, each hook in the namespaces of its
+// kind. nerdctl's createRuntime hook reads from the state to which process it has to attach a
+// network.
 func TestHooksReadTheState(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		ctx, dir := c.context(t), t.TempDir()
@@ -150,8 +150,7 @@ func TestHooksReadTheState(t *testing.T) {
 	})
 }
 
-// A hook has the environment and arguments that the spec gives it, and nothing of
-// the shim's.
+// A hook has the environment and arguments that the spec gives it, and none of the shim's.
 func TestHooksHaveTheEnvironmentOfTheSpec(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		dir := t.TempDir()
@@ -166,7 +165,7 @@ func TestHooksHaveTheEnvironmentOfTheSpec(t *testing.T) {
 		task := c.running(t, []string{"true"}, hooks(dir, at))
 		expectExit(t, c.wait(t, task), 0)
 		deleteTask(t, c.context(t), task)
-		shells := []string{"PWD", "OLDPWD", "SHLVL", "_", "PATH", "HOME"} // which sh sets by itself
+		shells := []string{"PWD", "OLDPWD", "SHLVL", "_", "PATH", "HOME"} // sh sets these itself
 		for stage := range at {
 			args, environment, _ := strings.Cut(read(t, filepath.Join(dir, stage)), "\n")
 			got := slices.DeleteFunc(strings.Fields(environment), func(v string) bool {
@@ -180,8 +179,8 @@ func TestHooksHaveTheEnvironmentOfTheSpec(t *testing.T) {
 	})
 }
 
-// A hook that fails before the container runs fails the call with what it said, and
-// nothing is left: neither of the container nor of the hook.
+// If a hook fails before the container runs, the call fails with the hook's output, and nothing
+// is left of the container or of the hook.
 func TestAHookThatFailsFailsTheCallAndLeavesNothing(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		for _, stage := range []string{"prestart", "createRuntime", "createContainer"} {
@@ -253,12 +252,12 @@ func TestAStartContainerHookThatFailsFailsStart(t *testing.T) {
 	})
 }
 
-// As runtime-spec 1.3 has it. runc 1.1 runs the hook at Create, which then fails.
+// Runtime-spec 1.3 demands that. runc 1.1 runs the hook at Create, which then fails.
 func TestAPoststartHookThatFailsFailsStartAndEndsTheContainer(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		ctx, dir := c.context(t), t.TempDir()
 		task := c.task(t, []string{"sh", "-c", "echo ran >" + dir + "/ran; exec sleep 1000"}, hooks(dir, map[string][]specs.Hook{
-			// The program writes when it pleases, also behind the hooks.
+			// The program may write before or after the hooks.
 			"poststart": {hook("until [ -e " + dir + "/ran ]; do sleep 0.1; done; echo it says no >&2; exit 3"), hook("echo next >" + dir + "/next")},
 			"poststop":  {hook("echo after >>" + dir + "/after")},
 		}))
@@ -279,8 +278,8 @@ func TestAPoststartHookThatFailsFailsStartAndEndsTheContainer(t *testing.T) {
 	})
 }
 
-// What happens when it is too late to say no is logged. The next poststop hook runs,
-// which runc leaves out.
+// The failure of a hook that can no longer prevent anything is logged, and the next poststop
+// hook runs. runc does not run the next one.
 func TestPoststopHooksThatFailChangeNothing(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx, dir := c.context(t), t.TempDir()
@@ -294,9 +293,8 @@ func TestPoststopHooksThatFailChangeNothing(t *testing.T) {
 	})
 }
 
-// nerdctl's postStop hook gives back addresses and port mappings. It is run once, and
-// is nobody's error: the exit code is what it was, also if containerd is told by
-// `delete`.
+// nerdctl's postStop hook frees addresses and port mappings. It runs once, and its failure
+// changes no result: the exit code stays the same, also if `delete` reports it to containerd.
 func TestPoststopHooksRunOnceWhateverEndsTheContainer(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		for _, shim := range []string{"lives", "is killed"} {
@@ -320,7 +318,7 @@ func TestPoststopHooksRunOnceWhateverEndsTheContainer(t *testing.T) {
 				deleteTask(t, c.context(t), task)
 			} else {
 				pid := c.shim(t, task.ID())
-				if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // it is to miss the exit
+				if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // so that it misses the exit
 					t.Fatal(err)
 				}
 				terminate(t, int(task.Pid()))
@@ -330,7 +328,7 @@ func TestPoststopHooksRunOnceWhateverEndsTheContainer(t *testing.T) {
 			}
 			code := 42
 			if shim == "is killed" && c.name == "oci" {
-				code = 137 // nobody but the shim records exits there
+				code = 137 // only the shim records exits of this stage1
 			}
 			events.await(t, fmt.Sprintf("delete %d", code))
 			if err := container.Delete(c.context(t), containerd.WithSnapshotCleanup); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// modesOf are the modes of the directories that lead to images and pods.
+// modesOf returns the modes of the directories above images and pods.
 func modesOf(t *testing.T, data string) map[string]fs.FileMode {
 	t.Helper()
 	modes := map[string]fs.FileMode{}
@@ -19,9 +19,9 @@ func modesOf(t *testing.T, data string) map[string]fs.FileMode {
 	return modes
 }
 
-// closes has the next container of a node close a data directory as a release before
-// has left it, open to every user of the host. A container that runs meanwhile does not
-// notice.
+// closesTheDataDirectory opens a data directory to every user of the host, as an earlier
+// release left it, and checks that the next container of the node closes it. A container that
+// runs meanwhile does not notice.
 func (n *node) closesTheDataDirectory(t *testing.T) {
 	t.Helper()
 	data := dataDir(n.daemon.Dir())

@@ -21,8 +21,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// withHook makes a container run a shell script in one of its creation's hooks,
-// on the host.
+// withHook makes a container run a shell script on the host, in a hook of its creation.
 func withHook(script string) oci.SpecOpts {
 	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *specs.Spec) error {
 		s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{
@@ -32,7 +31,7 @@ func withHook(script string) oci.SpecOpts {
 	}
 }
 
-// reaching says in a script that a point was reached, in a file.
+// reaching makes a script write to a file, which shows that the script has come to this point.
 func reaching(file string) string { return fmt.Sprintf("echo > '%s'; ", file) }
 
 func awaitFile(t *testing.T, file string) {
@@ -40,7 +39,7 @@ func awaitFile(t *testing.T, file string) {
 	wait.Observe(t, file+" is there", func() (bool, string) { return exists(file), "" })
 }
 
-// answers makes a call that must be answered, whatever the answer is.
+// answers sends a request that must be answered, with any result.
 func (s shimConn) answers(t *testing.T, method string, request, response any) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), s.namespace), wait.Patience)
@@ -54,9 +53,9 @@ func (s shimConn) answers(t *testing.T, method string, request, response any) er
 	return err
 }
 
-// While a hook of one container's Create hangs, its pod's shim answers every call
-// for that container and for the others, and so do containerd and its clients
-// (containerd#13848, containerd#2438; requirements.md#N6, requirements.md#T5).
+// While a hook of one container's Create hangs, the shim of its pod answers every call for that
+// container and for the others, and so do containerd and its clients (containerd#13848,
+// containerd#2438; requirements.md#N6, requirements.md#T5).
 func TestAHungHookHoldsUpNobodyElse(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -98,7 +97,7 @@ func TestAHungHookHoldsUpNobodyElse(t *testing.T) {
 	})
 }
 
-// useAndDelete does with one container what needs the stage1, and ends another.
+// useAndDelete makes calls for one container that need the stage1, and ends another one.
 func (c *column) useAndDelete(t *testing.T, lives, goes containerd.Task) {
 	t.Helper()
 	ctx := c.context(t)
@@ -112,9 +111,9 @@ func (c *column) useAndDelete(t *testing.T, lives, goes containerd.Task) {
 	}
 }
 
-// A stage1 that does not answer leaves everything answered that does not need it,
-// also to a containerd that starts meanwhile, and the rest is refused in time. What
-// happened in the meantime is seen when it goes on.
+// While a stage1 does not answer, all calls that do not need it are answered, also to a
+// containerd that starts meanwhile, and all others are refused in time. Events of that time are
+// seen when the stage1 goes on.
 // requirements.md#N6
 func TestAStoppedStage1HoldsUpNobody(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
@@ -147,7 +146,7 @@ func TestAStoppedStage1HoldsUpNobody(t *testing.T) {
 		}
 		limited, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		// oci's supervisor has no part in an exec.
+		// With oci the supervisor has no part in an exec.
 		if err := exec.Start(limited); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			t.Logf("start of an exec: %v", err)
 		}

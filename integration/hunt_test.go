@@ -15,14 +15,14 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// The tests of this file are those of the class of CVE-2016-9962: a container attacks
-// the processes that its runtime starts in it, before they have executed the program that
-// they were made for.
+// The tests of this file are about the class of CVE-2016-9962: a container attacks the
+// processes that its runtime starts in it, before they have executed the program of the
+// container or exec.
 
-// victim is among the arguments of every program that a hunter may meet.
+// victim is an argument of every program that a hunter may meet.
 const victim = "the-victim"
 
-// hunter is a container that attacks what appears in its PID namespace.
+// hunter is a container that attacks processes that appear in its PID namespace.
 type hunter struct {
 	task   containerd.Task
 	exited <-chan containerd.ExitStatus
@@ -31,7 +31,7 @@ type hunter struct {
 	ready  chan struct{}
 }
 
-// Write collects what the hunter says.
+// Write collects the hunter's output.
 func (h *hunter) Write(p []byte) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,8 +75,8 @@ func (h *hunter) words() string {
 	return h.said.String()
 }
 
-// end ends the hunter, which must have met what it was to attack. It must have lost, but
-// where the kernel lets it trace everything that it sees: there it shows what it can do.
+// end ends the hunter, which must have met processes to attack. It must have failed, except
+// where the kernel lets it trace everything that it sees: there it must have succeeded.
 func (h *hunter) end(t *testing.T, c *column, wins bool) {
 	t.Helper()
 	kill(t, c.context(t), h.task, syscall.SIGTERM)
@@ -105,7 +105,7 @@ func (h *hunter) end(t *testing.T, c *column, wins bool) {
 	}
 }
 
-// prey is a way for a hunter, and for what it meets, to be isolated.
+// prey is a way to isolate a hunter and the processes that it meets.
 type prey struct {
 	name   string
 	hunter []oci.SpecOpts
@@ -113,7 +113,7 @@ type prey struct {
 	wins   bool
 }
 
-// tries are how often a hunter is given something to attack.
+// tries returns how often a hunter is given a process to attack.
 func (p prey) tries() int {
 	if *longFlag || p.name == "mapped" {
 		return 25
@@ -121,13 +121,13 @@ func (p prey) tries() int {
 	return 8
 }
 
-// preys are all that the column knows: an ordinary container, and one that may trace what
-// is in its user namespace, whether this holds the host's root or not. A container that
-// may trace and has no user namespace takes over what it meets under every runtime.
+// preys returns all ways that the column supports: an ordinary container, and one that may
+// trace the processes in its user namespace, whether this maps the host's root or not. A
+// container that may trace and has no user namespace succeeds under every runtime.
 func (c *column) preys() []prey {
 	traces := oci.WithAddedCapabilities([]string{"CAP_SYS_PTRACE"})
 	all := []prey{{name: "no user namespace"}, {name: "CAP_SYS_PTRACE of the host", hunter: []oci.SpecOpts{traces}, wins: true}}
-	if c.name == "nspawn" { // which refuses them
+	if c.name == "nspawn" { // nspawn refuses user namespaces
 		return all
 	}
 	for _, in := range []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
 
-// stage1Layer is the image directory of a stage1 as the layer of an OCI image.
+// stage1Layer returns a stage1's image directory as the layer of an OCI image.
 func stage1Layer(t *testing.T, dir string) []image.File {
 	t.Helper()
 	var files []image.File
@@ -57,8 +57,8 @@ func (n *node) rktctl(args ...string) (stdout string, err error) {
 	return string(out), err
 }
 
-// From a registry's image to a pod: containerd has it, rktctl imports it, what it
-// prints is the configuration, and the image may go.
+// A stage1 comes from a registry's image: containerd has the image, rktctl imports it and
+// prints the configuration, and the image may then be removed.
 func TestAStage1ComesFromContainerdsStore(t *testing.T) {
 	eachNode(t, "import", func(t *testing.T, n *node) {
 		const ref = "example.com/stage1-carried:v1"

@@ -18,7 +18,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go/features"
 )
 
-// features are what containerd is told by `-info`.
+// features returns the output of `-info`, as containerd reads it.
 func (c *column) features(t *testing.T) *features.Features {
 	t.Helper()
 	if c.release.old {
@@ -38,8 +38,7 @@ func (c *column) features(t *testing.T) *features.Features {
 	return f
 }
 
-// CRI offers recursively read-only mounts to pods if the runtime says that it
-// knows them.
+// CRI offers recursively read-only mounts to pods if the runtime declares them.
 // requirements.md#O5
 func TestRecursivelyReadOnlyMountsAreWhatInfoSays(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
@@ -63,9 +62,9 @@ func TestRecursivelyReadOnlyMountsAreWhatInfoSays(t *testing.T) {
 	})
 }
 
-// CRI offers user namespaces if there are both user namespaces and id-mapped
-// mounts. The streams of a process in one belong to the user that the options
-// name, or it could not open them again (requirements.md#I6).
+// CRI offers user namespaces if the runtime declares both user namespaces and id-mapped mounts.
+// The streams of a process in a user namespace belong to the user that the options name.
+// Otherwise the process could not open them again (requirements.md#I6).
 // requirements.md#O5
 func TestUserNamespacesAndIDMappedMountsAreWhatInfoSays(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
@@ -117,7 +116,7 @@ func TestUserNamespacesAndIDMappedMountsAreWhatInfoSays(t *testing.T) {
 	})
 }
 
-// Every hook that is declared is run, with the container's state.
+// Every declared hook is run, with the container's state.
 // requirements.md#O5
 func TestHooksAreWhatInfoSays(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
@@ -148,8 +147,7 @@ func TestHooksAreWhatInfoSays(t *testing.T) {
 	})
 }
 
-// What a filter would keep from a container is kept from it, if seccomp is
-// declared at all.
+// If seccomp is declared, a call that a filter forbids is refused.
 // requirements.md#O5
 func TestSeccompIsWhatInfoSays(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// `make install` and the PATH of containerd are all that a machine needs.
+// A machine needs only `make install` and containerd's PATH.
 func TestWhatIsInstalledRunsContainers(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		prefix := filepath.Join(t.TempDir(), "usr/local")

@@ -30,13 +30,13 @@ func TestKillAllReachesEveryProcessWithAnySignal(t *testing.T) {
 			c.ctr(t, "task", "kill", "--all", "-s", s, id).must(t)
 			awaitCount(t, log, "\n"+s+"\n", 3)
 		}
-		// It ends the first of them, whose end takes the others along at once.
+		// The signal ends the first process, and the others end with it at once.
 		c.ctr(t, "task", "kill", "--all", "-s", "15", id).must(t)
 		c.awaitStopped(t, id)
 	})
 }
 
-// awaitCount waits until a file has a text so often, as overlapping lines.
+// awaitCount waits until a file contains a text n times, also in overlapping lines.
 func awaitCount(t *testing.T, file, text string, n int) {
 	t.Helper()
 	wait.Observe(t, fmt.Sprintf("%q is %d times in %s", text, n, filepath.Base(file)), func() (bool, string) {
@@ -52,7 +52,7 @@ func TestACreatedTaskDiesOfWhatKills(t *testing.T) {
 		for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL, 40} {
 			for _, opts := range [][]containerd.KillOpts{nil, {containerd.WithKillAll}} {
 				if s == 40 && c.usesRunc() {
-					continue // what runc blocks is a Go program, which ignores it
+					continue // runc's blocked process is a Go program, which ignores this signal
 				}
 				task := c.task(t, []string{"testprog", "sleep", "1000"})
 				exited := c.wait(t, task)
@@ -69,8 +69,7 @@ func TestACreatedTaskDiesOfWhatKills(t *testing.T) {
 	})
 }
 
-// runc's shim is left out: it publishes exits of execs behind init's now and
-// then.
+// runc's shim is left out: it sometimes publishes exits of execs after the exit of init.
 // requirements.md#T9
 func TestKillAllInAnExecStorm(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {

@@ -67,9 +67,9 @@ func TestACreatedTaskDiesOfItsSignal(t *testing.T) {
 			task := c.task(t, []string{"testprog", "sleep", "1000"})
 			exited := c.wait(t, task)
 			kill(t, ctx, task, s)
-			code := 128 + uint32(s) // whatever should kill it does, although it is process 1
+			code := 128 + uint32(s) // every fatal signal ends it, although it is process 1
 			if c.name == "runc" && s == syscall.SIGTERM {
-				code = 2 // its init is Go: it exits by itself
+				code = 2 // runc's init is a Go program, which exits by itself
 			}
 			expectExit(t, exited, code) // requirements.md#T9
 			if last := deleteTask(t, ctx, task); last.ExitCode() != code {
@@ -117,7 +117,7 @@ func TestCloseIOEndsTheInput(t *testing.T) {
 		if _, err := feed.Write([]byte("before the end\n")); err != nil {
 			t.Fatal(err)
 		}
-		// A client that goes does not end the input (requirements.md#I2), CloseIO does
+		// A client that disconnects does not end the input (requirements.md#I2). CloseIO does
 		// (requirements.md#T11).
 		if err := feed.Close(); err != nil {
 			t.Fatal(err)
@@ -283,8 +283,8 @@ func TestTwoHundredExecsLeaveNoDescriptors(t *testing.T) {
 	})
 }
 
-// repetitions is how often a case repeats something: often for what is under
-// test and fast, seldom for columns whose every process takes a while.
+// repetitions is the number of repetitions of a case: many for native, which is under test and
+// fast, and few for columns in which every process takes a while.
 func (c *column) repetitions(native, others int) int {
 	if c.name == "native" {
 		return native
@@ -333,7 +333,7 @@ func TestAFailedCreateLeavesNoOutputOfTheShimInTheStreams(t *testing.T) {
 		if _, err := container.Task(c.context(t), nil); !errdefs.IsNotFound(err) {
 			t.Errorf("the task after a failed create: %v", err)
 		}
-		// The same container may try again (requirements.md#T1).
+		// The same container can be started again (requirements.md#T1).
 		_, again := container.NewTask(c.context(t), cio.NullIO)
 		if again == nil || !errors.Is(again, err) && !strings.Contains(again.Error(), "no such file or directory") {
 			t.Errorf("second create: %v", again)

@@ -18,7 +18,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// script makes a program of shell words, and returns its path.
+// script writes a shell script to a program file, and returns its path.
 func script(t *testing.T, words string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "program")
@@ -26,9 +26,9 @@ func script(t *testing.T, words string) string {
 	return path
 }
 
-// A logger that ends before it is ready is not one: Create fails, says which it
-// was, and leaves nothing. It can say so in the second version of the protocol only
-// (containerd#12490; requirements.md#I4).
+// If a logger ends before it is ready, Create fails with the logger's name and leaves nothing.
+// Only the second version of the protocol can detect this (containerd#12490;
+// requirements.md#I4).
 func TestALoggerThatEndsBeforeItIsReadyFailsCreate(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		logger := script(t, "exit 1")
@@ -40,8 +40,8 @@ func TestALoggerThatEndsBeforeItIsReadyFailsCreate(t *testing.T) {
 	})
 }
 
-// In the first version its end looks like readiness. Then the container runs, and
-// is not stopped by output that nobody reads.
+// In the first version of the protocol the end of a logger looks like readiness. The container
+// then runs, and is not stopped by output that no process reads.
 // requirements.md#I4
 func TestALoggerThatEndsAtOnceDoesNotStopTheContainer(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
@@ -54,8 +54,8 @@ func TestALoggerThatEndsAtOnceDoesNotStopTheContainer(t *testing.T) {
 	})
 }
 
-// One that never gets ready delays Create for a while, and then fails it. What it
-// has started goes with it.
+// If a logger is never ready, Create waits for a while and then fails. The logger and the
+// processes that it has started are ended.
 // requirements.md#I4
 func TestALoggerThatIsNeverReadyFailsCreateInTime(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
@@ -75,7 +75,7 @@ func TestALoggerThatIsNeverReadyFailsCreateInTime(t *testing.T) {
 	})
 }
 
-// commandLines lists the processes that have a text in their arguments.
+// commandLines lists the processes with a text in their arguments.
 func commandLines(text string) ([]string, error) {
 	pids, err := leaks.PIDs()
 	var found []string
@@ -87,9 +87,8 @@ func commandLines(text string) ([]string, error) {
 	return found, err
 }
 
-// A logger may be killed, by the kernel for want of memory or by a person. The
-// container goes on, and what it says goes to the logger's successor
-// (containerd#11511; requirements.md#I4).
+// A logger may be killed, by the kernel because memory is short or by a person. The container
+// goes on, and its output goes to a new logger (containerd#11511; requirements.md#I4).
 func TestTheLoggerOfAContainerMayBeKilled(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		id, file := c.id(), filepath.Join(t.TempDir(), "log")
@@ -103,7 +102,7 @@ func TestTheLoggerOfAContainerMayBeKilled(t *testing.T) {
 				ticks = strings.Count(string(b), "tick")
 				return err == nil && strings.Count(string(b), "logger ") == round+1 && ticks > 0, fmt.Sprint(err, len(b))
 			})
-			time.Sleep(1100 * time.Millisecond) // a logger that ends within a second gets no successor
+			time.Sleep(1100 * time.Millisecond) // a logger that ends within a second is not restarted
 			killProgram(t, file)
 			wait.Observe(t, "its successor writes", func() (bool, string) {
 				b, err := os.ReadFile(file)
@@ -117,7 +116,7 @@ func TestTheLoggerOfAContainerMayBeKilled(t *testing.T) {
 	})
 }
 
-// killProgram kills the process that has a text in its arguments.
+// killProgram kills the process with a text in its arguments.
 func killProgram(t *testing.T, text string) {
 	t.Helper()
 	pids, err := leaks.PIDs()
@@ -133,14 +132,14 @@ func killProgram(t *testing.T, text string) {
 	}
 }
 
-// busy writes a MiB per second and says on each line how far it is.
+// busy writes a MiB per second, in numbered lines.
 const busy = `i=0; line=$(printf %01000d 0); while :; do
 	n=0; while [ $n -lt 100 ]; do echo $i $line; i=$((i+1)); n=$((n+1)); done; sleep 0.1
 done`
 
-// Containers that write a MiB per second outlive a long absence of containerd: into
-// a file and to a logger they go on writing, and into a fifo whose reader has died
-// with containerd once there is another one (containerd#11805, containerd#12462;
+// Containers that write a MiB per second survive a long absence of containerd. They go on
+// writing to a file and to a logger. They go on writing to a fifo, whose reader has died with
+// containerd, when there is another reader (containerd#11805, containerd#12462;
 // requirements.md#I1, requirements.md#N3).
 func TestContainersThatWriteMuchOutliveAnOutage(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
@@ -168,7 +167,7 @@ func TestContainersThatWriteMuchOutliveAnOutage(t *testing.T) {
 		})
 		next := readUntil(t, streams.reader(t), func(all []byte) bool { return len(all) > 2_000_000 })
 		expectCounted(t, "the fifo", string(first)+string(next))
-		rest := streams.reader(t) // for Delete not to wait for one
+		rest := streams.reader(t) // so that Delete does not wait for a reader
 		defer rest.Close()
 		go func() { _, _ = io.Copy(io.Discard, rest) }()
 		for _, id := range []string{byFile, byLogger, task.ID()} {
@@ -194,7 +193,7 @@ func size(t *testing.T, file string) int64 {
 	return st.Size()
 }
 
-// expectCounted looks for a gap in the whole lines of what busy has written.
+// expectCounted checks that no line of busy is missing.
 func expectCounted(t *testing.T, what, text string) {
 	t.Helper()
 	want := 0
@@ -214,8 +213,8 @@ func expectCounted(t *testing.T, what, text string) {
 	}
 }
 
-// A client that never opens its end of the output delays nothing (moby#29369,
-// containerd#4068; requirements.md#I1).
+// A client that never opens its end of the output delays no call (moby#29369, containerd#4068;
+// requirements.md#I1).
 func TestAClientThatNeverReadsDelaysNothing(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		task := c.newTask(t, c.container(t, []string{"sh", "-c", "echo nobody reads this; exit 7"}), newFifos(t, false).creator)
@@ -228,8 +227,8 @@ func TestAClientThatNeverReadsDelaysNothing(t *testing.T) {
 	})
 }
 
-// A containerd that does not read the shim's log does not stop the shim, however
-// much that has to say (containerd#9342; requirements.md#N3).
+// A containerd that does not read the shim's log does not stop the shim, however much the shim
+// logs (containerd#9342; requirements.md#N3).
 func TestALogThatNobodyReadsStopsNothing(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		task := c.running(t, []string{"testprog", "sleep", "1000"})
@@ -241,7 +240,7 @@ func TestALogThatNobodyReadsStopsNothing(t *testing.T) {
 		}
 		resume := func() { _ = syscall.Kill(c.daemon.PID(), syscall.SIGCONT) }
 		defer resume()
-		for range 20 { // all stacks each time: more than the fifo and its reader hold
+		for range 20 { // all stacks each time: more than the fifo and its reader can hold
 			if err := syscall.Kill(pid, syscall.SIGUSR1); err != nil {
 				t.Fatal(err)
 			}
@@ -249,7 +248,7 @@ func TestALogThatNobodyReadsStopsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// It does its work to the very end.
+		// The shim works until its end.
 		shim.call(t, "Kill", &taskapi.KillRequest{ID: task.ID(), Signal: uint32(syscall.SIGKILL)}, &emptypb.Empty{})
 		shim.call(t, "Wait", &taskapi.WaitRequest{ID: task.ID()}, &taskapi.WaitResponse{})
 		shim.call(t, "Delete", &taskapi.DeleteRequest{ID: task.ID()}, &taskapi.DeleteResponse{})

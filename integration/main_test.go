@@ -23,7 +23,7 @@ var (
 	longFlag     = flag.Bool("long", envOr("RKT_TEST_LONG", "") != "", "cases that repeat something do so as often as is ever demanded")
 )
 
-// suite is what TestMain sets up once, for all cases.
+// suite has everything that TestMain sets up once, for all cases.
 var suite struct {
 	dir      string // private directory
 	programs string // containerd, ctr
@@ -55,7 +55,8 @@ func runSuite(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(suite.dir)
-	// MkdirTemp keeps others out, and one case runs the shim as somebody else.
+	// MkdirTemp makes a directory that other users cannot enter, and one case runs the shim as
+	// another user.
 	if err := os.Chmod(suite.dir, 0o755); err != nil {
 		return 0, err
 	}
@@ -80,7 +81,7 @@ func runSuite(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// openColumns opens those of the first release, and notes the others.
+// openColumns opens the columns of the first release, and records the others.
 func openColumns(ctx context.Context) error {
 	for i, version := range strings.Split(*releasesFlag, ",") {
 		r, err := findRelease(version)
@@ -102,9 +103,9 @@ func openColumns(ctx context.Context) error {
 	return openShort(ctx)
 }
 
-// openShort opens columns for the cases of inShort: of nspawn beside one of native, and of
-// crun and a current runc beside one of oci, unless all cases are to run there. With
-// -test.short neither of these two is opened.
+// openShort opens columns for the cases of inShort: nspawn if native is a column, and crun and
+// a current runc if oci is a column, unless all cases run in that column. With -test.short crun
+// and the current runc are left out.
 func openShort(ctx context.Context) error {
 	names := strings.Split(*runtimesFlag, ",")
 	for _, short := range []struct{ name, beside, program string }{

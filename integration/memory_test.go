@@ -14,11 +14,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
 )
 
-// worstRatio is what n containers in pods of their own may cost, in parts of what
-// they do with runc's shims. The aim is lower and not reached, see
-// docs/performance.md; what is reached is held here, with room for what a busy machine
-// does to such a figure: runc's programs may be shared with others on it, and what one
-// shim of ours uses is shared with nobody.
+// worstRatio is the highest accepted ratio of the memory of n containers in pods of their own
+// to the same with runc's shims. The goal, in docs/performance.md, is lower and not reached.
+// The test guards the present figure, with a margin for busy machines: there other processes
+// may share the pages of runc's programs, and no other process shares those of a single shim of
+// ours.
 func worstRatio(n int) float64 {
 	if n == 1 {
 		return 2
@@ -26,9 +26,8 @@ func worstRatio(n int) float64 {
 	return 1.5
 }
 
-// What a container costs beside its own processes has a budget, relative to runc's
-// shim beside it (containerd#7878, containerd#2020). Pages that many share count by
-// shares.
+// The memory of a container beside its own processes has a budget, relative to runc's shim on
+// the same machine (containerd#7878, containerd#2020). Shared pages count in proportion.
 func TestMemoryOfPodsKeepsToItsBudget(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		counts := []int{1, 10}
@@ -43,7 +42,8 @@ func TestMemoryOfPodsKeepsToItsBudget(t *testing.T) {
 				t.Errorf("%d containers cost %.1f MB each, with runc's shim %.1f MB", n, perMB(ours, n), perMB(runcs, n))
 			}
 		}
-		// Of what is nobody else's: between the two other shims of the same file may end.
+		// Private memory only: other shims, which share the file's pages, may end between the
+		// two measurements.
 		one := c.overheadOf(t, "Pss_Anon", c.runtime, 1)
 		ten := c.overheadOf(t, "Pss_Anon", c.runtime, 10, group("group-"+c.id()))
 		t.Logf("anonymous memory of ten in one pod: %.1f MB, of one: %.1f MB", perMB(ten, 1), perMB(one, 1))
@@ -55,8 +55,8 @@ func TestMemoryOfPodsKeepsToItsBudget(t *testing.T) {
 
 func perMB(bytes, n int) float64 { return float64(bytes) / 1e6 / float64(n) }
 
-// overheadOf is the memory of the shims of n containers, and of whatever else
-// serves them, in bytes, as a field of smaps_rollup has it.
+// overheadOf returns the memory of the shims of n containers and of the other processes that
+// serve them, in bytes, as a field of smaps_rollup counts it.
 func (c *column) overheadOf(t *testing.T, field, runtime string, n int, opts ...oci.SpecOpts) int {
 	t.Helper()
 	var tasks []func()
@@ -81,7 +81,7 @@ func (c *column) overheadOf(t *testing.T, field, runtime string, n int, opts ...
 	return sum
 }
 
-// serving are shims and what descends from them, without what is in containers.
+// serving lists shims and their descendants, without processes in containers.
 func (c *column) serving(t *testing.T, shims []int) []int {
 	t.Helper()
 	pids, err := leaks.PIDs()
@@ -92,7 +92,7 @@ func (c *column) serving(t *testing.T, shims []int) []int {
 	for _, pid := range pids {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // the process has ended meanwhile
 		}
 		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 		if parent, err := strconv.Atoi(fields[1]); err == nil {
@@ -100,7 +100,7 @@ func (c *column) serving(t *testing.T, shims []int) []int {
 		}
 	}
 	found := slices.Clone(shims)
-	for i := 0; i < len(found); i++ { // found grows
+	for i := 0; i < len(found); i++ { // found grows in the loop
 		found = append(found, children[found[i]]...)
 	}
 	return slices.DeleteFunc(found, c.scope().Contained)

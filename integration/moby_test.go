@@ -26,12 +26,13 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// What Docker's daemon does with containerd, in its order and with its readings of
+// The tests of this file make the calls of Docker's daemon to containerd, in its order, and
+// read the answers as it does. make test-docker runs the daemon itself.
 // what it is told. make test-docker drives the daemon itself.
 
-// exitCodeOf is what moby makes of the error of a Create or Start
-// (daemon/errors.go, setExitCodeFromError): what `docker run` ends with, but for
-// 127 of a file in the place of a directory, which its client takes for 125.
+// exitCodeOf is the exit code that moby derives from the error of a Create or Start
+// (daemon/errors.go, setExitCodeFromError). `docker run` ends with it, except for 127 of a file
+// in the place of a directory, for which its client ends with 125.
 func exitCodeOf(err error) int {
 	text := strings.ToLower(status.Convert(err).Message())
 	contains := func(words string) bool { return strings.Contains(text, words) }
@@ -72,13 +73,13 @@ func TestMobyReadsExitCodesFromErrors(t *testing.T) {
 			if err := exec.Start(ctx); err == nil || exitCodeOf(err) != want {
 				t.Errorf("exec %s: %v: exit code %d, want %d", program, err, exitCodeOf(err), want)
 			}
-			deleteTask(t, ctx, exec) // at once, or its name could not be used again
+			deleteTask(t, ctx, exec) // at once, because the name is used again
 		}
 	})
 }
 
-// Without a snapshotter the daemon mounts the root itself: the spec names it, and
-// Create gets no mounts.
+// Without a snapshotter the daemon mounts the root itself. The spec names the root, and Create
+// gets no mounts.
 func TestMobyMountsTheRootItself(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		ctx, id := c.context(t), c.id()
@@ -113,8 +114,8 @@ func TestMobyMountsTheRootItself(t *testing.T) {
 	})
 }
 
-// The daemon finds the network namespace by the pid of Create, and fills it before
-// Start.
+// The daemon finds the network namespace by the pid that Create returns, and adds the interface
+// before Start.
 func TestMobyAttachesTheNetworkBetweenCreateAndStart(t *testing.T) {
 	for _, program := range []string{"nsenter", "ip"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -126,7 +127,7 @@ func TestMobyAttachesTheNetworkBetweenCreateAndStart(t *testing.T) {
 		var out streams
 		task := c.newTask(t, c.container(t, []string{"sh", "-c", "ip -o -4 addr show; ping -c 1 -W 10 10.250.9.8 >/dev/null && echo answered"}), out.creator(c, nil))
 		inside := fmt.Sprintf("--net=/proc/%d/ns/net", task.Pid())
-		// The other end is in a namespace that a second container brings along.
+		// The other end is in a namespace that a second container has.
 		other := c.running(t, []string{"testprog", "sleep", "1000"})
 		for _, call := range [][]string{
 			{"nsenter", inside, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "peer", "netns", fmt.Sprint(other.Pid())},
@@ -153,7 +154,8 @@ func TestMobyAttachesTheNetworkBetweenCreateAndStart(t *testing.T) {
 	})
 }
 
-// docker top: every process, with an Info that decodes, or none; and ps finds them.
+// docker top wants every process, each with an Info that can be decoded or with none, and ps
+// must find them.
 func TestMobyLearnsProcessesFromPids(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -198,11 +200,11 @@ func TestMobyLearnsProcessesFromPids(t *testing.T) {
 	})
 }
 
-// docker stats reads these without looking whether they are there.
+// docker stats reads these fields without a check for nil.
 func TestMobyReadsStats(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		task := c.running(t, []string{"sh", "-c", "testprog allocate 8; testprog fork 1"}, oci.WithMemoryLimit(64<<20), oci.WithPidsLimit(40))
-		// The kernel counts pages in batches, and may not have counted the first yet.
+		// The kernel counts pages in batches, so the first ones may not be counted yet.
 		wait.Observe(t, "every figure is there", func() (bool, string) {
 			m, err := task.Metrics(c.context(t))
 			if err != nil {
@@ -217,8 +219,8 @@ func TestMobyReadsStats(t *testing.T) {
 	})
 }
 
-// complete reports whether metrics have what docker stats reads, of a container with a
-// limit of 64 MiB and 40 processes.
+// complete reports whether metrics have the fields that docker stats reads, for a container
+// with a limit of 64 MiB and 40 processes.
 func complete(metrics any) bool {
 	switch s := metrics.(type) {
 	case *v1.Metrics:

@@ -78,7 +78,7 @@ func (o operation) describe() description {
 	panic(fmt.Sprintf("operation %d has no description", int(o)))
 }
 
-// verdict returns whether the measured value meets the budget, in words.
+// verdict returns "met" or "not met".
 func (d description) verdict(measured float64) string {
 	if (d.more && measured >= d.budget.bound) || (!d.more && measured <= d.budget.bound) {
 		return "met"

@@ -62,7 +62,7 @@ func (c *column) podCgroup(serial int) string {
 func (c *column) makePodCgroup(t *testing.T, path string) {
 	t.Helper()
 	switch {
-	case !strings.HasPrefix(path, "/"): // systemd makes it, as without a kubelet
+	case !strings.HasPrefix(path, "/"): // there is no kubelet, so the pod has no cgroup of its own
 	case c.systemd:
 		startSlice(t, filepath.Base(path))
 	default:

@@ -157,9 +157,9 @@ func runTests(m *testing.M) (code int, err error) {
 	return code, all.write(resultsFile)
 }
 
-// mountVolumes makes the volumes' directory a mount that propagates, as the kubelet's is. It is
-// a mount of its own: the file system of an enclosure's files is not known, and the guest's
-// kernel cannot map the owners of a tmpfs.
+// mountVolumes makes the volumes' directory a mount that propagates, as the kubelet's is. In
+// an enclosure it is a tmpfs, because the file system of an enclosure's files is not known. In
+// the guest it is a bind mount, because the guest's kernel cannot map the owners of a tmpfs.
 func mountVolumes() error {
 	if err := os.MkdirAll(volumesDir, 0o755); err != nil {
 		return err

@@ -94,7 +94,7 @@ func userNamespaceOption() *runtimeapi.UserNamespace {
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: idMapping(), Gids: idMapping()}
 }
 
-// noUserNamespaces is the reason for which a program of too low a version cannot run the test.
+// noUserNamespaces is the reason why tests of user namespaces are skipped with nspawn.
 const noUserNamespaces = "systemd-nspawn joins no user namespace: the stage1 declares none, and refuses one by name"
 
 func (c *column) needUserNamespaces(t *testing.T) {

@@ -31,7 +31,7 @@ func critestCommand(n *node.Node, handler string, o options) []string {
 		"-ginkgo.no-color",
 		"-ginkgo.focus=" + o.focus,
 		// The suite names one image by its digest, which only the original has. And the shell
-		// of Debian's busybox finds a masked ls inside itself.
+		// of Debian's busybox executes its built-in ls, although the file ls is masked.
 		"-ginkgo.skip=public image with digest|runtime should support MaskedPaths",
 		fmt.Sprintf("-ginkgo.timeout=%s", o.timeout),
 		fmt.Sprintf("-test.timeout=%s", o.timeout),

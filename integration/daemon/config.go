@@ -2,13 +2,14 @@ package daemon
 
 import "strings"
 
-// SocketDir is where the shims of a daemon in dir listen, unless it is an old one.
+// SocketDir is the directory in which the shims of a daemon in dir listen, unless the daemon is
+// an old one.
 func SocketDir(dir string) string { return dir + "/s" }
 
-// config is the daemon's configuration. What would reach beyond the private
-// directory, or is of no use here, is disabled: CRI, NRI (a socket in /run),
-// opt (/opt/containerd). oom_score stays 0, because lowering it needs
-// CAP_SYS_RESOURCE, which a container that runs this suite may lack.
+// config is the daemon's configuration. Plugins that reach beyond the private directory, or
+// that the suite does not need, are disabled: CRI, NRI (a socket in /run), opt
+// (/opt/containerd). oom_score stays 0, because lowering it needs CAP_SYS_RESOURCE, which a
+// container that runs this suite may lack.
 func config(opts Options, logLevel string) string {
 	text := current
 	switch {
@@ -53,8 +54,8 @@ disabled_plugins = [
   socket_dir = "SOCKETS"
 `
 
-// old is for 1.6 and 1.7, and for what they are upgraded to. What one of them does
-// not know is not in its way.
+// old is for 1.6 and 1.7, and for the releases to which they are upgraded. Each ignores keys
+// that it does not know.
 const old = `version = 2
 root = "DIR/root"
 state = "DIR/state"

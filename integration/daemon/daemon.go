@@ -1,7 +1,6 @@
-// Package daemon runs a private containerd: its own root, state, sockets, shim
-// sockets and configuration, and ends exactly it. Two of them, and the
-// machine's own, do not meet. What remains of their containers is package
-// leaks' business.
+// Package daemon runs a private containerd, with its own root, state, sockets, shim sockets and
+// configuration, and ends exactly this containerd. Several of them, and the machine's own, do
+// not affect each other. Package leaks looks for remains of their containers.
 package daemon
 
 import (
@@ -21,24 +20,23 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 )
 
-// readiness bounds how long a daemon may take to answer; it takes well under a
-// second, unless the machine is busy.
+// readiness bounds the time until a daemon answers. On an idle machine it takes well under a
+// second.
 const readiness = 60 * time.Second
 
-// Options say how a daemon is to run.
+// Options describe how a daemon runs.
 type Options struct {
-	Dir       string   // private directory, kept short: sockets are in it
+	Dir       string   // private directory; short, because sockets are in it
 	Programs  string   // directory of containerd and ctr
 	Shims     []string // directories of shims, searched before PATH
 	Env       []string // further environment of the daemon and its shims
 	Namespace string   // containerd's namespace that Ctr and Client use
 	LogLevel  string   // of the daemon and its shims: debug unless set
-	// Old is for a containerd before 2.0, which has another form of
-	// configuration. Its shims listen in /run/containerd/s.
+	// Old is for a containerd before 2.0, whose configuration has another form. Its shims
+	// listen in /run/containerd/s.
 	Old bool
-	// Config is the configuration, unless it is the usual one. DIR, SOCKETS and
-	// LEVEL in it are replaced by the private directory, that of the shims' sockets
-	// and LogLevel.
+	// Config replaces the usual configuration. In it DIR, SOCKETS and LEVEL stand for the
+	// private directory, the directory of the shims' sockets, and LogLevel.
 	Config string
 }
 
@@ -51,7 +49,7 @@ type Daemon struct {
 	ended   chan struct{}
 }
 
-// Start starts a daemon and returns once it serves. Stop must be called.
+// Start starts a daemon and returns when it serves. The caller must call Stop.
 func Start(ctx context.Context, opts Options) (*Daemon, error) {
 	d := &Daemon{opts: opts, path: searchPath(opts)}
 	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
@@ -63,7 +61,7 @@ func Start(ctx context.Context, opts Options) (*Daemon, error) {
 	return d, d.Resume(ctx)
 }
 
-// Resume starts the daemon again after Stop or Kill, on the state that it left.
+// Resume starts the daemon again after Stop or Kill, with the state that it has left.
 func (d *Daemon) Resume(ctx context.Context) error {
 	log, err := os.OpenFile(d.LogPath(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -73,8 +71,8 @@ func (d *Daemon) Resume(ctx context.Context) error {
 	cmd := exec.Command(filepath.Join(d.opts.Programs, "containerd"), "--config", d.configPath())
 	cmd.Env = append(append(os.Environ(), "PATH="+d.path), d.opts.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
-	// In a group of its own it does not see the terminal's interrupt, and it
-	// does not outlive this process.
+	// In a process group of its own the daemon does not get the terminal's interrupt. It also
+	// ends with this process.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	ended := make(chan struct{})
@@ -86,7 +84,7 @@ func (d *Daemon) Resume(ctx context.Context) error {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in its log
+			_ = cmd.Wait() // the log says how it ended
 		}
 	}()
 	if err := <-started; err != nil {
@@ -100,8 +98,8 @@ func (d *Daemon) Resume(ctx context.Context) error {
 	return nil
 }
 
-// Upgrade makes the next Resume that of another containerd, on the same state and
-// with the same configuration.
+// Upgrade makes the next Resume start another containerd, with the same state and
+// configuration.
 func (d *Daemon) Upgrade(programs string) {
 	d.opts.Programs = programs
 	d.path = searchPath(d.opts)
@@ -156,7 +154,7 @@ func (d *Daemon) Stop() error {
 	}
 }
 
-// Kill ends the daemon without giving it a say.
+// Kill kills the daemon with SIGKILL.
 func (d *Daemon) Kill() {
 	_ = d.process.Kill() // it may have ended already
 	<-d.ended
@@ -175,8 +173,8 @@ func (d *Daemon) Ctr(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// In is the same daemon for another of containerd's namespaces. It is not to be
-// stopped or resumed by that name.
+// In returns the same daemon for another of containerd's namespaces. The returned value must
+// not be used to stop or resume the daemon.
 func (d *Daemon) In(namespace string) *Daemon {
 	other := *d
 	other.opts.Namespace = namespace
@@ -186,10 +184,10 @@ func (d *Daemon) In(namespace string) *Daemon {
 // Ended is closed when the current run of the daemon has ended.
 func (d *Daemon) Ended() <-chan struct{} { return d.ended }
 
-// PID is the daemon's.
+// PID is the pid of the daemon.
 func (d *Daemon) PID() int { return d.process.Pid }
 
-// Namespace is the one of the options.
+// Namespace is the namespace of the options.
 func (d *Daemon) Namespace() string { return d.opts.Namespace }
 
 // Dir is the private directory.
@@ -203,11 +201,11 @@ func (d *Daemon) Bundle(id string) string {
 	return filepath.Join(d.opts.Dir, "state/io.containerd.runtime.v2.task", d.opts.Namespace, id)
 }
 
-// LogPath is the file of everything that the daemon and its shims said.
+// LogPath is the file with the log of the daemon and its shims.
 func (d *Daemon) LogPath() string { return filepath.Join(d.opts.Dir, "containerd.log") }
 
-// LogTail returns the last lines of the log, without debugging and the plugins that every
-// start of containerd lists.
+// LogTail returns the last lines of the log, without debug lines and without the plugins that
+// containerd lists at every start.
 func (d *Daemon) LogTail(lines int) string {
 	b, err := os.ReadFile(d.LogPath())
 	if err != nil {

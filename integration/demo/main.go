@@ -1,5 +1,5 @@
-// Command demo runs a container under io.containerd.rkt.v1 in a private
-// containerd 2.4, shows what it prints, and removes everything again.
+// Command demo runs a container under io.containerd.rkt.v1 in a private containerd 2.4, prints
+// its output, and removes everything again.
 package main
 
 import (
@@ -87,7 +87,7 @@ func show(ctx context.Context, d *daemon.Daemon, archive string) error {
 		fmt.Println("\n$ ctr", args)
 		cmd := d.Ctr(ctx, args...)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-		// A killed task makes ctr say so with exit code 137.
+		// For a killed task ctr exits with 137.
 		if err := cmd.Run(); err != nil && args[1] != "delete" {
 			return fmt.Errorf("ctr %v: %w", args, err)
 		}

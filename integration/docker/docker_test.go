@@ -12,8 +12,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// What a program writes, is given and ends with; and why it could not be executed,
-// which Docker's daemon reads from the shim's words.
+// The output, input and exit code of a program, and the reason why a program could not be
+// executed, which Docker's daemon derives from the text of the shim's error.
 func TestRun(t *testing.T) {
 	each(t, func(t *testing.T, e *engine) {
 		if r := e.run(t, []string{"--rm"}, "testprog", "both", "out", "err"); r != (result{"out\n", "err\n", 0}) {
@@ -36,7 +36,7 @@ func TestRun(t *testing.T) {
 			{"no-such-program", "executable file not found in $PATH", 127},
 			{"/no/such/program", "no such file or directory", 127},
 			{"/etc/not-executable", "permission denied", 126},
-			{"/etc", "permission denied", 126}, // the daemon adds the words
+			{"/etc", "permission denied", 126}, // the daemon adds more text
 			{"/etc/passwd/x", "not a directory", 125},
 		} {
 			if r := e.run(t, []string{"--rm"}, bad.program); r.code != bad.code || !strings.Contains(r.stderr, bad.words) {
@@ -57,8 +57,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// The daemon puts the interface into the namespace of the process that Create
-// answered with, before Start.
+// The daemon puts the interface into the namespace of the process whose pid Create has
+// returned, before Start.
 func TestNetwork(t *testing.T) {
 	each(t, func(t *testing.T, e *engine) {
 		e.detached(t, "web", nil, "sh", "-c", "mkdir /www && echo served >/www/index.html && exec httpd -f -h /www")
@@ -152,7 +152,7 @@ func TestAContainerAtWork(t *testing.T) {
 	})
 }
 
-// A health check is an exec, and one that takes too long is killed.
+// A health check is an exec. If it takes too long, it is killed.
 func TestHealth(t *testing.T) {
 	each(t, func(t *testing.T, e *engine) {
 		check := func(words string) []string {
@@ -200,8 +200,8 @@ func TestRestartPoliciesAndOOM(t *testing.T) {
 	})
 }
 
-// With live-restore containers outlive their daemon, and an exit in its absence is
-// found.
+// With live-restore containers go on without their daemon, and the daemon notices later if one
+// has ended meanwhile.
 func TestContainersOutliveTheDaemon(t *testing.T) {
 	each(t, func(t *testing.T, e *engine) {
 		e.detached(t, "stays", nil, "sh", "-c", "while :; do echo tick; sleep 0.1; done")

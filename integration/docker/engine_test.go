@@ -19,7 +19,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// patience is how long a test waits for what should happen at once.
+// patience is the time limit for things that should happen at once.
 var patience = 2 * wait.Patience
 
 // engine is a dockerd, with a containerd of its own, whose default runtime has one
@@ -32,8 +32,8 @@ type engine struct {
 	ended      chan struct{}
 }
 
-// each runs a test with every stage1. One of them is enough for a machine: the
-// bridge has a constant name.
+// each runs a test with every stage1, one after the other, because the bridge has a constant
+// name.
 func each(t *testing.T, test func(t *testing.T, e *engine)) {
 	if why := missing(); why != "" {
 		t.Skip(why)
@@ -47,8 +47,8 @@ func each(t *testing.T, test func(t *testing.T, e *engine)) {
 	}
 }
 
-// configuration is what docs/clients.md shows for daemon.json. runc knows time
-// namespaces from 1.2 on, which is newer than Debian's.
+// configuration is the daemon.json of docs/clients.md. Debian's runc is older than 1.2, which
+// is the first runc with time namespaces.
 func configuration(stage1 string) map[string]any {
 	return map[string]any{
 		"runtimes": map[string]any{
@@ -58,7 +58,7 @@ func configuration(stage1 string) map[string]any {
 		"default-runtime": map[string]string{"native": "rkt", "oci": "rkt-oci"}[stage1],
 		"features":        map[string]bool{"time-namespaces": stage1 == "native"},
 		"live-restore":    true,
-		"iptables":        false, // no NAT: there is nothing outside
+		"iptables":        false, // no NAT: there is no network outside
 		"ip6tables":       false,
 		"userland-proxy":  false,
 	}
@@ -131,13 +131,13 @@ func (e *engine) down(signal syscall.Signal) {
 
 func (e *engine) socket() string { return filepath.Join(e.dir, "docker.sock") }
 
-// result is how a call of docker ended.
+// result is the result of a call of docker.
 type result struct {
 	stdout, stderr string
 	code           int
 }
 
-// call calls docker and returns whatever came of it.
+// call calls docker and returns the result, also of a failed call.
 func (e *engine) call(t *testing.T, stdin string, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
@@ -151,7 +151,7 @@ func (e *engine) call(t *testing.T, stdin string, args ...string) result {
 	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// must calls docker, expects success and returns what it says.
+// must calls docker, expects success and returns its output.
 func (e *engine) must(t *testing.T, args ...string) string {
 	t.Helper()
 	r := e.call(t, "", args...)
@@ -181,7 +181,7 @@ func (e *engine) inspect(t *testing.T, name, template string) string {
 	return e.must(t, "inspect", "--format", template, name)
 }
 
-// expectNothingLeft removes the containers, and then looks for what Docker does not
+// expectNothingLeft removes the containers, and then looks for remains that Docker does not
 // know of.
 func (e *engine) expectNothingLeft(t *testing.T) {
 	t.Helper()

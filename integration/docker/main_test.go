@@ -10,10 +10,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
 
-// Where things are in the enclosure.
+// Paths in the enclosure.
 const (
 	programsDir = "/run/programs" // containerd, ctr, dockerd, docker
-	shimsDir    = "/run/shims"    // what `make build` made
+	shimsDir    = "/run/shims"    // made by `make build`
 	archive     = "/run/images.tar"
 )
 
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	}.Main(m)
 }
 
-// missing is why the suite cannot run here.
+// missing returns the reason why the suite cannot run here.
 func missing() string {
 	if os.Getenv("RKT_TEST_DOCKER") == "" {
 		return "Docker's daemon takes minutes to build: make test-docker"

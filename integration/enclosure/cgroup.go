@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hierarchy is where a cgroup hierarchy is mounted.
+// hierarchy is a mount of a cgroup hierarchy.
 type hierarchy struct {
 	path   string
 	fstype string // cgroup or cgroup2
@@ -22,7 +22,7 @@ type hierarchy struct {
 	data string
 }
 
-// machineHierarchies lists those whose mounts show them whole.
+// machineHierarchies lists the mounts that show the whole hierarchy.
 func machineHierarchies() ([]hierarchy, error) {
 	infos, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
@@ -42,8 +42,8 @@ func machineHierarchies() ([]hierarchy, error) {
 	return all, nil
 }
 
-// selector keeps the options of a v1 mount that say which hierarchy it is.
-// Others belong to the hierarchy, and would be refused in a cgroup namespace.
+// selector returns those options of a v1 mount that select its hierarchy. The others would be
+// refused in a cgroup namespace.
 func selector(m *mountinfo.Info) string {
 	if m.FSType != "cgroup" {
 		return ""
@@ -63,7 +63,7 @@ func makeCgroups(hierarchies []hierarchy, name string) error {
 		if h.fstype != "cgroup" {
 			continue
 		}
-		// A v1 cpuset takes no process before it has these.
+		// A v1 cpuset takes no process before these files are set.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 			b, err := os.ReadFile(filepath.Join(h.path, file))
 			if errors.Is(err, fs.ErrNotExist) {
@@ -80,8 +80,8 @@ func makeCgroups(hierarchies []hierarchy, name string) error {
 	return nil
 }
 
-// removeCgroups removes the enclosure's cgroups with all below them. Their
-// processes have ended with the enclosure.
+// removeCgroups removes the enclosure's cgroups with all cgroups below them. Their processes
+// have ended with the enclosure.
 func removeCgroups(hierarchies []hierarchy, name string) error {
 	var errs []error
 	for _, h := range hierarchies {
@@ -103,9 +103,9 @@ func removeTree(dir string) error {
 	return errors.Join(err, unix.Rmdir(dir))
 }
 
-// enterCgroups makes the enclosure's cgroups the roots of their hierarchies for
-// the calling thread and for what it starts. What a hierarchy of version 2 is to
-// hand to children must not be in its root, so this process goes one below.
+// enterCgroups makes the enclosure's cgroups the roots of their hierarchies for the calling
+// thread and the processes that it starts. In a hierarchy of version 2 the root must have no
+// processes if its children have controllers, so this process enters a cgroup below it.
 func enterCgroups(name string) error {
 	hierarchies, err := machineHierarchies()
 	if err != nil {

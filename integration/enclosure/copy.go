@@ -6,11 +6,11 @@ import (
 	"os/exec"
 )
 
-// Copy is a file or directory of the outside, and where it belongs inside.
+// Copy is a file or directory outside, and its path inside.
 type Copy struct{ From, To string }
 
-// Fill brings copies into the enclosure, one after another, as `cp -a` does: into To
-// if that is a directory by then. It belongs between Prepare and Run.
+// Fill copies files into the enclosure, one after another, as `cp -a` does: into To if To is a
+// directory by then. Call it between Prepare and Run.
 func (e Enclosure) Fill(ctx context.Context, copies ...Copy) error {
 	for _, c := range copies {
 		if out, err := exec.CommandContext(ctx, "cp", "-a", c.From, e.Path(c.To)).CombinedOutput(); err != nil {

@@ -1,16 +1,15 @@
-// Package enclosure runs a program as if it had the machine to itself, so that
-// a suite whose paths, names and ports are constants meets nothing of the
-// machine's, and leaves nothing on it.
+// Package enclosure runs a program as if it had the machine to itself. A suite with constant
+// paths, names and ports then does not conflict with anything on the machine, and leaves
+// nothing there.
 //
-// A program that calls Run is executed again, as the first process of new PID,
-// mount, network and cgroup namespaces; there it calls Enter, which finishes
-// them, and Exec, which runs another program and reaps what that leaves behind.
-// When the first process ends, all others of the enclosure end with it.
+// A program that calls Run is executed again, as the first process of new PID, mount, network
+// and cgroup namespaces. There it calls Enter, which finishes the namespaces, and Exec, which
+// runs another program and reaps the processes that the program leaves. When the first process
+// ends, all others of the enclosure end with it.
 //
-// Private are: processes, the loopback interface (there is no other), the root
-// of every cgroup hierarchy, /run, /tmp, /opt, /var/lib, and what is written
-// below /etc. Everything else is the machine's: its kernel, devices, users and
-// programs.
+// Private are: processes, the loopback interface (there is no other), the root of every cgroup
+// hierarchy, /run, /tmp, /opt, /var/lib, and changes below /etc. Everything else is the
+// machine's: its kernel, devices, users and programs.
 package enclosure
 
 import (
@@ -26,8 +25,7 @@ import (
 	"syscall"
 )
 
-// Variables that tell the second execution what it is: the enclosure's directory
-// and the name of its cgroups.
+// Variables for the second execution: the enclosure's directory and the name of its cgroups.
 const (
 	dirVariable    = "RKT_ENCLOSURE"
 	cgroupVariable = "RKT_ENCLOSURE_CGROUP"
@@ -36,9 +34,9 @@ const (
 // private are the directories that are empty in an enclosure.
 var private = []string{"/run", "/tmp", "/opt", "/var/lib"}
 
-// Enclosure is one that is to be run.
+// Enclosure describes an enclosure to run.
 type Enclosure struct {
-	// Dir holds what the private directories hold. See Path.
+	// Dir has the contents of the private directories. See Path.
 	Dir string
 	// Args are the arguments of the program when it is executed again.
 	Args []string
@@ -46,9 +44,9 @@ type Enclosure struct {
 	Stdout, Stderr io.Writer
 }
 
-// Path is where a file of the enclosure is for those outside: inside it is at
-// name, which is below one of the private directories. Without a directory there is
-// no inside.
+// Path returns the path outside the enclosure of the file that is inside at name, which is
+// below one of the private directories. If Dir is empty, there is no enclosure, and Path
+// returns name.
 func (e Enclosure) Path(name string) string {
 	if e.Dir == "" {
 		return name
@@ -66,7 +64,7 @@ func flat(name string) string {
 	panic("enclosure: " + name + " is not private")
 }
 
-// Prepare makes the private directories, for Path to be filled.
+// Prepare makes the private directories. Files can then be copied to Path.
 func (e Enclosure) Prepare() error {
 	for _, p := range private {
 		if err := os.MkdirAll(e.Path(p), 0o755); err != nil {
@@ -81,9 +79,8 @@ func (e Enclosure) Prepare() error {
 	return os.Chmod(e.Path("/tmp"), 0o1777)
 }
 
-// Run executes this program again, inside, and returns its exit code, which is -1
-// if a signal killed it. If ctx ends, or this process, then the enclosure ends with
-// all its processes.
+// Run executes this program again, inside, and returns its exit code, which is -1 if a signal
+// killed it. If ctx or this process ends, the enclosure ends with all its processes.
 func (e Enclosure) Run(ctx context.Context) (code int, err error) {
 	hierarchies, err := machineHierarchies()
 	if err != nil {
@@ -99,7 +96,7 @@ func (e Enclosure) Run(ctx context.Context) (code int, err error) {
 	cmd.Stdout, cmd.Stderr = e.Stdout, e.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET,
-		Setpgid:    true, // an interrupt at the terminal is for this process only
+		Setpgid:    true, // only this process gets an interrupt of the terminal
 		Pdeathsig:  syscall.SIGKILL,
 	}
 	// The death signal belongs to the thread that starts the process.

@@ -13,8 +13,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// TestMain is also the program that is executed inside: a shell that runs the
-// script which is its first argument.
+// TestMain also serves as the program that is executed inside. It runs its first argument as a
+// shell script.
 func TestMain(m *testing.M) {
 	if !Inside() {
 		os.Exit(m.Run())
@@ -148,7 +148,7 @@ func TestDescriptorsOfTheParentAreNotInside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Go's own descriptors are closed on exec: it takes a shell to leave one open.
+	// Go closes its own descriptors on exec, so a shell opens this one.
 	cmd := exec.Command("/bin/sh", "-c", `exec 9</dev/zero; exec "$0" -test.run '^TestHelperWithADescriptor$'`, self)
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "descriptor 9 is []") {

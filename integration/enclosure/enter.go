@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Enter finishes the namespaces that this process was started in. It is called
-// once, early, by the goroutine that will call Exec: they share a thread.
+// Enter finishes the namespaces of this process. Call it once, early, on the goroutine that
+// will call Exec, because both must run on one thread.
 func Enter() error {
 	runtime.LockOSThread()
 	dir, cgroup := os.Getenv(dirVariable), os.Getenv(cgroupVariable)
@@ -38,8 +38,8 @@ func Enter() error {
 	return raiseLoopback()
 }
 
-// coverDirectories mounts the private directories over the machine's. One of
-// them may hold dir, so all are opened before the first is covered.
+// coverDirectories mounts the private directories over the machine's. One of the machine's may
+// contain dir, so all private directories are opened before the first mount.
 func coverDirectories(dir string) error {
 	lower := "lowerdir=/etc,upperdir=" + filepath.Join(dir, "etc-upper") + ",workdir=" + filepath.Join(dir, "etc-work")
 	if err := unix.Mount("overlay", "/etc", "overlay", 0, lower); err != nil {
@@ -65,8 +65,8 @@ func coverDirectories(dir string) error {
 	return nil
 }
 
-// forgetMountsBelow unmounts this namespace's copies of what somebody has mounted
-// below a directory: it would stay in use for as long as the enclosure lives.
+// forgetMountsBelow unmounts this namespace's copies of mounts below a directory. Otherwise
+// these file systems would stay in use as long as the enclosure runs.
 func forgetMountsBelow(path, dir string) error {
 	infos, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
 		return !strings.HasPrefix(m.Mountpoint, path+"/") || strings.HasPrefix(dir+"/", m.Mountpoint+"/"), false
@@ -76,7 +76,7 @@ func forgetMountsBelow(path, dir string) error {
 	}
 	for _, m := range slices.Backward(infos) {
 		err := unix.Unmount(m.Mountpoint, unix.MNT_DETACH)
-		// Whoever removes a mount point on the machine unmounts it here as well.
+		// When a mount point is removed on the machine, the kernel unmounts it here as well.
 		gone := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL)
 		if err != nil && !gone {
 			return fmt.Errorf("unmount %s: %w", m.Mountpoint, err)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Program is what Exec runs.
+// Program describes the program of Exec.
 type Program struct {
 	Path           string
 	Args           []string // with the program's name
@@ -18,17 +18,17 @@ type Program struct {
 	Stdout, Stderr *os.File // stdin is /dev/null
 }
 
-// Exec runs a program in the enclosure, with no other descriptors than the three,
-// and reaps every process that becomes an orphan until it ends. Meanwhile this
-// process must wait for no other child. The code is the program's, or 128 and the
-// number of the signal that has killed it.
+// Exec runs a program in the enclosure, with no descriptors except the three, and reaps every
+// orphan until the program ends. Meanwhile this process must wait for no other child. The code
+// is the program's, or 128 plus the number of the signal that has killed it.
 func Exec(p Program) (code int, err error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return 0, err
 	}
 	defer null.Close()
-	// What a shell or make left open in this process is not the program's.
+	// The program must not inherit descriptors that a shell or make has left open in this
+	// process.
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return 0, fmt.Errorf("close the descriptors above 2: %w", err)
 	}

@@ -13,30 +13,31 @@ import (
 // testsVariable marks the process that runs the tests.
 const testsVariable = "RKT_ENCLOSED_TESTS"
 
-// guestVariable is set where the whole machine is there for the tests alone, as the
-// guest of integration/vm is. It needs no enclosure, which would hide its systemd.
+// guestVariable is set if the tests have the whole machine to themselves, as in the guest of
+// integration/vm. They then need no enclosure, which would hide systemd.
 const guestVariable = "RKT_TEST_GUEST"
 
 // InGuest reports whether the tests have a machine to themselves.
 func InGuest() bool { return os.Getenv(guestVariable) != "" }
 
-// Tests runs the tests of a package in an enclosure. Their program is executed three
-// times: by the go command; as the first process of the enclosure, which reaps what
-// is left to it; and there once more.
+// Tests runs the tests of a package in an enclosure. Their program is executed three times: by
+// the go command; as the first process of the enclosure, which reaps orphans; and by that
+// process, to run the tests.
 type Tests struct {
 	Name string // of the package
-	// Missing says why the tests cannot run on this machine, and is empty otherwise.
-	// They run outside then, to say so.
+	// Missing returns the reason why the tests cannot run on this machine, or an empty string.
+	// If there is a reason, the tests run outside, where they report it.
 	Missing func() string
-	// Fill puts the programs into the enclosure: where they are may be covered.
+	// Fill copies the programs into the enclosure, because their own directories may be covered
+	// there.
 	Fill func(context.Context, Enclosure) error
 	// Run runs the tests inside.
 	Run func(*testing.M) (int, error)
-	// After, which may be nil, is called outside before the enclosure's files go.
+	// After, which may be nil, is called outside before the enclosure's files are removed.
 	After func(context.Context, Enclosure) error
 }
 
-// Main is what TestMain calls. It exits.
+// Main is called by TestMain. It exits.
 func (t Tests) Main(m *testing.M) {
 	var code int
 	var err error
@@ -61,7 +62,7 @@ func (t Tests) Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// enclose is outside.
+// enclose runs outside: it makes the enclosure.
 func (t Tests) enclose(ctx context.Context) (code int, err error) {
 	dir, err := os.MkdirTemp("", "rkt-"+t.Name+"-")
 	if err != nil {
@@ -87,7 +88,7 @@ func (t Tests) enclose(ctx context.Context) (code int, err error) {
 	return code, t.After(ctx, e)
 }
 
-// enter is the first process of the enclosure.
+// enter runs in the first process of the enclosure.
 func (t Tests) enter() (code int, err error) {
 	if err := Enter(); err != nil {
 		return 1, err
@@ -101,8 +102,8 @@ func (t Tests) enter() (code int, err error) {
 	}
 	for name, value := range map[string]string{
 		testsVariable: "1",
-		"TMPDIR":      "/tmp", // another may be covered
-		// CNI's plugins execute what is in the last two.
+		"TMPDIR":      "/tmp", // another directory may be covered
+		// CNI's plugins execute programs of the last two directories.
 		"PATH": strings.Join([]string{os.Getenv("PATH"), "/usr/sbin", "/sbin"}, ":"),
 	} {
 		if err := os.Setenv(name, value); err != nil {

@@ -11,35 +11,37 @@ import (
 
 // attack is a class of escapes, tried in some modes.
 type attack struct {
-	// classes are the CVEs whose class it is.
+	// classes are the CVEs of the attack's class.
 	classes string
-	// name says what the attacker does.
+	// name describes the attack.
 	name  string
 	modes []mode
 }
 
-// mode is a way to try an attack.
+// mode is a variant of an attack.
 type mode struct {
 	name string
 	try  func(l *lab)
-	// notFor says why a column cannot be attacked so, and is empty or nil otherwise.
+	// notFor returns the reason why a column cannot be attacked in this mode, or an empty
+	// string. It may be nil.
 	notFor func(c *column) string
-	// proofs are columns in which it has to win, in the long form.
+	// proofs are columns in which the attack must succeed, in the long form.
 	proofs []string
-	// unproved is why there are none.
+	// unproved is the reason why there are none.
 	unproved string
-	// wins is why some loot is got in a column where that is known, and no defect of ours;
-	// it is empty for any other.
+	// wins returns the reason why an attack is known to get some loot in a column, without a
+	// defect of ours. For any other loot it returns an empty string.
 	wins func(c *column, loot string) string
-	// rare modes are variants of others, and of the long form only.
+	// rare modes are variants of other modes, and run in the long form only.
 	rare bool
-	// alone is for attackers that see the processes of all columns.
+	// alone is for attackers that see the processes of all columns. No other attack runs
+	// meanwhile.
 	alone bool
 	// order is the place in the document.
 	order int
 }
 
-// hostile tries an attack in all its modes against all columns.
+// hostile tries all modes of an attack against all columns.
 func hostile(t *testing.T, a attack) {
 	t.Helper()
 	if why := missing(); why != "" {
@@ -51,7 +53,7 @@ func hostile(t *testing.T, a attack) {
 			t.Run(m.name, func(t *testing.T) { a.tried(t, m) })
 		}
 	}
-	t.Parallel() // nothing alone is at work any more
+	t.Parallel() // all attacks that run alone have ended
 	for _, m := range a.modes {
 		if !m.alone {
 			t.Run(m.name, func(t *testing.T) {
@@ -84,8 +86,7 @@ func (a attack) tried(t *testing.T, m mode) {
 	}
 }
 
-// takesPart reports whether a mode is tried against a column: in the short form against
-// ours only.
+// takesPart reports whether a mode is tried against a column. The short form tries only ours.
 func (c *column) takesPart(m mode) bool {
 	return c.role == ours || long && (c.role == oracle || slices.Contains(m.proofs, c.name))
 }
@@ -105,7 +106,7 @@ func (a attack) against(t *testing.T, m mode, c *column) {
 	if err != nil {
 		t.Fatalf("start containerd: %v", err)
 	}
-	// What is there to end at the end of a try needs a context that still lives.
+	// The cleanups at the end of a try need a context that has not ended.
 	ctx, cancel := context.WithTimeout(namespaces.WithNamespace(context.Background(), n.daemon.Namespace()), time.Hour)
 	l := &lab{node: n, t: t, ctx: ctx, result: r}
 	t.Cleanup(func() {
@@ -122,7 +123,7 @@ func (a attack) against(t *testing.T, m mode, c *column) {
 	m.try(l)
 }
 
-// judge compares what was won with what may be.
+// judge compares the loot with the loot that is expected.
 func (l *lab) judge(m mode) {
 	l.t.Helper()
 	r := l.result

@@ -9,10 +9,10 @@ import (
 	"syscall"
 )
 
-// canary is a directory of the host's that nobody has a reason to touch.
+// canary is a directory of the host that no other process has a reason to touch.
 type canary struct {
 	dir    string
-	secret string // what the file of that name has
+	secret string // the contents of the file secret
 	was    map[string]string
 }
 
@@ -20,7 +20,7 @@ type canary struct {
 const (
 	secretFile = "secret" // 0600
 	stickyDir  = "sticky" // 1777
-	hostDir    = "host"   // 0755: files that a link of an attacker's leads to
+	hostDir    = "host"   // 0755: targets of an attacker's links
 )
 
 func newCanary(dir string) (*canary, error) {
@@ -28,7 +28,7 @@ func newCanary(dir string) (*canary, error) {
 	return c, c.plant()
 }
 
-// plant makes the canary anew.
+// plant makes the canary again from scratch.
 func (c *canary) plant() error {
 	if err := os.RemoveAll(c.dir); err != nil {
 		return err
@@ -42,7 +42,7 @@ func (c *canary) plant() error {
 			return err
 		}
 	}
-	// ptmx and f are what attacks would have removed, or changed in mode.
+	// Attacks would have removed ptmx and f, or changed their modes.
 	for _, name := range []string{secretFile, hostDir + "/f", hostDir + "/ptmx"} {
 		if err := os.WriteFile(filepath.Join(c.dir, name), []byte(c.secret+"\n"), 0o600); err != nil {
 			return err
@@ -55,7 +55,7 @@ func (c *canary) plant() error {
 
 func (c *canary) path(name string) string { return filepath.Join(c.dir, name) }
 
-// look describes every file.
+// look returns a description of every file.
 func (c *canary) look() (map[string]string, error) {
 	files := map[string]string{}
 	err := filepath.WalkDir(c.dir, func(path string, d fs.DirEntry, err error) error {
@@ -88,7 +88,7 @@ func (c *canary) look() (map[string]string, error) {
 	return files, err
 }
 
-// changes describes what has become of the canary, and plants it again.
+// changes describes the changes to the canary, and plants it again.
 func (c *canary) changes() (changes []string, err error) {
 	is, err := c.look()
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/hostile/loot"
 )
 
-// rights are what a process is to have: fields of /proc/self/status.
+// rights are the expected rights of a process: fields of /proc/self/status.
 type rights map[string]string
 
-// defaultRights are those of containerd's default, with its filter of system calls.
+// defaultRights are the rights by containerd's default spec, with its filter of system calls.
 func defaultRights() rights {
 	return rights{
 		"CapPrm": "00000000a80425fb", "CapEff": "00000000a80425fb", "CapBnd": "00000000a80425fb",
@@ -37,7 +37,7 @@ func (r rights) but(changes ...string) rights {
 	return other
 }
 
-// compare notes what a process has that its spec does not give.
+// compare reports rights of a process that its spec does not give.
 func (l *lab) compare(s loot.State, want rights, uid, gid int) {
 	for field, w := range want {
 		if got := s.Status[field]; got != w {
@@ -49,11 +49,11 @@ func (l *lab) compare(s loot.State, want rights, uid, gid int) {
 	}
 }
 
-// CVE-2022-24769 and CVE-2022-29162: processes could inherit capabilities that they should
-// not have had, and with them execute programs that have capabilities of their own.
-// CVE-2026-30892: an exec as user 1 was root's.
+// CVE-2022-24769 and CVE-2022-29162: processes inherited capabilities that they should not have
+// had, and with these could execute programs that have file capabilities. CVE-2026-30892: an
+// exec as user 1 ran as root.
 func TestAProcessHasTheRightsOfItsSpec(t *testing.T) {
-	// inheritable is what specs were like before containerd 1.5.11.
+	// Specs had inheritable capabilities before containerd 1.5.11.
 	inheritable := func(_ context.Context, _ oci.Client, _ *containers.Container, s *specs.Spec) error {
 		s.Process.Capabilities.Inheritable = s.Process.Capabilities.Bounding
 		return nil
@@ -106,7 +106,7 @@ func TestAProcessHasTheRightsOfItsSpec(t *testing.T) {
 	}})
 }
 
-// What an exec is given is no more when others are executed and killed beside it.
+// An exec gets no further rights if other execs are executed and killed at the same time.
 func TestRightsAreNotLostInACrowd(t *testing.T) {
 	d := defaultRights()
 	hostile(t, attack{classes: "class of CVE-2016-9962", name: "execs beside each other, some of which are killed", modes: []mode{

@@ -7,8 +7,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// CVE-2023-25809: with /sys bound from the host and no cgroup namespace, the hierarchies
-// below it could be written to.
+// CVE-2023-25809: with /sys bound from the host and without a cgroup namespace, the hierarchies
+// below /sys were writable.
 func TestAContainerChangesNoCgroup(t *testing.T) {
 	try := func(opts ...oci.SpecOpts) func(*lab) {
 		return func(l *lab) { l.once(func() { _ = l.victim(looking(opts...)) }) }
@@ -16,7 +16,7 @@ func TestAContainerChangesNoCgroup(t *testing.T) {
 	hostCgroups := oci.WithHostNamespace(specs.CgroupNamespace)
 	cgroups := oci.WithMounts([]specs.Mount{mount("cgroup", "cgroup", "/sys/fs/cgroup", "ro", "nosuid", "noexec", "nodev")})
 	const rootless = "the hole is that of a rootless runc on cgroup v2; here runc is root's"
-	// What is bound recursively stays as writable as it is on the host: the spec says so.
+	// A recursive bind mount stays as writable as on the host, as the spec demands.
 	boundSys := oci.Compose(oci.WithoutMounts("/sys"), first(mount("bind", "/sys", "/sys", "rbind", "ro")))
 	hostile(t, attack{classes: "CVE-2023-25809", name: "write to cgroups, and to devices that they deny", modes: []mode{
 		{name: "default", try: try(cgroups), unproved: rootless},

@@ -13,16 +13,16 @@ type column struct {
 	role    role
 }
 
-// role is what a column is for.
+// role is the purpose of a column.
 type role int
 
 const (
-	ours   role = iota // nothing may win
-	oracle             // what wins is said
-	proof              // an older release: the attacks on it have to win
+	ours   role = iota // no attack may succeed
+	oracle             // successes are reported
+	proof              // an older release: the attacks on it must succeed
 )
 
-// Names of columns that attacks are proved with.
+// Names of columns that prove attacks.
 const (
 	runcRC6     = "runc 1.0.0-rc6"
 	runcRC94    = "runc 1.0.0-rc94"
@@ -48,10 +48,10 @@ var columns = []*column{
 
 func (c *column) isRunc() bool { return c.runtime == "io.containerd.runc.v2" }
 
-// usesRunc reports whether it is runc that isolates, by its own shim or not.
+// usesRunc reports whether runc isolates the containers, by its own shim or by ours.
 func (c *column) usesRunc() bool { return c.isRunc() || c.runtime == "io.containerd.rkt-oci.v1" }
 
-// unavailable is why a column cannot be tried here.
+// unavailable returns the reason why a column cannot be tried here.
 func (c *column) unavailable() string {
 	if c.runtime == "io.containerd.rkt-nspawn.v1" && !present("systemd-nspawn") {
 		return "systemd-nspawn, of Debian's systemd-container, is not installed"

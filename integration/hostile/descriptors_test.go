@@ -9,13 +9,14 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// looking is a victim, or an attacker of one go, that looks for what it should not have.
+// looking is a victim, or an attacker that runs once, that looks for everything that it should
+// not have.
 func looking(opts ...oci.SpecOpts) spec {
 	return spec{image: plainImage, args: []string{"/bin/attacker", "look"}, opts: opts}
 }
 
-// directories are working directories that lead out if a descriptor of the host's is
-// open in the process that changes to them.
+// directories are working directories that lead out of the container if the process that
+// changes to them has a directory of the host open.
 func directories() (all []string) {
 	first, last := 3, 9
 	if long {
@@ -27,7 +28,7 @@ func directories() (all []string) {
 	return append(all, "/proc/1/cwd", "/proc/self/root/..", "/proc/thread-self/root/proc/self/fd/7")
 }
 
-// CVE-2024-21626: runc had a directory of the host's open when it changed to the working
+// CVE-2024-21626: runc had a directory of the host open when it changed to the working
 // directory of a container, which was /proc/self/fd/7.
 func TestAWorkingDirectoryDoesNotLeadOut(t *testing.T) {
 	hostile(t, attack{classes: "CVE-2024-21626", name: "a working directory in /proc", modes: []mode{
@@ -57,8 +58,8 @@ func TestAWorkingDirectoryDoesNotLeadOut(t *testing.T) {
 	}})
 }
 
-// CVE-2020-15257: the shim listened on an abstract socket, which every container in the
-// host's network namespace could connect to.
+// CVE-2020-15257: the shim listened on an abstract socket, to which every container in the
+// host's network namespace could connect.
 func TestAContainerInTheHostsNetworkReachesNoSocketOfTheShims(t *testing.T) {
 	const why = "shims of containerd 1.3 are needed; that the attacker finds an abstract socket is seen by one of the test's own"
 	hostile(t, attack{classes: "CVE-2020-15257", name: "connect to abstract sockets", modes: []mode{

@@ -17,11 +17,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 )
 
-// documentVariable names the file that the results are written to.
+// documentVariable names the environment variable with the file for the results.
 const documentVariable = "RKT_TEST_DOCUMENT"
 
-// history are the classes of escapes that are known of runc, crun, youki and containerd's
-// runtimes. Each is in the document, with its attacks or with the reason why it has none.
+// history lists the known classes of escapes of runc, crun, youki and containerd's runtimes.
+// The document has each of them, with its attacks or with the reason why there are none.
 func history() []string {
 	return []string{
 		"CVE-2016-9962", "CVE-2019-5736", "CVE-2019-16884", "CVE-2019-19921", "CVE-2020-15257", "CVE-2021-30465", "CVE-2021-41103",
@@ -30,7 +30,7 @@ func history() []string {
 	}
 }
 
-// elsewhere are classes that a shim and its stage1s do not meet, and why.
+// elsewhere lists classes that do not concern a shim or its stage1s, with the reason.
 func elsewhere() [][2]string {
 	return [][2]string{
 		{"CVE-2021-43816", "containerd relabelled what a volume's links led to. CRI's code; no shim labels volumes."},
@@ -82,8 +82,8 @@ func TestTheDocumentSaysWhatWonAndWhy(t *testing.T) {
 	}
 }
 
-// writeDocument writes what was found to the file that documentVariable names, if all
-// classes were tried.
+// writeDocument writes the results to the file that documentVariable names, if all classes were
+// tried.
 func writeDocument(ctx context.Context, e enclosure.Enclosure) error {
 	to := os.Getenv(documentVariable)
 	if to == "" {
@@ -109,13 +109,13 @@ func writeDocument(ctx context.Context, e enclosure.Enclosure) error {
 	return os.WriteFile(to, []byte(render(all, versions)), 0o644)
 }
 
-// provenance says what the results are results of.
+// provenance returns the versions of the programs that were tested.
 func provenance(ctx context.Context, e enclosure.Enclosure) (string, error) {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
 		return "", err
 	}
-	kernel, _, _ := strings.Cut(unix.ByteSliceToString(u.Release[:]), "-") // without the name of a build
+	kernel, _, _ := strings.Cut(unix.ByteSliceToString(u.Release[:]), "-") // without the suffix of a build
 	text := fmt.Sprintf("Linux %s, %s", kernel, unix.ByteSliceToString(u.Machine[:]))
 	for _, program := range []string{e.Path(runcDir) + "/runc", e.Path(programsDir) + "/containerd", "/usr/bin/systemd-nspawn"} {
 		out, err := exec.CommandContext(ctx, program, "--version").Output()
@@ -128,10 +128,10 @@ func provenance(ctx context.Context, e enclosure.Enclosure) (string, error) {
 	return strings.Join(strings.Fields(text), " "), nil
 }
 
-// shown are the columns of the document.
+// shown lists the columns of the document.
 func shown() []string { return []string{"native", "oci", "nspawn", currentRunc} }
 
-// render makes the document.
+// render returns the text of the document.
 func render(all []*result, versions string) string {
 	var b strings.Builder
 	tries, limit := bounds()
@@ -179,12 +179,12 @@ brackets are notes, below.
 	return b.String()
 }
 
-// rowKey is what the results of a row have in common.
+// rowKey identifies a row.
 type rowKey struct{ heading, mode string }
 
 func (r *result) key() rowKey { return rowKey{r.Classes + ": " + r.Attack, r.Mode} }
 
-// keys are the rows in the order of the classes, and of the tests.
+// keys returns the rows in the order of the classes and of the tests.
 func keys(all []*result) (keys []rowKey) {
 	for _, r := range all {
 		if !slices.Contains(keys, r.key()) {
@@ -202,7 +202,7 @@ func keys(all []*result) (keys []rowKey) {
 		return y + fmt.Sprintf("%8s", n)
 	}
 	slices.SortStableFunc(keys, func(a, b rowKey) int { return cmp.Compare(year(a), year(b)) })
-	// The modes of an attack stay together.
+	// The modes of an attack are in neighbouring rows.
 	slices.SortStableFunc(keys, func(a, b rowKey) int {
 		if year(a) != year(b) {
 			return cmp.Compare(year(a), year(b))

@@ -15,14 +15,14 @@ import (
 // busybox, and the mount points /vol and /p.
 const (
 	plainImage = "plain"
-	// dynamicImage has the libraries of the machine's that a runc is linked with.
+	// dynamicImage contains libraries of the machine with which a runc is linked.
 	dynamicImage = "dynamic"
-	// again is a program whose interpreter is /proc/self/exe.
+	// again is the path of a script whose interpreter is /proc/self/exe.
 	again = "/bin/again"
 )
 
-// linkImages are images in which a directory that a runtime mounts on, or makes files
-// in, is a link. The target is below /vol, or the directory of the canary.
+// linkImages are images in which a directory is a link, on which a runtime makes a mount or in
+// which it makes files. The target is below /vol, or the directory of the canary.
 func (n *node) linkImages() map[string][2]string {
 	return map[string][2]string{
 		"proc-is-a-link":          {"proc", "/vol/proc"},
@@ -34,7 +34,7 @@ func (n *node) linkImages() map[string][2]string {
 	}
 }
 
-// images are those of a node.
+// images returns the images of a node.
 func (n *node) images() ([]image.Image, error) {
 	base, err := image.Busybox()
 	if err != nil {
@@ -91,8 +91,8 @@ func (n *node) imageOf(name string, files []image.File) image.Image {
 	return img
 }
 
-// nodeVariable is in the environment of all processes of a node's containers, which
-// are known by it wherever they are.
+// nodeVariable is in the environment of all processes of a node's containers. The suite finds
+// them by it in any cgroup or namespace.
 const nodeVariable = "HOSTILE_NODE"
 
 func reference(image string) string { return "hostile.test/" + image + ":latest" }

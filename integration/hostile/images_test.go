@@ -13,14 +13,14 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 )
 
-// CVE-2026-41579, and crun's GHSA-7vwr-4279-7gq5: an image whose /dev leads out of it had
-// files called ptmx removed and links made in a directory of the host's.
+// CVE-2026-41579, and crun's GHSA-7vwr-4279-7gq5: an image whose /dev pointed out of it made
+// the runtime remove files called ptmx, and make links, in a directory of the host.
 func TestAnImageWhoseDirectoriesAreLinksTouchesNothingOfTheHosts(t *testing.T) {
 	var modes []mode
 	for _, link := range []string{"dev-is-a-link", "dev-is-a-relative-link", "run-is-a-link"} {
 		m := mode{name: link, try: func(l *lab) {
 			l.once(func() {
-				// Without a mount on /dev it is the image's.
+				// Without a mount on /dev, the image's /dev is used.
 				_ = l.victim(spec{image: link, args: []string{"/bin/attacker", "look"},
 					opts: []oci.SpecOpts{oci.WithoutMounts("/dev", "/dev/pts", "/dev/shm", "/dev/mqueue"),
 						oci.WithMounts([]specs.Mount{mount("tmpfs", "tmpfs", "/run/x", "nosuid"), bind(l.volume("v"), "/dev/deeper/x")})}})
@@ -34,8 +34,8 @@ func TestAnImageWhoseDirectoriesAreLinksTouchesNothingOfTheHosts(t *testing.T) {
 	hostile(t, attack{classes: "CVE-2026-41579, GHSA-7vwr-4279-7gq5", name: "an image's /dev or /run is a link to a directory of the host's", modes: modes})
 }
 
-// CVE-2021-41103, and CVE-2024-25621: directories of containerd's let everybody on the host
-// go below them, to programs with set-id bits. Stage1 images have such programs, too.
+// CVE-2021-41103, and CVE-2024-25621: every user of the host could enter directories of
+// containerd that contain programs with set-id bits. Stage1 images have such programs, too.
 func TestNobodyOnTheHostRunsSetIDProgramsOfStage1Images(t *testing.T) {
 	hostile(t, attack{classes: "CVE-2021-41103, CVE-2024-25621", name: "somebody on the host looks for set-id programs in images", modes: []mode{
 		{name: "stage1 images", proofs: []string{nativeOld}, notFor: func(c *column) string {
@@ -45,7 +45,7 @@ func TestNobodyOnTheHostRunsSetIDProgramsOfStage1Images(t *testing.T) {
 			return ""
 		}, try: func(l *lab) {
 			l.importSetID()
-			_ = l.victim(bystander()) // there is a pod, and its image
+			_ = l.victim(bystander()) // so that a pod and its image exist
 			l.once(func() { l.searchAsNobody(l.dataDir()) })
 		}},
 		{name: "containers' files", unproved: "containerd 1.5.6 is needed", try: func(l *lab) {
@@ -80,7 +80,7 @@ func (l *lab) importSetID() {
 	}
 }
 
-// searchAsNobody looks for what somebody without rights on the host can get.
+// searchAsNobody does the attack of an unprivileged user of the host.
 func (l *lab) searchAsNobody(dir string) {
 	l.t.Helper()
 	const nobody = 65534

@@ -23,17 +23,17 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/hostile/loot"
 )
 
-// lab is where an attack is tried in one mode against one column.
+// lab tries an attack in one mode against one column.
 type lab struct {
 	*node
 	t      *testing.T
 	ctx    context.Context
 	result *result
-	said   output   // what attackers and victims of the current try have said
-	seen   []string // loot of the current try that the test itself has seen
+	said   output   // output of attackers and victims in the current try
+	seen   []string // loot of the current try that the test itself has found
 }
 
-// output collects what containers write.
+// output collects the output of containers.
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -45,7 +45,7 @@ func (o *output) Write(b []byte) (int, error) {
 	return o.b.Write(b)
 }
 
-// take returns whole lines, and forgets them.
+// take returns whole lines, and removes them.
 func (o *output) take() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -55,7 +55,7 @@ func (o *output) take() string {
 	return text[:end]
 }
 
-// bounds of a race: so many tries, or so long.
+// bounds returns the bounds of a race: the number of tries and the time.
 func bounds() (tries int, limit time.Duration) {
 	if long {
 		return envNumber("RKT_TEST_HOSTILE_TRIES", 1000), time.Duration(envNumber("RKT_TEST_HOSTILE_SECONDS", 300)) * time.Second
@@ -63,11 +63,11 @@ func bounds() (tries int, limit time.Duration) {
 	return 2, 2 * time.Second
 }
 
-// proofLimit is how long what is to win is tried.
+// proofLimit is the time limit of an attack that must succeed.
 const proofLimit = 10 * time.Minute
 
-// race tries something until it has been tried often enough, or long enough. What is
-// to win is tried until it wins.
+// race repeats a try until it was repeated often enough or long enough. An attack that must
+// succeed is repeated until it does.
 func (l *lab) race(try func()) {
 	tries, limit := bounds()
 	if l.role == proof {
@@ -81,7 +81,7 @@ func (l *lab) race(try func()) {
 	}
 }
 
-// once tries something a single time, and looks at what was got by it.
+// once does a single try, and collects its loot.
 func (l *lab) once(try func()) {
 	l.t.Helper()
 	try()
@@ -100,7 +100,7 @@ func (l *lab) once(try func()) {
 	}
 }
 
-// numbers differ from try to try: of processes, files and pods.
+// numbers differ from try to try: those of processes, files and pods.
 var numbers = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}|-?[0-9]+`)
 
 func withoutNumbers(loot string) string {
@@ -108,28 +108,28 @@ func withoutNumbers(loot string) string {
 	return what + ": " + numbers.ReplaceAllString(how, "N")
 }
 
-// states are what processes of the current try have said of themselves.
+// states returns the rights that processes of the current try have reported.
 func (l *lab) states() []loot.State {
 	_, states := loot.Parse(l.said.peek())
 	return states
 }
 
-// got notes loot that the test itself has seen.
+// got records loot that the test itself has found.
 func (l *lab) got(format string, args ...any) { l.seen = append(l.seen, fmt.Sprintf(format, args...)) }
 
-// collect is what was got since it was asked last: what attackers say, and what has
-// become of the host's files.
+// collect returns the loot since its last call: reports of attackers, and changes to the host's
+// files.
 func (l *lab) collect() (all []string) {
 	l.t.Helper()
 	said, _ := loot.Parse(l.said.take())
 	seen := map[loot.Loot]bool{}
 	for _, s := range said {
 		if seen[s] {
-			continue // the same again
+			continue // it is known already
 		}
 		seen[s] = true
 		if s.Secret != "" && s.Secret != l.canary.secret {
-			continue // some other file of that name
+			continue // another file of that name
 		}
 		all = append(all, s.What+": "+s.How)
 	}
@@ -140,25 +140,25 @@ func (l *lab) collect() (all []string) {
 	return append(all, changes...)
 }
 
-// peek returns all that was written since take.
+// peek returns the output since the last take.
 func (o *output) peek() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.String()
 }
 
-// spec is of a container: those of containerd's default, and then some.
+// spec describes a container: containerd's default spec, with changes.
 type spec struct {
 	image string
 	args  []string
 	opts  []oci.SpecOpts
-	// terminal gives it one.
+	// terminal gives the container a terminal.
 	terminal bool
 	pod      *pod
 }
 
-// victim makes a container, runs it to its end and removes it. That it could not be
-// made or started is a defence, too, and noted as such.
+// victim makes a container, runs it to its end and removes it. If the container cannot be made
+// or started, that is a defence, too, and is recorded as such.
 func (l *lab) victim(s spec) (err error) {
 	l.t.Helper()
 	task, err := l.create(s)
@@ -172,7 +172,7 @@ func (l *lab) victim(s spec) (err error) {
 	return err
 }
 
-// refused notes the first error with which the runtime defended itself.
+// refused records the first error by which the runtime defended itself.
 func (l *lab) refused(err error) {
 	l.result.Refused++
 	if l.result.Refusal == "" {
@@ -188,7 +188,7 @@ func (l *lab) runTask(task containerd.Task) error {
 	}
 	if err := task.Start(l.ctx); err != nil {
 		select {
-		case <-exited: // a program that did not wait to be started has something to say
+		case <-exited: // a program that did not wait for its start may have printed loot
 			task.IO().Wait()
 		case <-time.After(time.Second):
 		}
@@ -197,7 +197,7 @@ func (l *lab) runTask(task containerd.Task) error {
 	return l.awaitEnd(task, exited)
 }
 
-// awaitEnd waits for the end of a process, and for what it has written.
+// awaitEnd waits for the end of a process and of its output.
 func (l *lab) awaitEnd(p containerd.Process, exited <-chan containerd.ExitStatus) error {
 	l.t.Helper()
 	select {
@@ -224,7 +224,7 @@ func (l *lab) awaitEnd(p containerd.Process, exited <-chan containerd.ExitStatus
 	return nil
 }
 
-// attacker starts a container that attacks for as long as the mode is tried.
+// attacker starts a container that attacks until the mode ends.
 func (l *lab) attacker(s spec) containerd.Task {
 	l.t.Helper()
 	task, err := l.create(s)
@@ -293,8 +293,8 @@ func (l *lab) forget(container containerd.Container) {
 	}
 }
 
-// exec executes something in a container and waits for its end. That it could not be
-// executed is a defence, too.
+// exec executes a program in a container and waits for its end. If the program cannot be
+// executed, that is a defence, too.
 func (l *lab) exec(task containerd.Task, args []string, edits ...func(*specs.Process)) (err error) {
 	l.t.Helper()
 	s, err := task.Spec(l.ctx)
@@ -331,7 +331,7 @@ func (l *lab) exec(task containerd.Task, args []string, edits ...func(*specs.Pro
 	return l.awaitEnd(process, exited)
 }
 
-// volume makes a directory of the host's that containers share. The path is short.
+// volume makes a directory of the host that containers share. Its path is short.
 func (l *lab) volume(name string) string {
 	l.t.Helper()
 	dir := filepath.Join(nodesDir, l.short, "volumes", name)
@@ -345,7 +345,7 @@ func (l *lab) volume(name string) string {
 	return dir
 }
 
-// outside lists processes of the node's containers that are in no cgroup of theirs.
+// outside lists processes of the node's containers that are outside their cgroups.
 func (l *lab) outside() (all []string) {
 	pids, _ := filepath.Glob("/proc/[0-9]*")
 	for _, proc := range pids {
@@ -366,18 +366,19 @@ func mount(kind, source, destination string, options ...string) specs.Mount {
 	return specs.Mount{Type: kind, Source: source, Destination: destination, Options: options}
 }
 
-// bind is a volume in a container.
+// bind mounts a volume in a container.
 func bind(source, destination string) specs.Mount {
 	return mount("bind", source, destination, "rbind", "rw")
 }
 
-// userNamespace gives a container one of its own, in which its root is nobody outside.
+// userNamespace gives a container a user namespace of its own. Its root is an unprivileged user
+// outside.
 func userNamespace() oci.SpecOpts {
 	ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100_000, Size: 65_536}}
 	return oci.WithUserNamespace(ids, ids)
 }
 
-// joining makes a container share namespaces of another.
+// joining makes a container join namespaces of another one.
 func joining(task containerd.Task, types ...specs.LinuxNamespaceType) oci.SpecOpts {
 	return joiningPID(int(task.Pid()), types...)
 }

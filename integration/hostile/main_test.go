@@ -13,28 +13,28 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 )
 
-// Where things are in the enclosure: short paths, for there are sockets below.
+// Paths in the enclosure. They are short, because sockets are below them.
 const (
 	nodesDir    = "/opt/h"        // a directory for each node
 	programsDir = "/opt/programs" // containerd, ctr, runc's shim, attacker
-	shimsDir    = "/opt/shims"    // what `make build` made
+	shimsDir    = "/opt/shims"    // made by `make build`
 	runcDir     = "/opt/runc"     // a current runc
 	oldRuncsDir = "/opt/oldruncs" // a directory for each old one
-	earlierDir  = "/opt/earlier"  // what `make build` made of an earlier commit
+	earlierDir  = "/opt/earlier"  // made by `make build` of an earlier commit
 	resultsFile = "/opt/results.json"
 )
 
-// earlier is the commit before the repairs of what this suite was written for.
+// earlier is the last commit before the holes were closed that this suite attacks.
 const earlier = "66c238c"
 
-// long selects the long form: races as often as is ever demanded, and the proofs.
+// long selects the long form: races at their full length, and the proofs.
 var long = os.Getenv("RKT_TEST_LONG") != ""
 
 func TestMain(m *testing.M) {
 	enclosure.Tests{Name: "hostile", Missing: missing, Fill: fill, Run: runTests, After: writeDocument}.Main(m)
 }
 
-// missing is why the suite cannot run here.
+// missing returns the reason why the suite cannot run here.
 func missing() string {
 	if os.Getuid() != 0 {
 		return "containers need root"
@@ -42,7 +42,8 @@ func missing() string {
 	return ""
 }
 
-// fill copies the programs into the enclosure: where they are may be covered.
+// fill copies the programs into the enclosure, because their own directories may be covered
+// there.
 func fill(ctx context.Context, e enclosure.Enclosure) error {
 	runc, err := binaries.Runc(ctx, os.Stderr)
 	if err != nil {
@@ -60,7 +61,7 @@ func fill(ctx context.Context, e enclosure.Enclosure) error {
 	return err
 }
 
-// fillOld copies what the attacks are proved with.
+// fillOld copies the programs that prove the attacks.
 func fillOld(ctx context.Context, e enclosure.Enclosure) error {
 	if err := os.MkdirAll(e.Path(oldRuncsDir), 0o755); err != nil {
 		return err
@@ -76,7 +77,7 @@ func fillOld(ctx context.Context, e enclosure.Enclosure) error {
 	}
 	built, err := binaries.Earlier(ctx, os.Stderr, earlier)
 	if errors.Is(err, binaries.ErrNoHistory) {
-		return nil // the tests say that they could not be proved
+		return nil // the tests report that the attacks could not be proved
 	}
 	if err != nil {
 		return err
@@ -84,17 +85,17 @@ func fillOld(ctx context.Context, e enclosure.Enclosure) error {
 	return e.Fill(ctx, enclosure.Copy{From: built, To: earlierDir})
 }
 
-// runTests runs the tests, and keeps what they found.
+// runTests runs the tests, and writes their results.
 func runTests(m *testing.M) (code int, err error) {
 	code = m.Run()
 	return code, errors.Join(closeNodes(), found.write(resultsFile))
 }
 
-// present reports whether a program of the machine's is there.
+// present reports whether the machine has a program.
 func present(program string) bool {
 	_, err := exec.LookPath(program)
 	return err == nil
 }
 
-// patience is how long something may take that should happen at once.
+// patience is the time limit for things that should happen at once.
 const patience = time.Minute

@@ -10,7 +10,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// swapper is a container that exchanges names of a volume, which it has at /vol.
+// swapper starts a container that exchanges names in a volume, which it has at /vol.
 func (l *lab) swapper(volume string, names ...string) {
 	l.t.Helper()
 	args := []string{"/bin/attacker", "exchange"}
@@ -20,7 +20,7 @@ func (l *lab) swapper(volume string, names ...string) {
 	l.attacker(spec{image: plainImage, args: args, opts: []oci.SpecOpts{oci.WithMounts([]specs.Mount{bind(volume, "/vol")})}})
 }
 
-// pairs makes directories and links to a target, which are to be exchanged.
+// pairs makes pairs of a directory and a link to a target. Their names are exchanged later.
 func (l *lab) pairs(volume, target string, n int) (names []string) {
 	l.t.Helper()
 	for i := range n {
@@ -32,15 +32,15 @@ func (l *lab) pairs(volume, target string, n int) (names []string) {
 	return names
 }
 
-// CVE-2021-30465: a directory of a shared volume became a link between the look at it and
-// the mount on it. The mount was then on a directory of the host's, below which the next
-// mount's source was a link to the host's root.
+// CVE-2021-30465: a directory of a shared volume became a link after the runtime had checked it
+// and before it mounted on it. The mount was then made on a directory of the host, below which
+// the source of the next mount was a link to the host's root.
 func TestAVolumeThatChangesLeadsNoMountToTheHost(t *testing.T) {
 	const n = 6
 	try := func(links func(l *lab, volumes string) string, opts ...oci.SpecOpts) func(*lab) {
 		return func(l *lab) {
 			one, two := l.volume("one"), l.volume("two")
-			link(l, "/", filepath.Join(two, "two")) // below the mount on the volumes' directory it is volume two
+			link(l, "/", filepath.Join(two, "two")) // after a mount on the directory of the volumes, this is volume two
 			l.swapper(one, l.pairs(one, links(l, filepath.Dir(one)), n)...)
 			mounts := []specs.Mount{bind(one, "/vol")}
 			for i := range n {
@@ -58,8 +58,8 @@ func TestAVolumeThatChangesLeadsNoMountToTheHost(t *testing.T) {
 	}})
 }
 
-// CVE-2024-45310, and CVE-2021-30465 with other kinds of mounts: what a mount is put on is
-// made if it is not there, and was made on the host.
+// CVE-2024-45310, and CVE-2021-30465 with other kinds of mounts: the runtime makes the mount
+// point if it is missing, and made it on the host.
 func TestAVolumeThatChangesHasNothingMadeOnTheHost(t *testing.T) {
 	const n = 6
 	try := func(target func(l *lab) string, kind func(l *lab, destination string) specs.Mount) func(*lab) {
@@ -68,7 +68,7 @@ func TestAVolumeThatChangesHasNothingMadeOnTheHost(t *testing.T) {
 			l.swapper(volume, l.pairs(volume, target(l), n)...)
 			serial := 0
 			l.race(func() {
-				serial++ // what was made in the directory stays there
+				serial++ // the mount points in the directory stay there
 				mounts := []specs.Mount{bind(volume, "/vol")}
 				for i := range n {
 					mounts = append(mounts, kind(l, fmt.Sprintf("/vol/d%d/new-%d", i, serial)))
@@ -95,8 +95,8 @@ func TestAVolumeThatChangesHasNothingMadeOnTheHost(t *testing.T) {
 	}})
 }
 
-// CVE-2021-30465's class, with tmpcopyup: what was in the directory is copied to the tmpfs
-// on it, by name.
+// CVE-2021-30465's class, with tmpcopyup: the runtime copies the files of the directory by name
+// to the tmpfs that it mounts there.
 func TestWhatIsCopiedUpChangesNoModeOnTheHost(t *testing.T) {
 	hostile(t, attack{classes: "CVE-2021-30465, CVE-2024-45310", name: "the directory of a tmpfs with tmpcopyup is exchanged", modes: []mode{
 		{name: "volume shared", proofs: []string{nativeOld}, try: func(l *lab) {

@@ -17,9 +17,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
 
-// node is a containerd with the runtime of one column, and the files of the host that
-// the attackers there are after. One mode at a time has it, so that whatever is won there
-// was won by that mode.
+// node is a containerd with the runtime of one column, and the files of the host that its
+// attackers try to reach. Only one mode at a time uses it, so all loot there is that mode's.
 type node struct {
 	*column
 	short  string // a name for paths
@@ -31,14 +30,14 @@ type node struct {
 	serial int
 }
 
-// nodes are all that were started.
+// nodes are all nodes that were started.
 var nodes struct {
 	mu      sync.Mutex
 	started int
 	idle    []*node
 }
 
-// take returns a node of the column that nothing else uses, and starts one if there is none.
+// take returns an unused node of the column, and starts one if there is none.
 func (c *column) take() (*node, error) {
 	nodes.mu.Lock()
 	for i, n := range nodes.idle {
@@ -57,7 +56,7 @@ func (c *column) take() (*node, error) {
 	return n, nil
 }
 
-// release lets other modes have the node.
+// release lets other modes use the node.
 func (n *node) release() {
 	nodes.mu.Lock()
 	defer nodes.mu.Unlock()
@@ -113,7 +112,7 @@ func (n *node) close() error {
 	return n.daemon.Stop()
 }
 
-// id returns one that no other container of the node has.
+// id returns an id that no other container of the node has.
 func (n *node) id() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

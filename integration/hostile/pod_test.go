@@ -11,14 +11,14 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// pod is a pod of Kubernetes, as far as its namespaces go.
+// pod has the namespaces of a Kubernetes pod.
 type pod struct {
 	id  string // of the sandbox, if the shim makes it
 	pid int    // of the process that holds the namespaces
 }
 
-// pod makes a pod whose containers share a PID namespace: without a pause container where
-// the shim can do that, else with one, which has what CRI gives it.
+// pod makes a pod whose containers share a PID namespace: without a pause container if the shim
+// can do that, and otherwise with one, which has the spec that CRI would give it.
 func (l *lab) pod() *pod {
 	l.t.Helper()
 	if l.isRunc() {
@@ -34,7 +34,7 @@ func (l *lab) pod() *pod {
 		l.t.Fatal(err)
 	}
 	l.t.Cleanup(func() {
-		// Shutdown may come before the end of a stage1 that is slow.
+		// Shutdown may be answered before a slow stage1 has ended.
 		for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 			err := controller.Shutdown(l.ctx, id)
 			if err == nil || strings.Contains(err.Error(), "not found") {
@@ -59,7 +59,7 @@ func (l *lab) pod() *pod {
 	return &pod{id: id, pid: int(instance.Pid)}
 }
 
-// member makes a container one of the pod's.
+// member makes a container a member of the pod.
 func (p *pod) member() []containerd.NewContainerOpts {
 	if p == nil || p.id == "" {
 		return nil
@@ -67,12 +67,12 @@ func (p *pod) member() []containerd.NewContainerOpts {
 	return []containerd.NewContainerOpts{containerd.WithSandbox(p.id)}
 }
 
-// share are the namespaces of the pod that a container joins.
+// share makes a container join namespaces of the pod.
 func (p *pod) share(types ...specs.LinuxNamespaceType) oci.SpecOpts {
 	return joiningPID(p.pid, types...)
 }
 
-// joiningPID makes a container share namespaces of a process.
+// joiningPID makes a container join namespaces of a process.
 func joiningPID(pid int, types ...specs.LinuxNamespaceType) oci.SpecOpts {
 	var opts []oci.SpecOpts
 	for _, ns := range types {

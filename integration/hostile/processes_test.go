@@ -9,7 +9,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// noUserNamespaces is what a column without user namespaces is not asked.
+// noUserNamespaces is the reason for columns without user namespaces.
 func noUserNamespaces(c *column) string {
 	if c.runtime == "io.containerd.rkt-nspawn.v1" {
 		return "the stage1 has no user namespaces, and refuses them"
@@ -17,26 +17,26 @@ func noUserNamespaces(c *column) string {
 	return ""
 }
 
-// hunter is a container that looks at every process it can see.
+// hunter is a container that examines every process it can see.
 func hunter(opts ...oci.SpecOpts) spec {
 	return spec{image: plainImage, args: []string{"/bin/attacker", "hunt"}, opts: opts}
 }
 
-// bystander is a victim that does nothing: what is attacked is its runtime.
+// bystander is a victim that does nothing. Its runtime is attacked.
 func bystander(opts ...oci.SpecOpts) spec {
 	return spec{image: plainImage, args: []string{"/bin/true"}, opts: opts}
 }
 
-// sleeper is a victim that others execute something in.
+// sleeper is a victim in which others execute programs.
 func sleeper(opts ...oci.SpecOpts) spec {
 	return spec{image: plainImage, args: []string{"/bin/attacker", "sleep"}, opts: opts}
 }
 
-// podNamespaces are those that a container of a pod shares with its others.
+// podNamespaces are the namespaces that the containers of a pod share.
 var podNamespaces = []specs.LinuxNamespaceType{specs.PIDNamespace, specs.NetworkNamespace, specs.IPCNamespace, specs.UTSNamespace}
 
-// CVE-2016-9962: a process of runc's that entered a container could be traced from within,
-// and had descriptors of the host's.
+// CVE-2016-9962: a process of runc that entered a container could be traced from inside, and
+// had descriptors of the host.
 func TestAContainerGetsNothingOfTheProcessesThatEnterIt(t *testing.T) {
 	execs := func(opts ...oci.SpecOpts) func(*lab) {
 		return func(l *lab) {
@@ -58,16 +58,16 @@ func TestAContainerGetsNothingOfTheProcessesThatEnterIt(t *testing.T) {
 	}})
 }
 
-// tracing is why a container with SYS_PTRACE wins, unless it has a user namespace.
+// tracing is the reason why a container with SYS_PTRACE and without a user namespace succeeds.
 func tracing(*column, string) string {
 	return "SYS_PTRACE in the host's user namespace is the right to trace every process that the container sees. " +
 		"A runtime's process is one of them from its entry into the PID namespace to its exec, by runc and by us"
 }
 
-// tracingRunc is why runc's init can be traced by a container with the same rights.
+// tracingRunc is the reason why runc's init can be traced by a container with the same rights.
 func tracingRunc(c *column, loot string) string {
-	// The socket is of runc's init. A process that was seized there may have executed the
-	// program of its container when the hunter looks at it.
+	// The socket is that of runc's init. A process that was seized there may have executed its
+	// container's program before the hunter examines it.
 	if c.shims == earlierDir || !c.usesRunc() || !strings.Contains(loot, "with a descriptor of socket") {
 		return ""
 	}
@@ -75,7 +75,7 @@ func tracingRunc(c *column, loot string) string {
 		"whoever has the same rights and sees it may trace it. It is runc's, by its own shim and in the stage1 oci"
 }
 
-// ownerOfUsers is why a container of the host's root wins against runc.
+// ownerOfUsers is the reason why a container of the host's root succeeds against runc.
 func ownerOfUsers(c *column, _ string) string {
 	if c.shims == earlierDir || !c.usesRunc() {
 		return ""
@@ -84,8 +84,8 @@ func ownerOfUsers(c *column, _ string) string {
 		"is the host's, from its birth there until it makes itself undumpable. It is runc's, by its own shim and in the stage1 oci"
 }
 
-// CVE-2016-9962 from the side: the victim is a container that is made in a PID namespace
-// in which the attacker is.
+// A variant of CVE-2016-9962: the victim is a container that is made in the attacker's PID
+// namespace.
 func TestAContainerGetsNothingOfWhatMakesItsNeighbours(t *testing.T) {
 	neighbours := func(shared []specs.LinuxNamespaceType, opts ...oci.SpecOpts) func(*lab) {
 		return func(l *lab) {
@@ -123,8 +123,8 @@ func TestAContainerGetsNothingOfWhatMakesItsNeighbours(t *testing.T) {
 	}})
 }
 
-// The process that holds the namespaces of a pod without a pause container: what the
-// pause container refuses below /proc/PID/root, it refuses.
+// The process that holds the namespaces of a pod without a pause container must refuse the same
+// accesses below /proc/PID/root as a pause container.
 func TestAContainerGetsNothingOfWhatHoldsItsPod(t *testing.T) {
 	once := spec{image: plainImage, args: []string{"/bin/attacker", "hunt", "once"}}
 	in := func(opts ...oci.SpecOpts) func(*lab) {
@@ -158,8 +158,8 @@ func TestAContainerGetsNothingOfWhatHoldsItsPod(t *testing.T) {
 	}})
 }
 
-// CVE-2019-5736: a container made runc execute itself in there, and wrote to its program
-// on the host.
+// CVE-2019-5736: a container made runc execute itself in the container, and wrote to runc's
+// program on the host.
 func TestAContainerDoesNotWriteToTheRuntimesPrograms(t *testing.T) {
 	overwrite := []string{"/bin/attacker", "overwrite"}
 	hostile(t, attack{classes: "CVE-2019-5736", name: "write to the runtime's program through /proc/PID/exe", modes: []mode{

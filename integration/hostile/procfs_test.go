@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CVE-2019-19921, CVE-2023-27561 and CVE-2023-28642: with /proc a link of the image's, what
-// was to be written there, or masked there, was written and masked somewhere else.
+// CVE-2019-19921, CVE-2023-27561 and CVE-2023-28642: /proc was a link of the image, so the
+// runtime wrote and masked files elsewhere than in /proc.
 func TestAnImageWhoseProcIsALinkHasNoContainers(t *testing.T) {
 	linked := func(image string) func(*lab) {
 		return func(l *lab) {
@@ -38,7 +38,7 @@ func TestAnImageWhoseProcIsALinkHasNoContainers(t *testing.T) {
 	}})
 }
 
-// CVE-2019-16884: a volume on /proc took what runc wrote there, the label of AppArmor.
+// CVE-2019-16884: runc wrote the label of AppArmor to a volume that was mounted on /proc.
 func TestNothingIsMountedOverProc(t *testing.T) {
 	over := func(destination string) func(*lab) {
 		return func(l *lab) {
@@ -49,7 +49,7 @@ func TestNothingIsMountedOverProc(t *testing.T) {
 			for _, file := range []string{"self/attr/exec", "self/attr/current", "self/attr/apparmor/exec", "self/status", "sys/kernel/cap_last_cap"} {
 				write(l, filepath.Join(fake, file), "40\n")
 			}
-			for fd := range 10 { // a runtime opens its descriptors anew
+			for fd := range 10 { // a runtime opens its descriptors again
 				write(l, filepath.Join(fake, "self/fd", fmt.Sprint(fd)), "")
 			}
 			l.once(func() { _ = l.victim(looking(oci.WithMounts([]specs.Mount{bind(fake, destination)}))) })
@@ -64,11 +64,11 @@ func TestNothingIsMountedOverProc(t *testing.T) {
 	}})
 }
 
-// CVE-2025-31133: masked files were covered by what the container had at /dev/null.
+// CVE-2025-31133: masked files were covered by the file at the container's /dev/null.
 func TestMaskedFilesAreCoveredByTheNullDeviceOnly(t *testing.T) {
 	masked := []string{"/bin/attacker", "look", "masked=/proc/keys", "masked=/proc/kcore", "masked=/proc/timer_list"}
-	// with has a /dev of the attacker's, in which null is what prepare makes; it says
-	// whether that changes.
+	// with has a /dev of the attacker's, in which prepare makes null. It returns whether null
+	// changes during the attack.
 	with := func(prepare func(l *lab, dev string) bool) func(*lab) {
 		return func(l *lab) {
 			dev := devices(l)
@@ -106,7 +106,7 @@ func TestMaskedFilesAreCoveredByTheNullDeviceOnly(t *testing.T) {
 	}})
 }
 
-// devices makes a volume that is a container's /dev.
+// devices makes a volume that serves as a container's /dev.
 func devices(l *lab) (dev string) {
 	l.t.Helper()
 	dev = l.volume("dev")
@@ -121,8 +121,8 @@ func devices(l *lab) (dev string) {
 	return dev
 }
 
-// CVE-2025-52565: the terminal of a container is bound to /dev/console before /proc is
-// masked; its name was that of a link to a file there.
+// CVE-2025-52565: the terminal of a container is bound to /dev/console before /proc is masked.
+// The container had made /dev/console a link to a file there.
 func TestTheConsoleIsTheTerminal(t *testing.T) {
 	hostile(t, attack{classes: "CVE-2025-52565", name: "the terminal's name is a link into /proc", modes: []mode{
 		{name: "volume shared as /dev", proofs: []string{runc111}, try: func(l *lab) {
@@ -152,8 +152,9 @@ func TestTheConsoleIsTheTerminal(t *testing.T) {
 	}})
 }
 
-// coverProc is what the first process of a container does to its /proc: it has a mount
-// namespace of its own, in which writes to the score of whoever looks go to its own.
+// coverProc runs in the first process of a container, in a mount namespace of its own: it
+// mounts files on /proc so that a process that writes to its own OOM score writes to that of
+// the first process.
 const coverProc = `
 mkdir /tmp/old /tmp/new && mount --rbind /proc /tmp/old && mount -t tmpfs none /proc && cd /tmp/old || exit 1
 for f in *; do case $f in self|thread-self) ;; *) ln -s /tmp/old/$f /proc/$f;; esac; done
@@ -164,8 +165,8 @@ for s in self thread-self; do
 done
 cd /; exec /bin/attacker sleep`
 
-// CVE-2025-52881: what an exec writes to its own files in /proc, its label among it, went
-// where the container's mounts led.
+// CVE-2025-52881: an exec writes to its own files in /proc, for example its label. With the
+// container's mounts on /proc it wrote to other files.
 func TestAnExecWritesToItsOwnFilesInProc(t *testing.T) {
 	hostile(t, attack{classes: "CVE-2025-52881", name: "the container covers its /proc before an exec", modes: []mode{
 		{name: "a score for the OOM killer", proofs: []string{nativeOld}, try: func(l *lab) {
@@ -194,7 +195,7 @@ func TestAnExecWritesToItsOwnFilesInProc(t *testing.T) {
 	}})
 }
 
-// score is of the container's first process.
+// score sets the OOM score of the container's first process.
 func score(n int) oci.SpecOpts {
 	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *specs.Spec) error {
 		s.Process.OOMScoreAdj = pointer(n)
@@ -202,7 +203,7 @@ func score(n int) oci.SpecOpts {
 	}
 }
 
-// first makes mounts the first ones of a container.
+// first puts mounts before the other mounts of a container.
 func first(mounts ...specs.Mount) oci.SpecOpts {
 	return func(_ context.Context, _ oci.Client, _ *containers.Container, s *specs.Spec) error {
 		s.Mounts = append(mounts, s.Mounts...)

@@ -9,29 +9,29 @@ import (
 	"sync"
 )
 
-// result is what one mode of an attack came to in one column.
+// result is the result of a mode of an attack in a column.
 type result struct {
 	Classes, Attack, Mode, Column string
 	Tries, Wins, Refused          int
-	Loot                          []string // what was got, but for what differs from try to try
-	Refusal                       string   // the first
-	NotTried                      string   // why
-	Reason                        string   // why it may win
+	Loot                          []string // without the parts that differ from try to try
+	Refusal                       string   // the first error
+	NotTried                      string   // the reason
+	Reason                        string   // the reason why it may succeed
 	Proofs                        []string
 	Unproved                      string
 	order                         int // the mode's place
 }
 
-// results are those of all modes and columns.
+// results are the results of all modes and columns.
 type results struct {
 	mu  sync.Mutex
 	all []*result
-	// places are given out already.
+	// places is the number of places that were assigned.
 	places int
 }
 
-// place gives modes their places in the document: in the order of the tests, whichever
-// ends first.
+// place assigns modes their places in the document. They are in the order of the tests, not in
+// the order in which the tests end.
 func (r *results) place(modes []mode) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,7 +41,7 @@ func (r *results) place(modes []mode) {
 	}
 }
 
-// found is what the tests of this run have found.
+// found has the results of this run.
 var found results
 
 func (r *results) add(one *result) {

@@ -16,12 +16,12 @@ const (
 	LayersName  = "integration.test/layers:latest"
 )
 
-// Layers is how many layers the image LayersName has: more than overlayfs takes
-// in one page of mount options.
+// Layers is the number of layers of the image LayersName: more than overlayfs takes in one page
+// of mount options.
 const Layers = 60
 
-// Test returns the images of the suite: busybox with the test program at
-// /bin/testprog, and the same below many small layers.
+// Test returns the images of the suite: busybox with the test program at /bin/testprog, and the
+// same image with many small layers on top.
 func Test(testprog string) ([]Image, error) {
 	base, err := Busybox()
 	if err != nil {
@@ -49,9 +49,8 @@ func Test(testprog string) ([]Image, error) {
 	}, nil
 }
 
-// Busybox returns the files of a root file system around the host's busybox,
-// which must be a static one. A later file of a layer replaces an earlier one of
-// the same name.
+// Busybox returns the files of a root file system with the host's busybox, which must be
+// static. A later file of a layer replaces an earlier one of the same name.
 func Busybox() ([]File, error) {
 	const program = "/bin/busybox"
 	content, err := os.ReadFile(program)

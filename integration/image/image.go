@@ -1,7 +1,6 @@
-// Package image makes OCI images from files of this machine: as archives that
-// `ctr image import` takes, and as the blobs that a registry serves. It knows
-// nothing of what the images are for, but for Busybox, the one that most cases
-// run.
+// Package image makes OCI images from files of this machine: as archives for `ctr image
+// import`, and as the blobs that a registry serves. It does not depend on the use of the
+// images, except for Busybox, the image of most cases.
 package image
 
 import (
@@ -21,8 +20,8 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// File is one entry of a layer. With Link it is a symbolic link, with a name
-// that ends in a slash a directory.
+// File is one entry of a layer. If Link is set, it is a symbolic link; if its name ends in a
+// slash, a directory.
 type File struct {
 	Name    string
 	Mode    int64
@@ -31,20 +30,19 @@ type File struct {
 	Content []byte
 }
 
-// Image is what becomes one image of an archive or of a registry.
+// Image describes an image of an archive or of a registry.
 type Image struct {
 	Name   string // reference, with a tag
 	Config ocispec.ImageConfig
 	Layers [][]File // lowest first
 }
 
-// epoch makes images reproducible, so that a second import finds everything
-// there.
+// epoch makes images reproducible, so that a second import has nothing to do.
 var epoch = time.Unix(1_700_000_000, 0)
 
-// Index makes the image for some platforms, with the same files for each but for
-// etc/platform in the lowest layer: so no two share it. It puts the image's blobs,
-// what they refer to first, and at last the index, whose descriptor it returns.
+// Index makes the image for some platforms. All have the same files, except etc/platform in the
+// lowest layer, so that no two platforms share that layer. Index calls put for each blob, after
+// the blobs to which it refers; the last blob is the index, whose descriptor it returns.
 func Index(img Image, platforms []ocispec.Platform, put func(ocispec.Descriptor, []byte) error) (ocispec.Descriptor, error) {
 	if len(img.Layers) == 0 {
 		return ocispec.Descriptor{}, errors.New("it has no layers")
@@ -65,7 +63,7 @@ func Index(img Image, platforms []ocispec.Platform, put func(ocispec.Descriptor,
 	return b.json(ocispec.MediaTypeImageIndex, index)
 }
 
-// builder makes the blobs of images. It may put the same one several times.
+// builder makes the blobs of images. It may call put several times for the same blob.
 type builder struct {
 	put func(ocispec.Descriptor, []byte) error
 }

@@ -1,5 +1,5 @@
-// Package inspection is what the test program tells the suite about the process
-// that it is: the words that both sides share. It reads nothing itself.
+// Package inspection is the form in which the test program reports the properties of its
+// process to the suite. Both sides use these types; the package itself reads nothing.
 package inspection
 
 // Report is the output of `testprog inspect`.

@@ -22,11 +22,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// patience is how long a test waits for the kubelet, which looks at its files every
-// second and backs off for ten when a container fails.
+// patience is the time limit of a test for the kubelet, which reads its files every second and
+// waits for ten seconds when a container has failed.
 var patience = 4 * wait.Patience
 
-// kubelet is a running one.
+// kubelet is a running kubelet.
 type kubelet struct {
 	node *node.Node
 	dir  string
@@ -34,8 +34,8 @@ type kubelet struct {
 	log  *os.File
 }
 
-// configuration is the kubelet's. Eviction by a full disk of the machine, and what
-// wants an API server or iptables, is off.
+// configuration is the kubelet's. Eviction when the machine's disk is full, and everything that
+// needs an API server or iptables, is disabled.
 const configuration = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 staticPodPath: DIR/manifests
@@ -115,7 +115,7 @@ func (k *kubelet) request(method, path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Its certificate is one that it has made itself.
+	// The kubelet has made its certificate itself.
 	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	response, err := client.Do(r)
 	if err != nil {
@@ -129,7 +129,7 @@ func (k *kubelet) request(method, path string) ([]byte, error) {
 	return b, err
 }
 
-// pods are those that the kubelet is to run, by their names.
+// pods returns the pods that the kubelet is to run, by their names.
 func (k *kubelet) pods() (map[string]corev1.Pod, error) { return k.list("/pods") }
 
 // list reads pods from the kubelet's server.
@@ -155,13 +155,13 @@ func (k *kubelet) run(t *testing.T, pod *corev1.Pod) {
 	pod.APIVersion, pod.Kind = "v1", "Pod"
 	b, err := json.Marshal(pod)
 	must(t, err)
-	// The kubelet reads whatever it finds: the file has to come whole.
+	// The kubelet reads any file that it finds, so the complete file is renamed into place.
 	whole := k.file(pod.Name + ".json")
 	must(t, os.WriteFile(whole, b, 0o644))
 	must(t, os.Rename(whole, k.manifest(pod.Name)))
 }
 
-// take takes a pod back.
+// take removes a pod from the kubelet.
 func (k *kubelet) take(t *testing.T, name string) {
 	t.Helper()
 	must(t, os.Remove(k.manifest(name)))
@@ -171,7 +171,7 @@ func (k *kubelet) manifest(name string) string {
 	return filepath.Join(k.dir, "manifests", name+".json")
 }
 
-// await waits until a pod's status is as it should be.
+// await waits until check accepts a pod's status.
 func (k *kubelet) await(t *testing.T, name, what string, check func(corev1.PodStatus) bool) corev1.PodStatus {
 	t.Helper()
 	var status corev1.PodStatus
@@ -191,7 +191,7 @@ func (k *kubelet) await(t *testing.T, name, what string, check func(corev1.PodSt
 	return status
 }
 
-// awaitGone waits until a pod is none that the kubelet is to run or that runs.
+// awaitGone waits until the kubelet neither is to run a pod nor runs it.
 func (k *kubelet) awaitGone(t *testing.T, name string) {
 	t.Helper()
 	wait.ObserveWithin(t, patience, name+" is gone", func() (bool, string) {
@@ -208,7 +208,7 @@ func (k *kubelet) awaitGone(t *testing.T, name string) {
 	})
 }
 
-// logs reads what a container has written.
+// logs returns the output of a container.
 func (k *kubelet) logs(name, container string) string {
 	b, err := k.get("/containerLogs/default/" + name + "-node/" + container)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 )
 
-// Where things are in the enclosure.
+// Paths in the enclosure.
 const (
 	programsDir = "/run/programs" // kubelet, containerd, ctr, runc's shim, pause, testprog
-	shimsDir    = "/run/shims"    // what `make build` made
+	shimsDir    = "/run/shims"    // made by `make build`
 )
 
 func TestMain(m *testing.M) {
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	}.Main(m)
 }
 
-// missing is why the suite cannot run here.
+// missing returns the reason why the suite cannot run here.
 func missing() string {
 	if os.Getenv("RKT_TEST_KUBELET") == "" {
 		return "a kubelet takes ten minutes to build: make test-kubelet"

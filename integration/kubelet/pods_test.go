@@ -29,7 +29,7 @@ func run(command ...string) *corev1.LifecycleHandler {
 	return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: command}}
 }
 
-// probe is one that runs every second, and believes the first answer.
+// probe returns a probe that runs every second, and whose first result counts.
 func probe(h corev1.ProbeHandler) *corev1.Probe {
 	return &corev1.Probe{ProbeHandler: h, PeriodSeconds: 1, FailureThreshold: 3, TimeoutSeconds: 10}
 }
@@ -47,7 +47,7 @@ func memory(limit string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Limits: l, Requests: l}
 }
 
-// volume is a directory of the pod's, mounted at /data in every container.
+// volume gives the pod a directory that every container has at /data.
 func volume(p *corev1.Pod) *corev1.Pod {
 	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	mount := corev1.VolumeMount{Name: "data", MountPath: "/data"}
@@ -59,7 +59,7 @@ func volume(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-// host is a directory of the node's, mounted at /host in every container.
+// host mounts a directory of the node at /host in every container.
 func host(p *corev1.Pod, path string) *corev1.Pod {
 	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}})
 	for i := range p.Spec.Containers {
@@ -68,7 +68,7 @@ func host(p *corev1.Pod, path string) *corev1.Pod {
 	return p
 }
 
-// of finds a container's status.
+// of returns a container's status.
 func of(s corev1.PodStatus, name string) corev1.ContainerStatus {
 	for _, c := range append(s.InitContainerStatuses, s.ContainerStatuses...) {
 		if c.Name == name {
@@ -78,7 +78,7 @@ func of(s corev1.PodStatus, name string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{}
 }
 
-// ready says whether the pod is.
+// ready reports whether the pod is ready.
 func ready(s corev1.PodStatus) bool {
 	for _, c := range s.Conditions {
 		if c.Type == corev1.PodReady {

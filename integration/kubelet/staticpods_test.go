@@ -17,14 +17,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// handlers are the columns, each the default of a node.
+// handlers are the columns. Each is the default handler of a node.
 var handlers = []node.Handler{
 	{Name: "runc", Runtime: "io.containerd.runc.v2", Sandboxer: "podsandbox"},
 	{Name: "rkt", Runtime: "io.containerd.rkt.v1", Sandboxer: "podsandbox"},
 	{Name: "rkt-shim", Runtime: "io.containerd.rkt.v1", Sandboxer: "shim"},
 }
 
-// cases are what a kubelet is asked to do, all at once.
+// cases are the tests of a kubelet, which run all at once.
 var cases = map[string]func(*testing.T, *kubelet){
 	"a pod with an init container, a sidecar, probes and hooks": service,
 	"a pod that succeeds":               succeeds,
@@ -79,7 +79,8 @@ func startNode(t *testing.T, h node.Handler) *node.Node {
 	return n
 }
 
-// service is a pod as they are: its page is made by an init container, served by
+// service is a typical pod: an init container makes its page, one container serves it and a
+// sidecar changes it.
 // one container and changed by a sidecar.
 func service(t *testing.T, k *kubelet) {
 	const name = "service"
@@ -121,7 +122,7 @@ func service(t *testing.T, k *kubelet) {
 	}
 }
 
-// hasStats looks for the samples that a metrics server reads.
+// hasStats reports whether the kubelet has the samples that a metrics server reads.
 func (k *kubelet) hasStats(name, container string) (bool, string) {
 	b, err := k.get("/metrics/resource")
 	if err != nil {
@@ -277,8 +278,8 @@ func restarted(t *testing.T, k *kubelet) {
 	k.awaitGone(t, name)
 }
 
-// expectNothingLeft looks for what the pods left on the node, once the kubelet has
-// cleaned up.
+// expectNothingLeft looks for remains of the pods on the node, after the kubelet has cleaned
+// up.
 func expectNothingLeft(t *testing.T, k *kubelet, h node.Handler) {
 	t.Helper()
 	n := k.node
@@ -289,7 +290,7 @@ func expectNothingLeft(t *testing.T, k *kubelet, h node.Handler) {
 	for _, state := range []string{"embryo", "prepare", "prepared", "run", "exited-garbage", "garbage"} {
 		s.Empty = append(s.Empty, filepath.Join(n.Pods(), state))
 	}
-	if h.Name != "runc" { // whose shim leaves sockets of groups behind
+	if h.Name != "runc" { // runc's shim leaves sockets of groups behind
 		s.Empty = append(s.Empty, n.Shims())
 	}
 	wait.ObserveWithin(t, patience, "nothing of the pods is left", func() (bool, string) {

@@ -1,7 +1,7 @@
-// Package leaks finds what containers left on a machine: processes, mounts,
-// cgroups, sockets, fifos, bundles and pod directories. It attributes them by a
-// private directory and a containerd namespace, so that what other people run
-// on the machine is never mentioned. It removes nothing.
+// Package leaks finds things that containers have left on a machine: processes, mounts,
+// cgroups, sockets, fifos, bundles and pod directories. It finds them by a private directory
+// and a containerd namespace, so that it never lists things of other users of the machine. It
+// removes nothing.
 package leaks
 
 import (
@@ -16,25 +16,25 @@ import (
 	"strings"
 )
 
-// Scope says what belongs to us.
+// Scope says which things belong to the tests.
 type Scope struct {
-	// Dir is in the command line or in the environment of every process of
-	// ours, or is a prefix of its mount points.
+	// Dir is in the command line or in the environment of every process of the tests, or is a
+	// prefix of its mount points.
 	Dir string
 	// Namespace is the first element of every cgroup path.
 	Namespace string
-	// Empty are directories below Dir that are to be empty, or absent.
+	// Empty are directories below Dir that must be empty or absent.
 	Empty []string
-	// Absent are paths that are not to exist.
+	// Absent are paths that must not exist.
 	Absent []string
-	// Pods are the UUIDs of its pods, by which cgroups are found that are not the
-	// namespace's.
+	// Pods are the UUIDs of the scope's pods. Cgroups outside the namespace's are found by
+	// them.
 	Pods []string
-	// Except are processes that stay: the daemon.
+	// Except are processes that stay, such as the daemon.
 	Except []int
 }
 
-// Remains describes, one per line, everything of the scope that is there.
+// Remains returns a line for each thing of the scope that exists.
 func (s Scope) Remains() ([]string, error) {
 	var found []string
 	for _, look := range []func() ([]string, error){s.processes, s.mounts, s.cgroups, s.files} {
@@ -72,7 +72,7 @@ func (s Scope) Processes() ([]int, error) {
 
 func (s Scope) excepted(pid int) bool { return slices.Contains(s.Except, pid) }
 
-// owns reports whether a process is of the scope. One that ends meanwhile is not.
+// owns reports whether a process belongs to the scope. A process that ends meanwhile does not.
 func (s Scope) owns(pid int) bool {
 	if s.Contained(pid) {
 		return true
@@ -165,7 +165,8 @@ func (s Scope) files() ([]string, error) {
 	return found, nil
 }
 
-// Forget removes the empty cgroup that is left above those of the containers.
+// Forget removes the namespace's own cgroup, which is empty and was the parent of the
+// containers' cgroups.
 func (s Scope) Forget() error {
 	hierarchies, err := cgroupMounts()
 	for _, hierarchy := range hierarchies {
@@ -185,7 +186,7 @@ func (s Scope) RemoveCgroups() error {
 
 type mountLine struct{ point, kind string }
 
-// cgroupMounts lists where the hierarchies of cgroups are mounted.
+// cgroupMounts lists the mount points of the cgroup hierarchies.
 func cgroupMounts() (points []string, err error) {
 	lines, err := mountinfo()
 	for _, l := range lines {
@@ -229,7 +230,7 @@ func PIDs() ([]int, error) {
 	return pids, nil
 }
 
-// CommandLine is a process's, with spaces between its arguments.
+// CommandLine returns the command line of a process, with spaces between its arguments.
 func CommandLine(pid int) string {
 	b, err := os.ReadFile(procPath(pid, "cmdline"))
 	if err != nil {

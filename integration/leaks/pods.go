@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Pods knows which pods some data directories have had: stage1s name cgroups after
-// pods, which are found by that when the pod has gone. The zero value knows nothing.
+// Pods records the pods of some data directories. stage1s name cgroups after pods, and these
+// cgroups can then be found after the pod has been removed. The zero value has recorded
+// nothing.
 type Pods struct {
 	mu    sync.Mutex
 	fd    int // of inotify; 0 until something is watched
@@ -24,8 +25,8 @@ type Pods struct {
 	known map[string][]string // by data directory
 }
 
-// Watch begins to watch a data directory, before there are pods. What it makes of that
-// has the modes that a shim gives it: users of user namespaces reach it.
+// Watch begins to watch a data directory, before there are pods. It makes missing directories
+// with the modes that a shim gives them, because users of user namespaces must reach them.
 func (p *Pods) Watch(data string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,7 +71,7 @@ func (p *Pods) Of(data string) ([]string, error) {
 	}
 }
 
-// note takes up what inotify says.
+// note records the pods in events of inotify.
 func (p *Pods) note(events []byte) error {
 	for len(events) >= unix.SizeofInotifyEvent {
 		wd := int32(binary.NativeEndian.Uint32(events))
@@ -88,8 +89,7 @@ func (p *Pods) note(events []byte) error {
 	return nil
 }
 
-// machines lists the cgroups that stage1s have named after pods of the scope, wherever
-// they are.
+// machines lists the cgroups that stage1s have named after pods of the scope, at any path.
 func (s Scope) machines() ([]string, error) {
 	if len(s.Pods) == 0 {
 		return nil, nil
@@ -105,7 +105,7 @@ func (s Scope) machines() ([]string, error) {
 	var dirs []string
 	for _, hierarchy := range hierarchies {
 		err := filepath.WalkDir(hierarchy, func(path string, d fs.DirEntry, err error) error {
-			if err != nil { // it has gone since
+			if err != nil { // it was removed meanwhile
 				return fs.SkipDir
 			}
 			if d.IsDir() && names[d.Name()] {

@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyUp is the other half of a race about files that a runtime copies into a directory
-// of this container's, because it was exchanged for the one that the runtime had
-// mounted: as soon as a file is there, a link to a file of the host takes its place, for
-// the runtime to change the mode of. Its arguments are the directory with the files,
-// the one without, and what the links are to lead to.
+// copyUp is the other half of a race about files that a runtime copies into a tmpfs that it has
+// mounted. The attacker has exchanged the tmpfs for a directory of its own. When a file appears
+// there, copyUp replaces it by a link to a file of the host, whose mode the runtime would then
+// change. The arguments are the directory with the files, the one without, and the links'
+// target.
 func copyUp(args []string) {
 	if len(args) != 3 {
 		fail(fmt.Errorf("copy-up takes two directories and a target, not %q", args))
 	}
 	full, empty, target := args[0], args[1], args[2]
-	// Who is who is known by the inode, because the names are exchanged.
+	// The names are exchanged, so the directories are told apart by their inodes.
 	into, err := unix.Open(empty, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	must(err)
 	ready()
@@ -41,13 +41,13 @@ func copyUp(args []string) {
 				continue
 			}
 			if info.Mode()&os.ModeSymlink != 0 {
-				// By then the mode was changed; the next victim makes a file there.
+				// By then the runtime has changed the mode. The next victim makes a file there.
 				if time.Since(placed[n]) > 100*time.Millisecond {
 					_ = os.Remove(file)
 				}
 				continue
 			}
-			_ = os.Symlink(target, spare) // it is there, if the rename has failed
+			_ = os.Symlink(target, spare) // it exists if the rename has failed
 			_ = os.Rename(spare, file)
 			placed[n] = time.Now()
 		}

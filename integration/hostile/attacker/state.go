@@ -11,8 +11,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/hostile/loot"
 )
 
-// state tells what this process was given: the tests know what it should have. Where
-// /proc is not to be trusted, the variable PROC says where another one is.
+// state reports the rights of this process. The tests compare them with the spec. If /proc
+// cannot be trusted, the variable PROC names another procfs.
 func state() {
 	proc := os.Getenv("PROC")
 	if proc == "" {
@@ -26,8 +26,8 @@ func state() {
 	loot.Say(os.Stdout, s)
 }
 
-// connect looks for abstract sockets, which a container without a network namespace of
-// its own shares with the host: the class of CVE-2020-15257.
+// connect tries abstract sockets. A container without a network namespace of its own shares
+// them with the host: the class of CVE-2020-15257.
 func connect() {
 	b, err := os.ReadFile("/proc/net/unix")
 	must(err)
@@ -44,20 +44,19 @@ func connect() {
 	}
 }
 
-// search is what somebody without rights does on the host: in a directory of the
-// runtime's it looks for programs that would run as somebody else, and lets them read
-// the secret.
+// search does the attack of an unprivileged user of the host: in a directory of the runtime's
+// it looks for set-id programs, and lets them read the secret.
 func (t target) search(dir string) {
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
-			return nil // what cannot be read is not what is sought
+			return nil // skip what cannot be read
 		}
 		if info, err := d.Info(); err != nil || info.Mode()&(fs.ModeSetuid|fs.ModeSetgid) == 0 {
 			return nil
 		}
 		c := exec.Command(path, "read")
 		c.Stdout = os.Stdout
-		_ = c.Run() // it says what it got
+		_ = c.Run() // it prints its own loot
 		return nil
 	})
 	must(err)

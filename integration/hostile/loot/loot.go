@@ -1,4 +1,4 @@
-// Package loot is what an attacking container says about what it got. The programs in
+// Package loot is the form in which an attacking container reports its loot. The programs in
 // the containers write it, a line for each piece, and the tests read it.
 package loot
 
@@ -11,16 +11,16 @@ import (
 
 // Loot is something that a container should not have got.
 type Loot struct {
-	// What it is: one of the kinds below.
+	// Kind is one of the kinds below.
 	What string `json:"loot"`
-	// How the attacker got it: a path, a process.
+	// How says by which path or process the attacker got it.
 	How string `json:"how"`
-	// Secret is what it read of the host's secret, which the tests compare.
+	// Secret is the text that the attacker read. The tests compare it with the host's secret.
 	Secret string `json:"secret,omitempty"`
 }
 
-// Kinds of loot that a container can see for itself. Files of the host that were
-// changed, and processes that were left there, are found by the tests.
+// Kinds of loot that a container can notice itself. The tests find changed files of the host,
+// and processes that are left there.
 const (
 	Read    = "a file of the host was read"
 	Write   = "a file of the host, or of its /proc, can be written"
@@ -32,7 +32,7 @@ const (
 	Socket  = "a socket of the host was reached"
 )
 
-// State is what a process says about itself, for the tests to compare with its spec.
+// State has the rights of a process, as it reports them. The tests compare them with its spec.
 type State struct {
 	Status map[string]string `json:"state"` // of /proc/self/status
 	OOM    string            `json:"oom"`
@@ -46,12 +46,12 @@ type State struct {
 func Say(w io.Writer, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // the types above can be marshalled
+		panic(err) // the types above can be encoded
 	}
 	fmt.Fprintf(w, "%s\n", b)
 }
 
-// Parse reads what attackers wrote. Other lines are none of its business.
+// Parse reads the output of attackers, and ignores other lines.
 func Parse(text string) (all []Loot, states []State) {
 	for line := range strings.Lines(text) {
 		if l := (Loot{}); json.Unmarshal([]byte(line), &l) == nil && l.What != "" {

@@ -32,7 +32,7 @@ func (c *column) containerOf(t *testing.T, client *containerd.Client, img contai
 	return container
 }
 
-// makeContainer is container for goroutines, which may not end the test.
+// makeContainer is containerOf for goroutines, which may not end the test.
 func (*column) makeContainer(ctx context.Context, client *containerd.Client, img containerd.Image, runtime, id string, args []string, opts ...oci.SpecOpts) (containerd.Container, error) {
 	all := append([]oci.SpecOpts{oci.WithImageConfig(img), oci.WithDefaultUnixDevices, oci.WithProcessArgs(args...)}, opts...)
 	return client.NewContainer(ctx, id,

@@ -62,8 +62,8 @@ func (j *journal) add(event any) {
 	}
 }
 
-// inAWord returns the id of the container of an event, and a short form of the event; an exit
-// has the id and the code of the exec, or the code alone.
+// inAWord returns the container id and a short form of an event. The form of an exit has the id
+// of the process, "init" for the container's own, and the code.
 func inAWord(event any) (id, word string) {
 	switch e := event.(type) {
 	case *eventtypes.TaskCreate:

@@ -234,7 +234,7 @@ func complete(metrics any) bool {
 	return false
 }
 
-// docker update sends what was named, and nothing else; and for each call.
+// docker update sends only the limits that were named. This is checked for several calls.
 func TestMobyUpdates(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		task := c.running(t, []string{"testprog", "sleep", "1000"}, oci.WithMemoryLimit(64<<20))
@@ -267,9 +267,9 @@ func (f cgroupFile) expectOneOf(t *testing.T, task containerd.Task, v1, v2 strin
 	}
 }
 
-// A restart of Docker's is a new task of the same container, as soon as the exit of
-// the last one was heard and its Delete answered; a second Delete finds nothing. (The
-// events of runc's shims of one container overtake each other.)
+// When Docker restarts a container, it makes a new task of the same container as soon as it
+// has got the exit of the last task and the answer to its Delete. A second Delete finds
+// nothing. (With runc, the events of two shims of one container may arrive in the wrong order.)
 func TestMobyRestartsAContainer(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -296,7 +296,7 @@ func TestMobyRestartsAContainer(t *testing.T) {
 	})
 }
 
-// snapshot returns the mounts of an image's root, of a container that is not run.
+// snapshot returns the mounts of an image's root, of a container that is never started.
 func (c *column) snapshot(t *testing.T, img containerd.Image, id string) []mount.Mount {
 	t.Helper()
 	ctx := c.context(t)

@@ -23,12 +23,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// buildNerdctl makes the real one, once per run of the suite.
+// buildNerdctl builds a real nerdctl, once per run of the suite.
 var buildNerdctl = sync.OnceValues(func() (string, error) {
 	return binaries.Nerdctl(context.Background(), os.Stderr)
 })
 
-// nerdctl is the real one, with files of its own, on a column's containerd.
+// nerdctl is a real nerdctl, with files of its own, that uses a column's containerd.
 type nerdctl struct {
 	c    *column
 	path string
@@ -36,8 +36,8 @@ type nerdctl struct {
 	runs int
 }
 
-// nerdctl returns one that nobody else uses. What it leaves running is removed with
-// the test, by itself: its hooks and loggers need its files.
+// nerdctl returns a nerdctl that no other test uses. At the end of the test it removes the
+// containers that are left itself, because their hooks and loggers need its files.
 func (c *column) nerdctl(t *testing.T) *nerdctl {
 	t.Helper()
 	path, err := buildNerdctl()
@@ -67,14 +67,14 @@ func (n *nerdctl) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// removeFIFOs removes those of foreground runs, which nerdctl leaves behind, in a
-// directory that it shares with all others of the machine.
+// removeFIFOs removes the fifos that nerdctl leaves after foreground runs. They are in a
+// directory that all nerdctls of the machine use.
 func (n *nerdctl) removeFIFOs(t *testing.T) {
 	t.Helper()
 	for i := range n.runs {
 		id, err := os.ReadFile(n.file(fmt.Sprint("id", i)))
 		if err != nil {
-			continue // it came to no container
+			continue // this run made no container
 		}
 		fifos, err := filepath.Glob(filepath.Join(defaults.DefaultFIFODir, "*", strings.TrimSpace(string(id))+"-*"))
 		if err != nil {
@@ -88,10 +88,10 @@ func (n *nerdctl) removeFIFOs(t *testing.T) {
 	}
 }
 
-// file is a path of its own.
+// file returns a path in the nerdctl's own directory.
 func (n *nerdctl) file(name string) string { return filepath.Join(n.dir, name) }
 
-// call calls it and returns whatever came of it.
+// call calls nerdctl and returns the result, also of a failed call.
 func (n *nerdctl) call(t *testing.T, stdin []byte, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Patience)
@@ -118,7 +118,7 @@ func (n *nerdctl) runArgs(flags []string, program ...string) []string {
 	return append(append(args, image.BusyboxName), program...)
 }
 
-// must calls it, expects success and returns what it says.
+// must calls nerdctl, expects success and returns its output.
 func (n *nerdctl) must(t *testing.T, args ...string) string {
 	t.Helper()
 	return strings.TrimSpace(n.call(t, nil, args...).must(t).stdout)
@@ -130,8 +130,8 @@ func (n *nerdctl) inspect(t *testing.T, name, template string) string {
 	return n.must(t, "inspect", "--format", template, name)
 }
 
-// At a pipe nerdctl copies the output through its own logger as well as to its own
-// stdout, and is told the end of its input (requirements.md#I4, requirements.md#T11).
+// With a pipe as stdout, nerdctl copies the output to its stdout and to its own logger, and the
+// program sees the end of the input (requirements.md#I4, requirements.md#T11).
 func TestNerdctlRunInTheForeground(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		n := c.nerdctl(t)
@@ -142,7 +142,7 @@ func TestNerdctlRunInTheForeground(t *testing.T) {
 		n.run(t, []string{"--rm"}, "testprog", "exit", "42").mustExit(t, 42)
 		for range 3 {
 			if c.name == "runc" {
-				break // there CloseIO may come before Create is answered, and be for nobody
+				break // with runc's shim CloseIO may come before Create is answered, and is then lost
 			}
 			in := []byte("short input\n")
 			n.call(t, in, n.runArgs([]string{"--rm", "--interactive", "--network", "none"}, "cat")...).must(t).mustSay(t, string(in))
@@ -154,9 +154,9 @@ func TestNerdctlRunInTheForeground(t *testing.T) {
 	})
 }
 
-// withoutLateSignals leaves out the line that nerdctl writes if containerd fails a signal
-// because it has closed its connection to the shim, and has not removed the task yet: see
-// docs/lifecycle.md, Delete. nerdctl forwards the SIGCHLD of its own children, too.
+// withoutLateSignals removes a line that nerdctl writes if a signal fails because containerd
+// has closed its connection to the shim but has not yet removed the task: see
+// docs/lifecycle.md, Delete. nerdctl also forwards the SIGCHLD of its own children.
 func withoutLateSignals(stderr string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(stderr) {
@@ -167,7 +167,7 @@ func withoutLateSignals(stderr string) string {
 	return kept.String()
 }
 
-// What cannot be executed fails Create, with words that nerdctl shows.
+// If a program cannot be executed, Create fails with an error that nerdctl shows.
 func TestNerdctlShowsWhyAProgramCannotBeExecuted(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		n := c.nerdctl(t)
@@ -179,8 +179,8 @@ func TestNerdctlShowsWhyAProgramCannotBeExecuted(t *testing.T) {
 	})
 }
 
-// One container, as a person works with it: logs through nerdctl's own logger
-// (binary://), exec, top, stats, cp, pause, update, restart, stop, start.
+// One container is used with logs through nerdctl's own logger (binary://), exec, top, stats,
+// cp, pause, update, restart, stop and start.
 func TestNerdctlWorksWithAContainer(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		n := c.nerdctl(t)
@@ -247,9 +247,9 @@ func TestNerdctlWorksWithAContainer(t *testing.T) {
 	})
 }
 
-// nerdctl's createRuntime hook attaches networks by CNI, to the process of the state
-// that it reads, and its postStop hook detaches them, once. The plugin of this test
-// makes both ends of a veth in the container's namespace, and keeps a journal.
+// nerdctl's createRuntime hook attaches CNI networks to the process in the state that it reads,
+// and its postStop hook detaches them, once. The plugin of this test makes both ends of a veth
+// in the container's namespace, and records its calls.
 func TestNerdctlAttachesANetworkByItsHooks(t *testing.T) {
 	if _, err := exec.LookPath("nsenter"); err != nil {
 		t.Skip("the network is made with nsenter and ip: ", err)
@@ -276,7 +276,7 @@ ADD)
 	printf '{"cniVersion":"1.0.0","interfaces":[{"name":"%s","sandbox":"%s"}],"ips":[{"address":"10.250.9.7/24","interface":0}]}' "$CNI_IFNAME" "$CNI_NETNS" ;;
 esac
 echo "$CNI_COMMAND" >>`+journal+"\n")
-		// By that name it is the default, for which another plugin would be needed.
+		// A network of that name is the default network, which needs another plugin.
 		write(t, n.file("net.d/pair.conflist"), `{"cniVersion":"1.0.0","name":"bridge","plugins":[{"type":"pair"}]}`)
 
 		show := []string{"sh", "-c", "ip -o -4 addr; cat /etc/hosts"}
@@ -293,19 +293,19 @@ echo "$CNI_COMMAND" >>`+journal+"\n")
 			t.Errorf("the plugin was called for %q", got)
 		}
 
-		// Again, and then the shim is killed: `delete` runs the hook.
+		// The same again, but the shim is killed, and `delete` runs the hook.
 		if err := os.Remove(journal); err != nil {
 			t.Fatal(err)
 		}
 		if c.name == "runc" {
-			return // whose `delete` runs no hooks
+			return // runc's `delete` runs no hooks
 		}
 		id := strings.TrimSpace(n.call(t, nil, n.runArgs([]string{"--detach", "--network", "bridge"}, "sh", "-c", "echo up; exec sleep 1000")...).must(t).stdout)
 		wait.Observe(t, "the logger works", func() (bool, string) {
 			logs := n.must(t, "logs", id)
 			return logs == "up", logs
 		})
-		time.Sleep(time.Second) // and has found the task: one that never does, waits for it for ever
+		time.Sleep(time.Second) // the logger must have found the task: otherwise it waits for ever
 		if err := syscall.Kill(c.shim(t, id), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -325,21 +325,21 @@ func countOf(list []string, word string) (n int) {
 	return n
 }
 
-// Restarts are containerd's own monitor's, by labels: it deletes and creates tasks of
+// containerd's own monitor restarts containers by their labels: it deletes and creates tasks of
 // the same id.
 func TestNerdctlRestartPolicies(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		n := c.nerdctl(t)
-		// A call may meet a task that the monitor exchanges.
+		// A call may arrive while the monitor replaces a task.
 		try := func(args ...string) string {
 			r := n.call(t, nil, args...)
-			return strings.TrimSpace(r.stdout) // what it warns of is no answer
+			return strings.TrimSpace(r.stdout) // stderr has warnings only
 		}
 		n.run(t, []string{"--detach", "--name", "fails", "--restart", "on-failure:2"}, "testprog", "exit", "3").must(t)
 		n.run(t, []string{"--detach", "--name", "always", "--restart", "always"}, "sh", "-c", "echo tick; sleep 0.2").must(t)
 		n.run(t, []string{"--detach", "--name", "stopped", "--restart", "unless-stopped"}, "sleep", "1000").must(t)
 		var first int
-		// The monitor, if it looks before nerdctl has made the task, makes one, too.
+		// If the monitor looks before nerdctl has made the task, the monitor makes a task, too.
 		wait.Observe(t, "one runs and is killed", func() (bool, string) {
 			s := try("inspect", "--format", "{{.State.Pid}}", "stopped")
 			_, err := fmt.Sscan(s, &first)
@@ -373,8 +373,8 @@ func TestNerdctlRestartPolicies(t *testing.T) {
 				return r.code == 0, r.stderr
 			})
 		}
-		// A monitor that is at it would make tasks of what is removed. Once it restarts one
-		// that is new, it has begun anew, and leaves the others alone.
+		// A monitor that is at work would make tasks of containers that are being removed. When
+		// it restarts a new container, it has begun a new round, and leaves the others alone.
 		n.run(t, []string{"--detach", "--name", "last", "--restart", "on-failure:1"}, "testprog", "exit", "3").must(t)
 		wait.Observe(t, "the monitor has begun anew", func() (bool, string) {
 			s := try("inspect", "--format", "{{.RestartCount}} {{.State.Status}}", "last")
@@ -383,7 +383,7 @@ func TestNerdctlRestartPolicies(t *testing.T) {
 	})
 }
 
-// atTerminal runs it as the foreground program of a terminal.
+// atTerminal runs nerdctl as the foreground program of a terminal.
 func (n *nerdctl) atTerminal(t *testing.T, term *terminal, args ...string) (ended func() int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Patience)
@@ -396,13 +396,13 @@ func (n *nerdctl) atTerminal(t *testing.T, term *terminal, args ...string) (ende
 	}
 	return func() int {
 		defer cancel()
-		_ = cmd.Wait() // the code says it
+		_ = cmd.Wait() // the exit code is enough
 		return cmd.ProcessState.ExitCode()
 	}
 }
 
-// -it has fifos and a terminal, and with --detach the terminal goes to the logger
-// (requirements.md#I5). Leaving it by the detach keys leaves the container running.
+// With -it the container has fifos and a terminal; with --detach the logger gets the terminal
+// (requirements.md#I5). The detach keys leave the container running.
 func TestNerdctlAtATerminal(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		n := c.nerdctl(t)

@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// refusing is a plugin of NRI that refuses every pod, after its sandbox was started.
+// refusing is an NRI plugin that refuses every pod after its sandbox was started.
 type refusing struct{ refused int }
 
 func (r *refusing) RunPodSandbox(context.Context, *api.PodSandbox) error {
@@ -20,9 +20,9 @@ func (r *refusing) RunPodSandbox(context.Context, *api.PodSandbox) error {
 	return errors.New("this plugin refuses every pod")
 }
 
-// When a plugin of NRI refuses a pod that runs, containerd kills its sandbox, and two of its
-// parts delete it at once: the one that made it and the one that watches its exit. critest
-// has this case in releases after 1.36.
+// When an NRI plugin refuses a running pod, containerd kills the pod's sandbox, and two of its
+// parts delete it at once: the one that made it and the one that watches its exit. critest has
+// this case in releases after 1.36.
 func TestAPodThatAPluginRefusesLeavesNothing(t *testing.T) {
 	needOurs(t)
 	for _, d := range newDropIns[:2] {

@@ -16,7 +16,7 @@ import (
 
 const nspawnProgram = "systemd-nspawn"
 
-// withNspawn runs a case of the stage1 nspawn alone.
+// withNspawn runs a case with the stage1 nspawn only.
 func withNspawn(t *testing.T, test func(t *testing.T, c *column)) {
 	t.Helper()
 	if _, err := exec.LookPath(nspawnProgram); err != nil {
@@ -25,8 +25,8 @@ func withNspawn(t *testing.T, test func(t *testing.T, c *column)) {
 	eachOf(t, []string{"nspawn"}, test)
 }
 
-// The program is the first process of a container that systemd-nspawn has made, of
-// which nothing else is left: not its maker, not its directory.
+// The program is the first process of a container that systemd-nspawn has made. Neither the
+// systemd-nspawn process nor the container's directory is left.
 func TestNspawnMakesTheContainerAndLeaves(t *testing.T) {
 	withNspawn(t, func(t *testing.T, c *column) {
 		name := "group-" + c.id()
@@ -34,7 +34,7 @@ func TestNspawnMakesTheContainerAndLeaves(t *testing.T) {
 		dir, record := c.pod(t, name)
 		for _, ns := range []string{"mnt", "pid", "ipc", "uts", "net", "cgroup"} {
 			theirs, ours := namespace(t, int(task.Pid()), ns), namespace(t, os.Getpid(), ns)
-			if (theirs == ours) != (ns == "cgroup") { // the one that nobody has asked for
+			if (theirs == ours) != (ns == "cgroup") { // the spec asks for no cgroup namespace
 				t.Errorf("%s: the container has %s, the host %s", ns, theirs, ours)
 			}
 		}
@@ -72,7 +72,7 @@ func TestNspawnHasSeveralContainersInAPod(t *testing.T) {
 		ctx := c.context(t)
 		name := "group-" + c.id()
 		first := c.running(t, []string{"testprog", "sleep", "1000"}, group(name), oci.WithHostname("box"))
-		// As containers of a Kubernetes pod do.
+		// The containers of a Kubernetes pod have these namespaces.
 		of := func(kind specs.LinuxNamespaceType, file string) oci.SpecOpts {
 			return oci.WithLinuxNamespace(specs.LinuxNamespace{Type: kind, Path: fmt.Sprintf("/proc/%d/ns/%s", first.Pid(), file)})
 		}

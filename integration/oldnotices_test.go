@@ -10,12 +10,12 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 )
 
-// bareNotices is the last commit whose stage 0 takes no more than three words of a
-// notice, and whose stage1s write no more.
+// bareNotices is the last commit whose stage 0 accepts no more than three words in a notice,
+// and whose stage1s write no more.
 const bareNotices = "66c238c"
 
-// buildOld builds the shim and the images of a commit into a directory. It skips the test
-// where the history is not there, as in a shallow clone.
+// buildOld builds the shim and the images of a commit into a directory. It skips the test if
+// the repository lacks the commit, as a shallow clone does.
 func buildOld(t *testing.T, commit, to string) {
 	t.Helper()
 	if err := exec.Command("git", "-C", "..", "cat-file", "-e", commit+"^{commit}").Run(); err != nil {
@@ -31,9 +31,9 @@ make -s BIN="$3" VERSION=old REVISION=old build`, "bash", commit, source, to)
 	}
 }
 
-// A node's operator pins an image, or upgrades one while the shim of a pod is the old
-// one. Neither an older stage1 under this stage 0 nor this stage1 under an older stage 0
-// loses an exit.
+// An operator may pin an image, or upgrade an image while the shim of a pod is the old one. No
+// exit is lost, neither with an older stage1 under this stage 0 nor with this stage1 under an
+// older stage 0.
 func TestExitsAreToldAmongReleases(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		old := filepath.Join(t.TempDir(), "old")

@@ -13,8 +13,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 )
 
-// allocating is a program that the kernel kills for lack of memory in a container that has 32
-// MiB, once somebody has made the file /tmp/go.
+// allocating is a program that the kernel kills for lack of memory in a container with 32 MiB,
+// after a test has made the file /tmp/go.
 var allocating = []string{"sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; exec testprog allocate 64"}
 
 // feed makes that file.
@@ -32,9 +32,8 @@ func count(words []string, word string) (n int) {
 	return n
 }
 
-// A process that is neither init nor in the container's own cgroup, but in one
-// that the container has made below it, is the container's all the same
-// (containerd#8893; requirements.md#C5).
+// An OOM kill counts for the container if the process is not init and is in a cgroup that the
+// container has made below its own (containerd#8893; requirements.md#C5).
 func TestAnOOMInANestedCgroupIsTheContainersWhoseInitLives(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -67,11 +66,11 @@ func TestAnOOMInANestedCgroupIsTheContainersWhoseInitLives(t *testing.T) {
 		gone := c.wait(t, task)
 		kill(t, ctx, task, syscall.SIGKILL)
 		expectExit(t, gone, 137)
-		deleteTask(t, ctx, task) // with the cgroup that the container has made
+		deleteTask(t, ctx, task) // with the nested cgroup
 	})
 }
 
-// nested makes a cgroup below that of a process, for its memory.
+// nested makes a cgroup with a memory controller below that of a process.
 func nested(t *testing.T, pid uint32) string {
 	t.Helper()
 	root := "/sys/fs/cgroup/memory"
@@ -85,8 +84,8 @@ func nested(t *testing.T, pid uint32) string {
 	return dir
 }
 
-// Each of the containers of a pod has its own lack of memory (containerd#8180,
-// containerd#12372; requirements.md#C5).
+// An OOM kill is reported for that container of the pod whose process was killed
+// (containerd#8180, containerd#12372; requirements.md#C5).
 func TestAnOOMIsThatOfOneContainerOfThePod(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -117,8 +116,8 @@ func TestAnOOMIsThatOfOneContainerOfThePod(t *testing.T) {
 	})
 }
 
-// The first thing that a container does may be to run out of memory. Its exit
-// never overtakes the news of that (containerd#12714; requirements.md#C5).
+// A container may run out of memory at once. Its OOM event always comes before its exit
+// (containerd#12714; requirements.md#C5).
 func TestAnOOMRightAfterTheStartComesBeforeTheExit(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)

@@ -27,8 +27,8 @@ var client16 = sync.OnceValues(func() (string, error) {
 	return binaries.Client16(context.Background(), suite.dir)
 })
 
-// runBy16 runs a program in a container, as a client of containerd 1.6 with
-// options: its messages and the Any around them are gogo's.
+// runBy16 runs a program in a container with a client of containerd 1.6 and options. Its
+// messages, and the Any around them, are gogo's.
 func (c *column) runBy16(t *testing.T, options, as string, args ...string) result {
 	t.Helper()
 	client, err := client16()
@@ -44,7 +44,7 @@ func (c *column) runBy16(t *testing.T, options, as string, args ...string) resul
 	cmd := exec.CommandContext(ctx, client, all...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	_ = cmd.Run() // the code says it
+	_ = cmd.Run() // the exit code is enough
 	return result{args: append([]string{filepath.Base(client)}, all...), stdout: stdout.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode()}
 }
 
@@ -54,8 +54,8 @@ func TestAClientOfContainerd16IsUnderstood(t *testing.T) {
 		owner := []string{"stat", "-L", "-c", "%u:%g", "/proc/self/fd/1"}
 		c.runBy16(t, "none", "runtime", owner...).must(t).mustSay(t, "0:0\n")
 		for _, as := range []string{"runtime", "task", "google"} {
-			// The user is the process's own, whatever the pipe's was; the group
-			// is the option's.
+			// The user is that of the process, whoever owned the pipe. The group is that of the
+			// option.
 			c.mustSayOrRefuse(t, c.runBy16(t, "runc", as, owner...), "0:50\n")
 		}
 		c.runBy16(t, "config", "runtime", "testprog", "exit", "42").mustExit(t, 42)
@@ -72,8 +72,8 @@ func TestOptionsOfAnUnknownTypeAreRefusedByName(t *testing.T) {
 	})
 }
 
-// The options that a handler has in containerd's configuration arrive as TOML,
-// and one that was runc's before has runc's.
+// The options of a handler in containerd's configuration arrive as TOML. A handler that was
+// runc's before still has runc's options.
 // requirements.md#O1
 func TestAConfigurationOfRuncsOptionsIsTaken(t *testing.T) {
 	eachReleaseOfOurs(t, func(t *testing.T, c *column) {
@@ -91,10 +91,10 @@ func TestAConfigurationOfRuncsOptionsIsTaken(t *testing.T) {
 	})
 }
 
-// refusedKeyring is what nspawn says of NoNewKeyring.
+// refusedKeyring is nspawn's error for NoNewKeyring.
 const refusedKeyring = "options.noNewKeyring is not supported"
 
-// mustSayOrRefuse is mustSay of what ran with that option, or else was refused.
+// mustSayOrRefuse is mustSay for a run with NoNewKeyring, which nspawn must refuse.
 func (c *column) mustSayOrRefuse(t *testing.T, r result, words string) {
 	t.Helper()
 	if c.name != "nspawn" {
@@ -104,7 +104,8 @@ func (c *column) mustSayOrRefuse(t *testing.T, r result, words string) {
 	}
 }
 
-// sessionKeyring is the one that the daemon and its shims have from this process.
+// sessionKeyring returns the session keyring that the daemon and its shims inherit from this
+// process.
 func sessionKeyring(t *testing.T) int {
 	t.Helper()
 	id, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
@@ -144,8 +145,7 @@ func TestTheOptionsOfATaskReachTheStage1(t *testing.T) {
 	})
 }
 
-// withOptions makes a container's runtime options of a message that is encoded
-// already.
+// withOptions sets a container's runtime options to an encoded message.
 func withOptions(runtime, name string, value []byte) containerd.NewContainerOpts {
 	return containerd.WithRuntime(runtime, &anypb.Any{TypeUrl: name, Value: value})
 }

@@ -22,13 +22,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// outage is how long containerd is away while events gather: long enough for the
-// shim to try in vain as seldom as it ever does.
+// outage is the time for which containerd is away while events are queued. It is long enough
+// for the shim to reach the longest interval between its attempts.
 var outage = flag.Duration("outage", 12*time.Second, "how long containerd is away in the cases about it; a minute is the requirement")
 
-// A hundred and fifty events of one pod, fifty exits among them, which happen while
-// containerd is away, arrive in their order and each once (requirements.md#E2,
-// requirements.md#R6).
+// While containerd is away, one pod has a hundred and fifty events, fifty of them exits. All of
+// them arrive once and in order (requirements.md#E2, requirements.md#R6).
 func TestEventsOfALongOutageArriveAllAndInOrder(t *testing.T) {
 	eachReleaseOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -37,7 +36,7 @@ func TestEventsOfALongOutageArriveAllAndInOrder(t *testing.T) {
 		if err := task.Start(ctx); err != nil {
 			t.Fatal(err)
 		}
-		before.await(t, "start") // else it belongs to the outage
+		before.await(t, "start") // otherwise it would be an event of the outage
 		spec, err := json.Marshal(process(t, ctx, task, "sh", "-c", "exit $CODE"))
 		if err != nil {
 			t.Fatal(err)
@@ -66,7 +65,7 @@ func TestEventsOfALongOutageArriveAllAndInOrder(t *testing.T) {
 	})
 }
 
-// execs runs n processes one after another, and returns the events of it.
+// execs runs n execs one after another, and returns their events.
 func (s shimConn) execs(t *testing.T, id string, spec []byte, n int) []string {
 	t.Helper()
 	var events []string
@@ -90,20 +89,19 @@ func (s shimConn) execs(t *testing.T, id string, spec []byte, n int) []string {
 func (s shimConn) terminate(t *testing.T, task containerd.Task) {
 	t.Helper()
 	wait.Observe(t, "the program ends on SIGTERM", func() (bool, string) {
-		_ = syscall.Kill(int(task.Pid()), syscall.SIGTERM) // it may have gone
+		_ = syscall.Kill(int(task.Pid()), syscall.SIGTERM) // it may have ended
 		var r taskapi.StateResponse
 		s.call(t, "State", &taskapi.StateRequest{ID: task.ID()}, &r)
 		return r.Status.String() == "STOPPED", r.Status.String()
 	})
 }
 
-// probe is an event that the test itself publishes, to see that it listens.
+// probe is an event that the test itself publishes, to check that it receives events.
 const probe = "resumed"
 
-// resumeListening starts containerd again, and listens to a container's events
-// before any of them can arrive: the socket that shims send them to comes to its
-// place afterwards. That is not where this containerd would have it, so settle
-// must follow.
+// resumeListening starts containerd again, and subscribes to a container's events before any
+// can arrive: it moves the socket to which shims send events into place only afterwards. This
+// containerd is configured for another path of that socket, so settle must follow.
 func (c *column) resumeListening(t *testing.T, id string) *journal {
 	t.Helper()
 	socket := filepath.Join(c.daemon.Dir(), "ttrpc.sock")
@@ -123,21 +121,21 @@ func (c *column) resumeListening(t *testing.T, id string) *journal {
 	return events
 }
 
-// settle starts containerd once more, as it was.
+// settle restarts containerd with its original configuration.
 func (c *column) settle(t *testing.T) {
 	t.Helper()
 	c.configure(t, "late.sock", "ttrpc.sock")
 	c.restart(t, nil)
 }
 
-// configure changes the configuration of the next run.
+// configure changes the configuration of the next start.
 func (c *column) configure(t *testing.T, old, new string) {
 	t.Helper()
 	path := filepath.Join(c.daemon.Dir(), "config.toml")
 	write(t, path, strings.ReplaceAll(read(t, path), old, new))
 }
 
-// reload finds a task that a former containerd has made.
+// reload returns a task that was made before a restart of containerd.
 func (c *column) reload(t *testing.T, id string) containerd.Task {
 	t.Helper()
 	container, err := c.client.LoadContainer(c.context(t), id)

@@ -95,9 +95,9 @@ func TestKillAllOfAPausedTask(t *testing.T) {
 	})
 }
 
-// runc's shim is left out: its Pause loses against execs now and then. So does
-// ours with runc in the pod, once in some forty runs: on version 1 of cgroups a
-// runc that sets limits freezes and thaws the cgroup, whoever else has frozen it.
+// runc's shim is left out, because its Pause sometimes fails during execs. With runc in the pod
+// ours does, too, once in some forty runs: on cgroup version 1, a runc that sets limits freezes
+// and thaws the cgroup, even if another process has frozen it.
 // requirements.md#T7
 func TestPauseInAnExecStorm(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {

@@ -10,12 +10,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// The error of an exec in a container that has as many processes as it may have
-// says so, and nothing of the exec is left.
+// If a container has its maximum number of processes, the error of an exec says so, and nothing
+// of the exec is left.
 func TestAnExecInAContainerAtItsLimitOfProcesses(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
-		// An OCI runtime needs some threads in the container before it is that.
+		// An OCI runtime needs some threads in the container before it executes the program.
 		fill := "i=1; while [ $i -lt 30 ]; do sleep 1000 & i=$((i+1)); done; wait"
 		task := c.running(t, []string{"sh", "-c", fill}, oci.WithPidsLimit(30))
 		wait.Observe(t, "the container is full", func() (bool, string) {

@@ -14,11 +14,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// pauseImage is what the CRI of these tests runs as pause container.
+// pauseImage is the pause image in the CRI of these tests.
 const pauseImage = "integration.test/pause:latest"
 
-// stage1Node is a Kubernetes node, as far as it takes to choose stage1s: its pods
-// are in the host's network.
+// stage1Node is a Kubernetes node that can choose stage1s. Its pods are in the host's network,
+// so it needs no CNI.
 type stage1Node struct {
 	criDaemon
 	t       *testing.T
@@ -52,7 +52,7 @@ func newStage1Node(t *testing.T, d dropIn, configuration string) *stage1Node {
 	return n
 }
 
-// config is that of a new pod with annotations.
+// config returns the configuration of a new pod with annotations.
 func (n *stage1Node) config(annotations map[string]string) *runtimeapi.PodSandboxConfig {
 	n.serial++
 	name := "pod" + string(rune('a'+n.serial))
@@ -101,7 +101,7 @@ func (n *stage1Node) removePod(id string) {
 	}
 }
 
-// records are those of the pods that there are.
+// records returns the records of all pods that exist.
 func (n *stage1Node) records() []string {
 	n.t.Helper()
 	files, err := filepath.Glob(filepath.Join(dataDir(n.Dir()), "pods/run/*/shim.json"))
@@ -134,8 +134,8 @@ func (n *stage1Node) expectNothing(after string) {
 	})
 }
 
-// With a pause container and without one: the pod's annotation arrives in a
-// config.json, or in CreateSandbox.
+// With a pause container the pod's annotation arrives in a config.json, and without one in
+// CreateSandbox.
 func TestThePodsOfKubernetesChooseTheirStage1(t *testing.T) {
 	needOurs(t)
 	mine := copyOf(t, "native")
@@ -166,7 +166,7 @@ func TestThePodsOfKubernetesChooseTheirStage1(t *testing.T) {
 			if r := n.records(); len(r) != 1 || !strings.Contains(r[0], `"name":"mine"`) || !strings.Contains(r[0], `"by":"annotation"`) {
 				t.Errorf("the record of the pod is %q", r)
 			}
-			// The node changes its mind, and the pod keeps what it has.
+			// The node's configuration changes, and the pod keeps its stage1.
 			write(t, filepath.Join(n.Dir(), "rkt.toml"), "")
 			if err := n.runContainer(id, config, "follows", nil); err != nil {
 				t.Errorf("a container: %v", err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// sharedMount mounts a tmpfs that mount events reach, and are reached from.
+// sharedMount mounts a tmpfs that propagates mounts in both directions.
 func sharedMount(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,7 +44,7 @@ func TestASlaveMountReceivesTheHostsMounts(t *testing.T) {
 			"testprog", "sleep", "1000")
 		mountTmpfs(t, filepath.Join(dir, "later"), "from-the-host")
 		c.exec(t, nil, id, "ls", "/m/later").must(t).mustSay(t, "from-the-host\n")
-		// Nothing goes the other way.
+		// No mount of the container propagates to the host.
 		c.exec(t, nil, id, "sh", "-c", "mkdir /m/inside && mount -t tmpfs none /m/inside && touch /m/inside/mine").must(t)
 		if exists(filepath.Join(dir, "inside/mine")) {
 			t.Error("a mount made in the container reached the host")
@@ -87,7 +87,7 @@ func TestTheHostsMountTableIsLeftAlone(t *testing.T) {
 		before := hostMounts(t)
 		id := c.start(t, nil, "testprog", "sleep", "1000")
 		for _, l := range hostMounts(t) {
-			// A container's own mounts, but for its root, are not seen outside.
+			// Of a container's mounts only its root is visible outside.
 			if strings.Contains(l, id) && !strings.Contains(l, "/rootfs ") {
 				t.Errorf("mount %s", l)
 			}
@@ -105,7 +105,7 @@ func hostMounts(t *testing.T) []string {
 	return strings.Split(strings.TrimSpace(read(t, "/proc/self/mountinfo")), "\n")
 }
 
-// propagation is the optional fields of the root mount.
+// propagation returns the optional fields of the root mount.
 func propagation(lines []string) string {
 	for _, l := range lines {
 		if f := strings.Fields(l); f[4] == "/" {

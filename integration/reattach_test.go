@@ -19,9 +19,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// A stop as a service manager does it leaves every task alone, and all of them
-// are found in the few seconds that containerd has for it (requirements.md#R1,
-// requirements.md#R7).
+// When a service manager stops containerd, no task ends, and the next containerd finds all of
+// them within the few seconds that it allows (requirements.md#R1, requirements.md#R7).
 func TestTwentyTasksSurviveAStoppedContainerd(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -44,8 +43,7 @@ func TestTwentyTasksSurviveAStoppedContainerd(t *testing.T) {
 	})
 }
 
-// A container that is paused, one that was not started and one with a running
-// exec are what they were.
+// A paused container, a created one and one with a running exec keep their states.
 func TestEveryStateSurvivesARestart(t *testing.T) {
 	eachRelease(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -89,10 +87,10 @@ func TestEveryStateSurvivesARestart(t *testing.T) {
 	})
 }
 
-// The reader of a container's output may die with containerd, as CRI's does.
-// Output then waits in the fifo and in the pipe, the container with it, and the
-// next reader goes on where the last one has stopped; input is not at its end
-// (requirements.md#R5, requirements.md#I1, requirements.md#I2).
+// The reader of a container's output may die with containerd, as CRI's does. The output then
+// waits in the fifo and in the pipe, and the container blocks. The next reader continues where
+// the last one has stopped, and the input does not end (requirements.md#R5, requirements.md#I1,
+// requirements.md#I2).
 func TestNoOutputIsLostWhenItsReaderDiesWithContainerd(t *testing.T) {
 	eachRelease(t, func(t *testing.T, c *column) {
 		for _, terminal := range []bool{false, true} {
@@ -102,7 +100,7 @@ func TestNoOutputIsLostWhenItsReaderDiesWithContainerd(t *testing.T) {
 }
 
 func (c *column) readInTwoLives(t *testing.T, terminal bool) {
-	const lines = 40_000 // more than pipe and fifo hold
+	const lines = 40_000 // more than pipe and fifo can hold
 	script := fmt.Sprintf(`stty -echo -onlcr 2>/dev/null; i=0
 		while [ $i -lt %d ]; do echo $i; i=$((i+1)); done; read word; echo got $word; exit 5`, lines)
 	var opts []oci.SpecOpts
@@ -121,7 +119,7 @@ func (c *column) readInTwoLives(t *testing.T, terminal bool) {
 
 	c.restart(t, func() {
 		wait.Observe(t, "the container runs into the full pipe", func() (bool, string) {
-			// The number of the system call that it is blocked in, or "running".
+			// The number of the system call in which it is blocked, or "running".
 			call, err := os.ReadFile(fmt.Sprintf("/proc/%d/syscall", task.Pid()))
 			return strings.HasPrefix(string(call), strconv.Itoa(unix.SYS_WRITE)+" "), fmt.Sprint(string(call), err)
 		})
@@ -140,14 +138,14 @@ func (c *column) readInTwoLives(t *testing.T, terminal bool) {
 	if !bytes.Equal(seen, want.Bytes()) {
 		t.Errorf("%d bytes of output, want %d: they are not the same after %q", len(seen), want.Len(), tailOfCommon(seen, want.Bytes()))
 	}
-	// The wait began before the restart, in a connection that is gone.
+	// The wait began before the restart, on a connection that is closed.
 	<-exited
 	task = c.reload(t, task.ID())
 	expectExit(t, c.wait(t, task), 5)
 	deleteTask(t, c.context(t), task)
 }
 
-// tailOfCommon is the end of what two texts have in common.
+// tailOfCommon returns the end of the common prefix of two texts.
 func tailOfCommon(a, b []byte) []byte {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -156,7 +154,7 @@ func tailOfCommon(a, b []byte) []byte {
 	return a[max(0, n-40):n]
 }
 
-// fifos are the streams of a process that a test itself is the client of.
+// fifos are the streams of a process whose client is the test itself.
 type fifos struct{ config cio.Config }
 
 func newFifos(t *testing.T, terminal bool) fifos {
@@ -164,7 +162,7 @@ func newFifos(t *testing.T, terminal bool) fifos {
 	dir := t.TempDir()
 	f := fifos{cio.Config{Terminal: terminal, Stdin: filepath.Join(dir, "in"), Stdout: filepath.Join(dir, "out")}}
 	if !terminal {
-		f.config.Stderr = os.DevNull // runc's shim wants one
+		f.config.Stderr = os.DevNull // runc's shim needs one
 	}
 	for _, path := range []string{f.config.Stdin, f.config.Stdout} {
 		if err := syscall.Mkfifo(path, 0o600); err != nil {
@@ -176,7 +174,7 @@ func newFifos(t *testing.T, terminal bool) fifos {
 
 func (f fifos) creator(string) (cio.IO, error) { return streamsOf(f), nil }
 
-// streamsOf is what containerd's client wants to know of fifos.
+// streamsOf implements the interface that containerd's client expects of fifos.
 type streamsOf fifos
 
 func (f streamsOf) Config() cio.Config { return f.config }
@@ -194,7 +192,7 @@ func (f fifos) reader(t *testing.T) *os.File {
 	return r
 }
 
-// readUntil takes bytes until there are enough, and goes.
+// readUntil reads until enough is true, and closes the reader.
 func readUntil(t *testing.T, r *os.File, enough func(all []byte) bool) []byte {
 	t.Helper()
 	defer r.Close()
@@ -213,7 +211,7 @@ func readUntil(t *testing.T, r *os.File, enough func(all []byte) bool) []byte {
 	return all
 }
 
-// write is a writer that comes, writes and goes.
+// write opens the input, writes and closes it.
 func (f fifos) write(t *testing.T, text string) {
 	t.Helper()
 	w, err := os.OpenFile(f.config.Stdin, os.O_WRONLY|syscall.O_NONBLOCK, 0)
@@ -226,8 +224,8 @@ func (f fifos) write(t *testing.T, text string) {
 	}
 }
 
-// containerd may die while it waits for Create. The task never was, so the next
-// containerd finds nothing of it and its shim does not stay (requirements.md#R4).
+// containerd may die while it waits for Create. The task then does not exist: the next
+// containerd finds nothing of it, and its shim ends (requirements.md#R4).
 func TestACreateThatContainerdDidNotSurviveLeavesNothing(t *testing.T) {
 	test := func(t *testing.T, c *column) {
 		slow := faulty{name: "slow" + strings.ReplaceAll(c.release.name, ".", ""), programs: map[string]string{
@@ -250,7 +248,7 @@ func TestACreateThatContainerdDidNotSurviveLeavesNothing(t *testing.T) {
 		}
 		c.expectNothingLeft(t)
 	}
-	native := []string{"native"} // the stage1 is the case's own, in whichever column
+	native := []string{"native"} // every column would test the same stage1
 	eachOf(t, native, test)
 	eachOlder(t, native, test)
 }

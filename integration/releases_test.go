@@ -20,13 +20,13 @@ import (
 // release is a containerd that is in use.
 type release struct {
 	name     string // in the names of tests
-	version  string // how what `ctr --version` says of itself begins
-	old      bool   // as daemon.Options has it
+	version  string // prefix of the version in the output of `ctr --version`
+	old      bool   // see daemon.Options
 	programs func(ctx context.Context, log io.Writer) (string, error)
 }
 
-// releases of containerd that the shim is driven by. The first one of -releases
-// runs every case, the others those that eachRelease marks.
+// releases are the releases of containerd under which the shim is tested. All cases run under
+// the first one of -releases, and those that eachRelease marks under the others as well.
 var releases = []release{
 	{"2.4", "2.4.", false, binaries.Containerd},
 	{"1.7", "1.7.", true, binaries.Containerd17},
@@ -41,7 +41,7 @@ func findRelease(name string) (release, error) {
 	return releases[i], nil
 }
 
-// errAbsent says that a release cannot be had on this machine.
+// errAbsent means that a release is not available on this machine.
 var errAbsent = errors.New("the release is not to be had here")
 
 // find returns the directory of a release's programs.
@@ -64,8 +64,8 @@ func (r release) find(ctx context.Context) (string, error) {
 	return programs, nil
 }
 
-// older is a column under another release, whose containerd is started when the
-// first case wants it.
+// older is a column under another release. Its containerd is started when the first case needs
+// it.
 type older struct {
 	runtime string
 	release release
@@ -121,9 +121,8 @@ func eachOlder(t *testing.T, names []string, test func(t *testing.T, c *column))
 	}
 }
 
-// sockets are where the shims of an old containerd would listen: in a directory
-// that all containerds share, below names that follow from a container's or
-// group's id.
+// sockets returns the paths where the shims of an old containerd would listen: in a directory
+// that all containerds share, under names that depend on the id of a container or group.
 func (c *column) sockets() []string {
 	if !c.release.old {
 		return nil
@@ -138,7 +137,7 @@ func (c *column) sockets() []string {
 	return paths
 }
 
-// options of a daemon of this release, in a directory of the suite.
+// options returns the options of a daemon of this release, in a directory of the suite.
 func (r release) options(dir, programs, namespace string) daemon.Options {
 	return daemon.Options{
 		Dir:       filepath.Join(suite.dir, dir),

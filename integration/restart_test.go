@@ -11,7 +11,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// restart kills containerd, does something in its absence, and starts it again.
+// restart kills containerd, calls absent, and starts containerd again.
 func (c *column) restart(t *testing.T, absent func()) {
 	t.Helper()
 	c.daemon.Kill()
@@ -21,7 +21,7 @@ func (c *column) restart(t *testing.T, absent func()) {
 	c.resume(t)
 }
 
-// resume is the second half of restart.
+// resume starts containerd again, as the second half of restart.
 func (c *column) resume(t *testing.T) {
 	t.Helper()
 	if err := c.daemon.Resume(c.context(t)); err != nil {
@@ -61,8 +61,8 @@ func TestARestartedContainerdFindsItsTasks(t *testing.T) {
 	})
 }
 
-// runc is left out: a container that ends while containerd is down is lost
-// there, and its exit code with it (requirements.md#R3).
+// runc is left out: if a container of runc's shim ends while containerd is down, its exit code
+// is lost (requirements.md#R3).
 func TestAnExitInContainerdsAbsenceIsKept(t *testing.T) {
 	eachReleaseOfOurs(t, func(t *testing.T, c *column) {
 		task := c.newTask(t, c.container(t, exitsOnTerm(42)), cio.NullIO)

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// rktImage is a stage1 image that follows rkt's implementor's guide to the letter,
-// in one of its interface versions.
+// rktImage is a stage1 image that follows rkt's implementor's guide exactly, for one interface
+// version.
 type rktImage struct {
 	version int
-	mutable bool   // its pods get apps while they run
+	mutable bool   // containers are added to its pods while they run
 	log     string // directory
 }
 
@@ -31,10 +31,10 @@ func (i rktImage) String() string {
 	return fmt.Sprintf("version %d", i.version)
 }
 
-// rktFiles is where the entrypoints of these images are.
+// rktFiles is the directory with the entrypoints of these images.
 const rktFiles = "testdata/rkt"
 
-// entrypoints maps what the manifest declares to files.
+// entrypoints maps the manifest's entrypoints to files.
 func (i rktImage) entrypoints() map[string]string {
 	e := map[string]string{"run": "run", "enter": "enter", "stop": "stop", "gc": "gc"}
 	if i.mutable {
@@ -42,7 +42,7 @@ func (i rktImage) entrypoints() map[string]string {
 		for _, name := range []string{"add", "start", "stop", "rm"} {
 			e["app/"+name] = "app_" + name
 		}
-	} else if i.version >= 5 { // what could add to a running pod: this pod is made with its app
+	} else if i.version >= 5 { // never called: the pod is made with its app, and there is no attach
 		for _, name := range []string{"app/add", "app/start", "app/stop", "app/rm"} {
 			e[name] = "never"
 		}
@@ -63,7 +63,7 @@ func (i rktImage) install(t *testing.T) string {
 	add := func(name, value string) {
 		annotations = append(annotations, fmt.Sprintf(`{"name": "coreos.com/rkt/stage1/%s", "value": %q}`, name, value))
 	}
-	if i.version > 1 { // version 1 need not be said
+	if i.version > 1 { // version 1 may be left out of the manifest
 		add("interface-version", fmt.Sprint(i.version))
 	}
 	for name, file := range i.entrypoints() {
@@ -87,7 +87,7 @@ func (i rktImage) install(t *testing.T) string {
 	return dir
 }
 
-// copyProgram copies a file to a directory, as one that can be executed.
+// copyProgram copies a file to a directory, with an executable mode.
 func copyProgram(t *testing.T, dir, file string) {
 	t.Helper()
 	to := filepath.Join(dir, filepath.Base(file))
@@ -97,20 +97,20 @@ func copyProgram(t *testing.T, dir, file string) {
 	}
 }
 
-// rktNode is a node whose pods are of such an image.
+// rktNode is a node whose pods use such an image.
 type rktNode struct {
 	*node
 	fixture rktImage
 	dir     string // of the image
 }
 
-// eachRkt runs a case for images of all versions whose pods are immutable.
+// eachRkt runs a case for images with immutable pods, of all versions.
 func eachRkt(t *testing.T, test func(t *testing.T, n *rktNode)) {
 	t.Helper()
 	eachRktImage(t, immutableImages(), test)
 }
 
-// immutableImages are those of pods with one container. Every version has one.
+// immutableImages returns the images whose pods have one container, one for every version.
 func immutableImages() (images []rktImage) {
 	for v := 1; v <= 6; v++ {
 		images = append(images, rktImage{version: v})
@@ -118,12 +118,12 @@ func immutableImages() (images []rktImage) {
 	return images
 }
 
-// mutableImages are those whose pods get apps while they run.
+// mutableImages returns the images with mutable pods.
 func mutableImages() []rktImage {
 	return []rktImage{{version: 5, mutable: true}, {version: 6, mutable: true}}
 }
 
-// eachMutable runs a case for images whose pods get apps while they run.
+// eachMutable runs a case for images with mutable pods.
 func eachMutable(t *testing.T, test func(t *testing.T, n *rktNode)) {
 	t.Helper()
 	eachRktImage(t, mutableImages(), test)
@@ -162,14 +162,13 @@ func eachRktImage(t *testing.T, images []rktImage, test func(t *testing.T, n *rk
 	})
 }
 
-// calls returns the lines that the entrypoints have written down: how they were
-// called, and with what environment.
+// calls returns the log lines of the entrypoints: their arguments and their environment.
 func (n *rktNode) calls(t *testing.T) []string {
 	t.Helper()
 	return strings.Split(strings.TrimSpace(read(t, filepath.Join(n.fixture.log, "calls"))), "\n")
 }
 
-// said returns the lines of calls that begin so, without that.
+// said returns the lines of calls with a prefix, without the prefix.
 func (n *rktNode) said(t *testing.T, prefix string) (lines []string) {
 	t.Helper()
 	for _, l := range n.calls(t) {
@@ -180,7 +179,7 @@ func (n *rktNode) said(t *testing.T, prefix string) (lines []string) {
 	return lines
 }
 
-// appcManifest is what the tests read of a pod's manifest.
+// appcManifest has the fields of a pod's manifest that the tests read.
 type appcManifest struct {
 	Apps []struct {
 		Name string `json:"name"`
@@ -206,7 +205,7 @@ func (m appcManifest) isolator(name string) string {
 	return ""
 }
 
-// podManifest is what the image has read.
+// podManifest returns the manifest that the image has read.
 func (n *rktNode) podManifest(t *testing.T) appcManifest {
 	t.Helper()
 	var m appcManifest
@@ -216,7 +215,7 @@ func (n *rktNode) podManifest(t *testing.T) appcManifest {
 	return m
 }
 
-// running reports whether a process has such a command line.
+// running reports whether a process has words in its command line.
 func running(words string) bool {
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {

@@ -51,22 +51,21 @@ func TestThePodManifestSaysWhatTheSpecAsksFor(t *testing.T) { // trap 6, 12; che
 	})
 }
 
-// plain are the fields that containers of these tests always have and appc has no words
-// for.
+// plain are fields that the containers of these tests always have and that appc cannot express.
 var plain = []string{"/linux/namespaces", "/linux/maskedPaths", "/linux/readonlyPaths", "/process/rlimits", "/mounts/*/options"}
 
-// wish is what a spec may ask for.
+// wish is a field that a spec may have.
 type wish struct {
-	field string // as operators name it
+	field string // the name by which operators accept it
 	opts  oci.SpecOpts
 }
 
-// strange is a mount that is neither a volume nor a part of the host.
+// strange is a mount that is neither a volume nor a bind mount of the host.
 var strange = wish{"/mounts/*/type", changed(func(s *specs.Spec) {
 	s.Mounts = append(s.Mounts, specs.Mount{Destination: "/x", Type: "overlay", Source: "overlay", Options: []string{"lowerdir=/"}})
 })}
 
-// unsaid is what else appc has no words for.
+// unsaid are further fields that appc cannot express.
 var unsaid = []wish{
 	{"/hooks", changed(func(s *specs.Spec) { s.Hooks = &specs.Hooks{Prestart: []specs.Hook{hook("true")}} })},
 	{"/linux/personality", changed(func(s *specs.Spec) { s.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux32} })},
@@ -100,7 +99,7 @@ func TestWhatAppcCannotSayIsRefusedByName(t *testing.T) { // section 10: no repr
 	})
 }
 
-// creates makes a container that asks for something, and removes it.
+// creates makes a container whose spec has a field, and removes it.
 func (n *node) creates(t *testing.T, u wish) error {
 	t.Helper()
 	ctx := n.context(t)
@@ -113,7 +112,7 @@ func (n *node) creates(t *testing.T, u wish) error {
 	return err
 }
 
-// refusesByName asks for something, in vain.
+// refusesByName expects that a spec with a field is refused with the field's name.
 func (n *node) refusesByName(t *testing.T, u wish) {
 	t.Helper()
 	err := n.creates(t, u)

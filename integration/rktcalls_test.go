@@ -19,8 +19,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// Every call of the Task service, by what it does: TestImagesOfRktsAnswerInEveryState has
-// what they answer in all states.
+// Every call of the Task service has its effect. TestImagesOfRktsAnswerInEveryState tests the
+// answers in all states.
 func TestImagesOfRktsServeEveryCall(t *testing.T) { // checklist 9, 11
 	eachOfBoth(t, func(t *testing.T, n *rktNode) {
 		n.servesEveryCall(t)
@@ -28,18 +28,18 @@ func TestImagesOfRktsServeEveryCall(t *testing.T) { // checklist 9, 11
 	})
 }
 
-// served is a container of which every call is asked.
+// served is a container to which every call is sent.
 type served struct {
 	*node
-	file   string // that its program goes on writing to
+	file   string // its program writes to this file all the time
 	task   client.Task
 	exited <-chan client.ExitStatus
 	events *journal
 	shim   int
 }
 
-// servesEveryCall lets a container live, and asks everything of it that a client can, a
-// case for each call. None can be run without those before it.
+// servesEveryCall runs a container and sends it every call that a client can send, a case for
+// each call. A case needs those before it.
 func (n *node) servesEveryCall(t *testing.T) {
 	t.Helper()
 	ctx, dir := n.context(t), t.TempDir()
@@ -57,7 +57,7 @@ func (n *node) servesEveryCall(t *testing.T) {
 		}},
 		{"Start", func(t *testing.T) {
 			var err error
-			s.exited, err = s.task.Wait(ctx) // which outlives this case
+			s.exited, err = s.task.Wait(ctx) // the wait goes on after this case
 			must(t, err)
 			must(t, s.task.Start(ctx))
 			s.grows(t)
@@ -74,7 +74,7 @@ func (n *node) servesEveryCall(t *testing.T) {
 		{"Wait", func(t *testing.T) {
 			expectExit(t, s.exited, 143)
 			expectStatus(t, n.context(t), s.task, client.Stopped)
-			expectExit(t, n.wait(t, s.task), 143) // of who comes late
+			expectExit(t, n.wait(t, s.task), 143) // a Wait that begins after the exit
 		}},
 		{"Delete", func(t *testing.T) {
 			if last := deleteTask(t, n.context(t), s.task); last.ExitCode() != 143 {
@@ -82,12 +82,12 @@ func (n *node) servesEveryCall(t *testing.T) {
 			}
 			must(t, container.Delete(n.context(t), client.WithSnapshotCleanup))
 		}},
-		{"Shutdown", func(t *testing.T) { // which containerd calls
+		{"Shutdown", func(t *testing.T) { // containerd sends it
 			wait.Observe(t, "the shim has ended", func() (bool, string) { return !alive(s.shim), fmt.Sprint(s.shim) })
 		}},
 		{"events", func(t *testing.T) {
 			s.events.expect(t, "create", "start", "paused", "resumed",
-				"paused", "resumed", // by the client, around its Checkpoint
+				"paused", "resumed", // published by the client's Checkpoint
 				"exec-added says", "exec-started says", "exit says 7",
 				"exec-added reads", "exec-started reads", "exit reads 0", "exec-added killed", "exec-started killed", "exit killed 137",
 				"exit init 143", "delete 143")
@@ -107,7 +107,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// written is how much the program has written.
+// written returns how much the program has written.
 func (s *served) written(t *testing.T) int64 {
 	t.Helper()
 	st, err := os.Stat(s.file)
@@ -224,7 +224,7 @@ func (s *served) killsAnExec(t *testing.T) {
 	deleteTask(t, s.context(t), p)
 }
 
-// killsAll ends a container by a signal to all of its processes at once.
+// killsAll ends a container by a signal to all of its processes.
 func (n *node) killsAll(t *testing.T) {
 	ctx := n.context(t)
 	task := n.aTask(t, cio.NullIO, []string{"sh", "-c", "testprog ignore-term & testprog ignore-term & wait"})

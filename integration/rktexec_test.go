@@ -12,7 +12,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// What is killed is what `enter` has made, and not only `enter`, whose end says how.
+// Kill reaches the program that `enter` has started, not only `enter` itself, whose exit has
+// the program's code.
 func TestAnExecOfRktsIsKilled(t *testing.T) { // trap 10; checklist 11
 	eachOfBoth(t, func(t *testing.T, n *rktNode) {
 		ctx := n.context(t)
@@ -29,8 +30,8 @@ func TestAnExecOfRktsIsKilled(t *testing.T) { // trap 10; checklist 11
 			wait.Observe(t, "the exec has ended", func() (bool, string) { yes, s := runs(); return !yes, s })
 			deleteTask(t, ctx, p)
 		}
-		// An `enter` may have something else to do first, by programs of its own, whose
-		// end is none of the exec.
+		// `enter` may first execute other programs. The end of such a program is not the end of
+		// the exec.
 		dawdles := filepath.Join(n.fixture.log, "dawdles")
 		write(t, dawdles, "")
 		for sig, name := range map[syscall.Signal]string{syscall.SIGKILL: "killed-early", syscall.SIGTERM: "told-early"} {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// eachFly runs a case with the image fly as it comes, and as an image of rkt's last
-// version: its entrypoints know both.
+// eachFly runs a case with the image fly as it is shipped, and as an image of rkt's last
+// version. Its entrypoints serve both versions.
 func eachFly(t *testing.T, test func(t *testing.T, n *node)) {
 	t.Helper()
 	aside(t, func(t *testing.T, c *column) {
@@ -35,7 +35,7 @@ func eachFly(t *testing.T, test func(t *testing.T, n *node)) {
 	})
 }
 
-// flyOfTheRktABI copies the image and has its manifest say version 6.
+// flyOfTheRktABI copies the image and changes the version in its manifest to 6.
 func flyOfTheRktABI(t *testing.T, path string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "fly")
@@ -56,7 +56,7 @@ func TestFlyRunsAContainer(t *testing.T) {
 		const size = 1<<20 + 17
 		n.ctrWith(t, io.LimitReader(zeros{}, size), n.runArgs([]string{"--rm"}, n.id(), "testprog", "count-stdin")...).must(t).mustSay(t, fmt.Sprintln(size))
 		n.run(t, []string{"--rm", "--user", "1000:1001"}, n.id(), "sh", "-c", "id -u; id -g").must(t).mustSay(t, "1000\n1001\n")
-		// The process of the container is process 1 of nothing, so it dies of this.
+		// The container's process is not process 1 of a PID namespace, so this signal kills it.
 		n.run(t, []string{"--rm"}, n.id(), "sh", "-c", "kill -TERM $$").mustExit(t, 128+int(syscall.SIGTERM))
 		n.refusesMissingPrograms(t)
 	})

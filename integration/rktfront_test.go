@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// eachByTheRktABI runs a case with bundled images whose manifest says that they are of
-// rkt's last interface version, and has no app/add: their entrypoints know both.
+// eachByTheRktABI runs a case with bundled images whose manifest has rkt's last interface
+// version and no app/add. Their entrypoints serve both ABIs.
 func eachByTheRktABI(t *testing.T, test func(t *testing.T, n *node)) {
 	t.Helper()
 	aside(t, func(t *testing.T, c *column) {
@@ -97,7 +97,7 @@ func TestBundledImagesRunContainersByTheRktABI(t *testing.T) {
 func TestBundledImagesHaveTerminalsByTheRktABI(t *testing.T) {
 	eachByTheRktABI(t, func(t *testing.T, n *node) {
 		n.hasTerminals(t)
-		// The shell has job control if the terminal is its controlling one.
+		// The shell has job control only if the terminal is its controlling one.
 		term := newTerminal(t, 33, 99)
 		id := n.id()
 		const script = "trap 'echo interrupted; exit 42' INT; until testprog winsize | grep '[1-9]'; do sleep 0.1; done; echo controlled >/dev/tty; read line; echo got $line; while :; do sleep 0.1; done"

@@ -20,8 +20,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// ofRkt runs a case with some of rkt's own stage1 images, as its makefiles compose them.
-// What these do not isolate is excused.
+// ofRkt runs a case with some of rkt's own stage1 images, composed as its makefiles do. Fields
+// that these images do not honour are excused.
 func ofRkt(t *testing.T, flavors []string, test func(t *testing.T, n *node)) {
 	t.Helper()
 	aside(t, func(t *testing.T, c *column) {
@@ -51,7 +51,7 @@ func ofRkt(t *testing.T, flavors []string, test func(t *testing.T, n *node)) {
 	})
 }
 
-// isOfRkts gives the node's containers one of rkt's images.
+// isOfRkts makes the node's containers use one of rkt's images.
 func (n *node) isOfRkts(flavor, image string) {
 	n.t.Helper()
 	stage1 := "rkts" + flavor
@@ -63,11 +63,12 @@ func (n *node) isOfRkts(flavor, image string) {
 	n.says("[stage1.%s]\npath = %q\naccept = [\"appc\", \"/process/capabilities\", \"/linux/seccomp\", \"/process/noNewPrivileges\"]\n", stage1, image)
 }
 
-// trees are the lines of a mount table that are of the trees that every machine has.
+// trees are the lines of a mount table for the trees that every machine has, /proc, /sys and
+// /dev.
 type trees string
 
-// hostsTrees are those where containerd is, with whom they are shared. Cgroups are
-// mounted by others, too.
+// hostsTrees returns these lines for containerd's mount namespace, without cgroups, which other
+// programs mount, too.
 func hostsTrees(t *testing.T) trees {
 	t.Helper()
 	var all strings.Builder
@@ -81,7 +82,7 @@ func hostsTrees(t *testing.T) trees {
 	return trees(all.String())
 }
 
-// expect reports whether they are as before.
+// expect fails the test unless the lines are as before.
 func (before trees) expect(t *testing.T) {
 	t.Helper()
 	if now := hostsTrees(t); now != before {
@@ -89,13 +90,14 @@ func (before trees) expect(t *testing.T) {
 	}
 }
 
-// aTask creates a task in an image of rkt's.
+// aTask creates a task with one of rkt's images.
 func (n *node) aTask(t *testing.T, io cio.Creator, args []string, opts ...oci.SpecOpts) client.Task {
 	t.Helper()
 	return n.newTask(t, n.containerOf(t, n.client, n.image(t, n.client), n.runtime, n.id(), args, opts...), io)
 }
 
-// survivesItsShim kills the shim of a running container: `delete` leaves nothing.
+// survivesItsShim kills the shim of a running container, and checks that `delete` leaves
+// nothing.
 func (n *node) survivesItsShim(t *testing.T) {
 	t.Helper()
 	id := n.id()
@@ -108,8 +110,7 @@ func (n *node) survivesItsShim(t *testing.T) {
 	n.buried(t, id)
 }
 
-// buried waits until containerd has noticed the death of a task's shim, and deletes the
-// task.
+// buried waits until containerd has noticed that a task's shim has died, and deletes the task.
 func (n *node) buried(t *testing.T, id string) {
 	t.Helper()
 	wait.Observe(t, "the task is gone", func() (bool, string) {
@@ -120,7 +121,8 @@ func (n *node) buried(t *testing.T, id string) {
 	n.ctr(t, "container", "delete", id).must(t)
 }
 
-// endsWithItsPod kills the process of `run`: the container ends, with all in it.
+// endsWithItsPod kills the process of `run`, and checks that the container and all its
+// processes end.
 func (n *node) endsWithItsPod(t *testing.T) {
 	t.Helper()
 	task := n.aTask(t, cio.NullIO, []string{"sh", "-c", "testprog ignore-term & testprog ignore-term & wait"})
@@ -161,7 +163,7 @@ func expectEnd(t *testing.T, all []client.ProcessInfo) {
 	})
 }
 
-// refusesASecondContainer asks for one in a pod that has one.
+// refusesASecondContainer expects that a second container in a pod is refused.
 func (n *node) refusesASecondContainer(t *testing.T) {
 	t.Helper()
 	first := n.id()
@@ -172,14 +174,14 @@ func (n *node) refusesASecondContainer(t *testing.T) {
 	n.ends(first)
 }
 
-// refusesMissingPrograms asks for programs that are not there.
+// refusesMissingPrograms expects that programs that do not exist are refused.
 func (n *node) refusesMissingPrograms(t *testing.T) {
 	t.Helper()
 	n.refusesProgram(t, "nosuchprogram", "executable file not found in $PATH")
 	n.refusesProgram(t, "/no/such", "no such file or directory")
 }
 
-// refusesProgram asks for a program that cannot be executed.
+// refusesProgram expects that a program that cannot be executed is refused.
 func (n *node) refusesProgram(t *testing.T, program, words string) {
 	t.Helper()
 	if r := n.run(t, []string{"--rm"}, n.id(), program); r.code == 0 || !strings.Contains(r.stderr, words) {
@@ -187,18 +189,18 @@ func (n *node) refusesProgram(t *testing.T, program, words string) {
 	}
 }
 
-// bothSizes waits for the first size of a terminal, and then for another one.
+// bothSizes is a script that waits for the first size of a terminal, and then for another one.
 const bothSizes = `test -t 1 || exit 1
 for size in "31 97" "40 100"; do until [ "$(stty size)" = "$size" ]; do sleep 0.1; done; echo "it was $size"; done; exit 5`
 
-// hasTerminals runs something at a terminal, whose size changes.
+// hasTerminals runs a program at a terminal whose size changes.
 func (n *node) hasTerminals(t *testing.T) {
 	t.Helper()
 	term := newTerminal(t, 31, 97)
 	ended := n.atTerminal(t, term, n.runArgs([]string{"--rm", "--tty"}, n.id(), "sh", "-c", bothSizes)...)
 	term.await(t, "it was 31 97")
 	wait.Observe(t, "the program sees another size", func() (bool, string) {
-		for _, width := range []uint16{99, 100} { // ctr misses a change before it looks out for them
+		for _, width := range []uint16{99, 100} { // ctr misses a change before it listens for them
 			must(t, term.master.Resize(console.WinSize{Height: 40, Width: width}))
 		}
 		return strings.Contains(term.text(), "it was 40 100"), term.text()

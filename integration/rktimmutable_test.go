@@ -92,7 +92,7 @@ func TestAnExitIsToldFromASignal(t *testing.T) { // trap 3
 		}
 		for _, code := range []int{9, 15, 31, 127, 255} {
 			if n.fixture.version > 2 && code > 128 {
-				continue // the status file of the fixture, as that of rkt, holds one byte
+				continue // the fixture's status file, like rkt's, holds one byte
 			}
 			n.run(t, []string{"--rm"}, n.id(), "testprog", "exit", fmt.Sprint(code)).mustExit(t, code)
 		}

@@ -29,7 +29,7 @@ func TestAMutableImageOfRktsRunsAContainer(t *testing.T) { // checklist 3, 4, 5,
 	})
 }
 
-// inGroup are the flags of a container in the pod of another one.
+// inGroup returns the flags of a container in the pod of another one.
 func inGroup(first string, flags ...string) []string {
 	return append(flags, "--annotation", "io.containerd.rkt.v1.group="+first)
 }
@@ -64,7 +64,7 @@ func TestAppsComeAndGoInAPodOfRkts(t *testing.T) { // traps 1, 2, 8; checklist 2
 				t.Errorf("environment of %s: %v, want %v", e, got, want)
 			}
 		}
-		// Each of those that left the pod: app/stop, then app/rm; the last one with the pod.
+		// Each removed app had app/stop and then app/rm. The last app was removed with the pod.
 		var order []string
 		for _, l := range n.calls(t) {
 			if name, app, ok := strings.Cut(l, " --debug=true --app="); ok && (name == "app_stop" || name == "app_rm") {
@@ -97,14 +97,14 @@ func TestAFailedAddIsRolledBack(t *testing.T) { // trap 7
 		if after := filesOf(t, dir); !slices.Equal(before, after) {
 			t.Errorf("files of the pod before %q\n\tand after a failed app/add %q", before, after)
 		}
-		// The image looks at every app of the manifest.
+		// The image reads every app of the manifest.
 		n.run(t, inGroup(first, "--rm"), n.id(), "true").must(t)
 		n.ends(first)
 		n.expectNothingLeft(t)
 	})
 }
 
-// filesOf lists what a pod has of its apps on disk.
+// filesOf lists the files of a pod's apps.
 func filesOf(t *testing.T, pod string) (all []string) {
 	t.Helper()
 	for _, pattern := range []string{"appsinfo/*", "appsinfo/*/*", "stage1/rootfs/rkt/*/*", "stage1/rootfs/opt/stage2/*"} {
@@ -114,7 +114,7 @@ func filesOf(t *testing.T, pod string) (all []string) {
 		}
 		all = append(all, found...)
 	}
-	var manifest any // whose order does not matter
+	var manifest any // the order of its members does not matter
 	if err := json.Unmarshal([]byte(read(t, filepath.Join(pod, "pod"))), &manifest); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func filesOf(t *testing.T, pod string) (all []string) {
 
 func TestAProgramThatIsNotThereInAMutablePod(t *testing.T) { // trap 5
 	eachMutable(t, func(t *testing.T, n *rktNode) {
-		// What only the stage1 finds out, once app/start has succeeded.
+		// Only the stage1 detects that, after app/start has succeeded.
 		n.run(t, []string{"--rm", "--env", "FIXTURE_STATUS=203"}, n.id(), "true").mustExit(t, 127)
 		r := n.run(t, []string{"--rm", "--env", "FIXTURE_START_FAILS=1"}, n.id(), "sleep", "4713")
 		if r.code == 0 || !strings.Contains(r.stderr, "it was asked to fail") {
@@ -152,7 +152,7 @@ func TestSignalsOfAMutablePodGoToTheProgram(t *testing.T) { // traps 3, 4; check
 		for _, code := range []int{9, 15, 31} {
 			n.run(t, inGroup(first, "--rm"), n.id(), "testprog", "exit", fmt.Sprint(code)).mustExit(t, code)
 		}
-		// One that is created, and not started, has no process yet.
+		// A created app that was not started has no process yet.
 		created := n.newContainer(t, first)
 		n.ctr(t, "task", "kill", "--signal", "SIGKILL", created).must(t)
 		n.gone(t, created, "137")
@@ -172,7 +172,7 @@ func (n *rktNode) newContainer(t *testing.T, first string) string {
 	return n.newTask(t, container, cio.NullIO).ID()
 }
 
-// gone waits until a task can be deleted, and was with an exit code.
+// gone waits until a task with an exit code can be deleted.
 func (n *rktNode) gone(t *testing.T, id, code string) {
 	t.Helper()
 	wait.Observe(t, "the task is deleted", func() (bool, string) {
@@ -195,7 +195,7 @@ func TestStreamsOfAMutableImage(t *testing.T) { // checklist 12; section 9
 		if r := n.run(t, []string{"--rm"}, n.id(), "testprog", "bytes", fmt.Sprint(size)).must(t); len(r.stdout) != size {
 			t.Errorf("%d bytes of %d", len(r.stdout), size)
 		}
-		if n.fixture.version == 5 { // rkt's multiplexer has no way to say that an input has ended
+		if n.fixture.version == 5 { // rkt's multiplexer cannot report the end of an input
 			n.ctrWith(t, io.LimitReader(zeros{}, size), n.runArgs([]string{"--rm"}, n.id(), "testprog", "count-stdin")...).must(t).mustSay(t, fmt.Sprintln(size))
 		} else {
 			n.ctrWith(t, strings.NewReader("a line\n"), n.runArgs([]string{"--rm"}, n.id(), "sh", "-c", `read x; echo "<$x>"`)...).must(t).mustSay(t, "<a line>\n")
@@ -232,7 +232,7 @@ func TestAnAppIsInItsOwnCgroup(t *testing.T) { // checklist 9, 11
 		n.run(t, []string{"-d", "--memory-limit", "67108864"}, id, "sh", "-c", "sleep 4715 & sleep 4716").must(t)
 		wait.Observe(t, "its processes are listed", func() (bool, string) {
 			r := n.ctr(t, "task", "ps", id).must(t)
-			return strings.Count(strings.TrimSpace(r.stdout), "\n") == 2, r.stdout // and a line above them
+			return strings.Count(strings.TrimSpace(r.stdout), "\n") == 2, r.stdout // and a heading
 		})
 		n.ctr(t, "task", "pause", id).must(t)
 		n.ctr(t, "task", "resume", id).must(t)

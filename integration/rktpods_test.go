@@ -15,7 +15,7 @@ func TestATerminalOfAMutableImage(t *testing.T) { // checklist 12; section 9
 	eachMutable(t, func(t *testing.T, n *rktNode) {
 		if n.fixture.version >= 6 {
 			n.hasTerminals(t)
-		} else { // nobody outside of the pod can find the terminal, to say its size
+		} else { // outside of the pod no process can find the terminal to set its size
 			term := newTerminal(t, 31, 97)
 			ended := n.atTerminal(t, term, n.runArgs([]string{"--rm", "--tty"}, n.id(), "sh", "-c", "test -t 1 && echo it was a terminal; exit 5")...)
 			term.await(t, "it was a terminal")
@@ -27,7 +27,7 @@ func TestATerminalOfAMutableImage(t *testing.T) { // checklist 12; section 9
 	})
 }
 
-// With a pause container: see the next test.
+// The pod has a pause container. The next test is about pods without one.
 func TestPodsOfKubernetesInAMutableImage(t *testing.T) { // checklist 3, 5, 7, 13
 	needOurs(t)
 	i := rktImage{version: 6, mutable: true, log: t.TempDir()}
@@ -69,8 +69,8 @@ func TestPodsOfKubernetesInAMutableImage(t *testing.T) { // checklist 3, 5, 7, 1
 	}
 }
 
-// A pod of the Sandbox service has a PID namespace, which these images have not. Nobody
-// is asked to clear up after it is refused.
+// A pod of the Sandbox service needs a PID namespace, which these images do not make. No client
+// cleans up after the refusal.
 func TestAPodThatIsNoSandboxIsRefusedAndLeavesNothing(t *testing.T) { // checklist 5, 13, 14
 	needOurs(t)
 	i := rktImage{version: 6, mutable: true, log: t.TempDir()}

@@ -21,8 +21,8 @@ func TestRktsNspawnAnswersInEveryState(t *testing.T) {
 	ofRkt(t, nspawns, func(t *testing.T, n *node) { n.answersInEveryState(t) })
 }
 
-// answersInEveryState puts every call to tasks and execs in all of their states, a case
-// for each call: the answers are those of runc's shim.
+// answersInEveryState sends every call to tasks and execs in all of their states, a case for
+// each call. The answers are those of runc's shim.
 func (n *node) answersInEveryState(t *testing.T) {
 	t.Helper()
 	theirs, err := rpcs.OfRunc()
@@ -43,7 +43,7 @@ func (n *node) answersInEveryState(t *testing.T) {
 	}
 }
 
-// needLong skips what takes minutes for each image, with hundreds of containers.
+// needLong skips a case that takes minutes for each image, with hundreds of containers.
 func needLong(t *testing.T) {
 	t.Helper()
 	if !*longFlag {

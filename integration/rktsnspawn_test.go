@@ -11,8 +11,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// nspawns are rkt's images whose pods are systemd-nspawn's. coreos differs from src by
-// its name alone.
+// nspawns are rkt's images that use systemd-nspawn. coreos differs from src only in its name.
 var nspawns = []string{"host", "src", "coreos"}
 
 func TestRktsNspawnRunsAContainer(t *testing.T) { // section 18: outputs that are one, quotes and %
@@ -50,7 +49,7 @@ func TestAPodOfRktsNspawnHasManyContainers(t *testing.T) { // sections 5, 12
 			"--mount", "type=tmpfs,src=tmpfs,dst=/small,options=size=64k"}, second, "sh", "-c",
 			"cat /vol/ume/f; touch /vol/ume/g 2>/dev/null && echo writable; df -k /small | tail -n 1 | tr -s ' ' | cut -d ' ' -f 2; exit 7").
 			mustExit(t, 7).mustSay(t, "volume\n64\n")
-		// An app that fails neither ends the pod nor keeps others from it.
+		// A failed app does not end the pod, and other apps can still be added.
 		n.run(t, []string{"--rm", "--annotation", group}, third, "echo", "third").must(t).mustSay(t, "third\n")
 		n.ctr(t, "task", "exec", "--fifo-dir", n.fifoDir(nil), "--exec-id", "e", "--cwd", "/tmp", "--user", "1000:1001", first, "sh", "-c", "pwd; id -u; id -g").
 			must(t).mustSay(t, "/tmp\n1000\n1001\n")
@@ -77,8 +76,8 @@ func TestATerminalOfRktsNspawn(t *testing.T) {
 	ofRkt(t, nspawns, func(t *testing.T, n *node) { n.hasTerminals(t) })
 }
 
-// expectV1InThePod looks whether systemd in a pod has the machine's cgroup v2, where that
-// is not all that there is.
+// expectV1InThePod checks which cgroup hierarchies systemd in a pod has. If the machine has
+// version 2 beside version 1, the pod must not have it.
 func (n *node) expectV1InThePod(t *testing.T, id string) {
 	t.Helper()
 	if unified() {
@@ -93,7 +92,7 @@ func (n *node) expectV1InThePod(t *testing.T, id string) {
 	}
 }
 
-// Who dies with systemd-nspawn is for the kernel to say: the systemd in the pod does not.
+// The systemd in the pod does not end with systemd-nspawn.
 func TestNothingOfAPodOfRktsNspawnOutlivesItsSupervisor(t *testing.T) { // section 7
 	ofRkt(t, []string{"host"}, func(t *testing.T, n *node) {
 		id := n.id()

@@ -43,8 +43,8 @@ func TestRunReturnsTheExitCodeOfTheProgram(t *testing.T) {
 
 func TestRunReturns128PlusTheSignalThatEndedTheProgram(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
-		// A shell that is process 1 ignores what it does not handle, so its child
-		// dies, and the shell passes that on.
+		// A shell that is process 1 ignores signals that it does not handle. So its child dies,
+		// and the shell exits with the child's code.
 		for _, s := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGSEGV} {
 			script := fmt.Sprintf("sh -c 'kill -%d $$'; exit $?", s)
 			c.run(t, []string{"--rm"}, c.id(), "sh", "-c", script).mustExit(t, 128+int(s))
@@ -62,9 +62,9 @@ func TestRunSeparatesStdoutAndStderr(t *testing.T) {
 	})
 }
 
-// The client reads up to the end of the stream. ctr and nerdctl of containerd 2.4 do not:
-// they close their ends as soon as they hear of the exit, and lose the bytes that are on
-// their way then, with every shim.
+// This client reads to the end of the stream. ctr and nerdctl of containerd 2.4 do not: they
+// close their ends when they get the exit, and lose the bytes that have not arrived yet, with
+// every shim.
 func TestAllOutputOfAFastProgramIsDelivered(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		const size = 5 << 20
@@ -215,7 +215,8 @@ func TestRunMemoryLimitIsTheCgroups(t *testing.T) {
 			t.Errorf("limit %s, want %d", got, limit)
 		}
 		c.ctr(t, "task", "kill", "-s", "KILL", id).must(t)
-		// 64 MiB do not fit: the kernel kills, and the code says so.
+		// The container needs more than its 64 MiB, so the kernel kills it, and the exit code
+		// shows that.
 		c.run(t, []string{"--rm", "--memory-limit", strconv.Itoa(limit)}, c.id(), "testprog", "allocate", "64").mustExit(t, 137)
 	})
 }
@@ -250,7 +251,7 @@ func TestRunLogsToABinary(t *testing.T) {
 		c.run(t, []string{"-d", "--log-uri", uri}, id, "testprog", "both", "said to stdout", "said to stderr").must(t)
 		c.awaitStopped(t, id)
 		c.ctr(t, "task", "delete", id).must(t)
-		got := read(t, file) // the logger has ended: Delete waits for it
+		got := read(t, file) // Delete has waited for the logger to end
 		for _, want := range []string{"logger " + c.daemon.Namespace() + " " + id + "\n", "stdout said to stdout\n", "stderr said to stderr\n"} {
 			if !strings.Contains(got, want) {
 				t.Errorf("%q is not in the log %q (requirements.md#I4)", want, got)

@@ -11,16 +11,16 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The shim has copies of messages whose packages would link gRPC (docs/adr/0010).
-// What they say of a field must be what the originals say.
+// The shim has copies of messages whose packages would link gRPC (docs/adr/0010). Each field of
+// a copy must be the same as in the original.
 
 var protoField = regexp.MustCompile(`^\s+(repeated )?(map<string, ([\w.]+)>|[\w.]+) (\w+) = (\d+);`)
 
 func TestOurMessagesOfTheSandboxServiceAreContainerds(t *testing.T) {
 	file := (&sandboxapi.CreateSandboxRequest{}).ProtoReflect().Descriptor().ParentFile()
 	fields := compareProto(t, "../sandbox/sandbox.proto", file)
-	// All that the service has, but for a sandbox's own root, what nobody reads, and
-	// what is deprecated.
+	// The copy has all fields of the service, except a sandbox's own root, fields that the shim
+	// does not read, and deprecated ones.
 	left := map[string]bool{
 		"CreateSandboxRequest.rootfs": true, "SandboxStatusResponse.extra": true,
 		"UpdateSandboxRequest.resources": true, "UpdateSandboxRequest.annotations": true,

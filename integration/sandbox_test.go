@@ -23,7 +23,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// box is a sandbox of containerd's shim controller, as CRI makes them.
+// box is a sandbox that containerd's shim controller has made, as for CRI.
 type box struct {
 	*column
 	id         string
@@ -31,7 +31,7 @@ type box struct {
 	pid        int // of the process that holds its namespaces
 }
 
-// createBox makes a sandbox that is not started.
+// createBox creates a sandbox and does not start it.
 func (c *column) createBox(t *testing.T, config *cri.PodSandboxConfig, opts ...sandbox.CreateOpt) *box {
 	t.Helper()
 	ctx := c.context(t)
@@ -67,11 +67,11 @@ func (b *box) start(t *testing.T) {
 	b.pid = int(instance.Pid)
 }
 
-// remove removes the sandbox, unless the test has.
+// remove removes the sandbox, unless the test has done so.
 func (b *box) remove(t *testing.T) {
 	t.Helper()
 	ctx := b.context(t)
-	// Of a shim that was killed just now containerd may not know yet.
+	// containerd may not know yet that a shim was killed.
 	wait.Observe(t, "sandbox "+b.id+" is shut down", func() (bool, string) {
 		err := b.controller.Shutdown(ctx, b.id)
 		return err == nil || strings.Contains(err.Error(), "not found"), fmt.Sprint(err)
@@ -81,7 +81,7 @@ func (b *box) remove(t *testing.T) {
 	}
 }
 
-// joins makes a container share namespaces of the sandbox, as CRI's do.
+// joins makes a container join namespaces of the sandbox, like containers of CRI.
 func (b *box) joins(types ...specs.LinuxNamespaceType) oci.SpecOpts {
 	files := map[specs.LinuxNamespaceType]string{specs.NetworkNamespace: "net"}
 	var opts []oci.SpecOpts
@@ -95,7 +95,7 @@ func (b *box) joins(types ...specs.LinuxNamespaceType) oci.SpecOpts {
 	return oci.Compose(opts...)
 }
 
-// member makes a container in the sandbox, and its task.
+// member makes a container in the sandbox, and creates its task.
 func (b *box) member(t *testing.T, args []string, opts ...oci.SpecOpts) containerd.Task {
 	t.Helper()
 	task, err := b.tryMember(t, args, opts...)
@@ -105,7 +105,8 @@ func (b *box) member(t *testing.T, args []string, opts ...oci.SpecOpts) containe
 	return task
 }
 
-// tryMember is member for what may fail; then nothing is left of it.
+// tryMember is member for a Create that may fail. If it fails, nothing of the container is
+// left.
 func (b *box) tryMember(t *testing.T, args []string, opts ...oci.SpecOpts) (containerd.Task, error) {
 	t.Helper()
 	ctx, id := b.context(t), b.column.id()
@@ -126,7 +127,7 @@ func (b *box) tryMember(t *testing.T, args []string, opts ...oci.SpecOpts) (cont
 	return task, err
 }
 
-// runMember is member, started.
+// runMember is member, and starts the task.
 func (b *box) runMember(t *testing.T, args []string, opts ...oci.SpecOpts) containerd.Task {
 	t.Helper()
 	task := b.member(t, args, opts...)
@@ -136,7 +137,7 @@ func (b *box) runMember(t *testing.T, args []string, opts ...oci.SpecOpts) conta
 	return task
 }
 
-// platform asks the shim what CRI, in containerd, asks before it makes a container.
+// platform sends the shim the call that CRI makes before it makes a container.
 func (b *box) platform(t *testing.T) {
 	t.Helper()
 	shim := b.dialShim(t, b.bundle())
@@ -154,7 +155,7 @@ func (b *box) bundle() string {
 	return filepath.Join(b.daemon.Dir(), "state/io.containerd.sandbox.controller.v1.shim", b.daemon.Namespace(), b.id)
 }
 
-// namespace identifies a namespace of a process.
+// namespace returns the identity of a namespace of a process.
 func namespace(t *testing.T, pid int, kind string) string {
 	t.Helper()
 	link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, kind))
@@ -192,7 +193,7 @@ func TestASandboxRunsContainersWithoutAPauseContainer(t *testing.T) {
 		kill(t, ctx, second, syscall.SIGKILL)
 		expectExit(t, exited, 137)
 		c.drop(t, second)
-		// Without a container it goes on.
+		// The sandbox goes on without containers.
 		st, err := b.controller.Status(ctx, b.id, true)
 		if err != nil || st.State != "SANDBOX_READY" || int(st.Pid) != b.pid {
 			t.Errorf("status %+v, %v", st, err)
@@ -213,8 +214,8 @@ func TestASandboxRunsContainersWithoutAPauseContainer(t *testing.T) {
 	})
 }
 
-// withNetwork makes a network namespace of the sandbox's own, as CRI does before
-// it makes the sandbox; with users, in a user namespace of its own.
+// withNetwork makes a network namespace for the sandbox, as CRI does before it makes the
+// sandbox. With users the network namespace is in a user namespace of its own.
 func withNetwork(t *testing.T, users ...syscall.SysProcIDMap) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "netns")
@@ -241,7 +242,7 @@ func withNetwork(t *testing.T, users ...syscall.SysProcIDMap) string {
 		err = unix.Mount(fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid), path, "", unix.MS_BIND, "")
 	}
 	_ = in.Close()
-	_ = cmd.Wait() // it fails for want of a line
+	_ = cmd.Wait() // it fails because it reads no line
 	if err != nil {
 		t.Fatalf("make a network namespace: %v", err)
 	}
@@ -276,7 +277,7 @@ func TestASandboxOfCRIHasItsFilesNamesAndLimits(t *testing.T) {
 			t.Errorf("the sandbox is not in its network namespace: %v, %v", err, err2)
 		}
 		dir := c.daemon.Dir()
-		hosts, _ := os.ReadFile("/etc/hosts") // which a machine may lack
+		hosts, _ := os.ReadFile("/etc/hosts") // a machine may not have this file
 		for file, want := range map[string]string{"hostname": "blue\n", "resolv.conf": "nameserver 192.0.2.1\n", "hosts": string(hosts)} {
 			if got := read(t, filepath.Join(dir, "root/io.containerd.grpc.v1.cri/sandboxes", b.id, file)); got != want {
 				t.Errorf("%s: %q, want %q", file, got, want)
@@ -318,7 +319,7 @@ func TestASandboxOfCRIHasItsFilesNamesAndLimits(t *testing.T) {
 	})
 }
 
-// removeCgroup removes what is the kubelet's to remove.
+// removeCgroup removes a cgroup, as the kubelet does.
 func removeCgroup(t *testing.T, path string) {
 	t.Helper()
 	dirs, err := filepath.Glob("/sys/fs/cgroup/*" + path)
@@ -332,7 +333,7 @@ func removeCgroup(t *testing.T, path string) {
 	}
 }
 
-// statusOf is a line of a process's status.
+// statusOf returns a field of a process's status.
 func statusOf(t *testing.T, pid int, field string) string {
 	t.Helper()
 	for line := range strings.SplitSeq(read(t, fmt.Sprintf("/proc/%d/status", pid)), "\n") {
@@ -419,7 +420,7 @@ func TestASandboxIsThereAfterARestartOfContainerd(t *testing.T) {
 			t.Fatalf("status %+v, %v", st, err)
 		}
 		c.exec(t, nil, first.ID(), "echo", "still here").must(t).mustSay(t, "still here\n")
-		// CRI's clean-up of what it does not know.
+		// When CRI starts, it removes everything that it has no record of.
 		links := filepath.Join(c.daemon.Dir(), "root/io.containerd.grpc.v1.cri/sandboxes", b.id)
 		if err := os.RemoveAll(links); err != nil {
 			t.Fatal(err)
@@ -431,7 +432,7 @@ func TestASandboxIsThereAfterARestartOfContainerd(t *testing.T) {
 		second := b.runMember(t, []string{"testprog", "exit", "7"})
 		expectExit(t, c.wait(t, second), 7)
 		c.drop(t, second)
-		// With a container that runs and one that was not deleted.
+		// The sandbox has a running container and one that was not deleted.
 		if err := b.controller.Shutdown(ctx, b.id); err != nil {
 			t.Fatal(err)
 		}
@@ -449,7 +450,7 @@ func TestTheFirstProcessOfASharedPIDNamespaceReaps(t *testing.T) {
 		if namespace(t, int(task.Pid()), "pid") != namespace(t, b.pid, "pid") {
 			t.Fatal("the PID namespace is not shared")
 		}
-		// The child's parent ends before it, so it becomes the holder's.
+		// The parent of this child ends first, so the holder becomes its parent.
 		c.exec(t, nil, task.ID(), "sh", "-c", `until [ -s /child ]; do sleep 0.02; done; pid=$(cat /child); for i in $(seq 1000); do [ -e /proc/$pid ] || exit 0; sleep 0.02; done; cat /proc/$pid/status; exit 1`).must(t)
 		exited := c.wait(t, task)
 		kill(t, c.context(t), task, syscall.SIGKILL)
@@ -547,11 +548,11 @@ func TestASandboxWithUsersOfItsOwn(t *testing.T) {
 					NamespaceOptions: &cri.NamespaceOption{Network: network, UsernsOptions: &cri.UserNamespace{Uids: users, Gids: users}},
 				}}}, opts...)
 				b.start(t)
-				t.Cleanup(func() { b.remove(t) }) // before its network is
+				t.Cleanup(func() { b.remove(t) }) // before its network is removed
 				if m := strings.Join(strings.Fields(read(t, fmt.Sprintf("/proc/%d/uid_map", b.pid))), " "); m != "0 100000 65536" {
 					t.Errorf("users of the sandbox: %s", m)
 				}
-				if uid := statusOf(t, b.pid, "Uid"); !strings.HasPrefix(uid, "165535\t") { // 65535 of the pod's
+				if uid := statusOf(t, b.pid, "Uid"); !strings.HasPrefix(uid, "165535\t") { // user 65535 of the pod's namespace
 					t.Errorf("the holder runs as %s", uid)
 				}
 				expectUndumpable(t, b.pid)

@@ -17,8 +17,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// A client that is configured for systemd's cgroups, as Docker and Kubernetes are,
-// gives such a path.
+// A client that is configured for systemd's cgroups, like Docker and Kubernetes, sends such a
+// path.
 // requirements.md#C1
 func TestATaskInAScopeOfSystemds(t *testing.T) {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
@@ -26,7 +26,7 @@ func TestATaskInAScopeOfSystemds(t *testing.T) {
 	}
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
-		// Units are the host's, and their names too.
+		// systemd's units and their names are the host's.
 		name := fmt.Sprintf("%d%s%s", os.Getpid(), c.name, c.id())
 		slice := "rktit" + name + ".slice"
 		t.Cleanup(func() { systemctl(t, "stop", slice) })
@@ -39,7 +39,7 @@ func TestATaskInAScopeOfSystemds(t *testing.T) {
 		inside := "/" + slice + "/" + unit
 		expectInside(t, task.Pid(), inside)
 		memoryLimit.expect(t, task, "67108864")
-		systemctl(t, "daemon-reload") // after which systemd sets again what is its own
+		systemctl(t, "daemon-reload") // systemd then writes its own limits again
 		pids := int64(50)
 		if err := task.Update(ctx, containerd.WithResources(&specs.LinuxResources{Pids: &specs.LinuxPids{Limit: &pids}})); err != nil {
 			t.Error(err)
@@ -70,8 +70,8 @@ func TestATaskInAScopeOfSystemds(t *testing.T) {
 	})
 }
 
-// expectInside checks that a process is below a cgroup in every hierarchy of
-// the host that has a controller, and in systemd's own.
+// expectInside checks that a process is below a cgroup in every hierarchy of the host with a
+// controller, and in systemd's own hierarchy.
 func expectInside(t *testing.T, pid uint32, dir string) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(int(pid)), "cgroup"))

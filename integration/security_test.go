@@ -36,7 +36,7 @@ func TestPrivilegedHasAllCapabilitiesAndNothingMasked(t *testing.T) {
 				own = strings.TrimSpace(v)
 			}
 		}
-		// It cannot have more than this process's own bounding set.
+		// The container cannot have more capabilities than this process's own bounding set.
 		if r.Status["CapEff"] != own {
 			t.Errorf("CapEff is %s, want %s", r.Status["CapEff"], own)
 		}
@@ -120,12 +120,12 @@ func TestOnlyDevicesOfTheSpecCanBeOpened(t *testing.T) {
 
 func TestLimitsAreTheSpecs(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
-		// The shell tells, because the Go runtime raises its own limit.
+		// The shell reports the limit, because the Go runtime raises its own limit.
 		limits := []string{"sh", "-c", "ulimit -Sn; ulimit -Hn"}
 		c.run(t, []string{"--rm"}, c.id(), limits...).must(t).mustSay(t, "1024\n1024\n")
 		c.run(t, []string{"--rm", "--rlimit-nofile", "100:200"}, c.id(), limits...).must(t).mustSay(t, "100\n200\n")
 		if c.usesRunc() {
-			return // in an exec the Go runtime of runc 1.1 may raise the soft limit behind it
+			return // in an exec the Go runtime of runc 1.1 may raise the soft limit afterwards
 		}
 		id := c.start(t, []string{"--rlimit-nofile", "100:200"}, "testprog", "sleep", "1000")
 		c.exec(t, nil, id, limits...).must(t).mustSay(t, "100\n200\n")
@@ -138,9 +138,9 @@ func TestCPUSharesAreTheCgroups(t *testing.T) {
 		file := c.cgroupFile(t, id, "cpu", "cpu.shares", "cpu.weight")
 		want := []string{"512"}
 		if strings.HasSuffix(file, "cpu.weight") {
-			want = []string{"59"} // that of 1024, the default of shares, is the default of weights
+			want = []string{"59"} // the default number of shares becomes the default weight
 			if c.usesRunc() {
-				want = append(want, "20") // older versions of runc divide both ranges alike
+				want = append(want, "20") // older versions of runc translate the range linearly
 			}
 		}
 		if got := strings.TrimSpace(read(t, file)); !slices.Contains(want, got) {

@@ -33,7 +33,7 @@ func (c *column) shimOf(t *testing.T, bundle, id string) int {
 	return int(r.ShimPid)
 }
 
-// shimConn talks with a shim as containerd does, without it.
+// shimConn sends calls to a shim as containerd does, without containerd.
 type shimConn struct {
 	client    *ttrpc.Client
 	service   string
@@ -73,7 +73,7 @@ func (s shimConn) call(t *testing.T, method string, request, response any) {
 	}
 }
 
-// descriptors lists the files that a shim has open, once nothing moves there.
+// descriptors lists the files that a shim has open, when their number no longer changes.
 func (c *column) descriptors(t *testing.T, shim int) []string {
 	t.Helper()
 	var last []string
@@ -92,7 +92,7 @@ func (c *column) descriptors(t *testing.T, shim int) []string {
 	return last
 }
 
-// kinds drops the inode numbers of pipes and sockets.
+// kinds removes the inode numbers of pipes and sockets.
 func kinds(targets []string) []string {
 	var out []string
 	for _, t := range targets {

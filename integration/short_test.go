@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// inShort are the cases that nspawn runs where it is no column of its own: what it does
-// in another way than native, whose code it has for the rest. So does oci with another OCI
-// runtime than runc.
+// inShort are the cases that run with nspawn when nspawn is not a column of its own: those
+// about features that nspawn implements otherwise than native, whose code it shares for the
+// rest. They also run with oci and another OCI runtime than runc.
 func inShort() []string {
 	return []string{
 		"TestRunReturnsTheExitCodeOfTheProgram",

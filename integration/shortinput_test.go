@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// ctr calls CloseIO at the end of its own input, and only if it has the answer to
-// its Create by then. With runc's shim it may be too early, and then the program
-// waits for ever.
+// ctr calls CloseIO at the end of its own input, but only if it has the answer to its Create by
+// then. If that is too early for runc's shim, the program waits for ever.
 // requirements.md#T11
 func TestAShortInputEnds(t *testing.T) {
 	eachReleaseOfOurs(t, func(t *testing.T, c *column) {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// signers are keys of GnuPG's, as those who build images have them.
+// signers are GnuPG keys of people who build images.
 type signers struct{ home string }
 
 // newSigners makes keys: Ann's, Bob's, and Old's, which has expired.
@@ -36,7 +36,7 @@ func newSigners(t *testing.T) signers {
 	return s
 }
 
-// longAgo has gpg believe that it is another day.
+// longAgo makes gpg use an earlier date.
 var longAgo = []string{"--faked-system-time", "20200101T000000!"}
 
 func (s signers) gpg(t *testing.T, args ...string) {
@@ -47,7 +47,7 @@ func (s signers) gpg(t *testing.T, args ...string) {
 	}
 }
 
-// trust puts the public key of somebody into a keyring, as docs/config.md has it.
+// trust puts the public key of a signer into a keyring, as docs/config.md describes.
 func (s signers) trust(t *testing.T, keyring, name string) {
 	t.Helper()
 	s.gpg(t, "--armor", "--output", filepath.Join(keyring, name), "--export", name+"@example.com")
@@ -58,7 +58,7 @@ func (s signers) sign(t *testing.T, name, aci string, flags ...string) {
 	s.gpg(t, append(flags, "--armor", "--local-user", name+"@example.com", "--output", aci+".asc", "--detach-sign", aci)...)
 }
 
-// packACI makes an ACI of the directory of a stage1, which is to depend on others.
+// packACI makes an ACI of the directory of a stage1, with dependencies.
 func packACI(t *testing.T, path, dir string, dependencies ...string) {
 	t.Helper()
 	var manifest map[string]any
@@ -78,7 +78,7 @@ func packACI(t *testing.T, path, dir string, dependencies ...string) {
 	}
 }
 
-// importFails imports an ACI in vain, and has no container run on it either.
+// importFails expects that the import of an ACI fails and that no container runs with it.
 func (n *node) importFails(t *testing.T, aci, words string) {
 	t.Helper()
 	_, err := n.rktctl("stage1", "import", aci)
@@ -102,8 +102,8 @@ func (n *node) imports(t *testing.T, aci, signer string) (digest string) {
 	return strings.TrimSuffix(digest, "\"\n")
 }
 
-// From who builds an image to a container on it: signed with gpg, verified at the import
-// against the keyring, named by its digest.
+// An image is built and signed with gpg, verified at the import against the keyring, named in
+// the configuration by its digest, and a container runs with it.
 func TestContainersRunOnASignedACIAndOnNoOther(t *testing.T) {
 	aside(t, func(t *testing.T, c *column) {
 		n, keys := c.asideNode(t), newSigners(t)
@@ -143,13 +143,14 @@ func TestContainersRunOnASignedACIAndOnNoOther(t *testing.T) {
 		n.exec(t, nil, id, "echo", "by its digest").must(t).mustSay(t, "by its digest\n")
 		n.ends(id)
 
-		// What was imported is not what is there now.
+		// The file is no longer the one that was imported.
 		configure(byPath)
 		write(t, filepath.Join(image, "rootfs/more"), "tampered with again\n")
 		packACI(t, aci, image)
 		n.importFails(t, aci, "not a good signature")
 
-		// The signature of an image is none of what it names.
+		// The signature of an image does not cover dependencies that it names without an
+		// imageID.
 		base, dependency := t.TempDir(), filepath.Join(dir, "base.aci")
 		write(t, filepath.Join(base, "manifest"), `{"acKind": "ImageManifest", "acVersion": "0.8.11", "name": "example.com/base"}`)
 		must(t, os.Mkdir(filepath.Join(base, "rootfs"), 0o755))

@@ -17,12 +17,12 @@ import (
 	"github.com/containerd/containerd/v2/pkg/cio"
 )
 
-// slowStage1 is native with an entrypoint that takes its time, or never ends.
+// slowStage1 is native with one entrypoint that is slow or never ends.
 type slowStage1 struct{ entrypoint, takes string }
 
 func (s slowStage1) String() string { return s.entrypoint + "-" + s.takes }
 
-// install puts the image beside the shim and returns the runtime that has it.
+// install puts the image beside the shim and returns the runtime that uses it.
 func (s slowStage1) install(t *testing.T) (runtime string) {
 	t.Helper()
 	name := "slow" + strings.NewReplacer("-", "", ".", "").Replace(s.String())
@@ -47,13 +47,13 @@ func (s slowStage1) install(t *testing.T) (runtime string) {
 	return "io.containerd.rkt-" + name + ".v1"
 }
 
-// endLimit is how long the end of a pod may take whose stage1 hangs in stop, in
-// stop --force and in gc: docs/lifecycle.md.
+// endLimit is the longest time for the end of a pod whose stage1 hangs in stop, in stop --force
+// and in gc: docs/lifecycle.md.
 const endLimit = 45 * time.Second
 
-// A pod whose stage1 takes as long to end as the ABI lets it is ended all the same:
-// Delete is answered without waiting for that, and the shim's `delete` without an error;
-// a container of the same id can be created at once; and nothing is left in the end.
+// A pod whose stage1 uses all the time that the ABI allows for its end is removed completely.
+// Delete does not wait for that, the shim's `delete` reports no error, and a container of the
+// same id can be created at once.
 func TestAStage1ThatIsSlowToEndLeavesNothing(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		slow := []slowStage1{{"stop", "4.5"}, {"gc", "4.5"}}
@@ -66,7 +66,7 @@ func TestAStage1ThatIsSlowToEndLeavesNothing(t *testing.T) {
 		for _, s := range slow {
 			container := c.containerOf(t, c.client, c.image(t, c.client), s.install(t), c.id(), []string{"testprog", "exit", "3"})
 			all.Go(func() {
-				for range 2 { // of the same id
+				for range 2 { // twice with the same id
 					took, err := c.lifeOf(ctx, container, 3)
 					if err != nil {
 						t.Errorf("%s: %v", s, err)
@@ -99,8 +99,8 @@ func (*column) lifeOf(ctx context.Context, container containerd.Container, code 
 	<-exited
 	began := time.Now()
 	status, err := task.Delete(ctx)
-	// containerd gives a Shutdown three seconds, which this machine may not have. The
-	// client may ask again then, and gets the answer of the first time.
+	// containerd gives a Shutdown three seconds, which may be too short on this machine. The
+	// client may then ask again, and gets the answer to the first call.
 	for try := 0; errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && try < 3; try++ {
 		status, err = task.Delete(ctx)
 	}
@@ -110,7 +110,7 @@ func (*column) lifeOf(ctx context.Context, container containerd.Container, code 
 	return time.Since(began), err
 }
 
-// expectNothingLeftWithin is expectNothingLeft for what is known to take longer.
+// expectNothingLeftWithin is expectNothingLeft with a longer limit.
 func (c *column) expectNothingLeftWithin(t *testing.T, limit time.Duration) {
 	t.Helper()
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
@@ -121,8 +121,8 @@ func (c *column) expectNothingLeftWithin(t *testing.T, limit time.Duration) {
 	c.expectNothingLeft(t)
 }
 
-// failedDeletes counts the calls of the shim's `delete` that have failed, and returns
-// the last line about one.
+// failedDeletes counts the failed calls of the shim's `delete`, and returns the last line about
+// one.
 func (c *column) failedDeletes() (n int, last string) {
 	for _, line := range strings.Split(c.daemon.LogTail(1<<20), "\n") {
 		if strings.Contains(line, "failed to clean up after shim disconnected") || strings.Contains(line, "failed to delete dead shim") {
@@ -132,7 +132,7 @@ func (c *column) failedDeletes() (n int, last string) {
 	return n, last
 }
 
-// watchDeletes fails the test if a `delete` of the shim fails until it ends.
+// watchDeletes fails the test at its end if a `delete` of the shim has failed meanwhile.
 func (c *column) watchDeletes(t *testing.T) {
 	before, _ := c.failedDeletes()
 	t.Cleanup(func() {
@@ -165,8 +165,7 @@ func burden(t *testing.T, n int) (release func()) {
 	return release
 }
 
-// Pods that are deleted at once beside other work leave nothing, and containerd sees no
-// `delete` fail.
+// Pods that are deleted at once on a busy machine leave nothing, and no `delete` fails.
 func TestPodsThatAreDeletedAtOnceOnABusyMachineLeaveNothing(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -191,7 +190,8 @@ func TestPodsThatAreDeletedAtOnceOnABusyMachineLeaveNothing(t *testing.T) {
 	})
 }
 
-// A container that is created again and again under one id meets nothing of the last one.
+// A container that is created again and again under one id is not affected by the container
+// before.
 func TestACreateMeetsNothingOfTheLastContainerOfItsID(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		ctx := c.context(t)

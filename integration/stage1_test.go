@@ -14,21 +14,21 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// faulty is a stage1 image that somebody got wrong.
+// faulty is a stage1 image with an error.
 type faulty struct {
 	name string
-	// manifest replaces parts of a correct manifest; "" makes none at all.
+	// manifest replaces parts of a correct manifest. An empty replacement means no manifest.
 	manifest func(correct string) string
-	// programs are shell scripts of rootfs/, by name; those of correctPrograms
-	// stand for what is not here.
+	// programs are shell scripts in rootfs/, by name. correctPrograms has those that are not
+	// listed here.
 	programs map[string]string
-	without  []string // files of the image that are not there
-	// says is what the error of Create must have in it.
+	without  []string // files that the image lacks
+	// says is a text that the error of Create must contain.
 	says []string
 }
 
-// correctManifest and correctPrograms make a stage1 that would work, had it an
-// isolation to offer.
+// correctManifest and correctPrograms make a stage1 that works, except that it isolates
+// nothing.
 const correctManifest = `{
   "acKind": "ImageManifest", "acVersion": "0.8.11", "name": "integration.test/stage1",
   "annotations": [
@@ -81,7 +81,7 @@ func replaced(old, with string) func(string) string {
 	return func(m string) string { return strings.Replace(m, old, with, 1) }
 }
 
-// without drops the annotation whose name ends so.
+// without removes the annotation whose name ends in name.
 func without(name string) func(string) string {
 	return func(m string) string {
 		var kept []string
@@ -95,7 +95,7 @@ func without(name string) func(string) string {
 	}
 }
 
-// install puts the image beside the shim, and a link that selects it.
+// install puts the image beside the shim, with a link that selects it.
 func (f faulty) install(t *testing.T) (runtime string) {
 	t.Helper()
 	dir := filepath.Join(suite.shims, "stage1", f.name)
@@ -132,7 +132,7 @@ func (f faulty) install(t *testing.T) (runtime string) {
 	return "io.containerd.rkt-" + f.name + ".v1"
 }
 
-// All of them at once, because one takes as long as an entrypoint may.
+// All cases run at once, because some take as long as an entrypoint may.
 func TestAFaultyStage1FailsCreateWithItsFileOrEntrypointAndLeavesNothing(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		var all sync.WaitGroup

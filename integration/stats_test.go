@@ -10,7 +10,7 @@ import (
 	"github.com/containerd/typeurl/v2"
 )
 
-// figures are what clients look at, on either version of cgroups.
+// figures are the values that clients read, with either version of cgroups.
 type figures struct{ processes, cpu, memory, limit, kills uint64 }
 
 func readFigures(t *testing.T, c *column, task containerd.Task) figures {
@@ -45,7 +45,7 @@ func TestMetricsOfARunningAndOfADeletedTask(t *testing.T) {
 		if _, err := task.Delete(ctx, containerd.WithProcessKill); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := task.Metrics(ctx); err == nil { // containerd says only that there are none
+		if _, err := task.Metrics(ctx); err == nil { // containerd reports only that there are no metrics
 			t.Error("metrics of a deleted task")
 		}
 	})

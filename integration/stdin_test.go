@@ -18,7 +18,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// echoed runs cat with an input and expects it back.
+// echoed runs cat with an input and expects the same output.
 func (c *column) echoed(ctx context.Context, task containerd.Task, id, input string) error {
 	spec, err := task.Spec(ctx)
 	if err != nil {
@@ -59,9 +59,8 @@ func (c *column) echoed(ctx context.Context, task containerd.Task, id, input str
 	return nil
 }
 
-// The end of the input is seen by every one of many programs, none of which gets
-// less than all of it (containerd#2439, nerdctl#5042; requirements.md#I2,
-// requirements.md#T11).
+// Every one of many programs sees the end of its input, after all of the input
+// (containerd#2439, nerdctl#5042; requirements.md#I2, requirements.md#T11).
 func TestTheEndOfInputIsAlwaysSeen(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		for i := range c.often(8, 3, 500) {
@@ -78,8 +77,8 @@ func TestTheEndOfInputIsAlwaysSeen(t *testing.T) {
 	})
 }
 
-// A client may be done with its input before the program runs, and may say so
-// twice, and after the program has ended (requirements.md#T11).
+// A client may close the input before the program runs, twice, and after the program has ended
+// (requirements.md#T11).
 func TestCloseIOBeforeTheStartAndTwice(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -107,8 +106,8 @@ func TestCloseIOBeforeTheStartAndTwice(t *testing.T) {
 	})
 }
 
-// A client that is killed has not said that there is no more: the program waits
-// for the next one (containerd#2659; requirements.md#I2).
+// A client that is killed has not closed the input, so the program waits for the next client
+// (containerd#2659; requirements.md#I2).
 func TestAKilledClientDoesNotEndTheInput(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		id := c.id()
@@ -158,7 +157,7 @@ func TestAKilledClientDoesNotEndTheInput(t *testing.T) {
 	})
 }
 
-// stdinOf is the fifo that a task's input comes from.
+// stdinOf returns the path of the fifo of a task's input.
 func (c *column) stdinOf(t *testing.T, id string) string {
 	t.Helper()
 	response, err := c.client.TaskService().Get(c.context(t), &tasks.GetRequest{ContainerID: id})

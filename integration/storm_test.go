@@ -20,11 +20,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// clients is how many of them a storm comes from.
+// clients is the number of clients of a storm.
 const clients = 16
 
-// often is repetitions for cases of which the long form is another matter: see
-// -long.
+// often is repetitions for cases that have a long form of their own: see -long.
 func (c *column) often(native, others, long int) int {
 	if *longFlag {
 		return long
@@ -41,8 +40,8 @@ func (c *column) ids(n int) []string {
 	return ids
 }
 
-// atOnce does something to everything, clients at a time, and fails the test for
-// what went wrong.
+// atOnce calls do for every element, with as many calls at once as there are clients, and fails
+// the test for each error.
 func atOnce[T any](t *testing.T, all []T, do func(T) error) {
 	t.Helper()
 	queue := make(chan T)
@@ -63,13 +62,13 @@ func atOnce[T any](t *testing.T, all []T, do func(T) error) {
 	wg.Wait()
 }
 
-// ledger collects the task events of all containers, those of one in order.
+// ledger collects the task events of all containers, by container and in order.
 type ledger struct {
 	mu sync.Mutex
 	of map[string][]string
 }
 
-// listenToAll is listen for a column's containers together.
+// listenToAll is listen for all containers of a column.
 func (c *column) listenToAll(t *testing.T) *ledger {
 	t.Helper()
 	l := &ledger{of: map[string][]string{}}
@@ -104,7 +103,7 @@ func (l *ledger) words(id string) []string {
 	return slices.Clone(l.of[id])
 }
 
-// runAndRemove is a client's whole business with a container that ends at once.
+// runAndRemove makes all calls for a container that ends at once, from Create to the removal.
 func (c *column) runAndRemove(ctx context.Context, container containerd.Container, code uint32) error {
 	task, err := container.NewTask(ctx, cio.NullIO)
 	if err != nil {
@@ -131,9 +130,8 @@ func (c *column) runAndRemove(ctx context.Context, container containerd.Containe
 	return container.Delete(ctx, containerd.WithSnapshotCleanup)
 }
 
-// Exits must not be lost or doubled, nor come before the start, however many of
-// them there are (containerd#10589, containerd#8557; requirements.md#E1,
-// requirements.md#X2).
+// However many exits there are, none is lost, doubled, or published before the start
+// (containerd#10589, containerd#8557; requirements.md#E1, requirements.md#X2).
 func TestEveryExitOfAStormIsSeenOnce(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -159,9 +157,9 @@ func TestEveryExitOfAStormIsSeenOnce(t *testing.T) {
 	})
 }
 
-// The exits of processes that end because the container does are published
-// before its own, each once (containerd#9719; requirements.md#E1). In the host's PID
-// namespace the kernel has no part in that.
+// When a container ends, the exits of its execs are published before its own exit, each once
+// (containerd#9719; requirements.md#E1). The container is in the host's PID namespace, so the
+// kernel does not end the execs.
 func TestTheExitsOfTwoHundredExecsComeBeforeInits(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		c.execsEndWithInit(t)
@@ -211,9 +209,8 @@ func (c *column) execsEndWithInit(t *testing.T, opts ...oci.SpecOpts) {
 	}
 }
 
-// Whoever asks for many containers at once waits longer and gets all of them:
-// nothing in a start has a deadline that a busy machine misses (containerd#1813,
-// containerd#4068).
+// A client that asks for many containers at once waits longer and gets all of them: no step of
+// a start has a deadline that a busy machine misses (containerd#1813, containerd#4068).
 func TestManyCreatesAtOnceAllSucceed(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)

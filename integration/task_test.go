@@ -30,7 +30,7 @@ func (c *column) exec(t *testing.T, flags []string, id string, args ...string) r
 	return c.ctr(t, append(append(all, id), args...)...)
 }
 
-// status is what `ctr task ls` says of a container: pid and state.
+// status returns the pid and state of a container in the output of `ctr task ls`.
 func (c *column) status(t *testing.T, id string) (pid int, state string) {
 	t.Helper()
 	r := c.ctr(t, "task", "ls").must(t)
@@ -51,8 +51,8 @@ func (c *column) awaitStopped(t *testing.T, id string) {
 	})
 }
 
-// cgroupFile is the path of a file of the container's cgroup, by its name in
-// version 1 below a controller, and in version 2.
+// cgroupFile returns the path of a file of the container's cgroup. The file is v1 below a
+// controller in version 1, and v2 in version 2.
 func (c *column) cgroupFile(t *testing.T, id, controller, v1, v2 string) string {
 	t.Helper()
 	pid, _ := c.status(t, id)
@@ -102,9 +102,9 @@ func TestTaskExecRunsBesideTheProgram(t *testing.T) {
 	})
 }
 
-// sameCgroup compares /proc/self/cgroup as a process sees it with its
-// container's as the host sees it. From within a cgroup namespace the own
-// cgroup is "/"; without one both are the same.
+// sameCgroup compares /proc/self/cgroup, as a process reads it, with its container's cgroup on
+// the host. In a cgroup namespace the process's own cgroup is "/"; without one both are the
+// same.
 func sameCgroup(inside []string, container string) error {
 	outside := strings.Split(container, "\n")
 	for i, l := range inside {
@@ -125,7 +125,7 @@ func TestTaskExecInheritsTheMountsAndRootOfTheContainer(t *testing.T) {
 	})
 }
 
-// lateEOF is a reader that ends after a while.
+// lateEOF is a reader that reports the end of file after a while.
 type lateEOF time.Duration
 
 func (d lateEOF) Read([]byte) (int, error) {
@@ -137,7 +137,7 @@ func TestTaskExecWithAnInput(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
 		id := c.start(t, nil, "testprog", "sleep", "1000")
 		args := []string{"task", "exec", "--exec-id", "in", "--fifo-dir", fifoDir(c.daemon.Dir()), id, "cat"}
-		// ctr misses an end of input that comes before it knows the exec.
+		// ctr misses the end of its input if it comes before ctr knows the exec.
 		input := io.MultiReader(strings.NewReader("through and through\n"), lateEOF(2*time.Second))
 		c.ctrWith(t, input, args...).must(t).mustSay(t, "through and through\n")
 	})
@@ -152,7 +152,7 @@ func TestTaskExecOfWhatCannotBeExecuted(t *testing.T) {
 				t.Errorf("exec of %s: code %d, stderr %q, want %q in it", bad.program, r.code, r.stderr, bad.text(c))
 			}
 		}
-		// The container is none the worse for it.
+		// The container still works.
 		c.exec(t, nil, id, "echo", "alive").must(t).mustSay(t, "alive\n")
 	})
 }
@@ -278,7 +278,7 @@ func TestTaskMetrics(t *testing.T) {
 	})
 }
 
-// deleteTask deletes a task by ctr, which mentions an exit code that is not 0.
+// deleteTask deletes a task by ctr, which prints an exit code other than 0.
 func (c *column) deleteTask(t *testing.T, id string, code int, flags ...string) {
 	t.Helper()
 	r := c.ctr(t, append(append([]string{"task", "delete"}, flags...), id)...).must(t)

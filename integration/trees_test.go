@@ -21,7 +21,7 @@ func imageOfOurs(t *testing.T, name string) (dir string) {
 	return dir
 }
 
-// treeOf returns the tree that a container's pod is made of.
+// treeOf returns the tree of a container's pod.
 func (n *node) treeOf(id string) string {
 	n.t.Helper()
 	dir, _ := n.pod(n.t, id)
@@ -29,8 +29,8 @@ func (n *node) treeOf(id string) string {
 	return filepath.Join(dataDir(n.daemon.Dir()), "trees", digest)
 }
 
-// The tree of an image that was changed stays as long as a pod has it, which goes on
-// with it, and is then collected.
+// The tree of a changed image is kept as long as a pod uses it, and is collected afterwards.
+// The pod goes on.
 func TestATreeIsCollectedAfterItsLastPod(t *testing.T) {
 	aside(t, func(t *testing.T, c *column) {
 		n := c.asideNode(t)
@@ -41,7 +41,7 @@ func TestATreeIsCollectedAfterItsLastPod(t *testing.T) {
 		old := n.treeOf(first)
 		write(t, filepath.Join(dir, "rootfs/changed"), "")
 		second := n.id()
-		n.runs(second) // renders, and so collects
+		n.runs(second) // it renders a tree, and so collects
 		tree := n.treeOf(second)
 		if tree == old {
 			t.Fatal("the change was not seen")
@@ -58,7 +58,7 @@ func TestATreeIsCollectedAfterItsLastPod(t *testing.T) {
 		}
 		n.exec(t, nil, first, "echo", "hello").must(t).mustSay(t, "hello\n")
 		n.ends(first)
-		wait.Observe(t, "the tree without pods goes", func() (bool, string) { // its shim may hold it for a moment
+		wait.Observe(t, "the tree without pods goes", func() (bool, string) { // its shim may still hold it for a moment
 			said := gc()
 			_, err := os.Stat(old)
 			return err != nil, said
@@ -71,8 +71,8 @@ func TestATreeIsCollectedAfterItsLastPod(t *testing.T) {
 	})
 }
 
-// A stage1 whose ACI has nothing but a manifest and a dependency runs pods; on a node
-// that wants signatures it does not.
+// A stage1 whose ACI has only a manifest and a dependency runs pods. On a node that requires
+// signatures it is refused.
 func TestAnACIRunsPodsWithItsDependencies(t *testing.T) {
 	aside(t, func(t *testing.T, c *column) {
 		n := c.asideNode(t)

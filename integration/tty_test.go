@@ -18,7 +18,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// terminal is a pty, with what a person at it would see.
+// terminal is a pty, with the text that a user at it would see.
 type terminal struct {
 	master console.Console
 	slave  *os.File
@@ -27,8 +27,8 @@ type terminal struct {
 	seen bytes.Buffer
 }
 
-// newTerminal allocates a pty of some rows and columns. It is read until the
-// test ends.
+// newTerminal allocates a pty of some rows and columns, and reads its output until the test
+// ends.
 func newTerminal(t *testing.T, rows, columns uint16) *terminal {
 	t.Helper()
 	master, path, err := console.NewPty()
@@ -66,8 +66,8 @@ func (term *terminal) write(p []byte) (int, error) {
 	return term.seen.Write(p)
 }
 
-// text is what was seen, without carriage returns: ctr leaves the outer terminal
-// adding its own.
+// text returns the text that was seen, without carriage returns: with ctr the outer terminal
+// adds its own.
 func (term *terminal) text() string {
 	term.mu.Lock()
 	defer term.mu.Unlock()
@@ -88,8 +88,8 @@ func (term *terminal) enter(t *testing.T, text string) {
 	}
 }
 
-// atTerminal runs ctr as the foreground program of a terminal, and returns its
-// exit code once it has ended.
+// atTerminal runs ctr as the foreground program of a terminal. ended waits for it and returns
+// its exit code.
 func (c *column) atTerminal(t *testing.T, term *terminal, args ...string) (ended func() int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*wait.Patience)
@@ -102,7 +102,7 @@ func (c *column) atTerminal(t *testing.T, term *terminal, args ...string) (ended
 	}
 	return func() int {
 		defer cancel()
-		_ = cmd.Wait() // the code says it
+		_ = cmd.Wait() // the exit code is enough
 		return cmd.ProcessState.ExitCode()
 	}
 }
@@ -128,7 +128,7 @@ func TestAResizeReachesTheProgram(t *testing.T) {
 		term.await(t, "ready\n")
 		rows := uint16(40)
 		wait.Observe(t, "a new size is seen inside", func() (bool, string) {
-			// A terminal signals a change only, and ctr may not listen yet.
+			// A terminal signals only changes of its size, and ctr may not listen yet.
 			rows++
 			if err := term.master.Resize(console.WinSize{Height: rows, Width: 120}); err != nil {
 				t.Fatal(err)
@@ -203,7 +203,7 @@ func TestAllOutputOfATerminalArrives(t *testing.T) {
 		expectExit(t, exited, 0)
 		awaitOutput(t, task)
 		deleteTask(t, ctx, task)
-		// Every line of 64 gets a carriage return.
+		// The terminal adds a carriage return to each line of 64 bytes.
 		if got, want := out.stdout.Len(), size+size/64; got != want {
 			t.Errorf("%d bytes, want %d (requirements.md#I5)", got, want)
 		}

@@ -21,8 +21,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// stuckTask starts a container in whose root a file system is mounted that nobody
-// else has mounted, and that cannot be unmounted.
+// stuckTask starts a container with a file system mounted in its root that cannot be unmounted
+// and has no other mount.
 func (c *column) stuckTask(t *testing.T, name string, args ...string) (containerd.Task, *stuckfs.FS) {
 	t.Helper()
 	dir, err := os.MkdirTemp(suite.dir, "stuck-")
@@ -51,11 +51,10 @@ func (c *column) stuckTask(t *testing.T, name string, args ...string) (container
 	return task, fs
 }
 
-// An unmount that hangs keeps the Deletes of that container waiting, each within its own
-// deadline, and nobody else: the pod's other containers and containerd go on. When the
-// file system answers at last, so does a Delete that still waits, with the exit code, and
-// nothing is left (containerd#7496, containerd#8931; requirements.md#T3,
-// requirements.md#T16).
+// When an unmount hangs, only the Deletes of that container wait, each within its own deadline.
+// The pod's other containers and containerd go on. When the file system answers, a Delete that
+// still waits is answered with the exit code, and nothing is left (containerd#7496,
+// containerd#8931; requirements.md#T3, requirements.md#T16).
 func TestADeleteWhoseUnmountHangsIsNotInTheWay(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		ctx := c.context(t)
@@ -68,8 +67,8 @@ func TestADeleteWhoseUnmountHangsIsNotInTheWay(t *testing.T) {
 		defer cancel()
 		s, err := task.Delete(given)
 		t.Logf("the first delete: %v, %v", s, err)
-		// Another container that was started meanwhile may have a copy of the mount: then
-		// it is the end of that copy which hangs, and not the Delete.
+		// Another container that was started meanwhile may have a copy of the mount. Then the
+		// end of that copy hangs, and not the Delete.
 		hangs := err != nil
 		wait.For(t, "the unmount hangs", fs.Stuck())
 
@@ -97,10 +96,9 @@ func TestADeleteWhoseUnmountHangsIsNotInTheWay(t *testing.T) {
 	})
 }
 
-// With the shim killed it is `delete` that hangs. It gives up before containerd
-// does, and whoever calls it later finds what it has left (requirements.md#D3). A
-// container that somebody starts at that moment has a copy of the mount for a while, and
-// then nothing hangs: the next try will.
+// If the shim was killed, `delete` hangs. It gives up before containerd's limit, and a later
+// `delete` removes the rest (requirements.md#D3). A container that another test starts at that
+// moment has a copy of the mount for a while. Then nothing hangs, and the test tries again.
 func TestADeleteByHandWhoseUnmountHangsGivesUp(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		for range 5 {
@@ -112,7 +110,7 @@ func TestADeleteByHandWhoseUnmountHangsGivesUp(t *testing.T) {
 	})
 }
 
-// deleteHangs calls `delete` for a container whose root cannot be unmounted, and tells
+// deleteHangs calls `delete` for a container whose root cannot be unmounted, and reports
 // whether that hung, as it should.
 func (c *column) deleteHangs(t *testing.T) bool {
 	t.Helper()
@@ -121,7 +119,7 @@ func (c *column) deleteHangs(t *testing.T) bool {
 	c.daemon.Kill()
 	t.Cleanup(func() {
 		if !alive(c.daemon.PID()) { // the test has failed
-			fs.Release() // for containerd not to hang in it
+			fs.Release() // so that containerd does not hang in it
 			c.resume(t)
 		}
 	})
@@ -157,8 +155,8 @@ func (c *column) deleteHangs(t *testing.T) bool {
 	return hung
 }
 
-// Somebody else, a backup or a person, may be in the root of a container that is
-// deleted. What is busy is detached (containerd#11376, rkt#2878; requirements.md#D7).
+// Another program, such as a backup, may use the root of a container that is deleted. A busy
+// mount is detached (containerd#11376, rkt#2878; requirements.md#D7).
 func TestABusyRootDoesNotPreventDelete(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		task := c.running(t, []string{"testprog", "exit", "0"})
@@ -180,7 +178,7 @@ func TestABusyRootDoesNotPreventDelete(t *testing.T) {
 			}()
 		}
 		c.drop(t, task)
-		c.expectNothingLeft(t) // with them still there
+		c.expectNothingLeft(t) // while the other program still runs
 		if exists(c.daemon.Bundle(task.ID())) {
 			t.Errorf("the bundle of %s is still there", task.ID())
 		}
@@ -191,7 +189,7 @@ func TestABusyRootDoesNotPreventDelete(t *testing.T) {
 	})
 }
 
-// The same if it is `delete` that removes the container.
+// The same as above, with `delete` in place of Delete.
 func TestABusyRootDoesNotPreventADeleteByHand(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		container := c.container(t, []string{"testprog", "sleep", "1000"})

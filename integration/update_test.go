@@ -14,7 +14,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// cgroupFile is the name of a file on each version of cgroups.
+// cgroupFile names a file in each version of cgroups.
 type cgroupFile struct{ controller, v1, v2 string }
 
 var (
@@ -24,7 +24,7 @@ var (
 	pidsCurrent = cgroupFile{"pids", "pids.current", "pids.current"}
 )
 
-// read returns what a file says of the cgroup that a process is in.
+// read returns the contents of a file in the cgroup of a process.
 func (f cgroupFile) read(t *testing.T, pid uint32) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(int(pid)), "cgroup"))
@@ -99,7 +99,7 @@ func TestUpdate(t *testing.T) {
 	})
 }
 
-// runc leaves the new number of processes.
+// With runc the new limit of processes stays.
 // requirements.md#C3
 func TestAnUpdateThatFailsChangesNothing(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {

@@ -17,7 +17,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// private is a column of one test's own, which ends with it.
+// private makes a column for one test, which ends with the test.
 func (c *column) private(t *testing.T, r release, opts daemon.Options) *column {
 	t.Helper()
 	d, err := startWith(c.context(t), opts)
@@ -32,8 +32,8 @@ func (c *column) private(t *testing.T, r release, opts daemon.Options) *column {
 	return own
 }
 
-// Distributions upgrade containerd under running containers, by two major
-// versions at once if need be (requirements.md#R8).
+// Distributions upgrade containerd while containers run, even by two major versions at once
+// (requirements.md#R8).
 func TestContainersSurviveTheUpgradeOfContainerd(t *testing.T) {
 	eachOfOurs(t, func(t *testing.T, c *column) {
 		steps := slices.Clone(releases)
@@ -93,14 +93,14 @@ func TestContainersSurviveTheUpgradeOfContainerd(t *testing.T) {
 		if err := syscall.Kill(shim, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		u.awaitNoTasks(t) // a dead shim's are not listed, cleaned up or not
+		u.awaitNoTasks(t) // the tasks of a dead shim are not listed, whether cleaned up or not
 		wait.Observe(t, "the container has ended with its shim (requirements.md#D4)", func() (bool, string) {
 			return !alive(pid), fmt.Sprint(pid)
 		})
 	})
 }
 
-// terminate ends a program of exitsOnTerm that containerd cannot be asked about.
+// terminate ends a program of exitsOnTerm. It does not use containerd.
 func terminate(t *testing.T, pid int) {
 	t.Helper()
 	wait.Observe(t, "the program ends", func() (bool, string) {
@@ -117,9 +117,8 @@ func (c *column) awaitNoTasks(t *testing.T) {
 	})
 }
 
-// A package replaces the shim and its stage1s while pods run: their server is
-// the old program, `start` and `delete` are the new one (requirements.md#B1,
-// requirements.md#R8).
+// A package replaces the shim and its stage1s while pods run. The servers of these pods are the
+// old program; `start` and `delete` are the new one (requirements.md#B1, requirements.md#R8).
 func TestPodsSurviveTheUpgradeOfTheShim(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		shims := filepath.Join(suite.dir, "upgraded")
@@ -168,7 +167,7 @@ func copyTree(t *testing.T, from, to string) {
 	}
 }
 
-// upgrade replaces the files of an installation by others, as dpkg does.
+// upgrade replaces the files of an installation as dpkg does.
 func upgrade(t *testing.T, shims string) {
 	t.Helper()
 	const shim = "./cmd/containerd-shim-rkt-v1"

@@ -12,7 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 )
 
-// currentRunc is the column of oci with a current runc, which Debian's is not.
+// currentRunc is the column of oci with a current runc. Debian's is older.
 const currentRunc = "runc-current"
 
 // wrap makes an image of the stage1 oci for an OCI runtime.
@@ -33,8 +33,8 @@ func wrap(ctx context.Context, name string) error {
 	return binaries.Wrap(ctx, suite.shims, name, line)
 }
 
-// skipWhatDiffers skips a case that another OCI runtime than runc cannot pass, for reasons
-// of its own: stage1/images/oci/README.md has them.
+// skipWhatDiffers skips a case that an OCI runtime other than runc cannot pass. The reasons are
+// in stage1/images/oci/README.md.
 func (c *column) skipWhatDiffers(t *testing.T) {
 	t.Helper()
 	differs := map[string][]string{

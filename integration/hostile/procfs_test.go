@@ -67,8 +67,8 @@ func TestNothingIsMountedOverProc(t *testing.T) {
 // CVE-2025-31133: masked files were covered by the file at the container's /dev/null.
 func TestMaskedFilesAreCoveredByTheNullDeviceOnly(t *testing.T) {
 	masked := []string{"/bin/attacker", "look", "masked=/proc/keys", "masked=/proc/kcore", "masked=/proc/timer_list"}
-	// with has a /dev of the attacker's, in which prepare makes null. It returns whether null
-	// changes during the attack.
+	// with returns an attack on a container that has the attacker's /dev, in which prepare
+	// makes null. prepare returns whether null changes during the attack.
 	with := func(prepare func(l *lab, dev string) bool) func(*lab) {
 		return func(l *lab) {
 			dev := devices(l)

@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// Proxy is a running HTTPS proxy to one registry. To hosts that the registry
-// does not have it connects nobody.
+// Proxy is a running HTTPS proxy to one registry. It refuses connections to hosts that the
+// registry does not have.
 type Proxy struct {
 	listener    net.Listener
 	certificate []byte
@@ -49,13 +49,13 @@ func Serve(r *Registry) (*Proxy, error) {
 		back: &http.Server{Handler: r, ErrorLog: silent, ReadHeaderTimeout: time.Minute,
 			TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}},
 	}
-	p.running.Go(func() { _ = p.front.Serve(listener) }) // both return when they are closed
+	p.running.Go(func() { _ = p.front.Serve(listener) }) // both return when their listener is closed
 	p.running.Go(func() { _ = p.back.ServeTLS(tunnels, "", "") })
 	return p, nil
 }
 
-// Environment writes the proxy's certificate to a file, and returns what makes
-// Go programs use the proxy and trust it.
+// Environment writes the proxy's certificate to a file, and returns the variables that make Go
+// programs use and trust the proxy.
 func (p *Proxy) Environment(file string) ([]string, error) {
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.certificate})
 	if err := os.WriteFile(file, text, 0o644); err != nil {
@@ -64,14 +64,14 @@ func (p *Proxy) Environment(file string) ([]string, error) {
 	return []string{"HTTPS_PROXY=http://" + p.listener.Addr().String(), "SSL_CERT_FILE=" + file}, nil
 }
 
-// Close ends the proxy with its connections.
+// Close ends the proxy and closes its connections.
 func (p *Proxy) Close() error {
 	err := errors.Join(p.front.Close(), p.back.Close())
 	p.running.Wait()
 	return err
 }
 
-// connect answers a client's CONNECT by handing its connection on.
+// connect answers a client's CONNECT and passes its connection to the listener.
 func connect(r *Registry, to *tunnels) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		host, _, err := net.SplitHostPort(req.Host)
@@ -90,7 +90,7 @@ func connect(r *Registry, to *tunnels) http.HandlerFunc {
 	}
 }
 
-// tunnels is a listener whose connections are passed to it.
+// tunnels is a listener whose Accept returns connections that connect has passed to it.
 type tunnels struct {
 	address net.Addr
 	conns   chan net.Conn
@@ -127,7 +127,7 @@ func (t *tunnels) Close() error {
 
 func (t *tunnels) Addr() net.Addr { return t.address }
 
-// selfSigned makes a certificate for some hosts that is its own authority.
+// selfSigned makes a self-signed certificate for some hosts.
 func selfSigned(hosts []string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package registry serves images from memory under the names of any registries,
-// to clients that go through an HTTPS proxy: to them ghcr.io is there, and
-// nothing of theirs leaves the machine. It serves pulls only.
+// Package registry serves images from memory under the names of any registries, such as
+// ghcr.io, to clients that use an HTTPS proxy. No request leaves the machine. It serves pulls
+// only.
 package registry
 
 import (
@@ -18,8 +18,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
 
-// Registry is a set of repositories on some hosts. It is filled before it is
-// served.
+// Registry is a set of repositories on some hosts. Add images before it is served.
 type Registry struct {
 	hosts map[string]bool
 	blobs map[string]blob          // by repository and digest
@@ -31,7 +30,7 @@ type blob struct {
 	content   []byte
 }
 
-// New returns a registry of no images.
+// New returns a registry without images.
 func New() *Registry {
 	return &Registry{hosts: map[string]bool{}, blobs: map[string]blob{}, tags: map[string]digest.Digest{}}
 }
@@ -61,7 +60,7 @@ func key(repository, reference string) string { return repository + " " + refere
 // route matches the two paths of the distribution API that pulls need.
 var route = regexp.MustCompile(`^/v2/(.+)/(manifests|blobs)/([^/]+)$`)
 
-// ServeHTTP answers for the host that the request names.
+// ServeHTTP answers requests, as the host that the request names.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
 	if req.Method != http.MethodGet && req.Method != http.MethodHead {

@@ -17,8 +17,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 )
 
-// client serves a registry with one image, and returns a client that knows the
-// proxy by its environment only.
+// client serves a registry with one image, and returns a client that knows the proxy only from
+// its environment.
 func client(t *testing.T) *http.Client {
 	t.Helper()
 	r := New()

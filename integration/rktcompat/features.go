@@ -5,21 +5,21 @@ import (
 	"strings"
 )
 
-// kind is that of an image, and has tests of its own.
+// kind is the kind of an image. Each kind has tests of its own.
 type kind int
 
 const (
-	immutable kind = iota // written to the guide, one container in a pod
-	mutable               // written to the guide, pods that get containers while they run
+	immutable kind = iota // follows the guide, one container in a pod
+	mutable               // follows the guide, containers are added to running pods
 	rktsFly               // rkt 1.30's own
 	rktsNspawn
 )
 
-// column is an image.
+// column is an image in the table.
 type column struct {
 	name string
 	kind kind
-	path string // of its case, below the test's name
+	path string // the path of its case, after the test's name
 }
 
 var columns = func() []column {
@@ -40,16 +40,18 @@ var columns = func() []column {
 	return all
 }()
 
-// feature is what clients want, with what shows it for each kind of image.
+// feature is a row of the table: a feature that clients use, with the tests for each kind of
+// image.
 type feature struct {
 	name string
-	// tests are their names, and after a slash that of a case below the column's.
+	// tests are the names of the tests. A name may have a slash and the name of a case below
+	// the column's.
 	tests [4]string
-	// why is what is in a cell that no test fills: what such an image cannot have.
+	// why is the text of a cell without a test: such an image cannot have the feature.
 	why [4]string
-	// refused are the kinds whose test shows a refusal.
+	// refused are the kinds for which the test shows that the feature is refused.
 	refused [4]bool
-	// but is what a column's test shows less, instead of "yes".
+	// but replaces "yes" where the test of a column shows only a part of the feature.
 	but map[string]string
 }
 
@@ -61,10 +63,10 @@ func (f feature) of(k kind) (test, below string) {
 	return test, below
 }
 
-// served are the tests that ask every call of a container while it lives.
+// served are the tests that send every call to a running container.
 var served = [4]string{"TestImagesOfRktsServeEveryCall", "TestImagesOfRktsServeEveryCall", "TestRktsFlyServesEveryCall", "TestRktsNspawnServesEveryCall"}
 
-// below names a case of tests.
+// below returns the names of a case of some tests.
 func below(tests [4]string, name string) [4]string {
 	for i := range tests {
 		tests[i] += "/" + name
@@ -72,7 +74,7 @@ func below(tests [4]string, name string) [4]string {
 	return tests
 }
 
-// calls are the features that are calls of the Task service.
+// calls returns the features that are calls of the Task service.
 func calls() (all []feature) {
 	for _, c := range []string{
 		"Create", "Start", "State", "Wait", "Connect", "Pids", "Pause", "Resume", "Update", "Stats", "Exec", "CloseIO", "Kill", "Kill of an exec", "Kill of all", "Delete", "Shutdown",
@@ -90,8 +92,8 @@ const (
 	nspawnMany = "TestAPodOfRktsNspawnHasManyContainers"
 
 	noAdd  = "no app/add"
-	itself = "by itself"        // it refuses what it does not know
-	never  = "nothing fails it" // that a test could do, the image being as it is
+	itself = "by itself"        // it refuses unknown arguments itself
+	never  = "nothing fails it" // no test can make it fail
 )
 
 var features = append(calls(), []feature{
@@ -129,7 +131,7 @@ var features = append(calls(), []feature{
 		"TestNothingOfAnImmutablePodOutlivesItsShim", "TestNothingOfAMutablePodOutlivesItsShim", served[rktsFly] + "/death of the shim", served[rktsNspawn] + "/death of the shim"}},
 }...)
 
-// kept are the tests that make test runs, too: a container of each kind of image, in every
+// kept are the tests that `make test` runs, too: one container of each kind of image, in every
 // version.
 var kept = []string{
 	"TestAnImmutableImageOfRktsRunsAContainer", "TestAMutableImageOfRktsRunsAContainer", flyRuns, nspawnRuns, bundledRun,
@@ -137,7 +139,7 @@ var kept = []string{
 
 const bundledRun = "TestBundledImagesRunContainersByTheRktABI"
 
-// others are the tests that have no row.
+// others are the tests without a row.
 var others = []string{
 	bundledRun,
 	"TestAPodThatIsNoSandboxIsRefusedAndLeavesNothing",

@@ -19,7 +19,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/cri/document"
 )
 
-// block is the name of what is replaced in the document.
+// block is the name of the block that is replaced in the document.
 const block = "versions"
 
 func main() {
@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-// all returns the names of the tests, those of the features and others.
+// all returns the names of all tests, of features and others.
 func all() []string {
 	names := slices.Clone(others)
 	for _, f := range features {
@@ -64,7 +64,7 @@ func all() []string {
 	return slices.Compact(names)
 }
 
-// pattern selects tests.
+// pattern returns a regular expression that matches exactly these tests.
 func pattern(names []string) string { return "^(" + strings.Join(names, "|") + ")$" }
 
 // read returns how each test has ended: pass, fail or skip.
@@ -87,8 +87,8 @@ func read(r io.Reader) (map[string]string, error) {
 	}
 }
 
-// table renders the results. A feature whose test was not run is an error: it has
-// another name by now.
+// table renders the results. It returns an error if the test of a feature was not run, because
+// then the test has another name.
 func table(results map[string]string) ([][]string, error) {
 	head := []string{"feature"}
 	for _, c := range columns {
@@ -109,7 +109,7 @@ func table(results map[string]string) ([][]string, error) {
 	return rows, nil
 }
 
-// cell says how a feature has fared in a column.
+// cell returns the cell of a feature in a column.
 func (f feature) cell(c column, results map[string]string) (string, error) {
 	test, below := f.of(c.kind)
 	if test == "" {
@@ -127,7 +127,7 @@ func (f feature) cell(c column, results map[string]string) (string, error) {
 		return "skipped", nil
 	}
 	for whole := test + c.path; whole != ""; whole = whole[:max(0, strings.LastIndex(whole, "/"))] {
-		switch results[whole] { // its cases have not been reached
+		switch results[whole] { // the test ended before this case
 		case "fail":
 			return "**no**", nil
 		case "skip":

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// outcomes is the output of go test for all tests, whose cases end as said.
+// outcomes is the output of go test for all tests, with a result from ended for each case.
 func outcomes(t *testing.T, ended func(test string) string) map[string]string {
 	t.Helper()
 	var b strings.Builder
@@ -71,7 +71,7 @@ func TestEveryCellIsAskedOrSaysWhyNot(t *testing.T) {
 	}
 }
 
-// A container that a case has stopped: those after it were not run.
+// A failed case has stopped the container, so the cases after it were not run.
 func TestACaseBehindAFailureIsNoSuccess(t *testing.T) {
 	results := outcomes(t, func(string) string { return "pass" })
 	of := served[immutable] + columns[0].path
@@ -106,8 +106,8 @@ func TestWhatIsNotJSONIsAnError(t *testing.T) {
 	}
 }
 
-// A test of these images that is not named would be run by make test and not by
-// make test-rkt.
+// A test of these images whose name is missing here would be run by make test and not by make
+// test-rkt.
 func TestEveryTestOfTheseImagesIsNamed(t *testing.T) {
 	files, err := filepath.Glob("../rkt*_test.go")
 	if err != nil || len(files) == 0 {
@@ -115,7 +115,7 @@ func TestEveryTestOfTheseImagesIsNamed(t *testing.T) {
 	}
 	var found []string
 	for _, file := range files {
-		if file == "../rktfly_test.go" { // the bundled image
+		if file == "../rktfly_test.go" { // it tests the bundled image
 			continue
 		}
 		source, err := os.ReadFile(file)

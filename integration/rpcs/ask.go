@@ -22,30 +22,30 @@ import (
 )
 
 const (
-	// waits is after what time a Wait counts as one that waits.
+	// waits is the time after which an unanswered Wait counts as waiting.
 	waits = 3 * time.Second
-	// patience bounds one question with all that leads to it.
+	// patience bounds a question with all its preparations.
 	patience = time.Minute
-	// together is how many questions are on their way at once.
+	// together is the number of questions that are asked at the same time.
 	together = 4
 )
 
-// Rig is where the questions are asked.
+// Rig describes the environment of the questions.
 type Rig struct {
 	Client  *containerd.Client
 	Image   containerd.Image
 	Runtime string
-	// Args run for a long time, and end by SIGKILL.
+	// Args is a program that runs for a long time, and ends by SIGKILL.
 	Args []string
 	// Bundle is the directory of a container's bundle.
 	Bundle func(id string) string
-	// Prefix begins the ids of the containers, which are removed.
+	// Prefix is the prefix of the ids of the containers, which are removed.
 	Prefix string
-	// Leave leaves to the caller what a shim does not remove.
+	// Leave means that the caller removes what a shim leaves.
 	Leave bool
 }
 
-// Ask puts every question to shims of the rig's runtime.
+// Ask asks every question of shims of the rig's runtime.
 func Ask(ctx context.Context, r Rig) (Answers, error) {
 	var (
 		mu      sync.Mutex
@@ -80,7 +80,7 @@ func Ask(ctx context.Context, r Rig) (Answers, error) {
 	return answers, errors.Join(errs...)
 }
 
-// ask makes one call, for a container of its own.
+// ask makes one call to a container of its own.
 func (r Rig) ask(ctx context.Context, id string, c call, s state) (_ Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -115,13 +115,13 @@ func (r Rig) ask(ctx context.Context, id string, c call, s state) (_ Answer, err
 		}
 	}
 	answer, err := sub.answer(ctx, c)
-	if !s.exec && answer.Then == codes.NotFound.String() { // containerd, which was not asked, still has it
-		_, _ = sub.shim.Shutdown(ctx, &taskapi.ShutdownRequest{ID: id}) // it may close the connection first
+	if !s.exec && answer.Then == codes.NotFound.String() { // containerd still has the task, because the Delete went to the shim
+		_, _ = sub.shim.Shutdown(ctx, &taskapi.ShutdownRequest{ID: id}) // the shim may close the connection first
 	}
 	return answer, err
 }
 
-// answer makes the call, and looks where it led.
+// answer makes the call, and finds out which state follows.
 func (s *subject) answer(ctx context.Context, c call) (Answer, error) {
 	err := c.make(ctx, s)
 	switch {
@@ -134,7 +134,7 @@ func (s *subject) answer(ctx context.Context, c call) (Answer, error) {
 	if c.ends {
 		ctx, cancel := context.WithTimeout(ctx, waits)
 		defer cancel()
-		_, _ = s.shim.Wait(ctx, &taskapi.WaitRequest{ID: s.id, ExecID: s.exec}) // the state tells
+		_, _ = s.shim.Wait(ctx, &taskapi.WaitRequest{ID: s.id, ExecID: s.exec}) // the state is the result
 	}
 	now, err := s.shim.State(ctx, &taskapi.StateRequest{ID: s.id, ExecID: s.exec})
 	switch {
@@ -148,7 +148,7 @@ func (s *subject) answer(ctx context.Context, c call) (Answer, error) {
 	return answer, ctx.Err()
 }
 
-// code is how gRPC calls an error's kind.
+// code returns gRPC's name of an error's kind.
 func code(err error) string {
 	if c := status.Code(err); c != codes.OK {
 		return c.String()
@@ -173,7 +173,7 @@ func dial(bundle string) (*ttrpc.Client, error) {
 	return ttrpc.NewClient(conn), nil
 }
 
-// remove ends what is left of a question.
+// remove removes the container of a question.
 func remove(container containerd.Container) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -15,19 +15,19 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// call is one RPC, or one use of it that shims tell from others.
+// call is one RPC, or a form of it that shims treat differently.
 type call struct {
 	name string
-	// exec says whether it can be about an exec, and task about a task.
+	// exec means that the call can be made to an exec, and task that it can be made to a task.
 	task, exec bool
 	make       func(context.Context, *subject) error
-	// ends says that it leads to the subject's end, which is waited for.
+	// ends means that the subject ends after the call. Its end is waited for.
 	ends bool
-	// known says that it is not about what the shim does not know.
+	// known means that the call is not made to ids that the shim does not know.
 	known bool
 }
 
-// asks says whether the call is put to a subject in a state.
+// asks reports whether the call is made to a subject in a state.
 func (c call) asks(s state) bool {
 	if s.exec {
 		return c.exec
@@ -35,8 +35,8 @@ func (c call) asks(s state) bool {
 	return c.task && !(c.known && s.name == unknown)
 }
 
-// calls lists all, in the order of the tables. Checkpoint is left out: whether
-// it can work depends on criu, which no shim brings.
+// calls returns all calls, in the order of the tables. Checkpoint is left out, because it
+// depends on criu, which is not part of a shim.
 func calls() []call {
 	return []call{
 		{name: "State", task: true, exec: true, make: stateOf},
@@ -110,7 +110,7 @@ func update(ctx context.Context, s *subject) error {
 	return err
 }
 
-// errWaits is the answer of a Wait that waits.
+// errWaits is the answer of a Wait that is still waiting.
 var errWaits = errors.New("it waits")
 
 func wait(ctx context.Context, s *subject) error {
@@ -123,7 +123,7 @@ func wait(ctx context.Context, s *subject) error {
 	return err
 }
 
-// processOf is the process of a bundle's spec, for execs to be like it.
+// processOf returns the process of a bundle's spec. Execs are copies of it.
 func processOf(bundle string) (specs.Process, error) {
 	var spec specs.Spec
 	b, err := os.ReadFile(filepath.Join(bundle, "config.json"))

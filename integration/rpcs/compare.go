@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Compare holds one shim's answers to those of runc's, and tells what differs
-// without a reason. If it names calls, the others do not count.
+// Compare compares the answers of one shim with those of runc's, and returns the differences
+// without a reason. If calls are given, only these are compared.
 func Compare(runc, rkt Answers, calls ...string) (problems []string) {
 	for _, q := range Questions() {
 		if len(calls) > 0 && !slices.Contains(calls, q.Call) {

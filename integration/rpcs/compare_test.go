@@ -27,7 +27,7 @@ func TestADifferenceWithoutAReasonIsAProblem(t *testing.T) {
 	for _, c := range []struct {
 		question Question
 		answer   Answer
-		problem  string // empty: none
+		problem  string // empty: no problem
 	}{
 		{Question{Call: "State", State: "running"}, Answer{Code: "OK", Then: "CREATED"}, "State of a task that is running: OK → CREATED"},
 		{Question{Call: "Wait", State: "running"}, Answer{Code: "OK", Then: "RUNNING"}, "Wait of a task that is running"},

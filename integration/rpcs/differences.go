@@ -2,11 +2,11 @@ package rpcs
 
 import "slices"
 
-// named are the codes that tell a client what is wrong. Unknown tells nothing.
+// named are the codes that tell a client the cause of an error. The code Unknown does not.
 var named = []string{"AlreadyExists", "FailedPrecondition", "NotFound"}
 
-// Reason says why a question is answered otherwise than by runc's shim. It is
-// empty if the answers are the same, and if they should be.
+// Reason returns the reason why a question is answered otherwise than by runc's shim. It is
+// empty if the answers are the same, or should be.
 func (q Question) Reason(runc, rkt Answer) string {
 	switch {
 	case runc.Same(rkt):

@@ -9,7 +9,7 @@ import (
 // Question is one cell of the table.
 type Question struct {
 	Call  string // an RPC
-	State string // in which its subject is
+	State string // the state of its subject
 	Exec  bool   `json:",omitempty"` // the subject is an exec
 }
 
@@ -25,7 +25,7 @@ func (q Question) String() string {
 type Answer struct {
 	Code string
 	Then string `json:",omitempty"`
-	// Text is the error's. It is no part of what is compared.
+	// Text is the text of the error. It is not compared.
 	Text string `json:",omitempty"`
 }
 
@@ -36,13 +36,13 @@ func (a Answer) String() string {
 	return a.Code + " → " + a.Then
 }
 
-// Same says whether clients see a difference.
+// Same reports whether clients see no difference.
 func (a Answer) Same(b Answer) bool { return a.Code == b.Code && a.Then == b.Then }
 
-// Answers are those of one shim.
+// Answers are the answers of one shim.
 type Answers map[Question]Answer
 
-// Questions lists all, in the order of the tables.
+// Questions returns all questions, in the order of the tables.
 func Questions() []Question {
 	var all []Question
 	for _, c := range calls() {
@@ -55,7 +55,7 @@ func Questions() []Question {
 	return all
 }
 
-// Calls names what is asked, in the order of the tables.
+// Calls returns the names of the calls, in the order of the tables.
 func Calls() []string {
 	var names []string
 	for _, c := range calls() {
@@ -64,7 +64,7 @@ func Calls() []string {
 	return names
 }
 
-// line is a question with its answer, in a file.
+// line is a question and its answer, in a file.
 type line struct {
 	Question
 	Answer
@@ -97,7 +97,7 @@ func (a *Answers) UnmarshalJSON(b []byte) error {
 //go:embed runc.json
 var runc []byte
 
-// OfRunc are the answers of runc's shim as `make test-client` last had them.
+// OfRunc returns the answers of runc's shim that the last `make test-client` has written.
 func OfRunc() (Answers, error) {
 	var a Answers
 	if err := json.Unmarshal(runc, &a); err != nil {

@@ -11,22 +11,22 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// execID is the exec of a subject that has one.
+// execID is the id of a subject's exec.
 const execID = "exec"
 
-// unknown is the state of what a shim has never had.
+// unknown is the state of an id that a shim has never had.
 const unknown = "unknown"
 
-// subject is what a call is about: a task, or an exec of one.
+// subject is the subject of a call: a task, or an exec of a task.
 type subject struct {
 	shim     taskapi.TTRPCTaskService
 	id, exec string
 	bundle   string
-	// process is what an exec of it runs.
+	// process is the process document of its execs.
 	process specs.Process
 }
 
-// state is one that a subject can be in, and how a created task gets there.
+// state is a state of a subject, with the steps that lead a created task to it.
 type state struct {
 	name  string
 	exec  bool
@@ -35,7 +35,7 @@ type state struct {
 
 type step func(context.Context, *subject) error
 
-// states lists all, in the order of the tables.
+// states returns all states, in the order of the tables.
 func states() []state {
 	return []state{
 		{name: unknown, reach: []step{start, forget}},
@@ -54,7 +54,7 @@ func states() []state {
 	}
 }
 
-// forget makes the subject one that the shim has never had.
+// forget gives the subject ids that the shim has never had.
 func forget(_ context.Context, s *subject) error {
 	s.id += "-unknown"
 	return nil

@@ -1,9 +1,9 @@
-// Package stuckfs is a file system whose unmount hangs in the kernel for as long as
-// a test wants, as that of a disk or of a server does which has gone away.
+// Package stuckfs is a file system whose unmount hangs in the kernel until a test releases it,
+// like that of a disk or server that does not answer any more.
 //
-// It is a FUSE file system of a block device (fuseblk): its unmount, and no other's,
-// waits for the server's answer. The server is in this process. There is nothing
-// but the root directory in it.
+// It is a FUSE file system of a block device (fuseblk). Only the unmount of that type waits for
+// an answer of its server, which is in this process. The file system contains nothing but its
+// root directory.
 package stuckfs
 
 import (
@@ -36,7 +36,7 @@ const (
 	blockSize = 4096
 )
 
-// FS is such a file system.
+// FS is a mounted stuckfs.
 type FS struct {
 	device  int      // /dev/fuse; no os.File, because its poller must not see it before the mount
 	wake    [2]int   // a pipe that ends with Close
@@ -47,7 +47,7 @@ type FS struct {
 	once    sync.Once
 }
 
-// Mount mounts one on dir. Close must be called. The error is a ENOENT or ENODEV if
+// Mount mounts a stuckfs on dir. The caller must call Close. The error is ENOENT or ENODEV if
 // the machine has no FUSE or no loop devices.
 func Mount(dir string) (_ *FS, err error) {
 	f := &FS{device: -1, wake: [2]int{-1, -1}, served: make(chan struct{}), stuck: make(chan struct{}), release: make(chan struct{})}
@@ -73,13 +73,14 @@ func Mount(dir string) (_ *FS, err error) {
 	return f, nil
 }
 
-// Stuck is closed when somebody has unmounted the file system for good, and hangs.
+// Stuck is closed when the last mount of the file system was unmounted, and the unmount hangs.
 func (f *FS) Stuck() <-chan struct{} { return f.stuck }
 
 // Release lets the unmount go on.
 func (f *FS) Release() { f.once.Do(func() { close(f.release) }) }
 
-// Close ends the server. What hangs goes on, whatever is still mounted is dead.
+// Close ends the server. The unmount that hangs then returns, and remaining mounts no longer
+// work.
 func (f *FS) Close() {
 	f.Release()
 	_ = unix.Close(f.wake[1])
@@ -99,8 +100,8 @@ func (f *FS) closeFiles() {
 	}
 }
 
-// attachLoop makes a block device of a small file that nobody else sees. It goes
-// with its last user.
+// attachLoop makes a block device of a small, unlinked file. The device is removed with its
+// last user.
 func attachLoop(dir string) (*os.File, error) {
 	backing, err := os.CreateTemp(dir, "stuckfs-")
 	if err != nil {
@@ -132,13 +133,13 @@ func attachLoop(dir string) (*os.File, error) {
 			return loop, nil
 		}
 		loop.Close()
-		if !errors.Is(err, unix.EBUSY) { // somebody else has got it
+		if !errors.Is(err, unix.EBUSY) { // another process was quicker
 			return nil, err
 		}
 	}
 }
 
-// serve answers the kernel until the file system is gone, or Close.
+// serve answers the kernel until the file system is unmounted or Close is called.
 func (f *FS) serve() {
 	defer close(f.served)
 	buf := make([]byte, 1<<20)
@@ -149,9 +150,9 @@ func (f *FS) serve() {
 		}
 		n, err := unix.Read(f.device, buf)
 		switch {
-		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOENT): // ENOENT: it was taken back
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOENT): // ENOENT: the kernel has withdrawn the request
 			continue
-		case err != nil || n < inHeader: // the file system is gone
+		case err != nil || n < inHeader: // the file system was unmounted
 			return
 		}
 		op, unique := binary.NativeEndian.Uint32(buf[4:]), binary.NativeEndian.Uint64(buf[8:])

@@ -15,22 +15,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hunter attacks every process of its PID namespace that has not executed its program
-// yet: such a process is the runtime's own, and may hold capabilities, descriptors and
-// files that no container is to have.
+// hunter attacks every process of its PID namespace that has not yet executed its program. Such
+// a process belongs to the runtime, and may have capabilities, descriptors and files that no
+// container may have.
 type hunter struct {
-	mark     string // is among the arguments of every program that a test starts
-	file     string // of the host, readable by everybody
-	dir      string // of the host, writable by everybody
+	mark     string // an argument of every program that a test starts
+	file     string // on the host, readable by every user
+	dir      string // on the host, writable by every user
 	quitting chan os.Signal
 
 	mu  sync.Mutex
-	met map[int]bool // processes that were seen before their program
+	met map[int]bool // processes that were seen before they executed their program
 	won map[string]bool
 }
 
-// hunt attacks until SIGTERM comes. It prints "ready", a line for each kind of attack
-// that succeeds, and at the end how many processes it met before their programs.
+// hunt attacks until SIGTERM. It prints "ready", a line for each kind of attack that succeeds,
+// and at the end the number of processes that it met before their programs.
 func hunt(mark, file, dir string) {
 	h := &hunter{
 		mark: mark, file: file, dir: dir, quitting: make(chan os.Signal, 1),
@@ -52,7 +52,7 @@ func hunt(mark, file, dir string) {
 	fmt.Println("met", len(h.met))
 }
 
-// repeat attacks what there is until quit is closed.
+// repeat attacks the present processes until quit is closed.
 func (h *hunter) repeat(attack func(pid int), quit <-chan struct{}) {
 	for {
 		select {
@@ -75,12 +75,12 @@ func (h *hunter) repeat(attack func(pid int), quit <-chan struct{}) {
 	}
 }
 
-// isRuntimes reports whether a process has not executed its program yet. A program is
-// never exchanged for the runtime again, so a process for which this is true after an
-// attack was the runtime's during the attack. Everybody may read what it looks at.
+// isRuntimes reports whether a process has not executed its program yet. A process that has
+// executed it never becomes the runtime's again. So if isRuntimes is true after an attack, the
+// process was the runtime's during the attack. Every user may read the file that it reads.
 func (h *hunter) isRuntimes(pid int) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return err == nil && len(line) > 0 && !bytes.Contains(line, []byte(h.mark)) // a zombie has none
+	return err == nil && len(line) > 0 && !bytes.Contains(line, []byte(h.mark)) // the command line of a zombie is empty
 }
 
 func (h *hunter) meet(pid int) {
@@ -89,7 +89,7 @@ func (h *hunter) meet(pid int) {
 	h.met[pid] = true
 }
 
-// win prints what has succeeded, once for each kind.
+// win prints a successful attack, once for each kind.
 func (h *hunter) win(kind, what string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,7 +99,7 @@ func (h *hunter) win(kind, what string) {
 	}
 }
 
-// open opens what procfs has of a process.
+// open tries to open the files of a process in procfs.
 func (h *hunter) open(pid int) {
 	dir := fmt.Sprintf("/proc/%d/", pid)
 	if f, err := os.OpenFile(dir+"mem", os.O_RDWR, 0); err == nil {
@@ -128,14 +128,14 @@ func (h *hunter) open(pid int) {
 	}
 }
 
-// winOver is win if the process is the runtime's still.
+// winOver is win if the process is still the runtime's.
 func (h *hunter) winOver(pid int, kind, what string) {
 	if h.isRuntimes(pid) {
 		h.win(kind, what)
 	}
 }
 
-// seize traces a process, stops it, looks at it, and lets it go.
+// seize traces a process, stops it, examines it, and detaches.
 func (h *hunter) seize(pid int) {
 	if unix.PtraceSeize(pid) != nil {
 		return

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inspect prints what this process can see of its own set-up.
+// inspect prints the properties of this process.
 func inspect() {
 	r := inspection.Report{Args: os.Args, Env: os.Environ(), UID: os.Getuid(), GID: os.Getgid(), PID: os.Getpid()}
 	r.Groups, _ = os.Getgroups()
@@ -55,9 +55,9 @@ func status() map[string]string {
 	return out
 }
 
-// descriptors lists what was inherited. The Go runtime opens an epoll instance
-// and an eventfd only for pollable files, and the directory that is being read
-// here is left out by its target.
+// descriptors lists the inherited descriptors. The Go runtime opens an epoll instance and an
+// eventfd only for pollable files. The directory that is being read here is left out by its
+// target.
 func descriptors() map[string]string {
 	out := map[string]string{}
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -103,15 +103,14 @@ func winsize() {
 	fmt.Println(w.Row, w.Col)
 }
 
-// winch prints the size of the terminal whenever it changes, until a line is
-// entered.
+// winch prints the size of the terminal whenever it changes, until a line is entered.
 func winch() {
 	c := make(chan os.Signal, 16)
 	signal.Notify(c, unix.SIGWINCH)
 	fmt.Println("ready")
 	entered := make(chan struct{})
 	go func() {
-		_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // the end will do too
+		_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // the end of the input ends it, too
 		close(entered)
 	}()
 	for {

@@ -1,5 +1,5 @@
-// Command testprog is what the suite runs inside containers: a static program
-// whose every subcommand shows or does one thing that a test asks about.
+// Command testprog is a static program that the suite runs inside containers. Each subcommand
+// does or prints one thing that a test needs.
 package main
 
 import (
@@ -85,22 +85,21 @@ func main() {
 	}
 }
 
-// ignoreTerm says when SIGTERM is ignored, and then waits for SIGKILL.
+// ignoreTerm prints a line when SIGTERM is ignored, and then waits for SIGKILL.
 func ignoreTerm() {
 	signal.Ignore(syscall.SIGTERM)
 	fmt.Println("ready")
 	forever()
 }
 
-// reportSignals prints the number of every signal that arrives, and ends with
-// SIGTERM's.
+// reportSignals prints the number of every signal that arrives, and exits after SIGTERM.
 func reportSignals() {
 	c := make(chan os.Signal, 64)
 	signal.Notify(c)
 	fmt.Println("ready")
 	for s := range c {
 		if s == syscall.SIGURG {
-			continue // the Go runtime preempts with it
+			continue // the Go runtime uses it for preemption
 		}
 		fmt.Println(int(s.(syscall.Signal)))
 		if s == syscall.SIGTERM {
@@ -118,7 +117,7 @@ func fork(n int) {
 	forever()
 }
 
-// background leaves a child that holds stdout for n seconds, and exits.
+// background starts a child that holds stdout for n seconds, and exits.
 func background(n int) {
 	c := exec.Command("/proc/self/exe", "sleep", strconv.Itoa(n))
 	c.Stdout, c.Stderr = os.Stdout, os.Stderr
@@ -145,14 +144,14 @@ func countStdin() {
 	fmt.Println(n)
 }
 
-// forever does not end; an empty select would, as a deadlock.
+// forever never returns. With an empty select the Go runtime would report a deadlock.
 func forever() {
 	for {
 		time.Sleep(time.Hour)
 	}
 }
 
-// allocate touches n MiB.
+// allocate writes to n MiB of memory.
 func allocate(n int) {
 	var held [][]byte
 	for range n {
@@ -182,8 +181,8 @@ func tryOpen(path string) {
 	fmt.Println("opened")
 }
 
-// logger is a binary:// logger: it copies the streams on descriptors 3 and 4 to
-// a file, below a line of what its environment says.
+// logger is a binary:// logger: it writes a line with its environment to a file, and then
+// copies the streams on descriptors 3 and 4 to it.
 func logger(path string) {
 	out, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	must(err)
@@ -204,7 +203,7 @@ func logger(path string) {
 	must(out.Close())
 }
 
-// keyring asks for the session keyring, which a default seccomp profile forbids.
+// keyring requests the session keyring, which a default seccomp profile forbids.
 func keyring() {
 	const sessionKeyring = -3
 	if _, err := unix.KeyctlGetKeyringID(sessionKeyring, false); errors.Is(err, unix.EPERM) {
@@ -214,7 +213,7 @@ func keyring() {
 	fmt.Println("allowed")
 }
 
-// echoSocket opens the socket with which a process without capabilities pings.
+// echoSocket opens the socket that lets a process without capabilities ping.
 func echoSocket() {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_ICMP)
 	if err != nil {

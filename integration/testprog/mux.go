@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endpoint is what rkt's multiplexer says of one socket.
+// endpoint is an entry of rkt's multiplexer for one socket.
 type endpoint struct {
 	Name    string `json:"name"`
 	Domain  string `json:"domain"`
 	Address string `json:"address"`
 }
 
-// ioMux does in a directory what rkt's iottymux does for the streams of one app: from
-// fifos to sockets, and back. Other than that one it reads nothing before somebody has
-// come for it, and with forwardEnd it passes the end of an input on.
+// ioMux does in a directory what rkt's iottymux does for the streams of one app: it copies from
+// fifos to sockets, and back. Unlike iottymux it reads nothing before a client has connected,
+// and with forwardEnd it passes on the end of an input.
 func ioMux(dir, app string, forwardEnd bool, names []string) {
 	must(os.Chdir(dir))
 	var endpoints []endpoint
@@ -48,7 +48,7 @@ func ioMux(dir, app string, forwardEnd bool, names []string) {
 func sayEndpoints(all []endpoint) {
 	text, err := json.Marshal(map[string]any{"version": 1, "targets": all})
 	must(err)
-	// As that one does: not in one step.
+	// iottymux does not write the file in one step either.
 	f, err := os.OpenFile("endpoints", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	must(err)
 	for _, part := range [][]byte{text[:len(text)/2], text[len(text)/2:]} {
@@ -79,8 +79,8 @@ func muxOutput(l net.Listener, path string) {
 	_ = conn.Close()
 }
 
-// ttyMux makes a terminal, binds its slave where an app is to find it, and serves its
-// master to one client at a time. It says READY once the app may be started.
+// ttyMux makes a terminal, binds its slave where the app looks for it, and connects its master
+// to one client at a time. It sends READY when the app may be started.
 func ttyMux(dir, app string) {
 	must(os.Chdir(dir))
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
@@ -101,8 +101,8 @@ func ttyMux(dir, app string) {
 	_, _ = io.Copy(conn, tty)
 }
 
-// attachMux connects its own streams with sockets of a multiplexer, as custom-attach
-// does: those whose flag is true.
+// attachMux connects those of its own streams whose flag is true with sockets of a multiplexer,
+// like custom-attach.
 func attachMux(dir string, flags []string) {
 	must(os.Chdir(dir))
 	wanted := map[string]bool{}

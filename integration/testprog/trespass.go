@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trespass prints everything that this process may do with another one and with what
-// /proc/PID shows of it, one line for each: the operation and the path below /proc/PID.
-// Files are opened and not written to. Behind the word undumpable follows what it may do
-// with any process that is undumpable, whose files in /proc the kernel gives to root: here
-// with a child of its own.
+// trespass prints every operation that this process may do on another process and on the files
+// of its /proc/PID, one in a line: the operation and the path below /proc/PID. Files are opened
+// and not written to. After the word "undumpable" it prints the operations that it may do on
+// any undumpable process, whose files in /proc the kernel gives to root; it tries them on a
+// child of its own.
 func trespass(pid int) {
 	t := newTrespasser(pid)
 	t.all()
@@ -34,7 +34,7 @@ func trespass(pid int) {
 	must(child.Process.Kill())
 }
 
-// undumpable waits as a process that is no longer dumpable.
+// undumpable makes this process undumpable, and waits.
 func undumpable() {
 	must(unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 	fmt.Println("ready")
@@ -56,10 +56,10 @@ func (t *trespasser) print(before string) {
 	}
 }
 
-// all tries everything.
+// all tries all operations.
 func (t *trespasser) all() {
 	t.enter(t.top)
-	// These are links that the kernel follows without looking at their text.
+	// The kernel follows these links without reading their text.
 	for _, name := range []string{"root", "cwd", "exe"} {
 		t.try(filepath.Join(t.top, name))
 	}
@@ -81,8 +81,8 @@ func (t *trespasser) all() {
 	}
 }
 
-// note remembers an operation that was allowed. Names that differ between processes
-// that are alike become the same.
+// note records an allowed operation. Names that differ between otherwise equal processes are
+// replaced by the same text.
 func (t *trespasser) note(operation, path string, err error) {
 	if err != nil {
 		return
@@ -101,8 +101,8 @@ func (t *trespasser) note(operation, path string, err error) {
 	t.may[operation+" "+strings.Join(parts, "/")] = true
 }
 
-// enter tries everything in a directory. Other processes that it shows are not looked at,
-// and neither is a sysfs that is read-only, which has more files than all the rest.
+// enter tries all operations in a directory. It skips other processes, and a read-only sysfs,
+// which has more files than everything else.
 func (t *trespasser) enter(dir string) {
 	var fs unix.Statfs_t
 	if unix.Statfs(dir, &fs) == nil && fs.Type == unix.SYSFS_MAGIC && fs.Flags&unix.ST_RDONLY != 0 {
@@ -127,11 +127,11 @@ func (t *trespasser) enter(dir string) {
 }
 
 func entries(dir string) []os.DirEntry {
-	list, _ := os.ReadDir(dir) // what cannot be read has nothing to try
+	list, _ := os.ReadDir(dir) // skip a directory that cannot be read
 	return list
 }
 
-// try opens a file in every way, and reads a byte of it.
+// try opens a file in all modes, and reads a byte of it.
 func (t *trespasser) try(path string) {
 	const flags = unix.O_CLOEXEC | unix.O_NOCTTY | unix.O_NONBLOCK
 	for operation, mode := range map[string]int{"open-to-read": unix.O_RDONLY, "open-to-write": unix.O_WRONLY, "open-to-append": unix.O_RDWR | unix.O_APPEND} {

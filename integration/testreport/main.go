@@ -1,11 +1,10 @@
-// Command testreport reads the output of `go test -json`, and prints a line per
-// package, the output of the tests that failed and the reasons of those that
-// were skipped. It ends with code 1 if anything failed. If TEST_TALLY names a
-// file, a line "passed failed skipped" is appended to it.
+// Command testreport reads the output of `go test -json`. It prints a line per package, the
+// output of failed tests and the reasons of skipped ones, and exits with 1 if anything failed.
+// If TEST_TALLY names a file, it appends a line "passed failed skipped" to the file.
 //
-// A test with sub-tests is not counted beside them, and a package that fails
-// with no test to blame counts as one failure. With TEST_SLOW=SECONDS the tests that
-// took longer are listed.
+// A test with sub-tests is not counted in addition to them, and a package that fails without a
+// failed test counts as one failure. With TEST_SLOW=SECONDS it lists the tests that took
+// longer.
 package main
 
 import (
@@ -58,10 +57,10 @@ type report struct {
 	start                   time.Time
 	packages                map[string]*pkg
 	passed, failed, skipped int
-	slow                    float64 // seconds; 0: none is listed
+	slow                    float64 // seconds; 0 means no list
 }
 
-// pkg is a package whose tests run.
+// pkg is a package whose tests are running.
 type pkg struct {
 	output  map[string]*strings.Builder // by test; "" is the package's own
 	parents map[string]bool
@@ -74,7 +73,7 @@ func (r *report) read(in io.Reader) error {
 	for s.Scan() {
 		var e event
 		if json.Unmarshal(s.Bytes(), &e) != nil {
-			fmt.Fprintln(r.out, s.Text()) // the go command's own words
+			fmt.Fprintln(r.out, s.Text()) // a message of the go command itself
 			continue
 		}
 		r.event(e)
@@ -113,7 +112,7 @@ func (r *report) event(e event) {
 	}
 }
 
-// show prints what a test said, if somebody has to read it.
+// show prints the output of a test that failed or was skipped.
 func (r *report) show(e event, p *pkg) {
 	if out := p.output[e.Test]; out != nil && e.Action != "pass" {
 		for _, l := range strings.SplitAfter(out.String(), "\n") {
@@ -133,7 +132,7 @@ func (r *report) finish(e event, p *pkg) {
 	}
 	if out := p.output[""]; out != nil && e.Action == "fail" {
 		fmt.Fprint(r.out, out.String())
-		for test, rest := range p.output { // a panic leaves tests without a result
+		for test, rest := range p.output { // after a panic some tests have no result
 			if test != "" {
 				fmt.Fprint(r.out, rest.String())
 			}
@@ -145,8 +144,8 @@ func (r *report) finish(e event, p *pkg) {
 	}
 }
 
-// count counts results of tests without sub-tests. A parent that fails by
-// itself, with all its sub-tests passing, counts too.
+// count counts the results of tests without sub-tests. A parent that fails although all its
+// sub-tests pass is counted, too.
 func (p *pkg) count() (passed, failed, skipped int) {
 	for test, result := range p.results {
 		if p.parents[test] && (result != "fail" || p.childFailed(test)) {

@@ -6,7 +6,7 @@ import (
 	"io/fs"
 )
 
-// cpio writes an archive of the form that the kernel unpacks as an initramfs.
+// cpio writes an archive in the format of an initramfs.
 type cpio struct {
 	w     io.Writer
 	inode int

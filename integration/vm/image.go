@@ -17,7 +17,7 @@ import (
 
 const (
 	suite = "bookworm"
-	// include is what the guest has beyond the packages without which no Debian is one.
+	// include lists the packages that the guest has in addition to Debian's minimum.
 	include = "systemd-sysv,systemd-container,dbus,runc,iproute2,procps,busybox-static,kmod,udev,containernetworking-plugins"
 )
 
@@ -26,7 +26,7 @@ const (
 //go:embed guest
 var guest embed.FS
 
-// machine is what there is to boot.
+// machine has the files to boot.
 type machine struct{ kernel, initramfs, root string }
 
 // newMachine makes the guest's kernel and root file system from Debian's packages,
@@ -57,7 +57,7 @@ func newMachine(ctx context.Context, log io.Writer) (machine, error) {
 func embedded(name string) []byte {
 	b, err := guest.ReadFile("guest/" + name)
 	if err != nil {
-		panic(err) // it is part of this program
+		panic(err) // it is embedded in this program
 	}
 	return b
 }
@@ -79,7 +79,7 @@ func makeMachine(ctx context.Context, dir, kernel string) error {
 	return os.RemoveAll(root)
 }
 
-// addService makes the tests what the guest boots for.
+// addService makes the guest run the tests at boot.
 func addService(root string) error {
 	const unit = "rkt-tests.service"
 	units := filepath.Join(root, "etc/systemd/system")
@@ -115,7 +115,7 @@ func run(ctx context.Context, program string, args ...string) error {
 
 func output(ctx context.Context, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
-	// Where mkfs and debootstrap are is not on everybody's path.
+	// Users other than root may not have the directory of mkfs and debootstrap in their PATH.
 	cmd.Env = append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin", "CGO_ENABLED=0")
 	var said strings.Builder
 	cmd.Stderr = &said

@@ -13,15 +13,15 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 )
 
-// inInitramfs are the modules without which there is no root file system, and no
-// way to tell how the tests went. Debian's kernels have no virtio built in.
+// inInitramfs are the modules for the root file system and for the port to which the results
+// are written. Debian's kernels have no virtio built in.
 const inInitramfs = "virtio_pci virtio_blk virtio_console crc32c_generic ext4"
 
-// inRoot are the modules that the guest may load by itself.
+// inRoot are the modules that the guest loads on demand.
 const inRoot = "arch/x86/crypto block crypto fs lib mm net security drivers/block drivers/char drivers/net/veth.ko drivers/virtio"
 
-// kernelPackage returns the package that Debian's linux-image-amd64 stands for. A
-// machine that has never heard of it updates its lists first.
+// kernelPackage returns the package on which Debian's linux-image-amd64 depends. If the package
+// lists of the machine do not have it, they are updated first.
 func kernelPackage(ctx context.Context) (string, error) {
 	const meta = "linux-image-amd64"
 	out, err := output(ctx, "apt-cache", "depends", "--important", meta)
@@ -41,9 +41,9 @@ func kernelPackage(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("the package %s depends on no kernel: %s", meta, out)
 }
 
-// addKernel fetches the kernel, puts it and its initramfs into dir and its
-// modules into root. The package is not installed anywhere: its scripts would
-// make an initramfs and look for a boot loader.
+// addKernel downloads the kernel, and writes it and its initramfs to dir and its modules to
+// root. It does not install the package: the package's scripts would make an initramfs and look
+// for a boot loader.
 func addKernel(ctx context.Context, dir, root, name string) error {
 	version := strings.TrimPrefix(name, "linux-image-")
 	unpacked := filepath.Join(dir, "package")
@@ -95,7 +95,7 @@ func move(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// writeInitramfs writes what mounts the root file system: busybox, modules and
+// writeInitramfs writes the initramfs that mounts the root file system: busybox, modules and
 // the order in which they are loaded.
 func writeInitramfs(path, root, modules string) error {
 	dependencies, err := os.ReadFile(filepath.Join(modules, "modules.dep"))
@@ -134,9 +134,9 @@ func writeInitramfs(path, root, modules string) error {
 	return errors.Join(archive.end(), f.Close())
 }
 
-// loadOrder returns the files of modules and of all that they need, in an order in
-// which they can be loaded. In modules.dep a file is followed by what it needs,
-// each before what that needs in turn.
+// loadOrder returns the files of modules and of their dependencies, in an order in which they
+// can be loaded. In modules.dep a file is followed by its dependencies, each before its own
+// dependencies.
 func loadOrder(dependencies string, modules []string) ([]string, error) {
 	needs := map[string][]string{}
 	for line := range strings.Lines(dependencies) {

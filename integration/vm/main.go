@@ -1,13 +1,12 @@
-// Command vm runs, in a Debian guest that has systemd as its first process and
-// version 2 of cgroups, those tests that touch cgroups: whatever the machine
-// itself has. It prints what `go test -json` would, and tells on stderr how it gets
-// on.
+// Command vm runs the tests that touch cgroups in a Debian guest whose first process is systemd
+// and which has cgroup version 2, for machines without these. It prints the output of `go test
+// -json` on stdout, and its progress on stderr.
 //
-// The guest's kernel and root file system are made of Debian's packages, once. The
-// shim, containerd and the test binaries come on a second disk, because there is no
-// Go in the guest; what the tests say comes back through a virtio port. It runs
-// under QEMU without KVM, which a machine may offer and yet not have, five to eight
-// times slower than the machine itself.
+// The guest's kernel and root file system are made from Debian's packages, once. The shim,
+// containerd and the test binaries are on a second disk, because there is no Go in the guest.
+// The tests' output is read from a virtio port. The guest runs under QEMU without KVM, because
+// some machines offer KVM although it does not work. So it is five to eight times slower than
+// the machine.
 package main
 
 import (
@@ -24,7 +23,7 @@ import (
 	"time"
 )
 
-// errTests says that the guest did its work, and tests failed.
+// errTests means that the guest has run the tests, and some failed.
 var errTests = errors.New("tests failed")
 
 func main() {
@@ -77,19 +76,19 @@ func runTests(ctx context.Context, p payload, limit time.Duration) error {
 	return err
 }
 
-// bootLimit is how long the guest may take before its tests begin: half a minute is
-// the rule.
+// bootLimit is the time limit for the start of the guest, until its tests begin. It usually
+// takes half a minute.
 const bootLimit = 10 * time.Minute
 
-// boot runs the guest until it powers itself off.
+// boot runs the guest until it powers off.
 func boot(ctx context.Context, log io.Writer, m machine, disk, console string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	cmd := exec.CommandContext(ctx, qemu, m.arguments(disk, console)...)
 	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	// QEMU takes the end of its input for a host that has hung up, and then the
-	// guest's writes wait for another one.
+	// If QEMU's input ends, QEMU reports to the guest that the host has hung up, and the
+	// guest's writes then block.
 	if _, err := cmd.StdinPipe(); err != nil {
 		return err
 	}
@@ -105,7 +104,7 @@ func boot(ctx context.Context, log io.Writer, m machine, disk, console string) e
 	defer late.Stop()
 	r := results{out: os.Stdout, log: log, start: time.Now(), up: late.Stop}
 	readErr := r.read(ctx, out)
-	if readErr != nil && !errors.Is(readErr, errTests) { // nobody listens to the guest any more
+	if readErr != nil && !errors.Is(readErr, errTests) { // the guest's output is not read any more
 		_ = cmd.Process.Kill()
 	}
 	waitErr := cmd.Wait()

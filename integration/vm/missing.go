@@ -11,7 +11,7 @@ import (
 
 const qemu = "qemu-system-x86_64"
 
-// missing says what keeps this machine from making and running the guest.
+// missing returns an error if this machine cannot make and run the guest.
 func missing() error {
 	if runtime.GOARCH != "amd64" {
 		return fmt.Errorf("the guest runs programs of this machine's, and is made for amd64: this is %s", runtime.GOARCH)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A test that was renamed must not leave the suites of the guest unnoticed.
+// If a test is renamed, the guest's suites must not lose it unnoticed.
 func TestEveryWordOfAPatternSelectsATest(t *testing.T) {
 	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(t `)
 	for _, s := range allSuites() {
@@ -26,7 +26,7 @@ func TestEveryWordOfAPatternSelectsATest(t *testing.T) {
 		}
 		for _, pattern := range []string{s.run, s.short} {
 			if strings.Contains(pattern, "/") {
-				continue // of sub-tests
+				continue // a pattern of sub-tests
 			}
 			for word := range strings.SplitSeq(pattern, "|") {
 				if !slices.ContainsFunc(names, regexp.MustCompile(word).MatchString) {

@@ -14,14 +14,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 )
 
-// payload is what the guest's second disk holds.
+// payload describes the contents of the guest's second disk.
 type payload struct {
 	bin      string
 	suites   []testSuite
 	runtimes string
 }
 
-// write builds everything, and makes an image of it.
+// write builds everything, and makes an image of the disk.
 func (p payload) write(ctx context.Context, log io.Writer, image string) error {
 	if len(p.suites) == 0 {
 		return errors.New("nothing of it is in the short form")
@@ -63,7 +63,7 @@ func (p payload) write(ctx context.Context, log io.Writer, image string) error {
 	return makeFileSystem(ctx, image, dir, 1<<30)
 }
 
-// programs are those of this module that the tests run.
+// programs lists the programs of this module that the tests run.
 func (p payload) programs() []string {
 	list := []string{"testprog"}
 	if slices.ContainsFunc(p.suites, func(s testSuite) bool { return s.name == "integration/cri" }) {

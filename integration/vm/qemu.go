@@ -1,16 +1,17 @@
 package main
 
-// arguments are QEMU's. Its standard output is the port that the tests write to.
+// arguments returns QEMU's arguments. QEMU's standard output is the port to which the tests
+// write.
 func (m machine) arguments(payload, console string) []string {
 	return []string{
-		// An older processor is faster: what a new one can do beyond it (SMAP, AVX) costs
-		// QEMU a third more time.
+		// An older processor model is faster: features of newer ones (SMAP, AVX) cost QEMU a
+		// third more time.
 		"-accel", "tcg,thread=multi,tb-size=512", "-cpu", "Nehalem", "-M", "q35", "-smp", "2", "-m", "2048",
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-kernel", m.kernel, "-initrd", m.initramfs,
 		"-append", "console=ttyS0 quiet panic=-1 systemd.show_status=0 mitigations=off audit=0 tsc=reliable",
 		"-serial", "file:" + console,
-		// The root file system is everybody's: what is written is forgotten.
+		// All guests share the root file system, and changes to it are discarded.
 		"-drive", "id=root,file=" + m.root + ",format=raw,if=none,cache=unsafe,snapshot=on",
 		"-device", "virtio-blk-pci,drive=root",
 		"-drive", "id=payload,file=" + payload + ",format=raw,if=none,readonly=on",

@@ -15,18 +15,18 @@ import (
 // binaries: up, begin NAME, end NAME CODE, done.
 const mark = "\x01"
 
-// packagePrefix tells a suite in the guest from the same one on this machine.
+// packagePrefix distinguishes a suite in the guest from the same suite on this machine.
 const packagePrefix = "guest/"
 
-// results turns what the guest says into what `go test -json` prints.
+// results translates the guest's output into that of `go test -json`.
 type results struct {
 	out   io.Writer // for test2json
 	log   io.Writer // for people
 	start time.Time
-	up    func() bool // called when the guest is, if there is anything to call
-	suite string      // that is running
+	up    func() bool // called when the guest has booted; may be nil
+	suite string      // the running suite
 	said  time.Time
-	tests int // that the suite has begun
+	tests int // of the suite, so far
 
 	failed   bool
 	finished bool
@@ -34,8 +34,8 @@ type results struct {
 	pipe     io.WriteCloser
 }
 
-// read reads to the end of what the guest says. The error is errTests if all
-// suites were run and not all passed.
+// read reads the guest's output to its end. The error is errTests if all suites were run and
+// not all passed.
 func (r *results) read(ctx context.Context, in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {
@@ -63,7 +63,7 @@ func (r *results) read(ctx context.Context, in io.Reader) error {
 }
 
 func (r *results) line(ctx context.Context, line string) error {
-	// What a test writes without an end of line stands before the mark.
+	// If a test writes without an end of line, its text precedes the mark.
 	text, command, marked := strings.Cut(line, mark)
 	if r.pipe != nil && text != "" {
 		if _, err := io.WriteString(r.pipe, text); err != nil {
@@ -90,7 +90,7 @@ func (r *results) line(ctx context.Context, line string) error {
 		return r.close(code == "0")
 	case "done":
 		r.finished = true
-	default: // it is the testing package's: test2json wants it
+	default: // a line of the testing package, which test2json needs
 		if r.pipe != nil {
 			_, err := io.WriteString(r.pipe, mark+command)
 			return err
@@ -104,7 +104,7 @@ func (r *results) say(what string) {
 	fmt.Fprintf(r.log, "==> %4.0fs %s\n", time.Since(r.start).Seconds(), what)
 }
 
-// progress says now and then which test begins.
+// progress prints from time to time which test begins.
 func (r *results) progress(line string) {
 	_, test, ok := strings.Cut(line, "=== RUN ")
 	if !ok {
@@ -116,7 +116,7 @@ func (r *results) progress(line string) {
 	}
 }
 
-// begin starts what reads the output of a suite.
+// begin starts a test2json for the output of a suite.
 func (r *results) begin(ctx context.Context, suite string) (err error) {
 	r.suite, r.tests = suite, 0
 	r.convert = exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", packagePrefix+suite)
@@ -131,7 +131,8 @@ func (r *results) begin(ctx context.Context, suite string) (err error) {
 	return nil
 }
 
-// close ends it. A suite that did not end well has failed, whatever it said.
+// close ends test2json. If the suite's exit code is not 0, the suite has failed, whatever its
+// output says.
 func (r *results) close(passed bool) error {
 	if r.pipe == nil {
 		return nil

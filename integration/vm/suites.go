@@ -7,41 +7,39 @@ import (
 
 // testSuite is a package whose tests run in the guest.
 type testSuite struct {
-	name  string // its directory in the tree and in the payload
+	name  string // its directory in the repository and in the payload
 	run   string // pattern of the tests
 	short string // the same for the short form; "" if it is no part of that
 	args  string // more arguments
 }
 
-// needsVersion1 selects tests that have nothing to test here, by their names.
+// needsVersion1 selects, by their names, tests that need cgroup version 1 and do not run here.
 const needsVersion1 = `OnVersion1|/version_1`
 
-// limitsOfApps selects the cases of package pod: what it does with cgroups, and not
-// how it keeps its directories.
+// limitsOfApps selects the cases of package pod that use cgroups, without those about
+// directories.
 const limitsOfApps = `Pause|Resume|SIGKILLEnds|KillAll|UpdateIs|ToldAndMay|Stats|ResourcesThat|OOM|Watches|NotRecorded|OrdinaryBundles|LivingShims` +
 	`|DiesAtAnyStep|LimitOfProcesses`
 
-// touchCgroups selects the cases of the integration suite. What a `delete` does when a
-// shim has died is not among them: containerd gives it five seconds, whatever the
-// machine. Package pod's cases of it have no clock.
+// touchCgroups selects the cases of the integration suite. Cases of `delete` after the death of
+// a shim are not among them, because containerd gives `delete` five seconds even on a slow
+// machine. Package pod has such cases without a time limit.
 const touchCgroups = `PauseAndResume|PauseIn|KillAll|DiesOfWhatKills|TestUpdate|AnUpdateThat|Metrics|CgroupsOfItsOwn|BelowACgroup|ScopeOfSystemds` +
 	`|OOM|MemoryLimit|CPUShares|Devices|LimitOfProcesses` +
 	`|Nspawn|TaskExecRuns|TaskKill|APausedTaskCan|ProcAndSysAreMasked|Privileged|EndsEverything|SandboxOfCRI`
 
-// oneOfEach selects one case for each thing that is another one on version 2, or
-// where systemd runs: membership and scopes, limits, their changes, statistics,
-// devices, the freezer, OOM, the number of processes, killing, and what systemd-nspawn
-// leaves.
+// oneOfEach selects one case for each feature that works differently on version 2 or with
+// systemd: membership and scopes, limits, their changes, statistics, devices, the freezer, OOM,
+// the number of processes, killing, and the remains of systemd-nspawn.
 const oneOfEach = `NspawnMakes|CgroupsOfItsOwn|BelowACgroup|ScopeOfSystemds|TestUpdate|MetricsOf|OnlyDevices|PauseAndResume` +
 	`|AnOOMIsPublished|LimitOfProcesses|TaskKillAll`
 
-// pods selects the features of pods: all of them with systemd's cgroups, which are
-// what a kubelet uses where systemd runs, and with the kubelet's own those that have
-// to do with cgroups.
+// pods selects the features of pods: all of them with systemd's cgroups, which a kubelet uses
+// if systemd runs, and those about cgroups with the kubelet's own driver.
 const pods = `TestFeatures/-systemd$|TestFeatures/^(runc|rkt|rkt-shim|nspawn|nspawn-shim)$/^(Users|Resources|Cgroups)`
 
-// podsOfEach selects, for either driver of cgroups and either way to a pod, the limits
-// of a pod and cgroups that a user namespace has below its own.
+// podsOfEach selects the limits of a pod, and cgroups that a user namespace has below its own,
+// for either driver of cgroups and with and without a pause container.
 const podsOfEach = `TestFeatures/^(rkt|rkt-shim-systemd)$/^Cgroups/(what_a_pod_may_have|user_namespace)`
 
 func allSuites() []testSuite {
@@ -57,7 +55,7 @@ func allSuites() []testSuite {
 	}
 }
 
-// dir is the directory of the package, from that of this module.
+// dir returns the directory of the package, relative to that of this module.
 func (s testSuite) dir() string {
 	if below, ok := strings.CutPrefix(s.name+"/", "integration/"); ok {
 		return "./" + below
@@ -65,7 +63,7 @@ func (s testSuite) dir() string {
 	return "../" + s.name
 }
 
-// selection is what somebody wants to be run.
+// selection is the tests that the user wants to run.
 type selection struct {
 	short bool
 	suite string // "": all
@@ -73,8 +71,8 @@ type selection struct {
 	args  string
 }
 
-// suites returns what is to be run. Of a package that is no suite by itself that is
-// everything, and nothing in the short form.
+// suites returns the suites to run. For a package that is not a suite it returns all its tests,
+// and in the short form none.
 func (s selection) suites() []testSuite {
 	list := allSuites()
 	if s.suite != "" {

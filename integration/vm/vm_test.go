@@ -69,9 +69,9 @@ func TestTheVerdictIsThatOfTheGuestsTests(t *testing.T) {
 	)
 	for _, c := range []struct {
 		name, said string
-		passed     []string // of the packages
+		passed     []string // packages
 		failed     []string
-		err        error // nil: any, unless there is neither
+		err        error // nil: any error, if no package has a result
 	}{
 		{"all pass", passes + done, []string{"guest/pod"}, nil, nil},
 		{"one fails", passes + fails + done, []string{"guest/pod"}, []string{"guest/pod"}, errTests},

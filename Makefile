@@ -1,4 +1,4 @@
-# Every target is a few lines: what is longer is a script or a Go program.
+# Every target is a few lines. Longer ones call a script or a Go program.
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -12,25 +12,24 @@ REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 SHIM     := containerd-shim-rkt-v1
 LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 REPORT    = go -C integration run ./testreport
-# Tests that need a static test binary, which one with the race detector is not.
+# Tests that need a static test binary. A binary with the race detector is not static.
 STATIC   := ^TestExecIntoAnApp$$
-# Tests that mostly execute programs, hundreds of them: the race detector in these
-# would only take time.
+# Packages whose tests mostly execute other programs, hundreds of them. The race detector
+# would find nothing more there, and takes time.
 PROGRAMS := stage1/conformance
-# Columns of the integration suite: native, oci, nspawn, runc. With native come the most
-# important cases of nspawn, with oci those of oci with crun in the place of runc. crun
-# and runsc are columns, too.
+# Columns of the integration suite: native, oci, nspawn, runc, crun, runsc, runc-current. native
+# also runs the most important cases with nspawn, and oci runs them with crun instead of runc.
 RUNTIMES ?= native,oci
-# Of these, each under three releases of containerd, so many run at a time: they wait
-# more than they compute.
+# The number of columns, each under one of three releases of containerd, that run at a time.
+# They mostly wait.
 COLUMNS  := 6
-# Cases that runsc runs: those of the short form.
+# The cases that run with runsc: those of the short form.
 RUNSC    := ^Test(Run|AProgram|Exec(AtA|Life|sLeaveNo)|Pause|KillAll|Update|MetricsOf|AnOOMIsPublished|Hooks(Have|Read)|ContainersOfOne|TheDeathOfTheShim)
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
-deps: ## install what is missing of Debian's packages (as root)
+deps: ## install missing Debian packages (as root)
 	@scripts/deps
 
 build: ## build the shim, its stage1 images and rktctl into bin/
@@ -49,7 +48,7 @@ lint: check ## the same, golangci-lint where it is installed, and govulncheck
 	else echo "==> golangci-lint is not installed: not run"; fi
 
 # Each of the three waits half of its time, for timers and for other processes, so they run
-# side by side.
+# in parallel.
 test: deps check ## everything that CI runs
 	@$(MAKE) --no-print-directory -j3 test-unit test-integration test-vm-short
 
@@ -69,7 +68,7 @@ test-runsc: deps build ## the stage1 oci with gVisor's runsc, which is built fir
 	RKT_TEST_RUNTIMES=runsc RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -timeout 30m -json -run '$(RUNSC)' .; } | $(REPORT)
 
-test-long: build ## the cases that repeat something, as often as is ever demanded (an hour)
+test-long: build ## the cases that repeat something, at full length (an hour)
 	@RKT_TEST_LONG=1 RKT_TEST_RUNTIMES=native RKT_TEST_RELEASES=2.4 RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -timeout 3h -json . -outage 1m -fuzz-rpcs 10m | $(REPORT)
 
@@ -108,9 +107,9 @@ test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS)
 	@go -C integration run ./vm -bin $(BIN) $(VM_FLAGS) | $(REPORT)
 
 test-vm-short: override VM_FLAGS += -short
-test-vm-short: test-vm ## the part of it that make test runs, in minutes
+test-vm-short: test-vm ## the part of test-vm that make test runs, in minutes
 
-compat: deps build ## what the kit says of the bundled stage1s, and the suite of rkt's, into docs/
+compat: deps build ## the kit's results for the bundled stage1s, and the suite of rkt's images, into docs/
 	@go run ./stage1/conformance/compat -rktctl $(BIN)/rktctl -document docs/results/stage1-compat.md $(addprefix $(BIN)/stage1/,native oci nspawn fly) guide
 	@$(MAKE) --no-print-directory test-rkt
 
@@ -120,10 +119,10 @@ test-rkt: build ## rkt's interface versions 1 to 6 and images, every call and fe
 	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 60m -json -run "$$(go -C integration run ./rktcompat -tests)" . | \
 	go -C integration run ./rktcompat -document $(CURDIR)/docs/results/stage1-compat.md
 
-bench: deps build ## compare with runc's shim, side by side (BENCH_FLAGS, BENCH_JSON=FILE)
+bench: deps build ## compare with runc's shim (BENCH_FLAGS, BENCH_JSON=FILE)
 	@go -C integration run ./bench -bin $(BIN) -json '$(abspath $(BENCH_JSON))' $(BENCH_FLAGS)
 
-demo: deps build ## run a container in a private containerd, and show it
+demo: deps build ## run a container in a private containerd, and print its output
 	@go -C integration run ./demo -bin $(BIN)
 
 install: build ## install below PREFIX (/usr/local) and DESTDIR

@@ -373,8 +373,9 @@ func TestNerdctlRestartPolicies(t *testing.T) {
 				return r.code == 0, r.stderr
 			})
 		}
-		// A monitor that is at work would make tasks of containers that are being removed. When
-		// it restarts a new container, it has begun a new round, and leaves the others alone.
+		// A round of the monitor that has already begun could make tasks for containers that are
+		// being removed. Wait until it restarts a new container: then it is in a later round,
+		// in which none of the other containers is restarted.
 		n.run(t, []string{"--detach", "--name", "last", "--restart", "on-failure:1"}, "testprog", "exit", "3").must(t)
 		wait.Observe(t, "the monitor has begun anew", func() (bool, string) {
 			s := try("inspect", "--format", "{{.RestartCount}} {{.State.Status}}", "last")

@@ -89,7 +89,8 @@ func cgroupNamespace(t *testing.T, c *column) {
 	}
 }
 
-// The pod's limits are higher than those of its containers, one of which has none of its own.
+// The limits of the pod's cgroup hold for all of its containers, one of which has no limit of
+// its own.
 func podLimits(t *testing.T, c *column) {
 	p := c.pod(t)
 	limits := limitsOfPod{memory: 96 << 20, tasks: 120, cpu: 80}

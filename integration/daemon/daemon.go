@@ -77,7 +77,7 @@ func (d *Daemon) Resume(ctx context.Context) error {
 	started := make(chan error)
 	ended := make(chan struct{})
 	go func() {
-		// The death signal belongs to the thread that starts the process.
+		// The kernel sends the death signal when the thread that started the process ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(ended)

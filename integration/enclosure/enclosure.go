@@ -54,7 +54,7 @@ func (e Enclosure) Path(name string) string {
 	return filepath.Join(e.Dir, flat(name))
 }
 
-// flat maps the private directories to names next to each other.
+// flat replaces the private directory at the beginning of a path by a name without slashes.
 func flat(name string) string {
 	for _, p := range private {
 		if rest, ok := strings.CutPrefix(name+"/", p+"/"); ok {
@@ -99,7 +99,7 @@ func (e Enclosure) Run(ctx context.Context) (code int, err error) {
 		Setpgid:    true, // only this process gets an interrupt of the terminal
 		Pdeathsig:  syscall.SIGKILL,
 	}
-	// The death signal belongs to the thread that starts the process.
+	// The kernel sends the death signal when the thread that started the process ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err = cmd.Run()

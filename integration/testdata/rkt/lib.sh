@@ -1,12 +1,12 @@
 # shellcheck shell=sh
-# What the entrypoints of these images share: the implementor's guide of rkt's
-# stage1s to the letter, in shell. They refuse what their version does not know, as
-# programs of rkt's do, and write down how they were called.
+# Functions for the entrypoints of these images, which follow the implementor's guide of rkt's
+# stage1s exactly. An entrypoint refuses arguments that its version does not know, like rkt's
+# programs, and logs its arguments and environment.
 set -eu
 here=${0%/*}
 read -r version <"$here/version"
 read -r log <"$here/log"
-# What a call begins with: its arguments, and its environment but for the shell's.
+# Log the arguments, and the environment without the shell's own variables.
 {
 	printf '%s' "${0##*/}"
 	[ $# -eq 0 ] || printf ' %s' "$@"
@@ -14,7 +14,7 @@ read -r log <"$here/log"
 	env | grep -Ev '^(PWD|OLDPWD|SHLVL|_)=' | sort | sed "s/^/${0##*/}: /"
 } >>"$log/calls"
 
-# misused WHAT: the end of a program that was called wrongly.
+# misused WHAT: logs that a program was called wrongly, and exits.
 misused() {
 	echo "${0##*/}: $1" >&2
 	echo "misused ${0##*/}: $1" >>"$log/calls"
@@ -29,15 +29,15 @@ unfit() {
 # since VERSION ARGUMENT
 since() { [ "$version" -ge "$1" ] || misused "version $version does not know $2"; }
 
-# dawdle: a helper, whose end does not matter, if a test has asked for it.
+# dawdle: executes a helper if a test has asked for it. The helper's exit does not matter.
 dawdle() { [ ! -e "$log/dawdles" ] || sleep 4719 || :; }
 
-# of FILTER: what jq finds in the pod's manifest.
+# of FILTER: prints the result of a jq filter of the pod's manifest.
 of() { jq -r "$1" pod; }
 
 stage2() { printf '%s' "stage1/rootfs/opt/stage2/$1/rootfs"; }
 
-# volumes APP: mounts its volumes.
+# volumes APP: mounts the app's volumes.
 volumes() {
 	eval "$(of '. as $pod | .apps[] | select(.name == "'"$1"'") | .mounts // [] | .[] | . as $m |
 		($m.appVolume // ($pod.volumes[] | select(.name == $m.volume))) |
@@ -57,8 +57,8 @@ volume() {
 	[ "$4" = false ] || mount -o remount,bind,ro "$to"
 }
 
-# program APP: the command line that executes an app in its root, as its user. What
-# $announce has is done there before.
+# program APP: prints the command line that executes an app in its root, as its user. The
+# commands in $announce are executed there before it.
 program() {
 	of '.apps[] | select(.name == "'"$1"'") | .app |
 		(["chroot", "--userspec=\(.user):\(.group)", "--groups=\([(.supplementaryGIDs // [])[] | tostring] | join(","))", "'"$(stage2 "$1")"'",

@@ -1,9 +1,9 @@
 # shellcheck shell=sh
 # shellcheck disable=SC2154 # of lib.sh
-# What the entrypoints of a mutable image share beside lib.sh. The pod's own files are
-# in fixture/: a directory for every app, and the orders to the supervisor.
+# Further functions for the entrypoints of a mutable image. The pod's own files are in fixture/:
+# a directory for every app, and the orders to the supervisor.
 
-# arguments of what acts on one app: sets $app.
+# one_app ARGUMENT...: reads the arguments of a call for one app, and sets $app.
 one_app() {
 	app=''
 	for a; do
@@ -17,7 +17,8 @@ one_app() {
 	crossing
 }
 
-# crossing: what rkt gave to those that cross into the pod, and nothing else.
+# crossing: checks that the environment has exactly the variables that rkt set for calls into the
+# pod.
 crossing() {
 	[ "$(env | sed -n 's/^\([A-Za-z0-9_]*\)=.*/\1/p' | grep -Evx 'PWD|OLDPWD|SHLVL|_' | sort | tr '\n' ' ')" = \
 		"PATH RKT_STAGE1_ENTERCMD RKT_STAGE1_ENTERPID " ] || misused "environment: $(env | tr '\n' ' ')"
@@ -37,8 +38,8 @@ of_app() { of '.apps[] | select(.name == "'"$1"'") | '"$2"; }
 
 has_variable() { of_app "$1" '.app.environment[]?.name' | grep -qx "$2"; }
 
-# mux APP: the directory of its multiplexer. Version 5 has one of its own, which only
-# its attach knows.
+# mux APP: prints the directory of the app's multiplexer. In version 5 it is another directory,
+# which only attach knows.
 mux() {
 	if [ "$version" -ge 6 ]; then
 		printf 'stage1/rootfs/rkt/iottymux/%s' "$1"

@@ -28,7 +28,6 @@ import (
 
 // The tests of this file make the calls of Docker's daemon to containerd, in its order, and
 // read the answers as it does. make test-docker runs the daemon itself.
-// what it is told. make test-docker drives the daemon itself.
 
 // exitCodeOf is the exit code that moby derives from the error of a Create or Start
 // (daemon/errors.go, setExitCodeFromError). `docker run` ends with it, except for 127 of a file

@@ -143,7 +143,7 @@ func (r *rig) awaitQuiet(ctx context.Context) error {
 	})
 }
 
-// await polls until nothing is left of what remains finds.
+// await polls until remains finds nothing.
 func (r *rig) await(ctx context.Context, what string, remains func() ([]string, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

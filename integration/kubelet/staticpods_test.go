@@ -81,7 +81,6 @@ func startNode(t *testing.T, h node.Handler) *node.Node {
 
 // service is a typical pod: an init container makes its page, one container serves it and a
 // sidecar changes it.
-// one container and changed by a sidecar.
 func service(t *testing.T, k *kubelet) {
 	const name = "service"
 	always := corev1.ContainerRestartPolicyAlways

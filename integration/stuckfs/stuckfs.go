@@ -179,7 +179,7 @@ func (f *FS) answer(op uint32, request []byte) (body []byte, errno unix.Errno) {
 	case opInit:
 		body = make([]byte, 64)                             // struct fuse_init_out
 		copy(body, request[:4])                             // major
-		binary.NativeEndian.PutUint32(body[4:], 31)         // minor: what is used here is older
+		binary.NativeEndian.PutUint32(body[4:], 31)         // minor: this program needs only older features
 		binary.NativeEndian.PutUint32(body[20:], blockSize) // max_write
 		return body, 0
 	case opGetattr:

@@ -21,7 +21,7 @@ const (
 	include = "systemd-sysv,systemd-container,dbus,runc,iproute2,procps,busybox-static,kmod,udev,containernetworking-plugins"
 )
 
-// guest holds what the guest's first process, and its only service, consist of.
+// guest has the files of the guest's first process and of its only service.
 //
 //go:embed guest
 var guest embed.FS

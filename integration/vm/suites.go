@@ -67,7 +67,7 @@ func (s testSuite) dir() string {
 type selection struct {
 	short bool
 	suite string // "": all
-	run   string // "": what the suite says
+	run   string // empty: the pattern of the suite
 	args  string
 }
 

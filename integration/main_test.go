@@ -104,12 +104,12 @@ func openColumns(ctx context.Context) error {
 }
 
 // openShort opens columns for the cases of inShort: nspawn if native is a column, and crun and
-// a current runc if oci is a column, unless all cases run in that column. With -test.short crun
-// and the current runc are left out.
+// a current runc if oci is a column, unless they are columns for all cases. With -test.short
+// crun and the current runc are left out.
 func openShort(ctx context.Context) error {
 	names := strings.Split(*runtimesFlag, ",")
 	for _, short := range []struct{ name, beside, program string }{
-		{"nspawn", "native", nspawnProgram}, {"crun", "oci", "crun"}, {currentRunc, "oci", "runc"}, // which wrap builds
+		{"nspawn", "native", nspawnProgram}, {"crun", "oci", "crun"}, {currentRunc, "oci", "runc"}, // wrap makes the images of these two
 	} {
 		if short.beside == "oci" && testing.Short() {
 			continue

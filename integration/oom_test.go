@@ -17,7 +17,7 @@ import (
 // after a test has made the file /tmp/go.
 var allocating = []string{"sh", "-c", "until [ -e /tmp/go ]; do sleep 0.05; done; exec testprog allocate 64"}
 
-// feed makes that file.
+// feed makes the file /tmp/go in the root of a process.
 func feed(t *testing.T, pid uint32) {
 	t.Helper()
 	write(t, fmt.Sprintf("/proc/%d/root/tmp/go", pid), "")

@@ -63,12 +63,12 @@ func (n *node) isOfRkts(flavor, image string) {
 	n.says("[stage1.%s]\npath = %q\naccept = [\"appc\", \"/process/capabilities\", \"/linux/seccomp\", \"/process/noNewPrivileges\"]\n", stage1, image)
 }
 
-// trees are the lines of a mount table for the trees that every machine has, /proc, /sys and
-// /dev.
+// trees are the lines of a mount table for /, for /proc, /sys and /dev, and for the mounts below
+// these three.
 type trees string
 
-// hostsTrees returns these lines for containerd's mount namespace, without cgroups, which other
-// programs mount, too.
+// hostsTrees returns the trees of containerd's mount namespace. Cgroups are left out, because
+// other programs mount some, too.
 func hostsTrees(t *testing.T) trees {
 	t.Helper()
 	var all strings.Builder

@@ -58,9 +58,9 @@ func withoutMeaning() []string {
 // nriSocket is a constant of the suite.
 const nriSocket = "/var/run/nri-test.sock"
 
-// The daemons that the suite starts use these: a configuration in which pods do not get a lower
-// OOM score than theirs, which needs CAP_SYS_RESOURCE, and our shim in the place of runc's if
-// ours is tested, as an administrator could install it.
+// The suite starts daemons of its own, by a wrapper of containerd. It adds the setting that pods
+// get no lower OOM score than the daemon, because a lower one needs CAP_SYS_RESOURCE. If our
+// shim is tested, it is in the place of runc's, as an administrator could install it.
 const (
 	wrappedDir  = "/run/wrapped"
 	restriction = "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\"]\nrestrict_oom_score_adj = true\n"

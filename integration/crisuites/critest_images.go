@@ -62,7 +62,7 @@ func critestImages() ([]image.Image, error) {
 			image.File{Name: "etc/passwd", Mode: 0o644, Content: []byte("root:x:0:0:root:/root:/bin/sh\ndefault-user:x:1000:1000::/home:/bin/sh\n")},
 			image.File{Name: "etc/group", Mode: 0o644, Content: []byte("root:x:0:\ndefault-user:x:1000:\ngroup-defined-in-image:x:50000:default-user\n")}),
 	}
-	// Images of different repositories must have different contents.
+	// All of these images have different contents, except those of test-image-tags.
 	for _, name := range []string{"test-image-latest:latest", "test-image-tag:test", "test-image-tag:all",
 		"test-image-1:latest", "test-image-2:latest", "test-image-3:latest"} {
 		all = append(all, own(staging+name, command("sh"), image.File{Name: "name", Mode: 0o644, Content: []byte(name)}))

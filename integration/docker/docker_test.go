@@ -36,7 +36,7 @@ func TestRun(t *testing.T) {
 			{"no-such-program", "executable file not found in $PATH", 127},
 			{"/no/such/program", "no such file or directory", 127},
 			{"/etc/not-executable", "permission denied", 126},
-			{"/etc", "permission denied", 126}, // the daemon adds more text
+			{"/etc", "permission denied", 126}, // these words are the daemon's own
 			{"/etc/passwd/x", "not a directory", 125},
 		} {
 			if r := e.run(t, []string{"--rm"}, bad.program); r.code != bad.code || !strings.Contains(r.stderr, bad.words) {

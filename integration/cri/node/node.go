@@ -28,8 +28,8 @@ type Handler struct {
 	// Sandboxer is podsandbox, where a pause container is the pod's first container, or shim,
 	// where the shim makes the pod itself.
 	Sandboxer string
-	// Options is a table of options in TOML, and usually empty: with options, CRI cannot give a
-	// pod with a user namespace its id mapping, unless the runtime is runc.
+	// Options is a table of options in TOML, and usually empty: with options, CRI cannot run
+	// pods with user namespaces, unless the runtime is runc.
 	Options string
 	// CgroupWritable lets containers write to their cgroups. Version 1 does not support that.
 	CgroupWritable bool

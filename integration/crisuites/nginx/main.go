@@ -26,8 +26,8 @@ func serve(port int) error {
 	if err := os.WriteFile("/var/run/nginx.pid", fmt.Appendln(nil, os.Getpid()), 0o644); err != nil {
 		return err
 	}
-	// Write to stderr and do not open the error log, which is a link to stderr in the original
-	// image: a user who may write to stderr may not be allowed to open it.
+	// The original opens its error log, which is a link to /dev/stderr. So does this program,
+	// because a user who may write to stderr may not be allowed to open it.
 	log, err := os.OpenFile("/dev/stderr", os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err

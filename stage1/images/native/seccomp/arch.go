@@ -74,13 +74,3 @@ func (m machine) selected(listed []specs.Arch) ([]architecture, error) {
 	}
 	return covered, nil
 }
-
-// Arches returns the architectures that Compile makes filters for on this
-// machine, for the features document.
-func Arches() []string {
-	var names []string
-	for _, a := range local().architectures {
-		names = append(names, string(a.name))
-	}
-	return names
-}

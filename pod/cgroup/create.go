@@ -27,6 +27,12 @@ const claimTries = 5
 // undoLimit is how long a failed Create may take to remove its directories.
 const undoLimit = time.Second
 
+// Maker makes cgroups. If it has Children and systemd runs, a path of the form
+// slice:prefix:name becomes a scope of systemd's (scope.go).
+type Maker struct {
+	Children *proc.Children
+}
+
 // Create makes an app's cgroup and writes its limits; no process is moved. A nil
 // res means no limits and the default access to devices.
 // If a cgroup of that path exists, has no processes and is not locked, it was abandoned and
@@ -35,17 +41,6 @@ const undoLimit = time.Second
 //
 // If a limit cannot be enforced, the error names the field, or the controller that is not
 // mounted. On failure only parent directories remain.
-func Create(p Path, res *specs.LinuxResources) (*Group, error) {
-	return Maker{}.Create(p, res)
-}
-
-// Maker makes cgroups. If it has Children and systemd runs, a path of the form
-// slice:prefix:name becomes a scope of systemd's (scope.go).
-type Maker struct {
-	Children *proc.Children
-}
-
-// Create does the same as the function Create.
 func (m Maker) Create(p Path, res *specs.LinuxResources) (*Group, error) {
 	h, err := host()
 	if err != nil {

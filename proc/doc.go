@@ -23,7 +23,8 @@
 //
 // Beside them it has the steps around a process that stage 0 and programs of a stage1
 // take alike: LookPath finds its program, OpenTerminal and Slave open its terminal, Send and
-// Receive pass its descriptors, and Memory is a file for what it is to read.
+// Receive pass its descriptors, Inherited finds those that it was given, and Memory is a
+// file for what it is to read.
 //
 // The package knows no pod, no app and no stage1, and writes no file.
 package proc

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
 // Start starts p and returns its pid when it has executed its program. The process is a
@@ -22,7 +24,8 @@ import (
 //
 // If the kernel has refused a step, the error is an *Error.
 func Start(ctx context.Context, p *Process) (int, error) {
-	ours, theirs, err := words()
+	// The child's end is blocking.
+	ours, theirs, err := seqpacket.Pair("a socket for a new process")
 	if err != nil {
 		return 0, err
 	}
@@ -41,8 +44,7 @@ func Start(ctx context.Context, p *Process) (int, error) {
 	// child, so the pid cannot belong to another process.
 	defer context.AfterFunc(ctx, func() { _ = ours.SetReadDeadline(time.Unix(1, 0)) })()
 
-	b := &starting{p: p, words: ours}
-	b.pid = pid
+	b := &starting{p: p, words: ours.File, pid: pid}
 	if p.twice() {
 		b.helper, b.pid = pid, 0
 	}
@@ -55,21 +57,6 @@ func Start(ctx context.Context, p *Process) (int, error) {
 		return 0, err
 	}
 	return b.pid, nil
-}
-
-// words makes the socket over which the child reports. The child's end is blocking.
-func words() (ours, theirs *os.File, err error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a socket for a new process: %w", err)
-	}
-	theirs = os.NewFile(uintptr(pair[1]), "report of a child")
-	if err := unix.SetNonblock(pair[0], true); err != nil {
-		unix.Close(pair[0])
-		theirs.Close()
-		return nil, nil, fmt.Errorf("make a socket for a new process: %w", err)
-	}
-	return os.NewFile(uintptr(pair[0]), "reports of a child"), theirs, nil
 }
 
 // starting is the parent's side of a start.

@@ -48,11 +48,8 @@ func (s *Supervisor) add(ctx context.Context, c *wire.Call, r *abi.Request) erro
 
 // begin starts the process of an app.
 func (s *Supervisor) begin(ctx context.Context, a *app, c *wire.Call, r *abi.Request) error {
-	files, err := stdio(c)
+	files, err := stdio(c, r)
 	if err != nil {
-		return err
-	}
-	if err := container.OwnStdio(files[:], r.Options); err != nil {
 		return err
 	}
 	p := &fork.Process{}
@@ -65,20 +62,21 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *wire.Call, r *abi.Req
 		return err
 	}
 	defer func() { groups.close() }()
+	inside := *r // the request as init is to see it
+	var enclose func(*fork.Process) (*Enclosed, error)
 	if s.enclosure != nil {
 		if err := groups.byHand(); err != nil {
 			return err
 		}
+		inside.Rootfs = s.enclosure.Root(r.Rootfs, a.spec)
+		enclose = func(p *fork.Process) (*Enclosed, error) { return s.enclosure.Enclose(p, r, a.spec) }
 	}
 	p.Cgroup = groups.dir
-	prepared, err := container.PrepareApp(container.AppRequest{Request: *s.inside(r, a.spec), Spec: a.spec, CgroupFiles: groups.tasks, Filters: &s.filters})
+	prepared, err := container.PrepareApp(container.AppRequest{Request: inside, Spec: a.spec, CgroupFiles: groups.tasks, Filters: &s.filters})
 	if err != nil {
 		return err
 	}
-	a.launch = &launch{prepared: prepared, console: r.ConsoleSocket}
-	if s.enclosure != nil {
-		a.launch.enclose = func(p *fork.Process) (*Enclosed, error) { return s.enclosure.Enclose(p, r, a.spec) }
-	}
+	a.launch = &launch{prepared: prepared, console: r.ConsoleSocket, enclose: enclose}
 	a.launch.hooks = func(ctx context.Context) error { return s.creating(ctx, a) }
 	if err := a.launch.start(ctx, s, "app "+a.name, files, p); err != nil {
 		prepared.Close()

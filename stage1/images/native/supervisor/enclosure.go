@@ -43,9 +43,6 @@ type Enclosed struct {
 	Close func()
 }
 
-// Unsupported says that a field of the request asks for what cannot be done.
-func Unsupported(format string, args ...any) error { return unsupported(format, args...) }
-
 // Born tells the supervisor who this process is, which may be in another PID
 // namespace: the kernel translates. It is the first word of an enclosed init. It
 // returns once this process is a child of the supervisor's: the end of one that is not
@@ -151,17 +148,6 @@ func identify(s seqpacket.Socket, on bool) error {
 		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, value)
 	})
 	return errors.Join(err, failed)
-}
-
-// inside returns the request as init is to see it, whose root is elsewhere in an
-// enclosure.
-func (s *Supervisor) inside(r *abi.Request, spec *specs.Spec) *abi.Request {
-	if s.enclosure == nil {
-		return r
-	}
-	inside := *r
-	inside.Rootfs = s.enclosure.Root(r.Rootfs, spec)
-	return &inside
 }
 
 // byHand has a process enter its cgroup of version 2 by itself, as it does with those

@@ -51,11 +51,8 @@ func (s *Supervisor) enter(ctx context.Context, c *wire.Call, r *abi.Request) er
 
 // beginExec starts the process of an exec.
 func (s *Supervisor) beginExec(ctx context.Context, a *app, c *wire.Call, r *abi.Request) (*launch, error) {
-	files, err := stdio(c)
+	files, err := stdio(c, r)
 	if err != nil {
-		return nil, err
-	}
-	if err := container.OwnStdio(files[:], r.Options); err != nil {
 		return nil, err
 	}
 	process, err := decodeProcess(r.Process)

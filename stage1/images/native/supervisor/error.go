@@ -28,8 +28,8 @@ func precondition(format string, args ...any) error {
 	return &failure{abi.ExitFailedPrecondition, fmt.Sprintf(format, args...)}
 }
 
-// unsupported says that a field of the request asks for what cannot be done.
-func unsupported(format string, args ...any) error {
+// Unsupported says that a field of the request asks for what cannot be done.
+func Unsupported(format string, args ...any) error {
 	return &failure{abi.ExitNotImplemented, fmt.Sprintf(format, args...)}
 }
 

@@ -20,17 +20,6 @@ import (
 // bytes, from the end.
 const maxHookOutput = 2048
 
-// execHooks runs the hooks of one kind, in order, until one fails. They run in
-// this process's namespaces, that is the host's, with the state on stdin.
-func (s *Supervisor) execHooks(ctx context.Context, kind string, hooks []specs.Hook, bundle string, state []byte) error {
-	for i, h := range hooks {
-		if err := s.runHook(ctx, h, bundle, state); err != nil {
-			return fmt.Errorf("%s hook %d (%s): %w", kind, i, h.Path, err)
-		}
-	}
-	return nil
-}
-
 func (s *Supervisor) runHook(ctx context.Context, h specs.Hook, bundle string, state []byte) error {
 	if h.Timeout != nil {
 		limit := time.Duration(*h.Timeout) * time.Second

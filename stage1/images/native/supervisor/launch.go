@@ -70,7 +70,7 @@ func (l *launch) cloneUnread(ctx context.Context, s *Supervisor, who string, p *
 		l.child, err = l.clone(ctx, s, who, p, words, theirs)
 	}
 	if err != nil && (p.Exe == nil || errors.Is(err, fork.ErrReadable)) {
-		return unsupported("linux.uidMappings: the program of this stage1 can be read in this user namespace. It needs mode 0711 and, "+
+		return Unsupported("linux.uidMappings: the program of this stage1 can be read in this user namespace. It needs mode 0711 and, "+
 			"for a namespace that holds the host's user 0, a filesystem with id-mapped mounts: %v", err)
 	}
 	return err

@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
@@ -38,7 +39,7 @@ func readRequest(f *os.File, e abi.Entrypoint) (*abi.Request, error) {
 		return nil, fmt.Errorf("the request of %s: %w", e, err)
 	}
 	if r.Version != abi.Version {
-		return nil, unsupported("the request of %s: version %d, want %d", e, r.Version, abi.Version)
+		return nil, Unsupported("the request of %s: version %d, want %d", e, r.Version, abi.Version)
 	}
 	if r.Entrypoint != e {
 		return nil, fmt.Errorf("the request of %s is one of %q", e, r.Entrypoint)
@@ -86,12 +87,13 @@ func decodeProcess(raw abi.RawJSON) (*specs.Process, error) {
 	return &p, nil
 }
 
-// stdio returns the app's files of a call. All three have to be there.
-func stdio(c *wire.Call) ([3]*os.File, error) {
+// stdio returns the app's files of a call, owned as the options say. All three have to be
+// there.
+func stdio(c *wire.Call, r *abi.Request) ([3]*os.File, error) {
 	for fd, f := range c.Stdio {
 		if f == nil {
 			return c.Stdio, fmt.Errorf("%s: descriptor %d is not open", c.Entrypoint, fd)
 		}
 	}
-	return c.Stdio, nil
+	return c.Stdio, container.OwnStdio(c.Stdio[:], r.Options)
 }

@@ -38,7 +38,7 @@ const (
 func Run(e Enclosure) int {
 	runtime.GOMAXPROCS(processors)
 	debug.SetGCPercent(gcPercent)
-	errorFile, ready := announced(abi.EnvErrorFD), announced(abi.EnvReadyFD)
+	errorFile, ready := proc.Inherited(abi.EnvErrorFD), proc.Inherited(abi.EnvReadyFD)
 	if err := run(ready, errorFile, e); err != nil {
 		if errorFile == nil {
 			errorFile = os.Stderr
@@ -57,7 +57,7 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 		return err
 	}
 	// In no file's care: it stays open until this process ends.
-	if fd, ok := descriptor(abi.EnvLockFD); ok {
+	if fd, err := strconv.Atoi(os.Getenv(abi.EnvLockFD)); err == nil && fd > 2 {
 		unix.CloseOnExec(fd)
 	}
 	signal.Ignore(unix.SIGPIPE, unix.SIGHUP)
@@ -128,7 +128,7 @@ func newSupervisor() (*Supervisor, <-chan bool, error) {
 	done := make(chan bool, 1)
 	s := &Supervisor{
 		exe:     exe,
-		notices: announced(abi.EnvNotifyFD),
+		notices: proc.Inherited(abi.EnvNotifyFD),
 		log:     os.Stderr,
 		quit: func(forced bool) {
 			select {
@@ -173,20 +173,4 @@ func detach() error {
 		}
 	}
 	return nil
-}
-
-// announced returns a file whose descriptor is named in the environment, or
-// nil.
-func announced(variable string) *os.File {
-	fd, ok := descriptor(variable)
-	if !ok {
-		return nil
-	}
-	unix.CloseOnExec(fd)
-	return os.NewFile(uintptr(fd), variable)
-}
-
-func descriptor(variable string) (int, bool) {
-	fd, err := strconv.Atoi(os.Getenv(variable))
-	return fd, err == nil && fd > 2
 }

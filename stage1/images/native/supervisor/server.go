@@ -47,7 +47,7 @@ func (s *Supervisor) dispatch(ctx context.Context, c *wire.Call) error {
 	case abi.Enter:
 		return s.enter(ctx, c, r)
 	}
-	return unsupported("entrypoint %s is not supported", c.Entrypoint)
+	return Unsupported("entrypoint %s is not supported", c.Entrypoint)
 }
 
 // report writes the ready line of a process. If nobody reads it, nobody waits.

@@ -14,7 +14,7 @@ import (
 func (s *Supervisor) signal(ctx context.Context, r *abi.Request) error {
 	sig := unix.Signal(r.Signal)
 	if sig < 1 || sig > 64 {
-		return unsupported("signal: %d is not a number from 1 to 64", r.Signal)
+		return Unsupported("signal: %d is not a number from 1 to 64", r.Signal)
 	}
 	n := name{r.App, r.Exec}
 	c, waits, err := s.target(ctx, n)

@@ -154,29 +154,14 @@ func (g *Group) others(made bool) (stale bool, err error) {
 // lockDir locks a cgroup's directory. The error is errTaken if another process
 // has it, and fs.ErrNotExist if it was removed in between.
 func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
+	f, err := proc.Lock(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return nil, errTaken
+	case f == nil && err == nil:
+		return nil, fs.ErrNotExist
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = errTaken
-	}
-	var opened, now os.FileInfo
-	if err == nil {
-		opened, err = f.Stat()
-	}
-	if err == nil {
-		now, err = os.Lstat(dir)
-	}
-	if err == nil && !os.SameFile(opened, now) {
-		err = fs.ErrNotExist
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return f, nil
+	return f, err
 }
 
 // setUp makes the other directories and writes the limits.

@@ -11,9 +11,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
-// add serves app/add: it makes the app's first process, blocked before its
-// exec. When it fails, or ctx ends before the process is ready, nothing of the
-// app remains.
+// add serves app/add: it makes the app's first process, blocked before its exec. If it fails,
+// or ctx ends before the process is ready, nothing of the app remains.
 func (s *Supervisor) add(ctx context.Context, c *wire.Call, r *abi.Request) error {
 	a, err := s.reserve(r)
 	if err != nil {
@@ -86,7 +85,7 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *wire.Call, r *abi.Req
 	return nil
 }
 
-// creating runs the hooks that are due once the namespaces exist.
+// creating runs the hooks that need the namespaces.
 func (s *Supervisor) creating(ctx context.Context, a *app) error {
 	h := a.spec.Hooks
 	if h == nil {
@@ -96,7 +95,7 @@ func (s *Supervisor) creating(ctx context.Context, a *app) error {
 		hookKind{"prestart", h.Prestart}, hookKind{"createRuntime", h.CreateRuntime})
 }
 
-// commit makes the app added, from when on its end is everybody's business.
+// commit makes the app added. From then on its exit is recorded and announced.
 func (s *Supervisor) commit(a *app) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

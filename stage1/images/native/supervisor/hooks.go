@@ -16,8 +16,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
-// maxHookOutput is how much of a hook's output becomes part of an error, in
-// bytes, from the end.
+// maxHookOutput is how much of the end of a hook's output an error has, in bytes.
 const maxHookOutput = 2048
 
 func (s *Supervisor) runHook(ctx context.Context, h specs.Hook, bundle string, state []byte) error {
@@ -86,8 +85,7 @@ func (s *Supervisor) startHook(ctx context.Context, h specs.Hook, bundle string,
 	return c, nil
 }
 
-// outputPipe makes a pipe whose read end waits in the poller and whose write end
-// blocks, as programs expect.
+// outputPipe makes a pipe whose read end waits in the poller and whose write end blocks.
 func outputPipe() (r, w *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -101,8 +99,8 @@ func outputPipe() (r, w *os.File, err error) {
 	return s.File, os.NewFile(uintptr(fds[1]), "output of a hook"), nil
 }
 
-// readTail reads until the end of file or the deadline, and then what is still
-// in the pipe, and returns the last of it.
+// readTail reads until the end of file or the deadline, then empties the pipe, and returns
+// the end of the text.
 func readTail(r *os.File) string {
 	var t tail
 	buf := make([]byte, maxHookOutput)
@@ -118,7 +116,7 @@ func readTail(r *os.File) string {
 		return string(t)
 	}
 	_ = raw.Control(func(fd uintptr) {
-		for range 64 { // somebody may go on writing
+		for range 64 { // a daemon may go on writing
 			n, err := unix.Read(int(fd), buf)
 			if n <= 0 || err != nil {
 				return

@@ -14,8 +14,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
-// enlist sets the namespaces of an app's first process: those to join and those
-// to make. The caller closes the joined ones, also after an error.
+// enlist sets the namespaces that an app's first process joins or makes. The caller closes
+// the joined ones, also after an error.
 func enlist(p *fork.Process, linux *specs.Linux) error {
 	kinds, listed := fork.Namespaces(), 0
 	var user *fork.Join
@@ -48,8 +48,7 @@ func enlist(p *fork.Process, linux *specs.Linux) error {
 		}
 		p.Joins = append(p.Joins, *j)
 	}
-	// Last, because the others may belong to the host, and then need the
-	// host's rights.
+	// Last, because to join namespaces of the host needs the host's rights.
 	if user != nil {
 		p.Joins = append(p.Joins, *user)
 	}
@@ -60,8 +59,8 @@ func enlist(p *fork.Process, linux *specs.Linux) error {
 	return mapIDs(p, linux, listed)
 }
 
-// clocks are offsets as the kernel takes them. Package container has refused
-// those without a new time namespace.
+// clocks returns offsets as the kernel takes them. Package container refuses offsets without
+// a new time namespace.
 func clocks(offsets map[string]specs.LinuxTimeOffset) []byte {
 	var text []byte
 	for name, o := range offsets {
@@ -70,8 +69,7 @@ func clocks(offsets map[string]specs.LinuxTimeOffset) []byte {
 	return text
 }
 
-// mapIDs sets the id maps of a new user namespace. Those of a joined one are
-// what they are.
+// mapIDs sets the id maps of a new user namespace. A joined one keeps its own.
 func mapIDs(p *fork.Process, linux *specs.Linux, listed int) error {
 	if listed&unix.CLONE_NEWUSER == 0 {
 		if len(linux.UIDMappings)+len(linux.GIDMappings) > 0 {
@@ -118,8 +116,8 @@ func closeJoins(joins []fork.Join) {
 	}
 }
 
-// differing returns the flags of the namespaces in which a process is and this
-// one is not: those that a further process of its app has to join.
+// differing returns the flags of the namespaces that a process does not share with this one:
+// an exec has to join them.
 func differing(pid int) (int, error) {
 	flags := 0
 	for _, k := range fork.Namespaces() {

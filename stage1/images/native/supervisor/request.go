@@ -17,8 +17,7 @@ import (
 // maxRequest is larger than any request: containerd takes no message of more than 4 MiB.
 const maxRequest = 64 << 20
 
-// readRequest reads the request document of a call and checks it against what
-// the call is.
+// readRequest reads the request document of a call, and checks that it is of that call.
 func readRequest(f *os.File, e abi.Entrypoint) (*abi.Request, error) {
 	if f == nil {
 		return nil, fmt.Errorf("%s: no request: %s is not set", e, abi.EnvRequest)
@@ -47,9 +46,8 @@ func readRequest(f *os.File, e abi.Entrypoint) (*abi.Request, error) {
 	return r, nil
 }
 
-// document is what decodeSpec reads of a spec. The types of other platforms are
-// not among it: stage 0 refuses them, and decoding into specs.Spec has the JSON
-// package keep tables of them all.
+// document has the fields that decodeSpec reads of a spec. Stage 0 refuses those of other
+// platforms, and encoding/json would keep tables of all types of a specs.Spec.
 type document struct {
 	Version     string            `json:"ociVersion"`
 	Process     *specs.Process    `json:"process"`

@@ -16,7 +16,7 @@ func (s state) String() string {
 	return [...]string{"half made", "created", "starting", "running", "stopped", "removed"}[s]
 }
 
-// step is something that happens to an app.
+// step is an event of an app.
 type step int
 
 const (

@@ -30,7 +30,7 @@ func Main(e abi.Entrypoint, args []string) int {
 		return code
 	}
 	if errorFile == nil {
-		errorFile = os.Stderr // it is the error pipe, or belongs to nobody
+		errorFile = os.Stderr
 	}
 	fmt.Fprintln(errorFile, err)
 	return code
@@ -53,8 +53,8 @@ func request(e abi.Entrypoint, args []string, errorFile *os.File) (*wire.Call, e
 // errGone says that the pod has no supervisor.
 var errGone = errors.New("the pod's supervisor has gone")
 
-// Ask has the pod's supervisor serve a call, and returns the exit code. If there is no
-// supervisor, a call that asks for an end has it.
+// Ask has the pod's supervisor serve a call, and returns the exit code. Without a supervisor
+// a call that asks for an end succeeds.
 func Ask(call *wire.Call) (int, error) {
 	socket, err := dial()
 	if errors.Is(err, errGone) {
@@ -72,8 +72,8 @@ func Ask(call *wire.Call) (int, error) {
 	return answer(call.Entrypoint, socket)
 }
 
-// withoutSupervisor is the answer to a call for a pod that is over: what asks
-// for an end has it, anything else fails.
+// withoutSupervisor returns the answer to a call for a pod that has ended: a call that asks
+// for an end succeeds, others fail.
 func withoutSupervisor(e abi.Entrypoint, code int, err error) (int, error) {
 	switch e {
 	case abi.Stop, abi.AppStop, abi.AppRm:

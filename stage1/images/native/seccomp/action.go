@@ -93,8 +93,8 @@ func compileFlags(flags []specs.LinuxSeccompFlag) (bits uint, err error) {
 		case specs.LinuxSeccompFlagSpecAllow:
 			bits |= unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
 		case specs.LinuxSeccompFlagWaitKillableRecv:
-			// It says how to wait for a listener's answer. Without a
-			// listener nobody waits, and the kernel refuses the bit.
+			// It concerns the wait for a listener's answer. Without a listener the
+			// kernel refuses the bit.
 		default:
 			return 0, fmt.Errorf("linux.seccomp.flags: %q is not a flag", flag)
 		}

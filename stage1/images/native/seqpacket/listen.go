@@ -10,7 +10,7 @@ import (
 // Listen makes a socket at a path. Only root may connect.
 func Listen(path string) (Socket, error) { return listen(path, unix.SOCK_SEQPACKET) }
 
-// ListenStream makes a socket for who sends a descriptor by a stream, as OCI runtimes do.
+// ListenStream makes a socket for senders of a descriptor on a stream, such as OCI runtimes.
 func ListenStream(path string) (Socket, error) { return listen(path, unix.SOCK_STREAM) }
 
 func listen(path string, kind int) (Socket, error) {

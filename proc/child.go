@@ -141,7 +141,7 @@ func (c *Child) Pidfd() (*os.File, error) {
 		return nil, fmt.Errorf("process %d: %w", c.p.pid, ErrGone)
 	}
 	var fd int
-	err := c.p.control(func(own int) (err error) {
+	err := Control(c.p.fd, func(own int) (err error) {
 		fd, err = unix.FcntlInt(uintptr(own), unix.F_DUPFD_CLOEXEC, 0)
 		return err
 	})

@@ -23,7 +23,8 @@
 // The package also has the steps around a process that stage 0 and programs of a stage1
 // share: LookPath finds its program, OpenTerminal and Slave open its terminal, Send and
 // Receive pass its descriptors, Inherited finds those that it was given, and Memory is a
-// file for what it is to read.
+// file for what it is to read. Control and WaitRead make system calls with the descriptor of
+// an os.File, and Lock takes a flock.
 //
 // The package knows no pod, no app and no stage1, and writes no file.
 package proc

@@ -14,7 +14,7 @@ import (
 // if the kernel does not know, or not yet.
 func (p *Process) Exit() (exit Exit, ok bool) {
 	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
-	err := p.control(func(fd int) error {
+	err := Control(p.fd, func(fd int) error {
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PIDFD_GET_INFO, uintptr(unsafe.Pointer(&info)))
 		if errno != 0 {
 			return errno

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -92,7 +91,7 @@ func (p *Process) StartTime() uint64 { return p.start }
 // Signal sends a signal; 0 sends none. The error unwraps to ErrGone after the process was
 // reaped. A zombie accepts any signal, as with kill(2).
 func (p *Process) Signal(sig syscall.Signal) error {
-	err := p.control(func(fd int) error {
+	err := Control(p.fd, func(fd int) error {
 		return unix.PidfdSendSignal(fd, sig, nil, 0)
 	})
 	if errors.Is(err, unix.ESRCH) {
@@ -106,7 +105,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 
 // Alive reports whether the process has not ended. A zombie has.
 func (p *Process) Alive() bool {
-	err := p.control(func(fd int) error {
+	err := Control(p.fd, func(fd int) error {
 		if ended(fd) {
 			return ErrGone
 		}
@@ -137,27 +136,14 @@ func (p *Process) Wait(ctx context.Context) error {
 // Close closes the pidfd. It ends a Wait in progress.
 func (p *Process) Close() error { return p.fd.Close() }
 
-func (p *Process) control(f func(fd int) error) error {
-	c, err := p.fd.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var inner error
-	if err := c.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
-		return err
-	}
-	return inner
-}
-
-// waitReadable parks the goroutine in the poller until the process has ended.
-func waitReadable(f *os.File) error {
-	c, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	err = c.Read(func(fd uintptr) bool { return ended(int(fd)) })
-	runtime.KeepAlive(f)
-	return err
+// waitReadable parks the goroutine in the poller until the process of a pidfd has ended.
+func waitReadable(pidfd *os.File) error {
+	return WaitRead(pidfd, func(fd int) error {
+		if ended(fd) {
+			return nil
+		}
+		return unix.EAGAIN
+	})
 }
 
 // ended asks a pidfd, without waiting, whether its process is a zombie or gone.

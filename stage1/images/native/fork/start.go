@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
@@ -128,31 +129,24 @@ func (b *starting) watch() error {
 // helperKilled waits for the end of a child without reaping it, and reports whether a
 // signal was its end.
 func helperKilled(pidfd *os.File) (killed bool) {
-	conn, err := pidfd.SyscallConn()
-	if err != nil {
-		return false
-	}
 	const exited = 1 // CLD_EXITED; all other codes name a signal
-	_ = conn.Read(func(fd uintptr) bool {
+	_ = proc.WaitRead(pidfd, func(fd int) (err error) {
 		var info unix.Siginfo
-		err := unix.Waitid(unix.P_PIDFD, int(fd), &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
-		for err == unix.EINTR {
-			err = unix.Waitid(unix.P_PIDFD, int(fd), &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+		for err = unix.EINTR; err == unix.EINTR; {
+			err = unix.Waitid(unix.P_PIDFD, fd, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
 		}
-		ended := info.Signo != 0
-		killed = ended && info.Code != exited
-		return ended || err != nil // an error means that attend has reaped it
+		if err == nil && info.Signo == 0 {
+			return unix.EAGAIN
+		}
+		killed = err == nil && info.Code != exited // an error means that attend has reaped it
+		return err
 	})
 	return killed
 }
 
 // shut makes a socket receive nothing more after the packets that were sent already.
 func shut(words *os.File) {
-	conn, err := words.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = conn.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
+	_ = proc.Control(words, func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RD) })
 }
 
 // read returns nil at end of file, and the failure of a step as an error.

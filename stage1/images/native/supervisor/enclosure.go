@@ -98,19 +98,16 @@ func (s *Supervisor) startEnclosed(ctx context.Context, e *Enclosed, words seqpa
 
 // sender reads the first packet and returns the pid of its sender, as the kernel says.
 func sender(ctx context.Context, s seqpacket.Socket) (pid int, err error) {
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
 	defer context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })()
 	packet, rights := make([]byte, 64), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
 	var n, length int
-	var failed error
-	err = raw.Read(func(fd uintptr) bool {
-		n, length, _, _, failed = unix.Recvmsg(int(fd), packet, rights, unix.MSG_CMSG_CLOEXEC)
-		return failed != unix.EAGAIN && failed != unix.EINTR
+	err = proc.WaitRead(s, func(fd int) (err error) {
+		for err = unix.EINTR; err == unix.EINTR; {
+			n, length, _, _, err = unix.Recvmsg(fd, packet, rights, unix.MSG_CMSG_CLOEXEC)
+		}
+		return err
 	})
-	if err = errors.Join(err, failed); err != nil {
+	if err != nil {
 		return 0, err
 	}
 	if n == 0 {
@@ -133,19 +130,13 @@ func sender(ctx context.Context, s seqpacket.Socket) (pid int, err error) {
 
 // identify turns the kernel's naming of senders on or off.
 func identify(s seqpacket.Socket, on bool) error {
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return err
-	}
 	value := 0
 	if on {
 		value = 1
 	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, value)
+	return proc.Control(s, func(fd int) error {
+		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, value)
 	})
-	return errors.Join(err, failed)
 }
 
 // byHand has a process enter its cgroup of version 2 by itself, as those of version 1: the

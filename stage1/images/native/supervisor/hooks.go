@@ -111,18 +111,15 @@ func readTail(r *os.File) string {
 			break
 		}
 	}
-	raw, err := r.SyscallConn()
-	if err != nil {
-		return string(t)
-	}
-	_ = raw.Control(func(fd uintptr) {
+	_ = proc.Control(r, func(fd int) error {
 		for range 64 { // a daemon may go on writing
-			n, err := unix.Read(int(fd), buf)
+			n, err := unix.Read(fd, buf)
 			if n <= 0 || err != nil {
-				return
+				return err
 			}
 			t.write(buf[:n])
 		}
+		return nil
 	})
 	return string(t)
 }

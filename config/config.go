@@ -112,13 +112,6 @@ func Read(path string) (*Config, error) {
 	return r.end()
 }
 
-// Parse reads one text. Problems name it as the file name.
-func Parse(name string, text []byte) (*Config, error) {
-	r := reader{config: &Config{}}
-	r.read(name, text)
-	return r.end()
-}
-
 // filesOf lists the files of a configuration that exist.
 func filesOf(path string) ([]string, error) {
 	var paths []string

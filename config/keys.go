@@ -76,10 +76,7 @@ func (r *reader) ofStage1(path []string, at position, v *unstable.Node) {
 	switch path[2] {
 	case keyPath:
 		if text, ok := r.text(path, at, v); ok {
-			if !filepath.IsAbs(text) {
-				r.problem(at, "%s: %q is not an absolute path", dotted(path), text)
-			}
-			r.edit(name, func(s *Stage1) { s.Path = filepath.Clean(text) })
+			r.edit(name, func(s *Stage1) { s.Path = r.absolute(path, placed{text, at}) })
 		}
 	case keyDigest:
 		if text, ok := r.text(path, at, v); ok {
@@ -107,27 +104,25 @@ func (r *reader) ofStage1(path []string, at position, v *unstable.Node) {
 func (r *reader) ofACIs(path []string, at position, v *unstable.Node) {
 	switch path[1] {
 	case keyDependencies:
-		list, ok := r.list(path, at, v)
-		if !ok {
-			return
-		}
-		r.config.ACIs.Dependencies = nil
-		for _, e := range list {
-			if !filepath.IsAbs(e.text) {
-				r.problem(e.at, "%s: %q is not an absolute path", dotted(path), e.text)
+		if list, ok := r.list(path, at, v); ok {
+			r.config.ACIs.Dependencies = nil
+			for _, e := range list {
+				r.config.ACIs.Dependencies = append(r.config.ACIs.Dependencies, r.absolute(path, e))
 			}
-			r.config.ACIs.Dependencies = append(r.config.ACIs.Dependencies, filepath.Clean(e.text))
 		}
 	case keyKeyring:
-		text, ok := r.text(path, at, v)
-		if !ok {
-			return
+		if text, ok := r.text(path, at, v); ok {
+			r.config.ACIs.Keyring = r.absolute(path, placed{text, at})
 		}
-		if !filepath.IsAbs(text) {
-			r.problem(at, "%s: %q is not an absolute path", dotted(path), text)
-		}
-		r.config.ACIs.Keyring = filepath.Clean(text)
 	}
+}
+
+// absolute returns a path without superfluous elements. A relative one is a problem.
+func (r *reader) absolute(key []string, e placed) string {
+	if !filepath.IsAbs(e.text) {
+		r.problem(e.at, "%s: %q is not an absolute path", dotted(key), e.text)
+	}
+	return filepath.Clean(e.text)
 }
 
 // set reads a named set of fields.

@@ -306,3 +306,10 @@ func TestTheBuiltInSetHasFieldsOfTheSpecOnly(t *testing.T) {
 		}
 	}
 }
+
+// Parse reads one text. Problems name it as the file name.
+func Parse(name string, text []byte) (*Config, error) {
+	r := reader{config: &Config{}}
+	r.read(name, text)
+	return r.end()
+}

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -141,12 +142,7 @@ func isValue(rest []string) bool {
 	if !isAction(rest[0]) {
 		return true
 	}
-	for _, a := range rest[1:] {
-		if isAction(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(rest[1:], isAction)
 }
 
 func isBool(f *flag.Flag) bool {

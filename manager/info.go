@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -34,7 +35,7 @@ func (p *Program) info(ctx context.Context, argv0 string, stdin *os.File, stdout
 	}
 	info := &types.RuntimeInfo{
 		Name:    config.RuntimeName(pinnedStage1(argv0)),
-		Version: &types.RuntimeVersion{Version: p.version(), Revision: p.Revision},
+		Version: &types.RuntimeVersion{Version: cmp.Or(p.Version, "unknown"), Revision: p.Revision},
 	}
 	if len(input) > 0 {
 		info.Options = &anypb.Any{}

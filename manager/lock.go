@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // lockSuffix follows the name of a socket in the name of its lock.
@@ -75,35 +77,11 @@ func tryLockGroup(path string) (*groupLock, error) {
 
 // lockFile opens and locks a file. It returns nil if the file was removed meanwhile.
 func lockFile(path string, open, how int) (*groupLock, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|open, 0o600)
-	if err != nil {
+	f, err := proc.Lock(path, os.O_RDWR|unix.O_NOFOLLOW|open, how)
+	if f == nil {
 		return nil, err
 	}
-	for err = unix.EINTR; err == unix.EINTR; {
-		err = unix.Flock(int(f.Fd()), how)
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	current, err := isAt(f, path)
-	if current {
-		return &groupLock{f, path}, nil
-	}
-	f.Close()
-	return nil, err
-}
-
-func isAt(f *os.File, path string) (bool, error) {
-	opened, err := f.Stat()
-	if err != nil {
-		return false, err
-	}
-	named, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil && os.SameFile(opened, named), err
+	return &groupLock{f, path}, nil
 }
 
 func (l *groupLock) release() {

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -83,13 +84,6 @@ func (p *Program) run(ctx context.Context, argv []string, stdin *os.File, stdout
 
 func (p *Program) printVersion(w io.Writer, name string) error {
 	_, err := fmt.Fprintf(w, "%s:\n  Version:    %s\n  Revision:   %s\n  Go version: %s\n",
-		name, p.version(), p.Revision, runtime.Version())
+		name, cmp.Or(p.Version, "unknown"), p.Revision, runtime.Version())
 	return err
-}
-
-func (p *Program) version() string {
-	if p.Version == "" {
-		return "unknown"
-	}
-	return p.Version
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Service has the functions of the services of one server. Package shim makes them.
@@ -40,8 +41,8 @@ func (p *Program) serve(ctx context.Context, f *flags) error {
 	}
 	ctx = setLog(ctx, b)
 	limitMemory()
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become a child subreaper: %w", err)
+	if err := proc.SetSubreaper(); err != nil {
+		return err
 	}
 	s := newServer(b.Socket, listener)
 	defer s.retire()

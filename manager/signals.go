@@ -15,7 +15,6 @@ import (
 type signals struct {
 	terminate chan os.Signal
 	dump      chan os.Signal
-	ignored   chan os.Signal
 }
 
 // notifySignals starts to receive signals. SIGPIPE is caught and dropped: hooks and
@@ -24,11 +23,10 @@ func notifySignals() *signals {
 	s := &signals{
 		terminate: make(chan os.Signal, 1),
 		dump:      make(chan os.Signal, 1),
-		ignored:   make(chan os.Signal, 1),
 	}
 	signal.Notify(s.terminate, unix.SIGTERM, unix.SIGINT)
 	signal.Notify(s.dump, unix.SIGUSR1)
-	signal.Notify(s.ignored, unix.SIGPIPE)
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	return s
 }
 

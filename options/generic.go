@@ -84,7 +84,9 @@ func fromTOML(text []byte) (*Options, []string, error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", key, err)
 		}
-		if !known && !isZero(table[key]) {
+		// containerd writes all of runc's settings into its default configuration, so most
+		// of them have their zero value.
+		if v := table[key]; !known && v != "" && v != false && v != int64(0) {
 			unused = append(unused, key)
 		}
 	}
@@ -124,18 +126,4 @@ func assignID(to *uint32, value any) error {
 	}
 	*to = uint32(v)
 	return nil
-}
-
-// isZero reports whether a setting has its zero value. containerd writes all of runc's
-// settings into its default configuration, so most of them are zero.
-func isZero(value any) bool {
-	switch v := value.(type) {
-	case string:
-		return v == ""
-	case bool:
-		return !v
-	case int64:
-		return v == 0
-	}
-	return false
 }

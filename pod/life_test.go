@@ -235,7 +235,7 @@ func (l life) addApp(s *Store, d *Dir) (*AppDir, *cgroup.Group, error) {
 		return nil, nil, err
 	}
 	s.fault("mount")
-	g, err := cgroup.Create(cgroup.Path{Spec: spec.Linux.CgroupsPath}, nil)
+	g, err := cgroup.Maker{}.Create(cgroup.Path{Spec: spec.Linux.CgroupsPath}, nil)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -108,7 +108,7 @@ func TestWhatIsStaleIsCollectedBesideANewContainerOfTheSameID(t *testing.T) {
 	if err := errors.Join(unmountTree(old), os.Remove(filepath.Join(l.bundle(), bundleFile))); err != nil {
 		t.Fatal(err)
 	}
-	g, err := cgroup.Create(cgroup.Path{Spec: "/" + l.id}, nil) // takes over the one that is empty
+	g, err := cgroup.Maker{}.Create(cgroup.Path{Spec: "/" + l.id}, nil) // takes over the one that is empty
 	if err != nil {
 		t.Fatal(err)
 	}

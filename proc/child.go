@@ -25,16 +25,15 @@ type Child struct {
 	exit   Exit // set before done is closed
 }
 
-// Start starts a program as os.StartProcess does: argv[0] is its path. It is
-// waited for and reaped without anybody having to ask.
+// Start starts a program as os.StartProcess does: argv[0] is its path. Children reaps it
+// without a call of Wait.
 func (c *Children) Start(argv []string, attr *os.ProcAttr) (*Child, error) {
 	return c.StartThen(argv, attr, nil)
 }
 
-// StartThen is Start with a function that is called once the child has ended and
-// before it is reaped. Until that function returns nobody else can get the
-// child's pid, or the number of the process group that it leads: KillGroup then
-// reaches those that the child has left behind.
+// StartThen is Start with a function that is called after the child has ended and before it
+// is reaped. Until the function returns no other process can get the child's pid or the
+// number of its process group, so KillGroup reaches the processes that the child has left.
 func (c *Children) StartThen(argv []string, attr *os.ProcAttr, ended func(*Child, Exit)) (*Child, error) {
 	if len(argv) == 0 {
 		return nil, fmt.Errorf("start a process: no program given")
@@ -45,7 +44,7 @@ func (c *Children) StartThen(argv []string, attr *os.ProcAttr, ended func(*Child
 			return 0, err
 		}
 		pid := p.Pid
-		return pid, p.Release() // it is not waited for by this
+		return pid, p.Release() // Children waits for it
 	})
 	if err != nil {
 		return nil, err
@@ -58,9 +57,9 @@ func (c *Children) StartThen(argv []string, attr *os.ProcAttr, ended func(*Child
 	return child, nil
 }
 
-// Decide is the verdict on a child: when it has ended, record is called, then the
-// process is reaped, then ended is called; either may be nil. Both run on a goroutine
-// of the child's. The first verdict is final.
+// Decide gives the verdict on a child: when it has ended, record is called, then it is
+// reaped, then ended is called. Either function may be nil; both run on a goroutine of the
+// child. The first verdict is final.
 func (c *Child) Decide(record, ended func(Exit)) {
 	c.decide.Do(func() {
 		c.record, c.ended = record, ended
@@ -68,8 +67,8 @@ func (c *Child) Decide(record, ended func(Exit)) {
 	})
 }
 
-// Drop kills a child and returns once it is reaped. Unless there is a verdict already,
-// no function is called.
+// Drop kills a child and returns when it is reaped. Without an earlier verdict no function is
+// called.
 func (c *Child) Drop() Exit {
 	c.Decide(nil, nil)
 	_ = c.Kill()
@@ -82,8 +81,7 @@ func (c *Child) PID() int { return c.p.PID() }
 // StartTime returns the child's start time, in clock ticks since boot.
 func (c *Child) StartTime() uint64 { return c.p.StartTime() }
 
-// Done is closed when the child was reaped and the functions of its verdict have
-// returned.
+// Done is closed when the child was reaped and the functions of its verdict have returned.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
 // Wait waits until Done is closed. It may be called any number of times.
@@ -92,8 +90,8 @@ func (c *Child) Wait() Exit {
 	return c.exit
 }
 
-// Signal sends a signal to the child; 0 only asks. The error unwraps to ErrGone if
-// the child has ended, reaped or not.
+// Signal sends a signal to the child; 0 sends none. The error unwraps to ErrGone if the child
+// has ended, reaped or not.
 func (c *Child) Signal(sig syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,12 +117,10 @@ func (c *Child) Kill() error {
 // KillGroup is SignalGroup with SIGKILL.
 func (c *Child) KillGroup() error { return c.SignalGroup(syscall.SIGKILL) }
 
-// SignalGroup sends a signal to the process group that the child leads: it was
-// started with Setpgid or Setsid. It does nothing once the child was reaped,
-// because the kernel may have given the number of the group to another one by then.
-//
-// It holds the lock over kill(2), which does not wait, so that the child cannot be
-// reaped and its pid given away in between.
+// SignalGroup sends a signal to the process group that the child leads, having been started
+// with Setpgid or Setsid. It does nothing after the child was reaped, because the number may
+// be another group's then. It holds the lock over kill(2), which does not wait, so that the
+// child is not reaped in between.
 func (c *Child) SignalGroup(sig syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,8 +133,7 @@ func (c *Child) SignalGroup(sig syscall.Signal) error {
 	return nil
 }
 
-// Pidfd returns a pidfd of the caller's own. The error unwraps to ErrGone once the
-// child was reaped.
+// Pidfd returns a new pidfd. The error unwraps to ErrGone after the child was reaped.
 func (c *Child) Pidfd() (*os.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,7 +141,7 @@ func (c *Child) Pidfd() (*os.File, error) {
 		return nil, fmt.Errorf("process %d: %w", c.p.pid, ErrGone)
 	}
 	var fd int
-	err := c.p.control(func(own int) (err error) {
+	err := Control(c.p.fd, func(own int) (err error) {
 		fd, err = unix.FcntlInt(uintptr(own), unix.F_DUPFD_CLOEXEC, 0)
 		return err
 	})

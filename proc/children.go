@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,12 +22,10 @@ func SetSubreaper() error {
 	return nil
 }
 
-// Children keeps this process's children: those that it starts, and orphans
-// that it inherits if it is a subreaper. There is one per process.
-//
-// Code that starts processes by other means (os/exec, a library that mounts
-// with a helper) brackets that with Expect, or their children are taken for
-// unknown orphans.
+// Children keeps this process's children: those that it starts, and orphans that it inherits
+// if it is a subreaper. There is one per process. Code that starts processes by other means
+// (os/exec, a library that mounts with a helper) calls Expect around it, or Children reaps
+// them as unknown orphans.
 type Children struct {
 	mu    sync.Mutex
 	owned map[int]*Child // made or taken, not reaped yet
@@ -49,8 +49,7 @@ func NewChildren() *Children {
 	}
 	signal.Notify(c.sigchld, unix.SIGCHLD)
 	go c.run()
-	// Children that ended before the signal was caught.
-	c.look()
+	c.look() // for children that ended before the signal was caught
 	return c
 }
 
@@ -94,9 +93,9 @@ func (c *Children) look() {
 	}
 }
 
-// sweep reaps the unknown children that have ended. The kernel shows one ended
-// child at a time, always the same one until it is reaped, so a child that has
-// an owner hides those behind it; its reaping and Expect's end look again.
+// sweep reaps the unknown children that have ended. The kernel shows one ended child at a
+// time, the same one until it is reaped. So a child that has an owner hides the next ones;
+// after its reaping, and after Expect, sweep is called again.
 func (c *Children) sweep() {
 	for {
 		info, ok, err := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT)
@@ -109,9 +108,9 @@ func (c *Children) sweep() {
 	}
 }
 
-// reapUnknown reaps one ended child unless it has an owner or may be about to
-// get one. The lock is held over the system call, which does not wait: between
-// the question and the reaping nobody may come to own the pid.
+// reapUnknown reaps one ended child unless it has an owner or may be about to get one. It
+// holds the lock over the system call, which does not wait, so that the pid gets no owner
+// before it is reaped.
 func (c *Children) reapUnknown(pid int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,9 +121,8 @@ func (c *Children) reapUnknown(pid int) bool {
 	return err == nil || errors.Is(err, unix.ECHILD)
 }
 
-// Expect keeps unknown children that end from being reaped until the returned
-// function is called: an orphan may die before anybody can Adopt it. Calls
-// nest; release may be called more than once.
+// Expect keeps unknown children from being reaped until release is called: an orphan may end
+// before it is adopted. Calls nest; release may be called more than once.
 func (c *Children) Expect() (release func()) {
 	c.mu.Lock()
 	c.held++
@@ -137,14 +135,13 @@ func (c *Children) Expect() (release func()) {
 	})
 }
 
-// Make makes a process by start, which returns the pid of a new child of this process,
-// and is waited for by nobody else. Until its verdict, by Decide or Drop, the child is not
-// reaped: its exit can be recorded even if it ends at once.
+// Make calls start, which returns the pid of a new child of this process that no other code
+// waits for. The child is not reaped before its verdict, by Decide or Drop, so its exit can
+// be recorded even if it ends at once.
 func (c *Children) Make(start func() (pid int, err error)) (*Child, error) {
-	// A start may wait for children of its own, os.StartProcess for one whose exec
-	// has failed: the sweep must not meet them.
-	release := c.Expect()
-	defer release()
+	// start may wait for children of its own, as os.StartProcess for one whose exec has
+	// failed: sweep must not reap them.
+	defer c.Expect()()
 	pid, err := start()
 	if err != nil {
 		return nil, err
@@ -160,15 +157,11 @@ func (c *Children) Make(start func() (pid int, err error)) (*Child, error) {
 // ErrNotChild says that a process is not a child of this one.
 var ErrNotChild = errors.New("not a child of this process")
 
-// Take takes over an orphan that became a child of this process, as if Make had made
-// it. A start time of 0 is not checked.
-//
-// The error unwraps to ErrGone if the process was reaped already (hold an
-// Expect from before it was made), and to ErrNotChild if its parent is another
-// process.
+// Take takes over an orphan that became a child of this process, as if Make had made it. A
+// start time of 0 is not checked. The error unwraps to ErrGone if the process was reaped
+// already (call Expect before it is made), and to ErrNotChild if it has another parent.
 func (c *Children) Take(pid int, startTime uint64) (*Child, error) {
-	release := c.Expect() // from here on the sweep does not take it
-	defer release()
+	defer c.Expect()()
 	p, err := Open(pid, startTime)
 	if err != nil {
 		return nil, fmt.Errorf("adopt: %w", err)
@@ -196,14 +189,10 @@ func (c *Children) Adopt(pid int, startTime uint64, record, ended func(Exit)) er
 func (c *Children) All() []*Child {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := make([]*Child, 0, len(c.owned))
-	for _, child := range c.owned {
-		all = append(all, child)
-	}
-	return all
+	return slices.Collect(maps.Values(c.owned))
 }
 
-// own makes a process this package's to reap.
+// own makes c the owner of a process.
 func (c *Children) own(p *Process) (*Child, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,7 +206,7 @@ func (c *Children) own(p *Process) (*Child, error) {
 	return child, nil
 }
 
-// await waits for the end of a child and its verdict, and does what that says.
+// await waits for the end of a child and its verdict, and carries the verdict out.
 func (c *Children) await(child *Child) {
 	_ = waitReadable(child.p.fd)
 	<-child.decided
@@ -233,18 +222,18 @@ func (c *Children) await(child *Child) {
 	close(child.done)
 }
 
-// peek returns how an ended child has ended, and leaves it to be reaped. It waits only
-// while a tracer keeps the child's end to itself.
+// peek returns how a child has ended, without reaping it. It waits only while a tracer has
+// not seen the child's end.
 func peek(pid int) Exit {
 	info, _, err := waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOWAIT)
 	if err != nil {
-		// Somebody stole it. What is known is that it has ended.
+		// Other code has reaped it, so only its end is known.
 		return Exit{Code: 255, Time: time.Now()}
 	}
 	return info.exit(time.Now())
 }
 
-// reap gives the pid of an ended child back. Whoever has that pid next is unknown.
+// reap reaps an ended child. The next process with that pid is unknown.
 func (c *Children) reap(child *Child, exit Exit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

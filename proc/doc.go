@@ -2,18 +2,17 @@
 // how it ended. Programs inside a pod link it, too: it imports the standard library and
 // golang.org/x/sys only, and does nothing before it is called.
 //
-// A bare pid is never signalled. A Process is a pidfd whose start time was
-// checked when it was opened, so a pid that the kernel has given to somebody
-// else is an error and not an accident.
+// A bare pid is never signalled. A Process is a pidfd whose start time was checked when it
+// was opened, so a pid that another process has by now is an error.
 //
 // Children is the bookkeeping of a process that is a child subreaper. It keeps
 // three kinds of children apart:
 //
 //	made      by Make or Start
-//	taken     by Take or Adopt: orphans that somebody asked about
-//	unknown   all other orphans: reaped in silence as they end
+//	taken     by Take or Adopt: orphans that a caller knows
+//	unknown   all other orphans: reaped when they end
 //
-// One that was made or taken is reaped after its verdict only, so that its end can be
+// A child that was made or taken is reaped after its verdict only, so that its exit can be
 // recorded before:
 //
 //	undecided ── Decide ──▶ (ends) record ──▶ reaped ──▶ ended
@@ -21,9 +20,11 @@
 //
 // Waiting costs a pidfd in the runtime's poller per process, and no thread.
 //
-// Beside them it has the steps around a process that stage 0 and programs of a stage1
-// take alike: LookPath finds its program, OpenTerminal and Slave open its terminal, Send and
-// Receive pass its descriptors, and Memory is a file for what it is to read.
+// The package also has the steps around a process that stage 0 and programs of a stage1
+// share: LookPath finds its program, OpenTerminal and Slave open its terminal, Send and
+// Receive pass its descriptors, Inherited finds those that it was given, and Memory is a
+// file for what it is to read. Control and WaitRead make system calls with the descriptor of
+// an os.File, and Lock takes a flock.
 //
 // The package knows no pod, no app and no stage1, and writes no file.
 package proc

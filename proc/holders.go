@@ -9,10 +9,9 @@ import (
 	"strconv"
 )
 
-// LockHolders returns the processes, other than this one, that hold the
-// exclusive flock of a directory: those that share the descriptor with which it
-// was taken. It looks at every process of the host, and is for the rare case in
-// which nothing else tells.
+// LockHolders returns the processes, other than this one, that hold the exclusive flock of a
+// directory: those that share the descriptor with which it was taken. It looks at every
+// process of the host, so it is for cases in which no record names the holder.
 func LockHolders(dir string) ([]*Process, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -35,8 +34,7 @@ func LockHolders(dir string) ([]*Process, error) {
 		if err != nil {
 			return found, fmt.Errorf("who has locked %s: %w", dir, err)
 		}
-		// Asked again, of the process that was opened: the pid may have changed
-		// hands in between.
+		// Check again: the pid may have been another process's before Open.
 		if !holds(pid, dir) {
 			_ = p.Close()
 			continue
@@ -46,9 +44,8 @@ func LockHolders(dir string) ([]*Process, error) {
 	return found, nil
 }
 
-// holds reports whether a process has a directory open and locked. One that has
-// ended has nothing open. Links are compared, not files: looking at the files
-// of others can take for ever.
+// holds reports whether a process has a directory open and locked. It compares links, because
+// to stat the files of other processes can block for ever.
 func holds(pid int, dir string) bool {
 	base := "/proc/" + strconv.Itoa(pid)
 	fds, err := os.ReadDir(base + "/fd")

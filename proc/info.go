@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exit returns how the process has ended, also if it was another one's child: the
-// kernel keeps that for whoever holds a pidfd, from Linux 6.15 on and once the
-// process was reaped. ok is false if it does not know it, or not yet.
+// Exit returns how the process has ended, even if it was another process's child: since Linux
+// 6.15 the kernel keeps that for holders of a pidfd after the process was reaped. ok is false
+// if the kernel does not know, or not yet.
 func (p *Process) Exit() (exit Exit, ok bool) {
 	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
-	err := p.control(func(fd int) error {
+	err := Control(p.fd, func(fd int) error {
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PIDFD_GET_INFO, uintptr(unsafe.Pointer(&info)))
 		if errno != 0 {
 			return errno

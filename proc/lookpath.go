@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// LookPath returns the path of a program: name if it has a slash, else the first file of
-// that name in dirs of which check returns nil. Its errors are in the words of os/exec,
-// which clients look for. They unwrap to fs.ErrPermission if a file was found and check
-// has returned that for it.
+// LookPath returns the path of a program: name if it has a slash, else the first file of that
+// name in dirs for which check returns nil. Its errors have the texts of os/exec, which
+// clients look for. They unwrap to fs.ErrPermission if check has returned that for a file.
 func LookPath(name string, dirs []string, check func(path string) error) (string, error) {
 	if strings.Contains(name, "/") {
 		if err := check(name); err != nil {
@@ -35,7 +34,7 @@ func LookPath(name string, dirs []string, check func(path string) error) (string
 	return "", NotInPath(name)
 }
 
-// NotInPath is the error of a program that is in no directory.
+// NotInPath returns the error for a program that is in no directory.
 func NotInPath(name string) error {
 	return fmt.Errorf("exec: %q: executable file not found in $PATH", name)
 }

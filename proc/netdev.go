@@ -7,18 +7,17 @@ import (
 	"strings"
 )
 
-// Interface is what the kernel has counted on a network interface.
+// Interface has the kernel's counters of a network interface.
 type Interface struct {
 	Name     string
 	Receive  Traffic
 	Transmit Traffic
 }
 
-// Traffic is counted in one direction.
+// Traffic has the counters of one direction.
 type Traffic struct{ Bytes, Packets, Errors, Dropped uint64 }
 
-// Interfaces returns the network interfaces that a process sees, but for the
-// loopback.
+// Interfaces returns the network interfaces that a process sees, without the loopback.
 func Interfaces(pid int) ([]Interface, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", pid))
 	if err != nil {
@@ -27,8 +26,8 @@ func Interfaces(pid int) ([]Interface, error) {
 	return parseNetDev(string(text)), nil
 }
 
-// parseNetDev reads lines of a name and sixteen numbers, eight in each
-// direction. Others, as the two of the heading, are left out.
+// parseNetDev reads lines of a name and sixteen numbers, eight for each direction. It skips
+// other lines, such as the heading.
 func parseNetDev(text string) (list []Interface) {
 	const perDirection = 8
 	for line := range strings.Lines(text) {

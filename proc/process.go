@@ -5,33 +5,31 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Process is one process, whatever becomes of its pid.
+// Process is one process, even if its pid is reused.
 type Process struct {
 	pid   int
 	start uint64
 	fd    *os.File
 }
 
-// Open returns the process that has this pid and start time. A start time of 0
-// means whoever has the pid now: for a pid that cannot have been given away
-// yet, such as a child that was not reaped. The error unwraps to ErrGone if the
-// process has been reaped. A zombie can still be opened.
+// Open returns the process that has this pid and start time. A start time of 0 means the
+// process that has the pid now, for a pid that cannot have been reused, such as that of a
+// child that was not reaped. The error unwraps to ErrGone if the process was reaped. A zombie
+// can be opened.
 func Open(pid int, startTime uint64) (*Process, error) {
 	fd, err := pidfd(pid)
 	if err != nil {
 		return nil, err
 	}
 	p := &Process{pid: pid, start: startTime, fd: fd}
-	// Read after the pidfd was opened: if the start time is right now, the
-	// pidfd cannot be of a later process, and it is not of an earlier one
-	// because that would have to be alive to be opened.
+	// Read it after the pidfd was opened: if it is right now, the pidfd cannot be of a later
+	// process, nor of an earlier one, which had ended before.
 	start, err := StartTime(pid)
 	if err != nil {
 		_ = fd.Close()
@@ -58,9 +56,8 @@ func pidfd(pid int) (*os.File, error) {
 	}
 	switch {
 	case errors.Is(err, unix.ESRCH), pid > 0 && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT)):
-		// A number that is now that of a thread, or still that of a process group or
-		// session whose first process has gone, is an invalid one before Linux 6.15,
-		// and a thread's is one without an entry since.
+		// The number of a thread, or of a process group or session whose first process has
+		// ended, is EINVAL before Linux 6.15, and a thread's is ENOENT since.
 		return nil, fmt.Errorf("process %d: %w", pid, ErrGone)
 	case err != nil:
 		return nil, fmt.Errorf("pidfd of process %d: %w", pid, err)
@@ -68,8 +65,8 @@ func pidfd(pid int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "pidfd"), nil
 }
 
-// Signal sends a signal to the process that has this pid and start time, and to
-// no other one. The error unwraps to ErrGone if there is none.
+// Signal sends a signal to the process that has this pid and start time. The error unwraps to
+// ErrGone if there is none.
 func Signal(pid int, startTime uint64, sig syscall.Signal) error {
 	p, err := Open(pid, startTime)
 	if err != nil {
@@ -79,8 +76,7 @@ func Signal(pid int, startTime uint64, sig syscall.Signal) error {
 	return p.Signal(sig)
 }
 
-// Alive reports whether the process that has this pid and start time has not
-// ended.
+// Alive reports whether the process that has this pid and start time has not ended.
 func Alive(pid int, startTime uint64) bool {
 	s, err := ReadStat(pid)
 	return err == nil && s.StartTime == startTime && s.State != 'Z' && s.State != 'X'
@@ -92,10 +88,10 @@ func (p *Process) PID() int { return p.pid }
 // StartTime returns its start time, in clock ticks since boot.
 func (p *Process) StartTime() uint64 { return p.start }
 
-// Signal sends a signal; 0 only asks. The error unwraps to ErrGone once the
-// process was reaped. A zombie takes any signal, as kill(2) has it.
+// Signal sends a signal; 0 sends none. The error unwraps to ErrGone after the process was
+// reaped. A zombie accepts any signal, as with kill(2).
 func (p *Process) Signal(sig syscall.Signal) error {
-	err := p.control(func(fd int) error {
+	err := Control(p.fd, func(fd int) error {
 		return unix.PidfdSendSignal(fd, sig, nil, 0)
 	})
 	if errors.Is(err, unix.ESRCH) {
@@ -109,7 +105,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 
 // Alive reports whether the process has not ended. A zombie has.
 func (p *Process) Alive() bool {
-	err := p.control(func(fd int) error {
+	err := Control(p.fd, func(fd int) error {
 		if ended(fd) {
 			return ErrGone
 		}
@@ -118,9 +114,8 @@ func (p *Process) Alive() bool {
 	return err == nil
 }
 
-// Wait returns nil once the process has ended, which does not reap it. It
-// returns ctx's error when that comes first. Only one Wait of a Process may be
-// under way at a time.
+// Wait returns nil when the process has ended, without reaping it, or ctx's error if ctx ends
+// first. Only one Wait of a Process may be in progress.
 func (p *Process) Wait(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -138,30 +133,17 @@ func (p *Process) Wait(ctx context.Context) error {
 	return err
 }
 
-// Close gives the pidfd back. It ends a Wait that is under way.
+// Close closes the pidfd. It ends a Wait in progress.
 func (p *Process) Close() error { return p.fd.Close() }
 
-func (p *Process) control(f func(fd int) error) error {
-	c, err := p.fd.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var inner error
-	if err := c.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
-		return err
-	}
-	return inner
-}
-
-// waitReadable parks the goroutine in the poller until the process has ended.
-func waitReadable(f *os.File) error {
-	c, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	err = c.Read(func(fd uintptr) bool { return ended(int(fd)) })
-	runtime.KeepAlive(f)
-	return err
+// waitReadable parks the goroutine in the poller until the process of a pidfd has ended.
+func waitReadable(pidfd *os.File) error {
+	return WaitRead(pidfd, func(fd int) error {
+		if ended(fd) {
+			return nil
+		}
+		return unix.EAGAIN
+	})
 }
 
 // ended asks a pidfd, without waiting, whether its process is a zombie or gone.

@@ -54,19 +54,11 @@ func Receive(socket int, buf []byte, maxFiles int) (n int, fds []int, err error)
 
 // ReceiveFrom is Receive from a socket whose reads wait in the runtime's poller.
 func ReceiveFrom(socket syscall.Conn, buf []byte, maxFiles int) (n int, fds []int, err error) {
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return 0, nil, err
-	}
-	var failed error
-	err = raw.Read(func(fd uintptr) bool {
-		n, fds, failed = Receive(int(fd), buf, maxFiles)
-		return failed != unix.EAGAIN
+	err = WaitRead(socket, func(fd int) (err error) {
+		n, fds, err = Receive(fd, buf, maxFiles)
+		return err
 	})
-	if err != nil {
-		return 0, nil, err
-	}
-	return n, fds, failed
+	return n, fds, err
 }
 
 func descriptors(rights []byte) (fds []int) {

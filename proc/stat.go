@@ -11,8 +11,7 @@ import (
 	"syscall"
 )
 
-// ErrGone says that a process has ended, or that its pid belongs to another one
-// by now.
+// ErrGone says that a process has ended, or that its pid is another process's by now.
 var ErrGone error = gone{}
 
 // gone has the method by which errdefs.IsNotFound recognizes an error. This package does
@@ -22,7 +21,7 @@ type gone struct{}
 func (gone) Error() string { return "process already finished: not found" }
 func (gone) NotFound()     {}
 
-// Stat is what /proc/PID/stat tells that a pod needs.
+// Stat has fields of /proc/PID/stat.
 type Stat struct {
 	PID       int
 	Parent    int    // 0 if the parent is outside of this PID namespace
@@ -48,9 +47,8 @@ func ReadStat(pid int) (Stat, error) {
 	return s, nil
 }
 
-// parseStat parses the line. The second field is the program's name in
-// parentheses; it may hold anything, also spaces and parentheses, so fields are
-// counted from the last closing one.
+// parseStat parses the line. The second field is the program's name in parentheses, which may
+// have spaces and parentheses, so fields are counted from the last closing one.
 func parseStat(b []byte) (Stat, error) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || end < open {
@@ -85,9 +83,8 @@ func parseStat(b []byte) (Stat, error) {
 	return s, nil
 }
 
-// StartTime returns field 22 of /proc/PID/stat: when the process was started,
-// in clock ticks since boot. Together with the boot id it tells processes of
-// the same pid apart.
+// StartTime returns when the process was started, in clock ticks since boot. Together with the
+// boot id it tells processes of the same pid apart.
 func StartTime(pid int) (uint64, error) {
 	s, err := ReadStat(pid)
 	return s.StartTime, err

@@ -10,13 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StartStopped starts a process that does nothing, for those who need one to be
-// there. It is this program, stopped before its first instruction, so that it
-// costs a page table and needs no other program to be installed. It dies with
-// this process, or of Kill.
-//
-// Somebody who sends it SIGCONT lets it begin; the arguments that it is given
-// make it print its version and end.
+// StartStopped starts a placeholder, a process that does nothing: this program, stopped
+// before its first instruction, so that it costs a page table and needs no other program. It
+// ends with this process, or by Kill. If a process sends it SIGCONT, it prints its version
+// and ends.
 func (c *Children) StartStopped() (*Child, error) {
 	// The thread that starts a traced process is its tracer.
 	runtime.LockOSThread()
@@ -39,8 +36,8 @@ func (c *Children) StartStopped() (*Child, error) {
 	return child, nil
 }
 
-// stop turns a traced process, which has just executed its program, into one that
-// is stopped and traced by nobody.
+// stop turns a traced process, which has just executed its program, into a stopped one
+// without a tracer.
 func stop(pid int) error {
 	var status syscall.WaitStatus
 	for {

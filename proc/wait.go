@@ -15,16 +15,15 @@ type Exit struct {
 	Time   time.Time // when it was reaped
 }
 
-// KilledCode is the exit code of a process that SIGKILL has ended, and of one whose end
-// no process has seen.
+// KilledCode is the exit code of a process that SIGKILL has ended, or whose exit was lost.
 const KilledCode = 128 + int(unix.SIGKILL)
 
-// Killed returns the exit of a process that has ended, or is taken to have ended now, and
-// whose end no process has recorded.
+// Killed returns the exit of a process that has ended, or counts as ended now, without a
+// recorded exit.
 func Killed() Exit { return Exit{Code: KilledCode, Signal: int(unix.SIGKILL), Time: time.Now()} }
 
-// childInfo is the part of siginfo_t that waitid(2) fills in. The array of no
-// pointers gives the union after it the alignment that it has in C.
+// childInfo is the part of siginfo_t that waitid(2) fills in. The empty array gives the union
+// after it its alignment in C.
 type childInfo struct {
 	signo, errno, code int32
 	_                  [0]uintptr
@@ -56,8 +55,8 @@ func waitid(idType, id, options int) (info childInfo, ok bool, err error) {
 // Values of si_code for a child that has ended (CLD_DUMPED is killed, too).
 const cldExited = 1
 
-// exit translates the kernel's words. A shell's habit gives a signalled process
-// the code 128 + signal (requirements.md#X1).
+// exit returns the exit. As in a shell, a signal gives the code 128 + signal
+// (requirements.md#X1).
 func (i childInfo) exit(at time.Time) Exit {
 	if i.code == cldExited {
 		return Exit{Code: int(i.status) & 0xff, Time: at}

@@ -46,31 +46,26 @@ func wantedTrees() ([]string, error) {
 
 // serve makes the Task service of one pod.
 func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
-	store, err := pod.OpenStore(dataDir())
+	s, err := openStores()
 	if err != nil {
 		return nil, err
 	}
-	images, err := image.OpenStore(dataDir())
-	if err != nil {
-		return nil, err
-	}
-	children := proc.NewChildren()
-	store.Children = children
-	images.Wanted = wantedTrees
+	s.pods.Children = s.children
+	s.images.Wanted = wantedTrees
 	chosen := config.NewPod(b.Stage1, b.Asked, readConfig)
-	open := prepare(ctx, &opener{images, children}, chosen)
+	open := prepare(ctx, s, chosen)
 	service, err := shim.New(shim.ServiceConfig{
 		Namespace:     b.Namespace,
 		EventsAddress: b.TTRPCAddress,
-		Children:      children,
+		Children:      s.children,
 		Debug:         b.LogLevel == "debug" || b.LogLevel == "trace",
 		Stage1:        chosen,
 		DropsEnded:    b.DropsEnded(),
 		NewPod: func(events pod.Events) shim.Pod {
 			return pod.New(pod.Config{
-				Store:      store,
+				Store:      s.pods,
 				Key:        pod.Key{Daemon: b.Address, Namespace: b.Namespace, Sandbox: b.Group},
-				Children:   children,
+				Children:   s.children,
 				Events:     events,
 				OpenStage1: open,
 				Admit:      chosen.Admit,
@@ -84,7 +79,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	collector := pod.Collector{Store: store, OpenStage1: reopener(images, children)}
+	collector := s.collector()
 	collect := func() {
 		if err := collector.CollectStale(ctx); err != nil {
 			log.G(ctx).WithError(err).Warn("pods that others have left cannot all be collected")
@@ -116,7 +111,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 // prepare opens the stage1 while containerd is still connecting. The pod gets it by the
 // returned function, which opens an image again if that has failed or if a sandbox has
 // chosen another stage1 since.
-func prepare(ctx context.Context, o *opener, chosen *config.Pod) func(context.Context) (pod.Stage1, error) {
+func prepare(ctx context.Context, stores *stores, chosen *config.Pod) func(context.Context) (pod.Stage1, error) {
 	first := chosen.Choice()
 	opened := make(chan pod.Stage1, 1)
 	go func() {
@@ -126,7 +121,7 @@ func prepare(ctx context.Context, o *opener, chosen *config.Pod) func(context.Co
 		if self, err := os.FindProcess(os.Getpid()); err == nil {
 			_ = self.Release()
 		}
-		if s, err := o.open(ctx, first); err == nil {
+		if s, err := stores.open(ctx, first); err == nil {
 			opened <- s
 		}
 	}()
@@ -135,22 +130,47 @@ func prepare(ctx context.Context, o *opener, chosen *config.Pod) func(context.Co
 		if s, ok := <-opened; ok && choice.Equal(first) {
 			return s, nil
 		}
-		return o.open(ctx, choice)
+		return stores.open(ctx, choice)
 	}
 }
 
-// opener opens stage1s from the tree store.
-type opener struct {
+// stores are the pods and images of the data directory, with the children of this process.
+type stores struct {
+	pods     *pod.Store
 	images   *image.Store
 	children *proc.Children
 }
 
-func (o *opener) open(ctx context.Context, c config.Choice) (pod.Stage1, error) {
-	i, err := imageOf(ctx, o.images, c)
+func openStores() (*stores, error) {
+	pods, err := pod.OpenStore(dataDir())
+	if err != nil {
+		return nil, err
+	}
+	images, err := image.OpenStore(dataDir())
+	if err != nil {
+		return nil, err
+	}
+	return &stores{pods, images, proc.NewChildren()}, nil
+}
+
+// open opens a chosen stage1.
+func (s *stores) open(ctx context.Context, c config.Choice) (pod.Stage1, error) {
+	i, err := imageOf(ctx, s.images, c)
 	if err != nil {
 		return nil, fmt.Errorf("stage1 %s: %w", c.Name, err)
 	}
-	return openImage(i, c.Name, o.children, c.Accept)
+	return openImage(i, c.Name, s.children, c.Accept)
+}
+
+// collector returns what collects pods. It opens the stage1 of each by the pod's directory.
+func (s *stores) collector() *pod.Collector {
+	return &pod.Collector{Store: s.pods, OpenStage1: func(podDir string) (pod.Stage1, error) {
+		i, err := s.images.Load(podDir)
+		if err != nil {
+			return nil, err
+		}
+		return openImage(i, i.Name(), s.children, nil)
+	}}
 }
 
 // openImage returns what calls the entrypoints of an image. Arguments are those of
@@ -184,52 +204,29 @@ func locate(c config.Choice) (string, error) {
 	return image.Locate(c.Name)
 }
 
-// reopener returns a function that opens the stage1 of an existing pod.
-func reopener(images *image.Store, children *proc.Children) func(string) (pod.Stage1, error) {
-	return func(podDir string) (pod.Stage1, error) {
-		i, err := images.Load(podDir)
-		if err != nil {
-			return nil, err
-		}
-		return openImage(i, i.Name(), children, nil)
-	}
-}
-
-// collector does the work of `delete`.
+// collector does the work of `delete`. Its methods open the stores, because `-v` and `-info`
+// need none.
 type collector struct{}
 
-// open opens the stores. Only `delete` calls it, because `-v` and `-info` need none.
-func (collector) open() (*pod.Collector, error) {
-	store, err := pod.OpenStore(dataDir())
-	if err != nil {
-		return nil, err
-	}
-	images, err := image.OpenStore(dataDir())
-	if err != nil {
-		return nil, err
-	}
-	return &pod.Collector{Store: store, OpenStage1: reopener(images, proc.NewChildren())}, nil
-}
-
-func (c collector) Collect(ctx context.Context, bundle, namespace, id string) (manager.Exit, error) {
-	p, err := c.open()
+func (collector) Collect(ctx context.Context, bundle, namespace, id string) (manager.Exit, error) {
+	s, err := openStores()
 	if err != nil {
 		return manager.Exit{}, err
 	}
 	began := time.Now()
-	exit, err := p.Collect(ctx, bundle, namespace, id)
+	exit, err := s.collector().Collect(ctx, bundle, namespace, id)
 	if err == nil { // no process is left that writes to the loggers
 		err = shim.EndLoggers(ctx, bundle, time.Since(began))
 	}
 	return manager.Exit{PID: uint32(exit.PID), Status: exit.Code, At: exit.At, Rest: exit.Rest}, err
 }
 
-func (c collector) Finish(ctx context.Context, rest string) error {
-	p, err := c.open()
+func (collector) Finish(ctx context.Context, rest string) error {
+	s, err := openStores()
 	if err != nil {
 		return err
 	}
-	return p.Finish(ctx, rest)
+	return s.collector().Finish(ctx, rest)
 }
 
 // describe returns the features of a stage1. For an image that is a directory it needs

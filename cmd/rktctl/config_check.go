@@ -18,39 +18,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/signature"
 )
 
-func configCheck() *verb {
-	return &verb{
-		words:    []string{"config", "check"},
-		synopsis: "config check [FILE]",
-		summary:  "find what is wrong in the configuration, before a pod does",
-		text: `DESCRIPTION
-    Reads FILE and its drop-ins, the directory FILE.d, as the shim would, and
-    writes everything that is wrong to the standard output, one line each, as
-    FILE:LINE:COLUMN: what and what to do.
-
-    Beyond the files it looks whether each stage1 that they name is there, is an
-    image, and has the digest that it has to have. A packed image is unpacked for
-    that, into a temporary directory. Of an ACI it looks for its dependencies, and
-    where aci.keyring is set it verifies the signature and that it was imported.
-    Accepted fields have to be some of the OCI runtime spec.
-
-    Without FILE it is the configuration of this node. If neither the file nor a
-    drop-in is there, that is right, too: the shim needs none.
-
-EXIT STATUS
-    0    nothing is wrong
-    1    something is wrong, or a file could not be read
-    2    the command line is wrong
-
-EXAMPLE
-    $ rktctl config check
-    /etc/containerd-shim-rkt/config.toml:3:1: unknown key stage1.oci.pods_may_aks:
-    the nearest valid one is pods_may_ask
-`,
-		run: runConfigCheck,
-	}
-}
-
 func runConfigCheck(ctx context.Context, e *env, args []string) error {
 	c, err := readConfig(e, args)
 	var problems config.Problems

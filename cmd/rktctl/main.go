@@ -3,10 +3,11 @@
 //
 // It needs no shim: it reads the configuration and the images as the shim does. Only
 // `stage1 import` of an image in containerd's store needs a containerd. Each verb is a
-// file; verbs lists them.
+// file, and has a page below help; verbs lists them.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,16 +33,16 @@ const (
 	exitUsage = 2 // the command line is not right
 )
 
-// verb is a subcommand of rktctl.
+// verb is a subcommand of rktctl. A page of help has the rest.
 type verb struct {
-	words    []string // config, check
-	synopsis string   // of its arguments
-	summary  string   // one line
-	text     string   // of its help, below the synopsis
-	run      func(ctx context.Context, e *env, args []string) error
+	name      string // config check
+	arguments string
+	summary   string // one line
+	run       func(ctx context.Context, e *env, args []string) error
 }
 
-func (v *verb) name() string { return strings.Join(v.words, " ") }
+func (v *verb) words() []string  { return strings.Fields(v.name) }
+func (v *verb) synopsis() string { return v.name + " " + v.arguments }
 
 // env has the streams and the environment of a verb.
 type env struct {
@@ -56,7 +57,14 @@ var errUsage = errors.New("see rktctl help")
 var errFound = errors.New("not right")
 
 func verbs() []*verb {
-	return []*verb{configCheck(), stage1List(), stage1Import(), stage1GC(), stage1Init(), stage1Verify()}
+	return []*verb{
+		{"config check", "[FILE]", "find what is wrong in the configuration, before a pod does", runConfigCheck},
+		{"stage1 list", "[--json]", "list the stage1s of this node, with their digests", runStage1List},
+		{"stage1 import", "[OPTIONS] SOURCE", "bring a stage1 image into the tree store, by its digest", runStage1Import},
+		{"stage1 gc", "[OPTIONS]", "remove the trees of stage1s that nothing leads to any more", runStage1GC},
+		{"stage1 init", "DIR", "write the skeleton of a stage1 of your own", runStage1Init},
+		{"stage1 verify", "[OPTIONS] IMAGE", "find out whether a stage1 keeps the ABI, by running it (as root)", runStage1Verify},
+	}
 }
 
 func main() {
@@ -95,16 +103,16 @@ func dispatch(ctx context.Context, e *env, args []string) error {
 	case "help", "-h", "--help":
 		return help(e, args[1:])
 	case "version", "-v", "--version":
-		fmt.Fprintf(e.stdout, "rktctl %s\n", orUnknown(version))
+		fmt.Fprintf(e.stdout, "rktctl %s\n", cmp.Or(version, "unknown"))
 		return nil
 	}
 	v := find(args)
 	if v == nil {
 		return fmt.Errorf("unknown command %q: %w", strings.Join(args, " "), errUsage)
 	}
-	rest := args[len(v.words):]
+	rest := args[len(v.words()):]
 	if slices.ContainsFunc(rest, func(a string) bool { return a == "-h" || a == "--help" }) {
-		return help(e, v.words)
+		return help(e, v.words())
 	}
 	return v.run(ctx, e, rest)
 }
@@ -112,16 +120,9 @@ func dispatch(ctx context.Context, e *env, args []string) error {
 // find returns the verb at the beginning of a command line, or nil.
 func find(args []string) *verb {
 	for _, v := range verbs() {
-		if len(args) >= len(v.words) && slices.Equal(args[:len(v.words)], v.words) {
+		if n := len(v.words()); len(args) >= n && slices.Equal(args[:n], v.words()) {
 			return v
 		}
 	}
 	return nil
-}
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
 }

@@ -308,12 +308,12 @@ func TestACommandLineThatIsWrongIsToldSo(t *testing.T) {
 func TestEveryVerbHasAPage(t *testing.T) {
 	all := rktctl(t, "", "help")
 	for _, v := range verbs() {
-		if !strings.Contains(all.stdout, v.synopsis) {
-			t.Errorf("help does not list %s", v.name())
+		if !strings.Contains(all.stdout, v.synopsis()) {
+			t.Errorf("help does not list %s", v.name)
 		}
-		for _, args := range [][]string{append([]string{"help"}, v.words...), append(v.words, "--help")} {
+		for _, args := range [][]string{append([]string{"help"}, v.words()...), append(v.words(), "--help")} {
 			got := rktctl(t, "", args...)
-			for _, head := range []string{"NAME\n    rktctl " + v.name(), "\nSYNOPSIS\n", "\nDESCRIPTION\n", "\nEXIT STATUS\n"} {
+			for _, head := range []string{"NAME\n    rktctl " + v.name, "\nSYNOPSIS\n", "\nDESCRIPTION\n", "\nEXIT STATUS\n"} {
 				if got.code != exitDone || !strings.Contains(got.stdout, head) {
 					t.Errorf("%q: code %d, no %q in %q", args, got.code, head, got.stdout)
 				}

@@ -14,61 +14,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
-func stage1Import() *verb {
-	return &verb{
-		words:    []string{"stage1", "import"},
-		synopsis: "stage1 import [OPTIONS] SOURCE",
-		summary:  "bring a stage1 image into the tree store, by its digest",
-		text: `DESCRIPTION
-    Verifies the image SOURCE, puts its tree into the store from which pods
-    execute it, and writes its name and digest, as the lines that the
-    configuration takes:
-
-        [stage1.NAME]
-        digest = "sha512-..."
-
-    A digest alone is enough there: the image is in the store, and SOURCE is not
-    needed any more.
-
-    SOURCE is the name of an image that containerd has (ctr image pull), or, if
-    it begins with "/", "./" or "../", the path of a directory, an ACI, an OCI
-    layout, or an archive of one (ctr image export). An OCI image that holds a
-    stage1 has the file manifest and the directory rootfs at its top; its layers
-    are packed with gzip or not at all. Every blob has to have its digest. Of an
-    image for several platforms it is the one for this machine.
-
-    Images that an ACI depends on are looked for beside it, and then in the
-    directories of aci.dependencies. Where the configuration sets aci.keyring, an ACI
-    has to have a signature, SOURCE.asc, by a key in that directory, and so has what
-    it depends on and does not name by its image id; this is where it is verified,
-    and the shim uses no ACI that was not imported so.
-
-    A tree that was changed on the disk is put right by importing the image again.
-    What was imported stays until rktctl stage1 gc --forget.
-
-OPTIONS
-    --address PATH      containerd's socket (/run/containerd/containerd.sock)
-    --namespace NAME    containerd's namespace (default)
-
-EXIT STATUS
-    0    the image is in the store
-    1    it is not
-    2    the command line is wrong
-
-ENVIRONMENT
-    RKT_CONFIG      the configuration, instead of /etc/containerd-shim-rkt/config.toml
-    RKT_DATA_DIR    the data directory, instead of /var/lib/rkt. The shim looks for
-                    it in containerd's environment, not in yours.
-
-EXAMPLE
-    # ctr image pull registry.example/stage1-vm:v1
-    # rktctl stage1 import registry.example/stage1-vm:v1 \
-          >/etc/containerd-shim-rkt/config.toml.d/vm.toml
-`,
-		run: runStage1Import,
-	}
-}
-
 func runStage1Import(ctx context.Context, e *env, args []string) error {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)

@@ -19,41 +19,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
-func stage1List() *verb {
-	return &verb{
-		words:    []string{"stage1", "list"},
-		synopsis: "stage1 list [--json]",
-		summary:  "list the stage1s of this node, with their digests",
-		text: `DESCRIPTION
-    Lists the stage1s that the configuration names and those that came with the
-    shim: where the image of each is, its digest, and who may have it.
-
-    POD ANNOTATION says what the annotation io.containerd.rkt.v1/stage1 can do:
-    "may ask", or "-". A runtime's name can choose any of them. DIGEST is what
-    stage1.NAME.digest of the configuration takes to pin it; "pinned" before it
-    says that it is pinned already. What is wrong with an image stands in its
-    place, and makes the exit status 1.
-
-    What was imported and has no name in the configuration yet, or not any more,
-    is listed below: no pod can have it.
-
-    Users other than root may read neither the programs of images nor the tree
-    store. What could not be read stands in the place of a digest, or on stderr.
-
-OPTIONS
-    --json    write a JSON array, one object for each stage1:
-              name, path, digest, pinned, default, podsMayAsk, podsMayLeave,
-              accept, error, importedFrom
-
-EXIT STATUS
-    0    all images are right
-    1    an image is not, or could not be read, or the configuration is wrong
-    2    the command line is wrong
-`,
-		run: runStage1List,
-	}
-}
-
 // listed is one line of the list.
 type listed struct {
 	Name         string   `json:"name"`
@@ -94,11 +59,12 @@ func runStage1List(ctx context.Context, e *env, args []string) error {
 		return err
 	}
 	list = append(list, unnamed...)
-	write := writeTable
 	if *asJSON {
-		write = writeJSON
+		err = errors.Join(err, writeJSON(e.stdout, list))
+	} else {
+		err = errors.Join(err, writeTable(e.stdout, list))
 	}
-	if err := errors.Join(err, write(e.stdout, list)); err != nil {
+	if err != nil {
 		return err
 	}
 	if slices.ContainsFunc(list, func(l listed) bool { return l.Error != "" }) {
@@ -154,7 +120,7 @@ func unnamedImports(e *env, c *config.Config) ([]listed, error) {
 	return list, nil
 }
 
-func writeJSON(w io.Writer, list []listed) error {
+func writeJSON(w io.Writer, list any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(list)

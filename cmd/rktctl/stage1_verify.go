@@ -23,57 +23,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/rktabi"
 )
 
-func stage1Verify() *verb {
-	return &verb{
-		words:    []string{"stage1", "verify"},
-		synopsis: "stage1 verify [OPTIONS] IMAGE",
-		summary:  "find out whether a stage1 keeps the ABI, by running it (as root)",
-		text: `DESCRIPTION
-    Renders the image, which is of interface version 7, and runs every entrypoint of it: apps are added, started,
-    entered, signalled, paused and removed, calls come in the wrong state or are
-    killed half-way, supervisors die. What the kernel shows of the result is
-    compared with what docs/stage1-abi.md says. What a check leaves behind is a
-    failure, and is removed.
-
-    IMAGE is a path with a slash, of a directory, an ACI, an OCI layout or an archive
-    of one; or the name of a stage1 of this node's configuration, or of one that came
-    with the shim. A name brings the
-    fields along that its stage1.NAME.accept excuses.
-
-    The levels are 1: apps run and are deleted; 2: exec and terminal; 3: pause,
-    update, statistics, OOM; 4: user namespaces, checkpoint. Without --level all
-    checks are run, what the image does not declare is skipped, and the level that
-    it has is found out.
-
-    The standard output is TAP, version 14, with a summary: the level, what the
-    stage1 can do and by what, and the memory that it takes beside the shim, for the
-    overhead of a RuntimeClass.
-
-OPTIONS
-    --level N        claim a level: checks of higher ones are not run, and what the
-                     level demands has to be there
-    --run PATTERN    run only checks whose id has PATTERN in it, in which * stands
-                     for anything; may be given more than once
-    --accept FIELD   excuse the stage1 a field of config.json, as a JSON pointer;
-                     may be given more than once
-    --json           write one JSON document instead of TAP
-    --keep           keep the directory of a check that has failed, and say where
-    --timeout TIME   how long one check may take; 60s if it is not given
-    --list           list the checks, and run none
-
-EXIT STATUS
-    0    the claimed level holds; or, if none was claimed, no check has failed
-    1    it does not, or the image cannot be rendered, or it was interrupted
-    2    the command line is wrong
-
-EXAMPLE
-    $ rktctl stage1 verify --level 2 ./mine
-    $ rktctl stage1 verify --run 'add/*' --run exit/ native
-`,
-		run: runStage1Verify,
-	}
-}
-
 // verification has the options and arguments of stage1 verify.
 type verification struct {
 	level    int

@@ -27,6 +27,12 @@ const claimTries = 5
 // undoLimit is how long a failed Create may take to remove its directories.
 const undoLimit = time.Second
 
+// Maker makes cgroups. If it has Children and systemd runs, a path of the form
+// slice:prefix:name becomes a scope of systemd's (scope.go).
+type Maker struct {
+	Children *proc.Children
+}
+
 // Create makes an app's cgroup and writes its limits; no process is moved. A nil
 // res means no limits and the default access to devices.
 // If a cgroup of that path exists, has no processes and is not locked, it was abandoned and
@@ -35,17 +41,6 @@ const undoLimit = time.Second
 //
 // If a limit cannot be enforced, the error names the field, or the controller that is not
 // mounted. On failure only parent directories remain.
-func Create(p Path, res *specs.LinuxResources) (*Group, error) {
-	return Maker{}.Create(p, res)
-}
-
-// Maker makes cgroups. If it has Children and systemd runs, a path of the form
-// slice:prefix:name becomes a scope of systemd's (scope.go).
-type Maker struct {
-	Children *proc.Children
-}
-
-// Create does the same as the function Create.
 func (m Maker) Create(p Path, res *specs.LinuxResources) (*Group, error) {
 	h, err := host()
 	if err != nil {
@@ -159,29 +154,14 @@ func (g *Group) others(made bool) (stale bool, err error) {
 // lockDir locks a cgroup's directory. The error is errTaken if another process
 // has it, and fs.ErrNotExist if it was removed in between.
 func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return nil, err
+	f, err := proc.Lock(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return nil, errTaken
+	case f == nil && err == nil:
+		return nil, fs.ErrNotExist
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		err = errTaken
-	}
-	var opened, now os.FileInfo
-	if err == nil {
-		opened, err = f.Stat()
-	}
-	if err == nil {
-		now, err = os.Lstat(dir)
-	}
-	if err == nil && !os.SameFile(opened, now) {
-		err = fs.ErrNotExist
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return f, nil
+	return f, err
 }
 
 // setUp makes the other directories and writes the limits.

@@ -132,7 +132,7 @@ func TestBadDeviceRulesAreRefused(t *testing.T) {
 
 func TestAFailedCreateLeavesNothing(t *testing.T) {
 	h := needHost(t)
-	_, err := Create(Path{Spec: base + "/failed"}, &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "4000"}})
+	_, err := Maker{}.Create(Path{Spec: base + "/failed"}, &specs.LinuxResources{CPU: &specs.LinuxCPU{Cpus: "4000"}})
 	if err == nil {
 		t.Fatal("CPU 4000 was found")
 	}
@@ -277,7 +277,7 @@ func BenchmarkCreateAndRemove(b *testing.B) {
 	needHost(b)
 	res := &specs.LinuxResources{Devices: denyAll, CPU: &specs.LinuxCPU{Shares: ptr[uint64](1024)}}
 	for b.Loop() {
-		g, err := Create(Path{Spec: base + "/bench"}, res)
+		g, err := Maker{}.Create(Path{Spec: base + "/bench"}, res)
 		if err != nil {
 			b.Fatal(err)
 		}

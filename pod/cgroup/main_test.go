@@ -104,7 +104,7 @@ func below(t testing.TB, g *Group, controllers ...string) (dirs []string, tasks 
 
 func create(t testing.TB, name string, res *specs.LinuxResources) *Group {
 	t.Helper()
-	g, err := Create(Path{Spec: base + "/" + name, Namespace: "default", ID: name}, res)
+	g, err := Maker{}.Create(Path{Spec: base + "/" + name, Namespace: "default", ID: name}, res)
 	if err != nil {
 		t.Fatal(err)
 	}

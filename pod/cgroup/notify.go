@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // maxEventsFile is more than any file of events has.
@@ -17,30 +19,23 @@ const maxEventsFile = 4096
 // and whenever the kernel says that it has changed, until done returns true or
 // an error, or ctx ends.
 //
-// The kernel announces changes to those who poll the file, so the goroutine
-// sleeps in the runtime's poller. Nothing else is needed for it: inotify would
-// say the same, but a user has no more than 128 instances of that.
+// The kernel announces changes to pollers of the file, so the goroutine sleeps in the
+// runtime's poller. A user has no more than 128 instances of inotify.
 func awaitChange(ctx context.Context, f *os.File, done func(text []byte) (bool, error)) error {
-	conn, err := f.SyscallConn()
-	if err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })()
 	var buf [maxEventsFile]byte
-	var failed error
-	err = conn.Read(func(fd uintptr) bool {
-		n, err := unix.Pread(int(fd), buf[:], 0)
+	err := proc.WaitRead(f, func(fd int) error {
+		n, err := unix.Pread(fd, buf[:], 0)
 		if err != nil {
-			failed = fmt.Errorf("read %s: %w", f.Name(), err)
-			return true
+			return fmt.Errorf("read %s: %w", f.Name(), err)
 		}
-		ok, err := done(buf[:n])
-		failed = err
-		return ok || err != nil
+		if ok, err := done(buf[:n]); ok || err != nil {
+			return err
+		}
+		return unix.EAGAIN
 	})
 	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return errors.Join(failed, err)
+	return err
 }

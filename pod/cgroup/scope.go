@@ -57,26 +57,29 @@ func (h *hierarchies) scopeOf(p Path) (unit, bool) {
 }
 
 // claimScope claims a cgroup in a new scope.
-func (h *hierarchies) claimScope(u unit, children *proc.Children) (*Group, error) {
+func (h *hierarchies) claimScope(u unit, children *proc.Children) (g *Group, err error) {
 	child, err := children.StartStopped()
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, child.Kill())
+		}
+	}()
 	start, err := proc.StartTime(child.PID())
 	if err != nil {
-		return nil, errors.Join(err, child.Kill())
+		return nil, err
 	}
-	u, err = h.startNear(u, child.PID())
-	if err != nil {
-		return nil, errors.Join(err, child.Kill())
+	if u, err = h.startNear(u, child.PID()); err != nil {
+		return nil, err
 	}
 	// From here on the scope ends with the placeholder.
 	if err := h.setAside(u, child.PID()); err != nil {
-		return nil, errors.Join(fmt.Errorf("scope %s: %w", u.name, err), child.Kill())
+		return nil, fmt.Errorf("scope %s: %w", u.name, err)
 	}
-	g, err := h.claim(filepath.Join(u.path(), scopeApp))
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("scope %s: %w", u.name, err), child.Kill())
+	if g, err = h.claim(filepath.Join(u.path(), scopeApp)); err != nil {
+		return nil, fmt.Errorf("scope %s: %w", u.name, err)
 	}
 	g.record.Placeholder = &Placeholder{PID: child.PID(), StartTime: start}
 	return g, nil

@@ -101,6 +101,11 @@ func readGauge(dir string, files gauge) (g Gauge, err error) {
 	return g, err
 }
 
+func (s *Stats) readCPU(dir string) (err error) {
+	s.CPU, err = readKeyed(filepath.Join(dir, "cpu.stat"))
+	return err
+}
+
 // pageSizes lists the sizes of huge pages that a cgroup counts. There is a file for each.
 func pageSizes(dir, suffix string) []string {
 	files, _ := filepath.Glob(filepath.Join(dir, "hugetlb.*"+suffix)) // the pattern is good

@@ -37,7 +37,7 @@ var blkioFiles = map[string][]string{
 func (s *Stats) readV1(dir func(controller string) string) error {
 	var errs []error
 	for controller, read := range map[string]func(dir string) error{
-		"pids": s.readPidsV1, "cpu": s.readCPUV1, "cpuacct": s.readCPUTime, "memory": s.readMemoryV1,
+		"pids": s.readPidsV1, "cpu": s.readCPU, "cpuacct": s.readCPUTime, "memory": s.readMemoryV1,
 		"blkio": s.readBlkio, "hugetlb": s.readHugetlbV1, "rdma": s.readRDMA,
 	} {
 		if d := dir(controller); d != "" {
@@ -52,11 +52,6 @@ func (s *Stats) readPidsV1(dir string) (err error) {
 	if s.Pids.Limit == math.MaxUint64 {
 		s.Pids.Limit = 0 // the value that clients expect for no limit
 	}
-	return err
-}
-
-func (s *Stats) readCPUV1(dir string) (err error) {
-	s.CPU, err = readKeyed(filepath.Join(dir, "cpu.stat"))
 	return err
 }
 

@@ -14,7 +14,7 @@ import (
 func (s *Stats) readV2(dir string) error {
 	var errs []error
 	for _, read := range []func(dir string) error{
-		s.readPidsV2, s.readCPUV2, s.readMemoryV2, s.readIO, s.readHugetlbV2, s.readRDMA, s.readPressure,
+		s.readPidsV2, s.readCPU, s.readMemoryV2, s.readIO, s.readHugetlbV2, s.readRDMA, s.readPressure,
 	} {
 		errs = append(errs, read(dir))
 	}
@@ -23,11 +23,6 @@ func (s *Stats) readV2(dir string) error {
 
 func (s *Stats) readPidsV2(dir string) (err error) {
 	s.Pids, err = readGauge(dir, gauge{current: "pids.current", limit: "pids.max", max: "pids.peak"})
-	return err
-}
-
-func (s *Stats) readCPUV2(dir string) (err error) {
-	s.CPU, err = readKeyed(filepath.Join(dir, "cpu.stat"))
 	return err
 }
 

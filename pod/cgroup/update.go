@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -130,95 +131,29 @@ func only(change, merged *specs.LinuxResources) *specs.LinuxResources {
 
 // merge returns old with the values that are set in change.
 func merge(old, change *specs.LinuxResources) *specs.LinuxResources {
-	m := *old
-	m.Memory = mergeMemory(old.Memory, change.Memory)
-	m.CPU = mergeCPU(old.CPU, change.CPU)
-	if change.Pids != nil {
-		m.Pids = change.Pids
+	m := overridden(old, change)
+	m.Devices = old.Devices // cannot be changed
+	m.Memory = overridden(old.Memory, change.Memory)
+	m.CPU = overridden(old.CPU, change.CPU)
+	m.BlockIO = overridden(old.BlockIO, change.BlockIO)
+	if c := change.Memory; c != nil && old.Memory != nil && value(c.Limit) == -1 && value(c.Swap) == 0 && m.Memory.Swap != nil {
+		m.Memory.Swap = c.Limit // without a limit of memory there is none of memory and swap
 	}
-	m.BlockIO = mergeBlockIO(old.BlockIO, change.BlockIO)
-	if change.HugepageLimits != nil {
-		m.HugepageLimits = change.HugepageLimits
-	}
-	if change.Network != nil {
-		m.Network = change.Network
-	}
-	if change.Rdma != nil {
-		m.Rdma = change.Rdma
-	}
-	if change.Unified != nil {
-		m.Unified = change.Unified
-	}
-	return &m
+	return m
 }
 
-// override sets a pointer that the client gave.
-func override[T any](to **T, from *T) {
-	if from != nil {
-		*to = from
-	}
-}
-
-func mergeMemory(old, change *specs.LinuxMemory) *specs.LinuxMemory {
+// overridden returns a copy of a struct with the fields that are set in change. Either may
+// be nil.
+func overridden[T any](old, change *T) *T {
 	if old == nil || change == nil {
-		override(&old, change)
-		return old
+		return cmp.Or(old, change)
 	}
-	m := *old
-	override(&m.Limit, change.Limit)
-	override(&m.Reservation, change.Reservation)
-	override(&m.Swap, change.Swap)
-	if value(change.Limit) == -1 && value(change.Swap) == 0 && m.Swap != nil {
-		m.Swap = change.Limit // without a limit of memory there is none of memory and swap
-	}
-	override(&m.Swappiness, change.Swappiness)
-	override(&m.DisableOOMKiller, change.DisableOOMKiller)
-	override(&m.CheckBeforeUpdate, change.CheckBeforeUpdate)
-	return &m
-}
-
-func mergeCPU(old, change *specs.LinuxCPU) *specs.LinuxCPU {
-	if old == nil || change == nil {
-		override(&old, change)
-		return old
-	}
-	c := *old
-	override(&c.Shares, change.Shares)
-	override(&c.Quota, change.Quota)
-	override(&c.Burst, change.Burst)
-	override(&c.Period, change.Period)
-	override(&c.RealtimeRuntime, change.RealtimeRuntime)
-	override(&c.RealtimePeriod, change.RealtimePeriod)
-	override(&c.Idle, change.Idle)
-	if change.Cpus != "" {
-		c.Cpus = change.Cpus
-	}
-	if change.Mems != "" {
-		c.Mems = change.Mems
-	}
-	return &c
-}
-
-func mergeBlockIO(old, change *specs.LinuxBlockIO) *specs.LinuxBlockIO {
-	if old == nil || change == nil {
-		override(&old, change)
-		return old
-	}
-	b := *old
-	override(&b.Weight, change.Weight)
-	override(&b.LeafWeight, change.LeafWeight)
-	for _, l := range []struct{ to, from *[]specs.LinuxThrottleDevice }{
-		{&b.ThrottleReadBpsDevice, &change.ThrottleReadBpsDevice},
-		{&b.ThrottleWriteBpsDevice, &change.ThrottleWriteBpsDevice},
-		{&b.ThrottleReadIOPSDevice, &change.ThrottleReadIOPSDevice},
-		{&b.ThrottleWriteIOPSDevice, &change.ThrottleWriteIOPSDevice},
-	} {
-		if *l.from != nil {
-			*l.to = *l.from
+	merged := *old
+	to, from := reflect.ValueOf(&merged).Elem(), reflect.ValueOf(change).Elem()
+	for i := range to.NumField() {
+		if !from.Field(i).IsZero() {
+			to.Field(i).Set(from.Field(i))
 		}
 	}
-	if change.WeightDevice != nil {
-		b.WeightDevice = change.WeightDevice
-	}
-	return &b
+	return &merged
 }

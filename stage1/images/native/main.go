@@ -1,6 +1,5 @@
-// Command native is the native stage1: one static binary for all of its
-// entrypoints and for the first instructions of every app and exec. What it is
-// asked to be is the base name of argv[0].
+// Command native is the native stage1: one static binary for all of its entrypoints and for
+// the first instructions of every app and exec. The base name of argv[0] selects one.
 package main
 
 import (
@@ -16,8 +15,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
 )
 
-// An app's process executes its program on the thread that it was born with: it
-// alone has entered the app's cgroups.
+// An app's process executes its program on its first thread: only that one has entered the
+// app's cgroups.
 func init() {
 	if invocation() == "init" {
 		runtime.LockOSThread()

@@ -30,8 +30,6 @@ type enclosure struct {
 
 var _ supervisor.Enclosure = (*enclosure)(nil)
 
-func newEnclosure(pod string) *enclosure { return &enclosure{pod: pod} }
-
 // Root implements supervisor.Enclosure.
 func (e *enclosure) Root(rootfs string, spec *specs.Spec) string {
 	if wantsHost(spec) {
@@ -201,7 +199,7 @@ func (m *making) process(p *fork.Process) *fork.Process {
 		Env:    m.environment(p, len(files)-3),
 		Files:  files,
 		Joins:  m.joins,
-		Cgroup: m.group.dir(),
+		Cgroup: m.group.file,
 	}
 }
 

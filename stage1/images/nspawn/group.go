@@ -61,8 +61,6 @@ func (g *group) unified() string {
 	return "1"
 }
 
-func (g *group) dir() *os.File { return g.file }
-
 func (g *group) close() {
 	if g != nil {
 		g.file.Close()

@@ -44,7 +44,7 @@ func main() {
 	case launcherName:
 		os.Exit(launch(args))
 	case "run":
-		os.Exit(supervisor.Run(newEnclosure(podOf(args))))
+		os.Exit(supervisor.Run(&enclosure{pod: podOf(args)}))
 	case "gc":
 		os.Exit(max(client.Main(abi.GC, args), collect(podOf(args))))
 	case "enter", "stop":

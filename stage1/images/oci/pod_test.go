@@ -286,7 +286,7 @@ func (p *testPod) app(name string, change func(*specs.Spec), args ...string) *te
 	if change != nil {
 		change(s)
 	}
-	g, err := cgroup.Create(cgroup.Path{Spec: p.cgroups + "/" + name}, s.Linux.Resources)
+	g, err := cgroup.Maker{}.Create(cgroup.Path{Spec: p.cgroups + "/" + name}, s.Linux.Resources)
 	must(p.t, err)
 	p.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), wait.Patience)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -21,7 +20,7 @@ func Main(e abi.Entrypoint, args []string) int {
 	if e == abi.GC {
 		return 0 // nothing of a pod is kept outside its directory
 	}
-	errorFile := announced(abi.EnvErrorFD)
+	errorFile := proc.Inherited(abi.EnvErrorFD)
 	call, err := request(e, args, errorFile)
 	code := 1
 	if err == nil {
@@ -31,7 +30,7 @@ func Main(e abi.Entrypoint, args []string) int {
 		return code
 	}
 	if errorFile == nil {
-		errorFile = os.Stderr // it is the error pipe, or belongs to nobody
+		errorFile = os.Stderr
 	}
 	fmt.Fprintln(errorFile, err)
 	return code
@@ -45,7 +44,7 @@ func request(e abi.Entrypoint, args []string, errorFile *os.File) (*wire.Call, e
 		return nil, fmt.Errorf("open the request: %w", err)
 	}
 	if e == abi.AppAdd || e == abi.Enter {
-		call.Ready = announced(abi.EnvReadyFD)
+		call.Ready = proc.Inherited(abi.EnvReadyFD)
 		call.Stdio = [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
 	}
 	return call, nil
@@ -54,8 +53,8 @@ func request(e abi.Entrypoint, args []string, errorFile *os.File) (*wire.Call, e
 // errGone says that the pod has no supervisor.
 var errGone = errors.New("the pod's supervisor has gone")
 
-// Ask has the pod's supervisor serve a call, and returns the exit code. If there is no
-// supervisor, a call that asks for an end has it.
+// Ask has the pod's supervisor serve a call, and returns the exit code. Without a supervisor
+// a call that asks for an end succeeds.
 func Ask(call *wire.Call) (int, error) {
 	socket, err := dial()
 	if errors.Is(err, errGone) {
@@ -73,8 +72,8 @@ func Ask(call *wire.Call) (int, error) {
 	return answer(call.Entrypoint, socket)
 }
 
-// withoutSupervisor is the answer to a call for a pod that is over: what asks
-// for an end has it, anything else fails.
+// withoutSupervisor returns the answer to a call for a pod that has ended: a call that asks
+// for an end succeeds, others fail.
 func withoutSupervisor(e abi.Entrypoint, code int, err error) (int, error) {
 	switch e {
 	case abi.Stop, abi.AppStop, abi.AppRm:
@@ -118,14 +117,4 @@ func answer(e abi.Entrypoint, socket int) (int, error) {
 		}
 		return withoutSupervisor(e, 1, errors.New("the pod's supervisor has died over this call"))
 	}
-}
-
-// announced returns the descriptor whose number is in the environment, or nil.
-func announced(name string) *os.File {
-	fd, err := strconv.Atoi(os.Getenv(name))
-	if err != nil || fd < 3 {
-		return nil
-	}
-	unix.CloseOnExec(fd)
-	return os.NewFile(uintptr(fd), name)
 }

@@ -1,8 +1,6 @@
-// Package client is the entrypoints of the native stage1 but for run: each
-// hands its call, with the descriptors that it was given, to the supervisor of
-// the pod, and exits with the answer.
+// Package client is the entrypoints of the native stage1 except run: each passes its call and
+// descriptors to the supervisor of the pod, and exits with the answer.
 //
-// It is executed for every call, so it does as little as possible: no
-// goroutine, no JSON, no allocation worth mentioning. The text of a failure is
-// written by the supervisor; only that there is no supervisor is said here.
+// It is executed for every call, so it has no goroutine and no JSON, and allocates little.
+// The supervisor writes the text of a failure, the client only that there is no supervisor.
 package client

@@ -31,8 +31,8 @@ func openConsole(size *specs.Box, r root, mounted bool) error {
 		}
 	}
 	if mounted {
-		if err := mountConsole(r, slave); err != nil {
-			return fmt.Errorf("mount /dev/console: %w", err)
+		if err := doing("mount /dev/console", mountConsole(r, slave)); err != nil {
+			return err
 		}
 	}
 	if err := send(Message{Word: WordConsole}, master); err != nil {
@@ -43,10 +43,7 @@ func openConsole(size *specs.Box, r root, mounted bool) error {
 			return fmt.Errorf("make the terminal descriptor %d: %w", fd, err)
 		}
 	}
-	if err := unix.IoctlSetInt(0, unix.TIOCSCTTY, 0); err != nil {
-		return fmt.Errorf("make the terminal the controlling one: %w", err)
-	}
-	return nil
+	return doing("make the terminal the controlling one", unix.IoctlSetInt(0, unix.TIOCSCTTY, 0))
 }
 
 // openMaster opens the multiplexer of the app's devpts, below /dev/pts. It does not use
@@ -59,7 +56,7 @@ func openMaster(r root) (int, error) {
 		return -1, fmt.Errorf("open a terminal, /dev/pts: %w", err)
 	}
 	defer unix.Close(dir)
-	if err := checkDevpts(dir); err != nil {
+	if err := checkRoot(dir, unix.DEVPTS_SUPER_MAGIC, "/dev/pts is not a devpts"); err != nil {
 		return -1, fmt.Errorf("open a terminal: %w", err)
 	}
 	master, err := unix.Openat2(dir, "ptmx", &unix.OpenHow{
@@ -73,20 +70,6 @@ func openMaster(r root) (int, error) {
 		return -1, fmt.Errorf("open a terminal, /dev/pts/ptmx: %w", err)
 	}
 	return master, nil
-}
-
-// checkDevpts returns an error unless a directory is the root of a devpts.
-func checkDevpts(dir int) error {
-	const rootInode = 1
-	var fs unix.Statfs_t
-	var st unix.Stat_t
-	if err := errors.Join(unix.Fstatfs(dir, &fs), unix.Fstat(dir, &st)); err != nil {
-		return err
-	}
-	if fs.Type != unix.DEVPTS_SUPER_MAGIC || st.Ino != rootInode {
-		return errors.New("/dev/pts is not a devpts")
-	}
-	return nil
 }
 
 func mountConsole(r root, slave int) error {

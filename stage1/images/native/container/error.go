@@ -23,6 +23,14 @@ func refuse(field, format string, args ...any) error {
 	return &Error{abi.ExitNotImplemented, field + ": " + fmt.Sprintf(format, args...)}
 }
 
+// doing adds to an error what was being done. It returns nil for nil.
+func doing(what string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+	}
+	return err
+}
+
 // codeOf returns the exit code of an error.
 func codeOf(err error) int {
 	var e *Error

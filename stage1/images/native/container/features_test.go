@@ -7,12 +7,14 @@ import (
 	"maps"
 	"os"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/opencontainers/runtime-spec/specs-go/features"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seccomp"
@@ -44,18 +46,61 @@ func same(t *testing.T, what string, declared, honoured []string) {
 	}
 }
 
+// accepted returns the values with which the compiler takes a profile.
+func accepted[T ~string](profile func(T) *specs.LinuxSeccomp, values ...T) (taken []string) {
+	for _, v := range values {
+		if _, _, err := seccomp.Compile(profile(v)); err == nil {
+			taken = append(taken, string(v))
+		}
+	}
+	return taken
+}
+
+// filteredArches returns the machine's own architecture and those whose listing in a
+// profile changes the program.
+func filteredArches(t *testing.T) []string {
+	t.Helper()
+	filter := func(arches ...specs.Arch) []unix.SockFilter {
+		prog, _, err := seccomp.Compile(&specs.LinuxSeccomp{
+			DefaultAction: specs.ActErrno, Architectures: arches,
+			Syscalls: []specs.LinuxSyscall{{Names: []string{"read"}, Action: specs.ActAllow}},
+		})
+		must(t, err)
+		return prog
+	}
+	arches := []string{map[string]string{"amd64": string(specs.ArchX86_64), "arm64": string(specs.ArchAARCH64)}[runtime.GOARCH]}
+	for _, a := range []specs.Arch{
+		specs.ArchX86_64, specs.ArchX86, specs.ArchX32, specs.ArchAARCH64, specs.ArchARM, specs.ArchPPC64LE, specs.ArchS390X, specs.ArchRISCV64,
+	} {
+		if !slices.Equal(filter(a), filter()) {
+			arches = append(arches, string(a))
+		}
+	}
+	return arches
+}
+
 func TestFeaturesDeclareWhatTheCodeKnows(t *testing.T) {
 	oci := readFeatures(t).OCI
 	options := newOptionParser()
+	var recursive []string
+	for name := range options.flags {
+		if _, ok := options.recursive("r" + name); ok {
+			recursive = append(recursive, "r"+name)
+		}
+	}
 	same(t, "mount options", oci.MountOptions, slices.Concat(
 		slices.Collect(maps.Keys(options.flags)), slices.Collect(maps.Keys(options.propagation)),
-		slices.Collect(maps.Keys(options.recursive)), slices.Collect(maps.Keys(options.own))))
+		recursive, slices.Collect(maps.Keys(options.own))))
 	same(t, "capabilities", oci.Linux.Capabilities, abi.Capabilities())
 	s := oci.Linux.Seccomp
-	same(t, "seccomp actions", s.Actions, seccomp.Actions())
+	same(t, "seccomp actions", s.Actions, accepted(func(a specs.LinuxSeccompAction) *specs.LinuxSeccomp {
+		return &specs.LinuxSeccomp{DefaultAction: a}
+	}, specs.ActKill, specs.ActKillProcess, specs.ActKillThread, specs.ActTrap, specs.ActErrno, specs.ActTrace, specs.ActAllow, specs.ActLog, specs.ActNotify))
 	same(t, "seccomp operators", s.Operators, seccomp.Operators())
-	same(t, "seccomp flags", s.KnownFlags, seccomp.Flags())
-	for _, arch := range seccomp.Arches() {
+	same(t, "seccomp flags", s.KnownFlags, accepted(func(f specs.LinuxSeccompFlag) *specs.LinuxSeccomp {
+		return &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, Flags: []specs.LinuxSeccompFlag{f}}
+	}, "SECCOMP_FILTER_FLAG_TSYNC", specs.LinuxSeccompFlagLog, specs.LinuxSeccompFlagSpecAllow, specs.LinuxSeccompFlagWaitKillableRecv, "SECCOMP_FILTER_FLAG_NEW_LISTENER"))
+	for _, arch := range filteredArches(t) {
 		if !slices.Contains(s.Archs, arch) {
 			t.Errorf("seccomp architecture %s is not declared", arch)
 		}

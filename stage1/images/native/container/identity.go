@@ -25,29 +25,20 @@ func (r *process) become(keepAdmin bool, userNamespace bool) error {
 	}
 	// From here on the app, and containers that share its PID namespace, could look at this
 	// process. Undumpable, its memory and descriptors are hidden from them.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("make the process undumpable: %w", err)
-	}
-	if err := dropBounding(r.Caps.Bounding); err != nil {
-		return err
-	}
-	if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("keep capabilities: %w", err)
-	}
-	if err := r.setIDs(userNamespace); err != nil {
+	if err := doing("make the process undumpable", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)); err != nil {
 		return err
 	}
 	if keepAdmin {
 		caps.Permitted |= 1 << unix.CAP_SYS_ADMIN
 		caps.Effective |= 1 << unix.CAP_SYS_ADMIN
 	}
-	if err := caps.apply(); err != nil {
-		return err
-	}
-	if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("keep capabilities no more: %w", err)
-	}
-	return nil
+	return inOrder(
+		func() error { return dropBounding(r.Caps.Bounding) },
+		func() error { return doing("keep capabilities", unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0)) },
+		func() error { return r.setIDs(userNamespace) },
+		caps.apply,
+		func() error { return doing("keep capabilities no more", unix.Prctl(unix.PR_SET_KEEPCAPS, 0, 0, 0, 0)) },
+	)
 }
 
 // setGroups sets this thread's groups; the wrapper of the library would set

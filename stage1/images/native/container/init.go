@@ -197,26 +197,19 @@ func openOwnNull() int {
 		return -1
 	}
 	defer proc.close()
-	null, err := proc.reopen(seen, unix.O_RDWR)
-	if err != nil {
-		return -1
-	}
+	null, _ := proc.reopen(seen, unix.O_RDWR) // -1 with an error
 	return null
 }
 
 // setNames sets the names of the UTS namespace.
-func (a *appInit) setNames() error {
+func (a *appInit) setNames() (err error) {
 	if a.Hostname != "" {
-		if err := unix.Sethostname([]byte(a.Hostname)); err != nil {
-			return fmt.Errorf("set hostname %q: %w", a.Hostname, err)
-		}
+		err = doing(fmt.Sprintf("set hostname %q", a.Hostname), unix.Sethostname([]byte(a.Hostname)))
 	}
-	if a.Domainname != "" {
-		if err := unix.Setdomainname([]byte(a.Domainname)); err != nil {
-			return fmt.Errorf("set domainname %q: %w", a.Domainname, err)
-		}
+	if a.Domainname != "" && err == nil {
+		err = doing(fmt.Sprintf("set domainname %q", a.Domainname), unix.Setdomainname([]byte(a.Domainname)))
 	}
-	return nil
+	return err
 }
 
 // bringUpLoopback brings up the loopback interface of a new network namespace. The maker of
@@ -235,20 +228,14 @@ func (a *appInit) bringUpLoopback() error {
 		return err
 	}
 	request.SetUint16(unix.IFF_UP)
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request); err != nil {
-		return fmt.Errorf("bring up the loopback interface: %w", err)
-	}
-	return nil
+	return doing("bring up the loopback interface", unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request))
 }
 
 func (a *appInit) unshareCgroups() error {
 	if !a.CgroupNamespace {
 		return nil
 	}
-	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
-		return fmt.Errorf("unshare the cgroup namespace: %w", err)
-	}
-	return nil
+	return doing("unshare the cgroup namespace", unix.Unshare(unix.CLONE_NEWCGROUP))
 }
 
 func (a *appInit) assume() (err error) {
@@ -358,8 +345,5 @@ func noNewPrivileges(on bool) error {
 	if !on {
 		return nil
 	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("set no_new_privs: %w", err)
-	}
-	return nil
+	return doing("set no_new_privs", unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 }

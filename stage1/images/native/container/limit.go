@@ -2,6 +2,7 @@ package container
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -56,10 +57,8 @@ func parseRlimits(spec []specs.POSIXRlimit) ([]rlimit, error) {
 // withFiles adds the limit of open files with which this process was started, unless the
 // spec has one. The Go runtime has raised the limit for itself.
 func withFiles(limits []rlimit) []rlimit {
-	for _, l := range limits {
-		if l.Resource == unix.RLIMIT_NOFILE {
-			return limits
-		}
+	if slices.ContainsFunc(limits, func(l rlimit) bool { return l.Resource == unix.RLIMIT_NOFILE }) {
+		return limits
 	}
 	first := nofile.Original
 	return append(limits, rlimit{"RLIMIT_NOFILE", unix.RLIMIT_NOFILE, first[0], first[1]})

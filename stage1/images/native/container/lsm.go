@@ -64,39 +64,34 @@ func selinuxEnabled() bool {
 	return err == nil && len(b) > 0 && string(b) != "kernel\x00"
 }
 
-// attrFile is an open attribute of this thread. An app's process opens it in the host's
-// /proc, an exec while it still has the right to make a procfs. It is written later, just
-// before the exec.
-type attrFile struct{ fd int }
-
-func openAttr(names ...string) (attrFile, error) {
+// openAttr opens an attribute of this thread, the first of these names that exists. An app's
+// process opens it in the host's /proc, an exec while it still has the right to make a
+// procfs. It is written later, just before the exec.
+func openAttr(names ...string) (fd int, err error) {
 	last := "attr/" + names[len(names)-1]
 	proc, err := openProcfs()
 	if err != nil {
-		return attrFile{-1}, fmt.Errorf("open %s: %w", last, err)
+		return -1, fmt.Errorf("open %s: %w", last, err)
 	}
 	defer proc.close()
 	for _, name := range names {
-		var fd int
 		if fd, err = proc.open("thread-self/attr/"+name, unix.O_WRONLY); err == nil {
-			return attrFile{fd}, nil
+			return fd, nil
 		}
 		if !errors.Is(err, unix.ENOENT) {
 			break
 		}
 	}
-	return attrFile{-1}, fmt.Errorf("open %s: %w", last, err)
+	return -1, fmt.Errorf("open %s: %w", last, err)
 }
 
-func (a attrFile) write(value string) error {
-	_, err := unix.Write(a.fd, []byte(value))
+func writeAttr(fd int, value string) error {
+	_, err := unix.Write(fd, []byte(value))
 	return err
 }
 
-// labels are the attributes that a process sets for its program.
-type labels struct {
-	appArmor, selinux attrFile
-}
+// labels are the open attributes that a process sets for its program.
+type labels struct{ appArmor, selinux int }
 
 func (r *process) openLabels() (l labels, err error) {
 	if r.AppArmor != "" {
@@ -113,12 +108,12 @@ func (r *process) openLabels() (l labels, err error) {
 
 func (l labels) apply(r *process) error {
 	if r.AppArmor != "" {
-		if err := l.appArmor.write("exec " + r.AppArmor); err != nil {
+		if err := writeAttr(l.appArmor, "exec "+r.AppArmor); err != nil {
 			return fmt.Errorf("apply apparmor profile %q: %w", r.AppArmor, err)
 		}
 	}
 	if r.SELinux != "" {
-		if err := l.selinux.write(r.SELinux); err != nil {
+		if err := writeAttr(l.selinux, r.SELinux); err != nil {
 			return fmt.Errorf("set selinux label %q: %w", r.SELinux, err)
 		}
 	}
@@ -133,15 +128,15 @@ func joinKeyring(name, label string) error {
 		return nil
 	}
 	if label != "" {
-		f, err := openAttr("keycreate")
+		fd, err := openAttr("keycreate")
 		if err == nil {
-			err = f.write(label)
+			err = writeAttr(fd, label)
 		}
 		if err != nil {
 			return fmt.Errorf("label the session keyring: %w", err)
 		}
-		defer unix.Close(f.fd)
-		defer func() { _ = f.write("") }() // keys that the program makes are not concerned
+		defer unix.Close(fd)
+		defer func() { _ = writeAttr(fd, "") }() // keys that the program makes are not concerned
 	}
 	id, err := unix.KeyctlJoinSessionKeyring(name)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
@@ -165,8 +160,5 @@ func searchable(id int) error {
 		return fmt.Errorf("permissions of the session keyring, %q: %w", description, err)
 	}
 	const userSearch = 0x080000
-	if err := unix.KeyctlSetperm(id, perm|userSearch); err != nil {
-		return fmt.Errorf("set permissions of the session keyring: %w", err)
-	}
-	return nil
+	return doing("set permissions of the session keyring", unix.KeyctlSetperm(id, perm|userSearch))
 }

@@ -54,12 +54,3 @@ func (m Message) Encode() []byte {
 	}
 	return b
 }
-
-// is reports whether a packet says what m does.
-func (m Message) is(packet []byte) bool {
-	if string(packet) == string(m.Encode()) {
-		return true
-	}
-	var other Message
-	return json.Unmarshal(packet, &other) == nil && other == m
-}

@@ -25,13 +25,6 @@ type flagOption struct {
 	flag  uintptr
 }
 
-// attrOption is an option that sets or clears an attribute of a mount and of
-// all below it.
-type attrOption struct {
-	clear bool
-	attr  uint64
-}
-
 // The tables are results of functions and not variables, so that a process builds only the
 // tables that it needs.
 
@@ -86,29 +79,6 @@ func propagationOptions() map[string]uintptr {
 	}
 }
 
-func recursiveOptions() map[string]attrOption {
-	return map[string]attrOption{
-		"rro":            {false, unix.MOUNT_ATTR_RDONLY},
-		"rrw":            {true, unix.MOUNT_ATTR_RDONLY},
-		"rnosuid":        {false, unix.MOUNT_ATTR_NOSUID},
-		"rsuid":          {true, unix.MOUNT_ATTR_NOSUID},
-		"rnodev":         {false, unix.MOUNT_ATTR_NODEV},
-		"rdev":           {true, unix.MOUNT_ATTR_NODEV},
-		"rnoexec":        {false, unix.MOUNT_ATTR_NOEXEC},
-		"rexec":          {true, unix.MOUNT_ATTR_NOEXEC},
-		"rnodiratime":    {false, unix.MOUNT_ATTR_NODIRATIME},
-		"rdiratime":      {true, unix.MOUNT_ATTR_NODIRATIME},
-		"rrelatime":      {false, unix.MOUNT_ATTR_RELATIME},
-		"rnorelatime":    {true, unix.MOUNT_ATTR_RELATIME},
-		"rnoatime":       {false, unix.MOUNT_ATTR_NOATIME},
-		"ratime":         {true, unix.MOUNT_ATTR_NOATIME},
-		"rstrictatime":   {false, unix.MOUNT_ATTR_STRICTATIME},
-		"rnostrictatime": {true, unix.MOUNT_ATTR_STRICTATIME},
-		"rnosymfollow":   {false, unix.MOUNT_ATTR_NOSYMFOLLOW},
-		"rsymfollow":     {true, unix.MOUNT_ATTR_NOSYMFOLLOW},
-	}
-}
-
 // ownOptions are the options that the kernel does not know.
 func ownOptions() map[string]func(*mountOptions) {
 	return map[string]func(*mountOptions){
@@ -122,12 +92,11 @@ func ownOptions() map[string]func(*mountOptions) {
 type optionParser struct {
 	flags       map[string]flagOption
 	propagation map[string]uintptr
-	recursive   map[string]attrOption
 	own         map[string]func(*mountOptions)
 }
 
 func newOptionParser() *optionParser {
-	return &optionParser{flagOptions(), propagationOptions(), recursiveOptions(), ownOptions()}
+	return &optionParser{flagOptions(), propagationOptions(), ownOptions()}
 }
 
 // parse reads the options of one mount. Later ones win over earlier ones, as
@@ -139,8 +108,8 @@ func (p *optionParser) parse(options []string) mountOptions {
 			o.setFlag(f)
 		} else if f, ok := p.propagation[s]; ok {
 			o.propagation = append(o.propagation, f)
-		} else if a, ok := p.recursive[s]; ok {
-			o.setRecursive(a)
+		} else if f, ok := p.recursive(s); ok {
+			o.setRecursive(f)
 		} else if set, ok := p.own[s]; ok {
 			set(&o)
 		} else if s != "" {
@@ -148,6 +117,14 @@ func (p *optionParser) parse(options []string) mountOptions {
 		}
 	}
 	return o
+}
+
+// recursive returns the option of one mount that a word such as rnoexec applies to a whole
+// tree, if the kernel has that flag for a mount and not for its filesystem.
+func (p *optionParser) recursive(word string) (f flagOption, ok bool) {
+	one, ok := strings.CutPrefix(word, "r")
+	f = p.flags[one]
+	return f, ok && f.flag&(mountFlags|atimeFlags) != 0
 }
 
 func (o *mountOptions) setFlag(f flagOption) {
@@ -160,11 +137,12 @@ func (o *mountOptions) setFlag(f flagOption) {
 	o.cleared &^= f.flag
 }
 
-func (o *mountOptions) setRecursive(a attrOption) {
+func (o *mountOptions) setRecursive(f flagOption) {
 	// The kinds of atime are one field in the kernel. To change it, all of it has to be
 	// cleared; a cleared field means relatime.
-	mask := a.attr
-	if mask&unix.MOUNT_ATTR__ATIME != 0 || a.attr == unix.MOUNT_ATTR_RELATIME {
+	attr := attributes(f.flag)
+	mask := attr
+	if f.flag&atimeFlags != 0 {
 		mask = unix.MOUNT_ATTR__ATIME
 	}
 	o.recSet &^= mask
@@ -172,11 +150,11 @@ func (o *mountOptions) setRecursive(a attrOption) {
 	if mask == unix.MOUNT_ATTR__ATIME {
 		o.recClear |= mask
 	}
-	if a.clear {
+	if f.clear {
 		o.recClear |= mask
 		return
 	}
-	o.recSet |= a.attr
+	o.recSet |= attr
 }
 
 // attributes translates the flags that belong to one mount, rather than to a
@@ -207,6 +185,8 @@ func attributes(flags uintptr) (attr uint64) {
 }
 
 const (
+	// mountFlags and atimeFlags belong to a mount, all others to its filesystem.
+	mountFlags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NODIRATIME | unix.MS_NOSYMFOLLOW
 	atimeFlags = unix.MS_NOATIME | unix.MS_RELATIME | unix.MS_STRICTATIME
 	// plainAttrs are the attributes that a bind mount with any option resets
 	// unless it names them, as `mount --bind -o` followed by a remount does.

@@ -19,7 +19,7 @@ type procfs struct{ fd int }
 func openProcfs() (procfs, error) {
 	fd, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == nil {
-		if err = checkProcfsRoot(fd); err == nil {
+		if err = checkRoot(fd, unix.PROC_SUPER_MAGIC, "it is not the root of a procfs"); err == nil {
 			return procfs{fd}, nil
 		}
 		unix.Close(fd)
@@ -32,17 +32,17 @@ func openProcfs() (procfs, error) {
 	return procfs{fd}, nil
 }
 
-// checkProcfsRoot returns an error unless a directory is the root of a procfs. Links in that
-// root, such as thread-self, then lead to the calling thread.
-func checkProcfsRoot(fd int) error {
-	const rootInode = 1 // PROC_ROOT_INO
+// checkRoot returns an error unless a directory is the root of a procfs or devpts: links in
+// a procfs's root, such as thread-self, lead to the calling thread.
+func checkRoot(fd int, magic int64, otherwise string) error {
+	const rootInode = 1 // of both
 	var fs unix.Statfs_t
 	var st unix.Stat_t
 	if err := errors.Join(unix.Fstatfs(fd, &fs), unix.Fstat(fd, &st)); err != nil {
 		return err
 	}
-	if fs.Type != unix.PROC_SUPER_MAGIC || st.Ino != rootInode {
-		return errors.New("it is not the root of a procfs")
+	if fs.Type != magic || st.Ino != rootInode {
+		return errors.New(otherwise)
 	}
 	return nil
 }

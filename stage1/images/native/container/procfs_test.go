@@ -77,7 +77,7 @@ func writeToProc(fake, dir string) {
 	}
 	if attr, err := openAttr("apparmor/exec", "exec"); err != nil {
 		fmt.Println("label:", err)
-	} else if err := checkProcfsFile(attr.fd); err != nil {
+	} else if err := checkProcfsFile(attr); err != nil {
 		fmt.Println("label written elsewhere:", err)
 	}
 	fmt.Println("thread", unix.Gettid())

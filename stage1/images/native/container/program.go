@@ -119,26 +119,15 @@ func (p *program) replace() error {
 			return fmt.Errorf("set %s to %d:%d: %w", l.Name, l.Soft, l.Hard, err)
 		}
 	}
-	step, e := p.last()
-	switch step {
-	case stepFilter:
-		return fmt.Errorf("load the seccomp filter: %w", e)
-	case stepCapabilities:
-		return fmt.Errorf("set capabilities: %w", e)
-	default:
-		return &os.PathError{Op: "exec", Path: p.name, Err: e}
+	failed, e := p.last()
+	if failed != "" {
+		return fmt.Errorf("%s: %w", failed, e)
 	}
+	return &os.PathError{Op: "exec", Path: p.name, Err: e}
 }
 
-// The steps of last.
-const (
-	stepFilter = iota
-	stepCapabilities
-	stepExec
-)
-
-// last makes the last system calls, and returns the one that has failed.
-func (p *program) last() (step int, e unix.Errno) {
+// last makes the last system calls, and returns what has failed before the exec, or "".
+func (p *program) last() (failed string, e unix.Errno) {
 	// Go's preemption signal would run a handler under the filter. The default action of
 	// that signal is to ignore it; the program gets the default again.
 	var defaults [4]uintptr
@@ -149,16 +138,16 @@ func (p *program) last() (step int, e unix.Errno) {
 	if p.filter != nil {
 		_, _, e = unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, p.flags, uintptr(unsafe.Pointer(p.filter)))
 		if e != 0 {
-			return stepFilter, e
+			return "load the seccomp filter", e
 		}
 	}
 	if p.dropCap != nil {
 		_, _, e = unix.RawSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&p.header)), uintptr(unsafe.Pointer(p.dropCap)), 0)
 		if e != 0 {
-			return stepCapabilities, e
+			return "set capabilities", e
 		}
 	}
 	_, _, e = unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(p.path)),
 		uintptr(unsafe.Pointer(&p.argv[0])), uintptr(unsafe.Pointer(&p.envv[0])))
-	return stepExec, e
+	return "", e
 }

@@ -77,13 +77,12 @@ func (a *appInit) enterRoot() error {
 		return err
 	}
 	a.root.path = "/"
-	if p := a.Rootfs.Propagation; p != 0 {
-		// Only now: on the host's "/" it would have changed the host's mounts.
-		if err := unix.Mount("", "/", "", p, ""); err != nil {
-			return fmt.Errorf("set the propagation of the app's /: %w", err)
-		}
+	p := a.Rootfs.Propagation
+	if p == 0 {
+		return nil
 	}
-	return nil
+	// Only now: on the host's "/" it would have changed the host's mounts.
+	return doing("set the propagation of the app's /", unix.Mount("", "/", "", p, ""))
 }
 
 // pivot mounts the old root on top of the new one and unmounts it there, so that it needs
@@ -94,26 +93,17 @@ func pivot(newRoot int) error {
 		return fmt.Errorf("open /: %w", err)
 	}
 	defer unix.Close(oldRoot)
-	if err := unix.Fchdir(newRoot); err != nil {
-		return fmt.Errorf("enter the rootfs: %w", err)
-	}
-	if err := unix.PivotRoot(".", "."); err != nil {
-		return fmt.Errorf("pivot_root: %w", err)
-	}
-	if err := unix.Fchdir(oldRoot); err != nil {
-		return fmt.Errorf("return to the old root: %w", err)
-	}
-	// Make them slaves, so that the unmount does not propagate to the host's mounts.
-	if err := unix.Mount("", ".", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("make the old root a slave: %w", err)
-	}
-	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("unmount the old root: %w", err)
-	}
-	if err := unix.Chdir("/"); err != nil {
-		return fmt.Errorf("enter the new root: %w", err)
-	}
-	return nil
+	return inOrder(
+		func() error { return doing("enter the rootfs", unix.Fchdir(newRoot)) },
+		func() error { return doing("pivot_root", unix.PivotRoot(".", ".")) },
+		func() error { return doing("return to the old root", unix.Fchdir(oldRoot)) },
+		// As a slave, so that the unmount does not propagate to the host's mounts.
+		func() error {
+			return doing("make the old root a slave", unix.Mount("", ".", "", unix.MS_SLAVE|unix.MS_REC, ""))
+		},
+		func() error { return doing("unmount the old root", unix.Unmount(".", unix.MNT_DETACH)) },
+		func() error { return doing("enter the new root", unix.Chdir("/")) },
+	)
 }
 
 // moveRoot is for a host on an initramfs, where pivot_root(2) fails.
@@ -128,16 +118,11 @@ func moveRoot(newRoot int) error {
 			return fmt.Errorf("unmount %s: %w", dir, err)
 		}
 	}
-	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
-		return fmt.Errorf("move the rootfs to /: %w", err)
-	}
-	if err := unix.Chroot("."); err != nil {
-		return fmt.Errorf("chroot: %w", err)
-	}
-	if err := unix.Chdir("/"); err != nil {
-		return fmt.Errorf("enter the new root: %w", err)
-	}
-	return nil
+	return inOrder(
+		func() error { return doing("move the rootfs to /", unix.Mount(".", "/", "", unix.MS_MOVE, "")) },
+		func() error { return doing("chroot", unix.Chroot(".")) },
+		func() error { return doing("enter the new root", unix.Chdir("/")) },
+	)
 }
 
 // closeMounts makes mounts read-only that had to stay writable until now.
@@ -154,40 +139,37 @@ func (a *appInit) closeMounts() error {
 	if !a.Rootfs.Readonly {
 		return nil
 	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, "/", 0, &readonly); err != nil {
-		return fmt.Errorf("make / read-only: %w", err)
-	}
-	return nil
+	return doing("make / read-only", unix.MountSetattr(unix.AT_FDCWD, "/", 0, &readonly))
 }
 
-// protect makes paths read-only and hides others. Those that do not exist need
-// no protection.
+// protect makes paths read-only and hides others.
 func (a *appInit) protect() error {
 	for _, p := range a.Readonly {
-		if err := a.makeReadonly(p); err != nil {
-			return fmt.Errorf("make %s read-only: %w", p, err)
+		if err := doing("make "+p+" read-only", a.onExisting(p, makeReadonly)); err != nil {
+			return err
 		}
 	}
 	for _, p := range a.Masked {
-		if err := a.mask(p); err != nil {
-			return fmt.Errorf("mask %s: %w", p, err)
+		if err := doing("mask "+p, a.onExisting(p, a.mask)); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func absent(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
-}
-
-func (a *appInit) makeReadonly(p string) error {
+// onExisting opens a path for protect. A path that does not exist needs no protection.
+func (a *appInit) onExisting(p string, protect func(fd int) error) error {
 	fd, err := a.root.open(p, 0)
-	if absent(err) {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		return nil
 	} else if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
+	return protect(fd)
+}
+
+func makeReadonly(fd int) error {
 	tree, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
 	if err != nil {
 		return err
@@ -199,14 +181,7 @@ func (a *appInit) makeReadonly(p string) error {
 	return attach(tree, fd)
 }
 
-func (a *appInit) mask(p string) error {
-	fd, err := a.root.open(p, 0)
-	if absent(err) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
+func (a *appInit) mask(fd int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err

@@ -134,10 +134,7 @@ func setAffinity(cpus []int) error {
 	for _, c := range cpus {
 		set.Set(c)
 	}
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
-		return fmt.Errorf("set the CPU affinity: %w", err)
-	}
-	return nil
+	return doing("set the CPU affinity", unix.SchedSetaffinity(0, &set))
 }
 
 // schedule applies policy and I/O priority to this thread.

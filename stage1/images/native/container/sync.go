@@ -24,8 +24,8 @@ func send(m Message, fds ...int) error {
 	return nil
 }
 
-// await blocks until the supervisor sends a packet of this word. Without a
-// supervisor there is nothing left to do, and nobody to tell.
+// await waits until the supervisor sends a word. It ends this process if the supervisor has
+// ended or sends another packet.
 func await(w Word) {
 	buf := make([]byte, 1024)
 	for {
@@ -33,13 +33,10 @@ func await(w Word) {
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		if err != nil || n == 0 {
+		if err != nil || string(buf[:n]) != string(Message{Word: w}.Encode()) {
 			os.Exit(1)
 		}
-		if (Message{Word: w}).is(buf[:n]) {
-			return
-		}
-		os.Exit(1)
+		return
 	}
 }
 

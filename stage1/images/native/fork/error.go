@@ -2,6 +2,7 @@ package fork
 
 import (
 	"errors"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -27,33 +28,25 @@ const (
 )
 
 func (s step) String() string {
-	switch s {
-	case stepDescriptors:
-		return "putting its descriptors in place"
-	case stepJoin:
-		return "joining"
-	case stepClone:
-		return "creating the process in its namespaces"
-	case stepGo:
-		return "waiting for its id maps"
-	case stepTime:
-		return "creating its time namespace"
-	case stepClocks:
-		return "setting the clocks of its time namespace"
-	case stepGroup:
-		return "becoming group 0 of its user namespace"
-	case stepUser:
-		return "becoming user 0 of its user namespace"
-	case stepSession:
-		return "leading a session"
-	case stepDirectory:
-		return "entering its working directory"
-	case stepReadable:
-		return "looking whether its program can be read"
-	case stepExec:
-		return "executing"
+	texts := [...]string{
+		cloned:          "starting",
+		stepDescriptors: "putting its descriptors in place",
+		stepJoin:        "joining",
+		stepClone:       "creating the process in its namespaces",
+		stepGo:          "waiting for its id maps",
+		stepTime:        "creating its time namespace",
+		stepClocks:      "setting the clocks of its time namespace",
+		stepGroup:       "becoming group 0 of its user namespace",
+		stepUser:        "becoming user 0 of its user namespace",
+		stepSession:     "leading a session",
+		stepDirectory:   "entering its working directory",
+		stepReadable:    "looking whether its program can be read",
+		stepExec:        "executing",
 	}
-	return "starting"
+	if int(s) < len(texts) {
+		return texts[s]
+	}
+	return texts[cloned]
 }
 
 // ErrReadable is the error for a Process with Unreadable that can read its program.
@@ -96,34 +89,11 @@ func (p *Process) cloneText() string {
 	if p.New == 0 {
 		return "creating the process"
 	}
-	text := "creating the process with new namespaces ("
-	for i, n := range names(p.New) {
-		if i > 0 {
-			text += ", "
-		}
-		text += n
-	}
-	return text + ")"
-}
-
-func names(flags uintptr) []string {
-	all := []struct {
-		flag uintptr
-		name string
-	}{
-		{unix.CLONE_NEWUSER, "user"},
-		{unix.CLONE_NEWNS, "mount"},
-		{unix.CLONE_NEWPID, "pid"},
-		{unix.CLONE_NEWNET, "network"},
-		{unix.CLONE_NEWIPC, "ipc"},
-		{unix.CLONE_NEWUTS, "uts"},
-		{unix.CLONE_NEWCGROUP, "cgroup"},
-	}
-	var n []string
-	for _, t := range all {
-		if flags&t.flag != 0 {
-			n = append(n, t.name)
+	var names []string
+	for _, n := range Namespaces() {
+		if p.New&^unix.CLONE_NEWTIME&uintptr(n.Flag) != 0 { // the child makes a time namespace by itself
+			names = append(names, n.Name)
 		}
 	}
-	return n
+	return "creating the process with new namespaces (" + strings.Join(names, ", ") + ")"
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
 // A helper that is killed may have made the second child already. The second child also has
@@ -15,14 +17,14 @@ func TestAHelperThatIsKilledEndsTheStart(t *testing.T) {
 	for _, reported := range []bool{false, true} {
 		name := map[bool]string{false: "before its report", true: "after its report"}[reported]
 		t.Run(name, func(t *testing.T) {
-			ours, theirs, err := words()
+			ours, theirs, err := seqpacket.Pair("a socket for a new process")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer ours.Close()
 			defer theirs.Close()
 			helper, second := execute(t, "sleep", "1000"), execute(t, "sleep", "1000")
-			b := &starting{p: &Process{Joins: []Join{{Flags: unix.CLONE_NEWPID}}}, words: ours, helper: helper}
+			b := &starting{p: &Process{Joins: []Join{{Flags: unix.CLONE_NEWPID}}}, words: ours.File, helper: helper}
 			if reported {
 				tell(t, theirs, report{step: cloned, value: uint32(second)})
 			}
@@ -49,13 +51,13 @@ func TestAHelperThatIsKilledEndsTheStart(t *testing.T) {
 
 // When a helper ends as it should, no report of the second child is lost.
 func TestTheEndOfTheHelperLeavesTheReportsOfItsChild(t *testing.T) {
-	ours, theirs, err := words()
+	ours, theirs, err := seqpacket.Pair("a socket for a new process")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ours.Close()
 	defer theirs.Close()
-	b := &starting{p: &Process{Joins: []Join{{Flags: unix.CLONE_NEWPID}}}, words: ours, helper: execute(t, "true")}
+	b := &starting{p: &Process{Joins: []Join{{Flags: unix.CLONE_NEWPID}}}, words: ours.File, helper: execute(t, "true")}
 	tell(t, theirs, report{step: cloned, value: 1})
 	done := make(chan error, 1)
 	go func() { done <- b.attend() }()

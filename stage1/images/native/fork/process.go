@@ -2,6 +2,7 @@ package fork
 
 import (
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -51,6 +52,27 @@ type Join struct {
 	Flags int
 }
 
+// Namespace is a type of namespace.
+type Namespace struct {
+	Name string // in specs and errors
+	Flag int    // CLONE_NEW*
+	File string // in /proc/PID/ns
+}
+
+// Namespaces returns the types of namespaces.
+func Namespaces() []Namespace {
+	return []Namespace{
+		{"user", unix.CLONE_NEWUSER, "user"},
+		{"mount", unix.CLONE_NEWNS, "mnt"},
+		{"pid", unix.CLONE_NEWPID, "pid"},
+		{"network", unix.CLONE_NEWNET, "net"},
+		{"ipc", unix.CLONE_NEWIPC, "ipc"},
+		{"uts", unix.CLONE_NEWUTS, "uts"},
+		{"cgroup", unix.CLONE_NEWCGROUP, "cgroup"},
+		{"time", unix.CLONE_NEWTIME, "time"},
+	}
+}
+
 // IDMapping is one line of uid_map or gid_map.
 type IDMapping struct {
 	Inside, Outside, Size uint32
@@ -58,12 +80,7 @@ type IDMapping struct {
 
 // joins reports whether any of the flags is among the joined namespaces.
 func (p *Process) joins(flags int) bool {
-	for _, j := range p.Joins {
-		if j.Flags&flags != 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Joins, func(j Join) bool { return j.Flags&flags != 0 })
 }
 
 // twice reports whether a second clone has to make the process.

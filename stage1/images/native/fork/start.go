@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
 // Start starts p and returns its pid when it has executed its program. The process is a
@@ -22,7 +25,8 @@ import (
 //
 // If the kernel has refused a step, the error is an *Error.
 func Start(ctx context.Context, p *Process) (int, error) {
-	ours, theirs, err := words()
+	// The child's end is blocking.
+	ours, theirs, err := seqpacket.Pair("a socket for a new process")
 	if err != nil {
 		return 0, err
 	}
@@ -41,8 +45,7 @@ func Start(ctx context.Context, p *Process) (int, error) {
 	// child, so the pid cannot belong to another process.
 	defer context.AfterFunc(ctx, func() { _ = ours.SetReadDeadline(time.Unix(1, 0)) })()
 
-	b := &starting{p: p, words: ours}
-	b.pid = pid
+	b := &starting{p: p, words: ours.File, pid: pid}
 	if p.twice() {
 		b.helper, b.pid = pid, 0
 	}
@@ -55,21 +58,6 @@ func Start(ctx context.Context, p *Process) (int, error) {
 		return 0, err
 	}
 	return b.pid, nil
-}
-
-// words makes the socket over which the child reports. The child's end is blocking.
-func words() (ours, theirs *os.File, err error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("make a socket for a new process: %w", err)
-	}
-	theirs = os.NewFile(uintptr(pair[1]), "report of a child")
-	if err := unix.SetNonblock(pair[0], true); err != nil {
-		unix.Close(pair[0])
-		theirs.Close()
-		return nil, nil, fmt.Errorf("make a socket for a new process: %w", err)
-	}
-	return os.NewFile(uintptr(pair[0]), "reports of a child"), theirs, nil
 }
 
 // starting is the parent's side of a start.
@@ -141,31 +129,24 @@ func (b *starting) watch() error {
 // helperKilled waits for the end of a child without reaping it, and reports whether a
 // signal was its end.
 func helperKilled(pidfd *os.File) (killed bool) {
-	conn, err := pidfd.SyscallConn()
-	if err != nil {
-		return false
-	}
 	const exited = 1 // CLD_EXITED; all other codes name a signal
-	_ = conn.Read(func(fd uintptr) bool {
+	_ = proc.WaitRead(pidfd, func(fd int) (err error) {
 		var info unix.Siginfo
-		err := unix.Waitid(unix.P_PIDFD, int(fd), &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
-		for err == unix.EINTR {
-			err = unix.Waitid(unix.P_PIDFD, int(fd), &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
+		for err = unix.EINTR; err == unix.EINTR; {
+			err = unix.Waitid(unix.P_PIDFD, fd, &info, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
 		}
-		ended := info.Signo != 0
-		killed = ended && info.Code != exited
-		return ended || err != nil // an error means that attend has reaped it
+		if err == nil && info.Signo == 0 {
+			return unix.EAGAIN
+		}
+		killed = err == nil && info.Code != exited // an error means that attend has reaped it
+		return err
 	})
 	return killed
 }
 
 // shut makes a socket receive nothing more after the packets that were sent already.
 func shut(words *os.File) {
-	conn, err := words.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = conn.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
+	_ = proc.Control(words, func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RD) })
 }
 
 // read returns nil at end of file, and the failure of a step as an error.

@@ -21,15 +21,6 @@ const (
 	maxErrno       = 4094               // libseccomp takes no more; the kernel would cut 4096 to 4095
 )
 
-// Actions returns the actions that Compile accepts, for the features document.
-func Actions() []string {
-	return []string{
-		string(specs.ActAllow), string(specs.ActErrno), string(specs.ActKill),
-		string(specs.ActKillProcess), string(specs.ActKillThread), string(specs.ActLog),
-		string(specs.ActTrace), string(specs.ActTrap),
-	}
-}
-
 // compileAction returns the value that a program returns for an action. Errors
 // name the action; an errnoRet that the action has no use for is one, as the
 // runtime spec demands.
@@ -86,14 +77,6 @@ func permissive(action uint32) bool {
 // flagTSync is not one of the spec's, but runc and crun know it.
 const flagTSync specs.LinuxSeccompFlag = "SECCOMP_FILTER_FLAG_TSYNC"
 
-// Flags returns the flags that Compile accepts, for the features document.
-func Flags() []string {
-	return []string{
-		string(flagTSync), string(specs.LinuxSeccompFlagSpecAllow),
-		string(specs.LinuxSeccompFlagLog), string(specs.LinuxSeccompFlagWaitKillableRecv),
-	}
-}
-
 // compileFlags returns the flags for seccomp(2). A profile without the field
 // gets SPEC_ALLOW, as from runc: the mitigation that it turns off costs more
 // than it protects. An empty list means no flags.
@@ -110,8 +93,8 @@ func compileFlags(flags []specs.LinuxSeccompFlag) (bits uint, err error) {
 		case specs.LinuxSeccompFlagSpecAllow:
 			bits |= unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
 		case specs.LinuxSeccompFlagWaitKillableRecv:
-			// It says how to wait for a listener's answer. Without a
-			// listener nobody waits, and the kernel refuses the bit.
+			// It concerns the wait for a listener's answer. Without a listener the
+			// kernel refuses the bit.
 		default:
 			return 0, fmt.Errorf("linux.seccomp.flags: %q is not a flag", flag)
 		}

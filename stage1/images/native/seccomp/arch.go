@@ -52,11 +52,10 @@ func known() []specs.Arch {
 	}
 }
 
-// selected returns the architectures that a profile covers, in the machine's
-// order. The native one is always among them, as libseccomp has it. One that
-// this machine cannot execute is accepted and left out: no process can make a
-// system call of it, and if one could, it would die as on every architecture
-// that the profile does not cover.
+// selected returns the architectures that a profile covers, in the machine's order. As with
+// libseccomp, the native one is always among them. One that this machine cannot execute is
+// accepted and left out: a system call of it kills the process, as on every architecture that
+// the profile does not cover.
 func (m machine) selected(listed []specs.Arch) ([]architecture, error) {
 	if len(m.architectures) == 0 {
 		return nil, fmt.Errorf("linux.seccomp: %w", errNoTable)
@@ -73,14 +72,4 @@ func (m machine) selected(listed []specs.Arch) ([]architecture, error) {
 		}
 	}
 	return covered, nil
-}
-
-// Arches returns the architectures that Compile makes filters for on this
-// machine, for the features document.
-func Arches() []string {
-	var names []string
-	for _, a := range local().architectures {
-		names = append(names, string(a.name))
-	}
-	return names
 }

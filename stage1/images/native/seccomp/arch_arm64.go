@@ -1,9 +1,17 @@
 package seccomp
 
 import (
+	_ "embed"
+
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
+
+// table has a line for each system call: its name and its number on each of
+// local's architectures, in their order, or "-". The lines are sorted. go generate writes it.
+//
+//go:embed table_arm64.txt
+var table string
 
 // local returns this machine.
 func local() machine {

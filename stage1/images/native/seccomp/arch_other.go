@@ -2,7 +2,6 @@
 
 package seccomp
 
-// local returns a machine without architectures, for which nobody has generated
-// a table. Compile then refuses every profile by name rather than leave an app
-// without the filter that it was promised.
+// local returns a machine without architectures, because there is no table for it. Compile
+// then refuses every profile by name.
 func local() machine { return machine{} }

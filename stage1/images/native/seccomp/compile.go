@@ -19,10 +19,7 @@ import (
 // names the field; it unwraps to errors.ErrUnsupported if the profile is valid
 // and asks for what this package cannot do.
 //
-// As with runc, system calls that this program has never heard of are ignored,
-// several conditions on one argument in one rule become rules of their own, and
-// calls whose number is above every one that the profile names answer ENOSYS
-// unless the default action lets them happen.
+// The package's documentation has its differences from libseccomp.
 func Compile(s *specs.LinuxSeccomp) (prog []unix.SockFilter, flags uint, err error) {
 	return compile(local(), s, true)
 }
@@ -78,10 +75,9 @@ func lower(m machine, s *specs.LinuxSeccomp, fallback uint32) ([]*filter, error)
 	return filters, nil
 }
 
-// compileRules returns the rules of one entry of linux.seccomp.syscalls: one
-// whose conditions must all hold, or where an argument is named more than once
-// one for each condition. The latter is what runc did before it knew better and
-// kept, for the profiles that rely on it.
+// compileRules returns the rules of one entry of linux.seccomp.syscalls: one whose conditions
+// must all hold, or, if an argument is named more than once, one for each condition. runc
+// keeps the latter for the profiles that rely on it.
 func compileRules(group specs.LinuxSyscall) ([]rule, error) {
 	action, err := compileAction(group.Action, group.ErrnoRet)
 	if err != nil {

@@ -10,7 +10,7 @@
 //
 //   - Several conditions on one argument in one rule become rules of their own,
 //     of which one is enough.
-//   - System calls that nobody has heard of are ignored.
+//   - Unknown system calls are ignored.
 //   - A call that is newer than the profile, that is, whose number is above every
 //     one that the profile names on that architecture, answers ENOSYS instead of
 //     the default action, unless that lets it happen. Programs then fall back to

@@ -47,8 +47,8 @@ func (a *architecture) multiplexed(name string) (number uint32, selector uint64,
 
 // throughMultiplexer rewrites a rule's conditions for the multiplexer. As with
 // libseccomp the selector takes the place of a condition on the first argument,
-// and the others stay as they are, though the arguments are behind a pointer
-// there: no filter can see them.
+// and the others stay as they are, although no filter can see the arguments, to which there
+// is only a pointer.
 func throughMultiplexer(conditions []condition, selector uint64) []condition {
 	rewritten := []condition{{arg: 0, op: specs.OpEqualTo, mask: ^uint64(0), datum: selector}}
 	for _, c := range conditions {

@@ -5,12 +5,14 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Listen makes a socket at a path. Only root may connect.
 func Listen(path string) (Socket, error) { return listen(path, unix.SOCK_SEQPACKET) }
 
-// ListenStream makes a socket for who sends a descriptor by a stream, as OCI runtimes do.
+// ListenStream makes a socket for senders of a descriptor on a stream, such as OCI runtimes.
 func ListenStream(path string) (Socket, error) { return listen(path, unix.SOCK_STREAM) }
 
 func listen(path string, kind int) (Socket, error) {
@@ -37,25 +39,17 @@ func listen(path string, kind int) (Socket, error) {
 
 // Accept returns the next connection.
 func (s Socket) Accept() (Socket, error) {
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return Socket{}, err
-	}
 	var fd int
-	var failed error
-	err = raw.Read(func(listener uintptr) bool {
+	err := proc.WaitRead(s, func(listener int) (err error) {
 		for {
-			fd, _, failed = unix.Accept4(int(listener), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
-			if failed != unix.EINTR && failed != unix.ECONNABORTED {
-				return failed != unix.EAGAIN
+			fd, _, err = unix.Accept4(listener, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+			if err != unix.EINTR && err != unix.ECONNABORTED {
+				return err
 			}
 		}
 	})
 	if err != nil {
 		return Socket{}, err
-	}
-	if failed != nil {
-		return Socket{}, failed
 	}
 	return Socket{os.NewFile(uintptr(fd), "a call")}, nil
 }

@@ -40,29 +40,21 @@ func Pair(name string) (ours Socket, theirs *os.File, err error) {
 // Receive reads one packet and its descriptors, which the caller closes. The
 // error is io.EOF when the peer has gone.
 func (s Socket) Receive(maxFiles int) (packet []byte, fds []int, err error) {
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return nil, nil, err
-	}
 	var n int
-	var failed error
-	err = raw.Read(func(fd uintptr) bool {
+	err = proc.WaitRead(s, func(fd int) (err error) {
 		// Its size first, so that a short packet costs no room for a long one.
-		if n, failed = peekSize(int(fd)); failed != nil || n == 0 {
-			return failed != unix.EAGAIN
+		if n, err = peekSize(fd); err != nil || n == 0 {
+			return err
 		}
 		packet = make([]byte, n)
-		n, fds, failed = proc.Receive(int(fd), packet, maxFiles)
-		return true
+		n, fds, err = proc.Receive(fd, packet, maxFiles)
+		return err
 	})
+	if err == unix.ECONNRESET || err == nil && n == 0 {
+		err = io.EOF
+	}
 	if err != nil {
 		return nil, nil, err
-	}
-	if failed == unix.ECONNRESET || failed == nil && n == 0 {
-		return nil, nil, io.EOF
-	}
-	if failed != nil {
-		return nil, nil, failed
 	}
 	return packet, fds, nil
 }
@@ -79,8 +71,7 @@ func (s Socket) ReceiveFile() (fd int, err error) {
 	return fds[0], nil
 }
 
-// peekSize returns the size of the packet that is next. Nobody sends empty
-// ones: 0 is the end of file.
+// peekSize returns the size of the next packet, or 0 at the end: no packet is empty.
 func peekSize(fd int) (int, error) {
 	for {
 		n, _, err := unix.Recvfrom(fd, nil, unix.MSG_PEEK|unix.MSG_TRUNC)
@@ -90,17 +81,8 @@ func peekSize(fd int) (int, error) {
 	}
 }
 
-// Send sends one packet with descriptors. It does not wait for room: nobody
-// here sends more than the peer has asked for.
+// Send sends one packet with descriptors. It does not wait for room: no peer gets more than
+// it has asked for.
 func (s Socket) Send(packet []byte, fds ...int) error {
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = raw.Control(func(fd uintptr) { failed = proc.Send(int(fd), packet, fds...) })
-	if err != nil {
-		return err
-	}
-	return failed
+	return proc.Control(s, func(fd int) error { return proc.Send(fd, packet, fds...) })
 }

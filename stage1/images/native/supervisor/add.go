@@ -11,9 +11,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
-// add serves app/add: it makes the app's first process, blocked before its
-// exec. When it fails, or ctx ends before the process is ready, nothing of the
-// app remains.
+// add serves app/add: it makes the app's first process, blocked before its exec. If it fails,
+// or ctx ends before the process is ready, nothing of the app remains.
 func (s *Supervisor) add(ctx context.Context, c *wire.Call, r *abi.Request) error {
 	a, err := s.reserve(r)
 	if err != nil {
@@ -48,11 +47,8 @@ func (s *Supervisor) add(ctx context.Context, c *wire.Call, r *abi.Request) erro
 
 // begin starts the process of an app.
 func (s *Supervisor) begin(ctx context.Context, a *app, c *wire.Call, r *abi.Request) error {
-	files, err := stdio(c)
+	files, err := stdio(c, r)
 	if err != nil {
-		return err
-	}
-	if err := container.OwnStdio(files[:], r.Options); err != nil {
 		return err
 	}
 	p := &fork.Process{}
@@ -65,20 +61,21 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *wire.Call, r *abi.Req
 		return err
 	}
 	defer func() { groups.close() }()
+	inside := *r // the request as init is to see it
+	var enclose func(*fork.Process) (*Enclosed, error)
 	if s.enclosure != nil {
 		if err := groups.byHand(); err != nil {
 			return err
 		}
+		inside.Rootfs = s.enclosure.Root(r.Rootfs, a.spec)
+		enclose = func(p *fork.Process) (*Enclosed, error) { return s.enclosure.Enclose(p, r, a.spec) }
 	}
 	p.Cgroup = groups.dir
-	prepared, err := container.PrepareApp(container.AppRequest{Request: *s.inside(r, a.spec), Spec: a.spec, CgroupFiles: groups.tasks, Filters: &s.filters})
+	prepared, err := container.PrepareApp(container.AppRequest{Request: inside, Spec: a.spec, CgroupFiles: groups.tasks, Filters: &s.filters})
 	if err != nil {
 		return err
 	}
-	a.launch = &launch{prepared: prepared, console: r.ConsoleSocket}
-	if s.enclosure != nil {
-		a.launch.enclose = func(p *fork.Process) (*Enclosed, error) { return s.enclosure.Enclose(p, r, a.spec) }
-	}
+	a.launch = &launch{prepared: prepared, console: r.ConsoleSocket, enclose: enclose}
 	a.launch.hooks = func(ctx context.Context) error { return s.creating(ctx, a) }
 	if err := a.launch.start(ctx, s, "app "+a.name, files, p); err != nil {
 		prepared.Close()
@@ -88,7 +85,7 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *wire.Call, r *abi.Req
 	return nil
 }
 
-// creating runs the hooks that are due once the namespaces exist.
+// creating runs the hooks that need the namespaces.
 func (s *Supervisor) creating(ctx context.Context, a *app) error {
 	h := a.spec.Hooks
 	if h == nil {
@@ -98,7 +95,7 @@ func (s *Supervisor) creating(ctx context.Context, a *app) error {
 		hookKind{"prestart", h.Prestart}, hookKind{"createRuntime", h.CreateRuntime})
 }
 
-// commit makes the app added, from when on its end is everybody's business.
+// commit makes the app added. From then on its exit is recorded and announced.
 func (s *Supervisor) commit(a *app) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -94,12 +95,15 @@ func (s *Supervisor) moveLocked(a *app, t step) error {
 	return nil
 }
 
-// runHooks runs the hooks of the runtime namespace of one or more kinds.
+// runHooks runs the hooks of the runtime namespace of one or more kinds, in order, until one
+// fails. They run in this process's namespaces, that is the host's, with the state on stdin.
 func (s *Supervisor) runHooks(ctx context.Context, a *app, status specs.ContainerState, pid int, kinds ...hookKind) error {
 	state := container.State(a.spec, a.container, a.bundle, string(status), pid)
 	for _, k := range kinds {
-		if err := s.execHooks(ctx, k.name, k.hooks, a.bundle, state); err != nil {
-			return err
+		for i, h := range k.hooks {
+			if err := s.runHook(ctx, h, a.bundle, state); err != nil {
+				return fmt.Errorf("%s hook %d (%s): %w", k.name, i, h.Path, err)
+			}
 		}
 	}
 	return nil

@@ -13,11 +13,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// cgroups is how a new process gets into its app's cgroup. No thread of the
-// supervisor ever goes there.
+// cgroups is how a new process enters its app's cgroup. No thread of the supervisor does.
 type cgroups struct {
 	tasks []*os.File // version 1: the process writes "0" to them
-	dir   *os.File   // version 2: the process is born in it
+	dir   *os.File   // version 2: the process is cloned into it
 }
 
 func openCgroups(c *abi.Cgroup) (g cgroups, err error) {
@@ -53,9 +52,8 @@ func (g cgroups) close() {
 	}
 }
 
-// inner returns the directory of the cgroup of version 2 that a process is in,
-// if that is below dir. An app may have moved itself into a child of its own
-// cgroup, which then takes no process any more.
+// inner returns the directory of a process's version 2 cgroup, which has to be below dir: if
+// an app has made cgroups below its own and has moved there, its own takes no process.
 func inner(dir string, pid int) (string, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {
@@ -71,9 +69,8 @@ func inner(dir string, pid int) (string, error) {
 	return "", errors.New("the app is not below " + dir)
 }
 
-// within joins dir, an absolute directory, with that part of path, counted from
-// the root of cgroups, that lies below it: /sys/fs/cgroup/a/b and /a/b/c are
-// /sys/fs/cgroup/a/b/c.
+// within joins an absolute directory with the part of path, from the root of cgroups, that is
+// below it: /sys/fs/cgroup/a/b and /a/b/c are /sys/fs/cgroup/a/b/c.
 func within(dir, path string) (string, bool) {
 	for above := path; above != "/" && above != "."; above = filepath.Dir(above) {
 		if strings.HasSuffix(dir, above) {

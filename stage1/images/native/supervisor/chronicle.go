@@ -7,7 +7,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// name says whose process a child is: an app's, or an exec's in it.
+// name names the process of an app, or of an exec in it.
 type name struct{ app, exec string }
 
 func (n name) String() string {
@@ -17,14 +17,13 @@ func (n name) String() string {
 	return "app " + n.app
 }
 
-// keep has a child's exit recorded and announced, also one that was before.
+// keep has a child's exit recorded and announced, even if it has ended already.
 func (s *Supervisor) keep(n name, c *proc.Child) {
 	c.Decide(func(e proc.Exit) { s.record(n, abi.Status(e)) }, func(e proc.Exit) { s.announce(n, abi.Status(e)) })
 }
 
-// record writes an exit to disk. The exit of an exec is not written if its notice says
-// how it ended: stage 0 reads that from the pipe even after this process has died, and
-// nobody asks for an exec whose shim has died.
+// record writes an exit to disk. An exec's is not written if its notice has it: stage 0 can
+// read the pipe after this process has ended, and execs end with their shim.
 func (s *Supervisor) record(n name, status abi.Status) {
 	if n.exec != "" && s.noticeWords {
 		return
@@ -34,14 +33,13 @@ func (s *Supervisor) record(n name, status abi.Status) {
 	}
 }
 
-// announce tells stage 0 of an exit. It may be dead, and then learns of it from the
-// disk.
+// announce sends stage 0 the notice of an exit. If stage 0 has ended, the file remains.
 func (s *Supervisor) announce(n name, status abi.Status) {
 	s.mu.Lock()
 	if n.exec != "" {
 		delete(s.execs, n)
 	} else if a := s.apps[n.app]; a != nil {
-		_ = s.moveLocked(a, stepExit) // legal in every state of a living app
+		_ = s.moveLocked(a, stepExit) // legal until the app has ended
 	}
 	s.mu.Unlock()
 	notice := abi.Notice{App: n.app, Exec: n.exec}

@@ -9,9 +9,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
-// forward sends the master of an app's pty to whoever listens on the console
-// socket, in one message. A relative path is one in the pod's directory, as
-// every relative path of a request.
+// forward sends the master of an app's pty to the listener of the console socket, in one
+// message. A relative path is one in the pod's directory, as in all of a request.
 func forward(path string, master *os.File) error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -12,8 +12,8 @@
 // An end is recorded on disk before the process is reaped, then announced to
 // stage 0. A process whose making failed is neither recorded nor announced.
 //
-// Its threads stay in the host's namespaces and in the cgroup that it was
-// started in; what happens in an app's namespaces is package container's work
-// in a process of its own, made by package fork. It limits nothing, makes no
-// cgroups, unmounts nothing and runs no poststop hooks: stage 0 does.
+// Its threads stay in the host's namespaces and in the cgroup in which it was started. The
+// steps in an app's namespaces are package container's, in a process made by package fork.
+// It limits nothing, makes no cgroups, unmounts nothing and runs no poststop hooks: stage 0
+// does.
 package supervisor

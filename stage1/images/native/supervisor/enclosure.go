@@ -18,15 +18,15 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
-// Enclosure is another maker of the namespaces of apps than clone(2): a program of
-// the host's that makes a container. This binary as init is what it is told to execute
-// in it, so that the app is that container's first process.
+// Enclosure makes the namespaces of apps by a program of the host that makes containers, in
+// place of clone(2). The program executes this binary as init, so that the app is the
+// container's first process.
 type Enclosure interface {
-	// Root is where init finds the app's root, a path inside. rootfs is that root on the
+	// Root returns the path at which init finds the app's root, which is rootfs on the
 	// host.
 	Root(rootfs string, spec *specs.Spec) string
-	// Enclose returns what executes the program. p is the process that clone would
-	// make: its namespaces, and the files of init from descriptor 0 on. An app that
+	// Enclose returns the process that executes the program. p is the process that clone
+	// would make: its namespaces, and the files of init from descriptor 0 on. An app that
 	// cannot be enclosed is an Unsupported error.
 	Enclose(p *fork.Process, r *abi.Request, spec *specs.Spec) (*Enclosed, error)
 }
@@ -34,22 +34,18 @@ type Enclosure interface {
 // Enclosed is an app on its way into an enclosure.
 type Enclosed struct {
 	Process *fork.Process // executes the program
-	// Words returns what the program has said, once it has ended.
+	// Words returns the output of the program, once it has ended.
 	Words func() string
-	// Started is called when the program was started, and has what it needs.
+	// Started is called when the program was started and has its files.
 	Started func()
-	// Close removes what only the making of the container has needed. The app's
-	// process is where it belongs by then, or gone.
+	// Close removes the files that only the making of the container has needed. The app's
+	// process is in the container by then, or has ended.
 	Close func()
 }
 
-// Unsupported says that a field of the request asks for what cannot be done.
-func Unsupported(format string, args ...any) error { return unsupported(format, args...) }
-
-// Born tells the supervisor who this process is, which may be in another PID
-// namespace: the kernel translates. It is the first word of an enclosed init. It
-// returns once this process is a child of the supervisor's: the end of one that is not
-// would be its maker's to see.
+// Born sends the first word of an enclosed init, from which the supervisor learns its pid:
+// the kernel translates it between PID namespaces. Born returns when this process is a child
+// of the supervisor, which can see its exit then.
 func Born(socket int) error {
 	if err := proc.Send(socket, container.Message{Word: container.WordBorn}.Encode()); err != nil {
 		return err
@@ -68,18 +64,17 @@ func Born(socket int) error {
 	}
 }
 
-// startEnclosed starts the program of an enclosure and adopts the process that it has
-// made. The program itself is killed: all that it does from then on is to wait, and to
-// hide from others how its child has ended. That child becomes the supervisor's, as
-// every orphan below a subreaper.
+// startEnclosed starts the program of an enclosure and takes over the process that it makes.
+// It kills the program, which would only wait and keep the exit of its child to itself. The
+// supervisor is a subreaper, so it inherits the child.
 func (s *Supervisor) startEnclosed(ctx context.Context, e *Enclosed, words seqpacket.Socket) (*proc.Child, error) {
-	defer s.children.Expect()() // the process is an orphan before it is known
+	defer s.children.Expect()() // the process is inherited before it is known
 	program, err := s.fork(ctx, e.Process)
 	if err != nil {
 		return nil, err
 	}
 	e.Started()
-	pid, err := born(ctx, words)
+	pid, err := sender(ctx, words)
 	status := program.Drop()
 	switch {
 	case err == io.EOF:
@@ -101,21 +96,18 @@ func (s *Supervisor) startEnclosed(ctx context.Context, e *Enclosed, words seqpa
 	return c, nil
 }
 
-// born reads the first packet, whose sender the kernel names.
-func born(ctx context.Context, s seqpacket.Socket) (pid int, err error) {
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
+// sender reads the first packet and returns the pid of its sender, as the kernel says.
+func sender(ctx context.Context, s seqpacket.Socket) (pid int, err error) {
 	defer context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })()
 	packet, rights := make([]byte, 64), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
 	var n, length int
-	var failed error
-	err = raw.Read(func(fd uintptr) bool {
-		n, length, _, _, failed = unix.Recvmsg(int(fd), packet, rights, unix.MSG_CMSG_CLOEXEC)
-		return failed != unix.EAGAIN && failed != unix.EINTR
+	err = proc.WaitRead(s, func(fd int) (err error) {
+		for err = unix.EINTR; err == unix.EINTR; {
+			n, length, _, _, err = unix.Recvmsg(fd, packet, rights, unix.MSG_CMSG_CLOEXEC)
+		}
+		return err
 	})
-	if err = errors.Join(err, failed); err != nil {
+	if err != nil {
 		return 0, err
 	}
 	if n == 0 {
@@ -129,43 +121,26 @@ func born(ctx context.Context, s seqpacket.Socket) (pid int, err error) {
 		return 0, err
 	}
 	for _, m := range messages {
-		if sender, err := unix.ParseUnixCredentials(&m); err == nil && sender.Pid > 0 {
-			return int(sender.Pid), nil
+		if c, err := unix.ParseUnixCredentials(&m); err == nil && c.Pid > 0 {
+			return int(c.Pid), nil
 		}
 	}
 	return 0, errors.New("the first word of init came without its sender")
 }
 
-// identify has the kernel say who sends what is read, or not.
+// identify turns the kernel's naming of senders on or off.
 func identify(s seqpacket.Socket, on bool) error {
-	raw, err := s.SyscallConn()
-	if err != nil {
-		return err
-	}
 	value := 0
 	if on {
 		value = 1
 	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, value)
+	return proc.Control(s, func(fd int) error {
+		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, value)
 	})
-	return errors.Join(err, failed)
 }
 
-// inside returns the request as init is to see it, whose root is elsewhere in an
-// enclosure.
-func (s *Supervisor) inside(r *abi.Request, spec *specs.Spec) *abi.Request {
-	if s.enclosure == nil {
-		return r
-	}
-	inside := *r
-	inside.Rootfs = s.enclosure.Root(r.Rootfs, spec)
-	return &inside
-}
-
-// byHand has a process enter its cgroup of version 2 by itself, as it does with those
-// of version 1: nobody can be born there through a program of somebody else's.
+// byHand has a process enter its cgroup of version 2 by itself, as those of version 1: the
+// program of an enclosure does not clone into it.
 func (g *cgroups) byHand() error {
 	if g.dir == nil {
 		return nil
@@ -179,7 +154,7 @@ func (g *cgroups) byHand() error {
 	return nil
 }
 
-// Failed tells the supervisor why a process that was born ends.
+// Failed tells the supervisor why a process that has called Born ends.
 func Failed(socket int, err error) {
 	_ = proc.Send(socket, container.Message{Word: container.WordError, Text: err.Error(), Code: 1}.Encode())
 }

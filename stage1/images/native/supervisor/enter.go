@@ -14,9 +14,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
-// enter serves enter: it executes a further program in an app that was added
-// and has not ended. When it fails, or ctx ends before the exec has succeeded,
-// nothing of the exec remains.
+// enter serves enter: it executes a further program in an app that was added and has not
+// ended. If it fails, or ctx ends before the exec has succeeded, nothing of the exec remains.
 func (s *Supervisor) enter(ctx context.Context, c *wire.Call, r *abi.Request) error {
 	a, err := s.app(ctx, r.App)
 	if err != nil {
@@ -41,7 +40,7 @@ func (s *Supervisor) enter(ctx context.Context, c *wire.Call, r *abi.Request) er
 		s.forgetExec(n)
 		status := l.child.Drop()
 		if err == errDied && gone(a.launch.child.Signal(0)) {
-			return stoppedUnderneath(a) // its end has taken the exec along
+			return stoppedUnderneath(a) // its end has killed the exec
 		}
 		return explain(ctx, err, l.child.PID(), status)
 	}
@@ -51,11 +50,8 @@ func (s *Supervisor) enter(ctx context.Context, c *wire.Call, r *abi.Request) er
 
 // beginExec starts the process of an exec.
 func (s *Supervisor) beginExec(ctx context.Context, a *app, c *wire.Call, r *abi.Request) (*launch, error) {
-	files, err := stdio(c)
+	files, err := stdio(c, r)
 	if err != nil {
-		return nil, err
-	}
-	if err := container.OwnStdio(files[:], r.Options); err != nil {
 		return nil, err
 	}
 	process, err := decodeProcess(r.Process)
@@ -85,7 +81,7 @@ func (s *Supervisor) beginExec(ctx context.Context, a *app, c *wire.Call, r *abi
 	return l, nil
 }
 
-// stoppedUnderneath is the error of an exec whose app has ended meanwhile.
+// stoppedUnderneath returns the error of an exec whose app has ended meanwhile.
 func stoppedUnderneath(a *app) error {
 	return precondition("app %s: cannot execute a program in a %s process", a.name, ended)
 }
@@ -103,14 +99,13 @@ func (s *Supervisor) startExec(ctx context.Context, l *launch, a *app, r *abi.Re
 			Joins:  []fork.Join{join},
 			Root:   a.joins&unix.CLONE_NEWUSER != 0,
 			Cgroup: dir,
-			Apart:  dir != nil, // whoever pauses the app does not ask us
+			Apart:  dir != nil, // the app may be paused meanwhile
 		})
 	}
 	err = begin(groups.dir)
 	if groups.dir == nil || !errors.Is(err, unix.EBUSY) {
 		return err
 	}
-	// The app has made cgroups of its own below, so this one takes no process.
 	path, innerErr := inner(r.Cgroup.Dirs[0], a.launch.child.PID())
 	if innerErr != nil {
 		return errors.Join(err, innerErr)
@@ -123,8 +118,8 @@ func (s *Supervisor) startExec(ctx context.Context, l *launch, a *app, r *abi.Re
 	return begin(dir)
 }
 
-// reserveExec takes an id for an exec that is being made. The caller calls
-// launches.Done, and forgetExec if it comes to nothing.
+// reserveExec takes an id for an exec that is being made. The caller calls launches.Done, and
+// forgetExec if the exec fails.
 func (s *Supervisor) reserveExec(a *app, n name) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,18 +18,18 @@ type failure struct {
 
 func (f *failure) Error() string { return f.text }
 
-// notFound says that there is no such app or exec, or that it has gone.
+// notFound returns the error for an app or exec that does not exist or has ended.
 func notFound(format string, args ...any) error {
 	return &failure{abi.ExitNotFound, fmt.Sprintf(format, args...)}
 }
 
-// precondition says that an app is in another state.
+// precondition returns the error for an app in another state.
 func precondition(format string, args ...any) error {
 	return &failure{abi.ExitFailedPrecondition, fmt.Sprintf(format, args...)}
 }
 
-// unsupported says that a field of the request asks for what cannot be done.
-func unsupported(format string, args ...any) error {
+// Unsupported returns the error for a field of the request that cannot be honoured.
+func Unsupported(format string, args ...any) error {
 	return &failure{abi.ExitNotImplemented, fmt.Sprintf(format, args...)}
 }
 
@@ -49,6 +49,6 @@ func codeOf(err error) int {
 	return 1
 }
 
-// gone reports whether an error is that of a process which has ended, of this program or
-// of the kernel.
+// gone reports whether an error, this program's or the kernel's, is that of a process which
+// has ended.
 func gone(err error) bool { return errors.Is(err, proc.ErrGone) || errors.Is(err, syscall.ESRCH) }

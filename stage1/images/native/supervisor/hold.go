@@ -11,7 +11,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
-// settleIn makes what the apps of the pod are to join, and returns the pid to report.
+// settleIn starts the holder of a sandbox's pod, and returns the pid to report.
 func (s *Supervisor) settleIn(r *abi.Request) (leader int, err error) {
 	if r.Sandbox == nil {
 		return os.Getpid(), nil
@@ -23,9 +23,8 @@ func (s *Supervisor) settleIn(r *abi.Request) (leader int, err error) {
 	return c.PID(), nil
 }
 
-// hold starts the process that holds the namespaces of a sandbox's pod: the
-// program of the bundle that comes with the request, as an app is started. Nobody
-// can name it as one, and its end is not recorded: stage 0 sees it.
+// hold starts the holder, the program of the request's bundle, as an app is started. No call
+// can name it, and its exit is not recorded, because stage 0 waits for it.
 func (s *Supervisor) hold(r *abi.Request) (*proc.Child, error) {
 	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
 	if err != nil {
@@ -52,6 +51,6 @@ func (s *Supervisor) hold(r *abi.Request) (*proc.Child, error) {
 		err = explain(s.ctx, err, l.child.PID(), l.child.Drop())
 		return nil, fmt.Errorf("holder of the pod: %w", err)
 	}
-	l.child.Decide(nil, nil) // it is reaped, and nobody told
+	l.child.Decide(nil, nil) // it is only reaped
 	return l.child, nil
 }

@@ -16,20 +16,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
-// maxHookOutput is how much of a hook's output becomes part of an error, in
-// bytes, from the end.
+// maxHookOutput is how much of the end of a hook's output an error has, in bytes.
 const maxHookOutput = 2048
-
-// execHooks runs the hooks of one kind, in order, until one fails. They run in
-// this process's namespaces, that is the host's, with the state on stdin.
-func (s *Supervisor) execHooks(ctx context.Context, kind string, hooks []specs.Hook, bundle string, state []byte) error {
-	for i, h := range hooks {
-		if err := s.runHook(ctx, h, bundle, state); err != nil {
-			return fmt.Errorf("%s hook %d (%s): %w", kind, i, h.Path, err)
-		}
-	}
-	return nil
-}
 
 func (s *Supervisor) runHook(ctx context.Context, h specs.Hook, bundle string, state []byte) error {
 	if h.Timeout != nil {
@@ -97,8 +85,7 @@ func (s *Supervisor) startHook(ctx context.Context, h specs.Hook, bundle string,
 	return c, nil
 }
 
-// outputPipe makes a pipe whose read end waits in the poller and whose write end
-// blocks, as programs expect.
+// outputPipe makes a pipe whose read end waits in the poller and whose write end blocks.
 func outputPipe() (r, w *os.File, err error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -112,8 +99,8 @@ func outputPipe() (r, w *os.File, err error) {
 	return s.File, os.NewFile(uintptr(fds[1]), "output of a hook"), nil
 }
 
-// readTail reads until the end of file or the deadline, and then what is still
-// in the pipe, and returns the last of it.
+// readTail reads until the end of file or the deadline, then empties the pipe, and returns
+// the end of the text.
 func readTail(r *os.File) string {
 	var t tail
 	buf := make([]byte, maxHookOutput)
@@ -124,18 +111,15 @@ func readTail(r *os.File) string {
 			break
 		}
 	}
-	raw, err := r.SyscallConn()
-	if err != nil {
-		return string(t)
-	}
-	_ = raw.Control(func(fd uintptr) {
-		for range 64 { // somebody may go on writing
-			n, err := unix.Read(int(fd), buf)
+	_ = proc.Control(r, func(fd int) error {
+		for range 64 { // a daemon may go on writing
+			n, err := unix.Read(fd, buf)
 			if n <= 0 || err != nil {
-				return
+				return err
 			}
 			t.write(buf[:n])
 		}
+		return nil
 	})
 	return string(t)
 }

@@ -16,25 +16,22 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
-// launch is a process on its way from its clone to its exec: this binary as
-// `init`, in its namespaces, with a socket to the supervisor. Package container
-// has the other side.
+// launch is a process between its clone and its exec: this binary as `init`, in its
+// namespaces, with a socket to the supervisor. Package container has the other side.
 type launch struct {
 	child    *proc.Child
 	words    seqpacket.Socket
 	prepared *container.Prepared
 	console  string // the console socket, if a terminal is wanted
-	// enclose has the process made by an enclosure. It is nil without one, and for
-	// an exec.
-	enclose func(*fork.Process) (*Enclosed, error)
-	// enclosed is what it has returned, until the app is ready.
-	enclosed *Enclosed
-	// hooks runs the hooks of the runtime namespace. It is nil for an exec.
+	// enclose has an enclosure make the process; nil without one, and for an exec.
+	enclose  func(*fork.Process) (*Enclosed, error)
+	enclosed *Enclosed // the result of enclose, until the app is ready
+	// hooks runs the hooks of the runtime namespace; nil for an exec.
 	hooks func(context.Context) error
 }
 
-// start clones the process described by p, whose namespaces and cgroup are set,
-// and gives it what init expects. After an error the caller closes prepared.
+// start clones p, whose namespaces and cgroup are set, with the files that init expects.
+// After an error the caller closes prepared.
 func (l *launch) start(ctx context.Context, s *Supervisor, who string, stdio [3]*os.File, p *fork.Process) error {
 	words, theirs, err := seqpacket.Pair("the socket of " + who)
 	if err != nil {
@@ -59,8 +56,8 @@ func (l *launch) start(ctx context.Context, s *Supervisor, who string, stdio [3]
 	return nil
 }
 
-// cloneUnread makes the process. In a user namespace it executes this binary only where it
-// cannot read it.
+// cloneUnread makes the process. In a user namespace it executes this binary only if it may
+// not read it.
 func (l *launch) cloneUnread(ctx context.Context, s *Supervisor, who string, p *fork.Process, words seqpacket.Socket, theirs *os.File) (err error) {
 	p.Exe, p.Unreadable = s.exe, p.Root
 	if l.child, err = l.clone(ctx, s, who, p, words, theirs); !errors.Is(err, fork.ErrReadable) {
@@ -70,13 +67,13 @@ func (l *launch) cloneUnread(ctx context.Context, s *Supervisor, who string, p *
 		l.child, err = l.clone(ctx, s, who, p, words, theirs)
 	}
 	if err != nil && (p.Exe == nil || errors.Is(err, fork.ErrReadable)) {
-		return unsupported("linux.uidMappings: the program of this stage1 can be read in this user namespace. It needs mode 0711 and, "+
+		return Unsupported("linux.uidMappings: the program of this stage1 can be read in this user namespace. It needs mode 0711 and, "+
 			"for a namespace that holds the host's user 0, a filesystem with id-mapped mounts: %v", err)
 	}
 	return err
 }
 
-// clone makes the process, which alone has its end of the socket afterwards.
+// clone makes the process. No other process has its end of the socket afterwards.
 func (l *launch) clone(ctx context.Context, s *Supervisor, who string, p *fork.Process, words seqpacket.Socket, theirs *os.File) (*proc.Child, error) {
 	if l.enclose == nil {
 		return s.fork(ctx, p)
@@ -99,8 +96,8 @@ func (s *Supervisor) fork(ctx context.Context, p *fork.Process) (*proc.Child, er
 	return s.children.Make(func() (int, error) { return fork.Start(ctx, p) })
 }
 
-// hide returns this binary for a process in a user namespace that holds the host's root,
-// who owns it and so can read it.
+// hide returns this binary for a user namespace with the host's root, who owns it and could
+// read it otherwise.
 func (s *Supervisor) hide() (*os.File, error) {
 	if f := s.hidden.Load(); f != nil {
 		return f, nil
@@ -115,7 +112,7 @@ func (s *Supervisor) hide() (*os.File, error) {
 	return s.hidden.Load(), nil
 }
 
-// leave ends what only the making of the process has needed.
+// leave closes the enclosure, which only the making of the process has needed.
 func (l *launch) leave() {
 	if l.enclosed != nil {
 		l.enclosed.Close()
@@ -123,11 +120,10 @@ func (l *launch) leave() {
 	}
 }
 
-// What follow returns at the end of the socket: after a successful exec, and
-// when the process is ending, or has ended, with a status that explain needs.
+// The errors of follow at the end of the socket.
 var (
 	errExecuted = errors.New("the program is executed")
-	errDied     = errors.New("the process has ended")
+	errDied     = errors.New("the process has ended") // explain adds the status
 )
 
 // ready waits until the process is blocked before its exec.
@@ -147,8 +143,8 @@ func (l *launch) executed(ctx context.Context) error {
 	return nil
 }
 
-// follow serves the process until it has said last, has executed its program
-// (errExecuted) or has failed. The end of ctx kills the process.
+// follow serves the process until it sends last, executes its program (errExecuted) or
+// fails. The end of ctx kills the process.
 func (l *launch) follow(ctx context.Context, last container.Word) error {
 	defer context.AfterFunc(ctx, func() { _ = l.child.Kill() })()
 	exec := false
@@ -194,7 +190,7 @@ func (l *launch) hear() (m container.Message, master *os.File, err error) {
 	return m, master, nil
 }
 
-// serve does what the process asks for.
+// serve answers a message of the process.
 func (l *launch) serve(ctx context.Context, m container.Message, master *os.File) error {
 	defer master.Close()
 	switch m.Word {
@@ -219,8 +215,7 @@ func (l *launch) serve(ctx context.Context, m container.Message, master *os.File
 	return fmt.Errorf("process %d says %q, which nobody understands", l.child.PID(), m.Word)
 }
 
-// say sends a message without content. If the process has gone, the next read reports
-// that.
+// say sends a word. If the process has ended, the next read reports that.
 func (l *launch) say(w container.Word) error {
 	if err := l.words.Send(container.Message{Word: w}.Encode()); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		return fmt.Errorf("send %q to process %d: %w", w, l.child.PID(), err)
@@ -228,8 +223,7 @@ func (l *launch) say(w container.Word) error {
 	return nil
 }
 
-// explain completes the error of a process that ended without a word, once its
-// status is known.
+// explain completes errDied with the status of the process.
 func explain(ctx context.Context, err error, pid int, status proc.Exit) error {
 	if err != errDied {
 		return err

@@ -1,10 +1,12 @@
 package supervisor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"syscall"
+	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -12,83 +14,53 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
-// kind is a type of namespace: the spec's word, the kernel's flag and file.
-type kind struct {
-	name specs.LinuxNamespaceType
-	flag int
-	file string // in /proc/PID/ns
-}
-
-// kinds returns those that this stage1 knows.
-func kinds() []kind {
-	return []kind{
-		{specs.MountNamespace, unix.CLONE_NEWNS, "mnt"},
-		{specs.PIDNamespace, unix.CLONE_NEWPID, "pid"},
-		{specs.NetworkNamespace, unix.CLONE_NEWNET, "net"},
-		{specs.IPCNamespace, unix.CLONE_NEWIPC, "ipc"},
-		{specs.UTSNamespace, unix.CLONE_NEWUTS, "uts"},
-		{specs.CgroupNamespace, unix.CLONE_NEWCGROUP, "cgroup"},
-		{specs.TimeNamespace, unix.CLONE_NEWTIME, "time"},
-		{specs.UserNamespace, unix.CLONE_NEWUSER, "user"},
-	}
-}
-
-func kindOf(name specs.LinuxNamespaceType) (kind, bool) {
-	for _, k := range kinds() {
-		if k.name == name {
-			return k, true
-		}
-	}
-	return kind{}, false
-}
-
-// enlist sets the namespaces of an app's first process: those to join and those
-// to make. The caller closes the joined ones, also after an error.
+// enlist sets the namespaces that an app's first process joins or makes. The caller closes
+// the joined ones, also after an error.
 func enlist(p *fork.Process, linux *specs.Linux) error {
-	listed := 0
+	kinds, listed := fork.Namespaces(), 0
 	var user *fork.Join
 	for i, n := range linux.Namespaces {
-		k, ok := kindOf(n.Type)
-		if !ok {
-			return unsupported("linux.namespaces[%d].type: %q is not supported", i, n.Type)
+		of := slices.IndexFunc(kinds, func(k fork.Namespace) bool { return k.Name == string(n.Type) })
+		if of < 0 {
+			return Unsupported("linux.namespaces[%d].type: %q is not supported", i, n.Type)
 		}
-		if listed&k.flag != 0 {
+		k := kinds[of]
+		if listed&k.Flag != 0 {
 			return fmt.Errorf("linux.namespaces[%d].type: %q is listed twice", i, n.Type)
 		}
-		listed |= k.flag
+		listed |= k.Flag
 		if n.Path == "" {
-			if k.flag != unix.CLONE_NEWCGROUP { // init's, once it is in its cgroup
-				p.New |= uintptr(k.flag)
+			if k.Flag != unix.CLONE_NEWCGROUP { // init's, once it is in its cgroup
+				p.New |= uintptr(k.Flag)
 			}
 			continue
 		}
-		if k.flag == unix.CLONE_NEWNS {
-			return unsupported("linux.namespaces[%d].path: joining a mount namespace is not supported", i)
+		if k.Flag == unix.CLONE_NEWNS {
+			return Unsupported("linux.namespaces[%d].path: joining a mount namespace is not supported", i)
 		}
 		j, err := openNamespace(k, n.Path)
 		if err != nil {
 			return err
 		}
-		if k.flag == unix.CLONE_NEWUSER {
+		if k.Flag == unix.CLONE_NEWUSER {
 			user = j
 			continue
 		}
 		p.Joins = append(p.Joins, *j)
 	}
-	// Last, because the others may belong to the host, and then need the
-	// host's rights.
+	// Last, because to join namespaces of the host needs the host's rights.
 	if user != nil {
 		p.Joins = append(p.Joins, *user)
 	}
 	if listed&unix.CLONE_NEWNS == 0 {
-		return unsupported("linux.namespaces: an app without a mount namespace of its own is not supported")
+		return Unsupported("linux.namespaces: an app without a mount namespace of its own is not supported")
 	}
 	p.Clocks = clocks(linux.TimeOffsets)
 	return mapIDs(p, linux, listed)
 }
 
-// clocks are offsets as the kernel takes them. Package container has refused
-// those without a new time namespace.
+// clocks returns offsets as the kernel takes them. Package container refuses offsets without
+// a new time namespace.
 func clocks(offsets map[string]specs.LinuxTimeOffset) []byte {
 	var text []byte
 	for name, o := range offsets {
@@ -97,8 +69,7 @@ func clocks(offsets map[string]specs.LinuxTimeOffset) []byte {
 	return text
 }
 
-// mapIDs sets the id maps of a new user namespace. Those of a joined one are
-// what they are.
+// mapIDs sets the id maps of a new user namespace. A joined one keeps its own.
 func mapIDs(p *fork.Process, linux *specs.Linux, listed int) error {
 	if listed&unix.CLONE_NEWUSER == 0 {
 		if len(linux.UIDMappings)+len(linux.GIDMappings) > 0 {
@@ -125,16 +96,16 @@ func mappings(from []specs.LinuxIDMapping) []fork.IDMapping {
 	return m
 }
 
-func openNamespace(k kind, path string) (*fork.Join, error) {
-	what := fmt.Sprintf("%s namespace %s", k.name, path)
+func openNamespace(k fork.Namespace, path string) (*fork.Join, error) {
+	what := fmt.Sprintf("%s namespace %s", k.Name, path)
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", what, errors.Unwrap(err))
 	}
 	flag, err := unix.IoctlRetInt(int(f.Fd()), unix.NS_GET_NSTYPE)
-	if err != nil || flag != k.flag {
+	if err != nil || flag != k.Flag {
 		f.Close()
-		return nil, fmt.Errorf("joining %s: it is not a %s namespace", what, k.name)
+		return nil, fmt.Errorf("joining %s: it is not a %s namespace", what, k.Name)
 	}
 	return &fork.Join{What: what, File: f, Flags: flag}, nil
 }
@@ -145,36 +116,22 @@ func closeJoins(joins []fork.Join) {
 	}
 }
 
-// differing returns the flags of the namespaces in which a process is and this
-// one is not: those that a further process of its app has to join.
+// differing returns the flags of the namespaces that a process does not share with this one:
+// an exec has to join them.
 func differing(pid int) (int, error) {
 	flags := 0
-	for _, k := range kinds() {
-		theirs, err := namespaceID(fmt.Sprintf("/proc/%d/ns/%s", pid, k.file))
-		if errors.Is(err, unix.ENOENT) {
+	for _, k := range fork.Namespaces() {
+		theirs, err := os.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, k.File))
+		if errors.Is(err, fs.ErrNotExist) {
 			continue // a kernel without it
 		}
-		if err != nil {
-			return 0, err
+		ours, oursErr := os.Stat("/proc/self/ns/" + k.File)
+		if err := cmp.Or(err, oursErr); err != nil {
+			return 0, fmt.Errorf("look at a namespace: %w", err)
 		}
-		ours, err := namespaceID("/proc/self/ns/" + k.file)
-		if err != nil {
-			return 0, err
-		}
-		if theirs != ours {
-			flags |= k.flag
+		if !os.SameFile(theirs, ours) {
+			flags |= k.Flag
 		}
 	}
 	return flags, nil
-}
-
-// namespaceID is what the kernel identifies a namespace by.
-type nsID struct{ dev, ino uint64 }
-
-func namespaceID(path string) (nsID, error) {
-	var st syscall.Stat_t
-	if err := syscall.Stat(path, &st); err != nil {
-		return nsID{}, fmt.Errorf("look at namespace %s: %w", path, err)
-	}
-	return nsID{st.Dev, st.Ino}, nil
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
 // maxRequest is larger than any request: containerd takes no message of more than 4 MiB.
 const maxRequest = 64 << 20
 
-// readRequest reads the request document of a call and checks it against what
-// the call is.
+// readRequest reads the request document of a call, and checks that it is of that call.
 func readRequest(f *os.File, e abi.Entrypoint) (*abi.Request, error) {
 	if f == nil {
 		return nil, fmt.Errorf("%s: no request: %s is not set", e, abi.EnvRequest)
@@ -38,7 +38,7 @@ func readRequest(f *os.File, e abi.Entrypoint) (*abi.Request, error) {
 		return nil, fmt.Errorf("the request of %s: %w", e, err)
 	}
 	if r.Version != abi.Version {
-		return nil, unsupported("the request of %s: version %d, want %d", e, r.Version, abi.Version)
+		return nil, Unsupported("the request of %s: version %d, want %d", e, r.Version, abi.Version)
 	}
 	if r.Entrypoint != e {
 		return nil, fmt.Errorf("the request of %s is one of %q", e, r.Entrypoint)
@@ -46,9 +46,8 @@ func readRequest(f *os.File, e abi.Entrypoint) (*abi.Request, error) {
 	return r, nil
 }
 
-// document is what decodeSpec reads of a spec. The types of other platforms are
-// not among it: stage 0 refuses them, and decoding into specs.Spec has the JSON
-// package keep tables of them all.
+// document has the fields that decodeSpec reads of a spec. Stage 0 refuses those of other
+// platforms, and encoding/json would keep tables of all types of a specs.Spec.
 type document struct {
 	Version     string            `json:"ociVersion"`
 	Process     *specs.Process    `json:"process"`
@@ -86,12 +85,13 @@ func decodeProcess(raw abi.RawJSON) (*specs.Process, error) {
 	return &p, nil
 }
 
-// stdio returns the app's files of a call. All three have to be there.
-func stdio(c *wire.Call) ([3]*os.File, error) {
+// stdio returns the app's files of a call, owned as the options say. All three have to be
+// there.
+func stdio(c *wire.Call, r *abi.Request) ([3]*os.File, error) {
 	for fd, f := range c.Stdio {
 		if f == nil {
 			return c.Stdio, fmt.Errorf("%s: descriptor %d is not open", c.Entrypoint, fd)
 		}
 	}
-	return c.Stdio, nil
+	return c.Stdio, container.OwnStdio(c.Stdio[:], r.Options)
 }

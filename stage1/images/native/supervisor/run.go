@@ -19,26 +19,24 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
-// logFile holds what a supervisor has to say and nobody to say it to: a call that it
-// cannot accept, the trace of a crash. It goes with the pod.
+// logFile has the messages that no caller gets: a call that cannot be accepted, the trace of
+// a crash. It is removed with the pod.
 const logFile = "stage1/rootfs/rkt/native.log"
 
-// What a supervisor does is short and seldom, and there is one in every pod: a
-// second processor for Go costs 200 KB and gains nothing, and a small heap is
-// collected more often than by default. The very first collection costs 400 KB,
-// so it is not provoked before there is that much to gain.
+// There is a supervisor in every pod, and it has little to do: a second processor for Go
+// costs 200 KB and gains nothing, and a small heap is collected more often than by default.
+// The first collection costs 400 KB, so it is not done before it gains as much.
 const (
 	processors = 1
 	gcPercent  = 50
 )
 
-// Run is `run`: it serves the pod whose directory is the working directory
-// until it is stopped, and returns the exit code. Apps are made in e, or by clone(2)
-// if it is nil.
+// Run is `run`: it serves the pod whose directory is the working directory until it is
+// stopped, and returns the exit code. e makes the apps, or clone(2) if e is nil.
 func Run(e Enclosure) int {
 	runtime.GOMAXPROCS(processors)
 	debug.SetGCPercent(gcPercent)
-	errorFile, ready := announced(abi.EnvErrorFD), announced(abi.EnvReadyFD)
+	errorFile, ready := proc.Inherited(abi.EnvErrorFD), proc.Inherited(abi.EnvReadyFD)
 	if err := run(ready, errorFile, e); err != nil {
 		if errorFile == nil {
 			errorFile = os.Stderr
@@ -49,15 +47,14 @@ func Run(e Enclosure) int {
 	return 0
 }
 
-// run closes ready and errorFile once the pod can be used, and returns when it
-// is over.
+// run closes ready and errorFile when the pod can be used, and returns at the pod's end.
 func run(ready, errorFile *os.File, e Enclosure) error {
 	request, err := runRequest()
 	if err != nil {
 		return err
 	}
-	// In no file's care: it stays open until this process ends.
-	if fd, ok := descriptor(abi.EnvLockFD); ok {
+	// No os.File: it stays open until this process ends.
+	if fd, err := strconv.Atoi(os.Getenv(abi.EnvLockFD)); err == nil && fd > 2 {
 		unix.CloseOnExec(fd)
 	}
 	signal.Ignore(unix.SIGPIPE, unix.SIGHUP)
@@ -66,9 +63,9 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	if err := proc.SetSubreaper(); err != nil {
 		return err
 	}
-	// A child is born with this. Whoever made a user namespace has all capabilities over
-	// what is in it, and the host's root made all: a child that is born into one could be
-	// traced by every container of that user that sees it, for its first instructions.
+	// Children inherit this. The maker of a user namespace has all capabilities over the
+	// processes in it, and the host's root makes all of them: containers of that user could
+	// trace a child during its first instructions.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make the supervisor undumpable: %w", err)
 	}
@@ -118,8 +115,8 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	return nil
 }
 
-// newSupervisor returns a supervisor without apps, and the channel on which a
-// `stop` that was answered says whether it was forced.
+// newSupervisor returns a supervisor without apps, and a channel that receives after the
+// answer to `stop` whether it was forced.
 func newSupervisor() (*Supervisor, <-chan bool, error) {
 	exe, err := os.OpenFile("/proc/self/exe", unix.O_PATH, 0)
 	if err != nil {
@@ -128,12 +125,12 @@ func newSupervisor() (*Supervisor, <-chan bool, error) {
 	done := make(chan bool, 1)
 	s := &Supervisor{
 		exe:     exe,
-		notices: announced(abi.EnvNotifyFD),
+		notices: proc.Inherited(abi.EnvNotifyFD),
 		log:     os.Stderr,
 		quit: func(forced bool) {
 			select {
 			case done <- forced:
-			default: // it ends already
+			default: // stop was called twice
 			}
 		},
 		apps:  map[string]*app{},
@@ -154,8 +151,8 @@ func runRequest() (*abi.Request, error) {
 	return readRequest(f, abi.Run)
 }
 
-// detach gives up what was inherited for stdio: the error pipe has a reader
-// only until the pod is ready. It also makes the log.
+// detach replaces the inherited stdio by /dev/null and the log: the error pipe has a reader
+// only until the pod is ready.
 func detach() error {
 	log, err := os.OpenFile(logFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -173,20 +170,4 @@ func detach() error {
 		}
 	}
 	return nil
-}
-
-// announced returns a file whose descriptor is named in the environment, or
-// nil.
-func announced(variable string) *os.File {
-	fd, ok := descriptor(variable)
-	if !ok {
-		return nil
-	}
-	unix.CloseOnExec(fd)
-	return os.NewFile(uintptr(fd), variable)
-}
-
-func descriptor(variable string) (int, bool) {
-	fd, err := strconv.Atoi(os.Getenv(variable))
-	return fd, err == nil && fd > 2
 }

@@ -47,10 +47,10 @@ func (s *Supervisor) dispatch(ctx context.Context, c *wire.Call) error {
 	case abi.Enter:
 		return s.enter(ctx, c, r)
 	}
-	return unsupported("entrypoint %s is not supported", c.Entrypoint)
+	return Unsupported("entrypoint %s is not supported", c.Entrypoint)
 }
 
-// report writes the ready line of a process. If nobody reads it, nobody waits.
+// report writes the ready line of a process. It is no error if the reader has ended.
 func report(ready *os.File, pid int, start uint64) {
 	if ready != nil {
 		_, _ = fmt.Fprintf(ready, "{\"pid\": %d, \"starttime\": %d}\n", pid, start)

@@ -9,12 +9,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// signal serves app/signal: it sends a signal to the first process of an app,
-// or to an exec's.
+// signal serves app/signal: it sends a signal to the first process of an app, or to an exec's.
 func (s *Supervisor) signal(ctx context.Context, r *abi.Request) error {
 	sig := unix.Signal(r.Signal)
 	if sig < 1 || sig > 64 {
-		return unsupported("signal: %d is not a number from 1 to 64", r.Signal)
+		return Unsupported("signal: %d is not a number from 1 to 64", r.Signal)
 	}
 	n := name{r.App, r.Exec}
 	c, waits, err := s.target(ctx, n)
@@ -22,8 +21,8 @@ func (s *Supervisor) signal(ctx context.Context, r *abi.Request) error {
 		return err
 	}
 	if waits && proc.Fatal(sig) {
-		// It has not executed anything that could handle the signal, and as
-		// process 1 of its namespace it would survive it.
+		// No program can handle the signal yet, and process 1 of a PID namespace ignores
+		// unhandled ones.
 		sig = unix.SIGKILL
 	}
 	err = c.Signal(sig)
@@ -33,8 +32,7 @@ func (s *Supervisor) signal(ctx context.Context, r *abi.Request) error {
 	return err
 }
 
-// target returns the process that a signal is for, and whether it waits for its
-// exec.
+// target returns the process that a signal is for, and whether it waits for its exec.
 func (s *Supervisor) target(ctx context.Context, n name) (c *proc.Child, waits bool, err error) {
 	a, err := s.app(ctx, n.app)
 	if err != nil {

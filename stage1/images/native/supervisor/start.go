@@ -10,10 +10,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 )
 
-// start serves app/start: it releases an added app and returns once it has
-// executed its program and the poststart hooks have run. If one of these fails, the
-// app is killed. Anything but an added app is refused. A caller that goes away does
-// not stop what was begun.
+// start serves app/start: it releases an added app, and returns when the app has executed its
+// program and the poststart hooks have run. If one of these fails, the app is killed. It goes
+// on if the caller ends.
 func (s *Supervisor) start(ctx context.Context, r *abi.Request) error {
 	a, err := s.app(ctx, r.App)
 	if err != nil {

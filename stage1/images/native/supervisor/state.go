@@ -16,7 +16,7 @@ func (s state) String() string {
 	return [...]string{"half made", "created", "starting", "running", "stopped", "removed"}[s]
 }
 
-// step is something that happens to an app.
+// step is an event of an app.
 type step int
 
 const (
@@ -32,39 +32,20 @@ func (s step) String() string {
 	return [...]string{"finish", "start", "execute", "end", "remove", "give up"}[s]
 }
 
-// next is the transition table: it returns the state after a step, or false if
-// the step is illegal.
+// transitions is the table. No step leads to adding, which therefore stands for an illegal
+// one.
+var transitions = [removed + 1][stepFail + 1]state{
+	adding:   {stepReady: added, stepFail: removed},
+	added:    {stepStart: starting, stepExit: ended},
+	starting: {stepExec: running, stepExit: ended},
+	running:  {stepExit: ended},
+	ended:    {stepRemove: removed},
+}
+
+// next returns the state after a step, or the same state and false if the step is illegal.
 func (s state) next(t step) (state, bool) {
-	switch s {
-	case adding:
-		switch t {
-		case stepReady:
-			return added, true
-		case stepFail:
-			return removed, true
-		}
-	case added:
-		switch t {
-		case stepStart:
-			return starting, true
-		case stepExit:
-			return ended, true
-		}
-	case starting:
-		switch t {
-		case stepExec:
-			return running, true
-		case stepExit:
-			return ended, true
-		}
-	case running:
-		if t == stepExit {
-			return ended, true
-		}
-	case ended:
-		if t == stepRemove {
-			return removed, true
-		}
+	if to := transitions[s][t]; to != adding {
+		return to, true
 	}
 	return s, false
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// errStopping is why nothing new begins.
+// errStopping is the error of calls after stop.
 var errStopping error = precondition("the pod is being stopped")
 
 // stopApp serves app/stop: it kills an app and returns when its end is recorded.
@@ -41,13 +41,13 @@ func (s *Supervisor) remove(ctx context.Context, r *abi.Request) error {
 	return nil
 }
 
-// stop ends everything that runs in the pod. Unless it is forced it returns
-// when all ends are recorded.
+// stop kills all processes of the pod. Unless it is forced, it returns when all exits are
+// recorded.
 func (s *Supervisor) stop(force bool) {
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()
-	s.cancel(errStopping) // undoes what is half made, and ends hooks
+	s.cancel(errStopping) // ends calls that are making a process, and hooks
 	s.killAll()
 	if force {
 		return

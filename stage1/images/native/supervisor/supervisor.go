@@ -14,11 +14,11 @@ import (
 // Supervisor is the supervisor of one pod.
 type Supervisor struct {
 	exe     *os.File                // this binary
-	hidden  atomic.Pointer[os.File] // exe where nobody can read it; nil until it is needed
-	notices *os.File                // RKT_NOTIFY_FD; nil if nobody wants to know
-	// noticeWords says that stage 0 takes notices that say how a process ended.
+	hidden  atomic.Pointer[os.File] // exe where no user can read it; nil until it is needed
+	notices *os.File                // RKT_NOTIFY_FD, or nil
+	// noticeWords says that stage 0 accepts notices with an exit.
 	noticeWords bool
-	log         io.Writer // for what has no caller to be told
+	log         io.Writer // for messages that no caller gets
 	children    *proc.Children
 	filters     container.Filters
 	// enclosure makes the namespaces of apps; nil: they are cloned.
@@ -27,12 +27,11 @@ type Supervisor struct {
 	// ctx ends when the pod is stopped; cancel ends it.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// quit has the process end: if forced, without waiting for anything. It
-	// may be called more than once.
+	// quit ends the process: if forced, without waiting. It may be called more than once.
 	quit func(forced bool)
 
-	// launches are the calls that are making a process. It grows while mu is
-	// held and stopping is false.
+	// launches counts the calls that are making a process. It grows only while mu is held
+	// and stopping is false.
 	launches sync.WaitGroup
 
 	mu       sync.Mutex

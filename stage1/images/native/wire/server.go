@@ -21,11 +21,11 @@ type Server struct {
 	Code func(error) int
 	// Answered is called after each answer.
 	Answered func(*Call)
-	// Log is for what has no caller to be told.
+	// Log is for messages that no caller gets.
 	Log io.Writer
 }
 
-// shortage is how long it takes until what could not be accepted is tried again.
+// shortage is the pause after a connection that could not be accepted.
 const shortage = 100 * time.Millisecond
 
 // Serve answers calls until ctx has ended and the listener is closed, and
@@ -66,14 +66,14 @@ func (s *Server) converse(ctx context.Context, conn seqpacket.Socket) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch.Go(func() {
-		_, _ = conn.Read(make([]byte, 1)) // nothing but the end can come
+		_, _ = conn.Read(make([]byte, 1)) // the client sends no more
 		cancel(errors.New("the caller has gone"))
 	})
 	err = s.Dispatch(ctx, call)
 	if err != nil && call.Error != nil && err.Error() != "" {
 		_, _ = io.WriteString(call.Error, strings.TrimRight(err.Error(), "\n")+"\n")
 	}
-	call.Close() // before the answer: an app's stdio has no other end here then
+	call.Close() // before the answer, so that this process has no end of an app's stdio then
 	_ = conn.Send(EncodeReply(s.Code(err), ""))
 	s.Answered(call)
 }

@@ -1,10 +1,9 @@
-// Package wire is how an entrypoint of the native stage1 speaks with the
-// supervisor of its pod: one packet each way over a unix socket in the pod's
-// directory. The client's packet says what is asked and carries descriptors;
-// the answer is the exit code, and for a call that did not arrive whole, why. Both ends are the same binary, so the format has
-// no version.
+// Package wire is the protocol between an entrypoint of the native stage1 and the supervisor
+// of its pod: one packet each way over a unix socket in the pod's directory. The client's
+// packet has the call and descriptors. The answer is the exit code, with a text if the call
+// did not arrive whole. Both ends are the same binary, so the format has no version.
 //
-// The package encodes and decodes. It opens no socket and knows no app.
+// The package encodes, decodes and serves calls. It knows no app.
 package wire
 
 import (
@@ -20,9 +19,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// Socket is where the supervisor listens, from the pod's directory. Relative,
-// because a socket's path has room for 107 bytes only, and because the pod's
-// directory may be renamed.
+// Socket is where the supervisor listens, relative to the pod's directory: a socket's path
+// has room for 107 bytes only, and the pod's directory may be renamed.
 const Socket = "stage1/rootfs/rkt/native.sock"
 
 // MaxPacket and MaxFiles are larger than any packet.
@@ -77,8 +75,7 @@ func (c *Call) Encode() (packet []byte, fds []int) {
 // ErrPacket says that a packet does not hold a call.
 var ErrPacket = errors.New("not a call of an entrypoint")
 
-// Decode is the inverse of Encode. It takes the descriptors over, also when it
-// fails.
+// Decode is the inverse of Encode. It takes the descriptors over, even if it fails.
 func Decode(packet []byte, fds []int) (*Call, error) {
 	c := &Call{}
 	err := c.decode(packet, fds)
@@ -90,7 +87,7 @@ func Decode(packet []byte, fds []int) (*Call, error) {
 }
 
 func (c *Call) decode(packet []byte, fds []int) error {
-	// Whatever finds no place in the call is closed.
+	// Descriptors that are not part of the call are closed.
 	defer func() {
 		for _, fd := range fds {
 			unix.Close(fd)
@@ -140,9 +137,8 @@ func (c *Call) Close() {
 	}
 }
 
-// EncodeReply returns the packet that answers a call with its exit code. text is what
-// failed, if the call's own file for that has not arrived; a packet has no more than its
-// beginning.
+// EncodeReply returns the packet that answers a call with its exit code. text is the error,
+// if the call's own file for errors has not arrived; the packet has the beginning of it.
 func EncodeReply(code int, text string) []byte {
 	packet := strconv.AppendInt(nil, int64(code), 10)
 	if text != "" {

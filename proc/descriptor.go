@@ -1,0 +1,39 @@
+package proc
+
+import (
+	"errors"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Control calls f with the descriptor of a file, which is not closed meanwhile.
+func Control(file syscall.Conn, f func(fd int) error) error {
+	c, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	if err := c.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
+		return err
+	}
+	return inner
+}
+
+// WaitRead calls f with the descriptor of a file in the runtime's poller. As long as f
+// returns EAGAIN, it waits until the file is readable and calls f again.
+func WaitRead(file syscall.Conn, f func(fd int) error) error {
+	c, err := file.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	err = c.Read(func(fd uintptr) bool {
+		inner = f(int(fd))
+		return !errors.Is(inner, unix.EAGAIN)
+	})
+	if err != nil {
+		return err
+	}
+	return inner
+}

@@ -105,7 +105,6 @@ func (a *app) dropExec(ctx context.Context, e *execution) (Status, error) {
 	drain(ctx, e.process)
 	defer func() { _ = e.step(stepDeleted) }()
 	err := errors.Join(e.stdio.Close(), a.dropRecord(e.exec))
-	e.closeDone()
 	a.mu.Lock()
 	delete(a.execs, e.exec)
 	a.mu.Unlock()
@@ -176,7 +175,7 @@ func (a *app) killUnstarted(ctx context.Context) error {
 	return nil
 }
 
-// closeExecs gives back the streams of execs that were never deleted.
+// closeExecs deletes the execs that no client has deleted.
 func (a *app) closeExecs(ctx context.Context) {
 	a.mu.Lock()
 	execs := a.execs
@@ -186,7 +185,9 @@ func (a *app) closeExecs(ctx context.Context) {
 		if err := e.stdio.Close(); err != nil {
 			log.G(ctx).WithError(err).Warnf("%s: close its streams", e.name())
 		}
-		e.closeDone()
+		for _, t := range []step{stepExited, stepDelete, stepDeleted} {
+			_ = e.step(t) // those that it has not taken
+		}
 	}
 }
 

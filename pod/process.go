@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"syscall"
 
 	"github.com/containerd/errdefs"
@@ -24,13 +22,10 @@ type process struct {
 	events   Events
 	lane     *lane // of the app's outbox
 
-	// done is closed, by closeDone, when exit is final: the process has ended and its
-	// exit was published, or its start has failed, or it is being deleted.
-	done      chan struct{}
-	closeDone func()
-
-	mu    sync.Mutex
-	state State
+	// The state, and guarded by its mu what is known of the process. mu is held while
+	// an event is published: a caller that sees the state knows that the event which
+	// goes with it was published before.
+	stateOf[State]
 	pid   int
 	start uint64  // start time of pid
 	made  Process // as the stage1 has described it; the zero value before that
@@ -41,8 +36,7 @@ type process struct {
 }
 
 func newProcess(app AppID, exec ExecID, stdio Stdio, terminal bool, events Events, box *outbox) *process {
-	done := make(chan struct{})
-	p := &process{app: app, exec: exec, stdio: stdio, terminal: terminal, events: events, done: done, closeDone: sync.OnceFunc(func() { close(done) })}
+	p := &process{app: app, exec: exec, stdio: stdio, terminal: terminal, events: events}
 	p.lane = box.lane(p.publish)
 	return p
 }
@@ -68,14 +62,6 @@ func (p *process) step(t step) error {
 	return p.stepLocked(t)
 }
 
-// in reports whether the process is in one of these states, which need not be ones
-// that clients see.
-func (p *process) in(states ...State) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Contains(states, p.state)
-}
-
 // legal returns the error that a step would have now.
 func (p *process) legal(t step) error {
 	p.mu.Lock()
@@ -89,7 +75,7 @@ func (p *process) stepLocked(t step) error {
 	if err != nil {
 		return err
 	}
-	p.state = next
+	p.moveLocked(next)
 	return nil
 }
 
@@ -156,10 +142,10 @@ func (p *process) push(e Event) error {
 // its exit is no event.
 func (p *process) publish(e Event) error {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	from := p.state
 	if t, ok := stepOf[e.Kind]; ok {
 		if err := p.stepLocked(t); err != nil {
-			p.mu.Unlock()
 			return err
 		}
 		e.PID = p.pid
@@ -168,12 +154,8 @@ func (p *process) publish(e Event) error {
 		e.Exit = p.causeLocked(from, e.Exit)
 		p.exit = e.Exit
 	}
-	p.mu.Unlock()
 	if from != Failing {
 		p.events.Publish(e)
-	}
-	if e.Kind == EventExited {
-		p.closeDone()
 	}
 	return nil
 }
@@ -193,13 +175,12 @@ func (p *process) exited(e Exit) { _ = p.push(Event{Kind: EventExited, Exit: e})
 // unstarted ends the start call of an exec with failure: the exec stays until it
 // is deleted, and calls that wait for its exit return (requirements.md#T2).
 func (p *process) unstarted() {
+	p.lane.unstart()
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.stepLocked(stepUnstart) == nil {
 		p.pid = 0
 	}
-	p.mu.Unlock()
-	p.lane.unstart()
-	p.closeDone()
 }
 
 // giveUp ends a process whose start has failed or does not end, without waiting for
@@ -214,7 +195,6 @@ func (p *process) giveUp(e Exit) bool {
 		p.exit = e
 	}
 	p.mu.Unlock()
-	p.closeDone()
 	return true
 }
 
@@ -260,10 +240,8 @@ func (p *process) causeLocked(from State, e Exit) Exit {
 
 // wait returns the exit, at once if it is known.
 func (p *process) wait(ctx context.Context) (Exit, error) {
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		return Exit{}, fmt.Errorf("wait for %s: %w", p.name(), ctx.Err())
+	if _, err := p.until(ctx, State.final); err != nil {
+		return Exit{}, fmt.Errorf("wait for %s: %w", p.name(), err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -70,9 +69,6 @@ type sandbox struct {
 	config  SandboxConfig
 	session *session
 
-	// done is closed when the sandbox has stopped.
-	done chan struct{}
-
 	// Set by CreateSandbox or StartSandbox.
 	starting context.Context // ends when the start is given up
 	files    *sandboxFiles
@@ -80,16 +76,15 @@ type sandbox struct {
 	holder   *holder
 	request  *abi.Sandbox // of its stage1
 
-	mu     sync.Mutex
-	status SandboxStatus // its State is one of the table's
+	stateOf[SandboxState]
+	status SandboxStatus // guarded by mu; now fills in the State
 }
 
 // CreateSandbox makes the pod, without a process: a sandbox of it is started
 // next. One that is there already is errdefs.ErrAlreadyExists. On failure nothing
 // of it remains.
 func (p *Pod) CreateSandbox(ctx context.Context, c SandboxConfig) error {
-	sb := &sandbox{pod: p, config: c, done: make(chan struct{})}
-	sb.status = SandboxStatus{State: SandboxCreated, CreatedAt: time.Now()}
+	sb := &sandbox{pod: p, config: c, status: SandboxStatus{CreatedAt: time.Now()}}
 	sb.session = newSession(p, sb)
 	if err := p.reserveSandbox(sb); err != nil {
 		return err
@@ -176,7 +171,7 @@ func (sb *sandbox) now() SandboxStatus {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	st := sb.status
-	st.State = st.State.shown()
+	st.State = sb.state.shown()
 	return st
 }
 
@@ -257,12 +252,10 @@ func (p *Pod) WaitSandbox(ctx context.Context, id string) (Exit, error) {
 	if err != nil {
 		return Exit{}, err
 	}
-	select {
-	case <-sb.done:
-		return sb.now().Exit, nil
-	case <-ctx.Done():
-		return Exit{}, fmt.Errorf("wait for sandbox %s: %w", id, ctx.Err())
+	if _, err := sb.until(ctx, SandboxState.stopped); err != nil {
+		return Exit{}, fmt.Errorf("wait for sandbox %s: %w", id, err)
 	}
+	return sb.now().Exit, nil
 }
 
 // SandboxStats reads the statistics of the pod's cgroup.

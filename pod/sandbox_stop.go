@@ -37,10 +37,8 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 	}
 	err = p.killApps(ctx, grace)
 	sb.holder.kill(ctx)
-	select {
-	case <-sb.done:
-	case <-ctx.Done():
-		err = errors.Join(err, fmt.Errorf("its holder %d was killed and does not end: %w", sb.holder.pid, ctx.Err()))
+	if _, waitErr := sb.until(ctx, SandboxState.stopped); waitErr != nil {
+		err = errors.Join(err, fmt.Errorf("its holder %d was killed and does not end: %w", sb.holder.pid, waitErr))
 	}
 	if err != nil {
 		return fmt.Errorf("stop sandbox %s: %w", id, err)
@@ -52,7 +50,7 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 func (sb *sandbox) stopUnstarted() bool {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	if sb.status.State != SandboxCreated {
+	if sb.state != SandboxCreated {
 		return false
 	}
 	sb.endLocked(Exit{At: time.Now()})
@@ -138,7 +136,7 @@ const shutdownLimit = 10 * time.Second
 func (sb *sandbox) ended(e Exit) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	if sb.status.State.stopRequested() {
+	if sb.state.stopRequested() {
 		e.Code = 0 // however it was done
 	}
 	sb.endLocked(e)
@@ -147,6 +145,5 @@ func (sb *sandbox) ended(e Exit) {
 func (sb *sandbox) endLocked(e Exit) {
 	if sb.stepLocked(stepSandboxStopped) == nil {
 		sb.status.Exit = e
-		close(sb.done)
 	}
 }

@@ -45,14 +45,11 @@ type session struct {
 
 	halted sync.Once // stop has been called
 
-	// mu may be taken with pod.mu held.
-	mu      sync.Mutex
-	state   sessionState
-	changed chan struct{} // closed by the next step
+	stateOf[sessionState] // its mu may be taken with pod.mu held
 }
 
 func newSession(p *Pod, o owner) *session {
-	return &session{pod: p, owner: o, changed: make(chan struct{})}
+	return &session{pod: p, owner: o}
 }
 
 // acquire returns the pod's session: it begins one if there is none, and waits for

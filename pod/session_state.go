@@ -88,41 +88,16 @@ var sessionTransitions = map[sessionState]map[sessionStep]sessionState{
 	sessionRemoving:  {sessionOver: sessionGone},
 }
 
-// step moves the session and wakes up all that wait in until. It reports whether the
-// table allows the step: of several callers that end a session, one may.
+// step moves the session. It reports whether the table allows the step: of several
+// callers that end a session, one may.
 func (s *session) step(t sessionStep) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next, ok := sessionTransitions[s.state][t]
-	if !ok {
-		return false
+	if ok {
+		s.moveLocked(next)
 	}
-	s.state = next
-	close(s.changed)
-	s.changed = make(chan struct{})
-	return true
-}
-
-// until waits for a state.
-func (s *session) until(ctx context.Context, reached func(sessionState) bool) (sessionState, error) {
-	for {
-		s.mu.Lock()
-		state, changed := s.state, s.changed
-		s.mu.Unlock()
-		if reached(state) {
-			return state, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return state, ctx.Err()
-		}
-	}
-}
-
-// await is until for a state that comes without fail.
-func (s *session) await(reached func(sessionState) bool) {
-	_, _ = s.until(context.Background(), reached)
+	return ok
 }
 
 // fail says that there will be no stage1, and why.
@@ -140,8 +115,4 @@ func (s *session) wait(ctx context.Context) error {
 }
 
 // alive reports whether the supervisor is running.
-func (s *session) alive() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state == sessionUp || s.state == sessionStopping
-}
+func (s *session) alive() bool { return s.in(sessionUp, sessionStopping) }

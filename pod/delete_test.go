@@ -122,13 +122,16 @@ func TestTwoDeletesOfAnExecAtOnceReturnTheSame(t *testing.T) {
 
 func TestADeleteDoesTheWorkOfAnEarlierOneThatFailed(t *testing.T) {
 	p := newProcess("a", "", &noStdio{}, false, &recorder{more: make(chan struct{}, 1)}, new(outbox))
+	mustPush(t, p, EventCreated)
+	p.exists(&Process{PID: 9})
 	begun, release := make(chan struct{}), make(chan struct{})
 	failed := make(chan error, 1)
 	go func() {
-		_, err := p.deleteOnce(t.Context(), func(context.Context) (Status, error) {
+		_, err := p.deleteOnce(t.Context(), func(context.Context) error {
 			close(begun)
 			<-release
-			return Status{}, errdefs.ErrUnavailable
+			_ = p.step(stepUndelete)
+			return errdefs.ErrUnavailable
 		})
 		failed <- err
 	}()
@@ -138,9 +141,13 @@ func TestADeleteDoesTheWorkOfAnEarlierOneThatFailed(t *testing.T) {
 		<-ctx.waits
 		close(release)
 	}()
-	st, err := p.deleteOnce(ctx, func(context.Context) (Status, error) { return Status{PID: 9}, nil })
-	if err != nil || st.PID != 9 {
-		t.Errorf("the second Delete: %+v, %v", st, err)
+	worked := false
+	st, err := p.deleteOnce(ctx, func(context.Context) error {
+		worked = true
+		return p.step(stepDeleted)
+	})
+	if err != nil || st.PID != 9 || !worked {
+		t.Errorf("the second Delete: %+v, %v, and it has worked: %t", st, err, worked)
 	}
 	if err := <-failed; !errdefs.IsUnavailable(err) {
 		t.Errorf("the first Delete: %v", err)

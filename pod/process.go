@@ -31,8 +31,6 @@ type process struct {
 	made  Process // as the stage1 has described it; the zero value before that
 	exit  Exit
 	fatal int // the first signal that was to end it before its start
-
-	deletion *deletion // nil before the first Delete, and after one that failed
 }
 
 func newProcess(app AppID, exec ExecID, stdio Stdio, terminal bool, events Events, box *outbox) *process {
@@ -52,7 +50,7 @@ func (p *process) name() string {
 func (p *process) status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Status{PID: p.pid, State: p.state.shown(), Exit: p.exit, Terminal: p.terminal, Deleting: p.deletion != nil}
+	return Status{PID: p.pid, State: p.state.shown(), Exit: p.exit, Terminal: p.terminal, Deleting: p.state.deletes()}
 }
 
 // step moves the process and returns the error of an illegal move.

@@ -81,6 +81,9 @@ func (s State) shown() State {
 	return s
 }
 
+// deletes reports whether a Delete is at work, or has done its work.
+func (s State) deletes() bool { return s == Discarding || s == Deleting || s == Deleted }
+
 // final reports whether an exit is known, or there will be none.
 func (s State) final() bool { return s == Unstarted || s == Stopped || s == Deleting || s == Deleted }
 

@@ -165,7 +165,7 @@ func (a *app) dismantle(ctx context.Context) error {
 	} else {
 		// stop covers app/rm, and the steps below do not need it. The end of the
 		// session waits for it.
-		go last.halt(ctx)
+		go last.stop(ctx)
 	}
 	err := errors.Join(rm, a.stdio.Close(), both(
 		func() error { return a.unmount() },

@@ -70,11 +70,10 @@ type sandbox struct {
 	session *session
 
 	// Set by CreateSandbox or StartSandbox.
-	starting context.Context // ends when the start is given up
-	files    *sandboxFiles
-	group    *cgroup.Group
-	holder   *holder
-	request  *abi.Sandbox // of its stage1
+	files   *sandboxFiles
+	group   *cgroup.Group
+	holder  *holder
+	request *abi.Sandbox // of its stage1
 
 	stateOf[SandboxState]
 	status SandboxStatus // guarded by mu; now fills in the State
@@ -90,7 +89,6 @@ func (p *Pod) CreateSandbox(ctx context.Context, c SandboxConfig) error {
 		return err
 	}
 	s := sb.session
-	sb.starting, s.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	err := s.make(ctx)
 	if err == nil {
 		err = sb.prepare(ctx)
@@ -99,7 +97,6 @@ func (p *Pod) CreateSandbox(ctx context.Context, c SandboxConfig) error {
 		s.step(sessionMake)
 		return nil
 	}
-	s.giveUp()
 	err = fmt.Errorf("create sandbox %s: %w", c.ID, s.undo.run(err))
 	p.forgetSandbox(sb, err)
 	return err
@@ -155,8 +152,7 @@ func (p *Pod) StartSandbox(ctx context.Context, id string) (SandboxStatus, error
 	}
 	sb.session.step(sessionStart)
 	// A client that goes away sends StopSandbox later.
-	sb.session.start(context.WithoutCancel(ctx), sb.starting)
-	if err := sb.session.err; err != nil {
+	if err := sb.session.start(context.WithoutCancel(ctx)); err != nil {
 		sb.ended(killedExit())
 		return SandboxStatus{}, fmt.Errorf("start sandbox %s: %w", id, err)
 	}

@@ -27,13 +27,14 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 	}
 	_ = sb.step(stepSandboxStop) // or it has stopped, or an earlier call is at work
 	if sb.current() == SandboxCanceling {
-		sb.session.giveUp()
+		sb.session.cancelStart()
 	}
-	if _, err := sb.session.until(ctx, sessionState.startDecided); err != nil {
+	decided, err := sb.session.until(ctx, sessionState.startDecided)
+	if err != nil {
 		return fmt.Errorf("stop sandbox %s: wait for its start: %w", id, err)
 	}
-	if sb.session.err != nil {
-		return nil // then nothing of it runs
+	if decided.without() {
+		return nil // nothing of it runs
 	}
 	err = p.killApps(ctx, grace)
 	sb.holder.kill(ctx)

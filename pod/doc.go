@@ -30,6 +30,6 @@
 // (package stage1 does), no message of containerd's (package shim does), and
 // copies no stream: stdio comes as open files through the interface Stdio. No
 // lock is held while an entrypoint runs, a file system is mounted or a file is
-// written. Locks are taken in this order: Pod, session or sandbox; gate, outbox,
+// written. Locks are taken in this order: Pod, session or sandbox; app, gate, outbox,
 // process.
 package pod

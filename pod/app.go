@@ -129,7 +129,7 @@ func asksForPIDs(spec *specs.Spec) bool {
 // create does the work of CreateApp. Its undo steps leave the session alone,
 // which may serve other apps.
 func (a *app) create(ctx context.Context, undo *cleanup) error {
-	s, err := a.pod.acquire(ctx)
+	s, err := a.pod.acquire(ctx, a.id)
 	if err != nil {
 		return err
 	}

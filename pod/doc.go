@@ -5,7 +5,7 @@
 //	                            │         └─► the supervisor: a process, a pidfd
 //	                            ├─► app ──► process, outbox, gate
 //	                            │    └─► execs: a process each
-//	                            ├─► owner: the apps, or a sandbox
+//	                            ├─► owner: the apps, a sandbox, or none any more
 //	                            └─► Store: <data>/pods/<state>/<uuid>
 //
 // What it owns:

@@ -116,12 +116,13 @@ func (p *Pod) forgetSandbox(sb *sandbox, err error) {
 func (p *Pod) reserveSandbox(sb *sandbox) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.owner.outlivesApps() != nil:
+	if p.owner.outlivesApps() != nil {
 		return fmt.Errorf("sandbox %s: %w", sb.config.ID, errdefs.ErrAlreadyExists)
-	case p.closed:
-		return fmt.Errorf("sandbox %s: its pod has been shut down: %w", sb.config.ID, errdefs.ErrFailedPrecondition)
-	case len(p.apps) > 0 || p.session != nil:
+	}
+	if err := p.owner.admit("sandbox " + sb.config.ID); err != nil {
+		return err
+	}
+	if len(p.apps) > 0 || p.session != nil {
 		return fmt.Errorf("sandbox %s: its pod was begun by a container: %w", sb.config.ID, errdefs.ErrFailedPrecondition)
 	}
 	p.owner, p.session = sb, sb.session

@@ -107,9 +107,6 @@ func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 	ctx = context.WithoutCancel(ctx) // containerd sends no second ShutdownSandbox
 	limit, cancel := context.WithTimeout(ctx, shutdownLimit)
 	defer cancel()
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
 	if err := p.StopSandbox(limit, id, 0); err != nil {
 		log.G(ctx).WithError(err).Warn("shut down a sandbox that does not stop")
 	}
@@ -125,7 +122,7 @@ func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 	}
 	err = p.end(ctx, s)
 	p.mu.Lock()
-	p.owner = byApps{}
+	p.owner = shutDown{}
 	p.mu.Unlock()
 	return err
 }

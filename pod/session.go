@@ -50,14 +50,14 @@ func newSession(p *Pod, o owner) *session {
 	return &session{pod: p, owner: o}
 }
 
-// acquire returns the pod's session: it begins one if there is none, and waits for
+// acquire returns the pod's session for an app: it begins one if there is none, and waits for
 // the end of one that ends. The session's directory exists; its stage1 may still be
 // starting.
-func (p *Pod) acquire(ctx context.Context) (*session, error) {
+func (p *Pod) acquire(ctx context.Context, id AppID) (*session, error) {
 	for {
 		p.mu.Lock()
 		s := p.session
-		if err := p.owner.admit(); err != nil {
+		if err := p.owner.admit("container " + string(id)); err != nil {
 			p.mu.Unlock()
 			return nil, err
 		}

@@ -123,7 +123,7 @@ func TestTwoDeletesOfAnExecAtOnceReturnTheSame(t *testing.T) {
 func TestADeleteDoesTheWorkOfAnEarlierOneThatFailed(t *testing.T) {
 	p := newProcess("a", "", &noStdio{}, false, &recorder{more: make(chan struct{}, 1)}, new(outbox))
 	mustPush(t, p, EventCreated)
-	p.exists(&Process{PID: 9})
+	p.exists(&Process{PID: 9}, false)
 	begun, release := make(chan struct{}), make(chan struct{})
 	failed := make(chan error, 1)
 	go func() {

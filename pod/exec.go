@@ -177,7 +177,7 @@ func (a *app) enter(ctx context.Context, e *execution) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	e.exists(proc)
+	e.exists(proc, false)
 	if err := e.stdio.Begin(proc.Console); err != nil {
 		return 0, fmt.Errorf("%s: connect its streams: %w", e.name(), errors.Join(err, a.signal(ctx, e.process, killSignal)))
 	}

@@ -28,10 +28,7 @@ func (a *app) ended(ctx context.Context, exec ExecID, st abi.Status) {
 		return // this is not the first report
 	}
 	execs := a.allExecs()
-	a.mu.Lock()
-	ownPIDs := a.ownPIDs
-	a.mu.Unlock()
-	if ownPIDs && len(execs) == 0 && !a.frozen() {
+	if a.endsAll() && len(execs) == 0 && !a.frozen() {
 		a.exited(toExit(st)) // there is nothing to kill or to wait for
 		return
 	}

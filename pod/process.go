@@ -26,11 +26,12 @@ type process struct {
 	// an event is published: a caller that sees the state knows that the event which
 	// goes with it was published before.
 	stateOf[State]
-	pid   int
+	pid   int     // 0 before there is a process
 	start uint64  // start time of pid
 	made  Process // as the stage1 has described it; the zero value before that
+	init  bool    // it is the first process of the app's PID namespace
 	exit  Exit
-	fatal int // the first signal that was to end it before its start
+	fatal int // the first signal that was to end it before its start: the cause of its exit
 }
 
 func newProcess(app AppID, exec ExecID, stdio Stdio, terminal bool, events Events, box *outbox) *process {
@@ -77,11 +78,12 @@ func (p *process) stepLocked(t step) error {
 	return nil
 }
 
-// exists notes the process that the stage1 has made.
-func (p *process) exists(made *Process) {
+// exists notes the process that the stage1 has made, and whether it is the first one of
+// a PID namespace.
+func (p *process) exists(made *Process, init bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pid, p.start, p.made = made.PID, made.StartTime, *made
+	p.pid, p.start, p.made, p.init = made.PID, made.StartTime, *made, init
 }
 
 // send signals a pid, which the caller got from alive, or what stands in its place.
@@ -111,6 +113,14 @@ func (p *process) description() Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.made
+}
+
+// endsAll reports whether the kernel kills all other processes of the app when this one
+// ends.
+func (p *process) endsAll() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.init
 }
 
 // stepOf is the step that goes with an event. The other events move nothing.

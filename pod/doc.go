@@ -15,8 +15,9 @@
 //     holder (package abi/hold), keeps the namespaces that apps join.
 //   - the states, and what may follow what: a table each for apps and execs
 //     (states.go), for the session, which is the one time that a pod's stage1 runs
-//     (session_state.go), and for sandboxes (sandbox_state.go). A test holds
-//     docs/lifecycle.md against them.
+//     (session_state.go), and for sandboxes (sandbox_state.go). Type stateOf has the
+//     state and wakes up the callers that wait for one. Tests hold docs/lifecycle.md
+//     against the tables, and find flags that stand beside them.
 //   - the order of events: the outbox of each app decides when its events, and those
 //     of its execs, are published. The gate counts the execs that are being started,
 //     for which a Pause and the exit of the app wait.

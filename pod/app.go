@@ -38,11 +38,8 @@ type app struct {
 	turn turn // taken by calls that change the app
 	gate gate // of execs that are being started; closed when the first process has ended
 
-	mu sync.Mutex
-	// ownPIDs says that the kernel kills the app's processes with its first one: the
-	// spec asks for a PID namespace, and add has seen that the stage1 has made one.
-	ownPIDs bool
-	execs   map[ExecID]*execution
+	mu    sync.Mutex
+	execs map[ExecID]*execution
 }
 
 // CreateApp makes an app: its first process exists and is blocked before its
@@ -103,14 +100,10 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 	return a, nil
 }
 
-// lookForItsPIDs finds out whether the app's first process is that of a PID namespace: a
-// stage1 may have none to give, and be excused, or name a process that is not the app's
-// alone.
-func (a *app) lookForItsPIDs(made *Process) {
-	own := asksForPIDs(a.spec) && made.Signal == nil && proc.IsInit(made.PID)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ownPIDs = own
+// isInit reports whether the app's first process is that of a PID namespace: a stage1
+// may have none to give, and be excused, or name a process that is not the app's alone.
+func (a *app) isInit(made *Process) bool {
+	return asksForPIDs(a.spec) && made.Signal == nil && proc.IsInit(made.PID)
 }
 
 // asksForPIDs reports whether a spec wants a PID namespace for its app alone.
@@ -129,7 +122,7 @@ func asksForPIDs(spec *specs.Spec) bool {
 // create does the work of CreateApp. Its undo steps leave the session alone,
 // which may serve other apps.
 func (a *app) create(ctx context.Context, undo *cleanup) error {
-	s, err := a.pod.acquire(ctx)
+	s, err := a.pod.acquire(ctx, a.id)
 	if err != nil {
 		return err
 	}
@@ -255,8 +248,7 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 		return err
 	}
 	undo.add(func() error { return a.destroy(context.WithoutCancel(ctx)) })
-	a.exists(made)
-	a.lookForItsPIDs(made)
+	a.exists(made, a.isInit(made))
 	if err := errors.Join(a.recordProcess(made), a.delegate()); err != nil {
 		return errors.Join(err, closeFile(made.Console))
 	}

@@ -31,61 +31,39 @@ func (p *Pod) Delete(ctx context.Context, id AppID, exec ExecID) (Status, error)
 	return a.delete(ctx)
 }
 
-// deletion is a Delete of an app or exec that is at work, or has succeeded.
-type deletion struct {
-	done   chan struct{} // closed when status and err are set
-	status Status
-	err    error
-}
-
-// deleteOnce lets one Delete of a process do the work. A Delete that comes
-// meanwhile waits for the end of that work, but not longer than its own ctx, and
-// returns the same status. If the work has failed, it does the work itself.
+// deleteOnce lets one Delete of a process do the work: the one that takes the step. The
+// work takes the process to deleted, or takes the step back and returns an error. A
+// Delete that comes meanwhile waits for the end of that work, but not longer than its
+// own ctx, and returns the same status. If the work has failed, it does the work itself.
 //
 // NotFound is no answer to a second Delete as long as the first is at work:
 // containerd takes it for the end of the container, sends Shutdown, and closes the
 // connection on which the first one is to be answered.
 //
 // Work is not cancelled with its client: half of a deletion is of no use to the next one.
-func (p *process) deleteOnce(ctx context.Context, work func(context.Context) (Status, error)) (Status, error) {
+func (p *process) deleteOnce(ctx context.Context, work func(context.Context) error) (Status, error) {
 	for {
-		d, mine := p.beginDelete()
-		if mine {
-			d.status, d.err = work(context.WithoutCancel(ctx))
-			p.endDelete(d)
-			return d.status, d.err
+		p.mu.Lock()
+		err := p.stepLocked(stepDelete)
+		refused := err != nil && !p.state.deletes()
+		p.mu.Unlock()
+		if refused {
+			return Status{}, err
 		}
-		select {
-		case <-d.done:
-			if d.err == nil {
-				return d.status, nil
+		if err == nil {
+			if err := work(context.WithoutCancel(ctx)); err != nil {
+				return Status{}, err
 			}
-		case <-ctx.Done():
+			return p.status(), nil
+		}
+		state, err := p.until(ctx, func(s State) bool { return s != Discarding && s != Deleting })
+		if err != nil {
 			return Status{}, fmt.Errorf("%s is being deleted by an earlier call, which has not ended: %w", p.name(), context.Cause(ctx))
 		}
+		if state == Deleted {
+			return p.status(), nil
+		}
 	}
-}
-
-// beginDelete returns the deletion that is at work, or a new one for the caller.
-func (p *process) beginDelete() (d *deletion, mine bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.deletion != nil {
-		return p.deletion, false
-	}
-	p.deletion = &deletion{done: make(chan struct{})}
-	return p.deletion, true
-}
-
-// endDelete wakes up the calls that wait for a deletion. After one that failed, another
-// may begin.
-func (p *process) endDelete(d *deletion) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if d.err != nil {
-		p.deletion = nil
-	}
-	close(d.done)
 }
 
 func (a *app) deleteExec(ctx context.Context, id ExecID) (Status, error) {
@@ -93,26 +71,23 @@ func (a *app) deleteExec(ctx context.Context, id ExecID) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	return e.deleteOnce(ctx, func(ctx context.Context) (Status, error) { return a.dropExec(ctx, e) })
+	return e.deleteOnce(ctx, func(ctx context.Context) error {
+		a.dropExec(ctx, e)
+		return nil
+	})
 }
 
 // dropExec does the work of deleteExec.
-func (a *app) dropExec(ctx context.Context, e *execution) (Status, error) {
-	st := e.status()
-	if err := e.step(stepDelete); err != nil {
-		return Status{}, err
-	}
+func (a *app) dropExec(ctx context.Context, e *execution) {
 	drain(ctx, e.process)
-	defer func() { _ = e.step(stepDeleted) }()
 	err := errors.Join(e.stdio.Close(), a.dropRecord(e.exec))
-	e.closeDone()
 	a.mu.Lock()
 	delete(a.execs, e.exec)
 	a.mu.Unlock()
 	if err != nil {
 		log.G(ctx).WithError(err).Warnf("%s: left behind by its deletion", e.name())
 	}
-	return st, nil
+	_ = e.step(stepDeleted)
 }
 
 // drain waits for the output of a process that has ended.
@@ -122,45 +97,32 @@ func drain(ctx context.Context, q *process) {
 	q.stdio.Drain(ctx)
 }
 
-// delete removes the app.
+// delete removes the app. If its start is under way, delete kills it first.
 func (a *app) delete(ctx context.Context) (Status, error) {
-	return a.deleteOnce(ctx, a.takeDown)
+	for {
+		st, err := a.deleteOnce(ctx, a.takeDown)
+		if err == nil || !a.in(Starting, Failing) {
+			return st, err
+		}
+		if err := a.killUnstarted(context.WithoutCancel(ctx)); err != nil {
+			return Status{}, err
+		}
+	}
 }
 
-// takeDown does the work of delete.
-func (a *app) takeDown(ctx context.Context) (Status, error) {
-	switch s := a.status().State; s {
-	case Created, Stopped:
-	default:
-		return Status{}, fmt.Errorf("cannot delete a %s process: %s: %w", s, a.id, errdefs.ErrFailedPrecondition)
-	}
-	if err := a.beginDeletion(ctx); err != nil {
-		return Status{}, err
+// takeDown does the work of delete. An app that was not started is killed first.
+func (a *app) takeDown(ctx context.Context) error {
+	if a.in(Discarding) {
+		if err := a.killUnstarted(ctx); err != nil && a.step(stepUndelete) == nil {
+			return err
+		}
 	}
 	drain(ctx, a.process)
 	a.closeExecs(ctx)
-	err := a.dismantle(ctx)
-	st := a.status()
-	_ = a.push(Event{Kind: EventDeleted, Exit: st.Exit}) // no other Delete can have moved it
-	if err != nil {
+	if err := a.dismantle(ctx); err != nil {
 		log.G(ctx).WithError(err).Warnf("container %s: left behind by its deletion", a.id)
 	}
-	return st, nil
-}
-
-// beginDeletion moves the app to deleting. An app that has not ended is killed
-// before: it is in discarding meanwhile, or goes to stopped if its start is under way.
-func (a *app) beginDeletion(ctx context.Context) error {
-	_ = a.step(stepDelete)
-	if a.in(Deleting) {
-		return nil
-	}
-	if err := a.killUnstarted(ctx); err != nil {
-		_ = a.step(stepUndelete)
-		return err
-	}
-	_ = a.step(stepDelete)
-	return nil
+	return a.push(Event{Kind: EventDeleted, Exit: a.status().Exit})
 }
 
 // killUnstarted ends an app that has not run its program, and waits for that.
@@ -176,7 +138,7 @@ func (a *app) killUnstarted(ctx context.Context) error {
 	return nil
 }
 
-// closeExecs gives back the streams of execs that were never deleted.
+// closeExecs deletes the execs that no client has deleted.
 func (a *app) closeExecs(ctx context.Context) {
 	a.mu.Lock()
 	execs := a.execs
@@ -186,7 +148,9 @@ func (a *app) closeExecs(ctx context.Context) {
 		if err := e.stdio.Close(); err != nil {
 			log.G(ctx).WithError(err).Warnf("%s: close its streams", e.name())
 		}
-		e.closeDone()
+		for _, t := range []step{stepExited, stepDelete, stepDeleted} {
+			_ = e.step(t) // those that it has not taken
+		}
 	}
 }
 
@@ -201,7 +165,7 @@ func (a *app) dismantle(ctx context.Context) error {
 	} else {
 		// stop covers app/rm, and the steps below do not need it. The end of the
 		// session waits for it.
-		go last.halt(ctx)
+		go last.stop(ctx)
 	}
 	err := errors.Join(rm, a.stdio.Close(), both(
 		func() error { return a.unmount() },

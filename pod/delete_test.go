@@ -8,6 +8,8 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // patient is the context of a call that tells when it has begun to wait.
@@ -122,13 +124,16 @@ func TestTwoDeletesOfAnExecAtOnceReturnTheSame(t *testing.T) {
 
 func TestADeleteDoesTheWorkOfAnEarlierOneThatFailed(t *testing.T) {
 	p := newProcess("a", "", &noStdio{}, false, &recorder{more: make(chan struct{}, 1)}, new(outbox))
+	mustPush(t, p, EventCreated)
+	p.exists(&Process{PID: 9}, false)
 	begun, release := make(chan struct{}), make(chan struct{})
 	failed := make(chan error, 1)
 	go func() {
-		_, err := p.deleteOnce(t.Context(), func(context.Context) (Status, error) {
+		_, err := p.deleteOnce(t.Context(), func(context.Context) error {
 			close(begun)
 			<-release
-			return Status{}, errdefs.ErrUnavailable
+			_ = p.step(stepUndelete)
+			return errdefs.ErrUnavailable
 		})
 		failed <- err
 	}()
@@ -138,11 +143,49 @@ func TestADeleteDoesTheWorkOfAnEarlierOneThatFailed(t *testing.T) {
 		<-ctx.waits
 		close(release)
 	}()
-	st, err := p.deleteOnce(ctx, func(context.Context) (Status, error) { return Status{PID: 9}, nil })
-	if err != nil || st.PID != 9 {
-		t.Errorf("the second Delete: %+v, %v", st, err)
+	worked := false
+	st, err := p.deleteOnce(ctx, func(context.Context) error {
+		worked = true
+		return p.step(stepDeleted)
+	})
+	if err != nil || st.PID != 9 || !worked {
+		t.Errorf("the second Delete: %+v, %v, and it has worked: %t", st, err, worked)
 	}
 	if err := <-failed; !errdefs.IsUnavailable(err) {
 		t.Errorf("the first Delete: %v", err)
 	}
+}
+
+func TestAnAppThatIsBeingStartedIsKilledByItsDelete(t *testing.T) {
+	w := newWorld(t)
+	w.mustCreate("a", "sleep 60")
+	st, err := w.Status("a", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	hold := make(chan struct{})
+	w.stage1.on(abi.AppStart, waitsFor(hold))
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { _, _ = w.Start(t.Context(), "a", "") })
+	wait.Until(t, "the app is being started", func() bool { return w.stage1.called(abi.AppStart) })
+	for range 2 {
+		all.Go(func() {
+			st, err := w.Delete(t.Context(), "a", "")
+			if errdefs.IsNotFound(err) {
+				return // it came after the other one
+			}
+			if err != nil || st.Exit.Code != 137 && st.Exit.Code != failedStart {
+				t.Errorf("delete: %+v, %v", st, err)
+			}
+		})
+	}
+	p, err := proc.Open(st.PID, 0)
+	if err == nil {
+		err = errors.Join(p.Wait(t.Context()), p.Close())
+	}
+	if err != nil && !errors.Is(err, proc.ErrGone) {
+		t.Error(err)
+	}
+	close(hold)
 }

@@ -5,7 +5,7 @@
 //	                            │         └─► the supervisor: a process, a pidfd
 //	                            ├─► app ──► process, outbox, gate
 //	                            │    └─► execs: a process each
-//	                            ├─► owner: the apps, or a sandbox
+//	                            ├─► owner: the apps, a sandbox, or none any more
 //	                            └─► Store: <data>/pods/<state>/<uuid>
 //
 // What it owns:
@@ -15,8 +15,9 @@
 //     holder (package abi/hold), keeps the namespaces that apps join.
 //   - the states, and what may follow what: a table each for apps and execs
 //     (states.go), for the session, which is the one time that a pod's stage1 runs
-//     (session_state.go), and for sandboxes (sandbox_state.go). A test holds
-//     docs/lifecycle.md against them.
+//     (session_state.go), and for sandboxes (sandbox_state.go). Type stateOf has the
+//     state and wakes up the callers that wait for one. Tests hold docs/lifecycle.md
+//     against the tables, and find flags that stand beside them.
 //   - the order of events: the outbox of each app decides when its events, and those
 //     of its execs, are published. The gate counts the execs that are being started,
 //     for which a Pause and the exit of the app wait.
@@ -30,6 +31,6 @@
 // (package stage1 does), no message of containerd's (package shim does), and
 // copies no stream: stdio comes as open files through the interface Stdio. No
 // lock is held while an entrypoint runs, a file system is mounted or a file is
-// written. Locks are taken in this order: Pod, session or sandbox; gate, outbox,
+// written. Locks are taken in this order: Pod, session or sandbox; app, gate, outbox,
 // process.
 package pod

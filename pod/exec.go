@@ -89,15 +89,12 @@ func (a *app) addExec(c ExecConfig) error {
 	e := &execution{process: newProcess(a.id, c.ID, c.Stdio, c.Terminal, a.pod.cfg.Events, a.lane.box), config: c, args: spec.Args}
 	e.state = Created
 	a.mu.Lock()
-	_, taken := a.execs[c.ID]
-	if !taken {
-		a.execs[c.ID] = e
-	}
-	a.mu.Unlock()
-	if taken {
+	defer a.mu.Unlock()
+	if _, taken := a.execs[c.ID]; taken {
 		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, errdefs.ErrAlreadyExists)
 	}
 	_ = e.push(Event{Kind: EventExecAdded}) // or the app has ended: it has no events any more
+	a.execs[c.ID] = e
 	return nil
 }
 
@@ -180,7 +177,7 @@ func (a *app) enter(ctx context.Context, e *execution) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	e.exists(proc)
+	e.exists(proc, false)
 	if err := e.stdio.Begin(proc.Console); err != nil {
 		return 0, fmt.Errorf("%s: connect its streams: %w", e.name(), errors.Join(err, a.signal(ctx, e.process, killSignal)))
 	}

@@ -28,10 +28,7 @@ func (a *app) ended(ctx context.Context, exec ExecID, st abi.Status) {
 		return // this is not the first report
 	}
 	execs := a.allExecs()
-	a.mu.Lock()
-	ownPIDs := a.ownPIDs
-	a.mu.Unlock()
-	if ownPIDs && len(execs) == 0 && !a.frozen() {
+	if a.endsAll() && len(execs) == 0 && !a.frozen() {
 		a.exited(toExit(st)) // there is nothing to kill or to wait for
 		return
 	}
@@ -54,19 +51,14 @@ func (a *app) frozen() bool {
 // finish kills what the first process has left of the app (requirements.md#X4) and
 // publishes its exit after the exits of its execs (requirements.md#E1).
 func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution) {
-	drained := a.gate.drained()
+	drained := a.gate.current().drained()
 	a.killRest(ctx)
 	limit, cancel := context.WithTimeout(ctx, execDrain)
 	defer cancel()
-	select {
-	case <-drained:
-	default:
+	if !drained {
 		// An exec may have entered the cgroup after everything in it was killed. No
 		// further exec starts, so the second kill gets the last one.
-		select {
-		case <-drained:
-		case <-limit.Done():
-		}
+		_, _ = a.gate.until(limit, gateState.drained)
 		a.killRest(ctx)
 	}
 	a.exited(toExit(st)) // the outbox holds it until the execs have ended

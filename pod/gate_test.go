@@ -6,20 +6,11 @@ import (
 	"testing"
 )
 
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
 func admitted() error { return nil }
 
 func TestAGateIsDrainedWhenTheLastExecHasLeft(t *testing.T) {
 	var g gate
-	if !isClosed(g.drained()) {
+	if !g.current().drained() {
 		t.Error("no exec has entered, and the gate is not drained")
 	}
 	for range 2 {
@@ -27,19 +18,24 @@ func TestAGateIsDrainedWhenTheLastExecHasLeft(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	first, second := g.drained(), g.drained()
+	var waiting sync.WaitGroup
+	for range 2 {
+		waiting.Go(func() {
+			if s, err := g.until(t.Context(), gateState.drained); err != nil || s.inside != 0 {
+				t.Errorf("waited until %d execs were inside: %v", s.inside, err)
+			}
+		})
+	}
 	g.leave()
-	if isClosed(first) || isClosed(second) {
+	if g.current().drained() {
 		t.Error("drained with one exec inside")
 	}
 	g.leave()
-	if !isClosed(first) || !isClosed(second) {
-		t.Error("not drained, and nobody is inside")
-	}
+	waiting.Wait()
 	if err := g.enter(admitted); err != nil {
 		t.Errorf("after it was drained: %v", err)
 	}
-	if isClosed(g.drained()) {
+	if g.current().drained() {
 		t.Error("a drained gate that was entered again counts as drained")
 	}
 }
@@ -50,7 +46,7 @@ func TestAnExecThatIsNotAdmittedIsNotInside(t *testing.T) {
 	if err := g.enter(func() error { return refused }); !errors.Is(err, refused) {
 		t.Errorf("enter: %v", err)
 	}
-	if !isClosed(g.drained()) {
+	if !g.current().drained() {
 		t.Error("the refused exec is inside")
 	}
 }
@@ -70,13 +66,15 @@ func TestAClosedGateLetsNobodyInAndEverybodyOut(t *testing.T) {
 	if !errors.Is(err, errGateClosed) {
 		t.Errorf("enter: %v", err)
 	}
-	drained := g.drained()
-	if isClosed(drained) {
+	if g.current().drained() {
 		t.Error("drained with one exec inside")
 	}
 	g.leave()
-	if !isClosed(drained) {
-		t.Error("not drained, and nobody is inside")
+	if !g.current().drained() {
+		t.Error("not drained, and no exec is inside")
+	}
+	if !errors.Is(g.enter(admitted), errGateClosed) {
+		t.Error("it has opened again")
 	}
 }
 
@@ -112,7 +110,7 @@ func TestWhoChangesTheStateAndThenWaitsMeetsNoExec(t *testing.T) {
 		mu.Lock()
 		paused = true
 		mu.Unlock()
-		<-g.drained()
+		g.await(gateState.drained)
 		mu.Lock()
 		if inside != 0 {
 			t.Errorf("%d execs are inside", inside)

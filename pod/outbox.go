@@ -41,15 +41,15 @@ type lane struct {
 	// it. An error means that the state does not allow the event: it is dropped.
 	publish func(Event) error
 
-	announced bool // the create or exec-added event was published
-	phase     phase
+	phase phase
 }
 
 // phase says how far the events of a process have come.
 type phase int
 
 const (
-	phaseIdle     phase = iota // not started
+	phaseNew      phase = iota // its create or exec-added event was not published
+	phaseIdle                  // not started
 	phaseStarting              // the start is under way: its events wait for the end of that
 	phaseRunning               // the start event was published
 	phaseOver                  // the exit was published, or the process was given up
@@ -147,7 +147,7 @@ func (b *outbox) judgeLocked(l *lane, e Event, before []heldEvent) verdict {
 		return verdictPublish
 	case b.app.phase == phaseOver || l.phase == phaseOver:
 		return verdictDrop
-	case !announces && !l.announced || l != b.app && !b.app.announced:
+	case !announces && l.phase == phaseNew || l != b.app && b.app.phase == phaseNew:
 		return verdictHold
 	case l.phase == phaseStarting && !starts:
 		return verdictHold
@@ -180,7 +180,7 @@ func (b *outbox) publishLocked(l *lane, e Event) error {
 	}
 	switch e.Kind {
 	case EventCreated, EventExecAdded:
-		l.announced = true
+		l.moveLocked(phaseIdle)
 	case EventStarted, EventExecStarted:
 		l.moveLocked(phaseRunning)
 	case EventExited:

@@ -9,10 +9,10 @@ import (
 )
 
 // owner is what a pod is there for, and so decides when it ends. A pod begins as its
-// apps'. CreateSandbox makes it a sandbox's, and ShutdownSandbox ends that.
+// apps'. CreateSandbox makes it a sandbox's. Close and ShutdownSandbox end both.
 type owner interface {
-	// admit returns why no app can come now.
-	admit() error
+	// admit returns why a container or sandbox, which an error names so, cannot come now.
+	admit(name string) error
 	// outlivesApps returns nil if the pod ends with its last app, and else why Close
 	// must not end it.
 	outlivesApps() error
@@ -29,20 +29,28 @@ type owner interface {
 var (
 	_ owner = byApps{}
 	_ owner = (*sandbox)(nil)
+	_ owner = shutDown{}
 )
 
 // byApps owns a pod that ends with its last app.
 type byApps struct{}
 
-func (byApps) admit() error                                           { return nil }
+func (byApps) admit(string) error                                     { return nil }
 func (byApps) outlivesApps() error                                    { return nil }
 func (byApps) beforeRun(*Call, *cleanup) error                        { return nil }
 func (byApps) afterRun(context.Context, abi.Ready) error              { return nil }
 func (byApps) stage1Ended(context.Context)                            {}
 func (byApps) remove(_ context.Context, removePod func() error) error { return removePod() }
 
+// shutDown owns a pod that has ended for good.
+type shutDown struct{ byApps }
+
+func (shutDown) admit(name string) error {
+	return fmt.Errorf("%s: its pod has been shut down: %w", name, errdefs.ErrFailedPrecondition)
+}
+
 // admit lets apps come while the sandbox is ready.
-func (sb *sandbox) admit() error {
+func (sb *sandbox) admit(string) error {
 	switch s := sb.current(); s {
 	case SandboxReady:
 		return nil

@@ -36,9 +36,7 @@ func (p *Pod) Pause(ctx context.Context, id AppID) error {
 
 // pause stops an app that is pausing, and publishes that.
 func (a *app) pause(ctx context.Context) error {
-	select {
-	case <-a.gate.drained():
-	case <-ctx.Done():
+	if _, err := a.gate.until(ctx, gateState.drained); err != nil {
 		return fmt.Errorf("pause container %s: wait for execs that are being started: %w", a.id, context.Cause(ctx))
 	}
 	if err := a.freeze(ctx); err != nil {

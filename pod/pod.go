@@ -42,7 +42,6 @@ type Pod struct {
 	apps    map[AppID]*app
 	session *session // the stage1 that runs, is being started or is being ended
 	owner   owner
-	closed  bool
 }
 
 // New returns a pod without a directory and without a process.
@@ -70,7 +69,7 @@ func (p *Pod) Close(ctx context.Context) error {
 		p.mu.Unlock()
 		return err
 	}
-	p.closed = true
+	p.owner = shutDown{}
 	s := p.session
 	mine := s != nil && s.step(sessionEnd)
 	p.mu.Unlock()
@@ -166,9 +165,6 @@ func (p *Pod) find(id AppID, exec ExecID) (*app, *process, error) {
 func (p *Pod) reserve(a *app) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return fmt.Errorf("container %s: its pod has been shut down: %w", a.id, errdefs.ErrFailedPrecondition)
-	}
 	if _, ok := p.apps[a.id]; ok {
 		return fmt.Errorf("container %s: %w", a.id, errdefs.ErrAlreadyExists)
 	}

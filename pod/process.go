@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"syscall"
 
 	"github.com/containerd/errdefs"
@@ -24,25 +22,20 @@ type process struct {
 	events   Events
 	lane     *lane // of the app's outbox
 
-	// done is closed, by closeDone, when exit is final: the process has ended and its
-	// exit was published, or its start has failed, or it is being deleted.
-	done      chan struct{}
-	closeDone func()
-
-	mu    sync.Mutex
-	state State
-	pid   int
+	// The state, and guarded by its mu what is known of the process. mu is held while
+	// an event is published: a caller that sees the state knows that the event which
+	// goes with it was published before.
+	stateOf[State]
+	pid   int     // 0 before there is a process
 	start uint64  // start time of pid
 	made  Process // as the stage1 has described it; the zero value before that
+	init  bool    // it is the first process of the app's PID namespace
 	exit  Exit
-	fatal int // the first signal that was to end it before its start
-
-	deletion *deletion // nil before the first Delete, and after one that failed
+	fatal int // the first signal that was to end it before its start: the cause of its exit
 }
 
 func newProcess(app AppID, exec ExecID, stdio Stdio, terminal bool, events Events, box *outbox) *process {
-	done := make(chan struct{})
-	p := &process{app: app, exec: exec, stdio: stdio, terminal: terminal, events: events, done: done, closeDone: sync.OnceFunc(func() { close(done) })}
+	p := &process{app: app, exec: exec, stdio: stdio, terminal: terminal, events: events}
 	p.lane = box.lane(p.publish)
 	return p
 }
@@ -58,7 +51,7 @@ func (p *process) name() string {
 func (p *process) status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return Status{PID: p.pid, State: p.state.shown(), Exit: p.exit, Terminal: p.terminal, Deleting: p.deletion != nil}
+	return Status{PID: p.pid, State: p.state.shown(), Exit: p.exit, Terminal: p.terminal, Deleting: p.state.deletes()}
 }
 
 // step moves the process and returns the error of an illegal move.
@@ -66,14 +59,6 @@ func (p *process) step(t step) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stepLocked(t)
-}
-
-// in reports whether the process is in one of these states, which need not be ones
-// that clients see.
-func (p *process) in(states ...State) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Contains(states, p.state)
 }
 
 // legal returns the error that a step would have now.
@@ -89,15 +74,16 @@ func (p *process) stepLocked(t step) error {
 	if err != nil {
 		return err
 	}
-	p.state = next
+	p.moveLocked(next)
 	return nil
 }
 
-// exists notes the process that the stage1 has made.
-func (p *process) exists(made *Process) {
+// exists notes the process that the stage1 has made, and whether it is the first one of
+// a PID namespace.
+func (p *process) exists(made *Process, init bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pid, p.start, p.made = made.PID, made.StartTime, *made
+	p.pid, p.start, p.made, p.init = made.PID, made.StartTime, *made, init
 }
 
 // send signals a pid, which the caller got from alive, or what stands in its place.
@@ -129,6 +115,14 @@ func (p *process) description() Process {
 	return p.made
 }
 
+// endsAll reports whether the kernel kills all other processes of the app when this one
+// ends.
+func (p *process) endsAll() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.init
+}
+
 // stepOf is the step that goes with an event. The other events move nothing.
 var stepOf = map[EventKind]step{
 	EventCreated:     stepCreated,
@@ -156,10 +150,10 @@ func (p *process) push(e Event) error {
 // its exit is no event.
 func (p *process) publish(e Event) error {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	from := p.state
 	if t, ok := stepOf[e.Kind]; ok {
 		if err := p.stepLocked(t); err != nil {
-			p.mu.Unlock()
 			return err
 		}
 		e.PID = p.pid
@@ -168,12 +162,8 @@ func (p *process) publish(e Event) error {
 		e.Exit = p.causeLocked(from, e.Exit)
 		p.exit = e.Exit
 	}
-	p.mu.Unlock()
 	if from != Failing {
 		p.events.Publish(e)
-	}
-	if e.Kind == EventExited {
-		p.closeDone()
 	}
 	return nil
 }
@@ -193,13 +183,12 @@ func (p *process) exited(e Exit) { _ = p.push(Event{Kind: EventExited, Exit: e})
 // unstarted ends the start call of an exec with failure: the exec stays until it
 // is deleted, and calls that wait for its exit return (requirements.md#T2).
 func (p *process) unstarted() {
+	p.lane.unstart()
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.stepLocked(stepUnstart) == nil {
 		p.pid = 0
 	}
-	p.mu.Unlock()
-	p.lane.unstart()
-	p.closeDone()
 }
 
 // giveUp ends a process whose start has failed or does not end, without waiting for
@@ -214,7 +203,6 @@ func (p *process) giveUp(e Exit) bool {
 		p.exit = e
 	}
 	p.mu.Unlock()
-	p.closeDone()
 	return true
 }
 
@@ -260,10 +248,8 @@ func (p *process) causeLocked(from State, e Exit) Exit {
 
 // wait returns the exit, at once if it is known.
 func (p *process) wait(ctx context.Context) (Exit, error) {
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		return Exit{}, fmt.Errorf("wait for %s: %w", p.name(), ctx.Err())
+	if _, err := p.until(ctx, State.final); err != nil {
+		return Exit{}, fmt.Errorf("wait for %s: %w", p.name(), err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

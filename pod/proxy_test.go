@@ -13,7 +13,7 @@ func TestSignalsGoToWhatStandsInThePlaceOfAProcess(t *testing.T) {
 	p.exists(&Process{PID: os.Getpid(), Signal: func(sig syscall.Signal) error {
 		got = append(got, sig)
 		return nil
-	}})
+	}}, false)
 	if err := sendByPID(p, os.Getpid(), 0, int(syscall.SIGKILL)); err != nil {
 		t.Error(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -70,32 +69,26 @@ type sandbox struct {
 	config  SandboxConfig
 	session *session
 
-	// done is closed when the sandbox has stopped.
-	done chan struct{}
-
 	// Set by CreateSandbox or StartSandbox.
-	starting context.Context // ends when the start is given up
-	files    *sandboxFiles
-	group    *cgroup.Group
-	holder   *holder
-	request  *abi.Sandbox // of its stage1
+	files   *sandboxFiles
+	group   *cgroup.Group
+	holder  *holder
+	request *abi.Sandbox // of its stage1
 
-	mu     sync.Mutex
-	status SandboxStatus // its State is one of the table's
+	stateOf[SandboxState]
+	status SandboxStatus // guarded by mu; now fills in the State
 }
 
 // CreateSandbox makes the pod, without a process: a sandbox of it is started
 // next. One that is there already is errdefs.ErrAlreadyExists. On failure nothing
 // of it remains.
 func (p *Pod) CreateSandbox(ctx context.Context, c SandboxConfig) error {
-	sb := &sandbox{pod: p, config: c, done: make(chan struct{})}
-	sb.status = SandboxStatus{State: SandboxCreated, CreatedAt: time.Now()}
+	sb := &sandbox{pod: p, config: c, status: SandboxStatus{CreatedAt: time.Now()}}
 	sb.session = newSession(p, sb)
 	if err := p.reserveSandbox(sb); err != nil {
 		return err
 	}
 	s := sb.session
-	sb.starting, s.giveUp = context.WithCancel(context.WithoutCancel(ctx))
 	err := s.make(ctx)
 	if err == nil {
 		err = sb.prepare(ctx)
@@ -104,7 +97,6 @@ func (p *Pod) CreateSandbox(ctx context.Context, c SandboxConfig) error {
 		s.step(sessionMake)
 		return nil
 	}
-	s.giveUp()
 	err = fmt.Errorf("create sandbox %s: %w", c.ID, s.undo.run(err))
 	p.forgetSandbox(sb, err)
 	return err
@@ -124,12 +116,13 @@ func (p *Pod) forgetSandbox(sb *sandbox, err error) {
 func (p *Pod) reserveSandbox(sb *sandbox) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	switch {
-	case p.owner.outlivesApps() != nil:
+	if p.owner.outlivesApps() != nil {
 		return fmt.Errorf("sandbox %s: %w", sb.config.ID, errdefs.ErrAlreadyExists)
-	case p.closed:
-		return fmt.Errorf("sandbox %s: its pod has been shut down: %w", sb.config.ID, errdefs.ErrFailedPrecondition)
-	case len(p.apps) > 0 || p.session != nil:
+	}
+	if err := p.owner.admit("sandbox " + sb.config.ID); err != nil {
+		return err
+	}
+	if len(p.apps) > 0 || p.session != nil {
 		return fmt.Errorf("sandbox %s: its pod was begun by a container: %w", sb.config.ID, errdefs.ErrFailedPrecondition)
 	}
 	p.owner, p.session = sb, sb.session
@@ -160,8 +153,7 @@ func (p *Pod) StartSandbox(ctx context.Context, id string) (SandboxStatus, error
 	}
 	sb.session.step(sessionStart)
 	// A client that goes away sends StopSandbox later.
-	sb.session.start(context.WithoutCancel(ctx), sb.starting)
-	if err := sb.session.err; err != nil {
+	if err := sb.session.start(context.WithoutCancel(ctx)); err != nil {
 		sb.ended(killedExit())
 		return SandboxStatus{}, fmt.Errorf("start sandbox %s: %w", id, err)
 	}
@@ -176,7 +168,7 @@ func (sb *sandbox) now() SandboxStatus {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	st := sb.status
-	st.State = st.State.shown()
+	st.State = sb.state.shown()
 	return st
 }
 
@@ -257,12 +249,10 @@ func (p *Pod) WaitSandbox(ctx context.Context, id string) (Exit, error) {
 	if err != nil {
 		return Exit{}, err
 	}
-	select {
-	case <-sb.done:
-		return sb.now().Exit, nil
-	case <-ctx.Done():
-		return Exit{}, fmt.Errorf("wait for sandbox %s: %w", id, ctx.Err())
+	if _, err := sb.until(ctx, SandboxState.stopped); err != nil {
+		return Exit{}, fmt.Errorf("wait for sandbox %s: %w", id, err)
 	}
+	return sb.now().Exit, nil
 }
 
 // SandboxStats reads the statistics of the pod's cgroup.

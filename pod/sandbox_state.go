@@ -49,6 +49,9 @@ func (s SandboxState) shown() SandboxState {
 // stopRequested reports whether a client has asked for the end, which is not reached.
 func (s SandboxState) stopRequested() bool { return s == SandboxCanceling || s == SandboxStopping }
 
+// stopped reports whether the exit is known.
+func (s SandboxState) stopped() bool { return s == SandboxStopped }
+
 // sandboxStep is something that happens to a sandbox.
 type sandboxStep string
 
@@ -76,18 +79,10 @@ func (sb *sandbox) step(t sandboxStep) error {
 }
 
 func (sb *sandbox) stepLocked(t sandboxStep) error {
-	s := sb.status.State
-	next, ok := sandboxTransitions[s][t]
+	next, ok := sandboxTransitions[sb.state][t]
 	if !ok {
-		return fmt.Errorf("cannot start sandbox %s, which is %s: %w", sb.config.ID, s.shown(), errdefs.ErrFailedPrecondition)
+		return fmt.Errorf("cannot start sandbox %s, which is %s: %w", sb.config.ID, sb.state.shown(), errdefs.ErrFailedPrecondition)
 	}
-	sb.status.State = next
+	sb.moveLocked(next)
 	return nil
-}
-
-// current returns the state, which need not be one that clients see.
-func (sb *sandbox) current() SandboxState {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	return sb.status.State
 }

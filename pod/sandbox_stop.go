@@ -27,20 +27,19 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 	}
 	_ = sb.step(stepSandboxStop) // or it has stopped, or an earlier call is at work
 	if sb.current() == SandboxCanceling {
-		sb.session.giveUp()
+		sb.session.cancelStart()
 	}
-	if _, err := sb.session.until(ctx, sessionState.startDecided); err != nil {
+	decided, err := sb.session.until(ctx, sessionState.startDecided)
+	if err != nil {
 		return fmt.Errorf("stop sandbox %s: wait for its start: %w", id, err)
 	}
-	if sb.session.err != nil {
-		return nil // then nothing of it runs
+	if decided.without() {
+		return nil // nothing of it runs
 	}
 	err = p.killApps(ctx, grace)
 	sb.holder.kill(ctx)
-	select {
-	case <-sb.done:
-	case <-ctx.Done():
-		err = errors.Join(err, fmt.Errorf("its holder %d was killed and does not end: %w", sb.holder.pid, ctx.Err()))
+	if _, waitErr := sb.until(ctx, SandboxState.stopped); waitErr != nil {
+		err = errors.Join(err, fmt.Errorf("its holder %d was killed and does not end: %w", sb.holder.pid, waitErr))
 	}
 	if err != nil {
 		return fmt.Errorf("stop sandbox %s: %w", id, err)
@@ -52,7 +51,7 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 func (sb *sandbox) stopUnstarted() bool {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	if sb.status.State != SandboxCreated {
+	if sb.state != SandboxCreated {
 		return false
 	}
 	sb.endLocked(Exit{At: time.Now()})
@@ -108,9 +107,6 @@ func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 	ctx = context.WithoutCancel(ctx) // containerd sends no second ShutdownSandbox
 	limit, cancel := context.WithTimeout(ctx, shutdownLimit)
 	defer cancel()
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
 	if err := p.StopSandbox(limit, id, 0); err != nil {
 		log.G(ctx).WithError(err).Warn("shut down a sandbox that does not stop")
 	}
@@ -126,7 +122,7 @@ func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 	}
 	err = p.end(ctx, s)
 	p.mu.Lock()
-	p.owner = byApps{}
+	p.owner = shutDown{}
 	p.mu.Unlock()
 	return err
 }
@@ -138,7 +134,7 @@ const shutdownLimit = 10 * time.Second
 func (sb *sandbox) ended(e Exit) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
-	if sb.status.State.stopRequested() {
+	if sb.state.stopRequested() {
 		e.Code = 0 // however it was done
 	}
 	sb.endLocked(e)
@@ -147,6 +143,5 @@ func (sb *sandbox) ended(e Exit) {
 func (sb *sandbox) endLocked(e Exit) {
 	if sb.stepLocked(stepSandboxStopped) == nil {
 		sb.status.Exit = e
-		close(sb.done)
 	}
 }

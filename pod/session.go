@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -34,35 +33,31 @@ type session struct {
 	owner owner
 
 	// Set while the session is making.
-	stage1 Stage1
-	dir    *Dir               // nil if it could not be made
-	giveUp context.CancelFunc // ends a start that hangs
+	stage1      Stage1
+	dir         *Dir            // unless that has failed
+	starting    context.Context // of the start
+	cancelStart context.CancelFunc
 
-	// Set until the start is decided. err is also set if there is no dir.
-	sup  *Supervisor
-	err  error
+	// Set until the start is decided.
+	sup  Supervisor
+	err  error   // why there is no stage1
 	undo cleanup // of a start that failed
 
-	halted sync.Once // stop has been called
-
-	// mu may be taken with pod.mu held.
-	mu      sync.Mutex
-	state   sessionState
-	changed chan struct{} // closed by the next step
+	stateOf[sessionState] // its mu may be taken with pod.mu held
 }
 
 func newSession(p *Pod, o owner) *session {
-	return &session{pod: p, owner: o, changed: make(chan struct{})}
+	return &session{pod: p, owner: o}
 }
 
-// acquire returns the pod's session: it begins one if there is none, and waits for
+// acquire returns the pod's session for an app: it begins one if there is none, and waits for
 // the end of one that ends. The session's directory exists; its stage1 may still be
 // starting.
-func (p *Pod) acquire(ctx context.Context) (*session, error) {
+func (p *Pod) acquire(ctx context.Context, id AppID) (*session, error) {
 	for {
 		p.mu.Lock()
 		s := p.session
-		if err := p.owner.admit(); err != nil {
+		if err := p.owner.admit("container " + string(id)); err != nil {
 			p.mu.Unlock()
 			return nil, err
 		}
@@ -83,7 +78,7 @@ func (p *Pod) acquire(ctx context.Context) (*session, error) {
 			return nil, fmt.Errorf("wait for the pod: %w", err)
 		case state == sessionGone:
 			continue
-		case s.dir == nil:
+		case state == sessionFailed:
 			return nil, s.err
 		}
 		return s, nil
@@ -92,21 +87,19 @@ func (p *Pod) acquire(ctx context.Context) (*session, error) {
 
 // begin makes the pod directory and starts the stage1 in the background.
 func (s *session) begin(ctx context.Context) {
-	// The stage1 serves every app that comes, so the client that happened to
-	// bring the first one cannot cancel its start; the last app that leaves can.
-	starting, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	s.giveUp = giveUp
 	if err := s.make(ctx); err != nil {
 		s.fail(err)
 		return
 	}
 	s.step(sessionMake)
 	s.step(sessionStart)
-	go s.start(context.WithoutCancel(ctx), starting)
+	go func() { _ = s.start(context.WithoutCancel(ctx)) }()
 }
 
-func (s *session) make(ctx context.Context) error {
-	var err error
+func (s *session) make(ctx context.Context) (err error) {
+	// The stage1 serves every app that comes, so the client that happened to
+	// bring the first one cannot cancel its start; the last app that leaves can.
+	s.starting, s.cancelStart = context.WithCancel(context.WithoutCancel(ctx))
 	if s.stage1, err = s.pod.cfg.OpenStage1(ctx); err != nil {
 		return err
 	}
@@ -124,15 +117,15 @@ func (s *session) make(ctx context.Context) error {
 	return nil
 }
 
-// start runs the stage1, unless starting is done before that is ready.
-func (s *session) start(ctx, starting context.Context) {
-	if err := s.run(ctx, starting); err != nil {
+// start runs the stage1, unless cancelStart is called before that is ready.
+func (s *session) start(ctx context.Context) error {
+	if err := s.run(ctx); err != nil {
 		if s.owner.outlivesApps() != nil { // no app can have come for it
 			err = s.undo.run(err)
 			s.undo = nil
 		}
 		s.fail(err)
-		return
+		return err
 	}
 	s.step(sessionRuns)
 	go s.listen(ctx)
@@ -141,9 +134,10 @@ func (s *session) start(ctx, starting context.Context) {
 		<-s.sup.Done
 		_ = s.sup.Notices.SetReadDeadline(time.Now().Add(noticeGrace))
 	}()
+	return nil
 }
 
-func (s *session) run(ctx, starting context.Context) error {
+func (s *session) run(ctx context.Context) error {
 	if err := s.stage1.Attach(s.dir.Path()); err != nil {
 		return err
 	}
@@ -159,11 +153,11 @@ func (s *session) run(ctx, starting context.Context) error {
 	}
 	release := s.pod.cfg.Children.Expect() // a sandbox's holder may be left to us
 	defer release()
-	sup, err := s.stage1.Run(starting, c, s.dir.LockFile())
+	sup, err := s.stage1.Run(s.starting, c, s.dir.LockFile())
 	if err != nil {
 		return err
 	}
-	s.sup = sup
+	s.sup = *sup
 	s.undo.add(func() error { return s.abandon(ctx) })
 	if err := s.recordSupervisor(); err != nil {
 		return err
@@ -199,14 +193,11 @@ func (s *session) abandon(ctx context.Context) error {
 
 // call returns what every call of an entrypoint in this session begins with.
 func (s *session) call(e abi.Entrypoint, app AppName) Call {
-	c := Call{
+	return Call{
 		Dir:     s.dir.Path(),
+		Leader:  s.sup.Leader.PID,
 		Request: abi.Request{Entrypoint: e, Pod: s.dir.UUID(), App: string(app)},
 	}
-	if s.sup != nil {
-		c.Leader = s.sup.Leader.PID
-	}
-	return c
 }
 
 // listen reads the stage1's notices until the pipe ends. A line that cannot be read
@@ -270,12 +261,13 @@ func (s *session) endApps(ctx context.Context) {
 // caller whose sessionEnd was allowed.
 func (p *Pod) end(ctx context.Context, s *session) error {
 	defer p.over(s)
-	s.giveUp()
-	s.await(sessionState.startDecided)
-	if s.err != nil {
+	s.cancelStart()
+	if s.await(sessionState.startDecided).without() {
 		return s.undo.run(nil)
 	}
-	return s.remove(context.WithoutCancel(ctx))
+	ctx = context.WithoutCancel(ctx)
+	s.stop(ctx)
+	return s.remove(ctx)
 }
 
 // over lets a new session begin.
@@ -288,33 +280,31 @@ func (p *Pod) over(s *session) {
 	s.step(sessionOver)
 }
 
-// endBehind ends a session whose last app is being deleted, without keeping that
-// app's client waiting. The pod is held meanwhile: a `delete` for the app, which
-// comes next, waits until the pod has gone. Close waits, too.
+// endBehind ends a session whose last app is being deleted, and whose stop was called,
+// without keeping that app's client waiting. The pod is held meanwhile: a `delete` for
+// the app, which comes next, waits until the pod has gone. Close waits, too.
 func (p *Pod) endBehind(ctx context.Context, s *session, last *AppDir) error {
+	remove := func() error {
+		defer p.over(s)
+		// The file in the bundle that names the pod goes after the pod.
+		return errors.Join(s.remove(ctx), last.backlink().remove())
+	}
 	release, err := s.dir.hold()
 	if err != nil {
-		return errors.Join(err, p.end(ctx, s), last.backlink().remove())
+		return errors.Join(err, remove())
 	}
 	go func() {
 		defer release()
-		defer p.over(s)
-		// The file in the bundle that names the pod goes after the pod.
-		if err := errors.Join(s.remove(ctx), last.backlink().remove()); err != nil {
+		if err := remove(); err != nil {
 			log.G(ctx).WithError(err).Warnf("container %s: left behind by its deletion", last.Record().ID)
 		}
 	}()
 	return nil
 }
 
-// halt calls stop, or waits for whoever has called it.
-func (s *session) halt(ctx context.Context) {
-	s.halted.Do(func() { s.stop(ctx) })
-}
-
-// remove ends a session that ran.
+// remove waits until stop has returned, and removes the pod.
 func (s *session) remove(ctx context.Context) error {
-	s.halt(ctx)
+	s.await(sessionState.without)
 	err := s.dir.MarkExited()
 	if s.stage1.Has(abi.GC) {
 		if gcErr := s.stage1.Invoke(ctx, s.call(abi.GC, "")); gcErr != nil {
@@ -333,8 +323,16 @@ func (s *session) remove(ctx context.Context) error {
 	return nil
 }
 
-// stop ends the supervisor, with as much force as it takes.
+// stop ends a stage1 that was up. It is called once per session, by the caller whose
+// sessionEnd was allowed.
 func (s *session) stop(ctx context.Context) {
+	s.endSupervisor(ctx)
+	s.await(sessionState.stage1Ended)
+	s.step(sessionStop)
+}
+
+// endSupervisor ends the supervisor, with as much force as it takes.
+func (s *session) endSupervisor(ctx context.Context) {
 	for _, force := range []bool{false, true} {
 		if s.stage1.Has(abi.Stop) {
 			c := s.call(abi.Stop, "")
@@ -350,7 +348,6 @@ func (s *session) stop(ctx context.Context) {
 			grace = forceGrace
 		}
 		if s.waitDone(grace) {
-			s.await(sessionState.stage1Ended)
 			return
 		}
 	}
@@ -358,7 +355,6 @@ func (s *session) stop(ctx context.Context) {
 		log.G(ctx).WithError(err).Errorf("pod %s: cannot kill its supervisor", s.dir.UUID())
 	}
 	<-s.sup.Done
-	s.await(sessionState.stage1Ended)
 }
 
 // terminate signals the supervisor of a stage1 that has no stop.

@@ -13,9 +13,9 @@ import (
 //	  └───────────────┴──► failed ◄───┘       ▼       │              │
 //	                         │          canceling ──up─┤              │
 //	                         │end             │fail   ▼              │end
-//	                         │                │    stopping          │
-//	                         ▼                ▼       │down          │
-//	                      removing ◄──────────┴───────┴──────────────┘
+//	                         │                │    stopping ──down──► ended
+//	                         ▼                ▼                      │stopped
+//	                      removing ◄──────────┴──────────────────────┘
 //	                         └──gone──► gone
 type sessionState int
 
@@ -38,13 +38,16 @@ const (
 	// sessionStopping: the stage1 is being stopped, since the last app has gone, or the
 	// sandbox. A new app waits for the next session, here and in the states below.
 	sessionStopping
-	// sessionRemoving: the stage1 has ended, and the directory is being removed.
+	// sessionEnded: the stage1 has ended, and its `stop` has not returned. Of a stage1
+	// that has ended by itself it is called, too.
+	sessionEnded
+	// sessionRemoving: there is no stage1 any more, and the directory is being removed.
 	sessionRemoving
 	// sessionGone: a new session may begin.
 	sessionGone
 )
 
-var sessionStateNames = [...]string{"making", "made", "starting", "up", "down", "failed", "canceling", "stopping", "removing", "gone"}
+var sessionStateNames = [...]string{"making", "made", "starting", "up", "down", "failed", "canceling", "stopping", "ended", "removing", "gone"}
 
 func (s sessionState) String() string { return sessionStateNames[s] }
 
@@ -60,19 +63,24 @@ func (s sessionState) startDecided() bool {
 func (s sessionState) ends() bool { return s >= sessionCanceling }
 
 // stage1Ended reports whether a stage1 that was up has ended.
-func (s sessionState) stage1Ended() bool { return s == sessionDown || s >= sessionRemoving }
+func (s sessionState) stage1Ended() bool { return s == sessionDown || s >= sessionEnded }
+
+// without reports whether there is no stage1 to stop: it did not start, or `stop` has
+// returned.
+func (s sessionState) without() bool { return s == sessionFailed || s >= sessionRemoving }
 
 // sessionStep is something that happens to a session.
 type sessionStep string
 
 const (
-	sessionMake        sessionStep = "made"  // the directory was made
-	sessionStart       sessionStep = "start" // `run` is called
-	sessionRuns        sessionStep = "up"    // the stage1 is ready
-	sessionFail        sessionStep = "fail"  // there will be no stage1
-	sessionStage1Ended sessionStep = "down"  // the notice pipe has ended, and the apps have
-	sessionEnd         sessionStep = "end"   // the last app leaves, or the pod is closed
-	sessionOver        sessionStep = "gone"  // nothing is left
+	sessionMake        sessionStep = "made"    // the directory was made
+	sessionStart       sessionStep = "start"   // `run` is called
+	sessionRuns        sessionStep = "up"      // the stage1 is ready
+	sessionFail        sessionStep = "fail"    // there will be no stage1
+	sessionStage1Ended sessionStep = "down"    // the notice pipe has ended, and the apps have
+	sessionEnd         sessionStep = "end"     // the last app leaves, or the pod is closed
+	sessionStop        sessionStep = "stopped" // `stop` has returned
+	sessionOver        sessionStep = "gone"    // nothing is left
 )
 
 // sessionTransitions says what may follow what. docs/lifecycle.md has the same table.
@@ -81,48 +89,24 @@ var sessionTransitions = map[sessionState]map[sessionStep]sessionState{
 	sessionMade:      {sessionStart: sessionStarting, sessionFail: sessionFailed},
 	sessionStarting:  {sessionRuns: sessionUp, sessionFail: sessionFailed, sessionEnd: sessionCanceling},
 	sessionUp:        {sessionStage1Ended: sessionDown, sessionEnd: sessionStopping},
-	sessionDown:      {sessionEnd: sessionRemoving},
+	sessionDown:      {sessionEnd: sessionEnded},
 	sessionFailed:    {sessionEnd: sessionRemoving},
 	sessionCanceling: {sessionRuns: sessionStopping, sessionFail: sessionRemoving},
-	sessionStopping:  {sessionStage1Ended: sessionRemoving},
+	sessionStopping:  {sessionStage1Ended: sessionEnded},
+	sessionEnded:     {sessionStop: sessionRemoving},
 	sessionRemoving:  {sessionOver: sessionGone},
 }
 
-// step moves the session and wakes up all that wait in until. It reports whether the
-// table allows the step: of several callers that end a session, one may.
+// step moves the session. It reports whether the table allows the step: of several
+// callers that end a session, one may.
 func (s *session) step(t sessionStep) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next, ok := sessionTransitions[s.state][t]
-	if !ok {
-		return false
+	if ok {
+		s.moveLocked(next)
 	}
-	s.state = next
-	close(s.changed)
-	s.changed = make(chan struct{})
-	return true
-}
-
-// until waits for a state.
-func (s *session) until(ctx context.Context, reached func(sessionState) bool) (sessionState, error) {
-	for {
-		s.mu.Lock()
-		state, changed := s.state, s.changed
-		s.mu.Unlock()
-		if reached(state) {
-			return state, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return state, ctx.Err()
-		}
-	}
-}
-
-// await is until for a state that comes without fail.
-func (s *session) await(reached func(sessionState) bool) {
-	_, _ = s.until(context.Background(), reached)
+	return ok
 }
 
 // fail says that there will be no stage1, and why.
@@ -140,8 +124,4 @@ func (s *session) wait(ctx context.Context) error {
 }
 
 // alive reports whether the supervisor is running.
-func (s *session) alive() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state == sessionUp || s.state == sessionStopping
-}
+func (s *session) alive() bool { return s.in(sessionUp, sessionStopping) }

@@ -75,7 +75,7 @@ func TestEveryStepOfASessionWakesUpAllThatWait(t *testing.T) {
 			})
 		}
 	}
-	for _, step := range []sessionStep{sessionMake, sessionStart, sessionRuns, sessionEnd, sessionStage1Ended, sessionOver} {
+	for _, step := range []sessionStep{sessionMake, sessionStart, sessionRuns, sessionEnd, sessionStage1Ended, sessionStop, sessionOver} {
 		if !s.step(step) {
 			t.Errorf("%s is refused", step)
 		}

@@ -83,10 +83,7 @@ func (a *app) abort(ctx context.Context) {
 		log.G(ctx).WithError(err).Errorf("container %s: its start has failed; cannot kill what is left of it", a.id)
 		return
 	}
-	select {
-	case <-a.done:
-	case <-ctx.Done():
-	}
+	_, _ = a.wait(ctx)
 }
 
 // killProcesses ends every process of the app by its pid and cgroup, the first one

@@ -32,6 +32,9 @@ const (
 	// Failing: app/start has failed, and abort kills what is left of the app. Its exit
 	// is no event.
 	Failing
+	// Unstarted: the start of an exec has failed. Calls that wait for its exit return.
+	// It may be started again.
+	Unstarted
 	// Running: the user's program runs.
 	Running
 	// Pausing: no exec is admitted any more; those that are being started are waited
@@ -55,7 +58,7 @@ const (
 )
 
 var stateNames = [...]string{
-	"creating", "created", "starting", "failing", "running", "pausing", "paused", "killing", "stopped", "discarding", "deleting", "deleted",
+	"creating", "created", "starting", "failing", "unstarted", "running", "pausing", "paused", "killing", "stopped", "discarding", "deleting", "deleted",
 }
 
 func (s State) String() string {
@@ -68,7 +71,7 @@ func (s State) String() string {
 // shown returns the state that clients see instead of s.
 func (s State) shown() State {
 	switch s {
-	case Starting, Failing, Discarding:
+	case Starting, Failing, Unstarted, Discarding:
 		return Created
 	case Killing:
 		return Running
@@ -77,6 +80,12 @@ func (s State) shown() State {
 	}
 	return s
 }
+
+// deletes reports whether a Delete is at work, or has done its work.
+func (s State) deletes() bool { return s == Discarding || s == Deleting || s == Deleted }
+
+// final reports whether an exit is known, or there will be none.
+func (s State) final() bool { return s == Unstarted || s == Stopped || s == Deleting || s == Deleted }
 
 // step is something that happens to an app or exec.
 type step string
@@ -105,8 +114,9 @@ const (
 var transitions = map[State]map[step]State{
 	Creating:   {stepCreated: Created, stepDeleted: Deleted},
 	Created:    {stepStart: Starting, stepExited: Stopped, stepDelete: Discarding},
-	Starting:   {stepStarted: Running, stepUnstart: Created, stepFail: Failing, stepExited: Stopped},
+	Starting:   {stepStarted: Running, stepUnstart: Unstarted, stepFail: Failing, stepExited: Stopped},
 	Failing:    {stepExited: Stopped},
+	Unstarted:  {stepStart: Starting, stepExited: Stopped, stepDelete: Discarding},
 	Running:    {stepExited: Stopped, stepPausing: Pausing, stepKill: Killing},
 	Pausing:    {stepPaused: Paused, stepUnpause: Running, stepExited: Stopped, stepKill: Killing},
 	Paused:     {stepResumed: Running, stepExited: Stopped},

@@ -9,7 +9,8 @@ import (
 )
 
 // turn is the right to call entrypoints for an app: one call at a time, as the ABI
-// promises (docs/stage1-abi.md, section 2). Execs and signals do not wait for it.
+// promises (docs/stage1-abi.md, section 2). Execs and signals do not wait for it. It is
+// a lock and no state of the app: an Update or a Checkpoint at work changes no state.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }

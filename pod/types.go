@@ -116,6 +116,6 @@ type Event struct {
 // Events receives a pod's events. The order of calls is the order in which they
 // must reach subscribers (requirements.md#E1).
 type Events interface {
-	// Publish never blocks.
+	// Publish never blocks, and calls no method of the Pod.
 	Publish(Event)
 }

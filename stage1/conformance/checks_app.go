@@ -64,11 +64,8 @@ func addChecks() []Check {
 
 // refuses fails if app/add accepts an app, or if its error lacks some words.
 func (t *trial) refuses(ctx context.Context, change func(*specs.Spec), words ...string) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = b.add(ctx, "app", change, "exit", "0")
+	b := must(t.runningPod(ctx))
+	_, err := b.add(ctx, "app", change, "exit", "0")
 	if err == nil {
 		return errors.New("app/add has succeeded")
 	}
@@ -79,14 +76,8 @@ func (t *trial) refuses(ctx context.Context, change func(*specs.Spec), words ...
 }
 
 func checkBlocked(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	a, err := b.add(ctx, "app", nil, "wait")
-	if err != nil {
-		return err
-	}
+	b := must(t.runningPod(ctx))
+	a := must(b.add(ctx, "app", nil, "wait"))
 	if !proc.Alive(a.PID, a.StartTime) {
 		return fmt.Errorf("process %d, which app/add has reported, does not live", a.PID)
 	}
@@ -94,9 +85,7 @@ func checkBlocked(ctx context.Context, t *trial) error {
 	if text := a.streams.out.now(); text != "" {
 		return fmt.Errorf("before app/start the program has written %q", text)
 	}
-	if err := a.invoke(ctx, abi.AppStart); err != nil {
-		return err
-	}
+	try(a.invoke(ctx, abi.AppStart))
 	return a.streams.out.awaitWord(ctx, "waiting")
 }
 
@@ -114,28 +103,12 @@ func namespacesOf(pid int) (map[string]string, error) {
 }
 
 func checkNamespaces(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	a, err := b.add(ctx, "app", nil, "wait")
-	if err != nil {
-		return err
-	}
-	created, err := namespacesOf(a.PID)
-	if err != nil {
-		return err
-	}
-	if err := a.invoke(ctx, abi.AppStart); err != nil {
-		return err
-	}
-	if err := a.streams.out.awaitWord(ctx, "waiting"); err != nil {
-		return err
-	}
-	running, err := namespacesOf(a.PID)
-	if err != nil {
-		return err
-	}
+	b := must(t.runningPod(ctx))
+	a := must(b.add(ctx, "app", nil, "wait"))
+	created := must(namespacesOf(a.PID))
+	try(a.invoke(ctx, abi.AppStart))
+	try(a.streams.out.awaitWord(ctx, "waiting"))
+	running := must(namespacesOf(a.PID))
 	for ns, link := range created {
 		if running[ns] != link {
 			return fmt.Errorf("the %s namespace was %s when the app was created, and is %s now", ns, link, running[ns])
@@ -144,10 +117,7 @@ func checkNamespaces(ctx context.Context, t *trial) error {
 	if !t.isolates {
 		return nil
 	}
-	own, err := namespacesOf(os.Getpid())
-	if err != nil {
-		return err
-	}
+	own := must(namespacesOf(os.Getpid()))
 	for _, ns := range []string{"mnt", "pid", "ipc", "uts"} {
 		if created[ns] == own[ns] {
 			return fmt.Errorf("the %s namespace is the host's", ns)
@@ -157,35 +127,20 @@ func checkNamespaces(ctx context.Context, t *trial) error {
 }
 
 func checkCgroup(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	a, err := b.add(ctx, "app", nil, "wait")
-	if err != nil {
-		return err
-	}
+	b := must(t.runningPod(ctx))
+	a := must(b.add(ctx, "app", nil, "wait"))
 	alone := func(when string) error {
 		for _, dir := range a.group.ABI().Dirs {
-			pids, err := pidsIn(dir)
-			if err != nil {
-				return err
-			}
+			pids := must(pidsIn(dir))
 			if !slices.Equal(pids, []string{fmt.Sprint(a.PID)}) {
 				return fmt.Errorf("%s the cgroup %s has the processes %v, and should have %d alone", when, dir, pids, a.PID)
 			}
 		}
 		return nil
 	}
-	if err := alone("after app/add"); err != nil {
-		return err
-	}
-	if err := a.invoke(ctx, abi.AppStart); err != nil {
-		return err
-	}
-	if err := a.streams.out.awaitWord(ctx, "waiting"); err != nil {
-		return err
-	}
+	try(alone("after app/add"))
+	try(a.invoke(ctx, abi.AppStart))
+	try(a.streams.out.awaitWord(ctx, "waiting"))
 	return alone("after app/start")
 }
 
@@ -195,18 +150,9 @@ func pidsIn(dir string) ([]string, error) {
 }
 
 func checkCreatedDescriptors(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	other, err := b.start(ctx, "other", "wait")
-	if err != nil {
-		return err
-	}
-	a, err := b.add(ctx, "app", nil, "wait")
-	if err != nil {
-		return err
-	}
+	b := must(t.runningPod(ctx))
+	other := must(b.start(ctx, "other", "wait"))
+	a := must(b.add(ctx, "app", nil, "wait"))
 	open := func(pid int) map[string]string {
 		all := map[string]string{}
 		links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -236,33 +182,23 @@ func checkCreatedDescriptors(ctx context.Context, t *trial) error {
 }
 
 func checkUndone(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
+	b := must(t.runningPod(ctx))
 	before := descendants()
-	a, err := b.prepare("first", func(s *specs.Spec) { s.Process.Args = []string{"/bin/absent"} })
-	if err != nil {
-		return err
-	}
+	a := must(b.prepare("first", func(s *specs.Spec) { s.Process.Args = []string{"/bin/absent"} }))
 	if err := a.add(ctx); err == nil {
 		return errors.New("app/add of a missing program has succeeded")
 	}
-	if err := eventually(ctx, "only the processes of before are there", func() bool { return len(descendants()) <= len(before) }); err != nil {
-		return err
-	}
+	try(eventually(ctx, "only the processes of before are there", func() bool { return len(descendants()) <= len(before) }))
 	if pids, err := a.group.Pids(); err != nil || len(pids) > 0 {
 		return fmt.Errorf("processes %v are left in the app's cgroup: %w", pids, err)
 	}
-	if err := codeOf("app/rm of what was not added", a.invoke(ctx, abi.AppRm), 0); err != nil {
-		return err
-	}
+	try(codeOf("app/rm of what was not added", a.invoke(ctx, abi.AppRm), 0))
 	next, err := b.start(ctx, "second", "exit", "0")
 	if err != nil {
 		return fmt.Errorf("the app after it: %w", err)
 	}
-	_, err = next.ended(ctx)
-	return err
+	must(next.ended(ctx))
+	return nil
 }
 
 func checkUnknownValue(ctx context.Context, t *trial) error {
@@ -285,10 +221,7 @@ func checkUnknownValue(ctx context.Context, t *trial) error {
 
 // checkAddKilled kills app/add at several moments between its beginning and its end.
 func checkAddKilled(ctx context.Context, t *trial) error {
-	whole, err := t.addAndClean(ctx, "whole", t.config.Timeout)
-	if err != nil {
-		return err
-	}
+	whole := must(t.addAndClean(ctx, "whole", t.config.Timeout))
 	for _, tenths := range []time.Duration{1, 3, 5, 7, 9} {
 		after := whole * tenths / 10
 		if _, err := t.addAndClean(ctx, fmt.Sprintf("killed-%d", tenths), after); err != nil {
@@ -344,21 +277,11 @@ func (a *bareApp) cleanUp(ctx context.Context) error {
 
 func checkSecond(ctx context.Context, t *trial) error {
 	w := t.wholePod()
-	first, err := w.waiting(ctx, nil)
-	if err != nil {
-		return err
-	}
+	first := must(w.waiting(ctx, nil))
 	for _, code := range []string{"3", "4"} {
-		a, err := w.start(ctx, nil, "exit", code)
-		if err != nil {
-			return err
-		}
-		if err := a.ends(ctx, "", uint32(code[0]-'0')); err != nil {
-			return err
-		}
-		if err := a.remove(ctx); err != nil {
-			return err
-		}
+		a := must(w.start(ctx, nil, "exit", code))
+		try(a.ends(ctx, "", uint32(code[0]-'0')))
+		try(a.remove(ctx))
 	}
 	if st, err := w.Status(first.id, ""); err != nil || st.Exit.Code != 0 || !st.Exit.At.IsZero() {
 		return fmt.Errorf("the first app is %s after others have ended: %w", st.State, err)
@@ -368,17 +291,11 @@ func checkSecond(ctx context.Context, t *trial) error {
 
 func checkConcurrent(ctx context.Context, t *trial) error {
 	w := t.wholePod()
-	if _, err := w.waiting(ctx, nil); err != nil {
-		return err
-	}
+	must(w.waiting(ctx, nil))
 	const several = 4
 	apps := make([]*wholeApp, several)
 	for i := range apps { // the trial's own steps are made one by one
-		a, err := w.prepareApp(nil, "exit", fmt.Sprint(10+i))
-		if err != nil {
-			return err
-		}
-		apps[i] = a
+		apps[i] = must(w.prepareApp(nil, "exit", fmt.Sprint(10+i)))
 	}
 	failed := make(chan error, several)
 	for i, a := range apps {
@@ -405,17 +322,11 @@ func checkHooks(ctx context.Context, t *trial) error {
 	hook := func(name string) []specs.Hook {
 		return []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", `printf '%s ' "$1" >>"$2"; cat >>"$2"; echo >>"$2"`, "hook", name, log}}}
 	}
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	a, err := b.add(ctx, "app", func(s *specs.Spec) {
+	b := must(t.runningPod(ctx))
+	a := must(b.add(ctx, "app", func(s *specs.Spec) {
 		s.Hooks = &specs.Hooks{CreateRuntime: hook("createRuntime")}
 		s.Hooks.Prestart = hook("prestart")
-	}, "wait")
-	if err != nil {
-		return err
-	}
+	}, "wait"))
 	text, err := os.ReadFile(log)
 	if err != nil {
 		return fmt.Errorf("no hook has run: %w", err)

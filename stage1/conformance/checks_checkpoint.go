@@ -61,13 +61,8 @@ func (w *wholePod) counting(ctx context.Context) (*wholeApp, error) {
 }
 
 func checkGoesOn(ctx context.Context, t *trial) error {
-	a, err := t.wholePod().counting(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := t.checkpoint(ctx, a, false); err != nil {
-		return err
-	}
+	a := must(t.wholePod().counting(ctx))
+	must(t.checkpoint(ctx, a, false))
 	before := a.streams.out.now()
 	if _, err := a.streams.out.await(ctx, func(now string) bool { return len(now) > len(before)+20 }); err != nil {
 		return fmt.Errorf("after its checkpoint: %w", err)
@@ -77,14 +72,8 @@ func checkGoesOn(ctx context.Context, t *trial) error {
 
 func checkRestore(ctx context.Context, t *trial) error {
 	w := t.wholePod()
-	a, err := w.counting(ctx)
-	if err != nil {
-		return err
-	}
-	dir, err := t.checkpoint(ctx, a, true)
-	if err != nil {
-		return err
-	}
+	a := must(w.counting(ctx))
+	dir := must(t.checkpoint(ctx, a, true))
 	if _, err := w.Wait(ctx, a.id, ""); err != nil {
 		return fmt.Errorf("checkpointed with exit: %w", err)
 	}
@@ -93,17 +82,9 @@ func checkRestore(ctx context.Context, t *trial) error {
 
 func checkPausedCheckpoint(ctx context.Context, t *trial) error {
 	w := t.wholePod()
-	a, err := w.counting(ctx)
-	if err != nil {
-		return err
-	}
-	if err := w.Pause(ctx, a.id); err != nil {
-		return err
-	}
-	dir, err := t.checkpoint(ctx, a, false)
-	if err != nil {
-		return err
-	}
+	a := must(w.counting(ctx))
+	try(w.Pause(ctx, a.id))
+	dir := must(t.checkpoint(ctx, a, false))
 	time.Sleep(settle / 3) // for output that is on its way
 	before := a.streams.out.now()
 	time.Sleep(settle)
@@ -115,21 +96,13 @@ func checkPausedCheckpoint(ctx context.Context, t *trial) error {
 
 // restored makes an app from the checkpoint of one that was counting.
 func (w *wholePod) restored(ctx context.Context, dir string) error {
-	a, err := w.restore(ctx, dir, nil, "tick")
-	if err != nil {
-		return err
-	}
+	a := must(w.restore(ctx, dir, nil, "tick"))
 	time.Sleep(settle)
 	if text := a.streams.out.now(); text != "" {
 		return fmt.Errorf("before app/start it has written %q", text)
 	}
-	if _, err := w.Start(ctx, a.id, ""); err != nil {
-		return err
-	}
-	text, err := a.streams.out.await(ctx, func(text string) bool { return strings.Count(text, "\n") > 3 })
-	if err != nil {
-		return err
-	}
+	must(w.Start(ctx, a.id, ""))
+	text := must(a.streams.out.await(ctx, func(text string) bool { return strings.Count(text, "\n") > 3 }))
 	if strings.HasPrefix(text, "0\n") {
 		return errors.New("it has begun anew")
 	}

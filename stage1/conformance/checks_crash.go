@@ -21,22 +21,11 @@ func crashChecks() []Check {
 			ID: "crash/seen", Level: LevelRun, Section: "3", mutable: true,
 			Sentence: "the death of the supervisor is seen: the notice pipe ends, and the lock is free, although an app's process may live",
 			run: func(ctx context.Context, t *trial) error {
-				b, err := t.runningPod(ctx)
-				if err != nil {
-					return err
-				}
-				if _, err := b.start(ctx, "app", "wait"); err != nil {
-					return err
-				}
-				if err := b.sup.Kill(); err != nil {
-					return err
-				}
-				if err := b.awaitEnd(ctx); err != nil {
-					return err
-				}
-				if err := eventually(ctx, "the notice pipe ends with the supervisor", func() bool { return closed(b.silent) }); err != nil {
-					return err
-				}
+				b := must(t.runningPod(ctx))
+				must(b.start(ctx, "app", "wait"))
+				try(b.sup.Kill())
+				try(b.awaitEnd(ctx))
+				try(eventually(ctx, "the notice pipe ends with the supervisor", func() bool { return closed(b.silent) }))
 				return eventually(ctx, "the lock is free after the supervisor's death", b.lockable)
 			},
 		},
@@ -45,19 +34,10 @@ func crashChecks() []Check {
 			Sentence: "the apps of a supervisor that was killed end with 137 and can be deleted, and a new pod starts",
 			run: func(ctx context.Context, t *trial) error {
 				w := t.wholePod()
-				a, err := w.waiting(ctx, nil)
-				if err != nil {
-					return err
-				}
-				if err := t.killSupervisor(); err != nil {
-					return err
-				}
-				if err := a.ends(ctx, "", 137); err != nil {
-					return err
-				}
-				if err := a.remove(ctx); err != nil {
-					return err
-				}
+				a := must(w.waiting(ctx, nil))
+				try(t.killSupervisor())
+				try(a.ends(ctx, "", 137))
+				try(a.remove(ctx))
 				next, err := w.start(ctx, nil, "exit", "5")
 				if err != nil {
 					return fmt.Errorf("the pod after it: %w", err)
@@ -69,24 +49,12 @@ func crashChecks() []Check {
 			ID: "crash/cleaned", Level: LevelRun, Section: "2", mutable: true,
 			Sentence: "after the death of the supervisor app/rm, stop and gc succeed",
 			run: func(ctx context.Context, t *trial) error {
-				b, err := t.runningPod(ctx)
-				if err != nil {
-					return err
-				}
-				a, err := b.start(ctx, "app", "wait")
-				if err != nil {
-					return err
-				}
-				if err := b.sup.Kill(); err != nil {
-					return err
-				}
-				if err := b.awaitEnd(ctx); err != nil {
-					return err
-				}
-				if err := a.group.Kill(ctx); err != nil {
-					return err
-				}
-				err = codeOf("app/rm", a.invoke(ctx, abi.AppRm), 0)
+				b := must(t.runningPod(ctx))
+				a := must(b.start(ctx, "app", "wait"))
+				try(b.sup.Kill())
+				try(b.awaitEnd(ctx))
+				try(a.group.Kill(ctx))
+				err := codeOf("app/rm", a.invoke(ctx, abi.AppRm), 0)
 				for _, e := range []abi.Entrypoint{abi.Stop, abi.GC} {
 					if t.image.Has(e) {
 						err = errors.Join(err, codeOf(string(e), b.invoke(ctx, e, ""), 0))
@@ -105,10 +73,7 @@ func crashChecks() []Check {
 
 // killSupervisor kills the run process of the only pod, as the pod's record has it.
 func (t *trial) killSupervisor() error {
-	pids, err := t.supervisors()
-	if err != nil {
-		return err
-	}
+	pids := must(t.supervisors())
 	for _, pid := range pids {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("kill supervisor %d: %w", pid, err)
@@ -150,10 +115,7 @@ func (t *trial) supervisors() ([]int, error) {
 // this process, which stays alive and does nothing meanwhile.
 func checkCollected(ctx context.Context, t *trial) error {
 	w := t.wholePod()
-	a, err := w.waiting(ctx, nil)
-	if err != nil {
-		return err
-	}
+	a := must(w.waiting(ctx, nil))
 	c := pod.Collector{Store: t.store, OpenStage1: func(dir string) (pod.Stage1, error) {
 		image, err := t.images.Load(dir)
 		if err != nil {
@@ -161,16 +123,11 @@ func checkCollected(ctx context.Context, t *trial) error {
 		}
 		return t.stage1Of(image, t.config.Excuse)
 	}}
-	exit, err := c.Collect(ctx, a.config.Bundle, "verify", string(a.id))
-	if err != nil {
-		return err
-	}
+	exit := must(c.Collect(ctx, a.config.Bundle, "verify", string(a.id)))
 	if !exit.Found || exit.Code != 137 {
 		return fmt.Errorf("collected %+v, want a container that was found, and killed", exit)
 	}
-	if err := a.ends(ctx, "", 137); err != nil {
-		return err
-	}
+	try(a.ends(ctx, "", 137))
 	for _, p := range a.w.t.remains() {
 		if strings.HasPrefix(p, "cgroup ") {
 			return fmt.Errorf("after delete there is still %s", p)

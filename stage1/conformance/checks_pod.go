@@ -51,52 +51,31 @@ func runChecks() []Check {
 	}
 	return []Check{
 		mutable("run/ready", "run reports ready with a process that lives, and stays, also without an app", func(ctx context.Context, t *trial) error {
-			b, err := t.runningPod(ctx)
-			if err != nil {
-				return err
-			}
+			b := must(t.runningPod(ctx))
 			if !proc.Alive(b.sup.Leader.PID, b.sup.Leader.StartTime) {
 				return fmt.Errorf("process %d, which it has reported, does not live", b.sup.Leader.PID)
 			}
 			return b.staysFor(settle)
 		}),
 		mutable("run/lock", "the pod's lock is held as long as the pod runs, and by nobody after it", func(ctx context.Context, t *trial) error {
-			b, err := t.runningPod(ctx)
-			if err != nil {
-				return err
-			}
+			b := must(t.runningPod(ctx))
 			if b.lockable() {
 				return errors.New("nobody holds the lock of a pod that runs: RKT_LOCK_FD was closed")
 			}
-			if err := b.stop(ctx, false); err != nil {
-				return err
-			}
+			try(b.stop(ctx, false))
 			return eventually(ctx, "the lock is free after stop", b.lockable)
 		}),
 		mutable("run/hangup", "the supervisor ignores SIGHUP and SIGPIPE", func(ctx context.Context, t *trial) error {
-			b, err := t.runningPod(ctx)
-			if err != nil {
-				return err
-			}
+			b := must(t.runningPod(ctx))
 			for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGPIPE} {
-				if err := b.sup.Signal(sig); err != nil {
-					return err
-				}
+				try(b.sup.Signal(sig))
 			}
 			return b.staysFor(settle)
 		}),
 		mutable("run/terminate", "SIGTERM is an orderly stop: the apps end, and then the supervisor", func(ctx context.Context, t *trial) error {
-			b, err := t.runningPod(ctx)
-			if err != nil {
-				return err
-			}
-			a, err := b.start(ctx, "app", "wait")
-			if err != nil {
-				return err
-			}
-			if err := b.sup.Signal(syscall.SIGTERM); err != nil {
-				return err
-			}
+			b := must(t.runningPod(ctx))
+			a := must(b.start(ctx, "app", "wait"))
+			try(b.sup.Signal(syscall.SIGTERM))
 			if err := b.awaitEnd(ctx); err != nil {
 				return fmt.Errorf("the supervisor, after SIGTERM: %w", err)
 			}
@@ -155,15 +134,10 @@ func stopChecks() []Check {
 			ID: "stop/over", Level: LevelRun, Section: "5 stop", mutable: true, needs: []abi.Entrypoint{abi.Stop},
 			Sentence: "stop of a pod that is over succeeds, with --force and without",
 			run: func(ctx context.Context, t *trial) error {
-				b, err := t.runningPod(ctx)
-				if err != nil {
-					return err
-				}
-				if err := b.stop(ctx, false); err != nil {
-					return err
-				}
+				b := must(t.runningPod(ctx))
+				try(b.stop(ctx, false))
 				c := b.call(abi.Stop, "")
-				err = codeOf("stop", b.stage1.Invoke(ctx, c), 0)
+				err := codeOf("stop", b.stage1.Invoke(ctx, c), 0)
 				c.Force = true
 				return errors.Join(err, codeOf("stop --force", b.stage1.Invoke(ctx, c), 0))
 			},
@@ -177,16 +151,9 @@ func stopChecks() []Check {
 			ID: "gc/twice", Level: LevelRun, Section: "5 gc", mutable: true, needs: []abi.Entrypoint{abi.GC},
 			Sentence: "gc may be called more than once",
 			run: func(ctx context.Context, t *trial) error {
-				b, err := t.runningPod(ctx)
-				if err != nil {
-					return err
-				}
-				if _, err := b.start(ctx, "app", "wait"); err != nil {
-					return err
-				}
-				if err := b.stop(ctx, false); err != nil {
-					return err
-				}
+				b := must(t.runningPod(ctx))
+				must(b.start(ctx, "app", "wait"))
+				try(b.stop(ctx, false))
 				return errors.Join(codeOf("gc", b.invoke(ctx, abi.GC, ""), 0), codeOf("the second gc", b.invoke(ctx, abi.GC, ""), 0))
 			},
 		},
@@ -194,10 +161,7 @@ func stopChecks() []Check {
 			ID: "gc/never-ran", Level: LevelRun, Section: "5 gc", needs: []abi.Entrypoint{abi.GC},
 			Sentence: "gc of a pod that never ran succeeds",
 			run: func(ctx context.Context, t *trial) error {
-				b, err := t.barePod()
-				if err != nil {
-					return err
-				}
+				b := must(t.barePod())
 				return codeOf("gc", b.invoke(ctx, abi.GC, ""), 0)
 			},
 		},
@@ -206,16 +170,8 @@ func stopChecks() []Check {
 
 // stopEndsAnApp stops a pod with an app that runs. what names the call.
 func (t *trial) stopEndsAnApp(ctx context.Context, force bool, what string) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	a, err := b.start(ctx, "app", "wait")
-	if err != nil {
-		return err
-	}
-	if err := b.stop(ctx, force); err != nil {
-		return err
-	}
+	b := must(t.runningPod(ctx))
+	a := must(b.start(ctx, "app", "wait"))
+	try(b.stop(ctx, force))
 	return a.goneWith(ctx, what)
 }

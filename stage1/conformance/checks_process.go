@@ -29,10 +29,7 @@ func startChecks() []Check {
 			ID: "start/descriptors", Level: LevelRun, Section: "3",
 			Sentence: "the program has the descriptors 0, 1 and 2, and no other",
 			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().start(ctx, nil, "inspect")
-				if err != nil {
-					return err
-				}
+				a := must(t.wholePod().start(ctx, nil, "inspect"))
 				return onlyStdio(ctx, a.streams, !t.mutable())
 			},
 		},
@@ -45,17 +42,9 @@ func startChecks() []Check {
 			ID: "start/ended", Level: LevelRun, Section: "5 app/start", mutable: true,
 			Sentence: "app/start of an app that has ended returns 6",
 			run: func(ctx context.Context, t *trial) error {
-				b, err := t.runningPod(ctx)
-				if err != nil {
-					return err
-				}
-				a, err := b.add(ctx, "app", nil, "wait")
-				if err != nil {
-					return err
-				}
-				if err := a.kill(ctx); err != nil {
-					return err
-				}
+				b := must(t.runningPod(ctx))
+				a := must(b.add(ctx, "app", nil, "wait"))
+				try(a.kill(ctx))
 				return codeOf("app/start", a.invoke(ctx, abi.AppStart), abi.ExitFailedPrecondition)
 			},
 		},
@@ -64,7 +53,7 @@ func startChecks() []Check {
 
 func checkProgram(ctx context.Context, t *trial) error {
 	want := surroundings{Args: []string{"inspect", "two words", ""}, Cwd: "/tmp"}
-	a, err := t.wholePod().start(ctx, func(s *specs.Spec) {
+	a := must(t.wholePod().start(ctx, func(s *specs.Spec) {
 		s.Process.Cwd = want.Cwd
 		s.Process.Env = append(s.Process.Env, "VERIFY=a b=c")
 		s.Process.User = specs.User{UID: 4711, GID: 4712}
@@ -72,10 +61,7 @@ func checkProgram(ctx context.Context, t *trial) error {
 			s.Process.User = specs.User{}
 		}
 		want.UID, want.GID = int(s.Process.User.UID), int(s.Process.User.GID)
-	}, want.Args...)
-	if err != nil {
-		return err
-	}
+	}, want.Args...))
 	return hasFound(ctx, a.streams, want, "VERIFY=a b=c")
 }
 
@@ -114,10 +100,7 @@ func onlyStdio(ctx context.Context, s *streams, lock bool) error {
 }
 
 func checkNoFormat(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
+	b := must(t.runningPod(ctx))
 	a, err := b.add(ctx, "app", func(s *specs.Spec) { s.Process.Args = []string{"/bin/no-format"} })
 	if err != nil {
 		return nil
@@ -144,10 +127,7 @@ func streamChecks() []Check {
 			ID: "streams/output", Level: LevelRun, Section: "5 app/add",
 			Sentence: "output and errors arrive apart, as the program has written them, and with nothing of the stage1's own",
 			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().start(ctx, nil, "say", "out\r\n\x1b", "err")
-				if err != nil {
-					return err
-				}
+				a := must(t.wholePod().start(ctx, nil, "say", "out\r\n\x1b", "err"))
 				return a.streams.holds(ctx, "out\r\n\x1b", "err")
 			},
 		},
@@ -155,14 +135,8 @@ func streamChecks() []Check {
 			ID: "streams/input", Level: LevelRun, Section: "5 app/add",
 			Sentence: "input reaches the program, and its end does",
 			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().start(ctx, nil, "echo")
-				if err != nil {
-					return err
-				}
-				err = errors.Join(a.streams.write("some input"), a.streams.CloseStdin(), a.streams.holds(ctx, "some input", ""))
-				if err != nil {
-					return err
-				}
+				a := must(t.wholePod().start(ctx, nil, "echo"))
+				try(errors.Join(a.streams.write("some input"), a.streams.CloseStdin(), a.streams.holds(ctx, "some input", "")))
 				return a.ends(ctx, "", 0)
 			},
 		},
@@ -194,13 +168,8 @@ func signalChecks() []Check {
 			ID: "signal/handled", Level: LevelRun, Section: "5 app/signal",
 			Sentence: "a signal reaches the program, which may handle it",
 			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().waiting(ctx, nil)
-				if err != nil {
-					return err
-				}
-				if err := a.w.Kill(ctx, a.id, "", int(syscall.SIGUSR1), false); err != nil {
-					return err
-				}
+				a := must(t.wholePod().waiting(ctx, nil))
+				try(a.w.Kill(ctx, a.id, "", int(syscall.SIGUSR1), false))
 				return a.ends(ctx, "", signalled+uint32(syscall.SIGUSR1))
 			},
 		},
@@ -208,13 +177,8 @@ func signalChecks() []Check {
 			ID: "signal/kill", Level: LevelRun, Section: "5 app/signal",
 			Sentence: "SIGKILL ends an app with 137",
 			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().waiting(ctx, nil)
-				if err != nil {
-					return err
-				}
-				if err := a.w.Kill(ctx, a.id, "", int(syscall.SIGKILL), false); err != nil {
-					return err
-				}
+				a := must(t.wholePod().waiting(ctx, nil))
+				try(a.w.Kill(ctx, a.id, "", int(syscall.SIGKILL), false))
 				return a.ends(ctx, "", 137)
 			},
 		},
@@ -222,13 +186,8 @@ func signalChecks() []Check {
 			ID: "signal/created", Level: LevelRun, Section: "5 app/signal", mutable: true,
 			Sentence: "SIGTERM ends an app that was added and not started, with 143",
 			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().create(ctx, nil, "wait")
-				if err != nil {
-					return err
-				}
-				if err := a.w.Kill(ctx, a.id, "", int(syscall.SIGTERM), false); err != nil {
-					return err
-				}
+				a := must(t.wholePod().create(ctx, nil, "wait"))
+				try(a.w.Kill(ctx, a.id, "", int(syscall.SIGTERM), false))
 				return a.ends(ctx, "", 128+uint32(syscall.SIGTERM))
 			},
 		},
@@ -236,22 +195,12 @@ func signalChecks() []Check {
 			ID: "signal/gone", Level: LevelRun, Section: "5 app/signal", mutable: true, needs: []abi.Entrypoint{abi.AppSignal},
 			Sentence: "app/signal to a process that has gone, and to an app that never was, returns 5",
 			run: func(ctx context.Context, t *trial) error {
-				b, err := t.runningPod(ctx)
-				if err != nil {
-					return err
-				}
-				a, err := b.start(ctx, "app", "exit", "0")
-				if err != nil {
-					return err
-				}
-				if _, err := a.ended(ctx); err != nil {
-					return err
-				}
+				b := must(t.runningPod(ctx))
+				a := must(b.start(ctx, "app", "exit", "0"))
+				must(a.ended(ctx))
 				c := a.call(abi.AppSignal)
 				c.Request.Signal = int(syscall.SIGTERM)
-				if err := codeOf("app/signal to an app that has ended", b.stage1.Invoke(ctx, c), abi.ExitNotFound); err != nil {
-					return err
-				}
+				try(codeOf("app/signal to an app that has ended", b.stage1.Invoke(ctx, c), abi.ExitNotFound))
 				c.Request.App = "nobody"
 				return codeOf("app/signal to an app that never was", b.stage1.Invoke(ctx, c), abi.ExitNotFound)
 			},
@@ -266,10 +215,7 @@ func exitChecks() []Check {
 			ID: "exit/code", Level: LevelRun, Section: "6",
 			Sentence: "the exit code of an app is its program's",
 			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().start(ctx, nil, "exit", "73")
-				if err != nil {
-					return err
-				}
+				a := must(t.wholePod().start(ctx, nil, "exit", "73"))
 				return a.ends(ctx, "", 73)
 			},
 		},
@@ -287,25 +233,13 @@ func exitChecks() []Check {
 }
 
 func checkRecorded(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	a, err := b.start(ctx, "app", "wait")
-	if err != nil {
-		return err
-	}
-	if err := a.streams.out.awaitWord(ctx, "waiting"); err != nil {
-		return err
-	}
+	b := must(t.runningPod(ctx))
+	a := must(b.start(ctx, "app", "wait"))
+	try(a.streams.out.awaitWord(ctx, "waiting"))
 	before := time.Now()
-	if err := proc.Signal(a.PID, a.StartTime, syscall.SIGKILL); err != nil {
-		return err
-	}
+	try(proc.Signal(a.PID, a.StartTime, syscall.SIGKILL))
 	reaped := func() bool { _, err := proc.ReadStat(a.PID); return err != nil }
-	if err := eventually(ctx, "the killed process is reaped", reaped); err != nil {
-		return err
-	}
+	try(eventually(ctx, "the killed process is reaped", reaped))
 	st, err := abi.ReadStatus(stage1.StatusDir(b.dir), a.name, "")
 	switch {
 	case err != nil:
@@ -320,10 +254,7 @@ func checkRecorded(ctx context.Context, t *trial) error {
 }
 
 func checkNotice(ctx context.Context, t *trial) error {
-	b, err := t.barePod()
-	if err != nil {
-		return err
-	}
+	b := must(t.barePod())
 	n, err := b.noticeOf3(ctx)
 	if n == nil || err != nil {
 		return err
@@ -343,13 +274,8 @@ func checkNotice(ctx context.Context, t *trial) error {
 
 // checkBareNotice repeats the check as a stage 0 of an older release, after b has ended.
 func checkBareNotice(ctx context.Context, t *trial, b *barePod) error {
-	if err := b.end(ctx); err != nil {
-		return err
-	}
-	b, err := t.barePodIn("older")
-	if err != nil {
-		return err
-	}
+	try(b.end(ctx))
+	b = must(t.barePodIn("older"))
 	b.words = false
 	n, err := b.noticeOf3(ctx)
 	if n != nil && err == nil && (n.err != nil || n.said.Status != nil) {
@@ -361,17 +287,9 @@ func checkBareNotice(ctx context.Context, t *trial, b *barePod) error {
 // noticeOf3 runs a program that exits with 3, and returns the notice of that exit, or nil if
 // the stage1 does not record exits.
 func (b *barePod) noticeOf3(ctx context.Context) (*notice, error) {
-	if err := b.run(ctx); err != nil {
-		return nil, err
-	}
-	a, err := b.start(ctx, "app", "exit", "3")
-	if err != nil {
-		return nil, err
-	}
-	st, err := a.ended(ctx) // by the notice, if the stage1 records exits
-	if err != nil {
-		return nil, err
-	}
+	try(b.run(ctx))
+	a := must(b.start(ctx, "app", "exit", "3"))
+	st := must(a.ended(ctx)) // by the notice, if the stage1 records exits
 	if st.Code != 3 {
 		return nil, fmt.Errorf("stage 0 is told %d, and the program has ended with 3", st.Code)
 	}

@@ -22,10 +22,7 @@ func sandboxChecks() []Check {
 		return Check{
 			ID: id, Level: LevelRun, Section: "4", Sentence: sentence, mutable: true, asks: isolate,
 			run: func(ctx context.Context, t *trial) error {
-				b, err := t.sandbox(ctx)
-				if err != nil {
-					return err
-				}
+				b := must(t.sandbox(ctx))
 				return run(ctx, t, b)
 			},
 		}
@@ -84,18 +81,9 @@ func (t *trial) sandbox(ctx context.Context) (*sandbox, error) {
 
 // hold fails unless a process is in the namespaces of the sandbox.
 func (b *sandbox) hold(pid int) error {
-	host, err := namespacesOf(os.Getpid())
-	if err != nil {
-		return err
-	}
-	holder, err := namespacesOf(b.holder)
-	if err != nil {
-		return err
-	}
-	its, err := namespacesOf(pid)
-	if err != nil {
-		return err
-	}
+	host := must(namespacesOf(os.Getpid()))
+	holder := must(namespacesOf(b.holder))
+	its := must(namespacesOf(pid))
 	for _, ns := range shared() {
 		switch {
 		case holder[ns] == host[ns]:
@@ -122,14 +110,11 @@ func (b *sandbox) add(ctx context.Context) (*wholeApp, error) {
 }
 
 func checkEmptySandbox(_ context.Context, _ *trial, b *sandbox) error {
-	if err := b.hold(b.holder); err != nil {
-		return err
+	try(b.hold(b.holder))
+	if name := must(hostnameOf(b.holder)); name != hostname {
+		return fmt.Errorf("its hostname is %q, want %q", name, hostname)
 	}
-	name, err := hostnameOf(b.holder)
-	if err == nil && name != hostname {
-		err = fmt.Errorf("its hostname is %q, want %q", name, hostname)
-	}
-	return err
+	return nil
 }
 
 // checkClosedSandbox tries to reach the host through the holder, as a container could that
@@ -143,10 +128,7 @@ func checkClosedSandbox(_ context.Context, _ *trial, b *sandbox) error {
 			return fmt.Errorf("the host's /proc/%s can be written to in the root of process %d, which holds the namespaces", name, b.holder)
 		}
 	}
-	info, err := os.Stat(fmt.Sprintf("/proc/%d", b.holder)) // has the owner of the process
-	if err != nil {
-		return err
-	}
+	info := must(os.Stat(fmt.Sprintf("/proc/%d", b.holder))) // has the owner of the process
 	owner := info.Sys().(*syscall.Stat_t)
 	return asUser(owner.Uid, owner.Gid, func() error {
 		for _, name := range []string{"root/.", "environ", "mem"} {
@@ -187,34 +169,18 @@ func asUser(uid, gid uint32, do func() error) (err error) {
 
 func checkAppOfSandbox(ctx context.Context, _ *trial, b *sandbox) error {
 	for range 2 { // the pod must outlive its app
-		a, err := b.add(ctx)
-		if err != nil {
-			return err
-		}
-		if err := b.hold(a.pid); err != nil {
-			return err
-		}
-		if err := a.remove(ctx); err != nil {
-			return err
-		}
+		a := must(b.add(ctx))
+		try(b.hold(a.pid))
+		try(a.remove(ctx))
 	}
 	return b.hold(b.holder)
 }
 
 func checkStopSandbox(ctx context.Context, _ *trial, b *sandbox) error {
-	a, err := b.add(ctx)
-	if err != nil {
-		return err
-	}
-	if err := b.StopSandbox(ctx, b.id, 0); err != nil {
-		return err
-	}
-	if _, err := b.WaitSandbox(ctx, b.id); err != nil {
-		return err
-	}
-	if err := a.ends(ctx, "", 137); err != nil {
-		return err
-	}
+	a := must(b.add(ctx))
+	try(b.StopSandbox(ctx, b.id, 0))
+	must(b.WaitSandbox(ctx, b.id))
+	try(a.ends(ctx, "", 137))
 	return eventually(ctx, "the process that holds the namespaces to go", func() bool {
 		_, err := os.Stat(fmt.Sprintf("/proc/%d", b.holder))
 		return err != nil

@@ -35,9 +35,7 @@ func (k *Kit) Overhead(ctx context.Context) (Overhead, error) {
 		var one *wholePod
 		for range podsMeasured {
 			one = t.wholePod()
-			if _, err := one.waiting(ctx, nil); err != nil {
-				return err
-			}
+			must(one.waiting(ctx, nil))
 		}
 		pods, n, err := t.pss()
 		if err != nil {
@@ -48,9 +46,7 @@ func (k *Kit) Overhead(ctx context.Context) (Overhead, error) {
 			return nil
 		}
 		for range furtherApps {
-			if _, err := one.waiting(ctx, nil); err != nil {
-				return err
-			}
+			must(one.waiting(ctx, nil))
 		}
 		all, _, err := t.pss()
 		o.PerApp = max(0, (all-pods)/furtherApps)

@@ -36,7 +36,7 @@ func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, e
 	}
 	limit, cancel := context.WithTimeoutCause(ctx, k.config.Timeout, errTimeout)
 	defer cancel()
-	err = c.run(limit, t)
+	err = c.perform(limit, t)
 	if err != nil && limit.Err() != nil && !errors.Is(err, errTimeout) {
 		err = fmt.Errorf("%w: %w", context.Cause(limit), err)
 	}
@@ -48,6 +48,37 @@ func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, e
 		err = errors.Join(err, os.RemoveAll(t.dir))
 	}
 	return t.notes, err
+}
+
+// failure is the panic of must and try.
+type failure struct{ err error }
+
+// must returns the value of a call that has succeeded. Otherwise the check has failed: must and
+// try end it as testing's Fatal ends a test. Only the goroutine that runs the check calls them.
+func must[T any](value T, err error) T {
+	try(err)
+	return value
+}
+
+// try is must for a call without a value.
+func try(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// perform runs the check and returns why it has failed.
+func (c *Check) perform(ctx context.Context, t *trial) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case failure:
+			err = r.err
+		default:
+			panic(r)
+		}
+	}()
+	return c.run(ctx, t)
 }
 
 // end undoes the steps of the check, and looks for remains. After a check that ran out of

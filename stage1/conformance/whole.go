@@ -147,25 +147,31 @@ func (a *wholeApp) remove(ctx context.Context) error {
 	return err
 }
 
+// wholeExec is an exec of such an app.
+type wholeExec struct {
+	*streams
+	pid int
+}
+
 // exec runs a verb of the kit's program in the app.
-func (a *wholeApp) exec(ctx context.Context, id pod.ExecID, change func(*specs.Process), verb ...string) (*streams, int, error) {
+func (a *wholeApp) exec(ctx context.Context, id pod.ExecID, change func(*specs.Process), verb ...string) (*wholeExec, error) {
 	p := &specs.Process{Args: append([]string{inRoot}, verb...), Cwd: "/", Env: []string{"PATH=/bin"}}
 	if change != nil {
 		change(p)
 	}
 	raw, err := json.Marshal(p)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	s, err := newStreams(p.Terminal)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if err := a.w.AddExec(ctx, a.id, pod.ExecConfig{ID: id, Process: raw, Stdio: s, Terminal: p.Terminal}); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	pid, err := a.w.Start(ctx, a.id, id)
-	return s, pid, err
+	return &wholeExec{s, pid}, err
 }
 
 // events records the events of a pod.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -343,12 +344,10 @@ func codeOf(what string, err error, want ...int) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	for _, w := range want {
-		if code == w {
-			return nil
-		}
-	}
-	if err != nil {
+	switch {
+	case slices.Contains(want, code):
+		return nil
+	case err != nil:
 		return fmt.Errorf("%s: exit code %d, want %d: %w", what, code, want[0], err)
 	}
 	return fmt.Errorf("%s: exit code %d, want %d", what, code, want[0])

@@ -28,6 +28,31 @@ type Check struct {
 	run     func(context.Context, *trial) error
 }
 
+// basic returns a check of LevelRun.
+func basic(id, section, sentence string, run func(context.Context, *trial) error) Check {
+	return Check{ID: id, Level: LevelRun, Section: section, Sentence: sentence, run: run}
+}
+
+// mutable returns a check of LevelRun that needs a pod to which apps can be added.
+func mutable(id, section, sentence string, run func(context.Context, *trial) error, needs ...abi.Entrypoint) Check {
+	return Check{ID: id, Level: LevelRun, Section: section, Sentence: sentence, mutable: true, needs: needs, run: run}
+}
+
+// inPod returns such a check whose run gets a pod that runs.
+func inPod(id, section, sentence string, run func(context.Context, *barePod) error, needs ...abi.Entrypoint) Check {
+	return mutable(id, section, sentence, func(ctx context.Context, t *trial) error {
+		return run(ctx, must(t.runningPod(ctx)))
+	}, needs...)
+}
+
+// demanded returns a maker of checks of a level that a stage1 does not reach without what they
+// ask for and need.
+func demanded(level Level, asks func(*specs.Spec)) func(id, section, sentence string, run func(context.Context, *trial) error, needs ...abi.Entrypoint) Check {
+	return func(id, section, sentence string, run func(context.Context, *trial) error, needs ...abi.Entrypoint) Check {
+		return Check{ID: id, Level: level, Section: section, Sentence: sentence, asks: asks, needs: needs, demanded: true, run: run}
+	}
+}
+
 // Checks returns all checks in the order in which they are run: level by level, because an
 // early failure explains later ones.
 func Checks() []Check {

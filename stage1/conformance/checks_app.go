@@ -18,22 +18,25 @@ import (
 
 // addChecks are about app/add.
 func addChecks() []Check {
-	add := func(id, sentence string, run func(context.Context, *trial) error) Check {
-		return Check{ID: "add/" + id, Level: LevelRun, Section: "5 app/add", Sentence: sentence, mutable: true, run: run}
-	}
 	refused := func(id, sentence string, words []string, change func(*specs.Spec)) Check {
-		return add(id, sentence, func(ctx context.Context, t *trial) error {
-			return t.refuses(ctx, change, words...)
+		return inPod("add/"+id, "5 app/add", sentence, func(ctx context.Context, b *barePod) error {
+			return b.refuses(ctx, change, words...)
 		})
 	}
 	program := func(path string) func(*specs.Spec) {
 		return func(s *specs.Spec) { s.Process.Args = []string{path} }
 	}
+	hooks := inPod("hooks/order", "5", "hooks run in the order of the spec, with the state of the app as their input", checkHooks)
+	hooks.asks = func(s *specs.Spec) {
+		hook := []specs.Hook{{Path: "/bin/true"}}
+		s.Hooks = &specs.Hooks{CreateRuntime: hook, StartContainer: hook}
+		s.Hooks.Prestart = hook
+	}
 	return []Check{
-		add("blocked", "app/add leaves the app's first process created and blocked: the program runs after app/start, and not before", checkBlocked),
-		add("namespaces", "the namespaces of a created process are final, and its own where the spec asks for it", checkNamespaces),
-		add("cgroup", "the created process is in the app's cgroup, and no process of the stage1's is", checkCgroup),
-		add("descriptors", "the created process holds neither the pod's lock nor a pipe of the stage1's", checkCreatedDescriptors),
+		inPod("add/blocked", "5 app/add", "app/add leaves the app's first process created and blocked: the program runs after app/start, and not before", checkBlocked),
+		inPod("add/namespaces", "5 app/add", "the namespaces of a created process are final, and its own where the spec asks for it", checkNamespaces),
+		inPod("add/cgroup", "5 app/add", "the created process is in the app's cgroup, and no process of the stage1's is", checkCgroup),
+		inPod("add/descriptors", "5 app/add", "the created process holds neither the pod's lock nor a pipe of the stage1's", checkCreatedDescriptors),
 		refused("missing", "a program that is missing fails app/add, in words that clients look for",
 			[]string{"no such file or directory", "executable file not found in $PATH"}, program("/bin/absent")),
 		refused("not-in-path", "a program without a slash that is not in PATH fails app/add, in words that clients look for",
@@ -44,39 +47,33 @@ func addChecks() []Check {
 			[]string{"is a directory", "permission denied"}, program("/bin")),
 		refused("working-directory", "a working directory that cannot be entered fails app/add",
 			nil, func(s *specs.Spec) { s.Process.Cwd = "/bin/not-executable" }),
-		add("undone", "after an app/add that failed nothing of the app is left, and the pod goes on", checkUndone),
-		add("unknown-value", "a value that the stage1 cannot honour is refused, and never skipped", checkUnknownValue),
-		add("killed", "an app/add that is killed half-way leaves nothing that app/stop, app/rm, stop and gc do not clean up", checkAddKilled),
-		add("second", "a pod has several apps, each with its own exit", checkSecond),
-		add("concurrent", "apps are added and started at the same time", checkConcurrent),
-		{
-			ID: "hooks/order", Level: LevelRun, Section: "5", mutable: true,
-			Sentence: "hooks run in the order of the spec, with the state of the app as their input",
-			asks: func(s *specs.Spec) {
-				hook := []specs.Hook{{Path: "/bin/true"}}
-				s.Hooks = &specs.Hooks{CreateRuntime: hook, StartContainer: hook}
-				s.Hooks.Prestart = hook
-			},
-			run: checkHooks,
-		},
+		inPod("add/undone", "5 app/add", "after an app/add that failed nothing of the app is left, and the pod goes on", checkUndone),
+		mutable("add/unknown-value", "5 app/add", "a value that the stage1 cannot honour is refused, and never skipped", checkUnknownValue),
+		mutable("add/killed", "5 app/add", "an app/add that is killed half-way leaves nothing that app/stop, app/rm, stop and gc do not clean up", checkAddKilled),
+		mutable("add/second", "5 app/add", "a pod has several apps, each with its own exit", checkSecond),
+		mutable("add/concurrent", "5 app/add", "apps are added and started at the same time", checkConcurrent),
+		hooks,
 	}
 }
 
 // refuses fails if app/add accepts an app, or if its error lacks some words.
-func (t *trial) refuses(ctx context.Context, change func(*specs.Spec), words ...string) error {
-	b := must(t.runningPod(ctx))
+func (b *barePod) refuses(ctx context.Context, change func(*specs.Spec), words ...string) error {
 	_, err := b.add(ctx, "app", change, "exit", "0")
-	if err == nil {
-		return errors.New("app/add has succeeded")
-	}
-	if len(words) == 0 || slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) }) {
+	return failsWith("app/add", err, words)
+}
+
+// failsWith fails if an entrypoint has succeeded, or if its error has none of some words.
+func failsWith(entrypoint string, err error, words []string) error {
+	switch {
+	case err == nil:
+		return fmt.Errorf("%s has succeeded", entrypoint)
+	case len(words) == 0 || slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) }):
 		return nil
 	}
 	return fmt.Errorf("it fails in other words than %q, which clients look for: %w", words, err)
 }
 
-func checkBlocked(ctx context.Context, t *trial) error {
-	b := must(t.runningPod(ctx))
+func checkBlocked(ctx context.Context, b *barePod) error {
 	a := must(b.add(ctx, "app", nil, "wait"))
 	if !proc.Alive(a.PID, a.StartTime) {
 		return fmt.Errorf("process %d, which app/add has reported, does not live", a.PID)
@@ -102,8 +99,7 @@ func namespacesOf(pid int) (map[string]string, error) {
 	return all, nil
 }
 
-func checkNamespaces(ctx context.Context, t *trial) error {
-	b := must(t.runningPod(ctx))
+func checkNamespaces(ctx context.Context, b *barePod) error {
 	a := must(b.add(ctx, "app", nil, "wait"))
 	created := must(namespacesOf(a.PID))
 	try(a.invoke(ctx, abi.AppStart))
@@ -114,7 +110,7 @@ func checkNamespaces(ctx context.Context, t *trial) error {
 			return fmt.Errorf("the %s namespace was %s when the app was created, and is %s now", ns, link, running[ns])
 		}
 	}
-	if !t.isolates {
+	if !b.t.isolates {
 		return nil
 	}
 	own := must(namespacesOf(os.Getpid()))
@@ -126,8 +122,7 @@ func checkNamespaces(ctx context.Context, t *trial) error {
 	return nil
 }
 
-func checkCgroup(ctx context.Context, t *trial) error {
-	b := must(t.runningPod(ctx))
+func checkCgroup(ctx context.Context, b *barePod) error {
 	a := must(b.add(ctx, "app", nil, "wait"))
 	alone := func(when string) error {
 		for _, dir := range a.group.ABI().Dirs {
@@ -149,8 +144,7 @@ func pidsIn(dir string) ([]string, error) {
 	return strings.Fields(string(b)), err
 }
 
-func checkCreatedDescriptors(ctx context.Context, t *trial) error {
-	b := must(t.runningPod(ctx))
+func checkCreatedDescriptors(ctx context.Context, b *barePod) error {
 	other := must(b.start(ctx, "other", "wait"))
 	a := must(b.add(ctx, "app", nil, "wait"))
 	open := func(pid int) map[string]string {
@@ -181,8 +175,7 @@ func checkCreatedDescriptors(ctx context.Context, t *trial) error {
 	return nil
 }
 
-func checkUndone(ctx context.Context, t *trial) error {
-	b := must(t.runningPod(ctx))
+func checkUndone(ctx context.Context, b *barePod) error {
 	before := descendants()
 	a := must(b.prepare("first", func(s *specs.Spec) { s.Process.Args = []string{"/bin/absent"} }))
 	if err := a.add(ctx); err == nil {
@@ -216,7 +209,7 @@ func checkUnknownValue(ctx context.Context, t *trial) error {
 		}
 		return nil
 	}
-	return t.refuses(ctx, nonsense)
+	return must(t.runningPod(ctx)).refuses(ctx, nonsense)
 }
 
 // checkAddKilled kills app/add at several moments between its beginning and its end.
@@ -292,23 +285,31 @@ func checkSecond(ctx context.Context, t *trial) error {
 func checkConcurrent(ctx context.Context, t *trial) error {
 	w := t.wholePod()
 	must(w.waiting(ctx, nil))
-	const several = 4
-	apps := make([]*wholeApp, several)
+	var apps [several]*wholeApp
 	for i := range apps { // the trial's own steps are made one by one
 		apps[i] = must(w.prepareApp(nil, "exit", fmt.Sprint(10+i)))
 	}
+	return atOnce(func(i int) error {
+		a := apps[i]
+		if err := a.createNow(ctx); err != nil {
+			return err
+		}
+		if _, err := w.Start(ctx, a.id, ""); err != nil {
+			return err
+		}
+		return a.ends(ctx, "", uint32(10+i))
+	})
+}
+
+// several is how many processes atOnce is for.
+const several = 4
+
+// atOnce calls a function for the numbers below several at the same time, each on a goroutine
+// of its own.
+func atOnce(do func(i int) error) error {
 	failed := make(chan error, several)
-	for i, a := range apps {
-		go func() {
-			err := a.createNow(ctx)
-			if err == nil {
-				_, err = w.Start(ctx, a.id, "")
-			}
-			if err == nil {
-				err = a.ends(ctx, "", uint32(10+i))
-			}
-			failed <- err
-		}()
+	for i := range several {
+		go func() { failed <- do(i) }()
 	}
 	var err error
 	for range several {
@@ -317,12 +318,11 @@ func checkConcurrent(ctx context.Context, t *trial) error {
 	return err
 }
 
-func checkHooks(ctx context.Context, t *trial) error {
-	log := filepath.Join(t.dir, "hooks")
+func checkHooks(ctx context.Context, b *barePod) error {
+	log := filepath.Join(b.t.dir, "hooks")
 	hook := func(name string) []specs.Hook {
 		return []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", `printf '%s ' "$1" >>"$2"; cat >>"$2"; echo >>"$2"`, "hook", name, log}}}
 	}
-	b := must(t.runningPod(ctx))
 	a := must(b.add(ctx, "app", func(s *specs.Spec) {
 		s.Hooks = &specs.Hooks{CreateRuntime: hook("createRuntime")}
 		s.Hooks.Prestart = hook("prestart")

@@ -25,16 +25,11 @@ func (e *cannotError) Unwrap() error { return e.err }
 
 // checkpointChecks are about checkpoints.
 func checkpointChecks() []Check {
-	check := func(id, sentence string, run func(context.Context, *trial) error) Check {
-		return Check{
-			ID: id, Level: LevelUser, Section: "5 app/checkpoint", Sentence: sentence, run: run,
-			needs: []abi.Entrypoint{abi.AppCheckpoint}, demanded: true,
-		}
-	}
+	check := demanded(LevelUser, nil)
 	return []Check{
-		check("checkpoint/goes-on", "an app goes on after a checkpoint, unless that is its end", checkGoesOn),
-		check("checkpoint/restore", "an app goes on from its checkpoint where it was, once it is started", checkRestore),
-		check("checkpoint/paused", "a paused app can be restored from a checkpoint, and stays paused meanwhile", checkPausedCheckpoint),
+		check("checkpoint/goes-on", "5 app/checkpoint", "an app goes on after a checkpoint, unless that is its end", checkGoesOn, abi.AppCheckpoint),
+		check("checkpoint/restore", "5 app/checkpoint", "an app goes on from its checkpoint where it was, once it is started", checkRestore, abi.AppCheckpoint),
+		check("checkpoint/paused", "5 app/checkpoint", "a paused app can be restored from a checkpoint, and stays paused meanwhile", checkPausedCheckpoint, abi.AppCheckpoint),
 	}
 }
 

@@ -16,27 +16,20 @@ import (
 
 // enterChecks are about further processes in an app.
 func enterChecks() []Check {
+	demanded := demanded(LevelExec, nil)
 	check := func(id, sentence string, run func(context.Context, *wholeApp) error) Check {
-		return Check{
-			ID: "enter/" + id, Level: LevelExec, Section: "5 enter", Sentence: sentence, needs: []abi.Entrypoint{abi.Enter}, demanded: true,
-			run: func(ctx context.Context, t *trial) error {
-				a := must(t.wholePod().waiting(ctx, nil))
-				return run(ctx, a)
-			},
-		}
+		return demanded("enter/"+id, "5 enter", sentence, func(ctx context.Context, t *trial) error {
+			return run(ctx, must(t.wholePod().waiting(ctx, nil)))
+		}, abi.Enter)
 	}
 	fails := func(id, sentence string, path string, words ...string) Check {
 		return check(id, sentence, func(ctx context.Context, a *wholeApp) error {
 			_, err := a.exec(ctx, "exec", func(p *specs.Process) { p.Args = []string{path} })
-			if err == nil {
-				return errors.New("enter has succeeded")
-			}
-			if len(words) > 0 && !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) }) {
-				return fmt.Errorf("it fails in other words than %q, which clients look for: %w", words, err)
-			}
-			return nil
+			return failsWith("enter", err, words)
 		})
 	}
+	ended := demanded("enter/ended", "2", "enter into an app that has ended returns 5 or 6", checkEnterEnded, abi.Enter)
+	ended.mutable = true
 	return []Check{
 		check("program", "an exec runs with the arguments, the environment, the working directory and the user of its process", checkEntered),
 		check("inside", "an exec is in the namespaces and the cgroup of its app", checkInside),
@@ -58,11 +51,7 @@ func enterChecks() []Check {
 		fails("not-executable", "a file without the right to be executed fails enter as permission denied", "/bin/not-executable", "permission denied"),
 		fails("no-format", "enter reports ready once the program has been executed: a file that the kernel does not execute fails it", "/bin/no-format"),
 		check("several", "several execs run at the same time", checkSeveral),
-		{
-			ID: "enter/ended", Level: LevelExec, Section: "2", mutable: true, needs: []abi.Entrypoint{abi.Enter}, demanded: true,
-			Sentence: "enter into an app that has ended returns 5 or 6",
-			run:      checkEnterEnded,
-		},
+		ended,
 	}
 }
 
@@ -108,23 +97,13 @@ func checkExecSignal(ctx context.Context, a *wholeApp) error {
 }
 
 func checkSeveral(ctx context.Context, a *wholeApp) error {
-	const several = 4
-	failed := make(chan error, several)
-	for i := range several {
-		go func() {
-			id := pod.ExecID(fmt.Sprintf("exec-%d", i))
-			_, err := a.exec(ctx, id, nil, "exit", fmt.Sprint(20+i))
-			if err == nil {
-				err = a.ends(ctx, id, uint32(20+i))
-			}
-			failed <- err
-		}()
-	}
-	var err error
-	for range several {
-		err = errors.Join(err, <-failed)
-	}
-	return err
+	return atOnce(func(i int) error {
+		id := pod.ExecID(fmt.Sprintf("exec-%d", i))
+		if _, err := a.exec(ctx, id, nil, "exit", fmt.Sprint(20+i)); err != nil {
+			return err
+		}
+		return a.ends(ctx, id, uint32(20+i))
+	})
 }
 
 func checkEnterEnded(ctx context.Context, t *trial) error {
@@ -151,46 +130,32 @@ func terminalChecks() []Check {
 		s.Process.Terminal = true
 		s.Process.ConsoleSize = &specs.Box{Height: 24, Width: 100}
 	}
+	check := demanded(LevelExec, asks)
 	return []Check{
-		{
-			ID: "terminal/app", Level: LevelExec, Section: "5 app/add", asks: asks, demanded: true,
-			Sentence: "an app with a terminal has it as 0, 1 and 2 and as its controlling terminal, in the size that the spec has",
-			run: func(ctx context.Context, t *trial) error {
+		check("terminal/app", "5 app/add",
+			"an app with a terminal has it as 0, 1 and 2 and as its controlling terminal, in the size that the spec has", func(ctx context.Context, t *trial) error {
 				a := must(t.wholePod().start(ctx, asks, "inspect"))
 				return onTerminal(ctx, a.streams)
-			},
-		},
-		{
-			ID: "terminal/exec", Level: LevelExec, Section: "5 enter", asks: asks, needs: []abi.Entrypoint{abi.Enter}, demanded: true,
-			Sentence: "so has an exec, in an app without one",
-			run: func(ctx context.Context, t *trial) error {
-				a := must(t.wholePod().waiting(ctx, nil))
-				s := must(a.exec(ctx, "exec", func(p *specs.Process) { asks(&specs.Spec{Process: p}) }, "inspect"))
-				return onTerminal(ctx, s.streams)
-			},
-		},
-		{
-			ID: "terminal/resize", Level: LevelExec, Section: "5 app/add", asks: asks, demanded: true,
-			Sentence: "the program is told when the size of its terminal changes",
-			run: func(ctx context.Context, t *trial) error {
-				a := must(t.wholePod().start(ctx, asks, "resized"))
-				must(a.streams.surroundings(ctx, 0))
-				try(a.w.Resize(a.id, "", pod.Size{Width: 61, Height: 62}))
-				if got := must(a.streams.surroundings(ctx, 1)); got.Cols != 61 || got.Rows != 62 {
-					return fmt.Errorf("the size is %d columns and %d rows, want 61 and 62", got.Cols, got.Rows)
-				}
-				return nil
-			},
-		},
-		{
-			ID: "terminal/input", Level: LevelExec, Section: "5 app/add", asks: asks, demanded: true,
-			Sentence: "what is typed reaches the program, and ^C interrupts it",
-			run: func(ctx context.Context, t *trial) error {
-				a := must(t.wholePod().waiting(ctx, asks))
-				try(a.streams.write("\x03"))
-				return a.ends(ctx, "", signalled+uint32(syscall.SIGINT))
-			},
-		},
+			}),
+		check("terminal/exec", "5 enter", "so has an exec, in an app without one", func(ctx context.Context, t *trial) error {
+			a := must(t.wholePod().waiting(ctx, nil))
+			s := must(a.exec(ctx, "exec", func(p *specs.Process) { asks(&specs.Spec{Process: p}) }, "inspect"))
+			return onTerminal(ctx, s.streams)
+		}, abi.Enter),
+		check("terminal/resize", "5 app/add", "the program is told when the size of its terminal changes", func(ctx context.Context, t *trial) error {
+			a := must(t.wholePod().start(ctx, asks, "resized"))
+			must(a.streams.surroundings(ctx, 0))
+			try(a.w.Resize(a.id, "", pod.Size{Width: 61, Height: 62}))
+			if got := must(a.streams.surroundings(ctx, 1)); got.Cols != 61 || got.Rows != 62 {
+				return fmt.Errorf("the size is %d columns and %d rows, want 61 and 62", got.Cols, got.Rows)
+			}
+			return nil
+		}),
+		check("terminal/input", "5 app/add", "what is typed reaches the program, and ^C interrupts it", func(ctx context.Context, t *trial) error {
+			a := must(t.wholePod().waiting(ctx, asks))
+			try(a.streams.write("\x03"))
+			return a.ends(ctx, "", signalled+uint32(syscall.SIGINT))
+		}),
 	}
 }
 

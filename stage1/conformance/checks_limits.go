@@ -23,11 +23,9 @@ func limitChecks() []Check {
 	check := func(id, section, sentence string, run func(context.Context, *trial) error) Check {
 		return Check{ID: id, Level: LevelLimits, Section: section, Sentence: sentence, run: run}
 	}
-	pauseExec := check("pause/exec", "5 app/pause", "a paused app's execs stand still, too", checkPauseExec)
-	pauseExec.needs, pauseExec.demanded = []abi.Entrypoint{abi.Enter}, true
 	return []Check{
 		check("pause/app", "5 app/pause", "a paused app stands still until it is resumed", checkPause),
-		pauseExec,
+		demanded(LevelLimits, nil)("pause/exec", "5 app/pause", "a paused app's execs stand still, too", checkPauseExec, abi.Enter),
 		check("pause/kill", "5 app/pause", "SIGKILL ends a paused app", func(ctx context.Context, t *trial) error {
 			a := must(t.wholePod().waiting(ctx, nil))
 			try(a.w.Pause(ctx, a.id))
@@ -52,22 +50,24 @@ func limitChecks() []Check {
 			return a.ends(ctx, "", 137)
 		}),
 		check("stats/memory", "7", "the statistics of an app count what it uses", checkStats),
-		check("stats/processes", "7", "the list of an app's processes has its first one, and none of the stage1's", func(ctx context.Context, t *trial) error {
-			a := must(t.wholePod().waiting(ctx, nil))
-			infos := must(a.w.Pids(ctx, a.id))
-			if len(infos) != 1 || infos[0].PID != a.pid {
-				return fmt.Errorf("the list is %v, want process %d alone", infos, a.pid)
-			}
-			return nil
-		}),
-		check("oom/event", "7", "an app that the kernel kills for want of memory is told as such, before its exit", func(ctx context.Context, t *trial) error {
-			a := must(t.wholePod().start(ctx, memory(64), "eat", "256"))
-			kinds := must(a.w.events.kinds(ctx, a.id, pod.EventExited))
-			if !slices.Contains(kinds, pod.EventOOM) || slices.Index(kinds, pod.EventOOM) > slices.Index(kinds, pod.EventExited) {
-				return fmt.Errorf("the events are %v: no OOM before the exit", kinds)
-			}
-			return nil
-		}),
+		check("stats/processes", "7",
+			"the list of an app's processes has its first one, and none of the stage1's", func(ctx context.Context, t *trial) error {
+				a := must(t.wholePod().waiting(ctx, nil))
+				infos := must(a.w.Pids(ctx, a.id))
+				if len(infos) != 1 || infos[0].PID != a.pid {
+					return fmt.Errorf("the list is %v, want process %d alone", infos, a.pid)
+				}
+				return nil
+			}),
+		check("oom/event", "7",
+			"an app that the kernel kills for want of memory is told as such, before its exit", func(ctx context.Context, t *trial) error {
+				a := must(t.wholePod().start(ctx, memory(64), "eat", "256"))
+				kinds := must(a.w.events.kinds(ctx, a.id, pod.EventExited))
+				if !slices.Contains(kinds, pod.EventOOM) || slices.Index(kinds, pod.EventOOM) > slices.Index(kinds, pod.EventExited) {
+					return fmt.Errorf("the events are %v: no OOM before the exit", kinds)
+				}
+				return nil
+			}),
 	}
 }
 
@@ -148,24 +148,17 @@ func userChecks() []Check {
 		ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
 		s.Linux.UIDMappings, s.Linux.GIDMappings = ids, ids
 	}
+	check := demanded(LevelUser, asks)
 	return []Check{
-		{
-			ID: "user/mapped", Level: LevelUser, Section: "5 app/add", asks: asks, demanded: true,
-			Sentence: "in a user namespace root is somebody else outside",
-			run: func(ctx context.Context, t *trial) error {
-				a := must(t.mappedApp(ctx, asks))
-				return mapped(a.pid)
-			},
-		},
-		{
-			ID: "user/exec", Level: LevelUser, Section: "5 enter", asks: asks, demanded: true, needs: []abi.Entrypoint{abi.Enter},
-			Sentence: "an exec is in the user namespace of its app",
-			run: func(ctx context.Context, t *trial) error {
-				a := must(t.mappedApp(ctx, asks))
-				s := must(a.exec(ctx, "exec", nil, "wait"))
-				return errors.Join(s.out.awaitWord(ctx, "waiting"), mapped(s.pid))
-			},
-		},
+		check("user/mapped", "5 app/add", "in a user namespace root is somebody else outside", func(ctx context.Context, t *trial) error {
+			a := must(t.mappedApp(ctx, asks))
+			return mapped(a.pid)
+		}),
+		check("user/exec", "5 enter", "an exec is in the user namespace of its app", func(ctx context.Context, t *trial) error {
+			a := must(t.mappedApp(ctx, asks))
+			s := must(a.exec(ctx, "exec", nil, "wait"))
+			return errors.Join(s.out.awaitWord(ctx, "waiting"), mapped(s.pid))
+		}, abi.Enter),
 	}
 }
 

@@ -15,9 +15,9 @@ import (
 // proportional set size, in bytes. It excludes kernel memory, and the shim, which is the
 // same for every stage1.
 type Overhead struct {
-	Pod     int64 // with one app
-	PerApp  int64 // of each further one
-	Process int   // number of processes, with one app
+	PerApp  int64 `json:"furtherAppBytes"` // of each app after the first
+	Pod     int64 `json:"podBytes"`        // with one app
+	Process int   `json:"processes"`       // number of processes, with one app
 }
 
 const (

@@ -104,9 +104,6 @@ func (t *trial) end(ctx context.Context) error {
 // later registers an undo step.
 func (t *trial) later(f func(context.Context) error) { t.undo = append(t.undo, f) }
 
-// note records a finding of the check.
-func (t *trial) note(key, value string) { t.notes[key] = value }
-
 // id returns a containerd id for the trial's next container. It is not an appc
 // name.
 func (t *trial) id() string {

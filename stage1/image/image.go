@@ -66,10 +66,11 @@ func readManifest(file string) ([]byte, error) {
 
 // Features returns the runtime-spec's features structure of an image directory,
 // which need not be in a store, as JSON; nil if it declares none.
-func Features(dir string) ([]byte, error) {
+func Features(dir string) (_ []byte, err error) {
+	defer prefix(&err, "stage1 image %s", dir)
 	i, err := openImage(dir, "")
 	if err != nil {
-		return nil, fmt.Errorf("stage1 image %s: %w", dir, err)
+		return nil, err
 	}
 	return i.OCIFeatures(), nil
 }

@@ -81,6 +81,13 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
 }
 
+// prefix puts words before an error, if there is one. It is deferred.
+func prefix(err *error, format string, args ...any) {
+	if *err != nil {
+		*err = fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), *err)
+	}
+}
+
 // position returns where in a JSON text an error is, as ":line:column".
 func position(text []byte, err error) string {
 	offset := int64(-1)

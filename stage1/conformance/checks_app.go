@@ -87,24 +87,20 @@ func checkBlocked(ctx context.Context, b *barePod) error {
 }
 
 // namespacesOf returns the namespaces of a process, from /proc.
-func namespacesOf(pid int) (map[string]string, error) {
+func namespacesOf(pid int) map[string]string {
 	all := map[string]string{}
 	for _, ns := range []string{"cgroup", "ipc", "mnt", "net", "pid", "uts", "user"} {
-		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, ns))
-		if err != nil {
-			return nil, err
-		}
-		all[ns] = link
+		all[ns] = must(os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, ns)))
 	}
-	return all, nil
+	return all
 }
 
 func checkNamespaces(ctx context.Context, b *barePod) error {
 	a := must(b.add(ctx, "app", nil, "wait"))
-	created := must(namespacesOf(a.PID))
+	created := namespacesOf(a.PID)
 	try(a.invoke(ctx, abi.AppStart))
 	try(a.streams.out.awaitWord(ctx, "waiting"))
-	running := must(namespacesOf(a.PID))
+	running := namespacesOf(a.PID)
 	for ns, link := range created {
 		if running[ns] != link {
 			return fmt.Errorf("the %s namespace was %s when the app was created, and is %s now", ns, link, running[ns])
@@ -113,7 +109,7 @@ func checkNamespaces(ctx context.Context, b *barePod) error {
 	if !b.t.isolates {
 		return nil
 	}
-	own := must(namespacesOf(os.Getpid()))
+	own := namespacesOf(os.Getpid())
 	for _, ns := range []string{"mnt", "pid", "ipc", "uts"} {
 		if created[ns] == own[ns] {
 			return fmt.Errorf("the %s namespace is the host's", ns)
@@ -214,10 +210,14 @@ func checkUnknownValue(ctx context.Context, t *trial) error {
 
 // checkAddKilled kills app/add at several moments between its beginning and its end.
 func checkAddKilled(ctx context.Context, t *trial) error {
-	whole := must(t.addAndClean(ctx, "whole", t.config.Timeout))
+	whole := t.addAndClean(ctx, "whole", t.config.Timeout)
 	for _, tenths := range []time.Duration{1, 3, 5, 7, 9} {
 		after := whole * tenths / 10
-		if _, err := t.addAndClean(ctx, fmt.Sprintf("killed-%d", tenths), after); err != nil {
+		err := caught(func() error {
+			t.addAndClean(ctx, fmt.Sprintf("killed-%d", tenths), after)
+			return nil
+		})
+		if err != nil {
 			return fmt.Errorf("app/add was killed after %s: %w", after, err)
 		}
 	}
@@ -226,46 +226,30 @@ func checkAddKilled(ctx context.Context, t *trial) error {
 
 // addAndClean makes a pod and calls app/add, which is killed after a while, and then
 // cleans up. It returns how long app/add has taken.
-func (t *trial) addAndClean(ctx context.Context, name string, limit time.Duration) (time.Duration, error) {
-	b, err := t.barePodIn(name)
-	if err != nil {
-		return 0, err
-	}
-	if err := b.run(ctx); err != nil {
-		return 0, err
-	}
-	a, err := b.prepare(name, nil, "wait")
-	if err != nil {
-		return 0, err
-	}
+func (t *trial) addAndClean(ctx context.Context, name string, limit time.Duration) time.Duration {
+	b := must(t.barePodIn(name))
+	try(b.run(ctx))
+	a := must(b.prepare(name, nil, "wait"))
 	began := time.Now()
 	short, cancel := context.WithTimeout(ctx, limit)
 	_ = a.add(short) // the call usually fails, because it is killed
 	cancel()
 	took := time.Since(began)
-	return took, a.cleanUp(ctx)
+	a.cleanUp(ctx)
+	return took
 }
 
 // cleanUp does what stage 0 does after an app/add that was killed.
-func (a *bareApp) cleanUp(ctx context.Context) error {
+func (a *bareApp) cleanUp(ctx context.Context) {
 	if a.b.t.image.Has(abi.AppStop) {
-		if err := codeOf("app/stop", a.invoke(ctx, abi.AppStop), 0, abi.ExitNotFound); err != nil {
-			return err
-		}
+		try(codeOf("app/stop", a.invoke(ctx, abi.AppStop), 0, abi.ExitNotFound))
 	}
-	if err := a.group.Kill(ctx); err != nil {
-		return err
-	}
-	if err := codeOf("app/rm", a.invoke(ctx, abi.AppRm), 0); err != nil {
-		return err
-	}
-	if err := a.b.stop(ctx, false); err != nil {
-		return err
-	}
+	try(a.group.Kill(ctx))
+	try(codeOf("app/rm", a.invoke(ctx, abi.AppRm), 0))
+	try(a.b.stop(ctx, false))
 	if a.b.t.image.Has(abi.GC) {
-		return codeOf("gc", a.b.invoke(ctx, abi.GC, ""), 0)
+		try(codeOf("gc", a.b.invoke(ctx, abi.GC, ""), 0))
 	}
-	return nil
 }
 
 func checkSecond(ctx context.Context, t *trial) error {
@@ -291,12 +275,8 @@ func checkConcurrent(ctx context.Context, t *trial) error {
 	}
 	return atOnce(func(i int) error {
 		a := apps[i]
-		if err := a.createNow(ctx); err != nil {
-			return err
-		}
-		if _, err := w.Start(ctx, a.id, ""); err != nil {
-			return err
-		}
+		try(a.createNow(ctx))
+		must(w.Start(ctx, a.id, ""))
 		return a.ends(ctx, "", uint32(10+i))
 	})
 }
@@ -309,7 +289,7 @@ const several = 4
 func atOnce(do func(i int) error) error {
 	failed := make(chan error, several)
 	for i := range several {
-		go func() { failed <- do(i) }()
+		go func() { failed <- caught(func() error { return do(i) }) }()
 	}
 	var err error
 	for range several {

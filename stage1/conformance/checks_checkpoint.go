@@ -36,9 +36,7 @@ func checkpointChecks() []Check {
 // checkpoint writes the state of an app to a new directory.
 func (t *trial) checkpoint(ctx context.Context, a *wholeApp, exit bool) (dir string, err error) {
 	dir = filepath.Join(t.dir, "checkpoint")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", err
-	}
+	try(os.Mkdir(dir, 0o700))
 	err = a.w.Checkpoint(ctx, a.id, abi.Checkpoint{Path: dir, Exit: exit})
 	if errdefs.IsNotImplemented(err) {
 		return "", &cannotError{err}
@@ -47,16 +45,14 @@ func (t *trial) checkpoint(ctx context.Context, a *wholeApp, exit bool) (dir str
 }
 
 // counting makes an app that has counted to twenty.
-func (w *wholePod) counting(ctx context.Context) (*wholeApp, error) {
-	a, err := w.start(ctx, nil, "tick")
-	if err != nil {
-		return nil, err
-	}
-	return a, a.streams.out.awaitWord(ctx, "\n20\n")
+func (w *wholePod) counting(ctx context.Context) *wholeApp {
+	a := must(w.start(ctx, nil, "tick"))
+	try(a.streams.out.awaitWord(ctx, "\n20\n"))
+	return a
 }
 
 func checkGoesOn(ctx context.Context, t *trial) error {
-	a := must(t.wholePod().counting(ctx))
+	a := t.wholePod().counting(ctx)
 	must(t.checkpoint(ctx, a, false))
 	before := a.streams.out.now()
 	if _, err := a.streams.out.await(ctx, func(now string) bool { return len(now) > len(before)+20 }); err != nil {
@@ -67,7 +63,7 @@ func checkGoesOn(ctx context.Context, t *trial) error {
 
 func checkRestore(ctx context.Context, t *trial) error {
 	w := t.wholePod()
-	a := must(w.counting(ctx))
+	a := w.counting(ctx)
 	dir := must(t.checkpoint(ctx, a, true))
 	if _, err := w.Wait(ctx, a.id, ""); err != nil {
 		return fmt.Errorf("checkpointed with exit: %w", err)
@@ -77,7 +73,7 @@ func checkRestore(ctx context.Context, t *trial) error {
 
 func checkPausedCheckpoint(ctx context.Context, t *trial) error {
 	w := t.wholePod()
-	a := must(w.counting(ctx))
+	a := w.counting(ctx)
 	try(w.Pause(ctx, a.id))
 	dir := must(t.checkpoint(ctx, a, false))
 	time.Sleep(settle / 3) // for output that is on its way

@@ -71,8 +71,7 @@ func checkEntered(ctx context.Context, a *wholeApp) error {
 func checkInside(ctx context.Context, a *wholeApp) error {
 	s := must(a.exec(ctx, "exec", nil, "wait"))
 	try(s.out.awaitWord(ctx, "waiting"))
-	theirs := must(namespacesOf(a.pid))
-	its := must(namespacesOf(s.pid))
+	theirs, its := namespacesOf(a.pid), namespacesOf(s.pid)
 	for ns := range theirs {
 		if its[ns] != theirs[ns] {
 			return fmt.Errorf("the %s namespace of the exec is %s, and that of the app %s", ns, its[ns], theirs[ns])
@@ -99,9 +98,7 @@ func checkExecSignal(ctx context.Context, a *wholeApp) error {
 func checkSeveral(ctx context.Context, a *wholeApp) error {
 	return atOnce(func(i int) error {
 		id := pod.ExecID(fmt.Sprintf("exec-%d", i))
-		if _, err := a.exec(ctx, id, nil, "exit", fmt.Sprint(20+i)); err != nil {
-			return err
-		}
+		must(a.exec(ctx, id, nil, "exit", fmt.Sprint(20+i)))
 		return a.ends(ctx, id, uint32(20+i))
 	})
 }
@@ -160,10 +157,7 @@ func terminalChecks() []Check {
 }
 
 func onTerminal(ctx context.Context, s *streams) error {
-	got, err := s.surroundings(ctx, 0)
-	switch {
-	case err != nil:
-		return err
+	switch got := must(s.surroundings(ctx, 0)); {
 	case !slices.Equal(got.Terminals, []int{0, 1, 2}):
 		return fmt.Errorf("of its descriptors only %v are terminals", got.Terminals)
 	case !got.Controlling:

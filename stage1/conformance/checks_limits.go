@@ -157,7 +157,8 @@ func userChecks() []Check {
 		check("user/exec", "5 enter", "an exec is in the user namespace of its app", func(ctx context.Context, t *trial) error {
 			a := must(t.mappedApp(ctx, asks))
 			s := must(a.exec(ctx, "exec", nil, "wait"))
-			return errors.Join(s.out.awaitWord(ctx, "waiting"), mapped(s.pid))
+			try(s.out.awaitWord(ctx, "waiting"))
+			return mapped(s.pid)
 		}, abi.Enter),
 	}
 }
@@ -165,11 +166,7 @@ func userChecks() []Check {
 // mappedApp makes an app in a user namespace. The app's root must be reachable there.
 func (t *trial) mappedApp(ctx context.Context, asks func(*specs.Spec)) (*wholeApp, error) {
 	for dir := t.rootfs; dir != "/"; dir = filepath.Dir(dir) {
-		st, err := os.Stat(dir)
-		if err != nil {
-			return nil, err
-		}
-		if st.Mode()&0o001 == 0 {
+		if must(os.Stat(dir)).Mode()&0o001 == 0 {
 			return nil, fmt.Errorf("this cannot be checked below %s, which others may not enter: set TMPDIR to another directory", dir)
 		}
 	}

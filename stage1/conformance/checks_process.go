@@ -51,10 +51,7 @@ func checkProgram(ctx context.Context, t *trial) error {
 // hasFound compares the surroundings that a program reports with the ones that it should
 // have.
 func hasFound(ctx context.Context, s *streams, want surroundings, env string) error {
-	got, err := s.surroundings(ctx, 0)
-	switch {
-	case err != nil:
-		return err
+	switch got := must(s.surroundings(ctx, 0)); {
 	case !slices.Equal(got.Args, want.Args):
 		return fmt.Errorf("the program's arguments are %q, want %q", got.Args, want.Args)
 	case !slices.Contains(got.Env, env):
@@ -72,14 +69,14 @@ func hasFound(ctx context.Context, s *streams, want surroundings, env string) er
 // onlyStdio fails if a program has more descriptors than its streams. The app of an
 // immutable pod may be the run process itself, which keeps the lock, a directory, open.
 func onlyStdio(ctx context.Context, s *streams, lock bool) error {
-	got, err := s.surroundings(ctx, 0)
+	got := must(s.surroundings(ctx, 0))
 	if lock && len(got.Directories) == 1 {
 		got.Descriptors = slices.DeleteFunc(got.Descriptors, func(fd int) bool { return fd == got.Directories[0] })
 	}
-	if err == nil && !slices.Equal(got.Descriptors, []int{0, 1, 2}) {
-		err = fmt.Errorf("the program has the descriptors %v", got.Descriptors)
+	if !slices.Equal(got.Descriptors, []int{0, 1, 2}) {
+		return fmt.Errorf("the program has the descriptors %v", got.Descriptors)
 	}
-	return err
+	return nil
 }
 
 func checkNoFormat(ctx context.Context, b *barePod) error {

@@ -50,17 +50,12 @@ type sandbox struct {
 // sandbox makes and starts one. It ends with the trial.
 func (t *trial) sandbox(ctx context.Context) (*sandbox, error) {
 	b := &sandbox{wholePod: t.wholePod(), id: t.id()}
-	bundle, err := os.MkdirTemp(t.dir, "sandbox-")
-	if err != nil {
-		return nil, err
-	}
+	bundle := must(os.MkdirTemp(t.dir, "sandbox-"))
 	c := pod.SandboxConfig{ID: b.id, Bundle: bundle, Hostname: hostname, CgroupsPath: t.cgroups + "/" + b.id}
 	for kind := range shared() {
 		c.Namespaces = append(c.Namespaces, abi.Namespace{Type: string(kind)})
 	}
-	if err := b.CreateSandbox(ctx, c); err != nil {
-		return nil, err
-	}
+	try(b.CreateSandbox(ctx, c))
 	t.later(func(ctx context.Context) error {
 		if err := b.ShutdownSandbox(ctx, b.id); !errdefs.IsNotFound(err) {
 			return err
@@ -77,9 +72,7 @@ func (t *trial) sandbox(ctx context.Context) (*sandbox, error) {
 
 // hold fails unless a process is in the namespaces of the sandbox.
 func (b *sandbox) hold(pid int) error {
-	host := must(namespacesOf(os.Getpid()))
-	holder := must(namespacesOf(b.holder))
-	its := must(namespacesOf(pid))
+	host, holder, its := namespacesOf(os.Getpid()), namespacesOf(b.holder), namespacesOf(pid)
 	for _, ns := range shared() {
 		switch {
 		case holder[ns] == host[ns]:

@@ -36,7 +36,7 @@ func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, e
 	}
 	limit, cancel := context.WithTimeoutCause(ctx, k.config.Timeout, errTimeout)
 	defer cancel()
-	err = c.perform(limit, t)
+	err = caught(func() error { return c.run(limit, t) })
 	if err != nil && limit.Err() != nil && !errors.Is(err, errTimeout) {
 		err = fmt.Errorf("%w: %w", context.Cause(limit), err)
 	}
@@ -54,7 +54,7 @@ func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, e
 type failure struct{ err error }
 
 // must returns the value of a call that has succeeded. Otherwise the check has failed: must and
-// try end it as testing's Fatal ends a test. Only the goroutine that runs the check calls them.
+// try end it as testing's Fatal ends a test. They are called inside caught.
 func must[T any](value T, err error) T {
 	try(err)
 	return value
@@ -67,8 +67,8 @@ func try(err error) {
 	}
 }
 
-// perform runs the check and returns why it has failed.
-func (c *Check) perform(ctx context.Context, t *trial) (err error) {
+// caught calls a function and returns its error, or the one with which must or try has ended it.
+func caught(do func() error) (err error) {
 	defer func() {
 		switch r := recover().(type) {
 		case nil:
@@ -78,7 +78,7 @@ func (c *Check) perform(ctx context.Context, t *trial) (err error) {
 			panic(r)
 		}
 	}()
-	return c.run(ctx, t)
+	return do()
 }
 
 // end undoes the steps of the check, and looks for remains. After a check that ran out of

@@ -57,7 +57,11 @@ func (s *Store) collect(ctx context.Context, wanted []string, dry bool) ([]Tree,
 		return nil, err
 	}
 	if !dry {
-		if err := errors.Join(s.sweep(), removeAll(stale)); err != nil {
+		err := s.sweep()
+		for _, file := range stale {
+			err = errors.Join(err, os.Remove(file))
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -193,13 +197,6 @@ func (s *Store) intended(wanted []string) (kept map[string]string, stale []strin
 		kept[digest] = "the configuration names it"
 	}
 	return kept, stale, nil
-}
-
-func removeAll(files []string) (err error) {
-	for _, f := range files {
-		err = errors.Join(err, os.Remove(f))
-	}
-	return err
 }
 
 // used returns the digests of the stage1s that pods have, as their directories say. It reads the

@@ -59,7 +59,11 @@ func parseManifest(text []byte, file string) (*manifest, error) {
 		}
 		m.features = p
 	}
-	return m, m.complete(file)
+	if m.paths[abi.Run] == "" {
+		return nil, invalid("%s: declares no entrypoint run: add the annotation %s%s with the path of an executable in rootfs",
+			file, abi.AnnotationPrefix, abi.Run)
+	}
+	return m, nil
 }
 
 // isWhole refuses an image that has dependencies or a pathWhitelist and is not an ACI.
@@ -122,40 +126,6 @@ func interfaceVersion(annotations map[string]string) (int, error) {
 		return 0, fmt.Errorf("the image is of interface version %d; stage 0 speaks versions 1 to %d: %w", n, abi.Version, errdefs.ErrNotImplemented)
 	}
 	return n, nil
-}
-
-// complete refuses a manifest that lacks a required part.
-func (m *manifest) complete(file string) error {
-	if m.paths[abi.Run] == "" {
-		return invalid("%s: declares no entrypoint run: add the annotation %s%s with the path of an executable in rootfs",
-			file, abi.AnnotationPrefix, abi.Run)
-	}
-	return nil
-}
-
-// rktABI reports whether the image's entrypoints are called as rkt called them.
-func (m *manifest) rktABI() bool { return m.version < abi.Version }
-
-// sinceMutable is the first interface version with entrypoints that add apps to a pod.
-const sinceMutable = 5
-
-// mutable reports whether apps can be added to a running pod of the image. An image of
-// rkt's interface versions also needs enter, to act inside a pod, and attach, to reach the
-// streams of an app. Pods of other images are made with their only app.
-func (m *manifest) mutable() bool {
-	needed := []abi.Entrypoint{abi.AppAdd, abi.AppStart, abi.AppRm}
-	if m.rktABI() {
-		needed = append(needed, abi.AppStop, abi.Enter, abi.Attach)
-		if m.version < sinceMutable {
-			return false
-		}
-	}
-	for _, e := range needed {
-		if m.paths[e] == "" {
-			return false
-		}
-	}
-	return true
 }
 
 func checkPath(p string) error {

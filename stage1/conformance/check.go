@@ -41,7 +41,7 @@ func mutable(id, section, sentence string, run func(context.Context, *trial) err
 // inPod returns such a check whose run gets a pod that runs.
 func inPod(id, section, sentence string, run func(context.Context, *barePod) error, needs ...abi.Entrypoint) Check {
 	return mutable(id, section, sentence, func(ctx context.Context, t *trial) error {
-		return run(ctx, must(t.runningPod(ctx)))
+		return run(ctx, t.runningPod(ctx))
 	}, needs...)
 }
 

@@ -173,7 +173,7 @@ func checkCreatedDescriptors(ctx context.Context, b *barePod) error {
 
 func checkUndone(ctx context.Context, b *barePod) error {
 	before := descendants()
-	a := must(b.prepare("first", func(s *specs.Spec) { s.Process.Args = []string{"/bin/absent"} }))
+	a := b.prepare("first", func(s *specs.Spec) { s.Process.Args = []string{"/bin/absent"} })
 	if err := a.add(ctx); err == nil {
 		return errors.New("app/add of a missing program has succeeded")
 	}
@@ -205,7 +205,7 @@ func checkUnknownValue(ctx context.Context, t *trial) error {
 		}
 		return nil
 	}
-	return must(t.runningPod(ctx)).refuses(ctx, nonsense)
+	return t.runningPod(ctx).refuses(ctx, nonsense)
 }
 
 // checkAddKilled kills app/add at several moments between its beginning and its end.
@@ -227,9 +227,9 @@ func checkAddKilled(ctx context.Context, t *trial) error {
 // addAndClean makes a pod and calls app/add, which is killed after a while, and then
 // cleans up. It returns how long app/add has taken.
 func (t *trial) addAndClean(ctx context.Context, name string, limit time.Duration) time.Duration {
-	b := must(t.barePodIn(name))
-	try(b.run(ctx))
-	a := must(b.prepare(name, nil, "wait"))
+	b := t.barePodIn(name)
+	b.run(ctx)
+	a := b.prepare(name, nil, "wait")
 	began := time.Now()
 	short, cancel := context.WithTimeout(ctx, limit)
 	_ = a.add(short) // the call usually fails, because it is killed
@@ -271,7 +271,7 @@ func checkConcurrent(ctx context.Context, t *trial) error {
 	must(w.waiting(ctx, nil))
 	var apps [several]*wholeApp
 	for i := range apps { // the trial's own steps are made one by one
-		apps[i] = must(w.prepareApp(nil, "exit", fmt.Sprint(10+i)))
+		apps[i] = w.prepareApp(nil, "exit", fmt.Sprint(10+i))
 	}
 	return atOnce(func(i int) error {
 		a := apps[i]

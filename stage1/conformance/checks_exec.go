@@ -104,7 +104,7 @@ func checkSeveral(ctx context.Context, a *wholeApp) error {
 }
 
 func checkEnterEnded(ctx context.Context, t *trial) error {
-	b := must(t.runningPod(ctx))
+	b := t.runningPod(ctx)
 	a := must(b.start(ctx, "app", "exit", "0"))
 	must(a.ended(ctx))
 	c := a.call(abi.Enter)

@@ -198,7 +198,7 @@ func checkRecorded(ctx context.Context, b *barePod) error {
 }
 
 func checkNotice(ctx context.Context, t *trial) error {
-	b := must(t.barePod())
+	b := t.barePod()
 	n, err := b.noticeOf3(ctx)
 	if n == nil || err != nil {
 		return err
@@ -219,7 +219,7 @@ func checkNotice(ctx context.Context, t *trial) error {
 // checkBareNotice repeats the check as a stage 0 of an older release, after b has ended.
 func checkBareNotice(ctx context.Context, t *trial, b *barePod) error {
 	try(b.end(ctx))
-	b = must(t.barePodIn("older"))
+	b = t.barePodIn("older")
 	b.words = false
 	n, err := b.noticeOf3(ctx)
 	if n != nil && err == nil && (n.err != nil || n.said.Status != nil) {
@@ -231,7 +231,7 @@ func checkBareNotice(ctx context.Context, t *trial, b *barePod) error {
 // noticeOf3 runs a program that exits with 3, and returns the notice of that exit, or nil if
 // the stage1 does not record exits.
 func (b *barePod) noticeOf3(ctx context.Context) (*notice, error) {
-	try(b.run(ctx))
+	b.run(ctx)
 	a := must(b.start(ctx, "app", "exit", "3"))
 	st := must(a.ended(ctx)) // by the notice, if the stage1 records exits
 	if st.Code != 3 {

@@ -64,21 +64,13 @@ func (s *Store) Import(ctx context.Context, blobs Blobs, top Descriptor, ref str
 		return nil, err
 	}
 	defer unlock()
-	if err := s.sweep(); err != nil {
-		return nil, err
-	}
-	tmp, err := os.MkdirTemp(s.dir, tmpPrefix)
-	if err != nil {
-		return nil, err
-	}
-	digest, err := fillLayers(ctx, blobs, layers, tmp)
-	if err == nil {
-		err = s.settle(filled{digest: digest}, ref, tmp, "")
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(tmp))
-	}
-	i, err := s.hold(digest)
+	i, err := s.add(func(tmp string) (string, error) {
+		digest, err := fillLayers(ctx, blobs, layers, tmp)
+		if err != nil {
+			return "", err
+		}
+		return digest, s.settle(filled{digest: digest}, ref, tmp, "")
+	})
 	if err != nil {
 		return nil, err
 	}

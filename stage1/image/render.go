@@ -30,6 +30,16 @@ func (s *Store) render(ctx context.Context, source, want string) (*Image, error)
 	if i, err := s.last(source, want); !isGone(err) {
 		return i, err
 	}
+	i, err := s.add(func(tmp string) (string, error) { return s.produce(ctx, source, tmp, want) })
+	if err != nil {
+		return nil, err
+	}
+	s.collectReplaced(ctx)
+	return i, nil
+}
+
+// add returns the image of a tree that fill has made in tmp and settled. The caller has the lock.
+func (s *Store) add(fill func(tmp string) (digest string, err error)) (*Image, error) {
 	if err := s.sweep(); err != nil {
 		return nil, err
 	}
@@ -37,16 +47,11 @@ func (s *Store) render(ctx context.Context, source, want string) (*Image, error)
 	if err != nil {
 		return nil, err
 	}
-	digest, err := s.produce(ctx, source, tmp, want)
+	digest, err := fill(tmp)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(tmp))
 	}
-	i, err := s.hold(digest)
-	if err != nil {
-		return nil, err
-	}
-	s.collectReplaced(ctx)
-	return i, nil
+	return s.hold(digest)
 }
 
 // produce renders an image in tmp, moves it into the store, and records the fingerprint of

@@ -56,9 +56,10 @@ func SpecOf(r *abi.Request) *specs.Spec {
 }
 
 // mounts reports whether stage 0 makes a mount itself, in the app's root, so that the manifest
-// has no volume for it. These are tmpfs: an empty volume has neither the size nor the flags of
-// one, and rkt's fly makes none. A tmpfs inside a volume is not among them, because volumes are
-// mounted later.
+// has no volume for it. In a mutable pod these are all mounts that the stage1 does not make. In
+// an immutable pod they are tmpfs, because an empty volume has neither the size nor the flags of
+// one and rkt's fly makes none; but not a tmpfs inside a volume, because volumes are mounted
+// later.
 func (k *Composition) mounts(m specs.Mount) bool {
 	if appc.Own(m) || k.mutable {
 		return !appc.Own(m)

@@ -113,8 +113,8 @@ func Mark(app, what string) string {
 	return filepath.Join(stage1.RktInTree, "status", app+"-"+what)
 }
 
-// MarkStarted prepares the status of an app for its start, as rkt did: it removes an earlier
-// exit.
+// MarkStarted removes the record of an app's earlier exit and writes the mark of its start, as
+// rkt did.
 func MarkStarted(dir, app string) error {
 	return stage1.InTree(dir, func(tree *os.Root) error {
 		for _, old := range []string{Mark(app, Started), filepath.Join(stage1.RktInTree, "status", app)} {

@@ -44,7 +44,8 @@ type mutable struct {
 
 var _ pod.Stage1 = (*mutable)(nil)
 
-// Has reports whether the image has an entrypoint of rkt's. Stage 0 delivers signals itself.
+// Has reports whether an entrypoint of rkt's can be called. app/signal always can: stage 0
+// delivers signals itself.
 func (s *mutable) Has(e abi.Entrypoint) bool {
 	switch e {
 	case abi.AppSignal:
@@ -170,7 +171,8 @@ func (r *readiness) there(files *watch) (bool, error) {
 	return to == "ready" && immutable.SupervisorOf(r.dir) != 0, nil
 }
 
-// over ends the apps of a pod that has ended. The exits of started apps are waited for elsewhere.
+// over ends the apps that were not started when the pod ends. start waits for the ends of the
+// others.
 func (s *mutable) over() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,8 +39,8 @@ type mutableApp struct {
 	told    atomic.Int32                 // the last signal that stage 0 has sent
 }
 
-// end reports the first end of the app, after the app's output was carried: clients read no output
-// after the end.
+// end reports the end of the app, if it is the first report. It waits until the output was
+// carried, because clients read none after the end.
 func (a *mutableApp) end(st abi.Status) {
 	a.once.Do(func() {
 		close(a.over)
@@ -56,8 +56,8 @@ func (a *mutableApp) end(st abi.Status) {
 	})
 }
 
-// signal handles the signals to the app's pod.Process, which stands for the leader before
-// app/start, and changes of the size of its terminal.
+// signal signals the app's first process, which exists from app/start on, or resizes its
+// terminal.
 func (a *mutableApp) signal(sig syscall.Signal) error {
 	if sig == unix.SIGWINCH && a.streams.terminal {
 		return a.streams.resize()

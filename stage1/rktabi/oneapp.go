@@ -46,7 +46,8 @@ func Open(i *image.Image, name string, children *proc.Children, excused []string
 	return m
 }
 
-// Has reports whether the image has an entrypoint. Stage 0 delivers signals itself.
+// Has reports whether an entrypoint can be called. app/signal always can: stage 0 delivers
+// signals itself.
 func (s *oneApp) Has(e abi.Entrypoint) bool {
 	switch e {
 	case abi.Run, abi.Enter, abi.GC, abi.Stop:

@@ -109,8 +109,8 @@ func environmentLines(k *immutable.Composition) []string {
 	return lines
 }
 
-// commandLine replaces an app's command line if it has a %, which rkt does not escape from
-// systemd.
+// commandLine replaces an app's command line if it has a %, which rkt does not escape, so that
+// systemd would expand it.
 func commandLine(root string, p *specs.Process) ([]string, error) {
 	if !strings.Contains(strings.Join(p.Args, ""), "%") {
 		return nil, nil

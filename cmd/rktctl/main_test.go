@@ -75,7 +75,7 @@ func bundled(t *testing.T, name string) {
 
 func digestOf(t *testing.T, dir string) string {
 	t.Helper()
-	i, err := image.Inspect(t.Context(), dir)
+	i, err := image.ACIs{}.Inspect(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,56 +50,38 @@ type notice struct {
 }
 
 // barePod makes a pod that does not run yet.
-func (t *trial) barePod() (*barePod, error) { return t.barePodIn("pod") }
+func (t *trial) barePod() *barePod { return t.barePodIn("pod") }
 
-func (t *trial) barePodIn(parent string) (*barePod, error) {
-	s, err := t.newStage1()
-	if err != nil {
-		return nil, err
-	}
+func (t *trial) barePodIn(parent string) *barePod {
 	b := &barePod{
-		t: t, dir: filepath.Join(t.dir, parent, barePodID), stage1: s, words: true,
+		t: t, dir: filepath.Join(t.dir, parent, barePodID), stage1: must(t.newStage1()), words: true,
 		notices: map[string]*notice{}, silent: make(chan struct{}),
 	}
-	if err := os.MkdirAll(b.dir, 0o750); err != nil {
-		return nil, err
-	}
-	if err := b.stage1.Attach(b.dir); err != nil {
-		return nil, err
-	}
+	try(os.MkdirAll(b.dir, 0o750))
+	try(b.stage1.Attach(b.dir))
 	t.later(func(context.Context) error { return b.stage1.Detach(b.dir) })
 	t.later(b.end)
-	return b, nil
+	return b
 }
 
 // runningPod makes a pod that runs.
-func (t *trial) runningPod(ctx context.Context) (*barePod, error) {
-	b, err := t.barePod()
-	if err != nil {
-		return nil, err
-	}
-	return b, b.run(ctx)
+func (t *trial) runningPod(ctx context.Context) *barePod {
+	b := t.barePod()
+	b.run(ctx)
+	return b
 }
 
 // run executes run with the lock. This process keeps no descriptor of the lock.
-func (b *barePod) run(ctx context.Context) error {
-	lock, err := os.Open(b.dir)
-	if err != nil {
-		return err
-	}
+func (b *barePod) run(ctx context.Context) {
+	lock := must(os.Open(b.dir))
 	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return fmt.Errorf("lock the pod: %w", err)
+		try(fmt.Errorf("lock the pod: %w", err))
 	}
 	c := b.call(abi.Run, "")
 	c.Request.NoticeWords = b.words
-	sup, err := b.stage1.Run(ctx, c, lock)
-	if err != nil {
-		return err
-	}
-	b.sup = sup
+	b.sup = must(b.stage1.Run(ctx, c, lock))
 	go b.listen()
-	return nil
 }
 
 // listen reads the notices until the pipe ends.
@@ -209,38 +192,27 @@ type bareProcess struct {
 }
 
 // prepare makes the files, mounts and cgroup that stage 0 makes before app/add.
-func (b *barePod) prepare(name string, change func(*specs.Spec), verb ...string) (*bareApp, error) {
+func (b *barePod) prepare(name string, change func(*specs.Spec), verb ...string) *bareApp {
 	t := b.t
 	s := t.plainSpec(verb...)
 	if change != nil {
 		change(s)
 	}
-	g, err := cgroup.Maker{Children: t.children}.Create(cgroup.Path{Spec: t.cgroups + "/" + name}, s.Linux.Resources)
-	if err != nil {
-		return nil, err
-	}
+	g := must(cgroup.Maker{Children: t.children}.Create(cgroup.Path{Spec: t.cgroups + "/" + name}, s.Linux.Resources))
 	b.groups = append(b.groups, g)
 	s.Linux.CgroupsPath = g.Path()
-	bundle, raw, err := t.bundleOf(s)
-	if err != nil {
-		return nil, err
-	}
 	a := &bareApp{b: b, name: name, group: g, request: b.call(abi.AppAdd, name).Request}
-	a.request.Container, a.request.Bundle, a.request.Rootfs = t.id(), bundle, s.Root.Path
-	a.request.Spec, a.request.Cgroup, a.request.Terminal = raw, g.ABI(), s.Process.Terminal
-	if a.streams, err = newStreams(s.Process.Terminal); err != nil {
-		return nil, err
-	}
+	a.request.Bundle, a.request.Spec = t.bundleOf(s)
+	a.request.Container, a.request.Rootfs = t.id(), s.Root.Path
+	a.request.Cgroup, a.request.Terminal = g.ABI(), s.Process.Terminal
+	a.streams = must(newStreams(s.Process.Terminal))
 	t.later(func(context.Context) error { return a.streams.Close() })
-	return a, nil
+	return a
 }
 
 // add makes an app by app/add.
 func (b *barePod) add(ctx context.Context, name string, change func(*specs.Spec), verb ...string) (*bareApp, error) {
-	a, err := b.prepare(name, change, verb...)
-	if err != nil {
-		return nil, err
-	}
+	a := b.prepare(name, change, verb...)
 	return a, a.add(ctx)
 }
 
@@ -343,12 +315,10 @@ func codeOf(what string, err error, want ...int) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	for _, w := range want {
-		if code == w {
-			return nil
-		}
-	}
-	if err != nil {
+	switch {
+	case slices.Contains(want, code):
+		return nil
+	case err != nil:
 		return fmt.Errorf("%s: exit code %d, want %d: %w", what, code, want[0], err)
 	}
 	return fmt.Errorf("%s: exit code %d, want %d", what, code, want[0])

@@ -28,6 +28,31 @@ type Check struct {
 	run     func(context.Context, *trial) error
 }
 
+// basic returns a check of LevelRun.
+func basic(id, section, sentence string, run func(context.Context, *trial) error) Check {
+	return Check{ID: id, Level: LevelRun, Section: section, Sentence: sentence, run: run}
+}
+
+// mutable returns a check of LevelRun that needs a pod to which apps can be added.
+func mutable(id, section, sentence string, run func(context.Context, *trial) error, needs ...abi.Entrypoint) Check {
+	return Check{ID: id, Level: LevelRun, Section: section, Sentence: sentence, mutable: true, needs: needs, run: run}
+}
+
+// inPod returns such a check whose run gets a pod that runs.
+func inPod(id, section, sentence string, run func(context.Context, *barePod) error, needs ...abi.Entrypoint) Check {
+	return mutable(id, section, sentence, func(ctx context.Context, t *trial) error {
+		return run(ctx, t.runningPod(ctx))
+	}, needs...)
+}
+
+// demanded returns a maker of checks of a level that a stage1 does not reach without what they
+// ask for and need.
+func demanded(level Level, asks func(*specs.Spec)) func(id, section, sentence string, run func(context.Context, *trial) error, needs ...abi.Entrypoint) Check {
+	return func(id, section, sentence string, run func(context.Context, *trial) error, needs ...abi.Entrypoint) Check {
+		return Check{ID: id, Level: level, Section: section, Sentence: sentence, asks: asks, needs: needs, demanded: true, run: run}
+	}
+}
+
 // Checks returns all checks in the order in which they are run: level by level, because an
 // early failure explains later ones.
 func Checks() []Check {
@@ -80,4 +105,27 @@ func contains(s, pattern string) bool {
 		s = s[at+len(part):]
 	}
 	return true
+}
+
+// Level says how much of the ABI a stage1 implements. Each level includes the lower ones.
+type Level int
+
+// The levels.
+const (
+	LevelRun    Level = 1 + iota // apps run, end and are deleted
+	LevelExec                    // further processes, and terminals
+	LevelLimits                  // pause, update, statistics, OOM
+	LevelUser                    // user namespaces, checkpoint and restore
+)
+
+// Levels is the number of levels.
+const Levels = int(LevelUser)
+
+var levelNames = [...]string{"nothing", "run and delete", "exec and terminal", "pause, update, statistics, OOM", "user namespaces, checkpoint"}
+
+func (l Level) String() string {
+	if l < 0 || int(l) >= len(levelNames) {
+		return fmt.Sprintf("level %d", int(l))
+	}
+	return levelNames[l]
 }

@@ -18,22 +18,25 @@ import (
 
 // addChecks are about app/add.
 func addChecks() []Check {
-	add := func(id, sentence string, run func(context.Context, *trial) error) Check {
-		return Check{ID: "add/" + id, Level: LevelRun, Section: "5 app/add", Sentence: sentence, mutable: true, run: run}
-	}
 	refused := func(id, sentence string, words []string, change func(*specs.Spec)) Check {
-		return add(id, sentence, func(ctx context.Context, t *trial) error {
-			return t.refuses(ctx, change, words...)
+		return inPod("add/"+id, "5 app/add", sentence, func(ctx context.Context, b *barePod) error {
+			return b.refuses(ctx, change, words...)
 		})
 	}
 	program := func(path string) func(*specs.Spec) {
 		return func(s *specs.Spec) { s.Process.Args = []string{path} }
 	}
+	hooks := inPod("hooks/order", "5", "hooks run in the order of the spec, with the state of the app as their input", checkHooks)
+	hooks.asks = func(s *specs.Spec) {
+		hook := []specs.Hook{{Path: "/bin/true"}}
+		s.Hooks = &specs.Hooks{CreateRuntime: hook, StartContainer: hook}
+		s.Hooks.Prestart = hook
+	}
 	return []Check{
-		add("blocked", "app/add leaves the app's first process created and blocked: the program runs after app/start, and not before", checkBlocked),
-		add("namespaces", "the namespaces of a created process are final, and its own where the spec asks for it", checkNamespaces),
-		add("cgroup", "the created process is in the app's cgroup, and no process of the stage1's is", checkCgroup),
-		add("descriptors", "the created process holds neither the pod's lock nor a pipe of the stage1's", checkCreatedDescriptors),
+		inPod("add/blocked", "5 app/add", "app/add leaves the app's first process created and blocked: the program runs after app/start, and not before", checkBlocked),
+		inPod("add/namespaces", "5 app/add", "the namespaces of a created process are final, and its own where the spec asks for it", checkNamespaces),
+		inPod("add/cgroup", "5 app/add", "the created process is in the app's cgroup, and no process of the stage1's is", checkCgroup),
+		inPod("add/descriptors", "5 app/add", "the created process holds neither the pod's lock nor a pipe of the stage1's", checkCreatedDescriptors),
 		refused("missing", "a program that is missing fails app/add, in words that clients look for",
 			[]string{"no such file or directory", "executable file not found in $PATH"}, program("/bin/absent")),
 		refused("not-in-path", "a program without a slash that is not in PATH fails app/add, in words that clients look for",
@@ -44,49 +47,34 @@ func addChecks() []Check {
 			[]string{"is a directory", "permission denied"}, program("/bin")),
 		refused("working-directory", "a working directory that cannot be entered fails app/add",
 			nil, func(s *specs.Spec) { s.Process.Cwd = "/bin/not-executable" }),
-		add("undone", "after an app/add that failed nothing of the app is left, and the pod goes on", checkUndone),
-		add("unknown-value", "a value that the stage1 cannot honour is refused, and never skipped", checkUnknownValue),
-		add("killed", "an app/add that is killed half-way leaves nothing that app/stop, app/rm, stop and gc do not clean up", checkAddKilled),
-		add("second", "a pod has several apps, each with its own exit", checkSecond),
-		add("concurrent", "apps are added and started at the same time", checkConcurrent),
-		{
-			ID: "hooks/order", Level: LevelRun, Section: "5", mutable: true,
-			Sentence: "hooks run in the order of the spec, with the state of the app as their input",
-			asks: func(s *specs.Spec) {
-				hook := []specs.Hook{{Path: "/bin/true"}}
-				s.Hooks = &specs.Hooks{CreateRuntime: hook, StartContainer: hook}
-				s.Hooks.Prestart = hook
-			},
-			run: checkHooks,
-		},
+		inPod("add/undone", "5 app/add", "after an app/add that failed nothing of the app is left, and the pod goes on", checkUndone),
+		mutable("add/unknown-value", "5 app/add", "a value that the stage1 cannot honour is refused, and never skipped", checkUnknownValue),
+		mutable("add/killed", "5 app/add", "an app/add that is killed half-way leaves nothing that app/stop, app/rm, stop and gc do not clean up", checkAddKilled),
+		mutable("add/second", "5 app/add", "a pod has several apps, each with its own exit", checkSecond),
+		mutable("add/concurrent", "5 app/add", "apps are added and started at the same time", checkConcurrent),
+		hooks,
 	}
 }
 
 // refuses fails if app/add accepts an app, or if its error lacks some words.
-func (t *trial) refuses(ctx context.Context, change func(*specs.Spec), words ...string) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = b.add(ctx, "app", change, "exit", "0")
-	if err == nil {
-		return errors.New("app/add has succeeded")
-	}
-	if len(words) == 0 || slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) }) {
+func (b *barePod) refuses(ctx context.Context, change func(*specs.Spec), words ...string) error {
+	_, err := b.add(ctx, "app", change, "exit", "0")
+	return failsWith("app/add", err, words)
+}
+
+// failsWith fails if an entrypoint has succeeded, or if its error has none of some words.
+func failsWith(entrypoint string, err error, words []string) error {
+	switch {
+	case err == nil:
+		return fmt.Errorf("%s has succeeded", entrypoint)
+	case len(words) == 0 || slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) }):
 		return nil
 	}
 	return fmt.Errorf("it fails in other words than %q, which clients look for: %w", words, err)
 }
 
-func checkBlocked(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	a, err := b.add(ctx, "app", nil, "wait")
-	if err != nil {
-		return err
-	}
+func checkBlocked(ctx context.Context, b *barePod) error {
+	a := must(b.add(ctx, "app", nil, "wait"))
 	if !proc.Alive(a.PID, a.StartTime) {
 		return fmt.Errorf("process %d, which app/add has reported, does not live", a.PID)
 	}
@@ -94,60 +82,34 @@ func checkBlocked(ctx context.Context, t *trial) error {
 	if text := a.streams.out.now(); text != "" {
 		return fmt.Errorf("before app/start the program has written %q", text)
 	}
-	if err := a.invoke(ctx, abi.AppStart); err != nil {
-		return err
-	}
+	try(a.invoke(ctx, abi.AppStart))
 	return a.streams.out.awaitWord(ctx, "waiting")
 }
 
 // namespacesOf returns the namespaces of a process, from /proc.
-func namespacesOf(pid int) (map[string]string, error) {
+func namespacesOf(pid int) map[string]string {
 	all := map[string]string{}
 	for _, ns := range []string{"cgroup", "ipc", "mnt", "net", "pid", "uts", "user"} {
-		link, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, ns))
-		if err != nil {
-			return nil, err
-		}
-		all[ns] = link
+		all[ns] = must(os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, ns)))
 	}
-	return all, nil
+	return all
 }
 
-func checkNamespaces(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	a, err := b.add(ctx, "app", nil, "wait")
-	if err != nil {
-		return err
-	}
-	created, err := namespacesOf(a.PID)
-	if err != nil {
-		return err
-	}
-	if err := a.invoke(ctx, abi.AppStart); err != nil {
-		return err
-	}
-	if err := a.streams.out.awaitWord(ctx, "waiting"); err != nil {
-		return err
-	}
-	running, err := namespacesOf(a.PID)
-	if err != nil {
-		return err
-	}
+func checkNamespaces(ctx context.Context, b *barePod) error {
+	a := must(b.add(ctx, "app", nil, "wait"))
+	created := namespacesOf(a.PID)
+	try(a.invoke(ctx, abi.AppStart))
+	try(a.streams.out.awaitWord(ctx, "waiting"))
+	running := namespacesOf(a.PID)
 	for ns, link := range created {
 		if running[ns] != link {
 			return fmt.Errorf("the %s namespace was %s when the app was created, and is %s now", ns, link, running[ns])
 		}
 	}
-	if !t.isolates {
+	if !b.t.isolates {
 		return nil
 	}
-	own, err := namespacesOf(os.Getpid())
-	if err != nil {
-		return err
-	}
+	own := namespacesOf(os.Getpid())
 	for _, ns := range []string{"mnt", "pid", "ipc", "uts"} {
 		if created[ns] == own[ns] {
 			return fmt.Errorf("the %s namespace is the host's", ns)
@@ -156,36 +118,20 @@ func checkNamespaces(ctx context.Context, t *trial) error {
 	return nil
 }
 
-func checkCgroup(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	a, err := b.add(ctx, "app", nil, "wait")
-	if err != nil {
-		return err
-	}
+func checkCgroup(ctx context.Context, b *barePod) error {
+	a := must(b.add(ctx, "app", nil, "wait"))
 	alone := func(when string) error {
 		for _, dir := range a.group.ABI().Dirs {
-			pids, err := pidsIn(dir)
-			if err != nil {
-				return err
-			}
+			pids := must(pidsIn(dir))
 			if !slices.Equal(pids, []string{fmt.Sprint(a.PID)}) {
 				return fmt.Errorf("%s the cgroup %s has the processes %v, and should have %d alone", when, dir, pids, a.PID)
 			}
 		}
 		return nil
 	}
-	if err := alone("after app/add"); err != nil {
-		return err
-	}
-	if err := a.invoke(ctx, abi.AppStart); err != nil {
-		return err
-	}
-	if err := a.streams.out.awaitWord(ctx, "waiting"); err != nil {
-		return err
-	}
+	try(alone("after app/add"))
+	try(a.invoke(ctx, abi.AppStart))
+	try(a.streams.out.awaitWord(ctx, "waiting"))
 	return alone("after app/start")
 }
 
@@ -194,19 +140,9 @@ func pidsIn(dir string) ([]string, error) {
 	return strings.Fields(string(b)), err
 }
 
-func checkCreatedDescriptors(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	other, err := b.start(ctx, "other", "wait")
-	if err != nil {
-		return err
-	}
-	a, err := b.add(ctx, "app", nil, "wait")
-	if err != nil {
-		return err
-	}
+func checkCreatedDescriptors(ctx context.Context, b *barePod) error {
+	other := must(b.start(ctx, "other", "wait"))
+	a := must(b.add(ctx, "app", nil, "wait"))
 	open := func(pid int) map[string]string {
 		all := map[string]string{}
 		links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -235,34 +171,23 @@ func checkCreatedDescriptors(ctx context.Context, t *trial) error {
 	return nil
 }
 
-func checkUndone(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
+func checkUndone(ctx context.Context, b *barePod) error {
 	before := descendants()
-	a, err := b.prepare("first", func(s *specs.Spec) { s.Process.Args = []string{"/bin/absent"} })
-	if err != nil {
-		return err
-	}
+	a := b.prepare("first", func(s *specs.Spec) { s.Process.Args = []string{"/bin/absent"} })
 	if err := a.add(ctx); err == nil {
 		return errors.New("app/add of a missing program has succeeded")
 	}
-	if err := eventually(ctx, "only the processes of before are there", func() bool { return len(descendants()) <= len(before) }); err != nil {
-		return err
-	}
+	try(eventually(ctx, "only the processes of before are there", func() bool { return len(descendants()) <= len(before) }))
 	if pids, err := a.group.Pids(); err != nil || len(pids) > 0 {
 		return fmt.Errorf("processes %v are left in the app's cgroup: %w", pids, err)
 	}
-	if err := codeOf("app/rm of what was not added", a.invoke(ctx, abi.AppRm), 0); err != nil {
-		return err
-	}
+	try(codeOf("app/rm of what was not added", a.invoke(ctx, abi.AppRm), 0))
 	next, err := b.start(ctx, "second", "exit", "0")
 	if err != nil {
 		return fmt.Errorf("the app after it: %w", err)
 	}
-	_, err = next.ended(ctx)
-	return err
+	must(next.ended(ctx))
+	return nil
 }
 
 func checkUnknownValue(ctx context.Context, t *trial) error {
@@ -280,18 +205,19 @@ func checkUnknownValue(ctx context.Context, t *trial) error {
 		}
 		return nil
 	}
-	return t.refuses(ctx, nonsense)
+	return t.runningPod(ctx).refuses(ctx, nonsense)
 }
 
 // checkAddKilled kills app/add at several moments between its beginning and its end.
 func checkAddKilled(ctx context.Context, t *trial) error {
-	whole, err := t.addAndClean(ctx, "whole", t.config.Timeout)
-	if err != nil {
-		return err
-	}
+	whole := t.addAndClean(ctx, "whole", t.config.Timeout)
 	for _, tenths := range []time.Duration{1, 3, 5, 7, 9} {
 		after := whole * tenths / 10
-		if _, err := t.addAndClean(ctx, fmt.Sprintf("killed-%d", tenths), after); err != nil {
+		err := caught(func() error {
+			t.addAndClean(ctx, fmt.Sprintf("killed-%d", tenths), after)
+			return nil
+		})
+		if err != nil {
 			return fmt.Errorf("app/add was killed after %s: %w", after, err)
 		}
 	}
@@ -300,65 +226,39 @@ func checkAddKilled(ctx context.Context, t *trial) error {
 
 // addAndClean makes a pod and calls app/add, which is killed after a while, and then
 // cleans up. It returns how long app/add has taken.
-func (t *trial) addAndClean(ctx context.Context, name string, limit time.Duration) (time.Duration, error) {
-	b, err := t.barePodIn(name)
-	if err != nil {
-		return 0, err
-	}
-	if err := b.run(ctx); err != nil {
-		return 0, err
-	}
-	a, err := b.prepare(name, nil, "wait")
-	if err != nil {
-		return 0, err
-	}
+func (t *trial) addAndClean(ctx context.Context, name string, limit time.Duration) time.Duration {
+	b := t.barePodIn(name)
+	b.run(ctx)
+	a := b.prepare(name, nil, "wait")
 	began := time.Now()
 	short, cancel := context.WithTimeout(ctx, limit)
 	_ = a.add(short) // the call usually fails, because it is killed
 	cancel()
 	took := time.Since(began)
-	return took, a.cleanUp(ctx)
+	a.cleanUp(ctx)
+	return took
 }
 
 // cleanUp does what stage 0 does after an app/add that was killed.
-func (a *bareApp) cleanUp(ctx context.Context) error {
+func (a *bareApp) cleanUp(ctx context.Context) {
 	if a.b.t.image.Has(abi.AppStop) {
-		if err := codeOf("app/stop", a.invoke(ctx, abi.AppStop), 0, abi.ExitNotFound); err != nil {
-			return err
-		}
+		try(codeOf("app/stop", a.invoke(ctx, abi.AppStop), 0, abi.ExitNotFound))
 	}
-	if err := a.group.Kill(ctx); err != nil {
-		return err
-	}
-	if err := codeOf("app/rm", a.invoke(ctx, abi.AppRm), 0); err != nil {
-		return err
-	}
-	if err := a.b.stop(ctx, false); err != nil {
-		return err
-	}
+	try(a.group.Kill(ctx))
+	try(codeOf("app/rm", a.invoke(ctx, abi.AppRm), 0))
+	try(a.b.stop(ctx, false))
 	if a.b.t.image.Has(abi.GC) {
-		return codeOf("gc", a.b.invoke(ctx, abi.GC, ""), 0)
+		try(codeOf("gc", a.b.invoke(ctx, abi.GC, ""), 0))
 	}
-	return nil
 }
 
 func checkSecond(ctx context.Context, t *trial) error {
 	w := t.wholePod()
-	first, err := w.waiting(ctx, nil)
-	if err != nil {
-		return err
-	}
+	first := must(w.waiting(ctx, nil))
 	for _, code := range []string{"3", "4"} {
-		a, err := w.start(ctx, nil, "exit", code)
-		if err != nil {
-			return err
-		}
-		if err := a.ends(ctx, "", uint32(code[0]-'0')); err != nil {
-			return err
-		}
-		if err := a.remove(ctx); err != nil {
-			return err
-		}
+		a := must(w.start(ctx, nil, "exit", code))
+		try(a.ends(ctx, "", uint32(code[0]-'0')))
+		try(a.remove(ctx))
 	}
 	if st, err := w.Status(first.id, ""); err != nil || st.Exit.Code != 0 || !st.Exit.At.IsZero() {
 		return fmt.Errorf("the first app is %s after others have ended: %w", st.State, err)
@@ -368,30 +268,28 @@ func checkSecond(ctx context.Context, t *trial) error {
 
 func checkConcurrent(ctx context.Context, t *trial) error {
 	w := t.wholePod()
-	if _, err := w.waiting(ctx, nil); err != nil {
-		return err
-	}
-	const several = 4
-	apps := make([]*wholeApp, several)
+	must(w.waiting(ctx, nil))
+	var apps [several]*wholeApp
 	for i := range apps { // the trial's own steps are made one by one
-		a, err := w.prepareApp(nil, "exit", fmt.Sprint(10+i))
-		if err != nil {
-			return err
-		}
-		apps[i] = a
+		apps[i] = w.prepareApp(nil, "exit", fmt.Sprint(10+i))
 	}
+	return atOnce(func(i int) error {
+		a := apps[i]
+		try(a.createNow(ctx))
+		must(w.Start(ctx, a.id, ""))
+		return a.ends(ctx, "", uint32(10+i))
+	})
+}
+
+// several is how many processes atOnce is for.
+const several = 4
+
+// atOnce calls a function for the numbers below several at the same time, each on a goroutine
+// of its own.
+func atOnce(do func(i int) error) error {
 	failed := make(chan error, several)
-	for i, a := range apps {
-		go func() {
-			err := a.createNow(ctx)
-			if err == nil {
-				_, err = w.Start(ctx, a.id, "")
-			}
-			if err == nil {
-				err = a.ends(ctx, "", uint32(10+i))
-			}
-			failed <- err
-		}()
+	for i := range several {
+		go func() { failed <- caught(func() error { return do(i) }) }()
 	}
 	var err error
 	for range several {
@@ -400,22 +298,15 @@ func checkConcurrent(ctx context.Context, t *trial) error {
 	return err
 }
 
-func checkHooks(ctx context.Context, t *trial) error {
-	log := filepath.Join(t.dir, "hooks")
+func checkHooks(ctx context.Context, b *barePod) error {
+	log := filepath.Join(b.t.dir, "hooks")
 	hook := func(name string) []specs.Hook {
 		return []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", `printf '%s ' "$1" >>"$2"; cat >>"$2"; echo >>"$2"`, "hook", name, log}}}
 	}
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	a, err := b.add(ctx, "app", func(s *specs.Spec) {
+	a := must(b.add(ctx, "app", func(s *specs.Spec) {
 		s.Hooks = &specs.Hooks{CreateRuntime: hook("createRuntime")}
 		s.Hooks.Prestart = hook("prestart")
-	}, "wait")
-	if err != nil {
-		return err
-	}
+	}, "wait"))
 	text, err := os.ReadFile(log)
 	if err != nil {
 		return fmt.Errorf("no hook has run: %w", err)
@@ -432,4 +323,46 @@ func checkHooks(ctx context.Context, t *trial) error {
 		}
 	}
 	return nil
+}
+
+// removeChecks are about app/stop and app/rm.
+func removeChecks() []Check {
+	return []Check{
+		inPod("app-stop/living", "5 app/stop", "app/stop ends an app that runs", func(ctx context.Context, b *barePod) error {
+			a := must(b.start(ctx, "app", "wait"))
+			try(codeOf("app/stop", a.invoke(ctx, abi.AppStop), 0))
+			must(a.ended(ctx))
+			return nil
+		}, abi.AppStop),
+		inPod("app-stop/created", "5 app/stop", "app/stop ends an app that was never started", func(ctx context.Context, b *barePod) error {
+			a := must(b.add(ctx, "app", nil, "wait"))
+			try(codeOf("app/stop", a.invoke(ctx, abi.AppStop), 0))
+			must(a.ended(ctx))
+			return nil
+		}, abi.AppStop),
+		inPod("app-stop/ended", "5 app/stop", "app/stop of an app that has ended succeeds", func(ctx context.Context, b *barePod) error {
+			a := must(b.start(ctx, "app", "exit", "0"))
+			must(a.ended(ctx))
+			return codeOf("app/stop", a.invoke(ctx, abi.AppStop), 0)
+		}, abi.AppStop),
+		inPod("app-stop/unknown", "5 app/stop", "app/stop of an app that never was returns 5", func(ctx context.Context, b *barePod) error {
+			return codeOf("app/stop", b.invoke(ctx, abi.AppStop, "nobody"), abi.ExitNotFound)
+		}, abi.AppStop),
+		inPod("app-rm/living", "5 app/rm", "app/rm of an app that runs returns 6, and the app runs on", func(ctx context.Context, b *barePod) error {
+			a := must(b.start(ctx, "app", "wait"))
+			try(codeOf("app/rm", a.invoke(ctx, abi.AppRm), abi.ExitFailedPrecondition))
+			if !proc.Alive(a.PID, a.StartTime) {
+				return errors.New("app/rm has ended the app")
+			}
+			return nil
+		}, abi.AppRm),
+		inPod("app-rm/ended", "5 app/rm", "app/rm of an app that has ended succeeds, and again", func(ctx context.Context, b *barePod) error {
+			a := must(b.start(ctx, "app", "exit", "0"))
+			must(a.ended(ctx))
+			return errors.Join(codeOf("app/rm", a.invoke(ctx, abi.AppRm), 0), codeOf("the second app/rm", a.invoke(ctx, abi.AppRm), 0))
+		}, abi.AppRm),
+		inPod("app-rm/unknown", "5 app/rm", "app/rm of an app that never was succeeds", func(ctx context.Context, b *barePod) error {
+			return codeOf("app/rm", b.invoke(ctx, abi.AppRm, "nobody"), 0)
+		}, abi.AppRm),
+	}
 }

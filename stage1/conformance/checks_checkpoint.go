@@ -25,25 +25,18 @@ func (e *cannotError) Unwrap() error { return e.err }
 
 // checkpointChecks are about checkpoints.
 func checkpointChecks() []Check {
-	check := func(id, sentence string, run func(context.Context, *trial) error) Check {
-		return Check{
-			ID: id, Level: LevelUser, Section: "5 app/checkpoint", Sentence: sentence, run: run,
-			needs: []abi.Entrypoint{abi.AppCheckpoint}, demanded: true,
-		}
-	}
+	check := demanded(LevelUser, nil)
 	return []Check{
-		check("checkpoint/goes-on", "an app goes on after a checkpoint, unless that is its end", checkGoesOn),
-		check("checkpoint/restore", "an app goes on from its checkpoint where it was, once it is started", checkRestore),
-		check("checkpoint/paused", "a paused app can be restored from a checkpoint, and stays paused meanwhile", checkPausedCheckpoint),
+		check("checkpoint/goes-on", "5 app/checkpoint", "an app goes on after a checkpoint, unless that is its end", checkGoesOn, abi.AppCheckpoint),
+		check("checkpoint/restore", "5 app/checkpoint", "an app goes on from its checkpoint where it was, once it is started", checkRestore, abi.AppCheckpoint),
+		check("checkpoint/paused", "5 app/checkpoint", "a paused app can be restored from a checkpoint, and stays paused meanwhile", checkPausedCheckpoint, abi.AppCheckpoint),
 	}
 }
 
 // checkpoint writes the state of an app to a new directory.
 func (t *trial) checkpoint(ctx context.Context, a *wholeApp, exit bool) (dir string, err error) {
 	dir = filepath.Join(t.dir, "checkpoint")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return "", err
-	}
+	try(os.Mkdir(dir, 0o700))
 	err = a.w.Checkpoint(ctx, a.id, abi.Checkpoint{Path: dir, Exit: exit})
 	if errdefs.IsNotImplemented(err) {
 		return "", &cannotError{err}
@@ -52,22 +45,15 @@ func (t *trial) checkpoint(ctx context.Context, a *wholeApp, exit bool) (dir str
 }
 
 // counting makes an app that has counted to twenty.
-func (w *wholePod) counting(ctx context.Context) (*wholeApp, error) {
-	a, err := w.start(ctx, nil, "tick")
-	if err != nil {
-		return nil, err
-	}
-	return a, a.streams.out.awaitWord(ctx, "\n20\n")
+func (w *wholePod) counting(ctx context.Context) *wholeApp {
+	a := must(w.start(ctx, nil, "tick"))
+	try(a.streams.out.awaitWord(ctx, "\n20\n"))
+	return a
 }
 
 func checkGoesOn(ctx context.Context, t *trial) error {
-	a, err := t.wholePod().counting(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := t.checkpoint(ctx, a, false); err != nil {
-		return err
-	}
+	a := t.wholePod().counting(ctx)
+	must(t.checkpoint(ctx, a, false))
 	before := a.streams.out.now()
 	if _, err := a.streams.out.await(ctx, func(now string) bool { return len(now) > len(before)+20 }); err != nil {
 		return fmt.Errorf("after its checkpoint: %w", err)
@@ -77,14 +63,8 @@ func checkGoesOn(ctx context.Context, t *trial) error {
 
 func checkRestore(ctx context.Context, t *trial) error {
 	w := t.wholePod()
-	a, err := w.counting(ctx)
-	if err != nil {
-		return err
-	}
-	dir, err := t.checkpoint(ctx, a, true)
-	if err != nil {
-		return err
-	}
+	a := w.counting(ctx)
+	dir := must(t.checkpoint(ctx, a, true))
 	if _, err := w.Wait(ctx, a.id, ""); err != nil {
 		return fmt.Errorf("checkpointed with exit: %w", err)
 	}
@@ -93,17 +73,9 @@ func checkRestore(ctx context.Context, t *trial) error {
 
 func checkPausedCheckpoint(ctx context.Context, t *trial) error {
 	w := t.wholePod()
-	a, err := w.counting(ctx)
-	if err != nil {
-		return err
-	}
-	if err := w.Pause(ctx, a.id); err != nil {
-		return err
-	}
-	dir, err := t.checkpoint(ctx, a, false)
-	if err != nil {
-		return err
-	}
+	a := w.counting(ctx)
+	try(w.Pause(ctx, a.id))
+	dir := must(t.checkpoint(ctx, a, false))
 	time.Sleep(settle / 3) // for output that is on its way
 	before := a.streams.out.now()
 	time.Sleep(settle)
@@ -115,21 +87,13 @@ func checkPausedCheckpoint(ctx context.Context, t *trial) error {
 
 // restored makes an app from the checkpoint of one that was counting.
 func (w *wholePod) restored(ctx context.Context, dir string) error {
-	a, err := w.restore(ctx, dir, nil, "tick")
-	if err != nil {
-		return err
-	}
+	a := must(w.restore(ctx, dir, nil, "tick"))
 	time.Sleep(settle)
 	if text := a.streams.out.now(); text != "" {
 		return fmt.Errorf("before app/start it has written %q", text)
 	}
-	if _, err := w.Start(ctx, a.id, ""); err != nil {
-		return err
-	}
-	text, err := a.streams.out.await(ctx, func(text string) bool { return strings.Count(text, "\n") > 3 })
-	if err != nil {
-		return err
-	}
+	must(w.Start(ctx, a.id, ""))
+	text := must(a.streams.out.await(ctx, func(text string) bool { return strings.Count(text, "\n") > 3 }))
 	if strings.HasPrefix(text, "0\n") {
 		return errors.New("it has begun anew")
 	}

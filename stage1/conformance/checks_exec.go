@@ -16,51 +16,33 @@ import (
 
 // enterChecks are about further processes in an app.
 func enterChecks() []Check {
+	demanded := demanded(LevelExec, nil)
 	check := func(id, sentence string, run func(context.Context, *wholeApp) error) Check {
-		return Check{
-			ID: "enter/" + id, Level: LevelExec, Section: "5 enter", Sentence: sentence, needs: []abi.Entrypoint{abi.Enter}, demanded: true,
-			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().waiting(ctx, nil)
-				if err != nil {
-					return err
-				}
-				return run(ctx, a)
-			},
-		}
+		return demanded("enter/"+id, "5 enter", sentence, func(ctx context.Context, t *trial) error {
+			return run(ctx, must(t.wholePod().waiting(ctx, nil)))
+		}, abi.Enter)
 	}
 	fails := func(id, sentence string, path string, words ...string) Check {
 		return check(id, sentence, func(ctx context.Context, a *wholeApp) error {
-			_, _, err := a.exec(ctx, "exec", func(p *specs.Process) { p.Args = []string{path} })
-			if err == nil {
-				return errors.New("enter has succeeded")
-			}
-			if len(words) > 0 && !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(err.Error(), w) }) {
-				return fmt.Errorf("it fails in other words than %q, which clients look for: %w", words, err)
-			}
-			return nil
+			_, err := a.exec(ctx, "exec", func(p *specs.Process) { p.Args = []string{path} })
+			return failsWith("enter", err, words)
 		})
 	}
+	ended := demanded("enter/ended", "2", "enter into an app that has ended returns 5 or 6", checkEnterEnded, abi.Enter)
+	ended.mutable = true
 	return []Check{
 		check("program", "an exec runs with the arguments, the environment, the working directory and the user of its process", checkEntered),
 		check("inside", "an exec is in the namespaces and the cgroup of its app", checkInside),
 		check("streams", "an exec has streams of its own, with nothing of the stage1's", func(ctx context.Context, a *wholeApp) error {
-			s, _, err := a.exec(ctx, "exec", nil, "say", "out", "err")
-			if err != nil {
-				return err
-			}
+			s := must(a.exec(ctx, "exec", nil, "say", "out", "err"))
 			return s.holds(ctx, "out", "err")
 		}),
 		check("descriptors", "an exec has the descriptors 0, 1 and 2, and no other", func(ctx context.Context, a *wholeApp) error {
-			s, _, err := a.exec(ctx, "exec", nil, "inspect")
-			if err != nil {
-				return err
-			}
-			return onlyStdio(ctx, s, false)
+			s := must(a.exec(ctx, "exec", nil, "inspect"))
+			return onlyStdio(ctx, s.streams, false)
 		}),
 		check("code", "the exit code of an exec is its program's", func(ctx context.Context, a *wholeApp) error {
-			if _, _, err := a.exec(ctx, "exec", nil, "exit", "74"); err != nil {
-				return err
-			}
+			must(a.exec(ctx, "exec", nil, "exit", "74"))
 			return a.ends(ctx, "exec", 74)
 		}),
 		check("signal", "a signal to an exec reaches it, and not the app", checkExecSignal),
@@ -69,75 +51,44 @@ func enterChecks() []Check {
 		fails("not-executable", "a file without the right to be executed fails enter as permission denied", "/bin/not-executable", "permission denied"),
 		fails("no-format", "enter reports ready once the program has been executed: a file that the kernel does not execute fails it", "/bin/no-format"),
 		check("several", "several execs run at the same time", checkSeveral),
-		{
-			ID: "enter/ended", Level: LevelExec, Section: "2", mutable: true, needs: []abi.Entrypoint{abi.Enter}, demanded: true,
-			Sentence: "enter into an app that has ended returns 5 or 6",
-			run:      checkEnterEnded,
-		},
+		ended,
 	}
 }
 
 func checkEntered(ctx context.Context, a *wholeApp) error {
 	want := surroundings{Args: []string{"inspect", "two words"}, Cwd: "/tmp"}
-	s, _, err := a.exec(ctx, "exec", func(p *specs.Process) {
+	s := must(a.exec(ctx, "exec", func(p *specs.Process) {
 		p.Cwd, p.Env = want.Cwd, append(p.Env, "VERIFY=exec")
 		p.User = specs.User{UID: 4711, GID: 4712}
 		if a.w.t.declares(&specs.Spec{Process: p}) != nil {
 			p.User = specs.User{}
 		}
 		want.UID, want.GID = int(p.User.UID), int(p.User.GID)
-	}, want.Args...)
-	if err != nil {
-		return err
-	}
-	return hasFound(ctx, s, want, "VERIFY=exec")
+	}, want.Args...))
+	return hasFound(ctx, s.streams, want, "VERIFY=exec")
 }
 
 func checkInside(ctx context.Context, a *wholeApp) error {
-	s, pid, err := a.exec(ctx, "exec", nil, "wait")
-	if err != nil {
-		return err
-	}
-	if err := s.out.awaitWord(ctx, "waiting"); err != nil {
-		return err
-	}
-	theirs, err := namespacesOf(a.pid)
-	if err != nil {
-		return err
-	}
-	its, err := namespacesOf(pid)
-	if err != nil {
-		return err
-	}
+	s := must(a.exec(ctx, "exec", nil, "wait"))
+	try(s.out.awaitWord(ctx, "waiting"))
+	theirs, its := namespacesOf(a.pid), namespacesOf(s.pid)
 	for ns := range theirs {
 		if its[ns] != theirs[ns] {
 			return fmt.Errorf("the %s namespace of the exec is %s, and that of the app %s", ns, its[ns], theirs[ns])
 		}
 	}
-	infos, err := a.w.Pids(ctx, a.id)
-	if err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(infos, func(i pod.ProcessInfo) bool { return i.PID == pid && i.Exec == "exec" }) {
-		return fmt.Errorf("process %d of the exec is not in the cgroup of its app, which has %v", pid, infos)
+	infos := must(a.w.Pids(ctx, a.id))
+	if !slices.ContainsFunc(infos, func(i pod.ProcessInfo) bool { return i.PID == s.pid && i.Exec == "exec" }) {
+		return fmt.Errorf("process %d of the exec is not in the cgroup of its app, which has %v", s.pid, infos)
 	}
 	return nil
 }
 
 func checkExecSignal(ctx context.Context, a *wholeApp) error {
-	s, _, err := a.exec(ctx, "exec", nil, "wait")
-	if err != nil {
-		return err
-	}
-	if err := s.out.awaitWord(ctx, "waiting"); err != nil {
-		return err
-	}
-	if err := a.w.Kill(ctx, a.id, "exec", int(syscall.SIGTERM), false); err != nil {
-		return err
-	}
-	if err := a.ends(ctx, "exec", signalled+uint32(syscall.SIGTERM)); err != nil {
-		return err
-	}
+	s := must(a.exec(ctx, "exec", nil, "wait"))
+	try(s.out.awaitWord(ctx, "waiting"))
+	try(a.w.Kill(ctx, a.id, "exec", int(syscall.SIGTERM), false))
+	try(a.ends(ctx, "exec", signalled+uint32(syscall.SIGTERM)))
 	if st, err := a.w.Status(a.id, ""); err != nil || st.State != pod.Running {
 		return fmt.Errorf("the app is %s: %w", st.State, err)
 	}
@@ -145,45 +96,22 @@ func checkExecSignal(ctx context.Context, a *wholeApp) error {
 }
 
 func checkSeveral(ctx context.Context, a *wholeApp) error {
-	const several = 4
-	failed := make(chan error, several)
-	for i := range several {
-		go func() {
-			id := pod.ExecID(fmt.Sprintf("exec-%d", i))
-			_, _, err := a.exec(ctx, id, nil, "exit", fmt.Sprint(20+i))
-			if err == nil {
-				err = a.ends(ctx, id, uint32(20+i))
-			}
-			failed <- err
-		}()
-	}
-	var err error
-	for range several {
-		err = errors.Join(err, <-failed)
-	}
-	return err
+	return atOnce(func(i int) error {
+		id := pod.ExecID(fmt.Sprintf("exec-%d", i))
+		must(a.exec(ctx, id, nil, "exit", fmt.Sprint(20+i)))
+		return a.ends(ctx, id, uint32(20+i))
+	})
 }
 
 func checkEnterEnded(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	a, err := b.start(ctx, "app", "exit", "0")
-	if err != nil {
-		return err
-	}
-	if _, err := a.ended(ctx); err != nil {
-		return err
-	}
+	b := t.runningPod(ctx)
+	a := must(b.start(ctx, "app", "exit", "0"))
+	must(a.ended(ctx))
 	c := a.call(abi.Enter)
 	c.Request.Exec, c.Request.Cgroup = "exec", a.request.Cgroup
 	args := []string{inRoot, "exit", "0"}
 	c.Request.Process = []byte(`{"args":["` + strings.Join(args, `","`) + `"],"cwd":"/"}`)
-	s, err := newStreams(false)
-	if err != nil {
-		return err
-	}
+	s := must(newStreams(false))
 	t.later(func(context.Context) error { return s.Close() })
 	defer t.children.Expect()()
 	p, err := b.stage1.Enter(ctx, c, args, s.Files())
@@ -199,78 +127,37 @@ func terminalChecks() []Check {
 		s.Process.Terminal = true
 		s.Process.ConsoleSize = &specs.Box{Height: 24, Width: 100}
 	}
+	check := demanded(LevelExec, asks)
 	return []Check{
-		{
-			ID: "terminal/app", Level: LevelExec, Section: "5 app/add", asks: asks, demanded: true,
-			Sentence: "an app with a terminal has it as 0, 1 and 2 and as its controlling terminal, in the size that the spec has",
-			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().start(ctx, asks, "inspect")
-				if err != nil {
-					return err
-				}
+		check("terminal/app", "5 app/add",
+			"an app with a terminal has it as 0, 1 and 2 and as its controlling terminal, in the size that the spec has", func(ctx context.Context, t *trial) error {
+				a := must(t.wholePod().start(ctx, asks, "inspect"))
 				return onTerminal(ctx, a.streams)
-			},
-		},
-		{
-			ID: "terminal/exec", Level: LevelExec, Section: "5 enter", asks: asks, needs: []abi.Entrypoint{abi.Enter}, demanded: true,
-			Sentence: "so has an exec, in an app without one",
-			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().waiting(ctx, nil)
-				if err != nil {
-					return err
-				}
-				s, _, err := a.exec(ctx, "exec", func(p *specs.Process) {
-					asks(&specs.Spec{Process: p})
-				}, "inspect")
-				if err != nil {
-					return err
-				}
-				return onTerminal(ctx, s)
-			},
-		},
-		{
-			ID: "terminal/resize", Level: LevelExec, Section: "5 app/add", asks: asks, demanded: true,
-			Sentence: "the program is told when the size of its terminal changes",
-			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().start(ctx, asks, "resized")
-				if err != nil {
-					return err
-				}
-				if _, err := a.streams.surroundings(ctx, 0); err != nil {
-					return err
-				}
-				if err := a.w.Resize(a.id, "", pod.Size{Width: 61, Height: 62}); err != nil {
-					return err
-				}
-				got, err := a.streams.surroundings(ctx, 1)
-				if err == nil && (got.Cols != 61 || got.Rows != 62) {
-					err = fmt.Errorf("the size is %d columns and %d rows, want 61 and 62", got.Cols, got.Rows)
-				}
-				return err
-			},
-		},
-		{
-			ID: "terminal/input", Level: LevelExec, Section: "5 app/add", asks: asks, demanded: true,
-			Sentence: "what is typed reaches the program, and ^C interrupts it",
-			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().waiting(ctx, asks)
-				if err != nil {
-					return err
-				}
-				if err := a.streams.write("\x03"); err != nil {
-					return err
-				}
-				return a.ends(ctx, "", signalled+uint32(syscall.SIGINT))
-			},
-		},
+			}),
+		check("terminal/exec", "5 enter", "so has an exec, in an app without one", func(ctx context.Context, t *trial) error {
+			a := must(t.wholePod().waiting(ctx, nil))
+			s := must(a.exec(ctx, "exec", func(p *specs.Process) { asks(&specs.Spec{Process: p}) }, "inspect"))
+			return onTerminal(ctx, s.streams)
+		}, abi.Enter),
+		check("terminal/resize", "5 app/add", "the program is told when the size of its terminal changes", func(ctx context.Context, t *trial) error {
+			a := must(t.wholePod().start(ctx, asks, "resized"))
+			must(a.streams.surroundings(ctx, 0))
+			try(a.w.Resize(a.id, "", pod.Size{Width: 61, Height: 62}))
+			if got := must(a.streams.surroundings(ctx, 1)); got.Cols != 61 || got.Rows != 62 {
+				return fmt.Errorf("the size is %d columns and %d rows, want 61 and 62", got.Cols, got.Rows)
+			}
+			return nil
+		}),
+		check("terminal/input", "5 app/add", "what is typed reaches the program, and ^C interrupts it", func(ctx context.Context, t *trial) error {
+			a := must(t.wholePod().waiting(ctx, asks))
+			try(a.streams.write("\x03"))
+			return a.ends(ctx, "", signalled+uint32(syscall.SIGINT))
+		}),
 	}
 }
 
 func onTerminal(ctx context.Context, s *streams) error {
-	got, err := s.surroundings(ctx, 0)
-	switch {
-	case err != nil:
-		return err
+	switch got := must(s.surroundings(ctx, 0)); {
 	case !slices.Equal(got.Terminals, []int{0, 1, 2}):
 		return fmt.Errorf("of its descriptors only %v are terminals", got.Terminals)
 	case !got.Controlling:

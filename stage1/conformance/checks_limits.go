@@ -23,36 +23,21 @@ func limitChecks() []Check {
 	check := func(id, section, sentence string, run func(context.Context, *trial) error) Check {
 		return Check{ID: id, Level: LevelLimits, Section: section, Sentence: sentence, run: run}
 	}
-	pauseExec := check("pause/exec", "5 app/pause", "a paused app's execs stand still, too", checkPauseExec)
-	pauseExec.needs, pauseExec.demanded = []abi.Entrypoint{abi.Enter}, true
 	return []Check{
 		check("pause/app", "5 app/pause", "a paused app stands still until it is resumed", checkPause),
-		pauseExec,
+		demanded(LevelLimits, nil)("pause/exec", "5 app/pause", "a paused app's execs stand still, too", checkPauseExec, abi.Enter),
 		check("pause/kill", "5 app/pause", "SIGKILL ends a paused app", func(ctx context.Context, t *trial) error {
-			a, err := t.wholePod().waiting(ctx, nil)
-			if err != nil {
-				return err
-			}
-			if err := a.w.Pause(ctx, a.id); err != nil {
-				return err
-			}
-			if err := a.w.Kill(ctx, a.id, "", int(syscall.SIGKILL), false); err != nil {
-				return err
-			}
+			a := must(t.wholePod().waiting(ctx, nil))
+			try(a.w.Pause(ctx, a.id))
+			try(a.w.Kill(ctx, a.id, "", int(syscall.SIGKILL), false))
 			return a.ends(ctx, "", 137)
 		}),
 		check("limit/memory", "7", "a memory limit is in force: an app that passes it is killed", func(ctx context.Context, t *trial) error {
-			a, err := t.wholePod().start(ctx, memory(64), "eat", "256")
-			if err != nil {
-				return err
-			}
+			a := must(t.wholePod().start(ctx, memory(64), "eat", "256"))
 			return a.ends(ctx, "", 137)
 		}),
 		check("update/memory", "5 app/update", "a limit that is lowered while the app runs is in force", func(ctx context.Context, t *trial) error {
-			a, err := t.wholePod().start(ctx, memory(512), "feed", "256")
-			if err != nil {
-				return err
-			}
+			a := must(t.wholePod().start(ctx, memory(512), "feed", "256"))
 			lower := int64(64 << 20)
 			res := resources(specs.LinuxResources{Memory: &specs.LinuxMemory{Limit: &lower, Swap: &lower}})
 			if err := a.w.Update(ctx, a.id, res); err != nil {
@@ -61,40 +46,28 @@ func limitChecks() []Check {
 					return errors.Join(err, retry)
 				}
 			}
-			if err := a.streams.write("x"); err != nil {
-				return err
-			}
+			try(a.streams.write("x"))
 			return a.ends(ctx, "", 137)
 		}),
 		check("stats/memory", "7", "the statistics of an app count what it uses", checkStats),
-		check("stats/processes", "7", "the list of an app's processes has its first one, and none of the stage1's", func(ctx context.Context, t *trial) error {
-			a, err := t.wholePod().waiting(ctx, nil)
-			if err != nil {
-				return err
-			}
-			infos, err := a.w.Pids(ctx, a.id)
-			if err != nil {
-				return err
-			}
-			if len(infos) != 1 || infos[0].PID != a.pid {
-				return fmt.Errorf("the list is %v, want process %d alone", infos, a.pid)
-			}
-			return nil
-		}),
-		check("oom/event", "7", "an app that the kernel kills for want of memory is told as such, before its exit", func(ctx context.Context, t *trial) error {
-			a, err := t.wholePod().start(ctx, memory(64), "eat", "256")
-			if err != nil {
-				return err
-			}
-			kinds, err := a.w.events.kinds(ctx, a.id, pod.EventExited)
-			if err != nil {
-				return err
-			}
-			if !slices.Contains(kinds, pod.EventOOM) || slices.Index(kinds, pod.EventOOM) > slices.Index(kinds, pod.EventExited) {
-				return fmt.Errorf("the events are %v: no OOM before the exit", kinds)
-			}
-			return nil
-		}),
+		check("stats/processes", "7",
+			"the list of an app's processes has its first one, and none of the stage1's", func(ctx context.Context, t *trial) error {
+				a := must(t.wholePod().waiting(ctx, nil))
+				infos := must(a.w.Pids(ctx, a.id))
+				if len(infos) != 1 || infos[0].PID != a.pid {
+					return fmt.Errorf("the list is %v, want process %d alone", infos, a.pid)
+				}
+				return nil
+			}),
+		check("oom/event", "7",
+			"an app that the kernel kills for want of memory is told as such, before its exit", func(ctx context.Context, t *trial) error {
+				a := must(t.wholePod().start(ctx, memory(64), "eat", "256"))
+				kinds := must(a.w.events.kinds(ctx, a.id, pod.EventExited))
+				if !slices.Contains(kinds, pod.EventOOM) || slices.Index(kinds, pod.EventOOM) > slices.Index(kinds, pod.EventExited) {
+					return fmt.Errorf("the events are %v: no OOM before the exit", kinds)
+				}
+				return nil
+			}),
 	}
 }
 
@@ -130,19 +103,13 @@ func hasMemoryV1() bool {
 // standsStill resumes a paused program, and fails if the program wrote output before
 // that.
 func standsStill(ctx context.Context, a *wholeApp, s *streams) error {
-	if _, err := s.out.await(ctx, func(text string) bool { return strings.Count(text, "\n") > 2 }); err != nil {
-		return err
-	}
-	if err := a.w.Pause(ctx, a.id); err != nil {
-		return err
-	}
+	must(s.out.await(ctx, func(text string) bool { return strings.Count(text, "\n") > 2 }))
+	try(a.w.Pause(ctx, a.id))
 	time.Sleep(settle / 3) // for output that is on its way
 	before := s.out.now()
 	time.Sleep(settle)
 	after := s.out.now()
-	if err := a.w.Resume(ctx, a.id); err != nil {
-		return err
-	}
+	try(a.w.Resume(ctx, a.id))
 	if before != after {
 		return fmt.Errorf("while it was paused it has written %d bytes", len(after)-len(before))
 	}
@@ -153,38 +120,21 @@ func standsStill(ctx context.Context, a *wholeApp, s *streams) error {
 }
 
 func checkPause(ctx context.Context, t *trial) error {
-	a, err := t.wholePod().start(ctx, nil, "tick")
-	if err != nil {
-		return err
-	}
+	a := must(t.wholePod().start(ctx, nil, "tick"))
 	return standsStill(ctx, a, a.streams)
 }
 
 func checkPauseExec(ctx context.Context, t *trial) error {
-	a, err := t.wholePod().waiting(ctx, nil)
-	if err != nil {
-		return err
-	}
-	s, _, err := a.exec(ctx, "exec", nil, "tick")
-	if err != nil {
-		return err
-	}
-	return standsStill(ctx, a, s)
+	a := must(t.wholePod().waiting(ctx, nil))
+	s := must(a.exec(ctx, "exec", nil, "tick"))
+	return standsStill(ctx, a, s.streams)
 }
 
 func checkStats(ctx context.Context, t *trial) error {
 	const eaten = 64
-	a, err := t.wholePod().start(ctx, nil, "eat", fmt.Sprint(eaten))
-	if err != nil {
-		return err
-	}
-	if err := a.streams.out.awaitWord(ctx, "eaten"); err != nil {
-		return err
-	}
-	st, err := a.w.Stats(ctx, a.id)
-	if err != nil {
-		return err
-	}
+	a := must(t.wholePod().start(ctx, nil, "eat", fmt.Sprint(eaten)))
+	try(a.streams.out.awaitWord(ctx, "eaten"))
+	st := must(a.w.Stats(ctx, a.id))
 	if used := st.Usage[cgroup.MemoryUsage].Current; used < eaten<<20 {
 		return fmt.Errorf("the app uses more than %d MB, and its statistics say %d bytes", eaten, used)
 	}
@@ -198,44 +148,25 @@ func userChecks() []Check {
 		ids := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
 		s.Linux.UIDMappings, s.Linux.GIDMappings = ids, ids
 	}
+	check := demanded(LevelUser, asks)
 	return []Check{
-		{
-			ID: "user/mapped", Level: LevelUser, Section: "5 app/add", asks: asks, demanded: true,
-			Sentence: "in a user namespace root is somebody else outside",
-			run: func(ctx context.Context, t *trial) error {
-				a, err := t.mappedApp(ctx, asks)
-				if err != nil {
-					return err
-				}
-				return mapped(a.pid)
-			},
-		},
-		{
-			ID: "user/exec", Level: LevelUser, Section: "5 enter", asks: asks, demanded: true, needs: []abi.Entrypoint{abi.Enter},
-			Sentence: "an exec is in the user namespace of its app",
-			run: func(ctx context.Context, t *trial) error {
-				a, err := t.mappedApp(ctx, asks)
-				if err != nil {
-					return err
-				}
-				s, pid, err := a.exec(ctx, "exec", nil, "wait")
-				if err != nil {
-					return err
-				}
-				return errors.Join(s.out.awaitWord(ctx, "waiting"), mapped(pid))
-			},
-		},
+		check("user/mapped", "5 app/add", "in a user namespace root is somebody else outside", func(ctx context.Context, t *trial) error {
+			a := must(t.mappedApp(ctx, asks))
+			return mapped(a.pid)
+		}),
+		check("user/exec", "5 enter", "an exec is in the user namespace of its app", func(ctx context.Context, t *trial) error {
+			a := must(t.mappedApp(ctx, asks))
+			s := must(a.exec(ctx, "exec", nil, "wait"))
+			try(s.out.awaitWord(ctx, "waiting"))
+			return mapped(s.pid)
+		}, abi.Enter),
 	}
 }
 
 // mappedApp makes an app in a user namespace. The app's root must be reachable there.
 func (t *trial) mappedApp(ctx context.Context, asks func(*specs.Spec)) (*wholeApp, error) {
 	for dir := t.rootfs; dir != "/"; dir = filepath.Dir(dir) {
-		st, err := os.Stat(dir)
-		if err != nil {
-			return nil, err
-		}
-		if st.Mode()&0o001 == 0 {
+		if must(os.Stat(dir)).Mode()&0o001 == 0 {
 			return nil, fmt.Errorf("this cannot be checked below %s, which others may not enter: set TMPDIR to another directory", dir)
 		}
 	}
@@ -245,10 +176,7 @@ func (t *trial) mappedApp(ctx context.Context, asks func(*specs.Spec)) (*wholeAp
 // mapped fails unless a process that is root in its user namespace is 100000 here.
 func mapped(pid int) error {
 	for _, file := range []string{"uid_map", "gid_map"} {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
-		if err != nil {
-			return err
-		}
+		b := must(os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file)))
 		if got := strings.Join(strings.Fields(string(b)), " "); got != "0 100000 65536" {
 			return fmt.Errorf("%s of process %d is %q, want 0 100000 65536", file, pid, got)
 		}

@@ -15,19 +15,14 @@ import (
 // imageChecks are about the files of the image, before any entrypoint runs.
 func imageChecks() []Check {
 	return []Check{
-		{
-			ID: "image/declares", Level: LevelRun, Section: "9",
-			Sentence: "the features document declares what an app needs at least: a root, a program with arguments and environment, and a directory",
-			run: func(_ context.Context, t *trial) error {
+		basic("image/declares", "9", "the features document declares what an app needs at least: a root, a program with arguments and environment, and a directory",
+			func(_ context.Context, t *trial) error {
 				s := t.plainSpec("exit", "0")
 				s.Mounts, s.Linux = nil, nil
 				return t.declares(s)
-			},
-		},
-		{
-			ID: "image/pairs", Level: LevelRun, Section: "5",
-			Sentence: "entrypoints that need each other are declared together: app/add, app/start and app/rm; app/pause and app/resume",
-			run: func(_ context.Context, t *trial) error {
+			}),
+		basic("image/pairs", "5", "entrypoints that need each other are declared together: app/add, app/start and app/rm; app/pause and app/resume",
+			func(_ context.Context, t *trial) error {
 				for _, set := range [][]abi.Entrypoint{{abi.AppAdd, abi.AppStart, abi.AppRm}, {abi.AppPause, abi.AppResume}} {
 					for _, e := range set {
 						if t.image.Has(e) != t.image.Has(set[0]) {
@@ -36,8 +31,7 @@ func imageChecks() []Check {
 					}
 				}
 				return nil
-			},
-		},
+			}),
 	}
 }
 
@@ -46,57 +40,30 @@ const settle = 300 * time.Millisecond
 
 // runChecks are about a supervisor without apps.
 func runChecks() []Check {
-	mutable := func(id, sentence string, run func(context.Context, *trial) error) Check {
-		return Check{ID: id, Level: LevelRun, Section: "5 run", Sentence: sentence, mutable: true, run: run}
-	}
 	return []Check{
-		mutable("run/ready", "run reports ready with a process that lives, and stays, also without an app", func(ctx context.Context, t *trial) error {
-			b, err := t.runningPod(ctx)
-			if err != nil {
-				return err
-			}
-			if !proc.Alive(b.sup.Leader.PID, b.sup.Leader.StartTime) {
-				return fmt.Errorf("process %d, which it has reported, does not live", b.sup.Leader.PID)
-			}
-			return b.staysFor(settle)
-		}),
-		mutable("run/lock", "the pod's lock is held as long as the pod runs, and by nobody after it", func(ctx context.Context, t *trial) error {
-			b, err := t.runningPod(ctx)
-			if err != nil {
-				return err
-			}
+		inPod("run/ready", "5 run",
+			"run reports ready with a process that lives, and stays, also without an app", func(ctx context.Context, b *barePod) error {
+				if !proc.Alive(b.sup.Leader.PID, b.sup.Leader.StartTime) {
+					return fmt.Errorf("process %d, which it has reported, does not live", b.sup.Leader.PID)
+				}
+				return b.staysFor(settle)
+			}),
+		inPod("run/lock", "5 run", "the pod's lock is held as long as the pod runs, and by nobody after it", func(ctx context.Context, b *barePod) error {
 			if b.lockable() {
 				return errors.New("nobody holds the lock of a pod that runs: RKT_LOCK_FD was closed")
 			}
-			if err := b.stop(ctx, false); err != nil {
-				return err
-			}
+			try(b.stop(ctx, false))
 			return eventually(ctx, "the lock is free after stop", b.lockable)
 		}),
-		mutable("run/hangup", "the supervisor ignores SIGHUP and SIGPIPE", func(ctx context.Context, t *trial) error {
-			b, err := t.runningPod(ctx)
-			if err != nil {
-				return err
-			}
+		inPod("run/hangup", "5 run", "the supervisor ignores SIGHUP and SIGPIPE", func(ctx context.Context, b *barePod) error {
 			for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGPIPE} {
-				if err := b.sup.Signal(sig); err != nil {
-					return err
-				}
+				try(b.sup.Signal(sig))
 			}
 			return b.staysFor(settle)
 		}),
-		mutable("run/terminate", "SIGTERM is an orderly stop: the apps end, and then the supervisor", func(ctx context.Context, t *trial) error {
-			b, err := t.runningPod(ctx)
-			if err != nil {
-				return err
-			}
-			a, err := b.start(ctx, "app", "wait")
-			if err != nil {
-				return err
-			}
-			if err := b.sup.Signal(syscall.SIGTERM); err != nil {
-				return err
-			}
+		inPod("run/terminate", "5 run", "SIGTERM is an orderly stop: the apps end, and then the supervisor", func(ctx context.Context, b *barePod) error {
+			a := must(b.start(ctx, "app", "wait"))
+			try(b.sup.Signal(syscall.SIGTERM))
 			if err := b.awaitEnd(ctx); err != nil {
 				return fmt.Errorf("the supervisor, after SIGTERM: %w", err)
 			}
@@ -145,77 +112,32 @@ func eventually(ctx context.Context, what string, holds func() bool) error {
 
 // stopChecks are about the end of a pod.
 func stopChecks() []Check {
+	gcOfNew := basic("gc/never-ran", "5 gc", "gc of a pod that never ran succeeds", func(ctx context.Context, t *trial) error {
+		return codeOf("gc", t.barePod().invoke(ctx, abi.GC, ""), 0)
+	})
+	gcOfNew.needs = []abi.Entrypoint{abi.GC}
 	return []Check{
-		{
-			ID: "stop/apps", Level: LevelRun, Section: "5 stop", mutable: true,
-			Sentence: "stop ends a pod with an app that runs: the app's processes, then the supervisor",
-			run:      func(ctx context.Context, t *trial) error { return t.stopEndsAnApp(ctx, false, "stop") },
-		},
-		{
-			ID: "stop/over", Level: LevelRun, Section: "5 stop", mutable: true, needs: []abi.Entrypoint{abi.Stop},
-			Sentence: "stop of a pod that is over succeeds, with --force and without",
-			run: func(ctx context.Context, t *trial) error {
-				b, err := t.runningPod(ctx)
-				if err != nil {
-					return err
-				}
-				if err := b.stop(ctx, false); err != nil {
-					return err
-				}
-				c := b.call(abi.Stop, "")
-				err = codeOf("stop", b.stage1.Invoke(ctx, c), 0)
-				c.Force = true
-				return errors.Join(err, codeOf("stop --force", b.stage1.Invoke(ctx, c), 0))
-			},
-		},
-		{
-			ID: "stop/force", Level: LevelRun, Section: "5 stop", mutable: true, needs: []abi.Entrypoint{abi.Stop},
-			Sentence: "stop --force ends a pod with an app that runs",
-			run:      func(ctx context.Context, t *trial) error { return t.stopEndsAnApp(ctx, true, "stop --force") },
-		},
-		{
-			ID: "gc/twice", Level: LevelRun, Section: "5 gc", mutable: true, needs: []abi.Entrypoint{abi.GC},
-			Sentence: "gc may be called more than once",
-			run: func(ctx context.Context, t *trial) error {
-				b, err := t.runningPod(ctx)
-				if err != nil {
-					return err
-				}
-				if _, err := b.start(ctx, "app", "wait"); err != nil {
-					return err
-				}
-				if err := b.stop(ctx, false); err != nil {
-					return err
-				}
-				return errors.Join(codeOf("gc", b.invoke(ctx, abi.GC, ""), 0), codeOf("the second gc", b.invoke(ctx, abi.GC, ""), 0))
-			},
-		},
-		{
-			ID: "gc/never-ran", Level: LevelRun, Section: "5 gc", needs: []abi.Entrypoint{abi.GC},
-			Sentence: "gc of a pod that never ran succeeds",
-			run: func(ctx context.Context, t *trial) error {
-				b, err := t.barePod()
-				if err != nil {
-					return err
-				}
-				return codeOf("gc", b.invoke(ctx, abi.GC, ""), 0)
-			},
-		},
+		inPod("stop/apps", "5 stop", "stop ends a pod with an app that runs: the app's processes, then the supervisor", func(ctx context.Context, b *barePod) error { return b.stopEndsAnApp(ctx, false, "stop") }),
+		inPod("stop/over", "5 stop", "stop of a pod that is over succeeds, with --force and without", func(ctx context.Context, b *barePod) error {
+			try(b.stop(ctx, false))
+			c := b.call(abi.Stop, "")
+			err := codeOf("stop", b.stage1.Invoke(ctx, c), 0)
+			c.Force = true
+			return errors.Join(err, codeOf("stop --force", b.stage1.Invoke(ctx, c), 0))
+		}, abi.Stop),
+		inPod("stop/force", "5 stop", "stop --force ends a pod with an app that runs", func(ctx context.Context, b *barePod) error { return b.stopEndsAnApp(ctx, true, "stop --force") }, abi.Stop),
+		inPod("gc/twice", "5 gc", "gc may be called more than once", func(ctx context.Context, b *barePod) error {
+			must(b.start(ctx, "app", "wait"))
+			try(b.stop(ctx, false))
+			return errors.Join(codeOf("gc", b.invoke(ctx, abi.GC, ""), 0), codeOf("the second gc", b.invoke(ctx, abi.GC, ""), 0))
+		}, abi.GC),
+		gcOfNew,
 	}
 }
 
 // stopEndsAnApp stops a pod with an app that runs. what names the call.
-func (t *trial) stopEndsAnApp(ctx context.Context, force bool, what string) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	a, err := b.start(ctx, "app", "wait")
-	if err != nil {
-		return err
-	}
-	if err := b.stop(ctx, force); err != nil {
-		return err
-	}
+func (b *barePod) stopEndsAnApp(ctx context.Context, force bool, what string) error {
+	a := must(b.start(ctx, "app", "wait"))
+	try(b.stop(ctx, force))
 	return a.goneWith(ctx, what)
 }

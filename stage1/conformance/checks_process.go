@@ -20,51 +20,23 @@ import (
 // terminal.
 func startChecks() []Check {
 	return []Check{
-		{
-			ID: "start/program", Level: LevelRun, Section: "5 app/start",
-			Sentence: "the program runs with the arguments, the environment, the working directory and the user that the spec has",
-			run:      checkProgram,
-		},
-		{
-			ID: "start/descriptors", Level: LevelRun, Section: "3",
-			Sentence: "the program has the descriptors 0, 1 and 2, and no other",
-			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().start(ctx, nil, "inspect")
-				if err != nil {
-					return err
-				}
-				return onlyStdio(ctx, a.streams, !t.mutable())
-			},
-		},
-		{
-			ID: "start/no-format", Level: LevelRun, Section: "5 app/start", mutable: true,
-			Sentence: "a file that the kernel does not execute does not run: app/add or app/start fails, or the app ends with 126 or 127",
-			run:      checkNoFormat,
-		},
-		{
-			ID: "start/ended", Level: LevelRun, Section: "5 app/start", mutable: true,
-			Sentence: "app/start of an app that has ended returns 6",
-			run: func(ctx context.Context, t *trial) error {
-				b, err := t.runningPod(ctx)
-				if err != nil {
-					return err
-				}
-				a, err := b.add(ctx, "app", nil, "wait")
-				if err != nil {
-					return err
-				}
-				if err := a.kill(ctx); err != nil {
-					return err
-				}
-				return codeOf("app/start", a.invoke(ctx, abi.AppStart), abi.ExitFailedPrecondition)
-			},
-		},
+		basic("start/program", "5 app/start", "the program runs with the arguments, the environment, the working directory and the user that the spec has", checkProgram),
+		basic("start/descriptors", "3", "the program has the descriptors 0, 1 and 2, and no other", func(ctx context.Context, t *trial) error {
+			a := must(t.wholePod().start(ctx, nil, "inspect"))
+			return onlyStdio(ctx, a.streams, !t.mutable())
+		}),
+		inPod("start/no-format", "5 app/start", "a file that the kernel does not execute does not run: app/add or app/start fails, or the app ends with 126 or 127", checkNoFormat),
+		inPod("start/ended", "5 app/start", "app/start of an app that has ended returns 6", func(ctx context.Context, b *barePod) error {
+			a := must(b.add(ctx, "app", nil, "wait"))
+			try(a.kill(ctx))
+			return codeOf("app/start", a.invoke(ctx, abi.AppStart), abi.ExitFailedPrecondition)
+		}),
 	}
 }
 
 func checkProgram(ctx context.Context, t *trial) error {
 	want := surroundings{Args: []string{"inspect", "two words", ""}, Cwd: "/tmp"}
-	a, err := t.wholePod().start(ctx, func(s *specs.Spec) {
+	a := must(t.wholePod().start(ctx, func(s *specs.Spec) {
 		s.Process.Cwd = want.Cwd
 		s.Process.Env = append(s.Process.Env, "VERIFY=a b=c")
 		s.Process.User = specs.User{UID: 4711, GID: 4712}
@@ -72,20 +44,14 @@ func checkProgram(ctx context.Context, t *trial) error {
 			s.Process.User = specs.User{}
 		}
 		want.UID, want.GID = int(s.Process.User.UID), int(s.Process.User.GID)
-	}, want.Args...)
-	if err != nil {
-		return err
-	}
+	}, want.Args...))
 	return hasFound(ctx, a.streams, want, "VERIFY=a b=c")
 }
 
 // hasFound compares the surroundings that a program reports with the ones that it should
 // have.
 func hasFound(ctx context.Context, s *streams, want surroundings, env string) error {
-	got, err := s.surroundings(ctx, 0)
-	switch {
-	case err != nil:
-		return err
+	switch got := must(s.surroundings(ctx, 0)); {
 	case !slices.Equal(got.Args, want.Args):
 		return fmt.Errorf("the program's arguments are %q, want %q", got.Args, want.Args)
 	case !slices.Contains(got.Env, env):
@@ -103,27 +69,23 @@ func hasFound(ctx context.Context, s *streams, want surroundings, env string) er
 // onlyStdio fails if a program has more descriptors than its streams. The app of an
 // immutable pod may be the run process itself, which keeps the lock, a directory, open.
 func onlyStdio(ctx context.Context, s *streams, lock bool) error {
-	got, err := s.surroundings(ctx, 0)
+	got := must(s.surroundings(ctx, 0))
 	if lock && len(got.Directories) == 1 {
 		got.Descriptors = slices.DeleteFunc(got.Descriptors, func(fd int) bool { return fd == got.Directories[0] })
 	}
-	if err == nil && !slices.Equal(got.Descriptors, []int{0, 1, 2}) {
-		err = fmt.Errorf("the program has the descriptors %v", got.Descriptors)
+	if !slices.Equal(got.Descriptors, []int{0, 1, 2}) {
+		return fmt.Errorf("the program has the descriptors %v", got.Descriptors)
 	}
-	return err
+	return nil
 }
 
-func checkNoFormat(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
+func checkNoFormat(ctx context.Context, b *barePod) error {
 	a, err := b.add(ctx, "app", func(s *specs.Spec) { s.Process.Args = []string{"/bin/no-format"} })
 	if err != nil {
 		return nil
 	}
 	if err := a.invoke(ctx, abi.AppStart); err != nil {
-		t.note("a failed exec", "is the error of app/start")
+		b.t.notes["a failed exec"] = "is the error of app/start"
 		return nil
 	}
 	st, err := a.ended(ctx)
@@ -133,39 +95,23 @@ func checkNoFormat(ctx context.Context, t *trial) error {
 	if st.Code != 126 && st.Code != 127 && st.Code != 1 && st.Code != 255 {
 		return fmt.Errorf("app/start has succeeded, and the app has ended with %d", st.Code)
 	}
-	t.note("a failed exec", "is an app that ends at once")
+	b.t.notes["a failed exec"] = "is an app that ends at once"
 	return nil
 }
 
 // streamChecks are about fds 0, 1 and 2.
 func streamChecks() []Check {
 	return []Check{
-		{
-			ID: "streams/output", Level: LevelRun, Section: "5 app/add",
-			Sentence: "output and errors arrive apart, as the program has written them, and with nothing of the stage1's own",
-			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().start(ctx, nil, "say", "out\r\n\x1b", "err")
-				if err != nil {
-					return err
-				}
+		basic("streams/output", "5 app/add",
+			"output and errors arrive apart, as the program has written them, and with nothing of the stage1's own", func(ctx context.Context, t *trial) error {
+				a := must(t.wholePod().start(ctx, nil, "say", "out\r\n\x1b", "err"))
 				return a.streams.holds(ctx, "out\r\n\x1b", "err")
-			},
-		},
-		{
-			ID: "streams/input", Level: LevelRun, Section: "5 app/add",
-			Sentence: "input reaches the program, and its end does",
-			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().start(ctx, nil, "echo")
-				if err != nil {
-					return err
-				}
-				err = errors.Join(a.streams.write("some input"), a.streams.CloseStdin(), a.streams.holds(ctx, "some input", ""))
-				if err != nil {
-					return err
-				}
-				return a.ends(ctx, "", 0)
-			},
-		},
+			}),
+		basic("streams/input", "5 app/add", "input reaches the program, and its end does", func(ctx context.Context, t *trial) error {
+			a := must(t.wholePod().start(ctx, nil, "echo"))
+			try(errors.Join(a.streams.write("some input"), a.streams.CloseStdin(), a.streams.holds(ctx, "some input", "")))
+			return a.ends(ctx, "", 0)
+		}),
 	}
 }
 
@@ -190,122 +136,54 @@ func (s *streams) holds(ctx context.Context, out, errors string) error {
 // signalChecks are about signals to apps.
 func signalChecks() []Check {
 	return []Check{
-		{
-			ID: "signal/handled", Level: LevelRun, Section: "5 app/signal",
-			Sentence: "a signal reaches the program, which may handle it",
-			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().waiting(ctx, nil)
-				if err != nil {
-					return err
-				}
-				if err := a.w.Kill(ctx, a.id, "", int(syscall.SIGUSR1), false); err != nil {
-					return err
-				}
-				return a.ends(ctx, "", signalled+uint32(syscall.SIGUSR1))
-			},
-		},
-		{
-			ID: "signal/kill", Level: LevelRun, Section: "5 app/signal",
-			Sentence: "SIGKILL ends an app with 137",
-			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().waiting(ctx, nil)
-				if err != nil {
-					return err
-				}
-				if err := a.w.Kill(ctx, a.id, "", int(syscall.SIGKILL), false); err != nil {
-					return err
-				}
-				return a.ends(ctx, "", 137)
-			},
-		},
-		{
-			ID: "signal/created", Level: LevelRun, Section: "5 app/signal", mutable: true,
-			Sentence: "SIGTERM ends an app that was added and not started, with 143",
-			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().create(ctx, nil, "wait")
-				if err != nil {
-					return err
-				}
-				if err := a.w.Kill(ctx, a.id, "", int(syscall.SIGTERM), false); err != nil {
-					return err
-				}
+		basic("signal/handled", "5 app/signal", "a signal reaches the program, which may handle it", func(ctx context.Context, t *trial) error {
+			a := must(t.wholePod().waiting(ctx, nil))
+			try(a.w.Kill(ctx, a.id, "", int(syscall.SIGUSR1), false))
+			return a.ends(ctx, "", signalled+uint32(syscall.SIGUSR1))
+		}),
+		basic("signal/kill", "5 app/signal", "SIGKILL ends an app with 137", func(ctx context.Context, t *trial) error {
+			a := must(t.wholePod().waiting(ctx, nil))
+			try(a.w.Kill(ctx, a.id, "", int(syscall.SIGKILL), false))
+			return a.ends(ctx, "", 137)
+		}),
+		mutable("signal/created", "5 app/signal",
+			"SIGTERM ends an app that was added and not started, with 143", func(ctx context.Context, t *trial) error {
+				a := must(t.wholePod().create(ctx, nil, "wait"))
+				try(a.w.Kill(ctx, a.id, "", int(syscall.SIGTERM), false))
 				return a.ends(ctx, "", 128+uint32(syscall.SIGTERM))
-			},
-		},
-		{
-			ID: "signal/gone", Level: LevelRun, Section: "5 app/signal", mutable: true, needs: []abi.Entrypoint{abi.AppSignal},
-			Sentence: "app/signal to a process that has gone, and to an app that never was, returns 5",
-			run: func(ctx context.Context, t *trial) error {
-				b, err := t.runningPod(ctx)
-				if err != nil {
-					return err
-				}
-				a, err := b.start(ctx, "app", "exit", "0")
-				if err != nil {
-					return err
-				}
-				if _, err := a.ended(ctx); err != nil {
-					return err
-				}
+			}),
+		inPod("signal/gone", "5 app/signal",
+			"app/signal to a process that has gone, and to an app that never was, returns 5", func(ctx context.Context, b *barePod) error {
+				a := must(b.start(ctx, "app", "exit", "0"))
+				must(a.ended(ctx))
 				c := a.call(abi.AppSignal)
 				c.Request.Signal = int(syscall.SIGTERM)
-				if err := codeOf("app/signal to an app that has ended", b.stage1.Invoke(ctx, c), abi.ExitNotFound); err != nil {
-					return err
-				}
+				try(codeOf("app/signal to an app that has ended", b.stage1.Invoke(ctx, c), abi.ExitNotFound))
 				c.Request.App = "nobody"
 				return codeOf("app/signal to an app that never was", b.stage1.Invoke(ctx, c), abi.ExitNotFound)
-			},
-		},
+			}, abi.AppSignal),
 	}
 }
 
 // exitChecks are about the reports of exits.
 func exitChecks() []Check {
 	return []Check{
-		{
-			ID: "exit/code", Level: LevelRun, Section: "6",
-			Sentence: "the exit code of an app is its program's",
-			run: func(ctx context.Context, t *trial) error {
-				a, err := t.wholePod().start(ctx, nil, "exit", "73")
-				if err != nil {
-					return err
-				}
-				return a.ends(ctx, "", 73)
-			},
-		},
-		{
-			ID: "exit/recorded", Level: LevelRun, Section: "6", mutable: true,
-			Sentence: "the exit is on record before the process is reaped, with a signal told from a code",
-			run:      checkRecorded,
-		},
-		{
-			ID: "exit/notice", Level: LevelRun, Section: "3", mutable: true,
-			Sentence: "the notice of an exit comes after its record, is a line of its own, and says the same if it was asked how the process ended",
-			run:      checkNotice,
-		},
+		basic("exit/code", "6", "the exit code of an app is its program's", func(ctx context.Context, t *trial) error {
+			a := must(t.wholePod().start(ctx, nil, "exit", "73"))
+			return a.ends(ctx, "", 73)
+		}),
+		inPod("exit/recorded", "6", "the exit is on record before the process is reaped, with a signal told from a code", checkRecorded),
+		mutable("exit/notice", "3", "the notice of an exit comes after its record, is a line of its own, and says the same if it was asked how the process ended", checkNotice),
 	}
 }
 
-func checkRecorded(ctx context.Context, t *trial) error {
-	b, err := t.runningPod(ctx)
-	if err != nil {
-		return err
-	}
-	a, err := b.start(ctx, "app", "wait")
-	if err != nil {
-		return err
-	}
-	if err := a.streams.out.awaitWord(ctx, "waiting"); err != nil {
-		return err
-	}
+func checkRecorded(ctx context.Context, b *barePod) error {
+	a := must(b.start(ctx, "app", "wait"))
+	try(a.streams.out.awaitWord(ctx, "waiting"))
 	before := time.Now()
-	if err := proc.Signal(a.PID, a.StartTime, syscall.SIGKILL); err != nil {
-		return err
-	}
+	try(proc.Signal(a.PID, a.StartTime, syscall.SIGKILL))
 	reaped := func() bool { _, err := proc.ReadStat(a.PID); return err != nil }
-	if err := eventually(ctx, "the killed process is reaped", reaped); err != nil {
-		return err
-	}
+	try(eventually(ctx, "the killed process is reaped", reaped))
 	st, err := abi.ReadStatus(stage1.StatusDir(b.dir), a.name, "")
 	switch {
 	case err != nil:
@@ -315,15 +193,12 @@ func checkRecorded(ctx context.Context, t *trial) error {
 	case st.Time.Before(before.Add(-2*time.Second)) || st.Time.After(time.Now().Add(2*time.Second)):
 		return fmt.Errorf("the record says that it ended at %s, and it was at %s", st.Time, before)
 	}
-	t.note("exits are recorded by", a.Recorder.String())
+	b.t.notes["exits are recorded by"] = a.Recorder.String()
 	return nil
 }
 
 func checkNotice(ctx context.Context, t *trial) error {
-	b, err := t.barePod()
-	if err != nil {
-		return err
-	}
+	b := t.barePod()
 	n, err := b.noticeOf3(ctx)
 	if n == nil || err != nil {
 		return err
@@ -343,13 +218,8 @@ func checkNotice(ctx context.Context, t *trial) error {
 
 // checkBareNotice repeats the check as a stage 0 of an older release, after b has ended.
 func checkBareNotice(ctx context.Context, t *trial, b *barePod) error {
-	if err := b.end(ctx); err != nil {
-		return err
-	}
-	b, err := t.barePodIn("older")
-	if err != nil {
-		return err
-	}
+	try(b.end(ctx))
+	b = t.barePodIn("older")
 	b.words = false
 	n, err := b.noticeOf3(ctx)
 	if n != nil && err == nil && (n.err != nil || n.said.Status != nil) {
@@ -361,17 +231,9 @@ func checkBareNotice(ctx context.Context, t *trial, b *barePod) error {
 // noticeOf3 runs a program that exits with 3, and returns the notice of that exit, or nil if
 // the stage1 does not record exits.
 func (b *barePod) noticeOf3(ctx context.Context) (*notice, error) {
-	if err := b.run(ctx); err != nil {
-		return nil, err
-	}
-	a, err := b.start(ctx, "app", "exit", "3")
-	if err != nil {
-		return nil, err
-	}
-	st, err := a.ended(ctx) // by the notice, if the stage1 records exits
-	if err != nil {
-		return nil, err
-	}
+	b.run(ctx)
+	a := must(b.start(ctx, "app", "exit", "3"))
+	st := must(a.ended(ctx)) // by the notice, if the stage1 records exits
 	if st.Code != 3 {
 		return nil, fmt.Errorf("stage 0 is told %d, and the program has ended with 3", st.Code)
 	}

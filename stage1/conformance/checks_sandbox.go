@@ -18,17 +18,10 @@ import (
 // sandboxChecks are about pods of the Sandbox service, which begin without an app. They pass
 // if the stage1 refuses such pods.
 func sandboxChecks() []Check {
-	check := func(id, sentence string, run func(context.Context, *trial, *sandbox) error) Check {
-		return Check{
-			ID: id, Level: LevelRun, Section: "4", Sentence: sentence, mutable: true, asks: isolate,
-			run: func(ctx context.Context, t *trial) error {
-				b, err := t.sandbox(ctx)
-				if err != nil {
-					return err
-				}
-				return run(ctx, t, b)
-			},
-		}
+	check := func(id, sentence string, run func(context.Context, *sandbox) error) Check {
+		c := mutable(id, "4", sentence, func(ctx context.Context, t *trial) error { return run(ctx, must(t.sandbox(ctx))) })
+		c.asks = isolate
+		return c
 	}
 	return []Check{
 		check("sandbox/empty", "a pod without an app has a process that holds its namespaces, with the hostname that was asked for", checkEmptySandbox),
@@ -57,17 +50,12 @@ type sandbox struct {
 // sandbox makes and starts one. It ends with the trial.
 func (t *trial) sandbox(ctx context.Context) (*sandbox, error) {
 	b := &sandbox{wholePod: t.wholePod(), id: t.id()}
-	bundle, err := os.MkdirTemp(t.dir, "sandbox-")
-	if err != nil {
-		return nil, err
-	}
+	bundle := must(os.MkdirTemp(t.dir, "sandbox-"))
 	c := pod.SandboxConfig{ID: b.id, Bundle: bundle, Hostname: hostname, CgroupsPath: t.cgroups + "/" + b.id}
 	for kind := range shared() {
 		c.Namespaces = append(c.Namespaces, abi.Namespace{Type: string(kind)})
 	}
-	if err := b.CreateSandbox(ctx, c); err != nil {
-		return nil, err
-	}
+	try(b.CreateSandbox(ctx, c))
 	t.later(func(ctx context.Context) error {
 		if err := b.ShutdownSandbox(ctx, b.id); !errdefs.IsNotFound(err) {
 			return err
@@ -84,18 +72,7 @@ func (t *trial) sandbox(ctx context.Context) (*sandbox, error) {
 
 // hold fails unless a process is in the namespaces of the sandbox.
 func (b *sandbox) hold(pid int) error {
-	host, err := namespacesOf(os.Getpid())
-	if err != nil {
-		return err
-	}
-	holder, err := namespacesOf(b.holder)
-	if err != nil {
-		return err
-	}
-	its, err := namespacesOf(pid)
-	if err != nil {
-		return err
-	}
+	host, holder, its := namespacesOf(os.Getpid()), namespacesOf(b.holder), namespacesOf(pid)
 	for _, ns := range shared() {
 		switch {
 		case holder[ns] == host[ns]:
@@ -121,21 +98,18 @@ func (b *sandbox) add(ctx context.Context) (*wholeApp, error) {
 	})
 }
 
-func checkEmptySandbox(_ context.Context, _ *trial, b *sandbox) error {
-	if err := b.hold(b.holder); err != nil {
-		return err
+func checkEmptySandbox(_ context.Context, b *sandbox) error {
+	try(b.hold(b.holder))
+	if name := must(hostnameOf(b.holder)); name != hostname {
+		return fmt.Errorf("its hostname is %q, want %q", name, hostname)
 	}
-	name, err := hostnameOf(b.holder)
-	if err == nil && name != hostname {
-		err = fmt.Errorf("its hostname is %q, want %q", name, hostname)
-	}
-	return err
+	return nil
 }
 
 // checkClosedSandbox tries to reach the host through the holder, as a container could that
 // shares the pod's PID namespace or has the host's. It tries as the holder's user, and as
 // root of the host, against whom only the mounts protect.
-func checkClosedSandbox(_ context.Context, _ *trial, b *sandbox) error {
+func checkClosedSandbox(_ context.Context, b *sandbox) error {
 	for _, name := range []string{"sys/kernel/core_pattern", "sysrq-trigger", "irq/default_smp_affinity"} {
 		path := fmt.Sprintf("/proc/%d/root/proc/%s", b.holder, name)
 		if f, err := os.OpenFile(path, os.O_WRONLY, 0); err == nil {
@@ -143,10 +117,7 @@ func checkClosedSandbox(_ context.Context, _ *trial, b *sandbox) error {
 			return fmt.Errorf("the host's /proc/%s can be written to in the root of process %d, which holds the namespaces", name, b.holder)
 		}
 	}
-	info, err := os.Stat(fmt.Sprintf("/proc/%d", b.holder)) // has the owner of the process
-	if err != nil {
-		return err
-	}
+	info := must(os.Stat(fmt.Sprintf("/proc/%d", b.holder))) // has the owner of the process
 	owner := info.Sys().(*syscall.Stat_t)
 	return asUser(owner.Uid, owner.Gid, func() error {
 		for _, name := range []string{"root/.", "environ", "mem"} {
@@ -160,83 +131,65 @@ func checkClosedSandbox(_ context.Context, _ *trial, b *sandbox) error {
 	})
 }
 
-// asUser calls a function as another user, without capabilities, on a thread that is not
-// used again.
-func asUser(uid, gid uint32, do func() error) (err error) {
-	done := make(chan struct{})
+// onThread calls a function on a thread that is not used again.
+func onThread(do func() error) error {
+	done := make(chan error)
 	go func() {
-		defer close(done)
 		runtime.LockOSThread()
-		none := [2]unix.CapUserData{}
-		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)); errno != 0 {
-			err = fmt.Errorf("become group %d: %w", gid, errno)
-			return
-		}
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
-			err = fmt.Errorf("become user %d: %w", uid, errno)
-			return
-		}
-		if err = unix.Capset(&header, &none[0]); err == nil { // drops root's capabilities
-			err = do()
-		}
+		done <- do()
 	}()
-	<-done
-	return err
+	return <-done
 }
 
-func checkAppOfSandbox(ctx context.Context, _ *trial, b *sandbox) error {
+// asUser calls a function as another user, without capabilities.
+func asUser(uid, gid uint32, do func() error) error {
+	return onThread(func() error {
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)); errno != 0 {
+			return fmt.Errorf("become group %d: %w", gid, errno)
+		}
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
+			return fmt.Errorf("become user %d: %w", uid, errno)
+		}
+		none, header := [2]unix.CapUserData{}, unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		if err := unix.Capset(&header, &none[0]); err != nil { // drops root's capabilities
+			return err
+		}
+		return do()
+	})
+}
+
+func checkAppOfSandbox(ctx context.Context, b *sandbox) error {
 	for range 2 { // the pod must outlive its app
-		a, err := b.add(ctx)
-		if err != nil {
-			return err
-		}
-		if err := b.hold(a.pid); err != nil {
-			return err
-		}
-		if err := a.remove(ctx); err != nil {
-			return err
-		}
+		a := must(b.add(ctx))
+		try(b.hold(a.pid))
+		try(a.remove(ctx))
 	}
 	return b.hold(b.holder)
 }
 
-func checkStopSandbox(ctx context.Context, _ *trial, b *sandbox) error {
-	a, err := b.add(ctx)
-	if err != nil {
-		return err
-	}
-	if err := b.StopSandbox(ctx, b.id, 0); err != nil {
-		return err
-	}
-	if _, err := b.WaitSandbox(ctx, b.id); err != nil {
-		return err
-	}
-	if err := a.ends(ctx, "", 137); err != nil {
-		return err
-	}
+func checkStopSandbox(ctx context.Context, b *sandbox) error {
+	a := must(b.add(ctx))
+	try(b.StopSandbox(ctx, b.id, 0))
+	must(b.WaitSandbox(ctx, b.id))
+	try(a.ends(ctx, "", 137))
 	return eventually(ctx, "the process that holds the namespaces to go", func() bool {
 		_, err := os.Stat(fmt.Sprintf("/proc/%d", b.holder))
 		return err != nil
 	})
 }
 
-// hostnameOf returns the hostname that a process sees. It reads it on a thread that is not
-// used again.
+// hostnameOf returns the hostname that a process sees.
 func hostnameOf(pid int) (name string, err error) {
-	looked := make(chan struct{})
-	go func() {
-		defer close(looked)
-		runtime.LockOSThread()
-		var f *os.File
-		if f, err = os.Open(fmt.Sprintf("/proc/%d/ns/uts", pid)); err != nil {
-			return
+	err = onThread(func() error {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/uts", pid))
+		if err != nil {
+			return err
 		}
 		defer f.Close()
 		if err = unix.Setns(int(f.Fd()), unix.CLONE_NEWUTS); err == nil {
 			name, err = os.Hostname()
 		}
-	}()
-	<-looked
+		return err
+	})
 	return name, err
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -51,14 +52,13 @@ func (t *trial) remains() []string {
 	for _, pid := range descendants() {
 		left = append(left, fmt.Sprintf("process %d (%s)", pid, commandOf(pid)))
 	}
-	for _, m := range mountsBelow(t.dir, filepath.Join(t.Kit.dir, "pods")) {
+	for _, m := range t.mounts() {
 		left = append(left, "mount "+m)
 	}
 	for _, d := range cgroupDirs(t.cgroups) {
 		left = append(left, "cgroup "+d)
 	}
-	pods, _ := filepath.Glob(filepath.Join(t.Kit.dir, "pods/*/*"))
-	for _, p := range pods {
+	for _, p := range t.podDirs() {
 		left = append(left, "pod directory "+p)
 	}
 	return left
@@ -70,7 +70,7 @@ func (t *trial) removeAll() error {
 	for end := time.Now().Add(leaveLimit); len(descendants()) > 0 && time.Now().Before(end); time.Sleep(again) {
 		killDescendants()
 	}
-	for _, m := range mountsBelow(t.dir, filepath.Join(t.Kit.dir, "pods")) {
+	for _, m := range t.mounts() {
 		_ = unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	}
 	var err error
@@ -79,8 +79,7 @@ func (t *trial) removeAll() error {
 			err = errors.Join(err, rmErr)
 		}
 	}
-	pods, _ := filepath.Glob(filepath.Join(t.Kit.dir, "pods/*/*"))
-	for _, p := range pods {
+	for _, p := range t.podDirs() {
 		err = errors.Join(err, os.RemoveAll(p))
 	}
 	return err
@@ -150,38 +149,42 @@ func commandOf(pid int) string {
 	return strings.TrimSpace(strings.ReplaceAll(string(b), "\x00", " "))
 }
 
-// mountsBelow lists the mounts below some directories, the last ones first.
-func mountsBelow(dirs ...string) []string {
-	b, _ := os.ReadFile("/proc/self/mountinfo")
+// podDirs lists the pod directories of the kit.
+func (t *trial) podDirs() []string {
+	dirs, _ := filepath.Glob(filepath.Join(t.Kit.dir, "pods/*/*"))
+	return dirs
+}
+
+// mounts lists the mounts below the trial's directory and those of pods, the last ones first.
+func (t *trial) mounts() []string {
 	var all []string
-	for line := range strings.Lines(string(b)) {
-		words := strings.Fields(line)
-		if len(words) < 5 {
-			continue
-		}
-		for _, d := range dirs {
-			if strings.HasPrefix(words[4], d+"/") {
-				all = append(all, words[4])
-			}
+	found, _ := mountinfo.GetMounts(nil)
+	for _, m := range found {
+		if strings.HasPrefix(m.Mountpoint, t.dir+"/") || strings.HasPrefix(m.Mountpoint, filepath.Join(t.Kit.dir, "pods")+"/") {
+			all = append(all, m.Mountpoint)
 		}
 	}
 	slices.Reverse(all)
 	return all
 }
 
+// cgroupTops returns the directories of a cgroup's path in all hierarchies.
+func cgroupTops(path string) []string {
+	v2, _ := filepath.Glob("/sys/fs/cgroup" + path)
+	v1, _ := filepath.Glob("/sys/fs/cgroup/*" + path)
+	return append(v2, v1...)
+}
+
 // cgroupDirs lists the cgroups below a path in every hierarchy, the deepest first.
 func cgroupDirs(path string) []string {
 	var all []string
-	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
-		tops, _ := filepath.Glob(pattern + path)
-		for _, top := range tops {
-			_ = filepath.WalkDir(top, func(dir string, d os.DirEntry, err error) error {
-				if err == nil && d.IsDir() && dir != top {
-					all = append(all, dir)
-				}
-				return nil
-			})
-		}
+	for _, top := range cgroupTops(path) {
+		_ = filepath.WalkDir(top, func(dir string, d os.DirEntry, err error) error {
+			if err == nil && d.IsDir() && dir != top {
+				all = append(all, dir)
+			}
+			return nil
+		})
 	}
 	slices.SortFunc(all, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
 	return all
@@ -190,11 +193,8 @@ func cgroupDirs(path string) []string {
 // removeCgroups removes the cgroup at a path in every hierarchy.
 func removeCgroups(path string) error {
 	var err error
-	for _, pattern := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
-		tops, _ := filepath.Glob(pattern + path)
-		for _, top := range tops {
-			err = errors.Join(err, os.Remove(top))
-		}
+	for _, top := range cgroupTops(path) {
+		err = errors.Join(err, os.Remove(top))
 	}
 	return err
 }

@@ -15,9 +15,9 @@ import (
 // proportional set size, in bytes. It excludes kernel memory, and the shim, which is the
 // same for every stage1.
 type Overhead struct {
-	Pod     int64 // with one app
-	PerApp  int64 // of each further one
-	Process int   // number of processes, with one app
+	PerApp  int64 `json:"furtherAppBytes"` // of each app after the first
+	Pod     int64 `json:"podBytes"`        // with one app
+	Process int   `json:"processes"`       // number of processes, with one app
 }
 
 const (
@@ -35,9 +35,7 @@ func (k *Kit) Overhead(ctx context.Context) (Overhead, error) {
 		var one *wholePod
 		for range podsMeasured {
 			one = t.wholePod()
-			if _, err := one.waiting(ctx, nil); err != nil {
-				return err
-			}
+			must(one.waiting(ctx, nil))
 		}
 		pods, n, err := t.pss()
 		if err != nil {
@@ -48,9 +46,7 @@ func (k *Kit) Overhead(ctx context.Context) (Overhead, error) {
 			return nil
 		}
 		for range furtherApps {
-			if _, err := one.waiting(ctx, nil); err != nil {
-				return err
-			}
+			must(one.waiting(ctx, nil))
 		}
 		all, _, err := t.pss()
 		o.PerApp = max(0, (all-pods)/furtherApps)

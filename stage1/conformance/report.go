@@ -55,11 +55,6 @@ func (r Result) MarshalJSON() ([]byte, error) {
 	}{r.ID, r.Level, r.Sentence, r.Section, r.Outcome, r.Words, r.Duration.Seconds(), r.Notes})
 }
 
-// MarshalJSON uses names that say that the numbers are bytes.
-func (o Overhead) MarshalJSON() ([]byte, error) {
-	return json.Marshal(map[string]int64{"podBytes": o.Pod, "furtherAppBytes": o.PerApp, "processes": int64(o.Process)})
-}
-
 // WriteJSON writes the report as a JSON document.
 func (r *Report) WriteJSON(w io.Writer) error {
 	enc := json.NewEncoder(w)

@@ -76,19 +76,13 @@ func makeRoot(dir, program string) error {
 	return nil
 }
 
-// bundleOf writes a bundle for a spec.
-func (t *trial) bundleOf(s *specs.Spec) (dir string, raw []byte, err error) {
-	if raw, err = json.Marshal(s); err != nil {
-		return "", nil, err
+// bundleOf writes a bundle for a spec, and returns it with the text of its config.json.
+func (t *trial) bundleOf(s *specs.Spec) (dir string, raw []byte) {
+	raw = must(json.Marshal(s))
+	dir = must(os.MkdirTemp(t.dir, "bundle-"))
+	try(os.Chmod(dir, 0o711)) // other users may own the files that are mounted below it
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600); err != nil {
+		try(fmt.Errorf("write a bundle: %w", err))
 	}
-	if dir, err = os.MkdirTemp(t.dir, "bundle-"); err != nil {
-		return "", nil, err
-	}
-	if err = os.Chmod(dir, 0o711); err != nil { // other users may own the files that are mounted below it
-		return "", nil, err
-	}
-	if err = os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600); err != nil {
-		return "", nil, fmt.Errorf("write a bundle: %w", err)
-	}
-	return dir, raw, nil
+	return dir, raw
 }

@@ -199,24 +199,31 @@ func (t *transcript) now() string {
 	return string(t.text)
 }
 
-// await waits until wanted returns true for the text, and returns the text.
-func (t *transcript) await(ctx context.Context, wanted func(string) bool) (string, error) {
+// wait returns the text once done returns true for it and for whether the stream has ended.
+func (t *transcript) wait(ctx context.Context, done func(text string, ended bool) bool) (string, error) {
 	for {
 		t.mu.Lock()
 		text, ended, changed := string(t.text), t.ended, t.changed
 		t.mu.Unlock()
-		if wanted(text) {
+		if done(text, ended) {
 			return text, nil
 		}
-		if ended {
-			return text, fmt.Errorf("it has ended with %.200q", text)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return text, fmt.Errorf("%w, and it is still %.200q", context.Cause(ctx), text)
+		if err := await(ctx, changed); err != nil {
+			return text, err
 		}
 	}
+}
+
+// await waits until wanted returns true for the text, and returns the text.
+func (t *transcript) await(ctx context.Context, wanted func(string) bool) (string, error) {
+	text, err := t.wait(ctx, func(text string, ended bool) bool { return ended || wanted(text) })
+	switch {
+	case err != nil:
+		err = fmt.Errorf("%w, and it is still %.200q", err, text)
+	case !wanted(text):
+		err = fmt.Errorf("it has ended with %.200q", text)
+	}
+	return text, err
 }
 
 // awaitWord waits for a word in the text.
@@ -230,17 +237,9 @@ func (t *transcript) awaitWord(ctx context.Context, word string) error {
 
 // all returns the text once the stream has ended.
 func (t *transcript) all(ctx context.Context) (string, error) {
-	for {
-		t.mu.Lock()
-		text, ended, changed := string(t.text), t.ended, t.changed
-		t.mu.Unlock()
-		if ended {
-			return text, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return text, fmt.Errorf("%w, and the output has not ended: something keeps it open", context.Cause(ctx))
-		}
+	text, err := t.wait(ctx, func(_ string, ended bool) bool { return ended })
+	if err != nil {
+		err = fmt.Errorf("%w, and the output has not ended: something keeps it open", err)
 	}
+	return text, err
 }

@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -28,7 +30,7 @@ func (k *Kit) Capabilities(results []Result) []Capability {
 	}
 	either("apps in a pod", abi.AppAdd, "many", "one")
 	add("isolation that apps can ask for", k.isolation())
-	add("what an operator has to accept", excused(k.config.Excuse))
+	add("what an operator has to accept", cmp.Or(strings.Join(k.config.Excuse, ", "), "nothing"))
 	either("exec", abi.Enter, "by enter", "no")
 	add("terminal", shown(results, "terminal/", "yes", "no"))
 	either("signals", abi.AppSignal, "by app/signal", "to the host's pid")
@@ -39,7 +41,7 @@ func (k *Kit) Capabilities(results []Result) []Capability {
 	add("user namespaces", shown(results, "user/mapped", "yes", "no"))
 	either("checkpoint and restore", abi.AppCheckpoint, shown(results, "checkpoint/", "by app/checkpoint", "declared, and not possible or not right here"), "no")
 	for _, r := range results {
-		for _, name := range slices.Sorted(keys(r.Notes)) {
+		for _, name := range slices.Sorted(maps.Keys(r.Notes)) {
 			value := r.Notes[name]
 			if name == "exits are recorded by" && value == "stage0" {
 				value = "stage 0 (exits are lost while the shim is dead)"
@@ -48,16 +50,6 @@ func (k *Kit) Capabilities(results []Result) []Capability {
 		}
 	}
 	return all
-}
-
-func keys(m map[string]string) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }
 
 // shown returns yes if an area has results and all of them have passed, otherwise no.
@@ -76,14 +68,6 @@ func shown(results []Result, area, yes, no string) string {
 		return "not checked"
 	}
 	return yes
-}
-
-// excused lists the fields that the image may ignore.
-func excused(fields []string) string {
-	if len(fields) == 0 {
-		return "nothing"
-	}
-	return strings.Join(fields, ", ")
 }
 
 // isolation lists the isolation that the image declares.
@@ -106,8 +90,5 @@ func (k *Kit) isolation() string {
 			all = append(all, c.name)
 		}
 	}
-	if len(all) == 0 {
-		return "none"
-	}
-	return strings.Join(all, ", ")
+	return cmp.Or(strings.Join(all, ", "), "none")
 }

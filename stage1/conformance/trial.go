@@ -36,7 +36,7 @@ func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, e
 	}
 	limit, cancel := context.WithTimeoutCause(ctx, k.config.Timeout, errTimeout)
 	defer cancel()
-	err = c.run(limit, t)
+	err = caught(func() error { return c.run(limit, t) })
 	if err != nil && limit.Err() != nil && !errors.Is(err, errTimeout) {
 		err = fmt.Errorf("%w: %w", context.Cause(limit), err)
 	}
@@ -48,6 +48,37 @@ func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, e
 		err = errors.Join(err, os.RemoveAll(t.dir))
 	}
 	return t.notes, err
+}
+
+// failure is the panic of must and try.
+type failure struct{ err error }
+
+// must returns the value of a call that has succeeded. Otherwise the check has failed: must and
+// try end it as testing's Fatal ends a test. They are called inside caught.
+func must[T any](value T, err error) T {
+	try(err)
+	return value
+}
+
+// try is must for a call without a value.
+func try(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// caught calls a function and returns its error, or the one with which must or try has ended it.
+func caught(do func() error) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case failure:
+			err = r.err
+		default:
+			panic(r)
+		}
+	}()
+	return do()
 }
 
 // end undoes the steps of the check, and looks for remains. After a check that ran out of
@@ -72,9 +103,6 @@ func (t *trial) end(ctx context.Context) error {
 
 // later registers an undo step.
 func (t *trial) later(f func(context.Context) error) { t.undo = append(t.undo, f) }
-
-// note records a finding of the check.
-func (t *trial) note(key, value string) { t.notes[key] = value }
 
 // id returns a containerd id for the trial's next container. It is not an appc
 // name.

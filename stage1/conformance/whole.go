@@ -60,32 +60,24 @@ func (w *wholePod) create(ctx context.Context, change func(*specs.Spec), verb ..
 
 // restore makes an app from a checkpoint, if any.
 func (w *wholePod) restore(ctx context.Context, checkpoint string, change func(*specs.Spec), verb ...string) (*wholeApp, error) {
-	a, err := w.prepareApp(change, verb...)
-	if err != nil {
-		return nil, err
-	}
+	a := w.prepareApp(change, verb...)
 	a.config.Checkpoint = checkpoint
 	return a, a.createNow(ctx)
 }
 
 // prepareApp makes the bundle and the streams of an app that is then created.
-func (w *wholePod) prepareApp(change func(*specs.Spec), verb ...string) (*wholeApp, error) {
+func (w *wholePod) prepareApp(change func(*specs.Spec), verb ...string) *wholeApp {
 	s := w.t.plainSpec(verb...)
 	if change != nil {
 		change(s)
 	}
 	a := &wholeApp{w: w, id: pod.AppID(w.t.id())}
 	s.Linux.CgroupsPath = w.t.cgroups + "/" + string(a.id)
-	bundle, raw, err := w.t.bundleOf(s)
-	if err != nil {
-		return nil, err
-	}
-	if a.streams, err = newStreams(s.Process.Terminal); err != nil {
-		return nil, err
-	}
+	bundle, raw := w.t.bundleOf(s)
+	a.streams = must(newStreams(s.Process.Terminal))
 	a.config = pod.AppConfig{ID: a.id, Bundle: bundle, Spec: raw, Rootfs: noRoot{}, Stdio: a.streams, Terminal: s.Process.Terminal}
 	w.t.later(a.remove)
-	return a, nil
+	return a
 }
 
 // createNow creates the app.
@@ -147,25 +139,24 @@ func (a *wholeApp) remove(ctx context.Context) error {
 	return err
 }
 
+// wholeExec is an exec of such an app.
+type wholeExec struct {
+	*streams
+	pid int
+}
+
 // exec runs a verb of the kit's program in the app.
-func (a *wholeApp) exec(ctx context.Context, id pod.ExecID, change func(*specs.Process), verb ...string) (*streams, int, error) {
+func (a *wholeApp) exec(ctx context.Context, id pod.ExecID, change func(*specs.Process), verb ...string) (*wholeExec, error) {
 	p := &specs.Process{Args: append([]string{inRoot}, verb...), Cwd: "/", Env: []string{"PATH=/bin"}}
 	if change != nil {
 		change(p)
 	}
-	raw, err := json.Marshal(p)
-	if err != nil {
-		return nil, 0, err
-	}
-	s, err := newStreams(p.Terminal)
-	if err != nil {
-		return nil, 0, err
-	}
+	raw, s := must(json.Marshal(p)), must(newStreams(p.Terminal))
 	if err := a.w.AddExec(ctx, a.id, pod.ExecConfig{ID: id, Process: raw, Stdio: s, Terminal: p.Terminal}); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	pid, err := a.w.Start(ctx, a.id, id)
-	return s, pid, err
+	return &wholeExec{s, pid}, err
 }
 
 // events records the events of a pod.

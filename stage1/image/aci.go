@@ -23,11 +23,13 @@ import (
 // maxImage bounds what an ACI may unpack to, in bytes.
 const maxImage = 8 << 30
 
-// unpack extracts an ACI that is a whole image and returns its digest: appc's image id,
-// which is the digest of the uncompressed tar. The reader in appc/spec's package aci is not used: it
-// links net/http, unpacks xz in a child process and ends the caller if there is
-// no xz.
-func unpack(ctx context.Context, file, to string) (string, error) {
+// unpack unpacks the wanted entries of an ACI and returns appc's image id, the digest of the
+// uncompressed tar. left is how many bytes the entries may still unpack to. Nothing in the tar can
+// reach out of the directory: every name is resolved inside of it, symbolic links included.
+//
+// The reader in appc/spec's package aci is not used: it links net/http, unpacks xz in a child
+// process and ends the caller if there is no xz.
+func unpack(ctx context.Context, file string, to *os.Root, left *int64, wanted func(*tar.Header) bool) (string, error) {
 	f, plain, err := openACI(file)
 	if err != nil {
 		return "", err
@@ -36,18 +38,20 @@ func unpack(ctx context.Context, file, to string) (string, error) {
 	h := sha512.New()
 	limited := &io.LimitedReader{R: plain, N: maxImage}
 	r := io.TeeReader(limited, h)
-	err = extract(ctx, tar.NewReader(r), to)
+	err = extract(ctx, tar.NewReader(r), to, left, wanted)
 	if err == nil {
 		_, err = io.Copy(io.Discard, r) // what follows the end marker counts
 	}
-	if limited.N <= 0 {
-		return "", invalid("it unpacks to more than %d bytes", int64(maxImage))
-	}
-	if err != nil {
+	switch {
+	case limited.N <= 0:
+		return "", errTooLong()
+	case err != nil:
 		return "", err
 	}
 	return digestText(h), nil
 }
+
+func all(*tar.Header) bool { return true }
 
 // decompress recognises the compression of an ACI by its first bytes.
 func decompress(r io.Reader) (io.Reader, error) {
@@ -75,31 +79,26 @@ func errNotACI(err error) error {
 	return invalid("it is not an ACI, which is a tar, plain or packed with gzip or xz: %v", err)
 }
 
-// extract unpacks a tar. Nothing in it can reach out of the directory: every
-// name is resolved inside of it, symbolic links included.
-func extract(ctx context.Context, r *tar.Reader, to string) error {
-	root, err := os.OpenRoot(to)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	left := int64(maxImage)
+func errTooLong() error { return invalid("it unpacks to more than %d bytes", int64(maxImage)) }
+
+// extract unpacks the wanted entries of a tar.
+func extract(ctx context.Context, r *tar.Reader, to *os.Root, left *int64, wanted func(*tar.Header) bool) error {
 	for {
 		hdr, err := r.Next()
-		if err == nil {
-			left -= hdr.Size // a sparse file has fewer bytes in the tar
-		}
 		switch {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return errNotACI(err)
-		case left < 0:
-			return invalid("it unpacks to more than %d bytes", int64(maxImage))
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case !wanted(hdr):
+			continue
 		}
-		if err := extractEntry(root, hdr, r); err != nil {
+		if *left -= hdr.Size; *left < 0 { // a sparse file has fewer bytes in the tar
+			return errTooLong()
+		}
+		if err := extractEntry(to, hdr, r); err != nil {
 			return fmt.Errorf("entry %q: %w", hdr.Name, err)
 		}
 	}

@@ -236,7 +236,13 @@ func FuzzExtract(f *testing.F) {
 			}
 		}
 		_ = w.Close()
-		_ = extract(t.Context(), tar.NewReader(&b), to)
+		root, err := os.OpenRoot(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		left := int64(maxImage)
+		_ = extract(t.Context(), tar.NewReader(&b), root, &left, all)
 		for _, dir := range []string{parent, filepath.Dir(to)} {
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
 				t.Errorf("%s holds %v, %v", dir, entries, err)

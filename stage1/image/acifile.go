@@ -162,52 +162,19 @@ func (a *aci) read(ctx context.Context) error {
 	return nil
 }
 
-func errTooLong() error { return invalid("it unpacks to more than %d bytes", int64(maxImage)) }
-
-// extract unpacks some files of an ACI, and returns an error if the ACI has changed since
-// read.
-func (a *aci) extract(ctx context.Context, files map[string]struct{}, to string, left *int64) error {
-	f, plain, err := openACI(a.path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	root, err := os.OpenRoot(to)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	h := sha512.New()
-	tee := io.TeeReader(io.LimitReader(plain, maxImage), h)
-	r := tar.NewReader(tee)
+// extract unpacks some files of an ACI, and returns an error if the ACI has changed since read.
+func (a *aci) extract(ctx context.Context, files map[string]struct{}, to *os.Root, left *int64) error {
 	instead := a.relinked(files)
-	for {
-		hdr, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return errNotACI(err)
-		}
-		if !wanted(hdr, files, instead) {
-			continue
-		}
-		if *left -= hdr.Size; *left < 0 {
-			return errTooLong()
-		}
-		if err := errors.Join(extractEntry(root, hdr, r), ctx.Err()); err != nil {
-			return fmt.Errorf("entry %q: %w", hdr.Name, err)
-		}
+	id, err := unpack(ctx, a.path, to, left, func(hdr *tar.Header) bool { return wanted(hdr, files, instead) })
+	if err != nil {
+		return err
 	}
 	for target, link := range instead {
-		if _, err := root.Lstat(link); err != nil {
+		if _, err := to.Lstat(link); err != nil {
 			return invalid("entry %q is a hard link to %q, which is not a file of this image", link, target)
 		}
 	}
-	if _, err := io.Copy(io.Discard, tee); err != nil {
-		return errNotACI(err)
-	}
-	if id := digestText(h); id != a.id {
+	if id != a.id {
 		return fmt.Errorf("it was changed while it was read: %w", errdefs.ErrUnavailable)
 	}
 	return nil

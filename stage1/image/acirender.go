@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/appc/spec/pkg/acirenderer"
@@ -98,6 +99,11 @@ func (r *recipe) digest() string {
 
 // render makes the tree, from the lowest image to the highest.
 func (r *recipe) render(ctx context.Context, to string) error {
+	root, err := os.OpenRoot(to)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	left := int64(maxImage)
 	for i := len(r.files) - 1; i >= 0; i-- {
 		part := r.files[i]
@@ -105,7 +111,7 @@ func (r *recipe) render(ctx context.Context, to string) error {
 			continue
 		}
 		a := r.found[part.Key]
-		if err := a.extract(ctx, part.FileMap, to, &left); err != nil {
+		if err := a.extract(ctx, part.FileMap, root, &left); err != nil {
 			return fmt.Errorf("%s: %w", a.path, err)
 		}
 	}

@@ -56,7 +56,13 @@ func (r *ACIs) fillACI(ctx context.Context, file, to string, allowed func(digest
 	}
 	f := filled{isACI: true, needs: len(top.manifest.Dependencies) > 0}
 	if top.isWhole() && !r.Signed {
-		f.digest, err = unpack(ctx, file, to)
+		root, err := os.OpenRoot(to)
+		if err != nil {
+			return f, err
+		}
+		defer root.Close()
+		left := int64(maxImage)
+		f.digest, err = unpack(ctx, file, root, &left, all)
 		return f, err
 	}
 	made, err := r.recipe(ctx, top)

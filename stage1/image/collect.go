@@ -25,17 +25,14 @@ type Tree struct {
 // Collect removes the unused trees. A tree is in use if a pod has it, if it was imported, if
 // its source is unchanged, if its digest is wanted, or if a process is about to make a pod
 // with it. With dry Collect removes nothing and only returns what it would remove.
-func (s *Store) Collect(ctx context.Context, wanted []string, dry bool) ([]Tree, error) {
+func (s *Store) Collect(ctx context.Context, wanted []string, dry bool) (_ []Tree, err error) {
+	defer prefix(&err, "collect stage1 trees")
 	unlock, err := s.lock(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("collect stage1 trees: %w", err)
+		return nil, err
 	}
 	defer unlock()
-	trees, err := s.collect(ctx, wanted, dry)
-	if err != nil {
-		return trees, fmt.Errorf("collect stage1 trees: %w", err)
-	}
-	return trees, nil
+	return s.collect(ctx, wanted, dry)
 }
 
 // collectReplaced collects after a new tree was rendered. It only logs errors, because a
@@ -60,7 +57,11 @@ func (s *Store) collect(ctx context.Context, wanted []string, dry bool) ([]Tree,
 		return nil, err
 	}
 	if !dry {
-		if err := errors.Join(s.sweep(), removeAll(stale)); err != nil {
+		err := s.sweep()
+		for _, file := range stale {
+			err = errors.Join(err, os.Remove(file))
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -198,23 +199,11 @@ func (s *Store) intended(wanted []string) (kept map[string]string, stale []strin
 	return kept, stale, nil
 }
 
-func removeAll(files []string) (err error) {
-	for _, f := range files {
-		err = errors.Join(err, os.Remove(f))
-	}
-	return err
-}
-
-// states returns the directories of pods in the order of a pod's states. A pod only moves
-// forward, so a pod that moves while the directories are read is seen at least once.
-func states() []string {
-	return []string{"embryo", "prepare", "prepared", "run", "exited-garbage", "garbage"}
-}
-
-// used returns the digests of the stage1s that pods have, as their directories say.
+// used returns the digests of the stage1s that pods have, as their directories say. It reads the
+// directories in the order of a pod's states: a pod that moves on meanwhile is seen at least once.
 func (s *Store) used() (map[string]bool, error) {
 	used := map[string]bool{}
-	for _, state := range states() {
+	for _, state := range []string{"embryo", "prepare", "prepared", "run", "exited-garbage", "garbage"} {
 		dir := filepath.Join(filepath.Dir(s.dir), "pods", state)
 		pods, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

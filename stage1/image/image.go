@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -66,10 +67,11 @@ func readManifest(file string) ([]byte, error) {
 
 // Features returns the runtime-spec's features structure of an image directory,
 // which need not be in a store, as JSON; nil if it declares none.
-func Features(dir string) ([]byte, error) {
+func Features(dir string) (_ []byte, err error) {
+	defer prefix(&err, "stage1 image %s", dir)
 	i, err := openImage(dir, "")
 	if err != nil {
-		return nil, fmt.Errorf("stage1 image %s: %w", dir, err)
+		return nil, err
 	}
 	return i.OCIFeatures(), nil
 }
@@ -105,10 +107,21 @@ func (i *Image) Version() int { return i.manifest.version }
 
 // RktABI reports whether the image's entrypoints are called as rkt called them: those of
 // interface versions 1 to 6 are.
-func (i *Image) RktABI() bool { return i.manifest.rktABI() }
+func (i *Image) RktABI() bool { return i.manifest.version < abi.Version }
 
-// Mutable reports whether apps can be added to a running pod of the image.
-func (i *Image) Mutable() bool { return i.manifest.mutable() }
+// sinceMutable is the first interface version with entrypoints that add apps to a pod.
+const sinceMutable = 5
+
+// Mutable reports whether apps can be added to a running pod of the image. An image of rkt's
+// interface versions also needs enter, to act inside a pod, and attach, to reach the streams of an
+// app. Pods of other images are made with their only app.
+func (i *Image) Mutable() bool {
+	needed := []abi.Entrypoint{abi.AppAdd, abi.AppStart, abi.AppRm}
+	if i.RktABI() {
+		needed = append(needed, abi.AppStop, abi.Enter, abi.Attach)
+	}
+	return i.Version() >= sinceMutable && !slices.ContainsFunc(needed, func(e abi.Entrypoint) bool { return !i.Has(e) })
+}
 
 // Has reports whether the image declares an entrypoint.
 func (i *Image) Has(e abi.Entrypoint) bool { return i.Entrypoint(e) != "" }

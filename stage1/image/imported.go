@@ -2,7 +2,6 @@ package image
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -28,21 +27,13 @@ type Imported struct {
 // rememberImport records an import, so that it survives a crash. The caller has the
 // lock.
 func (s *Store) rememberImport(i *Image, ref, signer string) error {
-	text, err := json.Marshal(Imported{Version: 1, Digest: i.Digest(), Name: i.Name(), Ref: ref, Signer: signer})
-	if err != nil {
-		return err
-	}
 	dir := filepath.Join(s.dir, importedDir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	tmp := filepath.Join(s.dir, tmpPrefix+"imported")
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+	err := writeSynced(tmp, os.O_TRUNC, Imported{Version: 1, Digest: i.Digest(), Name: i.Name(), Ref: ref, Signer: signer})
+	if err == nil {
 		err = os.Rename(tmp, filepath.Join(dir, i.Digest()+".json"))
 	}
 	if err != nil {
@@ -54,16 +45,9 @@ func (s *Store) rememberImport(i *Image, ref, signer string) error {
 // ImportPath brings an image from a path, in any of the forms that Image takes, into
 // the store, and records the import. If the rules demand it, it verifies the signature of an
 // ACI, even if the ACI was rendered before.
-func (s *Store) ImportPath(ctx context.Context, path string) (*Image, error) {
-	i, err := s.importPath(ctx, path)
-	if err != nil {
-		return nil, fmt.Errorf("import stage1 image %s: %w", path, err)
-	}
-	return i, nil
-}
-
-func (s *Store) importPath(ctx context.Context, path string) (*Image, error) {
-	path, err := filepath.Abs(path)
+func (s *Store) ImportPath(ctx context.Context, path string) (_ *Image, err error) {
+	defer prefix(&err, "import stage1 image %s", path)
+	path, err = filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
@@ -93,11 +77,7 @@ func (s *Store) Imports() ([]Imported, error) {
 	var all []Imported
 	for _, f := range files {
 		var i Imported
-		text, err := os.ReadFile(f)
-		if err == nil {
-			err = json.Unmarshal(text, &i)
-		}
-		if err != nil {
+		if err := readRecord(f, &i); err != nil {
 			return nil, fmt.Errorf("imported stage1: %s: %w", f, err)
 		}
 		all = append(all, i)
@@ -106,13 +86,9 @@ func (s *Store) Imports() ([]Imported, error) {
 }
 
 // importOf returns the record of a tree's import, if it was imported.
-func (s *Store) importOf(digest string) (Imported, bool) {
-	var i Imported
-	if s.dir == "" {
-		return i, false
-	}
-	text, err := os.ReadFile(filepath.Join(s.dir, importedDir, digest+".json"))
-	return i, err == nil && json.Unmarshal(text, &i) == nil
+func (s *Store) importOf(digest string) (i Imported, ok bool) {
+	ok = s.dir != "" && readRecord(filepath.Join(s.dir, importedDir, digest+".json"), &i) == nil
+	return i, ok
 }
 
 // Signer returns the signer whose signature was verified when an image was imported, or
@@ -151,12 +127,18 @@ func (s *Store) Rendered(digest string) (*Image, error) {
 		return nil, fmt.Errorf("stage1 image %s is not in the tree store: %w", digest, errdefs.ErrNotFound)
 	}
 	if err == nil {
-		if err = s.Signed(i); err != nil {
-			err = errors.Join(err, i.Close())
-		}
+		i, err = s.ifSigned(i)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("stage1 image %s: %w", digest, err)
+	}
+	return i, nil
+}
+
+// ifSigned returns an image for which Signed returns nil, and closes any other.
+func (s *Store) ifSigned(i *Image) (*Image, error) {
+	if err := s.Signed(i); err != nil {
+		return nil, errors.Join(err, i.Close())
 	}
 	return i, nil
 }

@@ -10,25 +10,13 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Inspect reads the image at path, in any form that Store.Image takes, without a
-// store. It returns an error if a store would refuse the image. It unpacks a packed image
-// into a temporary directory, for which it needs root, and removes that directory. So the
-// methods of the Image that read its manifest work, but it cannot be attached.
-func Inspect(ctx context.Context, path string) (*Image, error) {
-	return ACIs{}.Inspect(ctx, path)
-}
-
-// Inspect is the function Inspect with these rules for ACIs. If they demand a signature,
-// Verify must be set.
-func (r ACIs) Inspect(ctx context.Context, path string) (*Image, error) {
-	i, err := r.inspect(ctx, path)
-	if err != nil {
-		return nil, fmt.Errorf("stage1 image %s: %w", path, err)
-	}
-	return i, nil
-}
-
-func (r *ACIs) inspect(ctx context.Context, path string) (i *Image, err error) {
+// Inspect reads the image at path, in any form that Store.Image takes, without a store. It returns
+// an error if a store with these rules would refuse the image; if they demand a signature, Verify
+// must be set. It unpacks a packed image into a temporary directory, for which it needs root, and
+// removes that directory. So the methods of the Image that read its manifest work, but it cannot
+// be attached.
+func (r ACIs) Inspect(ctx context.Context, path string) (i *Image, err error) {
+	defer prefix(&err, "stage1 image %s", path)
 	if _, err := os.Stat(path); err != nil {
 		return nil, errIncomplete(err)
 	}

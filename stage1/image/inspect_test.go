@@ -25,7 +25,7 @@ func TestInspectTellsTheDigestThatTheStoreWouldAndLeavesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Inspect(t.Context(), source)
+		got, err := (ACIs{}).Inspect(t.Context(), source)
 		if err != nil || got.Digest() != want.Digest() || got.Name() != want.Name() || !got.Has(abi.Run) {
 			t.Errorf("%s: %+v, %v; want the digest %s", source, got, err, want.Digest())
 		}
@@ -45,7 +45,7 @@ func TestInspectRefusesWhatAStoreWould(t *testing.T) {
 		t.Fatal(err)
 	}
 	for source, want := range map[string]string{dir: "there is no such file", garbage: garbage, dir + "/nowhere": "no such file"} {
-		if _, err := Inspect(t.Context(), source); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := (ACIs{}).Inspect(t.Context(), source); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q in it", source, err, want)
 		}
 	}

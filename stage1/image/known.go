@@ -3,7 +3,6 @@ package image
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -48,11 +47,8 @@ func (s *Store) remembered(source string) (digest string, ok bool) {
 }
 
 func readKnown(file string) (k known, ok bool) {
-	text, err := os.ReadFile(file)
-	if err != nil || json.Unmarshal(text, &k) != nil {
-		return k, false
-	}
-	return k, k.Version == 1 && isDigest(k.Digest)
+	err := readRecord(file, &k)
+	return k, err == nil && k.Version == 1 && isDigest(k.Digest)
 }
 
 // isCurrent reports whether the source has an unchanged fingerprint.
@@ -63,31 +59,7 @@ func (k *known) isCurrent() bool {
 
 // remember records the digest of a source, by rename. The caller has the lock.
 func (s *Store) remember(source, print, digest string, dirs []string) error {
-	text, err := json.Marshal(known{Version: 1, Path: source, Fingerprint: print, Digest: digest, Dirs: dirs})
-	if err != nil {
-		return err
-	}
-	return s.replace(s.record(source), text)
-}
-
-// replace writes a record by rename. The record need not survive a crash of the machine.
-// Several processes may replace the same record at once.
-func (s *Store) replace(path string, text []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), tmpPrefix)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return replace(s.record(source), known{Version: 1, Path: source, Fingerprint: print, Digest: digest, Dirs: dirs})
 }
 
 // fingerprint returns a hash of the attributes of a source: path, inode, mode, size

@@ -27,16 +27,16 @@ func Locate(name string) (string, error) {
 }
 
 // Installed returns the names of the stage1s that Locate finds, sorted.
-func Installed() ([]string, error) {
+func Installed() (names []string, err error) {
+	defer prefix(&err, "find the installed stage1s")
 	bins, err := programDirs()
 	if err != nil {
-		return nil, fmt.Errorf("find the installed stage1s: %w", err)
+		return nil, err
 	}
-	var names []string
 	for _, place := range places(bins) {
 		found, err := filepath.Glob(filepath.Join(place, "*", "manifest"))
 		if err != nil {
-			return nil, fmt.Errorf("find the installed stage1s: %w", err)
+			return nil, err
 		}
 		for _, manifest := range found {
 			// Directories that `make` has not finished begin with a dot.

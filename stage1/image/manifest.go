@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/appc/spec/schema"
 	"github.com/containerd/errdefs"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
@@ -59,7 +61,11 @@ func parseManifest(text []byte, file string) (*manifest, error) {
 		}
 		m.features = p
 	}
-	return m, m.complete(file)
+	if m.paths[abi.Run] == "" {
+		return nil, invalid("%s: declares no entrypoint run: add the annotation %s%s with the path of an executable in rootfs",
+			file, abi.AnnotationPrefix, abi.Run)
+	}
+	return m, nil
 }
 
 // isWhole refuses an image that has dependencies or a pathWhitelist and is not an ACI.
@@ -79,6 +85,13 @@ func isWhole(dir, file string) error {
 // invalid returns an error that unwraps to errdefs.ErrInvalidArgument.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
+}
+
+// prefix puts words before an error, if there is one. It is deferred.
+func prefix(err *error, format string, args ...any) {
+	if *err != nil {
+		*err = fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), *err)
+	}
 }
 
 // position returns where in a JSON text an error is, as ":line:column".
@@ -115,40 +128,6 @@ func interfaceVersion(annotations map[string]string) (int, error) {
 		return 0, fmt.Errorf("the image is of interface version %d; stage 0 speaks versions 1 to %d: %w", n, abi.Version, errdefs.ErrNotImplemented)
 	}
 	return n, nil
-}
-
-// complete refuses a manifest that lacks a required part.
-func (m *manifest) complete(file string) error {
-	if m.paths[abi.Run] == "" {
-		return invalid("%s: declares no entrypoint run: add the annotation %s%s with the path of an executable in rootfs",
-			file, abi.AnnotationPrefix, abi.Run)
-	}
-	return nil
-}
-
-// rktABI reports whether the image's entrypoints are called as rkt called them.
-func (m *manifest) rktABI() bool { return m.version < abi.Version }
-
-// sinceMutable is the first interface version with entrypoints that add apps to a pod.
-const sinceMutable = 5
-
-// mutable reports whether apps can be added to a running pod of the image. An image of
-// rkt's interface versions also needs enter, to act inside a pod, and attach, to reach the
-// streams of an app. Pods of other images are made with their only app.
-func (m *manifest) mutable() bool {
-	needed := []abi.Entrypoint{abi.AppAdd, abi.AppStart, abi.AppRm}
-	if m.rktABI() {
-		needed = append(needed, abi.AppStop, abi.Enter, abi.Attach)
-		if m.version < sinceMutable {
-			return false
-		}
-	}
-	for _, e := range needed {
-		if m.paths[e] == "" {
-			return false
-		}
-	}
-	return true
 }
 
 func checkPath(p string) error {
@@ -197,4 +176,38 @@ func checkExecutable(root *os.Root, p string) error {
 		return errors.New("is not executable: chmod +x it")
 	}
 	return nil
+}
+
+// features is the document that the features annotation names.
+type features struct {
+	OCI    json.RawMessage `json:"oci"`
+	Fields []string        `json:"fields"`
+}
+
+// readFeatures reads the features document of an image. path is its path in rootfs.
+func readFeatures(dir, path string) (features, error) {
+	var f features
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return f, err
+	}
+	defer root.Close()
+	file, err := root.Open("rootfs" + path)
+	if err != nil {
+		return f, fmt.Errorf("features document: %w: %w", err, errdefs.ErrInvalidArgument)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxManifest))
+	if err != nil {
+		return f, err
+	}
+	if err := json.Unmarshal(text, &f); err != nil {
+		return f, invalid("features document%s: %v", position(text, err), err)
+	}
+	for _, p := range f.Fields {
+		if !strings.HasPrefix(p, "/") || p == "/" || strings.HasSuffix(p, "/") {
+			return f, invalid("features document: field %q is not a JSON pointer into config.json, such as \"/process/args\"", p)
+		}
+	}
+	return f, nil
 }

@@ -53,15 +53,8 @@ type document struct {
 // takes the image of this platform. Every blob must have the digest that names it. The
 // result, with its digest, is the same as for a directory with the same files. ref is
 // recorded as the source.
-func (s *Store) Import(ctx context.Context, blobs Blobs, top Descriptor, ref string) (*Image, error) {
-	i, err := s.importOCI(ctx, blobs, top, ref)
-	if err != nil {
-		return nil, fmt.Errorf("import stage1 image %s: %w", ref, err)
-	}
-	return i, nil
-}
-
-func (s *Store) importOCI(ctx context.Context, blobs Blobs, top Descriptor, ref string) (*Image, error) {
+func (s *Store) Import(ctx context.Context, blobs Blobs, top Descriptor, ref string) (_ *Image, err error) {
+	defer prefix(&err, "import stage1 image %s", ref)
 	layers, err := layersOf(ctx, blobs, top)
 	if err != nil {
 		return nil, err
@@ -71,21 +64,13 @@ func (s *Store) importOCI(ctx context.Context, blobs Blobs, top Descriptor, ref 
 		return nil, err
 	}
 	defer unlock()
-	if err := s.sweep(); err != nil {
-		return nil, err
-	}
-	tmp, err := os.MkdirTemp(s.dir, tmpPrefix)
-	if err != nil {
-		return nil, err
-	}
-	digest, err := fillLayers(ctx, blobs, layers, tmp)
-	if err == nil {
-		err = s.settle(filled{digest: digest}, ref, tmp, "")
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(tmp))
-	}
-	i, err := s.hold(digest)
+	i, err := s.add(func(tmp string) (string, error) {
+		digest, err := fillLayers(ctx, blobs, layers, tmp)
+		if err != nil {
+			return "", err
+		}
+		return digest, s.settle(filled{digest: digest}, ref, tmp, "")
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -150,7 +150,7 @@ func TestEveryFormOfAnImageHasTheDigestOfItsDirectory(t *testing.T) {
 		if err != nil || again.Digest() != want.Digest() {
 			t.Errorf("%s again: %v", name, err)
 		}
-		seen, err := Inspect(t.Context(), source)
+		seen, err := ACIs{}.Inspect(t.Context(), source)
 		if err != nil || seen.Digest() != want.Digest() {
 			t.Errorf("%s, inspected: %v", name, err)
 		}

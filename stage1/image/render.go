@@ -30,6 +30,16 @@ func (s *Store) render(ctx context.Context, source, want string) (*Image, error)
 	if i, err := s.last(source, want); !isGone(err) {
 		return i, err
 	}
+	i, err := s.add(func(tmp string) (string, error) { return s.produce(ctx, source, tmp, want) })
+	if err != nil {
+		return nil, err
+	}
+	s.collectReplaced(ctx)
+	return i, nil
+}
+
+// add returns the image of a tree that fill has made in tmp and settled. The caller has the lock.
+func (s *Store) add(fill func(tmp string) (digest string, err error)) (*Image, error) {
 	if err := s.sweep(); err != nil {
 		return nil, err
 	}
@@ -37,16 +47,11 @@ func (s *Store) render(ctx context.Context, source, want string) (*Image, error)
 	if err != nil {
 		return nil, err
 	}
-	digest, err := s.produce(ctx, source, tmp, want)
+	digest, err := fill(tmp)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(tmp))
 	}
-	i, err := s.hold(digest)
-	if err != nil {
-		return nil, err
-	}
-	s.collectReplaced(ctx)
-	return i, nil
+	return s.hold(digest)
 }
 
 // produce renders an image in tmp, moves it into the store, and records the fingerprint of
@@ -58,7 +63,7 @@ func (s *Store) produce(ctx context.Context, source, tmp, want string) (string, 
 	}
 	dirs := s.acis.searched(source)
 	beforeAll, _, errAll := fingerprint(source, dirs...)
-	f, err := s.fill(ctx, source, tmp)
+	f, err := s.acis.fill(ctx, source, tmp, s.allowed)
 	if err != nil {
 		return "", err
 	}
@@ -92,24 +97,17 @@ func (s *Store) settle(f filled, source, tmp, want string) error {
 	case !isGone(err):
 		return err
 	}
-	// Make them after the digest was taken: they are not part of the image.
-	if err := makeMountPoints(tmp, source); err != nil {
-		return err
-	}
-	if err := writeSum(tmp, f.isACI); err != nil {
-		return err
-	}
-	if err := os.Chmod(tmp, 0o755); err != nil {
-		return err
-	}
-	if err := syncTree(tmp); err != nil {
-		return err
-	}
-	if err := s.setAside(f.digest); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, s.tree(f.digest)); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error { return makeMountPoints(tmp, source) }, // they are not part of the digest
+		func() error { return writeSum(tmp, f.isACI) },
+		func() error { return os.Chmod(tmp, 0o755) },
+		func() error { return syncTree(tmp) },
+		func() error { return s.setAside(f.digest) },
+		func() error { return os.Rename(tmp, s.tree(f.digest)) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	return syncDir(s.dir)
 }
@@ -137,42 +135,32 @@ func makeMountPoints(tmp, source string) error {
 	return nil
 }
 
-// fill copies or unpacks an image into a directory. It takes the digest of the written
-// files, so a change of the source meanwhile does no harm.
-func (s *Store) fill(ctx context.Context, source, tmp string) (filled, error) {
-	return s.acis.fill(ctx, source, tmp, s.allowed)
-}
-
+// fill copies or unpacks an image into a directory. It takes the digest of the written files, so a
+// change of the source meanwhile does no harm. allowed is that of fillACI.
 func (r *ACIs) fill(ctx context.Context, source, tmp string, allowed func(digest string) error) (f filled, err error) {
 	st, err := os.Stat(source)
 	if err != nil {
 		return f, err
 	}
+	isOCI := false
 	if !st.IsDir() {
-		return r.fillFile(ctx, source, tmp, allowed)
+		isOCI, err = isArchive(source)
 	}
-	if isLayout(source) {
-		f.digest, err = layout(source).fill(ctx, tmp)
-		return f, err
-	}
-	if err := copyImage(ctx, source, tmp); err != nil {
-		return f, err
-	}
-	f.digest, err = treeDigest(tmp)
-	return f, errors.Join(err, isWhole(tmp, filepath.Join(source, "manifest")))
-}
-
-// fillFile unpacks an image that is one file.
-func (r *ACIs) fillFile(ctx context.Context, source, tmp string, allowed func(digest string) error) (f filled, err error) {
-	isOCI, err := isArchive(source)
-	if err != nil {
-		return f, err
-	}
-	if isOCI {
+	switch {
+	case err != nil:
+	case isOCI:
 		f.digest, err = fillArchive(ctx, source, tmp)
-		return f, err
+	case !st.IsDir():
+		return r.fillACI(ctx, source, tmp, allowed)
+	case isLayout(source):
+		f.digest, err = layout(source).fill(ctx, tmp)
+	default:
+		if err = copyImage(ctx, source, tmp); err == nil {
+			f.digest, err = treeDigest(tmp)
+			err = errors.Join(err, isWhole(tmp, filepath.Join(source, "manifest")))
+		}
 	}
-	return r.fillACI(ctx, source, tmp, allowed)
+	return f, err
 }
 
 // verify checks a rendered image. Its errors have the names of the source.

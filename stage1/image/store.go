@@ -46,40 +46,29 @@ const (
 
 // OpenStore opens the tree store of a data directory and makes what is missing
 // of it.
-func OpenStore(dataDir string) (*Store, error) {
-	s := &Store{}
-	if err := s.open(dataDir); err != nil {
-		return nil, fmt.Errorf("open the stage1 tree store: %w", err)
+func OpenStore(dataDir string) (_ *Store, err error) {
+	defer prefix(&err, "open the stage1 tree store")
+	if dataDir, err = filepath.Abs(dataDir); err != nil {
+		return nil, err
 	}
-	return s, nil
-}
-
-func (s *Store) open(dataDir string) error {
-	dataDir, err := filepath.Abs(dataDir)
-	if err != nil {
-		return err
-	}
-	s.dir = filepath.Join(dataDir, "trees")
+	s := &Store{dir: filepath.Join(dataDir, "trees")}
 	if err := datadir.Make(dataDir, datadir.Mode); err != nil {
-		return err
+		return nil, err
 	}
 	// Only root may enter: pods see a tree through a mount of their own.
 	if err := datadir.Make(s.dir, 0o700); err != nil {
-		return err
+		return nil, err
 	}
-	return os.MkdirAll(filepath.Join(s.dir, knownDir), 0o755)
+	return s, os.MkdirAll(filepath.Join(s.dir, knownDir), 0o755)
 }
 
 // Image returns the image at path from the store, and first renders it there if it is new.
 // The path is a directory, an ACI, or an OCI image as layout or archive. Many processes may
 // call Image at once. If wantDigest is not empty and the image has another digest, the
 // error is errdefs.ErrInvalidArgument, and nothing of the image is kept.
-func (s *Store) Image(ctx context.Context, path, wantDigest string) (*Image, error) {
-	i, err := s.image(ctx, path, wantDigest)
-	if err != nil {
-		return nil, fmt.Errorf("stage1 image %s: %w", path, err)
-	}
-	return i, nil
+func (s *Store) Image(ctx context.Context, path, wantDigest string) (_ *Image, err error) {
+	defer prefix(&err, "stage1 image %s", path)
+	return s.image(ctx, path, wantDigest)
 }
 
 func (s *Store) image(ctx context.Context, path, want string) (*Image, error) {
@@ -97,10 +86,7 @@ func (s *Store) image(ctx context.Context, path, want string) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Signed(i); err != nil {
-		return nil, errors.Join(err, i.Close())
-	}
-	return i, nil
+	return s.ifSigned(i)
 }
 
 // last returns the image of a source that has not changed since it was rendered. The
@@ -133,20 +119,17 @@ func matches(digest, want string) error {
 
 // Load returns the image that a pod was started with, whether or not its tree is
 // attached.
-func (s *Store) Load(podDir string) (*Image, error) {
+func (s *Store) Load(podDir string) (_ *Image, err error) {
+	defer prefix(&err, "stage1 of pod %s", filepath.Base(podDir))
 	id, err := os.ReadFile(filepath.Join(podDir, IDFile))
 	if err != nil {
-		return nil, fmt.Errorf("stage1 of pod %s: %w", filepath.Base(podDir), err)
+		return nil, err
 	}
 	digest := strings.TrimSpace(string(id))
 	if !isDigest(digest) {
-		return nil, fmt.Errorf("stage1 of pod %s: %s holds %.40q and not a digest: %w", filepath.Base(podDir), IDFile, id, errdefs.ErrDataLoss)
+		return nil, fmt.Errorf("%s holds %.40q and not a digest: %w", IDFile, id, errdefs.ErrDataLoss)
 	}
-	i, err := openImage(s.tree(digest), digest)
-	if err != nil {
-		return nil, fmt.Errorf("stage1 of pod %s: %w", filepath.Base(podDir), err)
-	}
-	return i, nil
+	return openImage(s.tree(digest), digest)
 }
 
 func (s *Store) tree(digest string) string { return filepath.Join(s.dir, digest) }

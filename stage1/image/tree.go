@@ -1,7 +1,6 @@
 package image
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -50,25 +49,11 @@ func writeSum(tree string, isACI bool) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(sum{Version: 1, Sum: got, ACI: isACI})
-	if err != nil {
-		return err
-	}
-	f, err := os.OpenFile(filepath.Join(tree, sumFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Sync(), f.Close())
+	return writeSynced(filepath.Join(tree, sumFile), os.O_EXCL, sum{Version: 1, Sum: got, ACI: isACI})
 }
 
-func readSum(tree string) (sum, error) {
-	var s sum
-	text, err := os.ReadFile(filepath.Join(tree, sumFile))
-	if err == nil {
-		err = json.Unmarshal(text, &s)
-	}
-	if err != nil || s.Version != 1 {
+func readSum(tree string) (s sum, err error) {
+	if readRecord(filepath.Join(tree, sumFile), &s) != nil || s.Version != 1 {
 		return s, errDamaged
 	}
 	return s, nil
@@ -97,7 +82,7 @@ func (s *Store) intact(digest string) error {
 	now := checked{Version: 1, BootID: boot, Fingerprint: print}
 	var then checked
 	record := filepath.Join(s.dir, checkedDir, digest+".json")
-	if text, err := os.ReadFile(record); err == nil && json.Unmarshal(text, &then) == nil && then == now {
+	if readRecord(record, &then) == nil && then == now {
 		return nil
 	}
 	want, err := readSum(tree)
@@ -112,11 +97,7 @@ func (s *Store) intact(digest string) error {
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(now)
-	if err != nil {
-		return err
-	}
-	_ = s.replace(record, text) // without the record the tree is only read once more
+	_ = replace(record, now) // without the record the tree is only read once more
 	return nil
 }
 

@@ -23,18 +23,19 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
 )
 
-// Composition is what an app is made of on disk, for a stage1 that reads manifests.
+// Composition is an app as its files and mounts in a pod describe it, for a stage1 that reads
+// manifests.
 type Composition struct {
 	Dir  string // of the pod
 	Name types.ACName
 	App  *appc.App
 	Spec *specs.Spec
-	// Annotations of the app: its streams.
+	// Annotations are the app's: those of its streams.
 	Annotations types.Annotations
-	mutable     bool // the pod's manifest gets no volumes: others use it already
+	mutable     bool // other apps use the pod's manifest already, so it gets no volumes
 }
 
-// Compose translates what an app/add asks for.
+// Compose translates the request of an app/add.
 func (s *InSpace) Compose(c pod.Call, mutable bool) (*Composition, error) {
 	k := &Composition{Dir: c.Dir, Name: types.ACName(c.Request.App), Spec: SpecOf(&c.Request), mutable: mutable}
 	var err error
@@ -44,8 +45,8 @@ func (s *InSpace) Compose(c pod.Call, mutable bool) (*Composition, error) {
 	return k, err
 }
 
-// SpecOf returns the spec of the app that `run` executes, or an empty one of a
-// mutable pod, which has none yet.
+// SpecOf returns the spec of the app that `run` executes. It is empty for a mutable pod, which
+// has no app yet.
 func SpecOf(r *abi.Request) *specs.Spec {
 	spec := &specs.Spec{}
 	if len(r.Spec) > 0 {
@@ -54,9 +55,11 @@ func SpecOf(r *abi.Request) *specs.Spec {
 	return spec
 }
 
-// mounts reports whether stage 0 makes a mount itself, in the app's root, and does not
-// say it as a volume. An empty volume has neither the size nor the flags of a tmpfs,
-// and rkt's fly does not have any. What is to be in a volume comes after that.
+// mounts reports whether stage 0 makes a mount itself, in the app's root, so that the manifest
+// has no volume for it. In a mutable pod these are all mounts that the stage1 does not make. In
+// an immutable pod they are tmpfs, because an empty volume has neither the size nor the flags of
+// one and rkt's fly makes none; but not a tmpfs inside a volume, because volumes are mounted
+// later.
 func (k *Composition) mounts(m specs.Mount) bool {
 	if appc.Own(m) || k.mutable {
 		return !appc.Own(m)
@@ -69,17 +72,18 @@ func (k *Composition) mounts(m specs.Mount) bool {
 	return m.Type == "tmpfs" && !bind && !inVolume
 }
 
-// Stage2 is where the app is in the pod's tree.
+// Stage2 returns the directory of the app in the pod's tree.
 func (k *Composition) Stage2() string { return filepath.Join(stage1.Stage2InTree, string(k.Name)) }
 
-// rootInTree is where the app's root is mounted in the pod's tree.
+// rootInTree returns the mount point of the app's root in the pod's tree.
 func (k *Composition) rootInTree() string { return filepath.Join(k.Stage2(), "rootfs") }
 
-// Root is where the app's root is mounted.
+// Root returns the mount point of the app's root.
 func (k *Composition) Root() string { return filepath.Join(k.Dir, stage1.RootfsDir, k.rootInTree()) }
 
-// Write writes what rkt wrote before it called the stage1: the image manifest twice,
-// the environment, the entry in the pod's manifest, and the time of all that.
+// Write writes the files that rkt wrote before it called the stage1: the image manifest twice,
+// the environment, the entry in the pod's manifest, and an empty file whose time is that of all
+// this.
 func (k *Composition) Write() error {
 	image, err := k.image()
 	if err != nil {
@@ -101,13 +105,13 @@ func (k *Composition) Write() error {
 	return stage1.InTree(k.Dir, func(tree *os.Root) error { return tree.WriteFile(Mark(string(k.Name), Created), nil, 0o644) })
 }
 
-// writeInTree writes what the programs in the pod read of the app.
+// writeInTree writes the files of the app that programs in the pod read.
 func (k *Composition) writeInTree(image []byte) error {
 	return stage1.InTree(k.Dir, func(tree *os.Root) error {
 		if err := tree.MkdirAll(k.rootInTree(), 0o750); err != nil {
 			return err
 		}
-		if err := tree.Chmod(k.Stage2(), 0o755); err != nil { // programs of any user have to get through
+		if err := tree.Chmod(k.Stage2(), 0o755); err != nil { // for programs of any user
 			return err
 		}
 		if err := tree.WriteFile(filepath.Join(k.Stage2(), "manifest"), image, 0o644); err != nil {
@@ -173,10 +177,9 @@ func setAnnotation(m *pod.Manifest, name types.ACIdentifier, value string) error
 	return err
 }
 
-// replaces reports whether an entry of the pod's manifest goes when this app's is written
-// or removed: this app's, and that of an app that cannot be loaded. One that is only
-// announced, since it is about to be added, enlists itself when it is: until then every
-// app/add would stumble over it.
+// replaces reports whether an entry of the pod's manifest is removed when this app's is written
+// or removed: this app's own, and that of an app without files, over which every app/add would
+// fail. An app that is about to be added gets its entry again when its files are written.
 func (k *Composition) replaces(name pod.AppName) bool {
 	if string(name) == string(k.Name) {
 		return true
@@ -185,8 +188,7 @@ func (k *Composition) replaces(name pod.AppName) bool {
 	return err != nil
 }
 
-// Delist removes the app's entry from the pod's manifest. A pod without one is half
-// removed.
+// Delist removes the app's entry from the pod's manifest, which a half removed pod may lack.
 func (k *Composition) Delist() error {
 	err := pod.EditManifest(k.Dir, func(m *pod.Manifest) error {
 		m.Drop(k.replaces)
@@ -198,8 +200,8 @@ func (k *Composition) Delist() error {
 	return err
 }
 
-// MountRoot shows an app's root where a stage1 of rkt's looks for it, in the pod's
-// space. What is mounted below it comes along.
+// MountRoot mounts an app's root, with all mounts below it, where a stage1 of rkt's looks for it
+// in the pod's space.
 func (s *InSpace) MountRoot(from string, k *Composition) error {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
@@ -215,7 +217,7 @@ func (s *InSpace) MountRoot(from string, k *Composition) error {
 	return nil
 }
 
-// MountIn attaches a mount at a path in a root, whatever links become of it meanwhile.
+// MountIn attaches a mount at a path in a root. No link leads out of the root.
 func MountIn(root *os.Root, fd int, path string) error {
 	to, err := root.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package immutable calls the entrypoints of stage1 images whose pods have one app, with
-// which they are made: docs/stage1-abi.md, section 10. It does so as rkt's stage 0 did, and
-// so is what package rktabi is built on: a mount namespace for the pod, manifests, mounts
-// and streams for the app, and a process that waits for its program.
+// Package immutable calls the entrypoints of stage1 images whose pods are made with their only
+// app: docs/stage1-abi.md, section 10. It does so as rkt's stage 0 did, so package rktabi builds
+// on it: a mount namespace for the pod, manifests, mounts and streams for the app, and a process
+// that waits for its program.
 //
 //	Run ──► Add: cgroup, streams, manifests ──► app/start: execve of `run`
 //

@@ -15,9 +15,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
-// InSpace is a stage1 whose pods have a mount namespace of their own: those of
-// rkt's versions, and all that are immutable. Nothing of theirs is mounted where
-// containerd is.
+// InSpace is a stage1 whose pods have mount namespaces of their own, so that none of their mounts
+// is seen where containerd is: those of the rkt ABI, and all immutable ones.
 type InSpace struct {
 	*stage1.Stage1
 	// space is set while the pod is attached.
@@ -26,7 +25,7 @@ type InSpace struct {
 	Show func(dir string) error
 }
 
-// NewInSpace has a stage1 execute its entrypoints in a space of the pod's.
+// NewInSpace makes a stage1 execute its entrypoints in the pod's space.
 func NewInSpace(s *stage1.Stage1) *InSpace {
 	in := &InSpace{Stage1: s}
 	in.Show = s.MakeVisible
@@ -34,8 +33,7 @@ func NewInSpace(s *stage1.Stage1) *InSpace {
 	return in
 }
 
-// Attach makes the pod's space, and the image's tree visible there. On failure
-// nothing of either is left.
+// Attach makes the pod's space, and the image's tree visible there. On failure it leaves neither.
 func (s *InSpace) Attach(dir string) error {
 	if err := s.attach(dir); err != nil {
 		return fmt.Errorf("attach stage1 %s to pod %s: %w", s.Name(), filepath.Base(dir), err)
@@ -56,15 +54,15 @@ func (s *InSpace) attach(dir string) error {
 	return nil
 }
 
-// Detach gives the space up. It goes with the last process in it.
+// Detach gives the space up. The kernel removes it with the last process in it.
 func (s *InSpace) Detach(dir string) error {
 	s.space.Swap(nil).close()
 	return s.Stage1.Detach(dir)
 }
 
-// find makes sure of the pod's space in a process that has not attached the pod:
-// `delete`, whose shim is dead. While the supervisor lives it is that one's; for gc
-// of a pod without one it is made anew.
+// find sets the pod's space in a process that has not attached the pod, such as `delete` after
+// the death of the shim. It is the space of the pod's supervisor; without one, gc gets a new
+// space.
 func (s *InSpace) find(c pod.Call) error {
 	if s.space.Load() != nil {
 		return nil
@@ -87,7 +85,7 @@ func (s *InSpace) find(c pod.Call) error {
 	return s.Attach(c.Dir)
 }
 
-// there reports whether the entrypoint of a call can be seen from here.
+// there returns an error if the entrypoint of a call is not visible here.
 func (s *InSpace) there(c pod.Call) error {
 	_, err := os.Lstat(s.EntrypointIn(c.Dir, c.Request.Entrypoint))
 	return err
@@ -96,7 +94,7 @@ func (s *InSpace) there(c pod.Call) error {
 // Reach executes an entrypoint in the pod's space.
 func (s *InSpace) Reach(c pod.Call, execute func() error) error {
 	if !s.Has(c.Request.Entrypoint) {
-		return execute() // says so
+		return execute() // returns that error
 	}
 	if err := s.find(c); err != nil {
 		return err
@@ -110,12 +108,13 @@ const (
 	Started = "started"
 )
 
-// Mark returns where a mark of an app is in a pod's tree.
+// Mark returns the path of an app's mark in a pod's tree.
 func Mark(app, what string) string {
 	return filepath.Join(stage1.RktInTree, "status", app+"-"+what)
 }
 
-// MarkStarted is what rkt did before each start of an app: an earlier exit is gone.
+// MarkStarted removes the record of an app's earlier exit and writes the mark of its start, as
+// rkt did.
 func MarkStarted(dir, app string) error {
 	return stage1.InTree(dir, func(tree *os.Root) error {
 		for _, old := range []string{Mark(app, Started), filepath.Join(stage1.RktInTree, "status", app)} {

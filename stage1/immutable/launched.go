@@ -18,21 +18,20 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
 
-// Launched is the process of a pod's `run`, from its beginning: a launcher keeps the
-// lock until it is known what `run` is to be told, and then becomes `run`, as rkt's
-// stage 0 did.
+// Launched is the process of a pod's `run` from its beginning. It starts as a launcher that keeps
+// the lock until the arguments of `run` are known, and then becomes `run`, as rkt's stage 0 did.
 type Launched struct {
 	Call    *stage1.Call
 	Control *launch.Control
 	pidfd   *proc.Process
 	Settle  func() // ends stage 0's part in the call
 
-	Starting sync.Mutex // held while `run` becomes ready: its process is not reaped then
+	Starting sync.Mutex // held while `run` becomes ready: until then its process is not reaped
 	Started  atomic.Bool
 }
 
-// Launch starts the launcher of a pod. over is called when that, or what it has
-// become, has ended.
+// Launch starts the launcher of a pod. over is called when its process has ended, as launcher or
+// as `run`.
 func (s *InSpace) Launch(c pod.Call, lock *os.File, over func()) (*Launched, *pod.Supervisor, error) {
 	k, err := s.NewCall(c, abi.Run)
 	if err != nil {
@@ -55,33 +54,24 @@ func (s *InSpace) Launch(c pod.Call, lock *os.File, over func()) (*Launched, *po
 	return p, sup, nil
 }
 
-// StartLauncher starts the process that is to become the entrypoint.
+// StartLauncher starts the process that becomes the entrypoint.
 func StartLauncher(k *stage1.Call, control *launch.Control) error {
 	defer control.Started()
 	return k.Execute(launch.Argv(), []string{"PATH=" + stage1.SearchPath()}, &syscall.SysProcAttr{Setsid: true}, control.File())
 }
 
-// supervise returns the process as the pod is to know it.
+// supervise returns the process as the pod's supervisor.
 func (p *Launched) supervise(over func()) (*pod.Supervisor, error) {
 	k := p.Call
 	var err error
 	if p.pidfd, err = proc.Open(k.Child.PID(), 0); err != nil { // not reaped before release
 		return nil, err
 	}
-	notices, end, err := os.Pipe() // that nothing is written to: there is only the end
+	notices, end, err := os.Pipe() // has no notices, only their end
 	if err != nil {
 		return nil, errors.Join(err, p.pidfd.Close())
 	}
 	done := make(chan struct{})
-	signal := func(sig syscall.Signal) error {
-		err := p.pidfd.Signal(sig)
-		select {
-		case <-k.Ended: // it may be closed by now
-			return nil
-		default:
-			return err
-		}
-	}
 	go func() {
 		defer close(done)
 		<-k.Ended
@@ -96,11 +86,11 @@ func (p *Launched) supervise(over func()) (*pod.Supervisor, error) {
 	}()
 	return &pod.Supervisor{
 		PID: k.Child.PID(), Leader: abi.Ready{PID: k.Child.PID(), StartTime: p.pidfd.StartTime()}, Notices: notices, Done: done,
-		Signal: signal, Kill: func() error { return signal(syscall.SIGKILL) },
+		Signal: p.Signal, Kill: func() error { return p.Signal(syscall.SIGKILL) },
 	}, nil
 }
 
-// Execute makes the launcher `run`, and waits until ready returns.
+// Execute makes the launcher execute `run`, and waits until ready returns.
 func (p *Launched) Execute(ctx context.Context, ready func(context.Context) error) error {
 	k := p.Call
 	env, err := k.Stage1.Dialect.Environment(k)
@@ -130,7 +120,8 @@ func (p *Launched) Runs() bool {
 	}
 }
 
-// Signal signals the process, whatever it is by now.
+// Signal signals the process, whether it is the launcher or `run`. It is not an error if the
+// process has ended.
 func (p *Launched) Signal(sig syscall.Signal) error {
 	if err := p.pidfd.Signal(sig); err != nil && p.pidfd.Alive() {
 		return err
@@ -138,7 +129,7 @@ func (p *Launched) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Failed ends the process of a `run` that did not become ready, and describes that.
+// Failed ends the process of a `run` that did not become ready, and returns the error.
 func (p *Launched) Failed(err error) error {
 	k := p.Call
 	e := &stage1.EntrypointError{Stage1: k.Stage1.Name(), Entrypoint: abi.Run, Code: -1}
@@ -156,11 +147,11 @@ func (p *Launched) Failed(err error) error {
 	return e
 }
 
-// ErrMute is stage1.ErrEnded of a `run` that has written to the app's streams alone.
+// ErrMute is stage1.ErrEnded for a `run` that has written its error to the app's streams.
 var ErrMute = errors.New("what it had to say is in the container's output")
 
-// Network returns the network namespace that a spec asks for: its path, or
-// launch.NewNamespace, or nothing for the host's.
+// Network returns the network namespace that a spec asks for: its path, launch.NewNamespace, or
+// "" for the host's.
 func Network(linux *specs.Linux) string {
 	if linux == nil {
 		return ""

@@ -18,15 +18,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
 
-// OneApp calls the entrypoints of an image whose pods have one app each, which
-// `run` executes. It implements pod.Stage1 by having that one process from the
-// beginning: a launcher keeps the lock until the app is started, and then becomes
-// `run`, as rkt's stage 0 did.
+// OneApp calls the entrypoints of an image whose pods have one app each, which `run` executes. The
+// process of `run` exists from the beginning, as a launcher that keeps the lock until the app is
+// started. It is both the pod's supervisor and the app's first process, and the image decides what
+// `run` does with it.
 //
 //	Run ──► Add: cgroup, streams, manifests ──► app/start: execve of `run`
-//
-// Its process is the pod's supervisor and the app's first process alike. What
-// `run` makes of it is the image's business.
 type OneApp struct {
 	*InSpace
 	// Recorded, if set, translates a status that the stage1 has recorded.
@@ -55,7 +52,7 @@ type App struct {
 	ended chan abi.Status // takes one
 }
 
-// Has reports whether stage 0 can have something done by an entrypoint.
+// Has reports whether the image has an entrypoint that is called for an immutable pod.
 func (s *OneApp) Has(e abi.Entrypoint) bool {
 	switch e {
 	case abi.AppAdd, abi.AppStart, abi.AppStop, abi.AppRm, abi.Attach:
@@ -64,7 +61,7 @@ func (s *OneApp) Has(e abi.Entrypoint) bool {
 	return s.Stage1.Has(e)
 }
 
-// Run starts the launcher. A pod that is to live without apps cannot be had.
+// Run starts the launcher. A pod of one app cannot be a sandbox.
 func (s *OneApp) Run(_ context.Context, c pod.Call, lock *os.File) (*pod.Supervisor, error) {
 	if c.Request.Sandbox != nil {
 		return nil, s.Refused("a pod of it is one container: it cannot be a sandbox for others", errdefs.ErrNotImplemented)
@@ -88,8 +85,8 @@ func (s *OneApp) over() {
 	}
 }
 
-// exit tells how the app has ended. The status of `run` is the app's if `run` has
-// become the app; else what was recorded counts, if anything was.
+// exit returns how the app has ended: as `run` did if `run` has become the app, otherwise as the
+// image has recorded, if it has.
 func (s *OneApp) exit(p *Launched, a *App) abi.Status {
 	k := p.Call
 	leader, err := ReadPID(k.Dir + "/" + PidFile)
@@ -133,18 +130,31 @@ func (s *OneApp) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *pod
 	if err := CheckProgram(c.Request.Rootfs, k.Spec.Process); err != nil {
 		return nil, s.Refused(err.Error(), err)
 	}
-	if err := pod.LockManifest(c.Dir, k.Write); err != nil {
+	console, err := s.prepare(ctx, p, c, k, stdio)
+	if err != nil {
 		return nil, fmt.Errorf("app %s: %w", k.Name, err)
+	}
+	return &pod.Process{
+		PID: p.Call.Child.PID(), StartTime: p.pidfd.StartTime(), Recorder: pod.RecordedByCall,
+		Console: console, Ended: ended,
+	}, nil
+}
+
+// prepare makes the app's files and mounts, and has the launcher enter its cgroup and network. It
+// returns the console, if there is one.
+func (s *OneApp) prepare(ctx context.Context, p *Launched, c pod.Call, k *Composition, stdio [3]*os.File) (*os.File, error) {
+	if err := pod.LockManifest(c.Dir, k.Write); err != nil {
+		return nil, err
 	}
 	if err := s.MountRoot(c.Request.Rootfs, k); err != nil {
-		return nil, fmt.Errorf("app %s: %w", k.Name, err)
+		return nil, err
 	}
 	if err := s.MountVolumes(k, c.Request.Bundle); err != nil {
-		return nil, fmt.Errorf("app %s: %w", k.Name, err)
+		return nil, err
 	}
 	streams, err := OpenStreams(stdio, c.Request.Terminal, k.Spec.Process)
 	if err != nil {
-		return nil, fmt.Errorf("app %s: %w", k.Name, err)
+		return nil, err
 	}
 	defer streams.Close()
 	p.Call.Interactive = c.Request.Terminal || stdio[0] != nil
@@ -152,15 +162,12 @@ func (s *OneApp) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *pod
 	defer cancel()
 	err = p.Control.Join(limit, launch.Join{Cgroups: c.Request.Cgroup.Dirs, Network: Network(k.Spec.Linux), Terminal: c.Request.Terminal}, streams.Files)
 	if err != nil {
-		return nil, fmt.Errorf("app %s: %w", k.Name, err)
+		return nil, err
 	}
-	return &pod.Process{
-		PID: p.Call.Child.PID(), StartTime: p.pidfd.StartTime(), Recorder: pod.RecordedByCall,
-		Console: streams.Take(), Ended: ended,
-	}, nil
+	return streams.Take(), nil
 }
 
-// Invoke executes an entrypoint, or what takes its place.
+// Invoke executes an entrypoint, or does its work in stage 0.
 func (s *OneApp) Invoke(ctx context.Context, c pod.Call) error {
 	p, a := s.Running()
 	switch e := c.Request.Entrypoint; {
@@ -170,8 +177,8 @@ func (s *OneApp) Invoke(ctx context.Context, c pod.Call) error {
 			return err
 		})
 	case e == abi.Stop && p != nil && !p.Runs():
-		// Nothing is there that could be stopped, and what `pid` names may be
-		// somebody else's by now.
+		// `run` was not executed yet, or has ended, and another process may have the pid that
+		// the file pid names.
 		return p.Signal(syscall.SIGKILL)
 	}
 	return s.Reach(c, func() error { return s.Stage1.Invoke(ctx, c) })

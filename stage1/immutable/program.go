@@ -10,19 +10,21 @@ import (
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
-// CheckProgram finds out beforehand what an image of rkt's finds out at the start of
-// an app, and then not in words that clients know: whether its program is there. No
-// link leads out of root.
+// CheckProgram returns an error, in the words that clients know, if the program of an app is
+// missing in its root. An image of rkt's would notice at the start of the app, and say so in
+// other words.
 func CheckProgram(root string, p *specs.Process) error {
 	_, err := FindProgram(root, p)
 	return err
 }
 
-// FindProgram returns where the program of a process is, in root.
+// FindProgram returns the path of a process's program inside a root. No link leads out of the
+// root.
 func FindProgram(root string, p *specs.Process) (string, error) {
 	name := p.Args[0]
 	if strings.Contains(name, "/") {
@@ -50,7 +52,7 @@ func FindProgram(root string, p *specs.Process) (string, error) {
 	return proc.LookPath(name, dirs, func(path string) error { return executable(root, path) })
 }
 
-// executable tells why a file cannot be executed.
+// executable returns why a file cannot be executed, or nil.
 func executable(root, path string) error {
 	full, err := securejoin.SecureJoin(root, path)
 	if err != nil {

@@ -14,16 +14,15 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-// space is a mount namespace of a pod's own. What the host mounts arrives there,
-// as far as the host shares its mounts; what is mounted there stays there, and goes
-// with the last process in it: the recursive and shared bind mounts that rkt's
-// images make of the host's /dev, /proc and /sys above all. Its mounts are shared
-// with the namespaces that are made from it, where such an image waits for more.
+// space is a mount namespace of a pod's own. Mounts of the host arrive there as far as the host
+// shares them. Mounts made there, such as the recursive and shared bind mounts that rkt's images
+// make of the host's /dev, /proc and /sys, stay there and go with the last process in it. They are
+// shared with the namespaces that are made from it, in which such an image expects later mounts.
 //
 // A nil space is the namespace of this process.
 type space struct{ ns *os.File }
 
-// newSpace makes a space out of what this process sees.
+// newSpace makes a copy of this process's mount namespace.
 func newSpace() (*space, error) {
 	s := &space{}
 	err := OnThread(func() (err error) {
@@ -62,8 +61,8 @@ func spaceOf(pid int) (*space, error) {
 	return &space{ns: ns}, nil
 }
 
-// do calls f on a thread that is in the space. Processes that f starts are there,
-// too. f must not wait for other goroutines to do something there.
+// do calls f on a thread in the space. Processes that f starts are there, too; other goroutines
+// are not.
 func (s *space) do(f func() error) error {
 	if s == nil {
 		return f()
@@ -89,14 +88,13 @@ func (s *space) close() {
 func OnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: nobody else gets this thread
+		runtime.LockOSThread() // never unlocked: no other goroutine gets this thread
 		done <- f()
 	}()
 	return <-done
 }
 
-// SupervisorOf returns the pid that `run` has left in a pod directory: that of the
-// process that it is, or has become. It is 0 if there is none.
+// SupervisorOf returns the pid that `run` has written into a pod directory, or 0.
 func SupervisorOf(dir string) int {
 	for _, name := range []string{PpidFile, PidFile} {
 		if pid, err := ReadPID(filepath.Join(dir, name)); err == nil {
@@ -106,19 +104,17 @@ func SupervisorOf(dir string) int {
 	return 0
 }
 
-// Files in which `run` tells its pid, or that of the parent of the pod's first
-// process.
+// Files in which `run` writes its pid, or that of the parent of the pod's first process.
 const (
 	PidFile  = "pid"
 	PpidFile = "ppid"
 )
 
-// ErrNoPID says that a file does not hold a pid, or not yet: it is not written in
-// one step.
+// ErrNoPID is the error for a file that does not hold a pid, or not yet: it is not written in one
+// step.
 var ErrNoPID = errors.New("not a pid")
 
-// ReadPID reads a file in which `run` tells a pid. The error unwraps to ErrNoPID if the
-// file does not hold one.
+// ReadPID reads such a file. The error unwraps to ErrNoPID if the file does not hold a pid.
 func ReadPID(path string) (int, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -132,8 +128,8 @@ func ReadPID(path string) (int, error) {
 	return pid, nil
 }
 
-// Leader returns the pid that `enter` is to be given: what `pid` says, else the only
-// child of the process that `ppid` names, else the process of `run`.
+// Leader returns the pid that `enter` gets: the one in the file pid, else the only child of the
+// process in the file ppid, else that of `run`.
 func (s *InSpace) Leader(c pod.Call) int {
 	if pid, err := ReadPID(c.Dir + "/" + PidFile); err == nil {
 		return pid
@@ -147,18 +143,12 @@ func (s *InSpace) Leader(c pod.Call) int {
 	return c.Leader
 }
 
-// ChildrenOf lists the children of a process. One that has gone has none.
+// ChildrenOf lists the children of a process. A process that has ended has none.
 func ChildrenOf(pid int) []int {
 	var children []int
-	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		return nil
-	}
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, list := range lists {
-		text, err := os.ReadFile(list)
-		if err != nil {
-			continue
-		}
+		text, _ := os.ReadFile(list)
 		for _, word := range strings.Fields(string(text)) {
 			if child, err := strconv.Atoi(word); err == nil {
 				children = append(children, child)

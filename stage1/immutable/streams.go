@@ -10,8 +10,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Streams are what a process gets as 0, 1 and 2 from stage 0 itself: the client's,
-// or a terminal, whose master is stage 0's.
+// Streams are the files that stage 0 itself gives a process as 0, 1 and 2: the client's, or a
+// terminal, whose master stage 0 keeps.
 type Streams struct {
 	Files  [3]*os.File
 	own    []*os.File
@@ -69,7 +69,7 @@ func (s *Streams) Take() *os.File {
 	return m
 }
 
-// Close closes what is stage 0's own, once the process has its copies.
+// Close closes stage 0's own files, after the process has its copies.
 func (s *Streams) Close() {
 	for _, f := range append(s.own, s.master) {
 		if f != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
 )
 
-// MountVolumes shows an app what its spec lists, in its root and before app/add: rkt's
-// stage1s would do it by a tunnel of systemd-nspawn's, which later versions have moved.
-// What every app of theirs has is left to them.
+// MountVolumes mounts an app's volumes in its root, before app/add: rkt's stage1s would do so
+// through a tunnel of systemd-nspawn's that later versions have moved. The mounts that every app
+// of theirs has are left to them.
 func (s *InSpace) MountVolumes(k *Composition, bundle string) error {
 	for i, m := range k.Spec.Mounts {
 		if !k.mounts(m) {
@@ -39,14 +39,14 @@ func (s *InSpace) MountVolumes(k *Composition, bundle string) error {
 	return nil
 }
 
-// volume is a mount that is nowhere yet.
+// volume is a mount that is not attached yet.
 type volume struct {
 	fd  int
 	dir bool
 }
 
-// newVolume makes what a mount of a spec is of: a part of the host, or a tmpfs. Options
-// that it cannot have are refused, unless they are excused.
+// newVolume makes the mount of a spec: a part of the host, or a tmpfs. It refuses options that
+// the mount cannot have, unless they are excused.
 func (s *InSpace) newVolume(m specs.Mount, bundle string) (*volume, error) {
 	if bind, recursive := appc.Bind(m); bind {
 		return s.newBind(m, bundle, recursive)
@@ -117,29 +117,21 @@ func (s *InSpace) newBind(m specs.Mount, bundle string, recursive bool) (*volume
 	return &volume{fd: fd, dir: st.IsDir()}, nil
 }
 
-// mountAttribute returns what an option of a mount sets. Propagation from the pod is
-// what such options ask for anyway: there is none.
+// mountAttribute returns the attribute that an option of a mount sets. Options that ask for
+// private propagation set none, because every mount here is private.
 func mountAttribute(option string) (set uint64, known bool) {
 	switch option {
-	case "ro":
-		return unix.MOUNT_ATTR_RDONLY, true
-	case "nosuid":
-		return unix.MOUNT_ATTR_NOSUID, true
-	case "nodev":
-		return unix.MOUNT_ATTR_NODEV, true
-	case "noexec":
-		return unix.MOUNT_ATTR_NOEXEC, true
-	case "noatime":
-		return unix.MOUNT_ATTR_NOATIME, true
-	case "strictatime":
-		return unix.MOUNT_ATTR_STRICTATIME, true
 	case "bind", "rbind", "rw", "suid", "dev", "exec", "relatime", "private", "rprivate":
 		return 0, true
 	}
-	return 0, false
+	set, known = map[string]uint64{
+		"ro": unix.MOUNT_ATTR_RDONLY, "nosuid": unix.MOUNT_ATTR_NOSUID, "nodev": unix.MOUNT_ATTR_NODEV,
+		"noexec": unix.MOUNT_ATTR_NOEXEC, "noatime": unix.MOUNT_ATTR_NOATIME, "strictatime": unix.MOUNT_ATTR_STRICTATIME,
+	}[option]
+	return set, known
 }
 
-// mayDrop refuses an option that cannot be had, unless that is excused.
+// mayDrop returns an error for an option that is not supported, unless that is excused.
 func (s *InSpace) mayDrop(option string) error {
 	if s.MayIgnore("/mounts/*/options") {
 		return nil
@@ -147,7 +139,8 @@ func (s *InSpace) mayDrop(option string) error {
 	return fmt.Errorf("the option %s cannot be had", option)
 }
 
-// mountVolume mounts in the pod's space, below an app's root. No link leads out of that.
+// mountVolume attaches a mount below an app's root, in the pod's space. No link leads out of the
+// root.
 func (s *InSpace) mountVolume(v *volume, root, destination string) error {
 	defer unix.Close(v.fd)
 	return s.Within(func() error {
@@ -164,9 +157,9 @@ func (s *InSpace) mountVolume(v *volume, root, destination string) error {
 	})
 }
 
-// placeIn returns where a mount goes in a root, and makes it if it is not there. Links
-// are followed inside the root. The path returned has none, and if another app of the pod
-// puts one there meanwhile, the root keeps that from leading out.
+// placeIn returns the mount point for a path in a root, and makes it if it is missing. Links are
+// followed inside the root, and the returned path has none. If another app of the pod puts a link
+// there meanwhile, the root keeps it from leading out.
 func placeIn(root *os.Root, path string, dir bool) (string, error) {
 	full, err := securejoin.SecureJoin(root.Name(), path)
 	if err != nil {

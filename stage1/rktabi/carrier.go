@@ -21,74 +21,76 @@ import (
 )
 
 const (
-	// attachLimit is how long a stage1 may take, from the start of an app, to say where
-	// its streams are.
+	// attachLimit is how long after the start of an app its stage1 may take to name the
+	// sockets of its streams.
 	attachLimit = 10 * time.Second
-	// outputGrace is how long a stream may be silent, once its app has ended, before it
-	// is taken to have ended, too.
+	// outputGrace is how long an output may be silent after the end of its app before it
+	// counts as ended.
 	outputGrace = 5 * time.Second
 )
 
-// carrier connects the streams of an app with what stage 0 would have given to the app,
-// were it that one's to start it. rkt's stage1s connect an app with a multiplexer in the
-// pod, whose sockets are in rkt/iottymux/APP; those that have another way are attached
-// to by their entrypoint.
+// carrier carries between the client's streams and an app that the stage1 starts. An app of
+// rkt's stage1s is connected in one of three ways: to a multiplexer in the pod, whose sockets
+// are in rkt/iottymux/APP; to fifos that its systemd opens by name; or by the image's attach
+// entrypoint.
 //
-// A terminal is the stage1's. Stage 0 has one of its own before it, raw: what the client
-// is given as console.
+// The stage1 makes the terminal of an app. Stage 0 then makes another, in raw mode, whose
+// master the client gets as console.
 type carrier struct {
 	terminal bool
-	byName   bool               // the app's systemd opens them, and there is no multiplexer
-	opened   *opened            // then, what it opens
-	local    *immutable.Streams // of a terminal
-	files    [3]*os.File        // the app's ends; nil for what leads nowhere
+	byName   bool               // systemd opens the streams by name
+	opened   *opened            // these streams, with byName
+	local    *immutable.Streams // stage 0's terminal
+	files    [3]*os.File        // the app's ends of the client's streams; nil where it has none
 	closing  sync.Once
 	closed   chan struct{} // closed with the streams
 	carried  chan struct{} // closed when carry has returned
 
 	mu    sync.Mutex
-	front *os.File // this side's terminal, whose size the app's is to have
-	tty   *os.File // the app's terminal, once it is there; both until the app has ended
+	front *os.File // stage 0's terminal, whose size the app's gets
+	tty   *os.File // the app's terminal; both are set while the app lives
 }
 
-// newCarrier keeps the client's files until the app is started: they are the pod's to
-// close.
-func newCarrier(stdio [3]*os.File, terminal bool, p *specs.Process, byName bool) (*carrier, error) {
+// newCarrier duplicates the client's files, because the pod closes its own.
+func newCarrier(stdio [3]*os.File, terminal bool, p *specs.Process, byName bool) (_ *carrier, err error) {
 	r := &carrier{terminal: terminal, byName: byName, closed: make(chan struct{}), carried: make(chan struct{})}
-	if terminal {
-		var err error
-		if r.local, err = immutable.OpenStreams([3]*os.File{}, true, p); err != nil {
-			return nil, err
-		}
-		r.files = r.local.Files
-		if byName { // it is the app's
-			return r, nil
-		}
-		if _, err := proc.MakeRaw(int(r.files[0].Fd())); err != nil {
+	defer func() {
+		if err != nil {
 			r.close()
-			return nil, fmt.Errorf("make a terminal: %w", err)
 		}
-		if r.front, err = duplicate(r.files[0]); err != nil {
-			r.close()
-			return nil, err
-		}
-		return r, nil
-	}
+	}()
 	for i, f := range stdio {
-		if f == nil {
+		if f == nil || terminal {
 			continue
 		}
-		var err error
-		if r.files[i], err = duplicate(f); err != nil {
-			r.close()
+		if r.files[i], err = duplicate(f, false); err != nil {
 			return nil, err
 		}
 	}
-	return r, nil
+	if !terminal {
+		return r, nil
+	}
+	if r.local, err = immutable.OpenStreams([3]*os.File{}, true, p); err != nil {
+		return nil, err
+	}
+	r.files = r.local.Files
+	if byName { // the app uses this terminal itself
+		return r, nil
+	}
+	if _, err := proc.MakeRaw(int(r.files[0].Fd())); err != nil {
+		return nil, fmt.Errorf("make a terminal: %w", err)
+	}
+	r.front, err = duplicate(r.files[0], false)
+	return r, err
 }
 
-func duplicate(f *os.File) (*os.File, error) {
+// duplicate returns another descriptor of a file. With nonblock closing it ends its reads and
+// writes.
+func duplicate(f *os.File, nonblock bool) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err == nil && nonblock {
+		err = unix.SetNonblock(fd, true)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -108,38 +110,40 @@ func (r *carrier) close() {
 	r.closing.Do(func() {
 		r.opened.close()
 		close(r.closed)
-		r.letGo()
+		r.closeTerminals()
 		if r.local != nil {
 			r.local.Close()
 			return
 		}
-		for _, f := range r.files {
-			if f != nil {
-				_ = f.Close()
-			}
-		}
+		closeAll(r.files[:]...)
 	})
 }
 
-// modes are the annotations that say where an app's streams are.
+func closeAll(files ...*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// modes returns the annotations with which rkt's stage1s connect the streams of an app.
 func (r *carrier) modes() types.Annotations {
 	var list types.Annotations
 	for i, name := range []string{"stdin", "stdout", "stderr"} {
 		mode := "stream"
 		switch {
-		case r.byName:
+		case r.byName, !r.terminal && r.files[i] == nil:
 			mode = "null"
 		case r.terminal:
 			mode = "tty"
-		case r.files[i] == nil:
-			mode = "null"
 		}
 		list.Set(types.ACIdentifier("coreos.com/rkt/stage2/"+name), mode)
 	}
 	return list
 }
 
-// carry connects the streams from before the app is started until they have ended. It
+// carry connects the streams before the app is started, carries until they have ended, and
 // closes them.
 func (r *carrier) carry(s *mutable, c pod.Call, a *mutableApp) {
 	defer close(r.carried)
@@ -164,8 +168,8 @@ func (r *carrier) carry(s *mutable, c pod.Call, a *mutableApp) {
 	}
 }
 
-// findMux waits until the app's multiplexer says where it listens. An image without one
-// has not made a place for it by the time that the app runs.
+// findMux waits until the app's multiplexer has named its sockets. An image without one has
+// not made their directory when app/start returns.
 func (s *mutable) findMux(dir, app string, a *mutableApp) (*mux, error) {
 	place := filepath.Join(dir, stage1.RktDir, muxDir, app)
 	files, err := watchDirs(place)
@@ -179,30 +183,28 @@ func (s *mutable) findMux(dir, app string, a *mutableApp) (*mux, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	go func() {
+		defer cancel()
 		select {
 		case <-a.settled:
 		case <-ctx.Done():
 			return
 		}
-		limit := time.NewTimer(attachLimit)
-		defer limit.Stop()
 		select {
-		case <-limit.C:
+		case <-time.After(attachLimit):
 		case <-a.streams.closed: // its start has failed
 		case <-ctx.Done():
 		}
-		cancel()
 	}()
 	var m *mux
-	// The end of the app is none of the search: what it has written is there still.
+	// The search goes on after the end of the app, whose output can still be read.
 	err = files.until(ctx, s.run.Call.Ended, func() (_ bool, err error) {
 		m, err = readMux(place, app)
-		return err == nil, nil // it may be half written
+		return err == nil, nil // the file may be half written
 	})
 	return m, err
 }
 
-// attach connects the streams by the attach entrypoint, which carries them itself.
+// attach executes the attach entrypoint, which carries the streams itself.
 func (r *carrier) attach(s *mutable, c pod.Call, a *mutableApp) {
 	<-a.settled
 	select {
@@ -238,22 +240,22 @@ func (r *carrier) attach(s *mutable, c pod.Call, a *mutableApp) {
 	k.Leave()
 }
 
-// resize gives the app's terminal the size of this side's, now or once it is there. One
-// that its systemd opens by name is this side's.
+// resize gives the app's terminal the size of stage 0's, as soon as it is there. A terminal
+// that systemd opens by name is stage 0's.
 func (r *carrier) resize() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.resizeLocked()
 }
 
-// behind takes up the app's terminal, from where it may be. It stays open as long as the
-// app lives: if it were closed before the app has opened it, the multiplexer would take
-// that for its end.
-func (r *carrier) behind(ptys ...string) {
+// openTerminal opens the app's terminal at the first of some paths that leads to one, and
+// keeps it open while the app lives: the multiplexer would end if stage 0 closed the terminal
+// before the app has opened it.
+func (r *carrier) openTerminal(paths ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, pty := range ptys {
-		fd, err := unix.Open(pty, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
+	for _, path := range paths {
+		fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK, 0)
 		if err != nil {
 			continue
 		}
@@ -261,21 +263,16 @@ func (r *carrier) behind(ptys ...string) {
 			_ = unix.Close(fd)
 			continue
 		}
-		r.tty = os.NewFile(uintptr(fd), pty)
-		_ = r.resizeLocked() // without a size a terminal still is one
+		r.tty = os.NewFile(uintptr(fd), path)
+		_ = r.resizeLocked() // a terminal without a size works
 		return
 	}
 }
 
-// letGo gives both terminals up.
-func (r *carrier) letGo() {
+func (r *carrier) closeTerminals() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, f := range []*os.File{r.tty, r.front} {
-		if f != nil {
-			_ = f.Close()
-		}
-	}
+	closeAll(r.tty, r.front)
 	r.tty, r.front = nil, nil
 }
 

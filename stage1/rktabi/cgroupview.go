@@ -14,10 +14,9 @@ const (
 	controllers = "/proc/cgroups"
 )
 
-// showV1 hides from rkt's images, in the pod's space, what they did not know on a
-// machine with cgroup v1: controllers that are in no hierarchy, of which they would
-// make one, on the machine; and cgroup v2 beside, in whose root systemd-nspawn would
-// put every pod. On a machine with cgroup v2 alone there is nothing to hide.
+// showV1 hides, in the pod's space on a machine with cgroup v1, what rkt's images do not know:
+// controllers in no hierarchy, for which they would make one on the machine, and a cgroup v2
+// beside v1, in whose root systemd-nspawn would put every pod.
 func showV1(dir string) error {
 	if onlyV2() {
 		return nil
@@ -27,21 +26,28 @@ func showV1(dir string) error {
 		return err
 	}
 	if shown := mountedControllers(string(text)); shown != string(text) {
-		if err := bindText(filepath.Join(dir, "cgroups"), shown, controllers); err != nil {
+		file := filepath.Join(dir, "cgroups")
+		if err := os.WriteFile(file, []byte(shown), 0o444); err != nil {
 			return err
+		}
+		if err := unix.Mount(file, controllers, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount on %s: %w", controllers, err)
 		}
 	}
 	return hideV2()
 }
 
 // onlyV2 reports whether the machine has cgroup v2 and no other.
-func onlyV2() bool {
+func onlyV2() bool { return isV2(cgroupRoot) }
+
+// isV2 reports whether cgroup v2 is mounted at a path.
+func isV2(path string) bool {
 	var st unix.Statfs_t
-	return unix.Statfs(cgroupRoot, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
+	return unix.Statfs(path, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// mountedControllers returns the lines of a /proc/cgroups without the controllers that
-// are in no hierarchy of version 1.
+// mountedControllers returns the lines of /proc/cgroups without those of controllers that are
+// in no hierarchy of version 1.
 func mountedControllers(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -52,26 +58,14 @@ func mountedControllers(text string) string {
 	return b.String()
 }
 
-// bindText shows a text in the place of a file.
-func bindText(path, text, over string) error {
-	if err := os.WriteFile(path, []byte(text), 0o444); err != nil {
-		return err
-	}
-	if err := unix.Mount(path, over, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("mount on %s: %w", over, err)
-	}
-	return nil
-}
-
-// hideV2 unmounts what is mounted of cgroup v2 beside v1.
+// hideV2 unmounts cgroup v2 beside v1.
 func hideV2() error {
 	beside, err := filepath.Glob(cgroupRoot + "/*")
 	if err != nil {
 		return err
 	}
 	for _, path := range beside {
-		var st unix.Statfs_t
-		if err := unix.Statfs(path, &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
+		if !isV2(path) {
 			continue
 		}
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil {

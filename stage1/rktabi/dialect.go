@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,8 +17,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
 )
 
-// The interface versions that added an argument. What an image's version does not
-// know is not sent: its programs end with a usage text.
+// The interface versions that added an argument. A program of an older version ends with a
+// usage text if it gets one.
 const (
 	sinceHostname      = 2
 	sinceDisable       = 3
@@ -25,11 +26,11 @@ const (
 	sinceIPC           = 6
 )
 
-// localConfigVariable of the shim's environment names rkt's directory of local
-// configuration, for images of rkt's that read one.
+// localConfigVariable is the variable of the shim's environment with rkt's directory of local
+// configuration.
 const localConfigVariable = "RKT_LOCAL_CONFIG"
 
-// dialect is how rkt called the entrypoints of interface versions 1 to 6.
+// dialect is the stage1.Dialect of interface versions 1 to 6.
 type dialect struct{}
 
 // Arguments returns the arguments of an image's own version, in rkt's order.
@@ -39,7 +40,7 @@ func (dialect) Arguments(k *stage1.Call) []string {
 	switch k.Entrypoint {
 	case abi.Run:
 		return runArguments(k)
-	case abi.Stop: // knows no --debug
+	case abi.Stop: // has no --debug
 		if k.Force {
 			return []string{"--force", r.Pod}
 		}
@@ -53,7 +54,7 @@ func (dialect) Arguments(k *stage1.Call) []string {
 			args = append(args, "--local-config", dir)
 		}
 		return append(args, r.Pod)
-	case abi.Enter: // whoever calls it appends the command
+	case abi.Enter: // the caller appends the command
 		return []string{"--pid=" + strconv.Itoa(k.Leader), "--appname=" + r.App, "--"}
 	case abi.AppAdd:
 		return []string{debug, "--uuid=" + r.Pod, "--app=" + r.App}
@@ -71,9 +72,9 @@ func runArguments(k *stage1.Call) []string {
 	}
 	spec := immutable.SpecOf(&k.Request)
 	localConfig := os.Getenv(localConfigVariable)
-	// What `run` of an immutable pod writes is seen as the app's.
+	// In an immutable pod the output of `run` is the app's.
 	add(k.Request.Debug && s.Mutable(), "--debug")
-	// Whatever network the pod has, its first process is in it already.
+	// The process that becomes `run` is in the pod's network already.
 	args = append(args, "--net=host")
 	add(!s.Mutable() && k.Interactive, "--interactive")
 	add(localConfig != "", "--local-config="+localConfig)
@@ -87,26 +88,19 @@ func runArguments(k *stage1.Call) []string {
 	return append(args, k.Request.Pod)
 }
 
-// unmasked reports whether a spec hides nothing of /proc and /sys.
+// unmasked reports whether a spec masks no path of /proc and /sys.
 func unmasked(spec *specs.Spec) bool {
 	return spec.Linux != nil && len(spec.Linux.MaskedPaths) == 0 && len(spec.Linux.ReadonlyPaths) == 0
 }
 
 func sharesIPC(spec *specs.Spec) bool {
-	if spec.Linux == nil {
-		return false
-	}
-	for _, ns := range spec.Linux.Namespaces {
-		if ns.Type == specs.IPCNamespace {
-			return false
-		}
-	}
-	return true
+	return spec.Linux != nil && !slices.ContainsFunc(spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool {
+		return ns.Type == specs.IPCNamespace
+	})
 }
 
-// Environment returns the variables that rkt gave: to what crosses into the pod
-// exactly three; to `run` also the lock's number and two labels, which it needs to
-// find even if they are empty.
+// Environment returns the variables that rkt set: exactly three for an entrypoint that acts in
+// the pod; for `run` also the lock's number and two labels, which it needs even if empty.
 func (dialect) Environment(k *stage1.Call) ([]string, error) {
 	switch {
 	case k.Entrypoint == abi.Run:
@@ -132,20 +126,19 @@ func (dialect) Environment(k *stage1.Call) ([]string, error) {
 	return []string{"PATH=" + stage1.SearchPath()}, nil
 }
 
-// Descriptors says that rkt's programs know of the lock, and of nothing else that the ABI
-// has above 2.
+// Descriptors leaves out all descriptors above 2 but the lock: rkt's programs know no others.
 func (dialect) Descriptors(k *stage1.Call) stage1.Inherited {
 	return stage1.Inherited{Streams: k.Entrypoint == abi.Enter || k.Entrypoint == abi.Attach}
 }
 
-// crosses reports whether an entrypoint acts in the pod, by means of enter.
+// crosses reports whether an entrypoint acts in the pod, by calling enter.
 func crosses(e abi.Entrypoint) bool {
 	return e == abi.Attach || strings.HasPrefix(string(e), "app/")
 }
 
-// Fields lists the fields of config.json that an image honours. One of rkt's says
-// nothing of that: what its manifests have words for, it was made to honour. rkt's
-// own fly is known to read no isolator, and has no UTS namespace.
+// Fields lists the fields of config.json that an image honours. An image that declares none
+// honours everything that a manifest can express, except rkt's own fly, which reads no isolator
+// and has no UTS namespace.
 func (dialect) Fields(i *image.Image) []string {
 	if pointers, ok := i.Fields(); ok {
 		return pointers

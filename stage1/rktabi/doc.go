@@ -1,7 +1,7 @@
 // Package rktabi calls the entrypoints of stage1 images of the rkt ABI: the interface
-// versions 1 to 6, as rkt 1.30 defined them. docs/stage1-rkt.md says what works with each.
-// It makes the machine what these images expect, and
-// carries streams, finds processes and translates exits as they demand.
+// versions 1 to 6, as rkt 1.30 defined them. docs/stage1-rkt.md lists what works with each.
+// The package prepares the pod's view of the machine for these images, carries streams, looks
+// for the processes of apps and translates exits.
 //
 //	Open ──► mutable  pods that get apps while they run: versions 5 and 6
 //	         oneApp   pods with one app: all versions

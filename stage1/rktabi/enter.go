@@ -1,9 +1,9 @@
 package rktabi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -23,23 +23,20 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
 
-// enterexec is the program that `enter` of rkt's images with systemd executes in the
-// pod. With it a directory, an environment and a user can be chosen.
+// enterexec is a program that rkt's images with systemd have in the pod. `enter` executes it to
+// choose a directory, an environment and a user.
 const enterexec = "/enterexec"
 
-// adapter is what the two kinds of stage1s of the rkt ABI have in common, for one pod.
+// adapter is a stage1 of the rkt ABI, for one pod.
 type adapter struct {
 	*immutable.InSpace
-	execs *execs
+	execs sync.Map // the living *proc.Child of each call of `enter`, by execKey
 }
 
-// execs are the processes of `enter` that live, by app and exec: each a *proc.Child.
-type execs struct{ children sync.Map }
+func execKey(c pod.Call) string { return c.Request.App + "/" + c.Request.Exec }
 
-func (e *execs) key(c pod.Call) string { return c.Request.App + "/" + c.Request.Exec }
-
-// enter executes `enter` as rkt did, with its streams and in the app's cgroup: it
-// enters namespaces and no cgroup. It stays, and ends as its program does.
+// enter executes `enter` as rkt did, but in the app's cgroup, because rkt's programs enter
+// namespaces only. The call stays, and ends as its program does.
 func (s *adapter) enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File, app *specs.Spec) (*pod.Process, error) {
 	k, err := s.NewCall(c, abi.Enter)
 	if err != nil {
@@ -62,11 +59,11 @@ func (s *adapter) enter(ctx context.Context, c pod.Call, args []string, stdio [3
 	}
 	k.Release()
 	k.Journal(stage1.StateReady)
-	s.execs.children.Store(s.execs.key(c), k.Child)
+	s.execs.Store(execKey(c), k.Child)
 	ended := make(chan abi.Status, 1)
 	go func() {
 		<-k.Ended
-		s.execs.children.Delete(s.execs.key(c))
+		s.execs.Delete(execKey(c))
 		k.Leave()
 		ended <- k.Exit
 	}()
@@ -103,8 +100,8 @@ func (s *adapter) runEnter(ctx context.Context, k *stage1.Call, streams *immutab
 	return nil
 }
 
-// enterArguments says what is to be executed, and as whom. An image that has no way
-// to say that executes it as the app is: then nothing else may be asked for.
+// enterArguments sets the arguments of `enter`. An image without enterexec executes each program
+// with the app's user, directory and environment, so the exec may ask for no others.
 func (s *adapter) enterArguments(k *stage1.Call, args []string, app *specs.Process) error {
 	var p specs.Process
 	if err := json.Unmarshal(k.Request.Process, &p); err != nil {
@@ -137,14 +134,14 @@ func (s *adapter) enterArguments(k *stage1.Call, args []string, app *specs.Proce
 			return s.Refused("the exec asks for "+f.pointer+" other than the container's, and its enter cannot be told", errdefs.ErrNotImplemented)
 		}
 	}
-	if isFly(s.Image) { // it does not look in PATH
+	if isFly(s.Image) { // it ignores PATH
 		args = append([]string{program}, args[1:]...)
 	}
 	k.Args = append(k.Args, args...)
 	return nil
 }
 
-// sameEnvironment leaves out TERM, which clients add for a terminal.
+// sameEnvironment compares environments but for TERM, which clients add for a terminal.
 func sameEnvironment(a, b []string) bool {
 	values := func(env []string) map[string]string {
 		m := map[string]string{}
@@ -158,8 +155,8 @@ func sameEnvironment(a, b []string) bool {
 	return reflect.DeepEqual(values(a), values(b))
 }
 
-// enterExactly has rkt's own program change to the directory, the user and the
-// environment of the exec. It takes no privilege away, which has to be excused.
+// enterExactly has enterexec change to the directory, the user and the environment of the exec.
+// enterexec drops no capability, so an exec with capabilities must be excused.
 func (s *adapter) enterExactly(k *stage1.Call, p *specs.Process) error {
 	if p.Capabilities != nil && !s.MayIgnore("/process/capabilities") {
 		return s.Refused("the exec asks for /process/capabilities, and its enter leaves a program all of them", errdefs.ErrNotImplemented)
@@ -175,24 +172,19 @@ func (s *adapter) enterExactly(k *stage1.Call, p *specs.Process) error {
 	for _, gid := range p.User.AdditionalGids {
 		groups = append(groups, strconv.Itoa(int(gid)))
 	}
-	cwd := p.Cwd
-	if cwd == "" {
-		cwd = "/"
-	}
 	k.Args = append([]string{
-		"--pid=" + strconv.Itoa(k.Leader), "--", enterexec, "/opt/stage2/" + k.Request.App + "/rootfs", cwd, "/rkt/env/" + name,
+		"--pid=" + strconv.Itoa(k.Leader), "--", enterexec, "/opt/stage2/" + k.Request.App + "/rootfs", cmp.Or(p.Cwd, "/"), "/rkt/env/" + name,
 		strconv.Itoa(int(p.User.UID)), strings.Join(groups, ","), "-e", "--",
 	}, p.Args...)
 	return nil
 }
 
-// signalExec signals the program that an exec runs, and not the `enter` that waits for
-// it. An `enter` that has not come to the program gets the signal with all that it has
-// started: the program could not handle it yet.
+// signalExec signals the program of an exec, not the `enter` that waits for it. Until `enter` has
+// executed the program it gets the signal itself, with all processes that it has started.
 func (s *adapter) signalExec(c pod.Call) error {
-	v, ok := s.execs.children.Load(s.execs.key(c))
+	v, ok := s.execs.Load(execKey(c))
 	if !ok {
-		return fmt.Errorf("process already finished: %w", errdefs.ErrNotFound)
+		return proc.ErrGone
 	}
 	enter, sig := v.(*proc.Child), syscall.Signal(c.Request.Signal)
 	if pid := entered(enter.PID(), s.EntrypointIn(c.Dir, abi.Enter)); pid != 0 {

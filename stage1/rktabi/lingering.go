@@ -13,45 +13,38 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 )
 
-// lingering is what reports whether a process that carries the output of an app, which has
-// ended, has something to carry still.
+// lingering is a process that carries the output of an app, and may still have something to
+// carry when the app has ended.
 type lingering struct {
 	pid     int
-	outputs []int // its own, which are whole pipes or files of the client's
+	outputs []*os.File // duplicates of its outputs: pipes or files of the client's
 }
 
-// lingers looks at a process from its start.
+// lingers takes up a process at its start.
 func lingers(pid int, stdio [3]*os.File) *lingering {
 	l := &lingering{pid: pid}
 	for _, f := range stdio[1:] {
 		if f == nil {
 			continue
 		}
-		if fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3); err == nil {
-			l.outputs = append(l.outputs, fd)
+		if own, err := duplicate(f, false); err == nil {
+			l.outputs = append(l.outputs, own)
 		}
 	}
 	return l
 }
 
-func (l *lingering) close() {
-	for _, fd := range l.outputs {
-		_ = unix.Close(fd)
-	}
-	l.outputs = nil
-}
+func (l *lingering) close() { closeAll(l.outputs...) }
 
-// await returns at the end of the call. One that has done nothing for outputGrace,
-// although its client has read everything, is killed: something keeps the output open
-// after the end of the app.
+// await returns at the end of the call. A call that has done nothing for outputGrace, although
+// its client has read everything, is killed: a process keeps the output open after the end of
+// the app.
 func (l *lingering) await(k *stage1.Call) {
 	for before := l.progress(); ; {
-		grace := time.NewTimer(outputGrace)
 		select {
 		case <-k.Ended:
-			grace.Stop()
 			return
-		case <-grace.C:
+		case <-time.After(outputGrace):
 		}
 		now := l.progress()
 		if now == before && !l.unread() {
@@ -62,8 +55,8 @@ func (l *lingering) await(k *stage1.Call) {
 	}
 }
 
-// progress is what changes while a process, or one that it has started, does something:
-// on a busy machine it may be a while until it has begun to carry.
+// progress has the numbers that change while a process, or one that it has started, works. On
+// a busy machine a process may not have begun to carry when the app ends.
 type progress struct {
 	written   int64  // bytes
 	ticks     uint64 // of processor time
@@ -83,12 +76,9 @@ func (l *lingering) progress() (p progress) {
 	return p
 }
 
-// written is how many bytes a process has written.
+// written returns how many bytes a process has written.
 func written(pid int) (n int64) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
-	if err != nil {
-		return 0
-	}
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 	for line := range strings.Lines(string(text)) {
 		if _, err := fmt.Sscanf(line, "wchar: %d", &n); err == nil {
 			return n
@@ -97,15 +87,15 @@ func written(pid int) (n int64) {
 	return 0
 }
 
-// unread reports whether there is something in a pipe that a client has not read and can
-// read still.
+// unread reports whether a pipe holds something that a client can still read.
 func (l *lingering) unread() bool {
-	for _, fd := range l.outputs {
+	for _, f := range l.outputs {
+		fd := int(f.Fd())
 		var st unix.Stat_t
 		if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
 			continue
 		}
-		look := []unix.PollFd{{Fd: int32(fd)}} // nobody has it open to read: POLLERR
+		look := []unix.PollFd{{Fd: int32(fd)}} // without a reader: POLLERR
 		if _, err := unix.Poll(look, 0); err != nil || look[0].Revents&unix.POLLERR != 0 {
 			continue
 		}

@@ -15,18 +15,17 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 )
 
-// machineFile is where rkt's stage1 images with systemd write down the path of the
-// cgroup that they make for the pod.
-const machineFile = "subcgroup"
+const (
+	// machineFile has the path of the cgroup that an rkt image with systemd makes for the pod.
+	machineFile = "subcgroup"
+	// machineLimit is how long the processes of a pod that has ended may take to end.
+	machineLimit = 2 * time.Second
+	// machineSlice is the cgroup in which systemd-machined has the scopes of machines.
+	machineSlice = "machine.slice"
+)
 
-// machineLimit is how long the processes of a pod that has ended may take to go.
-const machineLimit = 2 * time.Second
-
-// machineSlice is where systemd-machined keeps the scopes of machines.
-const machineSlice = "machine.slice"
-
-// Detach undoes Attach, and removes the cgroups that an image with systemd has made for
-// the pod. They are found by the pod's UUID, so they go before the pod's directory.
+// Detach undoes Attach, and removes the cgroups that an image with systemd has made for the
+// pod. Their names have the pod's UUID, so they are removed before the pod's directory is.
 func (s *adapter) Detach(dir string) error {
 	return errors.Join(s.InSpace.Detach(dir), detachMachine(dir))
 }
@@ -44,21 +43,20 @@ func detachMachine(dir string) error {
 	return removeMachine(ctx, filepath.Base(dir), strings.TrimSpace(string(recorded)))
 }
 
-// machineScope is the name of the cgroup that rkt's stage1 images with systemd make
-// for a pod: that of the machine rkt-UUID, as systemd escapes it.
+// machineScope returns the name of the cgroup that rkt's images with systemd make for a pod:
+// the scope of the machine rkt-UUID, as systemd escapes it.
 func machineScope(pod string) string {
 	return "machine-" + strings.ReplaceAll("rkt-"+pod, "-", `\x2d`) + ".scope"
 }
 
-// removeMachine removes the cgroups that rkt's stage1 images with systemd make for a pod
-// in all hierarchies, and with version 2 beside version 1 in that one, too: nobody
-// removes them but their gc, and that only if it is called and comes to its end. recorded
-// is the path that such an image has written down before it made any. One that does not
-// end in the name that the pod's cgroup has is that of what the pod was started from, and
-// not the pod's.
+// removeMachine removes the cgroups that rkt's images with systemd make for a pod, in all
+// hierarchies, and in that of version 2 beside version 1. Only a gc of theirs that completes
+// would remove them. recorded is the path that such an image has written before it made one;
+// unless the path ends in the name of the pod's cgroup, it is that of the cgroup from which the
+// pod was started.
 //
-// Who is in them is killed: systemd in such a pod outlives a systemd-nspawn that was
-// killed. While the kernel still counts some, it retries until ctx is done.
+// removeMachine kills the processes in the cgroups: systemd in such a pod outlives a
+// systemd-nspawn that was killed. It retries until the kernel counts none, or ctx is done.
 func removeMachine(ctx context.Context, pod, recorded string) error {
 	name := machineScope(pod)
 	paths := []string{name, filepath.Join(machineSlice, name)}

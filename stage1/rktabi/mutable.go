@@ -22,18 +22,17 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
 
-// mutable calls the entrypoints of an image of rkt's whose pods get apps while they
-// run. `run` is executed when it is known what network the pod is in: the first app's
-// spec says so, or the request for a sandbox.
+// mutable calls the entrypoints of an image of rkt's whose pods get apps while they run. `run` is
+// executed once the pod's network is known, from the first app's spec or from the request for a
+// sandbox.
 //
 //	Run ──► first Add: execve of `run`, until supervisor-status says ready
 //	        each Add:  manifests, mounts, app/add ──► app/start ──► app/stop, app/rm
 //
-// The process of an app is made by app/start, below a supervisor that is none of stage
-// 0's children. It is looked for then, put into the app's cgroup, and signalled by its
-// pid.
+// app/start makes the process of an app below a supervisor that is no child of stage 0's. Stage 0
+// then looks for the process, moves it into the app's cgroup, and signals it by its pid.
 type mutable struct {
-	adapter
+	*adapter
 
 	mu   sync.Mutex
 	run  *immutable.Launched
@@ -45,8 +44,8 @@ type mutable struct {
 
 var _ pod.Stage1 = (*mutable)(nil)
 
-// Has reports whether stage 0 can have something done: an entrypoint of rkt's, or the
-// delivery of signals, which is stage 0's.
+// Has reports whether an entrypoint of rkt's can be called. app/signal always can: stage 0
+// delivers signals itself.
 func (s *mutable) Has(e abi.Entrypoint) bool {
 	switch e {
 	case abi.AppSignal:
@@ -57,8 +56,8 @@ func (s *mutable) Has(e abi.Entrypoint) bool {
 	return s.Stage1.Has(e)
 }
 
-// Run starts the process that becomes `run`, and for a pod that is to live without
-// apps makes it that at once.
+// Run starts the process that becomes `run`. In a sandbox, which lives without apps, the process
+// becomes it at once.
 func (s *mutable) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Supervisor, error) {
 	p, sup, err := s.Launch(c, lock, s.over)
 	if err != nil {
@@ -84,8 +83,8 @@ func (s *mutable) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Supe
 	return sup, nil
 }
 
-// ready returns the process that `enter` is given. That ppid names a process with one
-// child is what an image has promised.
+// ready returns the process that `enter` gets. If the image has written ppid, the process that
+// ppid names must have one child.
 func (s *mutable) ready(c pod.Call) (abi.Ready, error) {
 	pid := s.Leader(c)
 	if parent, err := immutable.ReadPID(filepath.Join(c.Dir, immutable.PpidFile)); err == nil && parent == pid {
@@ -98,15 +97,12 @@ func (s *mutable) ready(c pod.Call) (abi.Ready, error) {
 	return abi.Ready{PID: pid, StartTime: start}, nil
 }
 
-// boot executes `run` for the first app, and waits until the pod's supervisor says
-// that it is ready. Others wait meanwhile, and get the same answer. Then what the
-// spec asks of the pod is checked or done.
+// boot executes `run` for the first app, and waits until the pod's supervisor is ready. Concurrent
+// and later calls return the same result.
 func (s *mutable) boot(ctx context.Context, raw abi.RawJSON) error {
 	s.booting.Lock()
 	defer s.booting.Unlock()
-	s.mu.Lock()
-	p := s.run
-	s.mu.Unlock()
+	p := s.launched()
 	if p == nil {
 		return s.Refused("the pod does not run", errdefs.ErrFailedPrecondition)
 	}
@@ -135,7 +131,7 @@ func (s *mutable) becomeReady(ctx context.Context, p *immutable.Launched, spec *
 	if err := p.Control.Join(limit, launch.Join{Network: immutable.Network(spec.Linux)}, [3]*os.File{}); err != nil {
 		return err
 	}
-	// `run` loads all apps of the manifest, too, and there is none yet.
+	// `run` would load the apps of the manifest, and none has its files yet.
 	if err := pod.LockManifest(k.Dir, (&immutable.Composition{Dir: k.Dir}).Delist); err != nil {
 		return err
 	}
@@ -150,18 +146,18 @@ func (s *mutable) becomeReady(ctx context.Context, p *immutable.Launched, spec *
 	})
 }
 
-// readyLink is made by a pod's supervisor once it is ready: a link to "ready".
+// readyLink is a link to "ready", which a pod's supervisor makes when it is ready.
 const readyLink = "supervisor-status"
 
-// readiness looks for what a supervisor leaves when it is ready.
+// readiness looks for the files by which a supervisor reports ready.
 type readiness struct {
 	dir, rkt string
-	other    bool // the link was seen, and said something else
+	other    bool // the link led elsewhere when it was last seen
 }
 
-// there reports whether the pod is ready: the link says so, and whose pid `enter` gets is
-// known. Before that the only child of a systemd-nspawn is one that goes away. A newer
-// systemd than rkt's removes the link at once, so to have seen it made is enough.
+// there reports whether the pod is ready: the link says so, and the pid for `enter` is known.
+// Before that the only child of a systemd-nspawn is a temporary one. A systemd newer than rkt's
+// removes the link at once, so it is enough that the link was made.
 func (r *readiness) there(files *watch) (bool, error) {
 	to, err := os.Readlink(filepath.Join(r.rkt, readyLink))
 	switch {
@@ -175,23 +171,26 @@ func (r *readiness) there(files *watch) (bool, error) {
 	return to == "ready" && immutable.SupervisorOf(r.dir) != 0, nil
 }
 
-// over ends the apps of a pod that has ended, unless somebody waits for their exits.
+// over ends the apps that were not started when the pod ends. start waits for the ends of the
+// others.
 func (s *mutable) over() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.apps {
 		if !a.started.Load() {
-			a.end(killedStatus())
+			a.end(abi.Status(proc.Killed()))
 		}
 	}
 }
 
-// killedStatus is the end of what nobody has recorded.
-func killedStatus() abi.Status {
-	return abi.Status(proc.Killed())
+// launched returns the process that is or becomes `run`, or nil if there is none.
+func (s *mutable) launched() *immutable.Launched {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.run
 }
 
-// app returns an app of this process's, or nil.
+// app returns the app of a call if this process has added it, otherwise nil.
 func (s *mutable) app(c pod.Call) *mutableApp {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,18 +207,14 @@ func (s *mutable) Enter(ctx context.Context, c pod.Call, args []string, stdio [3
 	return s.enter(ctx, c, args, stdio, a.made.Spec)
 }
 
-// Invoke executes an entrypoint, or what takes its place.
+// Invoke executes an entrypoint, or does its work in stage 0.
 func (s *mutable) Invoke(ctx context.Context, c pod.Call) error {
-	s.mu.Lock()
-	p := s.run
-	s.mu.Unlock()
-	a := s.app(c)
+	p, a := s.launched(), s.app(c)
 	c.Leader = s.Leader(c)
 	switch e := c.Request.Entrypoint; {
 	case e == abi.AppSignal:
 		return s.signal(ctx, a, c)
-	case e == abi.Stop && p != nil && !p.Runs():
-		// Nothing is there that could be stopped.
+	case e == abi.Stop && p != nil && !p.Runs(): // `run` was not executed yet, or has ended
 		return p.Signal(syscall.SIGKILL)
 	case e == abi.AppStart && a != nil:
 		return s.start(ctx, a, c)

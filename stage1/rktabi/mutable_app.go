@@ -22,30 +22,30 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 )
 
-// mutableApp is an app of a pod that has, or may get, others.
+// mutableApp is an app of a mutable pod.
 type mutableApp struct {
 	call    pod.Call // of app/add
 	made    *immutable.Composition
 	streams *carrier
 
 	once    sync.Once
-	over    chan struct{}   // closed when it has ended
-	ended   chan abi.Status // takes one, then
-	becomes chan abi.Ready  // takes one, when its process is known
+	over    chan struct{}   // closed when the app has ended
+	ended   chan abi.Status // gets one when the app has ended and its output was carried
+	becomes chan abi.Ready  // gets one when the app's process is known
 
 	started atomic.Bool
 	settled chan struct{}                // closed when app/start has returned
-	main    atomic.Pointer[proc.Process] // of settled apps, if it is known
+	main    atomic.Pointer[proc.Process] // the first process of a settled app, if it is known
 	told    atomic.Int32                 // the last signal that stage 0 has sent
 }
 
-// end tells how the app has ended, once. What it has written goes first: it is on its
-// way through the pod, and clients do not wait for what comes after the end.
+// end reports the end of the app, if it is the first report. It waits until the output was
+// carried, because clients read none after the end.
 func (a *mutableApp) end(st abi.Status) {
 	a.once.Do(func() {
 		close(a.over)
 		if !a.started.Load() {
-			a.streams.close() // nobody else will
+			a.streams.close() // no carry does
 			a.ended <- st
 			return
 		}
@@ -56,9 +56,9 @@ func (a *mutableApp) end(st abi.Status) {
 	})
 }
 
-// stand gets the signals of a process that there is none of before app/start, and the
-// sizes of its terminal.
-func (a *mutableApp) stand(sig syscall.Signal) error {
+// signal signals the app's first process, which exists from app/start on, or resizes its
+// terminal.
+func (a *mutableApp) signal(sig syscall.Signal) error {
 	if sig == unix.SIGWINCH && a.streams.terminal {
 		return a.streams.resize()
 	}
@@ -73,12 +73,12 @@ func (a *mutableApp) stand(sig syscall.Signal) error {
 func (a *mutableApp) send(main *proc.Process, sig syscall.Signal) error {
 	err := main.Signal(sig)
 	if errors.Is(err, proc.ErrGone) || errors.Is(err, os.ErrClosed) {
-		return fmt.Errorf("app %s: process already finished: %w", a.made.Name, errdefs.ErrNotFound)
+		return fmt.Errorf("app %s: %w", a.made.Name, proc.ErrGone)
 	}
 	return err
 }
 
-// Add adds an app to the pod. Nothing of one that could not be added is left.
+// Add adds an app to the pod. On failure nothing of the app remains.
 func (s *mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *pod.Process, err error) {
 	c.Request.Entrypoint = abi.AppAdd
 	a := &mutableApp{ended: make(chan abi.Status, 1), becomes: make(chan abi.Ready, 1), over: make(chan struct{}), settled: make(chan struct{})}
@@ -104,8 +104,7 @@ func (s *mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *po
 		return nil, fmt.Errorf("app %s: %w", a.made.Name, err)
 	}
 	a.made.Annotations = a.streams.modes()
-	// rkt holds this lock over all of it: one app that is half there makes every
-	// app/add fail.
+	// rkt holds this lock meanwhile, because a half made app makes every app/add fail.
 	if err := pod.LockManifest(c.Dir, func() error { return s.add(ctx, a) }); err != nil {
 		a.streams.close()
 		return nil, err
@@ -113,45 +112,31 @@ func (s *mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *po
 	s.mu.Lock()
 	s.apps[c.Request.App] = a
 	s.mu.Unlock()
-	if !s.lives() {
-		a.end(killedStatus())
+	if !s.launched().Runs() { // over has not seen this app
+		a.end(abi.Status(proc.Killed()))
 	}
 	return &pod.Process{
 		PID: leader.PID, StartTime: leader.StartTime, Recorder: pod.RecordedByCall, Console: a.streams.take(),
-		Signal: a.stand, Becomes: a.becomes, Ended: a.ended,
+		Signal: a.signal, Becomes: a.becomes, Ended: a.ended,
 	}, nil
 }
 
-// lives reports whether `run` has not ended. What is on record before it is asked is
-// seen by over.
-func (s *mutable) lives() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.run != nil && s.run.Runs()
-}
-
 func (s *mutable) add(ctx context.Context, a *mutableApp) error {
-	err := a.made.Write()
-	if err == nil {
-		err = s.MountRoot(a.call.Request.Rootfs, a.made)
-	}
-	if err == nil {
-		err = s.MountVolumes(a.made, a.call.Request.Bundle)
-	}
-	if err == nil {
-		err = s.accommodateApp(a)
-	}
-	if err == nil {
-		err = s.Stage1.Invoke(ctx, a.call)
-	}
-	if err != nil {
-		return errors.Join(err, s.erase(a.made))
+	for _, step := range []func() error{
+		a.made.Write,
+		func() error { return s.MountRoot(a.call.Request.Rootfs, a.made) },
+		func() error { return s.MountVolumes(a.made, a.call.Request.Bundle) },
+		func() error { return s.accommodateApp(a) },
+		func() error { return s.Stage1.Invoke(ctx, a.call) },
+	} {
+		if err := step(); err != nil {
+			return errors.Join(err, s.erase(a.made))
+		}
 	}
 	return nil
 }
 
-// erase removes what there is of an app, on disk and mounted. The caller holds the
-// manifest's lock.
+// erase removes the files and mounts of an app. The caller holds the manifest's lock.
 func (s *mutable) erase(k *immutable.Composition) error {
 	err := s.Within(func() error {
 		err := unix.Unmount(k.Root(), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
@@ -161,20 +146,20 @@ func (s *mutable) erase(k *immutable.Composition) error {
 		return errors.Join(err, s.forgetApp(k))
 	})
 	if err != nil {
-		return fmt.Errorf("unmount the root of app %s: %w", k.Name, err) // nothing below may be removed
+		return fmt.Errorf("unmount the root of app %s: %w", k.Name, err) // files below a mount must not be removed
 	}
 	err = k.Delist()
 	return errors.Join(err, eraseInTree(k))
 }
 
-// eraseInTree removes what writeInTree and the pod have written of an app. A pod that is
-// half removed has no tree.
+// eraseInTree removes the files of an app in the pod's tree, which a half removed pod has not.
 func eraseInTree(k *immutable.Composition) error {
 	name := string(k.Name)
 	err := stage1.InTree(k.Dir, func(tree *os.Root) error {
 		var err error
 		for _, path := range []string{
-			k.Stage2(), filepath.Join(stage1.RktInTree, "env", name), filepath.Join(stage1.RktInTree, muxDir, name), immutable.Mark(name, immutable.Created), immutable.Mark(name, immutable.Started),
+			k.Stage2(), filepath.Join(stage1.RktInTree, "env", name), filepath.Join(stage1.RktInTree, muxDir, name),
+			immutable.Mark(name, immutable.Created), immutable.Mark(name, immutable.Started),
 		} {
 			err = errors.Join(err, tree.RemoveAll(path))
 		}
@@ -186,19 +171,19 @@ func eraseInTree(k *immutable.Composition) error {
 	return err
 }
 
-// exitUnknown is what app/stop ends with for a unit that is not loaded: it has gone.
+// exitUnknown is the exit code of app/stop for a unit that is not loaded.
 const exitUnknown = 5
 
-// remove is rkt's app rm: app/stop, app/rm, and everything of stage 0's. The app has
-// ended, so app/stop has nothing to wait for.
+// remove removes an app, as `rkt app rm` does: by app/stop, app/rm, and by erasing its files. The
+// app has ended, so app/stop does not wait.
 func (s *mutable) remove(ctx context.Context, a *mutableApp, c pod.Call) error {
-	k := &immutable.Composition{Dir: c.Dir, Name: types.ACName(c.Request.App)} // `delete` knows no more
+	k := &immutable.Composition{Dir: c.Dir, Name: types.ACName(c.Request.App)} // all that `delete` knows
 	if a != nil {
 		k = a.made
 		s.mu.Lock()
 		delete(s.apps, c.Request.App)
 		s.mu.Unlock()
-		a.end(killedStatus())
+		a.end(abi.Status(proc.Killed()))
 	}
 	return pod.LockManifest(c.Dir, func() error {
 		err := s.cross(ctx, c, abi.AppStop)
@@ -215,9 +200,9 @@ func (s *mutable) cross(ctx context.Context, c pod.Call, e abi.Entrypoint) error
 	return s.Reach(c, func() error { return s.Stage1.Invoke(ctx, c) })
 }
 
-// kill ends an app, whose processes get SIGKILL. app/stop would let the app choose
-// when to go, for a minute and a half. Whatever else runs in it is in its cgroup,
-// which is stage 0's to kill; so is all of it for `delete`, who knows no processes.
+// kill kills an app's first process and waits for the end: app/stop would give the app a minute
+// and a half. The pod kills the app's other processes by their cgroup, and for `delete`, which
+// knows no process, all of them.
 func (s *mutable) kill(ctx context.Context, a *mutableApp) error {
 	if a == nil {
 		return nil

@@ -21,11 +21,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 )
 
-// statusGrace is how long a status file may take once its app's process has gone.
+// statusGrace is how long after the end of an app's process its status file may take.
 const statusGrace = 2 * time.Second
 
-// start executes app/start, finds the process that it has made, puts that into its
-// cgroup and waits for its end in the background.
+// start executes app/start, finds the process that it has made, moves that into the app's cgroup,
+// and waits for its end in the background.
 func (s *mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
 	defer close(a.settled)
 	if err := immutable.MarkStarted(c.Dir, c.Request.App); err != nil {
@@ -35,7 +35,7 @@ func (s *mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
 	if err != nil {
 		return err
 	}
-	release := s.Children.Expect() // a stage1 may leave the process to this one
+	release := s.Children.Expect() // the process may become a child of this one
 	defer release()
 	a.started.Store(true)
 	go a.streams.carry(s, c, a)
@@ -50,7 +50,7 @@ func (s *mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
 		go a.awaitStatus(files, nil, s.run)
 		return nil
 	}
-	// Not born there: its stage1 knows of no other cgroups than its own.
+	// Such a stage1 does not start an app in the cgroup of a request.
 	moved := enterCgroups(a.call.Request.Cgroup, main.PID())
 	if moved != nil && main.Alive() {
 		s.undoStart(a, main)
@@ -64,13 +64,13 @@ func (s *mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
 		a.end(abi.Status(e))
 		_ = main.Close()
 	})
-	if err != nil { // it is somebody else's child, as a rule
+	if err != nil { // usually it is a child of the pod's supervisor
 		go a.awaitStatus(files, main, s.run)
 	}
 	return nil
 }
 
-// undoStart ends what a start has left that failed.
+// undoStart ends an app whose start has failed.
 func (s *mutable) undoStart(a *mutableApp, main *proc.Process) {
 	if main != nil {
 		_ = main.Signal(syscall.SIGKILL)
@@ -81,21 +81,17 @@ func (s *mutable) undoStart(a *mutableApp, main *proc.Process) {
 	a.end(abi.Status{Code: 128, Time: time.Now()})
 }
 
-// awaitStatus waits for the app's status file. What ended it the kernel knows better,
-// as long as somebody has kept its pidfd. A file may be empty while it is written, and
-// remain so if the pod ends.
+// awaitStatus waits for the app's status file, which is empty while it is written and may remain
+// so if the pod ends. The kernel's own record of the exit takes precedence, if main has it.
 func (a *mutableApp) awaitStatus(files *watch, main *proc.Process, run *immutable.Launched) {
 	defer files.close()
 	var st abi.Status
-	there := func() (bool, error) {
-		var err error
-		st, err = abi.ReadStatus(stage1.StatusDir(a.call.Dir), a.call.Request.App, "")
-		return err == nil, nil
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	err := files.until(ctx, a.lastCall(ctx, main, run), there)
-	recorded := err == nil
+	recorded := nil == files.until(ctx, a.lastCall(ctx, main, run), func() (_ bool, err error) {
+		st, err = abi.ReadStatus(stage1.StatusDir(a.call.Dir), a.call.Request.App, "")
+		return err == nil, nil
+	})
 	if main != nil {
 		known, ok := main.Exit()
 		_ = main.Close()
@@ -108,13 +104,13 @@ func (a *mutableApp) awaitStatus(files *watch, main *proc.Process, run *immutabl
 		}
 	}
 	if !recorded {
-		st = killedStatus()
+		st = abi.Status(proc.Killed())
 	}
 	a.end(fromRkt(st, int(a.told.Load())))
 }
 
-// lastCall returns what is closed when nobody will write a status any more: the pod has
-// ended, or the process some time ago.
+// lastCall returns a channel that is closed when no status will be written any more: the pod has
+// ended, or the process has ended statusGrace ago.
 func (a *mutableApp) lastCall(ctx context.Context, main *proc.Process, run *immutable.Launched) <-chan struct{} {
 	if main == nil {
 		return run.Call.Ended
@@ -125,11 +121,9 @@ func (a *mutableApp) lastCall(ctx context.Context, main *proc.Process, run *immu
 		if main.Wait(ctx) != nil {
 			return
 		}
-		grace := time.NewTimer(statusGrace)
-		defer grace.Stop()
 		select {
 		case <-run.Call.Ended:
-		case <-grace.C:
+		case <-time.After(statusGrace):
 		case <-ctx.Done():
 		}
 	}()
@@ -145,8 +139,8 @@ func (s *mutable) signal(ctx context.Context, a *mutableApp, c pod.Call) error {
 	case a == nil:
 		return s.Refused("no such app", errdefs.ErrNotFound)
 	case !a.started.Load():
-		if proc.Fatal(sig) { // there is no process yet, and now there will be none
-			a.end(killedStatus())
+		if proc.Fatal(sig) { // there is no process yet, and app/start will make none
+			a.end(abi.Status(proc.Killed()))
 		}
 		return nil
 	}
@@ -157,31 +151,28 @@ func (s *mutable) signal(ctx context.Context, a *mutableApp, c pod.Call) error {
 	}
 	main := a.main.Load()
 	if main == nil {
-		return fmt.Errorf("app %s: process already finished: %w", a.made.Name, errdefs.ErrNotFound)
+		return fmt.Errorf("app %s: %w", a.made.Name, proc.ErrGone)
 	}
 	a.told.Store(int32(sig))
 	return a.send(main, sig)
 }
 
-// findMain returns the first process of an app that was started: the first one below
-// this process that is in the cgroup of the app's unit, or has its root. It returns nil
-// if there is none, as that of a program that has ended.
+// findMain returns the first process of an app that was started: the first one below this process
+// that is in the cgroup of the app's unit or has the app's root. It returns nil if there is none,
+// because the program has ended.
 func (s *mutable) findMain(a *mutableApp) *proc.Process {
-	root, err := os.Stat(a.call.Request.Rootfs)
+	root := a.call.Request.Rootfs
+	hosts, err := sameFile(root, "/") // then the root tells nothing
 	if err != nil {
 		return nil
 	}
-	ours, err := os.Stat("/")
-	if err != nil {
-		return nil
-	}
-	shared := os.SameFile(root, ours) // the host's root tells nothing
-	pid := firstBelow(os.Getpid(), func(pid int) bool {
-		if inUnit(pid, a.call.Request.App) {
-			return true
+	self := os.Getpid()
+	pid := firstFrom(self, func(pid int) bool {
+		if pid == self || inUnit(pid, a.call.Request.App) {
+			return pid != self
 		}
-		theirs, err := os.Stat(filepath.Join("/proc", strconv.Itoa(pid), "root"))
-		return err == nil && !shared && os.SameFile(root, theirs)
+		itsRoot, err := sameFile(fmt.Sprintf("/proc/%d/root", pid), root)
+		return err == nil && itsRoot && !hosts
 	})
 	if pid == 0 {
 		return nil
@@ -193,8 +184,8 @@ func (s *mutable) findMain(a *mutableApp) *proc.Process {
 	return main
 }
 
-// enterCgroups moves a process and all below it. What they start meanwhile is found by
-// looking again.
+// enterCgroups moves a process and all below it. It looks again for processes that they have
+// started meanwhile.
 func enterCgroups(g *abi.Cgroup, pid int) error {
 	if g == nil {
 		return nil
@@ -228,4 +219,29 @@ func enterCgroup(g *abi.Cgroup, pid int) error {
 		}
 	}
 	return nil
+}
+
+// Exit statuses of systemd itself, which rkt's stage1s record for an app that could not be
+// executed. Clients expect the status of a shell instead.
+const (
+	systemdChdir = 200
+	systemdExec  = 203
+)
+
+// fromRkt translates a status that rkt's stage1s have recorded: an exit code, or the number of
+// the signal that has ended the app. The file does not tell these apart, but told does, the
+// last signal that stage 0 has sent.
+func fromRkt(st abi.Status, told int) abi.Status {
+	if st.Signal == 0 && st.Code != 0 && st.Code == told {
+		st.Signal, st.Code = told, 128+told
+	}
+	return fromSystemd(st)
+}
+
+// fromSystemd translates the kernel's status of a process that systemd has started.
+func fromSystemd(st abi.Status) abi.Status {
+	if st.Code == systemdExec || st.Code == systemdChdir {
+		st.Code = 127
+	}
+	return st
 }

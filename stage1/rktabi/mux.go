@@ -16,30 +16,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// muxDir is where rkt's multiplexer of streams keeps its sockets, below rkt/ and by app.
+// muxDir is the directory, below rkt/, in which rkt's multiplexer has a directory with sockets
+// for each app.
 const muxDir = "iottymux"
 
-// mux is what a multiplexer says of itself: the sockets of an app's streams.
+// mux describes the multiplexer of an app's streams.
 type mux struct {
-	dir     string            // on this side
+	dir     string            // of its sockets, as stage 0 sees it
 	leader  int               // the pod's first process
-	sockets map[string]string // names of files, by stream
+	sockets map[string]string // file names by stream
 }
 
-// readMux reads the multiplexer's file endpoints. What is in it are paths in the pod.
+// readMux reads the multiplexer's file endpoints, which has paths inside the pod.
 func readMux(dir, app string) (*mux, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "endpoints"))
 	if err != nil {
 		return nil, err
 	}
-	var says struct {
+	var endpoints struct {
 		Targets []struct{ Name, Domain, Address string }
 	}
-	if err := json.Unmarshal(text, &says); err != nil {
+	if err := json.Unmarshal(text, &endpoints); err != nil {
 		return nil, fmt.Errorf("endpoints of app %s: %w", app, err)
 	}
 	m := &mux{dir: dir, sockets: map[string]string{}}
-	for _, t := range says.Targets {
+	for _, t := range endpoints.Targets {
 		if t.Domain == "unix" && path.Dir(t.Address) == path.Join("/rkt", muxDir, app) {
 			m.sockets[t.Name] = path.Base(t.Address)
 		}
@@ -47,7 +48,7 @@ func readMux(dir, app string) (*mux, error) {
 	return m, nil
 }
 
-// errNoSocket says that a multiplexer does not serve a stream.
+// errNoSocket is the error for a stream that a multiplexer does not serve.
 var errNoSocket = errors.New("no socket of that stream")
 
 // dial connects to a stream's socket, whose path may be too long for an address.
@@ -62,11 +63,11 @@ func (m *mux) dial(stream string) (*net.UnixConn, error) {
 		return nil, fmt.Errorf("open the socket of %s: %w", stream, err)
 	}
 	defer unix.Close(fd)
-	return net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: fmt.Sprintf("/proc/self/fd/%d", fd)})
+	return net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: procFD(uintptr(fd))})
 }
 
-// connect carries the app's streams by the multiplexer's sockets until they have ended.
-// It fails before it has carried anything.
+// connect carries the app's streams by the multiplexer's sockets until they have ended. It
+// returns an error only if it has carried nothing.
 func (r *carrier) connect(m *mux, over <-chan struct{}) error {
 	names := []string{"stdin", "stdout", "stderr"}
 	if r.terminal {
@@ -74,7 +75,7 @@ func (r *carrier) connect(m *mux, over <-chan struct{}) error {
 	}
 	var conns [3]*net.UnixConn
 	var errs []error
-	for i := len(names) - 1; i >= 0; i-- { // outputs first: nothing is kept for who comes late
+	for i := len(names) - 1; i >= 0; i-- { // outputs first: the multiplexer keeps none for later
 		if r.files[i] == nil {
 			continue
 		}
@@ -83,14 +84,14 @@ func (r *carrier) connect(m *mux, over <-chan struct{}) error {
 			errs = append(errs, fmt.Errorf("socket of %s: %w", names[i], err))
 			continue
 		}
+		defer conn.Close()
 		conns[i] = conn
 	}
+	// One connection is enough: a multiplexer that has ended meanwhile has sent all output of
+	// a short app to the connections that it had accepted.
 	if conns == [3]*net.UnixConn{} {
 		return errors.Join(errs...)
 	}
-	// A multiplexer that has gone since has taken a short output with it, and left that
-	// to the connections that it had accepted.
-	defer closeConns(conns[:])
 	for i, f := range r.files {
 		if f == nil || r.terminal && i > 0 {
 			continue
@@ -106,40 +107,24 @@ func (r *carrier) connect(m *mux, over <-chan struct{}) error {
 		defer own.Close()
 	}
 	if r.terminal {
-		r.behind(m.ptys()...)
-		defer r.letGo()
+		r.openTerminal(m.ptys()...)
+		defer r.closeTerminals()
 	}
 	r.pump(conns, over)
 	return nil
 }
 
-// ptys returns where the multiplexer binds an app's terminal, which is in the pod's
-// mounts: below its root, or that of the host.
+// ptys returns the places where the multiplexer may have bound an app's terminal, in the pod's
+// mount namespace: below the pod's root, or below the host's.
 func (m *mux) ptys() []string {
 	root, name := filepath.Join("/proc", strconv.Itoa(m.leader), "root"), "stage2-pts"
 	return []string{filepath.Join(root, "rkt", muxDir, filepath.Base(m.dir), name), filepath.Join(root, m.dir, name)}
 }
 
-func closeConns(conns []*net.UnixConn) {
-	for _, c := range conns {
-		if c != nil {
-			_ = c.Close()
-		}
-	}
-}
-
-// polled takes a file over, for this process alone and such that its closing ends a wait
-// for it.
+// polled replaces a file by a duplicate whose closing ends its reads and writes.
 func polled(f *os.File) (*os.File, error) {
 	defer f.Close()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err == nil {
-		err = unix.SetNonblock(fd, true)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), f.Name()), nil
+	return duplicate(f, true)
 }
 
 // pump carries until all outputs have ended.
@@ -148,37 +133,31 @@ func (r *carrier) pump(conns [3]*net.UnixConn, over <-chan struct{}) {
 	if r.terminal {
 		outputs = conns[:1]
 	}
-	stop := make(chan struct{})
-	var inputs, carried sync.WaitGroup
+	var input, carried sync.WaitGroup
 	if conns[0] != nil {
-		inputs.Go(func() { carryInput(conns[0], r.files[0]) })
+		input.Go(func() {
+			_, _ = io.Copy(conns[0], r.files[0])
+			_ = conns[0].CloseWrite() // passes the end of the input on
+		})
 	}
-	inputs.Go(func() {
-		select {
-		case <-over: // nobody reads any input; no output that is on its way is lost
-			r.letGo()
-			if r.files[0] != nil && !r.terminal {
-				_ = r.files[0].Close()
+	stop := when(over, func() { // the app reads nothing more; its output may still be on its way
+		r.closeTerminals()
+		if r.files[0] != nil && !r.terminal {
+			_ = r.files[0].Close()
+		}
+		for _, c := range outputs {
+			if c != nil {
+				_ = c.SetReadDeadline(time.Now().Add(outputGrace))
 			}
-			for _, c := range outputs {
-				if c != nil {
-					_ = c.SetReadDeadline(time.Now().Add(outputGrace))
-				}
-			}
-		case <-stop:
 		}
 	})
 	for i, c := range outputs {
-		to := r.files[i+1] // of a terminal all are one
-		if c == nil {
-			if to != nil && !r.terminal {
-				_ = to.Close()
-			}
-			continue
-		}
+		to := r.files[i+1] // with a terminal all files are one
 		carried.Go(func() {
-			carryOutput(to, c, over)
-			if !r.terminal {
+			if c != nil {
+				carryOutput(to, c, over)
+			}
+			if to != nil && !r.terminal {
 				_ = to.Close()
 			}
 		})
@@ -187,33 +166,27 @@ func (r *carrier) pump(conns [3]*net.UnixConn, over <-chan struct{}) {
 	if conns[1] == nil && conns[2] == nil && !r.terminal { // input alone
 		<-over
 	}
-	close(stop)
+	stop()
 	if r.files[0] != nil {
 		_ = r.files[0].Close()
 	}
-	inputs.Wait()
+	input.Wait()
 }
 
-// carryInput carries a client's input, and its end if the multiplexer cares for that.
-func carryInput(to *net.UnixConn, from *os.File) {
-	_, _ = io.Copy(to, from)
-	_ = to.CloseWrite()
-}
-
-// output is where an app's output comes from: a socket, or a fifo.
+// output is the source of an app's output: a socket or a fifo.
 type output interface {
 	io.ReadCloser
 	SetReadDeadline(time.Time) error
 }
 
-// carryOutput carries an app's output until it ends, or until it is silent after the
-// end of the app.
+// carryOutput carries an app's output until it ends, or until it is silent after the end of
+// the app.
 func carryOutput(to *os.File, from output, over <-chan struct{}) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
 		if n > 0 {
-			if _, err := to.Write(buf[:n]); err != nil { // nobody reads it any more
+			if _, err := to.Write(buf[:n]); err != nil { // the client reads no more
 				_ = from.Close()
 				return
 			}

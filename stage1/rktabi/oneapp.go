@@ -19,12 +19,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 )
 
-// oneApp calls the entrypoints of an image of interface version 1 to 6 whose pods
-// have one app each. Signals are delivered by stage 0, and `run` is ready once it has
-// written pid or ppid.
+// oneApp calls the entrypoints of an image of interface version 1 to 6 whose pods have one app
+// each. Stage 0 delivers signals itself. `run` is ready once it has written pid or ppid.
 type oneApp struct {
 	*immutable.OneApp
-	rkt  adapter
+	rkt  *adapter
 	told atomic.Int32 // the last signal that stage 0 has sent to the app
 }
 
@@ -37,7 +36,7 @@ func Open(i *image.Image, name string, children *proc.Children, excused []string
 	}
 	s := stage1.NewOf(i, name, children, dialect{})
 	s.Excuse(excused)
-	r := adapter{InSpace: immutable.NewInSpace(s), execs: &execs{}}
+	r := &adapter{InSpace: immutable.NewInSpace(s)}
 	r.Show = r.makeVisible
 	if i.Mutable() {
 		return &mutable{adapter: r}
@@ -47,8 +46,8 @@ func Open(i *image.Image, name string, children *proc.Children, excused []string
 	return m
 }
 
-// Has reports whether stage 0 can have something done: an entrypoint, or the delivery of
-// signals, which is stage 0's.
+// Has reports whether an entrypoint can be called. app/signal always can: stage 0 delivers
+// signals itself.
 func (s *oneApp) Has(e abi.Entrypoint) bool {
 	switch e {
 	case abi.Run, abi.Enter, abi.GC, abi.Stop:
@@ -57,7 +56,7 @@ func (s *oneApp) Has(e abi.Entrypoint) bool {
 	return e == abi.AppSignal
 }
 
-// Invoke executes an entrypoint, or what takes its place.
+// Invoke executes an entrypoint, or does its work in stage 0.
 func (s *oneApp) Invoke(ctx context.Context, c pod.Call) error {
 	p, a := s.Running()
 	switch e := c.Request.Entrypoint; {
@@ -69,17 +68,16 @@ func (s *oneApp) Invoke(ctx context.Context, c pod.Call) error {
 	return s.OneApp.Invoke(ctx, c)
 }
 
-// Detach undoes Attach, and removes what the image has made beside the pod.
+// Detach undoes Attach, and removes the pod's cgroups: see adapter.Detach.
 func (s *oneApp) Detach(dir string) error { return s.rkt.Detach(dir) }
 
-// Exit codes of rkt's programs: what they could not do, and arguments that they do
-// not know.
+// Exit codes of rkt's programs: for a failure, and for unknown arguments.
 const (
 	unfit   = 254
 	misused = 2
 )
 
-// start has the launcher execute `run`, and waits until that says that it is ready.
+// start has the launcher execute `run`, and waits until that is ready.
 func (s *oneApp) start(ctx context.Context, p *immutable.Launched, a *immutable.App) error {
 	k := p.Call
 	files, err := watchDirs(k.Dir)
@@ -95,7 +93,7 @@ func (s *oneApp) start(ctx context.Context, p *immutable.Launched, a *immutable.
 		case !errors.Is(err, stage1.ErrEnded):
 			return err
 		case k.Exit.Code != unfit && k.Exit.Code != misused:
-			return nil // the app was over before `run` could say that it is there, or did not
+			return nil // the app has ended before `run` reported ready
 		}
 		return fmt.Errorf("it ended with code %d before it wrote pid or ppid; %w", k.Exit.Code, immutable.ErrMute)
 	})
@@ -125,7 +123,7 @@ func (s *oneApp) signal(p *immutable.Launched, a *immutable.App, c pod.Call) err
 		return s.Refused("process already finished", errdefs.ErrNotFound)
 	default:
 	}
-	if !p.Started.Load() { // it would not get it before it is started, and may not want it then
+	if !p.Started.Load() { // only the launcher is there: a fatal signal ends it
 		if proc.Fatal(sig) {
 			sig = unix.SIGKILL
 		}

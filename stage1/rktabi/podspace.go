@@ -1,6 +1,7 @@
 package rktabi
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -18,10 +19,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
 
-// fits refuses an app that is to be in another network than the pod that it is added
-// to, or to have another hostname or more capabilities: all apps of a pod of rkt's share
-// what its first process has. One that asks for a new network gets the pod's. Kernel
-// parameters are set for all of them.
+// fits refuses an app that asks for another network or hostname, or for more capabilities,
+// than the pod's first process has: all apps of a pod of rkt's share these. An app that asks
+// for a new network gets the pod's. Kernel parameters are set for all apps.
 func (s *mutable) fits(spec *specs.Spec, leader int) error {
 	if told := s.hostname(); spec.Hostname != "" && spec.Hostname != told && !s.MayIgnore("/hostname") {
 		return s.Refused(fmt.Sprintf("/hostname: the pod has the one of its first app, %q, and cannot get %q", told, spec.Hostname), errdefs.ErrFailedPrecondition)
@@ -41,7 +41,7 @@ func (s *mutable) fits(spec *specs.Spec, leader int) error {
 	return nil
 }
 
-// grants refuses an app with capabilities that its stage1 has taken from the whole pod.
+// grants refuses an app with capabilities that the stage1 has taken from the whole pod.
 func (s *mutable) grants(p *specs.Process, leader int) error {
 	if p == nil || p.Capabilities == nil || s.MayIgnore("/process/capabilities") {
 		return nil
@@ -62,7 +62,7 @@ func (s *mutable) grants(p *specs.Process, leader int) error {
 	return nil
 }
 
-// boundingSet returns the capabilities that a process can have at all.
+// boundingSet returns the bounding set of a process.
 func boundingSet(pid int) (uint64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -73,11 +73,9 @@ func boundingSet(pid int) (uint64, error) {
 	return strconv.ParseUint(set, 16, 64)
 }
 
-// hostname returns the one that `run` was told.
+// hostname returns the hostname that `run` was given.
 func (s *mutable) hostname() string {
-	s.mu.Lock()
-	p := s.run
-	s.mu.Unlock()
+	p := s.launched()
 	if p == nil {
 		return ""
 	}
@@ -85,28 +83,21 @@ func (s *mutable) hostname() string {
 }
 
 func sameNetwork(wanted string, leader int) error {
-	pods, err := os.Stat(filepath.Join("/proc", strconv.Itoa(leader), "ns/net"))
-	if err != nil {
+	pods := filepath.Join("/proc", strconv.Itoa(leader), "ns/net")
+	if wanted == launch.NewNamespace {
+		_, err := os.Stat(pods)
 		return err
 	}
-	switch wanted {
-	case launch.NewNamespace:
-		return nil
-	case "":
-		wanted = "/proc/self/ns/net"
+	wanted = cmp.Or(wanted, "/proc/self/ns/net")
+	same, err := sameFile(pods, wanted)
+	if err == nil && !same {
+		err = fmt.Errorf("the network %s is not that of the pod, and apps of a pod share one", wanted)
 	}
-	st, err := os.Stat(wanted)
-	if err != nil {
-		return err
-	}
-	if !os.SameFile(st, pods) {
-		return fmt.Errorf("the network %s is not that of the pod, and apps of a pod share one", wanted)
-	}
-	return nil
+	return err
 }
 
-// setSysctl sets kernel parameters in the namespaces of a pod's first process. Those
-// that are the host's are refused.
+// setSysctl sets kernel parameters in the namespaces of a pod's first process. It refuses
+// parameters of the host.
 func setSysctl(leader int, values map[string]string) error {
 	return immutable.OnThread(func() error {
 		for _, name := range []string{"net", "ipc", "uts"} {
@@ -119,7 +110,7 @@ func setSysctl(leader int, values map[string]string) error {
 			if ns == "" {
 				return fmt.Errorf("%s is not a pod's: %w", key, errdefs.ErrInvalidArgument)
 			}
-			if shared, err := isHosts(leader, ns); err != nil || shared {
+			if shared, err := sameFile(fmt.Sprintf("/proc/%d/ns/%s", leader, ns), "/proc/self/ns/"+ns); err != nil || shared {
 				return fmt.Errorf("%s: the pod has the host's %s namespace: %w", key, ns, errdefs.ErrInvalidArgument)
 			}
 			path := filepath.Join("/proc/sys", strings.ReplaceAll(key, ".", "/"))
@@ -144,8 +135,8 @@ func joinNamespace(pid int, name string) error {
 	return nil
 }
 
-// namespaceOfSysctl returns the namespace that a kernel parameter belongs to, as
-// /proc/PID/ns names it, or nothing.
+// namespaceOfSysctl returns the namespace of a kernel parameter, as /proc/PID/ns names it, or
+// "".
 func namespaceOfSysctl(key string) string {
 	switch {
 	case strings.HasPrefix(key, "net."):
@@ -156,14 +147,4 @@ func namespaceOfSysctl(key string) string {
 		return "uts"
 	}
 	return ""
-}
-
-// isHosts reports whether a process is in this process's namespace of a kind.
-func isHosts(pid int, name string) (bool, error) {
-	theirs, err := os.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, name))
-	if err != nil {
-		return false, err
-	}
-	ours, err := os.Stat("/proc/self/ns/" + name)
-	return err == nil && os.SameFile(theirs, ours), err
 }

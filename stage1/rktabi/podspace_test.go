@@ -32,7 +32,7 @@ func TestWhatAPodOfRktsHasForAllIsRefusedToWhoAsksForMore(t *testing.T) {
 		return err == nil && set&sysChroot == 0
 	})
 	s := stage1Of(t, stage1test.Image{Annotations: map[string]string{abi.AnnotationVersion: "6"}})
-	m := &mutable{adapter: adapter{InSpace: immutable.NewInSpace(s), execs: &execs{}}}
+	m := &mutable{adapter: &adapter{InSpace: immutable.NewInSpace(s)}}
 	m.run = &immutable.Launched{Call: &stage1.Call{Call: pod.Call{Request: abi.Request{Spec: abi.RawJSON(`{"hostname": "one"}`)}}}}
 	capabilities := func(set ...string) *specs.Spec {
 		return &specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: set}}}

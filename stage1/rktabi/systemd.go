@@ -13,30 +13,28 @@ import (
 	"strings"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
-// Places in the tree of an image with systemd.
 const (
+	// Directories of units in the tree of an image with systemd.
 	unitsDir = "usr/lib/systemd/system"
-	ownUnits = "etc/systemd/system" // what is here takes precedence
-)
+	ownUnits = "etc/systemd/system" // takes precedence
 
-// Units of rkt's images whose ways a current systemd does not take.
-const (
+	// Units of rkt's images that need a change for a current systemd.
 	readyUnit = "supervisor-ready.service"
 	flushUnit = "systemd-journal-flush.service"
+
+	systemBus = "/run/dbus/system_bus_socket" // the socket of D-Bus
+	toolsDir  = "tools"                       // of a pod: the first directory in the PATH of `run`
+
+	// ownNspawn is the systemd-nspawn of images that have one.
+	ownNspawn = "usr/bin/systemd-nspawn"
 )
 
-// systemBus is where programs look for D-Bus.
-const systemBus = "/run/dbus/system_bus_socket"
-
-// toolsDir is the directory of a pod that `run` looks into first for a program.
-const toolsDir = "tools"
-
-// nspawnScript takes the place of systemd-nspawn. Words in capitals stand for what
-// depends on the machine.
+// nspawnScript is executed in place of systemd-nspawn. Words in capitals are replaced.
 //
 //go:embed nspawn.sh
 var nspawnScript string
@@ -46,31 +44,27 @@ func (s *adapter) hasSystemd() bool {
 	return s.has(filepath.Join(unitsDir, readyUnit))
 }
 
-// has reports whether the tree has a file of that name as it comes.
+// has reports whether the image has a file of that name.
 func (s *adapter) has(name string) bool {
 	_, err := os.Lstat(filepath.Join(s.Rootfs(), name))
 	return err == nil
 }
 
-// accommodate makes up for what rkt's images with systemd do not find today. The caller
-// has entered the pod's space. What was said of the tree is an overlay of the pod's;
-// the image stays as it is.
+// accommodate changes the pod's view of the machine and the pod's overlay of the tree so that
+// rkt's images with systemd work. The caller has entered the pod's space.
 func (s *adapter) accommodate(dir string) error {
-	err := errors.Join(s.keepReady(dir), s.oneJournal(dir), showV1(dir), hideRun(), s.wrapNspawn(dir))
+	// A systemd since about 240 stops a service that has ended, and so would remove
+	// supervisor-status at once.
+	ready := putUnit(dir, readyUnit+".d/stage0.conf", "[Service]\nRemainAfterExit=yes\n")
+	err := errors.Join(ready, s.oneJournal(dir), showV1(dir), hideRun(), s.wrapNspawn(dir))
 	if err != nil {
 		return fmt.Errorf("make the pod what rkt's images with systemd expect: %w", err)
 	}
 	return nil
 }
 
-// keepReady keeps supervisor-status: a systemd since 240 or so stops a service that has
-// ended, and so removes the link at once.
-func (s *adapter) keepReady(dir string) error {
-	return putUnit(dir, readyUnit+".d/stage0.conf", "[Service]\nRemainAfterExit=yes\n")
-}
-
-// oneJournal masks the unit that is a second journald: the flavor host copies the unit
-// of journald under the name of another.
+// oneJournal masks a second journald: the flavor host copies the unit of journald under another
+// name.
 func (s *adapter) oneJournal(dir string) error {
 	if s.has(filepath.Join(unitsDir, flushUnit)) {
 		return nil
@@ -82,7 +76,7 @@ func (s *adapter) oneJournal(dir string) error {
 	return err
 }
 
-// putUnit writes a file beside the units of a pod's systemd.
+// putUnit writes a file into the pod's own directory of units.
 func putUnit(dir, name, text string) error {
 	path := filepath.Join(ownUnits, name)
 	return stage1.InTree(dir, func(tree *os.Root) error {
@@ -93,32 +87,24 @@ func putUnit(dir, name, text string) error {
 	})
 }
 
-// wrapNspawn puts a script before systemd-nspawn. Without D-Bus there is nobody to
-// register a pod with, nor to ask for a cgroup, and it stays in the one that it is in:
-// that has to be said. And the systemd in the pod would mount cgroup v2 beside v1: the
-// machine's, all of it.
+// wrapNspawn puts a script before systemd-nspawn. The script tells it not to register the pod or
+// ask for a cgroup where there is no D-Bus, and keeps the systemd in the pod from mounting the
+// machine's cgroup v2 beside v1.
 func (s *adapter) wrapNspawn(dir string) error {
-	if s.hasNspawn() {
+	if s.has(ownNspawn) {
 		return s.coverLoader(dir)
 	}
 	real, err := exec.LookPath("systemd-nspawn")
 	if err != nil {
-		return nil // `run` says so
+		return nil // `run` reports the error
 	}
-	// The flavor host has its pods registered in any case, and finds it by PATH.
+	// The flavor host finds systemd-nspawn by PATH, and always has its pods registered.
 	return putScript(filepath.Join(dir, toolsDir, "systemd-nspawn"), "'"+real+"'", ":")
 }
 
-// ownNspawn is the systemd-nspawn of images that have one.
-const ownNspawn = "usr/bin/systemd-nspawn"
-
-// hasNspawn reports whether an image has a systemd and systemd-nspawn of its own.
-func (s *adapter) hasNspawn() bool { return s.has(ownNspawn) }
-
-// coverLoader puts the script before the systemd-nspawn of an image, which `run`
-// executes by the loader of the image: where that is, it sees the script, which takes
-// itself away. In the pod's mounts it stays, where nobody else executes a program of
-// the tree.
+// coverLoader mounts the script on the loader with which `run` executes the image's own
+// systemd-nspawn. The script unmounts itself there. It stays in the pod's mounts, where no other
+// process executes a program of the tree.
 func (s *adapter) coverLoader(dir string) error {
 	root := filepath.Join(dir, stage1.RootfsDir)
 	name, err := loaderOf(filepath.Join(root, ownNspawn))
@@ -155,7 +141,7 @@ func loaderOf(program string) (string, error) {
 	return "", fmt.Errorf("%s names no loader", program)
 }
 
-// putScript writes the script: what it calls, and the command before that.
+// putScript writes the script, which executes the command uncover and then the program real.
 func putScript(path, real, uncover string) error {
 	register, boot := `"$arg"`, ""
 	if !hasBus() {
@@ -177,8 +163,8 @@ func hasBus() bool {
 	return err == nil
 }
 
-// hideRun gives systemd-nspawn a tmpfs for what it leaves on one without removing it:
-// /run need not be one without systemd. With systemd, machined looks there.
+// hideRun mounts a tmpfs for the files that systemd-nspawn leaves in /run, which need not be a
+// tmpfs on a machine without systemd. With systemd, machined needs the files.
 func hideRun() error {
 	if hasBus() {
 		return nil

@@ -23,6 +23,7 @@ func TestSystemdNspawnIsToldWhatRktDoesNotSay(t *testing.T) { // section 12
 	if err := putScript(script, "'/bin/echo'", "touch "+covered); err != nil {
 		t.Fatal(err)
 	}
+	defer children.Expect()() // the command's process is not to be reaped as an orphan
 	out, err := exec.Command(script, "--boot", "--register=false", "a b").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -19,12 +19,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
 )
 
-// unitDir is the directory of what stage 0 adds to an app's unit.
+// unitDir returns the directory of stage 0's additions to an app's unit.
 func unitDir(app string) string { return app + ".service.d" }
 
-// accommodateApp says again, beside an app's unit, what rkt's images with systemd say
-// in it so that it is lost, and where its streams are. It is called before app/add,
-// which has the units loaded.
+// accommodateApp writes a file beside an app's unit, with the names of the app's streams and with
+// those settings that rkt's images write so that systemd misreads them. It is called before
+// app/add, which makes systemd load the units.
 func (s *adapter) accommodateApp(a *mutableApp) error {
 	if !s.hasSystemd() {
 		return nil
@@ -50,11 +50,11 @@ func (s *adapter) accommodateApp(a *mutableApp) error {
 	})
 }
 
-// noUser is what a user of 16 bits is that is none. systemd has no unit run as that.
+// noUser is the invalid user of 16 bits, as which systemd runs no unit.
 const noUser = 65535
 
-// checkUser refuses users and groups that systemd refuses. One of them is that of
-// Kubernetes' pause image.
+// checkUser refuses users and groups that systemd refuses, such as the user of Kubernetes' pause
+// image.
 func checkUser(u specs.User) error {
 	for _, field := range []struct {
 		name string
@@ -67,8 +67,7 @@ func checkUser(u specs.User) error {
 	return nil
 }
 
-// forgetApp removes what accommodateApp has written. The caller has entered the pod's
-// space.
+// forgetApp undoes accommodateApp. The caller has entered the pod's space.
 func (s *adapter) forgetApp(k *immutable.Composition) error {
 	if !s.hasSystemd() {
 		return nil
@@ -76,9 +75,8 @@ func (s *adapter) forgetApp(k *immutable.Composition) error {
 	return stage1.InTree(k.Dir, func(tree *os.Root) error { return tree.RemoveAll(filepath.Join(ownUnits, unitDir(string(k.Name)))) })
 }
 
-// linkStreams makes the links in /dev that programs write to, where rkt's images do not.
-// These make the other files there. A root file system that cannot be written to may do
-// without.
+// linkStreams makes the links in /dev that programs write to: rkt's images make only the other
+// files there. A read-only root file system may lack the links.
 func linkStreams(root string) error {
 	r, err := os.OpenRoot(root)
 	if err != nil {
@@ -97,12 +95,12 @@ func linkStreams(root string) error {
 	return err
 }
 
-// environmentLines replaces the file that an app's environment is in: systemd reads quotes
-// and backslashes in it as a shell would.
+// environmentLines replaces the file with an app's environment, because systemd reads quotes and
+// backslashes in that as a shell would.
 func environmentLines(k *immutable.Composition) []string {
 	env := string(appc.Env(string(k.Name), &k.App.App))
 	if !utf8.ValidString(env) {
-		return nil // it could not be said
+		return nil // a unit cannot have it
 	}
 	lines := []string{"EnvironmentFile="}
 	for line := range strings.Lines(env) {
@@ -111,8 +109,8 @@ func environmentLines(k *immutable.Composition) []string {
 	return lines
 }
 
-// commandLine replaces an app's command line if there is a % in it, which rkt leaves to
-// systemd to expand.
+// commandLine replaces an app's command line if it has a %, which rkt does not escape, so that
+// systemd would expand it.
 func commandLine(root string, p *specs.Process) ([]string, error) {
 	if !strings.Contains(strings.Join(p.Args, ""), "%") {
 		return nil, nil
@@ -131,7 +129,7 @@ func commandLine(root string, p *specs.Process) ([]string, error) {
 	return []string{"ExecStart=", strings.Join(words, " ")}, nil
 }
 
-// quoteUnit quotes a word as a unit file has it.
+// quoteUnit quotes a word for a unit file.
 func quoteUnit(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')

@@ -15,14 +15,15 @@ import (
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
-	"golang.org/x/sys/unix"
 )
 
-// opened are the streams of an app whose systemd opens them by name, in the place where
-// rkt's multiplexer would keep its own. That one loses what a short app has written,
-// knows no end of input, and takes both outputs for one.
+// opened are the streams that systemd opens by name for an app, in the directory where rkt's
+// multiplexer has its sockets. The multiplexer would lose the output of a short app, pass on no
+// end of input, and mix both outputs.
 type opened struct {
 	fifos  [3]*os.File // open for reading and writing until the app has its ends
 	inputs *watch      // of the directory, if the app reads something
@@ -31,8 +32,8 @@ type opened struct {
 // sinceByName is the version of systemd that knows streams by name.
 const sinceByName = 236
 
-// opensByName reports whether an image's systemd is new enough. It is the machine's if the
-// image does not say of which version its own is.
+// opensByName reports whether the systemd of a pod is new enough. It is the machine's, unless the
+// image has a file with the version of its own.
 func (s *adapter) opensByName() bool {
 	if !s.hasSystemd() {
 		return false
@@ -44,15 +45,15 @@ func (s *adapter) opensByName() bool {
 	return err == nil && knowsNames(string(text))
 }
 
-// knowsNames reports whether systemd of a version, as such an image writes it down, knows
-// streams by name. What is not a release is none that is known to.
+// knowsNames reports whether a version, as such an image writes it, is a release of systemd that
+// knows streams by name.
 func knowsNames(version string) bool {
 	number, err := strconv.Atoi(strings.TrimPrefix(strings.TrimSpace(version), "v"))
 	return err == nil && number >= sinceByName
 }
 
-// open makes what the systemd of an app is to open, and returns the lines of its unit
-// that say so. With a multiplexer there is nothing to say.
+// open makes the files that the systemd of an app opens, and returns the lines of its unit that
+// name them: none with a multiplexer.
 func (r *carrier) open(s *adapter, k *immutable.Composition) ([]string, error) {
 	if !r.byName {
 		return nil, nil
@@ -103,9 +104,9 @@ func openMuxDir(podDir, name string) (dir *os.File, err error) {
 // stdinFIFO is the name of the fifo that an app reads.
 const stdinFIFO = "stdin"
 
-// make makes a fifo, and opens it without waiting for the other end. It is the user's,
-// who may open it again as /dev/stdout. Programs in the pod may replace the fifo by a link
-// as soon as it is there, so its owner is changed by descriptor.
+// make makes a fifo, and opens it without waiting for the other end. It belongs to the app's
+// user, who may open it again as /dev/stdout. The owner is changed by descriptor, because
+// programs in the pod may replace the fifo by a link.
 func (o *opened) make(dir *os.File, i int, name string, user specs.User) error {
 	file := filepath.Join(dir.Name(), name)
 	if err := unix.Mknodat(int(dir.Fd()), name, unix.S_IFIFO|0o600, 0); err != nil {
@@ -132,7 +133,7 @@ func (o *opened) again(i, direction int) (f *os.File, err error) {
 	return f, errors.Join(closed, err)
 }
 
-// procFD returns a path that leads to an open file, whatever has become of its name.
+// procFD returns a path that leads to an open file, even if that was renamed or removed.
 func procFD(fd uintptr) string { return "/proc/self/fd/" + strconv.Itoa(int(fd)) }
 
 // close closes this side's ends. It is idempotent.
@@ -140,17 +141,13 @@ func (o *opened) close() {
 	if o == nil {
 		return
 	}
-	for _, fifo := range o.fifos {
-		if fifo != nil {
-			_ = fifo.Close()
-		}
-	}
+	closeAll(o.fifos[:]...)
 	if o.inputs != nil {
 		o.inputs.close()
 	}
 }
 
-// bindTerminal shows the pod a terminal of the machine's, in a file of its tree.
+// bindTerminal mounts a terminal of the machine's on a file of the pod's tree.
 func (s *adapter) bindTerminal(slave *os.File, dir, file string) error {
 	device, err := os.Readlink(procFD(slave.Fd()))
 	if err != nil {
@@ -171,8 +168,8 @@ func (s *adapter) bindTerminal(slave *os.File, dir, file string) error {
 	})
 }
 
-// carryOpened carries an app's streams by fifos until they have ended. A terminal is the
-// app's own: it is only kept until the app has ended.
+// carryOpened carries an app's streams by fifos until they have ended. With a terminal it only
+// waits for the end of the app.
 func (r *carrier) carryOpened(over <-chan struct{}) {
 	o := r.opened
 	var outputs, input sync.WaitGroup
@@ -189,14 +186,14 @@ func (r *carrier) carryOpened(over <-chan struct{}) {
 		}
 	}
 	<-over
-	o.close() // the app's ends are the last ones
+	o.close() // now only the app has ends
 	outputs.Wait()
 	r.close()
 	input.Wait()
 }
 
-// feed carries the client's input, and its end, once the app has opened its end: a fifo
-// that nobody reads keeps neither.
+// feed carries the client's input, and then its end, once the app has opened the fifo: without a
+// reader a fifo keeps neither.
 func (r *carrier) feed(over <-chan struct{}) {
 	o := r.opened
 	err := o.inputs.until(context.Background(), over, func() (bool, error) { return o.inputs.saw(stdinFIFO), nil })
@@ -218,28 +215,11 @@ func (r *carrier) feed(over <-chan struct{}) {
 	_, _ = io.Copy(to, from)
 }
 
-// drainInto carries an output to its end. One that somebody keeps open after the end of
-// the app ends some time after that.
+// drainInto carries an output to its end. If a process keeps the output open after the end of the
+// app, it counts as ended outputGrace later.
 func drainInto(to, from *os.File, over <-chan struct{}) {
 	defer to.Close()
 	defer from.Close()
 	defer when(over, func() { _ = from.SetReadDeadline(time.Now().Add(outputGrace)) })()
 	carryOutput(to, from, over)
-}
-
-// when calls f when a channel is closed, unless stop is called first. stop waits for f.
-func when(c <-chan struct{}, f func()) (stop func()) {
-	quit, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		select {
-		case <-c:
-			f()
-		case <-quit:
-		}
-	}()
-	return func() {
-		close(quit)
-		<-done
-	}
 }

@@ -10,24 +10,25 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
-	"golang.org/x/sys/unix"
 )
 
-// watch sees what happens to the files of some directories. Interface version 7
-// needs none: a user may have 128 of them.
+// watch waits for changes of the files in some directories. Only the rkt ABI needs one: a user
+// may have no more than 128 inotify instances.
 type watch struct {
 	events *os.File
-	names  map[string]bool // of files that were there at some time
+	names  map[string]bool // of files with events so far
 }
 
-// watchDirs begins to watch directories that are there.
+// watchDirs begins to watch directories for new and changed files.
 func watchDirs(dirs ...string) (*watch, error) {
 	return watchFor(unix.IN_CREATE|unix.IN_CLOSE_WRITE|unix.IN_MOVED_TO, dirs...)
 }
 
-// watchFor begins to watch for certain events.
+// watchFor begins to watch directories for some events.
 func watchFor(events uint32, dirs ...string) (*watch, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -44,11 +45,10 @@ func watchFor(events uint32, dirs ...string) (*watch, error) {
 
 func (w *watch) close() { _ = w.events.Close() }
 
-// saw reports whether a file of that name was made, until the last look. It may be gone
-// again.
+// saw reports whether there was an event of a file of that name, which may be gone again.
 func (w *watch) saw(name string) bool { return w.names[name] }
 
-// note takes up the names in a read of events.
+// note remembers the names in a read of events.
 func (w *watch) note(events []byte) {
 	for len(events) >= unix.SizeofInotifyEvent {
 		size := binary.NativeEndian.Uint32(events[12:])
@@ -59,27 +59,14 @@ func (w *watch) note(events []byte) {
 	}
 }
 
-// until returns nil once there says so. It asks at once, and whenever something has
-// happened to one of the files. It gives up with ctx, or when ended is closed, after
-// a last look: then the error is stage1.ErrEnded.
+// until returns nil once there returns true. It calls there at once and after each event. When
+// ctx is done or ended is closed it calls there once more, and then returns ctx's error or
+// stage1.ErrEnded.
 func (w *watch) until(ctx context.Context, ended <-chan struct{}, there func() (bool, error)) error {
 	_ = w.events.SetReadDeadline(time.Time{})
-	stop := make(chan struct{})
-	stopped := make(chan struct{})
-	defer func() {
-		close(stop)
-		<-stopped
-	}()
-	go func() {
-		defer close(stopped)
-		select {
-		case <-ctx.Done():
-		case <-ended:
-		case <-stop:
-			return
-		}
-		_ = w.events.SetReadDeadline(time.Now())
-	}()
+	wake := func() { _ = w.events.SetReadDeadline(time.Now()) }
+	defer when(ctx.Done(), wake)()
+	defer when(ended, wake)()
 	buf := make([]byte, 4096)
 	for {
 		ok, err := there()
@@ -102,12 +89,28 @@ func (w *watch) until(ctx context.Context, ended <-chan struct{}, there func() (
 	}
 }
 
-// await is until for a call that is to become ready. At the deadline of ctx the call is
-// killed.
+// await is until for a call that is to become ready, which it kills at the deadline of ctx.
 func (w *watch) await(ctx context.Context, k *stage1.Call, there func() (bool, error)) error {
 	err := w.until(ctx, k.Ended, there)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return k.Hung(ctx)
 	}
 	return err
+}
+
+// when calls f when a channel is closed, unless stop is called first. stop waits for f.
+func when(c <-chan struct{}, f func()) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-c:
+			f()
+		case <-quit:
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+	}
 }

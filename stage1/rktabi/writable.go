@@ -9,18 +9,17 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
-// overlayDir is where the changes to a writable tree are, in a pod directory: rkt's
-// place for them.
+// overlayDir is rkt's directory, in a pod directory, for changes to a writable tree.
 const overlayDir = "overlay"
 
-// attachWritable makes an image visible in a pod directory as rkt did: its tree can
-// be written to. It is an overlay, or where that cannot be a copy. rkt/ and
-// opt/stage2/ are the pod directory's own, so that they can be seen from outside of
-// the space that this is called in, which the caller has entered.
+// attachWritable makes an image visible in a pod directory with a writable tree, as rkt did: an
+// overlay, or else a copy. rkt/ and opt/stage2/ are directories of the pod directory, so that
+// they are also visible outside the pod's space, which the caller has entered.
 func (s *adapter) attachWritable(dir string) error {
 	tree := s.Rootfs()
 	for _, d := range []string{stage1.RktDir, stage1.Stage2Dir} {
@@ -44,7 +43,7 @@ func (s *adapter) attachWritable(dir string) error {
 	return nil
 }
 
-// overlay mounts the tree, and over it what is not to be a part of it.
+// overlay mounts the tree, and on it the pod directory's rkt/ and opt/stage2/.
 func (s *adapter) overlay(dir, tree string) error {
 	var own [2]int
 	for n, d := range [...]string{stage1.RktDir, stage1.Stage2Dir} {
@@ -55,14 +54,13 @@ func (s *adapter) overlay(dir, tree string) error {
 		defer unix.Close(fd)
 		own[n] = fd
 	}
-	upper := filepath.Join(dir, overlayDir, s.Digest(), "upper")
-	work := filepath.Join(dir, overlayDir, s.Digest(), "work")
+	changes := filepath.Join(overlayDir, s.Digest())
+	upper, work := filepath.Join(dir, changes, "upper"), filepath.Join(dir, changes, "work")
 	if strings.ContainsAny(tree+upper, ":,\\") {
 		return fmt.Errorf("%s cannot be an option of a mount", tree)
 	}
-	// What is mounted over has to be there: in an image, those directories need not.
-	if err := stage1.MakeDirs(dir, filepath.Join(overlayDir, s.Digest(), "upper/rkt"),
-		filepath.Join(overlayDir, s.Digest(), "upper/opt/stage2"), filepath.Join(overlayDir, s.Digest(), "work")); err != nil {
+	// The image need not have the directories on which the pod's are mounted.
+	if err := stage1.MakeDirs(dir, changes+"/upper/rkt", changes+"/upper/opt/stage2", changes+"/work"); err != nil {
 		return err
 	}
 	rootfs := filepath.Join(dir, stage1.RootfsDir)
@@ -77,8 +75,8 @@ func (s *adapter) overlay(dir, tree string) error {
 	return nil
 }
 
-// copyTree copies directories, files and links with their modes and owners. What is
-// there already is left.
+// copyTree copies directories, files and links with their modes and owners. It leaves entries
+// that exist already.
 func copyTree(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -127,7 +125,7 @@ func copyEntry(from, to string, st fs.FileInfo) error {
 	if st.Mode()&fs.ModeSymlink != 0 {
 		return nil
 	}
-	return os.Chmod(to, st.Mode()) // with the bits that chown and umask have taken
+	return os.Chmod(to, st.Mode()) // chown and umask have removed bits
 }
 
 func copyContent(from, to string, mode fs.FileMode) error {
@@ -144,7 +142,7 @@ func copyContent(from, to string, mode fs.FileMode) error {
 	return errors.Join(err, dst.Close())
 }
 
-// makeVisible shows the image in a pod directory, in the pod's space.
+// makeVisible makes the image visible in a pod directory. The caller has entered the pod's space.
 func (s *adapter) makeVisible(dir string) error {
 	if err := s.attachWritable(dir); err != nil || !s.hasSystemd() {
 		return err

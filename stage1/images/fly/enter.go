@@ -187,15 +187,12 @@ func becomeExec() error {
 	if err != nil {
 		return err
 	}
+	score := ""
 	if process.OOMScoreAdj != nil {
-		if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(*process.OOMScoreAdj)), 0); err != nil {
-			return fmt.Errorf("OOM score: %w", err)
-		}
+		score = strconv.Itoa(*process.OOMScoreAdj)
 	}
-	if process.NoNewPrivileges {
-		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			return fmt.Errorf("no new privileges: %w", err)
-		}
+	if err := restrict(score, process.NoNewPrivileges); err != nil {
+		return err
 	}
 	p := &program{
 		args: process.Args, env: process.Env, cwd: process.Cwd,

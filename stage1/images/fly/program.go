@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -42,10 +43,6 @@ func (p *program) become(root string, about func() error) error {
 	if err := unix.Chroot(root); err != nil {
 		return fmt.Errorf("chroot to %s: %w", root, err)
 	}
-	cwd := p.cwd
-	if cwd == "" {
-		cwd = "/"
-	}
 	if err := os.Chdir("/"); err != nil {
 		return err
 	}
@@ -58,7 +55,7 @@ func (p *program) become(root string, about func() error) error {
 	if err := syscall.Setuid(p.uid); err != nil {
 		return fmt.Errorf("set user %d: %w", p.uid, err)
 	}
-	if err := os.Chdir(cwd); err != nil {
+	if err := os.Chdir(cmp.Or(p.cwd, "/")); err != nil {
 		return fmt.Errorf("working directory: %w", err)
 	}
 	path, err := p.find()

@@ -41,7 +41,7 @@ func run(args []string) error {
 	if descriptor("RKT_READY_FD") < 0 {
 		p.env = a.App.RktEnv(a.Name)
 	}
-	if err := isolate(a.App); err != nil {
+	if err := restrict(isolator(a.App, "os/linux/oom-score-adj"), isolator(a.App, "os/linux/no-new-privileges") == "true"); err != nil {
 		return err
 	}
 	if err := writePIDs(); err != nil {
@@ -101,14 +101,14 @@ func readPod() (*podmanifest.Manifest, *podmanifest.RuntimeApp, error) {
 	return m, a, err
 }
 
-// isolate applies those isolators that need no isolation.
-func isolate(a *podmanifest.App) error {
-	if score := isolator(a, "os/linux/oom-score-adj"); score != "" {
-		if err := os.WriteFile("/proc/self/oom_score_adj", []byte(score), 0); err != nil {
+// restrict applies those restrictions that need no isolation. "" is no score.
+func restrict(oomScore string, noNewPrivileges bool) error {
+	if oomScore != "" {
+		if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0); err != nil {
 			return fmt.Errorf("OOM score: %w", err)
 		}
 	}
-	if isolator(a, "os/linux/no-new-privileges") == "true" {
+	if noNewPrivileges {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return fmt.Errorf("no new privileges: %w", err)
 		}
@@ -116,7 +116,7 @@ func isolate(a *podmanifest.App) error {
 	return nil
 }
 
-// isolator returns the value of an isolator, or nothing.
+// isolator returns the value of an isolator, or "".
 func isolator(a *podmanifest.App, name string) string {
 	for _, i := range a.Isolators {
 		if i.Name == name {

@@ -3,6 +3,7 @@ package podmanifest
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -15,32 +16,23 @@ func (a *App) Env() []string {
 	return env
 }
 
-// RktEnv returns the environment of the app of a name as rkt completes it: with that
-// name, and with what every program expects.
+// RktEnv returns the environment of the app of a name with rkt's additions: that name, and the
+// variables that every program expects.
 func (a *App) RktEnv(name string) []string {
 	env := append(a.Env(), "AC_APP_NAME="+name)
 	for _, v := range [...]Variable{
 		{"PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 		{"SHELL", "/bin/sh"}, {"USER", "root"}, {"LOGNAME", "root"}, {"HOME", "/root"},
 	} {
-		if !a.says(v.Name) {
+		if !slices.ContainsFunc(a.Environment, func(own Variable) bool { return own.Name == v.Name }) {
 			env = append(env, v.Name+"="+v.Value)
 		}
 	}
 	return env
 }
 
-func (a *App) says(variable string) bool {
-	for _, v := range a.Environment {
-		if v.Name == variable {
-			return true
-		}
-	}
-	return false
-}
-
-// EnterEnv returns the environment of what is executed in an app later: the app's file
-// of it, else what the manifest says, and the terminal of whoever asks.
+// EnterEnv returns the environment of a program that is executed in an app later: that of the
+// app's file, else that of the manifest, and the caller's TERM.
 func EnterEnv(name string) ([]string, error) {
 	var env []string
 	if text, err := os.ReadFile(filepath.Join("stage1/rootfs/rkt/env", name)); err == nil {

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 )
 
-// Stage2 is where the apps of a pod are, from the pod's directory.
+// Stage2 is the directory of a pod's apps, in the pod's directory.
 const Stage2 = "stage1/rootfs/opt/stage2"
 
-// Manifest is what is read of a pod's manifest.
+// Manifest has the parts of a pod's manifest that stage1s need.
 type Manifest struct {
 	Apps    []RuntimeApp `json:"apps"`
 	Volumes []Volume     `json:"volumes"`
@@ -19,12 +19,12 @@ type Manifest struct {
 // RuntimeApp is an app of the pod.
 type RuntimeApp struct {
 	Name     string  `json:"name"`
-	App      *App    `json:"app"` // nil: what its image says
+	App      *App    `json:"app"` // nil: as its image has it
 	ReadOnly bool    `json:"readOnlyRootFS"`
 	Mounts   []Mount `json:"mounts"`
 }
 
-// App is what is to be executed, and how.
+// App is a program, and how it is executed.
 type App struct {
 	Exec        []string     `json:"exec"`
 	User        string       `json:"user"`
@@ -36,19 +36,19 @@ type App struct {
 	Isolators   []Isolator   `json:"isolators"`
 }
 
-// Variable is one of an app's environment.
+// Variable is a variable of an app's environment.
 type Variable struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// Isolator is a restriction of an app. What its value is depends on its name.
+// Isolator is a restriction of an app. The form of its value depends on its name.
 type Isolator struct {
 	Name  string          `json:"name"`
 	Value json.RawMessage `json:"value"`
 }
 
-// MountPoint is where an app's image wants a volume.
+// MountPoint is a place in an app where its image wants a volume.
 type MountPoint struct {
 	Name     string `json:"name"`
 	Path     string `json:"path"`
@@ -59,7 +59,7 @@ type MountPoint struct {
 type Mount struct {
 	Volume string  `json:"volume"`
 	Path   string  `json:"path"`
-	Own    *Volume `json:"appVolume"` // wins over the pod's of that name
+	Own    *Volume `json:"appVolume"` // takes precedence over the pod's of that name
 }
 
 // Read reads the manifest of the pod in the working directory.
@@ -75,7 +75,7 @@ func Read() (*Manifest, error) {
 	return m, nil
 }
 
-// Named finds an app, with what its image says of it where the pod says nothing.
+// Named returns an app, with the program of its image if the pod's manifest has none.
 func (m *Manifest) Named(name string) (*RuntimeApp, error) {
 	for i := range m.Apps {
 		if a := &m.Apps[i]; a.Name == name {
@@ -85,7 +85,7 @@ func (m *Manifest) Named(name string) (*RuntimeApp, error) {
 	return nil, fmt.Errorf("there is no app %s in the manifest of the pod", name)
 }
 
-// complete takes from the app's image what the pod does not say.
+// complete reads the app's program from its image's manifest if the pod's has none.
 func (a *RuntimeApp) complete() error {
 	if a.App == nil {
 		text, err := os.ReadFile(filepath.Join(Stage2, a.Name, "manifest"))

@@ -10,13 +10,12 @@ import (
 	"strings"
 )
 
-// fallback is what an app finds as /etc/hosts that has none.
+// fallback is the /etc/hosts of an app that has none.
 const fallback = "127.0.0.1 localhost localdomain\n"
 
-// NameFiles returns the files for the resolution of names that an app gets in place of its
-// own, as `--dns-conf-mode=resolv=MODE,hosts=MODE` says: the host's, or those that stage 0
-// has left in the stage1's tree. By default an app has its own, and /etc/hosts in any case.
-// root is the app's.
+// NameFiles returns the files for the resolution of names that an app gets in place of its own,
+// by --dns-conf-mode=resolv=MODE,hosts=MODE: the host's, or those that stage 0 has left in the
+// stage1's tree. By default an app has its own, and an /etc/hosts in any case. root is the app's.
 func NameFiles(mode, root string) ([]Shown, error) {
 	var all []Shown
 	for pair := range strings.SplitSeq(mode, ",") {
@@ -35,7 +34,7 @@ func NameFiles(mode, root string) ([]Shown, error) {
 			all = append(all, nameFile(filepath.Join("/etc", name), name))
 		case of == "stage0":
 			path := filepath.Join("stage1/rootfs/etc", "rkt-"+name)
-			if _, err := os.Stat(path); err == nil { // or there was nothing to say
+			if _, err := os.Stat(path); err == nil {
 				all = append(all, nameFile(path, name))
 			}
 		}
@@ -48,7 +47,7 @@ func nameFile(source, name string) Shown {
 	return Shown{&Volume{Name: name, Kind: "host", Source: source, Recursive: &flat}, "/etc/" + name, true}
 }
 
-// makeHosts gives an app an /etc/hosts that has a directory for it, and none.
+// makeHosts makes the /etc/hosts of an app that lacks one and has /etc.
 func makeHosts(root string) error {
 	dir, err := os.OpenRoot(root) // no link leads out of it
 	if err != nil {

@@ -29,8 +29,8 @@ type Shown struct {
 	ReadOnly bool
 }
 
-// Shown returns the volumes that an app sees: those of its mounts, and one for each of
-// its mount points that has none there, by its name, or an empty one for the app alone.
+// Shown returns the volumes that an app sees: those of its mounts, and one for each other mount
+// point: the pod's volume of its name, or an empty one of the app's own.
 func (m *Manifest) Shown(a *RuntimeApp) ([]Shown, error) {
 	var all []Shown
 	there := map[string]bool{}
@@ -86,11 +86,11 @@ func (v *Volume) shown(path string, readOnly bool) Shown {
 // empty is the kind of a volume that begins as an empty directory.
 const empty = "empty"
 
-// Deep reports whether what is mounted below the volume's source comes along.
+// Deep reports whether the mounts below the volume's source are part of it.
 func (v *Volume) Deep() bool { return v.Recursive == nil || *v.Recursive }
 
-// Path returns where the volume is, from the pod's directory unless it is a part of the
-// host. An empty one is made if it is not there.
+// Path returns the volume's path, relative to the pod's directory unless it is a part of the
+// host. It makes an empty volume that is not there.
 func (v *Volume) Path() (string, error) {
 	if v.Kind != empty {
 		return v.Source, nil
@@ -107,7 +107,7 @@ func (v *Volume) make(dir string) error {
 		return err
 	}
 	err := os.Mkdir(dir, 0o755)
-	if errors.Is(err, os.ErrExist) { // another app's, too
+	if errors.Is(err, os.ErrExist) { // another app has it, too
 		return nil
 	}
 	if err != nil {

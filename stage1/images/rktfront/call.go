@@ -18,24 +18,30 @@ import (
 type call struct {
 	env   []string
 	files []*os.File // its descriptors
-	said  *os.File   // what it writes to RKT_ERROR_FD
+	said  *os.File   // gets the text of RKT_ERROR_FD
 	kept  []*os.File // closed when it has ended
 }
 
-// given is a descriptor of a call and the variable that names it. A nil file is not given.
+// given is a descriptor of a call and the variable with its number. A nil file is left out.
 type given struct {
 	variable string
 	file     *os.File
 }
 
-// nowhere are the streams of a call that is given none: what it says is an error.
+// nowhere are the streams of a call without streams: its output counts as error text.
 var nowhere [3]*os.File
 
-// call executes the entrypoint of a request until it ends, and returns the process that
-// it reports. A caller that wants to adopt that process holds an Expect of the pod's children.
+// do executes the entrypoint of a request that makes no process, until it ends.
+func (p *pod) do(r *abi.Request, options ...string) error {
+	_, err := p.call(r, nowhere, options...)
+	return err
+}
+
+// call executes the entrypoint of a request until it ends, and returns the process that it reports.
+// A caller that wants to adopt that process holds an Expect of the pod's children.
 //
-// What the entrypoint writes goes to files: it is read when the call has ended, and nobody
-// waits for who keeps them open.
+// The entrypoint's output goes to files, which are read when it has ended: call does not wait for
+// processes that keep them open.
 func (p *pod) call(r *abi.Request, stdio [3]*os.File, options ...string) (*abi.Ready, error) {
 	ready, err := proc.Memory("ready", nil)
 	if err != nil {
@@ -57,10 +63,10 @@ func (p *pod) call(r *abi.Request, stdio [3]*os.File, options ...string) (*abi.R
 	return parseReady(line)
 }
 
-// execute executes the entrypoint of a request, which does not outlive this process. The
-// caller closes the call.
+// execute starts the entrypoint of a request, which does not outlive this process. The caller
+// closes the call.
 func (p *pod) execute(r *abi.Request, stdio [3]*os.File, more []given, options ...string) (*call, *proc.Child, error) {
-	// In no cgroup but ours; the scripts of oci want to be told so.
+	// An empty value means the caller's cgroup. The scripts of oci need the variable.
 	c := &call{env: []string{"PATH=" + os.Getenv("PATH"), abi.EnvCgroup + "="}, files: stdio[:]}
 	err := c.prepare(r, more)
 	var child *proc.Child
@@ -78,7 +84,7 @@ func (p *pod) execute(r *abi.Request, stdio [3]*os.File, more []given, options .
 	return c, child, nil
 }
 
-// arguments are those of the rkt ABI, which version 7 has kept.
+// arguments returns the arguments of the rkt ABI, which version 7 has kept.
 func arguments(r *abi.Request) []string {
 	switch r.Entrypoint {
 	case abi.Run:
@@ -145,7 +151,7 @@ func (c *call) document(variable string, text []byte) error {
 	return err
 }
 
-// file makes a file for as long as the call.
+// file makes a file that is closed with the call.
 func (c *call) file(text []byte) (*os.File, error) {
 	f, err := proc.Memory("rktfront", text)
 	if err == nil {
@@ -154,7 +160,7 @@ func (c *call) file(text []byte) (*os.File, error) {
 	return f, err
 }
 
-// failed is the error of a call that has ended so.
+// failed returns the error of a call that has ended in a way.
 func (c *call) failed(exit proc.Exit) error {
 	text, err := written(c.said)
 	if err != nil {
@@ -172,7 +178,7 @@ func (c *call) close() {
 	}
 }
 
-// written returns what an entrypoint has written to a file.
+// written returns the text that an entrypoint has written to a file.
 func written(f *os.File) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, 0, abi.MaxErrorText))
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// directory is where stage1s have files of their own, from the pod's directory.
+// directory is the stage1's own directory, in the pod's.
 const directory = "stage1/rootfs/rkt"
 
-// front is where this package has its own: options, documents of calls, bundles. It is
-// the pod's directory for the image's entrypoints: rkt and interface version 7 record
-// ends in files of the same names and say different things there.
+// front is the directory of this package's files: options, bundles and the holder's root. It is
+// the working directory of the image's entrypoints, because rkt and interface version 7 record
+// different things in files of the same names.
 const front = directory + "/front"
 
 // Called reports whether the entrypoint at a path was called as rkt's stage 0 calls it.
 func Called(path string) bool { return os.Getenv(abi.EnvRequest) == "" && entrypoint(path) != "" }
 
-// entrypoint returns the one at a path, by the name of its file, or nothing.
+// entrypoint returns the entrypoint at a path, by the name of the file, or "".
 func entrypoint(path string) abi.Entrypoint {
 	e := abi.Entrypoint(strings.Replace(filepath.Base(path), "app_", "app/", 1))
 	switch e {
@@ -32,9 +32,8 @@ func entrypoint(path string) abi.Entrypoint {
 	return ""
 }
 
-// Main serves the call of an entrypoint, whose path and arguments are given, and returns
-// the exit code. All entrypoints of the image are in one directory. If shares, the apps of
-// a pod share its namespaces, as in rkt.
+// Main serves a call of the entrypoint at a path and returns the exit code. All entrypoints of
+// the image are in one directory. With shares the apps of a pod share its namespaces, as in rkt.
 func Main(path string, args []string, shares bool) int {
 	var err error
 	switch e := entrypoint(path); e {
@@ -45,23 +44,22 @@ func Main(path string, args []string, shares bool) int {
 	default:
 		return ask(e, args)
 	}
-	if err != nil && err.Error() != "" { // else it is the exit code of an app
+	if err != nil && err.Error() != "" { // without words it is the exit code of an app
 		fmt.Fprintln(os.Stderr, err)
 	}
 	return codeOf(err)
 }
 
-// collect has the image remove what it keeps outside of the pod.
+// collect has the image remove its files outside the pod.
 func collect(scripts string, args []string) error {
 	if _, err := os.Stat(front); err != nil || len(args) == 0 {
 		return nil // the pod has never run
 	}
 	p := &pod{scripts: scripts, options: &Options{UUID: args[len(args)-1]}, children: proc.NewChildren()}
-	_, err := p.call(p.request(abi.GC, ""), nowhere)
-	return err
+	return p.do(p.request(abi.GC, ""))
 }
 
-// failure is the exit code of a call, and its words.
+// failure is the exit code of a call and its error text.
 type failure struct {
 	code int
 	text string
@@ -69,7 +67,7 @@ type failure struct {
 
 func (f *failure) Error() string { return f.text }
 
-// exitFatal is the exit code of rkt's own entrypoints for whatever went wrong in them.
+// exitFatal is the exit code of rkt's own entrypoints for all errors.
 const exitFatal = 254
 
 func codeOf(err error) int {

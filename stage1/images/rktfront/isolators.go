@@ -13,7 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
-// defaultCapabilities are those of an app that says nothing of them, as rkt has it.
+// defaultCapabilities are those of an app without an isolator for them, as in rkt.
 var defaultCapabilities = [...]string{
 	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_KILL", "CAP_MKNOD", "CAP_NET_RAW",
 	"CAP_NET_BIND_SERVICE", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETFCAP", "CAP_SYS_CHROOT",
@@ -25,7 +25,7 @@ type set struct {
 	Errno string   `json:"errno"`
 }
 
-// isolate says isolators in the words of OCI.
+// isolate translates isolators into an OCI spec.
 func isolate(a *podmanifest.App, s *specs.Spec, o *Options) error {
 	caps := defaultCapabilities[:]
 	calling := podmanifest.Isolator{Name: removeCalls, Value: json.RawMessage(`{"set": ["` + nothing + `"]}`)}
@@ -55,7 +55,7 @@ func isolate(a *podmanifest.App, s *specs.Spec, o *Options) error {
 			err = json.Unmarshal(i.Value, &s.Linux.Sysctl)
 		case "resource/memory", "resource/cpu", "os/linux/cpu-shares": // the caller's cgroup has them
 		default:
-			err = fmt.Errorf("it is not supported")
+			err = errors.New("it is not supported")
 		}
 		if err != nil {
 			return fmt.Errorf("isolator %s: %w", i.Name, err)
@@ -66,21 +66,14 @@ func isolate(a *podmanifest.App, s *specs.Spec, o *Options) error {
 			return fmt.Errorf("isolator %s: %w", calling.Name, err)
 		}
 	}
-	if !o.AnyCapability {
-		s.Process.Capabilities = capabilities(caps, s.Process.User.UID)
-	} else {
-		s.Process.Capabilities = capabilities(abi.Capabilities(), s.Process.User.UID)
+	if o.AnyCapability {
+		caps = abi.Capabilities()
+	}
+	s.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps}
+	if s.Process.User.UID == 0 { // a program of root's gets the bounding set
+		s.Process.Capabilities.Effective, s.Process.Capabilities.Permitted = caps, caps
 	}
 	return nil
-}
-
-// capabilities are what a bounding set leaves who executes a program.
-func capabilities(bounding []string, uid uint32) *specs.LinuxCapabilities {
-	c := &specs.LinuxCapabilities{Bounding: bounding}
-	if uid == 0 {
-		c.Effective, c.Permitted = bounding, bounding
-	}
-	return c
 }
 
 func label(s *specs.Spec, i podmanifest.Isolator) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
-// Options are what `run` was told of all apps of the pod.
+// Options are the arguments of `run` for all apps of the pod.
 type Options struct {
 	Mutable        bool
 	Interactive    bool
@@ -24,7 +24,7 @@ type Options struct {
 	Names          string // --dns-conf-mode
 	UUID           string
 	PrivateNetwork bool // --net=none
-	Holder         int  // the host's pid of who holds what apps share; 0: nothing is shared
+	Holder         int  // the host's pid of the holder of what apps share; 0: they share nothing
 }
 
 // optionsFile keeps them for app/add.
@@ -43,7 +43,7 @@ func parseRun(args []string) (*Options, error) {
 	f.BoolVar(&o.AnyPath, "disable-paths", false, "")
 	f.BoolVar(&o.AnySystemCall, "disable-seccomp", false, "")
 	network, ipc := f.String("net", "host", ""), f.String("ipc", "", "")
-	// Without a meaning here: rkt's metadata service, and its configuration.
+	// These have no effect here: rkt's metadata service, and its configuration.
 	f.Bool("debug", false, "")
 	for _, name := range []string{"mds-token", "local-config"} {
 		f.String(name, "", "")

@@ -34,8 +34,8 @@ type pod struct {
 	running  map[name]*process // apps until they are removed, execs until they end
 }
 
-// runPod is `run`: it returns when the pod is over. An app's exit code is a failure
-// without words.
+// runPod is `run`. It returns when the pod is over. The exit code of an app is a failure without
+// words.
 func runPod(scripts string, args []string, shares bool) error {
 	options, err := parseRun(args)
 	if err != nil {
@@ -49,7 +49,7 @@ func runPod(scripts string, args []string, shares bool) error {
 	}
 	sigterm, nothing := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(sigterm, unix.SIGTERM)
-	signal.Notify(nothing, unix.SIGPIPE, unix.SIGHUP) // whom we execute does not ignore them
+	signal.Notify(nothing, unix.SIGPIPE, unix.SIGHUP) // ignored here, but not in programs that are executed
 	if err := proc.SetSubreaper(); err != nil {
 		return err
 	}
@@ -77,8 +77,7 @@ func runPod(scripts string, args []string, shares bool) error {
 	listener.Close()
 	_ = os.Remove(wire.Socket)
 	served.Wait()
-	_, late := p.call(p.request(abi.GC, ""), nowhere) // what was added meanwhile
-	return errors.Join(err, late)
+	return errors.Join(err, p.do(p.request(abi.GC, ""))) // for apps that were added meanwhile
 }
 
 // boot executes the image's `run`, its supervisor, and returns when the pod is ready.
@@ -133,7 +132,7 @@ func (p *pod) follow(notices *os.File, child *proc.Child) {
 	defer notices.Close()
 	for lines := bufio.NewScanner(notices); lines.Scan(); {
 		n, err := abi.ParseNotice(lines.Text(), time.Now())
-		if err != nil || n.Status == nil { // a bundled image's has it
+		if err != nil || n.Status == nil { // bundled images send the status
 			fmt.Fprintf(os.Stderr, "notice %q of the pod's supervisor: %v\n", lines.Text(), err)
 			continue
 		}
@@ -144,7 +143,7 @@ func (p *pod) follow(notices *os.File, child *proc.Child) {
 	}
 	child.Wait()
 	for _, q := range p.all() {
-		if <-q.made; q.noticed { // and the notice has not come
+		if <-q.made; q.noticed { // its notice has not come
 			_ = proc.Signal(q.PID, q.StartTime, unix.SIGKILL)
 			q.ended(abi.Status(proc.Killed()))
 		}
@@ -152,9 +151,9 @@ func (p *pod) follow(notices *os.File, child *proc.Child) {
 	close(p.over)
 }
 
-// live makes the apps that the pod begins with, tells rkt that it runs, and returns when
-// it is over. Such apps are its end, and a failure of theirs is its exit code. The end of
-// the process that holds what apps share, or of the image's supervisor, is theirs.
+// live makes the apps of the manifest, tells rkt's tools that the pod runs, and returns when the
+// pod is over. The pod ends with these apps, with the holder of what apps share, and with the
+// image's supervisor. The first failure of an app is its exit code.
 func (p *pod) live(sigterm <-chan os.Signal, stopped <-chan struct{}) error {
 	ended, alone := make(chan int, 1), make(chan struct{})
 	apps, err := p.begin()
@@ -199,8 +198,8 @@ func (p *pod) live(sigterm <-chan os.Signal, stopped <-chan struct{}) error {
 	}
 }
 
-// begin makes and starts the apps of the manifest of a pod that gets no others, and tells
-// who runs.
+// begin makes and starts the apps of the manifest, unless the pod is mutable, and writes the pid
+// for `enter`.
 func (p *pod) begin() (all []*process, err error) {
 	if p.options.Mutable {
 		return nil, tell(os.Getpid())
@@ -238,7 +237,7 @@ func (p *pod) begin() (all []*process, err error) {
 		return nil, err
 	}
 	for _, name := range names {
-		if _, err := p.call(p.request(abi.AppStart, name), nowhere); err != nil {
+		if err := p.do(p.request(abi.AppStart, name)); err != nil {
 			return nil, fmt.Errorf("app %s: %w", name, err)
 		}
 	}
@@ -263,17 +262,16 @@ func (p *pod) isStopping() bool {
 	return p.stopping
 }
 
-// stop has the image's supervisor end, and with it all apps. Unless it is forced it
-// returns when their ends are recorded.
+// stop ends the image's supervisor, and with it all apps. Without force it returns when their
+// ends are recorded.
 func (p *pod) stop(force bool) error {
 	p.mu.Lock()
 	p.stopping = true
 	p.mu.Unlock()
 	if force {
-		_, err := p.call(p.request(abi.Stop, ""), nowhere, "--force")
-		return err
+		return p.do(p.request(abi.Stop, ""), "--force")
 	}
-	if _, err := p.call(p.request(abi.Stop, ""), nowhere); err != nil {
+	if err := p.do(p.request(abi.Stop, "")); err != nil {
 		return err
 	}
 	<-p.over

@@ -16,20 +16,20 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
-// name says whose process one is: an app's or, unless exec is empty, an exec's.
+// name is the app of a process and, for an exec, the exec.
 type name struct{ app, exec string }
 
-// process is one that an entrypoint has made.
+// process is a process that an entrypoint has made.
 type process struct {
 	name name
 	abi.Ready
 	mounts *os.File  // the mount namespace of an app that shares its PID namespace
 	once   sync.Once // for the end
-	// noticed says that the image's supervisor is the parent, whose notice tells of the end.
+	// noticed is set if the image's supervisor is the parent and sends a notice of the end.
 	noticed bool
-	made    chan struct{} // closed when the entrypoint has ended, and what is above is known
-	done    chan struct{} // closed at the end, when that is recorded
-	code    int           // then
+	made    chan struct{} // closed when the entrypoint has ended and the fields above are set
+	done    chan struct{} // closed when the end is recorded and code is set
+	code    int
 }
 
 // ended records the end of a process.
@@ -50,17 +50,17 @@ func (q *process) ended(status abi.Status) {
 	})
 }
 
-// dropped ends one that has not come to be.
+// dropped ends a process that was not made.
 func (q *process) dropped() { q.once.Do(func() { close(q.done) }) }
 
-// process returns one that was made, or nil.
+// process returns a process that was made, or nil.
 func (p *pod) process(app, exec string) *process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.running[name{app, exec}]
 }
 
-// all returns the processes that there are, and apps that have ended.
+// all returns the living processes, and the apps that have ended.
 func (p *pod) all() []*process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,18 +88,17 @@ func (p *pod) dispatch(ctx context.Context, c *wire.Call) error {
 	case abi.Enter:
 		return p.enter(ctx, r, c.Stdio)
 	}
-	_, err := p.call(r, nowhere)
-	return err
+	return p.do(r)
 }
 
-// request is that of a call that says no more than whom it is about.
+// request returns a request with no more than the app that it is about.
 func (p *pod) request(e abi.Entrypoint, app string) *abi.Request {
 	r := &abi.Request{Version: abi.Version, Entrypoint: e, App: app}
 	p.identify(r)
 	return r
 }
 
-// identify fills in the pod of a request, and what an OCI runtime calls its app.
+// identify sets the pod of a request, and the container id of its app.
 func (p *pod) identify(r *abi.Request) {
 	r.Pod = p.options.UUID
 	if r.App != "" {
@@ -107,11 +106,11 @@ func (p *pod) identify(r *abi.Request) {
 	}
 }
 
-// bundleOf is the OCI bundle of an app.
+// bundleOf returns the directory of an app's OCI bundle.
 func bundleOf(app string) string { return filepath.Join(front, "bundles", app) }
 
-// add makes an app's process. Its streams are those of run: those of rkt's app/add end
-// with it.
+// add makes an app's process, with the streams of `run`: those of rkt's app/add end with that
+// call.
 func (p *pod) add(r *abi.Request) (q *process, err error) {
 	if r.Bundle, err = makeBundle(r); err != nil {
 		return nil, fmt.Errorf("make the bundle: %w", err)
@@ -138,8 +137,8 @@ func makeBundle(r *abi.Request) (string, error) {
 	return bundle, os.WriteFile(filepath.Join(bundle, "config.json"), r.Spec, 0o600)
 }
 
-// make executes an entrypoint that makes a process. It takes over one that is left to it;
-// of any other the image's supervisor is the parent.
+// make executes an entrypoint that makes a process. If the process is left to this one, make
+// adopts it; otherwise the image's supervisor is its parent.
 func (p *pod) make(r *abi.Request, stdio [3]*os.File) (*process, error) {
 	q := &process{name: name{r.App, r.Exec}, made: make(chan struct{}), done: make(chan struct{})}
 	defer close(q.made)
@@ -161,10 +160,10 @@ func (p *pod) make(r *abi.Request, stdio [3]*os.File) (*process, error) {
 	return q, nil
 }
 
-// keep sees to it that the end of a process is heard of.
+// keep makes sure that the end of a process is noticed.
 func (p *pod) keep(q *process, ready *abi.Ready) error {
 	q.Ready = *ready
-	if q.name.exec == "" && p.holder != nil { // a program that has ended leaves nobody
+	if q.name.exec == "" && p.holder != nil { // fails if the program has ended
 		q.mounts, _ = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", q.PID))
 	}
 	err := p.children.Adopt(ready.PID, ready.StartTime, func(e proc.Exit) { q.ended(abi.Status(e)) }, nil)
@@ -181,9 +180,9 @@ func (p *pod) forget(q *process) {
 	p.mu.Unlock()
 }
 
-// stopApp ends an app and waits until that is recorded.
+// stopApp ends an app and waits until its end is recorded.
 func (p *pod) stopApp(ctx context.Context, r *abi.Request) error {
-	if _, err := p.call(r, nowhere); err != nil {
+	if err := p.do(r); err != nil {
 		return err
 	}
 	if q := p.process(r.App, ""); q != nil {
@@ -203,7 +202,7 @@ func (q *process) wait(ctx context.Context) error {
 }
 
 func (p *pod) remove(r *abi.Request) error {
-	if _, err := p.call(r, nowhere); err != nil {
+	if err := p.do(r); err != nil {
 		return err
 	}
 	if q := p.process(r.App, ""); q != nil {
@@ -212,7 +211,7 @@ func (p *pod) remove(r *abi.Request) error {
 	return os.RemoveAll(bundleOf(r.App))
 }
 
-// enter executes a program in an app. The call ends when the program does, and as it does.
+// enter executes a program in an app. The call ends with the program, and with its exit code.
 func (p *pod) enter(ctx context.Context, r *abi.Request, stdio [3]*os.File) error {
 	r.Bundle = bundleOf(r.App)
 	q, err := p.make(r, stdio)

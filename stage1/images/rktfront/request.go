@@ -20,8 +20,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront/relay"
 )
 
-// ask hands a call to the pod's `run` and returns the exit code. A program that is entered
-// has a terminal if the caller has one.
+// ask hands a call to the pod's `run` and returns the exit code. A program that is entered has a
+// terminal if the caller has one.
 func ask(e abi.Entrypoint, args []string) int {
 	c := &wire.Call{Entrypoint: e, Force: e == abi.Stop && slices.Contains(args, "--force"), Error: os.Stderr}
 	var terminal *relay.Relay
@@ -45,7 +45,7 @@ func ask(e abi.Entrypoint, args []string) int {
 	return code
 }
 
-// document makes the request document of a call, or none for stop, which needs none.
+// document makes the request document of a call. stop needs none.
 func document(e abi.Entrypoint, args []string, terminal *relay.Relay) (*os.File, error) {
 	if e == abi.Stop {
 		return nil, nil
@@ -64,7 +64,7 @@ func document(e abi.Entrypoint, args []string, terminal *relay.Relay) (*os.File,
 	return proc.Memory("rktfront", text)
 }
 
-// request returns the request of a call, by its arguments.
+// request returns the request of a call, from its arguments.
 func request(e abi.Entrypoint, args []string) (*abi.Request, error) {
 	if e == abi.Enter {
 		return enter(args)
@@ -113,7 +113,7 @@ func addition(name string) (*abi.Request, error) {
 	if err == nil {
 		var names []podmanifest.Shown
 		names, err = podmanifest.NameFiles(o.Names, r.Rootfs)
-		shown = append(names, shown...) // a volume wins
+		shown = append(names, shown...) // a volume of the same path takes precedence
 	}
 	if err != nil {
 		return nil, fmt.Errorf("app %s: %w", name, err)
@@ -130,8 +130,8 @@ func addition(name string) (*abi.Request, error) {
 	return r, err
 }
 
-// ownCgroup is the cgroup of version 2 that this process is in: apps are in it, too.
-// Of version 1 they inherit theirs.
+// ownCgroup returns the cgroup of version 2 that this process is in, as apps are. Cgroups of
+// version 1 are inherited.
 func ownCgroup() (*abi.Cgroup, error) {
 	const root = "/sys/fs/cgroup"
 	var st unix.Statfs_t
@@ -146,8 +146,8 @@ func ownCgroup() (*abi.Cgroup, error) {
 	return &abi.Cgroup{Version: 2, Dirs: []string{filepath.Join(root, path)}}, nil
 }
 
-// enter asks for a program as rkt executes it: as root, in the root directory and with
-// the app's environment.
+// enter returns the request for a program as rkt executes it: as root, in the root directory and
+// with the app's environment.
 func enter(args []string) (*abi.Request, error) {
 	name, command := "", []string(nil)
 	for i, arg := range args {

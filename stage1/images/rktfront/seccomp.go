@@ -19,8 +19,8 @@ const (
 	removeCalls = "os/linux/seccomp-remove-set"
 )
 
-// filter says a set of system calls as rkt took it: whoever calls another one is killed,
-// unless the isolator names an error, and to deny nothing is to allow the default.
+// filter translates a set of system calls as rkt did: other calls kill the program, unless the
+// isolator names an error, and to deny nothing is to allow the default set.
 func filter(s *specs.Spec, i podmanifest.Isolator) error {
 	var of set
 	if err := json.Unmarshal(i.Value, &of); err != nil {
@@ -56,7 +56,7 @@ func filter(s *specs.Spec, i podmanifest.Isolator) error {
 	rule.Names = slices.Compact(rule.Names)
 	f.Syscalls = []specs.LinuxSyscall{rule}
 	s.Linux.Seccomp = f
-	// Who is not root may not filter without that.
+	// Without root's capabilities a filter needs no_new_privs.
 	s.Process.NoNewPrivileges = s.Process.NoNewPrivileges || s.Process.User.UID != 0
 	return nil
 }
@@ -80,7 +80,7 @@ func calls(list []string) (names []string, err error) {
 	return names, nil
 }
 
-// refusal is what happens to a system call that is not allowed.
+// refusal returns the action for a system call that is not allowed.
 func refusal(name string) (specs.LinuxSeccompAction, *uint, error) {
 	if name == "" {
 		return specs.ActKillProcess, nil, nil

@@ -8,11 +8,11 @@ const (
 	nothing    = "@appc.io/empty"
 )
 
-// defaultSet is what an app may call that says nothing of it.
+// defaultSet has the system calls of an app without an isolator for them.
 const defaultSet = "@rkt/default-whitelist"
 
-// implied is what a filter of rkt's lets happen although the isolator does not list it:
-// systemd did not count it as restricted. Without it nothing could be executed.
+// implied are the system calls that a filter of rkt's always allows, because systemd did not
+// count them as restricted. Without them no program could be executed.
 const implied = "execve exit exit_group getrlimit rt_sigreturn sigreturn " +
 	"clock_getres clock_gettime clock_nanosleep gettimeofday nanosleep pause time"
 

@@ -1,6 +1,7 @@
 package rktfront
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 
@@ -9,7 +10,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
-// spec says an app in the words of OCI, but for its volumes.
+// spec returns the OCI spec of an app, without its volumes.
 func spec(a *podmanifest.RuntimeApp, o *Options, root string) (*specs.Spec, error) {
 	uid, gid, err := a.App.Identity(root)
 	if err != nil {
@@ -20,16 +21,13 @@ func spec(a *podmanifest.RuntimeApp, o *Options, root string) (*specs.Spec, erro
 		Root:     &specs.Root{Path: root, Readonly: a.ReadOnly},
 		Hostname: o.Hostname,
 		Process: &specs.Process{
-			Args: a.App.Exec, Env: a.App.RktEnv(a.Name), Cwd: a.App.Directory,
+			Args: a.App.Exec, Env: a.App.RktEnv(a.Name), Cwd: cmp.Or(a.App.Directory, "/"),
 			User: specs.User{UID: uid, GID: gid, AdditionalGids: a.App.Groups},
 		},
 		Linux: &specs.Linux{Namespaces: o.joined()},
 	}
-	if s.Process.Cwd == "" {
-		s.Process.Cwd = "/"
-	}
 	if o.Holder != 0 {
-		s.Hostname = "" // that is the holder's
+		s.Hostname = "" // the holder has it
 	}
 	files(s, o)
 	if err := isolate(a.App, s, o); err != nil {
@@ -38,7 +36,7 @@ func spec(a *podmanifest.RuntimeApp, o *Options, root string) (*specs.Spec, erro
 	return s, nil
 }
 
-// files are those of the kernel that every app has.
+// files adds the mounts of the kernel's file systems that every app has.
 func files(s *specs.Spec, o *Options) {
 	s.Mounts = []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
@@ -55,7 +53,7 @@ func files(s *specs.Spec, o *Options) {
 	s.Linux.ReadonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }
 
-// mount adds what a volume shows.
+// mount adds the mount of a volume.
 func mount(s *specs.Spec, pod string, of podmanifest.Shown) error {
 	source, err := of.Volume.Path()
 	if err != nil {
@@ -64,9 +62,9 @@ func mount(s *specs.Spec, pod string, of podmanifest.Shown) error {
 	if !filepath.IsAbs(source) {
 		source = filepath.Join(pod, source)
 	}
-	options := []string{"rbind"}
-	if !of.Volume.Deep() {
-		options[0] = "bind"
+	options := []string{"bind"}
+	if of.Volume.Deep() {
+		options[0] = "rbind"
 	}
 	if of.ReadOnly {
 		options = append(options, "ro")

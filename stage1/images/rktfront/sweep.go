@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sweep kills what an app has left behind in the PID namespace that it shares with
-// others. What it has started is in its mount namespace, which mounts is; what has made
-// one of its own ends with the pod.
+// sweep kills the processes that an app has left in the PID namespace that it shares with others:
+// those in its mount namespace, which mounts is. A process that has made a mount namespace of its
+// own ends with the pod.
 func sweep(mounts *os.File) error {
 	defer mounts.Close() // until then no other namespace gets its number
 	id, err := mounts.Stat()
 	if err != nil {
 		return err
 	}
-	// Whoever was killed starts nobody any more, so that this comes to an end.
+	// This ends, because a killed process starts no others.
 	killed := map[int]bool{}
 	for found := true; found; {
 		found = false
@@ -43,15 +43,10 @@ func killIn(pid int, mounts os.FileInfo) bool {
 
 // processes returns the pids that there are.
 func processes() []int {
-	dir, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1) // as many as can be had
+	entries, _ := os.ReadDir("/proc") // as many as can be read
 	var pids []int
-	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil {
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
 			pids = append(pids, pid)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// tell writes what rkt's tools wait for: the pid that `enter` is to be given, and that
-// there is a supervisor.
+// tell writes the files for which rkt's tools wait: the pid that `enter` gets, and the link that
+// reports a supervisor.
 func tell(pid int) error {
 	if err := replace("pid", pid); err != nil {
 		return err
@@ -34,7 +34,7 @@ func record(app string, status abi.Status) error {
 	return replace(abi.StatusPath(abi.StatusDir, app, ""), number)
 }
 
-// replace puts a file with a number in its place at once.
+// replace writes a file with a number, by rename.
 func replace(path string, number int) error {
 	tmp := filepath.Join(filepath.Dir(path), ".tmp-"+filepath.Base(path))
 	if err := os.WriteFile(tmp, []byte(strconv.Itoa(number)+"\n"), 0o644); err != nil {

@@ -11,9 +11,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront/relay"
 )
 
-// terminal returns what carries between the terminal that `run` was called with and that
-// of the pod's app. It is nil unless the client has asked for an interactive pod, which
-// has one app, from a terminal.
+// terminal returns the relay between the terminal of `run` and that of the pod's app. It is nil
+// unless the pod is interactive, has one app, and `run` is on a terminal.
 func (o *Options) terminal(apps int) (*relay.Relay, error) {
 	if !o.Interactive || o.Mutable || apps != 1 {
 		return nil, nil
@@ -21,13 +20,12 @@ func (o *Options) terminal(apps int) (*relay.Relay, error) {
 	return relay.New(directory+"/console", os.Stdin, os.Stdout)
 }
 
-// enterTerminal is that of a call of enter, which is on a terminal if its caller is.
+// enterTerminal returns the relay of a call of enter, or nil if the caller is not on a terminal.
 func enterTerminal() (*relay.Relay, error) {
 	return relay.New(fmt.Sprintf("%s/console-%d", directory, os.Getpid()), os.Stdin, os.Stdout)
 }
 
-// onTerminal has the process that a request is for be on a terminal, if there is a relay
-// to take that.
+// onTerminal puts the process of a request on a terminal, if there is a relay.
 func onTerminal(r *abi.Request, t *relay.Relay) error {
 	if t == nil {
 		return nil

@@ -1,7 +1,6 @@
-// Package appc says in the words of the App Container spec what an OCI runtime
-// spec asks for, for stage1 images that read manifests: rkt's, of the interface
-// versions 1 to 6.
+// Package appc translates an OCI runtime spec into the words of the App Container spec, for stage1
+// images that read manifests.
 //
-// What appc has no words for is an error that names the field and unwraps to
-// errdefs.ErrNotImplemented, unless the field is excused. It writes no file.
+// A value that appc cannot express is an error that names the field and unwraps to
+// errdefs.ErrNotImplemented, unless the field is excused. The package writes no file.
 package appc

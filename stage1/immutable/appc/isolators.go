@@ -11,8 +11,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// docker14 are the capabilities that rkt's stage1s leave to an app that says
-// nothing.
+// docker14 returns the capabilities of an app without an isolator for capabilities, as rkt's
+// stage1s have it.
 func docker14() []string {
 	return []string{
 		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_KILL", "CAP_MKNOD",
@@ -61,8 +61,8 @@ func (t *translator) isolators() error {
 	return t.resources()
 }
 
-// capabilities says the bounding set: appc has one set, which a program of root's
-// has as all of its sets.
+// capabilities expresses the bounding set. appc has one set, which becomes all of the sets of
+// root's programs.
 func (t *translator) capabilities(c *specs.LinuxCapabilities) error {
 	if c == nil {
 		c = &specs.LinuxCapabilities{}
@@ -83,7 +83,7 @@ func (t *translator) capabilities(c *specs.LinuxCapabilities) error {
 			return err
 		}
 	}
-	if len(c.Bounding) == 0 { // an empty set is refused there, and what is removed is removed from these
+	if len(c.Bounding) == 0 { // appc refuses an empty set, and removes a set from docker14
 		isolator, err := types.NewLinuxCapabilitiesRevokeSet(docker14()...)
 		if err != nil {
 			return err
@@ -102,7 +102,7 @@ func sameSet(a, b []string) bool {
 	return slices.Equal(sorted(a), sorted(b))
 }
 
-// Privileged reports whether a spec leaves a program all capabilities there are.
+// Privileged reports whether a spec leaves a program all capabilities.
 func Privileged(spec *specs.Spec) bool {
 	const all = 38 // of Linux 4.11, with which rkt ended; there are more by now
 	return spec.Process != nil && spec.Process.Capabilities != nil && len(spec.Process.Capabilities.Bounding) >= all
@@ -116,8 +116,8 @@ func (t *translator) selinux(label string) error {
 	return t.set(types.LinuxSELinuxContextName, fmt.Sprintf(`{"user": %q, "role": %q, "type": %q, "level": %q}`, part[0], part[1], part[2], part[3]))
 }
 
-// resources says the limits that appc knows. All of them are in force by the app's
-// cgroup, which is stage 0's; a stage1 with cgroups of its own needs to hear them.
+// resources expresses the limits that appc knows. The app's cgroup, which is stage 0's, enforces
+// all of them; a stage1 with cgroups of its own has to know them.
 func (t *translator) resources() error {
 	if t.spec.Linux == nil || t.spec.Linux.Resources == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Own lists what a stage1 of rkt's gives every app, whatever a manifest says.
+// Own reports whether a mount is one that a stage1 of rkt's makes for every app.
 func Own(m specs.Mount) bool {
 	switch filepath.Clean(m.Destination) {
 	case "/proc":
@@ -30,8 +30,7 @@ func Own(m specs.Mount) bool {
 	return false
 }
 
-// Bind reports whether a mount shows a part of the host, and whether with all that
-// is mounted below it.
+// Bind reports whether a mount shows a part of the host, and whether with all mounts below that.
 func Bind(m specs.Mount) (bind, recursive bool) {
 	recursive = slices.Contains(m.Options, "rbind")
 	return m.Type == "bind" || recursive || slices.Contains(m.Options, "bind"), recursive
@@ -53,8 +52,8 @@ func (t *translator) mounts() error {
 	return nil
 }
 
-// own looks whether a mount that the stage1 makes in its own way is asked for as clients
-// usually do, and not with a size or a flag of its own.
+// own refuses options of a mount that the stage1 makes itself, such as a size, unless they are
+// those that clients usually ask for.
 func (t *translator) own(i int, m specs.Mount) error {
 	left := without(m.Options, usual(filepath.Clean(m.Destination))...)
 	if len(left) == 0 {
@@ -64,8 +63,7 @@ func (t *translator) own(i int, m specs.Mount) error {
 		fmt.Sprintf("the stage1 makes %s itself, whatever %s says", m.Destination, strings.Join(left, ",")))
 }
 
-// usual are the options with which containerd, and whoever makes specs as it does, asks
-// for what every app has.
+// usual returns the options with which containerd and similar clients ask for these mounts.
 func usual(destination string) []string {
 	switch destination {
 	case "/dev":
@@ -80,7 +78,7 @@ func usual(destination string) []string {
 	return []string{"nosuid", "noexec", "nodev"}
 }
 
-// mount makes a volume of the pod and mounts it.
+// mount adds a volume to the pod, and its mount to the app.
 func (t *translator) mount(i int, m specs.Mount) error {
 	at := fmt.Sprintf("/mounts/%d", i)
 	name, err := types.NewACName(fmt.Sprintf("%s-mount-%d", t.Name, i))
@@ -116,8 +114,8 @@ func (t *translator) mount(i int, m specs.Mount) error {
 	return nil
 }
 
-// emptyVolume makes a volume that is as a tmpfs is, and returns the options that
-// are left: its size, above all.
+// emptyVolume makes a volume like a tmpfs, and returns the options that it cannot have, such as a
+// size.
 func emptyVolume(v *types.Volume, options []string) (left []string, err error) {
 	v.Kind = "empty"
 	mode, uid, gid := "0777", 0, 0

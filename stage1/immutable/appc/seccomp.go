@@ -12,12 +12,12 @@ import (
 
 const seccompField = "/linux/seccomp"
 
-// everything is rkt's wildcard: no filter at all. Without an isolator its stage1s
-// apply a list of 2016, and kill whoever calls anything newer.
+// everything is rkt's wildcard: no filter. Without an isolator its stage1s apply a list of 2016,
+// and kill programs that make newer calls.
 const everything = "@appc.io/all"
 
-// seccomp always says something. appc knows one list of system calls, allowed or
-// denied, and one thing that happens to all others.
+// seccomp always adds an isolator. appc knows one list of system calls, allowed or denied, and
+// one action for all other calls.
 func (t *translator) seccomp() error {
 	var profile *specs.LinuxSeccomp
 	if t.spec.Linux != nil {
@@ -27,13 +27,10 @@ func (t *translator) seccomp() error {
 		return t.retain("", everything)
 	}
 	list, err := t.seccompList(profile)
-	if err != nil {
-		return err
-	}
 	switch {
-	case list == nil: // excused
-		return t.retain("", everything)
-	case !list.allowed && len(list.names) == 0:
+	case err != nil:
+		return err
+	case list == nil, !list.allowed && len(list.names) == 0:
 		return t.retain("", everything)
 	case list.allowed:
 		return t.retain(list.errno, list.names...)
@@ -53,15 +50,15 @@ func (t *translator) retain(errno string, names ...string) error {
 	return t.add(set.AsIsolator())
 }
 
-// list is a profile in appc's words: names of what is allowed or what is denied,
-// and what happens otherwise: an error, or death if there is none.
+// list is a profile in appc's words: the names of allowed or denied calls, and the error of a
+// denied call, or "" if such a call kills the program.
 type list struct {
 	allowed bool
 	names   []string
 	errno   string
 }
 
-// seccompList returns nil if the profile cannot be said and is excused.
+// seccompList returns nil if appc cannot express the profile and the field is excused.
 func (t *translator) seccompList(p *specs.LinuxSeccomp) (*list, error) {
 	l := &list{allowed: p.DefaultAction != specs.ActAllow}
 	denial, errno := p.DefaultAction, p.DefaultErrnoRet
@@ -107,7 +104,7 @@ func (t *translator) seccompList(p *specs.LinuxSeccomp) (*list, error) {
 	return l, nil
 }
 
-// excused stands for an action that cannot be said and need not be.
+// excused is the action that appc cannot express and that is excused.
 const excused = "excused"
 
 func number(errno *uint) uint {
@@ -117,8 +114,7 @@ func number(errno *uint) uint {
 	return *errno
 }
 
-// denial says what happens to a call that is not allowed: the name of an error, or
-// nothing for death by SIGSYS.
+// denial returns what happens to a denied call: the name of an error, or "" for death by SIGSYS.
 func (t *translator) denial(action specs.LinuxSeccompAction, errno *uint) (string, error) {
 	switch action {
 	case specs.ActAllow, specs.ActKill, specs.ActKillProcess, specs.ActKillThread:

@@ -18,8 +18,7 @@ type Options struct {
 	Bundle string // what relative sources of mounts are relative to
 	// Excused reports whether a field, as a JSON pointer, may be left out.
 	Excused func(pointer string) bool
-	// Mounted tells which of the spec's mounts stage 0 makes itself: no volume is said
-	// of these.
+	// Mounted reports whether stage 0 makes a mount itself: such a mount gets no volume.
 	Mounted func(specs.Mount) bool
 }
 
@@ -31,9 +30,8 @@ type App struct {
 	Volumes  []types.Volume
 }
 
-// Fields lists what a translation has words for, as JSON pointers: values that it
-// cannot say it refuses itself. consoleSize and hostname are not appc's; stage 0
-// sees to them.
+// Fields lists the fields, as JSON pointers, that a translation can express; it refuses single
+// values itself. consoleSize and hostname are not appc's: stage 0 applies them.
 func Fields() []string {
 	return []string{
 		"/process/args", "/process/cwd", "/process/env", "/process/terminal", "/process/consoleSize",
@@ -44,7 +42,7 @@ func Fields() []string {
 	}
 }
 
-// Translate says spec in appc's words.
+// Translate translates a spec.
 func Translate(spec *specs.Spec, o Options) (*App, error) {
 	if o.Excused == nil {
 		o.Excused = func(string) bool { return false }
@@ -68,8 +66,8 @@ type translator struct {
 	app  *App
 }
 
-// unsaid returns the error of a field that appc has no words for, or nil if it is
-// excused. general is the pointer that an operator can excuse.
+// unsaid returns the error for a field that appc cannot express, or nil if the field is excused.
+// general is the pointer that an operator can excuse.
 func (t *translator) unsaid(general, particular, why string) error {
 	if t.Excused(general) {
 		return nil
@@ -111,8 +109,8 @@ func isVariable(name string) bool {
 	return name != ""
 }
 
-// environment takes the last of each name, as a program sees it. rkt keeps
-// variables in a file of lines.
+// environment keeps the last value of each name, as a program sees it. rkt has variables in a
+// file of lines.
 func (t *translator) environment() error {
 	for i, kv := range t.spec.Process.Env {
 		name, value, ok := strings.Cut(kv, "=")
@@ -133,8 +131,8 @@ func (t *translator) environment() error {
 	return nil
 }
 
-// Env returns the environment of an app as rkt/env/APP has it: with what rkt adds
-// where it is absent.
+// Env returns the text of rkt/env/APP: the environment of an app, with rkt's values for variables
+// that it lacks.
 func Env(name string, app *types.App) []byte {
 	env := types.Environment{}
 	for _, v := range app.Environment {

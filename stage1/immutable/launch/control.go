@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ type Control struct {
 	ours, theirs *os.File
 }
 
-// NewControl makes the socket of a launcher that is started next, with File as its
+// NewControl makes the socket of a launcher that is started next. The launcher gets File as its
 // descriptor ControlFD.
 func NewControl() (*Control, error) {
 	var pair [2]int
@@ -38,14 +39,13 @@ func (c *Control) File() *os.File { return c.theirs }
 // Started gives up this process's copy of the launcher's end.
 func (c *Control) Started() { _ = c.theirs.Close() }
 
-// Close makes a launcher that waits for orders end.
+// Close ends a launcher that waits for orders.
 func (c *Control) Close() {
 	_ = c.theirs.Close()
 	_ = c.ours.Close()
 }
 
-// Join has the launcher enter what it says. files, if there are any, become 0, 1 and
-// 2; else it keeps those that it has.
+// Join has the launcher enter cgroups and namespaces. If there are files, they become 0, 1 and 2.
 func (c *Control) Join(ctx context.Context, j Join, files [3]*os.File) error {
 	fds := make([]int, 0, len(files))
 	for _, f := range files {
@@ -63,8 +63,8 @@ func (c *Control) Join(ctx context.Context, j Join, files [3]*os.File) error {
 	return nil
 }
 
-// Exec has the launcher execute a program, and returns once that has happened. An
-// error that unwraps to a syscall.Errno is the kernel's.
+// Exec has the launcher execute a program, and returns when it has. An error that unwraps to a
+// syscall.Errno is the kernel's.
 func (c *Control) Exec(ctx context.Context, e Exec) error {
 	text, err := c.order(ctx, order{Exec: &e}, nil)
 	switch {
@@ -76,7 +76,7 @@ func (c *Control) Exec(ctx context.Context, e Exec) error {
 	return execError(text)
 }
 
-// execError turns the launcher's words into the error that they came from.
+// execError returns the error whose text the launcher has sent.
 func execError(text string) error {
 	for _, errno := range []syscall.Errno{syscall.ENOENT, syscall.EACCES, syscall.ENOEXEC, syscall.E2BIG, syscall.ENOTDIR, syscall.ELOOP, syscall.EPERM} {
 		if strings.HasSuffix(text, errno.Error()) {
@@ -101,16 +101,16 @@ func (c *Control) order(ctx context.Context, o order, files []int) (string, erro
 	if sent != nil {
 		return "", fmt.Errorf("order the launcher: %w", sent)
 	}
-	text, err := io.ReadAll(lineOf(c.ours))
+	text, err := bufio.NewReader(c.ours).ReadString('\n')
 	switch {
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
-	case err != nil && !errors.Is(err, syscall.ECONNRESET):
+	case err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET):
 		return "", fmt.Errorf("answer of the launcher: %w", err)
-	case len(text) == 0:
+	case text == "":
 		return "", io.EOF
 	}
-	return strings.TrimSuffix(string(text), "\n"), nil
+	return strings.TrimSuffix(text, "\n"), nil
 }
 
 // write sends an order in blocking mode: the launcher reads at once.
@@ -120,23 +120,4 @@ func (c *Control) write(fd int, o order, files []int) error {
 	}
 	err := send(fd, o, files)
 	return errors.Join(err, unix.SetNonblock(fd, true))
-}
-
-// lineOf reads a file up to its first newline or its end.
-func lineOf(f *os.File) io.Reader { return &lineReader{f: f} }
-
-type lineReader struct {
-	f    *os.File
-	done bool
-}
-
-func (l *lineReader) Read(b []byte) (int, error) {
-	if l.done {
-		return 0, io.EOF
-	}
-	n, err := l.f.Read(b)
-	if n > 0 && b[n-1] == '\n' {
-		l.done = true
-	}
-	return n, err
 }

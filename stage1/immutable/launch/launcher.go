@@ -12,13 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Main is what a launcher does. It returns only if it has failed, with its exit
-// code; the reason was sent to whoever gives the orders.
+// Main runs a launcher. It returns only after a failure, with the exit code, and has sent the
+// reason to the Control.
 func Main() int {
-	// What a signal does to the program that comes it does to the launcher.
+	// Signals have the same effect as on the program that is executed later.
 	signal.Reset()
-	// One thread does it all: a namespace is a thread's, and execve(2) makes that
-	// thread the process.
+	// Namespaces belong to a thread, and this thread must execute the program.
 	runtime.LockOSThread()
 	unix.CloseOnExec(ControlFD)
 	for {

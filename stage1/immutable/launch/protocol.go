@@ -15,20 +15,20 @@ import (
 // name is the only argument of a launcher.
 const name = "rkt-launch"
 
-// Argv returns the command line of a launcher: the executable of whoever starts it.
+// Argv returns the command line of a launcher, with this process's own executable.
 func Argv() []string { return []string{"/proc/self/exe", name} }
 
 // Asked reports whether a program was started as a launcher and has to call Main.
 func Asked(argv []string) bool { return len(argv) == 2 && argv[1] == name }
 
-// ControlFD is the descriptor at which a launcher expects its socket: behind those
-// that the ABI hands to `run`.
+// ControlFD is the descriptor of a launcher's socket: the next after those that the ABI gives to
+// `run`.
 const ControlFD = 7
 
 // maxOrder bounds a message, in bytes: arguments and environment of one exec.
 const maxOrder = 4 << 20
 
-// NewNamespace stands for a network namespace that is to be made.
+// NewNamespace asks for a new network namespace.
 const NewNamespace = "new"
 
 // Join is the first order. Descriptors that come with it become 0, 1 and 2.
@@ -47,14 +47,13 @@ type Exec struct {
 	Env  []string `json:"env"`
 }
 
-// order is what is sent: one of the two.
+// order is a message: one of the two.
 type order struct {
 	Join *Join `json:"join,omitempty"`
 	Exec *Exec `json:"exec,omitempty"`
 }
 
-// send writes an order as one length-prefixed message, and descriptors with its
-// first byte.
+// send writes an order as one length-prefixed message, with descriptors at its first byte.
 func send(socket int, o order, files []int) error {
 	text, err := json.Marshal(o)
 	if err != nil {
@@ -98,7 +97,7 @@ func receive(socket int) (o order, files []int, err error) {
 	return o, files, json.Unmarshal(text, &o)
 }
 
-// reader reads a descriptor that is nobody's file.
+// reader reads a descriptor that has no os.File.
 type reader int
 
 func (r reader) Read(b []byte) (int, error) {

@@ -20,16 +20,16 @@ type Relay struct {
 	path     string
 	listener seqpacket.Socket
 	over     chan struct{} // closed by Close
-	taken    chan struct{} // closed when what follows is set, or never will be
-	drained  chan struct{} // closed when all that the program has written is out
+	taken    chan struct{} // closed when the fields below are set, or never will be
+	drained  chan struct{} // closed when all output of the program was carried
 
-	saved  *unix.Termios // how the caller's terminal was before
+	saved  *unix.Termios // the former mode of the caller's terminal
 	master *os.File      // of the program's terminal
 	slave  *os.File      // keeps it alive while the program has not opened it
 }
 
-// New returns a relay that takes the program's terminal at a socket, whose path is one in
-// the working directory, or nil if the caller has no terminal to type at and look at.
+// New returns a relay that takes the program's terminal at a socket, whose path is relative to
+// the working directory. It returns nil unless in and out are terminals.
 func New(path string, in, out *os.File) (*Relay, error) {
 	for _, f := range []*os.File{in, out} {
 		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
@@ -48,8 +48,8 @@ func New(path string, in, out *os.File) (*Relay, error) {
 	return r, nil
 }
 
-// Socket is where the program's terminal is to be sent to, for any process of the host
-// and whatever its working directory is.
+// Socket returns the path to which the program's terminal is sent. It is valid for all processes
+// of the host, in any working directory.
 func (r *Relay) Socket() string { return fmt.Sprintf("/proc/%d/cwd/%s", os.Getpid(), r.path) }
 
 // Size returns the height and width of the caller's terminal, or zeros.
@@ -61,15 +61,14 @@ func (r *Relay) Size() (rows, columns uint16) {
 	return ws.Row, ws.Col
 }
 
-// carry takes the program's terminal and carries until it is hung up, which Drain and
-// Close see to. Who waits for a terminal, to read from it or to write, may outlast them
-// and ends with this process.
+// carry takes the program's terminal and carries until Drain or Close hang it up. Its other
+// goroutines may wait for a terminal until this process ends.
 func (r *Relay) carry() {
 	defer close(r.drained)
 	err := r.take()
 	close(r.taken)
 	if err != nil {
-		return // there is no program, or it has no terminal: who has asked for it says so
+		return // there is no program, or it has no terminal, which is an error elsewhere
 	}
 	go r.follow()
 	go func() {
@@ -79,7 +78,7 @@ func (r *Relay) carry() {
 	_, _ = io.Copy(r.out, r.master)
 }
 
-// follow has the program's terminal be as large as the caller's.
+// follow keeps the program's terminal as large as the caller's.
 func (r *Relay) follow() {
 	changes := make(chan os.Signal, 1)
 	signal.Notify(changes, unix.SIGWINCH)
@@ -94,7 +93,7 @@ func (r *Relay) follow() {
 	}
 }
 
-// take accepts the program's terminal, and has the caller's leave to it what keys mean.
+// take accepts the program's terminal, and puts the caller's into raw mode.
 func (r *Relay) take() error {
 	conn, err := r.listener.Accept()
 	if err != nil {
@@ -129,8 +128,8 @@ func (r *Relay) resize() {
 	}
 }
 
-// Drain returns when all is out that the program, which has ended or was never there, has
-// written, or when ctx ends: nobody may be reading.
+// Drain returns when all output of the program, which has ended or was never there, was carried,
+// or when ctx ends, because the caller may not read.
 func (r *Relay) Drain(ctx context.Context) {
 	if r == nil {
 		return
@@ -142,8 +141,8 @@ func (r *Relay) Drain(ctx context.Context) {
 	}
 }
 
-// finish has the end of what was written be the end. A terminal that was sent is taken
-// before who sends none: that is us.
+// finish ends the output at what was written. A terminal that was sent is accepted before
+// finish's own connection, which sends none.
 func (r *Relay) finish() {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err == nil {

@@ -111,7 +111,7 @@ func TestTwoDeletesOfAnExecAtOnceReturnTheSame(t *testing.T) {
 	w.mustStart("a", "")
 	io := &heldStdio{drains: make(chan struct{}), drained: make(chan struct{})}
 	w.stage1.script("a/e", "exit 7")
-	if err := w.AddExec(t.Context(), "a", ExecConfig{ID: "e", Process: []byte(`{"args":["sh"],"cwd":"/"}`), Stdio: io}); err != nil {
+	if err := w.AddExec(t.Context(), "a", ExecConfig{ID: "e", Process: readProcess(t, `{"args":["sh"],"cwd":"/"}`), Stdio: io}); err != nil {
 		t.Fatal(err)
 	}
 	w.mustStart("a", "e")

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
 // AppID is containerd's id of a container.
@@ -57,8 +58,8 @@ type RootFS interface {
 // AppConfig is a request for an app.
 type AppConfig struct {
 	ID       AppID
-	Bundle   string // absolute; rkt.json is written here
-	Spec     []byte // config.json, raw
+	Bundle   string    // absolute; rkt.json is written here
+	Spec     *spec.App // what ReadSpec has returned
 	Rootfs   RootFS
 	Stdio    Stdio // taken over by CreateApp, also when it fails
 	Terminal bool
@@ -71,8 +72,8 @@ type AppConfig struct {
 // ExecConfig is a request for a further process in an app.
 type ExecConfig struct {
 	ID       ExecID
-	Process  []byte // the OCI process, raw
-	Stdio    Stdio  // taken over by AddExec, also when it fails
+	Process  *spec.Process // what ReadProcess has returned
+	Stdio    Stdio         // taken over by AddExec, also when it fails
 	Terminal bool
 }
 

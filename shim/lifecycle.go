@@ -3,7 +3,6 @@ package shim
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
 // create makes an app, blocked before its exec (requirements.md#T1). On failure
@@ -61,9 +61,13 @@ func (s *Service) createApp(ctx context.Context, a *app, r *task.CreateTaskReque
 	if err != nil {
 		return pod.Status{}, fmt.Errorf("create container %s: %w", a.id, err)
 	}
-	spec, err := os.ReadFile(filepath.Join(a.bundle, "config.json"))
+	text, err := os.ReadFile(filepath.Join(a.bundle, "config.json"))
 	if err != nil {
 		return pod.Status{}, fmt.Errorf("create container %s: read its spec: %w", a.id, err)
+	}
+	spec, err := pod.ReadSpec(a.id, a.bundle, text)
+	if err != nil {
+		return pod.Status{}, err
 	}
 	io, err := s.opener.open(ctx, a.streams, owner{a.id, a.bundle, opts.IoUID, opts.IoGID})
 	if err != nil {
@@ -127,9 +131,9 @@ func (s *Service) delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 // exec registers a further process of an app (requirements.md#T4).
 func (s *Service) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb.Empty, error) {
 	id, exec := pod.AppID(r.ID), pod.ExecID(r.ExecID)
-	spec := bytes.TrimSpace(r.Spec.GetValue())
-	if exec == "" || len(spec) == 0 || spec[0] != '{' || !json.Valid(spec) {
-		return nil, fmt.Errorf("exec %q in container %s: the id is empty or the spec is not an OCI process: %w", exec, id, errdefs.ErrInvalidArgument)
+	spec, err := pod.ReadProcess(id, exec, bytes.TrimSpace(r.Spec.GetValue()))
+	if err != nil {
+		return nil, err
 	}
 	p, err := s.apps.takeExec(id, exec, streams{r.Stdin, r.Stdout, r.Stderr, r.Terminal})
 	if err != nil {
@@ -143,7 +147,7 @@ func (s *Service) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptyp
 	return empty, nil
 }
 
-func (s *Service) addExec(ctx context.Context, id pod.AppID, exec pod.ExecID, p *process, spec []byte) error {
+func (s *Service) addExec(ctx context.Context, id pod.AppID, exec pod.ExecID, p *process, spec *spec.Process) error {
 	bundle, _, err := s.apps.process(id, "")
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
@@ -196,7 +197,8 @@ func (b *barePod) invoke(ctx context.Context, e abi.Entrypoint, app string) erro
 type bareApp struct {
 	b       *barePod
 	name    string
-	request abi.Request // of app/add
+	request abi.Request // of app/add, with spec
+	spec    *spec.App
 	group   *cgroup.Group
 	streams *streams
 	*bareProcess
@@ -221,13 +223,13 @@ func (b *barePod) prepare(name string, change func(*specs.Spec), verb ...string)
 	}
 	b.groups = append(b.groups, g)
 	s.Linux.CgroupsPath = g.Path()
-	bundle, raw, err := t.bundleOf(s)
+	bundle, app, err := t.bundleOf(s)
 	if err != nil {
 		return nil, err
 	}
-	a := &bareApp{b: b, name: name, group: g, request: b.call(abi.AppAdd, name).Request}
+	a := &bareApp{b: b, name: name, group: g, request: b.call(abi.AppAdd, name).Request, spec: app}
 	a.request.Container, a.request.Bundle, a.request.Rootfs = t.id(), bundle, s.Root.Path
-	a.request.Spec, a.request.Cgroup, a.request.Terminal = raw, g.ABI(), s.Process.Terminal
+	a.request.Cgroup, a.request.Terminal = g.ABI(), s.Process.Terminal
 	if a.streams, err = newStreams(s.Process.Terminal); err != nil {
 		return nil, err
 	}
@@ -265,7 +267,7 @@ func (a *bareApp) invoke(ctx context.Context, e abi.Entrypoint) error {
 
 func (a *bareApp) add(ctx context.Context) error {
 	c := a.call(abi.AppAdd)
-	c.Request = a.request
+	c.Request, c.Spec = a.request, a.spec
 	defer a.b.t.children.Expect()()
 	p, err := a.b.stage1.Add(ctx, c, a.streams.Files())
 	if err != nil {

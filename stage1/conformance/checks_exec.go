@@ -178,15 +178,16 @@ func checkEnterEnded(ctx context.Context, t *trial) error {
 	}
 	c := a.call(abi.Enter)
 	c.Request.Exec, c.Request.Cgroup = "exec", a.request.Cgroup
-	args := []string{inRoot, "exit", "0"}
-	c.Request.Process = []byte(`{"args":["` + strings.Join(args, `","`) + `"],"cwd":"/"}`)
+	if c.Process, err = read(&specs.Process{Args: []string{inRoot, "exit", "0"}, Cwd: "/"}); err != nil {
+		return err
+	}
 	s, err := newStreams(false)
 	if err != nil {
 		return err
 	}
 	t.later(func(context.Context) error { return s.Close() })
 	defer t.children.Expect()()
-	p, err := b.stage1.Enter(ctx, c, args, s.Files())
+	p, err := b.stage1.Enter(ctx, c, s.Files())
 	if err == nil {
 		b.watch(p, "app", "exec")
 	}

@@ -76,14 +76,14 @@ func (w *wholePod) prepareApp(change func(*specs.Spec), verb ...string) (*wholeA
 	}
 	a := &wholeApp{w: w, id: pod.AppID(w.t.id())}
 	s.Linux.CgroupsPath = w.t.cgroups + "/" + string(a.id)
-	bundle, raw, err := w.t.bundleOf(s)
+	bundle, app, err := w.t.bundleOf(s)
 	if err != nil {
 		return nil, err
 	}
 	if a.streams, err = newStreams(s.Process.Terminal); err != nil {
 		return nil, err
 	}
-	a.config = pod.AppConfig{ID: a.id, Bundle: bundle, Spec: raw, Rootfs: noRoot{}, Stdio: a.streams, Terminal: s.Process.Terminal}
+	a.config = pod.AppConfig{ID: a.id, Bundle: bundle, Spec: app, Rootfs: noRoot{}, Stdio: a.streams, Terminal: s.Process.Terminal}
 	w.t.later(a.remove)
 	return a, nil
 }
@@ -153,7 +153,7 @@ func (a *wholeApp) exec(ctx context.Context, id pod.ExecID, change func(*specs.P
 	if change != nil {
 		change(p)
 	}
-	raw, err := json.Marshal(p)
+	process, err := read(p)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -161,7 +161,7 @@ func (a *wholeApp) exec(ctx context.Context, id pod.ExecID, change func(*specs.P
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := a.w.AddExec(ctx, a.id, pod.ExecConfig{ID: id, Process: raw, Stdio: s, Terminal: p.Terminal}); err != nil {
+	if err := a.w.AddExec(ctx, a.id, pod.ExecConfig{ID: id, Process: process, Stdio: s, Terminal: p.Terminal}); err != nil {
 		return nil, 0, err
 	}
 	pid, err := a.w.Start(ctx, a.id, id)

@@ -69,7 +69,7 @@ func runArguments(k *stage1.Call) []string {
 			args = append(args, arg)
 		}
 	}
-	spec := immutable.SpecOf(&k.Request)
+	spec := immutable.SpecOf(&k.Call)
 	localConfig := os.Getenv(localConfigVariable)
 	// What `run` of an immutable pod writes is seen as the app's.
 	add(k.Request.Debug && s.Mutable(), "--debug")
@@ -110,7 +110,7 @@ func sharesIPC(spec *specs.Spec) bool {
 func (dialect) Environment(k *stage1.Call) ([]string, error) {
 	switch {
 	case k.Entrypoint == abi.Run:
-		spec := immutable.SpecOf(&k.Request)
+		spec := immutable.SpecOf(&k.Call)
 		label, mount := "", ""
 		if spec.Process != nil {
 			label = spec.Process.SelinuxLabel

@@ -107,6 +107,7 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 		turn:    newTurn(),
 		execs:   map[ExecID]*execution{},
 	}
+	a.tag = c.Tag
 	return a, nil
 }
 

@@ -139,6 +139,8 @@ func (a *app) takeDown(ctx context.Context) (Status, error) {
 	}
 	drain(ctx, a.process)
 	a.closeExecs(ctx)
+	// The id is free after the event: a new app of it has no event before that.
+	defer a.pod.forget(a)
 	err := a.dismantle(ctx)
 	st := a.status()
 	_ = a.push(Event{Kind: EventDeleted, Exit: st.Exit}) // no other Delete can have moved it
@@ -193,7 +195,6 @@ func (a *app) closeExecs(ctx context.Context) {
 // dismantle removes what was made for the app, and with the last app the pod.
 // It goes on after errors: gc removes what is left.
 func (a *app) dismantle(ctx context.Context) error {
-	defer a.pod.forget(a)
 	last := a.pod.leave(a)
 	var rm error
 	if last == nil {

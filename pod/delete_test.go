@@ -146,3 +146,21 @@ func TestADeleteDoesTheWorkOfAnEarlierOneThatFailed(t *testing.T) {
 		t.Errorf("the first Delete: %v", err)
 	}
 }
+
+// Of two concurrent Deletes, one may end after the id has a new app.
+func TestADeleteForgetsOnlyTheAppThatItMet(t *testing.T) {
+	p := New(Config{})
+	first, next := &app{id: "a"}, &app{id: "a"}
+	for _, a := range []*app{first, next} {
+		if err := p.reserve(a); err != nil {
+			t.Fatal(err)
+		}
+		p.forget(first)
+	}
+	if p.Empty("") {
+		t.Error("the app that was created since is forgotten")
+	}
+	if !p.Empty("a") {
+		t.Error("the pod has another app")
+	}
+}

@@ -96,7 +96,7 @@ func (a *app) addExec(c ExecConfig) error {
 		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, err)
 	}
 	e := &execution{process: newProcess(a.id, c.ID, c.Stdio, c.Terminal, a.pod.cfg.Events, a.lane.box), config: c}
-	e.state = Created
+	e.state, e.tag = Created, c.Tag
 	a.mu.Lock()
 	_, taken := a.execs[c.ID]
 	if !taken {

@@ -301,7 +301,7 @@ func TestAFailedCreateLeavesNothing(t *testing.T) {
 			if got := w.events.words(); len(got) != 0 {
 				t.Errorf("events of a failed create: %v", got)
 			}
-			if !w.Empty() {
+			if !w.Empty("") {
 				t.Error("the app is still registered")
 			}
 			for _, state := range []string{"embryo", "prepare", "run", "exited-garbage"} {

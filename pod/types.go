@@ -36,6 +36,7 @@ type Status struct {
 	Exit     Exit
 	Terminal bool
 	Deleting bool // a Delete is at work: the client that sent it gets the exit
+	Tag      any  // of AppConfig or ExecConfig; Pod.Status returns it
 }
 
 // ProcessInfo is one process of an app. Exec is empty for the first process and
@@ -67,6 +68,9 @@ type AppConfig struct {
 	Options  abi.Options
 	// Checkpoint is a directory that the app is restored from, if any.
 	Checkpoint string
+	// Tag is the caller's: it is in the app's Status and in the events of its first
+	// process.
+	Tag any
 }
 
 // ExecConfig is a request for a further process in an app.
@@ -75,6 +79,7 @@ type ExecConfig struct {
 	Process  *spec.Process // what ReadProcess has returned
 	Stdio    Stdio         // taken over by AddExec, also when it fails
 	Terminal bool
+	Tag      any // the caller's, as that of AppConfig
 }
 
 // EventKind says what happened.
@@ -110,6 +115,7 @@ type Event struct {
 	Exec ExecID
 	PID  int
 	Exit Exit // of EventExited and EventDeleted
+	Tag  any  // of AppConfig or ExecConfig
 
 	Checkpoint string // of EventCheckpointed: where it is
 }

@@ -164,3 +164,31 @@ func TestADeleteForgetsOnlyTheAppThatItMet(t *testing.T) {
 		t.Error("the pod has another app")
 	}
 }
+
+// ids notes whether the id of an app is taken when its deletion is published.
+type ids struct {
+	recorder
+	pod   *Pod
+	taken bool
+}
+
+func (i *ids) Publish(e Event) {
+	if e.Kind == EventDeleted {
+		i.taken = !i.pod.Empty("")
+	}
+	i.recorder.Publish(e)
+}
+
+// A new app of the id has no event before that.
+func TestAnIdIsFreeOnlyAfterTheEventOfItsDeletion(t *testing.T) {
+	w := newWorld(t)
+	events := &ids{}
+	w.cfg.Events = events
+	w.Pod = New(w.cfg)
+	events.pod = w.Pod
+	w.mustCreate("a", "exit 0")
+	w.mustDelete("a", "")
+	if !events.taken || !w.Empty("") {
+		t.Errorf("at the event it is taken: %v, afterwards the pod is empty: %v", events.taken, w.Empty(""))
+	}
+}

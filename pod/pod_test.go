@@ -162,6 +162,28 @@ func TestWhatIsNoSpecIsRefused(t *testing.T) {
 	}
 }
 
+// A spec is large, and an app can live long.
+func TestWhatWasReadOfASpecIsNotKept(t *testing.T) {
+	w := newWorld(t)
+	w.mustCreate("a", "exec sleep 60")
+	w.mustAddExec("a", "e", "exit 0")
+	a, err := w.app("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := a.exec("e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.mustStart("a", "")
+	w.mustStart("a", "e")
+	w.mustWait("a", "e")
+	if a.config.Spec != nil || e.config.Process != nil {
+		t.Errorf("the app has %p, the exec %p", a.config.Spec, e.config.Process)
+	}
+	w.end("a")
+}
+
 func TestAnExecAsksForNothingThatItsStage1DoesNotHonour(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("a", "exit 0")

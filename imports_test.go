@@ -26,6 +26,7 @@ var layers = map[string][]string{
 	"sandbox":                   {},
 	"pod":                       {"proc", "abi"},
 	"pod/datadir":               {},
+	"pod/spec":                  {},
 	"proc":                      {}, // of others, golang.org/x/sys only
 	"pod/cgroup":                {"proc", "abi"},
 	"stage1":                    {"stage1/image", "pod", "proc", "abi"},

@@ -2,7 +2,6 @@ package pod
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -25,8 +25,8 @@ type app struct {
 	pod    *Pod
 	id     AppID
 	name   AppName
-	config AppConfig
-	spec   *specs.Spec
+	config AppConfig // without Spec when the app has been made
+	ownNet bool      // it has a network namespace that is not the host's
 
 	session *session
 	disk    *AppDir
@@ -69,23 +69,30 @@ func (p *Pod) CreateApp(ctx context.Context, c AppConfig) (Status, error) {
 	return a.status(), nil
 }
 
-func newApp(p *Pod, c AppConfig) (*app, error) {
-	var spec specs.Spec
-	if err := json.Unmarshal(c.Spec, &spec); err != nil {
-		return nil, fmt.Errorf("container %s: %s/config.json is not an OCI runtime spec: %v: %w", c.ID, c.Bundle, err, errdefs.ErrInvalidArgument)
+// ReadSpec reads the text of a config.json, for AppConfig. What is none is
+// errdefs.ErrInvalidArgument.
+func ReadSpec(id AppID, bundle string, text []byte) (*spec.App, error) {
+	s, err := spec.Read[specs.Spec](text)
+	if err != nil {
+		return nil, fmt.Errorf("container %s: %s/config.json is not an OCI runtime spec: %v: %w", id, bundle, err, errdefs.ErrInvalidArgument)
 	}
-	if spec.Process == nil {
+	return s, nil
+}
+
+func newApp(p *Pod, c AppConfig) (*app, error) {
+	oci := &c.Spec.OCI
+	if oci.Process == nil {
 		return nil, fmt.Errorf("container %s: %s/config.json has no process: %w", c.ID, c.Bundle, errdefs.ErrInvalidArgument)
 	}
-	if spec.Root == nil {
+	if oci.Root == nil {
 		return nil, fmt.Errorf("container %s: %s/config.json has no root: %w", c.ID, c.Bundle, errdefs.ErrInvalidArgument)
 	}
 	if p.cfg.Admit != nil {
-		if err := p.cfg.Admit(spec.Annotations); err != nil {
+		if err := p.cfg.Admit(oci.Annotations); err != nil {
 			return nil, fmt.Errorf("container %s: %w", c.ID, err)
 		}
 	}
-	if err := checkResources(c.Spec); err != nil {
+	if err := checkResources(c.Spec.Root); err != nil {
 		return nil, fmt.Errorf("container %s: %s/config.json: %w", c.ID, c.Bundle, err)
 	}
 	a := &app{
@@ -93,17 +100,21 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 		pod:     p,
 		id:      c.ID,
 		config:  c,
-		spec:    &spec,
+		ownNet:  isolatesNetwork(oci),
 		turn:    newTurn(),
 		execs:   map[ExecID]*execution{},
 	}
+	a.tag = c.Tag
 	return a, nil
 }
+
+// spec returns the app's spec, while the app is being made.
+func (a *app) spec() *specs.Spec { return &a.config.Spec.OCI }
 
 // isInit reports whether the app's first process is that of a PID namespace: a stage1
 // may have none to give, and be excused, or name a process that is not the app's alone.
 func (a *app) isInit(made *Process) bool {
-	return asksForPIDs(a.spec) && made.Signal == nil && proc.IsInit(made.PID)
+	return asksForPIDs(a.spec()) && made.Signal == nil && proc.IsInit(made.PID)
 }
 
 // asksForPIDs reports whether a spec wants a PID namespace for its app alone.
@@ -126,7 +137,7 @@ func (a *app) create(ctx context.Context, undo *cleanup) error {
 	if err != nil {
 		return err
 	}
-	if a.disk, err = s.dir.AddApp(a.id, a.config.Bundle, a.spec); err != nil {
+	if a.disk, err = s.dir.AddApp(a.id, a.config.Bundle, a.spec()); err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
 	undo.add(a.disk.Remove)
@@ -161,7 +172,7 @@ func (a *app) prepare(ctx context.Context, undo *cleanup) error {
 
 func (a *app) mount(ctx context.Context, undo *cleanup) error {
 	if a.config.Rootfs.Empty() {
-		a.rootfs = a.spec.Root.Path
+		a.rootfs = a.spec().Root.Path
 		if !filepath.IsAbs(a.rootfs) {
 			a.rootfs = filepath.Join(a.config.Bundle, a.rootfs)
 		}
@@ -188,7 +199,7 @@ func (a *app) mount(ctx context.Context, undo *cleanup) error {
 func (a *app) makeCgroup(undo *cleanup) error {
 	var path string
 	var res *specs.LinuxResources
-	if l := a.spec.Linux; l != nil {
+	if l := a.spec().Linux; l != nil {
 		path, res = l.CgroupsPath, l.Resources
 	}
 	g, err := cgroup.Maker{Children: a.pod.cfg.Children}.Create(cgroup.Path{Spec: path, Namespace: a.pod.cfg.Key.Namespace, ID: string(a.id)}, res)
@@ -227,7 +238,7 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 	}
 	c := a.call(abi.AppAdd)
 	c.Request.Rootfs = a.rootfs
-	c.Request.Spec = a.config.Spec
+	c.Spec = a.config.Spec
 	c.Request.Cgroup = a.cgroup.ABI()
 	c.Request.Terminal = a.terminal
 	opts := a.config.Options
@@ -255,6 +266,7 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 	if err := a.stdio.Begin(made.Console); err != nil {
 		return fmt.Errorf("container %s: connect its streams: %w", a.id, err)
 	}
+	a.config.Spec = nil // it is large, and an app can live long
 	if err := a.push(Event{Kind: EventCreated}); err != nil {
 		return err
 	}

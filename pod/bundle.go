@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
 // writeBundle decides what RKT_BUNDLE names: the client's own bundle, or a copy
@@ -17,15 +20,11 @@ func (a *app) writeBundle() error {
 	if a.ownBundleServes() {
 		return nil
 	}
-	text, err := a.ociSpec()
-	if err != nil {
-		return fmt.Errorf("container %s: config.json for an OCI runtime: %w", a.id, err)
-	}
 	dir := filepath.Join(a.disk.Path(), "bundle")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), a.ociSpec(), 0o600); err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
 	a.bundle = dir
@@ -36,93 +35,58 @@ func (a *app) writeBundle() error {
 // runtime to the app's cgroup and root, asks for a terminal if the client does,
 // and has no hooks that are for stage 0 to run.
 func (a *app) ownBundleServes() bool {
-	root := a.spec.Root.Path
+	spec := a.spec()
+	root := spec.Root.Path
 	if !filepath.IsAbs(root) {
 		root = filepath.Join(a.config.Bundle, root)
 	}
-	return a.spec.Linux != nil && a.spec.Linux.CgroupsPath == a.cgroup.Path() && root == a.rootfs &&
-		a.spec.Process.Terminal == a.terminal && (a.spec.Hooks == nil || len(a.spec.Hooks.Poststop) == 0)
+	return spec.Linux != nil && spec.Linux.CgroupsPath == a.cgroup.Path() && root == a.rootfs &&
+		spec.Process.Terminal == a.terminal && (spec.Hooks == nil || len(spec.Hooks.Poststop) == 0)
 }
 
-// object is a JSON object, kept generic: what this version of the spec's types
-// does not know stays in it.
-type object map[string]json.RawMessage
-
-// ociSpec returns the client's config.json with what ownBundleServes missed.
-func (a *app) ociSpec() ([]byte, error) {
-	var spec object
-	if err := json.Unmarshal(a.config.Spec, &spec); err != nil {
-		return nil, err
+// ociSpec returns the client's config.json with what ownBundleServes missed. What this
+// version of the spec's types does not know stays in it.
+func (a *app) ociSpec() []byte {
+	set := func(name string, value any) spec.Change {
+		return spec.Change{Name: name, To: func(spec.Value) []byte { return encode(value) }}
 	}
-	if err := spec.set("root", specs.Root{Path: a.rootfs, Readonly: a.spec.Root.Readonly}); err != nil {
-		return nil, err
+	within := func(name string, c spec.Change) spec.Change {
+		return spec.Change{Name: name, To: func(v spec.Value) []byte { return v.With(c) }}
 	}
-	for name, change := range map[string]func(object) error{
-		"linux":   func(o object) error { return o.set("cgroupsPath", a.cgroup.Path()) },
-		"process": func(o object) error { return o.set("terminal", a.terminal) },
-		"hooks":   func(o object) error { delete(o, "poststop"); return nil },
-	} {
-		if err := spec.edit(name, change); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
+	changes := []spec.Change{
+		set("root", specs.Root{Path: a.rootfs, Readonly: a.spec().Root.Readonly}),
+		within("linux", set("cgroupsPath", a.cgroup.Path())),
+		within("process", set("terminal", a.terminal)),
+		within("hooks", spec.Change{Name: "poststop", To: func(spec.Value) []byte { return nil }}),
 	}
-	if err := a.absoluteSources(spec); err != nil {
-		return nil, fmt.Errorf("mounts: %w", err)
+	if slices.ContainsFunc(a.spec().Mounts, isRelativeBind) {
+		changes = append(changes, spec.Change{Name: "mounts", To: a.absoluteSources})
 	}
-	return json.Marshal(spec)
+	return a.config.Spec.Root.With(changes...)
 }
 
-// absoluteSources replaces sources of bind mounts that are relative to the
-// client's bundle.
-func (a *app) absoluteSources(spec object) error {
-	var mounts []object
-	if text, ok := spec["mounts"]; ok {
-		if err := json.Unmarshal(text, &mounts); err != nil {
-			return err
+// absoluteSources returns the mounts with other sources for those bind mounts whose
+// source is relative to the client's bundle.
+func (a *app) absoluteSources(mounts spec.Value) []byte {
+	var texts [][]byte
+	for v := mounts.Members(); v.Next(); {
+		text := v.Raw()
+		if m := a.spec().Mounts[len(texts)]; isRelativeBind(m) {
+			source := encode(filepath.Join(a.config.Bundle, m.Source))
+			text = v.With(spec.Change{Name: "source", To: func(spec.Value) []byte { return source }})
 		}
+		texts = append(texts, text)
 	}
-	changed := false
-	for i, m := range a.spec.Mounts {
-		if filepath.IsAbs(m.Source) || !isBind(m) {
-			continue
-		}
-		changed = true
-		if err := mounts[i].set("source", filepath.Join(a.config.Bundle, m.Source)); err != nil {
-			return err
-		}
-	}
-	if !changed {
-		return nil
-	}
-	return spec.set("mounts", mounts)
+	return slices.Concat([]byte("["), bytes.Join(texts, []byte(",")), []byte("]"))
 }
 
-func isBind(m specs.Mount) bool {
-	return m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
+func isRelativeBind(m specs.Mount) bool {
+	bind := m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
+	return bind && !filepath.IsAbs(m.Source)
 }
 
-// edit changes the object that is a member of this one, and makes it first.
-func (o object) edit(name string, change func(object) error) error {
-	member := object{}
-	if text, ok := o[name]; ok {
-		if err := json.Unmarshal(text, &member); err != nil {
-			return err
-		}
-	}
-	if member == nil { // null
-		member = object{}
-	}
-	if err := change(member); err != nil {
-		return err
-	}
-	return o.set(name, member)
-}
-
-func (o object) set(name string, value any) error {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	o[name] = text
-	return nil
+// encode returns the text of a value that always has one.
+func encode(value any) []byte {
+	text, _ := json.Marshal(value)
+	return text
 }

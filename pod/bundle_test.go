@@ -24,7 +24,7 @@ func (w *world) createOf(id, spec string, terminal bool) (bundle string, err err
 	}
 	spec = strings.NewReplacer("ROOT", root, "CGROUP", "/"+w.cfg.Key.Namespace+"/"+id).Replace(spec)
 	_, err = w.CreateApp(w.t.Context(), AppConfig{
-		ID: AppID(id), Bundle: bundle, Rootfs: bareRoot{}, Stdio: &noStdio{}, Spec: []byte(spec), Terminal: terminal,
+		ID: AppID(id), Bundle: bundle, Rootfs: bareRoot{}, Stdio: &noStdio{}, Spec: readSpec(w.t, spec), Terminal: terminal,
 	})
 	return bundle, err
 }

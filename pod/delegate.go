@@ -11,7 +11,7 @@ import (
 // by then: who joins a user namespace beforehand has lost the right to enter the cgroup
 // of another than root.
 func (a *app) delegate() error {
-	uid, ok := cgroupOwner(a.spec)
+	uid, ok := cgroupOwner(a.spec())
 	if !ok {
 		return nil
 	}

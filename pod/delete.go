@@ -119,6 +119,8 @@ func (a *app) takeDown(ctx context.Context) error {
 	}
 	drain(ctx, a.process)
 	a.closeExecs(ctx)
+	// The id is free after the event: a new app of it has no event before that.
+	defer a.pod.forget(a)
 	if err := a.dismantle(ctx); err != nil {
 		log.G(ctx).WithError(err).Warnf("container %s: left behind by its deletion", a.id)
 	}
@@ -157,7 +159,6 @@ func (a *app) closeExecs(ctx context.Context) {
 // dismantle removes what was made for the app, and with the last app the pod.
 // It goes on after errors: gc removes what is left.
 func (a *app) dismantle(ctx context.Context) error {
-	defer a.pod.forget(a)
 	last := a.pod.leave(a)
 	var rm error
 	if last == nil {

@@ -113,7 +113,7 @@ func TestTwoDeletesOfAnExecAtOnceReturnTheSame(t *testing.T) {
 	w.mustStart("a", "")
 	io := &heldStdio{drains: make(chan struct{}), drained: make(chan struct{})}
 	w.stage1.script("a/e", "exit 7")
-	if err := w.AddExec(t.Context(), "a", ExecConfig{ID: "e", Process: []byte(`{"args":["sh"],"cwd":"/"}`), Stdio: io}); err != nil {
+	if err := w.AddExec(t.Context(), "a", ExecConfig{ID: "e", Process: readProcess(t, `{"args":["sh"],"cwd":"/"}`), Stdio: io}); err != nil {
 		t.Fatal(err)
 	}
 	w.mustStart("a", "e")
@@ -188,4 +188,50 @@ func TestAnAppThatIsBeingStartedIsKilledByItsDelete(t *testing.T) {
 		t.Error(err)
 	}
 	close(hold)
+}
+
+// Of two concurrent Deletes, one may end after the id has a new app.
+func TestADeleteForgetsOnlyTheAppThatItMet(t *testing.T) {
+	p := New(Config{})
+	first, next := &app{id: "a"}, &app{id: "a"}
+	for _, a := range []*app{first, next} {
+		if err := p.reserve(a); err != nil {
+			t.Fatal(err)
+		}
+		p.forget(first)
+	}
+	if p.Empty("") {
+		t.Error("the app that was created since is forgotten")
+	}
+	if !p.Empty("a") {
+		t.Error("the pod has another app")
+	}
+}
+
+// ids notes whether the id of an app is taken when its deletion is published.
+type ids struct {
+	recorder
+	pod   *Pod
+	taken bool
+}
+
+func (i *ids) Publish(e Event) {
+	if e.Kind == EventDeleted {
+		i.taken = !i.pod.Empty("")
+	}
+	i.recorder.Publish(e)
+}
+
+// A new app of the id has no event before that.
+func TestAnIdIsFreeOnlyAfterTheEventOfItsDeletion(t *testing.T) {
+	w := newWorld(t)
+	events := &ids{}
+	w.cfg.Events = events
+	w.Pod = New(w.cfg)
+	events.pod = w.Pod
+	w.mustCreate("a", "exit 0")
+	w.mustDelete("a", "")
+	if !events.taken || !w.Empty("") {
+		t.Errorf("at the event it is taken: %v, afterwards the pod is empty: %v", events.taken, w.Empty(""))
+	}
 }

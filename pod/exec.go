@@ -5,19 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"syscall"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
 // execution is a further process of an app.
 type execution struct {
 	*process
-	config ExecConfig
-	args   []string
+	config ExecConfig // without Process when it was started
 }
 
 // running reports whether the exec has, or is about to have, a process.
@@ -65,15 +64,25 @@ func (id ExecID) valid() bool {
 	return id != "" && id != "." && id != ".." && len(id) <= maxExecID
 }
 
+// ReadProcess reads the text of an exec's process, for ExecConfig. What is none is
+// errdefs.ErrInvalidArgument.
+func ReadProcess(id AppID, exec ExecID, text []byte) (*spec.Process, error) {
+	p, err := spec.Read[specs.Process](text)
+	var syntax *json.SyntaxError
+	if exec == "" || errors.As(err, &syntax) || len(text) == 0 || text[0] != '{' {
+		return nil, fmt.Errorf("exec %q in container %s: the id is empty or the spec is not an OCI process: %w", exec, id, errdefs.ErrInvalidArgument)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("exec %s in container %s: not an OCI process: %v: %w", exec, id, err, errdefs.ErrInvalidArgument)
+	}
+	return p, nil
+}
+
 func (a *app) addExec(c ExecConfig) error {
 	if !c.ID.valid() {
 		return fmt.Errorf("exec %.80q in container %s: its id is not made of letters, digits, '-', '_' and '.': %w", string(c.ID), a.id, errdefs.ErrInvalidArgument)
 	}
-	var spec specs.Process
-	if err := json.Unmarshal(c.Process, &spec); err != nil {
-		return fmt.Errorf("exec %s in container %s: not an OCI process: %v: %w", c.ID, a.id, err, errdefs.ErrInvalidArgument)
-	}
-	if len(spec.Args) == 0 {
+	if len(c.Process.OCI.Args) == 0 {
 		return fmt.Errorf("exec %s in container %s: it has no args: %w", c.ID, a.id, errdefs.ErrInvalidArgument)
 	}
 	if s := a.status().State; s != Created && s != Running {
@@ -83,11 +92,11 @@ func (a *app) addExec(c ExecConfig) error {
 	if !stage1.Has(abi.Enter) {
 		return fmt.Errorf("exec %s in container %s: stage1 %s has no %s entrypoint: %w", c.ID, a.id, stage1.Name(), abi.Enter, errdefs.ErrNotImplemented)
 	}
-	if err := stage1.CheckSpec(slices.Concat([]byte(`{"process":`), c.Process, []byte("}"))); err != nil {
+	if err := stage1.CheckProcess(c.Process); err != nil {
 		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, err)
 	}
-	e := &execution{process: newProcess(a.id, c.ID, c.Stdio, c.Terminal, a.pod.cfg.Events, a.lane.box), config: c, args: spec.Args}
-	e.state = Created
+	e := &execution{process: newProcess(a.id, c.ID, c.Stdio, c.Terminal, a.pod.cfg.Events, a.lane.box), config: c}
+	e.state, e.tag = Created, c.Tag
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, taken := a.execs[c.ID]; taken {
@@ -165,7 +174,7 @@ func (a *app) enter(ctx context.Context, e *execution) (int, error) {
 	}
 	c := a.call(abi.Enter)
 	c.Request.Exec = string(e.exec)
-	c.Request.Process = e.config.Process
+	c.Process = e.config.Process
 	c.Request.Cgroup = a.cgroup.ABI()
 	c.Request.Terminal = e.terminal
 	opts := a.config.Options
@@ -173,7 +182,8 @@ func (a *app) enter(ctx context.Context, e *execution) (int, error) {
 
 	expect := a.pod.cfg.Children.Expect()
 	defer expect()
-	proc, err := a.session.stage1.Enter(ctx, c, e.args, e.stdio.Files())
+	proc, err := a.session.stage1.Enter(ctx, c, e.stdio.Files())
+	e.config.Process = nil // it is started once
 	if err != nil {
 		return 0, err
 	}

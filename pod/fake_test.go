@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -129,9 +130,14 @@ func newFakeStage1(children *proc.Children) *fakeStage1 {
 func (f *fakeStage1) Name() string   { return "fake" }
 func (f *fakeStage1) Digest() string { return "sha512-" + fmt.Sprintf("%0128d", 7) }
 
-func (f *fakeStage1) CheckSpec(spec []byte) error {
-	return f.begin(&fakeCall{ctx: context.Background(), Call: Call{Request: abi.Request{Entrypoint: features, Spec: spec}}})
+func (f *fakeStage1) CheckSpec(a *spec.App) error {
+	return f.begin(&fakeCall{ctx: context.Background(), Call: Call{Request: abi.Request{Entrypoint: features, Spec: a.Text}}})
 }
+
+func (f *fakeStage1) CheckProcess(p *spec.Process) error {
+	return f.begin(&fakeCall{ctx: context.Background(), Call: Call{Request: abi.Request{Entrypoint: features, Process: p.Text}}})
+}
+
 func (f *fakeStage1) Detach(string) error { return nil }
 
 func (f *fakeStage1) Has(e abi.Entrypoint) bool {
@@ -271,7 +277,7 @@ func (f *fakeStage1) Add(ctx context.Context, c Call, _ [3]*os.File) (*Process, 
 	return p, nil
 }
 
-func (f *fakeStage1) Enter(ctx context.Context, c Call, _ []string, _ [3]*os.File) (*Process, error) {
+func (f *fakeStage1) Enter(ctx context.Context, c Call, _ [3]*os.File) (*Process, error) {
 	if err := f.begin(&fakeCall{ctx: ctx, Call: c}); err != nil {
 		return nil, err
 	}

@@ -10,9 +10,12 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/hold"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
 // holderDir is where in the data directory the root of every holder is. It is
@@ -51,12 +54,15 @@ func (s *Store) holderRoot() (string, error) {
 
 // writeHolder makes the OCI bundle of a pod's holder in the directory dir: a
 // stage1 that can run an app can run this. It returns config.json.
-func writeHolder(dir, rootfs string, s *abi.Sandbox, label, cgroupsPath string) ([]byte, error) {
+func writeHolder(dir, rootfs string, s *abi.Sandbox, label, cgroupsPath string) (*spec.App, error) {
 	text, err := json.Marshal(hold.Spec(rootfs, s, label, cgroupsPath))
 	if err != nil {
 		return nil, err
 	}
-	return text, os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600)
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600); err != nil {
+		return nil, err
+	}
+	return spec.Read[specs.Spec](text)
 }
 
 // checkHolder makes sure that a process holds the namespaces of a sandbox: a

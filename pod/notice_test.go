@@ -180,7 +180,7 @@ func TestAnExecHasTheNameOfAFile(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("a", "exit 0")
 	for _, id := range []string{"..", ".", "a/b", "../a", "a b", "a=b", "a\nexit b", strings.Repeat("a", 256)} {
-		err := w.AddExec(t.Context(), "a", ExecConfig{ID: ExecID(id), Process: []byte(`{"args":["sh"],"cwd":"/"}`), Stdio: &noStdio{}})
+		err := w.AddExec(t.Context(), "a", ExecConfig{ID: ExecID(id), Process: readProcess(t, `{"args":["sh"],"cwd":"/"}`), Stdio: &noStdio{}})
 		if !errors.Is(err, errdefs.ErrInvalidArgument) {
 			t.Errorf("exec %q: %v, want an invalid argument", id, err)
 		}

@@ -140,7 +140,7 @@ func TestAPausedAppRefusesWhatNeedsItsProcesses(t *testing.T) {
 	if _, err := w.Delete(t.Context(), "a", ""); !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "paused") {
 		t.Errorf("delete: %v", err)
 	}
-	err := w.AddExec(t.Context(), "a", ExecConfig{ID: "e", Process: []byte(`{"args":["sh"],"cwd":"/"}`), Stdio: &noStdio{}})
+	err := w.AddExec(t.Context(), "a", ExecConfig{ID: "e", Process: readProcess(t, `{"args":["sh"],"cwd":"/"}`), Stdio: &noStdio{}})
 	if !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("exec: %v", err)
 	}
@@ -305,7 +305,7 @@ func TestPauseInAnExecStorm(t *testing.T) {
 				}
 				id := fmt.Sprintf("e%d-%d", worker, i)
 				w.stage1.script("a/"+id, "exit 0")
-				err := w.AddExec(t.Context(), "a", ExecConfig{ID: ExecID(id), Process: []byte(`{"args":["sh"],"cwd":"/"}`), Stdio: &noStdio{}})
+				err := w.AddExec(t.Context(), "a", ExecConfig{ID: ExecID(id), Process: readProcess(t, `{"args":["sh"],"cwd":"/"}`), Stdio: &noStdio{}})
 				if err == nil {
 					_, err = w.Start(t.Context(), "a", ExecID(id))
 				}
@@ -355,7 +355,7 @@ func TestKillAllInAnExecStormLeavesNobody(t *testing.T) {
 				for i := 0; ; i++ {
 					id := fmt.Sprintf("e%d-%d", worker, i)
 					w.stage1.script("a/"+id, "exec sleep 60")
-					err := w.AddExec(t.Context(), "a", ExecConfig{ID: ExecID(id), Process: []byte(`{"args":["sh"],"cwd":"/"}`), Stdio: &noStdio{}})
+					err := w.AddExec(t.Context(), "a", ExecConfig{ID: ExecID(id), Process: readProcess(t, `{"args":["sh"],"cwd":"/"}`), Stdio: &noStdio{}})
 					if err == nil {
 						_, err = w.Start(t.Context(), "a", ExecID(id))
 					}

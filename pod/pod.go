@@ -49,11 +49,16 @@ func New(cfg Config) *Pod {
 	return &Pod{cfg: cfg, apps: map[AppID]*app{}, owner: byApps{}}
 }
 
-// Empty reports whether the pod has no app.
-func (p *Pod) Empty() bool {
+// Empty reports whether the pod has no app, but for one of this id.
+func (p *Pod) Empty(but AppID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.apps) == 0
+	for id := range p.apps {
+		if id != but {
+			return false
+		}
+	}
+	return true
 }
 
 // Close ends the pod if it has no app, and refuses further ones. With apps, or with
@@ -93,6 +98,7 @@ func (p *Pod) Status(id AppID, exec ExecID) (Status, error) {
 		return Status{}, err
 	}
 	st := q.status()
+	st.Tag = q.tag
 	switch st.State {
 	case Created, Starting, Running: // an exec pauses with its app (requirements.md#T5)
 		if s := a.status().State; s == Pausing || s == Paused {

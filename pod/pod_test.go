@@ -138,16 +138,62 @@ func TestNoExecStartsOnceTheAppHasEnded(t *testing.T) {
 	w.mustDelete("a", "")
 }
 
+func TestWhatIsNoSpecIsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		``: "unexpected end of JSON input", `{`: "unexpected end of JSON input", `[]`: "json: cannot unmarshal array",
+		`{"process":{"cwd":7}}`: "json: cannot unmarshal number into Go struct field Process.process.cwd of type string",
+	} {
+		s, err := ReadSpec("a", "/b", []byte(text))
+		if s != nil || !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), "container a: /b/config.json is not an OCI runtime spec: "+want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	const none = `exec "e" in container a: the id is empty or the spec is not an OCI process: invalid argument`
+	for text, want := range map[string]string{
+		``: none, `null`: none, `7`: none, `[]`: none, `{"args":["sh"]`: none, `{"args":["sh"]}{}`: none,
+		`{"terminal":"yes"}`: "exec e in container a: not an OCI process: json: cannot unmarshal string into Go struct field Process.terminal of type bool: invalid argument",
+	} {
+		if p, err := ReadProcess("a", "e", []byte(text)); p != nil || !errdefs.IsInvalidArgument(err) || err.Error() != want {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if p, err := ReadProcess("a", "", []byte(`{"args":["sh"]}`)); p != nil || !errdefs.IsInvalidArgument(err) {
+		t.Errorf("without an id: %v", err)
+	}
+}
+
+// A spec is large, and an app can live long.
+func TestWhatWasReadOfASpecIsNotKept(t *testing.T) {
+	w := newWorld(t)
+	w.mustCreate("a", "exec sleep 60")
+	w.mustAddExec("a", "e", "exit 0")
+	a, err := w.app("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := a.exec("e")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.mustStart("a", "")
+	w.mustStart("a", "e")
+	w.mustWait("a", "e")
+	if a.config.Spec != nil || e.config.Process != nil {
+		t.Errorf("the app has %p, the exec %p", a.config.Spec, e.config.Process)
+	}
+	w.end("a")
+}
+
 func TestAnExecAsksForNothingThatItsStage1DoesNotHonour(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("a", "exit 0")
 	w.stage1.on(features, fails(errors.New("deliberate")))
-	config := ExecConfig{ID: "e", Process: []byte(`{"args":["sh"],"cwd":"/","ioPriority":{"class":"IOPRIO_CLASS_IDLE"}}`), Stdio: &noStdio{}}
+	config := ExecConfig{ID: "e", Process: readProcess(t, `{"args":["sh"],"cwd":"/","ioPriority":{"class":"IOPRIO_CLASS_IDLE"}}`), Stdio: &noStdio{}}
 	if err := w.AddExec(t.Context(), "a", config); err == nil || !strings.Contains(err.Error(), "deliberate") {
 		t.Errorf("exec: %v", err)
 	}
 	checked := w.stage1.callsOf(features)
-	if got, want := string(checked[len(checked)-1].Spec), `{"process":`+string(config.Process)+`}`; got != want {
+	if got, want := string(checked[len(checked)-1].Process), string(config.Process.Text); got != want {
 		t.Errorf("what was checked is %s, want %s", got, want)
 	}
 	if _, err := w.Status("a", "e"); !errdefs.IsNotFound(err) {
@@ -283,7 +329,7 @@ func TestAFailedCreateLeavesNothing(t *testing.T) {
 			if got := w.events.words(); len(got) != 0 {
 				t.Errorf("events of a failed create: %v", got)
 			}
-			if !w.Empty() {
+			if !w.Empty("") {
 				t.Error("the app is still registered")
 			}
 			for _, state := range []string{"embryo", "prepare", "run", "exited-garbage"} {

@@ -20,6 +20,7 @@ type process struct {
 	stdio    Stdio
 	terminal bool
 	events   Events
+	tag      any   // of AppConfig or ExecConfig
 	lane     *lane // of the app's outbox
 
 	// The state, and guarded by its mu what is known of the process. mu is held while
@@ -137,7 +138,7 @@ var stepOf = map[EventKind]step{
 // push hands an event to the outbox. The error of an event that comes too late is
 // that of its step, if it has one.
 func (p *process) push(e Event) error {
-	e.App, e.Exec = p.app, p.exec
+	e.App, e.Exec, e.Tag = p.app, p.exec, p.tag
 	err := p.lane.push(e)
 	if t, ok := stepOf[e.Kind]; ok && errors.Is(err, errOver) {
 		err = cmp.Or(p.legal(t), err)

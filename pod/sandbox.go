@@ -195,7 +195,7 @@ func (sb *sandbox) beforeRun(c *Call, undo *cleanup) (err error) {
 	r.Cgroup, r.Sandbox.Cgroup = sb.group.ABI(), sb.group.ABI()
 	r.Bundle = sb.files.path(holderName)
 	if r.Rootfs, err = sb.session.dir.store.holderRoot(); err == nil {
-		r.Spec, err = writeHolder(r.Bundle, r.Rootfs, r.Sandbox, sb.config.SELinux, sb.group.Path())
+		c.Spec, err = writeHolder(r.Bundle, r.Rootfs, r.Sandbox, sb.config.SELinux, sb.group.Path())
 	}
 	if err != nil {
 		return fmt.Errorf("bundle of the holder: %w", err)
@@ -205,7 +205,7 @@ func (sb *sandbox) beforeRun(c *Call, undo *cleanup) (err error) {
 		return err
 	}
 	sb.request = r.Sandbox
-	if err := sb.session.stage1.CheckSpec(r.Spec); err != nil {
+	if err := sb.session.stage1.CheckSpec(c.Spec); err != nil {
 		return fmt.Errorf("holder of the pod: %w", err)
 	}
 	return nil

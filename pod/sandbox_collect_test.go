@@ -32,7 +32,11 @@ func (l life) liveInSandbox(t *testing.T, s *Store) error {
 	if _, err := p.StartSandbox(ctx, c.ID); err != nil {
 		return err
 	}
-	spec, err := os.ReadFile(filepath.Join(l.bundle(), "config.json"))
+	text, err := os.ReadFile(filepath.Join(l.bundle(), "config.json"))
+	if err != nil {
+		return err
+	}
+	spec, err := ReadSpec(AppID(l.id), l.bundle(), text)
 	if err != nil {
 		return err
 	}

@@ -188,7 +188,7 @@ func TestAShutDownSandboxDeletesTheAppsThatAreLeft(t *testing.T) {
 	if got := w.events.words(); !slices.Equal(got, want) {
 		t.Errorf("events %v, want %v", got, want)
 	}
-	if !w.Empty() {
+	if !w.Empty("") {
 		t.Error("an app is left")
 	}
 }

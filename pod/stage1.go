@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
 // Stage1 isolates the apps of one pod. Package stage1 implements it by
@@ -22,10 +23,12 @@ type Stage1 interface {
 	Digest() string
 	// Has reports whether the image declares an entrypoint.
 	Has(abi.Entrypoint) bool
-	// CheckSpec walks a raw config.json and returns an error that names the
-	// first field that neither the stage1 nor stage 0 enforces, and unwraps to
+	// CheckSpec returns an error that names the first field of a config.json that
+	// neither the stage1 nor stage 0 enforces, and unwraps to
 	// errdefs.ErrNotImplemented.
-	CheckSpec(spec []byte) error
+	CheckSpec(*spec.App) error
+	// CheckProcess is CheckSpec for a config.json with this process alone.
+	CheckProcess(*spec.Process) error
 
 	// Attach makes the image's tree visible in the pod directory dir: manifest,
 	// tree id and the mounts below stage1/rootfs. On failure it leaves nothing.
@@ -41,8 +44,9 @@ type Stage1 interface {
 	// Add executes `app/add` and returns the app's first process, blocked
 	// before its exec. A nil stdio file means /dev/null.
 	Add(ctx context.Context, c Call, stdio [3]*os.File) (*Process, error)
-	// Enter executes `enter` and returns the process, running its program.
-	Enter(ctx context.Context, c Call, args []string, stdio [3]*os.File) (*Process, error)
+	// Enter executes `enter` and returns the process, running its program. Of the call's
+	// Process, args is not empty.
+	Enter(ctx context.Context, c Call, stdio [3]*os.File) (*Process, error)
 	// Invoke executes any other entrypoint: c.Request.Entrypoint says which.
 	Invoke(ctx context.Context, c Call) error
 }
@@ -52,7 +56,12 @@ type Call struct {
 	Dir     string      // the pod directory, absolute
 	Leader  int         // the pid that `run` reported; 0 before
 	Force   bool        // stop --force
-	Request abi.Request // Version is filled in by the implementation
+	Request abi.Request // Version is filled in by the implementation, Spec and Process are empty
+
+	// Exactly one of these two is in the request: Spec in app/add and in the `run` of a
+	// sandbox, Process in enter.
+	Spec    *spec.App
+	Process *spec.Process
 }
 
 // Supervisor is a stage1 that runs.

@@ -36,7 +36,7 @@ func (p *Pod) Stats(_ context.Context, id AppID) (Stats, error) {
 		return Stats{}, fmt.Errorf("container %s: %w", a.id, err)
 	}
 	st := Stats{Stats: counted}
-	if pid, start, err := a.alive(); err == nil && isolatesNetwork(a.spec) && proc.Alive(pid, start) {
+	if pid, start, err := a.alive(); err == nil && a.ownNet && proc.Alive(pid, start) {
 		st.Network, _ = proc.Interfaces(pid) // it may end at any time
 	}
 	return st, nil

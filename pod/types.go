@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
 // AppID is containerd's id of a container.
@@ -35,6 +36,7 @@ type Status struct {
 	Exit     Exit
 	Terminal bool
 	Deleting bool // a Delete is at work: the client that sent it gets the exit
+	Tag      any  // of AppConfig or ExecConfig; Pod.Status returns it
 }
 
 // ProcessInfo is one process of an app. Exec is empty for the first process and
@@ -57,8 +59,8 @@ type RootFS interface {
 // AppConfig is a request for an app.
 type AppConfig struct {
 	ID       AppID
-	Bundle   string // absolute; rkt.json is written here
-	Spec     []byte // config.json, raw
+	Bundle   string    // absolute; rkt.json is written here
+	Spec     *spec.App // what ReadSpec has returned
 	Rootfs   RootFS
 	Stdio    Stdio // taken over by CreateApp, also when it fails
 	Terminal bool
@@ -66,14 +68,18 @@ type AppConfig struct {
 	Options  abi.Options
 	// Checkpoint is a directory that the app is restored from, if any.
 	Checkpoint string
+	// Tag is the caller's: it is in the app's Status and in the events of its first
+	// process.
+	Tag any
 }
 
 // ExecConfig is a request for a further process in an app.
 type ExecConfig struct {
 	ID       ExecID
-	Process  []byte // the OCI process, raw
-	Stdio    Stdio  // taken over by AddExec, also when it fails
+	Process  *spec.Process // what ReadProcess has returned
+	Stdio    Stdio         // taken over by AddExec, also when it fails
 	Terminal bool
+	Tag      any // the caller's, as that of AppConfig
 }
 
 // EventKind says what happened.
@@ -109,6 +115,7 @@ type Event struct {
 	Exec ExecID
 	PID  int
 	Exit Exit // of EventExited and EventDeleted
+	Tag  any  // of AppConfig or ExecConfig
 
 	Checkpoint string // of EventCheckpointed: where it is
 }

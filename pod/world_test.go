@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -93,8 +94,26 @@ func (w *world) create(id, script string) (Status, error) {
 	}
 	return w.CreateApp(ctx, AppConfig{
 		ID: AppID(id), Bundle: bundle, Rootfs: bareRoot{}, Stdio: &noStdio{}, Checkpoint: w.checkpoint,
-		Spec: []byte(`{"ociVersion":"1.1.0","process":{"args":["sh"],"cwd":"/"},"root":{"path":"rootfs"},"linux":` + linux + `}`),
+		Spec: readSpec(w.t, `{"ociVersion":"1.1.0","process":{"args":["sh"],"cwd":"/"},"root":{"path":"rootfs"},"linux":`+linux+`}`),
 	})
+}
+
+func readSpec(t testing.TB, text string) *spec.App {
+	t.Helper()
+	s, err := ReadSpec("a", "/bundle", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func readProcess(t testing.TB, text string) *spec.Process {
+	t.Helper()
+	p, err := ReadProcess("a", "e", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }
 
 func (w *world) mustCreate(id, script string) {
@@ -131,7 +150,7 @@ func (w *world) mustExec(id, exec string, code uint32) {
 func (w *world) mustAddExec(id, exec, script string) {
 	w.t.Helper()
 	w.stage1.script(id+"/"+exec, script)
-	if err := w.AddExec(w.t.Context(), AppID(id), ExecConfig{ID: ExecID(exec), Process: []byte(`{"args":["sh"],"cwd":"/"}`), Stdio: &noStdio{}}); err != nil {
+	if err := w.AddExec(w.t.Context(), AppID(id), ExecConfig{ID: ExecID(exec), Process: readProcess(w.t, `{"args":["sh"],"cwd":"/"}`), Stdio: &noStdio{}}); err != nil {
 		w.t.Fatalf("exec %s in %s: %v", exec, id, err)
 	}
 }

@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"context"
 	"time"
 
 	"github.com/containerd/containerd/api/events"
@@ -21,9 +20,9 @@ var _ pod.Events = publisher{}
 // Publish queues an event. It does not block, so it may be called from anywhere.
 func (p publisher) Publish(e pod.Event) {
 	if e.Kind == pod.EventExited {
-		p.s.ended(e)
+		ended(e)
 	}
-	topic, msg := p.s.message(e)
+	topic, msg := message(e)
 	if msg == nil {
 		log.L.Warnf("no event of containerd's for %q of container %s", e.Kind, e.App)
 		return
@@ -43,18 +42,18 @@ func (p publisher) Publish(e pod.Event) {
 
 // ended notifies the streams of a process that the process has ended. A terminal cannot
 // see that by itself.
-func (s *Service) ended(e pod.Event) {
-	if _, p, err := s.apps.process(e.App, e.Exec); err == nil && p.stdio != nil {
-		p.stdio.ended()
+func ended(e pod.Event) {
+	if io := processOf(e.Tag).stdio; io != nil {
+		io.ended()
 	}
 }
 
 // message returns the topic and the message of an event (requirement section 7).
-func (s *Service) message(e pod.Event) (string, proto.Message) {
+func message(e pod.Event) (string, proto.Message) {
 	id, pid := string(e.App), uint32(e.PID)
 	switch e.Kind {
 	case pod.EventCreated:
-		return "/tasks/create", s.taskCreate(e)
+		return "/tasks/create", taskCreate(e)
 	case pod.EventStarted:
 		return "/tasks/start", &events.TaskStart{ContainerID: id, Pid: pid}
 	case pod.EventExecAdded:
@@ -89,15 +88,12 @@ func (s *Service) message(e pod.Event) (string, proto.Message) {
 }
 
 // taskCreate returns the event of a created app, with the fields of the client's request.
-func (s *Service) taskCreate(e pod.Event) proto.Message {
-	msg := &events.TaskCreate{ContainerID: string(e.App), Pid: uint32(e.PID)}
-	a, err := s.apps.app(e.App)
-	if err != nil { // no client has asked for this app
-		log.G(context.Background()).WithError(err).Error("event of an unknown app")
-		return msg
+func taskCreate(e pod.Event) proto.Message {
+	p := processOf(e.Tag)
+	msg := &events.TaskCreate{
+		ContainerID: string(e.App), Pid: uint32(e.PID), Bundle: p.bundle, Rootfs: p.rootfs, Checkpoint: p.checkpoint,
+		IO: &events.TaskIO{Stdin: p.stdin, Stdout: p.stdout, Stderr: p.stderr, Terminal: p.terminal},
 	}
-	msg.Bundle, msg.Checkpoint = a.bundle, a.checkpoint
-	msg.Rootfs = s.apps.takeRootfs(a)
-	msg.IO = &events.TaskIO{Stdin: a.stdin, Stdout: a.stdout, Stderr: a.stderr, Terminal: a.terminal}
+	p.rootfs = nil // no other event of the app is a create
 	return msg
 }

@@ -103,7 +103,7 @@ func (p *fakePod) CreateApp(_ context.Context, c pod.AppConfig) (pod.Status, err
 			return pod.Status{}, err
 		}
 	}
-	q := &fakeProcess{app: c.ID, stdio: c.Stdio, st: pod.Status{PID: p.pid(), Terminal: c.Terminal}}
+	q := &fakeProcess{app: c.ID, stdio: c.Stdio, st: pod.Status{PID: p.pid(), Terminal: c.Terminal, Tag: c.Tag}}
 	if err := p.add(q); err != nil {
 		_ = c.Stdio.Close()
 		return pod.Status{}, err
@@ -114,7 +114,7 @@ func (p *fakePod) CreateApp(_ context.Context, c pod.AppConfig) (pod.Status, err
 	if err := c.Stdio.Begin(nil); err != nil {
 		return pod.Status{}, err
 	}
-	p.events.Publish(pod.Event{Kind: pod.EventCreated, App: c.ID, PID: q.st.PID})
+	p.events.Publish(pod.Event{Kind: pod.EventCreated, App: c.ID, PID: q.st.PID, Tag: c.Tag})
 	return q.st, nil
 }
 
@@ -132,7 +132,7 @@ func (p *fakePod) AddExec(_ context.Context, id pod.AppID, c pod.ExecConfig) err
 	p.mu.Lock()
 	p.execs[c.ID] = c
 	p.mu.Unlock()
-	if err := p.add(&fakeProcess{app: id, exec: c.ID, stdio: c.Stdio, st: pod.Status{Terminal: c.Terminal}}); err != nil {
+	if err := p.add(&fakeProcess{app: id, exec: c.ID, stdio: c.Stdio, st: pod.Status{Terminal: c.Terminal, Tag: c.Tag}}); err != nil {
 		_ = c.Stdio.Close()
 		return err
 	}
@@ -173,7 +173,7 @@ func (p *fakePod) exit(id pod.AppID, exec pod.ExecID, code uint32) {
 	q.st.Exit = pod.Exit{Code: code, At: time.Now()}
 	st := q.st
 	p.mu.Unlock()
-	p.events.Publish(pod.Event{Kind: pod.EventExited, App: id, Exec: exec, PID: st.PID, Exit: st.Exit})
+	p.events.Publish(pod.Event{Kind: pod.EventExited, App: id, Exec: exec, PID: st.PID, Exit: st.Exit, Tag: st.Tag})
 	close(q.done)
 }
 
@@ -329,6 +329,17 @@ func (p *fakePod) CloseStdin(id pod.AppID, exec pod.ExecID) error {
 		return err
 	}
 	return q.stdio.CloseStdin()
+}
+
+func (p *fakePod) Empty(but pod.AppID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, q := range p.procs {
+		if q.exec == "" && q.app != but {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *fakePod) Close(context.Context) error {

@@ -3,13 +3,13 @@ package shim
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -18,32 +18,63 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
+// streams are the paths and URIs of a process's streams, as the client gave
+// them.
+type streams struct {
+	stdin, stdout, stderr string
+	terminal              bool
+}
+
+// process has the facts about an app's first process, or about an exec, that are fields of
+// State's answer and of events, and its streams. The pod keeps it and hands it back.
+type process struct {
+	streams
+	bundle string // of the app
+	stdio  *stdio
+
+	// Of an app's first process.
+	rootfs     []*types.Mount // until TaskCreate was published
+	checkpoint string         // from which the app was made
+}
+
+// processOf returns what the pod has handed back.
+func processOf(tag any) *process {
+	if p, ok := tag.(*process); ok {
+		return p
+	}
+	return &process{} // no client has asked for this process
+}
+
+// take takes an id for a Create or Exec, which gives it back by calling release.
+func (s *Service) take(n name) (release func(), err error) {
+	if err := s.ids.take(n); err != nil {
+		return nil, err
+	}
+	if _, err := s.pod.Status(n.app, n.exec); err == nil {
+		s.ids.giveBack(n)
+		return nil, fmt.Errorf("%s: %w", n, errdefs.ErrAlreadyExists)
+	}
+	return func() { s.ids.giveBack(n) }, nil
+}
+
 // create makes an app, blocked before its exec (requirements.md#T1). On failure
 // nothing of it remains and its id is free again.
 func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	if r.ID == "" || !filepath.IsAbs(r.Bundle) {
 		return nil, fmt.Errorf("create container %q: the id is empty or the bundle %q is not absolute: %w", r.ID, r.Bundle, errdefs.ErrInvalidArgument)
 	}
-	a := &app{
-		process: process{streams: streams{r.Stdin, r.Stdout, r.Stderr, r.Terminal}},
-		id:      pod.AppID(r.ID),
-		bundle:  r.Bundle,
-		rootfs:  r.Rootfs,
-
-		checkpoint: r.Checkpoint,
-	}
-	if err := s.apps.take(a); err != nil {
+	release, err := s.take(name{app: pod.AppID(r.ID)})
+	if err != nil {
 		return nil, err
 	}
-	st, err := s.createApp(ctx, a, r)
+	st, err := s.createApp(ctx, r)
+	release()
 	if err != nil {
-		s.apps.drop(a)
 		if ctx.Err() != nil {
 			s.endIfUnused(ctx, r.ID)
 		}
 		return nil, refused(err)
 	}
-	s.apps.known(&a.process)
 	return &task.CreateTaskResponse{Pid: uint32(st.PID)}, nil
 }
 
@@ -56,29 +87,38 @@ func (s *Service) endIfUnused(ctx context.Context, id string) {
 	}
 }
 
-func (s *Service) createApp(ctx context.Context, a *app, r *task.CreateTaskRequest) (pod.Status, error) {
+func (s *Service) createApp(ctx context.Context, r *task.CreateTaskRequest) (pod.Status, error) {
+	id := pod.AppID(r.ID)
 	opts, err := s.options(ctx, r.Options)
 	if err != nil {
-		return pod.Status{}, fmt.Errorf("create container %s: %w", a.id, err)
+		return pod.Status{}, fmt.Errorf("create container %s: %w", id, err)
 	}
-	spec, err := os.ReadFile(filepath.Join(a.bundle, "config.json"))
+	text, err := os.ReadFile(filepath.Join(r.Bundle, "config.json"))
 	if err != nil {
-		return pod.Status{}, fmt.Errorf("create container %s: read its spec: %w", a.id, err)
+		return pod.Status{}, fmt.Errorf("create container %s: read its spec: %w", id, err)
 	}
-	io, err := s.opener.open(ctx, a.streams, owner{a.id, a.bundle, opts.IoUID, opts.IoGID})
+	spec, err := pod.ReadSpec(id, r.Bundle, text)
 	if err != nil {
-		return pod.Status{}, fmt.Errorf("create container %s: %w", a.id, err)
+		return pod.Status{}, err
 	}
-	s.apps.setStdio(&a.process, io)
+	p := &process{
+		streams: streams{r.Stdin, r.Stdout, r.Stderr, r.Terminal}, bundle: r.Bundle,
+		rootfs: r.Rootfs, checkpoint: r.Checkpoint,
+	}
+	p.stdio, err = s.opener.open(ctx, p.streams, owner{id, r.Bundle, opts.IoUID, opts.IoGID})
+	if err != nil {
+		return pod.Status{}, fmt.Errorf("create container %s: %w", id, err)
+	}
 	return s.pod.CreateApp(ctx, pod.AppConfig{
-		ID:       a.id,
-		Bundle:   a.bundle,
+		ID:       id,
+		Bundle:   r.Bundle,
 		Spec:     spec,
 		Rootfs:   newRootfs(r.Rootfs, s.cfg.Children),
-		Stdio:    io,
-		Terminal: a.terminal,
+		Stdio:    p.stdio,
+		Terminal: r.Terminal,
 		Debug:    s.cfg.Debug,
 		Options:  opts,
+		Tag:      p,
 
 		Checkpoint: r.Checkpoint,
 	})
@@ -96,8 +136,10 @@ func refused(err error) error {
 
 // start runs a created app or exec (requirements.md#T2).
 func (s *Service) start(ctx context.Context, r *task.StartRequest) (*task.StartResponse, error) {
-	if _, p, err := s.apps.process(pod.AppID(r.ID), pod.ExecID(r.ExecID)); err == nil && p.stdio != nil {
-		p.stdio.feed()
+	if st, err := s.pod.Status(pod.AppID(r.ID), pod.ExecID(r.ExecID)); err == nil {
+		if io := processOf(st.Tag).stdio; io != nil {
+			io.feed()
+		}
 	}
 	pid, err := s.pod.Start(ctx, pod.AppID(r.ID), pod.ExecID(r.ExecID))
 	if err != nil {
@@ -108,12 +150,7 @@ func (s *Service) start(ctx context.Context, r *task.StartRequest) (*task.StartR
 
 // delete removes an app or exec that is not running (requirements.md#T3).
 func (s *Service) delete(ctx context.Context, r *task.DeleteRequest) (*task.DeleteResponse, error) {
-	id, exec := pod.AppID(r.ID), pod.ExecID(r.ExecID)
-	known := s.apps.lookup(id, exec)
-	st, err := s.pod.Delete(ctx, id, exec)
-	if err == nil || errdefs.IsNotFound(err) {
-		s.apps.deleted(id, exec, known)
-	}
+	st, err := s.pod.Delete(ctx, pod.AppID(r.ID), pod.ExecID(r.ExecID))
 	if err != nil {
 		return nil, err
 	}
@@ -127,33 +164,25 @@ func (s *Service) delete(ctx context.Context, r *task.DeleteRequest) (*task.Dele
 // exec registers a further process of an app (requirements.md#T4).
 func (s *Service) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptypb.Empty, error) {
 	id, exec := pod.AppID(r.ID), pod.ExecID(r.ExecID)
-	spec := bytes.TrimSpace(r.Spec.GetValue())
-	if exec == "" || len(spec) == 0 || spec[0] != '{' || !json.Valid(spec) {
-		return nil, fmt.Errorf("exec %q in container %s: the id is empty or the spec is not an OCI process: %w", exec, id, errdefs.ErrInvalidArgument)
-	}
-	p, err := s.apps.takeExec(id, exec, streams{r.Stdin, r.Stdout, r.Stderr, r.Terminal})
+	spec, err := pod.ReadProcess(id, exec, bytes.TrimSpace(r.Spec.GetValue()))
 	if err != nil {
 		return nil, err
 	}
-	if err := s.addExec(ctx, id, exec, p, spec); err != nil {
-		s.apps.dropExec(id, exec, p)
+	st, err := s.pod.Status(id, "")
+	if err != nil {
 		return nil, err
 	}
-	s.apps.known(p)
-	return empty, nil
-}
-
-func (s *Service) addExec(ctx context.Context, id pod.AppID, exec pod.ExecID, p *process, spec []byte) error {
-	bundle, _, err := s.apps.process(id, "")
+	release, err := s.take(name{id, exec})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	io, err := s.opener.open(ctx, p.streams, owner{app: id, bundle: bundle})
+	defer release()
+	p := &process{streams: streams{r.Stdin, r.Stdout, r.Stderr, r.Terminal}, bundle: processOf(st.Tag).bundle}
+	p.stdio, err = s.opener.open(ctx, p.streams, owner{app: id, bundle: p.bundle})
 	if err != nil {
-		return fmt.Errorf("exec %s in container %s: %w", exec, id, err)
+		return nil, fmt.Errorf("exec %s in container %s: %w", exec, id, err)
 	}
-	s.apps.setStdio(p, io)
-	return s.pod.AddExec(ctx, id, pod.ExecConfig{ID: exec, Process: spec, Stdio: io, Terminal: p.terminal})
+	return done(s.pod.AddExec(ctx, id, pod.ExecConfig{ID: exec, Process: spec, Stdio: p.stdio, Terminal: p.terminal, Tag: p}))
 }
 
 // kill signals a process (requirements.md#T9).

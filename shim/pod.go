@@ -50,6 +50,8 @@ type Pod interface {
 	Resize(pod.AppID, pod.ExecID, pod.Size) error
 	// CloseStdin is legal in every state.
 	CloseStdin(pod.AppID, pod.ExecID) error
+	// Empty reports whether the pod has no app, but for one of this id.
+	Empty(but pod.AppID) bool
 	// Close ends a pod that has no apps.
 	Close(context.Context) error
 	SandboxPod

@@ -30,18 +30,15 @@ var statuses = map[pod.State]tasktypes.Status{
 // state answers from memory (requirements.md#T5).
 func (s *Service) state(_ context.Context, r *task.StateRequest) (*task.StateResponse, error) {
 	id, exec := pod.AppID(r.ID), pod.ExecID(r.ExecID)
-	bundle, p, err := s.apps.process(id, exec)
-	if err != nil {
-		return nil, err
-	}
 	st, err := s.pod.Status(id, exec)
 	if err != nil {
 		return nil, err
 	}
+	p := processOf(st.Tag)
 	return &task.StateResponse{
 		ID:         processID(r.ID, r.ExecID),
 		ExecID:     r.ExecID,
-		Bundle:     bundle,
+		Bundle:     p.bundle,
 		Pid:        uint32(st.PID),
 		Status:     statuses[st.State],
 		Stdin:      p.stdin,

@@ -51,12 +51,12 @@ func (s *Service) createSandbox(ctx context.Context, r *sandbox.CreateSandboxReq
 	if err != nil {
 		return nil, fmt.Errorf("create sandbox %q: %w", r.SandboxId, err)
 	}
-	if err := s.apps.openSandbox(r.SandboxId); err != nil {
+	if err := s.ids.openSandbox(r.SandboxId); err != nil {
 		return nil, err
 	}
 	if err := s.pod.CreateSandbox(ctx, c); err != nil {
 		if !errdefs.IsAlreadyExists(err) {
-			s.apps.closeSandbox()
+			s.ids.closeSandbox()
 		}
 		return nil, refused(err)
 	}
@@ -141,7 +141,7 @@ func (s *Service) pingSandbox(_ context.Context, r *sandbox.PingRequest) (*sandb
 // shutdownSandbox removes the pod, and ends the server after the answer.
 func (s *Service) shutdownSandbox(ctx context.Context, r *sandbox.ShutdownSandboxRequest) (*sandbox.ShutdownSandboxResponse, error) {
 	err := s.pod.ShutdownSandbox(ctx, r.SandboxId)
-	if errdefs.IsNotFound(err) && s.apps.unused() {
+	if errdefs.IsNotFound(err) && s.ids.unused() && s.pod.Empty("") {
 		err = nil // the sandbox's creation has failed, and the client needs no server
 	}
 	if errdefs.IsNotFound(err) {
@@ -150,8 +150,8 @@ func (s *Service) shutdownSandbox(ctx context.Context, r *sandbox.ShutdownSandbo
 	if err != nil { // `delete` removes the rest; containerd calls it when this server has ended
 		log.G(ctx).WithError(err).Errorf("sandbox %s: left behind by its shutdown", r.SandboxId)
 	}
-	s.apps.closeSandbox()
-	s.apps.close()
+	s.ids.closeSandbox()
+	s.ids.close()
 	s.beginEnd(ctx, "", false)
 	return &sandbox.ShutdownSandboxResponse{}, nil
 }

@@ -57,7 +57,7 @@ type Service struct {
 	events *queue
 	opener *opener
 
-	apps       registry
+	ids        registry
 	unusedOnce sync.Once // the log line about unused runtime options
 
 	stop   sync.Once
@@ -107,7 +107,7 @@ func (s *Service) Done() <-chan struct{} { return s.done }
 // (requirements.md#N2): no further app is accepted, and queued events are delivered, or
 // dropped when ctx is done. Close waits for everything that the service has started.
 func (s *Service) Close(ctx context.Context) error {
-	s.apps.close()
+	s.ids.close()
 	err := s.finish(ctx)
 	s.work.Wait()
 	return err
@@ -126,19 +126,37 @@ func (s *Service) finish(ctx context.Context) error {
 // up without deleting it, and no other client will delete it. If the request names the
 // sandbox, containerd has no record of that sandbox, and the service ends, too.
 func (s *Service) shutdown(ctx context.Context, r *task.ShutdownRequest) (*emptypb.Empty, error) {
-	if s.apps.isSandbox(r.ID) {
+	if s.ids.isSandbox(r.ID) {
 		_, err := s.shutdownSandbox(ctx, &sandbox.ShutdownSandboxRequest{SandboxId: r.ID})
 		return empty, err
 	}
 	id := pod.AppID(r.ID)
-	st, err := s.pod.Status(id, "")
-	undeleted := err == nil && st.State == pod.Stopped && !st.Deleting
-	if !s.apps.closeIfEmpty(id, undeleted) {
+	undeleted, closed := s.closeIfEmpty(id)
+	if !closed {
 		log.G(ctx).Debugf("shutdown of %s: the pod has other containers", id)
 		return empty, nil
 	}
 	s.beginEnd(ctx, id, undeleted)
 	return empty, nil
+}
+
+// closeIfEmpty refuses further apps if there is no app but this one, which has ended and is
+// not being deleted: then it is undeleted.
+func (s *Service) closeIfEmpty(id pod.AppID) (undeleted, closed bool) {
+	for again := true; again; {
+		seen := s.ids.seen()
+		st, err := s.pod.Status(id, "")
+		undeleted = err == nil && st.State == pod.Stopped && !st.Deleting
+		but := pod.AppID("")
+		if undeleted {
+			but = id
+		}
+		if !s.pod.Empty(but) {
+			return undeleted, false
+		}
+		closed, again = s.ids.closeIfEmpty(seen)
+	}
+	return undeleted, closed
 }
 
 // beginEnd carries out a Shutdown behind its answer. The registry is closed.

@@ -75,7 +75,7 @@ func TestCreateHandsEverythingToThePodAndPublishesIt(t *testing.T) {
 	}
 	resp := must[task.CreateTaskResponse](b, "Create", req)
 	c := b.pod.config["a"]
-	if c.Bundle != req.Bundle || string(c.Spec) != `{"ociVersion":"1.2.0"}` || c.Rootfs.Empty() ||
+	if c.Bundle != req.Bundle || string(c.Spec.Text) != `{"ociVersion":"1.2.0"}` || c.Rootfs.Empty() ||
 		(c.Options != abi.Options{NoPivotRoot: true, NoNewKeyring: true}) {
 		t.Errorf("the pod was given %+v", c)
 	}
@@ -357,8 +357,8 @@ func TestAnExecIdIsReservedWhileItIsBeingAdded(t *testing.T) {
 	if err := wait.For(t, "the first Exec", first); err != nil {
 		t.Error(err)
 	}
-	if c := b.pod.execs["e"]; string(c.Process) != `{"args":["true"],"cwd":"/"}` {
-		t.Errorf("process %s", c.Process)
+	if c := b.pod.execs["e"]; string(c.Process.Text) != `{"args":["true"],"cwd":"/"}` {
+		t.Errorf("process %s", c.Process.Text)
 	}
 	b.pod.onAddExec = nil
 	must[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: "a", ExecID: "e"})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/runtime/task/v2"
+	"github.com/containerd/errdefs"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -94,44 +95,34 @@ func TestShutdownWaitsForADeleteInProgress(t *testing.T) {
 	wait.For(t, "Done", b.svc.Done())
 }
 
-// Of two concurrent Deletes, one may reach the registry after the id has a new app.
-func TestADeleteForgetsOnlyTheAppThatItMet(t *testing.T) {
+// An app that is being created is not the pod's yet, and one that was created since the
+// service looked may be.
+func TestTheRegistryDoesNotCloseOnAnAppThatIsBeingCreated(t *testing.T) {
 	var r registry
-	create := func() *app {
+	try := func(seen int, wantClosed, wantAgain bool) {
 		t.Helper()
-		a := &app{id: "a"}
-		if err := r.take(a); err != nil {
+		if closed, again := r.closeIfEmpty(seen); closed != wantClosed || again != wantAgain {
+			t.Errorf("closed %v, again %v; want %v, %v", closed, again, wantClosed, wantAgain)
+		}
+	}
+	a, exec := name{app: "a"}, name{"b", "e"}
+	before := r.seen()
+	for _, n := range []name{a, exec} {
+		if err := r.take(n); err != nil {
 			t.Fatal(err)
 		}
-		if r.lookup("a", "") != nil {
-			t.Error("an app that is being made is found")
+		if err := r.take(n); !errdefs.IsAlreadyExists(err) {
+			t.Errorf("%s a second time: %v", n, err)
 		}
-		r.known(&a.process)
-		return a
 	}
-	exec := func() *process {
-		t.Helper()
-		e, err := r.takeExec("a", "e", streams{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.known(e)
-		return e
-	}
-	create()
-	exec()
-	first, firstExec := r.lookup("a", ""), r.lookup("a", "e")
-	r.deleted("a", "e", firstExec)
-	next := exec()
-	r.deleted("a", "e", firstExec)
-	if r.lookup("a", "e") != next {
-		t.Error("the exec that was added since is forgotten")
-	}
-	r.deleted("a", "", first)
-	create()
-	r.deleted("a", "", first)
-	if r.lookup("a", "") == nil || r.unused() {
-		t.Error("the app that was created since is forgotten")
+	try(r.seen(), false, false)
+	during := r.seen()
+	r.giveBack(a)
+	try(before, false, true)
+	try(during, false, true)
+	try(r.seen(), true, false) // an exec is its app's
+	if err := r.take(a); !errdefs.IsUnavailable(err) {
+		t.Errorf("an app after that: %v", err)
 	}
 }
 

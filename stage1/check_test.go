@@ -3,6 +3,7 @@ package stage1
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +19,7 @@ func TestAnExcusedStage1MayIgnoreWhatItDoesNotDeclare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := []byte(`{"hostname":"x","mounts":[{"options":["ro"],"type":"bind"}]}`)
+	spec := readSpec(`{"hostname":"x","mounts":[{"options":["ro"],"type":"bind"}]}`)
 	for _, c := range []struct {
 		excused []string
 		names   string
@@ -84,7 +85,7 @@ func TestCheckSpecNamesTheFirstFieldThatNobodyDeclares(t *testing.T) {
 		`{"process":{"args":["sh"]},"process":{"cwd":"/"}}`:                                            "/process/cwd",
 		`{"solaris":{},"windows":null,"zos":{"namespaces":[]},"domainname":"","hostname":"h","x":"y"}`: "/hostname",
 	} {
-		err := checkSpec([]byte(spec), declared, "fake")
+		err := checkSpec(readSpec(spec).Root, declared, "fake")
 		switch {
 		case want == "" && err != nil:
 			t.Errorf("%s: %v", spec, err)
@@ -93,9 +94,34 @@ func TestCheckSpecNamesTheFirstFieldThatNobodyDeclares(t *testing.T) {
 			t.Errorf("%s: error %v, want one about %s", spec, err, want)
 		}
 	}
-	for _, spec := range []string{"", " ", "null", "[]", "7", `"x"`, "{", `{"a":1`, `{}{}`, `{"a":1}x`, `{"a" 1}`} {
-		if err := checkSpec([]byte(spec), declared, "fake"); !errdefs.IsInvalidArgument(err) {
+	for _, spec := range []string{"null", "[]", "7", ` "x" `} {
+		if err := checkSpec(readSpec(spec).Root, declared, "fake"); !errdefs.IsInvalidArgument(err) {
 			t.Errorf("%q: %v", spec, err)
+		}
+	}
+}
+
+// The process of an exec is checked as that of a config.json.
+func TestTheProcessOfAnExecIsCheckedWhereItStandsInASpec(t *testing.T) {
+	for _, c := range []struct {
+		declared []string
+		process  string
+		names    string
+	}{
+		{nil, `{"args":["sh"]}`, "/process"},
+		{nil, `{"args":[],"cwd":""}`, ""},
+		{[]string{"/process"}, `{"args":["sh"],"x":{"y":1}}`, ""},
+		{[]string{"/process/args"}, `{"args":["sh"]}`, ""},
+		{[]string{"/process/args"}, `{"args":["sh"],"a/b":{"c":[0]}}`, "/process/a~1b"},
+		{[]string{"/process/args", "/process/user/uid"}, `{"args":["sh"],"user":{"gid":1,"uid":2}}`, "/process/user/gid"},
+	} {
+		s := &Stage1{name: "fake", declared: func() *fields { return newFields(c.declared) }}
+		err := s.CheckProcess(readProcess(c.process))
+		if whole := s.CheckSpec(readSpec(`{"process":` + c.process + `}`)); fmt.Sprint(err) != fmt.Sprint(whole) {
+			t.Errorf("%s: %v, and in a spec %v", c.process, err, whole)
+		}
+		if c.names == "" && err != nil || c.names != "" && (!errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "asks for "+c.names+",")) {
+			t.Errorf("%q: %s: %v, want %q", c.declared, c.process, err, c.names)
 		}
 	}
 }
@@ -107,7 +133,7 @@ func TestAnImageWithoutFeaturesDeclaresNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := New(i, "other", children)
-	if err := s.CheckSpec([]byte(`{"ociVersion":"1.3.0","process":{"args":["sh"]}}`)); !errdefs.IsNotImplemented(err) ||
+	if err := s.CheckSpec(readSpec(`{"ociVersion":"1.3.0","process":{"args":["sh"]}}`)); !errdefs.IsNotImplemented(err) ||
 		!strings.Contains(err.Error(), "stage1 other") {
 		t.Errorf("error %v", err)
 	}
@@ -122,13 +148,10 @@ func FuzzCheckSpec(f *testing.F) {
 	f.Add([]byte(`{"a":{"b":[0,"",null]},"a":{"b":1e0}}`))
 	f.Add([]byte("{\"\\u0061\" : {\"\\\"\":\"\\\\\"} }"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		err := checkSpec(text, newFields([]string{"/a/*/b", "/a/c", "/process/args"}), "fake")
 		if !json.Valid(text) {
-			if !errdefs.IsInvalidArgument(err) {
-				t.Errorf("not JSON, and the error is %v", err)
-			}
 			return
 		}
+		err := checkSpec(readSpec(string(text)).Root, newFields([]string{"/a/*/b", "/a/c", "/process/args"}), "fake")
 		var doc any
 		d := json.NewDecoder(bytes.NewReader(text))
 		d.UseNumber()
@@ -188,10 +211,11 @@ func BenchmarkCheckSpec(b *testing.B) {
 		"/process/noNewPrivileges", "/root/path", "/mounts/*/destination", "/mounts/*/type", "/mounts/*/source",
 		"/mounts/*/options", "/linux/namespaces", "/linux/maskedPaths", "/linux/readonlyPaths", "/linux/seccomp",
 	})
+	root := readSpec(string(spec)).Root
 	b.SetBytes(int64(len(spec)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := checkSpec(spec, declared, "fake"); err != nil {
+		if err := checkSpec(root, declared, "fake"); err != nil {
 			b.Fatal(err)
 		}
 	}

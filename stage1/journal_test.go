@@ -24,8 +24,8 @@ func TestEveryCallIsInTheJournal(t *testing.T) {
 	_ = p.Invoke(t.Context(), p.call(abi.AppStop))
 	_ = p.Invoke(t.Context(), p.call(abi.AppSignal))
 	c := p.call(abi.Enter)
-	c.Request.Exec = "e1"
-	if _, err := p.Enter(t.Context(), c, []string{"sh", "-c", strings.Repeat("ü", 500)}, [3]*os.File{}); err == nil {
+	c.Request.Exec, c.Process = "e1", readProcess(`{"args":["sh","-c","`+strings.Repeat("ü", 500)+`"]}`)
+	if _, err := p.Enter(t.Context(), c, [3]*os.File{}); err == nil {
 		t.Fatal("no error")
 	}
 	entries, err := ReadJournal(p.dir)

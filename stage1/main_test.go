@@ -1,6 +1,7 @@
 package stage1
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,9 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
@@ -122,7 +126,28 @@ func (p *fakePod) call(e abi.Entrypoint) pod.Call {
 	if e == abi.Enter || strings.HasPrefix(string(e), "app/") {
 		c.Request.App = "app-1"
 	}
+	if e == abi.Enter {
+		c.Process = readProcess(`{"args":["sh"]}`)
+	}
 	return c
+}
+
+// readSpec reads a text that is well formed, whatever its types.
+func readSpec(text string) *spec.App {
+	d, err := spec.Read[json.RawMessage]([]byte(text))
+	if err != nil {
+		panic(err)
+	}
+	return &spec.App{Text: d.Text, Root: d.Root}
+}
+
+// readProcess reads the process of an exec.
+func readProcess(text string) *spec.Process {
+	p, err := spec.Read[specs.Process]([]byte(text))
+	if err != nil {
+		panic(err)
+	}
+	return p
 }
 
 // hurry makes all deadlines short.

@@ -168,7 +168,7 @@ func TestAnEnterThatStaysDeliversTheExit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			q, err := p.Enter(t.Context(), p.call(abi.Enter), []string{"sh"}, [3]*os.File{r})
+			q, err := p.Enter(t.Context(), p.call(abi.Enter), [3]*os.File{r})
 			r.Close()
 			if err != nil {
 				w.Close()
@@ -199,7 +199,7 @@ func TestAnEnterThatReturnsLeavesItsProcess(t *testing.T) {
 	})
 	release := children.Expect()
 	defer release()
-	q, err := p.Enter(t.Context(), p.call(abi.Enter), []string{"sh"}, [3]*os.File{})
+	q, err := p.Enter(t.Context(), p.call(abi.Enter), [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestAnEnterThatReturnsLeavesItsProcess(t *testing.T) {
 
 func TestAnExecThatHasEndedAlreadyIsTheStage1s(t *testing.T) {
 	p := newFakePod(t, stage1test.Scripts{abi.Enter: `echo '{"pid": 4194304, "starttime": 7}' >&4`})
-	q, err := p.Enter(t.Context(), p.call(abi.Enter), []string{"true"}, [3]*os.File{})
+	q, err := p.Enter(t.Context(), p.call(abi.Enter), [3]*os.File{})
 	if err != nil {
 		t.Fatal(err)
 	}

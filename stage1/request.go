@@ -1,16 +1,17 @@
 package stage1
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"golang.org/x/sys/unix"
@@ -63,7 +64,7 @@ func (version7) Arguments(k *Call) []string {
 // Environment writes the documents of the call and returns its environment.
 func (d version7) Environment(k *Call) ([]string, error) {
 	r := &k.Request
-	text, err := encodeRequest(*r)
+	text, err := encodeRequest(k)
 	if err != nil {
 		return nil, err
 	}
@@ -72,12 +73,8 @@ func (d version7) Environment(k *Call) ([]string, error) {
 		return nil, err
 	}
 	process := ""
-	if k.Entrypoint == abi.Enter && len(r.Process) > 0 {
-		text, err := ociProcess(r)
-		if err != nil {
-			return nil, err
-		}
-		if process, err = k.document("process-*", text); err != nil {
+	if k.Entrypoint == abi.Enter {
+		if process, err = k.document("process-*", ociProcess(k)); err != nil {
 			return nil, err
 		}
 	}
@@ -194,48 +191,38 @@ func (k *Call) documentInMemory(pattern string, text []byte) (string, error) {
 // ociProcess returns the OCI process of an exec as an OCI runtime is to read it:
 // it says of the terminal what the request says. No other byte is changed unless
 // that one is.
-func ociProcess(r *abi.Request) ([]byte, error) {
-	var p map[string]json.RawMessage
-	if err := json.Unmarshal(r.Process, &p); err != nil || p == nil {
-		return nil, Invalid("write the process of an exec: it is not a JSON object")
-	}
-	var terminal bool
-	if text, ok := p["terminal"]; ok {
-		if err := json.Unmarshal(text, &terminal); err != nil {
-			return nil, Invalid("write the process of an exec: terminal: %v", err)
+func ociProcess(k *Call) []byte {
+	says := false
+	for m := k.Process.Root.Members(); m.Next(); {
+		if string(m.Name()) == "terminal" {
+			says = m.Asks()
 		}
 	}
-	if terminal == r.Terminal {
-		return r.Process, nil
+	if says == k.Request.Terminal {
+		return k.Process.Text
 	}
-	p["terminal"] = []byte(strconv.FormatBool(r.Terminal))
-	return json.Marshal(p)
+	wanted := strconv.AppendBool(nil, k.Request.Terminal)
+	return k.Process.Root.With(spec.Change{Name: "terminal", To: func(spec.Value) []byte { return wanted }})
 }
 
-// encodeRequest renders a request. The client's documents go in as they are:
-// encoding/json would take out their white space and escape their <, > and &.
-func encodeRequest(r abi.Request) ([]byte, error) {
-	documents := []struct {
-		name string
-		text []byte
-	}{{"spec", r.Spec}, {"process", r.Process}}
-	r.Spec, r.Process = nil, nil
-	text, err := json.Marshal(r)
+// encodeRequest renders the request of a call. The client's documents go in as they are:
+// encoding/json would read them again, take out their white space and escape their <, >
+// and &.
+func encodeRequest(k *Call) ([]byte, error) {
+	text, err := json.Marshal(k.Request)
 	if err != nil {
 		return nil, fmt.Errorf("write the request: %w", err)
 	}
-	var b bytes.Buffer
-	b.Write(bytes.TrimSuffix(text, []byte("}")))
-	for _, d := range documents {
-		if len(d.text) == 0 {
-			continue
-		}
-		if !json.Valid(d.text) {
-			return nil, Invalid("write the request: %s is not a JSON document", d.name)
-		}
-		fmt.Fprintf(&b, ",%q:", d.name)
-		b.Write(d.text)
+	if k.Spec != nil {
+		text = withMember(text, "spec", k.Spec.Text)
 	}
-	b.WriteByte('}')
-	return b.Bytes(), nil
+	if k.Process != nil {
+		text = withMember(text, "process", k.Process.Text)
+	}
+	return text, nil
+}
+
+// withMember returns an object that is not empty with a member more.
+func withMember(object []byte, name string, value []byte) []byte {
+	return slices.Concat(object[:len(object)-1], []byte(`,"`+name+`":`), value, []byte("}"))
 }

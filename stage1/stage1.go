@@ -94,11 +94,6 @@ func deadline(e abi.Entrypoint) time.Duration {
 // Name returns what people call the stage1.
 func (s *Stage1) Name() string { return s.name }
 
-// CheckSpec returns an error that names the first field of a raw config.json
-// that asks for something and that neither the stage1 nor stage 0 declares, and
-// unwraps to errdefs.ErrNotImplemented: docs/stage1-abi.md, section 9.
-func (s *Stage1) CheckSpec(spec []byte) error { return checkSpec(spec, s.declared(), s.name) }
-
 // Run executes `run` and returns once the supervisor is ready. The supervisor's
 // output is read as long as it lives, and the last of it put into the journal
 // when it ends.
@@ -162,13 +157,13 @@ func (s *Stage1) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod.P
 }
 
 // Enter executes `enter` and returns the process, running its program.
-func (s *Stage1) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
+func (s *Stage1) Enter(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod.Process, error) {
 	k, err := s.NewCall(c, abi.Enter)
 	if err != nil {
 		return nil, err
 	}
 	k.Stdio = stdio
-	k.Args = append(k.Args, args...)
+	k.Args = append(k.Args, c.Process.OCI.Args...)
 	ready, err := k.create(ctx)
 	if err != nil {
 		return nil, k.Fail(err)

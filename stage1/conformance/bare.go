@@ -18,6 +18,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
@@ -179,7 +180,8 @@ func (b *barePod) invoke(ctx context.Context, e abi.Entrypoint, app string) erro
 type bareApp struct {
 	b       *barePod
 	name    string
-	request abi.Request // of app/add
+	request abi.Request // of app/add, with spec
+	spec    *spec.App
 	group   *cgroup.Group
 	streams *streams
 	*bareProcess
@@ -201,9 +203,9 @@ func (b *barePod) prepare(name string, change func(*specs.Spec), verb ...string)
 	g := must(cgroup.Maker{Children: t.children}.Create(cgroup.Path{Spec: t.cgroups + "/" + name}, s.Linux.Resources))
 	b.groups = append(b.groups, g)
 	s.Linux.CgroupsPath = g.Path()
-	a := &bareApp{b: b, name: name, group: g, request: b.call(abi.AppAdd, name).Request}
-	a.request.Bundle, a.request.Spec = t.bundleOf(s)
-	a.request.Container, a.request.Rootfs = t.id(), s.Root.Path
+	bundle, app := t.bundleOf(s)
+	a := &bareApp{b: b, name: name, group: g, request: b.call(abi.AppAdd, name).Request, spec: app}
+	a.request.Container, a.request.Bundle, a.request.Rootfs = t.id(), bundle, s.Root.Path
 	a.request.Cgroup, a.request.Terminal = g.ABI(), s.Process.Terminal
 	a.streams = must(newStreams(s.Process.Terminal))
 	t.later(func(context.Context) error { return a.streams.Close() })
@@ -237,7 +239,7 @@ func (a *bareApp) invoke(ctx context.Context, e abi.Entrypoint) error {
 
 func (a *bareApp) add(ctx context.Context) error {
 	c := a.call(abi.AppAdd)
-	c.Request = a.request
+	c.Request, c.Spec = a.request, a.spec
 	defer a.b.t.children.Expect()()
 	p, err := a.b.stage1.Add(ctx, c, a.streams.Files())
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -109,12 +108,11 @@ func checkEnterEnded(ctx context.Context, t *trial) error {
 	must(a.ended(ctx))
 	c := a.call(abi.Enter)
 	c.Request.Exec, c.Request.Cgroup = "exec", a.request.Cgroup
-	args := []string{inRoot, "exit", "0"}
-	c.Request.Process = []byte(`{"args":["` + strings.Join(args, `","`) + `"],"cwd":"/"}`)
+	c.Process = must(read(&specs.Process{Args: []string{inRoot, "exit", "0"}, Cwd: "/"}))
 	s := must(newStreams(false))
 	t.later(func(context.Context) error { return s.Close() })
 	defer t.children.Expect()()
-	p, err := b.stage1.Enter(ctx, c, args, s.Files())
+	p, err := b.stage1.Enter(ctx, c, s.Files())
 	if err == nil {
 		b.watch(p, "app", "exec")
 	}

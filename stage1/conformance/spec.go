@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
 // plainSpec returns the spec of an app that runs a verb of the kit's program: a minimal
@@ -39,22 +41,31 @@ func isolate(s *specs.Spec) {
 // declares returns an error that names the fields of a spec that the image does not
 // declare.
 func (k *Kit) declares(s *specs.Spec) error {
-	raw, err := json.Marshal(s)
+	app, err := read(s)
 	if err != nil {
 		return err
 	}
-	return k.stage1.CheckSpec(raw)
+	return k.stage1.CheckSpec(app)
 }
 
 // honours reports whether the image itself declares all fields of a spec. Fields that it may
 // ignore do not count.
 func (k *Kit) honours(s *specs.Spec) bool {
-	raw, err := json.Marshal(s)
+	app, err := read(s)
 	if err != nil {
 		return false
 	}
 	bare, err := k.stage1Of(k.image, nil)
-	return err == nil && bare.CheckSpec(raw) == nil
+	return err == nil && bare.CheckSpec(app) == nil
+}
+
+// read returns a spec, or the process of an exec, as a client sends it.
+func read[T any](s *T) (*spec.Document[T], error) {
+	raw, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	return spec.Read[T](raw)
 }
 
 // makeRoot makes the root of all apps: the kit's program, and files that cannot be
@@ -76,13 +87,13 @@ func makeRoot(dir, program string) error {
 	return nil
 }
 
-// bundleOf writes a bundle for a spec, and returns it with the text of its config.json.
-func (t *trial) bundleOf(s *specs.Spec) (dir string, raw []byte) {
-	raw = must(json.Marshal(s))
+// bundleOf writes a bundle for a spec, and returns it with the spec as it is read.
+func (t *trial) bundleOf(s *specs.Spec) (dir string, app *spec.App) {
+	app = must(read(s))
 	dir = must(os.MkdirTemp(t.dir, "bundle-"))
 	try(os.Chmod(dir, 0o711)) // other users may own the files that are mounted below it
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), app.Text, 0o600); err != nil {
 		try(fmt.Errorf("write a bundle: %w", err))
 	}
-	return dir, raw
+	return dir, app
 }

@@ -73,9 +73,9 @@ func (w *wholePod) prepareApp(change func(*specs.Spec), verb ...string) *wholeAp
 	}
 	a := &wholeApp{w: w, id: pod.AppID(w.t.id())}
 	s.Linux.CgroupsPath = w.t.cgroups + "/" + string(a.id)
-	bundle, raw := w.t.bundleOf(s)
+	bundle, app := w.t.bundleOf(s)
 	a.streams = must(newStreams(s.Process.Terminal))
-	a.config = pod.AppConfig{ID: a.id, Bundle: bundle, Spec: raw, Rootfs: noRoot{}, Stdio: a.streams, Terminal: s.Process.Terminal}
+	a.config = pod.AppConfig{ID: a.id, Bundle: bundle, Spec: app, Rootfs: noRoot{}, Stdio: a.streams, Terminal: s.Process.Terminal}
 	w.t.later(a.remove)
 	return a
 }
@@ -151,8 +151,8 @@ func (a *wholeApp) exec(ctx context.Context, id pod.ExecID, change func(*specs.P
 	if change != nil {
 		change(p)
 	}
-	raw, s := must(json.Marshal(p)), must(newStreams(p.Terminal))
-	if err := a.w.AddExec(ctx, a.id, pod.ExecConfig{ID: id, Process: raw, Stdio: s, Terminal: p.Terminal}); err != nil {
+	process, s := must(read(p)), must(newStreams(p.Terminal))
+	if err := a.w.AddExec(ctx, a.id, pod.ExecConfig{ID: id, Process: process, Stdio: s, Terminal: p.Terminal}); err != nil {
 		return nil, err
 	}
 	pid, err := a.w.Start(ctx, a.id, id)

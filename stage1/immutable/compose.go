@@ -17,7 +17,6 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
@@ -37,7 +36,7 @@ type Composition struct {
 
 // Compose translates the request of an app/add.
 func (s *InSpace) Compose(c pod.Call, mutable bool) (*Composition, error) {
-	k := &Composition{Dir: c.Dir, Name: types.ACName(c.Request.App), Spec: SpecOf(&c.Request), mutable: mutable}
+	k := &Composition{Dir: c.Dir, Name: types.ACName(c.Request.App), Spec: SpecOf(&c), mutable: mutable}
 	var err error
 	k.App, err = appc.Translate(k.Spec, appc.Options{
 		Name: c.Request.App, Bundle: c.Request.Bundle, Excused: s.MayIgnore, Mounted: k.mounts,
@@ -47,12 +46,11 @@ func (s *InSpace) Compose(c pod.Call, mutable bool) (*Composition, error) {
 
 // SpecOf returns the spec of the app that `run` executes. It is empty for a mutable pod, which
 // has no app yet.
-func SpecOf(r *abi.Request) *specs.Spec {
-	spec := &specs.Spec{}
-	if len(r.Spec) > 0 {
-		_ = json.Unmarshal(r.Spec, spec) // the pod has read it before
+func SpecOf(c *pod.Call) *specs.Spec {
+	if c.Spec == nil {
+		return &specs.Spec{}
 	}
-	return spec
+	return &c.Spec.OCI
 }
 
 // mounts reports whether stage 0 makes a mount itself, in the app's root, so that the manifest

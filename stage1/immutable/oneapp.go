@@ -206,7 +206,7 @@ func (s *OneApp) StartApp(ctx context.Context, p *Launched, a *App, ready func(c
 }
 
 // Enter executes `enter`.
-func (s *OneApp) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
+func (s *OneApp) Enter(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod.Process, error) {
 	c.Leader = s.Leader(c)
-	return s.Stage1.Enter(ctx, c, args, stdio)
+	return s.Stage1.Enter(ctx, c, stdio)
 }

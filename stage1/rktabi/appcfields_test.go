@@ -14,6 +14,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
@@ -26,15 +27,19 @@ var fieldRow = regexp.MustCompile("^\\| `(/[\\w/*]+)` \\| (translated|stage 0|re
 
 // told is what a stage1 of rkt's hears of a config.json, or why it is refused. Nothing
 // is executed or mounted.
-func told(s *stage1.Stage1, spec *specs.Spec) (string, error) {
-	raw, err := json.Marshal(spec)
+func told(s *stage1.Stage1, of *specs.Spec) (string, error) {
+	raw, err := json.Marshal(of)
 	if err != nil {
 		return "", err
 	}
-	if err := s.CheckSpec(raw); err != nil {
+	app, err := spec.Read[specs.Spec](raw)
+	if err != nil {
 		return "", err
 	}
-	c := pod.Call{Request: abi.Request{App: "a", Bundle: "/bundle", Pod: "uuid", Spec: raw}}
+	if err := s.CheckSpec(app); err != nil {
+		return "", err
+	}
+	c := pod.Call{Request: abi.Request{App: "a", Bundle: "/bundle", Pod: "uuid"}, Spec: app}
 	made, err := immutable.NewInSpace(s).Compose(c, s.Mutable())
 	if err != nil {
 		return "", err

@@ -70,7 +70,7 @@ func runArguments(k *stage1.Call) []string {
 			args = append(args, arg)
 		}
 	}
-	spec := immutable.SpecOf(&k.Request)
+	spec := immutable.SpecOf(&k.Call)
 	localConfig := os.Getenv(localConfigVariable)
 	// In an immutable pod the output of `run` is the app's.
 	add(k.Request.Debug && s.Mutable(), "--debug")
@@ -104,7 +104,7 @@ func sharesIPC(spec *specs.Spec) bool {
 func (dialect) Environment(k *stage1.Call) ([]string, error) {
 	switch {
 	case k.Entrypoint == abi.Run:
-		spec := immutable.SpecOf(&k.Request)
+		spec := immutable.SpecOf(&k.Call)
 		label, mount := "", ""
 		if spec.Process != nil {
 			label = spec.Process.SelinuxLabel

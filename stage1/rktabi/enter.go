@@ -3,7 +3,6 @@ package rktabi
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -37,12 +36,12 @@ func execKey(c pod.Call) string { return c.Request.App + "/" + c.Request.Exec }
 
 // enter executes `enter` as rkt did, but in the app's cgroup, because rkt's programs enter
 // namespaces only. The call stays, and ends as its program does.
-func (s *adapter) enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File, app *specs.Spec) (*pod.Process, error) {
+func (s *adapter) enter(ctx context.Context, c pod.Call, stdio [3]*os.File, app *specs.Spec) (*pod.Process, error) {
 	k, err := s.NewCall(c, abi.Enter)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.enterArguments(k, args, app.Process); err != nil {
+	if err := s.enterArguments(k, app.Process); err != nil {
 		return nil, err
 	}
 	streams, err := immutable.OpenStreams(stdio, c.Request.Terminal, nil)
@@ -102,23 +101,19 @@ func (s *adapter) runEnter(ctx context.Context, k *stage1.Call, streams *immutab
 
 // enterArguments sets the arguments of `enter`. An image without enterexec executes each program
 // with the app's user, directory and environment, so the exec may ask for no others.
-func (s *adapter) enterArguments(k *stage1.Call, args []string, app *specs.Process) error {
-	var p specs.Process
-	if err := json.Unmarshal(k.Request.Process, &p); err != nil {
-		return stage1.Invalid("process of an exec: %v", err)
-	}
-	p.Args = args
+func (s *adapter) enterArguments(k *stage1.Call, app *specs.Process) error {
+	p := &k.Process.OCI
 	root := filepath.Join(k.Dir, stage1.Stage2Dir, k.Request.App, "rootfs")
 	var program string
 	err := s.Within(func() (err error) {
-		program, err = immutable.FindProgram(root, &p)
+		program, err = immutable.FindProgram(root, p)
 		return err
 	})
 	if err != nil {
 		return s.Refused(err.Error(), err)
 	}
 	if _, err := os.Lstat(filepath.Join(s.Rootfs(), enterexec)); err == nil {
-		return s.enterExactly(k, &p)
+		return s.enterExactly(k, p)
 	}
 	for _, f := range []struct {
 		pointer string
@@ -134,10 +129,11 @@ func (s *adapter) enterArguments(k *stage1.Call, args []string, app *specs.Proce
 			return s.Refused("the exec asks for "+f.pointer+" other than the container's, and its enter cannot be told", errdefs.ErrNotImplemented)
 		}
 	}
+	first := p.Args[0]
 	if isFly(s.Image) { // it ignores PATH
-		args = append([]string{program}, args[1:]...)
+		first = program
 	}
-	k.Args = append(k.Args, args...)
+	k.Args = append(append(k.Args, first), p.Args[1:]...)
 	return nil
 }
 

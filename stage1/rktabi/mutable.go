@@ -16,6 +16,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
@@ -69,11 +70,11 @@ func (s *mutable) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Supe
 	if c.Request.Sandbox == nil {
 		return sup, nil
 	}
-	if err = s.boot(ctx, c.Request.Spec); err == nil {
+	if err = s.boot(ctx, c.Spec); err == nil {
 		sup.Leader, err = s.ready(c)
 	}
 	if err == nil {
-		err = s.fits(immutable.SpecOf(&c.Request), sup.Leader.PID)
+		err = s.fits(immutable.SpecOf(&c), sup.Leader.PID)
 	}
 	if err != nil {
 		err = errors.Join(err, sup.Kill(), sup.Notices.Close())
@@ -99,7 +100,7 @@ func (s *mutable) ready(c pod.Call) (abi.Ready, error) {
 
 // boot executes `run` for the first app, and waits until the pod's supervisor is ready. Concurrent
 // and later calls return the same result.
-func (s *mutable) boot(ctx context.Context, raw abi.RawJSON) error {
+func (s *mutable) boot(ctx context.Context, app *spec.App) error {
 	s.booting.Lock()
 	defer s.booting.Unlock()
 	p := s.launched()
@@ -113,9 +114,9 @@ func (s *mutable) boot(ctx context.Context, raw abi.RawJSON) error {
 	defer p.Starting.Unlock()
 	k := p.Call
 	k.Began = time.Now()
-	k.Request.Spec = raw
+	k.Spec = app
 	k.Args = s.Dialect.Arguments(k)
-	if err := s.becomeReady(ctx, p, immutable.SpecOf(&k.Request)); err != nil {
+	if err := s.becomeReady(ctx, p, immutable.SpecOf(&k.Call)); err != nil {
 		s.booted = p.Failed(err)
 		return s.booted
 	}
@@ -198,13 +199,13 @@ func (s *mutable) app(c pod.Call) *mutableApp {
 }
 
 // Enter executes `enter` in an app.
-func (s *mutable) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
+func (s *mutable) Enter(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod.Process, error) {
 	a := s.app(c)
 	if a == nil {
 		return nil, s.Refused("no such app", errdefs.ErrNotFound)
 	}
 	c.Leader = s.Leader(c)
-	return s.enter(ctx, c, args, stdio, a.made.Spec)
+	return s.enter(ctx, c, stdio, a.made.Spec)
 }
 
 // Invoke executes an entrypoint, or does its work in stage 0.

@@ -88,7 +88,7 @@ func (s *mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *po
 	if err := immutable.CheckProgram(c.Request.Rootfs, a.made.Spec.Process); err != nil {
 		return nil, s.Refused(err.Error(), err)
 	}
-	if err := s.boot(ctx, c.Request.Spec); err != nil {
+	if err := s.boot(ctx, c.Spec); err != nil {
 		return nil, err
 	}
 	leader, err := s.ready(c)

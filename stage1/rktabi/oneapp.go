@@ -100,13 +100,13 @@ func (s *oneApp) start(ctx context.Context, p *immutable.Launched, a *immutable.
 }
 
 // Enter executes `enter`.
-func (s *oneApp) Enter(ctx context.Context, c pod.Call, args []string, stdio [3]*os.File) (*pod.Process, error) {
+func (s *oneApp) Enter(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod.Process, error) {
 	_, a := s.Running()
 	if a == nil {
 		return nil, s.Refused("no such app", errdefs.ErrNotFound)
 	}
 	c.Leader = s.Leader(c)
-	return s.rkt.enter(ctx, c, args, stdio, immutable.SpecOf(&a.Call.Request))
+	return s.rkt.enter(ctx, c, stdio, immutable.SpecOf(&a.Call))
 }
 
 // signal sends a signal to a process of an app by its host pid.

@@ -79,7 +79,7 @@ func (s *mutable) hostname() string {
 	if p == nil {
 		return ""
 	}
-	return immutable.SpecOf(&p.Call.Request).Hostname
+	return immutable.SpecOf(&p.Call.Call).Hostname
 }
 
 func sameNetwork(wanted string, leader int) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
@@ -33,7 +34,7 @@ func TestWhatAPodOfRktsHasForAllIsRefusedToWhoAsksForMore(t *testing.T) {
 	})
 	s := stage1Of(t, stage1test.Image{Annotations: map[string]string{abi.AnnotationVersion: "6"}})
 	m := &mutable{adapter: &adapter{InSpace: immutable.NewInSpace(s)}}
-	m.run = &immutable.Launched{Call: &stage1.Call{Call: pod.Call{Request: abi.Request{Spec: abi.RawJSON(`{"hostname": "one"}`)}}}}
+	m.run = &immutable.Launched{Call: &stage1.Call{Call: pod.Call{Spec: &spec.App{OCI: specs.Spec{Hostname: "one"}}}}}
 	capabilities := func(set ...string) *specs.Spec {
 		return &specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: set}}}
 	}

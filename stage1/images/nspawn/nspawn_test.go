@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
 type features struct {
@@ -56,11 +57,13 @@ func TestWhatSystemdNspawnCannotMakeIsRefusedByName(t *testing.T) {
 		}
 	}
 	p.fails(abi.ExitNotImplemented, `"time" is not supported`, namespace(specs.LinuxNamespace{Type: specs.TimeNamespace}))
-	for field, spec := range map[string]string{
+	for field, text := range map[string]string{
 		"/linux/uidMappings": `{"linux":{"uidMappings":[{"size":1}]}}`,
 		"/linux/timeOffsets": `{"linux":{"timeOffsets":{"boottime":{"secs":1}}}}`,
 	} {
-		if err := p.CheckSpec([]byte(spec)); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), " "+field+",") {
+		app, err := spec.Read[specs.Spec]([]byte(text))
+		must(t, err)
+		if err := p.CheckSpec(app); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), " "+field+",") {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
@@ -186,7 +187,9 @@ func (p *testPod) add(app string, change func(*specs.Spec), script string) (*pod
 	bundle := p.t.TempDir()
 	must(p.t, os.WriteFile(filepath.Join(bundle, "config.json"), raw, 0o600))
 	c := p.call(abi.AppAdd, app)
-	c.Request.Bundle, c.Request.Rootfs, c.Request.Spec = bundle, p.root, raw
+	c.Request.Bundle, c.Request.Rootfs = bundle, p.root
+	c.Spec, err = spec.Read[specs.Spec](raw)
+	must(p.t, err)
 	out, err := os.CreateTemp(p.t.TempDir(), "out")
 	must(p.t, err)
 	p.t.Cleanup(func() { out.Close() })

@@ -19,11 +19,12 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
 func TestWhatRuncDropsInSilenceIsRefusedByName(t *testing.T) {
 	p := newPod(t, "")
-	for field, spec := range map[string]string{
+	for field, text := range map[string]string{
 		"/domainname":                `{"domainname":"x"}`,
 		"/process/scheduler":         `{"process":{"scheduler":{"policy":"SCHED_BATCH"}}}`,
 		"/process/ioPriority":        `{"process":{"ioPriority":{"class":"IOPRIO_CLASS_IDLE","priority":7}}}`,
@@ -39,10 +40,12 @@ func TestWhatRuncDropsInSilenceIsRefusedByName(t *testing.T) {
 		"/linux/timeOffsets":         `{"linux":{"timeOffsets":{"boottime":{"secs":1}}}}`,
 		"/linux/something/of/future": "",
 	} {
-		if spec == "" {
-			spec, field = `{"linux":{"future":true}}`, "/linux/future"
+		if text == "" {
+			text, field = `{"linux":{"future":true}}`, "/linux/future"
 		}
-		if err := p.CheckSpec([]byte(spec)); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), " "+field+",") {
+		app, err := spec.Read[specs.Spec]([]byte(text))
+		must(t, err)
+		if err := p.CheckSpec(app); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), " "+field+",") {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
@@ -267,6 +268,16 @@ type testApp struct {
 	call     pod.Call // of app/add
 }
 
+// read returns a spec, or the process of an exec, as a client sends it.
+func read[T any](t *testing.T, s *T) *spec.Document[T] {
+	t.Helper()
+	raw, err := json.Marshal(s)
+	must(t, err)
+	d, err := spec.Read[T](raw)
+	must(t, err)
+	return d
+}
+
 // app prepares an app as stage 0 does: its cgroup and its bundle.
 func (p *testPod) app(name string, change func(*specs.Spec), args ...string) *testApp {
 	p.t.Helper()
@@ -296,13 +307,12 @@ func (p *testPod) app(name string, change func(*specs.Spec), args ...string) *te
 		}
 	})
 	s.Linux.CgroupsPath = g.Path()
-	raw, err := json.Marshal(s)
-	must(p.t, err)
+	app := read(p.t, s)
 	bundle := p.t.TempDir()
-	must(p.t, os.WriteFile(filepath.Join(bundle, "config.json"), raw, 0o600))
+	must(p.t, os.WriteFile(filepath.Join(bundle, "config.json"), app.Text, 0o600))
 
 	c := p.call(abi.AppAdd, name)
-	c.Request.Bundle, c.Request.Rootfs, c.Request.Spec, c.Request.Cgroup = bundle, p.root, raw, g.ABI()
+	c.Request.Bundle, c.Request.Rootfs, c.Spec, c.Request.Cgroup = bundle, p.root, app, g.ABI()
 	c.Request.Terminal = s.Process.Terminal
 	return &testApp{p: p, name: name, group: g, call: c}
 }
@@ -363,13 +373,11 @@ func (a *testApp) tryEnter(id string, change func(*specs.Process), stdout *os.Fi
 	if change != nil {
 		change(s)
 	}
-	raw, err := json.Marshal(s)
-	must(a.p.t, err)
 	c := a.p.call(abi.Enter, a.name)
-	c.Request.Exec, c.Request.Process, c.Request.Bundle, c.Request.Cgroup = id, raw, a.call.Request.Bundle, a.group.ABI()
+	c.Request.Exec, c.Process, c.Request.Bundle, c.Request.Cgroup = id, read(a.p.t, s), a.call.Request.Bundle, a.group.ABI()
 	c.Request.Terminal = s.Terminal
 	defer children.Expect()()
-	q, err := a.p.Enter(a.p.patience, c, args, [3]*os.File{nil, stdout})
+	q, err := a.p.Enter(a.p.patience, c, [3]*os.File{nil, stdout})
 	if err != nil {
 		return nil, err
 	}

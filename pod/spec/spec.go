@@ -1,0 +1,40 @@
+// Package spec reads a JSON text of the OCI runtime spec, once: config.json, the process
+// of an exec, or the resources of an update. What it returns has all that stage 0 and the
+// callers of stage1s need of the text, so that they do not read it again: the text byte for
+// byte, what it means in Go, and the place of every value, known to Go or not.
+package spec
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Document is a text that was read. It is not changed.
+type Document[T any] struct {
+	OCI  T
+	Text []byte // as the client wrote it
+	Root Value
+}
+
+// The documents that clients send.
+type (
+	App       = Document[specs.Spec]           // config.json
+	Process   = Document[specs.Process]        // of an exec
+	Resources = Document[specs.LinuxResources] // of an update
+)
+
+// Read reads a text, which the document keeps. The errors are those of encoding/json.
+func Read[T any](text []byte) (*Document[T], error) {
+	if len(text) > math.MaxInt32 {
+		return nil, fmt.Errorf("it has %d bytes", len(text))
+	}
+	d := &Document[T]{Text: text}
+	if err := json.Unmarshal(text, &d.OCI); err != nil {
+		return nil, err
+	}
+	d.Root = newIndex(text)
+	return d, nil
+}

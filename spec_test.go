@@ -1,0 +1,88 @@
+package shim_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// readers are the functions that read a spec, and who calls them: the shim when a text
+// arrives, and no code that is handed what they return.
+var readers = map[string][]string{
+	"spec.Read":       {"pod/app.go", "pod/exec.go", "pod/holder.go", "pod/resources.go", "stage1/conformance/spec.go"},
+	"pod.ReadSpec":    {"shim/lifecycle.go"},
+	"pod.ReadProcess": {"shim/lifecycle.go"},
+}
+
+// decoders are the functions of encoding/json that pass over a text.
+var decoders = []string{"json.Unmarshal", "json.NewDecoder", "json.Valid", "json.Compact", "json.Indent", "json.HTMLEscape"}
+
+// The text of a spec is read in package spec, once for each text that arrives, and
+// nowhere else: a file that has a spec at hand decodes nothing.
+func TestASpecIsReadOnce(t *testing.T) {
+	found := map[string][]string{}
+	for file, imports := range sources(t) {
+		file = filepath.ToSlash(file)
+		if strings.HasPrefix(file, "pod/spec/") || strings.HasPrefix(file, "stage1/images/") {
+			continue
+		}
+		calls, hasText := calls(t, file)
+		for _, call := range calls {
+			if readers[call] != nil {
+				found[call] = append(found[call], file)
+			}
+			if (hasText || slices.Contains(imports, module+"pod/spec")) && slices.Contains(decoders, call) {
+				t.Errorf("%s has a spec at hand, and calls %s", file, call)
+			}
+		}
+	}
+	for name, want := range readers {
+		if got := slices.Sorted(slices.Values(found[name])); !slices.Equal(got, want) {
+			t.Errorf("%s is called in %v, want %v", name, got, want)
+		}
+	}
+}
+
+// calls returns the functions that a file calls, by the names that it has for them, and
+// whether it takes the text of a Spec or Process.
+func calls(t *testing.T, file string) (names []string, hasText bool) {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			fun := n.Fun
+			if of, ok := fun.(*ast.IndexExpr); ok { // of a type
+				fun = of.X
+			}
+			names = append(names, selected(fun))
+		case *ast.SelectorExpr:
+			of := selected(n)
+			hasText = hasText || of == "Spec.Text" || of == "Process.Text"
+		}
+		return true
+	})
+	return names, hasText
+}
+
+// selected returns the last two names of an expression a.b or x.a.b, or "".
+func selected(e ast.Expr) string {
+	s, ok := e.(*ast.SelectorExpr)
+	if !ok {
+		return ""
+	}
+	switch x := s.X.(type) {
+	case *ast.Ident:
+		return x.Name + "." + s.Sel.Name
+	case *ast.SelectorExpr:
+		return x.Sel.Name + "." + s.Sel.Name
+	}
+	return ""
+}

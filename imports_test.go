@@ -37,6 +37,7 @@ var layers = map[string][]string{
 	"stage1/signature":          {"config"},                                               // and nothing of the shim imports it
 	"docs":                      {},
 	"internal/wait":             {},
+	"internal/crash":            {"pod/cgroup", "proc", "abi"},
 	"stage1/images/podmanifest": {},
 	"stage1/images/rktfront":    {"proc", "abi", "stage1/images/native", "stage1/images/podmanifest"},
 	"stage1/images/native":      {"proc", "abi", "stage1/images/rktfront"},

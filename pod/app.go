@@ -133,7 +133,7 @@ func (a *app) create(ctx context.Context, undo *cleanup) error {
 	if err != nil {
 		return err
 	}
-	if a.disk, err = s.dir.AddApp(a.id, a.config.Bundle, a.spec); err != nil {
+	if a.disk, err = s.dir.AddApp(string(a.id), a.config.Bundle, a.spec); err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
 	undo.add(a.disk.Remove)

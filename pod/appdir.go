@@ -27,10 +27,10 @@ type AppDir struct {
 	record  AppRecord
 }
 
-// AddApp gives an app a name, and writes rkt.json into its bundle, its files
+// AddApp gives the app of a container a name, and writes rkt.json into its bundle, its files
 // below appsinfo and its entry in the pod manifest, in this order. On failure
 // nothing of it remains.
-func (d *Dir) AddApp(id AppID, bundle string, spec *specs.Spec) (*AppDir, error) {
+func (d *Dir) AddApp(id, bundle string, spec *specs.Spec) (*AppDir, error) {
 	generation := int(d.generation.Add(1))
 	a := &AppDir{pod: d, name: newAppName(id, generation)}
 	a.record = AppRecord{
@@ -226,6 +226,9 @@ func (a *AppDir) removeFiles() error {
 	a.pod.store.fault("remove " + appsInfoDir)
 	return nil
 }
+
+// RemoveBacklink removes rkt.json from the app's bundle, as Remove does last.
+func (a *AppDir) RemoveBacklink() error { return a.backlink().remove() }
 
 // backlink is what leads from the app's bundle to it.
 func (a *AppDir) backlink() backlink { return backlink{a.Record().Bundle, a.pod.uuid, a.name} }

@@ -37,7 +37,18 @@ type Collector struct {
 	Store *Store
 	// OpenStage1 returns the stage1 of an existing pod directory: of the image
 	// that the pod was started with, whatever is installed by now.
-	OpenStage1 func(podDir string) (Stage1, error)
+	OpenStage1 func(podDir string) (DiskStage1, error)
+}
+
+// DiskStage1 is what a Collector needs of a stage1. All but Call are methods of
+// pod.Stage1.
+type DiskStage1 interface {
+	Has(abi.Entrypoint) bool
+	Attach(podDir string) error
+	Detach(podDir string) error
+	// Call executes stop, app/stop, app/rm or gc for the pod in podDir. leader is the
+	// pid that `run` has reported, or 0.
+	Call(ctx context.Context, podDir string, leader int, r abi.Request) error
 }
 
 // CollectedExit is how a collected container ended.
@@ -54,7 +65,7 @@ type CollectedExit struct {
 // unfinished is the content of CollectedExit.Rest. containerd removes the bundle when
 // it has the answer, so the bundle's record goes along.
 type unfinished struct {
-	ID     AppID        `json:"id"`
+	ID     string       `json:"id"`
 	Bundle string       `json:"bundle"`
 	Record bundleRecord `json:"record"`
 }
@@ -78,7 +89,7 @@ func (u unfinished) String() string {
 // living shim is removing is not an error: of the container nothing is left.
 // In both cases Rest is set, and Finish sees to the pod.
 func (c *Collector) Collect(ctx context.Context, bundle, namespace, id string) (CollectedExit, error) {
-	exit, err := c.collect(ctx, bundle, namespace, AppID(id))
+	exit, err := c.collect(ctx, bundle, namespace, id)
 	if err != nil {
 		err = fmt.Errorf("collect container %s: %w", id, err)
 	}
@@ -118,7 +129,7 @@ func (c *Collector) Finish(ctx context.Context, rest string) error {
 	return nil
 }
 
-func (c *Collector) collect(ctx context.Context, bundle, namespace string, id AppID) (CollectedExit, error) {
+func (c *Collector) collect(ctx context.Context, bundle, namespace, id string) (CollectedExit, error) {
 	var r bundleRecord
 	err := withRoot(bundle, func(b *os.Root) error { return readRecord(b, bundleFile, &r) })
 	if errors.Is(err, fs.ErrNotExist) {
@@ -163,7 +174,7 @@ func (e *exitRecord) collected() CollectedExit {
 }
 
 // collectFrom collects an app, and the pod if that was its last one.
-func (c *Collector) collectFrom(ctx context.Context, d *Dir, r bundleRecord, bundle string, id AppID) (CollectedExit, error) {
+func (c *Collector) collectFrom(ctx context.Context, d *Dir, r bundleRecord, bundle, id string) (CollectedExit, error) {
 	limit, cancel := context.WithTimeout(ctx, entrypointLimit)
 	defer cancel()
 	patience, cancel := context.WithTimeoutCause(ctx, removalPatience, errAtWork)
@@ -199,7 +210,7 @@ func (e CollectedExit) record() *exitRecord {
 func (p *podCollector) container(ctx context.Context, u unfinished) (CollectedExit, error) {
 	exit := u.Record.Exit.collected()
 	if u.Record.App == "" {
-		return p.collectSandbox(ctx, string(u.ID), exit)
+		return p.collectSandbox(ctx, u.ID, exit)
 	}
 	a, err := p.dir.openApp(u.Record.App)
 	switch {
@@ -217,12 +228,12 @@ func (p *podCollector) container(ctx context.Context, u unfinished) (CollectedEx
 // podCollector collects a pod, or some of its apps.
 type podCollector struct {
 	dir   *Dir
-	open  func(string) (Stage1, error)
+	open  func(string) (DiskStage1, error)
 	limit context.Context // of all entrypoints together
 	// patience is how long to wait for a living shim that removes the pod.
 	patience context.Context
 
-	stage1 Stage1 // once it was needed
+	stage1 DiskStage1 // once it was needed
 }
 
 // entrypoint executes an entrypoint if the stage1 has it. What it fails to do is
@@ -239,16 +250,15 @@ func (p *podCollector) entrypoint(e abi.Entrypoint, a *AppDir) {
 	if !p.stage1.Has(e) || p.limit.Err() != nil {
 		return
 	}
-	call := Call{Dir: p.dir.Path(), Request: abi.Request{Entrypoint: e, Pod: p.dir.uuid}}
+	leader := 0
 	if sup := p.dir.shim.Supervisor; sup != nil {
-		call.Leader = sup.Leader
+		leader = sup.Leader
 	}
+	r := abi.Request{Entrypoint: e, Pod: p.dir.uuid}
 	if a != nil {
-		call.Request.App = string(a.name)
-		call.Request.Container = string(a.record.ID)
-		call.Request.Bundle = a.bundle()
+		r.App, r.Container, r.Bundle = string(a.name), a.record.ID, a.bundle()
 	}
-	_ = p.stage1.Invoke(p.limit, call)
+	_ = p.stage1.Call(p.limit, p.dir.Path(), leader, r)
 }
 
 // bundle returns what RKT_BUNDLE names for the app: a derived bundle, if Create
@@ -346,7 +356,7 @@ func (a *AppDir) cgroupPath() cgroup.Path {
 	}
 	// Without a readable spec there was no Create that could have got this far.
 	_ = withRoot(a.record.Bundle, func(bundle *os.Root) error { return readRecord(bundle, "config.json", &spec) })
-	return cgroup.Path{Spec: spec.Linux.CgroupsPath, Namespace: a.pod.shim.Namespace, ID: string(a.record.ID)}
+	return cgroup.Path{Spec: spec.Linux.CgroupsPath, Namespace: a.pod.shim.Namespace, ID: a.record.ID}
 }
 
 // lastExit finds out how the app ended, and keeps that in the bundle: the

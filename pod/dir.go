@@ -134,21 +134,12 @@ func (d *Dir) hold() (release func(), err error) {
 // awaitRemoval waits until whoever holds the pod has removed it, or has died. It
 // returns the directory as it is then; the error is fs.ErrNotExist if it is gone.
 func (d *Dir) awaitRemoval(ctx context.Context) (*Dir, error) {
-	locked := make(chan error, 1)
-	go func() { // nothing interrupts flock(2): past ctx this goes with the process
-		lock, err := lockManifest(d.root)
-		if err == nil {
-			err = lock.Close()
-		}
-		locked <- err
-	}()
-	select {
-	case err := <-locked:
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for the removal of pod %s: %w", d.uuid, context.Cause(ctx))
+	lock, err := openManifestLock(d.root)
+	if err == nil {
+		err = errors.Join(lockUntil(ctx, lock), lock.Close())
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("wait for the removal of pod %s: %w", d.uuid, err)
 	}
 	return d.store.find(d.uuid)
 }

@@ -16,11 +16,11 @@ import (
 // statusFiles lists the records of a pod, those of execs as APP.exec/EXEC.
 func (w *world) statusFiles() []string {
 	w.t.Helper()
-	dirs := w.podDirs(dirRun)
+	dirs := w.podDirs("run")
 	if len(dirs) != 1 {
 		w.t.Fatalf("pods %v, want one", dirs)
 	}
-	dir := filepath.Join(w.data, "pods", dirRun, dirs[0], abi.StatusDir)
+	dir := filepath.Join(w.data, "pods/run", dirs[0], abi.StatusDir)
 	var names []string
 	for _, pattern := range []string{"[^.]*", "*.exec/*"} {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))

@@ -64,7 +64,7 @@ type SupervisorRecord struct {
 // it.
 type AppRecord struct {
 	Version    int             `json:"version"`
-	ID         AppID           `json:"id"`
+	ID         string          `json:"id"` // of the container
 	Bundle     string          `json:"bundle"`
 	Name       AppName         `json:"name"`
 	Generation int             `json:"generation"`

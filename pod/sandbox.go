@@ -43,17 +43,9 @@ type SandboxConfig struct {
 	Shm   SandboxShm
 }
 
-// SandboxFile is a file that is kept in the pod.
-type SandboxFile struct {
-	Name    string
-	Content []byte
-	Link    string // absolute path of a link to it; empty for none
-}
-
-// SandboxShm is a tmpfs that is kept in the pod.
-type SandboxShm struct {
-	Size int64  // in bytes; 0 for no tmpfs
-	Link string // as of a SandboxFile
+// onDisk returns what is kept on disk of a sandbox.
+func (c *SandboxConfig) onDisk() DiskSandbox {
+	return DiskSandbox{ID: c.ID, Bundle: c.Bundle, CgroupsPath: c.CgroupsPath, Files: c.Files, Shm: c.Shm}
 }
 
 // SandboxStatus is what this process knows of a sandbox.
@@ -139,12 +131,12 @@ func (p *Pod) reserveSandbox(sb *sandbox) error {
 // prepare puts on disk what does not need the stage1.
 func (sb *sandbox) prepare(ctx context.Context) (err error) {
 	s := sb.session
-	if sb.files, err = s.dir.newSandboxFiles(&sb.config); err != nil {
+	if sb.files, err = s.dir.newSandboxFiles(sb.config.onDisk()); err != nil {
 		return err
 	}
-	s.undo.add(sb.files.backlink().remove)
+	s.undo.add(sb.files.removeBacklink)
 	s.undo.add(func() error { return sb.files.remove(context.WithoutCancel(ctx), sb.group) })
-	return sb.files.make(&sb.config)
+	return sb.files.make(sb.config.onDisk())
 }
 
 // StartSandbox starts the stage1 and the process that holds the pod's namespaces.
@@ -201,15 +193,15 @@ func (sb *sandbox) beforeRun(c *Call, undo *cleanup) (err error) {
 		return err
 	}
 	r.Cgroup, r.Sandbox.Cgroup = sb.group.ABI(), sb.group.ABI()
-	r.Bundle = sb.files.path(holderName)
-	if r.Rootfs, err = sb.session.dir.store.holderRoot(); err == nil {
+	r.Bundle = sb.files.holderBundle()
+	if r.Rootfs, err = sb.pod.cfg.Store.holderRoot(); err == nil {
 		r.Spec, err = writeHolder(r.Bundle, r.Rootfs, r.Sandbox, sb.config.SELinux, sb.group.Path())
 	}
 	if err != nil {
 		return fmt.Errorf("bundle of the holder: %w", err)
 	}
 	undo.add(sb.files.unlink)
-	if err := sb.files.link(&sb.config); err != nil {
+	if err := sb.files.link(sb.config.onDisk()); err != nil {
 		return err
 	}
 	sb.request = r.Sandbox
@@ -225,7 +217,7 @@ func (sb *sandbox) stage1Ended(ctx context.Context) { sb.holder.kill(ctx) }
 // remove removes what was made for the sandbox: its files before the pod, and after
 // it the file in the bundle that names the pod.
 func (sb *sandbox) remove(ctx context.Context, removePod func() error) error {
-	return errors.Join(sb.files.remove(ctx, sb.group), removePod(), sb.files.backlink().remove())
+	return errors.Join(sb.files.remove(ctx, sb.group), removePod(), sb.files.removeBacklink())
 }
 
 func (sb *sandbox) makeCgroup() error {
@@ -235,11 +227,8 @@ func (sb *sandbox) makeCgroup() error {
 		return err
 	}
 	sb.group = g // what prepare has registered removes it
-	sb.session.dir.store.fault("make cgroup of the sandbox")
-	return sb.files.update(func(r *sandboxRecord) {
-		record := g.Record()
-		r.Cgroup = &record
-	})
+	sb.pod.cfg.Store.fault("make cgroup of the sandbox")
+	return sb.files.setCgroup(g.Record())
 }
 
 // SandboxStatus never blocks. It is legal in every state.
@@ -296,7 +285,7 @@ func (p *Pod) LinkSandbox(id string) error {
 	if sb.now().State != SandboxReady {
 		return nil
 	}
-	if err := sb.files.link(&sb.config); err != nil {
+	if err := sb.files.link(sb.config.onDisk()); err != nil {
 		return fmt.Errorf("sandbox %s: %w", id, err)
 	}
 	return nil

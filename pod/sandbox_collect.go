@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -63,8 +64,7 @@ func (f *sandboxFiles) collect(ctx context.Context) error {
 
 // lastExit says how the sandbox ends, and keeps that in the bundle.
 func (f *sandboxFiles) lastExit() (CollectedExit, error) {
-	e := killedExit()
-	exit := CollectedExit{Code: e.Code, At: e.At, Found: true}
+	exit := CollectedExit{Code: uint32(proc.KilledCode), At: time.Now(), Found: true}
 	if h := f.record.Holder; h != nil {
 		exit.PID = h.PID
 	}

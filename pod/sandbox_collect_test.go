@@ -17,38 +17,38 @@ func (l life) liveInSandbox(t *testing.T, s *Store) error {
 	ctx := context.Background()
 	children := proc.NewChildren()
 	stage1 := newFakeStage1(children)
-	note := "echo $$ >> " + filepath.Join(l.base, "pids") + "; "
+	note := "echo $$ >> " + filepath.Join(l.Base, "pids") + "; "
 	stage1.script(ofHolder, note)
-	stage1.script(l.id, note+"exit 7")
+	stage1.script(l.ID, note+"exit 7")
 	p := New(Config{
 		Store: s, Key: testKey, Children: children, Events: &recorder{more: make(chan struct{}, 1)},
 		OpenStage1: func(context.Context) (Stage1, error) { return stage1, nil },
 	})
-	c := boxConfig(t, l.base)
-	c.CgroupsPath = "/" + l.id + "-box"
+	c := boxConfig(t, l.Base)
+	c.CgroupsPath = "/" + l.ID + "-box"
 	if err := p.CreateSandbox(ctx, c); err != nil {
 		return err
 	}
 	if _, err := p.StartSandbox(ctx, c.ID); err != nil {
 		return err
 	}
-	spec, err := os.ReadFile(filepath.Join(l.bundle(), "config.json"))
+	spec, err := os.ReadFile(filepath.Join(l.Bundle(), "config.json"))
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Join(l.bundle(), "rootfs"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(l.Bundle(), "rootfs"), 0o755); err != nil {
 		return err
 	}
-	if _, err := p.CreateApp(ctx, AppConfig{ID: AppID(l.id), Bundle: l.bundle(), Spec: spec, Rootfs: bareRoot{}, Stdio: &noStdio{}}); err != nil {
+	if _, err := p.CreateApp(ctx, AppConfig{ID: AppID(l.ID), Bundle: l.Bundle(), Spec: spec, Rootfs: bareRoot{}, Stdio: &noStdio{}}); err != nil {
 		return err
 	}
-	if _, err := p.Start(ctx, AppID(l.id), ""); err != nil {
+	if _, err := p.Start(ctx, AppID(l.ID), ""); err != nil {
 		return err
 	}
-	if _, err := p.Wait(ctx, AppID(l.id), ""); err != nil {
+	if _, err := p.Wait(ctx, AppID(l.ID), ""); err != nil {
 		return err
 	}
-	if _, err := p.Delete(ctx, AppID(l.id), ""); err != nil {
+	if _, err := p.Delete(ctx, AppID(l.ID), ""); err != nil {
 		return err
 	}
 	s.fault("alone")
@@ -59,11 +59,11 @@ func TestAShimThatDiesAtAnyStepOfASandboxLeavesNothingAfterItsCollection(t *test
 	orders := [][]string{{"bundle", "box"}, {"box", "bundle"}}
 	for n := 1; ; n++ {
 		l := newLife(t)
-		t.Cleanup(func() { _ = cgroup.RemoveStale(context.Background(), cgroup.Path{Spec: "/" + l.id + "-box"}) })
-		died := l.until(t, "sandbox", strconv.Itoa(n))
+		t.Cleanup(func() { _ = cgroup.RemoveStale(context.Background(), cgroup.Path{Spec: "/" + l.ID + "-box"}) })
+		died := l.Until(t, "sandbox", strconv.Itoa(n))
 		for _, name := range orders[n%2] {
-			id := map[string]string{"bundle": l.id, "box": "box"}[name]
-			exit, err := l.collector(t).Collect(t.Context(), filepath.Join(l.base, name), "default", id)
+			id := map[string]string{"bundle": l.ID, "box": "box"}[name]
+			exit, err := l.collector(t).Collect(t.Context(), filepath.Join(l.Base, name), "default", id)
 			if err != nil {
 				t.Errorf("collect %s: %v", name, err)
 			}
@@ -72,11 +72,11 @@ func TestAShimThatDiesAtAnyStepOfASandboxLeavesNothingAfterItsCollection(t *test
 			}
 		}
 		l.collect(t) // what had no bundle yet, and a second time
-		l.nothingLeft(t)
-		if _, err := os.Lstat(filepath.Join(l.base, "cri/box")); err == nil {
+		l.NothingLeft(t)
+		if _, err := os.Lstat(filepath.Join(l.Base, "cri/box")); err == nil {
 			t.Error("links are left")
 		}
-		if left, _ := filepath.Glob("/sys/fs/cgroup/*/" + l.id + "-box*"); len(left) != 0 {
+		if left, _ := filepath.Glob("/sys/fs/cgroup/*/" + l.ID + "-box*"); len(left) != 0 {
 			t.Errorf("cgroups left: %v", left)
 		}
 		if t.Failed() {
@@ -94,10 +94,10 @@ func TestAShimThatDiesAtAnyStepOfASandboxLeavesNothingAfterItsCollection(t *test
 
 func TestACollectedSandboxTellsItsExitAgain(t *testing.T) {
 	l := newLife(t)
-	if !l.until(t, "sandbox", "alone") {
+	if !l.Until(t, "sandbox", "alone") {
 		t.Fatal("it does not get there")
 	}
-	box := filepath.Join(l.base, "box")
+	box := filepath.Join(l.Base, "box")
 	first, err := l.collector(t).Collect(t.Context(), box, "default", "box")
 	if err != nil || !first.Found || first.Code != 137 || first.PID == 0 {
 		t.Errorf("exit %+v, %v", first, err)
@@ -107,14 +107,14 @@ func TestACollectedSandboxTellsItsExitAgain(t *testing.T) {
 		t.Errorf("again: %+v, %v; the first was %+v", again, err, first)
 	}
 	l.collect(t)
-	l.nothingLeft(t)
+	l.NothingLeft(t)
 }
 
 func TestADeleteLeavesASandboxAloneWhoseShimLives(t *testing.T) {
 	w := newWorld(t)
 	c := boxConfig(t, t.TempDir())
 	st := w.sandbox(c)
-	collector := &Collector{Store: w.cfg.Store, OpenStage1: func(string) (Stage1, error) { return w.stage1, nil }}
+	collector := &Collector{Store: w.cfg.Store, OpenStage1: func(string) (DiskStage1, error) { return w.stage1, nil }}
 	if exit, err := collector.Collect(t.Context(), c.Bundle, w.cfg.Key.Namespace, "box"); err != nil || exit.Found {
 		t.Errorf("%+v, %v", exit, err)
 	}

@@ -18,7 +18,7 @@ import (
 // Names in a pod's directory that a sandbox has.
 const (
 	sandboxFile = "sandbox.json"
-	sandboxDir  = "sandbox"   // SandboxFiles
+	sandboxDir  = "sandbox"   // SandboxFile, and the names below
 	shmName     = "shm"       // a tmpfs
 	userName    = "user"      // the pod's user namespace, pinned
 	holderName  = "holder"    // an OCI bundle
@@ -26,6 +26,30 @@ const (
 	fileMode    = 0o644       // of files that apps have to read
 	shmMode     = "mode=1777" // as /dev/shm has everywhere
 )
+
+// DiskSandbox says what a sandbox has on disk.
+type DiskSandbox struct {
+	ID          string
+	Bundle      string // absolute; rkt.json is written here
+	CgroupsPath string // of the holder, as the OCI spec names it
+
+	// Files that apps get to see, and a tmpfs for their /dev/shm.
+	Files []SandboxFile
+	Shm   SandboxShm
+}
+
+// SandboxFile is a file that is kept in the pod.
+type SandboxFile struct {
+	Name    string
+	Content []byte
+	Link    string // absolute path of a link to it; empty for none
+}
+
+// SandboxShm is a tmpfs that is kept in the pod.
+type SandboxShm struct {
+	Size int64  // in bytes; 0 for no tmpfs
+	Link string // as of a SandboxFile
+}
 
 // sandboxRecord is $pod/sandbox.json. As long as it is there, the pod is not
 // over, whether it has apps or not.
@@ -47,7 +71,7 @@ type sandboxFiles struct {
 
 // newSandboxFiles writes down what is going to be made, in the pod and in the
 // sandbox's bundle, before any of it is there.
-func (d *Dir) newSandboxFiles(c *SandboxConfig) (*sandboxFiles, error) {
+func (d *Dir) newSandboxFiles(c DiskSandbox) (*sandboxFiles, error) {
 	f := &sandboxFiles{dir: d, record: sandboxRecord{
 		Version: recordVersion, ID: c.ID, Bundle: c.Bundle, CgroupsPath: c.CgroupsPath,
 	}}
@@ -86,9 +110,15 @@ func (f *sandboxFiles) write() error {
 	return err
 }
 
-// update changes the record.
-func (f *sandboxFiles) update(change func(*sandboxRecord)) error {
-	change(&f.record)
+// setCgroup records the cgroup of the holder.
+func (f *sandboxFiles) setCgroup(c cgroup.Record) error {
+	f.record.Cgroup = &c
+	return f.write()
+}
+
+// setHolder records the holder.
+func (f *sandboxFiles) setHolder(pid int, start uint64) error {
+	f.record.Holder = &processRecord{PID: pid, StartTime: start}
 	return f.write()
 }
 
@@ -97,8 +127,11 @@ func (f *sandboxFiles) path(name string) string {
 	return filepath.Join(f.dir.Path(), sandboxDir, name)
 }
 
+// holderBundle returns where the OCI bundle of the holder is now.
+func (f *sandboxFiles) holderBundle() string { return f.path(holderName) }
+
 // make writes the files that apps of the pod see, and mounts its /dev/shm.
-func (f *sandboxFiles) make(c *SandboxConfig) error {
+func (f *sandboxFiles) make(c DiskSandbox) error {
 	if err := os.MkdirAll(f.path(holderName), 0o755); err != nil {
 		return err
 	}
@@ -150,7 +183,7 @@ func (f *sandboxFiles) pinUser(of string) (path string, err error) {
 
 // link sees to it that every link is there: another daemon's clean-up may have
 // taken one that it did not know.
-func (f *sandboxFiles) link(c *SandboxConfig) error {
+func (f *sandboxFiles) link(c DiskSandbox) error {
 	for _, file := range c.Files {
 		if err := f.linkTo(file.Link, f.path(file.Name)); err != nil {
 			return err
@@ -211,6 +244,9 @@ func (f *sandboxFiles) remove(ctx context.Context, group *cgroup.Group) error {
 	f.dir.store.fault("remove " + sandboxFile)
 	return nil
 }
+
+// removeBacklink removes rkt.json from the sandbox's bundle.
+func (f *sandboxFiles) removeBacklink() error { return f.backlink().remove() }
 
 // backlink is what leads from the sandbox's bundle to it.
 func (f *sandboxFiles) backlink() backlink { return backlink{f.record.Bundle, f.dir.uuid, ""} }

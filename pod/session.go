@@ -294,13 +294,13 @@ func (p *Pod) over(s *session) {
 func (p *Pod) endBehind(ctx context.Context, s *session, last *AppDir) error {
 	release, err := s.dir.hold()
 	if err != nil {
-		return errors.Join(err, p.end(ctx, s), last.backlink().remove())
+		return errors.Join(err, p.end(ctx, s), last.RemoveBacklink())
 	}
 	go func() {
 		defer release()
 		defer p.over(s)
 		// The file in the bundle that names the pod goes after the pod.
-		if err := errors.Join(s.remove(ctx), last.backlink().remove()); err != nil {
+		if err := errors.Join(s.remove(ctx), last.RemoveBacklink()); err != nil {
 			log.G(ctx).WithError(err).Warnf("container %s: left behind by its deletion", last.Record().ID)
 		}
 	}()

@@ -292,7 +292,7 @@ func TestAddingWhileThePodMovesLosesNothing(t *testing.T) {
 	go func() {
 		var errs []error
 		for i := range 20 {
-			a, err := d.AddApp(AppID(strings.Repeat("x", i+1)), t.TempDir(), &specs.Spec{})
+			a, err := d.AddApp(strings.Repeat("x", i+1), t.TempDir(), &specs.Spec{})
 			if err == nil {
 				err = a.Update(func(r *AppRecord) { r.PID = 1 })
 			}
@@ -448,7 +448,7 @@ func FuzzNamesAreValidAndInjective(f *testing.F) { // trap 11, checklist 1 of rk
 	f.Add(strings.Repeat("c", 76), strings.Repeat("c", 75)+"d", 1, 1)
 	f.Fuzz(func(t *testing.T, id1, id2 string, g1, g2 int) {
 		g1, g2 = g1&0xffffff, g2&0xffffff
-		a, b := newAppName(AppID(id1), g1), newAppName(AppID(id2), g2)
+		a, b := newAppName(id1, g1), newAppName(id2, g2)
 		if same := id1 == id2 && g1 == g2; same != (a == b) {
 			t.Errorf("%q/%d is %s, %q/%d is %s", id1, g1, a, id2, g2, b)
 		}

@@ -169,6 +169,13 @@ func (w *world) podDirs(state string) []string {
 	return names
 }
 
+// soon returns a context that ends when a test has waited too long.
+func (w *world) soon() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	w.t.Cleanup(cancel)
+	return ctx
+}
+
 // scriptLines is how a test waits for a line that a script writes.
 func scriptLines(t *testing.T) (write string, next func() string) {
 	t.Helper()

@@ -185,13 +185,17 @@ func locate(c config.Choice) (string, error) {
 }
 
 // reopener returns a function that opens the stage1 of an existing pod.
-func reopener(images *image.Store, children *proc.Children) func(string) (pod.Stage1, error) {
-	return func(podDir string) (pod.Stage1, error) {
+func reopener(images *image.Store, children *proc.Children) func(string) (pod.DiskStage1, error) {
+	return func(podDir string) (pod.DiskStage1, error) {
 		i, err := images.Load(podDir)
 		if err != nil {
 			return nil, err
 		}
-		return openImage(i, i.Name(), children, nil)
+		s, err := openImage(i, i.Name(), children, nil)
+		if err != nil {
+			return nil, err
+		}
+		return stage1.Collected(s), nil
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
 // crashChecks are about supervisors and shims that die.
@@ -154,12 +155,16 @@ func checkCollected(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	c := pod.Collector{Store: t.store, OpenStage1: func(dir string) (pod.Stage1, error) {
+	c := pod.Collector{Store: t.store, OpenStage1: func(dir string) (pod.DiskStage1, error) {
 		image, err := t.images.Load(dir)
 		if err != nil {
 			return nil, err
 		}
-		return t.stage1Of(image, t.config.Excuse)
+		s, err := t.stage1Of(image, t.config.Excuse)
+		if err != nil {
+			return nil, err
+		}
+		return stage1.Collected(s), nil
 	}}
 	exit, err := c.Collect(ctx, a.config.Bundle, "verify", string(a.id))
 	if err != nil {

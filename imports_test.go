@@ -25,6 +25,7 @@ var layers = map[string][]string{
 	"options":                   {},
 	"sandbox":                   {},
 	"pod":                       {"proc", "abi"},
+	"pod/disk":                  {"pod/cgroup", "pod/datadir", "proc", "abi"},
 	"pod/datadir":               {},
 	"proc":                      {}, // of others, golang.org/x/sys only
 	"pod/cgroup":                {"proc", "abi"},

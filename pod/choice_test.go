@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
 func TestAnAppThatIsNotAdmittedLeavesNothing(t *testing.T) {
@@ -48,7 +49,7 @@ func TestAnAppThatIsNotAdmittedLeavesNothing(t *testing.T) {
 
 func TestThePodsRecordSaysWhyItHasItsStage1(t *testing.T) {
 	w := newWorld(t)
-	w.cfg.Choice = func() Stage1Record { return Stage1Record{By: "annotation", Excused: []string{"/hostname"}} }
+	w.cfg.Choice = func() disk.Stage1Record { return disk.Stage1Record{By: "annotation", Excused: []string{"/hostname"}} }
 	w.mustCreate("a", "exit 0")
 	dirs := w.podDirs("run")
 	if len(dirs) != 1 {
@@ -58,7 +59,7 @@ func TestThePodsRecordSaysWhyItHasItsStage1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var record struct{ Stage1 Stage1Record }
+	var record struct{ Stage1 disk.Stage1Record }
 	if err := json.Unmarshal(text, &record); err != nil {
 		t.Fatal(err)
 	}

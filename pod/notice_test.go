@@ -167,7 +167,7 @@ func TestTheRecordOfAnAppHasRoomOfItsOwn(t *testing.T) {
 	w.stage1.worded = true // so that the room stays unused
 	w.mustStart("b", "")
 	w.mustWait("b", "")
-	if err := b.disk.removeFiles(); err != nil {
+	if err := b.disk.RemoveFiles(); err != nil {
 		t.Fatal(err)
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {

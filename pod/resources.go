@@ -9,6 +9,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
 // parseResources reads an OCI linux.resources object. What asks for something
@@ -64,7 +65,7 @@ func unknown(value any, t reflect.Type, name string) string {
 			}
 		}
 	case map[string]any:
-		known := fields(t)
+		known := disk.Fields(t)
 		for _, key := range slices.Sorted(maps.Keys(v)) {
 			inner, ok := known[key]
 			if t.Kind() == reflect.Map {

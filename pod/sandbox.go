@@ -11,6 +11,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/hold"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
 // SandboxConfig is a request for a pod that runs without apps, too: from its
@@ -39,13 +40,13 @@ type SandboxConfig struct {
 	CgroupParent string
 
 	// Files that apps get to see, and a tmpfs for their /dev/shm.
-	Files []SandboxFile
-	Shm   SandboxShm
+	Files []disk.SandboxFile
+	Shm   disk.SandboxShm
 }
 
 // onDisk returns what is kept on disk of a sandbox.
-func (c *SandboxConfig) onDisk() DiskSandbox {
-	return DiskSandbox{ID: c.ID, Bundle: c.Bundle, CgroupsPath: c.CgroupsPath, Files: c.Files, Shm: c.Shm}
+func (c *SandboxConfig) onDisk() disk.Sandbox {
+	return disk.Sandbox{ID: c.ID, Bundle: c.Bundle, CgroupsPath: c.CgroupsPath, Files: c.Files, Shm: c.Shm}
 }
 
 // SandboxStatus is what this process knows of a sandbox.
@@ -67,7 +68,7 @@ type sandbox struct {
 
 	// Set by CreateSandbox or StartSandbox.
 	starting context.Context // ends when the start is given up
-	files    *sandboxFiles
+	files    *disk.SandboxFiles
 	group    *cgroup.Group
 	holder   *holder
 	request  *abi.Sandbox // of its stage1
@@ -131,12 +132,12 @@ func (p *Pod) reserveSandbox(sb *sandbox) error {
 // prepare puts on disk what does not need the stage1.
 func (sb *sandbox) prepare(ctx context.Context) (err error) {
 	s := sb.session
-	if sb.files, err = s.dir.newSandboxFiles(sb.config.onDisk()); err != nil {
+	if sb.files, err = s.dir.NewSandboxFiles(sb.config.onDisk()); err != nil {
 		return err
 	}
-	s.undo.add(sb.files.removeBacklink)
-	s.undo.add(func() error { return sb.files.remove(context.WithoutCancel(ctx), sb.group) })
-	return sb.files.make(sb.config.onDisk())
+	s.undo.add(sb.files.RemoveBacklink)
+	s.undo.add(func() error { return sb.files.Remove(context.WithoutCancel(ctx), sb.group) })
+	return sb.files.Make(sb.config.onDisk())
 }
 
 // StartSandbox starts the stage1 and the process that holds the pod's namespaces.
@@ -183,7 +184,7 @@ func (sb *sandbox) beforeRun(c *Call, undo *cleanup) (err error) {
 		UIDMappings: sb.config.UIDMappings, GIDMappings: sb.config.GIDMappings, Sysctl: sb.config.Sysctl,
 	}
 	if sb.config.UserOf != "" {
-		path, err := sb.files.pinUser(sb.config.UserOf)
+		path, err := sb.files.PinUser(sb.config.UserOf)
 		if err != nil {
 			return err
 		}
@@ -193,15 +194,15 @@ func (sb *sandbox) beforeRun(c *Call, undo *cleanup) (err error) {
 		return err
 	}
 	r.Cgroup, r.Sandbox.Cgroup = sb.group.ABI(), sb.group.ABI()
-	r.Bundle = sb.files.holderBundle()
-	if r.Rootfs, err = sb.pod.cfg.Store.holderRoot(); err == nil {
-		r.Spec, err = writeHolder(r.Bundle, r.Rootfs, r.Sandbox, sb.config.SELinux, sb.group.Path())
+	r.Bundle = sb.files.HolderBundle()
+	if r.Rootfs, err = sb.pod.cfg.Store.HolderRoot(); err == nil {
+		r.Spec, err = disk.WriteHolder(r.Bundle, r.Rootfs, r.Sandbox, sb.config.SELinux, sb.group.Path())
 	}
 	if err != nil {
 		return fmt.Errorf("bundle of the holder: %w", err)
 	}
-	undo.add(sb.files.unlink)
-	if err := sb.files.link(sb.config.onDisk()); err != nil {
+	undo.add(sb.files.Unlink)
+	if err := sb.files.Link(sb.config.onDisk()); err != nil {
 		return err
 	}
 	sb.request = r.Sandbox
@@ -217,7 +218,7 @@ func (sb *sandbox) stage1Ended(ctx context.Context) { sb.holder.kill(ctx) }
 // remove removes what was made for the sandbox: its files before the pod, and after
 // it the file in the bundle that names the pod.
 func (sb *sandbox) remove(ctx context.Context, removePod func() error) error {
-	return errors.Join(sb.files.remove(ctx, sb.group), removePod(), sb.files.removeBacklink())
+	return errors.Join(sb.files.Remove(ctx, sb.group), removePod(), sb.files.RemoveBacklink())
 }
 
 func (sb *sandbox) makeCgroup() error {
@@ -227,8 +228,8 @@ func (sb *sandbox) makeCgroup() error {
 		return err
 	}
 	sb.group = g // what prepare has registered removes it
-	sb.pod.cfg.Store.fault("make cgroup of the sandbox")
-	return sb.files.setCgroup(g.Record())
+	sb.pod.cfg.Store.Fault("make cgroup of the sandbox")
+	return sb.files.SetCgroup(g.Record())
 }
 
 // SandboxStatus never blocks. It is legal in every state.
@@ -285,7 +286,7 @@ func (p *Pod) LinkSandbox(id string) error {
 	if sb.now().State != SandboxReady {
 		return nil
 	}
-	if err := sb.files.link(sb.config.onDisk()); err != nil {
+	if err := sb.files.Link(sb.config.onDisk()); err != nil {
 		return fmt.Errorf("sandbox %s: %w", id, err)
 	}
 	return nil

@@ -8,12 +8,60 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/crash"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
+// life is a life with a sandbox and an app.
+type life struct{ crash.Life }
+
+func newLife(t *testing.T) life {
+	t.Helper()
+	return life{crash.New(t)}
+}
+
+func TestOneLife(t *testing.T) {
+	current, _, fault := crash.Current(t)
+	s, err := disk.OpenStore(current.DataDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Fault = fault
+	if err := (life{current}).liveInSandbox(t, s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (l life) collector(t *testing.T) *disk.Collector {
+	t.Helper()
+	s, err := disk.OpenStore(l.DataDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &disk.Collector{Store: s, OpenStage1: func(string) (disk.Stage1, error) { return crash.Stopper{}, nil }}
+}
+
+// collect does what containerd and the next `start` do after a crash.
+func (l life) collect(t *testing.T) {
+	t.Helper()
+	c := l.collector(t)
+	exit, err := c.Collect(t.Context(), l.Bundle(), "default", l.ID)
+	if err != nil {
+		t.Error(err)
+	}
+	if again, err := c.Collect(t.Context(), l.Bundle(), "default", l.ID); err != nil || again.Code != exit.Code || again.PID != exit.PID {
+		t.Errorf("a second time: %+v, %v; the first was %+v", again, err, exit)
+	}
+	l.Age(t)
+	if err := c.CollectStale(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // liveInSandbox makes a sandbox with an app, and removes both.
-func (l life) liveInSandbox(t *testing.T, s *Store) error {
+func (l life) liveInSandbox(t *testing.T, s *disk.Store) error {
 	ctx := context.Background()
 	children := proc.NewChildren()
 	stage1 := newFakeStage1(children)
@@ -21,7 +69,7 @@ func (l life) liveInSandbox(t *testing.T, s *Store) error {
 	stage1.script(ofHolder, note)
 	stage1.script(l.ID, note+"exit 7")
 	p := New(Config{
-		Store: s, Key: testKey, Children: children, Events: &recorder{more: make(chan struct{}, 1)},
+		Store: s, Key: disk.Key{Daemon: "/run/containerd/containerd.sock", Namespace: "default", Sandbox: "box"}, Children: children, Events: &recorder{more: make(chan struct{}, 1)},
 		OpenStage1: func(context.Context) (Stage1, error) { return stage1, nil },
 	})
 	c := boxConfig(t, l.Base)
@@ -51,7 +99,7 @@ func (l life) liveInSandbox(t *testing.T, s *Store) error {
 	if _, err := p.Delete(ctx, AppID(l.ID), ""); err != nil {
 		return err
 	}
-	s.fault("alone")
+	s.Fault("alone")
 	return errors.Join(p.StopSandbox(ctx, c.ID, 0), p.ShutdownSandbox(ctx, c.ID), children.Close(ctx))
 }
 
@@ -114,7 +162,7 @@ func TestADeleteLeavesASandboxAloneWhoseShimLives(t *testing.T) {
 	w := newWorld(t)
 	c := boxConfig(t, t.TempDir())
 	st := w.sandbox(c)
-	collector := &Collector{Store: w.cfg.Store, OpenStage1: func(string) (DiskStage1, error) { return w.stage1, nil }}
+	collector := &disk.Collector{Store: w.cfg.Store, OpenStage1: func(string) (disk.Stage1, error) { return w.stage1, nil }}
 	if exit, err := collector.Collect(t.Context(), c.Bundle, w.cfg.Key.Namespace, "box"); err != nil || exit.Found {
 		t.Errorf("%+v, %v", exit, err)
 	}

@@ -51,7 +51,7 @@ func (sb *sandbox) afterRun(ctx context.Context, leader abi.Ready) error {
 	sb.mu.Lock()
 	sb.status.PID = h.pid
 	sb.mu.Unlock()
-	if err := sb.files.setHolder(h.pid, h.start); err != nil {
+	if err := sb.files.SetHolder(h.pid, h.start); err != nil {
 		return err
 	}
 	return sb.watch(ctx, h)

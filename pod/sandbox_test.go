@@ -17,6 +17,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/crash"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -31,11 +32,11 @@ func boxConfig(t testing.TB, dir string) SandboxConfig {
 		ID: "box", Bundle: bundle, Hostname: "blue",
 		Namespaces:  []abi.Namespace{{Type: "ipc"}, {Type: "uts"}},
 		CgroupsPath: "/rkt-pod-test-box-" + strconv.Itoa(os.Getpid()),
-		Files: []SandboxFile{
+		Files: []disk.SandboxFile{
 			{Name: "hosts", Content: []byte("127.0.0.1 localhost\n"), Link: filepath.Join(dir, "cri/box/hosts")},
 			{Name: "resolv.conf", Content: []byte("nameserver 192.0.2.1\n")},
 		},
-		Shm: SandboxShm{Size: 1 << 20, Link: filepath.Join(dir, "cri/box/shm")},
+		Shm: disk.SandboxShm{Size: 1 << 20, Link: filepath.Join(dir, "cri/box/shm")},
 	}
 }
 

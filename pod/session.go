@@ -13,6 +13,7 @@ import (
 
 	"github.com/containerd/log"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -35,7 +36,7 @@ type session struct {
 
 	// Set while the session is making.
 	stage1 Stage1
-	dir    *Dir               // nil if it could not be made
+	dir    *disk.Dir          // nil if it could not be made
 	giveUp context.CancelFunc // ends a start that hangs
 
 	// Set until the start is decided. err is also set if there is no dir.
@@ -110,7 +111,7 @@ func (s *session) make(ctx context.Context) error {
 	if s.stage1, err = s.pod.cfg.OpenStage1(ctx); err != nil {
 		return err
 	}
-	var record Stage1Record
+	var record disk.Stage1Record
 	if s.pod.cfg.Choice != nil {
 		record = s.pod.cfg.Choice()
 	}
@@ -148,7 +149,7 @@ func (s *session) run(ctx, starting context.Context) error {
 		return err
 	}
 	s.undo.add(func() error { return s.stage1.Detach(s.dir.Path()) })
-	s.undo.add(func() error { return s.dir.evict(ctx) })
+	s.undo.add(func() error { return s.dir.Evict(ctx) })
 	if err := s.dir.Run(); err != nil {
 		return err
 	}
@@ -180,7 +181,7 @@ func (s *session) recordSupervisor() error {
 	if err != nil {
 		return err
 	}
-	return s.dir.SetSupervisor(SupervisorRecord{PID: s.sup.PID, StartTime: start, Leader: s.sup.Leader.PID})
+	return s.dir.SetSupervisor(disk.SupervisorRecord{PID: s.sup.PID, StartTime: start, Leader: s.sup.Leader.PID})
 }
 
 // abandon kills a supervisor that serves no app yet. It calls stop first, because only
@@ -198,7 +199,7 @@ func (s *session) abandon(ctx context.Context) error {
 }
 
 // call returns what every call of an entrypoint in this session begins with.
-func (s *session) call(e abi.Entrypoint, app AppName) Call {
+func (s *session) call(e abi.Entrypoint, app disk.AppName) Call {
 	c := Call{
 		Dir:     s.dir.Path(),
 		Request: abi.Request{Entrypoint: e, Pod: s.dir.UUID(), App: string(app)},
@@ -241,7 +242,7 @@ func unread(n abi.Notice) string {
 // exitNoticed reports the exit that a notice tells of. A notice without the exit status
 // comes after the record that has it.
 func (s *session) exitNoticed(ctx context.Context, n abi.Notice) {
-	name, exec := AppName(n.App), ExecID(n.Exec)
+	name, exec := disk.AppName(n.App), ExecID(n.Exec)
 	a := s.pod.byName(s, name)
 	if a == nil {
 		return // its app/add failed, or it was deleted
@@ -291,8 +292,8 @@ func (p *Pod) over(s *session) {
 // endBehind ends a session whose last app is being deleted, without keeping that
 // app's client waiting. The pod is held meanwhile: a `delete` for the app, which
 // comes next, waits until the pod has gone. Close waits, too.
-func (p *Pod) endBehind(ctx context.Context, s *session, last *AppDir) error {
-	release, err := s.dir.hold()
+func (p *Pod) endBehind(ctx context.Context, s *session, last *disk.AppDir) error {
+	release, err := s.dir.Hold()
 	if err != nil {
 		return errors.Join(err, p.end(ctx, s), last.RemoveBacklink())
 	}
@@ -384,7 +385,7 @@ func (s *session) waitDone(limit time.Duration) bool {
 func (s *session) statusDir() string { return filepath.Join(s.dir.Path(), abi.StatusDir) }
 
 // readStatus returns what was recorded of a process, if anything was.
-func (s *session) readStatus(name AppName, exec ExecID) (abi.Status, bool) {
+func (s *session) readStatus(name disk.AppName, exec ExecID) (abi.Status, bool) {
 	st, err := abi.ReadStatus(s.statusDir(), string(name), string(exec))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.L.WithError(err).Warnf("pod %s: unreadable exit status", s.dir.UUID())

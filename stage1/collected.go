@@ -5,10 +5,11 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
 // Collected returns the stage1 of a pod that is collected from disk.
-func Collected(s pod.Stage1) pod.DiskStage1 { return collected{s} }
+func Collected(s pod.Stage1) disk.Stage1 { return collected{s} }
 
 type collected struct{ pod.Stage1 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/shim"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
@@ -46,7 +47,7 @@ func wantedTrees() ([]string, error) {
 
 // serve makes the Task service of one pod.
 func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
-	store, err := pod.OpenStore(dataDir())
+	store, err := disk.OpenStore(dataDir())
 	if err != nil {
 		return nil, err
 	}
@@ -69,14 +70,14 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 		NewPod: func(events pod.Events) shim.Pod {
 			return pod.New(pod.Config{
 				Store:      store,
-				Key:        pod.Key{Daemon: b.Address, Namespace: b.Namespace, Sandbox: b.Group},
+				Key:        disk.Key{Daemon: b.Address, Namespace: b.Namespace, Sandbox: b.Group},
 				Children:   children,
 				Events:     events,
 				OpenStage1: open,
 				Admit:      chosen.Admit,
-				Choice: func() pod.Stage1Record {
+				Choice: func() disk.Stage1Record {
 					c := chosen.Choice()
-					return pod.Stage1Record{By: string(c.By), Excused: c.Accept}
+					return disk.Stage1Record{By: string(c.By), Excused: c.Accept}
 				},
 			})
 		},
@@ -84,7 +85,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	collector := pod.Collector{Store: store, OpenStage1: reopener(images, children)}
+	collector := disk.Collector{Store: store, OpenStage1: reopener(images, children)}
 	collect := func() {
 		if err := collector.CollectStale(ctx); err != nil {
 			log.G(ctx).WithError(err).Warn("pods that others have left cannot all be collected")
@@ -185,8 +186,8 @@ func locate(c config.Choice) (string, error) {
 }
 
 // reopener returns a function that opens the stage1 of an existing pod.
-func reopener(images *image.Store, children *proc.Children) func(string) (pod.DiskStage1, error) {
-	return func(podDir string) (pod.DiskStage1, error) {
+func reopener(images *image.Store, children *proc.Children) func(string) (disk.Stage1, error) {
+	return func(podDir string) (disk.Stage1, error) {
 		i, err := images.Load(podDir)
 		if err != nil {
 			return nil, err
@@ -203,8 +204,8 @@ func reopener(images *image.Store, children *proc.Children) func(string) (pod.Di
 type collector struct{}
 
 // open opens the stores. Only `delete` calls it, because `-v` and `-info` need none.
-func (collector) open() (*pod.Collector, error) {
-	store, err := pod.OpenStore(dataDir())
+func (collector) open() (*disk.Collector, error) {
+	store, err := disk.OpenStore(dataDir())
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +213,7 @@ func (collector) open() (*pod.Collector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pod.Collector{Store: store, OpenStage1: reopener(images, proc.NewChildren())}, nil
+	return &disk.Collector{Store: store, OpenStage1: reopener(images, proc.NewChildren())}, nil
 }
 
 func (c collector) Collect(ctx context.Context, bundle, namespace, id string) (manager.Exit, error) {

@@ -190,6 +190,16 @@ func (l Life) NothingLeft(t *testing.T) {
 	}
 }
 
+// Age makes the pods that are left an hour old: what is as old as a crash is not collected
+// yet, in case it is alive.
+func (l Life) Age(t *testing.T) {
+	t.Helper()
+	old := time.Now().Add(-time.Hour)
+	for _, p := range Pods(t, l.DataDir()) {
+		_ = os.Chtimes(filepath.Join(l.DataDir(), "pods", p), old, old)
+	}
+}
+
 // Pods returns where there are pods in a data directory, as STATE/UUID.
 func Pods(t testing.TB, dataDir string) []string {
 	t.Helper()

@@ -11,7 +11,7 @@ import (
 	"syscall"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
@@ -128,7 +128,7 @@ func (t *trial) supervisors() ([]int, error) {
 	var pids []int
 	for _, f := range files {
 		var record struct {
-			Supervisor *pod.SupervisorRecord `json:"supervisor"`
+			Supervisor *disk.SupervisorRecord `json:"supervisor"`
 		}
 		b, err := os.ReadFile(f)
 		if err == nil {
@@ -155,7 +155,7 @@ func checkCollected(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	c := pod.Collector{Store: t.store, OpenStage1: func(dir string) (pod.DiskStage1, error) {
+	c := disk.Collector{Store: t.store, OpenStage1: func(dir string) (disk.Stage1, error) {
 		image, err := t.images.Load(dir)
 		if err != nil {
 			return nil, err

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
 )
@@ -143,7 +144,7 @@ func (k *Composition) enlist(image []byte) error {
 	if err != nil {
 		return err
 	}
-	return pod.EditManifest(k.Dir, func(m *pod.Manifest) error {
+	return disk.EditManifest(k.Dir, func(m *disk.Manifest) error {
 		m.Drop(k.replaces)
 		m.Apps = append(m.Apps, entry)
 		for _, v := range k.App.Volumes {
@@ -160,7 +161,7 @@ func (k *Composition) enlist(image []byte) error {
 	})
 }
 
-func setAnnotation(m *pod.Manifest, name types.ACIdentifier, value string) error {
+func setAnnotation(m *disk.Manifest, name types.ACIdentifier, value string) error {
 	var all types.Annotations
 	if len(m.Annotations) > 0 {
 		if err := json.Unmarshal(m.Annotations, &all); err != nil {
@@ -177,7 +178,7 @@ func setAnnotation(m *pod.Manifest, name types.ACIdentifier, value string) error
 // or removed: this app's, and that of an app that cannot be loaded. One that is only
 // announced, since it is about to be added, enlists itself when it is: until then every
 // app/add would stumble over it.
-func (k *Composition) replaces(name pod.AppName) bool {
+func (k *Composition) replaces(name disk.AppName) bool {
 	if string(name) == string(k.Name) {
 		return true
 	}
@@ -188,7 +189,7 @@ func (k *Composition) replaces(name pod.AppName) bool {
 // Delist removes the app's entry from the pod's manifest. A pod without one is half
 // removed.
 func (k *Composition) Delist() error {
-	err := pod.EditManifest(k.Dir, func(m *pod.Manifest) error {
+	err := disk.EditManifest(k.Dir, func(m *disk.Manifest) error {
 		m.Drop(k.replaces)
 		return nil
 	})

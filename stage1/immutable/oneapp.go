@@ -12,6 +12,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
@@ -133,7 +134,7 @@ func (s *OneApp) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *pod
 	if err := CheckProgram(c.Request.Rootfs, k.Spec.Process); err != nil {
 		return nil, s.Refused(err.Error(), err)
 	}
-	if err := pod.LockManifest(c.Dir, k.Write); err != nil {
+	if err := disk.LockManifest(c.Dir, k.Write); err != nil {
 		return nil, fmt.Errorf("app %s: %w", k.Name, err)
 	}
 	if err := s.MountRoot(c.Request.Rootfs, k); err != nil {

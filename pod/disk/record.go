@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"encoding/json"
@@ -200,7 +200,7 @@ func createFile(dir *os.Root, name string, mode os.FileMode, b []byte) error {
 // keepUnknown adds to the object written those fields of the object old that
 // type t has no name for, at every level that t describes.
 func keepUnknown(written, old []byte, t reflect.Type) ([]byte, error) {
-	known := fields(t)
+	known := Fields(t)
 	if known == nil {
 		return written, nil
 	}
@@ -229,9 +229,9 @@ func keepUnknown(written, old []byte, t reflect.Type) ([]byte, error) {
 	return json.Marshal(now)
 }
 
-// fields returns the JSON names of a struct's fields, or nil if t is something
+// Fields returns the JSON names of a struct's fields, or nil if t is something
 // else or has a text of its own.
-func fields(t reflect.Type) map[string]reflect.Type {
+func Fields(t reflect.Type) map[string]reflect.Type {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -244,7 +244,7 @@ func fields(t reflect.Type) map[string]reflect.Type {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
-			for n, ft := range fields(f.Type) {
+			for n, ft := range Fields(f.Type) {
 				names[n] = ft
 			}
 		case f.IsExported() && name != "":

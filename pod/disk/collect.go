@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -37,12 +37,12 @@ type Collector struct {
 	Store *Store
 	// OpenStage1 returns the stage1 of an existing pod directory: of the image
 	// that the pod was started with, whatever is installed by now.
-	OpenStage1 func(podDir string) (DiskStage1, error)
+	OpenStage1 func(podDir string) (Stage1, error)
 }
 
-// DiskStage1 is what a Collector needs of a stage1. All but Call are methods of
+// Stage1 is what a Collector needs of a stage1. All but Call are methods of
 // pod.Stage1.
-type DiskStage1 interface {
+type Stage1 interface {
 	Has(abi.Entrypoint) bool
 	Attach(podDir string) error
 	Detach(podDir string) error
@@ -228,12 +228,12 @@ func (p *podCollector) container(ctx context.Context, u unfinished) (CollectedEx
 // podCollector collects a pod, or some of its apps.
 type podCollector struct {
 	dir   *Dir
-	open  func(string) (DiskStage1, error)
+	open  func(string) (Stage1, error)
 	limit context.Context // of all entrypoints together
 	// patience is how long to wait for a living shim that removes the pod.
 	patience context.Context
 
-	stage1 DiskStage1 // once it was needed
+	stage1 Stage1 // once it was needed
 }
 
 // entrypoint executes an entrypoint if the stage1 has it. What it fails to do is
@@ -299,19 +299,19 @@ func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (
 	if err := a.backlink().unmount(); err != nil {
 		return exit, err
 	}
-	p.dir.store.fault("unmount rootfs")
+	p.dir.store.Fault("unmount rootfs")
 	if group != nil {
 		if err := group.Remove(ctx); err != nil {
 			return exit, err
 		}
 	}
-	p.dir.store.fault("remove cgroup")
+	p.dir.store.Fault("remove cgroup")
 	// Nothing is left because of a hook that fails, and containerd would take an
 	// error for an exit that nobody knows.
 	if err := a.Poststop(ctx); err != nil {
 		log.G(ctx).WithError(err).Warn("collected all the same")
 	}
-	return exit, a.removeFiles()
+	return exit, a.RemoveFiles()
 }
 
 // unpause lets the app's processes die of what the stage1 is about to do. What it
@@ -343,7 +343,7 @@ func (a *AppDir) kill(ctx context.Context) (*cgroup.Group, error) {
 	if err := group.Kill(ctx); err != nil {
 		return nil, err
 	}
-	a.pod.store.fault("kill cgroup")
+	a.pod.store.Fault("kill cgroup")
 	return group, nil
 }
 
@@ -372,7 +372,7 @@ func (a *AppDir) lastExit() (CollectedExit, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	a.pod.store.fault("record exit")
+	a.pod.store.Fault("record exit")
 	return exit, err
 }
 
@@ -397,10 +397,10 @@ func (p *podCollector) finish(ctx context.Context) error {
 	if err := p.stopSupervisor(ctx); err != nil {
 		return err
 	}
-	if err := d.evict(ctx); err != nil {
+	if err := d.Evict(ctx); err != nil {
 		return err
 	}
-	d.store.fault("stop")
+	d.store.Fault("stop")
 	if d.state == dirRun {
 		if err := d.move(dirExited); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -467,6 +467,6 @@ func (p *podCollector) remove(ctx context.Context) error {
 			return err
 		}
 	}
-	p.dir.store.fault("detach")
+	p.dir.store.Fault("detach")
 	return p.dir.Remove(ctx)
 }

@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"crypto/sha256"
@@ -18,9 +18,9 @@ import (
 // reachable for the mapped users of user namespaces, which a pod is not.
 const holderDir = "holder"
 
-// holderRoot returns the root file system of holders: their program, and what to
+// HolderRoot returns the root file system of holders: their program, and what to
 // mount on. It is made once and not changed, and so has the name of its content.
-func (s *Store) holderRoot() (string, error) {
+func (s *Store) HolderRoot() (string, error) {
 	program, err := hold.Program()
 	if err != nil {
 		return "", err
@@ -48,9 +48,9 @@ func (s *Store) holderRoot() (string, error) {
 	return dir, err
 }
 
-// writeHolder makes the OCI bundle of a pod's holder in the directory dir: a
+// WriteHolder makes the OCI bundle of a pod's holder in the directory dir: a
 // stage1 that can run an app can run this. It returns config.json.
-func writeHolder(dir, rootfs string, s *abi.Sandbox, label, cgroupsPath string) ([]byte, error) {
+func WriteHolder(dir, rootfs string, s *abi.Sandbox, label, cgroupsPath string) ([]byte, error) {
 	text, err := json.Marshal(hold.Spec(rootfs, s, label, cgroupsPath))
 	if err != nil {
 		return nil, err

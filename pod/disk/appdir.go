@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -56,19 +56,19 @@ func (a *AppDir) write(spec *specs.Spec) error {
 	if err != nil {
 		return err
 	}
-	a.pod.store.fault("write " + bundleFile)
+	a.pod.store.Fault("write " + bundleFile)
 	if err := a.pod.root.Mkdir(a.file(""), 0o750); err != nil {
 		return err
 	}
-	a.pod.store.fault("mkdir " + appsInfoDir)
+	a.pod.store.Fault("mkdir " + appsInfoDir)
 	if err := writeRecord(a.pod.root, a.file(appFile), a.record); err != nil {
 		return err
 	}
-	a.pod.store.fault("write " + appFile)
+	a.pod.store.Fault("write " + appFile)
 	if err := writeManifests(a.pod.root, a.name, spec); err != nil {
 		return err
 	}
-	a.pod.store.fault("write manifests")
+	a.pod.store.Fault("write manifests")
 	return nil
 }
 
@@ -162,7 +162,7 @@ func (a *AppDir) Update(change func(*AppRecord)) error {
 		return fmt.Errorf("pod %s: app %s: %w", a.pod.uuid, a.name, err)
 	}
 	a.record = r
-	a.pod.store.fault("update " + appFile)
+	a.pod.store.Fault("update " + appFile)
 	return nil
 }
 
@@ -182,7 +182,7 @@ func (a *AppDir) Poststop(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("pod %s: app %s: %w", a.pod.uuid, a.name, err)
 	}
-	a.pod.store.fault("mark poststop")
+	a.pod.store.Fault("mark poststop")
 	if c := a.pod.store.Children; c != nil {
 		release := c.Expect()
 		defer release()
@@ -196,7 +196,7 @@ func (a *AppDir) Poststop(ctx context.Context) error {
 // Remove removes the app's entry in the manifest, its files and rkt.json. It is
 // idempotent, and leaves alone what has come to its bundle since.
 func (a *AppDir) Remove() error {
-	err := a.removeFiles()
+	err := a.RemoveFiles()
 	if err == nil {
 		err = a.backlink().remove()
 	}
@@ -206,24 +206,24 @@ func (a *AppDir) Remove() error {
 	return nil
 }
 
-// removeFiles removes what the pod directory has of the app. Its directory in
+// RemoveFiles removes what the pod directory has of the app. Its directory in
 // appsinfo goes last: as long as it is there, the app is not removed.
-func (a *AppDir) removeFiles() error {
+func (a *AppDir) RemoveFiles() error {
 	if err := dropManifest(a.pod.root, a.name); err != nil {
 		return err
 	}
-	a.pod.store.fault("drop manifest")
+	a.pod.store.Fault("drop manifest")
 	status := filepath.Join(abi.StatusDir, string(a.name))
 	for _, f := range []string{status, spareOf(status), status + "-created", status + "-started", status + ".exec"} {
 		if err := a.pod.root.RemoveAll(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	a.pod.store.fault("remove status")
+	a.pod.store.Fault("remove status")
 	if err := a.pod.root.RemoveAll(a.file("")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	a.pod.store.fault("remove " + appsInfoDir)
+	a.pod.store.Fault("remove " + appsInfoDir)
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -40,8 +40,8 @@ type Store struct {
 	// that it does not take them for orphans. Set it before the Store is used.
 	Children *proc.Children
 
-	// fault is called after every step that changes the disk. Tests stop there.
-	fault func(step string)
+	// Fault is called after every step that changes the disk. Tests stop there.
+	Fault func(step string)
 }
 
 // OpenStore opens the data directory and makes what is missing of it.
@@ -50,7 +50,7 @@ func OpenStore(dataDir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", dataDir, err)
 	}
-	s := &Store{dir: dir, fault: func(string) {}}
+	s := &Store{dir: dir, Fault: func(string) {}}
 	if err := s.makeDirs(); err != nil {
 		return nil, fmt.Errorf("data directory (RKT_DATA_DIR sets it): %w", err)
 	}
@@ -59,7 +59,7 @@ func OpenStore(dataDir string) (*Store, error) {
 
 // at returns the store in another data directory, which exists if there is a pod in it.
 func (s *Store) at(dataDir string) *Store {
-	return &Store{dir: dataDir, Children: s.Children, fault: s.fault}
+	return &Store{dir: dataDir, Children: s.Children, Fault: s.Fault}
 }
 
 // makeDirs makes the directories that every pod needs. A tree is mounted in each pod, so
@@ -109,7 +109,7 @@ func (d *Dir) make(key Key, stage1 Stage1Record) error {
 	if err := os.Mkdir(path, 0o750); err != nil {
 		return err
 	}
-	d.store.fault("mkdir embryo")
+	d.store.Fault("mkdir embryo")
 	var err error
 	if d.lock, err = openDir(path); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (d *Dir) make(key Key, stage1 Stage1Record) error {
 	if err := flock(d.lock, unix.LOCK_EX); err != nil {
 		return err
 	}
-	d.store.fault("lock")
+	d.store.Fault("lock")
 	if d.root, err = os.OpenRoot(path); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (d *Dir) fill(key Key, stage1 Stage1Record) error {
 	if err := createFile(d.root, podBirthFile, 0o640, nil); err != nil {
 		return err
 	}
-	d.store.fault("fill")
+	d.store.Fault("fill")
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -56,7 +56,7 @@ func (d *Dir) move(state string) error {
 		return err
 	}
 	d.state = state
-	d.store.fault("rename " + state)
+	d.store.Fault("rename " + state)
 	return nil
 }
 
@@ -100,7 +100,7 @@ func (d *Dir) writeShim() error {
 	if err := writeRecord(d.root, shimFile, d.shim); err != nil {
 		return fmt.Errorf("pod %s: %w", d.uuid, err)
 	}
-	d.store.fault("write " + shimFile)
+	d.store.Fault("write " + shimFile)
 	return nil
 }
 
@@ -121,9 +121,9 @@ func (d *Dir) MarkExited() error {
 	return nil
 }
 
-// hold keeps every awaitRemoval waiting until release is called, or this process
+// Hold keeps every awaitRemoval waiting until release is called, or this process
 // dies.
-func (d *Dir) hold() (release func(), err error) {
+func (d *Dir) Hold() (release func(), err error) {
 	lock, err := lockManifest(d.root)
 	if err != nil {
 		return nil, fmt.Errorf("hold pod %s: %w", d.uuid, err)
@@ -170,21 +170,21 @@ func (d *Dir) remove(ctx context.Context) error {
 	if err := unmountBelow(path); err != nil {
 		return err
 	}
-	d.store.fault("unmount")
+	d.store.Fault("unmount")
 	if err := removeAllBut(path, shimFile, podLockFile); err != nil {
 		return err
 	}
-	d.store.fault("remove content")
+	d.store.Fault("remove content")
 	// Last, because without it the rest would be nobody's. A directory in which only
 	// pod.lck is left is collected, too.
 	if err := os.Remove(filepath.Join(path, shimFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	d.store.fault("remove " + shimFile)
+	d.store.Fault("remove " + shimFile)
 	if err := os.RemoveAll(path); err != nil {
 		return err
 	}
-	d.store.fault("remove")
+	d.store.Fault("remove")
 	return nil
 }
 

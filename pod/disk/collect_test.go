@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -41,11 +41,7 @@ func (l life) collect(t *testing.T) CollectedExit {
 	if again, err := c.Collect(t.Context(), l.Bundle(), "default", l.ID); err != nil || again.Code != exit.Code || again.PID != exit.PID {
 		t.Errorf("a second time: %+v, %v; the first was %+v", again, err, exit)
 	}
-	// What is as old as a crash is not collected yet, in case it is alive.
-	for _, p := range places(t, c.Store) {
-		old := time.Now().Add(-time.Hour)
-		_ = os.Chtimes(filepath.Join(c.Store.dir, "pods", p), old, old)
-	}
+	l.Age(t)
 	if err := c.CollectStale(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -112,7 +108,7 @@ func TestADeleteWaitsForTheLivingShimToRemoveThePod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	release, err := d.hold()
+	release, err := d.Hold()
 	if err == nil {
 		err = errors.Join(err, d.MarkExited())
 	}
@@ -211,7 +207,7 @@ func TestFinishCollectsAContainerThatCollectCouldNot(t *testing.T) {
 	c := l.collector(t)
 	late, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	c.Store.fault = func(step string) {
+	c.Store.Fault = func(step string) {
 		if step == "record exit" {
 			l.occupy(t)
 		}
@@ -267,7 +263,7 @@ func TestAHungStage1CostsOnlyItsShareOfTheTime(t *testing.T) {
 	}
 	c := l.collector(t)
 	var calls []abi.Entrypoint
-	c.OpenStage1 = func(string) (DiskStage1, error) { return crash.Stopper{Calls: &calls, Hang: true}, nil }
+	c.OpenStage1 = func(string) (Stage1, error) { return crash.Stopper{Calls: &calls, Hang: true}, nil }
 	begin := time.Now()
 	if _, err := c.Collect(t.Context(), l.Bundle(), "default", l.ID); err != nil {
 		t.Error(err)
@@ -287,7 +283,7 @@ func TestAStage1ThatCannotBeOpenedHindersNothing(t *testing.T) {
 		t.Fatal("it does not get there")
 	}
 	c := l.collector(t)
-	c.OpenStage1 = func(string) (DiskStage1, error) { return nil, errors.New("image removed") }
+	c.OpenStage1 = func(string) (Stage1, error) { return nil, errors.New("image removed") }
 	if _, err := c.Collect(t.Context(), l.Bundle(), "default", l.ID); err != nil {
 		t.Error(err)
 	}

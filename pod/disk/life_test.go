@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -36,12 +36,10 @@ func TestOneLife(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.fault = fault
+	s.Fault = fault
 	switch role {
 	case "collect":
 		_, err = (&Collector{Store: s, OpenStage1: l.stage1}).Collect(t.Context(), l.Bundle(), "default", l.ID)
-	case "sandbox":
-		err = l.liveInSandbox(t, s)
 	default:
 		err = l.live(s)
 	}
@@ -74,21 +72,21 @@ func (l life) live(s *Store) error {
 	if err != nil {
 		return err
 	}
-	s.fault("live")
+	s.Fault("live")
 	if err := errors.Join(g.Kill(ctx), abi.WriteStatus(filepath.Join(d.Path(), abi.StatusDir), a.Name(), "", abi.Status{Code: 7, Time: time.Now()})); err != nil {
 		return err
 	}
-	s.fault("exited")
-	err = errors.Join(unmountAll(filepath.Join(l.Bundle(), "rootfs")), g.Remove(ctx), a.Poststop(ctx), a.removeFiles())
+	s.Fault("exited")
+	err = errors.Join(Unmount(filepath.Join(l.Bundle(), "rootfs")), g.Remove(ctx), a.Poststop(ctx), a.RemoveFiles())
 	if err != nil {
 		return err
 	}
-	release, err := d.hold()
+	release, err := d.Hold()
 	if err != nil {
 		return err
 	}
 	defer release()
-	s.fault("held")
+	s.Fault("held")
 	if err := errors.Join(proc.Signal(sup.PID, sup.StartTime, syscall.SIGKILL), d.MarkExited()); err != nil {
 		return err
 	}
@@ -115,12 +113,12 @@ func (l life) addApp(s *Store, d *Dir) (*AppDir, *cgroup.Group, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s.fault("mount")
+	s.Fault("mount")
 	g, err := cgroup.Create(cgroup.Path{Spec: spec.Linux.CgroupsPath}, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	s.fault("cgroup")
+	s.Fault("cgroup")
 	record := g.Record()
 	if err := a.Update(func(r *AppRecord) { r.Cgroup = &record }); err != nil {
 		return nil, nil, err
@@ -155,9 +153,9 @@ func (l life) start(s *Store, lock *os.File, script string) (SupervisorRecord, e
 		return SupervisorRecord{}, err
 	}
 	go func() { _ = cmd.Wait() }()
-	s.fault("start")
+	s.Fault("start")
 	at, err := proc.StartTime(cmd.Process.Pid)
 	return SupervisorRecord{PID: cmd.Process.Pid, StartTime: at, Leader: cmd.Process.Pid}, err
 }
 
-func (l life) stage1(string) (DiskStage1, error) { return crash.Stopper{}, nil }
+func (l life) stage1(string) (Stage1, error) { return crash.Stopper{}, nil }

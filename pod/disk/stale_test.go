@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -64,7 +64,7 @@ func TestOneAtATimeRemovesAPod(t *testing.T) {
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
-				c := &Collector{Store: s, OpenStage1: func(dir string) (DiskStage1, error) {
+				c := &Collector{Store: s, OpenStage1: func(dir string) (Stage1, error) {
 					if _, err := os.Stat(dir); err != nil {
 						return nil, err
 					}
@@ -182,7 +182,7 @@ func TestAnotherBootsPodIsRemovedAndNobodyIsSignalled(t *testing.T) {
 		t.Errorf("%+v, %v", exit, err)
 	}
 	var calls []abi.Entrypoint
-	c.OpenStage1 = func(string) (DiskStage1, error) { return crash.Stopper{Calls: &calls}, nil }
+	c.OpenStage1 = func(string) (Stage1, error) { return crash.Stopper{Calls: &calls}, nil }
 	if err := c.CollectStale(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -36,12 +36,12 @@ func (p *podCollector) collectSandbox(ctx context.Context, id string, exit Colle
 }
 
 // collect kills the holder and removes the sandbox.
-func (f *sandboxFiles) collect(ctx context.Context) error {
+func (f *SandboxFiles) collect(ctx context.Context) error {
 	if h := f.record.Holder; h != nil {
 		if err := end(ctx, h.PID, h.StartTime); err != nil {
 			return fmt.Errorf("holder %d of the sandbox: %w", h.PID, err)
 		}
-		f.dir.store.fault("kill holder")
+		f.dir.store.Fault("kill holder")
 	}
 	var group *cgroup.Group
 	var err error
@@ -59,11 +59,11 @@ func (f *sandboxFiles) collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return f.remove(ctx, group)
+	return f.Remove(ctx, group)
 }
 
 // lastExit says how the sandbox ends, and keeps that in the bundle.
-func (f *sandboxFiles) lastExit() (CollectedExit, error) {
+func (f *SandboxFiles) lastExit() (CollectedExit, error) {
 	exit := CollectedExit{Code: uint32(proc.KilledCode), At: time.Now(), Found: true}
 	if h := f.record.Holder; h != nil {
 		exit.PID = h.PID
@@ -72,7 +72,7 @@ func (f *sandboxFiles) lastExit() (CollectedExit, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	f.dir.store.fault("record exit")
+	f.dir.store.Fault("record exit")
 	return exit, err
 }
 

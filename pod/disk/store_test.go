@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -162,7 +162,7 @@ func TestRemoveNeverFollowsMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Where mounts propagate, as on a host of systemd's, the second one is seen here.
-	t.Cleanup(func() { _ = unmountAll(filepath.Join(precious, "rootfs")) })
+	t.Cleanup(func() { _ = Unmount(filepath.Join(precious, "rootfs")) })
 	for _, m := range []string{"stage1", "stage1/rootfs", "a b"} {
 		at := filepath.Join(d.Path(), m)
 		if err := os.MkdirAll(at, 0o755); err != nil {
@@ -171,7 +171,7 @@ func TestRemoveNeverFollowsMounts(t *testing.T) {
 		if err := unix.Mount(precious, at, "", unix.MS_BIND, ""); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = unmountAll(at) })
+		t.Cleanup(func() { _ = Unmount(at) })
 		if m == "stage1" {
 			if err := os.MkdirAll(filepath.Join(precious, "rootfs"), 0o755); err != nil {
 				t.Fatal(err)

@@ -72,16 +72,6 @@ func (a *AppDir) write(spec *specs.Spec) error {
 	return nil
 }
 
-// withRoot opens a directory for a moment.
-func withRoot(path string, f func(*os.Root) error) error {
-	root, err := os.OpenRoot(path)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return f(root)
-}
-
 // openApp opens an app that another process has added. The error is
 // fs.ErrNotExist if it is not there.
 func (d *Dir) openApp(name AppName) (*AppDir, error) {
@@ -232,3 +222,13 @@ func (a *AppDir) RemoveBacklink() error { return a.backlink().remove() }
 
 // backlink is what leads from the app's bundle to it.
 func (a *AppDir) backlink() backlink { return backlink{a.Record().Bundle, a.pod.uuid, a.name} }
+
+// bundle returns what RKT_BUNDLE names for the app: a derived bundle, if Create
+// has made one.
+func (a *AppDir) bundle() string {
+	derived := filepath.Join(a.Path(), "bundle")
+	if _, err := os.Lstat(filepath.Join(derived, "config.json")); err == nil {
+		return derived
+	}
+	return a.record.Bundle
+}

@@ -34,6 +34,37 @@ type Dir struct {
 	lock  *os.File // nil once it was given away
 }
 
+// find returns where a pod is, of the states that ours have. The error is
+// fs.ErrNotExist if it is nowhere. A pod moves in one direction only, so looking
+// in that order misses none.
+func (s *Store) find(uuid string) (*Dir, error) {
+	for _, state := range []string{dirEmbryo, dirPrepare, dirRun, dirExited} {
+		d, err := s.open(state, uuid)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return d, err
+		}
+	}
+	return nil, fs.ErrNotExist
+}
+
+// open opens a pod that another process has made. The error is fs.ErrNotExist
+// if it is not there. A directory without shim.json is opened as well; mine
+// tells.
+func (s *Store) open(state, uuid string) (*Dir, error) {
+	if !isUUID(uuid) {
+		return nil, fmt.Errorf("%q is not the UUID of a pod", uuid)
+	}
+	root, err := os.OpenRoot(s.path(state, uuid))
+	if err != nil {
+		return nil, err
+	}
+	d := &Dir{store: s, uuid: uuid, state: state, root: root}
+	if err := readRecord(root, shimFile, &d.shim); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.Join(err, root.Close())
+	}
+	return d, nil
+}
+
 // UUID returns the pod's UUID.
 func (d *Dir) UUID() string { return d.uuid }
 

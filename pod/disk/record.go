@@ -100,6 +100,22 @@ type exitRecord struct {
 	At   time.Time `json:"at"`
 }
 
+// withRoot opens a directory for a moment.
+func withRoot(path string, f func(*os.Root) error) error {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return f(root)
+}
+
+// checked is a record of which can be told whether a shim can have written it. By what
+// records say, processes are killed, and directories unmounted and removed.
+type checked interface {
+	check() error
+}
+
 // readRecord reads a JSON record. The error is fs.ErrNotExist if there is none, and
 // errdefs.ErrDataLoss if it is not as a shim writes it.
 func readRecord(dir *os.Root, name string, v any) error {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/containerd/log"
+
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -24,6 +26,16 @@ func reopener(images *image.Store, children *proc.Children) func(string) (disk.S
 			return nil, err
 		}
 		return stage1.Collected(s), nil
+	}
+}
+
+// staleCollection returns a function that collects what other shims have left.
+func staleCollection(ctx context.Context, store *disk.Store, images *image.Store, children *proc.Children) func() {
+	collector := disk.Collector{Store: store, OpenStage1: reopener(images, children)}
+	return func() {
+		if err := collector.CollectStale(ctx); err != nil {
+			log.G(ctx).WithError(err).Warn("pods that others have left cannot all be collected")
+		}
 	}
 }
 

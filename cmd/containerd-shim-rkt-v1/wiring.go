@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
@@ -84,12 +83,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	collector := disk.Collector{Store: store, OpenStage1: reopener(images, children)}
-	collect := func() {
-		if err := collector.CollectStale(ctx); err != nil {
-			log.G(ctx).WithError(err).Warn("pods that others have left cannot all be collected")
-		}
-	}
+	collect := staleCollection(ctx, store, images, children)
 	// Pods of other boots and of shims that were killed are collected while this shim
 	// works, and again at its end: a node may not get another pod for a long time.
 	var stale sync.WaitGroup

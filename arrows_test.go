@@ -20,9 +20,9 @@ import (
 
 // backUp says, for each package whose files have an order, how many arrows may go against
 // it. An arrow leads from a file to another one that declares an identifier, a field or a
-// method that the first one uses.
+// method that the first one uses. A number may only become smaller.
 var backUp = map[string]int{
-	"pod":      23,
+	"pod":      22,
 	"pod/disk": 0,
 }
 
@@ -38,6 +38,32 @@ func TestArrowsBetweenFilesGoOneWay(t *testing.T) {
 	}
 }
 
+func TestWhatIsOnDiskStartsNoGoroutine(t *testing.T) {
+	fset := token.NewFileSet()
+	for _, path := range sourcesOf(t, "pod/disk") {
+		f, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if start, ok := n.(*ast.GoStmt); ok {
+				t.Errorf("%s starts a goroutine", fset.Position(start.Pos()))
+			}
+			return true
+		})
+	}
+}
+
+// sourcesOf returns the files of a package, without its tests.
+func sourcesOf(t *testing.T, pkg string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(pkg, "*.go"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("files of %s: %v, %v", pkg, paths, err)
+	}
+	return slices.DeleteFunc(paths, func(path string) bool { return strings.HasSuffix(path, "_test.go") })
+}
+
 // graph has the arrows from each file.
 type graph map[string]map[string]bool
 
@@ -48,20 +74,13 @@ func count(g graph) (n int) {
 	return n
 }
 
-// fileArrows returns the arrows between the files of a package, without its tests.
+// fileArrows returns the arrows between the files of a package.
 func fileArrows(t *testing.T, pkg string) graph {
 	t.Helper()
 	fset := token.NewFileSet()
-	paths, err := filepath.Glob(filepath.Join(pkg, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	arrows := graph{}
 	var files []*ast.File
-	for _, path := range paths {
-		if strings.HasSuffix(path, "_test.go") {
-			continue
-		}
+	for _, path := range sourcesOf(t, pkg) {
 		f, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)

@@ -15,9 +15,6 @@ type AppID string
 // means the app's first process.
 type ExecID string
 
-// Size is a terminal's size in characters.
-type Size struct{ Width, Height uint16 }
-
 // Exit is how a process ended. Code is what the process returned, or 128 plus
 // the signal that ended it. The zero At means that it has not ended.
 type Exit struct {

@@ -18,13 +18,14 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // package may always import what is below itself.
 var layers = map[string][]string{
 	"cmd":                       {"manager", "shim", "stage1", "stage1/immutable", "stage1/rktabi", "stage1/image", "pod", "proc", "config"},
-	"cmd/rktctl":                {"stage1", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "pod", "proc", "config"},
+	"cmd/rktctl":                {"stage1", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "proc", "config"},
 	"manager":                   {"options", "config", "proc", "abi"},
 	"shim":                      {"pod", "proc", "options", "config", "sandbox", "abi"},
 	"config":                    {},
 	"options":                   {},
 	"sandbox":                   {},
 	"pod":                       {"proc", "abi"},
+	"pod/disk":                  {"pod/cgroup", "pod/datadir", "pod/spec", "proc", "abi"},
 	"pod/datadir":               {},
 	"pod/spec":                  {},
 	"proc":                      {}, // of others, golang.org/x/sys only
@@ -38,6 +39,7 @@ var layers = map[string][]string{
 	"stage1/signature":          {"config"},                                               // and nothing of the shim imports it
 	"docs":                      {},
 	"internal/wait":             {},
+	"internal/crash":            {"pod/cgroup", "proc", "abi"},
 	"stage1/images/podmanifest": {},
 	"stage1/images/rktfront":    {"proc", "abi", "stage1/images/native", "stage1/images/podmanifest"},
 	"stage1/images/native":      {"proc", "abi", "stage1/images/rktfront"},
@@ -93,6 +95,27 @@ func TestOnlyWhoHandsOverADoorImportsWhatIsBehindIt(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// fromDisk are the files that see to pods of which no more than the disk is known.
+var fromDisk = []string{"cmd/containerd-shim-rkt-v1/collect.go", "pod/disk"}
+
+func TestWhatWorksFromDiskAloneImportsNoPod(t *testing.T) {
+	seen := map[string]bool{}
+	for file, imports := range sources(t) {
+		for _, root := range fromDisk {
+			if !within(filepath.ToSlash(file), []string{root}) {
+				continue
+			}
+			seen[root] = true
+			if slices.Contains(imports, module+"pod") {
+				t.Errorf("%s imports pod, which is in memory", file)
+			}
+		}
+	}
+	if len(seen) != len(fromDisk) {
+		t.Errorf("of %q only %v are there", fromDisk, seen)
 	}
 }
 

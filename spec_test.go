@@ -13,7 +13,7 @@ import (
 // readers are the functions that read a spec, and who calls them: the shim when a text
 // arrives, and no code that is handed what they return.
 var readers = map[string][]string{
-	"spec.Read":       {"pod/app.go", "pod/exec.go", "pod/holder.go", "pod/resources.go", "stage1/conformance/spec.go"},
+	"spec.Read":       {"pod/app.go", "pod/disk/holder.go", "pod/exec.go", "pod/resources.go", "stage1/conformance/spec.go"},
 	"pod.ReadSpec":    {"shim/lifecycle.go"},
 	"pod.ReadProcess": {"shim/lifecycle.go"},
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -24,12 +25,12 @@ type app struct {
 	*process
 	pod    *Pod
 	id     AppID
-	name   AppName
+	name   disk.AppName
 	config AppConfig // without Spec when the app has been made
 	ownNet bool      // it has a network namespace that is not the host's
 
 	session *session
-	disk    *AppDir
+	disk    *disk.AppDir
 	bundle  string // what RKT_BUNDLE names
 	rootfs  string // absolute; mounted by us if config.Rootfs is not empty
 	cgroup  *cgroup.Group
@@ -137,11 +138,11 @@ func (a *app) create(ctx context.Context, undo *cleanup) error {
 	if err != nil {
 		return err
 	}
-	if a.disk, err = s.dir.AddApp(a.id, a.config.Bundle, a.spec()); err != nil {
+	if a.disk, err = s.dir.AddApp(string(a.id), a.config.Bundle, a.spec()); err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
 	undo.add(a.disk.Remove)
-	a.pod.join(a, s, AppName(a.disk.Name()))
+	a.pod.join(a, s, disk.AppName(a.disk.Name()))
 
 	// Starting the stage1, mounting the root and making the cgroup do not need
 	// each other.
@@ -186,13 +187,13 @@ func (a *app) mount(ctx context.Context, undo *cleanup) error {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
 	// On disk first: `delete` unmounts what may have been mounted.
-	if err := a.disk.Update(func(r *AppRecord) { r.Rootfs = true }); err != nil {
+	if err := a.disk.Update(func(r *disk.AppRecord) { r.Rootfs = true }); err != nil {
 		return err
 	}
 	if err := a.config.Rootfs.Mount(ctx, a.rootfs); err != nil {
 		return fmt.Errorf("container %s: mount its root file system on %s: %w", a.id, a.rootfs, err)
 	}
-	undo.add(func() error { return unmountAll(a.rootfs) })
+	undo.add(func() error { return disk.Unmount(a.rootfs) })
 	return nil
 }
 
@@ -216,7 +217,7 @@ func (a *app) makeCgroup(undo *cleanup) error {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
 	undo.add(a.oom.Close)
-	return a.disk.Update(func(r *AppRecord) {
+	return a.disk.Update(func(r *disk.AppRecord) {
 		record := g.Record()
 		r.Cgroup = &record
 	})
@@ -224,7 +225,7 @@ func (a *app) makeCgroup(undo *cleanup) error {
 
 // recordProcess puts on disk which process `delete` has to kill.
 func (a *app) recordProcess(made *Process) error {
-	return a.disk.Update(func(r *AppRecord) {
+	return a.disk.Update(func(r *disk.AppRecord) {
 		r.PID, r.StartTime = made.PID, made.StartTime
 		r.Recorder, r.State = made.Recorder.String(), Created.String()
 	})

@@ -1,12 +1,14 @@
 package pod
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
 func TestAnAppThatIsNotAdmittedLeavesNothing(t *testing.T) {
@@ -33,13 +35,13 @@ func TestAnAppThatIsNotAdmittedLeavesNothing(t *testing.T) {
 	if words := w.events.words(); len(words) > 0 {
 		t.Errorf("events %q", words)
 	}
-	for _, state := range []string{dirEmbryo, dirPrepare, dirRun, dirExited} {
+	for _, state := range []string{"embryo", "prepare", "run", "exited-garbage"} {
 		if dirs := w.podDirs(state); len(dirs) > 0 {
 			t.Errorf("%s holds %v", state, dirs)
 		}
 	}
-	if _, err := os.Lstat(filepath.Join(bundle, bundleFile)); !os.IsNotExist(err) {
-		t.Errorf("%s in the bundle: %v", bundleFile, err)
+	if _, err := os.Lstat(filepath.Join(bundle, "rkt.json")); !os.IsNotExist(err) {
+		t.Errorf("rkt.json in the bundle: %v", err)
 	}
 	w.mustCreate("a", "exit 0") // the id is free
 	w.mustDelete("a", "")
@@ -47,18 +49,21 @@ func TestAnAppThatIsNotAdmittedLeavesNothing(t *testing.T) {
 
 func TestThePodsRecordSaysWhyItHasItsStage1(t *testing.T) {
 	w := newWorld(t)
-	w.cfg.Choice = func() Stage1Record { return Stage1Record{By: "annotation", Excused: []string{"/hostname"}} }
+	w.cfg.Choice = func() disk.Stage1Record { return disk.Stage1Record{By: "annotation", Excused: []string{"/hostname"}} }
 	w.mustCreate("a", "exit 0")
-	dirs := w.podDirs(dirRun)
+	dirs := w.podDirs("run")
 	if len(dirs) != 1 {
 		t.Fatalf("pods %v", dirs)
 	}
-	d, err := w.cfg.Store.find(dirs[0])
+	text, err := os.ReadFile(filepath.Join(w.data, "pods/run", dirs[0], "shim.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := d.shim.Stage1
-	d.close()
+	var record struct{ Stage1 disk.Stage1Record }
+	if err := json.Unmarshal(text, &record); err != nil {
+		t.Fatal(err)
+	}
+	got := record.Stage1
 	if got.Name != w.stage1.Name() || got.Digest != w.stage1.Digest() || got.By != "annotation" || !slices.Equal(got.Excused, []string{"/hostname"}) {
 		t.Errorf("the record is %+v", got)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
 // drainLimit is how long Delete waits for output that is still on its way
@@ -175,7 +176,7 @@ func (a *app) dismantle(ctx context.Context) error {
 	if last == nil {
 		return errors.Join(err, a.disk.Remove())
 	}
-	return errors.Join(err, a.disk.removeFiles(), a.pod.endBehind(ctx, last, a.disk))
+	return errors.Join(err, a.disk.RemoveFiles(), a.pod.endBehind(ctx, last, a.disk))
 }
 
 // remove executes app/rm, if the stage1 runs.
@@ -195,7 +196,7 @@ func (a *app) unmount() error {
 	if a.config.Rootfs.Empty() {
 		return nil
 	}
-	return unmountAll(a.rootfs)
+	return disk.Unmount(a.rootfs)
 }
 
 // both runs two independent steps at once.

@@ -1,12 +1,12 @@
-// Package pod is stage 0: a pod, the apps in it, and what is on disk about them.
-// It decides what is legal when, and asks a stage1 to do it.
+// Package pod is stage 0: a pod and the apps in it. It decides what is legal when, and
+// asks a stage1 to do it.
 //
 //	Service (package shim) ──► Pod ──► session ──► Stage1 (package stage1)
 //	                            │         └─► the supervisor: a process, a pidfd
 //	                            ├─► app ──► process, outbox, gate
 //	                            │    └─► execs: a process each
 //	                            ├─► owner: the apps, a sandbox, or none any more
-//	                            └─► Store: <data>/pods/<state>/<uuid>
+//	                            └─► what is on disk (package pod/disk)
 //
 // What it owns:
 //
@@ -21,9 +21,8 @@
 //   - the order of events: the outbox of each app decides when its events, and those
 //     of its execs, are published. The gate counts the execs that are being started,
 //     for which a Pause and the exit of the app wait.
-//   - Store: the pod directories with rkt's states, locks and renames, the
-//     records in them and in bundles, and Collect, which removes an app or a
-//     whole pod from what is on disk alone. A Pod in memory is a cache of that.
+//   - the order in which a pod is written to disk (package pod/disk), so that a process
+//     that has nothing else can remove it at any step.
 //   - the app's cgroup (package pod/cgroup) and its processes (package proc):
 //     who is signalled, and which exit is whose.
 //

@@ -400,6 +400,11 @@ func (f *fakeStage1) Invoke(ctx context.Context, c Call) error {
 	return nil
 }
 
+// Call is what a Collector calls.
+func (f *fakeStage1) Call(ctx context.Context, podDir string, leader int, r abi.Request) error {
+	return f.Invoke(ctx, Call{Dir: podDir, Leader: leader, Request: r})
+}
+
 // waits reports whether an app waits for its start, or is an exec.
 func (f *fakeStage1) waits(a *fakeApp) bool {
 	f.mu.Lock()

@@ -17,6 +17,7 @@ var flagFields = map[string]string{
 	"stateOf.changed":  "wakes up callers at each step; whether they go on is up to the state",
 	"turn":             "a lock that a call waits for no longer than its client",
 	"process.terminal": "what the client has asked for",
+	"app.ownNet":       "a word of its spec, kept when the rest of the spec is not",
 	"process.init":     "a fact about the process, recorded with its pid",
 }
 

@@ -16,11 +16,11 @@ import (
 // statusFiles lists the records of a pod, those of execs as APP.exec/EXEC.
 func (w *world) statusFiles() []string {
 	w.t.Helper()
-	dirs := w.podDirs(dirRun)
+	dirs := w.podDirs("run")
 	if len(dirs) != 1 {
 		w.t.Fatalf("pods %v, want one", dirs)
 	}
-	dir := filepath.Join(w.data, "pods", dirRun, dirs[0], abi.StatusDir)
+	dir := filepath.Join(w.data, "pods/run", dirs[0], abi.StatusDir)
 	var names []string
 	for _, pattern := range []string{"[^.]*", "*.exec/*"} {
 		files, err := filepath.Glob(filepath.Join(dir, pattern))
@@ -167,7 +167,7 @@ func TestTheRecordOfAnAppHasRoomOfItsOwn(t *testing.T) {
 	w.stage1.worded = true // so that the room stays unused
 	w.mustStart("b", "")
 	w.mustWait("b", "")
-	if err := b.disk.removeFiles(); err != nil {
+	if err := b.disk.RemoveFiles(); err != nil {
 		t.Fatal(err)
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {

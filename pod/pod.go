@@ -7,13 +7,14 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Config is what a pod is made of.
 type Config struct {
-	Store    *Store
-	Key      Key
+	Store    *disk.Store
+	Key      disk.Key
 	Children *proc.Children
 	Events   Events
 	// OpenStage1 returns the stage1 that isolates this pod, one that no other has
@@ -21,7 +22,7 @@ type Config struct {
 	// comes, and again if that failed or the pod has ended since.
 	OpenStage1 func(context.Context) (Stage1, error)
 	// Choice, if set, returns why the pod has its stage1: By and Excused.
-	Choice func() Stage1Record
+	Choice func() disk.Stage1Record
 	// Admit, if set, refuses an app by the annotations of its spec.
 	Admit func(annotations map[string]string) error
 }
@@ -179,7 +180,7 @@ func (p *Pod) reserve(a *app) error {
 }
 
 // join makes an app a member of a session.
-func (p *Pod) join(a *app, s *session, name AppName) {
+func (p *Pod) join(a *app, s *session, name disk.AppName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a.session, a.name = s, name
@@ -206,7 +207,7 @@ func (p *Pod) forget(a *app) {
 }
 
 // byName returns the app of a session that has a name.
-func (p *Pod) byName(s *session, name AppName) *app {
+func (p *Pod) byName(s *session, name disk.AppName) *app {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, a := range p.apps {

@@ -8,6 +8,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
@@ -61,7 +62,7 @@ func unknown(value spec.Value, t reflect.Type, name string) string {
 	if !value.IsObject() {
 		return unknownElement(value, t, name)
 	}
-	known := fields(t)
+	known := disk.Fields(t)
 	for m := value.Members(); m.Next(); {
 		key := string(m.Name())
 		inner, ok := known[key]

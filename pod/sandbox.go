@@ -10,6 +10,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/hold"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
 // SandboxConfig is a request for a pod that runs without apps, too: from its
@@ -38,21 +39,13 @@ type SandboxConfig struct {
 	CgroupParent string
 
 	// Files that apps get to see, and a tmpfs for their /dev/shm.
-	Files []SandboxFile
-	Shm   SandboxShm
+	Files []disk.SandboxFile
+	Shm   disk.SandboxShm
 }
 
-// SandboxFile is a file that is kept in the pod.
-type SandboxFile struct {
-	Name    string
-	Content []byte
-	Link    string // absolute path of a link to it; empty for none
-}
-
-// SandboxShm is a tmpfs that is kept in the pod.
-type SandboxShm struct {
-	Size int64  // in bytes; 0 for no tmpfs
-	Link string // as of a SandboxFile
+// onDisk returns what is kept on disk of a sandbox.
+func (c *SandboxConfig) onDisk() disk.Sandbox {
+	return disk.Sandbox{ID: c.ID, Bundle: c.Bundle, CgroupsPath: c.CgroupsPath, Files: c.Files, Shm: c.Shm}
 }
 
 // SandboxStatus is what this process knows of a sandbox.
@@ -70,7 +63,7 @@ type sandbox struct {
 	session *session
 
 	// Set by CreateSandbox or StartSandbox.
-	files   *sandboxFiles
+	files   *disk.SandboxFiles
 	group   *cgroup.Group
 	holder  *holder
 	request *abi.Sandbox // of its stage1
@@ -132,12 +125,12 @@ func (p *Pod) reserveSandbox(sb *sandbox) error {
 // prepare puts on disk what does not need the stage1.
 func (sb *sandbox) prepare(ctx context.Context) (err error) {
 	s := sb.session
-	if sb.files, err = s.dir.newSandboxFiles(&sb.config); err != nil {
+	if sb.files, err = s.dir.NewSandboxFiles(sb.config.onDisk()); err != nil {
 		return err
 	}
-	s.undo.add(sb.files.backlink().remove)
-	s.undo.add(func() error { return sb.files.remove(context.WithoutCancel(ctx), sb.group) })
-	return sb.files.make(&sb.config)
+	s.undo.add(sb.files.RemoveBacklink)
+	s.undo.add(func() error { return sb.files.Remove(context.WithoutCancel(ctx), sb.group) })
+	return sb.files.Make(sb.config.onDisk())
 }
 
 // StartSandbox starts the stage1 and the process that holds the pod's namespaces.
@@ -183,7 +176,7 @@ func (sb *sandbox) beforeRun(c *Call, undo *cleanup) (err error) {
 		UIDMappings: sb.config.UIDMappings, GIDMappings: sb.config.GIDMappings, Sysctl: sb.config.Sysctl,
 	}
 	if sb.config.UserOf != "" {
-		path, err := sb.files.pinUser(sb.config.UserOf)
+		path, err := sb.files.PinUser(sb.config.UserOf)
 		if err != nil {
 			return err
 		}
@@ -193,15 +186,15 @@ func (sb *sandbox) beforeRun(c *Call, undo *cleanup) (err error) {
 		return err
 	}
 	r.Cgroup, r.Sandbox.Cgroup = sb.group.ABI(), sb.group.ABI()
-	r.Bundle = sb.files.path(holderName)
-	if r.Rootfs, err = sb.session.dir.store.holderRoot(); err == nil {
-		c.Spec, err = writeHolder(r.Bundle, r.Rootfs, r.Sandbox, sb.config.SELinux, sb.group.Path())
+	r.Bundle = sb.files.HolderBundle()
+	if r.Rootfs, err = sb.pod.cfg.Store.HolderRoot(); err == nil {
+		c.Spec, err = disk.WriteHolder(r.Bundle, r.Rootfs, r.Sandbox, sb.config.SELinux, sb.group.Path())
 	}
 	if err != nil {
 		return fmt.Errorf("bundle of the holder: %w", err)
 	}
-	undo.add(sb.files.unlink)
-	if err := sb.files.link(&sb.config); err != nil {
+	undo.add(sb.files.Unlink)
+	if err := sb.files.Link(sb.config.onDisk()); err != nil {
 		return err
 	}
 	sb.request = r.Sandbox
@@ -217,7 +210,7 @@ func (sb *sandbox) stage1Ended(ctx context.Context) { sb.holder.kill(ctx) }
 // remove removes what was made for the sandbox: its files before the pod, and after
 // it the file in the bundle that names the pod.
 func (sb *sandbox) remove(ctx context.Context, removePod func() error) error {
-	return errors.Join(sb.files.remove(ctx, sb.group), removePod(), sb.files.backlink().remove())
+	return errors.Join(sb.files.Remove(ctx, sb.group), removePod(), sb.files.RemoveBacklink())
 }
 
 func (sb *sandbox) makeCgroup() error {
@@ -227,11 +220,8 @@ func (sb *sandbox) makeCgroup() error {
 		return err
 	}
 	sb.group = g // what prepare has registered removes it
-	sb.session.dir.store.fault("make cgroup of the sandbox")
-	return sb.files.update(func(r *sandboxRecord) {
-		record := g.Record()
-		r.Cgroup = &record
-	})
+	sb.pod.cfg.Store.Fault("make cgroup of the sandbox")
+	return sb.files.SetCgroup(g.Record())
 }
 
 // SandboxStatus never blocks. It is legal in every state.
@@ -286,7 +276,7 @@ func (p *Pod) LinkSandbox(id string) error {
 	if sb.now().State != SandboxReady {
 		return nil
 	}
-	if err := sb.files.link(&sb.config); err != nil {
+	if err := sb.files.Link(sb.config.onDisk()); err != nil {
 		return fmt.Errorf("sandbox %s: %w", id, err)
 	}
 	return nil

@@ -51,10 +51,41 @@ func (sb *sandbox) afterRun(ctx context.Context, leader abi.Ready) error {
 	sb.mu.Lock()
 	sb.status.PID = h.pid
 	sb.mu.Unlock()
-	if err := sb.files.update(func(r *sandboxRecord) { r.Holder = &processRecord{PID: h.pid, StartTime: h.start} }); err != nil {
+	if err := sb.files.SetHolder(h.pid, h.start); err != nil {
 		return err
 	}
 	return sb.watch(ctx, h)
+}
+
+// checkHolder makes sure that a process holds the namespaces of a sandbox: a
+// stage1 that does not know of sandboxes would leave a pod in the host's.
+func checkHolder(pid int, s *abi.Sandbox) error {
+	files := map[string]string{"network": "net", "mount": "mnt"}
+	for _, ns := range s.Namespaces {
+		file := files[ns.Type]
+		if file == "" {
+			file = ns.Type
+		}
+		theirs, err := os.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, file))
+		if err != nil {
+			return fmt.Errorf("has a %s namespace that cannot be seen: %w", ns.Type, err)
+		}
+		other, wanted := "/proc/self/ns/"+file, false
+		if ns.Path != "" {
+			other, wanted = ns.Path, true
+		}
+		named, err := os.Stat(other)
+		if err != nil {
+			return fmt.Errorf("is to be in the %s namespace %s: %w", ns.Type, other, err)
+		}
+		if os.SameFile(theirs, named) != wanted {
+			if ns.Path != "" {
+				return fmt.Errorf("is not in the %s namespace %s", ns.Type, ns.Path)
+			}
+			return fmt.Errorf("has no %s namespace of its own", ns.Type)
+		}
+	}
+	return nil
 }
 
 // watch waits for the holder's end: as its parent, if the stage1 has left it to

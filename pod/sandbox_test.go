@@ -15,7 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/crash"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -30,11 +32,11 @@ func boxConfig(t testing.TB, dir string) SandboxConfig {
 		ID: "box", Bundle: bundle, Hostname: "blue",
 		Namespaces:  []abi.Namespace{{Type: "ipc"}, {Type: "uts"}},
 		CgroupsPath: "/rkt-pod-test-box-" + strconv.Itoa(os.Getpid()),
-		Files: []SandboxFile{
+		Files: []disk.SandboxFile{
 			{Name: "hosts", Content: []byte("127.0.0.1 localhost\n"), Link: filepath.Join(dir, "cri/box/hosts")},
 			{Name: "resolv.conf", Content: []byte("nameserver 192.0.2.1\n")},
 		},
-		Shm: SandboxShm{Size: 1 << 20, Link: filepath.Join(dir, "cri/box/shm")},
+		Shm: disk.SandboxShm{Size: 1 << 20, Link: filepath.Join(dir, "cri/box/shm")},
 	}
 }
 
@@ -139,8 +141,8 @@ func TestTheFilesOfASandboxAreThereFromItsStartToItsEnd(t *testing.T) {
 	if _, err := os.Lstat(filepath.Dir(hosts)); err == nil {
 		t.Errorf("%s is left", filepath.Dir(hosts))
 	}
-	if left, err := mountsBelow(w.data); err != nil || len(left) > 0 {
-		t.Errorf("mounts left: %v, %v", left, err)
+	if left := crash.Mounts(t, w.data); len(left) > 0 {
+		t.Errorf("mounts left: %v", left)
 	}
 	if left, _ := filepath.Glob("/sys/fs/cgroup/*" + c.CgroupsPath); len(left) > 0 {
 		t.Errorf("cgroups left: %v", left)
@@ -272,7 +274,7 @@ func TestTheOrderOfCallsForASandbox(t *testing.T) {
 }
 
 // leaves starts a process that keeps the pod's lock, and has no namespaces for the pod.
-func leaves(left *processRecord) act {
+func leaves(left *abi.Ready) act {
 	return func(t *fakeCall) error {
 		p, err := os.StartProcess("/bin/sleep", []string{"sleep", "300"}, &os.ProcAttr{Files: []*os.File{t.lock}, Sys: &syscall.SysProcAttr{Setsid: true}})
 		if err != nil {
@@ -285,7 +287,7 @@ func leaves(left *processRecord) act {
 }
 
 func TestASandboxThatDoesNotStartLeavesNothing(t *testing.T) {
-	var left processRecord
+	var left abi.Ready
 	for name, break_ := range map[string]func(*world, *SandboxConfig){
 		"a stage1 that fails":          func(w *world, _ *SandboxConfig) { w.stage1.on(abi.Run, fails(errors.New("no"))) },
 		"a stage1 that knows no field": func(w *world, _ *SandboxConfig) { w.stage1.on(features, fails(errors.New("no"))) },
@@ -309,13 +311,13 @@ func TestASandboxThatDoesNotStartLeavesNothing(t *testing.T) {
 				t.Error("it started")
 			}
 			// Nobody need come to shut it down.
-			if left, err := mountsBelow(w.data); err != nil || len(left) > 0 {
-				t.Errorf("mounts left: %v, %v", left, err)
+			if left := crash.Mounts(t, w.data); len(left) > 0 {
+				t.Errorf("mounts left: %v", left)
 			}
 			if left, _ := filepath.Glob("/sys/fs/cgroup/*" + c.CgroupsPath); len(left) > 0 {
 				t.Errorf("cgroups left: %v", left)
 			}
-			if left := places(t, w.cfg.Store); len(left) > 0 {
+			if left := crash.Pods(t, w.data); len(left) > 0 {
 				t.Errorf("pods left: %v", left)
 			}
 			if left, err := os.ReadDir(c.Bundle); err != nil || len(left) > 0 {
@@ -345,11 +347,11 @@ func TestASandboxThatCannotBeCreatedCanBeCreatedAgain(t *testing.T) {
 	if err := w.CreateSandbox(t.Context(), c); err == nil {
 		t.Fatal("it was created without a bundle")
 	}
-	if left := places(t, w.cfg.Store); len(left) > 0 {
+	if left := crash.Pods(t, w.data); len(left) > 0 {
 		t.Errorf("pods left: %v", left)
 	}
-	if left, err := mountsBelow(w.data); err != nil || len(left) > 0 {
-		t.Errorf("mounts left: %v, %v", left, err)
+	if left := crash.Mounts(t, w.data); len(left) > 0 {
+		t.Errorf("mounts left: %v", left)
 	}
 	if err := w.StopSandbox(t.Context(), "box", 0); !errdefs.IsNotFound(err) {
 		t.Errorf("stop: %v", err)
@@ -388,7 +390,7 @@ func TestWhoeverMeetsASandboxThatCannotBeCreatedIsNotHeldUp(t *testing.T) {
 	for range cap(others) {
 		wait.For(t, "the return of the others", others)
 	}
-	if left := places(t, w.cfg.Store); len(left) > 0 {
+	if left := crash.Pods(t, w.data); len(left) > 0 {
 		t.Errorf("pods left: %v", left)
 	}
 }
@@ -405,13 +407,13 @@ func TestAStopEndsAStartThatHangs(t *testing.T) {
 		started <- err
 	}()
 	wait.Until(t, "run is called", func() bool { return w.stage1.called(abi.Run) })
-	if err := w.StopSandbox(soon(t), "box", 0); err != nil {
+	if err := w.StopSandbox(w.soon(), "box", 0); err != nil {
 		t.Error(err)
 	}
 	if err := <-started; err == nil {
 		t.Error("it started")
 	}
-	if err := w.ShutdownSandbox(soon(t), "box"); err != nil {
+	if err := w.ShutdownSandbox(w.soon(), "box"); err != nil {
 		t.Error(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/log"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -34,7 +35,7 @@ type session struct {
 
 	// Set while the session is making.
 	stage1      Stage1
-	dir         *Dir            // unless that has failed
+	dir         *disk.Dir       // unless that has failed
 	starting    context.Context // of the start
 	cancelStart context.CancelFunc
 
@@ -103,7 +104,7 @@ func (s *session) make(ctx context.Context) (err error) {
 	if s.stage1, err = s.pod.cfg.OpenStage1(ctx); err != nil {
 		return err
 	}
-	var record Stage1Record
+	var record disk.Stage1Record
 	if s.pod.cfg.Choice != nil {
 		record = s.pod.cfg.Choice()
 	}
@@ -142,7 +143,7 @@ func (s *session) run(ctx context.Context) error {
 		return err
 	}
 	s.undo.add(func() error { return s.stage1.Detach(s.dir.Path()) })
-	s.undo.add(func() error { return s.dir.evict(ctx) })
+	s.undo.add(func() error { return s.dir.Evict(ctx) })
 	if err := s.dir.Run(); err != nil {
 		return err
 	}
@@ -174,7 +175,7 @@ func (s *session) recordSupervisor() error {
 	if err != nil {
 		return err
 	}
-	return s.dir.SetSupervisor(SupervisorRecord{PID: s.sup.PID, StartTime: start, Leader: s.sup.Leader.PID})
+	return s.dir.SetSupervisor(disk.SupervisorRecord{PID: s.sup.PID, StartTime: start, Leader: s.sup.Leader.PID})
 }
 
 // abandon kills a supervisor that serves no app yet. It calls stop first, because only
@@ -192,7 +193,7 @@ func (s *session) abandon(ctx context.Context) error {
 }
 
 // call returns what every call of an entrypoint in this session begins with.
-func (s *session) call(e abi.Entrypoint, app AppName) Call {
+func (s *session) call(e abi.Entrypoint, app disk.AppName) Call {
 	return Call{
 		Dir:     s.dir.Path(),
 		Leader:  s.sup.Leader.PID,
@@ -232,7 +233,7 @@ func unread(n abi.Notice) string {
 // exitNoticed reports the exit that a notice tells of. A notice without the exit status
 // comes after the record that has it.
 func (s *session) exitNoticed(ctx context.Context, n abi.Notice) {
-	name, exec := AppName(n.App), ExecID(n.Exec)
+	name, exec := disk.AppName(n.App), ExecID(n.Exec)
 	a := s.pod.byName(s, name)
 	if a == nil {
 		return // its app/add failed, or it was deleted
@@ -283,13 +284,13 @@ func (p *Pod) over(s *session) {
 // endBehind ends a session whose last app is being deleted, and whose stop was called,
 // without keeping that app's client waiting. The pod is held meanwhile: a `delete` for
 // the app, which comes next, waits until the pod has gone. Close waits, too.
-func (p *Pod) endBehind(ctx context.Context, s *session, last *AppDir) error {
+func (p *Pod) endBehind(ctx context.Context, s *session, last *disk.AppDir) error {
 	remove := func() error {
 		defer p.over(s)
 		// The file in the bundle that names the pod goes after the pod.
-		return errors.Join(s.remove(ctx), last.backlink().remove())
+		return errors.Join(s.remove(ctx), last.RemoveBacklink())
 	}
-	release, err := s.dir.hold()
+	release, err := s.dir.Hold()
 	if err != nil {
 		return errors.Join(err, remove())
 	}
@@ -380,7 +381,7 @@ func (s *session) waitDone(limit time.Duration) bool {
 func (s *session) statusDir() string { return filepath.Join(s.dir.Path(), abi.StatusDir) }
 
 // readStatus returns what was recorded of a process, if anything was.
-func (s *session) readStatus(name AppName, exec ExecID) (abi.Status, bool) {
+func (s *session) readStatus(name disk.AppName, exec ExecID) (abi.Status, bool) {
 	st, err := abi.ReadStatus(s.statusDir(), string(name), string(exec))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.L.WithError(err).Warnf("pod %s: unreadable exit status", s.dir.UUID())

@@ -7,6 +7,7 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
 // abortLimit is how long the process of an app that could not be started may take
@@ -63,7 +64,7 @@ func (a *app) becomes() error {
 		a.process.mu.Lock()
 		a.pid, a.start = now.PID, now.StartTime
 		a.process.mu.Unlock()
-		return a.disk.Update(func(r *AppRecord) { r.PID, r.StartTime = now.PID, now.StartTime })
+		return a.disk.Update(func(r *disk.AppRecord) { r.PID, r.StartTime = now.PID, now.StartTime })
 	default:
 		return nil
 	}

@@ -5,6 +5,9 @@ import (
 	"os"
 )
 
+// Size is a terminal's size in characters.
+type Size struct{ Width, Height uint16 }
+
 // Stdio carries the streams of an app or of an exec between its client and its
 // process. Package shim implements it.
 type Stdio interface {

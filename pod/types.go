@@ -16,12 +16,6 @@ type AppID string
 // means the app's first process.
 type ExecID string
 
-// AppName is what a stage1 calls an app: an appc name that is unique in its pod.
-type AppName string
-
-// Size is a terminal's size in characters.
-type Size struct{ Width, Height uint16 }
-
 // Exit is how a process ended. Code is what the process returned, or 128 plus
 // the signal that ended it. The zero At means that it has not ended.
 type Exit struct {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -41,13 +42,13 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, events: &recorder{more: make(chan struct{}, 1)}, data: filepath.Join(t.TempDir(), "rkt")}
 	children := proc.NewChildren()
 	w.stage1 = newFakeStage1(children)
-	store, err := OpenStore(w.data)
+	store, err := disk.OpenStore(w.data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.Pod = New(Config{
 		Store:    store,
-		Key:      Key{Daemon: "/run/test.sock", Namespace: "rkt-pod-test-" + strconv.Itoa(os.Getpid()), Sandbox: "sandbox"},
+		Key:      disk.Key{Daemon: "/run/test.sock", Namespace: "rkt-pod-test-" + strconv.Itoa(os.Getpid()), Sandbox: "sandbox"},
 		Children: children,
 		Events:   w.events,
 		OpenStage1: func(context.Context) (Stage1, error) {
@@ -186,6 +187,13 @@ func (w *world) podDirs(state string) []string {
 		names = append(names, e.Name())
 	}
 	return names
+}
+
+// soon returns a context that ends when a test has waited too long.
+func (w *world) soon() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	w.t.Cleanup(cancel)
+	return ctx
 }
 
 // scriptLines is how a test waits for a line that a script writes.

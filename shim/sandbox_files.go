@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 )
 
@@ -55,10 +56,10 @@ func criFiles(c *pod.SandboxConfig, config *sandbox.PodSandboxConfig) error {
 		return err
 	}
 	for name, content := range map[string][]byte{"hostname": []byte(hostname + "\n"), "hosts": hosts, "resolv.conf": resolv} {
-		c.Files = append(c.Files, pod.SandboxFile{Name: name, Content: content, Link: link(root, name)})
+		c.Files = append(c.Files, disk.SandboxFile{Name: name, Content: content, Link: link(root, name)})
 	}
 	if config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetIpc() != sandbox.NamespaceMode_NODE {
-		c.Shm = pod.SandboxShm{Size: shmSize, Link: link(state, "shm")}
+		c.Shm = disk.SandboxShm{Size: shmSize, Link: link(state, "shm")}
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
@@ -89,7 +89,7 @@ func TestUsersOfTheHostReachNoSetIDProgramOfAnImage(t *testing.T) {
 			podDir := filepath.Join(data, "pods/run", podUUID)
 			old := syscall.Umask(0)
 			defer syscall.Umask(old)
-			if _, err := pod.OpenStore(data); err != nil {
+			if _, err := disk.OpenStore(data); err != nil {
 				t.Fatal(err)
 			}
 			images, err := image.OpenStore(data)

@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/shim"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
@@ -64,14 +63,14 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 		NewPod: func(events pod.Events) shim.Pod {
 			return pod.New(pod.Config{
 				Store:      s.pods,
-				Key:        pod.Key{Daemon: b.Address, Namespace: b.Namespace, Sandbox: b.Group},
+				Key:        disk.Key{Daemon: b.Address, Namespace: b.Namespace, Sandbox: b.Group},
 				Children:   s.children,
 				Events:     events,
 				OpenStage1: open,
 				Admit:      chosen.Admit,
-				Choice: func() pod.Stage1Record {
+				Choice: func() disk.Stage1Record {
 					c := chosen.Choice()
-					return pod.Stage1Record{By: string(c.By), Excused: c.Accept}
+					return disk.Stage1Record{By: string(c.By), Excused: c.Accept}
 				},
 			})
 		},
@@ -79,12 +78,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	collector := s.collector()
-	collect := func() {
-		if err := collector.CollectStale(ctx); err != nil {
-			log.G(ctx).WithError(err).Warn("pods that others have left cannot all be collected")
-		}
-	}
+	collect := func() { s.collectStale(ctx) }
 	// Pods of other boots and of shims that were killed are collected while this shim
 	// works, and again at its end: a node may not get another pod for a long time.
 	var stale sync.WaitGroup
@@ -134,25 +128,6 @@ func prepare(ctx context.Context, stores *stores, chosen *config.Pod) func(conte
 	}
 }
 
-// stores are the pods and images of the data directory, with the children of this process.
-type stores struct {
-	pods     *pod.Store
-	images   *image.Store
-	children *proc.Children
-}
-
-func openStores() (*stores, error) {
-	pods, err := pod.OpenStore(dataDir())
-	if err != nil {
-		return nil, err
-	}
-	images, err := image.OpenStore(dataDir())
-	if err != nil {
-		return nil, err
-	}
-	return &stores{pods, images, proc.NewChildren()}, nil
-}
-
 // open opens a chosen stage1.
 func (s *stores) open(ctx context.Context, c config.Choice) (pod.Stage1, error) {
 	i, err := imageOf(ctx, s.images, c)
@@ -160,17 +135,6 @@ func (s *stores) open(ctx context.Context, c config.Choice) (pod.Stage1, error) 
 		return nil, fmt.Errorf("stage1 %s: %w", c.Name, err)
 	}
 	return openImage(i, c.Name, s.children, c.Accept)
-}
-
-// collector returns what collects pods. It opens the stage1 of each by the pod's directory.
-func (s *stores) collector() *pod.Collector {
-	return &pod.Collector{Store: s.pods, OpenStage1: func(podDir string) (pod.Stage1, error) {
-		i, err := s.images.Load(podDir)
-		if err != nil {
-			return nil, err
-		}
-		return openImage(i, i.Name(), s.children, nil)
-	}}
 }
 
 // openImage returns what calls the entrypoints of an image. Arguments are those of
@@ -202,31 +166,6 @@ func locate(c config.Choice) (string, error) {
 		return c.Path, nil
 	}
 	return image.Locate(c.Name)
-}
-
-// collector does the work of `delete`. Its methods open the stores, because `-v` and `-info`
-// need none.
-type collector struct{}
-
-func (collector) Collect(ctx context.Context, bundle, namespace, id string) (manager.Exit, error) {
-	s, err := openStores()
-	if err != nil {
-		return manager.Exit{}, err
-	}
-	began := time.Now()
-	exit, err := s.collector().Collect(ctx, bundle, namespace, id)
-	if err == nil { // no process is left that writes to the loggers
-		err = shim.EndLoggers(ctx, bundle, time.Since(began))
-	}
-	return manager.Exit{PID: uint32(exit.PID), Status: exit.Code, At: exit.At, Rest: exit.Rest}, err
-}
-
-func (collector) Finish(ctx context.Context, rest string) error {
-	s, err := openStores()
-	if err != nil {
-		return err
-	}
-	return s.collector().Finish(ctx, rest)
 }
 
 // describe returns the features of a stage1. For an image that is a directory it needs

@@ -11,7 +11,8 @@ import (
 	"syscall"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
 // crashChecks are about supervisors and shims that die.
@@ -60,7 +61,7 @@ func (t *trial) killSupervisor() error {
 	killed := false
 	for _, f := range must(filepath.Glob(filepath.Join(t.Kit.dir, "pods/run/*/shim.json"))) {
 		var record struct {
-			Supervisor *pod.SupervisorRecord `json:"supervisor"`
+			Supervisor *disk.SupervisorRecord `json:"supervisor"`
 		}
 		try(json.Unmarshal(must(os.ReadFile(f)), &record))
 		if record.Supervisor == nil {
@@ -83,12 +84,16 @@ func (t *trial) killSupervisor() error {
 func checkCollected(ctx context.Context, t *trial) error {
 	w := t.wholePod()
 	a := must(w.waiting(ctx, nil))
-	c := pod.Collector{Store: t.store, OpenStage1: func(dir string) (pod.Stage1, error) {
+	c := disk.Collector{Store: t.store, OpenStage1: func(dir string) (disk.Stage1, error) {
 		image, err := t.images.Load(dir)
 		if err != nil {
 			return nil, err
 		}
-		return t.stage1Of(image, t.config.Excuse)
+		s, err := t.stage1Of(image, t.config.Excuse)
+		if err != nil {
+			return nil, err
+		}
+		return stage1.Collected(s), nil
 	}}
 	exit := must(c.Collect(ctx, a.config.Bundle, "verify", string(a.id)))
 	if !exit.Found || exit.Code != 137 {

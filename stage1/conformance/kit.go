@@ -14,6 +14,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
@@ -43,7 +44,7 @@ type Kit struct {
 	cgroups  string // path of the cgroup that those of apps are in
 	image    *image.Image
 	stage1   pod.Stage1
-	store    *pod.Store
+	store    *disk.Store
 	images   *image.Store
 	children *proc.Children
 	isolates bool // whether the image honours the fields that isolate sets
@@ -93,7 +94,7 @@ func (k *Kit) open(ctx context.Context, program string) error {
 	}
 	k.children = proc.NewChildren()
 	var err error
-	if k.store, err = pod.OpenStore(k.dir); err != nil {
+	if k.store, err = disk.OpenStore(k.dir); err != nil {
 		return err
 	}
 	k.store.Children = k.children

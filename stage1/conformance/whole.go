@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
 // wholePod is a pod as in the shim.
@@ -27,7 +28,7 @@ func (t *trial) wholePod() *wholePod {
 	w := &wholePod{t: t, events: &events{changed: make(chan struct{})}}
 	w.Pod = pod.New(pod.Config{
 		Store:    t.store,
-		Key:      pod.Key{Daemon: "stage1-verify", Namespace: "verify", Sandbox: fmt.Sprintf("trial-%d.%d", t.trials, t.pods)},
+		Key:      disk.Key{Daemon: "stage1-verify", Namespace: "verify", Sandbox: fmt.Sprintf("trial-%d.%d", t.trials, t.pods)},
 		Children: t.children,
 		Events:   w.events,
 		OpenStage1: func(context.Context) (pod.Stage1, error) {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
 )
@@ -145,7 +146,7 @@ func (k *Composition) enlist(image []byte) error {
 	if err != nil {
 		return err
 	}
-	return pod.EditManifest(k.Dir, func(m *pod.Manifest) error {
+	return disk.EditManifest(k.Dir, func(m *disk.Manifest) error {
 		m.Drop(k.replaces)
 		m.Apps = append(m.Apps, entry)
 		for _, v := range k.App.Volumes {
@@ -162,7 +163,7 @@ func (k *Composition) enlist(image []byte) error {
 	})
 }
 
-func setAnnotation(m *pod.Manifest, name types.ACIdentifier, value string) error {
+func setAnnotation(m *disk.Manifest, name types.ACIdentifier, value string) error {
 	var all types.Annotations
 	if len(m.Annotations) > 0 {
 		if err := json.Unmarshal(m.Annotations, &all); err != nil {
@@ -178,7 +179,7 @@ func setAnnotation(m *pod.Manifest, name types.ACIdentifier, value string) error
 // replaces reports whether an entry of the pod's manifest is removed when this app's is written
 // or removed: this app's own, and that of an app without files, over which every app/add would
 // fail. An app that is about to be added gets its entry again when its files are written.
-func (k *Composition) replaces(name pod.AppName) bool {
+func (k *Composition) replaces(name disk.AppName) bool {
 	if string(name) == string(k.Name) {
 		return true
 	}
@@ -188,7 +189,7 @@ func (k *Composition) replaces(name pod.AppName) bool {
 
 // Delist removes the app's entry from the pod's manifest, which a half removed pod may lack.
 func (k *Composition) Delist() error {
-	err := pod.EditManifest(k.Dir, func(m *pod.Manifest) error {
+	err := disk.EditManifest(k.Dir, func(m *disk.Manifest) error {
 		m.Drop(k.replaces)
 		return nil
 	})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/appc/spec/schema/types"
 
-	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
 )
@@ -34,7 +34,7 @@ func TestWhatStage0DoesNotKnowOfAPodsManifestIsKept(t *testing.T) {
 		write(filepath.Join(stage1.RootfsDir, d), "")
 	}
 	k := &Composition{Dir: dir, Name: "web-1", App: &appc.App{App: types.App{Exec: types.Exec{"/bin/true"}, User: "0", Group: "0"}}}
-	if err := pod.LockManifest(dir, k.Write); err != nil {
+	if err := disk.LockManifest(dir, k.Write); err != nil {
 		t.Fatal(err)
 	}
 	read := func() (m struct {
@@ -65,7 +65,7 @@ func TestWhatStage0DoesNotKnowOfAPodsManifestIsKept(t *testing.T) {
 	if len(m.Annotations) != 2 || m.Annotations[0].Value != "false" || m.Annotations[1].Value != "d" {
 		t.Errorf("its annotations are %v", m.Annotations)
 	}
-	if err := pod.LockManifest(dir, k.Delist); err != nil {
+	if err := disk.LockManifest(dir, k.Delist); err != nil {
 		t.Fatal(err)
 	}
 	if m := read(); len(m.Apps) != 1 || string(m.Future) != `{"x":1}` {

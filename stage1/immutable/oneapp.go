@@ -12,6 +12,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
@@ -143,7 +144,7 @@ func (s *OneApp) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *pod
 // prepare makes the app's files and mounts, and has the launcher enter its cgroup and network. It
 // returns the console, if there is one.
 func (s *OneApp) prepare(ctx context.Context, p *Launched, c pod.Call, k *Composition, stdio [3]*os.File) (*os.File, error) {
-	if err := pod.LockManifest(c.Dir, k.Write); err != nil {
+	if err := disk.LockManifest(c.Dir, k.Write); err != nil {
 		return nil, err
 	}
 	if err := s.MountRoot(c.Request.Rootfs, k); err != nil {

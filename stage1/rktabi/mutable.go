@@ -16,6 +16,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
@@ -133,7 +134,7 @@ func (s *mutable) becomeReady(ctx context.Context, p *immutable.Launched, spec *
 		return err
 	}
 	// `run` would load the apps of the manifest, and none has its files yet.
-	if err := pod.LockManifest(k.Dir, (&immutable.Composition{Dir: k.Dir}).Delist); err != nil {
+	if err := disk.LockManifest(k.Dir, (&immutable.Composition{Dir: k.Dir}).Delist); err != nil {
 		return err
 	}
 	r := &readiness{dir: k.Dir, rkt: filepath.Join(k.Dir, stage1.RktDir)}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
@@ -105,7 +106,7 @@ func (s *mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *po
 	}
 	a.made.Annotations = a.streams.modes()
 	// rkt holds this lock meanwhile, because a half made app makes every app/add fail.
-	if err := pod.LockManifest(c.Dir, func() error { return s.add(ctx, a) }); err != nil {
+	if err := disk.LockManifest(c.Dir, func() error { return s.add(ctx, a) }); err != nil {
 		a.streams.close()
 		return nil, err
 	}
@@ -185,7 +186,7 @@ func (s *mutable) remove(ctx context.Context, a *mutableApp, c pod.Call) error {
 		s.mu.Unlock()
 		a.end(abi.Status(proc.Killed()))
 	}
-	return pod.LockManifest(c.Dir, func() error {
+	return disk.LockManifest(c.Dir, func() error {
 		err := s.cross(ctx, c, abi.AppStop)
 		if e := (*stage1.EntrypointError)(nil); errors.As(err, &e) && e.Code == exitUnknown {
 			err = nil

@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -43,11 +43,11 @@ func isLocked(path string) (bool, error) {
 	return false, err
 }
 
-// How long to wait between attempts to lock a directory whose owner has ended,
-// and in all: an observer may hold the shared lock for an instant, and so may
+// How long to wait between attempts to take a lock, and in all for that of a directory
+// whose owner has ended: an observer may hold the shared lock for an instant, and so may
 // another process that removes the pod.
 const (
-	lockRetry = 2 * time.Millisecond
+	lockRetry = time.Millisecond
 	lockLimit = 2 * time.Second
 )
 
@@ -58,19 +58,23 @@ func lockDir(ctx context.Context, path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := lockUntil(ctx, f); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// lockUntil takes the exclusive lock of an open file, or gives up with ctx, by which
+// flock(2) could not be interrupted.
+func lockUntil(ctx context.Context, f *os.File) error {
 	for {
 		err := flock(f, unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return f, nil
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
 		}
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			if err = sleep(ctx, lockRetry); err == nil {
-				continue
-			}
-			err = fmt.Errorf("%s is still locked: %w", path, err)
+		if err := sleep(ctx, lockRetry); err != nil {
+			return fmt.Errorf("%s is still locked: %w", f.Name(), err)
 		}
-		_ = f.Close()
-		return nil, err
 	}
 }
 

@@ -1,10 +1,11 @@
-package pod
+package disk
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -35,12 +36,12 @@ func (p *podCollector) collectSandbox(ctx context.Context, id string, exit Colle
 }
 
 // collect kills the holder and removes the sandbox.
-func (f *sandboxFiles) collect(ctx context.Context) error {
+func (f *SandboxFiles) collect(ctx context.Context) error {
 	if h := f.record.Holder; h != nil {
 		if err := end(ctx, h.PID, h.StartTime); err != nil {
 			return fmt.Errorf("holder %d of the sandbox: %w", h.PID, err)
 		}
-		f.dir.store.fault("kill holder")
+		f.dir.store.Fault("kill holder")
 	}
 	var group *cgroup.Group
 	var err error
@@ -58,21 +59,20 @@ func (f *sandboxFiles) collect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return f.remove(ctx, group)
+	return f.Remove(ctx, group)
 }
 
 // lastExit says how the sandbox ends, and keeps that in the bundle.
-func (f *sandboxFiles) lastExit() (CollectedExit, error) {
-	e := killedExit()
-	exit := CollectedExit{Code: e.Code, At: e.At, Found: true}
+func (f *SandboxFiles) lastExit() (CollectedExit, error) {
+	exit := CollectedExit{Code: uint32(proc.KilledCode), At: time.Now(), Found: true}
 	if h := f.record.Holder; h != nil {
 		exit.PID = h.PID
 	}
-	err := locked(f.dir.root, func() error { return f.backlink().recordExit(exit) })
+	err := locked(f.dir.root, func() error { return f.backlink().recordExit(exit.record()) })
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	f.dir.store.fault("record exit")
+	f.dir.store.Fault("record exit")
 	return exit, err
 }
 

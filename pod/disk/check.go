@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"errors"
@@ -7,12 +7,6 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 )
-
-// checked is a record of which can be told whether a shim can have written it. By what
-// records say, processes are killed, and directories unmounted and removed.
-type checked interface {
-	check() error
-}
 
 var (
 	_ checked = (*shimRecord)(nil)

@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -27,10 +27,10 @@ type AppDir struct {
 	record  AppRecord
 }
 
-// AddApp gives an app a name, and writes rkt.json into its bundle, its files
+// AddApp gives the app of a container a name, and writes rkt.json into its bundle, its files
 // below appsinfo and its entry in the pod manifest, in this order. On failure
 // nothing of it remains.
-func (d *Dir) AddApp(id AppID, bundle string, spec *specs.Spec) (*AppDir, error) {
+func (d *Dir) AddApp(id, bundle string, spec *specs.Spec) (*AppDir, error) {
 	generation := int(d.generation.Add(1))
 	a := &AppDir{pod: d, name: newAppName(id, generation)}
 	a.record = AppRecord{
@@ -56,30 +56,20 @@ func (a *AppDir) write(spec *specs.Spec) error {
 	if err != nil {
 		return err
 	}
-	a.pod.store.fault("write " + bundleFile)
+	a.pod.store.Fault("write " + bundleFile)
 	if err := a.pod.root.Mkdir(a.file(""), 0o750); err != nil {
 		return err
 	}
-	a.pod.store.fault("mkdir " + appsInfoDir)
+	a.pod.store.Fault("mkdir " + appsInfoDir)
 	if err := writeRecord(a.pod.root, a.file(appFile), a.record); err != nil {
 		return err
 	}
-	a.pod.store.fault("write " + appFile)
+	a.pod.store.Fault("write " + appFile)
 	if err := writeManifests(a.pod.root, a.name, spec); err != nil {
 		return err
 	}
-	a.pod.store.fault("write manifests")
+	a.pod.store.Fault("write manifests")
 	return nil
-}
-
-// withRoot opens a directory for a moment.
-func withRoot(path string, f func(*os.Root) error) error {
-	root, err := os.OpenRoot(path)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return f(root)
 }
 
 // openApp opens an app that another process has added. The error is
@@ -162,7 +152,7 @@ func (a *AppDir) Update(change func(*AppRecord)) error {
 		return fmt.Errorf("pod %s: app %s: %w", a.pod.uuid, a.name, err)
 	}
 	a.record = r
-	a.pod.store.fault("update " + appFile)
+	a.pod.store.Fault("update " + appFile)
 	return nil
 }
 
@@ -182,7 +172,7 @@ func (a *AppDir) Poststop(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("pod %s: app %s: %w", a.pod.uuid, a.name, err)
 	}
-	a.pod.store.fault("mark poststop")
+	a.pod.store.Fault("mark poststop")
 	if c := a.pod.store.Children; c != nil {
 		release := c.Expect()
 		defer release()
@@ -196,7 +186,7 @@ func (a *AppDir) Poststop(ctx context.Context) error {
 // Remove removes the app's entry in the manifest, its files and rkt.json. It is
 // idempotent, and leaves alone what has come to its bundle since.
 func (a *AppDir) Remove() error {
-	err := a.removeFiles()
+	err := a.RemoveFiles()
 	if err == nil {
 		err = a.backlink().remove()
 	}
@@ -206,26 +196,39 @@ func (a *AppDir) Remove() error {
 	return nil
 }
 
-// removeFiles removes what the pod directory has of the app. Its directory in
+// RemoveFiles removes what the pod directory has of the app. Its directory in
 // appsinfo goes last: as long as it is there, the app is not removed.
-func (a *AppDir) removeFiles() error {
+func (a *AppDir) RemoveFiles() error {
 	if err := dropManifest(a.pod.root, a.name); err != nil {
 		return err
 	}
-	a.pod.store.fault("drop manifest")
+	a.pod.store.Fault("drop manifest")
 	status := filepath.Join(abi.StatusDir, string(a.name))
 	for _, f := range []string{status, spareOf(status), status + "-created", status + "-started", status + ".exec"} {
 		if err := a.pod.root.RemoveAll(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	a.pod.store.fault("remove status")
+	a.pod.store.Fault("remove status")
 	if err := a.pod.root.RemoveAll(a.file("")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	a.pod.store.fault("remove " + appsInfoDir)
+	a.pod.store.Fault("remove " + appsInfoDir)
 	return nil
 }
 
+// RemoveBacklink removes rkt.json from the app's bundle, as Remove does last.
+func (a *AppDir) RemoveBacklink() error { return a.backlink().remove() }
+
 // backlink is what leads from the app's bundle to it.
 func (a *AppDir) backlink() backlink { return backlink{a.Record().Bundle, a.pod.uuid, a.name} }
+
+// bundle returns what RKT_BUNDLE names for the app: a derived bundle, if Create
+// has made one.
+func (a *AppDir) bundle() string {
+	derived := filepath.Join(a.Path(), "bundle")
+	if _, err := os.Lstat(filepath.Join(derived, "config.json")); err == nil {
+		return derived
+	}
+	return a.record.Bundle
+}

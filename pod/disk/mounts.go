@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 
 // unmountTree unmounts whatever is mounted at or below a path.
 func unmountTree(path string) error {
-	if err := unmountAll(path); err != nil {
+	if err := Unmount(path); err != nil {
 		return err
 	}
 	return unmountMounts(path, false)
@@ -41,7 +41,7 @@ func unmountMounts(path string, private bool) error {
 		}
 	}
 	for i := len(mounts) - 1; i >= 0; i-- {
-		if err := unmountAll(mounts[i]); err != nil {
+		if err := Unmount(mounts[i]); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -136,7 +136,7 @@ func (p *podCollector) removeOtherBoots(ctx context.Context) error {
 		return err // somebody is at it
 	}
 	if sandbox, err := p.dir.openSandbox(); err == nil {
-		if err := sandbox.unlink(); err != nil {
+		if err := sandbox.Unlink(); err != nil {
 			return err
 		}
 	}

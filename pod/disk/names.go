@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"crypto/rand"
@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"strings"
 )
+
+// AppName is what a stage1 calls an app: an appc name that is unique in its pod.
+type AppName string
 
 // newUUID returns a random UUID (version 4) in the canonical form.
 func newUUID() string {
@@ -44,10 +47,10 @@ const (
 // the same id in another generation: a client may delete a container and make
 // one of the same name, and what comes late for the first must not hit the
 // second.
-func newAppName(id AppID, generation int) AppName {
+func newAppName(id string, generation int) AppName {
 	sum := sha256.Sum256([]byte(id))
 	name := fmt.Sprintf("%s-%d", hex.EncodeToString(sum[:hashLen]), generation)
-	if r := readable(string(id)); r != "" {
+	if r := readable(id); r != "" {
 		name = r + "-" + name
 	}
 	return AppName(name)

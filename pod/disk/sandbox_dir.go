@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // Names in a pod's directory that a sandbox has.
 const (
 	sandboxFile = "sandbox.json"
-	sandboxDir  = "sandbox"   // SandboxFiles
+	sandboxDir  = "sandbox"   // SandboxFile, and the names below
 	shmName     = "shm"       // a tmpfs
 	userName    = "user"      // the pod's user namespace, pinned
 	holderName  = "holder"    // an OCI bundle
@@ -26,6 +26,30 @@ const (
 	fileMode    = 0o644       // of files that apps have to read
 	shmMode     = "mode=1777" // as /dev/shm has everywhere
 )
+
+// Sandbox says what a sandbox has on disk.
+type Sandbox struct {
+	ID          string
+	Bundle      string // absolute; rkt.json is written here
+	CgroupsPath string // of the holder, as the OCI spec names it
+
+	// Files that apps get to see, and a tmpfs for their /dev/shm.
+	Files []SandboxFile
+	Shm   SandboxShm
+}
+
+// SandboxFile is a file that is kept in the pod.
+type SandboxFile struct {
+	Name    string
+	Content []byte
+	Link    string // absolute path of a link to it; empty for none
+}
+
+// SandboxShm is a tmpfs that is kept in the pod.
+type SandboxShm struct {
+	Size int64  // in bytes; 0 for no tmpfs
+	Link string // as of a SandboxFile
+}
 
 // sandboxRecord is $pod/sandbox.json. As long as it is there, the pod is not
 // over, whether it has apps or not.
@@ -39,16 +63,16 @@ type sandboxRecord struct {
 	Holder      *processRecord `json:"holder,omitempty"`
 }
 
-// sandboxFiles is what is on disk of a sandbox. One goroutine at a time changes it.
-type sandboxFiles struct {
+// SandboxFiles is what is on disk of a sandbox. One goroutine at a time changes it.
+type SandboxFiles struct {
 	dir    *Dir
 	record sandboxRecord
 }
 
-// newSandboxFiles writes down what is going to be made, in the pod and in the
+// NewSandboxFiles writes down what is going to be made, in the pod and in the
 // sandbox's bundle, before any of it is there.
-func (d *Dir) newSandboxFiles(c *SandboxConfig) (*sandboxFiles, error) {
-	f := &sandboxFiles{dir: d, record: sandboxRecord{
+func (d *Dir) NewSandboxFiles(c Sandbox) (*SandboxFiles, error) {
+	f := &SandboxFiles{dir: d, record: sandboxRecord{
 		Version: recordVersion, ID: c.ID, Bundle: c.Bundle, CgroupsPath: c.CgroupsPath,
 	}}
 	for _, file := range c.Files {
@@ -69,36 +93,45 @@ func (d *Dir) newSandboxFiles(c *SandboxConfig) (*sandboxFiles, error) {
 	err = withRoot(c.Bundle, func(bundle *os.Root) error {
 		return writeRecord(bundle, bundleFile, bundleRecord{Version: recordVersion, BootID: boot, DataDir: d.store.dir, Pod: d.uuid})
 	})
-	d.store.fault("write " + bundleFile)
+	d.store.Fault("write " + bundleFile)
 	return f, err
 }
 
 // openSandbox returns what another process has written of a sandbox. The error is
 // fs.ErrNotExist if the pod is none, or if it is over.
-func (d *Dir) openSandbox() (*sandboxFiles, error) {
-	f := &sandboxFiles{dir: d}
+func (d *Dir) openSandbox() (*SandboxFiles, error) {
+	f := &SandboxFiles{dir: d}
 	return f, readRecord(d.root, sandboxFile, &f.record)
 }
 
-func (f *sandboxFiles) write() error {
+func (f *SandboxFiles) write() error {
 	err := writeRecord(f.dir.root, sandboxFile, f.record)
-	f.dir.store.fault("write " + sandboxFile)
+	f.dir.store.Fault("write " + sandboxFile)
 	return err
 }
 
-// update changes the record.
-func (f *sandboxFiles) update(change func(*sandboxRecord)) error {
-	change(&f.record)
+// SetCgroup records the cgroup of the holder.
+func (f *SandboxFiles) SetCgroup(c cgroup.Record) error {
+	f.record.Cgroup = &c
+	return f.write()
+}
+
+// SetHolder records the holder.
+func (f *SandboxFiles) SetHolder(pid int, start uint64) error {
+	f.record.Holder = &processRecord{PID: pid, StartTime: start}
 	return f.write()
 }
 
 // path returns where a file of the sandbox is now.
-func (f *sandboxFiles) path(name string) string {
+func (f *SandboxFiles) path(name string) string {
 	return filepath.Join(f.dir.Path(), sandboxDir, name)
 }
 
-// make writes the files that apps of the pod see, and mounts its /dev/shm.
-func (f *sandboxFiles) make(c *SandboxConfig) error {
+// HolderBundle returns where the OCI bundle of the holder is now.
+func (f *SandboxFiles) HolderBundle() string { return f.path(holderName) }
+
+// Make writes the files that apps of the pod see, and mounts its /dev/shm.
+func (f *SandboxFiles) Make(c Sandbox) error {
 	if err := os.MkdirAll(f.path(holderName), 0o755); err != nil {
 		return err
 	}
@@ -110,7 +143,7 @@ func (f *sandboxFiles) make(c *SandboxConfig) error {
 			return err
 		}
 	}
-	f.dir.store.fault("write files of the sandbox")
+	f.dir.store.Fault("write files of the sandbox")
 	if c.Shm.Size == 0 {
 		return nil
 	}
@@ -121,12 +154,12 @@ func (f *sandboxFiles) make(c *SandboxConfig) error {
 	if err := unix.Mount("shm", f.path(shmName), "tmpfs", unix.MS_NOEXEC|unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 		return fmt.Errorf("mount the pod's /dev/shm: %w", err)
 	}
-	f.dir.store.fault("mount shm")
+	f.dir.store.Fault("mount shm")
 	return nil
 }
 
-// pinUser makes a file of the user namespace that owns another namespace.
-func (f *sandboxFiles) pinUser(of string) (path string, err error) {
+// PinUser makes a file of the user namespace that owns another namespace.
+func (f *SandboxFiles) PinUser(of string) (path string, err error) {
 	ns, err := os.Open(of)
 	if err != nil {
 		return "", fmt.Errorf("user namespace of the pod: %w", err)
@@ -144,13 +177,13 @@ func (f *sandboxFiles) pinUser(of string) (path string, err error) {
 	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), path, "", unix.MS_BIND, ""); err != nil {
 		return "", fmt.Errorf("pin the user namespace that owns %s: %w", of, err)
 	}
-	f.dir.store.fault("pin the user namespace")
+	f.dir.store.Fault("pin the user namespace")
 	return path, nil
 }
 
-// link sees to it that every link is there: another daemon's clean-up may have
+// Link sees to it that every link is there: another daemon's clean-up may have
 // taken one that it did not know.
-func (f *sandboxFiles) link(c *SandboxConfig) error {
+func (f *SandboxFiles) Link(c Sandbox) error {
 	for _, file := range c.Files {
 		if err := f.linkTo(file.Link, f.path(file.Name)); err != nil {
 			return err
@@ -159,7 +192,7 @@ func (f *sandboxFiles) link(c *SandboxConfig) error {
 	return f.linkTo(c.Shm.Link, f.path(shmName))
 }
 
-func (f *sandboxFiles) linkTo(link, target string) error {
+func (f *SandboxFiles) linkTo(link, target string) error {
 	if link == "" {
 		return nil
 	}
@@ -173,12 +206,12 @@ func (f *sandboxFiles) linkTo(link, target string) error {
 	if errors.Is(err, fs.ErrExist) {
 		err = fmt.Errorf("%s is not this pod's: %w", link, err)
 	}
-	f.dir.store.fault("link")
+	f.dir.store.Fault("link")
 	return err
 }
 
-// unlink removes the links, and the directories that have become empty by that.
-func (f *sandboxFiles) unlink() error {
+// Unlink removes the links, and the directories that have become empty by that.
+func (f *SandboxFiles) Unlink() error {
 	var errs []error
 	for _, link := range f.record.Links {
 		target, err := os.Readlink(link)
@@ -188,29 +221,32 @@ func (f *sandboxFiles) unlink() error {
 		// If somebody else has put something there, it is theirs.
 		_ = os.Remove(filepath.Dir(link))
 	}
-	f.dir.store.fault("unlink")
+	f.dir.store.Fault("unlink")
 	return errors.Join(errs...)
 }
 
-// remove removes everything of the sandbox but the directory. Its holder and its
+// Remove removes everything of the sandbox but the directory. Its holder and its
 // apps have ended. It is idempotent.
-func (f *sandboxFiles) remove(ctx context.Context, group *cgroup.Group) error {
+func (f *SandboxFiles) Remove(ctx context.Context, group *cgroup.Group) error {
 	if group != nil {
 		if err := errors.Join(group.Kill(ctx), group.Remove(ctx)); err != nil {
 			return err
 		}
-		f.dir.store.fault("remove cgroup of the sandbox")
+		f.dir.store.Fault("remove cgroup of the sandbox")
 	}
-	if err := f.unlink(); err != nil {
+	if err := f.Unlink(); err != nil {
 		return err
 	}
 	err := f.dir.root.Remove(sandboxFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	f.dir.store.fault("remove " + sandboxFile)
+	f.dir.store.Fault("remove " + sandboxFile)
 	return nil
 }
 
+// RemoveBacklink removes rkt.json from the sandbox's bundle.
+func (f *SandboxFiles) RemoveBacklink() error { return f.backlink().remove() }
+
 // backlink is what leads from the sandbox's bundle to it.
-func (f *sandboxFiles) backlink() backlink { return backlink{f.record.Bundle, f.dir.uuid, ""} }
+func (f *SandboxFiles) backlink() backlink { return backlink{f.record.Bundle, f.dir.uuid, ""} }

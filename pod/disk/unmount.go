@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"errors"
@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unmountAll unmounts whatever is mounted on target, stacked mounts included. A
+// Unmount unmounts whatever is mounted on target, stacked mounts included. A
 // target that is not a mount point, or not there, is fine. What is busy, because
 // somebody has mounted below it or keeps a file of it open, is detached with all
 // that is below it.
-func unmountAll(target string) error {
+func Unmount(target string) error {
 	for {
 		err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
 		if errors.Is(err, unix.EBUSY) {

@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -17,12 +17,13 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/crash"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 func (l life) collector(t testing.TB) *Collector {
 	t.Helper()
-	s, err := OpenStore(filepath.Join(l.base, "rkt"))
+	s, err := OpenStore(l.DataDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,54 +34,26 @@ func (l life) collector(t testing.TB) *Collector {
 func (l life) collect(t *testing.T) CollectedExit {
 	t.Helper()
 	c := l.collector(t)
-	exit, err := c.Collect(t.Context(), l.bundle(), "default", l.id)
+	exit, err := c.Collect(t.Context(), l.Bundle(), "default", l.ID)
 	if err != nil {
 		t.Error(err)
 	}
-	if again, err := c.Collect(t.Context(), l.bundle(), "default", l.id); err != nil || again.Code != exit.Code || again.PID != exit.PID {
+	if again, err := c.Collect(t.Context(), l.Bundle(), "default", l.ID); err != nil || again.Code != exit.Code || again.PID != exit.PID {
 		t.Errorf("a second time: %+v, %v; the first was %+v", again, err, exit)
 	}
-	// What is as old as a crash is not collected yet, in case it is alive.
-	for _, p := range places(t, c.Store) {
-		old := time.Now().Add(-time.Hour)
-		_ = os.Chtimes(filepath.Join(c.Store.dir, "pods", p), old, old)
-	}
+	l.Age(t)
 	if err := c.CollectStale(t.Context()); err != nil {
 		t.Error(err)
 	}
 	return exit
 }
 
-// nothingLeft checks that the container and its pod are gone in every respect.
-func (l life) nothingLeft(t *testing.T) {
-	t.Helper()
-	if left := places(t, l.collector(t).Store); len(left) != 0 {
-		t.Errorf("pods left: %v", left)
-	}
-	if left, err := mountsBelow(l.base); err != nil || len(left) != 0 {
-		t.Errorf("mounts left: %v, %v", left, err)
-	}
-	for _, pattern := range []string{"/sys/fs/cgroup/*/", "/sys/fs/cgroup/"} {
-		if left, _ := filepath.Glob(pattern + l.id + "*"); len(left) != 0 {
-			t.Errorf("cgroups left: %v", left)
-		}
-	}
-	for _, pid := range l.pids() {
-		if s, err := proc.ReadStat(pid); err == nil && s.State != 'Z' && s.State != 'X' {
-			t.Errorf("process left: %+v", s)
-		}
-	}
-	if b, _ := os.ReadFile(filepath.Join(l.base, "poststop")); len(b) > 2 {
-		t.Errorf("the poststop hook ran more than once: %q", b)
-	}
-}
-
 func TestAShimThatDiesAtAnyStepLeavesNothingAfterItsCollection(t *testing.T) {
 	for n := 1; ; n++ {
 		l := newLife(t)
-		died := l.until(t, "shim", strconv.Itoa(n))
+		died := l.Until(t, "shim", strconv.Itoa(n))
 		exit := l.collect(t)
-		l.nothingLeft(t)
+		l.NothingLeft(t)
 		if t.Failed() {
 			t.Fatalf("died at step %d", n)
 		}
@@ -100,12 +73,12 @@ func TestAShimThatDiesAtAnyStepLeavesNothingAfterItsCollection(t *testing.T) {
 func TestADeleteThatDiesAtAnyStepCanBeRepeated(t *testing.T) {
 	for n := 1; ; n++ {
 		l := newLife(t)
-		if !l.until(t, "shim", "exited") {
+		if !l.Until(t, "shim", "exited") {
 			t.Fatal("it does not get there")
 		}
-		died := l.until(t, "collect", strconv.Itoa(n))
+		died := l.Until(t, "collect", strconv.Itoa(n))
 		exit := l.collect(t)
-		l.nothingLeft(t)
+		l.NothingLeft(t)
 		if !exit.Found || exit.Code != 7 || exit.PID == 0 {
 			t.Errorf("requirements.md#D5: exit %+v, recorded was 7", exit)
 		}
@@ -125,17 +98,17 @@ func TestADeleteThatDiesAtAnyStepCanBeRepeated(t *testing.T) {
 func TestADeleteWaitsForTheLivingShimToRemoveThePod(t *testing.T) {
 	l := newLife(t)
 	var spec specs.Spec
-	decode(t, filepath.Join(l.bundle(), "config.json"), &spec)
+	decode(t, filepath.Join(l.Bundle(), "config.json"), &spec)
 	c := l.collector(t)
 	d, err := c.Store.Create(testKey, Stage1Record{Name: "fake"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := d.AddApp(AppID(l.id), l.bundle(), &spec)
+	a, err := d.AddApp(l.ID, l.Bundle(), &spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	release, err := d.hold()
+	release, err := d.Hold()
 	if err == nil {
 		err = errors.Join(err, d.MarkExited())
 	}
@@ -148,7 +121,7 @@ func TestADeleteWaitsForTheLivingShimToRemoveThePod(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := l.collector(t).Collect(t.Context(), l.bundle(), "default", l.id)
+		_, err := l.collector(t).Collect(t.Context(), l.Bundle(), "default", l.ID)
 		done <- err
 	}()
 	select {
@@ -163,16 +136,16 @@ func TestADeleteWaitsForTheLivingShimToRemoveThePod(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	l.nothingLeft(t)
+	l.NothingLeft(t)
 }
 
 func TestADeleteTakesOverFromAShimThatDiesWhileItRemovesThePod(t *testing.T) {
 	for _, step := range []string{"held", "rename " + dirExited, "remove content"} {
 		l := newLife(t)
-		shim := l.haltAt(t, step)
+		shim := l.HaltAt(t, step)
 		done := make(chan error, 1)
 		go func() {
-			_, err := l.collector(t).Collect(t.Context(), l.bundle(), "default", l.id)
+			_, err := l.collector(t).Collect(t.Context(), l.Bundle(), "default", l.ID)
 			done <- err
 		}()
 		select {
@@ -185,7 +158,7 @@ func TestADeleteTakesOverFromAShimThatDiesWhileItRemovesThePod(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Errorf("after %q: %v", step, err)
 		}
-		l.nothingLeft(t)
+		l.NothingLeft(t)
 	}
 }
 
@@ -193,17 +166,17 @@ func TestADeleteTakesOverFromAShimThatDiesWhileItRemovesThePod(t *testing.T) {
 // and if the shim dies meanwhile, what `delete` leaves behind does the work.
 func TestFinishTakesOverFromAShimThatDiesAfterTheAnswerOfDelete(t *testing.T) {
 	l := newLife(t)
-	shim := l.haltAt(t, "rename "+dirExited)
+	shim := l.HaltAt(t, "rename "+dirExited)
 	c := l.collector(t)
 	began := time.Now()
-	exit, err := c.Collect(t.Context(), l.bundle(), "default", l.id)
+	exit, err := c.Collect(t.Context(), l.Bundle(), "default", l.ID)
 	if err != nil || exit.Rest == "" {
 		t.Fatalf("Collect beside a shim at work: %+v, %v", exit, err)
 	}
 	if took := time.Since(began); took < removalPatience || took > 2*removalPatience {
 		t.Errorf("Collect took %s", took)
 	}
-	if err := os.RemoveAll(l.bundle()); err != nil {
+	if err := os.RemoveAll(l.Bundle()); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
@@ -218,7 +191,7 @@ func TestFinishTakesOverFromAShimThatDiesAfterTheAnswerOfDelete(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	l.nothingLeft(t)
+	l.NothingLeft(t)
 	if err := c.Finish(t.Context(), exit.Rest); err != nil {
 		t.Errorf("with nothing left: %v", err)
 	}
@@ -228,25 +201,25 @@ func TestFinishTakesOverFromAShimThatDiesAfterTheAnswerOfDelete(t *testing.T) {
 // was recorded.
 func TestFinishCollectsAContainerThatCollectCouldNot(t *testing.T) {
 	l := newLife(t)
-	if !l.until(t, "shim", "exited") {
+	if !l.Until(t, "shim", "exited") {
 		t.Fatal("it does not get there")
 	}
 	c := l.collector(t)
 	late, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	c.Store.fault = func(step string) {
+	c.Store.Fault = func(step string) {
 		if step == "record exit" {
 			l.occupy(t)
 		}
 	}
-	exit, err := c.Collect(late, l.bundle(), "default", l.id)
+	exit, err := c.Collect(late, l.Bundle(), "default", l.ID)
 	if err == nil || exit.Rest == "" || exit.Code != 7 {
 		t.Fatalf("Collect with a busy cgroup: %+v, %v", exit, err)
 	}
 	if err := l.collector(t).Finish(t.Context(), exit.Rest); err != nil {
 		t.Error(err)
 	}
-	l.nothingLeft(t)
+	l.NothingLeft(t)
 }
 
 // occupy puts a process into the app's cgroup.
@@ -257,8 +230,8 @@ func (l life) occupy(t *testing.T) *os.Process {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	v1, _ := filepath.Glob("/sys/fs/cgroup/*/" + l.id + "/cgroup.procs")
-	v2, _ := filepath.Glob("/sys/fs/cgroup/" + l.id + "/cgroup.procs")
+	v1, _ := filepath.Glob("/sys/fs/cgroup/*/" + l.ID + "/cgroup.procs")
+	v2, _ := filepath.Glob("/sys/fs/cgroup/" + l.ID + "/cgroup.procs")
 	for _, file := range append(v1, v2...) {
 		if err := os.WriteFile(file, []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
 			t.Fatal(err)
@@ -270,29 +243,29 @@ func (l life) occupy(t *testing.T) *os.Process {
 // requirements.md#D5
 func TestWhatWasNotRecordedIs137(t *testing.T) {
 	l := newLife(t)
-	if !l.until(t, "shim", "live") {
+	if !l.Until(t, "shim", "live") {
 		t.Fatal("it does not get there")
 	}
 	exit := l.collect(t)
-	l.nothingLeft(t)
+	l.NothingLeft(t)
 	if !exit.Found || exit.Code != 137 || exit.PID == 0 || time.Since(exit.At) > time.Minute {
 		t.Errorf("exit %+v", exit)
 	}
-	if b, err := os.ReadFile(filepath.Join(l.base, "poststop")); err != nil || string(b) != "x\n" {
+	if b, err := os.ReadFile(filepath.Join(l.Base, "poststop")); err != nil || string(b) != "x\n" {
 		t.Errorf("poststop: %q, %v", b, err)
 	}
 }
 
 func TestAHungStage1CostsOnlyItsShareOfTheTime(t *testing.T) {
 	l := newLife(t)
-	if !l.until(t, "shim", "live") {
+	if !l.Until(t, "shim", "live") {
 		t.Fatal("it does not get there")
 	}
 	c := l.collector(t)
 	var calls []abi.Entrypoint
-	c.OpenStage1 = func(string) (Stage1, error) { return stopper{calls: &calls, hang: true}, nil }
+	c.OpenStage1 = func(string) (Stage1, error) { return crash.Stopper{Calls: &calls, Hang: true}, nil }
 	begin := time.Now()
-	if _, err := c.Collect(t.Context(), l.bundle(), "default", l.id); err != nil {
+	if _, err := c.Collect(t.Context(), l.Bundle(), "default", l.ID); err != nil {
 		t.Error(err)
 	}
 	if d := time.Since(begin); d > 4*time.Second {
@@ -301,30 +274,30 @@ func TestAHungStage1CostsOnlyItsShareOfTheTime(t *testing.T) {
 	if len(calls) == 0 || calls[0] != abi.AppStop {
 		t.Errorf("entrypoints called: %v", calls)
 	}
-	l.nothingLeft(t)
+	l.NothingLeft(t)
 }
 
 func TestAStage1ThatCannotBeOpenedHindersNothing(t *testing.T) {
 	l := newLife(t)
-	if !l.until(t, "shim", "live") {
+	if !l.Until(t, "shim", "live") {
 		t.Fatal("it does not get there")
 	}
 	c := l.collector(t)
 	c.OpenStage1 = func(string) (Stage1, error) { return nil, errors.New("image removed") }
-	if _, err := c.Collect(t.Context(), l.bundle(), "default", l.id); err != nil {
+	if _, err := c.Collect(t.Context(), l.Bundle(), "default", l.ID); err != nil {
 		t.Error(err)
 	}
-	l.nothingLeft(t)
+	l.NothingLeft(t)
 }
 
 // requirements.md#D3
 func TestOrdinaryBundlesAreNoneOfOurBusiness(t *testing.T) {
 	l := newLife(t)
-	exit, err := l.collector(t).Collect(t.Context(), l.bundle(), "default", l.id)
+	exit, err := l.collector(t).Collect(t.Context(), l.Bundle(), "default", l.ID)
 	if err != nil || exit.Found {
 		t.Errorf("%+v, %v", exit, err)
 	}
-	exit, err = l.collector(t).Collect(t.Context(), filepath.Join(l.base, "no-bundle"), "default", l.id)
+	exit, err = l.collector(t).Collect(t.Context(), filepath.Join(l.Base, "no-bundle"), "default", l.ID)
 	if err != nil || exit.Found {
 		t.Errorf("without a bundle: %+v, %v", exit, err)
 	}
@@ -346,7 +319,7 @@ func TestALivingShimsOtherAppsAreNotTouched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exit, err := c.Collect(t.Context(), l.bundle(), "default", l.id)
+	exit, err := c.Collect(t.Context(), l.Bundle(), "default", l.ID)
 	if err != nil || !exit.Found || exit.Code != 137 {
 		t.Errorf("%+v, %v", exit, err)
 	}
@@ -366,7 +339,7 @@ func TestALivingShimsOtherAppsAreNotTouched(t *testing.T) {
 	if err := d.Remove(soon(t)); err != nil {
 		t.Error(err)
 	}
-	l.nothingLeft(t)
+	l.NothingLeft(t)
 }
 
 func TestRecordsThatNameAnotherContainerAreRefused(t *testing.T) {
@@ -406,7 +379,7 @@ func writeJSON(t *testing.T, path string, v any) {
 
 func TestAReusedPidIsNotSignalled(t *testing.T) {
 	l := newLife(t)
-	if !l.until(t, "shim", "live") {
+	if !l.Until(t, "shim", "live") {
 		t.Fatal("it does not get there")
 	}
 	pid, start := innocent(t)
@@ -423,7 +396,7 @@ func TestAReusedPidIsNotSignalled(t *testing.T) {
 	d.shim.Supervisor = &SupervisorRecord{PID: pid, StartTime: start + 1}
 	writeJSON(t, filepath.Join(d.Path(), shimFile), d.shim)
 	l.collect(t)
-	l.nothingLeft(t)
+	l.NothingLeft(t)
 	if !proc.Alive(pid, start) {
 		t.Error("somebody else was killed")
 	}
@@ -431,14 +404,14 @@ func TestAReusedPidIsNotSignalled(t *testing.T) {
 
 func TestTwoDeletesOfOnePodAtATimeLeaveNothing(t *testing.T) {
 	l := newLife(t)
-	if !l.until(t, "shim", "live") {
+	if !l.Until(t, "shim", "live") {
 		t.Fatal("it does not get there")
 	}
 	errs := make(chan error, 2)
 	for range 2 {
 		go func() {
 			c := &Collector{Store: l.collector(t).Store, OpenStage1: l.stage1}
-			_, err := c.Collect(context.Background(), l.bundle(), "default", l.id)
+			_, err := c.Collect(context.Background(), l.Bundle(), "default", l.ID)
 			errs <- err
 		}()
 	}
@@ -449,7 +422,7 @@ func TestTwoDeletesOfOnePodAtATimeLeaveNothing(t *testing.T) {
 		}
 	}
 	l.collect(t)
-	l.nothingLeft(t)
+	l.NothingLeft(t)
 }
 
 // The apps of a group are deleted at once when their shim has died.

@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -16,13 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/crash"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // gcMaker is a stage1 whose gc makes its tree visible, in its own time.
 type gcMaker struct {
-	stopper
+	crash.Stopper
 	t     *testing.T
 	alone *sync.Mutex
 }
@@ -42,9 +43,9 @@ func (g gcMaker) Attach(dir string) error {
 	return root.MkdirAll("stage1/rootfs/rkt/status", 0o755)
 }
 
-func (g gcMaker) Invoke(_ context.Context, c Call) error {
-	if c.Request.Entrypoint == abi.GC {
-		return g.Attach(c.Dir)
+func (g gcMaker) Call(_ context.Context, podDir string, _ int, r abi.Request) error {
+	if r.Entrypoint == abi.GC {
+		return g.Attach(podDir)
 	}
 	return nil
 }
@@ -67,7 +68,7 @@ func TestOneAtATimeRemovesAPod(t *testing.T) {
 					if _, err := os.Stat(dir); err != nil {
 						return nil, err
 					}
-					return gcMaker{stopper{dir: dir}, t, alone}, nil
+					return gcMaker{crash.Stopper{}, t, alone}, nil
 				}}
 				if err := c.CollectStale(t.Context()); err != nil {
 					t.Error(err)
@@ -100,20 +101,20 @@ func BenchmarkCollectStaleWithNothingToDo(b *testing.B) {
 // the same bundle directory and the same cgroup path.
 func TestWhatIsStaleIsCollectedBesideANewContainerOfTheSameID(t *testing.T) {
 	l := newLife(t)
-	if !l.until(t, "shim", "exited") {
+	if !l.Until(t, "shim", "exited") {
 		t.Fatal("it does not get there")
 	}
 	c := l.collector(t)
-	old := filepath.Join(l.bundle(), "rootfs")
-	if err := errors.Join(unmountTree(old), os.Remove(filepath.Join(l.bundle(), bundleFile))); err != nil {
+	old := filepath.Join(l.Bundle(), "rootfs")
+	if err := errors.Join(unmountTree(old), os.Remove(filepath.Join(l.Bundle(), bundleFile))); err != nil {
 		t.Fatal(err)
 	}
-	g, err := cgroup.Maker{}.Create(cgroup.Path{Spec: "/" + l.id}, nil) // takes over the one that is empty
+	g, err := cgroup.Maker{}.Create(cgroup.Path{Spec: "/" + l.ID}, nil) // takes over the one that is empty
 	if err != nil {
 		t.Fatal(err)
 	}
 	lives := l.occupy(t)
-	err = errors.Join(unix.Mount("tmpfs", old, "tmpfs", 0, ""), withRoot(l.bundle(), func(b *os.Root) error {
+	err = errors.Join(unix.Mount("tmpfs", old, "tmpfs", 0, ""), withRoot(l.Bundle(), func(b *os.Root) error {
 		return writeRecord(b, bundleFile, bundleRecord{Version: recordVersion, DataDir: c.Store.dir, Pod: newUUID(), App: "new"})
 	}))
 	if err != nil {
@@ -131,7 +132,7 @@ func TestWhatIsStaleIsCollectedBesideANewContainerOfTheSameID(t *testing.T) {
 	if s, err := proc.ReadStat(lives.Pid); err != nil || s.State == 'Z' {
 		t.Errorf("the new container's process was killed: %+v, %v", s, err)
 	}
-	if mounts, err := mountsBelow(l.bundle()); err != nil || len(mounts) != 1 {
+	if mounts, err := mountsBelow(l.Bundle()); err != nil || len(mounts) != 1 {
 		t.Errorf("mounts of the new container: %v, %v", mounts, err)
 	}
 	if err := errors.Join(g.Kill(t.Context()), g.Remove(t.Context())); err != nil {
@@ -181,7 +182,7 @@ func TestAnotherBootsPodIsRemovedAndNobodyIsSignalled(t *testing.T) {
 		t.Errorf("%+v, %v", exit, err)
 	}
 	var calls []abi.Entrypoint
-	c.OpenStage1 = func(string) (Stage1, error) { return stopper{calls: &calls}, nil }
+	c.OpenStage1 = func(string) (Stage1, error) { return crash.Stopper{Calls: &calls}, nil }
 	if err := c.CollectStale(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -252,21 +253,21 @@ func TestStaleCollectionKnowsWhatIsNotItsOwn(t *testing.T) {
 
 func TestStaleCollectionLeavesTheExitToDelete(t *testing.T) {
 	l := newLife(t)
-	if !l.until(t, "shim", "exited") {
+	if !l.Until(t, "shim", "exited") {
 		t.Fatal("it does not get there")
 	}
 	c := l.collector(t)
 	if err := c.CollectStale(t.Context()); err != nil || len(places(t, c.Store)) != 1 {
 		t.Fatalf("collected although its bundle waits for delete, or %v", err)
 	}
-	if err := unmountTree(filepath.Join(l.bundle(), "rootfs")); err != nil {
+	if err := unmountTree(filepath.Join(l.Bundle(), "rootfs")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(l.bundle()); err != nil {
+	if err := os.RemoveAll(l.Bundle()); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.CollectStale(t.Context()); err != nil {
 		t.Error(err)
 	}
-	l.nothingLeft(t)
+	l.NothingLeft(t)
 }

@@ -1,11 +1,10 @@
-package pod
+package disk
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,9 +21,9 @@ import (
 // reachable for the mapped users of user namespaces, which a pod is not.
 const holderDir = "holder"
 
-// holderRoot returns the root file system of holders: their program, and what to
+// HolderRoot returns the root file system of holders: their program, and what to
 // mount on. It is made once and not changed, and so has the name of its content.
-func (s *Store) holderRoot() (string, error) {
+func (s *Store) HolderRoot() (string, error) {
 	program, err := hold.Program()
 	if err != nil {
 		return "", err
@@ -52,9 +51,9 @@ func (s *Store) holderRoot() (string, error) {
 	return dir, err
 }
 
-// writeHolder makes the OCI bundle of a pod's holder in the directory dir: a
+// WriteHolder makes the OCI bundle of a pod's holder in the directory dir: a
 // stage1 that can run an app can run this. It returns config.json.
-func writeHolder(dir, rootfs string, s *abi.Sandbox, label, cgroupsPath string) (*spec.App, error) {
+func WriteHolder(dir, rootfs string, s *abi.Sandbox, label, cgroupsPath string) (*spec.App, error) {
 	text, err := json.Marshal(hold.Spec(rootfs, s, label, cgroupsPath))
 	if err != nil {
 		return nil, err
@@ -63,35 +62,4 @@ func writeHolder(dir, rootfs string, s *abi.Sandbox, label, cgroupsPath string) 
 		return nil, err
 	}
 	return spec.Read[specs.Spec](text)
-}
-
-// checkHolder makes sure that a process holds the namespaces of a sandbox: a
-// stage1 that does not know of sandboxes would leave a pod in the host's.
-func checkHolder(pid int, s *abi.Sandbox) error {
-	files := map[string]string{"network": "net", "mount": "mnt"}
-	for _, ns := range s.Namespaces {
-		file := files[ns.Type]
-		if file == "" {
-			file = ns.Type
-		}
-		theirs, err := os.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, file))
-		if err != nil {
-			return fmt.Errorf("has a %s namespace that cannot be seen: %w", ns.Type, err)
-		}
-		other, wanted := "/proc/self/ns/"+file, false
-		if ns.Path != "" {
-			other, wanted = ns.Path, true
-		}
-		named, err := os.Stat(other)
-		if err != nil {
-			return fmt.Errorf("is to be in the %s namespace %s: %w", ns.Type, other, err)
-		}
-		if os.SameFile(theirs, named) != wanted {
-			if ns.Path != "" {
-				return fmt.Errorf("is not in the %s namespace %s", ns.Type, ns.Path)
-			}
-			return fmt.Errorf("has no %s namespace of its own", ns.Type)
-		}
-	}
-	return nil
 }

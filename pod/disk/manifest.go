@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"crypto/sha512"
@@ -190,7 +190,7 @@ func locked(dir *os.Root, f func() error) error {
 
 // lockManifest takes that lock, and keeps it until the file is closed.
 func lockManifest(dir *os.Root) (*os.File, error) {
-	lock, err := dir.OpenFile(podLockFile, os.O_RDWR, 0)
+	lock, err := openManifestLock(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -198,4 +198,8 @@ func lockManifest(dir *os.Root) (*os.File, error) {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return lock, nil
+}
+
+func openManifestLock(dir *os.Root) (*os.File, error) {
+	return dir.OpenFile(podLockFile, os.O_RDWR, 0)
 }

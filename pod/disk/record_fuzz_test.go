@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"bytes"
@@ -106,7 +106,7 @@ func FuzzPodManifest(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer dir.Close()
-		name := newAppName(AppID(id), 1)
+		name := newAppName(id, 1)
 		if err := dir.MkdirAll(filepath.Join(appsInfoDir, string(name)), 0o700); err != nil {
 			t.Fatal(err)
 		}

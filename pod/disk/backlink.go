@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"errors"
@@ -50,9 +50,9 @@ func (b backlink) unmount() error {
 }
 
 // recordExit adds an exit to it.
-func (b backlink) recordExit(exit CollectedExit) error {
+func (b backlink) recordExit(exit *exitRecord) error {
 	return b.with(func(bundle *os.Root, r bundleRecord) error {
-		r.Exit = &exitRecord{PID: exit.PID, Code: exit.Code, At: exit.At}
+		r.Exit = exit
 		return writeRecord(bundle, bundleFile, r)
 	})
 }

@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"bytes"
@@ -32,9 +32,9 @@ func newPoststop(spec *specs.Spec) *poststopRecord {
 
 // run runs the hooks in order, in this process's namespaces. A failing hook does
 // not keep the next one from running (OCI runtime spec, lifecycle).
-func (p *poststopRecord) run(ctx context.Context, id AppID, bundle string) error {
+func (p *poststopRecord) run(ctx context.Context, id, bundle string) error {
 	state, err := json.Marshal(specs.State{
-		Version: p.OCIVersion, ID: string(id), Status: specs.StateStopped, Bundle: bundle, Annotations: p.Annotations,
+		Version: p.OCIVersion, ID: id, Status: specs.StateStopped, Bundle: bundle, Annotations: p.Annotations,
 	})
 	if err != nil {
 		return err

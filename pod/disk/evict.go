@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -66,9 +66,9 @@ func (p *podCollector) holders() ([]*proc.Process, error) {
 	return proc.LockHolders(path)
 }
 
-// evict kills what the supervisor has left that keeps the pod running: whoever has
+// Evict kills what the supervisor has left that keeps the pod running: whoever has
 // its lock. The supervisor has ended. Later the lock is that of who removes the pod.
-func (d *Dir) evict(ctx context.Context) error {
+func (d *Dir) Evict(ctx context.Context) error {
 	path := d.store.path(dirRun, d.uuid)
 	if d.Path() != path {
 		return nil

@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -34,6 +34,37 @@ type Dir struct {
 	lock  *os.File // nil once it was given away
 }
 
+// find returns where a pod is, of the states that ours have. The error is
+// fs.ErrNotExist if it is nowhere. A pod moves in one direction only, so looking
+// in that order misses none.
+func (s *Store) find(uuid string) (*Dir, error) {
+	for _, state := range []string{dirEmbryo, dirPrepare, dirRun, dirExited} {
+		d, err := s.open(state, uuid)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return d, err
+		}
+	}
+	return nil, fs.ErrNotExist
+}
+
+// open opens a pod that another process has made. The error is fs.ErrNotExist
+// if it is not there. A directory without shim.json is opened as well; mine
+// tells.
+func (s *Store) open(state, uuid string) (*Dir, error) {
+	if !isUUID(uuid) {
+		return nil, fmt.Errorf("%q is not the UUID of a pod", uuid)
+	}
+	root, err := os.OpenRoot(s.path(state, uuid))
+	if err != nil {
+		return nil, err
+	}
+	d := &Dir{store: s, uuid: uuid, state: state, root: root}
+	if err := readRecord(root, shimFile, &d.shim); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.Join(err, root.Close())
+	}
+	return d, nil
+}
+
 // UUID returns the pod's UUID.
 func (d *Dir) UUID() string { return d.uuid }
 
@@ -56,7 +87,7 @@ func (d *Dir) move(state string) error {
 		return err
 	}
 	d.state = state
-	d.store.fault("rename " + state)
+	d.store.Fault("rename " + state)
 	return nil
 }
 
@@ -100,7 +131,7 @@ func (d *Dir) writeShim() error {
 	if err := writeRecord(d.root, shimFile, d.shim); err != nil {
 		return fmt.Errorf("pod %s: %w", d.uuid, err)
 	}
-	d.store.fault("write " + shimFile)
+	d.store.Fault("write " + shimFile)
 	return nil
 }
 
@@ -121,9 +152,9 @@ func (d *Dir) MarkExited() error {
 	return nil
 }
 
-// hold keeps every awaitRemoval waiting until release is called, or this process
+// Hold keeps every awaitRemoval waiting until release is called, or this process
 // dies.
-func (d *Dir) hold() (release func(), err error) {
+func (d *Dir) Hold() (release func(), err error) {
 	lock, err := lockManifest(d.root)
 	if err != nil {
 		return nil, fmt.Errorf("hold pod %s: %w", d.uuid, err)
@@ -134,21 +165,12 @@ func (d *Dir) hold() (release func(), err error) {
 // awaitRemoval waits until whoever holds the pod has removed it, or has died. It
 // returns the directory as it is then; the error is fs.ErrNotExist if it is gone.
 func (d *Dir) awaitRemoval(ctx context.Context) (*Dir, error) {
-	locked := make(chan error, 1)
-	go func() { // nothing interrupts flock(2): past ctx this goes with the process
-		lock, err := lockManifest(d.root)
-		if err == nil {
-			err = lock.Close()
-		}
-		locked <- err
-	}()
-	select {
-	case err := <-locked:
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for the removal of pod %s: %w", d.uuid, context.Cause(ctx))
+	lock, err := openManifestLock(d.root)
+	if err == nil {
+		err = errors.Join(lockUntil(ctx, lock), lock.Close())
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("wait for the removal of pod %s: %w", d.uuid, err)
 	}
 	return d.store.find(d.uuid)
 }
@@ -179,21 +201,21 @@ func (d *Dir) remove(ctx context.Context) error {
 	if err := unmountBelow(path); err != nil {
 		return err
 	}
-	d.store.fault("unmount")
+	d.store.Fault("unmount")
 	if err := removeAllBut(path, shimFile, podLockFile); err != nil {
 		return err
 	}
-	d.store.fault("remove content")
+	d.store.Fault("remove content")
 	// Last, because without it the rest would be nobody's. A directory in which only
 	// pod.lck is left is collected, too.
 	if err := os.Remove(filepath.Join(path, shimFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	d.store.fault("remove " + shimFile)
+	d.store.Fault("remove " + shimFile)
 	if err := os.RemoveAll(path); err != nil {
 		return err
 	}
-	d.store.fault("remove")
+	d.store.Fault("remove")
 	return nil
 }
 

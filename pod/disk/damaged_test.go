@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"encoding/json"
@@ -102,7 +102,7 @@ func TestADeleteRefusesDamagedRecordsByNameAndTouchesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLife(t)
-			if !l.until(t, "shim", "live") {
+			if !l.Until(t, "shim", "live") {
 				t.Fatal("it does not get there")
 			}
 			collector := l.collector(t)
@@ -111,7 +111,7 @@ func TestADeleteRefusesDamagedRecordsByNameAndTouchesNothing(t *testing.T) {
 				t.Fatalf("pods: %v", dirs)
 			}
 			podDir := filepath.Join(collector.Store.dir, "pods", dirs[0])
-			files := map[string]string{shimFile: filepath.Join(podDir, shimFile), bundleFile: filepath.Join(l.bundle(), bundleFile)}
+			files := map[string]string{shimFile: filepath.Join(podDir, shimFile), bundleFile: filepath.Join(l.Bundle(), bundleFile)}
 			apps, _ := filepath.Glob(filepath.Join(podDir, appsInfoDir, "*", appFile))
 			files[appFile] = apps[0]
 			t.Chdir(t.TempDir())
@@ -123,7 +123,7 @@ func TestADeleteRefusesDamagedRecordsByNameAndTouchesNothing(t *testing.T) {
 				edit(t, files[file], maps.Clone(fields))
 			}
 
-			_, err := collector.Collect(t.Context(), l.bundle(), "default", l.id)
+			_, err := collector.Collect(t.Context(), l.Bundle(), "default", l.ID)
 			if !errdefs.IsDataLoss(err) || !strings.Contains(err.Error(), files[damaged]) || !strings.Contains(err.Error(), c.words) {
 				t.Errorf("%v; want one that names %s and %s", err, files[damaged], c.words)
 			}
@@ -143,10 +143,10 @@ func TestADeleteRefusesDamagedRecordsByNameAndTouchesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := collector.Collect(t.Context(), l.bundle(), "default", l.id); err != nil {
+			if _, err := collector.Collect(t.Context(), l.Bundle(), "default", l.ID); err != nil {
 				t.Error(err)
 			}
-			l.nothingLeft(t)
+			l.NothingLeft(t)
 		})
 	}
 }
@@ -155,21 +155,21 @@ func TestADeleteRefusesDamagedRecordsByNameAndTouchesNothing(t *testing.T) {
 // record names by mistake is not made one.
 func TestADeleteMakesNoDataDirectory(t *testing.T) {
 	l := newLife(t)
-	if !l.until(t, "shim", "live") {
+	if !l.Until(t, "shim", "live") {
 		t.Fatal("it does not get there")
 	}
 	other := t.TempDir()
 	if err := os.Chmod(other, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(l.bundle(), bundleFile)
+	file := filepath.Join(l.Bundle(), bundleFile)
 	was, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{other, filepath.Join(other, "new")} {
 		edit(t, file, map[string]any{"dataDir": dir})
-		if exit, err := l.collector(t).Collect(t.Context(), l.bundle(), "default", l.id); err != nil || exit.Found {
+		if exit, err := l.collector(t).Collect(t.Context(), l.Bundle(), "default", l.ID); err != nil || exit.Found {
 			t.Errorf("%+v, %v", exit, err)
 		}
 	}
@@ -183,5 +183,5 @@ func TestADeleteMakesNoDataDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.collect(t)
-	l.nothingLeft(t)
+	l.NothingLeft(t)
 }

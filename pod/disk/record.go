@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"encoding/json"
@@ -64,7 +64,7 @@ type SupervisorRecord struct {
 // it.
 type AppRecord struct {
 	Version    int             `json:"version"`
-	ID         AppID           `json:"id"`
+	ID         string          `json:"id"` // of the container
 	Bundle     string          `json:"bundle"`
 	Name       AppName         `json:"name"`
 	Generation int             `json:"generation"`
@@ -98,6 +98,22 @@ type exitRecord struct {
 	PID  int       `json:"pid"`
 	Code uint32    `json:"code"`
 	At   time.Time `json:"at"`
+}
+
+// withRoot opens a directory for a moment.
+func withRoot(path string, f func(*os.Root) error) error {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return f(root)
+}
+
+// checked is a record of which can be told whether a shim can have written it. By what
+// records say, processes are killed, and directories unmounted and removed.
+type checked interface {
+	check() error
 }
 
 // readRecord reads a JSON record. The error is fs.ErrNotExist if there is none, and
@@ -200,7 +216,7 @@ func createFile(dir *os.Root, name string, mode os.FileMode, b []byte) error {
 // keepUnknown adds to the object written those fields of the object old that
 // type t has no name for, at every level that t describes.
 func keepUnknown(written, old []byte, t reflect.Type) ([]byte, error) {
-	known := fields(t)
+	known := Fields(t)
 	if known == nil {
 		return written, nil
 	}
@@ -229,9 +245,9 @@ func keepUnknown(written, old []byte, t reflect.Type) ([]byte, error) {
 	return json.Marshal(now)
 }
 
-// fields returns the JSON names of a struct's fields, or nil if t is something
+// Fields returns the JSON names of a struct's fields, or nil if t is something
 // else or has a text of its own.
-func fields(t reflect.Type) map[string]reflect.Type {
+func Fields(t reflect.Type) map[string]reflect.Type {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -244,7 +260,7 @@ func fields(t reflect.Type) map[string]reflect.Type {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
-			for n, ft := range fields(f.Type) {
+			for n, ft := range Fields(f.Type) {
 				names[n] = ft
 			}
 		case f.IsExported() && name != "":

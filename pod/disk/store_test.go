@@ -1,4 +1,4 @@
-package pod
+package disk
 
 import (
 	"context"
@@ -162,7 +162,7 @@ func TestRemoveNeverFollowsMounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Where mounts propagate, as on a host of systemd's, the second one is seen here.
-	t.Cleanup(func() { _ = unmountAll(filepath.Join(precious, "rootfs")) })
+	t.Cleanup(func() { _ = Unmount(filepath.Join(precious, "rootfs")) })
 	for _, m := range []string{"stage1", "stage1/rootfs", "a b"} {
 		at := filepath.Join(d.Path(), m)
 		if err := os.MkdirAll(at, 0o755); err != nil {
@@ -171,7 +171,7 @@ func TestRemoveNeverFollowsMounts(t *testing.T) {
 		if err := unix.Mount(precious, at, "", unix.MS_BIND, ""); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = unmountAll(at) })
+		t.Cleanup(func() { _ = Unmount(at) })
 		if m == "stage1" {
 			if err := os.MkdirAll(filepath.Join(precious, "rootfs"), 0o755); err != nil {
 				t.Fatal(err)
@@ -292,7 +292,7 @@ func TestAddingWhileThePodMovesLosesNothing(t *testing.T) {
 	go func() {
 		var errs []error
 		for i := range 20 {
-			a, err := d.AddApp(AppID(strings.Repeat("x", i+1)), t.TempDir(), &specs.Spec{})
+			a, err := d.AddApp(strings.Repeat("x", i+1), t.TempDir(), &specs.Spec{})
 			if err == nil {
 				err = a.Update(func(r *AppRecord) { r.PID = 1 })
 			}
@@ -448,7 +448,7 @@ func FuzzNamesAreValidAndInjective(f *testing.F) { // trap 11, checklist 1 of rk
 	f.Add(strings.Repeat("c", 76), strings.Repeat("c", 75)+"d", 1, 1)
 	f.Fuzz(func(t *testing.T, id1, id2 string, g1, g2 int) {
 		g1, g2 = g1&0xffffff, g2&0xffffff
-		a, b := newAppName(AppID(id1), g1), newAppName(AppID(id2), g2)
+		a, b := newAppName(id1, g1), newAppName(id2, g2)
 		if same := id1 == id2 && g1 == g2; same != (a == b) {
 			t.Errorf("%q/%d is %s, %q/%d is %s", id1, g1, a, id2, g2, b)
 		}

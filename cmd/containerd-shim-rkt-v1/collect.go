@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/containerd/log"
+
+	"github.com/rkt/containerd-shim-rkt-v1/manager"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/shim"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
+)
+
+// stores are the pods and images of the data directory, with the children of this process.
+type stores struct {
+	pods     *disk.Store
+	images   *image.Store
+	children *proc.Children
+}
+
+func openStores() (*stores, error) {
+	pods, err := disk.OpenStore(dataDir())
+	if err != nil {
+		return nil, err
+	}
+	images, err := image.OpenStore(dataDir())
+	if err != nil {
+		return nil, err
+	}
+	return &stores{pods, images, proc.NewChildren()}, nil
+}
+
+// collector returns what collects pods. It opens the stage1 of each by the pod's directory.
+func (s *stores) collector() *disk.Collector {
+	return &disk.Collector{Store: s.pods, OpenStage1: func(podDir string) (disk.Stage1, error) {
+		i, err := s.images.Load(podDir)
+		if err != nil {
+			return nil, err
+		}
+		opened, err := openImage(i, i.Name(), s.children, nil)
+		if err != nil {
+			return nil, err
+		}
+		return stage1.Collected(opened), nil
+	}}
+}
+
+// collectStale collects the pods that other shims have left.
+func (s *stores) collectStale(ctx context.Context) {
+	if err := s.collector().CollectStale(ctx); err != nil {
+		log.G(ctx).WithError(err).Warn("pods that others have left cannot all be collected")
+	}
+}
+
+// collector does the work of `delete`. Its methods open the stores, because `-v` and `-info`
+// need none.
+type collector struct{}
+
+func (collector) Collect(ctx context.Context, bundle, namespace, id string) (manager.Exit, error) {
+	s, err := openStores()
+	if err != nil {
+		return manager.Exit{}, err
+	}
+	began := time.Now()
+	exit, err := s.collector().Collect(ctx, bundle, namespace, id)
+	if err == nil { // no process is left that writes to the loggers
+		err = shim.EndLoggers(ctx, bundle, time.Since(began))
+	}
+	return manager.Exit{PID: uint32(exit.PID), Status: exit.Code, At: exit.At, Rest: exit.Rest}, err
+}
+
+func (collector) Finish(ctx context.Context, rest string) error {
+	s, err := openStores()
+	if err != nil {
+		return err
+	}
+	return s.collector().Finish(ctx, rest)
+}

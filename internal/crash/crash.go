@@ -1,0 +1,229 @@
+// Package crash holds the tests' processes that do what a shim does to a pod, and are
+// killed at a step of it. Only tests import it.
+package crash
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+)
+
+// Life is what a shim does on disk, with real processes, mounts and cgroups, in
+// a process of its own that can be killed at any step of it.
+type Life struct {
+	Base string // holds everything: rkt/, bundle/, pids, poststop
+	ID   string
+}
+
+// New makes a bundle. The test's end removes what is left of the life.
+func New(t *testing.T) Life {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root to mount and to make cgroups")
+	}
+	l := Life{Base: t.TempDir(), ID: fmt.Sprintf("rkt-test-%d-%d", os.Getpid(), time.Now().UnixNano())}
+	if err := os.Mkdir(l.Bundle(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	hook := specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", "echo x >> " + filepath.Join(l.Base, "poststop")}}
+	spec := specs.Spec{
+		Version: "1.2.0",
+		Process: &specs.Process{Args: []string{"sleep", "300"}, Cwd: "/"},
+		Root:    &specs.Root{Path: "rootfs"},
+		Linux:   &specs.Linux{CgroupsPath: "/" + l.ID},
+		Hooks:   &specs.Hooks{Poststop: []specs.Hook{hook}},
+	}
+	b, err := json.Marshal(spec)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(l.Bundle(), "config.json"), b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, pid := range l.pids() {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		for _, m := range slices.Backward(Mounts(t, l.Base)) {
+			_ = unix.Unmount(m, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+		}
+		g := cgroup.Path{Spec: "/" + l.ID}
+		_ = cgroup.RemoveStale(context.Background(), g)
+	})
+	return l
+}
+
+// Bundle returns where the app's bundle is.
+func (l Life) Bundle() string { return filepath.Join(l.Base, "bundle") }
+
+// DataDir returns where the data directory is.
+func (l Life) DataDir() string { return filepath.Join(l.Base, "rkt") }
+
+// pids are the processes that were started, supervisors and apps.
+func (l Life) pids() []int {
+	b, _ := os.ReadFile(filepath.Join(l.Base, "pids"))
+	var pids []int
+	for f := range strings.FieldsSeq(string(b)) {
+		pid, _ := strconv.Atoi(f)
+		pids = append(pids, pid)
+	}
+	return pids
+}
+
+// command returns another process that lives until a step.
+func (l Life) command(role, step string) *exec.Cmd {
+	cmd := exec.Command("/proc/self/exe", "-test.run=^TestOneLife$")
+	cmd.Env = append(os.Environ(), "POD_LIFE="+role, "POD_LIFE_STEP="+step, "POD_LIFE_BASE="+l.Base, "POD_LIFE_ID="+l.ID)
+	return cmd
+}
+
+// HaltAt lives in another process that stops for good at a step, and returns
+// that process.
+func (l Life) HaltAt(t *testing.T, step string) *os.Process {
+	t.Helper()
+	cmd := l.command("shim", step+haltSuffix)
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatalf("it did not get to %q: %v", step, err)
+	}
+	return cmd.Process
+}
+
+// haltSuffix follows the name of a step at which to wait instead of to die.
+const haltSuffix = " and halt"
+
+// Until lives in another process that is killed at the n-th step, or at the one
+// that is named. It returns false if there were not that many.
+func (l Life) Until(t *testing.T, role, step string) bool {
+	t.Helper()
+	out, err := l.command(role, step).CombinedOutput()
+	var exit *exec.ExitError
+	if err == nil {
+		return false
+	}
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("%s until %s: %v\n%s", role, step, err, out)
+	}
+	return true
+}
+
+// Current returns what this process, which runs TestOneLife, is to do, and the function
+// to call at every step.
+func Current(t *testing.T) (l Life, role string, fault func(step string)) {
+	t.Helper()
+	role = os.Getenv("POD_LIFE")
+	if role == "" {
+		t.Skip("it is the process of other tests")
+	}
+	l = Life{Base: os.Getenv("POD_LIFE_BASE"), ID: os.Getenv("POD_LIFE_ID")}
+	step := os.Getenv("POD_LIFE_STEP")
+	if n, err := strconv.Atoi(step); err == nil {
+		return l, role, dieAt(n)
+	}
+	return l, role, func(at string) {
+		switch step {
+		case at:
+			dieAt(1)("")
+		case at + haltSuffix:
+			fmt.Println(at)
+			select {}
+		}
+	}
+}
+
+// dieAt is a Store's fault that kills this process at the n-th step, counted
+// from 1.
+func dieAt(n int) func(string) {
+	return func(string) {
+		if n--; n == 0 {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+	}
+}
+
+// NothingLeft checks that the container and its pod are gone in every respect.
+func (l Life) NothingLeft(t *testing.T) {
+	t.Helper()
+	if left := Pods(t, l.DataDir()); len(left) != 0 {
+		t.Errorf("pods left: %v", left)
+	}
+	if left := Mounts(t, l.Base); len(left) != 0 {
+		t.Errorf("mounts left: %v", left)
+	}
+	for _, pattern := range []string{"/sys/fs/cgroup/*/", "/sys/fs/cgroup/"} {
+		if left, _ := filepath.Glob(pattern + l.ID + "*"); len(left) != 0 {
+			t.Errorf("cgroups left: %v", left)
+		}
+	}
+	for _, pid := range l.pids() {
+		if s, err := proc.ReadStat(pid); err == nil && s.State != 'Z' && s.State != 'X' {
+			t.Errorf("process left: %+v", s)
+		}
+	}
+	if b, _ := os.ReadFile(filepath.Join(l.Base, "poststop")); len(b) > 2 {
+		t.Errorf("the poststop hook ran more than once: %q", b)
+	}
+}
+
+// Age makes the pods that are left an hour old: what is as old as a crash is not collected
+// yet, in case it is alive.
+func (l Life) Age(t *testing.T) {
+	t.Helper()
+	old := time.Now().Add(-time.Hour)
+	for _, p := range Pods(t, l.DataDir()) {
+		_ = os.Chtimes(filepath.Join(l.DataDir(), "pods", p), old, old)
+	}
+}
+
+// Pods returns where there are pods in a data directory, as STATE/UUID.
+func Pods(t testing.TB, dataDir string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dataDir, "pods", "*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range found {
+		found[i], _ = filepath.Rel(filepath.Join(dataDir, "pods"), found[i])
+	}
+	return found
+}
+
+// Mounts returns the mount points at and below a directory, in the order in which they
+// were made.
+func Mounts(t testing.TB, dir string) []string {
+	t.Helper()
+	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mounts []string
+	for _, i := range infos {
+		mounts = append(mounts, i.Mountpoint)
+	}
+	return mounts
+}

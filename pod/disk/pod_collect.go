@@ -1,0 +1,76 @@
+package disk
+
+import (
+	"context"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+)
+
+// containerd kills `delete` after 5 seconds.
+const (
+	// entrypointLimit is for all entrypoints together: the collector does by force
+	// what they leave undone.
+	entrypointLimit = 1500 * time.Millisecond
+	// removalPatience is how long Collect waits for the living shim that removes the
+	// pod. That takes longer if the machine is busy, or the stage1 slow: the ABI gives
+	// its entrypoints ten seconds each.
+	removalPatience = 2 * time.Second
+	// A dying process has no locks any more, and may still be seen: on a busy host
+	// for a while.
+	dyingLimit = time.Second
+)
+
+// Stage1 is what a Collector needs of a stage1. All but Call are methods of
+// pod.Stage1.
+type Stage1 interface {
+	Has(abi.Entrypoint) bool
+	Attach(podDir string) error
+	Detach(podDir string) error
+	// Call executes stop, app/stop, app/rm or gc for the pod in podDir. leader is the
+	// pid that `run` has reported, or 0.
+	Call(ctx context.Context, podDir string, leader int, r abi.Request) error
+}
+
+// podCollector collects a pod, or some of its apps.
+type podCollector struct {
+	dir   *Dir
+	open  func(string) (Stage1, error)
+	limit context.Context // of all entrypoints together
+	// patience is how long to wait for a living shim that removes the pod.
+	patience context.Context
+
+	stage1 Stage1 // once it was needed
+}
+
+// entrypoint executes an entrypoint if the stage1 has it. What it fails to do is
+// done without it, so its error is of no interest; a stage1 that cannot be
+// opened is the same.
+func (p *podCollector) entrypoint(e abi.Entrypoint, a *AppDir) {
+	if p.stage1 == nil {
+		s, err := p.open(p.dir.Path())
+		if err != nil {
+			return
+		}
+		p.stage1 = s
+	}
+	if !p.stage1.Has(e) || p.limit.Err() != nil {
+		return
+	}
+	leader := 0
+	if sup := p.dir.shim.Supervisor; sup != nil {
+		leader = sup.Leader
+	}
+	r := abi.Request{Entrypoint: e, Pod: p.dir.uuid}
+	if a != nil {
+		r.App, r.Container, r.Bundle = string(a.name), a.record.ID, a.bundle()
+	}
+	_ = p.stage1.Call(p.limit, p.dir.Path(), leader, r)
+}
+
+// supervised reports whether the pod's supervisor lives.
+func (p *podCollector) supervised() bool {
+	sup := p.dir.shim.Supervisor
+	return sup != nil && proc.Alive(sup.PID, sup.StartTime)
+}

@@ -1,0 +1,18 @@
+package stage1
+
+import (
+	"context"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+)
+
+// Collected returns the stage1 of a pod that is collected from disk.
+func Collected(s pod.Stage1) disk.Stage1 { return collected{s} }
+
+type collected struct{ pod.Stage1 }
+
+func (s collected) Call(ctx context.Context, podDir string, leader int, r abi.Request) error {
+	return s.Invoke(ctx, pod.Call{Dir: podDir, Leader: leader, Request: r})
+}

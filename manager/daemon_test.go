@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // daemon calls the shim as containerd does, as each of its versions did.
@@ -219,13 +219,23 @@ func (c *client) has(id string) bool {
 	return err == nil
 }
 
-// ended waits for the end of a process that is not our child.
+// ended waits for the end of all threads of a process that is not our child: as long as one
+// of them exists, the process's sockets accept connections.
 func ended(t *testing.T, pid int) {
 	t.Helper()
-	wait.Until(t, fmt.Sprintf("process %d ends", pid), func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		return err != nil || strings.Contains(string(stat), ") Z ")
-	})
+	p, err := proc.Open(pid, 0)
+	if errors.Is(err, proc.ErrGone) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
+	defer cancel()
+	if err := p.Wait(ctx); err != nil {
+		t.Fatalf("process %d: %v", pid, err)
+	}
 }
 
 func exists(path string) bool {

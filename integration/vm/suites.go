@@ -18,8 +18,11 @@ const needsVersion1 = `OnVersion1|/version_1`
 
 // limitsOfApps selects the cases of package pod that use cgroups, without those about
 // directories.
-const limitsOfApps = `Pause|Resume|SIGKILLEnds|KillAll|UpdateIs|ToldAndMay|Stats|ResourcesThat|OOM|Watches|NotRecorded|OrdinaryBundles|LivingShims` +
+const limitsOfApps = `Pause|Resume|SIGKILLEnds|KillAll|UpdateIs|ToldAndMay|Stats|ResourcesThat|OOM|Watches` +
 	`|DiesAtAnyStep|LimitOfProcesses`
+
+// collected selects the cases of package pod/disk that use cgroups.
+const collected = `NotRecorded|OrdinaryBundles|LivingShims|DiesAtAnyStep`
 
 // touchCgroups selects the cases of the integration suite. Cases of `delete` after the death of
 // a shim are not among them, because containerd gives `delete` five seconds even on a slow
@@ -50,6 +53,7 @@ func allSuites() []testSuite {
 		{name: "stage1/images/native/container", run: "Cgroup", short: "Cgroup"},
 		{name: "stage1/images/nspawn", run: "CloneWouldHaveLeft|NotAskedFor|PIDNamespace|HooksSee", short: "CloneWouldHaveLeft"},
 		{name: "pod", run: limitsOfApps, short: "ResourcesThat|OOM|Watches"},
+		{name: "pod/disk", run: collected, short: "NotRecorded"},
 		{name: "integration", run: touchCgroups, short: oneOfEach},
 		{name: "integration/cri", run: pods, short: podsOfEach},
 	}

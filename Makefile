@@ -54,8 +54,8 @@ test: deps check ## everything that CI runs
 
 test-unit: ## unit tests, with the race detector
 	@echo "==> unit tests"
-	@{ go test -race -json $$(go list ./... | grep -v '$(PROGRAMS)') && \
-	CGO_ENABLED=0 go test -json -run '$(STATIC)' ./stage1/images/native/container && go test -json ./$(PROGRAMS)/...; } | $(REPORT)
+	@{ go test -race -timeout 30m -json $$(go list ./... | grep -v '$(PROGRAMS)') && \
+	CGO_ENABLED=0 go test -json -run '$(STATIC)' ./stage1/images/native/container && go test -timeout 30m -json ./$(PROGRAMS)/...; } | $(REPORT)
 
 test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,nspawn,runc,crun,runsc,runc-current)
 	@echo "==> integration tests ($(RUNTIMES))"

@@ -12,8 +12,9 @@ import (
 )
 
 // stdinPause is how long the input of a created app waits for its Start. After that the
-// input is read, for clients that write before Start and expect a reader.
-const stdinPause = 100 * time.Millisecond
+// input is read, for clients that write before Start and expect a reader. On a busy machine
+// the answer to Create takes tenths of a second to such clients as ctr.
+const stdinPause = time.Second
 
 // stdin is a process's input.
 // The shim opens a client's fifo when the process exists and is to be started, not

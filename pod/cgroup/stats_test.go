@@ -28,7 +28,7 @@ func mustStats(t *testing.T, g *Group) *Stats {
 func TestStatsAlsoWhenTheProcessesHaveEndedOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "stats", &specs.LinuxResources{
-		Memory: memory(64<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](33)}, CPU: cpuMax(5000, 100000), // so little that a busy machine gives it, too
+		Memory: memory(64<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](33)}, CPU: cpuMax(20000, 100000), // less than a busy machine gives it
 	})
 	// Two processes that use the CPU and hold memory.
 	enter(t, g, "v=$(head -c 4000000 /dev/zero | tr '\\0' x); i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done; sleep 60 & wait; : $v")
@@ -87,7 +87,7 @@ func TestStatsCountKillsBelow(t *testing.T) {
 func TestStatsAlsoWhenTheProcessesHaveEndedOnVersion2(t *testing.T) {
 	needV2(t)
 	g := create(t, "stats", &specs.LinuxResources{
-		Memory: memory(64<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](33)}, CPU: cpuMax(5000, 100000), // so little that a busy machine gives it, too
+		Memory: memory(64<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](33)}, CPU: cpuMax(20000, 100000), // less than a busy machine gives it
 	})
 	enter(t, g, "v=$(head -c 4000000 /dev/zero | tr '\\0' x); i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; sleep 60 & wait; : $v")
 	var s *Stats

@@ -31,8 +31,20 @@ type journal struct {
 func (c *column) listen(t *testing.T, id string) *journal {
 	t.Helper()
 	j := &journal{id: id}
+	c.subscribe(t, j.add)
+	return j
+}
+
+// subscribe calls add for each task event of a column, one after another, until the test ends.
+// It returns when containerd has the subscription: an event that the test publishes itself has
+// arrived.
+func (c *column) subscribe(t *testing.T, add func(event any)) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(c.context(t))
 	envelopes, errs := c.client.Subscribe(ctx, `topic~="/tasks/"`, "namespace=="+c.daemon.Namespace())
+	probe := &eventtypes.TaskResumed{ContainerID: "probe-" + c.id()}
+	subscribed := make(chan struct{})
+	var once sync.Once
 	var done sync.WaitGroup
 	done.Go(func() {
 		for {
@@ -43,14 +55,26 @@ func (c *column) listen(t *testing.T, id string) *journal {
 					t.Errorf("event %s: %v", e.Topic, err)
 					continue
 				}
-				j.add(v)
+				if r, ok := v.(*eventtypes.TaskResumed); ok && r.ContainerID == probe.ContainerID {
+					once.Do(func() { close(subscribed) })
+					continue
+				}
+				add(v)
 			case <-errs:
 				return
 			}
 		}
 	})
 	t.Cleanup(func() { cancel(); done.Wait() })
-	return j
+	wait.Observe(t, "the test sees events", func() (bool, string) {
+		err := c.client.EventService().Publish(ctx, "/tasks/resumed", probe)
+		select {
+		case <-subscribed:
+			return true, ""
+		default:
+			return false, fmt.Sprint(err)
+		}
+	})
 }
 
 func (j *journal) add(event any) {

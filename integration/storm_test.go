@@ -14,7 +14,6 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
-	"github.com/containerd/typeurl/v2"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
@@ -72,28 +71,12 @@ type ledger struct {
 func (c *column) listenToAll(t *testing.T) *ledger {
 	t.Helper()
 	l := &ledger{of: map[string][]string{}}
-	ctx, cancel := context.WithCancel(c.context(t))
-	envelopes, errs := c.client.Subscribe(ctx, `topic~="/tasks/"`, "namespace=="+c.daemon.Namespace())
-	var done sync.WaitGroup
-	done.Go(func() {
-		for {
-			select {
-			case e := <-envelopes:
-				v, err := typeurl.UnmarshalAny(e.Event)
-				if err != nil {
-					t.Errorf("event %s: %v", e.Topic, err)
-					continue
-				}
-				id, word := inAWord(v)
-				l.mu.Lock()
-				l.of[id] = append(l.of[id], word)
-				l.mu.Unlock()
-			case <-errs:
-				return
-			}
-		}
+	c.subscribe(t, func(event any) {
+		id, word := inAWord(event)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.of[id] = append(l.of[id], word)
 	})
-	t.Cleanup(func() { cancel(); done.Wait() })
 	return l
 }
 

@@ -6,42 +6,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
-
-// app is a container in a pod: its first process, its execs, and what was made
-// for it. Fields above mu are set before the app becomes visible to others, or
-// by create before its process exists.
-type app struct {
-	*process
-	pod    *Pod
-	id     AppID
-	name   disk.AppName
-	config AppConfig // without Spec when the app has been made
-	ownNet bool      // it has a network namespace that is not the host's
-
-	session *session
-	disk    *disk.AppDir
-	bundle  string // what RKT_BUNDLE names
-	rootfs  string // absolute; mounted by us if config.Rootfs is not empty
-	cgroup  *cgroup.Group
-	oom     *cgroup.OOMWatch
-
-	turn turn // taken by calls that change the app
-	gate gate // of execs that are being started; closed when the first process has ended
-
-	mu    sync.Mutex
-	execs map[ExecID]*execution
-}
 
 // CreateApp makes an app: its first process exists and is blocked before its
 // exec. On failure nothing of it remains, and no event was published. An id that
@@ -108,9 +83,6 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 	a.tag = c.Tag
 	return a, nil
 }
-
-// spec returns the app's spec, while the app is being made.
-func (a *app) spec() *specs.Spec { return &a.config.Spec.OCI }
 
 // isInit reports whether the app's first process is that of a PID namespace: a stage1
 // may have none to give, and be excused, or name a process that is not the app's alone.
@@ -282,15 +254,6 @@ func closeFile(f *os.File) error {
 	return f.Close()
 }
 
-// call returns what every entrypoint call for this app begins with.
-func (a *app) call(e abi.Entrypoint) Call {
-	c := a.session.call(e, a.name)
-	c.Request.Container = string(a.id)
-	c.Request.Bundle = a.bundle
-	c.Request.Debug = a.config.Debug
-	return c
-}
-
 // watch reports and records the exit of a process, where that is not the stage1's
 // work.
 func (a *app) watch(ctx context.Context, q *process, proc *Process) {
@@ -344,12 +307,4 @@ func (a *app) destroy(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// toExit converts a recorded status.
-func toExit(st abi.Status) Exit { return Exit{Code: uint32(st.Code), At: st.Time} }
-
-// killed is the exit of a process whose status was not recorded.
-func killed() abi.Status {
-	return abi.Status(proc.Killed())
 }

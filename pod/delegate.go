@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
 // delegate hands the container its cgroup, if it is to have it. The process is inside

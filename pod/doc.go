@@ -26,6 +26,9 @@
 //   - the app's cgroup (package pod/cgroup) and its processes (package proc):
 //     who is signalled, and which exit is whose.
 //
+// members.go has the types that refer to each other, and each verb has a file above it. A
+// test finds files that use each other.
+//
 // What it does not do: it knows no entrypoint's command line and no image
 // (package stage1 does), no message of containerd's (package shim does), and
 // copies no stream: stdio comes as open files through the interface Stdio. No

@@ -9,31 +9,10 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
-
-// execution is a further process of an app.
-type execution struct {
-	*process
-	config ExecConfig // without Process when it was started
-}
-
-// running reports whether the exec has, or is about to have, a process.
-func (e *execution) running() bool {
-	return e.in(Starting, Running)
-}
-
-// exec returns a registered exec.
-func (a *app) exec(id ExecID) (*execution, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	e, ok := a.execs[id]
-	if !ok {
-		return nil, fmt.Errorf("exec %s in container %s: %w", id, a.id, errdefs.ErrNotFound)
-	}
-	return e, nil
-}
 
 // AddExec registers a further process; nothing is started (requirements.md#T4). The
 // app must be created or running. An id that is taken is

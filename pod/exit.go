@@ -2,12 +2,16 @@ package pod
 
 import (
 	"context"
-	"maps"
-	"slices"
+	"errors"
+	"io/fs"
+	"path/filepath"
 	"time"
 
 	"github.com/containerd/log"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // execDrain is how long the exit of an app waits for the exits of its execs,
@@ -33,13 +37,6 @@ func (a *app) ended(ctx context.Context, exec ExecID, st abi.Status) {
 		return
 	}
 	go a.finish(context.WithoutCancel(ctx), st, execs)
-}
-
-// allExecs returns the app's execs, whatever their state.
-func (a *app) allExecs() []*execution {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Collect(maps.Values(a.execs))
 }
 
 // frozen reports whether the app's processes are frozen, or are being frozen. A Kill
@@ -114,3 +111,26 @@ func (a *app) recordedExit(exec ExecID) abi.Status {
 	}
 	return killed()
 }
+
+// toExit converts a recorded status.
+func toExit(st abi.Status) Exit { return Exit{Code: uint32(st.Code), At: st.Time} }
+
+// killed is the exit of a process whose status was not recorded.
+func killed() abi.Status {
+	return abi.Status(proc.Killed())
+}
+
+// statusDir is where the stage1 records exits.
+func (s *session) statusDir() string { return filepath.Join(s.dir.Path(), abi.StatusDir) }
+
+// readStatus returns what was recorded of a process, if anything was.
+func (s *session) readStatus(name disk.AppName, exec ExecID) (abi.Status, bool) {
+	st, err := abi.ReadStatus(s.statusDir(), string(name), string(exec))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.L.WithError(err).Warnf("pod %s: unreadable exit status", s.dir.UUID())
+	}
+	return st, err == nil
+}
+
+// killedExit is the exit of a process whose status cannot be read.
+func killedExit() Exit { return toExit(killed()) }

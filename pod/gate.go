@@ -1,6 +1,8 @@
 package pod
 
-import "errors"
+import (
+	"errors"
+)
 
 // errGateClosed is the answer of a closed gate.
 var errGateClosed = errors.New("the gate is closed")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/containerd/errdefs"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
@@ -28,7 +29,6 @@ type owner interface {
 
 var (
 	_ owner = byApps{}
-	_ owner = (*sandbox)(nil)
 	_ owner = shutDown{}
 )
 
@@ -47,20 +47,4 @@ type shutDown struct{ byApps }
 
 func (shutDown) admit(name string) error {
 	return fmt.Errorf("%s: its pod has been shut down: %w", name, errdefs.ErrFailedPrecondition)
-}
-
-// admit lets apps come while the sandbox is ready.
-func (sb *sandbox) admit(string) error {
-	switch s := sb.current(); s {
-	case SandboxReady:
-		return nil
-	case SandboxCanceling, SandboxStopping:
-		return fmt.Errorf("its sandbox %s is being stopped: %w", sb.config.ID, errdefs.ErrFailedPrecondition)
-	default:
-		return fmt.Errorf("its sandbox %s is %s: %w", sb.config.ID, s, errdefs.ErrFailedPrecondition)
-	}
-}
-
-func (sb *sandbox) outlivesApps() error {
-	return fmt.Errorf("close pod: it is sandbox %s: %w", sb.pod.cfg.Key.Sandbox, errdefs.ErrFailedPrecondition)
 }

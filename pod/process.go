@@ -8,8 +8,11 @@ import (
 	"syscall"
 
 	"github.com/containerd/errdefs"
+
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
+
+const killSignal = int(syscall.SIGKILL)
 
 // process is what an app's first process and an exec have in common: a state,
 // an exit, streams, and its lane in the app's outbox, which decides when its events

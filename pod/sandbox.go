@@ -7,69 +7,18 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/hold"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
-// SandboxConfig is a request for a pod that runs without apps, too: from its
-// start until it is stopped.
-type SandboxConfig struct {
-	ID     string
-	Bundle string // absolute; rkt.json is written here
-	Debug  bool
-
-	// Namespaces that the pod's apps may join: new ones, or with a path existing
-	// ones. The host's are not listed.
-	Hostname    string
-	Namespaces  []abi.Namespace
-	UIDMappings []abi.IDMapping // of the pod's user namespace, if it has one
-	GIDMappings []abi.IDMapping
-	// UserOf is the path of a namespace that belongs to the pod's user namespace.
-	// Without one, a user namespace that is listed is a new one.
-	UserOf string
-	Sysctl map[string]string
-
-	SELinux     string // label of the holder
-	CgroupsPath string // of the holder, as in an OCI spec
-	// CgroupParent is the pod's cgroup, as a path below the root of every
-	// hierarchy. The kubelet makes it and limits the pod by it; SandboxStats reads its
-	// statistics. Without one they are the holder's.
-	CgroupParent string
-
-	// Files that apps get to see, and a tmpfs for their /dev/shm.
-	Files []disk.SandboxFile
-	Shm   disk.SandboxShm
-}
+var _ owner = (*sandbox)(nil)
 
 // onDisk returns what is kept on disk of a sandbox.
 func (c *SandboxConfig) onDisk() disk.Sandbox {
 	return disk.Sandbox{ID: c.ID, Bundle: c.Bundle, CgroupsPath: c.CgroupsPath, Files: c.Files, Shm: c.Shm}
-}
-
-// SandboxStatus is what this process knows of a sandbox.
-type SandboxStatus struct {
-	State     SandboxState
-	PID       int // of the process that holds the namespaces; the old one after the end
-	CreatedAt time.Time
-	Exit      Exit
-}
-
-// sandbox owns a pod that does not end with its last app.
-type sandbox struct {
-	pod     *Pod
-	config  SandboxConfig
-	session *session
-
-	// Set by CreateSandbox or StartSandbox.
-	files   *disk.SandboxFiles
-	group   *cgroup.Group
-	holder  *holder
-	request *abi.Sandbox // of its stage1
-
-	stateOf[SandboxState]
-	status SandboxStatus // guarded by mu; now fills in the State
 }
 
 // CreateSandbox makes the pod, without a process: a sandbox of it is started
@@ -290,4 +239,20 @@ func (p *Pod) findSandbox(id string) (*sandbox, error) {
 		return nil, fmt.Errorf("sandbox %s: %w", id, errdefs.ErrNotFound)
 	}
 	return sb, nil
+}
+
+// admit lets apps come while the sandbox is ready.
+func (sb *sandbox) admit(string) error {
+	switch s := sb.current(); s {
+	case SandboxReady:
+		return nil
+	case SandboxCanceling, SandboxStopping:
+		return fmt.Errorf("its sandbox %s is being stopped: %w", sb.config.ID, errdefs.ErrFailedPrecondition)
+	default:
+		return fmt.Errorf("its sandbox %s is %s: %w", sb.config.ID, s, errdefs.ErrFailedPrecondition)
+	}
+}
+
+func (sb *sandbox) outlivesApps() error {
+	return fmt.Errorf("close pod: it is sandbox %s: %w", sb.pod.cfg.Key.Sandbox, errdefs.ErrFailedPrecondition)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -18,12 +19,6 @@ import (
 // holderScore keeps the kernel from choosing the holder when memory is short: all
 // of the pod would go with it.
 const holderScore = -998
-
-// holder is the process that holds a sandbox's namespaces.
-type holder struct {
-	pid   int
-	start uint64
-}
 
 // kill ends the holder. watch reports its exit.
 func (h *holder) kill(ctx context.Context) {
@@ -123,6 +118,3 @@ func (sb *sandbox) released(ctx context.Context, e Exit) {
 	}
 	sb.ended(e)
 }
-
-// killedExit is the exit of a process whose status cannot be read.
-func killedExit() Exit { return toExit(killed()) }

@@ -1,11 +1,5 @@
 package pod
 
-import (
-	"fmt"
-
-	"github.com/containerd/errdefs"
-)
-
 // SandboxState is the state of a sandbox.
 //
 //	created ──start──► starting ──ready──► ready ─────┐
@@ -69,20 +63,4 @@ var sandboxTransitions = map[SandboxState]map[sandboxStep]SandboxState{
 	SandboxCanceling: {stepSandboxReady: SandboxStopping, stepSandboxStopped: SandboxStopped},
 	SandboxReady:     {stepSandboxStop: SandboxStopping, stepSandboxStopped: SandboxStopped},
 	SandboxStopping:  {stepSandboxStopped: SandboxStopped},
-}
-
-// step moves the sandbox and returns the error of a start that the table refuses.
-func (sb *sandbox) step(t sandboxStep) error {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	return sb.stepLocked(t)
-}
-
-func (sb *sandbox) stepLocked(t sandboxStep) error {
-	next, ok := sandboxTransitions[sb.state][t]
-	if !ok {
-		return fmt.Errorf("cannot start sandbox %s, which is %s: %w", sb.config.ID, sb.state.shown(), errdefs.ErrFailedPrecondition)
-	}
-	sb.moveLocked(next)
-	return nil
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"syscall"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -58,45 +56,6 @@ func (sb *sandbox) stopUnstarted() bool {
 	return true
 }
 
-// killApps ends every app of the pod and waits for that. An app that is being made
-// fails at its next step, or is killed with the stage1.
-func (p *Pod) killApps(ctx context.Context, grace time.Duration) error {
-	apps := slices.DeleteFunc(p.all(), func(a *app) bool { return a.status().State == Creating })
-	if grace > 0 {
-		for _, a := range apps {
-			_ = p.Kill(ctx, a.id, "", int(syscall.SIGTERM), false) // it may have ended
-		}
-		limit, cancel := context.WithTimeout(ctx, grace)
-		for _, a := range apps {
-			_, _ = a.wait(limit)
-		}
-		cancel()
-	}
-	var errs []error
-	for _, a := range apps {
-		if err := a.kill(ctx, true); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
-			errs = append(errs, err)
-		}
-	}
-	for _, a := range apps {
-		if _, err := a.wait(ctx); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// all returns the pod's apps.
-func (p *Pod) all() []*app {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	all := make([]*app, 0, len(p.apps))
-	for _, a := range p.apps {
-		all = append(all, a)
-	}
-	return all
-}
-
 // ShutdownSandbox stops the sandbox, deletes the apps that are left, and removes
 // the pod, which accepts nothing any more.
 func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
@@ -129,19 +88,3 @@ func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 
 // shutdownLimit is how long apps may take to go. containerd gives no time.
 const shutdownLimit = 10 * time.Second
-
-// ended makes an exit that of the sandbox, if it is the first one.
-func (sb *sandbox) ended(e Exit) {
-	sb.mu.Lock()
-	defer sb.mu.Unlock()
-	if sb.state.stopRequested() {
-		e.Code = 0 // however it was done
-	}
-	sb.endLocked(e)
-}
-
-func (sb *sandbox) endLocked(e Exit) {
-	if sb.stepLocked(stepSandboxStopped) == nil {
-		sb.status.Exit = e
-	}
-}

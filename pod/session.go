@@ -5,12 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/containerd/log"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -25,27 +24,6 @@ const (
 
 // noticeGrace is for the notices that a supervisor wrote just before it died.
 const noticeGrace = 200 * time.Millisecond
-
-// session is the one time that a pod's stage1 runs, from the making of the pod
-// directory to its removal. One that failed to start stays until the apps that came
-// for it have gone, so that nothing is removed while they use it.
-type session struct {
-	pod   *Pod
-	owner owner
-
-	// Set while the session is making.
-	stage1      Stage1
-	dir         *disk.Dir       // unless that has failed
-	starting    context.Context // of the start
-	cancelStart context.CancelFunc
-
-	// Set until the start is decided.
-	sup  Supervisor
-	err  error   // why there is no stage1
-	undo cleanup // of a start that failed
-
-	stateOf[sessionState] // its mu may be taken with pod.mu held
-}
 
 func newSession(p *Pod, o owner) *session {
 	return &session{pod: p, owner: o}
@@ -190,15 +168,6 @@ func (s *session) abandon(ctx context.Context) error {
 	err = errors.Join(err, s.sup.Kill(), s.sup.Notices.Close())
 	<-s.sup.Done
 	return err
-}
-
-// call returns what every call of an entrypoint in this session begins with.
-func (s *session) call(e abi.Entrypoint, app disk.AppName) Call {
-	return Call{
-		Dir:     s.dir.Path(),
-		Leader:  s.sup.Leader.PID,
-		Request: abi.Request{Entrypoint: e, Pod: s.dir.UUID(), App: string(app)},
-	}
 }
 
 // listen reads the stage1's notices until the pipe ends. A line that cannot be read
@@ -375,16 +344,4 @@ func (s *session) waitDone(limit time.Duration) bool {
 	case <-t.C:
 		return false
 	}
-}
-
-// statusDir is where the stage1 records exits.
-func (s *session) statusDir() string { return filepath.Join(s.dir.Path(), abi.StatusDir) }
-
-// readStatus returns what was recorded of a process, if anything was.
-func (s *session) readStatus(name disk.AppName, exec ExecID) (abi.Status, bool) {
-	st, err := abi.ReadStatus(s.statusDir(), string(name), string(exec))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		log.L.WithError(err).Warnf("pod %s: unreadable exit status", s.dir.UUID())
-	}
-	return st, err == nil
 }

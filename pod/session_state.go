@@ -1,10 +1,5 @@
 package pod
 
-import (
-	"context"
-	"fmt"
-)
-
 // sessionState is the state of a session, the one time that a pod's stage1 runs. A
 // pod without a session has none.
 //
@@ -96,32 +91,3 @@ var sessionTransitions = map[sessionState]map[sessionStep]sessionState{
 	sessionEnded:     {sessionStop: sessionRemoving},
 	sessionRemoving:  {sessionOver: sessionGone},
 }
-
-// step moves the session. It reports whether the table allows the step: of several
-// callers that end a session, one may.
-func (s *session) step(t sessionStep) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	next, ok := sessionTransitions[s.state][t]
-	if ok {
-		s.moveLocked(next)
-	}
-	return ok
-}
-
-// fail says that there will be no stage1, and why.
-func (s *session) fail(err error) {
-	s.err = err
-	s.step(sessionFail)
-}
-
-// wait returns once the stage1 runs, or why it does not.
-func (s *session) wait(ctx context.Context) error {
-	if _, err := s.until(ctx, sessionState.startDecided); err != nil {
-		return fmt.Errorf("wait for the stage1 to start: %w", err)
-	}
-	return s.err
-}
-
-// alive reports whether the supervisor is running.
-func (s *session) alive() bool { return s.in(sessionUp, sessionStopping) }

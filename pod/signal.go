@@ -10,13 +10,13 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 const (
-	killSignal = int(syscall.SIGKILL)
-	maxSignal  = 64
+	maxSignal = 64
 	// killLimit is how long a stage1 may take to deliver SIGKILL.
 	killLimit = 2 * time.Second
 )

@@ -8,13 +8,6 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// turn is the right to call entrypoints for an app: one call at a time, as the ABI
-// promises (docs/stage1-abi.md, section 2). Execs and signals do not wait for it. It is
-// a lock and no state of the app: an Update or a Checkpoint at work changes no state.
-type turn chan struct{}
-
-func newTurn() turn { return make(turn, 1) }
-
 // takeTurn waits for the calls that came before.
 func (a *app) takeTurn(ctx context.Context) (release func(), err error) {
 	select {

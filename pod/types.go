@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
@@ -119,4 +120,42 @@ type Event struct {
 type Events interface {
 	// Publish never blocks, and calls no method of the Pod.
 	Publish(Event)
+}
+
+// SandboxConfig is a request for a pod that runs without apps, too: from its
+// start until it is stopped.
+type SandboxConfig struct {
+	ID     string
+	Bundle string // absolute; rkt.json is written here
+	Debug  bool
+
+	// Namespaces that the pod's apps may join: new ones, or with a path existing
+	// ones. The host's are not listed.
+	Hostname    string
+	Namespaces  []abi.Namespace
+	UIDMappings []abi.IDMapping // of the pod's user namespace, if it has one
+	GIDMappings []abi.IDMapping
+	// UserOf is the path of a namespace that belongs to the pod's user namespace.
+	// Without one, a user namespace that is listed is a new one.
+	UserOf string
+	Sysctl map[string]string
+
+	SELinux     string // label of the holder
+	CgroupsPath string // of the holder, as in an OCI spec
+	// CgroupParent is the pod's cgroup, as a path below the root of every
+	// hierarchy. The kubelet makes it and limits the pod by it; SandboxStats reads its
+	// statistics. Without one they are the holder's.
+	CgroupParent string
+
+	// Files that apps get to see, and a tmpfs for their /dev/shm.
+	Files []disk.SandboxFile
+	Shm   disk.SandboxShm
+}
+
+// SandboxStatus is what this process knows of a sandbox.
+type SandboxStatus struct {
+	State     SandboxState
+	PID       int // of the process that holds the namespaces; the old one after the end
+	CreatedAt time.Time
+	Exit      Exit
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/containerd/errdefs"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 

@@ -1,0 +1,314 @@
+package pod
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+)
+
+// Config is what a pod is made of.
+type Config struct {
+	Store    *disk.Store
+	Key      disk.Key
+	Children *proc.Children
+	Events   Events
+	// OpenStage1 returns the stage1 that isolates this pod, one that no other has
+	// had: it may remember the pod that it runs. It is called when the first app
+	// comes, and again if that failed or the pod has ended since.
+	OpenStage1 func(context.Context) (Stage1, error)
+	// Choice, if set, returns why the pod has its stage1: By and Excused.
+	Choice func() disk.Stage1Record
+	// Admit, if set, refuses an app by the annotations of its spec.
+	Admit func(annotations map[string]string) error
+}
+
+// Pod is a group of apps that share a stage1. It makes its directory and starts
+// its supervisor with its first app, and ends with its last one; an app that
+// comes after that starts it anew, in a new directory. A pod that CreateSandbox
+// has made ends with ShutdownSandbox, whether it has apps or not.
+//
+// All methods may be called concurrently. An unknown app or exec is
+// errdefs.ErrNotFound. Legal states are those of the table in states.go;
+// outside them a method returns errdefs.ErrFailedPrecondition and changes
+// nothing.
+type Pod struct {
+	cfg Config
+
+	mu      sync.Mutex
+	apps    map[AppID]*app
+	session *session // the stage1 that runs, is being started or is being ended
+	owner   owner
+}
+
+// app is a container in a pod: its first process, its execs, and what was made
+// for it. Fields above mu are set before the app becomes visible to others, or
+// by create before its process exists.
+type app struct {
+	*process
+	pod    *Pod
+	id     AppID
+	name   disk.AppName
+	config AppConfig // without Spec when the app has been made
+	ownNet bool      // it has a network namespace that is not the host's
+
+	session *session
+	disk    *disk.AppDir
+	bundle  string // what RKT_BUNDLE names
+	rootfs  string // absolute; mounted by us if config.Rootfs is not empty
+	cgroup  *cgroup.Group
+	oom     *cgroup.OOMWatch
+
+	turn turn // taken by calls that change the app
+	gate gate // of execs that are being started; closed when the first process has ended
+
+	mu    sync.Mutex
+	execs map[ExecID]*execution
+}
+
+// turn is the right to call entrypoints for an app: one call at a time, as the ABI
+// promises (docs/stage1-abi.md, section 2). Execs and signals do not wait for it. It is
+// a lock and no state of the app: an Update or a Checkpoint at work changes no state.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+// execution is a further process of an app.
+type execution struct {
+	*process
+	config ExecConfig // without Process when it was started
+}
+
+// session is the one time that a pod's stage1 runs, from the making of the pod
+// directory to its removal. One that failed to start stays until the apps that came
+// for it have gone, so that nothing is removed while they use it.
+type session struct {
+	pod   *Pod
+	owner owner
+
+	// Set while the session is making.
+	stage1      Stage1
+	dir         *disk.Dir       // unless that has failed
+	starting    context.Context // of the start
+	cancelStart context.CancelFunc
+
+	// Set until the start is decided.
+	sup  Supervisor
+	err  error   // why there is no stage1
+	undo cleanup // of a start that failed
+
+	stateOf[sessionState] // its mu may be taken with pod.mu held
+}
+
+// sandbox owns a pod that does not end with its last app.
+type sandbox struct {
+	pod     *Pod
+	config  SandboxConfig
+	session *session
+
+	// Set by CreateSandbox or StartSandbox.
+	files   *disk.SandboxFiles
+	group   *cgroup.Group
+	holder  *holder
+	request *abi.Sandbox // of its stage1
+
+	stateOf[SandboxState]
+	status SandboxStatus // guarded by mu; now fills in the State
+}
+
+// holder is the process that holds a sandbox's namespaces.
+type holder struct {
+	pid   int
+	start uint64
+}
+
+// app returns an app that clients may know. They do not know an app that is being
+// created, or whose creation has failed and is being undone.
+func (p *Pod) app(id AppID) (*app, error) {
+	p.mu.Lock()
+	a := p.apps[id]
+	p.mu.Unlock()
+	if a != nil {
+		if s := a.status().State; s != Creating && s != Deleted {
+			return a, nil
+		}
+	}
+	return nil, fmt.Errorf("container %s: %w", id, errdefs.ErrNotFound)
+}
+
+// find returns an app and the process that exec names in it.
+func (p *Pod) find(id AppID, exec ExecID) (*app, *process, error) {
+	a, err := p.app(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if exec == "" {
+		return a, a.process, nil
+	}
+	e, err := a.exec(exec)
+	if err != nil {
+		return nil, nil, err
+	}
+	return a, e.process, nil
+}
+
+// reserve takes an app's id.
+func (p *Pod) reserve(a *app) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.apps[a.id]; ok {
+		return fmt.Errorf("container %s: %w", a.id, errdefs.ErrAlreadyExists)
+	}
+	p.apps[a.id] = a
+	return nil
+}
+
+// join makes an app a member of a session.
+func (p *Pod) join(a *app, s *session, name disk.AppName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a.session, a.name = s, name
+}
+
+// forget gives an app's id back.
+func (p *Pod) forget(a *app) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.apps[a.id] == a {
+		delete(p.apps, a.id)
+	}
+}
+
+// byName returns the app of a session that has a name.
+func (p *Pod) byName(s *session, name disk.AppName) *app {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.apps {
+		if a.session == s && a.name == name {
+			return a
+		}
+	}
+	return nil
+}
+
+// members returns the apps of a session.
+func (p *Pod) members(s *session) []*app {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []*app
+	for _, a := range p.apps {
+		if a.session == s {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// all returns the pod's apps.
+func (p *Pod) all() []*app {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]*app, 0, len(p.apps))
+	for _, a := range p.apps {
+		all = append(all, a)
+	}
+	return all
+}
+
+// exec returns a registered exec.
+func (a *app) exec(id ExecID) (*execution, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e, ok := a.execs[id]
+	if !ok {
+		return nil, fmt.Errorf("exec %s in container %s: %w", id, a.id, errdefs.ErrNotFound)
+	}
+	return e, nil
+}
+
+// allExecs returns the app's execs, whatever their state.
+func (a *app) allExecs() []*execution {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.execs))
+}
+
+// spec returns the app's spec, while the app is being made.
+func (a *app) spec() *specs.Spec { return &a.config.Spec.OCI }
+
+// call returns what every entrypoint call for this app begins with.
+func (a *app) call(e abi.Entrypoint) Call {
+	c := a.session.call(e, a.name)
+	c.Request.Container = string(a.id)
+	c.Request.Bundle = a.bundle
+	c.Request.Debug = a.config.Debug
+	return c
+}
+
+// running reports whether the exec has, or is about to have, a process.
+func (e *execution) running() bool {
+	return e.in(Starting, Running)
+}
+
+// step moves the session. It reports whether the table allows the step: of several
+// callers that end a session, one may.
+func (s *session) step(t sessionStep) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, ok := sessionTransitions[s.state][t]
+	if ok {
+		s.moveLocked(next)
+	}
+	return ok
+}
+
+// fail says that there will be no stage1, and why.
+func (s *session) fail(err error) {
+	s.err = err
+	s.step(sessionFail)
+}
+
+// wait returns once the stage1 runs, or why it does not.
+func (s *session) wait(ctx context.Context) error {
+	if _, err := s.until(ctx, sessionState.startDecided); err != nil {
+		return fmt.Errorf("wait for the stage1 to start: %w", err)
+	}
+	return s.err
+}
+
+// alive reports whether the supervisor is running.
+func (s *session) alive() bool { return s.in(sessionUp, sessionStopping) }
+
+// call returns what every call of an entrypoint in this session begins with.
+func (s *session) call(e abi.Entrypoint, app disk.AppName) Call {
+	return Call{
+		Dir:     s.dir.Path(),
+		Leader:  s.sup.Leader.PID,
+		Request: abi.Request{Entrypoint: e, Pod: s.dir.UUID(), App: string(app)},
+	}
+}
+
+// step moves the sandbox and returns the error of a start that the table refuses.
+func (sb *sandbox) step(t sandboxStep) error {
+	sb.mu.Lock()
+	defer sb.mu.Unlock()
+	return sb.stepLocked(t)
+}
+
+func (sb *sandbox) stepLocked(t sandboxStep) error {
+	next, ok := sandboxTransitions[sb.state][t]
+	if !ok {
+		return fmt.Errorf("cannot start sandbox %s, which is %s: %w", sb.config.ID, sb.state.shown(), errdefs.ErrFailedPrecondition)
+	}
+	sb.moveLocked(next)
+	return nil
+}

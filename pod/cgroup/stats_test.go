@@ -24,18 +24,21 @@ func mustStats(t *testing.T, g *Group) *Stats {
 	return s
 }
 
+// holdAndSpin is a script of two processes: one holds 4 MB of memory, the other one uses all the
+// CPU that it gets.
+const holdAndSpin = "v=x; i=0; while [ $i -lt 22 ]; do v=$v$v; i=$((i+1)); done; while :; do :; done & wait; : $v"
+
 // requirements.md#C4
 func TestStatsAlsoWhenTheProcessesHaveEndedOnVersion1(t *testing.T) {
 	needV1(t)
 	g := create(t, "stats", &specs.LinuxResources{
-		Memory: memory(64<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](33)}, CPU: cpuMax(20000, 100000), // less than a busy machine gives it
+		Memory: memory(64<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](33)}, CPU: cpuMax(5000, 100000), // so little that a busy machine gives it, too
 	})
-	// Two processes that use the CPU and hold memory.
-	enter(t, g, "v=$(head -c 4000000 /dev/zero | tr '\\0' x); i=0; while [ $i -lt 5000 ]; do i=$((i+1)); done; sleep 60 & wait; : $v")
+	enter(t, g, holdAndSpin)
 	var s *Stats
 	wait.Until(t, "the processes use CPU and memory", func() bool {
 		s = mustStats(t, g)
-		return s.Pids.Current == 2 && s.CPU["nr_throttled"] > 0 && s.Memory["rss"] > 3_000_000
+		return s.Pids.Current == 2 && s.CPU["nr_throttled"] > 0 && s.CPUTime.User+s.CPUTime.Kernel > 0 && s.Memory["rss"] > 3_000_000
 	})
 	for what, ok := range map[string]bool{
 		"version":                s.Version == 1,
@@ -87,9 +90,9 @@ func TestStatsCountKillsBelow(t *testing.T) {
 func TestStatsAlsoWhenTheProcessesHaveEndedOnVersion2(t *testing.T) {
 	needV2(t)
 	g := create(t, "stats", &specs.LinuxResources{
-		Memory: memory(64<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](33)}, CPU: cpuMax(20000, 100000), // less than a busy machine gives it
+		Memory: memory(64<<20, 0), Pids: &specs.LinuxPids{Limit: ptr[int64](33)}, CPU: cpuMax(20000, 100000), // enough for an emulated machine to come to the loop
 	})
-	enter(t, g, "v=$(head -c 4000000 /dev/zero | tr '\\0' x); i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; sleep 60 & wait; : $v")
+	enter(t, g, holdAndSpin)
 	var s *Stats
 	wait.Until(t, "the processes use CPU and memory", func() bool {
 		s = mustStats(t, g)

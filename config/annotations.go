@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec/spelling"
 )
 
 // Annotations of pods and containers. Keys that begin with AnnotationPrefix and a dot or a
@@ -29,7 +31,7 @@ func CheckAnnotations(annotations map[string]string) error {
 			continue
 		}
 		return fmt.Errorf("unknown annotation %q: did you mean %q? this runtime knows %s and refuses others below %s: correct the key or remove it",
-			key, nearest(key, known), strings.Join(known, " and "), AnnotationPrefix)
+			key, spelling.Nearest(key, known), strings.Join(known, " and "), AnnotationPrefix)
 	}
 	return nil
 }

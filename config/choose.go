@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec/spelling"
 )
 
 // BuiltIn is the stage1 of a pod for which nothing chooses one.
@@ -41,11 +43,13 @@ type Choice struct {
 	Digest string   `json:"digest,omitempty"` // that the image must have; empty: any
 	Accept []string `json:"accept,omitempty"` // fields of config.json that it may ignore
 	ACIs   ACIs     `json:"acis,omitzero"`    // if the image is one
+
+	RefuseUnknown bool `json:"refuseUnknown,omitempty"` // as that of Config
 }
 
 // Equal reports whether two choices lead to the same stage1 with the same rules.
 func (c Choice) Equal(o Choice) bool {
-	return c.Name == o.Name && c.Path == o.Path && c.Digest == o.Digest && slices.Equal(c.Accept, o.Accept) &&
+	return c.Name == o.Name && c.Path == o.Path && c.Digest == o.Digest && slices.Equal(c.Accept, o.Accept) && c.RefuseUnknown == o.RefuseUnknown &&
 		c.ACIs.Keyring == o.ACIs.Keyring && slices.Equal(c.ACIs.Dependencies, o.ACIs.Dependencies)
 }
 
@@ -72,7 +76,7 @@ func (c *Config) Choose(a Ask) (Choice, error) {
 // choice returns a choice with the configuration of a stage1, if there is one.
 func (c *Config) choice(name string, by By) Choice {
 	s := c.Stage1s[name]
-	return Choice{Name: name, By: by, Path: s.Path, Digest: s.Digest, Accept: s.Accept, ACIs: c.ACIs}
+	return Choice{Name: name, By: by, Path: s.Path, Digest: s.Digest, Accept: s.Accept, ACIs: c.ACIs, RefuseUnknown: c.RefuseUnknown}
 }
 
 // withoutAnnotation returns the stage1 of pods without Stage1Annotation.
@@ -108,7 +112,7 @@ func (c *Config) mayAsk(asked, has string, by By) error {
 		}
 	}
 	slices.Sort(choices)
-	if n := nearest(asked, choices); editDistance(asked, n) <= 2 || !IsName(asked) {
+	if n := spelling.Nearest(asked, choices); spelling.Distance(asked, n) <= 2 || !IsName(asked) {
 		return fmt.Errorf("annotation %s asks for the stage1 %q: did you mean %q? this pod may have %s: change or remove the annotation",
 			Stage1Annotation, asked, n, strings.Join(choices, " or "))
 	}

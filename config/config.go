@@ -31,6 +31,9 @@ const maxText = 1 << 20
 type Config struct {
 	// Default is the stage1 of pods for which nothing else chooses one, or empty.
 	Default string
+	// RefuseUnknown refuses fields of config.json that no version of the OCI runtime spec
+	// known here has. Otherwise they are ignored and named.
+	RefuseUnknown bool
 	// Stage1s are the stage1s with a table of their own, by name.
 	Stage1s map[string]Stage1
 	// Sets are named sets of fields of config.json, beside the built-in ones.

@@ -59,7 +59,7 @@ func TestTheDocumentHasEveryKeyAndNoOther(t *testing.T) {
 	for _, key := range stage1Keys() {
 		want = append(want, "stage1.NAME."+key)
 	}
-	want = append([]string{keyDefault}, append(want, "fields.NAME")...)
+	want = append([]string{keyDefault, keyRefuseUnknown}, append(want, "fields.NAME")...)
 	for _, key := range aciKeys() {
 		want = append(want, keyACI+"."+key)
 	}

@@ -7,14 +7,17 @@ import (
 	"strings"
 
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec/spelling"
 )
 
 // Names of keys. A list is in the order of docs/config.md.
 const (
-	keyDefault = "default"
-	keyStage1  = "stage1"
-	keyFields  = "fields"
-	keyACI     = "aci"
+	keyDefault       = "default"
+	keyRefuseUnknown = "refuse_unknown_fields"
+	keyStage1        = "stage1"
+	keyFields        = "fields"
+	keyACI           = "aci"
 
 	keyPath         = "path"
 	keyDigest       = "digest"
@@ -26,7 +29,7 @@ const (
 	keyKeyring      = "keyring"
 )
 
-func topKeys() []string { return []string{keyDefault, keyStage1, keyFields, keyACI} }
+func topKeys() []string { return []string{keyDefault, keyRefuseUnknown, keyStage1, keyFields, keyACI} }
 
 func aciKeys() []string { return []string{keyDependencies, keyKeyring} }
 
@@ -40,7 +43,7 @@ func (r *reader) known(path []string, at position) bool {
 	word := path[0]
 	depth := 1
 	if slices.Contains(valid, word) {
-		depth = map[string]int{keyDefault: 1, keyFields: 2, keyStage1: 3, keyACI: 2}[word]
+		depth = map[string]int{keyDefault: 1, keyRefuseUnknown: 1, keyFields: 2, keyStage1: 3, keyACI: 2}[word]
 		if word == keyStage1 && len(path) >= 2 && !r.isName(path[1], at) {
 			return false
 		}
@@ -53,7 +56,7 @@ func (r *reader) known(path []string, at position) bool {
 	}
 	switch {
 	case !slices.Contains(valid, word):
-		r.problem(at, "unknown key %s: the nearest valid one is %s (valid: %s)", dotted(path), nearest(word, valid), strings.Join(valid, ", "))
+		r.problem(at, "unknown key %s: the nearest valid one is %s (valid: %s)", dotted(path), spelling.Nearest(word, valid), strings.Join(valid, ", "))
 	case len(path) > depth:
 		r.problem(at, "unknown key %s: %s has no keys of its own", dotted(path), dotted(path[:depth]))
 	default:

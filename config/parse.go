@@ -8,6 +8,8 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec/spelling"
 )
 
 // reader reads files into one configuration and collects their problems.
@@ -88,7 +90,7 @@ func (r *reader) table(path []string, at position) {
 		return
 	}
 	switch {
-	case len(path) == 1 && path[0] == keyDefault, (path[0] == keyFields || path[0] == keyACI) && len(path) == 2, path[0] == keyStage1 && len(path) == 3:
+	case len(path) == 1 && (path[0] == keyDefault || path[0] == keyRefuseUnknown), (path[0] == keyFields || path[0] == keyACI) && len(path) == 2, path[0] == keyStage1 && len(path) == 3:
 		r.problem(at, "%s is not a table", dotted(path))
 	case path[0] == keyStage1 && len(path) == 2:
 		r.remember(path, at)
@@ -115,6 +117,10 @@ func (r *reader) value(path []string, at position, v *unstable.Node) {
 		if name, ok := r.text(path, at, v); ok && r.isName(name, at) {
 			r.config.Default = name
 		}
+	case path[0] == keyRefuseUnknown:
+		if b, ok := r.boolean(path, at, v); ok {
+			r.config.RefuseUnknown = b
+		}
 	case path[0] == keyFields && len(path) == 2:
 		r.set(path, at, v)
 	case path[0] == keyStage1 && len(path) == 3:
@@ -138,7 +144,7 @@ func (r *reader) end() (*Config, error) {
 				r.config.pointers = append(r.config.pointers, pointer{dotted([]string{keyStage1, name, keyAccept}), e})
 			default:
 				r.problem(e.at, "stage1.%s.accept: %q is neither a JSON pointer into config.json, such as \"/process/rlimits\", nor a set of fields: the nearest set is %s",
-					name, e.text, nearest(e.text, r.config.SetNames()))
+					name, e.text, spelling.Nearest(e.text, r.config.SetNames()))
 			}
 		}
 		s.accept = nil

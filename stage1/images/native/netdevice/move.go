@@ -1,0 +1,147 @@
+package netdevice
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Device is a network device to move.
+type Device struct {
+	Host   string // its name in this process's network namespace
+	Inside string // its name in the other one; the kernel fills in a "%d"
+}
+
+// Moved are devices that were moved. A nil Moved has none.
+type Moved struct {
+	home, there *conn
+	file        *os.File // this process's network namespace
+	devices     []moved
+}
+
+type moved struct {
+	Device
+	device
+	inside uint32 // its index in the other namespace
+}
+
+// Move moves devices from this process's network namespace to another one. If it fails, all of
+// them are back.
+func Move(namespace *os.File, devices []Device) (_ *Moved, err error) {
+	m := &Moved{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.Undo())
+		}
+	}()
+	if m.file, err = os.Open("/proc/self/ns/net"); err != nil {
+		return nil, err
+	}
+	if m.home, err = dial(); err != nil {
+		return nil, err
+	}
+	if m.there, err = dialIn(namespace); err != nil {
+		return nil, err
+	}
+	found, err := m.look(devices)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range found {
+		if err := m.move(d, int(namespace.Fd())); err != nil {
+			return nil, fmt.Errorf("move the network device %s to the network namespace, as %s: %w", d.Host, d.Inside, err)
+		}
+	}
+	return m, nil
+}
+
+// look finds the devices, and their names free, before anything is changed.
+func (m *Moved) look(devices []Device) (found []moved, err error) {
+	for _, d := range devices {
+		f := moved{Device: d}
+		if f.device, err = m.home.find(d.Host); errors.Is(err, unix.ENODEV) {
+			return nil, fmt.Errorf("there is no network device %s on the host", d.Host)
+		}
+		if err == nil {
+			err = m.home.keep(&f.device)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look up the network device %s: %w", d.Host, err)
+		}
+		found = append(found, f)
+		if strings.Contains(d.Inside, "%") {
+			continue
+		}
+		if _, err := m.there.find(d.Inside); err == nil {
+			return nil, fmt.Errorf("the network namespace has a network device %s already", d.Inside)
+		} else if !errors.Is(err, unix.ENODEV) {
+			return nil, fmt.Errorf("look up the network device %s in the network namespace: %w", d.Inside, err)
+		}
+	}
+	return found, nil
+}
+
+func (m *Moved) move(d moved, namespace int) (err error) {
+	d.inside, err = m.home.move(d.index, d.index, m.there, namespace, d.Inside)
+	// The kernel moves a device first and renames it then, so a name that was taken meanwhile
+	// leaves the device in the other namespace.
+	if err == nil || !m.home.has(d.index) {
+		m.devices = append(m.devices, d)
+	}
+	if err != nil {
+		return err
+	}
+	return m.there.settle(d.inside, d.device, true)
+}
+
+// Undo moves the devices back, with the names, addresses and states that they had, and closes m.
+// It is to be called when no process of an app is left: a device that such a process has moved
+// or removed meanwhile is lost.
+func (m *Moved) Undo() (err error) {
+	if m == nil {
+		return nil
+	}
+	defer m.Close()
+	for _, d := range m.devices {
+		index, failed := m.there.move(d.inside, d.index, m.home, int(m.file.Fd()), d.Host)
+		if failed == nil {
+			failed = m.home.settle(index, d.device, d.up)
+		}
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("move the network device %s back: %w", d.Host, failed))
+		}
+	}
+	return err
+}
+
+// Close forgets what Undo needs. The network namespace lives until then.
+func (m *Moved) Close() {
+	if m == nil {
+		return
+	}
+	m.devices = nil
+	m.file.Close()
+	for _, c := range []*conn{m.home, m.there} {
+		if c != nil {
+			c.close()
+		}
+	}
+	m.home, m.there = nil, nil
+}
+
+// text returns an address for an error.
+func text(address []byte) string {
+	for kind, value := range attributes(address[unix.SizeofIfAddrmsg:]) {
+		switch {
+		case kind != unix.IFA_ADDRESS:
+		case len(value) == 4:
+			return fmt.Sprintf("%d.%d.%d.%d/%d", value[0], value[1], value[2], value[3], address[1])
+		default:
+			return fmt.Sprintf("%x/%d", value, address[1])
+		}
+	}
+	return "of no value"
+}

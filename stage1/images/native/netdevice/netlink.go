@@ -1,0 +1,150 @@
+package netdevice
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// conn is a socket of rtnetlink(7). It stays in the network namespace that it was made in, and
+// keeps that namespace alive.
+type conn struct {
+	fd  int
+	seq uint32
+}
+
+// dial returns a socket in this thread's network namespace.
+func dial() (*conn, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	// With both, a refusal has the kernel's words. A kernel without them answers with a number.
+	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
+	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
+	return &conn{fd: fd}, nil
+}
+
+// dialIn returns a socket in another network namespace. The thread that enters the namespace
+// ends there: a goroutine that returns without unlocking its thread takes the thread along.
+func dialIn(namespace *os.File) (c *conn, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// /proc/self is the first thread, which therefore must not enter another
+			// namespace. It is kept busy meanwhile, so the next goroutine gets another one.
+			c, err = dialIn(namespace)
+			runtime.UnlockOSThread()
+			return
+		}
+		if err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+			err = fmt.Errorf("enter the network namespace: %w", err)
+			return
+		}
+		c, err = dial()
+	}()
+	<-done
+	return c, err
+}
+
+func (c *conn) close() { unix.Close(c.fd) }
+
+// request sends a request and calls each for every message of the answer.
+func (c *conn) request(kind, flags uint16, body []byte, each func(syscall.NetlinkMessage)) error {
+	c.seq++
+	b := binary.NativeEndian.AppendUint32(nil, uint32(unix.SizeofNlMsghdr+len(body)))
+	b = binary.NativeEndian.AppendUint16(b, kind)
+	b = binary.NativeEndian.AppendUint16(b, flags|unix.NLM_F_REQUEST)
+	b = binary.NativeEndian.AppendUint32(b, c.seq)
+	b = binary.NativeEndian.AppendUint32(b, 0)
+	if err := unix.Sendto(c.fd, append(b, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	buf := make([]byte, 64<<10) // the kernel fills no more than 32 KiB of it with one packet
+	for {
+		n, _, err := unix.Recvfrom(c.fd, buf, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		messages, err := syscall.ParseNetlinkMessage(buf[:n])
+		if err != nil {
+			return err
+		}
+		for _, m := range messages {
+			if m.Header.Seq != c.seq {
+				continue
+			}
+			switch m.Header.Type {
+			case unix.NLMSG_DONE:
+				return nil
+			case unix.NLMSG_ERROR:
+				return refusal(m.Data)
+			}
+			if each != nil {
+				each(m)
+			}
+			if m.Header.Flags&unix.NLM_F_MULTI == 0 && flags&unix.NLM_F_ACK == 0 {
+				return nil
+			}
+		}
+	}
+}
+
+// refusal reads an answer that is an error number, 0 for success, and maybe a text.
+func refusal(data []byte) error {
+	if len(data) < 4 {
+		return errors.New("the kernel's answer is not whole")
+	}
+	number := unix.Errno(-int32(binary.NativeEndian.Uint32(data)))
+	if number == 0 {
+		return nil
+	}
+	const text = 1 // NLMSGERR_ATTR_MSG, after the header of the request
+	for kind, value := range attributes(data[min(len(data), 4+unix.SizeofNlMsghdr):]) {
+		if kind == text && len(value) > 1 {
+			return fmt.Errorf("%w: %s", number, value[:len(value)-1])
+		}
+	}
+	return number
+}
+
+// attributes are the attributes of a message, by kind and value.
+func attributes(b []byte) func(yield func(kind uint16, value []byte) bool) {
+	return func(yield func(uint16, []byte) bool) {
+		for len(b) >= unix.SizeofRtAttr {
+			length := int(binary.NativeEndian.Uint16(b))
+			if length < unix.SizeofRtAttr || length > len(b) {
+				return
+			}
+			if !yield(binary.NativeEndian.Uint16(b[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), b[unix.SizeofRtAttr:length]) {
+				return
+			}
+			b = b[min(aligned(length), len(b)):]
+		}
+	}
+}
+
+// appendAttribute appends an attribute, aligned.
+func appendAttribute(b []byte, kind uint16, value []byte) []byte {
+	length := unix.SizeofRtAttr + len(value)
+	b = binary.NativeEndian.AppendUint16(b, uint16(length))
+	b = binary.NativeEndian.AppendUint16(b, kind)
+	b = append(b, value...)
+	return append(b, make([]byte, aligned(length)-length)...)
+}
+
+func appendNumber(b []byte, kind uint16, value uint32) []byte {
+	return appendAttribute(b, kind, binary.NativeEndian.AppendUint32(nil, value))
+}
+
+func aligned(n int) int { return (n + unix.NLMSG_ALIGNTO - 1) &^ (unix.NLMSG_ALIGNTO - 1) }

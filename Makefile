@@ -3,12 +3,16 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration test-hostile test-client test-cri test-critest test-containerd-cri test-kubelet test-docker test-runsc test-long test-vm test-vm-short test-rkt test-fuzz compat bench demo install clean
+.PHONY: help deps build check lint test test-unit test-integration test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-runsc test-long test-vm test-vm-short test-rkt test-fuzz compat bench demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
-VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-REVISION ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# Of this directory's repository: a tarball may be unpacked inside another one.
+GIT      := GIT_CEILING_DIRECTORIES="$$(dirname '$(CURDIR)')" git
+VERSION  ?= $(shell $(GIT) describe --tags --always --dirty 2>/dev/null || echo unknown)
+REVISION ?= $(shell $(GIT) rev-parse HEAD 2>/dev/null || echo unknown)
+# A build is the same in a checkout and in a tarball, in any directory.
+REPEATS  := -buildvcs=false -trimpath
 SHIM     := containerd-shim-rkt-v1
 LDFLAGS  := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 REPORT    = go -C integration run ./testreport
@@ -34,10 +38,10 @@ deps: ## install missing Debian packages (as root)
 
 build: ## build the shim, its stage1 images and rktctl into bin/
 	@echo "==> building the shim, its stage1 images and rktctl into bin/"
-	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/$(SHIM) ./cmd/$(SHIM)
-	@for s in oci nspawn fly; do ln -sfn $(SHIM) $(BIN)/containerd-shim-rkt-$$s-v1; done
-	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/rktctl ./cmd/rktctl
-	@scripts/stage1-images $(BIN)/stage1
+	@CGO_ENABLED=0 go build $(REPEATS) -ldflags '$(LDFLAGS)' -o '$(BIN)/$(SHIM)' ./cmd/$(SHIM)
+	@for s in oci nspawn fly; do ln -sfn $(SHIM) '$(BIN)'/containerd-shim-rkt-$$s-v1; done
+	@CGO_ENABLED=0 go build $(REPEATS) -ldflags '-s -w -X main.version=$(VERSION)' -o '$(BIN)/rktctl' ./cmd/rktctl
+	@scripts/stage1-images '$(BIN)/stage1'
 
 check: ## gofmt, go vet and shellcheck
 	@scripts/check
@@ -82,6 +86,9 @@ test-hostile: deps build ## containers that attack, against us, runc and older r
 
 test-client: deps build ## containerd's own client suite, with runc's shim and ours (CLIENT_FLAGS)
 	@go -C integration run ./clientsuite -bin $(BIN) -document $(CURDIR)/docs/results/parity.md -answers $(CURDIR)/integration/rpcs/runc.json $(CLIENT_FLAGS)
+
+test-oci: deps build ## the OCI runtime spec, by runtime-tools, with runc and us (OCI_FLAGS)
+	@go -C integration run ./ocisuite -bin $(BIN) -document $(CURDIR)/docs/results/oci.md $(OCI_FLAGS)
 
 test-cri: deps build ## pods through CRI, by runc and by us, feature by feature (CRI_FLAGS)
 	@RKT_TEST_EVERY_STAGE1=1 RKT_TEST_BIN=$(BIN) RKT_TEST_DOCUMENT=$(CURDIR)/docs/results/kubernetes.md \

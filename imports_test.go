@@ -21,7 +21,7 @@ var layers = map[string][]string{
 	"cmd/rktctl":                {"stage1", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "proc", "config"},
 	"manager":                   {"options", "config", "proc", "abi"},
 	"shim":                      {"pod", "proc", "options", "config", "sandbox", "abi"},
-	"config":                    {},
+	"config":                    {"pod/spec"},
 	"options":                   {},
 	"sandbox":                   {},
 	"pod":                       {"proc", "abi"},
@@ -33,8 +33,9 @@ var layers = map[string][]string{
 	"stage1":                    {"stage1/image", "pod", "proc", "abi"},
 	"stage1/immutable":          {"stage1", "stage1/image", "pod", "proc", "abi"},
 	"stage1/rktabi":             {"stage1", "stage1/immutable", "stage1/image", "pod", "proc", "abi"},
-	"stage1/image":              {"pod/datadir", "proc", "abi"},
+	"stage1/image":              {"pod/datadir", "pod/spec", "proc", "abi"},
 	"abi":                       {},
+	"abi/serve":                 {"proc", "abi"},
 	"stage1/conformance":        {"docs", "pod", "proc", "stage1", "stage1/image", "abi"}, // and nothing of the shim imports it
 	"stage1/signature":          {"config"},                                               // and nothing of the shim imports it
 	"docs":                      {},

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// readers are the functions that read a spec, and who calls them: the shim when a text
-// arrives, and no code that is handed what they return.
+// readers are the functions that read a spec, and the files that call them: the shim calls
+// them when a text arrives, and code that is handed their results does not.
 var readers = map[string][]string{
 	"spec.Read":       {"pod/app.go", "pod/disk/holder.go", "pod/exec.go", "pod/resources.go", "stage1/conformance/spec.go"},
 	"pod.ReadSpec":    {"shim/lifecycle.go"},

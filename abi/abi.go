@@ -8,7 +8,8 @@ const Version = 7
 const (
 	AnnotationVersion  = "coreos.com/rkt/stage1/interface-version"
 	AnnotationFeatures = "coreos.com/rkt/stage1/features"
-	AnnotationPrefix   = "coreos.com/rkt/stage1/" // + an Entrypoint
+	AnnotationServe    = "coreos.com/rkt/stage1/serve" // path of a socket below /rkt
+	AnnotationPrefix   = "coreos.com/rkt/stage1/"      // + an Entrypoint
 )
 
 // Entrypoint names one executable of a stage1. With an entrypoint in its manifest a stage1
@@ -33,6 +34,9 @@ const (
 	AppStats      Entrypoint = "app/stats"
 	AppCheckpoint Entrypoint = "app/checkpoint"
 
+	// FeaturesProbe asks what is below the stage1 what it can do. It is called without a pod.
+	FeaturesProbe Entrypoint = "features/probe"
+
 	// Attach exists only in the interface versions before 7.
 	Attach Entrypoint = "attach"
 )
@@ -41,7 +45,7 @@ const (
 func Entrypoints() []Entrypoint {
 	return []Entrypoint{
 		Run, Enter, GC, Stop, AppAdd, AppStart, AppStop, AppRm,
-		AppSignal, AppPause, AppResume, AppUpdate, AppStats, AppCheckpoint, Attach,
+		AppSignal, AppPause, AppResume, AppUpdate, AppStats, AppCheckpoint, FeaturesProbe, Attach,
 	}
 }
 
@@ -98,6 +102,7 @@ type Request struct {
 	Exec       string     `json:"exec,omitempty"`
 	Signal     int        `json:"signal,omitempty"`
 	Debug      bool       `json:"debug,omitempty"`
+	Force      bool       `json:"force,omitempty"` // stop: as --force
 
 	// app/add and enter.
 	Container     string   `json:"container,omitempty"`     // containerd's id, for the OCI state
@@ -122,7 +127,7 @@ type Request struct {
 	// run: stage 0 understands notices that say how a process ended.
 	NoticeWords bool `json:"noticeWords,omitempty"`
 
-	// run, when the pod is made by the Sandbox service.
+	// run: the sandbox, if the Sandbox service makes the pod.
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
 }
 
@@ -184,9 +189,22 @@ type IDMapping struct {
 // exists. StartTime is field 22 of /proc/PID/stat, in clock ticks since boot; if the line
 // leaves it out, stage 0 reads it there.
 type Ready struct {
-	PID       int    `json:"pid"`
-	StartTime uint64 `json:"starttime,omitempty"`
+	PID       int      `json:"pid"`
+	StartTime uint64   `json:"starttime,omitempty"`
+	Recorder  Recorder `json:"recorder,omitempty"`
 }
+
+// Recorder says, in the ready line of app/add and enter, who records the exit of the
+// process: docs/stage1-abi.md, section 6. If the line leaves it out, stage 0 looks at the
+// parent of the process.
+type Recorder string
+
+// The recorders.
+const (
+	RecorderStage1 Recorder = "stage1" // the stage1 writes the record and the notice
+	RecorderStage0 Recorder = "stage0" // the process becomes stage 0's child, at the latest when the call ends
+	RecorderCall   Recorder = "call"   // enter stays, and its wait status is the exit
+)
 
 // RawJSON is a JSON text kept byte for byte.
 type RawJSON []byte

@@ -9,3 +9,9 @@ var stage1Authors string
 
 // Stage1Authors returns the guide for authors of stage1s.
 func Stage1Authors() string { return stage1Authors }
+
+//go:embed stage1-bubblewrap.md
+var stage1Bubblewrap string
+
+// Stage1Bubblewrap returns the guide to a stage1 of one step.
+func Stage1Bubblewrap() string { return stage1Bubblewrap }

@@ -34,14 +34,17 @@ type Bootstrap struct {
 	ContainerdVersion string `json:"containerdVersion,omitempty"` // empty before 2.3
 	LogLevel          string `json:"logLevel"`                    // trace, debug, info, warn, error, fatal or panic
 	Socket            string `json:"socket"`                      // path of the server's socket
+	// Cgroups are those of `start`, and so of containerd, by controller. The server may be
+	// in others, and containerd itself after a restart.
+	Cgroups map[string]string `json:"cgroups"`
 	// Extensions are messages for the runtime. The first one has its options, if
 	// there are any. Create requests carry them again.
 	Extensions []Extension `json:"extensions,omitempty"`
 }
 
-// DropsEnded reports whether the containerd that called `start` deletes, when it
-// restarts, a task that refuses to list its processes, and its exit code with it:
-// releases before 2.4 take such a task for one that was never created.
+// DropsEnded reports whether the containerd that called `start` is older than 2.4. When such
+// a containerd restarts and a task refuses to list its processes, it takes the task for one
+// that was never created, and deletes it together with its exit code.
 func (b *Bootstrap) DropsEnded() bool {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(b.ContainerdVersion, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")

@@ -99,9 +99,9 @@ func TestWithoutRootItIsRefusedInASentence(t *testing.T) {
 func asNobody(t *testing.T, stdin *os.File, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("needs root to become somebody else")
+		t.Skip("needs root to become another user")
 	}
-	// The test binary is in a directory that nobody else can search.
+	// The test binary is in a directory that no other user can search.
 	dir, err := os.MkdirTemp("/tmp", "rkt-nobody-")
 	if err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ func TestMemoryIsReturnedAfterWorkAndNoOftenerThanEvery30Seconds(t *testing.T) {
 			m.touch()
 			time.Sleep(time.Second)
 		}
-		// Nobody calls: there is nothing to return any more.
+		// Without calls there is nothing to return any more.
 		time.Sleep(time.Hour)
 		var at []time.Duration
 		for len(released) > 0 {

@@ -44,6 +44,7 @@ func fakeProgram() *Program {
 			}
 			return &config.Config{}, nil
 		},
+		Cgroups:   func() (map[string]string, error) { return map[string]string{"pids": "/daemon"}, nil },
 		Serve:     serveFake,
 		Collector: fakeCollector{},
 		Describe: func(_ context.Context, stage1 config.Choice) (Description, error) {

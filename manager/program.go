@@ -22,6 +22,8 @@ type Program struct {
 
 	// Config reads the node's configuration. It is called before a stage1 is chosen.
 	Config func() (*config.Config, error)
+	// Cgroups returns the cgroups of this process, by controller.
+	Cgroups func() (map[string]string, error)
 	// Serve makes the services. It is called once, in the server process.
 	Serve func(ctx context.Context, b Bootstrap) (*Service, error)
 	// Collector does the work of `delete`.

@@ -114,7 +114,7 @@ func (s *server) wait(ctx context.Context, signals *signals, served <-chan error
 			if !unused.update() {
 				continue
 			}
-			log.G(ctx).Warn("nobody has created a container and nobody is connected: ending")
+			log.G(ctx).Warn("no container was created and no client is connected: ending")
 			return nil
 		case err := <-served:
 			if s.isEnding() { // retire has closed the listener

@@ -69,6 +69,7 @@ func (s *fakeService) Connect(context.Context, *task.ConnectRequest) (*task.Conn
 	for _, e := range b.Extensions {
 		text += "|" + e.TypeURL + "=" + string(e.Value)
 	}
+	text += "|pids:" + b.Cgroups["pids"]
 	return &task.ConnectResponse{ShimPid: uint32(os.Getpid()), Version: text}, nil
 }
 

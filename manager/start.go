@@ -78,6 +78,9 @@ func (p *Program) serveNew(argv0, bundle string, r *request, listener *os.File) 
 	if r.Stage1, err = p.choose(r.Asked); err != nil {
 		return err
 	}
+	if r.Cgroups, err = p.Cgroups(); err != nil {
+		return err
+	}
 	if err := spawn(argv0, bundle, r, listener); err != nil {
 		return fmt.Errorf("start server: %w", err)
 	}

@@ -48,7 +48,7 @@ func TestStartAnswersContainerd24InProtobuf(t *testing.T) {
 		t.Errorf("answered version %d, protocol %q", result.Version, result.Protocol)
 	}
 	want := strings.Join([]string{"default", "c1", "c1", "native", "debug", d.address + ".ttrpc", "2.4.2",
-		"runtimeoptions.v1.Options=\n\x04type"}, "|")
+		"runtimeoptions.v1.Options=\n\x04type", "pids:/daemon"}, "|")
 	if got := connect(t, result.Address).connect().Version; got != want {
 		t.Errorf("the server was handed %q, want %q", got, want)
 	}
@@ -100,7 +100,7 @@ func TestStartAnswersOlderDaemonsAsTheyCanRead(t *testing.T) {
 			if c.stdin != nil {
 				want += "|containerd.runc.v1.Options=\x08\x01"
 			}
-			if got != want {
+			if want += "|pids:/daemon"; got != want {
 				t.Errorf("the server was handed %q, want %q", got, want)
 			}
 			// They reconnect from this file after a restart.
@@ -411,7 +411,11 @@ func TestServerStartsInTheShimCgroup(t *testing.T) {
 	if err := p.AddExtension(&options.Options{ShimCgroup: path}); err != nil {
 		t.Fatal(err)
 	}
-	pid := connect(t, d.startWith(d.bundle("default", "c1", nil), p)).shimPID()
+	server := connect(t, d.startWith(d.bundle("default", "c1", nil), p))
+	if told := server.connect().Version; !strings.HasSuffix(told, "|pids:/daemon") {
+		t.Errorf("the server is told other cgroups than those of start: %q", told)
+	}
+	pid := server.shimPID()
 	for _, root := range roots {
 		procs, err := os.ReadFile(filepath.Join(root+path, "cgroup.procs"))
 		if err != nil || strings.TrimSpace(string(procs)) != fmt.Sprint(pid) {

@@ -21,18 +21,18 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Options are what a client can ask of the runtime io.containerd.rkt.v1 beside
-// the OCI spec. Fields are added, never changed.
+// Options are the settings that a client can send to the runtime io.containerd.rkt.v1
+// beside the OCI spec. Fields are added, never changed.
 type Options struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the stage1 that isolates the pod. Only for the plain runtime: a name
-	// such as io.containerd.rkt-oci.v1 has chosen already.
+	// Name of the stage1 that isolates the pod. Legal only with the runtime name
+	// io.containerd.rkt.v1: a name such as io.containerd.rkt-oci.v1 names the stage1 itself.
 	Stage1 string `protobuf:"bytes,1,opt,name=stage1,proto3" json:"stage1,omitempty"`
 	// Path of an existing cgroup that the pod's shim is to run in.
 	ShimCgroup string `protobuf:"bytes,2,opt,name=shim_cgroup,json=shimCgroup,proto3" json:"shim_cgroup,omitempty"`
 	// Use MS_MOVE and chroot instead of pivot_root.
 	NoPivotRoot bool `protobuf:"varint,3,opt,name=no_pivot_root,json=noPivotRoot,proto3" json:"no_pivot_root,omitempty"`
-	// Leave the process in the session keyring of its maker.
+	// Leave the process in the session keyring of the stage1 process that makes it.
 	NoNewKeyring bool `protobuf:"varint,4,opt,name=no_new_keyring,json=noNewKeyring,proto3" json:"no_new_keyring,omitempty"`
 	// Owner of the pipes that become standard streams.
 	IoUid         uint32 `protobuf:"varint,5,opt,name=io_uid,json=ioUid,proto3" json:"io_uid,omitempty"`

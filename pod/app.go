@@ -12,7 +12,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -45,8 +44,8 @@ func (p *Pod) CreateApp(ctx context.Context, c AppConfig) (Status, error) {
 	return a.status(), nil
 }
 
-// ReadSpec reads the text of a config.json, for AppConfig. What is none is
-// errdefs.ErrInvalidArgument.
+// ReadSpec reads the text of a config.json, for AppConfig. A text that is not an OCI
+// runtime spec is errdefs.ErrInvalidArgument.
 func ReadSpec(id AppID, bundle string, text []byte) (*spec.App, error) {
 	s, err := spec.Read[specs.Spec](text)
 	if err != nil {
@@ -57,6 +56,9 @@ func ReadSpec(id AppID, bundle string, text []byte) (*spec.App, error) {
 
 func newApp(p *Pod, c AppConfig) (*app, error) {
 	oci := &c.Spec.OCI
+	if err := checkVersion(oci.Version); err != nil {
+		return nil, fmt.Errorf("container %s: %s/config.json: %w", c.ID, c.Bundle, err)
+	}
 	if oci.Process == nil {
 		return nil, fmt.Errorf("container %s: %s/config.json has no process: %w", c.ID, c.Bundle, errdefs.ErrInvalidArgument)
 	}
@@ -68,15 +70,13 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 			return nil, fmt.Errorf("container %s: %w", c.ID, err)
 		}
 	}
-	if err := checkResources(c.Spec.Root); err != nil {
-		return nil, fmt.Errorf("container %s: %s/config.json: %w", c.ID, c.Bundle, err)
-	}
+	_, ownNet := spec.Namespace(oci, specs.NetworkNamespace)
 	a := &app{
 		process: newProcess(c.ID, "", c.Stdio, c.Terminal, p.cfg.Events, new(outbox)),
 		pod:     p,
 		id:      c.ID,
 		config:  c,
-		ownNet:  isolatesNetwork(oci),
+		ownNet:  ownNet,
 		turn:    newTurn(),
 		execs:   map[ExecID]*execution{},
 	}
@@ -87,20 +87,8 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 // isInit reports whether the app's first process is that of a PID namespace: a stage1
 // may have none to give, and be excused, or name a process that is not the app's alone.
 func (a *app) isInit(made *Process) bool {
-	return asksForPIDs(a.spec()) && made.Signal == nil && proc.IsInit(made.PID)
-}
-
-// asksForPIDs reports whether a spec wants a PID namespace for its app alone.
-func asksForPIDs(spec *specs.Spec) bool {
-	if spec.Linux == nil {
-		return false
-	}
-	for _, ns := range spec.Linux.Namespaces {
-		if ns.Type == specs.PIDNamespace {
-			return ns.Path == ""
-		}
-	}
-	return false
+	path, asked := spec.Namespace(a.spec(), specs.PIDNamespace)
+	return asked && path == "" && made.Signal == nil && proc.IsInit(made.PID)
 }
 
 // create does the work of CreateApp. Its undo steps leave the session alone,
@@ -126,7 +114,8 @@ func (a *app) create(ctx context.Context, undo *cleanup) error {
 
 // prepare waits for the stage1 while it mounts the root and makes the cgroup.
 func (a *app) prepare(ctx context.Context, undo *cleanup) error {
-	if err := a.session.stage1.CheckSpec(a.config.Spec); err != nil {
+	unknown, err := a.checkSpec()
+	if err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
 	if a.config.Checkpoint != "" {
@@ -137,10 +126,14 @@ func (a *app) prepare(ctx context.Context, undo *cleanup) error {
 	if err := a.mount(ctx, undo); err != nil {
 		return err
 	}
-	if err := a.makeCgroup(undo); err != nil {
+	if err := a.makeCgroup(ctx, undo); err != nil {
 		return err
 	}
-	return a.session.wait(ctx)
+	if err := a.session.wait(ctx); err != nil {
+		return err
+	}
+	a.tellUnknown(ctx, "config.json", "", unknown) // the pod's directory, with the journal, stays where it is now
+	return nil
 }
 
 func (a *app) mount(ctx context.Context, undo *cleanup) error {
@@ -169,13 +162,13 @@ func (a *app) mount(ctx context.Context, undo *cleanup) error {
 	return nil
 }
 
-func (a *app) makeCgroup(undo *cleanup) error {
+func (a *app) makeCgroup(ctx context.Context, undo *cleanup) error {
 	var path string
 	var res *specs.LinuxResources
 	if l := a.spec().Linux; l != nil {
 		path, res = l.CgroupsPath, l.Resources
 	}
-	g, err := cgroup.Maker{Children: a.pod.cfg.Children}.Create(cgroup.Path{Spec: path, Namespace: a.pod.cfg.Key.Namespace, ID: string(a.id)}, res)
+	g, err := a.pod.newCgroup(ctx, string(a.id), path, res)
 	if err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
@@ -233,7 +226,7 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 	}
 	undo.add(func() error { return a.destroy(context.WithoutCancel(ctx)) })
 	a.exists(made, a.isInit(made))
-	if err := errors.Join(a.recordProcess(made), a.delegate()); err != nil {
+	if err := errors.Join(a.recordProcess(made), a.cgroup.Contains(made.PID), a.delegate()); err != nil {
 		return errors.Join(err, closeFile(made.Console))
 	}
 	if err := a.stdio.Begin(made.Console); err != nil {
@@ -254,20 +247,17 @@ func closeFile(f *os.File) error {
 	return f.Close()
 }
 
-// watch reports and records the exit of a process, where that is not the stage1's
-// work.
+// watch reports the exit of a process, and records it, unless the stage1 does.
 func (a *app) watch(ctx context.Context, q *process, proc *Process) {
 	ctx = context.WithoutCancel(ctx)
 	switch proc.Recorder {
 	case RecordedByStage0:
 		a.adopt(ctx, q, proc)
-	case RecordedByCall:
-		go func() {
-			if st, ok := <-proc.Ended; ok {
-				a.writeStatus(ctx, q, st)
-				a.ended(ctx, q.exec, st)
-			}
-		}()
+	case RecordedByStage1:
+		a.adoptLater(ctx, q, proc)
+	}
+	if proc.Ended != nil {
+		go a.awaitOutcome(ctx, q, proc)
 	}
 }
 
@@ -277,12 +267,52 @@ func (a *app) adopt(ctx context.Context, q *process, p *Process) {
 	err := a.pod.cfg.Children.Adopt(p.PID, p.StartTime, func(e proc.Exit) {
 		a.writeStatus(ctx, q, abi.Status(e))
 	}, func(e proc.Exit) {
-		a.ended(ctx, q.exec, abi.Status(e))
+		a.ended(ctx, q, abi.Status(e))
 	})
 	if err != nil {
 		log.G(ctx).WithError(err).Errorf("%s: cannot wait for its process; reported as killed", q.name())
-		a.ended(ctx, q.exec, killed())
+		a.ended(ctx, q, killed())
 	}
+}
+
+// adoptLater is adopt for a process of the stage1, which becomes ours if its parent ends
+// first. The exit is then the one that the stage1 has recorded, if it has. A process that was
+// created only, and ends because its parent has, was killed.
+func (a *app) adoptLater(ctx context.Context, q *process, p *Process) {
+	recorded := func(e proc.Exit) (abi.Status, bool) {
+		st, ok := a.session.readStatus(a.name, q.exec)
+		switch {
+		case ok:
+			return st, true
+		case q.status().State == Created:
+			return killed(), false
+		}
+		return abi.Status(e), false
+	}
+	a.pod.cfg.Children.AdoptLater(p.PID, p.StartTime, func(e proc.Exit) {
+		if st, ok := recorded(e); !ok {
+			a.writeStatus(ctx, q, st)
+		}
+	}, func(e proc.Exit) {
+		st, _ := recorded(e)
+		a.ended(ctx, q, st)
+	})
+}
+
+// awaitOutcome waits for the exit that the end of a call decides.
+func (a *app) awaitOutcome(ctx context.Context, q *process, p *Process) {
+	st, ok := <-p.Ended
+	if !ok {
+		return
+	}
+	if p.Recorder == RecordedByStage1 {
+		if q.status().State.final() {
+			return
+		}
+		log.G(ctx).Warnf("%s: process %d was reaped before stage 0 could look, the ready line names no recorder, and the stage1 has announced no exit; reported as %d", q.name(), p.PID, st.Code)
+	}
+	a.writeStatus(ctx, q, st)
+	a.ended(ctx, q, st)
 }
 
 // writeStatus records the exit of the app for `delete`, which reads it if this process

@@ -35,22 +35,22 @@ func TestTheBundleIsReadyForAnOCIRuntime(t *testing.T) {
 		terminal bool
 		want     string // "": the client's own
 	}{
-		"the client's own": {spec: `{"process":{"args":["sh"]},"root":{"path":"rootfs"},"linux":{"cgroupsPath":"CGROUP"}}`},
+		"the client's own": {spec: `{"ociVersion":"1.1.0","process":{"args":["sh"]},"root":{"path":"rootfs"},"linux":{"cgroupsPath":"CGROUP"}}`},
 		"with the cgroup": {
-			spec: `{"process":{"args":["sh"]},"root":{"path":"rootfs","readonly":true},"future":{"x":1e400}}`,
-			want: `{"process":{"args":["sh"],"terminal":false},"root":{"path":"ROOT","readonly":true},"linux":{"cgroupsPath":"CGROUP"},"hooks":{},"future":{"x":1e400}}`,
+			spec: `{"ociVersion":"1.1.0","process":{"args":["sh"]},"root":{"path":"rootfs","readonly":true},"future":{"x":1e400}}`,
+			want: `{"ociVersion":"1.1.0","process":{"args":["sh"],"terminal":false},"root":{"path":"ROOT","readonly":true},"linux":{"cgroupsPath":"CGROUP"},"hooks":{},"future":{"x":1e400}}`,
 		},
 		"with the client's terminal": {
-			spec:     `{"process":{"args":["sh"]},"root":{"path":"rootfs"},"linux":{"cgroupsPath":"CGROUP"},"hooks":null}`,
+			spec:     `{"ociVersion":"1.1.0","process":{"args":["sh"]},"root":{"path":"rootfs"},"linux":{"cgroupsPath":"CGROUP"},"hooks":null}`,
 			terminal: true,
-			want:     `{"process":{"args":["sh"],"terminal":true},"root":{"path":"ROOT"},"linux":{"cgroupsPath":"CGROUP"},"hooks":{}}`,
+			want:     `{"ociVersion":"1.1.0","process":{"args":["sh"],"terminal":true},"root":{"path":"ROOT"},"linux":{"cgroupsPath":"CGROUP"},"hooks":{}}`,
 		},
 		"without poststop hooks, and sources are absolute": {
-			spec: `{"process":{"args":["sh"]},"root":{"path":"rootfs"},"linux":{"cgroupsPath":"CGROUP"},
+			spec: `{"ociVersion":"1.1.0","process":{"args":["sh"]},"root":{"path":"rootfs"},"linux":{"cgroupsPath":"CGROUP"},
 				"hooks":{"poststop":[{"path":"/bin/true"}],"prestart":[{"path":"/x"}]},
 				"mounts":[{"destination":"/a","source":"a","options":["ro","rbind"]},{"destination":"/t","type":"tmpfs","source":"tmpfs"},
 					{"destination":"/b","type":"bind","source":"/b","uidMappings":[]}]}`,
-			want: `{"process":{"args":["sh"],"terminal":false},"root":{"path":"ROOT"},"linux":{"cgroupsPath":"CGROUP"},
+			want: `{"ociVersion":"1.1.0","process":{"args":["sh"],"terminal":false},"root":{"path":"ROOT"},"linux":{"cgroupsPath":"CGROUP"},
 				"hooks":{"prestart":[{"path":"/x"}]},
 				"mounts":[{"destination":"/a","source":"BUNDLE/a","options":["ro","rbind"]},{"destination":"/t","type":"tmpfs","source":"tmpfs"},
 					{"destination":"/b","type":"bind","source":"/b","uidMappings":[]}]}`,
@@ -106,7 +106,7 @@ func TestPoststopHooksFollowAnAddThatFailed(t *testing.T) {
 			w := newWorld(t)
 			ran := filepath.Join(t.TempDir(), "ran")
 			w.stage1.on(e, fails(errors.New("deliberate")))
-			_, err := w.createOf("a", `{"process":{"args":["sh"]},"root":{"path":"rootfs"},
+			_, err := w.createOf("a", `{"ociVersion":"1.1.0","process":{"args":["sh"]},"root":{"path":"rootfs"},
 				"hooks":{"poststop":[{"path":"/bin/sh","args":["sh","-c","echo x >>`+ran+`"]}]}}`, false)
 			if err == nil || errdefs.IsInvalidArgument(err) {
 				t.Fatalf("create: %v", err)

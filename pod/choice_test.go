@@ -27,7 +27,7 @@ func TestAnAppThatIsNotAdmittedLeavesNothing(t *testing.T) {
 	}
 	_, err := w.CreateApp(t.Context(), AppConfig{
 		ID: "a", Bundle: bundle, Rootfs: bareRoot{}, Stdio: &noStdio{},
-		Spec: readSpec(t, `{"annotations":{"stage1":"other"},"process":{"args":["sh"],"cwd":"/"},"root":{"path":"rootfs"}}`),
+		Spec: readSpec(t, `{"ociVersion":"1.1.0","annotations":{"stage1":"other"},"process":{"args":["sh"],"cwd":"/"},"root":{"path":"rootfs"}}`),
 	})
 	if !errdefs.IsInvalidArgument(err) || len(asked) != 1 || asked[0]["stage1"] != "other" {
 		t.Errorf("%v, asked about %v", err, asked)

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
 // delegate hands the container its cgroup, if it is to have it. The process is inside
@@ -29,10 +31,8 @@ func cgroupOwner(s *specs.Spec) (uid int, ok bool) {
 	if s.Linux == nil || s.Process == nil {
 		return 0, false
 	}
-	own := slices.ContainsFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool {
-		return n.Type == specs.CgroupNamespace && n.Path == ""
-	})
-	if !own || !slices.ContainsFunc(s.Mounts, isWritableCgroup) {
+	path, own := spec.Namespace(s, specs.CgroupNamespace)
+	if !own || path != "" || !slices.ContainsFunc(s.Mounts, isWritableCgroup) {
 		return 0, false
 	}
 	return hostUser(s.Linux, s.Process.User.UID)

@@ -192,7 +192,7 @@ func TestAnAppThatIsBeingStartedIsKilledByItsDelete(t *testing.T) {
 
 // Of two concurrent Deletes, one may end after the id has a new app.
 func TestADeleteForgetsOnlyTheAppThatItMet(t *testing.T) {
-	p := New(Config{})
+	p := New(PodConfig{})
 	first, next := &app{id: "a"}, &app{id: "a"}
 	for _, a := range []*app{first, next} {
 		if err := p.reserve(a); err != nil {

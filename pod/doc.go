@@ -24,7 +24,7 @@
 //   - the order in which a pod is written to disk (package pod/disk), so that a process
 //     that has nothing else can remove it at any step.
 //   - the app's cgroup (package pod/cgroup) and its processes (package proc):
-//     who is signalled, and which exit is whose.
+//     which processes a signal reaches, and to which app or exec an exit belongs.
 //
 // members.go has the types that refer to each other, and each verb has a file above it. A
 // test finds files that use each other.

@@ -17,12 +17,12 @@ import (
 // AddExec registers a further process; nothing is started (requirements.md#T4). The
 // app must be created or running. An id that is taken is
 // errdefs.ErrAlreadyExists.
-func (p *Pod) AddExec(_ context.Context, id AppID, c ExecConfig) error {
+func (p *Pod) AddExec(ctx context.Context, id AppID, c ExecConfig) error {
 	a, err := p.app(id)
 	if err != nil {
 		return errors.Join(err, c.Stdio.Close())
 	}
-	if err := a.addExec(c); err != nil {
+	if err := a.addExec(ctx, c); err != nil {
 		return errors.Join(err, c.Stdio.Close())
 	}
 	return nil
@@ -43,8 +43,8 @@ func (id ExecID) valid() bool {
 	return id != "" && id != "." && id != ".." && len(id) <= maxExecID
 }
 
-// ReadProcess reads the text of an exec's process, for ExecConfig. What is none is
-// errdefs.ErrInvalidArgument.
+// ReadProcess reads the text of an exec's process, for ExecConfig. A text that is not an
+// OCI process is errdefs.ErrInvalidArgument.
 func ReadProcess(id AppID, exec ExecID, text []byte) (*spec.Process, error) {
 	p, err := spec.Read[specs.Process](text)
 	var syntax *json.SyntaxError
@@ -57,7 +57,7 @@ func ReadProcess(id AppID, exec ExecID, text []byte) (*spec.Process, error) {
 	return p, nil
 }
 
-func (a *app) addExec(c ExecConfig) error {
+func (a *app) addExec(ctx context.Context, c ExecConfig) error {
 	if !c.ID.valid() {
 		return fmt.Errorf("exec %.80q in container %s: its id is not made of letters, digits, '-', '_' and '.': %w", string(c.ID), a.id, errdefs.ErrInvalidArgument)
 	}
@@ -71,9 +71,11 @@ func (a *app) addExec(c ExecConfig) error {
 	if !stage1.Has(abi.Enter) {
 		return fmt.Errorf("exec %s in container %s: stage1 %s has no %s entrypoint: %w", c.ID, a.id, stage1.Name(), abi.Enter, errdefs.ErrNotImplemented)
 	}
-	if err := stage1.CheckProcess(c.Process); err != nil {
+	unknown, err := stage1.CheckProcess(c.Process)
+	if err != nil {
 		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, err)
 	}
+	a.tellUnknown(ctx, fmt.Sprintf("the process of exec %s", c.ID), c.ID, unknown)
 	e := &execution{process: newProcess(a.id, c.ID, c.Stdio, c.Terminal, a.pod.cfg.Events, a.lane.box), config: c}
 	e.state, e.tag = Created, c.Tag
 	a.mu.Lock()

@@ -20,12 +20,10 @@ const execDrain = 5 * time.Second
 
 // ended reports the exit of the app's first process, or of an exec. Of several reports
 // the first counts.
-func (a *app) ended(ctx context.Context, exec ExecID, st abi.Status) {
+func (a *app) ended(ctx context.Context, q *process, st abi.Status) {
 	a.oom.Report() // the OOM event that explains the exit goes first (requirements.md#C5)
-	if exec != "" {
-		if e, err := a.exec(exec); err == nil {
-			e.exited(toExit(st))
-		}
+	if q.exec != "" {
+		q.exited(toExit(st))
 		return
 	}
 	if !a.gate.close() {
@@ -69,8 +67,8 @@ func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution) {
 	}
 }
 
-// lost ends an exec whose app has ended. If its start is still under way, it has no
-// events, and the start will fail.
+// lost ends an exec whose app has ended. If the exec is still being started, the start
+// fails, and no event of the exec is published.
 func (e *execution) lost(ctx context.Context) {
 	if exit := toExit(killed()); !e.giveUp(exit) {
 		e.exited(exit)
@@ -96,11 +94,11 @@ func (a *app) stage1Ended(ctx context.Context) {
 	}
 	for _, e := range a.allExecs() {
 		if e.running() && e.description().Recorder == RecordedByStage1 {
-			a.ended(ctx, e.exec, a.recordedExit(e.exec))
+			a.ended(ctx, e.process, a.recordedExit(e.exec))
 		}
 	}
 	if a.description().Recorder == RecordedByStage1 {
-		a.ended(ctx, "", a.recordedExit(""))
+		a.ended(ctx, a.process, a.recordedExit(""))
 	}
 }
 

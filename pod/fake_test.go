@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -24,6 +25,7 @@ import (
 type fakeStage1 struct {
 	children *proc.Children
 	orphans  bool // leaves its processes to stage 0, as shell scripts do
+	disowns  bool // says of the processes that it leaves to stage 0 that it records their exits
 	worded   bool // says in notices how a process has ended, and records nothing
 
 	mu      sync.Mutex
@@ -34,6 +36,10 @@ type fakeStage1 struct {
 	notices *os.File
 	apps    map[string]*fakeApp
 	done    chan struct{}
+
+	unknown []string // what CheckSpec and its like return
+	refuse  error    // of CheckResources
+	noted   []string // by NoteUnknown: directory, app, exec and fields
 }
 
 const (
@@ -130,12 +136,20 @@ func newFakeStage1(children *proc.Children) *fakeStage1 {
 func (f *fakeStage1) Name() string   { return "fake" }
 func (f *fakeStage1) Digest() string { return "sha512-" + fmt.Sprintf("%0128d", 7) }
 
-func (f *fakeStage1) CheckSpec(a *spec.App) error {
-	return f.begin(&fakeCall{ctx: context.Background(), Call: Call{Request: abi.Request{Entrypoint: features, Spec: a.Text}}})
+func (f *fakeStage1) CheckSpec(a *spec.App) ([]string, error) {
+	return f.unknown, f.begin(&fakeCall{ctx: context.Background(), Call: Call{Request: abi.Request{Entrypoint: features, Spec: a.Text}}})
 }
 
-func (f *fakeStage1) CheckProcess(p *spec.Process) error {
-	return f.begin(&fakeCall{ctx: context.Background(), Call: Call{Request: abi.Request{Entrypoint: features, Process: p.Text}}})
+func (f *fakeStage1) CheckProcess(p *spec.Process) ([]string, error) {
+	return f.unknown, f.begin(&fakeCall{ctx: context.Background(), Call: Call{Request: abi.Request{Entrypoint: features, Process: p.Text}}})
+}
+
+func (f *fakeStage1) CheckResources(*spec.Resources) ([]string, error) { return f.unknown, f.refuse }
+
+func (f *fakeStage1) NoteUnknown(c Call, fields []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.noted = append(f.noted, strings.Join(append([]string{c.Dir, c.Request.App, c.Request.Exec}, fields...), " "))
 }
 
 func (f *fakeStage1) Detach(string) error { return nil }
@@ -322,6 +336,9 @@ func (f *fakeStage1) spawn(c Call, exec, script string, stdin *os.File) (*Proces
 	f.mu.Lock()
 	f.apps[c.Request.App+exec] = &fakeApp{child: child}
 	f.mu.Unlock()
+	if child == nil && f.disowns {
+		return &Process{PID: pid, StartTime: start}, nil
+	}
 	if child == nil {
 		return &Process{PID: pid, StartTime: start, Recorder: RecordedByStage0}, nil
 	}
@@ -329,7 +346,7 @@ func (f *fakeStage1) spawn(c Call, exec, script string, stdin *os.File) (*Proces
 	return &Process{PID: pid, StartTime: start}, nil
 }
 
-// start starts a process. There is no Child if nobody is to wait for it.
+// start starts a process. It returns no Child if stage 0 is to wait for the process.
 func (f *fakeStage1) start(argv []string, attr *os.ProcAttr) (int, *proc.Child, error) {
 	if f.orphans {
 		p, err := os.StartProcess(argv[0], argv, attr)
@@ -451,7 +468,7 @@ func (r *recorder) words() []string {
 	return all
 }
 
-// noStdio is the streams of a process that nobody listens to.
+// noStdio is the streams of a process without input and output.
 type noStdio struct {
 	mu     sync.Mutex
 	closed int

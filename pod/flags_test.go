@@ -76,7 +76,7 @@ func TestThereIsNoFlagBesideTheTablesOfStates(t *testing.T) {
 	}
 	slices.Sort(found)
 	if want := slices.Sorted(maps.Keys(flagFields)); !slices.Equal(found, want) {
-		t.Errorf("flags %v, want %v: make it a state of a table, or say why it is none", found, want)
+		t.Errorf("flags %v, want %v: make it a state of a table, or write here why it is not one", found, want)
 	}
 	if len(seen) != len(inMemory) {
 		t.Errorf("found the types %v, want %v", seen, inMemory)

@@ -16,10 +16,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Config is what a pod is made of.
-type Config struct {
+// PodConfig is what a pod is made of.
+type PodConfig struct {
 	Store    *disk.Store
 	Key      disk.Key
+	Cgroups  map[string]string // of containerd, by controller; relative cgroupsPaths need them
 	Children *proc.Children
 	Events   Events
 	// OpenStage1 returns the stage1 that isolates this pod, one that no other has
@@ -42,7 +43,7 @@ type Config struct {
 // outside them a method returns errdefs.ErrFailedPrecondition and changes
 // nothing.
 type Pod struct {
-	cfg Config
+	cfg PodConfig
 
 	mu      sync.Mutex
 	apps    map[AppID]*app

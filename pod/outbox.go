@@ -82,7 +82,7 @@ func (l *lane) push(e Event) error {
 
 // begin calls move, which begins the start of the process. If that succeeds, the
 // events of the process are held until its start event is pushed, or unstart or
-// abandon is called.
+// drop is called.
 func (l *lane) begin(move func() error) error {
 	l.box.mu.Lock()
 	defer l.box.mu.Unlock()
@@ -103,9 +103,9 @@ func (l *lane) unstart() {
 	}
 }
 
-// abandon drops all events of a process whose start was not published, those that
+// drop discards all events of a process whose start was not published, those that
 // are still to come included. It reports whether that is so.
-func (l *lane) abandon() bool {
+func (l *lane) drop() bool {
 	b := l.box
 	b.mu.Lock()
 	defer b.mu.Unlock()

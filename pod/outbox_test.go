@@ -127,8 +127,8 @@ func TestTheExitOfTheAppWaitsForItsExecs(t *testing.T) {
 
 func TestTheExitOfTheAppWaitsForNoExecWhoseStartFails(t *testing.T) {
 	for name, end := range map[string]func(*lane) bool{
-		"failed":    func(l *lane) bool { l.unstart(); return true },
-		"abandoned": (*lane).abandon,
+		"failed":  func(l *lane) bool { l.unstart(); return true },
+		"dropped": (*lane).drop,
 	} {
 		m := running("e")
 		_ = m.lanes["e"].begin(admitted)
@@ -149,7 +149,7 @@ func TestAProcessWhoseStartWasPublishedIsNotAbandoned(t *testing.T) {
 	m := running("e")
 	_ = m.lanes["e"].begin(admitted)
 	_ = m.put("e", EventExecStarted)
-	if m.lanes["e"].abandon() {
+	if m.lanes["e"].drop() {
 		t.Error("its exit would be missing")
 	}
 	_ = m.put("", EventExited)

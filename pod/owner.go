@@ -18,7 +18,7 @@ type owner interface {
 	// must not end it.
 	outlivesApps() error
 	// beforeRun completes the call of `run`, and makes what that needs.
-	beforeRun(c *Call, undo *cleanup) error
+	beforeRun(ctx context.Context, c *Call, undo *cleanup) error
 	// afterRun takes over what `run` has reported.
 	afterRun(ctx context.Context, leader abi.Ready) error
 	// stage1Ended is called when the stage1 has ended, before its apps are killed.
@@ -37,7 +37,7 @@ type byApps struct{}
 
 func (byApps) admit(string) error                                     { return nil }
 func (byApps) outlivesApps() error                                    { return nil }
-func (byApps) beforeRun(*Call, *cleanup) error                        { return nil }
+func (byApps) beforeRun(context.Context, *Call, *cleanup) error       { return nil }
 func (byApps) afterRun(context.Context, abi.Ready) error              { return nil }
 func (byApps) stage1Ended(context.Context)                            {}
 func (byApps) remove(_ context.Context, removePod func() error) error { return removePod() }

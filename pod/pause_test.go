@@ -394,7 +394,7 @@ func TestKillAllInAnExecStormLeavesNobody(t *testing.T) {
 	}
 }
 
-// freezeFromOutside freezes an app behind the back of its pod.
+// freezeFromOutside freezes an app without a call to its pod.
 func (w *world) freezeFromOutside(id AppID) {
 	w.t.Helper()
 	a, err := w.app(id)

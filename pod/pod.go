@@ -8,7 +8,7 @@ import (
 )
 
 // New returns a pod without a directory and without a process.
-func New(cfg Config) *Pod {
+func New(cfg PodConfig) *Pod {
 	return &Pod{cfg: cfg, apps: map[AppID]*app{}, owner: byApps{}}
 }
 

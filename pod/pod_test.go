@@ -233,8 +233,8 @@ func TestAFailedExecStaysCreatedAndReleasesItsWaiters(t *testing.T) {
 	w.mustDelete("a", "")
 }
 
-// Nobody can signal an app whose start has failed, and its Delete would wait for the
-// end of its output.
+// An app whose start has failed cannot be signalled, and its Delete would wait for the end of
+// its output.
 // requirements.md#T2
 func TestAnAppThatCannotBeStartedIsKilled(t *testing.T) {
 	for _, recorder := range []Recorder{RecordedByStage1, RecordedByStage0} {
@@ -264,8 +264,8 @@ func TestAnAppThatCannotBeStartedIsKilled(t *testing.T) {
 	}
 }
 
-// What is not started has nobody to handle a signal, and would survive most of them
-// as process 1. It is killed, and told of as if it had died of the signal.
+// In an app that is not started no program handles signals, and as process 1 it ignores most
+// of them. It is killed, and its exit is reported as if the signal had ended it.
 // requirements.md#T9
 func TestACreatedAppDiesOfTheSignalThatItWasSent(t *testing.T) {
 	for name, prepare := range map[string]func(*fakeStage1){
@@ -488,7 +488,7 @@ func TestPidsListsTheAppsProcessesAndNamesItsExecs(t *testing.T) {
 	w.mustDelete("a", "")
 }
 
-// Nobody else may want the stage1 that was started for a client who has gone.
+// No other client may need the stage1 that was started for a client that has gone.
 // requirements.md#R4
 func TestAStartOfTheStage1ThatHangsEndsWithItsLastClient(t *testing.T) {
 	w := newWorld(t)

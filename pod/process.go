@@ -90,7 +90,8 @@ func (p *process) exists(made *Process, init bool) {
 	p.pid, p.start, p.made, p.init = made.PID, made.StartTime, *made, init
 }
 
-// send signals a pid, which the caller got from alive, or what stands in its place.
+// send signals the process by the function that the stage1 gave for that, if there is one, or
+// by its pid. The caller got pid and start from alive.
 func (p *process) send(pid int, start uint64, sig syscall.Signal) error {
 	if signal := p.description().Signal; signal != nil && sig != 0 {
 		return signal(sig)
@@ -195,11 +196,11 @@ func (p *process) unstarted() {
 	}
 }
 
-// giveUp ends a process whose start has failed or does not end, without waiting for
-// its exit any longer. No event of it follows. If the start was published, giveUp
-// does nothing and returns false.
+// giveUp records an exit for a process whose start has failed or hangs, without waiting for
+// its real exit. No event of the process follows. If the start was published, giveUp does
+// nothing and returns false.
 func (p *process) giveUp(e Exit) bool {
-	if !p.lane.abandon() {
+	if !p.lane.drop() {
 		return false
 	}
 	p.mu.Lock()

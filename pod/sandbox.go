@@ -116,7 +116,7 @@ func (sb *sandbox) now() SandboxStatus {
 
 // beforeRun makes what the start of the stage1 needs, and describes the holder in its
 // call. The pod's directory does not move any more until it ends.
-func (sb *sandbox) beforeRun(c *Call, undo *cleanup) (err error) {
+func (sb *sandbox) beforeRun(ctx context.Context, c *Call, undo *cleanup) (err error) {
 	r := &c.Request
 	r.Debug = sb.config.Debug
 	r.Container = sb.config.ID
@@ -131,7 +131,7 @@ func (sb *sandbox) beforeRun(c *Call, undo *cleanup) (err error) {
 		}
 		r.Sandbox.Namespaces = append(r.Sandbox.Namespaces, abi.Namespace{Type: "user", Path: path})
 	}
-	if err := sb.makeCgroup(); err != nil {
+	if err := sb.makeCgroup(ctx); err != nil {
 		return err
 	}
 	r.Cgroup, r.Sandbox.Cgroup = sb.group.ABI(), sb.group.ABI()
@@ -147,7 +147,7 @@ func (sb *sandbox) beforeRun(c *Call, undo *cleanup) (err error) {
 		return err
 	}
 	sb.request = r.Sandbox
-	if err := sb.session.stage1.CheckSpec(c.Spec); err != nil {
+	if _, err := sb.session.stage1.CheckSpec(c.Spec); err != nil {
 		return fmt.Errorf("holder of the pod: %w", err)
 	}
 	return nil
@@ -162,9 +162,8 @@ func (sb *sandbox) remove(ctx context.Context, removePod func() error) error {
 	return errors.Join(sb.files.Remove(ctx, sb.group), removePod(), sb.files.RemoveBacklink())
 }
 
-func (sb *sandbox) makeCgroup() error {
-	key := sb.pod.cfg.Key
-	g, err := cgroup.Maker{Children: sb.pod.cfg.Children}.Create(cgroup.Path{Spec: sb.config.CgroupsPath, Namespace: key.Namespace, ID: sb.config.ID}, hold.Limits())
+func (sb *sandbox) makeCgroup(ctx context.Context) error {
+	g, err := sb.pod.newCgroup(ctx, sb.config.ID, sb.config.CgroupsPath, hold.Limits())
 	if err != nil {
 		return err
 	}
@@ -205,7 +204,7 @@ func (p *Pod) SandboxStats(id string) (Stats, error) {
 	}
 	group := sb.group
 	if sb.config.CgroupParent != "" {
-		if group, err = cgroup.Open(sb.config.CgroupParent); err != nil {
+		if group, err = cgroup.Open(sb.config.CgroupParent, p.cfg.Cgroups); err != nil {
 			return Stats{}, fmt.Errorf("sandbox %s: %w", id, err)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/crash"
@@ -68,7 +67,7 @@ func (l life) liveInSandbox(t *testing.T, s *disk.Store) error {
 	note := "echo $$ >> " + filepath.Join(l.Base, "pids") + "; "
 	stage1.script(ofHolder, note)
 	stage1.script(l.ID, note+"exit 7")
-	p := New(Config{
+	p := New(PodConfig{
 		Store: s, Key: disk.Key{Daemon: "/run/containerd/containerd.sock", Namespace: "default", Sandbox: "box"}, Children: children, Events: &recorder{more: make(chan struct{}, 1)},
 		OpenStage1: func(context.Context) (Stage1, error) { return stage1, nil },
 	})
@@ -109,10 +108,10 @@ func (l life) liveInSandbox(t *testing.T, s *disk.Store) error {
 
 func TestAShimThatDiesAtAnyStepOfASandboxLeavesNothingAfterItsCollection(t *testing.T) {
 	orders := [][]string{{"bundle", "box"}, {"box", "bundle"}}
-	for n := 1; ; n++ {
+	crash.AtEachStep(t, "the life of a sandbox", 30, func(n int, step string) bool {
 		l := newLife(t)
 		t.Cleanup(func() { _ = cgroup.RemoveStale(context.Background(), cgroup.Path{Spec: "/" + l.ID + "-box"}) })
-		died := l.Until(t, "sandbox", strconv.Itoa(n))
+		died := l.Until(t, "sandbox", step)
 		for _, name := range orders[n%2] {
 			id := map[string]string{"bundle": l.ID, "box": "box"}[name]
 			exit, err := l.collector(t).Collect(t.Context(), filepath.Join(l.Base, name), "default", id)
@@ -131,17 +130,8 @@ func TestAShimThatDiesAtAnyStepOfASandboxLeavesNothingAfterItsCollection(t *test
 		if left, _ := filepath.Glob("/sys/fs/cgroup/*/" + l.ID + "-box*"); len(left) != 0 {
 			t.Errorf("cgroups left: %v", left)
 		}
-		if t.Failed() {
-			t.Fatalf("died at step %d", n)
-		}
-		if !died {
-			t.Logf("a sandbox's life has %d steps", n-1)
-			if n < 30 {
-				t.Errorf("a sandbox's life has %d steps: the steps are not counted", n)
-			}
-			return
-		}
-	}
+		return died
+	})
 }
 
 func TestACollectedSandboxTellsItsExitAgain(t *testing.T) {

@@ -310,7 +310,7 @@ func TestASandboxThatDoesNotStartLeavesNothing(t *testing.T) {
 			if _, err := w.StartSandbox(t.Context(), "box"); err == nil {
 				t.Error("it started")
 			}
-			// Nobody need come to shut it down.
+			// The failed start has removed them: no ShutdownSandbox follows.
 			if left := crash.Mounts(t, w.data); len(left) > 0 {
 				t.Errorf("mounts left: %v", left)
 			}

@@ -87,7 +87,7 @@ func (s *session) make(ctx context.Context) (err error) {
 		record = s.pod.cfg.Choice()
 	}
 	record.Name, record.Digest = s.stage1.Name(), s.stage1.Digest()
-	dir, err := s.pod.cfg.Store.Create(s.pod.cfg.Key, record)
+	dir, err := s.pod.cfg.Store.Create(s.pod.cfg.Key, record, s.pod.cfg.Cgroups)
 	if err != nil {
 		return fmt.Errorf("make the pod directory: %w", err)
 	}
@@ -127,7 +127,7 @@ func (s *session) run(ctx context.Context) error {
 	}
 	c := s.call(abi.Run, "")
 	c.Request.NoticeWords = true
-	if err := s.owner.beforeRun(&c, &s.undo); err != nil {
+	if err := s.owner.beforeRun(ctx, &c, &s.undo); err != nil {
 		return err
 	}
 	release := s.pod.cfg.Children.Expect() // a sandbox's holder may be left to us
@@ -137,7 +137,7 @@ func (s *session) run(ctx context.Context) error {
 		return err
 	}
 	s.sup = *sup
-	s.undo.add(func() error { return s.abandon(ctx) })
+	s.undo.add(func() error { return s.stopSupervisor(ctx) })
 	if err := s.recordSupervisor(); err != nil {
 		return err
 	}
@@ -156,9 +156,9 @@ func (s *session) recordSupervisor() error {
 	return s.dir.SetSupervisor(disk.SupervisorRecord{PID: s.sup.PID, StartTime: start, Leader: s.sup.Leader.PID})
 }
 
-// abandon kills a supervisor that serves no app yet. It calls stop first, because only
+// stopSupervisor kills a supervisor that serves no app yet. It calls stop first, because only
 // the stage1 may know which processes the supervisor has started.
-func (s *session) abandon(ctx context.Context) error {
+func (s *session) stopSupervisor(ctx context.Context) error {
 	var err error
 	if s.stage1.Has(abi.Stop) {
 		c := s.call(abi.Stop, "")
@@ -186,7 +186,7 @@ func (s *session) listen(ctx context.Context) {
 		}
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		log.G(ctx).WithError(err).Errorf("stage1 %s: its notices cannot be read any more; it counts as dead", s.stage1.Name())
+		log.G(ctx).WithError(err).Errorf("stage1 %s: its notices cannot be read any more; it counts as ended", s.stage1.Name())
 	}
 	s.endApps(ctx)
 }
@@ -202,10 +202,17 @@ func unread(n abi.Notice) string {
 // exitNoticed reports the exit that a notice tells of. A notice without the exit status
 // comes after the record that has it.
 func (s *session) exitNoticed(ctx context.Context, n abi.Notice) {
-	name, exec := disk.AppName(n.App), ExecID(n.Exec)
-	a := s.pod.byName(s, name)
+	a := s.pod.byName(s, disk.AppName(n.App))
 	if a == nil {
 		return // its app/add failed, or it was deleted
+	}
+	q := a.process
+	if n.Exec != "" {
+		e, err := a.exec(ExecID(n.Exec))
+		if err != nil {
+			return // it was deleted
+		}
+		q = e.process
 	}
 	if n.Status == nil {
 		st, err := abi.ReadStatus(s.statusDir(), n.App, n.Exec)
@@ -215,7 +222,7 @@ func (s *session) exitNoticed(ctx context.Context, n abi.Notice) {
 		}
 		n.Status = &st
 	}
-	a.ended(ctx, exec, *n.Status)
+	a.ended(ctx, q, *n.Status)
 }
 
 // endApps is called when the notice pipe has ended. If that is because the stage1

@@ -25,10 +25,17 @@ type Stage1 interface {
 	Has(abi.Entrypoint) bool
 	// CheckSpec returns an error that names the first field of a config.json that
 	// neither the stage1 nor stage 0 enforces, and unwraps to
-	// errdefs.ErrNotImplemented.
-	CheckSpec(*spec.App) error
+	// errdefs.ErrNotImplemented. Otherwise it returns the fields that no version of the
+	// spec known here has and that are ignored, for a person to read. If the operator
+	// refuses these, they are errdefs.ErrInvalidArgument.
+	CheckSpec(*spec.App) (unknown []string, err error)
 	// CheckProcess is CheckSpec for a config.json with this process alone.
-	CheckProcess(*spec.Process) error
+	CheckProcess(*spec.Process) (unknown []string, err error)
+	// CheckResources is CheckSpec for a config.json with these limits alone.
+	CheckResources(*spec.Resources) (unknown []string, err error)
+	// NoteUnknown puts ignored fields of a client's document into the pod's journal.
+	// The call's Request has the app, and the exec if it is of one.
+	NoteUnknown(c Call, fields []string)
 
 	// Attach makes the image's tree visible in the pod directory dir: manifest,
 	// tree id and the mounts below stage1/rootfs. On failure it leaves nothing.
@@ -85,12 +92,12 @@ type Recorder int
 
 const (
 	// RecordedByStage1 means that a notice follows and the status file is there
-	// before it.
+	// before it. If the process becomes a child of this one, its wait status counts.
 	RecordedByStage1 Recorder = iota
-	// RecordedByStage0 means that the process is, or by its orphaning became, a
-	// child of this process, which waits for it.
+	// RecordedByStage0 means that this process, as parent or subreaper, waits for the
+	// process.
 	RecordedByStage0
-	// RecordedByCall means that `enter` stayed and Ended delivers its end.
+	// RecordedByCall means that `enter` stays and Ended delivers the exit.
 	RecordedByCall
 )
 
@@ -113,6 +120,8 @@ type Process struct {
 	// Becomes, if set, delivers the process that takes the place of this one, if there
 	// is one, before app/start returns.
 	Becomes <-chan abi.Ready
-	// Ended delivers one Status if Recorder is RecordedByCall, else it is nil.
+	// Ended delivers one Status if Recorder is RecordedByCall. If Recorder is
+	// RecordedByStage1 it may deliver one, too, which counts if the stage1 has not
+	// announced any by then. Otherwise it is nil.
 	Ended <-chan abi.Status
 }

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -41,18 +40,4 @@ func (p *Pod) Stats(_ context.Context, id AppID) (Stats, error) {
 		st.Network, _ = proc.Interfaces(pid) // it may end at any time
 	}
 	return st, nil
-}
-
-// isolatesNetwork reports whether the app has a network namespace that is not the
-// host's.
-func isolatesNetwork(spec *specs.Spec) bool {
-	if spec.Linux == nil {
-		return false
-	}
-	for _, ns := range spec.Linux.Namespaces {
-		if ns.Type == specs.NetworkNamespace {
-			return true
-		}
-	}
-	return false
 }

@@ -27,10 +27,16 @@ func (p *Pod) Update(ctx context.Context, id AppID, resources []byte) error {
 		return err
 	}
 	defer release()
-	undo, err := a.cgroup.Update(res)
+	unknown, err := a.session.stage1.CheckResources(res)
+	if err != nil {
+		return fmt.Errorf("update container %s: %w", a.id, err)
+	}
+	a.tellUnknown(ctx, "the update", "", unknown)
+	undo, err := a.cgroup.Update(&res.OCI)
 	if err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
+	tellIgnored(ctx, string(a.id), &res.OCI)
 	if !a.session.stage1.Has(abi.AppUpdate) {
 		return nil
 	}

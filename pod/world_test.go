@@ -31,7 +31,7 @@ type world struct {
 	checkpoint string // that apps are restored from
 	sharedPIDs bool   // apps have no PID namespace of their own
 
-	client context.Context // of who creates, if it is not the test's
+	client context.Context // of the client that creates, if it is not the test's
 }
 
 func newWorld(t *testing.T) *world {
@@ -46,7 +46,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Pod = New(Config{
+	w.Pod = New(PodConfig{
 		Store:    store,
 		Key:      disk.Key{Daemon: "/run/test.sock", Namespace: "rkt-pod-test-" + strconv.Itoa(os.Getpid()), Sandbox: "sandbox"},
 		Children: children,

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SetSubreaper makes this process inherit the orphans among its descendants.
+// SetSubreaper makes this process the parent of descendants whose own parent has ended.
 func SetSubreaper() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become a child subreaper: %w", err)
@@ -22,13 +22,14 @@ func SetSubreaper() error {
 	return nil
 }
 
-// Children keeps this process's children: those that it starts, and orphans that it inherits
-// if it is a subreaper. There is one per process. Code that starts processes by other means
+// Children keeps this process's children: those that it starts, and those that it inherits
+// as a subreaper. There is one per process. Code that starts processes by other means
 // (os/exec, a library that mounts with a helper) calls Expect around it, or Children reaps
-// them as unknown orphans.
+// them as unknown.
 type Children struct {
 	mu    sync.Mutex
 	owned map[int]*Child // made or taken, not reaped yet
+	later map[int]*later // processes to adopt once they are children of this one
 	held  int            // starts and Expects under way: unknown children may be theirs
 
 	kick    chan struct{} // a reason other than SIGCHLD to look again
@@ -38,10 +39,11 @@ type Children struct {
 	waits   sync.WaitGroup // one per owned child
 }
 
-// NewChildren starts the reaping of unknown orphans. Close ends it.
+// NewChildren starts the reaping of unknown children. Close ends it.
 func NewChildren() *Children {
 	c := &Children{
 		owned:   map[int]*Child{},
+		later:   map[int]*later{},
 		kick:    make(chan struct{}, 1),
 		sigchld: make(chan os.Signal, 1),
 		stop:    make(chan struct{}),
@@ -53,7 +55,7 @@ func NewChildren() *Children {
 	return c
 }
 
-// Close stops the reaping of unknown orphans and waits until every other child has been
+// Close stops the reaping of unknown children and waits until every other child has been
 // reaped, or ctx is done.
 func (c *Children) Close(ctx context.Context) error {
 	signal.Stop(c.sigchld)
@@ -114,15 +116,15 @@ func (c *Children) sweep() {
 func (c *Children) reapUnknown(pid int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.held > 0 || c.owned[pid] != nil {
+	if c.owned[pid] != nil || c.adoptLaterLocked(pid) || c.held > 0 {
 		return false
 	}
 	_, _, err := waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOHANG)
 	return err == nil || errors.Is(err, unix.ECHILD)
 }
 
-// Expect keeps unknown children from being reaped until release is called: an orphan may end
-// before it is adopted. Calls nest; release may be called more than once.
+// Expect keeps unknown children from being reaped until release is called: a child may
+// end before Take or Adopt is called for it. Calls nest; release may be called more than once.
 func (c *Children) Expect() (release func()) {
 	c.mu.Lock()
 	c.held++
@@ -157,7 +159,7 @@ func (c *Children) Make(start func() (pid int, err error)) (*Child, error) {
 // ErrNotChild says that a process is not a child of this one.
 var ErrNotChild = errors.New("not a child of this process")
 
-// Take takes over an orphan that became a child of this process, as if Make had made it. A
+// Take takes over a process that this one has inherited, as if Make had made it. A
 // start time of 0 is not checked. The error unwraps to ErrGone if the process was reaped
 // already (call Expect before it is made), and to ErrNotChild if it has another parent.
 func (c *Children) Take(pid int, startTime uint64) (*Child, error) {
@@ -196,6 +198,10 @@ func (c *Children) All() []*Child {
 func (c *Children) own(p *Process) (*Child, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.ownLocked(p)
+}
+
+func (c *Children) ownLocked(p *Process) (*Child, error) {
 	if c.owned[p.pid] != nil {
 		_ = p.Close()
 		return nil, fmt.Errorf("process %d is waited for already", p.pid)

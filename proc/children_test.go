@@ -76,7 +76,7 @@ func TestAdoptWithoutExpectSaysThatItIsGone(t *testing.T) {
 	pid := orphan(t, c, "exit 0")
 	wait.Until(t, "it is reaped", func() bool { return !exists(pid) })
 	if err := c.Adopt(pid, 0, nil, nil); !errors.Is(err, proc.ErrGone) {
-		t.Errorf("adopted nobody: %v", err)
+		t.Errorf("Adopt of a process that was reaped: %v", err)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestStartedChildrenAreNeverStolen(t *testing.T) {
 	}
 	wg.Wait()
 	if n := wrong.Load(); n > 0 {
-		t.Errorf("%d children had the exit of somebody else, or none", n)
+		t.Errorf("%d children had the exit of another child, or none", n)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestKillGroupEndsTheWholeGroup(t *testing.T) {
 		t.Errorf("exit %+v", e)
 	}
 	if n, err := r.Read(buf); n != 0 || err == nil {
-		t.Error("somebody of the group still holds the pipe")
+		t.Error("a process of the group still holds the pipe")
 	}
 	if err := child.KillGroup(); err != nil {
 		t.Errorf("a second time: %v", err)

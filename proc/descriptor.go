@@ -2,6 +2,7 @@ package proc
 
 import (
 	"errors"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +19,13 @@ func Control(file syscall.Conn, f func(fd int) error) error {
 		return err
 	}
 	return inner
+}
+
+// CloseFiles closes files that have no unwritten data. It skips nil ones and those that are closed.
+func CloseFiles(files ...*os.File) {
+	for _, f := range files {
+		_ = f.Close()
+	}
 }
 
 // WaitRead calls f with the descriptor of a file in the runtime's poller. As long as f

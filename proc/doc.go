@@ -1,5 +1,5 @@
-// Package proc is processes and descriptors as the kernel has them: who a pid is, and
-// how it ended. Programs inside a pod link it, too: it imports the standard library and
+// Package proc is processes and descriptors as the kernel has them: which process a pid
+// is, and how it ended. Programs inside a pod link it, too: it imports the standard library and
 // golang.org/x/sys only, and does nothing before it is called.
 //
 // A bare pid is never signalled. A Process is a pidfd whose start time was checked when it
@@ -9,8 +9,8 @@
 // three kinds of children apart:
 //
 //	made      by Make or Start
-//	taken     by Take or Adopt: orphans that a caller knows
-//	unknown   all other orphans: reaped when they end
+//	taken     by Take, Adopt or AdoptLater: inherited, and known to a caller
+//	unknown   inherited, and reaped when they end
 //
 // A child that was made or taken is reaped after its verdict only, so that its exit can be
 // recorded before:

@@ -10,7 +10,7 @@ import (
 )
 
 // Exit returns how the process has ended, even if it was another process's child: since Linux
-// 6.15 the kernel keeps that for holders of a pidfd after the process was reaped. ok is false
+// 6.15 the kernel keeps that for processes with a pidfd after the process was reaped. ok is false
 // if the kernel does not know, or not yet.
 func (p *Process) Exit() (exit Exit, ok bool) {
 	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}

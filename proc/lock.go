@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,10 +18,7 @@ func Lock(path string, open, how int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for err = unix.EINTR; err == unix.EINTR; {
-		err = unix.Flock(int(f.Fd()), how)
-	}
-	if err != nil {
+	if err := Flock(f, how); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
@@ -36,4 +34,32 @@ func Lock(path string, open, how int) (*os.File, error) {
 		err = nil
 	}
 	return nil, err
+}
+
+// Flock is flock(2), which a signal does not interrupt.
+func Flock(f *os.File, how int) (err error) {
+	for err = unix.EINTR; err == unix.EINTR; {
+		err = unix.Flock(int(f.Fd()), how)
+	}
+	return err
+}
+
+// FlockUntil is Flock that gives up with ctx, whose cause it returns then. After an error it has
+// closed the file, or closes it later: nothing interrupts a flock(2) that waits.
+func FlockUntil(ctx context.Context, f *os.File, how int) error {
+	locked := make(chan error, 1)
+	go func() { locked <- Flock(f, how) }()
+	select {
+	case err := <-locked:
+		if err != nil {
+			_ = f.Close()
+		}
+		return err
+	case <-ctx.Done():
+		go func() {
+			<-locked
+			_ = f.Close()
+		}()
+		return context.Cause(ctx)
+	}
 }

@@ -66,7 +66,7 @@ func pidfd(pid int) (*os.File, error) {
 }
 
 // Signal sends a signal to the process that has this pid and start time. The error unwraps to
-// ErrGone if there is none.
+// ErrGone if the process does not exist.
 func Signal(pid int, startTime uint64, sig syscall.Signal) error {
 	p, err := Open(pid, startTime)
 	if err != nil {

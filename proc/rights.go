@@ -10,13 +10,20 @@ import (
 // Send sends one message with descriptors over a unix socket. A non-blocking socket
 // without room is EAGAIN.
 func Send(socket int, message []byte, fds ...int) error {
+	_, err := SendSome(socket, message, fds...)
+	return err
+}
+
+// SendSome is Send that returns how much of a message a stream had room for.
+func SendSome(socket int, message []byte, fds ...int) (n int, err error) {
 	var rights []byte
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
 	}
 	for {
-		if err := unix.Sendmsg(socket, message, rights, nil, unix.MSG_NOSIGNAL); err != unix.EINTR {
-			return err
+		n, err = unix.SendmsgN(socket, message, rights, nil, unix.MSG_NOSIGNAL)
+		if err != unix.EINTR {
+			return max(n, 0), err
 		}
 	}
 }
@@ -59,6 +66,20 @@ func ReceiveFrom(socket syscall.Conn, buf []byte, maxFiles int) (n int, fds []in
 		return err
 	})
 	return n, fds, err
+}
+
+// Accept returns the next connection of a listener whose reads wait in the runtime's poller.
+// The connection is non-blocking.
+func Accept(listener syscall.Conn) (fd int, err error) {
+	err = WaitRead(listener, func(socket int) (err error) {
+		for {
+			fd, _, err = unix.Accept4(socket, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+			if err != unix.EINTR && err != unix.ECONNABORTED {
+				return err
+			}
+		}
+	})
+	return fd, err
 }
 
 func descriptors(rights []byte) (fds []int) {

@@ -30,7 +30,8 @@ type Stat struct {
 	Ticks     uint64 // clock ticks of processor time, its own and that of the children it has waited for
 }
 
-// ReadStat reads the stat of a process. The error is ErrGone if there is none.
+// ReadStat reads the stat of a process. The error unwraps to ErrGone if the process
+// does not exist.
 func ReadStat(pid int) (Stat, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {

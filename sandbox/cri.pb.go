@@ -4,7 +4,7 @@
 // 	protoc        v3.21.12
 // source: sandbox/cri.proto
 
-// The part of CRI's runtime.v1.PodSandboxConfig that is read here, with CRI's
+// The part of CRI's runtime.v1.PodSandboxConfig that is read here, with CRI's field
 // numbers. k8s.io/cri-api would link gRPC and the descriptors of all of CRI.
 
 package sandbox

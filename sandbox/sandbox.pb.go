@@ -4,9 +4,9 @@
 // 	protoc        v3.21.12
 // source: sandbox/sandbox.proto
 
-// Field for field the messages of containerd.runtime.sandbox.v1, whose generated
-// package links gRPC. The name of the package is not on the wire. What is not read
-// here is left out.
+// The messages of containerd.runtime.sandbox.v1, field for field, without the fields that
+// are not read here. The generated package of containerd would link gRPC. The package name
+// differs, which does not matter: it is not on the wire.
 
 package sandbox
 

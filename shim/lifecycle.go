@@ -78,9 +78,9 @@ func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	return &task.CreateTaskResponse{Pid: uint32(st.PID)}, nil
 }
 
-// endIfUnused ends a service without apps after a create whose caller has gone: a
-// containerd that died asks for nothing any more, and 1.6 does not when it is
-// back either (requirements.md#R4).
+// endIfUnused ends a service without apps after a create whose caller has disconnected. A
+// containerd that has ended sends no Shutdown for it, and containerd 1.6 sends none after a
+// restart either (requirements.md#R4).
 func (s *Service) endIfUnused(ctx context.Context, id string) {
 	if _, err := s.shutdown(ctx, &task.ShutdownRequest{ID: id}); err != nil {
 		log.G(ctx).WithError(err).Warn("end after an abandoned create")
@@ -188,7 +188,7 @@ func (s *Service) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptyp
 // kill signals a process (requirements.md#T9).
 func (s *Service) kill(ctx context.Context, r *task.KillRequest) (*emptypb.Empty, error) {
 	if r.Signal > 64 {
-		return nil, fmt.Errorf("signal %d to container %s: there is none of that number: %w", r.Signal, r.ID, errdefs.ErrInvalidArgument)
+		return nil, fmt.Errorf("signal %d to container %s: there is no such signal: %w", r.Signal, r.ID, errdefs.ErrInvalidArgument)
 	}
 	if err := s.pod.Kill(ctx, pod.AppID(r.ID), pod.ExecID(r.ExecID), int(r.Signal), r.All); err != nil {
 		return nil, err

@@ -34,7 +34,7 @@ const (
 //
 // The shim keeps the read ends open, too. If the program dies while there may be more
 // to read, a successor gets these read ends, with all unread output. If successors keep
-// dying, the output is thrown away. The process neither blocks nor is killed by
+// ending, the output is thrown away. The process neither blocks nor is killed by
 // SIGPIPE (containerd#11511).
 type logger struct {
 	argv     []string
@@ -73,8 +73,8 @@ func (o *opener) startLogger(ctx context.Context, t target, own owner, mode end,
 	}
 	defer func() {
 		if err != nil {
-			closeAll(w[:]...)
-			closeAll(l.read[:]...)
+			proc.CloseFiles(w[:]...)
+			proc.CloseFiles(l.read[:]...)
 		}
 	}()
 	for _, fd := range []int{1, 2} {
@@ -94,7 +94,7 @@ func (o *opener) startLogger(ctx context.Context, t target, own owner, mode end,
 	}
 	for fd := range w {
 		if !keep[fd] {
-			closeAll(w[fd])
+			proc.CloseFiles(w[fd])
 			w[fd] = nil
 		}
 	}
@@ -111,7 +111,7 @@ func (l *logger) start(ctx context.Context) (*loggerProcess, error) {
 	}
 	defer readyR.Close()
 	p, err := l.spawn(readyW)
-	closeAll(readyW)
+	proc.CloseFiles(readyW)
 	if err != nil {
 		return nil, fmt.Errorf("start logger %s: %w", l.argv[0], err)
 	}
@@ -141,7 +141,7 @@ func (l *logger) spawn(ready *os.File) (*loggerProcess, error) {
 		p.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
 	}
 	if err != nil {
-		closeAll(p.pidfd)
+		proc.CloseFiles(p.pidfd)
 		return nil, err
 	}
 	if l.bundle == "" {
@@ -158,7 +158,7 @@ func (l *logger) spawn(ready *os.File) (*loggerProcess, error) {
 func (l *logger) kill(p *loggerProcess) {
 	_ = p.child.KillGroup()
 	<-p.child.Done()
-	closeAll(p.pidfd)
+	proc.CloseFiles(p.pidfd)
 }
 
 // awaitReady waits until the program reports ready. In the first version of the protocol
@@ -190,10 +190,10 @@ func (l *logger) run(p *loggerProcess) {
 			return
 		case <-l.opener.leave:
 			l.release()
-			closeAll(p.pidfd)
+			proc.CloseFiles(p.pidfd)
 			return
 		case <-p.child.Done():
-			closeAll(p.pidfd)
+			proc.CloseFiles(p.pidfd)
 		}
 		if l.finished() {
 			l.release()
@@ -245,7 +245,7 @@ func (l *logger) discard() {
 	if l.ctx.Err() != nil {
 		return
 	}
-	log.L.Errorf("logger %s keeps dying: the output is thrown away", l.argv[0])
+	log.L.Errorf("logger %s keeps ending: the output is thrown away", l.argv[0])
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, f := range l.read[1:] {
@@ -257,7 +257,7 @@ func (l *logger) discard() {
 			continue
 		}
 		p := &pump{src: src, dst: &sink{name: "nowhere"}, buffers: l.opener.buffers}
-		stop := context.AfterFunc(l.ctx, func() { closeAll(src) })
+		stop := context.AfterFunc(l.ctx, func() { proc.CloseFiles(src) })
 		wg.Go(func() {
 			defer stop()
 			defer src.Close()
@@ -268,13 +268,13 @@ func (l *logger) discard() {
 
 // release closes the read ends.
 func (l *logger) release() {
-	closeAll(l.read[:]...)
+	proc.CloseFiles(l.read[:]...)
 	close(l.released)
 }
 
 // terminate ends the program, by force if it has to.
 func (l *logger) terminate(p *loggerProcess) {
-	defer closeAll(p.pidfd)
+	defer proc.CloseFiles(p.pidfd)
 	if p.pidfd != nil {
 		_ = unix.PidfdSendSignal(int(p.pidfd.Fd()), unix.SIGTERM, nil, 0)
 	}

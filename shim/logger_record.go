@@ -20,8 +20,8 @@ const loggersDir = "rkt-loggers"
 
 // Limits of a logger whose shim has died. The logger may need some time to end by itself,
 // because its app was killed and its input has ended. `delete` has five seconds in all:
-// the logger gets the rest of orphanBudget, at least leastOrphanGrace and at most
-// orphanGrace.
+// the logger gets the rest of endLoggersBudget, at least minLoggerWait and at most
+// maxLoggerWait.
 const (
 	minLoggerWait    = 300 * time.Millisecond
 	maxLoggerWait    = time.Second

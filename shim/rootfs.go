@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/errdefs"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -28,11 +30,29 @@ func newRootfs(mounts []*types.Mount, children *proc.Children) *rootfs {
 // (requirements.md#M5).
 func (r *rootfs) Empty() bool { return len(r.mounts) == 0 }
 
+// checkKind refuses a type such as format/mkdir/overlay. The words before the last one are
+// work of containerd's mount manager, which does it before it sends the mounts to a shim. The
+// type of a mount that is left has no slash.
+func checkKind(m mount.Mount) error {
+	slash := strings.LastIndexByte(m.Type, '/')
+	if slash < 0 {
+		return nil
+	}
+	work, kind := m.Type[:slash], m.Type[slash+1:]
+	return fmt.Errorf("mount %s of type %s: containerd's mount manager has to do the work of %q first; this shim mounts %s only: %w",
+		m.Source, m.Type, work, kind, errdefs.ErrNotImplemented)
+}
+
 // Mount mounts everything in order, later ones below target at their own targets
 // (requirements.md#M1), and undoes it if one fails (requirements.md#M2). Helpers such as
-// mount.fuse and the holders of user namespaces for id-mapped layers are started by the
+// mount.fuse, and processes that keep user namespaces for id-mapped layers, are started by the
 // mount package itself, and waited for by it.
 func (r *rootfs) Mount(ctx context.Context, target string) error {
+	for _, m := range r.mounts {
+		if err := checkKind(m); err != nil {
+			return err
+		}
+	}
 	release := r.children.Expect()
 	defer release()
 	for i := range r.mounts {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 )
 
@@ -127,5 +128,22 @@ func TestSixtyLayersWithLongNamesAreMounted(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, f)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// containerd's mount manager does this work before it sends mounts to a shim, but a client of
+// another kind may not.
+func TestWorkOfContainerdsMountManagerIsRefusedByName(t *testing.T) {
+	dir := mountPoint(t)
+	r := newRootfs([]*types.Mount{
+		{Type: "tmpfs", Source: "tmpfs"},
+		{Type: "format/mkdir/overlay", Source: "overlay", Options: []string{"X-containerd.mkdir.path={{ mount 0 }}/upper:0755", "upperdir={{ mount 0 }}/upper"}},
+	}, children)
+	err := r.Mount(t.Context(), dir)
+	if !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), `type format/mkdir/overlay: containerd's mount manager has to do the work of "format/mkdir" first`) {
+		t.Errorf("error %v", err)
+	}
+	if n := mountsUnder(t, dir); n > 0 {
+		t.Errorf("%d mounts are left", n)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/containerd/containerd/api/types"
@@ -42,17 +43,19 @@ func (s *Service) sandboxMethods() map[string]ttrpc.Method {
 	}
 }
 
-// createSandbox makes the pod, without a process.
+// createSandbox makes the pod, without a process. A second one is errdefs.ErrAlreadyExists,
+// whatever it asks for.
 func (s *Service) createSandbox(ctx context.Context, r *sandbox.CreateSandboxRequest) (*sandbox.CreateSandboxResponse, error) {
+	if err := s.ids.openSandbox(r.SandboxId); err != nil {
+		return nil, err
+	}
 	c, annotations, err := sandboxConfig(r, s.cfg.Debug)
 	if err == nil {
 		err = s.cfg.Stage1.Choose(annotations)
 	}
 	if err != nil {
+		s.ids.closeSandbox()
 		return nil, fmt.Errorf("create sandbox %q: %w", r.SandboxId, err)
-	}
-	if err := s.ids.openSandbox(r.SandboxId); err != nil {
-		return nil, err
 	}
 	if err := s.pod.CreateSandbox(ctx, c); err != nil {
 		if !errdefs.IsAlreadyExists(err) {
@@ -125,7 +128,9 @@ func (s *Service) sandboxStatus(_ context.Context, r *sandbox.SandboxStatusReque
 		resp.ExitedAt = timestamp(st.Exit.At)
 	}
 	if r.Verbose {
-		resp.Info, err = s.sandboxInfo(st)
+		if resp.Info, err = s.sandboxInfo(st); err == nil {
+			resp.Info["pid"], resp.Info["state"] = strconv.Itoa(st.PID), resp.State
+		}
 	}
 	return resp, err
 }

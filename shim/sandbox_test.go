@@ -81,6 +81,8 @@ func TestASandboxFromItsCreationToItsShutdown(t *testing.T) {
 	}
 	_, err = ask[sandbox.CreateSandboxResponse](ctx, box, "CreateSandbox", create)
 	wantCode(t, err, codes.AlreadyExists, "a second CreateSandbox")
+	_, err = ask[sandbox.CreateSandboxResponse](ctx, box, "CreateSandbox", &sandbox.CreateSandboxRequest{SandboxId: "box", BundlePath: "."})
+	wantCode(t, err, codes.AlreadyExists, "a second CreateSandbox with a bundle that would be refused")
 	if b.pod.sandbox.Hostname != "blue" {
 		t.Errorf("config %+v", b.pod.sandbox)
 	}
@@ -104,7 +106,7 @@ func TestASandboxFromItsCreationToItsShutdown(t *testing.T) {
 	}
 	st, err = ask[sandbox.SandboxStatusResponse](ctx, box, "SandboxStatus", &sandbox.SandboxStatusRequest{SandboxId: "box", Verbose: true})
 	if err != nil || st.State != "SANDBOX_READY" || st.Pid != 77 || st.ExitedAt != nil || !strings.Contains(st.Info["info"], `"pid":77`) ||
-		!strings.Contains(st.Info["info"], `"runtimeSpec":{"ociVersion"`) {
+		!strings.Contains(st.Info["info"], `"runtimeSpec":{"ociVersion"`) || st.Info["pid"] != "77" || st.Info["state"] != "SANDBOX_READY" {
 		t.Errorf("status %v, %v", st, err)
 	}
 	if c := must[task.ConnectResponse](b, "Connect", &task.ConnectRequest{ID: "box"}); c.TaskPid != 77 {

@@ -159,7 +159,8 @@ func (s *Service) closeIfEmpty(id pod.AppID) (undeleted, closed bool) {
 	return undeleted, closed
 }
 
-// beginEnd carries out a Shutdown behind its answer. The registry is closed.
+// beginEnd carries out a Shutdown in the background, while the call is answered. The
+// registry is closed.
 func (s *Service) beginEnd(ctx context.Context, id pod.AppID, undeleted bool) {
 	s.stop.Do(func() {
 		close(s.ending)

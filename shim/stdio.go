@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/log"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // stdio connects the streams of one process with the targets that its client has named.
@@ -68,11 +69,11 @@ func (s *stdio) Begin(console *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.begun {
-		closeAll(console)
+		proc.CloseFiles(console)
 		return fmt.Errorf("streams are closed, or carried already: %w", errdefs.ErrFailedPrecondition)
 	}
 	s.begun = true
-	closeAll(s.files[:]...)
+	proc.CloseFiles(s.files[:]...)
 	s.files = [3]*os.File{}
 	if console != nil {
 		if err := s.takeConsoleLocked(console); err != nil {
@@ -90,7 +91,7 @@ func (s *stdio) Begin(console *os.File) error {
 // takeConsoleLocked connects the terminal's pumps with the console.
 func (s *stdio) takeConsoleLocked(console *os.File) error {
 	if s.hangup == nil {
-		closeAll(console)
+		proc.CloseFiles(console)
 		return fmt.Errorf("a console for a process without a terminal: %w", errdefs.ErrInvalidArgument)
 	}
 	s.console = console
@@ -186,7 +187,7 @@ func (s *stdio) Close() error {
 		return nil
 	}
 	s.closed = true
-	closeAll(s.files[:]...)
+	proc.CloseFiles(s.files[:]...)
 	s.files = [3]*os.File{}
 	console := s.console
 	if s.pause != nil {
@@ -195,14 +196,14 @@ func (s *stdio) Close() error {
 	s.mu.Unlock()
 
 	s.in.close()
-	closeAll(console)
+	proc.CloseFiles(console)
 	// Close the sinks first: a stream that waits for room in its sink holds its source, and
 	// closing the source would wait for that stream.
 	for _, k := range s.sinks {
 		k.close()
 	}
 	for _, p := range s.outputs {
-		closeAll(p.src)
+		proc.CloseFiles(p.src)
 	}
 	s.running.Wait()
 	for _, l := range s.loggers {

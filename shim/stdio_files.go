@@ -87,15 +87,6 @@ func isFifo(path string) (bool, error) {
 	return st.Mode()&os.ModeNamedPipe != 0, nil
 }
 
-// closeAll closes files; nil ones and ones that are closed are skipped.
-func closeAll(files ...*os.File) {
-	for _, f := range files {
-		if f != nil {
-			_ = f.Close() // none of them buffers data that could be lost
-		}
-	}
-}
-
 // chown gives the inode of a pipe or fifo to the user that a process runs as, so that the
 // process can open /dev/stdout again (requirements.md#I6). Nothing is done for root.
 func chown(f *os.File, uid, gid uint32) error {

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // sink is the destination of output. Both streams of a process may share one.
@@ -52,7 +54,7 @@ func openSink(t target) (*sink, error) {
 	}
 	w, err := openPolled(t.path, unix.O_WRONLY)
 	if err != nil {
-		closeAll(hold)
+		proc.CloseFiles(hold)
 		return nil, err
 	}
 	return &sink{name: t.path, w: w, hold: hold, splice: true}, nil
@@ -92,7 +94,7 @@ func (s *sink) done() {
 		s.awaitReader()
 	}
 	if last {
-		closeAll(s.w)
+		proc.CloseFiles(s.w)
 	}
 }
 
@@ -101,7 +103,7 @@ func (s *sink) done() {
 // no reader when their process has ended.
 func (s *sink) awaitReader() {
 	s.reopen(func(path string) {
-		closeAll(s.hold)
+		proc.CloseFiles(s.hold)
 		if fd, err := open(path, unix.O_WRONLY); err == nil {
 			_ = unix.Close(fd)
 		}
@@ -130,6 +132,6 @@ func (s *sink) close() {
 		s.reopen(func(path string) { r, _ = openPlain(path, unix.O_RDONLY) })
 	}
 	// Closing w returns when awaitReader, which r wakes, no longer uses it.
-	closeAll(s.w, s.hold)
-	closeAll(r)
+	proc.CloseFiles(s.w, s.hold)
+	proc.CloseFiles(r)
 }

@@ -9,6 +9,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // stdinPause is how long the input of a created app waits for its Start. After that the
@@ -90,7 +92,7 @@ func (s *stdin) open() (err error) {
 	return err
 }
 
-func (s *stdin) close() { closeAll(s.child, s.feeder, s.fifo, s.src, s.hold, s.writer) }
+func (s *stdin) close() { proc.CloseFiles(s.child, s.feeder, s.fifo, s.src, s.hold, s.writer) }
 
 // feed opens the client's fifo, as soon as the process exists. It does not block.
 func (s *stdio) feed() {
@@ -112,7 +114,7 @@ func (s *stdio) feedLocked() {
 			// The process then has no input, like a process whose client has closed its
 			// end.
 			log.L.WithError(err).Error("open stdin")
-			closeAll(s.in.feeder)
+			proc.CloseFiles(s.in.feeder)
 			return
 		}
 	}
@@ -134,7 +136,7 @@ func (s *stdio) feedLocked() {
 // pipe, so that the process sees the end of file. When no process reads the pipe any more,
 // the pump stops.
 func (p *pump) feed() {
-	defer closeAll(p.dst.w)
+	defer proc.CloseFiles(p.dst.w)
 	err := p.move(p.splice)
 	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, os.ErrClosed) {
 		log.L.WithError(err).Error("stdin")
@@ -147,7 +149,7 @@ func (s *stdio) CloseStdin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.in.ended = true
-	closeAll(s.in.writer)
+	proc.CloseFiles(s.in.writer)
 	s.wanted = true // the client has the answer to its Create
 	s.feedLocked()
 	return nil

@@ -80,7 +80,7 @@ func TestAReaderThatLeavesCostsNothingAndTheNextOneGetsTheRest(t *testing.T) {
 	if _, err := w.WriteString("go\n"); err != nil {
 		t.Fatal(err)
 	}
-	// Nobody reads now. What is written waits in the fifo.
+	// No client reads now: the output waits in the fifo.
 	wait.Until(t, "output waits in the fifo", func() bool { return r.waitsIn() >= len("two\nthree\n") })
 	second := client(t, out)
 	if _, err := w.WriteString("go\n"); err != nil {

@@ -33,6 +33,7 @@ func (s *Stage1) Attach(dir string) error {
 	if err := s.MakeVisible(dir); err != nil {
 		return fmt.Errorf("attach stage1 %s to pod %s: %w", s.Image.Name(), filepath.Base(dir), err)
 	}
+	s.noteProbe(dir)
 	return nil
 }
 
@@ -90,8 +91,8 @@ func InTree(dir string, f func(tree *os.Root) error) error {
 	return errors.Join(f(tree), tree.Close())
 }
 
-// MakeDirs makes directories in a pod directory, but not that one: somebody else
-// may have moved it to another state meanwhile.
+// MakeDirs makes directories in a pod directory, but not the pod directory
+// itself: another process may have moved it to another state meanwhile.
 func MakeDirs(dir string, names ...string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -127,8 +128,8 @@ func (s *Stage1) Detach(dir string) error {
 		case err != nil:
 			return fmt.Errorf("unmount %s: %w", rootfs, err)
 		}
-		// Again: a process that was killed between Attach and its caller's
-		// record of it may have been followed by another Attach.
+		// Look for another mount: if a process was killed after Attach and before its caller
+		// recorded that, Attach was called again.
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -17,7 +18,8 @@ import (
 // longer hangs in the kernel, and is left to it.
 const killLimit = 5 * time.Second
 
-// Call is one execution of an entrypoint. One goroutine calls its methods:
+// Call is one call of an entrypoint: an execution, or a question on the stage1's socket. One
+// goroutine calls its methods:
 //
 //	Start ─► AwaitReady, awaitEnd ─► Release ─► Leave     success
 //	      └─────────┴─────────────► Fail                  anything else
@@ -25,28 +27,32 @@ type Call struct {
 	Stage1     *Stage1
 	Entrypoint abi.Entrypoint
 	pod.Call
-	Args  []string    // behind argv[0]
+	Args  []string    // after argv[0]
 	Stdio [3]*os.File // of app/add and enter; nil is /dev/null
 	Lock  *os.File    // of run
 
 	Interactive bool // of run: the app reads the streams that it inherits
 
 	Began   time.Time
-	Child   *proc.Child
-	Ended   chan struct{} // closed when the child has ended; it is not reaped yet
+	Child   *proc.Child   // nil if the stage1 was asked on its socket
+	asked   *asked        // nil if the entrypoint was executed
+	Ended   chan struct{} // closed when the call has ended; its child is not reaped yet
 	Exit    abi.Status    // set before Ended is closed
 	verdict chan bool     // whether what the child leaves in its group is killed
 
-	Words   *tail    // what comes through the error pipe
-	ready   *os.File // read ends of the pipes
+	words   *proc.Tail // what comes through the error pipe
+	ready   *os.File   // read ends of the pipes
 	notices *os.File
 	console *console
 	files   []string   // that end with the call
 	memory  []*os.File // documents that the disk had no room for
 }
 
-// Start executes the entrypoint.
+// Start asks the stage1 on its socket, or executes the entrypoint.
 func (k *Call) Start() error {
+	if ok, err := k.ask(); ok || err != nil {
+		return err
+	}
 	env, err := k.Stage1.Dialect.Environment(k)
 	if err != nil {
 		return err
@@ -138,10 +144,7 @@ func (k *Call) awaitEnd(ctx context.Context) error {
 // Hung kills a call that did not answer in time, and all that it has started. It
 // returns why.
 func (k *Call) Hung(ctx context.Context) error {
-	how := "the entrypoint was killed"
-	if !k.Kill() {
-		how = fmt.Sprintf("the entrypoint was killed, but process %d hangs in the kernel", k.Child.PID())
-	}
+	how := k.giveUp()
 	if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {
 		return fmt.Errorf("given up after %s: %w; %s", round(time.Since(k.Began)), cause, how)
 	}
@@ -154,7 +157,19 @@ type hungError struct{ text string }
 func (e *hungError) Error() string { return e.text }
 func (e *hungError) Unwrap() error { return context.DeadlineExceeded }
 
-// Kill ends the call's process group, and reports whether its leader has gone.
+// giveUp ends a call that did not answer, and returns how.
+func (k *Call) giveUp() string {
+	switch {
+	case k.asked != nil:
+		k.hangUp()
+		return "the stage1 was told to undo the call"
+	case !k.Kill():
+		return fmt.Sprintf("the entrypoint was killed, but process %d hangs in the kernel", k.Child.PID())
+	}
+	return "the entrypoint was killed"
+}
+
+// Kill ends the process group of an execution, and reports whether its leader has gone.
 func (k *Call) Kill() bool {
 	_ = k.Child.KillGroup()
 	limit := time.NewTimer(killLimit)
@@ -168,8 +183,8 @@ func (k *Call) Kill() bool {
 }
 
 // process describes the process that the call has reported.
-func (k *Call) process(ready abi.Ready) *pod.Process {
-	p := &pod.Process{PID: ready.PID, StartTime: ready.StartTime, Recorder: k.recorder(ready)}
+func (k *Call) process(ready abi.Ready, recorder pod.Recorder) *pod.Process {
+	p := &pod.Process{PID: ready.PID, StartTime: ready.StartTime, Recorder: recorder}
 	if k.console != nil {
 		p.Console = k.console.take()
 	}
@@ -194,11 +209,7 @@ func (k *Call) close() {
 	for _, f := range k.files {
 		_ = os.Remove(f)
 	}
-	for _, f := range append(k.memory, k.ready, k.notices) {
-		if f != nil {
-			_ = f.Close()
-		}
-	}
+	proc.CloseFiles(append(k.memory, k.ready, k.notices)...)
 	if k.console != nil {
 		k.console.close()
 	}
@@ -206,23 +217,20 @@ func (k *Call) close() {
 
 // Leave waits for the end of a released call and puts it on record.
 func (k *Call) Leave() {
+	if k.asked != nil {
+		<-k.Ended
+		k.record(k.asked.words)
+		return
+	}
 	<-k.Child.Done()
-	k.record(k.Words.Stop())
+	k.record(k.Said())
 }
 
 // Fail ends a call that did not succeed: nothing of it is left running. It
 // returns the error for the client, and puts it on record.
 func (k *Call) Fail(err error) error {
 	e := &EntrypointError{Stage1: k.Stage1.name, Entrypoint: k.Entrypoint, Code: -1}
-	gone := k.Child != nil && k.Kill()
-	k.verdict <- true
-	if gone {
-		<-k.Child.Done()
-	}
-	words := ""
-	if k.Words != nil {
-		words = k.Words.Stop()
-	}
+	words := k.abandon()
 	if errors.Is(err, ErrEnded) {
 		e.Describe(k.Exit, words)
 	} else {
@@ -236,5 +244,30 @@ func (k *Call) Fail(err error) error {
 	k.recordFailure(e)
 	return e
 }
+
+// abandon leaves nothing of the call running, and returns what it has said.
+func (k *Call) abandon() string {
+	if k.asked != nil {
+		return k.hangUp()
+	}
+	gone := k.Child != nil && k.Kill()
+	k.verdict <- true
+	if gone {
+		<-k.Child.Done()
+	}
+	return k.Said()
+}
+
+// Said returns the end of what the call has written to its error pipe until now, fit for an
+// error. Nothing is read after that.
+func (k *Call) Said() string {
+	if k.words == nil {
+		return ""
+	}
+	return clean(k.words.Stop())
+}
+
+// clean makes what a program wrote fit into an error.
+func clean(b []byte) string { return strings.TrimSpace(abi.Printable(string(b))) }
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }

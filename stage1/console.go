@@ -130,7 +130,7 @@ func (c *console) take() *os.File {
 	return m
 }
 
-// close removes the socket, and the master if nobody took it.
+// close removes the socket, and the master if it was not taken.
 func (c *console) close() {
 	c.mu.Lock()
 	c.closed = true

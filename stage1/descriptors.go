@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,11 +26,7 @@ func (d *descriptors) files() []*os.File {
 	return d.table[:n]
 }
 
-func (d *descriptors) close() {
-	for _, f := range d.own {
-		_ = f.Close()
-	}
-}
+func (d *descriptors) close() { proc.CloseFiles(d.own...) }
 
 func (d *descriptors) makePipe() ([2]int, error) {
 	if d.lasting != "" {
@@ -68,7 +65,7 @@ func (k *Call) open(d *descriptors) error {
 	if err != nil {
 		return err
 	}
-	k.Words = readTail(r)
+	k.words = proc.ReadTail(r, abi.MaxErrorText)
 	gets := k.Stage1.Dialect.Descriptors(k)
 	if gets.Streams {
 		for fd, f := range k.Stdio {

@@ -8,7 +8,7 @@
 //	                        Doors    what cmd hands over for all others:
 //	                                 immutable.Open and rktabi.Open
 //
-// It does not know states: which call is legal when is the pod's business. It
+// It does not know states: the pod decides which call is legal in which state. It
 // keeps no process but the supervisor that a pod asked for, and no lock while an
 // entrypoint runs.
 package stage1

@@ -15,6 +15,7 @@ import (
 
 	"github.com/containerd/log"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"golang.org/x/sys/unix"
 )
 
@@ -32,20 +33,25 @@ const (
 // StateReady is the Entry.State of a call that goes on.
 const StateReady = "ready"
 
-// Entry is a line of a pod's journal: the outcome of one call of an entrypoint.
+// Entry is a line of a pod's journal: the outcome of one call of an entrypoint, or the
+// unknown fields of a document.
 // A call that stays, such as `run`, has two: when it was ready, and when it has
 // ended.
 type Entry struct {
 	Time       time.Time      `json:"time"` // when it was called
-	Entrypoint abi.Entrypoint `json:"entrypoint"`
-	Argv       []string       `json:"argv"` // shortened
+	Entrypoint abi.Entrypoint `json:"entrypoint,omitempty"`
+	Argv       []string       `json:"argv,omitempty"` // shortened
 	App        string         `json:"app,omitempty"`
 	Exec       string         `json:"exec,omitempty"`
-	State      string         `json:"state,omitempty"` // "ready", or nothing when it has ended
+	State      string         `json:"state,omitempty"`  // "ready", or nothing when it has ended
+	Served     bool           `json:"served,omitempty"` // the stage1 was asked on its socket
 	PID        int            `json:"pid,omitempty"`
 	Millis     float64        `json:"ms"`              // since Time
 	Code       int            `json:"code"`            // as EntrypointError has it
 	Error      string         `json:"error,omitempty"` // of a call that failed, or what it had to say
+	// Unknown are fields of a client's document that the OCI runtime spec does not have and
+	// that were ignored. Such an entry is of no call.
+	Unknown []string `json:"unknown,omitempty"`
 }
 
 func journalPath(podDir string) string { return filepath.Join(podDir, journalFile) }
@@ -63,6 +69,7 @@ func (k *Call) entry() Entry {
 	if k.Child != nil {
 		e.PID = k.Child.PID()
 	}
+	e.Served = k.asked != nil
 	return e
 }
 
@@ -94,6 +101,12 @@ func (k *Call) write(e Entry) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // the pod has gone with its journal
 		log.L.WithError(err).Warnf("stage1 %s: journal of a pod", k.Stage1.name)
 	}
+}
+
+// NoteUnknown puts ignored fields of a client's document into the journal.
+func (s *Stage1) NoteUnknown(c pod.Call, fields []string) {
+	k := &Call{Stage1: s, Call: c}
+	k.write(Entry{Time: time.Now(), App: c.Request.App, Exec: c.Request.Exec, Unknown: fields})
 }
 
 // lastOf returns the end of a text.
@@ -165,13 +178,13 @@ func ReadJournal(podDir string) ([]Entry, error) {
 	return entries, nil
 }
 
-// parseJournal reads lines. One that a crash has cut off, or that somebody else
-// wrote, is left out: the rest is worth reading all the same.
+// parseJournal reads lines. A line that is not an Entry, such as one that a crash has
+// cut off, is skipped.
 func parseJournal(text []byte) []Entry {
 	var entries []Entry
 	for line := range bytes.Lines(text) {
 		var e Entry
-		if json.Unmarshal(line, &e) == nil && e.Entrypoint != "" {
+		if json.Unmarshal(line, &e) == nil && (e.Entrypoint != "" || len(e.Unknown) > 0) {
 			entries = append(entries, e)
 		}
 	}

@@ -34,8 +34,8 @@ func bindTree(from, to string) error {
 	if err := makePrivate(to); err != nil {
 		return err
 	}
-	// The flags that the file system is mounted with stay, or a mount namespace
-	// that does not own them refuses.
+	// Keep the flags of the existing mount: in a mount namespace of another user
+	// namespace the kernel refuses to clear them.
 	var st unix.Statfs_t
 	if err := unix.Statfs(to, &st); err != nil {
 		return fmt.Errorf("flags of the mount %s: %w", to, err)

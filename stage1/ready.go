@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -25,7 +24,7 @@ const lastWords = time.Second
 func (k *Call) AwaitReady(ctx context.Context) (abi.Ready, error) {
 	ctx, cancel := k.Limit(ctx)
 	defer cancel()
-	line := readLine(k.ready)
+	line := k.firstLine()
 	select {
 	case <-line.done:
 	case <-k.Ended:
@@ -48,6 +47,14 @@ func (k *Call) AwaitReady(ctx context.Context) (abi.Ready, error) {
 		return ready, err
 	}
 	return ready, k.identify(&ready)
+}
+
+// firstLine returns the ready line, which may not be there yet.
+func (k *Call) firstLine() *line {
+	if k.asked != nil {
+		return k.asked.ready
+	}
+	return readLine(k.ready)
 }
 
 // silent is the end of the ready pipe before a line. The call may be about to
@@ -108,34 +115,6 @@ func (k *Call) identify(r *abi.Ready) error {
 	return nil
 }
 
-// recorder tells who records the exit of the process that a call has reported:
-// docs/stage1-abi.md, section 6.
-func (k *Call) recorder(r abi.Ready) pod.Recorder {
-	if r.PID == k.Child.PID() {
-		return pod.RecordedByCall // it has become the program
-	}
-	s, err := proc.ReadStat(r.PID)
-	if err != nil || s.StartTime != r.StartTime { // it has gone, so somebody has reaped it
-		if k.Entrypoint == abi.Enter && !k.Stage1.Mutable() {
-			return pod.RecordedByCall // whom else: an immutable pod has no supervisor
-		}
-		return pod.RecordedByStage1
-	}
-	if s.Parent == os.Getpid() {
-		return pod.RecordedByStage0
-	}
-	// Between the call and the process there may be a shell and a runtime. The
-	// stage1's supervisor is below this process, too, but not below the call.
-	parent := s.Parent
-	for err == nil && parent > 1 && parent != os.Getpid() {
-		if parent == k.Child.PID() {
-			return pod.RecordedByCall
-		}
-		parent, err = proc.Parent(parent)
-	}
-	return pod.RecordedByStage1
-}
-
 // line is the first line of a pipe, while it is read.
 type line struct {
 	pipe *os.File
@@ -163,12 +142,16 @@ func (l *line) run() {
 	l.cut()
 }
 
-// stop ends the reading with what is in the pipe by now.
+// stop ends the reading with what is in the pipe by now. Without a pipe there is a line when
+// the call has ended.
 func (l *line) stop() {
+	if l.pipe == nil {
+		return
+	}
 	_ = l.pipe.SetReadDeadline(time.Now())
 	<-l.done
 	if !l.full() {
-		drain(l.pipe, func(b []byte) { l.text = append(l.text, b...) })
+		proc.Drain(l.pipe, func(b []byte) { l.text = append(l.text, b...) })
 		l.cut()
 	}
 }

@@ -118,7 +118,7 @@ func (d version7) Environment(k *Call) ([]string, error) {
 func (version7) Descriptors(k *Call) Inherited {
 	app := k.Entrypoint == abi.AppAdd || k.Entrypoint == abi.Enter
 	return Inherited{
-		Streams: app,
+		Streams: app || k.Entrypoint == abi.FeaturesProbe,
 		errors:  true,
 		ready:   app || k.Entrypoint == abi.Run,
 		notices: k.Entrypoint == abi.Run && k.Stage1.Mutable(),
@@ -148,9 +148,9 @@ func SearchPath() string {
 	return DefaultPath
 }
 
-// document writes a file that ends with the call, and returns its path. It holds
-// environments of containers: nobody else may read it. It is in memory where the disk
-// takes nothing: without the request no stage1 can end a pod.
+// document writes a file that is removed after the call, and returns its path. Only root may
+// read it, because it has environments of containers. If the disk is full or read-only, the
+// file is in memory: without a request no stage1 can end a pod.
 func (k *Call) document(pattern string, text []byte) (string, error) {
 	path, err := k.documentOnDisk(pattern, text)
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS} {
@@ -188,9 +188,8 @@ func (k *Call) documentInMemory(pattern string, text []byte) (string, error) {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), nil
 }
 
-// ociProcess returns the OCI process of an exec as an OCI runtime is to read it:
-// it says of the terminal what the request says. No other byte is changed unless
-// that one is.
+// ociProcess returns the OCI process of an exec with the terminal of the request. If the
+// client's text has the same, it is returned byte for byte.
 func ociProcess(k *Call) []byte {
 	says := false
 	for m := k.Process.Root.Members(); m.Next(); {

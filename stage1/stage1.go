@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,28 +26,49 @@ type Stage1 struct {
 	Children *proc.Children
 	Dialect  Dialect
 	Limit    func(abi.Entrypoint) time.Duration
-	excused  *fields
+	rules    Rules
+	// undoLimit is how long the stage1 may take to undo a call on its socket.
+	undoLimit time.Duration
+	excused   *fields // those of rules
 	// declared are the image's fields, stage 0's and the excused ones. It is made when
 	// the first config.json is checked: `delete` and `-info` check none.
 	declared func() *fields
 
-	// Enclose, if set, calls a function where the entrypoints of the pod are executed.
-	Enclose func(func() error) error
+	// Execute has every call be an execution, as if the image declared no socket.
+	Execute bool
+
+	supervisor atomic.Pointer[pod.Supervisor] // once it is ready
+
+	// Inside, if set, calls a function where the entrypoints of the pod are executed.
+	Inside func(func() error) error
 }
 
 var _ pod.Stage1 = (*Stage1)(nil)
 
 // Door returns what calls the entrypoints of an image for one pod if the image is of the
 // kind that the door is for, and nil otherwise. Arguments are those of For.
-type Door func(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1
+type Door func(i *image.Image, name string, children *proc.Children, rules Rules) pod.Stage1
+
+// Rules are how a pod's stage1 treats specs: what the node's operator says about fields, and
+// how the stage1's own were found.
+type Rules struct {
+	// Excused are the fields of config.json that the stage1 may ignore, as JSON pointers
+	// like those of its features document.
+	Excused []string
+	// RefuseUnknown refuses fields that no version of the OCI runtime spec known here has,
+	// unless the stage1 declares them or they are excused.
+	RefuseUnknown bool
+	// Probe are entries for the pod's journal, of the call by which Probe got the features.
+	Probe []Entry
+}
 
 // For returns what calls the image's entrypoints for one pod, whose processes and mounts
 // it remembers: this package, if the image has interface version 7 and its pods can get
 // apps while they run, else the first door that takes the image. An image that no door
-// takes is errdefs.ErrNotImplemented. Other arguments are those of New and Excuse.
-func For(i *image.Image, name string, children *proc.Children, excused []string, doors ...Door) (pod.Stage1, error) {
+// takes is errdefs.ErrNotImplemented. Other arguments are those of New and Abide.
+func For(i *image.Image, name string, children *proc.Children, rules Rules, doors ...Door) (pod.Stage1, error) {
 	for _, open := range doors {
-		if s := open(i, name, children, excused); s != nil {
+		if s := open(i, name, children, rules); s != nil {
 			return s, nil
 		}
 	}
@@ -54,7 +76,7 @@ func For(i *image.Image, name string, children *proc.Children, excused []string,
 		return nil, fmt.Errorf("stage1 %s: this program does not call images of interface version %d whose pods are as this one's: %w", name, i.Version(), errdefs.ErrNotImplemented)
 	}
 	s := New(i, name, children)
-	s.Excuse(excused)
+	s.Abide(rules)
 	return s, nil
 }
 
@@ -67,17 +89,15 @@ func New(i *image.Image, name string, children *proc.Children) *Stage1 {
 
 // NewOf is New for a dialect other than that of interface version 7.
 func NewOf(i *image.Image, name string, children *proc.Children, d Dialect) *Stage1 {
-	s := &Stage1{Image: i, name: name, Children: children, Dialect: d, Limit: deadline}
-	s.Excuse(nil)
+	s := &Stage1{Image: i, name: name, Children: children, Dialect: d, Limit: deadline, undoLimit: 10 * time.Second}
+	s.Abide(Rules{})
 	return s
 }
 
-// Excuse lets the stage1 ignore fields of config.json that it does not declare,
-// given as JSON pointers like those of its features document. It is called before
-// the Stage1 is used.
-func (s *Stage1) Excuse(pointers []string) {
-	s.excused = newFields(pointers)
-	s.declared = sync.OnceValue(func() *fields { return newFields(stage0Fields(), s.Dialect.Fields(s.Image), pointers) })
+// Abide sets the rules of the stage1. It is called before the Stage1 is used.
+func (s *Stage1) Abide(rules Rules) {
+	s.rules, s.excused = rules, newFields(rules.Excused)
+	s.declared = sync.OnceValue(func() *fields { return newFields(Stage0Fields(), s.Dialect.Fields(s.Image), rules.Excused) })
 }
 
 // deadline is how long a call may take: docs/stage1-abi.md, section 2.
@@ -125,6 +145,7 @@ func (s *Stage1) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Super
 		PID: k.Child.PID(), Leader: ready, Notices: k.takeNotices(), Done: done,
 		Signal: signal, Kill: func() error { return signal(syscall.SIGKILL) },
 	}
+	s.supervisor.Store(sup)
 	k.Release()
 	k.Journal(StateReady)
 	go func() {
@@ -133,6 +154,13 @@ func (s *Stage1) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Super
 		_ = p.Close()
 	}()
 	return sup, nil
+}
+
+// killSupervisor ends the pod, if this process has started its supervisor.
+func (s *Stage1) killSupervisor() {
+	if sup := s.supervisor.Load(); sup != nil {
+		_ = sup.Kill()
+	}
 }
 
 // Add executes `app/add` and returns the app's first process, blocked before its
@@ -147,10 +175,14 @@ func (s *Stage1) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod.P
 	if err == nil {
 		err = k.awaitEnd(ctx)
 	}
+	var recorder pod.Recorder
+	if err == nil {
+		recorder, _, err = k.recorder(ctx, ready)
+	}
 	if err != nil {
 		return nil, k.Fail(err)
 	}
-	p := k.process(ready)
+	p := k.process(ready, recorder)
 	k.Release()
 	k.Leave()
 	return p, nil
@@ -164,35 +196,42 @@ func (s *Stage1) Enter(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod
 	}
 	k.Stdio = stdio
 	k.Args = append(k.Args, c.Process.OCI.Args...)
-	ready, err := k.create(ctx)
+	p, exit, err := k.enter(ctx)
 	if err != nil {
 		return nil, k.Fail(err)
 	}
-	p := k.process(ready)
 	k.Release()
-	if p.Recorder != pod.RecordedByCall {
+	if p.Recorder == pod.RecordedByCall {
+		k.Journal(StateReady)
+	}
+	if exit == nil {
 		go k.Leave()
 		return p, nil
 	}
-	k.Journal(StateReady)
 	ended := make(chan abi.Status, 1)
 	p.Ended = ended
 	go func() {
 		k.Leave()
-		s.outcome(k, p, ended)
+		exit(ended)
 	}()
 	return p, nil
 }
 
-// outcome delivers the end of a process that its call has stayed for.
-func (s *Stage1) outcome(k *Call, p *pod.Process, ended chan<- abi.Status) {
-	// The call may have left its process behind after all: then it is an orphan
-	// of this process's, and the call's exit code is not its.
-	adopted := p.PID != k.Child.PID() &&
-		s.Children.Adopt(p.PID, p.StartTime, nil, func(e proc.Exit) { ended <- abi.Status(e) }) == nil
-	if !adopted {
-		ended <- k.Exit
+// enter executes the call, and returns its process and the process's outcome.
+func (k *Call) enter(ctx context.Context) (*pod.Process, outcome, error) {
+	ready, err := k.create(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
+	recorder, is, err := k.recorder(ctx, ready)
+	if err != nil {
+		return nil, nil, err
+	}
+	exit, err := k.outcome(ready, recorder, is)
+	if err != nil {
+		return nil, nil, err
+	}
+	return k.process(ready, recorder), exit, nil
 }
 
 // Invoke executes any other entrypoint.
@@ -215,8 +254,8 @@ func (s *Stage1) Invoke(ctx context.Context, c pod.Call) error {
 	return nil
 }
 
-// reattach mounts the tree for `gc` of a pod that has lost its mounts: after a
-// reboot, or if it was killed half made.
+// reattach mounts the tree for `gc` of a pod without mounts: after a reboot, or if the shim
+// was killed while it made the pod.
 func (s *Stage1) reattach(k *Call) error {
 	if k.Entrypoint != abi.GC {
 		return nil
@@ -229,10 +268,10 @@ func (s *Stage1) reattach(k *Call) error {
 
 // Within calls f where the entrypoints of the pod are executed.
 func (s *Stage1) Within(f func() error) error {
-	if s.Enclose == nil {
+	if s.Inside == nil {
 		return f()
 	}
-	return s.Enclose(f)
+	return s.Inside(f)
 }
 
 // NewCall returns a call that is not started.
@@ -245,6 +284,7 @@ func (s *Stage1) NewCall(c pod.Call, e abi.Entrypoint) (*Call, error) {
 	}
 	c.Request.Version = abi.Version
 	c.Request.Entrypoint = e
+	c.Request.Force = c.Force
 	k := &Call{
 		Stage1: s, Entrypoint: e, Call: c, Began: time.Now(),
 		Ended: make(chan struct{}), verdict: make(chan bool, 1),

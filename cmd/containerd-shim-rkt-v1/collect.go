@@ -40,7 +40,7 @@ func (s *stores) collector() *disk.Collector {
 		if err != nil {
 			return nil, err
 		}
-		opened, err := openImage(i, i.Name(), s.children, nil)
+		opened, err := openImage(i, i.Name(), s.children, stage1.Rules{})
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
 
@@ -20,6 +22,7 @@ func main() {
 	if launch.Asked(os.Args) {
 		os.Exit(launch.Main())
 	}
+	proc.SealDescriptors()
 	os.Exit(program().Main(os.Args))
 }
 
@@ -29,6 +32,7 @@ func program() *manager.Program {
 		Revision:  revision,
 		Serve:     serve,
 		Config:    readConfig,
+		Cgroups:   cgroup.Own,
 		Collector: collector{},
 		Describe:  describe,
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
@@ -61,9 +62,10 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 		Stage1:        chosen,
 		DropsEnded:    b.DropsEnded(),
 		NewPod: func(events pod.Events) shim.Pod {
-			return pod.New(pod.Config{
+			return pod.New(pod.PodConfig{
 				Store:      s.pods,
 				Key:        disk.Key{Daemon: b.Address, Namespace: b.Namespace, Sandbox: b.Group},
+				Cgroups:    b.Cgroups,
 				Children:   s.children,
 				Events:     events,
 				OpenStage1: open,
@@ -134,13 +136,17 @@ func (s *stores) open(ctx context.Context, c config.Choice) (pod.Stage1, error) 
 	if err != nil {
 		return nil, fmt.Errorf("stage1 %s: %w", c.Name, err)
 	}
-	return openImage(i, c.Name, s.children, c.Accept)
+	i, calls, err := stage1.Probe(ctx, s.images, i, c.Name, s.children)
+	if err != nil && !errdefs.IsNotImplemented(err) {
+		log.G(ctx).WithError(err).Warn("the stage1 is used with the features of its document")
+	}
+	return openImage(i, c.Name, s.children, stage1.Rules{Excused: c.Accept, RefuseUnknown: c.RefuseUnknown, Probe: calls})
 }
 
 // openImage returns what calls the entrypoints of an image. Arguments are those of
 // stage1.For.
-func openImage(i *image.Image, name string, children *proc.Children, excused []string) (pod.Stage1, error) {
-	return stage1.For(i, name, children, excused, immutable.Open, rktabi.Open)
+func openImage(i *image.Image, name string, children *proc.Children, rules stage1.Rules) (pod.Stage1, error) {
+	return stage1.For(i, name, children, rules, immutable.Open, rktabi.Open)
 }
 
 // imageOf returns the image of a chosen stage1. A choice with a digest and no path means an
@@ -169,7 +175,8 @@ func locate(c config.Choice) (string, error) {
 }
 
 // describe returns the features of a stage1. For an image that is a directory it needs
-// neither root nor the tree store. A packed or pinned image is looked up in the store.
+// neither root nor the tree store, unless features/probe is executed, which root does. A
+// packed or pinned image is looked up in the store.
 func describe(ctx context.Context, c config.Choice) (manager.Description, error) {
 	features, err := featuresOf(ctx, c)
 	return manager.Description{Features: features, Annotations: map[string]string{config.Stage1Annotation: c.Name}}, err
@@ -181,7 +188,7 @@ func featuresOf(ctx context.Context, c config.Choice) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if image.IsTree(path) {
+		if image.IsTree(path) && (os.Geteuid() != 0 || !image.Probes(path)) {
 			return image.Features(path)
 		}
 	}
@@ -193,5 +200,10 @@ func featuresOf(ctx context.Context, c config.Choice) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return i.OCIFeatures(), nil
+	children := proc.NewChildren()
+	i, _, err = stage1.Probe(ctx, images, i, c.Name, children)
+	if err != nil && !errdefs.IsNotImplemented(err) {
+		log.G(ctx).WithError(err).Warn("these are the features of the stage1's document")
+	}
+	return i.OCIFeatures(), children.Close(ctx)
 }

@@ -37,6 +37,13 @@ func runConfigCheck(ctx context.Context, e *env, args []string) error {
 	return ctx.Err()
 }
 
+// warn writes the warnings of an image, which are no failure.
+func warn(e *env, name string, i *image.Image) {
+	for _, w := range i.Warnings() {
+		fmt.Fprintf(e.stderr, "warning: stage1 %s: %s\n", name, abi.Printable(w))
+	}
+}
+
 // readConfig reads the file that the command line names, or the node's configuration.
 func readConfig(e *env, args []string) (*config.Config, error) {
 	switch len(args) {
@@ -112,6 +119,7 @@ func checkImage(ctx context.Context, e *env, c *config.Config, name string, s co
 	case s.Digest != "" && s.Digest != i.Digest():
 		return fail(".digest", "the image %s has the digest %s: it is another one or was changed", path, i.Digest())
 	}
+	warn(e, name, i)
 	return nil
 }
 

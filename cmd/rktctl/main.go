@@ -19,6 +19,7 @@ import (
 	"syscall"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
@@ -62,7 +63,7 @@ func verbs() []*verb {
 		{"stage1 list", "[--json]", "list the stage1s of this node, with their digests", runStage1List},
 		{"stage1 import", "[OPTIONS] SOURCE", "bring a stage1 image into the tree store, by its digest", runStage1Import},
 		{"stage1 gc", "[OPTIONS]", "remove the trees of stage1s that nothing leads to any more", runStage1GC},
-		{"stage1 init", "DIR", "write the skeleton of a stage1 of your own", runStage1Init},
+		{"stage1 init", "[--example NAME] DIR", "write the skeleton of a stage1 of your own", runStage1Init},
 		{"stage1 verify", "[OPTIONS] IMAGE", "find out whether a stage1 keeps the ABI, by running it (as root)", runStage1Verify},
 	}
 }
@@ -71,7 +72,8 @@ func main() {
 	if launch.Asked(os.Args) { // in a pod of stage1 verify, of an immutable image
 		os.Exit(launch.Main())
 	}
-	conformance.Program(os.Args) // in an app of stage1 verify
+	conformance.Program(os.Args, doors()...) // in an app or a process of stage1 verify
+	proc.SealDescriptors()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, &env{os.Stdout, os.Stderr, os.Getenv}, os.Args[1:])
 	stop()

@@ -282,7 +282,7 @@ func TestADirectoryThatIsTakenForANameIsPointedAt(t *testing.T) {
 		}
 		got = rktctl(t, "", slices.Concat([]string{"stage1"}, verb, []string{"nothing"})...)
 		if got.code != exitWrong || strings.Contains(got.stderr, "say ./") {
-			t.Errorf("%s of what is not there: %+v", verb, got)
+			t.Errorf("%s of an image that does not exist: %+v", verb, got)
 		}
 	}
 }

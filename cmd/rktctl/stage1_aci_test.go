@@ -190,7 +190,7 @@ func TestAnUnverifiedImportDoesNotCount(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	if err := asShim(t, n.aci, ""); err == nil {
-		t.Error("a shim uses what nobody has verified")
+		t.Error("a shim uses an image that was not verified")
 	}
 	if got := rktctl(t, n.config, "stage1", "import", n.aci); got.code != exitDone {
 		t.Fatalf("%+v", got)

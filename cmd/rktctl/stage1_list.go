@@ -30,6 +30,7 @@ type listed struct {
 	PodsMayLeave bool     `json:"podsMayLeave"`
 	Accept       []string `json:"accept,omitempty"`
 	Error        string   `json:"error,omitempty"`
+	Warnings     []string `json:"warnings,omitempty"`
 	ImportedFrom string   `json:"importedFrom,omitempty"` // of one without a name in the configuration
 }
 
@@ -93,7 +94,8 @@ func describe(ctx context.Context, e *env, c *config.Config, name string) listed
 		l.Error = err.Error()
 		return l
 	}
-	l.Digest = i.Digest()
+	l.Digest, l.Warnings = i.Digest(), i.Warnings()
+	warn(e, name, i)
 	if l.Pinned && l.Digest != s.Digest {
 		l.Error = fmt.Sprintf("the digest is %s and has to be %s", l.Digest, s.Digest)
 	}

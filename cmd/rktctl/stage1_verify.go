@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -31,6 +32,7 @@ type verification struct {
 	json     bool
 	keep     bool
 	list     bool
+	show     abi.Entrypoint
 	timeout  time.Duration
 	image    string
 }
@@ -43,7 +45,8 @@ func parseVerification(args []string) (*verification, error) {
 	flags.BoolVar(&v.json, "json", false, "")
 	flags.BoolVar(&v.keep, "keep", false, "")
 	flags.BoolVar(&v.list, "list", false, "")
-	flags.DurationVar(&v.timeout, "timeout", time.Minute, "")
+	flags.StringVar((*string)(&v.show), "show", "", "")
+	flags.DurationVar(&v.timeout, "timeout", time.Minute*conformance.Pace(), "")
 	several := func(name string, list *[]string) {
 		flags.Func(name, "", func(s string) error { *list = append(*list, s); return nil })
 	}
@@ -66,6 +69,8 @@ func parseVerification(args []string) (*verification, error) {
 		return nil, fmt.Errorf("stage1 verify: one IMAGE, and not %d: %w", len(images), errUsage)
 	case v.level < 0 || v.level > conformance.Levels:
 		return nil, fmt.Errorf("stage1 verify: the levels are 1 to %d: %w", conformance.Levels, errUsage)
+	case v.show != "" && !slices.Contains(conformance.Showable(), v.show):
+		return nil, fmt.Errorf("stage1 verify: --show: no call has the name %q; the calls are %s: %w", v.show, listOf(conformance.Showable()), errUsage)
 	case v.timeout <= 0:
 		return nil, fmt.Errorf("stage1 verify: the timeout has to be positive: %w", errUsage)
 	}
@@ -76,6 +81,9 @@ func parseVerification(args []string) (*verification, error) {
 // checks returns the checks that the command line selects.
 func (v *verification) checks() ([]conformance.Check, error) {
 	all := conformance.Select(conformance.Checks(), v.patterns...)
+	if v.show != "" && len(v.patterns) == 0 {
+		all = conformance.ChecksCalling(v.show)
+	}
 	var wanted []conformance.Check
 	for _, c := range all {
 		if v.level == 0 || int(c.Level) <= v.level {
@@ -123,11 +131,18 @@ func runStage1Verify(ctx context.Context, e *env, args []string) error {
 	if err != nil {
 		return err
 	}
-	return v.verify(ctx, &watched, checks, conformance.Config{
+	c := conformance.KitConfig{
 		Image: path, Excuse: append(accept, v.accept...), Timeout: v.timeout, Keep: v.keep,
-		Doors: []stage1.Door{immutable.Open, rktabi.Open},
-	})
+		Doors: doors(),
+	}
+	if v.show != "" {
+		return v.showCall(ctx, &watched, checks, c)
+	}
+	return v.verify(ctx, &watched, checks, c)
 }
+
+// doors are for the images that package stage1 does not call itself.
+func doors() []stage1.Door { return []stage1.Door{immutable.Open, rktabi.Open} }
 
 // verifiedImage returns the path of an image, and the fields that it may ignore.
 func verifiedImage(ctx context.Context, e *env, image string) (path string, accept []string, err error) {
@@ -147,7 +162,7 @@ func verifiedImage(ctx context.Context, e *env, image string) (path string, acce
 }
 
 // verify runs the checks and writes their results.
-func (v *verification) verify(ctx context.Context, e *env, checks []conformance.Check, c conformance.Config) (err error) {
+func (v *verification) verify(ctx context.Context, e *env, checks []conformance.Check, c conformance.KitConfig) (err error) {
 	out := e.stdout
 	if v.json {
 		out = io.Discard
@@ -161,6 +176,7 @@ func (v *verification) verify(ctx context.Context, e *env, checks []conformance.
 		return err
 	}
 	defer func() { err = errors.Join(err, k.Close()) }()
+	warn(e, k.Image().Name(), k.Image())
 	tap := conformance.NewTAP(out, len(checks))
 	progress := progressOf(e, len(checks))
 	results, err := k.Run(ctx, checks, progress.begin, tap.Result)
@@ -175,6 +191,9 @@ func (v *verification) verify(ctx context.Context, e *env, checks []conformance.
 		Results: results, Capabilities: k.Capabilities(results),
 	}
 	r.Judge()
+	if r.Whole {
+		r.Unchecked = k.Unchecked(results)
+	}
 	if o, err := k.Overhead(ctx); err == nil && r.Whole {
 		r.Overhead = &o
 	}
@@ -200,7 +219,7 @@ type watchedOutput struct {
 func (w *watchedOutput) Write(b []byte) (int, error) {
 	n, err := w.Writer.Write(b)
 	if err != nil {
-		w.cancel(fmt.Errorf("nobody reads the output any more: %w", err))
+		w.cancel(fmt.Errorf("the output is not read any more: %w", err))
 	}
 	return n, err
 }

@@ -32,7 +32,8 @@ type Life struct {
 	ID   string
 }
 
-// New makes a bundle. The test's end removes what is left of the life.
+// New makes a bundle. When the test ends, the processes, mounts and cgroups that are left are
+// removed.
 func New(t *testing.T) Life {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -129,6 +130,41 @@ func (l Life) Until(t *testing.T, role, step string) bool {
 		t.Fatalf("%s until %s: %v\n%s", role, step, err, out)
 	}
 	return true
+}
+
+// AtEachStep calls check for step 1, step 2, and so on. check kills a process at that step and
+// returns true, or returns false if the process has ended before the step: AtEachStep then
+// returns. The process, named what, must have at least least steps.
+func AtEachStep(t *testing.T, what string, least int, check func(n int, step string) (died bool)) {
+	t.Helper()
+	for n := 1; ; n++ {
+		died := check(n, strconv.Itoa(n))
+		if t.Failed() {
+			t.Fatalf("died at step %d", n)
+		}
+		if died {
+			continue
+		}
+		t.Logf("%s has %d steps", what, n-1)
+		if n <= least {
+			t.Errorf("%s has %d steps, want %d or more: the steps are not counted", what, n-1, least)
+		}
+		return
+	}
+}
+
+// Waits calls work in a goroutine and fails the test if it returns within a moment. The
+// returned function waits for the end of work, and returns its error.
+func Waits(t *testing.T, what string, work func() error) (wait func() error) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- work() }()
+	select {
+	case err := <-done:
+		t.Fatalf("%s did not wait: %v", what, err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	return func() error { return <-done }
 }
 
 // Current returns what this process, which runs TestOneLife, is to do, and the function

@@ -26,6 +26,7 @@ var knobs = map[int]map[string][]knob{
 		"memory": {
 			{pattern: "memory.limit_in_bytes"}, {pattern: "memory.memsw.limit_in_bytes"},
 			{pattern: "memory.soft_limit_in_bytes"}, {pattern: "memory.swappiness"}, {pattern: "memory.oom_control"},
+			{pattern: "memory.kmem.tcp.limit_in_bytes"},
 		},
 		"cpu": {
 			{pattern: "cpu.shares"}, {pattern: "cpu.cfs_quota_us"}, {pattern: "cpu.cfs_period_us"}, {pattern: "cpu.cfs_burst_us"},

@@ -20,7 +20,7 @@ func limited(res *specs.LinuxResources) map[string]bool {
 	m := res.Memory
 	return map[string]bool{
 		"memory": m != nil && (value(m.Limit) != 0 || value(m.Reservation) != 0 || value(m.Swap) != 0 ||
-			m.Swappiness != nil || value(m.DisableOOMKiller)),
+			m.Swappiness != nil || value(m.DisableOOMKiller) || value(m.KernelTCP) != 0),
 		"cpu": value(c.Shares) != 0 || value(c.Quota) != 0 || value(c.Period) != 0 || c.Burst != nil ||
 			value(c.RealtimeRuntime) != 0 || value(c.RealtimePeriod) != 0 || c.Idle != nil,
 		"cpuset":   c.Cpus != "" || c.Mems != "",
@@ -98,6 +98,7 @@ func checkV2(res *specs.LinuxResources) error {
 		{"cpu.realtimeRuntime", c != nil && value(c.RealtimeRuntime) != 0},
 		{"cpu.realtimePeriod", c != nil && value(c.RealtimePeriod) != 0},
 		{"memory.swappiness", m != nil && m.Swappiness != nil},
+		{"memory.kernelTCP", m != nil && value(m.KernelTCP) != 0},
 		{"memory.disableOOMKiller", m != nil && value(m.DisableOOMKiller)},
 		{"blockIO.leafWeight", leaf},
 		{"network.classID", n != nil && value(n.ClassID) != 0},

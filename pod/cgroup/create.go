@@ -17,9 +17,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// errTaken is the error for a cgroup that another container or program uses.
-var errTaken = errors.New("cgroup is in use")
-
 // claimTries bounds how many paths Create tries. The second path is random, so it is only
 // taken after a race.
 const claimTries = 5
@@ -36,7 +33,8 @@ type Maker struct {
 // Create makes an app's cgroup and writes its limits; no process is moved. A nil
 // res means no limits and the default access to devices.
 // If a cgroup of that path exists, has no processes and is not locked, it was abandoned and
-// is made again. If it is in use, it belongs to a container of the same name of another
+// is made again. If it is in use, the error is an *InUseError. If its path is /NAMESPACE/ID,
+// which containerd writes by itself, it belongs to a container of the same name of another
 // daemon; the new cgroup then gets a path with a random suffix, which Path returns.
 //
 // If a limit cannot be enforced, the error names the field, or the controller that is not
@@ -57,11 +55,17 @@ func (m Maker) create(h *hierarchies, p Path, res *specs.LinuxResources) (*Group
 	if err := h.check(res); err != nil {
 		return nil, fmt.Errorf("cgroup %s: %w", path, err)
 	}
-	claim := func() (*Group, error) { return h.claimNear(path) }
-	if u, ok := h.scopeOf(p); ok && m.Children != nil {
-		claim = func() (*Group, error) { return h.claimScope(u, m.Children) }
+	r, err := h.locate(path, p.Daemon)
+	if err != nil {
+		return nil, err
 	}
-	g, err := claim()
+	if err := r.reachable(p.Daemon); err != nil {
+		return nil, err
+	}
+	g, err := m.claim(h, p, r)
+	if errors.Is(err, errTaken) {
+		return nil, &InUseError{Path: path, Dir: r.Dir(), why: err}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cgroup %s: %w", path, err)
 	}
@@ -73,15 +77,25 @@ func (m Maker) create(h *hierarchies, p Path, res *specs.LinuxResources) (*Group
 	return g, nil
 }
 
+func (m Maker) claim(h *hierarchies, p Path, r Record) (*Group, error) {
+	if u, ok := h.scopeOf(p); ok && m.Children != nil {
+		return h.claimScope(u, m.Children)
+	}
+	if p.chosen(r.Path) {
+		return h.claim(r)
+	}
+	return h.claimNear(r)
+}
+
 // claimNear claims a path, or, if it is taken, the path with a random suffix.
-func (h *hierarchies) claimNear(path string) (*Group, error) {
-	candidate := path
+func (h *hierarchies) claimNear(r Record) (*Group, error) {
+	candidate := r
 	for range claimTries {
 		g, err := h.claim(candidate)
 		if !errors.Is(err, errTaken) {
 			return g, err
 		}
-		candidate = path + "-" + randomSuffix()
+		candidate = h.record(r.Path + "-" + randomSuffix())
 	}
 	return nil, errTaken
 }
@@ -93,9 +107,8 @@ func randomSuffix() string {
 }
 
 // claim makes the cgroup's first directory and locks it.
-func (h *hierarchies) claim(path string) (*Group, error) {
-	r := h.record(path)
-	dir := r.Dirs[primary(h.version)]
+func (h *hierarchies) claim(r Record) (*Group, error) {
+	dir := r.Dir()
 	for range claimTries {
 		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 			return nil, err
@@ -115,11 +128,17 @@ func (h *hierarchies) claim(path string) (*Group, error) {
 		r.Inode = inode(lock)
 		g := newGroup(r, lock)
 		stale, err := g.others(made)
+		if err == nil {
+			err = g.apart(h)
+		}
 		if err == nil && !stale {
 			return g, nil
 		}
-		if err == nil {
+		switch {
+		case err == nil:
 			err = g.removeDirs(context.Background())
+		case made:
+			err = errors.Join(err, rmdir(dir))
 		}
 		_ = lock.Close()
 		if err != nil {
@@ -133,7 +152,7 @@ func (h *hierarchies) claim(path string) (*Group, error) {
 // they have processes, and stale if they are empty.
 func (g *Group) others(made bool) (stale bool, err error) {
 	for _, dir := range g.dirs {
-		if made && dir == g.record.Dirs[primary(g.record.Version)] {
+		if made && dir == g.record.Dir() {
 			continue
 		}
 		if _, err := os.Lstat(dir); err != nil {
@@ -145,19 +164,19 @@ func (g *Group) others(made bool) (stale bool, err error) {
 			return false, err
 		}
 		if len(pids) > 0 {
-			return false, errTaken
+			return false, usedBy(pids)
 		}
 	}
 	return stale, nil
 }
 
-// lockDir locks a cgroup's directory. The error is errTaken if another process
-// has it, and fs.ErrNotExist if it was removed in between.
+// lockDir locks a cgroup's directory. The error unwraps to errTaken if another process
+// has it, and to fs.ErrNotExist if it was removed in between.
 func lockDir(dir string) (*os.File, error) {
 	f, err := proc.Lock(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, unix.LOCK_EX|unix.LOCK_NB)
 	switch {
 	case errors.Is(err, unix.EWOULDBLOCK):
-		return nil, errTaken
+		return nil, fmt.Errorf("%w by another container", errTaken)
 	case f == nil && err == nil:
 		return nil, fs.ErrNotExist
 	}
@@ -200,8 +219,11 @@ func RemoveStale(ctx context.Context, p Path) error {
 	if _, ok := h.scopeOf(p); ok {
 		path = filepath.Join(path, scopeApp)
 	}
-	r := h.record(path)
-	lock, err := lockDir(r.Dirs[primary(h.version)]) // Create makes this directory first
+	r, err := h.locate(path, p.Daemon)
+	if err != nil {
+		return err
+	}
+	lock, err := lockDir(r.Dir()) // Create makes this directory first
 	if errors.Is(err, errTaken) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -108,6 +108,7 @@ func TestLimitsThatCannotBeEnforcedAreRefusedByName(t *testing.T) {
 		{v1, specs.LinuxResources{Memory: &specs.LinuxMemory{Swappiness: ptr[uint64](1)}, Devices: denyAll}, ""},
 		{v1, specs.LinuxResources{CPU: &specs.LinuxCPU{}, Pids: &specs.LinuxPids{}, Unified: map[string]string{}}, ""},
 		{v2, specs.LinuxResources{Memory: &specs.LinuxMemory{Swappiness: ptr[uint64](1)}}, "memory.swappiness"},
+		{v2, specs.LinuxResources{Memory: &specs.LinuxMemory{KernelTCP: ptr[int64](1 << 20)}}, "memory.kernelTCP"},
 		{v2, specs.LinuxResources{Memory: &specs.LinuxMemory{DisableOOMKiller: ptr(true)}}, "memory.disableOOMKiller"},
 		{v2, specs.LinuxResources{Memory: &specs.LinuxMemory{DisableOOMKiller: ptr(false)}}, ""},
 		{v2, specs.LinuxResources{CPU: &specs.LinuxCPU{RealtimePeriod: ptr[uint64](1)}}, "cpu.realtimePeriod"},
@@ -164,21 +165,30 @@ func TestAStaleCgroupIsMadeAnew(t *testing.T) {
 	}
 }
 
+// containerd writes /NAMESPACE/ID by itself, so no client has chosen that path.
 func TestTwoDaemonsWithOneNameGetCgroupsApart(t *testing.T) {
 	needHost(t)
-	first := create(t, "foo", nil) // no process has entered yet
-	second := create(t, "foo", nil)
+	path := Path{Namespace: strings.TrimPrefix(base, "/"), ID: "foo"}
+	first := createAt(t, path) // no process has entered yet
+	path.Spec = base + "/foo"
+	second := createAt(t, path)
 	if first.Path() == second.Path() {
 		t.Fatal("they share one")
 	}
 	_ = first.lock.Close() // the daemon's shim dies, its container goes on
 	enter(t, first, "exec sleep 60")
-	third := create(t, "foo", nil)
+	third := createAt(t, path)
 	if third.Path() == first.Path() || third.Path() == second.Path() {
 		t.Errorf("%s is shared", third.Path())
 	}
 	if !strings.HasPrefix(third.Path(), base+"/foo-") {
 		t.Errorf("its path is %s", third.Path())
+	}
+	if from, moved := path.Moved(third); !moved || from != base+"/foo" {
+		t.Errorf("it was moved: %v, from %q", moved, from)
+	}
+	if from, moved := path.Moved(first); moved {
+		t.Errorf("the first one was moved from %q", from)
 	}
 }
 

@@ -8,8 +8,9 @@
 //
 // On version 1 a cgroup is one directory in every mounted hierarchy, among them
 // name=systemd; controllers that are mounted together share one. On version 2 it
-// is one directory, with every controller of its parents delegated. On a hybrid
-// host it is version 1.
+// is one directory, with every controller of its parents delegated. A hybrid
+// host counts as version 1.
+//
 // If systemd runs, a path of the form slice:prefix:name becomes a scope of systemd's, in
 // which the app has a cgroup (scope.go). Otherwise it is mapped to the directory that
 // systemd would use.

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // freezeLimit is how long a cgroup may take to freeze. It cannot freeze while one of its
@@ -95,7 +97,7 @@ func freezeV1(ctx context.Context, dir string) error {
 		if err != nil || strings.TrimSpace(string(state)) == "FROZEN" {
 			return err
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := proc.Sleep(ctx, wait); err != nil {
 			return err
 		}
 	}

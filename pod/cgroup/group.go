@@ -16,9 +16,11 @@ import (
 
 // Record is a cgroup as it is kept on disk: enough to kill and remove it.
 type Record struct {
-	Version int               `json:"version"` // of cgroups: 1 or 2
-	Path    string            `json:"path"`    // below the root of every hierarchy
-	Dirs    map[string]string `json:"dirs"`    // controller to directory; "" on version 2
+	Version int `json:"version"` // of cgroups: 1 or 2
+	// Path is below the root of every hierarchy. A relative one is below containerd's own
+	// cgroups, if these differ between hierarchies.
+	Path string            `json:"path"`
+	Dirs map[string]string `json:"dirs"` // controller to directory; "" on version 2
 	// Unified is the directory that an OCI runtime makes on a hybrid host, in addition to
 	// those of the version 1 controllers. Create does not make it.
 	Unified string `json:"unified,omitempty"`
@@ -52,6 +54,9 @@ func newGroup(r Record, lock *os.File) *Group {
 	return &Group{record: r, dirs: distinct(r.Dirs), lock: lock, limits: &specs.LinuxResources{}}
 }
 
+// Dir returns the directory that is locked for the whole cgroup.
+func (r *Record) Dir() string { return r.Dirs[primary(r.Version)] }
+
 // FromRecord returns a cgroup that another process has made. It refuses a record that cannot
 // be of an app's cgroup, because all processes in that cgroup will be killed.
 func FromRecord(r Record) (*Group, error) {
@@ -65,7 +70,7 @@ func FromRecord(r Record) (*Group, error) {
 // path.
 func (g *Group) Replaced() bool {
 	var st unix.Stat_t
-	err := unix.Stat(g.record.Dirs[primary(g.record.Version)], &st)
+	err := unix.Stat(g.record.Dir(), &st)
 	return err == nil && g.record.Inode != 0 && st.Ino != g.record.Inode
 }
 
@@ -81,8 +86,7 @@ func inode(dir *os.File) uint64 {
 // Record returns the record of the cgroup, for FromRecord.
 func (g *Group) Record() Record { return g.record }
 
-// Path returns the path of the cgroup. It differs from the requested path if that one was
-// taken.
+// Path returns the path of the cgroup, as Record has it.
 func (g *Group) Path() string { return g.record.Path }
 
 // Version returns 1 or 2.

@@ -58,12 +58,12 @@ func detectRoots() (*hierarchies, error) {
 	if _, ok := h.roots["devices"]; !ok {
 		return nil, fmt.Errorf("the devices cgroup is not mounted: a container's access to devices could not be limited")
 	}
-	return h, h.settle()
+	return h, h.detectBlkio()
 }
 
-// settle makes the library detect the blkio hierarchy before managers are used
+// detectBlkio makes the library detect the blkio hierarchy before managers are used
 // concurrently: the library stores the result in a variable without a lock.
-func (h *hierarchies) settle() error {
+func (h *hierarchies) detectBlkio() error {
 	none := &cgroups.Resources{SkipDevices: true}
 	m, err := fs.NewManager(&cgroups.Cgroup{Resources: none}, h.roots)
 	if err != nil {

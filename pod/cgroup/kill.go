@@ -140,8 +140,8 @@ func closeAll(ps []*proc.Process) {
 	}
 }
 
-// killAtOnce has the kernel kill the whole cgroup, which it can since Linux
-// 5.14, on version 2.
+// killAtOnce writes cgroup.kill, by which the kernel kills all processes of a cgroup of
+// version 2 (since Linux 5.14). It reports whether that worked.
 func (g *Group) killAtOnce() bool {
 	if g.record.Version != 2 {
 		return false

@@ -144,7 +144,7 @@ func TestKillRefusesToKillThisProcess(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	if err := other.Process.Signal(syscall.Signal(0)); err != nil {
-		t.Errorf("somebody else in the cgroup was killed: %v", err)
+		t.Errorf("another process in the cgroup was killed: %v", err)
 	}
 }
 

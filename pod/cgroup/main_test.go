@@ -112,6 +112,16 @@ func create(t testing.TB, name string, res *specs.LinuxResources) *Group {
 	return g
 }
 
+func createAt(t testing.TB, p Path) *Group {
+	t.Helper()
+	g, err := Maker{}.Create(p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { destroy(t, g) })
+	return g
+}
+
 func destroy(t testing.TB, g *Group) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // OOMWatch reports when the kernel kills processes of a cgroup, or of a cgroup below it, for
@@ -183,7 +185,7 @@ func (w *OOMWatch) find(ctx context.Context) {
 			w.mu.Unlock()
 			return
 		}
-		if pause(ctx, wait) != nil {
+		if proc.Sleep(ctx, wait) != nil {
 			return // the kernel has killed in another cgroup
 		}
 	}

@@ -8,29 +8,35 @@ import (
 	"strings"
 )
 
-// Open returns a cgroup that belongs to another program, to read its statistics. name is a
-// path below the root of every hierarchy, or the name of a slice. If the cgroup has no
-// directory in a controller's hierarchy, that controller's statistics are zero. The error
+// Open returns a cgroup that belongs to another program, to read its statistics. name is the
+// name of a slice, or a path as that of a Path, for which daemon has containerd's own cgroups.
+// If the cgroup has no directory in a controller's hierarchy, that controller's statistics are zero. The error
 // unwraps to fs.ErrNotExist if it has no directory in any hierarchy.
-func Open(name string) (*Group, error) {
+func Open(name string, daemon map[string]string) (*Group, error) {
 	h, err := host()
 	if err != nil {
 		return nil, err
 	}
 	p := path.Clean("/" + name)
+	if !path.IsAbs(name) {
+		p = p[1:]
+	}
 	if base := path.Base(p); strings.HasSuffix(base, ".slice") {
 		if p, err = expandSlice(base); err != nil {
 			return nil, fmt.Errorf("cgroup %q: %w", name, err)
 		}
 	}
-	dirs := h.dirs(p)
-	for controller, dir := range dirs {
+	r, err := h.locate(p, daemon)
+	if err != nil {
+		return nil, err
+	}
+	for controller, dir := range r.Dirs {
 		if _, err := os.Lstat(dir); err != nil {
-			delete(dirs, controller)
+			delete(r.Dirs, controller)
 		}
 	}
-	if dirs[primary(h.version)] == "" {
+	if r.Dir() == "" {
 		return nil, fmt.Errorf("cgroup %s: %w", p, fs.ErrNotExist)
 	}
-	return newGroup(Record{Version: h.version, Path: p, Dirs: dirs}, nil), nil
+	return newGroup(r, nil), nil
 }

@@ -3,7 +3,9 @@ package cgroup
 import (
 	"fmt"
 	"path"
+	"path/filepath"
 	"strings"
+	"unicode"
 )
 
 // Path names a cgroup as containerd does.
@@ -11,33 +13,60 @@ type Path struct {
 	Spec      string // linux.cgroupsPath of the OCI spec; may be empty
 	Namespace string // containerd's
 	ID        string // of the container
+	// Daemon has containerd's own cgroups, as Own has returned them to a process of
+	// containerd's. A relative Spec needs them.
+	Daemon map[string]string
 }
 
-// Resolve returns the path below the root of every hierarchy (requirements.md#C1):
+// Resolve returns the path in every hierarchy (requirements.md#C1). An absolute one is
+// below the root of the hierarchy, a relative one below containerd's own cgroup (relative.go):
 //
 //	/kubepods/pod1/app      itself
-//	"" or app               /NAMESPACE/ID
+//	a/b                     itself
+//	""                      /NAMESPACE/ID
 //	a.slice:prefix:name     the scope's directory, as systemd nests slices
+//
+// The path is clean: ".." leads out of neither.
 func (p Path) Resolve() (string, error) {
-	if strings.ContainsRune(p.Spec, 0) {
-		return "", fmt.Errorf("cgroupsPath %q: not a path", p.Spec)
+	if strings.ContainsFunc(p.Spec, unicode.IsControl) {
+		return "", fmt.Errorf("cgroupsPath %q: has control characters", p.Spec)
 	}
-	if p.isTriple() {
+	switch {
+	case p.Spec == "":
+		return p.byName()
+	case p.isTriple():
 		u, err := parseTriple(p.Spec)
 		return u.path(), err
 	}
-	s := p.Spec
-	if !strings.HasPrefix(s, "/") {
-		if !isName(p.Namespace) || !isName(p.ID) {
-			return "", fmt.Errorf("cgroup of %q in namespace %q: not usable as a path", p.ID, p.Namespace)
-		}
-		s = "/" + p.Namespace + "/" + p.ID
-	}
-	s = path.Clean(s)
+	s := path.Clean("/" + p.Spec)
 	if s == "/" {
 		return "", fmt.Errorf("cgroupsPath %q: not a cgroup that a container can have", p.Spec)
 	}
+	if !path.IsAbs(p.Spec) {
+		s = s[1:]
+	}
 	return s, nil
+}
+
+// byName returns the path /NAMESPACE/ID.
+func (p Path) byName() (string, error) {
+	if !isName(p.Namespace) || !isName(p.ID) {
+		return "", fmt.Errorf("cgroup of %q in namespace %q: not usable as a path", p.ID, p.Namespace)
+	}
+	return filepath.Join("/", p.Namespace, p.ID), nil
+}
+
+// chosen reports whether a client has chosen this resolved path: containerd writes
+// /NAMESPACE/ID by itself.
+func (p Path) chosen(resolved string) bool {
+	name, err := p.byName()
+	return err != nil || resolved != name
+}
+
+// Moved reports whether g has not the path that Resolve returns, because that one was in use.
+func (p Path) Moved(g *Group) (from string, moved bool) {
+	from, err := p.Resolve()
+	return from, err == nil && !p.chosen(from) && from != g.Path()
 }
 
 // isName reports whether s can be one element of a path.
@@ -63,12 +92,6 @@ func (u unit) path() string { return path.Join(u.dir, u.name) }
 func (u unit) isScope() bool { return strings.HasSuffix(u.name, scopeSuffix) }
 
 const scopeSuffix = ".scope"
-
-// like returns a unit of another name.
-func (u unit) like(suffix string) unit {
-	u.name = strings.TrimSuffix(u.name, scopeSuffix) + "-" + suffix + scopeSuffix
-	return u
-}
 
 // parseTriple reads slice:prefix:name, which names the unit prefix-name.scope.
 func parseTriple(triple string) (unit, error) {

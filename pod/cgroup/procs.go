@@ -16,7 +16,7 @@ import (
 // Pids lists the processes in the cgroup and in the cgroups below it, sorted. A missing
 // cgroup has no processes.
 func (g *Group) Pids() ([]int, error) {
-	return pidsBelow(g.record.Dirs[primary(g.record.Version)])
+	return pidsBelow(g.record.Dir())
 }
 
 // allPids is Pids over every hierarchy: a process that may write to cgroups may have left

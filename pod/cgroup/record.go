@@ -16,15 +16,15 @@ func (r *Record) check() error {
 	if r.Version != 1 && r.Version != 2 || r.Dirs[primary(r.Version)] == "" {
 		return fmt.Errorf("version %d with directories %v makes no sense", r.Version, r.Dirs)
 	}
-	if !filepath.IsAbs(r.Path) || filepath.Clean(r.Path) != r.Path || r.Path == "/" {
-		return errors.New("the path is not one below the root of a hierarchy")
+	if abs := filepath.Join("/", r.Path); abs != r.Path && abs != "/"+r.Path || abs == "/" {
+		return errors.New("the path is not one below the root of a hierarchy, nor below another cgroup")
 	}
 	for controller, dir := range r.Dirs {
 		if err := r.checkDir(controller, dir); err != nil {
 			return err
 		}
 	}
-	if u := r.Unified; u != "" && (!filepath.IsAbs(u) || filepath.Clean(u) != u || !strings.HasSuffix(u, r.Path)) {
+	if u := r.Unified; u != "" && (!filepath.IsAbs(u) || filepath.Clean(u) != u || !strings.HasSuffix(u, filepath.Join("/", r.Path))) {
 		return fmt.Errorf("%q is not its directory in the unified hierarchy", u)
 	}
 	if err := r.checkPlaceholder(); err != nil {
@@ -36,7 +36,7 @@ func (r *Record) check() error {
 // checkDir refuses a directory that is not the cgroup's in a hierarchy of its version. It
 // accepts a hierarchy that is no longer mounted, because no process is in it.
 func (r *Record) checkDir(controller, dir string) error {
-	root, ok := strings.CutSuffix(dir, r.Path)
+	root, ok := strings.CutSuffix(dir, filepath.Join("/", r.Path))
 	if !ok || !filepath.IsAbs(root) || filepath.Clean(dir) != dir {
 		return fmt.Errorf("%q is not its directory for the controller %q", dir, controller)
 	}
@@ -79,10 +79,30 @@ func (r *Record) checkMembers() error {
 			return fmt.Errorf("look for the cgroups of process %s: %w", who, err)
 		}
 		for controller := range r.Dirs {
-			if strings.HasPrefix(is[controller]+"/", r.Path+"/") {
+			path, err := r.pathOf(controller)
+			if err != nil {
+				return err
+			}
+			if strings.HasPrefix(is[controller]+"/", path+"/") {
 				return fmt.Errorf("process %s is in it, for the controller %q, so it is not a container's", who, controller)
 			}
 		}
 	}
 	return nil
+}
+
+// pathOf returns the path below the root of a controller's hierarchy.
+func (r *Record) pathOf(controller string) (string, error) {
+	if filepath.IsAbs(r.Path) {
+		return r.Path, nil
+	}
+	h, err := host()
+	if err != nil {
+		return "", err
+	}
+	path, ok := strings.CutPrefix(r.Dirs[controller], h.roots[controller]+"/")
+	if !ok {
+		return "", fmt.Errorf("%q is not in the hierarchy of the controller %q", r.Dirs[controller], controller)
+	}
+	return "/" + path, nil
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Pauses before another attempt to remove a cgroup that is busy: a process counts for a
@@ -31,8 +33,8 @@ func (g *Group) Remove(ctx context.Context) error {
 	return nil
 }
 
-// RemoveTree kills who is in a cgroup of one hierarchy, whose version is given, or below
-// it, and removes it. It is not an error if the cgroup is gone. While the kernel counts
+// RemoveTree kills the processes in a cgroup of one hierarchy, whose version is given, and
+// below it, and removes it. It is not an error if the cgroup is gone. While the kernel counts
 // processes in it, RemoveTree retries until ctx is done.
 func RemoveTree(ctx context.Context, version int, dir string) error {
 	if _, err := os.Stat(dir); err != nil {
@@ -77,7 +79,7 @@ func removeBelow(ctx context.Context, dir string) error {
 				return err
 			}
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := proc.Sleep(ctx, wait); err != nil {
 			pids, _ := pidsBelow(dir)
 			return fmt.Errorf("%s is busy with processes %v: %w", dir, pids, err)
 		}
@@ -93,16 +95,5 @@ func rmdir(dir string) error {
 		default:
 			return fmt.Errorf("rmdir %s: %w", dir, err)
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

@@ -41,7 +41,7 @@ const leaveLimit = time.Second
 // units is the part of systemd that this package uses.
 type units interface {
 	// startScope starts a delegated scope that begins with a process, and returns
-	// when it has. The error is errTaken if there is a unit of that name.
+	// when it has. The error unwraps to errTaken if there is a unit of that name.
 	startScope(ctx context.Context, u unit, pid int) error
 	// stopScope returns when there is no unit of that name.
 	stopScope(ctx context.Context, name string) error
@@ -71,36 +71,28 @@ func (h *hierarchies) claimScope(u unit, children *proc.Children) (g *Group, err
 	if err != nil {
 		return nil, err
 	}
-	if u, err = h.startNear(u, child.PID()); err != nil {
+	if err = h.startScope(u, child.PID()); err != nil {
 		return nil, err
 	}
 	// From here on the scope ends with the placeholder.
 	if err := h.setAside(u, child.PID()); err != nil {
 		return nil, fmt.Errorf("scope %s: %w", u.name, err)
 	}
-	if g, err = h.claim(filepath.Join(u.path(), scopeApp)); err != nil {
+	if g, err = h.claim(h.record(filepath.Join(u.path(), scopeApp))); err != nil {
 		return nil, fmt.Errorf("scope %s: %w", u.name, err)
 	}
 	g.record.Placeholder = &Placeholder{PID: child.PID(), StartTime: start}
 	return g, nil
 }
 
-// startNear starts a scope, or, if its name is taken, one with a random suffix.
-func (h *hierarchies) startNear(u unit, pid int) (unit, error) {
+// startScope starts a scope with a process.
+func (h *hierarchies) startScope(u unit, pid int) error {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), scopeLimit, fmt.Errorf("systemd did not start it within %s", scopeLimit))
 	defer cancel()
-	candidate := u
-	for range claimTries {
-		err := h.systemd.startScope(ctx, candidate, pid)
-		if err == nil {
-			return candidate, nil
-		}
-		if !errors.Is(err, errTaken) {
-			return u, fmt.Errorf("scope %s in %s: %w", u.name, u.slice, err)
-		}
-		candidate = u.like(randomSuffix())
+	if err := h.systemd.startScope(ctx, u, pid); err != nil {
+		return fmt.Errorf("scope %s in %s: %w", u.name, u.slice, err)
 	}
-	return u, fmt.Errorf("scope %s: %w", u.name, errTaken)
+	return nil
 }
 
 // setAside moves the placeholder to a cgroup below the scope's: on version 2 a cgroup must

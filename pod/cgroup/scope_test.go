@@ -3,6 +3,7 @@ package cgroup
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -188,11 +189,19 @@ func TestAScopeHasTheAppBelowItAndAPlaceholderFromBeginToEnd(t *testing.T) {
 	})
 }
 
-func TestTwoScopesOfOneNameAreKeptApart(t *testing.T) {
-	withScopes(t, func(t *testing.T, m Maker, h *hierarchies, _ *fakeSystemd, triple string) {
-		first, second := claimScope(t, m, h, triple), claimScope(t, m, h, triple)
-		if first.Path() == second.Path() || !strings.Contains(second.Path(), "/rkt-app1-") || !strings.HasSuffix(second.Path(), ".scope/app") {
-			t.Errorf("%s and %s", first.Path(), second.Path())
+func TestAScopeOfTheNameOfAnotherIsRefused(t *testing.T) {
+	withScopes(t, func(t *testing.T, m Maker, h *hierarchies, f *fakeSystemd, triple string) {
+		first := claimScope(t, m, h, triple)
+		g, err := m.create(h, Path{Spec: triple, Namespace: "ns", ID: "id"}, nil)
+		if err == nil {
+			leave(t, g, h)
+		}
+		var used *InUseError
+		if !errors.As(err, &used) || !Overlaps(first.record.Dir(), used.Dir) || !strings.Contains(err.Error(), "rkt-app1.scope") {
+			t.Errorf("%v (%+v)", err, used)
+		}
+		if len(f.units) != 1 {
+			t.Errorf("units %v", f.units)
 		}
 	})
 }

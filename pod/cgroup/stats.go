@@ -72,7 +72,7 @@ type Stall struct {
 // error unwraps to fs.ErrNotExist if the cgroup was removed.
 func (g *Group) Stats() (*Stats, error) {
 	s := &Stats{Version: g.record.Version}
-	_, err := os.Lstat(g.record.Dirs[primary(g.record.Version)])
+	_, err := os.Lstat(g.record.Dir())
 	if err == nil && g.record.Version == 2 {
 		err = s.readV2(g.record.Dirs[""])
 	} else if err == nil {

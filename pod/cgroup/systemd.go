@@ -29,7 +29,7 @@ func (systemd) startScope(ctx context.Context, u unit, pid int) error {
 		return err
 	})
 	if isError(err, "UnitExists") {
-		return errTaken
+		return fmt.Errorf("%w: systemd has a unit of this name", errTaken)
 	}
 	return err
 }

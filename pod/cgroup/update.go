@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strconv"
 
 	"github.com/opencontainers/cgroups"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -80,9 +81,31 @@ func (g *Group) limit(res *specs.LinuxResources, r *cgroups.Resources) error {
 	if err := m.Set(r); err != nil {
 		return err
 	}
-	// The library can disable the OOM killer, but not enable it.
-	if m := res.Memory; g.record.Version == 1 && m != nil && m.DisableOOMKiller != nil && !*m.DisableOOMKiller && g.Dir("memory") != "" {
-		return os.WriteFile(filepath.Join(g.Dir("memory"), "memory.oom_control"), []byte("0"), 0)
+	if res.Memory == nil || g.record.Version != 1 || g.Dir("memory") == "" {
+		return nil
+	}
+	return g.limitMemory(res.Memory)
+}
+
+// limitMemory writes the files of version 1 that the library does not write: it can disable the
+// OOM killer, but not enable it, and has no limit for the kernel's TCP buffers.
+func (g *Group) limitMemory(m *specs.LinuxMemory) error {
+	if m.DisableOOMKiller != nil && !*m.DisableOOMKiller {
+		if err := os.WriteFile(filepath.Join(g.Dir("memory"), "memory.oom_control"), []byte("0"), 0); err != nil {
+			return err
+		}
+	}
+	limit := value(m.KernelTCP)
+	if limit == 0 {
+		return nil
+	}
+	file, err := os.OpenFile(filepath.Join(g.Dir("memory"), "memory.kmem.tcp.limit_in_bytes"), os.O_WRONLY, 0)
+	if err == nil {
+		_, err = file.WriteString(strconv.FormatInt(limit, 10))
+		file.Close()
+	}
+	if err != nil { // a kernel without this limit has no such file
+		return fmt.Errorf("linux.resources.memory.kernelTCP: cannot be set: %w", err)
 	}
 	return nil
 }
@@ -137,7 +160,7 @@ func merge(old, change *specs.LinuxResources) *specs.LinuxResources {
 	m.CPU = overridden(old.CPU, change.CPU)
 	m.BlockIO = overridden(old.BlockIO, change.BlockIO)
 	if c := change.Memory; c != nil && old.Memory != nil && value(c.Limit) == -1 && value(c.Swap) == 0 && m.Memory.Swap != nil {
-		m.Memory.Swap = c.Limit // without a limit of memory there is none of memory and swap
+		m.Memory.Swap = c.Limit // memory without a limit: the limit of memory and swap together goes as well
 	}
 	return m
 }

@@ -92,6 +92,31 @@ func TestMemoryAndSwapInTheOrderThatTheKernelTakesOnVersion1(t *testing.T) {
 	}
 }
 
+// requirements.md#C2
+func TestTheKernelsTCPBuffersAreLimitedOnVersion1(t *testing.T) {
+	needV1(t)
+	g := create(t, "kernel-tcp", &specs.LinuxResources{Memory: &specs.LinuxMemory{KernelTCP: ptr[int64](32 << 20)}})
+	if _, err := os.Stat(filepath.Join(g.Dir("memory"), tcpFile)); err != nil {
+		t.Skip("this kernel has no limit for them: ", err)
+	}
+	expectFiles(t, g, []file{{"memory", tcpFile, "33554432"}})
+	mustUpdate(t, g, &specs.LinuxResources{Memory: &specs.LinuxMemory{KernelTCP: ptr[int64](16 << 20)}})
+	expectFiles(t, g, []file{{"memory", tcpFile, "16777216"}})
+	mustUpdate(t, g, &specs.LinuxResources{Memory: memory(64<<20, 0)})
+	expectFiles(t, g, []file{{"memory", tcpFile, "16777216"}})
+	// What the kernel refuses leaves the old value.
+	if _, err := g.Update(&specs.LinuxResources{
+		Memory: &specs.LinuxMemory{KernelTCP: ptr[int64](8 << 20)}, CPU: &specs.LinuxCPU{Cpus: "4096"},
+	}); err == nil {
+		t.Error("a CPU that does not exist was accepted")
+	}
+	expectFiles(t, g, []file{{"memory", tcpFile, "16777216"}})
+	mustUpdate(t, g, &specs.LinuxResources{Memory: &specs.LinuxMemory{KernelTCP: ptr[int64](-1)}})
+	expectFiles(t, g, []file{{"memory", tcpFile, "9223372036854771712"}})
+}
+
+const tcpFile = "memory.kmem.tcp.limit_in_bytes"
+
 // requirements.md#C3
 func TestAnUpdateThatFailsLeavesTheOldValuesOnVersion1(t *testing.T) {
 	needV1(t)

@@ -14,7 +14,7 @@ import (
 )
 
 // Mode is that of the data directory itself: the mapped users of a user namespace pass
-// through it on their way to a holder's root, and nobody needs to list it.
+// through it on their way to a holder's root, and do not need to list it.
 const Mode fs.FileMode = 0o711
 
 // Make makes a directory with these permissions, and gives them to one that exists:

@@ -26,6 +26,9 @@ func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (
 	if err != nil {
 		return exit, err
 	}
+	if group != nil {
+		defer func() { _ = group.Release() }() // a later call goes on where this one has failed
+	}
 	if !exit.Found {
 		if exit, err = a.lastExit(); err != nil {
 			return exit, err
@@ -44,16 +47,16 @@ func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (
 		}
 	}
 	p.dir.store.Fault("remove cgroup")
-	// Nothing is left because of a hook that fails, and containerd would take an
-	// error for an exit that nobody knows.
+	// A hook that fails leaves nothing to collect, and after an error containerd would
+	// take the exit for unknown.
 	if err := a.Poststop(ctx); err != nil {
 		log.G(ctx).WithError(err).Warn("collected all the same")
 	}
 	return exit, a.RemoveFiles()
 }
 
-// unpause lets the app's processes die of what the stage1 is about to do. What it
-// fails to do is done without it.
+// unpause thaws the app's cgroup so that its processes end when the stage1 kills them.
+// Errors are ignored, because the removal of the cgroup does the same again.
 func (a *AppDir) unpause() {
 	if r := a.record.Cgroup; r != nil {
 		if group, err := cgroup.FromRecord(*r); err == nil && !group.Replaced() {
@@ -75,11 +78,11 @@ func (a *AppDir) kill(ctx context.Context) (*cgroup.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	if group.Replaced() {
-		return nil, nil // by another container of the same id
+	if ours, err := a.pod.take(ctx, group); err != nil || !ours {
+		return nil, err
 	}
 	if err := group.Kill(ctx); err != nil {
-		return nil, err
+		return nil, errors.Join(err, group.Release())
 	}
 	a.pod.store.Fault("kill cgroup")
 	return group, nil
@@ -94,7 +97,7 @@ func (a *AppDir) cgroupPath() cgroup.Path {
 	}
 	// Without a readable spec there was no Create that could have got this far.
 	_ = withRoot(a.record.Bundle, func(bundle *os.Root) error { return readRecord(bundle, "config.json", &spec) })
-	return cgroup.Path{Spec: spec.Linux.CgroupsPath, Namespace: a.pod.shim.Namespace, ID: a.record.ID}
+	return a.pod.cgroupPath(spec.Linux.CgroupsPath, a.record.ID)
 }
 
 // lastExit finds out how the app ended, and keeps that in the bundle: the

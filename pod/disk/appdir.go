@@ -163,11 +163,11 @@ func (a *AppDir) Poststop(ctx context.Context) error {
 	if r.Poststop == nil {
 		return nil
 	}
-	// Made before the first hook runs: hooks that were begun and interrupted are
-	// not run again, because nobody wrote them to be.
+	// The marker is made before the first hook runs: hooks that were interrupted are
+	// not run again, because hooks need not be idempotent.
 	err := createFile(a.pod.root, a.file(poststopFile), 0o640, nil)
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
-		return nil // somebody else's, or removed with all the rest
+		return nil // another process runs the hooks, or has removed the app
 	}
 	if err != nil {
 		return fmt.Errorf("pod %s: app %s: %w", a.pod.uuid, a.name, err)

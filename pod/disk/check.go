@@ -23,7 +23,7 @@ func (r *shimRecord) check() error {
 		return err
 	}
 	if r.Shim.PID < 1 || r.Shim.StartTime == 0 { // in a container it may be 1
-		return fmt.Errorf("shim: process %d, started at %d, is none", r.Shim.PID, r.Shim.StartTime)
+		return fmt.Errorf("shim: pid %d, started at %d, cannot be a process", r.Shim.PID, r.Shim.StartTime)
 	}
 	s := r.Supervisor
 	if s == nil {
@@ -57,13 +57,14 @@ func (r *AppRecord) check() error {
 	return err
 }
 
-// check leaves the cgroup to who uses it: the record of another boot is read, too.
+// check does not look at the cgroup, because the record of another boot is read, too. The
+// code that uses the cgroup checks it.
 func (r *sandboxRecord) check() error {
 	if err := checkVersion(r.Version); err != nil {
 		return err
 	}
 	if r.ID == "" {
-		return errors.New("id: there is none")
+		return errors.New("id: it is empty")
 	}
 	for _, link := range r.Links {
 		if !filepath.IsAbs(link) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,50 +50,32 @@ func (l life) collect(t *testing.T) CollectedExit {
 }
 
 func TestAShimThatDiesAtAnyStepLeavesNothingAfterItsCollection(t *testing.T) {
-	for n := 1; ; n++ {
+	crash.AtEachStep(t, "the life of a pod", 20, func(_ int, step string) bool {
 		l := newLife(t)
-		died := l.Until(t, "shim", strconv.Itoa(n))
+		died := l.Until(t, "shim", step)
 		exit := l.collect(t)
 		l.NothingLeft(t)
-		if t.Failed() {
-			t.Fatalf("died at step %d", n)
+		if !died && exit.Found {
+			t.Errorf("found %+v after a complete deletion", exit)
 		}
-		if !died {
-			if exit.Found {
-				t.Errorf("found %+v after a complete deletion", exit)
-			}
-			t.Logf("a life has %d steps", n-1)
-			if n < 20 {
-				t.Errorf("a life has %d steps: the steps are not counted", n)
-			}
-			return
-		}
-	}
+		return died
+	})
 }
 
 func TestADeleteThatDiesAtAnyStepCanBeRepeated(t *testing.T) {
-	for n := 1; ; n++ {
+	crash.AtEachStep(t, "a collection", 8, func(_ int, step string) bool {
 		l := newLife(t)
 		if !l.Until(t, "shim", "exited") {
 			t.Fatal("it does not get there")
 		}
-		died := l.Until(t, "collect", strconv.Itoa(n))
+		died := l.Until(t, "collect", step)
 		exit := l.collect(t)
 		l.NothingLeft(t)
 		if !exit.Found || exit.Code != 7 || exit.PID == 0 {
 			t.Errorf("requirements.md#D5: exit %+v, recorded was 7", exit)
 		}
-		if t.Failed() {
-			t.Fatalf("died at step %d", n)
-		}
-		if !died {
-			t.Logf("a collection has %d steps", n-1)
-			if n < 8 {
-				t.Errorf("a collection has %d steps: the steps are not counted", n)
-			}
-			return
-		}
-	}
+		return died
+	})
 }
 
 func TestADeleteWaitsForTheLivingShimToRemoveThePod(t *testing.T) {
@@ -100,7 +83,7 @@ func TestADeleteWaitsForTheLivingShimToRemoveThePod(t *testing.T) {
 	var spec specs.Spec
 	decode(t, filepath.Join(l.Bundle(), "config.json"), &spec)
 	c := l.collector(t)
-	d, err := c.Store.Create(testKey, Stage1Record{Name: "fake"})
+	d, err := c.Store.Create(testKey, Stage1Record{Name: "fake"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,21 +102,15 @@ func TestADeleteWaitsForTheLivingShimToRemoveThePod(t *testing.T) {
 	if err := os.RemoveAll(a.Path()); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error, 1)
-	go func() {
+	wait := crash.Waits(t, "Collect", func() error {
 		_, err := l.collector(t).Collect(t.Context(), l.Bundle(), "default", l.ID)
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		t.Fatalf("it did not wait: %v", err)
-	case <-time.After(300 * time.Millisecond):
-	}
+		return err
+	})
 	if err := d.Remove(t.Context()); err != nil {
 		t.Error(err)
 	}
 	release()
-	if err := <-done; err != nil {
+	if err := wait(); err != nil {
 		t.Error(err)
 	}
 	l.NothingLeft(t)
@@ -143,27 +120,21 @@ func TestADeleteTakesOverFromAShimThatDiesWhileItRemovesThePod(t *testing.T) {
 	for _, step := range []string{"held", "rename " + dirExited, "remove content"} {
 		l := newLife(t)
 		shim := l.HaltAt(t, step)
-		done := make(chan error, 1)
-		go func() {
+		wait := crash.Waits(t, fmt.Sprintf("Collect at %q", step), func() error {
 			_, err := l.collector(t).Collect(t.Context(), l.Bundle(), "default", l.ID)
-			done <- err
-		}()
-		select {
-		case err := <-done:
-			t.Fatalf("at %q it did not wait: %v", step, err)
-		case <-time.After(300 * time.Millisecond):
-		}
+			return err
+		})
 		_ = shim.Kill()
 		_, _ = shim.Wait()
-		if err := <-done; err != nil {
+		if err := wait(); err != nil {
 			t.Errorf("after %q: %v", step, err)
 		}
 		l.NothingLeft(t)
 	}
 }
 
-// The stage1 of a living shim takes its time to end: the client does not wait for that,
-// and if the shim dies meanwhile, what `delete` leaves behind does the work.
+// The stage1 of a living shim takes its time to end. The client does not wait for that: if
+// the shim dies meanwhile, Finish does the rest, in the process that `delete` leaves running.
 func TestFinishTakesOverFromAShimThatDiesAfterTheAnswerOfDelete(t *testing.T) {
 	l := newLife(t)
 	shim := l.HaltAt(t, "rename "+dirExited)
@@ -179,16 +150,10 @@ func TestFinishTakesOverFromAShimThatDiesAfterTheAnswerOfDelete(t *testing.T) {
 	if err := os.RemoveAll(l.Bundle()); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan error, 1)
-	go func() { done <- l.collector(t).Finish(t.Context(), exit.Rest) }()
-	select {
-	case err := <-done:
-		t.Fatalf("Finish did not wait for the living shim: %v", err)
-	case <-time.After(300 * time.Millisecond):
-	}
+	wait := crash.Waits(t, "Finish beside a living shim", func() error { return l.collector(t).Finish(t.Context(), exit.Rest) })
 	_ = shim.Kill()
 	_, _ = shim.Wait()
-	if err := <-done; err != nil {
+	if err := wait(); err != nil {
 		t.Error(err)
 	}
 	l.NothingLeft(t)
@@ -398,7 +363,7 @@ func TestAReusedPidIsNotSignalled(t *testing.T) {
 	l.collect(t)
 	l.NothingLeft(t)
 	if !proc.Alive(pid, start) {
-		t.Error("somebody else was killed")
+		t.Error("another process was killed")
 	}
 }
 

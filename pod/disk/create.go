@@ -13,11 +13,11 @@ import (
 )
 
 // Create makes the directory of a new pod: in the state prepare, locked, with
-// its manifest and shim.json. This process is recorded as its shim. On failure
-// nothing remains.
-func (s *Store) Create(key Key, stage1 Stage1Record) (*Dir, error) {
+// its manifest and shim.json. This process is recorded as its shim, and cgroups as those
+// that relative paths of cgroups are relative to. On failure nothing remains.
+func (s *Store) Create(key Key, stage1 Stage1Record, cgroups map[string]string) (*Dir, error) {
 	d := &Dir{store: s, uuid: newUUID(), state: dirEmbryo}
-	err := d.make(key, stage1)
+	err := d.make(key, stage1, cgroups)
 	if err == nil {
 		return d, nil
 	}
@@ -30,7 +30,7 @@ func (s *Store) Create(key Key, stage1 Stage1Record) (*Dir, error) {
 const undoLimit = 2 * time.Second
 
 // make makes the directory and fills it.
-func (d *Dir) make(key Key, stage1 Stage1Record) error {
+func (d *Dir) make(key Key, stage1 Stage1Record, cgroups map[string]string) error {
 	path := d.Path()
 	if err := os.Mkdir(path, 0o750); err != nil {
 		return err
@@ -50,12 +50,12 @@ func (d *Dir) make(key Key, stage1 Stage1Record) error {
 	if err := d.move(dirPrepare); err != nil {
 		return err
 	}
-	return d.fill(key, stage1)
+	return d.fill(key, stage1, cgroups)
 }
 
-// fill writes what every pod has. shim.json comes first: it makes the directory
-// ours, also to who finds it half made.
-func (d *Dir) fill(key Key, stage1 Stage1Record) error {
+// fill writes what every pod has. shim.json comes first: by it a collector that
+// finds the directory half made knows that it is a shim's.
+func (d *Dir) fill(key Key, stage1 Stage1Record, cgroups map[string]string) error {
 	boot, err := proc.BootID()
 	if err != nil {
 		return err
@@ -69,7 +69,7 @@ func (d *Dir) fill(key Key, stage1 Stage1Record) error {
 		Version: recordVersion, BootID: boot,
 		Daemon: key.Daemon, Namespace: key.Namespace, Sandbox: key.Sandbox,
 		Shim:   processRecord{PID: self, StartTime: start},
-		Stage1: stage1,
+		Stage1: stage1, Cgroups: cgroups,
 	}
 	if err := d.writeShim(); err != nil {
 		return err

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -76,7 +78,7 @@ func (d *Dir) Path() string {
 }
 
 // move renames the directory to another state, which is not an error if it is
-// there already. Nobody else moves it while this process owns the pod.
+// there already. No other process moves it while this one owns the pod.
 func (d *Dir) move(state string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -153,7 +155,7 @@ func (d *Dir) MarkExited() error {
 }
 
 // Hold keeps every awaitRemoval waiting until release is called, or this process
-// dies.
+// ends.
 func (d *Dir) Hold() (release func(), err error) {
 	lock, err := lockManifest(d.root)
 	if err != nil {
@@ -162,12 +164,15 @@ func (d *Dir) Hold() (release func(), err error) {
 	return func() { _ = lock.Close() }, nil
 }
 
-// awaitRemoval waits until whoever holds the pod has removed it, or has died. It
+// awaitRemoval waits until the process that holds the pod (Hold) has removed it, or has ended. It
 // returns the directory as it is then; the error is fs.ErrNotExist if it is gone.
 func (d *Dir) awaitRemoval(ctx context.Context) (*Dir, error) {
 	lock, err := openManifestLock(d.root)
 	if err == nil {
-		err = errors.Join(lockUntil(ctx, lock), lock.Close())
+		err = proc.FlockUntil(ctx, lock, unix.LOCK_EX)
+	}
+	if err == nil {
+		err = lock.Close()
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("wait for the removal of pod %s: %w", d.uuid, err)
@@ -206,8 +211,8 @@ func (d *Dir) remove(ctx context.Context) error {
 		return err
 	}
 	d.store.Fault("remove content")
-	// Last, because without it the rest would be nobody's. A directory in which only
-	// pod.lck is left is collected, too.
+	// Last, because by shim.json the collector knows that the directory is a shim's. A
+	// directory in which only pod.lck is left is collected, too.
 	if err := os.Remove(filepath.Join(path, shimFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -220,7 +225,8 @@ func (d *Dir) remove(ctx context.Context) error {
 }
 
 // takeLock takes the lock of a pod whose supervisor has ended, unless this process has
-// it: whoever has it removes the pod. It is fs.ErrNotExist if somebody else has done so.
+// it. The process that has the lock removes the pod. The error is fs.ErrNotExist if
+// another process has removed it.
 func (d *Dir) takeLock(ctx context.Context) error {
 	if d.LockFile() != nil {
 		return nil

@@ -13,17 +13,17 @@ import (
 
 // stopSupervisor ends the stage1's supervisor and waits for its end.
 func (p *podCollector) stopSupervisor(ctx context.Context) error {
-	holders, err := p.holders()
-	if err != nil || len(holders) == 0 {
+	owners, err := p.lockOwners()
+	if err != nil || len(owners) == 0 {
 		return err
 	}
 	defer func() {
-		for _, q := range holders {
+		for _, q := range owners {
 			_ = q.Close()
 		}
 	}()
 	p.entrypoint(abi.Stop, nil)
-	for _, q := range holders {
+	for _, q := range owners {
 		if q.Wait(p.limit) == nil {
 			continue
 		}
@@ -45,10 +45,10 @@ func endProcess(ctx context.Context, q *proc.Process) error {
 	return nil
 }
 
-// holders returns the living processes that keep the pod running: the
+// lockOwners returns the living processes that keep the pod running: the
 // supervisor that is on record, or, if the shim died before it could write that
-// down, whoever holds the lock.
-func (p *podCollector) holders() ([]*proc.Process, error) {
+// down, the processes that hold the lock.
+func (p *podCollector) lockOwners() ([]*proc.Process, error) {
 	if sup := p.dir.shim.Supervisor; sup != nil {
 		q, err := proc.Open(sup.PID, sup.StartTime)
 		if errors.Is(err, proc.ErrGone) {
@@ -63,11 +63,11 @@ func (p *podCollector) holders() ([]*proc.Process, error) {
 	if locked, err := isLocked(path); err != nil || !locked {
 		return nil, err
 	}
-	return proc.LockHolders(path)
+	return proc.LockOwners(path)
 }
 
-// Evict kills what the supervisor has left that keeps the pod running: whoever has
-// its lock. The supervisor has ended. Later the lock is that of who removes the pod.
+// Evict kills the processes that still hold the pod's lock after the supervisor has ended,
+// and so keep the pod running. Call it before the pod is removed: the remover takes the lock.
 func (d *Dir) Evict(ctx context.Context) error {
 	path := d.store.path(dirRun, d.uuid)
 	if d.Path() != path {
@@ -83,14 +83,14 @@ func (d *Dir) Evict(ctx context.Context) error {
 	if err != nil || !locked {
 		return err
 	}
-	holders, err := proc.LockHolders(path)
+	owners, err := proc.LockOwners(path)
 	limit, cancel := context.WithTimeout(ctx, lockLimit)
 	defer cancel()
-	for _, q := range holders {
+	for _, q := range owners {
 		err = errors.Join(err, endProcess(limit, q), q.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("end what has locked pod %s: %w", d.uuid, err)
+		return fmt.Errorf("end the lock owners of pod %s: %w", d.uuid, err)
 	}
 	return nil
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// poststopFile is the marker: the hooks of this app were begun.
+// poststopFile exists if the poststop hooks of the app were begun.
 const poststopFile = "poststop"
 
-// hookLinger is how long to read the output of a hook that has ended and left
-// somebody behind who holds its pipe.
+// hookLinger is how long to read the output of a hook that has ended, if a process that
+// it started still has the pipe open.
 const hookLinger = 200 * time.Millisecond
 
 // newPoststop returns what the poststop hooks of a spec need, or nil.

@@ -51,7 +51,7 @@ func TestOneLife(t *testing.T) {
 // live makes a pod with an app and removes both.
 func (l life) live(s *Store) error {
 	ctx := context.Background()
-	d, err := s.Create(testKey, Stage1Record{Name: "fake"})
+	d, err := s.Create(testKey, Stage1Record{Name: "fake"}, nil)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // openDir opens a directory for locking, as rkt does: the lock is flock(2) on
@@ -18,14 +20,10 @@ func openDir(path string) (*os.File, error) {
 
 // flock locks or unlocks an open file. Without LOCK_NB it waits.
 func flock(f *os.File, how int) error {
-	for {
-		if err := unix.Flock(int(f.Fd()), how); err != unix.EINTR {
-			if err != nil {
-				return fmt.Errorf("flock %s: %w", f.Name(), err)
-			}
-			return nil
-		}
+	if err := proc.Flock(f, how); err != nil {
+		return fmt.Errorf("flock %s: %w", f.Name(), err)
 	}
+	return nil
 }
 
 // isLocked reports whether a process holds the exclusive lock of a directory. Like
@@ -47,7 +45,7 @@ func isLocked(path string) (bool, error) {
 // whose owner has ended: an observer may hold the shared lock for an instant, and so may
 // another process that removes the pod.
 const (
-	lockRetry = time.Millisecond
+	lockRetry = 2 * time.Millisecond
 	lockLimit = 2 * time.Second
 )
 
@@ -58,33 +56,18 @@ func lockDir(ctx context.Context, path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := lockUntil(ctx, f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
-// lockUntil takes the exclusive lock of an open file, or gives up with ctx, by which
-// flock(2) could not be interrupted.
-func lockUntil(ctx context.Context, f *os.File) error {
 	for {
 		err := flock(f, unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return err
+		if err == nil {
+			return f, nil
 		}
-		if err := sleep(ctx, lockRetry); err != nil {
-			return fmt.Errorf("%s is still locked: %w", f.Name(), err)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			if err = proc.Sleep(ctx, lockRetry); err == nil {
+				continue
+			}
+			err = fmt.Errorf("%s is still locked: %w", path, err)
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+		_ = f.Close()
+		return nil, err
 	}
 }

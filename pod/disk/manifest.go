@@ -37,28 +37,42 @@ func newPodManifest() *schema.PodManifest {
 	return m
 }
 
-// newImageManifest says of an OCI spec what appc has words for. The spec stays
-// the authority: interface version 7 is given that.
-func newImageManifest(name AppName, spec *specs.Spec) *schema.ImageManifest {
-	m := schema.BlankImageManifest()
-	m.Name = imageNameBase + types.ACIdentifier(name)
-	p := spec.Process
+// newApp says of an OCI spec what appc has words for. The spec stays the authority:
+// interface version 7 is given that.
+func newApp(p *specs.Process) *types.App {
 	if p == nil {
-		return m
+		return nil
 	}
-	m.App = &types.App{
+	app := &types.App{
 		Exec:        p.Args,
 		User:        strconv.FormatUint(uint64(p.User.UID), 10),
 		Group:       strconv.FormatUint(uint64(p.User.GID), 10),
 		Environment: appcEnvironment(p.Env),
 	}
 	for _, gid := range p.User.AdditionalGids {
-		m.App.SupplementaryGIDs = append(m.App.SupplementaryGIDs, int(gid))
+		app.SupplementaryGIDs = append(app.SupplementaryGIDs, int(gid))
 	}
 	if filepath.IsAbs(p.Cwd) {
-		m.App.WorkingDirectory = p.Cwd
+		app.WorkingDirectory = p.Cwd
 	}
-	return m
+	return app
+}
+
+// Describe returns the text of an app's image manifest, and the app's entry in the pod's
+// manifest, which the caller completes.
+func Describe(name AppName, app *types.App) (image []byte, entry *schema.RuntimeApp, err error) {
+	m := schema.BlankImageManifest()
+	m.Name = imageNameBase + types.ACIdentifier(name)
+	m.App = app
+	if image, err = json.Marshal(m); err != nil {
+		return nil, nil, fmt.Errorf("image manifest of app %s: %w", name, err)
+	}
+	sum := sha512.Sum512(image)
+	id, err := types.NewHash("sha512-" + hex.EncodeToString(sum[:]))
+	if err != nil {
+		return nil, nil, err
+	}
+	return image, &schema.RuntimeApp{Name: types.ACName(name), Image: schema.RuntimeImage{Name: &m.Name, ID: *id}, App: app}, nil
 }
 
 // appcEnvironment returns the variables whose names appc accepts, the first of
@@ -83,25 +97,15 @@ func appcEnvironment(env []string) types.Environment {
 
 // writeManifests writes an app's image manifest and its entry in the pod's.
 func writeManifests(dir *os.Root, name AppName, spec *specs.Spec) error {
-	image := newImageManifest(name, spec)
-	b, err := json.Marshal(image)
-	if err != nil {
-		return fmt.Errorf("image manifest of app %s: %w", name, err)
-	}
-	if err := replaceFile(dir, filepath.Join(appsInfoDir, string(name), manifestFile), b); err != nil {
-		return err
-	}
-	sum := sha512.Sum512(b)
-	id, err := types.NewHash("sha512-" + hex.EncodeToString(sum[:]))
+	image, app, err := Describe(name, newApp(spec.Process))
 	if err != nil {
 		return err
 	}
-	entry, err := json.Marshal(schema.RuntimeApp{
-		Name:           types.ACName(name),
-		Image:          schema.RuntimeImage{Name: &image.Name, ID: *id},
-		App:            image.App,
-		ReadOnlyRootFS: spec.Root != nil && spec.Root.Readonly,
-	})
+	if err := replaceFile(dir, filepath.Join(appsInfoDir, string(name), manifestFile), image); err != nil {
+		return err
+	}
+	app.ReadOnlyRootFS = spec.Root != nil && spec.Root.Readonly
+	entry, err := json.Marshal(app)
 	if err != nil {
 		return fmt.Errorf("pod manifest's entry of app %s: %w", name, err)
 	}

@@ -56,7 +56,8 @@ func newAppName(id string, generation int) AppName {
 	return AppName(name)
 }
 
-// readable returns what of s an ACName can hold.
+// readable returns s in lower case, with a dash in place of characters that an ACName cannot
+// have, and no longer than readableLen.
 func readable(s string) string {
 	var b strings.Builder
 	dash := false

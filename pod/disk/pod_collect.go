@@ -17,9 +17,9 @@ const (
 	// pod. That takes longer if the machine is busy, or the stage1 slow: the ABI gives
 	// its entrypoints ten seconds each.
 	removalPatience = 2 * time.Second
-	// A dying process has no locks any more, and may still be seen: on a busy host
-	// for a while.
-	dyingLimit = time.Second
+	// exitLimit is how long to wait for the end of a shim that has lost its locks: a
+	// process that exits is visible for some time after that.
+	exitLimit = time.Second
 )
 
 // Stage1 is what a Collector needs of a stage1. All but Call are methods of

@@ -21,7 +21,7 @@ func (p *podCollector) finish(ctx context.Context) error {
 	if alive, err := d.hasSandbox(); err != nil || alive {
 		return err
 	}
-	if d, err = p.abandonedDir(); err != nil || d == nil {
+	if d, err = p.leftDir(); err != nil || d == nil {
 		return err
 	}
 	if d != p.dir {
@@ -43,11 +43,11 @@ func (p *podCollector) finish(ctx context.Context) error {
 	return p.remove(ctx)
 }
 
-// abandonedDir waits while a living shim removes the pod, which has no app any more.
-// It returns the directory as it is then if the shim is dead, and nil if there is
-// nothing to do: the directory is gone, or the shim has failed to remove it, has said
-// so in its log, and goes on to live.
-func (p *podCollector) abandonedDir() (*Dir, error) {
+// leftDir waits while the pod's shim, if it runs, removes the pod, which has no app any more.
+// If the shim has ended by then, leftDir returns the directory. It returns nil if the
+// collector has nothing to do: the directory is gone, or the shim still runs and has logged
+// why it could not remove the directory.
+func (p *podCollector) leftDir() (*Dir, error) {
 	d := p.dir
 	owner, err := proc.Open(d.shim.Shim.PID, d.shim.Shim.StartTime)
 	if err != nil {
@@ -64,18 +64,18 @@ func (p *podCollector) abandonedDir() (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	dying, cancel := context.WithTimeout(p.patience, dyingLimit)
+	limit, cancel := context.WithTimeout(p.patience, exitLimit)
 	defer cancel()
-	if owner.Wait(dying) != nil {
+	if owner.Wait(limit) != nil {
 		now.close()
 		return nil, nil
 	}
 	return now, nil
 }
 
-// claim waits until nobody else removes the pod. It is fs.ErrNotExist if somebody has
-// done so. One at a time: gc makes the stage1's tree visible again, and must not do that
-// in a directory that another one is about to remove.
+// claim takes the pod's lock, so that no other process removes the pod at the same time: gc
+// mounts the stage1's tree again, which must not happen in a directory that is about to be
+// removed. The error is fs.ErrNotExist if another process has removed the pod.
 func (p *podCollector) claim(ctx context.Context) error {
 	wait, cancel := context.WithTimeout(ctx, entrypointLimit+lockLimit)
 	defer cancel()

@@ -30,12 +30,15 @@ const (
 
 // shimRecord is $pod/shim.json.
 type shimRecord struct {
-	Version    int               `json:"version"`
-	BootID     string            `json:"bootID"`
-	Daemon     string            `json:"daemon"`
-	Namespace  string            `json:"namespace"`
-	Sandbox    string            `json:"sandbox"`
-	Shim       processRecord     `json:"shim"`
+	Version   int           `json:"version"`
+	BootID    string        `json:"bootID"`
+	Daemon    string        `json:"daemon"`
+	Namespace string        `json:"namespace"`
+	Sandbox   string        `json:"sandbox"`
+	Shim      processRecord `json:"shim"`
+	// Cgroups are those of the daemon, by controller, when the shim was started. Relative
+	// paths of cgroups are relative to them.
+	Cgroups    map[string]string `json:"cgroups,omitempty"`
 	Stage1     Stage1Record      `json:"stage1"`
 	Supervisor *SupervisorRecord `json:"supervisor,omitempty"`
 }
@@ -75,6 +78,7 @@ type AppRecord struct {
 	Recorder   string          `json:"recorder,omitempty"`
 	State      string          `json:"state,omitempty"`
 	Poststop   *poststopRecord `json:"poststop,omitempty"`
+	Unknown    []string        `json:"unknown,omitempty"` // fields of config.json that are ignored, because no spec has them
 }
 
 // poststopRecord is what poststop hooks need when the spec may be gone.
@@ -116,7 +120,7 @@ type checked interface {
 	check() error
 }
 
-// readRecord reads a JSON record. The error is fs.ErrNotExist if there is none, and
+// readRecord reads a JSON record. The error is fs.ErrNotExist if the file does not exist, and
 // errdefs.ErrDataLoss if it is not as a shim writes it.
 func readRecord(dir *os.Root, name string, v any) error {
 	b, err := dir.ReadFile(name)
@@ -133,8 +137,8 @@ func readRecord(dir *os.Root, name string, v any) error {
 	return nil
 }
 
-// errDamaged says that nothing is done by a record, since it is not known whose processes
-// and files that would meet.
+// errDamaged is the error for a record that is not used, because its pids and paths may be
+// those of other processes and files.
 func errDamaged(dir *os.Root, name string, why error) error {
 	return fmt.Errorf("%s is damaged: %w: correct it, or end what is left of the container and remove the file: %w",
 		filepath.Join(dir.Name(), name), why, errdefs.ErrDataLoss)
@@ -189,7 +193,7 @@ func spareOf(name string) string {
 	return filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".spare")
 }
 
-// overwrite gives a file that nobody reads new content.
+// overwrite writes a file that no other process reads.
 func overwrite(dir *os.Root, name string, b []byte) error {
 	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o640)
 	if err != nil {
@@ -216,7 +220,7 @@ func createFile(dir *os.Root, name string, mode os.FileMode, b []byte) error {
 // keepUnknown adds to the object written those fields of the object old that
 // type t has no name for, at every level that t describes.
 func keepUnknown(written, old []byte, t reflect.Type) ([]byte, error) {
-	known := Fields(t)
+	known := fieldsOf(t)
 	if known == nil {
 		return written, nil
 	}
@@ -245,9 +249,9 @@ func keepUnknown(written, old []byte, t reflect.Type) ([]byte, error) {
 	return json.Marshal(now)
 }
 
-// Fields returns the JSON names of a struct's fields, or nil if t is something
+// fieldsOf returns the JSON names of a struct's fields, or nil if t is something
 // else or has a text of its own.
-func Fields(t reflect.Type) map[string]reflect.Type {
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -260,7 +264,7 @@ func Fields(t reflect.Type) map[string]reflect.Type {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
-			for n, ft := range Fields(f.Type) {
+			for n, ft := range fieldsOf(f.Type) {
 				names[n] = ft
 			}
 		case f.IsExported() && name != "":

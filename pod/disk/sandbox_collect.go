@@ -46,20 +46,32 @@ func (f *SandboxFiles) collect(ctx context.Context) error {
 	var group *cgroup.Group
 	var err error
 	if r := f.record.Cgroup; r != nil {
-		group, err = cgroup.FromRecord(*r)
-		switch {
-		case err != nil:
-			err = errDamaged(f.dir.root, sandboxFile, err)
-		case group.Replaced():
-			group = nil // by another sandbox of the same id
-		}
+		group, err = f.takeCgroup(ctx, r)
 	} else { // it may just have been made
-		err = cgroup.RemoveStale(ctx, cgroup.Path{Spec: f.record.CgroupsPath, Namespace: f.dir.shim.Namespace, ID: f.record.ID})
+		err = cgroup.RemoveStale(ctx, f.dir.cgroupPath(f.record.CgroupsPath, f.record.ID))
 	}
 	if err != nil {
 		return err
 	}
-	return f.Remove(ctx, group)
+	if err := f.Remove(ctx, group); err != nil {
+		if group != nil {
+			err = errors.Join(err, group.Release())
+		}
+		return err
+	}
+	return nil
+}
+
+// takeCgroup returns the holder's cgroup, or nil if another sandbox has its path.
+func (f *SandboxFiles) takeCgroup(ctx context.Context, r *cgroup.Record) (*cgroup.Group, error) {
+	group, err := cgroup.FromRecord(*r)
+	if err != nil {
+		return nil, errDamaged(f.dir.root, sandboxFile, err)
+	}
+	if ours, err := f.dir.take(ctx, group); err != nil || !ours {
+		return nil, err
+	}
+	return group, nil
 }
 
 // lastExit says how the sandbox ends, and keeps that in the bundle.
@@ -85,8 +97,7 @@ func (d *Dir) hasSandbox() (bool, error) {
 	return err == nil, err
 }
 
-// shimLives reports whether the pod's shim runs, after a moment in which one that is
-// dying may do so.
+// shimLives reports whether the pod's shim runs. A shim that is exiting gets exitLimit.
 func (d *Dir) shimLives() (bool, error) {
 	owner, err := proc.Open(d.shim.Shim.PID, d.shim.Shim.StartTime)
 	if errors.Is(err, proc.ErrGone) {
@@ -96,7 +107,7 @@ func (d *Dir) shimLives() (bool, error) {
 		return false, err
 	}
 	defer owner.Close()
-	dying, cancel := context.WithTimeout(context.Background(), dyingLimit)
+	limit, cancel := context.WithTimeout(context.Background(), exitLimit)
 	defer cancel()
-	return owner.Wait(dying) != nil, nil
+	return owner.Wait(limit) != nil, nil
 }

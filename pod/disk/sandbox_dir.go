@@ -98,7 +98,7 @@ func (d *Dir) NewSandboxFiles(c Sandbox) (*SandboxFiles, error) {
 }
 
 // openSandbox returns what another process has written of a sandbox. The error is
-// fs.ErrNotExist if the pod is none, or if it is over.
+// fs.ErrNotExist if the pod is no sandbox, or no longer one.
 func (d *Dir) openSandbox() (*SandboxFiles, error) {
 	f := &SandboxFiles{dir: d}
 	return f, readRecord(d.root, sandboxFile, &f.record)
@@ -218,7 +218,7 @@ func (f *SandboxFiles) Unlink() error {
 		if err == nil && strings.Contains(target, f.dir.uuid) {
 			errs = append(errs, os.Remove(link))
 		}
-		// If somebody else has put something there, it is theirs.
+		// This fails, as it should, if another program has put a file there.
 		_ = os.Remove(filepath.Dir(link))
 	}
 	f.dir.store.Fault("unlink")

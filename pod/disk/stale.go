@@ -22,8 +22,8 @@ const (
 	embryoGrace      = time.Minute            // between the making of a directory and its lock
 )
 
-// CollectStale removes what nobody else will: pods of another boot, none of
-// whose processes it touches; directories that a shim left half made; and pods
+// CollectStale removes what no `delete` will: pods of another boot, without
+// signalling any process; directories that a shim left half made; and pods
 // whose shim is dead and whose bundles are gone, so that no `delete` will come.
 // Pods of rkt's own are left alone.
 //
@@ -92,18 +92,17 @@ func (c *Collector) collectStale(ctx context.Context, state, uuid string) (stale
 	}
 	defer func() {
 		if errors.Is(err, fs.ErrNotExist) {
-			err = nil // another one removes it
+			err = nil // another process removes it
 		}
 	}()
 	if !current {
-		// No process and no mount of it is left, and its pids are somebody
-		// else's: only files can be.
+		// Only files of it are left. Its pids may be those of other processes now.
 		return true, p.removeOtherBoots(ctx)
 	}
 	if proc.Alive(d.shim.Shim.PID, d.shim.Shim.StartTime) {
 		return false, nil
 	}
-	return true, p.abandoned(ctx)
+	return true, p.collectForgotten(ctx)
 }
 
 // removeUnfilled removes a directory without shim.json in which nothing is but what
@@ -133,7 +132,7 @@ func (d *Dir) removeUnfilled(ctx context.Context) error {
 // removeOtherBoots removes a pod of another boot.
 func (p *podCollector) removeOtherBoots(ctx context.Context) error {
 	if locked, err := isLocked(p.dir.Path()); err != nil || locked {
-		return err // somebody is at it
+		return err // another process is removing it
 	}
 	if sandbox, err := p.dir.openSandbox(); err == nil {
 		if err := sandbox.Unlink(); err != nil {
@@ -154,9 +153,9 @@ func (p *podCollector) removeOtherBoots(ctx context.Context) error {
 	return p.remove(ctx)
 }
 
-// abandoned collects a pod of a dead shim that containerd has forgotten: none of
+// collectForgotten collects a pod of a dead shim that containerd has forgotten: none of
 // its apps has a bundle any more.
-func (p *podCollector) abandoned(ctx context.Context) error {
+func (p *podCollector) collectForgotten(ctx context.Context) error {
 	names, err := p.dir.apps()
 	if err != nil {
 		return err

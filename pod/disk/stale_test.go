@@ -190,7 +190,7 @@ func TestAnotherBootsPodIsRemovedAndNobodyIsSignalled(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 	if !proc.Alive(pid, start) {
-		t.Error("somebody was signalled")
+		t.Error("another process was signalled")
 	}
 	if len(calls) != 1 || calls[0] != abi.GC {
 		t.Errorf("entrypoints %v, want gc alone", calls)

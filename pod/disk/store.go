@@ -9,8 +9,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// The directories below pods/: rkt's. How they and the lock tell the state of a
-// pod is in docs/layout.md.
+// The directories below pods/, with the names that rkt gave them. The directory and the lock
+// of a pod show its state: docs/layout.md.
 const (
 	dirEmbryo  = "embryo"
 	dirPrepare = "prepare"
@@ -31,7 +31,7 @@ type Store struct {
 	dir string
 
 	// Children, if set, is told of the processes that poststop hooks start, so
-	// that it does not take them for orphans. Set it before the Store is used.
+	// that it does not reap them as unknown. Set it before the Store is used.
 	Children *proc.Children
 
 	// Fault is called after every step that changes the disk. Tests stop there.

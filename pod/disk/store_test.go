@@ -30,7 +30,7 @@ func newStore(t testing.TB) *Store {
 
 func newDir(t testing.TB, s *Store) *Dir {
 	t.Helper()
-	d, err := s.Create(testKey, Stage1Record{Name: "fake", Digest: "sha512-0"})
+	d, err := s.Create(testKey, Stage1Record{Name: "fake", Digest: "sha512-0"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestRemoveNeverFollowsMounts(t *testing.T) {
 			}
 		}
 	}
-	// Busy: somebody has a file in it open.
+	// Busy: a file in it is open.
 	f, err := os.Open(filepath.Join(d.Path(), "a b", "file"))
 	if err != nil {
 		t.Fatal(err)
@@ -316,7 +316,7 @@ func TestAFailedCreateOfADirectoryLeavesNothing(t *testing.T) {
 	if err := os.RemoveAll(s.path(dirPrepare, "")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Create(testKey, Stage1Record{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := s.Create(testKey, Stage1Record{}, nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("created without a place: %v", err)
 	}
 	if left := places(t, s); len(left) != 0 {

@@ -7,10 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unmount unmounts whatever is mounted on target, stacked mounts included. A
-// target that is not a mount point, or not there, is fine. What is busy, because
-// somebody has mounted below it or keeps a file of it open, is detached with all
-// that is below it.
+// Unmount unmounts whatever is mounted on target, stacked mounts included. It is
+// not an error if target is not a mount point or does not exist. A mount that is busy,
+// because of a mount below it or an open file, is detached with all mounts below it.
 func Unmount(target string) error {
 	for {
 		err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)

@@ -38,3 +38,17 @@ func Read[T any](text []byte) (*Document[T], error) {
 	d.Root = newIndex(text)
 	return d, nil
 }
+
+// Namespace returns whether a spec asks for a namespace of a kind, and the path of the one
+// that it joins, or "" for a new one.
+func Namespace(s *specs.Spec, kind specs.LinuxNamespaceType) (path string, asked bool) {
+	if s.Linux == nil {
+		return "", false
+	}
+	for _, ns := range s.Linux.Namespaces {
+		if ns.Type == kind {
+			return ns.Path, true
+		}
+	}
+	return "", false
+}

@@ -73,7 +73,7 @@ func TestMembersOfAnObjectAreReplacedAndTheOthersStay(t *testing.T) {
 		}
 	}
 	if got := string(Value{}.With(Change{"a", is("1")})); got != `{"a":1}` {
-		t.Errorf("what is not there: %s", got)
+		t.Errorf("a change of an empty Value: %s", got)
 	}
 }
 
@@ -125,5 +125,26 @@ func same(t *testing.T, v Value) {
 	}
 	for m := v.Members(); m.Next(); {
 		same(t, m.Value)
+	}
+}
+
+func TestANamespaceIsNewOrHasAPathOrIsNotAskedFor(t *testing.T) {
+	s := &specs.Spec{Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{
+		{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace, Path: "/run/netns/blue"},
+	}}}
+	for kind, want := range map[specs.LinuxNamespaceType]struct {
+		path  string
+		asked bool
+	}{
+		specs.PIDNamespace:     {"", true},
+		specs.NetworkNamespace: {"/run/netns/blue", true},
+		specs.IPCNamespace:     {"", false},
+	} {
+		if path, asked := Namespace(s, kind); path != want.path || asked != want.asked {
+			t.Errorf("%s: %q, %t, want %+v", kind, path, asked, want)
+		}
+	}
+	if path, asked := Namespace(&specs.Spec{}, specs.PIDNamespace); path != "" || asked {
+		t.Errorf("a spec without linux: %q, %t", path, asked)
 	}
 }

@@ -98,8 +98,8 @@ func (m *Members) Name() []byte {
 // key returns the name of the member at hand as it is written.
 func (m *Members) key() []byte { return Value{m.in, m.at - 1}.Raw() }
 
-// Asks reports whether the value asks for anything. What does not is null, false, 0, "",
-// [], and an object with nothing else in it.
+// Asks reports whether the value asks for anything if its presence does not. What does not
+// is null, false, 0, "", [], and an object with nothing else in it.
 func (v Value) Asks() bool {
 	if v.in == nil {
 		return false

@@ -23,9 +23,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
-// barePodID is the UUID of every bare pod. Only one exists at a time.
-const barePodID = "7f3d2c1a-5b64-4e0f-9a77-0d1c2b3a4f58"
-
 // barePod is a pod directory whose entrypoints are called one by one.
 type barePod struct {
 	t      *trial
@@ -55,7 +52,7 @@ func (t *trial) barePod() *barePod { return t.barePodIn("pod") }
 
 func (t *trial) barePodIn(parent string) *barePod {
 	b := &barePod{
-		t: t, dir: filepath.Join(t.dir, parent, barePodID), stage1: must(t.newStage1()), words: true,
+		t: t, dir: filepath.Join(t.dir, parent, t.podID), stage1: must(t.newStage1()), words: true,
 		notices: map[string]*notice{}, silent: make(chan struct{}),
 	}
 	try(os.MkdirAll(b.dir, 0o750))
@@ -149,18 +146,19 @@ func (b *barePod) stop(ctx context.Context, force bool) error {
 	return err
 }
 
-// stopLimit is how long a supervisor may take to end.
+// stopLimit is how long a supervisor may take to end, on an idle machine.
 const stopLimit = 10 * time.Second
 
 func (b *barePod) awaitEnd(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, stopLimit, fmt.Errorf("it has not ended within %s", stopLimit))
+	limit := stopLimit * Pace()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it has not ended within %s", limit))
 	defer cancel()
 	return await(ctx, b.sup.Done)
 }
 
 // call returns the fields that all calls have.
 func (b *barePod) call(e abi.Entrypoint, app string) pod.Call {
-	c := pod.Call{Dir: b.dir, Request: abi.Request{Entrypoint: e, Pod: barePodID, App: app}}
+	c := pod.Call{Dir: b.dir, Request: abi.Request{Entrypoint: e, Pod: b.t.podID, App: app}}
 	if b.sup != nil {
 		c.Leader = b.sup.Leader.PID
 	}
@@ -294,7 +292,7 @@ func (q *bareProcess) ended(ctx context.Context) (abi.Status, error) {
 		q.exit <- st
 		return st, nil
 	case <-ctx.Done():
-		return abi.Status{}, fmt.Errorf("process %d: nobody has told of its end: %w", q.PID, context.Cause(ctx))
+		return abi.Status{}, fmt.Errorf("process %d: its end was not reported: %w", q.PID, context.Cause(ctx))
 	}
 }
 

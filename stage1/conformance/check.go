@@ -21,10 +21,18 @@ type Check struct {
 	// nothing to check.
 	needs []abi.Entrypoint
 	asks  func(*specs.Spec)
-	// demanded is set if a stage1 without these does not reach the level.
+	// demanded is set if a stage1 without these entrypoints and fields fails the level.
 	demanded bool
 	// mutable is set if the check needs a pod to which apps can be added.
 	mutable bool
+	// serves is set if the check needs a stage1 that answers on a socket.
+	serves bool
+	// Fields are the fields of config.json that the check shows to be honoured, as JSON pointers.
+	Fields []string
+	// honest is set if a field that the operator lets the stage1 ignore is not asked for.
+	honest bool
+	// missing returns what the machine lacks for the check, or "".
+	missing func() string
 	run     func(context.Context, *trial) error
 }
 
@@ -36,6 +44,14 @@ func basic(id, section, sentence string, run func(context.Context, *trial) error
 // mutable returns a check of LevelRun that needs a pod to which apps can be added.
 func mutable(id, section, sentence string, run func(context.Context, *trial) error, needs ...abi.Entrypoint) Check {
 	return Check{ID: id, Level: LevelRun, Section: section, Sentence: sentence, mutable: true, needs: needs, run: run}
+}
+
+// showing returns checks that show fields of config.json to be honoured.
+func showing(checks []Check, fields map[string][]string) []Check {
+	for i := range checks {
+		checks[i].Fields = append(checks[i].Fields, fields[checks[i].ID]...)
+	}
+	return checks
 }
 
 // inPod returns such a check whose run gets a pod that runs.
@@ -56,32 +72,59 @@ func demanded(level Level, asks func(*specs.Spec)) func(id, section, sentence st
 // Checks returns all checks in the order in which they are run: level by level, because an
 // early failure explains later ones.
 func Checks() []Check {
-	all := slices.Concat(imageChecks(), runChecks(), addChecks(), startChecks(), streamChecks(), signalChecks(),
-		exitChecks(), removeChecks(), stopChecks(), sandboxChecks(), crashChecks(),
-		enterChecks(), terminalChecks(), limitChecks(), userChecks(), checkpointChecks())
+	all := slices.Concat(imageChecks(), featureChecks(), runChecks(), addChecks(), hookChecks(), startChecks(), streamChecks(), signalChecks(),
+		exitChecks(), removeChecks(), stopChecks(), sandboxChecks(), crashChecks(), serveChecks(),
+		enterChecks(), terminalChecks(), honoursChecks(), limitChecks(), userChecks(), checkpointChecks())
+	all = showing(all, map[string][]string{
+		"add/namespaces": {"/linux/namespaces/*/type"},
+		"start/program":  {"/root/path", "/process/args", "/process/env", "/process/cwd", "/process/user/uid", "/process/user/gid"},
+		"enter/program":  {"/process/args", "/process/env", "/process/cwd", "/process/user/uid", "/process/user/gid"},
+		"sandbox/app":    {"/linux/namespaces/*/path"},
+		"terminal/app":   {"/process/terminal", "/process/consoleSize/height", "/process/consoleSize/width"},
+		"terminal/exec":  {"/process/terminal", "/process/consoleSize/height", "/process/consoleSize/width"},
+		"user/mapped": {"/linux/uidMappings/*/containerID", "/linux/uidMappings/*/hostID", "/linux/uidMappings/*/size",
+			"/linux/gidMappings/*/containerID", "/linux/gidMappings/*/hostID", "/linux/gidMappings/*/size"},
+	})
 	slices.SortStableFunc(all, func(a, b Check) int { return int(a.Level - b.Level) })
 	return all
 }
 
-// absent returns why a check does not apply to the image, or "".
-func (c *Check) absent(k *Kit) string {
+// absent returns why a check does not apply to the image, or "", and an explanation.
+func (c *Check) absent(k *Kit) (Reason, string) {
 	if c.mutable && !k.mutable() {
-		return "the stage1 is immutable: a pod has one app, and no app/add"
+		return Immutable, "the stage1 is immutable: a pod has one app, and no app/add"
+	}
+	if c.serves && k.image.Socket() == "" {
+		return NoSocket, "the stage1 declares no socket"
 	}
 	for _, e := range c.needs {
 		if !k.image.Has(e) {
-			return fmt.Sprintf("the stage1 has no %s entrypoint", e)
+			return NoEntrypoint, fmt.Sprintf("the stage1 has no %s", e)
 		}
 	}
-	if c.asks == nil {
-		return ""
+	if c.asks != nil {
+		s := k.plainSpec("exit", "0")
+		c.asks(s)
+		if err := k.declares(s); err != nil {
+			return Undeclared, err.Error()
+		}
 	}
-	s := k.plainSpec("exit", "0")
+	if c.honest && !k.honours(c.bare()) {
+		return Excused, "the operator lets the stage1 ignore " + strings.Join(c.Fields, ", ")
+	}
+	if c.missing != nil {
+		if why := c.missing(); why != "" {
+			return NoMachine, why
+		}
+	}
+	return "", ""
+}
+
+// bare returns a spec that has nothing but what the check asks for.
+func (c *Check) bare() *specs.Spec {
+	s := &specs.Spec{Root: &specs.Root{}, Process: &specs.Process{}, Linux: &specs.Linux{}}
 	c.asks(s)
-	if err := k.declares(s); err != nil {
-		return err.Error()
-	}
-	return ""
+	return s
 }
 
 // Select returns the checks whose id matches one of some patterns: a part of it,

@@ -35,7 +35,7 @@ func TestWhatAStage1SaysThatItCannotIsSkippedByName(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	if v := verify(t, "--run", "checkpoint/", dir); !strings.Contains(v.stdout, "# SKIP it says that it cannot: ") {
+	if v := verify(t, "--run", "checkpoint/", dir); !strings.Contains(v.stdout, "# SKIP refused: it says that it cannot: ") {
 		t.Errorf("as TAP: %s", v.stdout)
 	}
 }

@@ -26,12 +26,6 @@ func addChecks() []Check {
 	program := func(path string) func(*specs.Spec) {
 		return func(s *specs.Spec) { s.Process.Args = []string{path} }
 	}
-	hooks := inPod("hooks/order", "5", "hooks run in the order of the spec, with the state of the app as their input", checkHooks)
-	hooks.asks = func(s *specs.Spec) {
-		hook := []specs.Hook{{Path: "/bin/true"}}
-		s.Hooks = &specs.Hooks{CreateRuntime: hook, StartContainer: hook}
-		s.Hooks.Prestart = hook
-	}
 	return []Check{
 		inPod("add/blocked", "5 app/add", "app/add leaves the app's first process created and blocked: the program runs after app/start, and not before", checkBlocked),
 		inPod("add/namespaces", "5 app/add", "the namespaces of a created process are final, and its own where the spec asks for it", checkNamespaces),
@@ -52,7 +46,6 @@ func addChecks() []Check {
 		mutable("add/killed", "5 app/add", "an app/add that is killed half-way leaves nothing that app/stop, app/rm, stop and gc do not clean up", checkAddKilled),
 		mutable("add/second", "5 app/add", "a pod has several apps, each with its own exit", checkSecond),
 		mutable("add/concurrent", "5 app/add", "apps are added and started at the same time", checkConcurrent),
-		hooks,
 	}
 }
 
@@ -62,7 +55,8 @@ func (b *barePod) refuses(ctx context.Context, change func(*specs.Spec), words .
 	return failsWith("app/add", err, words)
 }
 
-// failsWith fails if an entrypoint has succeeded, or if its error has none of some words.
+// failsWith returns an error if an entrypoint has succeeded, or if the text of its error has
+// none of the words.
 func failsWith(entrypoint string, err error, words []string) error {
 	switch {
 	case err == nil:
@@ -296,33 +290,6 @@ func atOnce(do func(i int) error) error {
 		err = errors.Join(err, <-failed)
 	}
 	return err
-}
-
-func checkHooks(ctx context.Context, b *barePod) error {
-	log := filepath.Join(b.t.dir, "hooks")
-	hook := func(name string) []specs.Hook {
-		return []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", `printf '%s ' "$1" >>"$2"; cat >>"$2"; echo >>"$2"`, "hook", name, log}}}
-	}
-	a := must(b.add(ctx, "app", func(s *specs.Spec) {
-		s.Hooks = &specs.Hooks{CreateRuntime: hook("createRuntime")}
-		s.Hooks.Prestart = hook("prestart")
-	}, "wait"))
-	text, err := os.ReadFile(log)
-	if err != nil {
-		return fmt.Errorf("no hook has run: %w", err)
-	}
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	for i, want := range []string{"prestart ", "createRuntime "} {
-		if len(lines) <= i || !strings.HasPrefix(lines[i], want) {
-			return fmt.Errorf("the hooks that have run are %q, want prestart and createRuntime", text)
-		}
-		for _, fact := range []string{`"` + a.request.Container + `"`, fmt.Sprint(a.PID), a.request.Bundle} {
-			if !strings.Contains(lines[i], fact) {
-				return fmt.Errorf("the state that the %shook has read is without %s: %s", want, fact, lines[i])
-			}
-		}
-	}
-	return nil
 }
 
 // removeChecks are about app/stop and app/rm.

@@ -50,7 +50,7 @@ func runChecks() []Check {
 			}),
 		inPod("run/lock", "5 run", "the pod's lock is held as long as the pod runs, and by nobody after it", func(ctx context.Context, b *barePod) error {
 			if b.lockable() {
-				return errors.New("nobody holds the lock of a pod that runs: RKT_LOCK_FD was closed")
+				return errors.New("no process holds the lock of a pod that runs: RKT_LOCK_FD was closed")
 			}
 			try(b.stop(ctx, false))
 			return eventually(ctx, "the lock is free after stop", b.lockable)
@@ -102,7 +102,7 @@ func (q *bareProcess) goneWith(ctx context.Context, what string) error {
 
 // eventually polls until a condition holds that is not announced.
 func eventually(ctx context.Context, what string, holds func() bool) error {
-	for end := time.Now().Add(leaveLimit); !holds(); time.Sleep(again) {
+	for end := time.Now().Add(leaveLimit * Pace()); !holds(); time.Sleep(again) {
 		if time.Now().After(end) || ctx.Err() != nil {
 			return errors.New("this does not come true: " + what)
 		}

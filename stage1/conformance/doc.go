@@ -4,7 +4,8 @@
 //
 //	Open ──► Kit ──► Run ──► Report ──► WriteTAP, WriteJSON
 //	image rendered    │
-//	                  └─ for each Check a trial: a directory, a pod, a look for remains
+//	                  └─ some processes, each with a kit of its own (worker.go):
+//	                     for each Check a trial: a directory, a pod, a look for remains
 //
 // A pod is driven in two ways. A wholePod is package pod with the image below it,
 // as in the shim. A barePod calls one entrypoint at a time, and makes calls that a shim
@@ -16,6 +17,8 @@
 // The programs that run in apps are this executable: the caller's main calls Program. So
 // there is no other program to build, to ship or to trust.
 //
-// The package does not judge the strength of an isolation: a chroot can conform as well as
-// a virtual machine. It is linked into rktctl, never into the shim.
+// A stage1 is believed nothing: each field of config.json that it declares is asked for, with a
+// value that isolates, and the program of an app and that of an exec report what they see. A
+// field that no program can see is listed as such (unchecked). The package does not judge how
+// much a stage1 declares: a chroot can conform as well as a virtual machine. It is linked into rktctl, never into the shim.
 package conformance

@@ -26,6 +26,9 @@ type broken struct {
 	// manifest changes the entrypoint annotations.
 	manifest func(map[string]string)
 	features func(string) string
+	// socket is where the image declares its socket; without one, every call is executed.
+	socket string
+	liar   bool // the scripts call lie
 }
 
 // prelude is the beginning of every script.
@@ -39,6 +42,12 @@ ready() { echo "{\"pid\": $1}" >&"$RKT_READY_FD"; }
 edit() {
 	sed "$1" "$RKT_STAGE1_REQUEST" >"stage1/rootfs/rkt/edited.$$" || exit 1
 	RKT_STAGE1_REQUEST=$PWD/stage1/rootfs/rkt/edited.$$
+}
+# lie POINTER [JSON]: drops a field of the spec or process that correct gets to read, or
+# replaces it.
+lie() {
+	told=$((${told:-0} + 1)) && "${0%/*}/liar" "$RKT_STAGE1_REQUEST" "$@" >"stage1/rootfs/rkt/lie.$$.$told" || exit 1
+	RKT_STAGE1_REQUEST=$PWD/stage1/rootfs/rkt/lie.$$.$told
 }
 # quietly CALL: with the words of its failure lost.
 quietly() { ( exec 8>/dev/null; RKT_ERROR_FD=8 "$@" ); }
@@ -68,6 +77,9 @@ func (b broken) image(t *testing.T) string {
 		text := prelude + body + "\nexec \"$right\" \"$@\"\n"
 		must(t, os.WriteFile(filepath.Join(dir, "rootfs", name), []byte(text), 0o755))
 	}
+	if b.liar {
+		must(t, os.Link(filepath.Join(built.dir, "liar"), filepath.Join(dir, "rootfs/liar")))
+	}
 	if b.features != nil {
 		file := filepath.Join(dir, "rootfs/right/features.json")
 		text, err := os.ReadFile(file)
@@ -96,6 +108,11 @@ func (b broken) writeManifest(t *testing.T, base, dir string, scripts map[string
 	for name := range scripts {
 		annotations[strings.Replace(name, "_", "/", 1)] = "/" + name
 	}
+	if b.socket == "" {
+		delete(annotations, "serve") // the scripts are to be executed
+	} else {
+		annotations["serve"] = b.socket
+	}
 	if b.manifest != nil {
 		b.manifest(annotations)
 	}
@@ -123,7 +140,7 @@ const (
 	// noise goes to the app's output.
 	noise = `echo "about to do it"`
 	// busy allows one call at a time, and fails others.
-	busy = `mkdir stage1/rootfs/rkt/busy 2>/dev/null || fail "somebody else is at it"
+	busy = `mkdir stage1/rootfs/rkt/busy 2>/dev/null || fail "another call is under way"
 correct "$@"; code=$?
 sleep 1
 rmdir stage1/rootfs/rkt/busy
@@ -187,10 +204,11 @@ func faults() []fault {
 	pretended := broken{more: map[string]string{"app_pause": nothing, "app_resume": nothing}}
 	endless := "the check has not ended in its time"
 	return []fault{
-		{check: "image/declares", broken: broken{features: func(s string) string { return strings.Replace(s, `"/process/args"`, `"/process/arg"`, 1) }}, says: "/process/args"},
+		{check: "image/declares", broken: broken{features: func(s string) string { return strings.Replace(s, `"/process/args"`, `"/process/cwd"`, 1) }}, says: "/process/args"},
 		{check: "image/pairs", broken: broken{manifest: func(a map[string]string) { delete(a, "app/rm") }}, says: "only some are declared"},
+		{check: "features/probe", broken: broken{base: "oci", entry: "features_probe", body: `echo hello`}, says: "features document"},
 		{check: "run/ready", broken: entry("run", `ready $$; exit 0`), says: "has ended|does not live"},
-		{check: "run/lock", broken: entry("run", `eval "exec $RKT_LOCK_FD</dev/null"`), says: "nobody holds the lock"},
+		{check: "run/lock", broken: entry("run", `eval "exec $RKT_LOCK_FD</dev/null"`), says: "no process holds the lock"},
 		{check: "run/hangup", broken: entry("run", idle), says: "the run process has ended"},
 		{check: "run/terminate", broken: broken{base: "oci", entry: "run", body: `mkdir -p stage1/rootfs/rkt/oci/apps; ` + idle}, says: "is gone after SIGTERM"},
 		{check: "add/blocked", broken: entry("app_add", `correct "$@" || exit; edit 's#"app/add"#"app/start"#'; "${right%_*}_start" --debug=false --app="$RKT_APP" || exit; sleep 3; exit 0`), says: "before app/start the program has written"},
@@ -212,7 +230,7 @@ exit 1`), says: "only the processes of before"},
 		{check: "add/unknown-value", broken: entry("app_add", `edit 's/,{"type":"conformance"}//'`), says: "app/add has succeeded"},
 		{check: "add/killed", broken: entry("app_add", `setsid sleep 1000 </dev/null >/dev/null 2>&1 3>&- 4>&- & pid=$!; sleep 1; correct "$@"; code=$?; kill $pid; exit $code`), says: "left behind: process"},
 		{check: "add/second", broken: entry("app_add", once), says: "not again"},
-		{check: "add/concurrent", broken: entry("app_add", busy), says: "somebody else is at it"},
+		{check: "add/concurrent", broken: entry("app_add", busy), says: "another call is under way"},
 		{check: "hooks/order", broken: entry("app_add", `edit 's/"createRuntime":/"createRuntimes":/'`), says: "want prestart and createRuntime"},
 		{check: "start/program", broken: entry("app_add", noEnvironment), says: "is without"},
 		{check: "start/descriptors", broken: broken{more: map[string]string{"app_add": inspectInside, "app_start": nothing, "app_rm": nothing}}, says: "the program has the descriptors [0 1 2 7"},
@@ -226,7 +244,7 @@ exit 1`), says: "only the processes of before"},
 		{check: "signal/gone", broken: entry("app_signal", `correct "$@"; exit 0`), says: "exit code 0, want 5"},
 		{check: "exit/code", broken: entry("app_add", `edit 's/"73"/"74"/'`), says: "the exit code is 74, want 73"},
 		{check: "exit/recorded", broken: entry("app_start", `correct "$@" || exit; rm -r stage1/rootfs/rkt/status; : >stage1/rootfs/rkt/status; exit 0`), says: "not on record"},
-		{check: "exit/notice", broken: entry("run", `eval "exec $RKT_NOTIFY_FD>/dev/null"`), says: "nobody has told of its end", timeout: waits},
+		{check: "exit/notice", broken: entry("run", `eval "exec $RKT_NOTIFY_FD>/dev/null"`), says: "its end was not reported", timeout: waits},
 		{check: "exit/notice", broken: entry("run", `f=stage1/rootfs/rkt/notices; mkfifo "$f"
 sed -u 's/code=3/code=4/' <"$f" >&"$RKT_NOTIFY_FD" 2>/dev/null 3>&- 4>&- 5>&- &
 eval "exec $RKT_NOTIFY_FD>$f"`), says: "stage 0 is told 4"},
@@ -234,8 +252,8 @@ eval "exec $RKT_NOTIFY_FD>$f"`), says: "stage 0 is told 4"},
 sed -u 's/code=3/code=many/' <"$f" >&"$RKT_NOTIFY_FD" 2>/dev/null 3>&- 4>&- 5>&- &
 eval "exec $RKT_NOTIFY_FD>$f"`), says: "is not a number"},
 		{check: "exit/notice", broken: entry("run", `edit 's/"version"/"noticeWords":true,"version"/'`), says: "has not asked"},
-		{check: "app-stop/living", broken: entry("app_stop", nothing), says: "nobody has told of its end", timeout: waits},
-		{check: "app-stop/created", broken: entry("app_stop", nothing), says: "nobody has told of its end", timeout: waits},
+		{check: "app-stop/living", broken: entry("app_stop", nothing), says: "its end was not reported", timeout: waits},
+		{check: "app-stop/created", broken: entry("app_stop", nothing), says: "its end was not reported", timeout: waits},
 		{check: "app-stop/ended", broken: entry("app_stop", `fail "it does not run" 6`), says: "exit code 6, want 0"},
 		{check: "app-stop/unknown", broken: entry("app_stop", nothing), says: "exit code 0, want 5"},
 		{check: "app-rm/living", broken: entry("app_rm", nothing), says: "exit code 0, want 6"},
@@ -250,6 +268,8 @@ eval "exec $RKT_NOTIFY_FD>$f"`), says: "is not a number"},
 		{check: "crash/buried", broken: entry("run", `mkdir ../../once || fail "the pod before is in the way"`), says: "the pod after it"},
 		{check: "crash/cleaned", broken: entry("app_rm", `kill -0 "$RKT_STAGE1_ENTERPID" || fail "the supervisor has gone"`), says: "app/rm: exit code 1"},
 		{check: "crash/collected", broken: entry("app_stop", `correct "$@"; echo 0 >"stage1/rootfs/rkt/status/$RKT_APP"; exit 0`), says: "want a container that was found, and killed"},
+		{check: "serve/socket", broken: broken{socket: "/rkt/absent.sock"}, says: "no such file or directory"},
+		{check: "serve/same", broken: broken{entry: "app_rm", body: `fail "who is $RKT_APP?" 5`, socket: "/rkt/native.sock"}, says: "app/rm of an unknown app: on the socket it ends with exit code 0, and when it is executed with exit code 5"},
 		{check: "enter/program", broken: entry("enter", noEnvironment), says: "is without"},
 		{check: "enter/inside", broken: broken{entry: "enter", body: `real=$RKT_READY_FD; exec 9>"stage1/rootfs/rkt/ready"; export RKT_READY_FD=9
 correct "$@" || exit
@@ -267,7 +287,7 @@ cat stage1/rootfs/rkt/ready >&"$real"; exit 0`}, says: "is not in the cgroup of 
 		{check: "enter/missing", broken: entry("enter", wrongWords), says: "in other words"},
 		{check: "enter/not-executable", broken: entry("enter", wrongWords), says: "in other words"},
 		{check: "enter/no-format", broken: entry("enter", anotherFormat), says: "enter has succeeded"},
-		{check: "enter/several", broken: entry("enter", busy), says: "somebody else is at it"},
+		{check: "enter/several", broken: entry("enter", busy), says: "another call is under way"},
 		{check: "enter/ended", broken: entry("enter", `correct "$@" || exit 1`), says: "exit code 1, want 5"},
 		{check: "terminal/app", broken: entry("app_add", noSize), says: "the size is"},
 		{check: "terminal/exec", broken: entry("enter", noSize), says: "the size is"},
@@ -300,6 +320,13 @@ const atOnce = 6
 func TestEveryCheckCanFail(t *testing.T) {
 	all := faults()
 	proven := map[string]bool{}
+	for _, l := range liars() {
+		for _, checks := range l.fields {
+			for _, id := range checks {
+				proven[id] = true
+			}
+		}
+	}
 	ended := make([]chan func(*testing.T) verified, len(all))
 	turns := make(chan struct{}, atOnce)
 	var running sync.WaitGroup

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
@@ -20,25 +21,28 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
-// Config configures the kit.
-type Config struct {
+// KitConfig configures the kit.
+type KitConfig struct {
 	Image  string   // path of an image: a directory or an ACI
 	Excuse []string // fields of a spec that the stage1 is excused, as the configuration's accept
 	// Doors are for images that package stage1 does not call itself.
-	Doors []stage1.Door
+	Doors []stage1.Door `json:"-"`
 	// Timeout is how long one check may take.
 	Timeout time.Duration
 	// Dir is the parent of the kit's directory; "" is the system's directory for temporary
 	// files. Programs must be executable there.
 	Dir string
-	// Keep leaves the directory of a check that failed, with the journal of its pod.
+	// Keep leaves the directory of a check that failed, with the journals of its pods, and
+	// Result.Kept names it.
 	Keep bool
+	// KeepIn is where such directories go; Open makes one if Keep is set and this is "".
+	KeepIn string
 }
 
 // Kit is a rendered image that can be checked. A process can have only one, because the kit
 // makes the process a child subreaper.
 type Kit struct {
-	config   Config
+	config   KitConfig
 	dir      string // of the kit, with the data directory of its pods
 	rootfs   string // of all apps
 	cgroups  string // path of the cgroup that those of apps are in
@@ -49,6 +53,8 @@ type Kit struct {
 	children *proc.Children
 	isolates bool // whether the image honours the fields that isolate sets
 	trials   int
+	podID    string // the UUID of every bare pod; one exists at a time
+	keeps    bool   // whether the kit has made Config.KeepIn
 }
 
 // ImageError is the error for an image that cannot be rendered, and so cannot be checked.
@@ -61,7 +67,7 @@ func (e *ImageError) Unwrap() error { return e.Err }
 
 // Open renders an image into a store of the kit's own, and prepares its checks. If no pod
 // could use the image, the error is an *ImageError.
-func Open(ctx context.Context, c Config) (*Kit, error) {
+func Open(ctx context.Context, c KitConfig) (*Kit, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a stage1 can only be run by root")
 	}
@@ -73,7 +79,13 @@ func Open(ctx context.Context, c Config) (*Kit, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kit{config: c, dir: dir, rootfs: filepath.Join(dir, "rootfs"), cgroups: "/" + filepath.Base(dir)}
+	k := &Kit{config: c, dir: dir, rootfs: filepath.Join(dir, "rootfs"), cgroups: "/" + filepath.Base(dir), podID: fmt.Sprintf("7f3d2c1a-5b64-4e0f-9a77-%012x", os.Getpid())}
+	if c.Keep && c.KeepIn == "" {
+		if k.config.KeepIn, err = os.MkdirTemp(c.Dir, "stage1-verify-kept-"); err != nil {
+			return nil, errors.Join(err, k.Close())
+		}
+		k.keeps = true
+	}
 	if err = k.open(ctx, program); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
@@ -89,6 +101,13 @@ func (k *Kit) open(ctx context.Context, program string) error {
 	if err := makeRoot(k.rootfs, program); err != nil {
 		return fmt.Errorf("make a root for apps: %w", err)
 	}
+	// As the root of a container on most hosts it is a mount of its own, and shared.
+	if err := unix.Mount(k.rootfs, k.rootfs, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount the root of apps: %w", err)
+	}
+	if err := unix.Mount("", k.rootfs, "", unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("mount the root of apps: %w", err)
+	}
 	if err := proc.SetSubreaper(); err != nil {
 		return err
 	}
@@ -101,9 +120,17 @@ func (k *Kit) open(ctx context.Context, program string) error {
 	if k.images, err = image.OpenStore(k.dir); err != nil {
 		return err
 	}
-	if k.image, err = k.images.Image(ctx, k.config.Image, ""); err != nil {
+	return k.load(ctx, k.config.Image)
+}
+
+// load makes an image the one that is checked.
+func (k *Kit) load(ctx context.Context, path string) (err error) {
+	k.config.Image = path
+	if k.image, err = k.images.Image(ctx, path, ""); err != nil {
 		return &ImageError{err}
 	}
+	// If it fails, the check of features/probe says so.
+	k.image, _, _ = stage1.Probe(ctx, k.images, k.image, k.image.Name(), k.children)
 	if k.stage1, err = k.newStage1(); err != nil {
 		return &ImageError{err}
 	}
@@ -121,6 +148,22 @@ func (k *Kit) Close() error {
 		defer cancel()
 		err = k.children.Close(ctx)
 	}
+	left, _ := filepath.Glob(filepath.Join(k.dir, "stage1-verify-*")) // of workers that were killed
+	if len(left) > 0 {
+		killDescendants()
+	}
+	for _, l := range left {
+		for _, d := range cgroupDirs("/" + filepath.Base(l)) {
+			_ = os.Remove(d)
+		}
+		_ = removeCgroups("/" + filepath.Base(l))
+	}
+	for _, m := range mountsBelow(k.dir) {
+		_ = unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	}
+	if k.keeps {
+		_ = os.Remove(k.config.KeepIn) // fails if something is kept
+	}
 	return errors.Join(err, removeCgroups(k.cgroups), os.RemoveAll(k.dir))
 }
 
@@ -129,7 +172,7 @@ func (k *Kit) newStage1() (pod.Stage1, error) { return k.stage1Of(k.image, k.con
 
 // stage1Of returns what calls the entrypoints of an image, which is excused some fields.
 func (k *Kit) stage1Of(i *image.Image, excused []string) (pod.Stage1, error) {
-	return stage1.For(i, i.Name(), k.children, excused, k.config.Doors...)
+	return stage1.For(i, i.Name(), k.children, stage1.Rules{Excused: excused}, k.config.Doors...)
 }
 
 // Image returns the image that is checked.

@@ -18,8 +18,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// leaveLimit is how long processes, mounts and cgroups that are ending may take to be
-// gone.
+// leaveLimit is how long processes, mounts and cgroups that are ending may take to be gone, on
+// an idle machine.
 const leaveLimit = 10 * time.Second
 
 // again is the pause between polls for a change that is not announced.
@@ -30,7 +30,7 @@ const again = 10 * time.Millisecond
 // and are no error.
 func (t *trial) leftovers(ctx context.Context) error {
 	var left []string
-	for end := time.Now().Add(leaveLimit); ; time.Sleep(again) {
+	for end := time.Now().Add(leaveLimit * Pace()); ; time.Sleep(again) {
 		left = t.remains()
 		if len(left) == 0 {
 			return nil
@@ -67,7 +67,7 @@ func (t *trial) remains() []string {
 // removeAll removes the remains by force.
 func (t *trial) removeAll() error {
 	killDescendants()
-	for end := time.Now().Add(leaveLimit); len(descendants()) > 0 && time.Now().Before(end); time.Sleep(again) {
+	for end := time.Now().Add(leaveLimit * Pace()); len(descendants()) > 0 && time.Now().Before(end); time.Sleep(again) {
 		killDescendants()
 	}
 	for _, m := range t.mounts() {
@@ -157,10 +157,15 @@ func (t *trial) podDirs() []string {
 
 // mounts lists the mounts below the trial's directory and those of pods, the last ones first.
 func (t *trial) mounts() []string {
+	return mountsBelow(t.dir, filepath.Join(t.Kit.dir, "pods"))
+}
+
+// mountsBelow lists the mounts below some directories, the last ones first.
+func mountsBelow(dirs ...string) []string {
 	var all []string
 	found, _ := mountinfo.GetMounts(nil)
 	for _, m := range found {
-		if strings.HasPrefix(m.Mountpoint, t.dir+"/") || strings.HasPrefix(m.Mountpoint, filepath.Join(t.Kit.dir, "pods")+"/") {
+		if slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(m.Mountpoint, dir+"/") }) {
 			all = append(all, m.Mountpoint)
 		}
 	}

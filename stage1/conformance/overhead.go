@@ -52,7 +52,7 @@ func (k *Kit) Overhead(ctx context.Context) (Overhead, error) {
 		o.PerApp = max(0, (all-pods)/furtherApps)
 		return err
 	}}
-	_, err := k.attempt(ctx, &c)
+	_, _, err := k.attempt(ctx, &c)
 	return o, err
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
 // programName is the name of the program of the kit's apps.
@@ -21,10 +23,17 @@ const programName = "stage1-verify-app"
 const inRoot = "/bin/" + programName
 
 // Program must be called first by the main function of a program that uses the kit, with
-// os.Args. In an app of the kit's it runs the app's verb and exits; in the process that
-// becomes the entrypoint of an immutable image it executes that. Otherwise it returns at
-// once.
-func Program(args []string) {
+// os.Args, and with the doors that Config has. In an app of the kit's it runs the app's verb and exits; in the process that
+// becomes the entrypoint of an immutable image it executes that; in a process of Run it runs
+// checks; in the place of an entrypoint (Show) it records the call and executes the entrypoint.
+// Otherwise it returns at once.
+func Program(args []string, doors ...stage1.Door) {
+	if len(args) == 2 && args[1] == workerVerb && os.Getenv(workerVariable) != "" {
+		os.Exit(work(os.Stdin, os.Stdout, doors))
+	}
+	if len(args) > 0 && filepath.Base(args[0]) == recorderName {
+		os.Exit(record(args))
+	}
 	if len(args) < 2 || filepath.Base(args[0]) != programName {
 		return
 	}
@@ -60,6 +69,10 @@ func act(verb string, args []string) int {
 			return 1
 		}
 		return eat(number(args, 0))
+	case "observe": // QUESTION...
+		return report(observe(args))
+	case "touch": // the file that a variable names
+		return touch(os.Getenv(touchVariable))
 	case "resized":
 		return resized()
 	}
@@ -75,6 +88,12 @@ func number(args []string, n int) int {
 	}
 	return v
 }
+
+// workerVariable is set in a process of Run, so that no command line is taken for one.
+const workerVariable = "RKT_STAGE1_VERIFY_WORKER"
+
+// touchVariable names the file that the verb touch makes.
+const touchVariable = "VERIFY_TOUCH"
 
 // signalled is the exit code of a program that has received a signal and handled it.
 const signalled = 40

@@ -20,7 +20,9 @@ type Report struct {
 	Whole        bool         `json:"whole"` // every check of the claimed level was run
 	Results      []Result     `json:"checks"`
 	Capabilities []Capability `json:"capabilities"`
-	Overhead     *Overhead    `json:"overhead,omitempty"`
+	// Unchecked are fields that the image declares, without a check that has shown them.
+	Unchecked []Unchecked `json:"declaredAndNotSeen,omitempty"`
+	Overhead  *Overhead   `json:"overhead,omitempty"`
 }
 
 // Judge sets the fields that follow from the results. With a claimed level the image passes
@@ -49,10 +51,12 @@ func (r Result) MarshalJSON() ([]byte, error) {
 		Sentence string            `json:"sentence"`
 		Section  string            `json:"section"`
 		Outcome  Outcome           `json:"outcome"`
+		Reason   Reason            `json:"reason,omitempty"`
 		Words    string            `json:"words,omitempty"`
 		Seconds  float64           `json:"seconds"`
 		Notes    map[string]string `json:"notes,omitempty"`
-	}{r.ID, r.Level, r.Sentence, r.Section, r.Outcome, r.Words, r.Duration.Seconds(), r.Notes})
+		Kept     string            `json:"kept,omitempty"`
+	}{r.ID, r.Level, r.Sentence, r.Section, r.Outcome, r.Reason, r.Words, r.Duration.Seconds(), r.Notes, r.Kept})
 }
 
 // WriteJSON writes the report as a JSON document.
@@ -83,7 +87,7 @@ func (t *TAP) Result(r Result) {
 	case Failed:
 		ok = "not ok"
 	case Absent:
-		skip = " # SKIP " + r.Words
+		skip = fmt.Sprintf(" # SKIP %s: %s", r.Reason, firstLine(abi.Printable(r.Words)))
 	}
 	fmt.Fprintf(t.w, "%s %d - %s: %s%s\n", ok, t.n, r.ID, strings.ReplaceAll(r.Sentence, "#", `\#`), skip)
 	if r.Outcome != Failed {
@@ -93,7 +97,11 @@ func (t *TAP) Result(r Result) {
 	for line := range strings.SplitSeq(abi.Printable(r.Words), "\n") {
 		fmt.Fprintf(t.w, "    %s\n", line)
 	}
-	fmt.Fprintf(t.w, "  level: %d\n  section: docs/stage1-abi.md, section %s\n  duration_ms: %d\n  ...\n", r.Level, r.Section, r.Duration.Milliseconds())
+	fmt.Fprintf(t.w, "  level: %d\n  section: docs/stage1-abi.md, section %s\n  duration_ms: %d\n", r.Level, r.Section, r.Duration.Milliseconds())
+	if r.Kept != "" {
+		fmt.Fprintf(t.w, "  kept: %s\n", r.Kept)
+	}
+	fmt.Fprintln(t.w, "  ...")
 }
 
 // Bail ends the document before all checks were run.
@@ -106,6 +114,12 @@ func (t *TAP) End(r *Report) {
 	fmt.Fprintf(t.w, "#\n# stage1 %s, %s\n# %s\n", r.Name, r.Image, r.Digest)
 	for _, c := range r.Capabilities {
 		fmt.Fprintf(t.w, "#   %-33s %s\n", c.Name, c.Value)
+	}
+	if len(r.Unchecked) > 0 {
+		fmt.Fprintln(t.w, "# declared, and not seen by any check:")
+	}
+	for _, u := range r.Unchecked {
+		fmt.Fprintf(t.w, "#   %-33s %s: %s\n", u.Field, u.Reason, firstLine(abi.Printable(u.Words)))
 	}
 	if o := r.Overhead; o != nil {
 		fmt.Fprintf(t.w, "# memory of the stage1, beside the shim: %s for a pod with one app (%d processes), %s for each further one\n",

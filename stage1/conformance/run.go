@@ -19,53 +19,65 @@ const (
 	Absent Outcome = "absent"
 )
 
+// Reason is one word that says why a check was not run to its end.
+type Reason string
+
+// The reasons.
+const (
+	// Undeclared means that the features document lacks a field that the check asks for.
+	Undeclared Reason = "undeclared"
+	// Excused means that the operator lets the stage1 ignore such a field.
+	Excused Reason = "excused"
+	// NoSocket means that the stage1 answers no call on a socket.
+	NoSocket Reason = "socket"
+	// NoEntrypoint means that the image lacks an entrypoint.
+	NoEntrypoint Reason = "entrypoint"
+	// Immutable means that pods of the stage1 have one app.
+	Immutable Reason = "immutable"
+	// Refused means that the stage1 reports that it cannot do what it declares.
+	Refused Reason = "refused"
+	// NoMachine means that the machine or its kernel lacks something.
+	NoMachine Reason = "machine"
+	// Invisible means that the kernel does not show whether a field is honoured.
+	Invisible Reason = "invisible"
+	// Sampled means that only a field like it is checked.
+	Sampled Reason = "sampled"
+	// FailedCheck means that the check of a field has failed.
+	FailedCheck Reason = "failed"
+	// NotRun means that the check of a field was not selected.
+	NotRun Reason = "unselected"
+)
+
 // Result is a check and its outcome.
 type Result struct {
 	Check
 	Outcome  Outcome
+	Reason   Reason // why it is absent
 	Words    string // why the check failed, or what is absent
 	Duration time.Duration
 	Notes    map[string]string
+	Kept     string // where its files are, if it has failed and Config.Keep is set
 }
 
-// breaks reports whether the stage1 misses the check's level because of this result.
-func (r *Result) breaks() bool { return r.Outcome == Failed || r.Outcome == Absent && r.demanded }
-
-// Run runs checks, one after the other, and calls told after each. If ctx is done, it undoes
-// the running check and returns early.
-func (k *Kit) Run(ctx context.Context, checks []Check, begin func(Check), told func(Result)) ([]Result, error) {
-	var all []Result
-	for _, c := range checks {
-		if ctx.Err() != nil {
-			return all, context.Cause(ctx)
-		}
-		begin(c)
-		r := k.check(ctx, c)
-		if ctx.Err() != nil { // the check may have failed for that reason
-			return all, context.Cause(ctx)
-		}
-		all = append(all, r)
-		told(r)
-	}
-	return all, nil
+// breaks reports whether the stage1 misses the check's level because of this result. An immutable
+// image is complete without what only others can have.
+func (r *Result) breaks() bool {
+	return r.Outcome == Failed || r.Outcome == Absent && r.demanded && r.Reason != Immutable
 }
 
 func (k *Kit) check(ctx context.Context, c Check) Result {
 	r := Result{Check: c, Outcome: Passed}
-	if why := c.absent(k); why != "" {
-		r.Outcome, r.Words = Absent, why
-		if c.mutable && !k.mutable() { // an immutable image is complete without it
-			r.demanded = false
-		}
+	if why, words := c.absent(k); why != "" {
+		r.Outcome, r.Reason, r.Words = Absent, why, words
 		return r
 	}
 	began := time.Now()
-	notes, err := k.attempt(ctx, &c)
-	r.Duration, r.Notes = time.Since(began), notes
+	notes, kept, err := k.attempt(ctx, &c)
+	r.Duration, r.Notes, r.Kept = time.Since(began), notes, kept
 	var cannot *cannotError
 	switch {
 	case errors.As(err, &cannot):
-		r.Outcome, r.Words = Absent, err.Error()
+		r.Outcome, r.Reason, r.Words = Absent, Refused, err.Error()
 	case err != nil:
 		r.Outcome, r.Words = Failed, err.Error()
 	}

@@ -24,16 +24,17 @@ func ociWith(t *testing.T, line string) string {
 }
 
 // crun sets the size of an exec's terminal after the program has started. On a busy machine
-// the program may read the size before that.
+// the program may read the size before that. Two fields it ignores, which the README of oci
+// names.
 func TestOCIPassesWithCrunToo(t *testing.T) {
 	t.Parallel()
 	need(t, "crun")
-	passed := 0
+	passed, ignored := 0, []string{"honours/mount-label", "exec-honours/oom-score"}
 	for _, c := range verifyJSON(t, "--level", "3", ociWith(t, "crun")).Checks {
 		switch {
 		case c.Outcome == "passed":
 			passed++
-		case c.Outcome == "failed" && c.ID != "terminal/exec":
+		case c.Outcome == "failed" && c.ID != "terminal/exec" && !slices.Contains(ignored, c.ID):
 			t.Errorf("%s (section %s): %s", c.ID, c.Section, c.Words)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/docs"
 )
 
-// SkeletonFile is a file of the image that docs/stage1-authors.md writes.
+// SkeletonFile is a file of an image that a guide writes.
 type SkeletonFile struct {
 	Path string // in the image
 	Text string
@@ -20,11 +20,31 @@ type SkeletonFile struct {
 // Executable reports whether the file is a program.
 func (f SkeletonFile) Executable() bool { return strings.HasPrefix(f.Text, "#!") }
 
-// Skeleton returns the files of the image that docs/stage1-authors.md writes, in the order
-// of the document. They are its code blocks whose fence is followed by a language and a path:
+// Example names an image that a guide writes.
+type Example string
+
+// The examples.
+const (
+	Runc       Example = "runc"       // of docs/stage1-authors.md
+	Bubblewrap Example = "bubblewrap" // of docs/stage1-bubblewrap.md
+)
+
+// Examples returns all examples.
+func Examples() []Example { return []Example{Runc, Bubblewrap} }
+
+// Skeleton returns the files of an example in the order of its document. They are its code
+// blocks whose fence is followed by a language and a path:
 //
 //	```sh rootfs/run
-func Skeleton() []SkeletonFile { return parseSkeleton(docs.Stage1Authors()) }
+func Skeleton(e Example) []SkeletonFile {
+	switch e {
+	case Runc:
+		return parseSkeleton(docs.Stage1Authors())
+	case Bubblewrap:
+		return parseSkeleton(docs.Stage1Bubblewrap())
+	}
+	return nil
+}
 
 const fence = "```"
 
@@ -50,8 +70,9 @@ func parseSkeleton(document string) []SkeletonFile {
 	return files
 }
 
-// WriteSkeleton makes that image in a directory, which is not there yet or empty.
-func WriteSkeleton(dir string) error {
+// WriteSkeleton makes the image of an example in a directory, which does not exist yet or is
+// empty.
+func WriteSkeleton(dir string, e Example) error {
 	entries, err := os.ReadDir(dir)
 	switch {
 	case err == nil && len(entries) > 0:
@@ -64,7 +85,7 @@ func WriteSkeleton(dir string) error {
 			return err
 		}
 	}
-	for _, f := range Skeleton() {
+	for _, f := range Skeleton(e) {
 		mode := os.FileMode(0o644)
 		if f.Executable() {
 			mode = 0o755

@@ -12,24 +12,32 @@ import (
 	"testing"
 )
 
-// lines is how long all scripts of the guide may be together.
-const lines = 100
+// lines is how long all programs of a guide may be together.
+var lines = map[Example]int{Runc: 100, Bubblewrap: 150}
 
-func TestTheGuideIsShort(t *testing.T) {
-	n := 0
-	for _, f := range Skeleton() {
-		if !strings.HasSuffix(f.Path, ".json") && f.Path != "manifest" {
-			n += strings.Count(f.Text, "\n")
+func TestTheGuidesAreShort(t *testing.T) {
+	for _, e := range Examples() {
+		n := 0
+		for _, f := range Skeleton(e) {
+			if !strings.HasSuffix(f.Path, ".json") && f.Path != "manifest" {
+				n += strings.Count(f.Text, "\n")
+			}
 		}
-	}
-	if n == 0 || n >= lines {
-		t.Errorf("%d lines of sh, want fewer than %d", n, lines)
+		if n == 0 || n >= lines[e] {
+			t.Errorf("%s: %d lines, want fewer than %d", e, n, lines[e])
+		}
 	}
 }
 
-func TestTheGuidesImageIsComplete(t *testing.T) {
+func TestTheGuidesImagesAreComplete(t *testing.T) {
+	for _, e := range Examples() {
+		t.Run(string(e), func(t *testing.T) { isComplete(t, e) })
+	}
+}
+
+func isComplete(t *testing.T, e Example) {
 	dir := filepath.Join(t.TempDir(), "mine")
-	if err := WriteSkeleton(dir); err != nil {
+	if err := WriteSkeleton(dir, e); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "manifest"))
@@ -51,10 +59,10 @@ func TestTheGuidesImageIsComplete(t *testing.T) {
 			t.Errorf("%s: %v, %v", a.Name, err, st)
 		}
 	}
-	if err := WriteSkeleton(dir); !errors.Is(err, fs.ErrExist) {
+	if err := WriteSkeleton(dir, e); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("written over what is there: %v", err)
 	}
-	if err := WriteSkeleton(t.TempDir()); err != nil {
+	if err := WriteSkeleton(t.TempDir(), e); err != nil {
 		t.Errorf("into an empty directory: %v", err)
 	}
 }
@@ -63,16 +71,24 @@ func TestTheGuidesScriptsAreOfPOSIX(t *testing.T) {
 	if _, err := exec.LookPath("shellcheck"); err != nil {
 		t.Skip("needs shellcheck")
 	}
+	for _, e := range Examples() {
+		t.Run(string(e), func(t *testing.T) { isPOSIX(t, e) })
+	}
+}
+
+func isPOSIX(t *testing.T, e Example) {
 	dir := filepath.Join(t.TempDir(), "mine")
-	if err := WriteSkeleton(dir); err != nil {
+	if err := WriteSkeleton(dir, e); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"--source-path=SCRIPTDIR", "--external-sources"}
-	for _, f := range Skeleton() {
+	for _, f := range Skeleton(e) {
 		if f.Executable() {
 			if !strings.HasPrefix(f.Text, "#!/bin/sh\n") {
 				t.Errorf("%s is not of /bin/sh", f.Path)
 			}
+		}
+		if f.Executable() || strings.HasPrefix(f.Text, "# shellcheck shell=sh\n") {
 			args = append(args, filepath.Join(dir, f.Path))
 		}
 	}

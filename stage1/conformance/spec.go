@@ -45,7 +45,8 @@ func (k *Kit) declares(s *specs.Spec) error {
 	if err != nil {
 		return err
 	}
-	return k.stage1.CheckSpec(app)
+	_, err = k.stage1.CheckSpec(app)
+	return err
 }
 
 // honours reports whether the image itself declares all fields of a spec. Fields that it may
@@ -56,7 +57,10 @@ func (k *Kit) honours(s *specs.Spec) bool {
 		return false
 	}
 	bare, err := k.stage1Of(k.image, nil)
-	return err == nil && bare.CheckSpec(app) == nil
+	if err == nil {
+		_, err = bare.CheckSpec(app)
+	}
+	return err == nil
 }
 
 // read returns a spec, or the process of an exec, as a client sends it.
@@ -71,12 +75,15 @@ func read[T any](s *T) (*spec.Document[T], error) {
 // makeRoot makes the root of all apps: the kit's program, and files that cannot be
 // executed.
 func makeRoot(dir, program string) error {
-	for _, d := range []string{"bin", "dev", "proc", "sys", "tmp"} {
+	for _, d := range []string{"bin", "data", "dev", "mnt", "proc", "sys", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			return err
 		}
 	}
 	if err := copyFile(program, filepath.Join(dir, inRoot)); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "data/file"), []byte("data\n"), 0o644); err != nil {
 		return err
 	}
 	for name, mode := range map[string]os.FileMode{"bin/not-executable": 0o644, "bin/no-format": 0o755} {

@@ -171,6 +171,19 @@ func (s *streams) surroundings(ctx context.Context, n int) (surroundings, error)
 	return seen, nil
 }
 
+// answers reads the line that the verb observe has written.
+func (s *streams) answers(ctx context.Context) (map[string]string, error) {
+	text, err := s.out.await(ctx, func(text string) bool { return strings.Contains(text, "\n") })
+	if err != nil {
+		return nil, fmt.Errorf("the program's output: %w, and its errors are %.200q", err, s.err.now())
+	}
+	answers := map[string]string{}
+	if err := json.Unmarshal([]byte(text), &answers); err != nil {
+		return nil, fmt.Errorf("the program's output is %.200q and not what it writes", text)
+	}
+	return answers, nil
+}
+
 // transcript is the text that was read from a stream.
 type transcript struct {
 	mu      sync.Mutex

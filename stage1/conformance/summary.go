@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
-
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
@@ -17,7 +15,7 @@ type Capability struct {
 	Value string `json:"value"`
 }
 
-// Capabilities sums up the declarations of the image and the results.
+// Capabilities sums up the entrypoints of the image and the results.
 func (k *Kit) Capabilities(results []Result) []Capability {
 	var all []Capability
 	add := func(name, value string) { all = append(all, Capability{name, value}) }
@@ -29,7 +27,7 @@ func (k *Kit) Capabilities(results []Result) []Capability {
 		}
 	}
 	either("apps in a pod", abi.AppAdd, "many", "one")
-	add("isolation that apps can ask for", k.isolation())
+	add("isolation seen in force", seen(results))
 	add("what an operator has to accept", cmp.Or(strings.Join(k.config.Excuse, ", "), "nothing"))
 	either("exec", abi.Enter, "by enter", "no")
 	add("terminal", shown(results, "terminal/", "yes", "no"))
@@ -68,27 +66,4 @@ func shown(results []Result, area, yes, no string) string {
 		return "not checked"
 	}
 	return yes
-}
-
-// isolation lists the isolation that the image declares.
-func (k *Kit) isolation() string {
-	var all []string
-	for _, c := range []struct {
-		name string
-		asks specs.Spec
-	}{
-		{"namespaces", specs.Spec{Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.PIDNamespace}}}}},
-		{"mounts", specs.Spec{Mounts: []specs.Mount{{Destination: "/x", Type: "tmpfs", Source: "tmpfs"}}}},
-		{"capabilities", specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: []string{"CAP_KILL"}}}}},
-		{"no new privileges", specs.Spec{Process: &specs.Process{NoNewPrivileges: true}}},
-		{"rlimits", specs.Spec{Process: &specs.Process{Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1, Soft: 1}}}}},
-		{"seccomp", specs.Spec{Linux: &specs.Linux{Seccomp: &specs.LinuxSeccomp{DefaultAction: specs.ActAllow}}}},
-		{"read-only root", specs.Spec{Root: &specs.Root{Readonly: true}}},
-		{"masked paths", specs.Spec{Linux: &specs.Linux{MaskedPaths: []string{"/proc/keys"}}}},
-	} {
-		if k.honours(&c.asks) {
-			all = append(all, c.name)
-		}
-	}
-	return cmp.Or(strings.Join(all, ", "), "none")
 }

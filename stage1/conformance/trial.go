@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// undoLimit is how long a trial's undo steps may take.
+// undoLimit is how long a trial's undo steps may take, on an idle machine.
 const undoLimit = 30 * time.Second
 
 // trial is one execution of a check.
@@ -28,11 +28,12 @@ var errTimeout = errors.New("the check has not ended in its time")
 
 // attempt runs a check and undoes its steps. If anything remains, attempt removes it and
 // returns an error.
-func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, err error) {
+// With Config.Keep it returns where the files of a check that has failed are kept.
+func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, kept string, err error) {
 	k.trials++
 	t := &trial{Kit: k, dir: filepath.Join(k.dir, fmt.Sprintf("trial-%d", k.trials)), notes: map[string]string{}}
 	if err := os.Mkdir(t.dir, 0o711); err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	limit, cancel := context.WithTimeoutCause(ctx, k.config.Timeout, errTimeout)
 	defer cancel()
@@ -40,14 +41,23 @@ func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, e
 	if err != nil && limit.Err() != nil && !errors.Is(err, errTimeout) {
 		err = fmt.Errorf("%w: %w", context.Cause(limit), err)
 	}
-	endErr := t.end(limit)
+	var keepErr error
+	if k.config.Keep { // before they are removed
+		keepErr = t.keepPods()
+	}
+	over := ctx
+	if limit.Err() != nil { // remains that outlast the limit are found otherwise
+		over = limit
+	}
+	endErr := t.end(over)
 	if err == nil {
 		err = endErr
 	}
-	if err == nil || !k.config.Keep {
-		err = errors.Join(err, os.RemoveAll(t.dir))
+	if k.config.Keep && err != nil && ctx.Err() == nil {
+		kept, endErr = t.keep(c.ID)
+		err = errors.Join(err, keepErr, endErr)
 	}
-	return t.notes, err
+	return t.notes, kept, errors.Join(err, os.RemoveAll(t.dir))
 }
 
 // failure is the panic of must and try.
@@ -90,7 +100,7 @@ func (t *trial) end(ctx context.Context) error {
 		defer close(stopped)
 		killUntil(ctx, stop)
 	}()
-	undone, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	undone, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit*Pace())
 	defer cancel()
 	var err error
 	for i := len(t.undo) - 1; i >= 0; i-- {

@@ -26,7 +26,7 @@ type wholePod struct {
 func (t *trial) wholePod() *wholePod {
 	t.pods++
 	w := &wholePod{t: t, events: &events{changed: make(chan struct{})}}
-	w.Pod = pod.New(pod.Config{
+	w.Pod = pod.New(pod.PodConfig{
 		Store:    t.store,
 		Key:      disk.Key{Daemon: "stage1-verify", Namespace: "verify", Sandbox: fmt.Sprintf("trial-%d.%d", t.trials, t.pods)},
 		Children: t.children,

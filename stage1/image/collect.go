@@ -164,9 +164,10 @@ func (s *Store) discard(d *candidate) error {
 	if parent := filepath.Dir(d.path); parent != s.dir {
 		return errors.Join(os.Remove(parent), os.RemoveAll(tmp))
 	}
-	err = os.Remove(filepath.Join(s.dir, checkedDir, d.Digest+".json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+	for _, dir := range []string{checkedDir, probedDir} {
+		if e := os.Remove(filepath.Join(s.dir, dir, d.Digest+".json")); !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
 	}
 	return errors.Join(err, os.RemoveAll(tmp))
 }

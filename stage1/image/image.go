@@ -24,6 +24,7 @@ type Image struct {
 	text     []byte // of the manifest
 	features features
 	isACI    bool // the image came as an ACI
+	isProbed bool // features are an answer of features/probe
 	// lock is the tree's directory, locked against collection while the file is open. The
 	// image of an existing pod needs no lock, because the pod's directory names its tree.
 	lock *os.File
@@ -76,6 +77,12 @@ func Features(dir string) (_ []byte, err error) {
 	return i.OCIFeatures(), nil
 }
 
+// Probes reports whether an image directory has the entrypoint features/probe.
+func Probes(dir string) bool {
+	i, err := openImage(dir, "")
+	return err == nil && !i.RktABI() && i.Has(abi.FeaturesProbe)
+}
+
 // Close lets the image's tree be collected if it is not in use otherwise. A process that
 // makes pods with the image need not call it; the lock ends with the process.
 func (i *Image) Close() error {
@@ -112,8 +119,8 @@ func (i *Image) RktABI() bool { return i.manifest.version < abi.Version }
 // sinceMutable is the first interface version with entrypoints that add apps to a pod.
 const sinceMutable = 5
 
-// Mutable reports whether apps can be added to a running pod of the image. An image of rkt's
-// interface versions also needs enter, to act inside a pod, and attach, to reach the streams of an
+// Mutable reports whether apps can be added to a running pod of the image. An image of the
+// rkt ABI also needs enter, to act inside a pod, and attach, to reach the streams of an
 // app. Pods of other images are made with their only app.
 func (i *Image) Mutable() bool {
 	needed := []abi.Entrypoint{abi.AppAdd, abi.AppStart, abi.AppRm}
@@ -130,10 +137,14 @@ func (i *Image) Has(e abi.Entrypoint) bool { return i.Entrypoint(e) != "" }
 // there; empty if the image does not declare it.
 func (i *Image) Entrypoint(e abi.Entrypoint) string { return i.manifest.paths[e] }
 
+// Socket returns where the stage1 answers calls, as a path inside rootfs that is absolute
+// there, or "" if every call is an execution.
+func (i *Image) Socket() string { return i.manifest.socket }
+
 // Fields returns the JSON pointers into config.json that the image's features document
-// declares. ok is false if the image has no such document.
+// declares, or its answer of features/probe. ok is false if the image has neither.
 func (i *Image) Fields() (pointers []string, ok bool) {
-	return i.features.Fields, i.manifest.features != ""
+	return i.features.Fields, i.manifest.features != "" || i.isProbed
 }
 
 // OCIFeatures returns the runtime-spec's features structure that the image declares, as

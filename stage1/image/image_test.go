@@ -73,6 +73,8 @@ func TestBrokenImagesAreRefusedWithTheFileAndWhatToDo(t *testing.T) {
 			spoil: func(dir string) error { return os.WriteFile(filepath.Join(dir, "rootfs/rkt"), nil, 0o644) },
 			want:  []string{"rootfs/rkt", "directory"},
 		},
+		"a socket elsewhere":        {image: annotated(abi.AnnotationServe, "/run/s"), want: []string{"/manifest", abi.AnnotationServe, "below /rkt"}},
+		"a socket among the exits":  {image: annotated(abi.AnnotationServe, "/rkt/status/s"), want: []string{"/manifest", abi.AnnotationServe, "belongs to the ABI"}},
 		"features that are missing": {image: annotated(abi.AnnotationFeatures, "/f.json"), want: []string{"/rootfs/f.json", "features"}},
 		"features that are no JSON": {image: stage1test.Image{Features: "{\"fields\":\n 7}"}, want: []string{"/rootfs/features.json", ":2:", "features"}},
 		"a field that is no pointer": {

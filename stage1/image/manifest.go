@@ -30,6 +30,8 @@ type manifest struct {
 	version  int                       // of the interface
 	paths    map[abi.Entrypoint]string // inside rootfs, absolute there
 	features string                    // as paths; empty if there is none
+	socket   string                    // as paths; empty if there is none
+	unknown  []string                  // annotations, without AnnotationPrefix
 }
 
 // parseManifest parses a manifest. file is its name in errors.
@@ -46,7 +48,7 @@ func parseManifest(text []byte, file string) (*manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	m := &manifest{name: im.Name.String(), version: version, paths: map[abi.Entrypoint]string{}}
+	m := &manifest{name: im.Name.String(), version: version, paths: map[abi.Entrypoint]string{}, unknown: unknownNames(annotations, version)}
 	for _, e := range abi.Entrypoints() {
 		if p, ok := annotations[abi.AnnotationPrefix+string(e)]; ok {
 			if err := checkPath(p); err != nil {
@@ -60,6 +62,12 @@ func parseManifest(text []byte, file string) (*manifest, error) {
 			return nil, invalid("%s: annotation %s: %v", file, abi.AnnotationFeatures, err)
 		}
 		m.features = p
+	}
+	if p, ok := annotations[abi.AnnotationServe]; ok && version == abi.Version {
+		if err := checkSocket(p); err != nil {
+			return nil, invalid("%s: annotation %s: %v", file, abi.AnnotationServe, err)
+		}
+		m.socket = p
 	}
 	if m.paths[abi.Run] == "" {
 		return nil, invalid("%s: declares no entrypoint run: add the annotation %s%s with the path of an executable in rootfs",
@@ -137,8 +145,24 @@ func checkPath(p string) error {
 	return nil
 }
 
-// checkFiles returns an error if a file that the manifest declares is not in the image.
-// source is the name of the image in errors.
+// checkSocket refuses a path of a socket where the stage1 may not make one.
+func checkSocket(p string) error {
+	if err := checkPath(p); err != nil {
+		return err
+	}
+	for _, taken := range []string{"/rkt/status", "/rkt/env", "/rkt/iottymux"} {
+		if p == taken || strings.HasPrefix(p, taken+"/") {
+			return fmt.Errorf("%q is below %s, which belongs to the ABI", p, taken)
+		}
+	}
+	if !strings.HasPrefix(p, "/rkt/") {
+		return fmt.Errorf("%q is not below /rkt, the directory that a stage1 can write to", p)
+	}
+	return nil
+}
+
+// checkFiles returns an error if a file that the manifest declares is not in the image, or the
+// features document declares misspelt fields. source is the name of the image in errors.
 func (m *manifest) checkFiles(dir, source string) error {
 	root, err := os.OpenRoot(filepath.Join(dir, "rootfs"))
 	if err != nil {
@@ -153,7 +177,11 @@ func (m *manifest) checkFiles(dir, source string) error {
 	if m.features == "" {
 		return nil
 	}
-	if _, err := readFeatures(dir, m.features); err != nil {
+	f, err := readFeatures(dir, m.features)
+	if err == nil {
+		err = m.checkFields(f)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", filepath.Join(source, "rootfs", m.features), err)
 	}
 	return nil
@@ -182,6 +210,7 @@ func checkExecutable(root *os.Root, p string) error {
 type features struct {
 	OCI    json.RawMessage `json:"oci"`
 	Fields []string        `json:"fields"`
+	Files  []string        `json:"files"` // of an answer of features/probe: what it depends on
 }
 
 // readFeatures reads the features document of an image. path is its path in rootfs.
@@ -201,6 +230,11 @@ func readFeatures(dir, path string) (features, error) {
 	if err != nil {
 		return f, err
 	}
+	return parseFeatures(text)
+}
+
+// parseFeatures parses a features document.
+func parseFeatures(text []byte) (f features, err error) {
 	if err := json.Unmarshal(text, &f); err != nil {
 		return f, invalid("features document%s: %v", position(text, err), err)
 	}

@@ -69,7 +69,7 @@ func (s *Store) Import(ctx context.Context, blobs Blobs, top Descriptor, ref str
 		if err != nil {
 			return "", err
 		}
-		return digest, s.settle(filled{digest: digest}, ref, tmp, "")
+		return digest, s.install(filled{digest: digest}, ref, tmp, "")
 	})
 	if err != nil {
 		return nil, err

@@ -362,7 +362,7 @@ func TestAPathIsImportedInItsForm(t *testing.T) {
 		t.Errorf("%+v, %v", imports, err)
 	}
 	if _, err := s.ImportPath(t.Context(), dir+"/no"); err == nil {
-		t.Error("what is not there was imported")
+		t.Error("an image that does not exist was imported")
 	}
 }
 

@@ -67,7 +67,7 @@ func (s *Store) produce(ctx context.Context, source, tmp, want string) (string, 
 	if err != nil {
 		return "", err
 	}
-	if err := s.settle(f, source, tmp, want); err != nil {
+	if err := s.install(f, source, tmp, want); err != nil {
 		return "", err
 	}
 	if f.needs {
@@ -82,9 +82,9 @@ func (s *Store) produce(ctx context.Context, source, tmp, want string) (string, 
 	return f.digest, s.remember(source, after, f.digest, dirs)
 }
 
-// settle verifies a tree in tmp, moves it to trees/DIGEST, and syncs both. If that tree
-// exists already, settle removes tmp.
-func (s *Store) settle(f filled, source, tmp, want string) error {
+// install verifies a tree in tmp, moves it to trees/DIGEST, and syncs both. If that tree
+// exists already, install removes tmp.
+func (s *Store) install(f filled, source, tmp, want string) error {
 	if err := matches(f.digest, want); err != nil {
 		return err
 	}
@@ -174,6 +174,9 @@ func verify(tmp, source string) error {
 	}
 	m, err := parseManifest(text, filepath.Join(source, "manifest"))
 	if err != nil {
+		return err
+	}
+	if err := m.checkNames(source); err != nil {
 		return err
 	}
 	return m.checkFiles(tmp, source)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Store is the tree store: images by digest. Every image in it is complete. The zero value
@@ -141,20 +142,11 @@ func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	locked := make(chan error, 1)
-	go func() { locked <- unix.Flock(int(f.Fd()), unix.LOCK_EX) }()
-	select {
-	case err = <-locked:
-	case <-ctx.Done():
-		// flock(2) cannot be interrupted: if it gets the lock late, release it then.
-		go func() {
-			<-locked
-			_ = f.Close()
-		}()
-		return nil, fmt.Errorf("wait for another process that renders an image: %w", context.Cause(ctx))
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock the stage1 tree store: %w", err), f.Close())
+	switch err := proc.FlockUntil(ctx, f, unix.LOCK_EX); {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("wait for another process that renders an image: %w", err)
+	case err != nil:
+		return nil, fmt.Errorf("lock the stage1 tree store: %w", err)
 	}
 	return func() { _ = f.Close() }, nil
 }
@@ -163,7 +155,7 @@ func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 // has the lock, so no other process is rendering.
 func (s *Store) sweep() error {
 	var err error
-	for _, dir := range []string{".", knownDir, checkedDir, importedDir} {
+	for _, dir := range []string{".", knownDir, checkedDir, importedDir, probedDir} {
 		old, globErr := filepath.Glob(filepath.Join(s.dir, dir, tmpPrefix+"*"))
 		err = errors.Join(err, globErr)
 		for _, path := range old {

@@ -132,33 +132,11 @@ func (s *Store) openIntact(digest string) (*Image, error) {
 // lockTree locks a tree: shared to use it, exclusively to remove it. It returns errGone if
 // the tree does not exist, or was removed before lockTree had the lock.
 func lockTree(tree string, how int) (*os.File, error) {
-	f, err := os.Open(tree)
-	if errors.Is(err, fs.ErrNotExist) {
+	f, err := proc.Lock(tree, os.O_RDONLY, how)
+	if f == nil && (err == nil || errors.Is(err, fs.ErrNotExist)) {
 		return nil, errGone
 	}
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err = unix.Flock(int(f.Fd()), how)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", tree, err), f.Close())
-	}
-	locked, err := f.Stat()
-	if err == nil {
-		var there fs.FileInfo
-		if there, err = os.Lstat(tree); errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(locked, there) {
-			err = errGone
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
+	return f, err
 }
 
 // setAside moves a changed tree away, so that it can be rendered again. Pods that have the

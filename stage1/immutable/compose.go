@@ -1,8 +1,6 @@
 package immutable
 
 import (
-	"crypto/sha512"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,9 +54,9 @@ func SpecOf(c *pod.Call) *specs.Spec {
 
 // mounts reports whether stage 0 makes a mount itself, in the app's root, so that the manifest
 // has no volume for it. In a mutable pod these are all mounts that the stage1 does not make. In
-// an immutable pod they are tmpfs, because an empty volume has neither the size nor the flags of
-// one and rkt's fly makes none; but not a tmpfs inside a volume, because volumes are mounted
-// later.
+// an immutable pod these are mounts of tmpfs, because an empty volume has no size and no flags
+// and rkt's fly makes no tmpfs. A tmpfs inside a volume is not among them, because volumes are
+// mounted later.
 func (k *Composition) mounts(m specs.Mount) bool {
 	if appc.Own(m) || k.mutable {
 		return !appc.Own(m)
@@ -84,7 +82,7 @@ func (k *Composition) Root() string { return filepath.Join(k.Dir, stage1.RootfsD
 // the environment, the entry in the pod's manifest, and an empty file whose time is that of all
 // this.
 func (k *Composition) Write() error {
-	image, err := k.image()
+	image, app, err := disk.Describe(disk.AppName(k.Name), &k.App.App)
 	if err != nil {
 		return err
 	}
@@ -98,7 +96,7 @@ func (k *Composition) Write() error {
 	if err := os.WriteFile(filepath.Join(info, "manifest"), image, 0o644); err != nil {
 		return err
 	}
-	if err := k.enlist(image); err != nil {
+	if err := k.enlist(app); err != nil {
 		return fmt.Errorf("manifest of the pod: %w", err)
 	}
 	return stage1.InTree(k.Dir, func(tree *os.Root) error { return tree.WriteFile(Mark(string(k.Name), Created), nil, 0o644) })
@@ -120,29 +118,10 @@ func (k *Composition) writeInTree(image []byte) error {
 	})
 }
 
-func (k *Composition) image() ([]byte, error) {
-	m := schema.BlankImageManifest()
-	m.Name = types.ACIdentifier("containerd.io/container/" + k.Name)
-	m.App = &k.App.App
-	text, err := json.Marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("image manifest of app %s: %w", k.Name, err)
-	}
-	return text, nil
-}
-
 // enlist replaces the app's entry in the pod's manifest.
-func (k *Composition) enlist(image []byte) error {
-	sum := sha512.Sum512(image)
-	id, err := types.NewHash("sha512-" + hex.EncodeToString(sum[:]))
-	if err != nil {
-		return err
-	}
-	name := types.ACIdentifier("containerd.io/container/" + k.Name)
-	entry, err := json.Marshal(schema.RuntimeApp{
-		Name: k.Name, Image: schema.RuntimeImage{Name: &name, ID: *id}, App: &k.App.App,
-		ReadOnlyRootFS: k.App.ReadOnly, Mounts: k.App.Mounts, Annotations: k.Annotations,
-	})
+func (k *Composition) enlist(app *schema.RuntimeApp) error {
+	app.ReadOnlyRootFS, app.Mounts, app.Annotations = k.App.ReadOnly, k.App.Mounts, k.Annotations
+	entry, err := json.Marshal(app)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ type InSpace struct {
 func NewInSpace(s *stage1.Stage1) *InSpace {
 	in := &InSpace{Stage1: s}
 	in.Show = s.MakeVisible
-	s.Enclose = func(f func() error) error { return in.space.Load().do(f) }
+	s.Inside = func(f func() error) error { return in.space.Load().do(f) }
 	return in
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
@@ -139,7 +140,7 @@ func (p *Launched) Failed(err error) error {
 		e.Describe(k.Exit, "")
 		e.Text = err.Error()
 	case errors.Is(err, stage1.ErrEnded):
-		e.Describe(k.Exit, k.Words.Stop())
+		e.Describe(k.Exit, k.Said())
 	default:
 		e.Text, e.Err = err.Error(), err
 	}
@@ -152,17 +153,10 @@ var ErrMute = errors.New("what it had to say is in the container's output")
 
 // Network returns the network namespace that a spec asks for: its path, launch.NewNamespace, or
 // "" for the host's.
-func Network(linux *specs.Linux) string {
-	if linux == nil {
-		return ""
+func Network(s *specs.Spec) string {
+	path, asked := spec.Namespace(s, specs.NetworkNamespace)
+	if asked && path == "" {
+		return launch.NewNamespace
 	}
-	for _, ns := range linux.Namespaces {
-		if ns.Type == specs.NetworkNamespace {
-			if ns.Path == "" {
-				return launch.NewNamespace
-			}
-			return ns.Path
-		}
-	}
-	return ""
+	return path
 }

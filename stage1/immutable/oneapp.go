@@ -38,12 +38,12 @@ type OneApp struct {
 var _ pod.Stage1 = (*OneApp)(nil)
 
 // Open is the door for images of interface version 7 whose pods have one app.
-func Open(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1 {
+func Open(i *image.Image, name string, children *proc.Children, rules stage1.Rules) pod.Stage1 {
 	if i.RktABI() || i.Mutable() {
 		return nil
 	}
 	s := stage1.New(i, name, children)
-	s.Excuse(excused)
+	s.Abide(rules)
 	return &OneApp{InSpace: NewInSpace(s)}
 }
 
@@ -161,7 +161,7 @@ func (s *OneApp) prepare(ctx context.Context, p *Launched, c pod.Call, k *Compos
 	p.Call.Interactive = c.Request.Terminal || stdio[0] != nil
 	limit, cancel := context.WithTimeout(ctx, s.Limit(abi.AppAdd))
 	defer cancel()
-	err = p.Control.Join(limit, launch.Join{Cgroups: c.Request.Cgroup.Dirs, Network: Network(k.Spec.Linux), Terminal: c.Request.Terminal}, streams.Files)
+	err = p.Control.Join(limit, launch.Join{Cgroups: c.Request.Cgroup.Dirs, Network: Network(k.Spec), Terminal: c.Request.Terminal}, streams.Files)
 	if err != nil {
 		return nil, err
 	}

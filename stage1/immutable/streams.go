@@ -71,10 +71,6 @@ func (s *Streams) Take() *os.File {
 
 // Close closes stage 0's own files, after the process has its copies.
 func (s *Streams) Close() {
-	for _, f := range append(s.own, s.master) {
-		if f != nil {
-			_ = f.Close()
-		}
-	}
+	proc.CloseFiles(append(s.own, s.master)...)
 	s.own, s.master = nil, nil
 }

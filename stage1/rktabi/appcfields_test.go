@@ -36,7 +36,7 @@ func told(s *stage1.Stage1, of *specs.Spec) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := s.CheckSpec(app); err != nil {
+	if _, err := s.CheckSpec(app); err != nil {
 		return "", err
 	}
 	c := pod.Call{Request: abi.Request{App: "a", Bundle: "/bundle", Pod: "uuid"}, Spec: app}
@@ -224,7 +224,7 @@ func stage1Of(t *testing.T, i stage1test.Image) *stage1.Stage1 {
 func answers(t *testing.T, s *stage1.Stage1, field, fate string) {
 	t.Helper()
 	kind := map[bool]string{false: "immutable", true: "mutable"}[s.Mutable()]
-	s.Excuse(nil)
+	s.Abide(stage1.Rules{})
 	before, err := told(s, plain())
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func answers(t *testing.T, s *stage1.Stage1, field, fate string) {
 		if name := strings.ReplaceAll(field, "*", "0"); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s, %s: %v, want it refused by name", field, kind, err)
 		}
-		s.Excuse([]string{field})
+		s.Abide(stage1.Rules{Excused: []string{field}})
 		if _, err := told(s, asking(t, field)); err != nil {
 			t.Errorf("%s, %s: though it is accepted: %v", field, kind, err)
 		}

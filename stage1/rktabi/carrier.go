@@ -39,7 +39,7 @@ const (
 type carrier struct {
 	terminal bool
 	byName   bool               // systemd opens the streams by name
-	opened   *opened            // these streams, with byName
+	opened   *unitStreams       // these streams, with byName
 	local    *immutable.Streams // stage 0's terminal
 	files    [3]*os.File        // the app's ends of the client's streams; nil where it has none
 	closing  sync.Once
@@ -115,16 +115,8 @@ func (r *carrier) close() {
 			r.local.Close()
 			return
 		}
-		closeAll(r.files[:]...)
+		proc.CloseFiles(r.files[:]...)
 	})
-}
-
-func closeAll(files ...*os.File) {
-	for _, f := range files {
-		if f != nil {
-			_ = f.Close()
-		}
-	}
 }
 
 // modes returns the annotations with which rkt's stage1s connect the streams of an app.
@@ -272,7 +264,7 @@ func (r *carrier) openTerminal(paths ...string) {
 func (r *carrier) closeTerminals() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	closeAll(r.tty, r.front)
+	proc.CloseFiles(r.tty, r.front)
 	r.tty, r.front = nil, nil
 }
 

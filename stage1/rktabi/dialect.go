@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
@@ -70,7 +70,8 @@ func runArguments(k *stage1.Call) []string {
 			args = append(args, arg)
 		}
 	}
-	spec := immutable.SpecOf(&k.Call)
+	oci := immutable.SpecOf(&k.Call)
+	_, ownIPC := spec.Namespace(oci, specs.IPCNamespace)
 	localConfig := os.Getenv(localConfigVariable)
 	// In an immutable pod the output of `run` is the app's.
 	add(k.Request.Debug && s.Mutable(), "--debug")
@@ -78,25 +79,19 @@ func runArguments(k *stage1.Call) []string {
 	args = append(args, "--net=host")
 	add(!s.Mutable() && k.Interactive, "--interactive")
 	add(localConfig != "", "--local-config="+localConfig)
-	add(s.Version() >= sinceHostname && spec.Hostname != "", "--hostname="+spec.Hostname)
+	add(s.Version() >= sinceHostname && oci.Hostname != "", "--hostname="+oci.Hostname)
 	if s.Version() >= sinceDisable {
-		add(appc.Privileged(spec), "--disable-capabilities-restriction")
-		add(k.Request.Sandbox == nil && unmasked(spec), "--disable-paths")
+		add(appc.Privileged(oci), "--disable-capabilities-restriction")
+		add(k.Request.Sandbox == nil && unmasked(oci), "--disable-paths")
 	}
 	add(s.Mutable(), "--mutable")
-	add(s.Version() >= sinceIPC && sharesIPC(spec), "--ipc=parent")
+	add(s.Version() >= sinceIPC && oci.Linux != nil && !ownIPC, "--ipc=parent")
 	return append(args, k.Request.Pod)
 }
 
 // unmasked reports whether a spec masks no path of /proc and /sys.
 func unmasked(spec *specs.Spec) bool {
 	return spec.Linux != nil && len(spec.Linux.MaskedPaths) == 0 && len(spec.Linux.ReadonlyPaths) == 0
-}
-
-func sharesIPC(spec *specs.Spec) bool {
-	return spec.Linux != nil && !slices.ContainsFunc(spec.Linux.Namespaces, func(ns specs.LinuxNamespace) bool {
-		return ns.Type == specs.IPCNamespace
-	})
 }
 
 // Environment returns the variables that rkt set: exactly three for an entrypoint that acts in

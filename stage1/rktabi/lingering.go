@@ -34,11 +34,11 @@ func lingers(pid int, stdio [3]*os.File) *lingering {
 	return l
 }
 
-func (l *lingering) close() { closeAll(l.outputs...) }
+func (l *lingering) close() { proc.CloseFiles(l.outputs...) }
 
-// await returns at the end of the call. A call that has done nothing for outputGrace, although
-// its client has read everything, is killed: a process keeps the output open after the end of
-// the app.
+// await returns at the end of the call. A call that has been idle for outputGrace, although
+// its client has read everything, is killed: it waits for a process that keeps the app's output
+// open after the end of the app.
 func (l *lingering) await(k *stage1.Call) {
 	for before := l.progress(); ; {
 		select {

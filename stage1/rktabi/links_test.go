@@ -92,7 +92,7 @@ func makeStdout(t *testing.T, dir string) {
 	d, err := openMuxDir(dir, "rkt/"+muxDir+"/app-1")
 	must(t, err)
 	defer d.Close()
-	o := &opened{}
+	o := &unitStreams{}
 	defer o.close()
 	_ = o.make(d, 1, "stdout", specs.User{UID: 1000})
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
@@ -118,7 +119,7 @@ func TestTheCgroupsThatAPodIsNamedInGoWhenItIsDetached(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := Open(i, "rkt", children, nil).Detach(dir); err != nil {
+		if err := Open(i, "rkt", children, stage1.Rules{}).Detach(dir); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		expectThere(t, false, dirs)

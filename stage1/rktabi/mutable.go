@@ -58,8 +58,8 @@ func (s *mutable) Has(e abi.Entrypoint) bool {
 	return s.Stage1.Has(e)
 }
 
-// Run starts the process that becomes `run`. In a sandbox, which lives without apps, the process
-// becomes it at once.
+// Run starts the process that becomes `run`. In a sandbox, which exists without apps, the process
+// executes `run` at once.
 func (s *mutable) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Supervisor, error) {
 	p, sup, err := s.Launch(c, lock, s.over)
 	if err != nil {
@@ -130,7 +130,7 @@ func (s *mutable) becomeReady(ctx context.Context, p *immutable.Launched, spec *
 	k := p.Call
 	limit, cancel := k.Limit(ctx)
 	defer cancel()
-	if err := p.Control.Join(limit, launch.Join{Network: immutable.Network(spec.Linux)}, [3]*os.File{}); err != nil {
+	if err := p.Control.Join(limit, launch.Join{Network: immutable.Network(spec)}, [3]*os.File{}); err != nil {
 		return err
 	}
 	// `run` would load the apps of the manifest, and none has its files yet.
@@ -185,7 +185,7 @@ func (s *mutable) over() {
 	}
 }
 
-// launched returns the process that is or becomes `run`, or nil if there is none.
+// launched returns the process that is or becomes `run`, or nil before Run.
 func (s *mutable) launched() *immutable.Launched {
 	s.mu.Lock()
 	defer s.mu.Unlock()

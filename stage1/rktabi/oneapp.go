@@ -30,12 +30,12 @@ type oneApp struct {
 var _ pod.Stage1 = (*oneApp)(nil)
 
 // Open is the door for images of the rkt ABI.
-func Open(i *image.Image, name string, children *proc.Children, excused []string) pod.Stage1 {
+func Open(i *image.Image, name string, children *proc.Children, rules stage1.Rules) pod.Stage1 {
 	if !i.RktABI() {
 		return nil
 	}
 	s := stage1.NewOf(i, name, children, dialect{})
-	s.Excuse(excused)
+	s.Abide(rules)
 	r := &adapter{InSpace: immutable.NewInSpace(s)}
 	r.Show = r.makeVisible
 	if i.Mutable() {

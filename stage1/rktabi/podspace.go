@@ -26,7 +26,7 @@ func (s *mutable) fits(spec *specs.Spec, leader int) error {
 	if told := s.hostname(); spec.Hostname != "" && spec.Hostname != told && !s.MayIgnore("/hostname") {
 		return s.Refused(fmt.Sprintf("/hostname: the pod has the one of its first app, %q, and cannot get %q", told, spec.Hostname), errdefs.ErrFailedPrecondition)
 	}
-	if err := sameNetwork(immutable.Network(spec.Linux), leader); err != nil {
+	if err := sameNetwork(immutable.Network(spec), leader); err != nil {
 		return s.Refused(fmt.Sprintf("/linux/namespaces: %v", err), errdefs.ErrFailedPrecondition)
 	}
 	if err := s.grants(spec.Process, leader); err != nil {

@@ -49,7 +49,7 @@ func TestWhatAPodOfRktsHasForAllIsRefusedToWhoAsksForMore(t *testing.T) {
 		"capabilities":      {capabilities("CAP_CHOWN", "CAP_KILL"), "", ""},
 		"one that is lost":  {capabilities("CAP_CHOWN", "CAP_SYS_CHROOT"), "no app of the pod can have CAP_SYS_CHROOT", "/process/capabilities"},
 	} {
-		s.Excuse(nil)
+		s.Abide(stage1.Rules{})
 		err := m.fits(c.spec, leader.Process.Pid)
 		if c.refused == "" {
 			if err != nil {
@@ -60,7 +60,7 @@ func TestWhatAPodOfRktsHasForAllIsRefusedToWhoAsksForMore(t *testing.T) {
 		if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), c.field+": "+c.refused) {
 			t.Errorf("%s: %v, want %s: %s", name, err, c.field, c.refused)
 		}
-		s.Excuse([]string{c.field})
+		s.Abide(stage1.Rules{Excused: []string{c.field}})
 		if err := m.fits(c.spec, os.Getpid()); err != nil {
 			t.Errorf("%s, though it is accepted: %v", name, err)
 		}

@@ -17,14 +17,15 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 )
 
-// opened are the streams that systemd opens by name for an app, in the directory where rkt's
+// unitStreams are the streams that systemd opens by name for an app, in the directory where rkt's
 // multiplexer has its sockets. The multiplexer would lose the output of a short app, pass on no
 // end of input, and mix both outputs.
-type opened struct {
+type unitStreams struct {
 	fifos  [3]*os.File // open for reading and writing until the app has its ends
 	inputs *watch      // of the directory, if the app reads something
 }
@@ -60,7 +61,7 @@ func (r *carrier) open(s *adapter, k *immutable.Composition) ([]string, error) {
 	}
 	name := path.Join(stage1.RktInTree, muxDir, string(k.Name))
 	inside := "/" + name
-	o := &opened{}
+	o := &unitStreams{}
 	r.opened = o
 	dir, err := openMuxDir(k.Dir, name)
 	if err != nil {
@@ -107,7 +108,7 @@ const stdinFIFO = "stdin"
 // make makes a fifo, and opens it without waiting for the other end. It belongs to the app's
 // user, who may open it again as /dev/stdout. The owner is changed by descriptor, because
 // programs in the pod may replace the fifo by a link.
-func (o *opened) make(dir *os.File, i int, name string, user specs.User) error {
+func (o *unitStreams) make(dir *os.File, i int, name string, user specs.User) error {
 	file := filepath.Join(dir.Name(), name)
 	if err := unix.Mknodat(int(dir.Fd()), name, unix.S_IFIFO|0o600, 0); err != nil {
 		return fmt.Errorf("make the fifo %s: %w", file, err)
@@ -124,7 +125,7 @@ func (o *opened) make(dir *os.File, i int, name string, user specs.User) error {
 }
 
 // again opens a fifo a second time, in one direction.
-func (o *opened) again(i, direction int) (f *os.File, err error) {
+func (o *unitStreams) again(i, direction int) (f *os.File, err error) {
 	conn, err := o.fifos[i].SyscallConn()
 	if err != nil {
 		return nil, err
@@ -137,11 +138,11 @@ func (o *opened) again(i, direction int) (f *os.File, err error) {
 func procFD(fd uintptr) string { return "/proc/self/fd/" + strconv.Itoa(int(fd)) }
 
 // close closes this side's ends. It is idempotent.
-func (o *opened) close() {
+func (o *unitStreams) close() {
 	if o == nil {
 		return
 	}
-	closeAll(o.fifos[:]...)
+	proc.CloseFiles(o.fifos[:]...)
 	if o.inputs != nil {
 		o.inputs.close()
 	}

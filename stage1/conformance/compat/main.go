@@ -8,6 +8,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -59,6 +60,7 @@ type report struct {
 	Level        int
 	Checks       []check
 	Capabilities []struct{ Name, Value string }
+	Unseen       []struct{ Field string } `json:"declaredAndNotSeen"`
 	Overhead     struct{ PodBytes, FurtherAppBytes float64 }
 }
 
@@ -133,6 +135,7 @@ func tables(reports []report) string {
 	for _, c := range reports[0].Capabilities {
 		row(c.Name, func(r report) string { return r.capability(c.Name) })
 	}
+	row("declared, and not seen by any check", report.unseen)
 	row("memory of a pod beside the shim", func(r report) string { return mebibytes(r.Overhead.PodBytes) })
 	row("and of each further app", func(r report) string { return mebibytes(r.Overhead.FurtherAppBytes) })
 	b.WriteByte('\n')
@@ -152,6 +155,15 @@ func (r report) capability(name string) string {
 		}
 	}
 	return "–"
+}
+
+// unseen lists the fields that the image declares and no check has seen.
+func (r report) unseen() string {
+	var fields []string
+	for _, u := range r.Unseen {
+		fields = append(fields, "`"+u.Field+"`")
+	}
+	return cmp.Or(strings.Join(fields, ", "), "nothing")
 }
 
 func mebibytes(n float64) string { return fmt.Sprintf("%.2f MiB", n/(1<<20)) }

@@ -16,7 +16,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
 )
 
 // refused calls app/add, which must fail, leave nothing and announce nothing.
@@ -32,8 +32,8 @@ func (p *pod) refused(code int, text string, r abi.Request) {
 	p.empty()
 }
 
-// empty checks that the supervisor has no child and no notice has come. What a
-// killed hook leaves behind is the supervisor's child until it has reaped that.
+// empty checks that the supervisor has no child and no notice has come. A
+// process that a killed hook has started is the supervisor's child until it is reaped.
 func (p *pod) empty() {
 	p.t.Helper()
 	wait.Until(p.t, "the supervisor has no children", func() bool { return len(children(p.t, p.ready.PID)) == 0 })
@@ -85,11 +85,11 @@ func TestWhatCannotBeMadeIsRefusedAndLeavesNothing(t *testing.T) {
 		"a namespace listed twice": {1, `linux.namespaces`, func(s *specs.Spec) {
 			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.PIDNamespace})
 		}},
-		"the host's mount namespace": {7, "mount namespace", func(s *specs.Spec) {
+		"the host's mount namespace": {7, "mounts: not supported without a mount namespace", func(s *specs.Spec) {
 			s.Linux.Namespaces = s.Linux.Namespaces[1:]
 		}},
-		"a mount namespace of somebody's": {7, "linux.namespaces", func(s *specs.Spec) {
-			s.Linux.Namespaces[0].Path = "/proc/1/ns/mnt"
+		"the host's mount namespace by its path": {7, "linux.namespaces", func(s *specs.Spec) {
+			s.Linux.Namespaces[0].Path = fmt.Sprintf("/proc/%d/ns/mnt", os.Getpid())
 		}},
 		"a namespace that is gone": {1, "opening network namespace /absent: no such file or directory", func(s *specs.Spec) {
 			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: "/absent"})
@@ -184,10 +184,10 @@ func TestACallerThatIsKilledHalfWayLeavesNothing(t *testing.T) {
 
 func TestASilentCallerAndASlowHookHoldNobodyUp(t *testing.T) {
 	p := startPod(t)
-	silent, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	silent, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
 	defer unix.Close(silent)
-	must(t, unix.Connect(silent, &unix.SockaddrUnix{Name: filepath.Join(p.dir, wire.Socket)}))
+	must(t, unix.Connect(silent, &unix.SockaddrUnix{Name: filepath.Join(p.dir, client.Socket)}))
 	r := p.request("slow", "true")
 	fifo := filepath.Join(p.dir, "fifo")
 	must(t, syscall.Mkfifo(fifo, 0o600))

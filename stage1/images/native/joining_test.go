@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -225,7 +226,7 @@ func TestHooksReadTheState(t *testing.T) {
 	checkState(t, p, "poststart", "running", pid)
 	p.exited("web", "", 137, 9)
 	if _, err := os.Stat(filepath.Join(p.dir, "next")); err == nil {
-		t.Error("the hook behind the one that failed was run")
+		t.Error("the hook after the one that failed was run")
 	}
 }
 
@@ -395,4 +396,134 @@ func inTheAppsCgroup(t *testing.T, group *abi.Cgroup, mapped bool) {
 	}
 	p.expect(0, abi.Stop, "")
 	p.over()
+}
+
+func TestAnAppJoinsAMountNamespaceByItsPath(t *testing.T) {
+	p := startPod(t)
+	owner := exec.Command("unshare", "--mount", "sleep", "1000")
+	must(t, owner.Start())
+	t.Cleanup(func() { owner.Process.Kill(); owner.Wait() })
+	path := fmt.Sprintf("/proc/%d/ns/mnt", owner.Process.Pid)
+	wait.Until(t, "unshare has its mount namespace", func() bool {
+		own, err := os.Readlink(path)
+		must(t, err)
+		return own != namespace(t, os.Getpid(), "mnt")
+	})
+	r := p.request("web", "sh", "-c", "ls /; exec sleep 1000")
+	respec(t, &r, func(s *specs.Spec) { s.Linux.Namespaces[0].Path = path })
+	out, stdout := pipe(t)
+	pid := p.add(r, nil, stdout)
+	p.expect(0, abi.AppStart, "web")
+	if namespace(t, pid, "mnt") != namespace(t, owner.Process.Pid, "mnt") {
+		t.Error("the app has a mount namespace of its own")
+	}
+	const root = "bin\ndev\nproc\ntmp\n"
+	expectOutput(t, out, root)
+	out, stdout = pipe(t)
+	if a := p.enter("web", "e", [3]*os.File{nil, stdout}, "ls", "/"); a.code != 0 {
+		t.Fatalf("enter: %d %s", a.code, a.text)
+	}
+	expectOutput(t, out, root)
+	// Nothing of the host is in the namespace any more, and nothing of it on the host.
+	if info := readFile(t, fmt.Sprintf("/proc/%d/mountinfo", pid)); strings.Contains(info, " /sys ") {
+		t.Errorf("the host's mounts are in the app's namespace:\n%s", info)
+	}
+	p.mountsNothing()
+	p.expect(0, abi.AppStop, "web")
+}
+
+// In the host's own mount namespace the app's root would take the place of the host's.
+func TestNoAppHasTheMountNamespaceOfTheHost(t *testing.T) {
+	for path, want := range map[string]string{
+		"/proc/self/ns/mnt":                         "", // of the supervisor
+		fmt.Sprintf("/proc/%d/ns/mnt", os.Getpid()): "it is the host's mount namespace",
+		"/proc/1/ns/mnt":                            "mount namespace",
+		"/absent":                                   "no such file or directory",
+		fmt.Sprintf("/proc/%d/ns/net", os.Getpid()): "is not a mount namespace",
+		fmt.Sprintf("/proc/%d/root", os.Getpid()):   "is not a mount namespace",
+	} {
+		p := startPod(t)
+		r := p.request("web", "true")
+		respec(t, &r, func(s *specs.Spec) { s.Linux.Namespaces[0].Path = path })
+		if a := p.call(abi.AppAdd, entrypoint{request: r}); a.code == 0 || !strings.Contains(a.text, want) {
+			t.Errorf("%s: code %d, %s, want %q", path, a.code, a.text, want)
+		}
+		p.mountsNothing()
+	}
+}
+
+// without removes what needs a mount from a spec, and its mount namespace.
+func without(s *specs.Spec) {
+	s.Mounts, s.Linux.Namespaces = nil, s.Linux.Namespaces[1:]
+}
+
+func TestAnAppWithoutAMountNamespaceHasItsRootAndMakesNoMount(t *testing.T) {
+	p := startPod(t)
+	r := p.request("web", "sh", "-c", "ls /; echo x >/dev/null && echo null; exec sleep 1000")
+	respec(t, &r, without)
+	out, stdout := pipe(t)
+	pid := p.add(r, nil, stdout)
+	p.expect(0, abi.AppStart, "web")
+	if namespace(t, pid, "mnt") != namespace(t, os.Getpid(), "mnt") {
+		t.Error("the app has a mount namespace")
+	}
+	const root = "bin\ndev\nproc\ntmp\n"
+	expectOutput(t, out, root+"null\n")
+	// An exec is not in a namespace with the app's root, and must get that root all the same.
+	out, stdout = pipe(t)
+	if a := p.enter("web", "e", [3]*os.File{nil, stdout}, "ls", "/", "/.."); a.code != 0 {
+		t.Fatalf("enter: %d %s", a.code, a.text)
+	}
+	expectOutput(t, out, "/:\n"+root+"\n/..:\n"+root)
+	p.exited("web", "e", 0, 0)
+	p.mountsNothing()
+	// The supervisor is killed: what the app has left is a directory.
+	must(t, p.run.Process.Kill())
+	p.over()
+	must(t, syscall.Kill(pid, syscall.SIGKILL))
+	p.mountsNothing()
+	must(t, os.RemoveAll(r.Rootfs))
+}
+
+func TestWhatNeedsAMountNeedsAMountNamespace(t *testing.T) {
+	for field, change := range map[string]func(*specs.Spec){
+		"mounts":                  func(s *specs.Spec) { s.Mounts = []specs.Mount{{Destination: "/proc", Type: "proc"}} },
+		"root.readonly":           func(s *specs.Spec) { s.Root.Readonly = true },
+		"linux.maskedPaths":       func(s *specs.Spec) { s.Linux.MaskedPaths = []string{"/tmp"} },
+		"linux.readonlyPaths":     func(s *specs.Spec) { s.Linux.ReadonlyPaths = []string{"/tmp"} },
+		"linux.rootfsPropagation": func(s *specs.Spec) { s.Linux.RootfsPropagation = "private" },
+		"process.terminal":        func(s *specs.Spec) { s.Process.Terminal = true },
+		"linux.uidMappings": func(s *specs.Spec) {
+			s.Linux.UIDMappings = []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
+			s.Linux.GIDMappings = s.Linux.UIDMappings
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+		},
+	} {
+		p := startPod(t)
+		r := p.request("web", "true")
+		respec(t, &r, without)
+		respec(t, &r, change)
+		want := field + ": not supported without a mount namespace"
+		if a := p.call(abi.AppAdd, entrypoint{request: r}); a.code != abi.ExitNotImplemented || !strings.Contains(a.text, want) {
+			t.Errorf("%s: code %d, %s", field, a.code, a.text)
+		}
+		p.mountsNothing()
+	}
+}
+
+// mountsNothing checks that no mount of the host's is at or of a path of the pod's.
+func (p *pod) mountsNothing() {
+	p.t.Helper()
+	for line := range strings.Lines(readFile(p.t, "/proc/self/mountinfo")) {
+		if strings.Contains(line, p.dir) {
+			p.t.Errorf("the host has the mount %s", line)
+		}
+	}
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	must(t, err)
+	return string(b)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
 )
 
-// An app's process executes its program on its first thread: only that one has entered the
+// An app's process executes its program on its first thread, the only one that has entered the
 // app's cgroups.
 func init() {
 	if invocation() == "init" {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
 )
 
 func readManifest(t *testing.T) *schema.ImageManifest {
@@ -34,6 +35,9 @@ func TestTheManifestDeclaresVersion7AndFeatures(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(".", path)); err != nil || !json.Valid(b) {
 		t.Errorf("the features document %q: %v", path, err)
 	}
+	if path, _ := m.Annotations.Get(abi.AnnotationServe); "stage1/rootfs"+path != client.Socket {
+		t.Errorf("the socket %q is declared, and the supervisor listens on %s", path, client.Socket)
+	}
 }
 
 // A call without a pod tells an entrypoint that the binary serves from a name
@@ -44,7 +48,7 @@ func TestEveryDeclaredEntrypointIsServed(t *testing.T) {
 	var declared []string
 	for _, a := range m.Annotations {
 		e, ok := strings.CutPrefix(string(a.Name), abi.AnnotationPrefix)
-		if !ok || e == "interface-version" || e == "features" {
+		if !ok || e == "interface-version" || e == "features" || e == "serve" {
 			continue
 		}
 		declared = append(declared, e)

@@ -37,7 +37,7 @@ var binary string
 
 func TestMain(m *testing.M) {
 	if os.Getenv("NATIVE_TEST_MAIN") != "" {
-		// Nobody sets it. But for this call the program would not be part of the
+		// The variable is never set. Without this call the program would not be part of the
 		// test binary, and the go command would show a cached result for a
 		// changed program.
 		main()
@@ -70,8 +70,9 @@ type pod struct {
 	dir     string
 	run     *exec.Cmd
 	ready   abi.Ready
-	ended   chan struct{} // run has ended
-	notices chan string   // closed when nobody can announce any more
+	ended   chan struct{}        // run has ended
+	notices chan string          // closed when nobody can announce any more
+	attr    *syscall.SysProcAttr // of run
 }
 
 // entrypoint is one call of an entrypoint.
@@ -132,7 +133,7 @@ func (p *pod) start(r abi.Request) answer {
 	noticeR, noticeW := pipe(t)
 	r.Entrypoint = abi.Run
 	p.run = p.command(abi.Run, "run", []string{"--net=host", "--mutable", podID}, r)
-	p.run.Stdout, p.run.Stderr = errorW, errorW
+	p.run.Stdout, p.run.Stderr, p.run.SysProcAttr = errorW, errorW, p.attr
 	p.run.ExtraFiles = []*os.File{errorW, readyW, lock, noticeW}
 	p.run.Env = append(p.run.Env, "RKT_LOCK_FD=5", "RKT_NOTIFY_FD=6", "RKT_READY_FD=4")
 	must(t, p.run.Start())
@@ -289,7 +290,7 @@ func (p *pod) request(app string, args ...string) abi.Request {
 	b, err := os.ReadFile(busybox)
 	must(p.t, err)
 	must(p.t, os.WriteFile(target, b, 0o755))
-	for _, tool := range []string{"sh", "sleep", "true", "cat", "id"} {
+	for _, tool := range []string{"sh", "sleep", "true", "cat", "id", "mkdir", "ls", "tr"} {
 		must(p.t, os.Symlink("busybox", filepath.Join(root, "bin", tool)))
 	}
 	return p.asks(app, spec(args...))

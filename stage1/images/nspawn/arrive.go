@@ -55,7 +55,7 @@ func arrive() {
 	}
 	tell()
 	if err == nil {
-		err = settle(end-rootAt, end-cgroupsAt, end-procsAt, end-stdinAt)
+		err = takePlace(end-rootAt, end-cgroupsAt, end-procsAt, end-stdinAt)
 	}
 	if err != nil {
 		fail(err)
@@ -65,7 +65,7 @@ func arrive() {
 // tell sends the first message to the supervisor, from which it learns this process's
 // pid.
 func tell() {
-	if err := supervisor.Born(firstPassed); err != nil {
+	if err := supervisor.Announce(firstPassed); err != nil {
 		os.Exit(1) // the supervisor has ended
 	}
 }
@@ -75,7 +75,9 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-func settle(root, cgroups, procs, stdin int) error {
+// takePlace sets the hostname, the root, the cgroups and the streams that the passed descriptors
+// name, and closes these.
+func takePlace(root, cgroups, procs, stdin int) error {
 	if name, ok := os.LookupEnv(hostnameVariable); ok {
 		if err := unix.Sethostname([]byte(name)); err != nil {
 			return fmt.Errorf("set hostname %q: %w", name, err)

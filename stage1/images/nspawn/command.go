@@ -69,7 +69,7 @@ func limit(n uint64) string {
 func (m *making) environment(p *fork.Process, passed int) []string {
 	env := []string{
 		"PATH=" + os.Getenv("PATH"),
-		"LISTEN_FDS=" + strconv.Itoa(passed), // the launcher adds LISTEN_PID
+		"LISTEN_FDS=" + strconv.Itoa(passed), // execNspawn adds LISTEN_PID
 		"SYSTEMD_LOG_TARGET=console", "SYSTEMD_LOG_COLOR=0",
 		"SYSTEMD_SECCOMP=0", // init loads the app's filter
 		"SYSTEMD_NSPAWN_LOCK=0",

@@ -17,11 +17,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
 )
 
-// Further names of this program: init is the first process of an app or an exec, launcher
+// Further names of this program: init is the first process of an app or an exec, nspawnName
 // executes systemd-nspawn.
 const (
-	initName     = "init"
-	launcherName = "launch"
+	initName   = "init"
+	nspawnName = "exec-nspawn"
 )
 
 // Lock the main thread: an app's process must execute its program on its first thread,
@@ -41,10 +41,10 @@ func main() {
 	case initName:
 		arrive()
 		container.Init()
-	case launcherName:
-		os.Exit(launch(args))
+	case nspawnName:
+		os.Exit(execNspawn(args))
 	case "run":
-		os.Exit(supervisor.Run(&enclosure{pod: podOf(args)}))
+		os.Exit(supervisor.Run(&spawner{pod: podOf(args)}))
 	case "gc":
 		os.Exit(max(client.Main(abi.GC, args), collect(podOf(args))))
 	case "enter", "stop":

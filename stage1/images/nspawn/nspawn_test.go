@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -57,13 +58,22 @@ func TestWhatSystemdNspawnCannotMakeIsRefusedByName(t *testing.T) {
 		}
 	}
 	p.fails(abi.ExitNotImplemented, `"time" is not supported`, namespace(specs.LinuxNamespace{Type: specs.TimeNamespace}))
+	elsewhere := exec.Command("unshare", "--mount", "sh", "-c", "echo; exec sleep 1000")
+	said, err := elsewhere.StdoutPipe()
+	must(t, err)
+	must(t, elsewhere.Start())
+	defer func() { _ = elsewhere.Process.Kill(); _ = elsewhere.Wait() }()
+	_, err = said.Read(make([]byte, 1))
+	must(t, err)
+	mounts := fmt.Sprintf("/proc/%d/ns/mnt", elsewhere.Process.Pid)
+	p.fails(abi.ExitNotImplemented, "has a new mount namespace", namespace(specs.LinuxNamespace{Type: specs.MountNamespace, Path: mounts}))
 	for field, text := range map[string]string{
 		"/linux/uidMappings": `{"linux":{"uidMappings":[{"size":1}]}}`,
 		"/linux/timeOffsets": `{"linux":{"timeOffsets":{"boottime":{"secs":1}}}}`,
 	} {
 		app, err := spec.Read[specs.Spec]([]byte(text))
 		must(t, err)
-		if err := p.CheckSpec(app); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), " "+field+",") {
+		if _, err := p.CheckSpec(app); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), " "+field+",") {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
@@ -100,7 +110,7 @@ func TestAnAppIsAsCloneWouldHaveLeftIt(t *testing.T) {
 		t.Errorf("the app sees\n%s, want\n%s", got, want)
 	}
 	if after := cgroups(); !slices.Equal(before, after) {
-		t.Errorf("there are cgroups that nobody will remove: %v, before it was %v", after, before)
+		t.Errorf("cgroups left: %v, before the test %v", after, before)
 	}
 }
 

@@ -256,7 +256,7 @@ func TestTheSupervisorHoldsTheLockAndIgnoresHangups(t *testing.T) {
 	must(t, p.sup.Kill())
 	p.over()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		t.Errorf("the lock of a dead pod: %v; who but its supervisor has it?", err)
+		t.Errorf("the lock of a pod whose supervisor was killed: %v; which process has it?", err)
 	}
 	if n, err := p.sup.Notices.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("notices go on: %d, %v", n, err)

@@ -1,4 +1,4 @@
-// Package podmanifest reads the directory of a pod of rkt's, which is the working directory: the
+// Package podmanifest reads the pod directory of rkt, which is the working directory: the
 // apps and volumes of the pod's manifest, the manifests of images for apps that it does not
 // describe, and the numbers of users and groups in an app's root.
 //

@@ -81,8 +81,8 @@ func newRktPod(t *testing.T, image string) *rktPod {
 	return &rktPod{t: t, image: image, dir: dir, bin: filepath.Join(rootfs, map[string]string{"nspawn": "usr/bin"}[image])}
 }
 
-// copyOf copies programs by a process of its own: what this one has open for writing,
-// a child of another test has, too, for a moment, and then nobody can execute it.
+// copyOf copies programs by another process. A file that this process has open for writing
+// is for a moment also open in children of other tests, and cannot be executed then.
 func copyOf(t *testing.T, from, to string) {
 	t.Helper()
 	if out, err := exec.Command("cp", "-a", from, to).CombinedOutput(); err != nil {

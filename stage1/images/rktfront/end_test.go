@@ -93,7 +93,7 @@ func TestGcEndsWhatAKilledSupervisorHasLeft(t *testing.T) {
 	p.expect(0, "", "gc", podID)
 }
 
-// Nobody would stop a supervisor of the image's whose `run` was killed.
+// If `run` is killed, the supervisor of the image must end: no other process would stop it.
 func TestTheImagesSupervisorDoesNotOutliveRun(t *testing.T) {
 	eachImage(t, func(t *testing.T, p *rktPod) {
 		run := filepath.Join(p.bin, "run")

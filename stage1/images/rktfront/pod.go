@@ -14,9 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront/relay"
 )
 
@@ -57,25 +58,25 @@ func runPod(scripts string, args []string, shares bool) error {
 	if err := p.boot(lock, shares); err != nil {
 		return err
 	}
-	listener, err := seqpacket.Listen(wire.Socket)
+	listener, err := seqpacket.ListenStream(client.Socket)
 	if err != nil {
 		return err
 	}
 	serving, endServing := context.WithCancel(context.Background())
 	stopped := make(chan struct{})
 	stop := sync.OnceFunc(func() { close(stopped) })
-	calls := wire.Server{Dispatch: p.dispatch, Code: codeOf, Log: os.Stderr, Answered: func(c *wire.Call) {
+	calls := serve.Server{Dispatch: p.dispatch, Code: codeOf, Log: os.Stderr, Answered: func(c *serve.Asked) {
 		if c.Entrypoint == abi.Stop {
 			stop()
 		}
 	}}
 	var served sync.WaitGroup
-	served.Go(func() { calls.Serve(serving, listener) })
+	served.Go(func() { calls.Serve(serving, listener.File) })
 	err = p.live(sigterm, stopped)
 	_ = p.relay.Close() // the terminal may have gone
 	endServing()
 	listener.Close()
-	_ = os.Remove(wire.Socket)
+	_ = os.Remove(client.Socket)
 	served.Wait()
 	return errors.Join(err, p.do(p.request(abi.GC, ""))) // for apps that were added meanwhile
 }

@@ -2,7 +2,6 @@ package rktfront
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,8 +11,8 @@ import (
 	"sync"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
 // name is the app of a process and, for an exec, the exec.
@@ -68,16 +67,12 @@ func (p *pod) all() []*process {
 }
 
 // dispatch serves a call.
-func (p *pod) dispatch(ctx context.Context, c *wire.Call) error {
-	if c.Entrypoint == abi.Stop {
-		return p.stop(c.Force)
-	}
-	r := &abi.Request{}
-	if err := json.NewDecoder(c.Request).Decode(r); err != nil {
-		return fmt.Errorf("the request of %s: %w", c.Entrypoint, err)
-	}
+func (p *pod) dispatch(ctx context.Context, c *serve.Asked) error {
+	r := c.Request
 	p.identify(r)
 	switch c.Entrypoint {
+	case abi.Stop:
+		return p.stop(c.Force)
 	case abi.AppAdd:
 		_, err := p.add(r)
 		return err

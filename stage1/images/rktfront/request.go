@@ -13,9 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront/relay"
 )
@@ -23,7 +21,7 @@ import (
 // ask hands a call to the pod's `run` and returns the exit code. A program that is entered has a
 // terminal if the caller has one.
 func ask(e abi.Entrypoint, args []string) int {
-	c := &wire.Call{Entrypoint: e, Force: e == abi.Stop && slices.Contains(args, "--force"), Error: os.Stderr}
+	c := &client.Call{Entrypoint: e, Error: os.Stderr}
 	var terminal *relay.Relay
 	var err error
 	if e == abi.Enter {
@@ -45,11 +43,8 @@ func ask(e abi.Entrypoint, args []string) int {
 	return code
 }
 
-// document makes the request document of a call. stop needs none.
-func document(e abi.Entrypoint, args []string, terminal *relay.Relay) (*os.File, error) {
-	if e == abi.Stop {
-		return nil, nil
-	}
+// document makes the request document of a call.
+func document(e abi.Entrypoint, args []string, terminal *relay.Relay) ([]byte, error) {
 	r, err := request(e, args)
 	if err != nil {
 		return nil, err
@@ -57,17 +52,16 @@ func document(e abi.Entrypoint, args []string, terminal *relay.Relay) (*os.File,
 	if err := onTerminal(r, terminal); err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(r)
-	if err != nil {
-		return nil, err
-	}
-	return proc.Memory("rktfront", text)
+	return json.Marshal(r)
 }
 
 // request returns the request of a call, from its arguments.
 func request(e abi.Entrypoint, args []string) (*abi.Request, error) {
-	if e == abi.Enter {
+	switch e {
+	case abi.Enter:
 		return enter(args)
+	case abi.Stop:
+		return &abi.Request{Version: abi.Version, Entrypoint: e, Force: slices.Contains(args, "--force")}, nil
 	}
 	name := ""
 	for _, arg := range args {

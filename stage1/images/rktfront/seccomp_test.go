@@ -132,7 +132,7 @@ func TestEveryCallOfASetIsKnownSomewhere(t *testing.T) {
 	}
 }
 
-// known reports whether a filter of one call differs from one of a call that is none.
+// known reports whether a filter of one call differs from a filter of a call that does not exist.
 func known(t *testing.T, name string) bool {
 	t.Helper()
 	compiled := func(name string) string {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is a terminal as somebody sits at it.
+// terminal is a terminal with its user's end, the master.
 type terminal struct {
 	t             *testing.T
 	master, slave *os.File

@@ -3,16 +3,33 @@ package client
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
+
+// Socket is where the supervisor listens, relative to the pod's directory: a socket's path
+// has room for 107 bytes only, and the pod's directory may be renamed. The manifests name it.
+const Socket = "stage1/rootfs/rkt/native.sock"
+
+// Call is one call of an entrypoint.
+type Call struct {
+	Entrypoint abi.Entrypoint
+	Request    []byte // the request document
+
+	// Files that the entrypoint was given; nil is absent.
+	Stdio [3]*os.File // the app's
+	Error *os.File    // for the text of a failure
+	Ready *os.File    // for the ready line
+}
 
 // Main serves one call of an entrypoint and returns the exit code. The working
 // directory is the pod's; args are those after argv[0].
@@ -20,34 +37,34 @@ func Main(e abi.Entrypoint, args []string) int {
 	if e == abi.GC {
 		return 0 // nothing of a pod is kept outside its directory
 	}
-	errorFile := proc.Inherited(abi.EnvErrorFD)
-	call, err := request(e, args, errorFile)
+	call := &Call{Entrypoint: e, Error: proc.Inherited(abi.EnvErrorFD)}
+	if call.Error == nil {
+		call.Error = os.Stderr
+	}
 	code := 1
+	err := call.read(args)
 	if err == nil {
 		code, err = Ask(call)
 	}
-	if err == nil {
-		return code
+	if err != nil {
+		fmt.Fprintln(call.Error, err)
 	}
-	if errorFile == nil {
-		errorFile = os.Stderr
-	}
-	fmt.Fprintln(errorFile, err)
 	return code
 }
 
-// request returns what is asked of the pod's supervisor.
-func request(e abi.Entrypoint, args []string, errorFile *os.File) (*wire.Call, error) {
-	call := &wire.Call{Entrypoint: e, Force: e == abi.Stop && slices.Contains(args, "--force"), Error: errorFile}
-	var err error
-	if call.Request, err = os.Open(os.Getenv(abi.EnvRequest)); err != nil {
-		return nil, fmt.Errorf("open the request: %w", err)
+// read fills in what is asked of the pod's supervisor.
+func (c *Call) read(args []string) (err error) {
+	if c.Request, err = os.ReadFile(os.Getenv(abi.EnvRequest)); err != nil {
+		return fmt.Errorf("read the request: %w", err)
 	}
-	if e == abi.AppAdd || e == abi.Enter {
-		call.Ready = proc.Inherited(abi.EnvReadyFD)
-		call.Stdio = [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
+	if c.Entrypoint == abi.Stop && slices.Contains(args, "--force") && len(c.Request) > 0 {
+		c.Request = slices.Concat([]byte(`{"force":true,`), c.Request[1:])
 	}
-	return call, nil
+	if c.Entrypoint == abi.AppAdd || c.Entrypoint == abi.Enter {
+		c.Ready = proc.Inherited(abi.EnvReadyFD)
+		c.Stdio = [3]*os.File{os.Stdin, os.Stdout, os.Stderr}
+	}
+	return nil
 }
 
 // errGone says that the pod has no supervisor.
@@ -55,21 +72,26 @@ var errGone = errors.New("the pod's supervisor has gone")
 
 // Ask has the pod's supervisor serve a call, and returns the exit code. Without a supervisor
 // a call that asks for an end succeeds.
-func Ask(call *wire.Call) (int, error) {
-	socket, err := dial()
+func Ask(call *Call) (int, error) {
+	conn, err := dial()
 	if errors.Is(err, errGone) {
 		return withoutSupervisor(call.Entrypoint, abi.ExitNotFound, err)
 	}
 	if err != nil {
 		return 1, err
 	}
-	packet, fds := call.Encode()
-	err = proc.Send(socket, packet, fds...)
+	var fds []int
+	for _, f := range call.Stdio {
+		if f != nil {
+			fds = append(fds, int(f.Fd()))
+		}
+	}
+	err = conn.Send(serve.Call, call.Request, fds...)
 	runtime.KeepAlive(call) // fds are numbers
 	if err != nil {
 		return 1, fmt.Errorf("speak with the pod's supervisor: %w", err)
 	}
-	return answer(call.Entrypoint, socket)
+	return call.answer(conn)
 }
 
 // withoutSupervisor returns the answer to a call for a pod that has ended: a call that asks
@@ -82,39 +104,49 @@ func withoutSupervisor(e abi.Entrypoint, code int, err error) (int, error) {
 	return code, err
 }
 
-func dial() (int, error) {
-	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+func dial() (*serve.Conn, error) {
+	socket, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("make a socket: %w", err)
+		return nil, fmt.Errorf("make a socket: %w", err)
 	}
 	for {
-		err = unix.Connect(socket, &unix.SockaddrUnix{Name: wire.Socket})
+		err = unix.Connect(socket, &unix.SockaddrUnix{Name: Socket})
 		switch err {
 		case nil:
-			return socket, nil
+			return serve.NewConn(socket), nil
 		case unix.EINTR: // connect to a unix socket may be repeated
 		case unix.ENOENT, unix.ECONNREFUSED:
-			return -1, errGone
+			return nil, errGone
 		default:
-			return -1, fmt.Errorf("reach the pod's supervisor: %w", err)
+			return nil, fmt.Errorf("reach the pod's supervisor: %w", err)
 		}
 	}
 }
 
-func answer(e abi.Entrypoint, socket int) (int, error) {
-	var packet [wire.MaxPacket]byte
+// answer passes the answers on and returns the exit code.
+func (c *Call) answer(conn *serve.Conn) (int, error) {
 	for {
-		n, err := unix.Read(socket, packet[:])
-		if err == unix.EINTR {
-			continue
+		word, body, err := conn.Receive(serve.MaxAnswer)
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return withoutSupervisor(c.Entrypoint, 1, errors.New("the pod's supervisor has died over this call"))
 		}
-		if err == nil && n > 0 {
-			code, text, err := wire.DecodeReply(packet[:n])
-			if err == nil && text != "" {
-				err = errors.New(text)
-			}
-			return code, err
+		if err != nil {
+			return 1, err
 		}
-		return withoutSupervisor(e, 1, errors.New("the pod's supervisor has died over this call"))
+		switch word {
+		case serve.Exit:
+			return strconv.Atoi(string(body))
+		case serve.Ready:
+			c.pass(c.Ready, body)
+		case serve.Error:
+			c.pass(c.Error, body)
+		}
+	}
+}
+
+// pass writes a line to a file of the call. It is no error if its reader has gone.
+func (c *Call) pass(to *os.File, line []byte) {
+	if to != nil {
+		_, _ = to.Write(append(line, '\n'))
 	}
 }

@@ -213,7 +213,7 @@ func TestAWorkingDirectoryIsNotMadeOnTheHost(t *testing.T) {
 	must(t, os.Symlink("../made/of/it", filepath.Join(b.rootfs, "etc/dangling")))
 	b.spec.Process.Cwd = "/etc/dangling/below"
 	if got := b.ok(); got != "/made/of/it/below\n" {
-		t.Errorf("a working directory behind a link of the image's: %q", got)
+		t.Errorf("a working directory that is a link of the image: %q", got)
 	}
 }
 

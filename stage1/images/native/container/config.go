@@ -14,8 +14,10 @@ type config struct {
 	Cgroups         []int  // Files: `tasks`, to write "0" to
 	CgroupNamespace bool   // unshare one
 	Loopback        bool   // bring that interface up: the network namespace is new
+	NetDevices      bool   // the supervisor has network devices to move
 	Keyring         string // name of the session keyring to join
 
+	Chroot       int // of an exec, a File: the app's root, if it has no mount namespace
 	Rootfs       *rootfs
 	Mounts       []mount
 	Devices      []device
@@ -26,6 +28,7 @@ type config struct {
 	Domainname   string
 	Sysctl       []sysctl
 	Personality  *uint32
+	MemoryPolicy *memoryPolicy
 	Hooks        *hooks
 	Terminal     bool
 	ConsoleSize  *specs.Box
@@ -42,9 +45,11 @@ type sysctl struct {
 // rootfs says what becomes "/".
 type rootfs struct {
 	Path        string
+	File        int     // a detached tree: the root, for a mount namespace that was joined
 	Propagation uintptr // MS_*; 0: not asked for
 	Readonly    bool
 	NoPivotRoot bool
+	Chroot      bool // there is no mount namespace
 	Populate    bool // devices and symlinks are ours to make in /dev
 }
 

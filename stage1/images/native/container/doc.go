@@ -8,13 +8,17 @@
 // process, inside its namespaces, and carries the plan out:
 //
 //	supervisor            init
-//	Prepare ── config ──▶ cgroups, keyring, rootfs bound
+//	Prepare ── config ──▶ cgroups, keyring, names
+//	        ◀─ devices ──   (if network devices are to be moved)
+//	        ──── go ────▶ sysctls, rootfs bound, mounts
 //	        ◀── hooks ───
-//	        ──── go ────▶ mounts, devices, pivot, console, masks, identity
+//	        ──── go ────▶ pivot, console, masks, identity
 //	        ◀─ console ──   (with the pty's master, if a terminal is wanted)
 //	        ◀── ready ───   everything that can fail early has succeeded
 //	        ─── start ──▶ startContainer hooks
 //	        ◀── exec ────
+//	        ◀─ listener ─   (the seccomp filter is in force, if an agent answers its calls)
+//	        ──── go ────▶
 //	        ◀─── EOF ────   execve succeeded, or the process has died
 //
 // An exec has fewer steps: its process joins the app's namespaces and sends exec. A

@@ -94,7 +94,7 @@ func TestFeaturesDeclareWhatTheCodeKnows(t *testing.T) {
 	same(t, "capabilities", oci.Linux.Capabilities, abi.Capabilities())
 	s := oci.Linux.Seccomp
 	same(t, "seccomp actions", s.Actions, accepted(func(a specs.LinuxSeccompAction) *specs.LinuxSeccomp {
-		return &specs.LinuxSeccomp{DefaultAction: a}
+		return &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, ListenerPath: "/x", Syscalls: []specs.LinuxSyscall{{Names: []string{"mkdir"}, Action: a}}}
 	}, specs.ActKill, specs.ActKillProcess, specs.ActKillThread, specs.ActTrap, specs.ActErrno, specs.ActTrace, specs.ActAllow, specs.ActLog, specs.ActNotify))
 	same(t, "seccomp operators", s.Operators, seccomp.Operators())
 	same(t, "seccomp flags", s.KnownFlags, accepted(func(f specs.LinuxSeccompFlag) *specs.LinuxSeccomp {
@@ -105,6 +105,8 @@ func TestFeaturesDeclareWhatTheCodeKnows(t *testing.T) {
 			t.Errorf("seccomp architecture %s is not declared", arch)
 		}
 	}
+	same(t, "memory policies", oci.Linux.MemoryPolicy.Modes, words(memoryModes()))
+	same(t, "flags of memory policies", oci.Linux.MemoryPolicy.Flags, words(memoryFlags()))
 	if oci.OCIVersionMax != specs.Version {
 		t.Errorf("ociVersionMax is %s, the spec in use is %s", oci.OCIVersionMax, specs.Version)
 	}
@@ -121,6 +123,13 @@ func TestFeaturesDeclareWhatTheCodeKnows(t *testing.T) {
 	}
 }
 
+func words[T ~string](values map[T]int) (list []string) {
+	for v := range values {
+		list = append(list, string(v))
+	}
+	return list
+}
+
 // stage0 are the fields that docs/stage1-abi.md says stage 0 covers.
 func stage0() []string {
 	return []string{"/ociVersion", "/annotations", "/linux/cgroupsPath", "/linux/resources", "/hooks/poststop"}
@@ -129,18 +138,14 @@ func stage0() []string {
 // refusals are specs with one field that this stage1 refuses, by that field.
 func refusals() map[string]func(*specs.Spec) {
 	return map[string]func(*specs.Spec){
-		"/solaris":                        func(s *specs.Spec) { s.Solaris = &specs.Solaris{} },
-		"/windows":                        func(s *specs.Spec) { s.Windows = &specs.Windows{} },
-		"/vm":                             func(s *specs.Spec) { s.VM = &specs.VM{} },
-		"/zos":                            func(s *specs.Spec) { s.ZOS = &specs.ZOS{} },
-		"/freebsd":                        func(s *specs.Spec) { s.FreeBSD = &specs.FreeBSD{} },
-		"/process/commandLine":            func(s *specs.Spec) { s.Process.CommandLine = "x" },
-		"/process/user/username":          func(s *specs.Spec) { s.Process.User.Username = "x" },
-		"/linux/intelRdt":                 func(s *specs.Spec) { s.Linux.IntelRdt = &specs.LinuxIntelRdt{} },
-		"/linux/memoryPolicy":             func(s *specs.Spec) { s.Linux.MemoryPolicy = &specs.LinuxMemoryPolicy{} },
-		"/linux/netDevices":               func(s *specs.Spec) { s.Linux.NetDevices = map[string]specs.LinuxNetDevice{"eth0": {}} },
-		"/linux/seccomp/listenerPath":     func(s *specs.Spec) { s.Linux.Seccomp = &specs.LinuxSeccomp{ListenerPath: "/x"} },
-		"/linux/seccomp/listenerMetadata": func(s *specs.Spec) { s.Linux.Seccomp = &specs.LinuxSeccomp{ListenerMetadata: "x"} },
+		"/solaris":               func(s *specs.Spec) { s.Solaris = &specs.Solaris{} },
+		"/windows":               func(s *specs.Spec) { s.Windows = &specs.Windows{} },
+		"/vm":                    func(s *specs.Spec) { s.VM = &specs.VM{} },
+		"/zos":                   func(s *specs.Spec) { s.ZOS = &specs.ZOS{} },
+		"/freebsd":               func(s *specs.Spec) { s.FreeBSD = &specs.FreeBSD{} },
+		"/process/commandLine":   func(s *specs.Spec) { s.Process.CommandLine = "x" },
+		"/process/user/username": func(s *specs.Spec) { s.Process.User.Username = "x" },
+		"/linux/intelRdt":        func(s *specs.Spec) { s.Linux.IntelRdt = &specs.LinuxIntelRdt{} },
 		"/linux/personality/flags": func(s *specs.Spec) {
 			s.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux, Flags: []specs.LinuxPersonalityFlag{"x"}}
 		},

@@ -91,6 +91,7 @@ func (a *appInit) run() (*program, error) {
 		func() (err error) { a.labels, err = a.Process.openLabels(); return err },
 		a.setNames,
 		a.bringUpLoopback,
+		a.awaitNetDevices,
 		func() error { return writeSysctl(a.Sysctl) },
 		a.buildRoot,
 		a.outsideHooks,
@@ -119,6 +120,9 @@ func (a *appInit) run() (*program, error) {
 
 // buildRoot makes the app's root file system, before it becomes "/".
 func (a *appInit) buildRoot() error {
+	if a.Rootfs.Chroot {
+		return a.openChroot()
+	}
 	if err := inOrder(a.bindRoot, a.mountAll); err != nil {
 		return err
 	}
@@ -251,6 +255,7 @@ func (e *execInit) run() (*program, error) {
 	err := inOrder(
 		func() error { return setAffinity(e.Process.InitialCPUs) },
 		e.enterCgroups,
+		e.changeRoot,
 		func() error { return joinKeyring(e.Keyring, e.Process.SELinux) },
 		e.raiseLimits,
 		func() (err error) { l, err = e.Process.openLabels(); return err },
@@ -321,6 +326,7 @@ func (c *config) assume() (string, error) {
 	if err := inOrder(
 		p.schedule,
 		func() error { return setPersonality(c.Personality) },
+		c.MemoryPolicy.set,
 		func() error { return ownStdio(p.UID) },
 		func() error { return noNewPrivileges(p.NoNewPrivileges) },
 	); err != nil {

@@ -6,7 +6,7 @@ import "encoding/json"
 type Message struct {
 	Word Word   `json:"type"`
 	Text string `json:"text,omitempty"` // of WordError
-	Code int    `json:"code,omitempty"` // of WordError: an exit code of the ABI
+	Code int    `json:"code,omitempty"` // of WordError: an exit code of the ABI; of WordListener: a descriptor
 }
 
 // Word says what a Message is about.
@@ -14,12 +14,15 @@ type Word string
 
 // Words of Init.
 const (
-	// WordBorn is the first word of an Init that an enclosure has made. The supervisor takes
+	// WordSpawned is the first word of an Init that a spawner has made. The supervisor takes
 	// over the process that the kernel names as its sender, and answers WordAdopted.
-	WordBorn Word = "born"
+	WordSpawned Word = "spawned"
 	// WordLimits asks for the limits that this process has no right to raise. The answer
 	// is WordGo.
 	WordLimits Word = "limits"
+	// WordNetDevices asks for the network devices of the spec: the network namespace exists.
+	// The answer is WordGo.
+	WordNetDevices Word = "netDevices"
 	// WordHooks asks for the hooks of the runtime namespace: the namespaces exist. The
 	// answer is WordGo.
 	WordHooks Word = "hooks"
@@ -27,6 +30,9 @@ const (
 	WordConsole Word = "console"
 	// WordReady says that everything is done but what follows WordStart.
 	WordReady Word = "ready"
+	// WordListener says that the seccomp filter is in force; its code is the descriptor of the
+	// filter's listener. The answer is WordGo.
+	WordListener Word = "listener"
 	// WordExec says that the program is executed next: the end of the socket without
 	// another word means that it was.
 	WordExec Word = "exec"

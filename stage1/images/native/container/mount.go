@@ -101,7 +101,7 @@ type heldMount struct {
 }
 
 // attachMount gives a mount the flags of its entry and attaches it. On success fd belongs to
-// settle.
+// complete.
 func (a *appInit) attachMount(m *mount, fd, target int) error {
 	if err := m.restrict(fd); err != nil {
 		return err
@@ -109,7 +109,7 @@ func (a *appInit) attachMount(m *mount, fd, target int) error {
 	if err := attach(fd, target); err != nil {
 		return err
 	}
-	return a.settle(m, fd)
+	return a.complete(m, fd)
 }
 
 // restrict sets the flags that are for a mount and all below it.
@@ -133,9 +133,9 @@ func (m *mount) propagate(fd int) error {
 	return nil
 }
 
-// settle completes an attached mount: attaching may have changed its propagation, because
-// that depends on the parent mount. settle keeps the descriptor in held, or closes it.
-func (a *appInit) settle(m *mount, fd int) error {
+// complete finishes an attached mount: attaching may have changed its propagation, because
+// that depends on the parent mount. complete keeps the descriptor in held, or closes it.
+func (a *appInit) complete(m *mount, fd int) error {
 	if err := m.propagate(fd); err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (a *appInit) mountCgroups(m *mount, target int) error {
 	if err := m.restrict(top); err != nil {
 		return err
 	}
-	return a.settle(m, top)
+	return a.complete(m, top)
 }
 
 func (h hierarchy) mount(top int, flags uintptr) error {

@@ -116,7 +116,7 @@ func TestSpecsThatMakeNoSenseAreErrors(t *testing.T) {
 		{func(s *specs.Spec) { s.Version = "2.0.0" }, `ociVersion: "2.0.0"`},
 		{func(s *specs.Spec) { s.Process = nil }, "no process"},
 		{func(s *specs.Spec) { s.Linux = nil }, "no linux section"},
-		{func(s *specs.Spec) { s.Linux.Namespaces = s.Linux.Namespaces[:1] }, "needs a new mount namespace"},
+		{func(s *specs.Spec) { s.Linux.Namespaces = s.Linux.Namespaces[:1] }, "mounts: not supported without a mount namespace"},
 		{func(s *specs.Spec) { s.Linux.Namespaces = append(s.Linux.Namespaces, s.Linux.Namespaces[0]) }, `type "pid" appears twice`},
 		{func(s *specs.Spec) { s.Linux.Namespaces[0].Type = "tame" }, `linux.namespaces: type "tame" is not supported`},
 		{func(s *specs.Spec) {
@@ -238,12 +238,12 @@ func TestCapabilitiesAreTheKernelsNumbers(t *testing.T) {
 
 func TestCPULists(t *testing.T) {
 	for list, want := range map[string][]int{"": nil, "0": {0}, "0-2,7": {0, 1, 2, 7}, "3, 5": {3, 5}} {
-		if got, err := parseCPUs(list); err != nil || !slices.Equal(got, want) {
+		if got, err := parseNumbers(list); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: %v, %v", list, got, err)
 		}
 	}
 	for _, list := range []string{"x", "3-1", "1-", "-1", "0,,1", "1024", "0-99999999999"} {
-		if got, err := parseCPUs(list); err == nil {
+		if got, err := parseNumbers(list); err == nil {
 			t.Errorf("%q: %v and no error", list, got)
 		}
 	}

@@ -29,7 +29,9 @@ type ExecRequest struct {
 	CgroupFiles []*os.File  // as for an AppRequest
 	// JoinsUserNamespace is set if the app's user namespace is not the host's.
 	JoinsUserNamespace bool
-	Filters            *Filters // may be nil
+	// Chroot is the app's root, open, if the app has no mount namespace.
+	Chroot  *os.File
+	Filters *Filters // may be nil
 }
 
 // Prepared is everything that Init needs, besides its namespaces.
@@ -98,6 +100,7 @@ func PrepareApp(r AppRequest) (_ *Prepared, err error) {
 		UserNamespace:   ns.private(specs.UserNamespace),
 		CgroupNamespace: ns.isNew(specs.CgroupNamespace),
 		Loopback:        ns.isNew(specs.NetworkNamespace),
+		NetDevices:      len(r.Spec.Linux.NetDevices) > 0,
 		Masked:          r.Spec.Linux.MaskedPaths,
 		Readonly:        r.Spec.Linux.ReadonlyPaths,
 		Hostname:        r.Spec.Hostname,
@@ -127,6 +130,12 @@ func PrepareExec(r ExecRequest) (_ *Prepared, err error) {
 	defer func() { err = outermost(err) }()
 	p := &Prepared{}
 	c := &config{Exec: true, UserNamespace: r.JoinsUserNamespace}
+	if r.Chroot != nil {
+		c.Chroot = p.lend(r.Chroot)
+	}
+	if r.Chroot != nil && (r.Process.Terminal || r.Request.Terminal) {
+		return nil, refuse("process.terminal", "not supported without a mount namespace, because it needs mounts")
+	}
 	if err := p.common(c, &r.Request, r.Process, r.App, r.CgroupFiles, r.Filters); err != nil {
 		return nil, err
 	}
@@ -155,6 +164,9 @@ func (p *Prepared) common(c *config, r *abi.Request, proc *specs.Process, app *s
 	if c.Personality, err = parsePersonality(app.Linux.Personality); err != nil {
 		return err
 	}
+	if c.MemoryPolicy, err = parseMemoryPolicy(app.Linux.MemoryPolicy); err != nil {
+		return err
+	}
 	if c.Process, err = parseProcess(proc); err != nil {
 		return err
 	}
@@ -165,8 +177,10 @@ func (p *Prepared) common(c *config, r *abi.Request, proc *specs.Process, app *s
 		return err
 	}
 	c.MountLabel = app.Linux.MountLabel
-	c.Seccomp, c.SeccompFlags, err = filters.compile(app.Linux.Seccomp)
-	return err
+	if c.Seccomp, c.SeccompFlags, err = filters.compile(app.Linux.Seccomp); err != nil {
+		return err
+	}
+	return checkListener(app.Linux.Seccomp, c.SeccompFlags)
 }
 
 // appHooks returns the hooks that Init runs itself, or nil.

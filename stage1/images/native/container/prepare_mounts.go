@@ -89,7 +89,25 @@ func (m *mountPlanner) root() error {
 	// for it.
 	m.shared = root.Propagation&unix.MS_SHARED != 0 && !m.config.UserNamespace
 	m.config.Rootfs = root
-	return nil
+	i := slices.IndexFunc(m.spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.MountNamespace })
+	if root.Chroot = i < 0; root.Chroot || m.spec.Linux.Namespaces[i].Path == "" {
+		return nil
+	}
+	return m.openRoot(root)
+}
+
+// openRoot opens the app's root for a mount namespace that was joined, which does not have to
+// show it.
+func (m *mountPlanner) openRoot(root *rootfs) error {
+	tree, err := openTree(root.Path, true)
+	if err != nil {
+		return fmt.Errorf("open rootfs %s: %w", root.Path, err)
+	}
+	root.File = m.prepared.give(tree)
+	if m.shared {
+		return nil
+	}
+	return doing("keep mounts from propagating to the host", setAttr(int(tree.Fd()), true, unix.MountAttr{Propagation: unix.MS_SLAVE}))
 }
 
 func (m *mountPlanner) mount(s specs.Mount) (mount, error) {

@@ -63,6 +63,7 @@ type program struct {
 	rlimits []rlimit
 	filter  *unix.SockFprog // or nil
 	flags   uintptr
+	wait    [64]byte // for a word of the supervisor
 	dropCap *capData // to set after the filter, or nil
 	header  unix.CapUserHeader
 }
@@ -136,9 +137,15 @@ func (p *program) last() (failed string, e unix.Errno) {
 
 	unix.RawSyscall(unix.SYS_WRITE, syncFD, uintptr(unsafe.Pointer(&p.started[0])), uintptr(len(p.started)))
 	if p.filter != nil {
-		_, _, e = unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, p.flags, uintptr(unsafe.Pointer(p.filter)))
+		var fd uintptr
+		fd, _, e = unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, p.flags, uintptr(unsafe.Pointer(p.filter)))
 		if e != 0 {
 			return "load the seccomp filter", e
+		}
+		if p.flags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER != 0 {
+			if e = p.handOver(fd); e != 0 {
+				return "hand the seccomp listener over", e
+			}
 		}
 	}
 	if p.dropCap != nil {
@@ -150,4 +157,28 @@ func (p *program) last() (failed string, e unix.Errno) {
 	_, _, e = unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(p.path)),
 		uintptr(unsafe.Pointer(&p.argv[0])), uintptr(unsafe.Pointer(&p.envv[0])))
 	return "", e
+}
+
+// handOver tells the supervisor the descriptor of the filter's listener, which the exec will
+// close, and waits until the supervisor has taken it. The filter is in force: it lets the write
+// happen (package seccomp), and by the read the agent can answer.
+func (p *program) handOver(fd uintptr) unix.Errno {
+	const before, after = `{"type":"` + string(WordListener) + `","code":`, `}`
+	packet := p.wait[:copy(p.wait[:], before)]
+	divisor := uintptr(1)
+	for fd/divisor >= 10 {
+		divisor *= 10
+	}
+	for ; divisor > 0; divisor /= 10 {
+		packet = append(packet, byte('0'+fd/divisor%10))
+	}
+	packet = append(packet, after...)
+	if _, _, e := unix.RawSyscall(unix.SYS_WRITE, syncFD, uintptr(unsafe.Pointer(&packet[0])), uintptr(len(packet))); e != 0 {
+		return e
+	}
+	n, _, e := unix.RawSyscall(unix.SYS_READ, syncFD, uintptr(unsafe.Pointer(&p.wait[0])), uintptr(len(p.wait)))
+	if e == 0 && n == 0 { // the supervisor has given up
+		e = unix.EPIPE
+	}
+	return e
 }

@@ -29,9 +29,13 @@ func (a *appInit) bindRoot() error {
 	return a.attachRoot()
 }
 
-// attachRoot mounts the app's root on itself.
-func (a *appInit) attachRoot() error {
-	tree, err := unix.OpenTree(unix.AT_FDCWD, a.Rootfs.Path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+// attachRoot mounts the app's root on itself or, in a mount namespace that was joined, on the
+// directory of that path.
+func (a *appInit) attachRoot() (err error) {
+	tree := a.Rootfs.File
+	if tree == 0 {
+		tree, err = unix.OpenTree(unix.AT_FDCWD, a.Rootfs.Path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
+	}
 	if err != nil {
 		return fmt.Errorf("open rootfs %s: %w", a.Rootfs.Path, err)
 	}
@@ -70,7 +74,10 @@ func parentPrivate(dir string) error {
 // enterRoot makes the app's root "/", and unmounts the host's.
 func (a *appInit) enterRoot() error {
 	enter := pivot
-	if a.Rootfs.NoPivotRoot {
+	switch {
+	case a.Rootfs.Chroot:
+		enter = changeRoot
+	case a.Rootfs.NoPivotRoot:
 		enter = moveRoot
 	}
 	if err := enter(a.root.fd); err != nil {

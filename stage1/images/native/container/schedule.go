@@ -93,22 +93,22 @@ func (r *process) affinity(p, app *specs.Process) (err error) {
 	if a == nil {
 		return nil
 	}
-	if r.InitialCPUs, err = parseCPUs(a.Initial); err != nil {
+	if r.InitialCPUs, err = parseNumbers(a.Initial); err != nil {
 		return fmt.Errorf("process.execCPUAffinity.initial: %w", err)
 	}
-	if r.FinalCPUs, err = parseCPUs(a.Final); err != nil {
+	if r.FinalCPUs, err = parseNumbers(a.Final); err != nil {
 		return fmt.Errorf("process.execCPUAffinity.final: %w", err)
 	}
 	return nil
 }
 
-// parseCPUs reads a list such as "0-3,7".
-func parseCPUs(list string) ([]int, error) {
+// parseNumbers reads a list of CPUs or memory nodes, such as "0-3,7".
+func parseNumbers(list string) ([]int, error) {
 	var cpus []int
 	if list == "" {
 		return nil, nil
 	}
-	const most = 1024 // of a unix.CPUSet
+	const most = 1024 // of a unix.CPUSet, which has nodes, too
 	for _, part := range strings.Split(list, ",") {
 		from, to, isRange := strings.Cut(strings.TrimSpace(part), "-")
 		if !isRange {
@@ -117,7 +117,7 @@ func parseCPUs(list string) ([]int, error) {
 		a, err1 := strconv.ParseUint(from, 10, 16)
 		b, err2 := strconv.ParseUint(to, 10, 16)
 		if err1 != nil || err2 != nil || a > b || b >= most {
-			return nil, fmt.Errorf("%q is not a list of CPUs", list)
+			return nil, fmt.Errorf("%q is not a list such as 0-3,7", list)
 		}
 		for c := a; c <= b; c++ {
 			cpus = append(cpus, int(c))

@@ -34,6 +34,14 @@ func validate(spec *specs.Spec) error {
 	if err := validateNames(spec, ns); err != nil {
 		return err
 	}
+	if _, err := parseNetDevices(spec.Linux.NetDevices, ns); err != nil {
+		return err
+	}
+	if !ns.has(specs.MountNamespace) {
+		if err := validateChroot(spec, ns); err != nil {
+			return err
+		}
+	}
 	return validateHooks(spec.Hooks)
 }
 
@@ -52,10 +60,6 @@ func refuseUnsupported(spec *specs.Spec) error {
 		{"zos", spec.ZOS != nil},
 		{"freebsd", spec.FreeBSD != nil},
 		{"linux.intelRdt", l.IntelRdt != nil},
-		{"linux.memoryPolicy", l.MemoryPolicy != nil},
-		{"linux.netDevices", len(l.NetDevices) > 0},
-		{"linux.seccomp.listenerPath", l.Seccomp != nil && l.Seccomp.ListenerPath != ""},
-		{"linux.seccomp.listenerMetadata", l.Seccomp != nil && l.Seccomp.ListenerMetadata != ""},
 	} {
 		if f.set {
 			return refuse(f.field, "not supported")
@@ -126,8 +130,8 @@ func parseNamespaces(l *specs.Linux) (namespaces, error) {
 		}
 		ns[n.Type] = n
 	}
-	if !ns.isNew(specs.MountNamespace) {
-		return nil, refuse("linux.namespaces", "an app needs a new mount namespace of its own")
+	if n := ns[specs.MountNamespace]; n.Path != "" && ns.isNew(specs.TimeNamespace) { // its clocks are set by files of /proc there
+		return nil, refuse("linux.namespaces", "a new time namespace needs a new mount namespace")
 	}
 	mapped := len(l.UIDMappings) > 0 && len(l.GIDMappings) > 0
 	if ns.isNew(specs.UserNamespace) && !mapped {

@@ -26,8 +26,8 @@ type Process struct {
 
 	// The maps of a new user namespace: New has CLONE_NEWUSER.
 	UIDMappings, GIDMappings []IDMapping
-	// Root makes the process user and group 0 of its user namespace. It is set
-	// where that namespace is new or joined.
+	// Root makes the process user and group 0 of its user namespace. It is used
+	// if that namespace is made or joined.
 	Root bool
 	// Unreadable makes Start return ErrReadable instead of executing an Exe that the
 	// process may read. When a process executes a program that it may not read, the kernel

@@ -154,7 +154,7 @@ func (b *starting) read() (*report, error) {
 	var buf [reportSize + 1]byte
 	n, err := b.words.Read(buf[:])
 	if errors.Is(err, unix.ECONNRESET) {
-		// The child has ended without reading our byte. That error comes before the child's
+		// The child has ended without reading our byte. The kernel reports that before the child's
 		// last report; read again.
 		n, err = b.words.Read(buf[:])
 	}

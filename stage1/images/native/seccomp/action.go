@@ -53,7 +53,7 @@ func compileAction(action specs.LinuxSeccompAction, errnoRet *uint) (uint32, err
 	case specs.ActLog:
 		value = unix.SECCOMP_RET_LOG
 	case specs.ActNotify:
-		return 0, fmt.Errorf("action %s: %w: there is no listener", action, errors.ErrUnsupported)
+		value = unix.SECCOMP_RET_USER_NOTIF
 	default:
 		return 0, fmt.Errorf("%q is not an action", action)
 	}
@@ -78,11 +78,14 @@ func permissive(action uint32) bool {
 const flagTSync specs.LinuxSeccompFlag = "SECCOMP_FILTER_FLAG_TSYNC"
 
 // compileFlags returns the flags for seccomp(2). A profile without the field
-// gets SPEC_ALLOW, as from runc: the mitigation that it turns off costs more
-// than it protects. An empty list means no flags.
-func compileFlags(flags []specs.LinuxSeccompFlag) (bits uint, err error) {
+// gets SPEC_ALLOW, as from runc: the protection against speculation that it turns off costs
+// more than it is worth. An empty list means no flags. A profile that needs a listener gets one.
+func compileFlags(flags []specs.LinuxSeccompFlag, listens bool) (bits uint, err error) {
+	if listens {
+		bits = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
+	}
 	if flags == nil {
-		return unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, nil
+		return bits | unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, nil
 	}
 	for _, flag := range flags {
 		switch flag {
@@ -93,8 +96,11 @@ func compileFlags(flags []specs.LinuxSeccompFlag) (bits uint, err error) {
 		case specs.LinuxSeccompFlagSpecAllow:
 			bits |= unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
 		case specs.LinuxSeccompFlagWaitKillableRecv:
-			// It concerns the wait for a listener's answer. Without a listener the
-			// kernel refuses the bit.
+			// The flag changes the wait for a listener's answer. Without a listener the
+			// kernel refuses the flag, and so does Linux before 5.19.
+			if listens {
+				bits |= unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
+			}
 		default:
 			return 0, fmt.Errorf("linux.seccomp.flags: %q is not a flag", flag)
 		}

@@ -29,10 +29,11 @@ func compile(m machine, s *specs.LinuxSeccomp, enosys bool) ([]unix.SockFilter, 
 	if s == nil || s.DefaultAction == "" && len(s.Syscalls) == 0 {
 		return nil, 0, nil
 	}
-	if s.ListenerPath != "" {
-		return nil, 0, fmt.Errorf("linux.seccomp.listenerPath: %w: there is no listener", errors.ErrUnsupported)
+	listens, err := listener(s)
+	if err != nil {
+		return nil, 0, err
 	}
-	flags, err := compileFlags(s.Flags)
+	flags, err := compileFlags(s.Flags, listens)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -29,8 +29,11 @@ func TestAProfileThatCannotBeHonouredIsRefusedByName(t *testing.T) {
 		{"default action", &specs.LinuxSeccomp{DefaultAction: "SCMP_ACT_BLOCK"}, `linux.seccomp.defaultAction: "SCMP_ACT_BLOCK"`, false},
 		{"no default action", &specs.LinuxSeccomp{Syscalls: []specs.LinuxSyscall{{Names: names}}}, "linux.seccomp.defaultAction", false},
 		{"notify by default", &specs.LinuxSeccomp{DefaultAction: specs.ActNotify}, "SCMP_ACT_NOTIFY", true},
-		{"notify", rule(specs.LinuxSyscall{Names: names, Action: specs.ActNotify}), "linux.seccomp.syscalls[0]: action SCMP_ACT_NOTIFY", true},
-		{"listener", &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, ListenerPath: "/run/x"}, "linux.seccomp.listenerPath", true},
+		{"notify without an agent", rule(specs.LinuxSyscall{Names: names, Action: specs.ActNotify}), "linux.seccomp.listenerPath", false},
+		{"notify of write", rule(specs.LinuxSyscall{Names: []string{"mkdir", "write"}, Action: specs.ActNotify}), "linux.seccomp.syscalls[0]", true},
+		{"errno of notify", &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, ListenerPath: "/run/x", Syscalls: []specs.LinuxSyscall{
+			{Names: names, Action: specs.ActNotify, ErrnoRet: ptr(1)}}}, "SCMP_ACT_NOTIFY has no errnoRet", false},
+		{"metadata without an agent", &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, ListenerMetadata: "x"}, "linux.seccomp.listenerMetadata", false},
 		{"action", rule(specs.LinuxSyscall{Names: names, Action: "ALLOW"}), `linux.seccomp.syscalls[0]: "ALLOW" is not an action`, false},
 		{"errno of an action without one", rule(specs.LinuxSyscall{Names: names, Action: specs.ActKill, ErrnoRet: ptr(1)}), "SCMP_ACT_KILL has no errnoRet", false},
 		{"default errno of an action without one", &specs.LinuxSeccomp{DefaultAction: specs.ActAllow, DefaultErrnoRet: ptr(1)}, "SCMP_ACT_ALLOW has no errnoRet", false},

@@ -42,6 +42,6 @@
 //	        ─emit──► instructions, from the last to the first
 //
 // The package loads nothing and knows no process: the caller installs the
-// program, after capabilities were dropped. SCMP_ACT_NOTIFY and listenerPath need
-// a listener process and are refused by name.
+// program, after capabilities were dropped. With SCMP_ACT_NOTIFY the flags ask for a
+// listener; handing its descriptor to the agent at listenerPath is the caller's task, too.
 package seccomp

@@ -72,7 +72,7 @@ func (e *emitter) tree(spans []span, fallback uint32) position {
 	return e.branch(opGE, spans[half].first, above, below)
 }
 
-// target writes what is done with a system call once it is found.
+// target writes the tests and the action for one system call.
 func (e *emitter) target(t target, fallback uint32) position {
 	if t.call == nil {
 		return e.ret(t.action)

@@ -54,7 +54,7 @@ func arm64(t testing.TB) machine {
 	}}
 }
 
-// reference is libseccomp, behind testdata/reference.c.
+// reference is libseccomp, called by testdata/reference.c.
 type reference struct {
 	path    string
 	machine machine

@@ -53,7 +53,7 @@ func TestVerdictsForArm64AreLibseccomps(t *testing.T) {
 }
 
 // agreeWithLibseccomp compares a profile's program with libseccomp's, and then
-// with libseccomp's behind runc's answer to newer calls.
+// with the program that runc loads: runc's answer to newer calls, followed by libseccomp's.
 func agreeWithLibseccomp(t *testing.T, r *reference, s *specs.LinuxSeccomp) {
 	theirs, err := r.compile(t, s)
 	if err != nil {

@@ -9,14 +9,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Listen makes a socket at a path. Only root may connect.
-func Listen(path string) (Socket, error) { return listen(path, unix.SOCK_SEQPACKET) }
-
-// ListenStream makes a socket for senders of a descriptor on a stream, such as OCI runtimes.
-func ListenStream(path string) (Socket, error) { return listen(path, unix.SOCK_STREAM) }
-
-func listen(path string, kind int) (Socket, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
+// ListenStream makes a socket for streams at a path. Only root may connect.
+func ListenStream(path string) (Socket, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return Socket{}, fmt.Errorf("make the socket %s: %w", path, err)
 	}
@@ -39,15 +34,7 @@ func listen(path string, kind int) (Socket, error) {
 
 // Accept returns the next connection.
 func (s Socket) Accept() (Socket, error) {
-	var fd int
-	err := proc.WaitRead(s, func(listener int) (err error) {
-		for {
-			fd, _, err = unix.Accept4(listener, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
-			if err != unix.EINTR && err != unix.ECONNABORTED {
-				return err
-			}
-		}
-	})
+	fd, err := proc.Accept(s)
 	if err != nil {
 		return Socket{}, err
 	}

@@ -2,52 +2,57 @@ package supervisor
 
 import (
 	"context"
+	"os"
+	"slices"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
 // add serves app/add: it makes the app's first process, blocked before its exec. If it fails,
 // or ctx ends before the process is ready, nothing of the app remains.
-func (s *Supervisor) add(ctx context.Context, c *wire.Call, r *abi.Request) error {
+func (s *Supervisor) add(ctx context.Context, c *serve.Asked) error {
+	r := c.Request
 	a, err := s.reserve(r)
 	if err != nil {
 		return err
 	}
-	defer s.settle(a)
+	defer s.finishAdd(a)
 	if a.spec, err = decodeSpec(r.Spec); err != nil {
 		return err
 	}
 	if l := a.spec.Linux; l != nil {
 		l.Seccomp = s.filters.Share(l.Seccomp)
 	}
-	if err := s.begin(ctx, a, c, r); err != nil {
+	if err := s.begin(ctx, a, c); err != nil {
 		return err
 	}
-	l := a.launch
-	defer l.leave()
-	err = l.ready(ctx)
+	i := a.init
+	defer i.leave()
+	err = i.ready(ctx)
 	if err == nil {
-		a.joins, err = differing(l.child.PID())
+		a.joins, err = differing(i.child.PID())
 	}
 	if err == nil {
 		err = s.commit(a)
 	}
 	if err != nil {
-		l.words.Close()
-		return explain(ctx, err, l.child.PID(), l.child.Drop())
+		i.words.Close()
+		return a.returnNetDevices(explain(ctx, err, i.child.PID(), i.child.Drop()))
 	}
-	report(c.Ready, l.child.PID(), l.child.StartTime())
+	a.devices.Close()
+	c.Ready(abi.Ready{PID: i.child.PID(), StartTime: i.child.StartTime(), Recorder: abi.RecorderStage1})
 	return nil
 }
 
 // begin starts the process of an app.
-func (s *Supervisor) begin(ctx context.Context, a *app, c *wire.Call, r *abi.Request) error {
-	files, err := stdio(c, r)
+func (s *Supervisor) begin(ctx context.Context, a *app, c *serve.Asked) error {
+	r := c.Request
+	files, err := stdio(c)
 	if err != nil {
 		return err
 	}
@@ -62,24 +67,31 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *wire.Call, r *abi.Req
 	}
 	defer func() { groups.close() }()
 	inside := *r // the request as init is to see it
-	var enclose func(*fork.Process) (*Enclosed, error)
-	if s.enclosure != nil {
+	var prepare func(*fork.Process) (*Spawn, error)
+	if s.spawner != nil {
 		if err := groups.byHand(); err != nil {
 			return err
 		}
-		inside.Rootfs = s.enclosure.Root(r.Rootfs, a.spec)
-		enclose = func(p *fork.Process) (*Enclosed, error) { return s.enclosure.Enclose(p, r, a.spec) }
+		if inside.Rootfs, err = s.spawner.Root(r, a.spec); err != nil {
+			return err
+		}
+		prepare = func(p *fork.Process) (*Spawn, error) { return s.spawner.Prepare(p, r, a.spec) }
+	}
+	if !slices.ContainsFunc(a.spec.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == specs.MountNamespace }) {
+		a.chroot = r.Rootfs
 	}
 	p.Cgroup = groups.dir
 	prepared, err := container.PrepareApp(container.AppRequest{Request: inside, Spec: a.spec, CgroupFiles: groups.tasks, Filters: &s.filters})
 	if err != nil {
 		return err
 	}
-	a.launch = &launch{prepared: prepared, console: r.ConsoleSocket, enclose: enclose}
-	a.launch.hooks = func(ctx context.Context) error { return s.creating(ctx, a) }
-	if err := a.launch.start(ctx, s, "app "+a.name, files, p); err != nil {
+	a.init = &initProcess{prepared: prepared, console: r.ConsoleSocket, prepareSpawn: prepare}
+	a.init.netDevices = a.takeNetDevices
+	a.init.listener = func(pid int, listener *os.File) error { return s.tellAgent(a, pid, listener) }
+	a.init.hooks = func(ctx context.Context) error { return s.creating(ctx, a) }
+	if err := a.init.start(ctx, s, "app "+a.name, files, p); err != nil {
 		prepared.Close()
-		a.launch.leave()
+		a.init.leave()
 		return err
 	}
 	return nil
@@ -91,7 +103,7 @@ func (s *Supervisor) creating(ctx context.Context, a *app) error {
 	if h == nil {
 		return nil
 	}
-	return s.runHooks(ctx, a, specs.StateCreating, a.launch.child.PID(),
+	return s.runHooks(ctx, a, specs.StateCreating, a.init.child.PID(),
 		hookKind{"prestart", h.Prestart}, hookKind{"createRuntime", h.CreateRuntime})
 }
 
@@ -105,6 +117,6 @@ func (s *Supervisor) commit(a *app) error {
 	if err := s.moveLocked(a, stepReady); err != nil {
 		return err
 	}
-	s.keep(name{app: a.name}, a.launch.child)
+	s.keep(name{app: a.name}, a.init.child)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/netdevice"
 )
 
 // app is an app of the pod.
@@ -15,18 +16,22 @@ type app struct {
 	name      string
 	container string // containerd's id
 	bundle    string
-	// settled is closed when app/add has succeeded or has cleaned up.
-	settled chan struct{}
+	// added is closed when app/add has succeeded or has cleaned up.
+	added chan struct{}
 
 	// Set by app/add before the app is added, and not changed afterwards.
-	spec   *specs.Spec
-	launch *launch
+	spec *specs.Spec
+	init *initProcess
+	// chroot is the path of the root of an app without a mount namespace, or "".
+	chroot string
 	joins  int // CLONE_NEW* flags of the namespaces that an exec has to join
+	// devices are the moved network devices of an app that is being made.
+	devices *netdevice.Moved
 
 	state state // guarded by Supervisor.mu
 }
 
-// reserve takes a name for an app that is being made. The caller calls settle.
+// reserve takes a name for an app that is being made. The caller calls finishAdd.
 func (s *Supervisor) reserve(r *abi.Request) (*app, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,29 +41,29 @@ func (s *Supervisor) reserve(r *abi.Request) (*app, error) {
 	if r.App == "" || s.apps[r.App] != nil {
 		return nil, precondition("app %q: there is one of that name already", r.App)
 	}
-	a := &app{name: r.App, container: r.Container, bundle: r.Bundle, settled: make(chan struct{})}
+	a := &app{name: r.App, container: r.Container, bundle: r.Bundle, added: make(chan struct{})}
 	s.apps[r.App] = a
-	s.launches.Add(1)
+	s.making.Add(1)
 	return a, nil
 }
 
-// settle ends the making of an app, which counts as failed if it is not added.
-func (s *Supervisor) settle(a *app) {
+// finishAdd ends app/add, which has failed if the app is not created by now.
+func (s *Supervisor) finishAdd(a *app) {
 	s.mu.Lock()
 	_ = s.moveLocked(a, stepFail) // illegal, and right to be, once it is added
 	s.mu.Unlock()
-	close(a.settled)
-	s.launches.Done()
+	close(a.added)
+	s.making.Done()
 }
 
-// app returns a settled app by its name.
+// app returns an app by its name, once app/add is over.
 func (s *Supervisor) app(ctx context.Context, name string) (*app, error) {
 	s.mu.Lock()
 	a := s.apps[name]
 	s.mu.Unlock()
 	if a != nil {
 		select {
-		case <-a.settled:
+		case <-a.added:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

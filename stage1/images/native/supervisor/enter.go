@@ -3,20 +3,22 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
 // enter serves enter: it executes a further program in an app that was added and has not
 // ended. If it fails, or ctx ends before the exec has succeeded, nothing of the exec remains.
-func (s *Supervisor) enter(ctx context.Context, c *wire.Call, r *abi.Request) error {
+func (s *Supervisor) enter(ctx context.Context, c *serve.Asked) error {
+	r := c.Request
 	a, err := s.app(ctx, r.App)
 	if err != nil {
 		return err
@@ -25,32 +27,33 @@ func (s *Supervisor) enter(ctx context.Context, c *wire.Call, r *abi.Request) er
 	if err := s.reserveExec(a, n); err != nil {
 		return err
 	}
-	defer s.launches.Done()
-	l, err := s.beginExec(ctx, a, c, r)
+	defer s.making.Done()
+	i, err := s.beginExec(ctx, a, c)
 	if err != nil {
 		s.forgetExec(n)
 		return err
 	}
-	defer l.words.Close()
-	err = l.executed(ctx)
+	defer i.words.Close()
+	err = i.executed(ctx)
 	if err == nil {
-		err = s.commitExec(n, l.child)
+		err = s.commitExec(n, i.child)
 	}
 	if err != nil {
 		s.forgetExec(n)
-		status := l.child.Drop()
-		if err == errDied && gone(a.launch.child.Signal(0)) {
+		status := i.child.Drop()
+		if err == errDied && gone(a.init.child.Signal(0)) {
 			return stoppedUnderneath(a) // its end has killed the exec
 		}
-		return explain(ctx, err, l.child.PID(), status)
+		return explain(ctx, err, i.child.PID(), status)
 	}
-	report(c.Ready, l.child.PID(), l.child.StartTime())
+	c.Ready(abi.Ready{PID: i.child.PID(), StartTime: i.child.StartTime(), Recorder: abi.RecorderStage1})
 	return nil
 }
 
 // beginExec starts the process of an exec.
-func (s *Supervisor) beginExec(ctx context.Context, a *app, c *wire.Call, r *abi.Request) (*launch, error) {
-	files, err := stdio(c, r)
+func (s *Supervisor) beginExec(ctx context.Context, a *app, c *serve.Asked) (*initProcess, error) {
+	r := c.Request
+	files, err := stdio(c)
 	if err != nil {
 		return nil, err
 	}
@@ -63,22 +66,41 @@ func (s *Supervisor) beginExec(ctx context.Context, a *app, c *wire.Call, r *abi
 		return nil, err
 	}
 	defer groups.close()
+	chroot, err := a.openChroot()
+	if err != nil {
+		return nil, err
+	}
+	defer chroot.Close()
 	prepared, err := container.PrepareExec(container.ExecRequest{
-		Request: *r, Process: process, App: a.spec, CgroupFiles: groups.tasks,
+		Request: *r, Process: process, App: a.spec, CgroupFiles: groups.tasks, Chroot: chroot,
 		JoinsUserNamespace: a.joins&unix.CLONE_NEWUSER != 0, Filters: &s.filters,
 	})
 	if err != nil {
 		return nil, err
 	}
-	l := &launch{prepared: prepared, console: r.ConsoleSocket}
-	if err := s.startExec(ctx, l, a, r, files, groups); err != nil {
+	i := &initProcess{prepared: prepared, console: r.ConsoleSocket}
+	i.listener = func(pid int, listener *os.File) error { return s.tellAgent(a, pid, listener) }
+	if err := s.startExec(ctx, i, a, r, files, groups); err != nil {
 		prepared.Close()
 		if gone(err) {
 			err = stoppedUnderneath(a)
 		}
 		return nil, err
 	}
-	return l, nil
+	return i, nil
+}
+
+// openChroot opens the root of an app without a mount namespace. It returns nil for another app,
+// whose root is that of its namespace.
+func (a *app) openChroot() (*os.File, error) {
+	if a.chroot == "" {
+		return nil, nil
+	}
+	f, err := os.OpenFile(a.chroot, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open the root of app %s: %w", a.name, err)
+	}
+	return f, nil
 }
 
 // stoppedUnderneath returns the error of an exec whose app has ended meanwhile.
@@ -87,15 +109,15 @@ func stoppedUnderneath(a *app) error {
 }
 
 // startExec clones into the namespaces and the cgroup of an app.
-func (s *Supervisor) startExec(ctx context.Context, l *launch, a *app, r *abi.Request, files [3]*os.File, groups cgroups) error {
-	pidfd, err := a.launch.child.Pidfd()
+func (s *Supervisor) startExec(ctx context.Context, i *initProcess, a *app, r *abi.Request, files [3]*os.File, groups cgroups) error {
+	pidfd, err := a.init.child.Pidfd()
 	if err != nil {
 		return err
 	}
 	defer pidfd.Close()
 	join := fork.Join{What: "the namespaces of app " + a.name, File: pidfd, Flags: a.joins}
 	begin := func(dir *os.File) error {
-		return l.start(ctx, s, name{r.App, r.Exec}.String(), files, &fork.Process{
+		return i.start(ctx, s, name{r.App, r.Exec}.String(), files, &fork.Process{
 			Joins:  []fork.Join{join},
 			Root:   a.joins&unix.CLONE_NEWUSER != 0,
 			Cgroup: dir,
@@ -106,7 +128,7 @@ func (s *Supervisor) startExec(ctx context.Context, l *launch, a *app, r *abi.Re
 	if groups.dir == nil || !errors.Is(err, unix.EBUSY) {
 		return err
 	}
-	path, innerErr := inner(r.Cgroup.Dirs[0], a.launch.child.PID())
+	path, innerErr := inner(r.Cgroup.Dirs[0], a.init.child.PID())
 	if innerErr != nil {
 		return errors.Join(err, innerErr)
 	}
@@ -118,7 +140,7 @@ func (s *Supervisor) startExec(ctx context.Context, l *launch, a *app, r *abi.Re
 	return begin(dir)
 }
 
-// reserveExec takes an id for an exec that is being made. The caller calls launches.Done, and
+// reserveExec takes an id for an exec that is being made. The caller calls making.Done, and
 // forgetExec if the exec fails.
 func (s *Supervisor) reserveExec(a *app, n name) error {
 	s.mu.Lock()
@@ -135,7 +157,7 @@ func (s *Supervisor) reserveExec(a *app, n name) error {
 		return precondition("%s: there is one of that id already", n)
 	}
 	s.execs[n] = nil
-	s.launches.Add(1)
+	s.making.Add(1)
 	return nil
 }
 

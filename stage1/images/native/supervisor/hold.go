@@ -6,13 +6,13 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/hold"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
-// settleIn starts the holder of a sandbox's pod, and returns the pid to report.
-func (s *Supervisor) settleIn(r *abi.Request) (leader int, err error) {
+// leader starts the holder of a sandbox's pod, and returns the pid to report.
+func (s *Supervisor) leader(r *abi.Request) (leader int, err error) {
 	if r.Sandbox == nil {
 		return os.Getpid(), nil
 	}
@@ -36,21 +36,21 @@ func (s *Supervisor) hold(r *abi.Request) (*proc.Child, error) {
 		return nil, err
 	}
 	hold.WithoutProc(a.spec)
-	if err := s.begin(s.ctx, a, &wire.Call{Stdio: [3]*os.File{null, null, null}}, r); err != nil {
+	if err := s.begin(s.ctx, a, &serve.Asked{Request: r, Stdio: [3]*os.File{null, null, null}}); err != nil {
 		return nil, fmt.Errorf("holder of the pod: %w", err)
 	}
-	l := a.launch
-	defer l.words.Close()
-	defer l.leave()
-	if err = l.ready(s.ctx); err == nil {
-		if err = l.say(container.WordStart); err == nil {
-			err = l.executed(s.ctx)
+	i := a.init
+	defer i.words.Close()
+	defer i.leave()
+	if err = i.ready(s.ctx); err == nil {
+		if err = i.say(container.WordStart); err == nil {
+			err = i.executed(s.ctx)
 		}
 	}
 	if err != nil {
-		err = explain(s.ctx, err, l.child.PID(), l.child.Drop())
+		err = explain(s.ctx, err, i.child.PID(), i.child.Drop())
 		return nil, fmt.Errorf("holder of the pod: %w", err)
 	}
-	l.child.Decide(nil, nil) // it is only reaped
-	return l.child, nil
+	i.child.Decide(nil, nil) // it is only reaped
+	return i.child, nil
 }

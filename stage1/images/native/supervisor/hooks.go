@@ -1,11 +1,11 @@
 package supervisor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -13,7 +13,6 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
 // maxHookOutput is how much of the end of a hook's output an error has, in bytes.
@@ -26,24 +25,19 @@ func (s *Supervisor) runHook(ctx context.Context, h specs.Hook, bundle string, s
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("timed out after %s", limit))
 		defer cancel()
 	}
-	output, inherited, err := outputPipe()
+	output, inherited, err := os.Pipe()
 	if err != nil {
-		return err
+		return fmt.Errorf("make a pipe for a hook: %w", err)
 	}
-	tail := make(chan string, 1)
-	defer output.Close()
+	tail := proc.ReadTail(output, maxHookOutput)
+	defer tail.Stop()
 	c, err := s.startHook(ctx, h, bundle, state, inherited)
 	if err != nil {
 		return err
 	}
-	go func() { tail <- readTail(output) }()
-
 	stop := context.AfterFunc(ctx, func() { _ = c.KillGroup() })
 	status := c.Wait()
 	stop()
-	// A daemon that the hook left behind may keep the pipe open.
-	_ = output.SetReadDeadline(time.Unix(1, 0))
-	said := <-tail
 	if status.Code == 0 {
 		return nil
 	}
@@ -51,7 +45,8 @@ func (s *Supervisor) runHook(ctx context.Context, h specs.Hook, bundle string, s
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	if said = strings.TrimSpace(said); said != "" {
+	// A daemon that the hook left behind may keep the pipe open.
+	if said := bytes.TrimSpace(tail.Stop()); len(said) > 0 {
 		err = fmt.Errorf("%w: %s", err, said)
 	}
 	return err
@@ -83,53 +78,4 @@ func (s *Supervisor) startHook(ctx context.Context, h specs.Hook, bundle string,
 	}
 	c.Decide(nil, nil)
 	return c, nil
-}
-
-// outputPipe makes a pipe whose read end waits in the poller and whose write end blocks.
-func outputPipe() (r, w *os.File, err error) {
-	var fds [2]int
-	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return nil, nil, fmt.Errorf("make a pipe for a hook: %w", err)
-	}
-	s, err := seqpacket.Adopt(fds[0], "output of a hook")
-	if err != nil {
-		unix.Close(fds[1])
-		return nil, nil, err
-	}
-	return s.File, os.NewFile(uintptr(fds[1]), "output of a hook"), nil
-}
-
-// readTail reads until the end of file or the deadline, then empties the pipe, and returns
-// the end of the text.
-func readTail(r *os.File) string {
-	var t tail
-	buf := make([]byte, maxHookOutput)
-	for {
-		n, err := r.Read(buf)
-		t.write(buf[:n])
-		if err != nil {
-			break
-		}
-	}
-	_ = proc.Control(r, func(fd int) error {
-		for range 64 { // a daemon may go on writing
-			n, err := unix.Read(fd, buf)
-			if n <= 0 || err != nil {
-				return err
-			}
-			t.write(buf[:n])
-		}
-		return nil
-	})
-	return string(t)
-}
-
-// tail keeps the last maxHookOutput bytes written to it.
-type tail []byte
-
-func (t *tail) write(p []byte) {
-	*t = append(*t, p...)
-	if over := len(*t) - maxHookOutput; over > 0 {
-		*t = append((*t)[:0], (*t)[over:]...)
-	}
 }

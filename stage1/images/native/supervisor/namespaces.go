@@ -35,12 +35,15 @@ func enlist(p *fork.Process, linux *specs.Linux) error {
 			}
 			continue
 		}
-		if k.Flag == unix.CLONE_NEWNS {
-			return Unsupported("linux.namespaces[%d].path: joining a mount namespace is not supported", i)
-		}
 		j, err := openNamespace(k, n.Path)
 		if err != nil {
 			return err
+		}
+		if k.Flag == unix.CLONE_NEWNS {
+			if err := notHosts(j.File); err != nil {
+				closeJoins([]fork.Join{*j})
+				return Unsupported("linux.namespaces[%d].path: %s: %v", i, n.Path, err)
+			}
 		}
 		if k.Flag == unix.CLONE_NEWUSER {
 			user = j
@@ -51,9 +54,6 @@ func enlist(p *fork.Process, linux *specs.Linux) error {
 	// Last, because to join namespaces of the host needs the host's rights.
 	if user != nil {
 		p.Joins = append(p.Joins, *user)
-	}
-	if listed&unix.CLONE_NEWNS == 0 {
-		return Unsupported("linux.namespaces: an app without a mount namespace of its own is not supported")
 	}
 	p.Clocks = clocks(linux.TimeOffsets)
 	return mapIDs(p, linux, listed)
@@ -108,6 +108,29 @@ func openNamespace(k fork.Namespace, path string) (*fork.Join, error) {
 		return nil, fmt.Errorf("joining %s: it is not a %s namespace", what, k.Name)
 	}
 	return &fork.Join{What: what, File: f, Flags: flag}, nil
+}
+
+// notHosts returns an error if a mount namespace is this process's or that of the host's first
+// process. In a mount namespace that is joined, the app's root takes the place of the old one for
+// all processes.
+func notHosts(namespace *os.File) error {
+	joined, err := namespace.Stat()
+	if err != nil {
+		return err
+	}
+	for _, path := range []string{"/proc/self/ns/mnt", "/proc/1/ns/mnt"} {
+		host, err := os.Stat(path)
+		if errors.Is(err, fs.ErrPermission) {
+			continue // this process has no rights in that namespace, and cannot join it
+		}
+		if err != nil {
+			return err
+		}
+		if os.SameFile(host, joined) {
+			return errors.New("it is the host's mount namespace")
+		}
+	}
+	return nil
 }
 
 func closeJoins(joins []fork.Join) {

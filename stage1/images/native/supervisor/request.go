@@ -4,46 +4,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
-// maxRequest is larger than any request: containerd takes no message of more than 4 MiB.
-const maxRequest = 64 << 20
-
-// readRequest reads the request document of a call, and checks that it is of that call.
-func readRequest(f *os.File, e abi.Entrypoint) (*abi.Request, error) {
-	if f == nil {
-		return nil, fmt.Errorf("%s: no request: %s is not set", e, abi.EnvRequest)
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("read the request of %s: %w", e, err)
-	}
-	if info.Size() > maxRequest {
-		return nil, fmt.Errorf("the request of %s has %d bytes, more than %d", e, info.Size(), maxRequest)
-	}
-	b := make([]byte, info.Size())
-	if _, err := io.ReadFull(f, b); err != nil {
-		return nil, fmt.Errorf("read the request of %s: %w", e, err)
-	}
-	r := &abi.Request{}
-	if err := json.Unmarshal(b, r); err != nil {
-		return nil, fmt.Errorf("the request of %s: %w", e, err)
-	}
+// checkRequest checks that a request is one of this interface version.
+func checkRequest(r *abi.Request) error {
 	if r.Version != abi.Version {
-		return nil, Unsupported("the request of %s: version %d, want %d", e, r.Version, abi.Version)
+		return Unsupported("the request of %s: version %d, want %d", r.Entrypoint, r.Version, abi.Version)
 	}
-	if r.Entrypoint != e {
-		return nil, fmt.Errorf("the request of %s is one of %q", e, r.Entrypoint)
-	}
-	return r, nil
+	return nil
 }
 
 // document has the fields that decodeSpec reads of a spec. Stage 0 refuses those of other
@@ -87,11 +62,11 @@ func decodeProcess(raw abi.RawJSON) (*specs.Process, error) {
 
 // stdio returns the app's files of a call, owned as the options say. All three have to be
 // there.
-func stdio(c *wire.Call, r *abi.Request) ([3]*os.File, error) {
+func stdio(c *serve.Asked) ([3]*os.File, error) {
 	for fd, f := range c.Stdio {
 		if f == nil {
 			return c.Stdio, fmt.Errorf("%s: descriptor %d is not open", c.Entrypoint, fd)
 		}
 	}
-	return c.Stdio, container.OwnStdio(c.Stdio[:], r.Options)
+	return c.Stdio, container.OwnStdio(c.Stdio[:], c.Options)
 }

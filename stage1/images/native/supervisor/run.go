@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,8 +16,8 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
 )
 
 // logFile has the messages that no caller gets: a call that cannot be accepted, the trace of
@@ -33,7 +34,7 @@ const (
 
 // Run is `run`: it serves the pod whose directory is the working directory until it is
 // stopped, and returns the exit code. e makes the apps, or clone(2) if e is nil.
-func Run(e Enclosure) int {
+func Run(e Spawner) int {
 	runtime.GOMAXPROCS(processors)
 	debug.SetGCPercent(gcPercent)
 	errorFile, ready := proc.Inherited(abi.EnvErrorFD), proc.Inherited(abi.EnvReadyFD)
@@ -48,7 +49,7 @@ func Run(e Enclosure) int {
 }
 
 // run closes ready and errorFile when the pod can be used, and returns at the pod's end.
-func run(ready, errorFile *os.File, e Enclosure) error {
+func run(ready, errorFile *os.File, e Spawner) error {
 	request, err := runRequest()
 	if err != nil {
 		return err
@@ -77,11 +78,11 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 		s.cancel(errStopping)
 		_ = s.children.Close(s.ctx) // after a forced stop some may not have ended
 	}()
-	s.enclosure, s.noticeWords = e, request.NoticeWords
+	s.spawner, s.noticeWords = e, request.NoticeWords
 	if err := os.Mkdir(abi.StatusDir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("make the directory of exits: %w", err)
 	}
-	listener, err := seqpacket.Listen(wire.Socket)
+	listener, err := seqpacket.ListenStream(client.Socket)
 	if err != nil {
 		return err
 	}
@@ -89,7 +90,7 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 		return err
 	}
 	var serving sync.WaitGroup
-	leader, err := s.settleIn(request)
+	leader, err := s.leader(request)
 	if err != nil {
 		return err
 	}
@@ -97,10 +98,10 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 	if err != nil {
 		return err
 	}
-	report(ready, leader, start)
+	report(ready, abi.Ready{PID: leader, StartTime: start})
 	ready.Close()
 	errorFile.Close()
-	serving.Go(func() { s.server().Serve(s.ctx, listener) })
+	serving.Go(func() { s.server().Serve(s.ctx, listener.File) })
 	select {
 	case <-sigterm:
 		s.stop(false)
@@ -110,7 +111,7 @@ func run(ready, errorFile *os.File, e Enclosure) error {
 		}
 	}
 	listener.Close()
-	_ = os.Remove(wire.Socket)
+	_ = os.Remove(client.Socket)
 	serving.Wait()
 	return nil
 }
@@ -143,12 +144,15 @@ func newSupervisor() (*Supervisor, <-chan bool, error) {
 
 // runRequest reads the request of run.
 func runRequest() (*abi.Request, error) {
-	f, err := os.Open(os.Getenv(abi.EnvRequest))
+	text, err := os.ReadFile(os.Getenv(abi.EnvRequest))
 	if err != nil {
-		return nil, fmt.Errorf("open the request of run: %w", err)
+		return nil, fmt.Errorf("read the request of run: %w", err)
 	}
-	defer f.Close()
-	return readRequest(f, abi.Run)
+	r := &abi.Request{}
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("the request of run: %w", err)
+	}
+	return r, checkRequest(r)
 }
 
 // detach replaces the inherited stdio by /dev/null and the log: the error pipe has a reader

@@ -2,19 +2,19 @@ package supervisor
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
 	"os"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/wire"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 )
 
-// server answers the pod's entrypoints.
-func (s *Supervisor) server() *wire.Server {
-	return &wire.Server{
+// server answers the pod's calls.
+func (s *Supervisor) server() *serve.Server {
+	return &serve.Server{
 		Dispatch: s.dispatch,
 		Code:     codeOf,
-		Answered: func(c *wire.Call) {
+		Answered: func(c *serve.Asked) {
 			if c.Entrypoint == abi.Stop {
 				s.quit(c.Force)
 			}
@@ -24,35 +24,33 @@ func (s *Supervisor) server() *wire.Server {
 }
 
 // dispatch serves a call.
-func (s *Supervisor) dispatch(ctx context.Context, c *wire.Call) error {
-	if c.Entrypoint == abi.Stop {
-		s.stop(c.Force)
-		return nil
-	}
-	r, err := readRequest(c.Request, c.Entrypoint)
-	if err != nil {
+func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
+	if err := checkRequest(c.Request); err != nil {
 		return err
 	}
 	switch c.Entrypoint {
+	case abi.Stop:
+		s.stop(c.Force)
+		return nil
 	case abi.AppAdd:
-		return s.add(ctx, c, r)
+		return s.add(ctx, c)
 	case abi.AppStart:
-		return s.start(ctx, r)
+		return s.start(ctx, c.Request)
 	case abi.AppStop:
-		return s.stopApp(ctx, r)
+		return s.stopApp(ctx, c.Request)
 	case abi.AppRm:
-		return s.remove(ctx, r)
+		return s.remove(ctx, c.Request)
 	case abi.AppSignal:
-		return s.signal(ctx, r)
+		return s.signal(ctx, c.Request)
 	case abi.Enter:
-		return s.enter(ctx, c, r)
+		return s.enter(ctx, c)
 	}
 	return Unsupported("entrypoint %s is not supported", c.Entrypoint)
 }
 
-// report writes the ready line of a process. It is no error if the reader has ended.
-func report(ready *os.File, pid int, start uint64) {
-	if ready != nil {
-		_, _ = fmt.Fprintf(ready, "{\"pid\": %d, \"starttime\": %d}\n", pid, start)
+// report writes a ready line. It is no error if the reader has ended.
+func report(to *os.File, r abi.Ready) {
+	if to != nil {
+		_ = json.NewEncoder(to).Encode(r)
 	}
 }

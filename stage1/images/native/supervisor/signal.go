@@ -41,7 +41,7 @@ func (s *Supervisor) target(ctx context.Context, n name) (c *proc.Child, waits b
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n.exec == "" {
-		return a.launch.child, a.state < running, nil
+		return a.init.child, a.state < running, nil
 	}
 	c, ok := s.execs[n]
 	if !ok {

@@ -11,8 +11,8 @@ import (
 )
 
 // start serves app/start: it releases an added app, and returns when the app has executed its
-// program and the poststart hooks have run. If one of these fails, the app is killed. It goes
-// on if the caller ends.
+// program and the poststart hooks have run. If one of these fails,
+// or the caller ends before, the app is killed.
 func (s *Supervisor) start(ctx context.Context, r *abi.Request) error {
 	a, err := s.app(ctx, r.App)
 	if err != nil {
@@ -21,24 +21,24 @@ func (s *Supervisor) start(ctx context.Context, r *abi.Request) error {
 	if err := s.move(a, stepStart); err != nil {
 		return err
 	}
-	l := a.launch
-	err = l.say(container.WordStart)
+	i := a.init
+	err = i.say(container.WordStart)
 	if err == nil {
-		err = l.executed(s.ctx)
+		err = i.executed(ctx)
 	}
-	l.words.Close()
+	i.words.Close()
 	if err != nil {
 		var said *failure
 		if !errors.As(err, &said) {
-			_ = l.child.Kill() // one that has said what failed ends with a status of its own
+			_ = i.child.Kill() // one that has said what failed ends with a status of its own
 		}
-		return explain(s.ctx, err, l.child.PID(), l.child.Wait())
+		return explain(ctx, err, i.child.PID(), i.child.Wait())
 	}
 	_ = s.move(a, stepExec) // illegal if it has ended already
 	if h := a.spec.Hooks; h != nil {
-		if err := s.runHooks(s.ctx, a, specs.StateRunning, l.child.PID(), hookKind{"poststart", h.Poststart}); err != nil {
-			_ = l.child.Kill()
-			l.child.Wait()
+		if err := s.runHooks(ctx, a, specs.StateRunning, i.child.PID(), hookKind{"poststart", h.Poststart}); err != nil {
+			_ = i.child.Kill()
+			i.child.Wait()
 			return err
 		}
 	}

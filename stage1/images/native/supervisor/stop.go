@@ -16,9 +16,9 @@ func (s *Supervisor) stopApp(ctx context.Context, r *abi.Request) error {
 	if err != nil {
 		return err
 	}
-	_ = a.launch.child.Kill()
+	_ = a.init.child.Kill()
 	select {
-	case <-a.launch.child.Done():
+	case <-a.init.child.Done():
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -37,7 +37,7 @@ func (s *Supervisor) remove(ctx context.Context, r *abi.Request) error {
 	if err := s.move(a, stepRemove); err != nil {
 		return err
 	}
-	a.launch.words.Close() // it may have ended without a start
+	a.init.words.Close() // it may have ended without a start
 	return nil
 }
 
@@ -52,7 +52,7 @@ func (s *Supervisor) stop(force bool) {
 	if force {
 		return
 	}
-	s.launches.Wait()
+	s.making.Wait()
 	s.killAll()
 	for _, c := range s.children.All() {
 		<-c.Done()

@@ -21,8 +21,8 @@ type Supervisor struct {
 	log         io.Writer // for messages that no caller gets
 	children    *proc.Children
 	filters     container.Filters
-	// enclosure makes the namespaces of apps; nil: they are cloned.
-	enclosure Enclosure
+	// spawner makes the namespaces of apps; nil: they are cloned.
+	spawner Spawner
 
 	// ctx ends when the pod is stopped; cancel ends it.
 	ctx    context.Context
@@ -30,9 +30,9 @@ type Supervisor struct {
 	// quit ends the process: if forced, without waiting. It may be called more than once.
 	quit func(forced bool)
 
-	// launches counts the calls that are making a process. It grows only while mu is held
+	// making counts the calls that are making a process. It grows only while mu is held
 	// and stopping is false.
-	launches sync.WaitGroup
+	making sync.WaitGroup
 
 	mu       sync.Mutex
 	stopping bool

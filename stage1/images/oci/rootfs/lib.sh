@@ -52,6 +52,12 @@ chosen() {
 	[ "${runtime##*/}" != runsc ] || root=$PWD # runsc stores the path of its state
 }
 
+# capable: prints what the runtime says of itself, without white space.
+capable() {
+	# shellcheck disable=SC2086 # flags
+	said=$("$runtime" $flags features 2>/dev/null) && printf '%s' "$said" | tr -d ' \n\t'
+}
+
 # oci ARG...: runs the OCI runtime with our fds 0 to 2 and no others, so that no process of
 # it keeps them. The errors that it logs become the error of the RPC.
 oci() {
@@ -158,13 +164,13 @@ executed() {
 }
 
 # waits PID: succeeds while the process still executes the runtime. A program of an app may
-# be called crun, too. A crun that has just ended has no command line, so it is checked
-# again.
+# be called crun, too. A process that has just ended has no command line, so it is checked
+# again: it may have executed the program since its name was read.
 waits() {
 	read -r name 2>/dev/null <"/proc/$1/comm" || return
 	case $name in
 	'runc:[2:INIT]') ;;
-	crun) [ "$how" = Z ] || grep -q "/$state/" "/proc/$1/cmdline" 2>/dev/null || { look "$1" && [ "$how" = Z ]; } ;;
+	crun) [ "$how" = Z ] || grep -q "/$state/" "/proc/$1/cmdline" 2>/dev/null || { look "$1" && [ "$how" = Z ] && [ "$(cat "/proc/$1/comm")" = crun ]; } ;;
 	*) return 1 ;;
 	esac
 }

@@ -1,8 +1,8 @@
-// Package relay puts a terminal of a pod behind the one that an entrypoint was called
-// with, as the rkt ABI leaves it to a stage1: the program in the pod has one of
-// its own, whose keys control it, and what is typed and written goes through.
+// Package relay connects the terminal that an entrypoint was called with to a terminal in
+// the pod, which the rkt ABI leaves to the stage1. The terminal in the pod controls the
+// program there, and relay copies input and output between both.
 //
 //	caller's terminal (raw) ◄──► relay ◄──► terminal in the pod ◄──► program
 //
-// It makes no terminal: that one comes by a console socket, as to stage 0.
+// It does not make the terminal in the pod: that comes by a console socket, as to stage 0.
 package relay

@@ -1,0 +1,138 @@
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+)
+
+// Asked is a call as the stage1 gets it.
+type Asked struct {
+	*abi.Request
+	Stdio [3]*os.File // of app/add and enter: the app's
+
+	conn *Conn
+}
+
+// Ready reports the process that the call has made. It is no error if the caller has gone.
+func (a *Asked) Ready(r abi.Ready) {
+	if a.conn == nil {
+		return
+	}
+	if line, err := json.Marshal(r); err == nil {
+		_ = a.conn.Send(Ready, line)
+	}
+}
+
+// Server answers the calls of one pod.
+type Server struct {
+	// Dispatch serves a call, whose files it does not close. The context ends with
+	// Serve's, and when the caller has gone.
+	Dispatch func(context.Context, *Asked) error
+	// Code is the exit code of a call that Dispatch has answered with an error or nil.
+	Code func(error) int
+	// Answered is called after each answer.
+	Answered func(*Asked)
+	// Log is for messages that no caller gets.
+	Log io.Writer
+}
+
+// shortage is the pause after a connection that could not be accepted.
+const shortage = 100 * time.Millisecond
+
+// Serve answers calls on a listening socket in the runtime's poller until ctx has ended and
+// the socket is closed, and returns when all are answered.
+func (s *Server) Serve(ctx context.Context, listener *os.File) {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	for {
+		fd, err := proc.Accept(listener)
+		if err != nil && ctx.Err() != nil {
+			return // the pod is being stopped, and run has closed the listener
+		}
+		if err != nil {
+			// Descriptors or memory have run out. Calls that end give some back.
+			fmt.Fprintf(s.Log, "accept a call: %v\n", err)
+			time.Sleep(shortage)
+			continue
+		}
+		calls.Go(func() { s.converse(ctx, fd) })
+	}
+}
+
+// converse answers one call.
+func (s *Server) converse(ctx context.Context, fd int) {
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	conn := NewConn(fd)
+	defer conn.Close()
+	asked, err := receive(fd, conn)
+	if err == io.EOF {
+		return // a caller that was killed before it could speak
+	}
+	if err != nil {
+		fmt.Fprintf(s.Log, "a call: %v\n", err)
+		s.answer(conn, fmt.Errorf("the pod's supervisor cannot take the call: %w", err))
+		return
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watch.Go(func() {
+		_, _ = conn.file.Read(make([]byte, 1)) // the caller sends no more
+		cancel(errors.New("the caller has gone"))
+	})
+	err = s.Dispatch(ctx, asked)
+	asked.close() // before the answer, so that this process has no end of an app's stdio then
+	s.answer(conn, err)
+	s.Answered(asked)
+}
+
+// answer sends how a call has ended.
+func (s *Server) answer(conn *Conn, err error) {
+	if err != nil && err.Error() != "" {
+		text := strings.TrimRight(err.Error(), "\n")
+		_ = conn.Send(Error, []byte(text[:min(len(text), MaxAnswer)]))
+	}
+	_ = conn.Send(Exit, strconv.AppendInt(nil, int64(s.Code(err)), 10))
+}
+
+// receive returns the call of a connection. The caller of the stage1 is root.
+func receive(fd int, conn *Conn) (*Asked, error) {
+	if err := isRoot(fd); err != nil {
+		return nil, err
+	}
+	word, body, err := conn.Receive(MaxRequest)
+	if err != nil {
+		return nil, err
+	}
+	if word != Call {
+		return nil, fmt.Errorf("%w: %.20q", errMessage, word)
+	}
+	a := &Asked{Request: &abi.Request{}, conn: conn}
+	if err := json.Unmarshal(body, a.Request); err != nil {
+		return nil, fmt.Errorf("the request: %w", err)
+	}
+	files := conn.Files()
+	for _, f := range files[copy(a.Stdio[:], files):] {
+		f.Close()
+	}
+	return a, nil
+}
+
+func (a *Asked) close() {
+	for _, f := range a.Stdio {
+		if f != nil {
+			f.Close()
+		}
+	}
+}

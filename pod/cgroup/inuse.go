@@ -1,0 +1,118 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+)
+
+// errTaken is the error for a cgroup that another container or program uses.
+var errTaken = errors.New("in use")
+
+// InUseError is the error of Create if a client has chosen the path of a cgroup that is in
+// use. It unwraps to errdefs.ErrFailedPrecondition.
+type InUseError struct {
+	Path   string // that was asked for
+	Dir    string // of the cgroup in the hierarchy in which it is locked
+	Holder string // the id of the container that has it, if the caller of Create has found it
+	why    error
+}
+
+func (e *InUseError) Error() string {
+	why := e.why.Error()
+	if e.Holder != "" {
+		why = "in use by container " + e.Holder
+	}
+	return fmt.Sprintf("cgroup %s: %s: %s", e.Path, why, errdefs.ErrFailedPrecondition)
+}
+
+func (e *InUseError) Unwrap() []error { return []error{e.why, errdefs.ErrFailedPrecondition} }
+
+// usedBy returns the error for a cgroup with processes.
+func usedBy(pids []int) error {
+	const shown = 5
+	if more := len(pids) - shown; more > 0 {
+		return fmt.Errorf("%w by the processes %v and %d more", errTaken, pids[:shown], more)
+	}
+	return fmt.Errorf("%w by the processes %v", errTaken, pids)
+}
+
+// Overlaps reports whether one of two cgroups is the other one, or below it. Whoever kills the
+// upper one kills the processes of both.
+func Overlaps(dir, other string) bool {
+	return strings.HasPrefix(dir+"/", other+"/") || strings.HasPrefix(other+"/", dir+"/")
+}
+
+// apart returns an error that unwraps to errTaken if a living shim has locked a cgroup below
+// the group's, or above it. Each shim locks its cgroup and then looks for others, so at least
+// one of two finds the other.
+func (g *Group) apart(h *hierarchies) error {
+	dir := g.record.Dir()
+	below, err := lockedBelow(dir)
+	if err == nil && below != "" {
+		err = fmt.Errorf("%w by another container, which has %s below it", errTaken, below)
+	}
+	if err != nil {
+		return err
+	}
+	root := h.roots[primary(g.record.Version)]
+	for up := filepath.Dir(dir); up != root && len(up) > len(root); up = filepath.Dir(up) {
+		locked, err := isLocked(up)
+		if err != nil {
+			return err
+		}
+		if locked && !h.contains(up) {
+			return fmt.Errorf("%w by another container, which has %s above it", errTaken, up)
+		}
+	}
+	return nil
+}
+
+// contains reports whether this process is in or below a cgroup: a containerd in a container
+// makes cgroups in that container's own.
+func (h *hierarchies) contains(dir string) bool {
+	own, err := Own()
+	if err != nil {
+		return false
+	}
+	controller := primary(h.version)
+	return strings.HasPrefix(filepath.Join(h.roots[controller], own[controller])+"/", dir+"/")
+}
+
+// lockedBelow returns a cgroup below a directory that a process has locked, or "".
+func lockedBelow(dir string) (string, error) {
+	subs, err := children(dir)
+	if err != nil {
+		return "", err
+	}
+	for _, sub := range subs {
+		if locked, err := isLocked(sub); err != nil || locked {
+			return sub, err
+		}
+		if below, err := lockedBelow(sub); err != nil || below != "" {
+			return below, err
+		}
+	}
+	return "", nil
+}
+
+// isLocked reports whether a process has locked the directory of its cgroup.
+func isLocked(dir string) (bool, error) {
+	f, err := proc.Lock(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, unix.LOCK_SH|unix.LOCK_NB)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return true, nil
+	case isGone(err) || f == nil && err == nil:
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	return false, f.Close()
+}

@@ -1,0 +1,114 @@
+package cgroup
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+)
+
+// Own returns the cgroups of this process, by controller, as /proc/self/cgroup lists them.
+func Own() (map[string]string, error) {
+	own, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, fmt.Errorf("look for the cgroups of this process: %w", err)
+	}
+	return own, nil
+}
+
+// locate returns the record of the cgroup at a resolved path. As with runc, a relative path
+// is below containerd's own cgroup on version 1, and below the parent of that on version 2,
+// where a cgroup with processes gives no controllers to cgroups below it.
+func (h *hierarchies) locate(path string, daemon map[string]string) (Record, error) {
+	if filepath.IsAbs(path) {
+		return h.record(path), nil
+	}
+	bases := map[string]string{}
+	for controller := range h.roots {
+		base, err := h.base(controller, daemon)
+		if err != nil {
+			return Record{}, fmt.Errorf("cgroupsPath %q is relative to containerd's own cgroup: %w", path, err)
+		}
+		bases[controller] = base
+	}
+	if all := distinct(bases); len(all) == 1 {
+		return h.record(filepath.Join(all[0], path)), nil
+	}
+	r := Record{Version: h.version, Path: path, Dirs: map[string]string{}}
+	for controller, base := range bases {
+		r.Dirs[controller] = filepath.Join(h.roots[controller], base, path)
+	}
+	if h.unified != "" {
+		r.Unified = filepath.Join(h.unified, path) // where runc makes it
+	}
+	return r, nil
+}
+
+// base returns the cgroup, below the root of a controller's mount, in which relative paths
+// begin.
+func (h *hierarchies) base(controller string, daemon map[string]string) (string, error) {
+	own, ok := daemon[controller]
+	if !ok {
+		return "", fmt.Errorf("which is not known for the controller %q", controller)
+	}
+	if strings.HasPrefix(own+"/", "/../") { // as the kernel writes it
+		return "", fmt.Errorf("which is %s for the controller %q, out of the cgroup namespace", own, controller)
+	}
+	if h.version == 2 {
+		return filepath.Dir(filepath.Join("/", own)), nil
+	}
+	// In a container whose cgroup namespace is the host's, containerd's path is the host's,
+	// and the root of the mount is the container's cgroup.
+	_, root, err := cgroups.FindCgroupMountpointAndRoot("", controller)
+	if err != nil {
+		return "", fmt.Errorf("controller %q: %w", controller, err)
+	}
+	base, err := filepath.Rel(root, own)
+	if err != nil || !filepath.IsLocal(base) {
+		return "", fmt.Errorf("which is %s for the controller %q, out of the mounted %s", own, controller, root)
+	}
+	return filepath.Join("/", base), nil
+}
+
+// reachable returns an error if no single cgroupsPath leads an OCI runtime to the cgroup.
+// Such a runtime is executed in the cgroups of this process. A relative path leads it from
+// there only if containerd is in the same ones.
+func (r *Record) reachable(daemon map[string]string) error {
+	if filepath.IsAbs(r.Path) {
+		return nil
+	}
+	own, err := Own()
+	if err != nil {
+		return err
+	}
+	for _, controller := range slices.Sorted(maps.Keys(r.Dirs)) {
+		if own[controller] != daemon[controller] {
+			return fmt.Errorf("cgroupsPath %q is relative to containerd's own cgroup, which differs between the hierarchies,"+
+				" and the shim is in another one (%s, not %s, for the controller %q): use an absolute path, or no ShimCgroup",
+				r.Path, own[controller], daemon[controller], controller)
+		}
+	}
+	return nil
+}
+
+// Contains returns an error if the first process of an app is not in the cgroup, in whatever
+// hierarchy. It looks only if the path is relative: crun takes such a path for an absolute one.
+func (g *Group) Contains(pid int) error {
+	if filepath.IsAbs(g.Path()) {
+		return nil
+	}
+	for _, dir := range g.dirs {
+		pids, err := pidsBelow(dir)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(pids, pid) {
+			return fmt.Errorf("cgroupsPath %q is relative to containerd's own cgroup, which differs between the hierarchies,"+
+				" and the stage1 has put process %d elsewhere than into %s: use an absolute path", g.Path(), pid, dir)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,27 @@
+package disk
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+)
+
+// cgroupPath returns where a shim makes the cgroup of a container of the pod.
+func (d *Dir) cgroupPath(spec, id string) cgroup.Path {
+	if d.shim.Cgroups == nil && !strings.Contains(spec, ":") && !filepath.IsAbs(spec) {
+		spec = "" // a release that did not know relative paths has made the pod
+	}
+	return cgroup.Path{Spec: spec, Namespace: d.shim.Namespace, ID: id, Daemon: d.shim.Cgroups}
+}
+
+// take reports whether a cgroup on record is still the pod's. If the pod's shim is dead, it
+// locks the cgroup, as cgroup.Group.Take has it.
+func (d *Dir) take(ctx context.Context, g *cgroup.Group) (bool, error) {
+	if proc.Alive(d.shim.Shim.PID, d.shim.Shim.StartTime) {
+		return !g.Replaced(), nil
+	}
+	return g.Take(ctx)
+}

@@ -1,0 +1,86 @@
+package disk
+
+import (
+	"context"
+	"errors"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+)
+
+// Vacate kills what pods of dead shims have left in a cgroup, above it or below it, waits for
+// its end, and removes it. What else is to be done for these pods it leaves to `delete`. It
+// touches only cgroups that a record of this boot names by their inode. If the pod of a living
+// shim has one, Vacate returns the id of its container; else freed reports whether there was
+// anything. dir is the directory of an InUseError.
+func (s *Store) Vacate(ctx context.Context, dir string) (holder string, freed bool, err error) {
+	var errs []error
+	for _, state := range []string{dirPrepare, dirRun, dirExited} {
+		names, err := readNames(s.path(state, ""))
+		errs = append(errs, err)
+		for _, name := range names {
+			if !isUUID(name) {
+				continue
+			}
+			holder, done, err := s.vacate(ctx, state, name, dir)
+			if holder != "" {
+				return holder, freed, nil
+			}
+			freed = freed || done
+			errs = append(errs, err)
+		}
+	}
+	return "", freed, errors.Join(errs...)
+}
+
+func (s *Store) vacate(ctx context.Context, state, uuid, dir string) (holder string, freed bool, err error) {
+	d, err := s.open(state, uuid)
+	if err != nil {
+		return "", false, nil // it has gone, or its own `delete` says what is wrong with it
+	}
+	defer d.close()
+	if current, err := d.thisBoot(); err != nil || !current {
+		return "", false, err
+	}
+	for id, record := range d.cgroups() {
+		if record.Inode == 0 || !cgroup.Overlaps(record.Dir(), dir) {
+			continue
+		}
+		g, err := cgroup.FromRecord(record)
+		if err != nil || g.Replaced() {
+			continue
+		}
+		if alive, err := d.shimLives(); err != nil || alive {
+			return id, false, err
+		}
+		if err := vacate(ctx, g); err != nil {
+			return "", freed, err
+		}
+		freed = true
+	}
+	return "", freed, nil
+}
+
+// cgroups returns the cgroups on record, by the id of their container or sandbox.
+func (d *Dir) cgroups() map[string]cgroup.Record {
+	all := map[string]cgroup.Record{}
+	names, _ := d.apps()
+	for _, name := range names {
+		if a, err := d.openApp(name); err == nil && a.record.Cgroup != nil {
+			all[a.record.ID] = *a.record.Cgroup
+		}
+	}
+	if f, err := d.openSandbox(); err == nil && f.record.Cgroup != nil {
+		all[f.record.ID] = *f.record.Cgroup
+	}
+	return all
+}
+
+func vacate(ctx context.Context, g *cgroup.Group) error {
+	if ours, err := g.Take(ctx); err != nil || !ours {
+		return err
+	}
+	if err := errors.Join(g.Kill(ctx), g.Remove(ctx)); err != nil {
+		return errors.Join(err, g.Release())
+	}
+	return nil
+}

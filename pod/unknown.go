@@ -1,0 +1,32 @@
+package pod
+
+import (
+	"context"
+	"strings"
+
+	"github.com/containerd/log"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+)
+
+// tellUnknown names fields of a client's document that the OCI runtime spec does not have
+// and that are ignored, in the log and in the pod's journal: a newer spec may have them, or
+// they are typing errors. what is the document.
+func (a *app) tellUnknown(ctx context.Context, what string, exec ExecID, fields []string) {
+	if len(fields) == 0 {
+		return
+	}
+	log.G(ctx).Warnf("container %s: %s has fields that the OCI runtime spec does not have and that are ignored: %s", a.id, what, strings.Join(fields, ", "))
+	c := a.call("")
+	c.Request.Exec = string(exec)
+	a.session.stage1.NoteUnknown(c, fields)
+}
+
+// checkSpec checks the app's config.json, puts its unknown fields on record, and returns them.
+func (a *app) checkSpec() (unknown []string, err error) {
+	unknown, err = a.session.stage1.CheckSpec(a.config.Spec)
+	if err == nil && len(unknown) > 0 {
+		err = a.disk.Update(func(r *disk.AppRecord) { r.Unknown = unknown })
+	}
+	return unknown, err
+}

@@ -1,0 +1,78 @@
+package proc
+
+import (
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tail reads a pipe and keeps the end of what comes, so that the writer never waits.
+type Tail struct {
+	pipe *os.File
+	most int
+	done chan struct{}
+	kept []byte // read after done
+	stop func() []byte
+}
+
+// ReadTail takes over the read end of a pipe, which waits in the runtime's poller, and keeps
+// the last most bytes of what is written.
+func ReadTail(pipe *os.File, most int) *Tail {
+	t := &Tail{pipe: pipe, most: most, done: make(chan struct{})}
+	t.stop = sync.OnceValue(t.finish)
+	go t.run()
+	return t
+}
+
+func (t *Tail) run() {
+	defer close(t.done)
+	buf := make([]byte, 512)
+	for {
+		n, err := t.pipe.Read(buf)
+		t.keep(buf[:n])
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (t *Tail) keep(b []byte) {
+	t.kept = append(t.kept, b...)
+	if over := len(t.kept) - t.most; over > 0 {
+		t.kept = append(t.kept[:0], t.kept[over:]...)
+	}
+}
+
+// Stop returns what was kept and closes the pipe. It takes what is in the pipe by now, and
+// does not wait for processes that still hold the other end. Later calls return the same.
+func (t *Tail) Stop() []byte { return t.stop() }
+
+func (t *Tail) finish() []byte {
+	_ = t.pipe.SetReadDeadline(time.Now())
+	<-t.done
+	Drain(t.pipe, t.keep)
+	_ = t.pipe.Close()
+	return t.kept
+}
+
+// Drain takes what is in a pipe without waiting. A read deadline that has passed would keep
+// even that from being read.
+func Drain(pipe *os.File, take func([]byte)) {
+	_ = Control(pipe, func(fd int) error {
+		buf := make([]byte, 4096)
+		for total := 0; total < 1<<20; { // a writer that never stops is not waited for
+			n, err := unix.Read(fd, buf)
+			if err == unix.EINTR {
+				continue
+			}
+			if n <= 0 || err != nil {
+				return err
+			}
+			take(buf[:n])
+			total += n
+		}
+		return nil
+	})
+}

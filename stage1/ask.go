@@ -1,0 +1,156 @@
+package stage1
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/containerd/log"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
+)
+
+// asked is a call that the stage1 answers on its socket: docs/stage1-abi.md, section 11.
+type asked struct {
+	conn  *serve.Conn
+	ready *line
+	words string // why the call has failed; set before Call.Ended is closed
+	hung  bool   // hangUp was called
+}
+
+// ask asks the stage1 on its socket. It reports false, without an error, if the entrypoint is
+// to be executed instead: then the stage1 has received nothing.
+func (k *Call) ask() (bool, error) {
+	socket := k.Stage1.Socket()
+	if socket == "" || k.Stage1.Execute || k.Entrypoint == abi.Run || k.Entrypoint == abi.GC || k.Entrypoint == abi.FeaturesProbe {
+		return false, nil
+	}
+	conn, err := serve.Dial(filepath.Join(k.Dir, RootfsDir), strings.TrimPrefix(socket, "/"))
+	if err != nil {
+		if errors.Is(err, serve.ErrUntrusted) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) {
+			log.L.WithError(err).Warnf("stage1 %s: the socket of a pod is not used, %s is executed", k.Stage1.name, k.Entrypoint)
+		}
+		return false, nil
+	}
+	text, err := encodeRequest(k)
+	if err != nil {
+		return false, errors.Join(err, conn.Close())
+	}
+	rest, err := k.begin(conn, text)
+	if err != nil { // the stage1 has ended
+		return false, conn.Close()
+	}
+	k.asked = &asked{conn: conn, ready: &line{done: make(chan struct{})}}
+	go k.converse(rest)
+	return true, nil
+}
+
+// begin sends the beginning of the request and the app's streams, and returns the rest.
+func (k *Call) begin(conn *serve.Conn, text []byte) (rest []byte, err error) {
+	var fds []int
+	if k.Stage1.Dialect.Descriptors(k).Streams {
+		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer null.Close()
+		for _, f := range k.Stdio {
+			if f == nil {
+				f = null
+			}
+			fds = append(fds, int(f.Fd()))
+		}
+	}
+	rest, err = conn.Begin(serve.Call, text, fds...)
+	runtime.KeepAlive(k.Stdio) // fds are numbers
+	return rest, err
+}
+
+// converse sends the rest of the request and receives the answers.
+func (k *Call) converse(rest []byte) {
+	a := k.asked
+	err := a.conn.Finish(rest)
+	if err == nil {
+		k.Exit.Code, err = k.answers()
+	}
+	if err != nil {
+		k.Exit.Code = 1
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, unix.EPIPE) {
+			err = errors.New("the stage1 has ended over this call")
+		}
+		a.words = strings.TrimPrefix(a.words+": "+err.Error(), ": ")
+	}
+	_ = a.conn.Close()
+	a.ready.end(nil)
+	close(k.Ended)
+}
+
+// answers receives the answers and returns the exit code, which is the last.
+func (k *Call) answers() (code int, err error) {
+	for {
+		word, body, err := k.asked.conn.Receive(serve.MaxAnswer)
+		if err != nil {
+			return 0, err
+		}
+		switch word {
+		case serve.Ready:
+			k.asked.ready.end(append(body, '\n'))
+		case serve.Error:
+			k.asked.words = clean(body[max(0, len(body)-abi.MaxErrorText):])
+		case serve.Exit:
+			code, err := strconv.ParseUint(string(body), 10, 8)
+			if err != nil {
+				return 0, fmt.Errorf("the stage1 has answered %.20q instead of an exit code", body)
+			}
+			return int(code), nil
+		default:
+			return 0, fmt.Errorf("the stage1 has answered %.20q, which is not a word of the ABI", word)
+		}
+	}
+}
+
+// end makes the line known. Only the first counts.
+func (l *line) end(text []byte) {
+	select {
+	case <-l.done:
+	default:
+		l.text = text
+		l.cut()
+		close(l.done)
+	}
+}
+
+// hangUp tells the stage1 to undo a call that has not ended, and returns what it has said. A
+// stage1 that does not answer to that has lost its pod.
+func (k *Call) hangUp() (words string) {
+	select {
+	case <-k.Ended:
+		return k.asked.words
+	default:
+	}
+	if k.asked.hung {
+		return ""
+	}
+	k.asked.hung = true
+	k.asked.conn.HangUp()
+	go func() {
+		limit := time.NewTimer(k.Stage1.undoLimit)
+		defer limit.Stop()
+		select {
+		case <-k.Ended:
+		case <-limit.C:
+			log.L.Warnf("stage1 %s: %s was given up and is not undone after %s: the pod is ended", k.Stage1.name, k.Entrypoint, k.Stage1.undoLimit)
+			k.Stage1.killSupervisor()
+			_ = k.asked.conn.Close()
+		}
+	}()
+	return ""
+}

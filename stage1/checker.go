@@ -1,0 +1,90 @@
+package stage1
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
+)
+
+// Bounds of what is said of the unknown fields of one document.
+const (
+	maxUnknown     = 16 // that are named
+	maxUnknownName = 64 // bytes of each word of a pointer
+)
+
+// checker walks a document.
+type checker struct {
+	path    [][]byte // of the field at hand
+	unknown []string // the first maxUnknown
+	more    int      // unknown fields
+}
+
+// undeclared reports whether a field, or something below it, asks for what is not declared.
+// If so, path leads to the outermost such field. It notes unknown fields on its way.
+func (c *checker) undeclared(f spec.Field, declared position) bool {
+	if len(declared.nodes) == 0 && !declared.covered && f.Asks() {
+		return true
+	}
+	if declared.covered && !f.MayHaveUnknown() {
+		return false
+	}
+	empty := true
+	for m := f.Members(); m.Next(); {
+		empty = false
+		inner, name, known := f.Member(&m)
+		below := declared.below(name)
+		c.path = append(c.path, m.Name())
+		switch {
+		case known && !bytes.Equal(name, m.Name()), !known && len(below.nodes) == 0:
+			c.note(f, m.Value)
+		}
+		if (known || len(below.nodes) > 0) && c.undeclared(inner, below) {
+			return true
+		}
+		c.path = c.path[:len(c.path)-1]
+	}
+	return empty && !declared.covered && f.Asks()
+}
+
+// note adds the member at hand of f to the unknown fields, unless it is null.
+func (c *checker) note(f spec.Field, v spec.Value) {
+	switch {
+	case string(v.Raw()) == "null":
+		return
+	case len(c.unknown) == maxUnknown:
+		c.more++
+		return
+	}
+	text := c.pointer()
+	if meant := f.Meant(string(c.path[len(c.path)-1])); meant != "" {
+		text += fmt.Sprintf(" (is %s meant?)", meant)
+	}
+	c.unknown = append(c.unknown, text)
+}
+
+// list returns the unknown fields.
+func (c *checker) list() []string {
+	if c.more == 0 {
+		return c.unknown
+	}
+	return append(c.unknown, fmt.Sprintf("and %d more", c.more))
+}
+
+// pointer returns the JSON pointer to the field at hand, on one line and with long words
+// cut off, because clients choose them.
+func (c *checker) pointer() string {
+	var b strings.Builder
+	for _, word := range c.path {
+		cut := ""
+		if len(word) > maxUnknownName {
+			word, cut = word[:maxUnknownName], "…"
+		}
+		text := strings.NewReplacer("~", "~0", "/", "~1").Replace(string(word))
+		quoted := strconv.Quote(text)
+		b.WriteString("/" + quoted[1:len(quoted)-1] + cut)
+	}
+	return b.String()
+}

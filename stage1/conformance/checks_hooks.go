@@ -1,0 +1,128 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+)
+
+// hookChecks are about hooks. Those of poststop are stage 0's.
+func hookChecks() []Check {
+	order := inPod("hooks/order", "5", "hooks run in the order of the spec, with the state of the app as their input", checkHooks)
+	order.asks = func(s *specs.Spec) {
+		s.Hooks = &specs.Hooks{CreateRuntime: loggingHook("", "")}
+		s.Hooks.Prestart = loggingHook("", "")
+	}
+	order.Fields = hookFields("prestart", "createRuntime")
+	container := inPod("hooks/create-container", "5", "a createContainer hook has run when app/add is ready", func(ctx context.Context, b *barePod) error {
+		log := filepath.Join(b.t.dir, "hooks")
+		must(b.add(ctx, "app", func(s *specs.Spec) { s.Hooks = &specs.Hooks{CreateContainer: loggingHook("createContainer", log)} }, "wait"))
+		return ranHooks(log, "createContainer")
+	})
+	container.asks = func(s *specs.Spec) { s.Hooks = &specs.Hooks{CreateContainer: loggingHook("", "")} }
+	container.Fields = hookFields("createContainer")
+	start := inPod("hooks/start-container", "5", "a startContainer hook has run in the root of the app when app/start returns", checkStartHook)
+	start.asks = func(s *specs.Spec) { s.Hooks = &specs.Hooks{StartContainer: touchingHook()} }
+	start.Fields = hookFields("startContainer")
+	post := inPod("hooks/poststart", "5", "a poststart hook has run when app/start returns, and not before", checkPoststart)
+	post.asks = func(s *specs.Spec) { s.Hooks = &specs.Hooks{Poststart: loggingHook("", "")} }
+	post.Fields = hookFields("poststart")
+	timeout := inPod("hooks/timeout", "5", "a hook that takes longer than its timeout fails app/add", func(ctx context.Context, b *barePod) error {
+		return b.refuses(ctx, slowHook)
+	})
+	timeout.asks = slowHook
+	timeout.Fields = []string{"/hooks/createRuntime/*/timeout"}
+	return []Check{order, container, start, post, timeout}
+}
+
+func hookFields(kinds ...string) []string {
+	var all []string
+	for _, k := range kinds {
+		all = append(all, "/hooks/"+k+"/*/path", "/hooks/"+k+"/*/args", "/hooks/"+k+"/*/env")
+	}
+	return all
+}
+
+// loggingHook appends its name, from its environment, and the state that it reads to a log of
+// the host.
+func loggingHook(name, log string) []specs.Hook {
+	return []specs.Hook{{
+		Path: "/bin/sh", Args: []string{"sh", "-c", `printf '%s ' "$VERIFY" >>"$1"; cat >>"$1"; echo >>"$1"`, "hook", log},
+		Env: []string{"PATH=/usr/bin:/bin", "VERIFY=" + name},
+	}}
+}
+
+// slowHook adds a hook that ends long after its timeout.
+func slowHook(s *specs.Spec) {
+	hook := []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "exec sleep 8"}, Env: []string{"PATH=/usr/bin:/bin"}, Timeout: new(1)}}
+	s.Hooks = &specs.Hooks{CreateRuntime: hook}
+}
+
+// touched is the file that touchingHook makes, from a word of its environment.
+const touched = "touched-by-hook"
+
+// touchingHook makes a file in the root of the app, by the kit's program.
+func touchingHook() []specs.Hook {
+	return []specs.Hook{{Path: inRoot, Args: []string{programName, "touch"}, Env: []string{touchVariable + "=/data/" + touched}}}
+}
+
+// ranHooks fails unless the hooks in a log are those, in that order, and returns nothing else.
+func ranHooks(log string, want ...string) error {
+	text, err := os.ReadFile(log)
+	if err != nil {
+		return fmt.Errorf("no hook has run: %w", err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	for i, name := range want {
+		if len(lines) <= i || !strings.HasPrefix(lines[i], name+" ") {
+			return fmt.Errorf("the hooks that have run are %q, want %s", text, strings.Join(want, " and "))
+		}
+	}
+	return nil
+}
+
+func checkHooks(ctx context.Context, b *barePod) error {
+	log := filepath.Join(b.t.dir, "hooks")
+	a := must(b.add(ctx, "app", func(s *specs.Spec) {
+		s.Hooks = &specs.Hooks{CreateRuntime: loggingHook("createRuntime", log)}
+		s.Hooks.Prestart = loggingHook("prestart", log)
+	}, "wait"))
+	try(ranHooks(log, "prestart", "createRuntime"))
+	lines := strings.Split(string(must(os.ReadFile(log))), "\n")
+	for _, line := range lines[:2] {
+		for _, fact := range []string{`"` + a.request.Container + `"`, fmt.Sprint(a.PID), a.request.Bundle} {
+			if !strings.Contains(line, fact) {
+				return fmt.Errorf("the state that a hook has read is without %s: %s", fact, line)
+			}
+		}
+	}
+	return nil
+}
+
+func checkStartHook(ctx context.Context, b *barePod) error {
+	path := filepath.Join(b.t.rootfs, "data", touched)
+	b.t.later(func(context.Context) error { _ = os.Remove(path); return nil })
+	a := must(b.add(ctx, "app", func(s *specs.Spec) { s.Hooks = &specs.Hooks{StartContainer: touchingHook()} }, "wait"))
+	try(a.invoke(ctx, abi.AppStart))
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("no startContainer hook has run in the root: %w", err)
+	}
+	return nil
+}
+
+func checkPoststart(ctx context.Context, b *barePod) error {
+	log := filepath.Join(b.t.dir, "hooks")
+	a := must(b.add(ctx, "app", func(s *specs.Spec) { s.Hooks = &specs.Hooks{Poststart: loggingHook("poststart", log)} }, "wait"))
+	if ranHooks(log, "poststart") == nil {
+		return errors.New("a poststart hook has run before app/start")
+	}
+	try(a.invoke(ctx, abi.AppStart))
+	return ranHooks(log, "poststart")
+}

@@ -1,0 +1,119 @@
+package conformance
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Unchecked is a field that the features document declares and that no check has shown.
+type Unchecked struct {
+	Field  string `json:"field"`
+	Reason Reason `json:"reason"`
+	Words  string `json:"words"`
+}
+
+// unchecked are the fields that no check can see. A pointer covers all below it.
+func unchecked() []Unchecked {
+	return []Unchecked{
+		{"/process/capabilities/effective", Invisible, "the kernel computes them anew when it executes the program"},
+		{"/process/execCPUAffinity/initial", Invisible, "it holds until the program is executed"},
+		{"/process/scheduler/priority", NoMachine, "it needs a budget of real time"},
+		{"/process/scheduler/runtime", NoMachine, "it needs a budget of real time"},
+		{"/process/scheduler/deadline", NoMachine, "it needs a budget of real time"},
+		{"/process/scheduler/period", NoMachine, "it needs a budget of real time"},
+		{"/linux/netDevices", NoMachine, "it needs a network device that the host can spare"},
+		{"/linux/intelRdt", NoMachine, "it needs a processor that has it"},
+		{"/linux/memoryPolicy", NoMachine, "it needs several memory nodes"},
+		{"/linux/personality/flags", Invisible, "the specification defines none"},
+		{"/linux/seccomp/architectures", NoMachine, "it needs a program for another architecture"},
+		{"/linux/seccomp/flags", Invisible, "the kernel does not show them"},
+		{"/linux/seccomp/listenerPath", NoMachine, "it needs an agent"},
+		{"/linux/seccomp/listenerMetadata", NoMachine, "it needs an agent"},
+		{"/hooks/prestart/*/timeout", Sampled, "of all hooks only that of createRuntime is checked"},
+		{"/hooks/createContainer/*/timeout", Sampled, "of all hooks only that of createRuntime is checked"},
+		{"/hooks/startContainer/*/timeout", Sampled, "of all hooks only that of createRuntime is checked"},
+		{"/hooks/poststart/*/timeout", Sampled, "of all hooks only that of createRuntime is checked"},
+		{"/vm", NoMachine, "it needs files of a virtual machine"},
+	}
+}
+
+// leaf is a field of config.json without fields below it.
+type leaf struct {
+	pointer string
+	path    []int // of the fields of the Go structs
+}
+
+// leaves lists the fields of config.json that containers on Linux can have.
+func leaves() []leaf {
+	var all []leaf
+	var walk func(t reflect.Type, pointer string, path []int)
+	walk = func(t reflect.Type, pointer string, path []int) {
+		switch t.Kind() {
+		case reflect.Pointer:
+			walk(t.Elem(), pointer, path)
+			return
+		case reflect.Slice, reflect.Map:
+			if t.Kind() == reflect.Map || t.Elem().Kind() == reflect.Struct {
+				walk(t.Elem(), pointer+"/*", path)
+				return
+			}
+		case reflect.Struct:
+			for f := range t.Fields() {
+				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				pointer := pointer
+				if !f.Anonymous {
+					pointer += "/" + name
+				}
+				platform, listed := f.Tag.Lookup("platform")
+				if !listed || strings.Contains(platform, "linux") || platform == "vm" {
+					walk(f.Type, pointer, append(slices.Clone(path), f.Index[0]))
+				}
+			}
+			return
+		}
+		all = append(all, leaf{pointer, path})
+	}
+	walk(reflect.TypeFor[specs.Spec](), "", nil)
+	return all
+}
+
+// spec returns a spec that asks for the field alone.
+func (l *leaf) spec() *specs.Spec {
+	s := &specs.Spec{}
+	v := reflect.ValueOf(s).Elem()
+	ask(v, l.path)
+	return s
+}
+
+// ask sets a value, or the field of a struct below it that a path leads to.
+func ask(v reflect.Value, path []int) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		ask(v.Elem(), path)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		ask(v.Index(0), path)
+	case reflect.Map:
+		element := reflect.New(v.Type().Elem()).Elem()
+		ask(element, path)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf("x").Convert(v.Type().Key()), element)
+	case reflect.Struct:
+		ask(v.Field(path[0]), path[1:])
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	default:
+		v.Set(reflect.ValueOf(1).Convert(v.Type()))
+	}
+}
+
+// covers reports whether one of some pointers is a field or an ancestor of it.
+func covers(pointers []string, field string) bool {
+	return slices.ContainsFunc(pointers, func(p string) bool { return field == p || strings.HasPrefix(field, p+"/") })
+}

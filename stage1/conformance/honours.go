@@ -1,0 +1,178 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+)
+
+// honoured is a part of the specification that a stage1 may declare, with a way to see whether
+// an app and an exec have it. Each is a check for apps, and one for execs.
+type honoured struct {
+	name     string
+	sentence string // what holds for a program
+	// fields are the fields of config.json whose values are seen.
+	fields []string
+	ask    func(*specs.Spec)
+	facts  []fact
+	// refused is set if the kernel has nothing of what is asked for, so that the app must
+	// fail, as must an exec.
+	refused bool
+	// only says that execs cannot have it (for apps), or that only they have it.
+	only kind
+	// missing returns what the machine lacks for the check, or "".
+	missing func() string
+}
+
+type kind string
+
+// The kinds of programs.
+const (
+	anyProgram kind = ""
+	appOnly    kind = "app"
+	execOnly   kind = "exec"
+)
+
+// fact is what a program should see.
+type fact struct {
+	question string
+	holds    func(answer string) bool
+	want     string
+}
+
+func is(question, want string) fact {
+	return fact{question, func(answer string) bool { return answer == want }, want}
+}
+
+// has returns a fact: the answer contains some words.
+func has(question, words string) fact {
+	return fact{question, func(answer string) bool {
+		for w := range strings.FieldsSeq(words) {
+			if !slices.Contains(strings.Fields(answer), w) {
+				return false
+			}
+		}
+		return true
+	}, "the words " + words}
+}
+
+// lacks returns a fact: the answer does not contain a word.
+func lacks(question, word string) fact {
+	return fact{question, func(answer string) bool { return !slices.Contains(strings.Fields(answer), word) }, "it without the word " + word}
+}
+
+// ownNamespace returns a fact: the program's namespace is not the kit's.
+func ownNamespace(name string) fact {
+	host, _ := os.Readlink("/proc/self/ns/" + name)
+	return fact{"namespace " + name, func(answer string) bool { return strings.HasPrefix(answer, name+":") && answer != host }, "another than the host's"}
+}
+
+// honoursChecks are about the fields that the features document declares.
+func honoursChecks() []Check {
+	var all []Check
+	for _, h := range slices.Concat(processFields(), rootFields(), kernelFields()) {
+		c := Check{asks: h.ask, honest: true, Fields: h.fields, missing: h.missing}
+		if h.only != execOnly {
+			app := c
+			app.ID, app.Level, app.Section, app.Sentence = "honours/"+h.name, LevelRun, "9", "an app: "+h.sentence
+			app.run = func(ctx context.Context, t *trial) error { return t.honoursInApp(ctx, &h) }
+			all = append(all, app)
+		}
+		if h.only != appOnly {
+			exec := c
+			exec.ID, exec.Level, exec.Section, exec.Sentence = "exec-honours/"+h.name, LevelExec, "9", "an exec: "+h.sentence
+			exec.needs = []abi.Entrypoint{abi.Enter}
+			exec.run = func(ctx context.Context, t *trial) error { return t.honoursInExec(ctx, &h) }
+			all = append(all, exec)
+		}
+	}
+	return all
+}
+
+// observed returns a spec that asks for what is checked, with a procfs, in which many answers
+// are found.
+func (t *trial) observed(s *specs.Spec) {
+	if proc := (specs.Mount{Destination: "/proc", Type: "proc", Source: "proc"}); !t.isolates {
+		if t.honours(&specs.Spec{Mounts: []specs.Mount{proc}}) {
+			s.Mounts = append(s.Mounts, proc)
+		}
+	}
+}
+
+func (h *honoured) verb() []string {
+	verb := []string{"observe"}
+	for _, f := range h.facts {
+		verb = append(verb, f.question)
+	}
+	return verb
+}
+
+func (t *trial) honoursInApp(ctx context.Context, h *honoured) error {
+	a, err := t.wholePod().start(ctx, func(s *specs.Spec) {
+		t.observed(s)
+		h.ask(s)
+	}, h.verb()...)
+	if done, err := h.begun(err); done {
+		return err
+	}
+	return h.seen(ctx, a.streams)
+}
+
+// honoursInExec asks for the process's fields for an exec, and for all others for its app.
+func (t *trial) honoursInExec(ctx context.Context, h *honoured) error {
+	asked := t.plainSpec()
+	h.ask(asked)
+	a, err := t.wholePod().waiting(ctx, func(s *specs.Spec) {
+		t.observed(s)
+		own := s.Process
+		h.ask(s)
+		s.Process = own
+	})
+	if err != nil {
+		_, err = h.begun(err)
+		return err
+	}
+	e, err := a.exec(ctx, "exec", func(p *specs.Process) {
+		asked.Process.Args, asked.Process.Cwd, asked.Process.Env = p.Args, p.Cwd, p.Env
+		*p = *asked.Process
+	}, h.verb()...)
+	if done, err := h.begun(err); done {
+		return err
+	}
+	return h.seen(ctx, e.streams)
+}
+
+// begun judges the beginning of a program, and reports whether that is the end of the check.
+func (h *honoured) begun(err error) (done bool, _ error) {
+	switch {
+	case errdefs.IsNotImplemented(err):
+		return true, &cannotError{err}
+	case err != nil && !h.refused:
+		return true, fmt.Errorf("the program asks for %s: %w", strings.Join(h.fields, ", "), err)
+	case err == nil && h.refused:
+		return true, fmt.Errorf("%s has a value that cannot be honoured, and the program has been started", h.fields[0])
+	}
+	return err != nil, nil
+}
+
+// seen compares what a program sees with what it should see.
+func (h *honoured) seen(ctx context.Context, s *streams) error {
+	answers, err := s.answers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, f := range h.facts {
+		if got := answers[f.question]; !f.holds(got) {
+			err = errors.Join(err, fmt.Errorf("%s is ignored: %s is %q, want %s", strings.Join(h.fields, ", "), f.question, got, f.want))
+		}
+	}
+	return err
+}

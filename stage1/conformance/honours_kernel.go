@@ -1,0 +1,127 @@
+package conformance
+
+import (
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// kernelFields are those of namespaces and of what the kernel lets a program do.
+func kernelFields() []honoured {
+	return []honoured{
+		{name: "network-namespace", sentence: "the network namespace is its app's own", fields: []string{"/linux/namespaces/*/type"},
+			ask: namespace(specs.NetworkNamespace), facts: []fact{ownNamespace("net")}},
+		{name: "cgroup-namespace", sentence: "the cgroup namespace is its app's own", fields: []string{"/linux/namespaces/*/type"},
+			ask: namespace(specs.CgroupNamespace), facts: []fact{ownNamespace("cgroup")}},
+		{name: "clocks", sentence: "the clocks have the offsets of the spec, in a time namespace",
+			fields: []string{"/linux/timeOffsets/*/secs", "/linux/timeOffsets/*/nanosecs"},
+			ask: func(s *specs.Spec) {
+				namespace(specs.TimeNamespace)(s)
+				s.Linux.TimeOffsets = map[string]specs.LinuxTimeOffset{"boottime": {Secs: 86400, Nanosecs: 5}}
+			},
+			facts: []fact{ownNamespace("time"), has("file /proc/self/timens_offsets", "boottime 86400 5")},
+			missing: func() string {
+				if _, err := os.Stat("/proc/self/ns/time"); err != nil {
+					return "the kernel has no time namespaces"
+				}
+				return ""
+			}},
+		{name: "sysctl", sentence: "the kernel's settings are those of the spec", fields: []string{"/linux/sysctl/*"},
+			ask: func(s *specs.Spec) {
+				namespace(specs.IPCNamespace)(s)
+				s.Linux.Sysctl = map[string]string{"kernel.msgmax": "4000"}
+			},
+			facts: []fact{is("file /proc/sys/kernel/msgmax", "4000")}},
+		{name: "devices", sentence: "the devices of the spec are there, with their owners and modes",
+			fields: []string{"/linux/devices/*/path", "/linux/devices/*/type", "/linux/devices/*/major", "/linux/devices/*/minor",
+				"/linux/devices/*/fileMode", "/linux/devices/*/uid", "/linux/devices/*/gid"},
+			ask: func(s *specs.Spec) {
+				s.Linux.Devices = []specs.LinuxDevice{{
+					Path: "/dev/verify", Type: "c", Major: 1, Minor: 5,
+					FileMode: new(os.FileMode(0o620)), UID: new(uint32(user)), GID: new(uint32(user + 1)),
+				}}
+			},
+			facts: []fact{is("stat /dev/verify", "c 1:5 0620 4711:4712")}},
+		{name: "seccomp", sentence: "the system calls that the filter names fail as it says, and others do not",
+			fields: []string{"/linux/seccomp/syscalls/*/names", "/linux/seccomp/syscalls/*/action", "/linux/seccomp/syscalls/*/errnoRet",
+				"/linux/seccomp/syscalls/*/args/*/index", "/linux/seccomp/syscalls/*/args/*/value", "/linux/seccomp/syscalls/*/args/*/valueTwo",
+				"/linux/seccomp/syscalls/*/args/*/op"},
+			ask: askSeccomp,
+			facts: []fact{
+				is("status Seccomp", "2"), is("call getsid 0", "EPROTO"),
+				is("call getpriority 0 333", "EMULTIHOP"), is("call getpriority 0 0", "done"), // 333 is 256 + 77
+			}},
+		{name: "seccomp-default", sentence: "a system call that the filter does not name fails as it says",
+			fields: []string{"/linux/seccomp/defaultAction", "/linux/seccomp/defaultErrnoRet"},
+			ask: func(s *specs.Spec) {
+				s.Linux.Seccomp = &specs.LinuxSeccomp{
+					DefaultAction: specs.ActErrno, DefaultErrnoRet: new(errnoOfRule), Architectures: architecture(),
+					Syscalls: []specs.LinuxSyscall{{Names: strings.Fields(neededCalls), Action: specs.ActAllow}},
+				}
+			},
+			facts: []fact{is("call getpriority 0 0", "EPROTO"), is("call getsid 0", "done")}},
+		{name: "personality", sentence: "the execution domain is the spec's", fields: []string{"/linux/personality/domain"},
+			ask:   func(s *specs.Spec) { s.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux32} },
+			facts: []fact{is("personality", "0x8")}},
+	}
+}
+
+// namespace asks for a namespace, if the spec does not.
+func namespace(kind specs.LinuxNamespaceType) func(*specs.Spec) {
+	return func(s *specs.Spec) {
+		for _, n := range s.Linux.Namespaces {
+			if n.Type == kind {
+				return
+			}
+		}
+		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: kind})
+	}
+}
+
+// The errors that filters return: EPROTO and EMULTIHOP, which no system call here has of itself.
+const (
+	errnoOfRule     = uint(71)
+	errnoOfArgument = uint(72)
+)
+
+func askSeccomp(s *specs.Spec) {
+	s.Linux.Seccomp = &specs.LinuxSeccomp{
+		DefaultAction: specs.ActAllow, Architectures: architecture(),
+		Syscalls: []specs.LinuxSyscall{
+			{Names: []string{"getsid"}, Action: specs.ActErrno, ErrnoRet: new(errnoOfRule)},
+			{Names: []string{"getpriority"}, Action: specs.ActErrno, ErrnoRet: new(errnoOfArgument),
+				Args: []specs.LinuxSeccompArg{{Index: 1, Value: 0xff, ValueTwo: 77, Op: specs.OpMaskedEqual}}},
+		},
+	}
+}
+
+func architecture() []specs.Arch {
+	arch, known := map[string]specs.Arch{"amd64": specs.ArchX86_64, "arm64": specs.ArchAARCH64, "riscv64": specs.ArchRISCV64, "s390x": specs.ArchS390X, "ppc64le": specs.ArchPPC64LE}[runtime.GOARCH]
+	if !known {
+		return nil
+	}
+	return []specs.Arch{arch}
+}
+
+// neededCalls are the system calls of the kit's program, and of isolators between the filter
+// and the program.
+const neededCalls = `
+	accept4 access arch_prctl brk capget capset chdir chmod chown clock_gettime clock_nanosleep clone
+	clone3 close close_range connect copy_file_range creat dup dup2 dup3 epoll_create1 epoll_ctl
+	epoll_pwait epoll_wait eventfd2 execve execveat exit exit_group faccessat faccessat2 fallocate
+	fchdir fchmod fchmodat fchown fchownat fcntl fdatasync fgetxattr flock fork fsetxattr fstat fstatfs
+	fsync ftruncate futex getcwd getdents getdents64 getegid geteuid getgid getgroups getpgid getpgrp
+	getpid getppid getrandom getresgid getresuid getrlimit getrusage getsid getsockopt gettid
+	gettimeofday getuid getxattr ioctl ioprio_set keyctl kill lgetxattr link lseek lstat madvise
+	membarrier memfd_create mincore mkdir mkdirat mknodat mmap mount mprotect mremap munmap nanosleep
+	newfstatat open openat openat2 personality pidfd_open pidfd_send_signal pipe pipe2 poll ppoll prctl
+	pread64 prlimit64 pselect6 pwrite64 read readlink readlinkat readv recvfrom recvmsg rename renameat
+	renameat2 restart_syscall rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigreturn rt_sigsuspend
+	rt_sigtimedwait sched_getaffinity sched_setaffinity sched_setattr sched_setscheduler sched_yield
+	seccomp select sendmsg sendto set_robust_list set_tid_address setfsgid setfsuid setgid setgroups
+	setns setpgid setresgid setresuid setrlimit setsid setsockopt setuid setxattr sigaltstack signalfd4
+	socket socketpair stat statfs statx symlink symlinkat sysinfo tgkill timer_create timer_delete
+	timer_settime times tkill umask umount2 uname unlink unlinkat unshare utimensat vfork wait4 waitid
+	write writev`

@@ -1,0 +1,53 @@
+package conformance
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+)
+
+// keepPods puts the files of the trial's pods beside its own, before they are removed: the
+// journal, which still gets its last lines, and what the stage1 has written below rkt/.
+func (t *trial) keepPods() error {
+	var err error
+	for _, pod := range t.podDirs() {
+		err = errors.Join(err, keepFiles(pod, filepath.Join(t.dir, "pods", filepath.Base(pod))))
+	}
+	return err
+}
+
+func keepFiles(pod, to string) error {
+	return filepath.WalkDir(pod, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // it has gone meanwhile
+		}
+		name, _ := filepath.Rel(pod, path)
+		if d.IsDir() && strings.HasPrefix(name, stage1.RootfsDir+"/") && !strings.HasPrefix(name+"/", stage1.RktDir+"/") {
+			return filepath.SkipDir // the image
+		}
+		if !d.Type().IsRegular() || strings.HasPrefix(name, stage1.RootfsDir+"/") && !strings.HasPrefix(name, stage1.RktDir+"/") {
+			return nil
+		}
+		kept := filepath.Join(to, name)
+		if err := os.MkdirAll(filepath.Dir(kept), 0o700); err != nil {
+			return err
+		}
+		err = os.Link(path, kept)
+		if errors.Is(err, unix.EXDEV) { // what is mounted on rkt/
+			return copyFile(path, kept)
+		}
+		return err
+	})
+}
+
+// keep moves the trial's directory to where failed checks are kept, and returns its new path.
+func (t *trial) keep(check string) (string, error) {
+	kept := filepath.Join(t.config.KeepIn, strings.ReplaceAll(check, "/", "-"))
+	return kept, os.Rename(t.dir, kept)
+}

@@ -1,0 +1,64 @@
+package conformance
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+)
+
+// Unchecked lists the fields that the image declares and that no result shows to be honoured,
+// by apps, and by execs if there are any.
+func (k *Kit) Unchecked(results []Result) []Unchecked {
+	var all []Unchecked
+	for _, l := range leaves() {
+		if covers(stage1.Stage0Fields(), l.pointer) || !k.honours(l.spec()) {
+			continue
+		}
+		u, open := judge(l.pointer, results)
+		if open && (len(all) == 0 || all[len(all)-1] != u) {
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
+// judge reports whether some check of a field has not passed, and why.
+func judge(field string, results []Result) (Unchecked, bool) {
+	for _, u := range unchecked() {
+		if covers([]string{u.Field}, field) {
+			return u, true
+		}
+	}
+	u := Unchecked{Field: field, Reason: NotRun, Words: "its check was not selected"}
+	open := true
+	for _, r := range results {
+		if !slices.Contains(r.Fields, field) {
+			continue
+		}
+		if r.Outcome != Passed {
+			return Unchecked{field, cmp.Or(r.Reason, FailedCheck), r.ID + ": " + firstLine(r.Words)}, true
+		}
+		open = false
+	}
+	return u, open
+}
+
+// seen lists the isolation that the results show: the checks of the declared fields that have
+// passed, for apps and for execs.
+func seen(results []Result) string {
+	var names []string
+	for _, r := range results {
+		name, found := strings.CutPrefix(r.ID, "honours/")
+		if !found || r.Outcome != Passed {
+			continue
+		}
+		if !slices.ContainsFunc(results, func(exec Result) bool {
+			return exec.ID == "exec-honours/"+name && exec.Outcome == Failed
+		}) {
+			names = append(names, name)
+		}
+	}
+	return cmp.Or(strings.Join(names, ", "), "none")
+}

@@ -1,0 +1,46 @@
+package container
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// checkListener looks for the socket of the seccomp agent before anything is made. Only the
+// program's start, which loads the filter, can tell whether the agent listens: a connection is
+// for one filter.
+func checkListener(s *specs.LinuxSeccomp, flags uint) error {
+	if flags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER == 0 {
+		return nil
+	}
+	if !path.IsAbs(s.ListenerPath) {
+		return fmt.Errorf("linux.seccomp.listenerPath: %q is not an absolute path", s.ListenerPath)
+	}
+	info, err := os.Stat(s.ListenerPath)
+	if err != nil {
+		return fmt.Errorf("linux.seccomp.listenerPath: %w", err)
+	}
+	if info.Mode()&os.ModeSocket == 0 {
+		return fmt.Errorf("linux.seccomp.listenerPath: %s is not a socket", s.ListenerPath)
+	}
+	return nil
+}
+
+// ProcessState returns the OCI container process state that a seccomp agent gets with the
+// listener of a process: pid is that of the process, first that of the app's first process.
+func ProcessState(spec *specs.Spec, id, bundle, status string, pid, first int) []byte {
+	state := stateOf(spec, id, bundle)
+	state.Status, state.Pid = specs.ContainerState(status), first
+	b, err := json.Marshal(specs.ContainerProcessState{
+		Version: specs.Version, Fds: []string{specs.SeccompFdName}, Pid: pid,
+		Metadata: spec.Linux.Seccomp.ListenerMetadata, State: state,
+	})
+	if err != nil {
+		panic(err) // strings and numbers always marshal
+	}
+	return b
+}

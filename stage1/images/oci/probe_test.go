@@ -1,0 +1,147 @@
+package oci
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
+)
+
+// probed returns the image with the features that a runtime of these lines answers.
+func probed(t *testing.T, runtimes string) (*image.Image, error) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("the tree store needs root")
+	}
+	dir := imageDir(t)
+	must(t, os.WriteFile(filepath.Join(dir, "rootfs/runtimes"), []byte(runtimes+"\n"), 0o644))
+	store, err := image.OpenStore(t.TempDir())
+	must(t, err)
+	i, err := store.Image(t.Context(), dir, "")
+	must(t, err)
+	with, _, err := stage1.Probe(t.Context(), store, i, "oci", children)
+	return with, err
+}
+
+// saying returns a runtime that prints a text as its features.
+func saying(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "runc")
+	must(t, os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\n[ \"$*\" = features ] && cat <<'.'\n%s\n.\n", text), 0o755))
+	return path
+}
+
+// runcSays is what a runc of a version says, in short.
+func runcSays(version, more string) string {
+	return `{
+	"ociVersionMin": "1.0.0", "hooks": ["prestart", "poststart", "poststop"],
+	"linux": {"cgroup": {"v1": true, "systemd": true}, "intelRdt": {"enabled": true}` + more + `},
+	"annotations": {"org.opencontainers.runc.version": "` + version + `"}
+}`
+}
+
+func TestTheFieldsFollowTheVersionOfRunc(t *testing.T) {
+	static, err := probed(t, "no-such-runtime")
+	if err == nil || !strings.Contains(err.Error(), "install runc") {
+		t.Fatalf("without a runtime: %v", err)
+	}
+	base, _ := static.Fields()
+	since2 := []string{"/domainname", "/process/scheduler", "/process/ioPriority", "/linux/personality", "/linux/timeOffsets", "/linux/seccomp/flags"}
+	idmap := []string{"/mounts/*/uidMappings", "/mounts/*/gidMappings"}
+	for version, c := range map[string]struct {
+		more string
+		adds []string
+	}{
+		"1.1.5+ds1":  {"", nil},
+		"1.1.15":     {"", nil},
+		"1.2.0-rc.1": {`, "mountExtensions": {"idmap": {"enabled": true}}`, slices.Concat(since2, idmap)},
+		"1.2.9":      {`, "mountExtensions": {"idmap": {"enabled": false}}`, since2},
+		"1.3.0":      {"", slices.Concat(since2, []string{"/process/execCPUAffinity"})},
+		"1.10.1": {
+			`, "netDevices": {"enabled": true}, "memoryPolicy": {"modes": ["MPOL_BIND"]}, "mountExtensions": {"idmap": {"enabled": true}}`,
+			slices.Concat(since2, []string{"/process/execCPUAffinity"}, idmap, []string{"/linux/netDevices", "/linux/memoryPolicy"}),
+		},
+	} {
+		i, err := probed(t, saying(t, runcSays(version, c.more)))
+		must(t, err)
+		if got, _ := i.Fields(); !slices.Equal(got, slices.Concat(base, c.adds)) {
+			t.Errorf("%s: %q, want in addition %q", version, got[min(len(base), len(got)):], c.adds)
+		}
+		if c.adds == nil {
+			continue // as the document
+		}
+		var oci struct {
+			Hooks []string
+			Linux map[string]any
+		}
+		must(t, json.Unmarshal(i.OCIFeatures(), &oci))
+		if !slices.Equal(oci.Hooks, []string{"prestart", "poststop"}) || !reflect.DeepEqual(oci.Linux["cgroup"], map[string]any{"v1": true, "v2": true}) ||
+			!reflect.DeepEqual(oci.Linux["intelRdt"], map[string]any{"enabled": false}) {
+			t.Errorf("%s: %+v", version, oci)
+		}
+	}
+}
+
+func TestOfOtherRuntimesTheDocumentHolds(t *testing.T) {
+	static, _ := probed(t, "no-such-runtime")
+	base, _ := static.Fields()
+	for name, text := range map[string]string{
+		"crun":        `{"ociVersionMax":"1.2.0","annotations":{"run.oci.crun.version":"1.20"}}`,
+		"no features": "",
+		"runc 1.0":    runcSays("1.0.3", ""),
+		"runc 2":      runcSays("2.0.0", ""),
+	} {
+		i, err := probed(t, saying(t, text))
+		if got, _ := i.Fields(); !errdefs.IsNotImplemented(err) || !slices.Equal(got, base) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}
+
+// Debian's runc is the one that features.json describes.
+func TestTheAnswerForRunc11IsTheDocument(t *testing.T) {
+	i, err := probed(t, "runc")
+	must(t, err)
+	if fields, _ := i.Fields(); slices.Contains(fields, "/domainname") {
+		t.Skip("this machine has a later runc")
+	}
+	var own, said map[string]any
+	text, err := os.ReadFile("features.json")
+	must(t, err)
+	var document struct {
+		OCI    map[string]any `json:"oci"`
+		Fields []string       `json:"fields"`
+	}
+	must(t, json.Unmarshal(text, &document))
+	own = document.OCI
+	must(t, json.Unmarshal(i.OCIFeatures(), &said))
+	if fields, _ := i.Fields(); !reflect.DeepEqual(own, said) || !slices.Equal(fields, document.Fields) {
+		t.Errorf("it answers\n\t%v %q, want\n\t%v", said, fields, own)
+	}
+}
+
+func TestTheIdmapOptionIsTakenIfTheRuntimeHasIt(t *testing.T) {
+	argv := filepath.Join(t.TempDir(), "argv")
+	before(t, `case "$*" in
+features) echo '{"idmap": {"enabled": true}}'; exit 0 ;;
+*) echo "$*" >>`+argv+` ;;
+esac`)
+	p := startPod(t)
+	a := p.app("web", nil, "true")
+	a.call.Request.Spec = abi.RawJSON(`{"mounts":[{"options":["idmap"]}]}`)
+	_ = a.tryAdd(p.patience) // Debian's runc does not know it
+	if text, err := os.ReadFile(argv); err != nil || !strings.Contains(string(text), " create ") {
+		t.Errorf("runc is called with %q, %v", text, err)
+	}
+	_ = a.group.Remove(p.patience)
+}

@@ -96,7 +96,7 @@ func TestTheDeathOfTheShimLeavesNothingAndTellsTrueExitCodes(t *testing.T) {
 		}
 		name := "group-" + c.id()
 		over := c.container(t, []string{"testprog", "exit", "42"}, group(name))
-		events := map[string]*journal{over.ID(): c.listen(t, over.ID())}
+		events := map[string]*taskEvents{over.ID(): c.listen(t, over.ID())}
 		want := map[string]string{over.ID(): "exit init 42"}
 		first := c.newTask(t, over, cio.NullIO)
 		exited := c.wait(t, first)

@@ -19,8 +19,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// journal collects the task events of one container, in order.
-type journal struct {
+// taskEvents collects the task events of one container, in order.
+type taskEvents struct {
 	id string
 
 	mu      sync.Mutex
@@ -28,11 +28,11 @@ type journal struct {
 }
 
 // listen subscribes to the events of a container, until the test ends.
-func (c *column) listen(t *testing.T, id string) *journal {
+func (c *column) listen(t *testing.T, id string) *taskEvents {
 	t.Helper()
-	j := &journal{id: id}
-	c.subscribe(t, j.add)
-	return j
+	e := &taskEvents{id: id}
+	c.subscribe(t, e.add)
+	return e
 }
 
 // subscribe calls add for each task event of a column, one after another, until the test ends.
@@ -77,12 +77,12 @@ func (c *column) subscribe(t *testing.T, add func(event any)) {
 	})
 }
 
-func (j *journal) add(event any) {
+func (e *taskEvents) add(event any) {
 	id, word := inAWord(event)
-	if id == j.id {
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.entries = append(j.entries, word)
+	if id == e.id {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.entries = append(e.entries, word)
 	}
 }
 
@@ -112,25 +112,25 @@ func inAWord(event any) (id, word string) {
 	return id, word
 }
 
-func (j *journal) words() []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return slices.Clone(j.entries)
+func (e *taskEvents) words() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.entries)
 }
 
 // expect waits for the last event, and then compares all of them.
-func (j *journal) expect(t *testing.T, want ...string) {
+func (e *taskEvents) expect(t *testing.T, want ...string) {
 	t.Helper()
-	j.await(t, want[len(want)-1])
-	if got := j.words(); !slices.Equal(got, want) {
-		t.Errorf("events of %s:\n\t%q, want\n\t%q (requirements.md#E1)", j.id, got, want)
+	e.await(t, want[len(want)-1])
+	if got := e.words(); !slices.Equal(got, want) {
+		t.Errorf("events of %s:\n\t%q, want\n\t%q (requirements.md#E1)", e.id, got, want)
 	}
 }
 
-func (j *journal) await(t *testing.T, word string) {
+func (e *taskEvents) await(t *testing.T, word string) {
 	t.Helper()
 	wait.Observe(t, "event "+word, func() (bool, string) {
-		got := j.words()
+		got := e.words()
 		return slices.Contains(got, word), fmt.Sprintf("%q", got)
 	})
 }

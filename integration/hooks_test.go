@@ -270,7 +270,7 @@ func TestAPoststartHookThatFailsFailsStartAndEndsTheContainer(t *testing.T) {
 		expectStatus(t, ctx, task, containerd.Stopped)
 		deleteTask(t, ctx, task)
 		if _, err := os.Stat(filepath.Join(dir, "next")); err == nil {
-			t.Error("the hook behind the one that failed was run")
+			t.Error("the hook after the one that failed was run")
 		}
 		if got := read(t, filepath.Join(dir, "after")); got != "after\n" {
 			t.Errorf("the poststop hook was run as often as %q says", got)

@@ -25,7 +25,7 @@ func TestWhatIsInstalledRunsContainers(t *testing.T) {
 		for _, program := range []string{"native/rootfs/native", "nspawn/rootfs/nspawn", "fly/rootfs/fly", "oci/rootfs/rktfront"} {
 			st, err := os.Stat(filepath.Join(prefix, "libexec/containerd-shim-rkt/stage1", program))
 			if err != nil || st.Mode() != 0o711 {
-				t.Errorf("%s: %v, %v; nobody but root is to read it", program, st, err)
+				t.Errorf("%s: %v, %v; want a file that only root can read", program, st, err)
 			}
 		}
 		programs, err := c.release.find(c.context(t))

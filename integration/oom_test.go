@@ -92,7 +92,7 @@ func TestAnOOMIsThatOfOneContainerOfThePod(t *testing.T) {
 		ctx := c.context(t)
 		name := "group-" + c.id()
 		var tasks []containerd.Task
-		var events []*journal
+		var events []*taskEvents
 		for range 3 {
 			container := c.container(t, allocating, group(name), oci.WithMemoryLimit(32<<20))
 			events = append(events, c.listen(t, container.ID()))
@@ -107,9 +107,9 @@ func TestAnOOMIsThatOfOneContainerOfThePod(t *testing.T) {
 			feed(t, tasks[i].Pid())
 			expectExit(t, exited, 137)
 			events[i].await(t, "exit init 137")
-			for other, j := range events {
-				if n := count(j.words(), "oom"); (n > 0) != (other <= i) {
-					t.Errorf("after the end of container %d, number %d has the events %q", i, other, j.words())
+			for other, e := range events {
+				if n := count(e.words(), "oom"); (n > 0) != (other <= i) {
+					t.Errorf("after the end of container %d, number %d has the events %q", i, other, e.words())
 				}
 			}
 		}

@@ -98,7 +98,7 @@ func (s shimConn) terminate(t *testing.T, task containerd.Task) {
 // resumeListening starts containerd again, and subscribes to a container's events before any
 // can arrive: it moves the socket to which shims send events into place only afterwards. This
 // containerd is configured for another path of that socket, so settle must follow.
-func (c *column) resumeListening(t *testing.T, id string) *journal {
+func (c *column) resumeListening(t *testing.T, id string) *taskEvents {
 	t.Helper()
 	socket := filepath.Join(c.daemon.Dir(), "ttrpc.sock")
 	c.configure(t, "ttrpc.sock", "late.sock")

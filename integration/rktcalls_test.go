@@ -34,7 +34,7 @@ type served struct {
 	file   string // its program writes to this file all the time
 	task   client.Task
 	exited <-chan client.ExitStatus
-	events *journal
+	events *taskEvents
 	shim   int
 }
 

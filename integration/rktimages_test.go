@@ -107,11 +107,11 @@ func (n *node) survivesItsShim(t *testing.T) {
 		t.Errorf("something is mounted below %s where containerd is", dir)
 	}
 	must(t, syscall.Kill(n.shim(t, id), syscall.SIGKILL))
-	n.buried(t, id)
+	n.shimCollected(t, id)
 }
 
-// buried waits until containerd has noticed that a task's shim has died, and deletes the task.
-func (n *node) buried(t *testing.T, id string) {
+// shimCollected waits until containerd has noticed that a task's shim has died, and deletes the task.
+func (n *node) shimCollected(t *testing.T, id string) {
 	t.Helper()
 	wait.Observe(t, "the task is gone", func() (bool, string) {
 		r := n.ctr(t, "task", "ls")

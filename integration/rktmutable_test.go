@@ -280,7 +280,7 @@ func TestNothingOfAMutablePodOutlivesItsShim(t *testing.T) { // checklist 14
 			t.Fatal(err)
 		}
 		for _, id := range []string{first, second} {
-			n.buried(t, id)
+			n.shimCollected(t, id)
 		}
 		n.expectNothingLeft(t)
 	})

@@ -106,7 +106,7 @@ func TestNothingOfAPodOfRktsNspawnOutlivesItsSupervisor(t *testing.T) { // secti
 		for _, pid := range []int{n.shim(t, id), nspawn} {
 			must(t, syscall.Kill(pid, syscall.SIGKILL))
 		}
-		n.buried(t, id)
+		n.shimCollected(t, id)
 		wait.Observe(t, "the systemd of the pod has ended", func() (bool, string) { return !alive(systemd), "" })
 	})
 }

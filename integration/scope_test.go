@@ -60,6 +60,10 @@ func TestATaskInAScopeOfSystemds(t *testing.T) {
 		if f := readFigures(t, c, task); f.processes < 2 || f.limit != 64<<20 {
 			t.Errorf("%+v", f)
 		}
+		second := c.container(t, []string{"true"}, oci.WithCgroup(slice+":rkt:"+name))
+		if _, err := second.NewTask(ctx, cio.NullIO); err == nil || !strings.Contains(err.Error(), "in use by container "+task.ID()+":") {
+			t.Errorf("another container with the same scope: %v", err)
+		}
 		if _, err := task.Delete(ctx, containerd.WithProcessKill); err != nil {
 			t.Fatal(err)
 		}

@@ -31,6 +31,7 @@ func (s slowStage1) install(t *testing.T) (runtime string) {
 		t.Fatalf("copy the image: %v: %s", err, out)
 	}
 	manifest := read(t, filepath.Join(dir, "manifest"))
+	manifest = strings.Replace(manifest, `"coreos.com/rkt/stage1/serve"`, `"example.com/unused"`, 1) // or it would not be executed
 	write(t, filepath.Join(dir, "manifest"), strings.Replace(manifest, `"/`+s.entrypoint+`"`, `"/slow"`, 1))
 	script := fmt.Sprintf("#!/bin/sh\ntrap '' TERM\nsleep %s\nexec \"${0%%/*}/%s\" \"$@\"\n", s.takes, s.entrypoint)
 	if s.takes == "infinity" {

@@ -194,7 +194,7 @@ func (p *pod) expectRefused(words string, args []string, edits ...func(*runtimea
 	p.t.Helper()
 	switch _, err := p.tryRun("refused", args, edits...); {
 	case err == nil:
-		p.t.Errorf("nobody refused it; wanted %q", words)
+		p.t.Errorf("it was not refused; want %q", words)
 	case !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(words)):
 		p.t.Errorf("refused with %v; wanted %q", err, words)
 	}

@@ -71,7 +71,7 @@ func cgroupsBelowPod(t *testing.T, c *column) {
 	for _, controller := range controllers {
 		pids := lines(one.read(controller, "cgroup.procs"))
 		if len(pids) == 0 || pids[0] == "" {
-			t.Errorf("%s: nobody is in the container's cgroup", controller)
+			t.Errorf("%s: no process is in the container's cgroup", controller)
 		}
 	}
 	if out := one.exec("cat", "/proc/self/cgroup"); !strings.Contains(out, one.id) && !unified() { // version 2 has a cgroup namespace
@@ -302,7 +302,11 @@ func podStats(t *testing.T, c *column) {
 	})
 	list, err := c.runtime.ListPodSandboxStats(testContext(t), &runtimeapi.PodSandboxStatsFilter{Id: p.id})
 	if err != nil || len(list) != 1 {
-		t.Errorf("%d pods have statistics: %v", len(list), err)
+		t.Fatalf("%d pods have statistics: %v", len(list), err)
+	}
+	// The kubelet has no other source for the network of a pod without a pause container.
+	if n := list[0].GetLinux().GetNetwork().GetDefaultInterface(); n.GetName() != "eth0" || n.GetRxBytes() == nil || n.GetTxBytes() == nil {
+		t.Errorf("the network in the list of statistics is %v", n)
 	}
 }
 

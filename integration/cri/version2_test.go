@@ -105,7 +105,7 @@ func podLimits(t *testing.T, c *column) {
 	p.expectState(runtimeapi.PodSandboxState_SANDBOX_READY)
 	p.expectLimits(limits)
 	if events := p.read("memory.events"); strings.Contains(events, "oom_kill 0") {
-		t.Errorf("nobody was killed in the pod's cgroup:\n%s", events)
+		t.Errorf("no process was killed in the pod's cgroup:\n%s", events)
 	}
 }
 

@@ -19,22 +19,22 @@ const needsVersion1 = `OnVersion1|/version_1`
 // limitsOfApps selects the cases of package pod that use cgroups, without those about
 // directories.
 const limitsOfApps = `Pause|Resume|SIGKILLEnds|KillAll|UpdateIs|ToldAndMay|Stats|ResourcesThat|OOM|Watches` +
-	`|DiesAtAnyStep|LimitOfProcesses`
+	`|DiesAtAnyStep|LimitOfProcesses|OneCgroup|RelativeCgroupsPath`
 
 // collected selects the cases of package pod/disk that use cgroups.
-const collected = `NotRecorded|OrdinaryBundles|LivingShims|DiesAtAnyStep`
+const collected = `NotRecorded|OrdinaryBundles|LivingShims|DiesAtAnyStep|Cgroup`
 
 // touchCgroups selects the cases of the integration suite. Cases of `delete` after the death of
 // a shim are not among them, because containerd gives `delete` five seconds even on a slow
 // machine. Package pod has such cases without a time limit.
 const touchCgroups = `PauseAndResume|PauseIn|KillAll|DiesOfWhatKills|TestUpdate|AnUpdateThat|Metrics|CgroupsOfItsOwn|BelowACgroup|ScopeOfSystemds` +
-	`|OOM|MemoryLimit|CPUShares|Devices|LimitOfProcesses` +
+	`|CgroupsPath|ACgroupOf|OOM|MemoryLimit|CPUShares|Devices|LimitOfProcesses` +
 	`|Nspawn|TaskExecRuns|TaskKill|APausedTaskCan|ProcAndSysAreMasked|Privileged|EndsEverything|SandboxOfCRI`
 
 // oneOfEach selects one case for each feature that works differently on version 2 or with
 // systemd: membership and scopes, limits, their changes, statistics, devices, the freezer, OOM,
 // the number of processes, killing, and the remains of systemd-nspawn.
-const oneOfEach = `NspawnMakes|CgroupsOfItsOwn|BelowACgroup|ScopeOfSystemds|TestUpdate|MetricsOf|OnlyDevices|PauseAndResume` +
+const oneOfEach = `NspawnMakes|CgroupsOfItsOwn|BelowACgroup|CgroupsPath|ScopeOfSystemds|TestUpdate|MetricsOf|OnlyDevices|PauseAndResume` +
 	`|AnOOMIsPublished|LimitOfProcesses|TaskKillAll`
 
 // pods selects the features of pods: all of them with systemd's cgroups, which a kubelet uses

@@ -10,7 +10,36 @@ const (
 	AnnotationFeatures = "coreos.com/rkt/stage1/features"
 	AnnotationServe    = "coreos.com/rkt/stage1/serve" // path of a socket below /rkt
 	AnnotationPrefix   = "coreos.com/rkt/stage1/"      // + an Entrypoint
+
+	// AnnotationOwn lists, with spaces between, what stage 0 leaves to the stage1: words of
+	// type Own. AnnotationDeadlines lists calls that may take longer: "run=2m app/add=90s".
+	AnnotationOwn       = "coreos.com/rkt/stage1/own"
+	AnnotationDeadlines = "coreos.com/rkt/stage1/deadlines"
 )
+
+// Own names something that a stage1 does by itself because its apps are not processes of the
+// host: docs/stage1-abi.md, section 12.
+type Own string
+
+// The words of AnnotationOwn.
+const (
+	// OwnResources means that limits, statistics, OOM kills and pauses of apps are the
+	// stage1's. Stage 0 sets no limit, and counts and freezes nothing.
+	OwnResources Own = "resources"
+	// OwnProcesses means that a process which app/add or enter reports is a proxy in the app's
+	// cgroup. It need not be in the app's namespaces, and gets no signal that is for the app.
+	// It needs OwnResources.
+	OwnProcesses Own = "processes"
+	// OwnNamespaces means that the process which `run` reports need not be in the namespaces
+	// of a sandbox.
+	OwnNamespaces Own = "namespaces"
+	// OwnRootfs means that the stage1 mounts the root of an app from the list of mounts in
+	// the request of app/add.
+	OwnRootfs Own = "rootfs"
+)
+
+// Owns returns every word of AnnotationOwn.
+func Owns() []Own { return []Own{OwnResources, OwnProcesses, OwnNamespaces, OwnRootfs} }
 
 // Entrypoint names one executable of a stage1. With an entrypoint in its manifest a stage1
 // declares that it implements that call.
@@ -34,6 +63,9 @@ const (
 	AppStats      Entrypoint = "app/stats"
 	AppCheckpoint Entrypoint = "app/checkpoint"
 
+	// Network tells the stage1 that the network namespace of an app or of the pod has changed.
+	Network Entrypoint = "network"
+
 	// FeaturesProbe asks what is below the stage1 what it can do. It is called without a pod.
 	FeaturesProbe Entrypoint = "features/probe"
 
@@ -45,7 +77,7 @@ const (
 func Entrypoints() []Entrypoint {
 	return []Entrypoint{
 		Run, Enter, GC, Stop, AppAdd, AppStart, AppStop, AppRm,
-		AppSignal, AppPause, AppResume, AppUpdate, AppStats, AppCheckpoint, FeaturesProbe, Attach,
+		AppSignal, AppPause, AppResume, AppUpdate, AppStats, AppCheckpoint, Network, FeaturesProbe, Attach,
 	}
 }
 
@@ -79,6 +111,9 @@ const (
 	LockFD   = 5
 	NotifyFD = 6
 )
+
+// MaxAppStats is the largest answer of app/stats, in bytes.
+const MaxAppStats = 64 << 10
 
 // Exit codes of an entrypoint with a meaning of their own; every other code
 // but 0 is a plain failure.
@@ -118,8 +153,16 @@ type Request struct {
 	Spec    RawJSON `json:"spec,omitempty"`
 	Process RawJSON `json:"process,omitempty"`
 
-	// app/update: an OCI linux.resources object, as the client wrote it.
+	// app/update: an OCI linux.resources object, as the client wrote it. run: the limits of
+	// the pod that are known when it starts.
 	Resources RawJSON `json:"resources,omitempty"`
+
+	// app/add with OwnRootfs: the mounts that make the app's root, in this order. Rootfs is the
+	// directory to mount them on, if the stage1 mounts them on the host.
+	Mounts []Mount `json:"mounts,omitempty"`
+
+	// app/signal: the signal is for every process of the app, with OwnProcesses.
+	All bool `json:"all,omitempty"`
 
 	// app/checkpoint: what to write. app/add: what to restore the app from.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
@@ -129,6 +172,23 @@ type Request struct {
 
 	// run: the sandbox, if the Sandbox service makes the pod.
 	Sandbox *Sandbox `json:"sandbox,omitempty"`
+
+	// run: what is known of the pod when it starts, from its sandbox or its first app.
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	PodCgroup   *Cgroup           `json:"podCgroup,omitempty"` // that the client has made for the pod
+
+	// run and network: path of the pod's or the app's network namespace, if it is known and
+	// not the host's.
+	Netns string `json:"netns,omitempty"`
+}
+
+// Mount is a mount of an app's root, as containerd has described it.
+type Mount struct {
+	Type    string   `json:"type,omitempty"`
+	Source  string   `json:"source,omitempty"`
+	Target  string   `json:"target,omitempty"` // relative to the root; empty is the root itself
+	Options []string `json:"options,omitempty"`
 }
 
 // Options are the runtime options that a client can set in addition to the OCI spec.

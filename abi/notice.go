@@ -8,27 +8,33 @@ import (
 	"time"
 )
 
-// Notice is one line that a stage1 writes to RKT_NOTIFY_FD: a process has ended.
+// Notice is one line that a stage1 writes to RKT_NOTIFY_FD: a process has ended, or, with
+// OwnResources, a process of an app was killed for want of memory.
 //
 //	exit APP
 //	exit APP EXEC
 //	exit APP EXEC code=137 signal=9 time=1732159865.123456789
+//	oom APP
 //
 // The words with "=" say how the process ended, and mean the same as in the record of the
 // exit. A stage1 writes them only if Request.NoticeWords of `run` is set, because a stage 0
 // that does not set it drops a notice with such words.
 type Notice struct {
+	OOM    bool // the line is "oom APP"
 	App    string
 	Exec   string  // empty for the app's first process
 	Status *Status // nil if the notice does not say how it ended
 }
 
 // ErrNotice is the error for a line that is not a notice.
-var ErrNotice = errors.New(`not "exit APP [EXEC] [code=N signal=N time=T]"`)
+var ErrNotice = errors.New(`not "exit APP [EXEC] [code=N signal=N time=T]" or "oom APP"`)
 
 // Format renders the line. It is shorter than PIPE_BUF, so that one write(2) of it is
 // atomic.
 func (n Notice) Format() []byte {
+	if n.OOM {
+		return []byte("oom " + n.App + "\n")
+	}
 	line := "exit " + n.App
 	if n.Exec != "" {
 		line += " " + n.Exec
@@ -48,6 +54,9 @@ func (n Notice) Format() []byte {
 // has App and Exec, and the caller has to read the record for the status.
 func ParseNotice(line string, now time.Time) (Notice, error) {
 	words := strings.Fields(line)
+	if len(words) == 2 && words[0] == "oom" && !strings.Contains(words[1], "=") {
+		return Notice{OOM: true, App: words[1]}, nil
+	}
 	if len(words) < 2 || words[0] != "exit" || strings.Contains(words[1], "=") {
 		return Notice{}, fmt.Errorf("notice %.80q: %w", line, ErrNotice)
 	}

@@ -73,7 +73,7 @@ func compare(t *testing.T, at string, typ reflect.Type, s, root schema) {
 func TestTheSchemaListsEveryEntrypoint(t *testing.T) {
 	all := []Entrypoint{
 		Run, Enter, GC, Stop, AppAdd, AppStart, AppStop, AppRm, AppSignal,
-		AppPause, AppResume, AppUpdate, AppStats, AppCheckpoint, FeaturesProbe,
+		AppPause, AppResume, AppUpdate, AppStats, AppCheckpoint, Network, FeaturesProbe,
 	}
 	var listed []Entrypoint
 	for _, e := range readSchema(t).Properties["entrypoint"].Enum {

@@ -88,13 +88,13 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 // may have none to give, and be excused, or name a process that is not the app's alone.
 func (a *app) isInit(made *Process) bool {
 	path, asked := spec.Namespace(a.spec(), specs.PIDNamespace)
-	return asked && path == "" && made.Signal == nil && proc.IsInit(made.PID)
+	return asked && path == "" && made.Signal == nil && !a.owns(abi.OwnProcesses) && proc.IsInit(made.PID)
 }
 
 // create does the work of CreateApp. Its undo steps leave the session alone,
 // which may serve other apps.
 func (a *app) create(ctx context.Context, undo *cleanup) error {
-	s, err := a.pod.acquire(ctx, a.id)
+	s, err := a.pod.acquire(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -155,10 +155,16 @@ func (a *app) mount(ctx context.Context, undo *cleanup) error {
 	if err := a.disk.Update(func(r *disk.AppRecord) { r.Rootfs = true }); err != nil {
 		return err
 	}
-	if err := a.config.Rootfs.Mount(ctx, a.rootfs); err != nil {
+	if a.owns(abi.OwnRootfs) {
+		mounts, err := a.config.Rootfs.Mounts()
+		if err != nil {
+			return fmt.Errorf("container %s: %w", a.id, err)
+		}
+		a.mounts = mounts
+	} else if err := a.config.Rootfs.Mount(ctx, a.rootfs); err != nil {
 		return fmt.Errorf("container %s: mount its root file system on %s: %w", a.id, a.rootfs, err)
 	}
-	undo.add(func() error { return disk.Unmount(a.rootfs) })
+	undo.add(func() error { return disk.Unmount(a.rootfs) }) // also what the stage1 has mounted there
 	return nil
 }
 
@@ -167,6 +173,10 @@ func (a *app) makeCgroup(ctx context.Context, undo *cleanup) error {
 	var res *specs.LinuxResources
 	if l := a.spec().Linux; l != nil {
 		path, res = l.CgroupsPath, l.Resources
+	}
+	own := a.owns(abi.OwnResources)
+	if own {
+		res = nil
 	}
 	g, err := a.pod.newCgroup(ctx, string(a.id), path, res)
 	if err != nil {
@@ -177,11 +187,13 @@ func (a *app) makeCgroup(ctx context.Context, undo *cleanup) error {
 		ctx := context.Background() // the client may have gone, the cgroup has to
 		return errors.Join(g.Kill(ctx), g.Remove(ctx))
 	})
-	// Before the process exists, because the kernel may kill it at once.
-	if a.oom, err = g.WatchOOM(a.oomKilled); err != nil {
-		return fmt.Errorf("container %s: %w", a.id, err)
+	if !own {
+		// Before the process exists, because the kernel may kill it at once.
+		if a.oom, err = g.WatchOOM(a.oomKilled); err != nil {
+			return fmt.Errorf("container %s: %w", a.id, err)
+		}
+		undo.add(a.oom.Close)
 	}
-	undo.add(a.oom.Close)
 	return a.disk.Update(func(r *disk.AppRecord) {
 		record := g.Record()
 		r.Cgroup = &record
@@ -203,7 +215,7 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 		return err
 	}
 	c := a.call(abi.AppAdd)
-	c.Request.Rootfs = a.rootfs
+	c.Request.Rootfs, c.Request.Mounts = a.rootfs, a.mounts
 	c.Spec = a.config.Spec
 	c.Request.Cgroup = a.cgroup.ABI()
 	c.Request.Terminal = a.terminal
@@ -213,6 +225,10 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 		c.Request.Checkpoint = &abi.Checkpoint{Path: path}
 	}
 
+	if err := a.watchNetwork(); err != nil {
+		return fmt.Errorf("container %s: %w", a.id, err)
+	}
+	undo.add(func() error { return a.network.close() })
 	if err := abi.ReserveStatus(s.statusDir(), string(a.name)); err != nil {
 		return fmt.Errorf("container %s: reserve room for the record of its exit: %w", a.id, err)
 	}
@@ -231,6 +247,9 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 	}
 	if err := a.stdio.Begin(made.Console); err != nil {
 		return fmt.Errorf("container %s: connect its streams: %w", a.id, err)
+	}
+	if err := a.tellNetwork(ctx, made.PID); err != nil {
+		return fmt.Errorf("container %s: %w", a.id, err)
 	}
 	a.config.Spec = nil // it is large, and an app can live long
 	if err := a.push(Event{Kind: EventCreated}); err != nil {

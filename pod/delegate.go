@@ -6,6 +6,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
@@ -14,7 +15,7 @@ import (
 // of another than root.
 func (a *app) delegate() error {
 	uid, ok := cgroupOwner(a.spec())
-	if !ok {
+	if !ok || a.owns(abi.OwnProcesses) {
 		return nil
 	}
 	if err := a.cgroup.Delegate(uid); err != nil {

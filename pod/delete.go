@@ -170,7 +170,7 @@ func (a *app) dismantle(ctx context.Context) error {
 		// session waits for it.
 		go last.stop(ctx)
 	}
-	err := errors.Join(rm, a.stdio.Close(), both(
+	err := errors.Join(rm, a.network.close(), a.stdio.Close(), both(
 		func() error { return a.unmount() },
 		func() error { return errors.Join(a.oom.Close(), a.cgroup.Kill(ctx), a.cgroup.Remove(ctx)) },
 	), a.disk.Poststop(ctx))

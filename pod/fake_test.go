@@ -30,7 +30,9 @@ type fakeStage1 struct {
 
 	mu      sync.Mutex
 	has     map[abi.Entrypoint]bool // where it differs from what every stage1 has
-	scripts map[string]string       // by container id, container id/exec id, or ofHolder
+	own     []abi.Own
+	counts  string            // what app/stats answers
+	scripts map[string]string // by container id, container id/exec id, or ofHolder
 	plan    map[abi.Entrypoint][]act
 	calls   []abi.Request
 	notices *os.File
@@ -161,10 +163,21 @@ func (f *fakeStage1) Has(e abi.Entrypoint) bool {
 		return has
 	}
 	switch e {
-	case abi.AppPause, abi.AppResume, abi.AppUpdate, abi.AppStats, abi.AppCheckpoint:
+	case abi.AppPause, abi.AppResume, abi.AppUpdate, abi.AppStats, abi.AppCheckpoint, abi.Network:
 		return false
 	}
 	return true
+}
+
+func (f *fakeStage1) Owns(o abi.Own) bool { return slices.Contains(f.own, o) }
+
+func (f *fakeStage1) Ask(ctx context.Context, c Call) ([]byte, error) {
+	if err := f.begin(&fakeCall{ctx: ctx, Call: c}); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return []byte(f.counts), nil
 }
 
 func (f *fakeStage1) Attach(dir string) error {
@@ -491,3 +504,4 @@ type bareRoot struct{}
 
 func (bareRoot) Empty() bool                         { return true }
 func (bareRoot) Mount(context.Context, string) error { return nil }
+func (bareRoot) Mounts() ([]abi.Mount, error)        { return nil, nil }

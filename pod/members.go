@@ -64,10 +64,12 @@ type app struct {
 
 	session *session
 	disk    *disk.AppDir
-	bundle  string // what RKT_BUNDLE names
-	rootfs  string // absolute; mounted by us if config.Rootfs is not empty
+	bundle  string      // what RKT_BUNDLE names
+	rootfs  string      // absolute; mounted by us if config.Rootfs is not empty
+	mounts  []abi.Mount // of the rootfs, if the stage1 mounts them
 	cgroup  *cgroup.Group
 	oom     *cgroup.OOMWatch
+	network *networkWatch
 
 	turn turn // taken by calls that change the app
 	gate gate // of execs that are being started; closed when the first process has ended
@@ -93,8 +95,11 @@ type execution struct {
 // directory to its removal. One that failed to start stays until the apps that came
 // for it have gone, so that nothing is removed while they use it.
 type session struct {
-	pod   *Pod
-	owner owner
+	pod    *Pod
+	owner  owner
+	origin origin
+
+	networks networks
 
 	// Set while the session is making.
 	stage1      Stage1
@@ -121,6 +126,7 @@ type sandbox struct {
 	group   *cgroup.Group
 	holder  *holder
 	request *abi.Sandbox // of its stage1
+	network *networkWatch
 
 	stateOf[SandboxState]
 	status SandboxStatus // guarded by mu; now fills in the State
@@ -245,6 +251,9 @@ func (a *app) allExecs() []*execution {
 
 // spec returns the app's spec, while the app is being made.
 func (a *app) spec() *specs.Spec { return &a.config.Spec.OCI }
+
+// owns reports whether the stage1 of the app does by itself what a word names.
+func (a *app) owns(o abi.Own) bool { return a.session.stage1.Owns(o) }
 
 // call returns what every entrypoint call for this app begins with.
 func (a *app) call(e abi.Entrypoint) Call {

@@ -78,6 +78,9 @@ func (a *app) pausesItself() bool {
 
 func (a *app) freeze(ctx context.Context) error {
 	if !a.pausesItself() {
+		if a.owns(abi.OwnResources) {
+			return a.without(abi.AppPause)
+		}
 		if err := a.cgroup.Freeze(ctx); err != nil {
 			return fmt.Errorf("pause container %s: %w", a.id, err)
 		}
@@ -88,6 +91,12 @@ func (a *app) freeze(ctx context.Context) error {
 		return errors.Join(err, a.session.stage1.Invoke(context.WithoutCancel(ctx), a.call(abi.AppResume)))
 	}
 	return nil
+}
+
+// without returns the error of an RPC for which the stage1 has no entrypoint.
+func (a *app) without(e abi.Entrypoint) error {
+	s := a.session.stage1
+	return fmt.Errorf("container %s: stage1 %s has no %s entrypoint: %w", a.id, s.Name(), e, errdefs.ErrNotImplemented)
 }
 
 func (a *app) thaw(ctx context.Context) error {

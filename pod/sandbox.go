@@ -26,7 +26,7 @@ func (c *SandboxConfig) onDisk() disk.Sandbox {
 // of it remains.
 func (p *Pod) CreateSandbox(ctx context.Context, c SandboxConfig) error {
 	sb := &sandbox{pod: p, config: c, status: SandboxStatus{CreatedAt: time.Now()}}
-	sb.session = newSession(p, sb)
+	sb.session = newSession(p, sb, c.origin())
 	if err := p.reserveSandbox(sb); err != nil {
 		return err
 	}
@@ -147,11 +147,20 @@ func (sb *sandbox) beforeRun(ctx context.Context, c *Call, undo *cleanup) (err e
 		return err
 	}
 	sb.request = r.Sandbox
+	if sb.network, err = sb.session.watchNetwork(sb.session.origin.netns, sb.networkCall); err != nil {
+		return err
+	}
+	undo.add(func() error { return sb.network.close() })
+	if sb.session.stage1.Owns(abi.OwnNamespaces) {
+		return nil // the stage1 does not run the holder that the spec describes
+	}
 	if _, err := sb.session.stage1.CheckSpec(c.Spec); err != nil {
 		return fmt.Errorf("holder of the pod: %w", err)
 	}
 	return nil
 }
+
+func (sb *sandbox) networkCall() Call { return sb.session.call(abi.Network, "") }
 
 // stage1Ended ends the holder, which the apps that are left would need.
 func (sb *sandbox) stage1Ended(ctx context.Context) { sb.holder.kill(ctx) }
@@ -159,7 +168,7 @@ func (sb *sandbox) stage1Ended(ctx context.Context) { sb.holder.kill(ctx) }
 // remove removes what was made for the sandbox: its files before the pod, and after
 // it the file in the bundle that names the pod.
 func (sb *sandbox) remove(ctx context.Context, removePod func() error) error {
-	return errors.Join(sb.files.Remove(ctx, sb.group), removePod(), sb.files.RemoveBacklink())
+	return errors.Join(sb.network.close(), sb.files.Remove(ctx, sb.group), removePod(), sb.files.RemoveBacklink())
 }
 
 func (sb *sandbox) makeCgroup(ctx context.Context) error {

@@ -32,7 +32,7 @@ func (h *holder) kill(ctx context.Context) {
 // then unknown children must not be reaped.
 func (sb *sandbox) afterRun(ctx context.Context, leader abi.Ready) error {
 	s := sb.session
-	if err := checkHolder(leader.PID, sb.request); err != nil {
+	if err := checkHolder(leader.PID, sb.request); err != nil && !s.stage1.Owns(abi.OwnNamespaces) {
 		return fmt.Errorf("stage1 %s cannot make this pod: process %d, which it reported as the pod's, %w; "+
 			"a pod of it needs a pause container (sandboxer = \"podsandbox\"): %w", s.stage1.Name(), leader.PID, err, errdefs.ErrNotImplemented)
 	}
@@ -49,6 +49,7 @@ func (sb *sandbox) afterRun(ctx context.Context, leader abi.Ready) error {
 	if err := sb.files.SetHolder(h.pid, h.start); err != nil {
 		return err
 	}
+	sb.network.tell(ctx, false)
 	return sb.watch(ctx, h)
 }
 

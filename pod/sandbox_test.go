@@ -438,3 +438,21 @@ func TestStatisticsOfASandboxAreThoseOfItsParent(t *testing.T) {
 		}
 	}
 }
+
+// A virtual machine has the namespaces inside, and its process on the host has none of them.
+func TestAHolderWithNamespacesOfItsOwnIsNotChecked(t *testing.T) {
+	w := newWorld(t)
+	w.stage1.own = []abi.Own{abi.OwnNamespaces}
+	w.stage1.on(abi.Run, pretends)
+	w.stage1.on(features, fails(errors.New("the spec of the holder is checked")))
+	c := boxConfig(t, t.TempDir())
+	c.Annotations, c.Labels, c.Resources = map[string]string{"a": "1"}, map[string]string{"l": "2"}, []byte(`{"memory":{"limit":7}}`)
+	w.sandbox(c)
+	r := w.stage1.callsOf(abi.Run)[0]
+	if r.Annotations["a"] != "1" || r.Labels["l"] != "2" || string(r.Resources) != `{"memory":{"limit":7}}` {
+		t.Errorf("run is told %v, %v, %s", r.Annotations, r.Labels, r.Resources)
+	}
+	if err := w.ShutdownSandbox(t.Context(), c.ID); err != nil {
+		t.Error(err)
+	}
+}

@@ -25,24 +25,24 @@ const (
 // noticeGrace is for the notices that a supervisor wrote just before it died.
 const noticeGrace = 200 * time.Millisecond
 
-func newSession(p *Pod, o owner) *session {
-	return &session{pod: p, owner: o}
+func newSession(p *Pod, o owner, from origin) *session {
+	return &session{pod: p, owner: o, origin: from}
 }
 
 // acquire returns the pod's session for an app: it begins one if there is none, and waits for
 // the end of one that ends. The session's directory exists; its stage1 may still be
 // starting.
-func (p *Pod) acquire(ctx context.Context, id AppID) (*session, error) {
+func (p *Pod) acquire(ctx context.Context, a *app) (*session, error) {
 	for {
 		p.mu.Lock()
 		s := p.session
-		if err := p.owner.admit("container " + string(id)); err != nil {
+		if err := p.owner.admit("container " + string(a.id)); err != nil {
 			p.mu.Unlock()
 			return nil, err
 		}
 		begin := s == nil
 		if begin {
-			s = newSession(p, p.owner)
+			s = newSession(p, p.owner, a.origin())
 			p.session = s
 		}
 		p.mu.Unlock()
@@ -127,6 +127,7 @@ func (s *session) run(ctx context.Context) error {
 	}
 	c := s.call(abi.Run, "")
 	c.Request.NoticeWords = true
+	s.origin.describe(&c.Request, s.pod)
 	if err := s.owner.beforeRun(ctx, &c, &s.undo); err != nil {
 		return err
 	}
@@ -181,7 +182,10 @@ func (s *session) listen(ctx context.Context) {
 		if err != nil {
 			log.G(ctx).WithError(err).Warnf("stage1 %s: %s", s.stage1.Name(), unread(n))
 		}
-		if n.App != "" {
+		switch {
+		case n.OOM:
+			s.oomNoticed(ctx, n.App)
+		case n.App != "":
 			s.exitNoticed(ctx, n)
 		}
 	}
@@ -197,6 +201,17 @@ func unread(n abi.Notice) string {
 		return "notice ignored"
 	}
 	return "the record is read instead"
+}
+
+// oomNoticed reports that a process of an app was killed for want of memory.
+func (s *session) oomNoticed(ctx context.Context, app string) {
+	a := s.pod.byName(s, disk.AppName(app))
+	switch {
+	case !s.stage1.Owns(abi.OwnResources):
+		log.G(ctx).Warnf("stage1 %s: notice \"oom %.80s\" ignored: its image does not declare %s %s", s.stage1.Name(), app, abi.AnnotationOwn, abi.OwnResources)
+	case a != nil:
+		a.oomKilled()
+	}
 }
 
 // exitNoticed reports the exit that a notice tells of. A notice without the exit status

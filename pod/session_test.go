@@ -51,7 +51,7 @@ func TestOneCallerEndsASession(t *testing.T) {
 		{sessionMake, sessionStart, sessionRuns},
 		{sessionMake, sessionStart, sessionRuns, sessionStage1Ended},
 	} {
-		s := newSession(nil, byApps{})
+		s := newSession(nil, byApps{}, origin{})
 		if n := s.took(before...); n != len(before) {
 			t.Errorf("%v: %d were allowed", before, n)
 		}
@@ -62,7 +62,7 @@ func TestOneCallerEndsASession(t *testing.T) {
 }
 
 func TestEveryStepOfASessionWakesUpAllThatWait(t *testing.T) {
-	s := newSession(nil, byApps{})
+	s := newSession(nil, byApps{}, origin{})
 	var all sync.WaitGroup
 	for _, reached := range []func(sessionState) bool{
 		sessionState.dirDecided, sessionState.startDecided, sessionState.stage1Ended, sessionState.ends,
@@ -85,7 +85,7 @@ func TestEveryStepOfASessionWakesUpAllThatWait(t *testing.T) {
 }
 
 func TestWhoWaitsForASessionIsNotHeldUpLongerThanItsClient(t *testing.T) {
-	s := newSession(nil, byApps{})
+	s := newSession(nil, byApps{}, origin{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.wait(ctx); !errors.Is(err, context.Canceled) {

@@ -141,6 +141,9 @@ func (a *app) signalAll(ctx context.Context, sig int) error {
 	if sig == 0 || a.status().State == Created {
 		return a.signal(ctx, a.process, sig)
 	}
+	if a.owns(abi.OwnProcesses) {
+		return a.signalAllInside(ctx, sig)
+	}
 	inside, err := a.cgroup.Pids()
 	if err == nil {
 		err = a.cgroup.Signal(syscall.Signal(sig))
@@ -157,16 +160,38 @@ func (a *app) signalAll(ctx context.Context, sig int) error {
 	return nil // it has ended meanwhile
 }
 
+// signalAllInside has the stage1 signal every process of an app whose processes stage 0 does not
+// see. SIGKILL does not depend on a stage1 that hangs or fails: then the proxies are killed.
+func (a *app) signalAllInside(ctx context.Context, sig int) error {
+	c := a.call(abi.AppSignal)
+	c.Request.Signal, c.Request.All = sig, true
+	if sig != killSignal {
+		return a.sendByStage1(ctx, a.process, c)
+	}
+	limit, cancel := context.WithTimeout(ctx, killLimit)
+	defer cancel()
+	err := a.sendByStage1(limit, a.process, c)
+	if err == nil || errdefs.IsNotFound(err) {
+		return err
+	}
+	log.G(ctx).WithError(err).Warnf("container %s: the stage1 does not kill its processes; their proxies are killed", a.id)
+	return a.killProcesses(ctx)
+}
+
 // Pids lists the processes of an app by its cgroup (requirements.md#T6). Of an app
 // that has ended it is errdefs.ErrFailedPrecondition, and never NotFound: the
-// client would take the app for leaked and delete it with its exit (requirements.md#R3).
-func (p *Pod) Pids(_ context.Context, id AppID) ([]ProcessInfo, error) {
+// client would take the app for leaked and delete it with its exit (requirements.md#R3). Pids of
+// processes that stage 0 does not see are numbers of the stage1's.
+func (p *Pod) Pids(ctx context.Context, id AppID) ([]ProcessInfo, error) {
 	a, err := p.app(id)
 	if err != nil {
 		return nil, err
 	}
 	if s := a.status().State; s == Stopped || s == Deleted {
 		return nil, fmt.Errorf("list processes: container %s is %s: %w", a.id, s, errdefs.ErrFailedPrecondition)
+	}
+	if a.owns(abi.OwnProcesses) {
+		return a.pidsInside(ctx)
 	}
 	pids, err := a.cgroup.Pids()
 	if err != nil {

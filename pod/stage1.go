@@ -23,6 +23,9 @@ type Stage1 interface {
 	Digest() string
 	// Has reports whether the image declares an entrypoint.
 	Has(abi.Entrypoint) bool
+	// Owns reports whether the stage1 does by itself what a word of the image's manifest
+	// names.
+	Owns(abi.Own) bool
 	// CheckSpec returns an error that names the first field of a config.json that
 	// neither the stage1 nor stage 0 enforces, and unwraps to
 	// errdefs.ErrNotImplemented. Otherwise it returns the fields that no version of the
@@ -56,6 +59,8 @@ type Stage1 interface {
 	Enter(ctx context.Context, c Call, stdio [3]*os.File) (*Process, error)
 	// Invoke executes any other entrypoint: c.Request.Entrypoint says which.
 	Invoke(ctx context.Context, c Call) error
+	// Ask is Invoke for an entrypoint that answers with a document, and returns that.
+	Ask(ctx context.Context, c Call) ([]byte, error)
 }
 
 // Call is what every execution of an entrypoint needs.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/containerd/errdefs"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -22,11 +23,15 @@ type Stats struct {
 
 // Stats reads the statistics of an app, from its creation until it is deleted:
 // clients ask whether the kernel has killed in it when it has ended
-// (requirements.md#T14, requirements.md#C4). It starts no process.
-func (p *Pod) Stats(_ context.Context, id AppID) (Stats, error) {
+// (requirements.md#T14, requirements.md#C4). It starts no process, unless the statistics are the
+// stage1's and its image has no socket.
+func (p *Pod) Stats(ctx context.Context, id AppID) (Stats, error) {
 	a, err := p.app(id)
 	if err != nil {
 		return Stats{}, err
+	}
+	if a.owns(abi.OwnResources) {
+		return a.statsInside(ctx)
 	}
 	counted, err := a.cgroup.Stats()
 	if errors.Is(err, fs.ErrNotExist) {

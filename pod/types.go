@@ -49,6 +49,8 @@ type RootFS interface {
 	// Mount mounts it on target, an existing directory. On failure nothing
 	// stays mounted.
 	Mount(ctx context.Context, target string) error
+	// Mounts lists what Mount would mount, in order.
+	Mounts() ([]abi.Mount, error)
 }
 
 // AppConfig is a request for an app.
@@ -139,6 +141,12 @@ type SandboxConfig struct {
 	// Without one, a user namespace that is listed is a new one.
 	UserOf string
 	Sysctl map[string]string
+
+	// What `run` is told of the pod. Resources is an OCI linux.resources object with the sums
+	// of the limits of the pod's containers, as far as the client knows them.
+	Annotations map[string]string
+	Labels      map[string]string
+	Resources   []byte
 
 	SELinux     string // label of the holder
 	CgroupsPath string // of the holder, as in an OCI spec

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/containerd/errdefs"
-
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
@@ -32,12 +30,17 @@ func (p *Pod) Update(ctx context.Context, id AppID, resources []byte) error {
 		return fmt.Errorf("update container %s: %w", a.id, err)
 	}
 	a.tellUnknown(ctx, "the update", "", unknown)
-	undo, err := a.cgroup.Update(&res.OCI)
-	if err != nil {
-		return fmt.Errorf("container %s: %w", a.id, err)
+	undo := func() error { return nil }
+	has := a.session.stage1.Has(abi.AppUpdate)
+	if !a.owns(abi.OwnResources) {
+		if undo, err = a.cgroup.Update(&res.OCI); err != nil {
+			return fmt.Errorf("container %s: %w", a.id, err)
+		}
+		tellIgnored(ctx, string(a.id), &res.OCI)
+	} else if !has {
+		return a.without(abi.AppUpdate)
 	}
-	tellIgnored(ctx, string(a.id), &res.OCI)
-	if !a.session.stage1.Has(abi.AppUpdate) {
+	if !has {
 		return nil
 	}
 	c := a.call(abi.AppUpdate)
@@ -76,8 +79,8 @@ func (p *Pod) Checkpoint(ctx context.Context, id AppID, c abi.Checkpoint) error 
 // canCheckpoint returns an error if the stage1 can neither make checkpoints nor
 // restore them.
 func (a *app) canCheckpoint(what string) error {
-	if s := a.session.stage1; !s.Has(abi.AppCheckpoint) {
-		return fmt.Errorf("%s container %s: stage1 %s has no %s entrypoint: %w", what, a.id, s.Name(), abi.AppCheckpoint, errdefs.ErrNotImplemented)
+	if !a.session.stage1.Has(abi.AppCheckpoint) {
+		return fmt.Errorf("%s %w", what, a.without(abi.AppCheckpoint))
 	}
 	return nil
 }

@@ -80,6 +80,7 @@ type PodSandboxConfig struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Hostname      string                 `protobuf:"bytes,2,opt,name=hostname,proto3" json:"hostname,omitempty"`
 	DnsConfig     *DNSConfig             `protobuf:"bytes,4,opt,name=dns_config,json=dnsConfig,proto3" json:"dns_config,omitempty"`
+	Labels        map[string]string      `protobuf:"bytes,6,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Annotations   map[string]string      `protobuf:"bytes,7,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Linux         *LinuxPodSandboxConfig `protobuf:"bytes,8,opt,name=linux,proto3" json:"linux,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -126,6 +127,13 @@ func (x *PodSandboxConfig) GetHostname() string {
 func (x *PodSandboxConfig) GetDnsConfig() *DNSConfig {
 	if x != nil {
 		return x.DnsConfig
+	}
+	return nil
+}
+
+func (x *PodSandboxConfig) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
 	}
 	return nil
 }
@@ -668,13 +676,17 @@ var File_sandbox_cri_proto protoreflect.FileDescriptor
 
 const file_sandbox_cri_proto_rawDesc = "" +
 	"\n" +
-	"\x11sandbox/cri.proto\x12\x15containerd.rkt.cri.v1\"\xcf\x02\n" +
+	"\x11sandbox/cri.proto\x12\x15containerd.rkt.cri.v1\"\xd7\x03\n" +
 	"\x10PodSandboxConfig\x12\x1a\n" +
 	"\bhostname\x18\x02 \x01(\tR\bhostname\x12?\n" +
 	"\n" +
-	"dns_config\x18\x04 \x01(\v2 .containerd.rkt.cri.v1.DNSConfigR\tdnsConfig\x12Z\n" +
+	"dns_config\x18\x04 \x01(\v2 .containerd.rkt.cri.v1.DNSConfigR\tdnsConfig\x12K\n" +
+	"\x06labels\x18\x06 \x03(\v23.containerd.rkt.cri.v1.PodSandboxConfig.LabelsEntryR\x06labels\x12Z\n" +
 	"\vannotations\x18\a \x03(\v28.containerd.rkt.cri.v1.PodSandboxConfig.AnnotationsEntryR\vannotations\x12B\n" +
-	"\x05linux\x18\b \x01(\v2,.containerd.rkt.cri.v1.LinuxPodSandboxConfigR\x05linux\x1a>\n" +
+	"\x05linux\x18\b \x01(\v2,.containerd.rkt.cri.v1.LinuxPodSandboxConfigR\x05linux\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"[\n" +
@@ -742,7 +754,7 @@ func file_sandbox_cri_proto_rawDescGZIP() []byte {
 }
 
 var file_sandbox_cri_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_sandbox_cri_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_sandbox_cri_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_sandbox_cri_proto_goTypes = []any{
 	(NamespaceMode)(0),                  // 0: containerd.rkt.cri.v1.NamespaceMode
 	(*PodSandboxConfig)(nil),            // 1: containerd.rkt.cri.v1.PodSandboxConfig
@@ -754,31 +766,33 @@ var file_sandbox_cri_proto_goTypes = []any{
 	(*IDMapping)(nil),                   // 7: containerd.rkt.cri.v1.IDMapping
 	(*SELinuxOption)(nil),               // 8: containerd.rkt.cri.v1.SELinuxOption
 	(*LinuxContainerResources)(nil),     // 9: containerd.rkt.cri.v1.LinuxContainerResources
-	nil,                                 // 10: containerd.rkt.cri.v1.PodSandboxConfig.AnnotationsEntry
-	nil,                                 // 11: containerd.rkt.cri.v1.LinuxPodSandboxConfig.SysctlsEntry
+	nil,                                 // 10: containerd.rkt.cri.v1.PodSandboxConfig.LabelsEntry
+	nil,                                 // 11: containerd.rkt.cri.v1.PodSandboxConfig.AnnotationsEntry
+	nil,                                 // 12: containerd.rkt.cri.v1.LinuxPodSandboxConfig.SysctlsEntry
 }
 var file_sandbox_cri_proto_depIdxs = []int32{
 	2,  // 0: containerd.rkt.cri.v1.PodSandboxConfig.dns_config:type_name -> containerd.rkt.cri.v1.DNSConfig
-	10, // 1: containerd.rkt.cri.v1.PodSandboxConfig.annotations:type_name -> containerd.rkt.cri.v1.PodSandboxConfig.AnnotationsEntry
-	3,  // 2: containerd.rkt.cri.v1.PodSandboxConfig.linux:type_name -> containerd.rkt.cri.v1.LinuxPodSandboxConfig
-	4,  // 3: containerd.rkt.cri.v1.LinuxPodSandboxConfig.security_context:type_name -> containerd.rkt.cri.v1.LinuxSandboxSecurityContext
-	11, // 4: containerd.rkt.cri.v1.LinuxPodSandboxConfig.sysctls:type_name -> containerd.rkt.cri.v1.LinuxPodSandboxConfig.SysctlsEntry
-	9,  // 5: containerd.rkt.cri.v1.LinuxPodSandboxConfig.overhead:type_name -> containerd.rkt.cri.v1.LinuxContainerResources
-	9,  // 6: containerd.rkt.cri.v1.LinuxPodSandboxConfig.resources:type_name -> containerd.rkt.cri.v1.LinuxContainerResources
-	5,  // 7: containerd.rkt.cri.v1.LinuxSandboxSecurityContext.namespace_options:type_name -> containerd.rkt.cri.v1.NamespaceOption
-	8,  // 8: containerd.rkt.cri.v1.LinuxSandboxSecurityContext.selinux_options:type_name -> containerd.rkt.cri.v1.SELinuxOption
-	0,  // 9: containerd.rkt.cri.v1.NamespaceOption.network:type_name -> containerd.rkt.cri.v1.NamespaceMode
-	0,  // 10: containerd.rkt.cri.v1.NamespaceOption.pid:type_name -> containerd.rkt.cri.v1.NamespaceMode
-	0,  // 11: containerd.rkt.cri.v1.NamespaceOption.ipc:type_name -> containerd.rkt.cri.v1.NamespaceMode
-	6,  // 12: containerd.rkt.cri.v1.NamespaceOption.userns_options:type_name -> containerd.rkt.cri.v1.UserNamespace
-	0,  // 13: containerd.rkt.cri.v1.UserNamespace.mode:type_name -> containerd.rkt.cri.v1.NamespaceMode
-	7,  // 14: containerd.rkt.cri.v1.UserNamespace.uids:type_name -> containerd.rkt.cri.v1.IDMapping
-	7,  // 15: containerd.rkt.cri.v1.UserNamespace.gids:type_name -> containerd.rkt.cri.v1.IDMapping
-	16, // [16:16] is the sub-list for method output_type
-	16, // [16:16] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	10, // 1: containerd.rkt.cri.v1.PodSandboxConfig.labels:type_name -> containerd.rkt.cri.v1.PodSandboxConfig.LabelsEntry
+	11, // 2: containerd.rkt.cri.v1.PodSandboxConfig.annotations:type_name -> containerd.rkt.cri.v1.PodSandboxConfig.AnnotationsEntry
+	3,  // 3: containerd.rkt.cri.v1.PodSandboxConfig.linux:type_name -> containerd.rkt.cri.v1.LinuxPodSandboxConfig
+	4,  // 4: containerd.rkt.cri.v1.LinuxPodSandboxConfig.security_context:type_name -> containerd.rkt.cri.v1.LinuxSandboxSecurityContext
+	12, // 5: containerd.rkt.cri.v1.LinuxPodSandboxConfig.sysctls:type_name -> containerd.rkt.cri.v1.LinuxPodSandboxConfig.SysctlsEntry
+	9,  // 6: containerd.rkt.cri.v1.LinuxPodSandboxConfig.overhead:type_name -> containerd.rkt.cri.v1.LinuxContainerResources
+	9,  // 7: containerd.rkt.cri.v1.LinuxPodSandboxConfig.resources:type_name -> containerd.rkt.cri.v1.LinuxContainerResources
+	5,  // 8: containerd.rkt.cri.v1.LinuxSandboxSecurityContext.namespace_options:type_name -> containerd.rkt.cri.v1.NamespaceOption
+	8,  // 9: containerd.rkt.cri.v1.LinuxSandboxSecurityContext.selinux_options:type_name -> containerd.rkt.cri.v1.SELinuxOption
+	0,  // 10: containerd.rkt.cri.v1.NamespaceOption.network:type_name -> containerd.rkt.cri.v1.NamespaceMode
+	0,  // 11: containerd.rkt.cri.v1.NamespaceOption.pid:type_name -> containerd.rkt.cri.v1.NamespaceMode
+	0,  // 12: containerd.rkt.cri.v1.NamespaceOption.ipc:type_name -> containerd.rkt.cri.v1.NamespaceMode
+	6,  // 13: containerd.rkt.cri.v1.NamespaceOption.userns_options:type_name -> containerd.rkt.cri.v1.UserNamespace
+	0,  // 14: containerd.rkt.cri.v1.UserNamespace.mode:type_name -> containerd.rkt.cri.v1.NamespaceMode
+	7,  // 15: containerd.rkt.cri.v1.UserNamespace.uids:type_name -> containerd.rkt.cri.v1.IDMapping
+	7,  // 16: containerd.rkt.cri.v1.UserNamespace.gids:type_name -> containerd.rkt.cri.v1.IDMapping
+	17, // [17:17] is the sub-list for method output_type
+	17, // [17:17] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_sandbox_cri_proto_init() }
@@ -792,7 +806,7 @@ func file_sandbox_cri_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_sandbox_cri_proto_rawDesc), len(file_sandbox_cri_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/errdefs"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -41,6 +42,18 @@ func checkKind(m mount.Mount) error {
 	work, kind := m.Type[:slash], m.Type[slash+1:]
 	return fmt.Errorf("mount %s of type %s: containerd's mount manager has to do the work of %q first; this shim mounts %s only: %w",
 		m.Source, m.Type, work, kind, errdefs.ErrNotImplemented)
+}
+
+// Mounts lists the mounts of the request.
+func (r *rootfs) Mounts() ([]abi.Mount, error) {
+	var all []abi.Mount
+	for _, m := range r.mounts {
+		if err := checkKind(m); err != nil {
+			return nil, err
+		}
+		all = append(all, abi.Mount{Type: m.Type, Source: m.Source, Target: m.Target, Options: m.Options})
+	}
+	return all, nil
 }
 
 // Mount mounts everything in order, later ones below target at their own targets

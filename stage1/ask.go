@@ -23,6 +23,7 @@ type asked struct {
 	conn  *serve.Conn
 	ready *line
 	words string // why the call has failed; set before Call.Ended is closed
+	text  []byte // the answer; set before Call.Ended is closed
 	hung  bool   // hangUp was called
 }
 
@@ -103,6 +104,8 @@ func (k *Call) answers() (code int, err error) {
 		switch word {
 		case serve.Ready:
 			k.asked.ready.end(append(body, '\n'))
+		case serve.Answer:
+			k.asked.text = body
 		case serve.Error:
 			k.asked.words = clean(body[max(0, len(body)-abi.MaxErrorText):])
 		case serve.Exit:

@@ -31,6 +31,8 @@ type Call struct {
 	Stdio [3]*os.File // of app/add and enter; nil is /dev/null
 	Lock  *os.File    // of run
 
+	answer *os.File // write end of the pipe for what Ask returns; nil for other calls
+
 	Interactive bool // of run: the app reads the streams that it inherits
 
 	Began   time.Time

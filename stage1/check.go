@@ -8,9 +8,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
-// Stage0Fields returns the fields of config.json that stage 0 enforces itself.
-func Stage0Fields() []string {
-	return []string{"/ociVersion", "/annotations", "/linux/cgroupsPath", "/linux/resources", "/hooks/poststop"}
+// Stage0Fields returns the fields of config.json that stage 0 enforces itself. ownResources
+// says that the stage1 has abi.OwnResources.
+func Stage0Fields(ownResources bool) []string {
+	fields := []string{"/ociVersion", "/annotations", "/linux/cgroupsPath", "/hooks/poststop"}
+	if !ownResources {
+		fields = append(fields, "/linux/resources")
+	}
+	return fields
 }
 
 // CheckSpec returns an error that names the first field of a config.json that asks for

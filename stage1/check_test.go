@@ -42,7 +42,7 @@ func TestAnExcusedStage1MayIgnoreWhatItDoesNotDeclare(t *testing.T) {
 
 // declaring returns a stage1 that declares fields beside those of stage 0.
 func declaring(pointers ...string) *Stage1 {
-	return &Stage1{name: "fake", declared: func() *fields { return newFields(Stage0Fields(), pointers) }}
+	return &Stage1{name: "fake", declared: func() *fields { return newFields(Stage0Fields(false), pointers) }}
 }
 
 func refusal(s *Stage1, spec string) error {

@@ -77,6 +77,9 @@ func (k *Call) open(d *descriptors) error {
 	} else {
 		d.table[0], d.table[1], d.table[2] = null, d.table[abi.ErrorFD], d.table[abi.ErrorFD]
 	}
+	if k.answer != nil {
+		d.table[1] = k.answer
+	}
 	if gets.ready {
 		if k.ready, err = d.pipe(abi.ReadyFD); err != nil {
 			return err

@@ -2,10 +2,6 @@ package stage1
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"syscall"
 
@@ -34,35 +30,14 @@ func (s *Stage1) probe(ctx context.Context, dir string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, k.Fail(err)
-	}
-	defer r.Close()
-	k.Stdio[1] = w
-	env, err := s.Dialect.Environment(k)
-	if err == nil {
+	return k.fetch(ctx, image.MaxAnswer, func() error {
+		env, err := s.Dialect.Environment(k)
+		if err != nil {
+			return err
+		}
 		argv := []string{filepath.Join(s.Rootfs(), s.Entrypoint(k.Entrypoint))}
-		err = k.Execute(argv, env, &syscall.SysProcAttr{Setpgid: true})
-	}
-	_ = w.Close()
-	if err != nil {
-		return nil, k.Fail(err)
-	}
-	_ = r.SetReadDeadline(k.Began.Add(s.Limit(k.Entrypoint)))
-	text, readErr := io.ReadAll(io.LimitReader(r, image.MaxAnswer+1))
-	if len(text) > image.MaxAnswer {
-		return nil, k.Fail(fmt.Errorf("its answer has more than %d bytes", image.MaxAnswer))
-	}
-	if err := k.awaitEnd(ctx); err != nil {
-		return nil, k.Fail(err)
-	}
-	if readErr != nil {
-		return nil, k.Fail(errors.Join(errors.New("a process that it left keeps its output open"), readErr))
-	}
-	k.Release()
-	k.Leave()
-	return text, nil
+		return k.Execute(argv, env, &syscall.SysProcAttr{Setpgid: true})
+	})
 }
 
 // noteProbe puts the call of features/probe that was made for a pod into its journal.

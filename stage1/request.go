@@ -118,7 +118,7 @@ func (d version7) Environment(k *Call) ([]string, error) {
 func (version7) Descriptors(k *Call) Inherited {
 	app := k.Entrypoint == abi.AppAdd || k.Entrypoint == abi.Enter
 	return Inherited{
-		Streams: app || k.Entrypoint == abi.FeaturesProbe,
+		Streams: app,
 		errors:  true,
 		ready:   app || k.Entrypoint == abi.Run,
 		notices: k.Entrypoint == abi.Run && k.Stage1.Mutable(),

@@ -1,6 +1,7 @@
 package stage1
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,8 @@ func New(i *image.Image, name string, children *proc.Children) *Stage1 {
 
 // NewOf is New for a dialect other than that of interface version 7.
 func NewOf(i *image.Image, name string, children *proc.Children, d Dialect) *Stage1 {
-	s := &Stage1{Image: i, name: name, Children: children, Dialect: d, Limit: deadline, undoLimit: 10 * time.Second}
+	s := &Stage1{Image: i, name: name, Children: children, Dialect: d, undoLimit: 10 * time.Second}
+	s.Limit = func(e abi.Entrypoint) time.Duration { return cmp.Or(i.Deadline(e), deadline(e)) }
 	s.Abide(Rules{})
 	return s
 }
@@ -97,7 +99,7 @@ func NewOf(i *image.Image, name string, children *proc.Children, d Dialect) *Sta
 // Abide sets the rules of the stage1. It is called before the Stage1 is used.
 func (s *Stage1) Abide(rules Rules) {
 	s.rules, s.excused = rules, newFields(rules.Excused)
-	s.declared = sync.OnceValue(func() *fields { return newFields(Stage0Fields(), s.Dialect.Fields(s.Image), rules.Excused) })
+	s.declared = sync.OnceValue(func() *fields { return newFields(Stage0Fields(s.Owns(abi.OwnResources)), s.Dialect.Fields(s.Image), rules.Excused) })
 }
 
 // deadline is how long a call may take: docs/stage1-abi.md, section 2.

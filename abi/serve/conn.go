@@ -18,12 +18,14 @@ import (
 type Word string
 
 // The words. Stage 0 sends one Call; the stage1 answers with a Ready if the call makes a
-// process, an Error if it fails, and an Exit as the last message.
+// process, an Answer if it asks for a document, an Error if it fails, and an Exit as the last
+// message.
 const (
-	Call  Word = "call"  // the request document, with descriptors 0, 1 and 2 of app/add and enter
-	Ready Word = "ready" // the ready line, without its newline
-	Error Word = "error" // why the call fails, for a person to read
-	Exit  Word = "exit"  // the exit code, in decimal
+	Call   Word = "call"   // the request document, with descriptors 0, 1 and 2 of app/add and enter
+	Ready  Word = "ready"  // the ready line, without its newline
+	Answer Word = "answer" // the document that app/stats asks for
+	Error  Word = "error"  // why the call fails, for a person to read
+	Exit   Word = "exit"   // the exit code, in decimal
 )
 
 // Limits of what is received, in bytes.

@@ -34,6 +34,13 @@ func (a *Asked) Ready(r abi.Ready) {
 	}
 }
 
+// Answer sends the document that the call asks for. It is no error if the caller has gone.
+func (a *Asked) Answer(document []byte) {
+	if a.conn != nil {
+		_ = a.conn.Send(Answer, document)
+	}
+}
+
 // Server answers the calls of one pod.
 type Server struct {
 	// Dispatch serves a call, whose files it does not close. The context ends with

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
@@ -13,7 +14,7 @@ import (
 func (k *Kit) Unchecked(results []Result) []Unchecked {
 	var all []Unchecked
 	for _, l := range leaves() {
-		if covers(stage1.Stage0Fields(), l.pointer) || !k.honours(l.spec()) {
+		if covers(stage1.Stage0Fields(k.image.Owns(abi.OwnResources)), l.pointer) || !k.honours(l.spec()) {
 			continue
 		}
 		u, open := judge(l.pointer, results)

@@ -108,6 +108,7 @@ func (k *Kit) declaredEntrypoints() string {
 func (k *Kit) recordingImage(e abi.Entrypoint, to string) (string, error) {
 	dir := filepath.Join(k.dir, "recording")
 	tree := filepath.Dir(k.image.Rootfs())
+	defer k.children.Expect()()
 	if out, err := exec.Command("cp", "-a", tree, dir).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}

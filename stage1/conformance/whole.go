@@ -53,6 +53,7 @@ type noRoot struct{}
 
 func (noRoot) Empty() bool                         { return true }
 func (noRoot) Mount(context.Context, string) error { return errors.New("there is nothing to mount") }
+func (noRoot) Mounts() ([]abi.Mount, error)        { return nil, nil }
 
 // create makes an app. If the check does not delete it, the trial does.
 func (w *wholePod) create(ctx context.Context, change func(*specs.Spec), verb ...string) (*wholeApp, error) {

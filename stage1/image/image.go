@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
@@ -140,6 +141,12 @@ func (i *Image) Entrypoint(e abi.Entrypoint) string { return i.manifest.paths[e]
 // Socket returns where the stage1 answers calls, as a path inside rootfs that is absolute
 // there, or "" if every call is an execution.
 func (i *Image) Socket() string { return i.manifest.socket }
+
+// Owns reports whether the stage1 does by itself what a word of abi.AnnotationOwn names.
+func (i *Image) Owns(o abi.Own) bool { return slices.Contains(i.manifest.own, o) }
+
+// Deadline returns how long a call may take by the image's own declaration, or 0.
+func (i *Image) Deadline(e abi.Entrypoint) time.Duration { return i.manifest.limits[e] }
 
 // Fields returns the JSON pointers into config.json that the image's features document
 // declares, or its answer of features/probe. ok is false if the image has neither.

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/appc/spec/schema"
 	"github.com/containerd/errdefs"
@@ -31,7 +32,9 @@ type manifest struct {
 	paths    map[abi.Entrypoint]string // inside rootfs, absolute there
 	features string                    // as paths; empty if there is none
 	socket   string                    // as paths; empty if there is none
-	unknown  []string                  // annotations, without AnnotationPrefix
+	own      []abi.Own
+	limits   map[abi.Entrypoint]time.Duration // deadlines
+	unknown  []string                         // annotations, without AnnotationPrefix
 }
 
 // parseManifest parses a manifest. file is its name in errors.
@@ -68,6 +71,14 @@ func parseManifest(text []byte, file string) (*manifest, error) {
 			return nil, invalid("%s: annotation %s: %v", file, abi.AnnotationServe, err)
 		}
 		m.socket = p
+	}
+	if version == abi.Version {
+		if m.own, err = parseOwn(annotations[abi.AnnotationOwn], m.paths); err != nil {
+			return nil, invalid("%s: annotation %s: %v", file, abi.AnnotationOwn, err)
+		}
+		if m.limits, err = parseDeadlines(annotations[abi.AnnotationDeadlines]); err != nil {
+			return nil, invalid("%s: annotation %s: %v", file, abi.AnnotationDeadlines, err)
+		}
 	}
 	if m.paths[abi.Run] == "" {
 		return nil, invalid("%s: declares no entrypoint run: add the annotation %s%s with the path of an executable in rootfs",

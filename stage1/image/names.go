@@ -35,6 +35,8 @@ func knownNames() []string {
 		strings.TrimPrefix(abi.AnnotationVersion, abi.AnnotationPrefix),
 		strings.TrimPrefix(abi.AnnotationFeatures, abi.AnnotationPrefix),
 		strings.TrimPrefix(abi.AnnotationServe, abi.AnnotationPrefix),
+		strings.TrimPrefix(abi.AnnotationOwn, abi.AnnotationPrefix),
+		strings.TrimPrefix(abi.AnnotationDeadlines, abi.AnnotationPrefix),
 	}
 	for _, e := range abi.Entrypoints() {
 		names = append(names, string(e))

@@ -1,0 +1,168 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containerd/log"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+)
+
+// settles is how long a network namespace has to be quiet before the stage1 is told of
+// changes, and settlesAt when it is told of them at the latest.
+const (
+	settles   = 20 * time.Millisecond
+	settlesAt = time.Second
+)
+
+// networks are the network namespaces that a session watches.
+type networks struct {
+	mu      sync.Mutex
+	watched []fs.FileInfo
+}
+
+// take adds a namespace, unless it is there.
+func (n *networks) take(ns fs.FileInfo) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if slices.ContainsFunc(n.watched, func(w fs.FileInfo) bool { return os.SameFile(w, ns) }) {
+		return false
+	}
+	n.watched = append(n.watched, ns)
+	return true
+}
+
+func (n *networks) release(ns fs.FileInfo) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.watched = slices.DeleteFunc(n.watched, func(w fs.FileInfo) bool { return os.SameFile(w, ns) })
+}
+
+// networkWatch tells a stage1 when a network namespace has changed.
+type networkWatch struct {
+	session *session
+	ns      fs.FileInfo
+	call    func() Call
+	changes *os.File
+}
+
+// watchNetwork begins to watch the network namespace of a path, for a stage1 that has the
+// entrypoint network. It returns nil, which tell and close accept, if there is nothing to watch:
+// the path is empty, the namespace is the host's, or the sandbox or another app of the session
+// watches it. Changes are kept until tell is called.
+func (s *session) watchNetwork(path string, call func() Call) (*networkWatch, error) {
+	if path == "" || !s.stage1.Has(abi.Network) {
+		return nil, nil
+	}
+	netns, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("watch the network namespace: %w", err)
+	}
+	defer netns.Close()
+	ns, err := netns.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("watch the network namespace: %w", err)
+	}
+	if host, err := os.Stat("/proc/self/ns/net"); err != nil || os.SameFile(host, ns) {
+		return nil, err
+	}
+	if !s.networks.take(ns) {
+		return nil, nil
+	}
+	changes, err := proc.NetworkChanges(netns)
+	if err != nil {
+		s.networks.release(ns)
+		return nil, fmt.Errorf("watch %s: %w", path, err)
+	}
+	return &networkWatch{session: s, ns: ns, changes: changes, call: func() Call {
+		c := call()
+		c.Request.Netns = path
+		return c
+	}}, nil
+}
+
+// watchNetwork begins to watch the network namespace that an app is to join.
+func (a *app) watchNetwork() (err error) {
+	path, _ := spec.Namespace(a.spec(), specs.NetworkNamespace)
+	a.network, err = a.session.watchNetwork(path, a.networkCall)
+	return err
+}
+
+// tellNetwork begins to tell of changes of the app's network namespace. If the stage1 has made
+// the namespace, it is told first that there may have been some.
+func (a *app) tellNetwork(ctx context.Context, pid int) (err error) {
+	now := a.network == nil && a.ownNet
+	if now {
+		if a.network, err = a.session.watchNetwork(fmt.Sprintf("/proc/%d/ns/net", pid), a.networkCall); err != nil {
+			return err
+		}
+	}
+	a.network.tell(ctx, now)
+	return nil
+}
+
+func (a *app) networkCall() Call { return a.call(abi.Network) }
+
+// tell calls the stage1 after changes, and at once if now is set, until close is called.
+func (w *networkWatch) tell(ctx context.Context, now bool) {
+	if w == nil {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	go func() {
+		for now || w.changed() {
+			now = false
+			if err := w.session.stage1.Invoke(ctx, w.call()); err != nil && w.session.alive() {
+				log.G(ctx).WithError(err).Warn("a change of the network namespace")
+			}
+		}
+	}()
+}
+
+// changed returns when the namespace has changed and settled. It returns false after close.
+func (w *networkWatch) changed() bool {
+	if err := w.changes.SetReadDeadline(time.Time{}); err != nil {
+		return false
+	}
+	buf := make([]byte, os.Getpagesize())
+	var last time.Time
+	for {
+		_, err := w.changes.Read(buf)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return true
+		case err != nil && !errors.Is(err, unix.ENOBUFS):
+			return false
+		}
+		now := time.Now()
+		if last.IsZero() {
+			last = now.Add(settlesAt)
+		}
+		end := now.Add(settles)
+		if end.After(last) {
+			end = last
+		}
+		if err := w.changes.SetReadDeadline(end); err != nil {
+			return false
+		}
+	}
+}
+
+func (w *networkWatch) close() error {
+	if w == nil {
+		return nil
+	}
+	w.session.networks.release(w.ns)
+	return w.changes.Close()
+}

@@ -1,0 +1,174 @@
+package pod
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+)
+
+// newNetns starts a process with a network namespace of its own, and returns its pid.
+func newNetns(w *world) int {
+	w.t.Helper()
+	release := w.cfg.Children.Expect()
+	cmd := exec.Command("sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	err := cmd.Start()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		release()
+	})
+	return cmd.Process.Pid
+}
+
+// change runs ip in the network namespace of a process.
+func change(w *world, pid int, args ...string) {
+	w.t.Helper()
+	defer w.cfg.Children.Expect()()
+	out, err := exec.Command("nsenter", append([]string{"-t", strconv.Itoa(pid), "-n", "ip"}, args...)...).CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("%v: %s", err, out)
+	}
+}
+
+func (w *world) createIn(id string, pid int) {
+	w.t.Helper()
+	bundle := w.t.TempDir()
+	if err := os.Mkdir(filepath.Join(bundle, "rootfs"), 0o711); err != nil {
+		w.t.Fatal(err)
+	}
+	w.stage1.script(id, "sleep 1000")
+	_, err := w.CreateApp(w.t.Context(), AppConfig{
+		ID: AppID(id), Bundle: bundle, Rootfs: bareRoot{}, Stdio: &noStdio{},
+		Spec: readSpec(w.t, fmt.Sprintf(`{"ociVersion":"1.1.0","process":{"args":["sh"],"cwd":"/"},"root":{"path":"rootfs"},
+			"linux":{"namespaces":[{"type":"network","path":"/proc/%d/ns/net"}]}}`, pid)),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func TestAStage1IsToldOfChangesOfTheNetwork(t *testing.T) {
+	w := newWorld(t)
+	w.stage1.has[abi.Network] = true
+	pid := newNetns(w)
+	w.createIn("a", pid)
+	w.createIn("b", pid) // of the same namespace, which is watched once
+	if calls := w.stage1.callsOf(abi.Network); len(calls) > 0 {
+		t.Errorf("the stage1 was told of changes that were not: %+v", calls)
+	}
+	change(w, pid, "link", "set", "lo", "up")
+	told := func(n int) func() bool { return func() bool { return len(w.stage1.callsOf(abi.Network)) >= n } }
+	wait.Until(t, "the stage1 is told that lo is up", told(1))
+	call := w.stage1.callsOf(abi.Network)[0]
+	if want := fmt.Sprintf("/proc/%d/ns/net", pid); call.App != w.appName("a") || call.Netns != want {
+		t.Errorf("the call is of app %q and %q, want %q and %q", call.App, call.Netns, w.appName("a"), want)
+	}
+	wait.Still(t, "calls", func() int { return len(w.stage1.callsOf(abi.Network)) })
+	before := len(w.stage1.callsOf(abi.Network))
+	change(w, pid, "address", "add", "192.0.2.7/32", "dev", "lo")
+	wait.Until(t, "the stage1 is told of the address", told(before+1))
+	w.end("a")
+	w.end("b")
+	if left := netlinkSockets(t); left > 0 {
+		t.Errorf("%d netlink sockets are left", left)
+	}
+}
+
+func TestAStage1WithoutTheEntrypointIsNotToldOfTheNetwork(t *testing.T) {
+	w := newWorld(t)
+	pid := newNetns(w)
+	w.createIn("a", pid)
+	if n := netlinkSockets(t); n > 0 {
+		t.Errorf("%d netlink sockets", n)
+	}
+	w.end("a")
+}
+
+// netlinkSockets counts the netlink sockets of this process that listen to changes of a network.
+func netlinkSockets(t *testing.T) (n int) {
+	t.Helper()
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		fd, _ := strconv.Atoi(f.Name())
+		domain, err := syscall.GetsockoptInt(fd, syscall.SOL_SOCKET, 39) // SO_DOMAIN
+		if err == nil && domain == syscall.AF_NETLINK {
+			n++
+		}
+	}
+	return n
+}
+
+func TestRunIsToldOfThePod(t *testing.T) {
+	w := newWorld(t)
+	w.create("a", "sleep 1000")
+	w.end("a")
+	if r := w.stage1.callsOf(abi.Run)[0]; r.Netns != "" || r.PodCgroup != nil {
+		t.Errorf("run of a plain pod: %+v", r)
+	}
+	spec := readSpec(t, `{"ociVersion":"1.1.0","process":{"args":["sh"],"cwd":"/"},"root":{"path":"rootfs"},
+		"annotations":{"io.kubernetes.cri.container-type":"sandbox","io.kubernetes.cri.sandbox-memory":"1048576",
+			"io.kubernetes.cri.sandbox-cpu-quota":"20000","io.kubernetes.cri.sandbox-cpu-period":"100000","io.kubernetes.cri.sandbox-cpu-shares":"0"},
+		"linux":{"cgroupsPath":"/`+w.cfg.Key.Namespace+`/pod7/a","resources":{"cpu":{"shares":2}},
+			"namespaces":[{"type":"network","path":"/proc/self/ns/net"}]}}`)
+	parent := w.makeParent("pod7")
+	bundle := t.TempDir()
+	if err := os.Mkdir(filepath.Join(bundle, "rootfs"), 0o711); err != nil {
+		t.Fatal(err)
+	}
+	w.stage1.script("p", "sleep 1000")
+	if _, err := w.CreateApp(t.Context(), AppConfig{ID: "p", Bundle: bundle, Rootfs: bareRoot{}, Stdio: &noStdio{}, Spec: spec}); err != nil {
+		t.Fatal(err)
+	}
+	r := w.stage1.callsOf(abi.Run)[1]
+	if r.Annotations["io.kubernetes.cri.container-type"] != "sandbox" || r.Netns != "/proc/self/ns/net" {
+		t.Errorf("annotations %v, network namespace %q", r.Annotations, r.Netns)
+	}
+	if want := `{"memory":{"limit":1048576},"cpu":{"quota":20000,"period":100000}}`; string(r.Resources) != want {
+		t.Errorf("resources %s, want %s", r.Resources, want)
+	}
+	if r.PodCgroup == nil || !strings.HasSuffix(r.PodCgroup.Dirs[0], "/pod7") {
+		t.Errorf("the pod's cgroup is %+v", r.PodCgroup)
+	}
+	w.end("p")
+	parent()
+}
+
+// makeParent makes a cgroup in every hierarchy, as the kubelet does for a pod. The result
+// removes it.
+func (w *world) makeParent(name string) (remove func()) {
+	w.t.Helper()
+	roots, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
+	if len(roots) == 0 {
+		roots = []string{"/sys/fs/cgroup/cgroup.procs"}
+	}
+	var dirs []string
+	for _, root := range roots {
+		dir := filepath.Join(filepath.Dir(root), w.cfg.Key.Namespace, name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			w.t.Fatal(err)
+		}
+		dirs = append(dirs, dir)
+	}
+	return func() {
+		for _, dir := range dirs {
+			if err := os.Remove(dir); err != nil && !os.IsNotExist(err) {
+				w.t.Error(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// changes are the netlink groups of what a network namespace consists of.
+const changes = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV6_ROUTE
+
+// NetworkChanges returns a file that can be read when a link, address or route of a network
+// namespace has changed. The file keeps the namespace alive. A read error of ENOBUFS means that
+// there were more changes than the socket has room for.
+func NetworkChanges(netns *os.File) (*os.File, error) {
+	fd, err := -1, error(nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		var back error
+		if fd, back, err = changesIn(int(netns.Fd())); back == nil {
+			// The thread goes on: its end would be that of children with a parent-death signal.
+			runtime.UnlockOSThread()
+		}
+	}()
+	<-done
+	if err != nil {
+		return nil, fmt.Errorf("listen to a network namespace: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "changes of "+netns.Name()), nil
+}
+
+// changesIn makes the socket. back is the error of the thread's return to its own namespace.
+func changesIn(netns int) (fd int, back, err error) {
+	own, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, nil, err
+	}
+	defer unix.Close(own)
+	if err := unix.Setns(netns, unix.CLONE_NEWNET); err != nil {
+		return -1, nil, err
+	}
+	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err == nil {
+		if err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: changes}); err != nil {
+			_ = unix.Close(fd)
+		}
+	}
+	return fd, unix.Setns(own, unix.CLONE_NEWNET), err
+}

@@ -1,0 +1,61 @@
+package image
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+)
+
+// Bounds of the deadlines that an image may declare.
+const (
+	minDeadline = time.Second
+	maxDeadline = 10 * time.Minute
+)
+
+// ownNeeds are the entrypoints without which an image cannot do what it declares as its own.
+var ownNeeds = map[abi.Own][]abi.Entrypoint{
+	abi.OwnResources: {abi.AppStats},
+	abi.OwnProcesses: {abi.AppSignal, abi.AppStats},
+}
+
+// parseOwn parses the value of abi.AnnotationOwn of an image with these entrypoints.
+func parseOwn(value string, entrypoints map[abi.Entrypoint]string) ([]abi.Own, error) {
+	var own []abi.Own
+	for _, word := range strings.Fields(value) {
+		o := abi.Own(word)
+		if !slices.Contains(abi.Owns(), o) {
+			return nil, fmt.Errorf("%q is not one of %v", word, abi.Owns())
+		}
+		for _, e := range ownNeeds[o] {
+			if entrypoints[e] == "" {
+				return nil, fmt.Errorf("%s needs the entrypoint %s", o, e)
+			}
+		}
+		own = append(own, o)
+	}
+	if slices.Contains(own, abi.OwnProcesses) && !slices.Contains(own, abi.OwnResources) {
+		return nil, fmt.Errorf("%s needs %s, because the app's limits would be those of its proxy", abi.OwnProcesses, abi.OwnResources)
+	}
+	return own, nil
+}
+
+// parseDeadlines parses the value of abi.AnnotationDeadlines.
+func parseDeadlines(value string) (map[abi.Entrypoint]time.Duration, error) {
+	limits := map[abi.Entrypoint]time.Duration{}
+	for _, word := range strings.Fields(value) {
+		name, text, _ := strings.Cut(word, "=")
+		e := abi.Entrypoint(name)
+		if !slices.Contains(abi.Entrypoints(), e) {
+			return nil, fmt.Errorf("%q is not an entrypoint", name)
+		}
+		limit, err := time.ParseDuration(text)
+		if err != nil || limit < minDeadline || limit > maxDeadline {
+			return nil, fmt.Errorf("%q is not a duration from %s to %s, such as %s=90s", word, minDeadline, maxDeadline, name)
+		}
+		limits[e] = limit
+	}
+	return limits, nil
+}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
-	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // inside asks the stage1 what it has counted of an app.
@@ -24,20 +23,6 @@ func (a *app) inside(ctx context.Context) (abi.StatsAnswer, error) {
 		return s, fmt.Errorf("container %s: stage1 %s: its answer to %s: %w", a.id, a.session.stage1.Name(), abi.AppStats, err)
 	}
 	return s, nil
-}
-
-// statsInside is Stats of an app whose resources are the stage1's. They have the form that
-// clients expect on this host.
-func (a *app) statsInside(ctx context.Context) (Stats, error) {
-	s, err := a.inside(ctx)
-	if err != nil {
-		return Stats{}, err
-	}
-	st := Stats{Stats: counted(s, a.cgroup.Record().Version)}
-	for _, n := range s.Network {
-		st.Network = append(st.Network, proc.Interface{Name: n.Name, Receive: proc.Traffic(n.Receive), Transmit: proc.Traffic(n.Transmit)})
-	}
-	return st, nil
 }
 
 // pidsInside is Pids of an app whose processes stage 0 does not see.

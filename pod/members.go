@@ -3,7 +3,9 @@ package pod
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 
@@ -113,6 +115,30 @@ type session struct {
 	undo cleanup // of a start that failed
 
 	stateOf[sessionState] // its mu may be taken with pod.mu held
+}
+
+// origin is what is known of a pod when its stage1 is started: from its sandbox, or from the
+// app that it begins with.
+type origin struct {
+	annotations map[string]string
+	labels      map[string]string
+	netns       string // path
+	resources   []byte // linux.resources
+	cgroup      string // that the client has made for the pod, below the root of every hierarchy
+}
+
+// networks are the network namespaces that a session watches.
+type networks struct {
+	mu      sync.Mutex
+	watched []fs.FileInfo
+}
+
+// networkWatch tells a stage1 when a network namespace has changed.
+type networkWatch struct {
+	session *session
+	ns      fs.FileInfo
+	call    func() Call
+	changes *os.File
 }
 
 // sandbox owns a pod that does not end with its last app.

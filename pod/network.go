@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/containerd/log"
@@ -26,12 +25,6 @@ const (
 	settlesAt = time.Second
 )
 
-// networks are the network namespaces that a session watches.
-type networks struct {
-	mu      sync.Mutex
-	watched []fs.FileInfo
-}
-
 // take adds a namespace, unless it is there.
 func (n *networks) take(ns fs.FileInfo) bool {
 	n.mu.Lock()
@@ -47,14 +40,6 @@ func (n *networks) release(ns fs.FileInfo) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.watched = slices.DeleteFunc(n.watched, func(w fs.FileInfo) bool { return os.SameFile(w, ns) })
-}
-
-// networkWatch tells a stage1 when a network namespace has changed.
-type networkWatch struct {
-	session *session
-	ns      fs.FileInfo
-	call    func() Call
-	changes *os.File
 }
 
 // watchNetwork begins to watch the network namespace of a path, for a stage1 that has the

@@ -12,16 +12,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
-// origin is what is known of a pod when its stage1 is started: from its sandbox, or from the
-// app that it begins with.
-type origin struct {
-	annotations map[string]string
-	labels      map[string]string
-	netns       string // path
-	resources   []byte // linux.resources
-	cgroup      string // that the client has made for the pod, below the root of every hierarchy
-}
-
 // describe tells `run` of the pod.
 func (o origin) describe(r *abi.Request, p *Pod) {
 	r.Annotations, r.Labels, r.Netns, r.Resources = o.annotations, o.labels, o.netns, o.resources

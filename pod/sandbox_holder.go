@@ -87,12 +87,14 @@ func checkHolder(pid int, s *abi.Sandbox) error {
 // watch waits for the holder's end: as its parent, if the stage1 has left it to
 // us, or by its pidfd.
 func (sb *sandbox) watch(ctx context.Context, h *holder) error {
-	err := sb.pod.cfg.Children.Adopt(h.pid, h.start, nil, func(e proc.Exit) { sb.released(ctx, toExit(abi.Status(e))) })
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(err, proc.ErrNotChild) {
-		return fmt.Errorf("holder of the sandbox: %w", err)
+	if h.pid != sb.session.sup.PID { // which is waited for already
+		err := sb.pod.cfg.Children.Adopt(h.pid, h.start, nil, func(e proc.Exit) { sb.released(ctx, toExit(abi.Status(e))) })
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, proc.ErrNotChild) {
+			return fmt.Errorf("holder of the sandbox: %w", err)
+		}
 	}
 	p, err := proc.Open(h.pid, h.start)
 	if err != nil {

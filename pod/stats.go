@@ -46,3 +46,17 @@ func (p *Pod) Stats(ctx context.Context, id AppID) (Stats, error) {
 	}
 	return st, nil
 }
+
+// statsInside is Stats of an app whose resources are the stage1's. They have the form that
+// clients expect on this host.
+func (a *app) statsInside(ctx context.Context) (Stats, error) {
+	s, err := a.inside(ctx)
+	if err != nil {
+		return Stats{}, err
+	}
+	st := Stats{Stats: counted(s, a.cgroup.Record().Version)}
+	for _, n := range s.Network {
+		st.Network = append(st.Network, proc.Interface{Name: n.Name, Receive: proc.Traffic(n.Receive), Transmit: proc.Traffic(n.Transmit)})
+	}
+	return st, nil
+}

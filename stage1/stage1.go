@@ -99,7 +99,9 @@ func NewOf(i *image.Image, name string, children *proc.Children, d Dialect) *Sta
 // Abide sets the rules of the stage1. It is called before the Stage1 is used.
 func (s *Stage1) Abide(rules Rules) {
 	s.rules, s.excused = rules, newFields(rules.Excused)
-	s.declared = sync.OnceValue(func() *fields { return newFields(Stage0Fields(s.Owns(abi.OwnResources)), s.Dialect.Fields(s.Image), rules.Excused) })
+	s.declared = sync.OnceValue(func() *fields {
+		return newFields(Stage0Fields(s.Owns(abi.OwnResources)), s.Dialect.Fields(s.Image), rules.Excused)
+	})
 }
 
 // deadline is how long a call may take: docs/stage1-abi.md, section 2.

@@ -27,6 +27,7 @@ type Check struct {
 	mutable bool
 	// serves is set if the check needs a stage1 that answers on a socket.
 	serves bool
+	unless abi.Own // the check looks at this on the host
 	// Fields are the fields of config.json that the check shows to be honoured, as JSON pointers.
 	Fields []string
 	// honest is set if a field that the operator lets the stage1 ignore is not asked for.
@@ -96,6 +97,9 @@ func (c *Check) absent(k *Kit) (Reason, string) {
 	}
 	if c.serves && k.image.Socket() == "" {
 		return NoSocket, "the stage1 declares no socket"
+	}
+	if c.unless != "" && k.image.Owns(c.unless) {
+		return Owned, fmt.Sprintf("the stage1 owns its %s, which cannot be seen from the host", c.unless)
 	}
 	for _, e := range c.needs {
 		if !k.image.Has(e) {

@@ -70,14 +70,17 @@ func checkEntered(ctx context.Context, a *wholeApp) error {
 func checkInside(ctx context.Context, a *wholeApp) error {
 	s := must(a.exec(ctx, "exec", nil, "wait"))
 	try(s.out.awaitWord(ctx, "waiting"))
-	theirs, its := namespacesOf(a.pid), namespacesOf(s.pid)
-	for ns := range theirs {
-		if its[ns] != theirs[ns] {
-			return fmt.Errorf("the %s namespace of the exec is %s, and that of the app %s", ns, its[ns], theirs[ns])
+	proxies := a.w.t.image.Owns(abi.OwnProcesses)
+	if !proxies {
+		theirs, its := namespacesOf(a.pid), namespacesOf(s.pid)
+		for ns := range theirs {
+			if its[ns] != theirs[ns] {
+				return fmt.Errorf("the %s namespace of the exec is %s, and that of the app %s", ns, its[ns], theirs[ns])
+			}
 		}
 	}
 	infos := must(a.w.Pids(ctx, a.id))
-	if !slices.ContainsFunc(infos, func(i pod.ProcessInfo) bool { return i.PID == s.pid && i.Exec == "exec" }) {
+	if !slices.ContainsFunc(infos, func(i pod.ProcessInfo) bool { return (i.PID == s.pid || proxies) && i.Exec == "exec" }) {
 		return fmt.Errorf("process %d of the exec is not in the cgroup of its app, which has %v", s.pid, infos)
 	}
 	return nil

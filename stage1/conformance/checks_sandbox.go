@@ -20,7 +20,7 @@ import (
 func sandboxChecks() []Check {
 	check := func(id, sentence string, run func(context.Context, *sandbox) error) Check {
 		c := mutable(id, "4", sentence, func(ctx context.Context, t *trial) error { return run(ctx, must(t.sandbox(ctx))) })
-		c.asks = isolate
+		c.asks, c.unless = isolate, abi.OwnNamespaces
 		return c
 	}
 	return []Check{

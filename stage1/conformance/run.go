@@ -28,6 +28,8 @@ const (
 	Undeclared Reason = "undeclared"
 	// Excused means that the operator lets the stage1 ignore such a field.
 	Excused Reason = "excused"
+	// Owned means that the stage1 does by itself what the check looks at on the host.
+	Owned Reason = "owned"
 	// NoSocket means that the stage1 answers no call on a socket.
 	NoSocket Reason = "socket"
 	// NoEntrypoint means that the image lacks an entrypoint.

@@ -34,8 +34,12 @@ func (k *Kit) Capabilities(results []Result) []Capability {
 	either("signals", abi.AppSignal, "by app/signal", "to the host's pid")
 	either("stop", abi.Stop, "by stop", "by SIGTERM to run")
 	either("pause and resume", abi.AppPause, "by app/pause and app/resume", "by the cgroup's freezer")
-	either("update", abi.AppUpdate, "by app/update and the cgroup", "by the cgroup")
-	add("statistics and OOM events", shown(results, "oom/", "by the cgroup", "no"))
+	limits, counts := "by app/update and the cgroup", "by the cgroup"
+	if k.image.Owns(abi.OwnResources) {
+		limits, counts = "by app/update", "by app/stats and notices"
+	}
+	either("update", abi.AppUpdate, limits, "by the cgroup")
+	add("statistics and OOM events", shown(results, "oom/", counts, "no"))
 	add("user namespaces", shown(results, "user/mapped", "yes", "no"))
 	either("checkpoint and restore", abi.AppCheckpoint, shown(results, "checkpoint/", "by app/checkpoint", "declared, and not possible or not right here"), "no")
 	for _, r := range results {

@@ -54,8 +54,9 @@ func build() (dir string, err error) {
 	compile := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "rktctl"), "../../cmd/rktctl")
 	compile.Env = append(os.Environ(), "CGO_ENABLED=0")
 	liar := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "liar"), "./testdata/liar")
-	liar.Env = compile.Env
-	for _, c := range []*exec.Cmd{compile, liar, exec.Command("../../scripts/stage1-images", filepath.Join(dir, "stage1"))} {
+	machine := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(dir, "machine"), "./testdata/machine")
+	liar.Env, machine.Env = compile.Env, compile.Env
+	for _, c := range []*exec.Cmd{compile, liar, machine, exec.Command("../../scripts/stage1-images", filepath.Join(dir, "stage1"))} {
 		if out, err := c.CombinedOutput(); err != nil {
 			return dir, fmt.Errorf("%s: %v\n%s", c, err, out)
 		}

@@ -28,7 +28,7 @@ type process struct {
 	stdio   [3]*os.File
 	proxy   *os.Process
 	ready   abi.Ready // of the proxy, which may have ended when stage 0 looks
-	exit    *os.File // write end of the proxy's pipe
+	exit    *os.File  // write end of the proxy's pipe
 	signals chan unix.Signal
 	started atomic.Bool
 	ended   chan struct{}

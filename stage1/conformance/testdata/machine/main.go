@@ -48,7 +48,7 @@ func main() {
 	check(json.Unmarshal(text, &r))
 	switch r.Entrypoint {
 	case abi.Run:
-		check(run(text, &r))
+		check(run(&r))
 	case abi.GC:
 	default:
 		os.Exit(ask(&r, text))

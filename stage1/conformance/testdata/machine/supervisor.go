@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,23 +44,20 @@ func codeOf(err error) int {
 
 // machine runs the apps of a pod.
 type machine struct {
-	told    []byte // the request of run
-	words   bool   // notices may say how a process has ended
+	words   bool // notices may say how a process has ended
 	notices *os.File
 
-	mu       sync.Mutex
-	apps     map[string]*app
-	networks int // calls of network
+	mu   sync.Mutex
+	apps map[string]*app
 }
 
 // app is a container in the machine. Fields below mu are guarded by the machine's.
 type app struct {
-	m      *machine
-	name   string
-	root   string
-	added  chan struct{} // closed when its app/add has ended
-	mounts []abi.Mount
-	pause  sync.RWMutex // locked while the app is paused
+	m     *machine
+	name  string
+	root  string
+	added chan struct{} // closed when its app/add has ended
+	pause sync.RWMutex  // locked while the app is paused
 
 	memory, limit uint64 // bytes
 	pids          uint64 // limit
@@ -69,14 +67,28 @@ type app struct {
 	processes     []*process // the first one is the app's; those that have ended stay
 }
 
+// tell writes a request where tests look for what the machine was told: the last one of each
+// entrypoint.
+func tell(r *abi.Request) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	name := "machine-" + strings.ReplaceAll(string(r.Entrypoint), "/", "-")
+	return os.WriteFile(filepath.Join(rootfs, "rkt", name), text, 0o600)
+}
+
 // run is the supervisor. It returns when the pod has ended.
-func run(text []byte, r *abi.Request) error {
+func run(r *abi.Request) error {
 	signal.Ignore(unix.SIGHUP, unix.SIGPIPE)
-	m := &machine{told: text, words: r.NoticeWords, notices: proc.Inherited(abi.EnvNotifyFD), apps: map[string]*app{}}
+	m := &machine{words: r.NoticeWords, notices: proc.Inherited(abi.EnvNotifyFD), apps: map[string]*app{}}
 	lock, ready := proc.Inherited(abi.EnvLockFD), proc.Inherited(abi.EnvReadyFD)
 	defer lock.Close()
 	if boot, err := time.ParseDuration(r.Annotations["machine/boot"]); err == nil {
 		time.Sleep(boot)
+	}
+	if err := tell(r); err != nil {
+		return err
 	}
 	listener, err := seqpacket.ListenStream(filepath.Join(rootfs, socket))
 	if err != nil {
@@ -105,10 +117,7 @@ func (m *machine) dispatch(ctx context.Context, c *serve.Asked) error {
 		m.stop()
 		return nil
 	case abi.Network:
-		m.mu.Lock()
-		m.networks++
-		m.mu.Unlock()
-		return nil
+		return tell(c.Request)
 	case abi.AppAdd:
 		return m.add(ctx, c)
 	}
@@ -160,9 +169,12 @@ func (m *machine) add(ctx context.Context, c *serve.Asked) error {
 	if err := json.Unmarshal(c.Spec, &spec); err != nil {
 		return err
 	}
-	a := &app{m: m, name: c.App, root: c.Rootfs, mounts: c.Mounts, added: make(chan struct{})}
+	a := &app{m: m, name: c.App, root: c.Rootfs, added: make(chan struct{})}
 	defer close(a.added)
 	if err := a.limitTo(spec.Linux.Resources); err != nil {
+		return err
+	}
+	if err := tell(c.Request); err != nil {
 		return err
 	}
 	m.mu.Lock()

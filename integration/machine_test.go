@@ -132,9 +132,9 @@ func TestAnOOMOfAMachineReachesContainerd(t *testing.T) {
 			t.Fatal(err)
 		}
 		expectExit(t, exited, 137)
-		events.await(t, "exit 137")
+		events.await(t, "exit init 137")
 		words := events.words()
-		if oom := slices.Index(words, "oom"); oom < 0 || oom > slices.Index(words, "exit 137") {
+		if oom := slices.Index(words, "oom"); oom < 0 || oom > slices.Index(words, "exit init 137") {
 			t.Errorf("events %q", words)
 		}
 		if f := readFigures(t, n.column, task); f.kills != 1 {
@@ -153,13 +153,17 @@ func TestALimitThatAMachineDoesNotEnforceIsRefusedByName(t *testing.T) {
 		if want := "asks for /linux/resources/cpu/quota, which stage1 machine does not support"; r.code == 0 || !strings.Contains(r.stderr, want) {
 			t.Errorf("code %d: %s", r.code, r.stderr)
 		}
-		n.run(t, []string{"--rm", "--memory-limit", "67108864"}, n.id(), "exit", "7").expect(t, 7, "")
+		if r := n.run(t, []string{"--rm", "--memory-limit", "67108864"}, n.id(), "exit", "7"); r.code != 7 {
+			t.Errorf("with a limit that it enforces: code %d: %s", r.code, r.stderr)
+		}
 		task := n.running(t, []string{"tick"})
-		defer n.drop(t, task)
 		quota := int64(20000)
 		err := task.Update(n.context(t), containerd.WithResources(&specs.LinuxResources{CPU: &specs.LinuxCPU{Quota: &quota}}))
 		if err == nil || !strings.Contains(err.Error(), "/linux/resources/cpu/quota") {
 			t.Errorf("an update: %v", err)
+		}
+		if _, err := task.Delete(n.context(t), containerd.WithProcessKill); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -193,7 +197,6 @@ func TestAMachineIsToldWhenItsNetworkChanges(t *testing.T) {
 		}()
 		netns := fmt.Sprintf("/proc/%d/ns/net", holder.Process.Pid)
 		task := n.running(t, []string{"tick"}, oci.WithLinuxNamespace(specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: netns}))
-		defer n.drop(t, task)
 		data := dataDir(n.daemon.Dir())
 		if r := told(t, data, "run"); r.Netns != netns || len(r.Annotations) == 0 && len(r.Resources) == 0 {
 			t.Errorf("run is told of %q, annotations %v, resources %s", r.Netns, r.Annotations, r.Resources)
@@ -207,6 +210,9 @@ func TestAMachineIsToldWhenItsNetworkChanges(t *testing.T) {
 		})
 		if r := told(t, data, "network"); r.Netns != netns || r.App == "" {
 			t.Errorf("network is told of %q, app %q", r.Netns, r.App)
+		}
+		if _, err := task.Delete(n.context(t), containerd.WithProcessKill); err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -69,6 +69,14 @@ func runChecks() []Check {
 			}
 			return a.goneWith(ctx, "SIGTERM for the supervisor")
 		}),
+		inPod("network/told", "5 network", "network succeeds while an app runs, and after that", func(ctx context.Context, b *barePod) error {
+			a := must(b.start(ctx, "app", "wait"))
+			c := a.call(abi.Network)
+			c.Request.Netns = fmt.Sprintf("/proc/%d/ns/net", a.PID)
+			try(b.stage1.Invoke(ctx, c))
+			try(a.invoke(ctx, abi.AppStop))
+			return b.stage1.Invoke(ctx, c)
+		}, abi.Network, abi.AppStop),
 	}
 }
 

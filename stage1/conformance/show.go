@@ -43,6 +43,7 @@ var calledBy = map[abi.Entrypoint][]string{
 	abi.AppAdd: {"add/blocked"}, abi.AppStart: {"add/blocked"}, abi.AppRm: {"app-rm/"}, abi.AppStop: {"app-stop/"},
 	abi.AppSignal: {"signal/"}, abi.AppPause: {"pause/"}, abi.AppResume: {"pause/"}, abi.AppUpdate: {"update/"},
 	abi.AppCheckpoint: {"checkpoint/"}, abi.Enter: {"enter/"}, abi.FeaturesProbe: {"features/"},
+	abi.Network: {"network/"},
 }
 
 // Showable returns the entrypoints that Show can show, in the order of abi.Entrypoints.

@@ -108,6 +108,7 @@ func TestTheGuideHasTheRequestOfEveryCall(t *testing.T) {
 	nothing := "exit 0"
 	image := broken{more: map[string]string{
 		"app_pause": nothing, "app_resume": nothing, "app_update": nothing, "app_checkpoint": nothing, "features_probe": "exit 7",
+		"network": nothing,
 	}}.image(t)
 	requests := blocks(docs.Stage1Authors())
 	for _, e := range conformance.Showable() {

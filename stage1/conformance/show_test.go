@@ -138,6 +138,7 @@ func settled(t *testing.T, request string) map[string]any {
 		{`/[^"]*/stage1-verify-\d+/rootfs`, `/run/containerd/web/rootfs`},
 		{`"/stage1-verify-\d+/\w+"`, `"/k8s/web"`},
 		{`Verify_(\d+\.\d+|app)`, `web`},
+		{`/proc/\d+/`, `/proc/4711/`},
 	} {
 		request = regexp.MustCompile(r[0]).ReplaceAllString(request, r[1])
 	}

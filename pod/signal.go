@@ -178,6 +178,19 @@ func (a *app) signalAllInside(ctx context.Context, sig int) error {
 	return a.killProcesses(ctx)
 }
 
+// killProcesses ends every process of the app by its pid and cgroup, the first one
+// also if it has left the cgroup.
+func (a *app) killProcesses(ctx context.Context) error {
+	pid, start, err := a.alive()
+	if err != nil {
+		return nil // it has ended
+	}
+	if err := sendByPID(a.process, pid, start, killSignal); err != nil && !errdefs.IsNotFound(err) {
+		return err
+	}
+	return a.cgroup.Kill(ctx)
+}
+
 // Pids lists the processes of an app by its cgroup (requirements.md#T6). Of an app
 // that has ended it is errdefs.ErrFailedPrecondition, and never NotFound: the
 // client would take the app for leaked and delete it with its exit (requirements.md#R3). Pids of

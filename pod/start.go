@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
@@ -86,17 +85,4 @@ func (a *app) abort(ctx context.Context) {
 		return
 	}
 	_, _ = a.wait(ctx)
-}
-
-// killProcesses ends every process of the app by its pid and cgroup, the first one
-// also if it has left the cgroup.
-func (a *app) killProcesses(ctx context.Context) error {
-	pid, start, err := a.alive()
-	if err != nil {
-		return nil // it has ended
-	}
-	if err := sendByPID(a.process, pid, start, killSignal); err != nil && !errdefs.IsNotFound(err) {
-		return err
-	}
-	return a.cgroup.Kill(ctx)
 }

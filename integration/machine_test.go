@@ -42,6 +42,14 @@ func machineOf(t *testing.T, args ...string) string {
 	return image
 }
 
+// machineNode starts a containerd whose shims use the machine.
+func (c *column) machineNode(t *testing.T, image string) *node {
+	t.Helper()
+	n := c.asideNode(t)
+	n.says("default = 'machine'\n[stage1.machine]\npath = '%s'\n%s", image, machineAccepts)
+	return n
+}
+
 // toldMachine is what these tests read of a request.
 type toldMachine struct {
 	App, Netns          string
@@ -67,8 +75,7 @@ func told(t *testing.T, data, entrypoint string) (r toldMachine) {
 func TestTheFiguresOfAMachineAreItsOwn(t *testing.T) {
 	dir := machineOf(t)
 	aside(t, func(t *testing.T, c *column) {
-		n := c.asideNode(t)
-		n.says("default = 'machine'\n[stage1.machine]\npath = '%s'\n%s", dir, machineAccepts)
+		n := c.machineNode(t, dir)
 		ctx := n.context(t)
 
 		output := filepath.Join(t.TempDir(), "log")
@@ -121,8 +128,7 @@ func TestTheFiguresOfAMachineAreItsOwn(t *testing.T) {
 func TestAnOOMOfAMachineReachesContainerd(t *testing.T) {
 	dir := machineOf(t)
 	aside(t, func(t *testing.T, c *column) {
-		n := c.asideNode(t)
-		n.says("default = 'machine'\n[stage1.machine]\npath = '%s'\n%s", dir, machineAccepts)
+		n := c.machineNode(t, dir)
 		ctx := n.context(t)
 		container := n.container(t, []string{"eat", "128"}, oci.WithMemoryLimit(64<<20))
 		events := n.listen(t, container.ID())
@@ -147,8 +153,7 @@ func TestAnOOMOfAMachineReachesContainerd(t *testing.T) {
 func TestALimitThatAMachineDoesNotEnforceIsRefusedByName(t *testing.T) {
 	dir := machineOf(t)
 	aside(t, func(t *testing.T, c *column) {
-		n := c.asideNode(t)
-		n.says("default = 'machine'\n[stage1.machine]\npath = '%s'\n%s", dir, machineAccepts)
+		n := c.machineNode(t, dir)
 		r := n.run(t, []string{"--rm", "--cpus", "1"}, n.id(), "exit", "0")
 		if want := "asks for /linux/resources/cpu/quota, which stage1 machine does not support"; r.code == 0 || !strings.Contains(r.stderr, want) {
 			t.Errorf("code %d: %s", r.code, r.stderr)
@@ -171,8 +176,7 @@ func TestALimitThatAMachineDoesNotEnforceIsRefusedByName(t *testing.T) {
 func TestTheDeadlineOfAMachinesStartIsItsOwn(t *testing.T) {
 	dir := machineOf(t, "resources processes namespaces rootfs", "run=1s")
 	aside(t, func(t *testing.T, c *column) {
-		n := c.asideNode(t)
-		n.says("default = 'machine'\n[stage1.machine]\npath = '%s'\n%s", dir, machineAccepts)
+		n := c.machineNode(t, dir)
 		r := n.run(t, []string{"--rm", "--annotation", "machine/boot=1m"}, n.id(), "exit", "0")
 		if want := "run: no answer within 1s"; r.code == 0 || !strings.Contains(r.stderr, want) {
 			t.Errorf("code %d: %s", r.code, r.stderr)
@@ -184,8 +188,7 @@ func TestTheDeadlineOfAMachinesStartIsItsOwn(t *testing.T) {
 func TestAMachineIsToldWhenItsNetworkChanges(t *testing.T) {
 	dir := machineOf(t)
 	aside(t, func(t *testing.T, c *column) {
-		n := c.asideNode(t)
-		n.says("default = 'machine'\n[stage1.machine]\npath = '%s'\n%s", dir, machineAccepts)
+		n := c.machineNode(t, dir)
 		holder := exec.Command("sleep", "1000")
 		holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 		if err := holder.Start(); err != nil {

@@ -134,6 +134,9 @@ func handControllersDown(t *testing.T, root, path string) {
 
 // cgroup returns the path of a container's cgroup below the root of a hierarchy.
 func (c *container) cgroup() string {
+	if c.path != "" {
+		return c.path
+	}
 	parent := c.pod.config.GetLinux().GetCgroupParent()
 	if !c.systemd {
 		return filepath.Join(parent, c.id)

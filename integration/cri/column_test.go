@@ -31,7 +31,7 @@ type section struct {
 
 // sections returns all rows, in their order.
 func sections() []section {
-	all := []section{pods(), namespaces(), security(), users(), volumes(), resources(), streams(), lifecycle(), handling()}
+	all := []section{pods(), namespaces(), security(), users(), volumes(), resources(), plugins(), streams(), lifecycle(), handling()}
 	if unified() {
 		all = append(all, version2())
 	}

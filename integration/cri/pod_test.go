@@ -29,6 +29,7 @@ type container struct {
 	*pod
 	id     string
 	config *runtimeapi.ContainerConfig
+	path   string // of its cgroup, if that is not below the pod's by the container's id
 }
 
 // podConfig returns the configuration of a pod as the kubelet would send it, changed by edits.

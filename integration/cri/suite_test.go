@@ -191,7 +191,7 @@ func (c *column) open(t *testing.T) {
 	}
 	if c.node, err = node.Start(ctx, node.Options{
 		Dir: fmt.Sprint(nodeDir, c.number), Programs: programsDir, Shims: []string{shimsDir}, Env: c.env, Network: c.number,
-		Handlers: all, Default: c.handler.Name, Images: images,
+		Handlers: all, Default: c.handler.Name, Images: images, NRI: fmt.Sprint(nodeDir, c.number, "/nri.sock"),
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,8 @@ func volumes() section {
 		{"image volumes, part of one", imageVolumePart},
 		{"devices", devices},
 		{"CDI devices: nodes, mounts, environment, hooks", cdiDevices},
+		{"CDI devices that an annotation asks for", cdiByAnnotation},
+		{"an unknown CDI device is refused by its name", cdiUnknown},
 	}}
 }
 
@@ -212,8 +214,13 @@ const cdiSpec = `{
   }]
 }`
 
-func cdiDevices(t *testing.T, c *column) {
-	dir := t.TempDir()
+const cdiDevice = "rkt.test/device=one"
+
+// writeCDI writes a specification of a device to the node's directory of CDI. It returns the
+// directory that the device mounts, and to which its hook writes.
+func (c *column) writeCDI(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
 	specs := filepath.Join(c.node.Dir(), "cdi")
 	if err := os.MkdirAll(specs, 0o755); err != nil {
 		t.Fatal(err)
@@ -223,15 +230,53 @@ func cdiDevices(t *testing.T, c *column) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.Remove(file) })
-	p := c.pod(t)
-	out := p.output("a", sh("echo $CDI_DEVICE; [ -c /dev/cdi-one ] && : </dev/cdi-one && echo device; ls /cdi"), func(config *runtimeapi.ContainerConfig) {
-		config.CDIDevices = []*runtimeapi.CDIDevice{{Name: "rkt.test/device=one"}}
-	})
-	if out != "one\ndevice\nstate\n" {
-		t.Errorf("it wrote:\n%s", out)
+	return dir
+}
+
+// expectCDI runs a container that edit gives the device, and expects everything of it.
+func (p *pod) expectCDI(dir string, edit func(*runtimeapi.ContainerConfig)) {
+	p.t.Helper()
+	out := p.output("a", sh("echo $CDI_DEVICE; [ -c /dev/cdi-one ] && : </dev/cdi-one && echo device; ls /cdi; touch /cdi/f 2>/dev/null || echo read-only"), edit)
+	if out != "one\ndevice\nstate\nread-only\n" {
+		p.t.Errorf("it wrote:\n%s", out)
 	}
 	state, err := os.ReadFile(filepath.Join(dir, "state"))
 	if err != nil || !strings.Contains(string(state), fmt.Sprintf("%q", "creating")) && !strings.Contains(string(state), fmt.Sprintf("%q", "created")) {
-		t.Errorf("the hook got %q, %v", state, err)
+		p.t.Errorf("the hook got %q, %v", state, err)
 	}
+}
+
+func cdiDevices(t *testing.T, c *column) {
+	dir := c.writeCDI(t)
+	c.pod(t).expectCDI(dir, func(config *runtimeapi.ContainerConfig) {
+		config.CDIDevices = []*runtimeapi.CDIDevice{{Name: cdiDevice}}
+	})
+}
+
+func cdiByAnnotation(t *testing.T, c *column) {
+	dir := c.writeCDI(t)
+	c.pod(t).expectCDI(dir, func(config *runtimeapi.ContainerConfig) {
+		config.Annotations = map[string]string{"cdi.k8s.io/rkt": cdiDevice}
+	})
+}
+
+// The node has no such device, of a kind that it has, or of another one. The next container of
+// the pod is not concerned.
+func cdiUnknown(t *testing.T, c *column) {
+	dir := c.writeCDI(t)
+	p := c.pod(t)
+	for _, name := range []string{"rkt.test/device=two", "rkt.test/other=one"} {
+		p.expectRefused(name, sh("true"), func(config *runtimeapi.ContainerConfig) {
+			config.CDIDevices = []*runtimeapi.CDIDevice{{Name: cdiDevice}, {Name: name}}
+		})
+		p.expectRefused(name, sh("true"), func(config *runtimeapi.ContainerConfig) {
+			config.Annotations = map[string]string{"cdi.k8s.io/rkt": name}
+		})
+	}
+	if left := filesIn(t, dir); len(left) > 0 {
+		t.Errorf("hooks of refused containers have run: %q", left)
+	}
+	p.expectCDI(dir, func(config *runtimeapi.ContainerConfig) {
+		config.CDIDevices = []*runtimeapi.CDIDevice{{Name: cdiDevice}}
+	})
 }

@@ -116,6 +116,9 @@ func (n *Node) Pods() string { return filepath.Join(dataDir(n.opts.Dir), "pods")
 // Bridge is the pods' network interface on the node.
 func (n *Node) Bridge() string { return bridge(n.opts.Network) }
 
+// NRI is the socket of NRI plugins.
+func (n *Node) NRI() string { return n.opts.NRI }
+
 // Shims is the directory of the shims' sockets.
 func (n *Node) Shims() string { return socketDir(n.opts) }
 

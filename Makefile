@@ -3,7 +3,7 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-integration test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-runsc test-long test-vm test-vm-short test-rkt test-fuzz compat bench demo install clean
+.PHONY: help deps build check lint test test-unit test-integration test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz compat bench demo install clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
@@ -107,6 +107,11 @@ test-kubelet: deps build ## static pods of a real kubelet, by runc and by us (KU
 test-docker: deps build ## a real dockerd and docker, on a bridge of their own (DOCKER_FLAGS)
 	@RKT_TEST_DOCKER=1 RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -timeout 30m -json $(DOCKER_FLAGS) ./docker | $(REPORT)
+
+test-buildkit: deps build ## BuildKit with a containerd worker, and containerd-stress, by runc and by us (BUILDKIT_FLAGS)
+	@echo "==> BuildKit and containerd-stress"
+	@RKT_TEST_BUILDKIT=1 RKT_TEST_BIN=$(BIN) \
+	go -C integration test -count=1 -timeout 30m -json $(BUILDKIT_FLAGS) ./clients | $(REPORT)
 
 test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS)
 	@echo "==> tests in a guest with systemd and cgroup v2"

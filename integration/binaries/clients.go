@@ -23,7 +23,7 @@ func Nerdctl(ctx context.Context, log io.Writer) (string, error) {
 		}
 		return path, nil
 	}
-	dir, err := fromModule(ctx, log, "nerdctl", module, module+"/cmd/nerdctl", "a minute or two")
+	dir, err := fromModule(ctx, log, "nerdctl", module, "a minute or two", module+"/cmd/nerdctl")
 	return filepath.Join(dir, "nerdctl"), err
 }
 
@@ -31,7 +31,7 @@ func Nerdctl(ctx context.Context, log io.Writer) (string, error) {
 // Debian's command line client. The first call on a machine takes five minutes of a processor.
 func Docker(ctx context.Context, log io.Writer) (daemon, client string, err error) {
 	const module = "github.com/moby/moby/v2"
-	if daemon, err = fromModule(ctx, log, "moby", module, module+"/cmd/dockerd", "five minutes of a processor"); err != nil {
+	if daemon, err = fromModule(ctx, log, "moby", module, "five minutes of a processor", module+"/cmd/dockerd"); err != nil {
 		return "", "", err
 	}
 	dir, err := Cached(fmt.Sprintf("docker-debian-%s-%s", release(), runtime.GOARCH), func(dir string) error {
@@ -42,17 +42,30 @@ func Docker(ctx context.Context, log io.Writer) (daemon, client string, err erro
 	return filepath.Join(daemon, "dockerd"), filepath.Join(dir, "docker"), err
 }
 
-// fromModule builds a program of a module that the nested module in pins.
-func fromModule(ctx context.Context, log io.Writer, in, module, program, takes string) (string, error) {
+// BuildKit returns a directory with a real buildkitd and buildctl, which integration/buildkit
+// pins. The first call on a machine takes three minutes of a processor.
+func BuildKit(ctx context.Context, log io.Writer) (string, error) {
+	const module = "github.com/moby/buildkit"
+	return fromModule(ctx, log, "buildkit", module, "three minutes of a processor", module+"/cmd/buildkitd", module+"/cmd/buildctl")
+}
+
+// Stress builds containerd-stress, of the containerd that go.mod pins, into dir.
+func Stress(ctx context.Context, dir string) error {
+	return build(ctx, dir, "-tags", tags, containerd+"/cmd/containerd-stress")
+}
+
+// fromModule builds programs of a module that the nested module in pins. The first program gives
+// the directory its name.
+func fromModule(ctx context.Context, log io.Writer, in, module, takes string, programs ...string) (string, error) {
 	dir, version, err := pinned(ctx, in, module)
 	if err != nil {
 		return "", err
 	}
-	name := filepath.Base(program)
+	name := filepath.Base(programs[0])
 	return Cached(cacheName(name, version), func(to string) error {
 		done := Progress(log, fmt.Sprintf("building %s %s from its module (once, %s)", name, version, takes))
 		defer done()
-		return buildIn(ctx, dir, to, program)
+		return buildIn(ctx, dir, to, programs...)
 	})
 }
 

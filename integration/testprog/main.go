@@ -78,6 +78,8 @@ func main() {
 		undumpable()
 	case "on-tty":
 		onTTY(args[0], args[1:])
+	case "keep-limits":
+		keepLimits(args)
 	case "hunt":
 		hunt(args[0], args[1], args[2])
 	default:

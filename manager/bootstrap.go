@@ -24,8 +24,8 @@ type Bootstrap struct {
 	Namespace string `json:"namespace"`
 	ID        string `json:"id"`    // of the container or sandbox that `start` was called for
 	Group     string `json:"group"` // that this server serves
-	// Stage1 is the choice of `start`, and Asked its reasons. `start` does not know
-	// the annotations of a sandbox, which has no config.json.
+	// Stage1 is the choice of `start`, and Asked the reasons for it. `start` does not know
+	// the annotations of a sandbox, because a sandbox has no config.json.
 	Stage1  config.Choice `json:"stage1"`
 	Asked   config.Ask    `json:"asked"`
 	Address string        `json:"address"`
@@ -34,11 +34,11 @@ type Bootstrap struct {
 	ContainerdVersion string `json:"containerdVersion,omitempty"` // empty before 2.3
 	LogLevel          string `json:"logLevel"`                    // trace, debug, info, warn, error, fatal or panic
 	Socket            string `json:"socket"`                      // path of the server's socket
-	// Cgroups are those of `start`, and so of containerd, by controller. The server may be
-	// in others, and containerd itself after a restart.
+	// Cgroups are the cgroups of `start`, by controller, which are also containerd's. The
+	// server may be in others, and so may containerd after a restart.
 	Cgroups map[string]string `json:"cgroups"`
-	// Extensions are messages for the runtime. The first one has its options, if
-	// there are any. Create requests carry them again.
+	// Extensions are messages for the runtime. The first one has the runtime's options, if
+	// there are any. Create requests repeat the options.
 	Extensions []Extension `json:"extensions,omitempty"`
 }
 
@@ -76,10 +76,10 @@ type request struct {
 	Bootstrap
 	form      form
 	socketDir string // empty for the default
-	cgroup    string // to run the server in; empty: containerd's own
+	cgroup    string // cgroup of the server; empty: containerd's own
 }
 
-// maxStdin bounds what is read from containerd, in bytes.
+// maxStdin is how much is read from containerd at most, in bytes.
 const maxStdin = 10 << 20
 
 // readStdin returns the text that the caller wrote. From a terminal, /dev/null and a
@@ -157,8 +157,8 @@ func (r *request) applyParams(p *bootapi.BootstrapParams) {
 }
 
 // asOptions reads the bare Any of the older forms. It refuses bootstrap parameters of
-// another container, which have fields that an Any has not: to take them for options
-// would start a server for the wrong container.
+// another container, which it recognises by fields that an Any does not have: if they were
+// taken for options, `start` would make a server for the wrong container.
 func asOptions(stdin []byte, f *flags) (*Extension, error) {
 	var a anypb.Any
 	if len(stdin) == 0 {
@@ -208,8 +208,8 @@ func (r *request) answer(address string) ([]byte, error) {
 	switch r.form {
 	case formProtobuf:
 		result := &bootapi.BootstrapResult{Version: 3, Address: address, Protocol: "ttrpc"}
-		// Empty but present: without it containerd executes `-info`
-		// (requirements.md#B18).
+		// The list of capabilities is empty but must be there: without it containerd
+		// executes `-info` (requirements.md#B18).
 		if err := result.AddExtension(&types.MountCapabilities{}); err != nil {
 			return nil, err
 		}

@@ -9,9 +9,9 @@ import (
 // calls counts the calls in progress.
 type calls struct {
 	mu        sync.Mutex
-	working   int           // calls that end by themselves, without shutdowns
+	working   int           // calls in progress that end by themselves, without shutdowns
 	shutdowns int           // calls that ask the server to end; they wait for the others
-	ended     chan struct{} // closed at the next end of a call; nil if await does not wait
+	ended     chan struct{} // closed when the next call ends; nil if await does not wait
 	created   bool          // a client has called Create or CreateSandbox
 }
 

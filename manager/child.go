@@ -15,17 +15,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Actions with which `delete` calls this program, to run the collector in another
-// process. No other caller uses them.
+// Actions with which `delete` executes this program again, to collect in another process.
+// No other caller uses them.
 const (
 	collectAction = "collect"
 	finishAction  = "finish"
 )
 
-// collectInChild collects in a child process. An unmount can hang in the kernel, and a
-// process with a thread that hangs there does not end, not even by SIGKILL. containerd
-// waits until this process has ended, so the child unmounts. If the budget ends first, the
-// child goes on for finishBudget, or until the unmount returns.
+// collectInChild collects in a child process, because an unmount can hang in the kernel. A
+// process with a thread that hangs there does not end, not even by SIGKILL, and containerd
+// waits for the end of this process. If the budget ends first, the child goes on for
+// finishBudget, or until the unmount returns.
 func collectInChild(ctx context.Context, argv0, bundle string, f *flags) (Exit, error) {
 	answer, err := newReader(ctx)
 	if err != nil {
@@ -105,9 +105,9 @@ func finishInChild(argv0, bundle string, f *flags, rest string) error {
 	return child.Release()
 }
 
-// runFinish is the action of finishInChild's child. Its error is not seen, because
-// containerd closes the log with the bundle. The next `start` or end of a server tries
-// again.
+// runFinish is the action of finishInChild's child. Its error is lost, because containerd
+// closes the log with the bundle. The next `start` on the node, or the next end of a
+// server, tries again.
 func (p *Program) runFinish(ctx context.Context, f *flags) error {
 	ctx, cancel := context.WithTimeout(ctx, finishBudget)
 	defer cancel()
@@ -120,7 +120,7 @@ type reader struct {
 	w *os.File
 }
 
-// newReader makes a pipe. Reads from it end reportBudget after the deadline of ctx.
+// newReader makes a pipe. Reads from it fail reportBudget after the deadline of ctx.
 func newReader(ctx context.Context) (*reader, error) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -31,7 +31,8 @@ func newConns() *conns {
 	return &conns{
 		changed: make(chan struct{}, 1),
 		open:    map[*countedConn]struct{}{},
-		// As ttrpc.UnixSocketRequireSameUser, and root with any group.
+		// Accept the same peers as ttrpc.UnixSocketRequireSameUser, and root with
+		// any group.
 		credentials: func(peer *unix.Ucred) error {
 			if peer.Uid != self && peer.Uid != 0 {
 				return fmt.Errorf("uid %d is neither %d nor root", peer.Uid, self)
@@ -41,7 +42,7 @@ func newConns() *conns {
 	}
 }
 
-// Handshake refuses other users but root (requirements.md#B34).
+// Handshake refuses users other than the server's and root (requirements.md#B34).
 func (c *conns) Handshake(ctx context.Context, conn net.Conn) (net.Conn, any, error) {
 	conn, peer, err := c.credentials.Handshake(ctx, conn)
 	if err != nil {
@@ -58,7 +59,7 @@ func (c *conns) add(conn net.Conn) *countedConn {
 	return counted
 }
 
-// change calls how with c.mu held, and then signals changed.
+// change changes c by the function how while it holds c.mu, and then sends to c.changed.
 func (c *conns) change(how func()) {
 	c.mu.Lock()
 	how()
@@ -85,8 +86,8 @@ func (c *conns) close() {
 	}
 }
 
-// drain waits until all clients have closed their connections or ctx ends. It is the
-// only receiver of changed then.
+// drain waits until all clients have closed their connections or ctx ends. No other
+// goroutine may receive from changed during the wait.
 func (c *conns) drain(ctx context.Context) {
 	for c.count() > 0 {
 		select {

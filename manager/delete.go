@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// deleteBudget is the time for all that `delete` does. containerd kills it after
-	// five seconds and must have the answer before.
+	// deleteBudget is the time for all that `delete` does. containerd must have the
+	// answer within five seconds, after which it kills `delete`.
 	deleteBudget = 3500 * time.Millisecond
 	// reportBudget is how long `delete` waits after deleteBudget for the error of a
 	// collector, which names the step that hangs.
@@ -87,9 +87,9 @@ func (p *Program) delete(ctx context.Context, argv0 string, f *flags, stdout io.
 	return writeExit(stdout, *exit)
 }
 
-// isCalledFrom reports whether the bundle is the working directory, in which containerd
-// has called this program. If the bundle was made anew meanwhile, the server's container
-// of that id is a new one and must not be deleted.
+// isCalledFrom reports whether the bundle is the working directory, as it is when
+// containerd executes this program. If the bundle was made again since then, the
+// server's container of that id is a new one and must not be deleted.
 func isCalledFrom(bundle string) bool {
 	cwd, err := os.Stat(".")
 	if err != nil {
@@ -147,8 +147,8 @@ func writeExit(w io.Writer, e Exit) error {
 }
 
 // socketOf returns the path on which the container's server listens or has listened. It
-// reads the address that containerd has stored, or that `start` has stored for older
-// releases. Without either it computes the path as `start` does.
+// reads the address that containerd has stored or, for older releases, that `start` has
+// stored. Without a stored address it computes the path as `start` does.
 func socketOf(bundle string, f *flags) string {
 	if path := storedSocket(bundle); path != "" {
 		return path

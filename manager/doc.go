@@ -2,10 +2,10 @@
 // and the frame of the server process that `start` starts.
 //
 // It owns the bootstrap with containerd, the grouping of containers into pods'
-// servers, the servers' sockets, and of the server process everything that is
-// not its services: log, signals, memory settings, the ttrpc server and its
-// orderly end. It knows no pod, no app and no stage1: it declares the functions and
-// interfaces that it needs in Program, and cmd supplies them.
+// servers, the servers' sockets, and everything of the server process except its
+// services: log, signals, memory settings, the ttrpc server and its orderly end. It
+// knows no pod, no app and no stage1. It declares the functions and interfaces that
+// it needs in Program, and cmd supplies them.
 //
 //	containerd ── start ──► group's socket ──► a server listens ──► its address
 //	                             │ none

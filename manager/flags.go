@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// flags are the arguments of every call, in Go's flag syntax.
+// flags are the arguments of a call of this program, in the syntax of package flag.
 type flags struct {
 	namespace     string
 	id            string
@@ -133,8 +133,8 @@ func flagName(arg string) (name string, hasValue bool) {
 }
 
 // isValue guesses whether the first of rest is the value of the unknown flag before it.
-// The action is the last argument, so a word that can be the action, and after which no
-// other action comes, is the action.
+// The action is the last argument, so a word that names an action is a value only if
+// another action follows it.
 func isValue(rest []string) bool {
 	if len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
 		return false

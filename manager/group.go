@@ -93,7 +93,8 @@ func scanAnnotations(dec *json.Decoder) (map[string]string, error) {
 	return nil, nil
 }
 
-// noEOF turns io.EOF into io.ErrUnexpectedEOF: the file ends inside an object.
+// noEOF turns io.EOF into io.ErrUnexpectedEOF, because the file must not end inside
+// an object.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

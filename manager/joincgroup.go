@@ -14,8 +14,9 @@ import (
 const cgroupRoot = "/sys/fs/cgroup"
 
 // joinCgroup makes the next child of the calling, locked thread start in an existing
-// cgroup. To move the child afterwards takes a grace period of the kernel, and the
-// memory that it has allocated before is charged to containerd.
+// cgroup. If the child were moved afterwards, the move would take a grace period of
+// the kernel, and containerd's cgroup would be charged for the memory that the child
+// had allocated before.
 func joinCgroup(path string, sys *syscall.SysProcAttr) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(cgroupRoot, &st); err != nil {
@@ -33,8 +34,8 @@ func joinCgroup(path string, sys *syscall.SysProcAttr) error {
 	return joinCgroup1(mounts, path)
 }
 
-// joinCgroup1 moves the calling thread. Not every hierarchy needs to have the
-// cgroup.
+// joinCgroup1 moves the calling thread. The cgroup may be missing in some of the
+// hierarchies.
 func joinCgroup1(mounts []*mountinfo.Info, path string) error {
 	joined := false
 	for _, m := range mounts {
@@ -58,7 +59,7 @@ func joinCgroup1(mounts []*mountinfo.Info, path string) error {
 	return nil
 }
 
-// inCgroup returns a path below root for every path.
+// inCgroup joins root and path. The result is never outside root.
 func inCgroup(root, path string) string {
 	return filepath.Join(root, filepath.Clean("/"+path))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 )
 
-// setLog sends the log to descriptor 2. `start` has opened the fifo there that containerd
+// setLog sends the log to descriptor 2, where `start` has opened the fifo that containerd
 // reads.
 func setLog(ctx context.Context, b *Bootstrap) context.Context {
 	_ = unix.SetNonblock(unix.Stderr, true)

@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// testConfig is the node's configuration if the environment variable of its name
-// says so.
+// testConfig is the name of an environment variable. Its value is the path of the
+// node's configuration.
 const testConfig = "TEST_CONFIG"
 
 func fakeProgram() *Program {

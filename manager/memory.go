@@ -16,10 +16,10 @@ const (
 	releaseInterval = 30 * time.Second
 )
 
-// limitMemory makes the runtime collect garbage beyond 4 MB of heap, which a server
-// rarely reaches: memory.touch releases the garbage of a call soon after it. Fewer
-// collections also need less memory: each of the first few makes the runtime keep up to
-// half a megabyte of lists of spans.
+// limitMemory makes the Go runtime collect garbage only when there is more than 4 MB of
+// heap, which a server rarely has: memory.touch releases the garbage of a call soon
+// after it. Fewer collections also need less memory, because each of the first few
+// makes the Go runtime keep up to half a megabyte of lists of spans.
 func limitMemory() {
 	debug.SetGCPercent(100)
 	if os.Getenv("GOMAXPROCS") == "" {

@@ -8,8 +8,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/options"
 )
 
-// applyOptions takes over the runtime options that concern the server. Create gets all of
-// them again.
+// applyOptions takes the runtime options that concern the server. Create requests repeat
+// all options.
 func (r *request) applyOptions(argv0 string) error {
 	o, err := runtimeOptions(r.Extensions)
 	if err != nil {

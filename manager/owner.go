@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// ownerAnswerLimit is how long a server may take to say whether it has a
-	// container. It answers from memory.
+	// ownerAnswerLimit is how long a server may take to say whether it has a container.
+	// The server answers from memory.
 	ownerAnswerLimit = 500 * time.Millisecond
 	// ownerBudget is how long the server may take to remove the container. The rest
 	// of deleteBudget is for removing it without the server.
 	ownerBudget = 1500 * time.Millisecond
 )
 
-// askOwner asks the server at a socket to remove the container. containerd calls `delete`
-// also if it has given up on a server that is still running, and two processes must not
-// remove one app at the same time. askOwner returns nil if no server answers or the server
-// does not have the container.
+// askOwner asks the server at a socket to remove the container. containerd also calls
+// `delete` if it has given up on a server that is still running, and two processes must
+// not remove one app at the same time. askOwner returns nil if no server answers or the
+// server does not have the container.
 func askOwner(ctx context.Context, path, id string) *Exit {
 	ctx, cancel := context.WithTimeout(ctx, ownerBudget)
 	defer cancel()
@@ -66,10 +66,10 @@ func shutdownUnused(ctx context.Context, server task.TTRPCTaskService, id string
 	if err != nil || !startedFor(r.GetShimPid(), id) {
 		return
 	}
-	_, _ = server.Shutdown(ctx, &task.ShutdownRequest{ID: id}) // else it ends after unusedLimit
+	_, _ = server.Shutdown(ctx, &task.ShutdownRequest{ID: id}) // without Shutdown the server would end after unusedLimit
 }
 
-// startedFor reports whether `start` of this container has made the server.
+// startedFor reports whether the process was started by the `start` of this container.
 func startedFor(pid uint32, id string) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	args := strings.Split(string(line), "\x00")

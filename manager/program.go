@@ -66,7 +66,7 @@ func (p *Program) run(ctx context.Context, argv []string, stdin *os.File, stdout
 	}
 	switch f.action {
 	case "start":
-		// One byte on stderr would become part of the answer.
+		// A single byte on stderr would become part of the answer.
 		log.L.Logger.SetOutput(io.Discard)
 		return p.start(argv[0], f, stdin, stdout)
 	case "delete":

@@ -70,7 +70,8 @@ func (p *Program) inherit(f *flags) (*Bootstrap, net.Listener, error) {
 		listener, err := asListener(file)
 		return b, listener, err
 	}
-	// If no `start` has passed them, these descriptors are the Go runtime's.
+	// If no `start` has passed these descriptors, the Go runtime may use their
+	// numbers.
 	if listening, err := unix.GetsockoptInt(listenerFD, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || listening == 0 {
 		return nil, nil, errors.New("a server is started by the action start, or by hand with -socket")
 	}
@@ -90,7 +91,7 @@ func (p *Program) inherit(f *flags) (*Bootstrap, net.Listener, error) {
 	return b, listener, err
 }
 
-// byHand returns the bootstrap of a server that a person has started.
+// byHand returns the bootstrap of a server that a person starts with -socket.
 func (p *Program) byHand(f *flags) (*Bootstrap, error) {
 	r, err := parseRequest(nil, f, os.Getenv)
 	if err != nil {

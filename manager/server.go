@@ -20,8 +20,8 @@ const (
 	// its pod.
 	closeBudget = 5 * time.Second
 	// endBudget is for the end of a server whose service and pod end by themselves. No
-	// client waits: the socket was removed and the connections are closed. The ABI
-	// gives `stop`, `stop --force` and `gc` of a stage1 ten seconds each, with five
+	// client waits for it, because the socket was removed and the connections are closed.
+	// The ABI gives `stop`, `stop --force` and `gc` of a stage1 ten seconds each, with five
 	// seconds of grace between them.
 	endBudget = time.Minute
 	// hangUpLimit is how long clients may take to read their last answers and to close
@@ -128,15 +128,15 @@ func (s *server) wait(ctx context.Context, signals *signals, served <-chan error
 // intercept wraps every call.
 func (s *server) intercept(ctx context.Context, u ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
 	if s.isEnding() && methodName(info.FullMethod) == "Connect" {
-		// Connect asks whether the server is running, and it is ending: so Connect gets
-		// no answer, and fails when the connection is closed, as with runc's shim. Other
-		// calls are answered, because NotFound is right for their containers.
+		// Connect asks whether the server is running. This one is ending, so Connect gets
+		// no answer and fails when the connection is closed, as with runc's shim. Other
+		// calls are answered: NotFound is the right answer for their containers.
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
 	done := s.calls.begin(info.FullMethod)
-	// ttrpc cancels the context of a call when it has queued the answer for writing.
-	// The call is in progress until then.
+	// ttrpc cancels the context of a call when it has queued the answer. Count the call
+	// until then.
 	defer context.AfterFunc(ctx, done)
 	s.memory.touch()
 	response, err := method(ctx, u)
@@ -148,7 +148,7 @@ func (s *server) intercept(ctx context.Context, u ttrpc.Unmarshaler, info *ttrpc
 
 // beforeFinalAnswer is called before each answer of a server that ends.
 func (s *server) beforeFinalAnswer(ctx context.Context, method string) {
-	// A client that has the answer may check that the socket was removed.
+	// The client may check that the socket is gone as soon as it has the answer.
 	s.retire()
 	if !isShutdown(method) {
 		return
@@ -170,7 +170,7 @@ func (s *server) isEnding() bool {
 	}
 }
 
-// end ends the server. It takes at most closeBudget after a signal, and else endBudget.
+// end ends the server. It takes at most closeBudget after a signal, otherwise endBudget.
 func (s *server) end(ctx context.Context, t *ttrpc.Server, signals *signals) {
 	s.memory.stop()
 	s.retire()
@@ -196,7 +196,8 @@ func (s *server) end(ctx context.Context, t *ttrpc.Server, signals *signals) {
 	}
 }
 
-// sweep removes the files of killed calls of `start` in the directory of the socket.
+// sweep removes the files that killed calls of `start` have left in the directory of the
+// socket.
 func (s *server) sweep(ctx context.Context) {
 	if err := sweepSockets(filepath.Dir(s.socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.G(ctx).WithError(err).Warn("sockets that others have left cannot all be removed")

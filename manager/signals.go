@@ -17,8 +17,8 @@ type signals struct {
 	dump      chan os.Signal
 }
 
-// notifySignals starts to receive signals. SIGPIPE is caught and dropped: hooks and
-// loggers that the server executes would inherit it as ignored.
+// notifySignals starts to receive signals. It catches SIGPIPE and drops it. If SIGPIPE
+// were ignored instead, hooks and loggers that the server executes would inherit that.
 func notifySignals() *signals {
 	s := &signals{
 		terminate: make(chan os.Signal, 1),
@@ -30,14 +30,14 @@ func notifySignals() *signals {
 	return s
 }
 
-// stop stops receiving signals but SIGPIPE, which must not end the process.
+// stop stops receiving the signals, except SIGPIPE, which must not end the process.
 func (s *signals) stop() {
 	signal.Stop(s.terminate)
 	signal.Stop(s.dump)
 }
 
-// dumpStacks logs the stack of every goroutine in a line of its own, so that a full log
-// drops single stacks only.
+// dumpStacks logs the stack of each goroutine in a line of its own, so that a full log
+// loses single stacks, not the whole dump.
 func dumpStacks(ctx context.Context) {
 	const most = 1 << 20
 	stacks := make([]byte, 32<<10)

@@ -37,7 +37,8 @@ func socketPath(dir, containerdAddress, namespace, group string) (string, error)
 	return filepath.Join(dir, fmt.Sprintf("%x", name)), nil
 }
 
-// claim is the lock on a group's socket: its holder decides which process serves it.
+// claim is the lock on a group's socket: the process that holds it decides which process
+// serves the group.
 type claim struct {
 	path string
 	lock *groupLock

@@ -66,8 +66,8 @@ func spawn(argv0, bundle string, r *request, listener *os.File) error {
 	return err
 }
 
-// serverArgs returns the arguments of the server. They are for readers of ps: the
-// server reads the handover instead.
+// serverArgs returns the arguments of the server. They are only for people who read ps:
+// the server reads the handover.
 func serverArgs(argv0 string, b *Bootstrap) []string {
 	args := []string{argv0, "-namespace", b.Namespace, "-id", b.ID, "-address", b.Address}
 	if b.LogLevel == "debug" || b.LogLevel == "trace" {
@@ -95,9 +95,9 @@ func writeHandover(b *Bootstrap) (*os.File, error) {
 	return proc.Memory("bootstrap", text)
 }
 
-// openLog opens the log fifo of the bundle. If that fails, it returns the descriptor
-// instead. It opens the fifo for reading and writing: this works without a reader,
-// keeps lines for a containerd that restarts, and prevents SIGPIPE.
+// openLog opens the log fifo of the bundle, and returns its descriptor, or the value of
+// instead if that fails. The fifo is opened for reading and writing: this works without a
+// reader, keeps lines for a containerd that restarts, and prevents SIGPIPE.
 func openLog(bundle string, instead uintptr) (fd uintptr, release func()) {
 	log, err := unix.Open(filepath.Join(bundle, "log"), unix.O_RDWR|unix.O_APPEND|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -94,9 +94,9 @@ func (f *flags) bundleDir() (string, error) {
 	return os.Getwd()
 }
 
-// recordSocket writes the place of the socket into the bundle. `delete` needs it if
-// containerd ended before it had stored the answer, and older releases of containerd
-// reconnect from `address`.
+// recordSocket writes the address of the socket into the bundle. `delete` needs it
+// if containerd ended before it had stored the answer, and older releases of
+// containerd reconnect by the file `address`.
 func (r *request) recordSocket(bundle string) error {
 	if r.socketDir != "" {
 		link := filepath.Join(bundle, socketDirLink)

@@ -6,9 +6,9 @@ import "time"
 const unusedLimit = 5 * time.Minute
 
 // unusedWatch ends a server whose containerd ended after it had called `start` and before
-// its first Create: containerd does not know of such a server after its restart. A server
-// that has had a container is not ended, because containerd will delete the container,
-// however long its restart takes.
+// its first Create: after its restart, containerd does not know of such a server.
+// unusedWatch never ends a server that has had a container, because containerd will
+// delete the container, however long its restart takes.
 type unusedWatch struct {
 	conns *conns
 	calls *calls
@@ -21,7 +21,7 @@ func newUnusedWatch(conns *conns, calls *calls) *unusedWatch {
 }
 
 // update is called after every change of the number of connections. It reports whether
-// the server has neither a connection nor had a container.
+// the server has no connection and never had a container.
 func (w *unusedWatch) update() (unused bool) {
 	unused = w.conns.count() == 0 && !w.calls.anyCreated()
 	if unused == w.armed {
@@ -35,7 +35,8 @@ func (w *unusedWatch) update() (unused bool) {
 	return unused
 }
 
-// expired delivers a time when the server has been unused for unusedLimit.
+// expired returns the channel that receives a time when the server has been unused for
+// unusedLimit.
 func (w *unusedWatch) expired() <-chan time.Time { return w.timer.C }
 
 func (w *unusedWatch) stop() { w.timer.Stop() }

@@ -79,7 +79,7 @@ func readCheckpoint(path string, a *anypb.Any) (abi.Checkpoint, error) {
 	return c, nil
 }
 
-// resizePty sets the size of a terminal; before Start it is kept
+// resizePty sets the size of a terminal. Before Start the size is kept for the terminal
 // (requirements.md#T10).
 func (s *Service) resizePty(_ context.Context, r *task.ResizePtyRequest) (*emptypb.Empty, error) {
 	size := pod.Size{Width: uint16(r.Width), Height: uint16(r.Height)}
@@ -102,7 +102,7 @@ func (s *Service) closeIO(_ context.Context, r *task.CloseIORequest) (*emptypb.E
 	return empty, nil
 }
 
-// done is the answer of a call that answers nothing.
+// done returns the answer of a call without results: an empty message, or err.
 func done(err error) (*emptypb.Empty, error) {
 	if err != nil {
 		return nil, err

@@ -40,15 +40,15 @@ func (p publisher) Publish(e pod.Event) {
 	})
 }
 
-// ended notifies the streams of a process that the process has ended. A terminal cannot
-// see that by itself.
+// ended tells the streams of a process that the process has ended. A terminal's stream
+// has no other sign of that (see hangup).
 func ended(e pod.Event) {
 	if io := processOf(e.Tag).stdio; io != nil {
 		io.ended()
 	}
 }
 
-// message returns the topic and the message of an event (requirement section 7).
+// message returns the topic and the message of an event (docs/requirements.md, *Events*).
 func message(e pod.Event) (string, proto.Message) {
 	id, pid := string(e.App), uint32(e.PID)
 	switch e.Kind {
@@ -94,6 +94,6 @@ func taskCreate(e pod.Event) proto.Message {
 		ContainerID: string(e.App), Pid: uint32(e.PID), Bundle: p.bundle, Rootfs: p.rootfs, Checkpoint: p.checkpoint,
 		IO: &events.TaskIO{Stdin: p.stdin, Stdout: p.stdout, Stderr: p.stderr, Terminal: p.terminal},
 	}
-	p.rootfs = nil // no other event of the app is a create
+	p.rootfs = nil // no other event has these fields
 	return msg
 }

@@ -163,7 +163,7 @@ func TestAllEventsArriveOnceInOrderAcrossRestartsOfContainerd(t *testing.T) {
 	}
 	for range 3 {
 		put(50)
-		// Also the last answer has come: one that is lost makes an event come twice.
+		// Wait for the last answer, too: if it is lost, the event arrives twice.
 		wait.Until(t, "delivery", func() bool {
 			q.mu.Lock()
 			defer q.mu.Unlock()

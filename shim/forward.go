@@ -18,8 +18,7 @@ import (
 // forwardLimit is how long containerd may take to accept one event.
 const forwardLimit = 5 * time.Second
 
-// forwarder calls containerd's Events service. It is used by one goroutine, the
-// queue's.
+// forwarder calls containerd's Events service. Only the queue's goroutine uses it.
 type forwarder struct {
 	address string // path of the socket; empty: events go nowhere
 	client  *ttrpc.Client

@@ -25,19 +25,20 @@ type streams struct {
 	terminal              bool
 }
 
-// process has the facts about an app's first process, or about an exec, that are fields of
-// State's answer and of events, and its streams. The pod keeps it and hands it back.
+// process has the streams of an app's first process or of an exec, and the facts about it
+// that State and events report. It is the process's tag: the pod keeps it and hands it back
+// with states and events.
 type process struct {
 	streams
 	bundle string // of the app
 	stdio  *stdio
 
 	// Of an app's first process.
-	rootfs     []*types.Mount // until TaskCreate was published
+	rootfs     []*types.Mount // nil once TaskCreate was published
 	checkpoint string         // from which the app was made
 }
 
-// processOf returns what the pod has handed back.
+// processOf returns the process of a tag.
 func processOf(tag any) *process {
 	if p, ok := tag.(*process); ok {
 		return p
@@ -45,7 +46,8 @@ func processOf(tag any) *process {
 	return &process{} // no client has asked for this process
 }
 
-// take takes an id for a Create or Exec, which gives it back by calling release.
+// take reserves an id for a Create or Exec. The call releases it when the pod knows the app
+// or exec, or when it has failed.
 func (s *Service) take(n name) (release func(), err error) {
 	if err := s.ids.take(n); err != nil {
 		return nil, err
@@ -57,8 +59,8 @@ func (s *Service) take(n name) (release func(), err error) {
 	return func() { s.ids.giveBack(n) }, nil
 }
 
-// create makes an app, blocked before its exec (requirements.md#T1). On failure
-// nothing of it remains and its id is free again.
+// create makes an app, blocked before its exec (requirements.md#T1). If it fails, nothing
+// of the app remains and its id is free again.
 func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.CreateTaskResponse, error) {
 	if r.ID == "" || !filepath.IsAbs(r.Bundle) {
 		return nil, fmt.Errorf("create container %q: the id is empty or the bundle %q is not absolute: %w", r.ID, r.Bundle, errdefs.ErrInvalidArgument)
@@ -78,8 +80,8 @@ func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	return &task.CreateTaskResponse{Pid: uint32(st.PID)}, nil
 }
 
-// endIfUnused ends a service without apps after a create whose caller has disconnected. A
-// containerd that has ended sends no Shutdown for it, and containerd 1.6 sends none after a
+// endIfUnused ends a service without apps after a Create whose caller has disconnected. If
+// that containerd has ended, it sends no Shutdown. containerd 1.6 sends none after its
 // restart either (requirements.md#R4).
 func (s *Service) endIfUnused(ctx context.Context, id string) {
 	if _, err := s.shutdown(ctx, &task.ShutdownRequest{ID: id}); err != nil {

@@ -18,12 +18,12 @@ import (
 const (
 	// loggerReady is how long a logger may take to get ready (requirements.md#I4).
 	loggerReady = 10 * time.Second
-	// loggerStop is how long it has between SIGTERM and SIGKILL.
+	// loggerStop is how long a logger has between SIGTERM and SIGKILL.
 	loggerStop = 12 * time.Second
-	// loggerGrace is how long Drain waits for a logger to end by itself after
-	// the end of its input, before Close sends the SIGTERM that some wait for.
+	// loggerGrace is how long Drain waits for a logger to end by itself after the end of
+	// its input. After that Close sends SIGTERM, which some loggers wait for.
 	loggerGrace = 2 * time.Second
-	// loggerCrashes is how many successors in a row may end within loggerYoung.
+	// loggerCrashes is how many runs in a row may last less than loggerYoung.
 	loggerCrashes = 3
 	loggerYoung   = time.Second
 )
@@ -58,9 +58,9 @@ type loggerProcess struct {
 }
 
 // startLogger starts the program of a target and waits until it is ready. It returns the
-// write ends of the program's pipes, by descriptor of the process. The program always
-// has both pipes; the pipe of a descriptor that is not in fds is at its end from the
-// start.
+// write ends of the program's pipes, by descriptor of the process. The program always gets
+// two pipes. If a descriptor is not in fds, its pipe has no writer and the program reads
+// end of file.
 func (o *opener) startLogger(ctx context.Context, t target, own owner, mode end, fds ...int) (_ *logger, w [3]*os.File, err error) {
 	l := &logger{
 		argv:     append([]string{t.path}, t.args...),
@@ -249,8 +249,8 @@ func (l *logger) discard() {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, f := range l.read[1:] {
-		// This opens the pipe anew: the poller needs nonblocking mode, which the program's
-		// own open file must not have.
+		// Open the pipe again: this process reads it in nonblocking mode, through the
+		// runtime's poller, and the program's own open file must stay in blocking mode.
 		src, err := openPolled(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_RDONLY)
 		if err != nil {
 			log.L.WithError(err).Error("output without a logger cannot be read")
@@ -272,7 +272,7 @@ func (l *logger) release() {
 	close(l.released)
 }
 
-// terminate ends the program, by force if it has to.
+// terminate sends SIGTERM to the program, and kills it if it does not end.
 func (l *logger) terminate(p *loggerProcess) {
 	defer proc.CloseFiles(p.pidfd)
 	if p.pidfd != nil {
@@ -302,8 +302,8 @@ func (l *logger) drain(ctx context.Context) {
 	}
 }
 
-// stop begins to end the program, and returns when the shim has closed everything of it.
-// The service waits for the program itself.
+// stop begins to end the program, and returns when the shim has closed the read ends. The
+// service waits for the end of the program.
 func (l *logger) stop() {
 	l.cancel()
 	<-l.released

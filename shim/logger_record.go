@@ -19,9 +19,9 @@ import (
 const loggersDir = "rkt-loggers"
 
 // Limits of a logger whose shim has died. The logger may need some time to end by itself,
-// because its app was killed and its input has ended. `delete` has five seconds in all:
-// the logger gets the rest of endLoggersBudget, at least minLoggerWait and at most
-// maxLoggerWait.
+// because its app was killed and its input has ended. All loggers together get the rest
+// of endLoggersBudget, but at least minLoggerWait and at most maxLoggerWait, because
+// containerd gives `delete` five seconds in all.
 const (
 	minLoggerWait    = 300 * time.Millisecond
 	maxLoggerWait    = time.Second
@@ -45,18 +45,19 @@ func recordLogger(bundle string, pid int) error {
 	return os.WriteFile(loggerRecord(bundle, pid), fmt.Appendf(nil, "%d %d\n", start, os.Getpid()), 0o600)
 }
 
-// forgetLogger removes the note. The bundle may be gone, and the note with it.
+// forgetLogger removes the note of a logger. It ignores errors, because the bundle may be
+// gone.
 func forgetLogger(bundle string, pid int) { _ = os.Remove(loggerRecord(bundle, pid)) }
 
 func loggerRecord(bundle string, pid int) string {
 	return filepath.Join(bundle, loggersDir, strconv.Itoa(pid))
 }
 
-// EndLoggers ends the loggers of a container whose shim has died and whose processes
-// were killed. took is how long `delete` has taken for that. The input of the loggers
-// has ended, so most of them end by themselves; the others get SIGTERM. EndLoggers does
-// not wait for their end after that, because `delete` has no time for it. It leaves the
-// loggers of a live shim alone. For a bundle without loggers it only reads a directory.
+// EndLoggers ends the loggers of a container whose shim has died. `delete` has killed the
+// container's processes before; took is how long that took. So the input of the loggers has
+// ended, and most of them end by themselves. EndLoggers sends SIGTERM to the others and
+// does not wait for their end, because `delete` has no time for that. It leaves the loggers
+// of a live shim alone. For a bundle without loggers it only reads a directory.
 func EndLoggers(ctx context.Context, bundle string, took time.Duration) error {
 	list, err := os.ReadDir(filepath.Join(bundle, loggersDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,8 +81,8 @@ func EndLoggers(ctx context.Context, bundle string, took time.Duration) error {
 	return nil
 }
 
-// openRecorded opens the logger that a record names, if it runs and its shim does not: a
-// child that has lost its parent has another one.
+// openRecorded opens the logger that a record names. It returns nil if the logger has
+// ended, or if its parent is still the shim that started it.
 func openRecorded(bundle, name string) *proc.Process {
 	pid, err := strconv.Atoi(name)
 	if err != nil {

@@ -50,7 +50,7 @@ type Pod interface {
 	Resize(pod.AppID, pod.ExecID, pod.Size) error
 	// CloseStdin is legal in every state.
 	CloseStdin(pod.AppID, pod.ExecID) error
-	// Empty reports whether the pod has no app, but for one of this id.
+	// Empty reports whether the pod has no app, apart from the one whose id is but.
 	Empty(but pod.AppID) bool
 	// Close ends a pod that has no apps.
 	Close(context.Context) error
@@ -75,7 +75,8 @@ type SandboxPod interface {
 	ShutdownSandbox(ctx context.Context, id string) error
 	// SandboxStats returns the kernel's counters of a started pod.
 	SandboxStats(id string) (pod.Stats, error)
-	// LinkSandbox makes the links to the files of a started sandbox.
+	// LinkSandbox makes links in containerd's directories to the files of a started
+	// sandbox.
 	LinkSandbox(id string) error
 }
 

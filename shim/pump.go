@@ -16,22 +16,24 @@ import (
 const (
 	// spliceMax is what one splice may move: a pipe's whole capacity.
 	spliceMax = 64 << 10
-	// bufferSize is for what cannot be spliced. A terminal gives 4 KiB at most.
+	// bufferSize is the size of a buffer for streams that cannot be spliced. A read from a
+	// terminal returns 4 KiB at most.
 	bufferSize = 16 << 10
 )
 
-// buffers lends memory to pumps that cannot splice. A pump has one only while
-// bytes pass through it, so streams at rest share none.
+// buffers lends memory to pumps that cannot splice. A pump has a buffer only while bytes
+// pass through it, so idle streams use no memory.
 type buffers struct{ pool sync.Pool }
 
 func newBuffers() *buffers {
 	return &buffers{pool: sync.Pool{New: func() any { return new([bufferSize]byte) }}}
 }
 
-// pump moves one stream until its source ends or is closed. It never stops
-// reading before that: a process must not block, or be killed, because its log fails (containerd#11511).
+// pump moves one stream until its source ends or is closed. It does not stop reading when
+// its sink fails, because a process must not block or be killed if its log fails
+// (containerd#11511).
 type pump struct {
-	src     *os.File // in the poller
+	src     *os.File // in the runtime's poller
 	dst     *sink
 	buffers *buffers
 	// hangup is set if src is a terminal's master; it interprets EIO.
@@ -61,7 +63,7 @@ func (p *pump) run() {
 	var w *writeError
 	if errors.As(err, &w) && !errors.Is(err, os.ErrClosed) {
 		log.L.WithError(err).Errorf("output to %s: what follows is thrown away", p.dst.name)
-		_ = p.move(p.drop) // ends with the source, whatever its error
+		_ = p.move(p.drop) // until the source ends; the error does not matter
 	}
 }
 
@@ -89,10 +91,10 @@ func (p *pump) move(step func() error) error {
 
 // splice waits for bytes and moves them inside the kernel.
 //
-// Both waits are nested, so that neither descriptor can be given away while the
-// other one is waited for. Closing either file ends both. Readiness is
-// remembered by the poller from before an attempt, so no wake-up is lost between
-// the attempt and the wait.
+// The wait for dst is nested in the wait for src, so no descriptor can be closed and its
+// number reused while the other one is waited for. Closing either file ends both waits. The
+// poller remembers a readiness from before an attempt, so no wake-up is lost between the
+// attempt and the wait.
 func (p *pump) splice() error {
 	src, err := p.src.SyscallConn()
 	if err != nil {
@@ -125,8 +127,9 @@ func (p *pump) splice() error {
 	return nil
 }
 
-// waited returns the error that has ended a wait for a file, or os.ErrClosed if the file
-// was closed: for that a SyscallConn returns an error without a name.
+// waited takes the error with which a wait for f has ended. It returns os.ErrClosed if f was
+// closed during the wait, and err otherwise. It is needed because a closed SyscallConn
+// returns an error that errors.Is cannot recognise.
 func waited(f *os.File, err error) error {
 	if _, closed := f.Read(nil); errors.Is(closed, os.ErrClosed) {
 		return os.ErrClosed
@@ -134,11 +137,11 @@ func waited(f *os.File, err error) error {
 	return err
 }
 
-// spliceOnce moves the bytes that are there. splice(2) returns EAGAIN for an empty source
-// and for a full sink alike, and for a full sink even at the end of the source; full
-// reports which one it is. If the source is readable after EAGAIN, its bytes may have
-// arrived only then. So the sink counts as full only after a second EAGAIN: a wait for room
-// in a sink that is not full would never end.
+// spliceOnce moves the bytes that are there. full reports whether the sink was full. splice(2)
+// does not tell: it returns EAGAIN for an empty source and for a full sink alike, and for a
+// full sink even at the end of the source. If the source is readable after EAGAIN, its bytes
+// may have arrived only then. So the sink counts as full only after a second EAGAIN: a wait
+// for room in a sink that is not full would never end.
 func spliceOnce(from, to int) (n int64, full bool, err error) {
 	n, err = spliceRetry(from, to)
 	if err != unix.EAGAIN || !readable(from) {

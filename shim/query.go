@@ -15,8 +15,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-// statuses translates states. Creating is not listed: such an app has no id
-// yet.
+// statuses translates states. Creating is not listed, because the id of such an app is
+// not known to clients yet.
 var statuses = map[pod.State]tasktypes.Status{
 	pod.Created:  tasktypes.Status_CREATED,
 	pod.Starting: tasktypes.Status_CREATED,
@@ -50,8 +50,8 @@ func (s *Service) state(_ context.Context, r *task.StateRequest) (*task.StateRes
 	}, nil
 }
 
-// processID is what containerd calls a process: the exec's id, or the
-// container's for its first process.
+// processID returns containerd's id of a process: the exec's id, or for an app's first
+// process the container's.
 func processID(id, exec string) string {
 	if exec != "" {
 		return exec
@@ -59,11 +59,11 @@ func processID(id, exec string) string {
 	return id
 }
 
-// pids lists the processes of an app (requirements.md#T6). Its answer is never empty:
-// after a restart containerd takes an empty answer for a task that was never created, and
-// deletes the task (requirements.md#R3). If an app's last process is just ending, the
-// answer has the app's first process. Some releases of containerd treat an error like an
-// empty answer; for these an ended app has its first process, too.
+// pids lists the processes of an app (requirements.md#T6). The list is never empty: after
+// a restart containerd takes an empty list for a task that was never created, and deletes
+// the task (requirements.md#R3). If an app's last process is just ending, the list has
+// the app's first process. Some releases of containerd treat an error like an empty list;
+// for them the list of an ended app has its first process, too.
 func (s *Service) pids(ctx context.Context, r *task.PidsRequest) (*task.PidsResponse, error) {
 	id := pod.AppID(r.ID)
 	infos, err := s.pod.Pids(ctx, id)

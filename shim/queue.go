@@ -16,8 +16,8 @@ import (
 // dropped, with a line in the log.
 const maxQueued = 32768
 
-// Waits between attempts to deliver an event: doubled from the first to the
-// last.
+// Waits between attempts to deliver an event. Each is twice as long as the one before, up
+// to lastRetry.
 const (
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 3 * time.Second
@@ -28,7 +28,7 @@ const (
 // empty queue costs one sleeping goroutine.
 type queue struct {
 	forwarder *forwarder
-	ctx       context.Context // ended when waiting for delivery is given up
+	ctx       context.Context // ended when the queue gives up delivery
 	cancel    context.CancelFunc
 	wake      chan struct{} // capacity 1: look at the queue again
 	stopped   chan struct{}
@@ -79,8 +79,8 @@ func (q *queue) look() {
 	}
 }
 
-// close delivers what is queued, at most until ctx is done, and stops. The error
-// says how many events were not delivered. It may be called more than once.
+// close delivers the queued events until ctx is done, and stops the queue. The error says
+// how many events were not delivered. close may be called more than once.
 func (q *queue) close(ctx context.Context) error {
 	q.mu.Lock()
 	q.closed = true
@@ -143,8 +143,8 @@ func (q *queue) taken() {
 	q.waiting = q.waiting[1:]
 }
 
-// deliver tries until containerd has accepted the event, or has refused it for
-// good. It returns false when the queue gives up.
+// deliver tries until containerd has accepted the event or has refused it for good. It
+// returns false if the queue has given up before.
 func (q *queue) deliver(e *types.Envelope) bool {
 	wait := firstRetry
 	for failures := 0; ; failures++ {

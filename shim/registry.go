@@ -9,19 +9,19 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-// registry knows the ids that the pod does not know yet: those of apps and execs that are
-// being created, and the sandbox's. A request takes its id before it does anything else,
+// registry has the ids of apps and execs that are being created, which the pod does not
+// know yet, and the id of the sandbox. A request takes its id before it does anything else,
 // so that two requests for one id never reach the pod.
 type registry struct {
 	mu      sync.Mutex
 	taken   map[name]bool
-	changes int  // of taken, by apps
+	changes int  // how often an app's id was taken or given back
 	closed  bool // no app is accepted any more
 
-	sandbox string // id of the pod's sandbox, if it is one
+	sandbox string // empty if the pod is no sandbox
 }
 
-// name is the id of an app, or with exec of an exec.
+// name is the id of an app, or of an exec if exec is set.
 type name struct {
 	app  pod.AppID
 	exec pod.ExecID
@@ -67,16 +67,17 @@ func (r *registry) changeLocked(n name) {
 	}
 }
 
-// seen returns what closeIfEmpty is to be given.
+// seen returns the number of changes, which the caller passes to closeIfEmpty.
 func (r *registry) seen() (changes int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changes
 }
 
-// closeIfEmpty makes the registry refuse further apps, if no app is being created and there
-// is no sandbox. The caller has found the pod empty since it called seen. If an app has
-// been begun or finished since then, the caller has to look again.
+// closeIfEmpty makes the registry refuse further apps, unless an app is being created or
+// there is a sandbox. The caller calls the method seen, checks that the pod has no app,
+// and passes the result of seen to closeIfEmpty. If the creation of an app has begun or
+// ended since then, again is true, and the caller repeats these steps.
 func (r *registry) closeIfEmpty(seen int) (closed, again bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -31,9 +31,9 @@ func newRootfs(mounts []*types.Mount, children *proc.Children) *rootfs {
 // (requirements.md#M5).
 func (r *rootfs) Empty() bool { return len(r.mounts) == 0 }
 
-// checkKind refuses a type such as format/mkdir/overlay. The words before the last one are
-// work of containerd's mount manager, which does it before it sends the mounts to a shim. The
-// type of a mount that is left has no slash.
+// checkKind refuses a type such as format/mkdir/overlay. The words before the last slash
+// are instructions to containerd's mount manager, which carries them out and removes them
+// before it sends mounts to a shim.
 func checkKind(m mount.Mount) error {
 	slash := strings.LastIndexByte(m.Type, '/')
 	if slash < 0 {
@@ -56,10 +56,10 @@ func (r *rootfs) Mounts() ([]abi.Mount, error) {
 	return all, nil
 }
 
-// Mount mounts everything in order, later ones below target at their own targets
-// (requirements.md#M1), and undoes it if one fails (requirements.md#M2). Helpers such as
-// mount.fuse, and processes that keep user namespaces for id-mapped layers, are started by the
-// mount package itself, and waited for by it.
+// Mount mounts everything in order, later mounts at their own targets below target
+// (requirements.md#M1). If a mount fails, it undoes those before (requirements.md#M2). The
+// mount package itself starts helpers, such as mount.fuse and the processes that keep user
+// namespaces for id-mapped layers, and waits for them.
 func (r *rootfs) Mount(ctx context.Context, target string) error {
 	for _, m := range r.mounts {
 		if err := checkKind(m); err != nil {

@@ -44,9 +44,8 @@ func (s *Service) methods() map[string]ttrpc.Method {
 	}
 }
 
-// rpc wraps a method: it decodes the request, calls the method, and turns its error
-// into a gRPC status with the same text, because clients look for words in that text
-// (requirement T, section 17).
+// rpc wraps a method: it decodes the request, calls the method, and turns its error into a
+// gRPC status with the same text, because clients look for words in that text.
 func rpc[Request, Response any](name string, call func(context.Context, *Request) (*Response, error)) ttrpc.Method {
 	return func(ctx context.Context, unmarshal func(any) error) (any, error) {
 		req := new(Request)
@@ -62,8 +61,8 @@ func rpc[Request, Response any](name string, call func(context.Context, *Request
 	}
 }
 
-// printable is an error whose text is safe to show: parts of it may come from a stage1, an
-// image or a spec.
+// printable is an error whose text is safe to print, although parts of the text may come
+// from a stage1, an image or a spec.
 type printable struct{ error }
 
 func (p printable) Error() string { return abi.Printable(p.error.Error()) }

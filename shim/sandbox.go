@@ -16,18 +16,18 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 )
 
-// stopLimit is how long stopping a sandbox may take beyond the time that its apps
-// were granted. Its clients have no limit of their own.
+// stopLimit is how long the stop of a sandbox may take beyond the time that the client
+// grants the apps. Clients set no deadline.
 const stopLimit = 30 * time.Second
 
-// States of a sandbox, as containerd's CRI names them. A sandbox that was not started is
-// not ready.
+// States of a sandbox, as containerd's CRI names them. A sandbox is not ready until it was
+// started.
 const (
 	sandboxReady    = "SANDBOX_READY"
 	sandboxNotReady = "SANDBOX_NOTREADY"
 )
 
-// sandboxMethods is the Sandbox service (requirement section 18).
+// sandboxMethods has the methods of the Sandbox service.
 func (s *Service) sandboxMethods() map[string]ttrpc.Method {
 	return map[string]ttrpc.Method{
 		"CreateSandbox":   rpc("CreateSandbox", s.createSandbox),
@@ -43,8 +43,8 @@ func (s *Service) sandboxMethods() map[string]ttrpc.Method {
 	}
 }
 
-// createSandbox makes the pod, without a process. A second one is errdefs.ErrAlreadyExists,
-// whatever it asks for.
+// createSandbox makes the pod, without a process. A second call returns
+// errdefs.ErrAlreadyExists, whatever its request.
 func (s *Service) createSandbox(ctx context.Context, r *sandbox.CreateSandboxRequest) (*sandbox.CreateSandboxResponse, error) {
 	if err := s.ids.openSandbox(r.SandboxId); err != nil {
 		return nil, err
@@ -81,9 +81,9 @@ func (s *Service) startSandbox(ctx context.Context, r *sandbox.StartSandboxReque
 	return resp, err
 }
 
-// platform is called before each container of the pod is made, and so before
-// containerd looks for the files that the container gets from its sandbox. It makes the
-// links to these files again, because containerd's CRI removes them when it restarts.
+// platform makes the links to the sandbox's files again, because containerd's CRI removes
+// them when it restarts. containerd calls Platform before it makes a container of the pod,
+// and so before it looks for the files that the container gets from its sandbox.
 func (s *Service) platform(_ context.Context, r *sandbox.PlatformRequest) (*sandbox.PlatformResponse, error) {
 	if err := s.pod.LinkSandbox(r.SandboxId); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (s *Service) platform(_ context.Context, r *sandbox.PlatformRequest) (*sand
 	return &sandbox.PlatformResponse{Platform: &types.Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}}, nil
 }
 
-// stopSandbox ends the pod's processes, and is answered when they have ended.
+// stopSandbox ends the pod's processes, and answers when they have ended.
 func (s *Service) stopSandbox(ctx context.Context, r *sandbox.StopSandboxRequest) (*sandbox.StopSandboxResponse, error) {
 	grace := time.Duration(r.TimeoutSecs) * time.Second
 	ctx, cancel := context.WithTimeout(ctx, grace+stopLimit)

@@ -19,9 +19,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 )
 
-// sandboxConfig translates a client's description of a sandbox. CRI sends a message of
-// its own; other clients put an OCI spec into the bundle, or describe nothing. It also
-// returns the pod's annotations.
+// sandboxConfig translates a client's description of a sandbox, and returns the pod's
+// annotations with it. CRI sends a message of its own. Other clients put an OCI spec into
+// the bundle, or describe nothing.
 func sandboxConfig(r *sandbox.CreateSandboxRequest, debug bool) (c pod.SandboxConfig, annotations map[string]string, err error) {
 	c = pod.SandboxConfig{ID: r.SandboxId, Bundle: r.BundlePath, Debug: debug}
 	if r.SandboxId == "" || !filepath.IsAbs(r.BundlePath) {
@@ -65,7 +65,7 @@ func fromSpec(c *pod.SandboxConfig, r *sandbox.CreateSandboxRequest) (annotation
 	}
 	for _, ns := range spec.Linux.Namespaces {
 		switch ns.Type {
-		case specs.MountNamespace, specs.CgroupNamespace: // a container's own
+		case specs.MountNamespace, specs.CgroupNamespace: // each container has its own
 			continue
 		case specs.NetworkNamespace:
 			if r.NetnsPath != "" {
@@ -89,7 +89,7 @@ func ociMappings(from []specs.LinuxIDMapping) []abi.IDMapping {
 }
 
 // fromCRI translates CRI's message as containerd's own sandbox controller does for a pause
-// container, and describes the files that the pod's containers expect.
+// container, and adds the files that the pod's containers expect.
 func fromCRI(c *pod.SandboxConfig, r *sandbox.CreateSandboxRequest) (annotations map[string]string, err error) {
 	var config sandbox.PodSandboxConfig
 	if err := proto.Unmarshal(r.Options.GetValue(), &config); err != nil {
@@ -165,7 +165,7 @@ func criNamespaces(c *pod.SandboxConfig, o *sandbox.NamespaceOption, netns strin
 	}
 	c.UIDMappings, c.GIDMappings = criMappings(user.GetUids()), criMappings(user.GetGids())
 	if o.GetNetwork() != host && netns != "" {
-		c.UserOf = netns // containerd has made both
+		c.UserOf = netns // containerd has made the user namespace with netns
 	} else {
 		c.Namespaces = append(c.Namespaces, abi.Namespace{Type: "user"})
 	}

@@ -25,11 +25,11 @@ const (
 	sandboxesDir = "sandboxes"
 )
 
-// criFiles makes /etc/hostname, /etc/hosts, /etc/resolv.conf and /dev/shm for the
+// criFiles adds /etc/hostname, /etc/hosts, /etc/resolv.conf and /dev/shm for the
 // containers of a pod. The files are in the pod's directory, and links in containerd's
-// directories point to them. When containerd restarts, it removes everything from its
-// directories that it does not know; only the links are lost then, and later containers
-// get the same files.
+// directories point to them. When containerd restarts, it removes everything that it does
+// not know from its directories. Only the links are lost then, and later containers get
+// the same files.
 func criFiles(c *pod.SandboxConfig, config *sandbox.PodSandboxConfig) error {
 	root, state, err := criDirs(c.Bundle, c.ID)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 // specURL is the type of a spec in containerd's messages.
 const specURL = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
-// sandboxSpec describes a running pod as the spec of a pause container would, because
-// plugins of NRI, and people who inspect a pod, look there for its namespaces. A namespace
-// that the pod has made is given as a path of the process that holds it.
+// sandboxSpec describes a running pod as the spec of a pause container would. NRI's
+// plugins, and people who inspect a pod, look there for its namespaces. A namespace that
+// the pod has made is given as a path in /proc of the process that holds it.
 func sandboxSpec(c pod.SandboxConfig, pid int) *specs.Spec {
 	spec := &specs.Spec{
 		Version:  specs.Version,

@@ -121,8 +121,8 @@ func TestASandboxFromItsCreationToItsShutdown(t *testing.T) {
 		t.Error(err)
 	}
 
-	// requirements.md#T16: without an app, and in the name of one that was there, it goes
-	// on.
+	// A Shutdown that names the last app, which was deleted, does not end the service of a
+	// sandbox. requirements.md#T16
 	b.create("a")
 	must[task.DeleteResponse](b, "Delete", &task.DeleteRequest{ID: "a"})
 	must[emptypb.Empty](b, "Shutdown", &task.ShutdownRequest{ID: "a"})

@@ -12,9 +12,9 @@ import (
 )
 
 // updateSandbox accepts a resized pod and changes no limits. The kubelet owns the pod's
-// cgroup, writes the limits to it, and updates the containers; a shim that wrote them
-// again might undo a later change of the kubelet's. A pod's overhead is no limit here.
-// containerd's own controller of pods with a pause container does the same.
+// cgroup, writes the limits to it, and updates the containers. If a shim wrote the
+// limits again, it might undo a later change of the kubelet. containerd's own
+// controller of pods with a pause container does the same.
 func (s *Service) updateSandbox(_ context.Context, r *sandbox.UpdateSandboxRequest) (*sandbox.UpdateSandboxResponse, error) {
 	if _, err := s.pod.SandboxStatus(r.SandboxId); err != nil {
 		return nil, err

@@ -19,8 +19,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 )
 
-// Limits of a shutdown. The service carries it out after its answer, so no client waits
-// for it.
+// Limits of a shutdown. The service shuts down after its answer, so no client waits for it.
 const (
 	flushLimit = 3 * time.Second
 	// podCloseLimit is more than the ABI gives to stop, stop --force and gc together.
@@ -58,7 +57,7 @@ type Service struct {
 	opener *opener
 
 	ids        registry
-	unusedOnce sync.Once // the log line about unused runtime options
+	unusedOnce sync.Once // guards the log line about unused runtime options
 
 	stop   sync.Once
 	ending chan struct{} // a Shutdown was accepted
@@ -103,9 +102,10 @@ func (s *Service) Ending() <-chan struct{} { return s.ending }
 // are delivered, and the server may stop. Close does not close it.
 func (s *Service) Done() <-chan struct{} { return s.done }
 
-// Close ends the service and leaves the pod running, as a signal to the shim must
-// (requirements.md#N2): no further app is accepted, and queued events are delivered, or
-// dropped when ctx is done. Close waits for everything that the service has started.
+// Close ends the service and leaves the pod running, because a signal to the shim must not
+// end containers (requirements.md#N2). No further app is accepted, and queued events are
+// delivered, or dropped when ctx is done. Close waits for everything that the service has
+// started.
 func (s *Service) Close(ctx context.Context) error {
 	s.ids.close()
 	err := s.finish(ctx)
@@ -120,11 +120,11 @@ func (s *Service) finish(ctx context.Context) error {
 	return err
 }
 
-// shutdown is a no-op while an app is registered (requirements.md#T16). The service ends
-// after the answer.
-// The app that the request names does not count if it has ended: its client has given it
-// up without deleting it, and no other client will delete it. If the request names the
-// sandbox, containerd has no record of that sandbox, and the service ends, too.
+// shutdown is a no-op while an app is registered (requirements.md#T16). Otherwise the
+// service ends after the answer. The app that the request names does not count if it has
+// ended: its client has given it up without deleting it, and no other client will delete
+// it. If the request names the sandbox, containerd has no record of that sandbox, and the
+// service ends, too.
 func (s *Service) shutdown(ctx context.Context, r *task.ShutdownRequest) (*emptypb.Empty, error) {
 	if s.ids.isSandbox(r.ID) {
 		_, err := s.shutdownSandbox(ctx, &sandbox.ShutdownSandboxRequest{SandboxId: r.ID})
@@ -140,8 +140,8 @@ func (s *Service) shutdown(ctx context.Context, r *task.ShutdownRequest) (*empty
 	return empty, nil
 }
 
-// closeIfEmpty refuses further apps if there is no app but this one, which has ended and is
-// not being deleted: then it is undeleted.
+// closeIfEmpty refuses further apps if the pod has no app, or only the app id and that one
+// has ended. undeleted is set if the app id has ended and no call deletes it.
 func (s *Service) closeIfEmpty(id pod.AppID) (undeleted, closed bool) {
 	for again := true; again; {
 		seen := s.ids.seen()
@@ -160,7 +160,7 @@ func (s *Service) closeIfEmpty(id pod.AppID) (undeleted, closed bool) {
 }
 
 // beginEnd carries out a Shutdown in the background, while the call is answered. The
-// registry is closed.
+// registry must be closed.
 func (s *Service) beginEnd(ctx context.Context, id pod.AppID, undeleted bool) {
 	s.stop.Do(func() {
 		close(s.ending)

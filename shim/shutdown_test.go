@@ -95,8 +95,8 @@ func TestShutdownWaitsForADeleteInProgress(t *testing.T) {
 	wait.For(t, "Done", b.svc.Done())
 }
 
-// An app that is being created is not the pod's yet, and one that was created since the
-// service looked may be.
+// An app that is being created is not in the pod yet, so the service may have found the
+// pod empty; and since then the app may have been created.
 func TestTheRegistryDoesNotCloseOnAnAppThatIsBeingCreated(t *testing.T) {
 	var r registry
 	try := func(seen int, wantClosed, wantAgain bool) {

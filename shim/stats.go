@@ -11,8 +11,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-// stats returns statistics in the message that containerd has for the host's version of
-// cgroups
+// stats returns statistics, in containerd's message for the host's version of cgroups
 // (requirements.md#T14).
 func (s *Service) stats(ctx context.Context, r *task.StatsRequest) (*task.StatsResponse, error) {
 	st, err := s.pod.Stats(ctx, pod.AppID(r.ID))

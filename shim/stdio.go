@@ -35,14 +35,14 @@ type stdio struct {
 	hangup  *hangup // of a terminal
 
 	mu      sync.Mutex
-	files   [3]*os.File // for the process; nil once it has them
+	files   [3]*os.File // for the process; nil after it was started with them
 	begun   bool
 	closed  bool
 	wanted  bool        // a client or Start has asked for the input
-	fed     bool        // the input is carried
-	pause   *time.Timer // at its end the input counts as wanted
+	fed     bool        // the input is being moved
+	pause   *time.Timer // after it the input counts as wanted
 	console *os.File
-	size    *pod.Size // asked for before there was a console
+	size    *pod.Size // of a Resize before there was a console
 
 	running sync.WaitGroup // all pumps
 	carried chan struct{}  // closed when all outputs have ended
@@ -58,7 +58,8 @@ func (s *stdio) Files() [3]*os.File {
 	return s.files
 }
 
-// Begin starts to carry. After Close it fails with errdefs.ErrFailedPrecondition.
+// Begin starts to move the streams. After Close it fails with
+// errdefs.ErrFailedPrecondition.
 func (s *stdio) Begin(console *os.File) error {
 	if console != nil {
 		var err error
@@ -127,7 +128,7 @@ func (s *stdio) startLocked() {
 	}
 }
 
-// outputEnded counts an output that has ended.
+// outputEnded counts down when an output has ended.
 func (s *stdio) outputEnded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +180,7 @@ func (s *stdio) Drain(ctx context.Context) {
 	}
 }
 
-// Close ends everything at once. It begins to end loggers; the service waits for them.
+// Close ends everything at once. It only begins to end loggers; the service waits for them.
 func (s *stdio) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -197,8 +198,8 @@ func (s *stdio) Close() error {
 
 	s.in.close()
 	proc.CloseFiles(console)
-	// Close the sinks first: a stream that waits for room in its sink holds its source, and
-	// closing the source would wait for that stream.
+	// Close the sinks first: a pump that waits for room in its sink keeps its source in
+	// use, and the closing of the source would wait for that pump.
 	for _, k := range s.sinks {
 		k.close()
 	}

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Two kinds of files are made here. Those in the runtime's poller are in
-// nonblocking mode and for this process alone: a goroutine that waits for one
-// costs no thread, and Close ends the wait. Plain ones are in blocking mode, as
-// another process expects of a file that it inherits. Mode and poller go with
-// the open file description, so no file is both.
+// This package opens two kinds of files. Polled ones are in nonblocking mode, in the
+// runtime's poller, and for this process alone: a goroutine that waits for one needs no
+// thread, and Close ends the wait. Plain ones are in blocking mode, as another process
+// expects of a file that it inherits. The mode belongs to the open file description, so
+// no file is both.
 
 // polled makes a file of a descriptor in nonblocking mode.
 func polled(fd int, name string) *os.File { return os.NewFile(uintptr(fd), name) }

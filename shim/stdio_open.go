@@ -9,16 +9,16 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// opener opens the streams of processes. It owns the things that outlive them: memory for
-// copying, and loggers that are being ended.
+// opener opens the streams of processes. It owns what is longer-lived than a stream: the
+// memory for copying, and loggers that are being ended.
 type opener struct {
 	namespace string
 	children  *proc.Children
 	buffers   *buffers
 
 	loggers sync.WaitGroup
-	leave   chan struct{}   // closed when loggers that still serve are left to themselves
-	hurry   context.Context // ended when loggers that are being ended are killed
+	leave   chan struct{}   // closed when the shim no longer watches the loggers of running apps
+	hurry   context.Context // ended when loggers that are being ended must be killed
 	hasten  context.CancelFunc
 	closed  sync.Once
 }

@@ -27,7 +27,7 @@ type sink struct {
 	mu      sync.Mutex
 	users   int  // streams that still write
 	closed  bool // close was called
-	waiting bool // done waits for a reader
+	waiting bool // done waits for a reader of the fifo
 }
 
 // openSink opens a path or file:// target.
@@ -79,10 +79,11 @@ func (s *sink) use() {
 	s.users++
 }
 
-// done is called when a stream has ended. After the last stream the reader sees the
-// end of the output. If a fifo has no reader at that moment, done waits for one, and the
-// fifo keeps its bytes until close: a client may open its end late, or again after a
-// restart of containerd, and its open would wait for ever if the fifo had no writer.
+// done is called when a stream has ended. After the last stream, done closes the sink,
+// and the reader sees the end of the output. If a fifo has no reader at that moment, done
+// waits for one first, or for close, so that the fifo keeps its bytes: a client may open
+// its end late, or again after a restart of containerd. If the fifo had no writer, the
+// client's open would wait for ever.
 func (s *sink) done() {
 	s.mu.Lock()
 	s.users--
@@ -98,9 +99,9 @@ func (s *sink) done() {
 	}
 }
 
-// awaitReader closes the shim's own reading end and returns when there is
-// another one. Only open(2) can wait for a reader. It blocks a thread, but few fifos have
-// no reader when their process has ended.
+// awaitReader closes the shim's own reading end and returns when there is another one.
+// Only open(2) can wait for a reader. It blocks a thread, but few fifos are without a
+// reader when their process ends.
 func (s *sink) awaitReader() {
 	s.reopen(func(path string) {
 		proc.CloseFiles(s.hold)
@@ -121,7 +122,7 @@ func (s *sink) reopen(f func(path string)) {
 	_ = conn.Control(func(fd uintptr) { f(fmt.Sprintf("/proc/self/fd/%d", fd)) })
 }
 
-// close closes everything. Streams that wait for room, or for a reader, return.
+// close closes everything. Pumps that wait for room return, and so does awaitReader.
 func (s *sink) close() {
 	s.mu.Lock()
 	s.closed = true
@@ -131,7 +132,7 @@ func (s *sink) close() {
 	if wait {
 		s.reopen(func(path string) { r, _ = openPlain(path, unix.O_RDONLY) })
 	}
-	// Closing w returns when awaitReader, which r wakes, no longer uses it.
+	// This returns once awaitReader, which opening r has ended, no longer uses w.
 	proc.CloseFiles(s.w, s.hold)
 	proc.CloseFiles(r)
 }

@@ -13,18 +13,17 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// stdinPause is how long the input of a created app waits for its Start. After that the
-// input is read, for clients that write before Start and expect a reader. On a busy machine
-// the answer to Create takes tenths of a second to such clients as ctr.
+// stdinPause is how long the input of a created app waits for Start. After that the shim
+// reads the input, for clients that write before Start and expect a reader. On a busy
+// machine, clients such as ctr get the answer to Create tenths of a second late.
 const stdinPause = time.Second
 
-// stdin is a process's input.
-// The shim opens a client's fifo when the process exists and is to be started, not
-// earlier. The client's open for writing waits for that, in the background. ctr and
-// nerdctl depend on it: at the end of their own input they call CloseIO for their task. If
-// they have no task at that time, because Create was not answered yet, they never call
-// CloseIO. With a fifo that is open during Create, a short input would come to its end
-// before the answer.
+// stdin is a process's input. The shim opens a client's fifo when the process exists and is
+// about to be started, not earlier. Until then the client's own open for writing waits, in
+// the background. ctr and nerdctl depend on that: at the end of their own input they call
+// CloseIO for their task, but if Create was not answered yet, they have no task and never
+// call CloseIO. If the fifo were open during Create, a short input would end before the
+// answer.
 type stdin struct {
 	// child is what the process inherits: its end of a pipe, or a file that is not a
 	// fifo. It is nil with a terminal.
@@ -77,7 +76,7 @@ func openStdin(t target, terminal bool) (s stdin, err error) {
 
 // open opens a fifo for reading. Without a terminal it goes into the pipe.
 func (s *stdin) open() (err error) {
-	// The client may have removed it.
+	// Use the descriptor, because the client may have removed the fifo from its directory.
 	path := fmt.Sprintf("/proc/self/fd/%d", s.fifo.Fd())
 	if s.hold, err = openPlain(path, unix.O_RDONLY); err != nil {
 		return err
@@ -87,7 +86,7 @@ func (s *stdin) open() (err error) {
 			return err
 		}
 	}
-	// Open src last: this lets a client continue that waits in its open for writing.
+	// Open src last: this lets the client's open for writing return.
 	s.src, err = openPolled(path, unix.O_RDONLY)
 	return err
 }
@@ -102,8 +101,7 @@ func (s *stdio) feed() {
 	s.feedLocked()
 }
 
-// feedLocked starts to carry the input, once, if the process exists and the input is
-// wanted.
+// feedLocked starts to move the input, once, if the process exists and the input is wanted.
 func (s *stdio) feedLocked() {
 	if !s.begun || !s.wanted || s.closed || s.fed {
 		return
@@ -111,8 +109,7 @@ func (s *stdio) feedLocked() {
 	s.fed = true
 	if s.in.fifo != nil {
 		if err := s.in.open(); err != nil {
-			// The process then has no input, like a process whose client has closed its
-			// end.
+			// The process then has no input, as if its client had closed the fifo.
 			log.L.WithError(err).Error("open stdin")
 			proc.CloseFiles(s.in.feeder)
 			return
@@ -132,9 +129,9 @@ func (s *stdio) feedLocked() {
 	}
 }
 
-// feed carries a process's input. At the end of the input it closes the shim's end of the
-// pipe, so that the process sees the end of file. When no process reads the pipe any more,
-// the pump stops.
+// feed moves a process's input. At the end of the input it closes the shim's end of the
+// pipe, so that the process sees the end of file. It stops early when no process reads the
+// pipe any more.
 func (p *pump) feed() {
 	defer proc.CloseFiles(p.dst.w)
 	err := p.move(p.splice)
@@ -143,14 +140,13 @@ func (p *pump) feed() {
 	}
 }
 
-// CloseStdin ends the shim's part of the process's input: the client's own end may still
-// be open.
+// CloseStdin ends the process's input, although the client may still have its own end open.
 func (s *stdio) CloseStdin() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.in.ended = true
 	proc.CloseFiles(s.in.writer)
-	s.wanted = true // the client has the answer to its Create
+	s.wanted = true // the client calls CloseIO only after the answer to its Create
 	s.feedLocked()
 	return nil
 }

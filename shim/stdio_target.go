@@ -14,8 +14,8 @@ type targetKind int
 
 const (
 	toNothing targetKind = iota
-	toPath               // a fifo as a rule; whatever else can be opened
-	toFile               // file://: made if it is missing, appended to
+	toPath               // a fifo as a rule, or any other file that can be opened
+	toFile               // file://: created if it is missing, and appended to
 	toLogger             // binary:// and binary-v2://
 )
 
@@ -29,7 +29,7 @@ type target struct {
 	strict bool
 }
 
-// parseTarget reads a path or URI of a request (requirement section 9).
+// parseTarget reads a path or URI of a request (docs/requirements.md, *Streams*).
 func parseTarget(s string) (target, error) {
 	if s == "" {
 		return target{}, nil

@@ -21,8 +21,8 @@ const (
 
 func knownAnnotations() []string { return []string{Stage1Annotation, GroupAnnotation} }
 
-// CheckAnnotations refuses unknown keys below our prefix: a misspelt key would otherwise
-// have no effect. The error is for the author of the annotations.
+// CheckAnnotations refuses unknown keys that begin with our prefix, because a misspelt key
+// would otherwise have no effect. The error is for the author of the annotations.
 func CheckAnnotations(annotations map[string]string) error {
 	known := knownAnnotations()
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {

@@ -9,12 +9,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec/spelling"
 )
 
-// BuiltIn is the stage1 of a pod for which nothing chooses one.
+// BuiltIn is the stage1 of a pod for which neither a client nor the operator chooses one.
 const BuiltIn = "native"
 
 // Ask has the stage1s that a client asks for. An empty name asks for none.
 type Ask struct {
-	// Type is the stage1 that the runtime's type pins: oci, of io.containerd.rkt-oci.v1.
+	// Type is the stage1 that the runtime's type pins: oci for io.containerd.rkt-oci.v1.
 	Type string `json:"type,omitempty"`
 	// Options is the stage1 that the runtime options name.
 	Options string `json:"options,omitempty"`
@@ -44,7 +44,7 @@ type Choice struct {
 	Accept []string `json:"accept,omitempty"` // fields of config.json that it may ignore
 	ACIs   ACIs     `json:"acis,omitzero"`    // if the image is one
 
-	RefuseUnknown bool `json:"refuseUnknown,omitempty"` // as that of Config
+	RefuseUnknown bool `json:"refuseUnknown,omitempty"` // Config.RefuseUnknown
 }
 
 // Equal reports whether two choices lead to the same stage1 with the same rules.
@@ -54,8 +54,8 @@ func (c Choice) Equal(o Choice) bool {
 }
 
 // Choose returns the stage1 of a pod by the rule in the package's documentation. It checks
-// all annotations below our prefix. Its errors are for the author of the annotation, who
-// usually has no access to the node.
+// all annotations that begin with our prefix. Its errors are for the author of the
+// annotations, who usually has no access to the node.
 func (c *Config) Choose(a Ask) (Choice, error) {
 	if err := CheckAnnotations(a.Annotations); err != nil {
 		return Choice{}, err
@@ -73,7 +73,7 @@ func (c *Config) Choose(a Ask) (Choice, error) {
 	return c.choice(name, by), nil
 }
 
-// choice returns a choice with the configuration of a stage1, if there is one.
+// choice returns a choice of the stage1 name, with its configuration if it has one.
 func (c *Config) choice(name string, by By) Choice {
 	s := c.Stage1s[name]
 	return Choice{Name: name, By: by, Path: s.Path, Digest: s.Digest, Accept: s.Accept, ACIs: c.ACIs, RefuseUnknown: c.RefuseUnknown}
@@ -96,7 +96,8 @@ func (c *Config) withoutAnnotation(a Ask) (string, By, error) {
 	return BuiltIn, ByNothing, nil
 }
 
-// mayAsk returns an error if pods that have the stage1 has may not ask for another one.
+// mayAsk returns an error if a pod must not ask for the stage1 asked. has is the stage1 that
+// the pod has if it does not ask.
 func (c *Config) mayAsk(asked, has string, by By) error {
 	if by == ByType && c.Stage1s[has].PodsMustStay {
 		return fmt.Errorf("annotation %s asks for the stage1 %q, and pods of the runtime %s cannot leave %s: remove the annotation, or use another runtime class",

@@ -20,19 +20,20 @@ const (
 	DataDir = "/var/lib/rkt"
 	// DataDirVariable is the environment variable that names another data directory.
 	DataDirVariable = "RKT_DATA_DIR"
-	// DropIns follows the path of a file in the path of its directory of drop-ins.
+	// DropIns is the suffix of the directory of drop-ins: it follows the path of the file.
 	DropIns = ".d"
 )
 
-// maxText bounds a file, in bytes.
+// maxText is the largest size of a file, in bytes.
 const maxText = 1 << 20
 
-// Config is the configuration of a node. The zero value is that of a node without files.
+// Config is the configuration of a node. The zero value is the configuration of a node
+// without files.
 type Config struct {
-	// Default is the stage1 of pods for which nothing else chooses one, or empty.
+	// Default is the stage1 of pods for which no client chooses one, or empty.
 	Default string
-	// RefuseUnknown refuses fields of config.json that no version of the OCI runtime spec
-	// known here has. Otherwise they are ignored and named.
+	// RefuseUnknown refuses specs with fields that no known version of the OCI runtime
+	// spec has. Otherwise such fields are ignored, and a log line names them.
 	RefuseUnknown bool
 	// Stage1s are the stage1s with a table of their own, by name.
 	Stage1s map[string]Stage1
@@ -57,8 +58,8 @@ type ACIs struct {
 
 // Stage1 has the settings of a stage1.
 type Stage1 struct {
-	// Path is the absolute path of the image. If it is empty, the image of that name
-	// which came with the shim is used.
+	// Path is the absolute path of the image. If it is empty, the stage1 is the image of
+	// that name that came with the shim.
 	Path string
 	// Digest is the digest that the image must have. If it is empty, any is accepted.
 	Digest string
@@ -67,7 +68,7 @@ type Stage1 struct {
 	// PodsMustStay forbids pods whose runtime type pins this stage1 to choose another
 	// one.
 	PodsMustStay bool
-	// Accept are the fields of config.json, as JSON pointers, that it may ignore.
+	// Accept are the fields of config.json, as JSON pointers, that the stage1 may ignore.
 	Accept []string
 
 	accept []placed // the list as written, until all sets are known

@@ -8,8 +8,8 @@
 //	annotation, if allowed ─► runtime's type ─► runtime options ─► default
 //	                      └──────────────► Choice ◄─────────────────────┘
 //
-// `start` reads the files, and so does CreateSandbox if a sandbox asks for a stage1. A
-// server gets the Choice and keeps nothing else. On a node without a configuration this
+// `start` reads the files. CreateSandbox reads them again if a sandbox asks for a stage1.
+// A server gets the Choice and keeps nothing else. On a node without a configuration this
 // costs two lookups of files that do not exist.
 //
 // The package opens no image and runs nothing: package stage1 checks that a path leads to

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// document is docs/config.md, which these tests hold to what the code does.
+// document returns docs/config.md, which these tests compare with the code.
 func document(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("../docs/config.md")
@@ -18,7 +18,7 @@ func document(t *testing.T) string {
 	return string(text)
 }
 
-// blocks returns what is fenced as a language.
+// blocks returns the document's code blocks of a language.
 func blocks(t *testing.T, language string) []string {
 	t.Helper()
 	var found []string
@@ -126,7 +126,7 @@ func TestTheConfigurationThatIsShippedIsRight(t *testing.T) {
 	if _, err := Parse("contrib/config.toml", text); err != nil {
 		t.Error(err)
 	}
-	// What is commented out in it, too.
+	// Check the settings that are commented out, too.
 	all := regexp.MustCompile(`(?m)^# (\[.*\]|[a-z_]+ = .*)$`).ReplaceAll(text, []byte("$1"))
 	all = regexp.MustCompile(`"sha512-\.\.\."`).ReplaceAll(all, []byte(`"`+aDigest+`"`))
 	c, err := Parse("contrib/config.toml", all)

@@ -8,8 +8,8 @@ import (
 )
 
 // UnknownFields returns a problem for every JSON pointer in a list of accepted fields that
-// leads to no field of the runtime spec. Pods do not fail because of one: the spec of a newer
-// containerd may have fields that this release does not know.
+// leads to no field of the runtime spec. Such a pointer does not fail pods, because the
+// spec of a newer containerd may have fields that this release does not know.
 func (c *Config) UnknownFields() Problems {
 	var all Problems
 	for _, p := range c.pointers {

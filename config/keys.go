@@ -120,7 +120,8 @@ func (r *reader) ofACIs(path []string, at position, v *unstable.Node) {
 	}
 }
 
-// absolute returns a path without superfluous elements. A relative one is a problem.
+// absolute returns a path without superfluous elements. It adds a problem for a
+// relative path.
 func (r *reader) absolute(key []string, e placed) string {
 	if !filepath.IsAbs(e.text) {
 		r.problem(e.at, "%s: %q is not an absolute path", dotted(key), e.text)
@@ -157,7 +158,8 @@ func (r *reader) set(path []string, at position, v *unstable.Node) {
 	r.config.Sets[name] = pointers
 }
 
-// edit changes the settings of a stage1, which it makes if there are none.
+// edit changes the settings of a stage1. If the stage1 has no settings, edit makes
+// them.
 func (r *reader) edit(name string, change func(*Stage1)) {
 	if r.config.Stage1s == nil {
 		r.config.Stage1s = map[string]Stage1{}

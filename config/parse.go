@@ -39,8 +39,9 @@ type placed struct {
 	at   position
 }
 
-// read adds one file. The decoder checks that it is TOML and sets no key twice. The
-// contents are read from the syntax tree, because only that has the places.
+// read adds one file. The decoder checks that the file is TOML and sets no key
+// twice. read takes the values from the syntax tree, because only the tree has
+// their places.
 func (r *reader) read(file string, text []byte) {
 	r.file = file
 	var decoded map[string]any
@@ -132,7 +133,8 @@ func (r *reader) value(path []string, at position, v *unstable.Node) {
 	}
 }
 
-// end resolves the sets that stage1s accept, after all files were read.
+// end resolves the sets that stage1s accept. It is called after all files were
+// read.
 func (r *reader) end() (*Config, error) {
 	for name, s := range r.config.Stage1s {
 		for _, e := range s.accept {

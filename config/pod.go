@@ -7,18 +7,19 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Pod holds the choice of one pod, in its server.
+// Pod has the choice of one pod. The pod's server keeps it.
 type Pod struct {
 	ask  Ask // without annotations
 	read func() (*Config, error)
 
 	mu     sync.Mutex
 	choice Choice
-	fixed  bool // a sandbox has chosen, or a container was checked
+	fixed  bool // the choice is final: a sandbox has made it, or a container was checked against it
 }
 
-// NewPod returns a Pod with the choice of `start`, which ask has led to. read reads the
-// configuration again if a sandbox asks for a stage1.
+// NewPod returns a Pod with the choice that `start` has made, and with the Ask for which it
+// was made. If a sandbox asks for a stage1, Choose calls the function read to read the
+// configuration again.
 func NewPod(choice Choice, ask Ask, read func() (*Config, error)) *Pod {
 	ask.Annotations = nil
 	return &Pod{choice: choice, ask: ask, read: read}
@@ -33,8 +34,8 @@ func (p *Pod) Choice() Choice {
 
 // Choose makes the choice for a sandbox by its annotations. `start` does not know them,
 // because the bundle of a sandbox has no config.json. Choose is legal before the stage1 is
-// opened and before the first call of Admit. Another choice after that is
-// errdefs.ErrFailedPrecondition. Annotations that ask for a forbidden stage1 are
+// opened and before the first call of Admit. After that, a different choice returns
+// errdefs.ErrFailedPrecondition. Annotations that ask for a forbidden stage1 return
 // errdefs.ErrInvalidArgument.
 func (p *Pod) Choose(annotations map[string]string) error {
 	ask := p.ask
@@ -63,8 +64,8 @@ func (p *Pod) Choose(annotations map[string]string) error {
 	return nil
 }
 
-// Admit returns an error if a container with these annotations cannot be in the pod. It
-// may ask for no stage1, or for that of the pod.
+// Admit returns an error if a container with these annotations cannot be in the pod.
+// Annotations may ask for the pod's stage1 or for none.
 func (p *Pod) Admit(annotations map[string]string) error {
 	if err := CheckAnnotations(annotations); err != nil {
 		return invalid(err)
@@ -77,9 +78,9 @@ func (p *Pod) Admit(annotations map[string]string) error {
 	return nil
 }
 
-// AdmitOptions is Admit for the stage1 that runtime options ask for, or an empty name. It
-// also accepts the stage1 of the first container's options, which an annotation may have
-// overridden: CRI sends the same options for all containers of a pod.
+// AdmitOptions is Admit for the stage1 that runtime options ask for, which may be empty.
+// It also accepts the stage1 of the first container's options, although an annotation may
+// have overridden that stage1: CRI sends the same options for all containers of a pod.
 func (p *Pod) AdmitOptions(asked string) error {
 	if has := p.fix(); asked != "" && asked != has && asked != p.ask.Options {
 		return fmt.Errorf("runtime options: they ask for the stage1 %s, and the pod has %s: %w", asked, has, errdefs.ErrInvalidArgument)
@@ -87,7 +88,7 @@ func (p *Pod) AdmitOptions(asked string) error {
 	return nil
 }
 
-// fix forbids another choice and returns the name of the stage1.
+// fix makes the choice final and returns the name of the stage1.
 func (p *Pod) fix() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

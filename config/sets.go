@@ -6,8 +6,9 @@ import (
 )
 
 // SetAppc is the set of the fields of the runtime spec that the App Container spec cannot
-// express. Fields that it can express, such as capabilities and seccomp, are not in the set:
-// a stage1 that does not enforce one of these has to be excused by the field's name.
+// express. It has no fields that the App Container spec can express, such as capabilities
+// and seccomp. If a stage1 does not enforce one of those, the operator has to list the
+// field by its name.
 const SetAppc = "appc"
 
 // builtinSet returns the fields of a set that comes with the shim, or nil.

@@ -12,10 +12,10 @@ import (
 )
 
 // ReadTrusted reads a file that decides which programs run as root, such as the
-// configuration or a key that may sign images: a regular file of at most limit bytes that
-// only root, or the calling user, can write.
+// configuration or a key that may sign images. It must be a regular file of at most limit
+// bytes that only root, or the calling user, can write.
 func ReadTrusted(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a fifo must not hold up a pod
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // does not wait if the file is a fifo
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +37,8 @@ func ReadTrusted(path string, limit int64) ([]byte, error) {
 	return text, err
 }
 
-// CheckTrusted returns an error if other users can write the file or directory at path, which st
-// describes.
+// CheckTrusted returns an error if other users can write the file or directory at path. st
+// is its FileInfo.
 func CheckTrusted(path string, st fs.FileInfo) error {
 	s, ok := st.Sys().(*syscall.Stat_t)
 	if ok && st.Mode()&0o022 == 0 && slices.Contains([]int{0, os.Geteuid()}, int(s.Uid)) {

@@ -1,8 +1,8 @@
-// Package options has the settings that a client can send beside the OCI spec: our own
-// message, Options, and the translation into it of the messages that clients send to every
-// runtime. docs/options.md describes them for users.
+// Package options has the settings that a client can send in addition to the OCI spec: our
+// own message, Options, and the messages that clients send to every runtime, which the
+// package translates into Options. docs/options.md describes the settings for users.
 //
-// It owns the rules by which a setting is used, refused or left unused. It applies none:
+// The package decides which settings are used, refused or left unused. It applies none:
 // package manager starts servers by them, and package shim passes them to the pod.
 package options
 

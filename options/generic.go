@@ -17,12 +17,12 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// maxText bounds a configuration, in bytes.
+// maxText is the largest size of a configuration, in bytes.
 const maxText = 1 << 20
 
 // fromGeneric reads options that name a file, or that contain a table of containerd's
-// configuration as TOML. The keys are those of runc's options as containerd spells them: a
-// handler that was runc's before has such a table.
+// configuration as TOML. The keys are the names of runc's options as containerd spells
+// them, because a handler that used runc before has such a table.
 func fromGeneric(a *anypb.Any) (*Options, []string, error) {
 	var g generic.Options
 	if err := unmarshal(a, &g); err != nil {

@@ -13,14 +13,14 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// Parse reads runtime options of any type that clients send (requirements.md#O1). Without
-// an error it never returns nil: for no message, and for an empty one, it returns empty
-// Options.
+// Parse reads runtime options of any type that clients send (requirements.md#O1). For no
+// message, and for an empty one, it returns empty Options. It returns nil only with an
+// error.
 //
 // It also returns the names of settings that have no effect here, such as the path of
 // runc's binary. Users who change only the runtime's type in an existing configuration send
-// them, so they are not refused. An unknown type, an invalid value and an unknown field of
-// our own message are errdefs.ErrInvalidArgument.
+// them, so they are not refused. For an unknown type, an invalid value and an unknown field
+// of our own message, the error unwraps to errdefs.ErrInvalidArgument.
 func Parse(a *anypb.Any) (o *Options, unused []string, err error) {
 	switch name := messageName(a.GetTypeUrl()); name {
 	case "":
@@ -88,8 +88,8 @@ func unmarshal(a *anypb.Any, m proto.Message) error {
 // messageOf returns the name of a message's type, as in an Any.
 func messageOf(m proto.Message) string { return string(m.ProtoReflect().Descriptor().FullName()) }
 
-// messageName returns the name of the message in a type URL: the text after its last
-// slash, or all of it, because containerd writes the bare name.
+// messageName returns the name of the message in a type URL: the text after the last
+// slash. It also accepts a name without a slash, because containerd writes such names.
 func messageName(url string) string { return url[strings.LastIndexByte(url, '/')+1:] }
 
 func invalid(format string, args ...any) error {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Child is a child of this process that Children reaps: once it has ended, and its
-// verdict is known.
+// Child is a child of this process. Children reaps it after it has ended and its verdict is
+// known.
 type Child struct {
 	p    *Process
 	done chan struct{}
@@ -25,15 +25,16 @@ type Child struct {
 	exit   Exit // set before done is closed
 }
 
-// Start starts a program as os.StartProcess does: argv[0] is its path. Children reaps it
-// without a call of Wait.
+// Start starts a program as os.StartProcess does: argv[0] is its path. Children reaps the
+// child; no call of Wait is needed.
 func (c *Children) Start(argv []string, attr *os.ProcAttr) (*Child, error) {
 	return c.StartThen(argv, attr, nil)
 }
 
 // StartThen is Start with a function that is called after the child has ended and before it
-// is reaped. Until the function returns no other process can get the child's pid or the
-// number of its process group, so KillGroup reaches the processes that the child has left.
+// is reaped. Until the function returns, no other process can get the child's pid or the
+// number of its process group. So in the function KillGroup reaches the processes that the
+// child has left.
 func (c *Children) StartThen(argv []string, attr *os.ProcAttr, ended func(*Child, Exit)) (*Child, error) {
 	if len(argv) == 0 {
 		return nil, fmt.Errorf("start a process: no program given")
@@ -44,7 +45,7 @@ func (c *Children) StartThen(argv []string, attr *os.ProcAttr, ended func(*Child
 			return 0, err
 		}
 		pid := p.Pid
-		return pid, p.Release() // Children waits for it
+		return pid, p.Release() // Children waits for the child by its pid
 	})
 	if err != nil {
 		return nil, err
@@ -57,9 +58,9 @@ func (c *Children) StartThen(argv []string, attr *os.ProcAttr, ended func(*Child
 	return child, nil
 }
 
-// Decide gives the verdict on a child: when it has ended, record is called, then it is
-// reaped, then ended is called. Either function may be nil; both run on a goroutine of the
-// child. The first verdict is final.
+// Decide gives the verdict on a child: when the child has ended, Children calls record,
+// reaps the child, and then calls ended. Either function may be nil. Both run on a
+// goroutine of their own for the child. Only the first verdict counts.
 func (c *Child) Decide(record, ended func(Exit)) {
 	c.decide.Do(func() {
 		c.record, c.ended = record, ended
@@ -67,8 +68,8 @@ func (c *Child) Decide(record, ended func(Exit)) {
 	})
 }
 
-// Drop kills a child and returns when it is reaped. Without an earlier verdict no function is
-// called.
+// Drop kills a child and returns when it is reaped. If the child has no verdict yet, no
+// function is called.
 func (c *Child) Drop() Exit {
 	c.Decide(nil, nil)
 	_ = c.Kill()
@@ -101,7 +102,7 @@ func (c *Child) Signal(sig syscall.Signal) error {
 	return c.p.Signal(sig)
 }
 
-// Kill sends SIGKILL to the child. It is not an error if it has ended.
+// Kill sends SIGKILL to the child. If the child has ended, it returns nil.
 func (c *Child) Kill() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,10 +118,10 @@ func (c *Child) Kill() error {
 // KillGroup is SignalGroup with SIGKILL.
 func (c *Child) KillGroup() error { return c.SignalGroup(syscall.SIGKILL) }
 
-// SignalGroup sends a signal to the process group that the child leads, having been started
-// with Setpgid or Setsid. It does nothing after the child was reaped, because the number may
-// be another group's then. It holds the lock over kill(2), which does not wait, so that the
-// child is not reaped in between.
+// SignalGroup sends a signal to the process group of a child that was started with Setpgid
+// or Setsid. It does nothing after the child was reaped, because another group may have the
+// number by then. It holds the lock during kill(2), which does not wait, so that the child
+// is not reaped at the same time.
 func (c *Child) SignalGroup(sig syscall.Signal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,21 +22,21 @@ func SetSubreaper() error {
 	return nil
 }
 
-// Children keeps this process's children: those that it starts, and those that it inherits
-// as a subreaper. There is one per process. Code that starts processes by other means
-// (os/exec, a library that mounts with a helper) calls Expect around it, or Children reaps
-// them as unknown.
+// Children manages the children of this process: those that it starts, and those that it
+// inherits as a subreaper. There is one Children per process. Code that starts processes by
+// other means (os/exec, or a library that mounts with a helper) must call Expect before, or
+// Children reaps these processes as unknown ones.
 type Children struct {
 	mu    sync.Mutex
-	owned map[int]*Child // made or taken, not reaped yet
-	later map[int]*later // processes to adopt once they are children of this one
-	held  int            // starts and Expects under way: unknown children may be theirs
+	owned map[int]*Child // started or taken, and not reaped yet
+	later map[int]*later // processes to adopt when they become children of this process
+	held  int            // starts and Expects in progress: an unknown child may belong to one
 
-	kick    chan struct{} // a reason other than SIGCHLD to look again
+	kick    chan struct{} // receives when there is a reason other than SIGCHLD to sweep
 	sigchld chan os.Signal
 	stop    chan struct{}
 	stopped chan struct{}
-	waits   sync.WaitGroup // one per owned child
+	waits   sync.WaitGroup // one for each owned child
 }
 
 // NewChildren starts the reaping of unknown children. Close ends it.
@@ -55,8 +55,8 @@ func NewChildren() *Children {
 	return c
 }
 
-// Close stops the reaping of unknown children and waits until every other child has been
-// reaped, or ctx is done.
+// Close stops the reaping of unknown children. It waits until every other child was reaped,
+// or until ctx is done.
 func (c *Children) Close(ctx context.Context) error {
 	signal.Stop(c.sigchld)
 	close(c.stop)
@@ -87,7 +87,7 @@ func (c *Children) run() {
 	}
 }
 
-// look makes the sweep happen once more.
+// look requests another sweep.
 func (c *Children) look() {
 	select {
 	case c.kick <- struct{}{}:
@@ -95,9 +95,9 @@ func (c *Children) look() {
 	}
 }
 
-// sweep reaps the unknown children that have ended. The kernel shows one ended child at a
-// time, the same one until it is reaped. So a child that has an owner hides the next ones;
-// after its reaping, and after Expect, sweep is called again.
+// sweep reaps the unknown children that have ended. The kernel reports one ended child at a
+// time, and the same one until it is reaped. So a child with an owner hides the next ones.
+// That is why sweep is called again when such a child was reaped, and when an Expect ends.
 func (c *Children) sweep() {
 	for {
 		info, ok, err := waitid(unix.P_ALL, 0, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT)
@@ -111,7 +111,7 @@ func (c *Children) sweep() {
 }
 
 // reapUnknown reaps one ended child unless it has an owner or may be about to get one. It
-// holds the lock over the system call, which does not wait, so that the pid gets no owner
+// holds the lock during the system call, which does not wait, so that the pid gets no owner
 // before it is reaped.
 func (c *Children) reapUnknown(pid int) bool {
 	c.mu.Lock()
@@ -123,8 +123,9 @@ func (c *Children) reapUnknown(pid int) bool {
 	return err == nil || errors.Is(err, unix.ECHILD)
 }
 
-// Expect keeps unknown children from being reaped until release is called: a child may
-// end before Take or Adopt is called for it. Calls nest; release may be called more than once.
+// Expect prevents the reaping of unknown children until release is called, because a child
+// may end before the caller can call Take or Adopt for it. Calls nest. release may be
+// called more than once.
 func (c *Children) Expect() (release func()) {
 	c.mu.Lock()
 	c.held++
@@ -139,10 +140,10 @@ func (c *Children) Expect() (release func()) {
 
 // Make calls start, which returns the pid of a new child of this process that no other code
 // waits for. The child is not reaped before its verdict, by Decide or Drop, so its exit can
-// be recorded even if it ends at once.
+// be recorded even if the child ends at once.
 func (c *Children) Make(start func() (pid int, err error)) (*Child, error) {
-	// start may wait for children of its own, as os.StartProcess for one whose exec has
-	// failed: sweep must not reap them.
+	// start may wait for children of its own, which sweep must not reap: os.StartProcess
+	// waits for a child whose exec has failed.
 	defer c.Expect()()
 	pid, err := start()
 	if err != nil {
@@ -150,7 +151,7 @@ func (c *Children) Make(start func() (pid int, err error)) (*Child, error) {
 	}
 	p, err := Open(pid, 0)
 	if err != nil {
-		_ = unix.Kill(pid, unix.SIGKILL) // unknown from here on
+		_ = unix.Kill(pid, unix.SIGKILL) // without an owner, it is reaped as an unknown child
 		return nil, fmt.Errorf("start process %d: %w", pid, err)
 	}
 	return c.own(p)
@@ -159,9 +160,10 @@ func (c *Children) Make(start func() (pid int, err error)) (*Child, error) {
 // ErrNotChild says that a process is not a child of this one.
 var ErrNotChild = errors.New("not a child of this process")
 
-// Take takes over a process that this one has inherited, as if Make had made it. A
-// start time of 0 is not checked. The error unwraps to ErrGone if the process was reaped
-// already (call Expect before it is made), and to ErrNotChild if it has another parent.
+// Take takes over a process that this one has inherited, as if Make had made it. A start
+// time of 0 is not checked. The error unwraps to ErrGone if the process was reaped already;
+// to prevent that, call Expect before the process is made. It unwraps to ErrNotChild if the
+// process has another parent.
 func (c *Children) Take(pid int, startTime uint64) (*Child, error) {
 	defer c.Expect()()
 	p, err := Open(pid, startTime)
@@ -178,7 +180,7 @@ func (c *Children) Take(pid int, startTime uint64) (*Child, error) {
 	return c.own(p)
 }
 
-// Adopt is Take and the verdict.
+// Adopt is Take followed by Decide.
 func (c *Children) Adopt(pid int, startTime uint64, record, ended func(Exit)) error {
 	child, err := c.Take(pid, startTime)
 	if err == nil {
@@ -228,18 +230,18 @@ func (c *Children) await(child *Child) {
 	close(child.done)
 }
 
-// peek returns how a child has ended, without reaping it. It waits only while a tracer has
-// not seen the child's end.
+// peek returns how a child has ended, without reaping it. It may wait for the child's
+// tracer, which the kernel notifies first.
 func peek(pid int) Exit {
 	info, _, err := waitid(unix.P_PID, pid, unix.WEXITED|unix.WNOWAIT)
 	if err != nil {
-		// Other code has reaped it, so only its end is known.
+		// Other code has reaped the child, so its exit code is lost.
 		return Exit{Code: 255, Time: time.Now()}
 	}
 	return info.exit(time.Now())
 }
 
-// reap reaps an ended child. The next process with that pid is unknown.
+// reap reaps an ended child. If a later process gets its pid, that process is unknown.
 func (c *Children) reap(child *Child, exit Exit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

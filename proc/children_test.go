@@ -59,7 +59,8 @@ func TestOrphanThatDiedBeforeItWasAdoptedIsKept(t *testing.T) {
 	release := c.Expect()
 	pid := orphan(t, c, "kill -SEGV $$")
 	wait.Until(t, "it ends and is not reaped", func() bool { s, err := proc.ReadStat(pid); return err == nil && s.State == 'Z' })
-	// Other children come and go meanwhile, and make the sweep look.
+	// Another child ends meanwhile, so that Children looks for children to
+	// reap.
 	start(t, c, "exit 0").Wait()
 	ended := make(chan proc.Exit, 1)
 	if err := c.Adopt(pid, 0, nil, func(e proc.Exit) { ended <- e }); err != nil {
@@ -110,7 +111,8 @@ func TestStartedChildrenAreNeverStolen(t *testing.T) {
 			}
 		})
 	}
-	// Orphans in between, and a process started by other means.
+	// Meanwhile there are orphans, and processes that were started by other
+	// means.
 	for range 10 {
 		orphan(t, c, "exit 0")
 		release := c.Expect()

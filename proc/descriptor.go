@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Control calls f with the descriptor of a file, which is not closed meanwhile.
+// Control calls f with the descriptor of a file. The file is not closed before f returns.
 func Control(file syscall.Conn, f func(fd int) error) error {
 	c, err := file.SyscallConn()
 	if err != nil {
@@ -21,7 +21,7 @@ func Control(file syscall.Conn, f func(fd int) error) error {
 	return inner
 }
 
-// CloseFiles closes files that have no unwritten data. It skips nil ones and those that are closed.
+// CloseFiles closes files that have no unwritten data. It skips nil and closed files.
 func CloseFiles(files ...*os.File) {
 	for _, f := range files {
 		_ = f.Close()

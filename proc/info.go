@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exit returns how the process has ended, even if it was another process's child: since Linux
-// 6.15 the kernel keeps that for processes with a pidfd after the process was reaped. ok is false
-// if the kernel does not know, or not yet.
+// Exit returns how the process has ended, even if it was the child of another process:
+// since Linux 6.15 the kernel keeps the exit of a reaped process for holders of its pidfd.
+// ok is false if the process has not ended, or if the kernel does not have the exit.
 func (p *Process) Exit() (exit Exit, ok bool) {
 	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
 	err := Control(p.fd, func(fd int) error {

@@ -19,7 +19,8 @@ func TestHowAnothersChildHasEndedIsKnownOnceItWasReaped(t *testing.T) { // trap 
 		"read x; kill -TERM $SELF; :": {Code: 143, Signal: 15},
 		"read x; exit 203":            {Code: 203},
 	} {
-		// Its parent is a shell, which says when it has reaped it.
+		// The parent of the process is a shell, which prints a line when it has
+		// reaped the process.
 		cmd := exec.Command("sh", "-c", `exec 3<&0; SCRIPT=$1 sh -c 'SELF=$$; eval "$SCRIPT"' <&3 & echo $!; wait $! 2>/dev/null; echo reaped; read x <&3`, "sh", script)
 		in, err := cmd.StdinPipe()
 		if err != nil {

@@ -12,18 +12,18 @@ type later struct {
 	record, ended func(Exit)
 }
 
-// AdoptLater is Adopt for a process that is another's child: if its parent ends first, the
-// process is adopted, alive or ended. The caller holds Expect from before the process exists
-// until AdoptLater returns.
+// AdoptLater is Adopt for a process that is still the child of another process: if that
+// parent ends first, this process adopts the child, running or ended. The caller holds
+// Expect from before the process exists until AdoptLater returns.
 //
-// cancel gives up, and reports whether no function is called: it returns false if the process
-// has become a child of this one.
+// cancel cancels the adoption. It returns false if the process has already become a child
+// of this one, and true if neither function will be called.
 func (c *Children) AdoptLater(pid int, startTime uint64, record, ended func(Exit)) (cancel func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forgetReapedLocked()
 	if c.owned[pid] != nil {
-		return func() bool { return true } // its end has another verdict
+		return func() bool { return true } // the process is owned already, so neither function is called
 	}
 	l := &later{startTime, record, ended}
 	c.later[pid] = l
@@ -38,8 +38,8 @@ func (c *Children) AdoptLater(pid int, startTime uint64, record, ended func(Exit
 	}
 }
 
-// forgetReapedLocked drops the processes that their parents have reaped, so that callers
-// need not cancel.
+// forgetReapedLocked drops the processes that their parents have reaped, for callers that
+// do not call cancel.
 func (c *Children) forgetReapedLocked() {
 	for pid := range c.later {
 		if errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
@@ -48,7 +48,7 @@ func (c *Children) forgetReapedLocked() {
 	}
 }
 
-// adoptLaterLocked adopts a process of AdoptLater if it is a child of this one by now.
+// adoptLaterLocked adopts a process of AdoptLater if it has become a child of this one.
 func (c *Children) adoptLaterLocked(pid int) bool {
 	l := c.later[pid]
 	if l == nil {
@@ -59,10 +59,10 @@ func (c *Children) adoptLaterLocked(pid int) bool {
 	}
 	p, err := Open(pid, l.start)
 	if errors.Is(err, ErrGone) {
-		return false // this is a later process with that pid
+		return false // another process has the pid by now
 	}
 	if err != nil {
-		return true // out of descriptors: it stays a zombie until the next sweep
+		return true // no descriptor is free: the process stays a zombie until the next sweep
 	}
 	delete(c.later, pid)
 	if child, err := c.ownLocked(p); err == nil {

@@ -18,7 +18,7 @@ type family struct {
 	goOn    *os.File
 }
 
-// parent does not reap its child unasked, as a shell does.
+// parent is a program in Perl, because a shell would reap its child unasked.
 const parent = `$| = 1; my $pid = fork() // die; exec "/bin/sh", "-c", $ARGV[0] if !$pid; print "$pid\n"; <STDIN>; waitpid($pid, 0) if $ARGV[1]`
 
 func newFamily(t *testing.T, c *proc.Children, process string, reaps bool) *family {
@@ -117,7 +117,7 @@ func TestCancelSaysWhetherTheProcessHasBecomeAChild(t *testing.T) {
 	}
 }
 
-// A pid may be another process's by the time that it becomes a child.
+// When the pid becomes that of a child, it may belong to another process.
 func TestALaterProcessWithThePidIsNotAdopted(t *testing.T) {
 	c := newChildren(t)
 	release := c.Expect()

@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock opens a file or directory and takes its flock(2), in the way of LOCK_EX and the
-// others; the open flags are those of os.OpenFile. It returns nil without an error if the
-// path no longer leads to that file, because the last owner of the lock has removed it.
+// Lock opens a file or directory and takes its flock(2). how is LOCK_EX or another
+// operation of flock(2), and open are flags of os.OpenFile. Lock returns nil without an
+// error if the path no longer leads to the opened file, because the last owner of the lock
+// has removed it.
 func Lock(path string, open, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, open, 0o600)
 	if err != nil {
@@ -36,7 +37,7 @@ func Lock(path string, open, how int) (*os.File, error) {
 	return nil, err
 }
 
-// Flock is flock(2), which a signal does not interrupt.
+// Flock is flock(2). It repeats the call if a signal interrupts it.
 func Flock(f *os.File, how int) (err error) {
 	for err = unix.EINTR; err == unix.EINTR; {
 		err = unix.Flock(int(f.Fd()), how)
@@ -44,8 +45,9 @@ func Flock(f *os.File, how int) (err error) {
 	return err
 }
 
-// FlockUntil is Flock that gives up with ctx, whose cause it returns then. After an error it has
-// closed the file, or closes it later: nothing interrupts a flock(2) that waits.
+// FlockUntil is Flock until ctx is done; then it returns the cause of ctx. If it returns an
+// error, it has closed the file or will close it later, because a flock(2) that waits
+// cannot be interrupted.
 func FlockUntil(ctx context.Context, f *os.File, how int) error {
 	locked := make(chan error, 1)
 	go func() { locked <- Flock(f, how) }()

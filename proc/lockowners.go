@@ -10,8 +10,8 @@ import (
 )
 
 // LockOwners returns the processes, other than this one, that hold the exclusive flock of a
-// directory: those that share the descriptor with which it was taken. It looks at every
-// process of the host, so it is for cases in which no record names the holder.
+// directory: those that have the descriptor with which it was taken. It looks at every
+// process of the host, so it is only for cases in which no record names the owner.
 func LockOwners(dir string) ([]*Process, error) {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
@@ -34,7 +34,7 @@ func LockOwners(dir string) ([]*Process, error) {
 		if err != nil {
 			return found, fmt.Errorf("find the lock owners of %s: %w", dir, err)
 		}
-		// Check again: the pid may have been another process's before Open.
+		// Check again: before Open, another process may have had the pid.
 		if !hasLocked(pid, dir) {
 			_ = p.Close()
 			continue
@@ -44,8 +44,8 @@ func LockOwners(dir string) ([]*Process, error) {
 	return found, nil
 }
 
-// hasLocked reports whether a process has a directory open and locked. It compares links, because
-// to stat the files of other processes can block for ever.
+// hasLocked reports whether a process has a directory open and locked. It compares links,
+// because a stat of another process's files can block for ever.
 func hasLocked(pid int, dir string) bool {
 	base := "/proc/" + strconv.Itoa(pid)
 	fds, err := os.ReadDir(base + "/fd")
@@ -56,7 +56,8 @@ func hasLocked(pid int, dir string) bool {
 		if link, err := os.Readlink(base + "/fd/" + fd.Name()); err != nil || link != dir {
 			continue
 		}
-		// "lock:	1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF"
+		// The file has such lines as "lock:  1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0
+		// EOF".
 		info, err := os.ReadFile(base + "/fdinfo/" + fd.Name())
 		if err == nil && bytes.Contains(info, []byte("FLOCK")) && bytes.Contains(info, []byte("WRITE")) {
 			return true

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory returns a file in memory with a content, to be read from its start. The kernel
-// frees the file with its last descriptor. The name shows in /proc only. The descriptor is
-// closed on exec.
+// Memory makes a file in memory that holds content. The file's offset is 0. The kernel frees
+// the file when its last descriptor is closed. The name is only shown in /proc. The
+// descriptor is closed on exec.
 func Memory(name string, content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// IsInit reports whether a process is the first one of a PID namespace below ours: the
-// kernel kills all others there with it.
+// IsInit reports whether a process is the first one of a PID namespace below this
+// process's. When such a process ends, the kernel kills all others of its namespace.
 func IsInit(pid int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Linux 6.1 answers EINVAL for both, 6.15 ENOENT for the thread.
+// For both kinds of numbers Linux 6.1 returns EINVAL. Linux 6.15 returns ENOENT
+// for a thread.
 func TestANumberThatIsNoLongerAProcesssIsGone(t *testing.T) {
 	t.Run("a process group's", func(t *testing.T) {
 		leader := exec.Command("/bin/sh", "-c", "sleep 60 >/dev/null 2>&1 &")

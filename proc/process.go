@@ -28,8 +28,8 @@ func Open(pid int, startTime uint64) (*Process, error) {
 		return nil, err
 	}
 	p := &Process{pid: pid, start: startTime, fd: fd}
-	// Read it after the pidfd was opened: if it is right now, the pidfd cannot be of a later
-	// process, nor of an earlier one, which had ended before.
+	// Read the start time after the pidfd was opened. If it is right now, the pidfd belongs
+	// neither to a later process with this pid nor to an earlier one.
 	start, err := StartTime(pid)
 	if err != nil {
 		_ = fd.Close()
@@ -45,7 +45,7 @@ func Open(pid int, startTime uint64) (*Process, error) {
 	return p, nil
 }
 
-// pidfd opens a pidfd that the runtime's poller can wait for.
+// pidfd opens a pidfd on which the runtime's poller can wait.
 func pidfd(pid int) (*os.File, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.EINVAL) && pid > 0 {
@@ -56,8 +56,9 @@ func pidfd(pid int) (*os.File, error) {
 	}
 	switch {
 	case errors.Is(err, unix.ESRCH), pid > 0 && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT)):
-		// The number of a thread, or of a process group or session whose first process has
-		// ended, is EINVAL before Linux 6.15, and a thread's is ENOENT since.
+		// If the pid is the number of a thread, or of a process group or session whose
+		// first process has ended, Linux before 6.15 returns EINVAL. Since then it returns
+		// ENOENT for a thread.
 		return nil, fmt.Errorf("process %d: %w", pid, ErrGone)
 	case err != nil:
 		return nil, fmt.Errorf("pidfd of process %d: %w", pid, err)
@@ -85,7 +86,7 @@ func Alive(pid int, startTime uint64) bool {
 // PID returns the pid that the process has, or had.
 func (p *Process) PID() int { return p.pid }
 
-// StartTime returns its start time, in clock ticks since boot.
+// StartTime returns the process's start time, in clock ticks since boot.
 func (p *Process) StartTime() uint64 { return p.start }
 
 // Signal sends a signal; 0 sends none. The error unwraps to ErrGone after the process was
@@ -103,7 +104,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Alive reports whether the process has not ended. A zombie has.
+// Alive reports whether the process has not ended. A zombie has ended.
 func (p *Process) Alive() bool {
 	err := Control(p.fd, func(fd int) error {
 		if ended(fd) {
@@ -114,8 +115,8 @@ func (p *Process) Alive() bool {
 	return err == nil
 }
 
-// Wait returns nil when the process has ended, without reaping it, or ctx's error if ctx ends
-// first. Only one Wait of a Process may be in progress.
+// Wait waits until the process has ended and returns nil, without reaping it. If ctx ends
+// first, Wait returns ctx's error. Only one Wait of a Process may be in progress.
 func (p *Process) Wait(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -136,7 +137,8 @@ func (p *Process) Wait(ctx context.Context) error {
 // Close closes the pidfd. It ends a Wait in progress.
 func (p *Process) Close() error { return p.fd.Close() }
 
-// waitReadable parks the goroutine in the poller until the process of a pidfd has ended.
+// waitReadable blocks the goroutine in the runtime's poller until the process of a pidfd
+// has ended.
 func waitReadable(pidfd *os.File) error {
 	return WaitRead(pidfd, func(fd int) error {
 		if ended(fd) {
@@ -146,7 +148,7 @@ func waitReadable(pidfd *os.File) error {
 	})
 }
 
-// ended asks a pidfd, without waiting, whether its process is a zombie or gone.
+// ended reports whether the process of a pidfd is a zombie or gone. It does not wait.
 func ended(fd int) bool {
 	p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	for {

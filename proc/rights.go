@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Send sends one message with descriptors over a unix socket. A non-blocking socket
-// without room is EAGAIN.
+// Send sends one message with descriptors over a unix socket. If a non-blocking socket has
+// no room, the error is EAGAIN.
 func Send(socket int, message []byte, fds ...int) error {
 	_, err := SendSome(socket, message, fds...)
 	return err
 }
 
-// SendSome is Send that returns how much of a message a stream had room for.
+// SendSome is Send, and returns how many bytes of the message a stream has accepted.
 func SendSome(socket int, message []byte, fds ...int) (n int, err error) {
 	var rights []byte
 	if len(fds) > 0 {
@@ -29,8 +29,9 @@ func SendSome(socket int, message []byte, fds ...int) (n int, err error) {
 }
 
 // Receive reads one message, or the beginning of a stream, and the descriptors that come
-// with it, at most maxFiles, which the caller closes. The error is io.EOF when the peer
-// has gone, EMSGSIZE for more descriptors, and EMFILE if the kernel had no number for one.
+// with it, at most maxFiles. The caller closes them. The error is io.EOF after the peer has
+// closed its end, EMSGSIZE for more than maxFiles descriptors, and EMFILE if this process
+// can open no more.
 func Receive(socket int, buf []byte, maxFiles int) (n int, fds []int, err error) {
 	rights := make([]byte, unix.CmsgSpace(4*maxFiles))
 	var length, flags int
@@ -47,7 +48,7 @@ func Receive(socket int, buf []byte, maxFiles int) (n int, fds []int, err error)
 	switch {
 	case flags&unix.MSG_CTRUNC != 0 && len(fds) < maxFiles:
 		err = unix.EMFILE
-	case flags&unix.MSG_CTRUNC != 0, len(fds) > maxFiles: // alignment has room for one more
+	case flags&unix.MSG_CTRUNC != 0, len(fds) > maxFiles: // because of its alignment, the buffer has room for one more than maxFiles
 		err = unix.EMSGSIZE
 	case n == 0:
 		err = io.EOF
@@ -95,7 +96,7 @@ func descriptors(rights []byte) (fds []int) {
 	return fds
 }
 
-// CloseAll closes descriptors that are no files.
+// CloseAll closes descriptors that no os.File has.
 func CloseAll(fds []int) {
 	for _, fd := range fds {
 		_ = unix.Close(fd)

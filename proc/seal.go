@@ -8,15 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SealDescriptors keeps the descriptors that this process has inherited, but 0, 1 and 2, from
-// the programs that it will execute: Go closes only those that it has opened itself. Main
-// functions call it first.
+// SealDescriptors marks all descriptors that this process has inherited, except 0, 1 and 2,
+// as closed on exec. Without it the programs that this process executes would inherit them,
+// because Go only does this for descriptors that it has opened itself. Main functions call
+// it first.
 func SealDescriptors() {
 	const first = 3
 	if unix.CloseRange(first, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) == nil {
 		return
 	}
-	open, _ := os.ReadDir("/proc/self/fd") // Linux before 5.11
+	open, _ := os.ReadDir("/proc/self/fd") // for Linux before 5.11
 	for _, d := range open {
 		if fd, err := strconv.Atoi(d.Name()); err == nil && fd >= first {
 			unix.CloseOnExec(fd)

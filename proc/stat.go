@@ -14,8 +14,8 @@ import (
 // ErrGone says that a process has ended, or that its pid is another process's by now.
 var ErrGone error = gone{}
 
-// gone has the method by which errdefs.IsNotFound recognizes an error. This package does
-// not link errdefs: programs inside a pod link this package.
+// gone has the method by which errdefs.IsNotFound recognizes an error. This package cannot
+// link errdefs, because programs inside a pod link this package.
 type gone struct{}
 
 func (gone) Error() string { return "process already finished: not found" }
@@ -35,7 +35,7 @@ type Stat struct {
 func ReadStat(pid int) (Stat, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		// ESRCH: it went between the open and the read.
+		// ESRCH: the process was reaped between the open and the read.
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 			return Stat{}, fmt.Errorf("process %d: %w", pid, ErrGone)
 		}
@@ -48,8 +48,9 @@ func ReadStat(pid int) (Stat, error) {
 	return s, nil
 }
 
-// parseStat parses the line. The second field is the program's name in parentheses, which may
-// have spaces and parentheses, so fields are counted from the last closing one.
+// parseStat parses the line. The second field is the program's name in parentheses. The
+// name may contain spaces and parentheses, so fields are counted from the last closing
+// parenthesis.
 func parseStat(b []byte) (Stat, error) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || end < open {
@@ -84,8 +85,8 @@ func parseStat(b []byte) (Stat, error) {
 	return s, nil
 }
 
-// StartTime returns when the process was started, in clock ticks since boot. Together with the
-// boot id it tells processes of the same pid apart.
+// StartTime returns when the process was started, in clock ticks since boot. Together with
+// the boot id it distinguishes processes that had the same pid.
 func StartTime(pid int) (uint64, error) {
 	s, err := ReadStat(pid)
 	return s.StartTime, err
@@ -97,7 +98,7 @@ func Parent(pid int) (int, error) {
 	return s.Parent, err
 }
 
-// boot is a zero value, so that nothing is computed before BootID is called.
+// boot is computed by the first call of BootID.
 var boot struct {
 	once sync.Once
 	id   string

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StartStopped starts a placeholder, a process that does nothing: this program, stopped
-// before its first instruction, so that it costs a page table and needs no other program. It
-// ends with this process, or by Kill. If a process sends it SIGCONT, it prints its version
-// and ends.
+// StartStopped starts a placeholder: a process that does nothing. It runs this program and
+// is stopped before its first instruction, so it needs no other program and no memory
+// beyond its page tables. The placeholder ends with this process, or by Kill. If another
+// process sends it SIGCONT, it prints its version and ends.
 func (c *Children) StartStopped() (*Child, error) {
-	// The thread that starts a traced process is its tracer.
+	// Only the thread that starts a traced process can trace it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -36,8 +36,7 @@ func (c *Children) StartStopped() (*Child, error) {
 	return child, nil
 }
 
-// stop turns a traced process, which has just executed its program, into a stopped one
-// without a tracer.
+// stop stops a traced process that has just executed its program, and ends the tracing.
 func stop(pid int) error {
 	var status syscall.WaitStatus
 	for {

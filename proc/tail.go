@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tail reads a pipe and keeps the end of what comes, so that the writer never waits.
+// Tail reads a pipe and keeps the end of the output, so that the writer never waits.
 type Tail struct {
 	pipe *os.File
 	most int
@@ -17,8 +17,8 @@ type Tail struct {
 	stop func() []byte
 }
 
-// ReadTail takes over the read end of a pipe, which waits in the runtime's poller, and keeps
-// the last most bytes of what is written.
+// ReadTail takes over the read end of a pipe, and keeps the end of the text that is written
+// to the pipe, at most most bytes. The read end must be in the runtime's poller.
 func ReadTail(pipe *os.File, most int) *Tail {
 	t := &Tail{pipe: pipe, most: most, done: make(chan struct{})}
 	t.stop = sync.OnceValue(t.finish)
@@ -45,8 +45,9 @@ func (t *Tail) keep(b []byte) {
 	}
 }
 
-// Stop returns what was kept and closes the pipe. It takes what is in the pipe by now, and
-// does not wait for processes that still hold the other end. Later calls return the same.
+// Stop returns the kept bytes and closes the pipe. It reads the bytes that are in the pipe
+// at that moment, and does not wait for processes that still have the other end open. Later
+// calls return the same.
 func (t *Tail) Stop() []byte { return t.stop() }
 
 func (t *Tail) finish() []byte {
@@ -57,12 +58,12 @@ func (t *Tail) finish() []byte {
 	return t.kept
 }
 
-// Drain takes what is in a pipe without waiting. A read deadline that has passed would keep
-// even that from being read.
+// Drain reads the bytes that are in a pipe, without waiting. It does not use File.Read,
+// which returns an error after a read deadline although there are bytes.
 func Drain(pipe *os.File, take func([]byte)) {
 	_ = Control(pipe, func(fd int) error {
 		buf := make([]byte, 4096)
-		for total := 0; total < 1<<20; { // a writer that never stops is not waited for
+		for total := 0; total < 1<<20; { // limits the work for a writer that never stops
 			n, err := unix.Read(fd, buf)
 			if err == unix.EINTR {
 				continue

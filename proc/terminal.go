@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenTerminal makes a terminal in the devpts at /dev/pts. flags are those of the master
-// beside O_RDWR, O_NOCTTY and O_CLOEXEC.
+// OpenTerminal makes a terminal in the devpts at /dev/pts. flags are flags for the
+// master in addition to O_RDWR, O_NOCTTY and O_CLOEXEC.
 func OpenTerminal(flags int) (master, slave int, err error) {
 	master, err = unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|flags, 0)
 	if err != nil {
@@ -20,7 +20,7 @@ func OpenTerminal(flags int) (master, slave int, err error) {
 	return master, slave, nil
 }
 
-// Slave opens the other end of a terminal, by the master alone and not by a path.
+// Slave opens the other end of a terminal. It needs only the master, and no path.
 func Slave(master int) (int, error) {
 	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
 		return -1, fmt.Errorf("unlock the terminal: %w", err)
@@ -33,8 +33,8 @@ func Slave(master int) (int, error) {
 	return int(slave), nil
 }
 
-// MakeRaw has a terminal pass every byte on, as cfmakeraw(3) does. It returns the mode
-// that the terminal had.
+// MakeRaw makes a terminal pass on every byte, as cfmakeraw(3) does. It returns the mode
+// that the terminal had before.
 func MakeRaw(tty int) (before *unix.Termios, err error) {
 	before, err = unix.IoctlGetTermios(tty, unix.TCGETS)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// diary is what verdicts are followed by.
+// diary notes the calls of the functions that verdicts name.
 type diary struct {
 	mu      sync.Mutex
 	entries []string

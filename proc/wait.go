@@ -15,15 +15,16 @@ type Exit struct {
 	Time   time.Time // when it was reaped
 }
 
-// KilledCode is the exit code of a process that SIGKILL has ended, or whose exit was lost.
+// KilledCode is the exit code of a process that SIGKILL has ended, or whose exit is not
+// known.
 const KilledCode = 128 + int(unix.SIGKILL)
 
-// Killed returns the exit of a process that has ended, or counts as ended now, without a
-// recorded exit.
+// Killed returns the exit for a process that has ended, or that is taken for ended now,
+// without a recorded exit.
 func Killed() Exit { return Exit{Code: KilledCode, Signal: int(unix.SIGKILL), Time: time.Now()} }
 
-// childInfo is the part of siginfo_t that waitid(2) fills in. The empty array gives the union
-// after it its alignment in C.
+// childInfo is the part of siginfo_t that waitid(2) fills in. In C a union follows the
+// first three fields; the empty array gives it the same alignment.
 type childInfo struct {
 	signo, errno, code int32
 	_                  [0]uintptr
@@ -32,7 +33,7 @@ type childInfo struct {
 	status             int32
 }
 
-// waitid waits as waitid(2) does. ok is false if WNOHANG found nothing.
+// waitid waits as waitid(2) does. ok is false if WNOHANG was given and no child has ended.
 func waitid(idType, id, options int) (info childInfo, ok bool, err error) {
 	var si unix.Siginfo
 	for {
@@ -41,7 +42,8 @@ func waitid(idType, id, options int) (info childInfo, ok bool, err error) {
 			break
 		}
 	}
-	// EAGAIN is WNOHANG's answer for a pidfd that is in nonblocking mode.
+	// For a pidfd in nonblocking mode, waitid(2) returns EAGAIN in place of an empty
+	// answer.
 	if errors.Is(err, unix.EAGAIN) {
 		return childInfo{}, false, nil
 	}
@@ -52,10 +54,11 @@ func waitid(idType, id, options int) (info childInfo, ok bool, err error) {
 	return info, info.pid != 0, nil
 }
 
-// Values of si_code for a child that has ended (CLD_DUMPED is killed, too).
+// Values of si_code for a child that has ended. A killed child has CLD_KILLED or
+// CLD_DUMPED.
 const cldExited = 1
 
-// exit returns the exit. As in a shell, a signal gives the code 128 + signal
+// exit returns the exit. As in a shell, the code after a signal is 128 + signal
 // (requirements.md#X1).
 func (i childInfo) exit(at time.Time) Exit {
 	if i.code == cldExited {

@@ -16,8 +16,8 @@ func messages() []proto.Message {
 	}
 }
 
-// What a message says, and what a later release has added to it, is the same after it was
-// read and written.
+// If a message is read and written again, all of its fields are the same as before, also
+// those that a later release has added.
 func FuzzMessagesAreWrittenAsTheyWereRead(f *testing.F) {
 	text, err := proto.Marshal(&sandbox.CreateSandboxRequest{SandboxId: "a", BundlePath: "/b", NetnsPath: "/n", Annotations: map[string]string{"k": "v"}})
 	if err != nil {

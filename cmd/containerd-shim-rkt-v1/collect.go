@@ -14,7 +14,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
-// stores are the pods and images of the data directory, with the children of this process.
+// stores has the pods and the images of the data directory, and the children of this
+// process.
 type stores struct {
 	pods     *disk.Store
 	images   *image.Store
@@ -33,7 +34,8 @@ func openStores() (*stores, error) {
 	return &stores{pods, images, proc.NewChildren()}, nil
 }
 
-// collector returns what collects pods. It opens the stage1 of each by the pod's directory.
+// collector returns a collector of pods. It opens the stage1 of a pod from the pod's
+// directory.
 func (s *stores) collector() *disk.Collector {
 	return &disk.Collector{Store: s.pods, OpenStage1: func(podDir string) (disk.Stage1, error) {
 		i, err := s.images.Load(podDir)
@@ -55,8 +57,8 @@ func (s *stores) collectStale(ctx context.Context) {
 	}
 }
 
-// collector does the work of `delete`. Its methods open the stores, because `-v` and `-info`
-// need none.
+// collector does the work of `delete`. Its methods open the stores themselves, because `-v`
+// and `-info` need no stores.
 type collector struct{}
 
 func (collector) Collect(ctx context.Context, bundle, namespace, id string) (manager.Exit, error) {
@@ -66,7 +68,7 @@ func (collector) Collect(ctx context.Context, bundle, namespace, id string) (man
 	}
 	began := time.Now()
 	exit, err := s.collector().Collect(ctx, bundle, namespace, id)
-	if err == nil { // no process is left that writes to the loggers
+	if err == nil { // no process writes to the loggers any more
 		err = shim.EndLoggers(ctx, bundle, time.Since(began))
 	}
 	return manager.Exit{PID: uint32(exit.PID), Status: exit.Code, At: exit.At, Rest: exit.Rest}, err

@@ -24,8 +24,8 @@ import (
 
 func dataDir() string { return cmp.Or(os.Getenv(config.DataDirVariable), config.DataDir) }
 
-// readConfig reads the node's configuration. Its error tells users of the node that the
-// operator has to correct it.
+// readConfig reads the node's configuration. Its error tells clients that the operator of
+// the node has to correct the configuration.
 func readConfig() (*config.Config, error) {
 	c, err := config.Open(os.Getenv)
 	if err != nil {
@@ -35,7 +35,7 @@ func readConfig() (*config.Config, error) {
 }
 
 // wantedTrees returns the digests that the configuration pins. Their trees are not
-// collected, also if no pod has them.
+// collected, even if no pod uses them.
 func wantedTrees() ([]string, error) {
 	c, err := readConfig()
 	if err != nil {
@@ -81,8 +81,8 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 		return nil, err
 	}
 	collect := func() { s.collectStale(ctx) }
-	// Pods of other boots and of shims that were killed are collected while this shim
-	// works, and again at its end: a node may not get another pod for a long time.
+	// Collect the pods of other boots and of killed shims while this shim works, and again
+	// at its end, because a node may not get another pod for a long time.
 	var stale sync.WaitGroup
 	stale.Go(collect)
 	done := make(chan struct{})
@@ -104,16 +104,16 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 	}, nil
 }
 
-// prepare opens the stage1 while containerd is still connecting. The pod gets it by the
-// returned function, which opens an image again if that has failed or if a sandbox has
-// chosen another stage1 since.
+// prepare opens the stage1 while containerd is still connecting. The returned function
+// returns that stage1. If it could not be opened, or if a sandbox has meanwhile chosen
+// another one, the returned function opens the chosen stage1 itself.
 func prepare(ctx context.Context, stores *stores, chosen *config.Pod) func(context.Context) (pod.Stage1, error) {
 	first := chosen.Choice()
 	opened := make(chan pod.Stage1, 1)
 	go func() {
 		defer close(opened)
-		// When Go looks up or starts its first process, it forks once more, to check
-		// whether the kernel has pidfds.
+		// When Go looks up or starts its first process, it forks once more to check whether
+		// the kernel has pidfds. Let that happen now.
 		if self, err := os.FindProcess(os.Getpid()); err == nil {
 			_ = self.Release()
 		}
@@ -143,14 +143,14 @@ func (s *stores) open(ctx context.Context, c config.Choice) (pod.Stage1, error) 
 	return openImage(i, c.Name, s.children, stage1.Rules{Excused: c.Accept, RefuseUnknown: c.RefuseUnknown, Probe: calls})
 }
 
-// openImage returns what calls the entrypoints of an image. Arguments are those of
-// stage1.For.
+// openImage returns the stage1 of an image. The arguments are those of stage1.For.
 func openImage(i *image.Image, name string, children *proc.Children, rules stage1.Rules) (pod.Stage1, error) {
 	return stage1.For(i, name, children, rules, immutable.Open, rktabi.Open)
 }
 
 // imageOf returns the image of a chosen stage1. A choice with a digest and no path means an
-// image that was imported or used before, or the image that came with the shim.
+// image that was imported or used before or, if there is none, the image that came with the
+// shim.
 func imageOf(ctx context.Context, images *image.Store, c config.Choice) (*image.Image, error) {
 	// The shim verifies no signatures. rktctl verified them when it imported the image.
 	images = images.With(image.ACIs{Directories: c.ACIs.Dependencies, Signed: c.ACIs.Keyring != ""})
@@ -175,7 +175,7 @@ func locate(c config.Choice) (string, error) {
 }
 
 // describe returns the features of a stage1. For an image that is a directory it needs
-// neither root nor the tree store, unless features/probe is executed, which root does. A
+// neither root nor the tree store, except that features/probe is executed by root only. A
 // packed or pinned image is looked up in the store.
 func describe(ctx context.Context, c config.Choice) (manager.Description, error) {
 	features, err := featuresOf(ctx, c)

@@ -37,7 +37,7 @@ func runConfigCheck(ctx context.Context, e *env, args []string) error {
 	return ctx.Err()
 }
 
-// warn writes the warnings of an image, which are no failure.
+// warn writes the warnings of an image, which do not count as problems.
 func warn(e *env, name string, i *image.Image) {
 	for _, w := range i.Warnings() {
 		fmt.Fprintf(e.stderr, "warning: stage1 %s: %s\n", name, abi.Printable(w))
@@ -91,7 +91,7 @@ func checkACIs(c *config.Config) config.Problems {
 	return problems
 }
 
-// rulesOf returns the rules for ACIs. They verify signatures, unlike those of the shim.
+// rulesOf returns the rules for ACIs. Unlike the shim's rules, these verify signatures.
 func rulesOf(c *config.Config) image.ACIs {
 	return image.ACIs{
 		Directories: c.ACIs.Dependencies, Signed: c.ACIs.Keyring != "", Verify: signature.Keyring(c.ACIs.Keyring).Verify,
@@ -145,7 +145,7 @@ func imageOf(ctx context.Context, e *env, c *config.Config, name string) (i *ima
 	if i, err = rules.Inspect(ctx, path); err != nil {
 		return nil, path, err
 	}
-	if store == nil { // an empty store has no imports
+	if store == nil { // if there is no store, nothing was imported
 		store = &image.Store{}
 	}
 	if err = store.With(rules).Signed(i); err != nil && errStore != nil {
@@ -156,8 +156,8 @@ func imageOf(ctx context.Context, e *env, c *config.Config, name string) (i *ima
 
 func treesDir(e *env) string { return filepath.Join(dataDir(e), "trees") }
 
-// existingStore opens the tree store. It returns nil if there is no store, and does not make
-// one. Its error is fs.ErrPermission if the user may not read the store.
+// existingStore opens the tree store, and does not make one. It returns nil if there is no
+// store. Its error is fs.ErrPermission if the user may not read the store.
 func existingStore(e *env) (*image.Store, error) {
 	trees, err := os.Open(treesDir(e))
 	if errors.Is(err, fs.ErrNotExist) {

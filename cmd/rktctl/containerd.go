@@ -37,7 +37,7 @@ func dialContainerd(address, namespace string) (*containerd, error) {
 
 func (c *containerd) close() error { return c.conn.Close() }
 
-// in returns a context with the namespace in its metadata, where containerd reads it.
+// in returns a context with the namespace in its metadata, as containerd expects it.
 func (c *containerd) in(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "containerd-namespace", c.namespace)
 }
@@ -90,7 +90,7 @@ func (r *contentReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends the stream, also before it was read to its end.
+// Close ends the stream. It may be called before the end was read.
 func (r *contentReader) Close() error {
 	r.cancel()
 	return nil

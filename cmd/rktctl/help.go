@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// pages are the texts of help below the synopsis, one for each verb and one for rktctl.
+// pages are the pages of help without the synopsis: one for each verb and one for
+// rktctl.
 //
 //go:embed help
 var pages embed.FS
@@ -15,7 +16,7 @@ var pages embed.FS
 func page(name string) string {
 	text, err := pages.ReadFile("help/" + name + ".txt")
 	if err != nil {
-		panic(err) // verbs and pages are built in
+		panic(err) // verbs and pages are both compiled in, so every verb has its page
 	}
 	return string(text)
 }

@@ -2,8 +2,9 @@
 // the configuration.
 //
 // It needs no shim: it reads the configuration and the images as the shim does. Only
-// `stage1 import` of an image in containerd's store needs a containerd. Each verb is a
-// file, and has a page below help; verbs lists them.
+// `stage1 import` of an image in containerd's store needs a containerd. Each verb has a
+// file of its own in this package, and a page in the directory help. The function verbs
+// lists the verbs.
 package main
 
 import (
@@ -30,11 +31,11 @@ var version string
 // Exit codes.
 const (
 	exitDone  = 0
-	exitWrong = 1 // what was looked at is not right, or could not be looked at
-	exitUsage = 2 // the command line is not right
+	exitWrong = 1 // a checked object is not right, or could not be checked
+	exitUsage = 2 // the command line is wrong
 )
 
-// verb is a subcommand of rktctl. A page of help has the rest.
+// verb is a subcommand of rktctl. Its page of help says more.
 type verb struct {
 	name      string // config check
 	arguments string
@@ -51,10 +52,10 @@ type env struct {
 	getenv         func(string) string
 }
 
-// errUsage is wrapped by errors of the command line.
+// errUsage is wrapped by errors in the command line.
 var errUsage = errors.New("see rktctl help")
 
-// errFound is returned by a verb that has found problems and has written them.
+// errFound is returned by a verb that has found problems and has already written them.
 var errFound = errors.New("not right")
 
 func verbs() []*verb {
@@ -69,10 +70,10 @@ func verbs() []*verb {
 }
 
 func main() {
-	if launch.Asked(os.Args) { // in a pod of stage1 verify, of an immutable image
+	if launch.Asked(os.Args) { // stage1 verify started this process, as the launcher of an immutable pod
 		os.Exit(launch.Main())
 	}
-	conformance.Program(os.Args, doors()...) // in an app or a process of stage1 verify
+	conformance.Program(os.Args, doors()...) // runs, and does not return, if stage1 verify started this process in a pod
 	proc.SealDescriptors()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, &env{os.Stdout, os.Stderr, os.Getenv}, os.Args[1:])

@@ -38,7 +38,7 @@ type output struct {
 	code           int
 }
 
-// rktctl calls it on a node with a configuration, or without one.
+// rktctl calls the command as on a node with a configuration, or without one.
 func rktctl(t *testing.T, file string, args ...string) output {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

@@ -45,7 +45,7 @@ func runStage1GC(ctx context.Context, e *env, args []string) error {
 	}
 	trees, err := store.Collect(ctx, c.Digests(), *dry)
 	if *asJSON {
-		return errors.Join(err, writeJSON(e.stdout, append([]image.Tree{}, trees...))) // [] for none
+		return errors.Join(err, writeJSON(e.stdout, append([]image.Tree{}, trees...))) // [], not null, for no trees
 	}
 	return errors.Join(err, writeTrees(e.stdout, trees, *dry))
 }

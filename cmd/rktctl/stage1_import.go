@@ -49,7 +49,7 @@ func runStage1Import(ctx context.Context, e *env, args []string) error {
 	return err
 }
 
-// importFrom imports from a path, or from containerd.
+// importFrom imports an image from a path or from containerd's store.
 func importFrom(ctx context.Context, store *image.Store, source, address, namespace string) (i *image.Image, err error) {
 	if isPath(source) {
 		return store.ImportPath(ctx, source)
@@ -70,8 +70,8 @@ func isPath(source string) bool {
 	return strings.HasPrefix(source, "/") || strings.HasPrefix(source, "./") || strings.HasPrefix(source, "../")
 }
 
-// meantPath adds a hint to an error about a name, if a file of that name exists in the
-// working directory: a path needs a slash.
+// meantPath adds a hint to an error about the name of an image, if the working directory
+// has a file of that name: a path needs a slash.
 func meantPath(name string, err error) error {
 	if err == nil || isPath(name) {
 		return err

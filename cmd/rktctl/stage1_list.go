@@ -31,7 +31,7 @@ type listed struct {
 	Accept       []string `json:"accept,omitempty"`
 	Error        string   `json:"error,omitempty"`
 	Warnings     []string `json:"warnings,omitempty"`
-	ImportedFrom string   `json:"importedFrom,omitempty"` // of one without a name in the configuration
+	ImportedFrom string   `json:"importedFrom,omitempty"` // source of an image that the configuration does not name
 }
 
 func runStage1List(ctx context.Context, e *env, args []string) error {

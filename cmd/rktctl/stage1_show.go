@@ -13,7 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
 )
 
-// showCall writes what an entrypoint receives in the first of some checks that calls it.
+// showCall writes what an entrypoint receives in the first check that calls it.
 func (v *verification) showCall(ctx context.Context, e *env, checks []conformance.Check, c conformance.KitConfig) (err error) {
 	k, err := conformance.Open(ctx, c)
 	if err != nil {

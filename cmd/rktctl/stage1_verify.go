@@ -111,21 +111,21 @@ func runStage1Verify(ctx context.Context, e *env, args []string) error {
 		}
 		return nil
 	}
-	// The checks are stopped, and their processes ended, if the reader closes the
-	// output or the terminal is closed.
+	// If the reader closes the output, or the terminal is closed, stop the checks and end
+	// their processes.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// With SIGPIPE caught, a write to a closed pipe is an error and does not end this
-	// process. The signal itself is ignored, because it also comes from writing to an app
-	// that reads no input.
+	// SIGPIPE is caught, so that a write to a closed pipe returns an error and does not
+	// end this process. The signal itself is ignored: a write to an app that reads no
+	// input causes it as well.
 	pipes := make(chan os.Signal, 1)
 	signal.Notify(pipes, syscall.SIGPIPE)
 	defer signal.Stop(pipes)
 	watched := *e
 	watched.stdout = &watchedOutput{e.stdout, cancel}
-	// The log of stage 0 is dropped: the results and the pod's journal have its contents.
+	// Drop the log of stage 0: the results and the pod's journal have its contents.
 	log.L.Logger.SetOutput(io.Discard)
 	path, accept, err := verifiedImage(ctx, e, v.image)
 	if err != nil {
@@ -141,10 +141,11 @@ func runStage1Verify(ctx context.Context, e *env, args []string) error {
 	return v.verify(ctx, &watched, checks, c)
 }
 
-// doors are for the images that package stage1 does not call itself.
+// doors are passed to package stage1 for the images that it does not call itself.
 func doors() []stage1.Door { return []stage1.Door{immutable.Open, rktabi.Open} }
 
-// verifiedImage returns the path of an image, and the fields that it may ignore.
+// verifiedImage returns the path of an image, and the fields of a spec that it may
+// ignore.
 func verifiedImage(ctx context.Context, e *env, image string) (path string, accept []string, err error) {
 	if strings.Contains(image, "/") {
 		return image, nil, nil
@@ -209,7 +210,7 @@ func (v *verification) verify(ctx context.Context, e *env, checks []conformance.
 	return ctx.Err()
 }
 
-// watchedOutput cancels the checks when its reader has closed the output.
+// watchedOutput cancels the checks when the reader of the output has closed it.
 type watchedOutput struct {
 	io.Writer
 	cancel context.CancelCauseFunc

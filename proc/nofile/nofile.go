@@ -1,10 +1,10 @@
 // Package nofile knows the limit of open files that this process was started
 // with. It does nothing else.
 //
-// Package syscall raises the soft limit in its initialisation and keeps the
-// original for its own use. This package imports nothing, so it is initialised
-// before: packages are initialised in the order of their import paths, each
-// once what it imports has been (Go specification, "Package initialization").
+// Package syscall raises the soft limit when it is initialised, and does not
+// export the original. This package imports nothing, so it is initialised
+// earlier: among the packages whose imports are initialised, the one with the
+// first import path is next (Go specification, "Package initialization").
 package nofile
 
 import "unsafe"

@@ -12,12 +12,12 @@ import (
 )
 
 // restorePasses is how often all files are restored: if limits depend on each other, the
-// kernel may refuse one until the other is restored.
+// kernel may refuse to restore one before the other.
 const restorePasses = 3
 
-// knob is a file that holds limits. A file with a line for each device, or interface,
-// keeps the lines that a write does not mention. none is the value to write for a device
-// that had no line before.
+// knob is a file that holds limits. A file with a line for each device or interface keeps
+// the lines of devices that a write does not mention. none is the value to write for a
+// device that had no line before.
 type knob struct{ pattern, none string }
 
 // knobs lists the files of each controller, for version 1 and version 2.
@@ -98,7 +98,7 @@ func (b backup) add(pattern, none string) error {
 }
 
 // readLines returns the lines that restore the file's present content when they are written
-// to it.
+// to the file.
 func readLines(path string) ([]string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

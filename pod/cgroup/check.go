@@ -33,7 +33,7 @@ func limited(res *specs.LinuxResources) map[string]bool {
 	}
 }
 
-// wantsBlockIO reports whether b has any limit: Docker sends an empty one.
+// wantsBlockIO reports whether b has any limit. Docker sends an empty b.
 func wantsBlockIO(b *specs.LinuxBlockIO) bool {
 	return b != nil && (value(b.Weight) != 0 || value(b.LeafWeight) != 0 ||
 		len(b.WeightDevice)+len(b.ThrottleReadBpsDevice)+len(b.ThrottleWriteBpsDevice)+

@@ -17,8 +17,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// claimTries bounds how many paths Create tries. The second path is random, so it is only
-// taken after a race.
+// claimTries bounds how many paths Create tries. The second path has a random suffix, so
+// another container can have it only after a race.
 const claimTries = 5
 
 // undoLimit is how long a failed Create may take to remove its directories.
@@ -30,12 +30,14 @@ type Maker struct {
 	Children *proc.Children
 }
 
-// Create makes an app's cgroup and writes its limits; no process is moved. A nil
-// res means no limits and the default access to devices.
-// If a cgroup of that path exists, has no processes and is not locked, it was abandoned and
-// is made again. If it is in use, the error is an *InUseError. If its path is /NAMESPACE/ID,
-// which containerd writes by itself, it belongs to a container of the same name of another
-// daemon; the new cgroup then gets a path with a random suffix, which Path returns.
+// Create makes an app's cgroup and writes its limits. It moves no process. A nil res means
+// no limits and the default access to devices.
+//
+// If a cgroup with that path exists, has no processes and is not locked, it was abandoned,
+// and Create makes it again. If the cgroup is in use, Create returns an *InUseError. There
+// is one exception: containerd itself writes the path /NAMESPACE/ID, which a container of
+// the same name of another daemon may have, too. Then the new cgroup gets a path with a
+// random suffix, which Path returns.
 //
 // If a limit cannot be enforced, the error names the field, or the controller that is not
 // mounted. On failure only parent directories remain.
@@ -120,7 +122,7 @@ func (h *hierarchies) claim(r Record) (*Group, error) {
 		}
 		lock, err := lockDir(dir)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // its owner has removed it meanwhile
+			continue // the cgroup that existed was removed meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -148,8 +150,8 @@ func (h *hierarchies) claim(r Record) (*Group, error) {
 	return nil, errTaken
 }
 
-// others checks the directories of the cgroup that existed before. It returns an error if
-// they have processes, and stale if they are empty.
+// others checks those directories of the cgroup that existed before. It returns an error if
+// one has processes, and stale if they are empty.
 func (g *Group) others(made bool) (stale bool, err error) {
 	for _, dir := range g.dirs {
 		if made && dir == g.record.Dir() {
@@ -170,8 +172,8 @@ func (g *Group) others(made bool) (stale bool, err error) {
 	return stale, nil
 }
 
-// lockDir locks a cgroup's directory. The error unwraps to errTaken if another process
-// has it, and to fs.ErrNotExist if it was removed in between.
+// lockDir locks a cgroup's directory. The error unwraps to errTaken if another process has
+// locked it, and to fs.ErrNotExist if it was removed in between.
 func lockDir(dir string) (*os.File, error) {
 	f, err := proc.Lock(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, unix.LOCK_EX|unix.LOCK_NB)
 	switch {
@@ -196,7 +198,7 @@ func (g *Group) setUp(res *specs.LinuxResources) error {
 	if err != nil {
 		return err
 	}
-	const noProcess = -1 // makes directories, moves no process
+	const noProcess = -1 // Apply with this makes directories and moves no process
 	if err := m.Apply(noProcess); err != nil {
 		return err
 	}

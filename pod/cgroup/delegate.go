@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// delegatedFiles lists the files of a cgroup that the user owns to whom it is delegated.
+// delegatedFiles lists the files of a cgroup that are given to the user to whom the cgroup
+// is delegated.
 const delegatedFiles = "/sys/kernel/cgroup/delegate"
 
 // Delegate gives the cgroup to a user of the host. The user may then make cgroups below it

@@ -8,10 +8,10 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// allowedDevices are rules for every container, in addition to its own. They allow the
-// devices that the OCI runtime spec requires, pseudo terminals, and to make the node of any
-// device, which gives no access to the device. They allow tun because runc has always
-// done so and VPN clients in containers rely on it.
+// allowedDevices are rules that every container gets in addition to its own. They allow the
+// devices that the OCI runtime spec requires, pseudo terminals, and mknod of any device,
+// which gives no access to the device. They allow tun because runc has always done so and
+// VPN clients in containers rely on it.
 var allowedDevices = []devices.Rule{
 	{Type: devices.CharDevice, Major: -1, Minor: -1, Permissions: "m"},
 	{Type: devices.BlockDevice, Major: -1, Minor: -1, Permissions: "m"},
@@ -26,8 +26,8 @@ var allowedDevices = []devices.Rule{
 	{Type: devices.CharDevice, Major: 10, Minor: 200, Permissions: "rwm"}, // net/tun
 }
 
-// convertDevices translates device rules. At first nothing is allowed; then the rules apply
-// in their order, and the built-in rules come last.
+// convertDevices translates device rules. It begins with a rule that denies everything,
+// then come the rules in their order, and the built-in rules last.
 func convertDevices(rules []specs.LinuxDeviceCgroup) ([]*devices.Rule, error) {
 	var list []*devices.Rule
 	for i, d := range rules {

@@ -6,18 +6,19 @@
 // waits 5 to 20 ms for a grace period of the kernel. The only exception is the placeholder
 // of a scope.
 //
-// On version 1 a cgroup is one directory in every mounted hierarchy, among them
-// name=systemd; controllers that are mounted together share one. On version 2 it
-// is one directory, with every controller of its parents delegated. A hybrid
+// On version 1 a cgroup is one directory in every mounted hierarchy, including
+// name=systemd. Controllers that are mounted together share a directory. On version 2 a
+// cgroup is a single directory, to which its parents delegate every controller. A hybrid
 // host counts as version 1.
 //
 // If systemd runs, a path of the form slice:prefix:name becomes a scope of systemd's, in
 // which the app has a cgroup (scope.go). Otherwise it is mapped to the directory that
 // systemd would use.
 //
-// The kernel does not announce three events: a version 1 cgroup has frozen, its OOM killer
-// has killed a process, a directory is no longer busy. The package polls for these, in
-// pauses that double, within a limit. It waits for all other events.
+// The kernel does not announce three events: that a version 1 cgroup has frozen, that the
+// OOM killer of version 1 has killed a process, and that a directory is no longer busy.
+// The package polls for these, in pauses that double, within a limit. It waits for all
+// other events.
 //
 // The package knows no pod, and no message of containerd's.
 package cgroup

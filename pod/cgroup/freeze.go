@@ -16,8 +16,8 @@ import (
 // processes is in an uninterruptible sleep.
 const freezeLimit = 5 * time.Second
 
-// Pauses between two writes of FROZEN on version 1, doubled from the first to
-// the last. The kernel announces nothing there: if processes fork or sleep,
+// Pauses between two writes of FROZEN on version 1. Each is twice as long as the one
+// before, up to lastFreezePause. Version 1 announces nothing: if processes fork or sleep,
 // the cgroup stays FREEZING until FROZEN is written again at the right moment.
 const (
 	firstFreezePause = 50 * time.Microsecond
@@ -77,8 +77,9 @@ func (g *Group) Frozen() bool {
 	return err == nil && strings.TrimSpace(string(state)) != "THAWED"
 }
 
-// LetDie lets frozen processes end that were sent SIGKILL. On version 2 they end without
-// help. On version 1 they end only when the cgroup and all cgroups below it are thawed.
+// LetDie thaws a cgroup whose processes were sent SIGKILL, so that they end. On version 2
+// frozen processes end without that. On version 1 they end only when the cgroup and all
+// cgroups below it are thawed.
 func (g *Group) LetDie() error {
 	if g.record.Version == 2 {
 		return nil
@@ -86,7 +87,7 @@ func (g *Group) LetDie() error {
 	return g.thawAll()
 }
 
-// freezeV1 writes FROZEN until the kernel says so.
+// freezeV1 writes FROZEN until the kernel reports that the cgroup is frozen.
 func freezeV1(ctx context.Context, dir string) error {
 	file := filepath.Join(dir, "freezer.state")
 	for wait := firstFreezePause; ; wait = min(2*wait, lastFreezePause) {

@@ -17,8 +17,8 @@ import (
 // Record is a cgroup as it is kept on disk: enough to kill and remove it.
 type Record struct {
 	Version int `json:"version"` // of cgroups: 1 or 2
-	// Path is below the root of every hierarchy. A relative one is below containerd's own
-	// cgroups, if these differ between hierarchies.
+	// Path is below the root of every hierarchy. A relative path is below containerd's own
+	// cgroups; it is used if these differ between hierarchies.
 	Path string            `json:"path"`
 	Dirs map[string]string `json:"dirs"` // controller to directory; "" on version 2
 	// Unified is the directory that an OCI runtime makes on a hybrid host, in addition to
@@ -30,7 +30,7 @@ type Record struct {
 	Placeholder *Placeholder `json:"placeholder,omitempty"`
 }
 
-// Placeholder is a process.
+// Placeholder is a process that does nothing and keeps a scope alive.
 type Placeholder struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"starttime"`

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/opencontainers/cgroups"
-	_ "github.com/opencontainers/cgroups/devices" // teaches the managers device rules
+	_ "github.com/opencontainers/cgroups/devices" // makes the managers handle device rules
 	"github.com/opencontainers/cgroups/fs"
 	"github.com/opencontainers/cgroups/fs2"
 )
@@ -25,8 +25,8 @@ type hierarchies struct {
 	systemd units
 }
 
-// host returns the layout of this host. It is detected once, because it does not change while
-// a process runs.
+// host returns the layout of this host. The layout does not change while a process runs, so
+// it is detected once.
 var host = sync.OnceValues(detect)
 
 func detect() (*hierarchies, error) {

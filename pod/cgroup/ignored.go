@@ -6,9 +6,9 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Ignored names the limits of res that Create and Update do not set, in words for people:
-// those of zero that mean that nothing is asked for, and that of the kernel's memory.
-// docs/limits.md has all values of zero.
+// Ignored describes the limits of res that Create and Update do not set, for people:
+// limits of zero, if zero means no limit, and the limit of the kernel's memory.
+// docs/limits.md says what zero means for each limit.
 func Ignored(res *specs.LinuxResources) []string {
 	if res == nil {
 		return nil

@@ -12,16 +12,17 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// ofZero is what becomes of a value of zero.
+// ofZero is a limit of zero, and what it becomes on each version of cgroups.
 type ofZero struct {
 	res        *specs.LinuxResources
 	controller string
 	v1, v2     kernelFile
 }
 
-// kernelFile is a file of a cgroup, if the limit has one on that version: want is its content, "" for
-// that of a cgroup without limits. With refused, Create fails with an error that has this text;
-// "-" is for what depends on devices of the machine.
+// kernelFile is the file of a cgroup in which the kernel keeps a limit. name is empty if the
+// limit has no file on that version of cgroups. want is the file's content; if it is empty, the
+// content is that of a cgroup without limits. If refused is set, Create fails with an error that
+// contains it, or "-" if that depends on devices of the machine.
 type kernelFile struct{ name, want, refused string }
 
 func memoryOf(m specs.LinuxMemory) *specs.LinuxResources { return &specs.LinuxResources{Memory: &m} }
@@ -30,7 +31,8 @@ func blockIOOf(b specs.LinuxBlockIO) *specs.LinuxResources {
 	return &specs.LinuxResources{BlockIO: &b}
 }
 
-// weightOf is a weight of a device that need not exist: nothing is written.
+// weightOf sets a weight for a device that need not exist, because nothing is written for
+// it.
 func weightOf(weight, leaf *uint16) *specs.LinuxResources {
 	d := specs.LinuxWeightDevice{Weight: weight, LeafWeight: leaf}
 	d.Major, d.Minor = 1, 0
@@ -69,7 +71,8 @@ func limitsOfZero() map[string]ofZero {
 	}
 }
 
-// A device that is there: rules for others are refused.
+// aDisk returns a device of this machine, because the kernel refuses rules for devices that
+// do not exist.
 func aDisk() (d specs.LinuxThrottleDevice) {
 	files, _ := filepath.Glob("/sys/block/*/dev")
 	if len(files) == 0 {
@@ -80,7 +83,8 @@ func aDisk() (d specs.LinuxThrottleDevice) {
 	return d
 }
 
-// controls reports whether a controller of version 1 is there, on version 2 its successor.
+// controls reports whether the host has a controller of version 1, or on version 2 its
+// successor.
 func (h *hierarchies) controls(controller string) bool {
 	if h.version == 1 {
 		return h.roots[controller] != ""
@@ -140,7 +144,7 @@ func TestZeroOfRDMAIsSet(t *testing.T) {
 	}
 }
 
-// What is not set is told, and nothing else is.
+// Clients are told of the limits that are not set, and of no others.
 func TestTheDocumentOfLimitsOfZeroIsTrue(t *testing.T) {
 	if os.Getenv("RKT_TEST_GUEST") != "" {
 		t.Skip("the guest has no documents")

@@ -19,9 +19,9 @@ var errTaken = errors.New("in use")
 // InUseError is the error of Create if a client has chosen the path of a cgroup that is in
 // use. It unwraps to errdefs.ErrFailedPrecondition.
 type InUseError struct {
-	Path   string // that was asked for
+	Path   string // the path that the client has chosen
 	Dir    string // of the cgroup in the hierarchy in which it is locked
-	Holder string // the id of the container that has it, if the caller of Create has found it
+	Holder string // the id of the container that has the cgroup, if the caller of Create knows it
 	why    error
 }
 
@@ -44,8 +44,8 @@ func usedBy(pids []int) error {
 	return fmt.Errorf("%w by the processes %v", errTaken, pids)
 }
 
-// Overlaps reports whether one of two cgroups is the other one, or below it. Whoever kills the
-// upper one kills the processes of both.
+// Overlaps reports whether two cgroups are the same, or one is below the other. To kill the
+// upper one is to kill the processes of both.
 func Overlaps(dir, other string) bool {
 	return strings.HasPrefix(dir+"/", other+"/") || strings.HasPrefix(other+"/", dir+"/")
 }
@@ -75,8 +75,8 @@ func (g *Group) apart(h *hierarchies) error {
 	return nil
 }
 
-// contains reports whether this process is in or below a cgroup: a containerd in a container
-// makes cgroups in that container's own.
+// contains reports whether this process is in or below a cgroup. If containerd runs in a
+// container, its cgroups are below that container's cgroup.
 func (h *hierarchies) contains(dir string) bool {
 	own, err := Own()
 	if err != nil {

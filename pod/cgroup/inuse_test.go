@@ -71,7 +71,7 @@ func TestAFileOfTheKernelsIsNoCgroup(t *testing.T) {
 	}
 }
 
-// The cgroup of a dead shim is killed by who has locked it.
+// Only the process that has locked the cgroup of a dead shim kills its processes.
 func TestTheCgroupOfADeadShimIsTakenByOneAtATime(t *testing.T) {
 	needHost(t)
 	made := create(t, "dead", nil)

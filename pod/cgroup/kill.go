@@ -19,8 +19,8 @@ const freezeTries = 50
 
 // Kill ends every process in the cgroup and below with SIGKILL, including frozen ones, and
 // returns when no process is left or ctx is done. If any thread of this process is in the
-// cgroup, Kill kills no process and returns an error. The cgroup is not to be used
-// afterwards.
+// cgroup, Kill kills no process and returns an error. The cgroup must not be used after
+// Kill.
 func (g *Group) Kill(ctx context.Context) error {
 	for {
 		none, err := g.killOnce(ctx)
@@ -67,15 +67,16 @@ func (g *Group) killable() ([]int, error) {
 	return pids, nil
 }
 
-// killAll sends SIGKILL to all processes that are there at one moment. It returns the
-// processes that have not ended yet; the caller closes them.
+// killAll sends SIGKILL to all present processes. It returns the processes that have not
+// ended yet. The caller closes them.
 func (g *Group) killAll() ([]*proc.Process, error) {
 	if g.killAtOnce() {
 		return g.open()
 	}
 	victims, err := g.killEach()
-	// A process that was sent SIGKILL cannot fork. Stop the others from forking only now, and
-	// only if there are any: a shell that cannot fork ends with an exit code of its own.
+	// A process that was sent SIGKILL cannot fork. If there are other processes now, prevent
+	// these from forking. This is not done earlier, because a shell that cannot fork ends
+	// with an exit code of its own.
 	if err == nil && g.grown(victims) {
 		release := g.hold()
 		var more []*proc.Process
@@ -105,9 +106,9 @@ func (g *Group) grown(known []*proc.Process) bool {
 	})
 }
 
-// open returns the processes in the cgroup. It lists the cgroup again after it has opened
-// the pidfds. If a pid was reused before its pidfd was opened, the second list lacks it.
-// If it is reused later, the pidfd still refers to the old process.
+// open returns the processes in the cgroup. After it has opened the pidfds, it lists the
+// cgroup again. If a pid was reused before its pidfd was opened, the pid is not in the
+// second list. If it is reused later, the pidfd still refers to the old process.
 func (g *Group) open() ([]*proc.Process, error) {
 	pids, err := g.allPids()
 	if err != nil {

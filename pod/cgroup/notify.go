@@ -12,15 +12,16 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// maxEventsFile is more than any file of events has.
+// maxEventsFile is more than the size of any file of events.
 const maxEventsFile = 4096
 
-// awaitChange calls done with the content of an events file of version 2, now
-// and whenever the kernel says that it has changed, until done returns true or
-// an error, or ctx ends.
+// awaitChange calls done with the content of an events file of version 2, at once and
+// after every change that the kernel announces, until done returns true or an error,
+// or ctx ends.
 //
 // The kernel announces changes to pollers of the file, so the goroutine sleeps in the
-// runtime's poller. A user has no more than 128 instances of inotify.
+// runtime's poller. inotify is not used, because a user has no more than 128
+// instances of it.
 func awaitChange(ctx context.Context, f *os.File, done func(text []byte) (bool, error)) error {
 	defer context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })()
 	var buf [maxEventsFile]byte

@@ -19,10 +19,10 @@ import (
 // OOMWatch reports when the kernel kills processes of a cgroup, or of a cgroup below it, for
 // lack of memory.
 //
-// It costs one descriptor and one goroutine that sleeps in the runtime's poller.
-// On version 1 the descriptor is an eventfd, on version 2 memory.events itself,
-// which can be polled: inotify would run into the limit of 128 instances per
-// user on a host with many pods.
+// It costs one descriptor and one goroutine that sleeps in the runtime's poller. On version
+// 1 the descriptor is an eventfd, on version 2 memory.events itself, which can be polled.
+// inotify is not used, because a host with many pods would reach the limit of 128 instances
+// per user.
 type OOMWatch struct {
 	group   *Group
 	file    *os.File
@@ -30,15 +30,15 @@ type OOMWatch struct {
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when the goroutine has ended
 
-	// mu is held during publish: when Report returns, every kill that another goroutine
-	// has seen before must be published.
+	// mu is held during publish, so that Report returns only after all kills that another
+	// goroutine has found were published.
 	mu    sync.Mutex
 	kills map[string]uint64 // by directory; the counts seen last
 }
 
-// On version 1 the kernel announces that memory ran out, and then kills a process without
-// announcing that. The kill may hit another cgroup. The watch polls for it in pauses that
-// double, as long as a kill can reasonably take.
+// On version 1 the kernel announces that memory ran out, but not that it kills a process
+// after that, which may be in another cgroup. The watch polls for the kill, in pauses that
+// double, up to oomLimit.
 const (
 	firstOOMPause = time.Millisecond
 	oomLimit      = 2 * time.Second
@@ -186,7 +186,7 @@ func (w *OOMWatch) find(ctx context.Context) {
 			return
 		}
 		if proc.Sleep(ctx, wait) != nil {
-			return // the kernel has killed in another cgroup
+			return // the kernel has killed a process of another cgroup
 		}
 	}
 }

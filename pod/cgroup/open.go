@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Open returns a cgroup that belongs to another program, to read its statistics. name is the
-// name of a slice, or a path as that of a Path, for which daemon has containerd's own cgroups.
-// If the cgroup has no directory in a controller's hierarchy, that controller's statistics are zero. The error
-// unwraps to fs.ErrNotExist if it has no directory in any hierarchy.
+// Open returns a cgroup that belongs to another program, to read its statistics. name is
+// the name of a slice or a path like Path.Spec, and daemon has containerd's own cgroups. If
+// the cgroup has no directory in a controller's hierarchy, that controller's statistics are
+// zero. The error unwraps to fs.ErrNotExist if it has no directory in any hierarchy.
 func Open(name string, daemon map[string]string) (*Group, error) {
 	h, err := host()
 	if err != nil {

@@ -13,20 +13,21 @@ type Path struct {
 	Spec      string // linux.cgroupsPath of the OCI spec; may be empty
 	Namespace string // containerd's
 	ID        string // of the container
-	// Daemon has containerd's own cgroups, as Own has returned them to a process of
-	// containerd's. A relative Spec needs them.
+	// Daemon has containerd's own cgroups, as Own returns them in a process that containerd
+	// has started. A relative Spec needs them.
 	Daemon map[string]string
 }
 
-// Resolve returns the path in every hierarchy (requirements.md#C1). An absolute one is
-// below the root of the hierarchy, a relative one below containerd's own cgroup (relative.go):
+// Resolve returns the path in every hierarchy (requirements.md#C1). An absolute path is
+// below the root of the hierarchy, a relative one below containerd's own cgroup
+// (relative.go):
 //
 //	/kubepods/pod1/app      itself
 //	a/b                     itself
 //	""                      /NAMESPACE/ID
 //	a.slice:prefix:name     the scope's directory, as systemd nests slices
 //
-// The path is clean: ".." leads out of neither.
+// The path is clean: ".." cannot lead above these directories.
 func (p Path) Resolve() (string, error) {
 	if strings.ContainsFunc(p.Spec, unicode.IsControl) {
 		return "", fmt.Errorf("cgroupsPath %q: has control characters", p.Spec)
@@ -56,14 +57,15 @@ func (p Path) byName() (string, error) {
 	return filepath.Join("/", p.Namespace, p.ID), nil
 }
 
-// chosen reports whether a client has chosen this resolved path: containerd writes
-// /NAMESPACE/ID by itself.
+// chosen reports whether a client has chosen this resolved path. containerd itself writes
+// /NAMESPACE/ID.
 func (p Path) chosen(resolved string) bool {
 	name, err := p.byName()
 	return err != nil || resolved != name
 }
 
-// Moved reports whether g has not the path that Resolve returns, because that one was in use.
+// Moved reports whether Create gave g another path than Resolve returns, because that one
+// was in use. It returns the path that was in use as from.
 func (p Path) Moved(g *Group) (from string, moved bool) {
 	from, err := p.Resolve()
 	return from, err == nil && !p.chosen(from) && from != g.Path()
@@ -81,7 +83,7 @@ func (p Path) isTriple() bool {
 
 // unit is a unit of systemd's.
 type unit struct {
-	slice string // that it is in
+	slice string // the slice that the unit is in
 	dir   string // of the slice
 	name  string
 }
@@ -116,8 +118,8 @@ func parseTriple(triple string) (unit, error) {
 	return unit{slice: slice, dir: dir, name: name}, nil
 }
 
-// expandSlice nests a slice in its parents, which its name spells: a-b.slice is
-// /a.slice/a-b.slice.
+// expandSlice returns the path of a slice. The parents of a slice are in its name:
+// a-b.slice is /a.slice/a-b.slice.
 func expandSlice(slice string) (string, error) {
 	base, ok := strings.CutSuffix(slice, ".slice")
 	if !ok || base == "" {

@@ -99,7 +99,7 @@ func pidsIn(dir string) ([]int, error) {
 func children(dir string) ([]string, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err == nil && st.Nlink == 2 {
-		return nil, nil // the link count shows that there are no directories below
+		return nil, nil // a directory with two links has no directories in it
 	}
 	entries, err := os.ReadDir(dir)
 	if isGone(err) {

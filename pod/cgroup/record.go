@@ -33,8 +33,9 @@ func (r *Record) check() error {
 	return r.checkMembers()
 }
 
-// checkDir refuses a directory that is not the cgroup's in a hierarchy of its version. It
-// accepts a hierarchy that is no longer mounted, because no process is in it.
+// checkDir refuses a directory that is not the cgroup's directory in a hierarchy of its
+// version. It accepts a hierarchy that is no longer mounted, because no process can be in
+// it.
 func (r *Record) checkDir(controller, dir string) error {
 	root, ok := strings.CutSuffix(dir, filepath.Join("/", r.Path))
 	if !ok || !filepath.IsAbs(root) || filepath.Clean(dir) != dir {

@@ -37,7 +37,7 @@ func FuzzARecordNamesACgroupOfAnApp(f *testing.F) {
 			if filepath.Clean(dir) != dir || !strings.HasSuffix(dir, r.Path) || r.Path == "/" {
 				t.Errorf("%q: %q of the path %q", controller, dir, r.Path)
 			}
-			// Of the first directory that there is, above: it is of cgroups, or nothing is.
+			// If dir exists, the directory above it must be in a file system of cgroups.
 			var st unix.Statfs_t
 			err := unix.Statfs(filepath.Dir(dir), &st)
 			if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ENAMETOOLONG) {

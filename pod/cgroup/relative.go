@@ -20,8 +20,8 @@ func Own() (map[string]string, error) {
 }
 
 // locate returns the record of the cgroup at a resolved path. As with runc, a relative path
-// is below containerd's own cgroup on version 1, and below the parent of that on version 2,
-// where a cgroup with processes gives no controllers to cgroups below it.
+// is below containerd's own cgroup on version 1. On version 2 it is below the parent of
+// that cgroup, because a cgroup with processes cannot give controllers to cgroups below it.
 func (h *hierarchies) locate(path string, daemon map[string]string) (Record, error) {
 	if filepath.IsAbs(path) {
 		return h.record(path), nil
@@ -54,7 +54,7 @@ func (h *hierarchies) base(controller string, daemon map[string]string) (string,
 	if !ok {
 		return "", fmt.Errorf("which is not known for the controller %q", controller)
 	}
-	if strings.HasPrefix(own+"/", "/../") { // as the kernel writes it
+	if strings.HasPrefix(own+"/", "/../") { // the kernel writes this for a cgroup outside of the cgroup namespace
 		return "", fmt.Errorf("which is %s for the controller %q, out of the cgroup namespace", own, controller)
 	}
 	if h.version == 2 {
@@ -73,9 +73,9 @@ func (h *hierarchies) base(controller string, daemon map[string]string) (string,
 	return filepath.Join("/", base), nil
 }
 
-// reachable returns an error if no single cgroupsPath leads an OCI runtime to the cgroup.
-// Such a runtime is executed in the cgroups of this process. A relative path leads it from
-// there only if containerd is in the same ones.
+// reachable returns an error if an OCI runtime could not find the cgroup by its path. An OCI
+// runtime runs in the cgroups of this process, so it finds a relative path only if these
+// are also containerd's cgroups.
 func (r *Record) reachable(daemon map[string]string) error {
 	if filepath.IsAbs(r.Path) {
 		return nil
@@ -94,8 +94,8 @@ func (r *Record) reachable(daemon map[string]string) error {
 	return nil
 }
 
-// Contains returns an error if the first process of an app is not in the cgroup, in whatever
-// hierarchy. It looks only if the path is relative: crun takes such a path for an absolute one.
+// Contains returns an error if the first process of an app is outside of the cgroup in any
+// hierarchy. It checks only relative paths, because crun takes them for absolute ones.
 func (g *Group) Contains(pid int) error {
 	if filepath.IsAbs(g.Path()) {
 		return nil

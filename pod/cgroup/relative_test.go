@@ -13,8 +13,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// inDaemon returns what a containerd in a cgroup of the test's would have read in
-// /proc/self/cgroup. On version 2 it is in a cgroup below.
+// inDaemon returns the cgroups that a containerd in a cgroup of the test would have read from
+// /proc/self/cgroup. On version 2 the containerd is in a child of that cgroup.
 func inDaemon(h *hierarchies, name string) map[string]string {
 	daemon := map[string]string{}
 	for controller := range h.roots {
@@ -26,7 +26,7 @@ func inDaemon(h *hierarchies, name string) map[string]string {
 	return daemon
 }
 
-// removeLater removes cgroups above those of a test, which stay when these have gone.
+// removeLater removes parents of a test's cgroups, which are left when these were removed.
 func removeLater(t *testing.T, names ...string) {
 	h := needHost(t)
 	t.Cleanup(func() {
@@ -40,8 +40,8 @@ func removeLater(t *testing.T, names ...string) {
 	})
 }
 
-// As runc has it: below containerd's own cgroup on version 1, below the parent on version 2.
-// requirements.md#C1
+// A relative path is below containerd's own cgroup on version 1, and below that cgroup's parent
+// on version 2, as with runc. requirements.md#C1
 func TestARelativePathIsBelowContainerdsOwnCgroup(t *testing.T) {
 	h := needHost(t)
 	removeLater(t, "daemon/a", "daemon")
@@ -61,8 +61,7 @@ func TestARelativePathIsBelowContainerdsOwnCgroup(t *testing.T) {
 	}
 }
 
-// A container that takes more than it was given dies, and so it must if it was given that by
-// the cgroup above.
+// The limits of the cgroup above apply to a container with a relative path, too.
 func TestTheLimitsOfTheParentHoldInARelativePath(t *testing.T) {
 	h := needMemory(t)
 	removeLater(t, "daemon")

@@ -12,8 +12,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Pauses before another attempt to remove a cgroup that is busy: a process counts for a
-// moment after its exit was reported, and the kernel does not announce when that ends.
+// Pauses before another attempt to remove a cgroup that is busy. The kernel counts a
+// process for a moment after it has reported its exit, and announces nothing when that
+// moment is over.
 const (
 	firstRetry = time.Millisecond
 	lastRetry  = 64 * time.Millisecond
@@ -33,9 +34,10 @@ func (g *Group) Remove(ctx context.Context) error {
 	return nil
 }
 
-// RemoveTree kills the processes in a cgroup of one hierarchy, whose version is given, and
-// below it, and removes it. It is not an error if the cgroup is gone. While the kernel counts
-// processes in it, RemoveTree retries until ctx is done.
+// RemoveTree kills the processes in and below a cgroup of one hierarchy, and removes the
+// cgroup. version is the hierarchy's version of cgroups. If the cgroup is gone, RemoveTree
+// returns nil. While the kernel counts processes in it, RemoveTree retries until ctx is
+// done.
 func RemoveTree(ctx context.Context, version int, dir string) error {
 	if _, err := os.Stat(dir); err != nil {
 		return nil
@@ -52,7 +54,7 @@ func (g *Group) removeDirs(ctx context.Context) error {
 	for _, dir := range g.dirs {
 		errs = append(errs, removeBelow(ctx, dir))
 	}
-	if g.record.Unified != "" { // made by an OCI runtime that was killed before it removed it
+	if g.record.Unified != "" { // an OCI runtime that was killed may have left it
 		errs = append(errs, removeBelow(ctx, g.record.Unified))
 	}
 	return errors.Join(errs...)

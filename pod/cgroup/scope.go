@@ -22,10 +22,10 @@ import (
 //	   └─ placeholder              version 2 only: a process that does nothing
 //
 // A scope begins with a process and ends with its last one. The placeholder exists from the
-// scope's beginning to the removal of the cgroup. So limits can be set before the app's
-// process exists, and statistics can be read after it has ended. The app has a cgroup of its
-// own because systemd may write to the scope's cgroup at any time, for instance at a reload,
-// but never to cgroups below it.
+// beginning of the scope until the cgroup is removed. So limits can be set before the app's
+// process exists, and statistics can be read after it has ended. The app has a cgroup of
+// its own because systemd may write to the scope's cgroup at any time, for instance at a
+// reload, but never to cgroups below it.
 const (
 	scopeApp         = "app"
 	scopePlaceholder = "placeholder"
@@ -35,7 +35,7 @@ const (
 const scopeLimit = 20 * time.Second
 
 // leaveLimit is how long to wait for the end of a scope. The scope ends even without the
-// wait, but its name cannot be used again before.
+// wait, but its name cannot be reused before its end.
 const leaveLimit = time.Second
 
 // units is the part of systemd that this package uses.
@@ -47,7 +47,8 @@ type units interface {
 	stopScope(ctx context.Context, name string) error
 }
 
-// scopeOf returns the scope for a path, and false if the path is not made as a scope.
+// scopeOf returns the scope for a path. It returns false if the path does not become a
+// scope.
 func (h *hierarchies) scopeOf(p Path) (unit, bool) {
 	if h.systemd == nil || !p.isTriple() {
 		return unit{}, false
@@ -74,7 +75,7 @@ func (h *hierarchies) claimScope(u unit, children *proc.Children) (g *Group, err
 	if err = h.startScope(u, child.PID()); err != nil {
 		return nil, err
 	}
-	// From here on the scope ends with the placeholder.
+	// From here on the scope ends when the placeholder ends.
 	if err := h.setAside(u, child.PID()); err != nil {
 		return nil, fmt.Errorf("scope %s: %w", u.name, err)
 	}
@@ -127,7 +128,7 @@ func (g *Group) leaveScope(ctx context.Context) {
 		if g.record.Version == 2 {
 			_ = removeBelow(ctx, filepath.Join(scope, scopePlaceholder))
 		} else if dir != g.record.Dirs["name=systemd"] {
-			_ = rmdir(scope) // if it fails, systemd removes it
+			_ = rmdir(scope) // an error is ignored, because systemd removes it then
 		}
 	}
 	if h, err := host(); err == nil && h.systemd != nil {

@@ -97,8 +97,8 @@ func withScopes(t *testing.T, test func(t *testing.T, m Maker, h *hierarchies, f
 	})
 }
 
-// claim makes the cgroup of a scope without limits, which the version 2 hierarchy of
-// a hybrid host does not have.
+// claimScope makes the cgroup of a scope. It sets no limits, because the version 2
+// hierarchy of a hybrid host has none.
 func claimScope(t *testing.T, m Maker, h *hierarchies, triple string) *Group {
 	t.Helper()
 	u, ok := h.scopeOf(Path{Spec: triple})
@@ -164,7 +164,7 @@ func TestAScopeHasTheAppBelowItAndAPlaceholderFromBeginToEnd(t *testing.T) {
 			t.Errorf("statistics after the end: %v", err)
 		}
 
-		// As `delete` does it, from what is on disk.
+		// Remove the scope as `delete` does: from the record on disk.
 		text, err := json.Marshal(g.Record())
 		if err != nil {
 			t.Fatal(err)
@@ -232,7 +232,7 @@ func TestWithoutSystemdATripleIsAPath(t *testing.T) {
 	}
 }
 
-// On a host that systemd runs.
+// This test needs a host whose first process is systemd.
 // requirements.md#C1
 func TestAScopeOfSystemds(t *testing.T) {
 	h := needHost(t)

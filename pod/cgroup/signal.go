@@ -8,14 +8,15 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// signalPasses bounds how often Signal looks for processes that were forked meanwhile. Two
-// passes are the rule; more are needed if processes handle the signal and go on forking.
+// signalPasses bounds how often Signal looks for processes that were forked meanwhile.
+// Usually there are two passes. There are more if processes handle the signal and continue
+// to fork.
 const signalPasses = 100
 
-// Signal sends a signal to every process in the cgroup and below, and does not
-// wait for its effect. A process that is forked meanwhile gets the signal, too. SIGKILL
-// reaches all processes that are there at one moment, including frozen ones, and none of them
-// can fork after that. Signal never kills this process.
+// Signal sends a signal to every process in the cgroup and below, and does not wait for its
+// effect. A process that is forked meanwhile gets the signal, too. SIGKILL reaches all
+// processes that exist at one moment, including frozen ones, and none of them can fork
+// after that. Signal never kills this process.
 func (g *Group) Signal(sig syscall.Signal) error {
 	var err error
 	if sig == syscall.SIGKILL {
@@ -38,8 +39,8 @@ func (g *Group) killNow() error {
 	return err
 }
 
-// signalEach signals one process after the other, each once, until a list of the cgroup has
-// no new process. It does not freeze the cgroup for that, because a client may be pausing it.
+// signalEach signals each process once, until a list of the cgroup has no new process. It
+// does not freeze the cgroup, because a client may be pausing it.
 func (g *Group) signalEach(sig syscall.Signal) error {
 	seen := map[int]uint64{} // pid to start time
 	var errs []error

@@ -22,10 +22,10 @@ type Stats struct {
 	Memory  map[string]uint64 // memory.stat
 	Usage   map[string]Gauge  // of memory in bytes, by the names below
 	OOM     map[string]uint64 // memory.oom_control of version 1, memory.events of version 2
-	IO      map[string][]IO   // as named in blkioFiles; of version 2 under ""
+	IO      map[string][]IO   // by the names in blkioFiles; of version 2 under ""
 	Hugetlb map[string]Gauge  // in bytes, by page size: 2MB
 	RDMA    map[string]RDMA   // by device
-	// Pressure is that of cpu, memory and io, of version 2.
+	// Pressure has the pressures of cpu, memory and io, on version 2.
 	Pressure map[string]Pressure
 }
 
@@ -37,9 +37,9 @@ const (
 	KernelTCPUsage = "kernel tcp"
 )
 
-// Gauge is an amount. Max is the highest amount so far, Failures how often the limit was
-// reached. Without a limit, Limit is math.MaxUint64 on version 2; on version 1 it is 0 for
-// tasks and a large number for memory.
+// Gauge is an amount. Max is the highest amount so far, and Failures counts how often the
+// limit was reached. If there is no limit, Limit is math.MaxUint64 on version 2; on version
+// 1 it is 0 for tasks and a large number for memory.
 type Gauge struct{ Current, Limit, Max, Failures uint64 }
 
 // CPUTime is time in nanoseconds.
@@ -59,7 +59,8 @@ type IO struct {
 // RDMA is the handles and objects of a device. Without a limit, Limit is math.MaxUint64.
 type RDMA struct{ Handles, Objects Gauge }
 
-// Pressure is how long tasks have waited: some of them, and all of them at once.
+// Pressure is how long tasks have waited: Some while at least one task waited, Full while
+// all of them did.
 type Pressure struct{ Some, Full Stall }
 
 // Stall is the share of time in per cent, and the total in microseconds.
@@ -84,7 +85,7 @@ func (g *Group) Stats() (*Stats, error) {
 	return s, nil
 }
 
-// gauge names the files of a Gauge. An empty name is not read.
+// gauge names the files of a Gauge. A file with an empty name is not read.
 type gauge struct{ current, limit, max, failures string }
 
 func readGauge(dir string, files gauge) (g Gauge, err error) {
@@ -108,18 +109,18 @@ func (s *Stats) readCPU(dir string) (err error) {
 
 // pageSizes lists the sizes of huge pages that a cgroup counts. There is a file for each.
 func pageSizes(dir, suffix string) []string {
-	files, _ := filepath.Glob(filepath.Join(dir, "hugetlb.*"+suffix)) // the pattern is good
+	files, _ := filepath.Glob(filepath.Join(dir, "hugetlb.*"+suffix)) // the pattern is valid
 	var sizes []string
 	for _, f := range files {
 		size := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(f), "hugetlb."), suffix)
-		if !strings.Contains(size, ".") { // .rsvd
+		if !strings.Contains(size, ".") { // leaves out names with a dot, such as 2MB.rsvd
 			sizes = append(sizes, size)
 		}
 	}
 	return sizes
 }
 
-// readRDMA reads the same files of both versions.
+// readRDMA reads the files of the rdma controller, which are the same on both versions.
 func (s *Stats) readRDMA(dir string) error {
 	s.RDMA = map[string]RDMA{}
 	for file, to := range map[string]func(*Gauge) *uint64{

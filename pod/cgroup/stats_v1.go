@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// tickNanoseconds is a tick of cpuacct.stat: Linux shows every program 100 of
-// them in a second.
+// tickNanoseconds is the length of a tick of cpuacct.stat: Linux always shows 100
+// ticks per second to programs.
 const tickNanoseconds = 1_000_000_000 / 100
 
 // usagesV1 lists the amounts that the memory controller counts.

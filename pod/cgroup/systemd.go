@@ -70,10 +70,10 @@ func job(ctx context.Context, begin func(conn *dbus.Conn, ended chan<- string) e
 	}
 }
 
-// scopeProperties returns the properties of a scope that is delegated with every controller,
-// and that systemd forgets when it has ended, even if it has failed. The cgroup below it
-// has the limits. So the scope has no limit of tasks; systemd's default would be a share of
-// the host's.
+// scopeProperties returns the properties of a scope. The scope is delegated with every
+// controller, and systemd forgets it when it has ended, even if it has failed. The scope
+// has no limit of tasks, which systemd would set by default, because the app's cgroup below
+// the scope has the limits.
 func scopeProperties(u unit, pid int) []dbus.Property {
 	property := func(name string, value any) dbus.Property {
 		return dbus.Property{Name: name, Value: godbus.MakeVariant(value)}

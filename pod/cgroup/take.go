@@ -10,11 +10,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Take locks a cgroup from a Record, whose maker has died, for this process, which is about to
-// kill its processes and to remove it. If another process does the same, Take waits for it,
-// until ctx is done. It returns false if a later cgroup has the path, because that is another
-// container's, and an error if a living container has a cgroup below. Remove and Release
-// release the lock.
+// Take locks a cgroup of a Record whose maker has died. This process is about to kill the
+// cgroup's processes and to remove it. If another process does the same, Take waits for it,
+// until ctx is done. It returns false if a later cgroup has the path, because that belongs
+// to another container, and an error if a running container has a cgroup below. Remove and
+// Release release the lock.
 func (g *Group) Take(ctx context.Context) (bool, error) {
 	dir := g.record.Dir()
 	lock, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
@@ -31,7 +31,7 @@ func (g *Group) Take(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("lock cgroup %s: %w", g.Path(), err)
 	}
 	g.lock = lock
-	if g.Replaced() { // during the wait
+	if g.Replaced() { // the cgroup was removed and made again during the wait
 		return false, g.Release()
 	}
 	below, err := lockedBelow(dir)

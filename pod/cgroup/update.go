@@ -15,15 +15,16 @@ import (
 
 // Update changes the limits that res names, and no other file of the cgroup
 // (requirements.md#C3). If a limit cannot be set, the error names it, and Update has
-// restored the old limits. undo restores them later. Access to devices cannot
-// be changed, but res may repeat the same rules, as CRI does.
+// restored the old limits. undo restores the old limits later. Access to devices cannot be
+// changed, but res may repeat the present rules, as CRI does.
 func (g *Group) Update(res *specs.LinuxResources) (undo func() error, err error) {
 	h, err := host()
 	if err != nil {
 		return nil, err
 	}
-	// One update at a time: the limits depend on each other, and restoring old limits
-	// must not undo another update. Reading and writing these files does not block.
+	// Allow one update at a time, because limits depend on each other, and the restoring of
+	// old limits must not undo another update. Reading and writing these files does not
+	// block.
 	g.updating.Lock()
 	defer g.updating.Unlock()
 	undo, err = g.update(h, res)
@@ -104,18 +105,18 @@ func (g *Group) limitMemory(m *specs.LinuxMemory) error {
 		_, err = file.WriteString(strconv.FormatInt(limit, 10))
 		file.Close()
 	}
-	if err != nil { // a kernel without this limit has no such file
+	if err != nil { // the file is missing on a kernel without this limit
 		return fmt.Errorf("linux.resources.memory.kernelTCP: cannot be set: %w", err)
 	}
 	return nil
 }
 
-// adapt changes r where this kernel lacks a file and the library would fail needlessly, or
-// would ignore a limit.
+// adapt changes r where this kernel lacks a file and the library would fail without need,
+// or would ignore a limit.
 func (g *Group) adapt(r *cgroups.Resources) error {
 	if g.record.Version == 1 {
 		if _, err := os.Lstat(filepath.Join(g.Dir("memory"), "memory.memsw.limit_in_bytes")); err != nil && r.MemorySwap == -1 {
-			r.MemorySwap = 0 // this kernel does not count swap
+			r.MemorySwap = 0 // this kernel does not account swap
 		}
 		return nil
 	}
@@ -127,8 +128,8 @@ func (g *Group) adapt(r *cgroups.Resources) error {
 	return nil
 }
 
-// only returns the limits of merged that change names, and the limits that the kernel
-// ties to them.
+// only returns a part of merged: the limits that are set in change, and those that the
+// kernel ties to them.
 func only(change, merged *specs.LinuxResources) *specs.LinuxResources {
 	named := *change
 	named.Devices = nil
@@ -160,7 +161,7 @@ func merge(old, change *specs.LinuxResources) *specs.LinuxResources {
 	m.CPU = overridden(old.CPU, change.CPU)
 	m.BlockIO = overridden(old.BlockIO, change.BlockIO)
 	if c := change.Memory; c != nil && old.Memory != nil && value(c.Limit) == -1 && value(c.Swap) == 0 && m.Memory.Swap != nil {
-		m.Memory.Swap = c.Limit // memory without a limit: the limit of memory and swap together goes as well
+		m.Memory.Swap = c.Limit // without a limit of memory, remove the limit of memory and swap together
 	}
 	return m
 }

@@ -9,7 +9,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// file is a file of a controller and what is, or should be, in it.
+// file is a file of a controller, and the text that it has or should have.
 type file struct{ controller, name, text string }
 
 func expectFiles(t *testing.T, g *Group, want []file) {
@@ -104,7 +104,7 @@ func TestTheKernelsTCPBuffersAreLimitedOnVersion1(t *testing.T) {
 	expectFiles(t, g, []file{{"memory", tcpFile, "16777216"}})
 	mustUpdate(t, g, &specs.LinuxResources{Memory: memory(64<<20, 0)})
 	expectFiles(t, g, []file{{"memory", tcpFile, "16777216"}})
-	// What the kernel refuses leaves the old value.
+	// If the kernel refuses a value, the old one stays.
 	if _, err := g.Update(&specs.LinuxResources{
 		Memory: &specs.LinuxMemory{KernelTCP: ptr[int64](8 << 20)}, CPU: &specs.LinuxCPU{Cpus: "4096"},
 	}); err == nil {

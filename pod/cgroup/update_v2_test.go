@@ -10,7 +10,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// directory makes a version 2 cgroup out of plain files, as far as limits go.
+// directory makes plain files that look like a version 2 cgroup, as far as
+// limits are concerned.
 func directory(t *testing.T, files map[string]string) *Group {
 	t.Helper()
 	cgroups.TestMode = true // the library otherwise refuses what is no cgroup
@@ -24,8 +25,8 @@ func directory(t *testing.T, files map[string]string) *Group {
 	return newGroup(Record{Version: 2, Path: "/x", Dirs: map[string]string{"": dir}}, nil)
 }
 
-// updates are changes, one after the other, of a cgroup without limits, and files
-// as they are after each.
+// updates are changes of a cgroup that has no limits at first. They are made one
+// after the other. Each has the contents of the cgroup's files after the change.
 func updates() []change {
 	return []change{
 		{specs.LinuxResources{Memory: memory(64<<20, 128<<20)}, []file{{"", "memory.max", "67108864"}, {"", "memory.swap.max", "67108864"}, {"", "memory.low", "0"}}},
@@ -44,7 +45,7 @@ func updates() []change {
 	}
 }
 
-// change is an update, and what then must be in files.
+// change is an update, and the contents that files must have after it.
 type change struct {
 	res  specs.LinuxResources
 	want []file

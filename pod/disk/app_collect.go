@@ -15,7 +15,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// app collects an app. exit is what an earlier call found out.
+// app collects an app. exit is the exit that an earlier call has recorded, if there
+// was one.
 func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (CollectedExit, error) {
 	supervised := p.supervised()
 	if supervised {
@@ -27,7 +28,7 @@ func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (
 		return exit, err
 	}
 	if group != nil {
-		defer func() { _ = group.Release() }() // a later call goes on where this one has failed
+		defer func() { _ = group.Release() }() // after an error a later call locks it again
 	}
 	if !exit.Found {
 		if exit, err = a.lastExit(); err != nil {
@@ -47,8 +48,8 @@ func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (
 		}
 	}
 	p.dir.store.Fault("remove cgroup")
-	// A hook that fails leaves nothing to collect, and after an error containerd would
-	// take the exit for unknown.
+	// Ignore the errors of hooks: a failed hook leaves nothing to collect, and an
+	// error would make containerd take the exit for unknown.
 	if err := a.Poststop(ctx); err != nil {
 		log.G(ctx).WithError(err).Warn("collected all the same")
 	}
@@ -56,7 +57,7 @@ func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (
 }
 
 // unpause thaws the app's cgroup so that its processes end when the stage1 kills them.
-// Errors are ignored, because the removal of the cgroup does the same again.
+// Errors are ignored, because Group.Kill, which follows, thaws it again.
 func (a *AppDir) unpause() {
 	if r := a.record.Cgroup; r != nil {
 		if group, err := cgroup.FromRecord(*r); err == nil && !group.Replaced() {
@@ -68,10 +69,11 @@ func (a *AppDir) unpause() {
 // kill ends the app's processes. It returns the app's cgroup, if it has one.
 func (a *AppDir) kill(ctx context.Context) (*cgroup.Group, error) {
 	if a.record.Cgroup == nil && a.record.ID == "" {
-		return nil, nil // the record itself was not written, or is gone
+		return nil, nil // the record was never written, or was removed
 	}
 	if a.record.Cgroup == nil {
-		// It has had no process yet. Its cgroup may just have been made.
+		// The app has had no process, but its cgroup may have been made just before
+		// the crash.
 		return nil, cgroup.RemoveStale(ctx, a.cgroupPath())
 	}
 	group, err := cgroup.FromRecord(*a.record.Cgroup)
@@ -88,27 +90,27 @@ func (a *AppDir) kill(ctx context.Context) (*cgroup.Group, error) {
 	return group, nil
 }
 
-// cgroupPath returns where Create makes the app's cgroup.
+// cgroupPath returns the path at which Create makes the app's cgroup.
 func (a *AppDir) cgroupPath() cgroup.Path {
 	var spec struct {
 		Linux struct {
 			CgroupsPath string `json:"cgroupsPath"`
 		} `json:"linux"`
 	}
-	// Without a readable spec there was no Create that could have got this far.
+	// If the spec cannot be read, Create has failed before it made a cgroup.
 	_ = withRoot(a.record.Bundle, func(bundle *os.Root) error { return readRecord(bundle, "config.json", &spec) })
 	return a.pod.cgroupPath(spec.Linux.CgroupsPath, a.record.ID)
 }
 
-// lastExit finds out how the app ended, and keeps that in the bundle: the
-// directory that it was read from is about to go.
+// lastExit returns how the app ended, and records it in the bundle, because the
+// directory from which it was read will be removed.
 func (a *AppDir) lastExit() (CollectedExit, error) {
 	exit := CollectedExit{PID: a.record.PID, Code: uint32(proc.KilledCode), At: time.Now(), Found: true}
 	st, err := abi.ReadStatus(filepath.Join(a.pod.Path(), abi.StatusDir), string(a.name), "")
 	if err == nil {
 		exit.Code, exit.At = uint32(st.Code), st.Time
 	}
-	// Locked against another `delete` of the same container.
+	// Take the lock, because another `delete` of the same container may run.
 	err = locked(a.pod.root, func() error { return a.backlink().recordExit(exit.record()) })
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil

@@ -16,20 +16,20 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// AppDir is what is on disk of an app: appsinfo/NAME, its entry in the pod
-// manifest, and rkt.json in its bundle.
+// AppDir is an app on disk: appsinfo/NAME, the app's entry in the pod manifest, and
+// rkt.json in its bundle.
 type AppDir struct {
 	pod  *Dir
 	name AppName
 
-	// writing orders the writers of app.json.
+	// writing is held while app.json is written.
 	writing sync.Mutex
 	record  AppRecord
 }
 
-// AddApp gives the app of a container a name, and writes rkt.json into its bundle, its files
-// below appsinfo and its entry in the pod manifest, in this order. On failure
-// nothing of it remains.
+// AddApp gives the app of a container a name, and writes rkt.json into its bundle, its
+// files below appsinfo and its entry in the pod manifest, in this order. If it fails,
+// nothing of the app remains.
 func (d *Dir) AddApp(id, bundle string, spec *specs.Spec) (*AppDir, error) {
 	generation := int(d.generation.Add(1))
 	a := &AppDir{pod: d, name: newAppName(id, generation)}
@@ -72,8 +72,8 @@ func (a *AppDir) write(spec *specs.Spec) error {
 	return nil
 }
 
-// openApp opens an app that another process has added. The error is
-// fs.ErrNotExist if it is not there.
+// openApp opens an app that another process has added. The error is fs.ErrNotExist if the
+// app does not exist.
 func (d *Dir) openApp(name AppName) (*AppDir, error) {
 	if !name.valid() {
 		return nil, fmt.Errorf("pod %s: %q is not the name of an app", d.uuid, string(name))
@@ -84,7 +84,7 @@ func (d *Dir) openApp(name AppName) (*AppDir, error) {
 	}
 	err := readRecord(d.root, a.file(appFile), &a.record)
 	if errors.Is(err, fs.ErrNotExist) {
-		return a, nil // stopped before it was written, or after it was removed
+		return a, nil // its maker was killed before it wrote the record, or its remover after it removed it
 	}
 	if err == nil && a.record.Name != name {
 		err = errDamaged(d.root, a.file(appFile), fmt.Errorf("name: it is of app %q", string(a.record.Name)))
@@ -107,7 +107,7 @@ func (d *Dir) apps() ([]AppName, error) {
 	defer f.Close()
 	entries, err := f.Readdirnames(-1)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // removed since it was opened, by another `delete`
+		return nil, nil // another `delete` has removed it after the open
 	}
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (d *Dir) apps() ([]AppName, error) {
 // Name returns the app's name, as the ABI knows it.
 func (a *AppDir) Name() string { return string(a.name) }
 
-// Path returns appsinfo/NAME in the pod directory, where that is now.
+// Path returns the present path of appsinfo/NAME in the pod directory.
 func (a *AppDir) Path() string { return filepath.Join(a.pod.Path(), a.file("")) }
 
 // file returns the path of one of the app's files in the pod directory.
@@ -156,15 +156,15 @@ func (a *AppDir) Update(change func(*AppRecord)) error {
 	return nil
 }
 
-// Poststop runs the poststop hooks of the spec, unless that was begun before.
-// All are run, whatever becomes of each.
+// Poststop runs the poststop hooks of the spec, unless an earlier call has begun to run
+// them. If a hook fails, the next ones run all the same.
 func (a *AppDir) Poststop(ctx context.Context) error {
 	r := a.Record()
 	if r.Poststop == nil {
 		return nil
 	}
-	// The marker is made before the first hook runs: hooks that were interrupted are
-	// not run again, because hooks need not be idempotent.
+	// Make the marker before the first hook runs, because hooks that were interrupted must
+	// not run again: they need not be idempotent.
 	err := createFile(a.pod.root, a.file(poststopFile), 0o640, nil)
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrNotExist) {
 		return nil // another process runs the hooks, or has removed the app
@@ -183,8 +183,8 @@ func (a *AppDir) Poststop(ctx context.Context) error {
 	return nil
 }
 
-// Remove removes the app's entry in the manifest, its files and rkt.json. It is
-// idempotent, and leaves alone what has come to its bundle since.
+// Remove removes the app's entry in the manifest, its files and rkt.json. It is idempotent.
+// If the bundle belongs to a later container by now, Remove leaves its rkt.json alone.
 func (a *AppDir) Remove() error {
 	err := a.RemoveFiles()
 	if err == nil {
@@ -196,8 +196,8 @@ func (a *AppDir) Remove() error {
 	return nil
 }
 
-// RemoveFiles removes what the pod directory has of the app. Its directory in
-// appsinfo goes last: as long as it is there, the app is not removed.
+// RemoveFiles removes the app's files in the pod directory. It removes the app's directory
+// in appsinfo last, because the app counts as removed when that is gone.
 func (a *AppDir) RemoveFiles() error {
 	if err := dropManifest(a.pod.root, a.name); err != nil {
 		return err
@@ -220,11 +220,11 @@ func (a *AppDir) RemoveFiles() error {
 // RemoveBacklink removes rkt.json from the app's bundle, as Remove does last.
 func (a *AppDir) RemoveBacklink() error { return a.backlink().remove() }
 
-// backlink is what leads from the app's bundle to it.
+// backlink returns the record in the app's bundle that names the app.
 func (a *AppDir) backlink() backlink { return backlink{a.Record().Bundle, a.pod.uuid, a.name} }
 
-// bundle returns what RKT_BUNDLE names for the app: a derived bundle, if Create
-// has made one.
+// bundle returns the bundle that RKT_BUNDLE names for the app: the derived bundle, if
+// Create has made one, else the client's.
 func (a *AppDir) bundle() string {
 	derived := filepath.Join(a.Path(), "bundle")
 	if _, err := os.Lstat(filepath.Join(derived, "config.json")); err == nil {

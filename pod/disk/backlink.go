@@ -8,14 +8,15 @@ import (
 )
 
 // backlink is the rkt.json in the bundle of a container or sandbox. It names the pod
-// and its app, or with no name its sandbox. containerd may have removed the bundle, or
-// made it anew for another of the same id: then it is left alone.
+// and its app; for a sandbox the name of the app is empty. If containerd has removed
+// the bundle, or has made it again for a later container with the same id, the methods
+// do nothing.
 type backlink struct {
 	bundle, pod string
 	app         AppName
 }
 
-// with calls f with the bundle and the record in it, if it is still the app's.
+// with calls f with the bundle and its record, if the record names this app.
 func (b backlink) with(f func(bundle *os.Root, r bundleRecord) error) error {
 	err := withRoot(b.bundle, func(bundle *os.Root) error {
 		var r bundleRecord
@@ -30,7 +31,8 @@ func (b backlink) with(f func(bundle *os.Root, r bundleRecord) error) error {
 	return err
 }
 
-// kept reports whether it is still there: then a `delete` will come for it.
+// kept reports whether the record is still there: then containerd will call `delete`
+// for it.
 func (b backlink) kept() bool {
 	kept := false
 	err := b.with(func(*os.Root, bundleRecord) error {
@@ -40,8 +42,9 @@ func (b backlink) kept() bool {
 	return err == nil && kept
 }
 
-// unmount unmounts the root file system in the bundle. In a bundle that was made anew
-// for another container of the same id, that is the other one's.
+// unmount unmounts the root file system in the bundle. If the bundle was made again
+// for a later container with the same id, it is that container's, and unmount does
+// nothing.
 func (b backlink) unmount() error {
 	if !b.kept() {
 		return nil
@@ -49,7 +52,7 @@ func (b backlink) unmount() error {
 	return unmountTree(filepath.Join(b.bundle, "rootfs"))
 }
 
-// recordExit adds an exit to it.
+// recordExit adds an exit to the record.
 func (b backlink) recordExit(exit *exitRecord) error {
 	return b.with(func(bundle *os.Root, r bundleRecord) error {
 		r.Exit = exit
@@ -57,7 +60,7 @@ func (b backlink) recordExit(exit *exitRecord) error {
 	})
 }
 
-// remove removes it.
+// remove removes the record.
 func (b backlink) remove() error {
 	return b.with(func(bundle *os.Root, _ bundleRecord) error {
 		if err := bundle.Remove(spareOf(bundleFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -17,12 +17,12 @@ var (
 
 func (r *shimRecord) check() error {
 	if r.Version == 0 {
-		return nil // rkt's, if anybody's
+		return nil // a directory without shim.json is rkt's
 	}
 	if err := checkVersion(r.Version); err != nil {
 		return err
 	}
-	if r.Shim.PID < 1 || r.Shim.StartTime == 0 { // in a container it may be 1
+	if r.Shim.PID < 1 || r.Shim.StartTime == 0 { // in a container the shim may be process 1
 		return fmt.Errorf("shim: pid %d, started at %d, cannot be a process", r.Shim.PID, r.Shim.StartTime)
 	}
 	s := r.Supervisor
@@ -57,7 +57,7 @@ func (r *AppRecord) check() error {
 	return err
 }
 
-// check does not look at the cgroup, because the record of another boot is read, too. The
+// check does not look at the cgroup, because it also reads records of other boots. The
 // code that uses the cgroup checks it.
 func (r *sandboxRecord) check() error {
 	if err := checkVersion(r.Version); err != nil {
@@ -105,13 +105,13 @@ func checkVersion(version int) error {
 	return nil
 }
 
-// errRelative says that a path means something else in another working directory.
+// errRelative is the error for a path that depends on the working directory.
 func errRelative(field, path string) error {
 	return fmt.Errorf("%s: %q is not a clean absolute path", field, path)
 }
 
-// checkProcess refuses what cannot be a process of a pod's. One without a start time could
-// be any.
+// checkProcess refuses values that cannot belong to a process of a pod. Without a start
+// time, the pid could belong to any process.
 func checkProcess(field string, pid int, start uint64) error {
 	if pid <= 1 || start == 0 {
 		return fmt.Errorf("%s: process %d, started at %d, cannot be one of a pod's", field, pid, start)

@@ -12,17 +12,17 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Collector removes containers and pods from disk alone: with the shim dead,
-// alive, or killed in the middle of any step, its own included.
+// Collector removes containers and pods from disk alone. It does so whether the shim is
+// dead, runs, or was killed at any step, and even if an earlier collector was.
 type Collector struct {
 	Store *Store
-	// OpenStage1 returns the stage1 of an existing pod directory: of the image
-	// that the pod was started with, whatever is installed by now.
+	// OpenStage1 returns the stage1 of an existing pod directory. It is the image with
+	// which the pod was started, whatever image is installed by now.
 	OpenStage1 func(podDir string) (Stage1, error)
 }
 
-// unfinished is the content of CollectedExit.Rest. containerd removes the bundle when
-// it has the answer, so the bundle's record goes along.
+// unfinished is the content of CollectedExit.Rest. It has the record of the bundle,
+// because containerd removes the bundle after the answer to `delete`.
 type unfinished struct {
 	ID     string       `json:"id"`
 	Bundle string       `json:"bundle"`
@@ -32,21 +32,21 @@ type unfinished struct {
 func (u unfinished) String() string {
 	b, err := json.Marshal(u)
 	if err != nil {
-		panic(err) // strings, numbers, and a time that JSON has given
+		panic(err) // it has only strings, numbers, and a time that was read from JSON
 	}
 	return string(b)
 }
 
-// Collect does for one container what its Delete has not done (requirements.md#D3
-// to requirements.md#D7): kills its processes, unmounts its root, removes its cgroup and
-// its files, and with the last app of a pod whose shim is dead the pod. It touches only
-// what rkt.json in the bundle names, and nothing of another boot. After a complete Delete
-// there is nothing to do.
+// Collect does the steps that a container's Delete has not done (requirements.md#D3 to
+// requirements.md#D7): it kills the processes, unmounts the root and removes the cgroup
+// and the files. If the app was the last one of a pod whose shim is dead, it removes the
+// pod. It touches only the pod and app that rkt.json in the bundle names, and nothing of
+// another boot. After a complete Delete it finds nothing to do.
 //
-// The exit is the recorded one, else 137 and now. An error means that something
-// is left; calling Collect again goes on from there. A pod without apps that its
-// living shim is removing is not an error: of the container nothing is left.
-// In both cases Rest is set, and Finish sees to the pod.
+// Collect returns the recorded exit or, without a record, code 137 and the present time.
+// After an error, something is left, and another call of Collect goes on from there. If
+// the shim still runs and is removing the pod, Collect returns no error, because nothing
+// of the container is left. In both cases Rest is set, and Finish does the rest.
 func (c *Collector) Collect(ctx context.Context, bundle, namespace, id string) (CollectedExit, error) {
 	exit, err := c.collect(ctx, bundle, namespace, id)
 	if err != nil {
@@ -55,9 +55,9 @@ func (c *Collector) Collect(ctx context.Context, bundle, namespace, id string) (
 	return exit, err
 }
 
-// Finish goes on where a Collect has run out of time, with what the ABI gives to
-// entrypoints. It waits for a living shim that removes the pod, and does that itself
-// if the shim has died before it was done.
+// Finish goes on where a Collect has run out of time, and gives entrypoints the time that
+// the ABI has for them. If the shim is running and is removing the pod, Finish waits for
+// it. If the shim dies before it is done, Finish removes the pod itself.
 func (c *Collector) Finish(ctx context.Context, rest string) error {
 	var u unfinished
 	if err := json.Unmarshal([]byte(rest), &u); err != nil {
@@ -76,7 +76,7 @@ func (c *Collector) Finish(ctx context.Context, rest string) error {
 	}
 	defer d.close()
 	if !d.mine() {
-		return nil // another process is about to remove the directory itself
+		return nil // another process is about to remove the directory
 	}
 	p := &podCollector{dir: d, open: c.OpenStage1, limit: ctx, patience: ctx}
 	if _, err := p.container(ctx, u); err != nil {
@@ -99,17 +99,18 @@ func (c *Collector) collect(ctx context.Context, bundle, namespace, id string) (
 	}
 	boot, err := proc.BootID()
 	if err != nil || r.BootID != boot {
-		return CollectedExit{}, err // whatever it was ended with that boot
+		return CollectedExit{}, err // after a reboot no exit is reported
 	}
 	s := c.Store
 	if r.DataDir != s.dir {
-		// The daemon's environment has changed since. The record knows better.
+		// The daemon's environment has changed since the container was made. Use the data
+		// directory of the record.
 		s = s.at(r.DataDir)
 	}
 	d, err := s.find(r.Pod)
 	if err == nil && !d.mine() {
 		d.close()
-		err = fs.ErrNotExist // another `delete` is about to remove the directory itself
+		err = fs.ErrNotExist // another `delete` is about to remove the directory
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return r.Exit.collected(), unmountTree(filepath.Join(bundle, "rootfs"))
@@ -124,7 +125,7 @@ func (c *Collector) collect(ctx context.Context, bundle, namespace, id string) (
 	return c.collectFrom(ctx, d, r, bundle, id)
 }
 
-// collectFrom collects an app, and the pod if that was its last one.
+// collectFrom collects an app, and the pod if the app was its last one.
 func (c *Collector) collectFrom(ctx context.Context, d *Dir, r bundleRecord, bundle, id string) (CollectedExit, error) {
 	limit, cancel := context.WithTimeout(ctx, entrypointLimit)
 	defer cancel()
@@ -146,7 +147,7 @@ func (c *Collector) collectFrom(ctx context.Context, d *Dir, r bundleRecord, bun
 	return exit, err
 }
 
-// errAtWork says that a living shim is removing the pod.
+// errAtWork says that a running shim is removing the pod.
 var errAtWork = errors.New("its shim is at work on it")
 
 // container collects the app or the sandbox that a record in a bundle names.
@@ -162,7 +163,7 @@ func (p *podCollector) container(ctx context.Context, u unfinished) (CollectedEx
 	case err == nil && a.record.ID != u.ID && a.record.ID != "":
 		err = fmt.Errorf("%s names app %s, which is container %s: nothing done", bundleFile, u.Record.App, a.record.ID)
 	case err == nil:
-		a.record.Bundle = u.Bundle // also if its record was lost
+		a.record.Bundle = u.Bundle // the record of the app may be lost
 		exit, err = p.app(ctx, a, exit)
 	}
 	return exit, err

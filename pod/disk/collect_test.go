@@ -98,7 +98,8 @@ func TestADeleteWaitsForTheLivingShimToRemoveThePod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Its entry goes under the lock that is being held.
+	// The app's entry in the manifest can be removed only under the lock, which the test
+	// holds.
 	if err := os.RemoveAll(a.Path()); err != nil {
 		t.Fatal(err)
 	}
@@ -381,7 +382,8 @@ func TestTwoDeletesOfOnePodAtATimeLeaveNothing(t *testing.T) {
 		}()
 	}
 	for range 2 {
-		// One may meet what the other has half removed, and is told so.
+		// One Collect may find a pod that the other has half removed, and then returns an
+		// error.
 		if err := <-errs; err != nil {
 			t.Log(err)
 		}
@@ -390,7 +392,7 @@ func TestTwoDeletesOfOnePodAtATimeLeaveNothing(t *testing.T) {
 	l.NothingLeft(t)
 }
 
-// The apps of a group are deleted at once when their shim has died.
+// When the shim of a group has died, its apps are deleted at the same time.
 func TestADeleteMeetsAPodThatAnotherOneRemoves(t *testing.T) {
 	s := newStore(t)
 	d := newDir(t, s)
@@ -407,7 +409,7 @@ func TestADeleteMeetsAPodThatAnotherOneRemoves(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// And later: of what the pod had, the directory is left.
+	// At a later moment nothing is left of the pod except its directory.
 	bundle := t.TempDir()
 	writeJSON(t, filepath.Join(bundle, bundleFile), bundleRecord{
 		Version: 1, BootID: d.shim.BootID, DataDir: s.dir, Pod: d.UUID(), App: "c-1", Exit: &exitRecord{PID: 7, Code: 42},

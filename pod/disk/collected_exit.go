@@ -7,13 +7,13 @@ type CollectedExit struct {
 	PID   int
 	Code  uint32
 	At    time.Time
-	Found bool // there was a container of ours to collect
-	// Rest is what Finish has to be called with because Collect has not seen the end
-	// of the container, or of its pod. It is empty if there is nothing to finish.
+	Found bool // the bundle belonged to a container of a shim
+	// Rest is the argument for Finish, if Collect could not finish the work on the
+	// container or its pod. It is empty if nothing is left to do.
 	Rest string
 }
 
-// collected is what was found out by an earlier call that did not finish.
+// collected returns the exit that an unfinished earlier call has recorded.
 func (e *exitRecord) collected() CollectedExit {
 	if e == nil {
 		return CollectedExit{}

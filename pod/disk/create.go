@@ -12,9 +12,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Create makes the directory of a new pod: in the state prepare, locked, with
-// its manifest and shim.json. This process is recorded as its shim, and cgroups as those
-// that relative paths of cgroups are relative to. On failure nothing remains.
+// Create makes the directory of a new pod: locked, in the state prepare, with its
+// manifest and shim.json. shim.json records this process as the pod's shim. It also
+// records the paths of containerd's own cgroups, one for each controller (cgroups),
+// because relative cgroup paths of apps are below these. If Create fails, nothing remains.
 func (s *Store) Create(key Key, stage1 Stage1Record, cgroups map[string]string) (*Dir, error) {
 	d := &Dir{store: s, uuid: newUUID(), state: dirEmbryo}
 	err := d.make(key, stage1, cgroups)
@@ -26,7 +27,7 @@ func (s *Store) Create(key Key, stage1 Stage1Record, cgroups map[string]string) 
 	return nil, errors.Join(fmt.Errorf("pod %s: %w", d.uuid, err), d.Remove(ctx))
 }
 
-// undoLimit is how long removing what could not be finished may take.
+// undoLimit is how long the removal of an unfinished directory may take.
 const undoLimit = 2 * time.Second
 
 // make makes the directory and fills it.
@@ -53,8 +54,8 @@ func (d *Dir) make(key Key, stage1 Stage1Record, cgroups map[string]string) erro
 	return d.fill(key, stage1, cgroups)
 }
 
-// fill writes what every pod has. shim.json comes first: by it a collector that
-// finds the directory half made knows that it is a shim's.
+// fill writes the files that every pod has. shim.json comes first: a collector that
+// finds an unfinished directory recognises a shim's directory by it.
 func (d *Dir) fill(key Key, stage1 Stage1Record, cgroups map[string]string) error {
 	boot, err := proc.BootID()
 	if err != nil {
@@ -77,7 +78,7 @@ func (d *Dir) fill(key Key, stage1 Stage1Record, cgroups map[string]string) erro
 	if err := d.root.Mkdir(appsInfoDir, 0o750); err != nil {
 		return err
 	}
-	// pod.lck is there before pod is: rkt's tools look for both.
+	// Make pod.lck before pod, because rkt's tools look for both.
 	if err := createFile(d.root, podLockFile, 0o600, nil); err != nil {
 		return err
 	}

@@ -137,7 +137,7 @@ func TestADeleteRefusesDamagedRecordsByNameAndTouchesNothing(t *testing.T) {
 				t.Error(err)
 			}
 
-			// With the record as it was, nothing is left.
+			// With the original records a Collect leaves nothing.
 			for file, text := range was {
 				if err := os.WriteFile(files[file], text, 0o640); err != nil {
 					t.Fatal(err)
@@ -151,8 +151,8 @@ func TestADeleteRefusesDamagedRecordsByNameAndTouchesNothing(t *testing.T) {
 	}
 }
 
-// A data directory that is not there any more is not made, and another directory that a
-// record names by mistake is not made one.
+// A Delete does not make a data directory that no longer exists, and does not turn another
+// directory, which a record names by mistake, into a data directory.
 func TestADeleteMakesNoDataDirectory(t *testing.T) {
 	l := newLife(t)
 	if !l.Until(t, "shim", "live") {

@@ -21,24 +21,24 @@ type Dir struct {
 	store *Store
 	uuid  string
 
-	// root reaches the files whatever the directory is called by now.
+	// root is the open directory. It stays valid when the directory is renamed.
 	root *os.Root
-	// generation numbers the apps of this pod. It need not be on disk: only the
+	// generation numbers the apps of this pod. It is not stored on disk, because only the
 	// process that made a pod adds apps to it.
 	generation atomic.Int64
 
-	// writing orders the writers of shim.json.
+	// writing is held while shim.json is written.
 	writing sync.Mutex
 	shim    shimRecord
 
 	mu    sync.Mutex
 	state string
-	lock  *os.File // nil once it was given away
+	lock  *os.File // nil after ReleaseLock
 }
 
-// find returns where a pod is, of the states that ours have. The error is
-// fs.ErrNotExist if it is nowhere. A pod moves in one direction only, so looking
-// in that order misses none.
+// find opens the directory of a pod, in whichever of our states it is. The error is
+// fs.ErrNotExist if there is none. A pod moves through the states in one direction, so a
+// search in that order finds it.
 func (s *Store) find(uuid string) (*Dir, error) {
 	for _, state := range []string{dirEmbryo, dirPrepare, dirRun, dirExited} {
 		d, err := s.open(state, uuid)
@@ -49,9 +49,9 @@ func (s *Store) find(uuid string) (*Dir, error) {
 	return nil, fs.ErrNotExist
 }
 
-// open opens a pod that another process has made. The error is fs.ErrNotExist
-// if it is not there. A directory without shim.json is opened as well; mine
-// tells.
+// open opens a pod that another process has made. The error is fs.ErrNotExist if it does
+// not exist. A directory without shim.json is opened as well; mine reports whether it is a
+// shim's.
 func (s *Store) open(state, uuid string) (*Dir, error) {
 	if !isUUID(uuid) {
 		return nil, fmt.Errorf("%q is not the UUID of a pod", uuid)
@@ -70,15 +70,15 @@ func (s *Store) open(state, uuid string) (*Dir, error) {
 // UUID returns the pod's UUID.
 func (d *Dir) UUID() string { return d.uuid }
 
-// Path returns where the directory is now.
+// Path returns the present path of the directory.
 func (d *Dir) Path() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.store.path(d.state, d.uuid)
 }
 
-// move renames the directory to another state, which is not an error if it is
-// there already. No other process moves it while this one owns the pod.
+// move renames the directory to another state. It does nothing if the directory has that
+// state. No other process moves it while this one owns the pod.
 func (d *Dir) move(state string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +93,7 @@ func (d *Dir) move(state string) error {
 	return nil
 }
 
-// Run moves the directory to run/, keeping the lock.
+// Run moves the directory to run/ and keeps the lock.
 func (d *Dir) Run() error {
 	if err := d.move(dirRun); err != nil {
 		return fmt.Errorf("pod %s: %w", d.uuid, err)
@@ -101,15 +101,15 @@ func (d *Dir) Run() error {
 	return nil
 }
 
-// LockFile returns the locked directory, for Stage1.Run; nil after ReleaseLock.
+// LockFile returns the locked directory, for Stage1.Run. It returns nil after ReleaseLock.
 func (d *Dir) LockFile() *os.File {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.lock
 }
 
-// ReleaseLock closes this process's copy of the lock: the supervisor has it, and
-// when that is gone the pod counts as exited.
+// ReleaseLock closes this process's descriptor of the lock. The supervisor has another one,
+// and the pod counts as exited when the supervisor has ended.
 func (d *Dir) ReleaseLock() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,13 +140,15 @@ func (d *Dir) writeShim() error {
 // mine reports whether a shim made the directory, and not rkt.
 func (d *Dir) mine() bool { return d.shim.Version != 0 }
 
-// thisBoot reports whether the pids in its records mean anything.
+// thisBoot reports whether the pod was made since the machine was booted, so that its
+// recorded pids are valid.
 func (d *Dir) thisBoot() (bool, error) {
 	boot, err := proc.BootID()
 	return err == nil && d.shim.BootID == boot, err
 }
 
-// MarkExited moves the directory to exited-garbage/. The supervisor has ended.
+// MarkExited moves the directory to exited-garbage/. The caller has waited for the end of
+// the supervisor.
 func (d *Dir) MarkExited() error {
 	if err := d.move(dirExited); err != nil {
 		return fmt.Errorf("pod %s: %w", d.uuid, err)
@@ -154,8 +156,8 @@ func (d *Dir) MarkExited() error {
 	return nil
 }
 
-// Hold keeps every awaitRemoval waiting until release is called, or this process
-// ends.
+// Hold takes the lock for which awaitRemoval waits. The lock is held until release is
+// called or this process ends.
 func (d *Dir) Hold() (release func(), err error) {
 	lock, err := lockManifest(d.root)
 	if err != nil {
@@ -164,8 +166,9 @@ func (d *Dir) Hold() (release func(), err error) {
 	return func() { _ = lock.Close() }, nil
 }
 
-// awaitRemoval waits until the process that holds the pod (Hold) has removed it, or has ended. It
-// returns the directory as it is then; the error is fs.ErrNotExist if it is gone.
+// awaitRemoval waits until the process that called Hold has removed the pod or has ended.
+// It returns the directory in its present state. The error is fs.ErrNotExist if the
+// directory is gone.
 func (d *Dir) awaitRemoval(ctx context.Context) (*Dir, error) {
 	lock, err := openManifestLock(d.root)
 	if err == nil {
@@ -180,10 +183,10 @@ func (d *Dir) awaitRemoval(ctx context.Context) (*Dir, error) {
 	return d.store.find(d.uuid)
 }
 
-// Remove removes the directory, in any state, if the pod's lock can be had
-// before ctx is done: that is, if no supervisor lives. Mounts below it are
-// unmounted first and never followed. It is not an error if the directory is
-// gone.
+// Remove removes the directory, in any state. It takes the pod's lock first, and fails if
+// the lock is not free before ctx is done, because a supervisor still runs. It unmounts
+// mounts below the directory, and never follows them. If the directory is gone, it returns
+// nil.
 func (d *Dir) Remove(ctx context.Context) error {
 	if err := d.remove(ctx); err != nil {
 		return fmt.Errorf("remove pod %s: %w", d.uuid, err)
@@ -211,8 +214,8 @@ func (d *Dir) remove(ctx context.Context) error {
 		return err
 	}
 	d.store.Fault("remove content")
-	// Last, because by shim.json the collector knows that the directory is a shim's. A
-	// directory in which only pod.lck is left is collected, too.
+	// Remove shim.json last, because it marks the directory as a shim's. The collector also
+	// collects a directory in which only pod.lck is left.
 	if err := os.Remove(filepath.Join(path, shimFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -224,8 +227,8 @@ func (d *Dir) remove(ctx context.Context) error {
 	return nil
 }
 
-// takeLock takes the lock of a pod whose supervisor has ended, unless this process has
-// it. The process that has the lock removes the pod. The error is fs.ErrNotExist if
+// takeLock takes the lock of a pod whose supervisor has ended, unless this process has it
+// already. The process that has the lock removes the pod. The error is fs.ErrNotExist if
 // another process has removed it.
 func (d *Dir) takeLock(ctx context.Context) error {
 	if d.LockFile() != nil {
@@ -266,7 +269,7 @@ func removeAllBut(path string, keep ...string) error {
 	return nil
 }
 
-// close gives the descriptors back, and with them the lock.
+// close closes the descriptors, which releases the lock.
 func (d *Dir) close() {
 	if d.root != nil {
 		_ = d.root.Close()

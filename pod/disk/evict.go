@@ -34,7 +34,7 @@ func (p *podCollector) stopSupervisor(ctx context.Context) error {
 	return nil
 }
 
-// endProcess kills a process and waits for that.
+// endProcess kills a process and waits for its end.
 func endProcess(ctx context.Context, q *proc.Process) error {
 	if err := q.Signal(syscall.SIGKILL); err != nil && !errors.Is(err, proc.ErrGone) {
 		return err
@@ -45,9 +45,9 @@ func endProcess(ctx context.Context, q *proc.Process) error {
 	return nil
 }
 
-// lockOwners returns the living processes that keep the pod running: the
-// supervisor that is on record, or, if the shim died before it could write that
-// down, the processes that hold the lock.
+// lockOwners returns the running processes that keep the pod running: the recorded
+// supervisor, or the processes that hold the lock if the shim died before it recorded the
+// supervisor.
 func (p *podCollector) lockOwners() ([]*proc.Process, error) {
 	if sup := p.dir.shim.Supervisor; sup != nil {
 		q, err := proc.Open(sup.PID, sup.StartTime)
@@ -95,7 +95,7 @@ func (d *Dir) Evict(ctx context.Context) error {
 	return nil
 }
 
-// end kills a process and waits for that.
+// end kills the process with this pid and start time, and waits for its end.
 func end(ctx context.Context, pid int, start uint64) error {
 	p, err := proc.Open(pid, start)
 	if errors.Is(err, proc.ErrGone) {

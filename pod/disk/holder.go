@@ -17,12 +17,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
-// holderDir is where in the data directory the root of every holder is. It is
-// reachable for the mapped users of user namespaces, which a pod is not.
+// holderDir is the directory of the holders' root file systems in the data
+// directory. Unlike a pod directory, the mapped users of user namespaces can
+// reach it.
 const holderDir = "holder"
 
-// HolderRoot returns the root file system of holders: their program, and what to
-// mount on. It is made once and not changed, and so has the name of its content.
+// HolderRoot returns the root file system of holders: their program, and the
+// directories that a stage1 mounts on. It is made once and never changed,
+// because its name is a hash of the program.
 func (s *Store) HolderRoot() (string, error) {
 	program, err := hold.Program()
 	if err != nil {
@@ -40,19 +42,20 @@ func (s *Store) HolderRoot() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.RemoveAll(made) // not there any more, if all goes well
+	defer os.RemoveAll(made) // has no effect after the rename
 	if err := hold.Fill(made, program); err != nil {
 		return "", err
 	}
 	err = os.Rename(made, dir)
 	if errors.Is(err, fs.ErrExist) {
-		err = nil // another shim's, which is as good
+		err = nil // another shim has made the same directory
 	}
 	return dir, err
 }
 
-// WriteHolder makes the OCI bundle of a pod's holder in the directory dir: a
-// stage1 that can run an app can run this. It returns config.json.
+// WriteHolder makes the OCI bundle of a pod's holder in the directory dir. A
+// stage1 that can run an app can run the holder from it. WriteHolder returns
+// config.json.
 func WriteHolder(dir, rootfs string, s *abi.Sandbox, label, cgroupsPath string) (*spec.App, error) {
 	text, err := json.Marshal(hold.Spec(rootfs, s, label, cgroupsPath))
 	if err != nil {

@@ -15,14 +15,15 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// poststopFile exists if the poststop hooks of the app were begun.
+// poststopFile exists if the poststop hooks of the app have begun to run.
 const poststopFile = "poststop"
 
 // hookLinger is how long to read the output of a hook that has ended, if a process that
 // it started still has the pipe open.
 const hookLinger = 200 * time.Millisecond
 
-// newPoststop returns what the poststop hooks of a spec need, or nil.
+// newPoststop returns the record from which the poststop hooks of a spec can be run, or
+// nil.
 func newPoststop(spec *specs.Spec) *poststopRecord {
 	if spec == nil || spec.Hooks == nil || len(spec.Hooks.Poststop) == 0 {
 		return nil
@@ -30,8 +31,8 @@ func newPoststop(spec *specs.Spec) *poststopRecord {
 	return &poststopRecord{OCIVersion: spec.Version, Annotations: spec.Annotations, Hooks: spec.Hooks.Poststop}
 }
 
-// run runs the hooks in order, in this process's namespaces. A failing hook does
-// not keep the next one from running (OCI runtime spec, lifecycle).
+// run runs the hooks in order, in this process's namespaces. If a hook fails, the next
+// one runs all the same (OCI runtime spec, lifecycle).
 func (p *poststopRecord) run(ctx context.Context, id, bundle string) error {
 	state, err := json.Marshal(specs.State{
 		Version: p.OCIVersion, ID: id, Status: specs.StateStopped, Bundle: bundle, Annotations: p.Annotations,
@@ -59,13 +60,13 @@ func runHook(ctx context.Context, h specs.Hook, state []byte) error {
 	if len(h.Args) > 0 {
 		cmd.Args = h.Args
 	}
-	cmd.Env = append([]string{}, h.Env...) // not nil, which would mean ours
+	cmd.Env = append([]string{}, h.Env...) // not nil, because a nil environment means this process's
 	cmd.Stdin = bytes.NewReader(state)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.WaitDelay = hookLinger
 	err := cmd.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil // it succeeded; what it left behind is not waited for
+		err = nil // the hook succeeded; do not wait for the processes that it has left
 	}
 	if err != nil && out.Len() > 0 {
 		return fmt.Errorf("%w: %.400s", err, strings.TrimSpace(abi.Printable(out.String())))

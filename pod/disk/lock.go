@@ -12,8 +12,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// openDir opens a directory for locking, as rkt does: the lock is flock(2) on
-// the directory itself, and a rename does not disturb it.
+// openDir opens a directory for locking, as rkt does: the lock is flock(2) on the
+// directory itself, so it survives a rename.
 func openDir(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
@@ -41,16 +41,16 @@ func isLocked(path string) (bool, error) {
 	return false, err
 }
 
-// How long to wait between attempts to take a lock, and in all for that of a directory
-// whose owner has ended: an observer may hold the shared lock for an instant, and so may
-// another process that removes the pod.
+// lockRetry is the pause between attempts to take the lock of a directory whose owner
+// has ended, and lockLimit the time for all attempts. An observer, or another process
+// that removes the pod, may hold the shared lock for an instant.
 const (
 	lockRetry = 2 * time.Millisecond
 	lockLimit = 2 * time.Second
 )
 
-// lockDir takes the exclusive lock of a directory whose owner has ended. It
-// gives up with ctx.
+// lockDir takes the exclusive lock of a directory whose owner has ended. It gives up
+// when ctx is done.
 func lockDir(ctx context.Context, path string) (*os.File, error) {
 	f, err := openDir(path)
 	if err != nil {

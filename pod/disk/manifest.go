@@ -37,8 +37,8 @@ func newPodManifest() *schema.PodManifest {
 	return m
 }
 
-// newApp says of an OCI spec what appc has words for. The spec stays the authority:
-// interface version 7 is given that.
+// newApp translates the fields of an OCI spec that appc has, too. Stage1s of interface
+// version 7 do not depend on the result: they get the spec itself.
 func newApp(p *specs.Process) *types.App {
 	if p == nil {
 		return nil
@@ -75,8 +75,8 @@ func Describe(name AppName, app *types.App) (image []byte, entry *schema.Runtime
 	return image, &schema.RuntimeApp{Name: types.ACName(name), Image: schema.RuntimeImage{Name: &m.Name, ID: *id}, App: app}, nil
 }
 
-// appcEnvironment returns the variables whose names appc accepts, the first of
-// each name.
+// appcEnvironment returns the variables whose names appc accepts. Of several variables
+// with one name it returns the first.
 func appcEnvironment(env []string) types.Environment {
 	var out types.Environment
 	for _, kv := range env {
@@ -87,7 +87,7 @@ func appcEnvironment(env []string) types.Environment {
 		if _, known := out.Get(name); known {
 			continue
 		}
-		// Its methods are the only way to ask appc for its opinion of a name.
+		// appc checks names only in this method.
 		if _, err := (types.Environment{{Name: name}}).MarshalJSON(); err == nil {
 			out = append(out, types.EnvironmentVariable{Name: name, Value: value})
 		}
@@ -112,8 +112,8 @@ func writeManifests(dir *os.Root, name AppName, spec *specs.Spec) error {
 	return editManifest(dir, name, entry)
 }
 
-// dropManifest removes an app's entry from the pod manifest. A pod without a
-// manifest is half removed, and has no entry.
+// dropManifest removes an app's entry from the pod manifest. If there is no manifest,
+// the pod is half removed, and dropManifest returns nil.
 func dropManifest(dir *os.Root, name AppName) error {
 	err := editManifest(dir, name, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -152,9 +152,9 @@ func (m *Manifest) Drop(drop func(AppName) bool) {
 	})
 }
 
-// EditManifest replaces the manifest of the pod in a directory by what edit makes of it.
-// What Manifest has no field for is kept. LockManifest calls the caller. The error is
-// fs.ErrNotExist if the pod is half removed.
+// EditManifest calls edit with the manifest of the pod in a directory and writes the
+// result. Members that Manifest does not have are kept. Call it only within
+// LockManifest. The error is fs.ErrNotExist if the pod is half removed.
 func EditManifest(podDir string, edit func(*Manifest) error) error {
 	return withRoot(podDir, func(dir *os.Root) error { return replaceManifest(dir, edit) })
 }
@@ -165,8 +165,8 @@ func LockManifest(podDir string, f func() error) error {
 	return withRoot(podDir, func(dir *os.Root) error { return locked(dir, f) })
 }
 
-// replaceManifest is EditManifest for an open directory. The caller has the lock; others
-// read without.
+// replaceManifest is EditManifest for an open directory. The caller holds the lock.
+// Readers need no lock.
 func replaceManifest(dir *os.Root, edit func(*Manifest) error) error {
 	var m Manifest
 	if err := readRecord(dir, podFile, &m); err != nil {
@@ -176,7 +176,7 @@ func replaceManifest(dir *os.Root, edit func(*Manifest) error) error {
 		return err
 	}
 	if m.Apps == nil {
-		m.Apps = []json.RawMessage{} // appc's null would do, but reads badly
+		m.Apps = []json.RawMessage{} // null is valid in appc, but [] is clearer to people
 	}
 	return writeRecord(dir, podFile, m)
 }
@@ -192,7 +192,7 @@ func locked(dir *os.Root, f func() error) error {
 	return f()
 }
 
-// lockManifest takes that lock, and keeps it until the file is closed.
+// lockManifest takes the lock of the manifest, which is held until the file is closed.
 func lockManifest(dir *os.Root) (*os.File, error) {
 	lock, err := openManifestLock(dir)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unmountTree unmounts whatever is mounted at or below a path.
+// unmountTree unmounts everything that is mounted at or below a path.
 func unmountTree(path string) error {
 	if err := Unmount(path); err != nil {
 		return err
@@ -19,10 +19,11 @@ func unmountTree(path string) error {
 	return unmountMounts(path, false)
 }
 
-// unmountBelow unmounts whatever is mounted below a pod's directory, as rkt does
-// before it removes one. Every mount is made private first: a stage1 may have
-// bound trees of the host there (fly does), and an unmount must not reach those.
-// It is an error if anything is left, because then nothing may be removed.
+// unmountBelow unmounts everything that is mounted below a pod's directory, as
+// rkt does before it removes one. It makes every mount private first, because a
+// stage1 such as fly may have bound trees of the host there, and an unmount must
+// not propagate to the host. If a mount is left, it returns an error, and
+// nothing may be removed.
 func unmountBelow(path string) error { return unmountMounts(path, true) }
 
 func unmountMounts(path string, private bool) error {
@@ -59,11 +60,11 @@ func isNoMount(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, fs.ErrNotExist)
 }
 
-// mountsBelow lists the mount points at and below a path, parents first, as the
-// kernel does: it lists mounts in the order in which they were made.
+// mountsBelow lists the mount points at and below a path, parents first: the
+// kernel lists mounts in the order in which they were made.
 func mountsBelow(path string) ([]string, error) {
-	// The kernel's list has no symlinks in it. The last element is not resolved:
-	// it is what is going to be unmounted or removed.
+	// The kernel's list has no symlinks. Do not resolve the last element,
+	// because it is the path that will be unmounted or removed.
 	parent, err := filepath.EvalSymlinks(filepath.Dir(path))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

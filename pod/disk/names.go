@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// AppName is what a stage1 calls an app: an appc name that is unique in its pod.
+// AppName is the name by which a stage1 knows an app: an appc name that is unique in its
+// pod.
 type AppName string
 
 // newUUID returns a random UUID (version 4) in the canonical form.
@@ -20,8 +21,8 @@ func newUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// isUUID reports whether a name is a UUID in the canonical form: what was read
-// from a file must not lead elsewhere as a path.
+// isUUID reports whether a name is a UUID in the canonical form. Names that were read from
+// a file are checked with it, because they become elements of paths.
 func isUUID(s string) bool {
 	if len(s) != 36 {
 		return false
@@ -36,17 +37,16 @@ func isUUID(s string) bool {
 	return true
 }
 
-// Sizes of a name's parts: what people read, and the hash that tells apart what
-// reads alike.
+// Sizes of the parts of a name: the part that people read, and the hash that distinguishes
+// ids whose readable parts are equal.
 const (
 	readableLen = 40
 	hashLen     = 8 // bytes
 )
 
-// newAppName names an app. Ids that differ get names that differ, and so does
-// the same id in another generation: a client may delete a container and make
-// one of the same name, and what comes late for the first must not hit the
-// second.
+// newAppName names an app. Different ids get different names, and so does one id in
+// different generations: a client may delete a container and make another one with the same
+// id, and a late request for the first must not reach the second.
 func newAppName(id string, generation int) AppName {
 	sum := sha256.Sum256([]byte(id))
 	name := fmt.Sprintf("%s-%d", hex.EncodeToString(sum[:hashLen]), generation)
@@ -76,8 +76,8 @@ func readable(s string) string {
 	return strings.TrimSuffix(b.String(), "-")
 }
 
-// valid reports whether a name that was read from a file can be one of ours, and
-// so a directory's name.
+// valid reports whether a name that was read from a file can be a name that newAppName
+// made, and so can be used as the name of a directory.
 func (n AppName) valid() bool {
 	if n == "" || len(n) > 200 || n[0] == '-' || n[len(n)-1] == '-' {
 		return false

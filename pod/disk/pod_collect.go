@@ -8,22 +8,22 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// containerd kills `delete` after 5 seconds.
+// Limits of a collection. containerd kills `delete` after 5 seconds.
 const (
-	// entrypointLimit is for all entrypoints together: the collector does by force
-	// what they leave undone.
+	// entrypointLimit is the time for all entrypoints together. After it the collector
+	// does their work by force.
 	entrypointLimit = 1500 * time.Millisecond
-	// removalPatience is how long Collect waits for the living shim that removes the
-	// pod. That takes longer if the machine is busy, or the stage1 slow: the ABI gives
-	// its entrypoints ten seconds each.
+	// removalPatience is how long Collect waits for a running shim that removes the
+	// pod. The shim may need longer if the machine is busy or the stage1 is slow: the
+	// ABI gives its entrypoints ten seconds each.
 	removalPatience = 2 * time.Second
-	// exitLimit is how long to wait for the end of a shim that has lost its locks: a
-	// process that exits is visible for some time after that.
+	// exitLimit is how long to wait for the end of a shim that no longer has its
+	// locks: a process stays visible for some time after it has begun to exit.
 	exitLimit = time.Second
 )
 
-// Stage1 is what a Collector needs of a stage1. All but Call are methods of
-// pod.Stage1.
+// Stage1 is the part of a stage1 that a Collector needs. All methods except Call are
+// also methods of pod.Stage1.
 type Stage1 interface {
 	Has(abi.Entrypoint) bool
 	Attach(podDir string) error
@@ -37,16 +37,17 @@ type Stage1 interface {
 type podCollector struct {
 	dir   *Dir
 	open  func(string) (Stage1, error)
-	limit context.Context // of all entrypoints together
-	// patience is how long to wait for a living shim that removes the pod.
+	limit context.Context // for all entrypoints together
+	// patience ends when the collector stops waiting for a running shim that removes
+	// the pod.
 	patience context.Context
 
-	stage1 Stage1 // once it was needed
+	stage1 Stage1 // opened at its first use
 }
 
-// entrypoint executes an entrypoint if the stage1 has it. What it fails to do is
-// done without it, so its error is of no interest; a stage1 that cannot be
-// opened is the same.
+// entrypoint executes an entrypoint if the stage1 has it. The collector repeats the
+// work of the entrypoint itself, so errors are ignored. For the same reason it is no
+// error if the stage1 cannot be opened.
 func (p *podCollector) entrypoint(e abi.Entrypoint, a *AppDir) {
 	if p.stage1 == nil {
 		s, err := p.open(p.dir.Path())
@@ -69,7 +70,7 @@ func (p *podCollector) entrypoint(e abi.Entrypoint, a *AppDir) {
 	_ = p.stage1.Call(p.limit, p.dir.Path(), leader, r)
 }
 
-// supervised reports whether the pod's supervisor lives.
+// supervised reports whether the pod's supervisor is running.
 func (p *podCollector) supervised() bool {
 	sup := p.dir.shim.Supervisor
 	return sup != nil && proc.Alive(sup.PID, sup.StartTime)

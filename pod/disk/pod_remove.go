@@ -10,8 +10,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// finish removes the pod if it has no apps, is no sandbox any more, and its shim is
-// dead.
+// finish removes the pod if it has no apps and no sandbox and its shim is dead.
 func (p *podCollector) finish(ctx context.Context) error {
 	d := p.dir
 	names, err := d.apps()
@@ -43,10 +42,10 @@ func (p *podCollector) finish(ctx context.Context) error {
 	return p.remove(ctx)
 }
 
-// leftDir waits while the pod's shim, if it runs, removes the pod, which has no app any more.
-// If the shim has ended by then, leftDir returns the directory. It returns nil if the
-// collector has nothing to do: the directory is gone, or the shim still runs and has logged
-// why it could not remove the directory.
+// leftDir waits while the pod's shim, if it runs, removes the pod, which has no app any
+// more. If the shim has ended and the directory exists, leftDir returns the directory.
+// Otherwise the collector has nothing to do and leftDir returns nil: the directory is gone,
+// or the shim still runs and has logged why it could not remove it.
 func (p *podCollector) leftDir() (*Dir, error) {
 	d := p.dir
 	owner, err := proc.Open(d.shim.Shim.PID, d.shim.Shim.StartTime)
@@ -85,8 +84,7 @@ func (p *podCollector) claim(ctx context.Context) error {
 	return nil
 }
 
-// remove executes gc, which has what is left of the entrypoints' time, and
-// removes the directory.
+// remove executes gc, within the remaining time for entrypoints, and removes the directory.
 func (p *podCollector) remove(ctx context.Context) error {
 	err := p.claim(ctx)
 	if errors.Is(err, fs.ErrNotExist) {

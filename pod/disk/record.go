@@ -36,8 +36,8 @@ type shimRecord struct {
 	Namespace string        `json:"namespace"`
 	Sandbox   string        `json:"sandbox"`
 	Shim      processRecord `json:"shim"`
-	// Cgroups are those of the daemon, by controller, when the shim was started. Relative
-	// paths of cgroups are relative to them.
+	// Cgroups are the daemon's cgroups, by controller, when the shim was started. Relative
+	// cgroup paths are below them.
 	Cgroups    map[string]string `json:"cgroups,omitempty"`
 	Stage1     Stage1Record      `json:"stage1"`
 	Supervisor *SupervisorRecord `json:"supervisor,omitempty"`
@@ -48,23 +48,22 @@ type processRecord struct {
 	StartTime uint64 `json:"starttime"`
 }
 
-// Stage1Record names a stage1 image, and says why the pod has it.
+// Stage1Record names a stage1 image, and the reason for which the pod has it.
 type Stage1Record struct {
 	Name    string   `json:"name"`
 	Digest  string   `json:"digest"`
-	By      string   `json:"by,omitempty"`      // what has chosen it: docs/config.md
-	Excused []string `json:"excused,omitempty"` // fields of config.json that it may ignore
+	By      string   `json:"by,omitempty"`      // the source of the choice: docs/config.md
+	Excused []string `json:"excused,omitempty"` // fields of config.json that the stage1 may ignore
 }
 
 // SupervisorRecord is the process of `run`.
 type SupervisorRecord struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"starttime"`
-	Leader    int    `json:"leader,omitempty"` // the pid that it reported
+	Leader    int    `json:"leader,omitempty"` // the pid that `run` has reported
 }
 
-// AppRecord is what stage 0 knows of an app, as $pod/appsinfo/APP/app.json keeps
-// it.
+// AppRecord is $pod/appsinfo/APP/app.json.
 type AppRecord struct {
 	Version    int             `json:"version"`
 	ID         string          `json:"id"` // of the container
@@ -81,14 +80,15 @@ type AppRecord struct {
 	Unknown    []string        `json:"unknown,omitempty"` // fields of config.json that are ignored, because no spec has them
 }
 
-// poststopRecord is what poststop hooks need when the spec may be gone.
+// poststopRecord has the data for poststop hooks, because the spec may be gone when they
+// run.
 type poststopRecord struct {
 	OCIVersion  string            `json:"ociVersion"`
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Hooks       []specs.Hook      `json:"hooks"`
 }
 
-// bundleRecord is $bundle/rkt.json. One without an app is that of a sandbox.
+// bundleRecord is $bundle/rkt.json. In a sandbox's, App is empty.
 type bundleRecord struct {
 	Version int         `json:"version"`
 	BootID  string      `json:"bootID"`
@@ -104,7 +104,7 @@ type exitRecord struct {
 	At   time.Time `json:"at"`
 }
 
-// withRoot opens a directory for a moment.
+// withRoot opens a directory, calls f with it and closes it.
 func withRoot(path string, f func(*os.Root) error) error {
 	root, err := os.OpenRoot(path)
 	if err != nil {
@@ -114,14 +114,14 @@ func withRoot(path string, f func(*os.Root) error) error {
 	return f(root)
 }
 
-// checked is a record of which can be told whether a shim can have written it. By what
-// records say, processes are killed, and directories unmounted and removed.
+// checked is a record with a check of whether a shim can have written it. A record decides
+// which processes are killed, and which directories are unmounted and removed.
 type checked interface {
 	check() error
 }
 
-// readRecord reads a JSON record. The error is fs.ErrNotExist if the file does not exist, and
-// errdefs.ErrDataLoss if it is not as a shim writes it.
+// readRecord reads a JSON record. The error is fs.ErrNotExist if the file does not exist,
+// and errdefs.ErrDataLoss if no shim can have written it.
 func readRecord(dir *os.Root, name string, v any) error {
 	b, err := dir.ReadFile(name)
 	if err != nil {
@@ -137,15 +137,15 @@ func readRecord(dir *os.Root, name string, v any) error {
 	return nil
 }
 
-// errDamaged is the error for a record that is not used, because its pids and paths may be
-// those of other processes and files.
+// errDamaged is the error for a damaged record. Such a record is not used, because its pids
+// and paths may belong to other processes and files.
 func errDamaged(dir *os.Root, name string, why error) error {
 	return fmt.Errorf("%s is damaged: %w: correct it, or end what is left of the container and remove the file: %w",
 		filepath.Join(dir.Name(), name), why, errdefs.ErrDataLoss)
 }
 
-// writeRecord replaces a JSON record. Fields of the old one that v's
-// type does not know were written by another release and are kept.
+// writeRecord replaces a JSON record. If the old record has fields that v's type does not
+// have, another release has written them, and they are kept.
 func writeRecord(dir *os.Root, name string, v any) error {
 	b, err := json.Marshal(v)
 	if err == nil {
@@ -162,14 +162,14 @@ func writeRecord(dir *os.Root, name string, v any) error {
 	return replaceFile(dir, name, b)
 }
 
-// replaceFile replaces a file, so that a reader sees all of it or the old one.
-// It is not fsynced: pod state does not outlive the kernel. Writers of one file
-// take turns.
+// replaceFile replaces a file, so that a reader sees either the old or the new content. It
+// does not fsync, because pod state does not have to survive a reboot. Callers must not
+// replace one file concurrently.
 //
-// The old file is exchanged for the new one and kept as a spare for the next
-// time. That matters on ext4: a rename over a file writes the new one out at
-// once, and without a journal every new inode is searched for among all that
-// were deleted in the last minutes.
+// The old file is exchanged for the new one and kept as a spare for the next time. This is
+// fast on ext4: a rename over an existing file writes the new file to the disk at once, and
+// without a journal ext4 searches for every new inode among all inodes that were freed in
+// the last minutes.
 func replaceFile(dir *os.Root, name string, b []byte) error {
 	spare := spareOf(name)
 	if err := overwrite(dir, spare, b); err != nil {
@@ -185,10 +185,10 @@ func replaceFile(dir *os.Root, name string, b []byte) error {
 	if err == nil {
 		return nil
 	}
-	return dir.Rename(spare, name) // it is not there yet, or the file system cannot exchange
+	return dir.Rename(spare, name) // the file does not exist yet, or the file system cannot exchange files
 }
 
-// spareOf returns where a file's spare is.
+// spareOf returns the path of a file's spare.
 func spareOf(name string) string {
 	return filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".spare")
 }
@@ -206,8 +206,7 @@ func overwrite(dir *os.Root, name string, b []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// createFile writes a file that is not there yet. The error is fs.ErrExist if
-// it is.
+// createFile writes a new file. The error is fs.ErrExist if the file exists.
 func createFile(dir *os.Root, name string, mode os.FileMode, b []byte) error {
 	f, err := dir.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -217,8 +216,8 @@ func createFile(dir *os.Root, name string, mode os.FileMode, b []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// keepUnknown adds to the object written those fields of the object old that
-// type t has no name for, at every level that t describes.
+// keepUnknown adds fields of the object old to the object written: those that type t does
+// not have, at every level that t describes.
 func keepUnknown(written, old []byte, t reflect.Type) ([]byte, error) {
 	known := fieldsOf(t)
 	if known == nil {
@@ -226,7 +225,7 @@ func keepUnknown(written, old []byte, t reflect.Type) ([]byte, error) {
 	}
 	var now, before map[string]json.RawMessage
 	if err := json.Unmarshal(old, &before); err != nil || before == nil {
-		return written, nil // nothing in it that could be kept
+		return written, nil // old has no fields to keep
 	}
 	if err := json.Unmarshal(written, &now); err != nil || now == nil {
 		return written, err
@@ -249,8 +248,8 @@ func keepUnknown(written, old []byte, t reflect.Type) ([]byte, error) {
 	return json.Marshal(now)
 }
 
-// fieldsOf returns the JSON names of a struct's fields, or nil if t is something
-// else or has a text of its own.
+// fieldsOf returns the JSON names of a struct's fields. It returns nil if t is no struct or
+// has its own JSON encoding.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()

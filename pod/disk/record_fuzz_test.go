@@ -11,8 +11,9 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// A record that is accepted can be acted by: its processes are not anybody's, its paths
-// mean the same everywhere, and written again it says the same.
+// A record that is accepted is safe to use: its pids and start times name one process each,
+// its paths do not depend on the working directory, and it does not change if it is written
+// and read again.
 func FuzzRecords(f *testing.F) {
 	f.Add([]byte(`{"version":1,"bootID":"b","shim":{"pid":7,"starttime":1},"supervisor":{"pid":8,"starttime":2,"leader":9}}`))
 	f.Add([]byte(`{"version":1,"id":"a","name":"a-1","bundle":"/b","pid":7,"starttime":1,"cgroup":{"version":1,"path":"/x","dirs":{"devices":"/sys/fs/cgroup/devices/x"}}}`))
@@ -94,8 +95,8 @@ func checkAccepted(t *testing.T, r checked) {
 	}
 }
 
-// An app that comes and goes leaves a pod's manifest as it was: rkt's tools, and other
-// releases, have things in it that are not known here.
+// After an app was added and removed, the pod's manifest is as it was before. It may have
+// fields of rkt's tools or of other releases, which this release does not know.
 func FuzzPodManifest(f *testing.F) {
 	f.Add([]byte(`{"acKind":"PodManifest","apps":[],"volumes":[{"name":"v"}],"future":{"x":1}}`), "a")
 	f.Add([]byte(`{"apps":[{"name":"other","x":1e400},7,null,{"name":"a-0"}]}`), "a")

@@ -11,8 +11,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// collectSandbox collects what a pod has without its apps. They are collected
-// when their own bundles are, and with the last of them and this the pod goes.
+// collectSandbox collects the sandbox of a pod without its apps. They are collected
+// with their own bundles. The pod is removed after the sandbox and the last app were
+// collected.
 func (p *podCollector) collectSandbox(ctx context.Context, id string, exit CollectedExit) (CollectedExit, error) {
 	f, err := p.dir.openSandbox()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -25,7 +26,7 @@ func (p *podCollector) collectSandbox(ctx context.Context, id string, exit Colle
 		return exit, fmt.Errorf("%s names pod %s, which is sandbox %s: nothing done", bundleFile, p.dir.uuid, f.record.ID)
 	}
 	if alive, err := p.dir.shimLives(); err != nil || alive {
-		return exit, err // it removes the sandbox itself, or has been asked to
+		return exit, err // the shim removes the sandbox itself, or containerd has asked it to
 	}
 	if !exit.Found {
 		if exit, err = f.lastExit(); err != nil {
@@ -47,7 +48,7 @@ func (f *SandboxFiles) collect(ctx context.Context) error {
 	var err error
 	if r := f.record.Cgroup; r != nil {
 		group, err = f.takeCgroup(ctx, r)
-	} else { // it may just have been made
+	} else { // the cgroup may have been made just before the crash
 		err = cgroup.RemoveStale(ctx, f.dir.cgroupPath(f.record.CgroupsPath, f.record.ID))
 	}
 	if err != nil {
@@ -74,7 +75,8 @@ func (f *SandboxFiles) takeCgroup(ctx context.Context, r *cgroup.Record) (*cgrou
 	return group, nil
 }
 
-// lastExit says how the sandbox ends, and keeps that in the bundle.
+// lastExit returns the exit of a sandbox that is being collected, and records it in the
+// bundle.
 func (f *SandboxFiles) lastExit() (CollectedExit, error) {
 	exit := CollectedExit{Code: uint32(proc.KilledCode), At: time.Now(), Found: true}
 	if h := f.record.Holder; h != nil {
@@ -88,7 +90,7 @@ func (f *SandboxFiles) lastExit() (CollectedExit, error) {
 	return exit, err
 }
 
-// hasSandbox reports whether the pod is not over, although it may have no app.
+// hasSandbox reports whether the pod has a sandbox, with which it exists without apps.
 func (d *Dir) hasSandbox() (bool, error) {
 	_, err := d.root.Lstat(sandboxFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,7 +99,8 @@ func (d *Dir) hasSandbox() (bool, error) {
 	return err == nil, err
 }
 
-// shimLives reports whether the pod's shim runs. A shim that is exiting gets exitLimit.
+// shimLives reports whether the pod's shim is running. It waits up to exitLimit for a
+// shim that is exiting.
 func (d *Dir) shimLives() (bool, error) {
 	owner, err := proc.Open(d.shim.Shim.PID, d.shim.Shim.StartTime)
 	if errors.Is(err, proc.ErrGone) {

@@ -15,62 +15,62 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Names in a pod's directory that a sandbox has.
+// Names of a sandbox's files in the pod directory, and their modes.
 const (
 	sandboxFile = "sandbox.json"
-	sandboxDir  = "sandbox"   // SandboxFile, and the names below
+	sandboxDir  = "sandbox"   // has the files of Sandbox.Files, and those below
 	shmName     = "shm"       // a tmpfs
 	userName    = "user"      // the pod's user namespace, pinned
 	holderName  = "holder"    // an OCI bundle
-	linkMode    = 0o755       // of directories that links are made in
+	linkMode    = 0o755       // of directories in which links are made
 	fileMode    = 0o644       // of files that apps have to read
 	shmMode     = "mode=1777" // as /dev/shm has everywhere
 )
 
-// Sandbox says what a sandbox has on disk.
+// Sandbox describes the files of a sandbox.
 type Sandbox struct {
 	ID          string
-	Bundle      string // absolute; rkt.json is written here
+	Bundle      string // absolute; rkt.json is written into it
 	CgroupsPath string // of the holder, as the OCI spec names it
 
-	// Files that apps get to see, and a tmpfs for their /dev/shm.
+	// Files that apps see, and a tmpfs for their /dev/shm.
 	Files []SandboxFile
 	Shm   SandboxShm
 }
 
-// SandboxFile is a file that is kept in the pod.
+// SandboxFile is a file in the pod directory that apps see.
 type SandboxFile struct {
 	Name    string
 	Content []byte
-	Link    string // absolute path of a link to it; empty for none
+	Link    string // absolute path of a link to the file; empty: no link
 }
 
-// SandboxShm is a tmpfs that is kept in the pod.
+// SandboxShm is a tmpfs in the pod directory.
 type SandboxShm struct {
-	Size int64  // in bytes; 0 for no tmpfs
-	Link string // as of a SandboxFile
+	Size int64  // in bytes; 0: no tmpfs
+	Link string // absolute path of a link to it; empty: no link
 }
 
-// sandboxRecord is $pod/sandbox.json. As long as it is there, the pod is not
-// over, whether it has apps or not.
+// sandboxRecord is $pod/sandbox.json. As long as the file exists, the pod exists
+// without apps.
 type sandboxRecord struct {
 	Version     int            `json:"version"`
 	ID          string         `json:"id"`
 	Bundle      string         `json:"bundle"`
 	CgroupsPath string         `json:"cgroupsPath,omitempty"` // of the holder, as the OCI spec names it
 	Cgroup      *cgroup.Record `json:"cgroup,omitempty"`
-	Links       []string       `json:"links,omitempty"` // outside of the pod
+	Links       []string       `json:"links,omitempty"` // paths outside of the pod directory
 	Holder      *processRecord `json:"holder,omitempty"`
 }
 
-// SandboxFiles is what is on disk of a sandbox. One goroutine at a time changes it.
+// SandboxFiles is a sandbox on disk. Only one goroutine at a time may change it.
 type SandboxFiles struct {
 	dir    *Dir
 	record sandboxRecord
 }
 
-// NewSandboxFiles writes down what is going to be made, in the pod and in the
-// sandbox's bundle, before any of it is there.
+// NewSandboxFiles records the sandbox in the pod directory and in the sandbox's
+// bundle, before any other file of it is made.
 func (d *Dir) NewSandboxFiles(c Sandbox) (*SandboxFiles, error) {
 	f := &SandboxFiles{dir: d, record: sandboxRecord{
 		Version: recordVersion, ID: c.ID, Bundle: c.Bundle, CgroupsPath: c.CgroupsPath,
@@ -97,8 +97,8 @@ func (d *Dir) NewSandboxFiles(c Sandbox) (*SandboxFiles, error) {
 	return f, err
 }
 
-// openSandbox returns what another process has written of a sandbox. The error is
-// fs.ErrNotExist if the pod is no sandbox, or no longer one.
+// openSandbox reads the sandbox that another process has recorded. The error is
+// fs.ErrNotExist if the pod has no sandbox.
 func (d *Dir) openSandbox() (*SandboxFiles, error) {
 	f := &SandboxFiles{dir: d}
 	return f, readRecord(d.root, sandboxFile, &f.record)
@@ -122,15 +122,16 @@ func (f *SandboxFiles) SetHolder(pid int, start uint64) error {
 	return f.write()
 }
 
-// path returns where a file of the sandbox is now.
+// path returns the present path of a file of the sandbox.
 func (f *SandboxFiles) path(name string) string {
 	return filepath.Join(f.dir.Path(), sandboxDir, name)
 }
 
-// HolderBundle returns where the OCI bundle of the holder is now.
+// HolderBundle returns the present path of the holder's OCI bundle.
 func (f *SandboxFiles) HolderBundle() string { return f.path(holderName) }
 
-// Make writes the files that apps of the pod see, and mounts its /dev/shm.
+// Make writes the files that apps of the pod see, and mounts the tmpfs for
+// /dev/shm.
 func (f *SandboxFiles) Make(c Sandbox) error {
 	if err := os.MkdirAll(f.path(holderName), 0o755); err != nil {
 		return err
@@ -139,7 +140,7 @@ func (f *SandboxFiles) Make(c Sandbox) error {
 		if err := os.WriteFile(f.path(file.Name), file.Content, fileMode); err != nil {
 			return err
 		}
-		if err := os.Chmod(f.path(file.Name), fileMode); err != nil { // whatever the umask
+		if err := os.Chmod(f.path(file.Name), fileMode); err != nil { // independent of the umask
 			return err
 		}
 	}
@@ -158,7 +159,8 @@ func (f *SandboxFiles) Make(c Sandbox) error {
 	return nil
 }
 
-// PinUser makes a file of the user namespace that owns another namespace.
+// PinUser makes a file that refers to a user namespace: the one that owns the namespace
+// at the path of.
 func (f *SandboxFiles) PinUser(of string) (path string, err error) {
 	ns, err := os.Open(of)
 	if err != nil {
@@ -181,8 +183,8 @@ func (f *SandboxFiles) PinUser(of string) (path string, err error) {
 	return path, nil
 }
 
-// Link sees to it that every link is there: another daemon's clean-up may have
-// taken one that it did not know.
+// Link makes the links that are missing: the clean-up of another daemon may have
+// removed links that it did not know.
 func (f *SandboxFiles) Link(c Sandbox) error {
 	for _, file := range c.Files {
 		if err := f.linkTo(file.Link, f.path(file.Name)); err != nil {
@@ -210,7 +212,7 @@ func (f *SandboxFiles) linkTo(link, target string) error {
 	return err
 }
 
-// Unlink removes the links, and the directories that have become empty by that.
+// Unlink removes the links, and the directories that are empty after that.
 func (f *SandboxFiles) Unlink() error {
 	var errs []error
 	for _, link := range f.record.Links {
@@ -218,15 +220,16 @@ func (f *SandboxFiles) Unlink() error {
 		if err == nil && strings.Contains(target, f.dir.uuid) {
 			errs = append(errs, os.Remove(link))
 		}
-		// This fails, as it should, if another program has put a file there.
+		// This fails, as it should, if another program has put a file into the
+		// directory.
 		_ = os.Remove(filepath.Dir(link))
 	}
 	f.dir.store.Fault("unlink")
 	return errors.Join(errs...)
 }
 
-// Remove removes everything of the sandbox but the directory. Its holder and its
-// apps have ended. It is idempotent.
+// Remove removes everything of the sandbox except the pod directory. The holder and
+// the apps must have ended. Remove is idempotent.
 func (f *SandboxFiles) Remove(ctx context.Context, group *cgroup.Group) error {
 	if group != nil {
 		if err := errors.Join(group.Kill(ctx), group.Remove(ctx)); err != nil {
@@ -248,5 +251,5 @@ func (f *SandboxFiles) Remove(ctx context.Context, group *cgroup.Group) error {
 // RemoveBacklink removes rkt.json from the sandbox's bundle.
 func (f *SandboxFiles) RemoveBacklink() error { return f.backlink().remove() }
 
-// backlink is what leads from the sandbox's bundle to it.
+// backlink returns the record in the sandbox's bundle that names the pod.
 func (f *SandboxFiles) backlink() backlink { return backlink{f.record.Bundle, f.dir.uuid, ""} }

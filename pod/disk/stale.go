@@ -13,23 +13,22 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// What a single CollectStale does at most: it runs at the start of a container,
-// which must not wait for the past.
+// Limits of a single CollectStale, because it runs while a container is being started,
+// and the container must not wait long.
 const (
-	staleLooks       = 6 // pods of one state that turn out to be none of its business
+	staleLooks       = 6 // pods of one state that were looked at and were not stale
 	staleLimit       = 2 * time.Second
 	staleEntrypoints = 500 * time.Millisecond // for each pod
-	embryoGrace      = time.Minute            // between the making of a directory and its lock
+	embryoGrace      = time.Minute            // how long after a directory was made its maker may still be about to lock it
 )
 
-// CollectStale removes what no `delete` will: pods of another boot, without
-// signalling any process; directories that a shim left half made; and pods
-// whose shim is dead and whose bundles are gone, so that no `delete` will come.
-// Pods of rkt's own are left alone.
+// CollectStale removes pods for which containerd will call no `delete`: pods of another
+// boot, of which it signals no process; directories that a shim left half made; and
+// pods whose shim is dead and whose bundles are gone. It leaves rkt's own pods alone.
 //
-// It is meant to be called whenever a pod is started, and costs next to nothing
-// when there is nothing to do: of many running pods it looks at a few, others
-// each time. Errors of one pod do not keep it from the next.
+// It is called whenever a pod is started, and is cheap if no pod is stale: of many
+// running pods it looks at a few, chosen at random. After an error with one pod it goes
+// on with the next.
 func (c *Collector) CollectStale(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, staleLimit)
 	defer cancel()
@@ -74,7 +73,7 @@ func readNames(dir string) ([]string, error) {
 func (c *Collector) collectStale(ctx context.Context, state, uuid string) (stale bool, err error) {
 	d, err := c.Store.open(state, uuid)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil // moved on
+		return false, nil // the pod has moved to another state
 	}
 	if err != nil {
 		return false, err
@@ -92,11 +91,11 @@ func (c *Collector) collectStale(ctx context.Context, state, uuid string) (stale
 	}
 	defer func() {
 		if errors.Is(err, fs.ErrNotExist) {
-			err = nil // another process removes it
+			err = nil // another process removes the pod
 		}
 	}()
 	if !current {
-		// Only files of it are left. Its pids may be those of other processes now.
+		// Only its files are left. Its pids may belong to other processes now.
 		return true, p.removeOtherBoots(ctx)
 	}
 	if proc.Alive(d.shim.Shim.PID, d.shim.Shim.StartTime) {
@@ -105,10 +104,11 @@ func (c *Collector) collectStale(ctx context.Context, state, uuid string) (stale
 	return true, p.collectForgotten(ctx)
 }
 
-// removeUnfilled removes a directory without shim.json in which nothing is but what
-// belongs to that: its maker died before it could exchange the file for its spare, or
-// its remover after it had removed the file and before pod.lck. A directory with
-// anything else in it is rkt's. One that is a moment old may have a living maker.
+// removeUnfilled removes a directory without shim.json if it has no files except
+// pod.lck and the spare of shim.json. Its maker died before it could write shim.json,
+// or its remover after it had removed shim.json and before it removed pod.lck. A
+// directory with any other file is rkt's. A directory younger than embryoGrace is left
+// alone, because its maker may be running.
 func (d *Dir) removeUnfilled(ctx context.Context) error {
 	st, err := os.Lstat(d.Path())
 	if err != nil || time.Since(st.ModTime()) < embryoGrace {
@@ -132,7 +132,7 @@ func (d *Dir) removeUnfilled(ctx context.Context) error {
 // removeOtherBoots removes a pod of another boot.
 func (p *podCollector) removeOtherBoots(ctx context.Context) error {
 	if locked, err := isLocked(p.dir.Path()); err != nil || locked {
-		return err // another process is removing it
+		return err // another process is removing the pod
 	}
 	if sandbox, err := p.dir.openSandbox(); err == nil {
 		if err := sandbox.Unlink(); err != nil {
@@ -145,16 +145,17 @@ func (p *podCollector) removeOtherBoots(ctx context.Context) error {
 	if err := p.claim(ctx); err != nil {
 		return err
 	}
-	// The image's mounts went with that boot, and gc is in the image. What gc
-	// would remove may have gone as well, so it is not insisted on.
+	// The mounts of the image ended with that boot, so attach the image again to
+	// execute its gc. If that fails, go on without gc: the reboot may have removed
+	// everything that gc would remove.
 	if s, err := p.open(p.dir.Path()); err == nil && s.Has(abi.GC) && s.Attach(p.dir.Path()) == nil {
 		p.stage1 = s
 	}
 	return p.remove(ctx)
 }
 
-// collectForgotten collects a pod of a dead shim that containerd has forgotten: none of
-// its apps has a bundle any more.
+// collectForgotten collects a pod whose shim is dead and that containerd has forgotten:
+// none of its apps has a bundle any more.
 func (p *podCollector) collectForgotten(ctx context.Context) error {
 	names, err := p.dir.apps()
 	if err != nil {
@@ -177,7 +178,7 @@ func (p *podCollector) collectForgotten(ctx context.Context) error {
 			return err
 		}
 		if a.backlink().kept() {
-			return nil // `delete` will come, and wants its exit
+			return nil // containerd will call `delete`, which reports the exit
 		}
 		apps = append(apps, a)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// gcMaker is a stage1 whose gc makes its tree visible, in its own time.
+// gcMaker is a stage1 whose gc makes its tree visible, which takes a while.
 type gcMaker struct {
 	crash.Stopper
 	t     *testing.T
@@ -50,7 +50,8 @@ func (g gcMaker) Call(_ context.Context, podDir string, _ int, r abi.Request) er
 	return nil
 }
 
-// A shim that starts removes what it finds stale, a `delete` that goes on included.
+// A shim that starts and a `delete` that goes on in the background both remove stale
+// pods.
 func TestOneAtATimeRemovesAPod(t *testing.T) {
 	s := newStore(t)
 	for range 20 {
@@ -140,7 +141,7 @@ func TestWhatIsStaleIsCollectedBesideANewContainerOfTheSameID(t *testing.T) {
 	}
 }
 
-// innocent starts a process that has no part in anything.
+// innocent starts a process that belongs to no pod.
 func innocent(t *testing.T) (pid int, start uint64) {
 	t.Helper()
 	cmd := exec.Command("sleep", "300")

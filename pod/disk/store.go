@@ -9,8 +9,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// The directories below pods/, with the names that rkt gave them. The directory and the lock
-// of a pod show its state: docs/layout.md.
+// The directories below pods/, with the names that rkt gave them. The state of a pod
+// follows from its directory and its lock: docs/layout.md.
 const (
 	dirEmbryo  = "embryo"
 	dirPrepare = "prepare"
@@ -18,27 +18,28 @@ const (
 	dirExited  = "exited-garbage"
 )
 
-// Key says whose a pod is. Pods of one data directory may belong to several
-// containerd daemons.
+// Key names the owner of a pod, because pods of several containerd daemons may share a data
+// directory.
 type Key struct {
 	Daemon    string // containerd's address
 	Namespace string
-	Sandbox   string // the sandbox's id, or the id of a container by itself
+	Sandbox   string // the sandbox's id, or the id of a container that is a pod of its own
 }
 
 // Store is the data directory.
 type Store struct {
 	dir string
 
-	// Children, if set, is told of the processes that poststop hooks start, so
-	// that it does not reap them as unknown. Set it before the Store is used.
+	// Children, if set, starts the processes of poststop hooks, so that it does not reap
+	// them as unknown. Set it before the Store is used.
 	Children *proc.Children
 
-	// Fault is called after every step that changes the disk. Tests stop there.
+	// Fault is called after every step that changes the disk. Tests stop or kill the
+	// process in it.
 	Fault func(step string)
 }
 
-// OpenStore opens the data directory and makes what is missing of it.
+// OpenStore opens the data directory and makes missing directories in it.
 func OpenStore(dataDir string) (*Store, error) {
 	dir, err := filepath.Abs(dataDir)
 	if err != nil {
@@ -51,7 +52,8 @@ func OpenStore(dataDir string) (*Store, error) {
 	return s, nil
 }
 
-// at returns the store in another data directory, which exists if there is a pod in it.
+// at returns a store for another data directory. It makes no directories, because they
+// exist if there is a pod.
 func (s *Store) at(dataDir string) *Store {
 	return &Store{dir: dataDir, Children: s.Children, Fault: s.Fault}
 }

@@ -38,7 +38,7 @@ func newDir(t testing.TB, s *Store) *Dir {
 	return d
 }
 
-// places returns where there are pods, as STATE/UUID.
+// places lists the pod directories, as STATE/UUID.
 func places(t testing.TB, s *Store) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(s.dir, "pods", "*", "*"))
@@ -161,7 +161,8 @@ func TestRemoveNeverFollowsMounts(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(precious, "file"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Where mounts propagate, as on a host of systemd's, the second one is seen here.
+	// If mounts propagate, as on most hosts with systemd, the second mount is visible
+	// here.
 	t.Cleanup(func() { _ = Unmount(filepath.Join(precious, "rootfs")) })
 	for _, m := range []string{"stage1", "stage1/rootfs", "a b"} {
 		at := filepath.Join(d.Path(), m)
@@ -178,7 +179,7 @@ func TestRemoveNeverFollowsMounts(t *testing.T) {
 			}
 		}
 	}
-	// Busy: a file in it is open.
+	// The mount is busy, because a file in it is open.
 	f, err := os.Open(filepath.Join(d.Path(), "a b", "file"))
 	if err != nil {
 		t.Fatal(err)

@@ -7,9 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Unmount unmounts whatever is mounted on target, stacked mounts included. It is
-// not an error if target is not a mount point or does not exist. A mount that is busy,
-// because of a mount below it or an open file, is detached with all mounts below it.
+// Unmount unmounts everything that is mounted on target, stacked mounts included. If
+// target is not a mount point or does not exist, it returns nil. If a mount is busy,
+// because of a mount below it or an open file, Unmount detaches it with all mounts
+// below it.
 func Unmount(target string) error {
 	for {
 		err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)

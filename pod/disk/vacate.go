@@ -7,11 +7,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 )
 
-// Vacate kills what pods of dead shims have left in a cgroup, above it or below it, waits for
-// its end, and removes it. What else is to be done for these pods it leaves to `delete`. It
-// touches only cgroups that a record of this boot names by their inode. If the pod of a living
-// shim has one, Vacate returns the id of its container; else freed reports whether there was
-// anything. dir is the directory of an InUseError.
+// Vacate frees a cgroup for Create. If pods of dead shims have processes in the cgroup dir,
+// above it or below it, Vacate kills them, waits for their end, and removes their cgroups.
+// The rest of these pods is left for `delete`. Vacate touches only cgroups that a record of
+// this boot names by their inode. If such a cgroup belongs to a pod whose shim runs, Vacate
+// returns the id of its container as holder. freed reports whether Vacate has removed a
+// cgroup. dir is the directory of an InUseError.
 func (s *Store) Vacate(ctx context.Context, dir string) (holder string, freed bool, err error) {
 	var errs []error
 	for _, state := range []string{dirPrepare, dirRun, dirExited} {
@@ -35,7 +36,7 @@ func (s *Store) Vacate(ctx context.Context, dir string) (holder string, freed bo
 func (s *Store) vacate(ctx context.Context, state, uuid, dir string) (holder string, freed bool, err error) {
 	d, err := s.open(state, uuid)
 	if err != nil {
-		return "", false, nil // it has gone, or its own `delete` says what is wrong with it
+		return "", false, nil // the pod is gone, or its record is damaged, which its own `delete` reports
 	}
 	defer d.close()
 	if current, err := d.thisBoot(); err != nil || !current {

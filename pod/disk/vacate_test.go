@@ -12,7 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 )
 
-// dir returns where the life's cgroup is, of the hierarchy in which it is locked.
+// dir returns the directory of the life's cgroup in the hierarchy in which it is locked.
 func (l life) dir(t *testing.T) string {
 	t.Helper()
 	for _, root := range []string{"/sys/fs/cgroup/devices", "/sys/fs/cgroup"} {
@@ -48,7 +48,8 @@ func TestWhatADeadPodHasLeftInACgroupIsKilledAndWaitedFor(t *testing.T) {
 			if _, err := os.Stat(dir); err == nil {
 				t.Errorf("%s is left", dir)
 			}
-			// A container has the cgroup now, and the dead one's `delete` comes late.
+			// Another container has the cgroup by now, and the `delete` of the dead one
+			// comes late.
 			g, err := cgroup.Maker{}.Create(cgroup.Path{Spec: "/" + l.ID}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -139,8 +140,8 @@ func changeApps(t *testing.T, s *Store, change func(*AppRecord)) {
 	}
 }
 
-// The shim dies between the making of the cgroup and its record. What the path is relative to
-// is on record since the pod was made.
+// The shim dies after it has made the cgroup and before it has recorded it. The cgroup in which
+// relative paths begin was recorded when the pod was made.
 func TestADeleteFindsACgroupOfARelativePathThatIsNotOnRecord(t *testing.T) {
 	l := newLife(t)
 	own, err := cgroup.Own()

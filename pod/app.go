@@ -17,9 +17,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// CreateApp makes an app: its first process exists and is blocked before its
-// exec. On failure nothing of it remains, and no event was published. An id that
-// is taken is errdefs.ErrAlreadyExists.
+// CreateApp makes an app: its first process exists and is blocked before its exec. If
+// CreateApp fails, nothing of the app remains, and no event was published. For an id that
+// is in use it returns errdefs.ErrAlreadyExists.
 func (p *Pod) CreateApp(ctx context.Context, c AppConfig) (Status, error) {
 	a, err := newApp(p, c)
 	if err == nil {
@@ -31,8 +31,8 @@ func (p *Pod) CreateApp(ctx context.Context, c AppConfig) (Status, error) {
 	var undo cleanup
 	undo.add(c.Stdio.Close)
 	if err := a.create(ctx, &undo); err != nil {
-		// No client has seen the app, and none sees it while it is undone: the end of
-		// its process has no event.
+		// No client has seen the app, and none sees it during the undo, so the end of its
+		// process has no event.
 		_ = a.step(stepDeleted)
 		err = undo.run(err)
 		if s := p.leave(a); s != nil {
@@ -44,8 +44,8 @@ func (p *Pod) CreateApp(ctx context.Context, c AppConfig) (Status, error) {
 	return a.status(), nil
 }
 
-// ReadSpec reads the text of a config.json, for AppConfig. A text that is not an OCI
-// runtime spec is errdefs.ErrInvalidArgument.
+// ReadSpec reads the text of a config.json, for AppConfig. If the text is no OCI runtime
+// spec, it returns errdefs.ErrInvalidArgument.
 func ReadSpec(id AppID, bundle string, text []byte) (*spec.App, error) {
 	s, err := spec.Read[specs.Spec](text)
 	if err != nil {
@@ -84,15 +84,16 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 	return a, nil
 }
 
-// isInit reports whether the app's first process is that of a PID namespace: a stage1
-// may have none to give, and be excused, or name a process that is not the app's alone.
+// isInit reports whether the app's first process is the first one of a PID namespace. It
+// may not be, even if the spec asks for one: the operator may have allowed the stage1 to
+// ignore namespaces, or the reported process may not be the app's alone.
 func (a *app) isInit(made *Process) bool {
 	path, asked := spec.Namespace(a.spec(), specs.PIDNamespace)
 	return asked && path == "" && made.Signal == nil && !a.owns(abi.OwnProcesses) && proc.IsInit(made.PID)
 }
 
-// create does the work of CreateApp. Its undo steps leave the session alone,
-// which may serve other apps.
+// create does the work of CreateApp. Its undo steps leave the session alone, because the
+// session may serve other apps.
 func (a *app) create(ctx context.Context, undo *cleanup) error {
 	s, err := a.pod.acquire(ctx, a)
 	if err != nil {
@@ -104,8 +105,8 @@ func (a *app) create(ctx context.Context, undo *cleanup) error {
 	undo.add(a.disk.Remove)
 	a.pod.join(a, s, disk.AppName(a.disk.Name()))
 
-	// Starting the stage1, mounting the root and making the cgroup do not need
-	// each other.
+	// Starting the stage1, mounting the root and making the cgroup do not depend on each
+	// other.
 	if err := a.prepare(ctx, undo); err != nil {
 		return err
 	}
@@ -151,7 +152,7 @@ func (a *app) mount(ctx context.Context, undo *cleanup) error {
 	if err := os.Mkdir(a.rootfs, 0o711); err != nil && !os.IsExist(err) {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
-	// On disk first: `delete` unmounts what may have been mounted.
+	// Record it before the mount, because `delete` unmounts only what is recorded.
 	if err := a.disk.Update(func(r *disk.AppRecord) { r.Rootfs = true }); err != nil {
 		return err
 	}
@@ -184,11 +185,11 @@ func (a *app) makeCgroup(ctx context.Context, undo *cleanup) error {
 	}
 	a.cgroup = g
 	undo.add(func() error {
-		ctx := context.Background() // the client may have gone, the cgroup has to
+		ctx := context.Background() // the client may have gone, but the cgroup has to be removed
 		return errors.Join(g.Kill(ctx), g.Remove(ctx))
 	})
 	if !own {
-		// Before the process exists, because the kernel may kill it at once.
+		// Watch before the process exists, because the kernel may kill it at once.
 		if a.oom, err = g.WatchOOM(a.oomKilled); err != nil {
 			return fmt.Errorf("container %s: %w", a.id, err)
 		}
@@ -200,7 +201,7 @@ func (a *app) makeCgroup(ctx context.Context, undo *cleanup) error {
 	})
 }
 
-// recordProcess puts on disk which process `delete` has to kill.
+// recordProcess writes the app's process to disk, so that `delete` can kill it.
 func (a *app) recordProcess(made *Process) error {
 	return a.disk.Update(func(r *disk.AppRecord) {
 		r.PID, r.StartTime = made.PID, made.StartTime
@@ -208,7 +209,7 @@ func (a *app) recordProcess(made *Process) error {
 	})
 }
 
-// add executes app/add and takes over the process.
+// add executes app/add and takes over the process that it has made.
 func (a *app) add(ctx context.Context, undo *cleanup) error {
 	s := a.session
 	if err := a.writeBundle(); err != nil {
@@ -232,7 +233,7 @@ func (a *app) add(ctx context.Context, undo *cleanup) error {
 	if err := abi.ReserveStatus(s.statusDir(), string(a.name)); err != nil {
 		return fmt.Errorf("container %s: reserve room for the record of its exit: %w", a.id, err)
 	}
-	// From here on hooks may have run, also if the call fails.
+	// From here on hooks may have run, even if the call fails.
 	undo.add(func() error { return a.disk.Poststop(context.WithoutCancel(ctx)) })
 	expect := a.pod.cfg.Children.Expect()
 	defer expect()
@@ -266,7 +267,8 @@ func closeFile(f *os.File) error {
 	return f.Close()
 }
 
-// watch reports the exit of a process, and records it, unless the stage1 does.
+// watch waits for the exit of a process and reports it. It also records the exit, unless
+// the stage1 does.
 func (a *app) watch(ctx context.Context, q *process, proc *Process) {
 	ctx = context.WithoutCancel(ctx)
 	switch proc.Recorder {
@@ -280,7 +282,7 @@ func (a *app) watch(ctx context.Context, q *process, proc *Process) {
 	}
 }
 
-// adopt waits for a process that the stage1 has left to us, and records its exit
+// adopt waits for a process that the stage1 has left to this process, and records its exit
 // before it is reaped.
 func (a *app) adopt(ctx context.Context, q *process, p *Process) {
 	err := a.pod.cfg.Children.Adopt(p.PID, p.StartTime, func(e proc.Exit) {
@@ -294,9 +296,10 @@ func (a *app) adopt(ctx context.Context, q *process, p *Process) {
 	}
 }
 
-// adoptLater is adopt for a process of the stage1, which becomes ours if its parent ends
-// first. The exit is then the one that the stage1 has recorded, if it has. A process that was
-// created only, and ends because its parent has, was killed.
+// adoptLater is adopt for a child of the stage1, which becomes a child of this process if
+// the stage1 ends first. If the stage1 has recorded the exit of the process, that record
+// counts. Otherwise the exit is the wait status or, for a process that was never started,
+// 137, because the process has ended only because its parent was killed.
 func (a *app) adoptLater(ctx context.Context, q *process, p *Process) {
 	recorded := func(e proc.Exit) (abi.Status, bool) {
 		st, ok := a.session.readStatus(a.name, q.exec)
@@ -318,7 +321,7 @@ func (a *app) adoptLater(ctx context.Context, q *process, p *Process) {
 	})
 }
 
-// awaitOutcome waits for the exit that the end of a call decides.
+// awaitOutcome waits for a process whose exit the end of a call delivers.
 func (a *app) awaitOutcome(ctx context.Context, q *process, p *Process) {
 	st, ok := <-p.Ended
 	if !ok {
@@ -334,8 +337,8 @@ func (a *app) awaitOutcome(ctx context.Context, q *process, p *Process) {
 	a.ended(ctx, q, st)
 }
 
-// writeStatus records the exit of the app for `delete`, which reads it if this process
-// has ended. The exit of an exec is not read.
+// writeStatus records the exit of the app for `delete`, in case this process ends. The exit
+// of an exec is not recorded, because `delete` does not need it.
 func (a *app) writeStatus(ctx context.Context, q *process, st abi.Status) {
 	if q.exec != "" {
 		return

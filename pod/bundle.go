@@ -13,8 +13,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
-// writeBundle decides what RKT_BUNDLE names: the client's own bundle, or a copy
-// of its config.json that an OCI runtime can be given as it is.
+// writeBundle decides which bundle RKT_BUNDLE names: the client's own bundle, or a
+// derived one with a copy of config.json that an OCI runtime can use unchanged.
 func (a *app) writeBundle() error {
 	a.bundle = a.config.Bundle
 	if a.ownBundleServes() {
@@ -31,9 +31,9 @@ func (a *app) writeBundle() error {
 	return nil
 }
 
-// ownBundleServes reports whether the client's own config.json leads an OCI
-// runtime to the app's cgroup and root, asks for a terminal if the client does,
-// and has no hooks that are for stage 0 to run.
+// ownBundleServes reports whether an OCI runtime can use the client's own config.json:
+// it leads to the app's cgroup and root, asks for a terminal if the client does, and
+// has no hooks that stage 0 runs.
 func (a *app) ownBundleServes() bool {
 	spec := a.spec()
 	root := spec.Root.Path
@@ -44,8 +44,8 @@ func (a *app) ownBundleServes() bool {
 		spec.Process.Terminal == a.terminal && (spec.Hooks == nil || len(spec.Hooks.Poststop) == 0)
 }
 
-// ociSpec returns the client's config.json with what ownBundleServes missed. What this
-// version of the spec's types does not know stays in it.
+// ociSpec returns the client's config.json with the changes that ownBundleServes asks
+// for. It keeps fields that this version of the spec's types does not have.
 func (a *app) ociSpec() []byte {
 	set := func(name string, value any) spec.Change {
 		return spec.Change{Name: name, To: func(spec.Value) []byte { return encode(value) }}
@@ -65,8 +65,8 @@ func (a *app) ociSpec() []byte {
 	return a.config.Spec.Root.With(changes...)
 }
 
-// absoluteSources returns the mounts with other sources for those bind mounts whose
-// source is relative to the client's bundle.
+// absoluteSources returns the mounts of the spec. It makes sources absolute that are
+// relative to the client's bundle.
 func (a *app) absoluteSources(mounts spec.Value) []byte {
 	var texts [][]byte
 	for v := mounts.Members(); v.Next(); {
@@ -85,7 +85,7 @@ func isRelativeBind(m specs.Mount) bool {
 	return bind && !filepath.IsAbs(m.Source)
 }
 
-// encode returns the text of a value that always has one.
+// encode returns the text of a value that can always be encoded.
 func encode(value any) []byte {
 	text, _ := json.Marshal(value)
 	return text

@@ -12,13 +12,13 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 )
 
-// vacateLimit is how long the processes of a dead pod may take to end, if a container wants
-// their cgroup.
+// vacateLimit is how long the processes of a dead pod may take to end, if a new container
+// uses their cgroup.
 const vacateLimit = 10 * time.Second
 
-// newCgroup makes the cgroup of a container or sandbox. If a client has chosen its path and a
-// dead pod has left processes there, it kills these first. If anything else uses the cgroup,
-// the error says what.
+// newCgroup makes the cgroup of a container or sandbox. If a client has chosen its path and
+// a dead pod has left processes there, newCgroup kills these first. If anything else uses
+// the cgroup, the error names it.
 func (p *Pod) newCgroup(ctx context.Context, id, spec string, res *specs.LinuxResources) (*cgroup.Group, error) {
 	path := cgroup.Path{Spec: spec, Namespace: p.cfg.Key.Namespace, ID: id, Daemon: p.cfg.Cgroups}
 	create := func() (*cgroup.Group, error) {

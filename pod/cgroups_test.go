@@ -36,7 +36,7 @@ func TestTwoContainersThatAskForOneCgroup(t *testing.T) {
 	w.end("second")
 }
 
-// The path is on record as soon as the pod is.
+// The cgroup in which relative paths begin is recorded when the pod is made.
 func TestARelativeCgroupsPathOfAContainer(t *testing.T) {
 	w := newWorld(t)
 	own, err := cgroup.Own()
@@ -65,7 +65,7 @@ func TestARelativeCgroupsPathOfAContainer(t *testing.T) {
 	}
 }
 
-// docs/limits.md has the limits.
+// docs/limits.md lists the limits that are not set.
 func TestLimitsThatAreNotSetAreTold(t *testing.T) {
 	w := newWorld(t)
 	var text bytes.Buffer // its only writer is this goroutine

@@ -10,9 +10,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
-// delegate hands the container its cgroup, if it is to have it. The process is inside
-// by then: who joins a user namespace beforehand has lost the right to enter the cgroup
-// of another than root.
+// delegate makes the container's user the owner of the container's cgroup, if the spec
+// asks for that. The process must be in the cgroup before: a process that has joined a
+// user namespace has lost the right to enter a cgroup that belongs to another user than
+// root.
 func (a *app) delegate() error {
 	uid, ok := cgroupOwner(a.spec())
 	if !ok || a.owns(abi.OwnProcesses) {
@@ -24,10 +25,11 @@ func (a *app) delegate() error {
 	return nil
 }
 
-// cgroupOwner reports whether a container's cgroup is to be handed over to it, as the
-// runtime-spec has it, and to which user of the host: the one that its program runs
-// as. So it is with a container that sees its cgroup as the root, through a cgroup
-// namespace of its own, and may write to it.
+// cgroupOwner reports whether a container owns its cgroup, and returns the user of the
+// host to whom the cgroup then belongs: the one that the container's program runs as.
+// The rule is that of the runtime-spec: a container owns its cgroup if it has a cgroup
+// namespace of its own, in which its cgroup is the root, and a cgroup mount to which it
+// may write.
 func cgroupOwner(s *specs.Spec) (uid int, ok bool) {
 	if s.Linux == nil || s.Process == nil {
 		return 0, false
@@ -43,7 +45,8 @@ func isWritableCgroup(m specs.Mount) bool {
 	return (m.Type == "cgroup" || m.Type == "cgroup2") && !slices.Contains(m.Options, "ro")
 }
 
-// hostUser is who a user of a container is on the host, if anybody.
+// hostUser returns the host's number of a container's user. It returns false if the
+// user is not mapped.
 func hostUser(l *specs.Linux, uid uint32) (int, bool) {
 	if len(l.UIDMappings) == 0 {
 		return int(uid), true

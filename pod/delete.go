@@ -14,14 +14,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
-// drainLimit is how long Delete waits for output that is still on its way
+// drainLimit is how long Delete waits for output that was not delivered yet
 // (requirements.md#T3, requirements.md#X6).
 const drainLimit = 10 * time.Second
 
-// Delete removes an app or exec that is created or stopped, and returns how it
-// ended (requirements.md#T3). Of a created app the blocked process is killed first.
-// With its last app the pod ends. A Delete that comes while another one is at work
-// gets the answer of that.
+// Delete removes an app or exec that is created or stopped, and returns how it ended
+// (requirements.md#T3). If the app is only created, Delete kills the blocked process
+// first. The pod ends with its last app. If another Delete of the same app or exec is in
+// progress, Delete waits for it and returns the same answer.
 func (p *Pod) Delete(ctx context.Context, id AppID, exec ExecID) (Status, error) {
 	a, err := p.app(id)
 	if err != nil {
@@ -33,16 +33,18 @@ func (p *Pod) Delete(ctx context.Context, id AppID, exec ExecID) (Status, error)
 	return a.delete(ctx)
 }
 
-// deleteOnce lets one Delete of a process do the work: the one that takes the step. The
-// work takes the process to deleted, or takes the step back and returns an error. A
-// Delete that comes meanwhile waits for the end of that work, but not longer than its
-// own ctx, and returns the same status. If the work has failed, it does the work itself.
+// deleteOnce lets one Delete of a process do the work: the one that moves the process to
+// Deleting or Discarding. The work moves the process to Deleted, or undoes that step and
+// returns an error. A Delete that comes meanwhile waits for the end of that work, or of
+// its own ctx, and returns the same status. If the work has failed, the second Delete
+// does it.
 //
-// NotFound is no answer to a second Delete as long as the first is at work:
-// containerd takes it for the end of the container, sends Shutdown, and closes the
-// connection on which the first one is to be answered.
+// A second Delete must not return NotFound while the first is in progress. containerd
+// would take NotFound for the end of the container, send Shutdown, and close the
+// connection on which the first Delete waits for its answer.
 //
-// Work is not cancelled with its client: half of a deletion is of no use to the next one.
+// The work is not cancelled with its client, because the next Delete could not go on with
+// half of a deletion.
 func (p *process) deleteOnce(ctx context.Context, work func(context.Context) error) (Status, error) {
 	for {
 		p.mu.Lock()
@@ -99,7 +101,7 @@ func drain(ctx context.Context, q *process) {
 	q.stdio.Drain(ctx)
 }
 
-// delete removes the app. If its start is under way, delete kills it first.
+// delete removes the app. If the app is being started, delete kills it first.
 func (a *app) delete(ctx context.Context) (Status, error) {
 	for {
 		st, err := a.deleteOnce(ctx, a.takeDown)
@@ -112,7 +114,7 @@ func (a *app) delete(ctx context.Context) (Status, error) {
 	}
 }
 
-// takeDown does the work of delete. An app that was not started is killed first.
+// takeDown does the work of delete. It first kills an app that was not started.
 func (a *app) takeDown(ctx context.Context) error {
 	if a.in(Discarding) {
 		if err := a.killUnstarted(ctx); err != nil && a.step(stepUndelete) == nil {
@@ -129,7 +131,7 @@ func (a *app) takeDown(ctx context.Context) error {
 	return a.push(Event{Kind: EventDeleted, Exit: a.status().Exit})
 }
 
-// killUnstarted ends an app that has not run its program, and waits for that.
+// killUnstarted ends an app that has not executed its program, and waits for its end.
 func (a *app) killUnstarted(ctx context.Context) error {
 	if err := a.signal(ctx, a.process, killSignal); err != nil && !errdefs.IsNotFound(err) {
 		return err
@@ -153,21 +155,21 @@ func (a *app) closeExecs(ctx context.Context) {
 			log.G(ctx).WithError(err).Warnf("%s: close its streams", e.name())
 		}
 		for _, t := range []step{stepExited, stepDelete, stepDeleted} {
-			_ = e.step(t) // those that it has not taken
+			_ = e.step(t) // the exec takes only the steps that are legal for it
 		}
 	}
 }
 
-// dismantle removes what was made for the app, and with the last app the pod.
-// It goes on after errors: gc removes what is left.
+// dismantle removes everything that was made for the app, and with the last app the pod.
+// It goes on after errors, because gc removes the rest.
 func (a *app) dismantle(ctx context.Context) error {
 	last := a.pod.leave(a)
 	var rm error
 	if last == nil {
 		rm = a.remove(ctx)
 	} else {
-		// stop covers app/rm, and the steps below do not need it. The end of the
-		// session waits for it.
+		// stop does the work of app/rm as well, and the steps below do not depend on it.
+		// The end of the session waits for it.
 		go last.stop(ctx)
 	}
 	err := errors.Join(rm, a.network.close(), a.stdio.Close(), both(
@@ -200,7 +202,7 @@ func (a *app) unmount() error {
 	return disk.Unmount(a.rootfs)
 }
 
-// both runs two independent steps at once.
+// both runs two independent steps concurrently.
 func both(f, g func() error) error {
 	var wg sync.WaitGroup
 	var ferr error

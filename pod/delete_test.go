@@ -45,9 +45,9 @@ type answer struct {
 	err error
 }
 
-// deleteBehind sends a first Delete, and when begun is closed two more: one whose
-// client has gone, and one that is waiting when release is called. It returns the
-// answers in this order.
+// deleteBehind sends a Delete, waits until begun is closed, and then sends two more:
+// one whose client has gone, and one that still waits when release is called. It
+// returns the answers in this order.
 func (w *world) deleteBehind(id AppID, exec ExecID, begun <-chan struct{}, release func()) (first, left, waited answer) {
 	w.t.Helper()
 	var all sync.WaitGroup
@@ -190,7 +190,7 @@ func TestAnAppThatIsBeingStartedIsKilledByItsDelete(t *testing.T) {
 	close(hold)
 }
 
-// Of two concurrent Deletes, one may end after the id has a new app.
+// Of two concurrent Deletes, one may end after another app has got the id.
 func TestADeleteForgetsOnlyTheAppThatItMet(t *testing.T) {
 	p := New(PodConfig{})
 	first, next := &app{id: "a"}, &app{id: "a"}
@@ -222,7 +222,8 @@ func (i *ids) Publish(e Event) {
 	i.recorder.Publish(e)
 }
 
-// A new app of the id has no event before that.
+// A new app with the same id has no event before the deletion of the old one was
+// published.
 func TestAnIdIsFreeOnlyAfterTheEventOfItsDeletion(t *testing.T) {
 	w := newWorld(t)
 	events := &ids{}

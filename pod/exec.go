@@ -14,8 +14,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
-// AddExec registers a further process; nothing is started (requirements.md#T4). The
-// app must be created or running. An id that is taken is
+// AddExec registers a further process and starts nothing (requirements.md#T4). The app
+// must be created or running. For an id that is in use it returns
 // errdefs.ErrAlreadyExists.
 func (p *Pod) AddExec(ctx context.Context, id AppID, c ExecConfig) error {
 	a, err := p.app(id)
@@ -28,11 +28,11 @@ func (p *Pod) AddExec(ctx context.Context, id AppID, c ExecConfig) error {
 	return nil
 }
 
-// maxExecID is how long an exec's id may be: it is the name of a file.
+// maxExecID is the maximum length of an exec's id, which is used as the name of a file.
 const maxExecID = 255
 
-// valid reports whether an exec's id is made of what docs/stage1-abi.md allows, and is
-// the name of a file.
+// valid reports whether an exec's id has only characters that docs/stage1-abi.md allows,
+// and can be the name of a file.
 func (id ExecID) valid() bool {
 	for _, c := range []byte(id) {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
@@ -43,8 +43,8 @@ func (id ExecID) valid() bool {
 	return id != "" && id != "." && id != ".." && len(id) <= maxExecID
 }
 
-// ReadProcess reads the text of an exec's process, for ExecConfig. A text that is not an
-// OCI process is errdefs.ErrInvalidArgument.
+// ReadProcess reads the text of an exec's process, for ExecConfig. If the text is no OCI
+// process, it returns errdefs.ErrInvalidArgument.
 func ReadProcess(id AppID, exec ExecID, text []byte) (*spec.Process, error) {
 	p, err := spec.Read[specs.Process](text)
 	var syntax *json.SyntaxError
@@ -83,13 +83,13 @@ func (a *app) addExec(ctx context.Context, c ExecConfig) error {
 	if _, taken := a.execs[c.ID]; taken {
 		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, errdefs.ErrAlreadyExists)
 	}
-	_ = e.push(Event{Kind: EventExecAdded}) // or the app has ended: it has no events any more
+	_ = e.push(Event{Kind: EventExecAdded}) // an app that has ended has no more events
 	a.execs[c.ID] = e
 	return nil
 }
 
-// admit moves an exec to starting, unless its app is paused or has ended. After
-// that the exit of the app and a Pause wait until the caller has left the gate.
+// admit moves an exec to starting, unless its app is paused or has ended. After that,
+// the exit of the app and a Pause wait until the caller has left the gate.
 func (a *app) admit(e *execution) error {
 	err := a.gate.enter(func() error {
 		if s := a.status().State; s != Created && s != Running {
@@ -121,8 +121,8 @@ func (a *app) startExec(ctx context.Context, e *execution) (int, error) {
 	return pid, nil
 }
 
-// announce ends a start with success. If the start took so long that the exit of the
-// app was published without the exec, it kills the exec and returns an error.
+// announce ends a start with success. If the start took so long that the exit of the app
+// was published before, announce kills the exec and returns an error.
 func (a *app) announce(ctx context.Context, e *execution) error {
 	if e.push(Event{Kind: EventExecStarted}) == nil {
 		return nil
@@ -131,8 +131,8 @@ func (a *app) announce(ctx context.Context, e *execution) error {
 	return fmt.Errorf("start %s: its container has ended: %w", e.name(), errdefs.ErrFailedPrecondition)
 }
 
-// checkRoom refuses an exec of an app that has as many processes as it may have. The
-// errors of stage1s and kernels for that case differ.
+// checkRoom refuses an exec if the app has as many processes as it may have. Without
+// this check, the errors of stage1s and kernels would differ.
 func (a *app) checkRoom(e *execution) error {
 	limit, full, err := a.cgroup.Full()
 	if err != nil {
@@ -148,8 +148,8 @@ func (a *app) enter(ctx context.Context, e *execution) (int, error) {
 	if err := errors.Join(a.checkRoom(e), a.checkFrozen(e)); err != nil {
 		return 0, err
 	}
-	// A record that an earlier exec of the same id has left would count as the exit of
-	// this one when the stage1 ends.
+	// If an earlier exec with the same id has left a record, it would count as the exit
+	// of this one when the stage1 ends.
 	if err := a.dropRecord(e.exec); err != nil {
 		return 0, fmt.Errorf("start %s: %w", e.name(), err)
 	}
@@ -164,7 +164,7 @@ func (a *app) enter(ctx context.Context, e *execution) (int, error) {
 	expect := a.pod.cfg.Children.Expect()
 	defer expect()
 	proc, err := a.session.stage1.Enter(ctx, c, e.stdio.Files())
-	e.config.Process = nil // it is started once
+	e.config.Process = nil // not needed any more: an exec is started once
 	if err != nil {
 		return 0, err
 	}
@@ -176,7 +176,7 @@ func (a *app) enter(ctx context.Context, e *execution) (int, error) {
 	return proc.PID, nil
 }
 
-// dropRecord removes what the stage1 has recorded of an exec's exit.
+// dropRecord removes the stage1's record of an exec's exit.
 func (a *app) dropRecord(exec ExecID) error {
 	return abi.RemoveStatus(a.session.statusDir(), string(a.name), string(exec))
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// execDrain is how long the exit of an app waits for the exits of its execs,
-// whose processes have been killed by then.
+// execDrain is how long the exit of an app waits for the exits of its execs. The
+// processes of the execs were killed before.
 const execDrain = 5 * time.Second
 
-// ended reports the exit of the app's first process, or of an exec. Of several reports
-// the first counts.
+// ended reports the exit of the app's first process, or of an exec. Only the first of
+// several reports counts.
 func (a *app) ended(ctx context.Context, q *process, st abi.Status) {
-	a.oom.Report() // the OOM event that explains the exit goes first (requirements.md#C5)
+	a.oom.Report() // publish the OOM event before the exit that it explains (requirements.md#C5)
 	if q.exec != "" {
 		q.exited(toExit(st))
 		return
@@ -37,8 +37,8 @@ func (a *app) ended(ctx context.Context, q *process, st abi.Status) {
 	go a.finish(context.WithoutCancel(ctx), st, execs)
 }
 
-// frozen reports whether the app's processes are frozen, or are being frozen. A Kill
-// may have come in between.
+// frozen reports whether the app's processes are frozen, or are being frozen. It also
+// looks at the cgroup of an app that is being killed.
 func (a *app) frozen() bool {
 	return a.in(Pausing, Paused) || a.in(Killing) && a.cgroup.Frozen()
 }
@@ -51,12 +51,12 @@ func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution) {
 	limit, cancel := context.WithTimeout(ctx, execDrain)
 	defer cancel()
 	if !drained {
-		// An exec may have entered the cgroup after everything in it was killed. No
-		// further exec starts, so the second kill gets the last one.
+		// An exec may have entered the cgroup after all its processes were killed. No
+		// further exec starts, so the second kill ends the last one.
 		_, _ = a.gate.until(limit, gateState.drained)
 		a.killRest(ctx)
 	}
-	a.exited(toExit(st)) // the outbox holds it until the execs have ended
+	a.exited(toExit(st)) // the outbox holds this event until the execs have ended
 	for _, e := range execs {
 		if !e.running() {
 			continue
@@ -82,9 +82,9 @@ func (a *app) killRest(ctx context.Context) {
 	}
 }
 
-// stage1Ended kills the app of a stage1 that has ended. The exits of processes that
-// the stage1 was to record are read from its records, and are 137 where there is
-// none; all others are reported as usual.
+// stage1Ended ends an app whose stage1 has ended. If the stage1 was to record the
+// exits of processes, the recorded exits are reported, or 137 if there is no record.
+// All other exits are reported as usual.
 func (a *app) stage1Ended(ctx context.Context) {
 	if _, _, err := a.alive(); err != nil {
 		return
@@ -118,10 +118,10 @@ func killed() abi.Status {
 	return abi.Status(proc.Killed())
 }
 
-// statusDir is where the stage1 records exits.
+// statusDir returns the directory in which the stage1 records exits.
 func (s *session) statusDir() string { return filepath.Join(s.dir.Path(), abi.StatusDir) }
 
-// readStatus returns what was recorded of a process, if anything was.
+// readStatus returns the recorded exit of a process, if there is one.
 func (s *session) readStatus(name disk.AppName, exec ExecID) (abi.Status, bool) {
 	st, err := abi.ReadStatus(s.statusDir(), string(name), string(exec))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -11,8 +11,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
-// The stage1 takes longer for the start of an exec than the exit of the app can wait:
-// then the exec has not started, whatever the stage1 says afterwards.
+// The exit of an app waits only for a while for an exec that is being started. If the
+// stage1 takes longer, the exec has not started, whatever the stage1 says afterwards.
 // requirements.md#E1
 func TestAnExecWhoseStartOutlastsItsAppHasNoEventsAfterTheExitOfTheApp(t *testing.T) {
 	w := newWorld(t)

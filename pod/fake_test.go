@@ -19,9 +19,9 @@ import (
 
 // fakeStage1 isolates nothing. Its apps are shells that block on a pipe until
 // they are started and then run the script that the test has put under the
-// app's container id. It supervises as a stage1 of its own would: it records an
-// exit and then writes its notice. A test says with on what a call does before that, or
-// in place of it.
+// app's container id. It supervises the apps itself: it records an exit and then
+// writes a notice. With the method on, a test sets what a call does before its
+// work, or in place of it.
 type fakeStage1 struct {
 	children *proc.Children
 	orphans  bool // leaves its processes to stage 0, as shell scripts do
@@ -49,7 +49,8 @@ const (
 	ofHolder                = "holder"   // the key of the script of what holds a sandbox's namespaces
 )
 
-// act is what a call does before it does its work, which an error prevents.
+// act is what a call does before its work. If it returns an error, the call does not
+// do its work.
 type act func(*fakeCall) error
 
 // fakeCall is one call of an entrypoint. An act may change its request.
@@ -82,8 +83,8 @@ func pretends(t *fakeCall) error {
 	return nil
 }
 
-// on sets the acts of the next calls of an entrypoint, in order. The last one is that of
-// all further calls, too. Without any, calls do their work.
+// on sets the acts of the next calls of an entrypoint, in order. The last act is also
+// that of all further calls. Without acts, calls just do their work.
 func (f *fakeStage1) on(e abi.Entrypoint, acts ...act) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -191,15 +192,15 @@ func (f *fakeStage1) script(key, script string) {
 	f.scripts[key] = script
 }
 
-// scriptOf returns it.
+// scriptOf returns the script of an app or exec.
 func (f *fakeStage1) scriptOf(key string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.scripts[key]
 }
 
-// hold starts the process that holds a sandbox's namespaces. It is left to stage
-// 0, as by shell scripts.
+// hold starts the process that holds a sandbox's namespaces. The process becomes a
+// child of stage 0, as with stage1s that are shell scripts.
 func (f *fakeStage1) hold(c Call) (abi.Ready, error) {
 	flags := map[string]uintptr{"ipc": syscall.CLONE_NEWIPC, "uts": syscall.CLONE_NEWUTS}
 	var clone uintptr

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// flagFields lists those fields of the types that live in memory which look like a
-// flag, with the reason why they are no state beside the tables.
+// flagFields lists the fields of the types of inMemory that look like a flag, each
+// with the reason why it does not duplicate a state of the tables.
 var flagFields = map[string]string{
 	"stateOf.changed":  "wakes up callers at each step; whether they go on is up to the state",
 	"turn":             "a lock that a call waits for no longer than its client",
@@ -21,8 +21,8 @@ var flagFields = map[string]string{
 	"process.init":     "a fact about the process, recorded with its pid",
 }
 
-// inMemory are the types that decide what may follow: those with a state of the tables,
-// and those that they are made of.
+// inMemory lists the types that decide which calls are legal: those that have a state of
+// the tables, and the types of their fields.
 var inMemory = []string{"Pod", "app", "execution", "process", "session", "sandbox", "holder", "stateOf", "outbox", "heldEvent", "lane", "gate", "turn"}
 
 // isFlag reports whether a variable of a type can say no more than yes or no.

@@ -4,7 +4,7 @@ import (
 	"errors"
 )
 
-// errGateClosed is the answer of a closed gate.
+// errGateClosed is the error of enter when the gate is closed.
 var errGateClosed = errors.New("the gate is closed")
 
 // gate counts the execs of an app that are being started. A Pause and the exit of
@@ -20,10 +20,10 @@ type gateState struct {
 // drained reports whether no exec is inside.
 func (s gateState) drained() bool { return s.inside == 0 }
 
-// enter lets an exec in, unless the gate is closed or admit returns an error. No
-// exec is counted before admit has returned: a caller that first changes the state
-// which admit checks, and then waits until the gate is drained, waits for every exec
-// that was admitted in the old state and for no other.
+// enter lets an exec in, unless the gate is closed or admit returns an error. The
+// gate is locked from before admit until the exec is counted. So if a caller changes
+// the state that admit checks, and then waits until the gate is drained, it waits
+// for exactly those execs that were admitted in the old state.
 func (g *gate) enter(admit func() error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -37,14 +37,16 @@ func (g *gate) enter(admit func() error) error {
 	return nil
 }
 
-// leave is called once for each enter that succeeded, when the start has ended.
+// leave must be called once for each successful enter, when the start of the exec
+// has ended.
 func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.moveLocked(gateState{inside: g.state.inside - 1, closed: g.state.closed})
 }
 
-// close lets no further exec in. It reports whether the gate was open.
+// close closes the gate for further execs. It reports whether the gate was open
+// before.
 func (g *gate) close() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

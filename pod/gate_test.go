@@ -78,7 +78,7 @@ func TestAClosedGateLetsNobodyInAndEverybodyOut(t *testing.T) {
 	}
 }
 
-// The way in which a Pause uses the gate.
+// The test uses the gate as a Pause does.
 func TestWhoChangesTheStateAndThenWaitsMeetsNoExec(t *testing.T) {
 	for range 200 {
 		var g gate

@@ -49,7 +49,8 @@ func rowsOf[S, T comparable](transitions map[S]map[T]S) (rows []string) {
 	return rows
 }
 
-// problemsOfTables says in what a page differs from the tables of the code.
+// problemsOfTables lists the differences between a page and the tables of the
+// code.
 func problemsOfTables(page string, code map[string][]string) (problems []string) {
 	tables := tablesOf(page)
 	for heading, rows := range tables {

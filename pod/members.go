@@ -18,32 +18,32 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// PodConfig is what a pod is made of.
+// PodConfig has the settings of a pod.
 type PodConfig struct {
 	Store    *disk.Store
 	Key      disk.Key
 	Cgroups  map[string]string // of containerd, by controller; relative cgroupsPaths need them
 	Children *proc.Children
 	Events   Events
-	// OpenStage1 returns the stage1 that isolates this pod, one that no other has
-	// had: it may remember the pod that it runs. It is called when the first app
-	// comes, and again if that failed or the pod has ended since.
+	// OpenStage1 returns the stage1 of this pod. Each call must return a new one,
+	// because a stage1 may keep data of the pod that it runs. It is called for the
+	// first app, and again if that failed or the pod has ended since.
 	OpenStage1 func(context.Context) (Stage1, error)
-	// Choice, if set, returns why the pod has its stage1: By and Excused.
+	// Choice, if set, returns the fields By and Excused of the pod's stage1.
 	Choice func() disk.Stage1Record
-	// Admit, if set, refuses an app by the annotations of its spec.
+	// Admit, if set, returns an error if an app with these annotations cannot be in the
+	// pod.
 	Admit func(annotations map[string]string) error
 }
 
-// Pod is a group of apps that share a stage1. It makes its directory and starts
-// its supervisor with its first app, and ends with its last one; an app that
-// comes after that starts it anew, in a new directory. A pod that CreateSandbox
-// has made ends with ShutdownSandbox, whether it has apps or not.
+// Pod is a group of apps that share a stage1. The first app makes the pod's directory
+// and starts its supervisor. The pod ends with its last app, and an app that comes
+// after that begins it again, in a new directory. A pod that CreateSandbox has made
+// ends with ShutdownSandbox, whether it has apps or not.
 //
-// All methods may be called concurrently. An unknown app or exec is
-// errdefs.ErrNotFound. Legal states are those of the table in states.go;
-// outside them a method returns errdefs.ErrFailedPrecondition and changes
-// nothing.
+// All methods may be called concurrently. For an unknown app or exec they return
+// errdefs.ErrNotFound. The legal states are those of the table in states.go. In other
+// states a method returns errdefs.ErrFailedPrecondition and changes nothing.
 type Pod struct {
 	cfg PodConfig
 
@@ -53,9 +53,9 @@ type Pod struct {
 	owner   owner
 }
 
-// app is a container in a pod: its first process, its execs, and what was made
-// for it. Fields above mu are set before the app becomes visible to others, or
-// by create before its process exists.
+// app is a container in a pod: its first process, its execs, and the things that were
+// made for it. The fields above mu are set before other callers can see the app, or by
+// create before the app's process exists.
 type app struct {
 	*process
 	pod    *Pod
@@ -66,7 +66,7 @@ type app struct {
 
 	session *session
 	disk    *disk.AppDir
-	bundle  string      // what RKT_BUNDLE names
+	bundle  string      // path of the bundle that RKT_BUNDLE names
 	rootfs  string      // absolute; mounted by us if config.Rootfs is not empty
 	mounts  []abi.Mount // of the rootfs, if the stage1 mounts them
 	cgroup  *cgroup.Group
@@ -82,7 +82,8 @@ type app struct {
 
 // turn is the right to call entrypoints for an app: one call at a time, as the ABI
 // promises (docs/stage1-abi.md, section 2). Execs and signals do not wait for it. It is
-// a lock and no state of the app: an Update or a Checkpoint at work changes no state.
+// a lock and not part of the app's state, because an Update or a Checkpoint in progress
+// changes no state.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }
@@ -90,12 +91,12 @@ func newTurn() turn { return make(turn, 1) }
 // execution is a further process of an app.
 type execution struct {
 	*process
-	config ExecConfig // without Process when it was started
+	config ExecConfig // without Process once it was started
 }
 
-// session is the one time that a pod's stage1 runs, from the making of the pod
-// directory to its removal. One that failed to start stays until the apps that came
-// for it have gone, so that nothing is removed while they use it.
+// session is one run of a pod's stage1, from the making of the pod directory to its
+// removal. A session that failed to start stays until the apps that have joined it have
+// gone, so that nothing is removed while they use it.
 type session struct {
 	pod    *Pod
 	owner  owner
@@ -111,7 +112,7 @@ type session struct {
 
 	// Set until the start is decided.
 	sup  Supervisor
-	err  error   // why there is no stage1
+	err  error   // the reason for which there is no stage1
 	undo cleanup // of a start that failed
 
 	stateOf[sessionState] // its mu may be taken with pod.mu held
@@ -155,7 +156,7 @@ type sandbox struct {
 	network *networkWatch
 
 	stateOf[SandboxState]
-	status SandboxStatus // guarded by mu; now fills in the State
+	status SandboxStatus // guarded by mu; its State is not used, because now computes it
 }
 
 // holder is the process that holds a sandbox's namespaces.
@@ -164,8 +165,8 @@ type holder struct {
 	start uint64
 }
 
-// app returns an app that clients may know. They do not know an app that is being
-// created, or whose creation has failed and is being undone.
+// app returns an app that clients know. They do not know an app that is being created,
+// or whose creation has failed and is being undone.
 func (p *Pod) app(id AppID) (*app, error) {
 	p.mu.Lock()
 	a := p.apps[id]
@@ -178,7 +179,8 @@ func (p *Pod) app(id AppID) (*app, error) {
 	return nil, fmt.Errorf("container %s: %w", id, errdefs.ErrNotFound)
 }
 
-// find returns an app and the process that exec names in it.
+// find returns an app and, if exec is not empty, that exec's process, else the app's
+// first process.
 func (p *Pod) find(id AppID, exec ExecID) (*app, *process, error) {
 	a, err := p.app(id)
 	if err != nil {
@@ -194,7 +196,7 @@ func (p *Pod) find(id AppID, exec ExecID) (*app, *process, error) {
 	return a, e.process, nil
 }
 
-// reserve takes an app's id.
+// reserve reserves an app's id.
 func (p *Pod) reserve(a *app) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,7 +214,7 @@ func (p *Pod) join(a *app, s *session, name disk.AppName) {
 	a.session, a.name = s, name
 }
 
-// forget gives an app's id back.
+// forget releases an app's id.
 func (p *Pod) forget(a *app) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -221,7 +223,7 @@ func (p *Pod) forget(a *app) {
 	}
 }
 
-// byName returns the app of a session that has a name.
+// byName returns the app of a session by its name.
 func (p *Pod) byName(s *session, name disk.AppName) *app {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -281,7 +283,8 @@ func (a *app) spec() *specs.Spec { return &a.config.Spec.OCI }
 // owns reports whether the stage1 of the app does by itself what a word names.
 func (a *app) owns(o abi.Own) bool { return a.session.stage1.Owns(o) }
 
-// call returns what every entrypoint call for this app begins with.
+// call returns an entrypoint call with the fields that are the same in all calls for
+// this app.
 func (a *app) call(e abi.Entrypoint) Call {
 	c := a.session.call(e, a.name)
 	c.Request.Container = string(a.id)
@@ -290,13 +293,13 @@ func (a *app) call(e abi.Entrypoint) Call {
 	return c
 }
 
-// running reports whether the exec has, or is about to have, a process.
+// running reports whether the exec has a process, or is about to get one.
 func (e *execution) running() bool {
 	return e.in(Starting, Running)
 }
 
-// step moves the session. It reports whether the table allows the step: of several
-// callers that end a session, one may.
+// step moves the session. It reports whether the table allows the step. If several
+// callers end a session, the step is legal for only one of them.
 func (s *session) step(t sessionStep) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -307,13 +310,13 @@ func (s *session) step(t sessionStep) bool {
 	return ok
 }
 
-// fail says that there will be no stage1, and why.
+// fail records that there will be no stage1, and the reason.
 func (s *session) fail(err error) {
 	s.err = err
 	s.step(sessionFail)
 }
 
-// wait returns once the stage1 runs, or why it does not.
+// wait waits until the stage1 runs, or returns the reason for which it does not.
 func (s *session) wait(ctx context.Context) error {
 	if _, err := s.until(ctx, sessionState.startDecided); err != nil {
 		return fmt.Errorf("wait for the stage1 to start: %w", err)
@@ -324,7 +327,8 @@ func (s *session) wait(ctx context.Context) error {
 // alive reports whether the supervisor is running.
 func (s *session) alive() bool { return s.in(sessionUp, sessionStopping) }
 
-// call returns what every call of an entrypoint in this session begins with.
+// call returns an entrypoint call with the fields that are the same in all calls of
+// this session.
 func (s *session) call(e abi.Entrypoint, app disk.AppName) Call {
 	return Call{
 		Dir:     s.dir.Path(),

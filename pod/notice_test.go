@@ -46,7 +46,7 @@ func (w *world) appName(id string) string {
 	return string(a.name)
 }
 
-// What a notice says needs no record, and no room on the disk for one.
+// If a notice has the exit code, no record is needed, and no space on the disk for one.
 func TestTheCodeOfANoticeNeedsNoRecord(t *testing.T) {
 	w := newWorld(t)
 	w.stage1.worded = true
@@ -83,7 +83,7 @@ func TestNoticesThatMakeNoSense(t *testing.T) {
 		"", "exit", "exit code=3", "hello "+name, "exit nobody", "exit nobody code=3", "exit "+name+" nobody code=3",
 		"exit "+name+" one two", "exit "+name+" code=3 two", "exit ../"+name+" code=3", strings.Repeat("x", 4000),
 	)
-	// The order of notices is kept, so that all of these are through when b has ended.
+	// Notices are handled in order, so all notices above were handled when b has ended.
 	w.stage1.tell("exit " + w.appName("b") + " code=300 time=never")
 	if e := w.mustWait("b", ""); e.Code != 137 {
 		t.Errorf("an exit without a code and a record is %+v, want 137", e)
@@ -94,7 +94,7 @@ func TestNoticesThatMakeNoSense(t *testing.T) {
 	if st, err := w.Status("a", "created"); err != nil || st.State != Created {
 		t.Errorf("the exec is %+v, %v, want created", st, err)
 	}
-	// The first of two counts.
+	// If there are several notices of one exit, the first one counts.
 	w.stage1.tell("exit "+name+" code=4 time=5.25", "exit "+name+" code=6", "exit "+name)
 	if e := w.mustWait("a", ""); e.Code != 4 || !e.At.Equal(time.Unix(5, 250000000)) {
 		t.Errorf("exit %+v, want 4 at 5.25", e)
@@ -103,8 +103,8 @@ func TestNoticesThatMakeNoSense(t *testing.T) {
 	w.mustDelete("b", "")
 }
 
-// A stage1 of an older release records every exec: what it has written goes with the
-// exec, and not with the container.
+// A stage1 of an older release records the exit of every exec. The record is removed with
+// the exec, and not only with the container.
 func TestTheRecordOfAnExecGoesWithIt(t *testing.T) {
 	w := newWorld(t)
 	w.mustRun("a", "sleep 60 & wait")
@@ -123,14 +123,15 @@ func TestTheRecordOfAnExecGoesWithIt(t *testing.T) {
 	w.mustDelete("a", "")
 }
 
-// An exec whose stage1 dies has not ended as another one of its id did before it.
+// If the stage1 dies, an exec does not get the recorded exit of an earlier exec with the
+// same id.
 func TestAnExecIsNotToldTheExitOfItsPredecessor(t *testing.T) {
 	w := newWorld(t)
 	w.mustRun("a", "sleep 60 & wait")
 	w.mustExec("a", "x", 7)
 	w.mustDelete("a", "x")
 	w.mustAddExec("a", "x", "exec sleep 60")
-	// As if it had been written after the deletion.
+	// Write a record as if the stage1 had written it after the deletion.
 	a, _ := w.app("a")
 	if err := abi.WriteStatus(a.session.statusDir(), string(a.name), "x", abi.Status{Code: 7, Time: time.Now()}); err != nil {
 		t.Fatal(err)
@@ -144,7 +145,8 @@ func TestAnExecIsNotToldTheExitOfItsPredecessor(t *testing.T) {
 	w.mustDelete("a", "")
 }
 
-// The record of an app needs room that was there before the disk became full.
+// The record of an app can be written on a full disk, because its space was reserved
+// before.
 func TestTheRecordOfAnAppHasRoomOfItsOwn(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("a", "exit 42")

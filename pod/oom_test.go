@@ -86,8 +86,8 @@ func TestOOMOfAChildIsPublishedWhileItsAppRunsOnAndIsItsAppsAlone(t *testing.T) 
 	}
 }
 
-// killing makes a lack of memory known while the start is being published, and
-// with it the end.
+// killing receives the app's events. While it handles the event of the start, it
+// reports an OOM kill and the end of the process.
 type killing struct {
 	recorder
 	process *process

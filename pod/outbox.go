@@ -9,8 +9,8 @@ import (
 )
 
 // outbox decides when the events of an app and of its execs are published. Callers
-// hand it every event as soon as the fact is known, in whatever order the facts
-// arrive. It publishes the event at once, holds it until another event or the end of
+// push every event as soon as they know the fact, and facts may arrive in any order.
+// The outbox publishes an event at once, holds it until another event or the end of
 // a start allows it, or drops it:
 //
 //   - Nothing of a process is published before its create or exec-added event, and
@@ -21,8 +21,8 @@ import (
 //     start is under way, and after it nothing is published but the deletion.
 //   - An exit follows every OOM event that was handed in before it.
 type outbox struct {
-	// mu is held while an event is published, which never blocks: so the order of
-	// the calls of Publish is the order that this type decides on.
+	// mu is held while an event is published, which never blocks. So Publish is
+	// called in the order that this type decides.
 	mu   sync.Mutex
 	app  *lane
 	live int // execs that were started, or whose start is under way
@@ -37,28 +37,29 @@ type heldEvent struct {
 // lane is the part of an outbox that belongs to one process.
 type lane struct {
 	box *outbox
-	// publish moves the process to the state that goes with the event, and publishes
-	// it. An error means that the state does not allow the event: it is dropped.
+	// publish moves the process to the state that belongs to the event, and
+	// publishes the event. If the state does not allow the event, publish returns an
+	// error, and the event is dropped.
 	publish func(Event) error
 
 	phase phase
 }
 
-// phase says how far the events of a process have come.
+// phase says which events of a process were published.
 type phase int
 
 const (
 	phaseNew      phase = iota // its create or exec-added event was not published
 	phaseIdle                  // not started
-	phaseStarting              // the start is under way: its events wait for the end of that
+	phaseStarting              // it is being started: its events wait for the end of that
 	phaseRunning               // the start event was published
 	phaseOver                  // the exit was published, or the process was given up
 )
 
-// errOver is the answer to an event that comes too late.
+// errOver is the error for an event that comes too late.
 var errOver = fmt.Errorf("it has ended: %w", errdefs.ErrFailedPrecondition)
 
-// lane returns the lane of a further process. The first one is the app's.
+// lane adds the lane of a further process. The first lane is the app's.
 func (b *outbox) lane(publish func(Event) error) *lane {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,8 +70,8 @@ func (b *outbox) lane(publish func(Event) error) *lane {
 	return l
 }
 
-// push hands in an event. The error of an event that is dropped says why; the one of
-// an event that is held is nil.
+// push takes an event. If the event is dropped, push returns the reason. If it is
+// held, push returns nil.
 func (l *lane) push(e Event) error {
 	b := l.box
 	b.mu.Lock()
@@ -80,9 +81,9 @@ func (l *lane) push(e Event) error {
 	return err
 }
 
-// begin calls move, which begins the start of the process. If that succeeds, the
-// events of the process are held until its start event is pushed, or unstart or
-// drop is called.
+// begin calls the function move, which begins the start of the process. If that
+// succeeds, the events of the process are held until its start event is pushed, or
+// unstart or drop is called.
 func (l *lane) begin(move func() error) error {
 	l.box.mu.Lock()
 	defer l.box.mu.Unlock()
@@ -103,8 +104,8 @@ func (l *lane) unstart() {
 	}
 }
 
-// drop discards all events of a process whose start was not published, those that
-// are still to come included. It reports whether that is so.
+// drop discards all events of a process, including later ones, if its start was not
+// published. It reports whether it has done so.
 func (l *lane) drop() bool {
 	b := l.box
 	b.mu.Lock()
@@ -129,7 +130,7 @@ func (l *lane) moveLocked(to phase) {
 	l.phase = to
 }
 
-// verdict is what becomes of an event.
+// verdict is the decision about an event.
 type verdict int
 
 const (
@@ -138,7 +139,8 @@ const (
 	verdictDrop
 )
 
-// judgeLocked says what becomes of an event, with those held before it.
+// judgeLocked decides about an event. before has the events that were held before
+// it.
 func (b *outbox) judgeLocked(l *lane, e Event, before []heldEvent) verdict {
 	announces := e.Kind == EventCreated || e.Kind == EventExecAdded
 	starts := e.Kind == EventStarted || e.Kind == EventExecStarted
@@ -189,7 +191,8 @@ func (b *outbox) publishLocked(l *lane, e Event) error {
 	return nil
 }
 
-// flushLocked publishes and drops what need not be held any more, oldest first.
+// flushLocked publishes or drops the events that need not be held any more, oldest
+// first.
 func (b *outbox) flushLocked() {
 	for i := 0; i < len(b.held); {
 		h := b.held[i]
@@ -202,6 +205,6 @@ func (b *outbox) flushLocked() {
 		if v == verdictPublish {
 			_ = b.publishLocked(h.lane, h.event)
 		}
-		i = 0 // it may allow an older one
+		i = 0 // this event may allow an older one
 	}
 }

@@ -207,7 +207,7 @@ func TestAnEventThatTheStateDoesNotAllowChangesNothing(t *testing.T) {
 	m.expect(t, "exited")
 }
 
-// Whatever comes first, the order holds.
+// The order of events does not depend on the order in which they happen.
 func TestTheOrderHoldsWhenAllComesAtOnce(t *testing.T) {
 	for range 100 {
 		execs := []ExecID{"e0", "e1", "e2", "e3"}

@@ -9,21 +9,22 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// owner is what a pod is there for, and so decides when it ends. A pod begins as its
-// apps'. CreateSandbox makes it a sandbox's. Close and ShutdownSandbox end both.
+// owner decides when the pod ends. At first the apps own the pod. CreateSandbox makes it
+// a sandbox's. Close and ShutdownSandbox end both kinds.
 type owner interface {
-	// admit returns why a container or sandbox, which an error names so, cannot come now.
+	// admit returns an error if a container or sandbox cannot come now. The error calls
+	// it name.
 	admit(name string) error
-	// outlivesApps returns nil if the pod ends with its last app, and else why Close
-	// must not end it.
+	// outlivesApps returns nil if the pod ends with its last app. Otherwise it returns
+	// the error with which Close refuses to end the pod.
 	outlivesApps() error
-	// beforeRun completes the call of `run`, and makes what that needs.
+	// beforeRun completes the call of `run`, and makes the things that the call needs.
 	beforeRun(ctx context.Context, c *Call, undo *cleanup) error
-	// afterRun takes over what `run` has reported.
+	// afterRun takes over the process that `run` has reported.
 	afterRun(ctx context.Context, leader abi.Ready) error
 	// stage1Ended is called when the stage1 has ended, before its apps are killed.
 	stage1Ended(ctx context.Context)
-	// remove calls removePod, and removes what the owner has made before and after that.
+	// remove calls removePod, and removes the owner's own files before and after that.
 	remove(ctx context.Context, removePod func() error) error
 }
 

@@ -10,11 +10,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// Pause stops every process of a running app, execs included, and returns when
-// all are stopped (requirements.md#T7). If that fails, the app runs on.
+// Pause stops every process of a running app, execs included, and returns when all are
+// stopped (requirements.md#T7). If that fails, the app continues to run.
 //
-// No exec is frozen while it is being started: Pause waits for those that are, and no
-// exec starts from the moment that the app is pausing.
+// No exec is frozen while it is being started. Pause waits for the execs that are being
+// started, and no further exec starts once the app is pausing.
 func (p *Pod) Pause(ctx context.Context, id AppID) error {
 	a, err := p.app(id)
 	if err != nil {
@@ -29,13 +29,13 @@ func (p *Pod) Pause(ctx context.Context, id AppID) error {
 		return err
 	}
 	if err := a.pause(ctx); err != nil {
-		_ = a.step(stepUnpause) // or it is being killed, or has ended
+		_ = a.step(stepUnpause) // illegal if the app is being killed or has ended
 		return err
 	}
 	return nil
 }
 
-// pause stops an app that is pausing, and publishes that.
+// pause stops an app that is pausing, and publishes the event.
 func (a *app) pause(ctx context.Context) error {
 	if _, err := a.gate.until(ctx, gateState.drained); err != nil {
 		return fmt.Errorf("pause container %s: wait for execs that are being started: %w", a.id, context.Cause(ctx))
@@ -43,7 +43,7 @@ func (a *app) pause(ctx context.Context) error {
 	if err := a.freeze(ctx); err != nil {
 		return err
 	}
-	if err := a.push(Event{Kind: EventPaused}); err != nil { // it is being killed, or has ended
+	if err := a.push(Event{Kind: EventPaused}); err != nil { // the app is being killed, or has ended
 		return errors.Join(err, a.thaw(context.WithoutCancel(ctx)))
 	}
 	return nil
@@ -66,11 +66,11 @@ func (p *Pod) Resume(ctx context.Context, id AppID) error {
 	if err := a.push(Event{Kind: EventResumed}); err != nil && a.status().State != Stopped {
 		return err
 	}
-	return nil // it may have ended at once, of a signal that has waited for this
+	return nil // the app may have ended at once, by a signal that was pending
 }
 
-// pausesItself reports whether the stage1 stops its apps itself. One entrypoint
-// without the other is of no use.
+// pausesItself reports whether the stage1 has the two entrypoints for pausing and
+// resuming apps. One of them alone is not used.
 func (a *app) pausesItself() bool {
 	s := a.session.stage1
 	return s.Has(abi.AppPause) && s.Has(abi.AppResume)
@@ -87,7 +87,7 @@ func (a *app) freeze(ctx context.Context) error {
 		return nil
 	}
 	if err := a.session.stage1.Invoke(ctx, a.call(abi.AppPause)); err != nil {
-		// It may have stopped some of the app.
+		// The failed call may have stopped a part of the app.
 		return errors.Join(err, a.session.stage1.Invoke(context.WithoutCancel(ctx), a.call(abi.AppResume)))
 	}
 	return nil
@@ -109,8 +109,9 @@ func (a *app) thaw(ctx context.Context) error {
 	return nil
 }
 
-// checkFrozen refuses an exec of an app that another program has frozen: it would hang
-// as soon as it has entered the cgroup. One that this shim has paused is refused before.
+// checkFrozen refuses an exec if another program has frozen the app, because the exec
+// would hang as soon as it has entered the cgroup. If this shim has paused the app, the
+// exec was refused before.
 func (a *app) checkFrozen(e *execution) error {
 	if a.cgroup.Frozen() {
 		return fmt.Errorf("start %s: its container is frozen, and not by a Pause: another program has frozen cgroup %s: %w",

@@ -285,8 +285,8 @@ func TestAClientThatGoesAwayLeavesNoHalfPausedApp(t *testing.T) {
 	w.end("a")
 }
 
-// An exec storm: whatever comes in between, a paused app does not run, and what
-// was told to run has run.
+// While many execs are started, the app is paused and resumed. A paused app never runs,
+// and every exec that was started has run.
 // requirements.md#T7
 func TestPauseInAnExecStorm(t *testing.T) {
 	needFreezer(t)
@@ -410,7 +410,8 @@ func (w *world) freezeFromOutside(id AppID) {
 func TestSIGKILLEndsAnAppThatAnotherProgramHasFrozen(t *testing.T) {
 	needFreezer(t)
 	for _, all := range []bool{false, true} {
-		// One world at a time: each reaps what it takes for an orphan.
+		// Only one world at a time, because each reaps all processes that it takes for
+		// orphans.
 		t.Run(fmt.Sprintf("all %v", all), func(t *testing.T) {
 			w := newWorld(t)
 			w.mustCreate("a", "exec sleep 60")
@@ -427,7 +428,7 @@ func TestSIGKILLEndsAnAppThatAnotherProgramHasFrozen(t *testing.T) {
 	}
 }
 
-// It would hang as soon as it has entered the cgroup.
+// Otherwise the exec would hang as soon as it has entered the cgroup.
 // requirements.md#T4
 func TestAnExecInAnAppThatAnotherProgramHasFrozenFailsAtOnce(t *testing.T) {
 	needFreezer(t)

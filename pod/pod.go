@@ -12,7 +12,7 @@ func New(cfg PodConfig) *Pod {
 	return &Pod{cfg: cfg, apps: map[AppID]*app{}, owner: byApps{}}
 }
 
-// Empty reports whether the pod has no app, but for one of this id.
+// Empty reports whether the pod has no app, apart from the one whose id is but.
 func (p *Pod) Empty(but AppID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -24,8 +24,9 @@ func (p *Pod) Empty(but AppID) bool {
 	return true
 }
 
-// Close ends the pod if it has no app, and refuses further ones. With apps, or with
-// a sandbox, which ShutdownSandbox ends, it returns errdefs.ErrFailedPrecondition.
+// Close ends the pod if it has no app, and refuses further apps. If the pod has
+// apps, or is a sandbox, which only ShutdownSandbox ends, Close returns
+// errdefs.ErrFailedPrecondition.
 func (p *Pod) Close(ctx context.Context) error {
 	p.mu.Lock()
 	if len(p.apps) > 0 {
@@ -47,14 +48,14 @@ func (p *Pod) Close(ctx context.Context) error {
 	case mine:
 		return p.end(ctx, s)
 	}
-	// Another call ends it.
+	// Another call is ending the session.
 	if _, err := s.until(ctx, func(st sessionState) bool { return st == sessionGone }); err != nil {
 		return fmt.Errorf("wait for the end of the pod: %w", err)
 	}
 	return nil
 }
 
-// Status returns what is known of an app or exec.
+// Status returns the status of an app or exec.
 func (p *Pod) Status(id AppID, exec ExecID) (Status, error) {
 	a, q, err := p.find(id, exec)
 	if err != nil {
@@ -71,8 +72,9 @@ func (p *Pod) Status(id AppID, exec ExecID) (Status, error) {
 	return st, nil
 }
 
-// Wait blocks until an app or exec has ended, or ctx. It returns at once for one
-// that has, until it is deleted. For an exec whose start failed the Exit is zero.
+// Wait waits until an app or exec has ended, or until ctx ends. Calls after the end
+// return at once, until the app or exec is deleted. For an exec whose start failed,
+// the Exit is zero.
 func (p *Pod) Wait(ctx context.Context, id AppID, exec ExecID) (Exit, error) {
 	_, q, err := p.find(id, exec)
 	if err != nil {
@@ -81,8 +83,9 @@ func (p *Pod) Wait(ctx context.Context, id AppID, exec ExecID) (Exit, error) {
 	return q.wait(ctx)
 }
 
-// Resize sets the size of a process's terminal. Before there is one, the size is
-// kept for it; without a terminal it is a no-op (requirements.md#T10).
+// Resize sets the size of a process's terminal. If there is no terminal yet, the
+// size is kept for it. For a process without a terminal it is a no-op
+// (requirements.md#T10).
 func (p *Pod) Resize(id AppID, exec ExecID, size Size) error {
 	_, q, err := p.find(id, exec)
 	if err != nil {
@@ -100,8 +103,8 @@ func (p *Pod) CloseStdin(id AppID, exec ExecID) error {
 	return q.stdio.CloseStdin()
 }
 
-// leave returns the session to end if a is the pod's last app. From then on a
-// new app waits for a new session.
+// leave returns the session to end if a is the pod's last app. From then on, a new
+// app waits for a new session.
 func (p *Pod) leave(a *app) *session {
 	p.mu.Lock()
 	defer p.mu.Unlock()

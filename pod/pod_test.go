@@ -162,7 +162,7 @@ func TestWhatIsNoSpecIsRefused(t *testing.T) {
 	}
 }
 
-// A spec is large, and an app can live long.
+// A spec is large and an app may run for a long time, so the spec must not stay in memory.
 func TestWhatWasReadOfASpecIsNotKept(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("a", "exec sleep 60")
@@ -233,8 +233,8 @@ func TestAFailedExecStaysCreatedAndReleasesItsWaiters(t *testing.T) {
 	w.mustDelete("a", "")
 }
 
-// An app whose start has failed cannot be signalled, and its Delete would wait for the end of
-// its output.
+// If the start of an app fails, its process must be killed: no client can signal it any more,
+// and Delete would wait for the end of its output.
 // requirements.md#T2
 func TestAnAppThatCannotBeStartedIsKilled(t *testing.T) {
 	for _, recorder := range []Recorder{RecordedByStage1, RecordedByStage0} {
@@ -299,7 +299,7 @@ func TestACreatedAppDiesOfTheSignalThatItWasSent(t *testing.T) {
 	}
 }
 
-// A signal that does not arrive is not what a process has died of.
+// If a signal was not delivered, it is not the cause of the process's end.
 func TestASignalThatIsNotDeliveredIsNoCause(t *testing.T) {
 	w := newWorld(t)
 	w.mustCreate("a", "exit 0")
@@ -386,7 +386,8 @@ func (h *hasty) Publish(e Event) {
 	h.recorder.Publish(e)
 }
 
-// mustPush hands in events of a process that is to be created.
+// mustPush passes events of a process to its outbox, as if the process was created, started
+// and so on.
 func mustPush(t *testing.T, p *process, kinds ...EventKind) {
 	t.Helper()
 	for _, k := range kinds {
@@ -488,7 +489,8 @@ func TestPidsListsTheAppsProcessesAndNamesItsExecs(t *testing.T) {
 	w.mustDelete("a", "")
 }
 
-// No other client may need the stage1 that was started for a client that has gone.
+// If the client for which the stage1 was started has gone, and no other client needs the
+// stage1, its start is cancelled.
 // requirements.md#R4
 func TestAStartOfTheStage1ThatHangsEndsWithItsLastClient(t *testing.T) {
 	w := newWorld(t)
@@ -510,8 +512,8 @@ func TestAStartOfTheStage1ThatHangsEndsWithItsLastClient(t *testing.T) {
 	}
 }
 
-// A client that asks meanwhile, as a containerd that has just been started does,
-// is not told of a container that has ended.
+// A client that asks while a failed creation is being undone, as a containerd that has
+// just been started does, is not told of a container that has ended.
 // requirements.md#T1, requirements.md#R4
 func TestAnAppWhoseCreationFailedIsNeverSeen(t *testing.T) {
 	w := newWorld(t)
@@ -536,7 +538,7 @@ func TestAnAppWhoseCreationFailedIsNeverSeen(t *testing.T) {
 	}
 }
 
-// A stage1 that hangs cannot keep anything from being killed.
+// A stage1 that hangs cannot prevent SIGKILL from reaching its apps and execs.
 // requirements.md#N6, requirements.md#T9
 func TestAStage1ThatHangsDoesNotPreventSIGKILL(t *testing.T) {
 	w := newWorld(t)

@@ -14,9 +14,8 @@ import (
 
 const killSignal = int(syscall.SIGKILL)
 
-// process is what an app's first process and an exec have in common: a state,
-// an exit, streams, and its lane in the app's outbox, which decides when its events
-// are published.
+// process is the common part of an app's first process and an exec: a state, an exit,
+// streams, and a lane in the app's outbox, which decides when its events are published.
 type process struct {
 	app      AppID
 	exec     ExecID // empty for the app's first process
@@ -26,16 +25,16 @@ type process struct {
 	tag      any   // of AppConfig or ExecConfig
 	lane     *lane // of the app's outbox
 
-	// The state, and guarded by its mu what is known of the process. mu is held while
-	// an event is published: a caller that sees the state knows that the event which
-	// goes with it was published before.
+	// stateOf has the state and mu, which also guards the fields below. mu is held while an
+	// event is published. So a caller that sees a state knows that the event of that state
+	// was published before.
 	stateOf[State]
 	pid   int     // 0 before there is a process
 	start uint64  // start time of pid
-	made  Process // as the stage1 has described it; the zero value before that
+	made  Process // as the stage1 has described it; zero before
 	init  bool    // it is the first process of the app's PID namespace
 	exit  Exit
-	fatal int // the first signal that was to end it before its start: the cause of its exit
+	fatal int // the first signal that should have ended it before its start, and so the cause of its exit
 }
 
 func newProcess(app AppID, exec ExecID, stdio Stdio, terminal bool, events Events, box *outbox) *process {
@@ -44,7 +43,7 @@ func newProcess(app AppID, exec ExecID, stdio Stdio, terminal bool, events Event
 	return p
 }
 
-// name is what errors call the process.
+// name returns the name of the process for errors.
 func (p *process) name() string {
 	if p.exec == "" {
 		return string(p.app)
@@ -65,7 +64,7 @@ func (p *process) step(t step) error {
 	return p.stepLocked(t)
 }
 
-// legal returns the error that a step would have now.
+// legal returns the error that a step would return now.
 func (p *process) legal(t step) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,16 +81,16 @@ func (p *process) stepLocked(t step) error {
 	return nil
 }
 
-// exists notes the process that the stage1 has made, and whether it is the first one of
-// a PID namespace.
+// exists records the process that the stage1 has made, and whether the process is the first
+// one of a PID namespace.
 func (p *process) exists(made *Process, init bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pid, p.start, p.made, p.init = made.PID, made.StartTime, *made, init
 }
 
-// send signals the process by the function that the stage1 gave for that, if there is one, or
-// by its pid. The caller got pid and start from alive.
+// send signals the process by the stage1's function for that, if there is one, or else by
+// its pid. pid and start are results of alive.
 func (p *process) send(pid int, start uint64, sig syscall.Signal) error {
 	if signal := p.description().Signal; signal != nil && sig != 0 {
 		return signal(sig)
@@ -99,7 +98,7 @@ func (p *process) send(pid int, start uint64, sig syscall.Signal) error {
 	return proc.Signal(pid, start, sig)
 }
 
-// resize gives the process's terminal a size.
+// resize sets the size of the process's terminal.
 func (p *process) resize(size Size) error {
 	if !p.terminal {
 		return nil
@@ -128,7 +127,7 @@ func (p *process) endsAll() bool {
 	return p.init
 }
 
-// stepOf is the step that goes with an event. The other events move nothing.
+// stepOf has the steps that belong to events. Other events change no state.
 var stepOf = map[EventKind]step{
 	EventCreated:     stepCreated,
 	EventStarted:     stepStarted,
@@ -139,8 +138,8 @@ var stepOf = map[EventKind]step{
 	EventDeleted:     stepDeleted,
 }
 
-// push hands an event to the outbox. The error of an event that comes too late is
-// that of its step, if it has one.
+// push passes an event to the outbox. If the event comes too late, push returns the error
+// of its step, if it has one.
 func (p *process) push(e Event) error {
 	e.App, e.Exec, e.Tag = p.app, p.exec, p.tag
 	err := p.lane.push(e)
@@ -150,9 +149,9 @@ func (p *process) push(e Event) error {
 	return err
 }
 
-// publish takes the step that goes with an event and publishes the event. The
-// outbox calls it, in the order of events. If the start of the process has failed,
-// its exit is no event.
+// publish makes the step that belongs to an event and publishes the event. The outbox calls
+// it, in the order of events. If the start of the process has failed, publish makes the
+// step for its exit and publishes no event.
 func (p *process) publish(e Event) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,14 +178,14 @@ func (p *process) beginStart() error {
 	return p.lane.begin(func() error { return p.step(stepStart) })
 }
 
-// oomKilled reports that the kernel has killed in the app for want of memory.
+// oomKilled reports that the kernel has killed a process of the app because memory ran out.
 func (p *process) oomKilled() { _ = p.push(Event{Kind: EventOOM}) }
 
 // exited reports the end of the process. Only the first report counts.
 func (p *process) exited(e Exit) { _ = p.push(Event{Kind: EventExited, Exit: e}) }
 
-// unstarted ends the start call of an exec with failure: the exec stays until it
-// is deleted, and calls that wait for its exit return (requirements.md#T2).
+// unstarted ends the start call of an exec that has failed. The exec stays until it is
+// deleted, and calls that wait for its exit return (requirements.md#T2).
 func (p *process) unstarted() {
 	p.lane.unstart()
 	p.mu.Lock()
@@ -211,10 +210,10 @@ func (p *process) giveUp(e Exit) bool {
 	return true
 }
 
-// noteFatal notes the first signal that is to end a process which was not started,
-// and reports whether this is that signal. The signal is sent as SIGKILL, because the
-// process, PID 1 of its namespace as a rule, would survive it; to clients the process
-// has ended by the signal that they sent. If it cannot be sent, the caller calls
+// noteFatal records the first signal that should end a process which was not started, and
+// reports whether sig is that signal. The caller sends SIGKILL in its place, because the
+// process, usually PID 1 of its namespace, would ignore it. To clients the process has
+// ended by the signal that they sent. If the signal cannot be sent, the caller calls
 // forgetFatal.
 func (p *process) noteFatal(sig int) bool {
 	p.mu.Lock()
@@ -232,15 +231,16 @@ func (p *process) forgetFatal() {
 	p.fatal = 0
 }
 
-// waits reports whether the first process of an app in this state is blocked before
-// its program.
+// waits reports whether the first process of an app in this state is blocked before its
+// exec.
 func waits(s State) bool { return s == Created || s == Discarding }
 
 // failedStart is the exit code of an app that could not be started.
 const failedStart = 128
 
-// causeLocked returns the exit that clients see, of a process that ended in a state.
-// A signal to a created process has become SIGKILL on its way.
+// causeLocked returns the exit that clients see. from is the state in which the process
+// ended. If a client has signalled a created process, SIGKILL was sent, but the exit names
+// the client's signal.
 func (p *process) causeLocked(from State, e Exit) Exit {
 	if from == Failing {
 		e.Code = failedStart
@@ -251,7 +251,7 @@ func (p *process) causeLocked(from State, e Exit) Exit {
 	return e
 }
 
-// wait returns the exit, at once if it is known.
+// wait returns the exit. If the exit is known, it does not wait.
 func (p *process) wait(ctx context.Context) (Exit, error) {
 	if _, err := p.until(ctx, State.final); err != nil {
 		return Exit{}, fmt.Errorf("wait for %s: %w", p.name(), err)
@@ -261,7 +261,7 @@ func (p *process) wait(ctx context.Context) (Exit, error) {
 	return p.exit, nil
 }
 
-// alive returns the pid to act on, or why there is none.
+// alive returns the process's pid, or an error if there is no running process.
 func (p *process) alive() (pid int, start uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// A process of the stage1 may become stage 0's: the process between them has ended.
+// A process of the stage1 may become a child of stage 0, because its parent has ended.
 func TestTheExitOfAProcessThatIsLeftToStage0LaterIsKnown(t *testing.T) {
 	w := newWorld(t)
 	w.stage1.orphans, w.stage1.disowns = true, true
@@ -32,8 +32,8 @@ func TestTheExitOfAProcessThatIsLeftToStage0LaterIsKnown(t *testing.T) {
 	w.mustDelete("a", "")
 }
 
-// What the stage1 has recorded may be more than a wait status: that of a process in a
-// virtual machine.
+// The record of the stage1 may differ from the wait status of the host's process: it may be
+// the exit of a process in a virtual machine.
 func TestAnExitThatTheStage1HasRecordedCountsMoreThanTheWaitStatus(t *testing.T) {
 	w := newWorld(t)
 	w.stage1.orphans, w.stage1.disowns = true, true

@@ -9,8 +9,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
-// parseResources reads an OCI linux.resources object. What is none is
-// errdefs.ErrInvalidArgument.
+// parseResources reads an OCI linux.resources object. For any other text it
+// returns errdefs.ErrInvalidArgument.
 func parseResources(text []byte) (*spec.Resources, error) {
 	r, err := spec.Read[specs.LinuxResources](text)
 	if err != nil {

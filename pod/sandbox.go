@@ -16,14 +16,14 @@ import (
 
 var _ owner = (*sandbox)(nil)
 
-// onDisk returns what is kept on disk of a sandbox.
+// onDisk returns the part of the configuration that is written to disk.
 func (c *SandboxConfig) onDisk() disk.Sandbox {
 	return disk.Sandbox{ID: c.ID, Bundle: c.Bundle, CgroupsPath: c.CgroupsPath, Files: c.Files, Shm: c.Shm}
 }
 
-// CreateSandbox makes the pod, without a process: a sandbox of it is started
-// next. One that is there already is errdefs.ErrAlreadyExists. On failure nothing
-// of it remains.
+// CreateSandbox makes the pod, without a process. StartSandbox starts it. If the pod
+// has a sandbox already, CreateSandbox returns errdefs.ErrAlreadyExists. If it fails,
+// nothing of the sandbox remains.
 func (p *Pod) CreateSandbox(ctx context.Context, c SandboxConfig) error {
 	sb := &sandbox{pod: p, config: c, status: SandboxStatus{CreatedAt: time.Now()}}
 	sb.session = newSession(p, sb, c.origin())
@@ -44,7 +44,7 @@ func (p *Pod) CreateSandbox(ctx context.Context, c SandboxConfig) error {
 	return err
 }
 
-// forgetSandbox ends a sandbox that could not be made, also for the calls that wait.
+// forgetSandbox ends a sandbox that could not be made. Calls that wait for it return.
 func (p *Pod) forgetSandbox(sb *sandbox, err error) {
 	sb.ended(killedExit())
 	p.mu.Lock()
@@ -71,7 +71,7 @@ func (p *Pod) reserveSandbox(sb *sandbox) error {
 	return nil
 }
 
-// prepare puts on disk what does not need the stage1.
+// prepare writes those files of the sandbox that do not depend on the stage1.
 func (sb *sandbox) prepare(ctx context.Context) (err error) {
 	s := sb.session
 	if sb.files, err = s.dir.NewSandboxFiles(sb.config.onDisk()); err != nil {
@@ -82,8 +82,8 @@ func (sb *sandbox) prepare(ctx context.Context) (err error) {
 	return sb.files.Make(sb.config.onDisk())
 }
 
-// StartSandbox starts the stage1 and the process that holds the pod's namespaces.
-// Legal once, after CreateSandbox. If it fails, the sandbox has stopped.
+// StartSandbox starts the stage1 and the process that holds the pod's namespaces. It
+// is legal once, after CreateSandbox. If it fails, the sandbox has stopped.
 func (p *Pod) StartSandbox(ctx context.Context, id string) (SandboxStatus, error) {
 	sb, err := p.findSandbox(id)
 	if err != nil {
@@ -94,18 +94,18 @@ func (p *Pod) StartSandbox(ctx context.Context, id string) (SandboxStatus, error
 		return SandboxStatus{}, err
 	}
 	sb.session.step(sessionStart)
-	// A client that goes away sends StopSandbox later.
+	// Do not cancel the start with its client, which sends StopSandbox later.
 	if err := sb.session.start(context.WithoutCancel(ctx)); err != nil {
 		sb.ended(killedExit())
 		return SandboxStatus{}, fmt.Errorf("start sandbox %s: %w", id, err)
 	}
 	if err := sb.step(stepSandboxReady); err != nil {
-		return SandboxStatus{}, err // its holder has ended already
+		return SandboxStatus{}, err // the holder has ended already
 	}
 	return sb.now(), nil
 }
 
-// now returns what clients see.
+// now returns the status that clients see.
 func (sb *sandbox) now() SandboxStatus {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
@@ -114,8 +114,9 @@ func (sb *sandbox) now() SandboxStatus {
 	return st
 }
 
-// beforeRun makes what the start of the stage1 needs, and describes the holder in its
-// call. The pod's directory does not move any more until it ends.
+// beforeRun makes everything that the start of the stage1 needs, and describes the
+// holder in the call. From here on, the pod's directory is not renamed until the pod
+// ends.
 func (sb *sandbox) beforeRun(ctx context.Context, c *Call, undo *cleanup) (err error) {
 	r := &c.Request
 	r.Debug = sb.config.Debug
@@ -162,11 +163,12 @@ func (sb *sandbox) beforeRun(ctx context.Context, c *Call, undo *cleanup) (err e
 
 func (sb *sandbox) networkCall() Call { return sb.session.call(abi.Network, "") }
 
-// stage1Ended ends the holder, which the apps that are left would need.
+// stage1Ended ends the holder, although apps may still use its namespaces: they end,
+// too.
 func (sb *sandbox) stage1Ended(ctx context.Context) { sb.holder.kill(ctx) }
 
-// remove removes what was made for the sandbox: its files before the pod, and after
-// it the file in the bundle that names the pod.
+// remove removes the sandbox's own files, the pod, and then the file in the bundle
+// that names the pod.
 func (sb *sandbox) remove(ctx context.Context, removePod func() error) error {
 	return errors.Join(sb.network.close(), sb.files.Remove(ctx, sb.group), removePod(), sb.files.RemoveBacklink())
 }
@@ -176,7 +178,7 @@ func (sb *sandbox) makeCgroup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sb.group = g // what prepare has registered removes it
+	sb.group = g // the undo step that prepare has added removes the group
 	sb.pod.cfg.Store.Fault("make cgroup of the sandbox")
 	return sb.files.SetCgroup(g.Record())
 }
@@ -190,7 +192,7 @@ func (p *Pod) SandboxStatus(id string) (SandboxStatus, error) {
 	return sb.now(), nil
 }
 
-// WaitSandbox returns once the sandbox has stopped, or with ctx.
+// WaitSandbox waits until the sandbox has stopped, or until ctx ends.
 func (p *Pod) WaitSandbox(ctx context.Context, id string) (Exit, error) {
 	sb, err := p.findSandbox(id)
 	if err != nil {
@@ -224,7 +226,7 @@ func (p *Pod) SandboxStats(id string) (Stats, error) {
 	return Stats{Stats: counted}, nil
 }
 
-// LinkSandbox makes the links to the sandbox's files again that have gone.
+// LinkSandbox makes missing links to the sandbox's files again.
 func (p *Pod) LinkSandbox(id string) error {
 	sb, err := p.findSandbox(id)
 	if err != nil {
@@ -249,7 +251,7 @@ func (p *Pod) findSandbox(id string) (*sandbox, error) {
 	return sb, nil
 }
 
-// admit lets apps come while the sandbox is ready.
+// admit admits apps while the sandbox is ready.
 func (sb *sandbox) admit(string) error {
 	switch s := sb.current(); s {
 	case SandboxReady:

@@ -10,12 +10,12 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// ended makes an exit that of the sandbox, if it is the first one.
+// ended sets the exit of the sandbox, unless it has one.
 func (sb *sandbox) ended(e Exit) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	if sb.state.stopRequested() {
-		e.Code = 0 // however it was done
+		e.Code = 0 // after a requested stop the exit code is 0
 	}
 	sb.endLocked(e)
 }
@@ -26,8 +26,8 @@ func (sb *sandbox) endLocked(e Exit) {
 	}
 }
 
-// killApps ends every app of the pod and waits for that. An app that is being made
-// fails at its next step, or is killed with the stage1.
+// killApps ends every app of the pod and waits for the ends. An app that is being
+// made fails at its next step, or is killed with the stage1.
 func (p *Pod) killApps(ctx context.Context, grace time.Duration) error {
 	apps := slices.DeleteFunc(p.all(), func(a *app) bool { return a.status().State == Creating })
 	if grace > 0 {

@@ -16,8 +16,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// holderScore keeps the kernel from choosing the holder when memory is short: all
-// of the pod would go with it.
+// holderScore is the holder's OOM score. It keeps the kernel from killing the holder
+// when memory is short, because the whole pod would end with it.
 const holderScore = -998
 
 // kill ends the holder. watch reports its exit.
@@ -29,7 +29,7 @@ func (h *holder) kill(ctx context.Context) {
 }
 
 // afterRun takes over the process that the stage1 has reported, and watches it. Until
-// then unknown children must not be reaped.
+// it returns, unknown children must not be reaped.
 func (sb *sandbox) afterRun(ctx context.Context, leader abi.Ready) error {
 	s := sb.session
 	if err := checkHolder(leader.PID, sb.request); err != nil && !s.stage1.Owns(abi.OwnNamespaces) {
@@ -39,7 +39,7 @@ func (sb *sandbox) afterRun(ctx context.Context, leader abi.Ready) error {
 	h := &holder{pid: leader.PID, start: leader.StartTime}
 	score := []byte(strconv.Itoa(holderScore))
 	err := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", h.pid), score, 0)
-	if err != nil && !errors.Is(err, fs.ErrPermission) { // without CAP_SYS_RESOURCE
+	if err != nil && !errors.Is(err, fs.ErrPermission) { // the process may lack CAP_SYS_RESOURCE
 		return fmt.Errorf("holder of the sandbox: %w", err)
 	}
 	sb.holder = h
@@ -53,8 +53,8 @@ func (sb *sandbox) afterRun(ctx context.Context, leader abi.Ready) error {
 	return sb.watch(ctx, h)
 }
 
-// checkHolder makes sure that a process holds the namespaces of a sandbox: a
-// stage1 that does not know of sandboxes would leave a pod in the host's.
+// checkHolder checks that a process is in the namespaces of a sandbox: a stage1 that
+// does not know sandboxes would leave the pod in the host's.
 func checkHolder(pid int, s *abi.Sandbox) error {
 	files := map[string]string{"network": "net", "mount": "mnt"}
 	for _, ns := range s.Namespaces {
@@ -84,8 +84,8 @@ func checkHolder(pid int, s *abi.Sandbox) error {
 	return nil
 }
 
-// watch waits for the holder's end: as its parent, if the stage1 has left it to
-// us, or by its pidfd.
+// watch waits for the holder's end: as its parent, if the stage1 has left the holder
+// to this process, or else by a pidfd.
 func (sb *sandbox) watch(ctx context.Context, h *holder) error {
 	if h.pid != sb.session.sup.PID { // which is waited for already
 		err := sb.pod.cfg.Children.Adopt(h.pid, h.start, nil, func(e proc.Exit) { sb.released(ctx, toExit(abi.Status(e))) })

@@ -11,11 +11,12 @@ package pod
 type SandboxState int
 
 const (
-	// SandboxCreated: the pod directory exists, and no process.
+	// SandboxCreated: the pod directory exists, and the pod has no process.
 	SandboxCreated SandboxState = iota
 	// SandboxStarting: the stage1 is being started, and with it the holder.
 	SandboxStarting
-	// SandboxCanceling: StopSandbox was called meanwhile. SandboxStatus says starting.
+	// SandboxCanceling: StopSandbox was called during the start. SandboxStatus says
+	// starting.
 	SandboxCanceling
 	// SandboxReady: the holder has the pod's namespaces, and apps may come.
 	SandboxReady
@@ -40,23 +41,25 @@ func (s SandboxState) shown() SandboxState {
 	return s
 }
 
-// stopRequested reports whether a client has asked for the end, which is not reached.
+// stopRequested reports whether a client has asked for the end and the sandbox has not
+// ended yet.
 func (s SandboxState) stopRequested() bool { return s == SandboxCanceling || s == SandboxStopping }
 
 // stopped reports whether the exit is known.
 func (s SandboxState) stopped() bool { return s == SandboxStopped }
 
-// sandboxStep is something that happens to a sandbox.
+// sandboxStep is a step of a sandbox from one state to another.
 type sandboxStep string
 
 const (
 	stepSandboxStart   sandboxStep = "start"   // StartSandbox
 	stepSandboxReady   sandboxStep = "ready"   // the holder is in its namespaces
 	stepSandboxStop    sandboxStep = "stop"    // StopSandbox
-	stepSandboxStopped sandboxStep = "stopped" // the holder has ended, or there will be none
+	stepSandboxStopped sandboxStep = "stopped" // the holder has ended, or will never exist
 )
 
-// sandboxTransitions says what may follow what. docs/lifecycle.md has the same table.
+// sandboxTransitions has the legal steps of each state. docs/lifecycle.md has the same
+// table.
 var sandboxTransitions = map[SandboxState]map[sandboxStep]SandboxState{
 	SandboxCreated:   {stepSandboxStart: SandboxStarting, stepSandboxStopped: SandboxStopped},
 	SandboxStarting:  {stepSandboxReady: SandboxReady, stepSandboxStop: SandboxCanceling, stepSandboxStopped: SandboxStopped},

@@ -11,8 +11,9 @@ import (
 )
 
 // StopSandbox ends every app of the pod, and then the holder of its namespaces. With
-// a grace period apps get SIGTERM and that time, before they get SIGKILL. StopSandbox
-// is legal in every state. Apps that have ended have a Status until they are deleted.
+// a grace period it sends SIGTERM to the apps first, and SIGKILL after that time.
+// StopSandbox is legal in every state. Apps that have ended have a Status until they
+// are deleted.
 func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) error {
 	sb, err := p.findSandbox(id)
 	if err != nil {
@@ -23,7 +24,7 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 		sb.session.fail(fmt.Errorf("sandbox %s was stopped before it was started: %w", id, errdefs.ErrFailedPrecondition))
 		return nil
 	}
-	_ = sb.step(stepSandboxStop) // or it has stopped, or an earlier call is at work
+	_ = sb.step(stepSandboxStop) // illegal if it has stopped, or if an earlier call is in progress
 	if sb.current() == SandboxCanceling {
 		sb.session.cancelStart()
 	}
@@ -32,7 +33,7 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 		return fmt.Errorf("stop sandbox %s: wait for its start: %w", id, err)
 	}
 	if decided.without() {
-		return nil // nothing of it runs
+		return nil // no process of it runs
 	}
 	err = p.killApps(ctx, grace)
 	sb.holder.kill(ctx)
@@ -45,7 +46,8 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 	return nil
 }
 
-// stopUnstarted stops a sandbox that was not started. It reports whether that is so.
+// stopUnstarted stops a sandbox that was not started. It returns false for any other
+// sandbox.
 func (sb *sandbox) stopUnstarted() bool {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
@@ -56,8 +58,8 @@ func (sb *sandbox) stopUnstarted() bool {
 	return true
 }
 
-// ShutdownSandbox stops the sandbox, deletes the apps that are left, and removes
-// the pod, which accepts nothing any more.
+// ShutdownSandbox stops the sandbox, deletes the remaining apps, and removes the pod.
+// The pod accepts no app after that.
 func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 	sb, err := p.findSandbox(id)
 	if err != nil {
@@ -86,5 +88,6 @@ func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 	return err
 }
 
-// shutdownLimit is how long apps may take to go. containerd gives no time.
+// shutdownLimit is how long the deletion of apps may take. containerd does not say
+// how long it waits.
 const shutdownLimit = 10 * time.Second

@@ -122,7 +122,7 @@ func TestTheFilesOfASandboxAreThereFromItsStartToItsEnd(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(shm, "x"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// What containerd does at its start.
+	// containerd removes this directory when it starts.
 	if err := os.RemoveAll(filepath.Dir(hosts)); err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +273,8 @@ func TestTheOrderOfCallsForASandbox(t *testing.T) {
 	other.mustDelete("a", "")
 }
 
-// leaves starts a process that keeps the pod's lock, and has no namespaces for the pod.
+// leaves is an act that starts a process that keeps the pod's lock and that does not
+// have the pod's namespaces.
 func leaves(left *abi.Ready) act {
 	return func(t *fakeCall) error {
 		p, err := os.StartProcess("/bin/sleep", []string{"sleep", "300"}, &os.ProcAttr{Files: []*os.File{t.lock}, Sys: &syscall.SysProcAttr{Setsid: true}})

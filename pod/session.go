@@ -15,23 +15,23 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// How long a supervisor may take to end: after `stop`, and after `stop --force`.
-// Then it is killed.
+// How long a supervisor may take to end after `stop`, and after `stop --force`. Then it is
+// killed.
 const (
 	stopGrace  = 3 * time.Second
 	forceGrace = 2 * time.Second
 )
 
-// noticeGrace is for the notices that a supervisor wrote just before it died.
+// noticeGrace is the time for reading notices that a supervisor wrote just before it ended.
 const noticeGrace = 200 * time.Millisecond
 
 func newSession(p *Pod, o owner, from origin) *session {
 	return &session{pod: p, owner: o, origin: from}
 }
 
-// acquire returns the pod's session for an app: it begins one if there is none, and waits for
-// the end of one that ends. The session's directory exists; its stage1 may still be
-// starting.
+// acquire returns the pod's session for an app. If there is none, it begins one. If the
+// session is ending, it waits for the end first. The directory of the returned session
+// exists; its stage1 may still be starting.
 func (p *Pod) acquire(ctx context.Context, a *app) (*session, error) {
 	for {
 		p.mu.Lock()
@@ -76,8 +76,8 @@ func (s *session) begin(ctx context.Context) {
 }
 
 func (s *session) make(ctx context.Context) (err error) {
-	// The stage1 serves every app that comes, so the client that happened to
-	// bring the first one cannot cancel its start; the last app that leaves can.
+	// The stage1 will serve every app that comes, so the client that brought the first one
+	// cannot cancel its start. Only the last app that leaves cancels it.
 	s.starting, s.cancelStart = context.WithCancel(context.WithoutCancel(ctx))
 	if s.stage1, err = s.pod.cfg.OpenStage1(ctx); err != nil {
 		return err
@@ -96,10 +96,10 @@ func (s *session) make(ctx context.Context) (err error) {
 	return nil
 }
 
-// start runs the stage1, unless cancelStart is called before that is ready.
+// start starts the stage1, unless cancelStart is called before the stage1 is ready.
 func (s *session) start(ctx context.Context) error {
 	if err := s.run(ctx); err != nil {
-		if s.owner.outlivesApps() != nil { // no app can have come for it
+		if s.owner.outlivesApps() != nil { // a sandbox: no app has joined the session yet
 			err = s.undo.run(err)
 			s.undo = nil
 		}
@@ -109,7 +109,7 @@ func (s *session) start(ctx context.Context) error {
 	s.step(sessionRuns)
 	go s.listen(ctx)
 	go func() {
-		// Whatever else may hold the notice pipe open, nothing comes any more.
+		// Other processes may have the notice pipe open, but no more notices come.
 		<-s.sup.Done
 		_ = s.sup.Notices.SetReadDeadline(time.Now().Add(noticeGrace))
 	}()
@@ -131,7 +131,7 @@ func (s *session) run(ctx context.Context) error {
 	if err := s.owner.beforeRun(ctx, &c, &s.undo); err != nil {
 		return err
 	}
-	release := s.pod.cfg.Children.Expect() // a sandbox's holder may be left to us
+	release := s.pod.cfg.Children.Expect() // a sandbox's holder may become a child of this process
 	defer release()
 	sup, err := s.stage1.Run(s.starting, c, s.dir.LockFile())
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *session) run(ctx context.Context) error {
 	return s.owner.afterRun(ctx, sup.Leader)
 }
 
-// recordSupervisor hands the pod over to its supervisor: the lock, and on disk.
+// recordSupervisor leaves the lock to the supervisor, and records the supervisor on disk.
 func (s *session) recordSupervisor() error {
 	if err := s.dir.ReleaseLock(); err != nil {
 		return err
@@ -171,8 +171,9 @@ func (s *session) stopSupervisor(ctx context.Context) error {
 	return err
 }
 
-// listen reads the stage1's notices until the pipe ends. A line that cannot be read
-// costs no exit: the end of the pipe, if not an earlier notice, has the record read.
+// listen reads the stage1's notices until the end of the pipe. If a line cannot be read, no
+// exit is lost: the exit's record is read at the next notice or, at the latest, at the end
+// of the pipe.
 func (s *session) listen(ctx context.Context) {
 	defer s.step(sessionStage1Ended)
 	defer s.sup.Notices.Close()
@@ -195,7 +196,7 @@ func (s *session) listen(ctx context.Context) {
 	s.endApps(ctx)
 }
 
-// unread returns what follows from a notice that could not be read, or not wholly.
+// unread describes the effect of a notice that could not be read completely.
 func unread(n abi.Notice) string {
 	if n.App == "" {
 		return "notice ignored"
@@ -214,18 +215,18 @@ func (s *session) oomNoticed(ctx context.Context, app string) {
 	}
 }
 
-// exitNoticed reports the exit that a notice tells of. A notice without the exit status
-// comes after the record that has it.
+// exitNoticed reports the exit of a notice. A notice without an exit status is sent after
+// the status was recorded.
 func (s *session) exitNoticed(ctx context.Context, n abi.Notice) {
 	a := s.pod.byName(s, disk.AppName(n.App))
 	if a == nil {
-		return // its app/add failed, or it was deleted
+		return // app/add has failed, or the app was deleted
 	}
 	q := a.process
 	if n.Exec != "" {
 		e, err := a.exec(ExecID(n.Exec))
 		if err != nil {
-			return // it was deleted
+			return // the exec was deleted
 		}
 		q = e.process
 	}
@@ -240,8 +241,8 @@ func (s *session) exitNoticed(ctx context.Context, n abi.Notice) {
 	a.ended(ctx, q, *n.Status)
 }
 
-// endApps is called when the notice pipe has ended. If that is because the stage1
-// has ended by itself, its apps are killed.
+// endApps is called at the end of the notice pipe. If the stage1 has ended by itself,
+// endApps kills its apps.
 func (s *session) endApps(ctx context.Context) {
 	s.owner.stage1Ended(ctx)
 	for _, a := range s.pod.members(s) {
@@ -249,8 +250,8 @@ func (s *session) endApps(ctx context.Context) {
 	}
 }
 
-// end stops the stage1 and removes the pod. It is called once per session, by the
-// caller whose sessionEnd was allowed.
+// end stops the stage1 and removes the pod. It is called once per session, by the caller
+// whose step sessionEnd was legal.
 func (p *Pod) end(ctx context.Context, s *session) error {
 	defer p.over(s)
 	s.cancelStart()
@@ -272,13 +273,15 @@ func (p *Pod) over(s *session) {
 	s.step(sessionOver)
 }
 
-// endBehind ends a session whose last app is being deleted, and whose stop was called,
-// without keeping that app's client waiting. The pod is held meanwhile: a `delete` for
-// the app, which comes next, waits until the pod has gone. Close waits, too.
+// endBehind removes the pod of a session whose last app is being deleted and whose stop was
+// called. It does so in the background, so that the client of the deletion does not wait.
+// It holds the pod's directory (Dir.Hold) until the removal is done: containerd calls
+// `delete` for the app next, and `delete` then waits until the pod is gone. Close waits,
+// too.
 func (p *Pod) endBehind(ctx context.Context, s *session, last *disk.AppDir) error {
 	remove := func() error {
 		defer p.over(s)
-		// The file in the bundle that names the pod goes after the pod.
+		// Remove the file in the bundle that names the pod after the pod.
 		return errors.Join(s.remove(ctx), last.RemoveBacklink())
 	}
 	release, err := s.dir.Hold()
@@ -305,7 +308,7 @@ func (s *session) remove(ctx context.Context) error {
 	}
 	err = errors.Join(err, s.owner.remove(ctx, func() error {
 		if err := s.stage1.Detach(s.dir.Path()); err != nil {
-			return err // the directory tells a collector what is left
+			return err // a collector finds the rest in the directory
 		}
 		return s.dir.Remove(ctx)
 	}))
@@ -315,15 +318,15 @@ func (s *session) remove(ctx context.Context) error {
 	return nil
 }
 
-// stop ends a stage1 that was up. It is called once per session, by the caller whose
-// sessionEnd was allowed.
+// stop ends a stage1 that was up. It is called once per session, by the caller whose step
+// sessionEnd was legal.
 func (s *session) stop(ctx context.Context) {
 	s.endSupervisor(ctx)
 	s.await(sessionState.stage1Ended)
 	s.step(sessionStop)
 }
 
-// endSupervisor ends the supervisor, with as much force as it takes.
+// endSupervisor ends the supervisor: by stop, by stop --force, and then by SIGKILL.
 func (s *session) endSupervisor(ctx context.Context) {
 	for _, force := range []bool{false, true} {
 		if s.stage1.Has(abi.Stop) {

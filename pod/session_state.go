@@ -1,7 +1,7 @@
 package pod
 
-// sessionState is the state of a session, the one time that a pod's stage1 runs. A
-// pod without a session has none.
+// sessionState is the state of a session, which is one run of a pod's stage1. A pod
+// without a session has none.
 //
 //	making ──made──► made ──start──► starting ──up──► up ──down──► down
 //	  │fail           │fail           │fail   │end    │end           │
@@ -19,24 +19,25 @@ const (
 	sessionMaking sessionState = iota
 	// sessionMade: the directory exists. A sandbox waits here for its start.
 	sessionMade
-	// sessionStarting: `run` is at work.
+	// sessionStarting: `run` was called and is not ready yet.
 	sessionStarting
 	// sessionUp: the stage1 runs, and its notices are read.
 	sessionUp
 	// sessionDown: the stage1 has ended by itself, and so have its apps.
 	sessionDown
 	// sessionFailed: there is no directory, or the stage1 did not start. The apps that
-	// came for the session find that out, and the last one that leaves ends it.
+	// have joined the session get the error, and the last one that leaves ends the
+	// session.
 	sessionFailed
-	// sessionCanceling: the last app has gone before the stage1 was up.
+	// sessionCanceling: the last app has left before the stage1 was up.
 	sessionCanceling
-	// sessionStopping: the stage1 is being stopped, since the last app has gone, or the
-	// sandbox. A new app waits for the next session, here and in the states below.
+	// sessionStopping: the stage1 is being stopped, because the last app or the sandbox
+	// has gone. In this state and those below, a new app waits for the next session.
 	sessionStopping
-	// sessionEnded: the stage1 has ended, and its `stop` has not returned. Of a stage1
-	// that has ended by itself it is called, too.
+	// sessionEnded: the stage1 has ended, and `stop` has not returned yet. `stop` is
+	// also called for a stage1 that has ended by itself.
 	sessionEnded
-	// sessionRemoving: there is no stage1 any more, and the directory is being removed.
+	// sessionRemoving: the stage1 has ended, and the directory is being removed.
 	sessionRemoving
 	// sessionGone: a new session may begin.
 	sessionGone
@@ -54,7 +55,7 @@ func (s sessionState) startDecided() bool {
 	return s.dirDecided() && s != sessionMade && s != sessionStarting && s != sessionCanceling
 }
 
-// ends reports whether a caller has ended the session.
+// ends reports whether a caller has begun to end the session.
 func (s sessionState) ends() bool { return s >= sessionCanceling }
 
 // stage1Ended reports whether a stage1 that was up has ended.
@@ -64,7 +65,7 @@ func (s sessionState) stage1Ended() bool { return s == sessionDown || s >= sessi
 // returned.
 func (s sessionState) without() bool { return s == sessionFailed || s >= sessionRemoving }
 
-// sessionStep is something that happens to a session.
+// sessionStep is a step of a session from one state to another.
 type sessionStep string
 
 const (
@@ -72,13 +73,14 @@ const (
 	sessionStart       sessionStep = "start"   // `run` is called
 	sessionRuns        sessionStep = "up"      // the stage1 is ready
 	sessionFail        sessionStep = "fail"    // there will be no stage1
-	sessionStage1Ended sessionStep = "down"    // the notice pipe has ended, and the apps have
+	sessionStage1Ended sessionStep = "down"    // the notice pipe has ended, and so have the apps
 	sessionEnd         sessionStep = "end"     // the last app leaves, or the pod is closed
 	sessionStop        sessionStep = "stopped" // `stop` has returned
 	sessionOver        sessionStep = "gone"    // nothing is left
 )
 
-// sessionTransitions says what may follow what. docs/lifecycle.md has the same table.
+// sessionTransitions has the legal steps of each state. docs/lifecycle.md has the same
+// table.
 var sessionTransitions = map[sessionState]map[sessionStep]sessionState{
 	sessionMaking:    {sessionMake: sessionMade, sessionFail: sessionFailed},
 	sessionMade:      {sessionStart: sessionStarting, sessionFail: sessionFailed},

@@ -21,10 +21,10 @@ const (
 	killLimit = 2 * time.Second
 )
 
-// Kill sends a signal to an app's first process, or to an exec's, and returns
-// without waiting for its effect (requirements.md#T9). With all, which is for apps
-// only, every process of the app gets it. A process that has ended is
-// errdefs.ErrNotFound, an exec that was not started
+// Kill sends a signal to an app's first process, or to an exec's, and returns without
+// waiting for its effect (requirements.md#T9). If all is set, which is legal for apps
+// only, every process of the app gets it. For a process that has ended, Kill returns
+// errdefs.ErrNotFound, and for an exec that was not started
 // errdefs.ErrFailedPrecondition.
 func (p *Pod) Kill(ctx context.Context, id AppID, exec ExecID, sig int, all bool) error {
 	if sig < 0 || sig > maxSignal {
@@ -44,18 +44,18 @@ func (p *Pod) Kill(ctx context.Context, id AppID, exec ExecID, sig int, all bool
 	return a.signal(ctx, q, sig)
 }
 
-// kill sends SIGKILL to the first process of an app, or to all of its processes. An
-// app that is paused, by this shim or by another program, ends all the same; with
-// version 1 of cgroups its execs end when it is resumed.
+// kill sends SIGKILL to the first process of an app, or to all of its processes. It also
+// ends an app that is paused, by this shim or by another program. With version 1 of
+// cgroups, the execs of such an app end only when it is resumed.
 func (a *app) kill(ctx context.Context, all bool) error {
-	killing := a.step(stepKill) == nil // in any other state it cannot be paused anyhow
+	killing := a.step(stepKill) == nil // illegal in states in which the app cannot be paused
 	send := func() error { return a.signal(ctx, a.process, killSignal) }
 	if all {
 		send = func() error { return a.signalAll(ctx, killSignal) }
 	}
 	if err := send(); err != nil {
 		if killing {
-			_ = a.step(stepUnkill) // or it has ended
+			_ = a.step(stepUnkill) // illegal if the app has ended
 		}
 		return err
 	}
@@ -79,8 +79,8 @@ func (a *app) signal(ctx context.Context, q *process, sig int) error {
 	return err
 }
 
-// send has the stage1 send a signal. Where the stage1 has no entrypoint for that, or
-// does not run, send does it by the pid.
+// send makes the stage1 send a signal. If the stage1 has no entrypoint for that, or does
+// not run, send signals the pid.
 func (a *app) send(ctx context.Context, q *process, sig, pid int, start uint64) error {
 	if sig == 0 || !a.session.stage1.Has(abi.AppSignal) || !a.session.alive() {
 		return sendByPID(q, pid, start, sig)
@@ -91,7 +91,7 @@ func (a *app) send(ctx context.Context, q *process, sig, pid int, start uint64) 
 	if sig != killSignal {
 		return a.sendByStage1(ctx, q, c)
 	}
-	// SIGKILL does not depend on a stage1 that hangs or fails.
+	// SIGKILL must be delivered even if the stage1 hangs or fails.
 	limit, cancel := context.WithTimeout(ctx, killLimit)
 	defer cancel()
 	err := a.sendByStage1(limit, q, c)
@@ -111,9 +111,9 @@ func (a *app) sendByStage1(ctx context.Context, q *process, c Call) error {
 	return err
 }
 
-// sendByPID signals a host pid, if the process began at start. A process that was
-// created and not started is PID 1 of its namespace as a rule, and would ignore a
-// fatal signal: it gets SIGKILL instead.
+// sendByPID signals the process that has this host pid and start time. A process that was
+// created and not started is usually PID 1 of its namespace and would ignore a fatal
+// signal, so it gets SIGKILL instead.
 func sendByPID(q *process, pid int, start uint64, sig int) error {
 	if q.status().State == Created && proc.Fatal(syscall.Signal(sig)) {
 		sig = killSignal
@@ -125,14 +125,14 @@ func sendByPID(q *process, pid int, start uint64, sig int) error {
 	return err
 }
 
-// signalAll signals every process of the app, by its cgroup. A created app is one
-// process, which send has to signal. A first process that has left the cgroup, as it
-// can where the host's cgroups are mounted writable in the container, is signalled
-// all the same, because the app runs as long as it does.
+// signalAll signals every process of the app, by its cgroup. A created app has only one
+// process, and send signals it. If the host's cgroups are mounted writable in the
+// container, the first process can leave the cgroup. signalAll signals it all the same,
+// because the app runs as long as its first process does.
 //
-// An exec that is being started may enter the cgroup after the signal: then it
-// counts as started after the signal. If that was SIGKILL, the exec is killed before
-// the exit of the app is published, which waits for the execs that are being started.
+// An exec that is being started may enter the cgroup after the signal. It then counts as
+// started after the signal. If the signal was SIGKILL, the exec is killed before the
+// exit of the app is published, because that waits for the execs that are being started.
 func (a *app) signalAll(ctx context.Context, sig int) error {
 	pid, _, err := a.alive()
 	if err != nil {
@@ -157,7 +157,7 @@ func (a *app) signalAll(ctx context.Context, sig int) error {
 	if err := a.signal(ctx, a.process, sig); !errdefs.IsNotFound(err) {
 		return err
 	}
-	return nil // it has ended meanwhile
+	return nil // the app has ended meanwhile
 }
 
 // signalAllInside has the stage1 signal every process of an app whose processes stage 0 does not
@@ -178,8 +178,8 @@ func (a *app) signalAllInside(ctx context.Context, sig int) error {
 	return a.killProcesses(ctx)
 }
 
-// killProcesses ends every process of the app by its pid and cgroup, the first one
-// also if it has left the cgroup.
+// killProcesses ends every process of the app by its pid and cgroup. The first process
+// is killed even if it has left the cgroup.
 func (a *app) killProcesses(ctx context.Context) error {
 	pid, start, err := a.alive()
 	if err != nil {
@@ -191,10 +191,10 @@ func (a *app) killProcesses(ctx context.Context) error {
 	return a.cgroup.Kill(ctx)
 }
 
-// Pids lists the processes of an app by its cgroup (requirements.md#T6). Of an app
-// that has ended it is errdefs.ErrFailedPrecondition, and never NotFound: the
-// client would take the app for leaked and delete it with its exit (requirements.md#R3). Pids of
-// processes that stage 0 does not see are numbers of the stage1's.
+// Pids lists the processes of an app by its cgroup (requirements.md#T6). For an app that
+// has ended it returns errdefs.ErrFailedPrecondition. NotFound would make the client
+// take the app for leaked, and delete it with its exit (requirements.md#R3). The pids of
+// processes that stage 0 does not see are the stage1's own numbers.
 func (p *Pod) Pids(ctx context.Context, id AppID) ([]ProcessInfo, error) {
 	a, err := p.app(id)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 // to end.
 const abortLimit = 5 * time.Second
 
-// Start runs a created app, or a registered exec (requirements.md#T2), and returns
-// its pid. A failed start leaves an exec created and ends an app.
+// Start runs a created app, or a registered exec (requirements.md#T2), and returns its
+// pid. If the start fails, an exec is created again, and an app has ended.
 func (p *Pod) Start(ctx context.Context, id AppID, exec ExecID) (int, error) {
 	a, err := p.app(id)
 	if err != nil {
@@ -31,8 +31,8 @@ func (p *Pod) Start(ctx context.Context, id AppID, exec ExecID) (int, error) {
 	return a.startApp(ctx)
 }
 
-// startApp executes app/start. It is not cancelled with the client, which would not
-// know whether the program runs.
+// startApp executes app/start. It is not cancelled with the client, because the client
+// would not know whether the program runs.
 func (a *app) startApp(ctx context.Context) (int, error) {
 	release, err := a.takeTurnFor(ctx, stepStart)
 	if err != nil {
@@ -56,8 +56,8 @@ func (a *app) startApp(ctx context.Context) (int, error) {
 	return a.status().PID, nil
 }
 
-// becomes takes up the process that app/start has put in the place of the first one, and
-// puts it on disk.
+// becomes takes over the process that app/start has made in place of the first one, if
+// there is one, and records it on disk.
 func (a *app) becomes() error {
 	select {
 	case now := <-a.description().Becomes:
@@ -70,10 +70,10 @@ func (a *app) becomes() error {
 	}
 }
 
-// abort kills what a failed app/start has left of the app, which may even have
-// executed its program: no client can signal it any more, and as long as it runs it
-// holds up the app's Delete. abort returns once the exit was reported: before that, a
-// stage1 may refuse app/rm.
+// abort kills the processes that a failed app/start has left of the app, which may even
+// have executed its program. No client can signal the app any more, and as long as it
+// runs, its Delete cannot succeed. abort returns when the exit was reported, because a
+// stage1 may refuse app/rm before that.
 func (a *app) abort(ctx context.Context) {
 	_ = a.step(stepFail)
 	a.lane.unstart()

@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// stateOf is a state, and wakes up the callers that wait for another one. Whoever
+// stateOf is a state. It wakes up callers that wait for another state. The type that
 // embeds it has the table of its steps. The zero value is in the first state.
 type stateOf[S comparable] struct {
 	// mu guards the state, and those fields that the embedding type declares as such.
 	mu      sync.Mutex
 	state   S
-	changed chan struct{} // if a caller waits: closed by the next step
+	changed chan struct{} // closed by the next step; nil unless a caller waits
 }
 
 // moveLocked changes the state.
@@ -24,14 +24,14 @@ func (s *stateOf[S]) moveLocked(to S) {
 	}
 }
 
-// current returns the state, which need not be one that clients see.
+// current returns the state. Clients may see another one.
 func (s *stateOf[S]) current() S {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state
 }
 
-// in reports whether the state is one of these.
+// in reports whether the current state is one of states.
 func (s *stateOf[S]) in(states ...S) bool { return slices.Contains(states, s.current()) }
 
 // until waits for a state, at most until ctx ends, and returns the state at that time.
@@ -56,7 +56,7 @@ func (s *stateOf[S]) until(ctx context.Context, reached func(S) bool) (S, error)
 	}
 }
 
-// await is until for a state that comes without fail.
+// await is until for a state that is certain to come.
 func (s *stateOf[S]) await(reached func(S) bool) S {
 	state, _ := s.until(context.Background(), reached)
 	return state

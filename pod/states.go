@@ -6,8 +6,8 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// State is the state of an app or of an exec. Both move by the one table below;
-// an exec is never paused by itself, it shows its app's pause.
+// State is the state of an app or of an exec. Both use the table below. An exec is not
+// paused by itself; it shows the pause of its app.
 //
 //	           start                   exited            delete
 //	Creating ──► Created ──► Starting ──► Running ──► Stopped ──► Deleting ──► Deleted
@@ -18,7 +18,7 @@ import (
 //	                └────────────────────exited───────────────────────┘
 type State int
 
-// The states. Clients see some of them as another one, which shown names.
+// The states. For some of them clients see another state, which shown returns.
 const (
 	// Creating: the id is taken, and the process does not exist yet. Clients do not
 	// see the app at all.
@@ -26,34 +26,34 @@ const (
 	// Created: the app's first process is blocked before its program; an exec has no
 	// process.
 	Created
-	// Starting: the start call is under way. The outbox holds the other events of the
-	// process until that has ended.
+	// Starting: the start call is in progress. The outbox holds the other events of
+	// the process until it has ended.
 	Starting
-	// Failing: app/start has failed, and abort kills what is left of the app. Its exit
-	// is no event.
+	// Failing: app/start has failed, and abort kills what is left of the app. No event
+	// of its exit is published.
 	Failing
 	// Unstarted: the start of an exec has failed. Calls that wait for its exit return.
 	// It may be started again.
 	Unstarted
 	// Running: the user's program runs.
 	Running
-	// Pausing: no exec is admitted any more; those that are being started are waited
-	// for, and then the app is frozen.
+	// Pausing: no further exec is admitted. The app is frozen when the execs that are
+	// being started have started.
 	Pausing
 	// Paused: every process of the app is frozen.
 	Paused
 	// Killing: a client has sent SIGKILL to a running app. It cannot be paused any
-	// more: with version 1 of cgroups a frozen process does not die.
+	// more, because with version 1 of cgroups a frozen process does not end.
 	Killing
-	// Stopped: the first process has ended, and its exit was published, or it never
-	// ran the user's program.
+	// Stopped: the process has ended, and its exit was published. It may have ended before
+	// it ran the user's program.
 	Stopped
-	// Discarding: what was not started is being deleted. The blocked process of an app
-	// is killed first.
+	// Discarding: an app or exec that was not started is being deleted. The blocked
+	// process of an app is killed first.
 	Discarding
-	// Deleting: what has ended is being deleted.
+	// Deleting: an app or exec that has ended is being deleted.
 	Deleting
-	// Deleted: clients do not see it any more.
+	// Deleted: clients do not see the app or exec any more.
 	Deleted
 )
 
@@ -81,13 +81,13 @@ func (s State) shown() State {
 	return s
 }
 
-// deletes reports whether a Delete is at work, or has done its work.
+// deletes reports whether a Delete is in progress or has succeeded.
 func (s State) deletes() bool { return s == Discarding || s == Deleting || s == Deleted }
 
 // final reports whether an exit is known, or there will be none.
 func (s State) final() bool { return s == Unstarted || s == Stopped || s == Deleting || s == Deleted }
 
-// step is something that happens to an app or exec.
+// step is a step of an app or exec from one state to another.
 type step string
 
 const (
@@ -99,7 +99,7 @@ const (
 	stepExited   step = "exited"   // its first process has ended
 	stepPausing  step = "pausing"  // the client asked to pause it
 	stepPaused   step = "paused"   // every process of it is frozen
-	stepUnpause  step = "unpause"  // it could not be paused, and runs on
+	stepUnpause  step = "unpause"  // it could not be paused, and continues to run
 	stepResumed  step = "resumed"  // it runs again
 	stepKill     step = "kill"     // the client sends it SIGKILL
 	stepUnkill   step = "unkill"   // SIGKILL could not be sent
@@ -108,9 +108,8 @@ const (
 	stepDeleted  step = "deleted"  // nothing of it is left
 )
 
-// transitions is the only place that says what may follow what. A step that is
-// not listed for a state is refused with errdefs.ErrFailedPrecondition.
-// docs/lifecycle.md has the same table.
+// transitions is the only table of legal steps. A step that is not listed for a state
+// is refused with errdefs.ErrFailedPrecondition. docs/lifecycle.md has the same table.
 var transitions = map[State]map[step]State{
 	Creating:   {stepCreated: Created, stepDeleted: Deleted},
 	Created:    {stepStart: Starting, stepExited: Stopped, stepDelete: Discarding},
@@ -126,7 +125,7 @@ var transitions = map[State]map[step]State{
 	Deleting:   {stepDeleted: Deleted},
 }
 
-// why says in a client's words what a step is refused for.
+// why has the words of clients for steps, for the errors of refused steps.
 var why = map[step]string{
 	stepStart:   "start",
 	stepDelete:  "delete",
@@ -136,8 +135,9 @@ var why = map[step]string{
 	stepExited:  "record the exit of",
 }
 
-// next returns the state after a step. An error names the state that clients see,
-// unless that is Created, which would not explain why a start call is refused.
+// next returns the state after a step. An error names the state as clients see it. But
+// several states look like Created to clients, which would not explain why a start call
+// is refused, so for these the error names the state itself.
 func (s State) next(t step, what string) (State, error) {
 	if n, ok := transitions[s][t]; ok {
 		return n, nil

@@ -49,8 +49,8 @@ func TestEveryStateButTheLastHasAWayOut(t *testing.T) {
 	}
 }
 
-// The outbox counts on that: an exit that no state allowed would hold the exit of the
-// app for ever.
+// The outbox relies on that: if a state did not allow the exit of an exec, the exit of the
+// app would be held for ever.
 func TestAnExitIsAllowedWhereverThereMayBeAProcess(t *testing.T) {
 	for s := Created; s < Stopped; s++ {
 		if _, err := s.next(stepExited, "a"); err != nil {

@@ -13,18 +13,18 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Stats is what the kernel has counted of an app.
+// Stats are the kernel's statistics of an app.
 type Stats struct {
 	*cgroup.Stats
-	// Network is that of the app's network namespace, while the app lives and
-	// unless the namespace is the host's.
+	// Network has the interfaces of the app's network namespace. It is empty
+	// after the app has ended, and if the namespace is the host's.
 	Network []proc.Interface
 }
 
-// Stats reads the statistics of an app, from its creation until it is deleted:
-// clients ask whether the kernel has killed in it when it has ended
-// (requirements.md#T14, requirements.md#C4). It starts no process, unless the statistics are the
-// stage1's and its image has no socket.
+// Stats reads the statistics of an app, until the app is deleted
+// (requirements.md#T14, requirements.md#C4): after the end of an app, clients
+// ask whether the kernel has killed a process of it. Stats starts no process,
+// unless the stage1 counts the statistics and its image has no socket.
 func (p *Pod) Stats(ctx context.Context, id AppID) (Stats, error) {
 	a, err := p.app(id)
 	if err != nil {
@@ -35,14 +35,14 @@ func (p *Pod) Stats(ctx context.Context, id AppID) (Stats, error) {
 	}
 	counted, err := a.cgroup.Stats()
 	if errors.Is(err, fs.ErrNotExist) {
-		err = fmt.Errorf("%v: %w", err, errdefs.ErrNotFound) // its Delete is under way
+		err = fmt.Errorf("%v: %w", err, errdefs.ErrNotFound) // the app is being deleted
 	}
 	if err != nil {
 		return Stats{}, fmt.Errorf("container %s: %w", a.id, err)
 	}
 	st := Stats{Stats: counted}
 	if pid, start, err := a.alive(); err == nil && a.ownNet && proc.Alive(pid, start) {
-		st.Network, _ = proc.Interfaces(pid) // it may end at any time
+		st.Network, _ = proc.Interfaces(pid) // the process may end at any time
 	}
 	return st, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// takeTurn waits for the calls that came before.
+// takeTurn waits until earlier calls have released the turn.
 func (a *app) takeTurn(ctx context.Context) (release func(), err error) {
 	select {
 	case a.turn <- struct{}{}:
@@ -23,8 +23,8 @@ func (a *app) takeTurnFor(ctx context.Context, t step) (release func(), err erro
 	return a.takeTurnIf(ctx, func() error { return a.legal(t) })
 }
 
-// takeTurnIf is takeTurn for a call that must be legal after the wait. It is also
-// checked before, so that an illegal call does not wait.
+// takeTurnIf is takeTurn for a call that must be legal after the wait. legal is
+// also called before the wait, so that an illegal call does not wait.
 func (a *app) takeTurnIf(ctx context.Context, legal func() error) (release func(), err error) {
 	if err := legal(); err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (a *app) takeTurnIf(ctx context.Context, legal func() error) (release func(
 	return release, nil
 }
 
-// takeTurnIn is takeTurn for a call that is legal in some states only.
+// takeTurnIn is takeTurn for a call that is legal only in some states.
 func (a *app) takeTurnIn(ctx context.Context, verb string, states ...State) (release func(), err error) {
 	legal := func() error {
 		if s := a.status().State; !slices.Contains(states, s) {

@@ -17,36 +17,36 @@ type AppID string
 // means the app's first process.
 type ExecID string
 
-// Exit is how a process ended. Code is what the process returned, or 128 plus
-// the signal that ended it. The zero At means that it has not ended.
+// Exit is the end of a process. Code is the exit code, or 128 plus the signal that
+// ended the process. A zero At means that the process has not ended.
 type Exit struct {
 	Code uint32
 	At   time.Time
 }
 
-// Status is what this process knows of an app or exec.
+// Status is the status of an app or exec.
 type Status struct {
-	PID      int // 0 for an exec that was not started; the old one after the end
+	PID      int // 0 for an exec that was not started; after the end the former pid
 	State    State
 	Exit     Exit
 	Terminal bool
-	Deleting bool // a Delete is at work: the client that sent it gets the exit
+	Deleting bool // a Delete is in progress; the client that sent it gets the exit
 	Tag      any  // of AppConfig or ExecConfig; Pod.Status returns it
 }
 
-// ProcessInfo is one process of an app. Exec is empty for the first process and
-// for processes that the app made itself.
+// ProcessInfo is one process of an app. Exec is empty for the first process and for
+// its descendants.
 type ProcessInfo struct {
 	PID  int
 	Exec ExecID
 }
 
-// RootFS is an app's root file system as the client described it.
+// RootFS is an app's root file system as the client has described it.
 type RootFS interface {
-	// Empty says that there is nothing to mount: the root is what the spec's
-	// root.path names.
+	// Empty reports whether there is nothing to mount. The root is then the directory
+	// of the spec's root.path.
 	Empty() bool
-	// Mount mounts it on target, an existing directory. On failure nothing
+	// Mount mounts the root on target, an existing directory. If it fails, nothing
 	// stays mounted.
 	Mount(ctx context.Context, target string) error
 	// Mounts lists what Mount would mount, in order.
@@ -57,29 +57,29 @@ type RootFS interface {
 type AppConfig struct {
 	ID       AppID
 	Bundle   string    // absolute; rkt.json is written here
-	Spec     *spec.App // what ReadSpec has returned
+	Spec     *spec.App // result of ReadSpec
 	Rootfs   RootFS
-	Stdio    Stdio // taken over by CreateApp, also when it fails
+	Stdio    Stdio // CreateApp takes ownership, even if it fails
 	Terminal bool
 	Debug    bool
 	Options  abi.Options
-	// Checkpoint is a directory that the app is restored from, if any.
+	// Checkpoint is a directory from which the app is restored, or empty.
 	Checkpoint string
-	// Tag is the caller's: it is in the app's Status and in the events of its first
-	// process.
+	// Tag belongs to the caller. It is returned in the app's Status and in the events
+	// of its first process.
 	Tag any
 }
 
 // ExecConfig is a request for a further process in an app.
 type ExecConfig struct {
 	ID       ExecID
-	Process  *spec.Process // what ReadProcess has returned
-	Stdio    Stdio         // taken over by AddExec, also when it fails
+	Process  *spec.Process // result of ReadProcess
+	Stdio    Stdio         // AddExec takes ownership, even if it fails
 	Terminal bool
-	Tag      any // the caller's, as that of AppConfig
+	Tag      any // belongs to the caller, as in AppConfig
 }
 
-// EventKind says what happened.
+// EventKind is the kind of an event.
 type EventKind int
 
 // The events of an app, in the order in which they can happen.
@@ -91,7 +91,7 @@ const (
 	EventPaused
 	EventResumed
 	EventCheckpointed
-	EventOOM    // the kernel has killed in it for want of memory
+	EventOOM    // the kernel has killed a process because memory ran out
 	EventExited // of the app's first process, or of an exec
 	EventDeleted
 )
@@ -105,7 +105,7 @@ func (k EventKind) String() string {
 	return eventNames[k]
 }
 
-// Event is one thing that happened to an app or exec.
+// Event is an event of an app or exec.
 type Event struct {
 	Kind EventKind
 	App  AppID
@@ -114,31 +114,31 @@ type Event struct {
 	Exit Exit // of EventExited and EventDeleted
 	Tag  any  // of AppConfig or ExecConfig
 
-	Checkpoint string // of EventCheckpointed: where it is
+	Checkpoint string // of EventCheckpointed: the directory
 }
 
-// Events receives a pod's events. The order of calls is the order in which they
-// must reach subscribers (requirements.md#E1).
+// Events receives a pod's events. Subscribers must get them in the order of the calls
+// (requirements.md#E1).
 type Events interface {
 	// Publish never blocks, and calls no method of the Pod.
 	Publish(Event)
 }
 
-// SandboxConfig is a request for a pod that runs without apps, too: from its
-// start until it is stopped.
+// SandboxConfig is a request for a pod that exists without apps, from its start until
+// it is stopped.
 type SandboxConfig struct {
 	ID     string
 	Bundle string // absolute; rkt.json is written here
 	Debug  bool
 
-	// Namespaces that the pod's apps may join: new ones, or with a path existing
-	// ones. The host's are not listed.
+	// Namespaces that the pod's apps may join. A namespace with a path exists already;
+	// others are made. Namespaces that the pod shares with the host are not listed.
 	Hostname    string
 	Namespaces  []abi.Namespace
 	UIDMappings []abi.IDMapping // of the pod's user namespace, if it has one
 	GIDMappings []abi.IDMapping
-	// UserOf is the path of a namespace that belongs to the pod's user namespace.
-	// Without one, a user namespace that is listed is a new one.
+	// UserOf is the path of a namespace that belongs to the pod's user namespace. If
+	// it is empty, a listed user namespace is a new one.
 	UserOf string
 	Sysctl map[string]string
 
@@ -150,17 +150,17 @@ type SandboxConfig struct {
 
 	SELinux     string // label of the holder
 	CgroupsPath string // of the holder, as in an OCI spec
-	// CgroupParent is the pod's cgroup, as a path below the root of every
-	// hierarchy. The kubelet makes it and limits the pod by it; SandboxStats reads its
-	// statistics. Without one they are the holder's.
+	// CgroupParent is the pod's cgroup, as a path below the root of every hierarchy.
+	// The kubelet makes it and sets the pod's limits in it. SandboxStats reads its
+	// statistics. If it is empty, the statistics are those of the holder's cgroup.
 	CgroupParent string
 
-	// Files that apps get to see, and a tmpfs for their /dev/shm.
+	// Files that apps see, and a tmpfs for their /dev/shm.
 	Files []disk.SandboxFile
 	Shm   disk.SandboxShm
 }
 
-// SandboxStatus is what this process knows of a sandbox.
+// SandboxStatus is the status of a sandbox.
 type SandboxStatus struct {
 	State     SandboxState
 	PID       int // of the process that holds the namespaces; the old one after the end

@@ -9,9 +9,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
-// tellUnknown names fields of a client's document that the OCI runtime spec does not have
-// and that are ignored, in the log and in the pod's journal: a newer spec may have them, or
-// they are typing errors. what is the document.
+// tellUnknown logs the ignored fields of a client's document that the OCI runtime spec does
+// not have, and writes them to the pod's journal. They are typing errors, or a newer spec
+// has them. what names the document.
 func (a *app) tellUnknown(ctx context.Context, what string, exec ExecID, fields []string) {
 	if len(fields) == 0 {
 		return
@@ -22,7 +22,8 @@ func (a *app) tellUnknown(ctx context.Context, what string, exec ExecID, fields 
 	a.session.stage1.NoteUnknown(c, fields)
 }
 
-// checkSpec checks the app's config.json, puts its unknown fields on record, and returns them.
+// checkSpec checks the app's config.json, records its unknown fields on disk, and returns
+// them.
 func (a *app) checkSpec() (unknown []string, err error) {
 	unknown, err = a.session.stage1.CheckSpec(a.config.Spec)
 	if err == nil && len(unknown) > 0 {

@@ -9,8 +9,8 @@ import (
 )
 
 // Update changes those limits of an app that an OCI linux.resources object names
-// (requirements.md#T12). The app is created, running or paused. What cannot be
-// changed is an error that names it, and then nothing has changed.
+// (requirements.md#T12). The app must be created, running or paused. If a limit
+// cannot be changed, the error names it, and nothing has changed.
 func (p *Pod) Update(ctx context.Context, id AppID, resources []byte) error {
 	a, err := p.app(id)
 	if err != nil {
@@ -51,9 +51,9 @@ func (p *Pod) Update(ctx context.Context, id AppID, resources []byte) error {
 	return nil
 }
 
-// Checkpoint has the stage1 write the state of a running or paused app to a
-// directory (requirements.md#T8). A stage1 that has no entrypoint for it is
-// errdefs.ErrNotImplemented.
+// Checkpoint makes the stage1 write the state of a running or paused app to a
+// directory (requirements.md#T8). If the stage1 has no entrypoint for that,
+// Checkpoint returns errdefs.ErrNotImplemented.
 func (p *Pod) Checkpoint(ctx context.Context, id AppID, c abi.Checkpoint) error {
 	a, err := p.app(id)
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *Pod) Checkpoint(ctx context.Context, id AppID, c abi.Checkpoint) error 
 	if err := a.session.stage1.Invoke(ctx, call); err != nil {
 		return err
 	}
-	_ = a.push(Event{Kind: EventCheckpointed, Checkpoint: c.Path}) // or it has ended meanwhile
+	_ = a.push(Event{Kind: EventCheckpointed, Checkpoint: c.Path}) // the app may have ended meanwhile
 	return nil
 }
 

@@ -8,10 +8,11 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// checkVersion returns an error for the ociVersion of a config.json that is no version 1 of
-// the OCI runtime spec. All versions 1 are compatible: what a later one adds is found field by
-// field. A text that is no version is errdefs.ErrInvalidArgument, another version is
-// errdefs.ErrNotImplemented.
+// checkVersion checks the ociVersion of a config.json. It accepts versions 1.x of the OCI
+// runtime spec, because all of them are compatible. Fields that are new in a later version
+// are checked one by one. For any other version the error unwraps to
+// errdefs.ErrNotImplemented, and for a text that is no version to
+// errdefs.ErrInvalidArgument.
 func checkVersion(version string) error {
 	if version == "" {
 		return fmt.Errorf("ociVersion is missing, which the OCI runtime spec requires, as in %q: %w", specs.Version, errdefs.ErrInvalidArgument)

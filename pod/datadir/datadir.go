@@ -1,7 +1,7 @@
 // Package datadir makes directories of the data directory with modes that keep the
-// host's users away from images and pods. Inside an image's tree every mode is the
-// image's own, set-id bits among them, so only the directories above decide who
-// reaches the programs in it. docs/layout.md lists the modes.
+// host's users away from images and pods. Inside an image's tree every file has the mode
+// that the image gives it, with set-id bits, so only the directories above decide which
+// users reach the programs in it. docs/layout.md lists the modes.
 package datadir
 
 import (
@@ -13,13 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mode is that of the data directory itself: the mapped users of a user namespace pass
-// through it on their way to a holder's root, and do not need to list it.
+// Mode is the mode of the data directory itself: the mapped users of a user namespace
+// pass through it on their way to a holder's root, and do not need to list it.
 const Mode fs.FileMode = 0o711
 
-// Make makes a directory with these permissions, and gives them to one that exists:
-// earlier releases made directories with 0755, and a umask takes bits from new ones. Its
-// set-group-ID bit, which rkt's packages give it, stays.
+// Make makes a directory with these permissions. If the directory exists, Make changes
+// its permissions: earlier releases made directories with 0755, and a umask takes bits
+// from new ones. The set-group-ID bit, which rkt's packages give the data directory,
+// stays.
 func Make(dir string, perm fs.FileMode) error {
 	if err := os.MkdirAll(dir, perm); err != nil {
 		return err
@@ -33,7 +34,7 @@ func Make(dir string, perm fs.FileMode) error {
 	}
 	err = os.Chmod(dir, st.Mode()&^fs.ModePerm|perm)
 	if errors.Is(err, unix.EROFS) {
-		return nil // no pod can be made here, and `delete` still has to work
+		return nil // no pod can be made on a read-only file system, but `delete` has to work
 	}
 	return err
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec/spelling"
 )
 
-// Field is a value at its place in the OCI runtime spec. Fields of one document share what
-// they have looked up, so one goroutine uses them.
+// Field is a value at its place in the OCI runtime spec. The fields of one document share a
+// cache, so only one goroutine may use them.
 type Field struct {
 	Value
-	of    reflect.Type // what specs-go has at this place; nil where anything may stand
-	asks  bool         // by being there
+	of    reflect.Type // the type that specs-go has at this place; nil where any value may be
+	asks  bool         // its presence alone asks for something
 	known lookups
 }
 
-// lookups are the fields of those of specs-go's structs that a document has.
+// lookups caches the fields of specs-go's structs.
 type lookups map[reflect.Type]map[string]reflect.Type
 
 // Top returns the whole document as a field.
@@ -27,10 +27,10 @@ func (d *Document[T]) Top() Field {
 	return Field{Value: d.Root, of: reflect.TypeFor[T](), known: lookups{}}
 }
 
-// Member returns the member or element at hand of a cursor over this field, with the name
-// that the spec has for it. A name that differs only in case is the field's, because
-// encoding/json takes it for that, in stage 0 and in most OCI runtimes. A member that no
-// version of the spec known here has is not ok.
+// Member returns the current member or element of a cursor over this field, with the name
+// that the spec has for it. A name may differ in case from the spec's, because
+// encoding/json ignores case, in stage 0 and in most OCI runtimes. ok is false for a member
+// that no known version of the spec has.
 func (f Field) Member(m *Members) (inner Field, name []byte, ok bool) {
 	inner, name = Field{Value: m.Value, known: f.known}, m.Name()
 	if f.of == nil {
@@ -44,7 +44,7 @@ func (f Field) Member(m *Members) (inner Field, name []byte, ok bool) {
 	case reflect.Map, reflect.Slice, reflect.Array:
 		inner.of = f.of.Elem()
 	default:
-		return inner, name, false // no such document can be decoded
+		return inner, name, false // encoding/json has refused such a document
 	}
 	asking := present[f.of]
 	inner.asks = slices.Contains(asking, string(name)) || slices.Contains(asking, anyKey)
@@ -66,7 +66,8 @@ func (f Field) MayHaveUnknown() bool {
 	return t != nil && t.Kind() == reflect.Struct && f.HasMembers()
 }
 
-// find returns the field of a struct that a member is decoded into, with its name.
+// find returns the field of a struct into which encoding/json decodes a member, with its
+// name.
 func (f Field) find(name []byte) ([]byte, reflect.Type, bool) {
 	fields := f.fields()
 	if t, ok := fields[string(name)]; ok {
@@ -80,7 +81,7 @@ func (f Field) find(name []byte) ([]byte, reflect.Type, bool) {
 	return name, nil, false
 }
 
-// Meant returns the name of the field that a member of this one was probably meant to be,
+// Meant returns the name of the field that the author of a misspelt member probably meant,
 // or an empty string.
 func (f Field) Meant(name string) string {
 	if f.of == nil || f.of.Kind() != reflect.Struct {
@@ -99,9 +100,9 @@ func (f Field) fields() map[string]reflect.Type {
 	return fields
 }
 
-// Asks reports whether the field, or something below it, asks for anything. Beside what
-// Value.Asks says, a field asks whose presence does. A member that the spec does not have
-// asks for nothing: docs/stage1-abi.md, section 9.
+// Asks reports whether the field, or something below it, asks for anything: by its value,
+// as Value.Asks has it, or by its presence. A member that the spec does not have asks for
+// nothing: docs/stage1-abi.md, section 9.
 func (f Field) Asks() bool {
 	switch {
 	case f.in == nil || f.place().kind == 'n':

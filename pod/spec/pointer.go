@@ -25,7 +25,8 @@ func Follow(pointer string) *Miss {
 	return follow(reflect.TypeFor[specs.Spec](), "", strings.Split(strings.TrimPrefix(pointer, "/"), "/"))
 }
 
-// follow follows the rest of a pointer from the type of the field at here.
+// follow follows the remaining words of a pointer. t is the type of the field that the
+// pointer has led to so far, and here is that field's pointer.
 func follow(t reflect.Type, here string, words []string) *Miss {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -51,7 +52,7 @@ func follow(t reflect.Type, here string, words []string) *Miss {
 	case reflect.Map:
 		return follow(t.Elem(), next, words[1:])
 	case reflect.Interface:
-		return nil // anything
+		return nil // any member may be here
 	}
 	return &Miss{Why: fmt.Sprintf("%s has nothing below it", here)}
 }

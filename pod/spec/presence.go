@@ -9,11 +9,12 @@ import (
 // anyKey stands for every key of a map in the table of presence.
 const anyKey = "*"
 
-// present has the fields of runtime-spec 1.3 that ask for something by being there, whatever
-// their value, unless that is null: by the struct or map that they are in. An empty value of
-// any other field asks for the same as an absent one. docs/stage1-abi.md, section 9, has the
-// same table with the reasons. Fields of linux.resources are not in it, because stage 0
-// enforces them. The table is not changed.
+// present has the fields of runtime-spec 1.3 that ask for something by their presence,
+// whatever their value, unless it is null. Its keys are the structs and maps that have
+// these fields. For every other field an empty value asks for the same as no field.
+// docs/stage1-abi.md, section 9, has the same table with the reasons. Fields of
+// linux.resources are not listed, because stage 0 enforces them. No code may change the
+// map.
 var present = map[reflect.Type][]string{
 	reflect.TypeFor[specs.Process]():           {"capabilities", "oomScoreAdj", "scheduler", "ioPriority"},
 	reflect.TypeFor[specs.User]():              {"umask"},

@@ -12,8 +12,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// silent has the fields of which an empty value asks for the same as an absent field. What
-// only groups other fields is among them.
+// silent has the fields whose empty value asks for nothing, like an absent field. It includes
+// the fields that only group other fields.
 var silent = map[reflect.Type]string{
 	reflect.TypeFor[specs.Spec]():  "annotations domainname freebsd hooks hostname linux mounts ociVersion process root solaris vm windows zos",
 	reflect.TypeFor[specs.Hooks](): "createContainer createRuntime poststart poststop prestart startContainer",
@@ -22,9 +22,10 @@ var silent = map[reflect.Type]string{
 	reflect.TypeFor[specs.Mount](): "destination gidMappings options source type uidMappings",
 
 	reflect.TypeFor[specs.Process](): "apparmorProfile args commandLine consoleSize cwd env execCPUAffinity noNewPrivileges rlimits selinuxLabel terminal user",
-	// User and group 0 are those of a process of whom nothing is asked.
+	// A process without user and group runs as user and group 0.
 	reflect.TypeFor[specs.User](): "additionalGids gid uid username",
-	// Without an initial or final set the affinity is not changed, and without a size neither.
+	// An empty set of processors does not change the affinity, and an empty size does not
+	// change the terminal's size.
 	reflect.TypeFor[specs.CPUAffinity]():     "final initial",
 	reflect.TypeFor[specs.Box]():             "height width",
 	reflect.TypeFor[specs.LinuxIOPriority](): "class",
@@ -71,8 +72,8 @@ var silent = map[reflect.Type]string{
 	reflect.TypeFor[specs.FreeBSDJailAllow]():    "chflags mlock mount quotas rawSockets setHostname socketAf",
 }
 
-// everyField calls f for each field of the spec but those of linux.resources, with all the
-// pointers that lead to it.
+// everyField calls f for each field of the spec except those of linux.resources, once for each
+// pointer that leads to the field.
 func everyField(f func(in reflect.Type, name, pointer string)) {
 	var walk func(t reflect.Type, pointer string)
 	walk = func(t reflect.Type, pointer string) {
@@ -97,7 +98,8 @@ func everyField(f func(in reflect.Type, name, pointer string)) {
 	walk(reflect.TypeFor[specs.Spec](), "")
 }
 
-// A field that a later version of specs-go adds has to be put into one of the two tables.
+// A field that is new in a later version of specs-go must be put into one of the two
+// tables.
 func TestOfEveryFieldOfTheSpecItIsKnownWhetherItsPresenceAsks(t *testing.T) {
 	listed := map[reflect.Type]map[string]bool{}
 	for in, names := range present {

@@ -1,7 +1,7 @@
-// Package spec reads a JSON text of the OCI runtime spec, once: config.json, the process
-// of an exec, or the resources of an update. What it returns has all that stage 0 and the
-// callers of stage1s need of the text, so that they do not read it again: the text byte for
-// byte, what it means in Go, and the place of every value, known to Go or not.
+// Package spec reads a JSON text of the OCI runtime spec once: config.json, the process of
+// an exec, or the resources of an update. The result has everything that stage 0 and the
+// callers of stage1s need: the text byte for byte, its values as Go's types, and the place
+// of every value in the text, even of values that the Go types do not have.
 package spec
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Document is a text that was read. It is not changed.
+// Document is a text that was read. It must not be changed.
 type Document[T any] struct {
 	OCI  T
 	Text []byte // as the client wrote it
@@ -39,8 +39,8 @@ func Read[T any](text []byte) (*Document[T], error) {
 	return d, nil
 }
 
-// Namespace returns whether a spec asks for a namespace of a kind, and the path of the one
-// that it joins, or "" for a new one.
+// Namespace reports whether a spec asks for a namespace of a kind, and returns the path of
+// the namespace to join, or "" for a new one.
 func Namespace(s *specs.Spec, kind specs.LinuxNamespaceType) (path string, asked bool) {
 	if s.Linux == nil {
 		return "", false

@@ -77,7 +77,8 @@ func TestMembersOfAnObjectAreReplacedAndTheOthersStay(t *testing.T) {
 	}
 }
 
-// The places are those of a decoder that builds everything, on whatever text.
+// For any text the places are the same as those that a decoder finds that builds
+// all values.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"process":{"args":["sh"],"cwd":"/"},"mounts":[{"type":"x","a":[1,{}]}]}`))
 	f.Add([]byte("{\"\\u0061\" : {\"\\\"\":\"\\\\\"} , \"\":[ ] ,\"a\":-1.5e3 }"))
@@ -93,7 +94,7 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// same compares a value, and all that is in it, with the text that it stands for.
+// same compares a value, and all values in it, with the text of the value.
 func same(t *testing.T, v Value) {
 	if !json.Valid(v.Raw()) || !bytes.Equal(v.Raw(), bytes.TrimSpace(v.Raw())) {
 		t.Fatalf("a value is %q", v.Raw())

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Value is a value in a text that was read. The zero Value is one that is not there: it
+// Value is a value in a text that was read. The zero Value stands for a missing value: it
 // has no members and asks for nothing.
 type Value struct {
 	in *index
@@ -16,7 +16,7 @@ type Value struct {
 }
 
 // index has the places of all values of a valid text, in the order of the text: a value
-// comes before what is in it, and each member of an object comes after its key.
+// comes before the values in it, and each member of an object comes after its key.
 type index struct {
 	text   []byte
 	places []place
@@ -24,7 +24,7 @@ type index struct {
 
 type place struct {
 	start, end int32 // in the text
-	next       int32 // the place that follows the value and all that is in it
+	next       int32 // index of the first place after the value and everything in it
 	kind       byte  // the first byte of the value
 }
 
@@ -45,8 +45,8 @@ func (v Value) IsObject() bool { return v.in != nil && v.place().kind == '{' }
 // HasMembers reports whether the value is an object or array, which may be empty.
 func (v Value) HasMembers() bool { return v.IsObject() || v.in != nil && v.place().kind == '[' }
 
-// Members returns a cursor before the members of an object or the elements of an array,
-// as far as the value has any:
+// Members returns a cursor before the first member of an object, or the first element of an
+// array. For other values the cursor is empty:
 //
 //	for m := v.Members(); m.Next(); {
 //		use(m.Name(), m.Value)
@@ -59,12 +59,12 @@ func (v Value) Members() Members {
 	return Members{Value: v, object: p.kind == '{', n: -1, next: v.at + 1, end: p.next}
 }
 
-// Members is a cursor. An object can have several members of a name.
+// Members is a cursor. An object can have several members with the same name.
 type Members struct {
-	Value     // the member at hand
+	Value     // the current member
 	object    bool
-	n         int   // which one it is
-	next, end int32 // places
+	n         int   // index of the current member
+	next, end int32 // indexes of places
 }
 
 // Next goes to the next member, if there is one.
@@ -81,7 +81,8 @@ func (m *Members) Next() bool {
 	return true
 }
 
-// Name returns the name of the member at hand, or its index as JSON pointers have it.
+// Name returns the name of the current member, or for an element its index as in a JSON
+// pointer.
 func (m *Members) Name() []byte {
 	if !m.object {
 		return strconv.AppendInt(nil, int64(m.n), 10)
@@ -91,15 +92,15 @@ func (m *Members) Name() []byte {
 		return raw[1 : len(raw)-1]
 	}
 	var s string
-	_ = json.Unmarshal(raw, &s) // valid, as all of the text
+	_ = json.Unmarshal(raw, &s) // the whole text is valid JSON
 	return []byte(s)
 }
 
-// key returns the name of the member at hand as it is written.
+// key returns the key of the current member as it is written.
 func (m *Members) key() []byte { return Value{m.in, m.at - 1}.Raw() }
 
-// Asks reports whether the value asks for anything if its presence does not. What does not
-// is null, false, 0, "", [], and an object with nothing else in it.
+// Asks reports whether the value asks for something, apart from its presence. null, false,
+// 0, "", [] and an object whose members all ask for nothing do not.
 func (v Value) Asks() bool {
 	if v.in == nil {
 		return false
@@ -126,15 +127,15 @@ func (v Value) Asks() bool {
 	return strings.ContainsAny(mantissa, "123456789")
 }
 
-// Change is what becomes of a member of an object. To is given the last member of the name,
-// or a Value that is not there. What it returns is the member's text; nil removes it.
+// Change is a change of one member of an object. To gets the last member of that name, or
+// the zero Value, and returns the member's new text. nil removes the member.
 type Change struct {
 	Name string
 	To   func(Value) []byte
 }
 
 // With returns the text of an object with some members changed. The other members stay as
-// they are. What is no object is taken for an empty one.
+// they are. A value that is no object counts as an empty object.
 func (v Value) With(changes ...Change) []byte {
 	b := []byte{'{'}
 	add := func(key, text []byte) {
@@ -169,8 +170,8 @@ func newIndex(text []byte) Value {
 	return Value{in: &index{text: text, places: x.places}}
 }
 
-// indexer reads a valid text, value by value. Its methods leave at after what they have
-// read.
+// indexer reads a valid text, value by value. Each method leaves at after the text that it
+// has read.
 type indexer struct {
 	text   []byte
 	at     int
@@ -215,7 +216,7 @@ func (x *indexer) members(named bool) {
 	}
 }
 
-// space skips white space and returns what is next.
+// space skips white space and returns the next byte.
 func (x *indexer) space() byte {
 	for {
 		switch c := x.text[x.at]; c {

@@ -12,9 +12,9 @@ func Nearest(word string, list []string) string {
 	return slices.MinFunc(list, func(a, b string) int { return Distance(word, a) - Distance(word, b) })
 }
 
-// Likely returns the word of a list that a misspelt one was probably meant to be, or an
-// empty string: words that differ in case only, or in at most two letters and fewer than
-// half of them.
+// Likely returns the word of a list that a misspelt word was probably meant to be, or an
+// empty string. That is a word that differs from the misspelt one only in case, or the
+// nearest word if it differs in at most two letters and in fewer than half of the letters.
 func Likely(word string, list []string) string {
 	if len(list) == 0 {
 		return ""

@@ -21,19 +21,19 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
 )
 
-// Composition is an app as its files and mounts in a pod describe it, for a stage1 that reads
-// manifests.
+// Composition is an app in the form in which a stage1 that reads manifests gets it: as
+// files and mounts in the pod directory.
 type Composition struct {
 	Dir  string // of the pod
 	Name types.ACName
 	App  *appc.App
 	Spec *specs.Spec
-	// Annotations are the app's: those of its streams.
+	// Annotations are the annotations of the app, which describe its streams.
 	Annotations types.Annotations
-	mutable     bool // other apps use the pod's manifest already, so it gets no volumes
+	mutable     bool // the pod's manifest is in use already, so it gets no volumes
 }
 
-// Compose translates the request of an app/add.
+// Compose makes the Composition of the app that an app/add asks for.
 func (s *InSpace) Compose(c pod.Call, mutable bool) (*Composition, error) {
 	k := &Composition{Dir: c.Dir, Name: types.ACName(c.Request.App), Spec: SpecOf(&c), mutable: mutable}
 	var err error
@@ -43,8 +43,8 @@ func (s *InSpace) Compose(c pod.Call, mutable bool) (*Composition, error) {
 	return k, err
 }
 
-// SpecOf returns the spec of the app that `run` executes. It is empty for a mutable pod, which
-// has no app yet.
+// SpecOf returns the spec of the app that `run` executes. The spec is empty for a mutable
+// pod, because such a pod has no app when `run` is called.
 func SpecOf(c *pod.Call) *specs.Spec {
 	if c.Spec == nil {
 		return &specs.Spec{}
@@ -52,11 +52,11 @@ func SpecOf(c *pod.Call) *specs.Spec {
 	return &c.Spec.OCI
 }
 
-// mounts reports whether stage 0 makes a mount itself, in the app's root, so that the manifest
-// has no volume for it. In a mutable pod these are all mounts that the stage1 does not make. In
-// an immutable pod these are mounts of tmpfs, because an empty volume has no size and no flags
-// and rkt's fly makes no tmpfs. A tmpfs inside a volume is not among them, because volumes are
-// mounted later.
+// mounts reports whether stage 0 itself makes a mount in the app's root, so that the
+// manifest has no volume for it. In a mutable pod stage 0 makes all mounts that the stage1
+// does not make. In an immutable pod it makes mounts of tmpfs, because a volume of kind
+// empty has no size and no flags, and rkt's fly makes no tmpfs. The stage1 makes a tmpfs
+// inside a volume, because volumes are mounted after stage 0's mounts.
 func (k *Composition) mounts(m specs.Mount) bool {
 	if appc.Own(m) || k.mutable {
 		return !appc.Own(m)
@@ -78,9 +78,9 @@ func (k *Composition) rootInTree() string { return filepath.Join(k.Stage2(), "ro
 // Root returns the mount point of the app's root.
 func (k *Composition) Root() string { return filepath.Join(k.Dir, stage1.RootfsDir, k.rootInTree()) }
 
-// Write writes the files that rkt wrote before it called the stage1: the image manifest twice,
-// the environment, the entry in the pod's manifest, and an empty file whose time is that of all
-// this.
+// Write writes the files that rkt wrote before it called the stage1: the image manifest
+// twice, the environment, the entry in the pod's manifest, and an empty file whose time is
+// the time of this step.
 func (k *Composition) Write() error {
 	image, app, err := disk.Describe(disk.AppName(k.Name), &k.App.App)
 	if err != nil {
@@ -102,13 +102,13 @@ func (k *Composition) Write() error {
 	return stage1.InTree(k.Dir, func(tree *os.Root) error { return tree.WriteFile(Mark(string(k.Name), Created), nil, 0o644) })
 }
 
-// writeInTree writes the files of the app that programs in the pod read.
+// writeInTree writes the files that programs in the pod read.
 func (k *Composition) writeInTree(image []byte) error {
 	return stage1.InTree(k.Dir, func(tree *os.Root) error {
 		if err := tree.MkdirAll(k.rootInTree(), 0o750); err != nil {
 			return err
 		}
-		if err := tree.Chmod(k.Stage2(), 0o755); err != nil { // for programs of any user
+		if err := tree.Chmod(k.Stage2(), 0o755); err != nil { // programs of any user read these files
 			return err
 		}
 		if err := tree.WriteFile(filepath.Join(k.Stage2(), "manifest"), image, 0o644); err != nil {
@@ -155,9 +155,10 @@ func setAnnotation(m *disk.Manifest, name types.ACIdentifier, value string) erro
 	return err
 }
 
-// replaces reports whether an entry of the pod's manifest is removed when this app's is written
-// or removed: this app's own, and that of an app without files, over which every app/add would
-// fail. An app that is about to be added gets its entry again when its files are written.
+// replaces reports whether an entry of the pod's manifest is removed when this app's entry
+// is written or removed. These are this app's own entry, and entries of apps without files,
+// because every app/add would fail with such an entry. An app that is being added gets its
+// entry again when its files are written.
 func (k *Composition) replaces(name disk.AppName) bool {
 	if string(name) == string(k.Name) {
 		return true
@@ -166,7 +167,8 @@ func (k *Composition) replaces(name disk.AppName) bool {
 	return err != nil
 }
 
-// Delist removes the app's entry from the pod's manifest, which a half removed pod may lack.
+// Delist removes the app's entry from the pod's manifest. A half removed pod may have no
+// manifest.
 func (k *Composition) Delist() error {
 	err := disk.EditManifest(k.Dir, func(m *disk.Manifest) error {
 		m.Drop(k.replaces)
@@ -178,8 +180,8 @@ func (k *Composition) Delist() error {
 	return err
 }
 
-// MountRoot mounts an app's root, with all mounts below it, where a stage1 of rkt's looks for it
-// in the pod's space.
+// MountRoot mounts an app's root, with all mounts below it, at the path in the pod's mount
+// namespace where a stage1 of rkt looks for it.
 func (s *InSpace) MountRoot(from string, k *Composition) error {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE)
 	if err != nil {
@@ -195,7 +197,7 @@ func (s *InSpace) MountRoot(from string, k *Composition) error {
 	return nil
 }
 
-// MountIn attaches a mount at a path in a root. No link leads out of the root.
+// MountIn attaches a mount at a path below a root. Links cannot lead out of the root.
 func MountIn(root *os.Root, fd int, path string) error {
 	to, err := root.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {

@@ -15,8 +15,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
-// InSpace is a stage1 whose pods have mount namespaces of their own, so that none of their mounts
-// is seen where containerd is: those of the rkt ABI, and all immutable ones.
+// InSpace is a stage1 whose pods have mount namespaces of their own, so that their mounts
+// are not visible in containerd's. It is used for all stage1s of the rkt ABI and for all
+// immutable ones. A pod's mount namespace is called its space.
 type InSpace struct {
 	*stage1.Stage1
 	// space is set while the pod is attached.
@@ -25,7 +26,7 @@ type InSpace struct {
 	Show func(dir string) error
 }
 
-// NewInSpace makes a stage1 execute its entrypoints in the pod's space.
+// NewInSpace returns a stage1 that executes its entrypoints in the pod's space.
 func NewInSpace(s *stage1.Stage1) *InSpace {
 	in := &InSpace{Stage1: s}
 	in.Show = s.MakeVisible
@@ -33,7 +34,8 @@ func NewInSpace(s *stage1.Stage1) *InSpace {
 	return in
 }
 
-// Attach makes the pod's space, and the image's tree visible there. On failure it leaves neither.
+// Attach makes the pod's space, and makes the image's tree visible there. If it fails,
+// neither remains.
 func (s *InSpace) Attach(dir string) error {
 	if err := s.attach(dir); err != nil {
 		return fmt.Errorf("attach stage1 %s to pod %s: %w", s.Name(), filepath.Base(dir), err)
@@ -54,15 +56,15 @@ func (s *InSpace) attach(dir string) error {
 	return nil
 }
 
-// Detach gives the space up. The kernel removes it with the last process in it.
+// Detach releases the space. The kernel removes it when the last process in it ends.
 func (s *InSpace) Detach(dir string) error {
 	s.space.Swap(nil).close()
 	return s.Stage1.Detach(dir)
 }
 
-// find sets the pod's space in a process that has not attached the pod, such as `delete` after
-// the death of the shim. It is the space of the pod's supervisor; without one, gc gets a new
-// space.
+// find sets the pod's space in a process that has not attached the pod, such as `delete`
+// after the death of the shim. This is the space of the pod's supervisor. If no supervisor
+// runs, find makes a new space for gc and returns an error for other entrypoints.
 func (s *InSpace) find(c pod.Call) error {
 	if s.space.Load() != nil {
 		return nil
@@ -85,7 +87,7 @@ func (s *InSpace) find(c pod.Call) error {
 	return s.Attach(c.Dir)
 }
 
-// there returns an error if the entrypoint of a call is not visible here.
+// there returns an error if the entrypoint of a call is not visible to this thread.
 func (s *InSpace) there(c pod.Call) error {
 	_, err := os.Lstat(s.EntrypointIn(c.Dir, c.Request.Entrypoint))
 	return err
@@ -94,7 +96,7 @@ func (s *InSpace) there(c pod.Call) error {
 // Reach executes an entrypoint in the pod's space.
 func (s *InSpace) Reach(c pod.Call, execute func() error) error {
 	if !s.Has(c.Request.Entrypoint) {
-		return execute() // returns that error
+		return execute() // returns the error for a missing entrypoint
 	}
 	if err := s.find(c); err != nil {
 		return err
@@ -102,7 +104,7 @@ func (s *InSpace) Reach(c pod.Call, execute func() error) error {
 	return execute()
 }
 
-// Marks are empty files beside an app's status, as rkt's tools expect them.
+// Marks are empty files beside an app's status. rkt's tools expect them.
 const (
 	Created = "created"
 	Started = "started"
@@ -113,8 +115,8 @@ func Mark(app, what string) string {
 	return filepath.Join(stage1.RktInTree, "status", app+"-"+what)
 }
 
-// MarkStarted removes the record of an app's earlier exit and writes the mark of its start, as
-// rkt did.
+// MarkStarted removes the status of an earlier run of the app and writes the mark of its
+// start, as rkt did.
 func MarkStarted(dir, app string) error {
 	return stage1.InTree(dir, func(tree *os.Root) error {
 		for _, old := range []string{Mark(app, Started), filepath.Join(stage1.RktInTree, "status", app)} {

@@ -19,20 +19,20 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
 
-// Launched is the process of a pod's `run` from its beginning. It starts as a launcher that keeps
-// the lock until the arguments of `run` are known, and then becomes `run`, as rkt's stage 0 did.
+// Launched is the process of a pod's `run`. As with rkt's stage 0, it starts as a launcher
+// that holds the lock until the arguments of `run` are known, and then executes `run`.
 type Launched struct {
 	Call    *stage1.Call
 	Control *launch.Control
 	pidfd   *proc.Process
-	Settle  func() // ends stage 0's part in the call
+	Settle  func() // ends stage 0's part of the call
 
-	Starting sync.Mutex // held while `run` becomes ready: until then its process is not reaped
+	Starting sync.Mutex // held until `run` is ready; its process is not reaped before
 	Started  atomic.Bool
 }
 
-// Launch starts the launcher of a pod. over is called when its process has ended, as launcher or
-// as `run`.
+// Launch starts the launcher of a pod. over is called when the process has ended, as
+// launcher or as `run`.
 func (s *InSpace) Launch(c pod.Call, lock *os.File, over func()) (*Launched, *pod.Supervisor, error) {
 	k, err := s.NewCall(c, abi.Run)
 	if err != nil {
@@ -61,14 +61,14 @@ func StartLauncher(k *stage1.Call, control *launch.Control) error {
 	return k.Execute(launch.Argv(), []string{"PATH=" + stage1.SearchPath()}, &syscall.SysProcAttr{Setsid: true}, control.File())
 }
 
-// supervise returns the process as the pod's supervisor.
+// supervise returns the process as a pod.Supervisor.
 func (p *Launched) supervise(over func()) (*pod.Supervisor, error) {
 	k := p.Call
 	var err error
-	if p.pidfd, err = proc.Open(k.Child.PID(), 0); err != nil { // not reaped before release
+	if p.pidfd, err = proc.Open(k.Child.PID(), 0); err != nil { // the process is not reaped yet, so its pid is valid
 		return nil, err
 	}
-	notices, end, err := os.Pipe() // has no notices, only their end
+	notices, end, err := os.Pipe() // carries no notices, and is closed at the end
 	if err != nil {
 		return nil, errors.Join(err, p.pidfd.Close())
 	}
@@ -130,7 +130,7 @@ func (p *Launched) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Failed ends the process of a `run` that did not become ready, and returns the error.
+// Failed kills a `run` that did not become ready, and returns an error that describes err.
 func (p *Launched) Failed(err error) error {
 	k := p.Call
 	e := &stage1.EntrypointError{Stage1: k.Stage1.Name(), Entrypoint: abi.Run, Code: -1}
@@ -148,7 +148,8 @@ func (p *Launched) Failed(err error) error {
 	return e
 }
 
-// ErrMute is stage1.ErrEnded for a `run` that has written its error to the app's streams.
+// ErrMute is stage1.ErrEnded for a `run` whose stderr is the app's, so that stage 0 does
+// not have its message.
 var ErrMute = errors.New("what it had to say is in the container's output")
 
 // Network returns the network namespace that a spec asks for: its path, launch.NewNamespace, or

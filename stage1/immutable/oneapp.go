@@ -19,10 +19,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
 
-// OneApp calls the entrypoints of an image whose pods have one app each, which `run` executes. The
-// process of `run` exists from the beginning, as a launcher that keeps the lock until the app is
-// started. It is both the pod's supervisor and the app's first process, and the image decides what
-// `run` does with it.
+// OneApp calls the entrypoints of an image whose pods have one app each, which `run`
+// executes. The process of `run` exists from the beginning, as a launcher that holds the
+// lock until the app is started. It is both the pod's supervisor and the app's first
+// process. The image decides whether `run` starts the app or becomes it.
 //
 //	Run ──► Add: cgroup, streams, manifests ──► app/start: execve of `run`
 type OneApp struct {
@@ -37,7 +37,7 @@ type OneApp struct {
 
 var _ pod.Stage1 = (*OneApp)(nil)
 
-// Open is the door for images of interface version 7 whose pods have one app.
+// Open opens images of interface version 7 whose pods have one app. It is a stage1.Door.
 func Open(i *image.Image, name string, children *proc.Children, rules stage1.Rules) pod.Stage1 {
 	if i.RktABI() || i.Mutable() {
 		return nil
@@ -47,10 +47,10 @@ func Open(i *image.Image, name string, children *proc.Children, rules stage1.Rul
 	return &OneApp{InSpace: NewInSpace(s)}
 }
 
-// App is the app of such a pod.
+// App is the app of a pod with one app.
 type App struct {
 	Call  pod.Call
-	ended chan abi.Status // takes one
+	ended chan abi.Status // gets the status of the app
 }
 
 // Has reports whether the image has an entrypoint that is called for an immutable pod.
@@ -77,7 +77,7 @@ func (s *OneApp) Run(_ context.Context, c pod.Call, lock *os.File) (*pod.Supervi
 	return sup, nil
 }
 
-// over delivers the app's exit.
+// over delivers the exit of the app, when the process of the pod has ended.
 func (s *OneApp) over() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,8 +86,9 @@ func (s *OneApp) over() {
 	}
 }
 
-// exit returns how the app has ended: as `run` did if `run` has become the app, otherwise as the
-// image has recorded, if it has.
+// exit returns the exit of the app. If `run` has become the app, it is the exit of `run`.
+// Otherwise it is the status that the image has recorded, or the exit of `run` if there is
+// none.
 func (s *OneApp) exit(p *Launched, a *App) abi.Status {
 	k := p.Call
 	leader, err := ReadPID(k.Dir + "/" + PidFile)
@@ -141,8 +142,8 @@ func (s *OneApp) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *pod
 	}, nil
 }
 
-// prepare makes the app's files and mounts, and has the launcher enter its cgroup and network. It
-// returns the console, if there is one.
+// prepare makes the app's files and mounts, and makes the launcher enter the app's cgroup
+// and network. It returns the console, if there is one.
 func (s *OneApp) prepare(ctx context.Context, p *Launched, c pod.Call, k *Composition, stdio [3]*os.File) (*os.File, error) {
 	if err := disk.LockManifest(c.Dir, k.Write); err != nil {
 		return nil, err
@@ -178,14 +179,14 @@ func (s *OneApp) Invoke(ctx context.Context, c pod.Call) error {
 			return err
 		})
 	case e == abi.Stop && p != nil && !p.Runs():
-		// `run` was not executed yet, or has ended, and another process may have the pid that
+		// `run` was not executed yet, or has ended. Another process may have the pid that
 		// the file pid names.
 		return p.Signal(syscall.SIGKILL)
 	}
 	return s.Reach(c, func() error { return s.Stage1.Invoke(ctx, c) })
 }
 
-// StartApp has the launcher execute `run`, and waits until ready returns.
+// StartApp makes the launcher execute `run`, and waits until ready returns.
 func (s *OneApp) StartApp(ctx context.Context, p *Launched, a *App, ready func(context.Context) error) error {
 	p.Starting.Lock()
 	defer p.Starting.Unlock()

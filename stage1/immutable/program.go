@@ -15,16 +15,16 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
-// CheckProgram returns an error, in the words that clients know, if the program of an app is
-// missing in its root. An image of rkt's would notice at the start of the app, and say so in
-// other words.
+// CheckProgram returns an error, in the words that clients expect, if the program of an app
+// is missing in its root. An image of rkt would report this only at the start of the app,
+// and in other words.
 func CheckProgram(root string, p *specs.Process) error {
 	_, err := FindProgram(root, p)
 	return err
 }
 
-// FindProgram returns the path of a process's program inside a root. No link leads out of the
-// root.
+// FindProgram returns the path of a process's program inside a root. Links cannot lead out
+// of the root.
 func FindProgram(root string, p *specs.Process) (string, error) {
 	name := p.Args[0]
 	if strings.Contains(name, "/") {
@@ -52,7 +52,7 @@ func FindProgram(root string, p *specs.Process) (string, error) {
 	return proc.LookPath(name, dirs, func(path string) error { return executable(root, path) })
 }
 
-// executable returns why a file cannot be executed, or nil.
+// executable returns the reason for which a file cannot be executed, or nil.
 func executable(root, path string) error {
 	full, err := securejoin.SecureJoin(root, path)
 	if err != nil {

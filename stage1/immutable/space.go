@@ -14,10 +14,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-// space is a mount namespace of a pod's own. Mounts of the host arrive there as far as the host
-// shares them. Mounts made there, such as the recursive and shared bind mounts that rkt's images
-// make of the host's /dev, /proc and /sys, stay there and go with the last process in it. They are
-// shared with the namespaces that are made from it, in which such an image expects later mounts.
+// space is the mount namespace of a pod. Mounts that the host shares propagate to it.
+// Mounts in it, such as the recursive shared bind mounts that rkt's images make of the
+// host's /dev, /proc and /sys, do not propagate back, and are removed when the last process
+// in it ends. They propagate to namespaces that are made from it, because an rkt image
+// expects later mounts there.
 //
 // A nil space is the namespace of this process.
 type space struct{ ns *os.File }
@@ -43,7 +44,8 @@ func newSpace() (*space, error) {
 	return s, nil
 }
 
-// spaceOf returns the space of a process, or nil if that is in this process's.
+// spaceOf returns the space of a process. It returns nil if the process is in the mount
+// namespace of this process.
 func spaceOf(pid int) (*space, error) {
 	path := filepath.Join("/proc", strconv.Itoa(pid), "ns/mnt")
 	theirs, err := os.Readlink(path)
@@ -61,8 +63,8 @@ func spaceOf(pid int) (*space, error) {
 	return &space{ns: ns}, nil
 }
 
-// do calls f on a thread in the space. Processes that f starts are there, too; other goroutines
-// are not.
+// do calls f on a thread in the space. Processes that f starts are in the space; goroutines
+// that it starts are not.
 func (s *space) do(f func() error) error {
 	if s == nil {
 		return f()
@@ -84,7 +86,7 @@ func (s *space) close() {
 	}
 }
 
-// OnThread calls f on a thread of its own, which ends with it.
+// OnThread calls f on a new thread. The thread ends with f.
 func OnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -110,26 +112,27 @@ const (
 	PpidFile = "ppid"
 )
 
-// ErrNoPID is the error for a file that does not hold a pid, or not yet: it is not written in one
-// step.
+// ErrNoPID is the error for a file without a complete pid. The file may be incomplete
+// because it is not written in one step.
 var ErrNoPID = errors.New("not a pid")
 
-// ReadPID reads such a file. The error unwraps to ErrNoPID if the file does not hold a pid.
+// ReadPID reads a file with a pid. The error unwraps to ErrNoPID if the file has no
+// complete pid.
 func ReadPID(path string) (int, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0, err
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || pid <= 1 || // the machine's first process is no pod's
+	if err != nil || pid <= 1 || // the machine's first process belongs to no pod
 		!strings.HasSuffix(string(text), "\n") && len(text) < 2 {
 		return 0, fmt.Errorf("%s: %.20q: %w", path, text, ErrNoPID)
 	}
 	return pid, nil
 }
 
-// Leader returns the pid that `enter` gets: the one in the file pid, else the only child of the
-// process in the file ppid, else that of `run`.
+// Leader returns the pid that `enter` gets: the one in the file pid; without that file the
+// only child of the process in the file ppid; without either file the pid of `run`.
 func (s *InSpace) Leader(c pod.Call) int {
 	if pid, err := ReadPID(c.Dir + "/" + PidFile); err == nil {
 		return pid

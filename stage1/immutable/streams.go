@@ -10,8 +10,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Streams are the files that stage 0 itself gives a process as 0, 1 and 2: the client's, or a
-// terminal, whose master stage 0 keeps.
+// Streams are the files that stage 0 gives a process as descriptors 0, 1 and 2: the
+// client's files, or a terminal whose master stage 0 keeps.
 type Streams struct {
 	Files  [3]*os.File
 	own    []*os.File
@@ -62,14 +62,14 @@ func (s *Streams) openTerminal(p *specs.Process) error {
 	return nil
 }
 
-// Take hands the master over.
+// Take returns the master, which the caller then owns.
 func (s *Streams) Take() *os.File {
 	m := s.master
 	s.master = nil
 	return m
 }
 
-// Close closes stage 0's own files, after the process has its copies.
+// Close closes stage 0's own files. Call it when the process has been started with them.
 func (s *Streams) Close() {
 	proc.CloseFiles(append(s.own, s.master)...)
 	s.own, s.master = nil, nil

@@ -14,9 +14,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
 )
 
-// MountVolumes mounts an app's volumes in its root, before app/add: rkt's stage1s would do so
-// through a tunnel of systemd-nspawn's that later versions have moved. The mounts that every app
-// of theirs has are left to them.
+// MountVolumes mounts an app's volumes in its root before app/add. rkt's stage1s would
+// mount them through a directory of systemd-nspawn that later versions have moved.
+// MountVolumes leaves out the mounts that the stage1 makes for every app.
 func (s *InSpace) MountVolumes(k *Composition, bundle string) error {
 	for i, m := range k.Spec.Mounts {
 		if !k.mounts(m) {
@@ -108,7 +108,7 @@ func (s *InSpace) newBind(m specs.Mount, bundle string, recursive bool) (*volume
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", source, err)
 	}
-	if attr.Attr_set != 0 { // as runc has it, of the uppermost mount
+	if attr.Attr_set != 0 { // applies to the uppermost mount only, as in runc
 		if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 			_ = unix.Close(fd)
 			return nil, fmt.Errorf("options of %s: %w", source, err)
@@ -131,7 +131,7 @@ func mountAttribute(option string) (set uint64, known bool) {
 	return set, known
 }
 
-// mayDrop returns an error for an option that is not supported, unless that is excused.
+// mayDrop returns an error for an unsupported option, unless the option is excused.
 func (s *InSpace) mayDrop(option string) error {
 	if s.MayIgnore("/mounts/*/options") {
 		return nil
@@ -139,8 +139,8 @@ func (s *InSpace) mayDrop(option string) error {
 	return fmt.Errorf("the option %s cannot be had", option)
 }
 
-// mountVolume attaches a mount below an app's root, in the pod's space. No link leads out of the
-// root.
+// mountVolume attaches a mount below an app's root, in the pod's space. Links cannot lead
+// out of the root.
 func (s *InSpace) mountVolume(v *volume, root, destination string) error {
 	defer unix.Close(v.fd)
 	return s.Within(func() error {
@@ -157,9 +157,10 @@ func (s *InSpace) mountVolume(v *volume, root, destination string) error {
 	})
 }
 
-// placeIn returns the mount point for a path in a root, and makes it if it is missing. Links are
-// followed inside the root, and the returned path has none. If another app of the pod puts a link
-// there meanwhile, the root keeps it from leading out.
+// placeIn returns the mount point for a path in a root, and makes it if it is missing. It
+// follows links inside the root, and the returned path has none. If another app of the pod
+// replaces a part of the path by a link meanwhile, os.Root does not let the link lead out
+// of the root.
 func placeIn(root *os.Root, path string, dir bool) (string, error) {
 	full, err := securejoin.SecureJoin(root.Name(), path)
 	if err != nil {

@@ -20,13 +20,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
-// fieldsPage is the table that says what becomes of every field.
+// fieldsPage is the document with a table of all fields and what happens to each.
 const fieldsPage = "../../docs/stage1-appc.md"
 
 var fieldRow = regexp.MustCompile("^\\| `(/[\\w/*]+)` \\| (translated|stage 0|refused|nothing) \\| (translated|stage 0|refused|nothing) \\| .*\\|$")
 
-// told is what a stage1 of rkt's hears of a config.json, or why it is refused. Nothing
-// is executed or mounted.
+// told returns everything that a stage1 image of rkt learns of a config.json: the app in the
+// manifest, and the arguments and the environment of `run`. It returns an error if the
+// config.json is refused. Nothing is executed or mounted.
 func told(s *stage1.Stage1, of *specs.Spec) (string, error) {
 	raw, err := json.Marshal(of)
 	if err != nil {
@@ -61,7 +62,7 @@ func plain() *specs.Spec {
 	}
 }
 
-// valuesOfFields ask for fields whose values have to mean something.
+// valuesOfFields has functions that ask for fields which accept only certain values.
 func valuesOfFields() map[string]func(*specs.Spec) {
 	mount := func(s *specs.Spec) {
 		s.Mounts = []specs.Mount{{Destination: "/v", Type: "bind", Source: "/host", Options: []string{"rbind", "ro"}}}
@@ -157,7 +158,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// unanswered returns the fields of a type that no row is about.
+// unanswered returns the fields of a type that have no row in the table.
 func unanswered(typ reflect.Type, at string, rows map[string]bool) (fields []string) {
 	for typ.Kind() == reflect.Pointer || typ.Kind() == reflect.Slice {
 		if typ.Kind() == reflect.Slice {
@@ -220,7 +221,7 @@ func stage1Of(t *testing.T, i stage1test.Image) *stage1.Stage1 {
 	return stage1.NewOf(opened, "rkt", children, dialect{})
 }
 
-// answers makes sure that a field has the fate that its row says.
+// answers checks that a field is handled as its row says.
 func answers(t *testing.T, s *stage1.Stage1, field, fate string) {
 	t.Helper()
 	kind := map[bool]string{false: "immutable", true: "mutable"}[s.Mutable()]

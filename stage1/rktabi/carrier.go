@@ -21,37 +21,37 @@ import (
 )
 
 const (
-	// attachLimit is how long after the start of an app its stage1 may take to name the
-	// sockets of its streams.
+	// attachLimit is how long after the start of an app the multiplexer may take to name
+	// its sockets.
 	attachLimit = 10 * time.Second
-	// outputGrace is how long an output may be silent after the end of its app before it
-	// counts as ended.
+	// outputGrace is how long an output may stay open and silent after the end of its app.
+	// Then it counts as ended.
 	outputGrace = 5 * time.Second
 )
 
-// carrier carries between the client's streams and an app that the stage1 starts. An app of
-// rkt's stage1s is connected in one of three ways: to a multiplexer in the pod, whose sockets
-// are in rkt/iottymux/APP; to fifos that its systemd opens by name; or by the image's attach
-// entrypoint.
+// carrier moves data between the client's streams and an app that the stage1 starts. rkt's
+// stage1s connect an app in one of three ways: to a multiplexer in the pod, whose sockets
+// are in rkt/iottymux/APP; to fifos that the pod's systemd opens by name; or by the image's
+// attach entrypoint.
 //
-// The stage1 makes the terminal of an app. Stage 0 then makes another, in raw mode, whose
-// master the client gets as console.
+// The stage1 makes the terminal of an app. Stage 0 makes a second terminal in raw mode, and
+// passes its master to the client as the console.
 type carrier struct {
 	terminal bool
 	byName   bool               // systemd opens the streams by name
-	opened   *unitStreams       // these streams, with byName
+	opened   *unitStreams       // the streams that systemd opens, if byName
 	local    *immutable.Streams // stage 0's terminal
 	files    [3]*os.File        // the app's ends of the client's streams; nil where it has none
 	closing  sync.Once
-	closed   chan struct{} // closed with the streams
+	closed   chan struct{} // closed by close
 	carried  chan struct{} // closed when carry has returned
 
 	mu    sync.Mutex
 	front *os.File // stage 0's terminal, whose size the app's gets
-	tty   *os.File // the app's terminal; both are set while the app lives
+	tty   *os.File // the app's terminal, while the app runs
 }
 
-// newCarrier duplicates the client's files, because the pod closes its own.
+// newCarrier duplicates the client's files, because the pod closes the originals.
 func newCarrier(stdio [3]*os.File, terminal bool, p *specs.Process, byName bool) (_ *carrier, err error) {
 	r := &carrier{terminal: terminal, byName: byName, closed: make(chan struct{}), carried: make(chan struct{})}
 	defer func() {
@@ -74,7 +74,7 @@ func newCarrier(stdio [3]*os.File, terminal bool, p *specs.Process, byName bool)
 		return nil, err
 	}
 	r.files = r.local.Files
-	if byName { // the app uses this terminal itself
+	if byName { // the app itself uses this terminal
 		return r, nil
 	}
 	if _, err := proc.MakeRaw(int(r.files[0].Fd())); err != nil {
@@ -84,8 +84,8 @@ func newCarrier(stdio [3]*os.File, terminal bool, p *specs.Process, byName bool)
 	return r, err
 }
 
-// duplicate returns another descriptor of a file. With nonblock closing it ends its reads and
-// writes.
+// duplicate returns another descriptor of a file. With nonblock, closing it ends its reads
+// and writes.
 func duplicate(f *os.File, nonblock bool) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err == nil && nonblock {
@@ -97,7 +97,7 @@ func duplicate(f *os.File, nonblock bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// take hands the console over, if there is one.
+// take returns the console, if there is one, and leaves it to the caller.
 func (r *carrier) take() *os.File {
 	if r.local == nil {
 		return nil
@@ -105,7 +105,7 @@ func (r *carrier) take() *os.File {
 	return r.local.Take()
 }
 
-// close ends the streams for the client. It is idempotent.
+// close closes the client's side of the streams. It is idempotent.
 func (r *carrier) close() {
 	r.closing.Do(func() {
 		r.opened.close()
@@ -135,8 +135,8 @@ func (r *carrier) modes() types.Annotations {
 	return list
 }
 
-// carry connects the streams before the app is started, carries until they have ended, and
-// closes them.
+// carry connects the streams before the app is started, moves data until they have ended,
+// and closes them.
 func (r *carrier) carry(s *mutable, c pod.Call, a *mutableApp) {
 	defer close(r.carried)
 	defer r.close()
@@ -160,8 +160,9 @@ func (r *carrier) carry(s *mutable, c pod.Call, a *mutableApp) {
 	}
 }
 
-// findMux waits until the app's multiplexer has named its sockets. An image without one has
-// not made their directory when app/start returns.
+// findMux waits until the app's multiplexer has named its sockets. If the image has no
+// multiplexer, the directory of the sockets does not exist when app/start has returned, and
+// findMux returns an error.
 func (s *mutable) findMux(dir, app string, a *mutableApp) (*mux, error) {
 	place := filepath.Join(dir, stage1.RktDir, muxDir, app)
 	files, err := watchDirs(place)
@@ -183,12 +184,12 @@ func (s *mutable) findMux(dir, app string, a *mutableApp) (*mux, error) {
 		}
 		select {
 		case <-time.After(attachLimit):
-		case <-a.streams.closed: // its start has failed
+		case <-a.streams.closed: // app/start has failed
 		case <-ctx.Done():
 		}
 	}()
 	var m *mux
-	// The search goes on after the end of the app, whose output can still be read.
+	// Go on after the end of the app, because its output can still be read.
 	err = files.until(ctx, s.run.Call.Ended, func() (_ bool, err error) {
 		m, err = readMux(place, app)
 		return err == nil, nil // the file may be half written
@@ -196,7 +197,7 @@ func (s *mutable) findMux(dir, app string, a *mutableApp) (*mux, error) {
 	return m, err
 }
 
-// attach executes the attach entrypoint, which carries the streams itself.
+// attach executes the attach entrypoint, which moves the data itself.
 func (r *carrier) attach(s *mutable, c pod.Call, a *mutableApp) {
 	<-a.settled
 	select {
@@ -217,7 +218,7 @@ func (r *carrier) attach(s *mutable, c pod.Call, a *mutableApp) {
 	}
 	k.Stdio = r.files
 	if err := k.Start(); err != nil {
-		_ = k.Fail(err) // which puts it into the journal
+		_ = k.Fail(err) // puts the error into the journal
 		return
 	}
 	after := lingers(k.Child.PID(), k.Stdio)
@@ -232,17 +233,18 @@ func (r *carrier) attach(s *mutable, c pod.Call, a *mutableApp) {
 	k.Leave()
 }
 
-// resize gives the app's terminal the size of stage 0's, as soon as it is there. A terminal
-// that systemd opens by name is stage 0's.
+// resize sets the size of the app's terminal to that of stage 0's, once the app's terminal
+// exists. For a terminal that systemd opens by name there is nothing to do, because it is
+// stage 0's own.
 func (r *carrier) resize() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.resizeLocked()
 }
 
-// openTerminal opens the app's terminal at the first of some paths that leads to one, and
-// keeps it open while the app lives: the multiplexer would end if stage 0 closed the terminal
-// before the app has opened it.
+// openTerminal opens the app's terminal at the first path that leads to one. It keeps the
+// terminal open while the app runs, because the multiplexer would end if stage 0 closed the
+// terminal before the app has opened it.
 func (r *carrier) openTerminal(paths ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

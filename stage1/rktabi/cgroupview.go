@@ -14,9 +14,10 @@ const (
 	controllers = "/proc/cgroups"
 )
 
-// showV1 hides, in the pod's space on a machine with cgroup v1, what rkt's images do not know:
-// controllers in no hierarchy, for which they would make one on the machine, and a cgroup v2
-// beside v1, in whose root systemd-nspawn would put every pod.
+// showV1 changes the pod's view of a machine with cgroup v1, because rkt's images do not
+// know everything there. It hides controllers that are in no hierarchy, because the image
+// would mount a hierarchy for them on the machine. It also hides a cgroup v2 beside v1,
+// because systemd-nspawn would put every pod into its root.
 func showV1(dir string) error {
 	if onlyV2() {
 		return nil
@@ -37,7 +38,7 @@ func showV1(dir string) error {
 	return hideV2()
 }
 
-// onlyV2 reports whether the machine has cgroup v2 and no other.
+// onlyV2 reports whether the machine has cgroup v2 and no v1.
 func onlyV2() bool { return isV2(cgroupRoot) }
 
 // isV2 reports whether cgroup v2 is mounted at a path.
@@ -46,8 +47,8 @@ func isV2(path string) bool {
 	return unix.Statfs(path, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// mountedControllers returns the lines of /proc/cgroups without those of controllers that are
-// in no hierarchy of version 1.
+// mountedControllers returns the lines of /proc/cgroups, except those of controllers that
+// are in no version 1 hierarchy.
 func mountedControllers(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -58,7 +59,7 @@ func mountedControllers(text string) string {
 	return b.String()
 }
 
-// hideV2 unmounts cgroup v2 beside v1.
+// hideV2 unmounts cgroup v2 on a machine that also has v1.
 func hideV2() error {
 	beside, err := filepath.Glob(cgroupRoot + "/*")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
 )
 
-// The interface versions that added an argument. A program of an older version ends with a
-// usage text if it gets one.
+// The interface versions that added an argument. A program of an earlier version that gets
+// the argument prints its usage and ends.
 const (
 	sinceHostname      = 2
 	sinceDisable       = 3
@@ -26,21 +26,21 @@ const (
 	sinceIPC           = 6
 )
 
-// localConfigVariable is the variable of the shim's environment with rkt's directory of local
-// configuration.
+// localConfigVariable is the environment variable of the shim that names rkt's directory of
+// local configuration.
 const localConfigVariable = "RKT_LOCAL_CONFIG"
 
 // dialect is the stage1.Dialect of interface versions 1 to 6.
 type dialect struct{}
 
-// Arguments returns the arguments of an image's own version, in rkt's order.
+// Arguments returns the arguments of the image's interface version, in rkt's order.
 func (dialect) Arguments(k *stage1.Call) []string {
 	r := &k.Request
 	debug := "--debug=" + strconv.FormatBool(r.Debug)
 	switch k.Entrypoint {
 	case abi.Run:
 		return runArguments(k)
-	case abi.Stop: // has no --debug
+	case abi.Stop: // no --debug
 		if k.Force {
 			return []string{"--force", r.Pod}
 		}
@@ -75,7 +75,7 @@ func runArguments(k *stage1.Call) []string {
 	localConfig := os.Getenv(localConfigVariable)
 	// In an immutable pod the output of `run` is the app's.
 	add(k.Request.Debug && s.Mutable(), "--debug")
-	// The process that becomes `run` is in the pod's network already.
+	// The process that becomes `run` has already entered the pod's network.
 	args = append(args, "--net=host")
 	add(!s.Mutable() && k.Interactive, "--interactive")
 	add(localConfig != "", "--local-config="+localConfig)
@@ -89,13 +89,14 @@ func runArguments(k *stage1.Call) []string {
 	return append(args, k.Request.Pod)
 }
 
-// unmasked reports whether a spec masks no path of /proc and /sys.
+// unmasked reports whether a spec masks no path of /proc and /sys and makes none read-only.
 func unmasked(spec *specs.Spec) bool {
 	return spec.Linux != nil && len(spec.Linux.MaskedPaths) == 0 && len(spec.Linux.ReadonlyPaths) == 0
 }
 
-// Environment returns the variables that rkt set: exactly three for an entrypoint that acts in
-// the pod; for `run` also the lock's number and two labels, which it needs even if empty.
+// Environment returns the variables that rkt set. An entrypoint that acts in the pod gets
+// three variables and no others. `run` also gets the number of the lock's descriptor and
+// two labels, which it needs even if they are empty.
 func (dialect) Environment(k *stage1.Call) ([]string, error) {
 	switch {
 	case k.Entrypoint == abi.Run:
@@ -121,7 +122,8 @@ func (dialect) Environment(k *stage1.Call) ([]string, error) {
 	return []string{"PATH=" + stage1.SearchPath()}, nil
 }
 
-// Descriptors leaves out all descriptors above 2 but the lock: rkt's programs know no others.
+// Descriptors leaves out all descriptors above 2 except the lock, because rkt's programs do
+// not know the others.
 func (dialect) Descriptors(k *stage1.Call) stage1.Inherited {
 	return stage1.Inherited{Streams: k.Entrypoint == abi.Enter || k.Entrypoint == abi.Attach}
 }
@@ -131,9 +133,9 @@ func crosses(e abi.Entrypoint) bool {
 	return e == abi.Attach || strings.HasPrefix(string(e), "app/")
 }
 
-// Fields lists the fields of config.json that an image honours. An image that declares none
-// honours everything that a manifest can express, except rkt's own fly, which reads no isolator
-// and has no UTS namespace.
+// Fields lists the fields of config.json that an image honours. If an image does not
+// declare its fields, it honours everything that a manifest can express. rkt's own fly
+// honours less: it reads no isolator and has no UTS namespace.
 func (dialect) Fields(i *image.Image) []string {
 	if pointers, ok := i.Fields(); ok {
 		return pointers

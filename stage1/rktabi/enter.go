@@ -22,20 +22,21 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
 
-// enterexec is a program that rkt's images with systemd have in the pod. `enter` executes it to
-// choose a directory, an environment and a user.
+// enterexec is a program in the pods of rkt's images with systemd. `enter` executes it, and
+// it changes to a directory, an environment and a user before it executes a program.
 const enterexec = "/enterexec"
 
 // adapter is a stage1 of the rkt ABI, for one pod.
 type adapter struct {
 	*immutable.InSpace
-	execs sync.Map // the living *proc.Child of each call of `enter`, by execKey
+	execs sync.Map // the *proc.Child of each running call of `enter`, by execKey
 }
 
 func execKey(c pod.Call) string { return c.Request.App + "/" + c.Request.Exec }
 
 // enter executes `enter` as rkt did, but in the app's cgroup, because rkt's programs enter
-// namespaces only. The call stays, and ends as its program does.
+// only namespaces. The process of `enter` stays, and ends when its program ends, with the
+// same exit.
 func (s *adapter) enter(ctx context.Context, c pod.Call, stdio [3]*os.File, app *specs.Spec) (*pod.Process, error) {
 	k, err := s.NewCall(c, abi.Enter)
 	if err != nil {
@@ -99,8 +100,9 @@ func (s *adapter) runEnter(ctx context.Context, k *stage1.Call, streams *immutab
 	return nil
 }
 
-// enterArguments sets the arguments of `enter`. An image without enterexec executes each program
-// with the app's user, directory and environment, so the exec may ask for no others.
+// enterArguments sets the arguments of `enter`. Without enterexec, an image executes each
+// program with the app's user, directory and environment, so an exec that asks for others
+// is refused.
 func (s *adapter) enterArguments(k *stage1.Call, app *specs.Process) error {
 	p := &k.Process.OCI
 	root := filepath.Join(k.Dir, stage1.Stage2Dir, k.Request.App, "rootfs")
@@ -130,14 +132,14 @@ func (s *adapter) enterArguments(k *stage1.Call, app *specs.Process) error {
 		}
 	}
 	first := p.Args[0]
-	if isFly(s.Image) { // it ignores PATH
+	if isFly(s.Image) { // fly ignores PATH
 		first = program
 	}
 	k.Args = append(append(k.Args, first), p.Args[1:]...)
 	return nil
 }
 
-// sameEnvironment compares environments but for TERM, which clients add for a terminal.
+// sameEnvironment compares environments without TERM, which clients add for a terminal.
 func sameEnvironment(a, b []string) bool {
 	values := func(env []string) map[string]string {
 		m := map[string]string{}
@@ -151,8 +153,9 @@ func sameEnvironment(a, b []string) bool {
 	return reflect.DeepEqual(values(a), values(b))
 }
 
-// enterExactly has enterexec change to the directory, the user and the environment of the exec.
-// enterexec drops no capability, so an exec with capabilities must be excused.
+// enterExactly uses enterexec to give a program the directory, the user and the environment
+// of the exec. enterexec drops no capability, so an exec with fewer capabilities is refused
+// unless the field is excused.
 func (s *adapter) enterExactly(k *stage1.Call, p *specs.Process) error {
 	if p.Capabilities != nil && !s.MayIgnore("/process/capabilities") {
 		return s.Refused("the exec asks for /process/capabilities, and its enter leaves a program all of them", errdefs.ErrNotImplemented)
@@ -175,8 +178,8 @@ func (s *adapter) enterExactly(k *stage1.Call, p *specs.Process) error {
 	return nil
 }
 
-// signalExec signals the program of an exec, not the `enter` that waits for it. Until `enter` has
-// executed the program it gets the signal itself, with all processes that it has started.
+// signalExec signals the program of an exec, not the `enter` that waits for it. Before
+// `enter` has executed the program, `enter` and all its descendants get the signal.
 func (s *adapter) signalExec(c pod.Call) error {
 	v, ok := s.execs.Load(execKey(c))
 	if !ok {

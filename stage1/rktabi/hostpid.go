@@ -13,9 +13,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 )
 
-// mainPID returns the host pid of an app's first process. With rkt's images with systemd this
-// is the first process from the supervisor down that is in the cgroup of the app's unit,
-// otherwise the process that `enter` gets.
+// mainPID returns the host pid of an app's first process. With rkt's images with systemd
+// this is the process nearest to the supervisor that is in the cgroup of the app's unit.
+// With other images it is the process that `enter` gets.
 func (s *adapter) mainPID(c pod.Call) int {
 	leader := s.Leader(c)
 	if pid := firstFrom(leader, func(pid int) bool { return inUnit(pid, c.Request.App) }); pid != 0 {
@@ -24,7 +24,8 @@ func (s *adapter) mainPID(c pod.Call) int {
 	return leader
 }
 
-// firstFrom returns the matching process that is nearest to pid, from pid itself down, or 0.
+// firstFrom returns the matching process nearest to pid: pid itself or a descendant. It
+// returns 0 if there is none.
 func firstFrom(pid int, match func(pid int) bool) int {
 	for queue := []int{pid}; len(queue) > 0; {
 		next := queue[0]
@@ -56,9 +57,9 @@ func signalPID(pid int, sig syscall.Signal) error {
 	return err
 }
 
-// entered returns the program that a call of `enter` has started or become, or 0 if there is
-// none yet: the nearest process, from the call itself down, that is no longer the entrypoint
-// and has another root than the machine, where `enter` may have helpers.
+// entered returns the program that a call of `enter` has started or become, or 0 if there
+// is none yet. This is the process nearest to enter that no longer runs the entrypoint and
+// whose root differs from the machine's. `enter` may have helpers in the machine's root.
 func entered(enter int, entrypoint string) int {
 	return firstFrom(enter, func(pid int) bool { return !isCall(pid, entrypoint) && hasItsOwnRoot(pid) })
 }
@@ -80,8 +81,9 @@ func sameFile(a, b string) (bool, error) {
 	return err == nil && os.SameFile(first, second), err
 }
 
-// isCall reports whether a process still is an entrypoint, or a fork of it. A program has its
-// path as first argument, a script after that of its interpreter.
+// isCall reports whether a process still runs an entrypoint, or is a fork of it. In the
+// command line of a program, the first word is the program's path; in that of a script, the
+// path follows the interpreter.
 func isCall(pid int, entrypoint string) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 )
 
-// lingering is a process that carries the output of an app, and may still have something to
-// carry when the app has ended.
+// lingering is a process that moves the output of an app, and may have data left when the
+// app has ended.
 type lingering struct {
 	pid     int
 	outputs []*os.File // duplicates of its outputs: pipes or files of the client's
 }
 
-// lingers takes up a process at its start.
+// lingers returns the lingering of a process. It is called when the process starts.
 func lingers(pid int, stdio [3]*os.File) *lingering {
 	l := &lingering{pid: pid}
 	for _, f := range stdio[1:] {
@@ -36,9 +36,9 @@ func lingers(pid int, stdio [3]*os.File) *lingering {
 
 func (l *lingering) close() { proc.CloseFiles(l.outputs...) }
 
-// await returns at the end of the call. A call that has been idle for outputGrace, although
-// its client has read everything, is killed: it waits for a process that keeps the app's output
-// open after the end of the app.
+// await returns at the end of the call. It kills a call that has done nothing for
+// outputGrace although its client has read everything: such a call waits for a process that
+// keeps the app's output open after the end of the app.
 func (l *lingering) await(k *stage1.Call) {
 	for before := l.progress(); ; {
 		select {
@@ -55,8 +55,8 @@ func (l *lingering) await(k *stage1.Call) {
 	}
 }
 
-// progress has the numbers that change while a process, or one that it has started, works. On
-// a busy machine a process may not have begun to carry when the app ends.
+// progress has numbers that change while a process, or one that it has started, works. On a
+// busy machine the process may not have moved any data when the app ends.
 type progress struct {
 	written   int64  // bytes
 	ticks     uint64 // of processor time
@@ -87,7 +87,7 @@ func written(pid int) (n int64) {
 	return 0
 }
 
-// unread reports whether a pipe holds something that a client can still read.
+// unread reports whether a pipe has data that a client can still read.
 func (l *lingering) unread() bool {
 	for _, f := range l.outputs {
 		fd := int(f.Fd())
@@ -95,7 +95,7 @@ func (l *lingering) unread() bool {
 		if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
 			continue
 		}
-		look := []unix.PollFd{{Fd: int32(fd)}} // without a reader: POLLERR
+		look := []unix.PollFd{{Fd: int32(fd)}} // poll reports POLLERR if the pipe has no reader
 		if _, err := unix.Poll(look, 0); err != nil || look[0].Revents&unix.POLLERR != 0 {
 			continue
 		}

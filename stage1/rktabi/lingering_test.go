@@ -49,7 +49,7 @@ func TestWhatAClientHasNotReadIsWaitedFor(t *testing.T) {
 }
 
 func TestWhoHasNotBegunToCarryIsWaitedFor(t *testing.T) {
-	// Its own process does nothing but wait for those that it starts.
+	// The first shell only waits for the processes that it starts.
 	busy := exec.Command("sh", "-c", "while :; do /bin/true; done")
 	idle := exec.Command("sh", "-c", "sleep 1000; :")
 	for _, c := range []*exec.Cmd{busy, idle} {

@@ -14,8 +14,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
 )
 
-// Programs in the pods of rkt's images can write to the pod's tree, and so could an image
-// bring links along.
+// Programs in the pods of rkt's images can write to the pod's tree, and an image may contain
+// links. Stage 0 must not follow such a link to a file of the host.
 func TestLinksInAPodsTreeLeadStage0ToNoFileOfTheHost(t *testing.T) {
 	const app, host = "app-1", "a file of the host\n"
 	write := func(_ *testing.T, dir string) { _ = aComposition(dir, app).Write() }

@@ -16,16 +16,18 @@ import (
 )
 
 const (
-	// machineFile has the path of the cgroup that an rkt image with systemd makes for the pod.
+	// machineFile names the cgroup that an rkt image with systemd makes for the pod.
 	machineFile = "subcgroup"
-	// machineLimit is how long the processes of a pod that has ended may take to end.
+	// machineLimit is how long the processes of a pod may take to end after the pod has
+	// ended.
 	machineLimit = 2 * time.Second
-	// machineSlice is the cgroup in which systemd-machined has the scopes of machines.
+	// machineSlice is the cgroup below which systemd-machined makes the scopes of machines.
 	machineSlice = "machine.slice"
 )
 
 // Detach undoes Attach, and removes the cgroups that an image with systemd has made for the
-// pod. Their names have the pod's UUID, so they are removed before the pod's directory is.
+// pod. It does so before the pod's directory is removed, because the cgroups' names have
+// the pod's UUID.
 func (s *adapter) Detach(dir string) error {
 	return errors.Join(s.InSpace.Detach(dir), detachMachine(dir))
 }
@@ -43,20 +45,21 @@ func detachMachine(dir string) error {
 	return removeMachine(ctx, filepath.Base(dir), strings.TrimSpace(string(recorded)))
 }
 
-// machineScope returns the name of the cgroup that rkt's images with systemd make for a pod:
-// the scope of the machine rkt-UUID, as systemd escapes it.
+// machineScope returns the name of the cgroup that rkt's images with systemd make for a
+// pod: the scope of the machine rkt-UUID, escaped as systemd does it.
 func machineScope(pod string) string {
 	return "machine-" + strings.ReplaceAll("rkt-"+pod, "-", `\x2d`) + ".scope"
 }
 
 // removeMachine removes the cgroups that rkt's images with systemd make for a pod, in all
-// hierarchies, and in that of version 2 beside version 1. Only a gc of theirs that completes
-// would remove them. recorded is the path that such an image has written before it made one;
-// unless the path ends in the name of the pod's cgroup, it is that of the cgroup from which the
-// pod was started.
+// hierarchies, and in a version 2 hierarchy beside version 1. Otherwise only a complete gc
+// of the image would remove them. recorded is a path that the image has written to a file
+// before it made a cgroup. If the path ends in the name of the pod's cgroup, it is that
+// cgroup. Otherwise it is the cgroup from which the pod was started, and is left alone.
 //
-// removeMachine kills the processes in the cgroups: systemd in such a pod outlives a
-// systemd-nspawn that was killed. It retries until the kernel counts none, or ctx is done.
+// removeMachine kills the processes in the cgroups, because the systemd of such a pod may
+// run after its systemd-nspawn was killed. It retries until the kernel counts no process,
+// or ctx is done.
 func removeMachine(ctx context.Context, pod, recorded string) error {
 	name := machineScope(pod)
 	paths := []string{name, filepath.Join(machineSlice, name)}

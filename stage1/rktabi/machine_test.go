@@ -138,7 +138,7 @@ func TestACgroupThatIsNotNamedAfterThePodIsLeftAlone(t *testing.T) {
 	expectThere(t, true, dirs)
 }
 
-// systemd in a pod outlives a systemd-nspawn that was killed.
+// The systemd in a pod goes on after its systemd-nspawn was killed.
 func TestWhoIsInACgroupNamedAfterAPodIsKilled(t *testing.T) {
 	stage1test.RequireRoot(t)
 	recorded := filepath.Join(base, machineScope(machinePod))

@@ -24,15 +24,16 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
 
-// mutable calls the entrypoints of an image of rkt's whose pods get apps while they run. `run` is
-// executed once the pod's network is known, from the first app's spec or from the request for a
-// sandbox.
+// mutable calls the entrypoints of an rkt image whose pods get apps while they run. `run`
+// is executed when the pod's network is known, from the first app's spec or from the
+// request for a sandbox.
 //
 //	Run ──► first Add: execve of `run`, until supervisor-status says ready
 //	        each Add:  manifests, mounts, app/add ──► app/start ──► app/stop, app/rm
 //
-// app/start makes the process of an app below a supervisor that is no child of stage 0's. Stage 0
-// then looks for the process, moves it into the app's cgroup, and signals it by its pid.
+// app/start makes the process of an app below a supervisor that is no child of stage 0. So
+// stage 0 then finds the process, moves it into the app's cgroup, and signals it by its
+// pid.
 type mutable struct {
 	*adapter
 
@@ -41,13 +42,13 @@ type mutable struct {
 	apps map[string]*mutableApp
 
 	booting sync.Mutex // held while `run` becomes ready
-	booted  error      // of the start of `run`; guarded by booting
+	booted  error      // error of the start of `run`; guarded by booting
 }
 
 var _ pod.Stage1 = (*mutable)(nil)
 
-// Has reports whether an entrypoint of rkt's can be called. app/signal always can: stage 0
-// delivers signals itself.
+// Has reports whether an entrypoint can be called. app/signal always can, because stage 0
+// itself delivers signals.
 func (s *mutable) Has(e abi.Entrypoint) bool {
 	switch e {
 	case abi.AppSignal:
@@ -85,8 +86,8 @@ func (s *mutable) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Supe
 	return sup, nil
 }
 
-// ready returns the process that `enter` gets. If the image has written ppid, the process that
-// ppid names must have one child.
+// ready returns the process that `enter` gets. If the image has written ppid, the process
+// in ppid must have exactly one child.
 func (s *mutable) ready(c pod.Call) (abi.Ready, error) {
 	pid := s.Leader(c)
 	if parent, err := immutable.ReadPID(filepath.Join(c.Dir, immutable.PpidFile)); err == nil && parent == pid {
@@ -133,7 +134,7 @@ func (s *mutable) becomeReady(ctx context.Context, p *immutable.Launched, spec *
 	if err := p.Control.Join(limit, launch.Join{Network: immutable.Network(spec)}, [3]*os.File{}); err != nil {
 		return err
 	}
-	// `run` would load the apps of the manifest, and none has its files yet.
+	// `run` would load the apps in the manifest, which have no files yet.
 	if err := disk.LockManifest(k.Dir, (&immutable.Composition{Dir: k.Dir}).Delist); err != nil {
 		return err
 	}
@@ -148,18 +149,18 @@ func (s *mutable) becomeReady(ctx context.Context, p *immutable.Launched, spec *
 	})
 }
 
-// readyLink is a link to "ready", which a pod's supervisor makes when it is ready.
+// readyLink is a link to "ready" that a pod's supervisor makes when it is ready.
 const readyLink = "supervisor-status"
 
-// readiness looks for the files by which a supervisor reports ready.
+// readiness looks for the files by which a supervisor reports that it is ready.
 type readiness struct {
 	dir, rkt string
-	other    bool // the link led elsewhere when it was last seen
+	other    bool // the link had another target when it was last read
 }
 
-// there reports whether the pod is ready: the link says so, and the pid for `enter` is known.
-// Before that the only child of a systemd-nspawn is a temporary one. A systemd newer than rkt's
-// removes the link at once, so it is enough that the link was made.
+// there reports whether the pod is ready: the link exists, and the pid for `enter` is
+// known. Before that, the only child of a systemd-nspawn is a temporary process. A systemd
+// newer than rkt's removes the link at once, so an event of the link is enough.
 func (r *readiness) there(files *watch) (bool, error) {
 	to, err := os.Readlink(filepath.Join(r.rkt, readyLink))
 	switch {
@@ -173,8 +174,8 @@ func (r *readiness) there(files *watch) (bool, error) {
 	return to == "ready" && immutable.SupervisorOf(r.dir) != 0, nil
 }
 
-// over ends the apps that were not started when the pod ends. start waits for the ends of the
-// others.
+// over ends the apps that were not started, when the pod ends. start waits for the ends of
+// the other apps.
 func (s *mutable) over() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +186,8 @@ func (s *mutable) over() {
 	}
 }
 
-// launched returns the process that is or becomes `run`, or nil before Run.
+// launched returns the process of `run`, which may still be the launcher, or nil before
+// Run.
 func (s *mutable) launched() *immutable.Launched {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -31,8 +31,8 @@ type mutableApp struct {
 
 	once    sync.Once
 	over    chan struct{}   // closed when the app has ended
-	ended   chan abi.Status // gets one when the app has ended and its output was carried
-	becomes chan abi.Ready  // gets one when the app's process is known
+	ended   chan abi.Status // gets the status when the app has ended and its output was moved
+	becomes chan abi.Ready  // gets the app's process when it is known
 
 	started atomic.Bool
 	settled chan struct{}                // closed when app/start has returned
@@ -40,13 +40,13 @@ type mutableApp struct {
 	told    atomic.Int32                 // the last signal that stage 0 has sent
 }
 
-// end reports the end of the app, if it is the first report. It waits until the output was
-// carried, because clients read none after the end.
+// end reports the end of the app. Only the first call has an effect. It waits until all
+// output was moved, because clients read none after the end.
 func (a *mutableApp) end(st abi.Status) {
 	a.once.Do(func() {
 		close(a.over)
 		if !a.started.Load() {
-			a.streams.close() // no carry does
+			a.streams.close() // carry was not started, so it does not close them
 			a.ended <- st
 			return
 		}
@@ -57,8 +57,8 @@ func (a *mutableApp) end(st abi.Status) {
 	})
 }
 
-// signal signals the app's first process, which exists from app/start on, or resizes its
-// terminal.
+// signal signals the app's first process, which exists after app/start. SIGWINCH resizes
+// the app's terminal.
 func (a *mutableApp) signal(sig syscall.Signal) error {
 	if sig == unix.SIGWINCH && a.streams.terminal {
 		return a.streams.resize()
@@ -79,7 +79,7 @@ func (a *mutableApp) send(main *proc.Process, sig syscall.Signal) error {
 	return err
 }
 
-// Add adds an app to the pod. On failure nothing of the app remains.
+// Add adds an app to the pod. If it fails, nothing of the app remains.
 func (s *mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *pod.Process, err error) {
 	c.Request.Entrypoint = abi.AppAdd
 	a := &mutableApp{ended: make(chan abi.Status, 1), becomes: make(chan abi.Ready, 1), over: make(chan struct{}), settled: make(chan struct{})}
@@ -105,7 +105,8 @@ func (s *mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *po
 		return nil, fmt.Errorf("app %s: %w", a.made.Name, err)
 	}
 	a.made.Annotations = a.streams.modes()
-	// rkt holds this lock meanwhile, because a half made app makes every app/add fail.
+	// Hold the lock during the whole step, as rkt does, because a half made app makes every
+	// app/add fail.
 	if err := disk.LockManifest(c.Dir, func() error { return s.add(ctx, a) }); err != nil {
 		a.streams.close()
 		return nil, err
@@ -113,7 +114,7 @@ func (s *mutable) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (_ *po
 	s.mu.Lock()
 	s.apps[c.Request.App] = a
 	s.mu.Unlock()
-	if !s.launched().Runs() { // over has not seen this app
+	if !s.launched().Runs() { // over ran before it could see this app
 		a.end(abi.Status(proc.Killed()))
 	}
 	return &pod.Process{
@@ -153,7 +154,8 @@ func (s *mutable) erase(k *immutable.Composition) error {
 	return errors.Join(err, eraseInTree(k))
 }
 
-// eraseInTree removes the files of an app in the pod's tree, which a half removed pod has not.
+// eraseInTree removes the files of an app in the pod's tree. A half removed pod has no
+// tree.
 func eraseInTree(k *immutable.Composition) error {
 	name := string(k.Name)
 	err := stage1.InTree(k.Dir, func(tree *os.Root) error {
@@ -175,10 +177,10 @@ func eraseInTree(k *immutable.Composition) error {
 // exitUnknown is the exit code of app/stop for a unit that is not loaded.
 const exitUnknown = 5
 
-// remove removes an app, as `rkt app rm` does: by app/stop, app/rm, and by erasing its files. The
-// app has ended, so app/stop does not wait.
+// remove removes an app as `rkt app rm` does: by app/stop, by app/rm, and by the removal of
+// its files. The app has ended, so app/stop does not wait.
 func (s *mutable) remove(ctx context.Context, a *mutableApp, c pod.Call) error {
-	k := &immutable.Composition{Dir: c.Dir, Name: types.ACName(c.Request.App)} // all that `delete` knows
+	k := &immutable.Composition{Dir: c.Dir, Name: types.ACName(c.Request.App)} // `delete` knows no more than this
 	if a != nil {
 		k = a.made
 		s.mu.Lock()
@@ -201,9 +203,9 @@ func (s *mutable) cross(ctx context.Context, c pod.Call, e abi.Entrypoint) error
 	return s.Reach(c, func() error { return s.Stage1.Invoke(ctx, c) })
 }
 
-// kill kills an app's first process and waits for the end: app/stop would give the app a minute
-// and a half. The pod kills the app's other processes by their cgroup, and for `delete`, which
-// knows no process, all of them.
+// kill kills an app's first process and waits for its end. app/stop is not used, because it
+// would give the app a minute and a half. The pod kills the app's other processes by their
+// cgroup. In `delete`, where a is nil, the cgroup is used for all of them.
 func (s *mutable) kill(ctx context.Context, a *mutableApp) error {
 	if a == nil {
 		return nil

@@ -21,11 +21,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 )
 
-// statusGrace is how long after the end of an app's process its status file may take.
+// statusGrace is how long after the end of an app's process its status file may be missing.
 const statusGrace = 2 * time.Second
 
-// start executes app/start, finds the process that it has made, moves that into the app's cgroup,
-// and waits for its end in the background.
+// start executes app/start, finds the process that app/start has made, moves it into the
+// app's cgroup, and waits for its end in the background.
 func (s *mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
 	defer close(a.settled)
 	if err := immutable.MarkStarted(c.Dir, c.Request.App); err != nil {
@@ -35,7 +35,7 @@ func (s *mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
 	if err != nil {
 		return err
 	}
-	release := s.Children.Expect() // the process may become a child of this one
+	release := s.Children.Expect() // the process may become a child of this process
 	defer release()
 	a.started.Store(true)
 	go a.streams.carry(s, c, a)
@@ -50,7 +50,7 @@ func (s *mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
 		go a.awaitStatus(files, nil, s.run)
 		return nil
 	}
-	// Such a stage1 does not start an app in the cgroup of a request.
+	// A stage1 of rkt does not start an app in the cgroup that a request names.
 	moved := enterCgroups(a.call.Request.Cgroup, main.PID())
 	if moved != nil && main.Alive() {
 		s.undoStart(a, main)
@@ -64,7 +64,7 @@ func (s *mutable) start(ctx context.Context, a *mutableApp, c pod.Call) error {
 		a.end(abi.Status(e))
 		_ = main.Close()
 	})
-	if err != nil { // usually it is a child of the pod's supervisor
+	if err != nil { // usually the process is a child of the pod's supervisor
 		go a.awaitStatus(files, main, s.run)
 	}
 	return nil
@@ -81,8 +81,9 @@ func (s *mutable) undoStart(a *mutableApp, main *proc.Process) {
 	a.end(abi.Status{Code: 128, Time: time.Now()})
 }
 
-// awaitStatus waits for the app's status file, which is empty while it is written and may remain
-// so if the pod ends. The kernel's own record of the exit takes precedence, if main has it.
+// awaitStatus waits for the app's status file. The file is empty while it is written, and
+// may stay empty if the pod ends. If the kernel has kept the exit of main, that exit takes
+// precedence.
 func (a *mutableApp) awaitStatus(files *watch, main *proc.Process, run *immutable.Launched) {
 	defer files.close()
 	var st abi.Status
@@ -109,8 +110,8 @@ func (a *mutableApp) awaitStatus(files *watch, main *proc.Process, run *immutabl
 	a.end(fromRkt(st, int(a.told.Load())))
 }
 
-// lastCall returns a channel that is closed when no status will be written any more: the pod has
-// ended, or the process has ended statusGrace ago.
+// lastCall returns a channel that is closed when no status can come any more: the pod has
+// ended, or the process ended statusGrace ago.
 func (a *mutableApp) lastCall(ctx context.Context, main *proc.Process, run *immutable.Launched) <-chan struct{} {
 	if main == nil {
 		return run.Call.Ended
@@ -139,7 +140,7 @@ func (s *mutable) signal(ctx context.Context, a *mutableApp, c pod.Call) error {
 	case a == nil:
 		return s.Refused("no such app", errdefs.ErrNotFound)
 	case !a.started.Load():
-		if proc.Fatal(sig) { // there is no process yet, and app/start will make none
+		if proc.Fatal(sig) { // without a process, a fatal signal ends the app, and app/start will make no process
 			a.end(abi.Status(proc.Killed()))
 		}
 		return nil
@@ -157,12 +158,12 @@ func (s *mutable) signal(ctx context.Context, a *mutableApp, c pod.Call) error {
 	return a.send(main, sig)
 }
 
-// findMain returns the first process of an app that was started: the first one below this process
-// that is in the cgroup of the app's unit or has the app's root. It returns nil if there is none,
-// because the program has ended.
+// findMain returns the first process of an app that was started: the one nearest to this
+// process that is in the cgroup of the app's unit or has the app's root. If there is none,
+// the program has ended and findMain returns nil.
 func (s *mutable) findMain(a *mutableApp) *proc.Process {
 	root := a.call.Request.Rootfs
-	hosts, err := sameFile(root, "/") // then the root tells nothing
+	hosts, err := sameFile(root, "/") // then the root cannot identify the process
 	if err != nil {
 		return nil
 	}
@@ -184,8 +185,7 @@ func (s *mutable) findMain(a *mutableApp) *proc.Process {
 	return main
 }
 
-// enterCgroups moves a process and all below it. It looks again for processes that they have
-// started meanwhile.
+// enterCgroups moves a process and its descendants, until it finds no new ones.
 func enterCgroups(g *abi.Cgroup, pid int) error {
 	if g == nil {
 		return nil
@@ -228,9 +228,10 @@ const (
 	systemdExec  = 203
 )
 
-// fromRkt translates a status that rkt's stage1s have recorded: an exit code, or the number of
-// the signal that has ended the app. The file does not tell these apart, but told does, the
-// last signal that stage 0 has sent.
+// fromRkt translates a status that rkt's stage1s have recorded. Its code is either an exit
+// code or the number of the signal that has ended the app; the file does not say which. If
+// the code equals told, the last signal that stage 0 has sent, fromRkt takes it for a
+// signal.
 func fromRkt(st abi.Status, told int) abi.Status {
 	if st.Signal == 0 && st.Code != 0 && st.Code == told {
 		st.Signal, st.Code = told, 128+told

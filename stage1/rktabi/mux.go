@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// muxDir is the directory, below rkt/, in which rkt's multiplexer has a directory with sockets
+// muxDir is the directory below rkt/ in which rkt's multiplexer has a directory of sockets
 // for each app.
 const muxDir = "iottymux"
 
@@ -27,7 +27,8 @@ type mux struct {
 	sockets map[string]string // file names by stream
 }
 
-// readMux reads the multiplexer's file endpoints, which has paths inside the pod.
+// readMux reads the file endpoints of the multiplexer. The paths in the file are paths
+// inside the pod.
 func readMux(dir, app string) (*mux, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "endpoints"))
 	if err != nil {
@@ -51,13 +52,14 @@ func readMux(dir, app string) (*mux, error) {
 // errNoSocket is the error for a stream that a multiplexer does not serve.
 var errNoSocket = errors.New("no socket of that stream")
 
-// dial connects to a stream's socket, whose path may be too long for an address.
+// dial connects to a stream's socket. The path of a socket may be too long for an address,
+// so dial uses a descriptor.
 func (m *mux) dial(stream string) (*net.UnixConn, error) {
 	name := m.sockets[stream]
 	if name == "" {
 		return nil, errNoSocket
 	}
-	// A link in its place might lead to a socket of the host's.
+	// Do not follow a link, because it might lead to a socket of the host.
 	fd, err := unix.Open(filepath.Join(m.dir, name), unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open the socket of %s: %w", stream, err)
@@ -66,8 +68,8 @@ func (m *mux) dial(stream string) (*net.UnixConn, error) {
 	return net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: procFD(uintptr(fd))})
 }
 
-// connect carries the app's streams by the multiplexer's sockets until they have ended. It
-// returns an error only if it has carried nothing.
+// connect moves the app's data over the multiplexer's sockets until the streams have ended.
+// It returns an error only if it has moved nothing.
 func (r *carrier) connect(m *mux, over <-chan struct{}) error {
 	names := []string{"stdin", "stdout", "stderr"}
 	if r.terminal {
@@ -75,7 +77,7 @@ func (r *carrier) connect(m *mux, over <-chan struct{}) error {
 	}
 	var conns [3]*net.UnixConn
 	var errs []error
-	for i := len(names) - 1; i >= 0; i-- { // outputs first: the multiplexer keeps none for later
+	for i := len(names) - 1; i >= 0; i-- { // outputs first, because the multiplexer does not buffer them
 		if r.files[i] == nil {
 			continue
 		}
@@ -87,8 +89,8 @@ func (r *carrier) connect(m *mux, over <-chan struct{}) error {
 		defer conn.Close()
 		conns[i] = conn
 	}
-	// One connection is enough: a multiplexer that has ended meanwhile has sent all output of
-	// a short app to the connections that it had accepted.
+	// One connection is enough: if the multiplexer of a short app has ended meanwhile, it
+	// has sent all output to the connections that it had accepted.
 	if conns == [3]*net.UnixConn{} {
 		return errors.Join(errs...)
 	}
@@ -114,20 +116,20 @@ func (r *carrier) connect(m *mux, over <-chan struct{}) error {
 	return nil
 }
 
-// ptys returns the places where the multiplexer may have bound an app's terminal, in the pod's
-// mount namespace: below the pod's root, or below the host's.
+// ptys returns the paths at which the multiplexer may have bound an app's terminal in the
+// pod's mount namespace: below the pod's root, or below the host's.
 func (m *mux) ptys() []string {
 	root, name := filepath.Join("/proc", strconv.Itoa(m.leader), "root"), "stage2-pts"
 	return []string{filepath.Join(root, "rkt", muxDir, filepath.Base(m.dir), name), filepath.Join(root, m.dir, name)}
 }
 
-// polled replaces a file by a duplicate whose closing ends its reads and writes.
+// polled replaces a file by a duplicate. Closing the duplicate ends its reads and writes.
 func polled(f *os.File) (*os.File, error) {
 	defer f.Close()
 	return duplicate(f, true)
 }
 
-// pump carries until all outputs have ended.
+// pump moves data until all outputs have ended.
 func (r *carrier) pump(conns [3]*net.UnixConn, over <-chan struct{}) {
 	outputs := conns[1:]
 	if r.terminal {
@@ -137,10 +139,10 @@ func (r *carrier) pump(conns [3]*net.UnixConn, over <-chan struct{}) {
 	if conns[0] != nil {
 		input.Go(func() {
 			_, _ = io.Copy(conns[0], r.files[0])
-			_ = conns[0].CloseWrite() // passes the end of the input on
+			_ = conns[0].CloseWrite() // passes on the end of the input
 		})
 	}
-	stop := when(over, func() { // the app reads nothing more; its output may still be on its way
+	stop := when(over, func() { // the app reads no more input, but its output may still arrive
 		r.closeTerminals()
 		if r.files[0] != nil && !r.terminal {
 			_ = r.files[0].Close()
@@ -152,7 +154,7 @@ func (r *carrier) pump(conns [3]*net.UnixConn, over <-chan struct{}) {
 		}
 	})
 	for i, c := range outputs {
-		to := r.files[i+1] // with a terminal all files are one
+		to := r.files[i+1] // with a terminal all files are the same
 		carried.Go(func() {
 			if c != nil {
 				carryOutput(to, c, over)
@@ -163,7 +165,7 @@ func (r *carrier) pump(conns [3]*net.UnixConn, over <-chan struct{}) {
 		})
 	}
 	carried.Wait()
-	if conns[1] == nil && conns[2] == nil && !r.terminal { // input alone
+	if conns[1] == nil && conns[2] == nil && !r.terminal { // only the input is connected
 		<-over
 	}
 	stop()
@@ -179,7 +181,7 @@ type output interface {
 	SetReadDeadline(time.Time) error
 }
 
-// carryOutput carries an app's output until it ends, or until it is silent after the end of
+// carryOutput moves an app's output until it ends, or until it is silent after the end of
 // the app.
 func carryOutput(to *os.File, from output, over <-chan struct{}) {
 	buf := make([]byte, 32<<10)

@@ -19,8 +19,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 )
 
-// oneApp calls the entrypoints of an image of interface version 1 to 6 whose pods have one app
-// each. Stage 0 delivers signals itself. `run` is ready once it has written pid or ppid.
+// oneApp calls the entrypoints of an image of interface version 1 to 6 whose pods have one
+// app each. Stage 0 itself delivers signals. `run` is ready when it has written pid or
+// ppid.
 type oneApp struct {
 	*immutable.OneApp
 	rkt  *adapter
@@ -29,7 +30,7 @@ type oneApp struct {
 
 var _ pod.Stage1 = (*oneApp)(nil)
 
-// Open is the door for images of the rkt ABI.
+// Open opens images of the rkt ABI. It is a stage1.Door.
 func Open(i *image.Image, name string, children *proc.Children, rules stage1.Rules) pod.Stage1 {
 	if !i.RktABI() {
 		return nil
@@ -46,8 +47,8 @@ func Open(i *image.Image, name string, children *proc.Children, rules stage1.Rul
 	return m
 }
 
-// Has reports whether an entrypoint can be called. app/signal always can: stage 0 delivers
-// signals itself.
+// Has reports whether an entrypoint can be called. app/signal always can, because stage 0
+// itself delivers signals.
 func (s *oneApp) Has(e abi.Entrypoint) bool {
 	switch e {
 	case abi.Run, abi.Enter, abi.GC, abi.Stop:
@@ -77,7 +78,7 @@ const (
 	misused = 2
 )
 
-// start has the launcher execute `run`, and waits until that is ready.
+// start makes the launcher execute `run`, and waits until `run` is ready.
 func (s *oneApp) start(ctx context.Context, p *immutable.Launched, a *immutable.App) error {
 	k := p.Call
 	files, err := watchDirs(k.Dir)
@@ -123,7 +124,7 @@ func (s *oneApp) signal(p *immutable.Launched, a *immutable.App, c pod.Call) err
 		return s.Refused("process already finished", errdefs.ErrNotFound)
 	default:
 	}
-	if !p.Started.Load() { // only the launcher is there: a fatal signal ends it
+	if !p.Started.Load() { // before app/start the process is the launcher, which a fatal signal ends
 		if proc.Fatal(sig) {
 			sig = unix.SIGKILL
 		}

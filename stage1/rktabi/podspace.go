@@ -19,9 +19,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
 
-// fits refuses an app that asks for another network or hostname, or for more capabilities,
-// than the pod's first process has: all apps of a pod of rkt's share these. An app that asks
-// for a new network gets the pod's. Kernel parameters are set for all apps.
+// fits refuses an app that asks for another network or hostname than the pod's first
+// process has, or for more capabilities, because all apps of an rkt pod share these. An app
+// that asks for a new network gets the pod's. Kernel parameters are set for all apps of the
+// pod.
 func (s *mutable) fits(spec *specs.Spec, leader int) error {
 	if told := s.hostname(); spec.Hostname != "" && spec.Hostname != told && !s.MayIgnore("/hostname") {
 		return s.Refused(fmt.Sprintf("/hostname: the pod has the one of its first app, %q, and cannot get %q", told, spec.Hostname), errdefs.ErrFailedPrecondition)
@@ -41,7 +42,7 @@ func (s *mutable) fits(spec *specs.Spec, leader int) error {
 	return nil
 }
 
-// grants refuses an app with capabilities that the stage1 has taken from the whole pod.
+// grants refuses an app with capabilities that the stage1 has dropped for the whole pod.
 func (s *mutable) grants(p *specs.Process, leader int) error {
 	if p == nil || p.Capabilities == nil || s.MayIgnore("/process/capabilities") {
 		return nil
@@ -122,7 +123,7 @@ func setSysctl(leader int, values map[string]string) error {
 	})
 }
 
-// joinNamespace takes the calling thread into a namespace of a process.
+// joinNamespace moves the calling thread into a namespace of a process.
 func joinNamespace(pid int, name string) error {
 	fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/%s", pid, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 
 func TestWhatAPodOfRktsHasForAllIsRefusedToWhoAsksForMore(t *testing.T) {
 	stage1test.RequireRoot(t)
-	// The pod's first process is one that has lost a capability.
+	// The pod's first process has lost a capability.
 	leader := exec.Command("setpriv", "--bounding-set=-sys_chroot", "sleep", "1000")
 	if err := leader.Start(); err != nil {
 		t.Skip("needs setpriv: ", err)

@@ -34,7 +34,8 @@ const (
 	ownNspawn = "usr/bin/systemd-nspawn"
 )
 
-// nspawnScript is executed in place of systemd-nspawn. Words in capitals are replaced.
+// nspawnScript is executed in place of systemd-nspawn. The words in capitals are
+// placeholders.
 //
 //go:embed nspawn.sh
 var nspawnScript string
@@ -50,8 +51,9 @@ func (s *adapter) has(name string) bool {
 	return err == nil
 }
 
-// accommodate changes the pod's view of the machine and the pod's overlay of the tree so that
-// rkt's images with systemd work. The caller has entered the pod's space.
+// accommodate changes the pod's view of the machine, and the pod's overlay of the image's
+// tree, so that rkt's images with systemd work. The caller has entered the pod's mount
+// namespace.
 func (s *adapter) accommodate(dir string) error {
 	// A systemd since about 240 stops a service that has ended, and so would remove
 	// supervisor-status at once.
@@ -63,8 +65,8 @@ func (s *adapter) accommodate(dir string) error {
 	return nil
 }
 
-// oneJournal masks a second journald: the flavor host copies the unit of journald under another
-// name.
+// oneJournal masks a second journald. The flavor host has one, because it copies journald's
+// unit under another name.
 func (s *adapter) oneJournal(dir string) error {
 	if s.has(filepath.Join(unitsDir, flushUnit)) {
 		return nil
@@ -87,9 +89,9 @@ func putUnit(dir, name, text string) error {
 	})
 }
 
-// wrapNspawn puts a script before systemd-nspawn. The script tells it not to register the pod or
-// ask for a cgroup where there is no D-Bus, and keeps the systemd in the pod from mounting the
-// machine's cgroup v2 beside v1.
+// wrapNspawn puts a script in place of systemd-nspawn. On a machine without D-Bus the
+// script tells systemd-nspawn not to register the pod and not to ask for a cgroup. It also
+// prevents the pod's systemd from mounting the machine's cgroup v2 beside v1.
 func (s *adapter) wrapNspawn(dir string) error {
 	if s.has(ownNspawn) {
 		return s.coverLoader(dir)
@@ -98,13 +100,13 @@ func (s *adapter) wrapNspawn(dir string) error {
 	if err != nil {
 		return nil // `run` reports the error
 	}
-	// The flavor host finds systemd-nspawn by PATH, and always has its pods registered.
+	// The flavor host finds systemd-nspawn by PATH, and always registers its pods.
 	return putScript(filepath.Join(dir, toolsDir, "systemd-nspawn"), "'"+real+"'", ":")
 }
 
 // coverLoader mounts the script on the loader with which `run` executes the image's own
-// systemd-nspawn. The script unmounts itself there. It stays in the pod's mounts, where no other
-// process executes a program of the tree.
+// systemd-nspawn. The script removes that mount in its own namespace. The mount stays in
+// the pod's namespace, where no other process executes a program of the tree.
 func (s *adapter) coverLoader(dir string) error {
 	root := filepath.Join(dir, stage1.RootfsDir)
 	name, err := loaderOf(filepath.Join(root, ownNspawn))
@@ -141,7 +143,8 @@ func loaderOf(program string) (string, error) {
 	return "", fmt.Errorf("%s names no loader", program)
 }
 
-// putScript writes the script, which executes the command uncover and then the program real.
+// putScript writes the script. It first executes the command uncover and then the program
+// real.
 func putScript(path, real, uncover string) error {
 	register, boot := `"$arg"`, ""
 	if !hasBus() {
@@ -163,8 +166,9 @@ func hasBus() bool {
 	return err == nil
 }
 
-// hideRun mounts a tmpfs for the files that systemd-nspawn leaves in /run, which need not be a
-// tmpfs on a machine without systemd. With systemd, machined needs the files.
+// hideRun mounts a tmpfs on the directory in /run in which systemd-nspawn leaves files,
+// because on a machine without systemd /run need not be a tmpfs. On a machine with systemd
+// it mounts nothing, because machined needs the files.
 func hideRun() error {
 	if hasBus() {
 		return nil

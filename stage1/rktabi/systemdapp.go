@@ -19,12 +19,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/appc"
 )
 
-// unitDir returns the directory of stage 0's additions to an app's unit.
+// unitDir returns the directory of the drop-ins that stage 0 writes for an app's unit.
 func unitDir(app string) string { return app + ".service.d" }
 
-// accommodateApp writes a file beside an app's unit, with the names of the app's streams and with
-// those settings that rkt's images write so that systemd misreads them. It is called before
-// app/add, which makes systemd load the units.
+// accommodateApp writes a drop-in for an app's unit. It has the names of the app's streams,
+// and replaces settings that rkt's images write in a form that systemd misreads. It is
+// called before app/add, because app/add makes systemd load the units.
 func (s *adapter) accommodateApp(a *mutableApp) error {
 	if !s.hasSystemd() {
 		return nil
@@ -50,7 +50,7 @@ func (s *adapter) accommodateApp(a *mutableApp) error {
 	})
 }
 
-// noUser is the invalid user of 16 bits, as which systemd runs no unit.
+// noUser is the invalid 16-bit user. systemd runs no unit as this user.
 const noUser = 65535
 
 // checkUser refuses users and groups that systemd refuses, such as the user of Kubernetes' pause
@@ -67,7 +67,7 @@ func checkUser(u specs.User) error {
 	return nil
 }
 
-// forgetApp undoes accommodateApp. The caller has entered the pod's space.
+// forgetApp undoes accommodateApp. The caller has entered the pod's mount namespace.
 func (s *adapter) forgetApp(k *immutable.Composition) error {
 	if !s.hasSystemd() {
 		return nil
@@ -75,8 +75,8 @@ func (s *adapter) forgetApp(k *immutable.Composition) error {
 	return stage1.InTree(k.Dir, func(tree *os.Root) error { return tree.RemoveAll(filepath.Join(ownUnits, unitDir(string(k.Name)))) })
 }
 
-// linkStreams makes the links in /dev that programs write to: rkt's images make only the other
-// files there. A read-only root file system may lack the links.
+// linkStreams makes the links in /dev that programs write to, because rkt's images make
+// only the other files there. It returns nil if the root file system is read-only.
 func linkStreams(root string) error {
 	r, err := os.OpenRoot(root)
 	if err != nil {
@@ -95,12 +95,12 @@ func linkStreams(root string) error {
 	return err
 }
 
-// environmentLines replaces the file with an app's environment, because systemd reads quotes and
-// backslashes in that as a shell would.
+// environmentLines sets an app's environment in the unit in place of rkt's file, because
+// systemd reads quotes and backslashes in that file as a shell would.
 func environmentLines(k *immutable.Composition) []string {
 	env := string(appc.Env(string(k.Name), &k.App.App))
 	if !utf8.ValidString(env) {
-		return nil // a unit cannot have it
+		return nil // a unit file must be UTF-8
 	}
 	lines := []string{"EnvironmentFile="}
 	for line := range strings.Lines(env) {
@@ -109,7 +109,7 @@ func environmentLines(k *immutable.Composition) []string {
 	return lines
 }
 
-// commandLine replaces an app's command line if it has a %, which rkt does not escape, so that
+// commandLine replaces an app's command line if it has a %. rkt does not escape the %, so
 // systemd would expand it.
 func commandLine(root string, p *specs.Process) ([]string, error) {
 	if !strings.Contains(strings.Join(p.Args, ""), "%") {

@@ -22,19 +22,19 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 )
 
-// unitStreams are the streams that systemd opens by name for an app, in the directory where rkt's
-// multiplexer has its sockets. The multiplexer would lose the output of a short app, pass on no
-// end of input, and mix both outputs.
+// unitStreams are the streams that systemd opens by name for an app, in the directory in
+// which rkt's multiplexer would have its sockets. The multiplexer is not used, because it
+// loses the output of a short app, passes on no end of input, and mixes both outputs.
 type unitStreams struct {
-	fifos  [3]*os.File // open for reading and writing until the app has its ends
-	inputs *watch      // of the directory, if the app reads something
+	fifos  [3]*os.File // open for reading and writing until the app has opened its ends
+	inputs *watch      // watches the directory, if the app has an input
 }
 
-// sinceByName is the version of systemd that knows streams by name.
+// sinceByName is the first version of systemd that can open streams by name.
 const sinceByName = 236
 
-// opensByName reports whether the systemd of a pod is new enough. It is the machine's, unless the
-// image has a file with the version of its own.
+// opensByName reports whether the pod's systemd is new enough. This is the machine's
+// systemd, unless the image has a file with the version of its own.
 func (s *adapter) opensByName() bool {
 	if !s.hasSystemd() {
 		return false
@@ -46,15 +46,15 @@ func (s *adapter) opensByName() bool {
 	return err == nil && knowsNames(string(text))
 }
 
-// knowsNames reports whether a version, as such an image writes it, is a release of systemd that
-// knows streams by name.
+// knowsNames reports whether a version, as such an image writes it, is a release of systemd
+// that can open streams by name.
 func knowsNames(version string) bool {
 	number, err := strconv.Atoi(strings.TrimPrefix(strings.TrimSpace(version), "v"))
 	return err == nil && number >= sinceByName
 }
 
-// open makes the files that the systemd of an app opens, and returns the lines of its unit that
-// name them: none with a multiplexer.
+// open makes the files that systemd opens for an app, and returns the lines for the app's
+// unit that name them. It returns no lines if the multiplexer is used.
 func (r *carrier) open(s *adapter, k *immutable.Composition) ([]string, error) {
 	if !r.byName {
 		return nil, nil
@@ -105,9 +105,9 @@ func openMuxDir(podDir, name string) (dir *os.File, err error) {
 // stdinFIFO is the name of the fifo that an app reads.
 const stdinFIFO = "stdin"
 
-// make makes a fifo, and opens it without waiting for the other end. It belongs to the app's
-// user, who may open it again as /dev/stdout. The owner is changed by descriptor, because
-// programs in the pod may replace the fifo by a link.
+// make makes a fifo, and opens it without waiting for the other end. The fifo belongs to
+// the app's user, because the app may open it again as /dev/stdout. The owner is changed by
+// descriptor, because programs in the pod may replace the fifo by a link.
 func (o *unitStreams) make(dir *os.File, i int, name string, user specs.User) error {
 	file := filepath.Join(dir.Name(), name)
 	if err := unix.Mknodat(int(dir.Fd()), name, unix.S_IFIFO|0o600, 0); err != nil {
@@ -137,7 +137,7 @@ func (o *unitStreams) again(i, direction int) (f *os.File, err error) {
 // procFD returns a path that leads to an open file, even if that was renamed or removed.
 func procFD(fd uintptr) string { return "/proc/self/fd/" + strconv.Itoa(int(fd)) }
 
-// close closes this side's ends. It is idempotent.
+// close closes stage 0's ends. It is idempotent.
 func (o *unitStreams) close() {
 	if o == nil {
 		return
@@ -169,8 +169,8 @@ func (s *adapter) bindTerminal(slave *os.File, dir, file string) error {
 	})
 }
 
-// carryOpened carries an app's streams by fifos until they have ended. With a terminal it only
-// waits for the end of the app.
+// carryOpened moves an app's data through the fifos until the streams have ended. With a
+// terminal it only waits for the end of the app.
 func (r *carrier) carryOpened(over <-chan struct{}) {
 	o := r.opened
 	var outputs, input sync.WaitGroup
@@ -187,14 +187,14 @@ func (r *carrier) carryOpened(over <-chan struct{}) {
 		}
 	}
 	<-over
-	o.close() // now only the app has ends
+	o.close() // only the app has the ends now
 	outputs.Wait()
 	r.close()
 	input.Wait()
 }
 
-// feed carries the client's input, and then its end, once the app has opened the fifo: without a
-// reader a fifo keeps neither.
+// feed moves the client's input once the app has opened the fifo, and then closes the fifo.
+// It waits because a fifo without a reader keeps neither data nor an end of file.
 func (r *carrier) feed(over <-chan struct{}) {
 	o := r.opened
 	err := o.inputs.until(context.Background(), over, func() (bool, error) { return o.inputs.saw(stdinFIFO), nil })
@@ -203,7 +203,7 @@ func (r *carrier) feed(over <-chan struct{}) {
 	}
 	to, err := o.again(0, os.O_WRONLY)
 	if err != nil {
-		return // the app has closed it
+		return // the app has closed its input
 	}
 	defer to.Close()
 	_ = o.fifos[0].Close()
@@ -216,8 +216,8 @@ func (r *carrier) feed(over <-chan struct{}) {
 	_, _ = io.Copy(to, from)
 }
 
-// drainInto carries an output to its end. If a process keeps the output open after the end of the
-// app, it counts as ended outputGrace later.
+// drainInto moves an output until its end. If a process keeps the output open after the end
+// of the app, the output counts as ended outputGrace later.
 func drainInto(to, from *os.File, over <-chan struct{}) {
 	defer to.Close()
 	defer from.Close()

@@ -16,11 +16,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 )
 
-// watch waits for changes of the files in some directories. Only the rkt ABI needs one: a user
-// may have no more than 128 inotify instances.
+// watch waits for changes of files in some directories. Only the rkt ABI needs it, because
+// a user may have only 128 inotify instances.
 type watch struct {
 	events *os.File
-	names  map[string]bool // of files with events so far
+	names  map[string]bool // names of the files that have had events
 }
 
 // watchDirs begins to watch directories for new and changed files.
@@ -45,10 +45,11 @@ func watchFor(events uint32, dirs ...string) (*watch, error) {
 
 func (w *watch) close() { _ = w.events.Close() }
 
-// saw reports whether there was an event of a file of that name, which may be gone again.
+// saw reports whether there was an event of a file with that name. The file may be gone
+// again.
 func (w *watch) saw(name string) bool { return w.names[name] }
 
-// note remembers the names in a read of events.
+// note records the names in a buffer of events.
 func (w *watch) note(events []byte) {
 	for len(events) >= unix.SizeofInotifyEvent {
 		size := binary.NativeEndian.Uint32(events[12:])
@@ -59,9 +60,9 @@ func (w *watch) note(events []byte) {
 	}
 }
 
-// until returns nil once there returns true. It calls there at once and after each event. When
-// ctx is done or ended is closed it calls there once more, and then returns ctx's error or
-// stage1.ErrEnded.
+// until returns nil as soon as the function there returns true. It calls the function at
+// the beginning and after each event. When ctx is done or ended is closed, it calls the
+// function for the last time, and then returns ctx's error or stage1.ErrEnded.
 func (w *watch) until(ctx context.Context, ended <-chan struct{}, there func() (bool, error)) error {
 	_ = w.events.SetReadDeadline(time.Time{})
 	wake := func() { _ = w.events.SetReadDeadline(time.Now()) }
@@ -89,7 +90,8 @@ func (w *watch) until(ctx context.Context, ended <-chan struct{}, there func() (
 	}
 }
 
-// await is until for a call that is to become ready, which it kills at the deadline of ctx.
+// await is until for a call that has to become ready. At the deadline of ctx it kills the
+// call.
 func (w *watch) await(ctx context.Context, k *stage1.Call, there func() (bool, error)) error {
 	err := w.until(ctx, k.Ended, there)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -98,7 +100,7 @@ func (w *watch) await(ctx context.Context, k *stage1.Call, there func() (bool, e
 	return err
 }
 
-// when calls f when a channel is closed, unless stop is called first. stop waits for f.
+// when calls f after a channel was closed, unless stop is called first. stop waits for f.
 func when(c <-chan struct{}, f func()) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -14,12 +14,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
-// overlayDir is rkt's directory, in a pod directory, for changes to a writable tree.
+// overlayDir is the directory below a pod directory in which rkt keeps the changes to a
+// writable tree.
 const overlayDir = "overlay"
 
-// attachWritable makes an image visible in a pod directory with a writable tree, as rkt did: an
-// overlay, or else a copy. rkt/ and opt/stage2/ are directories of the pod directory, so that
-// they are also visible outside the pod's space, which the caller has entered.
+// attachWritable makes an image visible in a pod directory as a writable tree, as rkt did:
+// by an overlay, or by a copy if there is no overlay. rkt/ and opt/stage2/ are directories
+// of the pod directory, so they are also visible outside of the pod's mount namespace,
+// which the caller has entered.
 func (s *adapter) attachWritable(dir string) error {
 	tree := s.Rootfs()
 	for _, d := range []string{stage1.RktDir, stage1.Stage2Dir} {
@@ -43,7 +45,7 @@ func (s *adapter) attachWritable(dir string) error {
 	return nil
 }
 
-// overlay mounts the tree, and on it the pod directory's rkt/ and opt/stage2/.
+// overlay mounts the tree, and mounts the pod directory's rkt/ and opt/stage2/ on it.
 func (s *adapter) overlay(dir, tree string) error {
 	var own [2]int
 	for n, d := range [...]string{stage1.RktDir, stage1.Stage2Dir} {
@@ -59,7 +61,7 @@ func (s *adapter) overlay(dir, tree string) error {
 	if strings.ContainsAny(tree+upper, ":,\\") {
 		return fmt.Errorf("%s cannot be an option of a mount", tree)
 	}
-	// The image need not have the directories on which the pod's are mounted.
+	// Make the mount points of the pod's directories, because the image may lack them.
 	if err := stage1.MakeDirs(dir, changes+"/upper/rkt", changes+"/upper/opt/stage2", changes+"/work"); err != nil {
 		return err
 	}
@@ -75,8 +77,8 @@ func (s *adapter) overlay(dir, tree string) error {
 	return nil
 }
 
-// copyTree copies directories, files and links with their modes and owners. It leaves entries
-// that exist already.
+// copyTree copies directories, files and links with their modes and owners. It does not
+// change existing entries.
 func copyTree(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -142,7 +144,8 @@ func copyContent(from, to string, mode fs.FileMode) error {
 	return errors.Join(err, dst.Close())
 }
 
-// makeVisible makes the image visible in a pod directory. The caller has entered the pod's space.
+// makeVisible makes the image visible in a pod directory. The caller has entered the pod's
+// mount namespace.
 func (s *adapter) makeVisible(dir string) error {
 	if err := s.attachWritable(dir); err != nil || !s.hasSystemd() {
 		return err

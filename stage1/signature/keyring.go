@@ -17,7 +17,7 @@ import (
 // Keyring is a directory of public keys.
 type Keyring string
 
-// maxKeys bounds a file of keys, in bytes.
+// maxKeys is the largest size of a file of keys, in bytes.
 const maxKeys = 1 << 20
 
 // keysFor returns the keys that may sign an image of a name. It returns an error if a key
@@ -93,8 +93,8 @@ func keysIn(dir string) (openpgp.EntityList, error) {
 	return all, nil
 }
 
-// readKeys reads a file of keys, armored or not. An empty file has no keys: with such a file
-// rkt withdraws trust from a key of its own.
+// readKeys reads a file of keys, armored or not. An empty file has no keys; rkt withdraws
+// trust from one of its own keys with such a file.
 func readKeys(file string) (openpgp.EntityList, error) {
 	text, err := config.ReadTrusted(file, maxKeys)
 	if err != nil || len(text) == 0 {

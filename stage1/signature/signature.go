@@ -17,10 +17,11 @@ import (
 // Suffix is appended to the path of an image to get the path of its signature.
 const Suffix = ".asc"
 
-// Verify verifies the signature of the image at a path, which has an appc name. It returns
-// the signer: the fingerprint of a key in the directory, and the key's identity. content
-// must be the whole image; Verify reads it to the end. The error for a missing or wrong
-// signature unwraps to errdefs.ErrPermissionDenied.
+// Verify verifies the signature of an image. file is the path of the image, name its appc
+// name, and content the whole image, which Verify reads to the end. signer is the
+// fingerprint of the key in the directory that has signed the image, and the key's
+// identity. The error for a missing or wrong signature unwraps to
+// errdefs.ErrPermissionDenied.
 func (k Keyring) Verify(file, name string, content io.Reader) (signer string, err error) {
 	keys, err := k.keysFor(name)
 	if err != nil {
@@ -55,7 +56,8 @@ func check(keys openpgp.EntityList, content, signature io.Reader) (*openpgp.Enti
 	return openpgp.CheckDetachedSignatureAndHash(keys, content, block.Body, strong, nil)
 }
 
-// explain returns the reason why a signature was refused, and if possible what to do.
+// explain returns the reason for which a signature was refused, and advice if there is
+// any.
 func (k Keyring) explain(err error, by *openpgp.Entity, name string) string {
 	switch {
 	case errors.Is(err, pgperrors.ErrUnknownIssuer):

@@ -11,8 +11,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// docker14 returns the capabilities of an app without an isolator for capabilities, as rkt's
-// stage1s have it.
+// docker14 returns the capabilities that rkt's stage1s give an app without an isolator for
+// capabilities.
 func docker14() []string {
 	return []string{
 		"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_KILL", "CAP_MKNOD",
@@ -28,7 +28,7 @@ func (t *translator) add(isolator *types.Isolator, err error) error {
 	return nil
 }
 
-// set adds an isolator whose value is JSON, so that appc checks it.
+// set adds an isolator. It passes the value as JSON, so that the library of appc checks it.
 func (t *translator) set(name, value string) error {
 	var i types.Isolator
 	err := i.UnmarshalJSON(fmt.Appendf(nil, `{"name": %q, "value": %s}`, name, value))
@@ -61,8 +61,8 @@ func (t *translator) isolators() error {
 	return t.resources()
 }
 
-// capabilities expresses the bounding set. appc has one set, which becomes all of the sets of
-// root's programs.
+// capabilities translates the bounding set. appc has a single set, which becomes every set
+// of a program of root.
 func (t *translator) capabilities(c *specs.LinuxCapabilities) error {
 	if c == nil {
 		c = &specs.LinuxCapabilities{}
@@ -83,7 +83,7 @@ func (t *translator) capabilities(c *specs.LinuxCapabilities) error {
 			return err
 		}
 	}
-	if len(c.Bounding) == 0 { // appc refuses an empty set, and removes a set from docker14
+	if len(c.Bounding) == 0 { // the library refuses an empty set; docker14 is the largest set that can be removed
 		isolator, err := types.NewLinuxCapabilitiesRevokeSet(docker14()...)
 		if err != nil {
 			return err
@@ -102,9 +102,9 @@ func sameSet(a, b []string) bool {
 	return slices.Equal(sorted(a), sorted(b))
 }
 
-// Privileged reports whether a spec leaves a program all capabilities.
+// Privileged reports whether a spec lets a program keep all capabilities.
 func Privileged(spec *specs.Spec) bool {
-	const all = 38 // of Linux 4.11, with which rkt ended; there are more by now
+	const all = 38 // the last one of Linux 4.11, the latest that rkt knew
 	return spec.Process != nil && spec.Process.Capabilities != nil && len(spec.Process.Capabilities.Bounding) >= all
 }
 
@@ -116,8 +116,8 @@ func (t *translator) selinux(label string) error {
 	return t.set(types.LinuxSELinuxContextName, fmt.Sprintf(`{"user": %q, "role": %q, "type": %q, "level": %q}`, part[0], part[1], part[2], part[3]))
 }
 
-// resources expresses the limits that appc knows. The app's cgroup, which is stage 0's, enforces
-// all of them; a stage1 with cgroups of its own has to know them.
+// resources translates the limits that appc has. Stage 0's cgroup of the app enforces all
+// limits; a stage1 that makes cgroups of its own needs them, too.
 func (t *translator) resources() error {
 	if t.spec.Linux == nil || t.spec.Linux.Resources == nil {
 		return nil

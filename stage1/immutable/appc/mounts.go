@@ -11,7 +11,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Own reports whether a mount is one that a stage1 of rkt's makes for every app.
+// Own reports whether a stage1 of rkt makes a mount for every app by itself.
 func Own(m specs.Mount) bool {
 	switch filepath.Clean(m.Destination) {
 	case "/proc":
@@ -30,7 +30,7 @@ func Own(m specs.Mount) bool {
 	return false
 }
 
-// Bind reports whether a mount shows a part of the host, and whether with all mounts below that.
+// Bind reports whether a mount is a bind mount, and whether it includes the mounts below.
 func Bind(m specs.Mount) (bind, recursive bool) {
 	recursive = slices.Contains(m.Options, "rbind")
 	return m.Type == "bind" || recursive || slices.Contains(m.Options, "bind"), recursive
@@ -52,8 +52,8 @@ func (t *translator) mounts() error {
 	return nil
 }
 
-// own refuses options of a mount that the stage1 makes itself, such as a size, unless they are
-// those that clients usually ask for.
+// own refuses options of a mount that the stage1 makes itself, such as a size, except the
+// options that clients usually give.
 func (t *translator) own(i int, m specs.Mount) error {
 	left := without(m.Options, usual(filepath.Clean(m.Destination))...)
 	if len(left) == 0 {
@@ -63,7 +63,8 @@ func (t *translator) own(i int, m specs.Mount) error {
 		fmt.Sprintf("the stage1 makes %s itself, whatever %s says", m.Destination, strings.Join(left, ",")))
 }
 
-// usual returns the options with which containerd and similar clients ask for these mounts.
+// usual returns the options that containerd and similar clients usually give for these
+// mounts.
 func usual(destination string) []string {
 	switch destination {
 	case "/dev":
@@ -114,8 +115,8 @@ func (t *translator) mount(i int, m specs.Mount) error {
 	return nil
 }
 
-// emptyVolume makes a volume like a tmpfs, and returns the options that it cannot have, such as a
-// size.
+// emptyVolume makes a volume that resembles a tmpfs, and returns the options that it cannot
+// have, such as a size.
 func emptyVolume(v *types.Volume, options []string) (left []string, err error) {
 	v.Kind = "empty"
 	mode, uid, gid := "0777", 0, 0

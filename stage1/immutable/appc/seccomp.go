@@ -12,8 +12,9 @@ import (
 
 const seccompField = "/linux/seccomp"
 
-// everything is rkt's wildcard: no filter. Without an isolator its stage1s apply a list of 2016,
-// and kill programs that make newer calls.
+// everything is rkt's wildcard, which means no filter. For an app without an isolator for
+// seccomp, rkt's stage1s use a list of calls of 2016 and kill programs that make newer
+// calls.
 const everything = "@appc.io/all"
 
 // seccomp always adds an isolator. appc knows one list of system calls, allowed or denied, and
@@ -50,8 +51,8 @@ func (t *translator) retain(errno string, names ...string) error {
 	return t.add(set.AsIsolator())
 }
 
-// list is a profile in appc's words: the names of allowed or denied calls, and the error of a
-// denied call, or "" if such a call kills the program.
+// list is a profile as appc has it: the names of allowed or of denied calls, and the error
+// that a denied call returns. If the error is empty, a denied call kills the program.
 type list struct {
 	allowed bool
 	names   []string
@@ -104,7 +105,7 @@ func (t *translator) seccompList(p *specs.LinuxSeccomp) (*list, error) {
 	return l, nil
 }
 
-// excused is the action that appc cannot express and that is excused.
+// excused stands for an action that appc cannot express but whose field is excused.
 const excused = "excused"
 
 func number(errno *uint) uint {
@@ -114,7 +115,8 @@ func number(errno *uint) uint {
 	return *errno
 }
 
-// denial returns what happens to a denied call: the name of an error, or "" for death by SIGSYS.
+// denial returns the effect on a denied call: the name of an error, or "" if SIGSYS kills
+// the program.
 func (t *translator) denial(action specs.LinuxSeccompAction, errno *uint) (string, error) {
 	switch action {
 	case specs.ActAllow, specs.ActKill, specs.ActKillProcess, specs.ActKillThread:

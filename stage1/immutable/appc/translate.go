@@ -12,26 +12,27 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Options are what a translation depends on beside the spec.
+// Options are the inputs of a translation besides the spec.
 type Options struct {
 	Name   string // of the app; an ACName
-	Bundle string // what relative sources of mounts are relative to
+	Bundle string // relative sources of mounts are relative to it
 	// Excused reports whether a field, as a JSON pointer, may be left out.
 	Excused func(pointer string) bool
 	// Mounted reports whether stage 0 makes a mount itself: such a mount gets no volume.
 	Mounted func(specs.Mount) bool
 }
 
-// App is a container in appc's words.
+// App is a container as appc describes it.
 type App struct {
 	App      types.App
 	ReadOnly bool
-	Mounts   []schema.Mount // of volumes of the pod
+	Mounts   []schema.Mount // mounts of the pod's volumes
 	Volumes  []types.Volume
 }
 
-// Fields lists the fields, as JSON pointers, that a translation can express; it refuses single
-// values itself. consoleSize and hostname are not appc's: stage 0 applies them.
+// Fields lists the fields, as JSON pointers, that a translation can express. Translate may
+// still refuse certain values of them. consoleSize and hostname are no fields of appc, but
+// stage 0 applies them.
 func Fields() []string {
 	return []string{
 		"/process/args", "/process/cwd", "/process/env", "/process/terminal", "/process/consoleSize",
@@ -66,8 +67,8 @@ type translator struct {
 	app  *App
 }
 
-// unsaid returns the error for a field that appc cannot express, or nil if the field is excused.
-// general is the pointer that an operator can excuse.
+// unsaid returns the error for a field that appc cannot express, or nil if the field is
+// excused. general is the pointer by which an operator can excuse the field.
 func (t *translator) unsaid(general, particular, why string) error {
 	if t.Excused(general) {
 		return nil
@@ -97,8 +98,8 @@ func (t *translator) process() error {
 	return nil
 }
 
-// isVariable reports whether appc accepts the name of a variable: a letter or _, then
-// also digits, dots and hyphens.
+// isVariable reports whether appc accepts the name of a variable: it begins with a letter
+// or _, and then may have digits, dots and hyphens, too.
 func isVariable(name string) bool {
 	for i, c := range []byte(name) {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_'
@@ -109,8 +110,8 @@ func isVariable(name string) bool {
 	return name != ""
 }
 
-// environment keeps the last value of each name, as a program sees it. rkt has variables in a
-// file of lines.
+// environment keeps the last value of each name, which is the one that a program sees. rkt
+// writes variables to a file with one line for each, so a value must not have line breaks.
 func (t *translator) environment() error {
 	for i, kv := range t.spec.Process.Env {
 		name, value, ok := strings.Cut(kv, "=")
@@ -131,8 +132,8 @@ func (t *translator) environment() error {
 	return nil
 }
 
-// Env returns the text of rkt/env/APP: the environment of an app, with rkt's values for variables
-// that it lacks.
+// Env returns the text of rkt/env/APP: the environment of an app. For variables that the
+// app lacks, it has rkt's values.
 func Env(name string, app *types.App) []byte {
 	env := types.Environment{}
 	for _, v := range app.Environment {

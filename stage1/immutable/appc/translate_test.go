@@ -13,7 +13,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// base returns a spec that can be said, after a change.
+// base returns a spec that appc can express, after a change of it.
 func base(change func(*specs.Spec)) *specs.Spec {
 	s := &specs.Spec{
 		Process: &specs.Process{Args: []string{"/bin/true"}, Cwd: "/", Env: []string{"PATH=/bin"}},
@@ -95,8 +95,8 @@ func TestWhatIsSaidInIsolators(t *testing.T) { // rkt-abi.md, section 10; traps 
 	}
 }
 
-// valid makes sure that a stage1 can read what was said: one unknown word makes a
-// manifest unreadable.
+// valid checks that a stage1 can read a manifest with the app, because one unknown name
+// makes a whole manifest unreadable.
 func valid(t *testing.T, a *App) {
 	t.Helper()
 	m := schema.BlankPodManifest()

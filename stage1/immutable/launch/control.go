@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Control gives orders to one launcher. One goroutine at a time uses it.
+// Control gives orders to one launcher. Only one goroutine at a time may use it.
 type Control struct {
 	ours, theirs *os.File
 }
 
-// NewControl makes the socket of a launcher that is started next. The launcher gets File as its
+// NewControl makes the socket for a launcher. The launcher must be started with File as its
 // descriptor ControlFD.
 func NewControl() (*Control, error) {
 	var pair [2]int
@@ -33,10 +33,10 @@ func NewControl() (*Control, error) {
 	return &Control{ours: os.NewFile(uintptr(pair[0]), "launcher"), theirs: os.NewFile(uintptr(pair[1]), "launcher")}, nil
 }
 
-// File is the launcher's end. Started is called once the launcher has it.
+// File returns the launcher's end. Call Started when the launcher was started with it.
 func (c *Control) File() *os.File { return c.theirs }
 
-// Started gives up this process's copy of the launcher's end.
+// Started closes this process's descriptor of the launcher's end.
 func (c *Control) Started() { _ = c.theirs.Close() }
 
 // Close ends a launcher that waits for orders.
@@ -45,7 +45,8 @@ func (c *Control) Close() {
 	_ = c.ours.Close()
 }
 
-// Join has the launcher enter cgroups and namespaces. If there are files, they become 0, 1 and 2.
+// Join makes the launcher enter cgroups and namespaces. If there are files, they become its
+// descriptors 0, 1 and 2.
 func (c *Control) Join(ctx context.Context, j Join, files [3]*os.File) error {
 	fds := make([]int, 0, len(files))
 	for _, f := range files {
@@ -63,12 +64,12 @@ func (c *Control) Join(ctx context.Context, j Join, files [3]*os.File) error {
 	return nil
 }
 
-// Exec has the launcher execute a program, and returns when it has. An error that unwraps to a
-// syscall.Errno is the kernel's.
+// Exec makes the launcher execute a program, and returns after the exec. An error that
+// unwraps to a syscall.Errno is the kernel's.
 func (c *Control) Exec(ctx context.Context, e Exec) error {
 	text, err := c.order(ctx, order{Exec: &e}, nil)
 	switch {
-	case errors.Is(err, io.EOF): // closed by the exec, or the launcher was killed
+	case errors.Is(err, io.EOF): // the exec has closed the socket, or the launcher was killed
 		return nil
 	case err != nil:
 		return err
@@ -113,7 +114,8 @@ func (c *Control) order(ctx context.Context, o order, files []int) (string, erro
 	return strings.TrimSuffix(text, "\n"), nil
 }
 
-// write sends an order in blocking mode: the launcher reads at once.
+// write sends an order in blocking mode. It does not block for long, because the launcher
+// reads at once.
 func (c *Control) write(fd int, o order, files []int) error {
 	if err := unix.SetNonblock(fd, false); err != nil {
 		return err

@@ -12,12 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Main runs a launcher. It returns only after a failure, with the exit code, and has sent the
-// reason to the Control.
+// Main runs a launcher. If it succeeds, it does not return. If it fails, it sends the
+// reason to the Control and returns the exit code.
 func Main() int {
-	// Signals have the same effect as on the program that is executed later.
+	// Give signals the effect that they will have on the executed program.
 	signal.Reset()
-	// Namespaces belong to a thread, and this thread must execute the program.
+	// Namespaces belong to a thread, and the thread that enters them must execute the
+	// program.
 	runtime.LockOSThread()
 	unix.CloseOnExec(ControlFD)
 	for {

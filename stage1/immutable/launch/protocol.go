@@ -15,33 +15,35 @@ import (
 // name is the only argument of a launcher.
 const name = "rkt-launch"
 
-// Argv returns the command line of a launcher, with this process's own executable.
+// Argv returns the command line of a launcher, which is this process's own executable.
 func Argv() []string { return []string{"/proc/self/exe", name} }
 
 // Asked reports whether a program was started as a launcher and has to call Main.
 func Asked(argv []string) bool { return len(argv) == 2 && argv[1] == name }
 
-// ControlFD is the descriptor of a launcher's socket: the next after those that the ABI gives to
-// `run`.
+// ControlFD is the descriptor of a launcher's socket. It is the next one after the
+// descriptors that the ABI gives to `run`.
 const ControlFD = 7
 
-// maxOrder bounds a message, in bytes: arguments and environment of one exec.
+// maxOrder is the largest size of a message, in bytes. A message has the arguments and
+// environment of an exec.
 const maxOrder = 4 << 20
 
-// NewNamespace asks for a new network namespace.
+// NewNamespace is the value of Join.Network for a new network namespace.
 const NewNamespace = "new"
 
-// Join is the first order. Descriptors that come with it become 0, 1 and 2.
+// Join is the first order. The descriptors that come with it become the launcher's
+// descriptors 0, 1 and 2.
 type Join struct {
 	// Cgroups are directories that the process enters.
 	Cgroups []string `json:"cgroups,omitempty"`
 	// Network is the path of a network namespace to enter, or NewNamespace.
 	Network string `json:"network,omitempty"`
-	// Terminal says that 0 becomes the controlling terminal.
+	// Terminal makes descriptor 0 the controlling terminal.
 	Terminal bool `json:"terminal,omitempty"`
 }
 
-// Exec is the last order: the program takes the launcher's place.
+// Exec is the last order: the launcher executes this program.
 type Exec struct {
 	Argv []string `json:"argv"` // argv[0] is its path
 	Env  []string `json:"env"`

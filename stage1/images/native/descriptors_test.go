@@ -11,7 +11,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// leave lets the supervisor open n more files, and returns what lifts that.
+// leave sets the limit of the supervisor so that it can open n more files. lift
+// removes the limit.
 func (p *pod) leave(n int) (lift func()) {
 	p.t.Helper()
 	pid := p.run.Process.Pid
@@ -52,7 +53,7 @@ func TestASupervisorWithoutDescriptorsSaysSo(t *testing.T) {
 		default:
 			failed++
 		}
-		// It would have been taken for done if the supervisor had died.
+		// If the supervisor had died, this call would have succeeded.
 		if stop.code != abi.ExitNotFound && !strings.Contains(stop.text, "too many open files") {
 			t.Errorf("with %d descriptors: app/stop: exit code %d: %s", n, stop.code, stop.text)
 		}

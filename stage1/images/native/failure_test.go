@@ -32,8 +32,9 @@ func (p *pod) refused(code int, text string, r abi.Request) {
 	p.empty()
 }
 
-// empty checks that the supervisor has no child and no notice has come. A
-// process that a killed hook has started is the supervisor's child until it is reaped.
+// empty checks that the supervisor has no child and has sent no notice. It waits for
+// the first, because a process that a killed hook has started is the supervisor's
+// child until it is reaped.
 func (p *pod) empty() {
 	p.t.Helper()
 	wait.Until(p.t, "the supervisor has no children", func() bool { return len(children(p.t, p.ready.PID)) == 0 })

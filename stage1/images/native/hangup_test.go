@@ -55,7 +55,7 @@ func (p *pod) hookThatWaits() (hooks []specs.Hook, pid func() int) {
 	}
 }
 
-// The end of the connection stands for that of stage 0.
+// If the connection ends, stage 0 may have died.
 func TestACallerOnTheSocketThatHangsUpHasItsCallUndone(t *testing.T) {
 	t.Run("with half a request", func(t *testing.T) {
 		p := startPod(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
-// Apps here are root with every capability: they may put what they like in the
-// place of what an exec looks at.
+// The apps of these tests are root with every capability. So they may replace every
+// file at which an exec looks.
 
 // hostile starts an app that executes a script and then sleeps, once the script
 // has succeeded.

@@ -219,7 +219,8 @@ func TestHooksReadTheState(t *testing.T) {
 	for _, kind := range []string{"prestart", "createRuntime"} {
 		checkState(t, p, kind, "creating", pid)
 	}
-	// A poststart hook that fails ends the app, and its call when that is recorded.
+	// If a poststart hook fails, the app is ended, and the call returns when the exit is
+	// recorded.
 	if a := p.expect(1, abi.AppStart, "web"); !strings.Contains(a.text, "poststart hook 1 (/absent)") {
 		t.Errorf("start: %s", a.text)
 	}
@@ -320,8 +321,8 @@ func expectLine(t *testing.T, r io.Reader, want string) {
 	}
 }
 
-// hierarchies returns how a cgroup may be made here: with all directories of
-// version 1 that there are, and with that of version 2.
+// hierarchies returns the parents of a cgroup for each version that this machine
+// has: the hierarchies of version 1, and the one of version 2.
 func hierarchies(t *testing.T) map[string]*abi.Cgroup {
 	t.Helper()
 	found := map[string]*abi.Cgroup{"version 1": {Version: 1}, "version 2": {Version: 2}}
@@ -361,7 +362,7 @@ func inTheAppsCgroup(t *testing.T, group *abi.Cgroup, mapped bool) {
 	r := p.request("web", "sleep", "1000")
 	r.Cgroup = group
 	respec(t, &r, func(s *specs.Spec) {
-		// As pods of CRI have on version 2.
+		// CRI gives its containers a cgroup namespace on version 2.
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.CgroupNamespace})
 		if mapped {
 			maps := []specs.LinuxIDMapping{{ContainerID: 0, HostID: 100000, Size: 65536}}
@@ -424,7 +425,7 @@ func TestAnAppJoinsAMountNamespaceByItsPath(t *testing.T) {
 		t.Fatalf("enter: %d %s", a.code, a.text)
 	}
 	expectOutput(t, out, root)
-	// Nothing of the host is in the namespace any more, and nothing of it on the host.
+	// Neither has the namespace mounts of the host, nor the host mounts of the app.
 	if info := readFile(t, fmt.Sprintf("/proc/%d/mountinfo", pid)); strings.Contains(info, " /sys ") {
 		t.Errorf("the host's mounts are in the app's namespace:\n%s", info)
 	}
@@ -452,7 +453,7 @@ func TestNoAppHasTheMountNamespaceOfTheHost(t *testing.T) {
 	}
 }
 
-// without removes what needs a mount from a spec, and its mount namespace.
+// without removes the mount namespace from a spec, and everything that needs one.
 func without(s *specs.Spec) {
 	s.Mounts, s.Linux.Namespaces = nil, s.Linux.Namespaces[1:]
 }
@@ -469,7 +470,8 @@ func TestAnAppWithoutAMountNamespaceHasItsRootAndMakesNoMount(t *testing.T) {
 	}
 	const root = "bin\ndev\nproc\ntmp\n"
 	expectOutput(t, out, root+"null\n")
-	// An exec is not in a namespace with the app's root, and must get that root all the same.
+	// An exec joins no mount namespace with the app's root, and must get that root
+	// nevertheless.
 	out, stdout = pipe(t)
 	if a := p.enter("web", "e", [3]*os.File{nil, stdout}, "ls", "/", "/.."); a.code != 0 {
 		t.Fatalf("enter: %d %s", a.code, a.text)
@@ -477,7 +479,7 @@ func TestAnAppWithoutAMountNamespaceHasItsRootAndMakesNoMount(t *testing.T) {
 	expectOutput(t, out, "/:\n"+root+"\n/..:\n"+root)
 	p.exited("web", "e", 0, 0)
 	p.mountsNothing()
-	// The supervisor is killed: what the app has left is a directory.
+	// After the supervisor was killed, only a directory is left of the app.
 	must(t, p.run.Process.Kill())
 	p.over()
 	must(t, syscall.Kill(pid, syscall.SIGKILL))
@@ -511,7 +513,7 @@ func TestWhatNeedsAMountNeedsAMountNamespace(t *testing.T) {
 	}
 }
 
-// mountsNothing checks that no mount of the host's is at or of a path of the pod's.
+// mountsNothing checks that the host has no mount that concerns the pod's directory.
 func (p *pod) mountsNothing() {
 	p.t.Helper()
 	for line := range strings.Lines(readFile(p.t, "/proc/self/mountinfo")) {

@@ -120,7 +120,7 @@ func TestRunningAppsHoldTheirStdioOnly(t *testing.T) {
 	b, err := io.ReadAll(out)
 	must(t, err)
 	got := strings.Fields(string(b))
-	// 3 is the directory that ls reads.
+	// Descriptor 3 is the directory that ls reads.
 	want := []string{"0", "1", "2", "3", "SigBlk:", "0000000000000000", "SigIgn:", "0000000000000000"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

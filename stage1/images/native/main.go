@@ -15,8 +15,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
 )
 
-// An app's process executes its program on its first thread, the only one that has entered the
-// app's cgroups.
+// Lock the main goroutine of `init` to the first thread. Only this thread enters the app's
+// cgroups, so it must also execute the app's program.
 func init() {
 	if invocation() == "init" {
 		runtime.LockOSThread()

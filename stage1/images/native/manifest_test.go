@@ -40,8 +40,8 @@ func TestTheManifestDeclaresVersion7AndFeatures(t *testing.T) {
 	}
 }
 
-// A call without a pod tells an entrypoint that the binary serves from a name
-// that it does not know.
+// Without a pod each call fails. Its error shows whether the binary serves the
+// entrypoint or does not know the name.
 func TestEveryDeclaredEntrypointIsServed(t *testing.T) {
 	m := readManifest(t)
 	dir := t.TempDir()

@@ -36,7 +36,7 @@ func (p *pod) ip(pid int, args ...string) string {
 	return string(out)
 }
 
-// devices asks for data0 as net1.
+// devices makes a spec ask for the device data0, under the name net1.
 func devices(s *specs.Spec) {
 	s.Linux.NetDevices = map[string]specs.LinuxNetDevice{"data0": {Name: "net1"}}
 }
@@ -81,8 +81,8 @@ func TestANetworkDeviceOfTheHostIsTheAppsBeforeItsSysctlsAreSet(t *testing.T) {
 	}
 }
 
-// A driver of dynamic resource allocation prepares a device before the pod's sandbox exists and
-// asks for it when the container is created, whose network namespace is the sandbox's.
+// A driver of dynamic resource allocation prepares a device before the pod's sandbox exists, and
+// asks for it in the spec of a container, which joins the sandbox's network namespace.
 func TestANetworkDeviceStaysInThePodsNetworkWhenTheAppHasEnded(t *testing.T) {
 	p := startAlone(t)
 	pause := p.request("pause", "sleep", "1000")

@@ -32,7 +32,7 @@ const (
 	podID   = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 )
 
-// binary is what was built.
+// binary is the path of the stage1's program that TestMain has built.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -83,7 +83,7 @@ type entrypoint struct {
 	ctx     context.Context
 }
 
-// answer is what came of it.
+// answer is the result of a call.
 type answer struct {
 	code  int
 	text  string

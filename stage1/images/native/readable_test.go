@@ -23,8 +23,8 @@ func mappedTo(host uint32) func(*specs.Spec) {
 	}
 }
 
-// Until its program is executed, a process in a user namespace is the host's; then it is
-// as any other of its users.
+// A process in a user namespace belongs to the host's root until it has executed its
+// program. After that it belongs to its user, like any other process.
 func TestAProcessInAUserNamespaceIsTheHostsUntilItsProgramIsExecuted(t *testing.T) {
 	p := startPod(t)
 	owner := func(pid int) uint32 {

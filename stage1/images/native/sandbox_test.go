@@ -13,8 +13,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
-// holds is a request of run with the bundle of a process that is to hold a
-// sandbox's namespaces.
+// holds returns a request of run for a sandbox, with the bundle of the process that
+// holds the sandbox's namespaces.
 func (p *pod) holds(change func(*specs.Spec)) abi.Request {
 	r := p.request("holder", "sleep", "1000")
 	respec(p.t, &r, func(s *specs.Spec) {
@@ -82,7 +82,7 @@ func TestAHolderThatEndsIsReapedAndNobodyIsTold(t *testing.T) {
 		_, err := os.Stat(fmt.Sprintf("/proc/%d", p.ready.PID))
 		return err != nil
 	})
-	// The pod goes on, to tell of its apps.
+	// The supervisor goes on after the holder's end, and reports the exits of apps.
 	r := p.request("web", "true")
 	p.add(r)
 	p.expect(0, abi.AppStart, "web")

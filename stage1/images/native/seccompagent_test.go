@@ -144,7 +144,7 @@ func TestASeccompAgentAnswersTheCallsOfAppsAndExecs(t *testing.T) {
 }
 
 func answersAppsAndExecs(t *testing.T, noNewPrivileges bool) {
-	// The first directory is there, although nothing was made; the second one is refused.
+	// The agent pretends that the first directory was made, and refuses the second one.
 	var made atomic.Int32
 	a := startAgent(t, func(notified) (int64, unix.Errno, bool) {
 		if made.Add(1)%2 == 1 {
@@ -266,8 +266,8 @@ func fillQueue(t *testing.T, path string) {
 	t.Fatal("the queue is never full")
 }
 
-// An agent that takes the listener and never answers lets the program wait, and nothing else:
-// not the start, not a signal, not the end of the pod.
+// If an agent takes the listener and never answers, only the program waits. The start, signals
+// and the end of the pod do not wait.
 func TestAnAgentThatNeverAnswersHoldsUpOnlyTheProgram(t *testing.T) {
 	a := startAgent(t, nil)
 	p := startPod(t)

@@ -16,8 +16,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Socket is where the supervisor listens, relative to the pod's directory: a socket's path
-// has room for 107 bytes only, and the pod's directory may be renamed. The manifests name it.
+// Socket is the path of the supervisor's socket, relative to the pod's directory: the
+// address of a socket has room for 107 bytes only, and the pod's directory may be renamed.
+// The manifests name this path.
 const Socket = "stage1/rootfs/rkt/native.sock"
 
 // Call is one call of an entrypoint.
@@ -25,17 +26,17 @@ type Call struct {
 	Entrypoint abi.Entrypoint
 	Request    []byte // the request document
 
-	// Files that the entrypoint was given; nil is absent.
+	// Files that the entrypoint was given; nil for a missing one.
 	Stdio [3]*os.File // the app's
 	Error *os.File    // for the text of a failure
 	Ready *os.File    // for the ready line
 }
 
-// Main serves one call of an entrypoint and returns the exit code. The working
-// directory is the pod's; args are those after argv[0].
+// Main serves one call of an entrypoint and returns the exit code. The working directory is
+// the pod's. args are the arguments after argv[0].
 func Main(e abi.Entrypoint, args []string) int {
 	if e == abi.GC {
-		return 0 // nothing of a pod is kept outside its directory
+		return 0 // a pod has nothing outside its directory
 	}
 	call := &Call{Entrypoint: e, Error: proc.Inherited(abi.EnvErrorFD)}
 	if call.Error == nil {
@@ -52,7 +53,7 @@ func Main(e abi.Entrypoint, args []string) int {
 	return code
 }
 
-// read fills in what is asked of the pod's supervisor.
+// read reads the request, and sets the files of the call.
 func (c *Call) read(args []string) (err error) {
 	if c.Request, err = os.ReadFile(os.Getenv(abi.EnvRequest)); err != nil {
 		return fmt.Errorf("read the request: %w", err)
@@ -70,8 +71,8 @@ func (c *Call) read(args []string) (err error) {
 // errGone says that the pod has no supervisor.
 var errGone = errors.New("the pod's supervisor has gone")
 
-// Ask has the pod's supervisor serve a call, and returns the exit code. Without a supervisor
-// a call that asks for an end succeeds.
+// Ask passes a call to the pod's supervisor, and returns the exit code. If there is no
+// supervisor, calls that ask for an end succeed.
 func Ask(call *Call) (int, error) {
 	conn, err := dial()
 	if errors.Is(err, errGone) {
@@ -87,7 +88,7 @@ func Ask(call *Call) (int, error) {
 		}
 	}
 	err = conn.Send(serve.Call, call.Request, fds...)
-	runtime.KeepAlive(call) // fds are numbers
+	runtime.KeepAlive(call) // keeps the files open: fds has only their numbers
 	if err != nil {
 		return 1, fmt.Errorf("speak with the pod's supervisor: %w", err)
 	}
@@ -114,7 +115,7 @@ func dial() (*serve.Conn, error) {
 		switch err {
 		case nil:
 			return serve.NewConn(socket), nil
-		case unix.EINTR: // connect to a unix socket may be repeated
+		case unix.EINTR: // connect(2) on a unix socket can be repeated
 		case unix.ENOENT, unix.ECONNREFUSED:
 			return nil, errGone
 		default:
@@ -123,7 +124,7 @@ func dial() (*serve.Conn, error) {
 	}
 }
 
-// answer passes the answers on and returns the exit code.
+// answer passes on what the supervisor answers, and returns the exit code.
 func (c *Call) answer(conn *serve.Conn) (int, error) {
 	for {
 		word, body, err := conn.Receive(serve.MaxAnswer)
@@ -144,7 +145,8 @@ func (c *Call) answer(conn *serve.Conn) (int, error) {
 	}
 }
 
-// pass writes a line to a file of the call. It is no error if its reader has gone.
+// pass writes a line to a file of the call. It ignores errors, because the reader may have
+// closed its end.
 func (c *Call) pass(to *os.File, line []byte) {
 	if to != nil {
 		_, _ = to.Write(append(line, '\n'))

@@ -65,9 +65,10 @@ func (v *sharedVolume) checkSecret() {
 	}
 }
 
-// attack exchanges the volume's directories at one moment: before Init opens /vol/x
-// for the n-th time or, for 1, before it attaches the mount that it has made for
-// there. Links are planted before every change of a mode or an owner.
+// attack exchanges the volume's directories at one moment. If n is 1, that is before
+// Init attaches the mount that it has made for /vol/x, otherwise before it opens
+// /vol/x for the n-th time. attack makes links before every change of a mode or an
+// owner.
 func (v *sharedVolume) attack(n int) *adversary {
 	opened := 0
 	return &adversary{

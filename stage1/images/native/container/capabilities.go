@@ -11,8 +11,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// parseCapabilities turns names into masks. As the spec requires, an unknown name is no
-// error and grants nothing. Without the section a process has no capabilities.
+// parseCapabilities translates names into masks. As the spec requires, an unknown name
+// is no error and grants nothing. If c is nil, the process gets no capabilities.
 func parseCapabilities(c *specs.LinuxCapabilities) capabilities {
 	if c == nil {
 		return capabilities{}
@@ -38,8 +38,8 @@ func parseCapabilities(c *specs.LinuxCapabilities) capabilities {
 	}
 }
 
-// available returns the sets without the capabilities that this thread does not have. As
-// the spec requires, capabilities that cannot be granted are no error.
+// available returns the sets without the capabilities that this thread does not have.
+// The spec requires that a capability that cannot be granted is no error.
 func (c capabilities) available() (capabilities, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data capData
@@ -60,7 +60,7 @@ func dropBounding(bounding uint64) error {
 		}
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(i), 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) {
-			return nil // the kernel knows no further capability
+			return nil // the kernel has no further capabilities
 		} else if err != nil {
 			return fmt.Errorf("drop capability %d from the bounding set: %w", i, err)
 		}
@@ -83,9 +83,8 @@ func (c capabilities) data() (d capData) {
 	return d
 }
 
-// apply sets the calling thread's sets. Ambient capabilities that the kernel
-// refuses, because they are not permitted and inheritable, are left out: they
-// would be empty for the program in any case.
+// apply sets the calling thread's sets. It leaves out ambient capabilities that the
+// kernel refuses because they are not both permitted and inheritable.
 func (c capabilities) apply() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	data := c.data()

@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An app without a mount namespace is in the host's. It changes its root by chroot(2), and makes
-// no mount, because that would be the host's, and would be left behind if this program is killed.
+// An app without a mount namespace uses the host's. It changes its root by chroot(2), and
+// makes no mount: the mount would be in the host's namespace, and would remain if this
+// program was killed.
 
 // validateChroot refuses the fields that need a mount.
 func validateChroot(spec *specs.Spec, ns namespaces) error {
@@ -50,7 +51,8 @@ func changeRoot(dir int) error {
 	)
 }
 
-// changeRoot makes the app's root that of an exec, which does not get it from a mount namespace.
+// changeRoot gives an exec the app's root if the app has no mount namespace. Otherwise the
+// exec gets the root with the namespace.
 func (e *execInit) changeRoot() error {
 	if e.Chroot == 0 {
 		return nil

@@ -9,12 +9,12 @@ import (
 )
 
 // codec encodes the plan of a process, or decodes it. Each type has one method for both
-// directions: the method names the fields in order, and the codec either appends them or
-// fills them in.
+// directions: the method lists the fields in order, and the codec either appends them or
+// sets them.
 //
-// The first use of encoding/json costs a fresh process about half a
-// millisecond, which is as much as all of an app's mounts; codec avoids that. Both
-// ends are the same binary, so the encoding needs no version.
+// encoding/json is not used, because its first use costs a new process about half a
+// millisecond, as much as all of an app's mounts. The same binary encodes and decodes,
+// so the encoding needs no version.
 type codec struct {
 	b       []byte
 	reading bool
@@ -43,7 +43,7 @@ type integer interface {
 	~int | ~int32 | ~uint | ~uint16 | ~uint32 | ~uint64 | ~uintptr
 }
 
-// number codes an integer. Negative ones take ten bytes and come back.
+// number codes an integer. A negative one takes ten bytes.
 func number[T integer](c *codec, v *T) {
 	if !c.reading {
 		c.b = binary.AppendUvarint(c.b, uint64(*v))
@@ -64,7 +64,8 @@ func (c *codec) fail() {
 	c.b, c.err = nil, errTruncated
 }
 
-// length codes the number of items that follow. Each item takes at least a byte.
+// length codes the number of items that follow. It fails if there are fewer bytes than
+// items, because each item takes at least one.
 func (c *codec) length(n int) int {
 	number(c, &n)
 	if n < 0 || c.reading && n > len(c.b) {
@@ -124,7 +125,7 @@ func optional[T any](c *codec, v **T, item func(*codec, *T)) {
 
 func (c *codec) texts(v *[]string) { list(c, v, (*codec).text) }
 
-// document codes a value as JSON, for rare types of other packages.
+// document codes a value as JSON. It is for rarely used types of other packages.
 func document[T any](c *codec, v *T) {
 	var b []byte
 	if !c.reading {

@@ -10,8 +10,8 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// fill gives everything below v a value of its own, so that a field that the
-// codec forgets, or takes for another, is seen.
+// fill gives every field below v a different value, so that a test notices a
+// field that the codec forgets or confuses with another.
 func fill(v reflect.Value, n *int) {
 	*n++
 	switch v.Kind() {
@@ -107,8 +107,8 @@ func TestANumberThatItsFieldHasNoRoomForIsAnError(t *testing.T) {
 	}
 }
 
-// A plan that was decoded says what its bytes do, so that it is encoded and decoded
-// again to the same; and it takes no more memory than its bytes account for.
+// If a plan can be decoded, it is the same after it was encoded and decoded again, and
+// it needs no more memory than the number of its bytes explains.
 func FuzzAPlanIsRefusedOrComesBack(f *testing.F) {
 	for _, c := range []*config{{}, filled()} {
 		b, err := encodeConfig(c)

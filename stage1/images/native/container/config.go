@@ -5,25 +5,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// config is the plan that Prepare makes and Init carries out; codec encodes it in between.
-// Numbers named File are descriptors of the new process; 0 means no file.
+// config is the plan that Prepare makes and Init carries out. codec encodes it for the new
+// process. Numbers named File are descriptors of the new process; 0 means no file.
 type config struct {
 	Exec          bool // the plan is for an exec
 	UserNamespace bool // the user namespace is not the host's
 
-	Cgroups         []int  // Files: `tasks`, to write "0" to
-	CgroupNamespace bool   // unshare one
-	Loopback        bool   // bring that interface up: the network namespace is new
+	Cgroups         []int  // Files: open `tasks` files, to which the process writes "0"
+	CgroupNamespace bool   // make a new one
+	Loopback        bool   // bring up the loopback interface of a new network namespace
 	NetDevices      bool   // the supervisor has network devices to move
 	Keyring         string // name of the session keyring to join
 
-	Chroot       int // of an exec, a File: the app's root, if it has no mount namespace
+	Chroot       int // File: for an exec, the app's root if the app has no mount namespace
 	Rootfs       *rootfs
 	Mounts       []mount
 	Devices      []device
 	Masked       []string
 	Readonly     []string
-	MountLabel   string // for mounts that Init invents
+	MountLabel   string // for mounts that Init makes in addition to the spec's
 	Hostname     string
 	Domainname   string
 	Sysctl       []sysctl
@@ -42,15 +42,15 @@ type sysctl struct {
 	Path, Value string
 }
 
-// rootfs says what becomes "/".
+// rootfs describes the directory that becomes "/".
 type rootfs struct {
 	Path        string
-	File        int     // a detached tree: the root, for a mount namespace that was joined
-	Propagation uintptr // MS_*; 0: not asked for
+	File        int     // a detached copy of the root, if the mount namespace was joined
+	Propagation uintptr // MS_*; 0: unchanged
 	Readonly    bool
 	NoPivotRoot bool
 	Chroot      bool // there is no mount namespace
-	Populate    bool // devices and symlinks are ours to make in /dev
+	Populate    bool // Init makes the devices and symlinks in /dev
 }
 
 // mount is one mount in the app.
@@ -60,30 +60,30 @@ type mount struct {
 	Source      string
 	Flags       uintptr // of mount(2)
 	Data        string
-	File        int  // a detached tree: the bind mount, ready to attach
+	File        int  // a detached copy of the source of a bind mount
 	OnFile      bool // the source is not a directory
 	Propagation []uintptr
-	Recursive   unix.MountAttr // of the whole tree, afterwards
+	Recursive   unix.MountAttr // attributes to set for the whole tree after the mount
 	CopyUp      bool
-	ReadonlyEnd bool        // becomes read-only when all is in place
-	Cgroups     []hierarchy // version 1: what goes below the tmpfs
+	ReadonlyEnd bool        // make it read-only when all mounts are done
+	Cgroups     []hierarchy // version 1: the mounts below the tmpfs
 }
 
 // hierarchy is one directory of a version 1 cgroup mount.
 type hierarchy struct {
 	Name string // directory: "cpu,cpuacct"
 	Data string // for a mount of type cgroup: "cpu,cpuacct" or "none,name=systemd"
-	File int    // or a detached tree: the app's own directory
+	File int    // or a detached bind mount of the app's own directory
 }
 
-// device is a node to make, or in a user namespace to bind.
+// device is a node to make, or, in a user namespace, a node of the host to bind.
 type device struct {
 	Path string
 	Mode uint32 // with the type, as in mknod(2)
 	Dev  uint64
 	UID  uint32
 	GID  uint32
-	File int // a detached tree: the host's node
+	File int // a detached bind mount of the host's node
 }
 
 // hooks are the hooks that Init runs, and the state that they read.
@@ -97,8 +97,8 @@ type hooks struct {
 type process struct {
 	Args    []string
 	Env     []string
-	NoHome  bool   // HOME has to be looked up
-	Path    string // PATH as the program will have it
+	NoHome  bool   // HOME is missing and has to be looked up
+	Path    string // value of PATH for the program
 	Cwd     string
 	UID     uint32
 	GID     uint32
@@ -110,7 +110,7 @@ type process struct {
 	NoNewPrivileges bool
 	OOMScoreAdj     *int
 	Scheduler       *unix.SchedAttr
-	IOPriority      *int // as for ioprio_set(2)
+	IOPriority      *int // argument of ioprio_set(2)
 	InitialCPUs     []int
 	FinalCPUs       []int
 	AppArmor        string // profile

@@ -10,9 +10,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// openConsole makes a terminal in the app's devpts the stdio and controlling
-// terminal of this process, and sends its master to the supervisor. r is the app's
-// root. With mounted it is the app's /dev/console too.
+// openConsole makes a terminal in the app's devpts. It becomes the stdio and the
+// controlling terminal of this process, and its master is sent to the supervisor. r is the
+// app's root. If mounted is set, the terminal also becomes the app's /dev/console.
 func openConsole(size *specs.Box, r root, mounted bool) error {
 	master, err := openMaster(r)
 	if err != nil {
@@ -46,10 +46,10 @@ func openConsole(size *specs.Box, r root, mounted bool) error {
 	return doing("make the terminal the controlling one", unix.IoctlSetInt(0, unix.TIOCSCTTY, 0))
 }
 
-// openMaster opens the multiplexer of the app's devpts, below /dev/pts. It does not use
-// /dev/ptmx, which could be a file of the app or its image, opened with root's rights. In a
-// devpts no process can make or rename a file, so a file found there without crossing a
-// mount is the kernel's.
+// openMaster opens the multiplexer of the app's devpts, below /dev/pts. It does not open
+// /dev/ptmx, which could be any file of the app or its image, while this process still has
+// root's rights. In a devpts no process can make or rename a file, so a file that is found
+// there without crossing a mount is the kernel's.
 func openMaster(r root) (int, error) {
 	dir, err := r.open("/dev/pts", unix.O_DIRECTORY)
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyUp copies the content of the directory from into the directory to, with
-// owners, modes and times. It fills a tmpfs with the image's files of that directory.
+// copyUp copies the content of one directory into another, with owners, modes and times. It
+// fills a new tmpfs with the files that the image has at the mount point.
 //
-// Another container may rename files in from at any time. So copyUp opens an entry once,
-// and examines and copies it through that descriptor. It also changes each copy through the
-// descriptor with which it was made.
+// Another container may rename files of the source at any time. So copyUp opens an entry
+// once, and examines and copies it through that descriptor. It also changes each copy
+// through the descriptor with which it was made.
 func copyUp(from, to int) error {
 	fd, err := unix.Openat(from, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -60,8 +60,9 @@ func copyEntry(from, to int, name string) error {
 	return unix.UtimesNanoAt(made, "", []unix.Timespec{st.Atim, st.Mtim}, unix.AT_EMPTY_PATH)
 }
 
-// copyNode makes name in the directory to, like source, which st describes, and opens it. It
-// opens with O_PATH if another open could have an effect.
+// copyNode makes a copy of source without its content, and opens it. The copy is called
+// name, and is in the directory to. st describes source. The open uses O_PATH if any other
+// open could have an effect.
 func copyNode(source, to int, name string, st *unix.Stat_t) (made int, err error) {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
@@ -86,10 +87,10 @@ func copyNode(source, to int, name string, st *unix.Stat_t) (made int, err error
 func copyMode(made int, st *unix.Stat_t) error {
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFLNK:
-		return nil // it has none
+		return nil // the file has no such attribute
 	case unix.S_IFDIR, unix.S_IFREG:
 		return unix.Fchmod(made, st.Mode&0o7777)
-	default: // fchmod takes no O_PATH descriptor
+	default: // fchmod(2) does not accept an O_PATH descriptor
 		return unix.Chmod(procPath(made), st.Mode&0o7777)
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTree makes a detached copy of the mount at path, or of path itself. Bind mounts are
-// made in two steps: the supervisor calls openTree, and the app's process attaches the
-// copy. So the source may be a path that the app's user namespace cannot reach, and the
-// supervisor, for which no flag is locked, can set the mount's flags.
+// openTree makes a detached copy of the mount at path, or of the part of it below path.
+// Bind mounts are made in two steps: the supervisor calls openTree, and the app's process
+// attaches the copy. So the app's user namespace need not have access to the source, and
+// the supervisor, for which no flag is locked, can set the mount's flags.
 func openTree(path string, recursive bool) (*os.File, error) {
 	flags := uint(unix.OPEN_TREE_CLONE | unix.OPEN_TREE_CLOEXEC)
 	if recursive {
@@ -26,16 +26,16 @@ func openTree(path string, recursive bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Unreadable returns a program, open with O_PATH, in a detached mount in which the program's
-// owner is an id that no user namespace maps. If its mode lets only the owner read it, no
-// user can.
+// Unreadable returns a program, opened with O_PATH, in a detached mount in which the
+// program's owner is an id that no user namespace maps. If the program's mode lets only the
+// owner read it, no user can read it.
 func Unreadable(program *os.File) (*os.File, error) {
 	fd, err := unix.OpenTree(int(program.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return nil, fmt.Errorf("copy the mount of %s: %w", program.Name(), err)
 	}
 	f := os.NewFile(uintptr(fd), program.Name())
-	others := []specs.LinuxIDMapping{{ContainerID: 1, HostID: 1, Size: 1}} // any but the owner
+	others := []specs.LinuxIDMapping{{ContainerID: 1, HostID: 1, Size: 1}} // maps any id except the owner's
 	ns, err := userNamespace(others, others)
 	if err == nil {
 		err = setAttr(fd, false, unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(ns.Fd())})
@@ -48,7 +48,7 @@ func Unreadable(program *os.File) (*os.File, error) {
 	return f, nil
 }
 
-// setAttr changes a mount that is held by a descriptor.
+// setAttr changes the mount to which a descriptor refers.
 func setAttr(fd int, recursive bool, attr unix.MountAttr) error {
 	flags := uint(unix.AT_EMPTY_PATH)
 	if recursive {
@@ -62,8 +62,8 @@ func attach(tree, target int) error {
 	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// userNamespace makes a user namespace with these mappings, for id-mapped mounts. No process
-// is in it.
+// userNamespace makes a user namespace with these mappings, for id-mapped mounts. The
+// namespace has no process.
 func userNamespace(uids, gids []specs.LinuxIDMapping) (*os.File, error) {
 	var ns *os.File
 	err := withStoppedChild(&syscall.SysProcAttr{
@@ -90,7 +90,7 @@ func sysMappings(m []specs.LinuxIDMapping) []syscall.SysProcIDMap {
 }
 
 // withStoppedChild calls do with a child that is stopped before its first instruction,
-// and then kills it. The child is stopped because it is traced.
+// because this process traces it. Then it kills the child.
 func withStoppedChild(attr *syscall.SysProcAttr, do func(pid int) error) error {
 	// The thread that starts the child is its tracer, and must not end before it.
 	runtime.LockOSThread()
@@ -102,8 +102,8 @@ func withStoppedChild(attr *syscall.SysProcAttr, do func(pid int) error) error {
 		return err
 	}
 	err = do(pid)
-	// The child is stopped and cannot have ended, so the pid is still its own. Another
-	// goroutine may reap it first; Wait4 then returns ECHILD.
+	// The child is stopped and cannot have ended, so no other process has the pid. Another
+	// goroutine may reap the child first; Wait4 then returns ECHILD.
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 	for {
 		var ws syscall.WaitStatus

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeDevices makes the nodes that the spec gives to every app, and the app's.
+// makeDevices makes the nodes that every app gets by the OCI spec, and the nodes of the
+// app's spec.
 func (a *appInit) makeDevices() error {
 	for i := range a.Devices {
 		d := &a.Devices[i]
@@ -48,8 +49,8 @@ func (a *appInit) makeDevice(d *device) error {
 	return finishNode(dir, name, d)
 }
 
-// isMountPoint reports whether one of the spec's mounts is in the place of a node. The mount
-// then stays: a client may mount /dev/urandom on /dev/random.
+// isMountPoint reports whether fd, which is in the place of a node, is one of the spec's
+// mounts. Such a mount stays: a client may mount /dev/urandom on /dev/random.
 func isMountPoint(fd int) (bool, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, 0, &st); err != nil {
@@ -58,8 +59,8 @@ func isMountPoint(fd int) (bool, error) {
 	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
 }
 
-// finishNode sets the owner and mode of a node that was made or that the image has. It
-// refuses any other file in its place.
+// finishNode sets the owner and mode of a node, which this process has made or which the
+// image has. It refuses any other file in the place of the node.
 func finishNode(dir int, name string, d *device) error {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -100,7 +101,7 @@ func (a *appInit) linkDevices() error {
 		{"stdout", "/proc/self/fd/1"},
 		{"stderr", "/proc/self/fd/2"},
 	}
-	if unix.Access("/proc/kcore", unix.F_OK) == nil { // kernels can lack it
+	if unix.Access("/proc/kcore", unix.F_OK) == nil { // some kernels have no /proc/kcore
 		links = append(links, [2]string{"core", "/proc/kcore"})
 	}
 	for _, l := range links {
@@ -108,7 +109,8 @@ func (a *appInit) linkDevices() error {
 			return fmt.Errorf("link /dev/%s: %w", l[0], err)
 		}
 	}
-	// A file of the image there is not the multiplexer of the app's own devpts.
+	// Remove a file of the image, because it is not the multiplexer of the app's own
+	// devpts.
 	if err := unix.Unlinkat(dev, "ptmx", 0); err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("remove /dev/ptmx: %w", err)
 	}

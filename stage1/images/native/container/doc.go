@@ -1,11 +1,11 @@
 // Package container sets up an app's process between its creation and the exec of its
 // program: mounts, devices, root, console, limits, identity.
 //
-// It has two halves. PrepareApp and PrepareExec run in the supervisor, with
-// the host's privileges and mount namespace. They validate the OCI spec, refuse by name
-// fields that cannot be honoured, translate everything into numbers and descriptors, and
-// open the files that a process in a user namespace could not open. Init runs in the new
-// process, inside its namespaces, and carries the plan out:
+// It has two halves. PrepareApp and PrepareExec run in the supervisor, with the host's
+// privileges and mount namespace. They validate the OCI spec, refuse fields that cannot be
+// honoured, translate the spec into numbers and descriptors, and open the files that a
+// process in a user namespace could not open. Init runs in the new process, inside its
+// namespaces, and carries the plan out:
 //
 //	supervisor            init
 //	Prepare ── config ──▶ cgroups, keyring, names
@@ -22,13 +22,13 @@
 //	        ◀─── EOF ────   execve succeeded, or the process has died
 //
 // An exec has fewer steps: its process joins the app's namespaces and sends exec. A
-// process in a user namespace may not set some limits for itself. It sends "limits"; the
-// supervisor calls Prepared.Limit and answers "go".
+// process in a user namespace has no right to set some of its limits. It sends "limits",
+// the supervisor calls Prepared.Limit and answers "go".
 //
 // Directories of an app may be volumes of other containers, which may rename files in them
 // at any time. So Init opens a path once, within the app's root, and then uses only that
-// descriptor. It makes a detached mount, fills it and sets its flags, and then attaches it
-// to the descriptor of its destination.
+// descriptor. It makes a mount that is not attached to any path, fills it, sets its flags,
+// and then attaches it to the descriptor of its destination.
 //
 // The package needs Linux 5.14 (mount_setattr, nosymfollow for fsmount). It makes no
 // process except hooks, and no namespace except the cgroup namespace: package fork does

@@ -23,7 +23,7 @@ func refuse(field, format string, args ...any) error {
 	return &Error{abi.ExitNotImplemented, field + ": " + fmt.Sprintf(format, args...)}
 }
 
-// doing adds to an error what was being done. It returns nil for nil.
+// doing adds to an error the step that has failed. For nil it returns nil.
 func doing(what string, err error) error {
 	if err != nil {
 		err = fmt.Errorf("%s: %w", what, err)
@@ -40,7 +40,7 @@ func codeOf(err error) int {
 	return 1
 }
 
-// outermost returns a refusal with the text of all errors that wrap it.
+// outermost returns a refusal that has the text of all errors that wrap it.
 func outermost(err error) error {
 	var e *Error
 	if errors.As(err, &e) && e.Text != err.Error() {

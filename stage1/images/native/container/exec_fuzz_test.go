@@ -12,8 +12,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// The process of an exec is what a client of containerd says, in the words of JSON. It is
-// refused, or becomes a plan that arrives whole and that execve can carry out.
+// The process of an exec is any JSON text that a client of containerd sends. It is refused,
+// or becomes a plan that is the same after it was decoded and that execve can carry out.
 func FuzzAnExecIsRefusedOrPlanned(f *testing.F) {
 	f.Add([]byte(`{"args":["true"],"cwd":"/"}`), "c", true)
 	f.Add([]byte(`{"args":["sh","-c","exit 7"],"cwd":"/tmp/..","env":["PATH=/bin","A=1","A=2","HOME="],"terminal":true,

@@ -46,7 +46,7 @@ func same(t *testing.T, what string, declared, honoured []string) {
 	}
 }
 
-// accepted returns the values with which the compiler takes a profile.
+// accepted returns those values whose profiles the compiler accepts.
 func accepted[T ~string](profile func(T) *specs.LinuxSeccomp, values ...T) (taken []string) {
 	for _, v := range values {
 		if _, _, err := seccomp.Compile(profile(v)); err == nil {
@@ -135,7 +135,7 @@ func stage0() []string {
 	return []string{"/ociVersion", "/annotations", "/linux/cgroupsPath", "/linux/resources", "/hooks/poststop"}
 }
 
-// refusals are specs with one field that this stage1 refuses, by that field.
+// refusals maps each field that this stage1 refuses to a function that sets it in a spec.
 func refusals() map[string]func(*specs.Spec) {
 	return map[string]func(*specs.Spec){
 		"/solaris":               func(s *specs.Spec) { s.Solaris = &specs.Solaris{} },
@@ -171,8 +171,8 @@ func TestEveryFieldOfTheSpecIsDeclaredOrRefused(t *testing.T) {
 	}
 }
 
-// walkFields marks the pointers in known that typ has below prefix, and reports
-// those that neither it nor a list has an answer for.
+// walkFields marks the pointers of known that lead to fields of typ, whose own pointer
+// is prefix, as seen. A field is an error if known has neither it nor all fields below it.
 func walkFields(t *testing.T, typ reflect.Type, prefix string, known, seen map[string]bool) {
 	for typ.Kind() == reflect.Pointer {
 		typ = typ.Elem()

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parameter is one option of a filesystem as fsconfig(2) takes it: a flag if it
-// has no value.
+// parameter is one option of a filesystem for fsconfig(2). An option without a value is a
+// flag.
 type parameter struct {
 	key, value string
 	flag       bool
 }
 
-// newFilesystem makes the filesystem of an entry as a detached mount, which no path of the
-// app leads to. The caller can fill it and attach it through the descriptor.
+// newFilesystem makes the filesystem of an entry as a detached mount. No path of the app
+// leads to it. The caller can fill it and attach it through the descriptor.
 func (a *appInit) newFilesystem(m *mount) (int, error) {
 	var fd int
 	var err error
@@ -26,7 +26,7 @@ func (a *appInit) newFilesystem(m *mount) (int, error) {
 		fd, err = a.mountAside(m)
 	}
 	if m.Type == "cgroup2" && m.File != 0 && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EBUSY)) {
-		// The cgroup namespace is not our user namespace's.
+		// The cgroup namespace does not belong to our user namespace.
 		return m.File, nil
 	}
 	if errors.Is(err, unix.ENODEV) {
@@ -35,7 +35,7 @@ func (a *appInit) newFilesystem(m *mount) (int, error) {
 	return fd, err
 }
 
-// fsmount makes a filesystem and a mount of it that is attached nowhere.
+// fsmount makes a filesystem and a detached mount of it.
 func fsmount(fstype, source string, parameters []parameter, attr uint64) (int, error) {
 	fs, err := unix.Fsopen(fstype, unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -62,8 +62,8 @@ func fsmount(fstype, source string, parameters []parameter, attr uint64) (int, e
 	return fd, nil
 }
 
-// explainFilesystem adds the kernel's message to an error. The kernel has one for most
-// options that a filesystem does not accept.
+// explainFilesystem adds the kernel's message to an error. For most options that a
+// filesystem does not accept, the kernel has a message.
 func explainFilesystem(fs int, err error) error {
 	var said []string
 	buf := make([]byte, 1024)
@@ -83,9 +83,9 @@ func explainFilesystem(fs int, err error) error {
 	return fmt.Errorf("%s: %w", strings.Join(said, "; "), err)
 }
 
-// parameters returns the flags and options of an entry for fsconfig. ok is false if
-// fsconfig does not accept all that mount(2) accepts: strings of 256 bytes or more, escaped
-// strings, and flags that it has no name for.
+// parameters returns the flags and options of an entry for fsconfig(2). ok is false if the
+// entry needs mount(2), because it has something that fsconfig(2) does not accept: strings
+// of 256 bytes or more, escaped strings, and flags for which it has no name.
 func (m *mount) parameters() (p []parameter, ok bool) {
 	const longest = 255
 	rest := m.Flags &^ (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NODIRATIME | unix.MS_NOSYMFOLLOW | atimeFlags)
@@ -104,8 +104,8 @@ func (m *mount) parameters() (p []parameter, ok bool) {
 			rest &^= w.flag
 		}
 	}
-	// A type such as fuse.sshfs has a second part, which mount(2) cuts off. In
-	// the data of cifs two commas stand for one.
+	// mount(2) cuts off the second part of a type such as fuse.sshfs. In the data of cifs
+	// two commas stand for one.
 	if rest != 0 || len(m.Source) > longest || strings.Contains(m.Type, ".") ||
 		strings.Contains(m.Data, `\`) || strings.Contains(m.Data, ",,") {
 		return nil, false
@@ -113,7 +113,7 @@ func (m *mount) parameters() (p []parameter, ok bool) {
 	for _, option := range splitData(m.Data) {
 		key, value, valued := strings.Cut(option, "=")
 		if strings.HasSuffix(key, "context") {
-			value = strings.ReplaceAll(value, `"`, "") // as SELinux does with the data of mount(2)
+			value = strings.ReplaceAll(value, `"`, "") // mount(2) removes the quotes of SELinux contexts, too
 		}
 		if len(key) > longest || len(value) > longest || strings.Contains(value, `"`) {
 			return nil, false
@@ -141,7 +141,7 @@ func splitData(data string) (options []string) {
 	return options
 }
 
-// aside reports whether an entry's filesystem has to be mounted with mount(2).
+// aside reports whether the filesystem of an entry has to be made with mount(2).
 func (m *mount) aside() bool {
 	if m.Flags&unix.MS_REMOUNT != 0 || m.Type == "bind" || m.Type == "cgroup" {
 		return false
@@ -150,8 +150,8 @@ func (m *mount) aside() bool {
 	return !ok
 }
 
-// openAside makes the directory for mountAside: on a tmpfs of its own, under the
-// mount that becomes the app's root. No path leads there, and mounts in the tmpfs do not
+// openAside makes the directory for mountAside, on a tmpfs of its own. The tmpfs is covered
+// by the mount that becomes the app's root, so no path leads to it, and mounts in it do not
 // propagate.
 func (a *appInit) openAside() error {
 	fd, err := fsmount("tmpfs", "tmpfs", []parameter{{key: "mode", value: "700"}}, 0)
@@ -175,8 +175,8 @@ func (a *appInit) openAside() error {
 
 const asideName = "mount"
 
-// mountAside does the same as fsmount with mount(2). The mount is attached in openAside's
-// directory, until attach moves it; then the directory is free for the next one.
+// mountAside does the work of fsmount with mount(2). It attaches the mount to the directory
+// of openAside. When attach has moved the mount, the directory is free for the next one.
 func (a *appInit) mountAside(m *mount) (int, error) {
 	if err := unix.Mount(m.Source, procPath(a.asideDir)+"/"+asideName, m.Type, m.Flags, m.Data); err != nil {
 		return -1, err

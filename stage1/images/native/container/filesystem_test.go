@@ -39,8 +39,8 @@ func TestParametersOfFilesystems(t *testing.T) {
 	}
 }
 
-// layers are so many directories, with a file each, as overlay's lowerdir wants
-// them. The name of the first one has a colon.
+// layers makes n directories with a file each, and returns their list for overlay's
+// option lowerdir. The name of the first directory has a colon.
 func layers(t *testing.T, n int) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -13,10 +13,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seccomp"
 )
 
-// Filters remembers the last seccomp profile and its program: the apps of a pod
-// mostly have the same profile, and all execs of an app do. To compile a profile takes a
-// millisecond and a quarter of a megabyte of garbage. A nil Filters remembers
-// nothing.
+// Filters caches the last seccomp profile and its program, because most apps of a pod have
+// the same profile, and all execs of an app do. The compilation of a profile takes a
+// millisecond and leaves a quarter of a megabyte of garbage. A nil Filters caches nothing.
 type Filters struct {
 	mu      sync.Mutex
 	profile *specs.LinuxSeccomp
@@ -24,8 +23,8 @@ type Filters struct {
 	flags   uint
 }
 
-// Share returns a profile that is equal to s: the remembered one if that is equal, so that
-// the caller's copy can be collected.
+// Share returns a profile that is equal to s: the cached one if that is equal, so that the
+// caller's copy can be collected as garbage.
 func (f *Filters) Share(s *specs.LinuxSeccomp) *specs.LinuxSeccomp {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -35,8 +34,8 @@ func (f *Filters) Share(s *specs.LinuxSeccomp) *specs.LinuxSeccomp {
 	return s
 }
 
-// compile returns the program of a profile and the flags with which to install it. It
-// returns no program if there is no profile or the profile forbids nothing. Callers must not
+// compile returns the program of a profile and the flags with which to install it. The
+// program is nil if there is no profile or the profile forbids nothing. Callers must not
 // change the program.
 func (f *Filters) compile(s *specs.LinuxSeccomp) ([]byte, uint, error) {
 	if f == nil || s == nil {
@@ -69,7 +68,6 @@ func compileSeccomp(s *specs.LinuxSeccomp) ([]byte, uint, error) {
 	}
 	size := len(prog) * int(unsafe.Sizeof(prog[0]))
 	bytes := append([]byte(nil), unsafe.Slice((*byte)(unsafe.Pointer(&prog[0])), size)...)
-	// After the exec the process has a single thread, and the Go runtime's threads must not
-	// be filtered before.
+	// Do not filter the other threads: they are the Go runtime's, and end at the exec.
 	return bytes, flags &^ unix.SECCOMP_FILTER_FLAG_TSYNC, nil
 }

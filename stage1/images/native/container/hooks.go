@@ -13,8 +13,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// run executes the hooks of one kind in the namespaces, root and cgroup of this
-// process, one after the other. The first failure ends it.
+// run executes the hooks of one kind, one after the other, in the namespaces, root and
+// cgroup of this process. It stops at the first failure.
 func (h *hooks) run(kind string, list []specs.Hook, status specs.ContainerState) error {
 	if len(list) == 0 {
 		return nil
@@ -33,8 +33,8 @@ func (h *hooks) run(kind string, list []specs.Hook, status specs.ContainerState)
 	return nil
 }
 
-// runHook executes one hook and returns the end of its output. Memory files serve as its
-// stdio, so no goroutine has to copy them and the hook cannot block on them.
+// runHook executes one hook and returns the end of its output. Files in memory are its
+// stdio, so no goroutine has to copy the output and the hook cannot block on it.
 func runHook(h specs.Hook, state []byte) ([]byte, error) {
 	stdin, err := proc.Memory("state", state)
 	if err != nil {
@@ -52,7 +52,7 @@ func runHook(h specs.Hook, state []byte) ([]byte, error) {
 	}
 	env := h.Env
 	if env == nil {
-		env = []string{} // nil would mean this process's environment
+		env = []string{} // not nil, because a nil environment means this process's
 	}
 	p, err := os.StartProcess(h.Path, args, &os.ProcAttr{Env: env, Files: []*os.File{stdin, output, output}})
 	if err != nil {

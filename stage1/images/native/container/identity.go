@@ -12,19 +12,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// become gives this thread the identity of the program. With keepAdmin the thread keeps
-// CAP_SYS_ADMIN in addition: to load a seccomp filter needs it, unless the process has
+// become gives this thread the identity of the program. With keepAdmin the thread also
+// keeps CAP_SYS_ADMIN, without which it could load a seccomp filter only if the process has
 // no_new_privs. The capability must be dropped before execve.
 //
-// Only this thread changes, with raw system calls: the process's other threads
-// belong to the Go runtime and end at the exec.
+// Raw system calls change this thread only. The process's other threads belong to the Go
+// runtime and end at the exec.
 func (r *process) become(keepAdmin bool, userNamespace bool) error {
 	caps, err := r.Caps.available()
 	if err != nil {
 		return err
 	}
-	// From here on the app, and containers that share its PID namespace, could look at this
-	// process. Undumpable, its memory and descriptors are hidden from them.
+	// From here on processes of the app, and of containers that share its PID namespace,
+	// could look at this process. Being undumpable hides its memory and descriptors from
+	// them.
 	if err := doing("make the process undumpable", unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)); err != nil {
 		return err
 	}
@@ -41,8 +42,7 @@ func (r *process) become(keepAdmin bool, userNamespace bool) error {
 	)
 }
 
-// setGroups sets this thread's groups; the wrapper of the library would set
-// every thread's.
+// setGroups sets this thread's groups. The wrapper of the library would set every thread's.
 func setGroups(groups []uint32) unix.Errno {
 	var first unsafe.Pointer
 	if len(groups) > 0 {
@@ -54,7 +54,7 @@ func setGroups(groups []uint32) unix.Errno {
 
 func (r *process) setIDs(userNamespace bool) error {
 	if e := setGroups(r.Groups); e != 0 {
-		// A user namespace can be made without the right to drop groups.
+		// In a user namespace the right to drop groups may be missing.
 		if !userNamespace || e != unix.EPERM || len(r.Groups) > 0 {
 			return fmt.Errorf("set additional groups %v: %w", r.Groups, e)
 		}
@@ -69,12 +69,12 @@ func (r *process) setIDs(userNamespace bool) error {
 	return nil
 }
 
-// home returns the home directory of a user as the app's /etc/passwd has it,
-// and "/" if it has none.
+// home returns the home directory of a user from the app's /etc/passwd, or "/" if the user
+// has none.
 func home(uid uint32) string {
 	const fallback = "/"
-	// The file is the image's. It may be a fifo without a writer, or a link to a file of the
-	// host's through the root of another process.
+	// The file is the image's. It may be a fifo without a writer, or a link that leads
+	// through the root of another process to a file of the host.
 	fd, err := unix.Openat2(unix.AT_FDCWD, "/etc/passwd", &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_NO_MAGICLINKS,
@@ -93,7 +93,7 @@ func home(uid uint32) string {
 	return fallback
 }
 
-// descriptor reads and writes a regular file without the runtime's poller.
+// descriptor reads and writes a regular file without the Go runtime's poller.
 type descriptor int
 
 func (d descriptor) Read(p []byte) (int, error) {
@@ -121,7 +121,7 @@ func (d descriptor) Write(p []byte) (int, error) {
 
 // findHome reads lines of passwd(5). It skips other lines.
 func findHome(passwd io.Reader, uid uint32) string {
-	const most = 1 << 20 // of a file that an image supplies
+	const most = 1 << 20 // limits a file that an image supplies
 	lines := bufio.NewScanner(io.LimitReader(passwd, most))
 	for lines.Scan() {
 		fields := strings.Split(lines.Text(), ":")
@@ -146,7 +146,8 @@ func (r *process) enterCwd() error {
 	if err != nil {
 		return fmt.Errorf("chdir to cwd (%q) set in config.json failed: %w", r.Cwd, err)
 	}
-	// A directory of the host's would be a way out of the container.
+	// The working directory must not be a directory of the host, because that would be a
+	// way out of the container.
 	buf := make([]byte, unix.PathMax)
 	n, err := unix.Getcwd(buf)
 	if err != nil || n == 0 || buf[0] != '/' { // the kernel says "(unreachable)/…"
@@ -155,8 +156,8 @@ func (r *process) enterCwd() error {
 	return nil
 }
 
-// chdir is chdir(2), but refuses the magic links of /proc. They lead to open files or the
-// root of a process, which may be the host's.
+// chdir is chdir(2), but refuses the magic links of /proc, because they lead to open files
+// or to the root of a process, which may be the host's.
 func chdir(dir string) error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, dir, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,

@@ -12,11 +12,11 @@ import (
 
 // Init is the main function of the process that was made for an app or an exec. It never
 // returns: the process becomes the program, or exits. main calls it first, in a goroutine
-// that is locked to its thread. Descriptors: 0 to 2 are the app's stdio, 3 is the
-// supervisor's socket, 4 holds Prepared.Config, 5 and above are Prepared.Files.
+// that is locked to its thread. Descriptors 0 to 2 are the app's stdio, 3 is the
+// supervisor's socket, 4 holds Prepared.Config, and 5 and above are Prepared.Files.
 func Init() {
 	runtime.LockOSThread()
-	umask := unix.Umask(0) // modes are exact; hooks and the program get the old umask
+	umask := unix.Umask(0) // files get exactly the given modes; hooks and the program get the old umask
 	c, err := readConfig()
 	if err != nil {
 		fail(err, 1)
@@ -31,7 +31,7 @@ func Init() {
 		fail(err, 1)
 	}
 	err = p.replace()
-	status := 126 // as a shell has it
+	status := 126 // exit code of a shell for a program that it cannot execute
 	if errors.Is(err, unix.ENOENT) {
 		status = 127
 	}
@@ -39,7 +39,8 @@ func Init() {
 }
 
 func readConfig() (*config, error) {
-	// The exec closes all descriptors from 3 on, even those of other packages.
+	// The exec must close all descriptors from 3 on, also those that other packages have
+	// opened.
 	if err := unix.CloseRange(syncFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("mark descriptors close-on-exec: %w", err)
 	}
@@ -72,16 +73,16 @@ func inOrder(steps ...func() error) error {
 // appInit is the first process of an app.
 type appInit struct {
 	*config
-	umask    int // the one that this process was started with
+	umask    int // with which this process was started
 	root     root
 	held     []heldMount
-	asideDir int // where mountAside mounts, if an entry needs it
-	empty    int // the mount that masks directories, once there is one
+	asideDir int // directory in which mountAside mounts, if an entry needs it
+	empty    int // the mount that covers masked directories, once it was made
 	labels   labels
 	path     string // of the program
 }
 
-// run prepares everything and waits to be started.
+// run prepares everything and waits until the app is started.
 func (a *appInit) run() (*program, error) {
 	err := inOrder(
 		a.enterCgroups,
@@ -133,7 +134,7 @@ func (a *appInit) buildRoot() error {
 }
 
 // outsideHooks asks the supervisor to run the hooks that need both the host's files and the
-// app's complete root.
+// complete root of the app.
 func (a *appInit) outsideHooks() error {
 	if err := send(Message{Word: WordHooks}); err != nil {
 		return err
@@ -148,8 +149,9 @@ func (a *appInit) outsideHooks() error {
 
 // finishRoot does the steps that need the app's root as "/".
 func (a *appInit) finishRoot() error {
-	// Ignore an error: entering the directory fails later, with a better text. No link of
-	// /proc is followed, so nothing is made outside of the root.
+	// Make the working directory if it is missing. Ignore an error: entering the directory
+	// fails later, with a better text. target follows no magic links of /proc, so nothing
+	// is made outside of the root.
 	if fd, _, err := a.root.target(a.Process.Cwd, 0, false); err == nil {
 		unix.Close(fd)
 	}
@@ -167,7 +169,7 @@ func (a *appInit) stdio() error {
 }
 
 // reopenNull replaces the host's null device in the app's stdio by the app's own. If an
-// image with its own /dev lacks one, the host's stays.
+// image brings its own /dev without a null device, the host's stays.
 func (a *appInit) reopenNull() error {
 	null := -1
 	for fd := range 3 {
@@ -188,8 +190,8 @@ func (a *appInit) reopenNull() error {
 	return nil
 }
 
-// openOwnNull opens the app's null device, or returns -1. It does not open another file of
-// that name.
+// openOwnNull opens the app's null device, or returns -1 if that file is not the null
+// device.
 func openOwnNull() int {
 	seen, err := openNull()
 	if err != nil {
@@ -201,7 +203,7 @@ func openOwnNull() int {
 		return -1
 	}
 	defer proc.close()
-	null, _ := proc.reopen(seen, unix.O_RDWR) // -1 with an error
+	null, _ := proc.reopen(seen, unix.O_RDWR) // -1 if it fails
 	return null
 }
 
@@ -216,8 +218,8 @@ func (a *appInit) setNames() (err error) {
 	return err
 }
 
-// bringUpLoopback brings up the loopback interface of a new network namespace. The maker of
-// the namespace has to do it, because a client may attach no network.
+// bringUpLoopback brings up the loopback interface of a new network namespace. The client
+// may attach no network and so never bring it up.
 func (a *appInit) bringUpLoopback() error {
 	if !a.Loopback {
 		return nil
@@ -247,7 +249,7 @@ func (a *appInit) assume() (err error) {
 	return err
 }
 
-// execInit is a further process of an app, which is in all of its namespaces.
+// execInit is a further process of an app. It is in all namespaces of the app.
 type execInit struct{ *config }
 
 func (e *execInit) run() (*program, error) {
@@ -286,9 +288,9 @@ func (e *execInit) stdio() error {
 	return openConsole(e.ConsoleSize, root{fd, "/"}, false)
 }
 
-// enterCgroups moves this thread into the app's version 1 cgroups. Only this thread
-// survives the exec. A thread that moves itself does not wait for a grace period of the
-// kernel, as moving a whole process does.
+// enterCgroups moves this thread into the app's version 1 cgroups. The other threads end at
+// the exec. When a thread moves itself, the kernel does not wait for a grace period, as it
+// does when a whole process is moved.
 func (c *config) enterCgroups() error {
 	for _, fd := range c.Cgroups {
 		if _, err := unix.Write(fd, []byte("0")); err != nil {
@@ -299,9 +301,9 @@ func (c *config) enterCgroups() error {
 	return nil
 }
 
-// raiseLimits raises limits while this process has the right to. In a user namespace it has
-// not, and an exec sees the app's /proc, where the OOM score's file could be any file. The
-// supervisor then does it, from outside.
+// raiseLimits raises limits while this process still has the right to. In a user namespace
+// it has no such right. An exec sees the app's /proc, in which the file of the OOM score
+// could be any other file. In both cases the supervisor raises the limits from outside.
 func (c *config) raiseLimits() error {
 	if !c.Exec || c.Process.OOMScoreAdj == nil {
 		err := c.Process.raiseAll(0)

@@ -15,9 +15,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// An adversary acts between two system calls of Init. The filter that installs it
-// has the kernel stop Init at the entry of every intercepted call and tell the
-// test, so what is a race elsewhere happens every time here.
+// An adversary acts between two system calls of Init. A seccomp filter makes the
+// kernel stop Init at the entry of every intercepted call and notify the test. So
+// what is a race elsewhere happens every time here.
 type adversary struct {
 	calls []int          // system calls to stop at
 	act   func(*stopped) // called while Init is stopped at the entry of one
@@ -48,7 +48,7 @@ const (
 	agedEnv      = "TEST_CONTAINER_LINUX_5_14"
 )
 
-// filterInit installs in this thread the filters that the environment asks for.
+// filterInit loads in this thread the filters for which environment variables ask.
 func filterInit() {
 	runtime.LockOSThread()
 	if os.Getenv(agedEnv) != "" {
@@ -111,8 +111,8 @@ func notifying(calls []int) []unix.SockFilter {
 	return append(f, verdict(unix.SECCOMP_RET_ALLOW))
 }
 
-// linux514 denies the calls and flags of the mount API that Linux 5.14 lacks, in
-// the words in which it would.
+// linux514 denies the calls and flags of the mount API that Linux 5.14 lacks, with
+// the errors that Linux 5.14 returns.
 func linux514() []unix.SockFilter {
 	const (
 		firstNewer   = 448    // process_mrelease, of 5.15
@@ -137,8 +137,8 @@ func linux514() []unix.SockFilter {
 	}
 }
 
-// intercept arranges for the adversary in a command that becomes Init. begin is
-// called once the command has been started, and what it returns when it has ended.
+// intercept lets the adversary act on a command that becomes Init. The caller calls
+// begin when it has started the command, and end when the command has ended.
 func (a *adversary) intercept(t *testing.T, cmd *exec.Cmd) (begin func() (end func())) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)

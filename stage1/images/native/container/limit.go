@@ -55,7 +55,8 @@ func parseRlimits(spec []specs.POSIXRlimit) ([]rlimit, error) {
 }
 
 // withFiles adds the limit of open files with which this process was started, unless the
-// spec has one. The Go runtime has raised the limit for itself.
+// spec has one. Without it the program would get the limit to which the Go runtime has
+// raised this process's.
 func withFiles(limits []rlimit) []rlimit {
 	if slices.ContainsFunc(limits, func(l rlimit) bool { return l.Resource == unix.RLIMIT_NOFILE }) {
 		return limits
@@ -64,9 +65,9 @@ func withFiles(limits []rlimit) []rlimit {
 	return append(limits, rlimit{"RLIMIT_NOFILE", unix.RLIMIT_NOFILE, first[0], first[1]})
 }
 
-// raise raises the hard limits of a process (0: this one) to those that it will set for
+// raise raises the hard limit of a process (0: this one) to the one that it will set for
 // itself in the end. Raising may be refused, so it is done early. Lowering always succeeds,
-// and is done last, because a small limit could make the steps before the program fail.
+// and is done last, because a small limit could make the steps before the exec fail.
 func (l rlimit) raise(pid int) error {
 	var now unix.Rlimit
 	if err := unix.Prlimit(pid, l.Resource, nil, &now); err != nil {
@@ -98,7 +99,7 @@ func adjustOOM(pid string, score *int) error {
 	return nil
 }
 
-// raiseAll does both for a process.
+// raiseAll raises all limits and sets the OOM score of a process.
 func (p *process) raiseAll(pid int) error {
 	for _, l := range p.Rlimits {
 		if err := l.raise(pid); err != nil {
@@ -112,7 +113,7 @@ func (p *process) raiseAll(pid int) error {
 	return adjustOOM(name, p.OOMScoreAdj)
 }
 
-// Limit sets the rlimits and the OOM score of a process, which the process cannot do in a
-// user namespace or without a /proc that it can trust. The supervisor calls it when the
-// process sends "limits", and then answers "go".
+// Limit sets the rlimits and the OOM score of a process that cannot do so itself, because
+// it is in a user namespace or has no /proc that it can trust. The supervisor calls it when
+// the process sends "limits", and then answers "go".
 func (p *Prepared) Limit(pid int) error { return p.process.raiseAll(pid) }

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkListener looks for the socket of the seccomp agent before anything is made. Only the
-// program's start, which loads the filter, can tell whether the agent listens: a connection is
-// for one filter.
+// checkListener checks that the socket of the seccomp agent exists, before anything is
+// made. It cannot check whether the agent listens, because each connection is for one
+// filter. The start of the program, which loads the filter, reports that.
 func checkListener(s *specs.LinuxSeccomp, flags uint) error {
 	if flags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER == 0 {
 		return nil
@@ -31,7 +31,8 @@ func checkListener(s *specs.LinuxSeccomp, flags uint) error {
 }
 
 // ProcessState returns the OCI container process state that a seccomp agent gets with the
-// listener of a process: pid is that of the process, first that of the app's first process.
+// listener of a process. pid is the pid of that process, and first the pid of the app's
+// first process.
 func ProcessState(spec *specs.Spec, id, bundle, status string, pid, first int) []byte {
 	state := stateOf(spec, id, bundle)
 	state.Status, state.Pid = specs.ContainerState(status), first
@@ -40,7 +41,7 @@ func ProcessState(spec *specs.Spec, id, bundle, status string, pid, first int) [
 		Metadata: spec.Linux.Seccomp.ListenerMetadata, State: state,
 	})
 	if err != nil {
-		panic(err) // strings and numbers always marshal
+		panic(err) // strings and numbers can always be marshalled
 	}
 	return b
 }

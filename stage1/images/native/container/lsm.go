@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// label sets the security labels. An exec without labels gets its app's.
+// label sets the security labels of a process. An exec without labels gets those of its
+// app.
 func (r *process) label(p *specs.Process, app *specs.Spec) error {
 	r.AppArmor, r.SELinux = p.ApparmorProfile, p.SelinuxLabel
 	if app.Process != nil {
@@ -25,13 +26,13 @@ func (r *process) label(p *specs.Process, app *specs.Spec) error {
 		return fmt.Errorf("apparmor profile %q is asked for, but AppArmor is not enabled on this host", r.AppArmor)
 	}
 	if r.SELinux != "" && !selinuxEnabled() {
-		// As runc: a label that cannot be enforced is not ignored.
+		// As in runc, a label that cannot be enforced is an error.
 		return fmt.Errorf("selinux label %q is asked for, but SELinux is disabled or not supported on this host", r.SELinux)
 	}
 	return nil
 }
 
-// checkMountLabel returns an error if mounts are to have a label and the host cannot set
+// checkMountLabel returns an error if mounts should have a label and the host cannot set
 // it.
 func checkMountLabel(label string) error {
 	if label != "" && !selinuxEnabled() {
@@ -45,7 +46,7 @@ func contextOption(label string) string {
 	if label == "" {
 		return ""
 	}
-	return `context="` + label + `"` // quoted: categories are joined by commas
+	return `context="` + label + `"` // quoted, because a label may contain commas between its categories
 }
 
 func appArmorEnabled() bool {
@@ -64,9 +65,9 @@ func selinuxEnabled() bool {
 	return err == nil && len(b) > 0 && string(b) != "kernel\x00"
 }
 
-// openAttr opens an attribute of this thread, the first of these names that exists. An app's
-// process opens it in the host's /proc, an exec while it still has the right to make a
-// procfs. It is written later, just before the exec.
+// openAttr opens an attribute of this thread: the first of these names that exists. The
+// file is written later, just before the exec. An app's process opens it in the host's
+// /proc. An exec opens it while it still has the right to make a procfs.
 func openAttr(names ...string) (fd int, err error) {
 	last := "attr/" + names[len(names)-1]
 	proc, err := openProcfs()
@@ -90,7 +91,7 @@ func writeAttr(fd int, value string) error {
 	return err
 }
 
-// labels are the open attributes that a process sets for its program.
+// labels are the open files of the attributes that label the program.
 type labels struct{ appArmor, selinux int }
 
 func (r *process) openLabels() (l labels, err error) {
@@ -120,9 +121,9 @@ func (l labels) apply(r *process) error {
 	return nil
 }
 
-// joinKeyring gives the process a session keyring of the app's, so that it does
-// not share its supervisor's. It is no error if the kernel has no keyrings or an outer
-// sandbox forbids them: the app cannot reach any keyring then.
+// joinKeyring gives the process a session keyring of the app, so that it does not share its
+// supervisor's. It is no error if the kernel has no keyrings or an outer sandbox forbids
+// them, because the app cannot reach any keyring then.
 func joinKeyring(name, label string) error {
 	if name == "" {
 		return nil
@@ -136,7 +137,7 @@ func joinKeyring(name, label string) error {
 			return fmt.Errorf("label the session keyring: %w", err)
 		}
 		defer unix.Close(fd)
-		defer func() { _ = writeAttr(fd, "") }() // keys that the program makes are not concerned
+		defer func() { _ = writeAttr(fd, "") }() // the label must not apply to keys that the program makes
 	}
 	id, err := unix.KeyctlJoinSessionKeyring(name)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
@@ -148,7 +149,7 @@ func joinKeyring(name, label string) error {
 	return searchable(id)
 }
 
-// searchable lets execs, which belong to the same user, join the keyring too.
+// searchable lets execs, which run as the same user, join the keyring, too.
 func searchable(id int) error {
 	description, err := unix.KeyctlString(unix.KEYCTL_DESCRIBE, id)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryPolicy is what set_mempolicy(2) takes.
+// memoryPolicy has the arguments of set_mempolicy(2).
 type memoryPolicy struct {
-	Mode  int // with flags
+	Mode  int // with its flags
 	Nodes []int
 }
 
@@ -28,8 +28,8 @@ func memoryFlags() map[specs.MemoryPolicyFlagType]int {
 	}
 }
 
-// parseMemoryPolicy translates a policy. The kernel checks whether its mode, flags and nodes go
-// together.
+// parseMemoryPolicy translates a policy. The kernel checks whether its mode, flags and
+// nodes fit together.
 func parseMemoryPolicy(p *specs.LinuxMemoryPolicy) (*memoryPolicy, error) {
 	if p == nil {
 		return nil, nil

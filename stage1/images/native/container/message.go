@@ -14,29 +14,30 @@ type Word string
 
 // Words of Init.
 const (
-	// WordSpawned is the first word of an Init that a spawner has made. The supervisor takes
-	// over the process that the kernel names as its sender, and answers WordAdopted.
+	// WordSpawned is the first word of an Init that a spawner has made. The kernel names
+	// the sender of the message to the supervisor, which takes over that process and
+	// answers WordAdopted.
 	WordSpawned Word = "spawned"
-	// WordLimits asks for the limits that this process has no right to raise. The answer
-	// is WordGo.
+	// WordLimits asks the supervisor to raise the limits that this process has no right to
+	// raise. The answer is WordGo.
 	WordLimits Word = "limits"
-	// WordNetDevices asks for the network devices of the spec: the network namespace exists.
-	// The answer is WordGo.
+	// WordNetDevices asks the supervisor to move the network devices of the spec. The
+	// network namespace exists by then. The answer is WordGo.
 	WordNetDevices Word = "netDevices"
-	// WordHooks asks for the hooks of the runtime namespace: the namespaces exist. The
-	// answer is WordGo.
+	// WordHooks asks the supervisor to run the hooks of the runtime namespace. All
+	// namespaces exist by then. The answer is WordGo.
 	WordHooks Word = "hooks"
 	// WordConsole comes with the master of the terminal.
 	WordConsole Word = "console"
-	// WordReady says that everything is done but what follows WordStart.
+	// WordReady says that all steps before WordStart are done.
 	WordReady Word = "ready"
-	// WordListener says that the seccomp filter is in force; its code is the descriptor of the
-	// filter's listener. The answer is WordGo.
+	// WordListener says that the seccomp filter is in force. Its code is the descriptor of
+	// the filter's listener. The answer is WordGo.
 	WordListener Word = "listener"
-	// WordExec says that the program is executed next: the end of the socket without
-	// another word means that it was.
+	// WordExec says that the program is executed next. If the socket is closed without
+	// another word, the exec has succeeded.
 	WordExec Word = "exec"
-	// WordError says why this process ends.
+	// WordError gives the reason for which this process ends.
 	WordError Word = "error"
 )
 
@@ -48,15 +49,15 @@ const (
 	WordStart Word = "start"
 )
 
-// Encode returns the packet. What is sent on the way to the exec is written by
-// hand, for the reason that codec has.
+// Encode returns the packet. It does not use encoding/json for the packets of a successful
+// start, for the same reason as codec.
 func (m Message) Encode() []byte {
 	if m == (Message{Word: m.Word}) {
 		return []byte(`{"type":"` + m.Word + `"}`)
 	}
 	b, err := json.Marshal(m)
 	if err != nil {
-		panic(err) // strings and a number always marshal
+		panic(err) // strings and a number can always be marshalled
 	}
 	return b
 }

@@ -25,8 +25,8 @@ func (a *appInit) mountAll() error {
 	return nil
 }
 
-// mount makes one mount. It opens the destination once, because the destination may be in a
-// volume in which another container renames files. Everything else is done by descriptor:
+// mount makes one mount. It opens the destination only once, because the destination may be
+// in a volume in which another container renames files. Every other step uses descriptors:
 // the mount is made, filled and given its flags while it is detached, and then attached to
 // the open destination.
 func (a *appInit) mount(m *mount) error {
@@ -60,7 +60,8 @@ func (a *appInit) mount(m *mount) error {
 func (a *appInit) filesystemTarget(m *mount) (int, error) {
 	ordinary, flags := m.Type == "proc" || m.Type == "sysfs", uint64(0)
 	if ordinary {
-		// A link there would put the masks of /proc in the wrong place.
+		// If the destination were a link, the masks of /proc would be mounted in the wrong
+		// place.
 		flags = unix.O_NOFOLLOW
 	}
 	target, made, err := a.root.target(m.Destination, flags, false)
@@ -74,8 +75,8 @@ func (a *appInit) filesystemTarget(m *mount) (int, error) {
 	return target, nil
 }
 
-// suits returns an error if a filesystem may not be mounted on target. A tmpfs gets the
-// mode of the image's directory (/tmp is 1777).
+// suits returns an error if a filesystem must not be mounted on target. A tmpfs gets the
+// mode of the image's directory (/tmp has 1777).
 func (a *appInit) suits(m *mount, target int, made, ordinary bool) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(target, &st); err != nil {
@@ -85,7 +86,7 @@ func (a *appInit) suits(m *mount, target int, made, ordinary bool) error {
 		return fmt.Errorf("filesystem %s must be mounted on an ordinary directory", m.Type)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return unix.ENOTDIR // as mount(2) says; move_mount(2) has no word for it
+		return unix.ENOTDIR // the error of mount(2); that of move_mount(2) is less clear
 	}
 	if m.Type == "tmpfs" && !made && !hasData(m.Data, "mode") {
 		m.Data = addData(m.Data, fmt.Sprintf("mode=%04o", st.Mode&0o7777))
@@ -97,11 +98,11 @@ func (a *appInit) suits(m *mount, target int, made, ordinary bool) error {
 type heldMount struct {
 	destination string
 	fd          int
-	readonlyEnd bool // make it read-only when all is in place
+	readonlyEnd bool // make it read-only when all mounts are done
 }
 
-// attachMount gives a mount the flags of its entry and attaches it. On success fd belongs to
-// complete.
+// attachMount gives a mount the flags of its entry and attaches it. If it succeeds,
+// complete owns fd.
 func (a *appInit) attachMount(m *mount, fd, target int) error {
 	if err := m.restrict(fd); err != nil {
 		return err
@@ -112,7 +113,7 @@ func (a *appInit) attachMount(m *mount, fd, target int) error {
 	return a.complete(m, fd)
 }
 
-// restrict sets the flags that are for a mount and all below it.
+// restrict sets the flags that apply to a mount and all mounts below it.
 func (m *mount) restrict(fd int) error {
 	if m.Recursive == (unix.MountAttr{}) {
 		return nil
@@ -133,8 +134,9 @@ func (m *mount) propagate(fd int) error {
 	return nil
 }
 
-// complete finishes an attached mount: attaching may have changed its propagation, because
-// that depends on the parent mount. complete keeps the descriptor in held, or closes it.
+// complete finishes an attached mount. It sets the propagation again, because attaching may
+// have changed it: the propagation depends on the parent mount. complete keeps the
+// descriptor in held, or closes it.
 func (a *appInit) complete(m *mount, fd int) error {
 	if err := m.propagate(fd); err != nil {
 		return err
@@ -160,7 +162,7 @@ func (a *appInit) bind(m *mount) error {
 		return err
 	}
 	if directory := st.Mode&unix.S_IFMT == unix.S_IFDIR; directory == m.OnFile {
-		return unix.ENOTDIR // as mount(2) says; move_mount(2) has no word for it
+		return unix.ENOTDIR // the error of mount(2); that of move_mount(2) is less clear
 	}
 	if err := a.checkProc(m, target); err != nil {
 		return err
@@ -168,8 +170,8 @@ func (a *appInit) bind(m *mount) error {
 	return a.attachMount(m, m.File, target)
 }
 
-// remount changes the mount that an earlier entry with this destination has made. It uses
-// the descriptor of that mount and does not look the destination up again.
+// remount changes the mount of an earlier entry with the same destination. It uses the
+// descriptor of that mount and does not look up the destination again.
 func (a *appInit) remount(m *mount) error {
 	for i := len(a.held) - 1; i >= 0; i-- {
 		h := &a.held[i]
@@ -188,8 +190,9 @@ func (a *appInit) remount(m *mount) error {
 	return errors.New("no earlier mount of the spec has this destination, so there is nothing to remount")
 }
 
-// checkProc refuses mounts that would hide files of the app's /proc, except the files that
-// lxcfs and similar programs supply. A mount on /proc itself must be a procfs.
+// checkProc refuses mounts that would hide files of the app's /proc. It accepts mounts on
+// the files that lxcfs and similar programs supply. A mount on /proc itself must be a
+// procfs.
 func (a *appInit) checkProc(m *mount, target int) error {
 	where, err := a.root.resolved(target)
 	if err != nil {
@@ -228,8 +231,8 @@ func (a *appInit) checkProcItself(m *mount, where string) error {
 	return fmt.Errorf("%q cannot be mounted because it is not of type proc", where)
 }
 
-// mountCgroups makes the version 1 view: a tmpfs with a directory per
-// hierarchy, and a link per controller for hierarchies that have several. The tmpfs is
+// mountCgroups makes the view of version 1: a tmpfs with a directory for each hierarchy,
+// and a link for each controller of a hierarchy with several controllers. The tmpfs is
 // attached first, because kernels before 6.15 cannot mount in a detached mount.
 func (a *appInit) mountCgroups(m *mount, target int) error {
 	options := []parameter{{key: "mode", value: "755"}}

@@ -43,13 +43,14 @@ func parseNetDevices(devices map[string]specs.LinuxNetDevice, ns namespaces) (li
 	return list, nil
 }
 
-// deviceName reports whether the kernel takes a name for a network device.
+// deviceName reports whether the kernel accepts a name for a network device.
 func deviceName(name string) bool {
 	return name != "" && len(name) < unix.IFNAMSIZ && name != "." && name != ".." &&
 		!strings.ContainsFunc(name, func(r rune) bool { return r == '/' || r == ':' || r == 0 || unicode.IsSpace(r) })
 }
 
-// awaitNetDevices has the supervisor move the network devices. sysctls may name them.
+// awaitNetDevices makes the supervisor move the network devices. This comes before the
+// sysctls, which may name the devices.
 func (a *appInit) awaitNetDevices() error {
 	if !a.NetDevices {
 		return nil

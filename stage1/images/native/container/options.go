@@ -9,14 +9,14 @@ import (
 // mountOptions are the parsed options of a mount.
 type mountOptions struct {
 	flags       uintptr   // MS_* to set
-	cleared     uintptr   // MS_* that were asked to be off
-	propagation []uintptr // MS_PRIVATE and its like, in order
-	recSet      uint64    // MOUNT_ATTR_* for the whole tree
+	cleared     uintptr   // MS_* that the options turn off
+	propagation []uintptr // MS_PRIVATE and similar flags, in order
+	recSet      uint64    // MOUNT_ATTR_* to set for the whole tree
 	recClear    uint64
 	copyUp      bool
 	idmap       bool
 	ridmap      bool
-	data        []string // everything else: the filesystem's own
+	data        []string // all other options, for the filesystem itself
 }
 
 // flagOption is an option that sets or clears MS_* flags.
@@ -25,8 +25,8 @@ type flagOption struct {
 	flag  uintptr
 }
 
-// The tables are results of functions and not variables, so that a process builds only the
-// tables that it needs.
+// The tables are results of functions and not variables, so that a process builds a table
+// only if it needs it.
 
 func flagOptions() map[string]flagOption {
 	return map[string]flagOption{
@@ -79,7 +79,7 @@ func propagationOptions() map[string]uintptr {
 	}
 }
 
-// ownOptions are the options that the kernel does not know.
+// ownOptions returns the options that the kernel does not have.
 func ownOptions() map[string]func(*mountOptions) {
 	return map[string]func(*mountOptions){
 		"tmpcopyup": func(o *mountOptions) { o.copyUp = true },
@@ -88,7 +88,7 @@ func ownOptions() map[string]func(*mountOptions) {
 	}
 }
 
-// optionParser has the tables, so that sixty mounts build them once.
+// optionParser has the tables, so that they are built once for all mounts.
 type optionParser struct {
 	flags       map[string]flagOption
 	propagation map[string]uintptr
@@ -99,8 +99,8 @@ func newOptionParser() *optionParser {
 	return &optionParser{flagOptions(), propagationOptions(), ownOptions()}
 }
 
-// parse reads the options of one mount. Later ones win over earlier ones, as
-// on mount(8)'s command line.
+// parse reads the options of one mount. As on mount(8)'s command line, a later option
+// overrides an earlier one.
 func (p *optionParser) parse(options []string) mountOptions {
 	var o mountOptions
 	for _, s := range options {
@@ -119,8 +119,9 @@ func (p *optionParser) parse(options []string) mountOptions {
 	return o
 }
 
-// recursive returns the option of one mount that a word such as rnoexec applies to a whole
-// tree, if the kernel has that flag for a mount and not for its filesystem.
+// recursive returns the option for a single mount that a word such as rnoexec applies to a
+// whole tree. ok is false if the kernel has that flag only for filesystems and not for
+// mounts.
 func (p *optionParser) recursive(word string) (f flagOption, ok bool) {
 	one, ok := strings.CutPrefix(word, "r")
 	f = p.flags[one]
@@ -138,8 +139,8 @@ func (o *mountOptions) setFlag(f flagOption) {
 }
 
 func (o *mountOptions) setRecursive(f flagOption) {
-	// The kinds of atime are one field in the kernel. To change it, all of it has to be
-	// cleared; a cleared field means relatime.
+	// The kinds of atime are a single field in the kernel. To change the field, all its
+	// bits have to be cleared; a cleared field means relatime.
 	attr := attributes(f.flag)
 	mask := attr
 	if f.flag&atimeFlags != 0 {
@@ -157,8 +158,8 @@ func (o *mountOptions) setRecursive(f flagOption) {
 	o.recSet |= attr
 }
 
-// attributes translates the flags that belong to one mount, rather than to a
-// filesystem, for mount_setattr.
+// attributes translates the flags of a mount, as opposed to those of a filesystem, for
+// mount_setattr(2).
 func attributes(flags uintptr) (attr uint64) {
 	for _, m := range []struct {
 		flag uintptr
@@ -175,7 +176,7 @@ func attributes(flags uintptr) (attr uint64) {
 			attr |= m.attr
 		}
 	}
-	switch { // one field: the strictest about updates wins
+	switch { // a single field: the flag with the fewest updates takes precedence
 	case flags&unix.MS_NOATIME != 0:
 		attr |= unix.MOUNT_ATTR_NOATIME
 	case flags&unix.MS_STRICTATIME != 0:
@@ -188,18 +189,18 @@ const (
 	// mountFlags and atimeFlags belong to a mount, all others to its filesystem.
 	mountFlags = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NODIRATIME | unix.MS_NOSYMFOLLOW
 	atimeFlags = unix.MS_NOATIME | unix.MS_RELATIME | unix.MS_STRICTATIME
-	// plainAttrs are the attributes that a bind mount with any option resets
-	// unless it names them, as `mount --bind -o` followed by a remount does.
+	// plainAttrs are the attributes that a bind mount with options resets unless the
+	// options name them. `mount --bind -o` does the same with a remount.
 	plainAttrs = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV |
 		unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_NOSYMFOLLOW
 )
 
-// bindAttr returns the attributes to change for a bind mount with these options. gentle
-// has only the changes that the options name, without the resets. It is used if some flags
-// are locked, because the mount comes from a more privileged user namespace. changes is
-// false if the mount keeps all attributes of its source.
+// bindAttr returns the attributes to change for a bind mount with these options. changes is
+// false if the mount keeps all attributes of its source. attr also resets the attributes of
+// plainAttrs that the options do not name. gentle resets nothing. It is used if the mount
+// comes from a more privileged user namespace, because the kernel then locks some flags.
 //
-// Options of the filesystem, such as sync, have no effect on a bind mount: it
+// Options of the filesystem, such as sync, have no effect on a bind mount, because it
 // shares the filesystem with its source.
 func (o *mountOptions) bindAttr() (attr, gentle unix.MountAttr, changes bool) {
 	const structure = unix.MS_BIND | unix.MS_REC | unix.MS_REMOUNT
@@ -216,7 +217,7 @@ func (o *mountOptions) bindAttr() (attr, gentle unix.MountAttr, changes bool) {
 	return attr, gentle, true
 }
 
-// addData joins options of the filesystem.
+// addData joins options for the filesystem.
 func addData(data string, more ...string) string {
 	for _, m := range more {
 		if m == "" {

@@ -15,8 +15,8 @@ import (
 type AppRequest struct {
 	Request abi.Request
 	Spec    *specs.Spec
-	// CgroupFiles are the `tasks` files of the app's cgroups, open for writing.
-	// Empty on version 2, where the process was cloned into its cgroup.
+	// CgroupFiles are the `tasks` files of the app's cgroups, open for writing. On
+	// version 2 there are none, because the process is cloned into its cgroup.
 	CgroupFiles []*os.File
 	Filters     *Filters // may be nil
 }
@@ -25,8 +25,8 @@ type AppRequest struct {
 type ExecRequest struct {
 	Request     abi.Request
 	Process     *specs.Process
-	App         *specs.Spec // as the app was made
-	CgroupFiles []*os.File  // as for an AppRequest
+	App         *specs.Spec // the spec with which the app was made
+	CgroupFiles []*os.File  // as in AppRequest
 	// JoinsUserNamespace is set if the app's user namespace is not the host's.
 	JoinsUserNamespace bool
 	// Chroot is the app's root, open, if the app has no mount namespace.
@@ -39,12 +39,12 @@ type Prepared struct {
 	Config []byte     // for fd 4
 	Files  []*os.File // for fd 5 and above, in this order
 
-	own     []*os.File // those of Files that Close has to close
+	own     []*os.File // the files that Close closes
 	process process
 }
 
-// Close closes the files that Prepare has opened. Those of the request's
-// CgroupFiles remain the caller's.
+// Close closes the files that Prepare has opened. The caller closes CgroupFiles of the
+// request.
 func (p *Prepared) Close() {
 	for _, f := range p.own {
 		f.Close()
@@ -76,8 +76,9 @@ func (p *Prepared) finish(c *config) error {
 	return nil
 }
 
-// PrepareApp validates an app's spec and opens the files that only the host's side can
-// open. The caller closes the result when the process has its copies.
+// PrepareApp validates an app's spec and opens the files that only a process outside of
+// the app's namespaces can open. The caller closes the result when the new process has
+// its own copies.
 func PrepareApp(r AppRequest) (_ *Prepared, err error) {
 	if err := validate(r.Spec); err != nil {
 		return nil, err
@@ -145,7 +146,7 @@ func PrepareExec(r ExecRequest) (_ *Prepared, err error) {
 	return p, p.finish(c)
 }
 
-// common fills in what apps and execs share.
+// common fills in the parts that apps and execs share.
 func (p *Prepared) common(c *config, r *abi.Request, proc *specs.Process, app *specs.Spec, cgroups []*os.File, filters *Filters) error {
 	for _, f := range cgroups {
 		c.Cgroups = append(c.Cgroups, p.lend(f))

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroup plans a mount of type cgroup, for the version that the host has. On version 2 it
-// is one filesystem. On version 1 it is a tmpfs with a directory for each hierarchy in
-// which stage 0 has placed the app. If the app has a cgroup namespace, the directory is a
-// mount of the hierarchy, otherwise a bind mount of the app's own cgroup.
+// cgroup plans a mount of type cgroup for the host's version of cgroups. On version 2 it
+// is a single filesystem. On version 1 it is a tmpfs with a directory for each hierarchy
+// that has a cgroup of the app. If the app has a cgroup namespace, each directory is a
+// mount of its hierarchy, otherwise a bind mount of the app's own cgroup.
 func (m *mountPlanner) cgroup(planned *mount) error {
 	dirs := []string(nil)
 	if m.request.Cgroup != nil {
@@ -34,8 +34,8 @@ func (m *mountPlanner) cgroup(planned *mount) error {
 	return nil
 }
 
-// ownCgroup2 prepares a bind mount of the app's cgroup, for a user namespace that does not
-// own its cgroup namespace and so may not mount cgroup2.
+// ownCgroup2 prepares a bind mount of the app's cgroup. It is used if the app's user
+// namespace does not own the app's cgroup namespace, and so must not mount cgroup2.
 func (m *mountPlanner) ownCgroup2(planned *mount, dirs []string) error {
 	if !m.config.UserNamespace || len(dirs) == 0 {
 		return nil
@@ -48,9 +48,9 @@ func (m *mountPlanner) ownCgroup2(planned *mount, dirs []string) error {
 	return m.restrict(tree, planned.Flags)
 }
 
-// hierarchy adds the hierarchy that dir is in, once.
+// hierarchy adds the hierarchy to which dir belongs, unless it was added before.
 func (m *mountPlanner) hierarchy(planned *mount, dir string) error {
-	dir, err := filepath.EvalSymlinks(dir) // hosts link cpu to cpu,cpuacct
+	dir, err := filepath.EvalSymlinks(dir) // hosts have links such as cpu to cpu,cpuacct
 	if err != nil {
 		return err
 	}
@@ -84,8 +84,8 @@ func (m *mountPlanner) restrict(tree *os.File, flags uintptr) error {
 	return setAttr(fd, false, unix.MountAttr{Attr_set: attributes(flags)})
 }
 
-// mountPoint returns the directory in which the filesystem of dir is mounted.
-// It asks no mount table: those of busy hosts are long.
+// mountPoint returns the directory on which the filesystem of dir is mounted. It does not
+// read the mount table, which is long on busy hosts.
 func mountPoint(dir string) (string, error) {
 	dir = path.Clean(dir)
 	dev, err := deviceOf(dir)
@@ -114,8 +114,8 @@ func deviceOf(p string) (uint64, error) {
 	return info.Sys().(*syscall.Stat_t).Dev, nil
 }
 
-// hierarchyData turns the name of a hierarchy's directory, which by convention lists its
-// controllers, into the options that mount the hierarchy again.
+// hierarchyData returns the options that mount a hierarchy again. By convention, the name
+// of the hierarchy's directory lists its controllers.
 func hierarchyData(name string) string {
 	controllers := []string{
 		"cpuset", "cpu", "cpuacct", "blkio", "memory", "devices", "freezer", "net_cls",

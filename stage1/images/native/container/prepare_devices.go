@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultDevices are those that the OCI spec gives to every app.
+// defaultDevices returns the devices that every app gets by the OCI spec.
 func defaultDevices() []device {
 	node := func(name string, major, minor uint32) device {
 		return device{Path: "/dev/" + name, Mode: unix.S_IFCHR | 0o666, Dev: unix.Mkdev(major, minor)}
@@ -20,7 +20,8 @@ func defaultDevices() []device {
 	}
 }
 
-// devices plans the nodes. A node of the spec replaces the default node of that path.
+// devices plans the nodes. A node of the spec replaces the default node with the same
+// path.
 func (m *mountPlanner) devices() error {
 	var nodes []device
 	named := make(map[string]bool)
@@ -30,7 +31,7 @@ func (m *mountPlanner) devices() error {
 			return fmt.Errorf("linux.devices[%d]: %w", i, err)
 		}
 		named[node.Path] = true
-		if node.Path != "/dev/ptmx" { // always the one of the app's devpts
+		if node.Path != "/dev/ptmx" { // /dev/ptmx always belongs to the app's devpts
 			nodes = append(nodes, node)
 		}
 	}
@@ -50,7 +51,8 @@ func (m *mountPlanner) devices() error {
 	return nil
 }
 
-// hostNode opens the host's node: in a user namespace none can be made.
+// hostNode opens the host's node, because a process in a user namespace cannot make
+// one.
 func (m *mountPlanner) hostNode(d *device) error {
 	tree, err := openTree(d.Path, false)
 	if err != nil {
@@ -87,6 +89,6 @@ func parseDevice(d specs.LinuxDevice) (device, error) {
 	return node, nil
 }
 
-// permissions reads a mode that clients write as the number of chmod(1). The field's Go
-// type suggests another meaning for its higher bits, which no client uses.
+// permissions reads a mode that clients write as a number for chmod(1). The field's Go
+// type has another meaning for the higher bits, which no client uses.
 func permissions(m os.FileMode) uint32 { return uint32(m) & 0o7777 }

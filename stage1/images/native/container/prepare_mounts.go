@@ -22,11 +22,11 @@ type mountPlanner struct {
 	request  *abi.Request
 	options  *optionParser
 	shared   bool // mounts may propagate to the host
-	cgroup2  bool // the host has only the second version
+	cgroup2  bool // the host has only version 2
 	idmaps   []idmap
 }
 
-// idmap is a user namespace that stands for a pair of mappings.
+// idmap is a user namespace with a pair of mappings.
 type idmap struct {
 	uids, gids []specs.LinuxIDMapping
 	ns         *os.File
@@ -96,8 +96,8 @@ func (m *mountPlanner) root() error {
 	return m.openRoot(root)
 }
 
-// openRoot opens the app's root for a mount namespace that was joined, which does not have to
-// show it.
+// openRoot opens the app's root, for an app that joins a mount namespace: the root may not
+// be visible there.
 func (m *mountPlanner) openRoot(root *rootfs) error {
 	tree, err := openTree(root.Path, true)
 	if err != nil {
@@ -136,7 +136,7 @@ func (m *mountPlanner) mount(s specs.Mount) (mount, error) {
 		}
 	}
 	if planned.Destination == "/dev" && o.flags&unix.MS_RDONLY != 0 {
-		// Nodes and the console are yet to be made in it.
+		// The device nodes and the console still have to be made in it.
 		o.flags &^= unix.MS_RDONLY
 		planned.Flags, planned.ReadonlyEnd = o.flags, true
 	}
@@ -172,8 +172,8 @@ func (m *mountPlanner) bind(planned *mount, s specs.Mount, o *mountOptions) erro
 	}
 	fd := int(tree.Fd())
 	if !m.shared {
-		// A copy of a shared mount is its peer: what the app mounts in it
-		// would appear on the host. As a slave it only receives.
+		// A copy of a shared mount is a peer of the original, so mounts that the app makes
+		// in it would appear on the host. A slave only receives mounts.
 		if err := setAttr(fd, true, unix.MountAttr{Propagation: unix.MS_SLAVE}); err != nil {
 			return fmt.Errorf("keep mounts from propagating to the host: %w", err)
 		}
@@ -207,7 +207,7 @@ func isFile(f *os.File) (bool, error) {
 	return !info.IsDir(), nil
 }
 
-// mapIDs makes the mount id-mapped, if the spec asks for it.
+// mapIDs makes a mount id-mapped, if the spec asks for that.
 func (m *mountPlanner) mapIDs(fd int, s specs.Mount, o *mountOptions) error {
 	if !o.idmap && len(s.UIDMappings) == 0 && len(s.GIDMappings) == 0 {
 		return nil
@@ -226,8 +226,8 @@ func (m *mountPlanner) mapIDs(fd int, s specs.Mount, o *mountOptions) error {
 	return nil
 }
 
-// mappings returns a user namespace with the mount's mappings or, if it has
-// none, with the app's.
+// mappings returns a user namespace with the mount's mappings or, if the mount has none,
+// with the app's.
 func (m *mountPlanner) mappings(s specs.Mount) (*os.File, error) {
 	uids, gids := s.UIDMappings, s.GIDMappings
 	if len(uids) == 0 {
@@ -261,7 +261,7 @@ func (m *mountPlanner) joinedUserNamespace() (*os.File, error) {
 	return nil, errors.New("an id-mapped mount needs mappings, its own or the app's")
 }
 
-// filesystemMount completes a mount that Init makes with mount(2).
+// filesystemMount completes the plan of a mount that is no bind mount.
 func (m *mountPlanner) filesystemMount(planned *mount, s specs.Mount, o *mountOptions) error {
 	if o.idmap || len(s.UIDMappings) > 0 || len(s.GIDMappings) > 0 {
 		return refuse("uidMappings", "only bind mounts can be id-mapped")
@@ -277,7 +277,8 @@ func (m *mountPlanner) filesystemMount(planned *mount, s specs.Mount, o *mountOp
 		return m.cgroup(planned)
 	case "proc", "sysfs", "cgroup2":
 	case "tmpfs":
-		// Make it read-only later: mount points in it, and copied files, are made first.
+		// Make it read-only later, because mount points and copied files still have to be
+		// made in it.
 		if o.flags&unix.MS_RDONLY != 0 && o.flags&unix.MS_REMOUNT == 0 {
 			planned.Flags &^= unix.MS_RDONLY
 			planned.ReadonlyEnd = true

@@ -9,7 +9,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// parseProcess translates a process without its security labels.
+// parseProcess translates a process, except for its security labels.
 func parseProcess(p *specs.Process) (process, error) {
 	if len(p.Args) == 0 || p.Args[0] == "" {
 		return process{}, errors.New("process.args: there is no program to execute")
@@ -50,8 +50,8 @@ func parseProcess(p *specs.Process) (process, error) {
 	return r, err
 }
 
-// environment keeps the last value of each variable, at the position of its first one.
-// With duplicates, programs would differ in the value that they see.
+// environment keeps the last value of each variable, at the position of the first one.
+// If there were duplicates, programs would not agree on the value.
 func (r *process) environment(env []string) error {
 	at := make(map[string]int, len(env))
 	r.Env = make([]string, 0, len(env)+1)

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// procfs is the root of a procfs, by descriptor. An exec is in the app's mount
+// procfs is an open root of a procfs. It is used because an exec is in the app's mount
 // namespace, where the app may have replaced /proc by a tmpfs with files of its own, or
 // mounted something over files of /proc. A write to such a file would have no effect, or
 // would affect another process.
 type procfs struct{ fd int }
 
 // openProcfs opens /proc, if that is the root of a procfs. Otherwise it makes a detached
-// procfs, which shows the processes of this PID namespace.
+// procfs, which has the processes of this PID namespace.
 func openProcfs() (procfs, error) {
 	fd, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -32,10 +32,10 @@ func openProcfs() (procfs, error) {
 	return procfs{fd}, nil
 }
 
-// checkRoot returns an error unless a directory is the root of a procfs or devpts: links in
-// a procfs's root, such as thread-self, lead to the calling thread.
+// checkRoot returns an error unless a directory is the root of a procfs or devpts. Links in
+// the root of a procfs, such as thread-self, lead to the calling thread.
 func checkRoot(fd int, magic int64, otherwise string) error {
-	const rootInode = 1 // of both
+	const rootInode = 1 // of procfs and devpts
 	var fs unix.Statfs_t
 	var st unix.Stat_t
 	if err := errors.Join(unix.Fstatfs(fd, &fs), unix.Fstat(fd, &st)); err != nil {
@@ -49,9 +49,9 @@ func checkRoot(fd int, magic int64, otherwise string) error {
 
 func (p procfs) close() { unix.Close(p.fd) }
 
-// open opens a file of the procfs, and fails if something is mounted over it. The path may
-// cross no mount, and only links that are paths in the procfs, such as self and
-// thread-self.
+// open opens a file of the procfs. It fails if something is mounted over the file. The path
+// must not cross a mount. It may contain only links that are paths in the procfs, such as
+// self and thread-self.
 func (p procfs) open(name string, flags uint64) (int, error) {
 	fd, err := unix.Openat2(p.fd, name, &unix.OpenHow{
 		Flags:   flags | unix.O_CLOEXEC,
@@ -74,7 +74,7 @@ func (p procfs) write(name, value string) error {
 	return err
 }
 
-// reopen opens an open file of this thread again, with other flags.
+// reopen opens an open file of this thread a second time, with other flags.
 func (p procfs) reopen(fd, flags int) (int, error) {
 	dir, err := p.open("thread-self/fd", unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 const procfsEnv = "TEST_CONTAINER_PROCFS"
 
 // fakes are changes that an app may have made to its /proc before an exec writes
-// there. They are made in the exec's mount namespace; dir is for files.
+// there. They are made in the exec's mount namespace. dir is a directory for their
+// files.
 func fakes() map[string]func(dir string) error {
 	self, thread := fmt.Sprint("/proc/", os.Getpid()), fmt.Sprintf("/proc/%d/task/%d", os.Getpid(), unix.Gettid())
 	parent := fmt.Sprint("/proc/", os.Getppid())
@@ -55,9 +56,9 @@ func fakes() map[string]func(dir string) error {
 	}
 }
 
-// writeToProc makes an exec's writes to procfs, in the test binary, in a mount namespace of
-// its own. It writes a name in place of the label, because that needs no LSM. It prints
-// errors, and waits until the test has checked the files.
+// writeToProc runs in the test binary, in a mount namespace of its own, and makes the
+// writes to procfs that an exec makes. It writes a name in place of the label, because a
+// name needs no LSM. It prints errors, and waits until the test has checked the files.
 func writeToProc(fake, dir string) {
 	err := unix.Mount("", "/", "", unix.MS_PRIVATE|unix.MS_REC, "")
 	if err = errors.Join(err, fakes()[fake](dir)); err != nil {
@@ -150,7 +151,7 @@ func TestWhatAnExecWritesToProcfsIsItsOwnOrRefused(t *testing.T) {
 	}
 }
 
-// checkWritten reports an error if something was not written, and not refused.
+// checkWritten reports an error if a value was neither written nor refused.
 func checkWritten(t *testing.T, what string, failed map[string]string, got, want string) {
 	t.Helper()
 	if _, refused := failed[what]; !refused && got != want {

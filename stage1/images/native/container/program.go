@@ -14,8 +14,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// lookPath finds the program in its own PATH. Its errors have the texts of os/exec, which
-// clients look for.
+// lookPath finds the program in the PATH of its own environment. Its errors have the texts
+// of os/exec, which clients look for.
 func lookPath(name, path string) (string, error) {
 	var dirs []string
 	if path != "" {
@@ -28,7 +28,7 @@ func lookPath(name, path string) (string, error) {
 	}
 	found, err := proc.LookPath(name, dirs, executable)
 	if errors.Is(err, fs.ErrPermission) && !strings.Contains(name, "/") {
-		err = proc.NotInPath(name) // as runc has it
+		err = proc.NotInPath(name) // the error that runc returns
 	}
 	return found, err
 }
@@ -51,8 +51,8 @@ func executable(file string) error {
 	return err
 }
 
-// program has everything that the last system calls of this process need, so that
-// nothing is allocated between them.
+// program has everything for the last system calls of this process, so that nothing is
+// allocated between them.
 type program struct {
 	path    *byte
 	argv    []*byte
@@ -63,8 +63,8 @@ type program struct {
 	rlimits []rlimit
 	filter  *unix.SockFprog // or nil
 	flags   uintptr
-	wait    [64]byte // for a word of the supervisor
-	dropCap *capData // to set after the filter, or nil
+	wait    [64]byte // for an answer of the supervisor
+	dropCap *capData // to set after the filter was loaded, or nil
 	header  unix.CapUserHeader
 }
 
@@ -103,16 +103,16 @@ func (c *config) newProgram(path string) (*program, error) {
 	return p, nil
 }
 
-// keepsAdmin reports whether CAP_SYS_ADMIN must be kept until the filter is loaded. runc
-// loads the filter before it changes user and capabilities, so its filters must allow all
-// of those calls; here only one such call follows.
+// keepsAdmin reports whether CAP_SYS_ADMIN must be kept until the filter is loaded. Only
+// one further call follows, which drops it. runc loads such a filter before it changes user
+// and capabilities, so filters for runc have to allow more calls.
 func (c *config) keepsAdmin() bool {
 	return len(c.Seccomp) > 0 && !c.Process.NoNewPrivileges
 }
 
-// replace turns this process into the program, and returns if it cannot.
-// The filter is loaded as late as possible. Only raw system calls follow, so the filter
-// need not allow the calls of the Go runtime.
+// replace turns this process into the program. It returns only if it fails. The filter is
+// loaded as late as possible, and only raw system calls follow it, so the filter need not
+// allow the calls of the Go runtime.
 func (p *program) replace() error {
 	for _, l := range p.rlimits {
 		limit := unix.Rlimit{Cur: l.Soft, Max: l.Hard}
@@ -127,10 +127,11 @@ func (p *program) replace() error {
 	return &os.PathError{Op: "exec", Path: p.name, Err: e}
 }
 
-// last makes the last system calls, and returns what has failed before the exec, or "".
+// last makes the last system calls. It returns the step that has failed before the exec, or
+// "".
 func (p *program) last() (failed string, e unix.Errno) {
-	// Go's preemption signal would run a handler under the filter. The default action of
-	// that signal is to ignore it; the program gets the default again.
+	// Go's preemption signal would run a handler under the filter. Set its default action,
+	// which is to ignore it and which the program gets in any case.
 	var defaults [4]uintptr
 	const sigsetSize = 8
 	unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGURG), uintptr(unsafe.Pointer(&defaults)), 0, sigsetSize, 0, 0)
@@ -159,9 +160,11 @@ func (p *program) last() (failed string, e unix.Errno) {
 	return "", e
 }
 
-// handOver tells the supervisor the descriptor of the filter's listener, which the exec will
-// close, and waits until the supervisor has taken it. The filter is in force: it lets the write
-// happen (package seccomp), and by the read the agent can answer.
+// handOver tells the supervisor the descriptor of the filter's listener, and waits until
+// the supervisor has taken it, because the exec will close it. The filter is already in
+// force. Package seccomp makes sure that the filter allows the write to the supervisor. If
+// the filter leaves the read to the agent, the read waits until the agent, which gets the
+// listener from the supervisor, allows it.
 func (p *program) handOver(fd uintptr) unix.Errno {
 	const before, after = `{"type":"` + string(WordListener) + `","code":`, `}`
 	packet := p.wait[:copy(p.wait[:], before)]
@@ -177,7 +180,7 @@ func (p *program) handOver(fd uintptr) unix.Errno {
 		return e
 	}
 	n, _, e := unix.RawSyscall(unix.SYS_READ, syncFD, uintptr(unsafe.Pointer(&p.wait[0])), uintptr(len(p.wait)))
-	if e == 0 && n == 0 { // the supervisor has given up
+	if e == 0 && n == 0 { // the supervisor has closed the socket
 		e = unix.EPIPE
 	}
 	return e

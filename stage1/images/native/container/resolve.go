@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// root is a directory in which paths are resolved as if it were "/", so that no link leads
-// out of it. It is the app's root, before it becomes "/".
+// root is the app's root before it becomes "/". Paths are resolved in it as if it were
+// "/", so that no link leads out of it.
 type root struct {
 	fd   int
 	path string
@@ -32,17 +32,17 @@ func readlink(p string) (string, error) {
 	return string(buf[:max(n, 0)]), err
 }
 
-// procPath names an open file in the way that old system calls understand.
+// procPath returns a path to an open file, for system calls that accept no descriptor.
 func procPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// open resolves p inside the root and opens it with O_PATH.
+// open resolves p inside the root and opens the file with O_PATH.
 func (r root) open(p string, flags uint64) (int, error) {
 	how := unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC | flags,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	}
-	// If a rename or mount happens elsewhere on the host, the kernel cannot be sure about
-	// ".." and returns EAGAIN.
+	// openat2 returns EAGAIN if a rename or mount anywhere on the host makes the
+	// resolution of ".." uncertain.
 	const attempts = 128
 	for range attempts {
 		fd, err := unix.Openat2(r.fd, p, &how)
@@ -53,8 +53,8 @@ func (r root) open(p string, flags uint64) (int, error) {
 	return -1, unix.EAGAIN
 }
 
-// target opens a mount point, as open does. It makes missing directories, and at the end a
-// directory or an empty file.
+// target opens a mount point as open does. It makes missing directories and, at the end of
+// the path, a directory or an empty file.
 func (r root) target(p string, flags uint64, file bool) (fd int, made bool, err error) {
 	fd, err = r.open(p, flags)
 	if !errors.Is(err, unix.ENOENT) {
@@ -74,11 +74,11 @@ func (r root) target(p string, flags uint64, file bool) (fd int, made bool, err 
 }
 
 // follow replaces every symbolic link in p by its target, even if the target does not
-// exist: images have links that dangle until the app runs, such as /etc/resolv.conf, and
-// the file to make is the link's target.
+// exist. Images have links that dangle until the app runs, such as /etc/resolv.conf, and
+// in that case the target is the file to make.
 func (r root) follow(p string) (string, error) {
 	prefix := procPath(r.fd)
-	if r.path == "/" { // and /proc is the app's
+	if r.path == "/" { // then /proc is the app's, too
 		prefix = r.path
 	}
 	joined, err := securejoin.SecureJoin(prefix, p)
@@ -88,7 +88,7 @@ func (r root) follow(p string) (string, error) {
 	return path.Clean("/" + strings.TrimPrefix(joined, prefix)), nil
 }
 
-// directory opens a path without links, and makes the directories that it lacks.
+// directory opens a path without links, and makes missing directories.
 func (r root) directory(clean string) (int, error) {
 	fd, err := unix.Openat(r.fd, ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -105,7 +105,7 @@ func (r root) directory(clean string) (int, error) {
 	return fd, nil
 }
 
-// ensure opens name in a directory, and makes it if need be. It follows no link.
+// ensure opens name in a directory, and makes it if it is missing. It follows no link.
 func ensure(dir int, name string, file bool) (int, error) {
 	const find = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	kind := 0
@@ -116,12 +116,12 @@ func ensure(dir int, name string, file bool) (int, error) {
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
-	if file { // mknod, because open would block on a fifo that another container puts there
+	if file { // not open(2), which would block on a fifo that another container puts there
 		err = unix.Mknodat(dir, name, unix.S_IFREG|0o644, 0)
 	} else {
 		err = unix.Mkdirat(dir, name, 0o755)
 	}
-	if err != nil && !errors.Is(err, unix.EEXIST) { // another app may have made it meanwhile, on the same volume
+	if err != nil && !errors.Is(err, unix.EEXIST) { // another app with the same root may have made it meanwhile
 		return -1, fmt.Errorf("make mount point %s: %w", name, err)
 	}
 	return unix.Openat(dir, name, find|kind, 0)

@@ -14,8 +14,7 @@ import (
 func (a *appInit) bindRoot() error {
 	propagation := uintptr(unix.MS_SLAVE | unix.MS_REC)
 	if a.Rootfs.Propagation&unix.MS_SHARED != 0 {
-		// With shared propagation, mounts of the host must stay peers of those in the
-		// app.
+		// With shared propagation, mounts of the host must stay peers of those in the app.
 		propagation = a.Rootfs.Propagation
 	}
 	if err := unix.Mount("", "/", "", propagation, ""); err != nil {
@@ -29,8 +28,8 @@ func (a *appInit) bindRoot() error {
 	return a.attachRoot()
 }
 
-// attachRoot mounts the app's root on itself or, in a mount namespace that was joined, on the
-// directory of that path.
+// attachRoot mounts the app's root on itself. In a mount namespace that was joined, it
+// mounts the root on the directory with the same path.
 func (a *appInit) attachRoot() (err error) {
 	tree := a.Rootfs.File
 	if tree == 0 {
@@ -55,9 +54,10 @@ func (a *appInit) attachRoot() (err error) {
 	return a.root.set(tree)
 }
 
-// parentPrivate makes the mount that holds dir private. pivot_root(2) requires that, and
-// otherwise the bind mount would appear on the host. The mount is the first directory on
-// the way up whose propagation can be changed, because that fails for other directories.
+// parentPrivate makes the mount that contains dir private. pivot_root(2) requires a private
+// mount, and below a shared one the bind mount would appear on the host. mount(2) changes a
+// mount only at its root, so parentPrivate tries dir and then the directories above it,
+// until one succeeds.
 func parentPrivate(dir string) error {
 	for {
 		err := unix.Mount("", dir, "", unix.MS_PRIVATE, "")
@@ -88,12 +88,12 @@ func (a *appInit) enterRoot() error {
 	if p == 0 {
 		return nil
 	}
-	// Only now: on the host's "/" it would have changed the host's mounts.
+	// Do this only now: before, it would have changed the mount of the host's "/".
 	return doing("set the propagation of the app's /", unix.Mount("", "/", "", p, ""))
 }
 
-// pivot mounts the old root on top of the new one and unmounts it there, so that it needs
-// no directory for it.
+// pivot mounts the old root on top of the new one and unmounts it there, so no directory is
+// needed for it.
 func pivot(newRoot int) error {
 	oldRoot, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -104,7 +104,7 @@ func pivot(newRoot int) error {
 		func() error { return doing("enter the rootfs", unix.Fchdir(newRoot)) },
 		func() error { return doing("pivot_root", unix.PivotRoot(".", ".")) },
 		func() error { return doing("return to the old root", unix.Fchdir(oldRoot)) },
-		// As a slave, so that the unmount does not propagate to the host's mounts.
+		// Make it a slave, so that the unmount does not propagate to the host's mounts.
 		func() error {
 			return doing("make the old root a slave", unix.Mount("", ".", "", unix.MS_SLAVE|unix.MS_REC, ""))
 		},
@@ -113,12 +113,13 @@ func pivot(newRoot int) error {
 	)
 }
 
-// moveRoot is for a host on an initramfs, where pivot_root(2) fails.
+// moveRoot enters the root on a host that runs from an initramfs, where pivot_root(2)
+// fails.
 func moveRoot(newRoot int) error {
 	if err := unix.Fchdir(newRoot); err != nil {
 		return fmt.Errorf("enter the rootfs: %w", err)
 	}
-	// Unmount them: a chroot does not prevent access to the mounts below the old root.
+	// Unmount these, because a chroot does not prevent access to mounts below the old root.
 	for _, dir := range []string{"/proc", "/sys"} {
 		err := unix.Unmount(dir, unix.MNT_DETACH)
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) {
@@ -132,7 +133,7 @@ func moveRoot(newRoot int) error {
 	)
 }
 
-// closeMounts makes mounts read-only that had to stay writable until now.
+// closeMounts makes those mounts read-only that had to stay writable until now.
 func (a *appInit) closeMounts() error {
 	readonly := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	for _, h := range a.held {
@@ -164,7 +165,8 @@ func (a *appInit) protect() error {
 	return nil
 }
 
-// onExisting opens a path for protect. A path that does not exist needs no protection.
+// onExisting opens a path and calls protect. If the path does not exist, it needs no
+// protection.
 func (a *appInit) onExisting(p string, protect func(fd int) error) error {
 	fd, err := a.root.open(p, 0)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
@@ -205,7 +207,7 @@ func (a *appInit) mask(fd int) error {
 }
 
 // maskDirectory covers a directory with an empty one. All masks of an app share one tmpfs,
-// because making a filesystem is expensive.
+// because a new filesystem is expensive.
 func (a *appInit) maskDirectory(dir int) error {
 	if a.empty >= 0 {
 		return attachCopy(a.empty, dir)
@@ -219,11 +221,13 @@ func (a *appInit) maskDirectory(dir int) error {
 		return fmt.Errorf("make an empty directory: %w", err)
 	}
 	a.empty = empty
-	// Attach it before it is copied: older kernels copy only attached mounts.
+	// Attach the mount before it is copied, because older kernels copy only attached
+	// mounts.
 	return attach(a.empty, dir)
 }
 
-// attachCopy mounts another copy of the mount, or of the file, that fd is.
+// attachCopy mounts another copy of a mount or file on target. fd refers to the mount or
+// file.
 func attachCopy(fd, target int) error {
 	tree, err := unix.OpenTree(fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {

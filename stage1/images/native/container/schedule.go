@@ -83,7 +83,7 @@ func parsePersonality(p *specs.LinuxPersonality) (*uint32, error) {
 	return &domain, nil
 }
 
-// affinity reads the CPU affinity of an exec: its own, or the one that the app's spec has
+// affinity sets the CPU affinity of an exec: its own, or the one that the app's spec has
 // for execs.
 func (r *process) affinity(p, app *specs.Process) (err error) {
 	a := p.ExecCPUAffinity
@@ -108,7 +108,7 @@ func parseNumbers(list string) ([]int, error) {
 	if list == "" {
 		return nil, nil
 	}
-	const most = 1024 // of a unix.CPUSet, which has nodes, too
+	const most = 1024 // of a unix.CPUSet, which is used for nodes, too
 	for _, part := range strings.Split(list, ",") {
 		from, to, isRange := strings.Cut(strings.TrimSpace(part), "-")
 		if !isRange {

@@ -6,8 +6,9 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// State returns the OCI state of an app, which hooks read from their stdin. pid is the pid
-// in the hook's PID namespace: the host's pid for hooks that the supervisor runs.
+// State returns the OCI state of an app, which hooks read from their stdin. pid is the
+// app's pid in the PID namespace of the hook. Hooks that the supervisor runs get the
+// host's pid.
 func State(spec *specs.Spec, id, bundle, status string, pid int) []byte {
 	return encodeState(stateOf(spec, id, bundle), specs.ContainerState(status), pid)
 }
@@ -21,7 +22,7 @@ func encodeState(s specs.State, status specs.ContainerState, pid int) []byte {
 	s.Status, s.Pid = status, pid
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // strings and a number always marshal
+		panic(err) // strings and a number can always be marshalled
 	}
 	return b
 }

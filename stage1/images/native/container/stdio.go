@@ -10,10 +10,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// OwnStdio changes the owner of the stdio of an app or exec to a user and group of the host
-// that the client has named. The supervisor calls it before it makes the process. A process
-// in a user namespace could not do it: it may only change owners of files that belong to
-// one of its own users.
+// OwnStdio changes the owner of the stdio of an app or exec to the user and group of the
+// host that the client has named. The supervisor calls it before it makes the process,
+// because a process in a user namespace can only change the owner of files of its own
+// users.
 func OwnStdio(stdio []*os.File, o *abi.Options) error {
 	if o == nil || o.IoUID == 0 && o.IoGID == 0 {
 		return nil
@@ -41,8 +41,8 @@ func ownStdio(uid uint32) error {
 }
 
 // chown changes the owner of an open file, unless it is the null device. It ignores files
-// whose owner cannot be changed: on a read-only filesystem, without an owner, or not of the
-// user namespace.
+// whose owner cannot be changed, because their filesystem is read-only or has no owners, or
+// because the user namespace does not map the owner.
 func chown(fd, uid, gid int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); errors.Is(err, unix.EBADF) {

@@ -10,9 +10,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Descriptors that the supervisor passes.
+// Descriptors that the supervisor passes to Init.
 const (
-	syncFD   = 3 // its socket
+	syncFD   = 3 // the socket of the supervisor
 	configFD = 4 // Prepared.Config
 )
 
@@ -24,8 +24,8 @@ func send(m Message, fds ...int) error {
 	return nil
 }
 
-// await waits until the supervisor sends a word. It ends this process if the supervisor has
-// ended or sends another packet.
+// await waits until the supervisor sends a word. If the supervisor has ended, or sends any
+// other packet, await ends this process.
 func await(w Word) {
 	buf := make([]byte, 1024)
 	for {

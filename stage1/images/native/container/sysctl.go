@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// parseSysctl turns the spec's keys into paths below /proc/sys, in the order of
-// their names. A key that does not belong to a namespace of the app would change the host,
-// and is an error.
+// parseSysctl translates the spec's keys into paths below /proc/sys, in the order of their
+// names. A key that does not belong to a namespace of the app is an error, because it would
+// change the host.
 func parseSysctl(spec *specs.Spec, ns namespaces) ([]sysctl, error) {
 	var values []sysctl
 	for _, key := range slices.Sorted(maps.Keys(spec.Linux.Sysctl)) {
@@ -25,8 +25,8 @@ func parseSysctl(spec *specs.Spec, ns namespaces) ([]sysctl, error) {
 	return values, nil
 }
 
-// sysctlPath follows sysctl(8): whichever of "." and "/" comes first separates,
-// and the other one stands for itself ("net/ipv4/conf/eth0.1/forwarding").
+// sysctlPath follows sysctl(8): the first "." or "/" in a key decides which one separates.
+// The other one is an ordinary character ("net/ipv4/conf/eth0.1/forwarding").
 func sysctlPath(key string) string {
 	i := strings.IndexAny(key, "./")
 	if i < 0 || key[i] == '/' {
@@ -66,9 +66,9 @@ func checkSysctl(p, hostname string, ns namespaces) error {
 	return nil
 }
 
-// writeSysctl sets the app's sysctls through the host's /proc, before the app's root becomes
-// "/". The writing process decides which namespace a file belongs to, and a mount of the
-// app's cannot hide the file.
+// writeSysctl sets the app's sysctls through the host's /proc, before the app's root
+// becomes "/", because there no mount of the app can hide the files. The namespace that a
+// file changes is that of the writing process.
 func writeSysctl(values []sysctl) error {
 	if len(values) == 0 {
 		return nil

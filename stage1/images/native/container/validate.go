@@ -45,9 +45,9 @@ func validate(spec *specs.Spec) error {
 	return validateHooks(spec.Hooks)
 }
 
-// refuseUnsupported lists the fields that this stage1 cannot honour. Those that
-// features.json does not declare are refused by stage 0 before. Even if the operator has
-// accepted them, an error is better than to ignore these.
+// refuseUnsupported refuses the fields that this stage1 cannot honour. Stage 0 refuses
+// fields that features.json does not declare. These fields are refused here even if the
+// operator lets the stage1 ignore them, because it would be wrong to ignore them.
 func refuseUnsupported(spec *specs.Spec) error {
 	l := spec.Linux
 	for _, f := range []struct {
@@ -78,7 +78,8 @@ func refuseProcess(p *specs.Process) error {
 	return nil
 }
 
-// namespaces are an app's, by type. An absent one is the host's.
+// namespaces are the namespaces of an app, by type. If a type is missing, the app uses the
+// host's.
 type namespaces map[specs.LinuxNamespaceType]specs.LinuxNamespace
 
 func (ns namespaces) has(t specs.LinuxNamespaceType) bool {
@@ -86,14 +87,14 @@ func (ns namespaces) has(t specs.LinuxNamespaceType) bool {
 	return ok
 }
 
-// isNew reports whether the namespace is made for the app, rather than joined.
+// isNew reports whether the namespace is made for the app, and not joined.
 func (ns namespaces) isNew(t specs.LinuxNamespaceType) bool {
 	n, ok := ns[t]
 	return ok && n.Path == ""
 }
 
-// private reports whether the namespace is not the host's: it is made for the app, or joined
-// and different from this process's.
+// private reports whether the namespace differs from the host's: it is made for the app, or
+// the app joins one that is not this process's.
 func (ns namespaces) private(t specs.LinuxNamespaceType) bool {
 	n, ok := ns[t]
 	if !ok {
@@ -111,7 +112,7 @@ func (ns namespaces) private(t specs.LinuxNamespaceType) bool {
 	host, err1 := os.Stat("/proc/self/ns/" + file)
 	joined, err2 := os.Stat(n.Path)
 	if err1 != nil || err2 != nil {
-		return false // joining it will fail, with a better error
+		return false // joining it fails later, with a better error
 	}
 	return host.Sys().(*syscall.Stat_t).Ino != joined.Sys().(*syscall.Stat_t).Ino
 }
@@ -130,7 +131,7 @@ func parseNamespaces(l *specs.Linux) (namespaces, error) {
 		}
 		ns[n.Type] = n
 	}
-	if n := ns[specs.MountNamespace]; n.Path != "" && ns.isNew(specs.TimeNamespace) { // its clocks are set by files of /proc there
+	if n := ns[specs.MountNamespace]; n.Path != "" && ns.isNew(specs.TimeNamespace) { // it needs a mount namespace of its own to set the clocks
 		return nil, refuse("linux.namespaces", "a new time namespace needs a new mount namespace")
 	}
 	mapped := len(l.UIDMappings) > 0 && len(l.GIDMappings) > 0
@@ -143,8 +144,8 @@ func parseNamespaces(l *specs.Linux) (namespaces, error) {
 	return ns, validateOffsets(l.TimeOffsets, ns)
 }
 
-// validateOffsets checks the offsets of clocks, which only the maker of a time
-// namespace can set. The kernel checks their values.
+// validateOffsets checks the offsets of clocks. Only the process that makes a time
+// namespace can set them. The kernel checks their values.
 func validateOffsets(offsets map[string]specs.LinuxTimeOffset, ns namespaces) error {
 	for clock := range offsets {
 		if clock != "monotonic" && clock != "boottime" {

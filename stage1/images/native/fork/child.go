@@ -14,11 +14,11 @@ func beforeFork()
 //go:linkname afterFork syscall.runtime_AfterFork
 func afterFork()
 
-// Everything below runs in the child: without a scheduler, other threads or a
-// garbage collector, on a stack that cannot grow. A nosplit function that calls
-// nothing but nosplit functions keeps that promise, and the compiler checks it.
+// All functions below run in the child, without a scheduler, other threads or a garbage
+// collector, on a stack that cannot grow. So they must be nosplit and call only nosplit
+// functions, which the compiler checks.
 
-// fork makes the child and returns in the parent only.
+// fork makes the child. It returns in the parent only.
 //
 //go:noinline
 //go:norace
@@ -35,8 +35,8 @@ func (l *plan) fork() (pid int, errno syscall.Errno) {
 	return 0, 0
 }
 
-// clone makes a process with a copy of the memory. It uses clone3 only if the arguments need
-// it, because seccomp profiles of outer containers may not allow clone3.
+// clone makes a process with a copy of the memory. It uses clone3(2) only if the arguments
+// need it, because seccomp profiles of outer containers may forbid clone3(2).
 //
 //go:nosplit
 //go:norace
@@ -66,14 +66,14 @@ func (l *plan) child() {
 	}
 	l.identity()
 	if l.limited {
-		// Cannot fail: the hard limit stays as it is.
+		// This cannot fail, because the hard limit stays as it is.
 		syscall.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, uintptr(unsafe.Pointer(&l.nofile)), 0, 0, 0)
 	}
 	l.execute()
 }
 
-// descriptors moves every file to its descriptor and closes all others, so that this process
-// holds nothing else of its parent's.
+// descriptors moves every file to its descriptor and closes all others, so that this
+// process has no other descriptor of its parent.
 //
 //go:nosplit
 //go:norace
@@ -104,8 +104,8 @@ func (l *plan) descriptors() {
 	}
 }
 
-// signals sets all dispositions to their defaults, even ignored ones, which an exec would
-// keep ignored, and then unblocks all signals.
+// signals sets all signals to their default actions and then unblocks them. This includes
+// ignored signals, which would stay ignored after an exec.
 //
 //go:nosplit
 //go:norace
@@ -118,16 +118,16 @@ func (l *plan) signals() {
 	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 }
 
-// enter joins and makes namespaces. It waits for the parent where the parent has to do
-// something first.
+// enter joins and makes namespaces. At the points where the parent has to act first, it
+// waits for the parent.
 //
 //go:nosplit
 //go:norace
 //go:nocheckptr
 func (l *plan) enter() {
 	// From now on processes of containers may see this one, which still has a copy of the
-	// supervisor's memory. The exec of a program that this process can read would undo this
-	// setting.
+	// supervisor's memory, so make it undumpable. The exec of a program that this process
+	// can read would make it dumpable again.
 	syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0, 0)
 	l.setns(l.joins)
 	if l.twice {
@@ -169,7 +169,7 @@ func (l *plan) await() {
 		case errno == unix.EINTR:
 		case errno != 0:
 			l.fail(stepGo, errno, 0)
-		case n == 0: // the parent has given up, or is gone
+		case n == 0: // the parent has given up, or has ended
 			exit(1)
 		default:
 			return
@@ -177,10 +177,10 @@ func (l *plan) await() {
 	}
 }
 
-// time makes a time namespace, sets its clocks and enters it. Entering is necessary: after
-// an unshare only children are in the namespace, and an exec enters it only since Linux 6.1.
-// time is called before identity, because identity changes the owner of this process's files
-// in /proc.
+// time makes a time namespace, sets its clocks and enters it. It has to enter the
+// namespace, because after an unshare only children are in it, and an exec enters it only
+// since Linux 6.1. time is called before identity, because identity changes the owner of
+// this process's files in /proc.
 //
 //go:nosplit
 //go:norace
@@ -192,7 +192,7 @@ func (l *plan) time() {
 	if len(l.offsets) > 0 {
 		fd := l.open(l.offsetsFile, unix.O_WRONLY, stepClocks)
 		_, _, errno := syscall.RawSyscall6(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(l.offsets))), uintptr(len(l.offsets)), 0, 0, 0)
-		if errno != 0 { // the kernel takes all of it in one write, or none
+		if errno != 0 { // the kernel accepts the whole text in one write, or nothing
 			l.fail(stepClocks, errno, 0)
 		}
 		syscall.RawSyscall6(unix.SYS_CLOSE, fd, 0, 0, 0, 0, 0)
@@ -246,8 +246,8 @@ func (l *plan) identity() {
 func (l *plan) execute() {
 	var errno syscall.Errno
 	if l.unreadable {
-		// The kernel answers as it will at the exec, because this process already has its
-		// identity and its namespaces.
+		// This process already has its identity and its namespaces, so the kernel gives the
+		// same answer as at the exec.
 		_, _, errno = syscall.RawSyscall6(unix.SYS_FACCESSAT2, uintptr(l.exe), uintptr(unsafe.Pointer(&l.none)),
 			unix.R_OK, unix.AT_EMPTY_PATH|unix.AT_EACCESS, 0, 0)
 		if errno != unix.EACCES {

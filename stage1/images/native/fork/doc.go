@@ -1,12 +1,11 @@
-// Package fork starts a process in namespaces that it makes or joins, from a
-// program with many threads.
+// Package fork starts a process in namespaces that it makes or joins, from a program with
+// many threads.
 //
-// A process with more than one thread cannot join a user namespace, and a Go
-// program always has more than one. Start therefore clones without CLONE_VM:
-// the child has one thread and a copy of the memory. It carries out a plan of
-// raw system calls that the parent has prepared, up to its exec. It may not
-// allocate, grow its stack or write a pointer, so the parent makes all decisions
-// beforehand.
+// A process with more than one thread cannot join a user namespace, and a Go program always
+// has more than one. So Start clones without CLONE_VM: the child has one thread and a copy
+// of the memory. Up to its exec, the child makes raw system calls by a plan that the parent
+// has prepared. It must not allocate, grow its stack or write a pointer, so the parent
+// makes all decisions beforehand.
 //
 //	parent            child                       second child
 //	clone ──────────▶ descriptors in place
@@ -22,17 +21,17 @@
 //
 // The second clone is made only if it is needed:
 //
-//   - to get into a PID or user namespace that was joined,
+//   - to enter a PID or user namespace that was joined,
 //   - to make a user namespace after other namespaces were joined with the host's rights,
-//   - to keep descriptors of the parent out of a process that is cloned into a cgroup, since
+//   - to keep descriptors of the parent out of a process that is cloned into a cgroup, because
 //     that cgroup may be frozen.
 //
-// All other processes cost one clone. If the first child is killed before it has reported
-// the second, Start fails at once: it waits for the pidfd of the first child as well as for
-// the report.
+// All other processes need only one clone. If the first child is killed before it has
+// reported the second, Start fails at once, because it waits for the pidfd of the first
+// child as well as for the report.
 //
-// During Start the caller must not reap children that it does not know: Start reaps the
-// processes that it has made and not returned.
+// During Start the caller must not reap children that it does not know, because Start
+// itself reaps the processes that it makes and does not return.
 //
 // The package knows nothing of apps, specs or requests. It enters cgroups of
 // version 2 by CLONE_INTO_CGROUP and leaves version 1 to the new process.

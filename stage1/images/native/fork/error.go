@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// step is what the child was doing when it failed.
+// step is a step of the child. In an Error it is the step that failed.
 type step uint32
 
 const (
-	cloned step = iota // not a failure: the second clone has succeeded
+	cloned step = iota // no failure: the second clone has succeeded
 	stepDescriptors
 	stepJoin // index: of Process.Joins
 	stepClone
@@ -52,7 +52,7 @@ func (s step) String() string {
 // ErrReadable is the error for a Process with Unreadable that can read its program.
 var ErrReadable = errors.New("processes of the user namespace could take over one whose program they can read")
 
-// Error is a step that failed in the new process, or in its making.
+// Error is the failure of a step in the new process, or of the clone.
 type Error struct {
 	Doing string // "joining network namespace /run/netns/blue"
 	Errno syscall.Errno
@@ -72,7 +72,7 @@ func (p *Process) failure(r *report) error {
 	e := &Error{Doing: r.step.String(), Errno: syscall.Errno(r.errno)}
 	switch {
 	case r.step == stepDescriptors && e.Errno == unix.EINVAL:
-		e.Errno = unix.EMFILE // fcntl(2) has another error for a number above the limit
+		e.Errno = unix.EMFILE // above the limit, fcntl(2) returns another error
 	case r.step == stepJoin && int(r.value) < len(p.Joins):
 		e.Doing += " " + p.Joins[r.value].What
 	case r.step == stepExec && p.Path != "":
@@ -84,14 +84,14 @@ func (p *Process) failure(r *report) error {
 }
 
 // cloneText names everything that a failed clone should have made, because the kernel does
-// not report which of several namespaces it refused.
+// not report which namespace it has refused.
 func (p *Process) cloneText() string {
 	if p.New == 0 {
 		return "creating the process"
 	}
 	var names []string
 	for _, n := range Namespaces() {
-		if p.New&^unix.CLONE_NEWTIME&uintptr(n.Flag) != 0 { // the child makes a time namespace by itself
+		if p.New&^unix.CLONE_NEWTIME&uintptr(n.Flag) != 0 { // the child makes a time namespace later
 			names = append(names, n.Name)
 		}
 	}

@@ -179,8 +179,8 @@ func TestAChildHoldsTheFilesItWasGivenAndNoOther(t *testing.T) {
 
 func TestDescriptorsMayBePermuted(t *testing.T) {
 	p := sleeper(t)
-	// Open files are numbered low to high; given in the reverse order each
-	// target is another one's source.
+	// The files have ascending descriptors. They are passed in the reverse order,
+	// so that each target is the source of another file.
 	var files []*os.File
 	for i := range 12 {
 		f, err := os.CreateTemp(t.TempDir(), fmt.Sprintf("%02d-*", i))
@@ -296,8 +296,8 @@ func TestAllNamespacesOfAProcessAreEnteredByItsPidfd(t *testing.T) {
 	}
 }
 
-// A network namespace of the host's can be joined only before the rights over
-// it are given up for those of a new user namespace.
+// A network namespace that belongs to the host's user namespace can be joined only
+// before a new user namespace is made: after that the process has no rights over it.
 func TestAForeignNetworkIsJoinedBeforeANewUserNamespaceIsMade(t *testing.T) {
 	p := sleeper(t)
 	p.New = unix.CLONE_NEWNET
@@ -468,8 +468,8 @@ func openFiles(t *testing.T) int {
 	return len(fds)
 }
 
-// A process whose program it cannot read belongs to the host, with all of its files in
-// /proc; any other belongs to root of its user namespace.
+// If a process cannot read its program, it and its files in /proc belong to the host's
+// root. Otherwise they belong to root of its user namespace.
 func TestAProgramIsExecutedOnlyWhereItsProcessCannotReadIt(t *testing.T) {
 	base := sleeper(t)
 	program, err := os.ReadFile(busybox)

@@ -14,12 +14,12 @@ import (
 // plan is a Process prepared for the child: numbers, and pointers to memory
 // that the garbage collector does not move.
 type plan struct {
-	// Descriptor i of the child is files[i] of the parent. moved is room for temporary
+	// Descriptor i of the child is files[i] of the parent. moved has room for temporary
 	// descriptor numbers. Descriptors from kept on are closed on exec.
 	files []int32
 	moved []int32
 	kept  int
-	above int // all descriptors in files are below
+	above int // higher than all descriptors in files
 
 	// Descriptors of the child.
 	report, exe, dir int
@@ -61,17 +61,17 @@ type cloneArgs struct {
 	cgroup                                        uint64
 }
 
-// report is what a child tells its parent.
+// report is a message from a child to its parent.
 type report struct {
 	step  step
 	errno uint32
-	value uint32 // of cloned: the pid; of stepJoin: the index
+	value uint32 // in cloned: the pid; in stepJoin: the index
 }
 
 // reportSize is the size of a report in a packet.
 const reportSize = int(unsafe.Sizeof(report{}))
 
-// lay makes the plan for p. words is the child's end of the report socket.
+// lay makes the plan of p. words is the child's end of the report socket.
 func lay(p *Process, words *os.File) (*plan, error) {
 	l := &plan{
 		twice:      p.twice(),
@@ -99,7 +99,7 @@ func lay(p *Process, words *os.File) (*plan, error) {
 	l.moved = make([]int32, len(l.files))
 
 	var err error
-	// This is the /proc of the caller's mount namespace, or of a copy; it shows the
+	// This path is in the caller's mount namespace or in a copy of it, where /proc has the
 	// child.
 	if l.offsetsFile, err = syscall.BytePtrFromString("/proc/self/timens_offsets"); err != nil {
 		return nil, err
@@ -116,8 +116,8 @@ func lay(p *Process, words *os.File) (*plan, error) {
 	if l.envv, err = syscall.SlicePtrFromStrings(p.Env); err != nil {
 		return nil, fmt.Errorf("environment of %s: %w", p.Path, err)
 	}
-	// The Go runtime raises the soft limit for itself. The new process gets the limit with
-	// which this process was started.
+	// The Go runtime has raised the soft limit of this process. The new process gets the
+	// limit with which this process was started.
 	l.nofile = unix.Rlimit{Cur: nofile.Original[0], Max: nofile.Original[1]}
 	l.limited = l.nofile.Cur < l.nofile.Max
 	return l, nil
@@ -133,18 +133,19 @@ func (l *plan) place(f *os.File) int {
 
 // namespaces plans the namespaces to join.
 //
-// A cgroup namespace is joined after the clone into a cgroup: with the mount option
-// nsdelegate, which systemd uses, a process can only clone into a cgroup if that cgroup and
-// its own are both below the root of its cgroup namespace.
+// A cgroup namespace is joined after the clone into a cgroup. With the mount option
+// nsdelegate, which systemd uses, a process can only clone into a cgroup if both that
+// cgroup and its own are below the root of its cgroup namespace.
 //
-// A user namespace is joined as late, unless the clone makes namespaces that must belong to
-// it: a process in the user namespace has no right to clone into a cgroup that was delegated
-// to one of the namespace's users.
+// A user namespace is joined after that clone, too, because a process in the user namespace
+// has no right to clone into a cgroup that was delegated to one of the namespace's users.
+// But if the clone makes namespaces that must belong to the user namespace, the user
+// namespace is joined before the clone.
 func (l *plan) namespaces(p *Process) {
 	late := 0
 	if p.Cgroup != nil {
 		late = unix.CLONE_NEWCGROUP
-		if p.New&^unix.CLONE_NEWTIME == 0 { // the child makes a time namespace by itself
+		if p.New&^unix.CLONE_NEWTIME == 0 { // the child makes a time namespace later
 			late |= unix.CLONE_NEWUSER
 		}
 	}
@@ -159,10 +160,10 @@ func (l *plan) namespaces(p *Process) {
 	}
 }
 
-// clones sets the arguments of the one clone or the two.
+// clones sets the arguments of the one or two clones.
 func (l *plan) clones(p *Process) {
-	// The offsets of a time namespace cannot be set once a process is in it, and a process
-	// that is cloned into a new one is in it at once. So the child makes the namespace.
+	// The child makes a time namespace after the clone. If the clone made it, the child
+	// would be in it at once, and its offsets could not be set any more.
 	final := cloneArgs{flags: uint64(p.New &^ unix.CLONE_NEWTIME), exitSignal: uint64(unix.SIGCHLD)}
 	if p.Cgroup != nil {
 		final.flags |= unix.CLONE_INTO_CGROUP
@@ -173,7 +174,7 @@ func (l *plan) clones(p *Process) {
 		return
 	}
 	l.first = cloneArgs{exitSignal: uint64(unix.SIGCHLD)}
-	// With CLONE_PARENT the kernel takes the exit signal from the cloner.
+	// With CLONE_PARENT the kernel uses the exit signal of the process that calls clone.
 	final.flags |= unix.CLONE_PARENT
 	final.exitSignal = 0
 	if p.Cgroup != nil {

@@ -13,39 +13,40 @@ type Process struct {
 	Path string   // executed by path
 	Args []string // with argv[0]
 	Env  []string
-	Dir  *os.File // working directory; nil is the caller's
+	Dir  *os.File // working directory; nil: the caller's
 
-	// Files[i] becomes descriptor i. The process gets no others.
+	// Files[i] becomes descriptor i. The process gets no other descriptors.
 	Files []*os.File
 
 	Joins []Join  // existing namespaces, joined in this order
 	New   uintptr // new namespaces: CLONE_NEW* flags
-	// Clocks are the offsets of a new time namespace, as timens_offsets takes them
-	// (time_namespaces(7)): New has CLONE_NEWTIME. Empty leaves the clocks alone.
+	// Clocks are the offsets of a new time namespace, in the format of timens_offsets
+	// (time_namespaces(7)). They need CLONE_NEWTIME in New. If Clocks is empty, the clocks
+	// keep their values.
 	Clocks []byte
 
-	// The maps of a new user namespace: New has CLONE_NEWUSER.
+	// The maps of a new user namespace. They need CLONE_NEWUSER in New.
 	UIDMappings, GIDMappings []IDMapping
-	// Root makes the process user and group 0 of its user namespace. It is used
-	// if that namespace is made or joined.
+	// Root makes the process user and group 0 of its user namespace. It is set if that
+	// namespace is made or joined.
 	Root bool
-	// Unreadable makes Start return ErrReadable instead of executing an Exe that the
-	// process may read. When a process executes a program that it may not read, the kernel
-	// makes it undumpable, and its memory belongs to the host's user namespace: no process
-	// of its own user namespace can trace it or open its files in /proc (would_dump in
-	// fs/exec.c of the kernel). The execution of any other program makes it dumpable.
+	// Unreadable makes Start return ErrReadable if the process may read Exe. When a
+	// process executes a program that it may not read, the kernel makes the process
+	// undumpable. Then only a process with privileges over the host's user namespace can
+	// trace it or open its files in /proc (would_dump in fs/exec.c of the kernel). The
+	// execution of any other program makes the process dumpable.
 	Unreadable bool
 
 	// Cgroup is a directory of cgroup version 2 into which the process is cloned, or nil.
 	// If the process joins a user namespace and makes New namespaces, root must own it.
 	Cgroup *os.File
-	// Apart keeps the parent's descriptors out of a process that the cgroup's
-	// freezer may stop before its first instruction.
+	// Apart keeps the parent's descriptors out of a process that the freezer of the cgroup
+	// may stop before its first instruction.
 	Apart bool
 }
 
-// Join is a namespace to join by setns(2): a file of /proc/PID/ns with one of
-// the CLONE_NEW* flags, or a pidfd with any number of them.
+// Join is a namespace to join with setns(2). File is a file of /proc/PID/ns, for one of
+// the CLONE_NEW* flags, or a pidfd, for any number of them.
 type Join struct {
 	What  string // for errors: "network namespace /run/netns/blue"
 	File  *os.File
@@ -78,20 +79,20 @@ type IDMapping struct {
 	Inside, Outside, Size uint32
 }
 
-// joins reports whether any of the flags is among the joined namespaces.
+// joins reports whether the process joins a namespace of one of these flags.
 func (p *Process) joins(flags int) bool {
 	return slices.ContainsFunc(p.Joins, func(j Join) bool { return j.Flags&flags != 0 })
 }
 
-// twice reports whether a second clone has to make the process.
+// twice reports whether the process has to be made by a second clone.
 func (p *Process) twice() bool {
 	return p.joins(unix.CLONE_NEWUSER|unix.CLONE_NEWPID) ||
 		p.New&unix.CLONE_NEWUSER != 0 && len(p.Joins) > 0 ||
 		p.Apart
 }
 
-// awaited reports whether the process waits for the parent: until its id maps are written,
-// or until the parent knows its pid.
+// awaited reports whether the process waits until its parent has written its id maps or
+// knows its pid.
 func (p *Process) awaited() bool {
 	return p.twice() || p.New&unix.CLONE_NEWUSER != 0
 }

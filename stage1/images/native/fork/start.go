@@ -19,9 +19,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
-// Start starts p and returns its pid when it has executed its program. The process is a
-// child of this process; the caller reaps it. If ctx ends before the exec, or a step
-// fails, Start kills and reaps everything that it has made.
+// Start starts p and returns its pid when the process has executed its program. The process
+// is a child of this process, and the caller reaps it. If ctx ends before the exec, or a
+// step fails, Start kills and reaps everything that it has made.
 //
 // If the kernel has refused a step, the error is an *Error.
 func Start(ctx context.Context, p *Process) (int, error) {
@@ -41,15 +41,15 @@ func Start(ctx context.Context, p *Process) (int, error) {
 	if errno != 0 {
 		return 0, p.failure(&report{step: stepClone, errno: uint32(errno)})
 	}
-	// A deadline in the past ends every read. Only this goroutine kills and reaps the
-	// child, so the pid cannot belong to another process.
+	// A deadline in the past ends every read. Killing and reaping the child is left to this
+	// goroutine, so the pid cannot belong to another process.
 	defer context.AfterFunc(ctx, func() { _ = ours.SetReadDeadline(time.Unix(1, 0)) })()
 
 	b := &starting{p: p, words: ours.File, pid: pid}
 	if p.twice() {
 		b.helper, b.pid = pid, 0
 	}
-	defer b.watching.Wait() // short, because the helper has been reaped
+	defer b.watching.Wait() // does not wait long, because the helper was reaped
 	if err := b.attend(); err != nil {
 		b.undo()
 		if ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded) {
@@ -60,17 +60,17 @@ func Start(ctx context.Context, p *Process) (int, error) {
 	return b.pid, nil
 }
 
-// starting is the parent's side of a start.
+// starting is the parent's part in a start.
 type starting struct {
 	p      *Process
 	words  *os.File
-	helper int // the process that makes the second clone, until it is reaped
-	pid    int // of the process itself, once it is known
+	helper int // the first child, which makes the second clone; 0 once it is reaped
+	pid    int // of the new process, once it is known
 
-	watching sync.WaitGroup // of watch, which ends with the helper
+	watching sync.WaitGroup // waits for watch, which ends with the helper
 }
 
-// attend does the parent's part, until the exec.
+// attend does the parent's part of the start, until the exec.
 func (b *starting) attend() error {
 	if b.helper != 0 {
 		if err := b.watch(); err != nil {
@@ -91,13 +91,13 @@ func (b *starting) attend() error {
 		}
 	}
 	if b.p.awaited() {
-		// An error means that the child has ended; the next read returns the reason.
+		// An error means that the child has ended. The next read then returns the reason.
 		_, _ = b.words.Write([]byte{1})
 	}
 	if b.helper != 0 {
-		ws := reap(b.helper) // it ends without waiting for anything
+		ws := reap(b.helper) // the helper ends by itself now
 		b.helper = 0
-		if ws.Signaled() { // watch then ends the reads of reports
+		if ws.Signaled() { // in this case watch ends the reads of reports
 			return errHelper
 		}
 	}
@@ -108,9 +108,9 @@ func (b *starting) attend() error {
 // errHelper is the error if the first of two children was killed.
 var errHelper = errors.New("the process that was to join namespaces has been killed")
 
-// watch ends the reads of the socket when the helper is killed. Otherwise a read would
-// wait for ever if the helper is killed before it has reported the second child: that
-// child waits for this process and holds the other end of the socket open.
+// watch ends the reads of the socket when the helper is killed. Without it, a read would
+// wait for ever if the helper is killed before it has reported the second child: that child
+// waits for this process and has the other end of the socket open.
 func (b *starting) watch() error {
 	fd, err := unix.PidfdOpen(b.helper, unix.O_NONBLOCK)
 	if err != nil {
@@ -127,9 +127,9 @@ func (b *starting) watch() error {
 }
 
 // helperKilled waits for the end of a child without reaping it, and reports whether a
-// signal was its end.
+// signal has killed it.
 func helperKilled(pidfd *os.File) (killed bool) {
-	const exited = 1 // CLD_EXITED; all other codes name a signal
+	const exited = 1 // CLD_EXITED; all other codes mean a signal
 	_ = proc.WaitRead(pidfd, func(fd int) (err error) {
 		var info unix.Siginfo
 		for err = unix.EINTR; err == unix.EINTR; {
@@ -138,13 +138,14 @@ func helperKilled(pidfd *os.File) (killed bool) {
 		if err == nil && info.Signo == 0 {
 			return unix.EAGAIN
 		}
-		killed = err == nil && info.Code != exited // an error means that attend has reaped it
+		killed = err == nil && info.Code != exited // an error means that attend has reaped the helper
 		return err
 	})
 	return killed
 }
 
-// shut makes a socket receive nothing more after the packets that were sent already.
+// shut ends the receiving side of a socket. Packets that were sent before can still be
+// read.
 func shut(words *os.File) {
 	_ = proc.Control(words, func(fd int) error { return unix.Shutdown(fd, unix.SHUT_RD) })
 }
@@ -154,8 +155,8 @@ func (b *starting) read() (*report, error) {
 	var buf [reportSize + 1]byte
 	n, err := b.words.Read(buf[:])
 	if errors.Is(err, unix.ECONNRESET) {
-		// The child has ended without reading our byte. The kernel reports that before the child's
-		// last report; read again.
+		// The child has ended without reading our byte. The kernel reports that before it
+		// delivers the child's last report, so read again.
 		n, err = b.words.Read(buf[:])
 	}
 	if err == io.EOF || n == 0 && err == nil {
@@ -181,14 +182,15 @@ func (p *Process) parse(packet []byte) (*report, error) {
 	switch {
 	case r.step != cloned:
 		return nil, p.failure(r)
-	case r.value == 0 || r.value > math.MaxInt32: // kill(2) takes these for many processes
+	case r.value == 0 || r.value > math.MaxInt32: // kill(2) treats these values as groups of processes
 		return nil, fmt.Errorf("a new process reports the pid %d", r.value)
 	}
 	return r, nil
 }
 
-// writeMaps gives a new user namespace its users and groups. This process has the rights
-// of the parent namespace, so it may write any map, and setgroups stays allowed.
+// writeMaps writes the id maps of a new user namespace. This process has the rights of the
+// parent namespace, so it may write any map, and setgroups(2) remains allowed in the
+// namespace.
 func (b *starting) writeMaps() error {
 	dir := "/proc/" + strconv.Itoa(b.pid)
 	if err := writeMap(dir+"/gid_map", b.p.GIDMappings); err != nil {
@@ -215,12 +217,12 @@ func writeMap(path string, m []IDMapping) error {
 		return err
 	}
 	defer f.Close()
-	_, err = f.Write(text) // the kernel accepts all of it in one write, or none
+	_, err = f.Write(text) // the kernel accepts the whole text in one write, or nothing
 	return err
 }
 
-// undo kills and reaps the processes of this start. A second child whose pid did not arrive
-// reads end of file and ends by itself.
+// undo kills and reaps the processes of this start. If the pid of a second child is not
+// known, that child reads end of file and ends by itself.
 func (b *starting) undo() {
 	b.words.Close()
 	for _, pid := range []int{b.helper, b.pid} {

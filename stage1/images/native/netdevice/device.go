@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is a network device as it was found in its namespace.
+// device is a network device in its original namespace.
 type device struct {
 	index     uint32
 	up        bool
-	addresses [][]byte // the bodies of the requests that add them, for index 0
+	addresses [][]byte // for each address the body of the request that adds it, with index 0
 }
 
 // linkHeader is a struct ifinfomsg.
@@ -53,7 +53,7 @@ func (c *conn) link(body []byte) (d device, err error) {
 	return d, err
 }
 
-// keep finds the addresses that a device keeps when it is moved.
+// keep lists the addresses that a device keeps when it is moved.
 func (c *conn) keep(d *device) error {
 	return c.request(unix.RTM_GETADDR, unix.NLM_F_DUMP, make([]byte, unix.SizeofIfAddrmsg), func(m syscall.NetlinkMessage) {
 		if m.Header.Type == unix.RTM_NEWADDR && len(m.Data) >= unix.SizeofIfAddrmsg && binary.NativeEndian.Uint32(m.Data[4:]) == d.index {
@@ -64,8 +64,8 @@ func (c *conn) keep(d *device) error {
 	})
 }
 
-// kept returns an address as a request adds it, or nil if it is not permanent and global. Its
-// label is the old name of the device and stays behind.
+// kept returns the body of the request that adds an address, or nil if the address is not
+// permanent and global. The body has no label, because the label is the device's old name.
 func kept(found []byte) []byte {
 	flags := uint32(found[2])
 	header, rest := slices.Clone(found[:unix.SizeofIfAddrmsg]), []byte(nil)
@@ -87,8 +87,10 @@ func kept(found []byte) []byte {
 	return appendNumber(append(header, rest...), unix.IFA_FLAGS, flags&unix.IFA_F_NOPREFIXROUTE)
 }
 
-// move moves the device of an index to another namespace, by the descriptor of one of its files,
-// under a name. It returns the device's index there: the wanted one, if that is not taken.
+// move moves a device to another namespace and gives it a name. from is the device's index
+// in this namespace. The connection there belongs to the other namespace, and file is the
+// number of a descriptor of that namespace. move returns the device's index in it: the
+// index wanted or, if another device has that, the next free one.
 func (c *conn) move(from, wanted uint32, there *conn, file int, name string) (index uint32, err error) {
 	index = wanted
 	for range 8 { // other processes may take the index meanwhile
@@ -108,7 +110,7 @@ func (c *conn) move(from, wanted uint32, there *conn, file int, name string) (in
 	return index, err
 }
 
-// highest returns the highest index of a device.
+// highest returns the highest index of the devices.
 func (c *conn) highest() (index uint32, err error) {
 	err = c.request(unix.RTM_GETLINK, unix.NLM_F_DUMP, linkHeader(0, 0, 0), func(m syscall.NetlinkMessage) {
 		if len(m.Data) >= unix.SizeofIfInfomsg {
@@ -118,7 +120,7 @@ func (c *conn) highest() (index uint32, err error) {
 	return index, err
 }
 
-// settle gives a moved device its addresses and its state.
+// settle adds a moved device's addresses and restores its state.
 func (c *conn) settle(index uint32, d device, up bool) error {
 	for _, a := range d.addresses {
 		body := slices.Clone(a)

@@ -12,10 +12,10 @@ import (
 // Device is a network device to move.
 type Device struct {
 	Host   string // its name in this process's network namespace
-	Inside string // its name in the other one; the kernel fills in a "%d"
+	Inside string // its name in the other one; the kernel replaces "%d" by a number
 }
 
-// Moved are devices that were moved. A nil Moved has none.
+// Moved are the devices that Move has moved. A nil Moved has no devices.
 type Moved struct {
 	home, there *conn
 	file        *os.File // this process's network namespace
@@ -28,8 +28,8 @@ type moved struct {
 	inside uint32 // its index in the other namespace
 }
 
-// Move moves devices from this process's network namespace to another one. If it fails, all of
-// them are back.
+// Move moves devices from this process's network namespace to another one. If it fails, it
+// has moved all devices back.
 func Move(namespace *os.File, devices []Device) (_ *Moved, err error) {
 	m := &Moved{}
 	defer func() {
@@ -58,7 +58,8 @@ func Move(namespace *os.File, devices []Device) (_ *Moved, err error) {
 	return m, nil
 }
 
-// look finds the devices, and their names free, before anything is changed.
+// look finds the devices, and checks that their new names are free, before anything is
+// changed.
 func (m *Moved) look(devices []Device) (found []moved, err error) {
 	for _, d := range devices {
 		f := moved{Device: d}
@@ -86,8 +87,8 @@ func (m *Moved) look(devices []Device) (found []moved, err error) {
 
 func (m *Moved) move(d moved, namespace int) (err error) {
 	d.inside, err = m.home.move(d.index, d.index, m.there, namespace, d.Inside)
-	// The kernel moves a device first and renames it then, so a name that was taken meanwhile
-	// leaves the device in the other namespace.
+	// The kernel first moves a device and then renames it. If another process has taken the
+	// name meanwhile, the device is in the other namespace in spite of the error.
 	if err == nil || !m.home.has(d.index) {
 		m.devices = append(m.devices, d)
 	}
@@ -97,9 +98,9 @@ func (m *Moved) move(d moved, namespace int) (err error) {
 	return m.there.settle(d.inside, d.device, true)
 }
 
-// Undo moves the devices back, with the names, addresses and states that they had, and closes m.
-// It is to be called when no process of an app is left: a device that such a process has moved
-// or removed meanwhile is lost.
+// Undo moves the devices back, with their old names, addresses and states, and closes m.
+// Call it when the app has no process any more. A device that a process of the app has
+// moved or removed is lost.
 func (m *Moved) Undo() (err error) {
 	if m == nil {
 		return nil
@@ -117,7 +118,7 @@ func (m *Moved) Undo() (err error) {
 	return err
 }
 
-// Close forgets what Undo needs. The network namespace lives until then.
+// Close releases what Undo needs. It keeps no network namespace alive after that.
 func (m *Moved) Close() {
 	if m == nil {
 		return

@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// namespace returns a further network namespace, and a function that runs ip in it. It is that
-// of a process, as a pod's is.
+// namespace makes a network namespace, which a process holds as in a pod. It returns the
+// namespace, and a function that runs ip in it.
 func namespace(t *testing.T) (*os.File, func(args ...string) string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -49,8 +49,8 @@ func namespace(t *testing.T) (*os.File, func(args ...string) string) {
 	}
 }
 
-// device makes one end of a pair on the host, with what a network driver gives it. The other end
-// is named after it.
+// makeDevice makes a veth pair on the host. The end that is called name has the attributes that a
+// network driver sets. The name of the other end is that name and a p.
 func makeDevice(t *testing.T, name string) {
 	t.Helper()
 	ip(t, "link", "add", name, "address", "02:00:00:00:00:07", "mtu", "1400", "type", "veth", "peer", "name", name+"p")

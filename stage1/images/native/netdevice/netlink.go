@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conn is a socket of rtnetlink(7). It stays in the network namespace that it was made in, and
-// keeps that namespace alive.
+// conn is a socket of rtnetlink(7). It belongs to the network namespace in which it was
+// made, and keeps that namespace alive.
 type conn struct {
 	fd  int
 	seq uint32
@@ -24,22 +24,25 @@ func dial() (*conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
-	// With both, a refusal has the kernel's words. A kernel without them answers with a number.
+	// With both options a refusal has the kernel's text. A kernel without the options sends
+	// only an error number.
 	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
 	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
 	return &conn{fd: fd}, nil
 }
 
-// dialIn returns a socket in another network namespace. The thread that enters the namespace
-// ends there: a goroutine that returns without unlocking its thread takes the thread along.
+// dialIn returns a socket in another network namespace. The thread that enters the
+// namespace ends after that: when a goroutine returns without unlocking its thread, the
+// thread ends.
 func dialIn(namespace *os.File) (c *conn, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// /proc/self is the first thread, which therefore must not enter another
-			// namespace. It is kept busy meanwhile, so the next goroutine gets another one.
+			// /proc/self shows the first thread, which therefore must not enter another
+			// namespace. This goroutine keeps that thread meanwhile, so the next goroutine
+			// gets another one.
 			c, err = dialIn(namespace)
 			runtime.UnlockOSThread()
 			return
@@ -56,7 +59,7 @@ func dialIn(namespace *os.File) (c *conn, err error) {
 
 func (c *conn) close() { unix.Close(c.fd) }
 
-// request sends a request and calls each for every message of the answer.
+// request sends a request and passes every message of the answer to the function each.
 func (c *conn) request(kind, flags uint16, body []byte, each func(syscall.NetlinkMessage)) error {
 	c.seq++
 	b := binary.NativeEndian.AppendUint32(nil, uint32(unix.SizeofNlMsghdr+len(body)))
@@ -67,7 +70,7 @@ func (c *conn) request(kind, flags uint16, body []byte, each func(syscall.Netlin
 	if err := unix.Sendto(c.fd, append(b, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}
-	buf := make([]byte, 64<<10) // the kernel fills no more than 32 KiB of it with one packet
+	buf := make([]byte, 64<<10) // a packet of the kernel has at most 32 KiB
 	for {
 		n, _, err := unix.Recvfrom(c.fd, buf, 0)
 		if errors.Is(err, unix.EINTR) {
@@ -100,7 +103,8 @@ func (c *conn) request(kind, flags uint16, body []byte, each func(syscall.Netlin
 	}
 }
 
-// refusal reads an answer that is an error number, 0 for success, and maybe a text.
+// refusal reads an answer that has an error number, which is 0 for success, and may have a
+// text.
 func refusal(data []byte) error {
 	if len(data) < 4 {
 		return errors.New("the kernel's answer is not whole")
@@ -118,7 +122,8 @@ func refusal(data []byte) error {
 	return number
 }
 
-// attributes are the attributes of a message, by kind and value.
+// attributes iterates over the attributes of a message. It yields the kind and the value of
+// each.
 func attributes(b []byte) func(yield func(kind uint16, value []byte) bool) {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= unix.SizeofRtAttr {

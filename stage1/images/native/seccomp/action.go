@@ -8,22 +8,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNoTable says that the machine's architecture is not one of ours.
+// errNoTable says that there is no table for this machine's architecture.
 var errNoTable = fmt.Errorf("%w: no table of system calls for this machine's architecture", errors.ErrUnsupported)
 
-// The values that a program returns. badArch is libseccomp's answer to an
-// architecture that the profile does not cover.
+// The values that a program returns. As with libseccomp, the answer for an architecture
+// that the profile does not cover is badArch.
 const (
 	retErrnoENOSYS = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 	badArch        = uint32(unix.SECCOMP_RET_KILL_THREAD)
 	defaultRet     = uint32(unix.EPERM) // of ERRNO and TRACE without errnoRet
 	maxTrace       = 0xffff             // SECCOMP_RET_DATA
-	maxErrno       = 4094               // libseccomp takes no more; the kernel would cut 4096 to 4095
+	maxErrno       = 4094               // libseccomp accepts no more; the kernel would reduce 4096 to 4095
 )
 
-// compileAction returns the value that a program returns for an action. Errors
-// name the action; an errnoRet that the action has no use for is one, as the
-// runtime spec demands.
+// compileAction returns the value that a program returns for an action. Errors name the
+// action. As the runtime spec demands, an errnoRet for an action that has no use for it is
+// an error.
 func compileAction(action specs.LinuxSeccompAction, errnoRet *uint) (uint32, error) {
 	ret := defaultRet
 	if errnoRet != nil {
@@ -63,9 +63,9 @@ func compileAction(action specs.LinuxSeccompAction, errnoRet *uint) (uint32, err
 	return value, nil
 }
 
-// permissive reports whether a default action lets unknown system calls happen;
-// runc leaves those alone and answers ENOSYS for the others. A tracer counts as
-// permissive: it may know the call.
+// permissive reports whether a default action allows unknown system calls. As with runc,
+// such a default also applies to calls newer than the profile; with other defaults these
+// get ENOSYS. A tracer counts as permissive, because it may know the call.
 func permissive(action uint32) bool {
 	switch action & unix.SECCOMP_RET_ACTION_FULL {
 	case unix.SECCOMP_RET_ALLOW, unix.SECCOMP_RET_LOG, unix.SECCOMP_RET_TRACE:
@@ -74,12 +74,13 @@ func permissive(action uint32) bool {
 	return false
 }
 
-// flagTSync is not one of the spec's, but runc and crun know it.
+// flagTSync is not in the spec, but runc and crun accept it.
 const flagTSync specs.LinuxSeccompFlag = "SECCOMP_FILTER_FLAG_TSYNC"
 
-// compileFlags returns the flags for seccomp(2). A profile without the field
-// gets SPEC_ALLOW, as from runc: the protection against speculation that it turns off costs
-// more than it is worth. An empty list means no flags. A profile that needs a listener gets one.
+// compileFlags returns the flags for seccomp(2). A profile without the field gets
+// SPEC_ALLOW, as with runc: it turns off a protection against speculation that costs more
+// than it is worth. An empty list means no flags. If the profile needs a listener, its flag
+// is added.
 func compileFlags(flags []specs.LinuxSeccompFlag, listens bool) (bits uint, err error) {
 	if listens {
 		bits = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER
@@ -96,8 +97,8 @@ func compileFlags(flags []specs.LinuxSeccompFlag, listens bool) (bits uint, err 
 		case specs.LinuxSeccompFlagSpecAllow:
 			bits |= unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
 		case specs.LinuxSeccompFlagWaitKillableRecv:
-			// The flag changes the wait for a listener's answer. Without a listener the
-			// kernel refuses the flag, and so does Linux before 5.19.
+			// The flag changes the wait for a listener's answer. The kernel refuses it
+			// without a listener, and Linux before 5.19 always refuses it.
 			if listens {
 				bits |= unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 			}

@@ -10,23 +10,25 @@ import (
 // architecture is one way in which a process of this machine makes system calls.
 type architecture struct {
 	name   specs.Arch
-	audit  uint32 // AUDIT_ARCH_*: what the kernel tells the filter
+	audit  uint32 // AUDIT_ARCH_*, by which the kernel identifies it to the filter
 	column int    // in the table
 	wide   bool   // arguments have 64 bits
 	bit    uint32 // set in every number; only x32 has one
 
-	// Numbers of the calls that multiplex others, 0 where there are none.
+	// Numbers of the calls that multiplex others; 0 if the architecture has none.
 	socketcall, ipc uint32
 }
 
-// machine is what a profile is compiled for. Programs of every architecture but
-// the native one run only on some machines of a kind; nothing here asks.
+// machine is the kind of machine for which a profile is compiled. Compile uses all
+// architectures of the kind, although some machines of the kind can only run programs of
+// the native one.
 type machine struct {
 	architectures []architecture // the native one first
 	table         string         // of system calls, as lookup reads it
 }
 
-// number returns an architecture's number for a line of the table.
+// number returns the number of a system call on an architecture, from the call's line of
+// the table.
 func (a *architecture) number(numbers [maxColumns]int) (uint32, bool) {
 	n := numbers[a.column]
 	if n == absent {
@@ -35,12 +37,12 @@ func (a *architecture) number(numbers [maxColumns]int) (uint32, bool) {
 	return uint32(n) | a.bit, true
 }
 
-// x32Bit is set in the number of each x32 system call. x32 has the audit
-// architecture of x86-64: only this bit tells them apart.
+// x32Bit is set in the number of each x32 system call. x32 has the same audit architecture
+// as x86-64, so only this bit distinguishes them.
 const x32Bit = 1 << 30
 
-// known lists the architectures that OCI names. Compile accepts all of them on
-// every machine: a profile for many kinds of machines lists many.
+// known lists the architectures that OCI names. Compile accepts all of them on every
+// machine, because a profile for several kinds of machines lists many.
 func known() []specs.Arch {
 	return []specs.Arch{
 		specs.ArchMIPS, specs.ArchMIPS64, specs.ArchMIPS64N32,
@@ -53,9 +55,9 @@ func known() []specs.Arch {
 }
 
 // selected returns the architectures that a profile covers, in the machine's order. As with
-// libseccomp, the native one is always among them. One that this machine cannot execute is
-// accepted and left out: a system call of it kills the process, as on every architecture that
-// the profile does not cover.
+// libseccomp, the native one is always covered. An architecture that this machine cannot
+// execute is accepted and left out: like every architecture that the profile does not
+// cover, its system calls kill the process.
 func (m machine) selected(listed []specs.Arch) ([]architecture, error) {
 	if len(m.architectures) == 0 {
 		return nil, fmt.Errorf("linux.seccomp: %w", errNoTable)

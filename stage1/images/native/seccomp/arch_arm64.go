@@ -7,8 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// table has a line for each system call: its name and its number on each of
-// local's architectures, in their order, or "-". The lines are sorted. go generate writes it.
+// table has a line for each system call: its name, and its number on each of local's
+// architectures, in their order. The number is "-" if the architecture lacks the call. The
+// lines are sorted. go generate writes the table.
 //
 //go:embed table_arm64.txt
 var table string

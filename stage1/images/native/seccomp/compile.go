@@ -14,17 +14,18 @@ import (
 //
 //	seccomp(SECCOMP_SET_MODE_FILTER, flags, prog)
 //
-// A nil profile, and one without default action and system calls, asks for no
-// filter: prog is nil. The same profile always gives the same program. An error
-// names the field; it unwraps to errors.ErrUnsupported if the profile is valid
-// and asks for what this package cannot do.
+// If a profile is nil, or has neither a default action nor system calls, it asks for no
+// filter, and prog is nil. The same profile always gives the same program. An error names
+// the field. It unwraps to errors.ErrUnsupported if the profile is valid and this package
+// does not support it.
 //
-// The package's documentation has its differences from libseccomp.
+// The package's documentation lists the differences from libseccomp.
 func Compile(s *specs.LinuxSeccomp) (prog []unix.SockFilter, flags uint, err error) {
 	return compile(local(), s, true)
 }
 
-// compile is Compile for any machine, and without enosys libseccomp alone.
+// compile is Compile for any machine. Without enosys it leaves out runc's ENOSYS for calls
+// newer than the profile, as libseccomp does.
 func compile(m machine, s *specs.LinuxSeccomp, enosys bool) ([]unix.SockFilter, uint, error) {
 	if s == nil || s.DefaultAction == "" && len(s.Syscalls) == 0 {
 		return nil, 0, nil
@@ -52,7 +53,7 @@ func compile(m machine, s *specs.LinuxSeccomp, enosys bool) ([]unix.SockFilter, 
 	return prog, flags, nil
 }
 
-// lower turns a profile into one filter for each architecture.
+// lower translates a profile into one filter for each architecture.
 func lower(m machine, s *specs.LinuxSeccomp, fallback uint32) ([]*filter, error) {
 	archs, err := m.selected(s.Architectures)
 	if err != nil {
@@ -76,9 +77,9 @@ func lower(m machine, s *specs.LinuxSeccomp, fallback uint32) ([]*filter, error)
 	return filters, nil
 }
 
-// compileRules returns the rules of one entry of linux.seccomp.syscalls: one whose conditions
-// must all hold, or, if an argument is named more than once, one for each condition. runc
-// keeps the latter for the profiles that rely on it.
+// compileRules returns the rules of one entry of linux.seccomp.syscalls. Normally this is
+// one rule, and all its conditions must hold. If an argument is named more than once, each
+// condition becomes a rule of its own. runc does that for profiles that rely on it.
 func compileRules(group specs.LinuxSyscall) ([]rule, error) {
 	action, err := compileAction(group.Action, group.ErrnoRet)
 	if err != nil {
@@ -105,9 +106,9 @@ func compileRules(group specs.LinuxSyscall) ([]rule, error) {
 	return rules, nil
 }
 
-// addRules adds the rules of one system call to every architecture that has it.
-// Rules that repeat the default action are left out, but their numbers count as
-// known to the profile.
+// addRules adds the rules of one system call to every architecture that has the call. It
+// leaves out rules that repeat the default action, but the profile counts as knowing their
+// numbers.
 func addRules(filters []*filter, name string, numbers [maxColumns]int, rules []rule, fallback uint32) error {
 	if name == "" {
 		return errors.New("an empty name is not a system call")
@@ -115,7 +116,7 @@ func addRules(filters []*filter, name string, numbers [maxColumns]int, rules []r
 	for _, f := range filters {
 		direct, has := f.arch.number(numbers)
 		mux, selector, muxed := f.arch.multiplexed(name)
-		if has && !muxed { // as runc counts, which looks for one number of a name
+		if has && !muxed { // as in runc, which looks for only one number of a name
 			f.highest = max(f.highest, direct)
 		}
 		for _, r := range rules {

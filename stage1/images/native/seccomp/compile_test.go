@@ -127,8 +127,9 @@ func TestTheUsualProfileCostsFewInstructionsPerCall(t *testing.T) {
 	}
 }
 
-// A rule for each of many values makes jumps longer than a conditional jump
-// can, and finally more instructions than the kernel takes.
+// If a profile has a rule for each of many values, some jumps are longer than a
+// conditional jump can be. With still more values the program has more instructions
+// than the kernel accepts.
 func TestLongProgramsJumpFarUntilTheKernelsLimit(t *testing.T) {
 	profile := func(values uint64) *specs.LinuxSeccomp {
 		s := &specs.LinuxSeccomp{DefaultAction: specs.ActErrno, Syscalls: []specs.LinuxSyscall{

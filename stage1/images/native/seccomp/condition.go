@@ -10,8 +10,8 @@ import (
 // maxArg is the highest index of a system call's argument.
 const maxArg = 5
 
-// condition compares one argument of a system call. It holds if
-// argument OP datum, or for MASKED_EQ argument & mask == datum.
+// condition compares one argument of a system call. It holds if argument OP
+// datum is true; for MASKED_EQ, if argument & mask == datum.
 type condition struct {
 	arg   uint
 	op    specs.LinuxSeccompOperator
@@ -29,7 +29,8 @@ func Operators() []string {
 	}
 }
 
-// compileCondition checks an argument's condition and returns it for 64 bits.
+// compileCondition checks the condition of an argument, and returns it for
+// arguments of 64 bits.
 func compileCondition(arg specs.LinuxSeccompArg) (condition, error) {
 	c := condition{arg: arg.Index, op: arg.Op, mask: ^uint64(0), datum: arg.Value}
 	if arg.Index > maxArg {
@@ -43,8 +44,8 @@ func compileCondition(arg specs.LinuxSeccompArg) (condition, error) {
 	return c, nil
 }
 
-// narrow cuts a condition to the 32 bits that an argument has on a narrow
-// architecture.
+// narrow cuts a condition to 32 bits, for architectures whose arguments have 32
+// bits.
 func (c condition) narrow() condition {
 	c.mask &= 0xffffffff
 	c.datum &= c.mask

@@ -1,39 +1,38 @@
 // Package seccomp compiles the linux.seccomp object of an OCI runtime spec into
 // a classic BPF program for seccomp(2).
 //
-// It has libseccomp's semantics, because that is what profiles are written for
-// and tested with: the program gives, for every system call number of every
-// architecture and all arguments, the verdict that runc with libseccomp gives.
-// The tests hold it to that, number by number, against libseccomp itself and
-// against the filter that an installed runc really loads. That includes what
-// runc does beyond libseccomp:
+// It has libseccomp's semantics, because authors of profiles write and test them with
+// libseccomp: for every system call number of every architecture and all arguments, the
+// program gives the verdict that runc with libseccomp gives. The tests compare it, number
+// by number, with libseccomp itself and with the filter that an installed runc loads. The
+// package also does what runc does in addition to libseccomp:
 //
-//   - Several conditions on one argument in one rule become rules of their own,
-//     of which one is enough.
+//   - If a rule has several conditions on one argument, each condition becomes a rule of
+//     its own, so one of them is enough.
 //   - Unknown system calls are ignored.
-//   - A call that is newer than the profile, that is, whose number is above every
-//     one that the profile names on that architecture, answers ENOSYS instead of
-//     the default action, unless that lets it happen. Programs then fall back to
-//     older calls, where they would take EPERM for the last word.
+//   - A call is newer than the profile if its number is above all numbers that the profile
+//     names on that architecture. Such a call gets ENOSYS instead of the default action,
+//     unless the default action allows it. On ENOSYS programs try older calls; EPERM
+//     would make them fail.
 //
-// What it does differently:
+// Differences from libseccomp and runc:
 //
-//   - A system call is found by binary search over ranges of numbers, so that
+//   - A system call is found by binary search over ranges of numbers, so
 //     the usual profile costs some six comparisons. ENOSYS is part of those
-//     ranges and not a second program in front of the first.
+//     ranges, not a second program before the first.
 //   - The tables of system calls are as new as golang.org/x/sys, not as the
 //     host's libseccomp.
-//   - Every rule means what it says. Libseccomp 2.5 gets some profiles wrong that
-//     have several rules for one call: it compares the wrong word of an argument
-//     after a rule with several conditions or after bounds on both sides of 4
-//     GiB; it drops rules, or parts of them, that have an inequality or a bound
-//     beside other conditions; for some it never ends. TestWhatLibseccompGetsWrongIsRightHere
-//     has examples.
-//   - Where rules with different actions overlap, libseccomp's order decides
-//     between tests for equality. Between inequalities and bounds it is near to
-//     libseccomp's, which has no consistent one.
+//   - Every rule has its documented effect. Libseccomp 2.5 compiles some profiles
+//     wrongly that have several rules for one call. It compares the wrong word of an
+//     argument after a rule with several conditions, or after bounds on both sides of
+//     4 GiB. It drops rules, or parts of rules, that combine an inequality or a bound
+//     with other conditions. For some profiles it never returns.
+//     TestWhatLibseccompGetsWrongIsRightHere has examples.
+//   - If rules with different actions overlap, and all test for equality, the order
+//     is libseccomp's. With inequalities and bounds it is similar to libseccomp's,
+//     which is not consistent.
 //   - An architecture that this machine cannot execute is accepted and has no
-//     effect; libseccomp refuses those of the other byte order.
+//     effect. libseccomp refuses architectures of the other byte order.
 //
 // How a profile becomes a program:
 //
@@ -41,7 +40,7 @@
 //	        ─spans─► number ranges → action or rules
 //	        ─emit──► instructions, from the last to the first
 //
-// The package loads nothing and knows no process: the caller installs the
-// program, after capabilities were dropped. With SCMP_ACT_NOTIFY the flags ask for a
-// listener; handing its descriptor to the agent at listenerPath is the caller's task, too.
+// The package loads no program and knows no process. The caller installs the program, after
+// capabilities were dropped. With SCMP_ACT_NOTIFY the flags ask for a listener; the caller
+// passes the listener's descriptor to the agent at listenerPath.
 package seccomp

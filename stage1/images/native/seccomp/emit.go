@@ -15,7 +15,7 @@ const maxInstructions = unix.BPF_MAXINSNS
 const (
 	offNumber = 0
 	offArch   = 4
-	offArgs   = 16 // 8 bytes each, the low word first: every table is of a little-endian machine
+	offArgs   = 16 // 8 bytes each; the low word is first, because all machines with a table are little-endian
 )
 
 // Instruction codes.
@@ -29,16 +29,17 @@ const (
 	opGE   = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
 )
 
-// position is where an instruction is, counted from the end of the program: it
-// stays true while instructions are put in front.
+// position is the place of an instruction, counted from the end of the program.
+// So it stays valid while instructions are added at the front.
 type position int
 
-// maxReach is how far a conditional jump goes. One less than the 255 that fit,
-// because the second of its targets may need an instruction in between.
+// maxReach is the distance that a conditional jump may cover. It is one less
+// than the maximum of 255, because one more instruction may be inserted for the
+// second target.
 const maxReach = 254
 
-// emitter writes a program from its last instruction to its first, so that every
-// jump, which can only go forward, knows where it goes.
+// emitter writes a program from its last instruction to its first. All jumps go
+// forward, so their targets are written already.
 type emitter struct {
 	backward []unix.SockFilter
 	returns  map[uint32]position // the nearest return of each action
@@ -61,7 +62,8 @@ func emit(filters []*filter, fallback uint32, enosys bool) ([]unix.SockFilter, e
 	return e.backward, nil
 }
 
-// tree writes a binary search for the target of the number in the accumulator.
+// tree writes a binary search for the number in the accumulator. The search ends
+// at the target of the number.
 func (e *emitter) tree(spans []span, fallback uint32) position {
 	if len(spans) == 1 {
 		return e.target(spans[0].target, fallback)
@@ -102,8 +104,8 @@ func (e *emitter) narrow(c condition, holds, fails position) position {
 	return e.loadMasked(lowWord(c.arg), uint32(c.mask))
 }
 
-// wide writes a condition on both words of an argument: the high one decides,
-// and where it is equal the low one does.
+// wide writes a condition on both words of an argument. The low words decide
+// only if the high words are equal.
 func (e *emitter) wide(c condition, holds, fails position) position {
 	op, inverted := word(c.op)
 	if inverted {
@@ -127,8 +129,8 @@ func (e *emitter) wide(c condition, holds, fails position) position {
 	return e.loadMasked(high, uint32(c.mask>>32))
 }
 
-// word returns the comparison of one word that an operator needs, and whether
-// the operator holds where the comparison does not.
+// word returns the comparison of one word for an operator. inverted is set if
+// the operator holds when the comparison does not.
 func word(op specs.LinuxSeccompOperator) (code uint16, inverted bool) {
 	switch op {
 	case specs.OpNotEqual:
@@ -142,12 +144,12 @@ func word(op specs.LinuxSeccompOperator) (code uint16, inverted bool) {
 	case specs.OpLessThan:
 		return opGE, true
 	}
-	return opEQ, false // OpEqualTo and OpMaskedEqual
+	return opEQ, false // for OpEqualTo and OpMaskedEqual
 }
 
 func lowWord(arg uint) uint32 { return offArgs + 8*uint32(arg) }
 
-// push puts an instruction in front of the program.
+// push adds an instruction at the front of the program.
 func (e *emitter) push(i unix.SockFilter) position {
 	e.backward = append(e.backward, i)
 	return position(len(e.backward) - 1)
@@ -164,8 +166,8 @@ func (e *emitter) loadMasked(offset, mask uint32) position {
 	return e.load(offset)
 }
 
-// ret returns the position of a return of an action, and writes one if there is
-// none.
+// ret returns the position of an instruction that returns an action. If there is
+// none yet, ret writes it.
 func (e *emitter) ret(action uint32) position {
 	if at, ok := e.returns[action]; ok {
 		return at
@@ -183,7 +185,7 @@ func (e *emitter) branch(op uint16, k uint32, then, otherwise position) position
 	return e.push(unix.SockFilter{Code: op, K: k, Jt: uint8(here - then - 1), Jf: uint8(here - otherwise - 1)})
 }
 
-// follow makes what is written next run on into a position.
+// follow makes the instruction that is written next continue at a position.
 func (e *emitter) follow(at position) {
 	here := position(len(e.backward))
 	switch far := e.backward[at]; {
@@ -195,8 +197,10 @@ func (e *emitter) follow(at position) {
 	}
 }
 
-// near returns a position that a conditional jump written next can reach and
-// that comes to the same. A return is repeated, anything else gets a long jump.
+// near returns a position that has the same effect as the position at, and that
+// the next conditional jump can reach. If at is too far away, near writes an
+// instruction: a copy of that at the position if it is a return, otherwise a
+// long jump to the position.
 func (e *emitter) near(at position) position {
 	here := position(len(e.backward))
 	if here-at-1 <= maxReach {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where libseccomp 2.5.4 does not do what a profile says, this package does: the
-// profiles below are the smallest that show each fault.
+// libseccomp 2.5.4 compiles some profiles wrongly, and this package must not. Each
+// profile below is the smallest that shows a fault of libseccomp.
 func TestWhatLibseccompGetsWrongIsRightHere(t *testing.T) {
 	const x86_64, i386 = unix.AUDIT_ARCH_X86_64, unix.AUDIT_ARCH_I386
 	arg := func(index uint, op specs.LinuxSeccompOperator, value uint64) specs.LinuxSeccompArg {
@@ -80,7 +80,8 @@ func TestWhatLibseccompGetsWrongIsRightHere(t *testing.T) {
 				t.Errorf("verdict %#x, want %#x", got, c.want)
 			}
 			if got := verdictOf(t, r, s, &c.call); got != c.fault {
-				// Not ours to fail for: another version of libseccomp.
+				// Another version of libseccomp may have other faults, which is no
+				// failure of this package.
 				t.Logf("libseccomp here: %s; 2.5.4: %s", got, c.fault)
 			}
 		})

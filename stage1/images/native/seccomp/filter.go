@@ -8,18 +8,19 @@ import (
 // rule is an action for one system call, if all its conditions hold.
 type rule struct {
 	conditions []condition // at most one for each argument, in their order
-	tests      []test      // what they come to, for the rule's place among others
+	tests      []test      // the tests of the conditions, which decide the rule's place among others
 	action     uint32
 }
 
-// call is what a filter does about one system call: the action of the first
-// rule that holds, else the filter's default.
+// call is the part of a filter for one system call. The action is that of the
+// first rule that holds, else the filter's default.
 type call struct {
 	rules []rule
 	wide  bool // arguments have 64 bits
 }
 
-// unconditional returns the action that the call has whatever its arguments.
+// unconditional returns the action of a call if it is the same for all
+// arguments.
 func (c *call) unconditional() (uint32, bool) {
 	if len(c.rules) == 1 && len(c.rules[0].conditions) == 0 {
 		return c.rules[0].action, true
@@ -27,17 +28,18 @@ func (c *call) unconditional() (uint32, bool) {
 	return 0, false
 }
 
-// errConflict says that two rules of a profile ask for different actions under
-// the same conditions. libseccomp refuses such profiles (EEXIST), so that no
-// container runs with half of what its profile says.
+// errConflict says that two rules of a profile have different actions for the
+// same conditions. libseccomp refuses such profiles (EEXIST), too: otherwise a
+// container would run with only one of the two rules.
 var errConflict = errors.New("two rules give different actions for the same arguments")
 
-// filter is what the profile means on one architecture.
+// filter is a profile for one architecture.
 type filter struct {
 	arch  architecture
 	calls map[uint32]*call
-	// highest is the greatest number that the profile names, rules that repeat
-	// the default action included; 0 if it names none.
+	// highest is the greatest number that the profile names, including numbers
+	// of rules that repeat the default action. It is 0 if the profile names
+	// none.
 	highest uint32
 }
 
@@ -45,9 +47,9 @@ func newFilter(a architecture) *filter {
 	return &filter{arch: a, calls: make(map[uint32]*call)}
 }
 
-// add adds a rule for a system call as libseccomp does: a rule without
-// conditions outdoes all others, the first of several of them stays, and a rule
-// is dropped where one with fewer conditions came before it.
+// add adds a rule for a system call as libseccomp does. A rule without
+// conditions replaces all others, and the first of several such rules stays. A
+// rule is dropped if an earlier one with fewer conditions covers it.
 func (f *filter) add(number uint32, r rule) error {
 	c := f.calls[number]
 	if c == nil {
@@ -78,17 +80,18 @@ func (f *filter) add(number uint32, r rule) error {
 	return nil
 }
 
-// relation is what a new rule is to an older one of the same call.
+// relation is the relation of a new rule to an older rule for the same call.
 type relation int
 
 const (
 	apart       relation = iota
-	covered              // it never decides: the old one holds whenever it does
-	conflicting          // it would decide differently under the same or fewer conditions
+	covered              // the new rule never decides, because the old one holds in all its cases
+	conflicting          // the new rule would decide differently under the same or fewer conditions
 )
 
-// against relates a new rule to an older one. It looks at the conditions, not at
-// the values for which they hold: rules that overlap in other ways are apart.
+// against relates a new rule to an older one. It compares only the conditions,
+// not the values for which they hold. Rules that overlap in another way count as
+// apart.
 func (r rule) against(old rule) relation {
 	shared := min(len(r.conditions), len(old.conditions))
 	alike := slices.Equal(r.conditions[:shared], old.conditions[:shared])
@@ -101,8 +104,8 @@ func (r rule) against(old rule) relation {
 	return apart
 }
 
-// covers reports whether a rule of the same action holds whenever another does,
-// because its conditions follow each other among the other's.
+// covers reports whether a rule holds in all cases of another rule with the same
+// action, because its conditions are a contiguous part of the other's.
 func (r rule) covers(other rule) bool {
 	for at := range len(other.conditions) - len(r.conditions) + 1 {
 		if r.action == other.action && slices.Equal(other.conditions[at:at+len(r.conditions)], r.conditions) {
@@ -112,8 +115,8 @@ func (r rule) covers(other rule) bool {
 	return false
 }
 
-// effective returns what is left of conditions on this architecture: cut to its
-// width, without those that always hold.
+// effective returns the conditions for this architecture: reduced to its width,
+// without conditions that always hold.
 func (f *filter) effective(conditions []condition) []condition {
 	var left []condition
 	for _, c := range conditions {

@@ -18,8 +18,8 @@ import (
 func TestTheKernelGivesTheVerdicts(t *testing.T) {
 	path := helper(t, "kernel.c")
 	with := func(groups ...specs.LinuxSyscall) []specs.LinuxSyscall {
-		// What the helper needs to report: getpid, getuid and getgid are
-		// what the tests ask for.
+		// The helper needs these calls for its report. getpid, getuid and
+		// getgid are the calls that the tests try.
 		return append(groups, specs.LinuxSyscall{Names: []string{"write", "exit_group"}, Action: specs.ActAllow})
 	}
 	allArches := []specs.Arch{specs.ArchX86_64, specs.ArchX86, specs.ArchX32}
@@ -82,8 +82,8 @@ func TestTheKernelTakesEveryProgram(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// What the call comes to does not matter: many of the profiles
-			// do not let the helper report it, and kill it.
+			// The result of the call does not matter, because many of the
+			// profiles kill the helper before it can report.
 			if inKernel(t, path, prog, flags, "x86_64:500") == "" {
 				t.Error("no verdict")
 			}
@@ -91,8 +91,9 @@ func TestTheKernelTakesEveryProgram(t *testing.T) {
 	}
 }
 
-// inKernel returns what the kernel helper says of one call. The helper's child
-// cannot outlive its alarm, whatever its filter keeps it from.
+// inKernel loads a program in the kernel, by a helper, and returns what the helper
+// reports about one call. An alarm ends the helper's child, even if the filter
+// forbids it to exit.
 func inKernel(t *testing.T, path string, prog []unix.SockFilter, flags uint, call string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

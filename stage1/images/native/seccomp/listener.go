@@ -8,11 +8,13 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// listener reports whether a profile has calls that wait for an agent's answer. A listenerPath
-// without such calls means nothing.
+// listener reports whether a profile has calls that wait for an agent's answer. Without
+// such calls a listenerPath has no effect.
 //
-// Whoever installs the program writes the listener's descriptor to another process before the
-// agent has it, so a write cannot wait for the agent. runc refuses the same two profiles.
+// The process that installs the program writes the number of the listener's descriptor to
+// the supervisor, and the agent gets the listener only after that. So write(2) must not
+// wait for the agent, neither by name nor by the default action. runc refuses the same
+// profiles.
 func listener(s *specs.LinuxSeccomp) (bool, error) {
 	if s.ListenerMetadata != "" && s.ListenerPath == "" {
 		return false, errors.New("linux.seccomp.listenerMetadata: there is no listenerPath")

@@ -6,12 +6,13 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// On x86 the calls for sockets and for System V IPC were once reached through
-// two multiplexers, whose first argument tells which one is meant, and most of
-// them have a number of their own since Linux 4.3. A rule must hold for both
-// ways, or the other way would go around it.
+// On x86 the calls for sockets and for System V IPC were originally made through two
+// multiplexers, whose first argument selects the call. Since Linux 4.3 most of them also
+// have a number of their own. A rule must apply to both ways, because programs could evade a
+// rule that applies to only one.
 
-// socketcalls lists what socketcall(2) multiplexes, by number less one.
+// socketcalls lists the calls that socketcall(2) multiplexes. The index is the selector
+// less one.
 func socketcalls() []string {
 	return []string{
 		"socket", "bind", "connect", "listen", "accept", "getsockname", "getpeername",
@@ -20,7 +21,7 @@ func socketcalls() []string {
 	}
 }
 
-// ipcs lists what ipc(2) multiplexes, by number less one.
+// ipcs lists the calls that ipc(2) multiplexes. The index is the selector less one.
 func ipcs() []string {
 	return []string{
 		0: "semop", 1: "semget", 2: "semctl", 3: "semtimedop",
@@ -29,8 +30,8 @@ func ipcs() []string {
 	}
 }
 
-// multiplexed returns the multiplexer of a system call on an architecture and
-// the value of its first argument that stands for it.
+// multiplexed returns the multiplexer of a system call on an architecture, and the value of
+// the multiplexer's first argument that selects the call.
 func (a *architecture) multiplexed(name string) (number uint32, selector uint64, ok bool) {
 	if a.socketcall != 0 {
 		if i := slices.Index(socketcalls(), name); i >= 0 {
@@ -45,10 +46,10 @@ func (a *architecture) multiplexed(name string) (number uint32, selector uint64,
 	return 0, 0, false
 }
 
-// throughMultiplexer rewrites a rule's conditions for the multiplexer. As with
-// libseccomp the selector takes the place of a condition on the first argument,
-// and the others stay as they are, although no filter can see the arguments, to which there
-// is only a pointer.
+// throughMultiplexer rewrites a rule's conditions for the multiplexer. As with libseccomp,
+// the selector replaces a condition on the first argument. The other conditions stay as
+// they are, although they then test the wrong values: the multiplexer gets a pointer to the
+// arguments, which no filter can follow.
 func throughMultiplexer(conditions []condition, selector uint64) []condition {
 	rewritten := []condition{{arg: 0, op: specs.OpEqualTo, mask: ^uint64(0), datum: selector}}
 	for _, c := range conditions {

@@ -6,12 +6,13 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Where rules of one system call overlap and disagree, the one that is tried
-// first decides. Neither the runtime spec nor libseccomp's documentation says
-// which one that is, so it is the one that libseccomp comes to. It keeps the
-// rules of a call as a tree of tests, each of one word of an argument. Rules
-// that begin with the same tests share them; on one level of the tree the tests
-// stand in the order below, those that it leaves equal as the profile has them.
+// If rules of one system call overlap and have different actions, the rule that is
+// tried first decides. Neither the runtime spec nor libseccomp's documentation
+// specifies the order, so this package uses libseccomp's actual order. libseccomp
+// keeps the rules of a call as a tree of tests, each of one word of an argument.
+// Rules that begin with the same tests share them. On each level of the tree, the
+// tests are sorted by the method test.before. Tests that are equal by it stay in
+// the profile's order.
 
 // test is the comparison of one 32-bit word of an argument.
 type test struct {
@@ -19,7 +20,7 @@ type test struct {
 	code        uint16
 	masked      bool
 	mask, datum uint32
-	class       int // of the condition that it is part of
+	class       int // of the condition to which the test belongs
 }
 
 // The classes of conditions, in the order in which they are tried.
@@ -29,8 +30,8 @@ const (
 	classLower
 )
 
-// tests returns a condition's tests: of the high word, if an argument has one,
-// and of the low one.
+// tests returns a condition's tests: of the high word, if arguments have one, and
+// of the low word.
 func (c condition) tests(wide bool) []test {
 	code, _ := word(c.op)
 	low := test{2 * c.arg, code, c.op == specs.OpMaskedEqual, uint32(c.mask), uint32(c.datum), c.class()}
@@ -56,9 +57,10 @@ func (c condition) class() int {
 	return classEqual
 }
 
-// before reports whether t is tried before u, with which it shares a level: higher
-// words first; then tests for equality, then upper bounds, then lower bounds;
-// then the greater value, and of upper bounds the smaller.
+// before reports whether t is tried before u on the same level. Higher words come
+// first. For the same word, tests for equality come first, then upper bounds, then
+// lower bounds. Of two upper bounds the smaller one comes first; in the other two
+// classes the greater value comes first.
 func (t test) before(u test) bool {
 	switch {
 	case t.word != u.word:
@@ -71,8 +73,8 @@ func (t test) before(u test) bool {
 	return t.datum > u.datum
 }
 
-// place returns where a new rule goes among those of its system call. They are
-// the leaves of the tree from left to right, so that those that share their
+// place returns the index of a new rule among the rules of its system call. The
+// rules are in the order of the leaves of the tree, so rules that share their
 // first tests are neighbours.
 func place(rules []rule, r rule) int {
 	first, end := 0, len(rules) // of the rules that share the tests up to depth

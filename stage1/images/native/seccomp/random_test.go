@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The tests of this file make the same profiles each time. For others and more:
+// The tests of this file make the same profiles each time. This makes other ones, and more:
 //
 //	RKT_TEST_SECCOMP_SEED=7 RKT_TEST_SECCOMP_PROFILES=100000 go test -run Random -timeout 1h
 
@@ -31,7 +31,7 @@ func environment(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// recipe says what random profiles are made of.
+// recipe describes from what random profiles are made.
 type recipe struct {
 	operators   []string
 	actions     []specs.LinuxSeccompAction
@@ -41,8 +41,8 @@ type recipe struct {
 	smallValues bool // compare with values of 32 bits only
 }
 
-// profile makes rules for few system calls with few values, so that they meet
-// and overlap in every way.
+// profile makes a profile whose rules use few system calls and few values, so that
+// the rules often overlap, in every way.
 func (k recipe) profile(random *rand.Rand) *specs.LinuxSeccomp {
 	s := &specs.LinuxSeccomp{
 		DefaultAction: specs.ActErrno,
@@ -81,7 +81,8 @@ func (k recipe) profile(random *rand.Rand) *specs.LinuxSeccomp {
 	return s
 }
 
-// calls are those of recipes, through every architecture and multiplexer.
+// calls returns the calls that recipes use, on every architecture and through every
+// multiplexer.
 func calls() []seccompData {
 	return []seccompData{
 		{number: 0, arch: unix.AUDIT_ARCH_X86_64}, {number: 1, arch: unix.AUDIT_ARCH_X86_64},
@@ -116,10 +117,10 @@ func text(s *specs.LinuxSeccomp) string {
 	return string(b)
 }
 
-// These are the recipes whose profiles libseccomp makes sense of: everything but
-// several rules for one call of which one has an inequality or a bound beside
-// other conditions. TestEveryRuleMeansWhatItSays has all of them. Few of the
-// programs mix up their words even so, and are left out.
+// libseccomp compiles the profiles of these recipes correctly, with few exceptions,
+// which are left out (mixesWords). The recipes leave out profiles that have several
+// rules for one call if one of these has an inequality or a bound beside other
+// conditions. TestEveryRuleMeansWhatItSays has all kinds of profiles.
 func TestRandomRulesAgreeWithLibseccomp(t *testing.T) {
 	allow := []specs.LinuxSeccompAction{specs.ActAllow}
 	various := []specs.LinuxSeccompAction{specs.ActAllow, specs.ActAllow, specs.ActLog, specs.ActTrap, specs.ActErrno}
@@ -182,8 +183,8 @@ func TestRandomRulesMeanWhatTheySay(t *testing.T) {
 	}
 }
 
-// meaning evaluates a profile of randomProfile by the words of the runtime spec,
-// with nothing of the compiler's.
+// meaning evaluates a random profile as the runtime spec defines its meaning. It uses
+// no code of the compiler.
 func meaning(s *specs.LinuxSeccomp, d *seccompData) uint32 {
 	wide := d.arch == unix.AUDIT_ARCH_X86_64 && d.number < 1<<30
 	for _, group := range s.Syscalls {
@@ -204,8 +205,8 @@ func meaning(s *specs.LinuxSeccomp, d *seccompData) uint32 {
 	return unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 }
 
-// reaches reports whether d is the named call, and whether through a multiplexer,
-// where the first argument tells the call and cannot be looked at.
+// reaches reports whether d is the named call. through is set if d is a call of a
+// multiplexer, whose first argument selects the call, so that a rule cannot test it.
 func reaches(name string, d *seccompData) (through, ok bool) {
 	if d.arch == unix.AUDIT_ARCH_I386 {
 		switch d.number {

@@ -82,7 +82,8 @@ func newReference(t testing.TB, m machine) *reference {
 	return r
 }
 
-// known returns the profile without the names that are newer than the reference.
+// known returns the profile without the system calls that the reference is too old
+// to know.
 func (r *reference) known(s *specs.LinuxSeccomp) *specs.LinuxSeccomp {
 	older := *s
 	older.Syscalls = slices.Clone(s.Syscalls)
@@ -94,8 +95,8 @@ func (r *reference) known(s *specs.LinuxSeccomp) *specs.LinuxSeccomp {
 	return &older
 }
 
-// errEndless says that libseccomp did not come to an end with a profile. Version
-// 2.5.4 makes a ring of its tree of tests for some, and goes round in it.
+// errEndless says that libseccomp never returned for a profile. From some profiles
+// version 2.5.4 makes a tree of tests that has a loop.
 var errEndless = errors.New("libseccomp does not end")
 
 // compile builds the profile with libseccomp, by the calls that runc would make.
@@ -126,7 +127,7 @@ func (r *reference) compile(t testing.TB, s *specs.LinuxSeccomp) ([]unix.SockFil
 	return prog, nil
 }
 
-// script is a profile as testdata/reference.c reads it.
+// script translates a profile into the text that testdata/reference.c reads.
 func (r *reference) script(s *specs.LinuxSeccomp) string {
 	fallback := referenceAction(s.DefaultAction, s.DefaultErrnoRet)
 	var head, rules strings.Builder
@@ -243,7 +244,7 @@ func (r *reference) enosys(s *specs.LinuxSeccomp) func(*seccompData) bool {
 	}
 }
 
-// matches reports whether runc takes a call for one of an architecture.
+// matches reports whether runc counts a call as one of an architecture.
 func matches(arch specs.Arch, data *seccompData) bool {
 	switch data.arch {
 	case unix.AUDIT_ARCH_X86_64:

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The profiles are those under which runc can make a container at all.
+// The profiles of this test allow all calls that runc needs to make a container.
 func TestVerdictsAreThoseOfTheFilterThatRuncLoads(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make containers and look at their filters")

@@ -29,9 +29,9 @@ func (d *seccompData) word(offset uint32) uint32 {
 	return uint32(arg)
 }
 
-// check is what the kernel demands of a program before it takes it: known
-// instructions, aligned loads inside the data, jumps inside the program and a
-// return at the end.
+// check makes the checks of the kernel, which accepts a program only if it has known
+// instructions, aligned loads inside the data, jumps inside the program and a return
+// at the end.
 func check(prog []unix.SockFilter) error {
 	if len(prog) == 0 || len(prog) > unix.BPF_MAXINSNS {
 		return fmt.Errorf("%d instructions", len(prog))
@@ -63,8 +63,8 @@ func check(prog []unix.SockFilter) error {
 	return nil
 }
 
-// simulate runs a checked program as the kernel would. steps is how many
-// instructions that took.
+// simulate runs a checked program as the kernel would. steps is the number of
+// executed instructions.
 func simulate(prog []unix.SockFilter, data *seccompData) (verdict uint32, steps int) {
 	var a uint32
 	for pc := 0; ; pc++ {
@@ -101,9 +101,9 @@ func simulate(prog []unix.SockFilter, data *seccompData) (verdict uint32, steps 
 }
 
 // mixesWords reports whether a program may compare the wrong word. Libseccomp 2.5
-// spares loads of a word that is in the accumulator already. Where it jumps from
-// the middle of one rule to the next it is wrong about that: some comparisons are
-// reached with one word by one way and with another by another way.
+// leaves out the load of a word that it believes to be in the accumulator. It is
+// wrong about that if two paths lead to a comparison, by a jump from the middle of
+// one rule to the next, and the accumulator has a different word on each path.
 func mixesWords(prog []unix.SockFilter) bool {
 	type loaded struct{ offset, mask uint32 }
 	states := make([]map[loaded]bool, len(prog)) // what each instruction may find

@@ -8,10 +8,10 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// target is what becomes of a system call: an action, or rules to try.
+// target is the result for a system call: an action, or rules to try.
 type target struct {
 	action uint32
-	call   *call // nil: action
+	call   *call // nil: use action
 }
 
 // span is a range of system call numbers with one target. It ends where the
@@ -19,7 +19,7 @@ type target struct {
 type span struct {
 	first  uint32
 	target target
-	// final means that the profile's rules do not count here.
+	// final means that the profile's rules have no effect in this range.
 	final bool
 }
 
@@ -29,7 +29,8 @@ type section struct {
 	spans []span
 }
 
-// sections groups the filters by audit architecture: x86-64 and x32 share one.
+// sections groups the filters by audit architecture, because x86-64 and x32
+// share one.
 func sections(filters []*filter, fallback uint32, enosys bool) []section {
 	var made []section
 	for i, f := range filters {
@@ -49,14 +50,15 @@ func sections(filters []*filter, fallback uint32, enosys bool) []section {
 	return made
 }
 
-// background returns the spans of an audit architecture before any rule: the
-// default action, ENOSYS above the highest number that the profile knows, and
-// on x86-64 the numbers of x32.
+// background returns the spans of an audit architecture without any rule: the
+// default action, ENOSYS above the highest number that the profile knows, and on
+// x86-64 the numbers of x32.
 //
-// Some of it is only what libseccomp and runc happen to do. Without x32 the
-// number -1 is not x32's although it has the bit: tracers use it to skip a call.
-// And runc, unlike libseccomp, looks at nothing but bit 30 to tell x32, so that
-// numbers from 1<<31 on begin anew.
+// Some details only copy libseccomp and runc. If the profile does not cover x32,
+// the number -1 does not count as a number of x32 although it has x32's bit,
+// because tracers use it to skip a call. And runc, unlike libseccomp, recognises
+// x32 by bit 30 alone, so numbers from 1<<31 on are treated like those from 0
+// on.
 func background(sharing []*filter, fallback uint32, enosys bool) []span {
 	byDefault := target{action: fallback}
 	newer := func(f *filter, first uint32, otherwise target) span {
@@ -87,8 +89,8 @@ func background(sharing []*filter, fallback uint32, enosys bool) []span {
 	}
 }
 
-// arrange puts the calls that have rules into the background, and joins
-// neighbours with one target.
+// arrange inserts the calls that have rules into the background, and joins
+// neighbours with the same target.
 func arrange(background []span, calls map[uint32]*call) []span {
 	numbers := slices.Sorted(maps.Keys(calls))
 	var spans []span
@@ -102,7 +104,7 @@ func arrange(background []span, calls map[uint32]*call) []span {
 		if i+1 < len(background) {
 			end = uint64(background[i+1].first)
 		}
-		next := uint64(ground.first) // the first number that is not placed yet
+		next := uint64(ground.first) // the first number that has no span yet
 		for len(numbers) > 0 && uint64(numbers[0]) < end {
 			number := numbers[0]
 			numbers = numbers[1:]

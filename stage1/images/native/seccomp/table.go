@@ -14,13 +14,13 @@ const maxColumns = 3
 const absent = -1
 
 // lookup returns the numbers of a system call, in the order of the machine's
-// architectures; all are absent if the name is unknown.
+// architectures. If the name is unknown, all of them are absent.
 //
-// The table is one string in the read-only part of the binary: nothing is built
-// when the program starts, and a page of it that is never looked at is never
-// read.
+// The table is a string in the read-only part of the binary. So nothing is
+// built when the program starts, and the kernel reads only those pages of the
+// table from disk that a search touches.
 func (m machine) lookup(name string) [maxColumns]int {
-	lo, hi := 0, len(m.table) // both at the beginning of a line, or at the end
+	lo, hi := 0, len(m.table) // each is at the beginning of a line, or at the end of the table
 	for lo < hi {
 		start := lo + strings.LastIndexByte(m.table[lo:(lo+hi)/2], '\n') + 1
 		end := start + strings.IndexByte(m.table[start:], '\n')

@@ -79,8 +79,8 @@ func agreeWithLibseccomp(t *testing.T, r *reference, s *specs.LinuxSeccomp) {
 	}
 }
 
-// agree compares two verdicts over every number at which one of the programs may
-// change its mind, all numbers that system calls have, and many arguments.
+// agree compares the verdicts of two programs for many arguments and for all numbers
+// that matter: those of system calls, and those next to which a verdict may change.
 func agree(t *testing.T, r *reference, s *specs.LinuxSeccomp, ours, theirs []unix.SockFilter, want func(*seccompData) uint32) {
 	t.Helper()
 	numbers := interestingNumbers(ours, theirs)
@@ -103,8 +103,8 @@ func agree(t *testing.T, r *reference, s *specs.LinuxSeccomp, ours, theirs []uni
 	}
 }
 
-// conditionalNumbers returns the numbers, of whatever architecture, of calls that
-// the profile looks at the arguments of, and of the multiplexers.
+// conditionalNumbers returns the numbers, on all architectures, of the calls whose
+// arguments the profile tests, and of the multiplexers.
 func conditionalNumbers(r *reference, s *specs.LinuxSeccomp) map[uint32]bool {
 	numbers := map[uint32]bool{102: true, 117: true}
 	for _, group := range s.Syscalls {
@@ -118,8 +118,8 @@ func conditionalNumbers(r *reference, s *specs.LinuxSeccomp) map[uint32]bool {
 }
 
 // interestingNumbers returns all numbers that some architecture uses, and those
-// around each constant that a program compares with: from one of them to the
-// next no verdict changes.
+// around each constant that a program compares with. Between two successive numbers
+// of these no verdict changes.
 func interestingNumbers(programs ...[]unix.SockFilter) []uint32 {
 	numbers := make(map[uint32]bool)
 	for n := range uint32(600) {
@@ -137,8 +137,9 @@ func interestingNumbers(programs ...[]unix.SockFilter) []uint32 {
 	return slices.Sorted(maps.Keys(numbers))
 }
 
-// interestingArgs returns the values around those that the profile compares
-// with, for all arguments alike and shuffled.
+// interestingArgs returns sets of arguments that have the values with which the
+// profile compares, and values near these: sets in which all arguments are equal,
+// and shuffled ones.
 func interestingArgs(s *specs.LinuxSeccomp) [][6]uint64 {
 	values := map[uint64]bool{0: true, 1: true, 1<<32 - 1: true, 1 << 32: true, ^uint64(0): true}
 	for _, group := range s.Syscalls {

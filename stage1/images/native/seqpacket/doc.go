@@ -1,4 +1,4 @@
-// Package seqpacket has the unix sockets that carry packets and descriptors between an
-// entrypoint and the supervisor of its pod, and the streams on which terminals arrive. It
-// does not look at the packets.
+// Package seqpacket has unix sockets for packets and descriptors, by which an entrypoint
+// and the supervisor of its pod communicate, and for the streams on which terminals
+// arrive. It does not interpret packets.
 package seqpacket

@@ -10,9 +10,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Socket is a unix socket whose reads wait in the runtime's poller, so that a
-// silent peer costs a goroutine and no thread. Package net would do as well,
-// and cost half a megabyte.
+// Socket is a unix socket whose reads wait in the Go runtime's poller, so that a silent
+// peer costs a goroutine and no thread. Package net could do the same, but would cost half
+// a megabyte.
 type Socket struct{ *os.File }
 
 // Adopt takes over a descriptor of a socket.
@@ -37,12 +37,12 @@ func Pair(name string) (ours Socket, theirs *os.File, err error) {
 	return ours, os.NewFile(uintptr(fds[1]), name), nil
 }
 
-// Receive reads one packet and its descriptors, which the caller closes. The
-// error is io.EOF when the peer has gone.
+// Receive reads one packet and its descriptors. The caller closes them. The error is io.EOF
+// when the peer has closed its socket.
 func (s Socket) Receive(maxFiles int) (packet []byte, fds []int, err error) {
 	var n int
 	err = proc.WaitRead(s, func(fd int) (err error) {
-		// Its size first, so that a short packet costs no room for a long one.
+		// Read the size first, so that a short packet does not need a large buffer.
 		if n, err = peekSize(fd); err != nil || n == 0 {
 			return err
 		}
@@ -71,7 +71,8 @@ func (s Socket) ReceiveFile() (fd int, err error) {
 	return fds[0], nil
 }
 
-// peekSize returns the size of the next packet, or 0 at the end: no packet is empty.
+// peekSize returns the size of the next packet. At the end it returns 0, because no packet
+// is empty.
 func peekSize(fd int) (int, error) {
 	for {
 		n, _, err := unix.Recvfrom(fd, nil, unix.MSG_PEEK|unix.MSG_TRUNC)
@@ -81,8 +82,8 @@ func peekSize(fd int) (int, error) {
 	}
 }
 
-// Send sends one packet with descriptors. It does not wait for room: no peer gets more than
-// it has asked for.
+// Send sends one packet with descriptors. It does not wait for room in the socket, because
+// a peer gets only packets that it has asked for.
 func (s Socket) Send(packet []byte, fds ...int) error {
 	return proc.Control(s, func(fd int) error { return proc.Send(fd, packet, fds...) })
 }

@@ -66,7 +66,7 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *serve.Asked) error {
 		return err
 	}
 	defer func() { groups.close() }()
-	inside := *r // the request as init is to see it
+	inside := *r // the request with the paths that init sees
 	var prepare func(*fork.Process) (*Spawn, error)
 	if s.spawner != nil {
 		if err := groups.byHand(); err != nil {
@@ -97,7 +97,7 @@ func (s *Supervisor) begin(ctx context.Context, a *app, c *serve.Asked) error {
 	return nil
 }
 
-// creating runs the hooks that need the namespaces.
+// creating runs the hooks that have to run after the namespaces were made.
 func (s *Supervisor) creating(ctx context.Context, a *app) error {
 	h := a.spec.Hooks
 	if h == nil {
@@ -107,7 +107,7 @@ func (s *Supervisor) creating(ctx context.Context, a *app) error {
 		hookKind{"prestart", h.Prestart}, hookKind{"createRuntime", h.CreateRuntime})
 }
 
-// commit makes the app added. From then on its exit is recorded and announced.
+// commit marks the app as added. From then on its exit is recorded and announced.
 func (s *Supervisor) commit(a *app) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

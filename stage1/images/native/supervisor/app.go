@@ -19,19 +19,19 @@ type app struct {
 	// added is closed when app/add has succeeded or has cleaned up.
 	added chan struct{}
 
-	// Set by app/add before the app is added, and not changed afterwards.
+	// app/add sets these fields before the app is added. They do not change after that.
 	spec *specs.Spec
 	init *initProcess
 	// chroot is the path of the root of an app without a mount namespace, or "".
 	chroot string
 	joins  int // CLONE_NEW* flags of the namespaces that an exec has to join
-	// devices are the moved network devices of an app that is being made.
+	// devices are the moved network devices of an app that is still being made.
 	devices *netdevice.Moved
 
 	state state // guarded by Supervisor.mu
 }
 
-// reserve takes a name for an app that is being made. The caller calls finishAdd.
+// reserve reserves a name for an app that is being made. The caller calls finishAdd.
 func (s *Supervisor) reserve(r *abi.Request) (*app, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,16 +47,16 @@ func (s *Supervisor) reserve(r *abi.Request) (*app, error) {
 	return a, nil
 }
 
-// finishAdd ends app/add, which has failed if the app is not created by now.
+// finishAdd ends app/add. If the app was not added before, app/add has failed.
 func (s *Supervisor) finishAdd(a *app) {
 	s.mu.Lock()
-	_ = s.moveLocked(a, stepFail) // illegal, and right to be, once it is added
+	_ = s.moveLocked(a, stepFail) // illegal, and without effect, if the app was added
 	s.mu.Unlock()
 	close(a.added)
 	s.making.Done()
 }
 
-// app returns an app by its name, once app/add is over.
+// app returns an app by its name. It waits until the app's app/add is over.
 func (s *Supervisor) app(ctx context.Context, name string) (*app, error) {
 	s.mu.Lock()
 	a := s.apps[name]
@@ -74,14 +74,15 @@ func (s *Supervisor) app(ctx context.Context, name string) (*app, error) {
 	return a, nil
 }
 
-// stateOf returns an app's state as it was just now.
+// stateOf returns an app's present state.
 func (s *Supervisor) stateOf(a *app) state {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return a.state
 }
 
-// move takes an app a step further, or returns an error that says why not.
+// move makes a step of an app. If the step is illegal, it returns an error that gives the
+// reason.
 func (s *Supervisor) move(a *app, t step) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,8 +101,9 @@ func (s *Supervisor) moveLocked(a *app, t step) error {
 	return nil
 }
 
-// runHooks runs the hooks of the runtime namespace of one or more kinds, in order, until one
-// fails. They run in this process's namespaces, that is the host's, with the state on stdin.
+// runHooks runs the hooks of the runtime namespace of one or more kinds, in order, until
+// one fails. They run in this process's namespaces, which are the host's, with the app's
+// state on stdin.
 func (s *Supervisor) runHooks(ctx context.Context, a *app, status specs.ContainerState, pid int, kinds ...hookKind) error {
 	state := container.State(a.spec, a.container, a.bundle, string(status), pid)
 	for _, k := range kinds {

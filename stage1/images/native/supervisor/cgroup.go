@@ -13,7 +13,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// cgroups is how a new process enters its app's cgroup. No thread of the supervisor does.
+// cgroups has the files by which a new process enters its app's cgroup. No thread of the
+// supervisor enters it.
 type cgroups struct {
 	tasks []*os.File // version 1: the process writes "0" to them
 	dir   *os.File   // version 2: the process is cloned into it
@@ -52,8 +53,9 @@ func (g cgroups) close() {
 	}
 }
 
-// inner returns the directory of a process's version 2 cgroup, which has to be below dir: if
-// an app has made cgroups below its own and has moved there, its own takes no process.
+// inner returns the directory of a process's version 2 cgroup, which has to be dir or below
+// dir. If an app has made cgroups below its own and has moved into one, its own cgroup
+// accepts no process.
 func inner(dir string, pid int) (string, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cgroup")
 	if err != nil {
@@ -69,8 +71,8 @@ func inner(dir string, pid int) (string, error) {
 	return "", errors.New("the app is not below " + dir)
 }
 
-// within joins an absolute directory with the part of path, from the root of cgroups, that is
-// below it: /sys/fs/cgroup/a/b and /a/b/c are /sys/fs/cgroup/a/b/c.
+// within appends to an absolute directory the part of path that is below it. path begins at
+// the root of cgroups: /sys/fs/cgroup/a/b and /a/b/c give /sys/fs/cgroup/a/b/c.
 func within(dir, path string) (string, bool) {
 	for above := path; above != "/" && above != "."; above = filepath.Dir(above) {
 		if strings.HasSuffix(dir, above) {

@@ -7,7 +7,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// name names the process of an app, or of an exec in it.
+// name identifies the process of an app or, with exec, of an exec in the app.
 type name struct{ app, exec string }
 
 func (n name) String() string {
@@ -17,13 +17,15 @@ func (n name) String() string {
 	return "app " + n.app
 }
 
-// keep has a child's exit recorded and announced, even if it has ended already.
+// keep makes sure that a child's exit is recorded and announced, even if the child has
+// ended already.
 func (s *Supervisor) keep(n name, c *proc.Child) {
 	c.Decide(func(e proc.Exit) { s.record(n, abi.Status(e)) }, func(e proc.Exit) { s.announce(n, abi.Status(e)) })
 }
 
-// record writes an exit to disk. An exec's is not written if its notice has it: stage 0 can
-// read the pipe after this process has ended, and execs end with their shim.
+// record writes an exit to disk. It does not write an exec's exit if the notice has it:
+// stage 0 can read the notice after this process has ended, and no other process needs the
+// exit, because execs end with their shim.
 func (s *Supervisor) record(n name, status abi.Status) {
 	if n.exec != "" && s.noticeWords {
 		return
@@ -33,7 +35,8 @@ func (s *Supervisor) record(n name, status abi.Status) {
 	}
 }
 
-// announce sends stage 0 the notice of an exit. If stage 0 has ended, the file remains.
+// announce sends stage 0 the notice of an exit. If stage 0 has ended, the exit is only in
+// the file.
 func (s *Supervisor) announce(n name, status abi.Status) {
 	s.mu.Lock()
 	if n.exec != "" {

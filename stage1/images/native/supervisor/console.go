@@ -12,7 +12,7 @@ import (
 )
 
 // forward sends the master of an app's pty to the listener of the console socket, in one
-// message. A relative path is one in the pod's directory, as in all of a request.
+// message. As in the whole request, a relative path is relative to the pod's directory.
 func forward(path string, master *os.File) error {
 	return hand(path, "console", []byte("console"), master)
 }
@@ -31,7 +31,8 @@ func hand(path, what string, message []byte, file *os.File) error {
 		return err
 	}
 	defer s.Close()
-	// Non-blocking: if the listener's queue is full, it is not listening for us.
+	// The socket is non-blocking, so connect(2) fails if the listener's queue is full.
+	// Such a listener does not accept connections.
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		return fmt.Errorf("connect to %s socket %s: %w", what, path, err)
 	}
@@ -40,7 +41,7 @@ func hand(path, what string, message []byte, file *os.File) error {
 		n, err = unix.SendmsgN(fd, message, unix.UnixRights(int(file.Fd())), nil, unix.MSG_NOSIGNAL)
 		return err
 	})
-	if err == nil && n < len(message) { // it is longer than the socket's buffer
+	if err == nil && n < len(message) { // the message is longer than the socket's buffer
 		if err = s.SetWriteDeadline(time.Now().Add(patience)); err == nil {
 			_, err = s.Write(message[n:])
 		}

@@ -1,6 +1,6 @@
-// Package supervisor is the native stage1's `run`: one process per pod, which
-// makes the processes of apps and execs, is their parent, records their ends
-// and answers the pod's other entrypoints over a socket.
+// Package supervisor is the native stage1's `run`. There is one process of it per pod. It
+// makes the processes of apps and execs, is their parent, records their exits, and answers
+// the pod's other entrypoints over a socket.
 //
 //	app                                        exec
 //	            start            exec succeeds             exec succeeds
@@ -9,11 +9,12 @@
 //	   │         └──── exit ┴──── ended ◀┘          │     exit   │
 //	   └─ failed ─▶ (removed) ◀─ rm ─┘              └▶ (removed)◀┘
 //
-// An end is recorded on disk before the process is reaped, then announced to
-// stage 0. A process whose making failed is neither recorded nor announced.
+// An exit is recorded on disk, then the process is reaped, then the exit is announced to
+// stage 0. If the making of a process has failed, its exit is neither recorded nor
+// announced.
 //
-// Its threads stay in the host's namespaces and in the cgroup in which it was started. The
-// steps in an app's namespaces are package container's, in a process made by package fork.
-// It limits nothing, makes no cgroups, unmounts nothing and runs no poststop hooks: stage 0
-// does.
+// The threads of the supervisor stay in the host's namespaces and in the cgroup in which it
+// was started. Package fork makes the process of an app, and package container does the
+// steps inside the app's namespaces. The supervisor sets no limits, makes no cgroups,
+// unmounts nothing and runs no poststop hooks: stage 0 does that.
 package supervisor

@@ -15,8 +15,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
-// enter serves enter: it executes a further program in an app that was added and has not
-// ended. If it fails, or ctx ends before the exec has succeeded, nothing of the exec remains.
+// enter serves the entrypoint enter: it executes a further program in an app that was added
+// and has not ended. If it fails, or ctx ends before the exec has succeeded, nothing of the
+// exec remains.
 func (s *Supervisor) enter(ctx context.Context, c *serve.Asked) error {
 	r := c.Request
 	a, err := s.app(ctx, r.App)
@@ -42,7 +43,7 @@ func (s *Supervisor) enter(ctx context.Context, c *serve.Asked) error {
 		s.forgetExec(n)
 		status := i.child.Drop()
 		if err == errDied && gone(a.init.child.Signal(0)) {
-			return stoppedUnderneath(a) // its end has killed the exec
+			return stoppedUnderneath(a) // the end of the app has killed the exec
 		}
 		return explain(ctx, err, i.child.PID(), status)
 	}
@@ -90,8 +91,8 @@ func (s *Supervisor) beginExec(ctx context.Context, a *app, c *serve.Asked) (*in
 	return i, nil
 }
 
-// openChroot opens the root of an app without a mount namespace. It returns nil for another app,
-// whose root is that of its namespace.
+// openChroot opens the root of an app without a mount namespace. For any other app it
+// returns nil, because an exec gets the root with the app's mount namespace.
 func (a *app) openChroot() (*os.File, error) {
 	if a.chroot == "" {
 		return nil, nil
@@ -121,7 +122,7 @@ func (s *Supervisor) startExec(ctx context.Context, i *initProcess, a *app, r *a
 			Joins:  []fork.Join{join},
 			Root:   a.joins&unix.CLONE_NEWUSER != 0,
 			Cgroup: dir,
-			Apart:  dir != nil, // the app may be paused meanwhile
+			Apart:  dir != nil, // the app may be paused during the clone
 		})
 	}
 	err = begin(groups.dir)
@@ -140,8 +141,8 @@ func (s *Supervisor) startExec(ctx context.Context, i *initProcess, a *app, r *a
 	return begin(dir)
 }
 
-// reserveExec takes an id for an exec that is being made. The caller calls making.Done, and
-// forgetExec if the exec fails.
+// reserveExec reserves an id for an exec that is being made. The caller calls making.Done,
+// and forgetExec if the exec fails.
 func (s *Supervisor) reserveExec(a *app, n name) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +162,7 @@ func (s *Supervisor) reserveExec(a *app, n name) error {
 	return nil
 }
 
-// commitExec makes a running exec known.
+// commitExec registers a running exec.
 func (s *Supervisor) commitExec(n name, c *proc.Child) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -49,6 +49,6 @@ func codeOf(err error) int {
 	return 1
 }
 
-// gone reports whether an error, this program's or the kernel's, is that of a process which
-// has ended.
+// gone reports whether an error, of this program or of the kernel, says that a process has
+// ended.
 func gone(err error) bool { return errors.Is(err, proc.ErrGone) || errors.Is(err, syscall.ESRCH) }

@@ -11,7 +11,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 )
 
-// leader starts the holder of a sandbox's pod, and returns the pid to report.
+// leader starts the holder if the pod is a sandbox. It returns the pid for the ready line.
 func (s *Supervisor) leader(r *abi.Request) (leader int, err error) {
 	if r.Sandbox == nil {
 		return os.Getpid(), nil
@@ -23,8 +23,9 @@ func (s *Supervisor) leader(r *abi.Request) (leader int, err error) {
 	return c.PID(), nil
 }
 
-// hold starts the holder, the program of the request's bundle, as an app is started. No call
-// can name it, and its exit is not recorded, because stage 0 waits for it.
+// hold starts the holder in the same way as an app. Its program is in the bundle of the
+// request. No call can name the holder, and its exit is not recorded, because stage 0
+// itself waits for it.
 func (s *Supervisor) hold(r *abi.Request) (*proc.Child, error) {
 	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
 	if err != nil {
@@ -51,6 +52,6 @@ func (s *Supervisor) hold(r *abi.Request) (*proc.Child, error) {
 		err = explain(s.ctx, err, i.child.PID(), i.child.Drop())
 		return nil, fmt.Errorf("holder of the pod: %w", err)
 	}
-	i.child.Decide(nil, nil) // it is only reaped
+	i.child.Decide(nil, nil) // the holder is only reaped
 	return i.child, nil
 }

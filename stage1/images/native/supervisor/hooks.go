@@ -15,7 +15,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
-// maxHookOutput is how much of the end of a hook's output an error has, in bytes.
+// maxHookOutput is the maximum number of bytes of a hook's output in an error.
+// The error has the end of the output.
 const maxHookOutput = 2048
 
 func (s *Supervisor) runHook(ctx context.Context, h specs.Hook, bundle string, state []byte) error {
@@ -45,14 +46,15 @@ func (s *Supervisor) runHook(ctx context.Context, h specs.Hook, bundle string, s
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	// A daemon that the hook left behind may keep the pipe open.
+	// The pipe may still be open, because a daemon that the hook has left behind
+	// has it.
 	if said := bytes.TrimSpace(tail.Stop()); len(said) > 0 {
 		err = fmt.Errorf("%w: %s", err, said)
 	}
 	return err
 }
 
-// startHook starts a hook's process. It takes output over.
+// startHook starts a hook's process. It closes output.
 func (s *Supervisor) startHook(ctx context.Context, h specs.Hook, bundle string, state []byte, output *os.File) (*proc.Child, error) {
 	defer output.Close()
 	stdin, err := proc.Memory("native-state", state)

@@ -16,26 +16,28 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
-// initProcess is a process between its clone and its exec: this binary as `init`, in its
-// namespaces, with a socket to the supervisor. Package container has the other side.
+// initProcess is a process between its clone and its exec: this binary, executed as `init`
+// in its namespaces, with a socket to the supervisor. Package container has the other side
+// of the socket.
 type initProcess struct {
 	child    *proc.Child
 	words    seqpacket.Socket
 	prepared *container.Prepared
-	console  string // the console socket, if a terminal is wanted
-	// prepareSpawn has a spawner prepare the process; nil without one, and for an exec.
+	console  string // path of the console socket, if a terminal is wanted
+	// prepareSpawn lets a spawner prepare the process. It is nil without a spawner, and for
+	// an exec.
 	prepareSpawn func(*fork.Process) (*Spawn, error)
 	spawn        *Spawn // the result of prepareSpawn, until the app is ready
 	// netDevices moves the network devices of the spec; nil for an exec.
 	netDevices func() error
-	// listener hands the listener of the process's seccomp filter to the agent.
+	// listener passes the listener of the process's seccomp filter to the agent.
 	listener func(pid int, listener *os.File) error
 	// hooks runs the hooks of the runtime namespace; nil for an exec.
 	hooks func(context.Context) error
 }
 
-// start clones p, whose namespaces and cgroup are set, with the files that init expects.
-// After an error the caller closes prepared.
+// start clones p, whose namespaces and cgroup are already set, with the files that init
+// expects. After an error the caller closes prepared.
 func (i *initProcess) start(ctx context.Context, s *Supervisor, who string, stdio [3]*os.File, p *fork.Process) error {
 	words, theirs, err := seqpacket.Pair("the socket of " + who)
 	if err != nil {
@@ -55,13 +57,13 @@ func (i *initProcess) start(ctx context.Context, s *Supervisor, who string, stdi
 		return err
 	}
 	i.words = words
-	i.prepared.Close() // it has its own copies
+	i.prepared.Close() // the process has its own copies
 	i.prepared.Config, i.prepared.Files = nil, nil
 	return nil
 }
 
-// cloneUnread makes the process. In a user namespace it executes this binary only if it may
-// not read it.
+// cloneUnread makes the process. If it is in a user namespace that lets it read this
+// binary, cloneUnread makes it again with a copy of the binary that it cannot read.
 func (i *initProcess) cloneUnread(ctx context.Context, s *Supervisor, who string, p *fork.Process, words seqpacket.Socket, theirs *os.File) (err error) {
 	p.Exe, p.Unreadable = s.exe, p.Root
 	if i.child, err = i.clone(ctx, s, who, p, words, theirs); !errors.Is(err, fork.ErrReadable) {
@@ -77,7 +79,8 @@ func (i *initProcess) cloneUnread(ctx context.Context, s *Supervisor, who string
 	return err
 }
 
-// clone makes the process. No other process has its end of the socket afterwards.
+// clone makes the process. After that, only this process has the child's end of the socket
+// open.
 func (i *initProcess) clone(ctx context.Context, s *Supervisor, who string, p *fork.Process, words seqpacket.Socket, theirs *os.File) (*proc.Child, error) {
 	if i.prepareSpawn == nil {
 		return s.fork(ctx, p)
@@ -95,13 +98,13 @@ func (i *initProcess) clone(ctx context.Context, s *Supervisor, who string, p *f
 	return s.startSpawn(ctx, e, words)
 }
 
-// fork makes a child whose verdict is open.
+// fork makes a child whose verdict is not given yet.
 func (s *Supervisor) fork(ctx context.Context, p *fork.Process) (*proc.Child, error) {
 	return s.children.Make(func() (int, error) { return fork.Start(ctx, p) })
 }
 
-// hide returns this binary for a user namespace with the host's root, who owns it and could
-// read it otherwise.
+// hide returns this binary in a form that no process can read, for user namespaces that map
+// the host's root, who owns the binary.
 func (s *Supervisor) hide() (*os.File, error) {
 	if f := s.hidden.Load(); f != nil {
 		return f, nil
@@ -110,13 +113,13 @@ func (s *Supervisor) hide() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !s.hidden.CompareAndSwap(nil, f) { // another call was faster
+	if !s.hidden.CompareAndSwap(nil, f) { // another call was faster; use its file
 		f.Close()
 	}
 	return s.hidden.Load(), nil
 }
 
-// leave closes the files that only the making of the process has needed.
+// leave closes the files that were only needed to make the process.
 func (i *initProcess) leave() {
 	if i.spawn != nil {
 		i.spawn.Close()
@@ -124,10 +127,10 @@ func (i *initProcess) leave() {
 	}
 }
 
-// The errors of follow at the end of the socket.
+// The errors of follow when the socket is closed.
 var (
 	errExecuted = errors.New("the program is executed")
-	errDied     = errors.New("the process has ended") // explain adds the status
+	errDied     = errors.New("the process has ended") // explain adds the exit status
 )
 
 // ready waits until the process is blocked before its exec.
@@ -147,8 +150,8 @@ func (i *initProcess) executed(ctx context.Context) error {
 	return nil
 }
 
-// follow serves the process until it sends last, executes its program (errExecuted) or
-// fails. The end of ctx kills the process.
+// follow answers the messages of the process until the process sends the word last,
+// executes its program (errExecuted) or fails. When ctx ends, follow kills the process.
 func (i *initProcess) follow(ctx context.Context, last container.Word) error {
 	defer context.AfterFunc(ctx, func() { _ = i.child.Kill() })()
 	exec := false
@@ -178,7 +181,7 @@ func (i *initProcess) follow(ctx context.Context, last container.Word) error {
 	}
 }
 
-// hear returns the next message, and the descriptor that came with it.
+// hear returns the next message of the process, and the descriptor that came with it.
 func (i *initProcess) hear() (m container.Message, master *os.File, err error) {
 	packet, fds, err := i.words.Receive(1)
 	if err != nil {
@@ -231,7 +234,8 @@ func (i *initProcess) serve(ctx context.Context, m container.Message, master *os
 	return fmt.Errorf("process %d sent %q, which is no word of init", i.child.PID(), m.Word)
 }
 
-// say sends a word. If the process has ended, the next read reports that.
+// say sends a word. It ignores that the process has ended, because the next read reports
+// that.
 func (i *initProcess) say(w container.Word) error {
 	if err := i.words.Send(container.Message{Word: w}.Encode()); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		return fmt.Errorf("send %q to process %d: %w", w, i.child.PID(), err)
@@ -239,7 +243,7 @@ func (i *initProcess) say(w container.Word) error {
 	return nil
 }
 
-// explain completes errDied with the status of the process.
+// explain adds the exit status of the process to errDied.
 func explain(ctx context.Context, err error, pid int, status proc.Exit) error {
 	if err != errDied {
 		return err

@@ -11,8 +11,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 )
 
-// handOver takes the listener of the process's seccomp filter, which has a descriptor there, and
-// hands it to the agent. The process waits meanwhile, under its filter.
+// handOver takes the listener of the process's seccomp filter out of the process, and
+// passes it to the agent. descriptor is its number in the process. The process waits
+// meanwhile, with the filter in force.
 func (i *initProcess) handOver(descriptor int) error {
 	if i.listener == nil {
 		return errors.New("a seccomp listener that the profile does not ask for")
@@ -31,8 +32,8 @@ func (i *initProcess) handOver(descriptor int) error {
 	return i.listener(i.child.PID(), listener)
 }
 
-// tellAgent sends the listener of one of the app's processes, with the state of that process, to
-// the seccomp agent that the spec names.
+// tellAgent sends the listener of one of the app's processes to the seccomp agent that the
+// spec names, with the state of that process.
 func (s *Supervisor) tellAgent(a *app, pid int, listener *os.File) error {
 	status := specs.StateCreated
 	if s.stateOf(a) == running {

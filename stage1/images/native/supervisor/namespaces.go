@@ -15,7 +15,7 @@ import (
 )
 
 // enlist sets the namespaces that an app's first process joins or makes. The caller closes
-// the joined ones, also after an error.
+// the files of joined ones, even after an error.
 func enlist(p *fork.Process, linux *specs.Linux) error {
 	kinds, listed := fork.Namespaces(), 0
 	var user *fork.Join
@@ -30,7 +30,7 @@ func enlist(p *fork.Process, linux *specs.Linux) error {
 		}
 		listed |= k.Flag
 		if n.Path == "" {
-			if k.Flag != unix.CLONE_NEWCGROUP { // init's, once it is in its cgroup
+			if k.Flag != unix.CLONE_NEWCGROUP { // init makes its cgroup namespace itself, when it is in its cgroup
 				p.New |= uintptr(k.Flag)
 			}
 			continue
@@ -51,7 +51,8 @@ func enlist(p *fork.Process, linux *specs.Linux) error {
 		}
 		p.Joins = append(p.Joins, *j)
 	}
-	// Last, because to join namespaces of the host needs the host's rights.
+	// Join the user namespace last, because joining namespaces of the host needs the host's
+	// rights.
 	if user != nil {
 		p.Joins = append(p.Joins, *user)
 	}
@@ -59,7 +60,7 @@ func enlist(p *fork.Process, linux *specs.Linux) error {
 	return mapIDs(p, linux, listed)
 }
 
-// clocks returns offsets as the kernel takes them. Package container refuses offsets without
+// clocks returns offsets in the kernel's format. Package container refuses offsets without
 // a new time namespace.
 func clocks(offsets map[string]specs.LinuxTimeOffset) []byte {
 	var text []byte
@@ -69,7 +70,7 @@ func clocks(offsets map[string]specs.LinuxTimeOffset) []byte {
 	return text
 }
 
-// mapIDs sets the id maps of a new user namespace. A joined one keeps its own.
+// mapIDs sets the id maps of a new user namespace. A joined user namespace keeps its own.
 func mapIDs(p *fork.Process, linux *specs.Linux, listed int) error {
 	if listed&unix.CLONE_NEWUSER == 0 {
 		if len(linux.UIDMappings)+len(linux.GIDMappings) > 0 {
@@ -110,9 +111,9 @@ func openNamespace(k fork.Namespace, path string) (*fork.Join, error) {
 	return &fork.Join{What: what, File: f, Flags: flag}, nil
 }
 
-// notHosts returns an error if a mount namespace is this process's or that of the host's first
-// process. In a mount namespace that is joined, the app's root takes the place of the old one for
-// all processes.
+// notHosts returns an error if a mount namespace is that of this process or of the host's
+// first process. If an app joins a mount namespace, its root becomes the root of all
+// processes there.
 func notHosts(namespace *os.File) error {
 	joined, err := namespace.Stat()
 	if err != nil {
@@ -121,7 +122,7 @@ func notHosts(namespace *os.File) error {
 	for _, path := range []string{"/proc/self/ns/mnt", "/proc/1/ns/mnt"} {
 		host, err := os.Stat(path)
 		if errors.Is(err, fs.ErrPermission) {
-			continue // this process has no rights in that namespace, and cannot join it
+			continue // this process has no rights in that namespace, so it cannot join it
 		}
 		if err != nil {
 			return err
@@ -139,14 +140,14 @@ func closeJoins(joins []fork.Join) {
 	}
 }
 
-// differing returns the flags of the namespaces that a process does not share with this one:
-// an exec has to join them.
+// differing returns the flags of the namespaces that a process does not share with this
+// one. An exec has to join these.
 func differing(pid int) (int, error) {
 	flags := 0
 	for _, k := range fork.Namespaces() {
 		theirs, err := os.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, k.File))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // a kernel without it
+			continue // this kernel lacks this type of namespace
 		}
 		ours, oursErr := os.Stat("/proc/self/ns/" + k.File)
 		if err := cmp.Or(err, oursErr); err != nil {

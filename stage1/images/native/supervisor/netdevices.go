@@ -26,8 +26,8 @@ func (a *app) takeNetDevices() error {
 	return nil
 }
 
-// returnNetDevices moves the network devices of an app back that could not be made. Its process
-// has ended. The error says if a device is lost.
+// returnNetDevices moves network devices back, if their app could not be made. The process
+// of the app must have ended. The returned error also says whether a device is lost.
 func (a *app) returnNetDevices(err error) error {
 	return errors.Join(err, a.devices.Undo())
 }

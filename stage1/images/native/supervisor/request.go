@@ -13,7 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 )
 
-// checkRequest checks that a request is one of this interface version.
+// checkRequest returns an error if a request is not of this interface version.
 func checkRequest(r *abi.Request) error {
 	if r.Version != abi.Version {
 		return Unsupported("the request of %s: version %d, want %d", r.Entrypoint, r.Version, abi.Version)
@@ -21,8 +21,9 @@ func checkRequest(r *abi.Request) error {
 	return nil
 }
 
-// document has the fields that decodeSpec reads of a spec. Stage 0 refuses those of other
-// platforms, and encoding/json would keep tables of all types of a specs.Spec.
+// document has the fields of a spec that decodeSpec reads. It is not a specs.Spec,
+// because encoding/json would build and keep tables of all its types. Stage 0 refuses the
+// fields of other platforms.
 type document struct {
 	Version     string            `json:"ociVersion"`
 	Process     *specs.Process    `json:"process"`
@@ -60,8 +61,8 @@ func decodeProcess(raw abi.RawJSON) (*specs.Process, error) {
 	return &p, nil
 }
 
-// stdio returns the app's files of a call, owned as the options say. All three have to be
-// there.
+// stdio returns the app's files of a call, with the owner that the options name. All
+// three files must be there.
 func stdio(c *serve.Asked) ([3]*os.File, error) {
 	for fd, f := range c.Stdio {
 		if f == nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// A request is refused with words and an exit code of the ABI; what it carries for the app is
-// refused, or is whole.
+// A request is either refused, with a text and an exit code of the ABI, or accepted. If it is
+// accepted, nothing that it has for the app is lost.
 func FuzzARequestIsRefusedOrWhole(f *testing.F) {
 	f.Add([]byte(`{"version":7,"entrypoint":"app/add","app":"a","container":"c","rootfs":"/r","bundle":"/b",
 		"cgroup":{"version":1,"dirs":["/sys/fs/cgroup/pids/x"]},"options":{"ioUid":5},
@@ -38,7 +38,8 @@ func FuzzARequestIsRefusedOrWhole(f *testing.F) {
 	})
 }
 
-// checkSpec checks that a spec which is taken says the same when it is read again.
+// checkSpec checks that a spec that is accepted is the same after it was written and read
+// again.
 func checkSpec(t *testing.T, raw abi.RawJSON) {
 	spec, err := decodeSpec(raw)
 	if err != nil {

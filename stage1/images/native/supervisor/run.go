@@ -20,20 +20,22 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
-// logFile has the messages that no caller gets: a call that cannot be accepted, the trace of
-// a crash. It is removed with the pod.
+// logFile gets the messages for which no caller waits: a call that cannot be accepted, the
+// trace of a crash. It is removed with the pod.
 const logFile = "stage1/rootfs/rkt/native.log"
 
-// There is a supervisor in every pod, and it has little to do: a second processor for Go
-// costs 200 KB and gains nothing, and a small heap is collected more often than by default.
-// The first collection costs 400 KB, so it is not done before it gains as much.
+// Settings of the Go runtime. Every pod has a supervisor, which has little to do, so it
+// must be small. A second processor would cost 200 KB and gain nothing. gcPercent keeps the
+// heap smaller than the default does. The first collection of garbage costs 400 KB, so it
+// is put off until it frees as much.
 const (
 	processors = 1
 	gcPercent  = 50
 )
 
-// Run is `run`: it serves the pod whose directory is the working directory until it is
-// stopped, and returns the exit code. e makes the apps, or clone(2) if e is nil.
+// Run is `run`: it serves the pod whose directory is the working directory until the pod is
+// stopped, and returns the exit code. e makes the processes of apps; if e is nil, clone(2)
+// does.
 func Run(e Spawner) int {
 	runtime.GOMAXPROCS(processors)
 	debug.SetGCPercent(gcPercent)
@@ -48,13 +50,15 @@ func Run(e Spawner) int {
 	return 0
 }
 
-// run closes ready and errorFile when the pod can be used, and returns at the pod's end.
+// run closes ready and errorFile when the pod can be used. It returns when the pod has
+// ended.
 func run(ready, errorFile *os.File, e Spawner) error {
 	request, err := runRequest()
 	if err != nil {
 		return err
 	}
-	// No os.File: it stays open until this process ends.
+	// Do not make an os.File of the lock: the descriptor must stay open until this process
+	// ends.
 	if fd, err := strconv.Atoi(os.Getenv(abi.EnvLockFD)); err == nil && fd > 2 {
 		unix.CloseOnExec(fd)
 	}
@@ -64,9 +68,10 @@ func run(ready, errorFile *os.File, e Spawner) error {
 	if err := proc.SetSubreaper(); err != nil {
 		return err
 	}
-	// Children inherit this. The maker of a user namespace has all capabilities over the
-	// processes in it, and the host's root makes all of them: containers of that user could
-	// trace a child during its first instructions.
+	// Children inherit this setting. The user that makes a user namespace has all
+	// capabilities over the processes in it, and the host's root makes those of all
+	// containers. Without the setting, a container that runs as the host's root could
+	// trace a child of the supervisor during the child's first instructions.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make the supervisor undumpable: %w", err)
 	}
@@ -76,7 +81,7 @@ func run(ready, errorFile *os.File, e Spawner) error {
 	}
 	defer func() {
 		s.cancel(errStopping)
-		_ = s.children.Close(s.ctx) // after a forced stop some may not have ended
+		_ = s.children.Close(s.ctx) // after a forced stop some children may be running
 	}()
 	s.spawner, s.noticeWords = e, request.NoticeWords
 	if err := os.Mkdir(abi.StatusDir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
@@ -107,7 +112,7 @@ func run(ready, errorFile *os.File, e Spawner) error {
 		s.stop(false)
 	case forced := <-done:
 		if forced {
-			return nil // without waiting for anything
+			return nil // do not wait for anything
 		}
 	}
 	listener.Close()
@@ -116,8 +121,8 @@ func run(ready, errorFile *os.File, e Spawner) error {
 	return nil
 }
 
-// newSupervisor returns a supervisor without apps, and a channel that receives after the
-// answer to `stop` whether it was forced.
+// newSupervisor returns a supervisor without apps, and a channel. After the answer to
+// `stop` the channel receives whether the stop was forced.
 func newSupervisor() (*Supervisor, <-chan bool, error) {
 	exe, err := os.OpenFile("/proc/self/exe", unix.O_PATH, 0)
 	if err != nil {
@@ -131,7 +136,7 @@ func newSupervisor() (*Supervisor, <-chan bool, error) {
 		quit: func(forced bool) {
 			select {
 			case done <- forced:
-			default: // stop was called twice
+			default: // stop was called a second time
 			}
 		},
 		apps:  map[string]*app{},
@@ -155,8 +160,8 @@ func runRequest() (*abi.Request, error) {
 	return r, checkRequest(r)
 }
 
-// detach replaces the inherited stdio by /dev/null and the log: the error pipe has a reader
-// only until the pod is ready.
+// detach replaces the inherited stdio by /dev/null and the log, because the error pipe has
+// a reader only until the pod is ready.
 func detach() error {
 	log, err := os.OpenFile(logFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {

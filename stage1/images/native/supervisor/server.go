@@ -48,7 +48,8 @@ func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
 	return Unsupported("entrypoint %s is not supported", c.Entrypoint)
 }
 
-// report writes a ready line. It is no error if the reader has ended.
+// report writes a ready line. It ignores errors, because the reader may have
+// ended.
 func report(to *os.File, r abi.Ready) {
 	if to != nil {
 		_ = json.NewEncoder(to).Encode(r)

@@ -22,7 +22,7 @@ func (s *Supervisor) signal(ctx context.Context, r *abi.Request) error {
 	}
 	if waits && proc.Fatal(sig) {
 		// No program can handle the signal yet, and process 1 of a PID namespace ignores
-		// unhandled ones.
+		// signals without a handler.
 		sig = unix.SIGKILL
 	}
 	err = c.Signal(sig)
@@ -32,7 +32,7 @@ func (s *Supervisor) signal(ctx context.Context, r *abi.Request) error {
 	return err
 }
 
-// target returns the process that a signal is for, and whether it waits for its exec.
+// target returns the process for a signal. waits is set if that process waits for its exec.
 func (s *Supervisor) target(ctx context.Context, n name) (c *proc.Child, waits bool, err error) {
 	a, err := s.app(ctx, n.app)
 	if err != nil {

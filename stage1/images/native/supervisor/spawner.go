@@ -18,33 +18,34 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
-// Spawner makes the namespaces of apps by a program of the host that makes containers, in
-// place of clone(2). The program executes this binary as init, so that the app is the
-// container's first process.
+// Spawner makes the processes of apps by a program of the host that makes containers, such
+// as systemd-nspawn, in place of clone(2). The program executes this binary as init, so
+// that init, and then the app, is the container's first process.
 type Spawner interface {
-	// Root returns the path at which init finds the app's root, which is r.Rootfs on the
-	// host. It is called first: an app that the program cannot make is an Unsupported error.
+	// Root returns the path at which init finds the app's root; on the host it is r.Rootfs.
+	// It is called first. For an app that the program cannot make, it returns an
+	// Unsupported error.
 	Root(r *abi.Request, spec *specs.Spec) (string, error)
-	// Prepare returns the process that executes the program. p is the process that clone
-	// would make: its namespaces, and the files of init from descriptor 0 on.
+	// Prepare returns the process that executes the program. p describes the process that
+	// clone would make: its namespaces, and the files of init from descriptor 0 on.
 	Prepare(p *fork.Process, r *abi.Request, spec *specs.Spec) (*Spawn, error)
 }
 
-// Spawn is the process of an app that a program of the host is to make.
+// Spawn describes a program of the host that makes the process of an app.
 type Spawn struct {
 	Process *fork.Process // executes the program
-	// Words returns the output of the program, once it has ended.
+	// Words returns the output of the program. Call it when the program has ended.
 	Words func() string
-	// Started is called when the program was started and has its files.
+	// Started is called when the program was started with its files.
 	Started func()
-	// Close removes the files that only the making of the container has needed. The app's
-	// process is in the container by then, or has ended.
+	// Close removes the files that were only needed to make the container. It is called
+	// when the app's process is in the container, or has ended.
 	Close func()
 }
 
-// Announce sends the first word of a spawned init, from which the supervisor learns its pid:
-// the kernel translates it between PID namespaces. Announce returns when this process is a child
-// of the supervisor, which can see its exit then.
+// Announce sends the first word of a spawned init. The kernel names the sender to the
+// supervisor, and translates its pid between PID namespaces. Announce returns when this
+// process is a child of the supervisor, so that the supervisor can see its exit.
 func Announce(socket int) error {
 	if err := proc.Send(socket, container.Message{Word: container.WordSpawned}.Encode()); err != nil {
 		return err
@@ -63,11 +64,11 @@ func Announce(socket int) error {
 	}
 }
 
-// startSpawn starts the program of a spawner and takes over the process that it makes.
-// It kills the program, which would only wait and keep the exit of its child to itself. The
-// supervisor is a subreaper, so it inherits the child.
+// startSpawn starts the program of a spawner and takes over the process that the program
+// makes. Then it kills the program, which would only wait for that process and reap it. The
+// supervisor is a subreaper, so it becomes the parent.
 func (s *Supervisor) startSpawn(ctx context.Context, e *Spawn, words seqpacket.Socket) (*proc.Child, error) {
-	defer s.children.Expect()() // the process is inherited before it is known
+	defer s.children.Expect()() // the process becomes a child of this one before its pid is known here
 	program, err := s.fork(ctx, e.Process)
 	if err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func (s *Supervisor) startSpawn(ctx context.Context, e *Spawn, words seqpacket.S
 	if err != nil {
 		return nil, err
 	}
-	// If the process has gone, the next read reports that.
+	// If the process has ended, the next read reports that.
 	if err := words.Send(container.Message{Word: container.WordAdopted}.Encode()); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.ECONNRESET) {
 		c.Drop()
 		return nil, fmt.Errorf("answer process %d: %w", pid, err)
@@ -95,7 +96,8 @@ func (s *Supervisor) startSpawn(ctx context.Context, e *Spawn, words seqpacket.S
 	return c, nil
 }
 
-// sender reads the first packet and returns the pid of its sender, as the kernel says.
+// sender reads the first packet and returns the pid of its sender, which the kernel
+// supplies.
 func sender(ctx context.Context, s seqpacket.Socket) (pid int, err error) {
 	defer context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })()
 	packet, rights := make([]byte, 64), make([]byte, unix.CmsgSpace(unix.SizeofUcred))
@@ -127,7 +129,7 @@ func sender(ctx context.Context, s seqpacket.Socket) (pid int, err error) {
 	return 0, errors.New("the first word of init came without its sender")
 }
 
-// identify turns the kernel's naming of senders on or off.
+// identify sets whether the kernel adds the identity of the sender to each packet.
 func identify(s seqpacket.Socket, on bool) error {
 	value := 0
 	if on {
@@ -138,8 +140,8 @@ func identify(s seqpacket.Socket, on bool) error {
 	})
 }
 
-// byHand has a process enter its cgroup of version 2 by itself, as those of version 1: the
-// program of a spawner does not clone into it.
+// byHand makes a process enter its version 2 cgroup by itself, in the way of version 1,
+// because the program of a spawner does not clone into that cgroup.
 func (g *cgroups) byHand() error {
 	if g.dir == nil {
 		return nil
@@ -153,7 +155,7 @@ func (g *cgroups) byHand() error {
 	return nil
 }
 
-// Failed tells the supervisor why a process that has called Announce ends.
+// Failed sends the supervisor the reason for which a process ends that has called Announce.
 func Failed(socket int, err error) {
 	_ = proc.Send(socket, container.Message{Word: container.WordError, Text: err.Error(), Code: 1}.Encode())
 }

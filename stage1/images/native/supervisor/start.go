@@ -10,9 +10,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 )
 
-// start serves app/start: it releases an added app, and returns when the app has executed its
-// program and the poststart hooks have run. If one of these fails,
-// or the caller ends before, the app is killed.
+// start serves app/start: it releases an added app, and returns when the app has executed
+// its program and the poststart hooks have run. If one of these fails, or the caller ends
+// before, start kills the app.
 func (s *Supervisor) start(ctx context.Context, r *abi.Request) error {
 	a, err := s.app(ctx, r.App)
 	if err != nil {
@@ -30,11 +30,11 @@ func (s *Supervisor) start(ctx context.Context, r *abi.Request) error {
 	if err != nil {
 		var said *failure
 		if !errors.As(err, &said) {
-			_ = i.child.Kill() // one that has said what failed ends with a status of its own
+			_ = i.child.Kill() // an app that has reported an error ends with a status of its own
 		}
 		return explain(ctx, err, i.child.PID(), i.child.Wait())
 	}
-	_ = s.move(a, stepExec) // illegal if it has ended already
+	_ = s.move(a, stepExec) // illegal, and without effect, if the app has ended
 	if h := a.spec.Hooks; h != nil {
 		if err := s.runHooks(ctx, a, specs.StateRunning, i.child.PID(), hookKind{"poststart", h.Poststart}); err != nil {
 			_ = i.child.Kill()

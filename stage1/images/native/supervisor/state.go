@@ -1,6 +1,6 @@
 package supervisor
 
-// state is the state of an app. doc.go has the picture.
+// state is the state of an app. doc.go has the diagram.
 type state int
 
 const (
@@ -8,22 +8,22 @@ const (
 	added                 // its process waits to be started
 	starting              // it was told to execute its program
 	running               // it executes its program
-	ended                 // its end is recorded
-	removed               // it is forgotten
+	ended                 // its exit is recorded
+	removed               // app/rm has removed it, or it could not be made
 )
 
 func (s state) String() string {
 	return [...]string{"half made", "created", "starting", "running", "stopped", "removed"}[s]
 }
 
-// step is an event of an app.
+// step is a step of an app from one state to another.
 type step int
 
 const (
 	stepReady  step = iota // the process is blocked before its exec
 	stepStart              // app/start
 	stepExec               // the exec has succeeded
-	stepExit               // the end is recorded
+	stepExit               // the exit is recorded
 	stepRemove             // app/rm
 	stepFail               // its making has failed
 )
@@ -32,8 +32,8 @@ func (s step) String() string {
 	return [...]string{"finish", "start", "execute", "end", "remove", "give up"}[s]
 }
 
-// transitions is the table. No step leads to adding, which therefore stands for an illegal
-// one.
+// transitions is the table of the states after each step. No step leads to adding, so its
+// value, 0, means that a step is illegal.
 var transitions = [removed + 1][stepFail + 1]state{
 	adding:   {stepReady: added, stepFail: removed},
 	added:    {stepStart: starting, stepExit: ended},
@@ -50,7 +50,7 @@ func (s state) next(t step) (state, bool) {
 	return s, false
 }
 
-// illegal is the error of a step that the state does not allow.
+// illegal returns the error for a step that is illegal in a state.
 func (s state) illegal(t step, app string) error {
 	return precondition("app %s: cannot %s a %s process", app, t, s)
 }

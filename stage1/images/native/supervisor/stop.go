@@ -25,7 +25,8 @@ func (s *Supervisor) stopApp(ctx context.Context, r *abi.Request) error {
 	}
 }
 
-// remove serves app/rm: it forgets an ended app. An unknown one is no error.
+// remove serves app/rm: it removes an ended app. If the app does not exist, it returns
+// nil.
 func (s *Supervisor) remove(ctx context.Context, r *abi.Request) error {
 	a, err := s.app(ctx, r.App)
 	if f := (*failure)(nil); errors.As(err, &f) && f.code == abi.ExitNotFound {
@@ -37,7 +38,7 @@ func (s *Supervisor) remove(ctx context.Context, r *abi.Request) error {
 	if err := s.move(a, stepRemove); err != nil {
 		return err
 	}
-	a.init.words.Close() // it may have ended without a start
+	a.init.words.Close() // the app may have ended before it was started
 	return nil
 }
 
@@ -47,7 +48,7 @@ func (s *Supervisor) stop(force bool) {
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()
-	s.cancel(errStopping) // ends calls that are making a process, and hooks
+	s.cancel(errStopping) // ends the calls that are making a process, and their hooks
 	s.killAll()
 	if force {
 		return

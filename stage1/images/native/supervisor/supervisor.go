@@ -14,20 +14,21 @@ import (
 // Supervisor is the supervisor of one pod.
 type Supervisor struct {
 	exe     *os.File                // this binary
-	hidden  atomic.Pointer[os.File] // exe where no user can read it; nil until it is needed
+	hidden  atomic.Pointer[os.File] // exe in a form that no user can read; nil until it is needed
 	notices *os.File                // RKT_NOTIFY_FD, or nil
 	// noticeWords says that stage 0 accepts notices with an exit.
 	noticeWords bool
-	log         io.Writer // for messages that no caller gets
+	log         io.Writer // for messages for which no caller waits
 	children    *proc.Children
 	filters     container.Filters
-	// spawner makes the namespaces of apps; nil: they are cloned.
+	// spawner makes the processes of apps; if it is nil, clone(2) does.
 	spawner Spawner
 
 	// ctx ends when the pod is stopped; cancel ends it.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// quit ends the process: if forced, without waiting. It may be called more than once.
+	// quit ends the process. If forced is set, it does not wait. It may be called more
+	// than once.
 	quit func(forced bool)
 
 	// making counts the calls that are making a process. It grows only while mu is held
@@ -37,5 +38,5 @@ type Supervisor struct {
 	mu       sync.Mutex
 	stopping bool
 	apps     map[string]*app
-	execs    map[name]*proc.Child // nil while it is being made
+	execs    map[name]*proc.Child // nil while the exec is being made
 }

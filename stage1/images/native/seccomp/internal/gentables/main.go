@@ -1,11 +1,10 @@
-// Command gentables writes the tables of system call numbers of package
-// seccomp. It is run by go generate, on Debian, with the linux-libc-dev headers
-// installed.
+// Command gentables writes the tables of system call numbers of package seccomp.
+// go generate runs it, on Debian, with the linux-libc-dev headers installed.
 //
-// The numbers are those of golang.org/x/sys/unix, which generates them from the
-// headers of the newest kernel. It has no x32; those come from
-// <asm/unistd_x32.h>, and what the installed header is too old to know is filled
-// in by the kernel's rule that new calls have one number on all architectures.
+// The numbers are those of golang.org/x/sys/unix, which are generated from the
+// headers of the newest kernel. x/sys has no x32, so these numbers come from
+// <asm/unistd_x32.h>. Calls that the installed header lacks get their number by
+// the kernel's rule that new calls have the same number on all architectures.
 package main
 
 import (
@@ -23,8 +22,8 @@ import (
 	"strings"
 )
 
-// firstCommon is the number from which on Linux numbers system calls alike on
-// all architectures.
+// firstCommon is the first number from which on Linux gives system calls the
+// same number on all architectures.
 const firstCommon = 424
 
 // numbers maps the names of one architecture's system calls.
@@ -90,7 +89,7 @@ func scan(path, pattern string) (numbers, error) {
 		}
 		found[strings.ToLower(m[1])] = n
 	}
-	// Names in the headers that mark a range or a mask, not a call.
+	// These names in the headers mark a range or a mask. They are no calls.
 	delete(found, "arch_specific_syscall")
 	delete(found, "syscall_mask")
 	if len(found) < 300 {
@@ -99,7 +98,7 @@ func scan(path, pattern string) (numbers, error) {
 	return found, nil
 }
 
-// addCommon completes the x32 table with calls that are newer than its header.
+// addCommon adds calls to the x32 table that are newer than its header.
 func addCommon(x32, amd64 numbers) {
 	for name, n := range amd64 {
 		if n >= firstCommon && name != "map_shadow_stack" { // for 64 bits only
@@ -108,7 +107,7 @@ func addCommon(x32, amd64 numbers) {
 	}
 }
 
-// addARMPrivate adds the calls of <asm/unistd.h> that ARM keeps for itself.
+// addARMPrivate adds the calls of <asm/unistd.h> that only ARM has.
 func addARMPrivate(arm numbers) {
 	for i, name := range []string{"breakpoint", "cacheflush", "usr26", "usr32", "set_tls", "get_tls"} {
 		arm[name] = 0xf0001 + i

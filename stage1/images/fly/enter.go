@@ -19,7 +19,7 @@ import (
 // childArgument makes this program run as the process of an exec.
 const childArgument = "rkt-fly-child"
 
-// ociProcess has the fields of RKT_PROCESS that are used.
+// ociProcess has the fields of RKT_PROCESS that this program uses.
 type ociProcess struct {
 	Args []string `json:"args"`
 	Env  []string `json:"env"`
@@ -37,8 +37,8 @@ type ociProcess struct {
 	} `json:"consoleSize"`
 }
 
-// enter executes a further program in the app's root. Called as in version 6 it executes the
-// program in its own place; called as in version 7 it makes a process and waits for it.
+// enter executes a further program in the app's root. In a call of version 6 it becomes the
+// program. In a call of version 7 it makes a process and waits for it.
 func enter(args []string) error {
 	pid, name, command, err := parseEnter(args)
 	if err != nil {
@@ -93,11 +93,11 @@ func enterAsApp(root, name string, command []string) error {
 	return p.become(root, nil)
 }
 
-// childFD is the descriptor to which the child of an exec writes its error. The exec of the
-// program closes it.
+// childFD is the descriptor to which the child of an exec writes an error. A successful
+// exec closes it.
 const childFD = 3
 
-// spawn runs an exec of version 7 and ends in the same way as its process.
+// spawn runs an exec of version 7. This process ends in the same way as the exec's.
 func spawn(root string) error {
 	process, err := readProcess()
 	if err != nil {
@@ -151,10 +151,10 @@ func readProcess() (*ociProcess, error) {
 	return p, nil
 }
 
-// endAs waits for a process and ends in the same way.
+// endAs waits for a process. Then this process ends in the same way.
 func endAs(c *os.Process) error {
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
-		_ = f.Close() // only the program may hold these, because readers wait for their end
+		_ = f.Close() // only the program may have these open, because readers wait for their end
 	}
 	state, err := c.Wait()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command fly is the stage1 that isolates nothing: a chroot with the host's /dev, /proc and
-// /sys in it, like rkt's image of that name. It can be called as in interface version 7, or,
+// Command fly is the stage1 that isolates nothing: a chroot that has the host's /dev, /proc
+// and /sys, like rkt's image of that name. It can be called as in interface version 7 or,
 // without a request document, as in version 6. In both cases the pod's manifest describes
 // the program to run.
 package main
@@ -20,8 +20,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Exit codes. rkt's programs have one for a request that they cannot fulfil and one for
-// unknown arguments; version 7 has one for a process that has ended.
+// Exit codes: exitUnfit and exitMisused are those of rkt's programs for a request that they
+// cannot fulfil and for unknown arguments. exitGone is version 7's for a process that has
+// ended.
 const (
 	exitUnfit   = 254
 	exitMisused = 2
@@ -41,8 +42,8 @@ func misused(format string, args ...any) error {
 }
 
 func main() {
-	// Credentials and namespaces belong to a thread, and this thread must execute the
-	// program.
+	// Credentials and namespaces belong to a thread, and the thread that sets them must
+	// execute the program.
 	runtime.LockOSThread()
 	err := call(filepath.Base(os.Args[0]), os.Args[1:])
 	if err == nil {
@@ -69,13 +70,13 @@ func call(entrypoint string, args []string) error {
 		return enter(args)
 	case entrypoint == "stop":
 		return stop(args)
-	case entrypoint == "gc": // there is nothing outside of the pod
+	case entrypoint == "gc": // a pod has nothing outside its directory
 		return nil
 	}
 	return misused("there is no entrypoint %s", entrypoint)
 }
 
-// descriptor returns the number that a variable holds, or -1.
+// descriptor returns the number in an environment variable, or -1.
 func descriptor(variable string) int {
 	fd, err := strconv.Atoi(os.Getenv(variable))
 	if err != nil {
@@ -84,8 +85,8 @@ func descriptor(variable string) int {
 	return fd
 }
 
-// keepToOurselves marks all descriptors that are not the app's to be closed at the exec.
-// The lock stays open in the app, because no other process holds it.
+// keepToOurselves marks all descriptors that are not the app's as closed on exec. The lock
+// stays open in the app, because no other process has it open.
 func keepToOurselves() error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("mark descriptors close-on-exec: %w", err)
@@ -109,13 +110,14 @@ func complain(err error) {
 	_, _ = unix.Write(fd, []byte(err.Error()+"\n"))
 }
 
-// ready reports a process to stage 0. The rkt ABI has a file for that.
+// ready reports a process to stage 0, if stage 0 has passed a descriptor for that. In the
+// rkt ABI a file reports it.
 func ready(pid int) error {
 	fd := descriptor("RKT_READY_FD")
 	if fd < 0 {
 		return nil
 	}
-	start, err := proc.StartTime(pid) // when the line is read, an exec may have ended
+	start, err := proc.StartTime(pid) // fails if an exec has already ended
 	if err != nil {
 		return err
 	}
@@ -123,8 +125,8 @@ func ready(pid int) error {
 	return err
 }
 
-// stop signals the app, or, if that has gone, those of its process group that it has
-// left behind.
+// stop signals the app or, if the app has ended, the processes that it has left in its
+// process group.
 func stop(args []string) error {
 	sig := syscall.SIGTERM
 	if len(args) > 0 && args[0] == "--force" {
@@ -143,7 +145,7 @@ func stop(args []string) error {
 		}
 		err = syscall.Kill(who.sign*pid, sig)
 		if err == nil {
-			break // other processes of the group may not be the app's: `run` may have joined it
+			break // do not signal the group: if `run` has joined another group, it has processes that are not the app's
 		}
 		if !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("signal %s %d: %w", who.file, pid, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
-// program is a program in a root, and the user as whom it is executed.
+// program is a program in a root, with the user that it is executed as.
 type program struct {
 	args     []string
 	env      []string
@@ -24,7 +24,8 @@ type program struct {
 	groups   []int
 }
 
-// programOf returns the app's program. It looks the app's user and group names up.
+// programOf returns the app's program. It looks up the names of the app's user and
+// group.
 func programOf(a *podmanifest.App, root string) (*program, error) {
 	uid, gid, err := a.Identity(root)
 	if err != nil {
@@ -37,8 +38,8 @@ func programOf(a *podmanifest.App, root string) (*program, error) {
 	return p, nil
 }
 
-// become executes the program in a root, and returns only with an error. It calls about
-// directly before the exec, after everything that can fail early.
+// become executes the program in a root, and returns only if it fails. It calls about
+// directly before the exec, when all other steps have succeeded.
 func (p *program) become(root string, about func() error) error {
 	if err := unix.Chroot(root); err != nil {
 		return fmt.Errorf("chroot to %s: %w", root, err)
@@ -70,7 +71,7 @@ func (p *program) become(root string, about func() error) error {
 	return fmt.Errorf("exec: %q: %w", p.args[0], unix.Exec(path, p.args, p.env))
 }
 
-// find returns the path of the program. Its errors have the texts that clients look for.
+// find returns the path of the program. Its errors have the texts that clients expect.
 func (p *program) find() (string, error) {
 	search := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	for _, kv := range p.env {

@@ -19,8 +19,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
-// The image is called here as rkt called its own of this name, of interface version 5:
-// with options, a lock and the files of a pod's directory.
+// These tests call the image as rkt called its own image fly, of interface version 5: with
+// options, a lock and the files of a pod's directory.
 
 const podID = "0f6c5b1e-7a3d-4e92-8b10-2d4f6a8c0e11"
 
@@ -33,8 +33,8 @@ type rktPod struct {
 	out  bytes.Buffer
 }
 
-// newPod makes a pod of one app, whose section of the manifest is given, with more of the
-// app's entry and of the pod's.
+// newPod makes a pod of one app. section is the app's section in the pod's manifest. entry
+// and pod are further fields of the app's entry and of the manifest.
 func newPod(t *testing.T, section, entry, pod map[string]any) *rktPod {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -172,7 +172,7 @@ func TestRunBecomesTheAppAsInRkt(t *testing.T) { // rkt-abi.md, section 4
 	p := newPod(t, section, nil, map[string]any{"volumes": []any{
 		map[string]any{"name": "vol", "kind": "host", "source": volume, "readOnly": true}, map[string]any{"name": "data", "kind": "empty", "mode": "0777"},
 	}})
-	// All that rkt 1.30 passes.
+	// These are all options that rkt 1.30 may pass.
 	p.start("--debug", "--net=host", "--interactive", "--mds-token=x", "--local-config=/etc/rkt", "--hostname=box",
 		"--dns-conf-mode=resolv=default,hosts=default", "--disable-capabilities-restriction", "--disable-paths", "--disable-seccomp")
 	p.ends(7, "b c web /root\n/tmp\n33\n0\nvolume\nread-only\ndata\n127.0.0.1 localhost localdomain\nseen\n")

@@ -51,7 +51,7 @@ func run(args []string) error {
 }
 
 // parseRun parses the arguments of rkt's fly, and ignores those that have no effect in this
-// image. It returns the argument about files for the resolution of names.
+// image. It returns the value of --dns-conf-mode.
 func parseRun(args []string) (names string, err error) {
 	f := flag.NewFlagSet("run", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -88,7 +88,8 @@ func writePIDs() error {
 	return nil
 }
 
-// readPod reads the manifest of the pod in the working directory, which has one app.
+// readPod reads the manifest of the pod in the working directory. The pod must have one
+// app.
 func readPod() (*podmanifest.Manifest, *podmanifest.RuntimeApp, error) {
 	m, err := podmanifest.Read()
 	if err != nil {
@@ -101,7 +102,8 @@ func readPod() (*podmanifest.Manifest, *podmanifest.RuntimeApp, error) {
 	return m, a, err
 }
 
-// restrict applies those restrictions that need no isolation. "" is no score.
+// restrict applies those restrictions that need no isolation. If oomScore is "", the OOM
+// score stays as it is.
 func restrict(oomScore string, noNewPrivileges bool) error {
 	if oomScore != "" {
 		if err := os.WriteFile("/proc/self/oom_score_adj", []byte(oomScore), 0); err != nil {
@@ -127,7 +129,7 @@ func isolator(a *podmanifest.App, name string) string {
 }
 
 // mount mounts the host's /dev, /proc and /sys, and the app's volumes, in the app's root.
-// The mount namespace is the pod's own, but its mounts must not propagate to the host.
+// The mount namespace is the pod's own, and its mounts must not propagate to the host.
 func mount(m *podmanifest.Manifest, a *podmanifest.RuntimeApp, root, names string) error {
 	for _, dir := range []string{"/dev", "/proc", "/sys"} {
 		if err := bind(dir, root, dir, true, false); err != nil {
@@ -142,7 +144,7 @@ func mount(m *podmanifest.Manifest, a *podmanifest.RuntimeApp, root, names strin
 	if err != nil {
 		return err
 	}
-	for _, of := range append(files, shown...) { // a volume of the same path wins
+	for _, of := range append(files, shown...) { // a volume with the same path replaces a file
 		if err := mountVolume(of, root); err != nil {
 			return fmt.Errorf("volume %s at %s: %w", of.Volume.Name, of.Path, err)
 		}
@@ -183,7 +185,7 @@ func bind(source, root, path string, recursive, readOnly bool) error {
 	if err := unix.Mount(source, to, "", flags, ""); err != nil {
 		return fmt.Errorf("bind %s: %w", source, err)
 	}
-	mounted, err := place(root, path, st.IsDir()) // the mount that was just made
+	mounted, err := place(root, path, st.IsDir()) // the mount that was made by the mount call before
 	if err != nil {
 		return err
 	}
@@ -202,7 +204,7 @@ func bind(source, root, path string, recursive, readOnly bool) error {
 	return nil
 }
 
-// place makes a path in the root, as seen from inside, and opens it.
+// place makes a path below the root, without leaving the root, and opens it.
 func place(root, path string, dir bool) (*os.File, error) {
 	rootFD, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -222,7 +224,7 @@ func place(root, path string, dir bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// create makes a directory or an empty file in the root, and directories above it.
+// create makes a directory or an empty file below the root, and its parent directories.
 func create(root int, path string, dir bool) error {
 	parent, name := filepath.Split(filepath.Clean("/" + path))
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}

@@ -10,7 +10,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/supervisor"
 )
 
-// Descriptors in a container, counted from the end of the passed ones.
+// Places of the descriptors that are passed into a container. firstPassed is counted from
+// 0, the others from the end.
 const (
 	firstPassed = 3
 	rootAt      = 6
@@ -19,22 +20,23 @@ const (
 	stdinAt     = 3
 )
 
-// Variables that init of a container has in its environment.
+// Environment variables of init in a container.
 const (
 	// hostnameVariable has the container's hostname, unless its spec has one.
 	hostnameVariable = "RKT_HOSTNAME"
-	// pidsVariable is set if one more descriptor is passed, a PID namespace to join.
-	// usherVariable is set if a pidfd of the process that has joined it is passed.
+	// pidsVariable is set if one more descriptor is passed: a PID namespace to join.
+	// usherVariable is set if a pidfd is passed: that of the process that has joined the
+	// namespace.
 	pidsVariable = "RKT_PID_NAMESPACE"
 	// hostVariable is set if the passed root is the host's.
 	hostVariable  = "RKT_HOST"
 	usherVariable = "RKT_USHER"
 )
 
-// arrive prepares a container of systemd-nspawn's for the init of native. It reports the
-// process to the supervisor, sets the app's streams and root, and brings the process into
-// the namespaces in which clone(2) would have made it. For an exec, which joins an app,
-// nothing was passed, and arrive does nothing.
+// arrive prepares a container of systemd-nspawn for native's init. It reports the process
+// to the supervisor, sets the app's streams and root, and moves the process into the
+// namespaces in which clone(2) would have made it. For an exec it does nothing, because an
+// exec joins an app and gets no descriptors for that.
 func arrive() {
 	passed, err := strconv.Atoi(os.Getenv("LISTEN_FDS"))
 	if err != nil {
@@ -62,8 +64,8 @@ func arrive() {
 	}
 }
 
-// tell sends the first message to the supervisor, from which it learns this process's
-// pid.
+// tell sends the first message to the supervisor, by which the supervisor learns this
+// process's pid.
 func tell() {
 	if err := supervisor.Announce(firstPassed); err != nil {
 		os.Exit(1) // the supervisor has ended
@@ -89,7 +91,7 @@ func takePlace(root, cgroups, procs, stdin int) error {
 	if _, err := unix.Write(procs, []byte("0")); err != nil {
 		return fmt.Errorf("leave the container's cgroup: %w", err)
 	}
-	// Leave systemd-nspawn's cgroup namespace: the app has not asked for it.
+	// Leave systemd-nspawn's cgroup namespace, because the app's spec did not ask for it.
 	if err := unix.Setns(cgroups, unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("leave the container's cgroup namespace: %w", err)
 	}
@@ -101,11 +103,11 @@ func takePlace(root, cgroups, procs, stdin int) error {
 	return unix.CloseRange(uint(root), uint(stdin+2), 0)
 }
 
-// attach attaches the app's root in the container's root. If root is the host's, it replaces
-// the container's root, as in a new mount namespace.
+// attach attaches the app's root in the container's root. If the passed root is the host's,
+// attach makes it the container's root, as it would be in a new mount namespace.
 func attach(root int) error {
 	if os.Getenv(hostVariable) != "" {
-		// A mount on a shared mount cannot become the root.
+		// A mount on a shared mount could not become the root.
 		if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 			return fmt.Errorf("set the propagation of /: %w", err)
 		}

@@ -9,7 +9,7 @@ import (
 )
 
 // propagated is the directory in which systemd-nspawn makes an empty directory for each
-// container and does not remove it.
+// container. systemd-nspawn does not remove these.
 const propagated = "/run/systemd/nspawn/propagate"
 
 // collect removes directories and cgroups outside of a pod whose supervisor was killed. It
@@ -22,7 +22,7 @@ func collect(pod string) int {
 		}
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err) // the error pipe
+		fmt.Fprintln(os.Stderr, err) // stderr is the error pipe
 		return 1
 	}
 	return 0

@@ -10,8 +10,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
-// arguments returns the arguments of systemd-nspawn. They turn off everything that is meant
-// for a booted system, and everything that needs a systemd on the host.
+// arguments returns the arguments of systemd-nspawn. They turn off everything that is
+// intended for a booted system, and everything that needs a systemd on the host.
 func (m *making) arguments(p *fork.Process) []string {
 	args := []string{
 		"--quiet", "--settings=no", "--register=no", "--keep-unit", "--console=pipe",
@@ -24,7 +24,7 @@ func (m *making) arguments(p *fork.Process) []string {
 		args = append(args, "--private-network")
 	}
 	// If the spec has no hostname, a new UTS namespace has the host's, as after clone(2).
-	// systemd-nspawn does not accept every name, so arrive sets it.
+	// arrive sets it, because systemd-nspawn does not accept every name.
 	if name, err := os.Hostname(); err == nil && p.New&unix.CLONE_NEWUTS != 0 {
 		args = append(args, "--setenv="+hostnameVariable+"="+name)
 	}
@@ -39,7 +39,7 @@ func (m *making) arguments(p *fork.Process) []string {
 }
 
 // limits returns arguments that give the container the supervisor's limits. Without them
-// systemd-nspawn sets the limits that the kernel gives to a machine's first process.
+// systemd-nspawn would set the limits of a machine's first process.
 func limits() []string {
 	var args []string
 	for i, name := range []string{

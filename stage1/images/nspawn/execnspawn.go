@@ -12,8 +12,8 @@ import (
 // program is the program that makes containers.
 const program = "systemd-nspawn"
 
-// execNspawn executes systemd-nspawn. It sets LISTEN_PID first, because systemd-nspawn passes
-// descriptors on only if that variable has its pid. It returns only with an error.
+// execNspawn executes systemd-nspawn. It sets LISTEN_PID first, because systemd-nspawn
+// passes on descriptors only if that variable has its pid. It returns only if it fails.
 func execNspawn(args []string) int {
 	path, err := exec.LookPath(program)
 	if err != nil {

@@ -8,14 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// group is a cgroup of version 2 to make a container in. On a host without version 1
+// group is a version 2 cgroup in which a container is made. On a host without version 1
 // systemd-nspawn makes two more cgroups below its own and does not remove them, so it must
-// not be started in the shim's. With version 1 it makes none, and there is no group.
+// not be started in the shim's cgroup. On a host with version 1 it makes none, and group
+// is empty.
 type group struct {
 	path string
 	file *os.File
-	// procs is the list of processes of the group's parent: an app without a cgroup of its
-	// own moves back there.
+	// procs is the cgroup.procs file of the group's parent. An app without a cgroup of its
+	// own uses it to move back there.
 	procs *os.File
 }
 
@@ -53,7 +54,7 @@ func newGroup(name string) (*group, error) {
 	return g, err
 }
 
-// unified returns the value of systemd-nspawn's variable about cgroups.
+// unified returns the value of the variable SYSTEMD_NSPAWN_UNIFIED_HIERARCHY.
 func (g *group) unified() string {
 	if g.path == "" {
 		return "0"

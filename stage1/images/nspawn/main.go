@@ -1,7 +1,7 @@
 // Command nspawn is the stage1 whose apps run in containers of the host's systemd-nspawn.
 // systemd-nspawn makes namespaces and root. The supervisor, the execs, and the steps in a
-// container before the program is executed are those of the stage1 native. All entrypoints
-// are this one static program; the base name of argv[0] selects one.
+// container before the exec of the program are native's. This static program implements all
+// entrypoints; the base name of argv[0] selects one.
 package main
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront"
 )
 
-// Further names of this program: init is the first process of an app or an exec, nspawnName
-// executes systemd-nspawn.
+// Further names of this program: as initName it is the first process of an app or an exec,
+// as nspawnName it executes systemd-nspawn.
 const (
 	initName   = "init"
 	nspawnName = "exec-nspawn"
 )
 
-// Lock the main thread: an app's process must execute its program on its first thread,
-// because only that thread has entered the app's cgroups.
+// Lock the main goroutine of init to the first thread. Only this thread enters the app's
+// cgroups, so it must also execute the app's program.
 func init() {
 	if invocation() == initName {
 		runtime.LockOSThread()

@@ -33,7 +33,8 @@ func readFeatures(t *testing.T, path string) features {
 	return f
 }
 
-// native's code does everything for an app except what systemd-nspawn makes.
+// For everything except the container itself, which systemd-nspawn makes, the code is
+// native's.
 func TestTheFeaturesAreThoseOfNativeButForNamespaces(t *testing.T) {
 	native, own := readFeatures(t, "../native/features.json"), readFeatures(t, "features.json")
 	without := func(list any, words ...string) []any {

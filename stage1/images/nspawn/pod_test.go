@@ -163,8 +163,8 @@ func (p *testPod) call(e abi.Entrypoint, app string) pod.Call {
 	return c
 }
 
-// add calls app/add for a program of a shell, and returns what it has written once it
-// was started and has ended.
+// add calls app/add for a shell script. It returns the process and a file, which has the
+// script's output when the app was started and has ended.
 func (p *testPod) add(app string, change func(*specs.Spec), script string) (*pod.Process, *os.File, error) {
 	p.t.Helper()
 	s := &specs.Spec{

@@ -18,8 +18,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/supervisor"
 )
 
-// attachedAt is where the app's root is attached in the root of a container, or the host's
-// for an app that wants its files.
+// attachedAt is the path at which the app's root is attached: in the root of a container,
+// or in the host's root for an app for which wantsHost returns true.
 const attachedAt = "/opt/stage2"
 
 // spawner makes containers by systemd-nspawn. It is the Spawner of the supervisor.
@@ -42,7 +42,7 @@ func (e *spawner) Root(r *abi.Request, spec *specs.Spec) (string, error) {
 }
 
 // wantsHost reports whether the container needs the host's files until it enters the app's
-// root: for hooks that are executed in the container's namespaces, and for mounts that name
+// root. It does if hooks are executed in the container's namespaces, or if mounts name
 // directories of the host.
 func wantsHost(spec *specs.Spec) bool {
 	return spec.Hooks != nil && len(spec.Hooks.CreateContainer) > 0 ||
@@ -66,8 +66,8 @@ func (e *spawner) Prepare(p *fork.Process, r *abi.Request, spec *specs.Spec) (*s
 	return &supervisor.Spawn{Process: m.process(p), Words: m.words, Started: m.started, Close: m.close}, nil
 }
 
-// refuse returns an error for user and time namespaces, which systemd-nspawn cannot make,
-// and for noNewKeyring, because it always makes a session keyring.
+// refuse returns an error if an app asks for a user or time namespace, which systemd-nspawn
+// cannot make, or for noNewKeyring, because systemd-nspawn always makes a session keyring.
 func refuse(r *abi.Request, spec *specs.Spec) error {
 	if r.Options != nil && r.Options.NoNewKeyring {
 		return supervisor.Unsupported("options.noNewKeyring is not supported: a container of systemd-nspawn's has a session keyring of its own")
@@ -90,20 +90,20 @@ func refuse(r *abi.Request, spec *specs.Spec) error {
 type making struct {
 	machine string
 	// image is the containers' own root: the tree of this program, which systemd-nspawn
-	// finds to be a system because it has /usr.
+	// accepts as a system because it has /usr.
 	image   string
-	log     *os.File // what systemd-nspawn says
+	log     *os.File // the output of systemd-nspawn
 	null    *os.File
 	exe     *os.File
 	root    *os.File // a detached copy of the app's root or of the host's
 	host    bool     // root is the host's
-	cgroups *os.File // the cgroup namespace to be in
+	cgroups *os.File // the cgroup namespace for the app
 	pids    *os.File // the PID namespace to join, if it is not the host's
 	group   *group
 	joins   []fork.Join
 }
 
-// open opens the files of which a container is made.
+// open opens the files from which a container is made.
 func (m *making) open(p *fork.Process, tree string) (err error) {
 	if m.exe, err = os.OpenFile("/proc/self/exe", unix.O_PATH, 0); err != nil {
 		return err
@@ -130,8 +130,8 @@ func (m *making) open(p *fork.Process, tree string) (err error) {
 }
 
 // share divides the namespaces to join into two groups. systemd-nspawn is started in the
-// first group and shares them with its container. arrive joins the others inside the
-// container.
+// namespaces of the first group, and its container inherits them. arrive joins the others
+// inside the container.
 func (m *making) share(joins []fork.Join) (err error) {
 	for _, j := range joins {
 		switch j.Flags {
@@ -186,7 +186,7 @@ func copyTree(path string) (*os.File, error) {
 }
 
 // process returns the process that becomes systemd-nspawn. Its descriptors from 3 on are
-// passed into the container: first those of native's init, then those of arrive.
+// passed into the container: first those for native's init, then those for arrive.
 func (m *making) process(p *fork.Process) *fork.Process {
 	stdio, rest := p.Files[:3], p.Files[3:]
 	files := append([]*os.File{m.null, m.log, m.log}, rest...)

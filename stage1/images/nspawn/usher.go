@@ -10,11 +10,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
 
-// When a process joins a PID namespace, only its children are in it. systemd-nspawn itself
-// cannot join the namespace, because it uses the pids of its container's processes. So the
-// first process of the container joins it, starts init again as its child, and ends.
+// When a process joins a PID namespace, the process itself stays outside and only its
+// children are inside. systemd-nspawn cannot join the namespace, because it uses the pids
+// of its container's processes. So the first process of the container joins it, starts
+// init again as its child, and ends.
 
-// usher starts init again in the PID namespace whose descriptor is the one before end.
+// usher starts init again in a PID namespace. The namespace's descriptor is end-1.
 func usher(end int) error {
 	self, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
@@ -43,8 +44,9 @@ func usher(end int) error {
 	return err
 }
 
-// awaitEnd returns when the process of a pidfd has ended. Its children then belong to
-// systemd-nspawn, which is a subreaper, or to the supervisor, which inherits them from it.
+// awaitEnd returns when the process of a pidfd has ended. The children of that process
+// then belong to systemd-nspawn, which is a subreaper, and later to the supervisor, which
+// inherits them.
 func awaitEnd(pidfd int) error {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	for {

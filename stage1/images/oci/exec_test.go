@@ -67,7 +67,8 @@ func TestAnExecOfWhatCannotBeExecutedSaysWhyAndLeavesTheAppAlone(t *testing.T) {
 			t.Errorf("%s: %q, want %q in it", bad.name, text, bad.words)
 		}
 	}
-	// These runc's own look does not find.
+	// runc's own check before the exec does not find that these cannot be
+	// executed.
 	must(t, os.WriteFile(filepath.Join(p.root, "bin/script"), []byte("#!/absent\n"), 0o755))
 	must(t, os.WriteFile(filepath.Join(p.root, "bin/format"), []byte("\x7fELF?"), 0o755))
 	for _, name := range []string{"script", "format"} {
@@ -87,8 +88,8 @@ func TestAnExecOfWhatCannotBeExecutedSaysWhyAndLeavesTheAppAlone(t *testing.T) {
 	expectCode(t, "enter of no app", abi.ExitNotFound, err)
 }
 
-// At the end of a long path the console socket's is relative, and the runtime has
-// another working directory.
+// If the pod's path is long, the path of the console socket is relative to the pod's
+// directory, and the runtime has another working directory.
 func TestTerminalsOfAppsAndExecs(t *testing.T) {
 	for name, below := range map[string]string{"": "", "at the end of a long path": strings.Repeat("long/", 20)} {
 		t.Run(name, func(t *testing.T) {

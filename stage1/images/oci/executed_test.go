@@ -11,8 +11,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
-// A process that was crun when its name was read executes its program, which ends, before its
-// command line is read: it has executed. One that ends as crun has not.
+// The script reads the name of a process and then its command line. If the process is crun at
+// first, and executes its program and ends before the second read, the program was executed. If
+// the process ends as crun, the program was not executed.
 func TestAProgramThatEndsWhileItIsLookedAtWasExecuted(t *testing.T) {
 	lib, err := filepath.Abs("rootfs/lib.sh")
 	if err != nil {
@@ -34,7 +35,7 @@ func TestAProgramThatEndsWhileItIsLookedAtWasExecuted(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			// sleep does not reap the process.
+			// The parent is sleep, because sleep does not reap the process.
 			parent := exec.Command("bash", "-c", `(exec -a busybox "$0" sh -c "read line; $1" <&3) & echo $!; exec 3<&-; exec sleep 1000`, crun, last)
 			parent.ExtraFiles = []*os.File{r}
 			stdout, err := parent.StdoutPipe()
@@ -53,7 +54,8 @@ func TestAProgramThatEndsWhileItIsLookedAtWasExecuted(t *testing.T) {
 				comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 				return err == nil && string(comm) == "crun\n"
 			})
-			// The look at the command line is when the process goes on, and ends.
+			// When the script looks at the command line, it first lets the process go on
+			// and end.
 			sh := exec.Command("sh", "-c", fmt.Sprintf(`. %s
 grep() { echo >&9; exec 9>&-; while look %[2]d && [ "$how" != Z ]; do sleep 0.05; done; return 1; }
 executed %[2]d && echo executed || echo not executed`, lib, pid))

@@ -14,8 +14,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// badPrograms cannot be executed. The words are those that clients look for, but
-// that runc 1.1 calls a directory something else.
+// badPrograms cannot be executed. words is the phrase for which clients look in the
+// error. Only for a directory runc 1.1 has another phrase.
 var badPrograms = []struct {
 	name  string
 	args  []string
@@ -71,8 +71,8 @@ func TestWhatTheRuntimeRefusesIsNamed(t *testing.T) {
 	}
 }
 
-// No word of the scripts may get into the app's streams. The runtime's own last
-// word does: docs/adr/0007.
+// The scripts must not write to the app's streams. The runtime writes its own last
+// error there: docs/adr/0007.
 func TestAFailedAddWritesNothingOfItsOwnToTheApp(t *testing.T) {
 	p := startPod(t)
 	for name, path := range map[string]string{"of the runtime": os.Getenv("PATH"), "of the scripts": withoutRuntime(t)} {

@@ -47,8 +47,8 @@ func TestWhatRuncDropsInSilenceIsRefusedByName(t *testing.T) {
 	}
 }
 
-// What the document says of OCI is what runc says of itself, without what it
-// does otherwise than the OCI's specification says.
+// The features document declares what runc declares of itself, except for features
+// that runc implements differently from the OCI specification.
 func TestTheFeaturesAreThoseOfRunc(t *testing.T) {
 	p := newPod(t, "") // or there is no runc
 	release := children.Expect()
@@ -65,7 +65,7 @@ func TestTheFeaturesAreThoseOfRunc(t *testing.T) {
 	runc["hooks"] = slices.DeleteFunc(runc["hooks"].([]any), func(h any) bool { return h == "poststart" }) // run before the start
 	linux := runc["linux"].(map[string]any)
 	linux["cgroup"] = map[string]any{"v1": true, "v2": true} // stage 0 makes them
-	// Unknown to it, and so not there.
+	// runc does not know these features, so its output does not have them.
 	disabled := map[string]any{"enabled": false}
 	linux["intelRdt"], linux["netDevices"] = disabled, disabled
 	linux["mountExtensions"] = map[string]any{"idmap": disabled}
@@ -85,7 +85,7 @@ func TestTheIdmapOptionIsRefusedWhereverItIs(t *testing.T) {
 		}
 		must(t, a.group.Remove(p.patience))
 	}
-	// Those are words, not options.
+	// These are arguments and values of an app, and no options of a mount.
 	a := p.app("web", func(s *specs.Spec) { s.Annotations = map[string]string{"options": `"options":["idmap"]`} }, "sh", "-c", "true", "idmap", `"options":["idmap"]`)
 	a.start()
 	a.ends(t, 0)

@@ -57,8 +57,8 @@ func TestAnAppLivesFromAddToRm(t *testing.T) {
 	p.expect(0, abi.Stop, "")
 }
 
-// runc 1.1 with the fixes of CVE-2024-21626 returns a moment too early, and a
-// signal in that moment is its init's.
+// The start command of runc 1.1 with the fixes of CVE-2024-21626 returns a moment too
+// early: a signal in that moment would reach runc's init and not the program.
 func TestWhenStartReturnsTheProgramHasBeenExecuted(t *testing.T) {
 	p := startPod(t)
 	for range 20 {
@@ -84,8 +84,9 @@ func TestAppStopEndsCreatedAndRunningApps(t *testing.T) {
 	}
 }
 
-// Stage 0's fallback, through a pidfd, is better than what scripts can do: it
-// cannot hit another process, and it knows what has not been started yet.
+// Scripts could not send signals as well as stage 0 does if there is no entrypoint:
+// it uses a pidfd, so it cannot signal another process, and it knows which apps were
+// not started yet.
 func TestSignalsAreLeftToStage0(t *testing.T) {
 	if startPod(t).Has(abi.AppSignal) {
 		t.Error("there is an entrypoint app/signal")
@@ -109,9 +110,9 @@ func TestABlockedAppHoldsItsStdioAndWhatItWaitsFor(t *testing.T) {
 		case fd < 3:
 			t.Errorf("descriptor %d is %s, want %s", fd, to, stdio[fd])
 		case strings.HasSuffix(to, "/exec.fifo"):
-			// what it is released through
+			// the fifo by which the process is released
 		case strings.HasPrefix(to, "anon_inode:"), strings.HasPrefix(to, "pipe:") && held[to] == 2:
-			// its Go runtime's, which has a pipe to itself, both ends of it
+			// those of the process's Go runtime, which has both ends of a pipe
 		default:
 			t.Errorf("descriptor %d is %s", fd, to)
 		}
@@ -261,7 +262,7 @@ func TestTheSupervisorHoldsTheLockAndIgnoresHangups(t *testing.T) {
 	if n, err := p.sup.Notices.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("notices go on: %d, %v", n, err)
 	}
-	// Stage 0 kills the app. What the runtime has made is gc's to remove.
+	// Stage 0 kills the app. gc removes what the runtime has made.
 	must(t, a.group.Kill(p.patience))
 	a.ends(t, 137)
 	must(t, a.group.Remove(p.patience))
@@ -305,7 +306,8 @@ func TestAnAddThatIsKilledHalfWayIsCleanedUp(t *testing.T) {
 			if err := a.tryAdd(ctx); !errors.Is(err, context.Canceled) {
 				t.Fatalf("error %v", err)
 			}
-			// The runtime's last process may not be in the call's group.
+			// A process that the runtime has started may not be in the call's process
+			// group.
 			must(t, a.group.Kill(p.patience))
 			app := "web"
 			if e == abi.Stop {
@@ -319,7 +321,7 @@ func TestAnAddThatIsKilledHalfWayIsCleanedUp(t *testing.T) {
 	}
 }
 
-// before puts a line of shell before every call of the runtime from now on.
+// before runs a line of shell before every later call of the runtime.
 func before(t *testing.T, line string) (program string) {
 	t.Helper()
 	real, err := exec.LookPath("runc")

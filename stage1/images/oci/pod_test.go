@@ -166,7 +166,7 @@ func (p *testPod) call(e abi.Entrypoint, app string) pod.Call {
 	return c
 }
 
-// container is containerd's id of an app, which is not an app's name.
+// container returns containerd's id of an app. It is not a valid app name.
 func container(app string) string { return "C_" + app + ".1" }
 
 // expect calls an entrypoint, which must end with a code, and returns its words.

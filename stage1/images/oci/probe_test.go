@@ -17,7 +17,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
-// probed returns the image with the features that a runtime of these lines answers.
+// probed returns the image with the features that it reports if its list of
+// runtimes has these lines.
 func probed(t *testing.T, runtimes string) (*image.Image, error) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -41,7 +42,7 @@ func saying(t *testing.T, text string) string {
 	return path
 }
 
-// runcSays is what a runc of a version says, in short.
+// runcSays returns a shortened form of the features that a version of runc prints.
 func runcSays(version, more string) string {
 	return `{
 	"ociVersionMin": "1.0.0", "hooks": ["prestart", "poststart", "poststop"],
@@ -108,7 +109,7 @@ func TestOfOtherRuntimesTheDocumentHolds(t *testing.T) {
 	}
 }
 
-// Debian's runc is the one that features.json describes.
+// features.json describes Debian's runc.
 func TestTheAnswerForRunc11IsTheDocument(t *testing.T) {
 	i, err := probed(t, "runc")
 	must(t, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// An image names the OCI runtimes that it calls, with flags; the first one that is there
-// is called for everything.
+// An image has a list of OCI runtimes with their flags. The first runtime that is
+// installed is used for all calls.
 func TestTheImageNamesItsRuntimeAndFlagsForIt(t *testing.T) {
 	argv := filepath.Join(t.TempDir(), "argv")
 	real, err := exec.LookPath("runc")
@@ -41,7 +41,7 @@ func TestTheImageNamesItsRuntimeAndFlagsForIt(t *testing.T) {
 	}
 }
 
-// fakeCriu puts a criu into PATH that says that it works, or does not.
+// fakeCriu puts a script called criu into PATH.
 func fakeCriu(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -49,8 +49,8 @@ func fakeCriu(t *testing.T, script string) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// What a client asks of a checkpoint are options of the runtime, and a restore gets those
-// that it needs as well, though its client says nothing.
+// The client's settings of a checkpoint become options of the OCI runtime. A restore needs
+// some of these options, too, and gets them although its client does not send them.
 func TestOptionsOfACheckpointReachTheRuntimeAndTheRestore(t *testing.T) {
 	argv := filepath.Join(t.TempDir(), "argv")
 	fakeCriu(t, "exit 0")
@@ -144,7 +144,7 @@ func TestACrunThatIsBuiltWithoutCriuMakesNoCheckpoint(t *testing.T) {
 	}
 }
 
-// What criu has to say is in the error, and its log where clients look for it.
+// criu's error is in the error of the call, and its log is where clients look for it.
 func TestWhatCriuSaysIsTold(t *testing.T) {
 	fakeCriu(t, "exit 0")
 	before(t, `case " $* " in *" checkpoint "*)

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// Env returns the environment that the manifest has.
+// Env returns the environment in the manifest.
 func (a *App) Env() []string {
-	env := make([]string, 0, len(a.Environment)+6) // and what is added to it
+	env := make([]string, 0, len(a.Environment)+6) // with room for the variables that RktEnv adds
 	for _, v := range a.Environment {
 		env = append(env, v.Name+"="+v.Value)
 	}
 	return env
 }
 
-// RktEnv returns the environment of the app of a name with rkt's additions: that name, and the
-// variables that every program expects.
+// RktEnv returns the environment of the app with this name, and rkt's additions: the name,
+// and the variables that every program expects.
 func (a *App) RktEnv(name string) []string {
 	env := append(a.Env(), "AC_APP_NAME="+name)
 	for _, v := range [...]Variable{
@@ -31,8 +31,8 @@ func (a *App) RktEnv(name string) []string {
 	return env
 }
 
-// EnterEnv returns the environment of a program that is executed in an app later: that of the
-// app's file, else that of the manifest, and the caller's TERM.
+// EnterEnv returns the environment of a program that is executed in an app later: that of
+// the app's file or, without the file, that of the manifest, and the caller's TERM.
 func EnterEnv(name string) ([]string, error) {
 	var env []string
 	if text, err := os.ReadFile(filepath.Join("stage1/rootfs/rkt/env", name)); err == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
-// What a pod's manifest says of an app is made in the pod, or is a part of the host that
-// it names.
+// Whatever a pod's manifest asks for an app, it touches only files in the pod and the
+// parts of the host that the manifest names.
 func FuzzWhatAPodManifestAsksForIsInThePod(f *testing.F) {
 	f.Add([]byte(`{"volumes":[{"name":"v","kind":"empty","mode":"0700"},{"name":"h","kind":"host","source":"/srv"}],
 		"apps":[{"name":"a","app":{"exec":["/x"],"user":"0","group":"/etc","environment":[{"name":"PATH","value":"/x"}],

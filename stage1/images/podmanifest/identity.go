@@ -10,8 +10,10 @@ import (
 	"syscall"
 )
 
-// Identity returns the numbers of the app's user and group in its root. Each is a
-// number, a name in a file of the root, or a path there, whose owner it is.
+// Identity returns the numbers of the app's user and group in its root. The
+// manifest names each in one of three ways: by its number, by its name in
+// /etc/passwd or /etc/group of the root, or by the path of a file in the root,
+// which means the user or group that owns the file.
 func (a *App) Identity(root string) (uid, gid uint32, err error) {
 	if uid, err = identity(root, "etc/passwd", a.User); err != nil {
 		return 0, 0, fmt.Errorf("user: %w", err)
@@ -26,7 +28,7 @@ func identity(root, file, name string) (uint32, error) {
 	if n, err := strconv.ParseUint(name, 10, 32); err == nil {
 		return uint32(n), nil
 	}
-	dir, err := os.OpenRoot(root) // no link leads out of it
+	dir, err := os.OpenRoot(root) // links cannot lead out of it
 	if err != nil {
 		return 0, err
 	}

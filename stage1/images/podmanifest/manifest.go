@@ -19,12 +19,12 @@ type Manifest struct {
 // RuntimeApp is an app of the pod.
 type RuntimeApp struct {
 	Name     string  `json:"name"`
-	App      *App    `json:"app"` // nil: as its image has it
+	App      *App    `json:"app"` // nil: the image's manifest has it
 	ReadOnly bool    `json:"readOnlyRootFS"`
 	Mounts   []Mount `json:"mounts"`
 }
 
-// App is a program, and how it is executed.
+// App describes a program and its execution.
 type App struct {
 	Exec        []string     `json:"exec"`
 	User        string       `json:"user"`
@@ -48,7 +48,7 @@ type Isolator struct {
 	Value json.RawMessage `json:"value"`
 }
 
-// MountPoint is a place in an app where its image wants a volume.
+// MountPoint is a path in an app at which its image wants a volume.
 type MountPoint struct {
 	Name     string `json:"name"`
 	Path     string `json:"path"`
@@ -59,7 +59,7 @@ type MountPoint struct {
 type Mount struct {
 	Volume string  `json:"volume"`
 	Path   string  `json:"path"`
-	Own    *Volume `json:"appVolume"` // takes precedence over the pod's of that name
+	Own    *Volume `json:"appVolume"` // takes precedence over the pod's volume of that name
 }
 
 // Read reads the manifest of the pod in the working directory.
@@ -85,7 +85,8 @@ func (m *Manifest) Named(name string) (*RuntimeApp, error) {
 	return nil, fmt.Errorf("there is no app %s in the manifest of the pod", name)
 }
 
-// complete reads the app's program from its image's manifest if the pod's has none.
+// complete reads the app's program from its image's manifest, unless the pod's
+// manifest has it.
 func (a *RuntimeApp) complete() error {
 	if a.App == nil {
 		text, err := os.ReadFile(filepath.Join(Stage2, a.Name, "manifest"))

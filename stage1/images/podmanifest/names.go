@@ -13,9 +13,10 @@ import (
 // fallback is the /etc/hosts of an app that has none.
 const fallback = "127.0.0.1 localhost localdomain\n"
 
-// NameFiles returns the files for the resolution of names that an app gets in place of its own,
-// by --dns-conf-mode=resolv=MODE,hosts=MODE: the host's, or those that stage 0 has left in the
-// stage1's tree. By default an app has its own, and an /etc/hosts in any case. root is the app's.
+// NameFiles returns the files for the resolution of names that replace those of an app.
+// mode is the value of --dns-conf-mode: resolv=MODE,hosts=MODE. The files are the host's,
+// or those that stage 0 has left in the stage1's tree. By default an app keeps its own
+// files, and gets an /etc/hosts if it has none. root is the app's root.
 func NameFiles(mode, root string) ([]Shown, error) {
 	var all []Shown
 	for pair := range strings.SplitSeq(mode, ",") {
@@ -47,9 +48,9 @@ func nameFile(source, name string) Shown {
 	return Shown{&Volume{Name: name, Kind: "host", Source: source, Recursive: &flat}, "/etc/" + name, true}
 }
 
-// makeHosts makes the /etc/hosts of an app that lacks one and has /etc.
+// makeHosts makes /etc/hosts in an app that has /etc and lacks that file.
 func makeHosts(root string) error {
-	dir, err := os.OpenRoot(root) // no link leads out of it
+	dir, err := os.OpenRoot(root) // links cannot lead out of it
 	if err != nil {
 		return err
 	}

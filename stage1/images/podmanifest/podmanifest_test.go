@@ -80,7 +80,8 @@ func TestAManifestThatCannotBeReadIsAnError(t *testing.T) {
 	fails(t, err, "manifest of the pod: json")
 }
 
-// shown returns the volumes that an app of the manifest sees, by where.
+// shown returns the volumes that an app of the manifest sees, by their paths in
+// the app.
 func shown(t *testing.T, m *podmanifest.Manifest, app string) map[string]podmanifest.Shown {
 	t.Helper()
 	a, err := m.Named(app)

@@ -15,8 +15,8 @@ type Volume struct {
 	Name      string `json:"name"`
 	Kind      string `json:"kind"`
 	Source    string `json:"source"`
-	ReadOnly  *bool  `json:"readOnly"`  // nil: as the mount point has it
-	Recursive *bool  `json:"recursive"` // nil is true
+	ReadOnly  *bool  `json:"readOnly"`  // nil: as the mount point says
+	Recursive *bool  `json:"recursive"` // nil: true
 	Mode      string `json:"mode"`
 	UID       int    `json:"uid"`
 	GID       int    `json:"gid"`
@@ -29,8 +29,9 @@ type Shown struct {
 	ReadOnly bool
 }
 
-// Shown returns the volumes that an app sees: those of its mounts, and one for each other mount
-// point: the pod's volume of its name, or an empty one of the app's own.
+// Shown returns the volumes that an app sees: those of its mounts, and one for each mount
+// point without a mount. The latter is the pod's volume with the mount point's name, or an
+// empty volume for this app alone.
 func (m *Manifest) Shown(a *RuntimeApp) ([]Shown, error) {
 	var all []Shown
 	there := map[string]bool{}
@@ -83,14 +84,15 @@ func (v *Volume) shown(path string, readOnly bool) Shown {
 	return Shown{v, path, readOnly}
 }
 
-// empty is the kind of a volume that begins as an empty directory.
+// empty is the kind of a volume that is an empty directory at first.
 const empty = "empty"
 
-// Deep reports whether the mounts below the volume's source are part of it.
+// Deep reports whether the volume includes the mounts below its source.
 func (v *Volume) Deep() bool { return v.Recursive == nil || *v.Recursive }
 
-// Path returns the volume's path, relative to the pod's directory unless it is a part of the
-// host. It makes an empty volume that is not there.
+// Path returns the volume's path. The path of a volume of the host is absolute, others are
+// relative to the pod's directory. Path makes the directory of an empty volume if it is
+// missing.
 func (v *Volume) Path() (string, error) {
 	if v.Kind != empty {
 		return v.Source, nil
@@ -107,7 +109,7 @@ func (v *Volume) make(dir string) error {
 		return err
 	}
 	err := os.Mkdir(dir, 0o755)
-	if errors.Is(err, os.ErrExist) { // another app has it, too
+	if errors.Is(err, os.ErrExist) { // another app uses the volume, too
 		return nil
 	}
 	if err != nil {

@@ -14,34 +14,37 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// call is one execution of an entrypoint, as interface version 7 has it.
+// call is one execution of an entrypoint by the rules of interface version 7.
 type call struct {
 	env   []string
 	files []*os.File // its descriptors
 	said  *os.File   // gets the text of RKT_ERROR_FD
-	kept  []*os.File // closed when it has ended
+	kept  []*os.File // closed when the call has ended
 }
 
-// given is a descriptor of a call and the variable with its number. A nil file is left out.
+// given is a descriptor for a call, and the environment variable for its number. If file is
+// nil, both are left out.
 type given struct {
 	variable string
 	file     *os.File
 }
 
-// nowhere are the streams of a call without streams: its output counts as error text.
+// nowhere stands for no streams. The output of such a call counts as error text.
 var nowhere [3]*os.File
 
-// do executes the entrypoint of a request that makes no process, until it ends.
+// do executes the entrypoint of a request and waits until it ends. The entrypoint must make
+// no process.
 func (p *pod) do(r *abi.Request, options ...string) error {
 	_, err := p.call(r, nowhere, options...)
 	return err
 }
 
-// call executes the entrypoint of a request until it ends, and returns the process that it reports.
-// A caller that wants to adopt that process holds an Expect of the pod's children.
+// call executes the entrypoint of a request, waits until it ends, and returns the process
+// that it reports. If the caller wants to adopt that process, it must hold an Expect of the
+// pod's children.
 //
-// The entrypoint's output goes to files, which are read when it has ended: call does not wait for
-// processes that keep them open.
+// The output of the entrypoint goes to files, which call reads when the entrypoint has
+// ended. So call does not wait for processes that keep the output open.
 func (p *pod) call(r *abi.Request, stdio [3]*os.File, options ...string) (*abi.Ready, error) {
 	ready, err := proc.Memory("ready", nil)
 	if err != nil {
@@ -63,8 +66,8 @@ func (p *pod) call(r *abi.Request, stdio [3]*os.File, options ...string) (*abi.R
 	return parseReady(line)
 }
 
-// execute starts the entrypoint of a request, which does not outlive this process. The caller
-// closes the call.
+// execute starts the entrypoint of a request. The entrypoint is killed when this process
+// ends. The caller closes the call.
 func (p *pod) execute(r *abi.Request, stdio [3]*os.File, more []given, options ...string) (*call, *proc.Child, error) {
 	// An empty value means the caller's cgroup. The scripts of oci need the variable.
 	c := &call{env: []string{"PATH=" + os.Getenv("PATH"), abi.EnvCgroup + "="}, files: stdio[:]}
@@ -84,7 +87,7 @@ func (p *pod) execute(r *abi.Request, stdio [3]*os.File, more []given, options .
 	return c, child, nil
 }
 
-// arguments returns the arguments of the rkt ABI, which version 7 has kept.
+// arguments returns the arguments of the rkt ABI, which are also those of version 7.
 func arguments(r *abi.Request) []string {
 	switch r.Entrypoint {
 	case abi.Run:
@@ -142,7 +145,7 @@ func (c *call) set(variable, value string) {
 	}
 }
 
-// document makes a file that only root can read, and names it in the environment.
+// document makes a file that only root can read, and puts its path into the environment.
 func (c *call) document(variable string, text []byte) error {
 	f, err := c.file(text)
 	if err == nil {
@@ -160,7 +163,7 @@ func (c *call) file(text []byte) (*os.File, error) {
 	return f, err
 }
 
-// failed returns the error of a call that has ended in a way.
+// failed returns the error of a call that has ended with this exit.
 func (c *call) failed(exit proc.Exit) error {
 	text, err := written(c.said)
 	if err != nil {

@@ -1,19 +1,20 @@
-// Package rktfront lets the entrypoints of the bundled images be called as rkt's stage 0
-// calls those of interface versions 1 to 6: with options, a lock and the pod's manifest in
-// the working directory, but without a request document. Their main programs hand it such
-// a call (Called), and it executes the image's entrypoints again as interface version 7
-// has it:
+// Package rktfront lets rkt's stage 0 run the bundled images, which implement interface
+// version 7. rkt knows interface versions 1 to 6 only. In these a call has options, and
+// finds a lock and the pod's manifest in the working directory; there is no request
+// document. The main program of an image recognises such a call (Called) and passes it to
+// this package, which executes the image's entrypoints again by the rules of version 7:
 //
 //	rkt's stage 0 ──► run ──────────────► the image's run, app/add, app/start, …
 //	                   ▲ socket
 //	rkt's stage 0 ──► app/add, enter, …
 //
-// So its `run` is a stage 0 in small, and stays as long as the pod: it makes requests and
-// bundles of what the manifest asks for, takes notices, adopts the processes that an
-// entrypoint leaves to it, and records ends as rkt reads them. Its other entrypoints make
-// the request of their call and hand that to `run`.
+// So its `run` is a small stage 0, which runs as long as the pod. It makes requests and
+// bundles from the manifest, reads notices, adopts the processes that entrypoints leave to
+// it, and records exits in rkt's form. Its other entrypoints make the request of their
+// call and send it to `run`.
 //
-// What the manifest asks for and an OCI spec cannot say is an error, with one exception
-// that is rkt's: limits of memory and CPU are those of the cgroup that `run` is called in.
-// The package makes no process of an app and knows no technology: the image does.
+// If the manifest asks for something that an OCI spec cannot express, the call fails.
+// There is one exception, as in rkt: limits of memory and CPU are those of the cgroup in
+// which `run` is called. The package makes no process of an app and does not depend on how
+// an image isolates apps.
 package rktfront

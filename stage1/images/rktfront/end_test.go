@@ -116,8 +116,8 @@ func TestTheImagesSupervisorDoesNotOutliveRun(t *testing.T) {
 	})
 }
 
-// What the manifest's words cannot show is seen when the app is added, and another
-// app can be.
+// That a program cannot be executed is not known from the manifest, but when the app is
+// added. Then another app can still be added.
 func TestAnAppThatCannotBeExecutedFailsToBeAdded(t *testing.T) {
 	p := newRktPod(t, "oci")
 	p.manifest(map[string]any{"acKind": "PodManifest", "acVersion": "0.8.11", "apps": []any{}})

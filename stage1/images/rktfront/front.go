@@ -11,18 +11,19 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// directory is the stage1's own directory, in the pod's.
+// directory is the stage1's own directory in the pod directory.
 const directory = "stage1/rootfs/rkt"
 
-// front is the directory of this package's files: options, bundles and the holder's root. It is
-// the working directory of the image's entrypoints, because rkt and interface version 7 record
-// different things in files of the same names.
+// front is the directory of this package's files: options, bundles and the holder's root.
+// It is the working directory of the image's entrypoints, because rkt and interface version
+// 7 use files with the same names for different data.
 const front = directory + "/front"
 
-// Called reports whether the entrypoint at a path was called as rkt's stage 0 calls it.
+// Called reports whether the entrypoint at a path was called by rkt's stage 0.
 func Called(path string) bool { return os.Getenv(abi.EnvRequest) == "" && entrypoint(path) != "" }
 
-// entrypoint returns the entrypoint at a path, by the name of the file, or "".
+// entrypoint returns the entrypoint at a path by the name of the file, or "" if the name is
+// no entrypoint's.
 func entrypoint(path string) abi.Entrypoint {
 	e := abi.Entrypoint(strings.Replace(filepath.Base(path), "app_", "app/", 1))
 	switch e {
@@ -32,8 +33,9 @@ func entrypoint(path string) abi.Entrypoint {
 	return ""
 }
 
-// Main serves a call of the entrypoint at a path and returns the exit code. All entrypoints of
-// the image are in one directory. With shares the apps of a pod share its namespaces, as in rkt.
+// Main serves a call of the entrypoint at a path and returns the exit code. All entrypoints
+// of the image must be in one directory. If shares is set, the apps of a pod share its
+// namespaces, as in rkt.
 func Main(path string, args []string, shares bool) int {
 	var err error
 	switch e := entrypoint(path); e {
@@ -44,22 +46,22 @@ func Main(path string, args []string, shares bool) int {
 	default:
 		return ask(e, args)
 	}
-	if err != nil && err.Error() != "" { // without words it is the exit code of an app
+	if err != nil && err.Error() != "" { // an error without text only has the exit code of an app
 		fmt.Fprintln(os.Stderr, err)
 	}
 	return codeOf(err)
 }
 
-// collect has the image remove its files outside the pod.
+// collect makes the image remove its files outside of the pod.
 func collect(scripts string, args []string) error {
 	if _, err := os.Stat(front); err != nil || len(args) == 0 {
-		return nil // the pod has never run
+		return nil // `run` was never called
 	}
 	p := &pod{scripts: scripts, options: &Options{UUID: args[len(args)-1]}, children: proc.NewChildren()}
 	return p.do(p.request(abi.GC, ""))
 }
 
-// failure is the exit code of a call and its error text.
+// failure is an error with an exit code.
 type failure struct {
 	code int
 	text string
@@ -67,7 +69,7 @@ type failure struct {
 
 func (f *failure) Error() string { return f.text }
 
-// exitFatal is the exit code of rkt's own entrypoints for all errors.
+// exitFatal is the exit code of rkt's own entrypoints for every error.
 const exitFatal = 254
 
 func codeOf(err error) int {

@@ -13,13 +13,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
-// defaultCapabilities are those of an app without an isolator for them, as in rkt.
+// defaultCapabilities are the capabilities of an app without an isolator for
+// capabilities, as in rkt.
 var defaultCapabilities = [...]string{
 	"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_KILL", "CAP_MKNOD", "CAP_NET_RAW",
 	"CAP_NET_BIND_SERVICE", "CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETFCAP", "CAP_SYS_CHROOT",
 }
 
-// set is the value of isolators that list names.
+// set is the value of isolators that have a list of names.
 type set struct {
 	Set   []string `json:"set"`
 	Errno string   `json:"errno"`
@@ -53,7 +54,7 @@ func isolate(a *podmanifest.App, s *specs.Spec, o *Options) error {
 			err = label(s, i)
 		case "os/unix/sysctl":
 			err = json.Unmarshal(i.Value, &s.Linux.Sysctl)
-		case "resource/memory", "resource/cpu", "os/linux/cpu-shares": // the caller's cgroup has them
+		case "resource/memory", "resource/cpu", "os/linux/cpu-shares": // the cgroup of the caller has these limits
 		default:
 			err = errors.New("it is not supported")
 		}
@@ -70,7 +71,7 @@ func isolate(a *podmanifest.App, s *specs.Spec, o *Options) error {
 		caps = abi.Capabilities()
 	}
 	s.Process.Capabilities = &specs.LinuxCapabilities{Bounding: caps}
-	if s.Process.User.UID == 0 { // a program of root's gets the bounding set
+	if s.Process.User.UID == 0 { // a program of root gets the bounding set
 		s.Process.Capabilities.Effective, s.Process.Capabilities.Permitted = caps, caps
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
-// Options are the arguments of `run` for all apps of the pod.
+// Options are the arguments of `run`, which apply to all apps of the pod.
 type Options struct {
 	Mutable        bool
 	Interactive    bool
@@ -24,13 +24,13 @@ type Options struct {
 	Names          string // --dns-conf-mode
 	UUID           string
 	PrivateNetwork bool // --net=none
-	Holder         int  // the host's pid of the holder of what apps share; 0: they share nothing
+	Holder         int  // the host's pid of the holder of shared namespaces; 0: the apps share none
 }
 
-// optionsFile keeps them for app/add.
+// optionsFile stores the options for app/add.
 const optionsFile = front + "/options"
 
-// parseRun takes the arguments of `run` and remembers them.
+// parseRun parses the arguments of `run` and stores them.
 func parseRun(args []string) (*Options, error) {
 	o := &Options{}
 	f := flag.NewFlagSet("run", flag.ContinueOnError)
@@ -43,7 +43,8 @@ func parseRun(args []string) (*Options, error) {
 	f.BoolVar(&o.AnyPath, "disable-paths", false, "")
 	f.BoolVar(&o.AnySystemCall, "disable-seccomp", false, "")
 	network, ipc := f.String("net", "host", ""), f.String("ipc", "", "")
-	// These have no effect here: rkt's metadata service, and its configuration.
+	// These have no effect here. They concern rkt's metadata service and
+	// configuration.
 	f.Bool("debug", false, "")
 	for _, name := range []string{"mds-token", "local-config"} {
 		f.String(name, "", "")

@@ -27,16 +27,16 @@ type pod struct {
 	options  *Options
 	children *proc.Children
 	relay    *relay.Relay  // between the terminal of run and the app's, if they have any
-	holder   *proc.Process // holds what the apps share; nil if they share nothing
-	over     chan struct{} // closed when the image's supervisor has ended, and all its notices are read
+	holder   *proc.Process // holds the namespaces that the apps share; nil if they share none
+	over     chan struct{} // closed when the image's supervisor has ended and all its notices were read
 
 	mu       sync.Mutex
 	stopping bool
-	running  map[name]*process // apps until they are removed, execs until they end
+	running  map[name]*process // apps until they are removed, and execs until they end
 }
 
-// runPod is `run`. It returns when the pod is over. The exit code of an app is a failure without
-// words.
+// runPod is `run`. It returns when the pod is over. The exit code of an app is returned as
+// a failure without text.
 func runPod(scripts string, args []string, shares bool) error {
 	options, err := parseRun(args)
 	if err != nil {
@@ -50,7 +50,7 @@ func runPod(scripts string, args []string, shares bool) error {
 	}
 	sigterm, nothing := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(sigterm, unix.SIGTERM)
-	signal.Notify(nothing, unix.SIGPIPE, unix.SIGHUP) // ignored here, but not in programs that are executed
+	signal.Notify(nothing, unix.SIGPIPE, unix.SIGHUP) // ignored here, but not in programs that this process executes
 	if err := proc.SetSubreaper(); err != nil {
 		return err
 	}
@@ -73,12 +73,12 @@ func runPod(scripts string, args []string, shares bool) error {
 	var served sync.WaitGroup
 	served.Go(func() { calls.Serve(serving, listener.File) })
 	err = p.live(sigterm, stopped)
-	_ = p.relay.Close() // the terminal may have gone
+	_ = p.relay.Close() // the terminal may be closed already
 	endServing()
 	listener.Close()
 	_ = os.Remove(client.Socket)
 	served.Wait()
-	return errors.Join(err, p.do(p.request(abi.GC, ""))) // for apps that were added meanwhile
+	return errors.Join(err, p.do(p.request(abi.GC, ""))) // for apps that were added during the stop
 }
 
 // boot executes the image's `run`, its supervisor, and returns when the pod is ready.
@@ -133,7 +133,7 @@ func (p *pod) follow(notices *os.File, child *proc.Child) {
 	defer notices.Close()
 	for lines := bufio.NewScanner(notices); lines.Scan(); {
 		n, err := abi.ParseNotice(lines.Text(), time.Now())
-		if err != nil || n.Status == nil { // bundled images send the status
+		if err != nil || n.Status == nil { // the bundled images send the status
 			fmt.Fprintf(os.Stderr, "notice %q of the pod's supervisor: %v\n", lines.Text(), err)
 			continue
 		}
@@ -144,7 +144,7 @@ func (p *pod) follow(notices *os.File, child *proc.Child) {
 	}
 	child.Wait()
 	for _, q := range p.all() {
-		if <-q.made; q.noticed { // its notice has not come
+		if <-q.made; q.noticed { // no notice of this process has come
 			_ = proc.Signal(q.PID, q.StartTime, unix.SIGKILL)
 			q.ended(abi.Status(proc.Killed()))
 		}
@@ -152,9 +152,9 @@ func (p *pod) follow(notices *os.File, child *proc.Child) {
 	close(p.over)
 }
 
-// live makes the apps of the manifest, tells rkt's tools that the pod runs, and returns when the
-// pod is over. The pod ends with these apps, with the holder of what apps share, and with the
-// image's supervisor. The first failure of an app is its exit code.
+// live makes the apps of the manifest, tells rkt's tools that the pod runs, and returns
+// when the pod is over. The pod ends when these apps, the holder or the image's supervisor
+// end. Its exit code is the first one of an app that is not 0.
 func (p *pod) live(sigterm <-chan os.Signal, stopped <-chan struct{}) error {
 	ended, alone := make(chan int, 1), make(chan struct{})
 	apps, err := p.begin()
@@ -162,14 +162,14 @@ func (p *pod) live(sigterm <-chan os.Signal, stopped <-chan struct{}) error {
 		return errors.Join(err, p.stop(false))
 	}
 	if len(apps) > 0 {
-		go func() { // ends with the apps, or with us
+		go func() { // returns when the apps have ended, or with this process
 			code := firstFailure(apps)
 			p.relay.Drain(context.Background())
 			ended <- code
 		}()
 	}
 	if p.holder != nil {
-		go func() { // ends with the holder, or with us
+		go func() { // returns when the holder has ended, or with this process
 			_ = p.holder.Wait(context.Background())
 			close(alone)
 		}()
@@ -186,7 +186,7 @@ func (p *pod) live(sigterm <-chan os.Signal, stopped <-chan struct{}) error {
 			}
 		case <-alone:
 			if alone = nil; p.isStopping() {
-				continue // a stop has ended it
+				continue // stop has ended the holder
 			}
 			err = &failure{1, "the process that holds the pod's namespaces has ended"}
 		case <-over:
@@ -263,8 +263,8 @@ func (p *pod) isStopping() bool {
 	return p.stopping
 }
 
-// stop ends the image's supervisor, and with it all apps. Without force it returns when their
-// ends are recorded.
+// stop ends the image's supervisor and all apps. Without force it returns when their exits
+// are recorded.
 func (p *pod) stop(force bool) error {
 	p.mu.Lock()
 	p.stopping = true

@@ -15,7 +15,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// name is the app of a process and, for an exec, the exec.
+// name identifies the process of an app or, with exec, of an exec in the app.
 type name struct{ app, exec string }
 
 // process is a process that an entrypoint has made.
@@ -24,14 +24,15 @@ type process struct {
 	abi.Ready
 	mounts *os.File  // the mount namespace of an app that shares its PID namespace
 	once   sync.Once // for the end
-	// noticed is set if the image's supervisor is the parent and sends a notice of the end.
+	// noticed is set if the image's supervisor is the parent, and so sends a notice of the
+	// exit.
 	noticed bool
 	made    chan struct{} // closed when the entrypoint has ended and the fields above are set
 	done    chan struct{} // closed when the end is recorded and code is set
 	code    int
 }
 
-// ended records the end of a process.
+// ended records the exit of a process.
 func (q *process) ended(status abi.Status) {
 	q.once.Do(func() {
 		var err error
@@ -49,7 +50,7 @@ func (q *process) ended(status abi.Status) {
 	})
 }
 
-// dropped ends a process that was not made.
+// dropped ends the wait for a process that could not be made.
 func (q *process) dropped() { q.once.Do(func() { close(q.done) }) }
 
 // process returns a process that was made, or nil.
@@ -59,7 +60,7 @@ func (p *pod) process(app, exec string) *process {
 	return p.running[name{app, exec}]
 }
 
-// all returns the living processes, and the apps that have ended.
+// all returns the running processes, and the apps that have ended.
 func (p *pod) all() []*process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,7 +87,7 @@ func (p *pod) dispatch(ctx context.Context, c *serve.Asked) error {
 	return p.do(r)
 }
 
-// request returns a request with no more than the app that it is about.
+// request returns a request that has only the entrypoint and the app.
 func (p *pod) request(e abi.Entrypoint, app string) *abi.Request {
 	r := &abi.Request{Version: abi.Version, Entrypoint: e, App: app}
 	p.identify(r)
@@ -104,8 +105,8 @@ func (p *pod) identify(r *abi.Request) {
 // bundleOf returns the directory of an app's OCI bundle.
 func bundleOf(app string) string { return filepath.Join(front, "bundles", app) }
 
-// add makes an app's process, with the streams of `run`: those of rkt's app/add end with that
-// call.
+// add makes an app's process. The process gets the streams of `run`, because those of rkt's
+// app/add end with that call.
 func (p *pod) add(r *abi.Request) (q *process, err error) {
 	if r.Bundle, err = makeBundle(r); err != nil {
 		return nil, fmt.Errorf("make the bundle: %w", err)
@@ -127,18 +128,18 @@ func makeBundle(r *abi.Request) (string, error) {
 		return "", err
 	}
 	if err := os.Mkdir(bundle, 0o700); err != nil {
-		return "", err // there is such an app
+		return "", err // an app with that name exists
 	}
 	return bundle, os.WriteFile(filepath.Join(bundle, "config.json"), r.Spec, 0o600)
 }
 
-// make executes an entrypoint that makes a process. If the process is left to this one, make
-// adopts it; otherwise the image's supervisor is its parent.
+// make executes an entrypoint that makes a process. If the image's supervisor is not the
+// parent of the process, make adopts the process.
 func (p *pod) make(r *abi.Request, stdio [3]*os.File) (*process, error) {
 	q := &process{name: name{r.App, r.Exec}, made: make(chan struct{}), done: make(chan struct{})}
 	defer close(q.made)
 	p.mu.Lock()
-	p.running[q.name] = q // before there can be a notice
+	p.running[q.name] = q // before a notice of the process can come
 	p.mu.Unlock()
 	defer p.children.Expect()()
 	ready, err := p.call(r, stdio)
@@ -155,10 +156,10 @@ func (p *pod) make(r *abi.Request, stdio [3]*os.File) (*process, error) {
 	return q, nil
 }
 
-// keep makes sure that the end of a process is noticed.
+// keep makes sure that the pod learns of the end of a process.
 func (p *pod) keep(q *process, ready *abi.Ready) error {
 	q.Ready = *ready
-	if q.name.exec == "" && p.holder != nil { // fails if the program has ended
+	if q.name.exec == "" && p.holder != nil { // fails if the process has ended
 		q.mounts, _ = os.Open(fmt.Sprintf("/proc/%d/ns/mnt", q.PID))
 	}
 	err := p.children.Adopt(ready.PID, ready.StartTime, func(e proc.Exit) { q.ended(abi.Status(e)) }, nil)
@@ -175,7 +176,7 @@ func (p *pod) forget(q *process) {
 	p.mu.Unlock()
 }
 
-// stopApp ends an app and waits until its end is recorded.
+// stopApp ends an app and waits until its exit is recorded.
 func (p *pod) stopApp(ctx context.Context, r *abi.Request) error {
 	if err := p.do(r); err != nil {
 		return err

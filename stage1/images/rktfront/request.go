@@ -18,8 +18,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront/relay"
 )
 
-// ask hands a call to the pod's `run` and returns the exit code. A program that is entered has a
-// terminal if the caller has one.
+// ask sends a call to the pod's `run` and returns the exit code. If the caller has a
+// terminal, so has a program that is entered.
 func ask(e abi.Entrypoint, args []string) int {
 	c := &client.Call{Entrypoint: e, Error: os.Stderr}
 	var terminal *relay.Relay
@@ -30,7 +30,7 @@ func ask(e abi.Entrypoint, args []string) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		defer func() { _ = terminal.Close() }() // the caller's may have gone
+		defer func() { _ = terminal.Close() }() // the terminal may be closed already
 	}
 	code := 1
 	if c.Request, err = document(e, args, terminal); err == nil {
@@ -124,8 +124,8 @@ func addition(name string) (*abi.Request, error) {
 	return r, err
 }
 
-// ownCgroup returns the cgroup of version 2 that this process is in, as apps are. Cgroups of
-// version 1 are inherited.
+// ownCgroup returns the version 2 cgroup of this process, in which apps run, too. Cgroups
+// of version 1 are inherited and need not be named.
 func ownCgroup() (*abi.Cgroup, error) {
 	const root = "/sys/fs/cgroup"
 	var st unix.Statfs_t
@@ -140,8 +140,8 @@ func ownCgroup() (*abi.Cgroup, error) {
 	return &abi.Cgroup{Version: 2, Dirs: []string{filepath.Join(root, path)}}, nil
 }
 
-// enter returns the request for a program as rkt executes it: as root, in the root directory and
-// with the app's environment.
+// enter returns the request for a further program. As in rkt, the program runs as root, in
+// the root directory, with the app's environment.
 func enter(args []string) (*abi.Request, error) {
 	name, command := "", []string(nil)
 	for i, arg := range args {

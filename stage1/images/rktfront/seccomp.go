@@ -19,8 +19,8 @@ const (
 	removeCalls = "os/linux/seccomp-remove-set"
 )
 
-// filter translates a set of system calls as rkt did: other calls kill the program, unless the
-// isolator names an error, and to deny nothing is to allow the default set.
+// filter translates a set of system calls as rkt did. Other calls kill the program, unless
+// the isolator names an error. An isolator that denies nothing allows the default set.
 func filter(s *specs.Spec, i podmanifest.Isolator) error {
 	var of set
 	if err := json.Unmarshal(i.Value, &of); err != nil {
@@ -56,12 +56,13 @@ func filter(s *specs.Spec, i podmanifest.Isolator) error {
 	rule.Names = slices.Compact(rule.Names)
 	f.Syscalls = []specs.LinuxSyscall{rule}
 	s.Linux.Seccomp = f
-	// Without root's capabilities a filter needs no_new_privs.
+	// A program without root's capabilities can load a filter only with no_new_privs.
 	s.Process.NoNewPrivileges = s.Process.NoNewPrivileges || s.Process.User.UID != 0
 	return nil
 }
 
-// calls returns the system calls of a list of names, of sets and of calls.
+// calls returns the system calls of a list. The names in the list are calls or sets of
+// calls.
 func calls(list []string) (names []string, err error) {
 	for _, name := range list {
 		if !strings.HasPrefix(name, "@") {
@@ -80,7 +81,7 @@ func calls(list []string) (names []string, err error) {
 	return names, nil
 }
 
-// refusal returns the action for a system call that is not allowed.
+// refusal returns the action for a denied system call. name is that of an error, or empty.
 func refusal(name string) (specs.LinuxSeccompAction, *uint, error) {
 	if name == "" {
 		return specs.ActKillProcess, nil, nil

@@ -106,12 +106,13 @@ func TestOnlyRootFiltersWithoutNoNewPrivileges(t *testing.T) {
 	}
 }
 
-// A misspelled name would be taken for a call of another architecture, and ignored.
+// A misspelled name in a set would be ignored, like a call of another architecture.
 func TestEveryCallOfASetIsKnownSomewhere(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("needs amd64, which knows the calls of i386 and of x32, too")
 	}
-	// Of kernels or architectures that no profile here is compiled for.
+	// These calls exist only on kernels or architectures for which no profile here is
+	// compiled.
 	foreign := strings.Fields(`arm_fadvise64_64 arm_sync_file_range fstatat64 sendfile64 afs_syscall bdflush break breakpoint cacheflush create_module ftime gtty idle lock mpx prof profil
 		pciconfig_iobase pciconfig_read pciconfig_write riscv_flush_icache riscv_hwprobe s390_pci_mmio_read s390_pci_mmio_write set_tls
 		stty swapcontext sync_file_range2 tuxcall ulimit uretprobe security umount`)

@@ -2,30 +2,30 @@ package rktfront
 
 import "strings"
 
-// Names of sets that stand for all system calls and for none, of App Container's.
+// App Container's names of the set of all system calls and of the empty set.
 const (
 	everything = "@appc.io/all"
 	nothing    = "@appc.io/empty"
 )
 
-// defaultSet has the system calls of an app without an isolator for them.
+// defaultSet is the set of the system calls of an app without an isolator for system calls.
 const defaultSet = "@rkt/default-whitelist"
 
-// implied are the system calls that a filter of rkt's always allows, because systemd did not
+// implied are the system calls that a filter of rkt always allows, because systemd does not
 // count them as restricted. Without them no program could be executed.
 const implied = "execve exit exit_group getrlimit rt_sigreturn sigreturn " +
 	"clock_getres clock_gettime clock_nanosleep gettimeofday nanosleep pause time"
 
-// callsOf returns the system calls of a set that rkt 1.30 has a name for, or none. Its
-// own two and Docker's are lists of 2016: what the kernel got since then is in none. The
-// others were those of the systemd in the pod: here they are systemd 252's.
+// callsOf returns the system calls of a set that rkt 1.30 has a name for, or none. rkt's
+// own two sets and Docker's are lists of 2016, without later calls. The other sets were
+// those of the systemd in the pod; here they are systemd 252's.
 func callsOf(name string) []string {
 	return strings.Fields(listOf(name))
 }
 
 func listOf(name string) string {
 	switch name {
-	case defaultSet: // and what only ARM has
+	case defaultSet: // and calls that only ARM has
 		return listOf("@docker/default-whitelist") +
 			" arm_fadvise64_64 arm_sync_file_range breakpoint cacheflush set_tls sync_file_range2"
 	case "@docker/default-whitelist":

@@ -12,12 +12,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi/hold"
 )
 
-// holderRoot is the root file system of the holder of what the apps of a pod share.
+// holderRoot is the root file system of the holder.
 const holderRoot = front + "/holder"
 
-// share makes the request of `run` ask for a holder of the namespaces that the pod's apps share,
-// as rkt's did. A pod with a single app needs none: the app is the first process of its own
-// namespaces.
+// share makes the request of `run` ask for a holder of the namespaces that the pod's apps
+// share, as in rkt. A pod with a single app needs none, because the app is the first
+// process of its own namespaces.
 func (o *Options) share(r *abi.Request) error {
 	if !o.Mutable {
 		names, err := apps()
@@ -47,7 +47,7 @@ func (o *Options) share(r *abi.Request) error {
 	return err
 }
 
-// namespaces returns the namespaces of every app, but for mounts.
+// namespaces returns the namespaces of every app, except the mount namespace.
 func (o *Options) namespaces() []specs.LinuxNamespace {
 	list := []specs.LinuxNamespace{{Type: specs.PIDNamespace}, {Type: specs.UTSNamespace}}
 	if !o.ParentIPC {
@@ -59,7 +59,7 @@ func (o *Options) namespaces() []specs.LinuxNamespace {
 	return list
 }
 
-// joined returns the namespaces of an app. Shared ones have a path.
+// joined returns the namespaces of an app. A shared namespace has a path.
 func (o *Options) joined() []specs.LinuxNamespace {
 	list := o.namespaces()
 	for i := 0; o.Holder != 0 && i < len(list); i++ {

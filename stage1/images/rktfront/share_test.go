@@ -60,8 +60,8 @@ func TestTheAppsOfAPodShareItsNamespacesAsInRkt(t *testing.T) { // rkt-abi.md, s
 		if a[4] != "box" || b[4] != "box" {
 			t.Errorf("hostnames %s and %s", a[4], b[4])
 		}
-		// They see each other, by their pids in the pod, and one ends the other. Through the
-		// process that holds their namespaces they do not see the host.
+		// The apps see each other by their pids in the pod, and one ends the other. They do
+		// not see the host's files through the process that holds their namespaces.
 		if p.image != "oci" {
 			code, out := p.call("enter", "--pid=1", "--appname=a", "--", "sh", "-c", killing("sleep 2000")+`test -d /proc/1 && ! busybox ls /proc/1/root/bin 2>/dev/null && ! (: >>/proc/1/root/proc/sys/kernel/core_pattern) 2>/dev/null`)
 			if code != 0 {
@@ -75,7 +75,7 @@ func TestTheAppsOfAPodShareItsNamespacesAsInRkt(t *testing.T) { // rkt-abi.md, s
 	})
 }
 
-// killing is a script that kills whoever was called with arguments.
+// killing is a script that kills every busybox with these arguments.
 func killing(args string) string {
 	return `for p in /proc/[0-9]*; do case "$(busybox tr '\0' ' ' <$p/cmdline 2>/dev/null)" in "busybox ` + args + ` ") busybox kill -KILL ${p#/proc/};; esac; done; `
 }

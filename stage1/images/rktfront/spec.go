@@ -27,7 +27,7 @@ func spec(a *podmanifest.RuntimeApp, o *Options, root string) (*specs.Spec, erro
 		Linux: &specs.Linux{Namespaces: o.joined()},
 	}
 	if o.Holder != 0 {
-		s.Hostname = "" // the holder has it
+		s.Hostname = "" // the holder has the hostname
 	}
 	files(s, o)
 	if err := isolate(a.App, s, o); err != nil {
@@ -36,7 +36,7 @@ func spec(a *podmanifest.RuntimeApp, o *Options, root string) (*specs.Spec, erro
 	return s, nil
 }
 
-// files adds the mounts of the kernel's file systems that every app has.
+// files adds the mounts of kernel file systems that every app gets.
 func files(s *specs.Spec, o *Options) {
 	s.Mounts = []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},

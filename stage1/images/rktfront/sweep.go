@@ -8,16 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sweep kills the processes that an app has left in the PID namespace that it shares with others:
-// those in its mount namespace, which mounts is. A process that has made a mount namespace of its
-// own ends with the pod.
+// sweep kills the processes that an app has left in a shared PID namespace. It finds them
+// by the app's mount namespace, mounts. A process that has made its own mount namespace
+// ends with the pod.
 func sweep(mounts *os.File) error {
-	defer mounts.Close() // until then no other namespace gets its number
+	defer mounts.Close() // until then no other namespace gets this one's inode number
 	id, err := mounts.Stat()
 	if err != nil {
 		return err
 	}
-	// This ends, because a killed process starts no others.
+	// This loop ends, because a killed process starts no others.
 	killed := map[int]bool{}
 	for found := true; found; {
 		found = false
@@ -41,9 +41,9 @@ func killIn(pid int, mounts os.FileInfo) bool {
 	return err == nil && os.SameFile(there, mounts) && unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) == nil
 }
 
-// processes returns the pids that there are.
+// processes returns the pids of all processes.
 func processes() []int {
-	entries, _ := os.ReadDir("/proc") // as many as can be read
+	entries, _ := os.ReadDir("/proc") // with as many entries as can be read
 	var pids []int
 	for _, e := range entries {
 		if pid, err := strconv.Atoi(e.Name()); err == nil {

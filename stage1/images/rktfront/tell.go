@@ -9,8 +9,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// tell writes the files for which rkt's tools wait: the pid that `enter` gets, and the link that
-// reports a supervisor.
+// tell writes the files for which rkt's tools wait: the pid for `enter`, and the link by
+// which a supervisor reports ready.
 func tell(pid int) error {
 	if err := replace("pid", pid); err != nil {
 		return err
@@ -22,7 +22,8 @@ func tell(pid int) error {
 	return nil
 }
 
-// record records an exit of an app: the exit code, or the number of the signal.
+// record records the exit of an app as rkt does: as the exit code, or as the number of the
+// signal.
 func record(app string, status abi.Status) error {
 	number := status.Code
 	if status.Signal != 0 {

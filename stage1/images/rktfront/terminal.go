@@ -11,8 +11,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/rktfront/relay"
 )
 
-// terminal returns the relay between the terminal of `run` and that of the pod's app. It is nil
-// unless the pod is interactive, has one app, and `run` is on a terminal.
+// terminal returns the relay between the terminal of `run` and that of the pod's app. It
+// returns nil unless the pod is interactive, has one app, and `run` is on a terminal.
 func (o *Options) terminal(apps int) (*relay.Relay, error) {
 	if !o.Interactive || o.Mutable || apps != 1 {
 		return nil, nil
@@ -25,7 +25,7 @@ func enterTerminal() (*relay.Relay, error) {
 	return relay.New(fmt.Sprintf("%s/console-%d", directory, os.Getpid()), os.Stdin, os.Stdout)
 }
 
-// onTerminal puts the process of a request on a terminal, if there is a relay.
+// onTerminal makes a request ask for a terminal, if there is a relay.
 func onTerminal(r *abi.Request, t *relay.Relay) error {
 	if t == nil {
 		return nil

@@ -92,12 +92,13 @@ func (x *terminal) shows() string {
 	return x.seen.String()
 }
 
-// conversation is what a program on a terminal of its own says, and what it is told.
+// conversation is a program on a terminal of its own, which prints what it sees and
+// reads.
 const conversation = `trap 'echo large: $(busybox stty size)' WINCH; trap 'echo interrupted; exit 9' INT
 	echo "size: $(busybox stty size)"; test -t 0 && test -t 1 && test -t 2 && busybox tty; echo "mine" >/dev/tty
 	read line; echo "read $line"; while :; do busybox sleep 0.1; done`
 
-// converses sits at the terminal until the conversation is over.
+// converses plays the user at the terminal until the conversation is over.
 func (x *terminal) converses(p *rktPod) {
 	p.t.Helper()
 	sees := func(what string) {

@@ -1,6 +1,6 @@
-// Command rktfront serves the calls of this stage1's entrypoints that rkt's stage 0 makes:
-// lib.sh executes it with the path and the arguments of an entrypoint that was called
-// without a request.
+// Command rktfront serves calls that rkt's stage 0 makes to the entrypoints of this
+// stage1. If an entrypoint is called without a request, lib.sh executes this command with
+// the path and the arguments of the entrypoint.
 package main
 
 import (

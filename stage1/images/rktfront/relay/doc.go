@@ -1,8 +1,9 @@
-// Package relay connects the terminal that an entrypoint was called with to a terminal in
-// the pod, which the rkt ABI leaves to the stage1. The terminal in the pod controls the
-// program there, and relay copies input and output between both.
+// Package relay connects the caller's terminal of an entrypoint with a terminal in the
+// pod. The rkt ABI leaves that to the stage1. The terminal in the pod is the controlling
+// terminal of the program, and relay copies input and output between both.
 //
 //	caller's terminal (raw) ◄──► relay ◄──► terminal in the pod ◄──► program
 //
-// It does not make the terminal in the pod: that comes by a console socket, as to stage 0.
+// It does not make the terminal in the pod. The terminal arrives on a console socket, as
+// in stage 0.
 package relay

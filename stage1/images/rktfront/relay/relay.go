@@ -14,22 +14,22 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
 
-// Relay carries between two terminals. The methods of a nil one do nothing.
+// Relay copies data between two terminals. The methods of a nil Relay do nothing.
 type Relay struct {
 	in, out  *os.File
 	path     string
 	listener seqpacket.Socket
 	over     chan struct{} // closed by Close
-	taken    chan struct{} // closed when the fields below are set, or never will be
-	drained  chan struct{} // closed when all output of the program was carried
+	taken    chan struct{} // closed when the fields below are set, or will never be
+	drained  chan struct{} // closed when all output of the program was copied
 
 	saved  *unix.Termios // the former mode of the caller's terminal
 	master *os.File      // of the program's terminal
 	slave  *os.File      // keeps it alive while the program has not opened it
 }
 
-// New returns a relay that takes the program's terminal at a socket, whose path is relative to
-// the working directory. It returns nil unless in and out are terminals.
+// New returns a relay that receives the program's terminal on a socket at path, which is
+// relative to the working directory. It returns nil unless in and out are terminals.
 func New(path string, in, out *os.File) (*Relay, error) {
 	for _, f := range []*os.File{in, out} {
 		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
@@ -48,8 +48,8 @@ func New(path string, in, out *os.File) (*Relay, error) {
 	return r, nil
 }
 
-// Socket returns the path to which the program's terminal is sent. It is valid for all processes
-// of the host, in any working directory.
+// Socket returns a path to which the program's terminal is sent. The path is valid for all
+// processes of the host, in any working directory.
 func (r *Relay) Socket() string { return fmt.Sprintf("/proc/%d/cwd/%s", os.Getpid(), r.path) }
 
 // Size returns the height and width of the caller's terminal, or zeros.
@@ -61,19 +61,19 @@ func (r *Relay) Size() (rows, columns uint16) {
 	return ws.Row, ws.Col
 }
 
-// carry takes the program's terminal and carries until Drain or Close hang it up. Its other
-// goroutines may wait for a terminal until this process ends.
+// carry receives the program's terminal and copies data until Drain or Close closes it. Its
+// other goroutines may wait for a terminal until this process ends.
 func (r *Relay) carry() {
 	defer close(r.drained)
 	err := r.take()
 	close(r.taken)
 	if err != nil {
-		return // there is no program, or it has no terminal, which is an error elsewhere
+		return // there is no program, or the program has no terminal, which is reported elsewhere
 	}
 	go r.follow()
 	go func() {
 		_, _ = io.Copy(r.master, r.in)
-		_ = r.master.Close() // hung up, as the caller's
+		_ = r.master.Close() // hang up the program's terminal, as the caller's was
 	}()
 	_, _ = io.Copy(r.out, r.master)
 }
@@ -93,7 +93,7 @@ func (r *Relay) follow() {
 	}
 }
 
-// take accepts the program's terminal, and puts the caller's into raw mode.
+// take receives the program's terminal, and sets the caller's to raw mode.
 func (r *Relay) take() error {
 	conn, err := r.listener.Accept()
 	if err != nil {
@@ -128,8 +128,8 @@ func (r *Relay) resize() {
 	}
 }
 
-// Drain returns when all output of the program, which has ended or was never there, was carried,
-// or when ctx ends, because the caller may not read.
+// Drain waits until all output of the program was copied. The program must have ended, or
+// have failed to start. Drain gives up when ctx ends, because the caller may not read.
 func (r *Relay) Drain(ctx context.Context) {
 	if r == nil {
 		return
@@ -141,8 +141,9 @@ func (r *Relay) Drain(ctx context.Context) {
 	}
 }
 
-// finish ends the output at what was written. A terminal that was sent is accepted before
-// finish's own connection, which sends none.
+// finish ends the output after everything that was written. It also ends take, if that
+// still waits for a terminal, by a connection on which it sends none. A terminal that was
+// sent before is not lost, because connections are accepted in order.
 func (r *Relay) finish() {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
@@ -156,7 +157,7 @@ func (r *Relay) finish() {
 	_ = r.slave.Close()
 }
 
-// Close ends the relay and leaves the caller's terminal as it was.
+// Close ends the relay and restores the mode of the caller's terminal.
 func (r *Relay) Close() error {
 	if r == nil {
 		return nil

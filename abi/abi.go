@@ -66,7 +66,8 @@ const (
 	// Network tells the stage1 that the network namespace of an app or of the pod has changed.
 	Network Entrypoint = "network"
 
-	// FeaturesProbe asks what is below the stage1 what it can do. It is called without a pod.
+	// FeaturesProbe asks the stage1 which fields it honours with the programs of this
+	// machine. It is called without a pod.
 	FeaturesProbe Entrypoint = "features/probe"
 
 	// Attach exists only in the interface versions before 7.
@@ -115,15 +116,15 @@ const (
 // MaxAppStats is the largest answer of app/stats, in bytes.
 const MaxAppStats = 64 << 10
 
-// Exit codes of an entrypoint with a meaning of their own; every other code
-// but 0 is a plain failure.
+// Exit codes of an entrypoint that have a meaning of their own. All other codes except 0
+// are plain failures.
 const (
 	ExitNotFound           = 5 // no such app or exec, or its process has ended
 	ExitFailedPrecondition = 6 // the app or exec is in another state
 	ExitNotImplemented     = 7 // the request asks for something that this stage1 cannot do
 )
 
-// MaxErrorText is how many of the last bytes of RKT_ERROR_FD stage 0 keeps.
+// MaxErrorText is how many bytes of RKT_ERROR_FD stage 0 keeps. It keeps the last ones.
 const MaxErrorText = 4096
 
 // Request is the document that RKT_STAGE1_REQUEST names. Fields that a call does not need
@@ -148,8 +149,8 @@ type Request struct {
 	ConsoleSocket string   `json:"consoleSocket,omitempty"` // at most 107 bytes
 	Options       *Options `json:"options,omitempty"`
 
-	// Exactly one of these two: Spec in app/add, Process in enter. Both are
-	// OCI runtime-spec documents, byte for byte as the client wrote them.
+	// Exactly one of these two is set: Spec in app/add, Process in enter. Both are OCI
+	// runtime-spec documents, byte for byte as the client wrote them.
 	Spec    RawJSON `json:"spec,omitempty"`
 	Process RawJSON `json:"process,omitempty"`
 
@@ -164,10 +165,11 @@ type Request struct {
 	// app/signal: the signal is for every process of the app, with OwnProcesses.
 	All bool `json:"all,omitempty"`
 
-	// app/checkpoint: what to write. app/add: what to restore the app from.
+	// app/checkpoint: the checkpoint to write. app/add: the checkpoint from which to
+	// restore the app.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
 
-	// run: stage 0 understands notices that say how a process ended.
+	// run: stage 0 accepts notices that say how a process ended.
 	NoticeWords bool `json:"noticeWords,omitempty"`
 
 	// run: the sandbox, if the Sandbox service makes the pod.
@@ -212,10 +214,10 @@ type Checkpoint struct {
 	CgroupsMode         string   `json:"cgroupsMode,omitempty"`
 }
 
-// Cgroup names the directories of an app's cgroup. Stage 0 has made them; the app's
-// process enters them by itself, before it executes anything of the user's: on version 1
-// by writing 0 to "tasks" of each directory, on version 2 by being cloned into the only
-// one or by writing 0 to its "cgroup.procs".
+// Cgroup names the directories of an app's cgroup. Stage 0 makes them. The app's process
+// enters them by itself, before it executes anything of the user's. On version 1 it writes
+// 0 to "tasks" in each directory. On version 2 it is cloned into the only directory, or
+// writes 0 to its "cgroup.procs".
 type Cgroup struct {
 	Version int      `json:"version"` // 1 or 2
 	Dirs    []string `json:"dirs"`    // absolute
@@ -231,8 +233,8 @@ type Sandbox struct {
 	Cgroup      *Cgroup           `json:"cgroup,omitempty"` // the pod's own
 }
 
-// Namespace is a namespace to make, or with a Path to join. Types are those of
-// the OCI runtime spec.
+// Namespace is a namespace to make or, with a Path, to join. Types are those of the OCI
+// runtime spec.
 type Namespace struct {
 	Type string `json:"type"`
 	Path string `json:"path,omitempty"`
@@ -245,9 +247,9 @@ type IDMapping struct {
 	Size        uint32 `json:"size"`
 }
 
-// Ready is the line that run, app/add and enter write to RKT_READY_FD once the process
-// exists. StartTime is field 22 of /proc/PID/stat, in clock ticks since boot; if the line
-// leaves it out, stage 0 reads it there.
+// Ready is the line that run, app/add and enter write to RKT_READY_FD when the process
+// exists. StartTime is field 22 of /proc/PID/stat, in clock ticks since boot. If the line
+// has no start time, stage 0 reads it from there.
 type Ready struct {
 	PID       int      `json:"pid"`
 	StartTime uint64   `json:"starttime,omitempty"`
@@ -255,7 +257,7 @@ type Ready struct {
 }
 
 // Recorder says, in the ready line of app/add and enter, who records the exit of the
-// process: docs/stage1-abi.md, section 6. If the line leaves it out, stage 0 looks at the
+// process: docs/stage1-abi.md, section 6. If the line does not say it, stage 0 looks at the
 // parent of the process.
 type Recorder string
 

@@ -85,7 +85,7 @@ func ParseNotice(line string, now time.Time) (Notice, error) {
 	return n, nil
 }
 
-// set sets the field of a word that says how a process ended. It ignores an unknown word. A
+// set sets the field of a word that says how a process ended. It ignores unknown words. A
 // signal also sets the code.
 func (s *Status) set(key, value string) error {
 	switch key {

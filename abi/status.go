@@ -24,8 +24,8 @@ func StatusPath(dir, app, exec string) string {
 	return filepath.Join(dir, app+".exec", exec)
 }
 
-// Status says how a process ended. The file rkt/status/APP has it in this form, of which
-// only the first line is required: the exit status as a shell would show it.
+// Status says how a process ended. The file rkt/status/APP has the lines below. Only the
+// first one is required: the exit code as a shell would show it.
 //
 //	137
 //	signal=9
@@ -125,7 +125,7 @@ func WriteStatus(dir, app, exec string, s Status) error {
 		}
 	}
 	spare := sparePath(path)
-	// Not O_TRUNC, which would free the reserved block.
+	// Do not use O_TRUNC, which would free the reserved block.
 	f, err := os.OpenFile(spare, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		return err

@@ -27,8 +27,8 @@ type asked struct {
 	hung  bool   // hangUp was called
 }
 
-// ask asks the stage1 on its socket. It reports false, without an error, if the entrypoint is
-// to be executed instead: then the stage1 has received nothing.
+// ask makes the call on the stage1's socket. If the entrypoint has to be executed instead,
+// it returns false and no error; the stage1 has received nothing then.
 func (k *Call) ask() (bool, error) {
 	socket := k.Stage1.Socket()
 	if socket == "" || k.Stage1.Execute || k.Entrypoint == abi.Run || k.Entrypoint == abi.GC || k.Entrypoint == abi.FeaturesProbe {
@@ -71,7 +71,7 @@ func (k *Call) begin(conn *serve.Conn, text []byte) (rest []byte, err error) {
 		}
 	}
 	rest, err = conn.Begin(serve.Call, text, fds...)
-	runtime.KeepAlive(k.Stdio) // fds are numbers
+	runtime.KeepAlive(k.Stdio) // keeps the files open: fds has only their numbers
 	return rest, err
 }
 
@@ -94,7 +94,7 @@ func (k *Call) converse(rest []byte) {
 	close(k.Ended)
 }
 
-// answers receives the answers and returns the exit code, which is the last.
+// answers receives the answers and returns the exit code, which is the last answer.
 func (k *Call) answers() (code int, err error) {
 	for {
 		word, body, err := k.asked.conn.Receive(serve.MaxAnswer)
@@ -120,7 +120,7 @@ func (k *Call) answers() (code int, err error) {
 	}
 }
 
-// end makes the line known. Only the first counts.
+// end sets the text of the line. Only the first call counts.
 func (l *line) end(text []byte) {
 	select {
 	case <-l.done:
@@ -131,8 +131,8 @@ func (l *line) end(text []byte) {
 	}
 }
 
-// hangUp tells the stage1 to undo a call that has not ended, and returns what it has said. A
-// stage1 that does not answer to that has lost its pod.
+// hangUp tells the stage1 to undo a call that has not ended, and returns the stage1's error
+// text. If the stage1 does not answer in time, hangUp kills the pod's supervisor.
 func (k *Call) hangUp() (words string) {
 	select {
 	case <-k.Ended:

@@ -23,7 +23,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
-// executed is left in the pod's directory by every entrypoint but run that is executed.
+// executed is a file in the pod's directory that every entrypoint except run makes when
+// it is executed.
 const executed = "executed"
 
 // newAskedPod is a pod whose stage1 declares a socket, on which nothing listens yet.
@@ -255,7 +256,7 @@ func TestWithoutASocketOfRootsAloneTheEntrypointIsExecuted(t *testing.T) {
 	}
 }
 
-// refuse fails the test if there is a connection by its end.
+// refuse fails the test if a client has connected to the socket when the test ends.
 func refuse(t *testing.T, listener *os.File) {
 	t.Cleanup(func() {
 		if fd, _, err := unix.Accept(int(listener.Fd())); err == nil {

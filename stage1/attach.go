@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files of a pod directory that are the stage1's.
+// Files of the stage1 in a pod directory.
 const (
 	manifestFile = "stage1/manifest"
 	RootfsDir    = "stage1/rootfs"
@@ -20,15 +20,15 @@ const (
 	Stage2Dir    = RootfsDir + "/" + Stage2InTree
 )
 
-// StatusDir returns where a pod's exits are recorded. It is the same directory
-// before Attach, while the tree is mounted, and after Detach or a reboot: what
-// Attach mounts on rkt/ is what the tree has just hidden there.
+// StatusDir returns the directory in which a pod's exits are recorded. The path names the
+// same directory before Attach, while the tree is mounted, and after Detach or a reboot,
+// because Attach mounts the pod directory's own rkt/ on the tree's.
 func StatusDir(podDir string) string { return filepath.Join(podDir, abi.StatusDir) }
 
-// Attach makes the stage1's image visible in a pod directory: its manifest and digest,
-// and below stage1/rootfs its tree, read-only, with the pod's own directories
-// over rkt and opt/stage2. Nothing of that propagates. On failure nothing stays
-// mounted.
+// Attach makes the stage1's image visible in a pod directory: its manifest and digest, and
+// below stage1/rootfs its tree. The tree is read-only, and the pod's own directories are
+// mounted on rkt and opt/stage2. The mounts do not propagate. If Attach fails, nothing
+// stays mounted.
 func (s *Stage1) Attach(dir string) error {
 	if err := s.MakeVisible(dir); err != nil {
 		return fmt.Errorf("attach stage1 %s to pod %s: %w", s.Image.Name(), filepath.Base(dir), err)
@@ -45,7 +45,7 @@ func (s *Stage1) MakeVisible(dir string) error {
 	if err := s.PutIdentity(dir); err != nil {
 		return err
 	}
-	// Opened before the tree is mounted, which hides them.
+	// Open the pod's directories before the tree is mounted over them.
 	var writable [2]int
 	for n, d := range [...]string{RktDir, Stage2Dir} {
 		fd, err := OpenTree(filepath.Join(dir, d))
@@ -66,7 +66,7 @@ func (s *Stage1) MakeVisible(dir string) error {
 	return nil
 }
 
-// PutIdentity writes which image a pod has.
+// PutIdentity writes the image's manifest and digest into a pod directory.
 func (s *Stage1) PutIdentity(dir string) error {
 	if err := put(filepath.Join(dir, manifestFile), s.Manifest()); err != nil {
 		return err
@@ -74,15 +74,15 @@ func (s *Stage1) PutIdentity(dir string) error {
 	return put(filepath.Join(dir, image.IDFile), []byte(s.Digest()+"\n"))
 }
 
-// The pod's own directories, as its tree names them.
+// The pod's own directories, as paths in its tree.
 const (
 	RktInTree    = "rkt"
 	Stage2InTree = "opt/stage2"
 )
 
-// InTree calls f with the tree of a pod, for what stage 0 writes there. The tree is an
-// image's, and that of rkt's images can be written to by programs in the pod, so a link in
-// it must never lead stage 0 to a file of the host.
+// InTree calls f with the tree of a pod, so that stage 0 can write to it. The tree belongs
+// to an image, and programs in the pods of rkt's images can write to it. So a link in it
+// must never lead stage 0 to a file of the host.
 func InTree(dir string, f func(tree *os.Root) error) error {
 	tree, err := os.OpenRoot(filepath.Join(dir, RootfsDir))
 	if err != nil {
@@ -91,8 +91,8 @@ func InTree(dir string, f func(tree *os.Root) error) error {
 	return errors.Join(f(tree), tree.Close())
 }
 
-// MakeDirs makes directories in a pod directory, but not the pod directory
-// itself: another process may have moved it to another state meanwhile.
+// MakeDirs makes directories in a pod directory. It does not make the pod directory itself,
+// because another process may have moved it to another state meanwhile.
 func MakeDirs(dir string, names ...string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -107,8 +107,8 @@ func MakeDirs(dir string, names ...string) error {
 	return nil
 }
 
-// put makes sure of a file's content. A file that has it already is left alone:
-// ext4 writes one that was truncated to the disk as it is closed.
+// put writes a file unless it has that content already. A needless write is slow: ext4
+// writes a file to the disk when a truncated file is closed.
 func put(path string, text []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, text) {
 		return nil
@@ -116,8 +116,8 @@ func put(path string, text []byte) error {
 	return os.WriteFile(path, text, 0o640)
 }
 
-// Detach unmounts what Attach has mounted, in one step and whoever still uses
-// it. It is idempotent, and silent if nothing is mounted or the directory gone.
+// Detach unmounts Attach's mounts in one step, even if processes still use them. It is
+// idempotent, and returns nil if nothing is mounted or the directory is gone.
 func (s *Stage1) Detach(dir string) error {
 	rootfs := filepath.Join(dir, RootfsDir)
 	for {

@@ -14,11 +14,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// killLimit is how long a process may take to go after SIGKILL. One that takes
-// longer hangs in the kernel, and is left to it.
+// killLimit is how long a process may take to end after SIGKILL. A process that takes
+// longer hangs in the kernel, and is left alone.
 const killLimit = 5 * time.Second
 
-// Call is one call of an entrypoint: an execution, or a question on the stage1's socket. One
+// Call is one call of an entrypoint: an execution, or a message on the stage1's socket. One
 // goroutine calls its methods:
 //
 //	Start ─► AwaitReady, awaitEnd ─► Release ─► Leave     success
@@ -36,21 +36,21 @@ type Call struct {
 	Interactive bool // of run: the app reads the streams that it inherits
 
 	Began   time.Time
-	Child   *proc.Child   // nil if the stage1 was asked on its socket
+	Child   *proc.Child   // nil if the call was made on the stage1's socket
 	asked   *asked        // nil if the entrypoint was executed
 	Ended   chan struct{} // closed when the call has ended; its child is not reaped yet
 	Exit    abi.Status    // set before Ended is closed
-	verdict chan bool     // whether what the child leaves in its group is killed
+	verdict chan bool     // whether to kill the processes that the child leaves in its process group
 
-	words   *proc.Tail // what comes through the error pipe
+	words   *proc.Tail // the end of the text from the error pipe
 	ready   *os.File   // read ends of the pipes
 	notices *os.File
 	console *console
-	files   []string   // that end with the call
-	memory  []*os.File // documents that the disk had no room for
+	files   []string   // removed when the call ends
+	memory  []*os.File // documents for which the disk had no room
 }
 
-// Start asks the stage1 on its socket, or executes the entrypoint.
+// Start makes the call on the stage1's socket, or executes the entrypoint.
 func (k *Call) Start() error {
 	if ok, err := k.ask(); ok || err != nil {
 		return err
@@ -63,8 +63,8 @@ func (k *Call) Start() error {
 	return k.Execute(append([]string{path}, k.Args...), env, &syscall.SysProcAttr{Setpgid: true})
 }
 
-// Execute starts a program with the descriptors of the call and, after the last one that
-// the ABI has, with more.
+// Execute starts a program with the descriptors of the call. The files in more follow after
+// the last descriptor of the ABI.
 func (k *Call) Execute(argv, env []string, sys *syscall.SysProcAttr, more ...*os.File) error {
 	var fds descriptors
 	defer fds.close()
@@ -85,9 +85,9 @@ func (k *Call) Execute(argv, env []string, sys *syscall.SysProcAttr, more ...*os
 	})
 }
 
-// end is called when the child has ended, on a goroutine of its own. The child
-// stays a zombie until it is known whether the call has failed, because only
-// until then is its process group certain to be its own.
+// end is called when the child has ended, on a goroutine of its own. The child stays a
+// zombie until it is known whether the call has failed, because until then no other process
+// group can get its number.
 func (k *Call) end(child *proc.Child, exit proc.Exit) {
 	k.Exit = abi.Status(exit)
 	close(k.Ended)
@@ -96,8 +96,8 @@ func (k *Call) end(child *proc.Child, exit proc.Exit) {
 	}
 }
 
-// create starts a call that makes a process and waits until that is ready. With
-// a terminal its master has arrived by then.
+// create starts a call that makes a process and waits until the process is ready. If the
+// call has a terminal, its master has arrived by then.
 func (k *Call) create(ctx context.Context) (abi.Ready, error) {
 	if k.Request.Terminal {
 		c, err := listenConsole(k.Dir)
@@ -125,7 +125,7 @@ func (k *Call) Limit(ctx context.Context) (context.Context, context.CancelFunc) 
 	return context.WithDeadlineCause(ctx, k.Began.Add(k.Stage1.Limit(k.Entrypoint)), errDeadline)
 }
 
-// ErrEnded says that the call has ended without success. Fail finds out how.
+// ErrEnded says that the call has ended without success. Fail finds the reason.
 var ErrEnded = errors.New("the entrypoint has ended")
 
 // awaitEnd waits for the call to return, and kills it at its deadline.
@@ -143,8 +143,8 @@ func (k *Call) awaitEnd(ctx context.Context) error {
 	return nil
 }
 
-// Hung kills a call that did not answer in time, and all that it has started. It
-// returns why.
+// Hung kills a call that did not answer in time, with all processes that it has started. It
+// returns the error.
 func (k *Call) Hung(ctx context.Context) error {
 	how := k.giveUp()
 	if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {
@@ -153,13 +153,13 @@ func (k *Call) Hung(ctx context.Context) error {
 	return &hungError{fmt.Sprintf("no answer within %s; %s; see %s", k.Stage1.Limit(k.Entrypoint), how, journalPath(k.Dir))}
 }
 
-// hungError is a call's deadline that has passed.
+// hungError says that the deadline of a call has passed.
 type hungError struct{ text string }
 
 func (e *hungError) Error() string { return e.text }
 func (e *hungError) Unwrap() error { return context.DeadlineExceeded }
 
-// giveUp ends a call that did not answer, and returns how.
+// giveUp ends a call that did not answer, and describes how it has done so.
 func (k *Call) giveUp() string {
 	switch {
 	case k.asked != nil:
@@ -171,7 +171,7 @@ func (k *Call) giveUp() string {
 	return "the entrypoint was killed"
 }
 
-// Kill ends the process group of an execution, and reports whether its leader has gone.
+// Kill ends the process group of an execution, and reports whether its leader has ended.
 func (k *Call) Kill() bool {
 	_ = k.Child.KillGroup()
 	limit := time.NewTimer(killLimit)
@@ -199,8 +199,8 @@ func (k *Call) takeNotices() *os.File {
 	return n
 }
 
-// Release ends stage 0's part in a call that has done what it was called for,
-// whether it returns now, later, or stays.
+// Release ends stage 0's part in a call that has succeeded, whether the call has returned
+// or stays.
 func (k *Call) Release() {
 	k.verdict <- false
 	k.close()
@@ -217,7 +217,7 @@ func (k *Call) close() {
 	}
 }
 
-// Leave waits for the end of a released call and puts it on record.
+// Leave waits for the end of a released call and writes it to the journal.
 func (k *Call) Leave() {
 	if k.asked != nil {
 		<-k.Ended
@@ -228,8 +228,8 @@ func (k *Call) Leave() {
 	k.record(k.Said())
 }
 
-// Fail ends a call that did not succeed: nothing of it is left running. It
-// returns the error for the client, and puts it on record.
+// Fail ends a call that did not succeed, and all its processes. It returns the error for
+// the client, and writes it to the journal.
 func (k *Call) Fail(err error) error {
 	e := &EntrypointError{Stage1: k.Stage1.name, Entrypoint: k.Entrypoint, Code: -1}
 	words := k.abandon()
@@ -247,7 +247,7 @@ func (k *Call) Fail(err error) error {
 	return e
 }
 
-// abandon leaves nothing of the call running, and returns what it has said.
+// abandon ends the call with all its processes, and returns the text from its error pipe.
 func (k *Call) abandon() string {
 	if k.asked != nil {
 		return k.hangUp()
@@ -260,8 +260,8 @@ func (k *Call) abandon() string {
 	return k.Said()
 }
 
-// Said returns the end of what the call has written to its error pipe until now, fit for an
-// error. Nothing is read after that.
+// Said returns the end of the text from the call's error pipe, without unprintable
+// characters. The pipe is not read after that.
 func (k *Call) Said() string {
 	if k.words == nil {
 		return ""
@@ -269,7 +269,7 @@ func (k *Call) Said() string {
 	return clean(k.words.Stop())
 }
 
-// clean makes what a program wrote fit into an error.
+// clean makes the output of a program printable in an error.
 func clean(b []byte) string { return strings.TrimSpace(abi.Printable(string(b))) }
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }

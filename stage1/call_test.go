@@ -212,8 +212,8 @@ func TestTheProcessOfAnExecSaysOfTheTerminalWhatTheRequestSays(t *testing.T) {
 	}
 }
 
-// expectEnv compares an environment, but for the paths of documents, which must
-// be there.
+// expectEnv compares an environment. Of the variables with the paths of documents
+// it only checks that they are set.
 func expectEnv(t *testing.T, env string, want ...string) {
 	t.Helper()
 	var got []string
@@ -271,8 +271,8 @@ func tempFile(t *testing.T, text string) *os.File {
 	return f
 }
 
-// Whatever a stage1 does wrong, the error names it and the entrypoint and says
-// what was wrong; newFakePod sees to it that nothing is left behind.
+// Whatever a stage1 does wrong, the error names the stage1 and the entrypoint, and
+// says what was wrong. newFakePod checks that nothing is left behind.
 func TestWhateverAnEntrypointDoesWrongIsAnErrorForAPerson(t *testing.T) {
 	const begins = "stage1 fake: app/add: "
 	for name, c := range map[string]struct {
@@ -426,7 +426,8 @@ func TestAnEntrypointThatCannotBeExecutedIsNamed(t *testing.T) {
 			t.Fatalf("%s: no error", c.want)
 		}
 		expectError(t, err, -1, nil, "stage1 fake: app/start: cannot execute "+path, c.want)
-		// A client takes these for words about the app.
+		// A client would take these phrases for the reason why the app cannot be
+		// executed.
 		for _, word := range []string{"no such file", "permission denied", "executable file not found"} {
 			if strings.Contains(err.Error(), word) {
 				t.Errorf("the error says %q: %v", word, err)

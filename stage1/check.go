@@ -18,11 +18,11 @@ func Stage0Fields(ownResources bool) []string {
 	return fields
 }
 
-// CheckSpec returns an error that names the first field of a config.json that asks for
-// something and that neither the stage1 nor stage 0 declares, and unwraps to
-// errdefs.ErrNotImplemented: docs/stage1-abi.md, section 9. Otherwise it returns the fields
-// that no version of the spec known here has and that are ignored, for a person to read. If
-// the operator refuses these, they are errdefs.ErrInvalidArgument.
+// CheckSpec refuses a config.json that uses a field that neither the stage1 nor stage 0
+// declares (docs/stage1-abi.md, section 9). The error names the first such field and unwraps
+// to errdefs.ErrNotImplemented. Fields that no known version of the OCI spec has are
+// ignored: CheckSpec returns texts for people that name them. If the operator refuses such
+// fields, it returns an error that unwraps to errdefs.ErrInvalidArgument.
 func (s *Stage1) CheckSpec(app *spec.App) (unknown []string, err error) {
 	if !app.Root.IsObject() {
 		return nil, Invalid("config.json is not a JSON object")
@@ -30,17 +30,17 @@ func (s *Stage1) CheckSpec(app *spec.App) (unknown []string, err error) {
 	return s.check(app.Top())
 }
 
-// CheckProcess is CheckSpec for a config.json with this process alone.
+// CheckProcess is CheckSpec for a config.json that has only this process.
 func (s *Stage1) CheckProcess(p *spec.Process) (unknown []string, err error) {
 	return s.check(p.Top(), "process")
 }
 
-// CheckResources is CheckSpec for a config.json with these limits alone.
+// CheckResources is CheckSpec for a config.json that has only these limits.
 func (s *Stage1) CheckResources(r *spec.Resources) (unknown []string, err error) {
 	return s.check(r.Top(), "linux", "resources")
 }
 
-// check checks a field and all that is below it. place is where the field is in a
+// check checks a field and everything below it. place is the path of the field in a
 // config.json.
 func (s *Stage1) check(f spec.Field, place ...string) (unknown []string, err error) {
 	declared := position{nodes: []*fields{s.declared()}}
@@ -58,11 +58,11 @@ func (s *Stage1) check(f spec.Field, place ...string) (unknown []string, err err
 	return c.list(), nil
 }
 
-// position is a place in a declaration: the nodes that the path to a field matches. They
-// are two where a * and a name match.
+// position is a place in a declaration: the nodes that the path to a field matches. There
+// are two nodes if both a * and a name match.
 type position struct {
 	nodes   []*fields
-	covered bool // by a node here or above
+	covered bool // a node here or above covers everything below it
 }
 
 // below returns the position one step further down.

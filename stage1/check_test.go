@@ -115,7 +115,8 @@ func TestCheckSpecNamesTheFirstFieldThatNobodyDeclares(t *testing.T) {
 	}
 }
 
-// A stage1 that declares some sets of capabilities only cannot drop all of them.
+// A stage1 that declares only some sets of capabilities cannot drop those of all
+// sets.
 func TestAnObjectThatAsksByBeingThereIsCoveredAsAWholeOrByItsMembers(t *testing.T) {
 	for _, c := range []struct{ declared, spec, names string }{
 		{"/process/capabilities/bounding", `{"process":{"capabilities":{}}}`, "/process/capabilities"},
@@ -133,7 +134,7 @@ func TestAnObjectThatAsksByBeingThereIsCoveredAsAWholeOrByItsMembers(t *testing.
 	}
 }
 
-// The process of an exec is checked as that of a config.json.
+// The process of an exec is checked like the process in a config.json.
 func TestTheProcessOfAnExecIsCheckedWhereItStandsInASpec(t *testing.T) {
 	for _, c := range []struct {
 		declared []string
@@ -175,7 +176,7 @@ func TestAnImageWithoutFeaturesDeclaresNothing(t *testing.T) {
 	}
 }
 
-// Whatever the text, a field is declared, in the spec, or named.
+// In any text, each field is declared, or in the spec, or named as unknown.
 func FuzzCheckSpec(f *testing.F) {
 	f.Add([]byte(`{"process":{"args":["sh"],"cwd":"/"},"mounts":[{"type":"x","a":[1,{}]}]}`))
 	f.Add([]byte(`{"a":{"b":[0,"",null]},"a":{"b":1e0},"b":1e-400}`))

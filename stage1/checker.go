@@ -9,21 +9,22 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
-// Bounds of what is said of the unknown fields of one document.
+// Limits of the text about the unknown fields of one document.
 const (
-	maxUnknown     = 16 // that are named
-	maxUnknownName = 64 // bytes of each word of a pointer
+	maxUnknown     = 16 // number of fields that are named
+	maxUnknownName = 64 // bytes of each word of a pointer that are shown
 )
 
 // checker walks a document.
 type checker struct {
-	path    [][]byte // of the field at hand
+	path    [][]byte // of the current field
 	unknown []string // the first maxUnknown
 	more    int      // unknown fields
 }
 
-// undeclared reports whether a field, or something below it, asks for what is not declared.
-// If so, path leads to the outermost such field. It notes unknown fields on its way.
+// undeclared reports whether a field, or something below it, asks for something that is not
+// declared. If so, path leads to the outermost such field. undeclared notes unknown fields
+// on its way.
 func (c *checker) undeclared(f spec.Field, declared position) bool {
 	if len(declared.nodes) == 0 && !declared.covered && f.Asks() {
 		return true
@@ -49,7 +50,7 @@ func (c *checker) undeclared(f spec.Field, declared position) bool {
 	return empty && !declared.covered && f.Asks()
 }
 
-// note adds the member at hand of f to the unknown fields, unless it is null.
+// note adds a member of f to the unknown fields, unless it is null.
 func (c *checker) note(f spec.Field, v spec.Value) {
 	switch {
 	case string(v.Raw()) == "null":
@@ -73,8 +74,8 @@ func (c *checker) list() []string {
 	return append(c.unknown, fmt.Sprintf("and %d more", c.more))
 }
 
-// pointer returns the JSON pointer to the field at hand, on one line and with long words
-// cut off, because clients choose them.
+// pointer returns the JSON pointer to the current field, on one line. It shortens long
+// words, because clients choose them.
 func (c *checker) pointer() string {
 	var b strings.Builder
 	for _, word := range c.path {

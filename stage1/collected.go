@@ -8,7 +8,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
-// Collected returns the stage1 of a pod that is collected from disk.
+// Collected returns a pod's stage1 for the collector.
 func Collected(s pod.Stage1) disk.Stage1 { return collected{s} }
 
 type collected struct{ pod.Stage1 }

@@ -16,11 +16,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// maxSocketPath is what a sockaddr_un holds, without the final zero.
+// maxSocketPath is the length of a path that a sockaddr_un has room for, without
+// the final zero.
 const maxSocketPath = 107
 
-// consoleLimit is how long the master may take after the call has said that it
-// is ready.
+// consoleLimit is how long the master may take to arrive after the call has
+// reported ready.
 const consoleLimit = 2 * time.Second
 
 // console receives the pty master of one process.
@@ -33,13 +34,13 @@ type console struct {
 	err      error
 
 	mu     sync.Mutex
-	conn   *net.UnixConn // while it is read from
+	conn   *net.UnixConn // the connection, while it is read
 	closed bool
 }
 
-// listenConsole makes a console socket in a pod directory. Where the directory's
-// path is too long for a socket's address the stage1 gets a relative one: its
-// working directory is the pod's.
+// listenConsole makes a console socket in a pod directory. If the directory's
+// path is too long for a socket's address, the stage1 gets a relative path,
+// because its working directory is the pod's.
 func listenConsole(dir string) (*console, error) {
 	name := "tty-" + rand.Text()[:8]
 	c := &console{file: filepath.Join(dir, name), got: make(chan struct{})}
@@ -58,7 +59,7 @@ func listenConsole(dir string) (*console, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the console socket: %w", err)
 	}
-	l.SetUnlinkOnClose(false) // by an address that may not lead there any more
+	l.SetUnlinkOnClose(false) // close removes it: the address may no longer lead to it
 	c.listener = l
 	if err := os.Chmod(c.file, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("make the console socket: %w", err), l.Close(), os.Remove(c.file))
@@ -68,7 +69,7 @@ func listenConsole(dir string) (*console, error) {
 }
 
 // accept takes one connection, and one message with one descriptor from it. It
-// ends with close at the latest.
+// returns when close is called, at the latest.
 func (c *console) accept() {
 	defer close(c.got)
 	conn, err := c.listener.AcceptUnix()
@@ -87,7 +88,8 @@ func (c *console) accept() {
 }
 
 func receiveMaster(conn *net.UnixConn) (*os.File, error) {
-	// Room for more than one descriptor: what should not be there is closed.
+	// Use a buffer for more than one descriptor, so that unexpected ones are
+	// received and closed.
 	_, fds, err := proc.ReceiveFrom(conn, make([]byte, 4096), 8)
 	if err != nil {
 		return nil, fmt.Errorf("read from the console socket: %w", err)
@@ -96,12 +98,12 @@ func receiveMaster(conn *net.UnixConn) (*os.File, error) {
 		proc.CloseAll(fds)
 		return nil, fmt.Errorf("it sent %d descriptors to the console socket instead of one, the pty master", len(fds))
 	}
-	// Only the master of a pty knows the number of its slave.
+	// Only the master of a pty answers this request for the number of the slave.
 	if _, err := unix.IoctlGetInt(fds[0], unix.TIOCGPTN); err != nil {
 		proc.CloseAll(fds)
 		return nil, fmt.Errorf("what it sent to the console socket is not the master of a pty: %w", err)
 	}
-	// Non-blocking, so that the runtime's poller waits for it.
+	// Set it non-blocking, so that the runtime's poller can wait for it.
 	if err := unix.SetNonblock(fds[0], true); err != nil {
 		proc.CloseAll(fds)
 		return nil, fmt.Errorf("pty master: %w", err)
@@ -109,7 +111,8 @@ func receiveMaster(conn *net.UnixConn) (*os.File, error) {
 	return os.NewFile(uintptr(fds[0]), "pty master"), nil
 }
 
-// await waits for the master once the process is ready: by then it was sent.
+// await waits for the master. When it is called, the process is ready, so the
+// master was sent.
 func (c *console) await(ctx context.Context) error {
 	limit := time.NewTimer(consoleLimit)
 	defer limit.Stop()
@@ -123,7 +126,8 @@ func (c *console) await(ctx context.Context) error {
 	}
 }
 
-// take hands the master over. It is called once await has returned nil.
+// take returns the master, which the caller then owns. Call it only after await
+// has returned nil.
 func (c *console) take() *os.File {
 	m := c.master
 	c.master = nil

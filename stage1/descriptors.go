@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// descriptors is the table that a call inherits.
+// descriptors is the table of descriptors that a call inherits.
 type descriptors struct {
 	table [abi.NotifyFD + 1]*os.File
-	own   []*os.File // those that are closed here once the call has them
+	own   []*os.File // closed here when the call has its own copies
 	// lasting is the pod's directory if the call lasts as long as the pod.
 	lasting string
 }
@@ -35,8 +35,9 @@ func (d *descriptors) makePipe() ([2]int, error) {
 	return makePipe()
 }
 
-// pipe makes a pipe whose write end the call gets as fd. The read end is waited
-// for by the runtime's poller; the write end blocks, because a shell expects it.
+// pipe makes a pipe. The call gets the write end as descriptor fd; the write end
+// blocks, because a shell expects that. The runtime's poller waits for the read
+// end.
 func (d *descriptors) pipe(fd int) (*os.File, error) {
 	p, err := d.makePipe()
 	if err != nil {

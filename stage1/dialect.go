@@ -2,7 +2,8 @@ package stage1
 
 import "github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 
-// Dialect is how entrypoints are called: an interface version, or several.
+// Dialect is the way in which the entrypoints of one or several interface versions
+// are called.
 type Dialect interface {
 	// Fields lists the fields of config.json that an image honours, as JSON pointers.
 	Fields(*image.Image) []string
@@ -10,14 +11,14 @@ type Dialect interface {
 	Arguments(*Call) []string
 	// Environment writes the documents of a call and returns its environment.
 	Environment(*Call) ([]string, error)
-	// Descriptors says which descriptors a call gets, beside the lock, which is every
-	// `run`'s.
+	// Descriptors returns the kinds of descriptors that a call gets in addition to
+	// the lock, which every `run` gets.
 	Descriptors(*Call) Inherited
 }
 
-// Inherited are descriptors of a call.
+// Inherited are kinds of descriptors of a call.
 type Inherited struct {
-	Streams bool // 0, 1 and 2 are the app's, and not the error pipe
+	Streams bool // 0, 1 and 2 are the app's streams, not the error pipe
 	errors  bool // the error pipe, also as abi.ErrorFD
 	ready   bool
 	notices bool

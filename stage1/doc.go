@@ -5,10 +5,10 @@
 //
 //	image.Image ──► For ──► pod.Stage1: Attach, Run, Add, Enter, Invoke, Detach
 //	                        Stage1   version 7, apps come and go
-//	                        Doors    what cmd hands over for all others:
+//	                        Doors    from cmd, for all other images:
 //	                                 immutable.Open and rktabi.Open
 //
-// It does not know states: the pod decides which call is legal in which state. It
-// keeps no process but the supervisor that a pod asked for, and no lock while an
+// It does not know states: the pod decides which call is legal in which state. It keeps
+// no process except the supervisor that a pod asked for, and holds no lock while an
 // entrypoint runs.
 package stage1

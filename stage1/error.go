@@ -12,14 +12,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// EntrypointError is a call that failed. Its text is made for the person who
-// asked for the container.
+// EntrypointError is a call that failed. Its text is for the person who asked
+// for the container.
 type EntrypointError struct {
 	Stage1     string
 	Entrypoint abi.Entrypoint
 	Code       int           // exit code, or 128 plus the signal; -1 if stage 0 has ended it or it never ran
 	Duration   time.Duration // until it failed
-	Text       string        // what it wrote to RKT_ERROR_FD, and what stage 0 has to say
+	Text       string        // the text from RKT_ERROR_FD, and stage 0's explanation
 	Err        error         // what it unwraps to; nil if nothing more is known
 }
 
@@ -31,8 +31,8 @@ func (e *EntrypointError) Error() string {
 // for the exit codes 5, 6 and 7.
 func (e *EntrypointError) Unwrap() error { return e.Err }
 
-// Describe fills in how a call has ended by itself, with its own words if it has
-// left any.
+// Describe sets the fields for a call that has ended by itself. words is the
+// text that it has written, if any.
 func (e *EntrypointError) Describe(exit abi.Status, words string) {
 	e.Code, e.Text = exit.Code, words
 	switch exit.Code {
@@ -61,8 +61,8 @@ func (e *EntrypointError) Describe(exit abi.Status, words string) {
 	}
 }
 
-// ExplainExec says what is wrong with an entrypoint that cannot be executed. The
-// kernel's own words for it would be taken for words about the app.
+// ExplainExec explains why an entrypoint could not be executed. The kernel's
+// error alone would be taken for an error about the app.
 func ExplainExec(path string, err error) error {
 	st, statErr := os.Stat(path)
 	var why string
@@ -93,7 +93,7 @@ type execError struct {
 func (e *execError) Error() string { return e.text }
 func (e *execError) Unwrap() error { return e.err }
 
-// Refused is an error that names the stage1.
+// Refused returns an error that names the stage1.
 func (s *Stage1) Refused(why string, is error) error {
 	return fmt.Errorf("stage1 %s: %s: %w", s.name, why, is)
 }

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// fields is a set of JSON pointers as a tree. A nil one is empty.
+// fields is a set of JSON pointers as a tree. nil is the empty set.
 type fields struct {
 	covered bool // the value here and all below it
 	next    map[string]*fields
-	any     *fields // what a pointer has as *
+	any     *fields // the node of * in a pointer
 }
 
-// newFields makes the set of all pointers in some lists.
+// newFields makes the set of all pointers in the lists.
 func newFields(lists ...[]string) *fields {
 	root := &fields{}
 	for _, list := range lists {
@@ -27,7 +27,8 @@ func newFields(lists ...[]string) *fields {
 	return root
 }
 
-// child returns the node of a word of a pointer, and makes it first.
+// child returns the node of a word of a pointer. If there is none yet, it makes
+// one.
 func (f *fields) child(word string) *fields {
 	if word == "*" {
 		if f.any == nil {

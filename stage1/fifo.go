@@ -16,10 +16,10 @@ func makePipe() (p [2]int, err error) {
 	return p, nil
 }
 
-// makeFIFO makes what makePipe makes, out of a fifo below dir that has no name any
-// more when it returns. It is for what lasts as long as a pod: whoever looks for
-// leaked streams counts a shim's pipes, as containerd's own suites do, and expects
-// none of a pod at rest.
+// makeFIFO makes a pipe for a call that lasts as long as a pod. It is a fifo below
+// dir, whose name is removed at once. A pipe is not used, because programs that
+// look for leaked streams, such as containerd's own suites, count a shim's pipes
+// and expect none of a pod at rest.
 func makeFIFO(dir string) (p [2]int, err error) {
 	path := filepath.Join(dir, ".fifo")
 	defer os.Remove(path)

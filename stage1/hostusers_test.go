@@ -74,7 +74,7 @@ func TestUsersOfTheHostReachNoSetIDProgramOfAnImage(t *testing.T) {
 	dir := setIDImage(t)
 	for name, prepare := range map[string]func(t *testing.T, data string){
 		"a new data directory": func(*testing.T, string) {},
-		// What a release before left: its directories, and pods that run.
+		// An earlier release has left directories with other modes, and pods that run.
 		"an existing one": func(t *testing.T, data string) {
 			for _, d := range []string{"trees/known", "pods/run"} {
 				if err := os.MkdirAll(filepath.Join(data, d), 0o755); err != nil {

@@ -19,12 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bounds of a pod's journal. Execs come without number, so when the file is full
-// it is renamed to journal.old, whose predecessor goes, and a new one is begun.
+// Limits of a pod's journal. The number of execs is not limited, so when the file is full,
+// it is renamed to journal.old, which replaces the previous one, and a new file is begun.
 const (
 	journalFile = "journal"
 	journalOld  = "journal.old"
-	journalSize = 256 << 10 // bytes, and a line more
+	journalSize = 256 << 10 // bytes; the last line may exceed it
 	journalArgs = 16        // arguments that are kept of a call
 	journalArg  = 256       // bytes that are kept of each
 	journalText = 1024      // bytes that are kept of an error, from its end
@@ -34,29 +34,28 @@ const (
 const StateReady = "ready"
 
 // Entry is a line of a pod's journal: the outcome of one call of an entrypoint, or the
-// unknown fields of a document.
-// A call that stays, such as `run`, has two: when it was ready, and when it has
-// ended.
+// unknown fields of a document. A call that stays, such as `run`, has two entries: one for
+// its readiness and one for its end.
 type Entry struct {
 	Time       time.Time      `json:"time"` // when it was called
 	Entrypoint abi.Entrypoint `json:"entrypoint,omitempty"`
 	Argv       []string       `json:"argv,omitempty"` // shortened
 	App        string         `json:"app,omitempty"`
 	Exec       string         `json:"exec,omitempty"`
-	State      string         `json:"state,omitempty"`  // "ready", or nothing when it has ended
-	Served     bool           `json:"served,omitempty"` // the stage1 was asked on its socket
+	State      string         `json:"state,omitempty"`  // "ready", or empty if the call has ended
+	Served     bool           `json:"served,omitempty"` // the call was made on the stage1's socket
 	PID        int            `json:"pid,omitempty"`
 	Millis     float64        `json:"ms"`              // since Time
 	Code       int            `json:"code"`            // as EntrypointError has it
-	Error      string         `json:"error,omitempty"` // of a call that failed, or what it had to say
+	Error      string         `json:"error,omitempty"` // of a call that failed, or the text that it has written
 	// Unknown are fields of a client's document that the OCI runtime spec does not have and
-	// that were ignored. Such an entry is of no call.
+	// that were ignored. An entry with them belongs to no call.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
 func journalPath(podDir string) string { return filepath.Join(podDir, journalFile) }
 
-// entry returns what can be said of every call.
+// entry returns an entry with the fields that every call has.
 func (k *Call) entry() Entry {
 	e := Entry{
 		Time: k.Began, Entrypoint: k.Entrypoint, App: k.Request.App, Exec: k.Request.Exec,
@@ -73,15 +72,14 @@ func (k *Call) entry() Entry {
 	return e
 }
 
-// Journal puts a call that goes on into the journal.
+// Journal writes a call that has not ended to the journal.
 func (k *Call) Journal(state string) {
 	e := k.entry()
 	e.State = state
 	k.write(e)
 }
 
-// record puts a call that did what it was called for into the journal, with what
-// it has written to RKT_ERROR_FD.
+// record writes a call that has succeeded to the journal, with its text from RKT_ERROR_FD.
 func (k *Call) record(words string) {
 	e := k.entry()
 	e.Code, e.Error = k.Exit.Code, lastOf(words, journalText)
@@ -94,8 +92,8 @@ func (k *Call) recordFailure(err *EntrypointError) {
 	k.write(e)
 }
 
-// write appends to the journal. If that fails it costs a line in the log and no
-// container: nothing depends on the journal.
+// write appends to the journal. If that fails, it logs the error, because nothing else
+// depends on the journal.
 func (k *Call) write(e Entry) {
 	err := appendEntry(k.Dir, e)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // the pod has gone with its journal
@@ -103,7 +101,7 @@ func (k *Call) write(e Entry) {
 	}
 }
 
-// NoteUnknown puts ignored fields of a client's document into the journal.
+// NoteUnknown writes ignored fields of a client's document to the journal.
 func (s *Stage1) NoteUnknown(c pod.Call, fields []string) {
 	k := &Call{Stage1: s, Call: c}
 	k.write(Entry{Time: time.Now(), App: c.Request.App, Exec: c.Request.Exec, Unknown: fields})
@@ -139,26 +137,26 @@ func appendEntry(dir string, e Entry) error {
 	return errors.Join(err, f.Close())
 }
 
-// rotate begins a new journal if this one is full. The lock and the comparison
-// keep two processes from doing it one after the other: the second would replace
-// the old journal by one that has hardly begun.
+// rotate begins a new journal if this one is full. It locks the file, and checks that the
+// path still leads to it. Otherwise two processes could rotate one after the other, and the
+// second would replace the old journal by one that has hardly begun.
 func rotate(dir string, f *os.File) error {
 	st, err := f.Stat()
 	if err != nil || st.Size() < journalSize {
 		return err
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil // another one is at it
+		return nil // another process is rotating
 	}
 	current, err := os.Stat(journalPath(dir))
 	if err != nil || !os.SameFile(st, current) {
-		return nil // another one has done it
+		return nil // another process has rotated
 	}
 	return os.Rename(journalPath(dir), filepath.Join(dir, journalOld))
 }
 
-// ReadJournal returns the calls of a pod's entrypoints in the order in which they
-// ended, as far back as the journal goes. A pod that made no call has none.
+// ReadJournal returns the calls of a pod's entrypoints in the order in which they ended, as
+// far back as the journal goes. It returns none for a pod without calls.
 func ReadJournal(podDir string) ([]Entry, error) {
 	var entries []Entry
 	for _, name := range []string{journalOld, journalFile} {

@@ -179,8 +179,8 @@ func mountsBelow(t testing.TB, dir string) []string {
 	return found
 }
 
-// processesIn lists processes whose working directory is in dir, which that of
-// an entrypoint and of what it starts is.
+// processesIn lists the processes whose working directory is in dir. If dir is a pod's,
+// these are its entrypoints and the processes that they have started.
 func processesIn(dir string) []string {
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	var found []string

@@ -34,8 +34,8 @@ func bindTree(from, to string) error {
 	if err := makePrivate(to); err != nil {
 		return err
 	}
-	// Keep the flags of the existing mount: in a mount namespace of another user
-	// namespace the kernel refuses to clear them.
+	// Keep the flags of the existing mount, because in a mount namespace of
+	// another user namespace the kernel refuses to clear them.
 	var st unix.Statfs_t
 	if err := unix.Statfs(to, &st); err != nil {
 		return fmt.Errorf("flags of the mount %s: %w", to, err)
@@ -48,9 +48,9 @@ func bindTree(from, to string) error {
 	return nil
 }
 
-// OpenTree returns a copy of the mount that a directory is on, with that
-// directory as its root, or where the kernel has no open_tree(2) (before 5.2)
-// the directory itself; moveMount takes either.
+// OpenTree returns a copy of the mount that a directory is on, with that directory
+// as its root. If the kernel has no open_tree(2) (before 5.2), it returns the
+// directory itself. moveMount accepts both.
 func OpenTree(dir string) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if isMissing(err) {
@@ -62,7 +62,7 @@ func OpenTree(dir string) (int, error) {
 	return fd, nil
 }
 
-// moveMount mounts what OpenTree returned, privately.
+// moveMount mounts the result of OpenTree, without propagation.
 func moveMount(fd int, to string) error {
 	err := unix.MoveMount(fd, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	if isMissing(err) {
@@ -74,9 +74,9 @@ func moveMount(fd int, to string) error {
 	return makePrivate(to)
 }
 
-// makePrivate keeps what is mounted below a mount from spreading. It can only be
-// done once it is in its place: below a shared mount, which / is on most hosts,
-// a new one becomes shared as it is attached.
+// makePrivate prevents the propagation of a mount, and of mounts below it. It can
+// only do so when the mount is in its place: / is a shared mount on most hosts,
+// and a new mount below a shared one becomes shared when it is attached.
 func makePrivate(mount string) error {
 	if err := unix.Mount("", mount, "", unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mount %s private: %w", mount, err)
@@ -84,6 +84,6 @@ func makePrivate(mount string) error {
 	return nil
 }
 
-// isMissing reports whether the kernel, or a seccomp filter that pretends to be an
-// old one, does not have a system call.
+// isMissing reports whether the kernel lacks a system call, or a seccomp filter
+// pretends that it does.
 func isMissing(err error) bool { return errors.Is(err, unix.ENOSYS) }

@@ -12,19 +12,20 @@ import (
 )
 
 // Probe returns an image of the store with the features that its entrypoint features/probe
-// answers, if it has one, and the journal's entries of the call, if there was one. If the
-// call fails, the image is returned with its features document, and with the error.
+// reports, if it has that entrypoint. It also returns the journal's entries of the call,
+// if a call was made. If the call fails, Probe returns the image with its features
+// document, and the error.
 func Probe(ctx context.Context, store *image.Store, i *image.Image, name string, children *proc.Children) (*image.Image, []Entry, error) {
 	var entries []Entry
 	with, err := store.Probed(ctx, i, func(dir string) ([]byte, error) {
 		text, err := New(i, name, children).probe(ctx, dir)
-		entries, _ = ReadJournal(dir) // nothing depends on it
+		entries, _ = ReadJournal(dir) // an error is ignored, because nothing depends on the journal
 		return text, err
 	})
 	return with, entries, err
 }
 
-// probe executes features/probe in a directory and returns what it answers.
+// probe executes features/probe in a directory and returns its answer.
 func (s *Stage1) probe(ctx context.Context, dir string) ([]byte, error) {
 	k, err := s.NewCall(pod.Call{Dir: dir}, abi.FeaturesProbe)
 	if err != nil {
@@ -40,7 +41,8 @@ func (s *Stage1) probe(ctx context.Context, dir string) ([]byte, error) {
 	})
 }
 
-// noteProbe puts the call of features/probe that was made for a pod into its journal.
+// noteProbe writes the call of features/probe that was made for a pod to the pod's
+// journal.
 func (s *Stage1) noteProbe(dir string) {
 	k := &Call{Stage1: s, Call: pod.Call{Dir: dir}}
 	for _, e := range s.rules.Probe {

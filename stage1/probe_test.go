@@ -95,7 +95,7 @@ func TestTheRuntimeBelowIsAskedOnceUntilItsFileChanges(t *testing.T) {
 	}
 }
 
-// A Create that finds a record executes what it did before there was the entrypoint.
+// If there is a record of the answer, a Create executes no additional program.
 func TestTheJournalOfThePodThatAskedHasTheCall(t *testing.T) {
 	p := newProbing(t, "")
 	for n, want := range []int{1, 0} {
@@ -145,7 +145,7 @@ func TestWithoutAnAnswerTheFeaturesDocumentHolds(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.says) || !slices.Equal(fields, []string{"/process/args"}) || calls != 1 || len(entries) != 1 {
 				t.Errorf("%q, %d calls, journal %+v: %v", fields, calls, entries, err)
 			}
-			// It is not asked for every pod.
+			// The entrypoint is not called again for every pod.
 			if fields, calls, _, err := p.probe(); err != nil || calls != 1 || !slices.Equal(fields, []string{"/process/args"}) {
 				t.Errorf("the second time: %q, %d calls, %v", fields, calls, err)
 			}

@@ -34,8 +34,8 @@ func TestTheSupervisorStaysAndItsEndIsSeen(t *testing.T) {
 		t.Fatal("it has ended")
 	default:
 	}
-	// Its shell leaves a sleep behind, which holds the pipes: that is no reason
-	// to wait.
+	// The supervisor is a shell that leaves a sleep behind, which keeps the pipes
+	// open. Nothing may wait for that.
 	if err := sup.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestTheLockIsTheSupervisors(t *testing.T) {
 
 func TestWhoRecordsTheExitOfAnApp(t *testing.T) {
 	p := newFakePod(t, stage1test.Scripts{
-		// A supervisor that starts apps itself, by way of fifos.
+		// This supervisor starts the apps itself. app/add talks to it by fifos.
 		abi.Run:    `mkfifo ask answer; ready $$; while :; do read x <ask; sleep 1000 3>&- 5>&- 6>&- & echo $! >answer; done`,
 		abi.AppAdd: `echo x >ask; read pid <answer; ready "$pid"`,
 		abi.Enter:  `sleep 1000 & ready $!`,

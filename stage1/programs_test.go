@@ -13,8 +13,8 @@ var programs = map[string]func([]string) error{
 	"test-console": consoleProgram,
 }
 
-// consoleProgram sends something to a console socket: the master of a new pty
-// of 132 by 50, or what a test wants to see refused.
+// consoleProgram sends a message to a console socket: the master of a new pty of
+// 132 by 50, or a message that must be refused.
 func consoleProgram(args []string) error {
 	socket, what := args[0], args[1]
 	var fds []int

@@ -12,15 +12,15 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// maxReady bounds the ready line, in bytes and with its newline.
+// maxReady is the largest size of the ready line, in bytes and with its newline.
 const maxReady = 1024
 
-// lastWords is how long a call may take to say why, once it has closed its end of
+// lastWords is how long a call may take to report its error when it has closed its end of
 // the ready pipe without a line.
 const lastWords = time.Second
 
-// AwaitReady waits for the ready line. The end of the call or of the pipe before
-// it is a failure.
+// AwaitReady waits for the ready line. If the call or the pipe ends before, it returns an
+// error.
 func (k *Call) AwaitReady(ctx context.Context) (abi.Ready, error) {
 	ctx, cancel := k.Limit(ctx)
 	defer cancel()
@@ -49,7 +49,7 @@ func (k *Call) AwaitReady(ctx context.Context) (abi.Ready, error) {
 	return ready, k.identify(&ready)
 }
 
-// firstLine returns the ready line, which may not be there yet.
+// firstLine returns the ready line, which may not have arrived yet.
 func (k *Call) firstLine() *line {
 	if k.asked != nil {
 		return k.asked.ready
@@ -57,8 +57,8 @@ func (k *Call) firstLine() *line {
 	return readLine(k.ready)
 }
 
-// silent is the end of the ready pipe before a line. The call may be about to
-// fail, with an error that is worth more than this.
+// silent returns the error for a ready pipe that was closed without a line. It waits for a
+// moment, because the call may be about to fail with a more useful error.
 func (k *Call) silent(ctx context.Context) error {
 	grace := time.NewTimer(lastWords)
 	defer grace.Stop()
@@ -76,7 +76,7 @@ func errNotReady(line []byte) error {
 	return fmt.Errorf("it wrote %.80q to RKT_READY_FD instead of a line like {\"pid\": 4711}", line)
 }
 
-// decodeReady parses a ready line, which ends with its newline.
+// decodeReady parses a ready line with its newline.
 func decodeReady(line []byte) (abi.Ready, error) {
 	var r abi.Ready
 	if err := json.Unmarshal(line, &r); err != nil || r.PID <= 0 {
@@ -85,8 +85,8 @@ func decodeReady(line []byte) (abi.Ready, error) {
 	return r, nil
 }
 
-// identify makes sure that the reported process is the one that it seems, and
-// fills in its start time.
+// identify checks that the reported process exists and can belong to the pod, and sets its
+// start time.
 func (k *Call) identify(r *abi.Ready) error {
 	if r.PID == os.Getpid() {
 		return fmt.Errorf("it reported process %d as ready, which is the shim", r.PID)
@@ -94,16 +94,17 @@ func (k *Call) identify(r *abi.Ready) error {
 	start, err := proc.StartTime(r.PID)
 	switch {
 	case err != nil && r.StartTime != 0:
-		// It has ended, and the stage1 has reaped and recorded it: an exec may be
-		// that short.
+		// The process has ended, and the stage1 has reaped it and recorded its exit. Some
+		// execs are that short.
 		return nil
 	case err != nil:
 		return fmt.Errorf("it reported process %d as ready, and there is no such process", r.PID)
 	case r.StartTime != 0 && r.StartTime != start:
 		return fmt.Errorf("it reported process %d as started at %d, and that process started at %d", r.PID, r.StartTime, start)
 	}
-	// Whatever stage 0 does to the pod's process, it must not do to one of the machine's:
-	// everything of a pod was started by the shim, or by what the shim has started.
+	// Refuse processes older than the shim. They cannot belong to the pod, because all
+	// processes of a pod descend from the shim, and stage 0 must not signal other processes
+	// of the machine.
 	shims, err := proc.StartTime(os.Getpid())
 	if err != nil {
 		return err
@@ -115,14 +116,14 @@ func (k *Call) identify(r *abi.Ready) error {
 	return nil
 }
 
-// line is the first line of a pipe, while it is read.
+// line is the first line of a pipe that is being read.
 type line struct {
 	pipe *os.File
 	done chan struct{}
 	text []byte // read after done
 }
 
-// readLine begins to read a line. What follows it may stay unread.
+// readLine begins to read a line. Text after the line may stay unread.
 func readLine(pipe *os.File) *line {
 	l := &line{pipe: pipe, done: make(chan struct{})}
 	go l.run()
@@ -142,8 +143,8 @@ func (l *line) run() {
 	l.cut()
 }
 
-// stop ends the reading with what is in the pipe by now. Without a pipe there is a line when
-// the call has ended.
+// stop ends the reading, with the text that is in the pipe at that moment. A call on a
+// socket has no pipe; its line is complete when the call has ended.
 func (l *line) stop() {
 	if l.pipe == nil {
 		return

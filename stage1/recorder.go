@@ -12,7 +12,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// kin is what a reported process is to the call that has reported it, when stage 0 looks.
+// kin is the relation of a reported process to the call that has reported it, when stage 0
+// looks.
 type kin int
 
 const (
@@ -30,8 +31,9 @@ func (k kin) String() string {
 	}[k]
 }
 
-// recorders says who records an exit, by what the ready line says and what the process is.
-// Pairs that are not here are errors: docs/stage1-abi.md, section 6.
+// recorders says who records the exit of a process. It depends on the recorder in the ready
+// line and on the relation of the process to the call. A pair that is not listed is an error:
+// docs/stage1-abi.md, section 6.
 var recorders = map[abi.Recorder]map[kin]pod.Recorder{
 	"": {
 		reaped: pod.RecordedByStage1, itself: pod.RecordedByCall, below: pod.RecordedByCall,
@@ -42,7 +44,7 @@ var recorders = map[abi.Recorder]map[kin]pod.Recorder{
 	abi.RecorderStage1: {reaped: pod.RecordedByStage1, others: pod.RecordedByStage1},
 }
 
-// kin looks at the parents of a reported process. A parent that ends meanwhile makes it look
+// kin looks at the parents of a reported process. If a parent ends meanwhile, it starts
 // again.
 func (k *Call) kin(r abi.Ready) kin {
 	if k.Child != nil && r.PID == k.Child.PID() {
@@ -56,7 +58,7 @@ func (k *Call) kin(r abi.Ready) kin {
 		if s.Parent == os.Getpid() {
 			return own
 		}
-		if k.Child == nil { // a call on the socket is no process
+		if k.Child == nil { // a call on the socket has no process of its own
 			return others
 		}
 		// Between the call and the process there may be a shell and a runtime. The
@@ -74,8 +76,8 @@ func (k *Call) kin(r abi.Ready) kin {
 	}
 }
 
-// recorder returns who records the exit of a reported process, and what the process is. In
-// app/add the call has ended.
+// recorder returns who records the exit of a reported process, and the relation of the
+// process to the call. For app/add the call must have ended.
 func (k *Call) recorder(ctx context.Context, r abi.Ready) (pod.Recorder, kin, error) {
 	if recorders[r.Recorder] == nil {
 		return 0, 0, fmt.Errorf("it reported process %d with the recorder %.80q, which is none of %s, %s and %s",
@@ -100,10 +102,10 @@ func (k *Call) recorder(ctx context.Context, r abi.Ready) (pod.Recorder, kin, er
 	return recorder, is, nil
 }
 
-// outcome delivers the exit of a process, once its call has ended.
+// outcome delivers the exit of a process when its call has ended.
 type outcome func(ended chan<- abi.Status)
 
-// outcome returns nil if the exit of the process has nothing to do with the end of the call.
+// outcome returns nil if the exit of the process does not depend on the end of the call.
 func (k *Call) outcome(r abi.Ready, recorder pod.Recorder, is kin) (outcome, error) {
 	switch {
 	case is == below:
@@ -116,16 +118,16 @@ func (k *Call) outcome(r abi.Ready, recorder pod.Recorder, is kin) (outcome, err
 	return nil, nil
 }
 
-// deliver is the outcome of a process that the call has reaped, or has become.
+// deliver is the outcome for a process that the call has reaped or has become.
 func (k *Call) deliver(ended chan<- abi.Status) { ended <- k.Exit }
 
 // noticeLimit is how long after the end of a call the stage1 may take to announce the exit of
 // a process that was reaped before stage 0 looked.
 const noticeLimit = 5 * time.Second
 
-// deliverFailure is the outcome of a process that was reaped before stage 0 looked, by the
-// call or by the stage1: the call has, if it ends with a failure. Otherwise the stage1
-// announces the exit, or it is lost.
+// deliverFailure is the outcome for a process that was reaped before stage 0 looked. If the
+// call ends with a failure, the call has reaped it, and the exit is the call's. Otherwise
+// the stage1 announces the exit within noticeLimit, or the exit is lost.
 func (k *Call) deliverFailure(ended chan<- abi.Status) {
 	if k.Exit.Code != 0 {
 		ended <- k.Exit
@@ -135,8 +137,8 @@ func (k *Call) deliverFailure(ended chan<- abi.Status) {
 	ended <- abi.Status(proc.Killed())
 }
 
-// reapLimit is how long a parent may take to reap a process that has ended. The kernel tells
-// the exit of another's child only after that.
+// reapLimit is how long a parent may take to reap a process that has ended. The kernel
+// reports the exit of another process's child only after that.
 const reapLimit = 2 * time.Second
 
 func awaitReaping(p *proc.Process) {
@@ -145,12 +147,13 @@ func awaitReaping(p *proc.Process) {
 	}
 }
 
-// outcomeBelow returns the outcome of a process that the call has started: its own wait
-// status, if the call leaves it to this process, and else the call's.
+// outcomeBelow returns the outcome for a process that the call has started. If that process
+// becomes a child of stage 0, the outcome is its own wait status, and otherwise the call's
+// exit.
 func (k *Call) outcomeBelow(r abi.Ready) (outcome, error) {
 	p, err := proc.Open(r.PID, r.StartTime)
 	if errors.Is(err, proc.ErrGone) {
-		return k.deliver, nil // it was reaped after kin has looked
+		return k.deliver, nil // it was reaped since kin has looked
 	}
 	if err != nil {
 		return nil, err
@@ -166,7 +169,8 @@ func (k *Call) outcomeBelow(r abi.Ready) (outcome, error) {
 		case !cancel():
 			ended <- <-left
 		case known && (!reaped || k.Exit.Code == 0):
-			// Its parent has outlived the call, or a shell has reaped it unasked.
+			// The process's parent is still running after the call, or a shell has reaped
+			// the process on its own.
 			ended <- abi.Status(exit)
 		case !reaped:
 			ended <- abi.Status(proc.Killed())

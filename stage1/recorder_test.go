@@ -121,7 +121,7 @@ func kernelKeepsExits(t *testing.T) bool {
 // enter that returns 0 does not hide them.
 func TestAnEnterThatReapsAFailureAndReturnsSuccess(t *testing.T) {
 	p := newFakePod(t, stage1test.Scripts{
-		// The second script's process is waited for by a shell that outlives the call.
+		// The parent of the second script's process is a shell that outlives the call.
 		abi.Enter: `if mkdir once; then (sleep 0.1; exit 44) & ready $!; wait $! || exit 0; fi
 sh -c '(sleep 0.3; exit 45) 3>&- 4>&- & echo "{\"pid\": $!}" >&4; exec 3>&- 4>&-; wait $!' & sleep 0.1; exit 0`,
 	})

@@ -28,7 +28,7 @@ func (version7) Fields(i *image.Image) []string {
 	return pointers
 }
 
-// Arguments returns the arguments of interface version 6, with which version 7 begins.
+// Arguments returns the arguments of interface version 6, which version 7 has kept.
 func (version7) Arguments(k *Call) []string {
 	r := &k.Request
 	debug := "--debug=" + strconv.FormatBool(r.Debug)
@@ -113,8 +113,8 @@ func (d version7) Environment(k *Call) ([]string, error) {
 	return e, nil
 }
 
-// Descriptors says which of the ABI's descriptors a call gets. A `run` that becomes the
-// pod's only app ends as that does, so no notice comes from it.
+// Descriptors returns the kinds of descriptors that a call gets by the ABI. A `run` that
+// becomes the pod's only app gets no notice pipe, because it ends with the app.
 func (version7) Descriptors(k *Call) Inherited {
 	app := k.Entrypoint == abi.AppAdd || k.Entrypoint == abi.Enter
 	return Inherited{
@@ -125,7 +125,7 @@ func (version7) Descriptors(k *Call) Inherited {
 	}
 }
 
-// environment is made of NAME=value. What has no value is not in it.
+// environment is a list of NAME=value. Variables without a value are left out.
 type environment []string
 
 func (e *environment) set(name, value string) {
@@ -148,9 +148,9 @@ func SearchPath() string {
 	return DefaultPath
 }
 
-// document writes a file that is removed after the call, and returns its path. Only root may
-// read it, because it has environments of containers. If the disk is full or read-only, the
-// file is in memory: without a request no stage1 can end a pod.
+// document writes a file that is removed after the call, and returns its path. Only root
+// may read it, because it has environments of containers. If the disk is full or read-only,
+// the file is in memory, because without a request no stage1 could end a pod.
 func (k *Call) document(pattern string, text []byte) (string, error) {
 	path, err := k.documentOnDisk(pattern, text)
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS} {
@@ -174,8 +174,8 @@ func (k *Call) documentOnDisk(pattern string, text []byte) (string, error) {
 	return f.Name(), nil
 }
 
-// documentInMemory returns a path below /proc, of a descriptor of this process. The call
-// does not inherit that, and so cannot leak it to an app.
+// documentInMemory returns a path below /proc to a descriptor of this process. The call
+// does not inherit the descriptor, and so cannot leak it to an app.
 func (k *Call) documentInMemory(pattern string, text []byte) (string, error) {
 	f, err := proc.Memory(pattern, text)
 	if err != nil {
@@ -188,8 +188,8 @@ func (k *Call) documentInMemory(pattern string, text []byte) (string, error) {
 	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), nil
 }
 
-// ociProcess returns the OCI process of an exec with the terminal of the request. If the
-// client's text has the same, it is returned byte for byte.
+// ociProcess returns the OCI process of an exec, with the terminal of the request. If the
+// client's text says the same, it is returned byte for byte.
 func ociProcess(k *Call) []byte {
 	says := false
 	for m := k.Process.Root.Members(); m.Next(); {
@@ -204,9 +204,9 @@ func ociProcess(k *Call) []byte {
 	return k.Process.Root.With(spec.Change{Name: "terminal", To: func(spec.Value) []byte { return wanted }})
 }
 
-// encodeRequest renders the request of a call. The client's documents go in as they are:
-// encoding/json would read them again, take out their white space and escape their <, >
-// and &.
+// encodeRequest encodes the request of a call. It inserts the client's documents unchanged,
+// because encoding/json would parse them again, remove their white space and escape their
+// <, > and &.
 func encodeRequest(k *Call) ([]byte, error) {
 	text, err := json.Marshal(k.Request)
 	if err != nil {
@@ -221,7 +221,7 @@ func encodeRequest(k *Call) ([]byte, error) {
 	return text, nil
 }
 
-// withMember returns an object that is not empty with a member more.
+// withMember returns a JSON object with one more member. The object must not be empty.
 func withMember(object []byte, name string, value []byte) []byte {
 	return slices.Concat(object[:len(object)-1], []byte(`,"`+name+`":`), value, []byte("}"))
 }

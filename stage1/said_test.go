@@ -7,7 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Whatever a stage1 writes as its error, a client and the journal get text.
+// Whatever bytes a stage1 writes as its error, clients and the journal get a
+// text.
 func FuzzAnErrorIsFitForAClient(f *testing.F) {
 	f.Add([]byte("no such file or directory\n"))
 	f.Add(bytes.Repeat([]byte("0123456789"), 400))

@@ -19,8 +19,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
-// Stage1 calls the entrypoints of an image. It implements pod.Stage1. Its errors
-// of calls are of type *EntrypointError.
+// Stage1 calls the entrypoints of an image. It implements pod.Stage1. Errors of calls are
+// of type *EntrypointError.
 type Stage1 struct {
 	*image.Image
 	name     string
@@ -30,43 +30,47 @@ type Stage1 struct {
 	rules    Rules
 	// undoLimit is how long the stage1 may take to undo a call on its socket.
 	undoLimit time.Duration
-	excused   *fields // those of rules
-	// declared are the image's fields, stage 0's and the excused ones. It is made when
-	// the first config.json is checked: `delete` and `-info` check none.
+	excused   *fields // the excused fields of rules
+	// declared returns the fields of the image and of stage 0, and the excused fields. The
+	// set is made when the first config.json is checked, because `delete` and `-info` check
+	// none.
 	declared func() *fields
 
-	// Execute has every call be an execution, as if the image declared no socket.
+	// Execute makes every call an execution, as if the image declared no socket.
 	Execute bool
 
-	supervisor atomic.Pointer[pod.Supervisor] // once it is ready
+	supervisor atomic.Pointer[pod.Supervisor] // set when it is ready
 
-	// Inside, if set, calls a function where the entrypoints of the pod are executed.
+	// Inside, if set, calls a function in the mount namespace in which the pod's
+	// entrypoints are executed.
 	Inside func(func() error) error
 }
 
 var _ pod.Stage1 = (*Stage1)(nil)
 
-// Door returns what calls the entrypoints of an image for one pod if the image is of the
-// kind that the door is for, and nil otherwise. Arguments are those of For.
+// Door returns a stage1 for one pod of the image, if the image is of the kind that the door
+// handles, and nil otherwise. The arguments are those of For.
 type Door func(i *image.Image, name string, children *proc.Children, rules Rules) pod.Stage1
 
-// Rules are how a pod's stage1 treats specs: what the node's operator says about fields, and
-// how the stage1's own were found.
+// Rules say how a pod's stage1 treats specs: the operator's settings for fields, and the
+// call by which the stage1's own fields were found.
 type Rules struct {
 	// Excused are the fields of config.json that the stage1 may ignore, as JSON pointers
 	// like those of its features document.
 	Excused []string
-	// RefuseUnknown refuses fields that no version of the OCI runtime spec known here has,
+	// RefuseUnknown refuses fields that no known version of the OCI runtime spec has,
 	// unless the stage1 declares them or they are excused.
 	RefuseUnknown bool
-	// Probe are entries for the pod's journal, of the call by which Probe got the features.
+	// Probe has the entries for the pod's journal of the call by which Probe got the
+	// features.
 	Probe []Entry
 }
 
-// For returns what calls the image's entrypoints for one pod, whose processes and mounts
-// it remembers: this package, if the image has interface version 7 and its pods can get
-// apps while they run, else the first door that takes the image. An image that no door
-// takes is errdefs.ErrNotImplemented. Other arguments are those of New and Abide.
+// For returns a stage1 for one pod of the image. The stage1 remembers the pod's processes
+// and mounts, so it must not be used for another pod. It is made by the first door that
+// handles the image. If no door does, and the image has interface version 7 and pods that
+// can get apps while they run, this package makes the stage1. For other images the error
+// is errdefs.ErrNotImplemented. The other arguments are those of New and Abide.
 func For(i *image.Image, name string, children *proc.Children, rules Rules, doors ...Door) (pod.Stage1, error) {
 	for _, open := range doors {
 		if s := open(i, name, children, rules); s != nil {
@@ -81,9 +85,9 @@ func For(i *image.Image, name string, children *proc.Children, rules Rules, door
 	return s, nil
 }
 
-// New returns the stage1 that people call name, of interface version 7 and with
-// pods that can get apps while they run. Its processes are started through
-// children, which is the only one of this process.
+// New returns the stage1 of an image of interface version 7 whose pods can get apps while
+// they run. name is the name by which people know the stage1. children starts the stage1's
+// processes; it must be the only Children of this process.
 func New(i *image.Image, name string, children *proc.Children) *Stage1 {
 	return NewOf(i, name, children, version7{})
 }
@@ -96,7 +100,7 @@ func NewOf(i *image.Image, name string, children *proc.Children, d Dialect) *Sta
 	return s
 }
 
-// Abide sets the rules of the stage1. It is called before the Stage1 is used.
+// Abide sets the rules of the stage1. Call it before the Stage1 is used.
 func (s *Stage1) Abide(rules Rules) {
 	s.rules, s.excused = rules, newFields(rules.Excused)
 	s.declared = sync.OnceValue(func() *fields {
@@ -115,12 +119,12 @@ func deadline(e abi.Entrypoint) time.Duration {
 	return 10 * time.Second
 }
 
-// Name returns what people call the stage1.
+// Name returns the name by which people know the stage1.
 func (s *Stage1) Name() string { return s.name }
 
-// Run executes `run` and returns once the supervisor is ready. The supervisor's
-// output is read as long as it lives, and the last of it put into the journal
-// when it ends.
+// Run executes `run` and returns when the supervisor is ready. It reads the supervisor's
+// output as long as the supervisor runs, and writes the end of the output to the journal
+// after that.
 func (s *Stage1) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Supervisor, error) {
 	k, err := s.NewCall(c, abi.Run)
 	if err != nil {
@@ -139,7 +143,7 @@ func (s *Stage1) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Super
 	signal := func(sig syscall.Signal) error {
 		err := p.Signal(sig)
 		select {
-		case <-k.Ended: // p may be closed by now
+		case <-k.Ended: // do not use p, which may be closed
 			return nil
 		default:
 			return err
@@ -192,7 +196,7 @@ func (s *Stage1) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod.P
 	return p, nil
 }
 
-// Enter executes `enter` and returns the process, running its program.
+// Enter executes `enter` and returns the process, which runs its program.
 func (s *Stage1) Enter(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod.Process, error) {
 	k, err := s.NewCall(c, abi.Enter)
 	if err != nil {
@@ -221,7 +225,7 @@ func (s *Stage1) Enter(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod
 	return p, nil
 }
 
-// enter executes the call, and returns its process and the process's outcome.
+// enter makes the call, and returns its process and the process's outcome.
 func (k *Call) enter(ctx context.Context) (*pod.Process, outcome, error) {
 	ready, err := k.create(ctx)
 	if err != nil {
@@ -258,8 +262,8 @@ func (s *Stage1) Invoke(ctx context.Context, c pod.Call) error {
 	return nil
 }
 
-// reattach mounts the tree for `gc` of a pod without mounts: after a reboot, or if the shim
-// was killed while it made the pod.
+// reattach mounts the tree for the `gc` of a pod without mounts. A pod has none after a
+// reboot, or if the shim was killed while it made the pod.
 func (s *Stage1) reattach(k *Call) error {
 	if k.Entrypoint != abi.GC {
 		return nil
@@ -270,7 +274,7 @@ func (s *Stage1) reattach(k *Call) error {
 	return s.Attach(k.Dir)
 }
 
-// Within calls f where the entrypoints of the pod are executed.
+// Within calls f in the mount namespace in which the pod's entrypoints are executed.
 func (s *Stage1) Within(f func() error) error {
 	if s.Inside == nil {
 		return f()

@@ -26,9 +26,9 @@ const (
 	bpfReturn   = 0x06 // BPF_RET | BPF_K
 )
 
-// machine is what differs between architectures.
+// machine has the values that differ between architectures.
 type machine struct {
-	elf, arch                 uint32 // as ELF and the kernel's audit number it
+	elf, arch                 uint32 // numbers of the architecture in ELF and in the kernel's audit
 	prctl, rtSigaction, ppoll uint32 // numbers of system calls
 	call                      func(code []byte, number uint32, args ...uint32) []byte
 	jump                      func(code []byte, to int) []byte
@@ -54,9 +54,9 @@ func callAMD64(code []byte, number uint32, args ...uint32) []byte {
 	return append(code, 0x0f, 0x05)                                     // syscall
 }
 
-// jumpAMD64 appends a jump to an offset of the code, which is near.
+// jumpAMD64 appends a short jump to an offset of the code.
 func jumpAMD64(code []byte, to int) []byte {
-	return append(code, 0xeb, byte(to-len(code)-2)) // from the end of this instruction
+	return append(code, 0xeb, byte(to-len(code)-2)) // relative to the end of this instruction
 }
 
 // callARM64 appends a system call: movz and movk for each argument, and movz for the
@@ -81,7 +81,7 @@ func jumpARM64(code []byte, to int) []byte {
 }
 
 const (
-	address = 0x400000 // where the file is loaded
+	address = 0x400000 // to which the file is loaded
 
 	headerSize, segmentSize = 64, 56
 	dataStart               = headerSize + 2*segmentSize
@@ -92,8 +92,8 @@ const (
 	filterAt = fprogAt + fprogSize
 )
 
-// data returns the data that the code points to: a struct sigaction that ignores its
-// signal, and a filter that allows only ppoll. Any other call fails. That does no harm,
+// data returns the data to which the code points: a struct sigaction that ignores its
+// signal, and a filter that allows only ppoll. All other calls fail. That does no harm,
 // because the code calls ppoll again after every return.
 func (m machine) data() []byte {
 	le := binary.LittleEndian
@@ -120,7 +120,7 @@ func (m machine) data() []byte {
 	return b
 }
 
-// code returns the instructions of the program:
+// code returns the instructions of the program, which has four steps:
 //
 //  1. It makes itself undumpable. Then only a process with privileges over the host can read
 //     or trace it, and no process of the same user.
@@ -149,8 +149,8 @@ func programFor(arch string) ([]byte, error) {
 	return m.file(), nil
 }
 
-// file returns an executable with one segment, and a stack that is not executable.
-// It is put together by hand: debug/elf would add some 60 KB to every stage1.
+// file returns an executable with one segment, and a stack that is not executable. It does
+// not use debug/elf, which would add some 60 KB to every stage1.
 func (m machine) file() []byte {
 	const (
 		executable  = 2 // ET_EXEC

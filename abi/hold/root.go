@@ -5,14 +5,14 @@ import (
 	"path/filepath"
 )
 
-// programMode lets every user execute the holder's program, and none read it. From the
-// exec on the kernel therefore keeps the process undumpable. Its memory belongs to a
-// user namespace that maps the file's owner: to the host's, unless the pod's namespace
-// maps the host's root.
+// programMode allows every user to execute the holder's program, and no user to read it. So
+// the exec makes the process undumpable, and a process that wants to trace the holder needs
+// privileges over a user namespace that maps the file's owner, the host's root. That is the
+// host's user namespace, unless the pod has one that maps the host's root.
 const programMode = 0o111
 
-// Fill fills the root file system of a holder: the program, and the mount points. Every user
-// may enter the directory, whatever the umask.
+// Fill makes the files in the root of a holder: the program, and the mount points. Every
+// user may enter the directory, independent of the umask.
 func Fill(root string, program []byte) error {
 	for _, d := range []string{root, filepath.Join(root, "proc"), filepath.Join(root, "dev")} {
 		if err := os.Mkdir(d, 0o755); err != nil && !os.IsExist(err) {

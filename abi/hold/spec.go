@@ -12,14 +12,14 @@ import (
 const pauseID = 65535
 
 // Spec describes the holder: a process in the namespaces of a sandbox, without privileges
-// and without files of the host. It has a root and a user of its own, because a container
-// that shares its PID namespace, or has the host's, may be able to look into
-// /proc/PID/root.
+// and without files of the host. It has its own root and user, because a container that
+// shares its PID namespace, or uses the host's, may be able to look into /proc/PID/root.
 //
-// The spec mounts a /proc, because OCI runtimes need one to start a process. The parts of
-// /proc that belong to the host are masked or read-only, as in a container of CRI's. The
-// spec has no seccomp filter: a runtime makes system calls between loading the filter and
-// the exec, and these differ from release to release. The program filters its own calls.
+// The spec mounts a /proc, because OCI runtimes need one to start a process. As in CRI's
+// containers, the parts of /proc that belong to the host are masked or read-only. The spec
+// has no seccomp filter, because a runtime makes system calls between loading the filter
+// and the exec, and these differ from release to release. The program filters its own
+// calls.
 func Spec(rootfs string, s *abi.Sandbox, label, cgroupsPath string) *specs.Spec {
 	spec := &specs.Spec{
 		Version: "1.0.2",
@@ -45,11 +45,11 @@ func Spec(rootfs string, s *abi.Sandbox, label, cgroupsPath string) *specs.Spec 
 	for _, ns := range s.Namespaces {
 		has[ns.Type] = true
 		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.LinuxNamespaceType(ns.Type), Path: ns.Path})
-		if ns.Type == string(specs.UserNamespace) { // runc also needs the maps of a namespace that it joins
+		if ns.Type == string(specs.UserNamespace) { // runc needs the maps even for a namespace that it joins
 			spec.Linux.UIDMappings, spec.Linux.GIDMappings = mappings(s.UIDMappings), mappings(s.GIDMappings)
 		}
 	}
-	if has[string(specs.PIDNamespace)] || !has[string(specs.UserNamespace)] { // else it may not
+	if has[string(specs.PIDNamespace)] || !has[string(specs.UserNamespace)] { // otherwise it has no right to mount a procfs
 		spec.Mounts = append(spec.Mounts, specs.Mount{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}})
 		spec.Linux.MaskedPaths, spec.Linux.ReadonlyPaths = maskedPaths(), readonlyPaths()
 	}
@@ -64,9 +64,9 @@ func mappings(from []abi.IDMapping) []specs.LinuxIDMapping {
 	return m
 }
 
-// idIn returns the user or group of a holder: pauseID, or, if the pod has a user namespace
-// that does not map pauseID, the highest id that it maps. If its maps are unknown, that is
-// root.
+// idIn returns the user or group of a holder. It is pauseID or, if the pod has a user
+// namespace that does not map pauseID, the highest id that the namespace maps. If the maps
+// are not known, it is root.
 func idIn(s *abi.Sandbox, maps []abi.IDMapping) uint32 {
 	if !slices.ContainsFunc(s.Namespaces, func(ns abi.Namespace) bool { return ns.Type == string(specs.UserNamespace) }) {
 		return pauseID
@@ -92,8 +92,8 @@ func WithoutProc(spec *specs.Spec) {
 	spec.Linux.MaskedPaths, spec.Linux.ReadonlyPaths = nil, nil
 }
 
-// maskedPaths are the paths below /proc that containerd masks for an unprivileged container
-// of CRI's.
+// maskedPaths returns the paths below /proc that containerd masks for an unprivileged
+// container of CRI.
 func maskedPaths() []string {
 	return []string{
 		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -101,7 +101,7 @@ func maskedPaths() []string {
 	}
 }
 
-// readonlyPaths are the paths that containerd makes read-only for it.
+// readonlyPaths returns the paths that containerd makes read-only for such a container.
 func readonlyPaths() []string {
 	return []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 }

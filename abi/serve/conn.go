@@ -14,23 +14,23 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Word says what a message is.
+// Word is the type of a message.
 type Word string
 
-// The words. Stage 0 sends one Call; the stage1 answers with a Ready if the call makes a
-// process, an Answer if it asks for a document, an Error if it fails, and an Exit as the last
-// message.
+// The words. Stage 0 sends one Call. If the call makes a process, the stage1 sends a Ready;
+// if the call asks for a document, an Answer; if the call fails, an Error. Exit is the
+// stage1's last message.
 const (
 	Call   Word = "call"   // the request document, with descriptors 0, 1 and 2 of app/add and enter
 	Ready  Word = "ready"  // the ready line, without its newline
 	Answer Word = "answer" // the document that app/stats asks for
-	Error  Word = "error"  // why the call fails, for a person to read
+	Error  Word = "error"  // the reason for which the call fails, for people
 	Exit   Word = "exit"   // the exit code, in decimal
 )
 
-// Limits of what is received, in bytes.
+// Limits of received data, in bytes.
 const (
-	MaxRequest = 64 << 20 // containerd takes no message of more than 4 MiB
+	MaxRequest = 64 << 20 // containerd accepts no message of more than 4 MiB
 	MaxAnswer  = 64 << 10
 	maxHeader  = 32
 )
@@ -45,11 +45,11 @@ type Conn struct {
 	fds   []int  // received, and not yet taken
 }
 
-// NewConn takes over a connected unix stream socket. If it is non-blocking, its reads and
-// writes wait in the runtime's poller.
+// NewConn takes ownership of a connected unix stream socket. If the socket is non-blocking,
+// its reads and writes wait in the Go runtime's poller.
 func NewConn(fd int) *Conn { return &Conn{file: os.NewFile(uintptr(fd), "a call")} }
 
-// Message is the beginning of a message, as it is sent, and its body.
+// message returns the bytes of a message.
 func message(word Word, body []byte) []byte {
 	head := strconv.AppendInt(append([]byte(word), ' '), int64(len(body)), 10)
 	return append(append(head, '\n'), body...)
@@ -64,8 +64,9 @@ func (c *Conn) Send(word Word, body []byte, fds ...int) error {
 	return err
 }
 
-// Begin sends the beginning of a message and its descriptors, and returns the rest. After an
-// error the peer has received nothing. It does not wait for room on a new connection.
+// Begin sends the descriptors and as much of a message as a new connection has room for,
+// and returns the rest. It does not wait for room. After an error the peer has received
+// nothing.
 func (c *Conn) Begin(word Word, body []byte, fds ...int) (rest []byte, err error) {
 	text := message(word, body)
 	n := 0
@@ -76,7 +77,7 @@ func (c *Conn) Begin(word Word, body []byte, fds ...int) (rest []byte, err error
 	return text[n:], err
 }
 
-// Finish sends what Begin has returned.
+// Finish sends the rest that Begin has returned.
 func (c *Conn) Finish(rest []byte) error {
 	if len(rest) == 0 {
 		return nil
@@ -119,7 +120,7 @@ func (c *Conn) Receive(limit int) (word Word, body []byte, err error) {
 	return word, body, err
 }
 
-// more reads what there is.
+// more reads the bytes that have arrived.
 func (c *Conn) more() error {
 	var buf [512]byte
 	n, fds, err := proc.ReceiveFrom(c.file, buf[:], maxFiles)
@@ -133,7 +134,7 @@ func (c *Conn) more() error {
 	return nil
 }
 
-// Files returns the descriptors that came with the messages, which the caller closes.
+// Files returns the descriptors that came with the messages. The caller closes them.
 func (c *Conn) Files() []*os.File {
 	files := make([]*os.File, len(c.fds))
 	for n, fd := range c.fds {
@@ -143,8 +144,8 @@ func (c *Conn) Files() []*os.File {
 	return files
 }
 
-// HangUp tells the peer that its answer is no longer wanted, and ends a Finish that waits for
-// room. What the peer answers can still be received.
+// HangUp tells the peer that its answer is no longer wanted, and ends a Finish that waits
+// for room. Answers of the peer can still be received.
 func (c *Conn) HangUp() {
 	_ = c.file.SetWriteDeadline(time.Now())
 	_ = proc.Control(c.file, func(fd int) error { return unix.Shutdown(fd, unix.SHUT_WR) })

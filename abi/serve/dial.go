@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUntrusted says that a socket is not one that root alone can use.
+// ErrUntrusted says that processes other than root's can use a socket.
 var ErrUntrusted = errors.New("not a socket of root's with mode 0600")
 
-// Dial connects to a socket below root, which the stage1 may have written to: it follows no
-// symbolic link. The socket must be root's alone, and so must be the process that listens.
+// Dial connects to a socket below root. The stage1 may have changed the tree, so Dial
+// follows no symbolic link. Both the socket and the process that listens must be root's.
 func Dial(root, path string) (*Conn, error) {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -32,8 +32,8 @@ func Dial(root, path string) (*Conn, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || st.Uid != 0 || st.Mode&0o077 != 0 {
 		return nil, fmt.Errorf("%s has mode %#o and user %d: %w", path, st.Mode, st.Uid, ErrUntrusted)
 	}
-	// By descriptor: a socket's address has room for 107 bytes only, and the file may be
-	// replaced.
+	// Use the descriptor, because the address of a socket has room for 107 bytes only, and
+	// the file may be replaced meanwhile.
 	return connect(fmt.Sprintf("/proc/self/fd/%d", file))
 }
 
@@ -52,7 +52,7 @@ func connect(path string) (*Conn, error) {
 	return NewConn(fd), nil
 }
 
-// isRoot returns an error if the peer of a socket is not a process of root's.
+// isRoot returns an error if the peer of a socket is no process of root.
 func isRoot(fd int) error {
 	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {

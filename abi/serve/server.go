@@ -16,15 +16,16 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Asked is a call as the stage1 gets it.
+// Asked is a call that the stage1 has received.
 type Asked struct {
 	*abi.Request
-	Stdio [3]*os.File // of app/add and enter: the app's
+	Stdio [3]*os.File // the app's, in app/add and enter
 
 	conn *Conn
 }
 
-// Ready reports the process that the call has made. It is no error if the caller has gone.
+// Ready reports the process that the call has made. It ignores errors, because the caller
+// may have ended.
 func (a *Asked) Ready(r abi.Ready) {
 	if a.conn == nil {
 		return
@@ -43,32 +44,32 @@ func (a *Asked) Answer(document []byte) {
 
 // Server answers the calls of one pod.
 type Server struct {
-	// Dispatch serves a call, whose files it does not close. The context ends with
-	// Serve's, and when the caller has gone.
+	// Dispatch serves a call. It must not close the call's files. The context ends with
+	// Serve's, and when the caller has ended.
 	Dispatch func(context.Context, *Asked) error
 	// Code is the exit code of a call that Dispatch has answered with an error or nil.
 	Code func(error) int
 	// Answered is called after each answer.
 	Answered func(*Asked)
-	// Log is for messages that no caller gets.
+	// Log gets messages for which no caller waits.
 	Log io.Writer
 }
 
 // shortage is the pause after a connection that could not be accepted.
 const shortage = 100 * time.Millisecond
 
-// Serve answers calls on a listening socket in the runtime's poller until ctx has ended and
-// the socket is closed, and returns when all are answered.
+// Serve answers calls on a non-blocking listening socket until ctx has ended and the socket
+// is closed. It returns when all calls are answered.
 func (s *Server) Serve(ctx context.Context, listener *os.File) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	for {
 		fd, err := proc.Accept(listener)
 		if err != nil && ctx.Err() != nil {
-			return // the pod is being stopped, and run has closed the listener
+			return // the pod is being stopped, and the listener is closed
 		}
 		if err != nil {
-			// Descriptors or memory have run out. Calls that end give some back.
+			// Descriptors or memory have run out. Calls that end release some.
 			fmt.Fprintf(s.Log, "accept a call: %v\n", err)
 			time.Sleep(shortage)
 			continue
@@ -85,7 +86,7 @@ func (s *Server) converse(ctx context.Context, fd int) {
 	defer conn.Close()
 	asked, err := receive(fd, conn)
 	if err == io.EOF {
-		return // a caller that was killed before it could speak
+		return // the caller was killed before it sent a call
 	}
 	if err != nil {
 		fmt.Fprintf(s.Log, "a call: %v\n", err)
@@ -95,16 +96,16 @@ func (s *Server) converse(ctx context.Context, fd int) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch.Go(func() {
-		_, _ = conn.file.Read(make([]byte, 1)) // the caller sends no more
+		_, _ = conn.file.Read(make([]byte, 1)) // returns when the caller hangs up, because it sends nothing more
 		cancel(errors.New("the caller has gone"))
 	})
 	err = s.Dispatch(ctx, asked)
-	asked.close() // before the answer, so that this process has no end of an app's stdio then
+	asked.close() // before the answer, so that this process no longer has the app's stdio open
 	s.answer(conn, err)
 	s.Answered(asked)
 }
 
-// answer sends how a call has ended.
+// answer sends the result of a call.
 func (s *Server) answer(conn *Conn, err error) {
 	if err != nil && err.Error() != "" {
 		text := strings.TrimRight(err.Error(), "\n")

@@ -28,11 +28,12 @@ type barePod struct {
 	t      *trial
 	dir    string
 	stage1 pod.Stage1
-	sup    *pod.Supervisor // once it runs
+	sup    *pod.Supervisor // set when it runs
 
 	groups []*cgroup.Group
 
-	// words allows notices that say how a process ended. Set it before run.
+	// words allows the stage1 to send notices that say how a process ended. Set it before
+	// run.
 	words bool
 
 	mu      sync.Mutex
@@ -44,10 +45,10 @@ type barePod struct {
 type notice struct {
 	told chan struct{} // closed when the other fields are set
 	said abi.Notice
-	err  error // of the words that say how the process ended
+	err  error // error in the words that say how the process ended
 }
 
-// barePod makes a pod that does not run yet.
+// barePod makes a pod. Its run was not called yet.
 func (t *trial) barePod() *barePod { return t.barePodIn("pod") }
 
 func (t *trial) barePodIn(parent string) *barePod {
@@ -62,7 +63,7 @@ func (t *trial) barePodIn(parent string) *barePod {
 	return b
 }
 
-// runningPod makes a pod that runs.
+// runningPod makes a pod and calls its run.
 func (t *trial) runningPod(ctx context.Context) *barePod {
 	b := t.barePod()
 	b.run(ctx)
@@ -100,7 +101,7 @@ func (b *barePod) listen() {
 	}
 }
 
-// notice returns the notice of a process, which may not have arrived yet.
+// notice returns the notice of a process. The notice may not have arrived yet.
 func (b *barePod) notice(app, exec string) *notice {
 	key := strings.TrimSpace(app + " " + exec)
 	b.mu.Lock()
@@ -111,8 +112,8 @@ func (b *barePod) notice(app, exec string) *notice {
 	return b.notices[key]
 }
 
-// end ends the pod as stage 0 does: by stop, gc, and killing its cgroups. It returns an
-// error if stop is not enough.
+// end ends the pod as stage 0 does: it calls stop and gc, and kills the processes in its
+// cgroups. It returns an error if stop alone does not end the pod.
 func (b *barePod) end(ctx context.Context) error {
 	var err error
 	if b.sup != nil && !closed(b.sup.Done) {
@@ -156,7 +157,7 @@ func (b *barePod) awaitEnd(ctx context.Context) error {
 	return await(ctx, b.sup.Done)
 }
 
-// call returns the fields that all calls have.
+// call returns a call with the fields that all calls have.
 func (b *barePod) call(e abi.Entrypoint, app string) pod.Call {
 	c := pod.Call{Dir: b.dir, Request: abi.Request{Entrypoint: e, Pod: b.t.podID, App: app}}
 	if b.sup != nil {

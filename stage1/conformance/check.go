@@ -15,22 +15,25 @@ import (
 type Check struct {
 	ID       string // area/what
 	Level    Level
-	Sentence string // what holds if the check passes
+	Sentence string // the statement that is true if the check passes
 	Section  string // the section of docs/stage1-abi.md with the requirement
-	// needs are the entrypoints, and asks the changes of a spec, without which there is
-	// nothing to check.
+	// needs are entrypoints, and asks sets fields of a spec. If the stage1 does not declare
+	// all of them, there is nothing to check.
 	needs []abi.Entrypoint
 	asks  func(*specs.Spec)
-	// demanded is set if a stage1 without these entrypoints and fields fails the level.
+	// demanded is set if a stage1 without these entrypoints and fields does not reach the
+	// level.
 	demanded bool
 	// mutable is set if the check needs a pod to which apps can be added.
 	mutable bool
 	// serves is set if the check needs a stage1 that answers on a socket.
 	serves bool
 	unless abi.Own // the check looks at this on the host
-	// Fields are the fields of config.json that the check shows to be honoured, as JSON pointers.
+	// Fields are the fields of config.json, as JSON pointers, whose effect the check
+	// verifies.
 	Fields []string
-	// honest is set if a field that the operator lets the stage1 ignore is not asked for.
+	// honest is set if the check does not ask for fields that the operator lets the stage1
+	// ignore.
 	honest bool
 	// missing returns what the machine lacks for the check, or "".
 	missing func() string
@@ -47,7 +50,7 @@ func mutable(id, section, sentence string, run func(context.Context, *trial) err
 	return Check{ID: id, Level: LevelRun, Section: section, Sentence: sentence, mutable: true, needs: needs, run: run}
 }
 
-// showing returns checks that show fields of config.json to be honoured.
+// showing adds to checks the fields of config.json whose effect they verify.
 func showing(checks []Check, fields map[string][]string) []Check {
 	for i := range checks {
 		checks[i].Fields = append(checks[i].Fields, fields[checks[i].ID]...)
@@ -55,15 +58,15 @@ func showing(checks []Check, fields map[string][]string) []Check {
 	return checks
 }
 
-// inPod returns such a check whose run gets a pod that runs.
+// inPod is like mutable, but passes a running pod to the check's function.
 func inPod(id, section, sentence string, run func(context.Context, *barePod) error, needs ...abi.Entrypoint) Check {
 	return mutable(id, section, sentence, func(ctx context.Context, t *trial) error {
 		return run(ctx, t.runningPod(ctx))
 	}, needs...)
 }
 
-// demanded returns a maker of checks of a level that a stage1 does not reach without what they
-// ask for and need.
+// demanded returns a function that makes checks of a level. A stage1 does not reach the
+// level without the fields that the checks ask for and the entrypoints that they need.
 func demanded(level Level, asks func(*specs.Spec)) func(id, section, sentence string, run func(context.Context, *trial) error, needs ...abi.Entrypoint) Check {
 	return func(id, section, sentence string, run func(context.Context, *trial) error, needs ...abi.Entrypoint) Check {
 		return Check{ID: id, Level: level, Section: section, Sentence: sentence, asks: asks, needs: needs, demanded: true, run: run}
@@ -90,7 +93,8 @@ func Checks() []Check {
 	return all
 }
 
-// absent returns why a check does not apply to the image, or "", and an explanation.
+// absent returns the reason for which a check does not apply to the image, with an
+// explanation, or "".
 func (c *Check) absent(k *Kit) (Reason, string) {
 	if c.mutable && !k.mutable() {
 		return Immutable, "the stage1 is immutable: a pod has one app, and no app/add"
@@ -124,15 +128,15 @@ func (c *Check) absent(k *Kit) (Reason, string) {
 	return "", ""
 }
 
-// bare returns a spec that has nothing but what the check asks for.
+// bare returns a spec that has only the fields that the check asks for.
 func (c *Check) bare() *specs.Spec {
 	s := &specs.Spec{Root: &specs.Root{}, Process: &specs.Process{}, Linux: &specs.Linux{}}
 	c.asks(s)
 	return s
 }
 
-// Select returns the checks whose id matches one of some patterns: a part of it,
-// or with a * any part there. No pattern matches all.
+// Select returns the checks whose id matches one of the patterns. A pattern is a part of
+// the id, in which * stands for any text. Without patterns, all checks match.
 func Select(all []Check, patterns ...string) []Check {
 	if len(patterns) == 0 {
 		return all

@@ -16,7 +16,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// addChecks are about app/add.
+// addChecks check app/add.
 func addChecks() []Check {
 	refused := func(id, sentence string, words []string, change func(*specs.Spec)) Check {
 		return inPod("add/"+id, "5 app/add", sentence, func(ctx context.Context, b *barePod) error {
@@ -49,7 +49,7 @@ func addChecks() []Check {
 	}
 }
 
-// refuses fails if app/add accepts an app, or if its error lacks some words.
+// refuses fails if app/add accepts an app, or if its error has none of the words.
 func (b *barePod) refuses(ctx context.Context, change func(*specs.Spec), words ...string) error {
 	_, err := b.add(ctx, "app", change, "exit", "0")
 	return failsWith("app/add", err, words)
@@ -218,8 +218,8 @@ func checkAddKilled(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// addAndClean makes a pod and calls app/add, which is killed after a while, and then
-// cleans up. It returns how long app/add has taken.
+// addAndClean makes a pod and calls app/add, which it kills after limit, and then cleans
+// up. It returns how long app/add has taken.
 func (t *trial) addAndClean(ctx context.Context, name string, limit time.Duration) time.Duration {
 	b := t.barePodIn(name)
 	b.run(ctx)
@@ -233,7 +233,7 @@ func (t *trial) addAndClean(ctx context.Context, name string, limit time.Duratio
 	return took
 }
 
-// cleanUp does what stage 0 does after an app/add that was killed.
+// cleanUp does the work of stage 0 after an app/add that was killed.
 func (a *bareApp) cleanUp(ctx context.Context) {
 	if a.b.t.image.Has(abi.AppStop) {
 		try(codeOf("app/stop", a.invoke(ctx, abi.AppStop), 0, abi.ExitNotFound))
@@ -275,7 +275,7 @@ func checkConcurrent(ctx context.Context, t *trial) error {
 	})
 }
 
-// several is how many processes atOnce is for.
+// several is the number of concurrent calls of atOnce.
 const several = 4
 
 // atOnce calls a function for the numbers below several at the same time, each on a goroutine
@@ -292,7 +292,7 @@ func atOnce(do func(i int) error) error {
 	return err
 }
 
-// removeChecks are about app/stop and app/rm.
+// removeChecks check app/stop and app/rm.
 func removeChecks() []Check {
 	return []Check{
 		inPod("app-stop/living", "5 app/stop", "app/stop ends an app that runs", func(ctx context.Context, b *barePod) error {

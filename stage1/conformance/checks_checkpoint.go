@@ -14,8 +14,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// cannotError is the error of a stage1 that cannot do something at all, or not on this
-// machine.
+// cannotError is the error of a stage1 that reports that it cannot do something, in
+// general or on this machine.
 type cannotError struct{ err error }
 
 func (e *cannotError) Error() string { return "it says that it cannot: " + e.err.Error() }
@@ -23,7 +23,7 @@ func (e *cannotError) Error() string { return "it says that it cannot: " + e.err
 // Unwrap returns the stage1's error.
 func (e *cannotError) Unwrap() error { return e.err }
 
-// checkpointChecks are about checkpoints.
+// checkpointChecks check checkpoints.
 func checkpointChecks() []Check {
 	check := demanded(LevelUser, nil)
 	return []Check{
@@ -76,7 +76,7 @@ func checkPausedCheckpoint(ctx context.Context, t *trial) error {
 	a := w.counting(ctx)
 	try(w.Pause(ctx, a.id))
 	dir := must(t.checkpoint(ctx, a, false))
-	time.Sleep(settle / 3) // for output that is on its way
+	time.Sleep(settle / 3) // for output that has not arrived yet
 	before := a.streams.out.now()
 	time.Sleep(settle)
 	if after := a.streams.out.now(); after != before {
@@ -85,7 +85,7 @@ func checkPausedCheckpoint(ctx context.Context, t *trial) error {
 	return w.restored(ctx, dir)
 }
 
-// restored makes an app from the checkpoint of one that was counting.
+// restored makes an app from the checkpoint of an app that was counting.
 func (w *wholePod) restored(ctx context.Context, dir string) error {
 	a := must(w.restore(ctx, dir, nil, "tick"))
 	time.Sleep(settle)

@@ -15,7 +15,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
-// crashChecks are about supervisors and shims that die.
+// crashChecks check the deaths of supervisors and shims.
 func crashChecks() []Check {
 	return []Check{
 		inPod("crash/seen", "3",
@@ -56,7 +56,8 @@ func crashChecks() []Check {
 	}
 }
 
-// killSupervisor kills the run processes of running pods, as stage 0's records name them.
+// killSupervisor kills the run processes of running pods, whose pids are in stage 0's
+// records.
 func (t *trial) killSupervisor() error {
 	killed := false
 	for _, f := range must(filepath.Glob(filepath.Join(t.Kit.dir, "pods/run/*/shim.json"))) {
@@ -79,8 +80,8 @@ func (t *trial) killSupervisor() error {
 	return nil
 }
 
-// checkCollected does what containerd's `delete` does after the death of a shim. The shim is
-// this process, which stays alive and does nothing meanwhile.
+// checkCollected does the work of containerd's `delete` after the death of a shim. The shim
+// is this process, which stays alive but does nothing meanwhile.
 func checkCollected(ctx context.Context, t *trial) error {
 	w := t.wholePod()
 	a := must(w.waiting(ctx, nil))

@@ -13,7 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-// enterChecks are about further processes in an app.
+// enterChecks check further processes in an app.
 func enterChecks() []Check {
 	demanded := demanded(LevelExec, nil)
 	check := func(id, sentence string, run func(context.Context, *wholeApp) error) Check {
@@ -122,7 +122,7 @@ func checkEnterEnded(ctx context.Context, t *trial) error {
 	return codeOf("enter", err, abi.ExitNotFound, abi.ExitFailedPrecondition)
 }
 
-// terminalChecks are about terminals.
+// terminalChecks check terminals.
 func terminalChecks() []Check {
 	asks := func(s *specs.Spec) {
 		s.Process.Terminal = true

@@ -12,7 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
-// featureChecks are about the features that a stage1 asks what is below it for.
+// featureChecks check the features that a stage1 reports by features/probe.
 func featureChecks() []Check {
 	return []Check{
 		{
@@ -22,7 +22,8 @@ func featureChecks() []Check {
 	}
 }
 
-// checkProbe asks again, with a record of its own.
+// checkProbe probes the image a second time, with a store of its own, and
+// compares the answers.
 func checkProbe(ctx context.Context, t *trial) error {
 	images := must(image.OpenStore(t.dir))
 	var answers [2][]string

@@ -13,7 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// hookChecks are about hooks. Those of poststop are stage 0's.
+// hookChecks check hooks, except poststop hooks, which stage 0 runs.
 func hookChecks() []Check {
 	order := inPod("hooks/order", "5", "hooks run in the order of the spec, with the state of the app as their input", checkHooks)
 	order.asks = func(s *specs.Spec) {
@@ -50,8 +50,8 @@ func hookFields(kinds ...string) []string {
 	return all
 }
 
-// loggingHook appends its name, from its environment, and the state that it reads to a log of
-// the host.
+// loggingHook returns a hook that appends its name, which is in its environment, and the
+// state that it reads to a log of the host.
 func loggingHook(name, log string) []specs.Hook {
 	return []specs.Hook{{
 		Path: "/bin/sh", Args: []string{"sh", "-c", `printf '%s ' "$VERIFY" >>"$1"; cat >>"$1"; echo >>"$1"`, "hook", log},
@@ -59,21 +59,22 @@ func loggingHook(name, log string) []specs.Hook {
 	}}
 }
 
-// slowHook adds a hook that ends long after its timeout.
+// slowHook adds a hook that runs much longer than its timeout.
 func slowHook(s *specs.Spec) {
 	hook := []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "exec sleep 8"}, Env: []string{"PATH=/usr/bin:/bin"}, Timeout: new(1)}}
 	s.Hooks = &specs.Hooks{CreateRuntime: hook}
 }
 
-// touched is the file that touchingHook makes, from a word of its environment.
+// touched is the name of the file that touchingHook makes.
 const touched = "touched-by-hook"
 
-// touchingHook makes a file in the root of the app, by the kit's program.
+// touchingHook returns a hook that makes a file in the root of the app, by the kit's
+// program.
 func touchingHook() []specs.Hook {
 	return []specs.Hook{{Path: inRoot, Args: []string{programName, "touch"}, Env: []string{touchVariable + "=/data/" + touched}}}
 }
 
-// ranHooks fails unless the hooks in a log are those, in that order, and returns nothing else.
+// ranHooks returns an error unless the log has these hooks in this order.
 func ranHooks(log string, want ...string) error {
 	text, err := os.ReadFile(log)
 	if err != nil {

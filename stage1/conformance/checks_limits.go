@@ -18,7 +18,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 )
 
-// limitChecks are about the app's cgroup, or about the entrypoints that replace it.
+// limitChecks check the app's cgroup, or the entrypoints that replace it.
 func limitChecks() []Check {
 	check := func(id, section, sentence string, run func(context.Context, *trial) error) Check {
 		return Check{ID: id, Level: LevelLimits, Section: section, Sentence: sentence, run: run}
@@ -71,7 +71,7 @@ func limitChecks() []Check {
 	}
 }
 
-// memory limits an app to some megabytes.
+// memory returns a change of a spec that limits an app's memory.
 func memory(megabytes int64) func(*specs.Spec) {
 	limit := megabytes << 20
 	return func(s *specs.Spec) {
@@ -85,7 +85,7 @@ func memory(megabytes int64) func(*specs.Spec) {
 	}
 }
 
-// swap reports whether the kernel counts swap.
+// swap reports whether the kernel accounts swap.
 func swap() bool {
 	v1, err := filepath.Glob("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes")
 	if err == nil && len(v1) > 0 {
@@ -100,12 +100,12 @@ func hasMemoryV1() bool {
 	return err == nil
 }
 
-// standsStill resumes a paused program, and fails if the program wrote output before
-// that.
+// standsStill pauses a program and fails if the program writes output before it is
+// resumed.
 func standsStill(ctx context.Context, a *wholeApp, s *streams) error {
 	must(s.out.await(ctx, func(text string) bool { return strings.Count(text, "\n") > 2 }))
 	try(a.w.Pause(ctx, a.id))
-	time.Sleep(settle / 3) // for output that is on its way
+	time.Sleep(settle / 3) // for output that has not arrived yet
 	before := s.out.now()
 	time.Sleep(settle)
 	after := s.out.now()
@@ -141,7 +141,7 @@ func checkStats(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// userChecks are about user namespaces.
+// userChecks check user namespaces.
 func userChecks() []Check {
 	asks := func(s *specs.Spec) {
 		s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
@@ -167,7 +167,8 @@ func userChecks() []Check {
 	}
 }
 
-// mappedApp makes an app in a user namespace. The app's root must be reachable there.
+// mappedApp makes an app in a user namespace. Users of that namespace must be able to
+// reach the app's root.
 func (t *trial) mappedApp(ctx context.Context, asks func(*specs.Spec)) (*wholeApp, error) {
 	for dir := t.rootfs; dir != "/"; dir = filepath.Dir(dir) {
 		if must(os.Stat(dir)).Mode()&0o001 == 0 {
@@ -177,7 +178,7 @@ func (t *trial) mappedApp(ctx context.Context, asks func(*specs.Spec)) (*wholeAp
 	return t.wholePod().waiting(ctx, asks)
 }
 
-// mapped fails unless a process that is root in its user namespace is 100000 here.
+// mapped fails unless root in the process's user namespace is user 100000 here.
 func mapped(pid int) error {
 	for _, file := range []string{"uid_map", "gid_map"} {
 		b := must(os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file)))

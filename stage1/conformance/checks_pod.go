@@ -12,7 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// imageChecks are about the files of the image, before any entrypoint runs.
+// imageChecks check the files of the image, before any entrypoint runs.
 func imageChecks() []Check {
 	return []Check{
 		basic("image/declares", "9", "the features document declares what an app needs at least: a root, a program with arguments and environment, and a directory",
@@ -35,10 +35,10 @@ func imageChecks() []Check {
 	}
 }
 
-// settle is how long to wait for something that must not happen.
+// settle is how long to watch for something that must not happen.
 const settle = 300 * time.Millisecond
 
-// runChecks are about a supervisor without apps.
+// runChecks check a supervisor without apps.
 func runChecks() []Check {
 	return []Check{
 		inPod("run/ready", "5 run",
@@ -108,7 +108,8 @@ func (q *bareProcess) goneWith(ctx context.Context, what string) error {
 	})
 }
 
-// eventually polls until a condition holds that is not announced.
+// eventually polls until a condition holds. It is for conditions that no event
+// announces.
 func eventually(ctx context.Context, what string, holds func() bool) error {
 	for end := time.Now().Add(leaveLimit * Pace()); !holds(); time.Sleep(again) {
 		if time.Now().After(end) || ctx.Err() != nil {
@@ -118,7 +119,7 @@ func eventually(ctx context.Context, what string, holds func() bool) error {
 	return nil
 }
 
-// stopChecks are about the end of a pod.
+// stopChecks check the end of a pod.
 func stopChecks() []Check {
 	gcOfNew := basic("gc/never-ran", "5 gc", "gc of a pod that never ran succeeds", func(ctx context.Context, t *trial) error {
 		return codeOf("gc", t.barePod().invoke(ctx, abi.GC, ""), 0)
@@ -143,7 +144,7 @@ func stopChecks() []Check {
 	}
 }
 
-// stopEndsAnApp stops a pod with an app that runs. what names the call.
+// stopEndsAnApp stops a pod that has a running app. what names the call in errors.
 func (b *barePod) stopEndsAnApp(ctx context.Context, force bool, what string) error {
 	a := must(b.start(ctx, "app", "wait"))
 	try(b.stop(ctx, force))

@@ -16,8 +16,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
-// startChecks are about app/start, and the program's environment, descriptors and
-// terminal.
+// startChecks check app/start, and the program's environment, descriptors and terminal.
 func startChecks() []Check {
 	return []Check{
 		basic("start/program", "5 app/start", "the program runs with the arguments, the environment, the working directory and the user that the spec has", checkProgram),
@@ -48,8 +47,7 @@ func checkProgram(ctx context.Context, t *trial) error {
 	return hasFound(ctx, a.streams, want, "VERIFY=a b=c")
 }
 
-// hasFound compares the surroundings that a program reports with the ones that it should
-// have.
+// hasFound compares the surroundings that a program reports with the expected ones.
 func hasFound(ctx context.Context, s *streams, want surroundings, env string) error {
 	switch got := must(s.surroundings(ctx, 0)); {
 	case !slices.Equal(got.Args, want.Args):
@@ -66,8 +64,9 @@ func hasFound(ctx context.Context, s *streams, want surroundings, env string) er
 	return nil
 }
 
-// onlyStdio fails if a program has more descriptors than its streams. The app of an
-// immutable pod may be the run process itself, which keeps the lock, a directory, open.
+// onlyStdio fails if a program has other descriptors than its streams. With lock it allows
+// one directory, because the app of an immutable pod may be the run process itself, which
+// keeps the lock open.
 func onlyStdio(ctx context.Context, s *streams, lock bool) error {
 	got := must(s.surroundings(ctx, 0))
 	if lock && len(got.Directories) == 1 {
@@ -99,7 +98,7 @@ func checkNoFormat(ctx context.Context, b *barePod) error {
 	return nil
 }
 
-// streamChecks are about fds 0, 1 and 2.
+// streamChecks check descriptors 0, 1 and 2.
 func streamChecks() []Check {
 	return []Check{
 		basic("streams/output", "5 app/add",
@@ -133,7 +132,7 @@ func (s *streams) holds(ctx context.Context, out, errors string) error {
 	return nil
 }
 
-// signalChecks are about signals to apps.
+// signalChecks check signals to apps.
 func signalChecks() []Check {
 	return []Check{
 		basic("signal/handled", "5 app/signal", "a signal reaches the program, which may handle it", func(ctx context.Context, t *trial) error {
@@ -165,7 +164,7 @@ func signalChecks() []Check {
 	}
 }
 
-// exitChecks are about the reports of exits.
+// exitChecks check the reports of exits.
 func exitChecks() []Check {
 	return []Check{
 		basic("exit/code", "6", "the exit code of an app is its program's", func(ctx context.Context, t *trial) error {
@@ -216,7 +215,7 @@ func checkNotice(ctx context.Context, t *trial) error {
 	return checkBareNotice(ctx, t, b)
 }
 
-// checkBareNotice repeats the check as a stage 0 of an older release, after b has ended.
+// checkBareNotice repeats the check as a stage 0 of an older release. b must have ended.
 func checkBareNotice(ctx context.Context, t *trial, b *barePod) error {
 	try(b.end(ctx))
 	b = t.barePodIn("older")
@@ -228,8 +227,8 @@ func checkBareNotice(ctx context.Context, t *trial, b *barePod) error {
 	return err
 }
 
-// noticeOf3 runs a program that exits with 3, and returns the notice of that exit, or nil if
-// the stage1 does not record exits.
+// noticeOf3 runs a program that exits with 3, and returns the notice of that exit, or nil
+// if the stage1 does not record exits.
 func (b *barePod) noticeOf3(ctx context.Context) (*notice, error) {
 	b.run(ctx)
 	a := must(b.start(ctx, "app", "exit", "3"))

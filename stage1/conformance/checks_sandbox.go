@@ -15,8 +15,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-// sandboxChecks are about pods of the Sandbox service, which begin without an app. They pass
-// if the stage1 refuses such pods.
+// sandboxChecks check pods of the Sandbox service, which begin without an app. They pass if
+// the stage1 refuses such pods.
 func sandboxChecks() []Check {
 	check := func(id, sentence string, run func(context.Context, *sandbox) error) Check {
 		c := mutable(id, "4", sentence, func(ctx context.Context, t *trial) error { return run(ctx, must(t.sandbox(ctx))) })
@@ -31,23 +31,23 @@ func sandboxChecks() []Check {
 	}
 }
 
-// hostname of sandboxes.
+// hostname is the hostname of sandboxes.
 const hostname = "verify-sandbox"
 
-// shared are the namespaces of a sandbox that its apps join: by their OCI names, and
-// those in /proc.
+// shared returns the namespaces of a sandbox that its apps join, with their names in the
+// OCI spec and in /proc.
 func shared() map[specs.LinuxNamespaceType]string {
 	return map[specs.LinuxNamespaceType]string{specs.IPCNamespace: "ipc", specs.UTSNamespace: "uts", specs.NetworkNamespace: "net"}
 }
 
-// sandbox is a pod that has begun without an app.
+// sandbox is a pod that was started without an app.
 type sandbox struct {
 	*wholePod
 	id     string
 	holder int
 }
 
-// sandbox makes and starts one. It ends with the trial.
+// sandbox makes and starts a sandbox. It ends with the trial.
 func (t *trial) sandbox(ctx context.Context) (*sandbox, error) {
 	b := &sandbox{wholePod: t.wholePod(), id: t.id()}
 	bundle := must(os.MkdirTemp(t.dir, "sandbox-"))
@@ -106,9 +106,9 @@ func checkEmptySandbox(_ context.Context, b *sandbox) error {
 	return nil
 }
 
-// checkClosedSandbox tries to reach the host through the holder, as a container could that
-// shares the pod's PID namespace or has the host's. It tries as the holder's user, and as
-// root of the host, against whom only the mounts protect.
+// checkClosedSandbox tries to reach the host through the holder. A container could do so if
+// it shares the pod's PID namespace or uses the host's. It tries as the holder's user, and
+// as the host's root, against whom only the mounts protect.
 func checkClosedSandbox(_ context.Context, b *sandbox) error {
 	for _, name := range []string{"sys/kernel/core_pattern", "sysrq-trigger", "irq/default_smp_affinity"} {
 		path := fmt.Sprintf("/proc/%d/root/proc/%s", b.holder, name)
@@ -117,7 +117,7 @@ func checkClosedSandbox(_ context.Context, b *sandbox) error {
 			return fmt.Errorf("the host's /proc/%s can be written to in the root of process %d, which holds the namespaces", name, b.holder)
 		}
 	}
-	info := must(os.Stat(fmt.Sprintf("/proc/%d", b.holder))) // has the owner of the process
+	info := must(os.Stat(fmt.Sprintf("/proc/%d", b.holder))) // its owner is the owner of the process
 	owner := info.Sys().(*syscall.Stat_t)
 	return asUser(owner.Uid, owner.Gid, func() error {
 		for _, name := range []string{"root/.", "environ", "mem"} {
@@ -131,7 +131,7 @@ func checkClosedSandbox(_ context.Context, b *sandbox) error {
 	})
 }
 
-// onThread calls a function on a thread that is not used again.
+// onThread calls a function on a new thread, which ends after that.
 func onThread(do func() error) error {
 	done := make(chan error)
 	go func() {
@@ -151,7 +151,7 @@ func asUser(uid, gid uint32, do func() error) error {
 			return fmt.Errorf("become user %d: %w", uid, errno)
 		}
 		none, header := [2]unix.CapUserData{}, unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		if err := unix.Capset(&header, &none[0]); err != nil { // drops root's capabilities
+		if err := unix.Capset(&header, &none[0]); err != nil { // the change of the user did not drop root's capabilities
 			return err
 		}
 		return do()
@@ -159,7 +159,7 @@ func asUser(uid, gid uint32, do func() error) error {
 }
 
 func checkAppOfSandbox(ctx context.Context, b *sandbox) error {
-	for range 2 { // the pod must outlive its app
+	for range 2 { // the pod must continue to run after its app has ended
 		a := must(b.add(ctx))
 		try(b.hold(a.pid))
 		try(a.remove(ctx))

@@ -14,7 +14,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
-// serveChecks are about a stage1 that answers calls on a socket.
+// serveChecks check a stage1 that answers calls on a socket.
 func serveChecks() []Check {
 	check := func(id, sentence string, run func(context.Context, *barePod) error) Check {
 		c := inPod("serve/"+id, "11", sentence, run)
@@ -41,7 +41,8 @@ func checkSocket(_ context.Context, b *barePod) error {
 	return nil
 }
 
-// question makes calls and returns the error of the last, for an app of a name.
+// question makes calls for the app of a name, and returns the error of the last
+// call.
 type question struct {
 	what string
 	ask  func(context.Context, *barePod, string) error
@@ -91,7 +92,8 @@ func enters(ctx context.Context, b *barePod, name, program string) error {
 	return err
 }
 
-// checkSameAnswers makes each call in both ways.
+// checkSameAnswers makes each call on the socket and as an execution, and compares
+// the answers.
 func checkSameAnswers(ctx context.Context, b *barePod) error {
 	asked, executed := b.stage1, must(b.t.newStage1())
 	s, ok := executed.(*stage1.Stage1)
@@ -111,7 +113,8 @@ func checkSameAnswers(ctx context.Context, b *barePod) error {
 	return nil
 }
 
-// answerOf returns how a call has ended, in the same words for every name of an app.
+// answerOf describes how a call has ended. The description does not contain the name
+// of the app.
 func answerOf(ctx context.Context, q question, b *barePod, name string) string {
 	err := q.ask(ctx, b, name)
 	var failed *stage1.EntrypointError

@@ -8,14 +8,16 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// Unchecked is a field that the features document declares and that no check has shown.
+// Unchecked is a field that the features document declares and whose effect no check
+// has verified.
 type Unchecked struct {
 	Field  string `json:"field"`
 	Reason Reason `json:"reason"`
 	Words  string `json:"words"`
 }
 
-// unchecked are the fields that no check can see. A pointer covers all below it.
+// unchecked lists the fields whose effect no check can see. A pointer covers everything
+// below it.
 func unchecked() []Unchecked {
 	return []Unchecked{
 		{"/process/capabilities/effective", Invisible, "the kernel computes them anew when it executes the program"},
@@ -80,7 +82,7 @@ func leaves() []leaf {
 	return all
 }
 
-// spec returns a spec that asks for the field alone.
+// spec returns a spec that asks only for the field.
 func (l *leaf) spec() *specs.Spec {
 	s := &specs.Spec{}
 	v := reflect.ValueOf(s).Elem()
@@ -88,7 +90,8 @@ func (l *leaf) spec() *specs.Spec {
 	return s
 }
 
-// ask sets a value, or the field of a struct below it that a path leads to.
+// ask sets v, or the field below it to which a path leads, to a value that asks for
+// something.
 func ask(v reflect.Value, path []int) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -113,7 +116,7 @@ func ask(v reflect.Value, path []int) {
 	}
 }
 
-// covers reports whether one of some pointers is a field or an ancestor of it.
+// covers reports whether one of the pointers is the field or an ancestor of it.
 func covers(pointers []string, field string) bool {
 	return slices.ContainsFunc(pointers, func(p string) bool { return field == p || strings.HasPrefix(field, p+"/") })
 }

@@ -1,24 +1,26 @@
 // Package conformance is the kit that checks a stage1 image against the ABI of
-// docs/stage1-abi.md: it runs every entrypoint, in and out of order, and looks
-// at the kernel's view of the result.
+// docs/stage1-abi.md. It calls every entrypoint, in legal and illegal orders, and compares
+// the result with the state of the kernel.
 //
 //	Open ──► Kit ──► Run ──► Report ──► WriteTAP, WriteJSON
 //	image rendered    │
 //	                  └─ some processes, each with a kit of its own (worker.go):
-//	                     for each Check a trial: a directory, a pod, a look for remains
+//	                     for each Check a trial: a directory, a pod, a search for remains
 //
-// A pod is driven in two ways. A wholePod is package pod with the image below it,
-// as in the shim. A barePod calls one entrypoint at a time, and makes calls that a shim
-// never makes: twice, in the wrong state, or killed half-way.
+// Checks use two kinds of pods. A wholePod is package pod with the image below it, as in
+// the shim. A barePod calls one entrypoint at a time, and makes calls that a shim never
+// makes: twice, in the wrong state, or killed half-way.
 //
-// If a process, a mount, a cgroup or a file remains after a trial, its check has failed, and
-// the kit removes it. It also removes everything if a check hangs or the context ends.
+// If a process, a mount, a cgroup or a file remains after a trial, the check has failed,
+// and the kit removes the remains. It also removes everything if a check hangs or the
+// context ends.
 //
-// The programs that run in apps are this executable: the caller's main calls Program. So
-// there is no other program to build, to ship or to trust.
+// The programs in apps are this executable, because the caller's main calls Program. So no
+// other program has to be built, installed or trusted.
 //
-// A stage1 is believed nothing: each field of config.json that it declares is asked for, with a
-// value that isolates, and the program of an app and that of an exec report what they see. A
-// field that no program can see is listed as such (unchecked). The package does not judge how
-// much a stage1 declares: a chroot can conform as well as a virtual machine. It is linked into rktctl, never into the shim.
+// The kit does not rely on a stage1's declarations. It asks for each declared field of
+// config.json, with a value that isolates, and the program of an app and that of an exec
+// report what they see. Fields whose effect no program can see are listed as such
+// (unchecked). The package does not judge how much a stage1 declares: a chroot can conform
+// as well as a virtual machine. It is linked into rktctl, and never into the shim.
 package conformance

@@ -14,19 +14,19 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// honoured is a part of the specification that a stage1 may declare, with a way to see whether
-// an app and an exec have it. Each is a check for apps, and one for execs.
+// honoured is a part of the specification that a stage1 may declare, with questions that
+// show its effect. It becomes a check for apps and a check for execs.
 type honoured struct {
 	name     string
-	sentence string // what holds for a program
-	// fields are the fields of config.json whose values are seen.
+	sentence string // the statement about a program that is true if the checks pass
+	// fields are the fields of config.json whose values have a visible effect.
 	fields []string
 	ask    func(*specs.Spec)
 	facts  []fact
-	// refused is set if the kernel has nothing of what is asked for, so that the app must
-	// fail, as must an exec.
+	// refused is set if the kernel lacks the feature completely, so that the app or exec
+	// must fail.
 	refused bool
-	// only says that execs cannot have it (for apps), or that only they have it.
+	// only restricts the part to apps, or to execs.
 	only kind
 	// missing returns what the machine lacks for the check, or "".
 	missing func() string
@@ -52,7 +52,7 @@ func is(question, want string) fact {
 	return fact{question, func(answer string) bool { return answer == want }, want}
 }
 
-// has returns a fact: the answer contains some words.
+// has returns the fact that the answer contains these words.
 func has(question, words string) fact {
 	return fact{question, func(answer string) bool {
 		for w := range strings.FieldsSeq(words) {
@@ -64,18 +64,18 @@ func has(question, words string) fact {
 	}, "the words " + words}
 }
 
-// lacks returns a fact: the answer does not contain a word.
+// lacks returns the fact that the answer does not contain a word.
 func lacks(question, word string) fact {
 	return fact{question, func(answer string) bool { return !slices.Contains(strings.Fields(answer), word) }, "it without the word " + word}
 }
 
-// ownNamespace returns a fact: the program's namespace is not the kit's.
+// ownNamespace returns the fact that the program's namespace is not the kit's.
 func ownNamespace(name string) fact {
 	host, _ := os.Readlink("/proc/self/ns/" + name)
 	return fact{"namespace " + name, func(answer string) bool { return strings.HasPrefix(answer, name+":") && answer != host }, "another than the host's"}
 }
 
-// honoursChecks are about the fields that the features document declares.
+// honoursChecks check the fields that the features document declares.
 func honoursChecks() []Check {
 	var all []Check
 	for _, h := range slices.Concat(processFields(), rootFields(), kernelFields()) {
@@ -97,8 +97,7 @@ func honoursChecks() []Check {
 	return all
 }
 
-// observed returns a spec that asks for what is checked, with a procfs, in which many answers
-// are found.
+// observed adds a procfs to a spec, because many answers are read from it.
 func (t *trial) observed(s *specs.Spec) {
 	if proc := (specs.Mount{Destination: "/proc", Type: "proc", Source: "proc"}); !t.isolates {
 		if t.honours(&specs.Spec{Mounts: []specs.Mount{proc}}) {
@@ -126,7 +125,8 @@ func (t *trial) honoursInApp(ctx context.Context, h *honoured) error {
 	return h.seen(ctx, a.streams)
 }
 
-// honoursInExec asks for the process's fields for an exec, and for all others for its app.
+// honoursInExec asks for the process's fields for an exec, and for all other fields for its
+// app.
 func (t *trial) honoursInExec(ctx context.Context, h *honoured) error {
 	asked := t.plainSpec()
 	h.ask(asked)
@@ -150,7 +150,7 @@ func (t *trial) honoursInExec(ctx context.Context, h *honoured) error {
 	return h.seen(ctx, e.streams)
 }
 
-// begun judges the beginning of a program, and reports whether that is the end of the check.
+// begun judges the start of a program. done is set if the check ends with that.
 func (h *honoured) begun(err error) (done bool, _ error) {
 	switch {
 	case errdefs.IsNotImplemented(err):
@@ -163,7 +163,7 @@ func (h *honoured) begun(err error) (done bool, _ error) {
 	return err != nil, nil
 }
 
-// seen compares what a program sees with what it should see.
+// seen compares the program's answers with the facts.
 func (h *honoured) seen(ctx context.Context, s *streams) error {
 	answers, err := s.answers(ctx)
 	if err != nil {

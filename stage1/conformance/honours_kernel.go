@@ -8,7 +8,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// kernelFields are those of namespaces and of what the kernel lets a program do.
+// kernelFields are about namespaces and about what the kernel allows a program.
 func kernelFields() []honoured {
 	return []honoured{
 		{name: "network-namespace", sentence: "the network namespace is its app's own", fields: []string{"/linux/namespaces/*/type"},
@@ -68,7 +68,8 @@ func kernelFields() []honoured {
 	}
 }
 
-// namespace asks for a namespace, if the spec does not.
+// namespace returns a change of a spec that asks for a namespace, unless the spec has it
+// already.
 func namespace(kind specs.LinuxNamespaceType) func(*specs.Spec) {
 	return func(s *specs.Spec) {
 		for _, n := range s.Linux.Namespaces {
@@ -80,7 +81,8 @@ func namespace(kind specs.LinuxNamespaceType) func(*specs.Spec) {
 	}
 }
 
-// The errors that filters return: EPROTO and EMULTIHOP, which no system call here has of itself.
+// The errors that filters return: EPROTO and EMULTIHOP. No system call that is made here
+// returns them by itself.
 const (
 	errnoOfRule     = uint(71)
 	errnoOfArgument = uint(72)
@@ -105,8 +107,8 @@ func architecture() []specs.Arch {
 	return []specs.Arch{arch}
 }
 
-// neededCalls are the system calls of the kit's program, and of isolators between the filter
-// and the program.
+// neededCalls are the system calls that the kit's program makes, and those that a stage1
+// makes between loading the filter and the exec.
 const neededCalls = `
 	accept4 access arch_prctl brk capget capset chdir chmod chown clock_gettime clock_nanosleep clone
 	clone3 close close_range connect copy_file_range creat dup dup2 dup3 epoll_create1 epoll_ctl

@@ -9,7 +9,7 @@ import (
 // user is a user and group that is not root.
 const user = 4711
 
-// processFields are those of a process.
+// processFields are about the process.
 func processFields() []honoured {
 	return []honoured{
 		{name: "capabilities", sentence: "root has the capabilities of the spec, and no others",

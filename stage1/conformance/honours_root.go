@@ -2,7 +2,7 @@ package conformance
 
 import "github.com/opencontainers/runtime-spec/specs-go"
 
-// rootFields are those of a program's files and names.
+// rootFields are about a program's files and names.
 func rootFields() []honoured {
 	return []honoured{
 		{name: "readonly-root", sentence: "nothing can be written to a root that is read-only", fields: []string{"/root/readonly"},
@@ -44,7 +44,7 @@ func rootFields() []honoured {
 		{name: "propagation", sentence: "no mount of the host's comes into a root that is private", fields: []string{"/linux/rootfsPropagation"},
 			ask: func(s *specs.Spec) {
 				s.Linux.RootfsPropagation = "rprivate"
-				s.Mounts = append(s.Mounts, boundData(s)) // from a mount that is shared on the host
+				s.Mounts = append(s.Mounts, boundData(s)) // the source is a shared mount on the host
 			},
 			facts: []fact{has("mount /mnt", "rw"), lacks("mount /mnt", "shared"), lacks("mount /mnt", "master")}},
 		{name: "masked-paths", sentence: "masked paths show nothing", fields: []string{"/linux/maskedPaths"},

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The checks that apply to an immutable image are as strict, except that its app may keep
-// the lock.
+// The checks that apply to an immutable image are as strict as for other images, except that
+// its app may keep the lock.
 func TestAnImmutableImageFailsWhereItIsWrong(t *testing.T) {
 	for name, b := range map[string]struct{ check, body, words string }{
 		"a descriptor too many": {"start/descriptors", `

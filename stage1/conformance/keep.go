@@ -12,8 +12,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
-// keepPods puts the files of the trial's pods beside its own, before they are removed: the
-// journal, which still gets its last lines, and what the stage1 has written below rkt/.
+// keepPods links files of the trial's pods into the trial's directory, before the pods are
+// removed: the journal, to which lines may still be added, and the stage1's files below
+// rkt/.
 func (t *trial) keepPods() error {
 	var err error
 	for _, pod := range t.podDirs() {
@@ -25,7 +26,7 @@ func (t *trial) keepPods() error {
 func keepFiles(pod, to string) error {
 	return filepath.WalkDir(pod, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // it has gone meanwhile
+			return nil // the file is gone
 		}
 		name, _ := filepath.Rel(pod, path)
 		if d.IsDir() && strings.HasPrefix(name, stage1.RootfsDir+"/") && !strings.HasPrefix(name+"/", stage1.RktDir+"/") {
@@ -39,14 +40,14 @@ func keepFiles(pod, to string) error {
 			return err
 		}
 		err = os.Link(path, kept)
-		if errors.Is(err, unix.EXDEV) { // what is mounted on rkt/
+		if errors.Is(err, unix.EXDEV) { // the file is in a mount on rkt/
 			return copyFile(path, kept)
 		}
 		return err
 	})
 }
 
-// keep moves the trial's directory to where failed checks are kept, and returns its new path.
+// keep moves the trial's directory to KeepIn, and returns its new path.
 func (t *trial) keep(check string) (string, error) {
 	kept := filepath.Join(t.config.KeepIn, strings.ReplaceAll(check, "/", "-"))
 	return kept, os.Rename(t.dir, kept)

@@ -24,7 +24,7 @@ import (
 // KitConfig configures the kit.
 type KitConfig struct {
 	Image  string   // path of an image: a directory or an ACI
-	Excuse []string // fields of a spec that the stage1 is excused, as the configuration's accept
+	Excuse []string // fields of a spec that the stage1 may ignore, like accept in the configuration
 	// Doors are for images that package stage1 does not call itself.
 	Doors []stage1.Door `json:"-"`
 	// Timeout is how long one check may take.
@@ -32,10 +32,11 @@ type KitConfig struct {
 	// Dir is the parent of the kit's directory; "" is the system's directory for temporary
 	// files. Programs must be executable there.
 	Dir string
-	// Keep leaves the directory of a check that failed, with the journals of its pods, and
-	// Result.Kept names it.
+	// Keep keeps the directory of a check that failed, with the journals of its pods.
+	// Result.Kept names the directory.
 	Keep bool
-	// KeepIn is where such directories go; Open makes one if Keep is set and this is "".
+	// KeepIn is the parent of kept directories. If Keep is set and this is "", Open makes
+	// one.
 	KeepIn string
 }
 
@@ -44,8 +45,8 @@ type KitConfig struct {
 type Kit struct {
 	config   KitConfig
 	dir      string // of the kit, with the data directory of its pods
-	rootfs   string // of all apps
-	cgroups  string // path of the cgroup that those of apps are in
+	rootfs   string // root of all apps
+	cgroups  string // path of the cgroup that contains the apps' cgroups
 	image    *image.Image
 	stage1   pod.Stage1
 	store    *disk.Store
@@ -53,8 +54,8 @@ type Kit struct {
 	children *proc.Children
 	isolates bool // whether the image honours the fields that isolate sets
 	trials   int
-	podID    string // the UUID of every bare pod; one exists at a time
-	keeps    bool   // whether the kit has made Config.KeepIn
+	podID    string // the UUID of every bare pod; only one exists at a time
+	keeps    bool   // whether the kit has made KeepIn
 }
 
 // ImageError is the error for an image that cannot be rendered, and so cannot be checked.
@@ -93,15 +94,15 @@ func Open(ctx context.Context, c KitConfig) (*Kit, error) {
 }
 
 func (k *Kit) open(ctx context.Context, program string) error {
-	// Other users may not list the directory, but apps in user namespaces must reach their
-	// roots.
+	// Do not let other users list the directory, but let apps in user namespaces reach
+	// their roots.
 	if err := os.Chmod(k.dir, 0o711); err != nil {
 		return err
 	}
 	if err := makeRoot(k.rootfs, program); err != nil {
 		return fmt.Errorf("make a root for apps: %w", err)
 	}
-	// As the root of a container on most hosts it is a mount of its own, and shared.
+	// On most hosts the root of a container is a mount of its own, and shared. Do the same.
 	if err := unix.Mount(k.rootfs, k.rootfs, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount the root of apps: %w", err)
 	}
@@ -123,13 +124,13 @@ func (k *Kit) open(ctx context.Context, program string) error {
 	return k.load(ctx, k.config.Image)
 }
 
-// load makes an image the one that is checked.
+// load makes an image the one to check.
 func (k *Kit) load(ctx context.Context, path string) (err error) {
 	k.config.Image = path
 	if k.image, err = k.images.Image(ctx, path, ""); err != nil {
 		return &ImageError{err}
 	}
-	// If it fails, the check of features/probe says so.
+	// Ignore the error: the check of features/probe reports it.
 	k.image, _, _ = stage1.Probe(ctx, k.images, k.image, k.image.Name(), k.children)
 	if k.stage1, err = k.newStage1(); err != nil {
 		return &ImageError{err}
@@ -140,7 +141,7 @@ func (k *Kit) load(ctx context.Context, path string) (err error) {
 	return nil
 }
 
-// Close removes what the kit has made.
+// Close removes everything that the kit has made.
 func (k *Kit) Close() error {
 	var err error
 	if k.children != nil {
@@ -162,7 +163,7 @@ func (k *Kit) Close() error {
 		_ = unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	}
 	if k.keeps {
-		_ = os.Remove(k.config.KeepIn) // fails if something is kept
+		_ = os.Remove(k.config.KeepIn) // fails if a directory is kept in it
 	}
 	return errors.Join(err, removeCgroups(k.cgroups), os.RemoveAll(k.dir))
 }
@@ -170,7 +171,7 @@ func (k *Kit) Close() error {
 // newStage1 returns a stage1 for one pod.
 func (k *Kit) newStage1() (pod.Stage1, error) { return k.stage1Of(k.image, k.config.Excuse) }
 
-// stage1Of returns what calls the entrypoints of an image, which is excused some fields.
+// stage1Of returns a stage1 of an image, which may ignore the excused fields.
 func (k *Kit) stage1Of(i *image.Image, excused []string) (pod.Stage1, error) {
 	return stage1.For(i, i.Name(), k.children, stage1.Rules{Excused: excused}, k.config.Doors...)
 }

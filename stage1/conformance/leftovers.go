@@ -18,16 +18,16 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// leaveLimit is how long processes, mounts and cgroups that are ending may take to be gone, on
+// leaveLimit is how long processes, mounts and cgroups that are ending may still exist, on
 // an idle machine.
 const leaveLimit = 10 * time.Second
 
 // again is the pause between polls for a change that is not announced.
 const again = 10 * time.Millisecond
 
-// leftovers looks for remains of the trial, waits leaveLimit for them to go, and then
-// removes them and returns an error. After a check that ran out of time remains are expected
-// and are no error.
+// leftovers looks for remains of the trial. It waits up to leaveLimit for them to
+// disappear, then removes them and returns an error. After a check that ran out of time,
+// remains are expected and are no error.
 func (t *trial) leftovers(ctx context.Context) error {
 	var left []string
 	for end := time.Now().Add(leaveLimit * Pace()); ; time.Sleep(again) {
@@ -85,7 +85,8 @@ func (t *trial) removeAll() error {
 	return err
 }
 
-// killUntil kills all descendants again and again once ctx is done, until stop.
+// killUntil waits until ctx is done, and then kills all descendants again and again until
+// stop is closed.
 func killUntil(ctx context.Context, stop <-chan struct{}) {
 	select {
 	case <-ctx.Done():
@@ -110,8 +111,8 @@ func killDescendants() {
 	}
 }
 
-// descendants lists the living descendants of this process. The process is a subreaper, so
-// none of them can leave. Zombies are not listed.
+// descendants lists the running descendants of this process, without zombies. This process
+// is a subreaper, so all descendants remain below it.
 func descendants() []int {
 	parents := map[int]proc.Stat{}
 	files, _ := filepath.Glob("/proc/[0-9]*")

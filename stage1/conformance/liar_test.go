@@ -11,8 +11,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/conformance"
 )
 
-// lies has the lies about fields that a stage1 cannot just drop: without them the spec is none.
-// The mounts 3 and 4 and the namespaces are those that checks add to what every app has.
+// lies has the changes that a lying stage1 makes to fields that it cannot just remove, because
+// the spec would be invalid without them. The mounts 3 and 4 and the namespaces are those that
+// checks add to the spec of every app.
 func lies() map[string]string {
 	namespaces := `/linux/namespaces '[{"type":"mount"},{"type":"pid"},{"type":"ipc"}]'`
 	return map[string]string{
@@ -56,12 +57,12 @@ func lies() map[string]string {
 	}
 }
 
-// notLied are fields whose loss leaves no program that could see it, or that the request has
-// a second time.
+// notLied are fields about which no stage1 of the tests lies: without them no program would run
+// that could notice the loss, or the request has the field a second time.
 var notLied = []string{"/root/path", "/process/terminal"}
 
-// A stage1 that is native but for some fields, which it declares and ignores in apps and execs:
-// at most one field for each check.
+// Each stage1 here is native, except that it ignores some of the fields that it declares, in apps
+// and in execs: at most one field for each check.
 func TestEveryIgnoredFieldIsFoundByName(t *testing.T) {
 	turns := make(chan struct{}, atOnce)
 	for i, l := range liars() {
@@ -88,7 +89,7 @@ func named(check, words, field string) bool {
 	return !strings.Contains(check, "honours/") || strings.Contains(words, field)
 }
 
-// liar is a stage1 that ignores some fields. Each is with the checks that show it.
+// liar is a stage1 that ignores some fields. fields maps each to the checks that notice it.
 type liar struct {
 	fields map[string][]string
 	taken  map[string]bool
@@ -106,7 +107,8 @@ func liars() []*liar {
 	}
 	var all []*liar
 	for _, field := range slices.Sorted(maps.Keys(shownBy)) {
-		// What an app always has is of interest to all checks, and is lied about alone.
+		// All checks use the fields that every app has, so a liar that ignores one of these
+		// ignores no other field.
 		needs := append([]string{}, shownBy[field]...)
 		for _, common := range []string{"/mounts/", "/process/args", "/process/env", "/process/cwd", "/linux/namespaces", "/hooks/createRuntime/*/timeout"} {
 			if strings.HasPrefix(field, common) {

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// observe answers questions about the process, as its program sees it. A question is a word
-// that names an answerer, and its argument. If the kernel refuses, the answer is the
-// name of its error.
+// observe answers questions about the process, as its program sees it. A question is the
+// name of an answerer and an argument. If the kernel refuses, the answer is the name of the
+// kernel's error.
 func observe(questions []string) map[string]string {
-	runtime.LockOSThread() // some answers are those of a thread
+	runtime.LockOSThread() // some answers are about a thread
 	answerers := map[string]func(string) (string, error){
 		"status":      func(name string) (string, error) { return fieldOf("/proc/self/status", name+":") },
 		"limits":      func(name string) (string, error) { return fieldOf("/proc/self/limits", name) },
@@ -44,7 +44,8 @@ func observe(questions []string) map[string]string {
 	return answers
 }
 
-// kernelError returns the name of the kernel's error, such as EROFS, or the text of another one.
+// kernelError returns the name of a kernel error, such as EROFS, or the text of any other
+// error.
 func kernelError(err error) string {
 	for e := err; e != nil; {
 		if errno, ok := e.(unix.Errno); ok {
@@ -59,7 +60,7 @@ func kernelError(err error) string {
 	return err.Error()
 }
 
-// fieldOf returns the words after a name that begins a line of a file.
+// fieldOf returns the words after a name at the beginning of a line of a file.
 func fieldOf(path, name string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -98,7 +99,7 @@ func create(path string) (string, error) {
 	return "created", f.Close()
 }
 
-// stat describes a file: c 1:3 0620 4711:4712.
+// stat describes a file: type, device number, mode and owner, such as c 1:3 0620 4711:4712.
 func stat(path string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
@@ -134,7 +135,7 @@ func mountAt(path string) (string, error) {
 	return answer, nil
 }
 
-// scheduler returns the policy, the nice value and the flags.
+// scheduler returns the policy, the nice value and the flags of the process.
 func scheduler(string) (string, error) {
 	a, err := unix.SchedGetAttr(0, 0)
 	if err != nil {
@@ -143,7 +144,7 @@ func scheduler(string) (string, error) {
 	return fmt.Sprint(a.Policy, a.Nice, a.Flags), nil
 }
 
-// ioPriority returns the class and the priority.
+// ioPriority returns the class and the priority of the process.
 func ioPriority(string) (string, error) {
 	const ofProcess, classShift = 1, 13
 	p, _, errno := unix.Syscall(unix.SYS_IOPRIO_GET, ofProcess, 0, 0)

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Overhead is the memory that a pod of the stage1 takes in addition to its apps:
+// Overhead is the memory that a pod of the stage1 needs in addition to its apps: the
 // proportional set size, in bytes. It excludes kernel memory, and the shim, which is the
 // same for every stage1.
 type Overhead struct {
@@ -21,10 +21,10 @@ type Overhead struct {
 }
 
 const (
-	// podsMeasured are measured together: they share the pages of their programs, as
-	// the pods of a node do.
+	// podsMeasured pods are measured together, because they share the pages of their
+	// programs, as the pods of a node do.
 	podsMeasured = 4
-	// furtherApps are added to one of them for Overhead.PerApp.
+	// furtherApps apps are added to one of the pods, for Overhead.PerApp.
 	furtherApps = 4
 )
 
@@ -56,7 +56,7 @@ func (k *Kit) Overhead(ctx context.Context) (Overhead, error) {
 	return o, err
 }
 
-// pss sums up the processes that are not in the cgroups of apps.
+// pss adds up the memory of the processes that are not in the cgroups of apps.
 func (t *trial) pss() (bytes int64, n int, err error) {
 	var apps []string
 	for _, dir := range cgroupDirs(t.cgroups) {

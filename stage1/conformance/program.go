@@ -23,10 +23,11 @@ const programName = "stage1-verify-app"
 const inRoot = "/bin/" + programName
 
 // Program must be called first by the main function of a program that uses the kit, with
-// os.Args, and with the doors that Config has. In an app of the kit's it runs the app's verb and exits; in the process that
-// becomes the entrypoint of an immutable image it executes that; in a process of Run it runs
-// checks; in the place of an entrypoint (Show) it records the call and executes the entrypoint.
-// Otherwise it returns at once.
+// os.Args and with the doors of the kit's configuration. It has four uses. In an app of the
+// kit it runs the app's verb and exits. In the process that becomes the entrypoint of an
+// immutable image, it executes that entrypoint. In a worker process of Run it runs checks.
+// In place of an entrypoint (Show) it records the call and executes the entrypoint. In any
+// other process it returns at once.
 func Program(args []string, doors ...stage1.Door) {
 	if len(args) == 2 && args[1] == workerVerb && os.Getenv(workerVariable) != "" {
 		os.Exit(work(os.Stdin, os.Stdout, doors))
@@ -40,7 +41,7 @@ func Program(args []string, doors ...stage1.Door) {
 	os.Exit(act(args[1], args[2:]))
 }
 
-// act does one thing and returns the exit code.
+// act runs a verb and returns the exit code.
 func act(verb string, args []string) int {
 	switch verb {
 	case "exit": // CODE
@@ -51,7 +52,7 @@ func act(verb string, args []string) int {
 			fmt.Fprint(os.Stderr, args[1])
 		}
 		return 0
-	case "echo": // the input, to its end
+	case "echo": // copies the input until its end
 		if _, err := io.Copy(os.Stdout, os.Stdin); err != nil {
 			return 1
 		}
@@ -62,9 +63,9 @@ func act(verb string, args []string) int {
 		return wait()
 	case "tick":
 		return tick()
-	case "eat": // MEGABYTES, and then wait
+	case "eat": // MEGABYTES, and then waits
 		return eat(number(args, 0))
-	case "feed": // as eat, once a byte has come
+	case "feed": // like eat, after a byte of input
 		if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
 			return 1
 		}
@@ -89,10 +90,11 @@ func number(args []string, n int) int {
 	return v
 }
 
-// workerVariable is set in a process of Run, so that no command line is taken for one.
+// workerVariable is set in a worker process of Run, so that an ordinary command line is not
+// taken for a worker's.
 const workerVariable = "RKT_STAGE1_VERIFY_WORKER"
 
-// touchVariable names the file that the verb touch makes.
+// touchVariable names the variable with the file that the verb touch makes.
 const touchVariable = "VERIFY_TOUCH"
 
 // signalled is the exit code of a program that has received a signal and handled it.

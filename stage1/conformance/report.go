@@ -14,19 +14,19 @@ type Report struct {
 	Image        string       `json:"image"`
 	Name         string       `json:"name"`
 	Digest       string       `json:"digest"`
-	Level        Level        `json:"level"`   // the level that the results show
+	Level        Level        `json:"level"`   // the level that the results prove
 	Claimed      Level        `json:"claimed"` // the level that was asked for, or 0
 	Holds        bool         `json:"holds"`
 	Whole        bool         `json:"whole"` // every check of the claimed level was run
 	Results      []Result     `json:"checks"`
 	Capabilities []Capability `json:"capabilities"`
-	// Unchecked are fields that the image declares, without a check that has shown them.
+	// Unchecked are fields that the image declares and whose effect no check has verified.
 	Unchecked []Unchecked `json:"declaredAndNotSeen,omitempty"`
 	Overhead  *Overhead   `json:"overhead,omitempty"`
 }
 
 // Judge sets the fields that follow from the results. With a claimed level the image passes
-// if that level holds, otherwise if no check has failed.
+// if it reaches that level, otherwise if no check has failed.
 func (r *Report) Judge() {
 	r.Holds = len(r.Results) > 0
 	for i := range r.Results {
@@ -43,7 +43,7 @@ func (r *Report) Judge() {
 	}
 }
 
-// MarshalJSON writes a result flat.
+// MarshalJSON writes a result as a single object, with the fields of its check.
 func (r Result) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		ID       string            `json:"id"`

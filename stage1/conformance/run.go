@@ -14,8 +14,8 @@ const (
 	Passed Outcome = "passed"
 	Failed Outcome = "failed"
 	// Absent means that the stage1 does not declare the checked feature, or reports that it
-	// cannot do it on this machine. The stage1 then misses a level only if the level demands
-	// the feature.
+	// cannot provide it on this machine. The stage1 then misses a level only if the level
+	// demands the feature.
 	Absent Outcome = "absent"
 )
 
@@ -36,13 +36,13 @@ const (
 	NoEntrypoint Reason = "entrypoint"
 	// Immutable means that pods of the stage1 have one app.
 	Immutable Reason = "immutable"
-	// Refused means that the stage1 reports that it cannot do what it declares.
+	// Refused means that the stage1 reports that it cannot do something that it declares.
 	Refused Reason = "refused"
 	// NoMachine means that the machine or its kernel lacks something.
 	NoMachine Reason = "machine"
 	// Invisible means that the kernel does not show whether a field is honoured.
 	Invisible Reason = "invisible"
-	// Sampled means that only a field like it is checked.
+	// Sampled means that only a similar field is checked.
 	Sampled Reason = "sampled"
 	// FailedCheck means that the check of a field has failed.
 	FailedCheck Reason = "failed"
@@ -54,15 +54,15 @@ const (
 type Result struct {
 	Check
 	Outcome  Outcome
-	Reason   Reason // why it is absent
-	Words    string // why the check failed, or what is absent
+	Reason   Reason // the reason for which it is absent
+	Words    string // why the check failed, or which feature is absent
 	Duration time.Duration
 	Notes    map[string]string
-	Kept     string // where its files are, if it has failed and Config.Keep is set
+	Kept     string // the directory of its files, if it has failed and Keep is set
 }
 
-// breaks reports whether the stage1 misses the check's level because of this result. An immutable
-// image is complete without what only others can have.
+// breaks reports whether the stage1 misses the check's level because of this result. An
+// immutable image is complete without features that only mutable ones can have.
 func (r *Result) breaks() bool {
 	return r.Outcome == Failed || r.Outcome == Absent && r.demanded && r.Reason != Immutable
 }
@@ -86,8 +86,7 @@ func (k *Kit) check(ctx context.Context, c Check) Result {
 	return r
 }
 
-// LevelOf returns the highest level that no result breaks, neither it nor a level below
-// it.
+// LevelOf returns the highest level for which no result breaks this level or a lower one.
 func LevelOf(results []Result) Level {
 	level := Level(Levels)
 	for i := range results {

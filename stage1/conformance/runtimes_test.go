@@ -24,8 +24,8 @@ func ociWith(t *testing.T, line string) string {
 }
 
 // crun sets the size of an exec's terminal after the program has started. On a busy machine
-// the program may read the size before that. Two fields it ignores, which the README of oci
-// names.
+// the program may read the size before that. crun also ignores two fields, which the README of
+// oci names.
 func TestOCIPassesWithCrunToo(t *testing.T) {
 	t.Parallel()
 	need(t, "crun")
@@ -43,8 +43,8 @@ func TestOCIPassesWithCrunToo(t *testing.T) {
 	}
 }
 
-// The processes of runsc on the host are not those of the container, so it has no level.
-// Its README lists what fails, and there is nothing else.
+// The processes of runsc on the host are not those of the container, so oci with runsc reaches
+// no level. The README of oci lists the checks that fail, and no other check may fail.
 func TestOCIWithRunscFailsWhatItsReadmeNames(t *testing.T) {
 	t.Parallel()
 	path := os.Getenv("RKT_TEST_RUNSC")

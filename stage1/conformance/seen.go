@@ -9,8 +9,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 )
 
-// Unchecked lists the fields that the image declares and that no result shows to be honoured,
-// by apps, and by execs if there are any.
+// Unchecked lists the fields that the image declares and whose effect no result shows, for
+// apps and, if there are execs, for execs.
 func (k *Kit) Unchecked(results []Result) []Unchecked {
 	var all []Unchecked
 	for _, l := range leaves() {
@@ -25,7 +25,7 @@ func (k *Kit) Unchecked(results []Result) []Unchecked {
 	return all
 }
 
-// judge reports whether some check of a field has not passed, and why.
+// judge reports whether the checks of a field have not all passed, with the reason.
 func judge(field string, results []Result) (Unchecked, bool) {
 	for _, u := range unchecked() {
 		if covers([]string{u.Field}, field) {
@@ -46,8 +46,8 @@ func judge(field string, results []Result) (Unchecked, bool) {
 	return u, open
 }
 
-// seen lists the isolation that the results show: the checks of the declared fields that have
-// passed, for apps and for execs.
+// seen lists the kinds of isolation that the results prove: the checks of declared fields
+// that have passed, for apps and for execs.
 func seen(results []Result) string {
 	var names []string
 	for _, r := range results {

@@ -24,7 +24,7 @@ type Shown struct {
 	Args        []string          `json:"args"`      // argv[0] included
 	Env         []string          `json:"env"`
 	Descriptors []ShownDescriptor `json:"descriptors"`
-	// Request is the document at RKT_STAGE1_REQUEST, and Process the one at RKT_PROCESS. Either
+	// Request is the document at RKT_STAGE1_REQUEST, and Process that at RKT_PROCESS. Each
 	// is absent if its variable is not set.
 	Request json.RawMessage `json:"request,omitempty"`
 	Process json.RawMessage `json:"process,omitempty"`
@@ -34,10 +34,10 @@ type Shown struct {
 type ShownDescriptor struct {
 	FD     int    `json:"fd"`
 	Access string `json:"access"` // read, write or both
-	File   string `json:"file"`   // as /proc/PID/fd shows it
+	File   string `json:"file"`   // the target of its link in /proc/PID/fd
 }
 
-// calledBy are the checks that call an entrypoint, as patterns of Select.
+// calledBy lists, for each entrypoint, checks that call it, as patterns for Select.
 var calledBy = map[abi.Entrypoint][]string{
 	abi.Run: {"run/ready", "exit/code"}, abi.Stop: {"run/ready", "stop/"}, abi.GC: {"run/ready", "gc/"},
 	abi.AppAdd: {"add/blocked"}, abi.AppStart: {"add/blocked"}, abi.AppRm: {"app-rm/"}, abi.AppStop: {"app-stop/"},
@@ -51,15 +51,15 @@ func Showable() []abi.Entrypoint {
 	return slices.DeleteFunc(abi.Entrypoints(), func(e abi.Entrypoint) bool { return len(calledBy[e]) == 0 })
 }
 
-// ChecksCalling returns the checks among which Show looks for a call.
+// ChecksCalling returns the checks that Show runs to find a call of an entrypoint.
 func ChecksCalling(e abi.Entrypoint) []Check {
 	return Select(Checks(), calledBy[e]...)
 }
 
-// Show runs checks, one after the other, until one has called an entrypoint, and returns the first
-// such call. It puts a program in the place of the entrypoint, in a copy of the image, which writes
-// down what it has received and then executes the entrypoint. The copy declares no socket, so
-// every call is an execution.
+// Show runs checks, one after the other, until one has called an entrypoint, and returns
+// the first such call. In a copy of the image it replaces the entrypoint by a program that
+// records the call and then executes the entrypoint. The copy declares no socket, so every
+// call is an execution.
 func (k *Kit) Show(ctx context.Context, e abi.Entrypoint, checks []Check) (*Shown, error) {
 	if !k.image.Has(e) {
 		return nil, fmt.Errorf("the stage1 has no %s; it has %s", e, k.declaredEntrypoints())
@@ -104,8 +104,8 @@ func (k *Kit) declaredEntrypoints() string {
 	return strings.Join(names, ", ")
 }
 
-// recordingImage copies the image. The entrypoint of the copy is the recorder, which writes to a
-// file.
+// recordingImage copies the image, and replaces an entrypoint by the recorder, which writes
+// to the file whose path is to.
 func (k *Kit) recordingImage(e abi.Entrypoint, to string) (string, error) {
 	dir := filepath.Join(k.dir, "recording")
 	tree := filepath.Dir(k.image.Rootfs())

@@ -13,19 +13,21 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// recorderName is the name of the program that Show puts in the place of an entrypoint.
+// recorderName is the name of the program with which Show replaces an entrypoint.
 const recorderName = ".stage1-verify-show"
 
-// jobSuffix ends the name of the file beside the recorder that holds its job.
+// jobSuffix follows the path of the recorder in the path of the file with its job.
 const jobSuffix = ".json"
 
-// recorderJob says what the recorder executes, and where it writes.
+// recorderJob names the program that the recorder executes, and the file to which it
+// writes.
 type recorderJob struct {
 	Program string // path of the entrypoint in the image
-	To      string // the file, which holds the first call
+	To      string // the file; it gets only the first call
 }
 
-// record writes down what this process has received, and executes the entrypoint with it.
+// record records the call that this process has received, and executes the entrypoint
+// with it.
 func record(args []string) int {
 	fds := ownDescriptors() // before this program opens any
 	errors := os.Stderr

@@ -12,14 +12,16 @@ import (
 	"time"
 )
 
-// perProcessor is how many checks run side by side for each processor: they mostly wait.
+// perProcessor is the number of checks that run concurrently for each processor. Checks
+// wait most of the time.
 const perProcessor = 2
 
-// mostPace bounds Pace: a check that hangs must end.
+// mostPace is the largest value of Pace, because a check that hangs must end.
 const mostPace = 6
 
-// Pace returns by which factor the kit waits longer than on an idle machine: by the processes that
-// want a processor, for each processor, from 1 to 6.
+// Pace returns the factor by which the kit waits longer than on an idle machine. It is the
+// number of processes that want a processor, divided by the number of processors, from 1 to
+// 6.
 func Pace() time.Duration {
 	text, _ := os.ReadFile("/proc/loadavg")
 	load, _, _ := strings.Cut(string(text), " ")
@@ -34,16 +36,17 @@ type round struct {
 	told   func(Result)
 
 	mu      sync.Mutex
-	next    int                // the first check that no worker has
-	results map[int]Result     // by the check's place
-	ended   int                // how many results were told
-	stop    context.CancelFunc // ends the round early
+	next    int                // index of the first check that no worker has taken
+	results map[int]Result     // by the index of the check
+	ended   int                // number of results that were passed to told
+	stop    context.CancelFunc // ends the round before all checks were run
 	err     error              // of a worker
 }
 
-// Run runs checks side by side. It calls begin before each, and told for each result in the
-// order of the checks, never at the same time. If ctx is done, it undoes the running checks and
-// returns early, with the results that were told.
+// Run runs checks concurrently. It calls the function begin before each check, and passes
+// each result to the function told, in the order of the checks. The two are never called at
+// the same time. If ctx is done, Run undoes the running checks and returns early, with the
+// results that were passed to told.
 func (k *Kit) Run(ctx context.Context, checks []Check, begin func(Check), told func(Result)) ([]Result, error) {
 	limit, stop := context.WithCancel(ctx)
 	defer stop()
@@ -63,7 +66,7 @@ func (k *Kit) Run(ctx context.Context, checks []Check, begin func(Check), told f
 	return all, r.err
 }
 
-// run runs checks of a round in one process, until no check is left.
+// run runs checks of a round in one worker process, until no check is left.
 func (k *Kit) run(ctx context.Context, r *round) error {
 	w, err := k.startWorker()
 	if err != nil {
@@ -84,7 +87,7 @@ func (k *Kit) run(ctx context.Context, r *round) error {
 	}
 }
 
-// take returns the place of a check that no worker has, if there is one.
+// take returns the index of a check that no worker has taken, if there is one.
 func (r *round) take(ctx context.Context) (i int, some bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,12 +99,12 @@ func (r *round) take(ctx context.Context) (i int, some bool) {
 	return r.next - 1, true
 }
 
-// tell keeps a result, and tells those whose turn it is.
+// tell stores a result, and passes the results whose turn it is to the function told.
 func (r *round) tell(ctx context.Context, i int, result Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.results[i] = result
-	for ctx.Err() == nil { // a check may have failed for that reason
+	for ctx.Err() == nil { // after ctx is done, checks fail for that reason
 		next, there := r.results[r.ended]
 		if !there {
 			return
@@ -111,8 +114,7 @@ func (r *round) tell(ctx context.Context, i int, result Result) {
 	}
 }
 
-// fail ends the round because of a worker's error. What workers say after ctx is done is of no
-// interest.
+// fail ends the round because of a worker's error. It ignores errors after ctx is done.
 func (r *round) fail(ctx context.Context, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/docs"
 )
 
-// SkeletonFile is a file of an image that a guide writes.
+// SkeletonFile is a file of an example image, from a guide.
 type SkeletonFile struct {
 	Path string // in the image
 	Text string
@@ -20,7 +20,7 @@ type SkeletonFile struct {
 // Executable reports whether the file is a program.
 func (f SkeletonFile) Executable() bool { return strings.HasPrefix(f.Text, "#!") }
 
-// Example names an image that a guide writes.
+// Example names an image whose files are in a guide.
 type Example string
 
 // The examples.
@@ -32,8 +32,8 @@ const (
 // Examples returns all examples.
 func Examples() []Example { return []Example{Runc, Bubblewrap} }
 
-// Skeleton returns the files of an example in the order of its document. They are its code
-// blocks whose fence is followed by a language and a path:
+// Skeleton returns the files of an example in the order of its document. In the document a
+// file is a code block whose fence has a language and a path:
 //
 //	```sh rootfs/run
 func Skeleton(e Example) []SkeletonFile {
@@ -70,8 +70,8 @@ func parseSkeleton(document string) []SkeletonFile {
 	return files
 }
 
-// WriteSkeleton makes the image of an example in a directory, which does not exist yet or is
-// empty.
+// WriteSkeleton makes the image of an example in a directory. The directory must be empty
+// or not exist.
 func WriteSkeleton(dir string, e Example) error {
 	entries, err := os.ReadDir(dir)
 	switch {

@@ -49,8 +49,8 @@ func (k *Kit) declares(s *specs.Spec) error {
 	return err
 }
 
-// honours reports whether the image itself declares all fields of a spec. Fields that it may
-// ignore do not count.
+// honours reports whether the image itself declares all fields of a spec. Fields that the
+// operator lets it ignore do not count.
 func (k *Kit) honours(s *specs.Spec) bool {
 	app, err := read(s)
 	if err != nil {
@@ -63,7 +63,7 @@ func (k *Kit) honours(s *specs.Spec) bool {
 	return err == nil
 }
 
-// read returns a spec, or the process of an exec, as a client sends it.
+// read encodes and reads a spec, or the process of an exec, as if a client had sent it.
 func read[T any](s *T) (*spec.Document[T], error) {
 	raw, err := json.Marshal(s)
 	if err != nil {
@@ -94,7 +94,8 @@ func makeRoot(dir, program string) error {
 	return nil
 }
 
-// bundleOf writes a bundle for a spec, and returns it with the spec as it is read.
+// bundleOf writes a bundle for a spec, and returns its directory and the spec as the shim
+// reads it.
 func (t *trial) bundleOf(s *specs.Spec) (dir string, app *spec.App) {
 	app = must(read(s))
 	dir = must(os.MkdirTemp(t.dir, "bundle-"))

@@ -29,7 +29,7 @@ type streams struct {
 
 var _ pod.Stdio = (*streams)(nil)
 
-// newStreams returns pipes, or with a terminal streams that wait for its console.
+// newStreams returns pipes. With terminal it returns streams that wait for a console.
 func newStreams(terminal bool) (*streams, error) {
 	s := &streams{out: newTranscript(), err: newTranscript()}
 	if terminal {
@@ -79,7 +79,8 @@ func (s *streams) Begin(console *os.File) error {
 	s.mu.Lock()
 	s.console = console
 	s.mu.Unlock()
-	// The reader gets a descriptor of its own: closing that one does not close console.
+	// Duplicate the console, so that closing the reader's descriptor does not close
+	// console.
 	fd, err := unix.FcntlInt(console.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
 		return fmt.Errorf("duplicate the console: %w", err)
@@ -212,7 +213,8 @@ func (t *transcript) now() string {
 	return string(t.text)
 }
 
-// wait returns the text once done returns true for it and for whether the stream has ended.
+// wait returns the text when done returns true. done gets the text, and whether the stream
+// has ended.
 func (t *transcript) wait(ctx context.Context, done func(text string, ended bool) bool) (string, error) {
 	for {
 		t.mu.Lock()
@@ -248,7 +250,7 @@ func (t *transcript) awaitWord(ctx context.Context, word string) error {
 	return nil
 }
 
-// all returns the text once the stream has ended.
+// all waits for the end of the stream and returns the text.
 func (t *transcript) all(ctx context.Context) (string, error) {
 	text, err := t.wait(ctx, func(_ string, ended bool) bool { return ended })
 	if err != nil {

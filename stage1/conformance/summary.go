@@ -9,7 +9,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// Capability is a feature that clients use, and how the stage1 provides it.
+// Capability is a feature that clients use, with the way in which the stage1 provides
+// it.
 type Capability struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -54,7 +55,8 @@ func (k *Kit) Capabilities(results []Result) []Capability {
 	return all
 }
 
-// shown returns yes if an area has results and all of them have passed, otherwise no.
+// shown returns yes if there are results for an area and all of them have passed,
+// otherwise no.
 func shown(results []Result, area, yes, no string) string {
 	found := false
 	for _, r := range results {

@@ -17,7 +17,7 @@ type trial struct {
 	*Kit
 	dir  string // of its bundles and bare pods
 	undo []func(context.Context) error
-	apps int // how many apps were made
+	apps int // number of apps so far
 	pods int
 	// notes are further findings of a check.
 	notes map[string]string
@@ -27,8 +27,8 @@ type trial struct {
 var errTimeout = errors.New("the check has not ended in its time")
 
 // attempt runs a check and undoes its steps. If anything remains, attempt removes it and
-// returns an error.
-// With Config.Keep it returns where the files of a check that has failed are kept.
+// returns an error. If the check has failed and Keep is set, kept is the directory of its
+// files.
 func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, kept string, err error) {
 	k.trials++
 	t := &trial{Kit: k, dir: filepath.Join(k.dir, fmt.Sprintf("trial-%d", k.trials)), notes: map[string]string{}}
@@ -42,11 +42,11 @@ func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, k
 		err = fmt.Errorf("%w: %w", context.Cause(limit), err)
 	}
 	var keepErr error
-	if k.config.Keep { // before they are removed
+	if k.config.Keep { // before the pods are removed
 		keepErr = t.keepPods()
 	}
 	over := ctx
-	if limit.Err() != nil { // remains that outlast the limit are found otherwise
+	if limit.Err() != nil { // end must not wait any more
 		over = limit
 	}
 	endErr := t.end(over)
@@ -63,8 +63,8 @@ func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, k
 // failure is the panic of must and try.
 type failure struct{ err error }
 
-// must returns the value of a call that has succeeded. Otherwise the check has failed: must and
-// try end it as testing's Fatal ends a test. They are called inside caught.
+// must returns the value of a successful call. If the call has failed, must panics and so
+// ends the check, like testing's Fatal. Call it only inside caught.
 func must[T any](value T, err error) T {
 	try(err)
 	return value
@@ -77,7 +77,8 @@ func try(err error) {
 	}
 }
 
-// caught calls a function and returns its error, or the one with which must or try has ended it.
+// caught calls a function and returns its error, or the error with which must or try has
+// ended it.
 func caught(do func() error) (err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -91,8 +92,8 @@ func caught(do func() error) (err error) {
 	return do()
 }
 
-// end undoes the steps of the check, and looks for remains. After a check that ran out of
-// time it does not wait for processes: it kills all of them until the undo steps are done.
+// end undoes the steps of the check, and looks for remains. If the check ran out of time,
+// end does not wait for processes, but kills all of them until the undo steps are done.
 func (t *trial) end(ctx context.Context) error {
 	stop := make(chan struct{})
 	stopped := make(chan struct{})
@@ -114,8 +115,7 @@ func (t *trial) end(ctx context.Context) error {
 // later registers an undo step.
 func (t *trial) later(f func(context.Context) error) { t.undo = append(t.undo, f) }
 
-// id returns a containerd id for the trial's next container. It is not an appc
-// name.
+// id returns a containerd id for the trial's next container. The id is no valid appc name.
 func (t *trial) id() string {
 	t.apps++
 	return fmt.Sprintf("Verify_%d.%d", t.trials, t.apps)

@@ -61,14 +61,15 @@ func (w *wholePod) create(ctx context.Context, change func(*specs.Spec), verb ..
 	return w.restore(ctx, "", change, verb...)
 }
 
-// restore makes an app from a checkpoint, if any.
+// restore makes an app. If checkpoint is not empty, the app is restored from it.
 func (w *wholePod) restore(ctx context.Context, checkpoint string, change func(*specs.Spec), verb ...string) (*wholeApp, error) {
 	a := w.prepareApp(change, verb...)
 	a.config.Checkpoint = checkpoint
 	return a, a.createNow(ctx)
 }
 
-// prepareApp makes the bundle and the streams of an app that is then created.
+// prepareApp makes the bundle and the streams of an app. createNow then creates the
+// app.
 func (w *wholePod) prepareApp(change func(*specs.Spec), verb ...string) *wholeApp {
 	s := w.t.plainSpec(verb...)
 	if change != nil {
@@ -109,7 +110,7 @@ func (w *wholePod) waiting(ctx context.Context, change func(*specs.Spec)) (*whol
 	return a, a.streams.out.awaitWord(ctx, "waiting")
 }
 
-// ends waits for an exit, and fails if it has another code.
+// ends waits for an exit, and fails if it has another code than code.
 func (a *wholeApp) ends(ctx context.Context, exec pod.ExecID, code uint32) error {
 	exit, err := a.w.Wait(ctx, a.id, exec)
 	if err != nil {
@@ -142,7 +143,7 @@ func (a *wholeApp) remove(ctx context.Context) error {
 	return err
 }
 
-// wholeExec is an exec of such an app.
+// wholeExec is an exec of a wholeApp.
 type wholeExec struct {
 	*streams
 	pid int
@@ -201,7 +202,7 @@ func (e *events) kinds(ctx context.Context, id pod.AppID, last pod.EventKind) ([
 	}
 }
 
-// resources is a linux.resources object.
+// resources returns the JSON of a linux.resources object.
 func resources(r specs.LinuxResources) []byte {
 	b, _ := json.Marshal(r) // cannot fail for this struct
 	return b

@@ -19,18 +19,19 @@ import (
 )
 
 // worker is a process with a kit of its own, which runs checks one after the other. So the
-// remains of a check are those of its process, whatever other checks do at the same time.
+// remains of a check are descendants of its worker, whatever other checks do at the same
+// time.
 type worker struct {
 	child *proc.Child
-	in    *os.File // at its end the worker undoes what it does, and ends
+	in    *os.File // when it is closed, the worker undoes its running check and ends
 	out   *os.File
 	says  *json.Decoder
 }
 
-// workerVerb is the verb of Program in such a process.
+// workerVerb is the argument by which Program recognises a worker.
 const workerVerb = "checks"
 
-// finding is what a worker says of a check.
+// finding is a worker's report on a check.
 type finding struct {
 	Outcome Outcome
 	Reason  Reason
@@ -56,7 +57,7 @@ func (k *Kit) startWorker() (_ *worker, err error) {
 	w := &worker{in: in, out: out, says: json.NewDecoder(out)}
 	w.child, err = k.children.Start([]string{"/proc/self/exe", workerVerb}, &os.ProcAttr{
 		Env: append(os.Environ(), workerVariable+"=1"), Files: []*os.File{theirIn, theirOut, os.Stderr},
-		Sys: &syscall.SysProcAttr{Setpgid: true}, // the terminal's ^C is for this process
+		Sys: &syscall.SysProcAttr{Setpgid: true}, // the terminal's interrupt must only reach this process
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start a process for checks: %w", err), in.Close(), out.Close())
@@ -66,7 +67,7 @@ func (k *Kit) startWorker() (_ *worker, err error) {
 	return w, json.NewEncoder(in).Encode(c)
 }
 
-// check has the worker run a check.
+// check makes the worker run a check.
 func (w *worker) check(c Check) (Result, error) {
 	r := Result{Check: c}
 	if err := json.NewEncoder(w.in).Encode(c.ID); err != nil {
@@ -83,7 +84,7 @@ func (w *worker) check(c Check) (Result, error) {
 	return r, nil
 }
 
-// end waits until the worker has undone what it does.
+// end waits until the worker has undone its running check and has ended.
 func (w *worker) end() error {
 	err := w.in.Close()
 	var f finding
@@ -94,8 +95,8 @@ func (w *worker) end() error {
 	return errors.Join(err, w.out.Close())
 }
 
-// work is the worker's part: it reads a configuration and the ids of checks, and writes
-// findings.
+// work is the worker's main function. It reads a configuration and the ids of checks, and
+// writes findings.
 func work(in io.Reader, out io.Writer, doors []stage1.Door) int {
 	signal.Ignore(syscall.SIGPIPE)
 	log.L.Logger.SetOutput(io.Discard)

@@ -20,15 +20,16 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// maxImage bounds what an ACI may unpack to, in bytes.
+// maxImage is the largest size of an unpacked image, in bytes.
 const maxImage = 8 << 30
 
-// unpack unpacks the wanted entries of an ACI and returns appc's image id, the digest of the
-// uncompressed tar. left is how many bytes the entries may still unpack to. Nothing in the tar can
-// reach out of the directory: every name is resolved inside of it, symbolic links included.
+// unpack unpacks the wanted entries of an ACI and returns appc's image id, which is the
+// digest of the uncompressed tar. left is how many bytes the entries may still unpack to.
+// All names are resolved inside the directory, with their symbolic links, so the tar cannot
+// write outside of it.
 //
-// The reader in appc/spec's package aci is not used: it links net/http, unpacks xz in a child
-// process and ends the caller if there is no xz.
+// Package aci of appc/spec has a reader, too. It is not used, because it links net/http,
+// unpacks xz in a child process, and ends the caller if there is no xz.
 func unpack(ctx context.Context, file string, to *os.Root, left *int64, wanted func(*tar.Header) bool) (string, error) {
 	f, plain, err := openACI(file)
 	if err != nil {
@@ -40,7 +41,7 @@ func unpack(ctx context.Context, file string, to *os.Root, left *int64, wanted f
 	r := io.TeeReader(limited, h)
 	err = extract(ctx, tar.NewReader(r), to, left, wanted)
 	if err == nil {
-		_, err = io.Copy(io.Discard, r) // what follows the end marker counts
+		_, err = io.Copy(io.Discard, r) // the image id also covers bytes after the end marker
 	}
 	switch {
 	case limited.N <= 0:
@@ -95,7 +96,7 @@ func extract(ctx context.Context, r *tar.Reader, to *os.Root, left *int64, wante
 		case !wanted(hdr):
 			continue
 		}
-		if *left -= hdr.Size; *left < 0 { // a sparse file has fewer bytes in the tar
+		if *left -= hdr.Size; *left < 0 { // not the bytes in the tar, of which a sparse file has fewer
 			return errTooLong()
 		}
 		if err := extractEntry(to, hdr, r); err != nil {
@@ -136,7 +137,7 @@ func extractEntry(root *os.Root, hdr *tar.Header, r io.Reader) error {
 		}
 		err = writeFile(f, r, mode)
 		if errno := syscall.Errno(0); err != nil && !errors.As(err, &errno) {
-			return errNotACI(err) // the error comes from the tar, not from the tree
+			return errNotACI(err) // an error of the tar, not of the tree
 		}
 		return err
 	case tar.TypeSymlink:
@@ -153,8 +154,8 @@ func extractEntry(root *os.Root, hdr *tar.Header, r io.Reader) error {
 	return invalid("a stage1 image holds files, directories and links only")
 }
 
-// makeParent makes the directory of an entry, unless an earlier entry has made it. The
-// directory's mode does not depend on the umask, because digests cover modes.
+// makeParent makes the directory of an entry, unless an earlier entry has made it. Its mode
+// does not depend on the umask, because digests cover modes.
 func makeParent(root *os.Root, dir string) error {
 	const mode = 0o755
 	err := root.Mkdir(dir, mode)
@@ -164,7 +165,7 @@ func makeParent(root *os.Root, dir string) error {
 		}
 	}
 	if errors.Is(err, fs.ErrExist) {
-		return root.MkdirAll(dir, mode) // an error if it is no directory
+		return root.MkdirAll(dir, mode) // fails if a file is in its place
 	}
 	if err != nil {
 		return err
@@ -176,7 +177,7 @@ func errNoPlace(name string) error {
 	return invalid("%q: an ACI holds \"manifest\" and what is below \"rootfs\", and nothing else", name)
 }
 
-// entryName returns the clean name of an entry, and false if an ACI cannot have such an
+// entryName returns the clean name of an entry, and false if an ACI must not have such an
 // entry. It refuses every name with "..", even if the path stays inside.
 func entryName(name string) (string, bool) {
 	clean := path.Clean(name)

@@ -78,8 +78,8 @@ func peekACI(file string) (*aci, error) {
 	}
 }
 
-// isWhole reports whether the tree of an ACI has all files of the ACI and no others: the ACI
-// has neither dependencies nor a pathWhitelist.
+// isWhole reports whether the ACI's tree consists of exactly the ACI's files, because the
+// ACI has neither dependencies nor a pathWhitelist.
 func (a *aci) isWhole() bool {
 	return len(a.manifest.Dependencies) == 0 && len(a.manifest.PathWhitelist) == 0
 }
@@ -196,7 +196,7 @@ func (a *aci) relinked(files map[string]struct{}) map[string]string {
 	return instead
 }
 
-// wanted reports whether an entry is to be unpacked, and under which name.
+// wanted reports whether an entry has to be unpacked, and returns the name for it.
 func wanted(hdr *tar.Header, files map[string]struct{}, instead map[string]string) bool {
 	name := path.Clean(hdr.Name)
 	_, ok := files[name]

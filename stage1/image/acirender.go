@@ -32,7 +32,7 @@ func (r resolved) ReadStream(id string) (io.ReadCloser, error) {
 	}{io.LimitReader(plain, maxImage), f}, nil
 }
 
-// ResolveKey implements acirenderer.ACIProvider: an image id may be shortened.
+// ResolveKey implements acirenderer.ACIProvider. short may be a prefix of an image id.
 func (r resolved) ResolveKey(short string) (string, error) {
 	for id := range r.found {
 		if strings.HasPrefix(id, short) {
@@ -58,11 +58,11 @@ func (r resolved) GetACI(name types.ACIdentifier, labels types.Labels) (string, 
 	return "", fmt.Errorf("image %s: %w", name, errdefs.ErrNotFound)
 }
 
-// recipe says how the tree of an image is made from ACIs.
+// recipe is the list of files from ACIs that make the tree of an image.
 type recipe struct {
 	*resolver
-	// files lists the files that each image contributes, the image itself first. An image on
-	// which two others depend is in it twice.
+	// files lists the files that each image contributes, beginning with the image itself.
+	// An image on which two others depend is listed twice.
 	files acirenderer.RenderedACI
 }
 
@@ -83,9 +83,9 @@ func (r *ACIs) recipe(ctx context.Context, top *aci) (*recipe, error) {
 	return &recipe{found, files}, nil
 }
 
-// digest returns the digest of the image. For an ACI without dependencies it is appc's image
-// id. For an ACI with dependencies it is the digest of the list of all image ids, one in a
-// line, the highest first.
+// digest returns the digest of the image. For an ACI without dependencies it is appc's
+// image id. For an ACI with dependencies it is the digest of a list of all image ids, one
+// per line, the highest first.
 func (r *recipe) digest() string {
 	if len(r.files) == 1 {
 		return r.files[0].Key
@@ -97,7 +97,8 @@ func (r *recipe) digest() string {
 	return digestText(h)
 }
 
-// render makes the tree, from the lowest image to the highest.
+// render makes the tree. It begins with the lowest image, and higher images replace its
+// files.
 func (r *recipe) render(ctx context.Context, to string) error {
 	root, err := os.OpenRoot(to)
 	if err != nil {

@@ -19,9 +19,9 @@ type resolver struct {
 	byPath map[string]*aci // the ACIs whose manifests were read; nil for other files
 	chosen map[string]*aci // by dependencyKey
 	found  map[string]*aci // by image id
-	under  []*aci          // the path of dependencies to the image that is being resolved
-	named  map[string]bool // image ids that another image names: its signature covers them
-	count  int             // how many images make the tree of dependencies
+	under  []*aci          // the images from the top to the one that is being resolved
+	named  map[string]bool // image ids that another image names, so that the other's signature covers them
+	count  int             // number of images in the tree of dependencies
 	dirs   []string
 }
 
@@ -64,7 +64,7 @@ func (s *resolver) descend(ctx context.Context, a *aci) error {
 	return nil
 }
 
-// circle names the images of a circle of dependencies that begins and ends with again.
+// circle describes a circle of dependencies, which begins and ends with the same ACI.
 func (s *resolver) circle(again *aci) string {
 	var names []string
 	for _, a := range append(s.under[slices.Index(s.under, again):], again) {
@@ -73,8 +73,9 @@ func (s *resolver) circle(again *aci) string {
 	return strings.Join(names, " → ")
 }
 
-// choose returns the image that a dependency names. The first directory decides that has an
-// ACI of this name with these labels. If it has several, they must be the same image.
+// choose returns the image that a dependency names. It looks in the first directory that
+// has an ACI with this name and these labels. If that directory has several, they must be
+// the same image.
 func (s *resolver) choose(ctx context.Context, d types.Dependency) (*aci, error) {
 	key := dependencyKey(d.ImageName, d.Labels)
 	if d.ImageID != nil {
@@ -119,8 +120,8 @@ func (s *resolver) choose(ctx context.Context, d types.Dependency) (*aci, error)
 	return nil, fmt.Errorf("no ACI of this name with these labels is in %s: put it there: %w", strings.Join(s.dirs, " or "), errdefs.ErrNotFound)
 }
 
-// candidates returns the ACIs of a directory that have a name and labels, read to their
-// ends. It ignores files that are not ACIs.
+// candidates returns the ACIs of a directory that have the name and labels of a dependency.
+// It reads each to its end. It ignores files that are not ACIs.
 func (s *resolver) candidates(ctx context.Context, dir string, d types.Dependency) ([]*aci, error) {
 	files, err := acisIn(dir)
 	if err != nil {

@@ -18,24 +18,23 @@ type ACIs struct {
 	// Directories are searched for an ACI's dependencies, in their order and after the
 	// directory of the ACI itself. A dependency is a file whose name ends in .aci.
 	Directories []string
-	// Signed demands that the signature of each ACI was verified, by Verify or by an
-	// import.
+	// Signed demands a verified signature for each ACI. Verify must verify it now, or an
+	// import must have verified it.
 	Signed bool
-	// Verify verifies the signature of the ACI at a path, which has an appc name, and
-	// returns its signer. It reads the content to the end. It is nil in programs that cannot
-	// verify signatures.
+	// Verify verifies the signature of an ACI and returns its signer. file is the path of
+	// the ACI and name its appc name. Verify reads content to its end. It is nil in
+	// programs that cannot verify signatures.
 	Verify func(file, name string, content io.Reader) (signer string, err error)
 }
 
-// With returns the same store for images under other rules.
+// With returns a store with the same images and other rules.
 func (s *Store) With(rules ACIs) *Store {
 	other := *s
 	other.acis = rules
 	return &other
 }
 
-// searched returns the directories in which dependencies of the ACI at a path are
-// looked for.
+// searched returns the directories that are searched for dependencies of the ACI at a path.
 func (r *ACIs) searched(file string) []string {
 	return append([]string{filepath.Dir(file)}, r.Directories...)
 }
@@ -48,7 +47,7 @@ type filled struct {
 }
 
 // fillACI unpacks an ACI and its dependencies. If the ACI must be signed and this program
-// cannot verify signatures, allowed decides.
+// cannot verify signatures, it calls allowed to decide.
 func (r *ACIs) fillACI(ctx context.Context, file, to string, allowed func(digest string) error) (filled, error) {
 	top, err := peekACI(file)
 	if err != nil {
@@ -86,8 +85,8 @@ func (r *ACIs) fillACI(ctx context.Context, file, to string, allowed func(digest
 	return f, made.render(ctx, to)
 }
 
-// signerOf verifies the signature of an image that is an ACI and must be signed. It returns
-// the image's digest and signer, both empty for any other image.
+// signerOf verifies the signature of an ACI that must be signed. It returns the ACI's
+// digest and signer. For any other image it returns empty strings.
 func (r *ACIs) signerOf(ctx context.Context, file string) (digest, signer string, err error) {
 	st, err := os.Stat(file)
 	if err != nil {
@@ -112,9 +111,9 @@ func (r *ACIs) signerOf(ctx context.Context, file string) (digest, signer string
 	return made.digest(), signer, err
 }
 
-// verify verifies the signatures of the images, and returns the signer of the highest. An
-// image that another one names by its image id needs no signature: the signature of that
-// other one covers it.
+// verify verifies the signatures of the images, and returns the signer of the highest. If
+// an image names another one by its image id, the other one needs no signature, because the
+// first one's signature covers it.
 func (r *recipe) verify() (signer string, err error) {
 	for i, part := range r.files {
 		a := r.found[part.Key]

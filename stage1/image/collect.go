@@ -14,17 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree is a tree of the store, and why it is kept.
+// Tree is a tree of the store, with the reason for which it is kept.
 type Tree struct {
 	Digest string `json:"digest"`
 	Name   string `json:"name,omitempty"` // of the stage1, if it can be read
 	Bytes  int64  `json:"bytes"`          // of its files
-	Kept   string `json:"kept,omitempty"` // why it is kept; empty if it is removed
+	Kept   string `json:"kept,omitempty"` // the reason for which it is kept; empty if it is removed
 }
 
-// Collect removes the unused trees. A tree is in use if a pod has it, if it was imported, if
-// its source is unchanged, if its digest is wanted, or if a process is about to make a pod
-// with it. With dry Collect removes nothing and only returns what it would remove.
+// Collect removes the unused trees. A tree is in use if a pod has it, if it was imported,
+// if its source is unchanged, if its digest is wanted, or if a process is about to make a
+// pod with it. If dry is set, Collect removes nothing and returns the trees that it would
+// remove.
 func (s *Store) Collect(ctx context.Context, wanted []string, dry bool) (_ []Tree, err error) {
 	defer prefix(&err, "collect stage1 trees")
 	unlock, err := s.lock(ctx)
@@ -172,8 +173,8 @@ func (s *Store) discard(d *candidate) error {
 	return errors.Join(err, os.RemoveAll(tmp))
 }
 
-// intended returns the digests of trees to keep, and why. stale are records of sources that
-// no longer exist or have changed.
+// intended returns the digests of trees to keep, with the reasons. stale are records of
+// sources that no longer exist or have changed.
 func (s *Store) intended(wanted []string) (kept map[string]string, stale []string, err error) {
 	kept = map[string]string{}
 	files, err := filepath.Glob(filepath.Join(s.dir, knownDir, "*.json"))
@@ -200,8 +201,9 @@ func (s *Store) intended(wanted []string) (kept map[string]string, stale []strin
 	return kept, stale, nil
 }
 
-// used returns the digests of the stage1s that pods have, as their directories say. It reads the
-// directories in the order of a pod's states: a pod that moves on meanwhile is seen at least once.
+// used returns the digests of the stage1s of pods, which are in the pods' directories. It
+// reads the directories of states in the order in which a pod moves through them, so it
+// sees a pod that moves meanwhile at least once.
 func (s *Store) used() (map[string]bool, error) {
 	used := map[string]bool{}
 	for _, state := range []string{"embryo", "prepare", "prepared", "run", "exited-garbage", "garbage"} {
@@ -213,7 +215,7 @@ func (s *Store) used() (map[string]bool, error) {
 		for _, p := range pods {
 			id, err := os.ReadFile(filepath.Join(dir, p.Name(), IDFile))
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // it has no tree yet, and its shim holds the lock; or it has moved on
+				continue // the pod has no tree yet, and its shim holds the tree's lock; or the pod has moved on
 			}
 			if err != nil {
 				return nil, err

@@ -13,7 +13,8 @@ import (
 	"strings"
 )
 
-// digestPrefix and digestLen describe a digest as text: appc's image id.
+// digestPrefix and digestLen describe the text of a digest, which has the form of
+// appc's image ids.
 const (
 	digestPrefix = "sha512-"
 	digestLen    = len(digestPrefix) + 2*sha512.Size
@@ -33,14 +34,14 @@ func isDigest(d string) bool {
 // modeBits are the bits of a file's mode that are kept.
 const modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 
-// treeDigest returns the digest of an image directory: that of a tar in which
-// "manifest" comes first, then "rootfs" and everything in it, each directory's
-// entries in the order of their bytes. An entry has a name, a type, mode bits, a
-// link target and contents. It has no times, its owner is 0:0, and a hard link
-// is a file like any other, so that every copy of an image has the same digest.
+// treeDigest returns the digest of an image directory: that of a tar with "manifest",
+// then "rootfs", and then everything in rootfs, with the entries of each directory in
+// the order of their bytes. An entry has a name, a type, mode bits, a link target and
+// contents. Times are left out, the owner is always 0:0, and hard links count as
+// separate files. So every copy of an image has the same digest.
 func treeDigest(dir string) (string, error) { return hashTree(dir, false) }
 
-// treeSum returns the digest of a rendered tree including the owners of its files.
+// treeSum returns a digest of a rendered tree that includes the owners of files.
 func treeSum(dir string) (string, error) { return hashTree(dir, true) }
 
 func hashTree(dir string, owners bool) (string, error) {
@@ -82,8 +83,8 @@ func walkImage(dir string, visit func(rel string, st fs.FileInfo) error) error {
 }
 
 func writeEntry(w *tar.Writer, dir, rel string, st fs.FileInfo, owners bool) error {
-	// Copy only the fields that count: tar.FileInfoHeader also sets the owner and the
-	// times.
+	// Copy only the fields that are part of the digest: tar.FileInfoHeader also sets
+	// the owner and the times.
 	plain, err := tar.FileInfoHeader(st, "")
 	if err != nil {
 		return fmt.Errorf("%s: %w", rel, err)

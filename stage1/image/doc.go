@@ -1,7 +1,7 @@
-// Package image knows stage1 images: it reads one from a directory, an ACI, an OCI
-// layout or archive, or blobs such as those of containerd, checks what its manifest
-// declares, and keeps a verified copy of its tree in a content-addressed store that
-// all shims of a node share.
+// Package image handles stage1 images. It reads an image from a directory, an ACI,
+// an OCI layout or archive, or blobs such as those of containerd, and checks the
+// declarations in its manifest. It keeps a verified copy of the image's tree in a
+// content-addressed store that all shims of a node share.
 //
 //	Locate ──► Store.Image ────► Image: name, digest, version, entrypoints, tree
 //	           Import, Rendered

@@ -51,7 +51,8 @@ func openImage(dir, digest string) (*Image, error) {
 }
 
 func readManifest(file string) ([]byte, error) {
-	// A link could lead out of the image, and opening a fifo could block.
+	// Do not follow a link, which could lead out of the image, and do not block in the open
+	// of a fifo.
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("a stage1 image has a file called manifest: %w", err)
@@ -67,8 +68,8 @@ func readManifest(file string) ([]byte, error) {
 	return text, err
 }
 
-// Features returns the runtime-spec's features structure of an image directory,
-// which need not be in a store, as JSON; nil if it declares none.
+// Features returns the runtime-spec's features structure of an image directory as JSON, or
+// nil if the image declares none. The directory need not be in a store.
 func Features(dir string) (_ []byte, err error) {
 	defer prefix(&err, "stage1 image %s", dir)
 	i, err := openImage(dir, "")
@@ -84,8 +85,8 @@ func Probes(dir string) bool {
 	return err == nil && !i.RktABI() && i.Has(abi.FeaturesProbe)
 }
 
-// Close lets the image's tree be collected if it is not in use otherwise. A process that
-// makes pods with the image need not call it; the lock ends with the process.
+// Close allows the image's tree to be collected, unless it is still in use. A process that
+// makes pods with the image need not call Close, because the lock ends with the process.
 func (i *Image) Close() error {
 	if i.lock == nil {
 		return nil
@@ -113,16 +114,16 @@ func (i *Image) Rootfs() string { return filepath.Join(i.dir, "rootfs") }
 // abi.Version.
 func (i *Image) Version() int { return i.manifest.version }
 
-// RktABI reports whether the image's entrypoints are called as rkt called them: those of
-// interface versions 1 to 6 are.
+// RktABI reports whether the image has the rkt ABI, that is, an interface version from 1 to
+// 6.
 func (i *Image) RktABI() bool { return i.manifest.version < abi.Version }
 
 // sinceMutable is the first interface version with entrypoints that add apps to a pod.
 const sinceMutable = 5
 
 // Mutable reports whether apps can be added to a running pod of the image. An image of the
-// rkt ABI also needs enter, to act inside a pod, and attach, to reach the streams of an
-// app. Pods of other images are made with their only app.
+// rkt ABI needs two more entrypoints for that: enter, to act inside a pod, and attach, to
+// reach the streams of an app. Pods of other images are made with their only app.
 func (i *Image) Mutable() bool {
 	needed := []abi.Entrypoint{abi.AppAdd, abi.AppStart, abi.AppRm}
 	if i.RktABI() {
@@ -134,12 +135,12 @@ func (i *Image) Mutable() bool {
 // Has reports whether the image declares an entrypoint.
 func (i *Image) Has(e abi.Entrypoint) bool { return i.Entrypoint(e) != "" }
 
-// Entrypoint returns the path of an entrypoint inside the image's rootfs, absolute
-// there; empty if the image does not declare it.
+// Entrypoint returns the absolute path of an entrypoint inside the image's rootfs, or "" if
+// the image does not declare it.
 func (i *Image) Entrypoint(e abi.Entrypoint) string { return i.manifest.paths[e] }
 
-// Socket returns where the stage1 answers calls, as a path inside rootfs that is absolute
-// there, or "" if every call is an execution.
+// Socket returns the absolute path inside rootfs of the socket on which the stage1 answers
+// calls. It is "" if every call is an execution.
 func (i *Image) Socket() string { return i.manifest.socket }
 
 // Owns reports whether the stage1 does by itself what a word of abi.AnnotationOwn names.
@@ -148,14 +149,14 @@ func (i *Image) Owns(o abi.Own) bool { return slices.Contains(i.manifest.own, o)
 // Deadline returns how long a call may take by the image's own declaration, or 0.
 func (i *Image) Deadline(e abi.Entrypoint) time.Duration { return i.manifest.limits[e] }
 
-// Fields returns the JSON pointers into config.json that the image's features document
-// declares, or its answer of features/probe. ok is false if the image has neither.
+// Fields returns the JSON pointers into config.json that the image declares, in its
+// features document or in its answer of features/probe. ok is false if it has neither.
 func (i *Image) Fields() (pointers []string, ok bool) {
 	return i.features.Fields, i.manifest.features != "" || i.isProbed
 }
 
 // OCIFeatures returns the runtime-spec's features structure that the image declares, as
-// JSON; nil if it declares none.
+// JSON, or nil if it declares none.
 func (i *Image) OCIFeatures() []byte {
 	if string(i.features.OCI) == "null" {
 		return nil

@@ -11,7 +11,7 @@ import (
 )
 
 // importedDir is the directory of the records of imports. The store keeps an imported tree
-// even if it is not in use otherwise.
+// even if nothing else uses it.
 const importedDir = "imported"
 
 // Imported is the record of an import.
@@ -24,8 +24,8 @@ type Imported struct {
 	Signer string `json:"signer,omitempty"`
 }
 
-// rememberImport records an import, so that it survives a crash. The caller has the
-// lock.
+// rememberImport records an import so that the record survives a crash of the machine. The
+// caller has the store's lock.
 func (s *Store) rememberImport(i *Image, ref, signer string) error {
 	dir := filepath.Join(s.dir, importedDir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -42,9 +42,9 @@ func (s *Store) rememberImport(i *Image, ref, signer string) error {
 	return syncDir(dir)
 }
 
-// ImportPath brings an image from a path, in any of the forms that Image takes, into
-// the store, and records the import. If the rules demand it, it verifies the signature of an
-// ACI, even if the ACI was rendered before.
+// ImportPath brings an image from a path into the store, and records the import. The image
+// may have any form that Image accepts. If the rules demand signatures, ImportPath verifies
+// the signature of an ACI, even if the ACI was rendered before.
 func (s *Store) ImportPath(ctx context.Context, path string) (_ *Image, err error) {
 	defer prefix(&err, "import stage1 image %s", path)
 	path, err = filepath.Abs(path)
@@ -68,7 +68,7 @@ func (s *Store) ImportPath(ctx context.Context, path string) (_ *Image, err erro
 	return i, s.rememberImport(i, path, signer)
 }
 
-// Imports lists what was imported.
+// Imports lists the records of all imports.
 func (s *Store) Imports() ([]Imported, error) {
 	files, err := filepath.Glob(filepath.Join(s.dir, importedDir, digestPrefix+"*.json"))
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *Store) Signed(i *Image) error {
 	return s.allowed(i.digest)
 }
 
-// allowed is Signed for an ACI that is not rendered yet.
+// allowed is Signed for an ACI that was not rendered yet.
 func (s *Store) allowed(digest string) error {
 	if i, ok := s.importOf(digest); ok && i.Signer != "" {
 		return nil

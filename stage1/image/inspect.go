@@ -10,11 +10,11 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// Inspect reads the image at path, in any form that Store.Image takes, without a store. It returns
-// an error if a store with these rules would refuse the image; if they demand a signature, Verify
-// must be set. It unpacks a packed image into a temporary directory, for which it needs root, and
-// removes that directory. So the methods of the Image that read its manifest work, but it cannot
-// be attached.
+// Inspect reads the image at path without a store. The image may have any form that
+// Store.Image accepts. Inspect returns an error if a store with these rules would refuse
+// the image. If the rules demand a signature, Verify must be set. Inspect unpacks a packed
+// image into a temporary directory, for which it needs root, and removes the directory. So
+// the methods of the Image that read its manifest work, but the image cannot be attached.
 func (r ACIs) Inspect(ctx context.Context, path string) (i *Image, err error) {
 	defer prefix(&err, "stage1 image %s", path)
 	if _, err := os.Stat(path); err != nil {
@@ -55,7 +55,7 @@ func (r ACIs) Inspect(ctx context.Context, path string) (i *Image, err error) {
 	return i, nil
 }
 
-// IsTree reports whether a path is an image directory, and not a packed image.
+// IsTree reports whether a path is an image directory, as opposed to a packed image.
 func IsTree(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.IsDir() && !isLayout(path)

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// settled is how old the last change of a source must be before its digest is recorded. If
-// a file is changed twice within the resolution of its file system's clock, both versions
-// have the same times.
+// settled is how old the last change of a source must be before the source's digest is
+// recorded. If a file is changed twice within the resolution of its file system's clock,
+// both versions have the same times.
 const settled = time.Second
 
 // known is the record of a source: the digest that it had with this fingerprint.
@@ -25,8 +25,8 @@ type known struct {
 	Path        string `json:"path"`
 	Fingerprint string `json:"fingerprint"`
 	Digest      string `json:"digest"`
-	// Dirs are the directories in which its dependencies were looked for. The fingerprint
-	// covers the ACIs there.
+	// Dirs are the directories that were searched for the ACI's dependencies. The
+	// fingerprint covers the ACIs there.
 	Dirs []string `json:"dirs,omitempty"`
 }
 
@@ -57,15 +57,15 @@ func (k *known) isCurrent() bool {
 	return err == nil && print == k.Fingerprint
 }
 
-// remember records the digest of a source, by rename. The caller has the lock.
+// remember records the digest of a source, by rename. The caller has the store's lock.
 func (s *Store) remember(source, print, digest string, dirs []string) error {
 	return replace(s.record(source), known{Version: 1, Path: source, Fingerprint: print, Digest: digest, Dirs: dirs})
 }
 
-// fingerprint returns a hash of the attributes of a source: path, inode, mode, size
-// and both times of each of its files, and of the ACIs in the directories of its
-// dependencies. If the fingerprint is unchanged, the digest is known without reading a
-// file. changed is the time of the last change of any of them.
+// fingerprint returns a hash of the attributes of a source: path, inode, mode, size and
+// both times of each of its files, and of the ACIs in the directories of its dependencies.
+// If the fingerprint is unchanged, so is the digest, and no file has to be read. changed
+// is the time of the last change of any of the files.
 func fingerprint(source string, dirs ...string) (print string, changed time.Time, err error) {
 	f := fingerprinter{hash: sha256.New()}
 	err = f.addSource(source)
@@ -87,7 +87,7 @@ func (f *fingerprinter) addSource(source string) error {
 	switch {
 	case err != nil:
 	case st.IsDir() && isLayout(source):
-		// The index of a layout names everything else by digests.
+		// The index of a layout names all other files by their digests.
 		name := filepath.Join(source, layoutIndex)
 		if st, err = os.Stat(name); err == nil {
 			err = f.add(layoutIndex, st)

@@ -23,9 +23,9 @@ const (
 )
 
 // applyLayer unpacks a layer into a directory that has the layers below it. It reads the
-// layer twice: first it removes files of the layers below, then it adds the layer's own,
-// so that it removes none of these. budget is how many bytes all layers together may
-// still unpack to.
+// layer twice: first it removes files of the layers below, and then it adds the layer's
+// own files, so that the removals do not affect these. budget is how many bytes all
+// layers together may still unpack to.
 func applyLayer(ctx context.Context, blobs Blobs, d Descriptor, to string, budget *int64) error {
 	root, err := os.OpenRoot(to)
 	if err != nil {
@@ -65,7 +65,7 @@ func walkTar(ctx context.Context, b io.Reader, budget *int64, visit func(name st
 	for {
 		hdr, err := r.Next()
 		if err == nil {
-			*budget -= hdr.Size // a sparse file has fewer bytes in the tar
+			*budget -= hdr.Size // not the bytes in the tar, of which a sparse file has fewer
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -80,7 +80,7 @@ func walkTar(ctx context.Context, b io.Reader, budget *int64, visit func(name st
 		if slices.Contains(strings.Split(hdr.Name, "/"), "..") {
 			return invalid("entry %q leads out of the image", hdr.Name)
 		}
-		// Other files of the OCI image are not part of the stage1 image.
+		// Skip other files of the OCI image, which are not part of the stage1 image.
 		name, isOurs := entryName(strings.TrimPrefix(path.Clean(hdr.Name), "/"))
 		isWhiteout := strings.HasPrefix(path.Base(name), whiteout)
 		if name == "." || !isOurs && !isWhiteout || hdr.Typeflag == tar.TypeXGlobalHeader {
@@ -133,7 +133,7 @@ func applyWhiteout(root *os.Root, name string) error {
 	return nil
 }
 
-// applyEntry makes an entry, and replaces a file of that name.
+// applyEntry makes an entry. It replaces an existing file with that name.
 func applyEntry(root *os.Root, name string, hdr *tar.Header, r io.Reader) error {
 	if strings.HasPrefix(path.Base(name), whiteout) {
 		return nil

@@ -36,7 +36,7 @@ func (l layout) Open(_ context.Context, d Descriptor) (io.ReadCloser, error) {
 	return os.Open(filepath.Join(string(l), "blobs", filepath.Base(algorithm), filepath.Base(digits)))
 }
 
-// top returns the image of this platform that the layout holds.
+// top returns the layout's image for this platform.
 func (l layout) top() (Descriptor, error) {
 	f, err := os.Open(filepath.Join(string(l), layoutIndex))
 	if err != nil {
@@ -66,9 +66,9 @@ func (l layout) fill(ctx context.Context, to string) (string, error) {
 	return fillLayers(ctx, l, layers, to)
 }
 
-// isArchive reports whether a file is a tar of an OCI image layout. The first entry decides
-// that belongs to a layout or to an ACI. Other faults of the file are reported when it is
-// unpacked.
+// isArchive reports whether a file is a tar of an OCI image layout. It decides by the first
+// entry that belongs to a layout or to an ACI. Other faults of the file are reported when
+// it is unpacked.
 func isArchive(file string) (bool, error) {
 	f, r, err := openArchive(file)
 	if err != nil {
@@ -104,7 +104,8 @@ func isLayoutFile(hdr *tar.Header) bool {
 	return hdr.Typeflag == tar.TypeReg && err == nil && (isBlob || name == layoutMark || name == layoutIndex)
 }
 
-// fillArchive unpacks the image of an archive, by way of a layout beside the tree.
+// fillArchive unpacks the image of an archive. It first unpacks the layout into a directory
+// beside the tree.
 func fillArchive(ctx context.Context, file, to string) (digest string, err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(to), tmpPrefix)
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// installed is the program beside which stage1 images are installed.
+// installed is the name of the program beside which stage1 images are installed.
 const installed = "containerd-shim-rkt-v1"
 
 // Locate returns the directory of a stage1 that comes with the shim. It looks beside the
-// running executable, after resolving links, and then beside the shim in $PATH: a
-// client may name a shim by its path, and that path may be a copy of the executable without
-// images.
+// running executable, after resolving links, and then beside the shim in $PATH. The second
+// place is needed because a client may name a shim by its path, and that path may be a copy
+// of the executable without images.
 func Locate(name string) (string, error) {
 	bins, err := programDirs()
 	if err != nil {
@@ -39,7 +39,7 @@ func Installed() (names []string, err error) {
 			return nil, err
 		}
 		for _, manifest := range found {
-			// Directories that `make` has not finished begin with a dot.
+			// Names with a dot are directories that `make` has not finished.
 			if name := filepath.Base(filepath.Dir(manifest)); name[0] != '.' {
 				names = append(names, name)
 			}
@@ -49,7 +49,7 @@ func Installed() (names []string, err error) {
 	return slices.Compact(names), nil
 }
 
-// programDirs returns the directories of programs near which images are looked for, in
+// programDirs returns the directories of the programs near which images are searched, in
 // order.
 func programDirs() ([]string, error) {
 	exe, err := os.Readlink("/proc/self/exe")
@@ -65,7 +65,7 @@ func programDirs() ([]string, error) {
 	return slices.Compact(bins), nil
 }
 
-// places returns the directories of images near the directories of programs.
+// places returns the directories of images that belong to directories of programs.
 func places(bins []string) []string {
 	var all []string
 	for _, bin := range bins {
@@ -74,7 +74,7 @@ func places(bins []string) []string {
 	return all
 }
 
-// locate looks for an image near the directories of some executables, in order.
+// locate searches for an image near the directories of some executables, in order.
 func locate(name string, bins ...string) (string, error) {
 	if name == "" || name != filepath.Base(name) || name == "." || name == ".." {
 		return "", invalid("stage1 name %q: it has to be a single word", name)

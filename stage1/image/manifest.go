@@ -22,7 +22,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// maxManifest bounds a manifest and a features document, in bytes.
+// maxManifest is the largest size of a manifest and of a features document, in bytes.
 const maxManifest = 1 << 20
 
 // manifest has the parts of an image's manifest that stage 0 uses.
@@ -87,8 +87,8 @@ func parseManifest(text []byte, file string) (*manifest, error) {
 	return m, nil
 }
 
-// isWhole refuses an image that has dependencies or a pathWhitelist and is not an ACI.
-// file is the name of its manifest in errors.
+// isWhole returns an error if an image that is not an ACI has dependencies or a
+// pathWhitelist. file is the name of its manifest in errors.
 func isWhole(dir, file string) error {
 	text, err := readManifest(filepath.Join(dir, "manifest"))
 	if err != nil {
@@ -106,14 +106,14 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", fmt.Errorf(format, args...), errdefs.ErrInvalidArgument)
 }
 
-// prefix puts words before an error, if there is one. It is deferred.
+// prefix puts words before an error, if there is one. Callers defer it.
 func prefix(err *error, format string, args ...any) {
 	if *err != nil {
 		*err = fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), *err)
 	}
 }
 
-// position returns where in a JSON text an error is, as ":line:column".
+// position returns the place of an error in a JSON text, as ":line:column".
 func position(text []byte, err error) string {
 	offset := int64(-1)
 	var syntax *json.SyntaxError
@@ -156,7 +156,7 @@ func checkPath(p string) error {
 	return nil
 }
 
-// checkSocket refuses a path of a socket where the stage1 may not make one.
+// checkSocket refuses the path of a socket at a place where the stage1 may not make one.
 func checkSocket(p string) error {
 	if err := checkPath(p); err != nil {
 		return err
@@ -172,8 +172,8 @@ func checkSocket(p string) error {
 	return nil
 }
 
-// checkFiles returns an error if a file that the manifest declares is not in the image, or the
-// features document declares misspelt fields. source is the name of the image in errors.
+// checkFiles returns an error if the image lacks a file that the manifest declares, or if
+// the features document has misspelt fields. source is the name of the image in errors.
 func (m *manifest) checkFiles(dir, source string) error {
 	root, err := os.OpenRoot(filepath.Join(dir, "rootfs"))
 	if err != nil {
@@ -203,7 +203,7 @@ func checkExecutable(root *os.Root, p string) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return errors.New("there is no such file: add it, or take the annotation out of the manifest")
-	case err != nil: // above all a symbolic link that leads out of the image
+	case err != nil: // such as a symbolic link that leads out of the image
 		var pe *fs.PathError
 		if errors.As(err, &pe) {
 			err = pe.Err
@@ -221,7 +221,7 @@ func checkExecutable(root *os.Root, p string) error {
 type features struct {
 	OCI    json.RawMessage `json:"oci"`
 	Fields []string        `json:"fields"`
-	Files  []string        `json:"files"` // of an answer of features/probe: what it depends on
+	Files  []string        `json:"files"` // in an answer of features/probe: the files on which it depends
 }
 
 // readFeatures reads the features document of an image. path is its path in rootfs.

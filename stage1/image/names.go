@@ -12,8 +12,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec/spelling"
 )
 
-// unknownNames returns the annotations of a stage1 that stage 0 does not know. It leaves alone
-// images of the rkt ABI, whose annotations rkt defined.
+// unknownNames returns the annotations of a stage1 that stage 0 does not know. For images
+// of the rkt ABI it returns none, because rkt defined their annotations.
 func unknownNames(annotations map[string]string, version int) []string {
 	if version < abi.Version {
 		return nil
@@ -44,8 +44,8 @@ func knownNames() []string {
 	return names
 }
 
-// checkNames refuses an annotation that is probably a misspelt one. source is the name of the
-// image in errors.
+// checkNames returns an error for an unknown annotation that is probably misspelt. source
+// is the name of the image in errors.
 func (m *manifest) checkNames(source string) error {
 	for _, name := range m.unknown {
 		if meant := spelling.Likely(name, knownNames()); meant != "" {
@@ -56,8 +56,8 @@ func (m *manifest) checkNames(source string) error {
 	return nil
 }
 
-// checkFields refuses a pointer to a field that is probably a misspelt one. Images of the
-// rkt ABI have no pointers that stage 0 reads.
+// checkFields returns an error for a pointer to an unknown field that is probably misspelt.
+// It ignores images of the rkt ABI, whose pointers stage 0 does not read.
 func (m *manifest) checkFields(f features) error {
 	if m.version < abi.Version {
 		return nil

@@ -18,10 +18,10 @@ import (
 	"github.com/containerd/errdefs"
 )
 
-// maxDocument bounds an index and a manifest of an OCI image, in bytes.
+// maxDocument is the largest size of an index and of a manifest of an OCI image, in bytes.
 const maxDocument = 4 << 20
 
-// Descriptor names a blob, as the OCI image spec has it.
+// Descriptor names a blob, as in the OCI image spec.
 type Descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"` // sha256:…
@@ -36,8 +36,8 @@ type Platform struct {
 	Architecture string `json:"architecture"`
 }
 
-// Blobs is a source of an OCI image's blobs. The reader of a blob verifies its digest; Open
-// need not.
+// Blobs is a source of an OCI image's blobs. Open need not verify the digest of a blob,
+// because its caller does.
 type Blobs interface {
 	Open(context.Context, Descriptor) (io.ReadCloser, error)
 }
@@ -48,11 +48,11 @@ type document struct {
 	Layers    []Descriptor `json:"layers"`
 }
 
-// Import brings a stage1 image that is distributed as an OCI image into the store.
-// The image's layers hold the file "manifest" and the directory "rootfs". From an index it
-// takes the image of this platform. Every blob must have the digest that names it. The
-// result, with its digest, is the same as for a directory with the same files. ref is
-// recorded as the source.
+// Import brings a stage1 image that is distributed as an OCI image into the store. The
+// image's layers have the file "manifest" and the directory "rootfs". In an index, Import
+// chooses the image for this platform. It verifies the digests of all blobs. The result,
+// with its digest, is the same as for a directory with the same files. ref is recorded as
+// the source.
 func (s *Store) Import(ctx context.Context, blobs Blobs, top Descriptor, ref string) (_ *Image, err error) {
 	defer prefix(&err, "import stage1 image %s", ref)
 	layers, err := layersOf(ctx, blobs, top)
@@ -96,10 +96,9 @@ func fillLayers(ctx context.Context, blobs Blobs, layers []Descriptor, to string
 	return treeDigest(to)
 }
 
-// layersOf returns the layers of the image that a descriptor leads to, the lowest
-// first.
+// layersOf returns the layers of the image to which a descriptor leads, the lowest first.
 func layersOf(ctx context.Context, blobs Blobs, d Descriptor) ([]Descriptor, error) {
-	for range 3 { // an index, one in it, a manifest
+	for range 3 { // at most an index, an index in it, and a manifest
 		var doc document
 		if err := readDocument(ctx, blobs, d, &doc); err != nil {
 			return nil, err
@@ -155,7 +154,7 @@ func readDocument(ctx context.Context, blobs Blobs, d Descriptor, to *document) 
 	return nil
 }
 
-// blob is the content of a descriptor, while it is read.
+// blob is the content of a descriptor that is being read.
 type blob struct {
 	io.Reader
 	source io.ReadCloser
@@ -177,7 +176,7 @@ func openBlob(ctx context.Context, blobs Blobs, d Descriptor) (*blob, error) {
 	return b, nil
 }
 
-// Write is called with the bytes that were read.
+// Write gets the bytes that were read, and adds them to the hash.
 func (b *blob) Write(p []byte) (int, error) {
 	b.read += int64(len(p))
 	return b.hash.Write(p)

@@ -19,10 +19,10 @@ import (
 const (
 	probedDir      = "probed"
 	maxProbedFiles = 64          // that an answer may name
-	probeAgain     = time.Minute // after a probe that failed
+	probeAgain     = time.Minute // how soon to probe again after a failure
 )
 
-// MaxAnswer bounds what features/probe may answer, in bytes.
+// MaxAnswer is the largest size of an answer of features/probe, in bytes.
 const MaxAnswer = maxManifest
 
 // probed is the record of an answer of features/probe, or of its failure.
@@ -31,11 +31,11 @@ type probed struct {
 	BootID  string          `json:"bootID"`
 	Time    time.Time       `json:"time"`
 	Files   []fileState     `json:"files,omitempty"`
-	Answer  json.RawMessage `json:"answer,omitempty"` // none: the probe has failed
+	Answer  json.RawMessage `json:"answer,omitempty"` // none if the probe has failed
 }
 
-// fileState identifies the contents of a file on which an answer depends. A file that does
-// not exist has the path only.
+// fileState identifies the contents of a file on which an answer depends. For a missing
+// file only the path is set.
 type fileState struct {
 	Path   string `json:"path"`
 	Device uint64 `json:"device,omitempty"`
@@ -53,7 +53,8 @@ func stateOf(path string) fileState {
 	return fileState{path, uint64(st.Dev), st.Ino, st.Size, int64(st.Mtim.Sec), int64(st.Mtim.Nsec)}
 }
 
-// isCurrent reports whether the record is of this boot and of the files as they are.
+// isCurrent reports whether the record was made in this boot and its files have not changed
+// since.
 func (p *probed) isCurrent(boot string) bool {
 	if p.Version != 1 || p.BootID != boot {
 		return false
@@ -64,10 +65,10 @@ func (p *probed) isCurrent(boot string) bool {
 	return !slices.ContainsFunc(p.Files, func(f fileState) bool { return stateOf(f.Path) != f })
 }
 
-// Probed returns the image with the features that its entrypoint features/probe answers, in
-// place of those of its features document. ask executes the entrypoint in a directory, once
-// for an image, a boot and the files that the answer names. If that fails, the image is
-// returned as it is, with the error.
+// Probed returns the image with the features that its entrypoint features/probe reports,
+// which replace those of its features document. ask executes the entrypoint in a directory.
+// Probed records the answer, and calls ask again only after a boot, or if a file that the
+// answer names has changed. If ask fails, Probed returns the image unchanged, and the error.
 func (s *Store) Probed(ctx context.Context, i *Image, ask func(dir string) ([]byte, error)) (_ *Image, err error) {
 	if i.RktABI() || !i.Has(abi.FeaturesProbe) {
 		return i, nil
@@ -100,7 +101,7 @@ func (s *Store) Probed(ctx context.Context, i *Image, ask func(dir string) ([]by
 	return with, errors.Join(err, replace(record, now))
 }
 
-// probe asks in a temporary directory.
+// probe calls ask in a temporary directory.
 func (s *Store) probe(i *Image, ask func(dir string) ([]byte, error), p *probed) (*Image, []string, error) {
 	dir, err := os.MkdirTemp(filepath.Join(s.dir, probedDir), tmpPrefix)
 	if err != nil {
@@ -119,7 +120,8 @@ func (s *Store) probe(i *Image, ask func(dir string) ([]byte, error), p *probed)
 	return with, files, nil
 }
 
-// with returns the image with the features of an answer, and the files that this depends on.
+// with returns the image with the features of an answer, and the files on which the answer
+// depends.
 func (i *Image) with(text []byte) (*Image, []string, error) {
 	f, err := parseFeatures(text)
 	switch {
@@ -135,7 +137,7 @@ func (i *Image) with(text []byte) (*Image, []string, error) {
 	return &with, f.Files, nil
 }
 
-// lockProbes keeps other processes from asking at the same time.
+// lockProbes prevents other processes from probing at the same time.
 func (s *Store) lockProbes(ctx context.Context) (unlock func(), err error) {
 	dir := filepath.Join(s.dir, probedDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

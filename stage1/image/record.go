@@ -17,7 +17,7 @@ func readRecord(file string, record any) error {
 }
 
 // replace writes a record by rename. The record need not survive a crash of the machine.
-// Several processes may replace the same record at once.
+// Several processes may replace the same record concurrently.
 func replace(path string, record any) error {
 	text, err := json.Marshal(record)
 	if err != nil {
@@ -40,8 +40,8 @@ func replace(path string, record any) error {
 	return nil
 }
 
-// writeSynced writes a record that survives a crash of the machine once its directory is synced.
-// flag is os.O_EXCL or os.O_TRUNC.
+// writeSynced writes a record. The record survives a crash of the machine once its
+// directory is synced, too. flag is os.O_EXCL or os.O_TRUNC.
 func writeSynced(file string, flag int, record any) error {
 	text, err := json.Marshal(record)
 	if err != nil {

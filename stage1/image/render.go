@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// mountPoints are the directories of a tree on which a pod mounts its own directories, and
-// their parents.
+// mountPoints returns the directories of a tree on which a pod mounts its own directories,
+// and their parents.
 func mountPoints() []string {
 	return []string{"rootfs", "rootfs/opt", "rootfs/opt/stage2", "rootfs/rkt"}
 }
 
-// render makes the tree of an image, unless another process has done so meanwhile. Only one
-// process renders at a time. Afterwards it collects unused trees, because old trees become
-// unused when new ones replace them.
+// render makes the tree of an image, unless another process has made it meanwhile. Only one
+// process renders at a time. After that, render collects unused trees, because old trees
+// become unused when new ones replace them.
 func (s *Store) render(ctx context.Context, source, want string) (*Image, error) {
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -38,7 +38,7 @@ func (s *Store) render(ctx context.Context, source, want string) (*Image, error)
 	return i, nil
 }
 
-// add returns the image of a tree that fill has made in tmp and settled. The caller has the lock.
+// add returns the image of a tree that fill makes in tmp. The caller has the store's lock.
 func (s *Store) add(fill func(tmp string) (digest string, err error)) (*Image, error) {
 	if err := s.sweep(); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (s *Store) produce(ctx context.Context, source, tmp, want string) (string, 
 	}
 	after, changed, errAfter := fingerprint(source, dirs...)
 	if errors.Join(err, errAfter) != nil || after != before || time.Since(changed) < settled {
-		return f.digest, nil // the tree is right; only the source has changed meanwhile
+		return f.digest, nil // the tree is right, although the source has changed meanwhile
 	}
 	return f.digest, s.remember(source, after, f.digest, dirs)
 }
@@ -98,7 +98,7 @@ func (s *Store) install(f filled, source, tmp, want string) error {
 		return err
 	}
 	for _, step := range []func() error{
-		func() error { return makeMountPoints(tmp, source) }, // they are not part of the digest
+		func() error { return makeMountPoints(tmp, source) }, // after the digest, which does not cover them
 		func() error { return writeSum(tmp, f.isACI) },
 		func() error { return os.Chmod(tmp, 0o755) },
 		func() error { return syncTree(tmp) },
@@ -135,8 +135,8 @@ func makeMountPoints(tmp, source string) error {
 	return nil
 }
 
-// fill copies or unpacks an image into a directory. It takes the digest of the written files, so a
-// change of the source meanwhile does no harm. allowed is that of fillACI.
+// fill copies or unpacks an image into a directory. It computes the digest of the written
+// files, so a change of the source meanwhile does no harm. allowed is passed to fillACI.
 func (r *ACIs) fill(ctx context.Context, source, tmp string, allowed func(digest string) error) (f filled, err error) {
 	st, err := os.Stat(source)
 	if err != nil {
@@ -163,7 +163,7 @@ func (r *ACIs) fill(ctx context.Context, source, tmp string, allowed func(digest
 	return f, err
 }
 
-// verify checks a rendered image. Its errors have the names of the source.
+// verify checks a rendered image. Its errors name the source.
 func verify(tmp, source string) error {
 	text, err := readManifest(filepath.Join(tmp, "manifest"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -182,8 +182,8 @@ func verify(tmp, source string) error {
 	return m.checkFiles(tmp, source)
 }
 
-// copyImage copies the manifest and the rootfs of an image directory. Root owns the copies,
-// whoever owns the source. Hard links stay hard links.
+// copyImage copies the manifest and the rootfs of an image directory. The copies belong to
+// root, whoever owns the source. Hard links stay hard links.
 func copyImage(ctx context.Context, from, to string) error {
 	linked := map[inode]string{}
 	return walkImage(from, func(rel string, st fs.FileInfo) error {
@@ -232,7 +232,7 @@ func copyFile(src, dst string, st fs.FileInfo, linked map[inode]string) error {
 	return writeFile(out, in, st.Mode())
 }
 
-// writeFile fills a new file, gives it its mode and closes it.
+// writeFile writes the content of a new file, sets its mode and closes it.
 func writeFile(f *os.File, r io.Reader, mode fs.FileMode) error {
 	_, err := io.Copy(f, r)
 	return errors.Join(err, f.Chmod(mode&modeBits), f.Sync(), f.Close())

@@ -21,12 +21,12 @@ import (
 //
 //	trees/DIGEST/{manifest,rootfs}   an image; never changed
 //	trees/DIGEST/sum                 the digest of the rendered tree
-//	trees/known/HASH.json            the digest of a source, while it looks the same
+//	trees/known/HASH.json            the digest of a source whose files have not changed since
 //	trees/checked/DIGEST.json        the fingerprint of a tree that was verified in this boot
-//	trees/imported/DIGEST.json       what an operator has imported
-//	trees/.tmp-*                     being made, or abandoned
-//	trees/.damaged-*                 trees that were changed, until no pod has them
-//	trees/.lock                      held while something is made or collected
+//	trees/imported/DIGEST.json       the record of an import
+//	trees/.tmp-*                     a tree that is being made, or that was abandoned
+//	trees/.damaged-*                 a changed tree, until no pod has it
+//	trees/.lock                      locked while a tree is made, or trees are collected
 type Store struct {
 	// Wanted returns the digests of images that the configuration names. If it is set,
 	// unused trees are collected when a new one is rendered.
@@ -45,8 +45,7 @@ const (
 	tmpPrefix = ".tmp-"
 )
 
-// OpenStore opens the tree store of a data directory and makes what is missing
-// of it.
+// OpenStore opens the tree store of a data directory and makes missing directories.
 func OpenStore(dataDir string) (_ *Store, err error) {
 	defer prefix(&err, "open the stage1 tree store")
 	if dataDir, err = filepath.Abs(dataDir); err != nil {
@@ -56,17 +55,18 @@ func OpenStore(dataDir string) (_ *Store, err error) {
 	if err := datadir.Make(dataDir, datadir.Mode); err != nil {
 		return nil, err
 	}
-	// Only root may enter: pods see a tree through a mount of their own.
+	// Only root may enter the directory. Pods see their tree through a mount.
 	if err := datadir.Make(s.dir, 0o700); err != nil {
 		return nil, err
 	}
 	return s, os.MkdirAll(filepath.Join(s.dir, knownDir), 0o755)
 }
 
-// Image returns the image at path from the store, and first renders it there if it is new.
-// The path is a directory, an ACI, or an OCI image as layout or archive. Many processes may
-// call Image at once. If wantDigest is not empty and the image has another digest, the
-// error is errdefs.ErrInvalidArgument, and nothing of the image is kept.
+// Image returns the image at path from the store. If the image is new, Image renders it
+// first. The path is that of a directory, an ACI, or an OCI image as layout or archive.
+// Several processes may call Image concurrently. If wantDigest is not empty and the image
+// has another digest, the error is errdefs.ErrInvalidArgument, and nothing of the image is
+// kept.
 func (s *Store) Image(ctx context.Context, path, wantDigest string) (_ *Image, err error) {
 	defer prefix(&err, "stage1 image %s", path)
 	return s.image(ctx, path, wantDigest)
@@ -103,7 +103,7 @@ func (s *Store) last(path, want string) (*Image, error) {
 	return s.hold(digest)
 }
 
-// errIncomplete explains an image that cannot be looked at.
+// errIncomplete explains that an image cannot be read.
 func errIncomplete(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("an image is an ACI, an OCI layout or archive, or a directory with a file \"manifest\" and a directory \"rootfs\": %w", err)
@@ -135,8 +135,8 @@ func (s *Store) Load(podDir string) (_ *Image, err error) {
 
 func (s *Store) tree(digest string) string { return filepath.Join(s.dir, digest) }
 
-// lock takes the store's lock, or returns when ctx is done. The kernel releases the lock when
-// the process ends.
+// lock takes the store's lock. It gives up when ctx is done. The kernel releases the lock
+// when the process ends.
 func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(s.dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

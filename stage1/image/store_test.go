@@ -20,8 +20,8 @@ import (
 
 func mkfifo(path string) error { return unix.Mkfifo(path, 0o600) }
 
-// aged makes an image directory that has not changed for a while, as the
-// directory of an installed image has not.
+// aged makes an image directory that has not changed for a while, like that of an
+// installed image.
 func aged(t testing.TB) string {
 	t.Helper()
 	stage1test.RequireRoot(t)

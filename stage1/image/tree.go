@@ -28,7 +28,7 @@ var errDamaged = fmt.Errorf("its tree in the store was changed after it was rend
 // isGone reports whether the tree of this error has to be rendered again.
 func isGone(err error) bool { return errors.Is(err, errGone) || errors.Is(err, errDamaged) }
 
-// sum is a record beside a tree. The digest of an image covers its source; this one covers
+// sum is a record beside a tree. The digest of an image covers its source; the sum covers
 // the rendered tree.
 type sum struct {
 	Version int    `json:"version"` // 1
@@ -59,10 +59,10 @@ func readSum(tree string) (s sum, err error) {
 	return s, nil
 }
 
-// intact returns nil if a tree is as it was rendered, otherwise errGone or errDamaged. It
-// reads the whole tree at its first use in each boot, and when the attributes of one of its
-// files have changed. So it finds errors of the disk as well as edited files. Pods cannot
-// change a tree, because it is mounted read-only.
+// intact returns nil if a tree has not changed since it was rendered, otherwise errGone or
+// errDamaged. It reads the whole tree at its first use in each boot, and when the
+// attributes of one of its files have changed. So it finds errors of the disk as well as
+// edited files. Pods cannot change a tree, because it is mounted read-only.
 func (s *Store) intact(digest string) error {
 	tree := s.tree(digest)
 	if _, err := os.Lstat(tree); errors.Is(err, fs.ErrNotExist) {
@@ -97,7 +97,7 @@ func (s *Store) intact(digest string) error {
 	if err != nil {
 		return err
 	}
-	_ = replace(record, now) // without the record the tree is only read once more
+	_ = replace(record, now) // without the record the tree would be read once more
 	return nil
 }
 
@@ -140,7 +140,7 @@ func lockTree(tree string, how int) (*os.File, error) {
 }
 
 // setAside moves a changed tree away, so that it can be rendered again. Pods that have the
-// changed tree mounted go on using it; it is collected when they are gone.
+// changed tree mounted continue to use it. It is collected when they are gone.
 func (s *Store) setAside(digest string) error {
 	if _, err := os.Lstat(s.tree(digest)); errors.Is(err, fs.ErrNotExist) {
 		return nil

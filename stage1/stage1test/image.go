@@ -13,11 +13,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// Scripts are the bodies of entrypoints, for /bin/sh with set -eu. The functions
-// ready PID and fail CODE WORDS... are defined there.
+// Scripts are the bodies of entrypoints, for /bin/sh with set -eu. They can call
+// the functions ready PID and fail CODE WORDS...
 type Scripts map[abi.Entrypoint]string
 
-// prelude is what every script begins with.
+// prelude is the beginning of every script.
 const prelude = `#!/bin/sh
 set -eu
 ready() { echo "{\"pid\": $1}" >&"$RKT_READY_FD"; }
@@ -36,24 +36,24 @@ ready $!`,
 	}
 }
 
-// Dir makes an image directory of the minimal scripts and of these, which come
-// first. It goes with the test.
+// Dir makes an image directory with scripts, and with the scripts of Minimal for
+// all other entrypoints. The directory is removed at the end of the test.
 func Dir(tb testing.TB, scripts Scripts) string {
 	tb.Helper()
 	return Image{Scripts: scripts}.Dir(tb)
 }
 
-// Image is an image to be made.
+// Image describes an image to make.
 type Image struct {
 	Name     string  // appc name; "rkt.io/stage1-fake" if it is empty
-	Scripts  Scripts // beside those of Minimal
+	Scripts  Scripts // replace those of Minimal
 	Features string  // features document; none if it is empty
-	// Annotations are added to the manifest, or replace what would be there; an
-	// empty value takes one out.
+	// Annotations are added to the manifest and replace annotations that it has
+	// otherwise. An empty value removes an annotation.
 	Annotations map[string]string
 }
 
-// Dir makes the image's directory, which goes with the test.
+// Dir makes the image's directory, which is removed at the end of the test.
 func (i Image) Dir(tb testing.TB) string {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -106,7 +106,8 @@ func RequireRoot(tb testing.TB) {
 	}
 }
 
-// Replace puts something else into the place of a file, an entrypoint for example.
+// Replace removes a file, for example an entrypoint, and calls the function by to
+// make another one in its place.
 func Replace(path string, by func(string, os.FileMode) error) error {
 	if err := os.Remove(path); err != nil {
 		return err

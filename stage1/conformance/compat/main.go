@@ -100,7 +100,7 @@ func accepted(image string) []string {
 	return []string{"--accept", "appc", "--accept", "/process/capabilities", "--accept", "/linux/seccomp"}
 }
 
-// The marks around what this program writes.
+// The marks around the text that this program writes.
 const (
 	begin = "<!-- kit -->\n"
 	end   = "<!-- /kit -->\n"
@@ -116,7 +116,7 @@ func replace(document, text string) (string, error) {
 	return before + begin + "\n" + text + "\n" + end + after, nil
 }
 
-// tables renders the reports. All are of the same checks.
+// tables renders the reports. All reports must have the same checks.
 func tables(reports []report) string {
 	var b bytes.Buffer
 	row := func(head string, cell func(r report) string) {

@@ -1,5 +1,6 @@
-// Command liar makes a stage1 that ignores fields of config.json. It prints a request without a
-// field of its spec and its process, or with another value there:
+// Command liar makes a stage1 that ignores fields of config.json. It prints a request after
+// a change of the spec and the process in it: without JSON it removes the field, and with
+// JSON it replaces the field's value.
 //
 //	liar REQUEST POINTER [JSON]
 //
@@ -41,7 +42,7 @@ func main() {
 	}
 }
 
-// change replaces what words lead to, or drops it if there is nothing instead.
+// change replaces the value to which words lead, or drops it if instead is nil.
 func change(v any, words []string, instead any) {
 	each := func(name string, member any, set func(any), drop func()) {
 		switch {

@@ -1,8 +1,8 @@
 // Package integration tests the shim with a real containerd, by ctr and by containerd's Go
-// client. Every case runs once per runtime ("column"). native, oci and nspawn are bundled
-// stage1s under test. runc is containerd's own shim: it shows that the case itself is right.
-// Each column has a containerd of its own and runs its cases one after another, so that
-// remains after a case belong to that case. The columns run in parallel.
+// client. Every case runs once for each runtime ("column"). native, oci and nspawn are the
+// bundled stage1s under test. runc is containerd's own shim: it shows that the case itself
+// is right. Each column has a containerd of its own and runs its cases one after another,
+// so that remains after a case are that case's. The columns run in parallel.
 //
 // A case runs under the containerd that go.mod pins. Cases that eachRelease marks also run
 // under older releases that are in use: 1.7 from its module, 1.6 from Debian's package, each

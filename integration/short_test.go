@@ -9,7 +9,7 @@ import (
 )
 
 // inShort are the cases that run with nspawn when nspawn is not a column of its own: those
-// about features that nspawn implements otherwise than native, whose code it shares for the
+// about features that nspawn implements differently from native, whose code it shares for the
 // rest. They also run with oci and another OCI runtime than runc.
 func inShort() []string {
 	return []string{

@@ -51,8 +51,8 @@ func (c *column) awaitStopped(t *testing.T, id string) {
 	})
 }
 
-// cgroupFile returns the path of a file of the container's cgroup. The file is v1 below a
-// controller in version 1, and v2 in version 2.
+// cgroupFile returns the path of a file of the container's cgroup. The name of the file is v1 on
+// version 1, where it is in the directory of a controller, and v2 on version 2.
 func (c *column) cgroupFile(t *testing.T, id, controller, v1, v2 string) string {
 	t.Helper()
 	pid, _ := c.status(t, id)

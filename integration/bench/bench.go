@@ -97,9 +97,10 @@ func (s subject) shim() string {
 // recorder takes one sample's values.
 type recorder func(operation, float64)
 
-// alternate takes n samples of each subject, one subject after the other. Each subject goes
-// first equally often: the work that one leaves would otherwise always disturb the same next
-// one. Samples with a negative number warm up, and are not recorded.
+// alternate takes n samples of each subject, one subject after the other. It changes the
+// order, so that each subject goes first equally often. Otherwise the work that one subject
+// leaves behind would always disturb the same other subject. Samples with a negative number
+// warm up, and are not recorded.
 func (b *bench) alternate(ctx context.Context, title string, n int, sample func(ctx context.Context, s subject, record recorder) error) error {
 	const warmUp = 2
 	step, done := b.progress.begin(title, n)
@@ -120,8 +121,8 @@ func (b *bench) alternate(ctx context.Context, title string, n int, sample func(
 	return nil
 }
 
-// undisturbed lets do finish after an interrupt: a call that is cut off half-way leaves a
-// container that close does not know of.
+// undisturbed calls do in such a way that an interrupt does not cancel it: a call that is cut
+// off half-way leaves a container that close does not know of.
 func undisturbed(ctx context.Context, do func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

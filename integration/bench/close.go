@@ -81,7 +81,7 @@ func (r *rig) force() error {
 	points, mountErr := scope.MountPoints()
 	err = errors.Join(err, mountErr)
 	for _, p := range slices.Backward(points) {
-		if e := unix.Unmount(p, unix.MNT_DETACH); e != nil && e != unix.EINVAL { // it went with a mount above it
+		if e := unix.Unmount(p, unix.MNT_DETACH); e != nil && e != unix.EINVAL { // EINVAL: unmounting a mount above has unmounted it
 			err = errors.Join(err, fmt.Errorf("unmount %s: %w", p, e))
 		}
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 )
 
-// groupAnnotation puts containers into one pod. runc's shim honours it as ours does.
+// groupAnnotation puts containers into one pod. runc's shim honours it as this shim
+// does.
 const groupAnnotation = "io.containerd.runc.v2.group"
 
 // sleeper is the program of containers that only have to run.

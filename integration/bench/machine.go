@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// machine describes what the figures depend on beside the runtimes.
+// machine describes everything except the runtimes on which the figures depend.
 type machine struct {
 	Kernel     string    `json:"kernel"`
 	Processors int       `json:"processors"`

@@ -2,9 +2,9 @@
 // private containerd on one machine, and prints a table: `make bench`.
 //
 // Samples of the runtimes alternate, so that other work on the machine disturbs all of them
-// alike: ratios can be trusted where times cannot. The benchmark measures the times that a
-// client sees, through ctr and the Go client, and the memory of the processes that a runtime
-// adds to a container's own. It compares the figures only with the budgets of
+// alike. So the ratios are reliable even where the times are not. The benchmark measures the
+// times that a client sees, through ctr and the Go client, and the memory of the processes
+// that a runtime adds to a container's own. It compares the figures only with the budgets of
 // docs/performance.md, and fails only if it cannot measure, or if something is left on the
 // machine at its end.
 package main

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progress reports the current step to a person: on a terminal on one line that changes,
-// elsewhere by a line for each title and one every ten seconds.
+// progress shows the current step to a person. On a terminal it changes one line. Elsewhere
+// it prints a line for each title and one every ten seconds.
 type progress struct {
 	out      io.Writer
 	terminal bool

@@ -58,7 +58,7 @@ func openRig(ctx context.Context, bin string, subjects []subject) (_ *rig, err e
 		Shims:     []string{r.shims()},
 		Env:       []string{"RKT_DATA_DIR=" + r.dataDir()},
 		Namespace: fmt.Sprintf("rkt-bench-%d", os.Getpid()),
-		LogLevel:  "info", // at debug each shim would do further work
+		LogLevel:  "info", // at the level debug each shim would do further work
 	})
 	if err != nil {
 		return nil, err

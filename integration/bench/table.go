@@ -6,10 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// table renders the results as a Markdown table whose source is readable as well. Each subject
-// has a column of medians, followed by the 90th percentile, and each subject except the
-// baseline a column of ratios. Where more is better, the percentile is the 10th: it is always
-// the bad end. The budgets are for native.
+// table renders the results as a Markdown table whose source is readable as well. Each
+// subject has a column with medians and 90th percentiles, and each subject except the
+// baseline has a column of ratios. For operations where more is better, the 10th percentile
+// takes the place of the 90th, so the percentile always shows the bad cases. The budgets
+// are for native.
 func (r results) table(subjects []subject) string {
 	head := []string{"", "n", "unit"}
 	for _, s := range subjects {

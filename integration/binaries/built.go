@@ -6,9 +6,10 @@ import (
 	"path/filepath"
 )
 
-// Built checks that a directory has the shim under test, and returns the directory. If dir is
-// empty, it is RKT_TEST_BIN, or else the directory that `make build` fills, relative to a
-// package two levels below the repository's root.
+// Built returns the directory of the binaries under test, after a check that the shim is in it.
+// That is dir, or the value of RKT_TEST_BIN if dir is empty, or the directory that `make build`
+// fills if both are empty. The last is relative to the working directory of tests of a package
+// two levels below the repository's root.
 func Built(dir string) (string, error) {
 	if dir == "" {
 		dir = os.Getenv("RKT_TEST_BIN")

@@ -54,8 +54,9 @@ func Stress(ctx context.Context, dir string) error {
 	return build(ctx, dir, "-tags", tags, containerd+"/cmd/containerd-stress")
 }
 
-// fromModule builds programs of a module that the nested module in pins. The first program gives
-// the directory its name.
+// fromModule builds programs of a module, whose version is pinned by the nested module in the
+// directory that the parameter in names. The directory of the result is named after the first
+// program.
 func fromModule(ctx context.Context, log io.Writer, in, module, takes string, programs ...string) (string, error) {
 	dir, version, err := pinned(ctx, in, module)
 	if err != nil {

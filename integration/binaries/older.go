@@ -15,7 +15,7 @@ import (
 // Containerd17 returns a directory with the containerd, ctr and runc's shim of the last 1.7
 // release. containerd17/go.mod pins it in a module of its own, because two major versions of
 // containerd need different versions of their dependencies. The first call on a machine takes a
-// minute or two. It is built without CRI, which is most of the work.
+// minute or two; it would take much longer if the CRI plugin were built, too.
 func Containerd17(ctx context.Context, log io.Writer) (string, error) {
 	const module = "github.com/containerd/containerd"
 	dir, version, err := pinned(ctx, "containerd17", module)

@@ -20,8 +20,8 @@ const rktModule = "github.com/rkt/rkt"
 // coreos. The first call on a machine takes half a minute. If they cannot be built, the error
 // is exec.ErrNotFound.
 //
-// Their dependencies have the versions of rkt's glide.lock, as far as these exist as modules.
-// CNI's plugin dhcp is left out, because one of its dependencies does not.
+// Their dependencies have the versions of rkt's glide.lock if these exist as modules. CNI's
+// plugin dhcp is left out, because one of its dependencies does not exist as a module.
 func RktStage1s(ctx context.Context, log io.Writer) (string, error) {
 	if _, ok := prebuilt(); ok {
 		return "", fmt.Errorf("%w: rkt's images are not among what is prebuilt", exec.ErrNotFound)
@@ -137,8 +137,8 @@ func rktPackages(dir string, names ...string) (packages []string) {
 	return packages
 }
 
-// goPrograms builds programs. loader is the path of the loader with which a program starts the
-// systemd-nspawn of its image.
+// goPrograms builds programs. loader is the path of the loader with which the programs
+// start the systemd-nspawn of their image.
 func (r *rktBuild) goPrograms(to, loader string, packages []string) error {
 	linked := "-s -w -X main.interpBin=" + loader
 	args := append([]string{"-C", r.module, "build", "-trimpath", "-tags", "selinux", "-ldflags", linked, "-o", to + "/"}, packages...)

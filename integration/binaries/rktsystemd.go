@@ -36,10 +36,10 @@ func systemdVersion(ctx context.Context) string {
 	return words[1]
 }
 
-// withSystemd does the work of stage1/stage1.mk for the flavors that contain systemd. The image
-// has the files of host and those that usr_from_coreos lists, with the libraries that they
-// need. The files are those of the machine's packages; rkt took them from CoreOS, or compiled
-// them (usr_from_src).
+// withSystemd does the work of rkt's stage1/stage1.mk for the flavors that contain systemd: src
+// and coreos. The image has the files of the flavor host, the programs of systemd that rkt's
+// usr_from_coreos lists, and the libraries that these need. They are copied from the machine's
+// packages. rkt took them from CoreOS, or compiled them (usr_from_src).
 func (r *rktBuild) withSystemd(to, flavor, loader, version string) error {
 	dir := filepath.Join(to, flavor)
 	root := filepath.Join(dir, "rootfs")

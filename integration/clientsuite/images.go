@@ -10,9 +10,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/registry"
 )
 
-// newRegistry returns a registry with every image that the suite pulls, under the names that
-// are constants in the suite. All are made of the host's busybox. The image that the suite
-// names by its digest cannot be made this way.
+// newRegistry returns a registry with the images that the suite pulls, except one that the
+// suite names by its digest. The names of the images are constants in the suite. All images
+// are made from the host's busybox.
 func newRegistry(nc string) (*registry.Registry, error) {
 	base, err := image.Busybox()
 	if err != nil {

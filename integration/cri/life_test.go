@@ -248,7 +248,7 @@ func shimKilled(t *testing.T, c *column) {
 		t.Fatal(err)
 	}
 	// `delete` may or may not report before CRI has given up its own call of the shim: the code
-	// is 137 if it does, and else 255.
+	// is 137 if it does, otherwise 255.
 	wait.Observe(t, "the container that ran has ended badly", func() (bool, string) {
 		s := one.status()
 		return s.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED && (s.GetExitCode() == 137 || s.GetExitCode() == 255), s.String()

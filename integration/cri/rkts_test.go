@@ -94,7 +94,7 @@ func TestAPodOfRktsHostIsASandboxForItsContainers(t *testing.T) {
 	p.remove()
 }
 
-// Kubernetes' pause container runs as a user as whom systemd runs no unit.
+// Kubernetes' pause container runs as a user for whom systemd runs no unit.
 func TestAPauseContainerOfRktsHostIsRefusedByItsUser(t *testing.T) {
 	t.Parallel()
 	c := rktsHost(t, rktsPodsandbox, "podsandbox")

@@ -82,7 +82,7 @@ func handlers() []node.Handler {
 }
 
 // nspawnSelection has the features that are tested with nspawn unless every stage1 is tested:
-// those that nspawn implements otherwise than native, whose code it shares for the rest, and
+// those that nspawn implements differently from native, whose code it shares for the rest, and
 // those that it refuses.
 func nspawnSelection() []string {
 	names := []string{

@@ -45,8 +45,8 @@ func containerdCommand(n *node.Node, handler string, o options) []string {
 }
 
 // withoutMeaning lists tests that cannot run here: they need a docker daemon, releases of
-// containerd or images by digest from the network, an image whose program is not available, a
-// CNI plugin of the suite's, or a shim that fails on demand.
+// containerd or images by digest from the network, an image whose program is not available,
+// one of the suite's own CNI plugins, or a shim that fails on demand.
 func withoutMeaning() []string {
 	return []string{
 		"^TestImageLoad$", "^TestIssue10467$", "^TestUpgrade", "^TestContainerConsumedStats$", "^TestIssue10244LoopbackV2$", "^TestCRIImagePullTimeout$",
@@ -58,9 +58,10 @@ func withoutMeaning() []string {
 // nriSocket is a constant of the suite.
 const nriSocket = "/var/run/nri-test.sock"
 
-// The suite starts daemons of its own, by a wrapper of containerd. It adds the setting that pods
-// get no lower OOM score than the daemon, because a lower one needs CAP_SYS_RESOURCE. If our
-// shim is tested, it is in the place of runc's, as an administrator could install it.
+// The suite starts daemons of its own, by a wrapper of containerd. The wrapper adds the
+// setting that pods get no lower OOM score than the daemon, because a lower one needs
+// CAP_SYS_RESOURCE. In a test of our shim, its binary is installed under the name of
+// runc's shim, as an administrator could do.
 const (
 	wrappedDir  = "/run/wrapped"
 	restriction = "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\"]\nrestrict_oom_score_adj = true\n"

@@ -7,9 +7,9 @@
 // runs another program and reaps the processes that the program leaves. When the first process
 // ends, all others of the enclosure end with it.
 //
-// Private are: processes, the loopback interface (there is no other), the root of every cgroup
-// hierarchy, /run, /tmp, /opt, /var/lib, and changes below /etc. Everything else is the
-// machine's: its kernel, devices, users and programs.
+// The enclosure has its own processes, loopback interface (there is no other), roots of
+// cgroup hierarchies, /run, /tmp, /opt and /var/lib, and changes below /etc stay in it.
+// Everything else is the machine's: its kernel, devices, users and programs.
 package enclosure
 
 import (
@@ -44,9 +44,9 @@ type Enclosure struct {
 	Stdout, Stderr io.Writer
 }
 
-// Path returns the path outside the enclosure of the file that is inside at name, which is
-// below one of the private directories. If Dir is empty, there is no enclosure, and Path
-// returns name.
+// Path returns the path outside the enclosure of a file whose path inside is name. name
+// must be below one of the private directories. If Dir is empty, there is no enclosure, and
+// Path returns name.
 func (e Enclosure) Path(name string) string {
 	if e.Dir == "" {
 		return name

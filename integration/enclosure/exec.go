@@ -18,9 +18,10 @@ type Program struct {
 	Stdout, Stderr *os.File // stdin is /dev/null
 }
 
-// Exec runs a program in the enclosure, with no descriptors except the three, and reaps every
-// orphan until the program ends. Meanwhile this process must wait for no other child. The code
-// is the program's, or 128 plus the number of the signal that has killed it.
+// Exec runs a program in the enclosure, with no descriptors except 0, 1 and 2, and reaps
+// all orphaned processes until the program ends. Meanwhile this process must not wait for
+// any other child. code is the program's exit code, or 128 plus the number of the signal
+// that has killed it.
 func Exec(p Program) (code int, err error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {

@@ -20,9 +20,9 @@ const guestVariable = "RKT_TEST_GUEST"
 // InGuest reports whether the tests have a machine to themselves.
 func InGuest() bool { return os.Getenv(guestVariable) != "" }
 
-// Tests runs the tests of a package in an enclosure. Their program is executed three times: by
-// the go command; as the first process of the enclosure, which reaps orphans; and by that
-// process, to run the tests.
+// Tests runs the tests of a package in an enclosure. The package's test program is executed
+// three times: by the go command; as the first process of the enclosure, which reaps orphans;
+// and by that process, to run the tests.
 type Tests struct {
 	Name string // of the package
 	// Missing returns the reason why the tests cannot run on this machine, or an empty string.

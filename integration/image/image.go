@@ -1,6 +1,6 @@
 // Package image makes OCI images from files of this machine: as archives for `ctr image
-// import`, and as the blobs that a registry serves. It does not depend on the use of the
-// images, except for Busybox, the image of most cases.
+// import`, and as the blobs that a registry serves. The function Busybox makes the image that
+// most cases use.
 package image
 
 import (

@@ -1,5 +1,5 @@
-// Package inspection is the form in which the test program reports the properties of its
-// process to the suite. Both sides use these types; the package itself reads nothing.
+// Package inspection has the types of the report that the test program makes of its
+// process for the suite. The package itself reads nothing.
 package inspection
 
 // Report is the output of `testprog inspect`.

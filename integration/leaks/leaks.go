@@ -86,7 +86,7 @@ func (s Scope) owns(pid int) bool {
 	return false
 }
 
-// Contained reports whether a process is in the cgroup of a container.
+// Contained reports whether a process is in the cgroup of one of the scope's containers.
 func (s Scope) Contained(pid int) bool {
 	cgroup, _ := os.ReadFile(procPath(pid, "cgroup"))
 	return strings.Contains(string(cgroup), ":/"+s.Namespace+"/")

@@ -77,7 +77,8 @@ func buildPrograms(ctx context.Context, bin, dir string) (p programs, err error)
 	return p, err
 }
 
-// runcVersion returns the version of the machine's runc, which all columns have that need one.
+// runcVersion returns the version of the machine's runc, which all columns use that need a
+// runc.
 func runcVersion(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "runc", "--version").Output()
 	if err != nil {

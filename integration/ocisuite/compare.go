@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// compare returns what differs from the list of deviations: programs that fail and are not
-// listed, that fail in another check than the list says, and listed ones that pass. If all
-// programs have run, a listed one that has no result differs as well.
+// compare returns the differences from the list of deviations: programs that fail and are
+// not listed, that fail in other checks than those of the list, and listed programs that
+// pass. If all programs have run, a listed program without a result is a difference, too.
 func compare(reports []report, list []deviation, all bool) []string {
 	var problems []string
 	for _, r := range reports {

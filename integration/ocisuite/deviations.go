@@ -7,7 +7,7 @@ type deviation struct {
 	// checks is a regular expression for the texts of the checks that fail. If it is empty, none
 	// fails, and the program ends with an error.
 	checks string
-	// varies says that the reason is the machine, or timing: the program may also pass.
+	// varies says that the reason is the machine, or timing, so the program may also pass.
 	varies bool
 	reason string
 }
@@ -45,7 +45,7 @@ func deviations() []deviation {
 	return append(append(append(list, ofPrograms(all)...), ofSpecification(all)...), ofMachine(all, runcs, ours)...)
 }
 
-// ofPrograms are faults of the programs, with all runtimes.
+// ofPrograms lists faults of the programs themselves, which appear with all runtimes.
 func ofPrograms(all []string) []deviation {
 	return []deviation{
 		{"hooks", []string{"runc", "runc-shim", "native", "nspawn"}, "Hooks MUST be called in the listed order", false, "the program removes the bundle before it reads the output of the hooks there"},
@@ -59,7 +59,7 @@ func ofPrograms(all []string) []deviation {
 	}
 }
 
-// ofSpecification are rules of version 1.0 that later versions have changed.
+// ofSpecification lists checks of rules of version 1.0 that later versions have changed.
 func ofSpecification(all []string) []deviation {
 	return []deviation{
 		{"prestart", all, "Pre-start hooks MUST be called after .*", false, "version 1.3 has these hooks in create"},
@@ -68,7 +68,8 @@ func ofSpecification(all []string) []deviation {
 	}
 }
 
-// ofMachine are features that the machine lacks, which is a container with cgroup version 1.
+// ofMachine lists checks of features that the test machine lacks, which is a container with
+// cgroup version 1.
 func ofMachine(all, runcs, ours []string) []deviation {
 	const (
 		noCapability = "the machine does not have CAP_SYS_RESOURCE. "

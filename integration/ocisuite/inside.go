@@ -20,7 +20,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/enclosure"
 )
 
-// programTimeout bounds one program. They wait for ten seconds at most, several times.
+// programTimeout is the time limit for one program. A program waits for up to ten seconds,
+// several times.
 const programTimeout = 3 * time.Minute
 
 // enter is the first process of an enclosure: it executes this program again, and reaps
@@ -29,8 +30,8 @@ func enter() (code int, err error) {
 	if err := enclosure.Enter(); err != nil {
 		return 0, err
 	}
-	// runtimetest expects that the root of a bind mount of /etc, in mountinfo, is named etc, and
-	// the enclosure's /etc is a mount of its own.
+	// runtimetest expects that mountinfo names the root of a bind mount of /etc "etc". The
+	// enclosure's /etc is a mount of its own, for which that is not the case.
 	if err := unix.Unmount("/etc", unix.MNT_DETACH); err != nil {
 		return 0, fmt.Errorf("uncover /etc: %w", err)
 	}
@@ -78,8 +79,8 @@ func runSuite(o options) (err error) {
 	return os.WriteFile(reportFile, b, 0o644)
 }
 
-// open returns the environment of the programs. It starts a containerd, which stop ends, if the
-// column needs one.
+// open returns the environment of the programs. If the column needs a containerd, open
+// starts one, and stop ends it.
 func (c column) open(ctx context.Context) (environment []string, stop func() error, err error) {
 	if c.shim == "" {
 		return append(os.Environ(), "RUNTIME=runc"), func() error { return nil }, nil

@@ -1,11 +1,12 @@
-// Command ocisuite runs the validation programs of opencontainers/runtime-tools, unmodified, with
-// runc's command line, with runc's shim, and with ours (`make test-oci`). The programs execute an
-// OCI runtime; shims are behind a client that has a runtime's command line and works through
-// containerd (./client). runc's shim shows what is the client's or containerd's doing.
+// Command ocisuite runs the validation programs of opencontainers/runtime-tools,
+// unmodified, with runc's command line, with runc's shim, and with ours (`make test-oci`).
+// The programs execute an OCI runtime. To test a shim, they execute a client that has a
+// runtime's command line and works through containerd (./client). The results of runc's
+// shim show which failures are caused by the client or by containerd.
 //
 // A program passes if it ends with code 0 and prints no "not ok". deviations.go lists the
-// programs that do not pass, with reasons. The command fails if another program does not pass,
-// or if one of these does. It writes the results to a Markdown file.
+// programs that do not pass, with reasons. The command fails if a program outside of the
+// list does not pass, or if a listed one passes. It writes the results to a Markdown file.
 //
 // The programs use fixed names of cgroups, so each column runs in an enclosure.
 package main

@@ -7,12 +7,13 @@ import (
 	"strings"
 )
 
-// result is what one program printed, in the Test Anything Protocol, and how it ended.
+// result is the output of one program, in the Test Anything Protocol, and the way in which
+// the program ended.
 type result struct {
 	OK      int      // checks that pass
 	Skipped int      // checks that the program skips
 	NotOK   []string // the texts of the checks that fail, in their order
-	Ended   string   // how the program ended, unless with code 0
+	Ended   string   // how the program ended; empty for code 0
 }
 
 // report has the results of a column, by the programs' names.
@@ -21,14 +22,15 @@ type report struct {
 	results map[string]result
 }
 
-// line is a check's line. The number that follows the words is left out of the text.
+// line matches the line of a check. It leaves out the number after the words.
 var line = regexp.MustCompile(`^\s*(not ok|ok)\b\s*\d*\s*(?:- )?(.*)$`)
 
-// reported is a diagnostic: some programs print one where a check would be, and no check.
+// reported matches a diagnostic. Some programs print one in place of a check.
 var reported = regexp.MustCompile(`^\s*"error": "((?:[^"\\]|\\[^n])*)`)
 
-// readTAP reads the output of a program. Output of runtimetest, which a program passes on in a
-// YAML block, has its line ends escaped, and the program sums it up in a check of its own.
+// readTAP reads the output of a program. A program passes on the output of runtimetest in a
+// YAML block with escaped line ends, which readTAP ignores: the program sums it up in a
+// check of its own.
 func readTAP(output string) result {
 	var r result
 	var errors []string
@@ -54,8 +56,8 @@ func readTAP(output string) result {
 	return r
 }
 
-// passes reports whether a program passes. One that prints neither checks nor errors passes if it
-// ends with code 0.
+// passes reports whether a program passes. A program that prints neither checks nor errors
+// passes if it ends with code 0.
 func (r result) passes() bool { return len(r.NotOK) == 0 && r.Ended == "" }
 
 // String is the document's word for a result.
@@ -82,10 +84,10 @@ func (r report) passed() int {
 	return n
 }
 
-// failed returns the texts of failed checks, once each.
+// failed returns the texts of failed checks, without duplicates.
 func (r result) failed() []string { return slices.Compact(slices.Sorted(slices.Values(r.NotOK))) }
 
-// reasons lists the texts of failed checks, once each, at most so many.
+// reasons lists the texts of failed checks, without duplicates, up to a limit.
 func (r result) reasons(limit int) string {
 	all := r.failed()
 	if len(all) > limit {

@@ -47,11 +47,12 @@ type feature struct {
 	// tests are the names of the tests. A name may have a slash and the name of a case below
 	// the column's.
 	tests [4]string
-	// why is the text of a cell without a test: such an image cannot have the feature.
+	// why is the text of a cell without a test. It says why such an image cannot have the
+	// feature.
 	why [4]string
 	// refused are the kinds for which the test shows that the feature is refused.
 	refused [4]bool
-	// but replaces "yes" where the test of a column shows only a part of the feature.
+	// but replaces "yes" in the columns in which the test shows only a part of the feature.
 	but map[string]string
 }
 

@@ -1,4 +1,4 @@
-// Command rktcompat writes what the integration suite has found of rkt's interface
+// Command rktcompat writes the results of the integration suite for rkt's interface
 // versions and images into a document, feature by feature.
 //
 //	go test -json -run "$(go run ./rktcompat -tests)" . | go run ./rktcompat -document ../docs/results/stage1-compat.md

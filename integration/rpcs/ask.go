@@ -121,7 +121,7 @@ func (r Rig) ask(ctx context.Context, id string, c call, s state) (_ Answer, err
 	return answer, err
 }
 
-// answer makes the call, and finds out which state follows.
+// answer makes the call, and finds the state that follows.
 func (s *subject) answer(ctx context.Context, c call) (Answer, error) {
 	err := c.make(ctx, s)
 	switch {

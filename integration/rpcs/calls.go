@@ -21,7 +21,7 @@ type call struct {
 	// exec means that the call can be made to an exec, and task that it can be made to a task.
 	task, exec bool
 	make       func(context.Context, *subject) error
-	// ends means that the subject ends after the call. Its end is waited for.
+	// ends means that the subject ends after the call. The rig then waits for that end.
 	ends bool
 	// known means that the call is not made to ids that the shim does not know.
 	known bool

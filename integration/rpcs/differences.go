@@ -5,7 +5,7 @@ import "slices"
 // named are the codes that tell a client the cause of an error. The code Unknown does not.
 var named = []string{"AlreadyExists", "FailedPrecondition", "NotFound"}
 
-// Reason returns the reason why a question is answered otherwise than by runc's shim. It is
+// Reason returns the reason why a question is answered differently from runc's shim. It is
 // empty if the answers are the same, or should be.
 func (q Question) Reason(runc, rkt Answer) string {
 	switch {

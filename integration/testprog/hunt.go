@@ -41,7 +41,7 @@ func hunt(mark, file, dir string) {
 	var attackers sync.WaitGroup
 	for _, attack := range []func(pid int){h.open, h.seize} {
 		attackers.Go(func() {
-			runtime.LockOSThread() // a tracer is a thread
+			runtime.LockOSThread() // only the tracing thread can use ptrace(2)
 			h.repeat(attack, quit)
 		})
 	}
@@ -76,8 +76,9 @@ func (h *hunter) repeat(attack func(pid int), quit <-chan struct{}) {
 }
 
 // isRuntimes reports whether a process has not executed its program yet. A process that has
-// executed it never becomes the runtime's again. So if isRuntimes is true after an attack, the
-// process was the runtime's during the attack. Every user may read the file that it reads.
+// executed its program never becomes the runtime's again. So if isRuntimes is true after an
+// attack, the process was the runtime's during the attack. isRuntimes reads a file that
+// every user may read.
 func (h *hunter) isRuntimes(pid int) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return err == nil && len(line) > 0 && !bytes.Contains(line, []byte(h.mark)) // the command line of a zombie is empty
@@ -89,7 +90,7 @@ func (h *hunter) meet(pid int) {
 	h.met[pid] = true
 }
 
-// win prints a successful attack, once for each kind.
+// win prints a successful attack, once for each kind of attack.
 func (h *hunter) win(kind, what string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -55,9 +55,9 @@ func status() map[string]string {
 	return out
 }
 
-// descriptors lists the inherited descriptors. The Go runtime opens an epoll instance and an
-// eventfd only for pollable files. The directory that is being read here is left out by its
-// target.
+// descriptors lists the inherited descriptors. It leaves out the descriptor by which it
+// reads /proc/self/fd. The Go runtime has none of its own here, because it opens an epoll
+// instance and an eventfd only for pollable files.
 func descriptors() map[string]string {
 	out := map[string]string{}
 	entries, err := os.ReadDir("/proc/self/fd")

@@ -20,9 +20,9 @@ type endpoint struct {
 	Address string `json:"address"`
 }
 
-// ioMux does in a directory what rkt's iottymux does for the streams of one app: it copies from
-// fifos to sockets, and back. Unlike iottymux it reads nothing before a client has connected,
-// and with forwardEnd it passes on the end of an input.
+// ioMux does in a directory the work of rkt's iottymux for the streams of one app: it
+// copies from fifos to sockets, and back. Unlike iottymux it reads nothing before a client
+// has connected, and with forwardEnd it passes on the end of an input.
 func ioMux(dir, app string, forwardEnd bool, names []string) {
 	must(os.Chdir(dir))
 	var endpoints []endpoint

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trespass prints every operation that this process may do on another process and on the files
-// of its /proc/PID, one in a line: the operation and the path below /proc/PID. Files are opened
-// and not written to. After the word "undumpable" it prints the operations that it may do on
-// any undumpable process, whose files in /proc the kernel gives to root; it tries them on a
-// child of its own.
+// trespass prints every operation that this process may do on another process and on the
+// files of its /proc/PID. Each line has the operation and the path below /proc/PID. Files
+// are opened and not written to. After the word "undumpable" trespass prints the operations
+// that it may do on any undumpable process, whose files in /proc the kernel gives to root.
+// It tries these on a child of its own.
 func trespass(pid int) {
 	t := newTrespasser(pid)
 	t.all()

@@ -57,7 +57,7 @@ func newMachine(ctx context.Context, log io.Writer) (machine, error) {
 func embedded(name string) []byte {
 	b, err := guest.ReadFile("guest/" + name)
 	if err != nil {
-		panic(err) // it is embedded in this program
+		panic(err) // the recipe is embedded in this program
 	}
 	return b
 }

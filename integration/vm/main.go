@@ -1,6 +1,6 @@
-// Command vm runs the tests that touch cgroups in a Debian guest whose first process is systemd
-// and which has cgroup version 2, for machines without these. It prints the output of `go test
-// -json` on stdout, and its progress on stderr.
+// Command vm runs the tests that touch cgroups in a Debian guest, which has systemd as its first
+// process and cgroup version 2. It is for machines that lack one of the two. It prints the output
+// of `go test -json` on stdout, and its progress on stderr.
 //
 // The guest's kernel and root file system are made from Debian's packages, once. The shim,
 // containerd and the test binaries are on a second disk, because there is no Go in the guest.

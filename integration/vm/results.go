@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// mark begins the lines that the guest's script writes between the output of test
-// binaries: up, begin NAME, end NAME CODE, done.
+// mark begins the lines that the guest's script writes between the output of test binaries:
+// up, begin NAME, end NAME CODE, done.
 const mark = "\x01"
 
 // packagePrefix distinguishes a suite in the guest from the same suite on this machine.

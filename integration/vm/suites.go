@@ -9,11 +9,12 @@ import (
 type testSuite struct {
 	name  string // its directory in the repository and in the payload
 	run   string // pattern of the tests
-	short string // the same for the short form; "" if it is no part of that
+	short string // pattern for the short form; "" if the suite is not part of it
 	args  string // more arguments
 }
 
-// needsVersion1 selects, by their names, tests that need cgroup version 1 and do not run here.
+// needsVersion1 selects, by their names, tests that need cgroup version 1. They do not run
+// in the guest.
 const needsVersion1 = `OnVersion1|/version_1`
 
 // limitsOfApps selects the cases of package pod that use cgroups, without those about
@@ -75,8 +76,8 @@ type selection struct {
 	args  string
 }
 
-// suites returns the suites to run. For a package that is not a suite it returns all its tests,
-// and in the short form none.
+// suites returns the suites to run. If the user names a package that is no suite, all its
+// tests run, except in the short form.
 func (s selection) suites() []testSuite {
 	list := allSuites()
 	if s.suite != "" {

@@ -1,5 +1,5 @@
-// Package crash holds the tests' processes that do what a shim does to a pod, and are
-// killed at a step of it. Only tests import it.
+// Package crash starts processes for tests that do to a pod what a shim does, and kills
+// them at a given step. Only tests import it.
 package crash
 
 import (
@@ -25,8 +25,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// Life is what a shim does on disk, with real processes, mounts and cgroups, in
-// a process of its own that can be killed at any step of it.
+// Life does the work of a shim on disk, with real processes, mounts and cgroups. It runs in
+// a process of its own that can be killed at any step.
 type Life struct {
 	Base string // holds everything: rkt/, bundle/, pids, poststop
 	ID   string
@@ -71,13 +71,13 @@ func New(t *testing.T) Life {
 	return l
 }
 
-// Bundle returns where the app's bundle is.
+// Bundle returns the path of the app's bundle.
 func (l Life) Bundle() string { return filepath.Join(l.Base, "bundle") }
 
-// DataDir returns where the data directory is.
+// DataDir returns the path of the data directory.
 func (l Life) DataDir() string { return filepath.Join(l.Base, "rkt") }
 
-// pids are the processes that were started, supervisors and apps.
+// pids returns the processes that were started, supervisors and apps.
 func (l Life) pids() []int {
 	b, _ := os.ReadFile(filepath.Join(l.Base, "pids"))
 	var pids []int
@@ -88,15 +88,16 @@ func (l Life) pids() []int {
 	return pids
 }
 
-// command returns another process that lives until a step.
+// command returns the command of another process that does the work of role and is killed
+// at step.
 func (l Life) command(role, step string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestOneLife$")
 	cmd.Env = append(os.Environ(), "POD_LIFE="+role, "POD_LIFE_STEP="+step, "POD_LIFE_BASE="+l.Base, "POD_LIFE_ID="+l.ID)
 	return cmd
 }
 
-// HaltAt lives in another process that stops for good at a step, and returns
-// that process.
+// HaltAt starts a process that does the work of a shim until a step and waits there for
+// ever. It returns that process.
 func (l Life) HaltAt(t *testing.T, step string) *os.Process {
 	t.Helper()
 	cmd := l.command("shim", step+haltSuffix)
@@ -114,11 +115,11 @@ func (l Life) HaltAt(t *testing.T, step string) *os.Process {
 	return cmd.Process
 }
 
-// haltSuffix follows the name of a step at which to wait instead of to die.
+// haltSuffix follows the name of a step at which the process waits and is not killed.
 const haltSuffix = " and halt"
 
-// Until lives in another process that is killed at the n-th step, or at the one
-// that is named. It returns false if there were not that many.
+// Until starts a process in a role and waits for its end. The process is killed at the step
+// with this number or name. Until returns false if the process has ended before that step.
 func (l Life) Until(t *testing.T, role, step string) bool {
 	t.Helper()
 	out, err := l.command(role, step).CombinedOutput()
@@ -132,9 +133,10 @@ func (l Life) Until(t *testing.T, role, step string) bool {
 	return true
 }
 
-// AtEachStep calls check for step 1, step 2, and so on. check kills a process at that step and
-// returns true, or returns false if the process has ended before the step: AtEachStep then
-// returns. The process, named what, must have at least least steps.
+// AtEachStep calls check for step 1, step 2, and so on. check kills a process at that step
+// and returns true. If the process has ended before the step, check returns false, and
+// AtEachStep returns. least is the number of steps that the process must have at least, and
+// what its name in errors.
 func AtEachStep(t *testing.T, what string, least int, check func(n int, step string) (died bool)) {
 	t.Helper()
 	for n := 1; ; n++ {
@@ -167,8 +169,8 @@ func Waits(t *testing.T, what string, work func() error) (wait func() error) {
 	return func() error { return <-done }
 }
 
-// Current returns what this process, which runs TestOneLife, is to do, and the function
-// to call at every step.
+// Current returns the Life and the role of this process, which runs TestOneLife, and the
+// function to call at every step.
 func Current(t *testing.T) (l Life, role string, fault func(step string)) {
 	t.Helper()
 	role = os.Getenv("POD_LIFE")
@@ -191,8 +193,8 @@ func Current(t *testing.T) (l Life, role string, fault func(step string)) {
 	}
 }
 
-// dieAt is a Store's fault that kills this process at the n-th step, counted
-// from 1.
+// dieAt returns a fault for a Store that kills this process at the n-th step, counted from
+// 1.
 func dieAt(n int) func(string) {
 	return func(string) {
 		if n--; n == 0 {
@@ -202,7 +204,7 @@ func dieAt(n int) func(string) {
 	}
 }
 
-// NothingLeft checks that the container and its pod are gone in every respect.
+// NothingLeft checks that nothing is left of the container and its pod.
 func (l Life) NothingLeft(t *testing.T) {
 	t.Helper()
 	if left := Pods(t, l.DataDir()); len(left) != 0 {
@@ -226,8 +228,8 @@ func (l Life) NothingLeft(t *testing.T) {
 	}
 }
 
-// Age makes the pods that are left an hour old: what is as old as a crash is not collected
-// yet, in case it is alive.
+// Age makes the remaining pods an hour old: the collector leaves a pod alone that is as
+// young as after a crash, because its shim may still be running.
 func (l Life) Age(t *testing.T) {
 	t.Helper()
 	old := time.Now().Add(-time.Hour)
@@ -236,7 +238,7 @@ func (l Life) Age(t *testing.T) {
 	}
 }
 
-// Pods returns where there are pods in a data directory, as STATE/UUID.
+// Pods returns the pods of a data directory, as STATE/UUID.
 func Pods(t testing.TB, dataDir string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(dataDir, "pods", "*", "*"))

@@ -7,8 +7,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
-// Stopper is a stage1 of which only what `delete` calls is there. Its stop ends
-// the supervisor that is on record.
+// Stopper is a stage1 with only the entrypoints that `delete` calls. Its stop
+// ends the recorded supervisor.
 type Stopper struct {
 	Calls *[]abi.Entrypoint // if set, gets the calls
 	Hang  bool

@@ -11,9 +11,10 @@ import (
 	"testing"
 )
 
-// Run runs the tests of a package, for its TestMain, then calls ends, which end what the
-// tests share, and returns the exit code. The code is 1 if all tests have passed and a
-// goroutine is left. The processes that tests start ignore no signal.
+// Run runs the tests of a package, for its TestMain. Then it calls ends, which end the
+// resources that the tests share, and returns the exit code. The code is 1 if all tests
+// have passed and a goroutine is left. Run makes sure that the processes that tests start
+// ignore no signal.
 func Run(m *testing.M, ends ...func(context.Context) error) int {
 	handleIgnored()
 	code := m.Run()
@@ -32,10 +33,10 @@ func Run(m *testing.M, ends ...func(context.Context) error) int {
 	return code
 }
 
-// handleIgnored gives children the default action of the signals that this process was
-// started to ignore, by nohup or as a background job of a script. Go's runtime leaves these
-// two signals ignored in that case, even after signal.Reset. A signal that has a handler
-// in this process has its default action in a child.
+// handleIgnored gives children the default action of signals that this process was started
+// to ignore, by nohup or as a background job of a script. Go's runtime leaves SIGHUP and
+// SIGINT ignored in that case, even after signal.Reset. A signal that has a handler in this
+// process has its default action in a child.
 func handleIgnored() {
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT} {
 		if signal.Ignored(s) {
@@ -44,8 +45,8 @@ func handleIgnored() {
 	}
 }
 
-// goroutines returns the stacks of all goroutines but the caller's and the one that
-// os/signal never ends once it was used.
+// goroutines returns the stacks of all goroutines, except the caller's and the one that
+// os/signal starts and never ends.
 func goroutines() []string {
 	others := strings.Split(strings.TrimSpace(string(stacks())), "\n\n")[1:]
 	return slices.DeleteFunc(others, func(stack string) bool { return strings.Contains(stack, "\nos/signal.loop(") })

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Slowness is the factor by which this machine is slower than others, as an emulated one
-// is: RKT_TEST_SLOWNESS of the environment, or 1.
+// Slowness is the factor by which this machine is slower than others, such as an emulated
+// one: RKT_TEST_SLOWNESS of the environment, or 1.
 var Slowness = slowness()
 
-// Patience is the longest wait for a condition that is certain to hold on a working
-// machine, however busy the machine is.
+// Patience is the longest wait for a condition. A working machine always reaches such a
+// condition, however busy it is.
 var Patience = 30 * time.Second * Slowness
 
 func slowness() time.Duration {
@@ -26,7 +26,8 @@ func slowness() time.Duration {
 	return time.Duration(n)
 }
 
-// Until waits until a condition holds, and ends the test if it does not in time.
+// Until waits until a condition holds. It ends the test if the condition does not hold in
+// time.
 func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	if !within(Patience, holds) {
@@ -98,8 +99,8 @@ func Still[T comparable](t testing.TB, what string, value func() T) {
 	}
 }
 
-// within evaluates a condition until it holds or the limit is over, less often the longer
-// the wait takes, and reports whether it held.
+// within evaluates a condition until it holds or the limit is over, and reports whether it
+// held. The pauses between evaluations grow.
 func within(limit time.Duration, holds func() bool) bool {
 	const most = 100 * time.Millisecond
 	for began := time.Now(); !holds(); {

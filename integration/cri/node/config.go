@@ -67,7 +67,7 @@ disabled_plugins = [
   conf_dir = "DIR/cni"
 `
 
-// runtimeSettings returns the settings of CRI's runtime plugin.
+// runtimeSettings are settings of CRI's runtime plugin.
 const runtimeSettings = `  restrict_oom_score_adj = true
   disable_hugetlb_controller = false
   tolerate_missing_hugetlb_controller = true

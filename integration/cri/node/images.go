@@ -13,9 +13,9 @@ import (
 // imagesBound is the time within which CRI must know images that were imported.
 const imagesBound = 30 * time.Second
 
-// AwaitImages returns when the CRI at a socket knows the images of these names. CRI learns of
-// images that ctr imports by an event, after ctr has ended, and would pull images that it does
-// not know yet.
+// AwaitImages returns when the CRI at a socket knows the images of these names. After ctr
+// has imported an image and has ended, an event informs CRI of the image. Before that, CRI
+// would try to pull the image.
 func AwaitImages(ctx context.Context, socket string, names ...string) error {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// bridge returns the name of a network's interface on the node. subnet returns the pods'
-// addresses.
+// bridge returns the name of a network's interface on the node, and subnet the range of the
+// pods' addresses.
 func bridge(network int) string { return fmt.Sprintf("rkt-cri%d", network) }
 func subnet(network int) string { return fmt.Sprintf("10.254.%d.0/24", 77+network) }
 

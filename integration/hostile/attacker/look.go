@@ -42,7 +42,8 @@ func (t target) lookAtDirectory() {
 	t.read(up+t.secret, "by the working directory "+wd)
 }
 
-// lookAtDescriptors tries the same with the descriptors that this process inherited.
+// lookAtDescriptors tries to leave the container by the descriptors that this process has
+// inherited.
 func (t target) lookAtDescriptors() {
 	for fd := 3; fd < 64; fd++ {
 		if in, err := unix.Openat(fd, up+t.secret, unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
@@ -110,7 +111,7 @@ func lookAtMasked(path string) {
 	}
 }
 
-// lookAtConsole reports a console that is a file of /proc's and not a terminal.
+// lookAtConsole reports a console that is a file of /proc and not a terminal.
 func lookAtConsole() {
 	fd, err := unix.Open("/dev/console", unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	if err != nil {

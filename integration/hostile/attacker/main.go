@@ -1,6 +1,7 @@
 // Command attacker is the program of hostile containers and of their victims. It prints its
-// loot on its standard output, in the form of package loot, and harms nothing: if it can open a
-// file for writing it closes the file again, except files that the tests have made for it.
+// loot on its standard output, in the form of package loot. It changes nothing: if it can
+// open a file for writing, it closes the file again, unless the tests have made the file
+// for it.
 package main
 
 import (

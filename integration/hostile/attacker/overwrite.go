@@ -10,10 +10,10 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/hostile/loot"
 )
 
-// overwrite is the attack of CVE-2019-5736: the container's program is a script whose
-// interpreter is /proc/self/exe, which makes the runtime execute itself in the container. A
-// process that holds /proc/PID/exe open meanwhile can write to the host's binary when it is no
-// longer executed. This function opens the file for writing, and writes nothing.
+// overwrite is the attack of CVE-2019-5736. The container's program is a script whose
+// interpreter is /proc/self/exe, which makes the runtime execute itself in the container.
+// If a process has /proc/PID/exe open meanwhile, it can write to the host's binary when
+// that is no longer executed. overwrite opens the file for writing, and writes nothing.
 func overwrite() {
 	h := &hunter{self: os.Getpid()}
 	h.know()

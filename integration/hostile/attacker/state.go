@@ -26,8 +26,8 @@ func state() {
 	loot.Say(os.Stdout, s)
 }
 
-// connect tries abstract sockets. A container without a network namespace of its own shares
-// them with the host: the class of CVE-2020-15257.
+// connect tries to connect to abstract sockets (CVE-2020-15257). A container without a
+// network namespace of its own shares them with the host.
 func connect() {
 	b, err := os.ReadFile("/proc/net/unix")
 	must(err)
@@ -44,8 +44,8 @@ func connect() {
 	}
 }
 
-// search does the attack of an unprivileged user of the host: in a directory of the runtime's
-// it looks for set-id programs, and lets them read the secret.
+// search makes the attack of an unprivileged user of the host: in a directory of the
+// runtime it looks for set-id programs, and uses them to read the secret.
 func (t target) search(dir string) {
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

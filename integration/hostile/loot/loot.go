@@ -1,5 +1,5 @@
-// Package loot is the form in which an attacking container reports its loot. The programs in
-// the containers write it, a line for each piece, and the tests read it.
+// Package loot defines the lines in which an attacking container reports its loot. The
+// programs in the containers write a line for each piece, and the tests read the lines.
 package loot
 
 import (
@@ -11,7 +11,7 @@ import (
 
 // Loot is something that a container should not have got.
 type Loot struct {
-	// Kind is one of the kinds below.
+	// What is one of the kinds below.
 	What string `json:"loot"`
 	// How says by which path or process the attacker got it.
 	How string `json:"how"`
@@ -19,8 +19,8 @@ type Loot struct {
 	Secret string `json:"secret,omitempty"`
 }
 
-// Kinds of loot that a container can notice itself. The tests find changed files of the host,
-// and processes that are left there.
+// Kinds of loot that a container itself can notice. The tests find changed files of the
+// host, and remaining processes.
 const (
 	Read    = "a file of the host was read"
 	Write   = "a file of the host, or of its /proc, can be written"
@@ -36,7 +36,7 @@ const (
 type State struct {
 	Status map[string]string `json:"state"` // of /proc/self/status
 	OOM    string            `json:"oom"`
-	// FirstOOM is that of the first process of the PID namespace.
+	// FirstOOM is the OOM score of the first process of the PID namespace.
 	FirstOOM string `json:"firstOOM"`
 	UID      int    `json:"uid"`
 	GID      int    `json:"gid"`

@@ -51,8 +51,8 @@ func create(ctx context.Context, client *containerd.Client, args []string) (int,
 	return 0, os.WriteFile(*pidFile, fmt.Append(nil, task.Pid()), 0o644)
 }
 
-// withText sets a container's spec to a text. containerd's client would set what it can
-// represent of it.
+// withText sets a container's spec to a text. The usual option of containerd's client would
+// drop fields that its Go types do not have.
 func withText(spec []byte) containerd.NewContainerOpts {
 	return func(_ context.Context, _ *containerd.Client, c *containers.Container) error {
 		c.Spec = &anypb.Any{TypeUrl: specURL, Value: spec}
@@ -60,8 +60,8 @@ func withText(spec []byte) containerd.NewContainerOpts {
 	}
 }
 
-// readSpec reads a bundle's config.json. One value of it is changed: a relative path of the
-// root becomes absolute, because it is relative to this bundle, and the shim's is another one.
+// readSpec reads a bundle's config.json. It makes a relative path of the root absolute,
+// because that path is relative to this bundle, and the shim has another bundle.
 func readSpec(bundle string) ([]byte, error) {
 	text, err := os.ReadFile(filepath.Join(bundle, "config.json"))
 	if err != nil {
@@ -77,7 +77,8 @@ func readSpec(bundle string) ([]byte, error) {
 	return setMember(text, filepath.Join(bundle, root.Root.Path), "root", "path")
 }
 
-// setMember sets a member of a JSON object, at a path of names, and keeps the text of all others.
+// setMember sets a member of a JSON object, at a path of names, and keeps the text of all
+// other members.
 func setMember(text []byte, value string, names ...string) ([]byte, error) {
 	if len(names) == 0 {
 		return json.Marshal(value)
@@ -94,15 +95,16 @@ func setMember(text []byte, value string, names ...string) ([]byte, error) {
 	return json.Marshal(object)
 }
 
-// standardStreams gives a container the regular files that are this process's standard output
-// and error, as runtime-tools' programs have it. Shims open them by their paths, so no process
-// has to copy until the container ends. Of any other kind, the stream is null.
+// standardStreams gives a container the regular files that are this process's standard
+// output and error, as runtime-tools' programs set them. Shims open the files by their
+// paths, so no process has to copy output until the container ends. If a stream is no
+// regular file, the container gets none.
 func standardStreams(string) (cio.IO, error) {
 	set := &cio.FIFOSet{Config: cio.Config{Stdout: path(os.Stdout), Stderr: path(os.Stderr)}}
 	return cio.Load(set)
 }
 
-// path returns the path of a regular file, or nothing.
+// path returns the path of a regular file, or an empty string for any other file.
 func path(f *os.File) string {
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return ""

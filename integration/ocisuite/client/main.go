@@ -1,5 +1,5 @@
-// Command client has the command line of an OCI runtime and works through containerd: each verb
-// is calls of containerd's, and the runtime that is tested is that of a shim. It has no state of
+// Command client has the command line of an OCI runtime and works through containerd: each
+// verb makes calls to containerd, with the shim that is tested. The command has no state of
 // its own; the bundle's path is a label of the container.
 //
 //	client create [--bundle DIR] [--pid-file FILE] ID
@@ -10,7 +10,7 @@
 //	client exec --process FILE ID
 //	client update --resources FILE ID
 //
-// The environment says which containerd, namespace and shim: see connect.
+// Environment variables select the containerd, the namespace and the shim: see connect.
 package main
 
 import (
@@ -23,14 +23,14 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 )
 
-// Variables of the environment.
+// Environment variables.
 const (
 	addressVariable   = "OCI_ADDRESS"   // of containerd's socket
 	namespaceVariable = "OCI_NAMESPACE" // of containerd's
 	runtimeVariable   = "OCI_RUNTIME"   // as clients of containerd name it
 )
 
-// verb is one command. The code is the process's exit code if there is no error.
+// verb is one command. If err is nil, code is the exit code of this process.
 type verb func(ctx context.Context, client *containerd.Client, args []string) (code int, err error)
 
 var verbs = map[string]verb{
@@ -74,7 +74,7 @@ func connect() (*containerd.Client, error) {
 		containerd.WithDefaultRuntime(os.Getenv(runtimeVariable)))
 }
 
-// parse reads the flags of a verb and the id, which follows them. The rest follows the id.
+// parse reads the flags of a verb, the id that follows them, and the arguments after the id.
 func parse(flags *flag.FlagSet, args []string) (id string, rest []string, err error) {
 	if err := flags.Parse(args); err != nil {
 		return "", nil, err

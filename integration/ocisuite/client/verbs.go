@@ -21,7 +21,7 @@ func start(ctx context.Context, client *containerd.Client, args []string) (int, 
 	return 0, task.Start(ctx)
 }
 
-// state prints the state as the OCI spec has it.
+// state prints the state as the OCI spec defines it.
 func state(ctx context.Context, client *containerd.Client, args []string) (int, error) {
 	container, task, err := find(ctx, client, "state", args)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package docs carries the documents that programs need: the code in them is then
-// what people have read, and cannot become another one.
+// Package docs embeds the documents whose code programs use, so that programs use
+// exactly the code that people have read.
 package docs
 
 import _ "embed"

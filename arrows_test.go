@@ -111,7 +111,8 @@ func fileArrows(t *testing.T, pkg string) graph {
 	return arrows
 }
 
-// exports returns what the compiler says of the packages that a package imports.
+// exports returns an importer's look-up of the compiler's export data, for the packages
+// that a package imports.
 func exports(t *testing.T, pkg string) importer.Lookup {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}", "./"+pkg).Output()

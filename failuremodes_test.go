@@ -16,8 +16,8 @@ import (
 // modes is how many ways to fail docs/failure-modes.md has.
 const modes = 20
 
-// failureMode is one of them: where it was met, and the tests that would notice
-// it, as "package TestName".
+// failureMode is a section of docs/failure-modes.md: where shims have failed in that
+// way, and the tests that would notice it, as "package TestName".
 type failureMode struct {
 	number, title string
 	issues, tests []string

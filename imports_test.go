@@ -78,8 +78,8 @@ func TestImportsGoOneWay(t *testing.T) {
 	}
 }
 
-// behindTheDoor are packages that only those who hand their doors to stage1.For import,
-// and what is behind the door itself.
+// behindTheDoor lists packages whose doors are passed to stage1.For, each with the only
+// packages that may import it: cmd, which passes the door, and packages behind the doors.
 var behindTheDoor = map[string][]string{
 	"stage1/immutable": {"cmd", "stage1/rktabi"},
 	"stage1/rktabi":    {"cmd"},
@@ -99,7 +99,8 @@ func TestOnlyWhoHandsOverADoorImportsWhatIsBehindIt(t *testing.T) {
 	}
 }
 
-// fromDisk are the files that see to pods of which no more than the disk is known.
+// fromDisk are the files that remove pods and know nothing of them except their files
+// on disk.
 var fromDisk = []string{"cmd/containerd-shim-rkt-v1/collect.go", "pod/disk"}
 
 func TestWhatWorksFromDiskAloneImportsNoPod(t *testing.T) {
@@ -147,7 +148,8 @@ func TestOnlyTestsImportTheirHelpers(t *testing.T) {
 	}
 }
 
-// What rkt's stage 0 calls is served beside an image's supervisor, not in it.
+// Calls of rkt's stage 0 are served by a process beside an image's supervisor, not by
+// the supervisor.
 func TestOnlyProgramsImportTheFrontOfRktsCallers(t *testing.T) {
 	const front = "stage1/images/rktfront"
 	for file, imports := range sources(t) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// readers are the functions that read a spec, and the files that call them: the shim calls
-// them when a text arrives, and code that is handed their results does not.
+// readers lists the functions that read a spec, and the only files that may call them. The
+// shim calls them when a text arrives; all other code gets their results.
 var readers = map[string][]string{
 	"spec.Read":       {"pod/app.go", "pod/disk/holder.go", "pod/exec.go", "pod/resources.go", "stage1/conformance/spec.go"},
 	"pod.ReadSpec":    {"shim/lifecycle.go"},
@@ -21,8 +21,8 @@ var readers = map[string][]string{
 // decoders are the functions of encoding/json that pass over a text.
 var decoders = []string{"json.Unmarshal", "json.NewDecoder", "json.Valid", "json.Compact", "json.Indent", "json.HTMLEscape"}
 
-// The text of a spec is read in package spec, once for each text that arrives, and
-// nowhere else: a file that has a spec at hand decodes nothing.
+// The text of a spec is read once when it arrives, by package spec. So no other file that
+// has the text of a spec may decode JSON.
 func TestASpecIsReadOnce(t *testing.T) {
 	found := map[string][]string{}
 	for file, imports := range sources(t) {
@@ -47,8 +47,8 @@ func TestASpecIsReadOnce(t *testing.T) {
 	}
 }
 
-// calls returns the functions that a file calls, by the names that it has for them, and
-// whether it takes the text of a Spec or Process.
+// calls returns the names of the functions that a file calls, as the file writes them, and
+// whether the file uses the text of a Spec or Process.
 func calls(t *testing.T, file string) (names []string, hasText bool) {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)

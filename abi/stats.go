@@ -1,15 +1,15 @@
 package abi
 
-// StatsAnswer is the answer of app/stats: what the stage1 has counted of an app, with
-// OwnResources. Bytes and nanoseconds, since the app was added. What the stage1 does not count
-// is absent.
+// StatsAnswer is the answer of app/stats: the statistics of an app that a stage1 with
+// OwnResources has counted since the app was added, in bytes and nanoseconds. Fields that
+// the stage1 does not count are absent.
 type StatsAnswer struct {
 	CPU     CPUStats       `json:"cpu,omitzero"`
 	Memory  MemoryStats    `json:"memory,omitzero"`
 	Pids    PidsStats      `json:"pids,omitzero"`
 	IO      []IOStats      `json:"io,omitempty"`
 	Network []NetworkStats `json:"network,omitempty"`
-	// Processes are the app's, with pids of the stage1's own counting.
+	// Processes are the app's processes, with pids that the stage1 itself has given them.
 	Processes []ProcessStats `json:"processes,omitempty"`
 }
 

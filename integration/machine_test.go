@@ -21,8 +21,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// machineAccepts are the fields that the machine may ignore, because its programs can do nothing
-// of what they forbid. Limits are not among them, except those that containerd sets by itself.
+// machineAccepts are the fields that the machine may ignore, because its programs cannot do what
+// these fields forbid. Limits are not among them, except those that containerd sets by itself.
 const machineAccepts = `accept = ["/process", "/root", "/hostname", "/mounts", "/linux/namespaces", "/linux/maskedPaths",
 	"/linux/readonlyPaths", "/linux/seccomp", "/linux/sysctl", "/linux/resources/devices", "/linux/resources/cpu/shares"]
 `
@@ -50,7 +50,7 @@ func (c *column) machineNode(t *testing.T, image string) *node {
 	return n
 }
 
-// toldMachine is what these tests read of a request.
+// toldMachine has the fields of a request that these tests read.
 type toldMachine struct {
 	App, Netns          string
 	Annotations, Labels map[string]string
@@ -220,7 +220,7 @@ func TestAMachineIsToldWhenItsNetworkChanges(t *testing.T) {
 	})
 }
 
-// With a pause container and without one.
+// The pod is tested with a pause container and without one.
 func TestAPodOfKubernetesInAMachine(t *testing.T) {
 	needOurs(t)
 	dir := machineOf(t)

@@ -85,7 +85,7 @@ func counted(s abi.StatsAnswer, version int) *cgroup.Stats {
 	return st
 }
 
-// orUnlimited returns a limit, which 0 says is not there.
+// orUnlimited returns a limit in the form of package cgroup. A limit of 0 means no limit.
 func orUnlimited(limit uint64) uint64 {
 	if limit == 0 {
 		return math.MaxUint64

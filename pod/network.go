@@ -18,14 +18,14 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// settles is how long a network namespace has to be quiet before the stage1 is told of
-// changes, and settlesAt when it is told of them at the latest.
+// settles is how long a network namespace must have no further change before the stage1 is
+// told of the changes. After settlesAt it is told of them in any case.
 const (
 	settles   = 20 * time.Millisecond
 	settlesAt = time.Second
 )
 
-// take adds a namespace, unless it is there.
+// take adds a namespace, and returns false if it was added before.
 func (n *networks) take(ns fs.FileInfo) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -84,8 +84,8 @@ func (a *app) watchNetwork() (err error) {
 	return err
 }
 
-// tellNetwork begins to tell of changes of the app's network namespace. If the stage1 has made
-// the namespace, it is told first that there may have been some.
+// tellNetwork begins to tell the stage1 of changes of the app's network namespace. If the
+// stage1 has made the namespace, it is told at once, because changes may have been missed.
 func (a *app) tellNetwork(ctx context.Context, pid int) (err error) {
 	now := a.network == nil && a.ownNet
 	if now {

@@ -142,8 +142,8 @@ type SandboxConfig struct {
 	UserOf string
 	Sysctl map[string]string
 
-	// What `run` is told of the pod. Resources is an OCI linux.resources object with the sums
-	// of the limits of the pod's containers, as far as the client knows them.
+	// These are passed to `run`. Resources is an OCI linux.resources object with the sums of
+	// the limits of the pod's containers, as far as the client knows them.
 	Annotations map[string]string
 	Labels      map[string]string
 	Resources   []byte

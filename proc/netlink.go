@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// changes are the netlink groups of what a network namespace consists of.
+// changes are the netlink groups that report changes of links, addresses and routes.
 const changes = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV4_ROUTE | unix.RTMGRP_IPV6_IFADDR | unix.RTMGRP_IPV6_ROUTE
 
 // NetworkChanges returns a file that can be read when a link, address or route of a network
@@ -22,7 +22,7 @@ func NetworkChanges(netns *os.File) (*os.File, error) {
 		runtime.LockOSThread()
 		var back error
 		if fd, back, err = changesIn(int(netns.Fd())); back == nil {
-			// The thread goes on: its end would be that of children with a parent-death signal.
+			// Do not end the thread: children with a parent-death signal would end with it.
 			runtime.UnlockOSThread()
 		}
 	}()
@@ -33,7 +33,8 @@ func NetworkChanges(netns *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "changes of "+netns.Name()), nil
 }
 
-// changesIn makes the socket. back is the error of the thread's return to its own namespace.
+// changesIn makes the socket. back is the error if the thread could not return to its own
+// namespace.
 func changesIn(netns int) (fd int, back, err error) {
 	own, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -20,8 +20,8 @@ func machineImage(t *testing.T) string {
 	return dir
 }
 
-// The machine's programs do not look around, so the checks in which they do cannot pass. All
-// others pass: limits, statistics, OOM, pause and pids are the machine's own.
+// The machine's programs cannot report their surroundings, so the checks that need such a
+// report fail. All others pass: limits, statistics, OOM, pause and pids are the machine's own.
 func TestAStage1WhoseAppsAreNotOfTheHostPassesWithItsOwnWords(t *testing.T) {
 	blind := []string{"enter/descriptors", "enter/program", "start/descriptors", "start/program"}
 	v := verifyJSON(t, "--level", "3", machineImage(t))
@@ -57,7 +57,8 @@ func TestAStage1WhoseAppsAreNotOfTheHostPassesWithItsOwnWords(t *testing.T) {
 	}
 }
 
-// Without its words the same stage1 does not hold what a stage1 of processes of the host has to.
+// Without the words of the annotation own, the same stage1 fails the checks, because its apps
+// are then expected to be processes of the host.
 func TestAMachineThatOwnsNothingIsFound(t *testing.T) {
 	dir := machineImage(t)
 	edit(t, filepath.Join(dir, "manifest"), `"resources processes namespaces rootfs"`, `""`)

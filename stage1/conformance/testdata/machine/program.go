@@ -202,8 +202,8 @@ func (p *process) signal(sig unix.Signal) {
 	}
 }
 
-// end ends the process: records and announces the exit, and then has the proxy end. The end of
-// the first process is that of the app.
+// end ends the process: it records and announces the exit, and then ends the proxy. The app
+// ends with its first process.
 func (p *process) end(code int) {
 	p.finish.Do(func() {
 		close(p.ended)

@@ -67,7 +67,7 @@ type app struct {
 	processes     []*process // the first one is the app's; those that have ended stay
 }
 
-// tell writes a request where tests look for what the machine was told: the last one of each
+// tell writes a request to a file for the tests, which read the last request of each
 // entrypoint.
 func tell(r *abi.Request) error {
 	text, err := json.Marshal(r)

@@ -30,7 +30,9 @@ type Children struct {
 	mu    sync.Mutex
 	owned map[int]*Child // made or taken, not reaped yet
 	later map[int]*later // processes to adopt once they are children of this one
-	held  int            // starts and Expects under way: unknown children may be theirs
+	// laterInTurn has them in the order in which AdoptLater looks whether they were reaped.
+	laterInTurn []*later
+	held        int // starts and Expects under way: unknown children may be theirs
 
 	kick    chan struct{} // a reason other than SIGCHLD to look again
 	sigchld chan os.Signal

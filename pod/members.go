@@ -212,15 +212,6 @@ func (p *Pod) join(a *app, s *session, name disk.AppName) {
 	a.session, a.name = s, name
 }
 
-// forget gives an app's id back.
-func (p *Pod) forget(a *app) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.apps[a.id] == a {
-		delete(p.apps, a.id)
-	}
-}
-
 // byName returns the app of a session that has a name.
 func (p *Pod) byName(s *session, name disk.AppName) *app {
 	p.mu.Lock()

@@ -295,7 +295,7 @@ cat stage1/rootfs/rkt/ready >&"$real"; exit 0`}, says: "is not in the cgroup of 
 		{check: "enter/early", broken: broken{base: "oci", entry: "enter", body: notYetReported + `grep -q '^State:.[^Z]' "/proc/$pid/status" 2>/dev/null || told='{"pid": '$$'}'
 echo "$told" >&"$real"; exit 0`}, says: "the exit code is 0, want 80"},
 		{check: "enter/late", broken: broken{base: "oci", entry: "enter", body: notYetReported + `exec perl -e 'if ($p = fork) { open(R, ">&=$ARGV[1]"); syswrite(R, "{\"pid\": $p}\n"); exit 0 }
-open(R, ">&=$ARGV[1]"); close R; $SIG{TERM} = sub { kill TERM, $ARGV[0] }; select(undef, undef, undef, 0.05) while kill 0, $ARGV[0]; exit 0' "$pid" "$real"`}, says: "the exit code is 0, want 55"},
+open(R, ">&=$ARGV[1]"); close R; select(undef, undef, undef, 0.05) while kill 0, $ARGV[0]; exit 0' "$pid" "$real"`}, says: "the exit code is 0, want 79"},
 		{check: "enter/signal", broken: entry("app_signal", `edit 's/"exec":"exec",//'; unset RKT_EXEC`), says: "the exit code is 137, want 55"},
 		{check: "enter/missing", broken: entry("enter", wrongWords), says: "in other words"},
 		{check: "enter/not-executable", broken: entry("enter", wrongWords), says: "in other words"},

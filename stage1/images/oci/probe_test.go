@@ -37,7 +37,7 @@ func probed(t *testing.T, runtimes string) (*image.Image, error) {
 func saying(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "runc")
-	must(t, os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\n[ \"$*\" = features ] && cat <<'.'\n%s\n.\n", text), 0o755))
+	must(t, os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\nfor last; do :; done; [ \"$last\" = features ] && cat <<'.'\n%s\n.\n", text), 0o755))
 	return path
 }
 
@@ -141,6 +141,31 @@ func TestTheFieldsFollowTheBuildOfCrun(t *testing.T) {
 		if slices.Contains(oci.Hooks, "poststart") || c.features == "" && (oci.Linux.Seccomp.Enabled != strings.Contains(c.libraries, "+SECCOMP") ||
 			oci.Linux.Selinux.Enabled != strings.Contains(c.libraries, "+SELINUX")) {
 			t.Errorf("%s %s: %+v", c.version, c.libraries, oci)
+		}
+	}
+}
+
+func TestOfRunscTheFieldsAreDeclaredThatItHonours(t *testing.T) {
+	static, _ := probed(t, "no-such-runtime")
+	base, _ := static.Fields()
+	ignored := []string{"/process/user/umask", "/process/oomScoreAdj", "/process/apparmorProfile", "/hooks/startContainer",
+		"/linux/sysctl", "/linux/seccomp", "/linux/maskedPaths", "/linux/readonlyPaths", "/linux/mountLabel"}
+	base = slices.DeleteFunc(slices.Clone(base), func(f string) bool {
+		return slices.ContainsFunc(ignored, func(p string) bool { return f == p || strings.HasPrefix(f, p+"/") })
+	})
+	for features, more := range map[string][]string{
+		"": nil,
+		`{"hooks":["startContainer","poststop"],"linux":{"seccomp":{"enabled":true},"mountExtensions":{"idmap":{"enabled":true}}}}`: {"/mounts/*/uidMappings", "/mounts/*/gidMappings"},
+	} {
+		runsc := filepath.Join(t.TempDir(), "runsc")
+		must(t, os.Rename(saying(t, features), runsc))
+		i, err := probed(t, runsc+" --platform=systrap")
+		must(t, err)
+		if got, _ := i.Fields(); !slices.Equal(got, append(slices.Clone(base), more...)) {
+			t.Errorf("%q: %q", features, got)
+		}
+		if text := string(i.OCIFeatures()); strings.Contains(text, "startContainer") || !strings.Contains(text, `"seccomp":{"enabled":false`) {
+			t.Errorf("%q: %s", features, text)
 		}
 	}
 }

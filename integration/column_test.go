@@ -59,7 +59,15 @@ func openColumn(ctx context.Context, name string, r release) (*column, error) {
 		return nil, err
 	}
 	dir := name + "-" + r.name
-	if c.daemon, err = startWith(ctx, r.options(dir, programs, fmt.Sprintf("rkt-it-%d-%s", os.Getpid(), dir))); err != nil {
+	opts := r.options(dir, programs, fmt.Sprintf("rkt-it-%d-%s", os.Getpid(), dir))
+	if name == "runsc" { // stage1/images/oci/README.md
+		file := filepath.Join(suite.dir, "runsc.toml")
+		if err := os.WriteFile(file, []byte(`stage1.runsc.accept = ["/linux/maskedPaths", "/linux/readonlyPaths", "/linux/seccomp", "/process/oomScoreAdj"]`+"\n"), 0o600); err != nil {
+			return nil, err
+		}
+		opts.Env = append(opts.Env, "RKT_CONFIG="+file)
+	}
+	if c.daemon, err = startWith(ctx, opts); err != nil {
 		return nil, err
 	}
 	if c.client, err = c.daemon.Client(); err != nil {

@@ -38,8 +38,7 @@ func (p *Pod) CreateApp(ctx context.Context, c AppConfig) (Status, error) {
 		if s := p.leave(a); s != nil {
 			err = errors.Join(err, p.end(ctx, s))
 		}
-		p.forget(a)
-		return Status{}, err
+		return Status{}, errors.Join(err, p.forget(ctx, a))
 	}
 	return a.status(), nil
 }

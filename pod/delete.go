@@ -123,12 +123,15 @@ func (a *app) takeDown(ctx context.Context) error {
 	}
 	drain(ctx, a.process)
 	a.closeExecs(ctx)
-	// The id is free after the event: a new app of it has no event before that.
-	defer a.pod.forget(a)
 	if err := a.dismantle(ctx); err != nil {
 		log.G(ctx).WithError(err).Warnf("container %s: left behind by its deletion", a.id)
 	}
-	return a.push(Event{Kind: EventDeleted, Exit: a.status().Exit})
+	pushed := a.push(Event{Kind: EventDeleted, Exit: a.status().Exit})
+	// The id is free after the event: a new app of it has no event before that.
+	if err := a.pod.forget(ctx, a); err != nil {
+		log.G(ctx).WithError(err).Warnf("container %s: its pod is left behind", a.id)
+	}
+	return pushed
 }
 
 // killUnstarted ends an app that has not executed its program, and waits for its end.

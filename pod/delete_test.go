@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -198,7 +199,9 @@ func TestADeleteForgetsOnlyTheAppThatItMet(t *testing.T) {
 		if err := p.reserve(a); err != nil {
 			t.Fatal(err)
 		}
-		p.forget(first)
+		if err := p.forget(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if p.Empty("") {
 		t.Error("the app that was created since is forgotten")
@@ -206,6 +209,41 @@ func TestADeleteForgetsOnlyTheAppThatItMet(t *testing.T) {
 	if !p.Empty("a") {
 		t.Error("the pod has another app")
 	}
+}
+
+// None of them is the last one when it leaves, and a Shutdown may never come: containerd may be
+// killed before it sends one.
+func TestThePodEndsIfItsAppsAreDeletedAtTheSameTime(t *testing.T) {
+	w := newWorld(t)
+	w.mustRun("a", "sleep 60")
+	w.mustRun("b", "sleep 60")
+	both := make(chan struct{})
+	var removing atomic.Int32
+	meets := func(c *fakeCall) error {
+		if removing.Add(1) == 2 {
+			close(both)
+		}
+		return waitsFor(both)(c)
+	}
+	w.stage1.on(abi.AppRm, meets)
+	var deletes sync.WaitGroup
+	for _, id := range []string{"a", "b"} {
+		if err := w.Kill(t.Context(), AppID(id), "", 9, false); err != nil {
+			t.Fatal(err)
+		}
+		w.mustWait(id, "")
+		deletes.Go(func() {
+			if _, err := w.Delete(t.Context(), AppID(id), ""); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	deletes.Wait()
+	if dirs := append(w.podDirs("run"), w.podDirs("exited-garbage")...); len(dirs) > 0 {
+		t.Errorf("without an app the pod goes on: %q", dirs)
+	}
+	w.mustCreate("c", "exit 0") // in a new session
+	w.mustDelete("c", "")
 }
 
 // ids notes whether the id of an app is taken when its deletion is published.

@@ -214,15 +214,6 @@ func (p *Pod) join(a *app, s *session, name disk.AppName) {
 	a.session, a.name = s, name
 }
 
-// forget releases an app's id.
-func (p *Pod) forget(a *app) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.apps[a.id] == a {
-		delete(p.apps, a.id)
-	}
-}
-
 // byName returns the app of a session by its name.
 func (p *Pod) byName(s *session, name disk.AppName) *app {
 	p.mu.Lock()

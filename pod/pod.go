@@ -113,3 +113,19 @@ func (p *Pod) leave(a *app) *session {
 	}
 	return p.session
 }
+
+// forget gives an app's id back, and ends the pod if it has no app any more: of apps that are
+// deleted at the same time none was the last one when it left.
+func (p *Pod) forget(ctx context.Context, a *app) error {
+	p.mu.Lock()
+	if p.apps[a.id] == a {
+		delete(p.apps, a.id)
+	}
+	s := p.session
+	mine := len(p.apps) == 0 && p.owner.outlivesApps() == nil && s != nil && s.step(sessionEnd)
+	p.mu.Unlock()
+	if !mine {
+		return nil
+	}
+	return p.end(ctx, s)
+}

@@ -30,7 +30,9 @@ type Children struct {
 	mu    sync.Mutex
 	owned map[int]*Child // started or taken, and not reaped yet
 	later map[int]*later // processes to adopt when they become children of this process
-	held  int            // starts and Expects in progress: an unknown child may belong to one
+	// laterInTurn has them in the order in which AdoptLater looks whether they were reaped.
+	laterInTurn []*later
+	held        int // starts and Expects in progress: an unknown child may belong to one
 
 	kick    chan struct{} // receives when there is a reason other than SIGCHLD to sweep
 	sigchld chan os.Signal

@@ -8,6 +8,7 @@ import (
 
 // later is a process that is adopted once it is a child of this one.
 type later struct {
+	pid           int
 	start         uint64
 	record, ended func(Exit)
 }
@@ -21,12 +22,13 @@ type later struct {
 func (c *Children) AdoptLater(pid int, startTime uint64, record, ended func(Exit)) (cancel func() bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forgetReapedLocked()
+	c.forgetSomeReapedLocked()
 	if c.owned[pid] != nil {
 		return func() bool { return true } // the process is owned already, so neither function is called
 	}
-	l := &later{startTime, record, ended}
+	l := &later{pid, startTime, record, ended}
 	c.later[pid] = l
+	c.laterInTurn = append(c.laterInTurn, l)
 	return func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -38,12 +40,22 @@ func (c *Children) AdoptLater(pid int, startTime uint64, record, ended func(Exit
 	}
 }
 
-// forgetReapedLocked drops the processes that their parents have reaped, for callers that
-// do not call cancel.
-func (c *Children) forgetReapedLocked() {
-	for pid := range c.later {
-		if errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
-			delete(c.later, pid)
+// lookedAt is at how many processes of earlier calls AdoptLater looks. With more than one per
+// call, the number that is remembered approaches the number of those that live.
+const lookedAt = 2
+
+// forgetSomeReapedLocked drops processes that their parents have reaped, for callers that do
+// not call cancel. Every process gets its turn.
+func (c *Children) forgetSomeReapedLocked() {
+	for range min(lookedAt, len(c.laterInTurn)) {
+		l := c.laterInTurn[0]
+		c.laterInTurn = c.laterInTurn[1:]
+		switch {
+		case c.later[l.pid] != l: // adopted, or cancelled
+		case errors.Is(unix.Kill(l.pid, 0), unix.ESRCH):
+			delete(c.later, l.pid)
+		default:
+			c.laterInTurn = append(c.laterInTurn, l)
 		}
 	}
 }

@@ -136,9 +136,14 @@ func runStage1Verify(ctx context.Context, e *env, args []string) error {
 		Doors: doors(),
 	}
 	if v.show != "" {
-		return v.showCall(ctx, &watched, checks, c)
+		err = v.showCall(ctx, &watched, checks, c)
+	} else {
+		err = v.verify(ctx, &watched, checks, c)
 	}
-	return v.verify(ctx, &watched, checks, c)
+	if cause := context.Cause(ctx); cause != nil && errors.Is(err, context.Canceled) && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err) // of a step that does not know the cause
+	}
+	return err
 }
 
 // doors are passed to package stage1 for the images that it does not call itself.
@@ -184,7 +189,8 @@ func (v *verification) verify(ctx context.Context, e *env, checks []conformance.
 	progress.end()
 	if err != nil {
 		tap.Bail(err.Error())
-		return fmt.Errorf("stage1 verify: after %d of %d checks: %w", len(results), len(checks), err)
+		err = fmt.Errorf("stage1 verify: after %d of %d checks: %w", len(results), len(checks), err)
+		return errors.Join(err, keptIn(k)) // the results that name it may be unread
 	}
 	r := conformance.Report{
 		Image: c.Image, Name: k.Image().Name(), Digest: k.Image().Digest(),
@@ -204,10 +210,21 @@ func (v *verification) verify(ctx context.Context, e *env, checks []conformance.
 			return err
 		}
 	}
+	if ctx.Err() != nil {
+		return errors.Join(context.Cause(ctx), keptIn(k))
+	}
 	if !r.Holds {
 		return errFound
 	}
-	return ctx.Err()
+	return nil
+}
+
+// keptIn returns an error that names the directory of checks that have failed, if there is one.
+func keptIn(k *conformance.Kit) error {
+	if dir := k.Kept(); dir != "" {
+		return fmt.Errorf("the files of failed checks are in %s", dir)
+	}
+	return nil
 }
 
 // watchedOutput cancels the checks when the reader of the output has closed it.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -13,14 +14,17 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // poststopFile exists if the poststop hooks of the app have begun to run.
 const poststopFile = "poststop"
 
-// hookLinger is how long to read the output of a hook that has ended, if a process that
-// it started still has the pipe open.
+// hookLinger is how long a hook that has ended may leave its input, the state, unread.
 const hookLinger = 200 * time.Millisecond
+
+// maxHookOutput is how much of the end of a hook's output an error has, in bytes.
+const maxHookOutput = 1024
 
 // newPoststop returns the record from which the poststop hooks of a spec can be run, or
 // nil.
@@ -55,21 +59,31 @@ func runHook(ctx context.Context, h specs.Hook, state []byte) error {
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(*h.Timeout)*time.Second)
 		defer cancel()
 	}
-	var out bytes.Buffer
+	output, inherited, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("make a pipe for its output: %w", err)
+	}
+	defer inherited.Close()
+	tail := proc.ReadTail(output, maxHookOutput)
+	defer tail.Stop()
 	cmd := exec.CommandContext(ctx, h.Path)
 	if len(h.Args) > 0 {
 		cmd.Args = h.Args
 	}
 	cmd.Env = append([]string{}, h.Env...) // not nil, because a nil environment means this process's
 	cmd.Stdin = bytes.NewReader(state)
-	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Stdout, cmd.Stderr = inherited, inherited
 	cmd.WaitDelay = hookLinger
-	err := cmd.Run()
+	err = cmd.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {
 		err = nil // the hook succeeded; do not wait for the processes that it has left
 	}
-	if err != nil && out.Len() > 0 {
-		return fmt.Errorf("%w: %.400s", err, strings.TrimSpace(abi.Printable(out.String())))
+	if err == nil {
+		return nil
+	}
+	// A process that the hook left behind may keep the pipe open.
+	if said := strings.TrimSpace(abi.Printable(string(tail.Stop()))); said != "" {
+		err = fmt.Errorf("%w: %s", err, said)
 	}
 	return err
 }

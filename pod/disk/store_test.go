@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -373,6 +374,29 @@ func TestPoststopHooksRunOnce(t *testing.T) {
 	decode(t, out, &state) // one document: it ran once
 	if state.ID != "c" || state.Status != specs.StateStopped || state.Bundle != bundle || state.Version != "1.2.0" || state.Annotations["k"] != "v" {
 		t.Errorf("state %+v", state)
+	}
+}
+
+// A hook that prints endlessly would otherwise take the memory of a shim, or of delete.
+func TestTheOutputOfAHookIsNotKeptInMemory(t *testing.T) {
+	d := newDir(t, newStore(t))
+	const script = "head -c 200000000 /dev/zero; echo the end >&2; exit 3"
+	spec := &specs.Spec{Version: "1.2.0", Hooks: &specs.Hooks{Poststop: []specs.Hook{
+		{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: []string{"PATH=/bin:/usr/bin"}},
+	}}}
+	a, err := d.AddApp("c", t.TempDir(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err = a.Poststop(soon(t))
+	runtime.ReadMemStats(&after)
+	if err == nil || !strings.HasSuffix(err.Error(), "the end") || len(err.Error()) > 8<<10 {
+		t.Errorf("%.200v", err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 16<<20 {
+		t.Errorf("its output took %d bytes of memory", took)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -44,6 +45,8 @@ func enterChecks() []Check {
 			must(a.exec(ctx, "exec", nil, "exit", "74"))
 			return a.ends(ctx, "exec", 74)
 		}),
+		check("early", "the exit code of an exec is its program's if the program ends before enter has returned", checkEarlyExits),
+		check("late", "the exit code of an exec is its program's if the program ends long after enter has reported it", checkLateExit),
 		check("signal", "a signal to an exec reaches it, and not the app", checkExecSignal),
 		fails("missing", "a program that is missing fails enter, in words that clients look for", "/bin/absent",
 			"no such file or directory", "executable file not found in $PATH"),
@@ -84,6 +87,27 @@ func checkInside(ctx context.Context, a *wholeApp) error {
 		return fmt.Errorf("process %d of the exec is not in the cgroup of its app, which has %v", s.pid, infos)
 	}
 	return nil
+}
+
+// earlyExits is the number of programs that end at once. Their ends come before and after the
+// return of an enter that does not wait for them.
+const earlyExits = 8
+
+func checkEarlyExits(ctx context.Context, a *wholeApp) error {
+	for i := range earlyExits {
+		id, code := pod.ExecID(fmt.Sprintf("exec-%d", i)), uint32(80+i)
+		must(a.exec(ctx, id, nil, "exit", fmt.Sprint(code)))
+		try(a.ends(ctx, id, code))
+	}
+	return nil
+}
+
+// checkLateExit gives an enter that does not wait for its process the time to return.
+func checkLateExit(ctx context.Context, a *wholeApp) error {
+	s := must(a.exec(ctx, "exec", nil, "echo", "79"))
+	time.Sleep(settle)
+	try(s.CloseStdin())
+	return a.ends(ctx, "exec", 79)
 }
 
 func checkExecSignal(ctx context.Context, a *wholeApp) error {

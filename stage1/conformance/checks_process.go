@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -20,6 +21,7 @@ import (
 func startChecks() []Check {
 	return []Check{
 		basic("start/program", "5 app/start", "the program runs with the arguments, the environment, the working directory and the user that the spec has", checkProgram),
+		basic("start/relative-root", "3", "config.json may name the root relative to the bundle, as containerd does", checkRelativeRoot),
 		basic("start/descriptors", "3", "the program has the descriptors 0, 1 and 2, and no other", func(ctx context.Context, t *trial) error {
 			a := must(t.wholePod().start(ctx, nil, "inspect"))
 			return onlyStdio(ctx, a.streams, !t.mutable())
@@ -31,6 +33,16 @@ func startChecks() []Check {
 			return codeOf("app/start", a.invoke(ctx, abi.AppStart), abi.ExitFailedPrecondition)
 		}),
 	}
+}
+
+func checkRelativeRoot(ctx context.Context, t *trial) error {
+	a, err := t.wholePod().start(ctx, func(s *specs.Spec) {
+		s.Root.Path = filepath.Join("..", must(filepath.Rel(t.dir, t.rootfs))) // a bundle is in the trial's directory
+	}, "exit", "73")
+	if err != nil {
+		return err
+	}
+	return a.ends(ctx, "", 73)
 }
 
 func checkProgram(ctx context.Context, t *trial) error {

@@ -31,6 +31,13 @@ type broken struct {
 	liar   bool // the scripts call lie
 }
 
+// notYetReported lets enter do its work, sets told to its ready line and pid to its process, and
+// gives a program that ends at once the time to end.
+const notYetReported = `real=$RKT_READY_FD; f=stage1/rootfs/rkt/ready.$$; exec 9>"$f"; export RKT_READY_FD=9
+correct "$@" || exit
+exec 9>&-; told=$(cat "$f"); pid=${told#*:}; pid=${pid%%[!0-9 ]*}; pid=${pid# }; sleep 0.2
+`
+
 // prelude is the beginning of every script.
 const prelude = `#!/bin/sh
 set -u
@@ -234,6 +241,7 @@ exit 1`), says: "only the processes of before"},
 		{check: "add/concurrent", broken: entry("app_add", busy), says: "another call is under way"},
 		{check: "hooks/order", broken: entry("app_add", `edit 's/"createRuntime":/"createRuntimes":/'`), says: "want prestart and createRuntime"},
 		{check: "start/program", broken: entry("app_add", noEnvironment), says: "is without"},
+		{check: "start/relative-root", broken: entry("app_add", `! grep -q '"root":{"path":"\.\.' "$RKT_BUNDLE/config.json" || fail "nothing is there"`), says: "nothing is there"},
 		{check: "start/descriptors", broken: broken{more: map[string]string{"app_add": inspectInside, "app_start": nothing, "app_rm": nothing}}, says: "the program has the descriptors [0 1 2 7"},
 		{check: "start/no-format", broken: entry("app_add", anotherFormat), says: "has ended with 0"},
 		{check: "start/ended", broken: entry("app_start", `correct "$@"; exit 0`), says: "exit code 0, want 6"},
@@ -284,6 +292,10 @@ cat stage1/rootfs/rkt/ready >&"$real"; exit 0`}, says: "is not in the cgroup of 
 		{check: "enter/streams", broken: entry("enter", noise), says: "about to do it"},
 		{check: "enter/descriptors", broken: entry("enter", inspectWithMore), says: "the program has the descriptors [0 1 2 7"},
 		{check: "enter/code", broken: entry("enter", `edit 's/"74"/"75"/'`), says: "the exit code is 75, want 74"},
+		{check: "enter/early", broken: broken{base: "oci", entry: "enter", body: notYetReported + `grep -q '^State:.[^Z]' "/proc/$pid/status" 2>/dev/null || told='{"pid": '$$'}'
+echo "$told" >&"$real"; exit 0`}, says: "the exit code is 0, want 80"},
+		{check: "enter/late", broken: broken{base: "oci", entry: "enter", body: notYetReported + `exec perl -e 'if ($p = fork) { open(R, ">&=$ARGV[1]"); syswrite(R, "{\"pid\": $p}\n"); exit 0 }
+open(R, ">&=$ARGV[1]"); close R; select(undef, undef, undef, 0.05) while kill 0, $ARGV[0]; exit 0' "$pid" "$real"`}, says: "the exit code is 0, want 79"},
 		{check: "enter/signal", broken: entry("app_signal", `edit 's/"exec":"exec",//'; unset RKT_EXEC`), says: "the exit code is 137, want 55"},
 		{check: "enter/missing", broken: entry("enter", wrongWords), says: "in other words"},
 		{check: "enter/not-executable", broken: entry("enter", wrongWords), says: "in other words"},

@@ -47,7 +47,16 @@ func keepFiles(pod, to string) error {
 	})
 }
 
-// keep moves the trial's directory to KeepIn, and returns its new path.
+// Kept returns the directory with the files of checks that have failed, or "" if there are none.
+// Close leaves the directory if it was made because Config.Keep is set.
+func (k *Kit) Kept() string {
+	if kept, err := os.ReadDir(k.config.KeepIn); err != nil || len(kept) == 0 {
+		return ""
+	}
+	return k.config.KeepIn
+}
+
+// keep moves the trial's directory to where failed checks are kept, and returns its new path.
 func (t *trial) keep(check string) (string, error) {
 	kept := filepath.Join(t.config.KeepIn, strings.ReplaceAll(check, "/", "-"))
 	return kept, os.Rename(t.dir, kept)

@@ -52,11 +52,14 @@ func act(verb string, args []string) int {
 			fmt.Fprint(os.Stderr, args[1])
 		}
 		return 0
-	case "echo": // copies the input until its end
+	case "echo": // [CODE]: copies the input until its end
 		if _, err := io.Copy(os.Stdout, os.Stdin); err != nil {
 			return 1
 		}
-		return 0
+		if len(args) == 0 {
+			return 0
+		}
+		return number(args, 0)
 	case "inspect":
 		return report(inspect())
 	case "wait":

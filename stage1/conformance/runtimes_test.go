@@ -24,17 +24,16 @@ func ociWith(t *testing.T, line string) string {
 }
 
 // crun sets the size of an exec's terminal after the program has started. On a busy machine
-// the program may read the size before that. crun also ignores two fields, which the README of
-// oci names.
+// the program may read the size before that.
 func TestOCIPassesWithCrunToo(t *testing.T) {
 	t.Parallel()
 	need(t, "crun")
-	passed, ignored := 0, []string{"honours/mount-label", "exec-honours/oom-score"}
+	passed := 0
 	for _, c := range verifyJSON(t, "--level", "3", ociWith(t, "crun")).Checks {
 		switch {
 		case c.Outcome == "passed":
 			passed++
-		case c.Outcome == "failed" && c.ID != "terminal/exec" && !slices.Contains(ignored, c.ID):
+		case c.Outcome == "failed" && c.ID != "terminal/exec":
 			t.Errorf("%s (section %s): %s", c.ID, c.Section, c.Words)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -56,6 +57,38 @@ func TestAnExecHasTheUmaskOfItsProcess(t *testing.T) {
 			t.Errorf("umask %q (%v), want %04o", b, err, mask)
 		}
 	}
+}
+
+// crun leaves its own score to an exec, which would be the shim's: the kernel would never choose it.
+func TestAnExecOfCrunsHasTheScoreOfItsProcessOrOfTheApp(t *testing.T) {
+	if _, err := exec.LookPath("crun"); err != nil {
+		t.Skip("needs crun")
+	}
+	dir := imageDir(t)
+	must(t, os.WriteFile(filepath.Join(dir, "rootfs/runtimes"), []byte("crun\n"), 0o644))
+	p := newPodOf(t, "", dir)
+	p.run()
+	a := p.app("web", func(s *specs.Spec) { s.Process.OOMScoreAdj = new(300) }, "sleep", "1000").start()
+	for name, c := range map[string]struct {
+		asked *int
+		args  []string
+		want  string
+	}{
+		"its own":     {new(77), nil, "77"},
+		"the app's":   {nil, nil, "300"},
+		"0":           {new(0), nil, "0"},
+		"of no field": {nil, []string{`"oomScoreAdj":500`, `{"oomScoreAdj":501}`}, "300"},
+	} {
+		out, stdout := pipe(t)
+		q := a.enter("e", func(s *specs.Process) { s.OOMScoreAdj = c.asked }, stdout, append([]string{"sh", "-c", "cat /proc/self/oom_score_adj"}, c.args...)...)
+		q.ends(t, 0)
+		stdout.Close()
+		if b, err := io.ReadAll(out); err != nil || string(b) != c.want+"\n" {
+			t.Errorf("%s: %q (%v), want %s", name, b, err, c.want)
+		}
+	}
+	p.expect(0, abi.AppStop, "web")
+	a.ends(t, 137)
 }
 
 func TestAnExecOfWhatCannotBeExecutedSaysWhyAndLeavesTheAppAlone(t *testing.T) {

@@ -38,7 +38,7 @@ func probed(t *testing.T, runtimes string) (*image.Image, error) {
 func saying(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "runc")
-	must(t, os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\n[ \"$*\" = features ] && cat <<'.'\n%s\n.\n", text), 0o755))
+	must(t, os.WriteFile(path, fmt.Appendf(nil, "#!/bin/sh\nfor last; do :; done; [ \"$last\" = features ] && cat <<'.'\n%s\n.\n", text), 0o755))
 	return path
 }
 
@@ -93,11 +93,89 @@ func TestTheFieldsFollowTheVersionOfRunc(t *testing.T) {
 	}
 }
 
+// crunSays returns a crun that prints the libraries of its build, and a text as its features.
+func crunSays(t *testing.T, version, libraries, features string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "crun")
+	must(t, os.WriteFile(path, fmt.Appendf(nil, `#!/bin/sh
+case $* in
+--version) printf 'crun version %s\nspec: 1.0.0\n%s\n' ;;
+features) [ -n '%s' ] && echo '%[3]s' ;;
+esac
+`, version, libraries, features), 0o755))
+	return path
+}
+
+func TestTheFieldsFollowTheBuildOfCrun(t *testing.T) {
+	static, _ := probed(t, "no-such-runtime")
+	base, _ := static.Fields()
+	base = append(slices.Clone(base), "/domainname", "/linux/personality")
+	without := func(prefixes ...string) []string {
+		if _, err := os.Stat("/sys/fs/selinux/enforce"); err != nil {
+			prefixes = append(prefixes, "/linux/mountLabel")
+		}
+		return slices.DeleteFunc(slices.Clone(base), func(f string) bool {
+			return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(f, p) })
+		})
+	}
+	const all = "+SYSTEMD +SELINUX +APPARMOR +CAP +SECCOMP +EBPF +YAJL"
+	for _, c := range []struct {
+		version, libraries, features string
+		want                         []string
+	}{
+		{"1.8.1", all, "", without()},
+		{"1.8.1", "+SYSTEMD -SELINUX +CAP +YAJL", "", without("/process/selinuxLabel", "/linux/mountLabel", "/process/apparmorProfile", "/linux/seccomp")},
+		{"1.8.1", "+SELINUX +APPARMOR +SECCOMP", "", without("/process/capabilities")},
+		{"1.20", all, `{"hooks":["prestart","poststart"],"linux":{"mountExtensions":{"idmap":{"enabled":true}}},"annotations":{"run.oci.crun.version":"1.20"}}`,
+			append(without(), "/mounts/*/uidMappings", "/mounts/*/gidMappings")},
+	} {
+		i, err := probed(t, crunSays(t, c.version, c.libraries, c.features))
+		must(t, err)
+		if got, _ := i.Fields(); !slices.Equal(got, c.want) {
+			t.Errorf("%s %s: %q, want %q", c.version, c.libraries, got, c.want)
+		}
+		var oci struct {
+			Hooks []string
+			Linux struct{ Seccomp, Selinux struct{ Enabled bool } }
+		}
+		must(t, json.Unmarshal(i.OCIFeatures(), &oci))
+		if slices.Contains(oci.Hooks, "poststart") || c.features == "" && (oci.Linux.Seccomp.Enabled != strings.Contains(c.libraries, "+SECCOMP") ||
+			oci.Linux.Selinux.Enabled != strings.Contains(c.libraries, "+SELINUX")) {
+			t.Errorf("%s %s: %+v", c.version, c.libraries, oci)
+		}
+	}
+}
+
+func TestOfRunscTheFieldsAreDeclaredThatItHonours(t *testing.T) {
+	static, _ := probed(t, "no-such-runtime")
+	base, _ := static.Fields()
+	ignored := []string{"/process/user/umask", "/process/oomScoreAdj", "/process/apparmorProfile", "/hooks/startContainer",
+		"/linux/sysctl", "/linux/seccomp", "/linux/maskedPaths", "/linux/readonlyPaths", "/linux/mountLabel"}
+	base = slices.DeleteFunc(slices.Clone(base), func(f string) bool {
+		return slices.ContainsFunc(ignored, func(p string) bool { return f == p || strings.HasPrefix(f, p+"/") })
+	})
+	for features, more := range map[string][]string{
+		"": nil,
+		`{"hooks":["startContainer","poststop"],"linux":{"seccomp":{"enabled":true},"mountExtensions":{"idmap":{"enabled":true}}}}`: {"/mounts/*/uidMappings", "/mounts/*/gidMappings"},
+	} {
+		runsc := filepath.Join(t.TempDir(), "runsc")
+		must(t, os.Rename(saying(t, features), runsc))
+		i, err := probed(t, runsc+" --platform=systrap")
+		must(t, err)
+		if got, _ := i.Fields(); !slices.Equal(got, append(slices.Clone(base), more...)) {
+			t.Errorf("%q: %q", features, got)
+		}
+		if text := string(i.OCIFeatures()); strings.Contains(text, "startContainer") || !strings.Contains(text, `"seccomp":{"enabled":false`) {
+			t.Errorf("%q: %s", features, text)
+		}
+	}
+}
+
 func TestOfOtherRuntimesTheDocumentHolds(t *testing.T) {
 	static, _ := probed(t, "no-such-runtime")
 	base, _ := static.Fields()
 	for name, text := range map[string]string{
-		"crun":        `{"ociVersionMax":"1.2.0","annotations":{"run.oci.crun.version":"1.20"}}`,
+		"another":     `{"ociVersionMax":"1.2.0","annotations":{"org.example.version":"1.20"}}`,
 		"no features": "",
 		"runc 1.0":    runcSays("1.0.3", ""),
 		"runc 2":      runcSays("2.0.0", ""),

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
+	"math"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -33,19 +35,25 @@ func (h *hooks) run(kind string, list []specs.Hook, status specs.ContainerState)
 	return nil
 }
 
-// runHook executes one hook and returns the end of its output. Files in memory are its
-// stdio, so no goroutine has to copy the output and the hook cannot block on it.
+// maxHookOutput is how much of the end of a hook's output an error has, in bytes.
+const maxHookOutput = 2048
+
+// runHook executes one hook and returns the end of its output. No goroutine copies it: a further
+// thread may be one too many for the pids limit of the app's cgroup, which this process is in.
 func runHook(h specs.Hook, state []byte) ([]byte, error) {
 	stdin, err := proc.Memory("state", state)
 	if err != nil {
 		return nil, err
 	}
 	defer stdin.Close()
-	output, err := proc.Memory("output", nil)
-	if err != nil {
-		return nil, err
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("make a pipe for its output: %w", err)
 	}
-	defer output.Close()
+	output := ends[0]
+	defer unix.Close(output)
+	inherited := os.NewFile(uintptr(ends[1]), "output")
+	defer inherited.Close()
 	args := h.Args
 	if len(args) == 0 {
 		args = []string{h.Path}
@@ -54,47 +62,75 @@ func runHook(h specs.Hook, state []byte) ([]byte, error) {
 	if env == nil {
 		env = []string{} // not nil, because a nil environment means this process's
 	}
-	p, err := os.StartProcess(h.Path, args, &os.ProcAttr{Env: env, Files: []*os.File{stdin, output, output}})
+	var pidfd int
+	p, err := os.StartProcess(h.Path, args, &os.ProcAttr{
+		Env: env, Files: []*os.File{stdin, inherited, inherited}, Sys: &syscall.SysProcAttr{PidFD: &pidfd},
+	})
 	if err != nil {
 		return nil, err
 	}
-	err = waitHook(p, h.Timeout)
-	return tail(output), err
+	defer unix.Close(pidfd)
+	return waitHook(p, pidfd, output, h.Timeout)
 }
 
-// waitHook waits for a hook, and kills it after timeout seconds.
-func waitHook(p *os.Process, timeout *int) error {
-	expired := make(chan struct{})
+// waitHook waits for a hook, kills it after timeout seconds, and returns the end of its output. It
+// does not wait for processes that the hook has left behind.
+func waitHook(p *os.Process, pidfd, output int, timeout *int) (end []byte, err error) {
+	var deadline time.Time
 	if timeout != nil {
-		timer := time.AfterFunc(time.Duration(*timeout)*time.Second, func() {
-			close(expired)
-			_ = p.Kill()
-		})
-		defer timer.Stop()
+		deadline = time.Now().Add(time.Duration(*timeout) * time.Second)
+	}
+	end, expired := follow(pidfd, output, deadline)
+	if expired {
+		_ = p.Kill()
 	}
 	state, err := p.Wait()
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return end, err
+	case expired:
+		return end, fmt.Errorf("did not end within %d seconds", *timeout)
+	case !state.Success():
+		return end, errors.New(state.String())
 	}
-	select {
-	case <-expired:
-		return fmt.Errorf("did not end within %d seconds", *timeout)
-	default:
-	}
-	if !state.Success() {
-		return errors.New(state.String())
-	}
-	return nil
+	return end, nil
 }
 
-// tail returns the end of a file.
-func tail(f *os.File) []byte {
-	const most = 2048
-	size, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return nil
+// pipeSize is the most that a pipe holds, in bytes.
+const pipeSize = 1 << 20
+
+// follow reads the output of a process until that has ended or the deadline, if any, has passed.
+func follow(pidfd, output int, deadline time.Time) (end []byte, expired bool) {
+	buf := make([]byte, 64<<10) // as much as is in a pipe
+	late := 0                   // what was read after the process has ended, which other processes may write
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}, {Fd: int32(output), Events: unix.POLLIN}}
+	for {
+		wait := -1
+		if !deadline.IsZero() {
+			wait = int(min(max(0, (time.Until(deadline)+time.Millisecond-1)/time.Millisecond), math.MaxInt32))
+		}
+		fds[0].Revents, fds[1].Revents = 0, 0
+		n, err := unix.Poll(fds, wait)
+		if err == unix.EINTR {
+			continue
+		}
+		ended := fds[0].Revents != 0
+		if fds[1].Revents != 0 {
+			read, _ := unix.Read(output, buf)
+			if ended {
+				late += read
+			}
+			if read <= 0 {
+				fds[1].Fd = -1 // its end
+			} else if end = append(end, buf[:read]...); len(end) > maxHookOutput {
+				end = append(end[:0], end[len(end)-maxHookOutput:]...)
+			}
+		}
+		switch {
+		case err != nil, ended && (n == 1 || late >= pipeSize): // all that it wrote was read
+			return end, false
+		case !deadline.IsZero() && !time.Now().Before(deadline):
+			return end, true
+		}
 	}
-	b := make([]byte, min(size, most))
-	n, _ := f.ReadAt(b, size-int64(len(b)))
-	return b[:n]
 }

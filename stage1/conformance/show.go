@@ -108,7 +108,10 @@ func (k *Kit) declaredEntrypoints() string {
 func (k *Kit) recordingImage(e abi.Entrypoint, to string) (string, error) {
 	dir := filepath.Join(k.dir, "recording")
 	tree := filepath.Dir(k.image.Rootfs())
-	if out, err := exec.Command("cp", "-a", tree, dir).CombinedOutput(); err != nil {
+	expected := k.children.Expect() // the kit reaps children that it does not know
+	out, err := exec.Command("cp", "-a", tree, dir).CombinedOutput()
+	expected()
+	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "manifest"))

@@ -10,6 +10,7 @@ import (
 type later struct {
 	start         uint64
 	record, ended func(Exit)
+	adopted       bool
 }
 
 // AdoptLater is Adopt for a process that is another's child: if its parent ends first, the
@@ -25,16 +26,18 @@ func (c *Children) AdoptLater(pid int, startTime uint64, record, ended func(Exit
 	if c.owned[pid] != nil {
 		return func() bool { return true } // its end has another verdict
 	}
-	l := &later{startTime, record, ended}
+	l := &later{start: startTime, record: record, ended: ended}
 	c.later[pid] = l
 	return func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.later[pid] != l || c.adoptLaterLocked(pid) {
-			return false
+		if c.later[pid] == l { // if it is not there, it was adopted, or forgotten as reaped
+			if c.adoptLaterLocked(pid) {
+				return false
+			}
+			delete(c.later, pid)
 		}
-		delete(c.later, pid)
-		return true
+		return !l.adopted
 	}
 }
 
@@ -65,6 +68,7 @@ func (c *Children) adoptLaterLocked(pid int) bool {
 		return true // out of descriptors: it stays a zombie until the next sweep
 	}
 	delete(c.later, pid)
+	l.adopted = true
 	if child, err := c.ownLocked(p); err == nil {
 		child.Decide(l.record, l.ended)
 	}

@@ -68,7 +68,7 @@ test-kit: ## the tests of the authors' kit, and others that the race detector ca
 test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,nspawn,runc,crun,runsc,runc-current)
 	@echo "==> integration tests ($(RUNTIMES))"
 	@RKT_TEST_RUNTIMES=$(RUNTIMES) RKT_TEST_BIN=$(BIN) \
-	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 30m -json -skip "$$(go -C integration run ./rktcompat -left-out)" ./... | $(REPORT)
+	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 60m -json -skip "$$(go -C integration run ./rktcompat -left-out)" ./... | $(REPORT)
 
 test-runsc: deps build ## the stage1 oci with gVisor's runsc, which is built first (minutes)
 	@echo "==> the stage1 oci with runsc"

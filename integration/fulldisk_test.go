@@ -238,7 +238,7 @@ func (c *column) endOn(t *testing.T, d disk) {
 	if st := deleteTask(t, ctx, ends); st.ExitCode() != 42 {
 		t.Errorf("the deletion of the container says %d, want 42", st.ExitCode())
 	}
-	if took := time.Since(began); took > 2*time.Second*wait.Slowness {
+	if took := time.Since(began); took > 2*time.Second*wait.Busyness() {
 		t.Errorf("the deletion took %s", took)
 	}
 	if err := killed.Kill(ctx, syscall.SIGKILL); err != nil {

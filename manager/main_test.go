@@ -87,8 +87,13 @@ func (fakeCollector) Collect(_ context.Context, bundle, namespace, id string) (E
 	return plan.Exit, nil
 }
 
-// Finish takes a moment and makes the file that rest names.
+// mayFinish ends the name of the file for which Finish waits.
+const mayFinish = ".may"
+
+// Finish makes the file that rest names, when the test lets it.
 func (fakeCollector) Finish(_ context.Context, rest string) error {
-	time.Sleep(300 * time.Millisecond)
+	for began := time.Now(); !exists(rest+mayFinish) && time.Since(began) < wait.Patience; {
+		time.Sleep(10 * time.Millisecond)
+	}
 	return os.WriteFile(rest, nil, 0o600)
 }

@@ -99,7 +99,11 @@ func (a *app) send(ctx context.Context, q *process, sig, pid int, start uint64) 
 		return err
 	}
 	log.G(ctx).WithError(err).Warnf("%s: the stage1 does not kill it; killed by its pid", q.name())
-	return sendByPID(q, pid, start, killSignal)
+	err = sendByPID(q, pid, start, killSignal)
+	if errdefs.IsNotFound(err) { // it was alive before: the stage1 has killed it, and not said so
+		return nil
+	}
+	return err
 }
 
 // sendByStage1 executes app/signal.

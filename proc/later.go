@@ -11,6 +11,7 @@ type later struct {
 	pid           int
 	start         uint64
 	record, ended func(Exit)
+	adopted       bool
 }
 
 // AdoptLater is Adopt for a process that is still the child of another process: if that
@@ -26,17 +27,19 @@ func (c *Children) AdoptLater(pid int, startTime uint64, record, ended func(Exit
 	if c.owned[pid] != nil {
 		return func() bool { return true } // the process is owned already, so neither function is called
 	}
-	l := &later{pid, startTime, record, ended}
+	l := &later{pid: pid, start: startTime, record: record, ended: ended}
 	c.later[pid] = l
 	c.laterInTurn = append(c.laterInTurn, l)
 	return func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if c.later[pid] != l || c.adoptLaterLocked(pid) {
-			return false
+		if c.later[pid] == l { // if it is not there, it was adopted, or forgotten as reaped
+			if c.adoptLaterLocked(pid) {
+				return false
+			}
+			delete(c.later, pid)
 		}
-		delete(c.later, pid)
-		return true
+		return !l.adopted
 	}
 }
 
@@ -77,6 +80,7 @@ func (c *Children) adoptLaterLocked(pid int) bool {
 		return true // no descriptor is free: the process stays a zombie until the next sweep
 	}
 	delete(c.later, pid)
+	l.adopted = true
 	if child, err := c.ownLocked(p); err == nil {
 		child.Decide(l.record, l.ended)
 	}

@@ -117,6 +117,25 @@ func TestCancelSaysWhetherTheProcessHasBecomeAChild(t *testing.T) {
 	}
 }
 
+// Execs that run at the same time: the process of one ends before that of another is awaited.
+func TestAProcessThatItsParentHasReapedIsNoChildAfterTheNextAdoptLater(t *testing.T) {
+	c := newChildren(t)
+	release := c.Expect()
+	defer release()
+	never := func(proc.Exit) { t.Error("a function of a cancelled process is called") }
+	reaped, next := newFamily(t, c, "exit 3", true), newFamily(t, c, "exit 4", true)
+	cancel := c.AdoptLater(reaped.pid, reaped.started, never, never)
+	reaped.proceed()
+	cancelNext := c.AdoptLater(next.pid, next.started, never, never)
+	if !cancel() {
+		t.Error("a process that its parent has reaped counts as a child")
+	}
+	next.proceed()
+	if !cancelNext() {
+		t.Error("the next process counts as a child")
+	}
+}
+
 // When the pid becomes that of a child, it may belong to another process.
 func TestALaterProcessWithThePidIsNotAdopted(t *testing.T) {
 	c := newChildren(t)

@@ -203,7 +203,11 @@ func TestALoggerThatIsNotReadyFailsTheOpening(t *testing.T) {
 				uri = "binary-v2" + strings.TrimPrefix(uri, "binary")
 			}
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		limit := wait.Patience
+		if c.how == "never-ready" {
+			limit = time.Second
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		_, err := newOpener("testing", children).open(ctx, streams{stdout: uri, stderr: uri}, owner{})
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -200,9 +200,9 @@ func (v *verification) verify(ctx context.Context, e *env, checks []conformance.
 	r.Judge()
 	if r.Whole {
 		r.Unchecked = k.Unchecked(results)
-	}
-	if o, err := k.Overhead(ctx); err == nil && r.Whole {
-		r.Overhead = &o
+		if o, err := k.Overhead(ctx); err == nil {
+			r.Overhead = &o
+		}
 	}
 	tap.End(&r)
 	if v.json {

@@ -129,6 +129,7 @@ func (r *report) finish(e event, p *pkg) {
 	passed, failed, skipped := p.count()
 	if e.Action == "fail" && failed == 0 {
 		failed = 1
+		fmt.Fprintf(r.out, "--- FAIL: %s: none of its tests failed, but the package did:\n", e.Package)
 	}
 	if out := p.output[""]; out != nil && e.Action == "fail" {
 		fmt.Fprint(r.out, out.String())

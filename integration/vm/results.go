@@ -15,6 +15,10 @@ import (
 // up, begin NAME, end NAME CODE, done.
 const mark = "\x01"
 
+// testMark begins the results that package testing prints with -test.v=test2json. After one of
+// them test2json takes a line without it for output of a test.
+const testMark = "\x16"
+
 // packagePrefix distinguishes a suite in the guest from the same suite on this machine.
 const packagePrefix = "guest/"
 
@@ -28,36 +32,36 @@ type results struct {
 	said  time.Time
 	tests int // of the suite, so far
 
-	failed   bool
+	failed   []string // suites, with their exit codes
 	finished bool
 	convert  *exec.Cmd
 	pipe     io.WriteCloser
 }
 
 // read reads the guest's output to its end. The error is errTests if all suites were run and
-// not all passed.
+// not all passed; it names those that failed.
 func (r *results) read(ctx context.Context, in io.Reader) error {
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadString('\n')
 		if e := r.line(ctx, line); e != nil {
-			return errors.Join(e, r.close(false))
+			return errors.Join(e, r.close(noCode))
 		}
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
-			return errors.Join(err, r.close(false))
+			return errors.Join(err, r.close(noCode))
 		}
 	}
-	if err := r.close(false); err != nil {
+	if err := r.close(noCode); err != nil {
 		return err
 	}
 	switch {
 	case !r.finished:
 		return errors.New("the guest ended before its tests did")
-	case r.failed:
-		return errTests
+	case len(r.failed) > 0:
+		return fmt.Errorf("%w: %s", errTests, strings.Join(r.failed, ", "))
 	}
 	return nil
 }
@@ -87,10 +91,10 @@ func (r *results) line(ctx context.Context, line string) error {
 	case "end":
 		_, code, _ := strings.Cut(rest, " ")
 		r.say(r.suite + " ended with code " + code)
-		return r.close(code == "0")
+		return r.close(code)
 	case "done":
 		r.finished = true
-	default: // a line of the testing package, which test2json needs
+	default: // a test's own output
 		if r.pipe != nil {
 			_, err := io.WriteString(r.pipe, mark+command)
 			return err
@@ -131,18 +135,25 @@ func (r *results) begin(ctx context.Context, suite string) (err error) {
 	return nil
 }
 
-// close ends test2json. If the suite's exit code is not 0, the suite has failed, whatever its
-// output says.
-func (r *results) close(passed bool) error {
+// noCode stands for the exit code of a suite that the guest has not ended.
+const noCode = ""
+
+// close ends test2json. If the suite's exit code is not 0, the suite has failed, whatever the
+// results of its tests are: something may be left of them, or a daemon may not end.
+func (r *results) close(code string) error {
 	if r.pipe == nil {
 		return nil
 	}
 	pipe := r.pipe
 	r.pipe = nil
 	var err error
-	if !passed {
-		r.failed = true
-		_, err = io.WriteString(pipe, "\nFAIL\n")
+	if code != "0" {
+		how := "ended with code " + code
+		if code == noCode {
+			how = "has no end"
+		}
+		r.failed = append(r.failed, r.suite+" "+how)
+		_, err = fmt.Fprintf(pipe, "\nThe suite %s %s.\n%sFAIL\n", r.suite, how, testMark)
 	}
 	return errors.Join(err, pipe.Close(), r.convert.Wait())
 }

@@ -34,17 +34,21 @@ const touchCgroups = `PauseAndResume|PauseIn|KillAll|DiesOfWhatKills|TestUpdate|
 
 // oneOfEach selects one case for each feature that works differently on version 2 or with
 // systemd: membership and scopes, limits, their changes, statistics, devices, the freezer, OOM,
-// the number of processes, killing, and the remains of systemd-nspawn.
-const oneOfEach = `NspawnMakes|CgroupsOfItsOwn|BelowACgroup|CgroupsPath|ScopeOfSystemds|TestUpdate|MetricsOf|OnlyDevices|PauseAndResume` +
-	`|AnOOMIsPublished|LimitOfProcesses|TaskKillAll`
+// the number of processes, killing, and the remains of systemd-nspawn. Limits, the freezer,
+// statistics, OOM and killing are the shim's, for every stage1, so these cases have one column
+// each. The stage1s put processes into cgroups, and allow devices, each in its own way.
+const oneOfEach = `NspawnMakes|CgroupsOfItsOwn/native|BelowACgroup/cgroupfs/native|BelowACgroup/systemd/oci|CgroupsPath/oci` +
+	`|ScopeOfSystemds|TestUpdate/native|MetricsOf/nspawn|OnlyDevices|PauseAndResume/nspawn|AnOOMIsPublished/native` +
+	`|LimitOfProcesses/native|TaskKillAll/oci`
 
 // pods selects the features of pods: all of them with systemd's cgroups, which a kubelet uses
 // if systemd runs, and those about cgroups with the kubelet's own driver.
 const pods = `TestFeatures/-systemd$|TestFeatures/^(runc|rkt|rkt-shim|nspawn|nspawn-shim)$/^(Users|Resources|Cgroups)`
 
-// podsOfEach selects the limits of a pod, and cgroups that a user namespace has below its own,
-// for either driver of cgroups and with and without a pause container.
-const podsOfEach = `TestFeatures/^(rkt|rkt-shim-systemd)$/^Cgroups/(what_a_pod_may_have|user_namespace)`
+// podsOfEach selects the limits of a pod for either driver of cgroups, with and without a pause
+// container, and cgroups that a user namespace has below its own.
+const podsOfEach = `TestFeatures/^rkt$/^Cgroups/what_a_pod_may_have` +
+	`|TestFeatures/^rkt-shim-systemd$/^Cgroups/(what_a_pod_may_have|user_namespace)`
 
 func allSuites() []testSuite {
 	return []testSuite{

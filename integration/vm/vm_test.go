@@ -65,6 +65,7 @@ func TestTheVerdictIsThatOfTheGuestsTests(t *testing.T) {
 	const (
 		passes = "\x01up 6.1\n\x01begin pod\n=== RUN   TestA\n--- PASS: TestA (0.00s)\nPASS\n\x01end pod 0\n"
 		fails  = "\x01begin pod\n=== RUN   TestA\n--- FAIL: TestA (0.00s)\nFAIL\n\x01end pod 1\n"
+		remain = "\x01begin pod\n\x16=== RUN   TestA\n\x16--- PASS: TestA (0.00s)\n\x16PASS\npod: left at the end\n\x01end pod 1\n"
 		done   = "\x01done\n"
 	)
 	for _, c := range []struct {
@@ -74,7 +75,8 @@ func TestTheVerdictIsThatOfTheGuestsTests(t *testing.T) {
 		err        error // nil: any error, if no package has a result
 	}{
 		{"all pass", passes + done, []string{"guest/pod"}, nil, nil},
-		{"one fails", passes + fails + done, []string{"guest/pod"}, []string{"guest/pod"}, errTests},
+		{"one fails", passes + fails + done, []string{"guest/pod"}, []string{"guest/pod"}, errors.New("tests failed: pod ended with code 1")},
+		{"all tests pass, and not the suite", remain + done, nil, []string{"guest/pod"}, errors.New("tests failed: pod ended with code 1")},
 		{"the guest dies between", passes, []string{"guest/pod"}, nil, errors.New("the guest ended before its tests did")},
 		{"the guest dies in a test", passes + "\x01begin x\n=== RUN   TestB\n", []string{"guest/pod"}, []string{"guest/x"}, errors.New("the guest ended before its tests did")},
 		{"a line has no end", strings.Replace(passes, "PASS\n\x01end", "PASS\nlast words\x01end", 1) + done, []string{"guest/pod"}, nil, nil},

@@ -1,6 +1,8 @@
 package wait
 
 import (
+	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"runtime"
@@ -17,6 +19,26 @@ var Slowness = slowness()
 // Patience is the longest wait for a condition. A working machine always reaches such a
 // condition, however busy it is.
 var Patience = 30 * time.Second * Slowness
+
+// mostBusyness bounds Busyness: a test that measures a time must be able to fail.
+const mostBusyness = 10
+
+// Busyness returns by which factor the machine is slower now than an idle one that is not slow:
+// Slowness, and as many times that as processes want each processor, now or in the last minute.
+// Multiply the longest time with it that something may take that a test measures.
+func Busyness() time.Duration {
+	text, _ := os.ReadFile("/proc/loadavg")
+	return busyness(string(text), runtime.NumCPU()) * Slowness
+}
+
+// busyness is that of a machine with so many processors, by the text of /proc/loadavg.
+func busyness(loadavg string, processors int) time.Duration {
+	var load, minutes float64
+	var running int
+	_, _ = fmt.Sscanf(loadavg, "%g %g %g %d/", &load, &minutes, &minutes, &running)
+	wanted := max(load, float64(running))
+	return time.Duration(min(mostBusyness, max(1, math.Ceil(wanted/float64(processors)))))
+}
 
 func slowness() time.Duration {
 	n, err := strconv.Atoi(os.Getenv("RKT_TEST_SLOWNESS"))

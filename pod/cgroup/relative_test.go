@@ -11,6 +11,8 @@ import (
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // inDaemon returns the cgroups that a containerd in a cgroup of the test would have read from
@@ -74,7 +76,7 @@ func TestTheLimitsOfTheParentHoldInARelativePath(t *testing.T) {
 	g := createAt(t, Path{Spec: "limited/x", Daemon: inDaemon(h, "daemon")})
 	select {
 	case <-enter(t, g, "(sleep 60) & wait; sleep 60").ended: // it cannot fork
-	case <-time.After(10 * time.Second):
+	case <-time.After(wait.Patience):
 		t.Error("the limit of the cgroup above does not hold")
 	}
 }

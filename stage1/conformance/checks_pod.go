@@ -111,10 +111,8 @@ func (q *bareProcess) goneWith(ctx context.Context, what string) error {
 // eventually polls until a condition holds. It is for conditions that no event
 // announces.
 func eventually(ctx context.Context, what string, holds func() bool) error {
-	for end := time.Now().Add(leaveLimit * Pace()); !holds(); time.Sleep(again) {
-		if time.Now().After(end) || ctx.Err() != nil {
-			return errors.New("this does not come true: " + what)
-		}
+	if !poll(ctx, leaveLimit*Pace(), holds) {
+		return errors.New("this does not come true: " + what)
 	}
 	return nil
 }

@@ -22,25 +22,43 @@ import (
 // an idle machine.
 const leaveLimit = 10 * time.Second
 
-// again is the pause between polls for a change that is not announced.
-const again = 10 * time.Millisecond
+// The first and the longest pause between two questions of poll.
+const (
+	soonAgain  = 10 * time.Millisecond
+	laterAgain = 250 * time.Millisecond
+)
 
-// leftovers looks for remains of the trial. It waits up to leaveLimit for them to
-// disappear, then removes them and returns an error. After a check that ran out of time,
-// remains are expected and are no error.
-func (t *trial) leftovers(ctx context.Context) error {
-	var left []string
-	for end := time.Now().Add(leaveLimit * Pace()); ; time.Sleep(again) {
-		left = t.remains()
-		if len(left) == 0 {
-			return nil
+// poll reports whether a condition holds within a limit of time, and before ctx is done, if
+// no event announces it. It asks more and more rarely, because an answer may be a look at all
+// processes of the machine.
+func poll(ctx context.Context, limit time.Duration, holds func() bool) bool {
+	end := time.Now().Add(limit)
+	for pause := soonAgain; !holds(); pause = min(pause*3/2, laterAgain) {
+		if ctx.Err() != nil || time.Now().After(end) {
+			return false
 		}
-		if time.Now().After(end) || ctx.Err() != nil {
-			break
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
 		}
 	}
+	return true
+}
+
+// leftovers looks for remains of the trial, waits leaveLimit for them to go, and then
+// removes them and returns an error. After a check that has failed, or ran out of time, remains
+// are expected: it removes them at once, and they are no error.
+func (t *trial) leftovers(ctx context.Context, failed bool) error {
+	limit := leaveLimit * Pace()
+	if failed {
+		limit = 0
+	}
+	var left []string
+	if poll(ctx, limit, func() bool { left = t.remains(); return len(left) == 0 }) {
+		return nil
+	}
 	err := t.removeAll()
-	if ctx.Err() != nil {
+	if failed || ctx.Err() != nil {
 		return err
 	}
 	return errors.Join(fmt.Errorf("left behind: %s", strings.Join(left, "; ")), err)
@@ -64,24 +82,26 @@ func (t *trial) remains() []string {
 	return left
 }
 
-// removeAll removes the remains by force.
+// removeAll removes the remains by force, again and again until there are none: what a killed
+// process has held is free only after its end.
 func (t *trial) removeAll() error {
-	killDescendants()
-	for end := time.Now().Add(leaveLimit * Pace()); len(descendants()) > 0 && time.Now().Before(end); time.Sleep(again) {
-		killDescendants()
-	}
-	for _, m := range t.mounts() {
-		_ = unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-	}
 	var err error
-	for _, d := range cgroupDirs(t.cgroups) {
-		if rmErr := os.Remove(d); rmErr != nil && !errors.Is(rmErr, os.ErrNotExist) {
-			err = errors.Join(err, rmErr)
+	poll(context.Background(), leaveLimit*Pace(), func() bool {
+		killDescendants()
+		for _, m := range t.mounts() {
+			_ = unix.Unmount(m, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		}
-	}
-	for _, p := range t.podDirs() {
-		err = errors.Join(err, os.RemoveAll(p))
-	}
+		err = nil
+		for _, d := range cgroupDirs(t.cgroups) {
+			if rmErr := os.Remove(d); rmErr != nil && !errors.Is(rmErr, os.ErrNotExist) {
+				err = errors.Join(err, rmErr)
+			}
+		}
+		for _, p := range t.podDirs() {
+			err = errors.Join(err, os.RemoveAll(p))
+		}
+		return len(t.remains()) == 0
+	})
 	return err
 }
 
@@ -98,7 +118,7 @@ func killUntil(ctx context.Context, stop <-chan struct{}) {
 		select {
 		case <-stop:
 			return
-		case <-time.After(again):
+		case <-time.After(soonAgain):
 		}
 	}
 }

@@ -64,12 +64,9 @@ var notLied = []string{"/root/path", "/process/terminal"}
 // Each stage1 here is native, except that it ignores some of the fields that it declares, in apps
 // and in execs: at most one field for each check.
 func TestEveryIgnoredFieldIsFoundByName(t *testing.T) {
-	turns := make(chan struct{}, atOnce)
 	for i, l := range liars() {
 		t.Run(fmt.Sprint("liar ", i), func(t *testing.T) {
 			t.Parallel()
-			turns <- struct{}{}
-			defer func() { <-turns }()
 			v := verifyJSON(t, l.verification(t)...)
 			for field, checks := range l.fields {
 				for _, id := range checks {
@@ -132,7 +129,7 @@ func liars() []*liar {
 // verification returns the arguments of a verification by the checks of the fields.
 func (l *liar) verification(t *testing.T) []string {
 	t.Helper()
-	body, args := "set -f\n", []string{"--timeout", "60s"}
+	body, args := "set -f\n", []string{}
 	for field, checks := range l.fields {
 		body += "lie " + cmp.Or(lies()[field], field) + "\n"
 		for _, c := range checks {

@@ -109,8 +109,10 @@ func (k *Kit) declaredEntrypoints() string {
 func (k *Kit) recordingImage(e abi.Entrypoint, to string) (string, error) {
 	dir := filepath.Join(k.dir, "recording")
 	tree := filepath.Dir(k.image.Rootfs())
-	defer k.children.Expect()()
-	if out, err := exec.Command("cp", "-a", tree, dir).CombinedOutput(); err != nil {
+	expected := k.children.Expect() // the kit reaps children that it does not know
+	out, err := exec.Command("cp", "-a", tree, dir).CombinedOutput()
+	expected()
+	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "manifest"))

@@ -12,6 +12,10 @@ import (
 // undoLimit is how long a trial's undo steps may take, on an idle machine.
 const undoLimit = 30 * time.Second
 
+// failedLimit is how long the undo steps of a check that has failed may take, on an idle machine,
+// until all of its processes are killed.
+const failedLimit = 2 * time.Second
+
 // trial is one execution of a check.
 type trial struct {
 	*Kit
@@ -46,10 +50,15 @@ func (k *Kit) attempt(ctx context.Context, c *Check) (notes map[string]string, k
 		keepErr = t.keepPods()
 	}
 	over := ctx
-	if limit.Err() != nil { // end must not wait any more
+	switch {
+	case limit.Err() != nil: // end must not wait any more
 		over = limit
+	case err != nil:
+		var stop context.CancelFunc
+		over, stop = context.WithTimeout(ctx, failedLimit*Pace())
+		defer stop()
 	}
-	endErr := t.end(over)
+	endErr := t.end(over, err != nil)
 	if err == nil {
 		err = endErr
 	}
@@ -92,9 +101,10 @@ func caught(do func() error) (err error) {
 	return do()
 }
 
-// end undoes the steps of the check, and looks for remains. If the check ran out of time,
-// end does not wait for processes, but kills all of them until the undo steps are done.
-func (t *trial) end(ctx context.Context) error {
+// end undoes the steps of the check, which may have failed, and looks for remains. Once ctx
+// is done, as it is after a check that ran out of time, it does not wait for processes: it kills
+// all of them until the undo steps are done.
+func (t *trial) end(ctx context.Context, failed bool) error {
 	stop := make(chan struct{})
 	stopped := make(chan struct{})
 	go func() {
@@ -109,7 +119,7 @@ func (t *trial) end(ctx context.Context) error {
 	}
 	close(stop)
 	<-stopped
-	return errors.Join(err, t.leftovers(ctx))
+	return errors.Join(err, t.leftovers(ctx, failed))
 }
 
 // later registers an undo step.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,7 +28,13 @@ var built struct {
 	err error
 }
 
+// atOnce is how many tests run at the same time, without -parallel: they mostly wait.
+const atOnce = "8"
+
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", atOnce); err != nil {
+		panic(err)
+	}
 	code := wait.Run(m)
 	if built.dir != "" {
 		os.RemoveAll(built.dir)
@@ -107,13 +114,6 @@ type verifiedCheck struct {
 // which has to be empty afterwards.
 func verify(t *testing.T, args ...string) verified {
 	t.Helper()
-	return prepare(t, args...)()(t)
-}
-
-// prepare returns a function that runs a verification, on any goroutine. That function
-// returns another one, which returns the result and must be called on the test's goroutine.
-func prepare(t *testing.T, args ...string) func() func(*testing.T) verified {
-	t.Helper()
 	cmd := exec.CommandContext(t.Context(), rktctl(t), append([]string{"stage1", "verify"}, args...)...)
 	tmp := reachable(t)
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
@@ -121,20 +121,15 @@ func prepare(t *testing.T, args ...string) func() func(*testing.T) verified {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	return func() func(*testing.T) verified {
-		err := cmd.Run()
-		return func(t *testing.T) verified {
-			t.Helper()
-			var exit *exec.ExitError
-			if err != nil && !errors.As(err, &exit) {
-				t.Fatal(err)
-			}
-			if left, _ := os.ReadDir(tmp); len(left) > 0 {
-				t.Errorf("left behind: %v", left)
-			}
-			return verified{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
-		}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
 	}
+	if left, _ := os.ReadDir(tmp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	return verified{code: cmd.ProcessState.ExitCode(), stdout: stdout.String(), stderr: stderr.String()}
 }
 
 // reachable makes a directory that users in user namespaces may enter.

@@ -305,7 +305,7 @@ func (a *app) adoptLater(ctx context.Context, q *process, p *Process) {
 		switch {
 		case ok:
 			return st, true
-		case q.status().State == Created:
+		case waits(q.current()):
 			return killed(), false
 		}
 		return abi.Status(e), false

@@ -47,7 +47,7 @@ func (c *column) podsCgroup() string {
 	if c.systemd {
 		return slicePath(fmt.Sprintf("rktcri%d-kubepods-burstable", c.number))
 	}
-	return fmt.Sprintf("/rkt-cri-%d/kubepods/burstable", c.number)
+	return fmt.Sprintf("/rkt-cri-%d-%d/kubepods/burstable", os.Getpid(), c.number)
 }
 
 // podCgroup is the cgroup of a pod.

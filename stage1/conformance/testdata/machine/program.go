@@ -44,7 +44,13 @@ var programs = map[string]func(*process) int{
 		}
 		return 0
 	},
-	"echo": func(p *process) int { _, _ = io.Copy(p.stdio[1], p.stdio[0]); return 0 },
+	"echo": func(p *process) int {
+		_, _ = io.Copy(p.stdio[1], p.stdio[0])
+		if len(p.args) == 0 {
+			return 0
+		}
+		return p.number()
+	},
 	"wait": func(p *process) int {
 		fmt.Fprintln(p.stdio[1], "waiting")
 		sig := <-p.signals

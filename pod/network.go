@@ -50,7 +50,7 @@ func (s *session) watchNetwork(path string, call func() Call) (*networkWatch, er
 	if path == "" || !s.stage1.Has(abi.Network) {
 		return nil, nil
 	}
-	netns, err := os.Open(path)
+	netns, err := os.OpenFile(path, unix.O_RDONLY|unix.O_NONBLOCK, 0) // a fifo has no writer
 	if err != nil {
 		return nil, fmt.Errorf("watch the network namespace: %w", err)
 	}

@@ -3,7 +3,6 @@ package proc
 import (
 	"fmt"
 	"os"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,18 +14,13 @@ const changes = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV4_RO
 // namespace has changed. The file keeps the namespace alive. A read error of ENOBUFS means that
 // there were more changes than the socket has room for.
 func NetworkChanges(netns *os.File) (*os.File, error) {
-	fd, err := -1, error(nil)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
+	fd := -1
+	err := onThread(func() (asBefore bool, err error) {
 		var back error
-		if fd, back, err = changesIn(int(netns.Fd())); back == nil {
-			// Do not end the thread: children with a parent-death signal would end with it.
-			runtime.UnlockOSThread()
-		}
-	}()
-	<-done
+		// The thread goes on: its end would be that of children with a parent-death signal.
+		fd, back, err = changesIn(int(netns.Fd()))
+		return back == nil, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("listen to a network namespace: %w", err)
 	}

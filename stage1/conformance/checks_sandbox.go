@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"syscall"
 
 	"github.com/containerd/errdefs"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // sandboxChecks check pods of the Sandbox service, which begin without an app. They pass if
@@ -131,19 +131,9 @@ func checkClosedSandbox(_ context.Context, b *sandbox) error {
 	})
 }
 
-// onThread calls a function on a new thread, which ends after that.
-func onThread(do func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		done <- do()
-	}()
-	return <-done
-}
-
 // asUser calls a function as another user, without capabilities.
 func asUser(uid, gid uint32, do func() error) error {
-	return onThread(func() error {
+	return proc.OnThread(func() error {
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid)); errno != 0 {
 			return fmt.Errorf("become group %d: %w", gid, errno)
 		}
@@ -180,7 +170,7 @@ func checkStopSandbox(ctx context.Context, b *sandbox) error {
 
 // hostnameOf returns the hostname that a process sees.
 func hostnameOf(pid int) (name string, err error) {
-	err = onThread(func() error {
+	err = proc.OnThread(func() error {
 		f, err := os.Open(fmt.Sprintf("/proc/%d/ns/uts", pid))
 		if err != nil {
 			return err

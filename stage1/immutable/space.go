@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // space is the mount namespace of a pod. Mounts that the host shares propagate to it.
@@ -26,7 +26,7 @@ type space struct{ ns *os.File }
 // newSpace makes a copy of this process's mount namespace.
 func newSpace() (*space, error) {
 	s := &space{}
-	err := OnThread(func() (err error) {
+	err := proc.OnThread(func() (err error) {
 		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 			return fmt.Errorf("unshare: %w", err)
 		}
@@ -69,7 +69,7 @@ func (s *space) do(f func() error) error {
 	if s == nil {
 		return f()
 	}
-	return OnThread(func() error {
+	return proc.OnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_FS); err != nil {
 			return fmt.Errorf("enter the pod's mount namespace: %w", err)
 		}
@@ -84,16 +84,6 @@ func (s *space) close() {
 	if s != nil {
 		_ = s.ns.Close()
 	}
-}
-
-// OnThread calls f on a new thread. The thread ends with f.
-func OnThread(f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: no other goroutine gets this thread
-		done <- f()
-	}()
-	return <-done
 }
 
 // SupervisorOf returns the pid that `run` has written into a pod directory, or 0.

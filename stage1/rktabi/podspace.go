@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
@@ -100,7 +101,7 @@ func sameNetwork(wanted string, leader int) error {
 // setSysctl sets kernel parameters in the namespaces of a pod's first process. It refuses
 // parameters of the host.
 func setSysctl(leader int, values map[string]string) error {
-	return immutable.OnThread(func() error {
+	return proc.OnThread(func() error {
 		for _, name := range []string{"net", "ipc", "uts"} {
 			if err := joinNamespace(leader, name); err != nil {
 				return err

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -33,6 +35,21 @@ func (a *Asked) Ready(r abi.Ready) {
 	if line, err := json.Marshal(r); err == nil {
 		_ = a.conn.Send(Ready, line)
 	}
+}
+
+// Gone reports whether the caller has hung up. Then the call is to be undone, although the
+// context of Dispatch may end only a moment later.
+func (a *Asked) Gone() (gone bool) {
+	if a.conn == nil {
+		return false
+	}
+	_ = proc.Control(a.conn.file, func(fd int) error {
+		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, err := unix.Poll(poll, 0)
+		gone = n > 0
+		return err
+	})
+	return gone
 }
 
 // Answer sends the document that the call asks for. It is no error if the caller has gone.

@@ -108,7 +108,7 @@ func run(r *abi.Request) error {
 	return nil
 }
 
-func (m *machine) dispatch(ctx context.Context, c *serve.Asked) error {
+func (m *machine) dispatch(_ context.Context, c *serve.Asked) error {
 	m.mu.Lock()
 	a := m.apps[c.App]
 	m.mu.Unlock()
@@ -119,7 +119,7 @@ func (m *machine) dispatch(ctx context.Context, c *serve.Asked) error {
 	case abi.Network:
 		return tell(c.Request)
 	case abi.AppAdd:
-		return m.add(ctx, c)
+		return m.add(c)
 	}
 	if a != nil {
 		<-a.added // its app/add may have been killed half-way
@@ -164,7 +164,7 @@ func (m *machine) stop() {
 	}
 }
 
-func (m *machine) add(ctx context.Context, c *serve.Asked) error {
+func (m *machine) add(c *serve.Asked) error {
 	var spec specs.Spec
 	if err := json.Unmarshal(c.Spec, &spec); err != nil {
 		return err
@@ -181,9 +181,9 @@ func (m *machine) add(ctx context.Context, c *serve.Asked) error {
 	m.apps[c.App] = a
 	m.mu.Unlock()
 	p, err := a.process(c, spec.Process)
-	if err == nil && ctx.Err() != nil {
+	if err == nil && c.Gone() {
 		a.kill(proc.KilledCode)
-		err = context.Cause(ctx)
+		err = errors.New("the caller has gone")
 	}
 	if err != nil {
 		m.mu.Lock()

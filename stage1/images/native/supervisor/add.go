@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"errors"
 	"os"
 	"slices"
 
@@ -12,6 +13,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
 )
+
+// errCallerGone is the error of an app/add that was undone because nobody waits for it.
+var errCallerGone = errors.New("the caller has gone")
 
 // add serves app/add: it makes the app's first process, blocked before its exec. If it fails,
 // or ctx ends before the process is ready, nothing of the app remains.
@@ -34,6 +38,10 @@ func (s *Supervisor) add(ctx context.Context, c *serve.Asked) error {
 	i := a.init
 	defer i.leave()
 	err = i.ready(ctx)
+	if err == nil && c.Gone() {
+		// The caller's next call may have come before this one, and not have found the app.
+		err = errCallerGone
+	}
 	if err == nil {
 		a.joins, err = differing(i.child.PID())
 	}

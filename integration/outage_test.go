@@ -58,6 +58,9 @@ func TestEventsOfALongOutageArriveAllAndInOrder(t *testing.T) {
 		}
 		events.await(t, "delete 42")
 		got := events.words()
+		if got[0] == "start" { // containerd was killed after it had published this and before the shim knew
+			got = got[1:]
+		}
 		if want = append(want, "delete 42"); !slices.Equal(got, want) {
 			t.Errorf("%d events:\n\t%q, want %d:\n\t%q (requirements.md#E1, requirements.md#E2)", len(got), got, len(want), want)
 		}

@@ -18,6 +18,7 @@ func (c *Children) StartStopped() (*Child, error) {
 	// Only the thread that starts a traced process can trace it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	lasting.Store(unix.Gettid(), nil) // the placeholder ends with the thread
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("start a placeholder: %w", err)

@@ -2,9 +2,14 @@ package proc
 
 import (
 	"runtime"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
+
+// lasting has the ids of threads that must not end before this process: the kernel takes the end
+// of a thread for that of the parent of the children which the thread has started.
+var lasting sync.Map
 
 // OnThread calls f on a thread that no other goroutine gets, and that ends with f. So f may
 // change what the kernel keeps for each thread, such as namespaces. It is never the main
@@ -20,8 +25,9 @@ func onThread(f func() (asBefore bool, err error)) error {
 	go func() {
 		runtime.LockOSThread()
 		asBefore, err := true, error(nil)
-		if unix.Gettid() == unix.Getpid() {
-			err = onThread(f) // on another thread, because this goroutine keeps the main one meanwhile
+		_, lasts := lasting.Load(unix.Gettid())
+		if lasts || unix.Gettid() == unix.Getpid() {
+			err = onThread(f) // on another thread, because this goroutine keeps this one meanwhile
 		} else {
 			asBefore, err = f()
 		}

@@ -29,3 +29,30 @@ func TestOnThreadIsNeverOnTheMainThread(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// A placeholder ends when the thread ends that has started it.
+func TestOnThreadDoesNotEndThePlaceholdersOfThisProcess(t *testing.T) {
+	c := newChildren(t)
+	var placeholders []*proc.Child
+	for range 8 {
+		p, err := c.StartStopped()
+		if err != nil {
+			t.Fatal(err)
+		}
+		placeholders = append(placeholders, p)
+	}
+	var all sync.WaitGroup
+	for range 500 {
+		all.Go(func() { _ = proc.OnThread(func() error { return nil }) })
+	}
+	all.Wait()
+	for _, p := range placeholders {
+		if !proc.Alive(p.PID(), p.StartTime()) {
+			t.Errorf("placeholder %d has ended", p.PID())
+		}
+		if err := p.Kill(); err != nil {
+			t.Error(err)
+		}
+		p.Wait()
+	}
+}

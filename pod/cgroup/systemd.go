@@ -47,14 +47,13 @@ func (systemd) stopScope(ctx context.Context, name string) error {
 
 // job starts a job of systemd's, and waits until it is done.
 func job(ctx context.Context, begin func(conn *dbus.Conn, ended chan<- string) error) error {
-	conn, err := dbus.NewSystemdConnectionContext(ctx)
+	conn, err := connect(ctx)
 	if err != nil {
-		var busErr error
-		if conn, busErr = dbus.NewSystemConnectionContext(ctx); busErr != nil {
-			return fmt.Errorf("connect to systemd: %w", errors.Join(err, busErr))
-		}
+		return fmt.Errorf("connect to systemd: %w", err)
 	}
 	defer conn.Close()
+	stop := context.AfterFunc(ctx, conn.Close)
+	defer stop()
 	ended := make(chan string, 1)
 	if err := begin(conn, ended); err != nil {
 		return fmt.Errorf("ask systemd: %w", err)
@@ -67,6 +66,40 @@ func job(ctx context.Context, begin func(conn *dbus.Conn, ended chan<- string) e
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// connect opens a connection that does not end with ctx. If one ends while it is being made,
+// package dbus leaves a goroutine behind.
+func connect(ctx context.Context) (*dbus.Conn, error) {
+	type result struct {
+		conn *dbus.Conn
+		err  error
+	}
+	made := make(chan result, 1)
+	go func() {
+		lasting := context.WithoutCancel(ctx)
+		conn, err := dbus.NewSystemdConnectionContext(lasting)
+		if err != nil {
+			var busErr error
+			if conn, busErr = dbus.NewSystemConnectionContext(lasting); busErr != nil {
+				err = errors.Join(err, busErr)
+			} else {
+				err = nil
+			}
+		}
+		made <- result{conn, err}
+	}()
+	select {
+	case r := <-made:
+		return r.conn, r.err
+	case <-ctx.Done():
+		go func() {
+			if r := <-made; r.err == nil {
+				r.conn.Close()
+			}
+		}()
+		return nil, context.Cause(ctx)
 	}
 }
 

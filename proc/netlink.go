@@ -15,11 +15,9 @@ const changes = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV4_RO
 // there were more changes than the socket has room for.
 func NetworkChanges(netns *os.File) (*os.File, error) {
 	fd := -1
-	err := onThread(func() (asBefore bool, err error) {
-		var back error
-		// The thread goes on: its end would be that of children with a parent-death signal.
-		fd, back, err = changesIn(int(netns.Fd()))
-		return back == nil, err
+	err := OnThread(func() (err error) {
+		fd, err = changesIn(int(netns.Fd()))
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listen to a network namespace: %w", err)
@@ -27,22 +25,18 @@ func NetworkChanges(netns *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "changes of "+netns.Name()), nil
 }
 
-// changesIn makes the socket. back is the error if the thread could not return to its own
-// namespace.
-func changesIn(netns int) (fd int, back, err error) {
-	own, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, nil, err
-	}
-	defer unix.Close(own)
+// changesIn moves the calling thread into the namespace, and makes the socket there.
+func changesIn(netns int) (int, error) {
 	if err := unix.Setns(netns, unix.CLONE_NEWNET); err != nil {
-		return -1, nil, err
+		return -1, err
 	}
-	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
-	if err == nil {
-		if err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: changes}); err != nil {
-			_ = unix.Close(fd)
-		}
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return -1, err
 	}
-	return fd, unix.Setns(own, unix.CLONE_NEWNET), err
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: changes}); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
 }

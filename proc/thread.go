@@ -15,26 +15,16 @@ var lasting sync.Map
 // change what the kernel keeps for each thread, such as namespaces. It is never the main
 // thread, because /proc/self has the namespaces of that one.
 func OnThread(f func() error) error {
-	return onThread(func() (asBefore bool, err error) { return false, f() })
-}
-
-// onThread is OnThread for a function that reports whether the thread is as it was before. Such
-// a thread goes on.
-func onThread(f func() (asBefore bool, err error)) error {
 	done := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread()
-		asBefore, err := true, error(nil)
-		_, lasts := lasting.Load(unix.Gettid())
-		if lasts || unix.Gettid() == unix.Getpid() {
-			err = onThread(f) // on another thread, because this goroutine keeps this one meanwhile
-		} else {
-			asBefore, err = f()
+		runtime.LockOSThread() // never unlocked where f is called: no other goroutine gets that thread
+		if _, lasts := lasting.Load(unix.Gettid()); lasts || unix.Gettid() == unix.Getpid() {
+			// This goroutine keeps the thread, so f is called on another one.
+			defer runtime.UnlockOSThread()
+			done <- OnThread(f)
+			return
 		}
-		if asBefore {
-			runtime.UnlockOSThread()
-		}
-		done <- err
+		done <- f()
 	}()
 	return <-done
 }

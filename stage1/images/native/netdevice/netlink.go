@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // conn is a socket of rtnetlink(7). It belongs to the network namespace in which it was
@@ -31,29 +32,15 @@ func dial() (*conn, error) {
 	return &conn{fd: fd}, nil
 }
 
-// dialIn returns a socket in another network namespace. The thread that enters the
-// namespace ends after that: when a goroutine returns without unlocking its thread, the
-// thread ends.
+// dialIn returns a socket in another network namespace.
 func dialIn(namespace *os.File) (c *conn, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			// /proc/self shows the first thread, which therefore must not enter another
-			// namespace. This goroutine keeps that thread meanwhile, so the next goroutine
-			// gets another one.
-			c, err = dialIn(namespace)
-			runtime.UnlockOSThread()
-			return
-		}
+	err = proc.OnThread(func() (err error) {
 		if err = unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
-			err = fmt.Errorf("enter the network namespace: %w", err)
-			return
+			return fmt.Errorf("enter the network namespace: %w", err)
 		}
 		c, err = dial()
-	}()
-	<-done
+		return err
+	})
 	return c, err
 }
 

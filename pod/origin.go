@@ -50,48 +50,42 @@ func (a *app) origin() origin {
 	s := a.spec()
 	o := origin{annotations: s.Annotations}
 	o.netns, _ = spec.Namespace(s, specs.NetworkNamespace)
-	var limits *specs.LinuxResources
-	if s.Linux != nil {
-		limits = s.Linux.Resources
-	}
-	if s.Annotations[criType] == criSandbox {
-		limits = criLimits(s.Annotations)
+	switch {
+	case s.Annotations[criType] == criSandbox:
+		sum := func(name string) int64 {
+			n, _ := strconv.ParseInt(s.Annotations[name], 10, 64) // 0 if it is not there
+			return n
+		}
+		o.resources = PodLimits(sum(criMemory), sum(criQuota), sum(criPeriod), sum(criShares))
 		own := cgroup.Path{Spec: s.Linux.CgroupsPath, Namespace: a.pod.cfg.Key.Namespace, ID: string(a.id), Daemon: a.pod.cfg.Cgroups}
 		if p, err := own.Resolve(); err == nil {
 			o.cgroup = path.Dir(p)
 		}
-	}
-	if limits != nil {
-		o.resources, _ = json.Marshal(limits) // it was JSON
+	case s.Linux != nil && s.Linux.Resources != nil:
+		o.resources, _ = json.Marshal(s.Linux.Resources) // it was JSON
 	}
 	return o
 }
 
-// criLimits returns the sums of a pod's limits that annotations have. A sum of 0 means that
-// there is no limit.
-func criLimits(annotations map[string]string) *specs.LinuxResources {
-	number := func(name string) *int64 {
-		n, err := strconv.ParseInt(annotations[name], 10, 64)
-		if err != nil || n == 0 {
-			return nil
-		}
-		return &n
+// PodLimits returns the sums of the limits of a pod's containers, as CRI has them, as an OCI
+// linux.resources object. A sum of 0 means that there is no limit.
+func PodLimits(memory, quota, period, shares int64) []byte {
+	var r specs.LinuxResources
+	if memory != 0 {
+		r.Memory = &specs.LinuxMemory{Limit: &memory}
 	}
-	unsigned := func(name string) *uint64 {
-		n := number(name)
-		if n == nil || *n < 0 {
-			return nil
-		}
-		u := uint64(*n)
-		return &u
+	var cpu specs.LinuxCPU
+	if quota != 0 {
+		p := uint64(max(period, 0))
+		cpu.Quota, cpu.Period = &quota, &p
 	}
-	r := &specs.LinuxResources{}
-	if limit := number(criMemory); limit != nil {
-		r.Memory = &specs.LinuxMemory{Limit: limit}
+	if shares > 0 {
+		s := uint64(shares)
+		cpu.Shares = &s
 	}
-	cpu := specs.LinuxCPU{Quota: number(criQuota), Period: unsigned(criPeriod), Shares: unsigned(criShares)}
-	if cpu.Quota != nil || cpu.Shares != nil {
+	if cpu != (specs.LinuxCPU{}) {
 		r.CPU = &cpu
 	}
-	return r
+	text, _ := json.Marshal(r) // numbers alone
+	return text
 }

@@ -111,33 +111,10 @@ func fromCRI(c *pod.SandboxConfig, r *sandbox.CreateSandboxRequest) (annotations
 	}
 	c.SELinux = selinuxLabel(linux.GetSecurityContext())
 	c.Labels = config.GetLabels()
-	if c.Resources, err = criResources(linux.GetResources()); err != nil {
-		return nil, err
+	if r := linux.GetResources(); r != nil {
+		c.Resources = pod.PodLimits(r.GetMemoryLimitInBytes(), r.GetCpuQuota(), r.GetCpuPeriod(), r.GetCpuShares())
 	}
 	return config.GetAnnotations(), criFiles(c, &config)
-}
-
-// criResources translates the sums of the limits of a pod's containers. A sum of 0 means that
-// there is no limit.
-func criResources(r *sandbox.LinuxContainerResources) ([]byte, error) {
-	if r == nil {
-		return nil, nil
-	}
-	var res specs.LinuxResources
-	if limit := r.GetMemoryLimitInBytes(); limit != 0 {
-		res.Memory = &specs.LinuxMemory{Limit: &limit}
-	}
-	var cpu specs.LinuxCPU
-	if quota, period := r.GetCpuQuota(), uint64(max(r.GetCpuPeriod(), 0)); quota != 0 {
-		cpu.Quota, cpu.Period = &quota, &period
-	}
-	if shares := uint64(max(r.GetCpuShares(), 0)); shares != 0 {
-		cpu.Shares = &shares
-	}
-	if cpu != (specs.LinuxCPU{}) {
-		res.CPU = &cpu
-	}
-	return json.Marshal(res)
 }
 
 // criNamespaces lists the namespaces that the pod does not share with its host.

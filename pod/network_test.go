@@ -172,3 +172,12 @@ func (w *world) makeParent(name string) (remove func()) {
 		}
 	}
 }
+
+// The annotation is a client's: it may be in a spec that is no pause container's.
+func TestAPauseContainerWithoutLinuxIsNoFault(t *testing.T) {
+	a := &app{pod: &Pod{}, config: AppConfig{ID: "a", Spec: readSpec(t, `{"ociVersion":"1.1.0","process":{"args":["sh"],"cwd":"/"},
+		"root":{"path":"rootfs"},"annotations":{"io.kubernetes.cri.container-type":"sandbox","io.kubernetes.cri.sandbox-memory":"7"}}`)}}
+	if o := a.origin(); string(o.resources) != `{"memory":{"limit":7}}` || o.cgroup != "" {
+		t.Errorf("resources %s, cgroup %q", o.resources, o.cgroup)
+	}
+}

@@ -57,6 +57,9 @@ func (a *app) origin() origin {
 			return n
 		}
 		o.resources = PodLimits(sum(criMemory), sum(criQuota), sum(criPeriod), sum(criShares))
+		if s.Linux == nil {
+			break
+		}
 		own := cgroup.Path{Spec: s.Linux.CgroupsPath, Namespace: a.pod.cfg.Key.Namespace, ID: string(a.id), Daemon: a.pod.cfg.Cgroups}
 		if p, err := own.Resolve(); err == nil {
 			o.cgroup = path.Dir(p)

@@ -68,14 +68,17 @@ type app struct {
 }
 
 // tell writes a request to a file for the tests, which read the last request of each
-// entrypoint.
+// entrypoint. They wait for the file, so that it appears with all its text.
 func tell(r *abi.Request) error {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	name := "machine-" + strings.ReplaceAll(string(r.Entrypoint), "/", "-")
-	return os.WriteFile(filepath.Join(rootfs, "rkt", name), text, 0o600)
+	path := filepath.Join(rootfs, "rkt", "machine-"+strings.ReplaceAll(string(r.Entrypoint), "/", "-"))
+	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }
 
 // run is the supervisor. It returns when the pod has ended.

@@ -4,6 +4,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -95,6 +96,33 @@ func TestOnlyWhoHandsOverADoorImportsWhatIsBehindIt(t *testing.T) {
 					t.Errorf("%s imports %s, which only %v may", file, ours, importers)
 				}
 			}
+		}
+	}
+}
+
+// rktctlOnly are the packages of the command line. The shim and the programs below
+// stage1/images link none of them.
+var rktctlOnly = []string{"github.com/spf13/cobra", "go.yaml.in"}
+
+func TestOnlyRktctlLinksTheCommandLinesPackages(t *testing.T) {
+	linked := func(program string) (ours []string) {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", program).Output()
+		if err != nil {
+			t.Fatalf("go list -deps %s: %v", program, err)
+		}
+		for pkg := range strings.Lines(string(out)) {
+			if pkg = strings.TrimSpace(pkg); within(pkg, rktctlOnly) {
+				ours = append(ours, pkg)
+			}
+		}
+		return ours
+	}
+	if got := linked("./cmd/rktctl"); len(got) == 0 {
+		t.Error("rktctl links none of them: the test is broken")
+	}
+	for _, program := range []string{"./cmd/containerd-shim-rkt-v1", "./stage1/images/..."} {
+		if got := linked(program); len(got) > 0 {
+			t.Errorf("%s links %q", program, got)
 		}
 	}
 }

@@ -1,9 +1,8 @@
-package main
+package cli
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/containerd/log"
+	"github.com/spf13/cobra"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/config"
@@ -29,57 +29,67 @@ type verification struct {
 	level    int
 	patterns []string
 	accept   []string
-	json     bool
 	keep     bool
 	list     bool
 	show     abi.Entrypoint
 	timeout  time.Duration
 	image    string
+	out      *output
 }
 
-func parseVerification(args []string) (*verification, error) {
-	v := &verification{}
-	flags := flag.NewFlagSet("", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.IntVar(&v.level, "level", 0, "")
-	flags.BoolVar(&v.json, "json", false, "")
-	flags.BoolVar(&v.keep, "keep", false, "")
-	flags.BoolVar(&v.list, "list", false, "")
-	flags.StringVar((*string)(&v.show), "show", "", "")
-	flags.DurationVar(&v.timeout, "timeout", time.Minute*conformance.Pace(), "")
-	several := func(name string, list *[]string) {
-		flags.Func(name, "", func(s string) error { *list = append(*list, s); return nil })
+func newStage1Verify(e *Env) *cobra.Command {
+	cmd := verb("stage1-verify", "verify [OPTIONS] IMAGE", "find out whether a stage1 keeps the ABI, by running it (as root)", takes(0, 1, "one IMAGE"))
+	v := &verification{out: newOutput(e, cmd)}
+	flags := cmd.Flags()
+	flags.IntVar(&v.level, "level", 0, "claim the level `N`: checks of higher ones are not run, and what the level demands has to be there")
+	flags.StringArrayVar(&v.patterns, "run", nil, "run only checks whose id has `PATTERN` in it, in which * stands for anything; may be given more than once")
+	flags.StringArrayVar(&v.accept, "accept", nil, "excuse the stage1 a `FIELD` of config.json, as a JSON pointer; may be given more than once")
+	flags.StringVar((*string)(&v.show), "show", "", "run checks until one has made this `CALL` (app/add, enter, run, ...), and print it as the entrypoint received it: "+
+		"arguments, environment, descriptors and the whole request. With --run, only the checks of that id are run. "+
+		"Every call is shown as an execution, also where the image has a socket")
+	flags.BoolVar(&v.keep, "keep", false, "keep the directory of a check that has failed, with the journals of its pods and what the stage1 has written, and say where")
+	flags.DurationVar(&v.timeout, "timeout", 0, "the `TIME` that one check may take; if it is not given 60s, and on a busy machine up to six times as long")
+	flags.BoolVar(&v.list, "list", false, "list the checks, and run none")
+	_ = cmd.RegisterFlagCompletionFunc("show", cobra.FixedCompletions(strings.Split(listOf(conformance.Showable()), ", "), cobra.ShellCompDirectiveNoFileComp))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := v.complete(cmd, args); err != nil {
+			return err
+		}
+		checks, err := v.checks(cmd)
+		if err != nil {
+			return err
+		}
+		if v.list {
+			return v.listChecks(e, checks)
+		}
+		return v.run(cmd.Context(), e, checks)
 	}
-	several("run", &v.patterns)
-	several("accept", &v.accept)
-	var images []string
-	for rest := args; ; { // options may follow the image
-		if err := flags.Parse(rest); err != nil {
-			return nil, fmt.Errorf("stage1 verify: %v: %w", err, errUsage)
-		}
-		if rest = flags.Args(); len(rest) == 0 {
-			break
-		}
-		images, rest = append(images, rest[0]), rest[1:]
+	return cmd
+}
+
+// complete checks the options and takes the arguments.
+func (v *verification) complete(cmd *cobra.Command, images []string) error {
+	if !cmd.Flags().Changed("timeout") {
+		v.timeout = time.Minute * conformance.Pace()
 	}
 	switch {
 	case v.list && len(images) == 0:
-		return v, nil
+		return nil
 	case len(images) != 1:
-		return nil, fmt.Errorf("stage1 verify: one IMAGE, and not %d: %w", len(images), errUsage)
+		return errUsage(cmd, "one IMAGE, and not %d", len(images))
 	case v.level < 0 || v.level > conformance.Levels:
-		return nil, fmt.Errorf("stage1 verify: the levels are 1 to %d: %w", conformance.Levels, errUsage)
+		return errUsage(cmd, "the levels are 1 to %d", conformance.Levels)
 	case v.show != "" && !slices.Contains(conformance.Showable(), v.show):
-		return nil, fmt.Errorf("stage1 verify: --show: no call has the name %q; the calls are %s: %w", v.show, listOf(conformance.Showable()), errUsage)
+		return errUsage(cmd, "--show: no call has the name %q; the calls are %s", v.show, listOf(conformance.Showable()))
 	case v.timeout <= 0:
-		return nil, fmt.Errorf("stage1 verify: the timeout has to be positive: %w", errUsage)
+		return errUsage(cmd, "the timeout has to be positive")
 	}
 	v.image = images[0]
-	return v, nil
+	return nil
 }
 
 // checks returns the checks that the command line selects.
-func (v *verification) checks() ([]conformance.Check, error) {
+func (v *verification) checks(cmd *cobra.Command) ([]conformance.Check, error) {
 	all := conformance.Select(conformance.Checks(), v.patterns...)
 	if v.show != "" && len(v.patterns) == 0 {
 		all = conformance.ChecksCalling(v.show)
@@ -91,26 +101,33 @@ func (v *verification) checks() ([]conformance.Check, error) {
 		}
 	}
 	if len(wanted) == 0 {
-		return nil, fmt.Errorf("stage1 verify: no check has such an id; --list shows them: %w", errUsage)
+		return nil, errUsage(cmd, "no check has such an id; --list shows them")
 	}
 	return wanted, nil
 }
 
-func runStage1Verify(ctx context.Context, e *env, args []string) error {
-	v, err := parseVerification(args)
-	if err != nil {
-		return err
+// listChecks writes the checks.
+func (v *verification) listChecks(e *Env, checks []conformance.Check) error {
+	type listed struct {
+		ID       string            `json:"id"`
+		Level    conformance.Level `json:"level"`
+		Sentence string            `json:"sentence"`
+		Section  string            `json:"section"`
 	}
-	checks, err := v.checks()
-	if err != nil {
-		return err
-	}
-	if v.list {
-		for _, c := range checks {
-			fmt.Fprintf(e.stdout, "%-24s %d  %s (section %s)\n", c.ID, c.Level, c.Sentence, c.Section)
+	var list []listed
+	for _, c := range checks {
+		if v.out.isText() {
+			fmt.Fprintf(e.Stdout, "%-24s %d  %s (section %s)\n", c.ID, c.Level, c.Sentence, c.Section)
 		}
+		list = append(list, listed{c.ID, c.Level, c.Sentence, c.Section})
+	}
+	if v.out.isText() {
 		return nil
 	}
+	return v.out.writeDocument(list)
+}
+
+func (v *verification) run(ctx context.Context, e *Env, checks []conformance.Check) error {
 	// If the reader closes the output, or the terminal is closed, stop the checks and end
 	// their processes.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
@@ -124,7 +141,8 @@ func runStage1Verify(ctx context.Context, e *env, args []string) error {
 	signal.Notify(pipes, syscall.SIGPIPE)
 	defer signal.Stop(pipes)
 	watched := *e
-	watched.stdout = &watchedOutput{e.stdout, cancel}
+	watched.Stdout = &watchedOutput{e.Stdout, cancel}
+	v.out.env = &watched
 	// Drop the log of stage 0: the results and the pod's journal have its contents.
 	log.L.Logger.SetOutput(io.Discard)
 	path, accept, err := verifiedImage(ctx, e, v.image)
@@ -133,7 +151,7 @@ func runStage1Verify(ctx context.Context, e *env, args []string) error {
 	}
 	c := conformance.KitConfig{
 		Image: path, Excuse: append(accept, v.accept...), Timeout: v.timeout, Keep: v.keep,
-		Doors: doors(),
+		Doors: Doors(),
 	}
 	if v.show != "" {
 		err = v.showCall(ctx, &watched, checks, c)
@@ -146,16 +164,16 @@ func runStage1Verify(ctx context.Context, e *env, args []string) error {
 	return err
 }
 
-// doors are passed to package stage1 for the images that it does not call itself.
-func doors() []stage1.Door { return []stage1.Door{immutable.Open, rktabi.Open} }
+// Doors are passed to package stage1 for the images that it does not call itself.
+func Doors() []stage1.Door { return []stage1.Door{immutable.Open, rktabi.Open} }
 
 // verifiedImage returns the path of an image, and the fields of a spec that it may
 // ignore.
-func verifiedImage(ctx context.Context, e *env, image string) (path string, accept []string, err error) {
+func verifiedImage(ctx context.Context, e *Env, image string) (path string, accept []string, err error) {
 	if strings.Contains(image, "/") {
 		return image, nil, nil
 	}
-	c, err := config.Open(e.getenv)
+	c, err := config.Open(e.Getenv)
 	if err != nil {
 		return "", nil, err
 	}
@@ -168,9 +186,9 @@ func verifiedImage(ctx context.Context, e *env, image string) (path string, acce
 }
 
 // verify runs the checks and writes their results.
-func (v *verification) verify(ctx context.Context, e *env, checks []conformance.Check, c conformance.KitConfig) (err error) {
-	out := e.stdout
-	if v.json {
+func (v *verification) verify(ctx context.Context, e *Env, checks []conformance.Check, c conformance.KitConfig) (err error) {
+	out := e.Stdout
+	if !v.out.isText() {
 		out = io.Discard
 	}
 	k, err := conformance.Open(ctx, c)
@@ -205,8 +223,8 @@ func (v *verification) verify(ctx context.Context, e *env, checks []conformance.
 		}
 	}
 	tap.End(&r)
-	if v.json {
-		if err := r.WriteJSON(e.stdout); err != nil {
+	if !v.out.isText() {
+		if err := v.out.writeDocument(&r); err != nil {
 			return err
 		}
 	}
@@ -249,24 +267,12 @@ type progress struct {
 	n, of int
 }
 
-func progressOf(e *env, of int) *progress {
+func progressOf(e *Env, of int) *progress {
 	p := &progress{of: of}
-	if isTerminal(e.stderr) && !isTerminal(e.stdout) {
-		p.w = e.stderr
+	if isTerminal(e.Stderr) && !isTerminal(e.Stdout) {
+		p.w = e.Stderr
 	}
 	return p
-}
-
-func isTerminal(w io.Writer) bool {
-	if r, ok := w.(*watchedOutput); ok {
-		w = r.Writer
-	}
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	st, err := f.Stat()
-	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }
 
 func (p *progress) begin(c conformance.Check) {

@@ -1,8 +1,9 @@
-package main
+package cli
 
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -10,6 +11,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
@@ -32,20 +36,20 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// output has the exit code and the output of a call of rktctl.
-type output struct {
+// answer has the exit code and the output of a call of rktctl.
+type answer struct {
 	stdout, stderr string
 	code           int
 }
 
 // rktctl calls the command as on a node with a configuration, or without one.
-func rktctl(t *testing.T, file string, args ...string) output {
+func rktctl(t *testing.T, file string, args ...string) answer {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	vars := map[string]string{config.FileVariable: file, config.DataDirVariable: os.Getenv(testData)}
-	e := &env{&stdout, &stderr, func(name string) string { return vars[name] }}
-	code := run(t.Context(), e, args)
-	return output{stdout.String(), stderr.String(), code}
+	e := &Env{Stdout: &stdout, Stderr: &stderr, Getenv: func(name string) string { return vars[name] }}
+	code := Run(t.Context(), e, args)
+	return answer{stdout.String(), stderr.String(), code}
 }
 
 func configured(t *testing.T, lines ...string) string {
@@ -86,8 +90,8 @@ func TestConfigCheckFindsNothingWrongInWhatIsRight(t *testing.T) {
 	bundled(t, "native")
 	image := stage1test.Dir(t, nil)
 	file := configured(t, "default = 'native'", "[stage1.native]", "[stage1.mine]", "path = '"+image+"'", "digest = '"+digestOf(t, image)+"'")
-	for _, got := range []output{rktctl(t, file, "config", "check"), rktctl(t, "", "config", "check", file), rktctl(t, configured(t), "config", "check")} {
-		if got != (output{}) {
+	for _, got := range []answer{rktctl(t, file, "config", "check"), rktctl(t, "", "config", "check", file), rktctl(t, configured(t), "config", "check")} {
+		if got != (answer{}) {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -174,14 +178,14 @@ func TestStage1ListTellsWhatThereIs(t *testing.T) {
 }
 
 // nobody calls rktctl as the user nobody, on a thread that ends with the call.
-func nobody(t *testing.T, file string, args ...string) output {
+func nobody(t *testing.T, file string, args ...string) answer {
 	t.Helper()
 	const uid = 65534
-	done := make(chan output, 1)
+	done := make(chan answer, 1)
 	go func() {
 		runtime.LockOSThread()
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, uid, uid, uid); errno != 0 {
-			done <- output{stderr: errno.Error(), code: -1}
+			done <- answer{stderr: errno.Error(), code: -1}
 			return
 		}
 		done <- rktctl(t, file, args...)
@@ -251,7 +255,7 @@ func TestWhatIsImportedIsUsedByItsDigestAlone(t *testing.T) {
 		t.Errorf("%+v", list)
 	}
 	file := configured(t, "default = 'mine'", "[stage1.mine]", "digest = '"+digest+"'")
-	if got := rktctl(t, file, "config", "check"); got != (output{}) {
+	if got := rktctl(t, file, "config", "check"); got != (answer{}) {
 		t.Errorf("%+v", got)
 	}
 	list = rktctl(t, file, "stage1", "list")
@@ -305,22 +309,96 @@ func TestACommandLineThatIsWrongIsToldSo(t *testing.T) {
 	}
 }
 
-func TestEveryVerbHasAPage(t *testing.T) {
-	all := rktctl(t, "", "help")
-	for _, v := range verbs() {
-		if !strings.Contains(all.stdout, v.synopsis()) {
-			t.Errorf("help does not list %s", v.name)
+// everyCommand calls f with all commands of rktctl, except those that cobra makes.
+func everyCommand(f func(*cobra.Command)) {
+	var visit func(c *cobra.Command)
+	visit = func(c *cobra.Command) {
+		if c.Name() == "completion" || c.Name() == "help" {
+			return
 		}
-		for _, args := range [][]string{append([]string{"help"}, v.words()...), append(v.words(), "--help")} {
+		f(c)
+		for _, sub := range c.Commands() {
+			visit(sub)
+		}
+	}
+	visit(New(&Env{Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }}))
+}
+
+func TestEveryVerbHasAPage(t *testing.T) {
+	everyCommand(func(c *cobra.Command) {
+		words := strings.Fields(c.CommandPath())[1:]
+		heads := []string{"NAME\n    " + c.CommandPath() + " - " + c.Short, "\nSYNOPSIS\n    " + c.CommandPath()}
+		if c.HasSubCommands() {
+			heads = append(heads, "\nCOMMANDS\n")
+			for _, sub := range c.Commands() {
+				heads = append(heads, sub.Short)
+			}
+		} else {
+			heads = append(heads, "\nDESCRIPTION\n    ", "\nEXIT STATUS\n    0 ")
+		}
+		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "help" {
+				heads = append(heads, "--"+f.Name)
+			}
+		})
+		for _, args := range [][]string{append([]string{"help"}, words...), append(words, "--help")} {
 			got := rktctl(t, "", args...)
-			for _, head := range []string{"NAME\n    rktctl " + v.name, "\nSYNOPSIS\n", "\nDESCRIPTION\n", "\nEXIT STATUS\n"} {
-				if got.code != exitDone || !strings.Contains(got.stdout, head) {
-					t.Errorf("%q: code %d, no %q in %q", args, got.code, head, got.stdout)
+			for _, head := range heads {
+				if got.code != exitDone || !strings.Contains(got.stdout, head) || got.stderr != "" {
+					t.Errorf("%q: code %d, %s, no %q in %q", args, got.code, got.stderr, head, got.stdout)
+				}
+			}
+			for _, line := range strings.Split(got.stdout, "\n") {
+				if len([]rune(line)) > 96 || strings.HasPrefix(line, "#") {
+					t.Errorf("%q: line %q", args, line)
 				}
 			}
 		}
+	})
+	for _, args := range [][]string{{"version"}, {"--version"}, {"-v"}} {
+		if got := rktctl(t, "", args...); got.code != exitDone || !strings.HasPrefix(got.stdout, "rktctl ") {
+			t.Errorf("%q: %+v", args, got)
+		}
 	}
-	if got := rktctl(t, "", "version"); got.code != exitDone || !strings.HasPrefix(got.stdout, "rktctl ") {
-		t.Errorf("%+v", got)
+}
+
+func TestAGroupWithoutACommandShowsItsCommands(t *testing.T) {
+	for _, args := range [][]string{{}, {"stage1"}} {
+		got := rktctl(t, "", args...)
+		if got.code != exitUsage || !strings.Contains(got.stderr, "\nCOMMANDS\n") || !strings.Contains(got.stderr, "no command: see rktctl help") {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+}
+
+func TestAnUnknownCommandNamesTheNearestOnes(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"stge1", "list"}, `unknown command "stge1", meant is perhaps stage1: see rktctl help`},
+		{[]string{"stage1", "lst"}, `stage1: unknown command "lst", meant is perhaps list: see rktctl help stage1`},
+		{[]string{"help", "stage1", "lst"}, `stage1: unknown command "lst", meant is perhaps list: see rktctl help stage1`},
+		{[]string{"stage1", "xyzzy"}, `stage1: unknown command "xyzzy": see rktctl help stage1`},
+	} {
+		if got := rktctl(t, "", c.args...); got.code != exitUsage || got.stderr != "rktctl: "+c.want+"\n" {
+			t.Errorf("%q: %+v", c.args, got)
+		}
+	}
+}
+
+func TestShellsCompleteCommandsAndOptions(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if got := rktctl(t, "", "completion", shell); got.code != exitDone || !strings.Contains(got.stdout, "rktctl") {
+			t.Errorf("%s: %+v", shell, got)
+		}
+	}
+	for _, c := range []struct{ begun, want string }{
+		{"stage1 l", "list\t"}, {"stage1 gc --dry", "--dry-run\t"}, {"stage1 list --output y", "yaml\n"}, {"help stage1 ver", "verify\t"},
+	} {
+		got := rktctl(t, "", append([]string{"__complete"}, strings.Split(c.begun, " ")...)...)
+		if got.code != exitDone || !strings.Contains(got.stdout, c.want) {
+			t.Errorf("%s: %+v", c.begun, got)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"archive/tar"
@@ -126,7 +126,7 @@ func TestASignedACIIsImportedAndThenUsed(t *testing.T) {
 			t.Errorf("a shim after the import, path %q: %v", path, err)
 		}
 	}
-	if got := rktctl(t, n.config, "config", "check"); got != (output{}) {
+	if got := rktctl(t, n.config, "config", "check"); got != (answer{}) {
 		t.Errorf("a check after the import: %+v", got)
 	}
 	// Without the key in the keyring, the signature is no longer accepted.
@@ -227,7 +227,7 @@ func TestDependenciesHaveToBeSignedUnlessTheyAreNamedByTheirIDs(t *testing.T) {
 	if got := rktctl(t, file, "stage1", "import", n.aci); got.code != exitDone {
 		t.Errorf("named by its image id: %+v", got)
 	}
-	if got := rktctl(t, file, "config", "check"); got != (output{}) {
+	if got := rktctl(t, file, "config", "check"); got != (answer{}) {
 		t.Errorf("%+v", got)
 	}
 }

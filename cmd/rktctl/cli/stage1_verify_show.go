@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 )
 
 // showCall writes what an entrypoint receives in the first check that calls it.
-func (v *verification) showCall(ctx context.Context, e *env, checks []conformance.Check, c conformance.KitConfig) (err error) {
+func (v *verification) showCall(ctx context.Context, e *Env, checks []conformance.Check, c conformance.KitConfig) (err error) {
 	k, err := conformance.Open(ctx, c)
 	if err != nil {
 		return err
@@ -24,12 +24,10 @@ func (v *verification) showCall(ctx context.Context, e *env, checks []conformanc
 	if err != nil {
 		return fmt.Errorf("stage1 verify: --show %s: %w", v.show, err)
 	}
-	if v.json {
-		text, err := json.MarshalIndent(s, "", "  ")
-		fmt.Fprintf(e.stdout, "%s\n", text)
-		return err
+	if !v.out.isText() {
+		return v.out.writeDocument(s)
 	}
-	writeCall(e.stdout, s)
+	writeCall(e.Stdout, s)
 	return nil
 }
 

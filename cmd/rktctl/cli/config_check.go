@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/containerd/errdefs"
+	"github.com/spf13/cobra"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/config"
@@ -18,7 +19,13 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/signature"
 )
 
-func runConfigCheck(ctx context.Context, e *env, args []string) error {
+func newConfigCheck(e *Env) *cobra.Command {
+	cmd := verb("config-check", "check [FILE]", "find what is wrong in the configuration, before a pod does", takes(0, 1, "one FILE"))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return runConfigCheck(cmd.Context(), e, args) }
+	return cmd
+}
+
+func runConfigCheck(ctx context.Context, e *Env, args []string) error {
 	c, err := readConfig(e, args)
 	var problems config.Problems
 	if err != nil && !errors.As(err, &problems) {
@@ -29,7 +36,7 @@ func runConfigCheck(ctx context.Context, e *env, args []string) error {
 		slices.SortStableFunc(problems, config.Problem.Compare)
 	}
 	for _, p := range problems {
-		fmt.Fprintln(e.stdout, abi.Printable(p.Error()))
+		fmt.Fprintln(e.Stdout, abi.Printable(p.Error()))
 	}
 	if len(problems) > 0 {
 		return errFound
@@ -38,28 +45,25 @@ func runConfigCheck(ctx context.Context, e *env, args []string) error {
 }
 
 // warn writes the warnings of an image, which do not count as problems.
-func warn(e *env, name string, i *image.Image) {
+func warn(e *Env, name string, i *image.Image) {
 	for _, w := range i.Warnings() {
-		fmt.Fprintf(e.stderr, "warning: stage1 %s: %s\n", name, abi.Printable(w))
+		fmt.Fprintf(e.Stderr, "warning: stage1 %s: %s\n", name, abi.Printable(w))
 	}
 }
 
 // readConfig reads the file that the command line names, or the node's configuration.
-func readConfig(e *env, args []string) (*config.Config, error) {
-	switch len(args) {
-	case 0:
-		return config.Open(e.getenv)
-	case 1:
-		if _, err := os.Stat(args[0]); err != nil {
-			return nil, err
-		}
-		return config.Read(args[0])
+func readConfig(e *Env, args []string) (*config.Config, error) {
+	if len(args) == 0 {
+		return config.Open(e.Getenv)
 	}
-	return nil, fmt.Errorf("one FILE, and not %d arguments: %w", len(args), errUsage)
+	if _, err := os.Stat(args[0]); err != nil {
+		return nil, err
+	}
+	return config.Read(args[0])
 }
 
 // checkStage1s returns the problems of the images.
-func checkStage1s(ctx context.Context, e *env, c *config.Config) config.Problems {
+func checkStage1s(ctx context.Context, e *Env, c *config.Config) config.Problems {
 	var problems config.Problems
 	for _, name := range slices.Sorted(maps.Keys(c.Stage1s)) {
 		s := c.Stage1s[name]
@@ -99,7 +103,7 @@ func rulesOf(c *config.Config) image.ACIs {
 }
 
 // checkImage returns the problem of a stage1's image, or nil.
-func checkImage(ctx context.Context, e *env, c *config.Config, name string, s config.Stage1) *config.Problem {
+func checkImage(ctx context.Context, e *Env, c *config.Config, name string, s config.Stage1) *config.Problem {
 	key := "stage1." + name
 	fail := func(member, format string, args ...any) *config.Problem {
 		p := c.Problem(key+member, format, args...)
@@ -124,7 +128,7 @@ func checkImage(ctx context.Context, e *env, c *config.Config, name string, s co
 }
 
 // imageOf returns the image of a stage1 for new pods, and its path.
-func imageOf(ctx context.Context, e *env, c *config.Config, name string) (i *image.Image, path string, err error) {
+func imageOf(ctx context.Context, e *Env, c *config.Config, name string) (i *image.Image, path string, err error) {
 	s, rules := c.Stage1s[name], rulesOf(c)
 	store, errStore := existingStore(e)
 	rendered := s.Path == "" && s.Digest != ""
@@ -154,11 +158,11 @@ func imageOf(ctx context.Context, e *env, c *config.Config, name string) (i *ima
 	return i, path, err
 }
 
-func treesDir(e *env) string { return filepath.Join(dataDir(e), "trees") }
+func treesDir(e *Env) string { return filepath.Join(dataDir(e), "trees") }
 
 // existingStore opens the tree store, and does not make one. It returns nil if there is no
 // store. Its error is fs.ErrPermission if the user may not read the store.
-func existingStore(e *env) (*image.Store, error) {
+func existingStore(e *Env) (*image.Store, error) {
 	trees, err := os.Open(treesDir(e))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -1,19 +1,16 @@
-package main
+package cli
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
 	"slices"
-	"strings"
-	"text/tabwriter"
+
+	"github.com/spf13/cobra"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
@@ -34,14 +31,15 @@ type listed struct {
 	ImportedFrom string   `json:"importedFrom,omitempty"` // source of an image that the configuration does not name
 }
 
-func runStage1List(ctx context.Context, e *env, args []string) error {
-	flags := flag.NewFlagSet("", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	asJSON := flags.Bool("json", false, "")
-	if err := flags.Parse(args); err != nil || flags.NArg() > 0 {
-		return fmt.Errorf("%q: stage1 list has the option --json and no arguments: %w", strings.Join(args, " "), errUsage)
-	}
-	c, err := config.Open(e.getenv)
+func newStage1List(e *Env) *cobra.Command {
+	cmd := verb("stage1-list", "list [OPTIONS]", "list the stage1s of this node, with their digests", none)
+	out := newOutput(e, cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return listStage1s(cmd.Context(), e, out) }
+	return cmd
+}
+
+func listStage1s(ctx context.Context, e *Env, out *output) error {
+	c, err := config.Open(e.Getenv)
 	if err != nil {
 		return err
 	}
@@ -60,12 +58,7 @@ func runStage1List(ctx context.Context, e *env, args []string) error {
 		return err
 	}
 	list = append(list, unnamed...)
-	if *asJSON {
-		err = errors.Join(err, writeJSON(e.stdout, list))
-	} else {
-		err = errors.Join(err, writeTable(e.stdout, list))
-	}
-	if err != nil {
+	if err := errors.Join(err, out.write(list, func() *table { return stage1sTable(list) })); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(list, func(l listed) bool { return l.Error != "" }) {
@@ -75,7 +68,7 @@ func runStage1List(ctx context.Context, e *env, args []string) error {
 }
 
 // describe returns the line of one stage1.
-func describe(ctx context.Context, e *env, c *config.Config, name string) listed {
+func describe(ctx context.Context, e *Env, c *config.Config, name string) listed {
 	s := c.Stage1s[name]
 	choice, err := c.Choose(config.Ask{})
 	l := listed{
@@ -103,7 +96,7 @@ func describe(ctx context.Context, e *env, c *config.Config, name string) listed
 }
 
 // unnamedImports lists imported images that the configuration does not name.
-func unnamedImports(e *env, c *config.Config) ([]listed, error) {
+func unnamedImports(e *Env, c *config.Config) ([]listed, error) {
 	store, err := existingStore(e)
 	if err != nil || store == nil {
 		return nil, err
@@ -122,17 +115,10 @@ func unnamedImports(e *env, c *config.Config) ([]listed, error) {
 	return list, nil
 }
 
-func writeJSON(w io.Writer, list any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	return enc.Encode(list)
-}
-
-func writeTable(out io.Writer, list []listed) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tPOD ANNOTATION\tIMAGE\tDIGEST")
+func stage1sTable(list []listed) *table {
+	t := &table{columns: []column{{"NAME", 8}, {"POD ANNOTATION", 0}, {"IMAGE", 20}, {"DIGEST", 19}}}
 	for _, l := range list {
-		name, asks, digest := l.Name, "-", l.Digest
+		name, asks, digest := l.Name, "-", cell{text: l.Digest}
 		if l.Default {
 			name += " (default)"
 		}
@@ -144,11 +130,11 @@ func writeTable(out io.Writer, list []listed) error {
 		case l.ImportedFrom != "":
 			name, path = l.Name+" (not configured)", "imported from "+l.ImportedFrom
 		case l.Error != "":
-			digest = l.Error
+			digest = cell{l.Error, red}
 		case l.Pinned:
-			digest = "pinned " + digest
+			digest.text = "pinned " + digest.text
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", name, asks, path, digest)
+		t.add(name, asks, path, digest)
 	}
-	return w.Flush()
+	return t
 }

@@ -1,32 +1,31 @@
-package main
+package cli
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"os"
 	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
-func runStage1Import(ctx context.Context, e *env, args []string) error {
-	flags := flag.NewFlagSet("", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	address := flags.String("address", "/run/containerd/containerd.sock", "")
-	namespace := flags.String("namespace", "default", "")
-	err := flags.Parse(args)
-	if err == nil && flags.NArg() != 1 {
-		err = fmt.Errorf("one SOURCE, and not %d", flags.NArg())
+func newStage1Import(e *Env) *cobra.Command {
+	cmd := verb("stage1-import", "import [OPTIONS] SOURCE", "bring a stage1 image into the tree store, by its digest", takes(1, 1, "one SOURCE"))
+	address := cmd.Flags().String("address", "/run/containerd/containerd.sock", "the `PATH` of containerd's socket")
+	namespace := cmd.Flags().String("namespace", "default", "the `NAME` of containerd's namespace")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return importStage1(cmd.Context(), e, args[0], *address, *namespace)
 	}
-	if err != nil {
-		return fmt.Errorf("stage1 import: %v: %w", err, errUsage)
-	}
-	c, err := config.Open(e.getenv)
+	return cmd
+}
+
+func importStage1(ctx context.Context, e *Env, source, address, namespace string) error {
+	c, err := config.Open(e.Getenv)
 	if err != nil {
 		return err
 	}
@@ -34,8 +33,7 @@ func runStage1Import(ctx context.Context, e *env, args []string) error {
 	if err != nil {
 		return err
 	}
-	source := flags.Arg(0)
-	i, err := importFrom(ctx, store.With(rulesOf(c)), source, *address, *namespace)
+	i, err := importFrom(ctx, store.With(rulesOf(c)), source, address, namespace)
 	if err != nil {
 		return meantPath(source, err)
 	}
@@ -43,9 +41,9 @@ func runStage1Import(ctx context.Context, e *env, args []string) error {
 		return err
 	}
 	if signer := store.Signer(i); signer != "" {
-		fmt.Fprintf(e.stdout, "# signed by %s\n", signer)
+		fmt.Fprintf(e.Stdout, "# signed by %s\n", signer)
 	}
-	_, err = fmt.Fprintf(e.stdout, "[stage1.%s]\ndigest = %q\n", tableName(i.Name()), i.Digest())
+	_, err = fmt.Fprintf(e.Stdout, "[stage1.%s]\ndigest = %q\n", tableName(i.Name()), i.Digest())
 	return err
 }
 
@@ -82,7 +80,7 @@ func meantPath(name string, err error) error {
 	return fmt.Errorf("%w; if you mean the one in this directory, say ./%s", err, name)
 }
 
-func dataDir(e *env) string { return cmp.Or(e.getenv(config.DataDirVariable), config.DataDir) }
+func dataDir(e *Env) string { return cmp.Or(e.Getenv(config.DataDirVariable), config.DataDir) }
 
 // tableName returns name, or the placeholder NAME if no stage1 of the configuration can have
 // that name.

@@ -19,7 +19,7 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // package may always import what is below itself.
 var layers = map[string][]string{
 	"cmd":                       {"manager", "shim", "stage1", "stage1/immutable", "stage1/rktabi", "stage1/image", "pod", "proc", "config"},
-	"cmd/rktctl":                {"stage1", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "proc", "config"},
+	"cmd/rktctl":                {"pod/view", "pod/disk", "stage1", "stage1/journal", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "proc", "config"},
 	"manager":                   {"options", "config", "proc", "abi"},
 	"shim":                      {"pod", "proc", "options", "config", "sandbox", "abi"},
 	"config":                    {"pod/spec"},
@@ -27,14 +27,16 @@ var layers = map[string][]string{
 	"sandbox":                   {},
 	"pod":                       {"proc", "abi"},
 	"pod/disk":                  {"pod/cgroup", "pod/datadir", "pod/spec", "proc", "abi"},
+	"pod/view":                  {"pod/disk", "pod/cgroup", "stage1/journal", "proc", "abi"},
 	"pod/datadir":               {},
 	"pod/spec":                  {},
 	"proc":                      {}, // of others, golang.org/x/sys only
 	"pod/cgroup":                {"proc", "abi"},
-	"stage1":                    {"stage1/image", "pod", "proc", "abi"},
-	"stage1/immutable":          {"stage1", "stage1/image", "pod", "proc", "abi"},
-	"stage1/rktabi":             {"stage1", "stage1/immutable", "stage1/image", "pod", "proc", "abi"},
+	"stage1":                    {"stage1/image", "stage1/journal", "pod", "proc", "abi"},
+	"stage1/immutable":          {"stage1", "stage1/image", "stage1/journal", "pod", "proc", "abi"},
+	"stage1/rktabi":             {"stage1", "stage1/immutable", "stage1/image", "stage1/journal", "pod", "proc", "abi"},
 	"stage1/image":              {"pod/datadir", "pod/spec", "proc", "abi"},
+	"stage1/journal":            {"abi"},
 	"abi":                       {},
 	"abi/serve":                 {"proc", "abi"},
 	"stage1/conformance":        {"docs", "pod", "proc", "stage1", "stage1/image", "abi"}, // and nothing of the shim imports it

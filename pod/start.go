@@ -50,6 +50,9 @@ func (a *app) startApp(ctx context.Context) (int, error) {
 	if err := a.becomes(); err != nil {
 		log.G(ctx).WithError(err).Warnf("container %s: its pid is not on record", a.id)
 	}
+	if err := a.disk.MarkStarted(); err != nil { // only people and rktctl read it
+		log.G(ctx).WithError(err).Warnf("container %s: the time of its start is not on record", a.id)
+	}
 	if err := a.push(Event{Kind: EventStarted}); err != nil {
 		return 0, err
 	}

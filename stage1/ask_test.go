@@ -20,6 +20,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
@@ -129,7 +130,7 @@ func TestEveryCallButRunAndGCIsAskedOnTheSocket(t *testing.T) {
 	if got := p.executions(t); got != "gc\n" {
 		t.Errorf("executed were %q", got)
 	}
-	entries, err := ReadJournal(p.dir)
+	entries, err := journal.Read(p.dir)
 	if err != nil || len(entries) != 6 {
 		t.Fatalf("%d journal entries, %v", len(entries), err)
 	}

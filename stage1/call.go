@@ -12,6 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // killLimit is how long a process may take to end after SIGKILL. A process that takes
@@ -150,7 +151,7 @@ func (k *Call) Hung(ctx context.Context) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, errDeadline) {
 		return fmt.Errorf("given up after %s: %w; %s", round(time.Since(k.Began)), cause, how)
 	}
-	return &hungError{fmt.Sprintf("no answer within %s; %s; see %s", k.Stage1.Limit(k.Entrypoint), how, journalPath(k.Dir))}
+	return &hungError{fmt.Sprintf("no answer within %s; %s; see %s", k.Stage1.Limit(k.Entrypoint), how, journal.Path(k.Dir))}
 }
 
 // hungError says that the deadline of a call has passed.

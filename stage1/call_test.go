@@ -17,6 +17,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
@@ -350,7 +351,7 @@ func expectError(t *testing.T, err error, code int, is error, want ...string) {
 // expectJournal looks at the last entry.
 func (p *fakePod) expectJournal(t *testing.T, code int) {
 	t.Helper()
-	entries, err := ReadJournal(p.dir)
+	entries, err := journal.Read(p.dir)
 	if err != nil || len(entries) == 0 {
 		t.Fatalf("journal: %v, %v", entries, err)
 	}

@@ -1,17 +1,15 @@
 package stage1
 
 import (
-	"bytes"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
@@ -28,11 +26,11 @@ func TestEveryCallIsInTheJournal(t *testing.T) {
 	if _, err := p.Enter(t.Context(), c, [3]*os.File{}); err == nil {
 		t.Fatal("no error")
 	}
-	entries, err := ReadJournal(p.dir)
+	entries, err := journal.Read(p.dir)
 	if err != nil || len(entries) != 4 {
 		t.Fatalf("%+v, %v", entries, err)
 	}
-	for i, want := range []Entry{
+	for i, want := range []journal.Entry{
 		{Entrypoint: abi.AppStart}, {Entrypoint: abi.AppStop, Code: 5, Error: "no such app"},
 		{Entrypoint: abi.AppSignal, Error: "careful"}, {Entrypoint: abi.Enter, Exec: "e1", Code: 1, Error: "x"},
 	} {
@@ -47,79 +45,17 @@ func TestEveryCallIsInTheJournal(t *testing.T) {
 	if last := entries[3].Argv; last[0] != "/enter" || last[6] != strings.Repeat("ü", journalArg/2) {
 		t.Errorf("arguments %q", last)
 	}
-	if st, err := os.Stat(journalPath(p.dir)); err != nil || st.Mode().Perm() != 0o600 {
+	if st, err := os.Stat(filepath.Join(p.dir, journal.File)); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", st.Mode(), err)
-	}
-}
-
-func TestAJournalIsBoundedAndItsLinesAreWhole(t *testing.T) {
-	dir := t.TempDir()
-	entry := Entry{Entrypoint: abi.Enter, Argv: []string{"/enter", strings.Repeat("a", journalArg)}, Error: strings.Repeat("e", journalText)}
-	const writers, each = 8, 100
-	var wg sync.WaitGroup
-	for n := range writers {
-		wg.Go(func() {
-			for range each {
-				e := entry
-				e.PID = n + 1
-				if err := appendEntry(dir, e); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	for _, name := range []string{journalFile, journalOld} {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(text) > 2*journalSize {
-			t.Errorf("%s has %d bytes", name, len(text))
-		}
-		for line := range bytes.Lines(text) {
-			if !json.Valid(line) {
-				t.Errorf("%s: torn line %.80q", name, line)
-			}
-		}
-	}
-	entries, err := ReadJournal(dir)
-	if err != nil || len(entries) < journalSize/2000 {
-		t.Errorf("%d entries, %v", len(entries), err)
-	}
-}
-
-func TestADamagedJournalIsReadAsFarAsPossible(t *testing.T) {
-	dir := t.TempDir()
-	if entries, err := ReadJournal(dir); err != nil || len(entries) != 0 {
-		t.Errorf("without a journal: %v, %v", entries, err)
-	}
-	good := `{"entrypoint":"run","ms":1,"code":0,"argv":["/run"]}` + "\n"
-	if err := os.WriteFile(journalPath(dir), []byte(good+"rubbish\n\n[]\n{}\n"+good+good[:20]), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if entries, err := ReadJournal(dir); err != nil || len(entries) != 2 || entries[1].Entrypoint != abi.Run {
-		t.Errorf("%v, %v", entries, err)
 	}
 }
 
 func TestAJournalThatCannotBeWrittenCostsNoCall(t *testing.T) {
 	p := newFakePod(t, nil)
-	if err := os.Mkdir(journalPath(p.dir), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(p.dir, journal.File), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Invoke(t.Context(), pod.Call{Dir: p.dir, Request: abi.Request{Entrypoint: abi.AppStart, App: "a"}}); err != nil {
 		t.Error(err)
 	}
-}
-
-func FuzzJournal(f *testing.F) {
-	f.Add([]byte(`{"entrypoint":"run","ms":1.5,"code":0,"argv":["/run"],"time":"2026-01-02T03:04:05Z"}` + "\n{}"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, e := range parseJournal(text) {
-			if e.Entrypoint == "" {
-				t.Error("an entry without an entrypoint")
-			}
-		}
-	})
 }

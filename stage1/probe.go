@@ -9,17 +9,18 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // Probe returns an image of the store with the features that its entrypoint features/probe
 // reports, if it has that entrypoint. It also returns the journal's entries of the call,
 // if a call was made. If the call fails, Probe returns the image with its features
 // document, and the error.
-func Probe(ctx context.Context, store *image.Store, i *image.Image, name string, children *proc.Children) (*image.Image, []Entry, error) {
-	var entries []Entry
+func Probe(ctx context.Context, store *image.Store, i *image.Image, name string, children *proc.Children) (*image.Image, []journal.Entry, error) {
+	var entries []journal.Entry
 	with, err := store.Probed(ctx, i, func(dir string) ([]byte, error) {
 		text, err := New(i, name, children).probe(ctx, dir)
-		entries, _ = ReadJournal(dir) // an error is ignored, because nothing depends on the journal
+		entries, _ = journal.Read(dir) // an error is ignored, because nothing depends on the journal
 		return text, err
 	})
 	return with, entries, err

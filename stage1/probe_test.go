@@ -13,6 +13,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
@@ -52,7 +53,7 @@ func newProbing(t *testing.T, script string) *probing {
 }
 
 // probe returns the declared fields, and how often the entrypoint was called until now.
-func (p *probing) probe() (fields []string, calls int, entries []Entry, err error) {
+func (p *probing) probe() (fields []string, calls int, entries []journal.Entry, err error) {
 	p.t.Helper()
 	with, entries, err := Probe(p.t.Context(), p.store, p.image, "fake", children)
 	fields, _ = with.Fields()
@@ -109,7 +110,7 @@ func TestTheJournalOfThePodThatAskedHasTheCall(t *testing.T) {
 		if err := s.Attach(dir); err != nil {
 			t.Fatal(err)
 		}
-		journal, err := ReadJournal(dir)
+		journal, err := journal.Read(dir)
 		if err != nil || len(journal) != want || want == 1 && (journal[0].Entrypoint != abi.FeaturesProbe || journal[0].Code != 0) {
 			t.Errorf("pod %d has the journal %+v, %v", n, journal, err)
 		}

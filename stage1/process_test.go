@@ -13,6 +13,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 	"golang.org/x/sys/unix"
 )
@@ -52,11 +53,11 @@ func TestTheSupervisorStaysAndItsEndIsSeen(t *testing.T) {
 	if n, err := sup.Notices.Read(buf); err != io.EOF {
 		t.Errorf("notice %q, %v", buf[:n], err)
 	}
-	entries, err := ReadJournal(p.dir)
+	entries, err := journal.Read(p.dir)
 	if err != nil || len(entries) != 2 {
 		t.Fatalf("%v, %v", entries, err)
 	}
-	if e := entries[0]; e.State != StateReady || e.Entrypoint != abi.Run || e.PID != sup.PID || e.Code != 0 {
+	if e := entries[0]; e.State != journal.Ready || e.Entrypoint != abi.Run || e.PID != sup.PID || e.Code != 0 {
 		t.Errorf("journal: %+v", e)
 	}
 	if e := entries[1]; e.State != "" || e.Code != 3 || !strings.Contains(e.Error, "to stdout") || !strings.Contains(e.Error, "last words") {

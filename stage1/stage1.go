@@ -17,6 +17,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // Stage1 calls the entrypoints of an image. It implements pod.Stage1. Errors of calls are
@@ -63,7 +64,7 @@ type Rules struct {
 	RefuseUnknown bool
 	// Probe has the entries for the pod's journal of the call by which Probe got the
 	// features.
-	Probe []Entry
+	Probe []journal.Entry
 }
 
 // For returns a stage1 for one pod of the image. The stage1 remembers the pod's processes
@@ -155,7 +156,7 @@ func (s *Stage1) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Super
 	}
 	s.supervisor.Store(sup)
 	k.Release()
-	k.Journal(StateReady)
+	k.Journal(journal.Ready)
 	go func() {
 		defer close(done)
 		k.Leave()
@@ -210,7 +211,7 @@ func (s *Stage1) Enter(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod
 	}
 	k.Release()
 	if p.Recorder == pod.RecordedByCall {
-		k.Journal(StateReady)
+		k.Journal(journal.Ready)
 	}
 	if exit == nil {
 		go k.Leave()

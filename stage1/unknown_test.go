@@ -12,6 +12,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 func TestFieldsThatNoSpecHasAreNamedAtEveryDepth(t *testing.T) {
@@ -92,7 +93,7 @@ func TestAnOperatorMayRefuseUnknownFields(t *testing.T) {
 func TestUnknownFieldsAreInTheJournal(t *testing.T) {
 	s, dir := declaring(), t.TempDir()
 	s.NoteUnknown(pod.Call{Dir: dir, Request: abi.Request{App: "web", Exec: "probe"}}, []string{"/process/novel"})
-	got, err := ReadJournal(dir)
+	got, err := journal.Read(dir)
 	if err != nil || len(got) != 1 || got[0].App != "web" || got[0].Exec != "probe" || got[0].Time.IsZero() || !slices.Equal(got[0].Unknown, []string{"/process/novel"}) {
 		t.Errorf("%+v, %v", got, err)
 	}

@@ -16,6 +16,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
+// startedFile exists if the app's program was started.
+const startedFile = "started"
+
 // AppDir is an app on disk: appsinfo/NAME, the app's entry in the pod manifest, and
 // rkt.json in its bundle.
 type AppDir struct {
@@ -153,6 +156,17 @@ func (a *AppDir) Update(change func(*AppRecord)) error {
 	}
 	a.record = r
 	a.pod.store.Fault("update " + appFile)
+	return nil
+}
+
+// MarkStarted records that the app's program was started now. app.json is not written again
+// for that, because making an empty file takes less time.
+func (a *AppDir) MarkStarted() error {
+	err := createFile(a.pod.root, a.file(startedFile), 0o640, nil)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("pod %s: app %s: %w", a.pod.uuid, a.name, err)
+	}
+	a.pod.store.Fault("mark started")
 	return nil
 }
 

@@ -69,7 +69,7 @@ func (d *Dir) fill(key Key, stage1 Stage1Record, cgroups map[string]string) erro
 	d.shim = shimRecord{
 		Version: recordVersion, BootID: boot,
 		Daemon: key.Daemon, Namespace: key.Namespace, Sandbox: key.Sandbox,
-		Shim:   processRecord{PID: self, StartTime: start},
+		Shim:   ProcessRecord{PID: self, StartTime: start},
 		Stage1: stage1, Cgroups: cgroups,
 	}
 	if err := d.writeShim(); err != nil {

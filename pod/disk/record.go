@@ -35,7 +35,7 @@ type shimRecord struct {
 	Daemon    string        `json:"daemon"`
 	Namespace string        `json:"namespace"`
 	Sandbox   string        `json:"sandbox"`
-	Shim      processRecord `json:"shim"`
+	Shim      ProcessRecord `json:"shim"`
 	// Cgroups are the daemon's cgroups, by controller, when the shim was started. Relative
 	// cgroup paths are below them.
 	Cgroups    map[string]string `json:"cgroups,omitempty"`
@@ -43,7 +43,8 @@ type shimRecord struct {
 	Supervisor *SupervisorRecord `json:"supervisor,omitempty"`
 }
 
-type processRecord struct {
+// ProcessRecord is a process: without the start time the pid may belong to another one.
+type ProcessRecord struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"starttime"`
 }

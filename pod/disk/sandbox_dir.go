@@ -60,7 +60,7 @@ type sandboxRecord struct {
 	CgroupsPath string         `json:"cgroupsPath,omitempty"` // of the holder, as the OCI spec names it
 	Cgroup      *cgroup.Record `json:"cgroup,omitempty"`
 	Links       []string       `json:"links,omitempty"` // paths outside of the pod directory
-	Holder      *processRecord `json:"holder,omitempty"`
+	Holder      *ProcessRecord `json:"holder,omitempty"`
 }
 
 // SandboxFiles is a sandbox on disk. Only one goroutine at a time may change it.
@@ -118,7 +118,7 @@ func (f *SandboxFiles) SetCgroup(c cgroup.Record) error {
 
 // SetHolder records the holder.
 func (f *SandboxFiles) SetHolder(pid int, start uint64) error {
-	f.record.Holder = &processRecord{PID: pid, StartTime: start}
+	f.record.Holder = &ProcessRecord{PID: pid, StartTime: start}
 	return f.write()
 }
 

@@ -176,7 +176,7 @@ func TestAnotherBootsPodIsRemovedAndNobodyIsSignalled(t *testing.T) {
 	r.BootID = before
 	writeJSON(t, filepath.Join(bundle, bundleFile), r)
 	d.shim.BootID = before
-	d.shim.Shim = processRecord{PID: pid, StartTime: start} // "alive", but of another boot
+	d.shim.Shim = ProcessRecord{PID: pid, StartTime: start} // "alive", but of another boot
 	writeJSON(t, filepath.Join(d.Path(), shimFile), d.shim)
 
 	if exit, err := c.Collect(t.Context(), bundle, "default", "c"); err != nil || exit.Found {

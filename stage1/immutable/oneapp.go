@@ -17,6 +17,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // OneApp calls the entrypoints of an image whose pods have one app each, which `run`
@@ -202,7 +203,7 @@ func (s *OneApp) StartApp(ctx context.Context, p *Launched, a *App, ready func(c
 	if err != nil {
 		return p.Failed(err)
 	}
-	k.Journal(stage1.StateReady)
+	k.Journal(journal.Ready)
 	p.Settle()
 	return nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // enterexec is a program in the pods of rkt's images with systemd. `enter` executes it, and
@@ -58,7 +59,7 @@ func (s *adapter) enter(ctx context.Context, c pod.Call, stdio [3]*os.File, app 
 		return nil, k.Fail(err)
 	}
 	k.Release()
-	k.Journal(stage1.StateReady)
+	k.Journal(journal.Ready)
 	s.execs.Store(execKey(c), k.Child)
 	ended := make(chan abi.Status, 1)
 	go func() {

@@ -22,6 +22,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // mutable calls the entrypoints of an rkt image whose pods get apps while they run. `run`
@@ -122,7 +123,7 @@ func (s *mutable) boot(ctx context.Context, app *spec.App) error {
 		s.booted = p.Failed(err)
 		return s.booted
 	}
-	k.Journal(stage1.StateReady)
+	k.Journal(journal.Ready)
 	p.Settle()
 	return nil
 }

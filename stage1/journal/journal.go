@@ -1,0 +1,143 @@
+// Package journal writes and reads a pod's journal: a JSON line for each call of an
+// entrypoint of the pod's stage1. docs/layout.md describes the file.
+//
+// The package knows no stage1 and makes no call. Lines are appended by the processes that
+// make calls, at the same time, and read by people and by rktctl at any time.
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+)
+
+// Names of the files, and the limit of a pod's journal. The number of execs is not limited,
+// so when the file is full, it is renamed to Old, which replaces the previous one, and a new
+// file is begun.
+const (
+	File = "journal"
+	Old  = "journal.old"
+
+	size = 256 << 10 // bytes; the last line may exceed it
+)
+
+// Ready is the Entry.State of a call that goes on.
+const Ready = "ready"
+
+// Entry is a line of a pod's journal: the outcome of one call of an entrypoint, or the
+// unknown fields of a document. A call that stays, such as `run`, has two entries: one for
+// its readiness and one for its end.
+type Entry struct {
+	Time       time.Time      `json:"time"` // when it was called
+	Entrypoint abi.Entrypoint `json:"entrypoint,omitempty"`
+	Argv       []string       `json:"argv,omitempty"` // shortened
+	App        string         `json:"app,omitempty"`
+	Exec       string         `json:"exec,omitempty"`
+	State      string         `json:"state,omitempty"`  // "ready", or empty if the call has ended
+	Served     bool           `json:"served,omitempty"` // the call was made on the stage1's socket
+	PID        int            `json:"pid,omitempty"`
+	Millis     float64        `json:"ms"`              // since Time
+	Code       int            `json:"code"`            // as EntrypointError has it
+	Error      string         `json:"error,omitempty"` // of a call that failed, or the text that it has written
+	// Unknown are fields of a client's document that the OCI runtime spec does not have and
+	// that were ignored. An entry with them belongs to no call.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// Path returns the path of the journal of the pod in a directory.
+func Path(podDir string) string { return filepath.Join(podDir, File) }
+
+// Append writes one line in one write, so that lines of concurrent calls stay whole. The
+// error is fs.ErrNotExist if the pod has gone.
+func Append(podDir string, e Entry) error {
+	text, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(Path(podDir), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	if err == nil {
+		err = rotate(podDir, f)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// rotate begins a new journal if this one is full. It locks the file, and checks that the
+// path still leads to it. Otherwise two processes could rotate one after the other, and the
+// second would replace the old journal by one that has hardly begun.
+func rotate(podDir string, f *os.File) error {
+	st, err := f.Stat()
+	if err != nil || st.Size() < size {
+		return err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil // another process is rotating
+	}
+	current, err := os.Stat(Path(podDir))
+	if err != nil || !os.SameFile(st, current) {
+		return nil // another process has rotated
+	}
+	return os.Rename(Path(podDir), filepath.Join(podDir, Old))
+}
+
+// Read returns the calls of a pod's entrypoints in the order in which they ended, as far back
+// as the journal goes. It returns none for a pod without calls.
+func Read(podDir string) ([]Entry, error) {
+	root, err := os.OpenRoot(podDir)
+	if err != nil {
+		return nil, fmt.Errorf("journal of pod %s: %w", filepath.Base(podDir), err)
+	}
+	defer root.Close()
+	return ReadIn(root)
+}
+
+// ReadIn is Read for an open pod directory, which may be renamed meanwhile.
+func ReadIn(podDir *os.Root) ([]Entry, error) {
+	var entries []Entry
+	for _, name := range []string{Old, File} {
+		text, err := read(podDir, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("journal of pod %s: %w", filepath.Base(podDir.Name()), err)
+		}
+		entries = append(entries, Parse(text)...)
+	}
+	return entries, nil
+}
+
+func read(podDir *os.Root, name string) ([]byte, error) {
+	f, err := podDir.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, 2*size))
+}
+
+// Parse reads lines. A line that is not an Entry, such as one that a crash has
+// cut off, is skipped.
+func Parse(text []byte) []Entry {
+	var entries []Entry
+	for line := range bytes.Lines(text) {
+		var e Entry
+		if json.Unmarshal(line, &e) == nil && (e.Entrypoint != "" || len(e.Unknown) > 0) {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}

@@ -182,7 +182,7 @@ func exitWhileDown(t *testing.T, c *column) {
 	p := c.pod(t)
 	v := volume(t, p)
 	one := p.run("a", sh("until [ -e /volume/go ]; do sleep 0.05; done; echo bye; exit 23"), mounted(v))
-	two := p.run("b", forever())
+	two := p.run("b", sh("until [ -e /volume/go ]; do sleep 0.05; done; echo still here; exec sleep 1000"), mounted(v))
 	pid := one.pidOnNode()
 	c.node.Kill()
 	if err := os.WriteFile(filepath.Join(v.GetHostPath(), "go"), nil, 0o644); err != nil {
@@ -204,7 +204,12 @@ func exitWhileDown(t *testing.T, c *column) {
 		return
 	}
 	one.expectExit(23)
-	one.awaitLog("bye\n")
+	two.awaitLog("still here\n")
+	// No log of the container that has ended is expected: containerd deletes its task as soon
+	// as it has found it, and cancels its own opening of the fifo if the kernel has not
+	// returned from it yet (task.Delete in its client, containerd#8643). On a busy
+	// machine the output is lost then. The shim keeps it for whoever opens the fifo:
+	// TestAClientThatComesAfterTheEndGetsTheRestAndTheEnd in package shim.
 }
 
 // pidOnNode returns the pid of a container's first process on the node.

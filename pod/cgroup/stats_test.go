@@ -38,7 +38,7 @@ func TestStatsAlsoWhenTheProcessesHaveEndedOnVersion1(t *testing.T) {
 	var s *Stats
 	wait.Until(t, "the processes use CPU and memory", func() bool {
 		s = mustStats(t, g)
-		return s.Pids.Current == 2 && s.CPU["nr_throttled"] > 0 && s.CPUTime.User+s.CPUTime.Kernel > 0 && s.Memory["rss"] > 3_000_000
+		return s.Pids.Current == 2 && s.CPU["throttled_time"] > 0 && s.CPUTime.User+s.CPUTime.Kernel > 0 && s.Memory["rss"] > 3_000_000
 	})
 	for what, ok := range map[string]bool{
 		"version":                s.Version == 1,
@@ -96,7 +96,7 @@ func TestStatsAlsoWhenTheProcessesHaveEndedOnVersion2(t *testing.T) {
 	var s *Stats
 	wait.Until(t, "the processes use CPU and memory", func() bool {
 		s = mustStats(t, g)
-		return s.Pids.Current == 2 && s.CPU["nr_throttled"] > 0 && s.Memory["anon"] > 3_000_000
+		return s.Pids.Current == 2 && s.CPU["throttled_usec"] > 0 && s.Memory["anon"] > 3_000_000
 	})
 	if s.Version != 2 || s.Pids.Limit != 33 || s.CPU["usage_usec"] == 0 || s.Memory["anon"] < 3_000_000 ||
 		s.Usage[MemoryUsage].Current < 3_000_000 || s.Usage[MemoryUsage].Limit != 64<<20 {

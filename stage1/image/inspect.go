@@ -58,5 +58,5 @@ func (r ACIs) Inspect(ctx context.Context, path string) (i *Image, err error) {
 // IsTree reports whether a path is an image directory, as opposed to a packed image.
 func IsTree(path string) bool {
 	st, err := os.Stat(path)
-	return err == nil && st.IsDir() && !isLayout(path)
+	return err == nil && st.IsDir() && !IsLayout(path)
 }

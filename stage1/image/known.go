@@ -86,7 +86,7 @@ func (f *fingerprinter) addSource(source string) error {
 	st, err := os.Stat(source)
 	switch {
 	case err != nil:
-	case st.IsDir() && isLayout(source):
+	case st.IsDir() && IsLayout(source):
 		// The index of a layout names all other files by their digests.
 		name := filepath.Join(source, layoutIndex)
 		if st, err = os.Stat(name); err == nil {

@@ -47,12 +47,12 @@ func applyLayer(ctx context.Context, blobs Blobs, d Descriptor, to string, budge
 // walkLayer visits those entries of a layer that belong to the image, and verifies the
 // whole layer.
 func walkLayer(ctx context.Context, blobs Blobs, d Descriptor, budget *int64, visit func(name string, hdr *tar.Header, r io.Reader) error) error {
-	b, err := openBlob(ctx, blobs, d)
+	b, err := OpenBlob(ctx, blobs, d)
 	if err != nil {
 		return err
 	}
 	err = walkTar(ctx, b, budget, visit)
-	return errors.Join(err, b.close())
+	return errors.Join(err, b.Close())
 }
 
 func walkTar(ctx context.Context, b io.Reader, budget *int64, visit func(name string, hdr *tar.Header, r io.Reader) error) error {

@@ -11,6 +11,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Files of an OCI image layout.
@@ -19,26 +21,43 @@ const (
 	layoutIndex = "index.json"
 )
 
-// layout is a directory with an OCI image layout. It implements Blobs.
-type layout string
+// Layout is a directory with an OCI image layout. It implements Blobs.
+type Layout string
 
-var _ Blobs = layout("")
+var _ Blobs = Layout("")
 
-// isLayout reports whether a directory is an OCI image layout.
-func isLayout(dir string) bool {
+// IsLayout reports whether a directory is an OCI image layout.
+func IsLayout(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, layoutMark))
 	return err == nil
 }
 
 // Open opens a blob of the layout.
-func (l layout) Open(_ context.Context, d Descriptor) (io.ReadCloser, error) {
+func (l Layout) Open(_ context.Context, d Descriptor) (io.ReadCloser, error) {
 	algorithm, digits, _ := strings.Cut(d.Digest, ":")
-	return os.Open(filepath.Join(string(l), "blobs", filepath.Base(algorithm), filepath.Base(digits)))
+	return openRegular(filepath.Join(string(l), "blobs", filepath.Base(algorithm), filepath.Base(digits)))
+}
+
+// openRegular opens a file and refuses one that is not regular, such as a fifo, whose open
+// would wait for a writer.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = invalid("%s: not a regular file", path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // top returns the layout's image for this platform.
-func (l layout) top() (Descriptor, error) {
-	f, err := os.Open(filepath.Join(string(l), layoutIndex))
+func (l Layout) top() (Descriptor, error) {
+	f, err := openRegular(filepath.Join(string(l), layoutIndex))
 	if err != nil {
 		return Descriptor{}, err
 	}
@@ -54,7 +73,7 @@ func (l layout) top() (Descriptor, error) {
 }
 
 // fill unpacks the image of a layout, and returns the digest of the directory.
-func (l layout) fill(ctx context.Context, to string) (string, error) {
+func (l Layout) fill(ctx context.Context, to string) (string, error) {
 	top, err := l.top()
 	if err != nil {
 		return "", err
@@ -115,7 +134,7 @@ func fillArchive(ctx context.Context, file, to string) (digest string, err error
 	if err := extractLayout(ctx, file, dir); err != nil {
 		return "", invalid("not an archive of an OCI image: %v", err)
 	}
-	return layout(dir).fill(ctx, to)
+	return Layout(dir).fill(ctx, to)
 }
 
 // extractLayout unpacks the files of an archive that belong to the layout.

@@ -140,12 +140,12 @@ func readDocument(ctx context.Context, blobs Blobs, d Descriptor, to *document) 
 	if d.Size > maxDocument {
 		return invalid("%s is %d bytes long, more than an index or manifest may be", d.Digest, d.Size)
 	}
-	b, err := openBlob(ctx, blobs, d)
+	b, err := OpenBlob(ctx, blobs, d)
 	if err != nil {
 		return err
 	}
 	text, err := io.ReadAll(io.LimitReader(b, maxDocument+1))
-	if err = errors.Join(err, b.close()); err != nil {
+	if err = errors.Join(err, b.Close()); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(text, to); err != nil {
@@ -163,7 +163,10 @@ type blob struct {
 	read   int64
 }
 
-func openBlob(ctx context.Context, blobs Blobs, d Descriptor) (*blob, error) {
+// OpenBlob opens a blob and verifies it while it is read: Close reads the rest, and returns an
+// error if size or digest are not those of the descriptor. Until then the content is not
+// verified.
+func OpenBlob(ctx context.Context, blobs Blobs, d Descriptor) (io.ReadCloser, error) {
 	if digits, ok := strings.CutPrefix(d.Digest, "sha256:"); !ok || len(digits) != 2*sha256.Size || strings.Trim(digits, "0123456789abcdef") != "" {
 		return nil, invalid("the digest %.80q is not \"sha256:\" and 64 digits of 0-9 and a-f", d.Digest)
 	}
@@ -172,7 +175,7 @@ func openBlob(ctx context.Context, blobs Blobs, d Descriptor) (*blob, error) {
 		return nil, fmt.Errorf("%s: %w", d.Digest, err)
 	}
 	b := &blob{source: source, want: d, hash: sha256.New()}
-	b.Reader = io.TeeReader(source, b)
+	b.Reader = io.TeeReader(io.LimitReader(source, d.Size+1), b) // a source may have no end
 	return b, nil
 }
 
@@ -182,8 +185,8 @@ func (b *blob) Write(p []byte) (int, error) {
 	return b.hash.Write(p)
 }
 
-// close reads the rest, and returns an error if the blob does not match its descriptor.
-func (b *blob) close() error {
+// Close reads the rest, and returns an error if the blob does not match its descriptor.
+func (b *blob) Close() error {
 	_, err := io.Copy(io.Discard, b)
 	if err = errors.Join(err, b.source.Close()); err != nil {
 		return err

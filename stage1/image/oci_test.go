@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 
@@ -385,4 +387,53 @@ func FuzzLayers(f *testing.F) {
 			t.Errorf("the budget has grown to %d", budget)
 		}
 	})
+}
+
+// A blob of a layout may be a fifo, whose open waits for a writer, or a link to a file
+// without an end.
+func TestABlobThatIsNotAFileIsRefusedAtOnce(t *testing.T) {
+	o := newOCI(t)
+	d := Descriptor{Digest: "sha256:" + strings.Repeat("0", 64), Size: 10}
+	blob := func(dir string) string { return filepath.Join(dir, "blobs", "sha256", strings.Repeat("0", 64)) }
+	for name, make := range map[string]func(path string) error{
+		"a fifo":               func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"a link to a device":   func(path string) error { return os.Symlink("/dev/zero", path) },
+		"a link to a sysfs":    func(path string) error { return os.Symlink("/sys", path) },
+		"a directory":          func(path string) error { return os.Mkdir(path, 0o700) },
+		"a file of wrong size": func(path string) error { return os.WriteFile(path, []byte("content"), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := o.layout(o.add([]byte("x")))
+			if err := make(blob(dir)); err != nil {
+				t.Fatal(err)
+			}
+			b, err := OpenBlob(t.Context(), Layout(dir), d)
+			if err == nil {
+				err = b.Close()
+			}
+			if !errdefs.IsInvalidArgument(err) && !errdefs.IsDataLoss(err) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// endless is a source of a blob whose content does not end.
+type endless struct{}
+
+func (endless) Open(context.Context, Descriptor) (io.ReadCloser, error) {
+	return os.Open("/dev/zero")
+}
+
+func TestABlobIsReadToItsDeclaredSizeOnly(t *testing.T) {
+	b, err := OpenBlob(t.Context(), endless{}, Descriptor{Digest: "sha256:" + strings.Repeat("0", 64), Size: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := io.Copy(io.Discard, b); n > 11 {
+		t.Errorf("read %d bytes of a blob of 10", n)
+	}
+	if err := b.Close(); !errdefs.IsDataLoss(err) {
+		t.Errorf("%v", err)
+	}
 }

@@ -152,8 +152,8 @@ func (r *ACIs) fill(ctx context.Context, source, tmp string, allowed func(digest
 		f.digest, err = fillArchive(ctx, source, tmp)
 	case !st.IsDir():
 		return r.fillACI(ctx, source, tmp, allowed)
-	case isLayout(source):
-		f.digest, err = layout(source).fill(ctx, tmp)
+	case IsLayout(source):
+		f.digest, err = Layout(source).fill(ctx, tmp)
 	default:
 		if err = copyImage(ctx, source, tmp); err == nil {
 			f.digest, err = treeDigest(tmp)

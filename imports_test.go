@@ -20,6 +20,8 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 var layers = map[string][]string{
 	"cmd":                       {"manager", "shim", "stage1", "stage1/immutable", "stage1/rktabi", "stage1/image", "pod", "proc", "config"},
 	"cmd/rktctl":                {"pod/view", "pod/disk", "stage1", "stage1/journal", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "proc", "config"},
+	"cmd/rktctl/appimage":       {"cmd/rktctl/containerd", "stage1/image", "stage1/images/podmanifest", "pod/datadir", "proc"},
+	"cmd/rktctl/containerd":     {"stage1/image"},
 	"manager":                   {"options", "config", "proc", "abi"},
 	"shim":                      {"pod", "proc", "options", "config", "sandbox", "abi"},
 	"config":                    {"pod/spec"},
@@ -163,6 +165,29 @@ func TestProtocolPackagesStayAtTheEdge(t *testing.T) {
 			}
 			if within(pkg, []string{"stage1/images"}) && within(imp, insidePod) {
 				t.Errorf("%s imports %s: what runs inside a pod links nothing of containerd's or appc's", file, imp)
+			}
+		}
+	}
+}
+
+// Packages below cmd/rktctl link what would make every pod's server larger.
+func TestOnlyRktctlLinksItsPackages(t *testing.T) {
+	const rktctl = "cmd/rktctl"
+	for file, imports := range sources(t) {
+		for _, imp := range imports {
+			if within(imp, []string{module + rktctl}) && !within(filepath.ToSlash(file), []string{rktctl}) {
+				t.Errorf("%s imports %s, which only rktctl may", file, imp)
+			}
+		}
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/containerd-shim-rkt-v1").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, big := range []string{module + rktctl, "github.com/klauspost/compress", "github.com/containerd/containerd/v2/pkg/archive", "github.com/containerd/containerd/v2/pkg/oci"} {
+		for _, pkg := range strings.Fields(string(out)) {
+			if within(pkg, []string{big}) {
+				t.Errorf("the shim links %s", pkg)
 			}
 		}
 	}

@@ -35,6 +35,19 @@ type aci struct {
 // openACI opens the tar in an ACI.
 func openACI(file string) (*os.File, io.Reader, error) { return openPacked(file, decompress) }
 
+// OpenACI opens the tar in an ACI, which may be packed with gzip or xz. The ACI may be of an
+// app as well as of a stage1. The tar may be of any length.
+func OpenACI(file string) (io.ReadCloser, error) {
+	f, plain, err := openACI(file)
+	if err != nil {
+		return nil, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{plain, f}, nil
+}
+
 // openPacked opens the contents of a file that may be compressed.
 func openPacked(file string, unpacked func(io.Reader) (io.Reader, error)) (*os.File, io.Reader, error) {
 	f, err := os.Open(file)

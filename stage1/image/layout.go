@@ -55,21 +55,35 @@ func openRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
+// Index returns the layout's images.
+func (l Layout) Index() ([]Descriptor, error) {
+	f, err := openRegular(filepath.Join(string(l), layoutIndex))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return ReadIndex(f)
+}
+
+// ReadIndex reads the file index.json of a layout.
+func ReadIndex(r io.Reader) ([]Descriptor, error) {
+	var index document
+	if err := json.NewDecoder(io.LimitReader(r, maxDocument)).Decode(&index); err != nil {
+		return nil, invalid("%s: %v", layoutIndex, err)
+	}
+	return index.Manifests, nil
+}
+
 // top returns the layout's image for this platform.
 func (l Layout) top() (Descriptor, error) {
-	f, err := openRegular(filepath.Join(string(l), layoutIndex))
+	all, err := l.Index()
 	if err != nil {
 		return Descriptor{}, err
 	}
-	defer f.Close()
-	var index document
-	if err := json.NewDecoder(io.LimitReader(f, maxDocument)).Decode(&index); err != nil {
-		return Descriptor{}, invalid("%s: %v", layoutIndex, err)
+	if len(all) == 1 {
+		return all[0], nil
 	}
-	if len(index.Manifests) == 1 {
-		return index.Manifests[0], nil
-	}
-	return ofThisPlatform(index.Manifests)
+	return ofThisPlatform(all)
 }
 
 // fill unpacks the image of a layout, and returns the digest of the directory.

@@ -1,0 +1,134 @@
+package appimage
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containerd/containerd/api/types"
+	continuity "github.com/containerd/continuity/fs"
+	"golang.org/x/sys/unix"
+)
+
+// IDFile is the file in an app's directory with the name of the tree that the app has. It has
+// rkt's name.
+const IDFile = "treeStoreID"
+
+// Names in an app's directory.
+const (
+	upperDir = "upper" // the files that the app has changed
+	workDir  = "work"  // overlay's own
+	copyDir  = "copy"  // instead of the two, if there can be no overlay
+)
+
+// Rootfs is the root file system of an app.
+type Rootfs struct {
+	// Mounts are the mounts of a CreateTaskRequest.
+	Mounts []*types.Mount
+	// Copied is empty, or says why the app has a copy of the tree instead of an overlay.
+	Copied string
+	dir    string
+}
+
+// Rootfs prepares the root file system of one app in a directory of the app's, which is two
+// levels below the pod's directory (pods/STATE/UUID/appsinfo/APP). The image's tree is not
+// collected while that directory has the file treeStoreID. The changes that the app makes
+// stay in the directory. If Rootfs fails, nothing remains.
+func (i *Image) Rootfs(dir string) (_ *Rootfs, err error) {
+	defer prefix(&err, "root file system in %s", dir)
+	if i.Plain() {
+		return &Rootfs{Mounts: []*types.Mount{{Type: "bind", Source: i.plain, Options: []string{"rbind", "rw"}}}, dir: dir}, nil
+	}
+	if !i.store.ofApp(dir) {
+		return nil, invalid("it is not of an app: it has to be pods/STATE/UUID/WORD/APP in the data directory")
+	}
+	// First, because the tree is locked only while the image is open.
+	id, err := os.OpenFile(filepath.Join(dir, IDFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
+	if err != nil {
+		return nil, err
+	}
+	r := &Rootfs{dir: dir}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Remove())
+		}
+	}()
+	_, err = id.WriteString(i.tree.id() + "\n")
+	now := time.Now()
+	err = errors.Join(err, id.Close(), os.Chtimes(filepath.Join(i.tree.dir, recordFile), now, now))
+	if err != nil {
+		return nil, err
+	}
+	overlay := &types.Mount{Type: "overlay", Source: "overlay", Options: []string{
+		"lowerdir=" + i.tree.rootfs(), "upperdir=" + filepath.Join(dir, upperDir), "workdir=" + filepath.Join(dir, workDir),
+	}}
+	for _, name := range []string{upperDir, workDir} {
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, name), 0o755), os.Chmod(filepath.Join(dir, name), 0o755)); err != nil {
+			return nil, err
+		}
+	}
+	impossible := tryOverlay(overlay.Options)
+	if impossible == nil {
+		r.Mounts = []*types.Mount{overlay}
+		return r, nil
+	}
+	if err := r.removeOverlay(); err != nil {
+		return nil, err
+	}
+	to := filepath.Join(dir, copyDir)
+	if err := continuity.CopyDir(to, i.tree.rootfs()); err != nil {
+		return nil, fmt.Errorf("copy the tree, because there can be no overlay (%w): %w", impossible, err)
+	}
+	r.Copied = impossible.Error()
+	r.Mounts = []*types.Mount{{Type: "bind", Source: to, Options: []string{"rbind", "rw"}}}
+	return r, nil
+}
+
+// Remove removes the files that Rootfs has made. Nothing may be mounted any more. The removal
+// of the pod's directory does the same.
+func (r *Rootfs) Remove() error {
+	return errors.Join(r.removeOverlay(), os.RemoveAll(filepath.Join(r.dir, copyDir)), os.RemoveAll(filepath.Join(r.dir, IDFile)))
+}
+
+func (r *Rootfs) removeOverlay() error {
+	return errors.Join(os.RemoveAll(filepath.Join(r.dir, upperDir)), os.RemoveAll(filepath.Join(r.dir, workDir)))
+}
+
+// ofApp reports whether the collector looks for the file treeStoreID in a directory.
+func (s *Store) ofApp(dir string) bool {
+	rel, err := filepath.Rel(filepath.Join(filepath.Dir(s.dir), "pods"), dir)
+	parts := strings.Split(rel, "/")
+	return err == nil && len(parts) == 4 && parts[0] != ".."
+}
+
+// tryOverlay makes an overlay with these options, mounts it nowhere, and removes it. It
+// returns an error if there can be none: the data directory may itself be on an overlay, or
+// on a file system of the network.
+func tryOverlay(options []string) error {
+	for _, o := range options {
+		if strings.ContainsAny(o, ":,\\") {
+			return errors.New("the path of the data directory has a colon, a comma or a backslash, which separate options of an overlay")
+		}
+	}
+	fd, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		return nil // the mount says whether it is possible
+	}
+	if err != nil {
+		return fmt.Errorf("the kernel has no overlay: %w", err)
+	}
+	defer unix.Close(fd)
+	for _, o := range options {
+		key, value, _ := strings.Cut(o, "=")
+		if err := unix.FsconfigSetString(fd, key, value); err != nil {
+			return fmt.Errorf("an overlay with %s: %w", o, err)
+		}
+	}
+	if err := unix.FsconfigCreate(fd); err != nil {
+		return fmt.Errorf("no overlay on the file system of %s: %w", strings.TrimPrefix(options[1], "upperdir="), err)
+	}
+	return nil
+}

@@ -20,7 +20,7 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 var layers = map[string][]string{
 	"cmd":                       {"manager", "shim", "stage1", "stage1/immutable", "stage1/rktabi", "stage1/image", "pod", "proc", "config"},
 	"cmd/rktctl":                {"pod/view", "pod/disk", "stage1", "stage1/journal", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "proc", "config"},
-	"cmd/rktctl/appimage":       {"cmd/rktctl/containerd", "stage1/image", "stage1/images/podmanifest", "pod/datadir", "proc"},
+	"cmd/rktctl/appimage":       {"cmd/rktctl/containerd", "stage1/image", "stage1/images/podmanifest", "stage1/images/isolator", "pod/datadir", "proc"},
 	"cmd/rktctl/containerd":     {"stage1/image"},
 	"manager":                   {"options", "config", "proc", "abi"},
 	"shim":                      {"pod", "proc", "options", "config", "sandbox", "abi"},
@@ -47,7 +47,8 @@ var layers = map[string][]string{
 	"internal/wait":             {},
 	"internal/crash":            {"pod/cgroup", "proc", "abi"},
 	"stage1/images/podmanifest": {},
-	"stage1/images/rktfront":    {"proc", "abi", "stage1/images/native", "stage1/images/podmanifest"},
+	"stage1/images/isolator":    {"stage1/images/podmanifest"},
+	"stage1/images/rktfront":    {"proc", "abi", "stage1/images/native", "stage1/images/podmanifest", "stage1/images/isolator"},
 	"stage1/images/native":      {"proc", "abi", "stage1/images/rktfront"},
 	"stage1/images/fly":         {"proc", "stage1/images/podmanifest"},
 	"stage1/images/nspawn":      {"proc", "abi", "stage1/images/native", "stage1/images/rktfront"},

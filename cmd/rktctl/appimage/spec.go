@@ -55,7 +55,7 @@ func (i *Image) Spec(ctx context.Context, c SpecConfig) (_ *specs.Spec, err erro
 		oci.WithImageConfigArgs(configured(text), c.Args),
 	}
 	if i.app != nil {
-		options = append(options, i.app.options(i.Root())...)
+		options = append(options, i.app.option(i.Root(), &c.Unconfined))
 	}
 	options = append(options, c.Options...)
 	options = append(options, oci.WithRootFSPath("rootfs"), func(_ context.Context, _ oci.Client, _ *containers.Container, s *specs.Spec) error {

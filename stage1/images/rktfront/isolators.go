@@ -10,6 +10,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/isolator"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
 
@@ -22,14 +23,13 @@ var defaultCapabilities = [...]string{
 
 // set is the value of isolators that have a list of names.
 type set struct {
-	Set   []string `json:"set"`
-	Errno string   `json:"errno"`
+	Set []string `json:"set"`
 }
 
 // isolate translates isolators into an OCI spec.
 func isolate(a *podmanifest.App, s *specs.Spec, o *Options) error {
 	caps := defaultCapabilities[:]
-	calling := podmanifest.Isolator{Name: removeCalls, Value: json.RawMessage(`{"set": ["` + nothing + `"]}`)}
+	calling := podmanifest.Isolator{Name: isolator.RemoveCalls, Value: json.RawMessage(`{"set": ["` + isolator.Nothing + `"]}`)}
 	said := false
 	for _, i := range a.Isolators {
 		var err error
@@ -45,7 +45,7 @@ func isolate(a *podmanifest.App, s *specs.Spec, o *Options) error {
 			err = json.Unmarshal(i.Value, &s.Process.NoNewPrivileges)
 		case "os/linux/oom-score-adj":
 			err = json.Unmarshal(i.Value, &s.Process.OOMScoreAdj)
-		case retainCalls, removeCalls:
+		case isolator.RetainCalls, isolator.RemoveCalls:
 			if said {
 				err = errors.New("there is one of system calls already")
 			}
@@ -63,7 +63,7 @@ func isolate(a *podmanifest.App, s *specs.Spec, o *Options) error {
 		}
 	}
 	if !o.AnySystemCall {
-		if err := filter(s, calling); err != nil {
+		if err := isolator.Filter(s, calling); err != nil {
 			return fmt.Errorf("isolator %s: %w", calling.Name, err)
 		}
 	}

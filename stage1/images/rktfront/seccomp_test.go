@@ -2,14 +2,13 @@ package rktfront
 
 import (
 	"encoding/json"
-	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/isolator"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seccomp"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/podmanifest"
 )
@@ -32,18 +31,18 @@ func TestSetsOfSystemCallsAreThoseOfRkt(t *testing.T) { // rkt-abi.md, section 1
 		everything specs.LinuxSeccompAction // and to all else
 	}{
 		"nothing is said":   {nil, specs.ActAllow, "read clone execve", "unshare mount statx clone3", specs.ActKillProcess},
-		"nothing is denied": {[]string{removeCalls, `{"set": ["@appc.io/empty"], "errno": "EPERM"}`}, specs.ActAllow, "read set_tls", "unshare mount", specs.ActErrno},
-		"all is allowed":    {[]string{retainCalls, `{"set": ["@appc.io/all"]}`}, "", "", "", ""},
-		"rkt's allowed":     {[]string{retainCalls, `{"set": ["@rkt/default-whitelist", "mount"]}`}, specs.ActAllow, "read mount sync_file_range2", "unshare", specs.ActKillProcess},
-		"Docker's allowed":  {[]string{retainCalls, `{"set": ["@docker/default-whitelist"]}`}, specs.ActAllow, "read chroot modify_ldt", "mount set_tls", specs.ActKillProcess},
-		"rkt's denied":      {[]string{removeCalls, `{"set": ["@rkt/default-blacklist"]}`}, specs.ActKillProcess, "mount unshare bpf", "read execve", specs.ActAllow},
-		"Docker's denied":   {[]string{removeCalls, `{"set": ["@docker/default-blacklist"], "errno": "ENOSYS"}`}, specs.ActErrno, "mount", "read", specs.ActAllow},
-		"systemd's denied": {[]string{removeCalls, `{"set": ["@systemd/clock", "@systemd/mount", "@systemd/obsolete", "@systemd/privileged", "@systemd/raw-io"]}`},
+		"nothing is denied": {[]string{isolator.RemoveCalls, `{"set": ["@appc.io/empty"], "errno": "EPERM"}`}, specs.ActAllow, "read set_tls", "unshare mount", specs.ActErrno},
+		"all is allowed":    {[]string{isolator.RetainCalls, `{"set": ["@appc.io/all"]}`}, "", "", "", ""},
+		"rkt's allowed":     {[]string{isolator.RetainCalls, `{"set": ["@rkt/default-whitelist", "mount"]}`}, specs.ActAllow, "read mount sync_file_range2", "unshare", specs.ActKillProcess},
+		"Docker's allowed":  {[]string{isolator.RetainCalls, `{"set": ["@docker/default-whitelist"]}`}, specs.ActAllow, "read chroot modify_ldt", "mount set_tls", specs.ActKillProcess},
+		"rkt's denied":      {[]string{isolator.RemoveCalls, `{"set": ["@rkt/default-blacklist"]}`}, specs.ActKillProcess, "mount unshare bpf", "read execve", specs.ActAllow},
+		"Docker's denied":   {[]string{isolator.RemoveCalls, `{"set": ["@docker/default-blacklist"], "errno": "ENOSYS"}`}, specs.ActErrno, "mount", "read", specs.ActAllow},
+		"systemd's denied": {[]string{isolator.RemoveCalls, `{"set": ["@systemd/clock", "@systemd/mount", "@systemd/obsolete", "@systemd/privileged", "@systemd/raw-io"]}`},
 			specs.ActKillProcess, "adjtimex move_mount uselib setuid fchown init_module kexec_load swapon iopl", "read socket", specs.ActAllow},
-		"systemd's allowed": {[]string{retainCalls, `{"set": ["@systemd/default-whitelist", "@systemd/network-io", "@systemd/process", "openat"], "errno": "EACCES"}`},
+		"systemd's allowed": {[]string{isolator.RetainCalls, `{"set": ["@systemd/default-whitelist", "@systemd/network-io", "@systemd/process", "openat"], "errno": "EACCES"}`},
 			specs.ActAllow, "futex socket clone3 openat execve", "mount write", specs.ActErrno},
-		"a list":          {[]string{retainCalls, `{"set": ["read", "write"]}`}, specs.ActAllow, "read write execve exit_group rt_sigreturn nanosleep", "open mmap", specs.ActKillProcess},
-		"a list of calls": {[]string{removeCalls, `{"set": ["reboot"]}`}, specs.ActKillProcess, "reboot", "read execve", specs.ActAllow},
+		"a list":          {[]string{isolator.RetainCalls, `{"set": ["read", "write"]}`}, specs.ActAllow, "read write execve exit_group rt_sigreturn nanosleep", "open mmap", specs.ActKillProcess},
+		"a list of calls": {[]string{isolator.RemoveCalls, `{"set": ["reboot"]}`}, specs.ActKillProcess, "reboot", "read execve", specs.ActAllow},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := isolated(0, &Options{}, c.isolators...)
@@ -79,13 +78,13 @@ func TestSetsOfSystemCallsAreThoseOfRkt(t *testing.T) { // rkt-abi.md, section 1
 
 func TestAFilterThatIsNotOneIsRefusedByName(t *testing.T) {
 	for words, isolators := range map[string][]string{
-		"isolator os/linux/seccomp-retain-set: there is no set @systemd/basic-io":           {retainCalls, `{"set": ["read", "@systemd/basic-io"]}`},
-		"isolator os/linux/seccomp-remove-set: there is no set @unscoped":                   {removeCalls, `{"set": ["@unscoped"]}`},
-		"isolator os/linux/seccomp-retain-set: @appc.io/empty leaves an app no system call": {retainCalls, `{"set": ["@appc.io/empty"]}`},
-		"isolator os/linux/seccomp-remove-set: @appc.io/all leaves an app no system call":   {removeCalls, `{"set": ["@appc.io/all"]}`},
-		"isolator os/linux/seccomp-remove-set: the set is empty":                            {removeCalls, `{"set": []}`},
-		"isolator os/linux/seccomp-remove-set: errno ESPRESSO is not known":                 {removeCalls, `{"set": ["reboot"], "errno": "ESPRESSO"}`},
-		"isolator os/linux/seccomp-remove-set: there is one of system calls already":        {retainCalls, `{"set": ["@appc.io/all"]}`, removeCalls, `{"set": ["reboot"]}`},
+		"isolator os/linux/seccomp-retain-set: there is no set @systemd/basic-io":           {isolator.RetainCalls, `{"set": ["read", "@systemd/basic-io"]}`},
+		"isolator os/linux/seccomp-remove-set: there is no set @unscoped":                   {isolator.RemoveCalls, `{"set": ["@unscoped"]}`},
+		"isolator os/linux/seccomp-retain-set: @appc.io/empty leaves an app no system call": {isolator.RetainCalls, `{"set": ["@appc.io/empty"]}`},
+		"isolator os/linux/seccomp-remove-set: @appc.io/all leaves an app no system call":   {isolator.RemoveCalls, `{"set": ["@appc.io/all"]}`},
+		"isolator os/linux/seccomp-remove-set: the set is empty":                            {isolator.RemoveCalls, `{"set": []}`},
+		"isolator os/linux/seccomp-remove-set: errno ESPRESSO is not known":                 {isolator.RemoveCalls, `{"set": ["reboot"], "errno": "ESPRESSO"}`},
+		"isolator os/linux/seccomp-remove-set: there is one of system calls already":        {isolator.RetainCalls, `{"set": ["@appc.io/all"]}`, isolator.RemoveCalls, `{"set": ["reboot"]}`},
 		"isolator os/linux/new: it is not supported":                                        {"os/linux/new", `1`},
 	} {
 		if _, err := isolated(0, &Options{}, isolators...); err == nil || err.Error() != words {
@@ -99,52 +98,9 @@ func TestOnlyRootFiltersWithoutNoNewPrivileges(t *testing.T) {
 		if s, err := isolated(uid, &Options{}); err != nil || s.Process.NoNewPrivileges != want {
 			t.Errorf("uid %d: %v, %v", uid, s.Process.NoNewPrivileges, err)
 		}
-		s, err := isolated(uid, &Options{AnySystemCall: true}, retainCalls, `{"set": ["read"]}`)
+		s, err := isolated(uid, &Options{AnySystemCall: true}, isolator.RetainCalls, `{"set": ["read"]}`)
 		if err != nil || s.Linux.Seccomp != nil || s.Process.NoNewPrivileges {
 			t.Errorf("uid %d, --disable-seccomp: %+v, %v", uid, s.Linux.Seccomp, err)
 		}
 	}
-}
-
-// A misspelled name in a set would be ignored, like a call of another architecture.
-func TestEveryCallOfASetIsKnownSomewhere(t *testing.T) {
-	if runtime.GOARCH != "amd64" {
-		t.Skip("needs amd64, which knows the calls of i386 and of x32, too")
-	}
-	// These calls exist only on kernels or architectures for which no profile here is
-	// compiled.
-	foreign := strings.Fields(`arm_fadvise64_64 arm_sync_file_range fstatat64 sendfile64 afs_syscall bdflush break breakpoint cacheflush create_module ftime gtty idle lock mpx prof profil
-		pciconfig_iobase pciconfig_read pciconfig_write riscv_flush_icache riscv_hwprobe s390_pci_mmio_read s390_pci_mmio_write set_tls
-		stty swapcontext sync_file_range2 tuxcall ulimit uretprobe security umount`)
-	for _, set := range strings.Fields(`@rkt/default-whitelist @rkt/default-blacklist @docker/default-whitelist @docker/default-blacklist @systemd/clock
-		@systemd/default-whitelist @systemd/mount @systemd/network-io @systemd/obsolete @systemd/privileged @systemd/process @systemd/raw-io`) {
-		names := callsOf(set)
-		if len(names) == 0 {
-			t.Errorf("%s is empty", set)
-		}
-		for _, name := range names {
-			if slices.Contains(foreign, name) {
-				continue
-			}
-			if !known(t, name) {
-				t.Errorf("%s: %s is no system call", set, name)
-			}
-		}
-	}
-}
-
-// known reports whether a filter of one call differs from a filter of a call that does not exist.
-func known(t *testing.T, name string) bool {
-	t.Helper()
-	compiled := func(name string) string {
-		prog, _, err := seccomp.Compile(&specs.LinuxSeccomp{
-			DefaultAction: specs.ActAllow, Architectures: []specs.Arch{specs.ArchX86_64, specs.ArchX86, specs.ArchX32, specs.ArchAARCH64, specs.ArchARM},
-			Syscalls: []specs.LinuxSyscall{{Names: []string{name}, Action: specs.ActErrno}},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return fmt.Sprint(prog)
-	}
-	return compiled(name) != compiled("no_such_call")
 }

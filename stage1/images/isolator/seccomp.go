@@ -1,4 +1,7 @@
-package rktfront
+// Package isolator translates App Container's isolators of system calls into a filter of the
+// OCI spec. They are the only isolators that need more than a few lines: rkt has names for
+// sets of system calls.
+package isolator
 
 import (
 	"encoding/json"
@@ -15,24 +18,27 @@ import (
 
 // Isolators that allow listed system calls, and that deny them.
 const (
-	retainCalls = "os/linux/seccomp-retain-set"
-	removeCalls = "os/linux/seccomp-remove-set"
+	RetainCalls = "os/linux/seccomp-retain-set"
+	RemoveCalls = "os/linux/seccomp-remove-set"
 )
 
-// filter translates a set of system calls as rkt did. Other calls kill the program, unless
+// Filter translates a set of system calls as rkt did. Other calls kill the program, unless
 // the isolator names an error. An isolator that denies nothing allows the default set.
-func filter(s *specs.Spec, i podmanifest.Isolator) error {
-	var of set
+func Filter(s *specs.Spec, i podmanifest.Isolator) error {
+	var of struct {
+		Set   []string `json:"set"`
+		Errno string   `json:"errno"`
+	}
 	if err := json.Unmarshal(i.Value, &of); err != nil {
 		return err
 	}
-	retain := i.Name == retainCalls
+	retain := i.Name == RetainCalls
 	switch {
 	case len(of.Set) == 0:
 		return errors.New("the set is empty")
-	case retain && slices.Contains(of.Set, everything):
+	case retain && slices.Contains(of.Set, Everything):
 		return nil
-	case !retain && slices.Contains(of.Set, nothing):
+	case !retain && slices.Contains(of.Set, Nothing):
 		retain, of.Set = true, []string{defaultSet}
 	}
 	names, err := calls(of.Set)
@@ -71,7 +77,7 @@ func calls(list []string) (names []string, err error) {
 		}
 		of := callsOf(name)
 		switch {
-		case name == everything || name == nothing:
+		case name == Everything || name == Nothing:
 			return nil, fmt.Errorf("%s leaves an app no system call", name)
 		case len(of) == 0:
 			return nil, fmt.Errorf("there is no set %s", name)

@@ -1,11 +1,11 @@
-package rktfront
+package isolator
 
 import "strings"
 
 // App Container's names of the set of all system calls and of the empty set.
 const (
-	everything = "@appc.io/all"
-	nothing    = "@appc.io/empty"
+	Everything = "@appc.io/all"
+	Nothing    = "@appc.io/empty"
 )
 
 // defaultSet is the set of the system calls of an app without an isolator for system calls.

@@ -31,10 +31,10 @@ type aci struct {
 	kept     map[string]bool // the pathWhitelist with all parents; nil if every path is kept
 
 	// Set by read.
-	digest string        // appc's image id: the SHA-512 of the tar
-	layer  digest.Digest // of the tar of the root file system
-	size   int64         // of that
-	owner  *tar.Header   // the file whose owner is the app's user or group, if there is one
+	digest string                 // appc's image id: the SHA-512 of the tar
+	layer  digest.Digest          // of the tar of the root file system
+	size   int64                  // of that
+	owners map[string]*tar.Header // files whose owners are the app's user or group
 }
 
 // findACI finds the image in an ACI. It reads the ACI once, and unpack reads it again.
@@ -77,7 +77,7 @@ func openACI(file string) (*aci, error) {
 		if err != nil {
 			return nil, invalid("it is not an ACI: %v", err)
 		}
-		a := &aci{file: file}
+		a := &aci{file: file, owners: map[string]*tar.Header{}}
 		a.manifest, err = parseACI(text)
 		a.kept = withParents(a.manifest.PathWhitelist)
 		return a, err
@@ -116,7 +116,9 @@ func unmarshalACI(text []byte) (m *schema.ImageManifest, err error) {
 		}
 	}()
 	var names struct {
-		App struct{ Isolators []struct{ Name types.ACIdentifier } }
+		App struct {
+			Isolators []struct{ Name types.ACIdentifier }
+		}
 	}
 	if json.Unmarshal(text, &names) == nil {
 		for _, i := range names.App.Isolators {
@@ -251,8 +253,8 @@ func (a *aci) copy(w *tar.Writer, hdr *tar.Header, r io.Reader) error {
 	case name == "." || a.kept != nil && !a.kept[name]:
 		return nil
 	}
-	if a.manifest.App != nil && hdr.Typeflag != tar.TypeSymlink && (a.manifest.App.User == "/"+name || a.manifest.App.Group == "/"+name) {
-		a.owner = hdr
+	if app := a.manifest.App; app != nil && hdr.Typeflag != tar.TypeSymlink && (app.User == "/"+name || app.Group == "/"+name) {
+		a.owners["/"+name] = hdr
 	}
 	its := *hdr
 	its.Name, its.Format = name, tar.FormatUnknown

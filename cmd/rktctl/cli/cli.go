@@ -72,6 +72,14 @@ func New(e *Env) *cobra.Command {
 
 	config := group("config", "the configuration of this node")
 	config.AddCommand(newConfigCheck(e))
+	image := group("image", "images of apps: the store of their trees, their specs, ACIs")
+	image.AddCommand(
+		newImageGC(e),
+		newImageImport(e),
+		newImageList(e),
+		newImageRm(e),
+		newImageSpec(e),
+	)
 	stage1 := group("stage1", "stage1s: images, the tree store, the check of an image")
 	stage1.AddCommand(
 		newStage1GC(e),
@@ -82,6 +90,7 @@ func New(e *Env) *cobra.Command {
 	)
 	root.AddCommand(
 		config,
+		image,
 		stage1,
 		newVersion(e),
 	)

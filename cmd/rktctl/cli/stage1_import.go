@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/containerd"
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
@@ -52,12 +53,12 @@ func importFrom(ctx context.Context, store *image.Store, source, address, namesp
 	if isPath(source) {
 		return store.ImportPath(ctx, source)
 	}
-	client, err := dialContainerd(address, namespace)
+	client, err := containerd.Dial(address, namespace)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, client.close()) }()
-	top, err := client.image(ctx, source)
+	defer func() { err = errors.Join(err, client.Close()) }()
+	top, err := client.Image(ctx, source)
 	if err != nil {
 		return nil, err
 	}

@@ -41,6 +41,9 @@ type Collection struct {
 // that it has considered.
 func (s *Store) Collect(ctx context.Context, c Collection) (_ []Tree, err error) {
 	defer prefix(&err, "collect the trees of images")
+	if c.Dry { // a list does not wait until a large image is unpacked
+		return s.collect(ctx, c)
+	}
 	unlock, err := s.lock(ctx)
 	if err != nil {
 		return nil, err
@@ -49,7 +52,7 @@ func (s *Store) Collect(ctx context.Context, c Collection) (_ []Tree, err error)
 	return s.collect(ctx, c)
 }
 
-// collect is Collect for a caller that has the store's lock.
+// collect is Collect for a caller that has the store's lock, which is not needed for a dry run.
 func (s *Store) collect(ctx context.Context, c Collection) ([]Tree, error) {
 	digits := strings.TrimPrefix(strings.TrimPrefix(c.ID, "sha256:"), treePrefix)
 	if strings.Trim(digits, "0123456789abcdef") != "" {

@@ -3,7 +3,10 @@ package appimage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+
+	"github.com/containerd/errdefs"
 
 	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/containerd"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
@@ -24,6 +27,9 @@ func findInContainerd(ctx context.Context, reference, address, namespace string)
 	var s *source
 	if err == nil {
 		s, err = findOCI(ctx, client, top)
+	}
+	if errdefs.IsUnavailable(err) {
+		err = fmt.Errorf("an image that is not named by a path, such as ./image.tar, is one in containerd's store, into which ctr image pull and nerdctl pull bring it: %w", err)
 	}
 	if err != nil {
 		return nil, errors.Join(err, client.Close())

@@ -1,8 +1,11 @@
 package appimage
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,6 +15,7 @@ import (
 	"time"
 
 	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
 )
@@ -208,6 +212,49 @@ func TestAnInterruptedProcessLeavesNoTree(t *testing.T) {
 	if _, err := Open(ctx, layout, Config{DataDir: filepath.Join(data, "other")}); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
+}
+
+// A list is printed while an image is unpacked, which ends when its caller gives up, also in
+// the middle of a large file.
+func TestUnpackingEndsWithItsCallerAndDelaysNoList(t *testing.T) {
+	requireRoot(t)
+	s, err := OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	from := &source{layers: []layer{{"large", func(context.Context) (io.ReadCloser, error) {
+		large := &tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: 1 << 40, Mode: 0o644}
+		var b bytes.Buffer
+		if err := tar.NewWriter(&b).WriteHeader(large); err != nil {
+			return nil, err
+		}
+		return io.NopCloser(io.MultiReader(&b, &endless{then: func() {
+			if trees, err := s.Trees(t.Context()); err != nil || len(trees) != 0 {
+				t.Errorf("%v, %v", trees, err)
+			}
+			cancel()
+		}})), nil
+	}}}}
+	from.config.RootFS.DiffIDs = []digest.Digest{digest.FromString("large")}
+	s.limits.bytes = 1 << 41
+	if _, err := s.tree(ctx, from, "large"); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if left := names(t, s.dir); left != lockFile {
+		t.Errorf("left are %s", left)
+	}
+}
+
+// endless has zeros, and calls then once.
+type endless struct{ then func() }
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.then != nil {
+		e.then()
+		e.then = nil
+	}
+	return len(p), nil
 }
 
 func TestOnlyRootOfTheHostReachesTrees(t *testing.T) {

@@ -60,7 +60,7 @@ func applyTar(ctx context.Context, packed io.Reader, to string, diffID digest.Di
 		return err
 	}
 	defer plain.Close()
-	stream := &io.LimitedReader{R: plain, N: left.bytes + 1}
+	stream := &io.LimitedReader{R: &interruptible{ctx, plain}, N: left.bytes + 1}
 	hash := digest.SHA256.Digester()
 	tee := io.TeeReader(stream, hash.Hash())
 	_, err = archive.Apply(ctx, to, tee, archive.WithFilter(left.count))
@@ -77,6 +77,20 @@ func applyTar(ctx context.Context, packed io.Reader, to string, diffID digest.Di
 		return fmt.Errorf("unpacked it has the digest %s, and has to have %s: %w", got, diffID, errdefs.ErrDataLoss)
 	}
 	return nil
+}
+
+// interruptible is a reader that fails when its context is done: containerd's code looks at
+// the context between files only.
+type interruptible struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (i *interruptible) Read(p []byte) (int, error) {
+	if err := i.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return i.Reader.Read(p)
 }
 
 // count counts an entry of a layer. hdr.Size counts and not the bytes in the tar, of which a

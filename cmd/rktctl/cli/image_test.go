@@ -18,6 +18,7 @@ func TestImagesThatAreNotThereAreExplained(t *testing.T) {
 		{"image spec", exitUsage, "one IMAGE"},
 		{"image spec --address " + none + " docker://busybox", exitWrong, "ctr image pull busybox"},
 		{"image spec --address " + none + " example.com/a:v1", exitWrong, "containerd at " + none},
+		{"image spec --address " + none + " example.com/a:v1", exitWrong, "ctr image pull"},
 		{"image spec /nowhere", exitWrong, "/nowhere"},
 		{"image rm 0123", exitWrong, "there is no unpacked image 0123"},
 		{"image rm sha256:xyz", exitWrong, "xyz"},

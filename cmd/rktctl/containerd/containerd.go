@@ -134,8 +134,11 @@ func (r *reader) Read(p []byte) (int, error) {
 		if errors.Is(err, io.EOF) {
 			return 0, io.EOF
 		}
+		if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
+			return 0, fmt.Errorf("containerd has the image and not this content of it: pull it again (ctr image pull); the setting discard_unpacked_layers removes it: %w", err)
+		}
 		if err != nil {
-			return 0, errgrpc.ToNative(err)
+			return 0, err
 		}
 		r.rest = m.GetData()
 	}

@@ -15,6 +15,7 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/contrib/seccomp"
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -92,6 +93,37 @@ func TestTheSpecOfAnImageIsThatOfContainerd(t *testing.T) {
 					same(t, reference, want, []byte(appImages(t, data, append(from, reference)...)))
 				}
 			})
+		}
+	})
+}
+
+// containerd may have an image's name without the content of its layers, which its setting
+// discard_unpacked_layers removes when a layer is unpacked.
+func TestAnImageWithoutItsLayersIsExplained(t *testing.T) {
+	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
+		const ref = "example.com/discarded:v1"
+		archive := filepath.Join(t.TempDir(), "image.tar")
+		only := image.File{Name: "only-here", Mode: 0o644, Content: []byte(c.daemon.Namespace())}
+		if err := image.WriteFile(archive, image.Image{Name: ref, Layers: [][]image.File{{only}}}); err != nil {
+			t.Fatal(err)
+		}
+		c.ctr(t, "image", "import", archive).must(t)
+		defer c.ctr(t, "image", "rm", ref)
+		img, err := c.client.GetImage(c.context(t), ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifest, err := images.Manifest(c.context(t), c.client.ContentStore(), img.Target(), img.Platform())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.client.ContentStore().Delete(c.context(t), manifest.Layers[0].Digest); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), filepath.Join(suite.shims, "rktctl"), "image", "spec", "--address", c.daemon.Address(), "--namespace", c.daemon.Namespace(), ref)
+		cmd.Env = append(os.Environ(), "RKT_DATA_DIR="+t.TempDir())
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "pull it again") {
+			t.Errorf("%v: %s", err, out)
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/containerd"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
@@ -116,7 +117,7 @@ func find(ctx context.Context, reference string, c Config, store *Store) (*sourc
 	if isPath(reference) {
 		return findPath(ctx, reference, store)
 	}
-	s, err := findInContainerd(ctx, reference, cmp.Or(c.Address, "/run/containerd/containerd.sock"), cmp.Or(c.Namespace, "default"))
+	s, err := findInContainerd(ctx, reference, cmp.Or(c.Address, containerd.DefaultAddress), cmp.Or(c.Namespace, containerd.DefaultNamespace))
 	if err == nil {
 		return s, nil
 	}

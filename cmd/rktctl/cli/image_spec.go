@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/appimage"
+	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/containerd"
 )
 
 func newImageSpec(e *Env) *cobra.Command {
@@ -26,8 +27,8 @@ func newImageSpec(e *Env) *cobra.Command {
 // imageConfig adds the options that say which containerd has the images.
 func imageConfig(cmd *cobra.Command) *appimage.Config {
 	c := &appimage.Config{}
-	cmd.Flags().StringVar(&c.Address, "address", "/run/containerd/containerd.sock", "the `PATH` of containerd's socket")
-	cmd.Flags().StringVar(&c.Namespace, "namespace", "default", "the `NAME` of containerd's namespace")
+	cmd.Flags().StringVar(&c.Address, "address", containerd.DefaultAddress, "the `PATH` of containerd's socket")
+	cmd.Flags().StringVar(&c.Namespace, "namespace", containerd.DefaultNamespace, "the `NAME` of containerd's namespace")
 	return c
 }
 

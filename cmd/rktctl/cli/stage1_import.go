@@ -17,8 +17,8 @@ import (
 
 func newStage1Import(e *Env) *cobra.Command {
 	cmd := verb("stage1-import", "import [OPTIONS] SOURCE", "bring a stage1 image into the tree store, by its digest", takes(1, 1, "one SOURCE"))
-	address := cmd.Flags().String("address", "/run/containerd/containerd.sock", "the `PATH` of containerd's socket")
-	namespace := cmd.Flags().String("namespace", "default", "the `NAME` of containerd's namespace")
+	address := cmd.Flags().String("address", containerd.DefaultAddress, "the `PATH` of containerd's socket")
+	namespace := cmd.Flags().String("namespace", containerd.DefaultNamespace, "the `NAME` of containerd's namespace")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return importStage1(cmd.Context(), e, args[0], *address, *namespace)
 	}

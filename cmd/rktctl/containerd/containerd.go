@@ -22,6 +22,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
+// Where ctr looks for a containerd and its images, if it is not told.
+const (
+	DefaultAddress   = "/run/containerd/containerd.sock"
+	DefaultNamespace = "default"
+)
+
 // Client is a connection to a running containerd. It implements image.Blobs with containerd's
 // content store.
 type Client struct {

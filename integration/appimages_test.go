@@ -97,6 +97,23 @@ func TestTheSpecOfAnImageIsThatOfContainerd(t *testing.T) {
 	})
 }
 
+func TestAnImageThatIsNotThereIsExplained(t *testing.T) {
+	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
+		for name, says := range map[string]string{
+			"busybox":               "calls one " + image.BusyboxName,
+			"busybox:latest":        "calls one " + image.BusyboxName,
+			"example.com/absent:v1": "ctr -n " + c.daemon.Namespace() + " image pull example.com/absent:v1",
+			"sha256:0123":           "pull it",
+		} {
+			cmd := exec.CommandContext(t.Context(), filepath.Join(suite.shims, "rktctl"), "image", "spec", "--address", c.daemon.Address(), "--namespace", c.daemon.Namespace(), name)
+			cmd.Env = append(os.Environ(), "RKT_DATA_DIR="+t.TempDir())
+			if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), says) {
+				t.Errorf("%s: %v: %s", name, err, out)
+			}
+		}
+	})
+}
+
 // containerd may have an image's name without the content of its layers, which its setting
 // discard_unpacked_layers removes when a layer is unpacked.
 func TestAnImageWithoutItsLayersIsExplained(t *testing.T) {

@@ -20,7 +20,13 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 )
 
-func TestMain(m *testing.M) { os.Exit(wait.Run(m)) }
+// TestMain runs the tests, or the process that one of them kills.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "test-killed" {
+		unpackAndDie(os.Args[2])
+	}
+	os.Exit(wait.Run(m))
+}
 
 func requireRoot(t testing.TB) {
 	t.Helper()

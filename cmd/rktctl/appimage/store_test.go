@@ -8,9 +8,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -214,6 +216,43 @@ func TestAnInterruptedProcessLeavesNoTree(t *testing.T) {
 	}
 }
 
+// unpackAndDie begins to unpack an image and kills the process in the middle of a file.
+func unpackAndDie(dataDir string) {
+	s, err := OpenStore(dataDir)
+	if err != nil {
+		panic(err)
+	}
+	from := &source{layers: []layer{{"large", func(context.Context) (io.ReadCloser, error) {
+		var b bytes.Buffer
+		err := tar.NewWriter(&b).WriteHeader(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: 1 << 30, Mode: 0o644})
+		return io.NopCloser(io.MultiReader(&b, &endless{then: func() { _ = unix.Kill(os.Getpid(), unix.SIGKILL) }})), err
+	}}}}
+	from.config.RootFS.DiffIDs = []digest.Digest{digest.FromString("large")}
+	_, err = s.tree(context.Background(), from, "large")
+	panic(err)
+}
+
+func TestAKilledProcessLeavesNoTreeAndNoLock(t *testing.T) {
+	requireRoot(t)
+	data := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "/proc/self/exe", "test-killed", data).CombinedOutput(); err == nil || err.Error() != "signal: killed" {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if left := names(t, filepath.Join(data, "images")); !strings.Contains(left, tmpPrefix) {
+		t.Fatalf("it was not killed while it unpacked: %s", left)
+	}
+	if trees := collect(t, data, Collection{Dry: true}); len(trees) != 0 {
+		t.Errorf("%+v", trees)
+	}
+	i, err := openedIn(t, data, oneImage(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, filepath.Join(data, "images")); got != ".lock "+i.tree.id() {
+		t.Errorf("left are %s", got)
+	}
+}
+
 // A list is printed while an image is unpacked, which ends when its caller gives up, also in
 // the middle of a large file.
 func TestUnpackingEndsWithItsCallerAndDelaysNoList(t *testing.T) {
@@ -285,7 +324,19 @@ func mounted(t testing.TB, r *Rootfs) (target string) {
 
 func TestAppsHaveRootFileSystemsOfTheirOwn(t *testing.T) {
 	requireRoot(t)
-	data := t.TempDir()
+	t.Run("on the disk", func(t *testing.T) { haveTheirOwn(t, t.TempDir()) })
+	t.Run("on a tmpfs", func(t *testing.T) {
+		data := t.TempDir()
+		if err := unix.Mount("tmpfs", data, "tmpfs", 0, "mode=0755"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(data, unix.MNT_DETACH) })
+		haveTheirOwn(t, data)
+	})
+}
+
+func haveTheirOwn(t *testing.T, data string) {
+	t.Helper()
 	i, err := openedIn(t, data, oneImage(t))
 	if err != nil {
 		t.Fatal(err)
@@ -341,9 +392,12 @@ func TestWithoutAnOverlayTheTreeIsCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(onOverlay, unix.MNT_DETACH) })
+	b := newBuilder(t)
+	layout := b.layout(b.image(ocispec.ImageConfig{}, nil, tarOf(t, dir("etc").with(0o700, 7), file("etc/a", "of the image").with(0o4755, 7, "user.note", "hello"),
+		hardlink("linked", "etc/a").with(0o4755, 7, "user.note", "hello"), symlink("l", "/etc"), node("null", tar.TypeChar, 1, 3), node("fifo", tar.TypeFifo, 0, 0))))
 	for name, data := range map[string]string{"on an overlay": onOverlay, "with a colon": filepath.Join(t.TempDir(), "a:b,c")} {
 		t.Run(name, func(t *testing.T) {
-			i, err := Open(t.Context(), oneImage(t), Config{DataDir: data})
+			i, err := Open(t.Context(), layout, Config{DataDir: data})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -360,6 +414,18 @@ func TestWithoutAnOverlayTheTreeIsCopied(t *testing.T) {
 			st, err := os.Stat(filepath.Join(target, "etc/a"))
 			if err != nil || st.Mode() != fs.ModeSetuid|0o755 {
 				t.Errorf("%v, %v", st, err)
+			}
+			if linked, err := os.Stat(filepath.Join(target, "linked")); err != nil || !os.SameFile(linked, st) || st.Sys().(*syscall.Stat_t).Uid != 7 {
+				t.Errorf("%v, %v", linked, err)
+			}
+			value := make([]byte, 10)
+			if n, err := unix.Getxattr(filepath.Join(target, "linked"), "user.note", value); err != nil || string(value[:n]) != "hello" {
+				t.Errorf("%q, %v", value[:max(n, 0)], err)
+			}
+			for name, want := range map[string]string{"null": "Dcrw-rw-rw-", "fifo": "prw-rw-rw-", "l": "Lrwxrwxrwx", "etc": "drwx------"} {
+				if st, err := os.Lstat(filepath.Join(target, name)); err != nil || st.Mode().String() != want {
+					t.Errorf("%s: %v, %v", name, st.Mode(), err)
+				}
 			}
 			if err := os.WriteFile(filepath.Join(target, "etc/a"), []byte("of the app"), 0o755); err != nil {
 				t.Fatal(err)

@@ -60,7 +60,7 @@ func (c *Client) in(ctx context.Context) context.Context {
 func (c *Client) Image(ctx context.Context, name string) (image.Descriptor, error) {
 	r, err := images.NewImagesClient(c.conn).Get(c.in(ctx), &images.GetImageRequest{Name: name})
 	if err = errgrpc.ToNative(err); errdefs.IsNotFound(err) {
-		return image.Descriptor{}, c.errNoImage(name)
+		return image.Descriptor{}, c.errNoName(ctx, name)
 	}
 	if err != nil {
 		return image.Descriptor{}, fmt.Errorf("containerd at %s: %w", c.address, err)
@@ -72,6 +72,21 @@ func (c *Client) Image(ctx context.Context, name string) (image.Descriptor, erro
 func (c *Client) errNoImage(name string) error {
 	return fmt.Errorf("containerd has no image %[1]s in its namespace %[2]s: pull it (ctr -n %[2]s image pull %[1]s, or nerdctl -n %[2]s pull %[1]s), or name another --namespace: %[3]w",
 		name, c.namespace, errdefs.ErrNotFound)
+}
+
+// errNoName is errNoImage, or names the image that a short name was meant to be: containerd
+// has names such as docker.io/library/busybox:latest, and only its clients complete them.
+func (c *Client) errNoName(ctx context.Context, name string) error {
+	r, err := images.NewImagesClient(c.conn).List(c.in(ctx), &images.ListImagesRequest{})
+	if err != nil {
+		return c.errNoImage(name)
+	}
+	for _, i := range r.GetImages() {
+		if full := i.GetName(); strings.HasSuffix("/"+full, "/"+name) || strings.HasSuffix("/"+full, "/"+name+":latest") {
+			return fmt.Errorf("containerd has no image %s in its namespace %s, and calls one %s: %w", name, c.namespace, full, errdefs.ErrNotFound)
+		}
+	}
+	return c.errNoImage(name)
 }
 
 func descriptor(d *types.Descriptor) image.Descriptor {

@@ -34,6 +34,7 @@ type Descriptor struct {
 type Platform struct {
 	OS           string `json:"os"`
 	Architecture string `json:"architecture"`
+	Variant      string `json:"variant,omitempty"` // of the architecture; every stage1 runs on all variants
 }
 
 // Blobs is a source of an OCI image's blobs. Open need not verify the digest of a blob,

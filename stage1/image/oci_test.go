@@ -132,8 +132,8 @@ func TestEveryFormOfAnImageHasTheDigestOfItsDirectory(t *testing.T) {
 	whole := append([]entry{file("etc/passwd", "of no interest")}, entriesOf(t, dir)...)
 	image := o.image(zipped(t, tarOf(t, whole...)))
 	other := image
-	other.Platform = &Platform{"plan9", "mips"}
-	image.Platform = &Platform{runtime.GOOS, runtime.GOARCH}
+	other.Platform = &Platform{OS: "plan9", Architecture: "mips"}
+	image.Platform = &Platform{OS: runtime.GOOS, Architecture: runtime.GOARCH}
 	index := o.document(document{Manifests: []Descriptor{other, image}})
 	for name, source := range map[string]string{
 		"layout":             o.layout(image),
@@ -273,7 +273,7 @@ func TestOCIImagesThatAreWrongAreRefusedAndNothingIsKept(t *testing.T) {
 		}, "file does not exist"},
 		"another platform": {func(o *ociImage) Descriptor {
 			d := o.image(good)
-			d.Platform = &Platform{"plan9", "mips"}
+			d.Platform = &Platform{OS: "plan9", Architecture: "mips"}
 			return o.document(document{Manifests: []Descriptor{d}})
 		}, "there is no image for " + runtime.GOOS + "/" + runtime.GOARCH + ", only for plan9/mips"},
 		"no layers":           {func(o *ociImage) Descriptor { return o.document(document{}) }, "neither manifests nor layers"},

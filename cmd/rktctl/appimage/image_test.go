@@ -63,6 +63,38 @@ func TestEveryFormOfAnImageHasTheSameTree(t *testing.T) {
 	}
 }
 
+// containerd takes the same: the variant of the architecture that every machine has, and a
+// smaller architecture only if there is no other.
+func TestTheImageThatFitsTheMachineBestIsTaken(t *testing.T) {
+	requireRoot(t)
+	if runtime.GOARCH != "amd64" {
+		t.Skip("the variants are those of amd64")
+	}
+	b := newBuilder(t)
+	of := func(content, architecture, variant string) image.Descriptor {
+		d := b.image(ocispec.ImageConfig{}, nil, tarOf(t, file("a", content)))
+		d.Platform = &image.Platform{OS: "linux", Architecture: architecture, Variant: variant}
+		return d
+	}
+	newer, small, arm, exact := of("v3", "amd64", "v3"), of("386", "386", ""), of("arm", "arm64", "v8"), of("amd64", "amd64", "")
+	attestation := of("attestation", "unknown", "")
+	attestation.Platform.OS = "unknown"
+	for want, all := range map[string][]image.Descriptor{
+		"amd64": {attestation, newer, small, arm, exact},
+		"386":   {arm, newer, small},
+	} {
+		index := b.json(ocispec.MediaTypeImageIndex, document{Manifests: all})
+		for form, path := range map[string]string{"index": b.layout(index), "layout": b.layout(all...)} {
+			if i, err := opened(t, path); err != nil || text(t, i, "a") != want {
+				t.Errorf("%s: not %s: %v", form, want, err)
+			}
+		}
+	}
+	if _, err := opened(t, b.layout(arm, newer)); !errdefs.IsNotFound(err) || !strings.Contains(err.Error(), "linux/arm64") {
+		t.Errorf("%v", err)
+	}
+}
+
 // skippable packs with zstd and puts a frame before it that readers skip.
 func skippable(t testing.TB, b []byte) []byte {
 	t.Helper()

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -82,21 +82,15 @@ func (s *source) check() error {
 			return invalid("the digest %.80q of a layer in the configuration is not one of sha256", id)
 		}
 	}
-	if !ofThisMachine(s.config.OS, s.config.Architecture) {
-		return errOtherMachine(s.config.OS + "/" + s.config.Architecture)
+	p := s.config.Platform
+	if p.OS != "" && p.Architecture != "" && !platforms.Default().Match(p) {
+		return errOtherMachine(platforms.Format(p))
 	}
 	return nil
 }
 
-// ofThisMachine reports whether programs for a platform can be executed here. A platform
-// that is not named counts as this one.
-func ofThisMachine(system, architecture string) bool {
-	return (system == "" || system == runtime.GOOS) && (architecture == "" || architecture == runtime.GOARCH)
-}
-
 func errOtherMachine(offered ...string) error {
-	return fmt.Errorf("there is no image for %s/%s, only for %s: %w",
-		runtime.GOOS, runtime.GOARCH, strings.Join(offered, ", "), errdefs.ErrNotFound)
+	return fmt.Errorf("there is no image for %s, only for %s: %w", platforms.DefaultString(), strings.Join(offered, ", "), errdefs.ErrNotFound)
 }
 
 // manifestOf returns the manifest for this machine to which a descriptor leads.
@@ -118,29 +112,44 @@ func manifestOf(ctx context.Context, blobs image.Blobs, d image.Descriptor) (doc
 		}
 		fit := ofMachine(doc.Manifests)
 		if len(fit) == 0 {
-			return doc, d, errOtherMachine(platforms(doc.Manifests)...)
+			return doc, d, errOtherMachine(platformsOf(doc.Manifests)...)
 		}
 		d = fit[0]
 	}
 	return document{}, d, invalid("its indexes lead to no manifest")
 }
 
-// ofMachine returns the descriptors that are for this machine.
+// ofMachine returns the descriptors that are for this machine, as containerd chooses them: the
+// best first.
 func ofMachine(all []image.Descriptor) []image.Descriptor {
-	var fit []image.Descriptor
-	for _, d := range all {
-		if d.Platform == nil || ofThisMachine(d.Platform.OS, d.Platform.Architecture) {
-			fit = append(fit, d)
-		}
-	}
+	fit := slices.DeleteFunc(slices.Clone(all), func(d image.Descriptor) bool { return !platforms.Default().Match(platformOf(d)) })
+	slices.SortStableFunc(fit, compare)
 	return fit
 }
 
-func platforms(all []image.Descriptor) (names []string) {
+// compare orders descriptors by how well they fit this machine.
+func compare(a, b image.Descriptor) int {
+	m := platforms.Default()
+	switch {
+	case m.Less(platformOf(a), platformOf(b)):
+		return -1
+	case m.Less(platformOf(b), platformOf(a)):
+		return 1
+	}
+	return 0
+}
+
+// platformOf returns the platform of an image. One that names none is for this machine.
+func platformOf(d image.Descriptor) ocispec.Platform {
+	if d.Platform == nil {
+		return platforms.DefaultSpec()
+	}
+	return ocispec.Platform{OS: d.Platform.OS, Architecture: d.Platform.Architecture, Variant: d.Platform.Variant}
+}
+
+func platformsOf(all []image.Descriptor) (names []string) {
 	for _, d := range all {
-		if d.Platform != nil {
-			names = append(names, d.Platform.OS+"/"+d.Platform.Architecture)
-		}
+		names = append(names, platforms.Format(platformOf(d)))
 	}
 	return names
 }
@@ -162,8 +171,8 @@ func choose(all []image.Descriptor, name string) (image.Descriptor, error) {
 	case len(chosen) == 0:
 		return image.Descriptor{}, invalid("there is no image in it")
 	case len(fit) == 0:
-		return image.Descriptor{}, errOtherMachine(platforms(chosen)...)
-	case slices.ContainsFunc(fit, func(d image.Descriptor) bool { return d.Digest != fit[0].Digest }):
+		return image.Descriptor{}, errOtherMachine(platformsOf(chosen)...)
+	case slices.ContainsFunc(fit, func(d image.Descriptor) bool { return d.Digest != fit[0].Digest && compare(d, fit[0]) == 0 }):
 		return image.Descriptor{}, invalid("there are several images in it: name one of them after an @, such as PATH@NAME: %s", list)
 	}
 	return fit[0], nil

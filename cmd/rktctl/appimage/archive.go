@@ -43,7 +43,7 @@ var _ image.Blobs = (*tarball)(nil)
 
 // findInFile finds the image in an archive or an ACI.
 func findInFile(ctx context.Context, file, name string, store *Store) (_ *source, err error) {
-	isACI, err := isACI(file)
+	isACI, err := isACI(file, store)
 	if err != nil {
 		return nil, err
 	}
@@ -67,13 +67,13 @@ func findInFile(ctx context.Context, file, name string, store *Store) (_ *source
 
 // isACI reports whether the first file of a tar that has a name of an ACI or of an archive
 // has one of an ACI.
-func isACI(file string) (bool, error) {
+func isACI(file string, store *Store) (bool, error) {
 	f, err := image.OpenACI(file)
 	if err != nil {
 		return false, err
 	}
 	defer f.Close()
-	r := tar.NewReader(io.LimitReader(f, defaultLimits().bytes))
+	r := tar.NewReader(io.LimitReader(f, store.limits.bytes))
 	for range maxEntries {
 		hdr, err := r.Next()
 		if err != nil {

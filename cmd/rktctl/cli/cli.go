@@ -82,8 +82,16 @@ func New(e *Env) *cobra.Command {
 	)
 	root.AddCommand(
 		config,
-		stage1,
+		newCatManifest(e),
+		newEvents(e),
+		newGC(e),
+		newInspect(e),
+		newList(e),
+		newPs(e),
+		newStatus(e),
+		newTop(e),
 		newVersion(e),
+		stage1,
 	)
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultHelpCmd()

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,13 +19,22 @@ import (
 // rktctl calls the operator's command with the data directory of the column's containerd.
 func (c *column) rktctl(t *testing.T, args ...string) result {
 	t.Helper()
+	return c.rktctlWith(t, nil, args...)
+}
+
+func (c *column) rktctlWith(t *testing.T, stdin io.Reader, args ...string) result {
+	t.Helper()
 	cmd := exec.CommandContext(c.context(t), filepath.Join(suite.shims, "rktctl"), args...)
-	cmd.Env = append(os.Environ(), "RKT_DATA_DIR="+dataDir(c.daemon.Dir()))
+	tmp := t.TempDir()
+	cmd.Env = append(os.Environ(), "RKT_DATA_DIR="+dataDir(c.daemon.Dir()), "TMPDIR="+tmp)
 	var stdout, stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
 	r := result{args: append([]string{"rktctl"}, args...)}
 	if err := cmd.Run(); cmd.ProcessState == nil {
 		t.Fatalf("rktctl: %v", err)
+	}
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+		t.Errorf("%q leaves %v in the directory of temporary files, %v", args, left, err)
 	}
 	r.code, r.stdout, r.stderr = cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()
 	return r

@@ -60,7 +60,9 @@ type Pod struct {
 	Daemon    string    `json:"daemon,omitempty"` // containerd's address
 	Namespace string    `json:"namespace,omitempty"`
 	Sandbox   string    `json:"sandbox,omitempty"` // containerd's id of the sandbox, or of the group of containers
-	Stage1    Stage1    `json:"stage1"`
+	// SandboxBundle is the bundle of a pod of the Sandbox service.
+	SandboxBundle string `json:"sandboxBundle,omitempty"`
+	Stage1        Stage1 `json:"stage1"`
 	// Shim is nil if no shim has made the pod. If it is not alive, nothing serves the pod.
 	Shim       *Process `json:"shim,omitempty"`
 	Supervisor *Process `json:"supervisor,omitempty"`
@@ -140,8 +142,11 @@ func (n *Node) newPod(f *disk.PodFiles) *Pod {
 	if s := f.Supervisor; s != nil {
 		p.Supervisor, p.Leader = alive(disk.ProcessRecord{PID: s.PID, StartTime: s.StartTime}), s.Leader
 	}
-	if s := f.Sandbox; s != nil && s.Holder != nil {
-		p.Holder = alive(*s.Holder)
+	if s := f.Sandbox; s != nil {
+		p.SandboxBundle = s.Bundle
+		if s.Holder != nil {
+			p.Holder = alive(*s.Holder)
+		}
 	}
 	p.State = stateOf(f, p)
 	for _, a := range f.Apps {

@@ -32,7 +32,7 @@ const ticks = 100
 // it has no cgroup. Processes that end meanwhile are left out.
 func (a *App) Processes() ([]AppProcess, error) {
 	var pids []int
-	if g := a.group(); g != nil {
+	if g := a.Group(); g != nil {
 		var err error
 		if pids, err = g.Pids(); err != nil {
 			return nil, err
@@ -55,8 +55,8 @@ func (a *App) Processes() ([]AppProcess, error) {
 	return list, nil
 }
 
-// group returns the app's cgroup, or nil if it has none any more.
-func (a *App) group() *cgroup.Group {
+// Group returns the app's cgroup, or nil if it has none any more.
+func (a *App) Group() *cgroup.Group {
 	if a.Cgroup == nil || a.otherBoot {
 		return nil
 	}
@@ -99,7 +99,7 @@ type Usage struct {
 // Usage reads what an app uses from its cgroup's statistics. It returns nil if the app has
 // no cgroup any more.
 func (a *App) Usage() *Usage {
-	g := a.group()
+	g := a.Group()
 	if g == nil {
 		return nil
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -10,10 +11,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/containerd/errdefs"
 	"github.com/containerd/log"
 	"github.com/spf13/cobra"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/view"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
@@ -61,24 +64,64 @@ func collectPods(ctx context.Context, e *Env, dry bool) (found []disk.Stale, err
 	} else if err != nil {
 		return nil, err
 	}
+	err = withCollector(ctx, dir, func(c *disk.Collector) error {
+		found, err = c.CollectAll(ctx, dry)
+		return err
+	})
+	return found, err
+}
+
+// withCollector calls f with the collector that shims have.
+func withCollector(ctx context.Context, dir string, f func(*disk.Collector) error) error {
 	store, err := disk.OpenStore(dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	images, err := image.OpenStore(dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	log.L.Logger.SetOutput(io.Discard) // of the collector's steps: their errors are in the result
-	children := proc.NewChildren()
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		err = errors.Join(err, children.Close(ctx))
-	}()
-	store.Children = children
-	c := &disk.Collector{Store: store, OpenStage1: stage1.OpenCollected(images, children, Doors()...)}
-	return c.CollectAll(ctx, dry)
+	store.Children = proc.NewChildren()
+	err = f(&disk.Collector{Store: store, OpenStage1: stage1.OpenCollected(images, store.Children, Doors()...)})
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	return errors.Join(err, store.Children.Close(end))
+}
+
+// removePod does for a pod whose shim is dead what the shim's `delete` does when containerd
+// calls it for each of the pod's containers.
+func removePod(ctx context.Context, e *Env, p *view.Pod) error {
+	err := withCollector(ctx, dataDir(e), func(c *disk.Collector) error {
+		for _, a := range p.Apps {
+			exit, err := c.Collect(ctx, a.Bundle, p.Namespace, a.ID)
+			if err == nil && exit.Rest != "" {
+				err = c.Finish(ctx, exit.Rest)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if p.SandboxBundle == "" {
+			return nil
+		}
+		_, err := c.Collect(ctx, p.SandboxBundle, p.Namespace, p.Sandbox)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	n, err := openNode(e)
+	if err == nil {
+		_, err = n.Pod(p.UUID)
+	}
+	if err == nil {
+		return fmt.Errorf("pod %s is still there: containerd has forgotten it: use rktctl gc", p.UUID)
+	}
+	if errdefs.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 func collectedTable(list []collectedPod, dry bool) *table {

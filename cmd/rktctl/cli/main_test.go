@@ -362,7 +362,7 @@ func TestEveryVerbHasAPage(t *testing.T) {
 				heads = append(heads, sub.Short)
 			}
 		} else {
-			heads = append(heads, "\nDESCRIPTION\n    ", "\nEXIT STATUS\n    0 ")
+			heads = append(heads, "\nDESCRIPTION\n    ", "\nEXIT STATUS\n    ")
 		}
 		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Name != "help" {

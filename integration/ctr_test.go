@@ -91,6 +91,15 @@ func (r result) mustExit(t *testing.T, code int) result {
 	return r
 }
 
+// mustContain checks that the output has a text.
+func (r result) mustContain(t *testing.T, want string) result {
+	t.Helper()
+	if !strings.Contains(r.stdout, want) {
+		t.Errorf("%s: no %q in\n%s%s", strings.Join(r.args, " "), want, r.stdout, r.stderr)
+	}
+	return r
+}
+
 // mustSay fails the test unless stdout is want.
 func (r result) mustSay(t *testing.T, want string) result {
 	t.Helper()

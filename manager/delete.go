@@ -150,7 +150,7 @@ func writeExit(w io.Writer, e Exit) error {
 // reads the address that containerd has stored or, for older releases, that `start` has
 // stored. Without a stored address it computes the path as `start` does.
 func socketOf(bundle string, f *flags) string {
-	if path := storedSocket(bundle); path != "" {
+	if path := StoredSocket(bundle); path != "" {
 		return path
 	}
 	dir, err := os.Readlink(filepath.Join(bundle, socketDirLink))
@@ -170,8 +170,9 @@ func socketOf(bundle string, f *flags) string {
 	return path
 }
 
-// storedSocket returns the path of the socket that the bundle names, or an empty string.
-func storedSocket(bundle string) string {
+// StoredSocket returns the path of the socket that a container's bundle names, or an empty
+// string.
+func StoredSocket(bundle string) string {
 	if text, err := os.ReadFile(filepath.Join(bundle, "bootstrap.json")); err == nil {
 		var stored struct {
 			Address string `json:"address"`

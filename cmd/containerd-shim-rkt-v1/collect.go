@@ -12,6 +12,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/shim"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/rktabi"
 )
 
 // stores has the pods and the images of the data directory, and the children of this
@@ -37,17 +39,7 @@ func openStores() (*stores, error) {
 // collector returns a collector of pods. It opens the stage1 of a pod from the pod's
 // directory.
 func (s *stores) collector() *disk.Collector {
-	return &disk.Collector{Store: s.pods, OpenStage1: func(podDir string) (disk.Stage1, error) {
-		i, err := s.images.Load(podDir)
-		if err != nil {
-			return nil, err
-		}
-		opened, err := openImage(i, i.Name(), s.children, stage1.Rules{})
-		if err != nil {
-			return nil, err
-		}
-		return stage1.Collected(opened), nil
-	}}
+	return &disk.Collector{Store: s.pods, OpenStage1: stage1.OpenCollected(s.images, s.children, immutable.Open, rktabi.Open)}
 }
 
 // collectStale collects the pods that other shims have left.

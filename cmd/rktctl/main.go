@@ -23,7 +23,7 @@ func main() {
 	conformance.Program(os.Args, cli.Doors()...) // runs, and does not return, if stage1 verify started this process in a pod
 	proc.SealDescriptors()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := cli.Run(ctx, &cli.Env{Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version}, os.Args[1:])
+	code := cli.Run(ctx, &cli.Env{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Getenv: os.Getenv, Version: version}, os.Args[1:])
 	stop()
 	os.Exit(code)
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
@@ -45,17 +46,66 @@ func (c *Collector) CollectStale(ctx context.Context) error {
 			if !isUUID(name) {
 				continue
 			}
-			stale, err := c.collectStale(ctx, state, name)
+			found, err := c.collectStale(ctx, state, name, how{entrypoints: staleEntrypoints})
 			if err != nil {
 				errs = append(errs, fmt.Errorf("collect pod %s in %s: %w", name, state, err))
 			}
-			if !stale {
+			if found == (staleness{}) {
 				looks++
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
+
+// Stale is a pod that CollectAll has found.
+type Stale struct {
+	UUID string
+	Why  string // why it was collected, or would be
+	Kept string // why it was not; empty if it was
+	Err  error  // of its collection
+}
+
+// CollectAll is CollectStale for all pods, without a limit of its time. It returns the pods
+// that it has collected, and those with dead shims that it has not. If dry is true, it
+// collects none.
+func (c *Collector) CollectAll(ctx context.Context, dry bool) ([]Stale, error) {
+	var all []Stale
+	for _, state := range []string{dirEmbryo, dirPrepare, dirExited, dirRun} {
+		names, err := readNames(c.Store.path(state, ""))
+		if err != nil {
+			return all, err
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			if err := ctx.Err(); err != nil {
+				return all, err
+			}
+			if !isUUID(name) {
+				continue
+			}
+			found, err := c.collectStale(ctx, state, name, how{entrypoints: entrypointsOnDemand, dry: dry})
+			if found != (staleness{}) || err != nil {
+				all = append(all, Stale{UUID: name, Why: found.why, Kept: found.kept, Err: err})
+			}
+		}
+	}
+	return all, nil
+}
+
+// entrypointsOnDemand is the time for the entrypoints of a pod that an operator collects:
+// gc has as much in the ABI.
+const entrypointsOnDemand = 10 * time.Second
+
+// how says how stale pods are collected.
+type how struct {
+	entrypoints time.Duration // for each pod
+	dry         bool          // only look
+}
+
+// staleness says why a pod is stale. The zero value means that it is not. If kept is set, it
+// is not collected now, for that reason.
+type staleness struct{ why, kept string }
 
 func readNames(dir string) ([]string, error) {
 	f, err := os.Open(dir)
@@ -69,25 +119,32 @@ func readNames(dir string) ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// collectStale collects one pod if it is stale, and reports whether it was.
-func (c *Collector) collectStale(ctx context.Context, state, uuid string) (stale bool, err error) {
+// collectStale collects one pod if it is stale.
+func (c *Collector) collectStale(ctx context.Context, state, uuid string, how how) (found staleness, err error) {
 	d, err := c.Store.open(state, uuid)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil // the pod has moved to another state
+		return found, nil // the pod has moved to another state
 	}
 	if err != nil {
-		return false, err
+		return found, err
 	}
 	defer d.close()
 	if !d.mine() {
-		return false, d.removeUnfilled(ctx)
+		if !d.unfilled() {
+			return found, nil
+		}
+		found.why = "its maker ended before it wrote a record"
+		if how.dry {
+			return found, nil
+		}
+		return found, d.Remove(ctx)
 	}
-	limit, cancel := context.WithTimeout(ctx, staleEntrypoints)
+	limit, cancel := context.WithTimeout(ctx, how.entrypoints)
 	defer cancel()
 	p := &podCollector{dir: d, open: c.OpenStage1, limit: limit, patience: ctx}
 	current, err := d.thisBoot()
 	if err != nil {
-		return false, err
+		return found, err
 	}
 	defer func() {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -96,44 +153,51 @@ func (c *Collector) collectStale(ctx context.Context, state, uuid string) (stale
 	}()
 	if !current {
 		// Only its files are left. Its pids may belong to other processes now.
-		return true, p.removeOtherBoots(ctx)
+		found.why = "it is of another boot"
+		if locked, err := isLocked(p.dir.Path()); err != nil || locked {
+			found.kept = "another process removes it"
+			return found, err
+		}
+		if how.dry {
+			return found, nil
+		}
+		return found, p.removeOtherBoots(ctx)
 	}
 	if proc.Alive(d.shim.Shim.PID, d.shim.Shim.StartTime) {
-		return false, nil
+		return found, nil
 	}
-	return true, p.collectForgotten(ctx)
+	found.why = "its shim is dead, and containerd has forgotten it"
+	apps, sandbox, kept, err := p.forgotten()
+	if err != nil || kept != "" || how.dry {
+		found.kept = kept
+		return found, err
+	}
+	return found, p.collectForgotten(ctx, apps, sandbox)
 }
 
-// removeUnfilled removes a directory without shim.json if it has no files except
-// pod.lck and the spare of shim.json. Its maker died before it could write shim.json,
-// or its remover after it had removed shim.json and before it removed pod.lck. A
-// directory with any other file is rkt's. A directory younger than embryoGrace is left
-// alone, because its maker may be running.
-func (d *Dir) removeUnfilled(ctx context.Context) error {
+// unfilled reports whether a directory without shim.json has no files except pod.lck and the
+// spare of shim.json. Its maker died before it could write shim.json, or its remover after it
+// had removed shim.json and before it removed pod.lck. A directory with any other file is
+// rkt's. A directory younger than embryoGrace may have a maker that is running.
+func (d *Dir) unfilled() bool {
 	st, err := os.Lstat(d.Path())
 	if err != nil || time.Since(st.ModTime()) < embryoGrace {
-		return nil
+		return false
 	}
 	if locked, err := isLocked(d.Path()); err != nil || locked {
-		return nil
+		return false
 	}
 	entries, err := os.ReadDir(d.Path())
 	if err != nil {
-		return nil
+		return false
 	}
-	for _, e := range entries {
-		if name := e.Name(); name != spareOf(shimFile) && name != podLockFile {
-			return nil
-		}
-	}
-	return d.Remove(ctx)
+	return !slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		return e.Name() != spareOf(shimFile) && e.Name() != podLockFile
+	})
 }
 
 // removeOtherBoots removes a pod of another boot.
 func (p *podCollector) removeOtherBoots(ctx context.Context) error {
-	if locked, err := isLocked(p.dir.Path()); err != nil || locked {
-		return err // another process is removing the pod
-	}
 	if sandbox, err := p.dir.openSandbox(); err == nil {
 		if err := sandbox.Unlink(); err != nil {
 			return err
@@ -154,34 +218,43 @@ func (p *podCollector) removeOtherBoots(ctx context.Context) error {
 	return p.remove(ctx)
 }
 
-// collectForgotten collects a pod whose shim is dead and that containerd has forgotten:
-// none of its apps has a bundle any more.
-func (p *podCollector) collectForgotten(ctx context.Context) error {
+// forgotten returns the apps and the sandbox, or nil, of a pod whose shim is dead. It returns
+// a reason to keep the pod if containerd has not forgotten it: then containerd will call
+// `delete`, which reports the exit.
+func (p *podCollector) forgotten() (apps []*AppDir, sandbox *SandboxFiles, kept string, err error) {
 	names, err := p.dir.apps()
 	if err != nil {
-		return err
+		return nil, nil, "", err
 	}
-	sandbox, err := p.dir.openSandbox()
+	sandbox, err = p.dir.openSandbox()
 	if errors.Is(err, fs.ErrNotExist) {
 		sandbox, err = nil, nil
 	}
-	if err != nil || sandbox != nil && sandbox.backlink().kept() {
-		return err
+	if err != nil {
+		return nil, nil, "", err
 	}
-	var apps []*AppDir
+	if sandbox != nil && sandbox.backlink().kept() {
+		return nil, nil, "containerd has not deleted its sandbox " + sandbox.record.ID, nil
+	}
 	for _, name := range names {
 		a, err := p.dir.openApp(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return err
+			return nil, nil, "", err
 		}
 		if a.backlink().kept() {
-			return nil // containerd will call `delete`, which reports the exit
+			return nil, nil, "containerd has not deleted its container " + a.record.ID, nil
 		}
 		apps = append(apps, a)
 	}
+	return apps, sandbox, "", nil
+}
+
+// collectForgotten collects a pod whose shim is dead and that containerd has forgotten:
+// none of its apps has a bundle any more.
+func (p *podCollector) collectForgotten(ctx context.Context, apps []*AppDir, sandbox *SandboxFiles) error {
 	for _, a := range apps {
 		if _, err := p.app(ctx, a, CollectedExit{}); err != nil {
 			return err

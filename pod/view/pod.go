@@ -60,7 +60,9 @@ type Pod struct {
 	Daemon    string    `json:"daemon,omitempty"` // containerd's address
 	Namespace string    `json:"namespace,omitempty"`
 	Sandbox   string    `json:"sandbox,omitempty"` // containerd's id of the sandbox, or of the group of containers
-	Stage1    Stage1    `json:"stage1"`
+	// SandboxBundle is the bundle of a pod of the Sandbox service.
+	SandboxBundle string `json:"sandboxBundle,omitempty"`
+	Stage1        Stage1 `json:"stage1"`
 	// Shim is nil if no shim has made the pod. If it is not alive, nothing serves the pod.
 	Shim       *Process `json:"shim,omitempty"`
 	Supervisor *Process `json:"supervisor,omitempty"`
@@ -68,6 +70,8 @@ type Pod struct {
 	Holder     *Process `json:"holder,omitempty"` // of the namespaces of a pod of the Sandbox service
 	Apps       []App    `json:"apps"`
 	Problems   []string `json:"problems,omitempty"` // with records of this pod
+
+	otherBoot bool
 }
 
 // Served reports whether a shim serves the pod.
@@ -104,6 +108,8 @@ type App struct {
 	Recorder string         `json:"recorder,omitempty"` // who records its exit
 	Unknown  []string       `json:"unknown,omitempty"`  // fields of config.json that are ignored
 	Execs    []Exec         `json:"execs,omitempty"`    // that have ended and were not deleted
+
+	otherBoot bool // its cgroup and its processes are gone
 }
 
 // Exit is how a process ended.
@@ -126,6 +132,7 @@ func (n *Node) newPod(f *disk.PodFiles) *Pod {
 		Daemon: f.Key.Daemon, Namespace: f.Key.Namespace, Sandbox: f.Key.Sandbox,
 		Stage1: Stage1{Name: f.Stage1.Name, Digest: f.Stage1.Digest, By: f.Stage1.By, Excused: f.Stage1.Excused},
 	}
+	p.otherBoot = f.Recorded && f.BootID != n.bootID
 	alive := func(r disk.ProcessRecord) *Process {
 		return &Process{r.PID, r.StartTime, f.BootID == n.bootID && proc.Alive(r.PID, r.StartTime)}
 	}
@@ -135,10 +142,13 @@ func (n *Node) newPod(f *disk.PodFiles) *Pod {
 	if s := f.Supervisor; s != nil {
 		p.Supervisor, p.Leader = alive(disk.ProcessRecord{PID: s.PID, StartTime: s.StartTime}), s.Leader
 	}
-	if s := f.Sandbox; s != nil && s.Holder != nil {
-		p.Holder = alive(*s.Holder)
+	if s := f.Sandbox; s != nil {
+		p.SandboxBundle = s.Bundle
+		if s.Holder != nil {
+			p.Holder = alive(*s.Holder)
+		}
 	}
-	p.State = n.stateOf(f, p)
+	p.State = stateOf(f, p)
 	for _, a := range f.Apps {
 		p.Apps = append(p.Apps, n.newApp(p, a, alive))
 	}
@@ -152,8 +162,8 @@ func (n *Node) newPod(f *disk.PodFiles) *Pod {
 // a record to it. The collector waits as long.
 const unrecordedGrace = time.Minute
 
-func (n *Node) stateOf(f *disk.PodFiles, p *Pod) PodState {
-	if f.Recorded && f.BootID != n.bootID {
+func stateOf(f *disk.PodFiles, p *Pod) PodState {
+	if p.otherBoot {
 		return PodAbandoned
 	}
 	supervised := p.Supervisor != nil && p.Supervisor.Alive
@@ -186,6 +196,7 @@ func (n *Node) newApp(p *Pod, f disk.AppFiles, alive func(disk.ProcessRecord) *P
 	a := App{
 		ID: r.ID, Name: string(f.Name), Generation: r.Generation, Bundle: r.Bundle,
 		Created: f.Made, Started: f.Started, Cgroup: r.Cgroup, Recorder: r.Recorder, Unknown: r.Unknown,
+		otherBoot: p.otherBoot,
 	}
 	if r.PID != 0 {
 		a.Process = alive(disk.ProcessRecord{PID: r.PID, StartTime: r.StartTime})

@@ -141,3 +141,71 @@ func Parse(text []byte) []Entry {
 	}
 	return entries
 }
+
+// Follower reads a journal as it grows. It reads on after the pod's directory was renamed or
+// removed.
+type Follower struct {
+	dir  *os.Root
+	file *os.File // nil before there is a journal
+	rest []byte   // of a line whose end has not been read yet
+	old  bool     // the old journal was read
+}
+
+// Follow returns a Follower of the journal in an open pod directory, which Close closes.
+func Follow(podDir *os.Root) *Follower { return &Follower{dir: podDir} }
+
+// Next returns the entries that were written since the last call. The first call returns all.
+func (f *Follower) Next() ([]Entry, error) {
+	var entries []Entry
+	if !f.old {
+		text, err := read(f.dir, Old)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		f.old, entries = true, Parse(text)
+	}
+	for {
+		if f.file != nil {
+			text, err := io.ReadAll(f.file)
+			if err != nil {
+				return entries, err
+			}
+			f.rest = append(f.rest, text...)
+			end := bytes.LastIndexByte(f.rest, '\n') + 1
+			entries = append(entries, Parse(f.rest[:end])...)
+			f.rest = bytes.Clone(f.rest[end:])
+		}
+		if again, err := f.reopen(); !again || err != nil {
+			return entries, err
+		}
+	}
+}
+
+// reopen opens the journal if it was begun since, and reports whether it has.
+func (f *Follower) reopen() (bool, error) {
+	now, err := f.dir.Open(File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if f.file != nil {
+		a, errA := f.file.Stat()
+		b, errB := now.Stat()
+		if err := errors.Join(errA, errB); err != nil || os.SameFile(a, b) {
+			return false, errors.Join(err, now.Close())
+		}
+		_ = f.file.Close()
+	}
+	f.file, f.rest = now, nil
+	return true, nil
+}
+
+// Close closes the Follower.
+func (f *Follower) Close() error {
+	if f.file != nil {
+		_ = f.file.Close()
+	}
+	return f.dir.Close()
+}

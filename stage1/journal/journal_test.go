@@ -73,3 +73,58 @@ func FuzzJournal(f *testing.F) {
 		}
 	})
 }
+
+func TestAFollowerReadsEveryLineOnce(t *testing.T) {
+	dir := t.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := Follow(root)
+	defer f.Close()
+	next := 0
+	read := func() {
+		t.Helper()
+		entries, err := f.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if e.PID != next {
+				t.Fatalf("entry %d instead of %d", e.PID, next)
+			}
+			next++
+		}
+	}
+	read()
+	const lines = 2000 // several times the size of a journal
+	for i := range lines {
+		if err := Append(dir, Entry{Entrypoint: abi.Enter, PID: i, Error: strings.Repeat("e", 500)}); err != nil {
+			t.Fatal(err)
+		}
+		if i%7 == 0 {
+			read()
+		}
+	}
+	read()
+	if next != lines {
+		t.Errorf("%d entries of %d", next, lines)
+	}
+	half := `{"entrypoint":"enter","pid":2000`
+	for _, text := range []string{half, `,"ms":1}` + "\n"} {
+		j, err := os.OpenFile(Path(dir), os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := j.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		read()
+	}
+	if next != lines+1 {
+		t.Errorf("a line that was read in two pieces is missing")
+	}
+}

@@ -22,6 +22,7 @@ const (
 
 // Env has the streams, the environment and the version of a call of rktctl.
 type Env struct {
+	Stdin          io.Reader // nil: it is empty
 	Stdout, Stderr io.Writer
 	Getenv         func(string) string
 	Version        string
@@ -29,6 +30,12 @@ type Env struct {
 
 // errFound is returned by a verb that has found problems and has already written them.
 var errFound = errors.New("not right")
+
+// exitError is the exit code of a program that a verb has executed in an app, if the code is
+// not 0. The program has written what there is to say.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // usageError is an error in the command line of a command.
 type usageError struct {
@@ -91,8 +98,22 @@ func New(e *Env) *cobra.Command {
 	root.AddCommand(
 		config,
 		image,
-		stage1,
+		newAttach(e),
+		newCatManifest(e),
+		newEnter(e),
+		newEvents(e),
+		newExec(e),
+		newGC(e),
+		newInspect(e),
+		newList(e),
+		newLogs(e),
+		newPs(e),
+		newRm(e),
+		newStatus(e),
+		newStop(e),
+		newTop(e),
 		newVersion(e),
+		stage1,
 	)
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultHelpCmd()
@@ -115,6 +136,10 @@ func Run(ctx context.Context, e *Env, args []string) int {
 		return exitDone
 	case errors.Is(err, errFound):
 		return exitWrong
+	}
+	var exit exitError
+	if errors.As(err, &exit) {
+		return int(exit)
 	}
 	fmt.Fprintf(e.Stderr, "rktctl: %s\n", abi.Printable(err.Error()))
 	var usage *usageError

@@ -276,6 +276,34 @@ func TestWhatIsImportedIsUsedByItsDigestAlone(t *testing.T) {
 	}
 }
 
+func TestAnImportIsForgottenByTheBeginningOfItsDigest(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: trees belong to root")
+	}
+	bundled(t, "native")
+	t.Setenv(testData, filepath.Join(t.TempDir(), "rkt"))
+	var digests []string
+	for _, name := range []string{"one", "two"} {
+		image := stage1test.Image{Annotations: map[string]string{"example.com/which": name}}.Dir(t)
+		digests = append(digests, digestOf(t, image))
+		if got := rktctl(t, "", "stage1", "import", image); got.code != exitDone {
+			t.Fatalf("%+v", got)
+		}
+	}
+	if got := rktctl(t, "", "stage1", "gc", "--forget", "sha512-"); got.code != exitWrong || !strings.Contains(got.stderr, "2 imported") {
+		t.Errorf("%+v", got)
+	}
+	if got := rktctl(t, "", "stage1", "gc", "--forget", "xyz"); got.code != exitWrong || !strings.Contains(got.stderr, "xyz was not imported") {
+		t.Errorf("%+v", got)
+	}
+	for i, word := range []string{digests[0][:20], strings.TrimPrefix(digests[1], "sha512-")[:12]} {
+		got := rktctl(t, "", "stage1", "gc", "--forget", word)
+		if got.code != exitDone || strings.Contains(rktctl(t, configured(t), "stage1", "list").stdout, digests[i]) {
+			t.Errorf("%s: %+v", word, got)
+		}
+	}
+}
+
 func TestADirectoryThatIsTakenForANameIsPointedAt(t *testing.T) {
 	image := stage1test.Dir(t, nil)
 	t.Chdir(filepath.Dir(image))
@@ -334,7 +362,7 @@ func TestEveryVerbHasAPage(t *testing.T) {
 				heads = append(heads, sub.Short)
 			}
 		} else {
-			heads = append(heads, "\nDESCRIPTION\n    ", "\nEXIT STATUS\n    0 ")
+			heads = append(heads, "\nDESCRIPTION\n    ", "\nEXIT STATUS\n    ")
 		}
 		c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 			if f.Name != "help" {
@@ -359,6 +387,32 @@ func TestEveryVerbHasAPage(t *testing.T) {
 		if got := rktctl(t, "", args...); got.code != exitDone || !strings.HasPrefix(got.stdout, "rktctl ") {
 			t.Errorf("%q: %+v", args, got)
 		}
+	}
+}
+
+// docs/rktctl.md has a row for each verb.
+func TestTheTableOfVerbsIsComplete(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/rktctl.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var verbs, rows []string
+	everyCommand(func(c *cobra.Command) {
+		if !c.HasSubCommands() {
+			verbs = append(verbs, strings.Join(strings.Fields(c.CommandPath())[1:], " "))
+		}
+	})
+	for line := range strings.Lines(string(text)) {
+		if name, found := strings.CutPrefix(line, "| `"); found {
+			name, _, _ = strings.Cut(name, "`")
+			rows = append(rows, name)
+		}
+	}
+	rows = slices.DeleteFunc(rows, func(name string) bool { return name == "completion" })
+	slices.Sort(verbs)
+	slices.Sort(rows)
+	if !slices.Equal(verbs, rows) {
+		t.Errorf("the table has %q, and rktctl %q", rows, verbs)
 	}
 }
 

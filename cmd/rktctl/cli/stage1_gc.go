@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +16,7 @@ import (
 func newStage1GC(e *Env) *cobra.Command {
 	cmd := verb("stage1-gc", "gc [OPTIONS]", "remove the trees of stage1s that nothing leads to any more", none)
 	dry := cmd.Flags().Bool("dry-run", false, "remove nothing")
-	forget := cmd.Flags().StringArray("forget", nil, "take back the import of `DIGEST` first, so that it keeps the tree no more; may be given more than once")
+	forget := cmd.Flags().StringArray("forget", nil, "take back the import of `DIGEST`, or of the only one that begins so, first, so that it keeps the tree no more; may be given more than once")
 	out := newOutput(e, cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *dry && len(*forget) > 0 {
@@ -37,7 +38,11 @@ func collectTrees(ctx context.Context, e *Env, out *output, dry bool, forget []s
 	}
 	trees := []image.Tree{} // [], not null, for no trees
 	if store != nil {
-		for _, digest := range forget {
+		for _, word := range forget {
+			digest, err := importedDigest(store, word)
+			if err != nil {
+				return err
+			}
 			if err := store.Forget(ctx, digest); err != nil {
 				return err
 			}
@@ -47,6 +52,28 @@ func collectTrees(ctx context.Context, e *Env, out *output, dry bool, forget []s
 		trees = append(trees, found...)
 	}
 	return errors.Join(err, out.write(trees, func() *table { return treesTable(trees, dry) }))
+}
+
+// importedDigest returns the digest of the only import whose digest begins with a word, with
+// or without its prefix. If there is none, it returns the word.
+func importedDigest(store *image.Store, word string) (string, error) {
+	imports, err := store.Imports()
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, i := range imports {
+		if word != "" && (strings.HasPrefix(i.Digest, word) || strings.HasPrefix(i.Digest, "sha512-"+word)) {
+			found = append(found, i.Digest)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return word, nil
+	case 1:
+		return found[0], nil
+	}
+	return "", fmt.Errorf("%d imported stage1 images have digests that begin with %s: %s", len(found), word, strings.Join(found, ", "))
 }
 
 func treesTable(trees []image.Tree, dry bool) *table {

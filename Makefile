@@ -3,13 +3,13 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-kit test-integration test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz compat bench demo install clean
+.PHONY: help deps build check lint test test-unit test-kit test-integration test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz compat bench demo install uninstall clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
 # Of this directory's repository: a tarball may be unpacked inside another one.
 GIT      := GIT_CEILING_DIRECTORIES="$$(dirname '$(CURDIR)')" git
-VERSION  ?= $(shell $(GIT) describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION  ?= $(shell scripts/version)
 REVISION ?= $(shell $(GIT) rev-parse HEAD 2>/dev/null || echo unknown)
 # A build is the same in a checkout and in a tarball, in any directory.
 REPEATS  := -buildvcs=false -trimpath
@@ -143,6 +143,9 @@ demo: deps build ## run a container in a private containerd, and print its outpu
 
 install: build ## install below PREFIX (/usr/local) and DESTDIR
 	@scripts/install $(BIN) '$(DESTDIR)$(PREFIX)'
+
+uninstall: ## remove what make install has installed below PREFIX and DESTDIR
+	@RKT_DATA_DIR="$${RKT_DATA_DIR:-$(DESTDIR)/var/lib/rkt}" scripts/uninstall '$(DESTDIR)$(PREFIX)'
 
 clean: ## remove bin/
 	rm -rf $(BIN)

@@ -3,10 +3,11 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-kit test-integration test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz compat bench demo install uninstall clean
+.PHONY: help deps build check lint test test-unit test-kit test-release test-integration test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz compat bench demo install uninstall release clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
+DIST     ?= dist
 # Of this directory's repository: a tarball may be unpacked inside another one.
 GIT      := GIT_CEILING_DIRECTORIES="$$(dirname '$(CURDIR)')" git
 VERSION  ?= $(shell scripts/version)
@@ -51,10 +52,10 @@ lint: check ## the same, golangci-lint where it is installed, and govulncheck
 	@if command -v golangci-lint >/dev/null; then golangci-lint run ./... && cd integration && golangci-lint run ./...; \
 	else echo "==> golangci-lint is not installed: not run"; fi
 
-# Each of the four waits for much of its time, for timers and for other processes, so they run
+# Each of the five waits for much of its time, for timers and for other processes, so they run
 # in parallel.
 test: deps check ## everything that CI runs
-	@$(MAKE) --no-print-directory -j4 test-unit test-kit test-integration test-vm-short
+	@$(MAKE) --no-print-directory -j4 test-unit test-kit test-release test-integration test-vm-short
 
 test-unit: ## unit tests, with the race detector
 	@echo "==> unit tests"
@@ -64,6 +65,10 @@ test-kit: ## the tests of the authors' kit, and others that the race detector ca
 	@echo "==> the kit's tests"
 	@{ CGO_ENABLED=0 go test -json -run '$(STATIC)' ./stage1/images/native/container || failed=1; \
 	go test -timeout 30m -json ./$(PROGRAMS)/... || failed=1; exit $${failed:-0}; } | $(REPORT)
+
+test-release: ## a release for both architectures, twice: the same bytes, and the inventory's files
+	@echo "==> a release, twice"
+	@go -C integration/release test -count=1 -timeout 30m -json ./... | $(REPORT)
 
 test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,nspawn,runc,crun,runsc,runc-current)
 	@echo "==> integration tests ($(RUNTIMES))"
@@ -147,5 +152,8 @@ install: build ## install below PREFIX (/usr/local) and DESTDIR
 uninstall: ## remove what make install has installed below PREFIX and DESTDIR
 	@RKT_DATA_DIR="$${RKT_DATA_DIR:-$(DESTDIR)/var/lib/rkt}" scripts/uninstall '$(DESTDIR)$(PREFIX)'
 
-clean: ## remove bin/
-	rm -rf $(BIN)
+release: ## tarballs, packages, SBOMs and their sums, for ARCHES (amd64 arm64), into DIST (dist/)
+	@VERSION=$(VERSION) REVISION=$(REVISION) scripts/release '$(DIST)'
+
+clean: ## remove bin/ and dist/
+	rm -rf $(BIN) '$(DIST)'

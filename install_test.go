@@ -10,12 +10,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // A shim that records how it was called, and whose `delete` removes the pod of its id.
 const recordingShim = `#!/bin/sh
 echo "${0##*/} $*" >>"$RKT_DATA_DIR/calls"
-[ "$3" != delete ] || rm -r "$RKT_DATA_DIR/pods/run/$2"
+[ "$3" != delete ] || rm -r "$RKT_DATA_DIR/pods/run/$2" rkt.json
 echo answer
 exit "${RKT_TEST_CODE:-0}"
 `
@@ -225,13 +227,19 @@ func TestARemovedInstallationLeavesTheShimToLivingPods(t *testing.T) {
 	if files := i.files(t); files["bin/rktctl"] != "" || files["libexec/containerd-shim-rkt/stage1"] != "" || files[inventoryPath] != "" {
 		t.Errorf("the rest of the installation is still there: %v", files)
 	}
+	// containerd executes the shim in the directory of a bundle.
+	bundles := filepath.Join(t.TempDir(), "task/namespace")
+	for _, id := range []string{"a", "b", "late"} {
+		writeFile(t, filepath.Join(bundles, id, "rkt.json"), "{}", 0o640)
+	}
 	for n, call := range []string{"containerd-shim-rkt-v1 -id a start", "containerd-shim-rkt-oci-v1 -id a delete", "containerd-shim-rkt-mine-v1 -id b delete"} {
 		name, rest, _ := strings.Cut(call, " ")
 		if _, err := os.Stat(filepath.Join(i.prefix, "bin", name)); err != nil {
 			t.Fatalf("before %s: %v", call, err)
 		}
 		cmd := exec.CommandContext(t.Context(), filepath.Join(i.prefix, "bin", name), strings.Fields(rest)...)
-		cmd.Env = append(os.Environ(), "RKT_DATA_DIR="+i.data, fmt.Sprintf("RKT_TEST_CODE=%d", n))
+		cmd.Dir = filepath.Join(bundles, strings.Fields(rest)[1])
+		cmd.Env = append(os.Environ(), "PWD="+cmd.Dir, "RKT_DATA_DIR="+i.data, fmt.Sprintf("RKT_TEST_CODE=%d", n))
 		out, _ := cmd.Output()
 		if string(out) != "answer\n" || cmd.ProcessState.ExitCode() != n {
 			t.Errorf("%s: %q, exit code %d", call, out, cmd.ProcessState.ExitCode())
@@ -242,6 +250,17 @@ func TestARemovedInstallationLeavesTheShimToLivingPods(t *testing.T) {
 		}
 	}
 	_ = os.Remove(own)
+	// Another delete is still running, or goes on in another process.
+	if _, err := os.Stat(filepath.Join(i.prefix, "bin/containerd-shim-rkt-v1")); err != nil {
+		t.Error(err)
+	}
+	if err := os.RemoveAll(filepath.Join(bundles, "late")); err != nil {
+		t.Fatal(err)
+	}
+	wait.Observe(t, "the program goes after the last delete", func() (bool, string) {
+		files := i.files(t)
+		return len(files) == len(before), fmt.Sprint(len(files), " files, there were ", len(before))
+	})
 	differs(t, i.files(t), before)
 }
 

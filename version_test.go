@@ -76,9 +76,9 @@ func TestDocumentsNameTheVersionOfTheFile(t *testing.T) {
 	if newest == nil || "v"+string(newest[1]) != version {
 		t.Errorf("the newest release of CHANGELOG.md is %q, VERSION says %s", newest, version)
 	}
-	ours := regexp.MustCompile(`containerd-shim-rkt[-_]v?(\d+\.\d+\.\d+)|(?i:version is |image: .*/containerd-shim-rkt:)v?(\d+\.\d+\.\d+)`)
+	ours := regexp.MustCompile(`containerd-shim-rkt[-_]v?(\d+\.\d+\.\d+)|(?i:version is |containerd-shim-rkt-node:|newTag: |ARG VERSION=)v?(\d+\.\d+\.\d+)`)
 	named := 0
-	for _, pattern := range []string{"*.md", "docs/*.md", "contrib/*/*", "contrib/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "contrib/*/*", "contrib/*/*/*"} {
 		files, _ := filepath.Glob(pattern)
 		for _, file := range files {
 			text, err := os.ReadFile(file)

@@ -31,6 +31,12 @@ COLUMNS  := 6
 # The cases that run with runsc: those of the short form.
 RUNSC    := ^Test(Run|AProgram|Exec(AtA|Life|sLeaveNo)|Pause|KillAll|Update|MetricsOf|AnOOMIsPublished|Hooks(Have|Read)|ContainersOfOne|TheDeathOfTheShim)
 
+# The architecture of the guest of test-vm. Another one than the machine's has a few suites.
+ARCH       ?= $(shell go env GOHOSTARCH)
+GUEST_BIN  := $(if $(filter-out $(shell go env GOHOSTARCH),$(ARCH)),$(CURDIR)/.cache/$(ARCH),$(BIN))
+QEMU_amd64 := qemu-system-x86
+QEMU_arm64 := qemu-system-arm
+
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
@@ -122,10 +128,11 @@ test-buildkit: deps build ## BuildKit with a containerd worker, and containerd-s
 	@RKT_TEST_BUILDKIT=1 RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -timeout 30m -json $(BUILDKIT_FLAGS) ./clients | $(REPORT)
 
-test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS)
-	@echo "==> tests in a guest with systemd and cgroup v2"
-	@scripts/deps debootstrap qemu-system-x86 e2fsprogs
-	@go -C integration run ./vm -bin $(BIN) $(VM_FLAGS) | $(REPORT)
+test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS, ARCH=arm64)
+	@echo "==> tests in a guest with systemd and cgroup v2, on $(ARCH)"
+	@scripts/deps debootstrap e2fsprogs kmod $(QEMU_$(ARCH))
+	@[ '$(GUEST_BIN)' = '$(BIN)' ] || GOARCH=$(ARCH) $(MAKE) --no-print-directory build BIN='$(GUEST_BIN)'
+	@go -C integration run ./vm -arch $(ARCH) -bin '$(GUEST_BIN)' $(VM_FLAGS) | $(REPORT)
 
 test-vm-short: override VM_FLAGS += -short
 test-vm-short: test-vm ## the part of test-vm that make test runs, in minutes

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/binaries"
 )
@@ -27,31 +28,50 @@ const (
 var guest embed.FS
 
 // machine has the files to boot.
-type machine struct{ kernel, initramfs, root string }
+type machine struct {
+	arch                    *architecture
+	kernel, initramfs, root string
+}
 
 // newMachine makes the guest's kernel and root file system from Debian's packages,
 // once per kernel and recipe.
-func newMachine(ctx context.Context, log io.Writer) (machine, error) {
-	kernel, err := kernelPackage(ctx)
+func newMachine(ctx context.Context, log io.Writer, arch *architecture) (machine, error) {
+	packages, err := newPackages(ctx, arch)
+	if err != nil {
+		return machine{}, err
+	}
+	defer packages.discard()
+	kernel, err := packages.kernel(ctx)
 	if err != nil {
 		return machine{}, err
 	}
 	recipe := sha256.New()
-	fmt.Fprintln(recipe, suite, include, inInitramfs, inRoot)
+	fmt.Fprintln(recipe, suite, include, inInitramfs, arch.crypto+" "+inRoot)
 	for _, name := range []string{"init", "fstab", "patience.conf", "rkt-tests.service"} {
 		recipe.Write(embedded(name))
 	}
+	takes := "a minute or two"
+	if arch.foreign() {
+		recipe.Write(embedded("second-stage"))
+		takes = "ten minutes"
+	}
 	name := fmt.Sprintf("vm-%s-%s-%x", suite, strings.TrimPrefix(kernel, "linux-image-"), recipe.Sum(nil)[:4])
 	dir, err := binaries.Cached(name, func(dir string) error {
-		done := binaries.Progress(log, "making a guest of Debian "+suite+" and "+kernel+" (once, a minute or two)")
+		done := binaries.Progress(log, "making a guest of Debian "+suite+" and "+kernel+" (once, "+takes+")")
 		defer done()
-		return makeMachine(ctx, dir, kernel)
+		return makeMachine(ctx, in(dir, arch), packages, kernel)
 	})
+	return in(dir, arch), err
+}
+
+// in returns the machine whose files are in a directory.
+func in(dir string, arch *architecture) machine {
 	return machine{
+		arch:      arch,
 		kernel:    filepath.Join(dir, "vmlinuz"),
 		initramfs: filepath.Join(dir, "initramfs"),
 		root:      filepath.Join(dir, "root.ext4"),
-	}, err
+	}
 }
 
 func embedded(name string) []byte {
@@ -62,21 +82,55 @@ func embedded(name string) []byte {
 	return b
 }
 
-func makeMachine(ctx context.Context, dir, kernel string) error {
+func makeMachine(ctx context.Context, m machine, packages *packages, kernel string) error {
+	dir := filepath.Dir(m.root)
 	root := filepath.Join(dir, "root")
-	if err := run(ctx, "debootstrap", "--variant=minbase", "--include="+include, suite, root); err != nil {
+	args := []string{"--variant=minbase", "--include=" + include, suite, root}
+	if m.arch.foreign() {
+		args = append([]string{"--foreign", "--arch=" + m.arch.name}, args...)
+	}
+	if err := run(ctx, "debootstrap", args...); err != nil {
 		return err
 	}
-	if err := addKernel(ctx, dir, root, kernel); err != nil {
+	if err := m.addKernel(ctx, root, packages, kernel); err != nil {
 		return err
 	}
 	if err := addService(root); err != nil {
 		return err
 	}
-	if err := makeFileSystem(ctx, filepath.Join(dir, "root.ext4"), root, 2<<30); err != nil {
+	if err := makeFileSystem(ctx, m.root, root, 2<<30); err != nil {
 		return err
 	}
+	if m.arch.foreign() {
+		if err := m.secondStage(ctx); err != nil {
+			return err
+		}
+	}
 	return os.RemoveAll(root)
+}
+
+// secondStage lets debootstrap configure the guest's packages, by the guest itself, because their
+// scripts execute programs of its architecture.
+func (m machine) secondStage(ctx context.Context) error {
+	dir := filepath.Dir(m.root)
+	console := filepath.Join(dir, "console")
+	args := append(m.hardware(m.secondStageInitramfs(), console),
+		"-drive", "id=root,file="+m.root+",format=raw,if=none,cache=unsafe",
+		"-device", "virtio-blk-pci,drive=root",
+	)
+	ctx, cancel := context.WithTimeout(ctx, time.Hour)
+	defer cancel()
+	if err := run(ctx, m.arch.qemu, args...); err != nil {
+		return err
+	}
+	if said := tail(console, 4000); !strings.Contains(said, "second stage done") {
+		return fmt.Errorf("debootstrap's second stage did not end. The guest's console ends with:\n%s", said)
+	}
+	return errors.Join(os.Remove(console), os.Remove(m.secondStageInitramfs()))
+}
+
+func (m machine) secondStageInitramfs() string {
+	return filepath.Join(filepath.Dir(m.root), "second-stage")
 }
 
 // addService makes the guest run the tests at boot.
@@ -86,6 +140,7 @@ func addService(root string) error {
 	settings := filepath.Join(root, "etc/systemd/system.conf.d")
 	return errors.Join(
 		os.MkdirAll(settings, 0o755),
+		os.MkdirAll(units, 0o755),
 		os.WriteFile(filepath.Join(settings, "patience.conf"), embedded("patience.conf"), 0o644),
 		os.WriteFile(filepath.Join(root, "etc/fstab"), embedded("fstab"), 0o644),
 		os.WriteFile(filepath.Join(root, "etc/hostname"), []byte("rkt-guest\n"), 0o644),

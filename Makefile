@@ -43,12 +43,13 @@ help: ## show this
 deps: ## install missing Debian packages (as root)
 	@scripts/deps
 
-build: ## build the shim, its stage1 images and rktctl into bin/
+build: ## build the shim, its stage1 images and rktctl, with its man pages, into bin/
 	@echo "==> building the shim, its stage1 images and rktctl into bin/"
 	@CGO_ENABLED=0 go build $(REPEATS) -ldflags '$(LDFLAGS)' -o '$(BIN)/$(SHIM)' ./cmd/$(SHIM)
 	@for s in oci nspawn fly; do ln -sfn $(SHIM) '$(BIN)'/containerd-shim-rkt-$$s-v1; done
 	@CGO_ENABLED=0 go build $(REPEATS) -ldflags '-s -w -X main.version=$(VERSION)' -o '$(BIN)/rktctl' ./cmd/rktctl
 	@scripts/stage1-images '$(BIN)/stage1'
+	@GOARCH='' SOURCE_DATE_EPOCH=$$(scripts/epoch) go -C integration/release run ./pages '$(abspath $(BIN))/share'
 
 check: ## gofmt, go vet and shellcheck
 	@scripts/check

@@ -29,6 +29,10 @@ func builtFiles(t *testing.T, version string) string {
 	for path, mode := range map[string]os.FileMode{
 		"containerd-shim-rkt-v1":          0o755,
 		"rktctl":                          0o755,
+		"share/man/man1/rktctl.1":         0o600, // the umask of a build makes no difference
+		"share/completions/rktctl":        0o644,
+		"share/completions/_rktctl":       0o644,
+		"share/completions/rktctl.fish":   0o644,
 		"stage1/native/manifest":          0o644,
 		"stage1/native/rootfs/native":     0o711,
 		"stage1/native/rootfs/" + version: 0o644,
@@ -64,8 +68,9 @@ func newInstallation(t *testing.T) *installation {
 	// A prefix has files of others.
 	writeFile(t, filepath.Join(i.prefix, "bin/other"), "", 0o755)
 	writeFile(t, filepath.Join(i.prefix, "share/other/file"), "", 0o644)
-	for _, d := range []string{i.data, filepath.Join(i.prefix, "libexec")} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
+	shared := []string{"libexec", "share/bash-completion/completions", "share/fish/vendor_completions.d", "share/man/man1", "share/zsh/site-functions"}
+	for _, d := range append(shared, "../../rkt") {
+		if err := os.MkdirAll(filepath.Join(i.prefix, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -172,7 +177,8 @@ func TestWhatIsInstalledIsExactlyTheInventory(t *testing.T) {
 		"libexec/containerd-shim-rkt/stage1/native/rootfs/run": "- link native",
 		"share/containerd-shim-rkt/contrib/containerd/2.x":     "0755 dir -",
 		"libexec/containerd-shim-rkt/stage1/native":            "0755 dir -",
-		"share/containerd-shim-rkt":                            "0755 dir -",
+		"share/man/man1":            "0755 dir -",
+		"share/containerd-shim-rkt": "0755 dir -",
 	} {
 		if installed[path] != is {
 			t.Errorf("%s is %q, want %q", path, installed[path], is)

@@ -76,6 +76,11 @@ func allHaveTheFiles(t *testing.T, made map[string][]byte, arch string) {
 		want[path] = is
 	}
 	same(t, "the tarball", tarball, want)
+	for _, path := range []string{"share/man/man1/rktctl-stage1-verify.1", "share/bash-completion/completions/rktctl"} {
+		if want[path] == "" {
+			t.Errorf("there is no %s", path)
+		}
+	}
 
 	for path, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
 		if path != arch {
@@ -184,7 +189,7 @@ func same(t *testing.T, what string, got, want map[string]string) {
 func untar(t *testing.T, r io.Reader, prefix string) (entries map[string]string, contents map[string][]byte) {
 	t.Helper()
 	entries, contents = map[string]string{}, map[string][]byte{}
-	shared := regexp.MustCompile(`^(\./|(bin|libexec|share|share/doc|share/man|share/man/man1|share/[a-z/-]*completion[a-z/._-]*)/)?$`)
+	shared := regexp.MustCompile(`^(\./|(bin|libexec|share)/|share/(doc|man|man/man1|bash-completion|bash-completion/completions|fish|fish/vendor_completions\.d|zsh|zsh/[a-z-]+)/)?$`)
 	for archive := tar.NewReader(r); ; {
 		h, err := archive.Next()
 		if err == io.EOF {

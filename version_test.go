@@ -97,3 +97,37 @@ func TestDocumentsNameTheVersionOfTheFile(t *testing.T) {
 		t.Error("no document names a version: the pattern is out of date")
 	}
 }
+
+// The matrix of support names the target that runs the tests, for each row that says "tested".
+func TestWhatIsTestedNamesItsTarget(t *testing.T) {
+	text, err := os.ReadFile("docs/support.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := regexp.MustCompile("^`make (test-[a-z-]+)[^`]*`$")
+	rows := 0
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		if len(cells) != 3 || strings.TrimSpace(cells[0]) == "" || strings.HasPrefix(cells[0], "---") {
+			continue
+		}
+		rows++
+		is, by := strings.TrimSpace(cells[1]), strings.TrimSpace(cells[2])
+		target := command.FindStringSubmatch(by)
+		switch {
+		case is == "tested" && target == nil:
+			t.Errorf("%s: tested by %q", cells[0], by)
+		case is == "tested" && !strings.Contains(string(makefile), "\n"+target[1]+":"):
+			t.Errorf("%s: the Makefile has no %s", cells[0], target[1])
+		case is != "tested" && (by != "" || is != "expected" && is != "not"):
+			t.Errorf("%s is %q, by %q", cells[0], is, by)
+		}
+	}
+	if rows < 20 {
+		t.Errorf("the matrix has %d rows", rows)
+	}
+}

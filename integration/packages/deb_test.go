@@ -56,7 +56,7 @@ func (d *deb) status() string {
 // node starts a containerd with the package's drop-in.
 func (d *deb) node() *node {
 	d.t.Helper()
-	dir := d.t.TempDir()
+	dir := shortDir(d.t)
 	dropIns := filepath.Join(dir, "conf.d")
 	if err := os.Mkdir(dropIns, 0o755); err != nil {
 		d.t.Fatal(err)

@@ -28,19 +28,7 @@ func newInstaller(t *testing.T) *installer {
 	if os.Getenv("RKT_TEST_GUEST") != "" {
 		t.Skip("needs the repository's scripts")
 	}
-	// Sockets are in it, so its path is short.
-	dir, err := os.MkdirTemp("", "rkt-it-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	dir := shortDir(t)
 	i := &installer{t: t, dir: dir, root: filepath.Join(dir, "root")}
 	i.env = []string{"HOST=" + i.root, "PAYLOAD=" + filepath.Join(dir, "payload"), "ENTER=none", "ONCE=1", "DONE=" + filepath.Join(dir, "done"),
 		"RESTART=touch " + i.marker(), "RKT_DATA_DIR=" + i.data()}

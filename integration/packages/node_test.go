@@ -86,6 +86,24 @@ type options struct {
 	env     []string
 }
 
+// shortDir makes a directory with a path that is short enough for the sockets in it.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "rkt-it-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // startNode starts a node, which ends with the test.
 func startNode(t *testing.T, o options) *node {
 	t.Helper()

@@ -119,31 +119,10 @@ func (m machine) addKernel(ctx context.Context, root string, p *packages, name s
 	if err := run(ctx, "depmod", "--basedir", root, version); err != nil {
 		return err
 	}
-	busybox, err := busybox(ctx, unpacked, root)
-	if err != nil {
+	if err := writeInitramfs(m.initramfs, root, modules); err != nil {
 		return err
-	}
-	if err := writeInitramfs(m.initramfs, embedded("init"), busybox, modules); err != nil {
-		return err
-	}
-	if m.arch.foreign() {
-		if err := writeInitramfs(m.secondStageInitramfs(), embedded("second-stage"), busybox, modules); err != nil {
-			return err
-		}
 	}
 	return os.RemoveAll(unpacked)
-}
-
-// busybox returns the program of the guest's root. debootstrap's first stage has only downloaded it.
-func busybox(ctx context.Context, dir, root string) ([]byte, error) {
-	downloaded, err := filepath.Glob(filepath.Join(root, "var/cache/apt/archives/busybox-static_*.deb"))
-	if err != nil || len(downloaded) == 0 {
-		return os.ReadFile(filepath.Join(root, "bin/busybox"))
-	}
-	if err := run(ctx, "dpkg", "-x", downloaded[0], filepath.Join(dir, "busybox")); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(filepath.Join(dir, "busybox/bin/busybox"))
 }
 
 func copyModules(from, to, parts string) error {
@@ -168,9 +147,9 @@ func move(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// writeInitramfs writes an initramfs: its first process, busybox, modules and the order in which
-// they are loaded.
-func writeInitramfs(path string, init, busybox []byte, modules string) error {
+// writeInitramfs writes the initramfs that mounts the root file system: busybox, modules and
+// the order in which they are loaded.
+func writeInitramfs(path, root, modules string) error {
 	dependencies, err := os.ReadFile(filepath.Join(modules, "modules.dep"))
 	if err != nil {
 		return err
@@ -191,12 +170,16 @@ func writeInitramfs(path string, init, busybox []byte, modules string) error {
 		return err
 	}
 	defer f.Close()
+	busybox, err := os.ReadFile(filepath.Join(root, "bin/busybox"))
+	if err != nil {
+		return err
+	}
 	archive := cpio{w: f}
 	for _, dir := range []string{"bin", "dev", "modules", "root"} {
 		archive.dir(dir)
 	}
 	archive.file("bin/busybox", 0o755, busybox)
-	archive.file("init", 0o755, init)
+	archive.file("init", 0o755, embedded("init"))
 	var names strings.Builder
 	for _, m := range order {
 		b, err := os.ReadFile(filepath.Join(modules, m))

@@ -2,8 +2,8 @@
 // process and cgroup version 2. It is for machines that lack one of the two. It prints the output
 // of `go test -json` on stdout, and its progress on stderr.
 //
-// The guest may have another architecture than the machine: then debootstrap's second stage runs in
-// it, and its suites are a few, each with the number of tests that it skips.
+// The guest may have another architecture than the machine. Its suites are then a few, each with
+// the number of tests that it skips.
 //
 // The guest's kernel and root file system are made from Debian's packages, once. The shim,
 // containerd and the test binaries are on a second disk, because there is no Go in the guest.

@@ -3,13 +3,14 @@
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help deps build check lint test test-unit test-kit test-integration test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz compat bench demo install clean
+.PHONY: help deps build check lint test test-unit test-kit test-release test-integration test-hostile test-client test-oci test-cri test-critest test-containerd-cri test-kubelet test-docker test-buildkit test-runsc test-long test-vm test-vm-short test-rkt test-fuzz compat bench demo install uninstall release clean
 
 PREFIX   ?= /usr/local
 BIN      := $(CURDIR)/bin
+DIST     ?= dist
 # Of this directory's repository: a tarball may be unpacked inside another one.
 GIT      := GIT_CEILING_DIRECTORIES="$$(dirname '$(CURDIR)')" git
-VERSION  ?= $(shell $(GIT) describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION  ?= $(shell scripts/version)
 REVISION ?= $(shell $(GIT) rev-parse HEAD 2>/dev/null || echo unknown)
 # A build is the same in a checkout and in a tarball, in any directory.
 REPEATS  := -buildvcs=false -trimpath
@@ -30,18 +31,25 @@ COLUMNS  := 6
 # The cases that run with runsc: those of the short form.
 RUNSC    := ^Test(Run|AProgram|Exec(AtA|Life|sLeaveNo)|Pause|KillAll|Update|MetricsOf|AnOOMIsPublished|Hooks(Have|Read)|ContainersOfOne|TheDeathOfTheShim)
 
+# The architecture of the guest of test-vm. Another one than the machine's has a few suites.
+ARCH       ?= $(shell go env GOHOSTARCH)
+GUEST_BIN  := $(if $(filter-out $(shell go env GOHOSTARCH),$(ARCH)),$(CURDIR)/.cache/$(ARCH),$(BIN))
+QEMU_amd64 := qemu-system-x86
+QEMU_arm64 := qemu-system-arm
+
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 26
 
 deps: ## install missing Debian packages (as root)
 	@scripts/deps
 
-build: ## build the shim, its stage1 images and rktctl into bin/
+build: ## build the shim, its stage1 images and rktctl, with its man pages, into bin/
 	@echo "==> building the shim, its stage1 images and rktctl into bin/"
 	@CGO_ENABLED=0 go build $(REPEATS) -ldflags '$(LDFLAGS)' -o '$(BIN)/$(SHIM)' ./cmd/$(SHIM)
 	@for s in oci nspawn fly; do ln -sfn $(SHIM) '$(BIN)'/containerd-shim-rkt-$$s-v1; done
 	@CGO_ENABLED=0 go build $(REPEATS) -ldflags '-s -w -X main.version=$(VERSION)' -o '$(BIN)/rktctl' ./cmd/rktctl
 	@scripts/stage1-images '$(BIN)/stage1'
+	@GOARCH='' SOURCE_DATE_EPOCH=$$(scripts/epoch) go -C integration/release run ./pages '$(abspath $(BIN))/share'
 
 check: ## gofmt, go vet and shellcheck
 	@scripts/check
@@ -51,10 +59,10 @@ lint: check ## the same, golangci-lint where it is installed, and govulncheck
 	@if command -v golangci-lint >/dev/null; then golangci-lint run ./... && cd integration && golangci-lint run ./...; \
 	else echo "==> golangci-lint is not installed: not run"; fi
 
-# Each of the four waits for much of its time, for timers and for other processes, so they run
+# Each of the five waits for much of its time, for timers and for other processes, so they run
 # in parallel.
 test: deps check ## everything that CI runs
-	@$(MAKE) --no-print-directory -j4 test-unit test-kit test-integration test-vm-short
+	@$(MAKE) --no-print-directory -j4 test-unit test-kit test-release test-integration test-vm-short
 
 test-unit: ## unit tests, with the race detector
 	@echo "==> unit tests"
@@ -64,6 +72,10 @@ test-kit: ## the tests of the authors' kit, and others that the race detector ca
 	@echo "==> the kit's tests"
 	@{ CGO_ENABLED=0 go test -json -run '$(STATIC)' ./stage1/images/native/container || failed=1; \
 	go test -timeout 30m -json ./$(PROGRAMS)/... || failed=1; exit $${failed:-0}; } | $(REPORT)
+
+test-release: ## a release for both architectures, twice: the same bytes, and the inventory's files
+	@echo "==> a release, twice"
+	@go -C integration/release test -count=1 -timeout 30m -json ./... | $(REPORT)
 
 test-integration: build ## a real containerd against bin/ (RUNTIMES=native,oci,nspawn,runc,crun,runsc,runc-current)
 	@echo "==> integration tests ($(RUNTIMES))"
@@ -117,10 +129,11 @@ test-buildkit: deps build ## BuildKit with a containerd worker, and containerd-s
 	@RKT_TEST_BUILDKIT=1 RKT_TEST_BIN=$(BIN) \
 	go -C integration test -count=1 -timeout 30m -json $(BUILDKIT_FLAGS) ./clients | $(REPORT)
 
-test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS)
-	@echo "==> tests in a guest with systemd and cgroup v2"
-	@scripts/deps debootstrap qemu-system-x86 e2fsprogs
-	@go -C integration run ./vm -bin $(BIN) $(VM_FLAGS) | $(REPORT)
+test-vm: build ## cgroup v2 and systemd, in a guest (QEMU) (VM_FLAGS, ARCH=arm64)
+	@echo "==> tests in a guest with systemd and cgroup v2, on $(ARCH)"
+	@scripts/deps debootstrap e2fsprogs kmod $(QEMU_$(ARCH))
+	@[ '$(GUEST_BIN)' = '$(BIN)' ] || GOARCH=$(ARCH) $(MAKE) --no-print-directory build BIN='$(GUEST_BIN)'
+	@go -C integration run ./vm -arch $(ARCH) -bin '$(GUEST_BIN)' $(VM_FLAGS) | $(REPORT)
 
 test-vm-short: override VM_FLAGS += -short
 test-vm-short: test-vm ## the part of test-vm that make test runs, in minutes
@@ -144,5 +157,11 @@ demo: deps build ## run a container in a private containerd, and print its outpu
 install: build ## install below PREFIX (/usr/local) and DESTDIR
 	@scripts/install $(BIN) '$(DESTDIR)$(PREFIX)'
 
-clean: ## remove bin/
-	rm -rf $(BIN)
+uninstall: ## remove what make install has installed below PREFIX and DESTDIR
+	@RKT_DATA_DIR="$${RKT_DATA_DIR:-$(DESTDIR)/var/lib/rkt}" scripts/uninstall '$(DESTDIR)$(PREFIX)'
+
+release: ## tarballs, packages, SBOMs and their sums, for ARCHES (amd64 arm64), into DIST (dist/)
+	@VERSION=$(VERSION) REVISION=$(REVISION) scripts/release '$(DIST)'
+
+clean: ## remove bin/ and dist/
+	rm -rf $(BIN) '$(DIST)'

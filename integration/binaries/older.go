@@ -1,6 +1,7 @@
 package binaries
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,7 +77,9 @@ func pinned(ctx context.Context, name, module string) (dir, version string, err 
 // cacheName returns the name of the directory in the cache for a version of a program, as this
 // machine's Go builds it.
 func cacheName(what, version string) string {
-	return strings.Join([]string{what, version, runtime.Version(), runtime.GOARCH}, "-")
+	// The go command that is executed builds for this architecture.
+	arch := cmp.Or(os.Getenv("GOARCH"), runtime.GOARCH)
+	return strings.Join([]string{what, version, runtime.Version(), arch}, "-")
 }
 
 // buildIn runs go build in another module.

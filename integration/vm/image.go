@@ -27,17 +27,25 @@ const (
 var guest embed.FS
 
 // machine has the files to boot.
-type machine struct{ kernel, initramfs, root string }
+type machine struct {
+	arch                    *architecture
+	kernel, initramfs, root string
+}
 
 // newMachine makes the guest's kernel and root file system from Debian's packages,
 // once per kernel and recipe.
-func newMachine(ctx context.Context, log io.Writer) (machine, error) {
-	kernel, err := kernelPackage(ctx)
+func newMachine(ctx context.Context, log io.Writer, arch *architecture) (machine, error) {
+	packages, err := newPackages(ctx, arch)
+	if err != nil {
+		return machine{}, err
+	}
+	defer packages.discard()
+	kernel, err := packages.kernel(ctx)
 	if err != nil {
 		return machine{}, err
 	}
 	recipe := sha256.New()
-	fmt.Fprintln(recipe, suite, include, inInitramfs, inRoot)
+	fmt.Fprintln(recipe, suite, include, inInitramfs, arch.crypto+" "+inRoot)
 	for _, name := range []string{"init", "fstab", "patience.conf", "rkt-tests.service"} {
 		recipe.Write(embedded(name))
 	}
@@ -45,13 +53,19 @@ func newMachine(ctx context.Context, log io.Writer) (machine, error) {
 	dir, err := binaries.Cached(name, func(dir string) error {
 		done := binaries.Progress(log, "making a guest of Debian "+suite+" and "+kernel+" (once, a minute or two)")
 		defer done()
-		return makeMachine(ctx, dir, kernel)
+		return makeMachine(ctx, in(dir, arch), packages, kernel)
 	})
+	return in(dir, arch), err
+}
+
+// in returns the machine whose files are in a directory.
+func in(dir string, arch *architecture) machine {
 	return machine{
+		arch:      arch,
 		kernel:    filepath.Join(dir, "vmlinuz"),
 		initramfs: filepath.Join(dir, "initramfs"),
 		root:      filepath.Join(dir, "root.ext4"),
-	}, err
+	}
 }
 
 func embedded(name string) []byte {
@@ -62,21 +76,69 @@ func embedded(name string) []byte {
 	return b
 }
 
-func makeMachine(ctx context.Context, dir, kernel string) error {
+func makeMachine(ctx context.Context, m machine, packages *packages, kernel string) error {
+	dir := filepath.Dir(m.root)
 	root := filepath.Join(dir, "root")
-	if err := run(ctx, "debootstrap", "--variant=minbase", "--include="+include, suite, root); err != nil {
+	args := []string{"--variant=minbase", "--include=" + include, suite, root}
+	if m.arch.foreign() {
+		args = append([]string{"--foreign", "--arch=" + m.arch.name}, args...)
+	}
+	if err := run(ctx, "debootstrap", args...); err != nil {
 		return err
 	}
-	if err := addKernel(ctx, dir, root, kernel); err != nil {
+	if m.arch.foreign() {
+		if err := unpackForeign(ctx, root); err != nil {
+			return err
+		}
+	}
+	if err := m.addKernel(ctx, root, packages, kernel); err != nil {
 		return err
 	}
 	if err := addService(root); err != nil {
 		return err
 	}
-	if err := makeFileSystem(ctx, filepath.Join(dir, "root.ext4"), root, 2<<30); err != nil {
+	if err := makeFileSystem(ctx, m.root, root, 2<<30); err != nil {
 		return err
 	}
 	return os.RemoveAll(root)
+}
+
+// unpackForeign makes a root file system of the packages of another architecture that debootstrap
+// has downloaded. Their scripts would need an emulator, in which they take half an hour, so it
+// does by itself the few steps of them that the guest needs: users, and files of /etc. The guest
+// has no list of installed packages.
+func unpackForeign(ctx context.Context, root string) error {
+	downloaded := filepath.Join(root, "var/cache/apt/archives")
+	debs, err := filepath.Glob(filepath.Join(downloaded, "*.deb"))
+	if err != nil {
+		return err
+	}
+	for _, deb := range debs {
+		// Directories of / are links into /usr.
+		const unpack = `dpkg-deb --fsys-tarfile "$1" | tar --extract --keep-directory-symlink --directory "$2"`
+		if err := run(ctx, "bash", "-o", "pipefail", "-c", unpack, "bash", deb, root); err != nil {
+			return err
+		}
+	}
+	const bus = "messagebus:x:100:"
+	for to, from := range map[string][]string{
+		"passwd": {"usr/share/base-passwd/passwd.master", bus + "100::/nonexistent:/usr/sbin/nologin\n"},
+		"group":  {"usr/share/base-passwd/group.master", bus + "\n"},
+	} {
+		text, err := os.ReadFile(filepath.Join(root, from[0]))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(root, "etc", to), append(text, from[1]...), 0o644); err != nil {
+			return err
+		}
+	}
+	return errors.Join(
+		// Without an id systemd asks its questions of the first boot.
+		os.WriteFile(filepath.Join(root, "etc/machine-id"), []byte(strings.Repeat("7", 32)+"\n"), 0o444),
+		os.RemoveAll(downloaded),
+		os.RemoveAll(filepath.Join(root, "debootstrap")),
+	)
 }
 
 // addService makes the guest run the tests at boot.
@@ -86,6 +148,7 @@ func addService(root string) error {
 	settings := filepath.Join(root, "etc/systemd/system.conf.d")
 	return errors.Join(
 		os.MkdirAll(settings, 0o755),
+		os.MkdirAll(units, 0o755),
 		os.WriteFile(filepath.Join(settings, "patience.conf"), embedded("patience.conf"), 0o644),
 		os.WriteFile(filepath.Join(root, "etc/fstab"), embedded("fstab"), 0o644),
 		os.WriteFile(filepath.Join(root, "etc/hostname"), []byte("rkt-guest\n"), 0o644),

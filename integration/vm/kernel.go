@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,19 +18,56 @@ import (
 // are written. Debian's kernels have no virtio built in.
 const inInitramfs = "virtio_pci virtio_blk virtio_console crc32c_generic ext4"
 
-// inRoot are the modules that the guest loads on demand.
-const inRoot = "arch/x86/crypto block crypto fs lib mm net security drivers/block drivers/char drivers/net/veth.ko drivers/virtio"
+// inRoot are the modules that the guest loads on demand, beside those of its architecture.
+const inRoot = "block crypto fs lib mm net security drivers/block drivers/char drivers/net/veth.ko drivers/virtio"
 
-// kernelPackage returns the package on which Debian's linux-image-amd64 depends. If the package
+// packages are Debian's packages of an architecture.
+type packages struct {
+	arch    *architecture
+	options []string // of apt-get and apt-cache
+	state   string   // directory with the lists of a foreign architecture; "": the machine's own
+}
+
+// newPackages returns the packages of an architecture. The lists of a foreign one are downloaded
+// into a directory of their own, so that the machine's apt does not change.
+func newPackages(ctx context.Context, arch *architecture) (*packages, error) {
+	p := &packages{arch: arch}
+	if !arch.foreign() {
+		return p, nil
+	}
+	var err error
+	if p.state, err = os.MkdirTemp("", "rkt-vm-apt-"); err != nil {
+		return nil, err
+	}
+	p.options = []string{
+		"-o", "APT::Architecture=" + arch.name, "-o", "APT::Architectures=" + arch.name, "-o", "APT::Sandbox::User=root",
+		"-o", "Dir::State::Lists=" + p.state, "-o", "Dir::State::status=/dev/null",
+		"-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=",
+	}
+	if err := run(ctx, "apt-get", append(p.options, "update")...); err != nil {
+		p.discard()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *packages) discard() {
+	if p.state != "" {
+		_ = os.RemoveAll(p.state)
+	}
+}
+
+// kernel returns the package on which Debian's linux-image-ARCHITECTURE depends. If the package
 // lists of the machine do not have it, they are updated first.
-func kernelPackage(ctx context.Context) (string, error) {
-	const meta = "linux-image-amd64"
-	out, err := output(ctx, "apt-cache", "depends", "--important", meta)
+func (p *packages) kernel(ctx context.Context) (string, error) {
+	meta := "linux-image-" + p.arch.name
+	depends := append(slices.Clone(p.options), "depends", "--important", meta)
+	out, err := output(ctx, "apt-cache", depends...)
 	if err != nil {
-		if err := run(ctx, "apt-get", "update"); err != nil {
+		if err := run(ctx, "apt-get", append(slices.Clone(p.options), "update")...); err != nil {
 			return "", err
 		}
-		if out, err = output(ctx, "apt-cache", "depends", "--important", meta); err != nil {
+		if out, err = output(ctx, "apt-cache", depends...); err != nil {
 			return "", err
 		}
 	}
@@ -41,13 +79,27 @@ func kernelPackage(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("the package %s depends on no kernel: %s", meta, out)
 }
 
+// download writes a package to a directory.
+func (p *packages) download(ctx context.Context, dir, name string) error {
+	if p.options == nil {
+		return binaries.Download(ctx, dir, name)
+	}
+	cmd := exec.CommandContext(ctx, "apt-get", append(slices.Clone(p.options), "download", name)...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("download %s: %w: %s", name, err, out)
+	}
+	return nil
+}
+
 // addKernel downloads the kernel, and writes it and its initramfs to dir and its modules to
 // root. It does not install the package: the package's scripts would make an initramfs and look
 // for a boot loader.
-func addKernel(ctx context.Context, dir, root, name string) error {
+func (m machine) addKernel(ctx context.Context, root string, p *packages, name string) error {
+	dir := filepath.Dir(m.root)
 	version := strings.TrimPrefix(name, "linux-image-")
 	unpacked := filepath.Join(dir, "package")
-	if err := errors.Join(os.Mkdir(unpacked, 0o755), binaries.Download(ctx, unpacked, name)); err != nil {
+	if err := errors.Join(os.Mkdir(unpacked, 0o755), p.download(ctx, unpacked, name)); err != nil {
 		return err
 	}
 	packages, err := filepath.Glob(filepath.Join(unpacked, "*.deb"))
@@ -57,29 +109,29 @@ func addKernel(ctx context.Context, dir, root, name string) error {
 	if err := run(ctx, "dpkg", "-x", packages[0], unpacked); err != nil {
 		return err
 	}
-	if err := os.Rename(filepath.Join(unpacked, "boot/vmlinuz-"+version), filepath.Join(dir, "vmlinuz")); err != nil {
+	if err := os.Rename(filepath.Join(unpacked, "boot/vmlinuz-"+version), m.kernel); err != nil {
 		return err
 	}
 	from, modules := filepath.Join(unpacked, "lib/modules", version), filepath.Join(root, "usr/lib/modules", version)
-	if err := copyModules(from, modules); err != nil {
+	if err := copyModules(from, modules, m.arch.crypto+" "+inRoot); err != nil {
 		return err
 	}
-	if err := run(ctx, "chroot", root, "depmod", version); err != nil {
+	if err := run(ctx, "depmod", "--basedir", root, version); err != nil {
 		return err
 	}
-	if err := writeInitramfs(filepath.Join(dir, "initramfs"), root, modules); err != nil {
+	if err := writeInitramfs(m.initramfs, root, modules); err != nil {
 		return err
 	}
 	return os.RemoveAll(unpacked)
 }
 
-func copyModules(from, to string) error {
+func copyModules(from, to, parts string) error {
 	for _, list := range []string{"modules.builtin", "modules.builtin.modinfo", "modules.order"} {
 		if err := move(filepath.Join(from, list), filepath.Join(to, list)); err != nil {
 			return err
 		}
 	}
-	for part := range strings.FieldsSeq(inRoot) {
+	for part := range strings.FieldsSeq(parts) {
 		err := move(filepath.Join(from, "kernel", part), filepath.Join(to, "kernel", part))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -102,7 +154,14 @@ func writeInitramfs(path, root, modules string) error {
 	if err != nil {
 		return err
 	}
-	order, err := loadOrder(string(dependencies), strings.Fields(inInitramfs))
+	builtin, err := os.ReadFile(filepath.Join(modules, "modules.builtin"))
+	if err != nil {
+		return err
+	}
+	wanted := slices.DeleteFunc(strings.Fields(inInitramfs), func(name string) bool {
+		return strings.Contains(string(builtin), "/"+name+".ko\n")
+	})
+	order, err := loadOrder(string(dependencies), wanted)
 	if err != nil {
 		return err
 	}

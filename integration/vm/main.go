@@ -2,6 +2,9 @@
 // process and cgroup version 2. It is for machines that lack one of the two. It prints the output
 // of `go test -json` on stdout, and its progress on stderr.
 //
+// The guest may have another architecture than the machine. Its suites are then a few, each with
+// the number of tests that it skips.
+//
 // The guest's kernel and root file system are made from Debian's packages, once. The shim,
 // containerd and the test binaries are on a second disk, because there is no Go in the guest.
 // The tests' output is read from a virtio port. The guest runs under QEMU without KVM, because
@@ -19,6 +22,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 )
@@ -41,19 +45,29 @@ func command() error {
 	flag.StringVar(&s.suite, "suite", "", "run only the tests of this package, of any in the tree: its directory, as pod/cgroup or integration/cri")
 	flag.StringVar(&s.args, "args", "", "further arguments for the test binaries: words without blanks")
 	runtimes := flag.String("runtimes", "native,oci", "columns of the integration suite: native, oci, nspawn, runc")
+	arch := flag.String("arch", runtime.GOARCH, "the guest's architecture: amd64 or arm64. -bin must be for it")
 	limit := flag.Duration("timeout", 2*time.Hour, "how long the guest may run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return runTests(ctx, payload{bin: *bin, suites: s.suites(), runtimes: *runtimes}, *limit)
+	guest, err := findArchitecture(*arch)
+	if err != nil {
+		return err
+	}
+	s.foreign = guest.foreign()
+	// Everything that is built from here on is for the guest.
+	if err := os.Setenv("GOARCH", guest.name); err != nil {
+		return err
+	}
+	return runTests(ctx, payload{arch: guest, bin: *bin, suites: s.suites(), runtimes: *runtimes}, *limit)
 }
 
 func runTests(ctx context.Context, p payload, limit time.Duration) error {
 	log := os.Stderr
-	if err := missing(); err != nil {
+	if err := p.arch.missing(); err != nil {
 		return err
 	}
-	m, err := newMachine(ctx, log)
+	m, err := newMachine(ctx, log, p.arch)
 	if err != nil {
 		return fmt.Errorf("make the guest: %w", err)
 	}
@@ -69,7 +83,7 @@ func runTests(ctx context.Context, p payload, limit time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("its tests took more than %s (-timeout)", limit))
 	defer cancel()
 	console := filepath.Join(dir, "console")
-	err = boot(ctx, log, m, disk, console)
+	err = boot(ctx, log, m, p.suites, disk, console)
 	if err != nil && !errors.Is(err, errTests) {
 		return fmt.Errorf("%w\nThe guest's console ends with:\n%s", err, tail(console, 4000))
 	}
@@ -81,10 +95,10 @@ func runTests(ctx context.Context, p payload, limit time.Duration) error {
 const bootLimit = 10 * time.Minute
 
 // boot runs the guest until it powers off.
-func boot(ctx context.Context, log io.Writer, m machine, disk, console string) error {
+func boot(ctx context.Context, log io.Writer, m machine, suites []testSuite, disk, console string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	cmd := exec.CommandContext(ctx, qemu, m.arguments(disk, console)...)
+	cmd := exec.CommandContext(ctx, m.arch.qemu, m.arguments(disk, console)...)
 	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	// If QEMU's input ends, QEMU reports to the guest that the host has hung up, and the
@@ -102,7 +116,7 @@ func boot(ctx context.Context, log io.Writer, m machine, disk, console string) e
 	}
 	late := time.AfterFunc(bootLimit, func() { cancel(fmt.Errorf("it was not up within %s", bootLimit)) })
 	defer late.Stop()
-	r := results{out: os.Stdout, log: log, start: time.Now(), up: late.Stop}
+	r := results{out: os.Stdout, log: log, start: time.Now(), up: late.Stop, skips: skips(suites)}
 	readErr := r.read(ctx, out)
 	if readErr != nil && !errors.Is(readErr, errTests) { // the guest's output is not read any more
 		_ = cmd.Process.Kill()

@@ -9,19 +9,17 @@ import (
 	"strings"
 )
 
-const qemu = "qemu-system-x86_64"
-
 // missing returns an error if this machine cannot make and run the guest.
-func missing() error {
-	if runtime.GOARCH != "amd64" {
-		return fmt.Errorf("the guest runs programs of this machine's, and is made for amd64: this is %s", runtime.GOARCH)
+func (a *architecture) missing() error {
+	if a.name != runtime.GOARCH && runtime.GOARCH != "amd64" {
+		return fmt.Errorf("a machine of %s makes and runs guests of that architecture only, not of %s", runtime.GOARCH, a.name)
 	}
 	if os.Getuid() != 0 {
 		return errors.New("only root can make the guest's file system")
 	}
 	var programs []string
 	for program, of := range map[string]string{
-		qemu: "qemu-system-x86", "debootstrap": "debootstrap", "/sbin/mkfs.ext4": "e2fsprogs", "apt-get": "apt", "dpkg": "dpkg",
+		a.qemu: a.qemuPackage, "debootstrap": "debootstrap", "/sbin/mkfs.ext4": "e2fsprogs", "/sbin/depmod": "kmod", "apt-get": "apt", "dpkg": "dpkg",
 	} {
 		if _, err := exec.LookPath(program); err != nil {
 			programs = append(programs, program+" (of Debian's package "+of+")")

@@ -12,7 +12,7 @@ import (
 // If a test is renamed, the guest's suites must not lose it unnoticed.
 func TestEveryWordOfAPatternSelectsATest(t *testing.T) {
 	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(t `)
-	for _, s := range allSuites() {
+	for _, s := range append(allSuites(), foreignSuites()...) {
 		var names []string
 		files, _ := filepath.Glob(filepath.Join("..", s.dir(), "*_test.go"))
 		for _, file := range files {

@@ -16,6 +16,7 @@ import (
 
 // payload describes the contents of the guest's second disk.
 type payload struct {
+	arch     *architecture
 	bin      string
 	suites   []testSuite
 	runtimes string
@@ -39,12 +40,14 @@ func (p payload) write(ctx context.Context, log io.Writer, image string) error {
 	if err := os.CopyFS(prebuilt, os.DirFS(programs)); err != nil {
 		return err
 	}
-	current, err := binaries.Runc(ctx, log)
-	if err != nil {
-		return err
-	}
-	if err := run(ctx, "cp", current, filepath.Join(prebuilt, "runc-current")); err != nil {
-		return err
+	if !p.arch.foreign() { // a current runc needs a C compiler
+		current, err := binaries.Runc(ctx, log)
+		if err != nil {
+			return err
+		}
+		if err := run(ctx, "cp", current, filepath.Join(prebuilt, "runc-current")); err != nil {
+			return err
+		}
 	}
 	for _, program := range p.programs() {
 		if _, err := binaries.Program(ctx, prebuilt, program); err != nil {
@@ -57,16 +60,39 @@ func (p payload) write(ctx context.Context, log io.Writer, image string) error {
 	if err := os.WriteFile(filepath.Join(dir, "run"), embedded("run"), 0o755); err != nil {
 		return err
 	}
+	if err := p.writePackages(ctx, log, filepath.Join(dir, "packages")); err != nil {
+		return err
+	}
 	if err := p.writeTests(ctx, log, filepath.Join(dir, "tests")); err != nil {
 		return err
 	}
 	return makeFileSystem(ctx, image, dir, 1<<30)
 }
 
+// has reports whether a suite is among those that run.
+func (p payload) has(suite string) bool {
+	return slices.ContainsFunc(p.suites, func(s testSuite) bool { return s.name == suite })
+}
+
+// writePackages makes the packages of two releases, of which the second is newer, for the tests that
+// install them.
+func (p payload) writePackages(ctx context.Context, log io.Writer, dir string) error {
+	if !p.has("integration/packages") {
+		return nil
+	}
+	for _, version := range []string{"v0.1.0", "v0.1.1"} {
+		fmt.Fprintln(log, "==> making the packages of", version)
+		if err := run(ctx, "make", "-C", "..", "release", "VERSION="+version, "ARCHES="+p.arch.name, "DIST="+filepath.Join(dir, version)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // programs lists the programs of this module that the tests run.
 func (p payload) programs() []string {
 	list := []string{"testprog"}
-	if slices.ContainsFunc(p.suites, func(s testSuite) bool { return s.name == "integration/cri" }) {
+	if p.has("integration/cri") {
 		list = append(list, "cri/pause")
 	}
 	return list

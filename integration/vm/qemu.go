@@ -3,13 +3,11 @@ package main
 // arguments returns QEMU's arguments. QEMU's standard output is the port to which the tests
 // write.
 func (m machine) arguments(payload, console string) []string {
-	return []string{
-		// An older processor model is faster: features of newer ones (SMAP, AVX) cost QEMU a
-		// third more time.
-		"-accel", "tcg,thread=multi,tb-size=512", "-cpu", "Nehalem", "-M", "q35", "-smp", "2", "-m", "2048",
+	return append([]string{
+		"-accel", "tcg,thread=multi,tb-size=512", "-smp", "2", "-m", "2048",
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-kernel", m.kernel, "-initrd", m.initramfs,
-		"-append", "console=ttyS0 quiet panic=-1 systemd.show_status=0 mitigations=off audit=0 tsc=reliable",
+		"-append", "console=" + m.arch.console + " quiet panic=-1 systemd.show_status=0 mitigations=off audit=0" + m.arch.boot,
 		"-serial", "file:" + console,
 		// All guests share the root file system, and changes to it are discarded.
 		"-drive", "id=root,file=" + m.root + ",format=raw,if=none,cache=unsafe,snapshot=on",
@@ -19,5 +17,5 @@ func (m machine) arguments(payload, console string) []string {
 		"-object", "rng-random,id=random,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=random",
 		"-device", "virtio-serial-pci", "-chardev", "stdio,id=tests,signal=off",
 		"-device", "virtserialport,chardev=tests,name=org.rkt.tests",
-	}
+	}, m.arch.processor...)
 }

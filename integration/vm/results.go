@@ -32,6 +32,9 @@ type results struct {
 	said  time.Time
 	tests int // of the suite, so far
 
+	skips   map[string]int // suites of which the number of skipped tests is held
+	skipped int            // of the suite, so far
+
 	failed   []string // suites, with their exit codes
 	finished bool
 	convert  *exec.Cmd
@@ -108,8 +111,11 @@ func (r *results) say(what string) {
 	fmt.Fprintf(r.log, "==> %4.0fs %s\n", time.Since(r.start).Seconds(), what)
 }
 
-// progress prints from time to time which test begins.
+// progress counts tests that are skipped, and prints from time to time which test begins.
 func (r *results) progress(line string) {
+	if strings.Contains(line, "--- SKIP: ") {
+		r.skipped++
+	}
 	_, test, ok := strings.Cut(line, "=== RUN ")
 	if !ok {
 		return
@@ -122,7 +128,7 @@ func (r *results) progress(line string) {
 
 // begin starts a test2json for the output of a suite.
 func (r *results) begin(ctx context.Context, suite string) (err error) {
-	r.suite, r.tests = suite, 0
+	r.suite, r.tests, r.skipped = suite, 0, 0
 	r.convert = exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", packagePrefix+suite)
 	r.convert.Stdout, r.convert.Stderr = r.out, r.log
 	if r.pipe, err = r.convert.StdinPipe(); err != nil {
@@ -139,7 +145,8 @@ func (r *results) begin(ctx context.Context, suite string) (err error) {
 const noCode = ""
 
 // close ends test2json. If the suite's exit code is not 0, the suite has failed, whatever the
-// results of its tests are: something may be left of them, or a daemon may not end.
+// results of its tests are: something may be left of them, or a daemon may not end. It has also
+// failed if it has skipped another number of tests than is known.
 func (r *results) close(code string) error {
 	if r.pipe == nil {
 		return nil
@@ -147,11 +154,17 @@ func (r *results) close(code string) error {
 	pipe := r.pipe
 	r.pipe = nil
 	var err error
-	if code != "0" {
-		how := "ended with code " + code
-		if code == noCode {
-			how = "has no end"
-		}
+	want, held := r.skips[r.suite]
+	how := ""
+	switch {
+	case code == noCode:
+		how = "has no end"
+	case code != "0":
+		how = "ended with code " + code
+	case held && r.skipped != want:
+		how = fmt.Sprintf("has skipped %d tests, and not %d", r.skipped, want)
+	}
+	if how != "" {
 		r.failed = append(r.failed, r.suite+" "+how)
 		_, err = fmt.Fprintf(pipe, "\nThe suite %s %s.\n%sFAIL\n", r.suite, how, testMark)
 	}

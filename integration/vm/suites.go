@@ -11,6 +11,7 @@ type testSuite struct {
 	run   string // pattern of the tests
 	short string // pattern for the short form; "" if the suite is not part of it
 	args  string // more arguments
+	skips int    // the number of tests that it skips in a guest of a foreign architecture
 }
 
 // needsVersion1 selects, by their names, tests that need cgroup version 1. They do not run
@@ -61,7 +62,38 @@ func allSuites() []testSuite {
 		{name: "pod/disk", run: collected, short: "NotRecorded"},
 		{name: "integration", run: touchCgroups, short: oneOfEach},
 		{name: "integration/cri", run: pods, short: podsOfEach},
+		{name: "integration/packages", run: "Deb", short: "Deb"},
 	}
+}
+
+// ofAnotherArchitecture selects the cases of the integration suite for a guest of a foreign architecture: run,
+// exec, seccomp, limits and delete of the stage1 native.
+const ofAnotherArchitecture = `TestRun(Returns|Separates|GivesThe|UserIs|IsInNamespaces|BindMounts|MemoryLimit)|TaskExec|ExecLifecycle` +
+	`|SeccompDefault|CapabilitiesAre|TestLimitsAre|TestUpdate$|LimitOfProcesses|AnOOMIsPublished|PauseAndResume` +
+	`|TaskDelete|TheDeathOfTheShim|TwoDeletesAtOnce`
+
+// foreignSuites are those for a guest of another architecture than the machine's: what depends on
+// the processor, and one case of each of native's features. Emulation is slow.
+func foreignSuites() []testSuite {
+	return []testSuite{
+		{name: "abi", run: "."},
+		{name: "proc", run: "."},
+		{name: "stage1/images/native/seccomp", run: "."},
+		{name: "stage1/images/native/fork", run: "."},
+		{name: "pod/cgroup", run: "."},
+		{name: "integration", run: ofAnotherArchitecture},
+	}
+}
+
+// skips returns the number of tests that each suite must skip, where that is held.
+func skips(suites []testSuite) map[string]int {
+	held := map[string]int{}
+	for _, s := range suites {
+		if slices.Contains(foreignSuites(), s) {
+			held[s.name] = s.skips
+		}
+	}
+	return held
 }
 
 // dir returns the directory of the package, relative to that of this module.
@@ -74,16 +106,20 @@ func (s testSuite) dir() string {
 
 // selection is the tests that the user wants to run.
 type selection struct {
-	short bool
-	suite string // "": all
-	run   string // empty: the pattern of the suite
-	args  string
+	foreign bool // the guest has another architecture than the machine
+	short   bool
+	suite   string // "": all
+	run     string // empty: the pattern of the suite
+	args    string
 }
 
 // suites returns the suites to run. If the user names a package that is no suite, all its
 // tests run, except in the short form.
 func (s selection) suites() []testSuite {
 	list := allSuites()
+	if s.foreign {
+		list = foreignSuites()
+	}
 	if s.suite != "" {
 		list = slices.DeleteFunc(list, func(t testSuite) bool { return t.name != s.suite })
 		if len(list) == 0 {

@@ -68,6 +68,9 @@ func TestTheVerdictIsThatOfTheGuestsTests(t *testing.T) {
 		remain = "\x01begin pod\n\x16=== RUN   TestA\n\x16--- PASS: TestA (0.00s)\n\x16PASS\npod: left at the end\n\x01end pod 1\n"
 		done   = "\x01done\n"
 	)
+	skips := func(n int) string {
+		return "\x01begin skips\n" + strings.Repeat("\x16=== RUN   TestA\n\x16--- SKIP: TestA (0.00s)\n", n) + "\x16PASS\n\x01end skips 0\n"
+	}
 	for _, c := range []struct {
 		name, said string
 		passed     []string // packages
@@ -79,11 +82,13 @@ func TestTheVerdictIsThatOfTheGuestsTests(t *testing.T) {
 		{"all tests pass, and not the suite", remain + done, nil, []string{"guest/pod"}, errors.New("tests failed: pod ended with code 1")},
 		{"the guest dies between", passes, []string{"guest/pod"}, nil, errors.New("the guest ended before its tests did")},
 		{"the guest dies in a test", passes + "\x01begin x\n=== RUN   TestB\n", []string{"guest/pod"}, []string{"guest/x"}, errors.New("the guest ended before its tests did")},
+		{"as many are skipped as is known", skips(1) + done, []string{"guest/skips"}, nil, nil},
+		{"more are skipped than is known", skips(2) + done, nil, []string{"guest/skips"}, errors.New("tests failed: skips has skipped 2 tests, and not 1")},
 		{"a line has no end", strings.Replace(passes, "PASS\n\x01end", "PASS\nlast words\x01end", 1) + done, []string{"guest/pod"}, nil, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out, log bytes.Buffer
-			r := results{out: &out, log: &log}
+			r := results{out: &out, log: &log, skips: map[string]int{"skips": 1}}
 			err := r.read(t.Context(), strings.NewReader(c.said))
 			if (err == nil) != (c.err == nil) || err != nil && err.Error() != c.err.Error() {
 				t.Errorf("error: %v, want %v", err, c.err)

@@ -1,0 +1,4 @@
+// Package packages tests installations: the deb, in the guest of `make test-vm`, which has dpkg
+// and systemd to itself; and the installer of contrib/deploy, in a root of its own. Pods run
+// through CRI while the installation is upgraded, rolled back and removed.
+package packages

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/goreleaser/nfpm/v2"
+	_ "github.com/goreleaser/nfpm/v2/deb" // registers itself
+	"github.com/goreleaser/nfpm/v2/files"
+	_ "github.com/goreleaser/nfpm/v2/rpm" // registers itself
+)
+
+const (
+	homepage    = "https://github.com/rkt/containerd-shim-rkt-v1"
+	maintainer  = "The containerd-shim-rkt-v1 maintainers <maintainers@rkt.invalid>"
+	description = `containerd runtime that runs containers in rkt stage1 pods
+containerd-shim-rkt-v1 is a containerd runtime v2 shim. It runs containers as apps in pods.
+Each pod is isolated by an exchangeable image of executables, a stage1. With the default
+stage1, pods are plain Linux containers.`
+)
+
+// writePackages writes a deb and an rpm. Neither depends on a containerd, which may have come as a
+// package of the distribution, of Docker, or as a tarball.
+func writePackages(r *release, dir string) error {
+	for _, format := range []string{"deb", "rpm"} {
+		if err := writePackage(r, dir, format); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writePackage(r *release, dir, format string) error {
+	// nfpm reads contents from files.
+	texts, err := os.MkdirTemp("", "release-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(texts)
+	contents, err := r.contents(texts)
+	if err != nil {
+		return err
+	}
+	info := nfpm.WithDefaults(&nfpm.Info{
+		Name: name, Arch: r.arch, Platform: "linux", Version: r.version, VersionSchema: "semver",
+		Section: "admin", Priority: "optional", Maintainer: maintainer, Description: description,
+		Homepage: homepage, License: "Apache-2.0", DisableGlobbing: true, MTime: r.time,
+		Overridables: nfpm.Overridables{
+			Contents: contents,
+			Suggests: []string{"runc"}, // of the stage1 oci
+			Scripts:  r.scripts(format),
+			RPM:      nfpm.RPM{BuildHost: "localhost", Summary: "containerd runtime that runs containers in rkt stage1 pods"},
+			Deb:      nfpm.Deb{Compression: "xz"},
+		},
+	})
+	if format == "deb" {
+		info.Recommends = []string{"containerd | containerd.io"}
+		info.Suggests = append(info.Suggests, "systemd-container") // of the stage1 nspawn
+	} else {
+		info.Recommends = []string{"containerd"} // Docker's containerd.io provides that name
+		info.Suggests = append(info.Suggests, "systemd-container")
+	}
+	packager, err := nfpm.Get(format)
+	if err != nil {
+		return err
+	}
+	if err := nfpm.PrepareForPackager(info, format); err != nil {
+		return err
+	}
+	info.Target = packager.ConventionalFileName(info)
+	return create(filepath.Join(dir, info.Target), func(w io.Writer) error { return packager.Package(info, w) })
+}
+
+// scripts returns the maintainer scripts. The two formats call them with other arguments.
+func (r *release) scripts(format string) nfpm.Scripts {
+	script := func(name string) string { return filepath.Join(r.source, "scripts/package", format+"-"+name) }
+	return nfpm.Scripts{PostInstall: script("postinst"), PreRemove: script("prerm"), PostRemove: script("postrm")}
+}
+
+// contents returns the entries below /usr. Texts are written into a directory.
+func (r *release) contents(texts string) (files.Contents, error) {
+	var all files.Contents
+	for _, e := range r.entries {
+		c := &files.Content{
+			Destination: "/usr/" + e.path,
+			FileInfo:    &files.ContentFileInfo{Owner: "root", Group: "root", Mode: e.mode, MTime: r.time},
+		}
+		switch e.kind {
+		case "dir":
+			c.Type = files.TypeDir
+		case "link":
+			c.Type, c.Source = files.TypeSymlink, e.value
+		default:
+			c.Type, c.Source = files.TypeFile, e.from
+			if e.from == "" {
+				c.Source = filepath.Join(texts, filepath.Base(e.path))
+				if err := os.WriteFile(c.Source, []byte(e.text), 0o644); err != nil {
+					return nil, err
+				}
+			}
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}

@@ -44,6 +44,16 @@ func Parse(a *anypb.Any) (o *Options, unused []string, err error) {
 	return o, unused, nil
 }
 
+// Names returns the names of the options that are set, sorted.
+func (x *Options) Names() (names []string) {
+	x.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		names = append(names, string(f.Name()))
+		return true
+	})
+	slices.Sort(names)
+	return names
+}
+
 // IsKnown reports whether a message is of a type that Parse reads.
 func IsKnown(a *anypb.Any) bool {
 	known := []string{"", messageOf(&Options{}), messageOf(&runc.Options{}), messageOf(&generic.Options{})}

@@ -34,7 +34,7 @@ func (p *Pod) CreateApp(ctx context.Context, c AppConfig) (Status, error) {
 		// No client has seen the app, and none sees it during the undo, so the end of its
 		// process has no event.
 		_ = a.step(stepDeleted)
-		err = undo.run(err)
+		err = undo.run(a.session.failure(a.name, err))
 		if s := p.leave(a); s != nil {
 			err = errors.Join(err, p.end(ctx, s))
 		}
@@ -196,7 +196,7 @@ func (a *app) makeCgroup(ctx context.Context, undo *cleanup) error {
 	}
 	return a.disk.Update(func(r *disk.AppRecord) {
 		record := g.Record()
-		r.Cgroup = &record
+		r.Cgroup, r.Options = &record, a.config.Arrived
 	})
 }
 

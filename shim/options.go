@@ -12,14 +12,15 @@ import (
 )
 
 // options reads the runtime options of a Create request, and logs unused ones once.
-// Options that concern the whole pod took effect when its server was started.
-func (s *Service) options(ctx context.Context, a *anypb.Any) (abi.Options, error) {
+// Options that concern the whole pod took effect when its server was started. options also
+// returns the names of all options that are set, for people.
+func (s *Service) options(ctx context.Context, a *anypb.Any) (abi.Options, []string, error) {
 	o, unused, err := options.Parse(a)
 	if err != nil {
-		return abi.Options{}, err
+		return abi.Options{}, nil, err
 	}
 	if err := s.cfg.Stage1.AdmitOptions(o.Stage1); err != nil {
-		return abi.Options{}, err
+		return abi.Options{}, nil, err
 	}
 	if len(unused) > 0 {
 		s.unusedOnce.Do(func() {
@@ -31,7 +32,16 @@ func (s *Service) options(ctx context.Context, a *anypb.Any) (abi.Options, error
 		NoNewKeyring: o.NoNewKeyring,
 		IoUID:        o.IoUid,
 		IoGID:        o.IoGid,
-	}, nil
+	}, append(o.Names(), notUsed(unused)...), nil
+}
+
+// notUsed marks the names of options that have no effect.
+func notUsed(names []string) []string {
+	var all []string
+	for _, name := range names {
+		all = append(all, name+" (not used)")
+	}
+	return all
 }
 
 // messageName returns the name of the message in an Any, or "" for a nil or empty Any.

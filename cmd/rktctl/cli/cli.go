@@ -82,6 +82,7 @@ func New(e *Env) *cobra.Command {
 	)
 	root.AddCommand(
 		config,
+		newDoctor(e),
 		stage1,
 		newVersion(e),
 	)

@@ -173,7 +173,19 @@ func (e *examination) handlerProgram(area string, h *handler) {
 	}
 }
 
-// has reports whether the node has a stage1.
+// has reports whether the node has a stage1. The shim looks for images beside itself, which
+// may be at another place than rktctl.
 func (e *examination) has(name string) bool {
-	return slices.ContainsFunc(e.Stage1s, func(s Stage1) bool { return s.Name == name })
+	if slices.ContainsFunc(e.Stage1s, func(s Stage1) bool { return s.Name == name }) {
+		return true
+	}
+	shim, err := e.lookPath(shimName)
+	if real, realErr := filepath.EvalSymlinks(shim); err == nil && realErr == nil {
+		for _, place := range []string{"stage1", "../libexec/containerd-shim-rkt/stage1"} {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(real), place, name, "manifest")); err == nil {
+				return true
+			}
+		}
+	}
+	return false
 }

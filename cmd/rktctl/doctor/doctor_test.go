@@ -212,6 +212,15 @@ func TestEachThingThatIsWrongIsFoundWithItsFix(t *testing.T) {
 	}
 }
 
+func TestAStage1BesideTheShimIsThereForALink(t *testing.T) {
+	b := newBench(t)
+	b.link("containerd-shim-rkt-vm-v1", "containerd-shim-rkt-v1")
+	b.write("libexec/containerd-shim-rkt/stage1/vm/manifest", "{}")
+	if wrong := b.wrong(); len(wrong) > 0 {
+		t.Errorf("%+v", wrong)
+	}
+}
+
 func TestAnUnusedStage1ThatCannotRunHereIsNothingWrong(t *testing.T) {
 	b := newBench(t)
 	b.node.Stage1s = append(b.node.Stage1s, Stage1{Name: "nspawn", AppcName: "coreos.com/rkt/stage1-nspawn"})

@@ -19,7 +19,7 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // package may always import what is below itself.
 var layers = map[string][]string{
 	"cmd":                       {"manager", "shim", "stage1", "stage1/immutable", "stage1/rktabi", "stage1/image", "pod", "proc", "config"},
-	"cmd/rktctl":                {"pod/view", "pod/disk", "stage1", "stage1/journal", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "proc", "config"},
+	"cmd/rktctl":                {"pod", "stage1", "stage1/journal", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "proc", "config"},
 	"manager":                   {"options", "config", "proc", "abi"},
 	"shim":                      {"pod", "proc", "options", "config", "sandbox", "abi"},
 	"config":                    {"pod/spec"},

@@ -85,6 +85,7 @@ func New(e *Env) *cobra.Command {
 		newDoctor(e),
 		stage1,
 		newVersion(e),
+		newWhy(e),
 	)
 	root.SetHelpCommand(newHelp())
 	root.InitDefaultHelpCmd()

@@ -78,6 +78,7 @@ func New(e *Env) *cobra.Command {
 		newStage1Import(e),
 		newStage1Init(e),
 		newStage1List(e),
+		newStage1Show(e),
 		newStage1Verify(e),
 	)
 	root.AddCommand(

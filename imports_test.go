@@ -39,8 +39,8 @@ var layers = map[string][]string{
 	"stage1/journal":            {"abi"},
 	"abi":                       {},
 	"abi/serve":                 {"proc", "abi"},
-	"stage1/conformance":        {"docs", "pod", "proc", "stage1", "stage1/image", "abi"}, // and nothing of the shim imports it
-	"stage1/signature":          {"config"},                                               // and nothing of the shim imports it
+	"stage1/conformance":        {"docs", "pod", "proc", "stage1", "stage1/image", "stage1/journal", "abi"}, // and nothing of the shim imports it
+	"stage1/signature":          {"config"},                                                                 // and nothing of the shim imports it
 	"docs":                      {},
 	"internal/wait":             {},
 	"internal/crash":            {"pod/cgroup", "proc", "abi"},

@@ -74,6 +74,7 @@ func New(e *Env) *cobra.Command {
 	config.AddCommand(newConfigCheck(e))
 	stage1 := group("stage1", "stage1s: images, the tree store, the check of an image")
 	stage1.AddCommand(
+		newStage1Call(e),
 		newStage1GC(e),
 		newStage1Import(e),
 		newStage1Init(e),

@@ -126,9 +126,9 @@ func KeepFailure(dataDir string, f FailedStart) error {
 	f.Version, f.Count, f.First = recordVersion, 1, start.Time
 	start.Kubernetes, f.Annotations = bundle.kubernetes, bundle.ours
 	f.Starts = []Start{start}
-	f.Error = firstOf(bundle.redact(abi.Printable(f.Error)), failedText)
+	f.Error = firstOf(bundle.Redact(abi.Printable(f.Error)), failedText)
 	for i := range f.Calls {
-		f.Calls[i].Error = bundle.redact(abi.Printable(f.Calls[i].Error))
+		f.Calls[i].Error = bundle.Redact(abi.Printable(f.Calls[i].Error))
 	}
 	dir := filepath.Join(dataDir, failedDir)
 	err := datadir.Make(dataDir, datadir.Mode)

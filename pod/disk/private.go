@@ -28,12 +28,19 @@ const (
 	criContainer     = "io.kubernetes.cri.container-name"
 )
 
+// Secrets are texts of containers' specs that may be secret: values of environments, arguments,
+// values of mount options, and annotations of others. The zero value has none.
+type Secrets struct{ texts []string }
+
 // private has the parts of a config.json that decide what a record may contain.
 type private struct {
-	secrets    []string
+	Secrets
 	ours       map[string]string // annotations
 	kubernetes string
 }
+
+// AddBundle adds the secrets of the config.json of a bundle, if there is one.
+func (s *Secrets) AddBundle(bundle string) { s.texts = append(s.texts, readPrivate(bundle).texts...) }
 
 // readPrivate reads the config.json of a bundle. Without one, there are no secrets that the
 // shim could know.
@@ -68,7 +75,7 @@ func readPrivate(bundle string) private {
 		case strings.HasPrefix(key, annotationPrefix):
 			p.ours[firstOf(key, 256)] = firstOf(value, 256)
 		case !strings.HasPrefix(key, "io.kubernetes.cri."):
-			p.secrets = append(p.secrets, value)
+			p.texts = append(p.texts, value)
 		}
 	}
 	names := []string{spec.Annotations[criNamespace], spec.Annotations[criPod], spec.Annotations[criContainer]}
@@ -79,27 +86,27 @@ func readPrivate(bundle string) private {
 }
 
 // addArgs adds the arguments of a program but not its name.
-func (p *private) addArgs(args []string) {
+func (s *Secrets) addArgs(args []string) {
 	if len(args) > 0 {
-		p.secrets = append(p.secrets, args[1:]...)
+		s.texts = append(s.texts, args[1:]...)
 	}
 }
 
 // addValues adds the values of NAME=VALUE. Values that every container has are no secrets.
-func (p *private) addValues(list []string) {
+func (s *Secrets) addValues(list []string) {
 	for _, v := range list {
 		name, value, ok := strings.Cut(v, "=")
 		if ok && !slices.Contains([]string{"PATH", "HOME", "TERM", "HOSTNAME"}, name) {
-			p.secrets = append(p.secrets, value)
+			s.texts = append(s.texts, value)
 		}
 	}
 }
 
-// redact replaces all secrets in a text, and beginnings of secrets.
-func (p *private) redact(text string) string {
-	for _, s := range p.secrets {
-		quoted := strconv.Quote(s)
-		text = redact(text, s)
+// Redact replaces all secrets in a text, and beginnings of secrets, also if they are quoted.
+func (s *Secrets) Redact(text string) string {
+	for _, secret := range s.texts {
+		quoted := strconv.Quote(secret)
+		text = redact(text, secret)
 		text = redact(text, quoted[1:len(quoted)-1])
 	}
 	return text

@@ -30,11 +30,7 @@ func (e *examination) containerd() {
 			}
 		}
 	}
-	path := e.Containerd
-	if path == "" && e.daemon != nil {
-		path = e.daemon.config()
-	}
-	path = cmp.Or(path, containerdConfig)
+	path := e.configPath()
 	c, err := readDaemonConfig(path)
 	if errors.Is(err, fs.ErrNotExist) && len(c.files) == 0 {
 		e.ok(area, "%s does not exist: there are no handlers for Kubernetes; ctr, nerdctl and Docker need none", path)
@@ -51,7 +47,7 @@ func (e *examination) containerd() {
 	ours := 0
 	for _, name := range slices.Sorted(maps.Keys(c.handlers)) {
 		h := c.handlers[name]
-		if strings.HasPrefix(h.Type, ourType) || strings.Contains(filepath.Base(h.Path), "containerd-shim-rkt") {
+		if h.isOurs() {
 			ours++
 			e.handler(c, h, major)
 		}
@@ -59,6 +55,20 @@ func (e *examination) containerd() {
 	if ours == 0 {
 		e.ok(area, "%s has no handler for this runtime: Kubernetes cannot use it; ctr, nerdctl and Docker need none", path)
 	}
+}
+
+// configPath returns the path of containerd's configuration.
+func (e *examination) configPath() string {
+	path := e.Containerd
+	if path == "" && e.daemon != nil {
+		path = e.daemon.config()
+	}
+	return cmp.Or(path, containerdConfig)
+}
+
+// isOurs reports whether a handler is for this runtime.
+func (h *handler) isOurs() bool {
+	return strings.HasPrefix(h.Type, ourType) || strings.Contains(filepath.Base(h.Path), "containerd-shim-rkt")
 }
 
 // daemonVersion checks the daemon's version, and returns its first number or 0.
@@ -188,4 +198,41 @@ func (e *examination) has(name string) bool {
 		}
 	}
 	return false
+}
+
+// Handlers are the runtime handlers of this runtime in containerd's configuration, for a
+// report. Other parts of that configuration may be secret.
+type Handlers struct {
+	Files    []string  `json:"files"`
+	Handlers []Handler `json:"handlers"`
+}
+
+// Handler is one of them.
+type Handler struct {
+	Name        string   `json:"name"`
+	Type        string   `json:"type"`
+	Path        string   `json:"path,omitempty"`
+	Sandboxer   string   `json:"sandboxer,omitempty"`
+	Annotations []string `json:"podAnnotations,omitempty"`
+	Options     []string `json:"options,omitempty"` // their names
+	At          string   `json:"at"`                // FILE:LINE
+}
+
+// Handlers returns our handlers of a node.
+func (n Node) Handlers() (*Handlers, error) {
+	e := &examination{Node: n}
+	e.daemon = e.findDaemon()
+	c, err := readDaemonConfig(e.configPath())
+	if err != nil && !(errors.Is(err, fs.ErrNotExist) && len(c.files) == 0) {
+		return nil, err
+	}
+	all := &Handlers{Files: append([]string{}, c.files...), Handlers: []Handler{}}
+	for _, name := range slices.Sorted(maps.Keys(c.handlers)) {
+		if h := c.handlers[name]; h.isOurs() {
+			all.Handlers = append(all.Handlers, Handler{
+				name, h.Type, h.Path, cmp.Or(h.Sandboxer, h.SandboxMode), h.Annotations, slices.Sorted(maps.Keys(h.Options)), h.at(""),
+			})
+		}
+	}
+	return all, nil
 }

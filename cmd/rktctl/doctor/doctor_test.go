@@ -212,6 +212,33 @@ func TestEachThingThatIsWrongIsFoundWithItsFix(t *testing.T) {
 	}
 }
 
+func TestFilesThatDifferFromTheInventoryAreNamed(t *testing.T) {
+	b := newBench(t)
+	b.write("libexec/a", "text")
+	if err := os.Symlink("a", b.path("libexec/l")); err != nil {
+		t.Fatal(err)
+	}
+	const sum = "982d9e3eb996f559e633f4d194def3761d909f5a3b647d1a851fead67c32c9d1" // of the word text
+	lines := "libexec 0755 dir -\nlibexec/a 0644 file " + sum + "\nlibexec/l - link a\n"
+	b.write(inventoryFile, lines)
+	if wrong := b.wrong(); len(wrong) > 0 {
+		t.Fatalf("%+v", wrong)
+	}
+	for name, breaks := range map[string]func(){
+		"libexec/a was changed":          func() { b.write("libexec/a", "texts") },
+		"libexec/b is missing":           func() { b.write(inventoryFile, "libexec/b 0644 file "+sum+"\n") },
+		"libexec/l does not lead to x":   func() { b.write(inventoryFile, "libexec/l - link x\n") },
+		"libexec is no file":             func() { b.write(inventoryFile, "libexec 0755 file "+sum+"\n") },
+		"and 3 more":                     func() { b.write(inventoryFile, strings.Repeat("gone - dir -\n", namedFiles+3)) },
+		"a has the mode 0666, and not 0": func() { b.write("libexec/a", "text"); b.chmod("libexec/a", 0o666); b.write(inventoryFile, lines) },
+	} {
+		breaks()
+		if wrong := b.wrong(); len(wrong) != 1 || !strings.Contains(wrong[0].Text, name) {
+			t.Errorf("%s: %+v", name, wrong)
+		}
+	}
+}
+
 func TestAStage1BesideTheShimIsThereForALink(t *testing.T) {
 	b := newBench(t)
 	b.link("containerd-shim-rkt-vm-v1", "containerd-shim-rkt-v1")

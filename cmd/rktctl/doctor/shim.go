@@ -27,6 +27,7 @@ func (e *examination) shim() {
 		text := e.versionOf(path, "-v")
 		e.sameVersion(area, path, text)
 	}
+	e.inventory(area, path)
 	for _, dir := range filepath.SplitList(e.getenv("PATH")) {
 		links, _ := filepath.Glob(filepath.Join(dir, "containerd-shim-rkt-*-v1"))
 		for _, link := range links {

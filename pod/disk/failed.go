@@ -145,7 +145,7 @@ func KeepFailure(dataDir string, f FailedStart) error {
 }
 
 func (f *FailedStart) keep(root *os.Root) error {
-	name := f.name()
+	name := f.Name()
 	if old, err := readFailure(root, name); err == nil {
 		f.Count += old.Count
 		f.First = old.First
@@ -167,9 +167,9 @@ func (f *FailedStart) keep(root *os.Root) error {
 	return errors.Join(err, pruneFailures(root))
 }
 
-// name returns the name of the record: it is the same for starts that have failed in the same
+// Name returns the name of the record: it is the same for starts that have failed in the same
 // way, whatever their ids are.
-func (f *FailedStart) name() string {
+func (f *FailedStart) Name() string {
 	s := f.Last()
 	text := f.Error
 	for _, id := range []string{s.Bundle, s.Pod, s.ID} {

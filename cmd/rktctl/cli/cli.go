@@ -85,6 +85,7 @@ func New(e *Env) *cobra.Command {
 	root.AddCommand(
 		config,
 		newDoctor(e),
+		newMetrics(e),
 		newReport(e),
 		stage1,
 		newVersion(e),

@@ -60,6 +60,9 @@ func IsKnown(a *anypb.Any) bool {
 	return slices.Contains(known, messageName(a.GetTypeUrl()))
 }
 
+// containerds are fields that containerd sets by itself, so no one can act on a list of them.
+var containerds = []string{"task_api_address", "task_api_version"}
+
 // fromRunc reads runc's options. Those that concern runc itself are unused.
 func fromRunc(a *anypb.Any) (*Options, []string, error) {
 	var r runc.Options
@@ -76,7 +79,7 @@ func fromRunc(a *anypb.Any) (*Options, []string, error) {
 	var unused []string
 	ours := o.ProtoReflect().Descriptor().Fields()
 	r.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
-		if ours.ByName(f.Name()) == nil {
+		if ours.ByName(f.Name()) == nil && !slices.Contains(containerds, string(f.Name())) {
 			unused = append(unused, string(f.Name()))
 		}
 		return true

@@ -11,11 +11,11 @@ import (
 )
 
 // failed reports a start that has failed to ServiceConfig.Failed.
-func (s *Service) failed(step, id, bundle string, err error) {
+func (s *Service) failed(step, id, bundle string, err error, options ...string) {
 	if s.cfg.Failed == nil || errdefs.IsAlreadyExists(err) { // an id that is in use is the client's error
 		return
 	}
-	f := disk.FailedStart{Step: step, Namespace: s.cfg.Namespace, Error: err.Error()}
+	f := disk.FailedStart{Step: step, Namespace: s.cfg.Namespace, Error: err.Error(), Options: options}
 	start := disk.Start{Time: time.Now(), ID: id, Bundle: bundle}
 	if had := (*pod.StartFailure)(nil); errors.As(err, &had) {
 		start.Pod, f.Stage1, f.Calls = had.Pod, &had.Stage1, had.Calls

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/errdefs"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	rkt "github.com/rkt/containerd-shim-rkt-v1/options"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
@@ -54,11 +55,15 @@ func TestEveryStartThatFailsIsReportedOnceAndNoOther(t *testing.T) {
 	b.pod.onCreate = func(pod.AppConfig) error {
 		return fmt.Errorf("made no app: %w", &pod.StartFailure{Err: errdefs.ErrNotFound, Pod: "uuid", Stage1: disk.Stage1Record{Name: "native"}, Calls: []disk.FailedCall{{Entrypoint: "run"}}})
 	}
-	req.Options = nil
+	a, err := anypb.New(&options.Options{NoPivotRoot: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Options = a
 	if _, err := call[task.CreateTaskResponse](b, "Create", req); err == nil {
 		t.Fatal("created")
 	}
-	if f := want(disk.StepCreate, "a", req.Bundle); f.Last().Pod != "uuid" || f.Stage1.Name != "native" || len(f.Calls) != 1 {
+	if f := want(disk.StepCreate, "a", req.Bundle); f.Last().Pod != "uuid" || f.Stage1.Name != "native" || len(f.Calls) != 1 || !slices.Equal(f.Options, []string{"no_pivot_root"}) {
 		t.Errorf("%+v", f)
 	}
 
@@ -77,6 +82,17 @@ func TestEveryStartThatFailsIsReportedOnceAndNoOther(t *testing.T) {
 		t.Fatal("created")
 	}
 	want(disk.StepCreateSandbox, "box", box)
+}
+
+func TestTheNamesOfOptionsAreBounded(t *testing.T) {
+	var unused []string
+	for range 100 {
+		unused = append(unused, "\x1b[2J"+strings.Repeat("x", 1000))
+	}
+	names := namesOf(&rkt.Options{}, unused)
+	if text := strings.Join(names, ""); len(names) != maxOptions || len(text) > maxOptions*100 || strings.Contains(text, "\x1b") {
+		t.Errorf("%d names, %q", len(names), names[0])
+	}
 }
 
 func TestTheNamesOfOptionsThatArriveReachThePod(t *testing.T) {

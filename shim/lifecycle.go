@@ -74,7 +74,7 @@ func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	st, err := s.createApp(ctx, r)
 	release()
 	if err != nil {
-		s.failed(disk.StepCreate, r.ID, r.Bundle, err)
+		s.failed(disk.StepCreate, r.ID, r.Bundle, err, arrived(r.Options)...)
 		if ctx.Err() != nil {
 			s.endIfUnused(ctx, r.ID)
 		}
@@ -94,7 +94,7 @@ func (s *Service) endIfUnused(ctx context.Context, id string) {
 
 func (s *Service) createApp(ctx context.Context, r *task.CreateTaskRequest) (pod.Status, error) {
 	id := pod.AppID(r.ID)
-	opts, arrived, err := s.options(ctx, r.Options)
+	opts, names, err := s.options(ctx, r.Options)
 	if err != nil {
 		return pod.Status{}, fmt.Errorf("create container %s: %w", id, err)
 	}
@@ -123,7 +123,7 @@ func (s *Service) createApp(ctx context.Context, r *task.CreateTaskRequest) (pod
 		Terminal: r.Terminal,
 		Debug:    s.cfg.Debug,
 		Options:  opts,
-		Arrived:  arrived,
+		Arrived:  names,
 		Tag:      p,
 
 		Checkpoint: r.Checkpoint,

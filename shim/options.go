@@ -32,16 +32,32 @@ func (s *Service) options(ctx context.Context, a *anypb.Any) (abi.Options, []str
 		NoNewKeyring: o.NoNewKeyring,
 		IoUID:        o.IoUid,
 		IoGID:        o.IoGid,
-	}, append(o.Names(), notUsed(unused)...), nil
+	}, namesOf(o, unused), nil
 }
 
-// notUsed marks the names of options that have no effect.
-func notUsed(names []string) []string {
-	var all []string
-	for _, name := range names {
-		all = append(all, name+" (not used)")
+// arrived returns the names of the options in a message, for people. It returns none if the
+// message cannot be read.
+func arrived(a *anypb.Any) []string {
+	o, unused, err := options.Parse(a)
+	if err != nil {
+		return nil
 	}
-	return all
+	return namesOf(o, unused)
+}
+
+// Limits of the names of options: a client can send any keys in a table.
+const (
+	maxOptions    = 32
+	maxOptionName = 64 // bytes
+)
+
+// namesOf returns the names of options, and marks those that have no effect.
+func namesOf(o *options.Options, unused []string) []string {
+	names := o.Names()
+	for _, name := range unused[:min(len(unused), maxOptions)] {
+		names = append(names, abi.Printable(name[:min(len(name), maxOptionName)])+" (not used)")
+	}
+	return names
 }
 
 // messageName returns the name of the message in an Any, or "" for a nil or empty Any.

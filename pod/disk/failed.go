@@ -48,6 +48,7 @@ type FailedStart struct {
 	// The rest is of the newest one.
 	Stage1      *Stage1Record     `json:"stage1,omitempty"` // without a digest if its image was not opened
 	Annotations map[string]string `json:"annotations,omitempty"`
+	Options     []string          `json:"options,omitempty"` // names of the runtime options that have arrived
 	Calls       []FailedCall      `json:"calls,omitempty"`
 }
 

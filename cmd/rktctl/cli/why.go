@@ -160,6 +160,9 @@ func (w *why) writeFailed(failed []disk.FailedStart) error {
 		for _, key := range sortedKeys(f.Annotations) {
 			fmt.Fprintf(&b, "annotation that has arrived: %s = %s\n", key, f.Annotations[key])
 		}
+		if len(f.Options) > 0 {
+			fmt.Fprintf(&b, "runtime options that have arrived: %s\n", strings.Join(f.Options, ", "))
+		}
 		var calls []call
 		for _, c := range f.Calls {
 			calls = append(calls, call{c.Time, c.Entrypoint, c.App, "", c.State, c.Served, c.Millis, c.Code, c.Error, c.Unknown})

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 const canary = "CANARY-5ecret"
@@ -80,6 +82,59 @@ func TestARecordOfAFailedStartHasNoSecretAndNoEscape(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, st.Mode(), err)
 		}
 	}
+}
+
+func TestSecretsAreFoundWhereverTheyAreInAText(t *testing.T) {
+	s := &Secrets{texts: []string{"secret", "secretsecretsecret", "aaaaaaaaaaaab", "aaaaaaaaaaaaab", "line\nof\ntext!", "short", "      ", "has \"quotes\" inside"}}
+	for text, want := range map[string]string{
+		"":                                      "",
+		"a secret and secretsecretsecre":        "a [redacted] and [redacted]",
+		"secretsecrets, secrets":                "[redacted], [redacted]s",
+		"secretsecre":                           "[redacted]secre",
+		"aaaaaaaaaaaaaab":                       "[redacted]ab",
+		"xaaaaaaaaaaaabx":                       "x[redacted]x",
+		"line\nof\ntext! and line\\nof\\ntext!": "[redacted] and [redacted]",
+		"short,       , secre":                  "short,       , secre",
+		`has \"quotes\" inside`:                 "[redacted]",
+	} {
+		if got := s.Redact(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	s.texts = []string{"added later"}
+	if got := s.Redact("secret added later"); got != "[redacted] [redacted]" {
+		t.Errorf("%q", got)
+	}
+}
+
+// A client decides how many texts a spec has, and waits for the answer meanwhile.
+func TestManySecretsDoNotHoldUpTheAnswer(t *testing.T) {
+	s := &Secrets{}
+	for i := range 200_000 {
+		s.texts = append(s.texts, fmt.Sprintf("the same beginning %d", i))
+	}
+	text := strings.Repeat("the same beginnin, the same ", failedText/28)
+	began := time.Now()
+	for range failedCalls {
+		s.Redact(text)
+	}
+	if took := time.Since(began); took > 2*time.Second*wait.Busyness() {
+		t.Errorf("it took %s", took)
+	}
+}
+
+func FuzzSecrets(f *testing.F) {
+	f.Add("secret-one", "secret-two-and-more", "a secret-one b secret-two-and-more")
+	f.Fuzz(func(t *testing.T, a, b, text string) {
+		s := &Secrets{texts: []string{a, b}}
+		got := s.Redact(text)
+		for _, secret := range []string{a, b} {
+			// A secret may be put together by the text beside one that was removed.
+			if len(secret) >= minSecret && strings.TrimSpace(secret) != "" && !strings.Contains(redacted, secret) && strings.Contains(got, secret) && !strings.Contains(got, redacted) {
+				t.Errorf("%q is in %q", secret, got)
+			}
+		}
+	})
 }
 
 func TestStartsThatFailForOneReasonHaveOneRecord(t *testing.T) {

@@ -30,7 +30,14 @@ const (
 
 // Secrets are texts of containers' specs that may be secret: values of environments, arguments,
 // values of mount options, and annotations of others. The zero value has none.
-type Secrets struct{ texts []string }
+type Secrets struct {
+	texts []string
+
+	// Set by compile. A client decides how many secrets there are, so a text is not searched
+	// for each of them.
+	short map[string]bool // shorter than secretPrefix
+	long  []string        // the others, sorted
+}
 
 // private has the parts of a config.json that decide what a record may contain.
 type private struct {
@@ -104,32 +111,82 @@ func (s *Secrets) addValues(list []string) {
 
 // Redact replaces all secrets in a text, and beginnings of secrets, also if they are quoted.
 func (s *Secrets) Redact(text string) string {
-	for _, secret := range s.texts {
-		quoted := strconv.Quote(secret)
-		text = redact(text, secret)
-		text = redact(text, quoted[1:len(quoted)-1])
+	s.compile()
+	var b strings.Builder
+	for rest := text; ; {
+		at, n := s.find(rest)
+		if n == 0 {
+			return b.String() + rest
+		}
+		b.WriteString(rest[:at] + redacted)
+		rest = rest[at+n:]
 	}
-	return text
 }
 
-func redact(text, secret string) string {
-	if len(secret) < minSecret || strings.TrimSpace(secret) == "" {
-		return text
+// compile prepares the search for the secrets that were added since.
+func (s *Secrets) compile() {
+	if s.short == nil {
+		s.short = map[string]bool{}
 	}
-	begins := secret[:min(len(secret), secretPrefix)]
-	var b strings.Builder
-	for {
-		at := strings.Index(text, begins)
-		if at < 0 {
-			return b.String() + text
-		}
-		n := 0
-		for n < len(secret) && at+n < len(text) && text[at+n] == secret[n] {
-			n++
-		}
-		b.WriteString(text[:at] + redacted)
-		text = text[at+n:]
+	if len(s.texts) == 0 {
+		return
 	}
+	for _, secret := range s.texts {
+		quoted := strconv.Quote(secret)
+		for _, form := range []string{secret, quoted[1 : len(quoted)-1]} {
+			switch {
+			case len(form) < minSecret || strings.TrimSpace(form) == "":
+			case len(form) < secretPrefix:
+				s.short[form] = true
+			default:
+				s.long = append(s.long, form)
+			}
+		}
+	}
+	s.texts = nil
+	slices.Sort(s.long)
+	s.long = slices.Compact(s.long)
+}
+
+// find returns the place and the length of the first secret in a text, or a length of 0.
+func (s *Secrets) find(text string) (at, n int) {
+	for at := range len(text) {
+		here := text[at:]
+		for n := min(secretPrefix-1, len(here)); n >= minSecret; n-- {
+			if s.short[here[:n]] {
+				return at, max(n, s.longest(here))
+			}
+		}
+		if n := s.longest(here); n > 0 {
+			return at, n
+		}
+	}
+	return 0, 0
+}
+
+// longest returns the length of the longest beginning of a long secret with which a text
+// begins, or 0 if that is shorter than secretPrefix. In the sorted list the secret is beside
+// the text's place.
+func (s *Secrets) longest(text string) (n int) {
+	i, _ := slices.BinarySearch(s.long, text)
+	for _, secret := range s.long[max(0, i-1):min(len(s.long), i+1)] {
+		n = max(n, common(text, secret))
+	}
+	if n < secretPrefix {
+		return 0
+	}
+	return n
+}
+
+// common returns the length of the common beginning of two texts.
+func common(a, b string) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
 }
 
 // firstOf returns the beginning of a text.

@@ -3,6 +3,7 @@ package doctor
 import (
 	"bytes"
 	"context"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,6 +57,12 @@ func (e *examination) isOurs(pid string) bool {
 	if s, ok := st.Sys().(*syscall.Stat_t); !ok || s.Uid != 0 {
 		return false
 	}
+	// An app of a stage1 that only changes the root has this mount namespace.
+	root, err := os.Stat(filepath.Join(e.Proc, pid, "root"))
+	own, err2 := os.Stat(filepath.Join(e.Proc, "self/root"))
+	if err != nil || err2 != nil || !os.SameFile(root, own) {
+		return false
+	}
 	theirs, err := os.Readlink(filepath.Join(e.Proc, pid, "ns/mnt"))
 	ours, err2 := os.Readlink(filepath.Join(e.Proc, "self/ns/mnt"))
 	return err == nil && err2 == nil && theirs == ours
@@ -107,14 +114,7 @@ func (e *examination) lookPath(name string) (path string, err error) {
 // versionOf executes a program that only root can have written, and returns its output.
 func (e *examination) versionOf(path, flag string) string {
 	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return ""
-	}
-	st, err := os.Stat(real)
-	if err != nil || !st.Mode().IsRegular() || st.Mode().Perm()&0o022 != 0 {
-		return ""
-	}
-	if s, ok := st.Sys().(*syscall.Stat_t); !ok || s.Uid != 0 && int(s.Uid) != os.Geteuid() {
+	if err != nil || !isRoots(real) {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, versionLimit)
@@ -126,6 +126,26 @@ func (e *examination) versionOf(path, flag string) string {
 		return ""
 	}
 	return string(bytes.TrimSpace(out))
+}
+
+// isRoots reports whether a file is regular, and only root can write it or replace it.
+func isRoots(path string) bool {
+	if st, err := os.Lstat(path); err != nil || !st.Mode().IsRegular() {
+		return false
+	}
+	for ; ; path = filepath.Dir(path) {
+		st, err := os.Lstat(path)
+		if err != nil {
+			return false
+		}
+		s, ok := st.Sys().(*syscall.Stat_t)
+		if !ok || s.Uid != 0 || st.Mode().Perm()&0o022 != 0 && st.Mode()&fs.ModeSticky == 0 {
+			return false
+		}
+		if path == "/" {
+			return true
+		}
+	}
 }
 
 var numbers = regexp.MustCompile(`\bv?([0-9]+)\.([0-9]+)\.[0-9]+`)

@@ -263,7 +263,7 @@ func (b *bench) process(pid int, ns string, args, env []string) {
 	b.write(dir+"/comm", "containerd\n")
 	b.write(dir+"/cmdline", strings.Join(args, "\x00")+"\x00")
 	b.write(dir+"/environ", strings.Join(env, "\x00")+"\x00")
-	for _, l := range [][2]string{{dir + "/exe", b.path("bin/containerd")}, {dir + "/ns/mnt", ns}, {"proc/self/ns/mnt", "mnt:[1]"}} {
+	for _, l := range [][2]string{{dir + "/exe", b.path("bin/containerd")}, {dir + "/ns/mnt", ns}, {"proc/self/ns/mnt", "mnt:[1]"}, {dir + "/root", "/"}, {"proc/self/root", "/"}} {
 		if err := os.MkdirAll(filepath.Dir(b.path(l[0])), 0o755); err != nil {
 			b.t.Fatal(err)
 		}
@@ -297,6 +297,11 @@ func TestAProcessOfAContainerOrAUserIsNotTakenForTheDaemon(t *testing.T) {
 	b.process(7, "mnt:[2]", []string{"containerd"}, nil)
 	b.process(8, "mnt:[1]", []string{"containerd"}, nil)
 	if err := os.Chown(b.path("proc/8"), 1000, 1000); err != nil {
+		t.Fatal(err)
+	}
+	b.process(9, "mnt:[1]", []string{"containerd"}, nil)
+	b.remove("proc/9/root") // the root of an app
+	if err := os.Symlink(b.path("stage1"), b.path("proc/9/root")); err != nil {
 		t.Fatal(err)
 	}
 	b.env["PATH"] = "/nowhere"

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
@@ -245,6 +248,27 @@ func TestADataDirectoryWithoutRoomGivesAnErrorAndNothingElse(t *testing.T) {
 	}
 	if err := KeepFailure(data, FailedStart{Step: StepCreate, Starts: []Start{{ID: "a"}}}); err == nil {
 		t.Error("no error")
+	}
+}
+
+func TestAFullDiskKeepsNoRecordAndNothingHalfWritten(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to mount")
+	}
+	data := t.TempDir()
+	if err := unix.Mount("none", data, "tmpfs", 0, "size=16k,mode=711"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(data, unix.MNT_DETACH)
+	if err := os.WriteFile(filepath.Join(data, "full"), make([]byte, 64<<10), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	err := KeepFailure(data, FailedStart{Step: StepCreate, Error: "why", Starts: []Start{{ID: "a"}}})
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Error(err)
+	}
+	if left, _ := os.ReadDir(filepath.Join(data, "failed")); len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
 }
 

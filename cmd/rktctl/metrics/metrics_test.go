@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -230,6 +231,34 @@ func TestTheTextHasTheFormOfPrometheus(t *testing.T) {
 	for _, f := range families {
 		if !strings.Contains(text, "# TYPE "+f.name+" "+f.kind+"\n") {
 			t.Errorf("no %s", f.name)
+		}
+	}
+}
+
+func TestTheDashboardAndTheDocumentNameTheMetricsThatExist(t *testing.T) {
+	names := map[string]bool{}
+	for _, f := range families {
+		names[f.name] = true
+		if f.kind == "histogram" {
+			names[f.name+"_bucket"], names[f.name+"_sum"], names[f.name+"_count"] = true, true, true
+		}
+	}
+	for _, file := range []string{"contrib/grafana/rkt-pods.json", "docs/metrics.md"} {
+		text, err := os.ReadFile("../../../" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(file, ".json") && !json.Valid(text) {
+			t.Errorf("%s is no JSON", file)
+		}
+		found := regexp.MustCompile(`\brkt_[a-z_]+`).FindAllString(string(text), -1)
+		for _, name := range found {
+			if !names[name] {
+				t.Errorf("%s names %s, which does not exist", file, name)
+			}
+		}
+		if len(found) < len(families)-2 {
+			t.Errorf("%s names only %q", file, found)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 // shim calls them when a text arrives; all other code gets their results.
 var readers = map[string][]string{
 	"spec.Read":       {"pod/app.go", "pod/disk/holder.go", "pod/exec.go", "pod/resources.go", "stage1/conformance/spec.go"},
-	"pod.ReadSpec":    {"shim/lifecycle.go"},
+	"pod.ReadSpec":    {"cmd/rktctl/cli/why_pod.go", "cmd/rktctl/cli/why_spec.go", "shim/lifecycle.go"}, // rktctl why is no shim
 	"pod.ReadProcess": {"shim/lifecycle.go"},
 }
 

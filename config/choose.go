@@ -121,6 +121,17 @@ func (c *Config) mayAsk(asked, has string, by By) error {
 		Stage1Annotation, asked, strings.Join(choices, " or "), asked, keyPodsMayAsk, cmp.Or(c.file, File))
 }
 
+// PinnedStage1 returns the stage1 that the name of a runtime pins, or an empty string. It
+// reports whether the name is one of RuntimeName.
+func PinnedStage1(runtime string) (stage1 string, ok bool) {
+	if runtime == RuntimeName("") {
+		return "", true
+	}
+	rest, ok := strings.CutPrefix(runtime, "io.containerd.rkt-")
+	stage1, ok2 := strings.CutSuffix(rest, ".v1")
+	return stage1, ok && ok2 && IsName(stage1)
+}
+
 // RuntimeName returns the name of the runtime that pins a stage1, as clients write it.
 func RuntimeName(stage1 string) string {
 	if stage1 == "" {

@@ -28,6 +28,8 @@ type Program struct {
 	Serve func(ctx context.Context, b Bootstrap) (*Service, error)
 	// Collector does the work of `delete`.
 	Collector Collector
+	// Failed, if set, is called when `start` cannot start a server.
+	Failed func(FailedStart)
 	// Describe returns the features of a stage1, for `-info`. It must work without
 	// root and without a pod.
 	Describe func(ctx context.Context, stage1 config.Choice) (Description, error)

@@ -18,9 +18,16 @@ const (
 	addressFile   = "address"
 )
 
+// FailedStart is a `start` that could not start a server.
+type FailedStart struct {
+	Address, Namespace, ID string
+	Bundle                 string
+	Err                    error
+}
+
 // start finds or makes the server of the container's group and writes its address to
 // stdout. A start that succeeds writes nothing else (requirements.md#B12).
-func (p *Program) start(argv0 string, f *flags, stdin *os.File, stdout io.Writer) error {
+func (p *Program) start(argv0 string, f *flags, stdin *os.File, stdout io.Writer) (err error) {
 	input, err := readStdin(stdin)
 	if err != nil {
 		return err
@@ -33,6 +40,11 @@ func (p *Program) start(argv0 string, f *flags, stdin *os.File, stdout io.Writer
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil && p.Failed != nil {
+			p.Failed(FailedStart{r.Address, r.Namespace, r.ID, bundle, err})
+		}
+	}()
 	if err := r.applyOptions(argv0); err != nil {
 		return err
 	}

@@ -44,11 +44,24 @@ func Parse(a *anypb.Any) (o *Options, unused []string, err error) {
 	return o, unused, nil
 }
 
+// Names returns the names of the options that are set, sorted.
+func (x *Options) Names() (names []string) {
+	x.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		names = append(names, string(f.Name()))
+		return true
+	})
+	slices.Sort(names)
+	return names
+}
+
 // IsKnown reports whether a message is of a type that Parse reads.
 func IsKnown(a *anypb.Any) bool {
 	known := []string{"", messageOf(&Options{}), messageOf(&runc.Options{}), messageOf(&generic.Options{})}
 	return slices.Contains(known, messageName(a.GetTypeUrl()))
 }
+
+// containerds are fields that containerd sets by itself, so no one can act on a list of them.
+var containerds = []string{"task_api_address", "task_api_version"}
 
 // fromRunc reads runc's options. Those that concern runc itself are unused.
 func fromRunc(a *anypb.Any) (*Options, []string, error) {
@@ -66,7 +79,7 @@ func fromRunc(a *anypb.Any) (*Options, []string, error) {
 	var unused []string
 	ours := o.ProtoReflect().Descriptor().Fields()
 	r.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
-		if ours.ByName(f.Name()) == nil {
+		if ours.ByName(f.Name()) == nil && !slices.Contains(containerds, string(f.Name())) {
 			unused = append(unused, string(f.Name()))
 		}
 		return true

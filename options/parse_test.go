@@ -61,7 +61,7 @@ func TestWhatClientsSendIsTranslated(t *testing.T) {
 		"runc's, about runc": {
 			pack(t, &runc.Options{BinaryName: "crun", Root: "/r", SystemdCgroup: true, CriuImagePath: "/i", CriuWorkPath: "/w",
 				TaskApiAddress: "ttrpc+unix:///a", TaskApiVersion: 3}), &Options{},
-			[]string{"binary_name", "criu_image_path", "criu_work_path", "root", "systemd_cgroup", "task_api_address", "task_api_version"},
+			[]string{"binary_name", "criu_image_path", "criu_work_path", "root", "systemd_cgroup"},
 		},
 		"runc's of containerd 1.6": {
 			&anypb.Any{TypeUrl: "containerd.runc.v1.Options", Value: protowire.AppendString(protowire.AppendTag([]byte{8, 1}, 8, protowire.BytesType), "/criu")},

@@ -34,7 +34,7 @@ func (p *Pod) CreateApp(ctx context.Context, c AppConfig) (Status, error) {
 		// No client has seen the app, and none sees it during the undo, so the end of its
 		// process has no event.
 		_ = a.step(stepDeleted)
-		err = undo.run(err)
+		err = undo.run(a.session.failure(a.name, err))
 		if s := p.leave(a); s != nil {
 			err = errors.Join(err, p.end(ctx, s))
 		}
@@ -53,17 +53,25 @@ func ReadSpec(id AppID, bundle string, text []byte) (*spec.App, error) {
 	return s, nil
 }
 
+// CheckApp refuses a spec with which no stage1 can make an app.
+func CheckApp(id AppID, bundle string, s *spec.App) error {
+	if err := checkVersion(s.OCI.Version); err != nil {
+		return fmt.Errorf("container %s: %s/config.json: %w", id, bundle, err)
+	}
+	if s.OCI.Process == nil {
+		return fmt.Errorf("container %s: %s/config.json has no process: %w", id, bundle, errdefs.ErrInvalidArgument)
+	}
+	if s.OCI.Root == nil {
+		return fmt.Errorf("container %s: %s/config.json has no root: %w", id, bundle, errdefs.ErrInvalidArgument)
+	}
+	return nil
+}
+
 func newApp(p *Pod, c AppConfig) (*app, error) {
+	if err := CheckApp(c.ID, c.Bundle, c.Spec); err != nil {
+		return nil, err
+	}
 	oci := &c.Spec.OCI
-	if err := checkVersion(oci.Version); err != nil {
-		return nil, fmt.Errorf("container %s: %s/config.json: %w", c.ID, c.Bundle, err)
-	}
-	if oci.Process == nil {
-		return nil, fmt.Errorf("container %s: %s/config.json has no process: %w", c.ID, c.Bundle, errdefs.ErrInvalidArgument)
-	}
-	if oci.Root == nil {
-		return nil, fmt.Errorf("container %s: %s/config.json has no root: %w", c.ID, c.Bundle, errdefs.ErrInvalidArgument)
-	}
 	if p.cfg.Admit != nil {
 		if err := p.cfg.Admit(oci.Annotations); err != nil {
 			return nil, fmt.Errorf("container %s: %w", c.ID, err)
@@ -196,7 +204,7 @@ func (a *app) makeCgroup(ctx context.Context, undo *cleanup) error {
 	}
 	return a.disk.Update(func(r *disk.AppRecord) {
 		record := g.Record()
-		r.Cgroup = &record
+		r.Cgroup, r.Options = &record, a.config.Arrived
 	})
 }
 

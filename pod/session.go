@@ -58,7 +58,7 @@ func (p *Pod) acquire(ctx context.Context, a *app) (*session, error) {
 		case state == sessionGone:
 			continue
 		case state == sessionFailed:
-			return nil, s.err
+			return nil, s.failure("", s.err)
 		}
 		return s, nil
 	}
@@ -100,7 +100,7 @@ func (s *session) make(ctx context.Context) (err error) {
 func (s *session) start(ctx context.Context) error {
 	if err := s.run(ctx); err != nil {
 		if s.owner.outlivesApps() != nil { // a sandbox: no app has joined the session yet
-			err = s.undo.run(err)
+			err = s.undo.run(s.failure("", err))
 			s.undo = nil
 		}
 		s.fail(err)

@@ -45,7 +45,7 @@ func (a *app) startApp(ctx context.Context) (int, error) {
 	ctx = context.WithoutCancel(ctx)
 	if err := a.session.stage1.Invoke(ctx, a.call(abi.AppStart)); err != nil {
 		a.abort(ctx)
-		return 0, err
+		return 0, a.session.failure(a.name, err)
 	}
 	if err := a.becomes(); err != nil {
 		log.G(ctx).WithError(err).Warnf("container %s: its pid is not on record", a.id)

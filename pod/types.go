@@ -63,6 +63,9 @@ type AppConfig struct {
 	Terminal bool
 	Debug    bool
 	Options  abi.Options
+	// Arrived are the names of the options that the client has sent. They are recorded on
+	// disk for people.
+	Arrived []string
 	// Checkpoint is a directory from which the app is restored, or empty.
 	Checkpoint string
 	// Tag belongs to the caller. It is returned in the app's Status and in the events

@@ -3,6 +3,7 @@ package shim
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
 // streams are the paths and URIs of a process's streams, as the client gave
@@ -72,6 +74,7 @@ func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	st, err := s.createApp(ctx, r)
 	release()
 	if err != nil {
+		s.failed(disk.StepCreate, r.ID, r.Bundle, err, arrived(r.Options)...)
 		if ctx.Err() != nil {
 			s.endIfUnused(ctx, r.ID)
 		}
@@ -91,7 +94,7 @@ func (s *Service) endIfUnused(ctx context.Context, id string) {
 
 func (s *Service) createApp(ctx context.Context, r *task.CreateTaskRequest) (pod.Status, error) {
 	id := pod.AppID(r.ID)
-	opts, err := s.options(ctx, r.Options)
+	opts, names, err := s.options(ctx, r.Options)
 	if err != nil {
 		return pod.Status{}, fmt.Errorf("create container %s: %w", id, err)
 	}
@@ -120,6 +123,7 @@ func (s *Service) createApp(ctx context.Context, r *task.CreateTaskRequest) (pod
 		Terminal: r.Terminal,
 		Debug:    s.cfg.Debug,
 		Options:  opts,
+		Arrived:  names,
 		Tag:      p,
 
 		Checkpoint: r.Checkpoint,
@@ -145,6 +149,9 @@ func (s *Service) start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	}
 	pid, err := s.pod.Start(ctx, pod.AppID(r.ID), pod.ExecID(r.ExecID))
 	if err != nil {
+		if failure := (*pod.StartFailure)(nil); errors.As(err, &failure) {
+			s.failed(disk.StepStart, r.ID, s.bundleOf(r.ID), err)
+		}
 		return nil, err
 	}
 	return &task.StartResponse{Pid: uint32(pid)}, nil

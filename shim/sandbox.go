@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/ttrpc"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 )
 
@@ -55,11 +56,14 @@ func (s *Service) createSandbox(ctx context.Context, r *sandbox.CreateSandboxReq
 	}
 	if err != nil {
 		s.ids.closeSandbox()
-		return nil, fmt.Errorf("create sandbox %q: %w", r.SandboxId, err)
+		err = fmt.Errorf("create sandbox %q: %w", r.SandboxId, err)
+		s.failed(disk.StepCreateSandbox, r.SandboxId, r.BundlePath, err)
+		return nil, err
 	}
 	if err := s.pod.CreateSandbox(ctx, c); err != nil {
 		if !errdefs.IsAlreadyExists(err) {
 			s.ids.closeSandbox()
+			s.failed(disk.StepCreateSandbox, r.SandboxId, r.BundlePath, err)
 		}
 		return nil, refused(err)
 	}
@@ -72,6 +76,9 @@ func (s *Service) createSandbox(ctx context.Context, r *sandbox.CreateSandboxReq
 func (s *Service) startSandbox(ctx context.Context, r *sandbox.StartSandboxRequest) (*sandbox.StartSandboxResponse, error) {
 	st, err := s.pod.StartSandbox(ctx, r.SandboxId)
 	if err != nil {
+		if c := s.asked.Load(); c != nil {
+			s.failed(disk.StepStartSandbox, r.SandboxId, c.Bundle, err)
+		}
 		return nil, refused(err)
 	}
 	resp := &sandbox.StartSandboxResponse{Pid: uint32(st.PID), CreatedAt: timestamp(st.CreatedAt)}

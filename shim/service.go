@@ -15,6 +15,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 )
@@ -42,6 +43,8 @@ type ServiceConfig struct {
 	Debug bool
 	// Stage1 is the choice of the pod's stage1.
 	Stage1 *config.Pod
+	// Failed, if set, is called with each start that has failed.
+	Failed func(disk.FailedStart)
 	// DropsEnded says that containerd, when it restarts, deletes a task that
 	// refuses to list its processes.
 	DropsEnded bool

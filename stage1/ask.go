@@ -45,6 +45,9 @@ func (k *Call) ask() (bool, error) {
 	if err != nil {
 		return false, errors.Join(err, conn.Close())
 	}
+	if show := k.Stage1.Show; show != nil {
+		show(k.Entrypoint, nil, nil, text)
+	}
 	rest, err := k.begin(conn, text)
 	if err != nil { // the stage1 has ended
 		return false, conn.Close()

@@ -60,8 +60,11 @@ func (k *Call) Start() error {
 	if err != nil {
 		return err
 	}
-	path := k.Stage1.EntrypointIn(k.Dir, k.Entrypoint)
-	return k.Execute(append([]string{path}, k.Args...), env, &syscall.SysProcAttr{Setpgid: true})
+	argv := append([]string{k.Stage1.EntrypointIn(k.Dir, k.Entrypoint)}, k.Args...)
+	if show := k.Stage1.Show; show != nil {
+		show(k.Entrypoint, argv, env, nil)
+	}
+	return k.Execute(argv, env, &syscall.SysProcAttr{Setpgid: true})
 }
 
 // Execute starts a program with the descriptors of the call. The files in more follow after

@@ -43,19 +43,25 @@ func (s *Stage1) CheckResources(r *spec.Resources) (unknown []string, err error)
 // check checks a field and everything below it. place is the path of the field in a
 // config.json.
 func (s *Stage1) check(f spec.Field, place ...string) (unknown []string, err error) {
-	declared := position{nodes: []*fields{s.declared()}}
 	var c checker
-	for _, word := range place {
-		declared = declared.below([]byte(word))
-		c.path = append(c.path, []byte(word))
-	}
+	c.walk(f, s.declared(), place...)
 	switch {
-	case c.undeclared(f, declared):
-		return nil, fmt.Errorf("config.json asks for %s, which stage1 %s does not support: %w", c.pointer(), s.name, errdefs.ErrNotImplemented)
+	case len(c.refused) > 0:
+		return nil, fmt.Errorf("config.json asks for %s, which stage1 %s does not support: %w", c.refused[0], s.name, errdefs.ErrNotImplemented)
 	case len(c.unknown) > 0 && s.rules.RefuseUnknown:
 		return nil, Invalid("config.json has %s, which the OCI runtime spec does not have, and this node's configuration refuses such fields", c.unknown[0])
 	}
 	return c.list(), nil
+}
+
+// walk checks a field and everything below it against a set of fields.
+func (c *checker) walk(f spec.Field, set *fields, place ...string) {
+	declared := position{nodes: []*fields{set}}
+	for _, word := range place {
+		declared = declared.below([]byte(word))
+		c.path = append(c.path, []byte(word))
+	}
+	c.undeclared(f, declared)
 }
 
 // position is a place in a declaration: the nodes that the path to a field matches. There

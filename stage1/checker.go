@@ -13,21 +13,23 @@ import (
 const (
 	maxUnknown     = 16 // number of fields that are named
 	maxUnknownName = 64 // bytes of each word of a pointer that are shown
+	maxRefused     = 64 // fields that a Verdict names
 )
 
 // checker walks a document.
 type checker struct {
 	path    [][]byte // of the current field
+	all     bool     // go on after the first field that is refused
+	refused []string // pointers; the first maxRefused
 	unknown []string // the first maxUnknown
 	more    int      // unknown fields
 }
 
-// undeclared reports whether a field, or something below it, asks for something that is not
-// declared. If so, path leads to the outermost such field. undeclared notes unknown fields
-// on its way.
+// undeclared notes the outermost fields, from a field down, that ask for something that is
+// not declared, and the unknown fields on its way. It reports whether the walk ends.
 func (c *checker) undeclared(f spec.Field, declared position) bool {
 	if len(declared.nodes) == 0 && !declared.covered && f.Asks() {
-		return true
+		return c.refuse()
 	}
 	if declared.covered && !f.MayHaveUnknown() {
 		return false
@@ -47,7 +49,15 @@ func (c *checker) undeclared(f spec.Field, declared position) bool {
 		}
 		c.path = c.path[:len(c.path)-1]
 	}
-	return empty && !declared.covered && f.Asks()
+	return empty && !declared.covered && f.Asks() && c.refuse()
+}
+
+// refuse notes the current field, and reports whether the walk ends.
+func (c *checker) refuse() bool {
+	if len(c.refused) < maxRefused {
+		c.refused = append(c.refused, c.pointer())
+	}
+	return !c.all
 }
 
 // note adds a member of f to the unknown fields, unless it is null.

@@ -42,6 +42,10 @@ type Stage1 struct {
 
 	supervisor atomic.Pointer[pod.Supervisor] // set when it is ready
 
+	// Show, if set, is called with each call just before it is made: with the arguments and
+	// the environment of an execution, or with the request that goes to the socket.
+	Show func(e abi.Entrypoint, argv, env []string, request []byte)
+
 	// Inside, if set, calls a function in the mount namespace in which the pod's
 	// entrypoints are executed.
 	Inside func(func() error) error

@@ -35,6 +35,7 @@ func program() *manager.Program {
 		Cgroups:   cgroup.Own,
 		Collector: collector{},
 		Describe:  describe,
+		Failed:    startFailed,
 	}
 	if p.Version == "" || p.Revision == "" {
 		fillFromBuild(p)

@@ -61,6 +61,13 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 		Debug:         b.LogLevel == "debug" || b.LogLevel == "trace",
 		Stage1:        chosen,
 		DropsEnded:    b.DropsEnded(),
+		Failed: func(f disk.FailedStart) {
+			f.Daemon = b.Address
+			if f.Stage1 == nil {
+				f.Stage1 = recordOf(chosen.Choice())
+			}
+			keepFailure(ctx, f)
+		},
 		NewPod: func(events pod.Events) shim.Pod {
 			return pod.New(pod.PodConfig{
 				Store:      s.pods,
@@ -70,10 +77,7 @@ func serve(ctx context.Context, b manager.Bootstrap) (*manager.Service, error) {
 				Events:     events,
 				OpenStage1: open,
 				Admit:      chosen.Admit,
-				Choice: func() disk.Stage1Record {
-					c := chosen.Choice()
-					return disk.Stage1Record{By: string(c.By), Excused: c.Accept}
-				},
+				Choice:     func() disk.Stage1Record { return *recordOf(chosen.Choice()) },
 			})
 		},
 	})

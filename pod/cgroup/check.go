@@ -40,6 +40,18 @@ func wantsBlockIO(b *specs.LinuxBlockIO) bool {
 			len(b.ThrottleReadIOPSDevice)+len(b.ThrottleWriteIOPSDevice) > 0)
 }
 
+// Check refuses limits that Create would refuse on this machine before it makes a cgroup.
+func Check(res *specs.LinuxResources) error {
+	h, err := host()
+	if err == nil {
+		err = h.check(res)
+	}
+	if err == nil {
+		_, err = convert(res, h.version)
+	}
+	return err
+}
+
 // check refuses limits that would not be enforced.
 func (h *hierarchies) check(res *specs.LinuxResources) error {
 	if res == nil {

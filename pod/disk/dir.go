@@ -93,6 +93,13 @@ func (d *Dir) move(state string) error {
 	return nil
 }
 
+// Stage1 returns the stage1 of the pod.
+func (d *Dir) Stage1() Stage1Record {
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	return d.shim.Stage1
+}
+
 // Run moves the directory to run/ and keeps the lock.
 func (d *Dir) Run() error {
 	if err := d.move(dirRun); err != nil {

@@ -78,6 +78,7 @@ type AppRecord struct {
 	Recorder   string          `json:"recorder,omitempty"`
 	State      string          `json:"state,omitempty"`
 	Poststop   *poststopRecord `json:"poststop,omitempty"`
+	Options    []string        `json:"options,omitempty"` // names of the runtime options that have arrived
 	Unknown    []string        `json:"unknown,omitempty"` // fields of config.json that are ignored, because no spec has them
 }
 

@@ -106,6 +106,7 @@ type App struct {
 	// Cgroup is the record of its cgroup: cgroup.FromRecord opens it.
 	Cgroup   *cgroup.Record `json:"cgroup,omitempty"`
 	Recorder string         `json:"recorder,omitempty"` // who records its exit
+	Options  []string       `json:"options,omitempty"`  // names of the runtime options that have arrived
 	Unknown  []string       `json:"unknown,omitempty"`  // fields of config.json that are ignored
 	Execs    []Exec         `json:"execs,omitempty"`    // that have ended and were not deleted
 
@@ -195,7 +196,7 @@ func (n *Node) newApp(p *Pod, f disk.AppFiles, alive func(disk.ProcessRecord) *P
 	r := f.Record
 	a := App{
 		ID: r.ID, Name: string(f.Name), Generation: r.Generation, Bundle: r.Bundle,
-		Created: f.Made, Started: f.Started, Cgroup: r.Cgroup, Recorder: r.Recorder, Unknown: r.Unknown,
+		Created: f.Made, Started: f.Started, Cgroup: r.Cgroup, Recorder: r.Recorder, Options: r.Options, Unknown: r.Unknown,
 		otherBoot: p.otherBoot,
 	}
 	if r.PID != 0 {

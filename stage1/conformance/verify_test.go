@@ -114,7 +114,13 @@ type verifiedCheck struct {
 // which has to be empty afterwards.
 func verify(t *testing.T, args ...string) verified {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), rktctl(t), append([]string{"stage1", "verify"}, args...)...)
+	return run(t, "verify", args...)
+}
+
+// run runs a verb of rktctl stage1 as verify does.
+func run(t *testing.T, verb string, args ...string) verified {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), rktctl(t), append([]string{"stage1", verb}, args...)...)
 	tmp := reachable(t)
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 	// On SIGTERM rktctl cleans up.

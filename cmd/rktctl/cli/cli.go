@@ -89,10 +89,12 @@ func New(e *Env) *cobra.Command {
 	)
 	stage1 := group("stage1", "stage1s: images, the tree store, the check of an image")
 	stage1.AddCommand(
+		newStage1Call(e),
 		newStage1GC(e),
 		newStage1Import(e),
 		newStage1Init(e),
 		newStage1List(e),
+		newStage1Show(e),
 		newStage1Verify(e),
 	)
 	root.AddCommand(
@@ -100,6 +102,7 @@ func New(e *Env) *cobra.Command {
 		image,
 		newAttach(e),
 		newCatManifest(e),
+		newDoctor(e),
 		newEnter(e),
 		newEvents(e),
 		newExec(e),
@@ -107,12 +110,15 @@ func New(e *Env) *cobra.Command {
 		newInspect(e),
 		newList(e),
 		newLogs(e),
+		newMetrics(e),
 		newPs(e),
+		newReport(e),
 		newRm(e),
 		newStatus(e),
 		newStop(e),
 		newTop(e),
 		newVersion(e),
+		newWhy(e),
 		stage1,
 	)
 	root.SetHelpCommand(newHelp())

@@ -1,0 +1,34 @@
+package shim
+
+import (
+	"errors"
+	"time"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+)
+
+// failed reports a start that has failed to ServiceConfig.Failed.
+func (s *Service) failed(step, id, bundle string, err error, options ...string) {
+	if s.cfg.Failed == nil || errdefs.IsAlreadyExists(err) { // an id that is in use is the client's error
+		return
+	}
+	f := disk.FailedStart{Step: step, Namespace: s.cfg.Namespace, Error: err.Error(), Options: options}
+	start := disk.Start{Time: time.Now(), ID: id, Bundle: bundle}
+	if had := (*pod.StartFailure)(nil); errors.As(err, &had) {
+		start.Pod, f.Stage1, f.Calls = had.Pod, &had.Stage1, had.Calls
+	}
+	f.Starts = []disk.Start{start}
+	s.cfg.Failed(f)
+}
+
+// bundleOf returns the bundle of an app, or an empty string.
+func (s *Service) bundleOf(id string) string {
+	st, err := s.pod.Status(pod.AppID(id), "")
+	if err != nil {
+		return ""
+	}
+	return processOf(st.Tag).bundle
+}

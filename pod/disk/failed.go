@@ -216,6 +216,12 @@ func pruneFailures(root *os.Root) error {
 		return err
 	}
 	var records []fs.FileInfo
+	var errs []error
+	remove := func(name string) {
+		if err := root.Remove(name); !errors.Is(err, fs.ErrNotExist) { // another process may prune as well
+			errs = append(errs, err)
+		}
+	}
 	for _, e := range entries {
 		st, err := e.Info()
 		if err != nil {
@@ -223,18 +229,16 @@ func pruneFailures(root *os.Root) error {
 		}
 		left := strings.HasPrefix(e.Name(), failedTmp) && time.Since(st.ModTime()) > time.Minute
 		if left || time.Since(st.ModTime()) > failedAge {
-			err = errors.Join(err, root.Remove(e.Name()))
+			remove(e.Name())
 		} else if !strings.HasPrefix(e.Name(), failedTmp) {
 			records = append(records, st)
 		}
 	}
 	slices.SortFunc(records, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
 	for _, st := range records[min(len(records), failedMax):] {
-		if e := root.Remove(st.Name()); !errors.Is(e, fs.ErrNotExist) {
-			err = errors.Join(err, e)
-		}
+		remove(st.Name())
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // readFailure reads a record.

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"context"
 	"crypto/sha512"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -83,8 +82,8 @@ func peekACI(file string) (*aci, error) {
 		if err != nil {
 			return nil, errNotACI(err)
 		}
-		a := &aci{path: file, manifest: &schema.ImageManifest{}}
-		if err := json.Unmarshal(text, a.manifest); err != nil {
+		a := &aci{path: file}
+		if a.manifest, err = UnmarshalManifest(text); err != nil {
 			return nil, invalid("manifest%s: not an appc ImageManifest: %v", position(text, err), err)
 		}
 		return a, nil

@@ -39,8 +39,8 @@ type manifest struct {
 
 // parseManifest parses a manifest. file is its name in errors.
 func parseManifest(text []byte, file string) (*manifest, error) {
-	var im schema.ImageManifest
-	if err := json.Unmarshal(text, &im); err != nil {
+	im, err := UnmarshalManifest(text)
+	if err != nil {
 		return nil, invalid("%s%s: not an appc ImageManifest as docs/stage1-abi.md describes it: %v", file, position(text, err), err)
 	}
 	annotations := map[string]string{}
@@ -87,6 +87,18 @@ func parseManifest(text []byte, file string) (*manifest, error) {
 	return m, nil
 }
 
+// UnmarshalManifest unmarshals an appc ImageManifest, of a stage1 or of an app. appc's library
+// panics if an isolator has no value.
+func UnmarshalManifest(text []byte) (im *schema.ImageManifest, err error) {
+	defer func() {
+		if recover() != nil {
+			err = errors.New("an isolator has no value")
+		}
+	}()
+	im = &schema.ImageManifest{}
+	return im, json.Unmarshal(text, im)
+}
+
 // isWhole returns an error if an image that is not an ACI has dependencies or a
 // pathWhitelist. file is the name of its manifest in errors.
 func isWhole(dir, file string) error {
@@ -94,8 +106,8 @@ func isWhole(dir, file string) error {
 	if err != nil {
 		return nil // verify returns the error
 	}
-	var im schema.ImageManifest
-	if json.Unmarshal(text, &im) == nil && (len(im.Dependencies) > 0 || len(im.PathWhitelist) > 0) {
+	im, err := UnmarshalManifest(text)
+	if err == nil && (len(im.Dependencies) > 0 || len(im.PathWhitelist) > 0) {
 		return invalid("%s: dependencies and pathWhitelist are for ACIs: pack it as one, or build the image whole", file)
 	}
 	return nil

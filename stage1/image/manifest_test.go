@@ -16,6 +16,7 @@ func FuzzManifest(f *testing.F) {
 	}
 	f.Add(text)
 	f.Add([]byte(`{"acKind":"ImageManifest","acVersion":"1.2.3","name":"x","annotations":[{"name":"coreos.com/rkt/stage1/run","value":"/../x"}]}`))
+	f.Add([]byte(`{"acKind":"ImageManifest","acVersion":"1.2.3","name":"x","app":{"exec":["/x"],"user":"0","group":"0","isolators":[{"name":"resource/memory"}]}}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		m, err := parseManifest(text, "manifest")
 		if err != nil {

@@ -78,9 +78,11 @@ func openACI(file string) (*aci, error) {
 			return nil, invalid("it is not an ACI: %v", err)
 		}
 		a := &aci{file: file, owners: map[string]*tar.Header{}}
-		a.manifest, err = parseACI(text)
+		if a.manifest, err = parseACI(text); err != nil {
+			return nil, err
+		}
 		a.kept = withParents(a.manifest.PathWhitelist)
-		return a, err
+		return a, nil
 	}
 }
 
@@ -106,15 +108,9 @@ func parseACI(text []byte) (*schema.ImageManifest, error) {
 	return m, nil
 }
 
-// unmarshalACI unmarshals a manifest with the library of appc. The library refuses isolators
-// that it does not know without their names, and panics if an isolator has no value.
-func unmarshalACI(text []byte) (m *schema.ImageManifest, err error) {
-	m = &schema.ImageManifest{}
-	defer func() {
-		if r := recover(); r != nil {
-			err = invalid("manifest: not an appc ImageManifest: an isolator has no value")
-		}
-	}()
+// unmarshalACI unmarshals a manifest. appc's library refuses isolators that it does not know
+// without their names.
+func unmarshalACI(text []byte) (*schema.ImageManifest, error) {
 	var names struct {
 		App struct {
 			Isolators []struct{ Name types.ACIdentifier }
@@ -123,12 +119,13 @@ func unmarshalACI(text []byte) (m *schema.ImageManifest, err error) {
 	if json.Unmarshal(text, &names) == nil {
 		for _, i := range names.App.Isolators {
 			if !isKnown(i.Name) {
-				return m, fmt.Errorf("isolator %s: it is not supported: %w", i.Name, errdefs.ErrNotImplemented)
+				return nil, fmt.Errorf("isolator %s: it is not supported: %w", i.Name, errdefs.ErrNotImplemented)
 			}
 		}
 	}
-	if err := json.Unmarshal(text, m); err != nil {
-		return m, invalid("manifest: not an appc ImageManifest: %v", err)
+	m, err := image.UnmarshalManifest(text)
+	if err != nil {
+		return nil, invalid("manifest: not an appc ImageManifest: %v", err)
 	}
 	return m, nil
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/doctor"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
@@ -311,5 +312,29 @@ func TestAServerOfAReplacedProgramIsALivingPod(t *testing.T) {
 	_ = server.Wait()
 	if out, code := i.run(t, retire); code != 1 {
 		t.Errorf("no server runs, and it answers %d: %s", code, out)
+	}
+}
+
+// rktctl doctor compares an installation with the inventory that is installed with it.
+func TestDoctorKnowsTheFilesOfAnInstallation(t *testing.T) {
+	i := newInstallation(t)
+	i.must(t, "scripts/install", builtFiles(t, "v1"), i.prefix)
+	findings := func() (found []doctor.Finding) {
+		for _, f := range doctor.Examine(t.Context(), doctor.Node{
+			Proc: t.TempDir(), DataDir: i.data, Containerd: filepath.Join(i.data, "absent.toml"),
+			Getenv: func(name string) string { return map[string]string{"PATH": filepath.Join(i.prefix, "bin")}[name] },
+		}) {
+			if f.Area == "installation" && strings.Contains(f.Text, "files below") {
+				found = append(found, f)
+			}
+		}
+		return found
+	}
+	if got := findings(); len(got) != 1 || got[0].Severity != doctor.OK {
+		t.Errorf("%+v", got)
+	}
+	writeFile(t, filepath.Join(i.prefix, "libexec/containerd-shim-rkt/stage1/native/rootfs/native"), "changed", 0o711)
+	if got := findings(); len(got) != 1 || got[0].Severity != doctor.Error || !strings.Contains(got[0].Text, "native/rootfs/native was changed") {
+		t.Errorf("%+v", got)
 	}
 }

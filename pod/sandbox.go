@@ -18,7 +18,7 @@ var _ owner = (*sandbox)(nil)
 
 // onDisk returns the part of the configuration that is written to disk.
 func (c *SandboxConfig) onDisk() disk.Sandbox {
-	return disk.Sandbox{ID: c.ID, Bundle: c.Bundle, CgroupsPath: c.CgroupsPath, Files: c.Files, Shm: c.Shm}
+	return disk.Sandbox{ID: c.ID, Bundle: c.Bundle, CgroupsPath: c.CgroupsPath, Annotations: c.Annotations, Files: c.Files, Shm: c.Shm}
 }
 
 // CreateSandbox makes the pod, without a process. StartSandbox starts it. If the pod

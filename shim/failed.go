@@ -10,12 +10,13 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
-// failed reports a start that has failed to ServiceConfig.Failed.
-func (s *Service) failed(step, id, bundle string, err error, options ...string) {
+// failed reports a start that has failed to ServiceConfig.Failed. f has what is known of it in
+// addition.
+func (s *Service) failed(f disk.FailedStart, id, bundle string, err error) {
 	if s.cfg.Failed == nil || errdefs.IsAlreadyExists(err) { // an id that is in use is the client's error
 		return
 	}
-	f := disk.FailedStart{Step: step, Namespace: s.cfg.Namespace, Error: err.Error(), Options: options}
+	f.Namespace, f.Error = s.cfg.Namespace, err.Error()
 	start := disk.Start{Time: time.Now(), ID: id, Bundle: bundle}
 	if had := (*pod.StartFailure)(nil); errors.As(err, &had) {
 		start.Pod, f.Stage1, f.Calls = had.Pod, &had.Stage1, had.Calls

@@ -74,7 +74,7 @@ func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 	st, err := s.createApp(ctx, r)
 	release()
 	if err != nil {
-		s.failed(disk.StepCreate, r.ID, r.Bundle, err, arrived(r.Options)...)
+		s.failed(disk.FailedStart{Step: disk.StepCreate, Options: arrived(r.Options)}, r.ID, r.Bundle, err)
 		if ctx.Err() != nil {
 			s.endIfUnused(ctx, r.ID)
 		}
@@ -150,7 +150,7 @@ func (s *Service) start(ctx context.Context, r *task.StartRequest) (*task.StartR
 	pid, err := s.pod.Start(ctx, pod.AppID(r.ID), pod.ExecID(r.ExecID))
 	if err != nil {
 		if failure := (*pod.StartFailure)(nil); errors.As(err, &failure) {
-			s.failed(disk.StepStart, r.ID, s.bundleOf(r.ID), err)
+			s.failed(disk.FailedStart{Step: disk.StepStart}, r.ID, s.bundleOf(r.ID), err)
 		}
 		return nil, err
 	}

@@ -57,13 +57,13 @@ func (s *Service) createSandbox(ctx context.Context, r *sandbox.CreateSandboxReq
 	if err != nil {
 		s.ids.closeSandbox()
 		err = fmt.Errorf("create sandbox %q: %w", r.SandboxId, err)
-		s.failed(disk.StepCreateSandbox, r.SandboxId, r.BundlePath, err)
+		s.failed(disk.FailedStart{Step: disk.StepCreateSandbox, Annotations: annotations}, r.SandboxId, r.BundlePath, err)
 		return nil, err
 	}
 	if err := s.pod.CreateSandbox(ctx, c); err != nil {
 		if !errdefs.IsAlreadyExists(err) {
 			s.ids.closeSandbox()
-			s.failed(disk.StepCreateSandbox, r.SandboxId, r.BundlePath, err)
+			s.failed(disk.FailedStart{Step: disk.StepCreateSandbox, Annotations: annotations}, r.SandboxId, r.BundlePath, err)
 		}
 		return nil, refused(err)
 	}
@@ -77,7 +77,7 @@ func (s *Service) startSandbox(ctx context.Context, r *sandbox.StartSandboxReque
 	st, err := s.pod.StartSandbox(ctx, r.SandboxId)
 	if err != nil {
 		if c := s.asked.Load(); c != nil {
-			s.failed(disk.StepStartSandbox, r.SandboxId, c.Bundle, err)
+			s.failed(disk.FailedStart{Step: disk.StepStartSandbox, Annotations: c.Annotations}, r.SandboxId, c.Bundle, err)
 		}
 		return nil, refused(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -117,15 +118,16 @@ func (d *Dir) Calls(app string) []FailedCall {
 }
 
 // KeepFailure writes a record of a start that has failed to a data directory. The caller
-// sets the step, the namespace, the error, and one start. KeepFailure reads the annotations
-// from the bundle of the start, and removes texts of its config.json that may be secret from
+// sets the step, the namespace, the error, and one start, and what it knows of the rest.
+// KeepFailure keeps only our annotations, adds those of the bundle of the start, and removes texts of its config.json that may be secret from
 // all texts of the record. If there is a record of the same failure, the start is added to
 // it. Then the oldest records are removed, if there are too many.
 func KeepFailure(dataDir string, f FailedStart) error {
 	start := f.Last()
 	bundle := readPrivate(start.Bundle)
 	f.Version, f.Count, f.First = recordVersion, 1, start.Time
-	start.Kubernetes, f.Annotations = bundle.kubernetes, bundle.ours
+	start.Kubernetes, f.Annotations = bundle.kubernetes, ours(f.Annotations)
+	maps.Copy(f.Annotations, bundle.ours)
 	f.Starts = []Start{start}
 	f.Error = firstOf(bundle.Redact(abi.Printable(f.Error)), failedText)
 	for i := range f.Calls {

@@ -140,6 +140,42 @@ func FuzzSecrets(f *testing.F) {
 	})
 }
 
+func TestOfASandboxesAnnotationsOnlyOursAreKept(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "rkt")
+	annotations := map[string]string{"io.containerd.rkt.v1/stage1": "oci", "other": canary}
+	err := KeepFailure(data, FailedStart{Step: StepCreateSandbox, Annotations: annotations, Starts: []Start{{ID: "a", Bundle: t.TempDir()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all := failures(t, data); len(all[0].Annotations) != 1 || all[0].Annotations["io.containerd.rkt.v1/stage1"] != "oci" {
+		t.Errorf("%+v", all)
+	}
+	s, err := OpenStore(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.Create(Key{Sandbox: "box"}, Stage1Record{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = d.Remove(t.Context()) }()
+	if _, err := d.NewSandboxFiles(Sandbox{ID: "box", Bundle: t.TempDir(), Annotations: annotations}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(d.Path(), "sandbox.json"))
+	if err != nil || strings.Contains(string(text), canary) || !strings.Contains(string(text), `"annotations":{"io.containerd.rkt.v1/stage1":"oci"}`) {
+		t.Errorf("%s, %v", text, err)
+	}
+	r, err := NewReader(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := r.Read(d.UUID())
+	if err != nil || files.Sandbox == nil || files.Sandbox.Annotations["io.containerd.rkt.v1/stage1"] != "oci" {
+		t.Errorf("%+v, %v", files, err)
+	}
+}
+
 func TestStartsThatFailForOneReasonHaveOneRecord(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "rkt")
 	for i := range failedStarts + 4 {

@@ -65,7 +65,7 @@ func readPrivate(bundle string) private {
 		return private{}
 	}
 	_ = json.Unmarshal(text, &spec) // the fields that can be read are filled in
-	p := private{ours: map[string]string{}}
+	p := private{ours: ours(spec.Annotations)}
 	p.addArgs(spec.Process.Args)
 	p.addValues(spec.Process.Env)
 	for _, hooks := range spec.Hooks {
@@ -78,10 +78,7 @@ func readPrivate(bundle string) private {
 		p.addValues(m.Options)
 	}
 	for key, value := range spec.Annotations {
-		switch {
-		case strings.HasPrefix(key, annotationPrefix):
-			p.ours[firstOf(key, 256)] = firstOf(value, 256)
-		case !strings.HasPrefix(key, "io.kubernetes.cri."):
+		if !strings.HasPrefix(key, annotationPrefix) && !strings.HasPrefix(key, "io.kubernetes.cri.") {
 			p.texts = append(p.texts, value)
 		}
 	}
@@ -90,6 +87,20 @@ func readPrivate(bundle string) private {
 		p.kubernetes = firstOf(strings.TrimSuffix(strings.Join(names, "/"), "/"), 512)
 	}
 	return p
+}
+
+// maxAnnotation is how much is recorded of the key and of the value of an annotation, in bytes.
+const maxAnnotation = 256
+
+// ours returns those of some annotations that are for this runtime.
+func ours(annotations map[string]string) map[string]string {
+	all := map[string]string{}
+	for key, value := range annotations {
+		if strings.HasPrefix(key, annotationPrefix) && len(all) < 16 {
+			all[firstOf(key, maxAnnotation)] = firstOf(value, maxAnnotation)
+		}
+	}
+	return all
 }
 
 // addArgs adds the arguments of a program but not its name.

@@ -102,8 +102,9 @@ type PodFiles struct {
 
 // SandboxRecords has the records of a pod of the Sandbox service.
 type SandboxRecords struct {
-	ID, Bundle string
-	Holder     *ProcessRecord
+	ID, Bundle  string
+	Holder      *ProcessRecord
+	Annotations map[string]string // ours, of the pod
 }
 
 // AppFiles has the records of an app.
@@ -143,7 +144,7 @@ func (r *Reader) Read(uuid string) (*PodFiles, error) {
 	}
 	var sandbox sandboxRecord
 	if p.read(dir, sandboxFile, &sandbox) {
-		p.Sandbox = &SandboxRecords{ID: sandbox.ID, Bundle: sandbox.Bundle, Holder: sandbox.Holder}
+		p.Sandbox = &SandboxRecords{ID: sandbox.ID, Bundle: sandbox.Bundle, Holder: sandbox.Holder, Annotations: sandbox.Annotations}
 	}
 	d := &Dir{store: r.store, uuid: uuid, state: state, root: dir}
 	names, err := d.apps()

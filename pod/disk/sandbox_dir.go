@@ -30,8 +30,9 @@ const (
 // Sandbox describes the files of a sandbox.
 type Sandbox struct {
 	ID          string
-	Bundle      string // absolute; rkt.json is written into it
-	CgroupsPath string // of the holder, as the OCI spec names it
+	Bundle      string            // absolute; rkt.json is written into it
+	CgroupsPath string            // of the holder, as the OCI spec names it
+	Annotations map[string]string // of the pod; ours are recorded, for people
 
 	// Files that apps see, and a tmpfs for their /dev/shm.
 	Files []SandboxFile
@@ -54,13 +55,14 @@ type SandboxShm struct {
 // sandboxRecord is $pod/sandbox.json. As long as the file exists, the pod exists
 // without apps.
 type sandboxRecord struct {
-	Version     int            `json:"version"`
-	ID          string         `json:"id"`
-	Bundle      string         `json:"bundle"`
-	CgroupsPath string         `json:"cgroupsPath,omitempty"` // of the holder, as the OCI spec names it
-	Cgroup      *cgroup.Record `json:"cgroup,omitempty"`
-	Links       []string       `json:"links,omitempty"` // paths outside of the pod directory
-	Holder      *ProcessRecord `json:"holder,omitempty"`
+	Version     int               `json:"version"`
+	ID          string            `json:"id"`
+	Bundle      string            `json:"bundle"`
+	CgroupsPath string            `json:"cgroupsPath,omitempty"` // of the holder, as the OCI spec names it
+	Cgroup      *cgroup.Record    `json:"cgroup,omitempty"`
+	Links       []string          `json:"links,omitempty"` // paths outside of the pod directory
+	Holder      *ProcessRecord    `json:"holder,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"` // ours
 }
 
 // SandboxFiles is a sandbox on disk. Only one goroutine at a time may change it.
@@ -74,6 +76,7 @@ type SandboxFiles struct {
 func (d *Dir) NewSandboxFiles(c Sandbox) (*SandboxFiles, error) {
 	f := &SandboxFiles{dir: d, record: sandboxRecord{
 		Version: recordVersion, ID: c.ID, Bundle: c.Bundle, CgroupsPath: c.CgroupsPath,
+		Annotations: ours(c.Annotations),
 	}}
 	for _, file := range c.Files {
 		if file.Link != "" {

@@ -63,6 +63,9 @@ type Pod struct {
 	// SandboxBundle is the bundle of a pod of the Sandbox service.
 	SandboxBundle string `json:"sandboxBundle,omitempty"`
 	Stage1        Stage1 `json:"stage1"`
+	// Annotations are ours, of a pod of the Sandbox service. Those of other pods are in the
+	// specs of their apps.
+	Annotations map[string]string `json:"annotations,omitempty"`
 	// Shim is nil if no shim has made the pod. If it is not alive, nothing serves the pod.
 	Shim       *Process `json:"shim,omitempty"`
 	Supervisor *Process `json:"supervisor,omitempty"`
@@ -144,7 +147,7 @@ func (n *Node) newPod(f *disk.PodFiles) *Pod {
 		p.Supervisor, p.Leader = alive(disk.ProcessRecord{PID: s.PID, StartTime: s.StartTime}), s.Leader
 	}
 	if s := f.Sandbox; s != nil {
-		p.SandboxBundle = s.Bundle
+		p.SandboxBundle, p.Annotations = s.Bundle, s.Annotations
 		if s.Holder != nil {
 			p.Holder = alive(*s.Holder)
 		}

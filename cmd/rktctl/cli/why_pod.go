@@ -197,6 +197,9 @@ func (s *story) write(out io.Writer) error {
 		fmt.Fprintf(&b, "A record is damaged: %s\n", problem)
 	}
 	fmt.Fprintf(&b, "\n%s", chosen(p.Stage1))
+	for _, key := range sortedKeys(p.Annotations) {
+		fmt.Fprintf(&b, "  annotation of the pod that has arrived: %s = %s\n", key, p.Annotations[key])
+	}
 	for i, a := range s.Apps {
 		for _, v := range p.Apps {
 			if v.ID == a.ID {

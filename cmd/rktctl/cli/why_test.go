@@ -189,6 +189,17 @@ func TestWhyTellsAPodsStory(t *testing.T) {
 	}
 }
 
+func TestWhyKnowsTheAnnotationsOfASandbox(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "rkt")
+	d, _ := madePod(t, data)
+	if _, err := d.NewSandboxFiles(disk.Sandbox{ID: "box", Bundle: t.TempDir(), Annotations: map[string]string{config.Stage1Annotation: "mine"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := onNode(t, configured(t), data, "why", "web"); !strings.Contains(got.stdout, "annotation of the pod that has arrived: io.containerd.rkt.v1/stage1 = mine") {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestWhyKnowsStartsThatHaveFailed(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "rkt")
 	if got := onNode(t, configured(t), data, "why"); got.stdout != "No start has failed lately.\n" || got.code != exitDone {

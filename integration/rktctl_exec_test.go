@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/containerd/console"
 	containerd "github.com/containerd/containerd/v2/client"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
@@ -162,5 +163,27 @@ func TestRktctlStopsAndRemovesAPodWhoseShimIsDead(t *testing.T) {
 			t.Error(err)
 		}
 		c.expectNothingLeft(t)
+	})
+}
+
+func TestRktctlEntersAnAppAtATerminal(t *testing.T) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
+		task := c.running(t, []string{"testprog", "sleep", "1000"})
+		term := newTerminal(t, 33, 99)
+		cmd := exec.CommandContext(c.context(t), filepath.Join(suite.shims, "rktctl"), "enter", task.ID())
+		cmd.Env = append(os.Environ(), "RKT_DATA_DIR="+dataDir(c.daemon.Dir()), "TMPDIR="+t.TempDir())
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = term.slave, term.slave, term.slave
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+		must(t, cmd.Start())
+		term.enter(t, "until testprog winsize | grep '33 99'; do sleep 0.1; done; test -t 0 && test -t 1 && echo at a$NOTHING terminal\r")
+		term.await(t, "\n33 99\n")
+		term.await(t, "\nat a terminal\n")
+		must(t, term.master.Resize(console.WinSize{Height: 11, Width: 77}))
+		term.enter(t, "until testprog winsize | grep '11 77'; do sleep 0.1; done; exit 6\r")
+		term.await(t, "\n11 77\n")
+		_ = cmd.Wait()
+		if code := cmd.ProcessState.ExitCode(); code != 6 {
+			t.Errorf("exit code %d", code)
+		}
 	})
 }

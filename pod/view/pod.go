@@ -184,6 +184,8 @@ func stateOf(f *disk.PodFiles, p *Pod) PodState {
 			return PodRunning
 		case p.Supervisor == nil && p.Served():
 			return PodPreparing
+		case p.Supervisor == nil: // its shim died while it started the stage1, which may run
+			return PodAbandoned
 		case p.Served() || len(f.Apps) > 0 || f.Sandbox != nil:
 			return PodExited
 		}

@@ -25,12 +25,12 @@ func TestMain(m *testing.M) { os.Exit(wait.Run(m)) }
 
 // world is a data directory with pods of this process, which is their shim.
 type world struct {
-	*testing.T
+	testing.TB
 	store *disk.Store
 	node  *Node
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "rkt")
 	store, err := disk.OpenStore(dir)
@@ -109,10 +109,16 @@ func (w *world) app(d *disk.Dir, id string) *disk.AppDir {
 func (w *world) runs(a *disk.AppDir) *proc.Process {
 	w.Helper()
 	p := w.process()
+	w.has(a, p)
+	return p
+}
+
+// has records a process as an app's.
+func (w *world) has(a *disk.AppDir, p *proc.Process) {
+	w.Helper()
 	if err := a.Update(func(r *disk.AppRecord) { r.PID, r.StartTime = p.PID(), p.StartTime() }); err != nil {
 		w.Fatal(err)
 	}
-	return p
 }
 
 func (w *world) find(word string) (*Pod, *App) {
@@ -192,7 +198,9 @@ func TestAPodWhoseShimIsDeadIsShown(t *testing.T) {
 	own := fmt.Sprintf(`"shim":{"pid":%d,`, os.Getpid())
 	kill := func(d *disk.Dir) { w.change(d, "shim.json", own, `"shim":{"pid":99999999,`) }
 	half, living, ended, empty := w.pod("half"), w.pod("living"), w.pod("ended"), w.pod("empty")
-	for _, d := range []*disk.Dir{living, ended, empty} {
+	starting := w.pod("starting")
+	w.app(starting, "first")
+	for _, d := range []*disk.Dir{living, ended, empty, starting} {
 		if err := d.Run(); err != nil {
 			t.Fatal(err)
 		}
@@ -209,10 +217,10 @@ func TestAPodWhoseShimIsDeadIsShown(t *testing.T) {
 	}
 	added := w.app(living, "added")
 	w.runs(w.app(ended, "c"))
-	for _, d := range []*disk.Dir{half, living, ended, empty} {
+	for _, d := range []*disk.Dir{half, living, ended, empty, starting} {
 		kill(d)
 	}
-	for name, want := range map[string]PodState{"half": PodAbandoned, "living": PodRunning, "ended": PodExited, "empty": PodAbandoned} {
+	for name, want := range map[string]PodState{"half": PodAbandoned, "living": PodRunning, "ended": PodExited, "empty": PodAbandoned, "starting": PodAbandoned} {
 		if p, _ := w.find(name); p.State != want || p.Served() {
 			t.Errorf("%s: %+v", name, p)
 		}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
 func TestTheClientsCommandIsNamed(t *testing.T) {
@@ -76,5 +78,43 @@ func TestNothingIsExecutedInAPodWithoutAShim(t *testing.T) {
 	}
 	if id := execID(); id == execID() || len(id) != len("rktctl-")+16 {
 		t.Errorf("the id %s", id)
+	}
+}
+
+func TestRmRemovesASandboxWhoseShimIsDead(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: pods belong to root")
+	}
+	f := newFixture(t)
+	d, apps := f.pod("k8s.io", "sandbox1", "container1")
+	bundle := t.TempDir()
+	files, err := d.NewSandboxFiles(disk.Sandbox{ID: "sandbox1", Bundle: bundle})
+	if err == nil {
+		err = files.Make(disk.Sandbox{Files: []disk.SandboxFile{{Name: "hosts", Content: []byte("x")}}})
+	}
+	if err == nil {
+		err = d.ReleaseLock()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := rktctl(t, "", "rm", "--force", "sandbox1"); got.code != exitWrong || !strings.Contains(got.stderr, "its shim is alive") {
+		t.Errorf("%+v", got)
+	}
+	f.shimDies(d)
+	if got := rktctl(t, "", "rm", "sandbox1"); got.code != exitWrong || !strings.Contains(got.stderr, "use crictl rmp sandbox1") {
+		t.Errorf("%+v", got)
+	}
+	done(t, "rm", "--force", "sandbox1")
+	if _, err := os.Lstat(d.Path()); !os.IsNotExist(err) {
+		t.Errorf("the pod is still there: %v", err)
+	}
+	for _, b := range []string{bundle, apps[0].Record().Bundle} { // for containerd, which has not called `delete` yet
+		if text, err := os.ReadFile(filepath.Join(b, "rkt.json")); err != nil || !strings.Contains(string(text), `"code":137`) {
+			t.Errorf("%s: %s, %v", b, text, err)
+		}
+	}
+	if got := done(t, "list", "--json"); got != "[]\n" {
+		t.Error(got)
 	}
 }

@@ -78,10 +78,9 @@ const thatNeedNoSource = `^Test(AProfile|NoProfile|Flags|TheSame|TheUsual|Long|W
 // the processor, and one case of each of native's features. Emulation is slow.
 func foreignSuites() []testSuite {
 	return []testSuite{
-		{name: "abi", run: "."},
-		{name: "stage1/images/native/seccomp", run: thatNeedNoSource},
+		{name: "stage1/images/native/seccomp", run: thatNeedNoSource, skips: 5}, // they compare with libseccomp and runc on amd64
 		{name: "stage1/images/native/fork", run: "."},
-		{name: "pod/cgroup", run: "."},
+		{name: "pod/cgroup", run: ".", skips: 5},
 		{name: "integration", run: ofAnotherArchitecture},
 	}
 }

@@ -156,6 +156,10 @@ func (n *node) restart() {
 		n.t.Fatal(err)
 	}
 	n.connect()
+	// CRI serves later than containerd.
+	if err := crinode.AwaitImages(n.t.Context(), n.Address(), image.BusyboxName); err != nil {
+		n.t.Fatal(err)
+	}
 }
 
 // load imports busybox, and a pause image made of it.

@@ -133,6 +133,19 @@ func unpackForeign(ctx context.Context, root string) error {
 			return err
 		}
 	}
+	// debootstrap's first stage may leave links to the machine's own.
+	for _, name := range []string{"proc", "sys"} {
+		dir := filepath.Join(root, name)
+		if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o755)); err != nil {
+			return err
+		}
+	}
+	for link, target := range map[string]string{"var/run": "/run", "var/lock": "/run/lock"} {
+		path := filepath.Join(root, link)
+		if err := errors.Join(os.RemoveAll(path), os.Symlink(target, path)); err != nil {
+			return err
+		}
+	}
 	return errors.Join(
 		// Without an id systemd asks its questions of the first boot.
 		os.WriteFile(filepath.Join(root, "etc/machine-id"), []byte(strings.Repeat("7", 32)+"\n"), 0o444),

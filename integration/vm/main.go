@@ -13,6 +13,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -44,7 +45,7 @@ func command() error {
 	flag.StringVar(&s.run, "run", "", "run only these tests, and all of them whether they touch cgroups or not")
 	flag.StringVar(&s.suite, "suite", "", "run only the tests of this package, of any in the tree: its directory, as pod/cgroup or integration/cri")
 	flag.StringVar(&s.args, "args", "", "further arguments for the test binaries: words without blanks")
-	runtimes := flag.String("runtimes", "native,oci", "columns of the integration suite: native, oci, nspawn, runc")
+	runtimes := flag.String("runtimes", "", "columns of the integration suite: native, oci, nspawn, runc (native,oci, and native in a guest of a foreign architecture)")
 	arch := flag.String("arch", runtime.GOARCH, "the guest's architecture: amd64 or arm64. -bin must be for it")
 	limit := flag.Duration("timeout", 2*time.Hour, "how long the guest may run")
 	flag.Parse()
@@ -55,11 +56,15 @@ func command() error {
 		return err
 	}
 	s.foreign = guest.foreign()
+	columns := "native,oci"
+	if s.foreign {
+		columns = "native"
+	}
 	// Everything that is built from here on is for the guest.
 	if err := os.Setenv("GOARCH", guest.name); err != nil {
 		return err
 	}
-	return runTests(ctx, payload{arch: guest, bin: *bin, suites: s.suites(), runtimes: *runtimes}, *limit)
+	return runTests(ctx, payload{arch: guest, bin: *bin, suites: s.suites(), runtimes: cmp.Or(*runtimes, columns)}, *limit)
 }
 
 func runTests(ctx context.Context, p payload, limit time.Duration) error {

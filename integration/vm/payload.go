@@ -27,27 +27,14 @@ func (p payload) write(ctx context.Context, log io.Writer, image string) error {
 	if len(p.suites) == 0 {
 		return errors.New("nothing of it is in the short form")
 	}
-	programs, err := binaries.Containerd(ctx, log)
-	if err != nil {
-		return err
-	}
 	dir, err := os.MkdirTemp(filepath.Dir(image), "payload-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
 	prebuilt := filepath.Join(dir, "prebuilt")
-	if err := os.CopyFS(prebuilt, os.DirFS(programs)); err != nil {
+	if err := p.writePrograms(ctx, log, prebuilt); err != nil {
 		return err
-	}
-	if !p.arch.foreign() { // a current runc needs a C compiler
-		current, err := binaries.Runc(ctx, log)
-		if err != nil {
-			return err
-		}
-		if err := run(ctx, "cp", current, filepath.Join(prebuilt, "runc-current")); err != nil {
-			return err
-		}
 	}
 	for _, program := range p.programs() {
 		if _, err := binaries.Program(ctx, prebuilt, program); err != nil {
@@ -67,6 +54,31 @@ func (p payload) write(ctx context.Context, log io.Writer, image string) error {
 		return err
 	}
 	return makeFileSystem(ctx, image, dir, 1<<30)
+}
+
+// writePrograms copies the programs of others that the tests of this module use.
+func (p payload) writePrograms(ctx context.Context, log io.Writer, dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(p.suites, func(s testSuite) bool { return strings.HasPrefix(s.name, "integration") }) {
+		return nil
+	}
+	programs, err := binaries.Containerd(ctx, log)
+	if err != nil {
+		return err
+	}
+	if err := run(ctx, "cp", "-a", programs+"/.", dir); err != nil {
+		return err
+	}
+	if p.arch.foreign() { // a current runc needs a C compiler
+		return nil
+	}
+	current, err := binaries.Runc(ctx, log)
+	if err != nil {
+		return err
+	}
+	return run(ctx, "cp", current, filepath.Join(dir, "runc-current"))
 }
 
 // has reports whether a suite is among those that run.

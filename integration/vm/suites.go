@@ -62,25 +62,25 @@ func allSuites() []testSuite {
 		{name: "pod/disk", run: collected, short: "NotRecorded"},
 		{name: "integration", run: touchCgroups, short: oneOfEach},
 		{name: "integration/cri", run: pods, short: podsOfEach},
-		{name: "integration/packages", run: "Deb", short: "Deb"},
+		{name: "integration/packages", run: "Deb"},
 	}
 }
 
 // ofAnotherArchitecture selects the cases of the integration suite for a guest of a foreign architecture: run,
 // exec, seccomp, limits and delete of the stage1 native.
-const ofAnotherArchitecture = `TestRun(Returns|Separates|GivesThe|UserIs|IsInNamespaces|BindMounts|MemoryLimit)|TaskExec|ExecLifecycle` +
-	`|SeccompDefault|CapabilitiesAre|TestLimitsAre|TestUpdate$|LimitOfProcesses|AnOOMIsPublished|PauseAndResume` +
-	`|TaskDelete|TheDeathOfTheShim|TwoDeletesAtOnce`
+const ofAnotherArchitecture = `TestRun(Returns|Separates|UserIs|MemoryLimit)|TaskExecRuns|ExecLifecycle` +
+	`|SeccompDefault|TestLimitsAre|TestUpdate$|PauseAndResume|TestTaskDelete`
+
+// thatNeedNoSource selects the tests of package seccomp that read no file of it.
+const thatNeedNoSource = `^Test(AProfile|NoProfile|Flags|TheSame|TheUsual|Long|WhatLib|TheKernel|OnlyACall|Random)`
 
 // foreignSuites are those for a guest of another architecture than the machine's: what depends on
 // the processor, and one case of each of native's features. Emulation is slow.
 func foreignSuites() []testSuite {
 	return []testSuite{
-		{name: "abi", run: "."},
-		{name: "proc", run: "."},
-		{name: "stage1/images/native/seccomp", run: "."},
+		{name: "stage1/images/native/seccomp", run: thatNeedNoSource, skips: 5}, // they compare with libseccomp and runc on amd64
 		{name: "stage1/images/native/fork", run: "."},
-		{name: "pod/cgroup", run: "."},
+		{name: "pod/cgroup", run: ".", skips: 5},
 		{name: "integration", run: ofAnotherArchitecture},
 	}
 }

@@ -111,6 +111,7 @@ func TestASelectionIsOfSuitesAndTheirTests(t *testing.T) {
 		return all
 	}
 	whole := names(selection{})
+	whole = slices.DeleteFunc(whole, func(name string) bool { return name == "integration/packages" }) // makes two releases first
 	if short := names(selection{short: true}); !slices.Equal(short, whole) || !slices.Contains(whole, "pod/cgroup") {
 		t.Errorf("the whole is %q, and its short form %q", whole, short)
 	}

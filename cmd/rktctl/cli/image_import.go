@@ -41,7 +41,7 @@ func importImage(ctx context.Context, e *Env, file, to, name string) error {
 		return err
 	}
 	for _, lost := range c.Lost {
-		fmt.Fprintf(e.Stderr, "rktctl: an OCI image cannot express it, give it to the client that runs the image: %s\n", lost)
+		fmt.Fprintf(e.Stderr, "rktctl: lost, because an OCI image cannot express it: %s\n", lost)
 	}
 	out := e.Stdout
 	if to == "-" {

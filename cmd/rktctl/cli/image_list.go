@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,7 +42,12 @@ func newImageGC(e *Env) *cobra.Command {
 func newImageRm(e *Env) *cobra.Command {
 	cmd := verb("image-rm", "rm [OPTIONS] ID", "remove an unpacked image that no app has", takes(1, 1, "one ID"))
 	out := newOutput(e, cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error { return removeImage(cmd.Context(), e, out, args[0]) }
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if strings.Trim(strings.TrimPrefix(args[0], "sha256"), ":-") == "" {
+			return errUsage(cmd, "%q has no digit of an ID", args[0])
+		}
+		return removeImage(cmd.Context(), e, out, args[0])
+	}
 	return cmd
 }
 

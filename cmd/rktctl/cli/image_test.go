@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"archive/tar"
+	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +24,7 @@ func TestImagesThatAreNotThereAreExplained(t *testing.T) {
 		{"image spec --address " + none + " example.com/a:v1", exitWrong, "ctr image pull"},
 		{"image spec /nowhere", exitWrong, "/nowhere"},
 		{"image rm 0123", exitWrong, "there is no unpacked image 0123"},
+		{"image rm sha256:", exitUsage, "no digit"},
 		{"image rm sha256:xyz", exitWrong, "xyz"},
 		{"image gc --unused-for -1h", exitUsage, "negative"},
 		{"image import one", exitUsage, "OUTPUT"},
@@ -42,6 +46,35 @@ func TestAnEmptyStoreOfImagesIsNotMade(t *testing.T) {
 	}
 	if _, err := os.Stat(data); !os.IsNotExist(err) {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestAnImportOfAnACISaysWhatIsLost(t *testing.T) {
+	dir := t.TempDir()
+	aci := filepath.Join(dir, "a.aci")
+	manifest := `{"acKind": "ImageManifest", "acVersion": "0.8.11", "name": "example.com/app", "app": {"exec": ["/x"], "user": "0", "group": "0",
+		"isolators": [{"name": "os/linux/oom-score-adj", "value": 100}]}}`
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	if err := w.WriteHeader(&tar.Header{Name: "manifest", Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(manifest))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte(manifest)); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Close(), os.WriteFile(aci, b.Bytes(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	const lost = "rktctl: lost, because an OCI image cannot express it: isolator os/linux/oom-score-adj 100\n"
+	for _, to := range []string{"out.tar", "layout/"} {
+		a := rktctl(t, "", "image", "import", aci, dir+"/"+to)
+		if a.code != exitDone || a.stderr != lost || !strings.HasPrefix(a.stdout, "example.com/app:latest sha256:") {
+			t.Errorf("%s: %+v", to, a)
+		}
+	}
+	a := rktctl(t, "", "image", "import", "--name", "example.com/other:v1", aci, "-")
+	if a.code != exitDone || a.stderr != lost || !strings.Contains(a.stdout, `"io.containerd.image.name":"example.com/other:v1"`) {
+		t.Errorf("%d %s", a.code, a.stderr)
 	}
 }
 

@@ -167,7 +167,7 @@ func busyboxACI(t *testing.T, app string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest := fmt.Sprintf(`{"acKind": "ImageManifest", "acVersion": "0.8.11", "name": "example.com/aci", "labels": [{"name": "version", "value": "1.2"},
+	manifest := fmt.Sprintf(`{"acKind": "ImageManifest", "acVersion": "0.8.11", "name": "example.com/app", "labels": [{"name": "version", "value": "1.2"},
 		{"name": "os", "value": "linux"}, {"name": "arch", "value": %q}], "app": %s}`,
 		map[string]string{"amd64": "amd64", "arm64": "aarch64"}[runtime.GOARCH], app)
 	path := filepath.Join(t.TempDir(), "app.aci")
@@ -204,11 +204,50 @@ func TestAnACIRunsAsAnImageOfContainerds(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		file := busyboxACI(t, `{"exec": ["/bin/sh", "-c", "id -u; id -g; pwd; echo $GREETING"], "user": "alice", "group": "staff",
 			"workingDirectory": "/home/alice", "environment": [{"name": "GREETING", "value": "hello"}, {"name": "PATH", "value": "/bin"}]}`)
-		archive := appImages(t, t.TempDir(), "import", file, "-")
+		archive := appImages(t, t.TempDir(), "import", "--name", "example.com/aci:1.2", file, "-")
 		c.ctrWith(t, strings.NewReader(archive), "image", "import", "-").must(t)
 		const ref = "example.com/aci:1.2"
 		defer c.ctr(t, "image", "rm", ref)
 		c.ctr(t, "run", "--rm", "--runtime", c.runtime, ref, c.id()).must(t).mustSay(t, "1000\n50\n/home/alice\nhello\n")
+	})
+}
+
+// The commands of docs/images.md work as they are printed there. Those that pull from a
+// registry of the Internet are left out.
+func TestTheCommandsOfThePageOfImages(t *testing.T) {
+	page, err := os.ReadFile("../docs/images.md")
+	if err != nil {
+		t.Skip(err)
+	}
+	var blocks []string
+	for _, b := range strings.Split(string(page), "```sh\n")[1:] {
+		if b, _, _ = strings.Cut(b, "```"); !strings.Contains(b, "image pull") {
+			blocks = append(blocks, b)
+		}
+	}
+	if len(blocks) == 0 {
+		t.Fatal("the page has no commands")
+	}
+	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
+		aci := busyboxACI(t, `{"exec": ["/bin/sh", "-c", "echo hello"], "user": "0", "group": "0", "environment": [{"name": "PATH", "value": "/bin"}]}`)
+		bin := t.TempDir()
+		ctr := c.daemon.Ctr(t.Context())
+		script := "#!/bin/sh\nexec '" + ctr.Path + "' '" + strings.Join(ctr.Args[1:], "' '") + "' \"$@\"\n"
+		if err := os.WriteFile(filepath.Join(bin, "ctr"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(filepath.Join(suite.shims, "rktctl"), filepath.Join(bin, "rktctl")); err != nil {
+			t.Fatal(err)
+		}
+		defer c.ctr(t, "image", "rm", "example.com/app:1.2")
+		for _, b := range blocks {
+			cmd := exec.CommandContext(t.Context(), "sh", "-euc", b)
+			cmd.Dir = filepath.Dir(aci)
+			cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "RKT_DATA_DIR="+t.TempDir())
+			if out, err := cmd.CombinedOutput(); err != nil || !strings.HasSuffix(string(out), "hello\n") {
+				t.Errorf("%s%v: %s", b, err, out)
+			}
+		}
 	})
 }
 

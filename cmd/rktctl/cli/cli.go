@@ -98,6 +98,7 @@ func New(e *Env) *cobra.Command {
 		newStage1Verify(e),
 	)
 	root.AddCommand(
+		newApp(e),
 		config,
 		image,
 		newAttach(e),

@@ -49,6 +49,7 @@ func runSuite(m *testing.M) (code int, err error) {
 	suite.bin = filepath.Join(suite.dir, "bin")
 	for _, argv := range [][]string{
 		{"go", "build", "-o", filepath.Join(suite.bin, "containerd-shim-rkt-v1"), "../../containerd-shim-rkt-v1"},
+		{"go", "build", "-o", filepath.Join(suite.bin, "rktctl"), ".."},
 		{"../../../scripts/stage1-images", filepath.Join(suite.bin, "stage1")},
 	} {
 		if out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput(); err != nil {

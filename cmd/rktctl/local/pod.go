@@ -226,7 +226,7 @@ func (p *Pod) remove(ctx context.Context) error {
 		return err
 	}
 	p.store.fault("write removing")
-	names, err := p.names()
+	names, err := p.Names()
 	if err != nil {
 		return err
 	}

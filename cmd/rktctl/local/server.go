@@ -38,6 +38,23 @@ const (
 	bundleFile = "rkt.json"
 )
 
+// FindShim returns the path of the shim's program: the one beside this program, or else the one
+// in $PATH.
+func FindShim() (string, error) {
+	const name = "containerd-shim-rkt-v1"
+	if self, err := os.Readlink("/proc/self/exe"); err == nil {
+		beside := filepath.Join(filepath.Dir(self), name)
+		if st, err := os.Stat(beside); err == nil && st.Mode().IsRegular() {
+			return beside, nil
+		}
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fmt.Errorf("the shim, which serves pods without containerd: %w", err)
+	}
+	return path, nil
+}
+
 // startServer starts the server of a pod as containerd does, without containerd: it has no
 // address, so the server sends its events nowhere. The server runs in cgroup.
 func (s *Store) startServer(ctx context.Context, bundle, uuid, stage1, cgroup string) error {

@@ -53,6 +53,42 @@ type AppStatus struct {
 	PID      int    `json:"pid,omitempty"` // of the first process, while there is one
 }
 
+// PodState is a state of a local pod.
+type PodState string
+
+// The states of local pods.
+const (
+	PodCreating PodState = "creating" // if its command was killed, the next creation removes it
+	PodRunning  PodState = "running"
+	PodUnserved PodState = "unserved" // its server has ended: its apps can be stopped and removed
+	PodRemoving PodState = "removing" // as PodCreating
+)
+
+// PodStatus is the status of a local pod.
+type PodStatus struct {
+	UUID       string    `json:"uuid"`
+	State      PodState  `json:"state"`
+	CreatedAt  time.Time `json:"createdAt,omitzero"`
+	Stage1     string    `json:"stage1,omitempty"` // that was asked for
+	Network    string    `json:"network,omitempty"`
+	Cgroup     string    `json:"cgroup,omitempty"`
+	Injectable bool      `json:"injectable"`
+}
+
+// PodStatus returns the status of the pod.
+func (p *Pod) PodStatus(ctx context.Context) PodStatus {
+	r := p.record
+	st := PodStatus{UUID: p.uuid, State: PodState(r.State), CreatedAt: r.Created, Stage1: r.Stage1, Network: r.Network, Cgroup: r.Cgroup, Injectable: r.Injectable}
+	if r.State == podReady {
+		st.State = PodUnserved
+		if s, err := p.server(ctx); err == nil {
+			s.close()
+			st.State = PodRunning
+		}
+	}
+	return st
+}
+
 // life is what the server or the pod's records say of an app.
 type life struct {
 	pid      int
@@ -66,7 +102,7 @@ type life struct {
 
 // List returns the status of all apps, in the order of their names.
 func (p *Pod) List(ctx context.Context) ([]AppStatus, error) {
-	names, err := p.names()
+	names, err := p.Names()
 	if err != nil {
 		return nil, err
 	}
@@ -101,8 +137,8 @@ func (p *Pod) Status(ctx context.Context, name string) (AppStatus, error) {
 	return p.app(name).status(ctx, server)
 }
 
-// names lists the pod's apps, sorted.
-func (p *Pod) names() ([]string, error) {
+// Names lists the pod's apps, sorted.
+func (p *Pod) Names() ([]string, error) {
 	entries, err := os.ReadDir(p.path(appsDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -40,7 +40,20 @@ func localStore(e *Env) (*local.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &local.Store{DataDir: dir, Shim: shim, CgroupParent: local.DefaultCgroupParent}
+	c, err := config.Open(e.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	s := &local.Store{
+		DataDir: dir, Shim: shim,
+		CgroupParent: cmp.Or(c.Local.CgroupParent, local.DefaultCgroupParent),
+		Network:      cmp.Or(c.Local.Network, local.NetworkNone),
+		CNIConfig:    cmp.Or(c.Local.CNIConfig, local.DefaultCNIConfig),
+		CNIPlugins:   c.Local.CNIPlugins,
+	}
+	if len(s.CNIPlugins) == 0 {
+		s.CNIPlugins = []string{local.DefaultCNIPlugins}
+	}
 	for _, name := range []string{"PATH", config.DataDirVariable, config.FileVariable} {
 		if value := e.Getenv(name); value != "" {
 			s.Env = append(s.Env, name+"="+value)

@@ -13,16 +13,18 @@ func newAppSandbox(e *Env) *cobra.Command {
 	c := local.PodConfig{Injectable: true}
 	f := cmd.Flags()
 	f.StringVar(&c.Stage1, "stage1", "", "the `NAME` of the stage1, instead of the configuration's")
-	f.StringVar(&c.Network, "network", local.NetworkNone, "the `NETWORK` of the pod: none, which has only a loopback device, or host")
+	f.StringVar(&c.Network, "network", "", "the `NETWORK` of the pod, instead of the configuration's: none, which has only a loopback device, host, or the name of a network of CNI")
 	f.StringVar(&c.Hostname, "hostname", "", "the pod's `NAME`, instead of rkt-UUID")
-	parent := f.String("cgroup-parent", local.DefaultCgroupParent, "the cgroup below which the pod gets its own: an absolute `PATH` below the roots of the hierarchies")
+	parent := f.String("cgroup-parent", "", "the cgroup below which the pod gets its own, instead of the configuration's: an absolute `PATH` below the roots of the hierarchies")
 	_ = cmd.RegisterFlagCompletionFunc("network", cobra.FixedCompletions([]cobra.Completion{local.NetworkNone, local.NetworkHost}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := localStore(e)
 		if err != nil {
 			return err
 		}
-		s.CgroupParent = *parent
+		if *parent != "" {
+			s.CgroupParent = *parent
+		}
 		p, err := s.Create(cmd.Context(), c)
 		if err != nil {
 			return err

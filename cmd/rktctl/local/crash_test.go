@@ -27,9 +27,12 @@ func itoa(n int) string { return strconv.Itoa(n) }
 
 // oneLife executes a command and is killed at a step.
 func oneLife() int {
-	f := strings.Split(os.Getenv(lifeVariable), "|") // command, data directory, bin, rootfs, cgroup, stage1, pod
+	f := strings.Split(os.Getenv(lifeVariable), "|") // command, data directory, bin, rootfs, cgroup, stage1, CNI, pod
 	suite.bin, suite.rootfs, suite.cgroup = f[2], f[3], f[4]
 	s := openStore(f[1])
+	if f[6] != "" {
+		s.CNIConfig, s.CNIPlugins, s.Network = f[6], []string{f[6]}, "podnet"
+	}
 	last, _ := strconv.Atoi(os.Getenv(stepVariable))
 	step := 0
 	s.Fault = func(what string) {
@@ -42,10 +45,10 @@ func oneLife() int {
 	ctx := context.Background()
 	var err error
 	if f[0] == "sandbox" {
-		_, err = s.Create(ctx, local.PodConfig{Stage1: f[5], Network: local.NetworkNone, Injectable: true})
+		_, err = s.Create(ctx, local.PodConfig{Stage1: f[5], Injectable: true})
 	} else {
 		var p *local.Pod
-		if p, err = s.Open(f[6]); err == nil {
+		if p, err = s.Open(f[7]); err == nil {
 			switch f[0] {
 			case "add":
 				err = p.Add(ctx, config("web", "trap 'exit 4' TERM; echo up; while :; do sleep 0.05; done"))
@@ -73,7 +76,7 @@ func (b *box) killedAt(step int, command, uuid string) (name string, done bool) 
 	b.Helper()
 	cmd := exec.CommandContext(b.Context(), "/proc/self/exe")
 	cmd.Env = append(os.Environ(), stepVariable+"="+itoa(step),
-		lifeVariable+"="+strings.Join([]string{command, b.DataDir, suite.bin, suite.rootfs, suite.cgroup, b.stage1, uuid}, "|"))
+		lifeVariable+"="+strings.Join([]string{command, b.DataDir, suite.bin, suite.rootfs, suite.cgroup, b.stage1, b.CNIConfig, uuid}, "|"))
 	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return "", true
@@ -193,6 +196,7 @@ func TestAPodThatIsNotFinishedIsRemovedByTheNextCreation(t *testing.T) {
 	for _, command := range []string{"sandbox", "remove"} {
 		t.Run(command, func(t *testing.T) {
 			b := newBox(t, "native")
+			calls := b.withCNI()
 			for step := 1; ; step++ {
 				uuid := ""
 				if command == "remove" {
@@ -217,6 +221,11 @@ func TestAPodThatIsNotFinishedIsRemovedByTheNextCreation(t *testing.T) {
 				}
 				if done {
 					break
+				}
+			}
+			for line := range strings.Lines(calls()) {
+				if deleted := strings.Replace(line, "ADD", "DEL", 1); !strings.Contains(calls(), deleted) {
+					t.Errorf("%s has no %s", line, deleted)
 				}
 			}
 		})

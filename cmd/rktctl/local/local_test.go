@@ -360,3 +360,80 @@ func TestTheServerIsNotInTheCgroupOfItsCaller(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// script is a plugin of CNI that logs its calls and adds an address in the namespace.
+const script = `#!/bin/sh
+echo "$CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME" >>"$(dirname "$0")/log"
+case $CNI_COMMAND in
+ADD)
+	nsenter --net="$CNI_NETNS" ip address add 192.0.2.7/24 dev lo
+	echo '{"cniVersion": "1.0.0", "ips": [{"address": "192.0.2.7/24"}]}' ;;
+VERSION) echo '{"cniVersion": "1.0.0", "supportedVersions": ["1.0.0"]}' ;;
+esac
+`
+
+// withCNI configures the network podnet, and returns the log of the plugin's calls.
+func (b *box) withCNI() (log func() string) {
+	b.Helper()
+	dir := b.TempDir()
+	for name, text := range map[string]string{
+		"podnet.conflist": `{"cniVersion": "1.0.0", "name": "podnet", "plugins": [{"type": "dummy"}]}`, "dummy": script,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.CNIConfig, b.CNIPlugins, b.Network = dir, []string{dir}, "podnet"
+	return func() string {
+		text, _ := os.ReadFile(filepath.Join(dir, "log"))
+		return string(text)
+	}
+}
+
+// Apps share the network that CNI's plugins have made for the pod. Its removal calls them with the
+// configuration that it was made with.
+func TestAPodHasANetworkOfCNI(t *testing.T) {
+	each(t, func(t *testing.T, b *box) {
+		calls := b.withCNI()
+		made, err := b.Create(t.Context(), local.PodConfig{Stage1: b.stage1, Injectable: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &pod{b, made}
+		p.add("one", "ip -o -4 address show; hostname")
+		p.start("one")
+		p.await("one", local.Exited)
+		paths, err := p.Logs("one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(paths[0])
+		if err != nil || !strings.Contains(string(text), "192.0.2.7/24") || !strings.Contains(string(text), "127.0.0.1/8") || !strings.Contains(string(text), "rkt-"+p.UUID()) {
+			t.Errorf("%s, %v", text, err)
+		}
+		if err := os.Remove(filepath.Join(b.CNIConfig, "podnet.conflist")); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Remove(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if want := "ADD " + p.UUID() + " eth0\nDEL " + p.UUID() + " eth0\n"; calls() != want {
+			t.Errorf("calls: %q, want %q", calls(), want)
+		}
+	})
+}
+
+// A plugin that fails: nothing of the pod is left.
+func TestAPodWhoseNetworkFailsLeavesNothing(t *testing.T) {
+	b := newBox(t, "native")
+	calls := b.withCNI()
+	if err := os.WriteFile(filepath.Join(b.CNIConfig, "dummy"), []byte(strings.Replace(script, "case", "[ $CNI_COMMAND = DEL ] || exit 1; case", 1)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Create(t.Context(), local.PodConfig{}); err == nil || !strings.Contains(err.Error(), "network podnet") {
+		t.Errorf("%v", err)
+	}
+	if !strings.Contains(calls(), "DEL ") || len(b.uuids()) != 0 {
+		t.Errorf("calls: %q, pods: %v", calls(), b.uuids())
+	}
+}

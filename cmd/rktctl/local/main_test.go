@@ -95,7 +95,7 @@ func writeRootfs(dir string) error {
 	if err != nil {
 		return fmt.Errorf("the root of the apps needs a static busybox (Debian: busybox-static): %w", err)
 	}
-	for _, applet := range strings.Fields("sh sleep echo cat true rm mkdir hostname tty stty ls") {
+	for _, applet := range strings.Fields("sh sleep ip echo cat true rm mkdir hostname tty stty ls") {
 		if err := os.Symlink("busybox", filepath.Join(dir, "bin", applet)); err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func (b *box) uuids() []string {
 // sandbox makes an empty pod.
 func (b *box) sandbox() *pod {
 	b.Helper()
-	p, err := b.Create(b.Context(), local.PodConfig{Stage1: b.stage1, Network: local.NetworkNone, Injectable: true})
+	p, err := b.Create(b.Context(), local.PodConfig{Stage1: b.stage1, Injectable: true})
 	if err != nil {
 		b.Fatal(err)
 	}

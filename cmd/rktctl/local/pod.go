@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,12 +16,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
-)
-
-// Networks of a pod.
-const (
-	NetworkNone = "none" // a namespace with nothing but a loopback device
-	NetworkHost = "host" // the host's namespace
 )
 
 // Names in a pod's cgroup that no app can have: names of apps do not begin with an underscore.
@@ -39,7 +34,7 @@ const (
 type PodConfig struct {
 	Stage1   string // its name; empty: the configuration decides
 	Hostname string // empty: the beginning of the UUID
-	Network  string // NetworkNone or NetworkHost
+	Network  string // NetworkNone, NetworkHost, or the name of a network of CNI
 	// Injectable lets commands add apps to the pod.
 	Injectable bool
 }
@@ -61,8 +56,11 @@ func (p *Pod) path(elem ...string) string {
 // Create makes an empty pod and starts it. If it fails, nothing of the pod remains. If it is
 // killed, the next Create removes what is left.
 func (s *Store) Create(ctx context.Context, c PodConfig) (_ *Pod, err error) {
+	c.Network = cmp.Or(c.Network, s.Network, NetworkNone)
 	if c.Network != NetworkNone && c.Network != NetworkHost {
-		return nil, fmt.Errorf("network %q: it is %s or %s: %w", c.Network, NetworkNone, NetworkHost, errdefs.ErrInvalidArgument)
+		if _, err := s.loadNetwork(c.Network); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.make(); err != nil {
 		return nil, err
@@ -136,7 +134,7 @@ func (p *Pod) fill(c PodConfig) error {
 // whole pod.
 func (p *Pod) sandboxSpec(c PodConfig) *specs.Spec {
 	namespaces := []specs.LinuxNamespace{{Type: specs.IPCNamespace}}
-	if c.Network == NetworkNone {
+	if c.Network != NetworkHost {
 		namespaces = append(namespaces, specs.LinuxNamespace{Type: specs.UTSNamespace}, specs.LinuxNamespace{Type: specs.NetworkNamespace})
 	}
 	return &specs.Spec{
@@ -152,12 +150,19 @@ func (p *Pod) start(ctx context.Context) error {
 		return err
 	}
 	p.store.fault("start server")
+	create := &sandbox.CreateSandboxRequest{SandboxId: p.uuid, BundlePath: p.path()}
+	if p.usesCNI() {
+		var err error
+		if create.NetnsPath, err = p.connect(ctx); err != nil {
+			return err
+		}
+	}
 	server, err := dial(ctx, p.record.Address)
 	if err != nil {
 		return fmt.Errorf("pod %s: %w", p.uuid, err)
 	}
 	defer server.close()
-	if err := server.sandbox(ctx, "CreateSandbox", &sandbox.CreateSandboxRequest{SandboxId: p.uuid, BundlePath: p.path()}, &sandbox.CreateSandboxResponse{}); err != nil {
+	if err := server.sandbox(ctx, "CreateSandbox", create, &sandbox.CreateSandboxResponse{}); err != nil {
 		return err
 	}
 	p.store.fault("create sandbox")
@@ -250,6 +255,9 @@ func (p *Pod) remove(ctx context.Context) error {
 		return fmt.Errorf("remove pod %s: %w", p.uuid, err)
 	}
 	p.store.fault("shut down")
+	if err := p.disconnect(ctx); err != nil {
+		return err
+	}
 	limit, cancel := context.WithTimeout(ctx, cgroupsLimit)
 	defer cancel()
 	if err := cgroup.RemoveEmpty(limit, p.record.Cgroup); err != nil {

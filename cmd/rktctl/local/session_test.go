@@ -88,7 +88,7 @@ func TestScriptsGetUUIDsAndExitCodes(t *testing.T) {
 		{"app rm " + uuid + " --pod", 1, "is running"},
 		{"app stop " + uuid + " --app=web --period=0s", 0, ""},
 		{"app rm " + uuid + " --pod", 0, ""},
-		{"app sandbox --network=cni", 1, "none or host"},
+		{"app sandbox --network=nosuch", 1, "none, host, or a network"},
 		{"app sandbox --stage1=nosuch --cgroup-parent=/" + suite.cgroup, 1, "nosuch"},
 	} {
 		args := strings.Split(c.args, " ")

@@ -40,6 +40,11 @@ type Store struct {
 	// CgroupParent is the cgroup below which pods get theirs: DefaultCgroupParent, or another
 	// path below the root of every hierarchy.
 	CgroupParent string
+	// Network is the network of a pod whose request names none.
+	Network string
+	// CNIConfig is the directory of CNI's configurations, and CNIPlugins are those of its plugins.
+	CNIConfig  string
+	CNIPlugins []string
 
 	// Fault is called after every step that changes something. Tests end the process in it.
 	Fault func(step string)

@@ -17,6 +17,9 @@ import (
 // rkt's name.
 const IDFile = "treeStoreID"
 
+// localDir is the directory of local pods in the data directory.
+const localDir = "local"
+
 // Names in an app's directory.
 const (
 	upperDir = "upper" // the files that the app has changed
@@ -33,8 +36,8 @@ type Rootfs struct {
 	dir    string
 }
 
-// Rootfs prepares the root file system of one app in a directory of the app's, which is two
-// levels below the pod's directory (pods/STATE/UUID/appsinfo/APP). The image's tree is not
+// Rootfs prepares the root file system of one app in the directory of a local pod's app
+// (local/UUID/apps/NAME). The image's tree is not
 // collected while that directory has the file treeStoreID. The changes that the app makes
 // stay in the directory. If Rootfs fails, nothing remains.
 func (i *Image) Rootfs(dir string) (_ *Rootfs, err error) {
@@ -43,7 +46,7 @@ func (i *Image) Rootfs(dir string) (_ *Rootfs, err error) {
 		return &Rootfs{Mounts: []*types.Mount{{Type: "bind", Source: i.plain, Options: []string{"rbind", "rw"}}}, dir: dir}, nil
 	}
 	if !i.store.ofApp(dir) {
-		return nil, invalid("it is not of an app: it has to be pods/STATE/UUID/WORD/APP in the data directory")
+		return nil, invalid("it is not of an app: it has to be local/UUID/apps/NAME in the data directory")
 	}
 	// First, because the tree is locked only while the image is open.
 	id, err := os.OpenFile(filepath.Join(dir, IDFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
@@ -99,9 +102,9 @@ func (r *Rootfs) removeOverlay() error {
 
 // ofApp reports whether the collector looks for the file treeStoreID in a directory.
 func (s *Store) ofApp(dir string) bool {
-	rel, err := filepath.Rel(filepath.Join(filepath.Dir(s.dir), "pods"), dir)
+	rel, err := filepath.Rel(filepath.Join(filepath.Dir(s.dir), localDir), dir)
 	parts := strings.Split(rel, "/")
-	return err == nil && len(parts) == 4 && parts[0] != ".."
+	return err == nil && len(parts) == 3 && parts[0] != ".."
 }
 
 // tryOverlay makes an overlay with these options, mounts it nowhere, and removes it. It

@@ -25,7 +25,7 @@ import (
 // appDir makes the directory of an app.
 func appDir(t testing.TB, dataDir, app string) string {
 	t.Helper()
-	dir := filepath.Join(dataDir, "pods/run/6733c088-a507-4694-aabf-edbe4fc5266f/appsinfo", app)
+	dir := filepath.Join(dataDir, "local/6733c088-a507-4694-aabf-edbe4fc5266f/apps", app)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -163,13 +163,7 @@ func TestATreeIsCollectedWhenNoAppHasIt(t *testing.T) {
 	if err := i.Close(); err != nil {
 		t.Fatal(err)
 	}
-	kept("an app", "6733c088-a507-4694-aabf-edbe4fc5266f/appsinfo/a-1 has it")
-	garbage := filepath.Join(data, "pods/exited-garbage")
-	if err := errors.Join(os.Mkdir(garbage, 0o750), os.Rename(filepath.Join(data, "pods/run/6733c088-a507-4694-aabf-edbe4fc5266f"), filepath.Join(garbage, "6733c088-a507-4694-aabf-edbe4fc5266f"))); err != nil {
-		t.Fatal(err)
-	}
-	kept("an app of an ending pod", "has it")
-	r.dir = filepath.Join(garbage, "6733c088-a507-4694-aabf-edbe4fc5266f/appsinfo/a-1")
+	kept("an app", "6733c088-a507-4694-aabf-edbe4fc5266f/apps/a-1 has it")
 	if err := r.Remove(); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -15,7 +16,9 @@ import (
 	task "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/appimage"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -88,11 +91,17 @@ func (a *app) lock(ctx context.Context) (*os.File, error) {
 // AppConfig is a request for an app.
 type AppConfig struct {
 	Name string
-	Image
-	Args     []string // replaces the image's
+	// Image names the image, as the package appimage reads it, and Images says where it comes
+	// from. Their DataDir is the store's.
+	Image    string
+	Images   appimage.Config
+	Args     []string // replace the arguments of the image's program
+	Exec     []string // replaces the image's program and its arguments; Args follow
 	Env      []string // NAME=VALUE; added to the image's, or replaces a variable of it
+	User     string   // a name or uid, or with a group USER:GROUP; empty: the image's
 	Cwd      string   // empty: the image's
 	Volumes  []Volume
+	Memory   int64 // the limit of memory in bytes; 0: none
 	Terminal bool
 }
 
@@ -135,7 +144,7 @@ func (p *Pod) Add(ctx context.Context, c AppConfig) (err error) {
 		return err
 	}
 	p.store.fault("write preparing")
-	if err := a.create(ctx, c); err != nil {
+	if r.StopSignal, err = a.create(ctx, c); err != nil {
 		return fmt.Errorf("add app %s to pod %s: %w", c.Name, p.uuid, err)
 	}
 	r.State = Prepared
@@ -146,19 +155,26 @@ func (p *Pod) Add(ctx context.Context, c AppConfig) (err error) {
 	return nil
 }
 
-// create fills the bundle and makes the container.
-func (a *app) create(ctx context.Context, c AppConfig) error {
+// create fills the bundle and makes the container. It returns the image's stop signal.
+func (a *app) create(ctx context.Context, c AppConfig) (stop string, err error) {
 	server, err := a.pod.server(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer server.close()
-	rootfs, err := a.prepareRoot(c.Image)
+	c.Images.DataDir = a.pod.store.DataDir
+	image, err := appimage.Open(ctx, c.Image, c.Images)
 	if err != nil {
-		return err
+		return "", err
+	}
+	defer image.Close() // the app has the tree by then
+	a.pod.store.fault("open image")
+	rootfs, err := a.prepareRoot(image)
+	if err != nil {
+		return "", err
 	}
 	a.pod.store.fault("prepare root")
-	spec, err := a.spec(c)
+	spec, err := a.spec(ctx, image, c)
 	if err == nil {
 		err = writeRecord(filepath.Join(a.bundle(), "config.json"), spec)
 	}
@@ -166,7 +182,7 @@ func (a *app) create(ctx context.Context, c AppConfig) error {
 		err = writeAddress(a.bundle(), a.pod.record.Address)
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	a.pod.store.fault("write spec")
 	log := fmt.Sprintf("file://%s?max-size=%d&max-files=%d", a.log(), LogSize, LogFiles)
@@ -174,29 +190,40 @@ func (a *app) create(ctx context.Context, c AppConfig) error {
 		ID: a.name, Bundle: a.bundle(), Rootfs: rootfs, Terminal: c.Terminal, Stdout: log, Stderr: log,
 	})
 	a.pod.store.fault("create container")
-	return native(err)
+	return image.StopSignal(), native(err)
 }
 
 // prepareRoot makes the directories of the app's root: what the app writes is in its bundle,
 // and the image is not changed.
-func (a *app) prepareRoot(i Image) ([]*types.Mount, error) {
-	for _, dir := range []string{"rootfs", "upper", "work"} {
-		if err := os.Mkdir(filepath.Join(a.bundle(), dir), 0o755); err != nil {
+func (a *app) prepareRoot(i *appimage.Image) ([]*types.Mount, error) {
+	if err := os.Mkdir(filepath.Join(a.bundle(), "rootfs"), 0o755); err != nil {
+		return nil, err
+	}
+	if !i.Plain() {
+		r, err := i.Rootfs(a.bundle())
+		if err != nil {
 			return nil, err
 		}
+		return r.Mounts, nil
+	}
+	if strings.ContainsAny(i.Root(), `:,\`) {
+		return nil, fmt.Errorf("root file system %q: overlay gives the characters : , \\ in its path a meaning: %w", i.Root(), errdefs.ErrInvalidArgument)
+	}
+	upper, work := filepath.Join(a.bundle(), "upper"), filepath.Join(a.bundle(), "work")
+	if err := errors.Join(os.Mkdir(upper, 0o755), os.Mkdir(work, 0o755)); err != nil {
+		return nil, err
 	}
 	// The root directory of the app has the image's owner and mode.
-	st, err := os.Stat(i.Layers[0])
+	st, err := os.Stat(i.Root())
 	if err != nil {
 		return nil, err
 	}
-	upper := filepath.Join(a.bundle(), "upper")
 	sys := st.Sys().(*syscall.Stat_t)
 	if err := errors.Join(os.Chown(upper, int(sys.Uid), int(sys.Gid)), os.Chmod(upper, st.Mode())); err != nil {
 		return nil, err
 	}
 	return []*types.Mount{{Type: "overlay", Source: "overlay", Options: []string{
-		"lowerdir=" + strings.Join(i.Layers, ":"), "upperdir=" + upper, "workdir=" + filepath.Join(a.bundle(), "work"),
+		"lowerdir=" + i.Root(), "upperdir=" + upper, "workdir=" + work,
 	}}}, nil
 }
 
@@ -272,7 +299,7 @@ func (p *Pod) Stop(ctx context.Context, name string, period time.Duration) error
 		return err
 	}
 	p.store.fault("write stopping")
-	if err := a.end(ctx, r.Key, period, nil); err != nil {
+	if err := a.end(ctx, *r, period, nil); err != nil {
 		return fmt.Errorf("stop app %s of pod %s: %w", name, p.uuid, err)
 	}
 	return nil
@@ -302,20 +329,32 @@ func (a *app) beginStop(ctx context.Context) (*appRecord, error) {
 	return &r, a.write(r)
 }
 
-// end sends SIGTERM, waits for the period, and sends SIGKILL, to the app that has this key. held
-// is the app's lock if the caller has it; otherwise the app may be removed meanwhile, and a later
-// app may have its name.
-func (a *app) end(ctx context.Context, key string, period time.Duration, held *os.File) error {
-	ended, err := a.signalled(ctx, key, syscall.SIGTERM, period, held)
+// end sends SIGTERM, or the image's signal, waits for the period, and sends SIGKILL, to the app of
+// this record. held is the app's lock if the caller has it; otherwise the app may be removed
+// meanwhile, and a later app may have its name.
+func (a *app) end(ctx context.Context, r appRecord, period time.Duration, held *os.File) error {
+	ended, err := a.signalled(ctx, r.Key, stopSignal(r.StopSignal), period, held)
 	if err != nil || ended {
 		return err
 	}
 	a.pod.store.fault("terminate app")
-	ended, err = a.signalled(ctx, key, syscall.SIGKILL, killLimit, held)
+	ended, err = a.signalled(ctx, r.Key, syscall.SIGKILL, killLimit, held)
 	if err == nil && !ended {
 		err = fmt.Errorf("it was killed, and has not ended within %s", killLimit)
 	}
 	return err
+}
+
+// stopSignal returns the signal that an image names: SIGQUIT, QUIT or 3. Without a known name it
+// is SIGTERM.
+func stopSignal(name string) syscall.Signal {
+	if n, err := strconv.Atoi(name); err == nil && n > 0 && n <= 64 {
+		return syscall.Signal(n)
+	}
+	if s := unix.SignalNum("SIG" + strings.TrimPrefix(strings.ToUpper(name), "SIG")); s != 0 {
+		return s
+	}
+	return syscall.SIGTERM
 }
 
 // signalled sends a signal and reports whether the app has ended within the limit.
@@ -445,7 +484,7 @@ func (p *Pod) Delete(ctx context.Context, name string, period time.Duration) err
 		return err
 	}
 	if life.started && !life.ended {
-		if err := a.end(ctx, r.Key, period, l); err != nil {
+		if err := a.end(ctx, r, period, l); err != nil {
 			return fmt.Errorf("stop app %s of pod %s: %w", name, p.uuid, err)
 		}
 	}

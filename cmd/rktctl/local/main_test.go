@@ -201,7 +201,7 @@ type pod struct {
 // config is the request for an app that runs a shell script.
 func config(name, script string) local.AppConfig {
 	return local.AppConfig{
-		Name: name, Image: local.Image{Layers: []string{suite.rootfs}}, Args: []string{"sh", "-c", script},
+		Name: name, Image: suite.rootfs, Args: []string{"sh", "-c", script},
 		Env: []string{"PATH=/bin"},
 	}
 }

@@ -48,6 +48,8 @@ type appRecord struct {
 	State   State     `json:"state"` // the intent of the last command: preparing, prepared, stopping or deleting
 	Created time.Time `json:"created"`
 	Started time.Time `json:"started,omitzero"` // written after the start
+	// StopSignal is the name of the signal that the image asks for, or empty.
+	StopSignal string `json:"stopSignal,omitempty"`
 }
 
 // readRecord reads a record of this version.

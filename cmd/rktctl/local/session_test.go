@@ -79,7 +79,7 @@ func TestScriptsGetUUIDsAndExitCodes(t *testing.T) {
 		{"app list -o json", 0, `"state": "running"`},
 		{"app add " + uuid + " --app=web " + suite.rootfs + " -- true", 1, "already exists"},
 		{"app add " + uuid + " --app=../x " + suite.rootfs + " -- true", 1, "is not the name of an app"},
-		{"app add " + uuid + " --app=x " + suite.rootfs, 1, "no command"},
+		{"app add " + uuid + " --app=x " + suite.rootfs, 1, "names a program"},
 		{"app add " + uuid + " --app=x /no/such/directory -- true", 1, "/no/such/directory"},
 		{"app add " + uuid + " --app=x --volume=a:b " + suite.rootfs + " -- true", 2, "volume"},
 		{"app start " + uuid, 2, "--app NAME"},

@@ -1,24 +1,19 @@
 package local
 
 import (
+	"context"
 	"fmt"
-	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
-)
 
-// Image is the root file system of an app, and how its program is started.
-type Image struct {
-	// Layers are directories, the uppermost first. They are not changed.
-	Layers []string
-	Args   []string
-	Env    []string
-	Cwd    string
-}
+	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/appimage"
+)
 
 // Volume is a directory or file of the host that an app sees.
 type Volume struct {
@@ -43,17 +38,6 @@ func (c *AppConfig) check() error {
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("app %s: %s: %w", c.Name, fmt.Sprintf(format, args...), errdefs.ErrInvalidArgument)
 	}
-	if len(c.Args) == 0 && len(c.Image.Args) == 0 {
-		return invalid("no command: name one after --")
-	}
-	if len(c.Layers) == 0 {
-		return invalid("no root file system")
-	}
-	for _, l := range c.Layers {
-		if !filepath.IsAbs(l) || strings.ContainsAny(l, `:,\`) { // overlayfs gives them a meaning
-			return invalid("root file system %q: an absolute path without the characters : , \\", l)
-		}
-	}
 	for _, e := range c.Env {
 		if name, _, ok := strings.Cut(e, "="); !ok || name == "" {
 			return invalid("environment %q: it is NAME=VALUE", e)
@@ -65,80 +49,72 @@ func (c *AppConfig) check() error {
 	return nil
 }
 
-// defaultPath is the PATH of an app whose image has none.
-const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-// capabilities are those that containerd gives a container by default.
-var capabilities = []string{
-	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
-	"CAP_SETUID", "CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
+// spec returns the OCI runtime spec of an app: what containerd's client makes of the image's
+// configuration, with the namespaces and the cgroup of the pod.
+func (a *app) spec(ctx context.Context, i *appimage.Image, c AppConfig) (*specs.Spec, error) {
+	options := []oci.SpecOpts{oci.WithEnv(c.Env), oci.WithMounts(a.mounts(c))}
+	if c.Terminal {
+		options = append(options, oci.WithTTY)
+	}
+	if c.User != "" {
+		options = append(options, oci.WithUser(c.User))
+	}
+	if c.Cwd != "" {
+		options = append(options, oci.WithProcessCwd(c.Cwd))
+	}
+	if c.Memory > 0 {
+		options = append(options, oci.WithMemoryLimit(uint64(c.Memory)))
+	}
+	s, err := i.Spec(ctx, appimage.SpecConfig{ID: a.name, Namespace: Namespace, Args: c.Args, Exec: c.Exec, Options: options})
+	if err != nil {
+		return nil, err
+	}
+	s.Linux.CgroupsPath = filepath.Join(a.pod.record.Cgroup, a.name)
+	s.Linux.Namespaces = a.namespaces()
+	return s, nil
 }
 
-// spec returns the OCI runtime spec of an app.
-func (a *app) spec(c AppConfig) (*specs.Spec, error) {
-	s := &specs.Spec{
-		Version: specs.Version,
-		Root:    &specs.Root{Path: "rootfs"},
-		Process: &specs.Process{
-			Terminal:        c.Terminal,
-			Args:            c.Args,
-			Env:             environment(c.Image.Env, c.Env, c.Terminal),
-			Cwd:             c.Cwd,
-			NoNewPrivileges: true,
-			Capabilities:    &specs.LinuxCapabilities{Bounding: capabilities, Effective: capabilities, Permitted: capabilities},
-			Rlimits:         []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1024, Soft: 1024}},
-		},
-		Mounts: slices.Clone(mounts),
-		Linux: &specs.Linux{
-			CgroupsPath: filepath.Join(a.pod.record.Cgroup, a.name),
-			Namespaces:  a.namespaces(),
-			MaskedPaths: []string{
-				"/proc/acpi", "/proc/asound", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
-				"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
-			},
-			ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
-			Resources:     &specs.LinuxResources{Devices: devices()},
-		},
-	}
-	if len(s.Process.Args) == 0 {
-		s.Process.Args = c.Image.Args
-	}
-	if s.Process.Cwd == "" {
-		s.Process.Cwd = c.Image.Cwd
-	}
-	if s.Process.Cwd == "" {
-		s.Process.Cwd = "/"
-	}
-	for _, v := range c.Volumes {
+// mounts lists the volumes of an app. An app that has a network other than a loopback device also
+// sees the host's files for the resolution of names.
+func (a *app) mounts(c AppConfig) []specs.Mount {
+	var all []specs.Mount
+	bind := func(v Volume) {
 		options := []string{"rbind", "rprivate", "rw"}
 		if v.ReadOnly {
 			options[2] = "ro"
 		}
-		s.Mounts = append(s.Mounts, specs.Mount{Type: "bind", Source: v.Source, Destination: v.Target, Options: options})
+		all = append(all, specs.Mount{Type: "bind", Source: v.Source, Destination: v.Target, Options: options})
 	}
-	return s, nil
+	files := []string{"/etc/resolv.conf"}
+	switch a.pod.record.Network {
+	case NetworkNone:
+		files = nil
+	case NetworkHost:
+		files = append(files, "/etc/hosts")
+	}
+	for _, file := range files {
+		if st, err := os.Stat(file); err == nil && st.Mode().IsRegular() {
+			bind(Volume{Source: file, Target: file, ReadOnly: true})
+		}
+	}
+	for _, v := range c.Volumes {
+		bind(v)
+	}
+	return all
 }
 
-// environment merges an image's variables with those of a request, which override them.
-func environment(image, asked []string, terminal bool) []string {
-	all := map[string]string{}
-	order := []string{defaultPath}
-	if terminal {
-		order = append(order, "TERM=xterm")
+// environment returns the variables of an exec: the app's, and those of the request, which
+// replace variables of the same name.
+func environment(app, asked []string, terminal bool) []string {
+	if terminal && !slices.ContainsFunc(app, func(e string) bool { return strings.HasPrefix(e, "TERM=") }) {
+		app = append(slices.Clone(app), "TERM=xterm")
 	}
-	var names []string
-	for _, e := range slices.Concat(order, image, asked) {
+	for _, e := range asked {
 		name, _, _ := strings.Cut(e, "=")
-		if _, ok := all[name]; !ok {
-			names = append(names, name)
-		}
-		all[name] = e
+		app = slices.DeleteFunc(slices.Clone(app), func(old string) bool { return strings.HasPrefix(old, name+"=") })
+		app = append(app, e)
 	}
-	env := make([]string, 0, len(all))
-	for _, n := range names {
-		env = append(env, all[n])
-	}
-	return env
+	return app
 }
 
 // namespaces lists those of the pod, which its holder keeps, and the app's own.
@@ -153,27 +129,4 @@ func (a *app) namespaces() []specs.LinuxNamespace {
 			specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: of("net")})
 	}
 	return list
-}
-
-var mounts = []specs.Mount{
-	{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
-	{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
-	{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
-	{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"}},
-	{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
-	{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
-	{Destination: "/run", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
-}
-
-// devices are the rules that let an app use the devices that every container has.
-func devices() []specs.LinuxDeviceCgroup {
-	rules := []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}
-	numbers := map[int64][]int64{1: {3, 5, 7, 8, 9}, 5: {0, 2}}
-	for _, major := range slices.Sorted(maps.Keys(numbers)) {
-		for _, minor := range numbers[major] {
-			rules = append(rules, specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &major, Minor: &minor, Access: "rwm"})
-		}
-	}
-	pts := int64(136)
-	return append(rules, specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &pts, Access: "rwm"})
 }

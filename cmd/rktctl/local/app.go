@@ -107,22 +107,35 @@ type AppConfig struct {
 
 // Add makes an app, and returns when it is prepared. If Add fails, nothing of the app remains.
 // If it is killed, the app stays in the state preparing until it is removed.
-func (p *Pod) Add(ctx context.Context, c AppConfig) (err error) {
+func (p *Pod) Add(ctx context.Context, c AppConfig) error {
+	if err := p.injectable("add app " + c.Name); err != nil {
+		return err
+	}
+	return p.add(ctx, c, podReady)
+}
+
+// injectable returns an error if the apps of the pod cannot be changed.
+func (p *Pod) injectable(what string) error {
+	if p.record.Injectable {
+		return nil
+	}
+	return fmt.Errorf("%s: pod %s was made without --injectable, so its apps stay as they are: %w", what, p.uuid, errdefs.ErrFailedPrecondition)
+}
+
+// add is Add for a pod in this state.
+func (p *Pod) add(ctx context.Context, c AppConfig, state podState) (err error) {
 	if err := checkName(c.Name); err != nil {
 		return err
 	}
 	if err := c.check(); err != nil {
 		return err
 	}
-	if !p.record.Injectable {
-		return fmt.Errorf("pod %s was made without --injectable: no app can be added: %w", p.uuid, errdefs.ErrFailedPrecondition)
-	}
 	a := p.app(c.Name)
 	if err := os.Mkdir(a.bundle(), dirMode); errors.Is(err, fs.ErrExist) {
 		st, _ := p.Status(ctx, c.Name)
 		return fmt.Errorf("pod %s has an app %s already, which is %s: %w", p.uuid, c.Name, st.State, errdefs.ErrAlreadyExists)
 	} else if err != nil {
-		return errors.Join(err, p.ready())
+		return errors.Join(err, p.is(state))
 	}
 	l, err := a.lock(ctx)
 	if err != nil {
@@ -136,7 +149,7 @@ func (p *Pod) Add(ctx context.Context, c AppConfig) (err error) {
 		}
 	}()
 	// A removal of the pod that begins now waits for the lock; one that has begun is seen here.
-	if err := p.ready(); err != nil {
+	if err := p.is(state); err != nil {
 		return err
 	}
 	r := appRecord{Version: recordVersion, Key: rand.Text(), State: Preparing, Created: time.Now()}
@@ -277,6 +290,7 @@ func (p *Pod) Start(ctx context.Context, name string) error {
 	case st.State != Prepared:
 		return a.illegal(st.State, "it cannot be started")
 	}
+	began := time.Now() // a short app has ended when the call returns
 	if _, err := server.Start(ctx, &task.StartRequest{ID: name}); err != nil {
 		return fmt.Errorf("start app %s of pod %s: %w", name, p.uuid, native(err))
 	}
@@ -285,8 +299,25 @@ func (p *Pod) Start(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	r.Started = time.Now()
+	r.Started = began
 	return a.write(r)
+}
+
+// StartAll starts the apps that are prepared, in the order of their names.
+func (p *Pod) StartAll(ctx context.Context) error {
+	all, err := p.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, a := range all {
+		if a.State != Prepared {
+			continue
+		}
+		if err := p.Start(ctx, a.Name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Stop ends a running app: SIGTERM, and SIGKILL after the period. If the app has exited, Stop
@@ -457,13 +488,27 @@ func (t *target) wait(ctx context.Context) error {
 	if t.process != nil {
 		return t.process.Wait(ctx)
 	}
-	_, err := t.server.Wait(ctx, &task.WaitRequest{ID: t.name})
-	return native(err)
+	// The end of ctx does not end the call, because ttrpc logs an answer that it no longer waits
+	// for. close ends it.
+	answer := make(chan error, 1)
+	go func() {
+		_, err := t.server.Wait(context.WithoutCancel(ctx), &task.WaitRequest{ID: t.name})
+		answer <- native(err)
+	}()
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Delete removes an app with everything that belongs to it except its logs. It stops a running
 // app first, as Stop does. Once it has begun, no other command is legal.
 func (p *Pod) Delete(ctx context.Context, name string, period time.Duration) error {
+	if err := p.injectable("remove app " + name); err != nil {
+		return err
+	}
 	a := p.app(name)
 	l, err := a.lock(ctx)
 	if err != nil {

@@ -44,9 +44,12 @@ func oneLife() int {
 	}
 	ctx := context.Background()
 	var err error
-	if f[0] == "sandbox" {
+	switch f[0] {
+	case "sandbox":
 		_, err = s.Create(ctx, local.PodConfig{Stage1: f[5], Injectable: true})
-	} else {
+	case "run":
+		_, err = s.Create(ctx, local.PodConfig{Stage1: f[5], Apps: []local.AppConfig{config("web", "exec sleep 1000")}})
+	default:
 		var p *local.Pod
 		if p, err = s.Open(f[7]); err == nil {
 			switch f[0] {
@@ -193,7 +196,7 @@ func TestAKilledCommandIsContinuedByTheNext(t *testing.T) {
 
 // A pod whose creation or removal was killed is removed by the next creation.
 func TestAPodThatIsNotFinishedIsRemovedByTheNextCreation(t *testing.T) {
-	for _, command := range []string{"sandbox", "remove"} {
+	for _, command := range []string{"sandbox", "run", "remove"} {
 		t.Run(command, func(t *testing.T) {
 			b := newBox(t, "native")
 			calls := b.withCNI()
@@ -212,7 +215,7 @@ func TestAPodThatIsNotFinishedIsRemovedByTheNextCreation(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if u != next.UUID() && !(command == "sandbox" && (done || name == "ready")) {
+					if u != next.UUID() && !(command != "remove" && (done || name == "ready")) {
 						t.Errorf("killed at %q: %s is left", name, u)
 					}
 					if err := p.Remove(context.Background(), false); err != nil {

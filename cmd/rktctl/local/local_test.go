@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/local"
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
 // The states of rkt's proposal, one after the other, and every field of its AppStatus.
@@ -435,5 +437,92 @@ func TestAPodWhoseNetworkFailsLeavesNothing(t *testing.T) {
 	}
 	if !strings.Contains(calls(), "DEL ") || len(b.uuids()) != 0 {
 		t.Errorf("calls: %q, pods: %v", calls(), b.uuids())
+	}
+}
+
+// A pod that ends with its apps: no process is left, and the states, times and exits can be read
+// until it is removed.
+func TestAPodEndsWithItsLastApp(t *testing.T) {
+	each(t, func(t *testing.T, b *box) {
+		made, err := b.Create(t.Context(), local.PodConfig{Stage1: b.stage1, EndsWithApps: true, Apps: []local.AppConfig{
+			config("one", "exit 3"), config("two", "trap 'exit 4' TERM; while :; do sleep 0.05; done"),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &pod{b, made}
+		if err := p.StartAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.await("one", local.Exited)
+		p.expect("two", local.Running)
+		before := p.status("two")
+		server := p.server()
+		for what, err := range map[string]error{
+			"add": p.Pod.Add(t.Context(), config("three", "true")), "rm": p.Pod.Delete(t.Context(), "one", 0),
+		} {
+			if !errdefs.IsFailedPrecondition(err) || !strings.Contains(err.Error(), "--injectable") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if err := p.Stop(t.Context(), "two", soon()); err != nil {
+			t.Fatal(err)
+		}
+		wait.Observe(t, "the pod has ended", func() (bool, string) {
+			st := p.PodStatus(t.Context())
+			return st.State == local.PodExited && commandLine(server) == "", string(st.State)
+		})
+		for name, code := range map[string]int64{"one": 3, "two": 4} {
+			if st := p.expect(name, local.Exited); st.ExitCode == nil || *st.ExitCode != code || st.StartedAt.IsZero() || st.FinishedAt.Before(st.StartedAt) {
+				t.Errorf("%s: %+v, want code %d", name, st, code)
+			}
+		}
+		if st := p.status("two"); !st.StartedAt.Equal(before.StartedAt) || !st.CreatedAt.Equal(before.CreatedAt) {
+			t.Errorf("%+v, before its end %+v", st, before)
+		}
+		if left := slices.DeleteFunc(b.left(), func(s string) bool { return strings.HasSuffix(s, "/local/"+p.UUID()) }); len(left) > 0 {
+			for _, l := range left {
+				if strings.HasPrefix(l, "process") || strings.HasPrefix(l, "mount") {
+					t.Errorf("left: %s", l)
+				}
+			}
+		}
+	})
+}
+
+// The log of an app is bounded, whatever the app writes.
+func TestAFloodOfOutputDoesNotFillTheDisk(t *testing.T) {
+	p := newBox(t, "native").sandbox()
+	p.add("flood", "dd if=/dev/zero bs=1048576 count=50; echo end")
+	p.start("flood")
+	p.await("flood", local.Exited)
+	paths, err := p.Logs("flood")
+	if err != nil || len(paths) != local.LogFiles {
+		t.Errorf("%v, %v", paths, err)
+	}
+	for _, path := range paths {
+		if st, err := os.Stat(path); err != nil || st.Size() > local.LogSize {
+			t.Errorf("%s: %d bytes, %v", path, st.Size(), err)
+		}
+	}
+}
+
+// What is mounted below an app's directory survives the app: a removal that followed the mount
+// would remove files of the host.
+func TestARemovalFollowsNoMount(t *testing.T) {
+	p := newBox(t, "native").sandbox()
+	p.add("web", "true")
+	host := t.TempDir()
+	if err := os.WriteFile(filepath.Join(host, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount(host, filepath.Join(p.DataDir, "local", p.UUID(), "apps/web/upper"), "", syscall.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Pod.Delete(t.Context(), "web", 0); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(host, "file")); err != nil {
+		t.Error(err)
 	}
 }

@@ -95,7 +95,7 @@ func writeRootfs(dir string) error {
 	if err != nil {
 		return fmt.Errorf("the root of the apps needs a static busybox (Debian: busybox-static): %w", err)
 	}
-	for _, applet := range strings.Fields("sh sleep ip echo cat true rm mkdir hostname tty stty ls") {
+	for _, applet := range strings.Fields("sh sleep ip dd echo cat true rm mkdir hostname tty stty ls") {
 		if err := os.Symlink("busybox", filepath.Join(dir, "bin", applet)); err != nil {
 			return err
 		}

@@ -35,8 +35,13 @@ type PodConfig struct {
 	Stage1   string // its name; empty: the configuration decides
 	Hostname string // empty: the beginning of the UUID
 	Network  string // NetworkNone, NetworkHost, or the name of a network of CNI
-	// Injectable lets commands add apps to the pod.
+	// Apps are added to the pod before any command can see it.
+	Apps []AppConfig
+	// Injectable lets commands add apps to the pod, and remove apps.
 	Injectable bool
+	// EndsWithApps ends the pod when it has apps and all of them have ended. Their states and exits
+	// can be read until the pod is removed.
+	EndsWithApps bool
 }
 
 // Pod is a local pod as it was when it was opened. Its methods read what has changed since.
@@ -71,7 +76,7 @@ func (s *Store) Create(ctx context.Context, c PodConfig) (_ *Pod, err error) {
 	p := &Pod{store: s, uuid: newUUID()}
 	p.record = podRecord{
 		Version: recordVersion, State: podCreating, Created: time.Now(), Stage1: c.Stage1,
-		Address: addressOf(p.uuid), Cgroup: filepath.Join(s.CgroupParent, p.uuid), Network: c.Network, Injectable: c.Injectable,
+		Address: addressOf(p.uuid), Cgroup: filepath.Join(s.CgroupParent, p.uuid), Network: c.Network, Injectable: c.Injectable, EndsWithApps: c.EndsWithApps,
 	}
 	if c.Hostname == "" && c.Network != NetworkHost {
 		c.Hostname = "rkt-" + p.uuid
@@ -95,6 +100,11 @@ func (s *Store) Create(ctx context.Context, c PodConfig) (_ *Pod, err error) {
 	}
 	if err := p.start(ctx); err != nil {
 		return nil, err
+	}
+	for _, app := range c.Apps {
+		if err := p.add(ctx, app, podCreating); err != nil {
+			return nil, err
+		}
 	}
 	p.record.State = podReady
 	if err := p.write(); err != nil {
@@ -137,10 +147,15 @@ func (p *Pod) sandboxSpec(c PodConfig) *specs.Spec {
 	if c.Network != NetworkHost {
 		namespaces = append(namespaces, specs.LinuxNamespace{Type: specs.UTSNamespace}, specs.LinuxNamespace{Type: specs.NetworkNamespace})
 	}
+	annotations := map[string]string{}
+	if c.EndsWithApps {
+		annotations[sandbox.EndsWithApps] = "true"
+	}
 	return &specs.Spec{
-		Version:  specs.Version,
-		Hostname: c.Hostname,
-		Linux:    &specs.Linux{Namespaces: namespaces, CgroupsPath: filepath.Join(p.record.Cgroup, holderCgroup)},
+		Version:     specs.Version,
+		Annotations: annotations,
+		Hostname:    c.Hostname,
+		Linux:       &specs.Linux{Namespaces: namespaces, CgroupsPath: filepath.Join(p.record.Cgroup, holderCgroup)},
 	}
 }
 
@@ -172,7 +187,7 @@ func (p *Pod) start(ctx context.Context) error {
 	}
 	p.record.Holder = int(started.Pid)
 	p.store.fault("start sandbox")
-	return nil
+	return p.write()
 }
 
 // server connects to the pod's server.
@@ -184,13 +199,13 @@ func (p *Pod) server(ctx context.Context) (*server, error) {
 	return s, nil
 }
 
-// ready returns an error if the pod is being made or removed.
-func (p *Pod) ready() error {
+// is returns an error if the pod is in another state than this one.
+func (p *Pod) is(state podState) error {
 	now, err := p.store.open(p.uuid)
 	if err != nil {
 		return err
 	}
-	if now.record.State != podReady {
+	if now.record.State != state {
 		return fmt.Errorf("pod %s is %s: %w", p.uuid, now.record.State, errdefs.ErrFailedPrecondition)
 	}
 	return nil

@@ -39,6 +39,8 @@ type podRecord struct {
 	Cgroup     string    `json:"cgroup"`
 	Network    string    `json:"network"`
 	Injectable bool      `json:"injectable"`
+
+	EndsWithApps bool `json:"endsWithApps,omitempty"`
 }
 
 // appRecord is local/UUID/apps/NAME/app.json.

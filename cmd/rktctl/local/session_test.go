@@ -88,6 +88,9 @@ func TestScriptsGetUUIDsAndExitCodes(t *testing.T) {
 		{"app rm " + uuid + " --pod", 1, "is running"},
 		{"app stop " + uuid + " --app=web --period=0s", 0, ""},
 		{"app rm " + uuid + " --pod", 0, ""},
+		{"run-prepared 00000000", 1, "no local pod"},
+		{"run --cgroup-parent=/" + suite.cgroup + " " + suite.rootfs + " -- /bin/nosuch", 1, "nosuch"},
+		{"run", 2, "one IMAGE"},
 		{"app sandbox --network=nosuch", 1, "none, host, or a network"},
 		{"app sandbox --stage1=nosuch --cgroup-parent=/" + suite.cgroup, 1, "nosuch"},
 	} {

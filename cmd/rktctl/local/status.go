@@ -61,6 +61,7 @@ const (
 	PodCreating PodState = "creating" // if its command was killed, the next creation removes it
 	PodRunning  PodState = "running"
 	PodUnserved PodState = "unserved" // its server has ended: its apps can be stopped and removed
+	PodExited   PodState = "exited"   // the pod has ended with its apps, or with the machine
 	PodRemoving PodState = "removing" // as PodCreating
 )
 
@@ -73,20 +74,35 @@ type PodStatus struct {
 	Network    string    `json:"network,omitempty"`
 	Cgroup     string    `json:"cgroup,omitempty"`
 	Injectable bool      `json:"injectable"`
+	// EndsWithApps is set if the pod ends when all its apps have ended.
+	EndsWithApps bool `json:"endsWithApps,omitempty"`
 }
 
 // PodStatus returns the status of the pod.
 func (p *Pod) PodStatus(ctx context.Context) PodStatus {
 	r := p.record
-	st := PodStatus{UUID: p.uuid, State: PodState(r.State), CreatedAt: r.Created, Stage1: r.Stage1, Network: r.Network, Cgroup: r.Cgroup, Injectable: r.Injectable}
+	st := PodStatus{UUID: p.uuid, State: PodState(r.State), CreatedAt: r.Created, Stage1: r.Stage1, Network: r.Network, Cgroup: r.Cgroup, Injectable: r.Injectable, EndsWithApps: r.EndsWithApps}
 	if r.State == podReady {
 		st.State = PodUnserved
 		if s, err := p.server(ctx); err == nil {
 			s.close()
 			st.State = PodRunning
+		} else if p.gone() {
+			st.State = PodExited
 		}
 	}
 	return st
+}
+
+// gone reports whether no process of the pod is left: it has no directory any more, or one of
+// another boot.
+func (p *Pod) gone() bool {
+	node, err := view.Open(p.store.DataDir)
+	if err != nil {
+		return false
+	}
+	seen, err := node.Pod(p.uuid)
+	return errdefs.IsNotFound(err) || err == nil && seen.State == view.PodAbandoned
 }
 
 // life is what the server or the pod's records say of an app.

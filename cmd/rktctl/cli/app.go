@@ -36,16 +36,12 @@ func localStore(e *Env) (*local.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	shim, err := local.FindShim()
-	if err != nil {
-		return nil, err
-	}
 	c, err := config.Open(e.Getenv)
 	if err != nil {
 		return nil, err
 	}
 	s := &local.Store{
-		DataDir: dir, Shim: shim,
+		DataDir:      dir,
 		CgroupParent: cmp.Or(c.Local.CgroupParent, local.DefaultCgroupParent),
 		Network:      cmp.Or(c.Local.Network, local.NetworkNone),
 		CNIConfig:    cmp.Or(c.Local.CNIConfig, local.DefaultCNIConfig),

@@ -101,7 +101,14 @@ func (s *Store) collect(ctx context.Context, bundle, id string) error {
 
 // shim executes an action of the shim in a bundle.
 func (s *Store) shim(ctx context.Context, bundle, id string, stdin []byte, action string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, s.Shim, "-namespace", Namespace, "-id", id, "-address", "", "-bundle", bundle, action)
+	program := s.Shim
+	if program == "" {
+		var err error
+		if program, err = FindShim(); err != nil {
+			return nil, err
+		}
+	}
+	cmd := exec.CommandContext(ctx, program, "-namespace", Namespace, "-id", id, "-address", "", "-bundle", bundle, action)
 	cmd.Dir = bundle
 	cmd.Env = s.Env
 	cmd.Stdin = bytes.NewReader(stdin)

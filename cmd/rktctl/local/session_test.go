@@ -104,3 +104,22 @@ func TestScriptsGetUUIDsAndExitCodes(t *testing.T) {
 		}
 	}
 }
+
+// The terminal of an exec has the size and the modes of the caller's.
+func TestAnExecHasTheTerminalOfItsCaller(t *testing.T) {
+	if _, err := exec.LookPath("script"); err != nil {
+		t.Skip("needs script, which makes a terminal for a command: ", err)
+	}
+	b := newBox(t, "native")
+	p := b.sandbox()
+	p.add("web", "exec sleep 1000")
+	p.start("web")
+	line := "stty rows 20 cols 70; rktctl app exec " + p.UUID() + " --app=web -t -- sh -c 'tty; until [ \"$(stty size)\" = \"20 70\" ]; do sleep 0.05; done; stty size; exit 5'; echo code $?; stty -a | tr ' ' '\n' | grep icanon"
+	cmd := exec.CommandContext(t.Context(), "script", "-qec", line, "/dev/null")
+	cmd.Env = append(os.Environ(), "PATH="+suite.bin+":"+os.Getenv("PATH"), "RKT_DATA_DIR="+b.DataDir, "RKT_CONFIG=")
+	out, err := cmd.CombinedOutput()
+	text := strings.ReplaceAll(string(out), "\r", "")
+	if err != nil || !strings.Contains(text, "20 70\ncode 5\nicanon\n") {
+		t.Errorf("%v: %q", err, text)
+	}
+}

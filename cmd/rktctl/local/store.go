@@ -33,7 +33,7 @@ const dirMode = 0o700
 type Store struct {
 	// DataDir is the data directory, which the servers use, too.
 	DataDir string
-	// Shim is the path of the shim's program.
+	// Shim is the path of the shim's program; empty: FindShim finds it.
 	Shim string
 	// Env is the environment of servers.
 	Env []string

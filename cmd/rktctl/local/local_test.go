@@ -526,3 +526,31 @@ func TestARemovalFollowsNoMount(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Pods that are made at the same time: no command takes the pod of another for one that was left
+// behind.
+func TestPodsCanBeMadeAtTheSameTime(t *testing.T) {
+	b := newBox(t, "native")
+	const n = 8
+	errs := make(chan error, n)
+	for range n {
+		go func() {
+			_, err := b.Create(t.Context(), local.PodConfig{})
+			errs <- err
+		}()
+	}
+	for range n {
+		if err := wait.For(t, "a pod", errs); err != nil {
+			t.Error(err)
+		}
+	}
+	if made := b.uuids(); len(made) != n {
+		t.Errorf("%d pods, want %d", len(made), n)
+	}
+	for _, uuid := range b.uuids() {
+		p, err := b.Open(uuid)
+		if err != nil || p.PodStatus(t.Context()).State != local.PodRunning {
+			t.Errorf("%s: %v, %v", uuid, p, err)
+		}
+	}
+}

@@ -71,22 +71,18 @@ func (s *Store) Create(ctx context.Context, c PodConfig) (_ *Pod, err error) {
 		return nil, err
 	}
 	_ = s.sweep(ctx) // a pod that cannot be removed keeps no other from being made; list shows it
-	p := &Pod{store: s, uuid: newUUID()}
+	p, lock, err := s.claim(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
 	p.record = podRecord{
-		Version: recordVersion, State: podCreating, Created: time.Now(), Stage1: c.Stage1,
-		Address: addressOf(p.uuid), Cgroup: filepath.Join(s.CgroupParent, p.uuid), Network: c.Network, Injectable: c.Injectable, EndsWithApps: c.EndsWithApps,
+		Version: recordVersion, State: podCreating, Created: time.Now(), Stage1: c.Stage1, Address: addressOf(p.uuid),
+		Cgroup: filepath.Join(s.CgroupParent, p.uuid), Network: c.Network, Injectable: c.Injectable, EndsWithApps: c.EndsWithApps,
 	}
 	if c.Hostname == "" && c.Network != NetworkHost {
 		c.Hostname = "rkt-" + p.uuid
 	}
-	if err := os.Mkdir(p.path(), dirMode); err != nil {
-		return nil, err
-	}
-	lock, err := lock(ctx, p.path(), true)
-	if err != nil || lock == nil { // a sweep of another command has removed the directory
-		return nil, fmt.Errorf("pod %s: interrupted by another command: %w", p.uuid, errors.Join(err, errdefs.ErrUnavailable))
-	}
-	defer lock.Close()
 	s.fault("mkdir pod")
 	defer func() {
 		if err != nil {
@@ -110,6 +106,24 @@ func (s *Store) Create(ctx context.Context, c PodConfig) (_ *Pod, err error) {
 	}
 	s.fault("ready")
 	return p, nil
+}
+
+// claimTries bounds how often claim makes a directory.
+const claimTries = 10
+
+// claim makes the directory of a new pod and locks it. Before it is locked, a sweep of another
+// command may take it for one that was left behind, and remove it. Then claim makes another.
+func (s *Store) claim(ctx context.Context) (*Pod, *os.File, error) {
+	for range claimTries {
+		p := &Pod{store: s, uuid: newUUID()}
+		if err := os.Mkdir(p.path(), dirMode); err != nil {
+			return nil, nil, err
+		}
+		if l, err := lock(ctx, p.path(), true); l != nil || err != nil {
+			return p, l, err
+		}
+	}
+	return nil, nil, fmt.Errorf("make a pod: other commands have removed its directory %d times: %w", claimTries, errdefs.ErrUnavailable)
 }
 
 func (p *Pod) write() error { return writeRecord(p.path(podFile), p.record) }

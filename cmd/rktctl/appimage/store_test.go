@@ -431,9 +431,12 @@ func TestWithoutAnOverlayTheTreeIsCopied(t *testing.T) {
 	}
 }
 
-func TestAPlainRootFileSystemIsUsedWhereItIs(t *testing.T) {
+func TestAPlainRootFileSystemIsUsedWhereItIsAndNotChanged(t *testing.T) {
 	requireRoot(t)
 	data, root := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.Chown(root, 12, 13), os.Chmod(root, 0o711)); err != nil {
+		t.Fatal(err)
+	}
 	i, err := openedIn(t, data, root)
 	if err != nil || !i.Plain() || i.Root() != root {
 		t.Fatalf("%+v, %v", i, err)
@@ -442,11 +445,16 @@ func TestAPlainRootFileSystemIsUsedWhereItIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(mounted(t, r), "made"), []byte("by the app"), 0o644); err != nil {
+	app := mounted(t, r)
+	if err := os.WriteFile(filepath.Join(app, "made"), []byte("by the app"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := text(t, i, "made"); got != "by the app" {
-		t.Errorf("%q", got)
+	if got := names(t, root); got != "" {
+		t.Errorf("the root file system has %s", got)
+	}
+	st, err := os.Stat(app)
+	if sys := st.Sys().(*syscall.Stat_t); err != nil || st.Mode().Perm() != 0o711 || sys.Uid != 12 || sys.Gid != 13 {
+		t.Errorf("the app's root directory has mode %v and owner %d:%d, %v", st.Mode(), sys.Uid, sys.Gid, err)
 	}
 	if got := names(t, filepath.Join(data, "images")); got != "" {
 		t.Errorf("the store has %s", got)

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	task "github.com/containerd/containerd/api/runtime/task/v3"
-	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"golang.org/x/sys/unix"
 
@@ -182,7 +181,10 @@ func (a *app) create(ctx context.Context, c AppConfig) (stop string, err error) 
 	}
 	defer image.Close() // the app has the tree by then
 	a.pod.store.fault("open image")
-	rootfs, err := a.prepareRoot(image)
+	if err := os.Mkdir(filepath.Join(a.bundle(), "rootfs"), 0o755); err != nil {
+		return "", err
+	}
+	rootfs, err := image.Rootfs(a.bundle())
 	if err != nil {
 		return "", err
 	}
@@ -200,44 +202,10 @@ func (a *app) create(ctx context.Context, c AppConfig) (stop string, err error) 
 	a.pod.store.fault("write spec")
 	log := fmt.Sprintf("file://%s?max-size=%d&max-files=%d", a.log(), LogSize, LogFiles)
 	_, err = server.Create(ctx, &task.CreateTaskRequest{
-		ID: a.name, Bundle: a.bundle(), Rootfs: rootfs, Terminal: c.Terminal, Stdout: log, Stderr: log,
+		ID: a.name, Bundle: a.bundle(), Rootfs: rootfs.Mounts, Terminal: c.Terminal, Stdout: log, Stderr: log,
 	})
 	a.pod.store.fault("create container")
 	return image.StopSignal(), native(err)
-}
-
-// prepareRoot makes the directories of the app's root: what the app writes is in its bundle,
-// and the image is not changed.
-func (a *app) prepareRoot(i *appimage.Image) ([]*types.Mount, error) {
-	if err := os.Mkdir(filepath.Join(a.bundle(), "rootfs"), 0o755); err != nil {
-		return nil, err
-	}
-	if !i.Plain() {
-		r, err := i.Rootfs(a.bundle())
-		if err != nil {
-			return nil, err
-		}
-		return r.Mounts, nil
-	}
-	if strings.ContainsAny(i.Root(), `:,\`) {
-		return nil, fmt.Errorf("root file system %q: overlay gives the characters : , \\ in its path a meaning: %w", i.Root(), errdefs.ErrInvalidArgument)
-	}
-	upper, work := filepath.Join(a.bundle(), "upper"), filepath.Join(a.bundle(), "work")
-	if err := errors.Join(os.Mkdir(upper, 0o755), os.Mkdir(work, 0o755)); err != nil {
-		return nil, err
-	}
-	// The root directory of the app has the image's owner and mode.
-	st, err := os.Stat(i.Root())
-	if err != nil {
-		return nil, err
-	}
-	sys := st.Sys().(*syscall.Stat_t)
-	if err := errors.Join(os.Chown(upper, int(sys.Uid), int(sys.Gid)), os.Chmod(upper, st.Mode())); err != nil {
-		return nil, err
-	}
-	return []*types.Mount{{Type: "overlay", Source: "overlay", Options: []string{
-		"lowerdir=" + i.Root(), "upperdir=" + upper, "workdir=" + work,
-	}}}, nil
 }
 
 // destroy removes everything of the app but its logs. The caller has the app's lock. It can be

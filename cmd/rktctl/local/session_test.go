@@ -85,6 +85,8 @@ func TestScriptsGetUUIDsAndExitCodes(t *testing.T) {
 		{"app start " + uuid, 2, "--app NAME"},
 		{"app start 00000000 --app=web", 1, "no local pod"},
 		{"app rm " + uuid, 2, "either"},
+		{"stop " + uuid, 1, "rktctl app stop"},
+		{"list", 0, uuid},
 		{"app rm " + uuid + " --pod", 1, "is running"},
 		{"app stop " + uuid + " --app=web --period=0s", 0, ""},
 		{"app rm " + uuid + " --pod", 0, ""},

@@ -22,6 +22,7 @@ var layers = map[string][]string{
 	"cmd/rktctl":                {"pod/view", "pod/disk", "stage1", "stage1/journal", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "proc", "config", "manager", "pod/cgroup", "pod"},
 	"cmd/rktctl/appimage":       {"cmd/rktctl/containerd", "stage1/image", "stage1/images/podmanifest", "stage1/images/isolator", "pod/datadir", "proc"},
 	"cmd/rktctl/containerd":     {"stage1/image"},
+	"cmd/rktctl/local":          {"cmd/rktctl/appimage", "options", "pod/cgroup", "pod/datadir", "pod/disk", "pod/view", "proc", "sandbox"},
 	"manager":                   {"options", "config", "proc", "abi"},
 	"shim":                      {"pod", "proc", "options", "config", "sandbox", "abi"},
 	"config":                    {"pod/spec"},

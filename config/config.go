@@ -41,6 +41,8 @@ type Config struct {
 	Sets map[string][]string
 	// ACIs has the settings for all images that are ACIs.
 	ACIs ACIs
+	// Local has the settings for pods without containerd.
+	Local Local
 
 	file     string              // path of the configuration, which need not exist
 	places   map[string]position // of keys that were set, by their dotted names
@@ -54,6 +56,19 @@ type ACIs struct {
 	// Keyring is a directory of keys. One of them must have signed each ACI. If it is
 	// empty, ACIs need no signature.
 	Keyring string `json:"keyring,omitempty"`
+}
+
+// Local has the settings for pods that rktctl makes. The zero value means rktctl's own defaults.
+type Local struct {
+	// CgroupParent is the cgroup below which pods get theirs, as an absolute path below the root
+	// of every hierarchy.
+	CgroupParent string
+	// Network is the network of pods for which the command line names none.
+	Network string
+	// CNIConfig is the directory of CNI's network configurations, and CNIPlugins are the
+	// directories of its plugins. The paths are absolute.
+	CNIConfig  string
+	CNIPlugins []string
 }
 
 // Stage1 has the settings of a stage1.

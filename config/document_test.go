@@ -47,7 +47,7 @@ func TestTheDocumentsExampleIsRight(t *testing.T) {
 		t.Errorf("it says %+v", c)
 	}
 	text := blocks(t, "toml")[0]
-	for _, key := range slices.Concat(topKeys(), stage1Keys(), aciKeys()) {
+	for _, key := range slices.Concat(topKeys(), stage1Keys(), aciKeys(), localKeys()) {
 		if !strings.Contains(text, key) {
 			t.Errorf("it has no %s", key)
 		}
@@ -62,6 +62,9 @@ func TestTheDocumentHasEveryKeyAndNoOther(t *testing.T) {
 	want = append([]string{keyDefault, keyRefuseUnknown}, append(want, "fields.NAME")...)
 	for _, key := range aciKeys() {
 		want = append(want, keyACI+"."+key)
+	}
+	for _, key := range localKeys() {
+		want = append(want, keyLocal+"."+key)
 	}
 	_, table, _ := strings.Cut(document(t), "\n## Keys\n")
 	table, _, _ = strings.Cut(table, "\n## ")
@@ -133,7 +136,7 @@ func TestTheConfigurationThatIsShippedIsRight(t *testing.T) {
 	if err != nil || !c.Stage1s["mine"].PodsMustStay || c.Stage1s["oci"].Digest == "" || len(c.Stage1s["mine"].Accept) <= len(builtinSet(SetAppc)) {
 		t.Errorf("with what is commented out: %+v, %v", c, err)
 	}
-	for _, key := range slices.Concat(topKeys(), stage1Keys(), aciKeys()) {
+	for _, key := range slices.Concat(topKeys(), stage1Keys(), aciKeys(), localKeys()) {
 		if !strings.Contains(string(text), key) {
 			t.Errorf("it has no %s", key)
 		}

@@ -18,6 +18,7 @@ const (
 	keyStage1        = "stage1"
 	keyFields        = "fields"
 	keyACI           = "aci"
+	keyLocal         = "local"
 
 	keyPath         = "path"
 	keyDigest       = "digest"
@@ -27,11 +28,22 @@ const (
 
 	keyDependencies = "dependencies"
 	keyKeyring      = "keyring"
+
+	keyCgroupParent = "cgroup_parent"
+	keyNetwork      = "network"
+	keyCNIConfig    = "cni_config"
+	keyCNIPlugins   = "cni_plugins"
 )
 
-func topKeys() []string { return []string{keyDefault, keyRefuseUnknown, keyStage1, keyFields, keyACI} }
+func topKeys() []string {
+	return []string{keyDefault, keyRefuseUnknown, keyStage1, keyFields, keyACI, keyLocal}
+}
 
 func aciKeys() []string { return []string{keyDependencies, keyKeyring} }
+
+func localKeys() []string {
+	return []string{keyCgroupParent, keyNetwork, keyCNIConfig, keyCNIPlugins}
+}
 
 func stage1Keys() []string {
 	return []string{keyPath, keyDigest, keyPodsMayAsk, keyPodsMayLeave, keyAccept}
@@ -43,7 +55,7 @@ func (r *reader) known(path []string, at position) bool {
 	word := path[0]
 	depth := 1
 	if slices.Contains(valid, word) {
-		depth = map[string]int{keyDefault: 1, keyRefuseUnknown: 1, keyFields: 2, keyStage1: 3, keyACI: 2}[word]
+		depth = map[string]int{keyDefault: 1, keyRefuseUnknown: 1, keyFields: 2, keyStage1: 3, keyACI: 2, keyLocal: 2}[word]
 		if word == keyStage1 && len(path) >= 2 && !r.isName(path[1], at) {
 			return false
 		}
@@ -52,6 +64,8 @@ func (r *reader) known(path []string, at position) bool {
 			valid, word = stage1Keys(), path[2]
 		case word == keyACI && len(path) >= 2:
 			valid, word = aciKeys(), path[1]
+		case word == keyLocal && len(path) >= 2:
+			valid, word = localKeys(), path[1]
 		}
 	}
 	switch {
@@ -117,6 +131,31 @@ func (r *reader) ofACIs(path []string, at position, v *unstable.Node) {
 		if text, ok := r.text(path, at, v); ok {
 			r.config.ACIs.Keyring = r.absolute(path, placed{text, at})
 		}
+	}
+}
+
+// ofLocal reads a key of the table of local pods.
+func (r *reader) ofLocal(path []string, at position, v *unstable.Node) {
+	if path[1] == keyCNIPlugins {
+		if list, ok := r.list(path, at, v); ok {
+			r.config.Local.CNIPlugins = nil
+			for _, e := range list {
+				r.config.Local.CNIPlugins = append(r.config.Local.CNIPlugins, r.absolute(path, e))
+			}
+		}
+		return
+	}
+	text, ok := r.text(path, at, v)
+	if !ok {
+		return
+	}
+	switch path[1] {
+	case keyCgroupParent:
+		r.config.Local.CgroupParent = r.absolute(path, placed{text, at})
+	case keyNetwork:
+		r.config.Local.Network = text
+	case keyCNIConfig:
+		r.config.Local.CNIConfig = r.absolute(path, placed{text, at})
 	}
 }
 

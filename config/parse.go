@@ -91,7 +91,7 @@ func (r *reader) table(path []string, at position) {
 		return
 	}
 	switch {
-	case len(path) == 1 && (path[0] == keyDefault || path[0] == keyRefuseUnknown), (path[0] == keyFields || path[0] == keyACI) && len(path) == 2, path[0] == keyStage1 && len(path) == 3:
+	case len(path) == 1 && (path[0] == keyDefault || path[0] == keyRefuseUnknown), (path[0] == keyFields || path[0] == keyACI || path[0] == keyLocal) && len(path) == 2, path[0] == keyStage1 && len(path) == 3:
 		r.problem(at, "%s is not a table", dotted(path))
 	case path[0] == keyStage1 && len(path) == 2:
 		r.remember(path, at)
@@ -128,6 +128,8 @@ func (r *reader) value(path []string, at position, v *unstable.Node) {
 		r.ofStage1(path, at, v)
 	case path[0] == keyACI && len(path) == 2:
 		r.ofACIs(path, at, v)
+	case path[0] == keyLocal && len(path) == 2:
+		r.ofLocal(path, at, v)
 	default:
 		r.problem(at, "%s has to be a table", dotted(path))
 	}

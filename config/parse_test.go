@@ -64,7 +64,7 @@ func TestWhatIsWrongIsNamedWithItsLine(t *testing.T) {
 		"default = \"native\"\ndefault = \"oci\"\n": "f:2:",
 		"default = \n":                        "f:1:",
 		"\n\n[stage1.a\n":                     "f:3:",
-		"deflaut = 'a'\n":                     `f:1:1: unknown key deflaut: the nearest valid one is default (valid: default, refuse_unknown_fields, stage1, fields, aci)`,
+		"deflaut = 'a'\n":                     `f:1:1: unknown key deflaut: the nearest valid one is default (valid: default, refuse_unknown_fields, stage1, fields, aci, local)`,
 		"# x\n[stage2.a]\npath = '/x'\n":      "f:2:2: unknown key stage2.a: the nearest valid one is stage1",
 		"[stage1.a]\n  pods_may_aks = true\n": "f:2:3: unknown key stage1.a.pods_may_aks: the nearest valid one is pods_may_ask",
 		"stage1 = { a = { pth = '/x' } }\n":   "unknown key stage1.a.pth: the nearest valid one is path",

@@ -179,10 +179,20 @@ func (a *app) dismantle(ctx context.Context) error {
 		func() error { return a.unmount() },
 		func() error { return errors.Join(a.oom.Close(), a.cgroup.Kill(ctx), a.cgroup.Remove(ctx)) },
 	), a.disk.Poststop(ctx))
+	if last == nil && a.keepsExit() {
+		exit := a.status().Exit
+		return errors.Join(err, a.disk.Retire(exit.Code, exit.At))
+	}
 	if last == nil {
 		return errors.Join(err, a.disk.Remove())
 	}
 	return errors.Join(err, a.disk.RemoveFiles(), a.pod.endBehind(ctx, last, a.disk))
+}
+
+// keepsExit reports whether the app's exit stays in its bundle.
+func (a *app) keepsExit() bool {
+	sb, ok := a.session.owner.(*sandbox)
+	return ok && sb.config.KeepExits
 }
 
 // remove executes app/rm, if the stage1 runs.

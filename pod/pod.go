@@ -3,6 +3,7 @@ package pod
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/containerd/errdefs"
 )
@@ -22,6 +23,12 @@ func (p *Pod) Empty(but AppID) bool {
 		}
 	}
 	return true
+}
+
+// Ended reports whether the pod has an app, and all its apps have ended.
+func (p *Pod) Ended() bool {
+	all := p.all()
+	return len(all) > 0 && !slices.ContainsFunc(all, func(a *app) bool { return !a.in(Stopped, Deleting, Deleted) })
 }
 
 // Close ends the pod if it has no app, and refuses further apps. If the pod has

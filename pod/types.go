@@ -161,6 +161,10 @@ type SandboxConfig struct {
 	// Files that apps see, and a tmpfs for their /dev/shm.
 	Files []disk.SandboxFile
 	Shm   disk.SandboxShm
+
+	// KeepExits makes the deletion of an app leave its exit in rkt.json in its bundle, for a client
+	// that reads it after the pod has gone.
+	KeepExits bool
 }
 
 // SandboxStatus is the status of a sandbox.

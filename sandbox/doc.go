@@ -11,5 +11,9 @@ package sandbox
 // Service is the name of the service on the wire.
 const Service = "containerd.runtime.sandbox.v1.Sandbox"
 
+// EndsWithApps is the annotation of a sandbox without containerd that ends when all its apps have
+// ended, if it has any. Its value is true.
+const EndsWithApps = "coreos.com/rkt/ends-with-apps"
+
 // PodSandboxConfigName is CRI's name of the message PodSandboxConfig.
 const PodSandboxConfigName = "runtime.v1.PodSandboxConfig"

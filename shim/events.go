@@ -21,6 +21,7 @@ var _ pod.Events = publisher{}
 func (p publisher) Publish(e pod.Event) {
 	if e.Kind == pod.EventExited {
 		ended(e)
+		p.s.appEnded(e)
 	}
 	topic, msg := message(e)
 	if msg == nil {

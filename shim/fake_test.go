@@ -331,6 +331,18 @@ func (p *fakePod) CloseStdin(id pod.AppID, exec pod.ExecID) error {
 	return q.stdio.CloseStdin()
 }
 
+func (p *fakePod) Ended() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	running := 0
+	for _, q := range p.procs {
+		if q.exec == "" && q.st.State != pod.Stopped {
+			running++
+		}
+	}
+	return len(p.procs) > 0 && running == 0
+}
+
 func (p *fakePod) Empty(but pod.AppID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

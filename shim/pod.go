@@ -52,6 +52,8 @@ type Pod interface {
 	CloseStdin(pod.AppID, pod.ExecID) error
 	// Empty reports whether the pod has no app, apart from the one whose id is but.
 	Empty(but pod.AppID) bool
+	// Ended reports whether the pod has an app, and all its apps have ended.
+	Ended() bool
 	// Close ends a pod that has no apps.
 	Close(context.Context) error
 	SandboxPod

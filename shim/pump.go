@@ -174,10 +174,7 @@ func readable(fd int) bool {
 // copy moves the bytes that are there, through a borrowed buffer.
 func (p *pump) copy() error {
 	return p.read(func(b []byte) error {
-		if p.dst.w == nil {
-			return nil
-		}
-		if _, err := p.dst.w.Write(b); err != nil {
+		if err := p.dst.write(b); err != nil {
 			return &writeError{err}
 		}
 		return nil

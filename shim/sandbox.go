@@ -60,6 +60,9 @@ func (s *Service) createSandbox(ctx context.Context, r *sandbox.CreateSandboxReq
 		s.failed(disk.FailedStart{Step: disk.StepCreateSandbox, Annotations: annotations}, r.SandboxId, r.BundlePath, err)
 		return nil, err
 	}
+	// Of clients, only those without containerd may ask for this: containerd ends its sandboxes.
+	ends := s.cfg.EventsAddress == "" && annotations[sandbox.EndsWithApps] == "true"
+	c.KeepExits = ends
 	if err := s.pod.CreateSandbox(ctx, c); err != nil {
 		if !errdefs.IsAlreadyExists(err) {
 			s.ids.closeSandbox()
@@ -68,7 +71,26 @@ func (s *Service) createSandbox(ctx context.Context, r *sandbox.CreateSandboxReq
 		return nil, refused(err)
 	}
 	s.asked.Store(&c)
+	s.endsWithApps.Store(ends)
 	return &sandbox.CreateSandboxResponse{}, nil
+}
+
+// appEnded is called with the exit of every process. If all apps of a sandbox that ends with them
+// have ended, it shuts the sandbox down in the background.
+func (s *Service) appEnded(e pod.Event) {
+	if e.Exec != "" || !s.endsWithApps.Load() {
+		return
+	}
+	s.work.Go(func() {
+		c := s.asked.Load()
+		if !s.pod.Ended() || !s.endsWithApps.CompareAndSwap(true, false) {
+			return
+		}
+		ctx := context.Background()
+		if _, err := s.shutdownSandbox(ctx, &sandbox.ShutdownSandboxRequest{SandboxId: c.ID}); err != nil {
+			log.G(ctx).WithError(err).Errorf("sandbox %s: its apps have ended, and it cannot be shut down", c.ID)
+		}
+	})
 }
 
 // startSandbox starts the process that holds the pod's namespaces. The specs of the pod's

@@ -486,3 +486,44 @@ func TestEventsOfMembersAreOnlyTheirs(t *testing.T) {
 		t.Errorf("events: %v", got)
 	}
 }
+
+// A sandbox without containerd ends with its last app if it asks for that. A client of containerd's
+// cannot ask for it, by whatever annotation: containerd would not know that the sandbox has ended.
+func TestOnlyASandboxWithoutContainerdEndsWithItsApps(t *testing.T) {
+	for _, address := range []string{"", "containerd's"} {
+		b := newBench(t)
+		if address == "" {
+			b.svc.cfg.EventsAddress = ""
+		}
+		bundle, _, _ := sandboxBundle(t)
+		create := &sandbox.CreateSandboxRequest{SandboxId: "box", BundlePath: bundle, Annotations: map[string]string{sandbox.EndsWithApps: "true"}}
+		if _, err := ask[sandbox.CreateSandboxResponse](t.Context(), b.sandboxes(), "CreateSandbox", create); err != nil {
+			t.Fatal(err)
+		}
+		if b.pod.sandbox.KeepExits != (address == "") {
+			t.Errorf("%q: %+v", address, b.pod.sandbox)
+		}
+		for _, id := range []string{"a", "b"} {
+			b.create(id)
+			must[task.StartResponse](b, "Start", &task.StartRequest{ID: id})
+		}
+		b.pod.exit("a", "", 0)
+		b.svc.work.Wait()
+		select {
+		case <-b.svc.Ending():
+			t.Errorf("%q: the sandbox ends although an app runs", address)
+		default:
+		}
+		b.pod.exit("b", "", 0)
+		if address == "" {
+			wait.For(t, "the end of the sandbox", b.svc.Ending())
+			continue
+		}
+		b.svc.work.Wait()
+		select {
+		case <-b.svc.Ending():
+			t.Error("containerd's sandbox has ended with its apps")
+		default:
+		}
+	}
+}

@@ -55,9 +55,11 @@ type Service struct {
 	cfg ServiceConfig
 	pod Pod
 	// asked is the configuration of the pod's sandbox; nil if there is no sandbox.
-	asked  atomic.Pointer[pod.SandboxConfig]
-	events *queue
-	opener *opener
+	asked atomic.Pointer[pod.SandboxConfig]
+	// endsWithApps is set while a sandbox that ends with its apps has not begun to end.
+	endsWithApps atomic.Bool
+	events       *queue
+	opener       *opener
 
 	ids        registry
 	unusedOnce sync.Once // guards the log line about unused runtime options

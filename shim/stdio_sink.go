@@ -14,7 +14,8 @@ import (
 // sink is the destination of output. Both streams of a process may share one.
 type sink struct {
 	name string
-	w    *os.File // nil: output is thrown away
+	w    *os.File // nil: output is thrown away, or goes to log
+	log  *boundedLog
 	// hold keeps a fifo open for reading. If a client closes its end, the process gets no
 	// SIGPIPE, and the written bytes wait for the next client
 	// (requirements.md#I1).
@@ -33,7 +34,7 @@ type sink struct {
 // openSink opens a path or file:// target.
 func openSink(t target) (*sink, error) {
 	if t.kind == toFile {
-		return openLogFile(t.path)
+		return openLogFile(t)
 	}
 	fifo, err := isFifo(t.path)
 	if err != nil {
@@ -60,16 +61,45 @@ func openSink(t target) (*sink, error) {
 	return &sink{name: t.path, w: w, hold: hold, splice: true}, nil
 }
 
+// logMode is the mode of log files.
+const logMode = 0o644
+
 // openLogFile opens the file of a file:// URI (requirements.md#I3).
-func openLogFile(path string) (*sink, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+func openLogFile(t target) (*sink, error) {
+	if err := os.MkdirAll(filepath.Dir(t.path), 0o755); err != nil {
 		return nil, fmt.Errorf("directory of the log file: %w", err)
 	}
-	w, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	s := &sink{name: t.path}
+	var err error
+	if t.bound != (bound{}) {
+		s.log, err = openBounded(t.path, t.bound)
+	} else {
+		s.w, err = os.OpenFile(t.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, logMode)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &sink{name: path, w: w}, nil
+	return s, nil
+}
+
+// write writes bytes that cannot be spliced.
+func (s *sink) write(b []byte) error {
+	switch {
+	case s.log != nil:
+		return s.log.write(b)
+	case s.w != nil:
+		_, err := s.w.Write(b)
+		return err
+	}
+	return nil
+}
+
+// closeTarget closes the file that is written to.
+func (s *sink) closeTarget() {
+	proc.CloseFiles(s.w)
+	if s.log != nil {
+		s.log.close()
+	}
 }
 
 // use counts a stream that will write.
@@ -95,7 +125,7 @@ func (s *sink) done() {
 		s.awaitReader()
 	}
 	if last {
-		proc.CloseFiles(s.w)
+		s.closeTarget()
 	}
 }
 
@@ -133,6 +163,7 @@ func (s *sink) close() {
 		s.reopen(func(path string) { r, _ = openPlain(path, unix.O_RDONLY) })
 	}
 	// This returns once awaitReader, which opening r has ended, no longer uses w.
-	proc.CloseFiles(s.w, s.hold)
+	s.closeTarget()
+	proc.CloseFiles(s.hold)
 	proc.CloseFiles(r)
 }

@@ -27,6 +27,7 @@ type target struct {
 	// strict is set for binary-v2: the logger reports ready by writing a byte. End of file
 	// alone, which a crash causes as well, is a failure.
 	strict bool
+	bound  bound // of a file
 }
 
 // parseTarget reads a path or URI of a request (docs/requirements.md, *Streams*).
@@ -47,6 +48,9 @@ func parseTarget(s string) (target, error) {
 		t.kind = toPath
 	case "file":
 		t.kind = toFile
+		if t.bound, err = parseBound(u.Query()); err != nil {
+			return target{}, fmt.Errorf("query of %q: %w", s, err)
+		}
 	case "binary", "binary-v2":
 		t.kind = toLogger
 		t.strict = u.Scheme == "binary-v2"

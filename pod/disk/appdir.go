@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"sync"
+	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -203,6 +204,19 @@ func (a *AppDir) Remove() error {
 	err := a.RemoveFiles()
 	if err == nil {
 		err = a.backlink().remove()
+	}
+	if err != nil {
+		return fmt.Errorf("pod %s: app %s: %w", a.pod.uuid, a.name, err)
+	}
+	return nil
+}
+
+// Retire is Remove for an app whose exit is read from its bundle later: rkt.json stays, with the
+// exit.
+func (a *AppDir) Retire(code uint32, at time.Time) error {
+	err := a.backlink().recordExit(&exitRecord{PID: a.Record().PID, Code: code, At: at})
+	if err == nil {
+		err = a.RemoveFiles()
 	}
 	if err != nil {
 		return fmt.Errorf("pod %s: app %s: %w", a.pod.uuid, a.name, err)

@@ -17,7 +17,7 @@ import (
 // records the paths of containerd's own cgroups, one for each controller (cgroups),
 // because relative cgroup paths of apps are below these. If Create fails, nothing remains.
 func (s *Store) Create(key Key, stage1 Stage1Record, cgroups map[string]string) (*Dir, error) {
-	d := &Dir{store: s, uuid: newUUID(), state: dirEmbryo}
+	d := &Dir{store: s, uuid: key.uuid(), state: dirEmbryo}
 	err := d.make(key, stage1, cgroups)
 	if err == nil {
 		return d, nil
@@ -25,6 +25,15 @@ func (s *Store) Create(key Key, stage1 Stage1Record, cgroups map[string]string) 
 	ctx, cancel := context.WithTimeout(context.Background(), undoLimit)
 	defer cancel()
 	return nil, errors.Join(fmt.Errorf("pod %s: %w", d.uuid, err), d.Remove(ctx))
+}
+
+// uuid returns the UUID of a new pod. The id of a local pod's sandbox is its UUID, because
+// rktctl prints it before it can read the pod's directory.
+func (k Key) uuid() string {
+	if k.Daemon == "" && isUUID(k.Sandbox) {
+		return k.Sandbox
+	}
+	return newUUID()
 }
 
 // undoLimit is how long the removal of an unfinished directory may take.

@@ -213,7 +213,7 @@ func (d *Dir) remove(ctx context.Context) error {
 		return err
 	}
 	path := d.Path()
-	if err := unmountBelow(path); err != nil {
+	if err := UnmountBelow(path); err != nil {
 		return err
 	}
 	d.store.Fault("unmount")

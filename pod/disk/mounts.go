@@ -19,12 +19,12 @@ func unmountTree(path string) error {
 	return unmountMounts(path, false)
 }
 
-// unmountBelow unmounts everything that is mounted below a pod's directory, as
+// UnmountBelow unmounts everything that is mounted below a pod's directory, as
 // rkt does before it removes one. It makes every mount private first, because a
 // stage1 such as fly may have bound trees of the host there, and an unmount must
 // not propagate to the host. If a mount is left, it returns an error, and
 // nothing may be removed.
-func unmountBelow(path string) error { return unmountMounts(path, true) }
+func UnmountBelow(path string) error { return unmountMounts(path, true) }
 
 func unmountMounts(path string, private bool) error {
 	mounts, err := mountsBelow(path)

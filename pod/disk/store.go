@@ -21,7 +21,7 @@ const (
 // Key names the owner of a pod, because pods of several containerd daemons may share a data
 // directory.
 type Key struct {
-	Daemon    string // containerd's address
+	Daemon    string // containerd's address; empty for a local pod, which rktctl has made
 	Namespace string
 	Sandbox   string // the sandbox's id, or the id of a container that is a pod of its own
 }

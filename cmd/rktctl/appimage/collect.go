@@ -154,36 +154,31 @@ func (s *Store) discard(d *candidate) error {
 	return errors.Join(err, os.RemoveAll(tmp))
 }
 
-// used returns which trees apps have, with the path of one of the apps below pods/STATE. It
-// reads the directories of states in the order in which a pod moves through them, so it sees
-// a pod that moves meanwhile at least once.
+// used returns which trees apps have, with the path of one of the apps below local/.
 func (s *Store) used() (map[string]string, error) {
 	used := map[string]string{}
-	for _, state := range []string{"embryo", "prepare", "prepared", "run", "exited-garbage", "garbage"} {
-		root := filepath.Join(filepath.Dir(s.dir), "pods", state)
-		apps := []string{"."}
-		for range 3 { // UUID, appsinfo, APP
-			var err error
-			if apps, err = below(root, apps); err != nil {
-				return nil, err
-			}
+	root := filepath.Join(filepath.Dir(s.dir), localDir)
+	apps := []string{"."}
+	for range 3 { // UUID, apps, NAME
+		var err error
+		if apps, err = below(root, apps); err != nil {
+			return nil, err
 		}
-		for _, app := range apps {
-			id, err := os.ReadFile(filepath.Join(root, app, IDFile))
-			if isGone(err) {
-				continue
-			}
-			if err != nil {
-				return nil, err
-			}
-			used[strings.TrimSpace(string(id))] = app
+	}
+	for _, app := range apps {
+		id, err := os.ReadFile(filepath.Join(root, app, IDFile))
+		if isGone(err) {
+			continue
 		}
+		if err != nil {
+			return nil, err
+		}
+		used[strings.TrimSpace(string(id))] = app
 	}
 	return used, nil
 }
 
-// below returns the directories in directories. A directory may vanish meanwhile: its app is
-// gone, or the pod has moved on. The directory stage1 of a pod has the mounts of its stage1.
+// below returns the directories in directories. A directory may vanish meanwhile.
 func below(root string, dirs []string) (all []string, err error) {
 	for _, dir := range dirs {
 		entries, err := os.ReadDir(filepath.Join(root, dir))
@@ -191,7 +186,7 @@ func below(root string, dirs []string) (all []string, err error) {
 			return nil, err
 		}
 		for _, e := range entries {
-			if e.IsDir() && e.Name() != "stage1" {
+			if e.IsDir() {
 				all = append(all, filepath.Join(dir, e.Name()))
 			}
 		}

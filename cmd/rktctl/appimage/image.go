@@ -68,8 +68,7 @@ func (i *Image) Close() error {
 	return i.tree.lock.Close()
 }
 
-// Root returns the directory of the image's root file system. If it is that of a plain root
-// file system, apps that use the image change it.
+// Root returns the directory of the image's root file system, which apps do not change.
 func (i *Image) Root() string {
 	if i.tree == nil {
 		return i.plain

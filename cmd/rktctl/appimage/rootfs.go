@@ -17,6 +17,9 @@ import (
 // rkt's name.
 const IDFile = "treeStoreID"
 
+// localDir is the directory of local pods in the data directory.
+const localDir = "local"
+
 // Names in an app's directory.
 const (
 	upperDir = "upper" // the files that the app has changed
@@ -33,42 +36,32 @@ type Rootfs struct {
 	dir    string
 }
 
-// Rootfs prepares the root file system of one app in a directory of the app's, which is two
-// levels below the pod's directory (pods/STATE/UUID/appsinfo/APP). The image's tree is not
-// collected while that directory has the file treeStoreID. The changes that the app makes
-// stay in the directory. If Rootfs fails, nothing remains.
+// Rootfs prepares the root file system of one app in the directory of a local pod's app
+// (local/UUID/apps/NAME). The image is not changed: the changes that the app makes stay in the
+// directory. The image's tree is not collected while that directory has the file treeStoreID. If
+// Rootfs fails, nothing remains.
 func (i *Image) Rootfs(dir string) (_ *Rootfs, err error) {
 	defer prefix(&err, "root file system in %s", dir)
-	if i.Plain() {
-		return &Rootfs{Mounts: []*types.Mount{{Type: "bind", Source: i.plain, Options: []string{"rbind", "rw"}}}, dir: dir}, nil
-	}
 	if !i.store.ofApp(dir) {
-		return nil, invalid("it is not of an app: it has to be pods/STATE/UUID/WORD/APP in the data directory")
-	}
-	// First, because the tree is locked only while the image is open.
-	id, err := os.OpenFile(filepath.Join(dir, IDFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
-	if err != nil {
-		return nil, err
+		return nil, invalid("it is not of an app: it has to be local/UUID/apps/NAME in the data directory")
 	}
 	r := &Rootfs{dir: dir}
+	if !i.Plain() {
+		if err := i.keepFor(dir); err != nil {
+			return nil, err
+		}
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Remove())
 		}
 	}()
-	_, err = id.WriteString(i.tree.id() + "\n")
-	now := time.Now()
-	err = errors.Join(err, id.Close(), os.Chtimes(filepath.Join(i.tree.dir, recordFile), now, now))
-	if err != nil {
-		return nil, err
-	}
+	upper, work := filepath.Join(dir, upperDir), filepath.Join(dir, workDir)
 	overlay := &types.Mount{Type: "overlay", Source: "overlay", Options: []string{
-		"lowerdir=" + i.tree.rootfs(), "upperdir=" + filepath.Join(dir, upperDir), "workdir=" + filepath.Join(dir, workDir),
+		"lowerdir=" + i.Root(), "upperdir=" + upper, "workdir=" + work,
 	}}
-	for _, name := range []string{upperDir, workDir} {
-		if err := errors.Join(os.Mkdir(filepath.Join(dir, name), 0o755), os.Chmod(filepath.Join(dir, name), 0o755)); err != nil {
-			return nil, err
-		}
+	if err := errors.Join(os.Mkdir(upper, 0o755), os.Mkdir(work, 0o755), likeRoot(upper, i.Root())); err != nil {
+		return nil, err
 	}
 	impossible := tryOverlay(overlay.Options)
 	if impossible == nil {
@@ -79,12 +72,38 @@ func (i *Image) Rootfs(dir string) (_ *Rootfs, err error) {
 		return nil, err
 	}
 	to := filepath.Join(dir, copyDir)
-	if err := continuity.CopyDir(to, i.tree.rootfs()); err != nil {
+	if err := continuity.CopyDir(to, i.Root()); err != nil {
 		return nil, fmt.Errorf("copy the tree, because there can be no overlay (%w): %w", impossible, err)
 	}
 	r.Copied = impossible.Error()
 	r.Mounts = []*types.Mount{{Type: "bind", Source: to, Options: []string{"rbind", "rw"}}}
 	return r, nil
+}
+
+// keepFor names the image's tree in an app's directory. It is the first step, because the tree is
+// locked only while the image is open.
+func (i *Image) keepFor(dir string) error {
+	id, err := os.OpenFile(filepath.Join(dir, IDFile), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	_, err = id.WriteString(i.tree.id() + "\n")
+	now := time.Now()
+	err = errors.Join(err, id.Close(), os.Chtimes(filepath.Join(i.tree.dir, recordFile), now, now))
+	if err != nil {
+		err = errors.Join(err, os.Remove(id.Name()))
+	}
+	return err
+}
+
+// likeRoot gives the upper directory of an overlay the owner and the mode of the lower one, because
+// the app sees those of the upper one.
+func likeRoot(upper, lower string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(lower, &st); err != nil {
+		return err
+	}
+	return errors.Join(os.Chown(upper, int(st.Uid), int(st.Gid)), unix.Chmod(upper, st.Mode&0o7777))
 }
 
 // Remove removes the files that Rootfs has made. Nothing may be mounted any more. The removal
@@ -99,9 +118,9 @@ func (r *Rootfs) removeOverlay() error {
 
 // ofApp reports whether the collector looks for the file treeStoreID in a directory.
 func (s *Store) ofApp(dir string) bool {
-	rel, err := filepath.Rel(filepath.Join(filepath.Dir(s.dir), "pods"), dir)
+	rel, err := filepath.Rel(filepath.Join(filepath.Dir(s.dir), localDir), dir)
 	parts := strings.Split(rel, "/")
-	return err == nil && len(parts) == 4 && parts[0] != ".."
+	return err == nil && len(parts) == 3 && parts[0] != ".."
 }
 
 // tryOverlay makes an overlay with these options, mounts it nowhere, and removes it. It

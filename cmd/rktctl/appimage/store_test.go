@@ -25,7 +25,7 @@ import (
 // appDir makes the directory of an app.
 func appDir(t testing.TB, dataDir, app string) string {
 	t.Helper()
-	dir := filepath.Join(dataDir, "pods/run/6733c088-a507-4694-aabf-edbe4fc5266f/appsinfo", app)
+	dir := filepath.Join(dataDir, "local/6733c088-a507-4694-aabf-edbe4fc5266f/apps", app)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -163,13 +163,7 @@ func TestATreeIsCollectedWhenNoAppHasIt(t *testing.T) {
 	if err := i.Close(); err != nil {
 		t.Fatal(err)
 	}
-	kept("an app", "6733c088-a507-4694-aabf-edbe4fc5266f/appsinfo/a-1 has it")
-	garbage := filepath.Join(data, "pods/exited-garbage")
-	if err := errors.Join(os.Mkdir(garbage, 0o750), os.Rename(filepath.Join(data, "pods/run/6733c088-a507-4694-aabf-edbe4fc5266f"), filepath.Join(garbage, "6733c088-a507-4694-aabf-edbe4fc5266f"))); err != nil {
-		t.Fatal(err)
-	}
-	kept("an app of an ending pod", "has it")
-	r.dir = filepath.Join(garbage, "6733c088-a507-4694-aabf-edbe4fc5266f/appsinfo/a-1")
+	kept("an app", "6733c088-a507-4694-aabf-edbe4fc5266f/apps/a-1 has it")
 	if err := r.Remove(); err != nil {
 		t.Fatal(err)
 	}
@@ -437,9 +431,12 @@ func TestWithoutAnOverlayTheTreeIsCopied(t *testing.T) {
 	}
 }
 
-func TestAPlainRootFileSystemIsUsedWhereItIs(t *testing.T) {
+func TestAPlainRootFileSystemIsUsedWhereItIsAndNotChanged(t *testing.T) {
 	requireRoot(t)
 	data, root := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.Chown(root, 12, 13), os.Chmod(root, 0o711)); err != nil {
+		t.Fatal(err)
+	}
 	i, err := openedIn(t, data, root)
 	if err != nil || !i.Plain() || i.Root() != root {
 		t.Fatalf("%+v, %v", i, err)
@@ -448,11 +445,16 @@ func TestAPlainRootFileSystemIsUsedWhereItIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(mounted(t, r), "made"), []byte("by the app"), 0o644); err != nil {
+	app := mounted(t, r)
+	if err := os.WriteFile(filepath.Join(app, "made"), []byte("by the app"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := text(t, i, "made"); got != "by the app" {
-		t.Errorf("%q", got)
+	if got := names(t, root); got != "" {
+		t.Errorf("the root file system has %s", got)
+	}
+	st, err := os.Stat(app)
+	if sys := st.Sys().(*syscall.Stat_t); err != nil || st.Mode().Perm() != 0o711 || sys.Uid != 12 || sys.Gid != 13 {
+		t.Errorf("the app's root directory has mode %v and owner %d:%d, %v", st.Mode(), sys.Uid, sys.Gid, err)
 	}
 	if got := names(t, filepath.Join(data, "images")); got != "" {
 		t.Errorf("the store has %s", got)

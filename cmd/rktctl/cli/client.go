@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/local"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/view"
 )
 
@@ -118,6 +119,9 @@ func refusing(e *Env, name, summary string, words func(client) string) *cobra.Co
 
 // ofContainerd returns an error for a pod that no containerd has made.
 func ofContainerd(p *view.Pod) error {
+	if p.Daemon == "" && p.Namespace == local.Namespace {
+		return fmt.Errorf("pod %s is not a pod of a containerd: rktctl app stop and rktctl app rm change it", p.UUID)
+	}
 	if p.Daemon == "" {
 		return fmt.Errorf("pod %s is not a pod of a containerd", p.UUID)
 	}

@@ -1,0 +1,127 @@
+package local_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// values are the parts of the page's output that differ from call to call.
+var values = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`)
+
+// The page's session is executed in a shell, and prints what the page says.
+func TestTheSessionOfThePageIsTrue(t *testing.T) {
+	b := newBox(t, "native")
+	page, err := os.ReadFile("../../../docs/pods-without-containerd.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```console\n")
+	session, want := "", ""
+	for block := range strings.SplitSeq("```console\n"+text, "```console\n") {
+		block, _, _ = strings.Cut(block, "```")
+		for line := range strings.Lines(block) {
+			if command, ok := strings.CutPrefix(line, "$ "); ok {
+				session += "printf '%s' " + quoted("$ "+command) + "\n" + command
+			}
+			want += line
+		}
+	}
+	// Pods of tests are below a cgroup of the tests.
+	prelude := `rktctl() { if [ "$2" = sandbox ]; then set -- "$@" --cgroup-parent=/` + suite.cgroup + `; fi; command rktctl "$@"; }` + "\n"
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", prelude+session)
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "PATH="+suite.bin+":"+os.Getenv("PATH"), "RKT_DATA_DIR="+b.DataDir, "RKT_CONFIG=")
+	out, err := cmd.CombinedOutput()
+	got := values.ReplaceAllString(string(out), "VALUE")
+	if want = values.ReplaceAllString(want, "VALUE"); got != want || strings.Count(want, "$ ") < 10 {
+		t.Errorf("the session printed\n%s\nand the page has\n%s\n%v", got, want, err)
+	}
+}
+
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// rktctl returns the output of a command line and its exit code.
+func (b *box) rktctl(args ...string) (out string, code int) {
+	b.Helper()
+	cmd := exec.CommandContext(b.Context(), filepath.Join(suite.bin, "rktctl"), args...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "RKT_DATA_DIR=" + b.DataDir}
+	text, err := cmd.CombinedOutput()
+	if _, ended := err.(*exec.ExitError); err != nil && !ended {
+		b.Fatal(err)
+	}
+	return string(text), cmd.ProcessState.ExitCode()
+}
+
+// The sandbox's output is for scripts: the UUID and nothing else. rktctl exits with the code of a
+// command that it has executed. The beginning of a UUID is enough.
+func TestScriptsGetUUIDsAndExitCodes(t *testing.T) {
+	b := newBox(t, "native")
+	out, code := b.rktctl("app", "sandbox", "--cgroup-parent=/"+suite.cgroup)
+	uuid, isLine := strings.CutSuffix(out, "\n")
+	if _, err := b.Open(uuid); code != 0 || !isLine || err != nil || len(uuid) != 36 {
+		t.Fatalf("%d, %q, %v", code, out, err)
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		out  string
+	}{
+		{"app add " + uuid[:8] + " --app=web --env=PATH=/bin " + suite.rootfs + " -- sleep 1000", 0, ""},
+		{"app start " + uuid[:8] + " --app=web", 0, ""},
+		{"app exec " + uuid[:8] + " --app=web -- sh -c exit_7", 7, ""},
+		{"app exec " + uuid[:8] + " --app=web -- cat /nosuch", 1, "can't open"},
+		{"app status " + uuid + " --app=web -o json", 0, `"exitCode": null`},
+		{"app list " + uuid + " -o yaml", 0, "state: running"},
+		{"app list -o json", 0, `"state": "running"`},
+		{"app add " + uuid + " --app=web " + suite.rootfs + " -- true", 1, "already exists"},
+		{"app add " + uuid + " --app=../x " + suite.rootfs + " -- true", 1, "is not the name of an app"},
+		{"app add " + uuid + " --app=x " + suite.rootfs, 1, "names a program"},
+		{"app add " + uuid + " --app=x /no/such/directory -- true", 1, "/no/such/directory"},
+		{"app add " + uuid + " --app=x --volume=a:b " + suite.rootfs + " -- true", 2, "volume"},
+		{"app start " + uuid, 2, "--app NAME"},
+		{"app start 00000000 --app=web", 1, "no local pod"},
+		{"app rm " + uuid, 2, "either"},
+		{"stop " + uuid, 1, "rktctl app stop"},
+		{"list", 0, uuid},
+		{"app rm " + uuid + " --pod", 1, "is running"},
+		{"app stop " + uuid + " --app=web --period=0s", 0, ""},
+		{"app rm " + uuid + " --pod", 0, ""},
+		{"run-prepared 00000000", 1, "no local pod"},
+		{"run --cgroup-parent=/" + suite.cgroup + " " + suite.rootfs + " -- /bin/nosuch", 1, "nosuch"},
+		{"run", 2, "one IMAGE"},
+		{"app sandbox --network=nosuch", 1, "none, host, or a network"},
+		{"app sandbox --stage1=nosuch --cgroup-parent=/" + suite.cgroup, 1, "nosuch"},
+	} {
+		args := strings.Split(c.args, " ")
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "_", " ")
+		}
+		out, code := b.rktctl(args...)
+		if code != c.code || !strings.Contains(out, c.out) || c.out == "" && out != "" {
+			t.Errorf("%s: %d, %q; want %d, %q", c.args, code, out, c.code, c.out)
+		}
+	}
+}
+
+// The terminal of an exec has the size and the modes of the caller's.
+func TestAnExecHasTheTerminalOfItsCaller(t *testing.T) {
+	if _, err := exec.LookPath("script"); err != nil {
+		t.Skip("needs script, which makes a terminal for a command: ", err)
+	}
+	b := newBox(t, "native")
+	p := b.sandbox()
+	p.add("web", "exec sleep 1000")
+	p.start("web")
+	line := "stty rows 20 cols 70; rktctl app exec " + p.UUID() + " --app=web -t -- sh -c 'tty; until [ \"$(stty size)\" = \"20 70\" ]; do sleep 0.05; done; stty size; exit 5'; echo code $?; stty -a | tr ' ' '\n' | grep icanon"
+	cmd := exec.CommandContext(t.Context(), "script", "-qec", line, "/dev/null")
+	cmd.Env = append(os.Environ(), "PATH="+suite.bin+":"+os.Getenv("PATH"), "RKT_DATA_DIR="+b.DataDir, "RKT_CONFIG=")
+	out, err := cmd.CombinedOutput()
+	text := strings.ReplaceAll(string(out), "\r", "")
+	if err != nil || !strings.Contains(text, "20 70\ncode 5\nicanon\n") {
+		t.Errorf("%v: %q", err, text)
+	}
+}

@@ -13,6 +13,8 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
+
+	crinode "github.com/rkt/containerd-shim-rkt-v1/integration/cri/node"
 )
 
 // contribDir has the files that the repository ships for other programs.
@@ -119,7 +121,7 @@ func TestEveryDropInMakesAHandlerOfContainerd2(t *testing.T) {
 	for _, d := range newDropIns {
 		t.Run(d.handler, func(t *testing.T) {
 			d.install(t, "cri-"+d.handler)
-			cri := criOf(t, releases[0], "cri-"+d.handler, criNode).runtime
+			cri := criOf(t, releases[0], "cri-"+d.handler, crinode.WithDropIns("DIR/conf.d")).runtime
 			s, err := cri.Status(t.Context(), &runtimeapi.StatusRequest{Verbose: true})
 			if err != nil {
 				t.Fatal(err)
@@ -187,7 +189,7 @@ func TestTheDropInsDoNotMeet(t *testing.T) {
 	for _, d := range newDropIns {
 		d.install(t, "cri-all")
 	}
-	cri := criOf(t, releases[0], "cri-all", criNode).runtime
+	cri := criOf(t, releases[0], "cri-all", crinode.WithDropIns("DIR/conf.d")).runtime
 	s, err := cri.Status(t.Context(), &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
 		t.Fatal(err)

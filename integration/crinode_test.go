@@ -11,58 +11,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/daemon"
 )
 
-// criNode is a configuration with CRI, to which an operator adds a drop-in of ours. It concerns
-// only files in the private directory. It has a setting of the CRI plugin, which must be kept
-// when a drop-in is added.
-const criNode = `version = 3
-root = "DIR/root"
-state = "DIR/state"
-oom_score = 0
-imports = ["DIR/conf.d/*.toml"]
-disabled_plugins = [
-  "io.containerd.internal.v1.opt",
-  "io.containerd.internal.v1.tracing",
-  "io.containerd.tracing.processor.v1.otlp",
-  "io.containerd.snapshotter.v1.blockfile",
-  "io.containerd.snapshotter.v1.erofs",
-]
-
-[grpc]
-  address = "DIR/grpc.sock"
-
-[ttrpc]
-  address = "DIR/ttrpc.sock"
-
-[debug]
-  level = "LEVEL"
-
-[plugins."io.containerd.shim.v1.manager"]
-  socket_dir = "SOCKETS"
-
-[plugins."io.containerd.nri.v1.nri"]
-  socket_path = "DIR/nri.sock"
-  plugin_path = "DIR/nri"
-  plugin_config_path = "DIR/nri"
-
-[plugins."io.containerd.grpc.v1.cri"]
-  stream_server_address = "127.0.0.1"
-  stream_server_port = "0"
-
-[plugins."io.containerd.cri.v1.runtime"]
-  restrict_oom_score_adj = true
-  max_container_log_line_size = 4242
-  netns_mounts_under_state_dir = true
-  cdi_spec_dirs = ["DIR/cdi"]
-
-[plugins."io.containerd.cri.v1.images".pinned_images]
-  sandbox = "integration.test/pause:latest"
-
-[plugins."io.containerd.cri.v1.runtime".cni]
-  bin_dirs = ["/usr/lib/cni"]
-  conf_dir = "DIR/cni"
-`
-
-// oldCRINode is the configuration for containerd 1.6 and 1.7.
+// oldCRINode is like the configuration of crinode.WithDropIns, for containerd 1.6 and 1.7.
 const oldCRINode = `version = 2
 root = "DIR/root"
 state = "DIR/state"

@@ -14,9 +14,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-// pauseImage is the pause image in the CRI of these tests.
-const pauseImage = "integration.test/pause:latest"
-
 // stage1Node is a Kubernetes node that can choose stage1s. Its pods are in the host's network,
 // so it needs no CNI.
 type stage1Node struct {
@@ -32,13 +29,13 @@ func newStage1Node(t *testing.T, d dropIn, configuration string) *stage1Node {
 	d.install(t, name)
 	file := filepath.Join(suite.dir, name, "rkt.toml")
 	write(t, file, configuration)
-	n := &stage1Node{criOf(t, releases[0], name, criNode, "RKT_CONFIG="+file), t, d.handler, 0}
+	n := &stage1Node{criOf(t, releases[0], name, crinode.WithDropIns("DIR/conf.d"), "RKT_CONFIG="+file), t, d.handler, 0}
 	images := filepath.Join(t.TempDir(), "images.tar")
 	pause, err := image.Test(suite.testprog)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := append(pause, image.Image{Name: pauseImage, Layers: pause[0].Layers})
+	all := append(pause, image.Image{Name: crinode.PauseImage, Layers: pause[0].Layers})
 	all[len(all)-1].Config.Entrypoint = []string{"/bin/testprog", "sleep", "100000"}
 	if err := image.WriteFile(images, all...); err != nil {
 		t.Fatal(err)
@@ -46,7 +43,7 @@ func newStage1Node(t *testing.T, d dropIn, configuration string) *stage1Node {
 	if out, err := n.Ctr(t.Context(), "image", "import", images).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if err := crinode.AwaitImages(t.Context(), n.Address(), pauseImage, image.BusyboxName); err != nil {
+	if err := crinode.AwaitImages(t.Context(), n.Address(), crinode.PauseImage, image.BusyboxName); err != nil {
 		t.Fatal(err)
 	}
 	return n

@@ -22,54 +22,6 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
-const pauseImage = "integration.test/pause:latest"
-
-// config is the configuration of a containerd with CRI. CONF.D is the directory of its drop-ins.
-const config = `version = 3
-root = "DIR/root"
-state = "DIR/state"
-oom_score = 0
-imports = ["CONF.D/*.toml"]
-disabled_plugins = [
-  "io.containerd.internal.v1.opt",
-  "io.containerd.internal.v1.tracing",
-  "io.containerd.tracing.processor.v1.otlp",
-  "io.containerd.snapshotter.v1.blockfile",
-  "io.containerd.snapshotter.v1.erofs",
-]
-
-[grpc]
-  address = "DIR/grpc.sock"
-
-[ttrpc]
-  address = "DIR/ttrpc.sock"
-
-[debug]
-  level = "LEVEL"
-
-[plugins."io.containerd.shim.v1.manager"]
-  socket_dir = "SOCKETS"
-
-[plugins."io.containerd.nri.v1.nri"]
-  disable = true
-
-[plugins."io.containerd.grpc.v1.cri"]
-  stream_server_address = "127.0.0.1"
-  stream_server_port = "0"
-
-[plugins."io.containerd.cri.v1.runtime"]
-  restrict_oom_score_adj = true
-  netns_mounts_under_state_dir = true
-  cdi_spec_dirs = ["DIR/cdi"]
-
-[plugins."io.containerd.cri.v1.images".pinned_images]
-  sandbox = "` + pauseImage + `"
-
-[plugins."io.containerd.cri.v1.runtime".cni]
-  bin_dirs = ["/usr/lib/cni"]
-  conf_dir = "DIR/cni"
-`
-
 // node is a containerd with CRI that finds the shim where an installation has put it.
 type node struct {
 	t *testing.T
@@ -113,7 +65,7 @@ func startNode(t *testing.T, o options) *node {
 	}
 	d, err := daemon.Start(t.Context(), daemon.Options{
 		Dir: o.dir, Programs: programs, Shims: []string{o.bin}, Env: o.env, Namespace: crinode.Namespace,
-		Config: strings.ReplaceAll(config, "CONF.D", o.dropIns),
+		Config: crinode.WithDropIns(o.dropIns),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +126,7 @@ func (n *node) load() {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	pause := image.Image{Name: pauseImage, Layers: images[0].Layers, Config: images[0].Config}
+	pause := image.Image{Name: crinode.PauseImage, Layers: images[0].Layers, Config: images[0].Config}
 	pause.Config.Entrypoint = []string{"/bin/testprog", "sleep", "100000"}
 	archive := filepath.Join(dir, "images.tar")
 	if err := image.WriteFile(archive, images[0], pause); err != nil {
@@ -183,7 +135,7 @@ func (n *node) load() {
 	if out, err := n.Ctr(n.t.Context(), "image", "import", archive).CombinedOutput(); err != nil {
 		n.t.Fatalf("%v: %s", err, out)
 	}
-	if err := crinode.AwaitImages(n.t.Context(), n.Address(), pauseImage, image.BusyboxName); err != nil {
+	if err := crinode.AwaitImages(n.t.Context(), n.Address(), crinode.PauseImage, image.BusyboxName); err != nil {
 		n.t.Fatal(err)
 	}
 }

@@ -34,6 +34,19 @@ func config(opts Options) string {
 	return b.String()
 }
 
+// WithDropIns returns the configuration of a daemon with CRI to which an operator adds files in
+// a directory. It is for daemon.Start, and concerns only the daemon's private directory. It has
+// a setting of the CRI plugin, which must be kept when a file is added.
+func WithDropIns(dir string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "imports = [%q]\n%s", dir+"/*.toml", base)
+	b.WriteString("\n[plugins.\"io.containerd.shim.v1.manager\"]\n  socket_dir = \"SOCKETS\"\n")
+	b.WriteString("\n[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = true\n")
+	fmt.Fprintf(&b, "\n[plugins.\"io.containerd.cri.v1.runtime\"]\n%s  max_container_log_line_size = 4242\n", runtimeSettings)
+	fmt.Fprintf(&b, "\n[plugins.\"io.containerd.cri.v1.images\".pinned_images]\n  sandbox = %q\n", PauseImage)
+	return b.String()
+}
+
 const base = `version = 3
 root = "DIR/root"
 state = "DIR/state"

@@ -74,11 +74,16 @@ func tell(r *abi.Request) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(rootfs, "rkt", "machine-"+strings.ReplaceAll(string(r.Entrypoint), "/", "-"))
-	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
+	dir := filepath.Join(rootfs, "rkt")
+	f, err := os.CreateTemp(dir, ".told-") // calls come at the same time
+	if err != nil {
 		return err
 	}
-	return os.Rename(path+".new", path)
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), filepath.Join(dir, "machine-"+strings.ReplaceAll(string(r.Entrypoint), "/", "-")))
 }
 
 // run is the supervisor. It returns when the pod has ended.

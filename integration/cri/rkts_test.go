@@ -59,7 +59,10 @@ func TestAPodOfRktsHostIsASandboxForItsContainers(t *testing.T) {
 	ip := p.status().GetNetwork().GetIp()
 	first := p.run("first", sh("echo mine >/dev/shm/x; echo started; while :; do nc -l -p 80 -e echo hello; done"))
 	first.awaitLog("started\n")
-	second := p.run("second", forever())
+	// rkt's app/start returns before the program has done anything, so the test waits until it
+	// would notice the signal that ends it.
+	second := p.run("second", sh("trap 'exit 0' TERM; echo ready; while :; do sleep 1000 & wait $!; done"))
+	second.awaitLog("ready\n")
 	for _, one := range []*container{first, second} {
 		name := one.config.GetMetadata().GetName()
 		if got := strings.TrimSpace(one.exec("hostname")); got != p.config.GetHostname() {

@@ -70,7 +70,8 @@ func (f *followed) close() {
 
 // Update returns the events since the last reading of pods, in the order of their times. The
 // first time it returns those that are on record. A record does not have all changes of
-// states: these are seen only between two readings.
+// states: these are seen only between two readings. Apps that are being removed get the ids that
+// they had in earlier readings.
 func (e *Events) Update(pods []*Pod) ([]Event, error) {
 	var events []Event
 	there := map[string]bool{}
@@ -104,7 +105,11 @@ func (e *Events) Update(pods []*Pod) ([]Event, error) {
 func (f *followed) update(p *Pod) []Event {
 	before := f.pod
 	f.pod = p
-	for _, a := range p.Apps {
+	for i := range p.Apps {
+		a := &p.Apps[i]
+		if a.ID == "" { // while an app is being removed, its files no longer have its id
+			a.ID = f.ids[a.Name]
+		}
 		f.ids[a.Name] = a.ID
 	}
 	var events []Event

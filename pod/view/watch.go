@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -149,21 +150,35 @@ func (w *Watcher) watchDirectories() error {
 }
 
 func (w *Watcher) watchPod(dir string) error {
-	status := filepath.Join(dir, abi.StatusDir)
-	dirs := []string{dir, filepath.Join(dir, "appsinfo"), status}
-	for _, pattern := range []string{filepath.Join(dir, "appsinfo", "*"), filepath.Join(status, "*.exec")} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
+	apps, status := filepath.Join(dir, "appsinfo"), filepath.Join(dir, abi.StatusDir)
+	// A directory is watched before it is read, so that what is made in it meanwhile is either
+	// found or announced.
+	dirs := []string{dir, apps, status}
+	for n := 0; n < len(dirs); n++ {
+		if err := w.watch(dirs[n], inDirectory); err != nil {
 			return err
 		}
-		dirs = append(dirs, found...)
-	}
-	for _, d := range dirs {
-		if err := w.watch(d, inDirectory); err != nil {
-			return err
+		switch dirs[n] {
+		case apps:
+			dirs = append(dirs, below(apps, "")...)
+		case status:
+			dirs = append(dirs, below(status, ".exec")...)
 		}
 	}
 	return nil
+}
+
+// below returns the paths of a directory's entries whose names end in suffix: none if it cannot
+// be read, because it has gone.
+func below(dir, suffix string) []string {
+	entries, _ := os.ReadDir(dir)
+	var paths []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), suffix) {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths
 }
 
 // watch adds a watch. A path that does not exist, or is no directory if that is asked for,

@@ -181,6 +181,10 @@ func TestEventsAreTheCallsAndTheChangesInTheOrderOfTime(t *testing.T) {
 	expect("c exited 137")
 	w.end(sup)
 	expect("exited")
+	if err := os.Remove(filepath.Join(d.Path(), "appsinfo", a.Name(), "app.json")); err != nil { // the first step of a removal
+		t.Fatal(err)
+	}
+	expect("c deleting")
 	if err := a.Remove(); err != nil {
 		t.Fatal(err)
 	}

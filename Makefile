@@ -122,7 +122,7 @@ test-kubelet: deps build ## static pods of a real kubelet, by runc and by us (KU
 
 test-docker: deps build ## a real dockerd and docker, on a bridge of their own (DOCKER_FLAGS)
 	@RKT_TEST_DOCKER=1 RKT_TEST_BIN=$(BIN) \
-	go -C integration test -count=1 -timeout 30m -json $(DOCKER_FLAGS) ./docker ./documents | $(REPORT)
+	go -C integration test -count=1 -timeout 30m -json $(DOCKER_FLAGS) ./docker | $(REPORT)
 
 test-buildkit: deps build ## BuildKit with a containerd worker, and containerd-stress, by runc and by us (BUILDKIT_FLAGS)
 	@echo "==> BuildKit and containerd-stress"

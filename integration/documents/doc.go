@@ -34,6 +34,6 @@
 // Each page is executed on a node of its own: an enclosure in which `make install` has installed
 // the runtime below /usr/local, beside containerd and its clients, with containerd's usual paths.
 // A proxy serves docker.io/library/busybox:latest and the pause image to clients that pull them.
-// systemctl is a script that starts, stops and restarts containerd and Docker. At its end, a page
+// systemctl is a script that starts, stops and restarts containerd. At its end, a page
 // must have removed the containers and pods that it has made.
 package documents

@@ -28,10 +28,7 @@ const (
 	imagesDir = "/opt/images" // the program of the pause image
 )
 
-// dockerVariable adds Docker, which takes minutes to build: make test-docker.
-const dockerVariable = "RKT_TEST_DOCKER"
-
-// The commands of the tests of this package that need no node work in the enclosure, too.
+// All tests of the package run in the enclosure, also those that need no node.
 func TestMain(m *testing.M) {
 	enclosure.Tests{Name: "documents", Missing: missing, Fill: fill, Run: runTests}.Main(m)
 }
@@ -78,13 +75,6 @@ func fill(ctx context.Context, e enclosure.Enclosure) error {
 			return err
 		}
 		copies = append(copies, enclosure.Copy{From: path, To: programs})
-	}
-	if os.Getenv(dockerVariable) != "" {
-		daemon, client, err := binaries.Docker(ctx, os.Stderr)
-		if err != nil {
-			return err
-		}
-		copies = append(copies, enclosure.Copy{From: daemon, To: programs}, enclosure.Copy{From: client, To: programs})
 	}
 	for _, dir := range []string{source, imagesDir} {
 		if err := os.MkdirAll(e.Path(dir), 0o755); err != nil {
@@ -168,7 +158,7 @@ func pageImages() (*registry.Registry, error) {
 }
 
 // etc are the directories of /etc that pages write.
-var etc = []string{"/etc/containerd", "/etc/containerd-shim-rkt", "/etc/docker", "/etc/cni", "/etc/nerdctl", "/etc/crictl.yaml"}
+var etc = []string{"/etc/containerd", "/etc/containerd-shim-rkt", "/etc/cni", "/etc/nerdctl", "/etc/crictl.yaml"}
 
 // startNode makes a node with nothing on it but a running containerd.
 func startNode(t *testing.T) {
@@ -194,7 +184,7 @@ func startNode(t *testing.T) {
 		if t.Failed() {
 			t.Logf("containerd's log ends with:\n%s", command(t, "grep -v 'level=debug\\|loading plugin' /run/containerd.log | tail -n 15"))
 		}
-		command(t, "systemctl stop containerd; rm -rf /var/lib/containerd /var/lib/rkt /var/lib/nerdctl /var/lib/docker /run/containerd /run/containerd.log")
+		command(t, "systemctl stop containerd; rm -rf /var/lib/containerd /var/lib/rkt /var/lib/nerdctl /run/containerd /run/containerd.log")
 	})
 }
 
@@ -232,7 +222,7 @@ func command(t *testing.T, line string) string {
 // expectNothingLeft fails the test for each container and pod that a page has not removed.
 func expectNothingLeft(t *testing.T) {
 	t.Helper()
-	for _, namespace := range []string{"default", "k8s.io", "moby"} {
+	for _, namespace := range []string{"default", "k8s.io"} {
 		if left := command(t, "ctr -n "+namespace+" containers list -q 2>/dev/null"); left != "" {
 			t.Errorf("the page leaves containers in the namespace %s: %s", namespace, left)
 		}

@@ -23,6 +23,14 @@ func CRITest(ctx context.Context, log io.Writer) (string, error) {
 	})
 }
 
+// CRICtl returns the path of crictl, the CRI tools' command line client, of the same module. The
+// first call on a machine takes a minute.
+func CRICtl(ctx context.Context, log io.Writer) (string, error) {
+	const module = "sigs.k8s.io/cri-tools"
+	dir, err := fromModule(ctx, log, "critools", module, "a minute", module+"/cmd/crictl")
+	return filepath.Join(dir, "crictl"), err
+}
+
 // CRISuite returns a directory with cri.test, containerd's suite for its CRI plugin.
 func CRISuite(ctx context.Context, log io.Writer) (string, error) {
 	version, err := output(ctx, "list", "-m", "-f", "{{.Version}}", containerd)

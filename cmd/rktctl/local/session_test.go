@@ -4,45 +4,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 )
-
-// values are the parts of the page's output that differ from call to call.
-var values = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`)
-
-// The page's session is executed in a shell, and prints what the page says.
-func TestTheSessionOfThePageIsTrue(t *testing.T) {
-	b := newBox(t, "native")
-	page, err := os.ReadFile("../../../docs/pods-without-containerd.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, text, _ := strings.Cut(string(page), "```console\n")
-	session, want := "", ""
-	for block := range strings.SplitSeq("```console\n"+text, "```console\n") {
-		block, _, _ = strings.Cut(block, "```")
-		for line := range strings.Lines(block) {
-			if command, ok := strings.CutPrefix(line, "$ "); ok {
-				session += "printf '%s' " + quoted("$ "+command) + "\n" + command
-			}
-			want += line
-		}
-	}
-	// Pods of tests are below a cgroup of the tests.
-	prelude := `rktctl() { if [ "$2" = sandbox ]; then set -- "$@" --cgroup-parent=/` + suite.cgroup + `; fi; command rktctl "$@"; }` + "\n"
-	cmd := exec.CommandContext(t.Context(), "bash", "-c", prelude+session)
-	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "PATH="+suite.bin+":"+os.Getenv("PATH"), "RKT_DATA_DIR="+b.DataDir, "RKT_CONFIG=")
-	out, err := cmd.CombinedOutput()
-	got := values.ReplaceAllString(string(out), "VALUE")
-	if want = values.ReplaceAllString(want, "VALUE"); got != want || strings.Count(want, "$ ") < 10 {
-		t.Errorf("the session printed\n%s\nand the page has\n%s\n%v", got, want, err)
-	}
-}
-
-func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 // rktctl returns the output of a command line and its exit code.
 func (b *box) rktctl(args ...string) (out string, code int) {

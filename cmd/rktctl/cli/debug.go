@@ -81,6 +81,9 @@ func (x *debugging) do(cmd *cobra.Command, word string) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := ofContainerd(p); err != nil {
+		return err
+	}
 	its, err := targetSpec(a)
 	if err != nil {
 		return err

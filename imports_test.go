@@ -19,7 +19,7 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // package may always import what is below itself.
 var layers = map[string][]string{
 	"cmd":                       {"manager", "shim", "stage1", "stage1/immutable", "stage1/rktabi", "stage1/image", "pod", "proc", "config"},
-	"cmd/rktctl":                {"pod/view", "pod/disk", "stage1", "stage1/journal", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "proc", "config", "manager", "pod/cgroup", "pod"},
+	"cmd/rktctl":                {"shim/debug", "pod/view", "pod/disk", "stage1", "stage1/journal", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "proc", "config", "manager", "pod/cgroup", "pod"},
 	"cmd/rktctl/appimage":       {"cmd/rktctl/containerd", "stage1/image", "stage1/images/podmanifest", "stage1/images/isolator", "pod/datadir", "proc"},
 	"cmd/rktctl/containerd":     {"stage1/image"},
 	"cmd/rktctl/local":          {"cmd/rktctl/appimage", "options", "pod/cgroup", "pod/datadir", "pod/disk", "pod/view", "proc", "sandbox"},

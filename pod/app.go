@@ -78,8 +78,12 @@ func newApp(p *Pod, c AppConfig) (*app, error) {
 		}
 	}
 	_, ownNet := spec.Namespace(oci, specs.NetworkNamespace)
+	events := p.cfg.Events
+	if c.events != nil {
+		events = c.events
+	}
 	a := &app{
-		process: newProcess(c.ID, "", c.Stdio, c.Terminal, p.cfg.Events, new(outbox)),
+		process: newProcess(c.ID, "", c.Stdio, c.Terminal, events, new(outbox)),
 		pod:     p,
 		id:      c.ID,
 		config:  c,
@@ -106,7 +110,17 @@ func (a *app) create(ctx context.Context, undo *cleanup) error {
 	if err != nil {
 		return err
 	}
-	if a.disk, err = s.dir.AddApp(string(a.id), a.config.Bundle, a.spec()); err != nil {
+	return a.createIn(ctx, s, undo)
+}
+
+// createIn makes the app in a session.
+func (a *app) createIn(ctx context.Context, s *session, undo *cleanup) (err error) {
+	if a.debugs != "" {
+		a.disk, err = s.dir.AddDebugApp(string(a.id), a.config.Bundle, a.debugs, a.spec())
+	} else {
+		a.disk, err = s.dir.AddApp(string(a.id), a.config.Bundle, a.spec())
+	}
+	if err != nil {
 		return fmt.Errorf("container %s: %w", a.id, err)
 	}
 	undo.add(a.disk.Remove)

@@ -121,6 +121,7 @@ func (a *app) takeDown(ctx context.Context) error {
 			return err
 		}
 	}
+	a.pod.endDebugs(ctx, a)
 	drain(ctx, a.process)
 	a.closeExecs(ctx)
 	if err := a.dismantle(ctx); err != nil {

@@ -42,6 +42,7 @@ type fakeStage1 struct {
 	unknown []string // what CheckSpec and its like return
 	refuse  error    // of CheckResources
 	noted   []string // by NoteUnknown: directory, app, exec and fields
+	debugs  []DebugNote
 }
 
 const (
@@ -153,6 +154,12 @@ func (f *fakeStage1) NoteUnknown(c Call, fields []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.noted = append(f.noted, strings.Join(append([]string{c.Dir, c.Request.App, c.Request.Exec}, fields...), " "))
+}
+
+func (f *fakeStage1) NoteDebug(_ Call, n DebugNote) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.debugs = append(f.debugs, n)
 }
 
 func (f *fakeStage1) Detach(string) error { return nil }

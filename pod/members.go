@@ -49,7 +49,8 @@ type Pod struct {
 
 	mu      sync.Mutex
 	apps    map[AppID]*app
-	session *session // the stage1 that runs, is being started or is being ended
+	debugs  map[*DebugApp]struct{} // nil before the first one
+	session *session               // the stage1 that runs, is being started or is being ended
 	owner   owner
 }
 
@@ -61,8 +62,9 @@ type app struct {
 	pod    *Pod
 	id     AppID
 	name   disk.AppName
-	config AppConfig // without Spec when the app has been made
-	ownNet bool      // it has a network namespace that is not the host's
+	config AppConfig    // without Spec when the app has been made
+	ownNet bool         // it has a network namespace that is not the host's
+	debugs disk.AppName // of a debug app: the target's name
 
 	session *session
 	disk    *disk.AppDir
@@ -214,24 +216,33 @@ func (p *Pod) join(a *app, s *session, name disk.AppName) {
 	a.session, a.name = s, name
 }
 
-// byName returns the app of a session by its name.
+// byName returns the app of a session by its name, debug apps included.
 func (p *Pod) byName(s *session, name disk.AppName) *app {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	named := func(a *app) bool { return a.session == s && a.name == name }
 	for _, a := range p.apps {
-		if a.session == s && a.name == name {
+		if named(a) {
 			return a
 		}
+	}
+	if i := slices.IndexFunc(p.debugAppsLocked(), named); i >= 0 {
+		return p.debugAppsLocked()[i]
 	}
 	return nil
 }
 
-// members returns the apps of a session.
+// members returns the apps of a session, debug apps included.
 func (p *Pod) members(s *session) []*app {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var all []*app
 	for _, a := range p.apps {
+		if a.session == s {
+			all = append(all, a)
+		}
+	}
+	for _, a := range p.debugAppsLocked() {
 		if a.session == s {
 			all = append(all, a)
 		}

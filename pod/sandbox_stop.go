@@ -35,6 +35,7 @@ func (p *Pod) StopSandbox(ctx context.Context, id string, grace time.Duration) e
 	if decided.without() {
 		return nil // no process of it runs
 	}
+	p.endDebugs(ctx, nil)
 	err = p.killApps(ctx, grace)
 	sb.holder.kill(ctx)
 	if _, waitErr := sb.until(ctx, SandboxState.stopped); waitErr != nil {

@@ -40,6 +40,9 @@ type Stage1 interface {
 	// NoteUnknown writes the ignored fields of a client's document to the pod's journal.
 	// The call's Request names the app and, for an exec's document, the exec.
 	NoteUnknown(c Call, fields []string)
+	// NoteDebug writes who debugs an app to the pod's journal. The call's Request names
+	// the app.
+	NoteDebug(c Call, n DebugNote)
 
 	// Attach makes the image's tree visible in the pod directory dir: the manifest, the
 	// tree id and the mounts below stage1/rootfs. If it fails, nothing remains.

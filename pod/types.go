@@ -71,6 +71,8 @@ type AppConfig struct {
 	// Tag belongs to the caller. It is returned in the app's Status and in the events
 	// of its first process.
 	Tag any
+
+	events Events // of a debug app, in place of the pod's
 }
 
 // ExecConfig is a request for a further process in an app.

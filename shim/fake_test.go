@@ -23,6 +23,8 @@ type fakePod struct {
 	onAddExec func(pod.ExecConfig) error
 	onDelete  func(pod.AppID)
 
+	onDebug func() pod.Debug // nil: the stage1 cannot
+
 	onCheckpoint func(abi.Checkpoint) // nil: the stage1 cannot
 
 	mu     sync.Mutex
@@ -116,6 +118,16 @@ func (p *fakePod) CreateApp(_ context.Context, c pod.AppConfig) (pod.Status, err
 	}
 	p.events.Publish(pod.Event{Kind: pod.EventCreated, App: c.ID, PID: q.st.PID, Tag: c.Tag})
 	return q.st, nil
+}
+
+func (p *fakePod) AddDebug(id pod.AppID) (pod.Debug, error) {
+	if _, err := p.find(id, ""); err != nil {
+		return nil, err
+	}
+	if p.onDebug == nil {
+		return nil, errdefs.ErrNotImplemented
+	}
+	return p.onDebug(), nil
 }
 
 func (p *fakePod) AddExec(_ context.Context, id pod.AppID, c pod.ExecConfig) error {

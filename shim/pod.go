@@ -56,6 +56,10 @@ type Pod interface {
 	Ended() bool
 	// Close ends a pod that has no apps.
 	Close(context.Context) error
+	// AddDebug makes a debug app for a running target, without a process. The caller
+	// calls its method End. It returns errdefs.ErrNotImplemented if the stage1 cannot
+	// have such apps.
+	AddDebug(target pod.AppID) (pod.Debug, error)
 	SandboxPod
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
+	"github.com/rkt/containerd-shim-rkt-v1/shim/debug"
 )
 
 // Limits of a shutdown. The service shuts down after its answer, so no client waits for it.
@@ -68,6 +69,11 @@ type Service struct {
 	ending chan struct{} // a Shutdown was accepted
 	done   chan struct{} // a Shutdown was carried out
 	work   sync.WaitGroup
+
+	debugs    context.Context // ended when the service ends, with the calls of the debug service
+	endDebugs context.CancelFunc
+	debugMu   sync.Mutex
+	debugging sync.WaitGroup // of these calls; none is added after endDebugs; guarded by debugMu
 }
 
 // New starts a service; Shutdown or Close ends it.
@@ -85,17 +91,19 @@ func New(cfg ServiceConfig) (*Service, error) {
 		ending: make(chan struct{}),
 		done:   make(chan struct{}),
 	}
+	s.debugs, s.endDebugs = context.WithCancel(context.Background())
 	s.pod = cfg.NewPod(publisher{s})
 	return s, nil
 }
 
-// Register adds the Task service to a server, under both of its names, and the
-// Sandbox service.
+// Register adds the Task service to a server, under both of its names, the Sandbox
+// service, and the service with which rktctl debugs apps.
 func (s *Service) Register(srv *ttrpc.Server) {
 	desc := &ttrpc.ServiceDesc{Methods: s.methods()}
 	srv.RegisterService(serviceV2, desc)
 	srv.RegisterService(serviceV3, desc)
 	srv.RegisterService(sandbox.Service, &ttrpc.ServiceDesc{Methods: s.sandboxMethods()})
+	srv.RegisterService(debug.Service, s.debugService())
 }
 
 // Ending is closed before the answer to a Shutdown that ends the service. A client
@@ -113,6 +121,7 @@ func (s *Service) Done() <-chan struct{} { return s.done }
 // started.
 func (s *Service) Close(ctx context.Context) error {
 	s.ids.close()
+	s.closeDebugs()
 	err := s.finish(ctx)
 	s.work.Wait()
 	return err
@@ -178,6 +187,7 @@ func (s *Service) end(ctx context.Context, id pod.AppID, undeleted bool) {
 	defer close(s.done)
 	limit, cancel := context.WithTimeout(ctx, podCloseLimit)
 	defer cancel()
+	s.closeDebugs()
 	if undeleted {
 		if _, err := s.pod.Delete(limit, id, ""); err != nil && !errdefs.IsNotFound(err) {
 			log.G(ctx).WithError(err).Warnf("shutdown: delete the abandoned container %s", id)

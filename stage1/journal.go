@@ -73,6 +73,19 @@ func (s *Stage1) NoteUnknown(c pod.Call, fields []string) {
 	k.write(journal.Entry{Time: time.Now(), App: c.Request.App, Exec: c.Request.Exec, Unknown: fields})
 }
 
+// NoteDebug writes who debugs an app to the journal.
+func (s *Stage1) NoteDebug(c pod.Call, n pod.DebugNote) {
+	text := func(s string) string { return abi.Printable(strings.ToValidUTF8(s[:min(len(s), journalArg)], "")) }
+	k := &Call{Stage1: s, Call: c}
+	e := journal.Entry{Time: n.Began, App: c.Request.App, State: journal.Ready, Debug: &journal.Debug{
+		App: n.Target, UID: n.UID, Login: text(n.Login), PID: n.PID, Image: text(n.Image), Digest: text(n.Digest),
+	}}
+	if n.Ended != nil {
+		e.State, e.Code, e.Millis = "", int(n.Ended.Code), float64(n.Ended.At.Sub(n.Began).Microseconds())/1000
+	}
+	k.write(e)
+}
+
 // lastOf returns the end of a text.
 func lastOf(s string, n int) string {
 	if len(s) <= n {

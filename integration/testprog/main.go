@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -82,6 +83,8 @@ func main() {
 		keepLimits(args)
 	case "hunt":
 		hunt(args[0], args[1], args[2])
+	case "serve":
+		serve(args[0], args[1])
 	default:
 		fail("unknown subcommand " + os.Args[1])
 	}
@@ -107,6 +110,18 @@ func reportSignals() {
 		if s == syscall.SIGTERM {
 			return
 		}
+	}
+}
+
+// serve answers every connection to a port of 127.0.0.1 with a line.
+func serve(port, text string) {
+	l, err := net.Listen("tcp", "127.0.0.1:"+port)
+	must(err)
+	for {
+		c, err := l.Accept()
+		must(err)
+		fmt.Fprintln(c, text)
+		must(c.Close())
 	}
 }
 

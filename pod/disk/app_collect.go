@@ -18,6 +18,11 @@ import (
 // app collects an app. exit is the exit that an earlier call has recorded, if there
 // was one.
 func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (CollectedExit, error) {
+	if a.record.Debugs == "" {
+		if err := p.debugs(ctx, a.name); err != nil {
+			return exit, err
+		}
+	}
 	supervised := p.supervised()
 	if supervised {
 		a.unpause()

@@ -35,12 +35,14 @@ type AppDir struct {
 // files below appsinfo and its entry in the pod manifest, in this order. If it fails,
 // nothing of the app remains.
 func (d *Dir) AddApp(id, bundle string, spec *specs.Spec) (*AppDir, error) {
-	generation := int(d.generation.Add(1))
-	a := &AppDir{pod: d, name: newAppName(id, generation)}
-	a.record = AppRecord{
-		Version: recordVersion, ID: id, Bundle: bundle,
-		Name: a.name, Generation: generation, Rootfs: true, Poststop: newPoststop(spec),
-	}
+	return d.addApp(AppRecord{ID: id, Bundle: bundle}, spec)
+}
+
+// addApp adds the app that a record describes. It sets the other fields of the record.
+func (d *Dir) addApp(r AppRecord, spec *specs.Spec) (*AppDir, error) {
+	r.Generation = int(d.generation.Add(1))
+	r.Version, r.Name, r.Rootfs, r.Poststop = recordVersion, newAppName(r.ID, r.Generation), true, newPoststop(spec)
+	a := &AppDir{pod: d, name: r.Name, record: r}
 	if err := a.write(spec); err != nil {
 		return nil, errors.Join(fmt.Errorf("pod %s: app %s: %w", d.uuid, a.name, err), a.Remove())
 	}
@@ -101,18 +103,7 @@ func (d *Dir) openApp(name AppName) (*AppDir, error) {
 
 // apps returns the names of all apps that have anything on disk.
 func (d *Dir) apps() ([]AppName, error) {
-	f, err := d.root.Open(appsInfoDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	entries, err := f.Readdirnames(-1)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // another `delete` has removed it after the open
-	}
+	entries, err := d.names(appsInfoDir)
 	if err != nil {
 		return nil, err
 	}

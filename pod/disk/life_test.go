@@ -40,6 +40,8 @@ func TestOneLife(t *testing.T) {
 	switch role {
 	case "collect":
 		_, err = (&Collector{Store: s, OpenStage1: l.stage1}).Collect(t.Context(), l.Bundle(), "default", l.ID)
+	case "debug":
+		err = l.debugged(s)
 	default:
 		err = l.live(s)
 	}
@@ -106,22 +108,28 @@ func (l life) addApp(s *Store, d *Dir) (*AppDir, *cgroup.Group, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	rootfs := filepath.Join(l.Bundle(), "rootfs")
-	err = errors.Join(os.MkdirAll(filepath.Join(rootfs), 0o755), a.Update(func(r *AppRecord) { r.Rootfs = true }),
+	g, err := l.furnish(s, a, spec.Linux.CgroupsPath)
+	return a, g, err
+}
+
+// furnish mounts the root of an app, and makes its cgroup and its processes.
+func (l life) furnish(s *Store, a *AppDir, cgroupsPath string) (*cgroup.Group, error) {
+	rootfs := filepath.Join(a.Record().Bundle, "rootfs")
+	err := errors.Join(os.MkdirAll(filepath.Join(rootfs), 0o755), a.Update(func(r *AppRecord) { r.Rootfs = true }),
 		unix.Mount("tmpfs", rootfs, "tmpfs", 0, ""), os.Mkdir(filepath.Join(rootfs, "sub"), 0o755),
 		unix.Mount("tmpfs", filepath.Join(rootfs, "sub"), "tmpfs", 0, ""))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s.Fault("mount")
-	g, err := cgroup.Maker{}.Create(cgroup.Path{Spec: spec.Linux.CgroupsPath}, nil)
+	g, err := cgroup.Maker{}.Create(cgroup.Path{Spec: cgroupsPath}, nil)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s.Fault("cgroup")
 	record := g.Record()
 	if err := a.Update(func(r *AppRecord) { r.Cgroup = &record }); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	file := map[int]string{1: "/tasks", 2: "/cgroup.procs"}[g.Version()]
 	script := ""
@@ -130,9 +138,9 @@ func (l life) addApp(s *Store, d *Dir) (*AppDir, *cgroup.Group, error) {
 	}
 	p, err := l.start(s, nil, script+"(sleep 300; :) & echo in; exec sleep 300")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return a, g, a.Update(func(r *AppRecord) { r.PID, r.StartTime = p.PID, p.StartTime })
+	return g, a.Update(func(r *AppRecord) { r.PID, r.StartTime = p.PID, p.StartTime })
 }
 
 // start starts a process that holds lock, if there is one.

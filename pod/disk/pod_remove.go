@@ -13,6 +13,9 @@ import (
 // finish removes the pod if it has no apps and no sandbox and its shim is dead.
 func (p *podCollector) finish(ctx context.Context) error {
 	d := p.dir
+	if err := p.debugs(ctx, ""); err != nil {
+		return err
+	}
 	names, err := d.apps()
 	if err != nil || len(names) > 0 {
 		return err

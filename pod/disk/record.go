@@ -80,6 +80,7 @@ type AppRecord struct {
 	Poststop   *poststopRecord `json:"poststop,omitempty"`
 	Options    []string        `json:"options,omitempty"` // names of the runtime options that have arrived
 	Unknown    []string        `json:"unknown,omitempty"` // fields of config.json that are ignored, because no spec has them
+	Debugs     AppName         `json:"debugs,omitempty"`  // of a debug app: the name of its target
 }
 
 // poststopRecord has the data for poststop hooks, because the spec may be gone when they

@@ -244,6 +244,9 @@ func (p *podCollector) forgotten() (apps []*AppDir, sandbox *SandboxFiles, kept 
 		if err != nil {
 			return nil, nil, "", err
 		}
+		if a.record.Debugs != "" {
+			continue // it is collected before its target, and containerd does not know it
+		}
 		if a.backlink().kept() {
 			return nil, nil, "containerd has not deleted its container " + a.record.ID, nil
 		}
@@ -255,6 +258,9 @@ func (p *podCollector) forgotten() (apps []*AppDir, sandbox *SandboxFiles, kept 
 // collectForgotten collects a pod whose shim is dead and that containerd has forgotten:
 // none of its apps has a bundle any more.
 func (p *podCollector) collectForgotten(ctx context.Context, apps []*AppDir, sandbox *SandboxFiles) error {
+	if err := p.debugs(ctx, ""); err != nil { // the app that they debug may be gone
+		return err
+	}
 	for _, a := range apps {
 		if _, err := p.app(ctx, a, CollectedExit{}); err != nil {
 			return err

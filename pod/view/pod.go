@@ -112,6 +112,8 @@ type App struct {
 	Options  []string       `json:"options,omitempty"`  // names of the runtime options that have arrived
 	Unknown  []string       `json:"unknown,omitempty"`  // fields of config.json that are ignored
 	Execs    []Exec         `json:"execs,omitempty"`    // that have ended and were not deleted
+	// Debugs is the id of the app that this one debugs. containerd does not know a debug app.
+	Debugs string `json:"debugs,omitempty"`
 
 	otherBoot bool // its cgroup and its processes are gone
 }
@@ -155,6 +157,15 @@ func (n *Node) newPod(f *disk.PodFiles) *Pod {
 	p.State = stateOf(f, p)
 	for _, a := range f.Apps {
 		p.Apps = append(p.Apps, n.newApp(p, a, alive))
+	}
+	for i, a := range f.Apps {
+		if a.Record.Debugs == "" {
+			continue
+		}
+		p.Apps[i].Debugs = string(a.Record.Debugs)
+		if target := p.App(string(a.Record.Debugs)); target != nil {
+			p.Apps[i].Debugs = target.ID
+		}
 	}
 	for _, err := range f.Damaged {
 		p.Problems = append(p.Problems, err.Error())
@@ -249,6 +260,17 @@ func frozen(r *cgroup.Record) bool {
 	}
 	g, err := cgroup.FromRecord(*r)
 	return err == nil && !g.Replaced() && g.Frozen()
+}
+
+// Own returns the pod's apps without debug apps.
+func (p *Pod) Own() []*App {
+	var own []*App
+	for i := range p.Apps {
+		if a := &p.Apps[i]; a.Debugs == "" {
+			own = append(own, a)
+		}
+	}
+	return own
 }
 
 // App returns the app with an id or a name, or nil.

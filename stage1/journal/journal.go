@@ -34,8 +34,8 @@ const (
 // Ready is the Entry.State of a call that goes on.
 const Ready = "ready"
 
-// Entry is a line of a pod's journal: the outcome of one call of an entrypoint, or the
-// unknown fields of a document. A call that stays, such as `run`, has two entries: one for
+// Entry is a line of a pod's journal: the outcome of one call of an entrypoint, the unknown
+// fields of a document, or the beginning or end of a debug app. A call that stays, such as `run`, has two entries: one for
 // its readiness and one for its end.
 type Entry struct {
 	Time       time.Time      `json:"time"` // when it was called
@@ -52,6 +52,19 @@ type Entry struct {
 	// Unknown are fields of a client's document that the OCI runtime spec does not have and
 	// that were ignored. An entry with them belongs to no call.
 	Unknown []string `json:"unknown,omitempty"`
+	// Debug says that an operator debugs an app. Such an entry belongs to no call. There are
+	// two: one with the state "ready" at the beginning, and one with the exit code.
+	Debug *Debug `json:"debug,omitempty"`
+}
+
+// Debug says who debugs an app, and with which image.
+type Debug struct {
+	App    string `json:"app"`             // id of the target
+	UID    uint32 `json:"uid"`             // of the user's login session; 4294967295: there is none
+	Login  string `json:"login,omitempty"` // name, as rktctl knows it
+	PID    int    `json:"pid"`             // of rktctl
+	Image  string `json:"image"`           // reference
+	Digest string `json:"digest"`
 }
 
 // Path returns the path of the journal of the pod in a directory.
@@ -135,7 +148,7 @@ func Parse(text []byte) []Entry {
 	var entries []Entry
 	for line := range bytes.Lines(text) {
 		var e Entry
-		if json.Unmarshal(line, &e) == nil && (e.Entrypoint != "" || len(e.Unknown) > 0) {
+		if json.Unmarshal(line, &e) == nil && (e.Entrypoint != "" || len(e.Unknown) > 0 || e.Debug != nil) {
 			entries = append(entries, e)
 		}
 	}

@@ -154,19 +154,30 @@ func (s *Store) discard(d *candidate) error {
 	return errors.Join(err, os.RemoveAll(tmp))
 }
 
-// used returns which trees apps have, with the path of one of the apps below local/.
+// used returns which trees apps have, with the path of one of the apps in the data directory.
 func (s *Store) used() (map[string]string, error) {
 	used := map[string]string{}
-	root := filepath.Join(filepath.Dir(s.dir), localDir)
-	apps := []string{"."}
-	for range 3 { // UUID, apps, NAME
-		var err error
-		if apps, err = below(root, apps); err != nil {
-			return nil, err
+	data := filepath.Dir(s.dir)
+	apps, err := below(data, []string{localDir})
+	for range 2 { // apps, NAME
+		if err == nil {
+			apps, err = below(data, apps)
 		}
 	}
+	// Debug apps. A pod moves from the first of these directories to the second.
+	for _, state := range []string{"run", "exited-garbage"} {
+		pods, podErr := below(data, []string{filepath.Join("pods", state)})
+		for i := range pods {
+			pods[i] = filepath.Join(pods[i], debugDir)
+		}
+		debugs, debugErr := below(data, pods)
+		apps, err = append(apps, debugs...), errors.Join(err, podErr, debugErr)
+	}
+	if err != nil {
+		return nil, err
+	}
 	for _, app := range apps {
-		id, err := os.ReadFile(filepath.Join(root, app, IDFile))
+		id, err := os.ReadFile(filepath.Join(data, app, IDFile))
 		if isGone(err) {
 			continue
 		}

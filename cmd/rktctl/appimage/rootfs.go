@@ -20,6 +20,9 @@ const IDFile = "treeStoreID"
 // localDir is the directory of local pods in the data directory.
 const localDir = "local"
 
+// debugDir is the directory of a pod that has the directories of its debug apps.
+const debugDir = "debug"
+
 // Names in an app's directory.
 const (
 	upperDir = "upper" // the files that the app has changed
@@ -37,13 +40,13 @@ type Rootfs struct {
 }
 
 // Rootfs prepares the root file system of one app in the directory of a local pod's app
-// (local/UUID/apps/NAME). The image is not changed: the changes that the app makes stay in the
+// (local/UUID/apps/NAME) or of a debug app (pods/run/UUID/debug/ID). The image is not changed: the changes that the app makes stay in the
 // directory. The image's tree is not collected while that directory has the file treeStoreID. If
 // Rootfs fails, nothing remains.
 func (i *Image) Rootfs(dir string) (_ *Rootfs, err error) {
 	defer prefix(&err, "root file system in %s", dir)
 	if !i.store.ofApp(dir) {
-		return nil, invalid("it is not of an app: it has to be local/UUID/apps/NAME in the data directory")
+		return nil, invalid("it is not of an app: it has to be local/UUID/apps/NAME or pods/run/UUID/debug/ID in the data directory")
 	}
 	r := &Rootfs{dir: dir}
 	if !i.Plain() {
@@ -118,9 +121,15 @@ func (r *Rootfs) removeOverlay() error {
 
 // ofApp reports whether the collector looks for the file treeStoreID in a directory.
 func (s *Store) ofApp(dir string) bool {
-	rel, err := filepath.Rel(filepath.Join(filepath.Dir(s.dir), localDir), dir)
+	rel, err := filepath.Rel(filepath.Dir(s.dir), dir)
 	parts := strings.Split(rel, "/")
-	return err == nil && len(parts) == 3 && parts[0] != ".."
+	switch {
+	case err != nil:
+		return false
+	case len(parts) == 4 && parts[0] == localDir:
+		return true
+	}
+	return len(parts) == 5 && parts[0] == "pods" && parts[1] == "run" && parts[3] == debugDir
 }
 
 // tryOverlay makes an overlay with these options, mounts it nowhere, and removes it. It

@@ -42,11 +42,12 @@ func oneApp(cmd *cobra.Command, p *view.Pod, a *view.App) (*view.App, error) {
 	if a != nil {
 		return a, nil
 	}
-	switch len(p.Apps) {
+	own := p.Own()
+	switch len(own) {
 	case 0:
 		return nil, fmt.Errorf("pod %s has no app", p.UUID)
 	case 1:
-		return &p.Apps[0], nil
+		return own[0], nil
 	}
-	return nil, errUsage(cmd, "pod %s has %d apps: name one by its id", p.UUID, len(p.Apps))
+	return nil, errUsage(cmd, "pod %s has %d apps: name one by its id", p.UUID, len(own))
 }

@@ -103,6 +103,7 @@ func New(e *Env) *cobra.Command {
 		newApp(e),
 		newAttach(e),
 		newCatManifest(e),
+		newDebug(e),
 		newDoctor(e),
 		newEnter(e),
 		newEvents(e),

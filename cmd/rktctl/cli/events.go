@@ -82,6 +82,8 @@ func eventLine(x *view.Event, coloured bool) string {
 	switch c := x.Call; {
 	case c != nil && len(c.Unknown) > 0:
 		what, detail = "ignored", "fields that no specification has: "+strings.Join(c.Unknown, " ")
+	case c != nil && c.Debug != nil:
+		what, detail = "debug", debugText(c)
 	case c != nil:
 		what, failed = string(c.Entrypoint), c.Code != 0
 		detail = callDetail(c)
@@ -103,6 +105,19 @@ func eventLine(x *view.Event, coloured bool) string {
 		line = abi.Printable(whose) + ": " + line
 	}
 	return fmt.Sprintf("%s  %.8s  %s", moment(x.Time), x.Pod, line)
+}
+
+// debugText says who debugs an app, or that it is over.
+func debugText(c *journal.Entry) string {
+	who := c.Debug.Login
+	if c.Debug.UID != noLogin {
+		who += fmt.Sprintf(" (user %d)", c.Debug.UID)
+	}
+	text := fmt.Sprintf("by %s, process %d, with the image %s %s", who, c.Debug.PID, c.Debug.Image, c.Debug.Digest)
+	if c.State == "" {
+		text += fmt.Sprintf(": ended after %.1f s, code %d", c.Millis/1000, c.Code)
+	}
+	return text
 }
 
 // callDetail says how a call ended.

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -144,15 +143,9 @@ func (x *execution) process(cmd *cobra.Command, a *view.App) ([]byte, error) {
 		p["cwd"] = x.cwd
 	}
 	if x.user != "" {
-		uid, gid, _ := strings.Cut(x.user, ":")
-		u, errUID := strconv.ParseUint(uid, 10, 32)
-		var g uint64
-		var errGID error
-		if gid != "" {
-			g, errGID = strconv.ParseUint(gid, 10, 32)
-		}
-		if errUID != nil || errGID != nil {
-			return nil, errUsage(cmd, "--user: %q is not UID or UID:GID, as numbers", x.user)
+		u, g, err := parseUser(x.user)
+		if err != nil {
+			return nil, errUsage(cmd, "--user: %w", err)
 		}
 		p["user"] = map[string]any{"uid": u, "gid": g}
 	}
@@ -297,14 +290,22 @@ func newStreams(x *execution) (*streams, error) {
 		return nil, err
 	}
 	s := &streams{x: x, dir: dir, files: map[string]*os.File{}}
+	if err := s.make(); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// make makes the fifos.
+func (s *streams) make() error {
 	for _, name := range []string{"stdin", "stdout", "stderr"} {
 		if path := s.path(name); path != "" {
 			if err := unix.Mkfifo(path, 0o600); err != nil {
-				return nil, errors.Join(fmt.Errorf("fifo %s: %w", path, err), s.close())
+				return fmt.Errorf("fifo %s: %w", path, err)
 			}
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // path returns the path of a fifo, or an empty string if the exec has no such stream.
@@ -315,14 +316,14 @@ func (s *streams) path(name string) string {
 	return filepath.Join(s.dir, name)
 }
 
-// open opens the fifos of the outputs. It does not wait, because the shim has opened them.
+// open opens the fifos of the outputs. It does not wait until the shim has opened them.
 func (s *streams) open() error {
 	for _, name := range []string{"stdout", "stderr"} {
 		path := s.path(name)
 		if path == "" {
 			continue
 		}
-		f, err := os.Open(path)
+		f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return err
 		}

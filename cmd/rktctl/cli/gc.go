@@ -93,7 +93,7 @@ func withCollector(ctx context.Context, dir string, f func(*disk.Collector) erro
 // calls it for each of the pod's containers.
 func removePod(ctx context.Context, e *Env, p *view.Pod) error {
 	err := withCollector(ctx, dataDir(e), func(c *disk.Collector) error {
-		for _, a := range p.Apps {
+		for _, a := range p.Own() { // with each of them, its debug apps
 			exit, err := c.Collect(ctx, a.Bundle, p.Namespace, a.ID)
 			if err == nil && exit.Rest != "" {
 				err = c.Finish(ctx, exit.Rest)

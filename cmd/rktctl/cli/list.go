@@ -49,12 +49,12 @@ func podsTable(list []*view.Pod) *table {
 	t := &table{columns: []column{{"UUID", 8}, {"STATE", 0}, {"APPS", 0}, {"STAGE1", 0}, {"NAMESPACE", 6}, {"ID", 12}, {"AGE", 0}}}
 	for _, p := range list {
 		running := 0
-		for _, a := range p.Apps {
+		for _, a := range p.Own() {
 			if a.State == view.AppRunning || a.State == view.AppPaused {
 				running++
 			}
 		}
-		t.add(p.UUID, podState(p), fmt.Sprintf("%d/%d", running, len(p.Apps)), cmp.Or(p.Stage1.Name, "?"), p.Namespace, p.Sandbox, age(p.Created))
+		t.add(p.UUID, podState(p), fmt.Sprintf("%d/%d", running, len(p.Own())), cmp.Or(p.Stage1.Name, "?"), p.Namespace, p.Sandbox, age(p.Created))
 	}
 	return t
 }

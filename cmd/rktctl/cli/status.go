@@ -80,7 +80,11 @@ func appsTable(p *view.Pod) *table {
 		if !a.Started.IsZero() {
 			started = moment(a.Started)
 		}
-		t.add(cmp.Or(a.ID, a.Name), appState(&a), pid, moment(a.Created), started, ended)
+		name := cmp.Or(a.ID, a.Name)
+		if a.Debugs != "" {
+			name += ", debugs " + a.Debugs
+		}
+		t.add(name, appState(&a), pid, moment(a.Created), started, ended)
 	}
 	return t
 }

@@ -44,8 +44,8 @@ func forced(e *Env, name, summary string, command func(client) string, do func(c
 		if err := ofContainerd(p); err != nil {
 			return err
 		}
-		if a == nil && len(p.Apps) > 0 {
-			a = &p.Apps[0]
+		if own := p.Own(); a == nil && len(own) > 0 {
+			a = own[0]
 		}
 		why := "containerd would not know"
 		switch {

@@ -165,7 +165,7 @@ func (w *why) writeFailed(failed []disk.FailedStart) error {
 		}
 		var calls []call
 		for _, c := range f.Calls {
-			calls = append(calls, call{c.Time, c.Entrypoint, c.App, "", c.State, c.Served, c.Millis, c.Code, c.Error, c.Unknown})
+			calls = append(calls, call{c.Time, c.Entrypoint, c.App, "", c.State, c.Served, c.Millis, c.Code, c.Error, c.Unknown, nil})
 		}
 		writeCalls(&b, calls)
 	}

@@ -61,6 +61,7 @@ type call struct {
 	Code       int            `json:"code"`
 	Error      string         `json:"error,omitempty"`
 	Unknown    []string       `json:"unknown,omitempty"`
+	Debug      *journal.Debug `json:"debug,omitempty"`
 }
 
 // storyOf tells a pod's story, or only that of one app.
@@ -85,7 +86,7 @@ func (w *why) storyOf(ctx context.Context, node *view.Node, p *view.Pod, app *vi
 }
 
 func callOf(e journal.Entry) call {
-	return call{e.Time, e.Entrypoint, e.App, e.Exec, e.State, e.Served, e.Millis, e.Code, e.Error, e.Unknown}
+	return call{e.Time, e.Entrypoint, e.App, e.Exec, e.State, e.Served, e.Millis, e.Code, e.Error, e.Unknown, e.Debug}
 }
 
 // judge is the part of a stage1 that lists the fields that it does not enforce.
@@ -281,6 +282,9 @@ func writeCalls(b *strings.Builder, calls []call) {
 		}
 		if len(c.Unknown) > 0 {
 			name, code, words = "config.json", "", words+": fields that are ignored: "+strings.Join(c.Unknown, ", ")
+		}
+		if c.Debug != nil {
+			name, words = "debug", words+" "+debugText(&journal.Entry{State: c.State, Millis: c.Millis, Code: c.Code, Debug: c.Debug})
 		}
 		if c.Error != "" {
 			words += ": " + c.Error

@@ -25,6 +25,7 @@ var layers = map[string][]string{
 	"cmd/rktctl/local":          {"cmd/rktctl/appimage", "options", "pod/cgroup", "pod/datadir", "pod/disk", "pod/view", "proc", "sandbox"},
 	"manager":                   {"options", "config", "proc", "abi"},
 	"shim":                      {"pod", "proc", "options", "config", "sandbox", "abi"},
+	"shim/debug":                {},
 	"config":                    {"pod/spec"},
 	"options":                   {},
 	"sandbox":                   {},

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -20,45 +19,6 @@ import (
 
 // debugEndLimit is how long the process of a debug app may take to end after SIGKILL.
 const debugEndLimit = 10 * time.Second
-
-// DebugApp is an app that an operator has added to a pod in order to look at another app of
-// it, the target. No client of the pod knows the debug app: it is not among the pod's apps,
-// it has no events, and the pod's end does not wait for its user. It is killed and removed
-// before its target is deleted and before a sandbox is stopped.
-//
-//	AddDebug ──► Create ──► Start ──► Wait
-//	    └──────────┴──────────┴─────────┴──► End
-//
-// Each of Create and Start is legal once, in this order, and refused after End. All methods
-// may be called concurrently.
-type DebugApp struct {
-	DebugFacts
-
-	pod    *Pod
-	target *app
-	pinned []*os.File         // of Namespaces
-	turn   turn               // taken by Create, and by End for good
-	ctx    context.Context    // of Create; ended by End
-	cancel context.CancelFunc // of ctx
-
-	app *app // nil before Create; guarded by pod.mu
-
-	ending sync.Once
-	endErr error
-}
-
-// DebugFacts are the facts of a debug app that its maker needs.
-type DebugFacts struct {
-	ID AppID
-	// Dir is the directory of the debug app, which is also its bundle. The caller makes
-	// config.json in it before Create. End removes it with all files.
-	Dir string
-	// Namespaces are those of the target that a process of the host has to join. Their
-	// paths are valid until Create has returned.
-	Namespaces []specs.LinuxNamespace
-	// CgroupsPath is the path of the debug app's cgroup, beside the target's.
-	CgroupsPath string
-}
 
 // Debug is a DebugApp, or a double of it.
 type Debug interface {
@@ -78,16 +38,6 @@ var _ Debug = (*DebugApp)(nil)
 // Facts returns the facts of the debug app.
 func (d *DebugApp) Facts() DebugFacts { return d.DebugFacts }
 
-// DebugConfig is a request to make the app of a DebugApp.
-type DebugConfig struct {
-	Spec     []byte // text of config.json
-	Rootfs   RootFS
-	Stdio    Stdio // Create takes ownership, even if it fails
-	Terminal bool
-	Events   Events // gets the events of the debug app, in place of the pod's
-	Tag      any    // as in AppConfig
-}
-
 // AddDebug makes the directory of a debug app for a running target, and returns the facts that
 // its spec needs. The caller must call End. If the pod's stage1 cannot have such apps, the
 // error unwraps to errdefs.ErrNotImplemented and names the stage1.
@@ -102,6 +52,7 @@ func (p *Pod) AddDebug(target AppID) (Debug, error) {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails
 	d := &DebugApp{pod: p, target: t, turn: newTurn()}
+	d.end = d.End
 	d.ID = AppID(fmt.Sprintf("rktctl-%x", random))
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	// A relative path stays relative, because the hierarchies of version 1 may differ.
@@ -384,49 +335,4 @@ func (a *app) endNow(ctx context.Context) error {
 	}
 	_, err := a.delete(ctx)
 	return err
-}
-
-// endDebugs ends the debug apps of a target, or all of the pod if target is nil, and waits for
-// that. Errors are logged: a collector removes the rest.
-func (p *Pod) endDebugs(ctx context.Context, target *app) {
-	p.mu.Lock()
-	var ending []*DebugApp
-	for d := range p.debugs {
-		if target == nil || d.target == target {
-			ending = append(ending, d)
-		}
-	}
-	p.mu.Unlock()
-	var all sync.WaitGroup
-	for _, d := range ending {
-		all.Go(func() {
-			if err := d.End(ctx); err != nil {
-				log.G(ctx).WithError(err).Warn("a debug app is left behind")
-			}
-		})
-	}
-	all.Wait()
-}
-
-// DebugNote is what the journal keeps of a debug app.
-type DebugNote struct {
-	Target string // id of the container
-	Began  time.Time
-	UID    uint32 // of the login session of the user
-	Login  string // the user's name, as rktctl knows it
-	PID    int    // of rktctl
-	Image  string // reference
-	Digest string // of the image
-	Ended  *Exit  // nil at the beginning
-}
-
-// debugAppsLocked returns the apps of the pod's debug apps. The caller holds p.mu.
-func (p *Pod) debugAppsLocked() []*app {
-	var all []*app
-	for d := range p.debugs {
-		if d.app != nil {
-			all = append(all, d.app)
-		}
-	}
-	return all
 }

@@ -82,6 +82,34 @@ type app struct {
 	execs map[ExecID]*execution
 }
 
+// DebugApp is an app that an operator has added to a pod in order to look at another app of
+// it, the target. No client of the pod knows the debug app: it is not among the pod's apps,
+// it has no events, and the pod's end does not wait for its user. It is killed and removed
+// before its target is deleted and before a sandbox is stopped.
+//
+//	AddDebug ──► Create ──► Start ──► Wait
+//	    └──────────┴──────────┴─────────┴──► End
+//
+// Each of Create and Start is legal once, in this order, and refused after End. All methods
+// may be called concurrently.
+type DebugApp struct {
+	DebugFacts
+
+	pod    *Pod
+	target *app
+	pinned []*os.File         // of Namespaces
+	turn   turn               // taken by Create, and by End for good
+	ctx    context.Context    // of Create; ended by End
+	cancel context.CancelFunc // of ctx
+
+	app *app // nil before Create; guarded by pod.mu
+
+	end func(context.Context) error // End
+
+	ending sync.Once
+	endErr error
+}
+
 // turn is the right to call entrypoints for an app: one call at a time, as the ABI
 // promises (docs/stage1-abi.md, section 2). Execs and signals do not wait for it. It is
 // a lock and not part of the app's state, because an Update or a Checkpoint in progress
@@ -214,6 +242,17 @@ func (p *Pod) join(a *app, s *session, name disk.AppName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a.session, a.name = s, name
+}
+
+// debugAppsLocked returns the apps of the pod's debug apps. The caller holds p.mu.
+func (p *Pod) debugAppsLocked() []*app {
+	var all []*app
+	for d := range p.debugs {
+		if d.app != nil {
+			all = append(all, d.app)
+		}
+	}
+	return all
 }
 
 // byName returns the app of a session by its name, debug apps included.

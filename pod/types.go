@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
@@ -175,4 +177,39 @@ type SandboxStatus struct {
 	PID       int // of the process that holds the namespaces; the old one after the end
 	CreatedAt time.Time
 	Exit      Exit
+}
+
+// DebugFacts are the facts of a debug app that its maker needs.
+type DebugFacts struct {
+	ID AppID
+	// Dir is the directory of the debug app, which is also its bundle. The caller makes
+	// config.json in it before Create. End removes it with all files.
+	Dir string
+	// Namespaces are those of the target that a process of the host has to join. Their
+	// paths are valid until Create has returned.
+	Namespaces []specs.LinuxNamespace
+	// CgroupsPath is the path of the debug app's cgroup, beside the target's.
+	CgroupsPath string
+}
+
+// DebugConfig is a request to make the app of a DebugApp.
+type DebugConfig struct {
+	Spec     []byte // text of config.json
+	Rootfs   RootFS
+	Stdio    Stdio // Create takes ownership, even if it fails
+	Terminal bool
+	Events   Events // gets the events of the debug app, in place of the pod's
+	Tag      any    // as in AppConfig
+}
+
+// DebugNote is what the journal keeps of a debug app.
+type DebugNote struct {
+	Target string // id of the container
+	Began  time.Time
+	UID    uint32 // of the login session of the user
+	Login  string // the user's name, as rktctl knows it
+	PID    int    // of rktctl
+	Image  string // reference
+	Digest string // of the image
+	Ended  *Exit  // nil at the beginning
 }

@@ -123,3 +123,60 @@ func (a *AppDir) lastExit() (CollectedExit, error) {
 	a.pod.store.Fault("record exit")
 	return exit, err
 }
+
+// debugs collects the debug apps of an app, and those of all apps if the shim is dead: then
+// nothing serves their users any more. It does so before the app itself is collected.
+func (p *podCollector) debugs(ctx context.Context, of AppName) error {
+	names, err := p.dir.names(debugDir)
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	alive, err := p.dir.shimLives()
+	if err != nil {
+		return err
+	}
+	apps, err := p.dir.apps()
+	if err != nil {
+		return err
+	}
+	for _, id := range names {
+		bundle := p.dir.debugBundle(id)
+		found := false
+		for _, name := range apps {
+			a, err := p.dir.openApp(name)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if a.record.Bundle == "" { // its record was not written: rkt.json names it
+				a.record.Bundle = bundle
+				if !a.backlink().kept() {
+					continue
+				}
+				a.record.ID, a.record.Debugs = id, of
+			}
+			if a.record.ID != id || a.record.Debugs == "" {
+				continue
+			}
+			found = true
+			if alive && a.record.Debugs != of {
+				continue
+			}
+			a.record.Bundle = bundle // the pod directory may have been moved
+			if _, err := p.app(ctx, a, CollectedExit{Found: true}); err != nil {
+				return err
+			}
+			if err := p.dir.RemoveDebug(id); err != nil {
+				return err
+			}
+		}
+		if !found && !alive {
+			if err := p.dir.RemoveDebug(id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,11 +1,9 @@
 package disk
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"path/filepath"
-	"slices"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -44,79 +42,4 @@ func (d *Dir) RemoveDebug(id string) error {
 // AddDebugApp is AddApp for a debug app of the app target.
 func (d *Dir) AddDebugApp(id, bundle string, target AppName, spec *specs.Spec) (*AppDir, error) {
 	return d.addApp(AppRecord{ID: id, Bundle: bundle, Debugs: target}, spec)
-}
-
-// debugs collects the debug apps of an app, and those of all apps if the shim is dead: then
-// nothing serves their users any more. It does so before the app itself is collected.
-func (p *podCollector) debugs(ctx context.Context, of AppName) error {
-	names, err := p.dir.names(debugDir)
-	if err != nil || len(names) == 0 {
-		return err
-	}
-	alive, err := p.dir.shimLives()
-	if err != nil {
-		return err
-	}
-	apps, err := p.dir.apps()
-	if err != nil {
-		return err
-	}
-	for _, id := range names {
-		bundle := p.dir.debugBundle(id)
-		found := false
-		for _, name := range apps {
-			a, err := p.dir.openApp(name)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			if a.record.Bundle == "" { // its record was not written: rkt.json names it
-				a.record.Bundle = bundle
-				if !a.backlink().kept() {
-					continue
-				}
-				a.record.ID, a.record.Debugs = id, of
-			}
-			if a.record.ID != id || a.record.Debugs == "" {
-				continue
-			}
-			found = true
-			if alive && a.record.Debugs != of {
-				continue
-			}
-			a.record.Bundle = bundle // the pod directory may have been moved
-			if _, err := p.app(ctx, a, CollectedExit{Found: true}); err != nil {
-				return err
-			}
-			if err := p.dir.RemoveDebug(id); err != nil {
-				return err
-			}
-		}
-		if !found && !alive {
-			if err := p.dir.RemoveDebug(id); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// names returns the names in a directory of the pod, sorted; none if it does not exist.
-func (d *Dir) names(dir string) ([]string, error) {
-	f, err := d.root.Open(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	names, err := f.Readdirnames(-1)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // another process has removed it after the open
-	}
-	slices.Sort(names)
-	return names, err
 }

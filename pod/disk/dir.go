@@ -283,3 +283,21 @@ func (d *Dir) close() {
 	}
 	_ = d.ReleaseLock()
 }
+
+// names returns the names in a directory of the pod, sorted; none if it does not exist.
+func (d *Dir) names(dir string) ([]string, error) {
+	f, err := d.root.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(-1)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // another process has removed it after the open
+	}
+	slices.Sort(names)
+	return names, err
+}

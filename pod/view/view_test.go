@@ -367,12 +367,12 @@ func TestAWordNamesAPodIfNoOtherHasIt(t *testing.T) {
 	w.app(one, "web-1")
 	w.app(one, "sidecar-a")
 	w.app(one, "sidecar-b")
-	w.app(two, "db")
+	w.app(two, "queue") // its first letter begins no UUID
 	for word, want := range map[string]struct {
 		pod *disk.Dir
 		app string
 	}{
-		"web-1": {one, "web-1"}, "web-2": {two, ""}, "d": {two, "db"}, "sidecar-a": {one, "sidecar-a"},
+		"web-1": {one, "web-1"}, "web-2": {two, ""}, "q": {two, "queue"}, "sidecar-a": {one, "sidecar-a"},
 		one.UUID(): {one, ""}, two.UUID()[:13]: {two, ""},
 	} {
 		p, a := w.find(word)

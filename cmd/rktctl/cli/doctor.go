@@ -128,7 +128,7 @@ func writeFindings(e *Env, out *output, findings []doctor.Finding) error {
 		_, err := fmt.Fprintln(e.Stdout, "Nothing is wrong.")
 		return err
 	}
-	_, err := fmt.Fprintf(e.Stdout, "%d of %d findings have to be put right.\n", wrong, len(findings))
+	_, err := fmt.Fprintf(e.Stdout, "To be put right: %d of %d findings.\n", wrong, len(findings))
 	return err
 }
 

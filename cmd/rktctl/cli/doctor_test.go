@@ -53,7 +53,7 @@ func TestDoctorFindsWhatTheConfigurationAndTheImagesHaveWrong(t *testing.T) {
 	}
 
 	got = examined(t, configured(t, "[stage1.native]", "pth = 'x'"), data, "/no/such/config.toml")
-	if got.code != exitWrong || !strings.Contains(got.stdout, "config.toml:2:1: unknown key") || !strings.Contains(got.stdout, "have to be put right") || strings.Contains(got.stdout, "\x1b") {
+	if got.code != exitWrong || !strings.Contains(got.stdout, "config.toml:2:1: unknown key") || !strings.Contains(got.stdout, "To be put right: ") || strings.Contains(got.stdout, "\x1b") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -40,7 +40,7 @@ func documents() []document {
 		{path: "docs/metrics.md"},
 		{path: "docs/pictures/session.md"},
 		{path: "docs/pods-without-containerd.md"},
-		{path: "docs/rktctl.md", notRun: 1},
+		{path: "docs/rktctl.md", notRun: 2},
 		{path: "docs/troubleshooting.md"},
 	}
 }

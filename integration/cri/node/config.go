@@ -41,7 +41,7 @@ func WithDropIns(dir string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "imports = [%q]\n%s", dir+"/*.toml", base)
 	b.WriteString("\n[plugins.\"io.containerd.shim.v1.manager\"]\n  socket_dir = \"SOCKETS\"\n")
-	b.WriteString("\n[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = true\n")
+	b.WriteString("\n[plugins.\"io.containerd.nri.v1.nri\"]\n  socket_path = \"DIR/nri.sock\"\n  plugin_path = \"DIR/nri\"\n  plugin_config_path = \"DIR/nri\"\n")
 	fmt.Fprintf(&b, "\n[plugins.\"io.containerd.cri.v1.runtime\"]\n%s  max_container_log_line_size = 4242\n", runtimeSettings)
 	fmt.Fprintf(&b, "\n[plugins.\"io.containerd.cri.v1.images\".pinned_images]\n  sandbox = %q\n", PauseImage)
 	return b.String()

@@ -129,6 +129,13 @@ func (p *program) replace() error {
 
 // last makes the last system calls. It returns the step that has failed before the exec, or
 // "".
+//
+// Neither last nor handOver checks the stack when it is called: at such a check the Go runtime
+// may stop the goroutine for a collection of garbage, with a futex call that the filter may
+// leave to an agent that does not have the listener yet.
+//
+//go:nosplit
+//go:norace
 func (p *program) last() (failed string, e unix.Errno) {
 	// Go's preemption signal would run a handler under the filter. Set its default action,
 	// which is to ignore it and which the program gets in any case.
@@ -165,6 +172,9 @@ func (p *program) last() (failed string, e unix.Errno) {
 // force. Package seccomp makes sure that the filter allows the write to the supervisor. If
 // the filter leaves the read to the agent, the read waits until the agent, which gets the
 // listener from the supervisor, allows it.
+//
+//go:nosplit
+//go:norace
 func (p *program) handOver(fd uintptr) unix.Errno {
 	const before, after = `{"type":"` + string(WordListener) + `","code":`, `}`
 	packet := p.wait[:copy(p.wait[:], before)]

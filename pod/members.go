@@ -257,16 +257,9 @@ func (p *Pod) debugAppsLocked() []*app {
 
 // byName returns the app of a session by its name, debug apps included.
 func (p *Pod) byName(s *session, name disk.AppName) *app {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	named := func(a *app) bool { return a.session == s && a.name == name }
-	for _, a := range p.apps {
-		if named(a) {
-			return a
-		}
-	}
-	if i := slices.IndexFunc(p.debugAppsLocked(), named); i >= 0 {
-		return p.debugAppsLocked()[i]
+	members := p.members(s)
+	if i := slices.IndexFunc(members, func(a *app) bool { return a.name == name }); i >= 0 {
+		return members[i]
 	}
 	return nil
 }
@@ -275,18 +268,8 @@ func (p *Pod) byName(s *session, name disk.AppName) *app {
 func (p *Pod) members(s *session) []*app {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var all []*app
-	for _, a := range p.apps {
-		if a.session == s {
-			all = append(all, a)
-		}
-	}
-	for _, a := range p.debugAppsLocked() {
-		if a.session == s {
-			all = append(all, a)
-		}
-	}
-	return all
+	all := slices.AppendSeq(p.debugAppsLocked(), maps.Values(p.apps))
+	return slices.DeleteFunc(all, func(a *app) bool { return a.session != s })
 }
 
 // all returns the pod's apps.

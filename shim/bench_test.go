@@ -98,6 +98,8 @@ func (b *bench) serve() {
 		_ = b.client.Close()
 		_ = srv.Close()
 		<-served
+		// A server that is closed before it has accepted the connection leaves it open.
+		_ = conns[0].Close()
 	})
 }
 

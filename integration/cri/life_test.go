@@ -321,11 +321,12 @@ func (c *container) execBesideCRI(args ...string) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	if out, err := rktctl(append([]string{"exec", c.id}, args...)...); err != nil {
-		c.t.Fatalf("%v: %s", err, out)
-	}
+	// The exec may end the container, and then CRI removes the pod.
 	if out, err := rktctl("logs", c.id); err == nil || !strings.Contains(out, "crictl logs "+c.id+", or the files in /var/log/pods/default_") {
 		c.t.Errorf("%v: %s", err, out)
+	}
+	if out, err := rktctl(append([]string{"exec", c.id}, args...)...); err != nil {
+		c.t.Fatalf("%v: %s", err, out)
 	}
 }
 

@@ -87,6 +87,12 @@ func TestAChangedTreeIsUnpackedAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			old := stat(t, first, ".")
+			// While it is open, no new directory gets its inode number.
+			open, err := os.Open(first.Root())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = open.Close() }()
 			if err := change(first.Root()); err != nil {
 				t.Fatal(err)
 			}

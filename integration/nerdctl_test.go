@@ -388,11 +388,12 @@ func TestNerdctlRestartPolicies(t *testing.T) {
 		}
 		// A round of the monitor that has already begun could make tasks for containers that are
 		// being removed. Wait until it restarts a new container: then it is in a later round,
-		// in which none of the other containers is restarted.
-		n.runRestarted(t, "last", "on-failure:1", "exit 3")
+		// in which none of the other containers is restarted. The monitor counts a restart before
+		// it makes the task, so that only what the second task does shows that there is one.
+		n.runRestarted(t, "last", "on-failure:1", "[ -e /again ] && exit 4; touch /again; exit 3")
 		wait.Observe(t, "the monitor has begun anew", func() (bool, string) {
-			s := try("inspect", "--format", "{{.RestartCount}} {{.State.Status}}", "last")
-			return s == "1 exited", s
+			s := try("inspect", "--format", "{{.RestartCount}} {{.State.Status}} {{.State.ExitCode}}", "last")
+			return s == "1 exited 4", s
 		})
 	})
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
@@ -63,5 +65,41 @@ func fillUp(t *testing.T, to *os.File) {
 	}
 	if err := to.SetWriteDeadline(time.Time{}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A pipe's memory is the kernel's, and a pod has many streams that say little.
+func TestOnlyAStreamWithMuchToCarryGetsWidePipes(t *testing.T) {
+	for name, test := range map[string]struct {
+		bytes int
+		want  int
+	}{
+		"a few lines":                 {1000, pipeSize},
+		"as much as a pipe will hold": {pipeSize, widePipe},
+	} {
+		t.Run(name, func(t *testing.T) {
+			src, from, err := pipe(ours, ours)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer src.Close()
+			to, dst, err := pipe(ours, ours)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer to.Close()
+			defer dst.Close()
+			if _, err := from.Write(make([]byte, test.bytes)); err != nil {
+				t.Fatal(err)
+			}
+			_ = from.Close()
+			p := &pump{src: src, dst: &sink{name: "stdout", w: dst, splice: true}, buffers: newBuffers()}
+			p.run()
+			for what, f := range map[string]*os.File{"source": src, "sink": dst} {
+				if got, err := unix.FcntlInt(f.Fd(), unix.F_GETPIPE_SZ, 0); err != nil || got != test.want {
+					t.Errorf("the %s holds %d bytes (%v), want %d", what, got, err, test.want)
+				}
+			}
+		})
 	}
 }

@@ -149,9 +149,10 @@ func TestNerdctlRunInTheForeground(t *testing.T) {
 			n.call(t, in, n.runArgs([]string{"--rm", "--interactive", "--network", "none"}, "cat")...).must(t).mustSay(t, string(in))
 		}
 		id := n.run(t, []string{"--name", "kept"}, "echo", "to be read again").must(t).stdout
-		if logs := n.must(t, "logs", "kept"); logs+"\n" != id {
-			t.Errorf("the logs are %q", logs)
-		}
+		wait.Observe(t, "nerdctl's logger, a process that outlives nerdctl, has written the log", func() (bool, string) {
+			logs := n.must(t, "logs", "kept")
+			return logs+"\n" == id, logs
+		})
 	})
 }
 

@@ -148,8 +148,11 @@ test-rkt: build ## rkt's interface versions 1 to 6 and images, every call and fe
 	go -C integration test -count=1 -parallel $(COLUMNS) -timeout 60m -json -run "$$(go -C integration run ./rktcompat -tests)" . | \
 	go -C integration run ./rktcompat -document $(CURDIR)/docs/results/stage1-compat.md
 
-bench: deps build ## compare with runc's shim (BENCH_FLAGS, BENCH_JSON=FILE)
-	@go -C integration run ./bench -bin $(BIN) -json '$(abspath $(BENCH_JSON))' $(BENCH_FLAGS)
+bench: deps build ## compare with runc's shim and the last recorded run (BENCH_FLAGS, BENCH_JSON=FILE, BENCH_RECORD=1)
+	@go -C integration run ./bench -bin $(BIN) -base '$(CURDIR)/docs/results/performance.json' \
+		-json '$(abspath $(if $(BENCH_RECORD),docs/results/performance.json,$(BENCH_JSON)))' \
+		$(if $(BENCH_RECORD),-document '$(CURDIR)/docs/results/performance.md') $(BENCH_FLAGS)
+	@$(if $(BENCH_RECORD),go -C integration run ./pictures)
 
 demo: deps build ## run a container in a private containerd, and print its output
 	@go -C integration run ./demo -bin $(BIN)

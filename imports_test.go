@@ -48,6 +48,7 @@ var layers = map[string][]string{
 	"docs":                      {},
 	"internal/wait":             {},
 	"internal/crash":            {"pod/cgroup", "proc", "abi"},
+	"internal/nullshim":         {"manager", "shim", "pod", "proc", "config"},
 	"stage1/images/podmanifest": {},
 	"stage1/images/isolator":    {"stage1/images/podmanifest"},
 	"stage1/images/rktfront":    {"proc", "abi", "stage1/images/native", "stage1/images/podmanifest", "stage1/images/isolator"},

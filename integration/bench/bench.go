@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -30,8 +32,12 @@ func chapters() []chapter {
 		{"pod", measurePods},
 		{"container", measureContainers},
 		{"exec", measureExecs},
+		{"together", measureTogether},
 		{"memory", measureMemory},
+		{"used", measureUsed},
 		{"stdio", measureStdio},
+		{"cold", measureCold},
+		{"many", measureMany},
 	}
 }
 
@@ -59,10 +65,23 @@ func chooseChapters(names string) ([]chapter, error) {
 type subject struct {
 	name    string // as in -runtimes and in the table's head
 	runtime string // what clients pass
+	binary  string // of runc's shim: the OCI runtime; empty: its default
 }
 
 // baseline is the subject to which the others are compared.
 const baseline = "runc"
+
+// floor is a shim above an empty pod: package internal/nullshim.
+const floor = "null"
+
+const (
+	runcShim = "io.containerd.runc.v2"
+	ociShim  = "io.containerd.rkt-oci.v1"
+
+	// Debian's crun knows no spec of the version that containerd 2.4 writes, which runc's
+	// shim hands on.
+	subjectNames = "native, oci, oci-crun, oci-runc-current, nspawn, null, runc and runc-current"
+)
 
 func chooseSubjects(names string) ([]subject, error) {
 	var chosen []subject
@@ -72,13 +91,21 @@ func chooseSubjects(names string) ([]subject, error) {
 		case "native":
 			s.runtime = "io.containerd.rkt.v1"
 		case "oci":
-			s.runtime = "io.containerd.rkt-oci.v1"
+			s.runtime = ociShim
 		case "nspawn":
 			s.runtime = "io.containerd.rkt-nspawn.v1"
+		case floor:
+			s.runtime = "io.containerd.null.v1"
 		case baseline:
-			s.runtime = "io.containerd.runc.v2"
+			s.runtime = runcShim
+		case "oci-crun":
+			s.runtime, s.binary = ociShim, "crun"
+		case "oci-runc-current":
+			s.runtime, s.binary = ociShim, "runc-current"
+		case "runc-current":
+			s.runtime, s.binary = runcShim, "runc-current"
 		default:
-			return nil, fmt.Errorf("-runtimes %q: choose from native, oci, nspawn and runc", name)
+			return nil, fmt.Errorf("-runtimes %q: choose from %s", name, subjectNames)
 		}
 		if slices.Contains(chosen, s) {
 			return nil, fmt.Errorf("-runtimes: %s is there twice", name)
@@ -92,6 +119,24 @@ func chooseSubjects(names string) ([]subject, error) {
 func (s subject) shim() string {
 	parts := strings.Split(s.runtime, ".")
 	return "containerd-shim-" + strings.Join(parts[len(parts)-2:], "-")
+}
+
+// owns reports whether a process with this command line is a shim of the subject. Its ids are
+// made by rig.id.
+func (s subject) owns(commandLine string) bool {
+	argv0, _, _ := strings.Cut(commandLine, " ")
+	_, id, _ := strings.Cut(commandLine, " -id ")
+	id, _, _ = strings.Cut(id, " ")
+	name, serial, _ := cutLast(id, "-")
+	_, err := strconv.Atoi(serial)
+	return filepath.Base(argv0) == s.shim() && name == s.name && err == nil
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
 }
 
 // recorder takes one sample's values.

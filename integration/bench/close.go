@@ -37,6 +37,9 @@ func (r *rig) close() (err error) {
 	if err != nil {
 		err = errors.Join(err, r.force())
 	}
+	if r.meter != nil {
+		err = errors.Join(err, r.meter.close())
+	}
 	return errors.Join(err, scope.Forget(), os.RemoveAll(runcRoot(r.daemon.Namespace())))
 }
 

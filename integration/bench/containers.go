@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	runc "github.com/containerd/containerd/api/types/runc/options"
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
 	"github.com/containerd/containerd/v2/pkg/oci"
@@ -14,6 +15,14 @@ import (
 // groupAnnotation puts containers into one pod. runc's shim honours it as this shim
 // does.
 const groupAnnotation = "io.containerd.runc.v2.group"
+
+// options returns the runtime options of the subject's containers, or nil.
+func (s subject) options() any {
+	if s.binary == "" {
+		return nil
+	}
+	return &runc.Options{BinaryName: s.binary}
+}
 
 // sleeper is the program of containers that only have to run.
 func sleeper() []string { return []string{"sleep", "100000"} }
@@ -29,7 +38,7 @@ func (r *rig) container(ctx context.Context, s subject, group string, args ...st
 			oci.WithProcessArgs(args...),
 			oci.WithAnnotations(map[string]string{groupAnnotation: group}),
 		),
-		containerd.WithRuntime(s.runtime, nil))
+		containerd.WithRuntime(s.runtime, s.options()))
 }
 
 // running makes a container that runs, in a group.
@@ -61,11 +70,15 @@ func (r *rig) pods(ctx context.Context) (map[subject]containerd.Task, error) {
 }
 
 // lifetime names the operation that each part of a task's life is a sample of.
-type lifetime struct{ create, start, both, end operation }
+type lifetime struct{ create, start, both, bothCPU, end, endCPU operation }
 
 // measureLifetime takes one task from Create to Delete.
 func (r *rig) measureLifetime(ctx context.Context, s subject, group string, ops lifetime, record recorder) error {
 	c, err := r.container(ctx, s, group, sleeper()...)
+	if err != nil {
+		return err
+	}
+	used, err := r.meter.settled(ctx)
 	if err != nil {
 		return err
 	}
@@ -87,6 +100,9 @@ func (r *rig) measureLifetime(ctx context.Context, s subject, group string, ops 
 	record(ops.create, create)
 	record(ops.start, start)
 	record(ops.both, create+start)
+	if used, err = r.spent(ctx, ops.bothCPU, used, record); err != nil {
+		return err
+	}
 
 	begin = time.Now()
 	if err := task.Kill(ctx, syscall.SIGKILL); err != nil {
@@ -99,13 +115,51 @@ func (r *rig) measureLifetime(ctx context.Context, s subject, group string, ops 
 		return err
 	}
 	record(ops.end, milliseconds(begin))
+	if _, err := r.spent(ctx, ops.endCPU, used, record); err != nil {
+		return err
+	}
 	return c.Delete(ctx, containerd.WithSnapshotCleanup)
+}
+
+// live takes one task from Create to Delete and measures nothing.
+func (r *rig) live(ctx context.Context, s subject, group string) error {
+	task, err := r.running(ctx, s, group)
+	if err != nil {
+		return err
+	}
+	exited, err := task.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	if err := task.Kill(ctx, syscall.SIGKILL); err != nil {
+		return err
+	}
+	if err := (<-exited).Error(); err != nil {
+		return err
+	}
+	if _, err := task.Delete(ctx); err != nil {
+		return err
+	}
+	c, err := r.client.LoadContainer(ctx, task.ID())
+	if err != nil {
+		return err
+	}
+	return c.Delete(ctx, containerd.WithSnapshotCleanup)
+}
+
+// spent records the processor time since the meter showed used, and returns what it shows now.
+func (r *rig) spent(ctx context.Context, op operation, used float64, record recorder) (float64, error) {
+	now, err := r.meter.settled(ctx)
+	if err == nil {
+		record(op, now-used)
+	}
+	return now, err
 }
 
 // measurePods measures pods of one container from Create to Delete.
 func measurePods(ctx context.Context, b *bench) error {
 	ctx = b.namespaced(ctx)
-	ops := lifetime{opFirstCreate, opFirstStart, opFirst, opLastEnd}
+	ops := lifetime{opFirstCreate, opFirstStart, opFirst, opFirstCPU, opLastEnd, opLastEndCPU}
 	return b.alternate(ctx, "pods of one container", b.samples, func(ctx context.Context, s subject, record recorder) error {
 		if err := b.measureLifetime(ctx, s, b.id(s), ops, record); err != nil {
 			return err
@@ -120,7 +174,7 @@ func measureContainers(ctx context.Context, b *bench) error {
 	if _, err := b.pods(ctx); err != nil {
 		return err
 	}
-	ops := lifetime{opCreate, opStart, opCreateStart, opEnd}
+	ops := lifetime{opCreate, opStart, opCreateStart, opCreateStartCPU, opEnd, opEndCPU}
 	err := b.alternate(ctx, "one more container in a running pod", b.samples, func(ctx context.Context, s subject, record recorder) error {
 		return b.measureLifetime(ctx, s, s.name, ops, record)
 	})

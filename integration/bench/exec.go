@@ -7,10 +7,11 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
+	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// measureExecs runs `true` in running containers. Deleting the exec is not
-// measured.
+// measureExecs runs `true` in running containers. Deleting the exec counts for the processor
+// time only.
 func measureExecs(ctx context.Context, b *bench) error {
 	ctx = b.namespaced(ctx)
 	tasks, err := b.pods(ctx)
@@ -18,7 +19,7 @@ func measureExecs(ctx context.Context, b *bench) error {
 		return err
 	}
 	err = b.alternate(ctx, "execs in a running container", b.samples, func(ctx context.Context, s subject, record recorder) error {
-		return measureExec(ctx, tasks[s], b.id(s), record)
+		return b.measureExec(ctx, tasks[s], b.id(s), record)
 	})
 	if err != nil {
 		return err
@@ -26,32 +27,69 @@ func measureExecs(ctx context.Context, b *bench) error {
 	return b.clear(ctx)
 }
 
-func measureExec(ctx context.Context, task containerd.Task, id string, record recorder) error {
-	spec, err := task.Spec(ctx)
+func (r *rig) measureExec(ctx context.Context, task containerd.Task, id string, record recorder) error {
+	process, err := processTrue(ctx, task)
 	if err != nil {
 		return err
 	}
-	process := *spec.Process
-	process.Args = []string{"true"}
-
+	used, err := r.meter.settled(ctx)
+	if err != nil {
+		return err
+	}
 	begin := time.Now()
-	p, err := task.Exec(ctx, id, &process, cio.NullIO)
+	p, err := execute(ctx, task, id, process)
 	if err != nil {
 		return err
 	}
-	exited, err := p.Wait(ctx)
-	if err != nil {
-		return err
-	}
-	if err := p.Start(ctx); err != nil {
-		return err
-	}
-	status := <-exited
 	record(opExec, milliseconds(begin))
+	if _, err := p.Delete(ctx); err != nil {
+		return err
+	}
+	_, err = r.spent(ctx, opExecCPU, used, record)
+	return err
+}
 
-	if code, _, err := status.Result(); err != nil || code != 0 {
-		return fmt.Errorf("exec %s ended with code %d: %w", id, code, err)
+// execTrue runs `true` and deletes the exec.
+func execTrue(ctx context.Context, task containerd.Task, id string) error {
+	process, err := processTrue(ctx, task)
+	if err != nil {
+		return err
+	}
+	p, err := execute(ctx, task, id, process)
+	if err != nil {
+		return err
 	}
 	_, err = p.Delete(ctx)
 	return err
+}
+
+// processTrue returns the process of a task's container, with another program.
+func processTrue(ctx context.Context, task containerd.Task) (*specs.Process, error) {
+	spec, err := task.Spec(ctx)
+	if err != nil {
+		return nil, err
+	}
+	process := *spec.Process
+	process.Args = []string{"true"}
+	return &process, nil
+}
+
+// execute runs a process to its end. Its exit code must be 0.
+func execute(ctx context.Context, task containerd.Task, id string, process *specs.Process) (containerd.Process, error) {
+	p, err := task.Exec(ctx, id, process, cio.NullIO)
+	if err != nil {
+		return nil, err
+	}
+	exited, err := p.Wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Start(ctx); err != nil {
+		return nil, err
+	}
+	status := <-exited
+	if code, _, err := status.Result(); err != nil || code != 0 {
+		return nil, fmt.Errorf("exec %s ended with code %d: %w", id, code, err)
+	}
+	return p, nil
 }

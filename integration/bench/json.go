@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 )
 
@@ -19,6 +20,27 @@ type reportOperation struct {
 	Name    string               `json:"name"`
 	Unit    string               `json:"unit"`
 	Samples map[string][]float64 `json:"samples"`
+}
+
+// readSamples returns the samples of native, by the names of the operations, in a file of
+// writeJSON. Without a path it returns none.
+func readSamples(path string) (map[string][]float64, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var in report
+	if err := json.Unmarshal(text, &in); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	samples := map[string][]float64{}
+	for _, op := range in.Operations {
+		samples[op.Name] = op.Samples["native"]
+	}
+	return samples, nil
 }
 
 func writeJSON(path string, m *machine, subjects []subject, r results) error {

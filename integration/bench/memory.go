@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/leaks"
@@ -50,6 +48,41 @@ func measureMemory(ctx context.Context, b *bench) error {
 		b.results.add(opAnonymous, s.name, before[s].anonymous/podsForMemory)
 		b.results.add(opFurtherPSS, s.name, (after[s].pss-before[s].pss)/furtherContainers)
 		b.results.add(opFurtherAnonymous, s.name, (after[s].anonymous-before[s].anonymous)/furtherContainers)
+	}
+	return b.clear(ctx)
+}
+
+// measureUsed reads the memory of pods whose containers have executed programs.
+func measureUsed(ctx context.Context, b *bench) error {
+	ctx = b.namespaced(ctx)
+	tasks, err := b.pods(ctx)
+	if err != nil {
+		return err
+	}
+	done := 0
+	for _, after := range []struct {
+		execs int
+		op    operation
+	}{{50, opUsedPSS}, {2000, opMuchUsedPSS}} {
+		n := after.execs - done
+		step, finish := b.progress.begin(fmt.Sprintf("%d execs in each of them", n), n)
+		for i := range n {
+			step(i)
+			for _, s := range b.subjects {
+				if err := undisturbed(ctx, func(ctx context.Context) error { return execTrue(ctx, tasks[s], b.id(s)) }); err != nil {
+					return fmt.Errorf("%s: %w", s.name, err)
+				}
+			}
+		}
+		finish()
+		done = after.execs
+		used, err := b.readMemory(ctx)
+		if err != nil {
+			return err
+		}
+		for _, s := range b.subjects {
+			b.results.add(after.op, s.name, used[s].pss)
+		}
 	}
 	return b.clear(ctx)
 }
@@ -148,8 +181,7 @@ func (b *bench) shimPIDs(s subject) ([]int, error) {
 		return nil, err
 	}
 	pids = slices.DeleteFunc(pids, func(pid int) bool {
-		argv0, _, _ := strings.Cut(leaks.CommandLine(pid), " ")
-		return filepath.Base(argv0) != s.shim()
+		return !s.owns(leaks.CommandLine(pid))
 	})
 	if len(pids) == 0 {
 		return nil, fmt.Errorf("no process is a %s", s.shim())

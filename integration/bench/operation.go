@@ -7,19 +7,33 @@ type operation int
 
 const (
 	opRun operation = iota
+	opRunCPU
+	opColdRun
+	opColdRunCPU
 	opFirstCreate
 	opFirstStart
 	opFirst
+	opFirstCPU
 	opLastEnd
+	opLastEndCPU
 	opCreate
 	opStart
 	opCreateStart
+	opCreateStartCPU
 	opEnd
+	opEndCPU
 	opExec
+	opExecCPU
+	opTogether
+	opTogetherCPU
+	opManyPods
+	opManyContainers
 	opPSS
 	opAnonymous
 	opFurtherPSS
 	opFurtherAnonymous
+	opUsedPSS
+	opMuchUsedPSS
 	opThroughput
 	opShimCPU
 )
@@ -43,25 +57,49 @@ type budget struct {
 func (o operation) describe() description {
 	switch o {
 	case opRun:
-		return description{name: "`ctr run --rm … true`", unit: "ms", budget: budget{bound: 0.5}}
+		return description{name: "`ctr run --rm … true`", unit: "ms", budget: budget{bound: 0.6}}
+	case opRunCPU:
+		return description{name: "processor time of `ctr run --rm … true`", unit: "ms"}
+	case opColdRun:
+		return description{name: "`ctr run --rm … true`, programs not in memory", unit: "ms"}
+	case opColdRunCPU:
+		return description{name: "processor time of that", unit: "ms"}
 	case opFirstCreate:
 		return description{name: "Create of a new pod's container", unit: "ms"}
 	case opFirstStart:
 		return description{name: "Start of a new pod's container", unit: "ms"}
 	case opFirst:
 		return description{name: "Create + Start of a new pod's container", unit: "ms"}
+	case opFirstCPU:
+		return description{name: "processor time of Create + Start of a new pod's container", unit: "ms"}
 	case opLastEnd:
 		return description{name: "Kill + Delete of a pod's last container", unit: "ms"}
+	case opLastEndCPU:
+		return description{name: "processor time of Kill + Delete of a pod's last container", unit: "ms"}
 	case opCreate:
 		return description{name: "Create of one more container", unit: "ms"}
 	case opStart:
 		return description{name: "Start of one more container", unit: "ms"}
 	case opCreateStart:
 		return description{name: "Create + Start of one more container", unit: "ms", budget: budget{bound: 0.25}}
+	case opCreateStartCPU:
+		return description{name: "processor time of Create + Start of one more container", unit: "ms"}
 	case opEnd:
-		return description{name: "Kill + Delete of one of many", unit: "ms"}
+		return description{name: "Kill + Delete of one of many", unit: "ms", budget: budget{bound: 0.25}}
+	case opEndCPU:
+		return description{name: "processor time of Kill + Delete of one of many", unit: "ms"}
 	case opExec:
 		return description{name: "Exec + Start + Wait of `true`", unit: "ms", budget: budget{bound: 0.25}}
+	case opExecCPU:
+		return description{name: "processor time of Exec + Start + Wait + Delete of `true`", unit: "ms"}
+	case opTogether:
+		return description{name: "ten pods from Create to Delete at once", unit: "ms"}
+	case opTogetherCPU:
+		return description{name: "processor time of ten pods at once", unit: "ms"}
+	case opManyPods:
+		return description{name: "Create + Start in the 200th pod, beside the first", unit: "×", budget: budget{bound: 1.2, absolute: true}}
+	case opManyContainers:
+		return description{name: "Create + Start of a pod's 100th container, beside the second", unit: "×", budget: budget{bound: 1.2, absolute: true}}
 	case opPSS:
 		return description{name: "PSS of a pod's overhead", unit: "MB", budget: budget{bound: 0.75}}
 	case opAnonymous:
@@ -70,6 +108,10 @@ func (o operation) describe() description {
 		return description{name: "PSS for each further container", unit: "MB", budget: budget{bound: 0.5, absolute: true}}
 	case opFurtherAnonymous:
 		return description{name: "anonymous memory of it, each further", unit: "MB"}
+	case opUsedPSS:
+		return description{name: "PSS of a pod's overhead after 50 execs", unit: "MB", budget: budget{bound: 0.75}}
+	case opMuchUsedPSS:
+		return description{name: "PSS of a pod's overhead after 2000 execs", unit: "MB", budget: budget{bound: 0.75}}
 	case opThroughput:
 		return description{name: "throughput of stdout", unit: "MB/s", more: true, budget: budget{bound: 2}}
 	case opShimCPU:

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -28,9 +30,12 @@ type rig struct {
 	dir      string
 	subjects []subject
 	daemon   *daemon.Daemon
+	meter    *meter
 	client   *containerd.Client
 	image    containerd.Image
-	serial   int
+	serial   atomic.Int64
+
+	runcShims string // directory of runc's shim
 }
 
 // openRig starts a containerd with all subjects. The shims are a copy of bin, because a build
@@ -49,6 +54,7 @@ func openRig(ctx context.Context, bin string, subjects []subject) (_ *rig, err e
 	if err != nil {
 		return nil, err
 	}
+	r.runcShims = programs
 	if err := r.takeShims(ctx, bin, programs); err != nil {
 		return nil, err
 	}
@@ -63,6 +69,12 @@ func openRig(ctx context.Context, bin string, subjects []subject) (_ *rig, err e
 	if err != nil {
 		return nil, err
 	}
+	if r.meter, err = newMeter(r.daemon.Namespace()); err != nil {
+		return nil, err
+	}
+	if err := r.meter.take(r.daemon.PID()); err != nil {
+		return nil, err
+	}
 	if r.client, err = r.daemon.Client(); err != nil {
 		return nil, err
 	}
@@ -73,7 +85,10 @@ func openRig(ctx context.Context, bin string, subjects []subject) (_ *rig, err e
 func (r *rig) takeShims(ctx context.Context, bin, programs string) error {
 	for _, s := range r.subjects {
 		dir := bin
-		if s.name == baseline {
+		switch {
+		case s.name == floor:
+			continue
+		case s.runtime == runcShim:
 			dir = programs
 		}
 		if _, err := os.Stat(filepath.Join(dir, s.shim())); err != nil {
@@ -82,6 +97,32 @@ func (r *rig) takeShims(ctx context.Context, bin, programs string) error {
 	}
 	if out, err := exec.CommandContext(ctx, "cp", "-a", bin, r.shims()).CombinedOutput(); err != nil {
 		return fmt.Errorf("copy %s: %w: %s", bin, err, out)
+	}
+	for _, s := range r.subjects {
+		if err := r.addProgram(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addProgram builds what a subject needs and make build does not build.
+func (r *rig) addProgram(ctx context.Context, s subject) error {
+	switch {
+	case s.name == floor:
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(r.shims(), s.shim()), "./internal/nullshim")
+		cmd.Dir, cmd.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build the empty shim: %w: %s", err, out)
+		}
+	case s.binary == "runc-current":
+		path, err := binaries.Runc(ctx, os.Stderr)
+		if err != nil {
+			return err
+		}
+		if err := os.Symlink(path, filepath.Join(r.shims(), s.binary)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
 	}
 	return nil
 }
@@ -118,8 +159,7 @@ func (r *rig) namespaced(ctx context.Context) context.Context {
 
 // id returns a container id that was not used before.
 func (r *rig) id(s subject) string {
-	r.serial++
-	return fmt.Sprintf("%s-%d", s.name, r.serial)
+	return fmt.Sprintf("%s-%d", s.name, r.serial.Add(1))
 }
 
 // scope describes everything of the rig that can be found on the machine.

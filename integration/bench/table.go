@@ -10,8 +10,9 @@ import (
 // subject has a column with medians and 90th percentiles, and each subject except the
 // baseline has a column of ratios. For operations where more is better, the 10th percentile
 // takes the place of the 90th, so the percentile always shows the bad cases. The budgets
-// are for native.
-func (r results) table(subjects []subject) string {
+// are for native. With samples of native in an earlier run there is a column that compares
+// native with them.
+func (r results) table(subjects []subject, before map[string][]float64) string {
 	head := []string{"", "n", "unit"}
 	for _, s := range subjects {
 		head = append(head, s.name+" (p90)")
@@ -20,11 +21,33 @@ func (r results) table(subjects []subject) string {
 	for _, s := range compared {
 		head = append(head, s.name+"/"+baseline)
 	}
+	if before != nil {
+		head = append(head, "native/before")
+	}
 	rows := [][]string{append(head, "budget")}
 	for _, op := range r.operations() {
-		rows = append(rows, r.row(op, subjects, compared))
+		rows = append(rows, r.row(op, subjects, compared, before))
 	}
 	return render(rows)
+}
+
+// document returns docs/results/performance.md.
+func document(m *machine, table string) string {
+	return fmt.Sprintf(`# Performance, measured
+
+<!-- Written by make bench BENCH_RECORD=1. Do not edit: the next run overwrites it. -->
+
+%s
+%s
+Medians, with the percentile of the bad end in brackets: the 90th, or the 10th where more is
+better. The processor time is that of containerd, ctr, the shims, the stage1 and the containers
+together, and includes the work that follows an answer. null is a shim above an empty pod
+(internal/nullshim): containerd and the clients take the rest. The budgets are for native, and a
+budget with × is a ratio to runc, but for those of many pods and containers.
+
+[performance.json](performance.json) has every sample. The plot of
+[the README](../pictures/performance.svg) is made of it.
+`, m, table)
 }
 
 // comparedSubjects returns the subjects that are compared with the baseline, if the baseline is
@@ -42,7 +65,7 @@ func comparedSubjects(subjects []subject) []subject {
 	return others
 }
 
-func (r results) row(op operation, subjects, compared []subject) []string {
+func (r results) row(op operation, subjects, compared []subject, before map[string][]float64) []string {
 	d, samples := op.describe(), r[op]
 	n := 0
 	for _, s := range subjects {
@@ -54,6 +77,9 @@ func (r results) row(op operation, subjects, compared []subject) []string {
 	}
 	for _, s := range compared {
 		row = append(row, ratioCell(samples[s.name], samples[baseline]))
+	}
+	if before != nil {
+		row = append(row, ratioCell(samples["native"], before[d.name]))
 	}
 	return append(row, d.judge(samples["native"], samples[baseline]))
 }

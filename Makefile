@@ -49,7 +49,7 @@ build: ## build the shim, its stage1 images and rktctl, with its man pages, into
 	@for s in oci nspawn fly; do ln -sfn $(SHIM) '$(BIN)'/containerd-shim-rkt-$$s-v1; done
 	@CGO_ENABLED=0 go build $(REPEATS) -ldflags '-s -w -X main.version=$(VERSION)' -o '$(BIN)/rktctl' ./cmd/rktctl
 	@scripts/stage1-images '$(BIN)/stage1'
-	@GOARCH='' SOURCE_DATE_EPOCH=$$(scripts/epoch) go -C integration/release run ./pages '$(abspath $(BIN))/share'
+	@GOARCH='' SOURCE_DATE_EPOCH=$$(scripts/epoch) go run ./cmd/rktctl/pages '$(BIN)/share'
 
 check: ## gofmt, go vet and shellcheck
 	@scripts/check

@@ -28,9 +28,17 @@ func TestEveryCommandHasAManPage(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		for _, part := range []string{".SH NAME", ".SH SYNOPSIS", c.Short} {
-			if !strings.Contains(strings.ReplaceAll(string(text), `\-`, "-"), part) {
+		plain := strings.NewReplacer(`\-`, "-", `\e`, `\`).Replace(string(text))
+		for _, part := range []string{".TH ", "\n.SH NAME\n", "\n.SH SYNOPSIS\n", " - " + c.Short + "\n", strings.ReplaceAll("\n"+c.Example, "\n    ", "\n")} {
+			if !strings.Contains(plain, part) {
 				t.Errorf("%s has no %q", page, part)
+			}
+		}
+		for line := range strings.Lines(string(text)) {
+			request, title, _ := strings.Cut(line, " ")
+			if request == ".SH" && title != strings.ToUpper(title) ||
+				strings.HasPrefix(line, ".") && !slices.Contains([]string{".TH", ".SH", ".nf\n", ".fi\n"}, request) {
+				t.Errorf("%s has the line %q", page, line)
 			}
 		}
 		for _, sub := range c.Commands() {

@@ -8,9 +8,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 
 	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/cli"
 )
@@ -38,17 +40,28 @@ var completions = map[string]func(*cobra.Command, io.Writer) error{
 	"rktctl.fish": func(c *cobra.Command, w io.Writer) error { return c.GenFishCompletion(w, true) },
 }
 
+// epoch returns the date of the pages: SOURCE_DATE_EPOCH, or today.
+func epoch() (time.Time, error) {
+	text := os.Getenv("SOURCE_DATE_EPOCH")
+	if text == "" {
+		return time.Now(), nil
+	}
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	return time.Unix(seconds, 0), err
+}
+
 func write(dir string) error {
+	date, err := epoch()
+	if err != nil {
+		return fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
+	}
 	pages, scripts := filepath.Join(dir, "man/man1"), filepath.Join(dir, "completions")
 	// A verb that is not there any more has no page.
 	if err := errors.Join(os.RemoveAll(pages), os.RemoveAll(scripts), os.MkdirAll(pages, 0o755), os.MkdirAll(scripts, 0o755)); err != nil {
 		return err
 	}
 	root := tree()
-	root.DisableAutoGenTag = true
-	// Their date is SOURCE_DATE_EPOCH, if that is set.
-	header := &doc.GenManHeader{Section: "1", Source: "containerd-shim-rkt-v1", Manual: "containerd-shim-rkt-v1"}
-	if err := doc.GenManTree(root, header, pages); err != nil {
+	if err := writeMan(pages, root, date); err != nil {
 		return err
 	}
 	for name, generate := range completions {
@@ -57,6 +70,18 @@ func write(dir string) error {
 		}
 	}
 	return nil
+}
+
+// writeMan writes the manual pages of a command and of its subcommands.
+func writeMan(dir string, cmd *cobra.Command, date time.Time) error {
+	path := filepath.Join(dir, strings.ReplaceAll(cmd.CommandPath(), " ", "-")+".1")
+	err := writeFile(path, func(w io.Writer) error { return cli.WriteMan(w, cmd, date) })
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			err = errors.Join(err, writeMan(dir, sub, date))
+		}
+	}
+	return err
 }
 
 func writeFile(path string, generate func(io.Writer) error) error {

@@ -1,0 +1,162 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/cio"
+
+	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
+	"github.com/rkt/containerd-shim-rkt-v1/integration/strace"
+)
+
+// most is how many calls of each kind an operation may make: those of the shim and of the
+// supervisor, and executions of their programs. They are the counts of docs/performance.md. A
+// count that has become smaller is lowered here, so that it stays so.
+type most struct{ execs, made, renamed, removed, files, cgroup int }
+
+var operations = []struct {
+	name string
+	most most
+}{
+	{"`ctr run --rm … true`", most{execs: 6, made: 42, renamed: 14, removed: 35, files: 1400, cgroup: 468}},
+	{"Create + Start of one more container", most{execs: 2, made: 13, renamed: 6, removed: 1, files: 325, cgroup: 274}},
+	{"Exec + Start + Delete", most{execs: 1, made: 1, files: 25, cgroup: 123}},
+	{"Kill + Delete of one of many", most{execs: 1, made: 4, renamed: 2, removed: 7, files: 240, cgroup: 122}},
+}
+
+// hierarchies is for how many mounts of cgroups the counts hold.
+const hierarchies = 10
+
+// An operation makes no more files, and no more system calls on files and cgroups, than
+// docs/performance.md says. Counts do not depend on the load of the machine, as times do.
+func TestOperationsMakeNoMoreSystemCallsThanDocumented(t *testing.T) {
+	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
+		runtime, trace := traced(t)
+		ctx := c.context(t)
+		next := func() strace.Counts {
+			calls, err := trace.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return strace.Count(slices.DeleteFunc(calls, ofContainer), suite.dir)
+		}
+		got := map[string]strace.Counts{}
+
+		run := func() {
+			c.ctr(t, "run", "--rm", "--runtime", runtime, "--fifo-dir", c.fifoDir(nil), image.BusyboxName, c.id(), "true").must(t)
+			c.expectNothingLeft(t)
+		}
+		run() // The first use of a stage1 reads it.
+		next()
+		run()
+		got[operations[0].name] = next()
+
+		pod := group("group-" + c.id())
+		img := c.image(t, c.client)
+		start := func() (containerd.Container, containerd.Task) {
+			container := c.containerOf(t, c.client, img, runtime, c.id(), []string{"testprog", "sleep", "1000"}, pod)
+			task := c.newTask(t, container, cio.NullIO)
+			if err := task.Start(ctx); err != nil {
+				t.Fatal(err)
+			}
+			return container, task
+		}
+		end := func(container containerd.Container, task containerd.Task) {
+			exited := c.wait(t, task)
+			kill(t, ctx, task, syscall.SIGKILL)
+			expectExit(t, exited, 137)
+			deleteTask(t, ctx, task)
+			if err := container.Delete(ctx, containerd.WithSnapshotCleanup); err != nil {
+				t.Error(err)
+			}
+		}
+		first, firstTask := start()
+		defer end(first, firstTask)
+		next()
+		second, task := start()
+		got[operations[1].name] = next()
+		e, err := task.Exec(ctx, "exec", process(t, ctx, task, "true"), cio.NullIO)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exited := c.wait(t, e)
+		if err := e.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expectExit(t, exited, 0)
+		deleteTask(t, ctx, e)
+		got[operations[2].name] = next()
+		end(second, task)
+		got[operations[3].name] = next()
+
+		// With version 1 the calls on cgroups grow with the number of hierarchies.
+		own, err := os.ReadFile("/proc/self/cgroup")
+		if err != nil {
+			t.Fatal(err)
+		}
+		few := strings.Count(string(own), "\n") <= hierarchies
+
+		var table strings.Builder
+		for _, op := range operations {
+			n := got[op.name]
+			fmt.Fprintf(&table, "\n| %s | %d | %d | %d | %d | %d | %d |", op.name, len(n.Execs), len(n.Made), len(n.Renamed), len(n.Removed), len(n.Files), len(n.Cgroup))
+			expectNoMore(t, op.name+": executions", n.Execs, op.most.execs)
+			expectNoMore(t, op.name+": files and directories made", n.Made, op.most.made)
+			expectNoMore(t, op.name+": files renamed", n.Renamed, op.most.renamed)
+			expectNoMore(t, op.name+": files and directories removed", n.Removed, op.most.removed)
+			expectNoMore(t, op.name+": calls on files", n.Files, op.most.files)
+			if few {
+				expectNoMore(t, op.name+": calls on cgroups", n.Cgroup, op.most.cgroup)
+			}
+		}
+		t.Logf("\n| | executions | made | renamed | removed | calls on files | calls on cgroups |\n|---|---:|---:|---:|---:|---:|---:|%s", table.String())
+	})
+}
+
+func expectNoMore(t *testing.T, what string, calls []strace.Call, most int) {
+	t.Helper()
+	if len(calls) <= most {
+		return
+	}
+	var list strings.Builder
+	for _, c := range calls {
+		fmt.Fprintf(&list, "\n\t%s", c)
+	}
+	t.Errorf("%s: %d, and not at most %d:%s", what, len(calls), most, list.String())
+}
+
+// ofContainer reports whether a call was made by a container's first process, or an exec's.
+// These make what the spec asks for. Executions count all the same.
+func ofContainer(c strace.Call) bool {
+	for _, ours := range []string{"containerd-shim-", "run ", "gc "} {
+		if strings.HasPrefix(c.Program, ours) {
+			return false
+		}
+	}
+	return !strings.HasPrefix(c.Name, "exec")
+}
+
+// traced returns a runtime whose shim runs under strace, with everything that it starts.
+func traced(t *testing.T) (runtime string, trace *strace.Trace) {
+	t.Helper()
+	if _, err := exec.LookPath("strace"); err != nil {
+		t.Skip("strace is not installed: make deps")
+	}
+	dir, err := os.MkdirTemp("", "strace-") // not one of those whose files are counted
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	// containerd reads the standard error of `start` to its end, and the tracer keeps it open.
+	executable(t, filepath.Join(suite.shims, "containerd-shim-rkt-traced-v1"),
+		fmt.Sprintf(`exec %s "$(dirname "$0")/containerd-shim-rkt-v1" "$@" 2>>%s/errors`, strings.Join(strace.Command(dir), " "), dir))
+	return "io.containerd.rkt-traced.v1", strace.Open(dir)
+}

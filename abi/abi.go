@@ -99,6 +99,7 @@ const (
 	EnvCgroup        = "RKT_CGROUP"         // app/add, enter: colon separated cgroup directories
 	EnvConsoleSocket = "RKT_CONSOLE_SOCKET" // app/add, enter with a terminal
 	EnvCheckpoint    = "RKT_CHECKPOINT"     // app/checkpoint, app/add: directory
+	EnvTraceparent   = "RKT_TRACEPARENT"    // every call with a trace context: a Traceparent
 	EnvEnterCmd      = "RKT_STAGE1_ENTERCMD"
 	EnvEnterPID      = "RKT_STAGE1_ENTERPID"
 )
@@ -183,6 +184,10 @@ type Request struct {
 	// run and network: path of the pod's or the app's network namespace, if it is known and
 	// not the host's.
 	Netns string `json:"netns,omitempty"`
+
+	// Traceparent is the trace context of the call, if its client has sent one: the span is
+	// that of this call.
+	Traceparent Traceparent `json:"traceparent,omitempty"`
 }
 
 // Mount is a mount of an app's root, as containerd has described it.

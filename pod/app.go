@@ -291,7 +291,7 @@ func closeFile(f *os.File) error {
 // watch waits for the exit of a process and reports it. It also records the exit, unless
 // the stage1 does.
 func (a *app) watch(ctx context.Context, q *process, proc *Process) {
-	ctx = context.WithoutCancel(ctx)
+	ctx = lasting(ctx)
 	switch proc.Recorder {
 	case RecordedByStage0:
 		a.adopt(ctx, q, proc)

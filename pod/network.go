@@ -104,7 +104,7 @@ func (w *networkWatch) tell(ctx context.Context, now bool) {
 	if w == nil {
 		return
 	}
-	ctx = context.WithoutCancel(ctx)
+	ctx = lasting(ctx)
 	go func() {
 		for now || w.changed() {
 			now = false

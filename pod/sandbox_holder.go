@@ -87,6 +87,7 @@ func checkHolder(pid int, s *abi.Sandbox) error {
 // watch waits for the holder's end: as its parent, if the stage1 has left the holder
 // to this process, or else by a pidfd.
 func (sb *sandbox) watch(ctx context.Context, h *holder) error {
+	ctx = lasting(ctx)
 	if h.pid != sb.session.sup.PID { // which is waited for already
 		err := sb.pod.cfg.Children.Adopt(h.pid, h.start, nil, func(e proc.Exit) { sb.released(ctx, toExit(abi.Status(e))) })
 		if err == nil {
@@ -102,7 +103,7 @@ func (sb *sandbox) watch(ctx context.Context, h *holder) error {
 	}
 	go func() {
 		defer p.Close()
-		_ = p.Wait(context.WithoutCancel(ctx))
+		_ = p.Wait(ctx)
 		sb.released(ctx, killedExit())
 	}()
 	return nil
@@ -111,7 +112,7 @@ func (sb *sandbox) watch(ctx context.Context, h *holder) error {
 // released is called when the holder has ended. It ends the apps, which share the
 // holder's namespaces.
 func (sb *sandbox) released(ctx context.Context, e Exit) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), execDrain)
+	ctx, cancel := context.WithTimeout(ctx, execDrain)
 	defer cancel()
 	if !sb.current().stopRequested() {
 		log.G(ctx).Warnf("sandbox %s: its holder %d has ended with code %d: its containers are killed", sb.config.ID, sb.holder.pid, e.Code)

@@ -107,7 +107,7 @@ func (s *session) start(ctx context.Context) error {
 		return err
 	}
 	s.step(sessionRuns)
-	go s.listen(ctx)
+	go s.listen(lasting(ctx))
 	go func() {
 		// Other processes may have the notice pipe open, but no more notices come.
 		<-s.sup.Done

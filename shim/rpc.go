@@ -52,7 +52,7 @@ func rpc[Request, Response any](name string, call func(context.Context, *Request
 		if err := unmarshal(req); err != nil {
 			return nil, err
 		}
-		resp, err := call(ctx, req)
+		resp, err := call(traced(ctx), req)
 		if err != nil {
 			log.G(ctx).WithError(err).Debugf("%s failed", name)
 			return nil, errgrpc.ToGRPC(printable{err})

@@ -36,6 +36,7 @@ type Call struct {
 
 	Interactive bool // of run: the app reads the streams that it inherits
 
+	parent  string // span of the client's call, or ""; while it is set, the next entry of the journal has the call's trace
 	Began   time.Time
 	Child   *proc.Child   // nil if the call was made on the stage1's socket
 	asked   *asked        // nil if the entrypoint was executed

@@ -17,6 +17,7 @@ func (s *Stage1) Ask(ctx context.Context, c pod.Call) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	k.Trace(ctx)
 	return k.fetch(ctx, abi.MaxAppStats, k.Start)
 }
 

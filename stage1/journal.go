@@ -21,7 +21,8 @@ const (
 	journalText = 1024 // bytes that are kept of an error, from its end
 )
 
-// entry returns an entry with the fields that every call has.
+// entry returns an entry with the fields that every call has. Of a call's entries, only the first
+// has the trace.
 func (k *Call) entry() journal.Entry {
 	e := journal.Entry{
 		Time: k.Began, Entrypoint: k.Entrypoint, App: k.Request.App, Exec: k.Request.Exec,
@@ -35,6 +36,10 @@ func (k *Call) entry() journal.Entry {
 		e.PID = k.Child.PID()
 	}
 	e.Served = k.asked != nil
+	if k.parent != "" {
+		e.Traceparent, e.Parent = k.Request.Traceparent, k.parent
+		k.parent = ""
+	}
 	return e
 }
 

@@ -104,6 +104,7 @@ func (d version7) Environment(k *Call) ([]string, error) {
 		e.set(abi.EnvCheckpoint, r.Checkpoint.Path)
 	}
 	e.set(abi.EnvProcess, process)
+	e.set(abi.EnvTraceparent, string(r.Traceparent))
 	if strings.HasPrefix(string(k.Entrypoint), "app/") {
 		if k.Stage1.Has(abi.Enter) {
 			e.set(abi.EnvEnterCmd, k.Stage1.EntrypointIn(k.Dir, abi.Enter))

@@ -136,6 +136,7 @@ func (s *Stage1) Run(ctx context.Context, c pod.Call, lock *os.File) (*pod.Super
 		return nil, err
 	}
 	k.Lock = lock
+	k.Trace(ctx)
 	ready, err := k.create(ctx)
 	if err != nil {
 		return nil, k.Fail(err)
@@ -184,6 +185,7 @@ func (s *Stage1) Add(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod.P
 		return nil, err
 	}
 	k.Stdio = stdio
+	k.Trace(ctx)
 	ready, err := k.create(ctx)
 	if err == nil {
 		err = k.awaitEnd(ctx)
@@ -209,6 +211,7 @@ func (s *Stage1) Enter(ctx context.Context, c pod.Call, stdio [3]*os.File) (*pod
 	}
 	k.Stdio = stdio
 	k.Args = append(k.Args, c.Process.OCI.Args...)
+	k.Trace(ctx)
 	p, exit, err := k.enter(ctx)
 	if err != nil {
 		return nil, k.Fail(err)
@@ -253,6 +256,7 @@ func (s *Stage1) Invoke(ctx context.Context, c pod.Call) error {
 	if err != nil {
 		return err
 	}
+	k.Trace(ctx)
 	if err = s.reattach(k); err == nil {
 		err = k.Start()
 	}

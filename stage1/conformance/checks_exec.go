@@ -59,7 +59,7 @@ func enterChecks() []Check {
 
 func checkEntered(ctx context.Context, a *wholeApp) error {
 	want := surroundings{Args: []string{"inspect", "two words"}, Cwd: "/tmp"}
-	s := must(a.exec(ctx, "exec", func(p *specs.Process) {
+	s := must(a.exec(pod.WithTrace(ctx, clientsTrace), "exec", func(p *specs.Process) {
 		p.Cwd, p.Env = want.Cwd, append(p.Env, "VERIFY=exec")
 		p.User = specs.User{UID: 4711, GID: 4712}
 		if a.w.t.declares(&specs.Spec{Process: p}) != nil {

@@ -45,7 +45,11 @@ func checkRelativeRoot(ctx context.Context, t *trial) error {
 	return a.ends(ctx, "", 73)
 }
 
+// clientsTrace is the trace context of a client that traces. An app gets nothing of it.
+const clientsTrace abi.Traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
 func checkProgram(ctx context.Context, t *trial) error {
+	ctx = pod.WithTrace(ctx, clientsTrace)
 	want := surroundings{Args: []string{"inspect", "two words", ""}, Cwd: "/tmp"}
 	a := must(t.wholePod().start(ctx, func(s *specs.Spec) {
 		s.Process.Cwd = want.Cwd

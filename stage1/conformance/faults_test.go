@@ -176,6 +176,7 @@ exit 0`
 	nothing         = `exit 0`
 	anotherFormat   = `edit 's#"/bin/no-format"#"/bin/stage1-verify-app","exit","0"#'`
 	noEnvironment   = `edit 's/VERIFY=[^"]*/VERIFY=/'`
+	tracedProgram   = `edit "s/VERIFY=/RKT_TRACEPARENT=$RKT_TRACEPARENT\",\"VERIFY=/"`
 	noSize          = `edit 's/"consoleSize":{[^}]*},*//'`
 )
 
@@ -248,6 +249,7 @@ exit 1`), says: "only the processes of before", waits: true},
 		{check: "add/concurrent", broken: entry("app_add", busy), says: "another call is under way"},
 		{check: "hooks/order", broken: entry("app_add", `edit 's/"createRuntime":/"createRuntimes":/'`), says: "want prestart and createRuntime"},
 		{check: "start/program", broken: entry("app_add", noEnvironment), says: "is without"},
+		{check: "start/program", broken: entry("app_add", tracedProgram), says: "has variables of the ABI"},
 		{check: "start/relative-root", broken: entry("app_add", `! grep -q '"root":{"path":"\.\.' "$RKT_BUNDLE/config.json" || fail "nothing is there"`), says: "nothing is there"},
 		{check: "start/descriptors", broken: broken{more: map[string]string{"app_add": inspectInside, "app_start": nothing, "app_rm": nothing}}, says: "the program has the descriptors [0 1 2 7"},
 		{check: "start/no-format", broken: entry("app_add", anotherFormat), says: "has ended with 0"},
@@ -287,6 +289,7 @@ eval "exec $RKT_NOTIFY_FD>$f"`), says: "is not a number"},
 		{check: "serve/socket", broken: broken{socket: "/rkt/absent.sock"}, says: "no such file or directory"},
 		{check: "serve/same", broken: broken{entry: "app_rm", body: `fail "who is $RKT_APP?" 5`, socket: "/rkt/native.sock"}, says: "app/rm of an unknown app: on the socket it ends with exit code 0, and when it is executed with exit code 5"},
 		{check: "enter/program", broken: entry("enter", noEnvironment), says: "is without"},
+		{check: "enter/program", broken: entry("enter", tracedProgram), says: "has variables of the ABI"},
 		{check: "enter/inside", broken: broken{entry: "enter", body: `real=$RKT_READY_FD; exec 9>"stage1/rootfs/rkt/ready"; export RKT_READY_FD=9
 correct "$@" || exit
 IFS=:

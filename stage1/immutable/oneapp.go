@@ -195,6 +195,7 @@ func (s *OneApp) StartApp(ctx context.Context, p *Launched, a *App, ready func(c
 	k.Call = a.Call
 	k.Request.Entrypoint, k.Request.Version = abi.Run, abi.Version
 	k.Began = time.Now()
+	k.Trace(ctx)
 	k.Args = s.Dialect.Arguments(k)
 	err := MarkStarted(k.Dir, k.Request.App)
 	if err == nil {

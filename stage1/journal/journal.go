@@ -49,6 +49,10 @@ type Entry struct {
 	Millis     float64        `json:"ms"`              // since Time
 	Code       int            `json:"code"`            // as EntrypointError has it
 	Error      string         `json:"error,omitempty"` // of a call that failed, or the text that it has written
+	// Traceparent is the trace context that the call has got, and Parent the span of the client's
+	// call. Only the first entry of a call has them.
+	Traceparent abi.Traceparent `json:"traceparent,omitempty"`
+	Parent      string          `json:"parent,omitempty"`
 	// Unknown are fields of a client's document that the OCI runtime spec does not have and
 	// that were ignored. An entry with them belongs to no call.
 	Unknown []string `json:"unknown,omitempty"`

@@ -43,6 +43,7 @@ func (s *adapter) enter(ctx context.Context, c pod.Call, stdio [3]*os.File, app 
 	if err != nil {
 		return nil, err
 	}
+	k.Trace(ctx)
 	if err := s.enterArguments(k, app.Process); err != nil {
 		return nil, err
 	}

@@ -117,6 +117,7 @@ func (s *mutable) boot(ctx context.Context, app *spec.App) error {
 	defer p.Starting.Unlock()
 	k := p.Call
 	k.Began = time.Now()
+	k.Trace(ctx)
 	k.Spec = app
 	k.Args = s.Dialect.Arguments(k)
 	if err := s.becomeReady(ctx, p, immutable.SpecOf(&k.Call)); err != nil {

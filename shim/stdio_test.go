@@ -81,7 +81,10 @@ func TestAReaderThatLeavesCostsNothingAndTheNextOneGetsTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	// No client reads now: the output waits in the fifo.
-	wait.Until(t, "output waits in the fifo", func() bool { return r.waitsIn() >= len("two\nthree\n") })
+	wait.Until(t, "output waits in the fifo", func() bool {
+		n, _ := r.waitsIn()
+		return n >= len("two\nthree\n")
+	})
 	second := client(t, out)
 	if _, err := w.WriteString("go\n"); err != nil {
 		t.Fatal(err)
@@ -110,19 +113,23 @@ func readLine(f *os.File) (string, error) {
 	}
 }
 
-// waitsIn returns how many bytes wait in the fifo of the first sink. It does not
-// open the fifo, which would count as a reader.
-func (r *rig) waitsIn() (n int) {
+// waitsIn returns how many bytes wait in the fifo of the first sink, and how many the fifo can
+// hold. It does not open the fifo, which would count as a reader.
+func (r *rig) waitsIn() (n, capacity int) {
 	r.t.Helper()
 	conn, err := r.io.sinks[0].w.SyscallConn()
 	if err == nil {
-		// TIOCINQ is FIONREAD's other name.
-		err = conn.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+		err = conn.Control(func(fd uintptr) {
+			// TIOCINQ is FIONREAD's other name.
+			if n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
+				capacity, err = unix.FcntlInt(fd, unix.F_GETPIPE_SZ, 0)
+			}
+		})
 	}
 	if err != nil {
 		r.t.Fatalf("the fifo is closed for writing: %v", err)
 	}
-	return n
+	return n, capacity
 }
 
 // requirements.md#I1
@@ -208,7 +215,8 @@ func TestAClientThatComesAfterTheEndGetsTheRestAndTheEnd(t *testing.T) {
 	}{
 		{"a little", "echo late", 5},
 		// As much as the fifo takes, so that it is full when the process ends.
-		{"a full fifo", "head -c 65536 /dev/zero", 65536},
+		{"a full fifo", "head -c 65536 /dev/zero", pipeSize},
+		// More than a fifo takes that is not wide. The pipe takes the rest.
 		{"more than a fifo", "head -c 80000 /dev/zero", 80000},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -216,7 +224,8 @@ func TestAClientThatComesAfterTheEndGetsTheRestAndTheEnd(t *testing.T) {
 			r := newRig(t, streams{stdout: out}, owner{})
 			exitCode(t, r.start(c.script))
 			wait.Until(t, "the fifo holds what it can", func() bool {
-				return r.waitsIn() == min(c.want, 65536)
+				n, capacity := r.waitsIn()
+				return n == min(c.want, capacity)
 			})
 			if s := wait.For(t, "end of the output", client(t, out)); len(s) != c.want {
 				t.Errorf("got %d bytes, want %d", len(s), c.want)
@@ -248,7 +257,10 @@ func TestCloseEndsAWaitForRoomInAFullFifo(t *testing.T) {
 	out := mkfifo(t, "out")
 	r := newRig(t, streams{stdout: out}, owner{})
 	c := r.start("exec cat /dev/zero")
-	wait.Until(t, "the fifo is full", func() bool { return r.waitsIn() == 1<<16 })
+	wait.Until(t, "the fifo is full", func() bool {
+		n, capacity := r.waitsIn()
+		return n == capacity
+	})
 	wait.Blocked(t, "shim.(*pump).move", 1)
 	if err := c.Kill(); err != nil {
 		t.Fatal(err)

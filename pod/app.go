@@ -207,7 +207,7 @@ func (a *app) makeCgroup(ctx context.Context, undo *cleanup) error {
 	a.cgroup = g
 	undo.add(func() error {
 		ctx := context.Background() // the client may have gone, but the cgroup has to be removed
-		return errors.Join(g.Kill(ctx), g.Remove(ctx))
+		return g.End(ctx)
 	})
 	if !own {
 		// Watch before the process exists, because the kernel may kill it at once.

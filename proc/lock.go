@@ -11,11 +11,11 @@ import (
 )
 
 // Lock opens a file or directory and takes its flock(2). how is LOCK_EX or another
-// operation of flock(2), and open are flags of os.OpenFile. Lock returns nil without an
+// operation of flock(2), and flag has the flags of os.OpenFile. Lock returns nil without an
 // error if the path no longer leads to the opened file, because the last owner of the lock
 // has removed it.
-func Lock(path string, open, how int) (*os.File, error) {
-	f, err := os.OpenFile(path, open, 0o600)
+func Lock(path string, flag, how int) (*os.File, error) {
+	f, err := OpenFile(path, flag, 0o600)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/opencontainers/cgroups"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -108,16 +109,12 @@ func randomSuffix() string {
 	return hex.EncodeToString(b[:])
 }
 
-// claim makes the cgroup's first directory and locks it.
+// claim makes the cgroup's directories and locks the first one.
 func (h *hierarchies) claim(r Record) (*Group, error) {
 	dir := r.Dir()
 	for range claimTries {
-		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-			return nil, err
-		}
-		err := os.Mkdir(dir, 0o755)
-		made := err == nil
-		if !made && !errors.Is(err, fs.ErrExist) {
+		made, err := makeDir(dir)
+		if err != nil {
 			return nil, err
 		}
 		lock, err := lockDir(dir)
@@ -129,9 +126,15 @@ func (h *hierarchies) claim(r Record) (*Group, error) {
 		}
 		r.Inode = inode(lock)
 		g := newGroup(r, lock)
-		stale, err := g.others(made)
+		stale := !made
+		if stale {
+			err = g.unused()
+		}
 		if err == nil {
 			err = g.apart(h)
+		}
+		if err == nil && !stale {
+			stale, err = g.makeOthers()
 		}
 		if err == nil && !stale {
 			return g, nil
@@ -150,26 +153,62 @@ func (h *hierarchies) claim(r Record) (*Group, error) {
 	return nil, errTaken
 }
 
-// others checks those directories of the cgroup that existed before. It returns an error if
-// one has processes, and stale if they are empty.
-func (g *Group) others(made bool) (stale bool, err error) {
+// makeDir makes a directory, and its parents if they do not exist. It returns false if the
+// directory exists.
+func makeDir(dir string) (made bool, err error) {
+	err = os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(filepath.Dir(dir), 0o755); err == nil {
+			err = os.Mkdir(dir, 0o755)
+		}
+	}
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// makeOthers makes the cgroup's directories in the other hierarchies. stale reports whether one
+// of them existed and was empty. On an error, which unwraps to errTaken if there are processes
+// in one of them, makeOthers has removed those that it has made.
+func (g *Group) makeOthers() (stale bool, err error) {
+	var all []string
 	for _, dir := range g.dirs {
-		if made && dir == g.record.Dir() {
+		if dir == g.record.Dir() {
 			continue
 		}
-		if _, err := os.Lstat(dir); err != nil {
-			continue
+		var made bool
+		if made, err = makeDir(dir); made {
+			all = append(all, dir)
+		} else if err == nil {
+			stale, err = true, unusedDir(dir)
 		}
-		stale = true
-		pids, err := pidsBelow(dir)
 		if err != nil {
+			for _, dir := range all {
+				err = errors.Join(err, rmdir(dir))
+			}
 			return false, err
-		}
-		if len(pids) > 0 {
-			return false, usedBy(pids)
 		}
 	}
 	return stale, nil
+}
+
+// unused returns an error that unwraps to errTaken if the cgroup has processes.
+func (g *Group) unused() error {
+	for _, dir := range g.dirs {
+		if err := unusedDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func unusedDir(dir string) error {
+	pids, err := pidsBelow(dir)
+	if err == nil && len(pids) > 0 {
+		err = usedBy(pids)
+	}
+	return err
 }
 
 // lockDir locks a cgroup's directory. The error unwraps to errTaken if another process has
@@ -185,7 +224,7 @@ func lockDir(dir string) (*os.File, error) {
 	return f, err
 }
 
-// setUp makes the other directories and writes the limits.
+// setUp makes the new cgroup ready for processes, and writes the limits.
 func (g *Group) setUp(res *specs.LinuxResources) error {
 	if res == nil {
 		res = &specs.LinuxResources{}
@@ -194,16 +233,26 @@ func (g *Group) setUp(res *specs.LinuxResources) error {
 	if err != nil {
 		return err
 	}
-	m, err := g.manager(r)
-	if err != nil {
-		return err
+	if g.record.Version == 1 {
+		err = g.setUpV1(r)
+	} else {
+		err = g.setUpV2(r)
 	}
-	const noProcess = -1 // Apply with this makes directories and moves no process
-	if err := m.Apply(noProcess); err != nil {
+	if err != nil {
 		return err
 	}
 	g.limits = res
 	return g.limit(res, r)
+}
+
+// setUpV2 enables the controllers that r needs, in all cgroups above.
+func (g *Group) setUpV2(r *cgroups.Resources) error {
+	m, err := g.manager(r)
+	if err != nil {
+		return err
+	}
+	const noProcess = -1 // Apply with this moves no process
+	return m.Apply(noProcess)
 }
 
 // RemoveStale removes the cgroup that a Create has left at a path if it was killed
@@ -233,8 +282,8 @@ func RemoveStale(ctx context.Context, p Path) error {
 		return fmt.Errorf("cgroup %s: %w", path, err)
 	}
 	g := newGroup(r, lock)
-	switch stale, err := g.others(false); {
-	case errors.Is(err, errTaken) || err == nil && !stale:
+	switch err := g.unused(); {
+	case errors.Is(err, errTaken):
 		return lock.Close()
 	case err != nil:
 		return errors.Join(fmt.Errorf("cgroup %s: %w", path, err), lock.Close())

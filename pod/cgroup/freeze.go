@@ -73,7 +73,7 @@ func (g *Group) Frozen() bool {
 		asked, err := readNumber(filepath.Join(dir, "cgroup.freeze"))
 		return err == nil && asked == 1
 	}
-	state, err := os.ReadFile(filepath.Join(dir, "freezer.state"))
+	state, err := proc.ReadFile(filepath.Join(dir, "freezer.state"))
 	return err == nil && strings.TrimSpace(string(state)) != "THAWED"
 }
 
@@ -91,10 +91,10 @@ func (g *Group) LetDie() error {
 func freezeV1(ctx context.Context, dir string) error {
 	file := filepath.Join(dir, "freezer.state")
 	for wait := firstFreezePause; ; wait = min(2*wait, lastFreezePause) {
-		if err := os.WriteFile(file, []byte("FROZEN"), 0); err != nil {
+		if err := proc.WriteFile(file, "FROZEN"); err != nil {
 			return err
 		}
-		state, err := os.ReadFile(file)
+		state, err := proc.ReadFile(file)
 		if err != nil || strings.TrimSpace(string(state)) == "FROZEN" {
 			return err
 		}
@@ -106,7 +106,7 @@ func freezeV1(ctx context.Context, dir string) error {
 
 // freezeV2 writes 1 once and waits for the kernel's event.
 func freezeV2(ctx context.Context, dir string) error {
-	if err := os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte("1"), 0); err != nil {
+	if err := proc.WriteFile(filepath.Join(dir, "cgroup.freeze"), "1"); err != nil {
 		return err
 	}
 	f, err := os.Open(filepath.Join(dir, "cgroup.events"))

@@ -147,7 +147,7 @@ func (g *Group) killAtOnce() bool {
 	if g.record.Version != 2 {
 		return false
 	}
-	err := os.WriteFile(filepath.Join(g.record.Dirs[""], "cgroup.kill"), []byte("1"), 0)
+	err := proc.WriteFile(filepath.Join(g.record.Dirs[""], "cgroup.kill"), "1")
 	return err == nil || isGone(err) && g.empty()
 }
 
@@ -161,7 +161,7 @@ func (g *Group) empty() bool {
 func (g *Group) hold() (release func() error) {
 	if g.record.Version == 2 {
 		file := filepath.Join(g.record.Dirs[""], "cgroup.freeze")
-		_ = os.WriteFile(file, []byte("1"), 0)
+		_ = proc.WriteFile(file, "1")
 		return func() error { return write(file, "0") }
 	}
 	if dir := g.record.Dirs["pids"]; dir != "" {
@@ -177,9 +177,9 @@ func (g *Group) hold() (release func() error) {
 // fork. Unlike freezing this always succeeds. Processes that were sent SIGKILL meanwhile do
 // not fork after the limit is restored.
 func (g *Group) holdForks(file string) (release func() error) {
-	limit, err := os.ReadFile(file)
+	limit, err := proc.ReadFile(file)
 	if err == nil {
-		err = os.WriteFile(file, []byte("0"), 0)
+		err = proc.WriteFile(file, "0")
 	}
 	return func() error {
 		thawed := g.thawAll()
@@ -212,10 +212,10 @@ func thawBelow(dir string) error {
 
 func hurriedFreeze(file string) {
 	for range freezeTries {
-		if err := os.WriteFile(file, []byte("FROZEN"), 0); err != nil {
+		if err := proc.WriteFile(file, "FROZEN"); err != nil {
 			return
 		}
-		if b, err := os.ReadFile(file); err != nil || string(b) == "FROZEN\n" {
+		if b, err := proc.ReadFile(file); err != nil || string(b) == "FROZEN\n" {
 			return
 		}
 	}
@@ -223,7 +223,7 @@ func hurriedFreeze(file string) {
 
 // write writes to a file of a cgroup. It is no error if the cgroup was removed meanwhile.
 func write(file, value string) error {
-	if err := os.WriteFile(file, []byte(value), 0); !isGone(err) {
+	if err := proc.WriteFile(file, value); !isGone(err) {
 		return err
 	}
 	return nil

@@ -63,7 +63,9 @@ func (g *Group) WatchOOM(publish func()) (*OOMWatch, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &OOMWatch{group: g, file: f, publish: publish, cancel: cancel, done: make(chan struct{})}
-	w.kills, _ = w.count()
+	if g.lock == nil { // a new cgroup has had no process
+		w.kills, _ = w.count()
+	}
 	watch := w.listen
 	if g.record.Version == 2 {
 		watch = w.poll
@@ -83,7 +85,7 @@ func (g *Group) openMemoryEvents() (*os.File, error) {
 // memory in the cgroup or above it.
 func (g *Group) openOOMEventFD() (*os.File, error) {
 	dir := g.Dir("memory")
-	control, err := os.Open(filepath.Join(dir, "memory.oom_control"))
+	control, err := proc.OpenFile(filepath.Join(dir, "memory.oom_control"), os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +96,7 @@ func (g *Group) openOOMEventFD() (*os.File, error) {
 	}
 	f := os.NewFile(uintptr(fd), "eventfd of "+g.Path())
 	request := fmt.Sprintf("%d %d", fd, control.Fd())
-	if err := os.WriteFile(filepath.Join(dir, "cgroup.event_control"), []byte(request), 0); err != nil {
+	if err := proc.WriteFile(filepath.Join(dir, "cgroup.event_control"), request); err != nil {
 		_ = f.Close()
 		return nil, err
 	}

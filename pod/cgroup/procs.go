@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Pids lists the processes in the cgroup and in the cgroups below it, sorted. A missing
@@ -74,9 +76,9 @@ func pidsBelow(dir string) ([]int, error) {
 }
 
 func pidsIn(dir string) ([]int, error) {
-	b, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	b, err := proc.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if errors.Is(err, unix.EOPNOTSUPP) { // a threaded cgroup
-		b, err = os.ReadFile(filepath.Join(dir, "cgroup.threads"))
+		b, err = proc.ReadFile(filepath.Join(dir, "cgroup.threads"))
 	}
 	if isGone(err) {
 		return nil, nil

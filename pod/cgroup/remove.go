@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,28 @@ const (
 	lastRetry  = 64 * time.Millisecond
 )
 
+// End is Kill and Remove. The kernel removes no cgroup that has processes, or cgroups below it, so
+// most often nothing has to be looked at.
+func (g *Group) End(ctx context.Context) error {
+	if !g.removeUnused() {
+		return errors.Join(g.Kill(ctx), g.Remove(ctx))
+	}
+	g.removed(ctx)
+	return nil
+}
+
+// removeUnused removes the directories that have neither processes nor directories, and reports
+// whether that were all. The locked directory is the last one, because the path is free without
+// it.
+func (g *Group) removeUnused() bool {
+	for _, dir := range append(slices.Clone(g.dirs), g.record.Unified) {
+		if dir != "" && dir != g.record.Dir() && rmdir(dir) != nil {
+			return false
+		}
+	}
+	return rmdir(g.record.Dir()) == nil
+}
+
 // Remove removes the cgroup and the cgroups below it, in every hierarchy. It is no error if
 // they are gone. Remove kills no process: while there are processes, it retries until ctx
 // is done.
@@ -27,11 +50,16 @@ func (g *Group) Remove(ctx context.Context) error {
 	if err := g.removeDirs(ctx); err != nil {
 		return fmt.Errorf("remove cgroup %s: %w", g.Path(), err)
 	}
+	g.removed(ctx)
+	return nil
+}
+
+// removed gives up what the cgroup had besides its directories.
+func (g *Group) removed(ctx context.Context) {
 	if g.lock != nil {
 		_ = g.lock.Close()
 	}
 	g.leaveScope(ctx)
-	return nil
 }
 
 // RemoveTree kills the processes in and below a cgroup of one hierarchy, and removes the

@@ -106,7 +106,7 @@ func (h *hierarchies) setAside(u unit, pid int) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+	return proc.WriteFile(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid))
 }
 
 // leaveScope ends the scope of the cgroup: the placeholder, the unit, and the directories

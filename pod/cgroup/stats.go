@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Stats are the kernel's statistics of a cgroup and the cgroups below it. The statistics of
@@ -127,7 +129,7 @@ func (s *Stats) readRDMA(dir string) error {
 		"rdma.current": func(g *Gauge) *uint64 { return &g.Current },
 		"rdma.max":     func(g *Gauge) *uint64 { return &g.Limit },
 	} {
-		text, err := os.ReadFile(filepath.Join(dir, file))
+		text, err := proc.ReadFile(filepath.Join(dir, file))
 		if isGone(err) {
 			continue
 		}

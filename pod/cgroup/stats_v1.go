@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // tickNanoseconds is the length of a tick of cpuacct.stat: Linux always shows 100
@@ -64,7 +66,7 @@ func (s *Stats) readCPUTime(dir string) error {
 	if err != nil {
 		return err
 	}
-	perCPU, err := os.ReadFile(filepath.Join(dir, "cpuacct.usage_percpu"))
+	perCPU, err := proc.ReadFile(filepath.Join(dir, "cpuacct.usage_percpu"))
 	if err != nil && !isGone(err) {
 		return err
 	}
@@ -109,7 +111,7 @@ func (s *Stats) readBlkio(dir string) error {
 	s.IO = map[string][]IO{}
 	for name, files := range blkioFiles {
 		for _, f := range files {
-			text, err := os.ReadFile(filepath.Join(dir, f))
+			text, err := proc.ReadFile(filepath.Join(dir, f))
 			if err != nil && !isGone(err) {
 				return err
 			}

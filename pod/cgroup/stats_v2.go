@@ -2,11 +2,12 @@ package cgroup
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // readV2 reads the files of every controller. A controller that is not enabled has no files,
@@ -41,7 +42,7 @@ func (s *Stats) readMemoryV2(dir string) (err error) {
 }
 
 func (s *Stats) readIO(dir string) error {
-	text, err := os.ReadFile(filepath.Join(dir, "io.stat"))
+	text, err := proc.ReadFile(filepath.Join(dir, "io.stat"))
 	if err != nil && !isGone(err) {
 		return err
 	}
@@ -90,7 +91,7 @@ func (s *Stats) readHugetlbV2(dir string) error {
 func (s *Stats) readPressure(dir string) error {
 	s.Pressure = map[string]Pressure{}
 	for _, what := range []string{"cpu", "memory", "io"} {
-		text, err := os.ReadFile(filepath.Join(dir, what+".pressure"))
+		text, err := proc.ReadFile(filepath.Join(dir, what+".pressure"))
 		if isGone(err) || errors.Is(err, unix.EOPNOTSUPP) {
 			continue
 		}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/opencontainers/cgroups"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Update changes the limits that res names, and no other file of the cgroup
@@ -92,7 +94,7 @@ func (g *Group) limit(res *specs.LinuxResources, r *cgroups.Resources) error {
 // OOM killer, but not enable it, and has no limit for the kernel's TCP buffers.
 func (g *Group) limitMemory(m *specs.LinuxMemory) error {
 	if m.DisableOOMKiller != nil && !*m.DisableOOMKiller {
-		if err := os.WriteFile(filepath.Join(g.Dir("memory"), "memory.oom_control"), []byte("0"), 0); err != nil {
+		if err := proc.WriteFile(filepath.Join(g.Dir("memory"), "memory.oom_control"), "0"); err != nil {
 			return err
 		}
 	}
@@ -115,7 +117,10 @@ func (g *Group) limitMemory(m *specs.LinuxMemory) error {
 // or would ignore a limit.
 func (g *Group) adapt(r *cgroups.Resources) error {
 	if g.record.Version == 1 {
-		if _, err := os.Lstat(filepath.Join(g.Dir("memory"), "memory.memsw.limit_in_bytes")); err != nil && r.MemorySwap == -1 {
+		if r.MemorySwap != -1 {
+			return nil
+		}
+		if _, err := os.Lstat(filepath.Join(g.Dir("memory"), "memory.memsw.limit_in_bytes")); err != nil {
 			r.MemorySwap = 0 // this kernel does not account swap
 		}
 		return nil

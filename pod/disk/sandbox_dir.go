@@ -235,7 +235,7 @@ func (f *SandboxFiles) Unlink() error {
 // the apps must have ended. Remove is idempotent.
 func (f *SandboxFiles) Remove(ctx context.Context, group *cgroup.Group) error {
 	if group != nil {
-		if err := errors.Join(group.Kill(ctx), group.Remove(ctx)); err != nil {
+		if err := group.End(ctx); err != nil {
 			return err
 		}
 		f.dir.store.Fault("remove cgroup of the sandbox")

@@ -80,7 +80,7 @@ func vacate(ctx context.Context, g *cgroup.Group) error {
 	if ours, err := g.Take(ctx); err != nil || !ours {
 		return err
 	}
-	if err := errors.Join(g.Kill(ctx), g.Remove(ctx)); err != nil {
+	if err := g.End(ctx); err != nil {
 		return errors.Join(err, g.Release())
 	}
 	return nil

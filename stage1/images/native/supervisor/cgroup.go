@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // cgroups has the files by which a new process enters its app's cgroup. No thread of the
@@ -26,10 +27,10 @@ func openCgroups(c *abi.Cgroup) (g cgroups, err error) {
 	}
 	switch {
 	case c.Version == 2 && len(c.Dirs) == 1:
-		g.dir, err = os.OpenFile(c.Dirs[0], unix.O_PATH|unix.O_DIRECTORY, 0)
+		g.dir, err = proc.OpenFile(c.Dirs[0], unix.O_PATH|unix.O_DIRECTORY, 0)
 	case c.Version == 1:
 		for _, dir := range c.Dirs {
-			f, openErr := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
+			f, openErr := proc.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
 			if openErr != nil {
 				err = openErr
 				break

@@ -1,0 +1,170 @@
+package cgroup
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	devices "github.com/opencontainers/cgroups/devices/config"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// lines returns the sorted lines of devices.list, each with its permissions in one order.
+func lines(list string) []string {
+	var all []string
+	for line := range strings.Lines(list) {
+		words := strings.Fields(line)
+		letters := strings.Split(words[len(words)-1], "")
+		slices.Sort(letters)
+		words[len(words)-1] = strings.Join(letters, "")
+		all = append(all, strings.Join(words, " "))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// The devices that a new cgroup allows are those that the library would allow, whatever the
+// rules are.
+func TestDevicesAreThoseOfTheLibraryOnVersion1(t *testing.T) {
+	needV1(t)
+	quick := create(t, "quick", nil)
+	slow := create(t, "slow", nil)
+	number := func() *int64 { return []*int64{nil, ptr[int64](1), ptr[int64](5)}[rand.IntN(3)] }
+	fast := 0
+	for range 300 {
+		rules := slices.Clone(denyAll)
+		for range rand.IntN(6) {
+			rules = append(rules, specs.LinuxDeviceCgroup{
+				Allow:  rand.IntN(4) > 0,
+				Type:   []string{"c", "b", "c", "b", "a"}[rand.IntN(5)],
+				Major:  number(),
+				Minor:  number(),
+				Access: []string{"r", "rw", "rwm", "m", "mw"}[rand.IntN(5)],
+			})
+		}
+		r, err := convert(&specs.LinuxResources{Devices: rules}, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, allowed, ok := onlyAllowed(r.Devices)
+		if !ok {
+			continue
+		}
+		fast++
+		m, err := slow.manager(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Set(r); err != nil {
+			t.Errorf("%+v: the library refuses it: %v", rules, err)
+			continue
+		}
+		if err := limitDevices(quick.Dir("devices"), all, allowed); err != nil {
+			t.Errorf("%+v: %v", rules, err)
+			continue
+		}
+		got, want := lines(read(t, quick, "devices", "devices.list")), lines(read(t, slow, "devices", "devices.list"))
+		if !slices.Equal(got, want) {
+			t.Fatalf("%+v: allows %q, want %q", rules, got, want)
+		}
+	}
+	if fast < 30 {
+		t.Errorf("only %d of 300 lists of rules were tried", fast)
+	}
+}
+
+// A device may be denied of which a wildcard allows more: that is the library's to refuse.
+func TestADeniedDeviceOfAnAllowedWildcardIsRefusedOnVersion1(t *testing.T) {
+	needV1(t)
+	_, err := Maker{}.Create(Path{Spec: base + "/hole"}, &specs.LinuxResources{Devices: append(slices.Clone(denyAll),
+		specs.LinuxDeviceCgroup{Allow: true, Type: "c", Access: "rwm"},
+		specs.LinuxDeviceCgroup{Type: "c", Major: ptr[int64](1), Minor: ptr[int64](1), Access: "r"})})
+	if err == nil || !strings.Contains(err.Error(), "wildcard") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Docker's default denies some devices after it has denied all.
+func TestADeniedDeviceThatWasNotAllowedChangesNothing(t *testing.T) {
+	all, allowed, ok := onlyAllowed([]*devices.Rule{
+		{Type: devices.WildcardDevice, Major: -1, Minor: -1, Permissions: "rwm"},
+		{Type: devices.CharDevice, Major: 1, Minor: 5, Permissions: "rwm", Allow: true},
+		{Type: devices.CharDevice, Major: 10, Minor: 229, Permissions: "rwm"},
+		{Type: devices.CharDevice, Major: 1, Minor: 5, Permissions: "w"},
+	})
+	if all || !ok || len(allowed) != 1 || allowed[0].Permissions != "rm" {
+		t.Errorf("all %v, allowed %+v, %v", all, allowed, ok)
+	}
+}
+
+// New cpusets above the cgroup are empty, and have to be filled first.
+func TestCpusetsAboveAreFilledOnVersion1(t *testing.T) {
+	h := needV1(t)
+	if h.roots["cpuset"] == "" {
+		t.Skip("no cpuset controller")
+	}
+	t.Cleanup(func() {
+		for _, dir := range distinct(h.dirs(base + "/deep")) {
+			_ = os.Remove(filepath.Join(dir, "er"))
+			_ = os.Remove(dir)
+		}
+	})
+	g := create(t, "deep/er/app", nil)
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		root, err := os.ReadFile(filepath.Join(h.roots["cpuset"], file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, g, "cpuset", file); got != strings.TrimSpace(string(root)) {
+			t.Errorf("%s is %q, want %q", file, got, root)
+		}
+	}
+	enter(t, g, "exit")
+}
+
+// A process may have left its cgroup in some hierarchies. Create looks at all, and removes what
+// it has made.
+func TestAPathWithAProcessInAnyHierarchyIsTakenOnVersion1(t *testing.T) {
+	h := needV1(t)
+	dirs := h.dirs(base + "/half")
+	if err := os.MkdirAll(dirs["memory"], 0o755); err != nil {
+		t.Skip("no memory controller: ", err)
+	}
+	process := enterDirs(t, []string{dirs["memory"]}, "tasks", "exec sleep 60")
+	_, err := Maker{}.Create(Path{Spec: base + "/half"}, nil)
+	if err == nil || !strings.Contains(err.Error(), "in use by the processes") {
+		t.Errorf("%v", err)
+	}
+	for _, dir := range distinct(dirs) {
+		if _, err := os.Stat(dir); (err == nil) != (dir == dirs["memory"]) {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+	_ = process.Process.Kill()
+	<-process.ended
+	create(t, "half", nil)
+}
+
+func TestEndKillsAndRemoves(t *testing.T) {
+	h := needHost(t)
+	for _, populated := range []bool{false, true} {
+		g := create(t, "end", nil)
+		if populated {
+			enter(t, g, "exec sleep 60")
+		}
+		if err := g.End(t.Context()); err != nil {
+			t.Errorf("populated %v: %v", populated, err)
+		}
+		for _, dir := range distinct(h.dirs(base + "/end")) {
+			if _, err := os.Stat(dir); err == nil {
+				t.Errorf("populated %v: %s is still there", populated, dir)
+			}
+		}
+		if err := g.End(t.Context()); err != nil {
+			t.Errorf("a second time: %v", err)
+		}
+	}
+}

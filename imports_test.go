@@ -40,7 +40,7 @@ var layers = map[string][]string{
 	"stage1/immutable":          {"stage1", "stage1/image", "stage1/journal", "pod", "proc", "abi"},
 	"stage1/rktabi":             {"stage1", "stage1/immutable", "stage1/image", "stage1/journal", "pod", "proc", "abi"},
 	"stage1/image":              {"pod/datadir", "pod/spec", "proc", "abi"},
-	"stage1/journal":            {"abi"},
+	"stage1/journal":            {"abi", "proc"},
 	"abi":                       {},
 	"abi/serve":                 {"proc", "abi"},
 	"stage1/conformance":        {"docs", "pod", "proc", "stage1", "stage1/image", "stage1/journal", "abi"}, // and nothing of the shim imports it

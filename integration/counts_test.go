@@ -27,10 +27,10 @@ var operations = []struct {
 	name string
 	most most
 }{
-	{"`ctr run --rm … true`", most{execs: 6, made: 42, renamed: 14, removed: 35, files: 1400, cgroup: 270}},
-	{"Create + Start of one more container", most{execs: 2, made: 13, renamed: 6, removed: 1, files: 325, cgroup: 100}},
-	{"Exec + Start + Delete", most{execs: 1, made: 1, files: 25, cgroup: 70}},
-	{"Kill + Delete of one of many", most{execs: 1, made: 4, renamed: 2, removed: 7, files: 240, cgroup: 90}},
+	{"`ctr run --rm … true`", most{execs: 6, made: 38, renamed: 12, removed: 31, files: 900, cgroup: 270}},
+	{"Create + Start of one more container", most{execs: 2, made: 11, renamed: 5, removed: 1, files: 125, cgroup: 100}},
+	{"Exec + Start + Delete", most{execs: 1, made: 1, files: 20, cgroup: 70}},
+	{"Kill + Delete of one of many", most{execs: 1, made: 3, renamed: 1, removed: 5, files: 145, cgroup: 90}},
 }
 
 // hierarchies is for how many mounts of cgroups the counts hold.

@@ -24,11 +24,20 @@ func ReadFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer unix.Close(fd)
+	b, err := ReadAll(fd)
+	if err != nil {
+		return nil, &os.PathError{Op: "read", Path: path, Err: err}
+	}
+	return b, nil
+}
+
+// ReadAll reads an open file to its end.
+func ReadAll(fd int) ([]byte, error) {
 	b := make([]byte, 0, 512)
 	for {
 		n, err := again(func() (int, error) { return unix.Read(fd, b[len(b):cap(b)]) })
 		if err != nil {
-			return nil, &os.PathError{Op: "read", Path: path, Err: err}
+			return nil, err
 		}
 		if n == 0 {
 			return b, nil

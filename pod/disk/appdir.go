@@ -17,23 +17,23 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// startedFile exists if the app's program was started.
+// startedFile exists if an earlier release has started the app's program.
 const startedFile = "started"
 
-// AppDir is an app on disk: appsinfo/NAME, the app's entry in the pod manifest, and
-// rkt.json in its bundle.
+// AppDir is an app on disk: appsinfo/NAME and rkt.json in its bundle. Stage1s of interface
+// versions 1 to 6 also have the app in appc's manifests, which stage1/immutable writes.
 type AppDir struct {
 	pod  *Dir
 	name AppName
+	made bool // by this process
 
 	// writing is held while app.json is written.
 	writing sync.Mutex
 	record  AppRecord
 }
 
-// AddApp gives the app of a container a name, and writes rkt.json into its bundle, its
-// files below appsinfo and its entry in the pod manifest, in this order. If it fails,
-// nothing of the app remains.
+// AddApp gives the app of a container a name, and writes rkt.json into its bundle and app.json,
+// in this order. If it fails, nothing of the app remains.
 func (d *Dir) AddApp(id, bundle string, spec *specs.Spec) (*AppDir, error) {
 	return d.addApp(AppRecord{ID: id, Bundle: bundle}, spec)
 }
@@ -42,22 +42,26 @@ func (d *Dir) AddApp(id, bundle string, spec *specs.Spec) (*AppDir, error) {
 func (d *Dir) addApp(r AppRecord, spec *specs.Spec) (*AppDir, error) {
 	r.Generation = int(d.generation.Add(1))
 	r.Version, r.Name, r.Rootfs, r.Poststop = recordVersion, newAppName(r.ID, r.Generation), true, newPoststop(spec)
-	a := &AppDir{pod: d, name: r.Name, record: r}
-	if err := a.write(spec); err != nil {
+	r.Created = time.Now().UTC()
+	a := &AppDir{pod: d, name: r.Name, made: true, record: r}
+	if err := a.write(); err != nil {
 		return nil, errors.Join(fmt.Errorf("pod %s: app %s: %w", d.uuid, a.name, err), a.Remove())
 	}
 	return a, nil
 }
 
-func (a *AppDir) write(spec *specs.Spec) error {
+func (a *AppDir) write() error {
 	boot, err := proc.BootID()
 	if err != nil {
 		return err
 	}
-	err = withRoot(a.record.Bundle, func(bundle *os.Root) error {
-		return writeRecord(bundle, bundleFile, bundleRecord{
-			Version: recordVersion, BootID: boot, DataDir: a.pod.store.dir, Pod: a.pod.uuid, App: a.name,
-		})
+	bundle, err := openHandle(a.record.Bundle)
+	if err != nil {
+		return err
+	}
+	defer bundle.close()
+	err = bundle.write(bundleFile, bundleRecord{
+		Version: recordVersion, BootID: boot, DataDir: a.pod.store.dir, Pod: a.pod.uuid, App: a.name,
 	})
 	if err != nil {
 		return err
@@ -67,14 +71,10 @@ func (a *AppDir) write(spec *specs.Spec) error {
 		return err
 	}
 	a.pod.store.Fault("mkdir " + appsInfoDir)
-	if err := writeRecord(a.pod.root, a.file(appFile), a.record); err != nil {
+	if err := a.pod.handle.write(a.file(appFile), a.record); err != nil {
 		return err
 	}
 	a.pod.store.Fault("write " + appFile)
-	if err := writeManifests(a.pod.root, a.name, spec); err != nil {
-		return err
-	}
-	a.pod.store.Fault("write manifests")
 	return nil
 }
 
@@ -143,7 +143,7 @@ func (a *AppDir) Update(change func(*AppRecord)) error {
 	if reflect.DeepEqual(r, a.record) {
 		return nil
 	}
-	if err := writeRecord(a.pod.root, a.file(appFile), r); err != nil {
+	if err := a.pod.write(a.made, a.file(appFile), r); err != nil {
 		return fmt.Errorf("pod %s: app %s: %w", a.pod.uuid, a.name, err)
 	}
 	a.record = r
@@ -151,15 +151,9 @@ func (a *AppDir) Update(change func(*AppRecord)) error {
 	return nil
 }
 
-// MarkStarted records that the app's program was started now. app.json is not written again
-// for that, because making an empty file takes less time.
+// MarkStarted records that the app's program was started now.
 func (a *AppDir) MarkStarted() error {
-	err := createFile(a.pod.root, a.file(startedFile), 0o640, nil)
-	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("pod %s: app %s: %w", a.pod.uuid, a.name, err)
-	}
-	a.pod.store.Fault("mark started")
-	return nil
+	return a.Update(func(r *AppRecord) { r.Started = time.Now().UTC() })
 }
 
 // Poststop runs the poststop hooks of the spec, unless an earlier call has begun to run
@@ -218,18 +212,16 @@ func (a *AppDir) Retire(code uint32, at time.Time) error {
 // RemoveFiles removes the app's files in the pod directory. It removes the app's directory
 // in appsinfo last, because the app counts as removed when that is gone.
 func (a *AppDir) RemoveFiles() error {
-	if err := dropManifest(a.pod.root, a.name); err != nil {
+	if err := a.pod.dropManifest(a.name); err != nil {
 		return err
 	}
 	a.pod.store.Fault("drop manifest")
-	status := filepath.Join(abi.StatusDir, string(a.name))
-	for _, f := range []string{status, spareOf(status), status + "-created", status + "-started", status + ".exec"} {
-		if err := a.pod.root.RemoveAll(f); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	status := string(a.name)
+	if err := a.pod.handle.remove(abi.StatusDir, status, spareOf(status), status+"-created", status+"-started", status+".exec"); err != nil {
+		return err
 	}
 	a.pod.store.Fault("remove status")
-	if err := a.pod.root.RemoveAll(a.file("")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := a.pod.handle.remove(appsInfoDir, string(a.name)); err != nil {
 		return err
 	}
 	a.pod.store.Fault("remove " + appsInfoDir)

@@ -17,7 +17,7 @@ import (
 // records the paths of containerd's own cgroups, one for each controller (cgroups),
 // because relative cgroup paths of apps are below these. If Create fails, nothing remains.
 func (s *Store) Create(key Key, stage1 Stage1Record, cgroups map[string]string) (*Dir, error) {
-	d := &Dir{store: s, uuid: key.uuid(), state: dirEmbryo}
+	d := &Dir{store: s, uuid: key.uuid(), made: true, state: dirEmbryo}
 	err := d.make(key, stage1, cgroups)
 	if err == nil {
 		return d, nil
@@ -57,6 +57,9 @@ func (d *Dir) make(key Key, stage1 Stage1Record, cgroups map[string]string) erro
 	if d.root, err = os.OpenRoot(path); err != nil {
 		return err
 	}
+	if d.handle, err = openHandle(path); err != nil {
+		return err
+	}
 	if err := d.move(dirPrepare); err != nil {
 		return err
 	}
@@ -91,10 +94,7 @@ func (d *Dir) fill(key Key, stage1 Stage1Record, cgroups map[string]string) erro
 	if err := createFile(d.root, podLockFile, 0o600, nil); err != nil {
 		return err
 	}
-	if err := writeRecord(d.root, podFile, newPodManifest()); err != nil {
-		return err
-	}
-	if err := createFile(d.root, podBirthFile, 0o640, nil); err != nil {
+	if err := d.handle.write(podFile, newPodManifest()); err != nil {
 		return err
 	}
 	d.store.Fault("fill")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,9 +19,12 @@ import (
 type Dir struct {
 	store *Store
 	uuid  string
+	made  bool // by this process
 
-	// root is the open directory. It stays valid when the directory is renamed.
-	root *os.Root
+	// root is the open directory, and so is handle. They stay valid when the directory is
+	// renamed.
+	root   *os.Root
+	handle handle
 	// generation numbers the apps of this pod. It is not stored on disk, because only the
 	// process that made a pod adds apps to it.
 	generation atomic.Int64
@@ -61,8 +63,12 @@ func (s *Store) open(state, uuid string) (*Dir, error) {
 		return nil, err
 	}
 	d := &Dir{store: s, uuid: uuid, state: state, root: root}
-	if err := readRecord(root, shimFile, &d.shim); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if d.handle, err = openHandle(s.path(state, uuid)); err != nil {
 		return nil, errors.Join(err, root.Close())
+	}
+	if err := readRecord(root, shimFile, &d.shim); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		d.close()
+		return nil, err
 	}
 	return d, nil
 }
@@ -137,11 +143,20 @@ func (d *Dir) SetSupervisor(s SupervisorRecord) error {
 }
 
 func (d *Dir) writeShim() error {
-	if err := writeRecord(d.root, shimFile, d.shim); err != nil {
+	if err := d.write(d.made, shimFile, d.shim); err != nil {
 		return fmt.Errorf("pod %s: %w", d.uuid, err)
 	}
 	d.store.Fault("write " + shimFile)
 	return nil
+}
+
+// write writes a record, and keeps fields of other releases unless this process has made the
+// record.
+func (d *Dir) write(made bool, name string, v any) error {
+	if made {
+		return d.handle.write(name, v)
+	}
+	return writeRecord(d.root, name, v)
 }
 
 // mine reports whether a shim made the directory, and not rkt.
@@ -217,18 +232,30 @@ func (d *Dir) remove(ctx context.Context) error {
 		return err
 	}
 	d.store.Fault("unmount")
-	if err := removeAllBut(path, shimFile, podLockFile); err != nil {
+	h := d.handle
+	if h.dir == nil { // Create has failed early
+		if h, err = openHandle(path); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		defer h.close()
+	}
+	if err := h.empty(shimFile, podLockFile); err != nil {
 		return err
 	}
 	d.store.Fault("remove content")
 	// Remove shim.json last, because it marks the directory as a shim's. The collector also
 	// collects a directory in which only pod.lck is left.
-	if err := os.Remove(filepath.Join(path, shimFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := h.remove(".", shimFile); err != nil {
 		return err
 	}
 	d.store.Fault("remove " + shimFile)
-	if err := os.RemoveAll(path); err != nil {
+	if err := h.empty(); err != nil {
 		return err
+	}
+	if err := unix.Rmdir(path); err != nil && err != unix.ENOENT {
+		return fmt.Errorf("rmdir %s: %w", path, err)
 	}
 	d.store.Fault("remove")
 	return nil
@@ -251,36 +278,12 @@ func (d *Dir) takeLock(ctx context.Context) error {
 	return nil
 }
 
-// removeAllBut empties a directory except for some files.
-func removeAllBut(path string, keep ...string) error {
-	root, err := os.OpenRoot(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	entries, err := os.ReadDir(path)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if slices.Contains(keep, e.Name()) {
-			continue
-		}
-		if err := root.RemoveAll(e.Name()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // close closes the descriptors, which releases the lock.
 func (d *Dir) close() {
 	if d.root != nil {
 		_ = d.root.Close()
 	}
+	d.handle.close()
 	_ = d.ReleaseLock()
 }
 

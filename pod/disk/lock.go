@@ -15,7 +15,7 @@ import (
 // openDir opens a directory for locking, as rkt does: the lock is flock(2) on the
 // directory itself, so it survives a rename.
 func openDir(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	return proc.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
 // flock locks or unlocks an open file. Without LOCK_NB it waits.

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"bytes"
 	"crypto/sha512"
 	"encoding/hex"
 	"encoding/json"
@@ -22,7 +23,7 @@ import (
 const (
 	podFile       = "pod"
 	podLockFile   = "pod.lck"
-	podBirthFile  = "pod-created"
+	podBirthFile  = "pod-created" // of a pod that rkt or an earlier release has made
 	appsInfoDir   = "appsinfo"
 	manifestFile  = "manifest"
 	mutableName   = "coreos.com/rkt/stage1/mutable"
@@ -95,44 +96,36 @@ func appcEnvironment(env []string) types.Environment {
 	return out
 }
 
-// writeManifests writes an app's image manifest and its entry in the pod's.
-func writeManifests(dir *os.Root, name AppName, spec *specs.Spec) error {
+// describeSpec is Describe for an app of a stage1 of interface version 7, which has no manifest
+// on disk.
+func describeSpec(name AppName, spec *specs.Spec) (image, entry []byte, err error) {
 	image, app, err := Describe(name, newApp(spec.Process))
 	if err != nil {
-		return err
-	}
-	if err := replaceFile(dir, filepath.Join(appsInfoDir, string(name), manifestFile), image); err != nil {
-		return err
+		return nil, nil, err
 	}
 	app.ReadOnlyRootFS = spec.Root != nil && spec.Root.Readonly
-	entry, err := json.Marshal(app)
-	if err != nil {
-		return fmt.Errorf("pod manifest's entry of app %s: %w", name, err)
+	if entry, err = json.Marshal(app); err != nil {
+		return nil, nil, fmt.Errorf("pod manifest's entry of app %s: %w", name, err)
 	}
-	return editManifest(dir, name, entry)
+	return image, entry, nil
 }
 
-// dropManifest removes an app's entry from the pod manifest. If there is no manifest,
-// the pod is half removed, and dropManifest returns nil.
-func dropManifest(dir *os.Root, name AppName) error {
-	err := editManifest(dir, name, nil)
+// dropManifest removes an app's entry from the pod manifest, if there is one. If there is no
+// manifest, the pod is half removed, and dropManifest returns nil.
+func (d *Dir) dropManifest(name AppName) error {
+	text, err := d.handle.read(podFile)
+	if err == nil && bytes.Contains(text, []byte(name)) {
+		err = locked(d.root, func() error {
+			return replaceManifest(d.root, func(m *Manifest) error {
+				m.Drop(func(app AppName) bool { return app == name })
+				return nil
+			})
+		})
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
-}
-
-// editManifest replaces, adds or (with a nil entry) removes an app's entry.
-func editManifest(dir *os.Root, name AppName, entry json.RawMessage) error {
-	return locked(dir, func() error {
-		return replaceManifest(dir, func(m *Manifest) error {
-			m.Drop(func(app AppName) bool { return app == name })
-			if entry != nil {
-				m.Apps = append(m.Apps, entry)
-			}
-			return nil
-		})
-	})
 }
 
 // Manifest is a pod's manifest, as far as stage 0 changes it.

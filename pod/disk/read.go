@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
@@ -138,9 +140,10 @@ func (r *Reader) Read(uuid string) (*PodFiles, error) {
 		p.Key = Key{Daemon: shim.Daemon, Namespace: shim.Namespace, Sandbox: shim.Sandbox}
 		p.BootID, p.Shim, p.Stage1, p.Supervisor = shim.BootID, shim.Shim, shim.Stage1, shim.Supervisor
 	}
-	p.Made = madeAt(dir, podBirthFile)
-	if p.Made.IsZero() {
-		p.Made = madeAt(dir, ".")
+	for _, name := range []string{podBirthFile, podLockFile, "."} { // nothing is ever written to pod.lck
+		if p.Made.IsZero() {
+			p.Made = madeAt(dir, name)
+		}
 	}
 	var sandbox sandboxRecord
 	if p.read(dir, sandboxFile, &sandbox) {
@@ -174,7 +177,10 @@ func (p *PodFiles) readApp(dir *os.Root, name AppName) AppFiles {
 	a := AppFiles{Name: name}
 	base := filepath.Join(appsInfoDir, string(name))
 	a.Recorded = p.read(dir, filepath.Join(base, appFile), &a.Record)
-	a.Made, a.Started = madeAt(dir, filepath.Join(base, manifestFile)), madeAt(dir, filepath.Join(base, startedFile))
+	a.Made, a.Started = a.Record.Created, a.Record.Started
+	if a.Made.IsZero() { // an earlier release has made the app
+		a.Made, a.Started = madeAt(dir, filepath.Join(base, manifestFile)), madeAt(dir, filepath.Join(base, startedFile))
+	}
 	a.Exit = p.readStatus(dir, abi.StatusPath(abi.StatusDir, string(name), ""))
 	execs := abi.StatusPath(abi.StatusDir, string(name), "x")
 	entries, err := fs.ReadDir(dir.FS(), filepath.Dir(execs))
@@ -190,6 +196,77 @@ func (p *PodFiles) readApp(dir *os.Root, name AppName) AppFiles {
 		}
 	}
 	return a
+}
+
+// ImageManifest returns the text of an app's image manifest. Apps of stage1s of interface version
+// 7 have none in the pod's directory; it is made from the config.json of the bundle.
+func (p *PodFiles) ImageManifest(dir *os.Root, name AppName) ([]byte, error) {
+	text, err := dir.ReadFile(filepath.Join(appsInfoDir, string(name), manifestFile))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return text, err
+	}
+	for _, a := range p.Apps {
+		if a.Name == name && a.Recorded {
+			spec, err := a.spec()
+			if err != nil {
+				return nil, fmt.Errorf("app %s: %w", name, err)
+			}
+			text, _, err = describeSpec(name, spec)
+			return text, err
+		}
+	}
+	return nil, fmt.Errorf("app %s: %w", name, fs.ErrNotExist)
+}
+
+// Manifest returns the text of the pod's manifest. It also has the apps that are not in the file,
+// as ImageManifest describes them; if the bundle of one has gone, its name alone.
+func (p *PodFiles) Manifest(dir *os.Root) ([]byte, error) {
+	text, err := dir.ReadFile(podFile)
+	if err != nil {
+		return nil, err
+	}
+	var m struct {
+		Apps []struct {
+			Name AppName `json:"name"`
+		} `json:"apps"`
+	}
+	all := map[string]json.RawMessage{}
+	if err := errors.Join(json.Unmarshal(text, &m), json.Unmarshal(text, &all)); err != nil {
+		return nil, errDamaged(dir, podFile, err)
+	}
+	var entries []json.RawMessage
+	if err := json.Unmarshal(all["apps"], &entries); err != nil {
+		return nil, errDamaged(dir, podFile, err)
+	}
+	has := map[AppName]bool{}
+	for _, a := range m.Apps {
+		has[a.Name] = true
+	}
+	for _, a := range p.Apps {
+		if has[a.Name] || !a.Recorded {
+			continue
+		}
+		spec, err := a.spec()
+		if err != nil {
+			spec = &specs.Spec{}
+		}
+		_, entry, err := describeSpec(a.Name, spec)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, entry)
+	}
+	if all["apps"], err = json.Marshal(entries); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
+}
+
+// spec reads the config.json of the app's bundle.
+func (a *AppFiles) spec() (*specs.Spec, error) {
+	var spec specs.Spec
+	err := withRoot(a.Record.Bundle, func(bundle *os.Root) error { return readRecord(bundle, "config.json", &spec) })
+	return &spec, err
 }
 
 // maxStatus is the size up to which the record of an exit is read. A stage1 has written it.

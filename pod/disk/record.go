@@ -80,6 +80,8 @@ type AppRecord struct {
 	Poststop   *poststopRecord `json:"poststop,omitempty"`
 	Options    []string        `json:"options,omitempty"` // names of the runtime options that have arrived
 	Unknown    []string        `json:"unknown,omitempty"` // fields of config.json that are ignored, because no spec has them
+	Created    time.Time       `json:"created,omitzero"`  // when this record was written first
+	Started    time.Time       `json:"started,omitzero"`  // when its program was started
 	Debugs     AppName         `json:"debugs,omitempty"`  // of a debug app: the name of its target
 }
 

@@ -116,19 +116,33 @@ func FuzzPodManifest(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		if dropManifest(dir, name) != nil {
+		h, err := openHandle(dir.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.close()
+		d := &Dir{root: dir, handle: h}
+		if replaceManifest(dir, func(m *Manifest) error {
+			m.Drop(func(app AppName) bool { return app == name })
+			return nil
+		}) != nil {
 			return // it is none
 		}
 		before := manifestOf(t, dir)
 		spec := &specs.Spec{Process: &specs.Process{Args: []string{id}, Env: []string{id + "=" + id}, Cwd: "/" + id}}
-		if err := writeManifests(dir, name, spec); err != nil {
-			return // appc cannot say it, and Create fails
+		_, entry, err := describeSpec(name, spec)
+		if err != nil {
+			return // appc cannot say it
+		}
+		err = replaceManifest(dir, func(m *Manifest) error { m.Apps = append(m.Apps, entry); return nil })
+		if err != nil {
+			t.Fatal(err)
 		}
 		with := manifestOf(t, dir)
 		if len(with["apps"].([]any)) != len(before["apps"].([]any))+1 {
 			t.Errorf("%v became %v", before, with)
 		}
-		if err := dropManifest(dir, name); err != nil {
+		if err := d.dropManifest(name); err != nil {
 			t.Fatal(err)
 		}
 		if after := manifestOf(t, dir); !reflect.DeepEqual(before, after) {

@@ -200,7 +200,7 @@ func TestRemoveNeverFollowsMounts(t *testing.T) {
 	}
 }
 
-func TestWhatRktWouldReadOfAPod(t *testing.T) {
+func TestManifestsAreMadeFromTheBundle(t *testing.T) {
 	s := newStore(t)
 	d := newDir(t, s)
 	bundle := t.TempDir()
@@ -220,8 +220,15 @@ func TestWhatRktWouldReadOfAPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	text, err := json.Marshal(spec)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(bundle, "config.json"), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	var m schema.PodManifest
-	decode(t, filepath.Join(d.Path(), "pod"), &m)
+	decodeManifest(t, &m, d, (*PodFiles).Manifest)
 	if v, _ := m.Annotations.Get("coreos.com/rkt/stage1/mutable"); v != "true" || len(m.Apps) != 2 {
 		t.Errorf("manifest: mutable %q, apps %+v", v, m.Apps)
 	}
@@ -234,8 +241,14 @@ func TestWhatRktWouldReadOfAPod(t *testing.T) {
 		t.Errorf("environment: %+v", app.App.Environment)
 	}
 	var im schema.ImageManifest
-	decode(t, filepath.Join(a.Path(), "manifest"), &im)
-	for _, f := range []string{"pod.lck", "pod-created"} {
+	decodeManifest(t, &im, d, func(p *PodFiles, dir *os.Root) ([]byte, error) { return p.ImageManifest(dir, a.name) })
+	if im.App == nil || im.App.User != "7" {
+		t.Errorf("image manifest: %+v", im.App)
+	}
+	if m.Apps[1].Name.String() != b.Name() || m.Apps[1].App != nil {
+		t.Errorf("app without a config.json: %+v", m.Apps[1])
+	}
+	for _, f := range []string{"pod.lck", "pod"} {
 		if _, err := os.Stat(filepath.Join(d.Path(), f)); err != nil {
 			t.Error(err)
 		}
@@ -244,11 +257,11 @@ func TestWhatRktWouldReadOfAPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	m = schema.PodManifest{}
-	decode(t, filepath.Join(d.Path(), "pod"), &m)
+	decodeManifest(t, &m, d, (*PodFiles).Manifest)
 	if len(m.Apps) != 1 || m.Apps[0].Name.String() != b.Name() {
 		t.Errorf("apps after the removal: %+v", m.Apps)
 	}
-	if left, err := os.ReadDir(bundle); err != nil || len(left) != 0 {
+	if left, err := os.ReadDir(bundle); err != nil || len(left) != 1 {
 		t.Errorf("left in the bundle: %v, %v", left, err)
 	}
 }
@@ -261,6 +274,25 @@ func decode(t *testing.T, path string, v any) {
 	}
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+func decodeManifest(t *testing.T, v any, d *Dir, manifest func(*PodFiles, *os.Root) ([]byte, error)) {
+	t.Helper()
+	r, err := NewReader(d.store.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := r.Read(d.UUID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := manifest(p, d.root)
+	if err == nil {
+		err = json.Unmarshal(text, v)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
 	}
 }
 
@@ -332,11 +364,11 @@ func TestAFailedAddLeavesNothing(t *testing.T) {
 		t.Errorf("added without a bundle: %v", err)
 	}
 	bundle := t.TempDir()
-	if err := os.Remove(filepath.Join(d.Path(), podFile)); err != nil {
+	if err := os.Remove(filepath.Join(d.Path(), appsInfoDir)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.AddApp("c", bundle, &specs.Spec{}); err == nil {
-		t.Error("added without a manifest")
+		t.Error("added without a place")
 	}
 	if names, err := d.apps(); err != nil || len(names) != 0 {
 		t.Errorf("left: %v, %v", names, err)
@@ -415,7 +447,12 @@ func TestRecordsKeepFieldsOfOtherReleases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.SetSupervisor(SupervisorRecord{PID: 4711, StartTime: 1}); err != nil {
+	later, err := s.open(dirPrepare, d.UUID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer later.close()
+	if err := later.SetSupervisor(SupervisorRecord{PID: 4711, StartTime: 1}); err != nil {
 		t.Fatal(err)
 	}
 	raw = nil

@@ -153,13 +153,16 @@ func (n *Node) Journal(uuid string) ([]journal.Entry, error) {
 // Manifest returns the text of a pod's manifest, or of the image manifest of one of its
 // apps.
 func (n *Node) Manifest(uuid string, app *App) ([]byte, error) {
-	name := "pod"
-	if app != nil {
-		name = "appsinfo/" + app.Name + "/manifest"
-	}
 	var text []byte
-	err := n.in(uuid, func(dir *os.Root) (err error) {
-		text, err = dir.ReadFile(name)
+	err := n.in(uuid, func(dir *os.Root) error {
+		p, err := n.files.Read(uuid)
+		switch {
+		case err != nil:
+		case app != nil:
+			text, err = p.ImageManifest(dir, disk.AppName(app.Name))
+		default:
+			text, err = p.Manifest(dir)
+		}
 		return err
 	})
 	return text, err

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Names of the files, and the limit of a pod's journal. The number of execs is not limited,
@@ -81,7 +82,7 @@ func Append(podDir string, e Entry) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(Path(podDir), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := proc.OpenFile(Path(podDir), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}

@@ -51,10 +51,13 @@ func TestTheClientsCommandIsNamed(t *testing.T) {
 func TestNothingIsExecutedInAPodWithoutAShim(t *testing.T) {
 	f := newFixture(t)
 	d, apps := f.pod("default", "web", "web")
-	if got := rktctl(t, "", "exec", "web", "true"); got.code != exitWrong || !strings.Contains(got.stderr, "config.json") {
-		t.Errorf("without a bundle: %+v", got)
-	}
 	bundle := apps[0].Record().Bundle
+	if err := os.Remove(filepath.Join(bundle, "config.json")); err != nil {
+		t.Fatal(err)
+	}
+	if got := rktctl(t, "", "exec", "web", "true"); got.code != exitWrong || !strings.Contains(got.stderr, "config.json") {
+		t.Errorf("without a config.json: %+v", got)
+	}
 	if err := os.WriteFile(filepath.Join(bundle, "config.json"), []byte(`{"process": {"rlimits": [{"hard": 18446744073709551615}]}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}

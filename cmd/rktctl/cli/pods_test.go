@@ -69,7 +69,15 @@ func (f *fixture) pod(namespace, sandbox string, apps ...string) (*disk.Dir, []*
 	f.Cleanup(func() { _ = d.Remove(context.Background()) })
 	var dirs []*disk.AppDir
 	for _, id := range apps {
-		a, err := d.AddApp(id, f.TempDir(), &specs.Spec{Process: &specs.Process{Args: []string{"sleep"}, Env: []string{"A=B"}, Cwd: "/"}})
+		bundle, spec := f.TempDir(), &specs.Spec{Process: &specs.Process{Args: []string{"sleep"}, Env: []string{"A=B"}, Cwd: "/"}}
+		text, err := json.Marshal(spec)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(bundle, "config.json"), text, 0o600)
+		}
+		if err != nil {
+			f.Fatal(err)
+		}
+		a, err := d.AddApp(id, bundle, spec)
 		if err == nil {
 			err = a.Update(func(r *disk.AppRecord) { r.PID, r.StartTime = cmd.Process.Pid, start })
 		}

@@ -1,0 +1,212 @@
+package disk
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
+)
+
+// handle is an open directory, for what is done to every pod: os.Root makes several system
+// calls for each part of a path, and five more for each file that it opens. A handle follows no
+// link below its directory either. Its methods may be called concurrently.
+type handle struct{ dir *os.File }
+
+func openHandle(path string) (handle, error) {
+	dir, err := proc.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY, 0)
+	return handle{dir}, err
+}
+
+// close closes the directory, if it was opened.
+func (h handle) close() { _ = h.dir.Close() }
+
+// in calls f with a descriptor of a directory below h. The name "." stands for h itself.
+func (h handle) in(name string, f func(fd int) error) error {
+	conn, err := h.dir.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	err = conn.Control(func(fd uintptr) {
+		if name == "." {
+			inner = f(int(fd))
+			return
+		}
+		sub, err := openBelow(int(fd), name, unix.O_PATH|unix.O_DIRECTORY)
+		if err != nil {
+			inner = &os.PathError{Op: "open", Path: filepath.Join(h.dir.Name(), name), Err: err}
+			return
+		}
+		defer unix.Close(sub)
+		inner = f(sub)
+	})
+	return errors.Join(err, inner)
+}
+
+// openBelow opens a file below a directory, and follows no link.
+func openBelow(dir int, name string, flags uint64) (int, error) {
+	return again(func() (int, error) {
+		return unix.Openat2(dir, name, &unix.OpenHow{
+			Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+		})
+	})
+}
+
+// read reads a file.
+func (h handle) read(name string) (text []byte, err error) {
+	err = h.in(".", func(dir int) error {
+		fd, err := openBelow(dir, name, unix.O_RDONLY)
+		if err != nil {
+			return &os.PathError{Op: "open", Path: filepath.Join(h.dir.Name(), name), Err: err}
+		}
+		defer unix.Close(fd)
+		text, err = proc.ReadAll(fd)
+		return err
+	})
+	return text, err
+}
+
+// write writes a record that this process has made, or makes now, so that it has no fields of
+// another release.
+func (h handle) write(name string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(h.dir.Name(), name), err)
+	}
+	return h.replace(name, b)
+}
+
+// replace is replaceFile.
+func (h handle) replace(name string, b []byte) error {
+	err := h.in(filepath.Dir(name), func(fd int) error {
+		base, spare := filepath.Base(name), spareOf(filepath.Base(name))
+		if err := overwriteAt(fd, spare, b); err != nil {
+			return err
+		}
+		if err := unix.Renameat2(fd, spare, fd, base, unix.RENAME_EXCHANGE); err == nil {
+			return nil
+		}
+		return unix.Renameat(fd, spare, fd, base)
+	})
+	if err != nil {
+		return fmt.Errorf("write %s: %w", filepath.Join(h.dir.Name(), name), err)
+	}
+	return nil
+}
+
+// overwriteAt is overwrite.
+func overwriteAt(dir int, name string, b []byte) error {
+	fd, err := again(func() (int, error) {
+		return unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o640)
+	})
+	if err != nil {
+		return err
+	}
+	for rest := b; len(rest) > 0 && err == nil; {
+		var n int
+		n, err = again(func() (int, error) { return unix.Write(fd, rest) })
+		rest = rest[max(n, 0):]
+	}
+	if err == nil {
+		err = unix.Ftruncate(fd, int64(len(b)))
+	}
+	return errors.Join(err, unix.Close(fd))
+}
+
+// remove removes files and directories, with everything in them. It is no error if one does not
+// exist. It does not unmount anything.
+func (h handle) remove(dir string, names ...string) error {
+	err := h.in(dir, func(fd int) error {
+		for _, name := range names {
+			if err := removeAt(fd, name); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		return nil
+	})
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return fmt.Errorf("remove from %s: %w", filepath.Join(h.dir.Name(), dir), err)
+}
+
+// empty removes everything in the directory, except for some files.
+func (h handle) empty(keep ...string) error {
+	err := h.in(".", func(fd int) error { return emptyAt(fd, ".", keep...) })
+	if err == nil || errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	return fmt.Errorf("empty %s: %w", h.dir.Name(), err)
+}
+
+// removeAt removes a file or a directory.
+func removeAt(dir int, name string) error {
+	_, err := again(func() (int, error) { return 0, unix.Unlinkat(dir, name, 0) })
+	if err != unix.EISDIR {
+		return ignoreGone(err)
+	}
+	// A stage1 may make files in its directories meanwhile.
+	const tries = 5
+	for range tries {
+		if err = emptyAt(dir, name); err != nil {
+			return ignoreGone(err)
+		}
+		_, err = again(func() (int, error) { return 0, unix.Unlinkat(dir, name, unix.AT_REMOVEDIR) })
+		if err != unix.ENOTEMPTY {
+			return ignoreGone(err)
+		}
+	}
+	return err
+}
+
+func emptyAt(dir int, name string, keep ...string) error {
+	fd, err := again(func() (int, error) {
+		return unix.Openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	names, err := entriesOf(fd)
+	for _, name := range names {
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(keep, name) {
+			err = removeAt(fd, name)
+		}
+	}
+	return err
+}
+
+func entriesOf(fd int) (names []string, err error) {
+	buf := make([]byte, 4096)
+	for {
+		n, err := again(func() (int, error) { return unix.ReadDirent(fd, buf) })
+		if err != nil || n == 0 {
+			return names, err
+		}
+		_, _, names = unix.ParseDirent(buf[:n], -1, names)
+	}
+}
+
+func ignoreGone(err error) error {
+	if err == unix.ENOENT {
+		return nil
+	}
+	return err
+}
+
+// again repeats a system call that a signal interrupts.
+func again(call func() (int, error)) (n int, err error) {
+	for err = unix.EINTR; err == unix.EINTR; {
+		n, err = call()
+	}
+	return n, err
+}

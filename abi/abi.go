@@ -13,7 +13,9 @@ const (
 
 	// AnnotationOwn lists, with spaces between, what stage 0 leaves to the stage1: words of
 	// type Own. AnnotationDeadlines lists calls that may take longer: "run=2m app/add=90s".
+	// AnnotationSkip lists entrypoints that have nothing to do in a pod of version 7: "gc".
 	AnnotationOwn       = "coreos.com/rkt/stage1/own"
+	AnnotationSkip      = "coreos.com/rkt/stage1/skip"
 	AnnotationDeadlines = "coreos.com/rkt/stage1/deadlines"
 )
 

@@ -76,6 +76,9 @@ func parseManifest(text []byte, file string) (*manifest, error) {
 		if m.own, err = parseOwn(annotations[abi.AnnotationOwn], m.paths); err != nil {
 			return nil, invalid("%s: annotation %s: %v", file, abi.AnnotationOwn, err)
 		}
+		if err := m.skip(annotations[abi.AnnotationSkip]); err != nil {
+			return nil, invalid("%s: annotation %s: %v", file, abi.AnnotationSkip, err)
+		}
 		if m.limits, err = parseDeadlines(annotations[abi.AnnotationDeadlines]); err != nil {
 			return nil, invalid("%s: annotation %s: %v", file, abi.AnnotationDeadlines, err)
 		}

@@ -42,6 +42,18 @@ func parseOwn(value string, entrypoints map[abi.Entrypoint]string) ([]abi.Own, e
 	return own, nil
 }
 
+// skip removes the entrypoints that the value of abi.AnnotationSkip lists, so that stage 0 does what
+// it does without them.
+func (m *manifest) skip(value string) error {
+	for _, word := range strings.Fields(value) {
+		if e := abi.Entrypoint(word); e != abi.GC || m.paths[e] == "" {
+			return fmt.Errorf("%q is not the entrypoint %s, which the image must declare", word, abi.GC)
+		}
+		delete(m.paths, abi.GC)
+	}
+	return nil
+}
+
 // parseDeadlines parses the value of abi.AnnotationDeadlines.
 func parseDeadlines(value string) (map[abi.Entrypoint]time.Duration, error) {
 	limits := map[abi.Entrypoint]time.Duration{}

@@ -33,6 +33,24 @@ func TestWhatAnImageOwnsNeedsItsEntrypoints(t *testing.T) {
 	}
 }
 
+func TestOnlyADeclaredGCIsSkipped(t *testing.T) {
+	for _, test := range []struct {
+		value string
+		fault bool
+		has   bool // it has gc
+	}{{"", false, true}, {"gc", false, false}, {"run", true, true}, {"gc stop", true, false}, {"gc gc", true, false}} {
+		m := manifest{paths: map[abi.Entrypoint]string{abi.Run: "/run", abi.GC: "/gc"}}
+		err := m.skip(test.value)
+		if (err != nil) != test.fault || (m.paths[abi.GC] != "") != test.has || m.paths[abi.Run] == "" {
+			t.Errorf("%q: %v, %v", test.value, err, m.paths)
+		}
+	}
+	m := manifest{paths: map[abi.Entrypoint]string{abi.Run: "/run"}}
+	if m.skip("gc") == nil {
+		t.Error("an entrypoint is skipped that the image does not have")
+	}
+}
+
 func TestDeadlinesOfAnImageHaveBounds(t *testing.T) {
 	limits, err := parseDeadlines("run=2m app/add=90s")
 	if err != nil || limits[abi.Run] != 2*time.Minute || limits[abi.AppAdd] != 90*time.Second || len(limits) != 2 {

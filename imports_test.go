@@ -33,7 +33,7 @@ var layers = map[string][]string{
 	"pod/disk":                  {"pod/cgroup", "pod/datadir", "pod/spec", "proc", "abi"},
 	"pod/view":                  {"pod/disk", "pod/cgroup", "stage1/journal", "proc", "abi"},
 	"pod/datadir":               {},
-	"pod/spec":                  {},
+	"pod/spec":                  {"abi"},
 	"proc":                      {}, // of others, golang.org/x/sys only
 	"pod/cgroup":                {"proc", "abi"},
 	"stage1":                    {"stage1/image", "stage1/journal", "pod", "proc", "abi"},

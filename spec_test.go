@@ -18,8 +18,8 @@ var readers = map[string][]string{
 	"pod.ReadProcess": {"shim/lifecycle.go"},
 }
 
-// decoders are the functions of encoding/json that pass over a text.
-var decoders = []string{"json.Unmarshal", "json.NewDecoder", "json.Valid", "json.Compact", "json.Indent", "json.HTMLEscape"}
+// decoders are the functions of encoding/json and plainjson that pass over a text.
+var decoders = []string{"plainjson.Decode", "json.Unmarshal", "json.NewDecoder", "json.Valid", "json.Compact", "json.Indent", "json.HTMLEscape"}
 
 // The text of a spec is read once when it arrives, by package spec. So no other file that
 // has the text of a spec may decode JSON.

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -82,7 +82,7 @@ func (p *Program) inherit(f *flags) (*Bootstrap, net.Listener, error) {
 	defer handover.Close()
 	text, err := io.ReadAll(handover)
 	if err == nil {
-		err = json.Unmarshal(text, b)
+		err = plainjson.Decode(text, b)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("read bootstrap: %w", err)

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -88,7 +88,7 @@ func serverEnv(env []string) []string {
 
 // writeHandover writes the bootstrap to a file without a name.
 func writeHandover(b *Bootstrap) (*os.File, error) {
-	text, err := json.Marshal(b)
+	text, err := plainjson.Encode(b)
 	if err != nil {
 		return nil, err
 	}

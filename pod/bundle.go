@@ -2,7 +2,6 @@ package pod
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
 
@@ -87,6 +87,6 @@ func isRelativeBind(m specs.Mount) bool {
 
 // encode returns the text of a value that can always be encoded.
 func encode(value any) []byte {
-	text, _ := json.Marshal(value)
+	text, _ := plainjson.Encode(value)
 	return text
 }

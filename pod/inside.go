@@ -2,13 +2,13 @@ package pod
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math"
 
 	"github.com/containerd/errdefs"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 )
 
@@ -19,7 +19,7 @@ func (a *app) inside(ctx context.Context) (abi.StatsAnswer, error) {
 	if err != nil {
 		return s, err
 	}
-	if err := json.Unmarshal(text, &s); err != nil {
+	if err := plainjson.Decode(text, &s); err != nil {
 		return s, fmt.Errorf("container %s: stage1 %s: its answer to %s: %w", a.id, a.session.stage1.Name(), abi.AppStats, err)
 	}
 	return s, nil

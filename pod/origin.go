@@ -1,13 +1,13 @@
 package pod
 
 import (
-	"encoding/json"
 	"path"
 	"strconv"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
@@ -65,7 +65,7 @@ func (a *app) origin() origin {
 			o.cgroup = path.Dir(p)
 		}
 	case s.Linux != nil && s.Linux.Resources != nil:
-		o.resources, _ = json.Marshal(s.Linux.Resources) // it was JSON
+		o.resources, _ = plainjson.Encode(s.Linux.Resources) // it was JSON
 	}
 	return o
 }
@@ -89,6 +89,6 @@ func PodLimits(memory, quota, period, shares int64) []byte {
 	if cpu != (specs.LinuxCPU{}) {
 		r.CPU = &cpu
 	}
-	text, _ := json.Marshal(r) // numbers alone
+	text, _ := plainjson.Encode(r) // numbers alone
 	return text
 }

@@ -1,7 +1,6 @@
 package shim
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 )
@@ -54,7 +54,7 @@ func fromSpec(c *pod.SandboxConfig, r *sandbox.CreateSandboxRequest) (annotation
 	var spec specs.Spec
 	text, err := os.ReadFile(filepath.Join(c.Bundle, "config.json"))
 	if err == nil {
-		err = json.Unmarshal(text, &spec)
+		err = plainjson.Decode(text, &spec)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("spec of the sandbox: %w", err)

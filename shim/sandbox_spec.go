@@ -1,13 +1,13 @@
 package shim
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
@@ -67,7 +67,7 @@ func networkClosed(c pod.SandboxConfig) bool {
 
 // packSpec puts a spec into a message.
 func packSpec(spec *specs.Spec) (*anypb.Any, error) {
-	text, err := json.Marshal(spec)
+	text, err := plainjson.Encode(spec)
 	if err != nil {
 		return nil, fmt.Errorf("describe the sandbox: %w", err)
 	}

@@ -3,12 +3,12 @@ package stage1
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -79,7 +79,7 @@ func errNotReady(line []byte) error {
 // decodeReady parses a ready line with its newline.
 func decodeReady(line []byte) (abi.Ready, error) {
 	var r abi.Ready
-	if err := json.Unmarshal(line, &r); err != nil || r.PID <= 0 {
+	if err := plainjson.Decode(line, &r); err != nil || r.PID <= 0 {
 		return abi.Ready{}, errNotReady(line)
 	}
 	return r, nil

@@ -1,7 +1,6 @@
 package stage1
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
@@ -209,7 +209,7 @@ func ociProcess(k *Call) []byte {
 // because encoding/json would parse them again, remove their white space and escape their
 // <, > and &.
 func encodeRequest(k *Call) ([]byte, error) {
-	text, err := json.Marshal(k.Request)
+	text, err := plainjson.Encode(k.Request)
 	if err != nil {
 		return nil, fmt.Errorf("write the request: %w", err)
 	}

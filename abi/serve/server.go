@@ -2,7 +2,6 @@ package serve
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -32,7 +32,7 @@ func (a *Asked) Ready(r abi.Ready) {
 	if a.conn == nil {
 		return
 	}
-	if line, err := json.Marshal(r); err == nil {
+	if line, err := plainjson.Encode(r); err == nil {
 		_ = a.conn.Send(Ready, line)
 	}
 }
@@ -144,7 +144,7 @@ func receive(fd int, conn *Conn) (*Asked, error) {
 		return nil, fmt.Errorf("%w: %.20q", errMessage, word)
 	}
 	a := &Asked{Request: &abi.Request{}, conn: conn}
-	if err := json.Unmarshal(body, a.Request); err != nil {
+	if err := plainjson.Decode(body, a.Request); err != nil {
 		return nil, fmt.Errorf("the request: %w", err)
 	}
 	files := conn.Files()

@@ -3,7 +3,6 @@ package disk
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/hold"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 )
@@ -57,7 +57,7 @@ func (s *Store) HolderRoot() (string, error) {
 // stage1 that can run an app can run the holder from it. WriteHolder returns
 // config.json.
 func WriteHolder(dir, rootfs string, s *abi.Sandbox, label, cgroupsPath string) (*spec.App, error) {
-	text, err := json.Marshal(hold.Spec(rootfs, s, label, cgroupsPath))
+	text, err := plainjson.Encode(hold.Spec(rootfs, s, label, cgroupsPath))
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package disk
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +13,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -38,7 +38,7 @@ func newPoststop(spec *specs.Spec) *poststopRecord {
 // run runs the hooks in order, in this process's namespaces. If a hook fails, the next
 // one runs all the same (OCI runtime spec, lifecycle).
 func (p *poststopRecord) run(ctx context.Context, id, bundle string) error {
-	state, err := json.Marshal(specs.State{
+	state, err := plainjson.Encode(specs.State{
 		Version: p.OCIVersion, ID: id, Status: specs.StateStopped, Bundle: bundle, Annotations: p.Annotations,
 	})
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 )
 
@@ -132,7 +133,7 @@ func readRecord(dir *os.Root, name string, v any) error {
 	if err != nil {
 		return err
 	}
-	err = json.Unmarshal(b, v)
+	err = plainjson.Decode(b, v)
 	if r, ok := v.(checked); ok && err == nil {
 		err = r.check()
 	}
@@ -152,7 +153,7 @@ func errDamaged(dir *os.Root, name string, why error) error {
 // writeRecord replaces a JSON record. If the old record has fields that v's type does not
 // have, another release has written them, and they are kept.
 func writeRecord(dir *os.Root, name string, v any) error {
-	b, err := json.Marshal(v)
+	b, err := plainjson.Encode(v)
 	if err == nil {
 		var old []byte
 		if old, err = dir.ReadFile(name); err == nil {

@@ -5,11 +5,12 @@
 package spec
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 )
 
 // Document is a text that was read. It must not be changed.
@@ -32,7 +33,7 @@ func Read[T any](text []byte) (*Document[T], error) {
 		return nil, fmt.Errorf("it has %d bytes", len(text))
 	}
 	d := &Document[T]{Text: text}
-	if err := json.Unmarshal(text, &d.OCI); err != nil {
+	if err := plainjson.Decode(text, &d.OCI); err != nil {
 		return nil, err
 	}
 	d.Root = newIndex(text)

@@ -20,6 +20,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 )
 
 // maxManifest is the largest size of a manifest and of a features document, in bytes.
@@ -261,7 +262,7 @@ func readFeatures(dir, path string) (features, error) {
 
 // parseFeatures parses a features document.
 func parseFeatures(text []byte) (f features, err error) {
-	if err := json.Unmarshal(text, &f); err != nil {
+	if err := plainjson.Decode(text, &f); err != nil {
 		return f, invalid("features document%s: %v", position(text, err), err)
 	}
 	for _, p := range f.Fields {

@@ -1,10 +1,11 @@
 package image
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 )
 
 // readRecord reads a record, which is a JSON file.
@@ -13,13 +14,13 @@ func readRecord(file string, record any) error {
 	if err != nil {
 		return err
 	}
-	return json.Unmarshal(text, record)
+	return plainjson.Decode(text, record)
 }
 
 // replace writes a record by rename. The record need not survive a crash of the machine.
 // Several processes may replace the same record concurrently.
 func replace(path string, record any) error {
-	text, err := json.Marshal(record)
+	text, err := plainjson.Encode(record)
 	if err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func replace(path string, record any) error {
 // writeSynced writes a record. The record survives a crash of the machine once its
 // directory is synced, too. flag is os.O_EXCL or os.O_TRUNC.
 func writeSynced(file string, flag int, record any) error {
-	text, err := json.Marshal(record)
+	text, err := plainjson.Encode(record)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -78,7 +79,7 @@ func Path(podDir string) string { return filepath.Join(podDir, File) }
 // Append writes one line in one write, so that lines of concurrent calls stay whole. The
 // error is fs.ErrNotExist if the pod has gone.
 func Append(podDir string, e Entry) error {
-	text, err := json.Marshal(e)
+	text, err := plainjson.Encode(e)
 	if err != nil {
 		return err
 	}

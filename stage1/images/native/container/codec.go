@@ -2,10 +2,11 @@ package container
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 )
 
 // codec encodes the plan of a process, or decodes it. Each type has one method for both
@@ -129,11 +130,11 @@ func (c *codec) texts(v *[]string) { list(c, v, (*codec).text) }
 func document[T any](c *codec, v *T) {
 	var b []byte
 	if !c.reading {
-		b, c.err = json.Marshal(v)
+		b, c.err = plainjson.Encode(v)
 	}
 	c.bytes(&b)
 	if c.reading && c.err == nil {
-		c.err = json.Unmarshal(b, v)
+		c.err = plainjson.Decode(b, v)
 	}
 }
 

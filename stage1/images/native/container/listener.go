@@ -1,13 +1,14 @@
 package container
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 )
 
 // checkListener checks that the socket of the seccomp agent exists, before anything is
@@ -36,7 +37,7 @@ func checkListener(s *specs.LinuxSeccomp, flags uint) error {
 func ProcessState(spec *specs.Spec, id, bundle, status string, pid, first int) []byte {
 	state := stateOf(spec, id, bundle)
 	state.Status, state.Pid = specs.ContainerState(status), first
-	b, err := json.Marshal(specs.ContainerProcessState{
+	b, err := plainjson.Encode(specs.ContainerProcessState{
 		Version: specs.Version, Fds: []string{specs.SeccompFdName}, Pid: pid,
 		Metadata: spec.Linux.Seccomp.ListenerMetadata, State: state,
 	})

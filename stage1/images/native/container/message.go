@@ -1,6 +1,6 @@
 package container
 
-import "encoding/json"
+import "github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 
 // Message is one packet between Init and the supervisor.
 type Message struct {
@@ -55,7 +55,7 @@ func (m Message) Encode() []byte {
 	if m == (Message{Word: m.Word}) {
 		return []byte(`{"type":"` + m.Word + `"}`)
 	}
-	b, err := json.Marshal(m)
+	b, err := plainjson.Encode(m)
 	if err != nil {
 		panic(err) // strings and a number can always be marshalled
 	}

@@ -1,9 +1,9 @@
 package container
 
 import (
-	"encoding/json"
-
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 )
 
 // State returns the OCI state of an app, which hooks read from their stdin. pid is the
@@ -20,7 +20,7 @@ func stateOf(spec *specs.Spec, id, bundle string) specs.State {
 
 func encodeState(s specs.State, status specs.ContainerState, pid int) []byte {
 	s.Status, s.Pid = status, pid
-	b, err := json.Marshal(s)
+	b, err := plainjson.Encode(s)
 	if err != nil {
 		panic(err) // strings and a number can always be marshalled
 	}

@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
@@ -190,7 +190,7 @@ func (i *initProcess) hear() (m container.Message, master *os.File, err error) {
 	if len(fds) > 0 {
 		master = os.NewFile(uintptr(fds[0]), "console")
 	}
-	if err := json.Unmarshal(packet, &m); err != nil {
+	if err := plainjson.Decode(packet, &m); err != nil {
 		master.Close()
 		return m, nil, fmt.Errorf("a message of process %d: %w", i.child.PID(), err)
 	}

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +8,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 )
@@ -21,41 +21,23 @@ func checkRequest(r *abi.Request) error {
 	return nil
 }
 
-// document has the fields of a spec that decodeSpec reads. It is not a specs.Spec,
-// because encoding/json would build and keep tables of all its types. Stage 0 refuses the
-// fields of other platforms.
-type document struct {
-	Version     string            `json:"ociVersion"`
-	Process     *specs.Process    `json:"process"`
-	Root        *specs.Root       `json:"root"`
-	Hostname    string            `json:"hostname"`
-	Domainname  string            `json:"domainname"`
-	Mounts      []specs.Mount     `json:"mounts"`
-	Hooks       *specs.Hooks      `json:"hooks"`
-	Annotations map[string]string `json:"annotations"`
-	Linux       *specs.Linux      `json:"linux"`
-}
-
 func decodeSpec(raw abi.RawJSON) (*specs.Spec, error) {
-	var d document
-	if err := json.Unmarshal(raw, &d); err != nil {
+	var s specs.Spec
+	if err := plainjson.Decode(raw, &s); err != nil {
 		return nil, fmt.Errorf("the app's spec: %w", err)
 	}
-	if d.Process == nil {
+	if s.Process == nil {
 		return nil, errors.New("the app's spec has no process")
 	}
-	if d.Linux == nil {
-		d.Linux = &specs.Linux{}
+	if s.Linux == nil {
+		s.Linux = &specs.Linux{}
 	}
-	return &specs.Spec{
-		Version: d.Version, Process: d.Process, Root: d.Root, Hostname: d.Hostname, Domainname: d.Domainname,
-		Mounts: d.Mounts, Hooks: d.Hooks, Annotations: d.Annotations, Linux: d.Linux,
-	}, nil
+	return &s, nil
 }
 
 func decodeProcess(raw abi.RawJSON) (*specs.Process, error) {
 	var p specs.Process
-	if err := json.Unmarshal(raw, &p); err != nil {
+	if err := plainjson.Decode(raw, &p); err != nil {
 		return nil, fmt.Errorf("the exec's process: %w", err)
 	}
 	return &p, nil

@@ -1,0 +1,196 @@
+package plainjson_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
+)
+
+type word string
+
+type embedded struct {
+	A int
+}
+
+// everything has a field of each kind that a document may have.
+type everything struct {
+	Text     string                     `json:"text"`
+	Word     word                       `json:"word,omitempty"`
+	Small    int8                       `json:"small"`
+	Big      uint64                     `json:"big,omitempty"`
+	Float    float32                    `json:"float,omitempty"`
+	Flag     bool                       `json:"flag,omitempty"`
+	Pointer  **int                      `json:"pointer,omitempty"`
+	List     []string                   `json:"list,omitempty"`
+	Pair     [2]int                     `json:"pair"`
+	Map      map[word]embedded          `json:"map,omitempty"`
+	Numbers  map[int]string             `json:"numbers,omitempty"`
+	Any      any                        `json:"any,omitempty"`
+	Raw      json.RawMessage            `json:"raw,omitempty"`
+	Document abi.RawJSON                `json:"document"`
+	Bytes    []byte                     `json:"bytes,omitempty"`
+	Time     time.Time                  `json:"time"`
+	When     *time.Time                 `json:"when,omitempty"`
+	Zero     time.Time                  `json:"zero,omitzero"`
+	Number   json.Number                `json:"number,omitempty"`
+	Quoted   int                        `json:"quoted,string,omitempty"`
+	Untagged int                        // has its own name
+	Inner    *struct{ embedded }        `json:"inner,omitempty"`
+	Deep     map[string][]*plain        `json:"deep,omitempty"`
+	Skipped  int                        `json:"-"`
+	Raws     map[string]json.RawMessage `json:"raws,omitempty"`
+}
+
+// plain has no field that makes a struct rare.
+type plain struct {
+	Text   string                     `json:"text"`
+	Word   word                       `json:"word,omitempty"`
+	Small  int8                       `json:"small"`
+	Big    uint64                     `json:"big,omitempty"`
+	Float  float64                    `json:"float,omitempty"`
+	Flag   *bool                      `json:"flag,omitempty"`
+	List   []string                   `json:"list"`
+	Pair   [2]int                     `json:"pair,omitempty"`
+	Map    map[word]*plain            `json:"map,omitempty"`
+	Any    any                        `json:"any,omitempty"`
+	Raw    abi.RawJSON                `json:"raw,omitempty"`
+	Raws   map[string]json.RawMessage `json:"raws,omitempty"`
+	Time   time.Time                  `json:"time"`
+	When   *time.Time                 `json:"when,omitempty"`
+	Self   []plain                    `json:"self,omitempty"`
+	hidden int
+}
+
+var texts = []string{
+	`null`, `7`, `"x"`, `[]`, `{}`, ``, `{`, `{"a":1}x`,
+	`{"text":"a\u0062\ud800","TEXT":"c"}`, `{"tExT":"<&>"}`, `{"small":128}`, `{"small":-128,"big":18446744073709551615}`,
+	`{"small":1.0}`, `{"small":1e2}`, `{"small":-0}`, `{"big":-1}`, `{"float":1e39}`, `{"float":1e400}`, `{"float":1.5}`, `{"flag":"true"}`, `{"flag":true}`,
+	`{"pointer":5}`, `{"pointer":null}`, `{"list":["a",null,"b"]}`, `{"list":[]}`, `{"list":null}`, `{"list":{}}`, `{"list":["a"],"list":["b","c"]}`,
+	`{"pair":[1,2,3]}`, `{"pair":[1]}`, `{"map":{"a":{"text":"b"},"a":{"small":1}}}`, `{"map":{"a":null}}`, `{"map":{"\u0061":{}}}`,
+	`{"any":{"a":[1,"b",null,true]}}`, `{"any":null}`, `{"raw": { "a" : 1 } }`, `{"raw":null}`, `{"raws":{"a":{},"b": [ 1 ],"c":null}}`,
+	`{"time":"2024-02-03T04:05:06.7Z","when":null}`, `{"when":"2024-02-03T04:05:06Z"}`, `{"when":7}`,
+	`{"self":[{"self":[{"text":"x"}]},{"unknown":{"a":["]}\""]},"small":3}]}`, `{"unknown":[[{"a":"}"}],1e400]}`, "{\"text\":\"\xff\xfe\u2028\"}", `{"hidden":1}`,
+	`{"ociVersion":"1.2.0","process":{"user":{"uid":1},"args":["sh"],"capabilities":{}},"root":{"path":"r"},"linux":{"resources":{"devices":[{"allow":false,"major":null,"access":"rwm"}],"blockIO":{"weightDevice":[{"major":8,"minor":0,"weight":5}]}},"namespaces":[{"type":"pid"}]}}`,
+	`{"version":7,"entrypoint":"app/add","spec":{ "a":1 },"cgroup":{"version":1,"dirs":["/a"]}}`,
+}
+
+// same compares package plainjson with encoding/json.
+func same[T any](t *testing.T, text []byte) {
+	t.Helper()
+	var got, want T
+	err, wantErr := plainjson.Decode(text, &got), json.Unmarshal(text, &want)
+	if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
+		t.Fatalf("%T: %q is read with %v, want %v", got, text, err, wantErr)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("%T: %q is read as\n%+v, want\n%+v", got, text, got, want)
+	}
+	for _, v := range []any{got, &got, []T{got}, map[string]T{"<": got}, map[string]any{"a": &got}} {
+		written, err := plainjson.Encode(v)
+		wanted, wantErr := json.Marshal(v)
+		if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() || !bytes.Equal(written, wanted) {
+			t.Fatalf("%T: %q is written as\n%s (%v), want\n%s (%v)", v, text, written, err, wanted, wantErr)
+		}
+	}
+}
+
+func sameOfAll(t *testing.T, text []byte) {
+	same[everything](t, text)
+	same[plain](t, text)
+	same[specs.Spec](t, text)
+	same[specs.Process](t, text)
+	same[specs.LinuxResources](t, text)
+	same[abi.Request](t, text)
+	same[map[string]plain](t, text)
+	same[[]*plain](t, text)
+	same[any](t, text)
+	same[string](t, text)
+	same[*int](t, text)
+}
+
+func TestDocumentsAreReadAndWrittenAsByEncodingJSON(t *testing.T) {
+	for _, text := range texts {
+		sameOfAll(t, []byte(text))
+	}
+	features, err := filepath.Glob("../../stage1/images/*/*.json")
+	if err != nil || len(features) == 0 {
+		t.Fatalf("%q: %v", features, err)
+	}
+	for _, file := range features {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same[any](t, text)
+		same[json.RawMessage](t, text)
+	}
+}
+
+func FuzzDocumentsAreReadAndWrittenAsByEncodingJSON(f *testing.F) {
+	for _, text := range texts {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(sameOfAll)
+}
+
+func TestAValueThatWasThereIsCompleted(t *testing.T) {
+	old := func() *plain { return &plain{Text: "old", Map: map[word]*plain{"a": {Big: 2}}, Self: make([]plain, 2)} }
+	text := []byte(`{"small":1,"map":{"b":null},"self":[]}`)
+	got, want := old(), old()
+	if err := errors.Join(plainjson.Decode(text, got), json.Unmarshal(text, want)); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v (%v)", got, want, err)
+	}
+	if err := plainjson.Decode([]byte(`{}`), *got); err == nil {
+		t.Error("a document was read into a value that is no pointer")
+	}
+}
+
+func TestWhatJSONCannotSayIsAnError(t *testing.T) {
+	for _, v := range []any{make(chan int), plain{Any: func() {}}, plain{Raw: abi.RawJSON("{")}, plain{Raws: map[string]json.RawMessage{"a": json.RawMessage("x")}}} {
+		_, want := json.Marshal(v)
+		if text, err := plainjson.Encode(v); err == nil || err.Error() != want.Error() {
+			t.Errorf("%T: %s, %v; want %v", v, text, err, want)
+		}
+	}
+}
+
+// The tables are all that this package is there to avoid.
+func TestNoTablesOfTypesAreKept(t *testing.T) {
+	type unique struct { // no other test has made encoding/json keep tables of it
+		Spec specs.Spec `json:"spec"`
+	}
+	read := func() {
+		var u unique
+		if err := plainjson.Decode([]byte(`{"spec":{"process":{"args":["a"]},"linux":{"resources":{"cpu":{"shares":2}}}}}`), &u); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := plainjson.Encode(u); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := func(f func()) int64 {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.GC() // pools are emptied by the second collection
+		runtime.ReadMemStats(&before)
+		f()
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		return int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	}
+	if lean := kept(read); lean > 16<<10 {
+		t.Errorf("reading and writing a spec leaves %d bytes in memory", lean)
+	}
+}

@@ -135,6 +135,27 @@ func TestOnlyRktctlLinksTheCommandLinesPackages(t *testing.T) {
 	}
 }
 
+// linked has the number of packages of other projects that the programs of every pod link.
+// Their code and what they initialise is memory of every pod: docs/adr/0029-memory-at-rest.md.
+// A number is only raised for what every pod needs.
+var linked = map[string]int{"./cmd/containerd-shim-rkt-v1": 110, "./stage1/images/native": 4}
+
+func TestTheProgramsOfEveryPodLinkNoMorePackages(t *testing.T) {
+	for program, most := range linked {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", program).Output()
+		if err != nil {
+			t.Fatalf("go list -deps %s: %v", program, err)
+		}
+		others := slices.DeleteFunc(strings.Fields(string(out)), func(pkg string) bool { return within(pkg+"/", []string{strings.TrimSuffix(module, "/")}) })
+		if len(others) > most {
+			t.Errorf("%s links %d packages of other projects, more than %d:\n%s", program, len(others), most, strings.Join(others, "\n"))
+		}
+		if len(others) < most {
+			t.Errorf("%s links only %d packages of other projects: lower the number %d", program, len(others), most)
+		}
+	}
+}
+
 // fromDisk are the files that remove pods and know nothing of them except their files
 // on disk.
 var fromDisk = []string{"cmd/containerd-shim-rkt-v1/collect.go", "pod/disk"}

@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,37 +14,6 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
-
-// requirements.md#N4
-func TestMemoryIsReturnedAfterWorkAndNoOftenerThanEvery30Seconds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		released := make(chan time.Duration, 10)
-		start := time.Now()
-		m := newMemory()
-		m.release = func() { released <- time.Since(start) }
-		for range 70 {
-			m.touch()
-			time.Sleep(time.Second)
-		}
-		// Without calls there is nothing to return any more.
-		time.Sleep(time.Hour)
-		var at []time.Duration
-		for len(released) > 0 {
-			at = append(at, <-released)
-		}
-		want := []time.Duration{3 * time.Second, 33 * time.Second, 63 * time.Second, 93 * time.Second}
-		if !slices.Equal(at, want) {
-			t.Errorf("returned at %v, want %v", at, want)
-		}
-		m.touch()
-		m.stop()
-		m.touch()
-		time.Sleep(time.Hour)
-		if len(released) > 0 {
-			t.Error("returned after the end")
-		}
-	})
-}
 
 // noConn is a connection that nothing is done with.
 type noConn struct{ net.Conn }

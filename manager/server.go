@@ -13,6 +13,8 @@ import (
 
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc/rest"
 )
 
 const (
@@ -49,7 +51,7 @@ type server struct {
 	listener net.Listener
 	calls    *calls
 	conns    *conns
-	memory   *memory
+	memory   *rest.Memory
 	retire   func()
 }
 
@@ -59,7 +61,7 @@ func newServer(socket string, listener net.Listener) *server {
 		listener: listener,
 		calls:    newCalls(),
 		conns:    newConns(),
-		memory:   newMemory(),
+		memory:   rest.NewMemory(freshMemory, memoryGrowth),
 	}
 	s.inode, _ = os.Lstat(socket)
 	s.retire = sync.OnceFunc(s.removeSocket)
@@ -81,7 +83,7 @@ func (s *server) run(ctx context.Context) error {
 		served <- t.Serve(ctx, s.listener)
 	}()
 	log.G(ctx).Debug("serving")
-	s.memory.touch()
+	s.memory.Touch()
 
 	var sweeping sync.WaitGroup
 	sweeping.Go(func() { s.sweep(ctx) })
@@ -138,7 +140,7 @@ func (s *server) intercept(ctx context.Context, u ttrpc.Unmarshaler, info *ttrpc
 	// ttrpc cancels the context of a call when it has queued the answer. Count the call
 	// until then.
 	defer context.AfterFunc(ctx, done)
-	s.memory.touch()
+	s.memory.Touch()
 	response, err := method(ctx, u)
 	if s.isEnding() {
 		s.beforeFinalAnswer(ctx, info.FullMethod)
@@ -172,7 +174,7 @@ func (s *server) isEnding() bool {
 
 // end ends the server. It takes at most closeBudget after a signal, otherwise endBudget.
 func (s *server) end(ctx context.Context, t *ttrpc.Server, signals *signals) {
-	s.memory.stop()
+	s.memory.Stop()
 	s.retire()
 	if !s.isEnding() {
 		ctx, cancel := context.WithTimeout(ctx, closeBudget)

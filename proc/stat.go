@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // ErrGone says that a process has ended, or that its pid is another process's by now.
@@ -33,7 +35,8 @@ type Stat struct {
 // ReadStat reads the stat of a process. The error unwraps to ErrGone if the process
 // does not exist.
 func ReadStat(pid int) (Stat, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	var buf [2048]byte // longer than the line: a file's size is not known, and os.ReadFile takes more
+	b, err := readOnce("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
 	if err != nil {
 		// ESRCH: the process was reaped between the open and the read.
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
@@ -48,6 +51,20 @@ func ReadStat(pid int) (Stat, error) {
 	return s, nil
 }
 
+// readOnce reads a file of /proc that the kernel writes in one piece.
+func readOnce(path string, buf []byte) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	n, err := unix.Read(fd, buf)
+	if err != nil {
+		return nil, &os.PathError{Op: "read", Path: path, Err: err}
+	}
+	return buf[:n], nil
+}
+
 // parseStat parses the line. The second field is the program's name in parentheses. The
 // name may contain spaces and parentheses, so fields are counted from the last closing
 // parenthesis.
@@ -56,27 +73,35 @@ func parseStat(b []byte) (Stat, error) {
 	if open < 0 || end < open {
 		return Stat{}, fmt.Errorf("stat %.40q has no program name", b)
 	}
-	f := strings.Fields(string(b[end+1:]))
 	// After the name: state (field 3), parent (4), …, processor times (14 to 17), …,
 	// start time (22).
-	if len(f) < 20 || len(f[0]) != 1 {
-		return Stat{}, fmt.Errorf("stat %.40q has %d fields after the name, want 20", b, len(f))
+	var f [20][]byte
+	n := 0
+	for field := range bytes.FieldsSeq(b[end+1:]) {
+		if n == len(f) {
+			break
+		}
+		f[n] = field
+		n++
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:open])))
+	if n < len(f) || len(f[0]) != 1 {
+		return Stat{}, fmt.Errorf("stat %.40q has %d fields after the name, want %d", b, n, len(f))
+	}
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(b[:open])))
 	if err != nil {
 		return Stat{}, fmt.Errorf("pid in stat: %w", err)
 	}
-	parent, err := strconv.Atoi(f[1])
+	parent, err := strconv.Atoi(string(f[1]))
 	if err != nil {
 		return Stat{}, fmt.Errorf("parent in stat: %w", err)
 	}
-	start, err := strconv.ParseUint(f[19], 10, 64)
+	start, err := strconv.ParseUint(string(f[19]), 10, 64)
 	if err != nil {
 		return Stat{}, fmt.Errorf("start time in stat: %w", err)
 	}
 	s := Stat{PID: pid, Parent: parent, State: f[0][0], StartTime: start}
 	for _, field := range f[11:15] { // utime (14), stime, cutime, cstime (17)
-		n, err := strconv.ParseUint(field, 10, 64)
+		n, err := strconv.ParseUint(string(field), 10, 64)
 		if err != nil {
 			return Stat{}, fmt.Errorf("processor time in stat: %w", err)
 		}

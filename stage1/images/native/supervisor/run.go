@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,7 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc/rest"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/client"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/seqpacket"
 )
@@ -26,11 +27,13 @@ const logFile = "stage1/rootfs/rkt/native.log"
 
 // Settings of the Go runtime. Every pod has a supervisor, which has little to do, so it
 // must be small. A second processor would cost 200 KB and gain nothing. gcPercent keeps the
-// heap smaller than the default does. The first collection of garbage costs 400 KB, so it
-// is put off until it frees as much.
+// heap smaller than the default does. freshMemory is the anonymous memory of a supervisor with
+// its first app, and memoryGrowth the growth after which rest.Memory gives memory back.
 const (
-	processors = 1
-	gcPercent  = 50
+	processors   = 1
+	gcPercent    = 50
+	freshMemory  = 1 << 20
+	memoryGrowth = 1 << 19
 )
 
 // Run is `run`: it serves the pod whose directory is the working directory until the pod is
@@ -139,8 +142,9 @@ func newSupervisor() (*Supervisor, <-chan bool, error) {
 			default: // stop was called a second time
 			}
 		},
-		apps:  map[string]*app{},
-		execs: map[name]*proc.Child{},
+		memory: rest.NewMemory(freshMemory, memoryGrowth),
+		apps:   map[string]*app{},
+		execs:  map[name]*proc.Child{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.children = proc.NewChildren()
@@ -154,7 +158,7 @@ func runRequest() (*abi.Request, error) {
 		return nil, fmt.Errorf("read the request of run: %w", err)
 	}
 	r := &abi.Request{}
-	if err := json.Unmarshal(text, r); err != nil {
+	if err := plainjson.Decode(text, r); err != nil {
 		return nil, fmt.Errorf("the request of run: %w", err)
 	}
 	return r, checkRequest(r)

@@ -2,10 +2,10 @@ package supervisor
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 )
 
@@ -15,6 +15,7 @@ func (s *Supervisor) server() *serve.Server {
 		Dispatch: s.dispatch,
 		Code:     codeOf,
 		Answered: func(c *serve.Asked) {
+			s.memory.Touch()
 			if c.Entrypoint == abi.Stop {
 				s.quit(c.Force)
 			}
@@ -52,6 +53,7 @@ func (s *Supervisor) dispatch(ctx context.Context, c *serve.Asked) error {
 // ended.
 func report(to *os.File, r abi.Ready) {
 	if to != nil {
-		_ = json.NewEncoder(to).Encode(r)
+		line, _ := plainjson.Encode(r) // numbers and a word
+		_, _ = to.Write(append(line, '\n'))
 	}
 }

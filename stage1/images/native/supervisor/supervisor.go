@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/proc/rest"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/container"
 )
 
@@ -21,6 +22,7 @@ type Supervisor struct {
 	log         io.Writer // for messages for which no caller waits
 	children    *proc.Children
 	filters     container.Filters
+	memory      *rest.Memory
 	// spawner makes the processes of apps; if it is nil, clone(2) does.
 	spawner Spawner
 

@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	// delay is the shortest time between some work and a look at the memory.
+	// delay is the time without work after which a process is at rest.
 	delay = 3 * time.Second
-	// interval is the shortest time between two looks at the memory.
+	// interval is the shortest time between two looks at the memory, and the longest time
+	// from some work to a look if the process does not come to rest.
 	interval = 30 * time.Second
 )
 
@@ -33,6 +34,8 @@ type Memory struct {
 	mu     sync.Mutex
 	timer  *time.Timer // nil until the first work
 	armed  bool
+	first  time.Time // of the first work after the last look, if armed
+	due    time.Time // of the next look, if armed
 	last   time.Time // of the last look
 	size   int       // bytes of anonymous memory after the last release
 	closed bool
@@ -45,15 +48,20 @@ func NewMemory(size, growth int) *Memory {
 	return &Memory{size: size, growth: growth, survey: takeSurvey, release: debug.FreeOSMemory}
 }
 
-// Touch is to be called with each piece of work. It schedules a look at the memory.
+// Touch is to be called with each piece of work. It schedules a look at the memory for the time
+// when the process is at rest: a look in the middle of the work would collect garbage twice.
 func (m *Memory) Touch() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.armed || m.closed {
+	if m.closed {
 		return
 	}
-	m.armed = true
-	after := max(delay, interval-time.Since(m.last))
+	now := time.Now()
+	if !m.armed {
+		m.armed, m.first = true, now
+	}
+	after := max(min(delay, m.first.Add(interval).Sub(now)), m.last.Add(interval).Sub(now))
+	m.due = now.Add(after)
 	if m.timer == nil {
 		m.timer = time.AfterFunc(after, m.look)
 	} else {
@@ -63,24 +71,25 @@ func (m *Memory) Touch() {
 
 func (m *Memory) look() {
 	m.mu.Lock()
-	m.armed, m.last = false, time.Now()
-	closed, bound := m.closed, m.size+m.growth
-	m.mu.Unlock()
-	if closed {
+	now, bound := time.Now(), m.size+m.growth
+	if m.closed || !m.armed || now.Before(m.due) { // the timer had expired when Touch reset it
+		m.mu.Unlock()
 		return
 	}
+	m.armed, m.last = false, now
+	m.mu.Unlock()
 	// runtime.ReadMemStats would not do: it makes the lists that a garbage collection makes, and
 	// does not count what is free and not given back.
-	now, err := m.survey()
-	if err != nil || now.anonymous > bound {
+	s, err := m.survey()
+	if err != nil || s.anonymous > bound {
 		m.release()
-		if now, err = m.survey(); err == nil {
+		if s, err = m.survey(); err == nil {
 			m.mu.Lock()
-			m.size = now.anonymous
+			m.size = s.anonymous
 			m.mu.Unlock()
 		}
 	}
-	now.unmap()
+	s.unmap()
 }
 
 // Stop ends it: nothing is given back any more.

@@ -47,10 +47,14 @@ func newProcess() *process {
 }
 
 func (p *process) work(bytes int) {
-	p.mu.Lock()
-	p.size += bytes
-	p.mu.Unlock()
+	p.grow(bytes)
 	p.Touch()
+}
+
+func (p *process) grow(bytes int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.size += bytes
 }
 
 // released returns the times of the releases.
@@ -66,14 +70,18 @@ func TestMemoryIsGivenBackAfterWorkAndNoOftenerThanEvery30Seconds(t *testing.T) 
 		synctest.Test(t, func(t *testing.T) {
 			p := newProcess()
 			p.unknown = unknown
-			for range 70 {
-				p.work(growth / 2)
-				time.Sleep(time.Second)
+			p.work(2 * growth)
+			time.Sleep(time.Second)
+			p.work(2 * growth)
+			time.Sleep(4500 * time.Millisecond) // at rest
+			for range 100 {
+				p.work(growth)
+				time.Sleep(700 * time.Millisecond) // so that no look is due at the time of some work
 			}
 			time.Sleep(time.Hour) // nothing is left to give back
-			want := []time.Duration{3 * time.Second, 33 * time.Second, 63 * time.Second, 93 * time.Second}
-			if !slices.Equal(p.released(), want) {
-				t.Errorf("given back at %v, want %v", p.released(), want)
+			want := []time.Duration{4 * time.Second, 35500 * time.Millisecond, 65600 * time.Millisecond, 95600 * time.Millisecond}
+			if got := p.released(); !slices.Equal(got, want) {
+				t.Errorf("given back at %v, want %v", got, want)
 			}
 			p.work(10 * growth)
 			p.Stop()
@@ -84,6 +92,25 @@ func TestMemoryIsGivenBackAfterWorkAndNoOftenerThanEvery30Seconds(t *testing.T) 
 			}
 		})
 	}
+}
+
+// The timer may expire while Touch sets it again.
+func TestATimerThatHasExpiredTooEarlyIsIgnored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProcess()
+		p.work(2 * growth)
+		time.Sleep(time.Second)
+		p.look()
+		if got := p.released(); len(got) > 0 {
+			t.Errorf("given back at %v, before the process was at rest", got)
+		}
+		time.Sleep(time.Hour)
+		p.grow(2 * growth)
+		p.look()
+		if got := p.released(); !slices.Equal(got, []time.Duration{3 * time.Second}) { // by the timer
+			t.Errorf("given back at %v", got)
+		}
+	})
 }
 
 func TestALittleGrowthIsLeftUntilThereIsMore(t *testing.T) {

@@ -18,6 +18,11 @@ func config(opts Options, logLevel string) string {
 	case opts.Old:
 		text = old
 	}
+	if opts.Tracing != "" {
+		for _, plugin := range []string{"io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp"} {
+			text = strings.Replace(text, "  \""+plugin+"\",\n", "", 1)
+		}
+	}
 	return strings.NewReplacer("DIR", opts.Dir, "SOCKETS", SocketDir(opts.Dir), "LEVEL", logLevel).Replace(text)
 }
 

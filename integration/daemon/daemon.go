@@ -38,6 +38,9 @@ type Options struct {
 	// Config replaces the usual configuration. In it DIR, SOCKETS and LEVEL stand for the
 	// private directory, the directory of the shims' sockets, and LogLevel.
 	Config string
+	// Tracing is the URL of a collector of OpenTelemetry, to which the daemon sends its spans by
+	// HTTP.
+	Tracing string
 }
 
 // Daemon is a running containerd.
@@ -70,6 +73,9 @@ func (d *Daemon) Resume(ctx context.Context) error {
 	defer log.Close()
 	cmd := exec.Command(filepath.Join(d.opts.Programs, "containerd"), "--config", d.configPath())
 	cmd.Env = append(append(os.Environ(), "PATH="+d.path), d.opts.Env...)
+	if d.opts.Tracing != "" {
+		cmd.Env = append(cmd.Env, "OTEL_EXPORTER_OTLP_ENDPOINT="+d.opts.Tracing, "OTEL_BSP_SCHEDULE_DELAY=100") // milliseconds
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	// In a process group of its own the daemon does not get the terminal's interrupt. It also
 	// ends with this process.

@@ -17,6 +17,7 @@ import (
 type metricsJob struct {
 	env                     *Env
 	listen, textfile, state string
+	spans                   string
 	every                   time.Duration
 	once                    bool
 }
@@ -28,14 +29,15 @@ func newMetrics(e *Env) *cobra.Command {
 	flags.StringVar(&j.listen, "listen", "", "serve the metrics by HTTP at `ADDRESS`: HOST:PORT, or unix:PATH")
 	flags.StringVar(&j.textfile, "textfile", "", "write the metrics to `PATH`, for the textfile collector of node_exporter")
 	flags.DurationVar(&j.every, "every", 15*time.Second, "collect once in this `TIME`, at least a second")
-	flags.BoolVar(&j.once, "once", false, "write the textfile once, and end")
+	flags.StringVar(&j.spans, "spans", "", "send the spans of calls to `TARGET`: http://HOST:PORT/v1/traces of an OpenTelemetry collector, or a file")
+	flags.BoolVar(&j.once, "once", false, "collect once, and end")
 	flags.StringVar(&j.state, "state", "", "keep the counters in `FILE`; if it is not given, in metrics/counters.json of the data directory")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case j.every < time.Second:
 			return errUsage(cmd, "--every: a collection takes up to a second")
-		case j.once && (j.textfile == "" || j.listen != ""):
-			return errUsage(cmd, "--once needs --textfile, and no --listen")
+		case j.once && (j.textfile == "" && j.spans == "" || j.listen != ""):
+			return errUsage(cmd, "--once needs --textfile or --spans, and no --listen")
 		}
 		if j.state == "" {
 			j.state = filepath.Join(dataDir(e), "metrics", "counters.json")
@@ -48,15 +50,23 @@ func newMetrics(e *Env) *cobra.Command {
 // run collects once, or until ctx ends. Without an option it prints the metrics and keeps
 // nothing.
 func (j *metricsJob) run(ctx context.Context) (err error) {
-	show := j.listen == "" && j.textfile == ""
-	c, err := metrics.New(dataDir(j.env), j.state, !show)
+	show := j.listen == "" && j.textfile == "" && j.spans == ""
+	var spans *metrics.Exporter
+	if j.spans != "" {
+		if spans, err = metrics.NewExporter(j.spans); err != nil {
+			return fmt.Errorf("metrics: %w", err)
+		}
+	}
+	c, err := metrics.New(dataDir(j.env), j.state, !show, spans)
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	var s metrics.Server
-	if err := j.collect(c, &s); err != nil {
+	if err := j.collect(ctx, c, &s); err != nil && (j.once || !errors.Is(err, errSpans)) {
 		return fmt.Errorf("metrics: %w", err)
+	} else if err != nil {
+		j.report(err)
 	}
 	if show {
 		return c.Write(j.env.Stdout)
@@ -95,17 +105,33 @@ func (j *metricsJob) repeat(ctx context.Context, c *metrics.Collector, s *metric
 			return
 		case <-tick.C:
 		}
-		if err := j.collect(c, s); err != nil {
-			fmt.Fprintf(j.env.Stderr, "rktctl metrics: %v\n", err)
+		if err := j.collect(ctx, c, s); err != nil && ctx.Err() == nil {
+			j.report(err)
 		}
 	}
 }
 
-// collect collects once, and passes the metrics on.
-func (j *metricsJob) collect(c *metrics.Collector, s *metrics.Server) error {
+func (j *metricsJob) report(err error) { fmt.Fprintf(j.env.Stderr, "rktctl metrics: %v\n", err) }
+
+// errSpans says that spans could not be sent.
+var errSpans = errors.New("spans")
+
+// collect collects once, passes the metrics on, and sends the spans.
+func (j *metricsJob) collect(ctx context.Context, c *metrics.Collector, s *metrics.Server) error {
 	if err := c.Collect(); err != nil {
 		return err
 	}
+	if err := j.pass(c, s); err != nil || j.spans == "" {
+		return err
+	}
+	if err := c.SendSpans(ctx); err != nil {
+		return fmt.Errorf("%w to %s: %w", errSpans, j.spans, err)
+	}
+	return nil
+}
+
+// pass passes the metrics on.
+func (j *metricsJob) pass(c *metrics.Collector, s *metrics.Server) error {
 	if j.textfile == "" {
 		return s.Take(c)
 	}

@@ -28,9 +28,18 @@ func TestMetricsAreWrittenToATextfileOrPrinted(t *testing.T) {
 	if got := onNode(t, configured(t), data, "metrics"); got.code != exitDone || !strings.Contains(got.stdout, line) {
 		t.Errorf("%+v", got)
 	}
-	for _, args := range [][]string{{"--once"}, {"--every", "1ms"}, {"x"}} {
+	for _, args := range [][]string{{"--once"}, {"--once", "--spans", "x", "--listen", "y"}, {"--every", "1ms"}, {"x"}} {
 		if got := onNode(t, configured(t), data, append([]string{"metrics"}, args...)...); got.code != exitUsage {
 			t.Errorf("%q: %+v", args, got)
+		}
+	}
+	spans := filepath.Join(dir, "spans.jsonl")
+	if got := onNode(t, configured(t), data, "metrics", "--spans", spans, "--once"); got.code != exitDone || got.stdout != "" || got.stderr != "" {
+		t.Errorf("%+v", got)
+	}
+	for _, target := range []string{"grpc://127.0.0.1:1", dir} {
+		if got := onNode(t, configured(t), data, "metrics", "--spans", target, "--once"); (got.code == exitWrong) != (target != dir) {
+			t.Errorf("%+v", got)
 		}
 	}
 	if got := onNode(t, configured(t), data, "metrics", "--listen", "nowhere"); got.code != exitWrong || got.stderr == "" {

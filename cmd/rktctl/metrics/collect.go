@@ -1,18 +1,14 @@
 package metrics
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
@@ -37,12 +33,15 @@ type Collector struct {
 	lock    *os.File
 	state   *state
 	gauges  *registry
+	tails   map[string]*tail // by the UUIDs of pods
+	spans   *Exporter        // nil: no spans are kept
 }
 
 // New returns a collector of a data directory, with the counters of a file, which need not
-// exist. With keep it writes the counters back, and no other collector may do so meanwhile.
-func New(dataDir, path string, keep bool) (*Collector, error) {
-	c := &Collector{dataDir: dataDir}
+// exist. With keep it writes the counters back, and no other collector may do so meanwhile. Spans
+// are kept for the exporter, unless it is nil; this needs keep.
+func New(dataDir, path string, keep bool, spans *Exporter) (*Collector, error) {
+	c := &Collector{dataDir: dataDir, tails: map[string]*tail{}, spans: spans}
 	var err error
 	if c.node, err = view.Open(dataDir); err != nil {
 		return nil, err
@@ -61,6 +60,12 @@ func New(dataDir, path string, keep bool) (*Collector, error) {
 
 // Close lets another collector keep the counters.
 func (c *Collector) Close() error {
+	for _, t := range c.tails {
+		t.close()
+	}
+	if c.spans != nil {
+		c.spans.Close()
+	}
 	if c.lock == nil {
 		return nil
 	}
@@ -81,17 +86,30 @@ func (c *Collector) Collect() error {
 	c.gauges = newRegistry()
 	seen := map[string]*position{}
 	for _, p := range pods {
-		at := c.state.Pods[p.UUID]
-		if at == nil {
-			at = &position{}
-			c.state.count("rkt_pods_seen_total", c.stage1(p.Stage1.Name))
+		t := c.tails[p.UUID]
+		if t == nil {
+			t = &tail{position: c.state.Pods[p.UUID], ids: map[string]string{}}
+			if t.position == nil {
+				t.position = &position{}
+				c.state.count("rkt_pods_seen_total", c.stage1(p.Stage1.Name))
+			}
+			c.tails[p.UUID] = t
 		}
-		seen[p.UUID] = at
+		seen[p.UUID] = t.position
+		t.see(p)
 		c.pod(p)
-		c.calls(p, at)
+		c.calls(t)
+	}
+	for uuid, t := range c.tails {
+		if seen[uuid] == nil {
+			c.calls(t)
+			t.close()
+			delete(c.tails, uuid)
+		}
 	}
 	c.state.Pods = seen
 	c.failures(failed)
+	c.gauges.set("rkt_spans_waiting", float64(len(c.state.Spans)))
 	c.gauges.set("rkt_collection_seconds", time.Since(began).Seconds())
 	if c.path == "" {
 		return nil
@@ -137,19 +155,21 @@ func resident(pid int) float64 {
 }
 
 // calls counts the new entries of a pod's journal.
-func (c *Collector) calls(p *view.Pod, at *position) {
-	for _, e := range at.read(p.Dir) {
+func (c *Collector) calls(t *tail) {
+	stage1 := c.stage1(t.pod.Stage1.Name)
+	for _, e := range t.read() {
 		if e.Entrypoint == "" {
 			for range e.Unknown {
-				c.state.count("rkt_unknown_fields_total", c.stage1(p.Stage1.Name))
+				c.state.count("rkt_unknown_fields_total", stage1)
 			}
 			continue
 		}
-		entrypoint := string(e.Entrypoint)
-		if !slices.Contains(abi.Entrypoints(), e.Entrypoint) {
-			entrypoint = other
+		if c.spans != nil {
+			if x, ok := t.spanOf(&e); ok {
+				c.state.keepSpan(x)
+			}
 		}
-		labels := []label{c.stage1(p.Stage1.Name), {"entrypoint", entrypoint}}
+		labels := []label{stage1, {"entrypoint", entrypointOf(&e)}}
 		if e.Code != 0 && e.State == "" {
 			c.state.count("rkt_entrypoint_failures_total", append(labels, label{"code", codeOf(e.Code)})...)
 		}
@@ -159,6 +179,14 @@ func (c *Collector) calls(p *view.Pod, at *position) {
 			c.state.observe("rkt_entrypoint_seconds", e.Millis/1000, labels...)
 		}
 	}
+}
+
+// entrypointOf returns the name of an entry's entrypoint.
+func entrypointOf(e *journal.Entry) string {
+	if !slices.Contains(abi.Entrypoints(), e.Entrypoint) {
+		return other
+	}
+	return string(e.Entrypoint)
 }
 
 // codeOf returns the label of an exit code.
@@ -214,60 +242,4 @@ func fieldOf(pointer string) string {
 		return other
 	}
 	return pointer
-}
-
-// position says how far a journal was counted.
-type position struct {
-	Inode  uint64 `json:"inode,omitempty"`
-	Offset int64  `json:"offset,omitempty"`
-}
-
-// read returns the entries after the position and moves it to the end. If the journal was
-// rotated since, it reads the rest of the old one first.
-func (at *position) read(dir string) []journal.Entry {
-	f, inode := open(filepath.Join(dir, journal.File))
-	if f == nil {
-		return nil
-	}
-	defer f.Close()
-	var entries []journal.Entry
-	if inode != at.Inode {
-		if old, oldInode := open(filepath.Join(dir, journal.Old)); old != nil {
-			if oldInode == at.Inode || at.Inode == 0 {
-				entries, _ = from(old, at.Offset)
-			}
-			_ = old.Close()
-		}
-		at.Inode, at.Offset = inode, 0
-	}
-	more, n := from(f, at.Offset)
-	at.Offset += n
-	return append(entries, more...)
-}
-
-// maxJournal is how much is read of a journal at a time, in bytes.
-const maxJournal = 1 << 20
-
-// from returns the entries of the whole lines after an offset, and the length of these lines.
-func from(f *os.File, offset int64) (entries []journal.Entry, n int64) {
-	text, err := io.ReadAll(io.NewSectionReader(f, offset, maxJournal))
-	if err != nil {
-		return nil, 0
-	}
-	text = text[:bytes.LastIndexByte(text, '\n')+1]
-	return journal.Parse(text), int64(len(text))
-}
-
-// open opens a regular file and returns its inode.
-func open(path string) (*os.File, uint64) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, 0
-	}
-	st, err := f.Stat()
-	if s, ok := st.Sys().(*syscall.Stat_t); err == nil && ok && st.Mode().IsRegular() {
-		return f, s.Ino
-	}
-	_ = f.Close()
-	return nil, 0
 }

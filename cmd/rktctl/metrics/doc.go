@@ -5,6 +5,9 @@
 //	                                              ▲  │
 //	                                              └──┴─ the file with the counters
 //
+// It also makes spans of the calls of clients that trace, and sends them in OTLP's JSON encoding:
+// docs/adr/0030.
+//
 // Counters go on when pods end, and when this program ends: a file has them, and for each pod
 // how far its journal was counted. Calls of a pod that has begun and ended between two
 // collections are not counted.

@@ -30,6 +30,7 @@ type bench struct {
 	state string
 	store *disk.Store
 	c     *Collector
+	spans *Exporter
 }
 
 func newBench(t *testing.T) *bench {
@@ -51,7 +52,7 @@ func (b *bench) open() {
 		_ = b.c.Close()
 	}
 	var err error
-	if b.c, err = New(b.data, b.state, true); err != nil {
+	if b.c, err = New(b.data, b.state, true, b.spans); err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { _ = b.c.Close() })
@@ -284,11 +285,11 @@ func TestTwoHundredPodsAreCollectedInASecond(t *testing.T) {
 
 func TestOnlyOneProcessKeepsTheCounters(t *testing.T) {
 	b := newBench(t)
-	if _, err := New(b.data, b.state, true); err == nil || !strings.Contains(err.Error(), "another process keeps the counters") {
+	if _, err := New(b.data, b.state, true, b.spans); err == nil || !strings.Contains(err.Error(), "another process keeps the counters") {
 		t.Error(err)
 	}
 	b.collect()
-	shown, err := New(b.data, b.state, false)
+	shown, err := New(b.data, b.state, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +316,7 @@ func TestADamagedFileOfCountersIsAnError(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := New(b.data, path, false); err == nil || !strings.Contains(err.Error(), "remove it to begin at zero") {
+		if _, err := New(b.data, path, false, nil); err == nil || !strings.Contains(err.Error(), "remove it to begin at zero") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -31,7 +31,8 @@ type state struct {
 	Counters map[string]float64   `json:"counters"` // by their lines in the text
 	Values   map[string][]string  `json:"values"`   // of bounded labels
 	Pods     map[string]*position `json:"pods"`
-	Failures map[string]int       `json:"failures"` // how many of each record were counted
+	Failures map[string]int       `json:"failures"`        // how many of each record were counted
+	Spans    []span               `json:"spans,omitempty"` // that were not sent yet
 }
 
 // readState reads the file. Without it, counting begins.

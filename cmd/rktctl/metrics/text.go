@@ -86,6 +86,9 @@ var families = []family{
 	{"rkt_entrypoint_failures_total", "counter", "Calls of entrypoints that have failed, by exit code."},
 	{"rkt_failed_starts_total", "counter", "Starts of pods and apps that have failed, by step."},
 	{"rkt_refused_fields_total", "counter", "Starts that have failed because of a field of config.json."},
+	{"rkt_spans_waiting", "gauge", "Spans that were not sent yet."},
+	{"rkt_spans_sent_total", "counter", "Spans that were sent."},
+	{"rkt_spans_dropped_total", "counter", "Spans that were not sent, because they were refused or too many waited."},
 	{"rkt_unknown_fields_total", "counter", "Fields that were ignored, because no OCI runtime spec has them."},
 }
 

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
@@ -312,7 +311,7 @@ func (a *app) adopt(ctx context.Context, q *process, p *Process) {
 		a.ended(ctx, q, abi.Status(e))
 	})
 	if err != nil {
-		log.G(ctx).WithError(err).Errorf("%s: cannot wait for its process; reported as killed", q.name())
+		a.logOf(ctx, q, err).Errorf("%s: cannot wait for its process; reported as killed", q.name())
 		a.ended(ctx, q, killed())
 	}
 }
@@ -352,7 +351,7 @@ func (a *app) awaitOutcome(ctx context.Context, q *process, p *Process) {
 		if q.status().State.final() {
 			return
 		}
-		log.G(ctx).Warnf("%s: process %d was reaped before stage 0 could look, the ready line names no recorder, and the stage1 has announced no exit; reported as %d", q.name(), p.PID, st.Code)
+		a.logOf(ctx, q, nil).Warnf("%s: process %d was reaped before stage 0 could look, the ready line names no recorder, and the stage1 has announced no exit; reported as %d", q.name(), p.PID, st.Code)
 	}
 	a.writeStatus(ctx, q, st)
 	a.ended(ctx, q, st)
@@ -365,7 +364,7 @@ func (a *app) writeStatus(ctx context.Context, q *process, st abi.Status) {
 		return
 	}
 	if err := abi.WriteStatus(a.session.statusDir(), string(a.name), "", st); err != nil {
-		log.G(ctx).WithError(err).Errorf("%s: cannot record its exit", q.name())
+		a.logOf(ctx, q, err).Errorf("%s: cannot record its exit", q.name())
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
@@ -42,7 +41,7 @@ func (p *Pod) newCgroup(ctx context.Context, id, spec string, res *specs.LinuxRe
 		return nil, err
 	}
 	if from, moved := path.Moved(g); moved {
-		log.G(ctx).Warnf("container %s: the cgroup %s is in use, so the container is in %s", id, from, g.Path())
+		Log(ctx, AppID(id), "", nil).Warnf("container %s: the cgroup %s is in use, so the container is in %s", id, from, g.Path())
 	}
 	tellIgnored(ctx, id, res)
 	return g, nil
@@ -51,6 +50,6 @@ func (p *Pod) newCgroup(ctx context.Context, id, spec string, res *specs.LinuxRe
 // tellIgnored logs the limits of a container that have not been set.
 func tellIgnored(ctx context.Context, id string, res *specs.LinuxResources) {
 	if ignored := cgroup.Ignored(res); len(ignored) > 0 {
-		log.G(ctx).Infof("container %s: limits that are not set: %s", id, strings.Join(ignored, ", "))
+		Log(ctx, AppID(id), "", nil).Infof("container %s: limits that are not set: %s", id, strings.Join(ignored, ", "))
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
@@ -325,7 +324,7 @@ func (a *app) endNow(ctx context.Context) error {
 	limit, cancel := context.WithTimeout(ctx, debugEndLimit)
 	defer cancel()
 	if err := a.kill(limit, true); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsFailedPrecondition(err) {
-		log.G(ctx).WithError(err).Warnf("container %s: cannot be killed by its stage1", a.id)
+		a.log(ctx, err).Warnf("container %s: cannot be killed by its stage1", a.id)
 		if err := a.cgroup.Kill(limit); err != nil {
 			return err
 		}

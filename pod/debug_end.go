@@ -3,8 +3,6 @@ package pod
 import (
 	"context"
 	"sync"
-
-	"github.com/containerd/log"
 )
 
 // endDebugs ends the debug apps of a target, or all of the pod if target is nil, and waits for
@@ -22,7 +20,7 @@ func (p *Pod) endDebugs(ctx context.Context, target *app) {
 	for _, d := range ending {
 		all.Go(func() {
 			if err := d.end(ctx); err != nil {
-				log.G(ctx).WithError(err).Warn("a debug app is left behind")
+				d.target.log(ctx, err).Warn("a debug app is left behind")
 			}
 		})
 	}

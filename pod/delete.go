@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
@@ -89,7 +88,7 @@ func (a *app) dropExec(ctx context.Context, e *execution) {
 	delete(a.execs, e.exec)
 	a.mu.Unlock()
 	if err != nil {
-		log.G(ctx).WithError(err).Warnf("%s: left behind by its deletion", e.name())
+		a.logOf(ctx, e.process, err).Warnf("%s: left behind by its deletion", e.name())
 	}
 	_ = e.step(stepDeleted)
 }
@@ -125,12 +124,12 @@ func (a *app) takeDown(ctx context.Context) error {
 	drain(ctx, a.process)
 	a.closeExecs(ctx)
 	if err := a.dismantle(ctx); err != nil {
-		log.G(ctx).WithError(err).Warnf("container %s: left behind by its deletion", a.id)
+		a.log(ctx, err).Warnf("container %s: left behind by its deletion", a.id)
 	}
 	pushed := a.push(Event{Kind: EventDeleted, Exit: a.status().Exit})
 	// The id is free after the event: a new app of it has no event before that.
 	if err := a.pod.forget(ctx, a); err != nil {
-		log.G(ctx).WithError(err).Warnf("container %s: its pod is left behind", a.id)
+		a.log(ctx, err).Warnf("container %s: its pod is left behind", a.id)
 	}
 	return pushed
 }
@@ -156,7 +155,7 @@ func (a *app) closeExecs(ctx context.Context) {
 	a.mu.Unlock()
 	for _, e := range execs {
 		if err := e.stdio.Close(); err != nil {
-			log.G(ctx).WithError(err).Warnf("%s: close its streams", e.name())
+			a.logOf(ctx, e.process, err).Warnf("%s: close its streams", e.name())
 		}
 		for _, t := range []step{stepExited, stepDelete, stepDeleted} {
 			_ = e.step(t) // the exec takes only the steps that are legal for it

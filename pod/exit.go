@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/containerd/log"
-
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -62,23 +60,23 @@ func (a *app) finish(ctx context.Context, st abi.Status, execs []*execution) {
 			continue
 		}
 		if _, err := e.wait(limit); err != nil {
-			e.lost(ctx)
+			a.lost(ctx, e)
 		}
 	}
 }
 
 // lost ends an exec whose app has ended. If the exec is still being started, the start
 // fails, and no event of the exec is published.
-func (e *execution) lost(ctx context.Context) {
+func (a *app) lost(ctx context.Context, e *execution) {
 	if exit := toExit(killed()); !e.giveUp(exit) {
 		e.exited(exit)
 	}
-	log.G(ctx).Warnf("%s: no exit %s after its container's; reported as 137", e.name(), execDrain)
+	a.logOf(ctx, e.process, nil).Warnf("%s: no exit %s after its container's; reported as 137", e.name(), execDrain)
 }
 
 func (a *app) killRest(ctx context.Context) {
 	if err := a.cgroup.Kill(ctx); err != nil {
-		log.G(ctx).WithError(err).Warnf("container %s: its first process has ended; cannot kill the rest", a.id)
+		a.log(ctx, err).Warnf("container %s: its first process has ended; cannot kill the rest", a.id)
 	}
 }
 
@@ -90,7 +88,7 @@ func (a *app) stage1Ended(ctx context.Context) {
 		return
 	}
 	if err := a.cgroup.Kill(ctx); err != nil {
-		log.G(ctx).WithError(err).Errorf("container %s: its stage1 has died; cannot kill its processes", a.id)
+		a.log(ctx, err).Errorf("container %s: its stage1 has died; cannot kill its processes", a.id)
 	}
 	for _, e := range a.allExecs() {
 		if e.running() && e.description().Recorder == RecordedByStage1 {
@@ -125,7 +123,7 @@ func (s *session) statusDir() string { return filepath.Join(s.dir.Path(), abi.St
 func (s *session) readStatus(name disk.AppName, exec ExecID) (abi.Status, bool) {
 	st, err := abi.ReadStatus(s.statusDir(), string(name), string(exec))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		log.L.WithError(err).Warnf("pod %s: unreadable exit status", s.dir.UUID())
+		s.log(context.Background(), err).Warnf("pod %s: unreadable exit status", s.dir.UUID())
 	}
 	return st, err == nil
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/containerd/log"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -109,7 +108,7 @@ func (w *networkWatch) tell(ctx context.Context, now bool) {
 		for now || w.changed() {
 			now = false
 			if err := w.session.stage1.Invoke(ctx, w.call()); err != nil && w.session.alive() {
-				log.G(ctx).WithError(err).Warn("a change of the network namespace")
+				w.session.log(ctx, err).Warn("a change of the network namespace")
 			}
 		}
 	}()

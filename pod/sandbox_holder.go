@@ -10,7 +10,6 @@ import (
 	"syscall"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -24,7 +23,7 @@ const holderScore = -998
 func (h *holder) kill(ctx context.Context) {
 	err := proc.Signal(h.pid, h.start, syscall.SIGKILL)
 	if err != nil && !errors.Is(err, proc.ErrGone) {
-		log.G(ctx).WithError(err).Errorf("kill the holder %d of a pod", h.pid)
+		Log(ctx, "", "", err).Errorf("kill the holder %d of a pod", h.pid)
 	}
 }
 
@@ -115,10 +114,10 @@ func (sb *sandbox) released(ctx context.Context, e Exit) {
 	ctx, cancel := context.WithTimeout(ctx, execDrain)
 	defer cancel()
 	if !sb.current().stopRequested() {
-		log.G(ctx).Warnf("sandbox %s: its holder %d has ended with code %d: its containers are killed", sb.config.ID, sb.holder.pid, e.Code)
+		sb.session.log(ctx, nil).Warnf("sandbox %s: its holder %d has ended with code %d: its containers are killed", sb.config.ID, sb.holder.pid, e.Code)
 	}
 	if err := sb.pod.killApps(ctx, 0); err != nil {
-		log.G(ctx).WithError(err).Errorf("sandbox %s: its holder has ended; cannot kill its containers", sb.config.ID)
+		sb.session.log(ctx, err).Errorf("sandbox %s: its holder has ended; cannot kill its containers", sb.config.ID)
 	}
 	sb.ended(e)
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 )
 
 // StopSandbox ends every app of the pod, and then the holder of its namespaces. With
@@ -70,11 +69,11 @@ func (p *Pod) ShutdownSandbox(ctx context.Context, id string) error {
 	limit, cancel := context.WithTimeout(ctx, shutdownLimit)
 	defer cancel()
 	if err := p.StopSandbox(limit, id, 0); err != nil {
-		log.G(ctx).WithError(err).Warn("shut down a sandbox that does not stop")
+		sb.session.log(ctx, err).Warn("shut down a sandbox that does not stop")
 	}
 	for _, a := range p.all() {
 		if _, err := a.delete(limit); err != nil && !errdefs.IsNotFound(err) {
-			log.G(ctx).WithError(err).Warnf("container %s: not deleted with its sandbox", a.id)
+			a.log(ctx, err).Warnf("container %s: not deleted with its sandbox", a.id)
 		}
 	}
 	s := sb.session

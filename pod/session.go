@@ -8,8 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/containerd/log"
-
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -181,7 +179,7 @@ func (s *session) listen(ctx context.Context) {
 	for lines.Scan() {
 		n, err := abi.ParseNotice(lines.Text(), time.Now())
 		if err != nil {
-			log.G(ctx).WithError(err).Warnf("stage1 %s: %s", s.stage1.Name(), unread(n))
+			s.log(ctx, err).Warnf("stage1 %s: %s", s.stage1.Name(), unread(n))
 		}
 		switch {
 		case n.OOM:
@@ -191,7 +189,7 @@ func (s *session) listen(ctx context.Context) {
 		}
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		log.G(ctx).WithError(err).Errorf("stage1 %s: its notices cannot be read any more; it counts as ended", s.stage1.Name())
+		s.log(ctx, err).Errorf("stage1 %s: its notices cannot be read any more; it counts as ended", s.stage1.Name())
 	}
 	s.endApps(ctx)
 }
@@ -209,7 +207,7 @@ func (s *session) oomNoticed(ctx context.Context, app string) {
 	a := s.pod.byName(s, disk.AppName(app))
 	switch {
 	case !s.stage1.Owns(abi.OwnResources):
-		log.G(ctx).Warnf("stage1 %s: notice \"oom %.80s\" ignored: its image does not declare %s %s", s.stage1.Name(), app, abi.AnnotationOwn, abi.OwnResources)
+		s.log(ctx, nil).Warnf("stage1 %s: notice \"oom %.80s\" ignored: its image does not declare %s %s", s.stage1.Name(), app, abi.AnnotationOwn, abi.OwnResources)
 	case a != nil:
 		a.oomKilled()
 	}
@@ -233,7 +231,7 @@ func (s *session) exitNoticed(ctx context.Context, n abi.Notice) {
 	if n.Status == nil {
 		st, err := abi.ReadStatus(s.statusDir(), n.App, n.Exec)
 		if err != nil {
-			log.G(ctx).WithError(err).Warnf("stage1 %s announced an exit without recording it; reported as 137", s.stage1.Name())
+			a.logOf(ctx, q, err).Warnf("stage1 %s announced an exit without recording it; reported as 137", s.stage1.Name())
 			st = killed()
 		}
 		n.Status = &st
@@ -291,7 +289,7 @@ func (p *Pod) endBehind(ctx context.Context, s *session, last *disk.AppDir) erro
 	go func() {
 		defer release()
 		if err := remove(); err != nil {
-			log.G(ctx).WithError(err).Warnf("container %s: left behind by its deletion", last.Record().ID)
+			s.logOf(ctx, AppID(last.Record().ID), "", err).Warnf("container %s: left behind by its deletion", last.Record().ID)
 		}
 	}()
 	return nil
@@ -303,7 +301,7 @@ func (s *session) remove(ctx context.Context) error {
 	err := s.dir.MarkExited()
 	if s.stage1.Has(abi.GC) {
 		if gcErr := s.stage1.Invoke(ctx, s.call(abi.GC, "")); gcErr != nil {
-			log.G(ctx).WithError(gcErr).Warnf("pod %s: gc failed; its directory is removed all the same", s.dir.UUID())
+			s.log(ctx, gcErr).Warnf("pod %s: gc failed; its directory is removed all the same", s.dir.UUID())
 		}
 	}
 	err = errors.Join(err, s.owner.remove(ctx, func() error {
@@ -333,10 +331,10 @@ func (s *session) endSupervisor(ctx context.Context) {
 			c := s.call(abi.Stop, "")
 			c.Force = force
 			if err := s.stage1.Invoke(ctx, c); err != nil {
-				log.G(ctx).WithError(err).Warnf("pod %s: stop failed", s.dir.UUID())
+				s.log(ctx, err).Warnf("pod %s: stop failed", s.dir.UUID())
 			}
 		} else if err := s.terminate(force); err != nil {
-			log.G(ctx).WithError(err).Warnf("pod %s: cannot signal its supervisor", s.dir.UUID())
+			s.log(ctx, err).Warnf("pod %s: cannot signal its supervisor", s.dir.UUID())
 		}
 		grace := stopGrace
 		if force {
@@ -347,7 +345,7 @@ func (s *session) endSupervisor(ctx context.Context) {
 		}
 	}
 	if err := s.sup.Kill(); err != nil {
-		log.G(ctx).WithError(err).Errorf("pod %s: cannot kill its supervisor", s.dir.UUID())
+		s.log(ctx, err).Errorf("pod %s: cannot kill its supervisor", s.dir.UUID())
 	}
 	<-s.sup.Done
 }

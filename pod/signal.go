@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -98,7 +97,7 @@ func (a *app) send(ctx context.Context, q *process, sig, pid int, start uint64) 
 	if err == nil || errdefs.IsNotFound(err) {
 		return err
 	}
-	log.G(ctx).WithError(err).Warnf("%s: the stage1 does not kill it; killed by its pid", q.name())
+	a.logOf(ctx, q, err).Warnf("%s: the stage1 does not kill it; killed by its pid", q.name())
 	err = sendByPID(q, pid, start, killSignal)
 	if errdefs.IsNotFound(err) { // it was alive before: the stage1 has killed it, and not said so
 		return nil
@@ -178,7 +177,7 @@ func (a *app) signalAllInside(ctx context.Context, sig int) error {
 	if err == nil || errdefs.IsNotFound(err) {
 		return err
 	}
-	log.G(ctx).WithError(err).Warnf("container %s: the stage1 does not kill its processes; their proxies are killed", a.id)
+	a.log(ctx, err).Warnf("container %s: the stage1 does not kill its processes; their proxies are killed", a.id)
 	return a.killProcesses(ctx)
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/containerd/log"
-
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
@@ -48,10 +46,10 @@ func (a *app) startApp(ctx context.Context) (int, error) {
 		return 0, a.session.failure(a.name, err)
 	}
 	if err := a.becomes(); err != nil {
-		log.G(ctx).WithError(err).Warnf("container %s: its pid is not on record", a.id)
+		a.log(ctx, err).Warnf("container %s: its pid is not on record", a.id)
 	}
 	if err := a.disk.MarkStarted(); err != nil { // only people and rktctl read it
-		log.G(ctx).WithError(err).Warnf("container %s: the time of its start is not on record", a.id)
+		a.log(ctx, err).Warnf("container %s: the time of its start is not on record", a.id)
 	}
 	if err := a.push(Event{Kind: EventStarted}); err != nil {
 		return 0, err
@@ -84,7 +82,7 @@ func (a *app) abort(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, abortLimit)
 	defer cancel()
 	if err := a.killProcesses(ctx); err != nil {
-		log.G(ctx).WithError(err).Errorf("container %s: its start has failed; cannot kill what is left of it", a.id)
+		a.log(ctx, err).Errorf("container %s: its start has failed; cannot kill what is left of it", a.id)
 		return
 	}
 	_, _ = a.wait(ctx)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"github.com/containerd/log"
-
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 )
 
@@ -16,7 +14,7 @@ func (a *app) tellUnknown(ctx context.Context, what string, exec ExecID, fields 
 	if len(fields) == 0 {
 		return
 	}
-	log.G(ctx).Warnf("container %s: %s has fields that the OCI runtime spec does not have and that are ignored: %s", a.id, what, strings.Join(fields, ", "))
+	a.session.logOf(ctx, a.id, exec, nil).Warnf("container %s: %s has fields that the OCI runtime spec does not have and that are ignored: %s", a.id, what, strings.Join(fields, ", "))
 	c := a.call("")
 	c.Request.Exec = string(exec)
 	a.session.stage1.NoteUnknown(c, fields)

@@ -11,7 +11,6 @@ import (
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
-	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -102,7 +101,7 @@ func (s *Service) debug(ctx context.Context, st debugStream) (err error) {
 	end := func() error { return d.End(context.WithoutCancel(ctx)) }
 	defer func() {
 		if endErr := end(); endErr != nil {
-			log.G(ctx).WithError(endErr).Warn("a debug app is left behind")
+			pod.Log(ctx, pod.AppID(r.App), "", endErr).Warn("a debug app is left behind")
 		}
 	}()
 	if err := st.send(debug.Message{Prepared: preparedOf(d.Facts())}); err != nil {
@@ -145,7 +144,7 @@ func (s *Service) runDebug(ctx context.Context, st debugStream, d pod.Debug, r *
 	}
 	note := pod.DebugNote{Began: time.Now(), UID: r.UID, Login: r.Login, PID: r.PID, Image: r.Image, Digest: r.Digest}
 	d.Note(note)
-	log.G(ctx).Infof("user %d %q debugs container %s with the image %s %s", r.UID, r.Login, r.App, r.Image, r.Digest)
+	pod.Log(ctx, pod.AppID(r.App), "", nil).Infof("user %d %q debugs container %s with the image %s %s", r.UID, r.Login, r.App, r.Image, r.Digest)
 	exit := pod.Exit{Code: 128, At: time.Now()} // of an app that was not started
 	defer func() {
 		if exit.At.IsZero() { // the call ends before the app
@@ -199,7 +198,7 @@ func controlDebug(ctx context.Context, st debugStream, d pod.Debug) {
 			err = d.Resize(pod.Size{Width: c.Size.Width, Height: c.Size.Height})
 		}
 		if err != nil && !errdefs.IsNotFound(err) {
-			log.G(ctx).WithError(err).Warn("debug")
+			pod.Log(ctx, pod.AppID(d.Facts().ID), "", err).Warn("debug")
 		}
 	}
 }

@@ -1,11 +1,11 @@
 package shim
 
 import (
+	"context"
 	"time"
 
 	"github.com/containerd/containerd/api/events"
 	"github.com/containerd/containerd/api/types"
-	"github.com/containerd/log"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
@@ -25,12 +25,12 @@ func (p publisher) Publish(e pod.Event) {
 	}
 	topic, msg := message(e)
 	if msg == nil {
-		log.L.Warnf("no event of containerd's for %q of container %s", e.Kind, e.App)
+		pod.Log(context.Background(), e.App, e.Exec, nil).Warnf("no event of containerd's for %q of container %s", e.Kind, e.App)
 		return
 	}
 	body, err := anyOf(msg)
 	if err != nil {
-		log.L.WithError(err).Errorf("event %s of container %s", topic, e.App)
+		pod.Log(context.Background(), e.App, e.Exec, err).Errorf("event %s of container %s", topic, e.App)
 		return
 	}
 	p.s.events.put(&types.Envelope{

@@ -12,7 +12,6 @@ import (
 	"github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -88,13 +87,13 @@ func (s *Service) create(ctx context.Context, r *task.CreateTaskRequest) (*task.
 // restart either (requirements.md#R4).
 func (s *Service) endIfUnused(ctx context.Context, id string) {
 	if _, err := s.shutdown(ctx, &task.ShutdownRequest{ID: id}); err != nil {
-		log.G(ctx).WithError(err).Warn("end after an abandoned create")
+		pod.Log(ctx, pod.AppID(id), "", err).Warn("end after an abandoned create")
 	}
 }
 
 func (s *Service) createApp(ctx context.Context, r *task.CreateTaskRequest) (pod.Status, error) {
 	id := pod.AppID(r.ID)
-	opts, names, err := s.options(ctx, r.Options)
+	opts, names, err := s.options(ctx, id, r.Options)
 	if err != nil {
 		return pod.Status{}, fmt.Errorf("create container %s: %w", id, err)
 	}
@@ -110,7 +109,7 @@ func (s *Service) createApp(ctx context.Context, r *task.CreateTaskRequest) (pod
 		streams: streams{r.Stdin, r.Stdout, r.Stderr, r.Terminal}, bundle: r.Bundle,
 		rootfs: r.Rootfs, checkpoint: r.Checkpoint,
 	}
-	p.stdio, err = s.opener.open(ctx, p.streams, owner{id, r.Bundle, opts.IoUID, opts.IoGID})
+	p.stdio, err = s.opener.open(ctx, p.streams, owner{app: id, bundle: r.Bundle, uid: opts.IoUID, gid: opts.IoGID})
 	if err != nil {
 		return pod.Status{}, fmt.Errorf("create container %s: %w", id, err)
 	}
@@ -187,7 +186,7 @@ func (s *Service) exec(ctx context.Context, r *task.ExecProcessRequest) (*emptyp
 	}
 	defer release()
 	p := &process{streams: streams{r.Stdin, r.Stdout, r.Stderr, r.Terminal}, bundle: processOf(st.Tag).bundle}
-	p.stdio, err = s.opener.open(ctx, p.streams, owner{app: id, bundle: p.bundle})
+	p.stdio, err = s.opener.open(ctx, p.streams, owner{app: id, exec: exec, bundle: p.bundle})
 	if err != nil {
 		return nil, fmt.Errorf("exec %s in container %s: %w", exec, id, err)
 	}

@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -39,7 +38,7 @@ const (
 type logger struct {
 	argv     []string
 	env      []string
-	bundle   string // of the app; empty if the program needs no note on disk
+	own      *owner // of the output; without a bundle the program needs no note on disk
 	strict   bool
 	opener   *opener
 	read     [3]*os.File // by descriptor of the process; plain, shared with the program
@@ -65,7 +64,7 @@ func (o *opener) startLogger(ctx context.Context, t target, own owner, mode end,
 	l := &logger{
 		argv:     append([]string{t.path}, t.args...),
 		env:      append(os.Environ(), "CONTAINER_ID="+string(own.app), "CONTAINER_NAMESPACE="+o.namespace),
-		bundle:   own.bundle,
+		own:      &own,
 		strict:   t.strict,
 		opener:   o,
 		released: make(chan struct{}),
@@ -135,7 +134,7 @@ func (l *logger) spawn(ready *os.File) (*loggerProcess, error) {
 		Env:   l.env,
 		Files: []*os.File{null, null, null, l.read[1], l.read[2], ready},
 		Sys:   &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
-	}, func(c *proc.Child, _ proc.Exit) { forgetLogger(l.bundle, c.PID()) })
+	}, func(c *proc.Child, _ proc.Exit) { forgetLogger(l.own.bundle, c.PID()) })
 	p := &loggerProcess{child: child, began: time.Now()}
 	if pidfd >= 0 {
 		p.pidfd = os.NewFile(uintptr(pidfd), "pidfd")
@@ -144,10 +143,10 @@ func (l *logger) spawn(ready *os.File) (*loggerProcess, error) {
 		proc.CloseFiles(p.pidfd)
 		return nil, err
 	}
-	if l.bundle == "" {
+	if l.own.bundle == "" {
 		return p, nil
 	}
-	if err := recordLogger(l.bundle, child.PID()); err != nil {
+	if err := recordLogger(l.own.bundle, child.PID()); err != nil {
 		l.kill(p)
 		return nil, fmt.Errorf("note its process: %w", err)
 	}
@@ -202,7 +201,7 @@ func (l *logger) run(p *loggerProcess) {
 		if crashes++; time.Since(p.began) > loggerYoung {
 			crashes = 1
 		}
-		log.L.Warnf("logger %s ended while there was output to come", l.argv[0])
+		l.own.log(nil).Warnf("logger %s ended while there was output to come", l.argv[0])
 		if p = l.successor(crashes); p == nil {
 			l.discard()
 			l.release()
@@ -221,7 +220,7 @@ func (l *logger) successor(crashes int) *loggerProcess {
 	p, err := l.start(ready)
 	if err != nil {
 		if l.ctx.Err() == nil {
-			log.L.WithError(err).Error("a logger that died has no successor")
+			l.own.log(err).Error("a logger that died has no successor")
 		}
 		return nil
 	}
@@ -245,7 +244,7 @@ func (l *logger) discard() {
 	if l.ctx.Err() != nil {
 		return
 	}
-	log.L.Errorf("logger %s keeps ending: the output is thrown away", l.argv[0])
+	l.own.log(nil).Errorf("logger %s keeps ending: the output is thrown away", l.argv[0])
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, f := range l.read[1:] {
@@ -253,10 +252,10 @@ func (l *logger) discard() {
 		// runtime's poller, and the program's own open file must stay in blocking mode.
 		src, err := openPolled(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.O_RDONLY)
 		if err != nil {
-			log.L.WithError(err).Error("output without a logger cannot be read")
+			l.own.log(err).Error("output without a logger cannot be read")
 			continue
 		}
-		p := &pump{src: src, dst: &sink{name: "nowhere"}, buffers: l.opener.buffers}
+		p := &pump{src: src, dst: &sink{name: "nowhere"}, buffers: l.opener.buffers, own: l.own}
 		stop := context.AfterFunc(l.ctx, func() { proc.CloseFiles(src) })
 		wg.Go(func() {
 			defer stop()
@@ -284,7 +283,7 @@ func (l *logger) terminate(p *loggerProcess) {
 	case <-p.child.Done():
 		return
 	case <-limit.C:
-		log.L.Warnf("logger %s does not end %s after SIGTERM: killed", l.argv[0], loggerStop)
+		l.own.log(nil).Warnf("logger %s does not end %s after SIGTERM: killed", l.argv[0], loggerStop)
 	case <-l.opener.hurry.Done():
 	}
 	_ = p.child.KillGroup()

@@ -4,17 +4,17 @@ import (
 	"context"
 	"strings"
 
-	"github.com/containerd/log"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/options"
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
-// options reads the runtime options of a Create request, and logs unused ones once.
+// options reads the runtime options of an app's Create request, and logs unused ones once.
 // Options that concern the whole pod took effect when its server was started. options also
 // returns the names of all options that are set, for people.
-func (s *Service) options(ctx context.Context, a *anypb.Any) (abi.Options, []string, error) {
+func (s *Service) options(ctx context.Context, id pod.AppID, a *anypb.Any) (abi.Options, []string, error) {
 	o, unused, err := options.Parse(a)
 	if err != nil {
 		return abi.Options{}, nil, err
@@ -24,7 +24,7 @@ func (s *Service) options(ctx context.Context, a *anypb.Any) (abi.Options, []str
 	}
 	if len(unused) > 0 {
 		s.unusedOnce.Do(func() {
-			log.G(ctx).Infof("runtime options: accepted and not used: %s", strings.Join(unused, ", "))
+			pod.Log(ctx, id, "", nil).Infof("runtime options: accepted and not used: %s", strings.Join(unused, ", "))
 		})
 	}
 	return abi.Options{

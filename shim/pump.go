@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 )
 
@@ -38,6 +37,7 @@ type pump struct {
 	src     *os.File // in the runtime's poller
 	dst     *sink
 	buffers *buffers
+	own     *owner // of the stream
 	// hangup is set if src is a terminal's master; it interprets EIO.
 	hangup *hangup
 	wide   bool // src and dst have widePipe
@@ -65,7 +65,7 @@ func (p *pump) run() {
 	err := p.move(step)
 	var w *writeError
 	if errors.As(err, &w) && !errors.Is(err, os.ErrClosed) {
-		log.L.WithError(err).Errorf("output to %s: what follows is thrown away", p.dst.name)
+		p.own.log(err).Errorf("output to %s: what follows is thrown away", p.dst.name)
 		_ = p.move(p.drop) // until the source ends; the error does not matter
 	}
 }

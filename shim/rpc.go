@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod"
 )
 
 // The names of the Task service. Versions 2 and 3 have the same messages; only
@@ -54,11 +55,23 @@ func rpc[Request, Response any](name string, call func(context.Context, *Request
 		}
 		resp, err := call(traced(ctx), req)
 		if err != nil {
-			log.G(ctx).WithError(err).Debugf("%s failed", name)
+			about(ctx, req, err).Debugf("%s failed", name)
 			return nil, errgrpc.ToGRPC(printable{err})
 		}
 		return resp, nil
 	}
+}
+
+// about returns the log for a line about an error of a call.
+func about(ctx context.Context, req any, err error) *log.Entry {
+	var app, exec string
+	if r, ok := req.(interface{ GetID() string }); ok {
+		app = r.GetID()
+	}
+	if r, ok := req.(interface{ GetExecID() string }); ok {
+		exec = r.GetExecID()
+	}
+	return pod.Log(ctx, pod.AppID(app), pod.ExecID(exec), err)
 }
 
 // printable is an error whose text is safe to print, although parts of the text may come

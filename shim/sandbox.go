@@ -9,7 +9,6 @@ import (
 
 	"github.com/containerd/containerd/api/types"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
@@ -88,7 +87,7 @@ func (s *Service) appEnded(e pod.Event) {
 		}
 		ctx := context.Background()
 		if _, err := s.shutdownSandbox(ctx, &sandbox.ShutdownSandboxRequest{SandboxId: c.ID}); err != nil {
-			log.G(ctx).WithError(err).Errorf("sandbox %s: its apps have ended, and it cannot be shut down", c.ID)
+			pod.Log(ctx, "", "", err).Errorf("sandbox %s: its apps have ended, and it cannot be shut down", c.ID)
 		}
 	})
 }
@@ -182,7 +181,7 @@ func (s *Service) shutdownSandbox(ctx context.Context, r *sandbox.ShutdownSandbo
 		return nil, err
 	}
 	if err != nil { // `delete` removes the rest; containerd calls it when this server has ended
-		log.G(ctx).WithError(err).Errorf("sandbox %s: left behind by its shutdown", r.SandboxId)
+		pod.Log(ctx, "", "", err).Errorf("sandbox %s: left behind by its shutdown", r.SandboxId)
 	}
 	s.ids.closeSandbox()
 	s.ids.close()

@@ -9,7 +9,6 @@ import (
 
 	"github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -147,7 +146,7 @@ func (s *Service) shutdown(ctx context.Context, r *task.ShutdownRequest) (*empty
 	id := pod.AppID(r.ID)
 	undeleted, closed := s.closeIfEmpty(id)
 	if !closed {
-		log.G(ctx).Debugf("shutdown of %s: the pod has other containers", id)
+		pod.Log(ctx, id, "", nil).Debugf("shutdown of %s: the pod has other containers", id)
 		return empty, nil
 	}
 	s.beginEnd(ctx, id, undeleted)
@@ -190,7 +189,7 @@ func (s *Service) end(ctx context.Context, id pod.AppID, undeleted bool) {
 	s.closeDebugs()
 	if undeleted {
 		if _, err := s.pod.Delete(limit, id, ""); err != nil && !errdefs.IsNotFound(err) {
-			log.G(ctx).WithError(err).Warnf("shutdown: delete the abandoned container %s", id)
+			pod.Log(ctx, id, "", err).Warnf("shutdown: delete the abandoned container %s", id)
 		}
 	}
 	var wg sync.WaitGroup
@@ -198,11 +197,11 @@ func (s *Service) end(ctx context.Context, id pod.AppID, undeleted bool) {
 		flush, cancel := context.WithTimeout(ctx, flushLimit)
 		defer cancel()
 		if err := s.finish(flush); err != nil {
-			log.G(ctx).WithError(err).Error("shutdown")
+			pod.Log(ctx, "", "", err).Error("shutdown")
 		}
 	})
 	if err := s.pod.Close(limit); err != nil {
-		log.G(ctx).WithError(err).Error("shutdown: close the pod")
+		pod.Log(ctx, "", "", err).Error("shutdown: close the pod")
 	}
 	wg.Wait()
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -26,6 +25,7 @@ import (
 // It holds no lock while it waits for anything.
 type stdio struct {
 	buffers *buffers
+	own     *owner
 	in      stdin
 	// outputs are the pumps that Drain waits for. With a terminal there is one,
 	// without a source until Begin.
@@ -98,7 +98,7 @@ func (s *stdio) takeConsoleLocked(console *os.File) error {
 	s.console = console
 	if s.size != nil {
 		if err := resize(console, *s.size); err != nil {
-			log.L.WithError(err).Warn("the size that was asked for before the terminal existed")
+			s.own.log(err).Warn("the size that was asked for before the terminal existed")
 		}
 	}
 	for _, p := range s.outputs {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/containerd/log"
+
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -49,8 +51,14 @@ func (o *opener) close(ctx context.Context) {
 // owner is the app for which streams are opened.
 type owner struct {
 	app      pod.AppID
-	bundle   string // of the app
-	uid, gid uint32 // the user who must be able to open /dev/stdout; 0, 0: root, nothing to do
+	exec     pod.ExecID // empty for the app's first process
+	bundle   string     // of the app
+	uid, gid uint32     // the user who must be able to open /dev/stdout; 0, 0: root, nothing to do
+}
+
+// log returns the log for a line about the process's streams.
+func (o *owner) log(err error) *log.Entry {
+	return pod.Log(context.Background(), o.app, o.exec, err)
 }
 
 // open opens all streams of a process. It does not wait for clients. It waits only until
@@ -60,7 +68,7 @@ func (o *opener) open(ctx context.Context, st streams, own owner) (_ *stdio, err
 	if st.terminal {
 		st.stderr = ""
 	}
-	s := &stdio{buffers: o.buffers, carried: make(chan struct{})}
+	s := &stdio{buffers: o.buffers, own: &own, carried: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			_ = s.Close()
@@ -151,7 +159,7 @@ func (o *opener) openOutput(ctx context.Context, s *stdio, t target, own owner, 
 		}
 		k.use()
 		s.files[fd] = w
-		s.outputs = append(s.outputs, &pump{src: r, dst: k, buffers: o.buffers})
+		s.outputs = append(s.outputs, &pump{src: r, dst: k, buffers: o.buffers, own: s.own})
 	}
 	return nil
 }
@@ -177,6 +185,6 @@ func (o *opener) openTerminal(ctx context.Context, s *stdio, t target, own owner
 	}
 	k.use()
 	s.sinks = append(s.sinks, k)
-	s.outputs = []*pump{{dst: k, buffers: o.buffers, hangup: s.hangup}}
+	s.outputs = []*pump{{dst: k, buffers: o.buffers, own: s.own, hangup: s.hangup}}
 	return nil
 }

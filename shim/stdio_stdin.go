@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
@@ -110,7 +109,7 @@ func (s *stdio) feedLocked() {
 	if s.in.fifo != nil {
 		if err := s.in.open(); err != nil {
 			// The process then has no input, as if its client had closed the fifo.
-			log.L.WithError(err).Error("open stdin")
+			s.own.log(err).Error("open stdin")
 			proc.CloseFiles(s.in.feeder)
 			return
 		}
@@ -121,10 +120,10 @@ func (s *stdio) feedLocked() {
 		if s.console == nil {
 			return
 		}
-		p := &pump{src: s.in.src, dst: &sink{name: "terminal", w: s.console, borrowed: true}, buffers: s.buffers}
+		p := &pump{src: s.in.src, dst: &sink{name: "terminal", w: s.console, borrowed: true}, buffers: s.buffers, own: s.own}
 		s.running.Go(p.run)
 	default:
-		p := &pump{src: s.in.src, dst: &sink{name: "stdin", w: s.in.feeder, splice: true}, buffers: s.buffers}
+		p := &pump{src: s.in.src, dst: &sink{name: "stdin", w: s.in.feeder, splice: true}, buffers: s.buffers, own: s.own}
 		s.running.Go(p.feed)
 	}
 }
@@ -136,7 +135,7 @@ func (p *pump) feed() {
 	defer proc.CloseFiles(p.dst.w)
 	err := p.move(p.splice)
 	if err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, os.ErrClosed) {
-		log.L.WithError(err).Error("stdin")
+		p.own.log(err).Error("stdin")
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
@@ -37,7 +36,7 @@ func (k *Call) ask() (bool, error) {
 	conn, err := serve.Dial(filepath.Join(k.Dir, RootfsDir), strings.TrimPrefix(socket, "/"))
 	if err != nil {
 		if errors.Is(err, serve.ErrUntrusted) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) {
-			log.L.WithError(err).Warnf("stage1 %s: the socket of a pod is not used, %s is executed", k.Stage1.name, k.Entrypoint)
+			k.log(err).Warnf("stage1 %s: the socket of a pod is not used, %s is executed", k.Stage1.name, k.Entrypoint)
 		}
 		return false, nil
 	}
@@ -153,7 +152,7 @@ func (k *Call) hangUp() (words string) {
 		select {
 		case <-k.Ended:
 		case <-limit.C:
-			log.L.Warnf("stage1 %s: %s was given up and is not undone after %s: the pod is ended", k.Stage1.name, k.Entrypoint, k.Stage1.undoLimit)
+			k.log(nil).Warnf("stage1 %s: %s was given up and is not undone after %s: the pod is ended", k.Stage1.name, k.Entrypoint, k.Stage1.undoLimit)
 			k.Stage1.killSupervisor()
 			_ = k.asked.conn.Close()
 		}

@@ -236,7 +236,7 @@ func (k *Call) Leave() {
 // Fail ends a call that did not succeed, and all its processes. It returns the error for
 // the client, and writes it to the journal.
 func (k *Call) Fail(err error) error {
-	e := &EntrypointError{Stage1: k.Stage1.name, Entrypoint: k.Entrypoint, Code: -1}
+	e := &EntrypointError{Stage1: k.Stage1.name, Pod: k.Request.Pod, Entrypoint: k.Entrypoint, Code: -1}
 	words := k.abandon()
 	if errors.Is(err, ErrEnded) {
 		e.Describe(k.Exit, words)

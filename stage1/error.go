@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/containerd/log"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 )
 
@@ -16,6 +18,7 @@ import (
 // for the container.
 type EntrypointError struct {
 	Stage1     string
+	Pod        string // UUID; empty without a pod
 	Entrypoint abi.Entrypoint
 	Code       int           // exit code, or 128 plus the signal; -1 if stage 0 has ended it or it never ran
 	Duration   time.Duration // until it failed
@@ -25,6 +28,15 @@ type EntrypointError struct {
 
 func (e *EntrypointError) Error() string {
 	return fmt.Sprintf("stage1 %s: %s: %s", e.Stage1, e.Entrypoint, e.Text)
+}
+
+// LogFields returns the fields of log lines about the error, in addition to those of the app.
+func (e *EntrypointError) LogFields() log.Fields {
+	fields := log.Fields{"stage1": e.Stage1, "entrypoint": string(e.Entrypoint), "code": e.Code}
+	if e.Pod != "" {
+		fields["pod"] = e.Pod
+	}
+	return fields
 }
 
 // Unwrap returns errdefs.ErrNotFound, ErrFailedPrecondition or ErrNotImplemented

@@ -1,8 +1,11 @@
 package stage1
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"io/fs"
+	"path/filepath"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -68,8 +71,18 @@ func (k *Call) recordFailure(err *EntrypointError) {
 func (k *Call) write(e journal.Entry) {
 	err := journal.Append(k.Dir, e)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // the pod has gone with its journal
-		log.L.WithError(err).Warnf("stage1 %s: journal of a pod", k.Stage1.name)
+		k.log(err).Warnf("stage1 %s: journal of a pod", k.Stage1.name)
 	}
+}
+
+// log returns the log for a line about the call, and about an error, or nil.
+func (k *Call) log(err error) *log.Entry {
+	id := pod.AppID(cmp.Or(k.Request.Container, k.Request.App))
+	entry := pod.Log(context.Background(), id, pod.ExecID(k.Request.Exec), err).WithFields(log.Fields{"pod": filepath.Base(k.Dir), "stage1": k.Stage1.name})
+	if k.Entrypoint == "" { // a note in the journal
+		return entry
+	}
+	return entry.WithField("entrypoint", string(k.Entrypoint))
 }
 
 // NoteUnknown writes ignored fields of a client's document to the journal.

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
@@ -142,7 +141,7 @@ func (s *stores) open(ctx context.Context, c config.Choice) (pod.Stage1, error) 
 	}
 	i, calls, err := stage1.Probe(ctx, s.images, i, c.Name, s.children)
 	if err != nil && !errdefs.IsNotImplemented(err) {
-		log.G(ctx).WithError(err).Warn("the stage1 is used with the features of its document")
+		pod.Log(ctx, "", "", err).Warn("the stage1 is used with the features of its document")
 	}
 	return openImage(i, c.Name, s.children, stage1.Rules{Excused: c.Accept, RefuseUnknown: c.RefuseUnknown, Probe: calls})
 }
@@ -207,7 +206,7 @@ func featuresOf(ctx context.Context, c config.Choice) ([]byte, error) {
 	children := proc.NewChildren()
 	i, _, err = stage1.Probe(ctx, images, i, c.Name, children)
 	if err != nil && !errdefs.IsNotImplemented(err) {
-		log.G(ctx).WithError(err).Warn("these are the features of the stage1's document")
+		pod.Log(ctx, "", "", err).Warn("these are the features of the stage1's document")
 	}
 	return i.OCIFeatures(), children.Close(ctx)
 }

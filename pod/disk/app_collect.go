@@ -56,7 +56,7 @@ func (p *podCollector) app(ctx context.Context, a *AppDir, exit CollectedExit) (
 	// Ignore the errors of hooks: a failed hook leaves nothing to collect, and an
 	// error would make containerd take the exit for unknown.
 	if err := a.Poststop(ctx); err != nil {
-		log.G(ctx).WithError(err).Warn("collected all the same")
+		log.G(ctx).WithError(err).WithFields(log.Fields{"pod": p.dir.UUID(), "app": a.Record().ID}).Warn("collected all the same")
 	}
 	return exit, a.RemoveFiles()
 }

@@ -133,7 +133,7 @@ func (p *Launched) Signal(sig syscall.Signal) error {
 // Failed kills a `run` that did not become ready, and returns an error that describes err.
 func (p *Launched) Failed(err error) error {
 	k := p.Call
-	e := &stage1.EntrypointError{Stage1: k.Stage1.Name(), Entrypoint: abi.Run, Code: -1}
+	e := &stage1.EntrypointError{Stage1: k.Stage1.Name(), Pod: k.Request.Pod, Entrypoint: abi.Run, Code: -1}
 	k.Kill()
 	switch {
 	case errors.Is(err, ErrMute):

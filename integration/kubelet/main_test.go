@@ -51,5 +51,5 @@ func fill(ctx context.Context, e enclosure.Enclosure) error {
 			return err
 		}
 	}
-	return nil
+	return fillDeploy(ctx, e)
 }

@@ -60,16 +60,28 @@ func TestStaticPods(t *testing.T) {
 
 func startNode(t *testing.T, h node.Handler) *node.Node {
 	t.Helper()
+	o := nodeOptions(t)
+	o.Dir, o.Shims = "/run/"+h.Name, []string{shimsDir}
+	o.Handlers, o.Default = []node.Handler{h}, h.Name
+	return start(t, o)
+}
+
+// nodeOptions returns the programs and images that all nodes have.
+func nodeOptions(t *testing.T) node.Options {
+	t.Helper()
 	images, err := image.Test(filepath.Join(programsDir, "testprog"))
 	must(t, err)
 	pause, err := os.ReadFile(filepath.Join(programsDir, "pause"))
 	must(t, err)
 	pauseImage := image.Image{Name: node.PauseImage, Layers: [][]image.File{{{Name: "pause", Mode: 0o755, Content: pause}}}}
 	pauseImage.Config.Entrypoint = []string{"/pause"}
-	n, err := node.Start(context.Background(), node.Options{
-		Dir: "/run/" + h.Name, Programs: programsDir, Shims: []string{shimsDir},
-		Handlers: []node.Handler{h}, Default: h.Name, Images: []image.Image{images[0], pauseImage},
-	})
+	return node.Options{Programs: programsDir, Images: []image.Image{images[0], pauseImage}}
+}
+
+// start starts a node, which ends with the test.
+func start(t *testing.T, o node.Options) *node.Node {
+	t.Helper()
+	n, err := node.Start(context.Background(), o)
 	must(t, err)
 	t.Cleanup(func() {
 		if err := n.Stop(); err != nil {

@@ -11,11 +11,16 @@ import (
 // machine that runs tests may lack.
 func config(opts Options) string {
 	var b strings.Builder
+	if opts.DropIns != "" {
+		fmt.Fprintf(&b, "imports = [%q]\n", opts.DropIns+"/*.toml")
+	}
 	b.WriteString(base)
 	fmt.Fprintf(&b, "\n[plugins.\"io.containerd.shim.v1.manager\"]\n  socket_dir = %q\n", socketDir(opts))
 	fmt.Fprintf(&b, "\n[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = %t\n  socket_path = %q\n", opts.NRI == "", opts.NRI)
 	fmt.Fprintf(&b, "\n[plugins.\"io.containerd.cri.v1.runtime\"]\n%s  drain_exec_sync_io_timeout = %q\n", runtimeSettings, cmp.Or(opts.DrainExecs, "0s"))
-	fmt.Fprintf(&b, "\n[plugins.\"io.containerd.cri.v1.runtime\".containerd]\n  default_runtime_name = %q\n", opts.Default)
+	if opts.Default != "" {
+		fmt.Fprintf(&b, "\n[plugins.\"io.containerd.cri.v1.runtime\".containerd]\n  default_runtime_name = %q\n", opts.Default)
+	}
 	for _, h := range opts.Handlers {
 		fmt.Fprintf(&b, `
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.%s]

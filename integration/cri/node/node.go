@@ -42,7 +42,8 @@ type Options struct {
 	Shims    []string // directories of shims
 	Env      []string // further environment of containerd and its shims
 	Handlers []Handler
-	Default  string // the handler of pods that name no handler
+	Default  string // the handler of pods that name no handler; "": runc, which needs no Handler
+	DropIns  string // directory of further files of containerd's configuration
 	// Network is the number of the pods' network. Nodes that run in parallel need different
 	// ones.
 	Network int

@@ -108,7 +108,12 @@ func (n *node) restart() {
 		n.t.Fatal(err)
 	}
 	n.connect()
-	// CRI serves later than containerd.
+	if !wait.Observe(n.t, "CRI serves, which is later than containerd does", func() (bool, string) {
+		_, err := n.runtime.Status(n.t.Context(), &runtimeapi.StatusRequest{})
+		return err == nil, fmt.Sprint(err)
+	}) {
+		n.t.FailNow()
+	}
 	if err := crinode.AwaitImages(n.t.Context(), n.Address(), image.BusyboxName); err != nil {
 		n.t.Fatal(err)
 	}

@@ -3,7 +3,10 @@ package main
 import (
 	"io"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/goreleaser/nfpm/v2"
 	_ "github.com/goreleaser/nfpm/v2/deb" // registers itself
@@ -61,6 +64,9 @@ func writePackage(r *release, dir, format string) error {
 		info.Recommends = []string{"containerd"} // Docker's containerd.io provides that name
 		info.Suggests = append(info.Suggests, "systemd-container")
 	}
+	if format == "rpm" {
+		info.Contents = append(info.Contents, r.sharedDirs()...)
+	}
 	packager, err := nfpm.Get(format)
 	if err != nil {
 		return err
@@ -70,6 +76,26 @@ func writePackage(r *release, dir, format string) error {
 	}
 	info.Target = packager.ConventionalFileName(info)
 	return create(filepath.Join(dir, info.Target), func(w io.Writer) error { return packager.Package(info, w) })
+}
+
+// sharedDirs returns the directories of the shells' completions. rpm removes an empty directory
+// only if a package owns it, and more than one may. dpkg removes all empty directories.
+func (r *release) sharedDirs() (dirs files.Contents) {
+	seen := map[string]bool{}
+	for _, e := range r.entries {
+		for dir := path.Dir(e.path); strings.Contains(dir, "/"); dir = path.Dir(dir) {
+			shell := strings.Split(dir, "/")[1]
+			if seen[dir] || !slices.Contains([]string{"bash-completion", "fish", "zsh"}, shell) {
+				continue
+			}
+			seen[dir] = true
+			dirs = append(dirs, &files.Content{
+				Destination: "/usr/" + dir, Type: files.TypeDir,
+				FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: 0o755, MTime: r.time},
+			})
+		}
+	}
+	return dirs
 }
 
 // scripts returns the maintainer scripts. The two formats call them with other arguments.

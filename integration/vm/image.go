@@ -18,7 +18,7 @@ import (
 const (
 	suite = "bookworm"
 	// include lists the packages that the guest has in addition to Debian's minimum.
-	include = "systemd-sysv,systemd-container,dbus,runc,iproute2,procps,busybox-static,kmod,udev,containernetworking-plugins"
+	include = "systemd-sysv,systemd-container,dbus,runc,iproute2,procps,busybox-static,kmod,udev,containernetworking-plugins,rpm"
 )
 
 // guest has the files of the guest's first process and of its only service.

@@ -62,7 +62,7 @@ func allSuites() []testSuite {
 		{name: "pod/disk", run: collected, short: "NotRecorded"},
 		{name: "integration", run: touchCgroups, short: oneOfEach},
 		{name: "integration/cri", run: pods, short: podsOfEach},
-		{name: "integration/packages", run: "Deb"},
+		{name: "integration/packages", run: "Package"},
 	}
 }
 

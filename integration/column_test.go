@@ -134,6 +134,7 @@ func (c *column) scope() leaks.Scope {
 		filepath.Join(dir, "root/io.containerd.runtime.v2.task", d.Namespace()),
 		filepath.Join(dir, "state/io.containerd.sandbox.controller.v1.shim", d.Namespace()),
 		filepath.Join(dir, "root/io.containerd.sandbox.controller.v1.shim", d.Namespace()),
+		filepath.Join(dataDir(dir), "debug"),
 		filepath.Join(dir, "state/io.containerd.grpc.v1.cri/sandboxes"),
 		filepath.Join(dir, "root/io.containerd.grpc.v1.cri/sandboxes"),
 	}}

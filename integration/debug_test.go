@@ -41,10 +41,11 @@ func (c *column) bareImage(t *testing.T) containerd.Image {
 	return img
 }
 
-// debugged is a container that runs only a service, with the image for looking at it.
+// debugged is a container that rktctl debug looks at.
 type debugged struct {
 	*column
-	task containerd.Task
+	id   string
+	task containerd.Task // nil if CRI has made it
 }
 
 // service runs the container.
@@ -55,19 +56,19 @@ func (c *column) service(t *testing.T, opts ...oci.SpecOpts) *debugged {
 	if err := task.Start(c.context(t)); err != nil {
 		t.Fatal(err)
 	}
-	return &debugged{c, task}
+	return &debugged{c, task.ID(), task}
 }
 
 // debug calls rktctl debug with a command.
 func (d *debugged) debug(t *testing.T, command ...string) result {
 	t.Helper()
-	return d.rktctl(t, append([]string{"debug", d.task.ID(), "--image", image.BusyboxName, "--"}, command...)...)
+	return d.rktctl(t, append([]string{"debug", d.id, "--image", image.BusyboxName, "--"}, command...)...)
 }
 
 // begin starts a debug app that writes its line "ready", and goes on.
 func (d *debugged) begin(t *testing.T, script string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(d.context(t), filepath.Join(suite.shims, "rktctl"), "debug", d.task.ID(), "--image", image.BusyboxName, "--", "sh", "-c", "echo ready; "+script)
+	cmd := exec.CommandContext(d.context(t), filepath.Join(suite.shims, "rktctl"), "debug", d.id, "--image", image.BusyboxName, "--", "sh", "-c", "echo ready; "+script)
 	cmd.Env = append(os.Environ(), "RKT_DATA_DIR="+dataDir(d.daemon.Dir()))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -86,7 +87,7 @@ func (d *debugged) begin(t *testing.T, script string) *exec.Cmd {
 // debugApp returns the first process of the pod's only debug app.
 func (d *debugged) debugApp(t *testing.T) int {
 	t.Helper()
-	for _, a := range d.shown(t, d.task.ID()).Apps {
+	for _, a := range d.shown(t, d.id).Apps {
 		if strings.HasPrefix(a.ID, "rktctl-") {
 			return a.Process.PID
 		}
@@ -99,7 +100,7 @@ func (d *debugged) debugApp(t *testing.T) int {
 func (d *debugged) expectNoDebugApp(t *testing.T, pid int) {
 	t.Helper()
 	wait.Observe(t, "nothing is left of the debug app", func() (bool, string) {
-		left, _ := filepath.Glob(dataDir(d.daemon.Dir()) + "/pods/*/*/debug/*")
+		left, _ := filepath.Glob(dataDir(d.daemon.Dir()) + "/debug/*/*")
 		apps, _ := filepath.Glob(dataDir(d.daemon.Dir()) + "/pods/*/*/appsinfo/rktctl-*")
 		groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + d.daemon.Namespace() + "/rktctl-*")
 		one, _ := filepath.Glob("/sys/fs/cgroup/" + d.daemon.Namespace() + "/rktctl-*")
@@ -111,7 +112,7 @@ func (d *debugged) expectNoDebugApp(t *testing.T, pid int) {
 // The third use case of rkt's proposal: a container has only the program of a service, and is
 // looked at with the programs of another image.
 func TestRktctlDebugsAContainerWithoutAShell(t *testing.T) {
-	eachOf(t, []string{"native", "oci"}, func(t *testing.T, c *column) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
 		d := c.service(t)
 		events := c.listen(t, d.task.ID())
 		all := c.everyEvent(t)
@@ -141,7 +142,7 @@ func TestRktctlDebugsAContainerWithoutAShell(t *testing.T) {
 		}
 		d.expectNoDebugApp(t, 0)
 		for line := range strings.Lines(read(t, "/proc/self/mounts")) {
-			if strings.Contains(line, dataDir(c.daemon.Dir())+"/pods") && strings.Contains(line, "/debug/rktctl-") {
+			if strings.Contains(line, dataDir(c.daemon.Dir())+"/debug/") {
 				t.Errorf("a mount of a debug app is left: %s", line)
 			}
 		}
@@ -180,7 +181,7 @@ func (c *column) everyEvent(t *testing.T) func() []string {
 // A target may be hostile: the debug app has its privileges and its namespaces, and the host
 // gives it nothing else.
 func TestADebugAppHasNoMoreThanItsTarget(t *testing.T) {
-	eachOf(t, []string{"native", "oci"}, func(t *testing.T, c *column) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
 		few := oci.WithCapabilities([]string{"CAP_CHOWN", "CAP_KILL"})
 		d := c.service(t, few, oci.WithUIDGID(1000, 1000), oci.WithNoNewPrivileges)
 		cmd := d.begin(t, "exec sleep 1000")
@@ -225,7 +226,7 @@ func TestADebugAppHasNoMoreThanItsTarget(t *testing.T) {
 }
 
 func TestTheLastDeleteEndsADebugApp(t *testing.T) {
-	eachOf(t, []string{"native", "oci"}, func(t *testing.T, c *column) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
 		// The target shares the host's PID namespace, so the kernel does not end the debug app.
 		d := c.service(t, oci.WithHostNamespace(specs.PIDNamespace))
 		cmd := d.begin(t, "trap '' TERM INT HUP; sleep 1000 & sleep 1000")
@@ -250,7 +251,7 @@ func TestTheLastDeleteEndsADebugApp(t *testing.T) {
 
 // If the shim dies, containerd's call of delete removes the debug app with its target.
 func TestACollectorEndsADebugApp(t *testing.T) {
-	eachOf(t, []string{"native", "oci"}, func(t *testing.T, c *column) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
 		d := c.service(t, oci.WithHostNamespace(specs.PIDNamespace))
 		cmd := d.begin(t, "trap '' TERM; sleep 1000 & sleep 1000")
 		pid := d.debugApp(t)
@@ -275,10 +276,10 @@ func TestACollectorEndsADebugApp(t *testing.T) {
 }
 
 func TestStoppingASandboxEndsADebugApp(t *testing.T) {
-	eachOf(t, []string{"native", "oci"}, func(t *testing.T, c *column) {
+	eachOfOurs(t, func(t *testing.T, c *column) {
 		b := c.startBox(t, &cri.PodSandboxConfig{})
 		task := b.runMember(t, []string{"testprog", "sleep", "1000"})
-		d := &debugged{c, task}
+		d := &debugged{c, task.ID(), task}
 		cmd := d.begin(t, "trap '' TERM; sleep 1000 & sleep 1000")
 		pid := d.debugApp(t)
 		if ours, theirs := namespace(t, pid, "net"), namespace(t, b.pid, "net"); ours != theirs {

@@ -30,6 +30,7 @@ func inShort() []string {
 		"TestASandboxRunsContainersWithoutAPauseContainer",
 		"TestTheHolderHasNothing",
 		"TestTheDeathOfTheShimLeavesNothingAndTellsTrueExitCodes",
+		"TestRktctlDebugsAContainerWithoutAShell",
 	}
 }
 

@@ -284,7 +284,7 @@ func TestTheNamespacesOfADebugAppAreThoseThatWereOpened(t *testing.T) {
 	if _, err := w.AddDebug("a"); !errdefs.IsFailedPrecondition(err) {
 		t.Errorf("the pid belongs to another process: %v", err)
 	}
-	if left, _ := filepath.Glob(w.data + "/pods/*/*/debug/*"); len(left) != 1 {
+	if left, _ := filepath.Glob(w.data + "/debug/*/*"); len(left) != 1 {
 		t.Errorf("directories of debug apps: %q", left)
 	}
 	a.process.mu.Lock()

@@ -213,6 +213,9 @@ func (l Life) NothingLeft(t *testing.T) {
 	if left := Mounts(t, l.Base); len(left) != 0 {
 		t.Errorf("mounts left: %v", left)
 	}
+	if left, _ := filepath.Glob(filepath.Join(l.DataDir(), "debug/*")); len(left) != 0 {
+		t.Errorf("debug apps left: %v", left)
+	}
 	for _, pattern := range []string{"/sys/fs/cgroup/*/", "/sys/fs/cgroup/"} {
 		if left, _ := filepath.Glob(pattern + l.ID + "*"); len(left) != 0 {
 			t.Errorf("cgroups left: %v", left)

@@ -127,7 +127,7 @@ func (a *AppDir) lastExit() (CollectedExit, error) {
 // debugs collects the debug apps of an app, and those of all apps if the shim is dead: then
 // nothing serves their users any more. It does so before the app itself is collected.
 func (p *podCollector) debugs(ctx context.Context, of AppName) error {
-	names, err := p.dir.names(debugDir)
+	names, err := p.dir.debugIDs()
 	if err != nil || len(names) == 0 {
 		return err
 	}
@@ -164,7 +164,6 @@ func (p *podCollector) debugs(ctx context.Context, of AppName) error {
 			if alive && a.record.Debugs != of {
 				continue
 			}
-			a.record.Bundle = bundle // the pod directory may have been moved
 			if _, err := p.app(ctx, a, CollectedExit{Found: true}); err != nil {
 				return err
 			}

@@ -232,6 +232,9 @@ func (d *Dir) remove(ctx context.Context) error {
 		return err
 	}
 	d.store.Fault("unmount")
+	if err := removeMounted(d.store.debugPath(d.uuid)); err != nil {
+		return err
+	}
 	h := d.handle
 	if h.dir == nil { // Create has failed early
 		if h, err = openHandle(path); errors.Is(err, fs.ErrNotExist) {

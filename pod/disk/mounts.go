@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -25,6 +26,18 @@ func unmountTree(path string) error {
 // not propagate to the host. If a mount is left, it returns an error, and
 // nothing may be removed.
 func UnmountBelow(path string) error { return unmountMounts(path, true) }
+
+// removeMounted unmounts what is mounted below a directory, and removes the directory. If it is gone
+// or empty, no list of mounts is read.
+func removeMounted(dir string) error {
+	if err := os.Remove(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := UnmountBelow(dir); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
 
 func unmountMounts(path string, private bool) error {
 	mounts, err := mountsBelow(path)

@@ -81,3 +81,11 @@ func (s *Store) Path() string { return s.dir }
 func (s *Store) path(state, uuid string) string {
 	return filepath.Join(s.dir, "pods", state, uuid)
 }
+
+// debugDir is the directory of the data directory that has the bundles of debug apps, by pod.
+// containerd has no bundle for an app that it does not know. It is not in the pod's directory,
+// because the root of a user namespace cannot pass through `pods` to its root file system.
+const debugDir = "debug"
+
+// debugPath returns the directory of a pod's debug apps.
+func (s *Store) debugPath(uuid string) string { return filepath.Join(s.dir, debugDir, uuid) }

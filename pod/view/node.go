@@ -116,6 +116,39 @@ func Find(pods []*Pod, word string) (*Pod, *App, error) {
 	return nil, nil, fmt.Errorf("no pod has a UUID, an id or an app that begins with %q: %w", word, errdefs.ErrNotFound)
 }
 
+// FindApp returns the app of the pod that a word names: its id or its name, or the beginning of one
+// of these if no other app has it. The errors are those of Node.Find.
+func (p *Pod) FindApp(word string) (*App, error) {
+	for _, matches := range []func(string) bool{
+		func(s string) bool { return s == word },
+		func(s string) bool { return word != "" && strings.HasPrefix(s, word) },
+	} {
+		found, ids := p.apps(matches)
+		switch len(found) {
+		case 0:
+			continue
+		case 1:
+			return found[0], nil
+		}
+		return nil, p.ambiguous(word, ids)
+	}
+	return nil, fmt.Errorf("pod %s has no app %s: %w", p.UUID, word, errdefs.ErrNotFound)
+}
+
+// apps returns the apps whose id or name matches, and their ids.
+func (p *Pod) apps(matches func(string) bool) (found []*App, ids []string) {
+	for i := range p.Apps {
+		if a := &p.Apps[i]; matches(a.ID) || matches(a.Name) {
+			found, ids = append(found, a), append(ids, a.ID)
+		}
+	}
+	return found, ids
+}
+
+func (p *Pod) ambiguous(word string, ids []string) error {
+	return fmt.Errorf("%q names %d apps of pod %s, %s: %w", word, len(ids), p.UUID, strings.Join(ids, ", "), errdefs.ErrInvalidArgument)
+}
+
 // named reports whether a name of the pod or of one of its apps matches.
 func (p *Pod) named(matches func(string) bool) bool {
 	return matches(p.UUID) || matches(p.Sandbox) || slices.ContainsFunc(p.Apps, func(a App) bool { return matches(a.ID) || matches(a.Name) })
@@ -123,18 +156,12 @@ func (p *Pod) named(matches func(string) bool) bool {
 
 // appNamed returns the only app whose id or name matches, or nil if the word names the pod.
 func (p *Pod) appNamed(matches func(string) bool, word string) (*App, error) {
-	var found []*App
-	var ids []string
-	for i := range p.Apps {
-		if a := &p.Apps[i]; matches(a.ID) || matches(a.Name) {
-			found, ids = append(found, a), append(ids, a.ID)
-		}
-	}
+	found, ids := p.apps(matches)
 	switch {
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1 && !matches(p.UUID) && !matches(p.Sandbox):
-		return nil, fmt.Errorf("%q names %d apps of pod %s, %s: %w", word, len(found), p.UUID, strings.Join(ids, ", "), errdefs.ErrInvalidArgument)
+		return nil, p.ambiguous(word, ids)
 	}
 	return nil, nil
 }

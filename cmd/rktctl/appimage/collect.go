@@ -164,15 +164,11 @@ func (s *Store) used() (map[string]string, error) {
 			apps, err = below(data, apps)
 		}
 	}
-	// Debug apps. A pod moves from the first of these directories to the second.
-	for _, state := range []string{"run", "exited-garbage"} {
-		pods, podErr := below(data, []string{filepath.Join("pods", state)})
-		for i := range pods {
-			pods[i] = filepath.Join(pods[i], debugDir)
-		}
-		debugs, debugErr := below(data, pods)
-		apps, err = append(apps, debugs...), errors.Join(err, podErr, debugErr)
+	debugs, debugErr := below(data, []string{debugDir})
+	if debugErr == nil {
+		debugs, debugErr = below(data, debugs)
 	}
+	apps, err = append(apps, debugs...), errors.Join(err, debugErr)
 	if err != nil {
 		return nil, err
 	}

@@ -6,29 +6,27 @@ import (
 	"testing"
 )
 
-// A debug app's directory is in its pod, in which the collector looks for trees in use.
+// The collector looks for trees in use in the directories of debug apps, too.
 func TestTheTreeOfADebugAppIsInUse(t *testing.T) {
 	data := t.TempDir()
 	s, err := OpenStore(data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for dir, is := range map[string]bool{"pods/run/u/debug/d": true, "pods/run/u/appsinfo/a": false, "pods/embryo/u/debug/d": false, "local/u/apps/a": true, "pods/run/u/debug": false} {
+	for dir, is := range map[string]bool{"debug/u/d": true, "pods/run/u/appsinfo/a": false, "debug/u": false, "local/u/apps/a": true, "debug/u/d/rootfs": false} {
 		if s.ofApp(filepath.Join(data, dir)) != is {
 			t.Errorf("%s: %v", dir, !is)
 		}
 	}
-	for _, state := range []string{"run", "exited-garbage"} { // a collector moves a pod whose shim died
-		dir := filepath.Join(data, "pods", state, "u", "debug", "d")
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, IDFile), []byte("sha256-"+state+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	dir := filepath.Join(data, "debug", "u", "d")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, IDFile), []byte("sha256-1\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	used, err := s.used()
-	if err != nil || used["sha256-run"] == "" || used["sha256-exited-garbage"] == "" {
+	if err != nil || used["sha256-1"] != "debug/u/d" {
 		t.Errorf("%v, %v", used, err)
 	}
 }

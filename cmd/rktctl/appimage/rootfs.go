@@ -20,7 +20,7 @@ const IDFile = "treeStoreID"
 // localDir is the directory of local pods in the data directory.
 const localDir = "local"
 
-// debugDir is the directory of a pod that has the directories of its debug apps.
+// debugDir is the directory of debug apps in the data directory.
 const debugDir = "debug"
 
 // Names in an app's directory.
@@ -40,13 +40,13 @@ type Rootfs struct {
 }
 
 // Rootfs prepares the root file system of one app in the directory of a local pod's app
-// (local/UUID/apps/NAME) or of a debug app (pods/run/UUID/debug/ID). The image is not changed: the changes that the app makes stay in the
-// directory. The image's tree is not collected while that directory has the file treeStoreID. If
-// Rootfs fails, nothing remains.
+// (local/UUID/apps/NAME) or of a debug app (debug/UUID/ID). The image is not changed: the changes
+// that the app makes stay in the directory. The image's tree is not collected while that directory
+// has the file treeStoreID. If Rootfs fails, nothing remains.
 func (i *Image) Rootfs(dir string) (_ *Rootfs, err error) {
 	defer prefix(&err, "root file system in %s", dir)
 	if !i.store.ofApp(dir) {
-		return nil, invalid("it is not of an app: it has to be local/UUID/apps/NAME or pods/run/UUID/debug/ID in the data directory")
+		return nil, invalid("it is not of an app: it has to be local/UUID/apps/NAME or debug/UUID/ID in the data directory")
 	}
 	r := &Rootfs{dir: dir}
 	if !i.Plain() {
@@ -109,6 +109,16 @@ func likeRoot(upper, lower string) error {
 	return errors.Join(os.Chown(upper, int(st.Uid), int(st.Gid)), unix.Chmod(upper, st.Mode&0o7777))
 }
 
+// Give lets the root of a user namespace, who has these ids on the host, reach the root file system
+// and make mount points in its root directory. All other files of the image belong to nobody there.
+func (r *Rootfs) Give(uid, gid int) error {
+	root := filepath.Join(r.dir, upperDir)
+	if r.Copied != "" {
+		root = filepath.Join(r.dir, copyDir)
+	}
+	return errors.Join(os.Chown(root, uid, gid), os.Chown(r.dir, 0, gid), os.Chmod(r.dir, 0o710))
+}
+
 // Remove removes the files that Rootfs has made. Nothing may be mounted any more. The removal
 // of the pod's directory does the same.
 func (r *Rootfs) Remove() error {
@@ -129,7 +139,7 @@ func (s *Store) ofApp(dir string) bool {
 	case len(parts) == 4 && parts[0] == localDir:
 		return true
 	}
-	return len(parts) == 5 && parts[0] == "pods" && parts[1] == "run" && parts[3] == debugDir
+	return len(parts) == 3 && parts[0] == debugDir
 }
 
 // tryOverlay makes an overlay with these options, mounts it nowhere, and removes it. It

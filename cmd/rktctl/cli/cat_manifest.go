@@ -3,6 +3,8 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -49,5 +51,10 @@ func oneApp(cmd *cobra.Command, p *view.Pod, a *view.App) (*view.App, error) {
 	case 1:
 		return own[0], nil
 	}
-	return nil, errUsage(cmd, "pod %s has %d apps: name one by its id", p.UUID, len(own))
+	var ids []string
+	for _, a := range own {
+		ids = append(ids, a.ID)
+	}
+	slices.Sort(ids)
+	return nil, errUsage(cmd, "pod %s has %d apps, %s: name one", p.UUID, len(own), strings.Join(ids, ", "))
 }

@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/containerd/console"
+	"github.com/containerd/errdefs"
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -81,9 +82,6 @@ func (x *debugging) do(cmd *cobra.Command, word string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := ofContainerd(p); err != nil {
-		return err
-	}
 	its, err := targetSpec(a)
 	if err != nil {
 		return err
@@ -92,7 +90,7 @@ func (x *debugging) do(cmd *cobra.Command, word string) (err error) {
 	if !cmd.Flags().Changed("address") && p.Daemon != "" {
 		x.config.Address = p.Daemon
 	}
-	if !cmd.Flags().Changed("namespace") && p.Namespace != "" {
+	if !cmd.Flags().Changed("namespace") && p.Daemon != "" {
 		x.config.Namespace = p.Namespace
 	}
 	image, err := appimage.Open(ctx, x.image, *x.config)
@@ -118,8 +116,8 @@ func (x *debugging) find(cmd *cobra.Command, word string) (*view.Pod, *view.App,
 		return nil, nil, err
 	}
 	if x.target != "" {
-		if a = p.App(x.target); a == nil {
-			return nil, nil, fmt.Errorf("pod %s has no app %s", p.UUID, x.target)
+		if a, err = p.FindApp(x.target); err != nil {
+			return nil, nil, err
 		}
 	}
 	if a, err = oneApp(cmd, p, a); err != nil {
@@ -163,6 +161,27 @@ func (c conversation) receive() (m debug.Message, err error) {
 	return m, json.Unmarshal(a.Value, &m)
 }
 
+// request asks the shim for a debug app.
+func (c conversation) request(r *debug.Request) (*debug.Prepared, error) {
+	// A shim without the service ends the stream before it reads the request, so its answer
+	// counts, and not the error of the send.
+	sendErr := c.send(debug.Message{Request: r})
+	m, err := c.receive()
+	switch {
+	case errdefs.IsNotImplemented(err) && strings.Contains(err.Error(), debug.Service):
+		return nil, errOldShim
+	case err != nil:
+		return nil, errors.Join(err, sendErr)
+	case m.Prepared == nil:
+		return nil, errors.New("the shim has answered with another message than the one that rktctl expects")
+	}
+	return m.Prepared, nil
+}
+
+// errOldShim is the error for a pod whose shim has no debug service. An error of a shim that has
+// the service never names it.
+var errOldShim = errors.New("the pod was made by an older release, whose shim cannot debug, and which serves the pod until its end: use rktctl exec, or make the pod again")
+
 // run has the shim make the debug app, and waits for its end. The shim removes the app when
 // the connection ends.
 func (x *debugging) run(cmd *cobra.Command, s *server, a *view.App, image *appimage.Image, its *specs.Spec) (err error) {
@@ -177,17 +196,11 @@ func (x *debugging) run(cmd *cobra.Command, s *server, a *view.App, image *appim
 	defer context.AfterFunc(cmd.Context(), func() { x.interrupt(c, s, started) })()
 	r := &debug.Request{App: a.ID, PID: os.Getpid(), Image: x.image, Digest: image.Digest}
 	r.UID, r.Login = loginUser(x.env)
-	if err := c.send(debug.Message{Request: r}); err != nil {
-		return fail(err)
-	}
-	m, err := c.receive()
+	p, err := c.request(r)
 	if err != nil {
 		return fail(err)
 	}
-	if m.Prepared == nil {
-		return fail(errors.New("the shim has answered with another message than the one that rktctl expects"))
-	}
-	start, streams, err := x.prepare(cmd, m.Prepared, image, its)
+	start, streams, err := x.prepare(cmd, p, image, its)
 	if err != nil {
 		return fail(err)
 	}
@@ -206,7 +219,7 @@ func (x *debugging) run(cmd *cobra.Command, s *server, a *view.App, image *appim
 	}
 	defer undo()
 	streams.copy(func() { control(debug.Control{CloseStdin: true}) })
-	m, err = c.receive()
+	m, err := c.receive()
 	streams.drain(outputGrace)
 	switch {
 	case err != nil:
@@ -244,6 +257,11 @@ func (x *debugging) prepare(cmd *cobra.Command, p *debug.Prepared, image *appima
 	}
 	if err := x.complete(cmd, spec, p, its); err != nil {
 		return nil, nil, err
+	}
+	if uid, gid, mapped := rootOf(spec); mapped {
+		if err := rootfs.Give(uid, gid); err != nil {
+			return nil, nil, err
+		}
 	}
 	text, err := json.Marshal(spec)
 	if err == nil {
@@ -321,6 +339,21 @@ func (x *debugging) complete(cmd *cobra.Command, s *specs.Spec, p *debug.Prepare
 		}
 	}
 	return nil
+}
+
+// rootOf returns the host's ids of a container's root, and whether the container has a user
+// namespace that maps it.
+func rootOf(s *specs.Spec) (uid, gid int, mapped bool) {
+	host := func(m []specs.LinuxIDMapping) (int, bool) {
+		i := slices.IndexFunc(m, func(m specs.LinuxIDMapping) bool { return m.ContainerID == 0 && m.Size > 0 })
+		if i < 0 {
+			return 0, false
+		}
+		return int(m[i].HostID), true
+	}
+	uid, users := host(s.Linux.UIDMappings)
+	gid, groups := host(s.Linux.GIDMappings)
+	return uid, gid, users && groups
 }
 
 // confine gives a spec the privileges of another one: the user and the capabilities, the

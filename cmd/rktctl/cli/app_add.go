@@ -28,12 +28,9 @@ func newAppFlags(cmd *cobra.Command) *appFlags {
 	return a
 }
 
-// of returns the request for an app. The words of the command line before -- are WORDS IMAGE.
-func (a *appFlags) of(cmd *cobra.Command, name string, args []string, words int) (local.AppConfig, error) {
+// request returns the request for an app.
+func (a *appFlags) request(cmd *cobra.Command, name, image string, args []string) (local.AppConfig, error) {
 	c := a.config
-	if dash := cmd.ArgsLenAtDash(); dash >= 0 && dash != words+1 || dash < 0 && len(args) != words+1 {
-		return c, errUsage(cmd, "one IMAGE, and arguments after --")
-	}
 	for _, v := range a.volumes {
 		volume, err := local.ParseVolume(v)
 		if err != nil {
@@ -41,7 +38,7 @@ func (a *appFlags) of(cmd *cobra.Command, name string, args []string, words int)
 		}
 		c.Volumes = append(c.Volumes, volume)
 	}
-	c.Name, c.Image, c.Images, c.Args = name, args[words], *a.images, args[words+1:]
+	c.Name, c.Image, c.Images, c.Args = name, image, *a.images, args
 	return c, nil
 }
 
@@ -50,7 +47,10 @@ func newAppAdd(e *Env) *cobra.Command {
 		takes(2, 1<<10, "one POD, one IMAGE, and arguments after --"))
 	a := newAppFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, err := a.of(cmd, *name, args, 1)
+		if dash := cmd.ArgsLenAtDash(); dash >= 0 && dash != 2 || dash < 0 && len(args) != 2 {
+			return errUsage(cmd, "one IMAGE, and arguments after --")
+		}
+		c, err := a.request(cmd, *name, args[1], args[2:])
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 )
 
 func newPrepare(e *Env) *cobra.Command {
-	cmd := verb("prepare", "prepare [OPTIONS] IMAGE [-- ARGUMENT…]", "make a pod of one app as run does, without starting the app",
-		takes(1, 1<<10, "one IMAGE, and arguments after --"))
-	return podOfOne(e, cmd, func(context.Context, *local.Pod) error { return nil })
+	cmd := verb("prepare", "prepare [OPTIONS] IMAGE [OPTIONS OF ITS APP] [-- ARGUMENT…] [--- IMAGE …]…", "make a pod as run does, without starting its apps", cobra.ArbitraryArgs)
+	return podOfApps(e, cmd, func(context.Context, *local.Pod) error { return nil })
 }

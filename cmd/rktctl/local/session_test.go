@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/local"
 )
 
 // rktctl returns the output of a command line and its exit code.
@@ -56,7 +58,7 @@ func TestScriptsGetUUIDsAndExitCodes(t *testing.T) {
 		{"app rm " + uuid + " --pod", 0, ""},
 		{"run-prepared 00000000", 1, "no local pod"},
 		{"run --cgroup-parent=/" + suite.cgroup + " " + suite.rootfs + " -- /bin/nosuch", 1, "nosuch"},
-		{"run", 2, "one IMAGE"},
+		{"run", 2, "no IMAGE"},
 		{"app sandbox --network=nosuch", 1, "none, host, or a network"},
 		{"app sandbox --stage1=nosuch --cgroup-parent=/" + suite.cgroup, 1, "nosuch"},
 	} {
@@ -88,4 +90,42 @@ func TestAnExecHasTheTerminalOfItsCaller(t *testing.T) {
 	if err != nil || !strings.Contains(text, "20 70\ncode 5\nicanon\n") {
 		t.Errorf("%v: %q", err, text)
 	}
+}
+
+// Several apps of one pod, each with options and arguments of its own, as rkt's command line has
+// them. The pod ends with the last one.
+func TestRunMakesAPodOfSeveralApps(t *testing.T) {
+	each(t, func(t *testing.T, b *box) {
+		for _, verb := range []string{"run", "prepare"} {
+			out, code := b.rktctl(verb, "--stage1="+b.stage1, "--cgroup-parent=/"+suite.cgroup,
+				suite.rootfs, "--app=one", "--env=PATH=/bin", "--cwd=/tmp", "--", "sh", "-c", "pwd; exit 3", "---",
+				suite.rootfs, "--app", "two", "--env=PATH=/bin", "--env=A=of two", "--", "sh", "-c", `echo "$A"; exit 4`, "---",
+				suite.rootfs, "--env=PATH=/bin", "--exec=/bin/hostname")
+			if code != 0 {
+				t.Fatalf("%s: %d: %s", verb, code, out)
+			}
+			uuid := strings.TrimSpace(out)
+			made, err := b.Open(uuid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := &pod{b, made}
+			if verb == "prepare" {
+				for _, name := range []string{"one", "two", "rootfs"} {
+					p.expect(name, local.Prepared)
+				}
+				if out, code := b.rktctl("run-prepared", uuid); code != 0 {
+					t.Fatalf("%d: %s", code, out)
+				}
+			}
+			for name, exit := range map[string]int64{"one": 3, "two": 4, "rootfs": 0} {
+				if st := p.await(name, local.Exited); st.ExitCode == nil || *st.ExitCode != exit {
+					t.Errorf("%s: %+v", name, st)
+				}
+			}
+			p.awaitLog("one", "/tmp\n")
+			p.awaitLog("two", "of two\n")
+			p.awaitLog("rootfs", "rkt-"+uuid+"\n")
+		}
+	})
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
+	"github.com/containerd/errdefs"
 	"github.com/spf13/cobra"
 
 	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/local"
@@ -86,40 +88,91 @@ func annotations(bundle string) map[string]string {
 }
 
 func newAttach(e *Env) *cobra.Command {
-	return refusing(e, "attach", "name the command that attaches to the streams of an app", func(c client) string {
-		return "containerd's client has its streams, and a second reader would take some of their text away: use " + c.attach
-	})
-}
-
-func newLogs(e *Env) *cobra.Command {
-	return refusing(e, "logs", "name the command that shows the output of an app", func(c client) string {
-		return "containerd's client has its output, and a second reader would take some of its text away: use " + c.logs
-	})
-}
-
-// refusing returns a verb that names the client's command.
-func refusing(e *Env, name, summary string, words func(client) string) *cobra.Command {
-	cmd := verb(name, name+" POD", summary, takes(1, 1, "one POD"))
+	cmd := verb("attach", "attach POD", "name the command that attaches to the streams of an app", takes(1, 1, "one POD"))
 	cmd.ValidArgsFunction = completePods(e, 1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		_, p, a, err := find(e, args[0])
+		of, name, err := localApp(cmd, e, args[0])
 		if err != nil {
 			return err
 		}
-		if err := ofContainerd(p); err != nil {
-			return err
+		if of != nil {
+			return fmt.Errorf("app %s of pod %s has no input, and its output goes to its log: use rktctl logs --follow %s", name, of.UUID(), args[0])
 		}
-		if a, err = oneApp(cmd, p, a); err != nil {
-			return err
-		}
-		return fmt.Errorf("app %s: %s", a.ID, words(clientOf(p, a)))
+		return refuse(cmd, e, args[0], func(c client) string {
+			return "containerd's client has its streams, and a second reader would take some of their text away: use " + c.attach
+		})
 	}
 	return cmd
 }
 
+func newLogs(e *Env) *cobra.Command {
+	cmd := verb("logs", "logs POD [--follow]", "print the output of an app, or name the command that does", takes(1, 1, "one POD"))
+	cmd.ValidArgsFunction = completePods(e, 1)
+	follow := followFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		of, name, err := localApp(cmd, e, args[0])
+		if err != nil {
+			return err
+		}
+		if of != nil {
+			return printLog(cmd.Context(), e.Stdout, of, name, *follow)
+		}
+		return refuse(cmd, e, args[0], func(c client) string {
+			return "containerd's client has its output, and a second reader would take some of its text away: use " + c.logs
+		})
+	}
+	return cmd
+}
+
+// refuse names the client's command for the app that a word names.
+func refuse(cmd *cobra.Command, e *Env, word string, words func(client) string) error {
+	_, p, a, err := find(e, word)
+	if err != nil {
+		return err
+	}
+	if err := ofContainerd(p); err != nil {
+		return err
+	}
+	if a, err = oneApp(cmd, p, a); err != nil {
+		return err
+	}
+	return fmt.Errorf("app %s: %s", a.ID, words(clientOf(p, a)))
+}
+
+// localApp returns the local pod and the name of its app that a word names. It returns nil if the word
+// names a pod of containerd's. A local pod that has ended is known only by the files of local pods.
+func localApp(cmd *cobra.Command, e *Env, word string) (*local.Pod, string, error) {
+	_, p, a, err := find(e, word)
+	if errdefs.IsNotFound(err) {
+		of, localErr := localPod(e, word)
+		if errdefs.IsNotFound(localErr) {
+			return nil, "", err
+		}
+		if localErr != nil {
+			return nil, "", localErr
+		}
+		names, err := of.Names()
+		if err != nil || len(names) == 1 {
+			return of, strings.Join(names, ""), err
+		}
+		return nil, "", errUsage(cmd, "pod %s has %d apps, %s: use rktctl app logs --app NAME", of.UUID(), len(names), strings.Join(names, ", "))
+	}
+	if err != nil || !isLocal(p) {
+		return nil, "", err
+	}
+	if a, err = oneApp(cmd, p, a); err != nil {
+		return nil, "", err
+	}
+	of, err := localPod(e, p.UUID)
+	return of, a.ID, err
+}
+
+// isLocal reports whether a pod is one without containerd.
+func isLocal(p *view.Pod) bool { return p.Daemon == "" && p.Namespace == local.Namespace }
+
 // ofContainerd returns an error for a pod that no containerd has made.
 func ofContainerd(p *view.Pod) error {
-	if p.Daemon == "" && p.Namespace == local.Namespace {
+	if isLocal(p) {
 		return fmt.Errorf("pod %s is not a pod of a containerd: rktctl app stop and rktctl app rm change it", p.UUID)
 	}
 	if p.Daemon == "" {

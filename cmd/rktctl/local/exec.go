@@ -275,10 +275,9 @@ func (p *Pod) Logs(name string) ([]string, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	log := p.app(name).log()
-	paths := []string{log}
-	for i := 1; i < LogFiles; i++ {
-		paths = append(paths, fmt.Sprintf("%s.%d", log, i))
+	var paths []string
+	for i := range LogFiles {
+		paths = append(paths, older(p.app(name).log(), i))
 	}
 	paths = slices.DeleteFunc(paths, func(path string) bool {
 		_, err := os.Lstat(path)

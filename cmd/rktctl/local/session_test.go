@@ -129,3 +129,36 @@ func TestRunMakesAPodOfSeveralApps(t *testing.T) {
 		}
 	})
 }
+
+// rktctl logs knows an app by its pod, or by its name, also after the pod has ended.
+func TestLogsPrintsTheOutputOfALocalPod(t *testing.T) {
+	b := newBox(t, "native")
+	out, code := b.rktctl("run", "--cgroup-parent=/"+suite.cgroup, "--app=only", "--env=PATH=/bin", suite.rootfs, "--", "sh", "-c", "echo hello; exec sleep 1000")
+	if code != 0 {
+		t.Fatalf("%d: %s", code, out)
+	}
+	uuid := strings.TrimSpace(out)
+	made, err := b.Open(uuid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &pod{b, made}
+	p.awaitLog("only", "hello\n")
+	for _, word := range []string{uuid, uuid[:13], "only", "onl"} {
+		if out, code := b.rktctl("logs", word); code != 0 || out != "hello\n" {
+			t.Errorf("%s: %d, %q", word, code, out)
+		}
+	}
+	if out, code := b.rktctl("attach", uuid); code != 1 || !strings.Contains(out, "app only of pod "+uuid+" has no input") || !strings.Contains(out, "rktctl logs --follow") {
+		t.Errorf("attach: %d, %q", code, out)
+	}
+	if out, code := b.rktctl("logs", "nosuch"); code != 1 || !strings.Contains(out, "no pod") {
+		t.Errorf("%d, %q", code, out)
+	}
+	if err := p.Stop(t.Context(), "only", 0); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := b.rktctl("logs", "--follow", uuid[:13]); code != 0 || out != "hello\n" {
+		t.Errorf("after the end of the pod: %d, %q", code, out)
+	}
+}

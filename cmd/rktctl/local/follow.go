@@ -1,0 +1,268 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	task "github.com/containerd/containerd/api/runtime/task/v3"
+	"github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+)
+
+// ErrLinesLost says that a log was replaced so fast that the file that Follow was reading was removed.
+var ErrLinesLost = errors.New("the log was replaced faster than it was read, so lines may be missing")
+
+// Follow writes the log of an app, and what the app adds to it, until the app has ended and
+// everything is written, or until ctx ends. If lines may be lost, it goes on, and at the end returns
+// an error that unwraps to ErrLinesLost. If the pod's server ends before the app, nobody writes the
+// log any more, and Follow returns an error.
+func (p *Pod) Follow(ctx context.Context, name string, to io.Writer) (err error) {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	f := &follower{app: p.app(name), to: to}
+	// Watch first: a change after the first reading is announced.
+	if err := f.watch(p.path(logsDir)); err != nil {
+		return err
+	}
+	defer f.close()
+	ended, stop := f.end(ctx)
+	defer stop()
+	var again <-chan time.Time
+	for over := false; ; {
+		if err := f.copy(); err != nil {
+			return err
+		}
+		if over {
+			if !f.written() {
+				// Nobody has the log open, so nothing is added after this reading.
+				return errors.Join(f.copy(), f.problem())
+			}
+			// The kernel announces that a file is closed a moment before it counts one writer less.
+			again = time.After(closeGrace)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case f.ending = <-ended:
+			over, ended = true, nil
+		case <-f.changes:
+		case <-again:
+		}
+	}
+}
+
+// closeGrace is how long Follow waits between two looks whether the server has closed the log of an
+// app that has ended.
+const closeGrace = 100 * time.Millisecond
+
+// follower reads a log whose files are replaced meanwhile.
+type follower struct {
+	app  *app
+	to   io.Writer
+	key  string   // of the app that is followed
+	file *os.File // that is read now; nil if there is none yet
+	lost bool
+	// ending is why nothing is added to the log any more. It is nil if the app has ended.
+	ending error
+
+	inotify *os.File
+	changes chan struct{} // has an element if something in the directory has changed
+	reading chan struct{} // closed at the end of the goroutine that reads inotify
+}
+
+// watch announces changes in the directory of the logs.
+func (f *follower) watch(dir string) error {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", dir, err)
+	}
+	f.inotify = os.NewFile(uintptr(fd), "inotify")
+	f.changes, f.reading = make(chan struct{}, 1), make(chan struct{})
+	const events = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_DELETE_SELF | unix.IN_ONLYDIR
+	if _, err := unix.InotifyAddWatch(fd, dir, events); err != nil {
+		f.inotify.Close()
+		return fmt.Errorf("watch %s: %w", dir, err)
+	}
+	go func() {
+		defer close(f.reading)
+		buf := make([]byte, 64<<10)
+		for {
+			if _, err := f.inotify.Read(buf); err != nil {
+				return // close
+			}
+			select {
+			case f.changes <- struct{}{}:
+			default: // it is announced already
+			}
+		}
+	}()
+	return nil
+}
+
+func (f *follower) close() {
+	f.inotify.Close()
+	<-f.reading
+	if f.file != nil {
+		f.file.Close()
+	}
+}
+
+// end waits for the end of the app. The channel gets an error if the server has ended before the
+// app. An app that was removed has ended.
+func (f *follower) end(ctx context.Context) (ended chan error, stop func()) {
+	ended = make(chan error, 1)
+	a := f.app
+	st, err := a.pod.Status(ctx, a.name)
+	if err == nil {
+		var r appRecord
+		if r, err = a.read(); err == nil {
+			f.key = r.Key
+		}
+	}
+	switch {
+	case errdefs.IsNotFound(err):
+		ended <- nil
+		return ended, func() {}
+	case err != nil:
+		ended <- err
+		return ended, func() {}
+	case st.State == Exited, st.State == Deleting, st.State == Unknown:
+		ended <- nil
+		return ended, func() {}
+	}
+	server, err := a.pod.server(ctx)
+	if err != nil {
+		ended <- fmt.Errorf("app %s is %s, and nothing is written to its log: %w", a.name, st.State, err)
+		return ended, func() {}
+	}
+	go func() { // stop ends it
+		_, err := server.Wait(context.WithoutCancel(ctx), &task.WaitRequest{ID: a.name})
+		if err = native(err); errdefs.IsNotFound(err) {
+			err = nil
+		}
+		ended <- err
+	}()
+	return ended, server.close
+}
+
+// copy writes what there is now.
+func (f *follower) copy() error {
+	for {
+		if f.file != nil {
+			if _, err := io.Copy(f.to, f.file); err != nil {
+				return err
+			}
+		}
+		next, err := f.next()
+		if err != nil || next == nil {
+			return err
+		}
+		if f.file != nil {
+			// The server has written to the old file for the last time before it made the next.
+			_, err = io.Copy(f.to, f.file)
+			f.file.Close()
+		}
+		if f.file = next; err != nil {
+			return err
+		}
+	}
+}
+
+// next opens the file that follows the present one, or the oldest one if there is no present one.
+// It returns nil if there is none yet.
+func (f *follower) next() (*os.File, error) {
+	if f.file == nil {
+		return f.oldest()
+	}
+	for {
+		at, err := f.place()
+		if at == 0 || err != nil {
+			return nil, err
+		}
+		if at < 0 {
+			f.lost = true
+			return f.oldest()
+		}
+		next, err := os.Open(older(f.app.log(), at-1))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil // it is announced when it is made
+		}
+		if err != nil {
+			return nil, err
+		}
+		// The server renames the oldest file first. So if the present one has its name still, the
+		// other was opened by the right name.
+		if now, err := f.place(); err == nil && now == at {
+			return next, nil
+		}
+		next.Close()
+	}
+}
+
+// place says which of the older files the present one is: 0 is the log itself, and -1 means that it
+// was removed. A file only moves to higher places, so a search in that order finds it.
+func (f *follower) place() (int, error) {
+	mine, err := f.file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	for i := range LogFiles {
+		if st, err := os.Lstat(older(f.app.log(), i)); err == nil && os.SameFile(st, mine) {
+			return i, nil
+		}
+	}
+	return -1, nil
+}
+
+// oldest opens the oldest file. It returns nil if there is none.
+func (f *follower) oldest() (*os.File, error) {
+	for i := LogFiles - 1; i >= 0; i-- {
+		file, err := os.Open(older(f.app.log(), i))
+		if !errors.Is(err, fs.ErrNotExist) {
+			return file, err
+		}
+	}
+	return nil, nil
+}
+
+// older returns the path of the i-th older file of a log; the 0th is the log.
+func older(log string, i int) string {
+	if i == 0 {
+		return log
+	}
+	return fmt.Sprintf("%s.%d", log, i)
+}
+
+// written reports whether the server has the log open for writing: it writes the last lines after
+// the app's end. The kernel gives no lease for reading on such a file. A file system without leases
+// counts as one on which nothing is written any more, and so does the log of a later app of this name.
+func (f *follower) written() bool {
+	if f.file == nil || f.ending != nil {
+		return false
+	}
+	if r, err := f.app.read(); f.key != "" && err == nil && r.Key != f.key {
+		return false
+	}
+	_, err := unix.FcntlInt(f.file.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+	if err == nil {
+		_, _ = unix.FcntlInt(f.file.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+	}
+	return errors.Is(err, unix.EAGAIN)
+}
+
+// problem returns the error of a log that was written as far as possible.
+func (f *follower) problem() error {
+	switch {
+	case f.file == nil && f.key == "" && f.ending == nil:
+		return fmt.Errorf("pod %s has no log of an app %q: %w", f.app.pod.uuid, f.app.name, errdefs.ErrNotFound)
+	case f.lost:
+		return errors.Join(f.ending, fmt.Errorf("app %s: %w", f.app.name, ErrLinesLost))
+	}
+	return f.ending
+}

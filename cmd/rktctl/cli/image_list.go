@@ -67,7 +67,11 @@ func removeImage(ctx context.Context, e *Env, out *output, id string) error {
 	case len(found) == 0:
 		return fmt.Errorf("there is no unpacked image %s: rktctl image list has them all", id)
 	case len(found) > 1:
-		return fmt.Errorf("%s is the beginning of the ids of %d unpacked images", id, len(found))
+		var ids []string
+		for _, tree := range found {
+			ids = append(ids, tree.ID)
+		}
+		return fmt.Errorf("%s is the beginning of the ids of %d unpacked images: %s", id, len(found), strings.Join(ids, ", "))
 	case found[0].Kept != "":
 		return fmt.Errorf("image %s: %s", found[0].ID, found[0].Kept)
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 func newStage1Call(e *Env) *cobra.Command {
-	cmd := verb("stage1-call", "call [OPTIONS] NAME|IMAGE ENTRYPOINT [-- COMMAND...]", "make one call of an entrypoint by hand, in a pod made for it (as root)", takes(2, 1000, "an IMAGE and an ENTRYPOINT"))
+	cmd := verb("stage1-call", "call [OPTIONS] NAME|IMAGE|DIGEST ENTRYPOINT [-- COMMAND...]", "make one call of an entrypoint by hand, in a pod made for it (as root)", takes(2, 1000, "an IMAGE and an ENTRYPOINT"))
 	h := conformance.ByHand{}
 	out := newOutput(e, cmd)
 	flags := cmd.Flags()

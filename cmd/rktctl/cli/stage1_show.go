@@ -97,11 +97,11 @@ func wantedImage(ctx context.Context, e *Env, c *config.Config, arg string) (i *
 		i, err = rulesOf(c).Inspect(ctx, arg)
 		return i, arg, "", err
 	}
-	names, err := image.Installed()
+	named, err := isStage1(c, arg)
 	if err != nil {
 		return nil, "", "", err
 	}
-	if _, configured := c.Stage1s[arg]; configured || slices.Contains(names, arg) {
+	if named {
 		i, path, err = imageOf(ctx, e, c, arg)
 		return i, path, arg, err
 	}
@@ -114,6 +114,13 @@ func wantedImage(ctx context.Context, e *Env, c *config.Config, arg string) (i *
 		i, err = store.With(rulesOf(c)).Rendered(digest)
 	}
 	return i, treesDir(e), "", err
+}
+
+// isStage1 reports whether a word is the name of a stage1 of this node.
+func isStage1(c *config.Config, word string) (bool, error) {
+	names, err := image.Installed()
+	_, configured := c.Stage1s[word]
+	return configured || slices.Contains(names, word), err
 }
 
 // treeNamed returns the digest of the only tree whose digest begins with a text, with or
@@ -135,7 +142,7 @@ func treeNamed(e *Env, begins string) (string, error) {
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("%d trees have a digest that begins like this", len(found))
+	return "", fmt.Errorf("%d trees have a digest that begins like this: %s", len(found), strings.Join(found, ", "))
 }
 
 func showStage1(ctx context.Context, e *Env, arg string) (*shownStage1, error) {

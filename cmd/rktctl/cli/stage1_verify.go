@@ -38,7 +38,7 @@ type verification struct {
 }
 
 func newStage1Verify(e *Env) *cobra.Command {
-	cmd := verb("stage1-verify", "verify [OPTIONS] IMAGE", "find out whether a stage1 keeps the ABI, by running it (as root)", takes(0, 1, "one IMAGE"))
+	cmd := verb("stage1-verify", "verify [OPTIONS] NAME|IMAGE|DIGEST", "find out whether a stage1 keeps the ABI, by running it (as root)", takes(0, 1, "one NAME, IMAGE or DIGEST"))
 	v := &verification{out: newOutput(e, cmd)}
 	flags := cmd.Flags()
 	flags.IntVar(&v.level, "level", 0, "claim the level `N`: checks of higher ones are not run, and what the level demands has to be there")
@@ -167,8 +167,8 @@ func (v *verification) run(ctx context.Context, e *Env, checks []conformance.Che
 // Doors are passed to package stage1 for the images that it does not call itself.
 func Doors() []stage1.Door { return []stage1.Door{immutable.Open, rktabi.Open} }
 
-// verifiedImage returns the path of an image, and the fields of a spec that it may
-// ignore.
+// verifiedImage returns the path of an image that is named by a path, by the name of a stage1, or by
+// the beginning of the digest of a tree in the store; and the fields of a spec that it may ignore.
 func verifiedImage(ctx context.Context, e *Env, image string) (path string, accept []string, err error) {
 	if strings.Contains(image, "/") {
 		return image, nil, nil
@@ -176,6 +176,17 @@ func verifiedImage(ctx context.Context, e *Env, image string) (path string, acce
 	c, err := config.Open(e.Getenv)
 	if err != nil {
 		return "", nil, err
+	}
+	named, err := isStage1(c, image)
+	if err != nil {
+		return "", nil, err
+	}
+	if !named {
+		digest, err := treeNamed(e, image)
+		if err != nil {
+			err = fmt.Errorf("stage1 %s: %w", image, err)
+		}
+		return filepath.Join(treesDir(e), digest), nil, meantPath(image, err)
 	}
 	s := c.Stage1s[image]
 	found, path, err := imageOf(ctx, e, c, image)

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -242,4 +243,22 @@ func (a *AppDir) bundle() string {
 		return derived
 	}
 	return a.record.Bundle
+}
+
+// dropManifest removes an app's entry from the pod manifest, if there is one. If there is no
+// manifest, the pod is half removed, and dropManifest returns nil.
+func (d *Dir) dropManifest(name AppName) error {
+	text, err := d.handle.read(podFile)
+	if err == nil && bytes.Contains(text, []byte(name)) {
+		err = locked(d.root, func() error {
+			return replaceManifest(d.root, func(m *Manifest) error {
+				m.Drop(func(app AppName) bool { return app == name })
+				return nil
+			})
+		})
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }

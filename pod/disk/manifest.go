@@ -1,13 +1,11 @@
 package disk
 
 import (
-	"bytes"
 	"crypto/sha512"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,24 +106,6 @@ func describeSpec(name AppName, spec *specs.Spec) (image, entry []byte, err erro
 		return nil, nil, fmt.Errorf("pod manifest's entry of app %s: %w", name, err)
 	}
 	return image, entry, nil
-}
-
-// dropManifest removes an app's entry from the pod manifest, if there is one. If there is no
-// manifest, the pod is half removed, and dropManifest returns nil.
-func (d *Dir) dropManifest(name AppName) error {
-	text, err := d.handle.read(podFile)
-	if err == nil && bytes.Contains(text, []byte(name)) {
-		err = locked(d.root, func() error {
-			return replaceManifest(d.root, func(m *Manifest) error {
-				m.Drop(func(app AppName) bool { return app == name })
-				return nil
-			})
-		})
-	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }
 
 // Manifest is a pod's manifest, as far as stage 0 changes it.

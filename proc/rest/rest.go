@@ -92,7 +92,7 @@ func (m *Memory) look() {
 	s.unmap()
 }
 
-// Stop ends it: nothing is given back any more.
+// Stop stops the timer. After Stop no memory is given back.
 func (m *Memory) Stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -60,6 +60,20 @@ func TestAStage1ThatPodsMayNotAskForFailsStartAndLeavesNoServer(t *testing.T) {
 	}
 }
 
+// A server that cannot use the data directory could not tell it to a client.
+func TestADataDirectoryThatCannotBeUsedFailsStartAndLeavesNoServer(t *testing.T) {
+	d, _ := configured(t, "")
+	d.env = append(d.env, testDataDir+"=/tmp is shared")
+	out := d.call(d.bundle("default", "c1", nil), "default", "c1", nil, nil, "start")
+	if out.err == nil || !strings.Contains(string(out.stderr), "data directory: /tmp is shared") || len(out.stdout) > 0 {
+		t.Errorf("start ended with %v, stdout %q, stderr %q", out.err, out.stdout, out.stderr)
+	}
+	path, err := socketPath("", d.address, "default", "c1")
+	if err != nil || exists(path) || len(serversOf(t, d.address)) > 0 {
+		t.Errorf("there is a socket %s or a server, %v", path, err)
+	}
+}
+
 // A container that is restarted in its pod gets the stage1 of the pod. A change of the
 // configuration applies to new pods only.
 func TestThePodsOfServersThatLiveAreNotChosenForAgain(t *testing.T) {

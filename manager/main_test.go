@@ -34,6 +34,10 @@ func TestMain(m *testing.M) {
 // node's configuration.
 const testConfig = "TEST_CONFIG"
 
+// testDataDir is the name of an environment variable. Its value is what is wrong with the data
+// directory.
+const testDataDir = "TEST_DATA_DIR"
+
 func fakeProgram() *Program {
 	return &Program{
 		Version:  "1.2.3",
@@ -44,7 +48,13 @@ func fakeProgram() *Program {
 			}
 			return &config.Config{}, nil
 		},
-		Cgroups:   func() (map[string]string, error) { return map[string]string{"pids": "/daemon"}, nil },
+		Cgroups: func() (map[string]string, error) { return map[string]string{"pids": "/daemon"}, nil },
+		DataDir: func() error {
+			if text := os.Getenv(testDataDir); text != "" {
+				return errors.New(text)
+			}
+			return nil
+		},
 		Serve:     serveFake,
 		Collector: fakeCollector{},
 		Describe: func(_ context.Context, stage1 config.Choice) (Description, error) {

@@ -24,6 +24,9 @@ type Program struct {
 	Config func() (*config.Config, error)
 	// Cgroups returns the cgroups of this process, by controller.
 	Cgroups func() (map[string]string, error)
+	// DataDir makes the data directory, or says why there can be no pods in it. `start` calls it
+	// before it starts a server, because only the error of `start` reaches the client.
+	DataDir func() error
 	// Serve makes the services. It is called once, in the server process.
 	Serve func(ctx context.Context, b Bootstrap) (*Service, error)
 	// Collector does the work of `delete`.

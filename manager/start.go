@@ -93,6 +93,9 @@ func (p *Program) serveNew(argv0, bundle string, r *request, listener *os.File) 
 	if r.Cgroups, err = p.Cgroups(); err != nil {
 		return err
 	}
+	if err := p.DataDir(); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
 	if err := spawn(argv0, bundle, r, listener); err != nil {
 		return fmt.Errorf("start server: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
 )
@@ -33,6 +34,7 @@ func program() *manager.Program {
 		Serve:     serve,
 		Config:    readConfig,
 		Cgroups:   cgroup.Own,
+		DataDir:   func() error { return datadir.Make(dataDir(), datadir.Mode) },
 		Collector: collector{},
 		Describe:  describe,
 		Failed:    startFailed,

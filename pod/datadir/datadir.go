@@ -29,7 +29,7 @@ func Make(dir string, perm fs.FileMode) error {
 	if err != nil || st.Mode().Perm() == perm {
 		return err
 	}
-	if st.Mode()&fs.ModeSticky != 0 {
+	if Shared(st.Mode()) {
 		return fmt.Errorf("%s is shared with other users of the host (mode %v): name a directory that is used for nothing else", dir, st.Mode())
 	}
 	err = os.Chmod(dir, st.Mode()&^fs.ModePerm|perm)
@@ -38,3 +38,7 @@ func Make(dir string, perm fs.FileMode) error {
 	}
 	return err
 }
+
+// Shared reports whether a directory with this mode belongs to everybody on the host: every user
+// can write to it, or it has the sticky bit.
+func Shared(mode fs.FileMode) bool { return mode&fs.ModeSticky != 0 || mode.Perm()&0o002 != 0 }

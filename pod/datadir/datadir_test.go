@@ -50,15 +50,17 @@ func TestADirectoryHasItsModeWhateverItHadAndWhateverTheUmask(t *testing.T) {
 
 // A data directory that is /tmp by mistake must not be closed to everybody else.
 func TestADirectoryOfEverybodysIsRefusedAndNotChanged(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Chmod(dir, fs.ModeSticky|0o777); err != nil {
-		t.Fatal(err)
-	}
-	if err := datadir.Make(dir, datadir.Mode); err == nil || !strings.Contains(err.Error(), "used for nothing else") {
-		t.Error(err)
-	}
-	if got := mode(t, dir); got != fs.ModeDir|fs.ModeSticky|0o777 {
-		t.Errorf("its mode is now %v", got)
+	for _, before := range []fs.FileMode{fs.ModeSticky | 0o777, 0o777, fs.ModeSetgid | 0o777, fs.ModeSticky | 0o755, 0o773} {
+		dir := t.TempDir()
+		if err := os.Chmod(dir, before); err != nil {
+			t.Fatal(err)
+		}
+		if err := datadir.Make(dir, datadir.Mode); err == nil || !strings.Contains(err.Error(), "used for nothing else") {
+			t.Errorf("%v: %v", before, err)
+		}
+		if got := mode(t, dir); got != fs.ModeDir|before {
+			t.Errorf("%v: its mode is now %v", before, got)
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ RUNTIMES ?= native,oci
 # They mostly wait.
 COLUMNS  := 6
 # The cases that run with runsc: those of the short form.
-RUNSC    := ^Test(Run|AProgram|Exec(AtA|Life|sLeaveNo)|Pause|KillAll|Update|MetricsOf|AnOOMIsPublished|Hooks(Have|Read)|ContainersOfOne|TheDeathOfTheShim)
+RUNSC    := ^Test(Run|AProgram|Exec(AtA|Life|sLeaveNo)|Pause|KillAll|Update|MetricsOf|AnOOMIsPublished|Hooks(Have|Read)|ContainersOfOne|TheDeathOfTheShim|RktctlDebugsAContainerWithout)
 
 # The architecture of the guest of test-vm. Another one than the machine's has a few suites.
 ARCH       ?= $(shell go env GOHOSTARCH)

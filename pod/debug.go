@@ -163,7 +163,8 @@ func (d *DebugApp) unpin() {
 	d.pinned = nil
 }
 
-// Create makes the app, blocked before its exec. It is cancelled by End.
+// Create makes the app, blocked before its exec. It is cancelled by End. If the stage1 has put the
+// app into other namespaces than the target's, the error unwraps to errdefs.ErrNotImplemented.
 func (d *DebugApp) Create(ctx context.Context, c DebugConfig) error {
 	release, err := d.takeTurn(ctx)
 	if err != nil {
@@ -196,6 +197,29 @@ func (d *DebugApp) Create(ctx context.Context, c DebugConfig) error {
 	if err := a.createIn(ctx, d.target.session, &undo); err != nil {
 		_ = a.step(stepDeleted)
 		return undo.run(fmt.Errorf("debug container %s: %w", d.target.id, err))
+	}
+	if err := d.joined(a); err != nil { // End removes the app
+		return fmt.Errorf("debug container %s: %w", d.target.id, err)
+	}
+	return nil
+}
+
+// joined checks that the process of the app is in the namespaces of the target. A stage1 may make
+// a machine of its own for each app, and ignore what it is asked to join.
+func (d *DebugApp) joined(a *app) error {
+	pid := a.status().PID
+	for i, n := range pinnable {
+		theirs, err := d.pinned[i].Stat()
+		if err != nil {
+			return err
+		}
+		its, err := os.Stat(fmt.Sprintf("/proc/%d/ns/%s", pid, n.file))
+		if err != nil {
+			return fmt.Errorf("the %s namespace of the debug app: %w", n.kind, err)
+		}
+		if !os.SameFile(theirs, its) {
+			return fmt.Errorf("its stage1 %s has made the debug app in another %s namespace: %w", d.target.session.stage1.Name(), n.kind, errdefs.ErrNotImplemented)
+		}
 	}
 	return nil
 }

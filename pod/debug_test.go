@@ -292,6 +292,32 @@ func TestTheNamespacesOfADebugAppAreThoseThatWereOpened(t *testing.T) {
 	a.process.mu.Unlock()
 }
 
+// A stage1 that ignores the namespaces to join would show the operator something else than the target.
+func TestADebugAppThatIsNotInTheNamespacesOfItsTargetIsRefused(t *testing.T) {
+	w := newWorld(t)
+	holder := w.sandbox(boxConfig(t, t.TempDir()))
+	w.mustRun("a", "sleep 300")
+	a, err := w.app("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, start := a.pid, a.start
+	a.process.mu.Lock()
+	a.pid, a.start = holder.PID, w.owner.(*sandbox).holder.start // its namespaces are its own
+	a.process.mu.Unlock()
+	d := w.mustAddDebug("a")
+	a.process.mu.Lock()
+	a.pid, a.start = pid, start
+	a.process.mu.Unlock()
+	if err := w.createDebug(d, "sleep 300"); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "stage1 fake has made the debug app in another ipc namespace") {
+		t.Errorf("%v", err)
+	}
+	if err := d.End(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.mustLeaveNothing(d)
+}
+
 // The record of a debug app names its target, so that a collector removes it first.
 func TestTheRecordOfADebugAppNamesItsTarget(t *testing.T) {
 	w := newWorld(t)

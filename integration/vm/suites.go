@@ -31,7 +31,8 @@ const collected = `NotRecorded|OrdinaryBundles|LivingShims|DiesAtAnyStep|Cgroup`
 // machine. Package pod has such cases without a time limit.
 const touchCgroups = `PauseAndResume|PauseIn|KillAll|DiesOfWhatKills|TestUpdate|AnUpdateThat|Metrics|CgroupsOfItsOwn|BelowACgroup|ScopeOfSystemds` +
 	`|CgroupsPath|ACgroupOf|OOM|MemoryLimit|CPUShares|Devices|LimitOfProcesses` +
-	`|Nspawn|TaskExecRuns|TaskKill|APausedTaskCan|ProcAndSysAreMasked|Privileged|EndsEverything|SandboxOfCRI`
+	`|Nspawn|TaskExecRuns|TaskKill|APausedTaskCan|ProcAndSysAreMasked|Privileged|EndsEverything|SandboxOfCRI` +
+	`|DebugsAContainerWithout|DebugsAContainerInA|TwoDebugApps`
 
 // oneOfEach selects one case for each feature that works differently on version 2 or with
 // systemd: membership and scopes, limits, their changes, statistics, devices, the freezer, OOM,

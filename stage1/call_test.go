@@ -464,3 +464,22 @@ func TestGCOfAPodWithoutMountsMountsItsTreeFirst(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An image of rkt's versions has to have gc, and may have nothing to do in it.
+func TestASkippedGCIsThereForCallsByHand(t *testing.T) {
+	for _, skip := range []string{"", "gc"} {
+		p := newPodOf(t, stage1test.Image{
+			Scripts:     stage1test.Scripts{abi.GC: "touch collected"},
+			Annotations: map[string]string{abi.AnnotationSkip: skip},
+		})
+		if has := p.Has(abi.GC); has != (skip == "") {
+			t.Errorf("skip %q: stage 0 calls it: %v", skip, has)
+		}
+		if err := p.Invoke(t.Context(), p.call(abi.GC)); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(p.dir, "collected")); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -291,9 +291,12 @@ func (s *Stage1) Within(f func() error) error {
 	return s.Inside(f)
 }
 
+// Has reports whether the image declares an entrypoint and stage 0 calls it.
+func (s *Stage1) Has(e abi.Entrypoint) bool { return s.Image.Has(e) && !s.Skips(e) }
+
 // NewCall returns a call that is not started.
 func (s *Stage1) NewCall(c pod.Call, e abi.Entrypoint) (*Call, error) {
-	if !s.Has(e) {
+	if !s.Image.Has(e) { // a call by hand may also be one of those that stage 0 skips
 		return nil, &EntrypointError{
 			Stage1: s.name, Entrypoint: e, Code: -1, Err: errdefs.ErrNotImplemented,
 			Text: "the stage1 does not have this entrypoint (its manifest has no annotation " + abi.AnnotationPrefix + string(e) + ")",

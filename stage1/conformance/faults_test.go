@@ -108,7 +108,7 @@ func (b broken) writeManifest(t *testing.T, base, dir string, scripts map[string
 	for _, a := range manifest["annotations"].([]any) {
 		pair := a.(map[string]any)
 		name, value := strings.TrimPrefix(pair["name"].(string), abi.AnnotationPrefix), pair["value"].(string)
-		if name != "interface-version" {
+		if strings.HasPrefix(value, "/") {
 			value = "/right" + value
 		}
 		annotations[name] = value

@@ -135,6 +135,9 @@ func (i *Image) Mutable() bool {
 // Has reports whether the image declares an entrypoint.
 func (i *Image) Has(e abi.Entrypoint) bool { return i.Entrypoint(e) != "" }
 
+// Skips reports whether stage 0 does not call an entrypoint, because it has nothing to do.
+func (i *Image) Skips(e abi.Entrypoint) bool { return slices.Contains(i.manifest.skipped, e) }
+
 // Entrypoint returns the absolute path of an entrypoint inside the image's rootfs, or "" if
 // the image does not declare it.
 func (i *Image) Entrypoint(e abi.Entrypoint) string { return i.manifest.paths[e] }

@@ -34,6 +34,7 @@ type manifest struct {
 	features string                    // as paths; empty if there is none
 	socket   string                    // as paths; empty if there is none
 	own      []abi.Own
+	skipped  []abi.Entrypoint
 	limits   map[abi.Entrypoint]time.Duration // deadlines
 	unknown  []string                         // annotations, without AnnotationPrefix
 }
@@ -77,7 +78,7 @@ func parseManifest(text []byte, file string) (*manifest, error) {
 		if m.own, err = parseOwn(annotations[abi.AnnotationOwn], m.paths); err != nil {
 			return nil, invalid("%s: annotation %s: %v", file, abi.AnnotationOwn, err)
 		}
-		if err := m.skip(annotations[abi.AnnotationSkip]); err != nil {
+		if m.skipped, err = parseSkip(annotations[abi.AnnotationSkip], m.paths); err != nil {
 			return nil, invalid("%s: annotation %s: %v", file, abi.AnnotationSkip, err)
 		}
 		if m.limits, err = parseDeadlines(annotations[abi.AnnotationDeadlines]); err != nil {

@@ -42,16 +42,17 @@ func parseOwn(value string, entrypoints map[abi.Entrypoint]string) ([]abi.Own, e
 	return own, nil
 }
 
-// skip removes the entrypoints that the value of abi.AnnotationSkip lists, so that stage 0 does what
-// it does without them.
-func (m *manifest) skip(value string) error {
+// parseSkip parses the value of abi.AnnotationSkip of an image with these entrypoints.
+func parseSkip(value string, entrypoints map[abi.Entrypoint]string) ([]abi.Entrypoint, error) {
+	var skipped []abi.Entrypoint
 	for _, word := range strings.Fields(value) {
-		if e := abi.Entrypoint(word); e != abi.GC || m.paths[e] == "" {
-			return fmt.Errorf("%q is not the entrypoint %s, which the image must declare", word, abi.GC)
+		e := abi.Entrypoint(word)
+		if e != abi.GC || entrypoints[e] == "" {
+			return nil, fmt.Errorf("%q is not the entrypoint %s, which the image must declare", word, abi.GC)
 		}
-		delete(m.paths, abi.GC)
+		skipped = append(skipped, e)
 	}
-	return nil
+	return skipped, nil
 }
 
 // parseDeadlines parses the value of abi.AnnotationDeadlines.

@@ -34,19 +34,13 @@ func TestWhatAnImageOwnsNeedsItsEntrypoints(t *testing.T) {
 }
 
 func TestOnlyADeclaredGCIsSkipped(t *testing.T) {
-	for _, test := range []struct {
-		value string
-		fault bool
-		has   bool // it has gc
-	}{{"", false, true}, {"gc", false, false}, {"run", true, true}, {"gc stop", true, false}, {"gc gc", true, false}} {
-		m := manifest{paths: map[abi.Entrypoint]string{abi.Run: "/run", abi.GC: "/gc"}}
-		err := m.skip(test.value)
-		if (err != nil) != test.fault || (m.paths[abi.GC] != "") != test.has || m.paths[abi.Run] == "" {
-			t.Errorf("%q: %v, %v", test.value, err, m.paths)
+	all := map[abi.Entrypoint]string{abi.Run: "/run", abi.GC: "/gc"}
+	for value, fault := range map[string]bool{"": false, "gc": false, "run": true, "gc stop": true, "/gc": true} {
+		if skipped, err := parseSkip(value, all); (err != nil) != fault || err == nil && len(skipped) != len(strings.Fields(value)) {
+			t.Errorf("%q: %v, %v", value, skipped, err)
 		}
 	}
-	m := manifest{paths: map[abi.Entrypoint]string{abi.Run: "/run"}}
-	if m.skip("gc") == nil {
+	if _, err := parseSkip("gc", map[abi.Entrypoint]string{abi.Run: "/run"}); err == nil {
 		t.Error("an entrypoint is skipped that the image does not have")
 	}
 }

@@ -140,31 +140,37 @@ func refuse(cmd *cobra.Command, e *Env, word string, words func(client) string) 
 }
 
 // localApp returns the local pod and the name of its app that a word names. It returns nil if the word
-// names a pod of containerd's. A local pod that has ended is known only by the files of local pods.
+// names a pod of containerd's. When a local pod ends, its server removes all files that are not in
+// `local/`, so these have the names of its apps.
 func localApp(cmd *cobra.Command, e *Env, word string) (*local.Pod, string, error) {
 	_, p, a, err := find(e, word)
-	if errdefs.IsNotFound(err) {
-		of, localErr := localPod(e, word)
-		if errdefs.IsNotFound(localErr) {
-			return nil, "", err
-		}
-		if localErr != nil {
-			return nil, "", localErr
-		}
-		names, err := of.Names()
-		if err != nil || len(names) == 1 {
-			return of, strings.Join(names, ""), err
-		}
+	uuid := word
+	switch {
+	case errdefs.IsNotFound(err): // it may have ended
+	case err != nil || !isLocal(p):
+		return nil, "", err
+	default:
+		uuid = p.UUID
+	}
+	of, localErr := localPod(e, uuid)
+	switch {
+	case errdefs.IsNotFound(localErr) && err != nil:
+		return nil, "", err
+	case localErr != nil:
+		return nil, "", localErr
+	case a != nil:
+		return of, a.ID, nil
+	}
+	names, err := of.Names()
+	switch {
+	case err != nil:
+		return nil, "", err
+	case len(names) == 0:
+		return nil, "", fmt.Errorf("pod %s has no app", of.UUID())
+	case len(names) > 1:
 		return nil, "", errUsage(cmd, "pod %s has %d apps, %s: use rktctl app logs --app NAME", of.UUID(), len(names), strings.Join(names, ", "))
 	}
-	if err != nil || !isLocal(p) {
-		return nil, "", err
-	}
-	if a, err = oneApp(cmd, p, a); err != nil {
-		return nil, "", err
-	}
-	of, err := localPod(e, p.UUID)
-	return of, a.ID, err
+	return of, names[0], nil
 }
 
 // isLocal reports whether a pod is one without containerd.

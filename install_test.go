@@ -2,6 +2,7 @@ package shim_test
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -99,37 +100,44 @@ func (i *installation) must(t *testing.T, argv ...string) string {
 	return out
 }
 
-// files describes everything below the prefix as the inventory does.
+// files describes everything below the prefix as the inventory does. Files may be removed meanwhile.
 func (i *installation) files(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	err := filepath.WalkDir(i.prefix, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
+		entry := ""
+		if err == nil {
+			entry, err = describeEntry(path, d)
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+			return nil
+		case err != nil:
 			return err
 		}
 		name, _ := filepath.Rel(i.prefix, path)
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		switch {
-		case d.Type()&fs.ModeSymlink != 0:
-			target, err := os.Readlink(path)
-			all[name] = "- link " + target
-			return err
-		case d.IsDir():
-			all[name] = fmt.Sprintf("0%o dir -", info.Mode().Perm())
-		default:
-			content, err := os.ReadFile(path)
-			all[name] = fmt.Sprintf("0%o file %x", info.Mode().Perm(), sha256.Sum256(content))
-			return err
-		}
+		all[name] = entry
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return all
+}
+
+func describeEntry(path string, d fs.DirEntry) (string, error) {
+	info, err := d.Info()
+	switch {
+	case err != nil:
+		return "", err
+	case d.Type()&fs.ModeSymlink != 0:
+		target, err := os.Readlink(path)
+		return "- link " + target, err
+	case d.IsDir():
+		return fmt.Sprintf("0%o dir -", info.Mode().Perm()), nil
+	}
+	content, err := os.ReadFile(path)
+	return fmt.Sprintf("0%o file %x", info.Mode().Perm(), sha256.Sum256(content)), err
 }
 
 // differs reports an entry that only one of two listings has, or that they describe differently.

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -213,10 +214,27 @@ func TestDeleteDoesNotWaitForAServerThatHangs(t *testing.T) {
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	wait.Until(t, "no thread of the server runs", func() bool { return stopped(t, pid) })
 	d.plan("ns", "c1", collectPlan{Exit: Exit{PID: 77, Status: 9, At: time.Unix(1, 0)}})
 	if r := d.deleted("ns", "c1"); r.Pid != 77 || r.ExitStatus != 9 {
 		t.Errorf("delete answered %v", r)
 	}
+}
+
+// stopped reports whether all threads of a process are stopped.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("threads of %d: %v", pid, err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err == nil && !strings.HasPrefix(string(text[strings.LastIndexByte(string(text), ')')+1:]), " T ") {
+			return false
+		}
+	}
+	return true
 }
 
 func TestDeleteOfAnotherBundleAtTheSamePathAsksNobody(t *testing.T) {

@@ -159,12 +159,22 @@ func AtEachStep(t *testing.T, what string, least int, check func(n int, step str
 // returned function waits for the end of work, and returns its error.
 func Waits(t *testing.T, what string, work func() error) (wait func() error) {
 	t.Helper()
+	const moment = 300 * time.Millisecond
 	done := make(chan error, 1)
-	go func() { done <- work() }()
+	began := time.Now()
+	var took time.Duration
+	go func() {
+		err := work()
+		took = time.Since(began)
+		done <- err
+	}()
 	select {
 	case err := <-done:
-		t.Fatalf("%s did not wait: %v", what, err)
-	case <-time.After(300 * time.Millisecond):
+		if took < moment { // and not that this goroutine was not scheduled for so long
+			t.Fatalf("%s did not wait: %v", what, err)
+		}
+		return func() error { return err }
+	case <-time.After(moment):
 	}
 	return func() error { return <-done }
 }

@@ -226,3 +226,28 @@ func TestContainersOutliveTheDaemon(t *testing.T) {
 		e.must(t, "stop", "--time", "1", "stays")
 	})
 }
+
+// The commands of docs/clients.md are executed as they stand there.
+func TestTheCommandsOfTheDocument(t *testing.T) {
+	each(t, func(t *testing.T, e *engine) {
+		text, err := os.ReadFile("../../docs/clients.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.must(t, "tag", image.BusyboxName, "busybox")
+		n := 0
+		for line := range strings.Lines(string(text)) {
+			command, isDocker := strings.CutPrefix(line, "docker ")
+			if !isDocker {
+				continue
+			}
+			n++
+			if r := e.call(t, "", strings.Fields(command)...); r != (result{"hello\n", "", 0}) {
+				t.Errorf("%s: %+v", strings.TrimSpace(line), r)
+			}
+		}
+		if n == 0 {
+			t.Error("the document has no command of docker")
+		}
+	})
+}

@@ -21,6 +21,7 @@ func main() {
 		Serve:     serve,
 		Config:    func() (*config.Config, error) { return config.Open(os.Getenv) },
 		Cgroups:   func() (map[string]string, error) { return map[string]string{}, nil },
+		DataDir:   func() error { return nil },
 		Collector: collector{},
 	}
 	os.Exit(p.Main(os.Args))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/containerd/log"
 	"github.com/spf13/cobra"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
@@ -139,6 +140,9 @@ func New(e *Env) *cobra.Command {
 
 // Run executes a command line and returns the exit code.
 func Run(ctx context.Context, e *Env, args []string) int {
+	// Drop what stage 0 and ttrpc log: the results, the errors and the pod's journal have it, and
+	// the output of a program in a pod must not be mixed with it.
+	log.L.Logger.SetOutput(io.Discard)
 	root := New(e)
 	root.SetArgs(append([]string{}, args...)) // nil would be the arguments of this process
 	err := root.ExecuteContext(ctx)

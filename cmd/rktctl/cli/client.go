@@ -141,20 +141,20 @@ func refuse(cmd *cobra.Command, e *Env, word string, words func(client) string) 
 
 // localApp returns the local pod and the name of its app that a word names. It returns nil if the word
 // names a pod of containerd's. When a local pod ends, its server removes all files that are not in
-// `local/`, so these have the names of its apps.
+// `local/`: first the record that says whose pod it is, and in the end those that have the names of its apps.
 func localApp(cmd *cobra.Command, e *Env, word string) (*local.Pod, string, error) {
 	_, p, a, err := find(e, word)
 	uuid := word
 	switch {
 	case errdefs.IsNotFound(err): // it may have ended
-	case err != nil || !isLocal(p):
+	case err != nil || p.Daemon != "":
 		return nil, "", err
 	default:
 		uuid = p.UUID
 	}
 	of, localErr := localPod(e, uuid)
 	switch {
-	case errdefs.IsNotFound(localErr) && err != nil:
+	case errdefs.IsNotFound(localErr):
 		return nil, "", err
 	case localErr != nil:
 		return nil, "", localErr

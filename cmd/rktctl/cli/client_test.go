@@ -48,6 +48,20 @@ func TestTheClientsCommandIsNamed(t *testing.T) {
 	}
 }
 
+// A local pod that is being removed has lost the record that says that it is one.
+func TestTheLogOfALocalPodIsPrintedWhileThePodIsRemoved(t *testing.T) {
+	newFixture(t)
+	const uuid = "11110000-0000-4000-8000-000000000000"
+	data := os.Getenv(testData)
+	put(t, filepath.Join(data, "local", uuid, "pod.json"), `{"version":1,"state":"ready"}`)
+	put(t, filepath.Join(data, "local", uuid, "apps/only/app.json"), "{}")
+	put(t, filepath.Join(data, "local", uuid, "logs/only.log"), "hello\n")
+	put(t, filepath.Join(data, "pods/exited-garbage", uuid, "left"), "")
+	if got := rktctl(t, "", "logs", uuid); got.code != exitDone || got.stdout != "hello\n" {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestNothingIsExecutedInAPodWithoutAShim(t *testing.T) {
 	f := newFixture(t)
 	d, apps := f.pod("default", "web", "web")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/containerd/log"
 	"github.com/spf13/cobra"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
@@ -81,7 +79,6 @@ func withCollector(ctx context.Context, dir string, f func(*disk.Collector) erro
 	if err != nil {
 		return err
 	}
-	log.L.Logger.SetOutput(io.Discard) // of the collector's steps: their errors are in the result
 	store.Children = proc.NewChildren()
 	err = f(&disk.Collector{Store: store, OpenStage1: stage1.OpenCollected(images, store.Children, Doors()...)})
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)

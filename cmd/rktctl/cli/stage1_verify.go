@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/containerd/log"
 	"github.com/spf13/cobra"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
@@ -143,8 +142,6 @@ func (v *verification) run(ctx context.Context, e *Env, checks []conformance.Che
 	watched := *e
 	watched.Stdout = &watchedOutput{e.Stdout, cancel}
 	v.out.env = &watched
-	// Drop the log of stage 0: the results and the pod's journal have its contents.
-	log.L.Logger.SetOutput(io.Discard)
 	path, accept, err := verifiedImage(ctx, e, v.image)
 	if err != nil {
 		return err

@@ -248,6 +248,19 @@ func TestADebugAppIsRefused(t *testing.T) {
 	w.mustKillAndDelete("a")
 }
 
+// take gives the record of a process the pid of another one, until giveBack is called.
+func (p *process) take(pid int, start uint64) (giveBack func()) {
+	set := func(pid int, start uint64) (int, uint64) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		oldPID, oldStart := p.pid, p.start
+		p.pid, p.start = pid, start
+		return oldPID, oldStart
+	}
+	oldPID, oldStart := set(pid, start)
+	return func() { set(oldPID, oldStart) }
+}
+
 // A target that ends gives its pid back, and the next process with that pid may be one of the
 // host. The namespaces that a debug app joins stay those of the target.
 func TestTheNamespacesOfADebugAppAreThoseThatWereOpened(t *testing.T) {
@@ -259,10 +272,7 @@ func TestTheNamespacesOfADebugAppAreThoseThatWereOpened(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid, start := a.pid, a.start
-	a.process.mu.Lock()
-	a.pid, a.start = holder.PID, w.owner.(*sandbox).holder.start // its namespaces are its own
-	a.process.mu.Unlock()
+	giveBack := a.process.take(holder.PID, w.owner.(*sandbox).holder.start) // its namespaces are its own
 	d := w.mustAddDebug("a")
 	var kinds []string
 	for _, n := range d.Namespaces {
@@ -287,9 +297,7 @@ func TestTheNamespacesOfADebugAppAreThoseThatWereOpened(t *testing.T) {
 	if left, _ := filepath.Glob(w.data + "/debug/*/*"); len(left) != 1 {
 		t.Errorf("directories of debug apps: %q", left)
 	}
-	a.process.mu.Lock()
-	a.pid, a.start = pid, start
-	a.process.mu.Unlock()
+	giveBack()
 }
 
 // A stage1 that ignores the namespaces to join would show the operator something else than the target.
@@ -301,14 +309,9 @@ func TestADebugAppThatIsNotInTheNamespacesOfItsTargetIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pid, start := a.pid, a.start
-	a.process.mu.Lock()
-	a.pid, a.start = holder.PID, w.owner.(*sandbox).holder.start // its namespaces are its own
-	a.process.mu.Unlock()
+	giveBack := a.process.take(holder.PID, w.owner.(*sandbox).holder.start) // its namespaces are its own
 	d := w.mustAddDebug("a")
-	a.process.mu.Lock()
-	a.pid, a.start = pid, start
-	a.process.mu.Unlock()
+	giveBack()
 	if err := w.createDebug(d, "sleep 300"); !errdefs.IsNotImplemented(err) || !strings.Contains(err.Error(), "stage1 fake has made the debug app in another ipc namespace") {
 		t.Errorf("%v", err)
 	}

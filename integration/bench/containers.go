@@ -105,13 +105,7 @@ func (r *rig) measureLifetime(ctx context.Context, s subject, group string, ops 
 	}
 
 	begin = time.Now()
-	if err := task.Kill(ctx, syscall.SIGKILL); err != nil {
-		return err
-	}
-	if err := (<-exited).Error(); err != nil {
-		return err
-	}
-	if _, err := task.Delete(ctx); err != nil {
+	if err := end(ctx, task, exited); err != nil {
 		return err
 	}
 	record(ops.end, milliseconds(begin))
@@ -131,13 +125,7 @@ func (r *rig) live(ctx context.Context, s subject, group string) error {
 	if err != nil {
 		return err
 	}
-	if err := task.Kill(ctx, syscall.SIGKILL); err != nil {
-		return err
-	}
-	if err := (<-exited).Error(); err != nil {
-		return err
-	}
-	if _, err := task.Delete(ctx); err != nil {
+	if err := end(ctx, task, exited); err != nil {
 		return err
 	}
 	c, err := r.client.LoadContainer(ctx, task.ID())
@@ -145,6 +133,18 @@ func (r *rig) live(ctx context.Context, s subject, group string) error {
 		return err
 	}
 	return c.Delete(ctx, containerd.WithSnapshotCleanup)
+}
+
+// end kills a task, waits for its exit and deletes it.
+func end(ctx context.Context, task containerd.Task, exited <-chan containerd.ExitStatus) error {
+	if err := task.Kill(ctx, syscall.SIGKILL); err != nil {
+		return err
+	}
+	if err := (<-exited).Error(); err != nil {
+		return err
+	}
+	_, err := task.Delete(ctx)
+	return err
 }
 
 // spent records the processor time since the meter showed used, and returns what it shows now.

@@ -18,6 +18,7 @@ func newApp(e *Env) *cobra.Command {
 	cmd.Long, cmd.Example = page("app")
 	cmd.AddCommand(
 		newAppAdd(e),
+		newAppAttach(e),
 		newAppExec(e),
 		newAppList(e),
 		newAppLogs(e),

@@ -24,6 +24,7 @@ func newAppFlags(cmd *cobra.Command) *appFlags {
 	f.Int64Var(&c.Memory, "memory", 0, "limit the app's memory to so many `BYTES`")
 	f.StringVar(&c.Cwd, "cwd", "", "the working `DIRECTORY` of the program, instead of the image's")
 	f.StringArrayVar(&a.volumes, "volume", nil, "a file or directory of the host that the app sees, as `SOURCE:TARGET[:ro]`; may be given more than once")
+	f.BoolVarP(&c.Stdin, "stdin", "i", false, "give the program an input, to which rktctl attach writes; without it the input is empty")
 	f.BoolVarP(&c.Terminal, "terminal", "t", false, "give the program a terminal, whose output is the log")
 	return a
 }

@@ -48,6 +48,15 @@ func executed(ctx context.Context, p *local.Pod, c local.ExecConfig) (int, error
 	if in == nil {
 		in = os.Stdin
 	}
+	return inRawMode(ctx, in, func(ctx context.Context, sizes <-chan local.Size) (int, error) {
+		c.Resize = sizes
+		return p.Exec(ctx, c)
+	})
+}
+
+// inRawMode calls f while the terminal is in raw mode. sizes delivers the terminal's size now and
+// after every change.
+func inRawMode(ctx context.Context, in *os.File, f func(ctx context.Context, sizes <-chan local.Size) (int, error)) (int, error) {
 	con, err := console.ConsoleFromFile(in)
 	if err != nil {
 		return 0, err
@@ -81,6 +90,5 @@ func executed(ctx context.Context, p *local.Pod, c local.ExecConfig) (int, error
 			}
 		}
 	}()
-	c.Resize = sizes
-	return p.Exec(ctx, c)
+	return f(ctx, sizes)
 }

@@ -88,15 +88,16 @@ func annotations(bundle string) map[string]string {
 }
 
 func newAttach(e *Env) *cobra.Command {
-	cmd := verb("attach", "attach POD", "name the command that attaches to the streams of an app", takes(1, 1, "one POD"))
+	cmd := verb("attach", "attach POD [--end-input]", "connect to the streams of an app, or name the command that does", takes(1, 1, "one POD"))
 	cmd.ValidArgsFunction = completePods(e, 1)
+	end := endInputFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		of, name, err := localApp(cmd, e, args[0])
 		if err != nil {
 			return err
 		}
 		if of != nil {
-			return fmt.Errorf("app %s of pod %s has no input, and its output goes to its log: use rktctl logs --follow %s", name, of.UUID(), args[0])
+			return attach(cmd.Context(), e, of, name, *end)
 		}
 		return refuse(cmd, e, args[0], func(c client) string {
 			return "containerd's client has its streams, and a second reader would take some of their text away: use " + c.attach
@@ -168,7 +169,7 @@ func localApp(cmd *cobra.Command, e *Env, word string) (*local.Pod, string, erro
 	case len(names) == 0:
 		return nil, "", fmt.Errorf("pod %s has no app", of.UUID())
 	case len(names) > 1:
-		return nil, "", errUsage(cmd, "pod %s has %d apps, %s: use rktctl app logs --app NAME", of.UUID(), len(names), strings.Join(names, ", "))
+		return nil, "", errUsage(cmd, "pod %s has %d apps, %s: use rktctl app %s --app NAME", of.UUID(), len(names), strings.Join(names, ", "), cmd.Name())
 	}
 	return of, names[0], nil
 }

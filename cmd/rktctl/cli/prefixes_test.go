@@ -45,7 +45,7 @@ func TestEveryVerbTakesTheBeginningOfAnIDAndNamesTheCandidates(t *testing.T) {
 		kind
 		after string
 	}{
-		"app add": {local, "--app a ./none"}, "app exec": {local, "--app a -- true"}, "app list": {local, ""},
+		"app attach": {local, "--app a"}, "app add": {local, "--app a ./none"}, "app exec": {local, "--app a -- true"}, "app list": {local, ""},
 		"app logs": {local, "--app a"}, "app rm": {local, "--app a"}, "app start": {local, "--app a"},
 		"app status": {local, "--app a"}, "app stop": {local, "--app a"}, "run-prepared": {local, ""},
 		"attach": {pods, ""}, "cat-manifest": {pods, ""}, "debug": {pods, "--image ./none"}, "enter": {pods, ""},

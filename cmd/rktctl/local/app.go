@@ -102,6 +102,7 @@ type AppConfig struct {
 	Volumes  []Volume
 	Memory   int64 // the limit of memory in bytes; 0: none
 	Terminal bool
+	Stdin    bool // the app reads what Attach sends; without it the app's input is empty
 }
 
 // Add makes an app, and returns when it is prepared. If Add fails, nothing of the app remains.
@@ -200,9 +201,16 @@ func (a *app) create(ctx context.Context, c AppConfig) (stop string, err error) 
 		return "", err
 	}
 	a.pod.store.fault("write spec")
+	var input string
+	if c.Stdin {
+		input = a.input()
+		if err := unix.Mkfifo(input, 0o600); err != nil {
+			return "", err
+		}
+	}
 	log := fmt.Sprintf("file://%s?max-size=%d&max-files=%d", a.log(), LogSize, LogFiles)
 	_, err = server.Create(ctx, &task.CreateTaskRequest{
-		ID: a.name, Bundle: a.bundle(), Rootfs: rootfs.Mounts, Terminal: c.Terminal, Stdout: log, Stderr: log,
+		ID: a.name, Bundle: a.bundle(), Rootfs: rootfs.Mounts, Terminal: c.Terminal, Stdin: input, Stdout: log, Stderr: log,
 	})
 	a.pod.store.fault("create container")
 	return image.StopSignal(), native(err)

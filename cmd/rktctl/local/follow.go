@@ -31,6 +31,11 @@ func (p *Pod) Follow(ctx context.Context, name string, to io.Writer) (err error)
 		return err
 	}
 	defer f.close()
+	return f.run(ctx)
+}
+
+// run writes the log until its end, or until ctx ends.
+func (f *follower) run(ctx context.Context) error {
 	ended, stop := f.end(ctx)
 	defer stop()
 	var again <-chan time.Time
@@ -68,6 +73,8 @@ type follower struct {
 	key  string   // of the app that is followed
 	file *os.File // that is read now; nil if there is none yet
 	lost bool
+	// exit is the app's exit code, once its end was announced. It is nil if the app was removed.
+	exit *uint32
 	// ending is why nothing is added to the log any more. It is nil if the app has ended.
 	ending error
 
@@ -142,13 +149,28 @@ func (f *follower) end(ctx context.Context) (ended chan error, stop func()) {
 		return ended, func() {}
 	}
 	go func() { // stop ends it
-		_, err := server.Wait(context.WithoutCancel(ctx), &task.WaitRequest{ID: a.name})
-		if err = native(err); errdefs.IsNotFound(err) {
+		r, err := server.Wait(context.WithoutCancel(ctx), &task.WaitRequest{ID: a.name})
+		switch err = native(err); {
+		case errdefs.IsNotFound(err):
 			err = nil
+		case err == nil:
+			f.exit = &r.ExitStatus
 		}
 		ended <- err
 	}()
 	return ended, server.close
+}
+
+// skip passes over what the log has now.
+func (f *follower) skip() (err error) {
+	f.file, err = os.Open(f.app.log())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		_, err = f.file.Seek(0, io.SeekEnd)
+	}
+	return err
 }
 
 // copy writes what there is now.

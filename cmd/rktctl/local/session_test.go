@@ -149,9 +149,6 @@ func TestLogsPrintsTheOutputOfALocalPod(t *testing.T) {
 			t.Errorf("%s: %d, %q", word, code, out)
 		}
 	}
-	if out, code := b.rktctl("attach", uuid); code != 1 || !strings.Contains(out, "app only of pod "+uuid+" has no input") || !strings.Contains(out, "rktctl logs --follow") {
-		t.Errorf("attach: %d, %q", code, out)
-	}
 	if out, code := b.rktctl("logs", "nosuch"); code != 1 || !strings.Contains(out, "no pod") {
 		t.Errorf("%d, %q", code, out)
 	}

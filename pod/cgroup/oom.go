@@ -168,10 +168,16 @@ func (w *OOMWatch) poll(ctx context.Context) {
 func (w *OOMWatch) listen(ctx context.Context) {
 	var count [8]byte
 	for {
-		if n, err := w.file.Read(count[:]); err != nil || n < len(count) || binary.NativeEndian.Uint64(count[:]) == 0 {
+		n, err := w.file.Read(count[:])
+		announced := binary.NativeEndian.Uint64(count[:])
+		if err != nil || n < len(count) || announced == 0 {
 			return // closed
 		}
-		w.find(ctx)
+		// Of several announcements the last kill may still be coming, after those that are found
+		// at once.
+		for range min(announced, 2) {
+			w.find(ctx)
+		}
 	}
 }
 

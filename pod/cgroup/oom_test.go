@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -44,8 +45,28 @@ func TestAKillIsPublishedWithoutAnybodyAsking(t *testing.T) {
 	needMemory(t)
 	g := create(t, "oom", limited16M())
 	_, published := watch(t, g)
-	enter(t, g, exhaust+"; "+exhaust+"; exec sleep 60")
-	wait.Until(t, "both kills are published", func() bool { return published() == 2 })
+	for n := 1; n <= 2; n++ {
+		enter(t, g, exhaust+"; exec sleep 60")
+		wait.Until(t, fmt.Sprintf("kill %d is published", n), func() bool { return published() == n })
+	}
+}
+
+// Kills in quick succession may be published at once, and none is left for Report.
+// requirements.md#C5
+func TestTheLastOfSeveralKillsIsFound(t *testing.T) {
+	needMemory(t)
+	g := create(t, "oom-several", limited16M())
+	w, published := watch(t, g)
+	enter(t, g, exhaust+" & "+exhaust+" & wait; exec sleep 60")
+	wait.Observe(t, "both kills are found", func() (bool, string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		found := uint64(0)
+		for _, n := range w.kills {
+			found += n
+		}
+		return found == 2 && published() > 0, fmt.Sprintf("%d found, %d published", found, published())
+	})
 }
 
 // requirements.md#C5

@@ -138,8 +138,11 @@ func (a *app) process(c *serve.Asked, oci *specs.Process) (*process, error) {
 	a.processes = append(a.processes, p)
 	a.m.mu.Unlock()
 	go func() {
-		_, _ = p.proxy.Wait()
+		// The exit is recorded before the proxy is reaped.
+		for unix.Waitid(unix.P_PID, p.proxy.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+		}
 		p.end(proc.KilledCode) // unless the process has ended first
+		_, _ = p.proxy.Wait()
 	}()
 	return p, nil
 }

@@ -14,6 +14,7 @@ var values = []struct {
 	{regexp.MustCompile(`sha(256|512)[-:][0-9a-f]+…?`), "DIGEST"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?`), "TIME"},
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d(\.\d+)?Z?\b`), "TIME"},
+	{regexp.MustCompile(`\b[0-9d]{7,}d\b`), "DIGEST"}, // not a number of days
 	{regexp.MustCompile(`\b(\d+(\.\d+)?(ns|µs|ms|s|m|h|d))+\b`), "DURATION"},
 	{regexp.MustCompile(`\b\d+(\.\d+)? ?([KMG]i?B|[KMG]|B)\b`), "SIZE"},
 	{regexp.MustCompile(`\b[0-9a-f]{8,}\b`), "DIGEST"}, // some of them have digits only
@@ -22,10 +23,11 @@ var values = []struct {
 
 var (
 	spaces = regexp.MustCompile(`[ \t]+`)
-	// containerd's clients warn of what a machine should not use any more, such as version 1 of
-	// cgroups.
-	deprecations = regexp.MustCompile(`(?m)^.*level=warning msg="DEPRECATION: .*\n`)
-	wholeLines   = regexp.MustCompile(`(?m)^…\n`)
+	// noise is what clients write about themselves: warnings of what a machine should not use any
+	// more, such as version 1 of cgroups; and nerdctl's complaint that the end of its own child came
+	// when the container had ended, and could not be passed on.
+	noise      = regexp.MustCompile(`(?m)^.*(level=warning msg="DEPRECATION: |level=error msg="forward signal child exited" ).*\n`)
+	wholeLines = regexp.MustCompile(`(?m)^…\n`)
 )
 
 // normal replaces values by the names of their kinds.
@@ -33,7 +35,7 @@ func normal(text string) string {
 	for _, v := range values {
 		text = v.kind.ReplaceAllString(text, v.name)
 	}
-	lines := strings.Split(deprecations.ReplaceAllString(text, ""), "\n")
+	lines := strings.Split(noise.ReplaceAllString(text, ""), "\n")
 	for i, line := range lines {
 		lines[i] = strings.TrimSpace(spaces.ReplaceAllString(line, " "))
 	}

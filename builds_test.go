@@ -32,6 +32,15 @@ func TestBuildsOfTheSameFilesAreTheSame(t *testing.T) {
 		in(t, dir, "make", "build", "VERSION=v1", "REVISION=r1")
 		built[i] = products(t, filepath.Join(dir, "bin"))
 	}
+	for name, most := range mostBytes {
+		content, err := os.ReadFile(filepath.Join(tarball, "bin", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(content) > most {
+			t.Errorf("%s has %d bytes, more than %d", name, len(content), most)
+		}
+	}
 	if len(built[0]) < 6 || len(built[0]) != len(built[1]) {
 		t.Errorf("built %v and %v", built[0], built[1])
 	}
@@ -40,6 +49,13 @@ func TestBuildsOfTheSameFilesAreTheSame(t *testing.T) {
 			t.Errorf("%s differs: %.20s in a tarball, %.20s in a checkout", name, digest, built[1][name])
 		}
 	}
+}
+
+// mostBytes are the largest sizes of the programs of which a pod has processes. What a program links
+// is read into memory, and makes each of its executions slower.
+var mostBytes = map[string]int{
+	"containerd-shim-rkt-v1":      11_800_000,
+	"stage1/native/rootfs/native": 4_000_000,
 }
 
 // copyTree copies the files that git knows, as they are now.

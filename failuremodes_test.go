@@ -26,7 +26,7 @@ type failureMode struct {
 var (
 	modeLine  = regexp.MustCompile(`^## (\d+)\. (.+)$`)
 	issueLink = regexp.MustCompile(`\]\(https://github\.com/[\w-]+/[\w-]+/(?:issues|pull)/\d+\)`)
-	testLine  = regexp.MustCompile("^- `([\\w/]+)` `(Test\\w+)`")
+	testLine  = regexp.MustCompile("^- `([\\w/-]+)` `(Test\\w+)`")
 )
 
 // readFailureModes reads the page.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec/spelling"
 )
 
@@ -57,14 +58,14 @@ func (c Choice) Equal(o Choice) bool {
 // all annotations that begin with our prefix. Its errors are for the author of the
 // annotations, who usually has no access to the node.
 func (c *Config) Choose(a Ask) (Choice, error) {
-	if err := CheckAnnotations(a.Annotations); err != nil {
+	if err := annotation.Check(a.Annotations); err != nil {
 		return Choice{}, err
 	}
 	name, by, err := c.withoutAnnotation(a)
 	if err != nil {
 		return Choice{}, err
 	}
-	if asked, ok := a.Annotations[Stage1Annotation]; ok && asked != name {
+	if asked, ok := a.Annotations[annotation.Stage1]; ok && asked != name {
 		if err := c.mayAsk(asked, name, by); err != nil {
 			return Choice{}, err
 		}
@@ -79,7 +80,7 @@ func (c *Config) choice(name string, by By) Choice {
 	return Choice{Name: name, By: by, Path: s.Path, Digest: s.Digest, Accept: s.Accept, ACIs: c.ACIs, RefuseUnknown: c.RefuseUnknown}
 }
 
-// withoutAnnotation returns the stage1 of pods without Stage1Annotation.
+// withoutAnnotation returns the stage1 of pods without annotation.Stage1.
 func (c *Config) withoutAnnotation(a Ask) (string, By, error) {
 	switch {
 	case a.Options != "" && !IsName(a.Options):
@@ -101,7 +102,7 @@ func (c *Config) withoutAnnotation(a Ask) (string, By, error) {
 func (c *Config) mayAsk(asked, has string, by By) error {
 	if by == ByType && c.Stage1s[has].PodsMustStay {
 		return fmt.Errorf("annotation %s asks for the stage1 %q, and pods of the runtime %s cannot leave %s: remove the annotation, or use another runtime class",
-			Stage1Annotation, asked, RuntimeName(has), has)
+			annotation.Stage1, asked, RuntimeName(has), has)
 	}
 	if c.Stage1s[asked].PodsMayAsk {
 		return nil
@@ -115,10 +116,10 @@ func (c *Config) mayAsk(asked, has string, by By) error {
 	slices.Sort(choices)
 	if n := spelling.Nearest(asked, choices); spelling.Distance(asked, n) <= 2 || !IsName(asked) {
 		return fmt.Errorf("annotation %s asks for the stage1 %q: did you mean %q? this pod may have %s: change or remove the annotation",
-			Stage1Annotation, asked, n, strings.Join(choices, " or "))
+			annotation.Stage1, asked, n, strings.Join(choices, " or "))
 	}
 	return fmt.Errorf("annotation %s asks for the stage1 %q, which pods may not choose here; this pod may have %s: change or remove the annotation, or have the node's operator set stage1.%s.%s in %s",
-		Stage1Annotation, asked, strings.Join(choices, " or "), asked, keyPodsMayAsk, cmp.Or(c.file, File))
+		annotation.Stage1, asked, strings.Join(choices, " or "), asked, keyPodsMayAsk, cmp.Or(c.file, File))
 }
 
 // PinnedStage1 returns the stage1 that the name of a runtime pins, or an empty string. It
@@ -135,7 +136,7 @@ func PinnedStage1(runtime string) (stage1 string, ok bool) {
 // RuntimeName returns the name of the runtime that pins a stage1, as clients write it.
 func RuntimeName(stage1 string) string {
 	if stage1 == "" {
-		return AnnotationPrefix
+		return annotation.Prefix
 	}
 	return "io.containerd.rkt-" + stage1 + ".v1"
 }

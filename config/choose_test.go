@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 )
 
 // node has a default of its own, two stage1s that pods may ask for, one that they
@@ -35,7 +37,7 @@ func nodeConfig(t *testing.T) *Config {
 	return c
 }
 
-func asks(stage1 string) map[string]string { return map[string]string{Stage1Annotation: stage1} }
+func asks(stage1 string) map[string]string { return map[string]string{annotation.Stage1: stage1} }
 
 func TestTheStage1IsChosenInThisOrder(t *testing.T) {
 	fly := Choice{Path: "/opt/fly", Digest: aDigest, Accept: []string{"/linux/seccomp"}}
@@ -59,7 +61,7 @@ func TestTheStage1IsChosenInThisOrder(t *testing.T) {
 		},
 		"the annotation asks for what is built in": {&Config{}, Ask{Annotations: asks("native")}, named(Choice{}, "native", ByNothing)},
 		"a pod that must stay does":                {nodeConfig(t), Ask{Type: "kvm", Annotations: asks("kvm")}, named(Choice{}, "kvm", ByType)},
-		"annotations that are not ours":            {nodeConfig(t), Ask{Annotations: map[string]string{"a": "b", "io.containerd.rkt.v10": "", GroupAnnotation: "g"}}, named(Choice{}, "oci", ByConfig)},
+		"annotations that are not ours":            {nodeConfig(t), Ask{Annotations: map[string]string{"a": "b", "io.containerd.rkt.v10": "", annotation.Group: "g"}}, named(Choice{}, "oci", ByConfig)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := c.config.Choose(c.ask)
@@ -79,22 +81,22 @@ func TestWhatMayNotBeAskedForIsRefusedInASentence(t *testing.T) {
 		want   []string
 	}{
 		"forbidden": {nodeConfig(t), Ask{Annotations: asks("secret")}, []string{
-			Stage1Annotation, `"secret"`, "this pod may have fly or oci", "change or remove the annotation", "stage1.secret.pods_may_ask", File,
+			annotation.Stage1, `"secret"`, "this pod may have fly or oci", "change or remove the annotation", "stage1.secret.pods_may_ask", File,
 		}},
 		"forbidden without a configuration": {&Config{}, Ask{Annotations: asks("oci")}, []string{
-			Stage1Annotation, `"oci"`, "this pod may have native:", "stage1.oci.pods_may_ask",
+			annotation.Stage1, `"oci"`, "this pod may have native:", "stage1.oci.pods_may_ask",
 		}},
 		"what a pinned pod has counts": {nodeConfig(t), Ask{Type: "secret", Annotations: asks("none")}, []string{"fly or oci or secret"}},
 		"misspelt":                     {nodeConfig(t), Ask{Annotations: asks("fyl")}, []string{`"fyl": did you mean "fly"? this pod may have fly or oci: change or remove`}},
 		"nothing":                      {nodeConfig(t), Ask{Annotations: asks("")}, []string{`the stage1 "": did you mean`}},
 		"no name at all":               {nodeConfig(t), Ask{Annotations: asks("../../etc")}, []string{`"../../etc": did you mean`, "this pod may have fly or oci"}},
 		"a pod that must stay": {nodeConfig(t), Ask{Type: "kvm", Annotations: asks("fly")}, []string{
-			Stage1Annotation, `"fly"`, "io.containerd.rkt-kvm.v1 cannot leave kvm", "remove the annotation", "runtime class",
+			annotation.Stage1, `"fly"`, "io.containerd.rkt-kvm.v1 cannot leave kvm", "remove the annotation", "runtime class",
 		}},
-		"an unknown key": {nodeConfig(t), Ask{Annotations: map[string]string{AnnotationPrefix + "/stag": "fly"}}, []string{
+		"an unknown key": {nodeConfig(t), Ask{Annotations: map[string]string{annotation.Prefix + "/stag": "fly"}}, []string{
 			`unknown annotation "io.containerd.rkt.v1/stag"`, `did you mean "io.containerd.rkt.v1/stage1"?`, "correct the key or remove it",
 		}},
-		"an unknown key with a dot": {&Config{}, Ask{Annotations: map[string]string{AnnotationPrefix + ".grp": "fly"}}, []string{`did you mean "io.containerd.rkt.v1.group"?`}},
+		"an unknown key with a dot": {&Config{}, Ask{Annotations: map[string]string{annotation.Prefix + ".grp": "fly"}}, []string{`did you mean "io.containerd.rkt.v1.group"?`}},
 		"options against the type":  {nodeConfig(t), Ask{Type: "oci", Options: "native"}, []string{"they ask for the stage1 native, and the runtime io.containerd.rkt-oci.v1 has oci"}},
 		"no name in the options":    {nodeConfig(t), Ask{Options: "OCI"}, []string{`runtime options: stage1 "OCI": a name has small letters`}},
 	} {
@@ -149,7 +151,7 @@ func TestASandboxThatAsksForNothingReadsNoConfiguration(t *testing.T) {
 	if err := p.Choose(asks("fly")); !errors.Is(err, broken) {
 		t.Errorf("one that asks: %v", err)
 	}
-	if err := p.Choose(map[string]string{AnnotationPrefix + "/x": ""}); !errdefs.IsInvalidArgument(err) {
+	if err := p.Choose(map[string]string{annotation.Prefix + "/x": ""}); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("an unknown key: %v", err)
 	}
 }
@@ -165,7 +167,7 @@ func TestAMemberCanAskForWhatItsPodHasAndForNothingElse(t *testing.T) {
 	if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), `asks for the stage1 "oci", and the pod has fly`) {
 		t.Errorf("another stage1: %v", err)
 	}
-	if err := p.Admit(map[string]string{AnnotationPrefix + "/stage": ""}); !errdefs.IsInvalidArgument(err) {
+	if err := p.Admit(map[string]string{annotation.Prefix + "/stage": ""}); !errdefs.IsInvalidArgument(err) {
 		t.Errorf("an unknown key: %v", err)
 	}
 	// CRI sends the handler's options for each container of a pod whose annotation

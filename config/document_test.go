@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 )
 
 // document returns docs/config.md, which these tests compare with the code.
@@ -89,8 +91,8 @@ func TestTheDocumentHasEveryAnnotationAndNoOther(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `(io.containerd[^`]+)` ").FindAllStringSubmatch(read(t, "annotations.md"), -1) {
 		got = append(got, m[1])
 	}
-	if !slices.Equal(got, knownAnnotations()) {
-		t.Errorf("it has %q, want %q", got, knownAnnotations())
+	if !slices.Equal(got, annotation.Known()) {
+		t.Errorf("it has %q, want %q", got, annotation.Known())
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 )
 
 // Nobody gets another stage1 than the configuration lets them have, whatever they ask
@@ -22,12 +24,12 @@ func FuzzAPodHasAStage1ThatItMayHave(f *testing.F) {
 		ask := Ask{Type: kind, Options: options, Annotations: map[string]string{key1: value1, key2: value2}}
 		var unknown []string
 		for key := range maps.Keys(ask.Annotations) {
-			rest, ours := strings.CutPrefix(key, AnnotationPrefix)
-			if ours && strings.IndexAny(rest, "./") == 0 && !slices.Contains([]string{Stage1Annotation, GroupAnnotation}, key) {
+			rest, ours := strings.CutPrefix(key, annotation.Prefix)
+			if ours && strings.IndexAny(rest, "./") == 0 && !slices.Contains([]string{annotation.Stage1, annotation.Group}, key) {
 				unknown = append(unknown, key)
 			}
 		}
-		if err := CheckAnnotations(ask.Annotations); (err != nil) != (len(unknown) > 0) {
+		if err := annotation.Check(ask.Annotations); (err != nil) != (len(unknown) > 0) {
 			t.Errorf("%q: %v", unknown, err)
 		}
 		choice, err := c.Choose(ask)

@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
+
+	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 )
 
 // Pod has the choice of one pod. The pod's server keeps it.
@@ -41,7 +43,7 @@ func (p *Pod) Choose(annotations map[string]string) error {
 	ask := p.ask
 	ask.Annotations = annotations
 	choice := p.Choice()
-	if _, asks := annotations[Stage1Annotation]; asks {
+	if _, asks := annotations[annotation.Stage1]; asks {
 		c, err := p.read()
 		if err == nil {
 			choice, err = c.Choose(ask)
@@ -49,7 +51,7 @@ func (p *Pod) Choose(annotations map[string]string) error {
 		if err != nil {
 			return invalid(err)
 		}
-	} else if err := CheckAnnotations(annotations); err != nil {
+	} else if err := annotation.Check(annotations); err != nil {
 		return invalid(err)
 	}
 	p.mu.Lock()
@@ -67,13 +69,13 @@ func (p *Pod) Choose(annotations map[string]string) error {
 // Admit returns an error if a container with these annotations cannot be in the pod.
 // Annotations may ask for the pod's stage1 or for none.
 func (p *Pod) Admit(annotations map[string]string) error {
-	if err := CheckAnnotations(annotations); err != nil {
+	if err := annotation.Check(annotations); err != nil {
 		return invalid(err)
 	}
 	has := p.fix()
-	if asked, ok := annotations[Stage1Annotation]; ok && asked != has {
+	if asked, ok := annotations[annotation.Stage1]; ok && asked != has {
 		return fmt.Errorf("annotation %s asks for the stage1 %q, and the pod has %s: all containers of a pod share one: set the annotation on the pod, or remove it from the container: %w",
-			Stage1Annotation, asked, has, errdefs.ErrInvalidArgument)
+			annotation.Stage1, asked, has, errdefs.ErrInvalidArgument)
 	}
 	return nil
 }

@@ -13,20 +13,15 @@ import (
 	task "github.com/containerd/containerd/api/runtime/task/v2"
 	"github.com/moby/sys/mountinfo"
 	"google.golang.org/protobuf/proto"
-)
 
-// Actions with which `delete` executes this program again, to collect in another process.
-// No other caller uses them.
-const (
-	collectAction = "collect"
-	finishAction  = "finish"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
 // collectInChild collects in a child process, because an unmount can hang in the kernel. A
 // process with a thread that hangs there does not end, not even by SIGKILL, and containerd
 // waits for the end of this process. If the budget ends first, the child goes on for
 // finishBudget, or until the unmount returns.
-func collectInChild(ctx context.Context, argv0, bundle string, f *flags) (Exit, error) {
+func collectInChild(ctx context.Context, argv0, bundle string, f *early.Flags) (Exit, error) {
 	answer, err := newReader(ctx)
 	if err != nil {
 		return Exit{}, err
@@ -37,7 +32,7 @@ func collectInChild(ctx context.Context, argv0, bundle string, f *flags) (Exit, 
 		return Exit{}, err
 	}
 	defer stderr.shut()
-	child, err := startChild(argv0, bundle, f, []*os.File{nil, answer.w, stderr.w}, collectAction)
+	child, err := startChild(argv0, bundle, f, []*os.File{nil, answer.w, stderr.w}, early.CollectAction)
 	if err != nil {
 		return Exit{}, err
 	}
@@ -54,14 +49,14 @@ func collectInChild(ctx context.Context, argv0, bundle string, f *flags) (Exit, 
 	}
 	var r task.DeleteResponse
 	if err := proto.Unmarshal(text, &r); err != nil {
-		return Exit{}, fmt.Errorf("answer of %s: %w", collectAction, err)
+		return Exit{}, fmt.Errorf("answer of %s: %w", early.CollectAction, err)
 	}
 	return Exit{PID: r.GetPid(), Status: r.GetExitStatus(), At: r.GetExitedAt().AsTime()}, nil
 }
 
 // startChild starts this program with another action, in a session of its own.
-func startChild(argv0, bundle string, f *flags, files []*os.File, action ...string) (*os.Process, error) {
-	args := append([]string{argv0, "-namespace", f.namespace, "-id", f.id, "-bundle", bundle}, action...)
+func startChild(argv0, bundle string, f *early.Flags, files []*os.File, action ...string) (*os.Process, error) {
+	args := append([]string{argv0, "-namespace", f.Namespace, "-id", f.ID, "-bundle", bundle}, action...)
 	child, err := os.StartProcess("/proc/self/exe", args,
 		&os.ProcAttr{Dir: "/", Env: os.Environ(), Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
@@ -72,16 +67,16 @@ func startChild(argv0, bundle string, f *flags, files []*os.File, action ...stri
 
 // runCollect is the action of collectInChild's child. It writes its answer, closes stdout
 // and stderr, and then does the work that is left.
-func (p *Program) runCollect(ctx context.Context, f *flags, stdout *os.File) error {
+func (p *Program) runCollect(ctx context.Context, f *early.Flags, stdout *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, finishBudget)
 	defer cancel()
-	bundle, err := f.bundleDir()
+	bundle, err := f.BundleDir()
 	if err != nil {
 		return err
 	}
-	exit, err := p.Collector.Collect(ctx, bundle, f.namespace, f.id)
+	exit, err := p.Collector.Collect(ctx, bundle, f.Namespace, f.ID)
 	if err == nil {
-		err = writeExit(stdout, exit)
+		err = exit.write(stdout)
 	}
 	if exit.Rest == "" || err != nil && ctx.Err() != nil {
 		return err
@@ -97,8 +92,8 @@ func (p *Program) runCollect(ctx context.Context, f *flags, stdout *os.File) err
 }
 
 // finishInChild starts a process that finishes the work of `delete` after its answer.
-func finishInChild(argv0, bundle string, f *flags, rest string) error {
-	child, err := startChild(argv0, bundle, f, nil, finishAction, rest)
+func finishInChild(argv0, bundle string, f *early.Flags, rest string) error {
+	child, err := startChild(argv0, bundle, f, nil, early.FinishAction, rest)
 	if err != nil {
 		return err
 	}
@@ -108,10 +103,10 @@ func finishInChild(argv0, bundle string, f *flags, rest string) error {
 // runFinish is the action of finishInChild's child. Its error is lost, because containerd
 // closes the log with the bundle. The next `start` on the node, or the next end of a
 // server, tries again.
-func (p *Program) runFinish(ctx context.Context, f *flags) error {
+func (p *Program) runFinish(ctx context.Context, f *early.Flags) error {
 	ctx, cancel := context.WithTimeout(ctx, finishBudget)
 	defer cancel()
-	return p.Collector.Finish(ctx, f.argument)
+	return p.Collector.Finish(ctx, f.Argument)
 }
 
 // reader is a pipe that a child writes to.

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
 // configured is a daemon on a node with a configuration.
@@ -21,7 +22,7 @@ func configured(t *testing.T, text string) (d *daemon, file string) {
 
 const foxIsAllowed = "[stage1.fox]\npods_may_ask = true\n"
 
-func asks(stage1 string) map[string]string { return map[string]string{config.Stage1Annotation: stage1} }
+func asks(stage1 string) map[string]string { return map[string]string{annotation.Stage1: stage1} }
 
 func TestStartHandsTheServerTheStage1OfTheAnnotation(t *testing.T) {
 	d, _ := configured(t, foxIsAllowed)
@@ -50,7 +51,7 @@ func TestAStage1ThatPodsMayNotAskForFailsStartAndLeavesNoServer(t *testing.T) {
 		if out.err == nil || !strings.Contains(string(out.stderr), want) || len(out.stdout) > 0 {
 			t.Errorf("%q: start ended with %v, stdout %q, stderr %q", text, out.err, out.stdout, out.stderr)
 		}
-		path, err := socketPath("", d.address, "default", "c1")
+		path, err := early.SocketPath("", d.address, "default", "c1")
 		if err != nil || exists(path) {
 			t.Errorf("%q: there is a socket %s, %v", text, path, err)
 		}
@@ -68,7 +69,7 @@ func TestADataDirectoryThatCannotBeUsedFailsStartAndLeavesNoServer(t *testing.T)
 	if out.err == nil || !strings.Contains(string(out.stderr), "data directory: /tmp is shared") || len(out.stdout) > 0 {
 		t.Errorf("start ended with %v, stdout %q, stderr %q", out.err, out.stdout, out.stderr)
 	}
-	path, err := socketPath("", d.address, "default", "c1")
+	path, err := early.SocketPath("", d.address, "default", "c1")
 	if err != nil || exists(path) || len(serversOf(t, d.address)) > 0 {
 		t.Errorf("there is a socket %s or a server, %v", path, err)
 	}
@@ -79,7 +80,7 @@ func TestADataDirectoryThatCannotBeUsedFailsStartAndLeavesNoServer(t *testing.T)
 func TestThePodsOfServersThatLiveAreNotChosenForAgain(t *testing.T) {
 	d, file := configured(t, foxIsAllowed)
 	member := asks("fox")
-	member[config.GroupAnnotation] = "pod"
+	member[annotation.Group] = "pod"
 	first := d.start24("default", "c1", member)
 	for _, text := range []string{"", "not TOML"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

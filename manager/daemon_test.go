@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -96,7 +97,7 @@ func (d *daemon) call(bundle, namespace, id string, stdin []byte, env []string, 
 	cmd.Args = append([]string{d.argv0, "-namespace", namespace, "-address", d.address,
 		"-publish-binary", "/usr/bin/containerd", "-id", id}, args...)
 	cmd.Dir = bundle
-	cmd.Env = append([]string{asShim + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "GOMAXPROCS=2",
+	cmd.Env = append([]string{asShim + "=1", asEarly + "=first", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "GOMAXPROCS=2",
 		"TTRPC_ADDRESS=" + d.address + ".ttrpc"}, env...)
 	cmd.Env = append(cmd.Env, d.env...)
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
@@ -172,7 +173,7 @@ func (d *daemon) killLater(address string) {
 	pid := connect(d.t, address).shimPID()
 	d.t.Cleanup(func() {
 		unix.Kill(pid, unix.SIGKILL)
-		os.Remove(pathOf(address))
+		os.Remove(early.PathOf(address))
 	})
 }
 
@@ -184,7 +185,7 @@ type client struct {
 
 func connect(t *testing.T, address string) *client {
 	t.Helper()
-	conn, err := net.Dial("unix", pathOf(address))
+	conn, err := net.Dial("unix", early.PathOf(address))
 	if err != nil {
 		t.Fatal(err)
 	}

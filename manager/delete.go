@@ -2,19 +2,12 @@ package manager
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"time"
 
-	task "github.com/containerd/containerd/api/runtime/task/v2"
-	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
-
-	"github.com/rkt/containerd-shim-rkt-v1/proc"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
 const (
@@ -59,49 +52,37 @@ type Collector interface {
 // delete removes a container whose connection was closed, and writes a DeleteResponse
 // and nothing else. containerd calls it after a crash of the server, and after each
 // ordinary Delete (requirements.md#D3).
-func (p *Program) delete(ctx context.Context, argv0 string, f *flags, stdout io.Writer) error {
+func (p *Program) delete(ctx context.Context, argv0 string, f *early.Flags, stdout io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, deleteBudget, fmt.Errorf("not done after %s", deleteBudget))
 	defer cancel()
-	bundle, err := f.bundleDir()
+	bundle, err := f.BundleDir()
 	if err != nil {
 		return err
 	}
-	socket := socketOf(bundle, f)
+	socket := early.SocketOf(bundle, f)
 	var exit *Exit
-	if isCalledFrom(bundle) {
-		exit = askOwner(ctx, socket, f.id)
+	if early.IsCalledFrom(bundle) {
+		exit = askOwner(ctx, socket, f.ID)
 	}
 	collected, err := p.collect(ctx, argv0, bundle, f)
 	if collected.Rest != "" {
 		err = errors.Join(err, finishInChild(argv0, bundle, f, collected.Rest))
 	}
 	if err != nil {
-		return fmt.Errorf("delete %s: %w", f.id, err)
+		return fmt.Errorf("delete %s: %w", f.ID, err)
 	}
 	if exit == nil {
 		exit = &collected
 	}
-	if err := removeStaleSocket(ctx, socket); err != nil {
-		return fmt.Errorf("delete %s: socket: %w", f.id, err)
+	if err := early.RemoveStaleSocket(ctx, socket); err != nil {
+		return fmt.Errorf("delete %s: socket: %w", f.ID, err)
 	}
-	return writeExit(stdout, *exit)
-}
-
-// isCalledFrom reports whether the bundle is the working directory, as it is when
-// containerd executes this program. If the bundle was made again since then, the
-// server's container of that id is a new one and must not be deleted.
-func isCalledFrom(bundle string) bool {
-	cwd, err := os.Stat(".")
-	if err != nil {
-		return false
-	}
-	named, err := os.Stat(bundle)
-	return err == nil && os.SameFile(cwd, named)
+	return exit.write(stdout)
 }
 
 // collect calls the collector and returns within the budget, because containerd needs an
 // answer. It collects in a child process if something has to be unmounted.
-func (p *Program) collect(ctx context.Context, argv0, bundle string, f *flags) (Exit, error) {
+func (p *Program) collect(ctx context.Context, argv0, bundle string, f *early.Flags) (Exit, error) {
 	if p.Collector == nil {
 		return Exit{}, nil
 	}
@@ -114,7 +95,7 @@ func (p *Program) collect(ctx context.Context, argv0, bundle string, f *flags) (
 	}
 	done := make(chan result, 1)
 	go func() {
-		exit, err := p.Collector.Collect(ctx, bundle, f.namespace, f.id)
+		exit, err := p.Collector.Collect(ctx, bundle, f.Namespace, f.ID)
 		done <- result{exit, err}
 	}()
 	select {
@@ -130,60 +111,7 @@ func (p *Program) collect(ctx context.Context, argv0, bundle string, f *flags) (
 	}
 }
 
-func writeExit(w io.Writer, e Exit) error {
-	if e.At.IsZero() {
-		e.Status, e.At = uint32(proc.KilledCode), time.Now()
-	}
-	response, err := proto.Marshal(&task.DeleteResponse{
-		Pid:        e.PID,
-		ExitStatus: e.Status,
-		ExitedAt:   timestamppb.New(e.At),
-	})
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(response)
-	return err
-}
-
-// socketOf returns the path on which the container's server listens or has listened. It
-// reads the address that containerd has stored or, for older releases, that `start` has
-// stored. Without a stored address it computes the path as `start` does.
-func socketOf(bundle string, f *flags) string {
-	if path := StoredSocket(bundle); path != "" {
-		return path
-	}
-	dir, err := os.Readlink(filepath.Join(bundle, socketDirLink))
-	if err != nil {
-		dir = defaultSocketDir
-	}
-	// `start` fails for a config.json that cannot be read, so there is no group then.
-	annotations, _ := readAnnotations(filepath.Join(bundle, "config.json"))
-	group, err := groupOf(annotations, f.id)
-	if err != nil {
-		group = f.id
-	}
-	path, err := socketPath(dir, f.address, f.namespace, group)
-	if err != nil {
-		return ""
-	}
-	return path
-}
-
-// StoredSocket returns the path of the socket that a container's bundle names, or an empty
-// string.
-func StoredSocket(bundle string) string {
-	if text, err := os.ReadFile(filepath.Join(bundle, "bootstrap.json")); err == nil {
-		var stored struct {
-			Address string `json:"address"`
-		}
-		if json.Unmarshal(text, &stored) == nil {
-			return pathOf(stored.Address)
-		}
-	}
-	text, err := os.ReadFile(filepath.Join(bundle, addressFile))
-	if err != nil {
-		return ""
-	}
-	return pathOf(string(text))
+// write writes the answer of `delete`.
+func (e Exit) write(w io.Writer) error {
+	return early.Exit{PID: e.PID, Status: e.Status, At: e.At}.Write(w)
 }

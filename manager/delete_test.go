@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
 // delete calls the action as containerd does: without stdin, in the bundle.
@@ -159,7 +160,7 @@ func TestDeleteRemovesTheSocketOfADeadServer(t *testing.T) {
 				os.Remove(filepath.Join(d.state, "ns", "c1", forget))
 			}
 			d.deleted("ns", "c1")
-			if exists(pathOf(address)) {
+			if exists(early.PathOf(address)) {
 				t.Errorf("%s is still there", address)
 			}
 		})
@@ -169,7 +170,7 @@ func TestDeleteRemovesTheSocketOfADeadServer(t *testing.T) {
 // requirements.md#D3
 func TestDeleteAfterAnOrdinaryDeleteLeavesServerAndSiblingsAlone(t *testing.T) {
 	d := newDaemon(t)
-	group := map[string]string{config.GroupAnnotation: "pod1"}
+	group := map[string]string{annotation.Group: "pod1"}
 	address := d.start24("ns", "c1", group)
 	d.start24("ns", "c2", group)
 	c := connect(t, address)
@@ -177,7 +178,7 @@ func TestDeleteAfterAnOrdinaryDeleteLeavesServerAndSiblingsAlone(t *testing.T) {
 	if r := d.deleted("ns", "c1"); r.ExitStatus != 137 {
 		t.Errorf("delete answered %v", r)
 	}
-	if !c.has("c2") || !exists(pathOf(address)) {
+	if !c.has("c2") || !exists(early.PathOf(address)) {
 		t.Error("delete of c1 took c2 or the server along")
 	}
 	d.start24("ns", "c3", group)
@@ -185,7 +186,7 @@ func TestDeleteAfterAnOrdinaryDeleteLeavesServerAndSiblingsAlone(t *testing.T) {
 
 func TestDeleteAsksALivingServerThatStillHasTheContainer(t *testing.T) {
 	d := newDaemon(t)
-	group := map[string]string{config.GroupAnnotation: "pod1"}
+	group := map[string]string{annotation.Group: "pod1"}
 	address := d.start24("ns", "c1", group)
 	c := connect(t, address)
 	c.create("c1")

@@ -5,7 +5,8 @@
 // servers, the servers' sockets, and everything of the server process except its
 // services: log, signals, memory settings, the ttrpc server and its orderly end. It
 // knows no pod, no app and no stage1. It declares the functions and interfaces that
-// it needs in Program, and cmd supplies them.
+// it needs in Program, and cmd supplies them. Package early has what an ordinary `start` or
+// `delete` needs as well, and answers these before this package is initialised.
 //
 //	containerd ── start ──► group's socket ──► a server listens ──► its address
 //	                             │ none

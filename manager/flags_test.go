@@ -5,70 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 )
-
-// requirements.md#B2
-func TestFlagsAreReadInGoSyntax(t *testing.T) {
-	all := "-namespace ns --id=c1 -address /run/c.sock -publish-binary /bin/c -bundle /b -debug=true -socket s -debug-socket d delete"
-	f, err := parseFlags(strings.Fields(all))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := flags{namespace: "ns", id: "c1", address: "/run/c.sock", publishBinary: "/bin/c", bundle: "/b",
-		debug: true, socket: "s", debugSocket: "d", action: "delete"}
-	if got := *f; got.unknown != nil || got.namespace != want.namespace || got.id != want.id || got.address != want.address ||
-		got.publishBinary != want.publishBinary || got.bundle != want.bundle || !got.debug || got.socket != want.socket ||
-		got.debugSocket != want.debugSocket || got.action != want.action {
-		t.Errorf("parsed %+v, want %+v", got, want)
-	}
-}
-
-// requirements.md#B2
-func TestUnknownFlagsAreNotFatalForDelete(t *testing.T) {
-	for args, want := range map[string]string{
-		"-new -id c1 delete":               "-new",
-		"-new=1 -id c1 delete":             "-new=1",
-		"-id c1 -new value delete":         "-new",
-		"-id c1 -new delete":               "-new",
-		"-id c1 -new delete delete":        "-new",
-		"--new --other 1 -id c1 delete":    "--new --other",
-		"-id c1 -new value -debug delete":  "-new",
-		"-id c1 -new start -debug delete ": "-new",
-	} {
-		f, err := parseFlags(strings.Fields(args))
-		if err != nil || f.action != "delete" || f.id != "c1" || !slices.Equal(f.unknown, strings.Fields(want)) {
-			t.Errorf("%s: parsed %+v, %v", args, f, err)
-		}
-	}
-}
-
-// requirements.md#B2
-func TestWrongArgumentsAreRefused(t *testing.T) {
-	for args, want := range map[string]string{
-		"-new -id c1 start":    "unknown flag -new",
-		"-id c1 -new":          "unknown flag -new",
-		"-id c1 restart":       `unknown action "restart"`,
-		"-debug=perhaps start": "debug",
-		"-id":                  "-id",
-	} {
-		if _, err := parseFlags(strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", args, err, want)
-		}
-	}
-}
-
-// requirements.md#B5
-func TestNamespaceAndIDMustBeNames(t *testing.T) {
-	for _, f := range []flags{{id: "c"}, {namespace: "n"}, {namespace: "../n", id: "c"}, {namespace: "n", id: ".."}, {namespace: "n", id: "a/b"}} {
-		if f.check() == nil {
-			t.Errorf("namespace %q with id %q is accepted", f.namespace, f.id)
-		}
-	}
-}
 
 // requirements.md#B3
 func TestVersionIsPrintedWithoutRoot(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
 // noConn is a connection that nothing is done with.
@@ -116,23 +117,23 @@ func TestOnlyTheSameUserAndRootAreServed(t *testing.T) {
 // requirements.md#B32
 func TestLockIsHeldByOneAndLeavesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
-	held, err := lockGroup(t.Context(), path)
+	held, err := early.LockGroup(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := lockGroup(ctx, path); err == nil {
+	if _, err := early.LockGroup(ctx, path); err == nil {
 		t.Fatal("the lock was had twice")
 	}
-	held.release()
+	held.Release()
 	gone := func() bool { return !exists(path + ".lock") }
 	wait.Until(t, "the waiter that gave up gives the lock back", gone)
-	last, err := lockGroup(t.Context(), path)
+	last, err := early.LockGroup(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	last.release()
+	last.Release()
 	wait.Until(t, "a lock that nobody has leaves no file", gone)
 }
 
@@ -141,12 +142,12 @@ func TestOnlySocketsAreRemovedAsStale(t *testing.T) {
 	dir := t.TempDir()
 	file, socket := filepath.Join(dir, "file"), filepath.Join(dir, "socket")
 	write(t, file, []byte("precious"))
-	l, err := listen(socket)
+	l, err := early.Listen(socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{file, socket, filepath.Join(dir, "nothing")} {
-		if err := removeStaleSocket(t.Context(), path); err != nil {
+		if err := early.RemoveStaleSocket(t.Context(), path); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
@@ -154,7 +155,7 @@ func TestOnlySocketsAreRemovedAsStale(t *testing.T) {
 		t.Errorf("file is there: %v, living socket is there: %v", exists(file), exists(socket))
 	}
 	l.Close()
-	if err := removeStaleSocket(t.Context(), socket); err != nil || exists(socket) {
+	if err := early.RemoveStaleSocket(t.Context(), socket); err != nil || exists(socket) {
 		t.Errorf("stale socket is there: %v, %v", exists(socket), err)
 	}
 	if st, err := os.Stat(dir); err != nil || st.Mode()&fs.ModeDir == 0 {

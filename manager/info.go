@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
 // featuresType is containerd's name for the features structure of the OCI
@@ -29,7 +30,7 @@ type Description struct {
 // info writes a RuntimeInfo to stdout (requirements.md#O5). stdin has the runtime options
 // of a handler, or nothing.
 func (p *Program) info(ctx context.Context, argv0 string, stdin *os.File, stdout io.Writer) error {
-	input, err := readStdin(stdin)
+	input, err := early.ReadStdin(stdin)
 	if err != nil {
 		return err
 	}
@@ -43,7 +44,7 @@ func (p *Program) info(ctx context.Context, argv0 string, stdin *os.File, stdout
 			return fmt.Errorf("stdin holds no runtime options: %w", err)
 		}
 	}
-	o, err := runtimeOptions([]Extension{{info.Options.GetTypeUrl(), info.Options.GetValue()}})
+	o, err := runtimeOptions([]early.Extension{{TypeURL: info.Options.GetTypeUrl(), Value: info.Options.GetValue()}})
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,15 @@ func info(t *testing.T, argv0 string, stdin *os.File) *types.RuntimeInfo {
 	return &r
 }
 
+func encoded(t testing.TB, m proto.Message) []byte {
+	t.Helper()
+	b, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
 // stdinOf returns a file to read b from.
 func stdinOf(t *testing.T, b []byte) *os.File {
 	t.Helper()

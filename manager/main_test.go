@@ -12,22 +12,48 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
 // asShim in the environment makes the test binary the shim: every test of the
 // command line executes itself, and so do the servers that `start` makes.
 const asShim = "TEST_AS_SHIM"
 
+// asEarly in the environment makes package early answer, as it does in the shim: before the
+// rest of the program, or, if the value is only, without the rest.
+const (
+	asEarly     = "TEST_AS_EARLY"
+	only        = "only"
+	notAnswered = 75 // the exit code of a call that package early did not answer
+	planFile    = "plan.json"
+)
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asShim) != "" {
-		os.Exit(fakeProgram().Main(os.Args))
+		os.Exit(asProgram())
 	}
-	_, err := os.Stat(defaultSocketDir)
+	_, err := os.Stat(early.DefaultSocketDir)
 	code := wait.Run(m)
 	if errors.Is(err, fs.ErrNotExist) {
-		os.Remove(defaultSocketDir)
+		os.Remove(early.DefaultSocketDir)
 	}
 	os.Exit(code)
+}
+
+func asProgram() int {
+	how := os.Getenv(asEarly)
+	if how != "" {
+		answered, err := early.Answered(os.Args, os.Stdin, os.Stdout, planFile)
+		switch {
+		case answered:
+			return 0
+		case err != nil:
+			panic(err)
+		case how == only:
+			return notAnswered
+		}
+	}
+	return fakeProgram().Main(os.Args)
 }
 
 // testConfig is the name of an environment variable. Its value is the path of the
@@ -77,7 +103,7 @@ type collectPlan struct {
 
 func (fakeCollector) Collect(_ context.Context, bundle, namespace, id string) (Exit, error) {
 	var plan collectPlan
-	if text, err := os.ReadFile(filepath.Join(bundle, "plan.json")); err == nil {
+	if text, err := os.ReadFile(filepath.Join(bundle, planFile)); err == nil {
 		if err := json.Unmarshal(text, &plan); err != nil {
 			return Exit{}, err
 		}

@@ -4,7 +4,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"google.golang.org/protobuf/types/known/anypb"
+
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 	"github.com/rkt/containerd-shim-rkt-v1/options"
 )
 
@@ -32,9 +35,9 @@ func (p *Program) choose(ask config.Ask) (config.Choice, error) {
 
 // runtimeOptions returns the options among the extensions. It ignores extensions of
 // unknown types; if one was meant as options, Create refuses it by name.
-func runtimeOptions(extensions []Extension) (*options.Options, error) {
+func runtimeOptions(extensions []early.Extension) (*options.Options, error) {
 	for _, e := range extensions {
-		if a := e.Any(); options.IsKnown(a) {
+		if a := (&anypb.Any{TypeUrl: e.TypeURL, Value: e.Value}); options.IsKnown(a) {
 			o, _, err := options.Parse(a)
 			return o, err
 		}

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 	"github.com/rkt/containerd-shim-rkt-v1/options"
 )
 
@@ -31,7 +32,7 @@ func TestTheShimCgroupIsFoundInEveryMessage(t *testing.T) {
 		}
 		r := &request{}
 		// What comes before may be another extension, and is not refused here.
-		r.Extensions = []Extension{{TypeURL: "example.com/Other"}, {packed.TypeUrl, packed.Value}}
+		r.Extensions = []early.Extension{{TypeURL: "example.com/Other"}, {TypeURL: packed.TypeUrl, Value: packed.Value}}
 		if err := r.applyOptions(plainShim); err != nil || r.cgroup != "/shims" || r.Asked.Options != "" {
 			t.Errorf("%v: cgroup %q, asked for %q, %v", m, r.cgroup, r.Asked.Options, err)
 		}

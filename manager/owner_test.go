@@ -3,7 +3,7 @@ package manager
 import (
 	"testing"
 
-	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 )
 
 // requirements.md#R4
@@ -17,7 +17,7 @@ func TestDeleteEndsAServerWhoseContainerWasNeverCreated(t *testing.T) {
 // Another container of the group may be about to be created.
 func TestDeleteOfAContainerThatWasNeverCreatedLeavesAnothersServerAlone(t *testing.T) {
 	d := newDaemon(t)
-	group := map[string]string{config.GroupAnnotation: "pod1"}
+	group := map[string]string{annotation.Group: "pod1"}
 	c := connect(t, d.start24("ns", "c1", group))
 	d.start24("ns", "c2", group)
 	d.deleted("ns", "c2")

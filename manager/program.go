@@ -13,6 +13,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
 // Program has the parts of the shim that its command line calls.
@@ -50,26 +51,26 @@ func (p *Program) Main(argv []string) int {
 }
 
 func (p *Program) run(ctx context.Context, argv []string, stdin *os.File, stdout io.Writer) error {
-	f, err := parseFlags(argv[1:])
+	f, err := early.ParseFlags(argv[1:])
 	if err != nil {
 		return err
 	}
 	switch {
-	case f.help:
-		_, err = io.WriteString(stdout, usage(filepath.Base(argv[0])))
+	case f.Help:
+		_, err = io.WriteString(stdout, early.Usage(filepath.Base(argv[0])))
 		return err
-	case f.version:
+	case f.Version:
 		return p.printVersion(stdout, filepath.Base(argv[0]))
-	case f.info:
+	case f.Info:
 		return p.info(ctx, argv[0], stdin, stdout)
 	}
-	if err := f.check(); err != nil {
+	if err := f.Check(); err != nil {
 		return err
 	}
 	if uid := os.Geteuid(); uid != 0 {
 		return fmt.Errorf("isolating containers needs root, and this is uid %d", uid)
 	}
-	switch f.action {
+	switch f.Action {
 	case "start":
 		// A single byte on stderr would become part of the answer.
 		log.L.Logger.SetOutput(io.Discard)
@@ -78,10 +79,10 @@ func (p *Program) run(ctx context.Context, argv []string, stdin *os.File, stdout
 		// containerd logs every line on stderr as a warning.
 		log.L.Logger.SetLevel(log.WarnLevel)
 		return p.delete(ctx, argv[0], f, stdout)
-	case collectAction:
+	case early.CollectAction:
 		log.L.Logger.SetLevel(log.WarnLevel)
 		return p.runCollect(ctx, f, os.Stdout)
-	case finishAction:
+	case early.FinishAction:
 		log.L.Logger.SetOutput(io.Discard)
 		return p.runFinish(ctx, f)
 	default:

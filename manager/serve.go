@@ -13,6 +13,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -34,7 +35,7 @@ type Service struct {
 }
 
 // serve runs the server process.
-func (p *Program) serve(ctx context.Context, f *flags) error {
+func (p *Program) serve(ctx context.Context, f *early.Flags) error {
 	b, listener, err := p.inherit(f)
 	if err != nil {
 		return err
@@ -57,13 +58,13 @@ func (p *Program) serve(ctx context.Context, f *flags) error {
 
 // inherit reads the bootstrap and the listener from the descriptors that `start` has
 // passed. With -socket it makes both, from the flags and the environment.
-func (p *Program) inherit(f *flags) (*Bootstrap, net.Listener, error) {
-	if f.socket != "" {
+func (p *Program) inherit(f *early.Flags) (*Bootstrap, net.Listener, error) {
+	if f.Socket != "" {
 		b, err := p.byHand(f)
 		if err != nil {
 			return nil, nil, err
 		}
-		file, err := listen(f.socket)
+		file, err := early.Listen(f.Socket)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -92,12 +93,13 @@ func (p *Program) inherit(f *flags) (*Bootstrap, net.Listener, error) {
 }
 
 // byHand returns the bootstrap of a server that a person starts with -socket.
-func (p *Program) byHand(f *flags) (*Bootstrap, error) {
-	r, err := parseRequest(nil, f, os.Getenv)
+func (p *Program) byHand(f *early.Flags) (*Bootstrap, error) {
+	asked, err := early.ParseRequest(nil, f, os.Getenv)
 	if err != nil {
 		return nil, err
 	}
-	r.Group, r.Socket = r.ID, f.socket
+	r := newRequest(asked)
+	r.Group, r.Socket = r.ID, f.Socket
 	r.Asked = config.Ask{Type: pinnedStage1(os.Args[0])}
 	r.Stage1, err = p.choose(r.Asked)
 	return &r.Bootstrap, err

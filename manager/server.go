@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/log"
 	"github.com/containerd/ttrpc"
 
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 	"github.com/rkt/containerd-shim-rkt-v1/proc/rest"
 )
 
@@ -201,7 +202,7 @@ func (s *server) end(ctx context.Context, t *ttrpc.Server, signals *signals) {
 // sweep removes the files that killed calls of `start` have left in the directory of the
 // socket.
 func (s *server) sweep(ctx context.Context) {
-	if err := sweepSockets(filepath.Dir(s.socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := early.SweepSockets(filepath.Dir(s.socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.G(ctx).WithError(err).Warn("sockets that others have left cannot all be removed")
 	}
 }
@@ -226,8 +227,8 @@ func (s *server) removeSocket() {
 	ctx, cancel := context.WithTimeout(context.Background(), lockLimit)
 	defer cancel()
 	// After lockLimit the socket is removed without the lock: a `start` may hang.
-	if lock, err := lockGroup(ctx, s.socket); err == nil {
-		defer lock.release()
+	if lock, err := early.LockGroup(ctx, s.socket); err == nil {
+		defer lock.Release()
 	}
 	now, err := os.Lstat(s.socket)
 	if errors.Is(err, fs.ErrNotExist) || s.inode == nil || !os.SameFile(now, s.inode) {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
 // withLog gives the bundle a log fifo, as containerd does.
@@ -79,14 +80,14 @@ func TestShutdownRemovesTheSocketBeforeItIsAnswered(t *testing.T) {
 		}
 	}
 	shutdown()
-	if !exists(pathOf(address)) {
+	if !exists(early.PathOf(address)) {
 		t.Fatal("the socket is gone although there is a container")
 	}
 	if _, err := c.task.Delete(t.Context(), &task.DeleteRequest{ID: "c1"}); err != nil {
 		t.Fatal(err)
 	}
 	shutdown()
-	if exists(pathOf(address)) {
+	if exists(early.PathOf(address)) {
 		t.Error("the socket is still there after the answer to Shutdown")
 	}
 	// A `start` that comes now must not find the server that is ending.
@@ -97,7 +98,7 @@ func TestShutdownRemovesTheSocketBeforeItIsAnswered(t *testing.T) {
 	if strings.Contains(text(), "service closed") {
 		t.Error("a service that ended by itself was closed as well")
 	}
-	if !exists(pathOf(address)) {
+	if !exists(early.PathOf(address)) {
 		t.Error("the server that ended took the socket of the next one along")
 	}
 }
@@ -161,7 +162,7 @@ func TestCallsInProgressAreAnsweredBeforeShutdown(t *testing.T) {
 	d := newDaemon(t)
 	text := readLog(t, d.withLog("ns", "slow"))
 	address := d.start24("ns", "slow", nil)
-	conn, err := net.Dial("unix", pathOf(address))
+	conn, err := net.Dial("unix", early.PathOf(address))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +228,7 @@ func TestSignalsEndTheServerInOrderAlsoWhileCallsWait(t *testing.T) {
 			if took := time.Since(start); took > closeBudget*wait.Busyness() {
 				t.Errorf("the end took %v", took)
 			}
-			if exists(pathOf(address)) {
+			if exists(early.PathOf(address)) {
 				t.Error("the socket is still there")
 			}
 			if err := <-waited; err == nil {
@@ -339,8 +340,8 @@ func TestServeByHandListensOnTheGivenSocket(t *testing.T) {
 	done := make(chan output, 1)
 	bundle := d.bundle("ns", "c1", nil)
 	go func() { done <- d.call(bundle, "ns", "c1", nil, nil, "-socket", path) }()
-	wait.Until(t, "the server listens", func() bool { return probe(path) == nil })
-	c := connect(t, addressPrefix+path)
+	wait.Until(t, "the server listens", func() bool { return early.Probe(path) == nil })
+	c := connect(t, early.AddressPrefix+path)
 	if got := c.connect().Version; !strings.HasPrefix(got, "ns|c1|c1|native|info|") {
 		t.Errorf("the server knows %q", got)
 	}

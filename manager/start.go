@@ -1,21 +1,13 @@
 package manager
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
-)
 
-// socketDirLink and addressFile are names in the bundle. containerd and its other
-// shims use the same ones.
-const (
-	socketDirLink = "s"
-	addressFile   = "address"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
 // FailedStart is a `start` that could not start a server.
@@ -27,16 +19,17 @@ type FailedStart struct {
 
 // start finds or makes the server of the container's group and writes its address to
 // stdout. A start that succeeds writes nothing else (requirements.md#B12).
-func (p *Program) start(argv0 string, f *flags, stdin *os.File, stdout io.Writer) (err error) {
-	input, err := readStdin(stdin)
+func (p *Program) start(argv0 string, f *early.Flags, stdin *os.File, stdout io.Writer) (err error) {
+	input, err := early.ReadStdin(stdin)
 	if err != nil {
 		return err
 	}
-	r, err := parseRequest(input, f, os.Getenv)
+	asked, err := early.ParseRequest(input, f, os.Getenv)
 	if err != nil {
 		return err
 	}
-	bundle, err := f.bundleDir()
+	r := newRequest(asked)
+	bundle, err := f.BundleDir()
 	if err != nil {
 		return err
 	}
@@ -48,38 +41,38 @@ func (p *Program) start(argv0 string, f *flags, stdin *os.File, stdout io.Writer
 	if err := r.applyOptions(argv0); err != nil {
 		return err
 	}
-	annotations, err := annotationsOf(bundle)
+	annotations, err := early.AnnotationsOf(bundle)
 	if err != nil {
 		return err
 	}
-	if r.Group, err = groupOf(annotations, r.ID); err != nil {
+	if r.Group, err = early.GroupOf(annotations, r.ID); err != nil {
 		return err
 	}
-	if r.Socket, err = socketPath(r.socketDir, r.Address, r.Namespace, r.Group); err != nil {
+	if r.Socket, err = early.SocketPath(asked.SocketDir, r.Address, r.Namespace, r.Group); err != nil {
 		return err
 	}
-	if err := r.recordSocket(bundle); err != nil {
+	if err := asked.RecordSocket(bundle, r.Socket); err != nil {
 		return err
 	}
 	// Descriptors that containerd left open must not stay open in the server.
 	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 
-	answer, err := r.answer(addressPrefix + r.Socket)
+	answer, err := asked.Answer(early.AddressPrefix + r.Socket)
 	if err != nil {
 		return err
 	}
-	c, err := claimSocket(r.Socket)
+	c, err := early.ClaimSocket(r.Socket)
 	if err != nil {
 		return err
 	}
-	if c.listener != nil {
+	if c.Listener != nil {
 		r.Asked.Annotations = annotations
-		if err := p.serveNew(argv0, bundle, r, c.listener); err != nil {
-			c.undo()
+		if err := p.serveNew(argv0, bundle, r, c.Listener); err != nil {
+			c.Undo()
 			return err
 		}
 	}
-	c.release()
+	c.Release()
 	_, err = stdout.Write(answer)
 	return err
 }
@@ -100,34 +93,4 @@ func (p *Program) serveNew(argv0, bundle string, r *request, listener *os.File) 
 		return fmt.Errorf("start server: %w", err)
 	}
 	return nil
-}
-
-func (f *flags) bundleDir() (string, error) {
-	if f.bundle != "" {
-		return filepath.Abs(f.bundle)
-	}
-	return os.Getwd()
-}
-
-// recordSocket writes the address of the socket into the bundle. `delete` needs it
-// if containerd ended before it had stored the answer, and older releases of
-// containerd reconnect by the file `address`.
-func (r *request) recordSocket(bundle string) error {
-	if r.socketDir != "" {
-		link := filepath.Join(bundle, socketDirLink)
-		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if err := os.Symlink(filepath.Clean(r.socketDir), link); err != nil {
-			return err
-		}
-	}
-	if r.form == formProtobuf {
-		return nil
-	}
-	tmp := filepath.Join(bundle, "."+addressFile)
-	if err := os.WriteFile(tmp, []byte(addressPrefix+r.Socket), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, filepath.Join(bundle, addressFile))
 }

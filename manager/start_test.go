@@ -17,8 +17,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 )
 
 // requirements.md#B11
@@ -91,7 +92,7 @@ func TestStartAnswersOlderDaemonsAsTheyCanRead(t *testing.T) {
 			out := d.call(bundle, "default", "c1", c.stdin, c.env, "-debug", "start")
 			d.succeeded(out)
 			address := c.read(t, string(out.stdout))
-			if filepath.Dir(pathOf(address)) != defaultSocketDir {
+			if filepath.Dir(early.PathOf(address)) != early.DefaultSocketDir {
 				t.Fatalf("answered address %q", address)
 			}
 			d.killLater(address)
@@ -124,7 +125,7 @@ func TestStartNeedsNoConfigJSON(t *testing.T) {
 func TestSocketDirectoryIsHonouredRememberedAndPrivate(t *testing.T) {
 	d := newDaemon(t)
 	address := d.start24("default", "c1", nil)
-	path := pathOf(address)
+	path := early.PathOf(address)
 	if filepath.Dir(path) != d.socketDir {
 		t.Fatalf("socket %s is not in %s", path, d.socketDir)
 	}
@@ -168,7 +169,7 @@ func TestUnusableSocketDirectoryIsRefused(t *testing.T) {
 func TestLongIdsAndNamespacesFitIntoASocketName(t *testing.T) {
 	d := newDaemon(t)
 	address := d.start24(strings.Repeat("n", 76), strings.Repeat("c", 76), nil)
-	if path := pathOf(address); len(path) > 106 {
+	if path := early.PathOf(address); len(path) > 106 {
 		t.Errorf("socket path %s has %d bytes", path, len(path))
 	}
 }
@@ -184,7 +185,7 @@ func TestNamespacesDoNotShareAServer(t *testing.T) {
 
 // requirements.md#G1
 func TestMembersOfAGroupGetTheAddressOfItsServer(t *testing.T) {
-	for _, key := range groupAnnotations {
+	for _, key := range []string{annotation.Group, "io.containerd.runc.v2.group", "io.kubernetes.cri.sandbox-id"} {
 		t.Run(key, func(t *testing.T) {
 			d := newDaemon(t)
 			group := map[string]string{key: "pod1"}
@@ -203,7 +204,7 @@ func TestMembersOfAGroupGetTheAddressOfItsServer(t *testing.T) {
 func TestConcurrentStartsOfAGroupMakeOneServer(t *testing.T) {
 	d := newDaemon(t)
 	const n = 8
-	group := map[string]string{config.GroupAnnotation: "pod1"}
+	group := map[string]string{annotation.Group: "pod1"}
 	outputs := make([]output, n)
 	var wg sync.WaitGroup
 	for i := range n {
@@ -253,19 +254,19 @@ func serversOf(t *testing.T, address string) (pids []string) {
 // requirements.md#B32
 func TestStaleSocketIsReplaced(t *testing.T) {
 	d := newDaemon(t)
-	path, err := socketPath(d.socketDir, d.address, "default", "c1")
+	path, err := early.SocketPath(d.socketDir, d.address, "default", "c1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(d.socketDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	dead, err := listen(path)
+	dead, err := early.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dead.Close()
-	if address := d.start24("default", "c1", nil); pathOf(address) != path {
+	if address := d.start24("default", "c1", nil); early.PathOf(address) != path {
 		t.Errorf("answered %s, want %s", address, path)
 	}
 }
@@ -281,34 +282,34 @@ func TestWhatAKilledStartHasLeftGoesWithTheNextServer(t *testing.T) {
 	at := func(name string) string { return filepath.Join(d.socketDir, name) }
 	left := func(name string) { // as a `start` that was killed with its lock held
 		t.Helper()
-		dead, err := listen(at(name))
+		dead, err := early.Listen(at(name))
 		if err != nil {
 			t.Fatal(err)
 		}
 		dead.Close()
-		write(t, at(name)+lockSuffix, nil)
+		write(t, at(name)+early.LockSuffix, nil)
 	}
 	left("killed")
 	left("others") // runc's: no lock
-	os.Remove(at("others") + lockSuffix)
-	write(t, at("alone")+lockSuffix, nil)
-	works, err := claimSocket(at("works")) // a `start` at work
+	os.Remove(at("others") + early.LockSuffix)
+	write(t, at("alone")+early.LockSuffix, nil)
+	works, err := early.ClaimSocket(at("works")) // a `start` at work
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer works.undo()
-	serving, err := listen(at("serving")) // a server whose `start` was killed later
+	defer works.Undo()
+	serving, err := early.Listen(at("serving")) // a server whose `start` was killed later
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer serving.Close()
-	write(t, at("serving")+lockSuffix, nil)
+	write(t, at("serving")+early.LockSuffix, nil)
 
 	d.start24("default", "c1", nil)
 	wait.Until(t, "what killed calls of start have left is gone", func() bool {
-		return !exists(at("killed")) && !exists(at("killed")+lockSuffix) && !exists(at("alone")+lockSuffix) && !exists(at("serving")+lockSuffix)
+		return !exists(at("killed")) && !exists(at("killed")+early.LockSuffix) && !exists(at("alone")+early.LockSuffix) && !exists(at("serving")+early.LockSuffix)
 	})
-	for _, name := range []string{"others", "works", "works" + lockSuffix, "serving"} {
+	for _, name := range []string{"others", "works", "works" + early.LockSuffix, "serving"} {
 		if !exists(at(name)) {
 			t.Errorf("%s is gone", name)
 		}
@@ -328,7 +329,7 @@ func TestASweepDoesNotTakeTheSocketOfAStart(t *testing.T) {
 				return
 			default:
 			}
-			if err := sweepSockets(dir); err != nil {
+			if err := early.SweepSockets(dir); err != nil {
 				t.Errorf("sweep: %v", err)
 				return
 			}
@@ -336,15 +337,15 @@ func TestASweepDoesNotTakeTheSocketOfAStart(t *testing.T) {
 	})
 	for i := range 2000 {
 		path := filepath.Join(dir, strconv.Itoa(i%3))
-		c, err := claimSocket(path)
+		c, err := early.ClaimSocket(path)
 		if err != nil {
 			t.Error(err)
 			break
 		}
-		if err := probe(path); err != nil {
+		if err := early.Probe(path); err != nil {
 			t.Errorf("the socket of a start: %v", err)
 		}
-		c.release() // the socket stays without a listener: the next start replaces it
+		c.Release() // the socket stays without a listener: the next start replaces it
 	}
 	close(stop)
 	sweeper.Wait()
@@ -366,9 +367,9 @@ func TestKilledServerIsReplacedByTheNextStart(t *testing.T) {
 
 func TestStartNamesTheNearestKnownAnnotation(t *testing.T) {
 	d := newDaemon(t)
-	bundle := d.bundle("default", "c1", map[string]string{config.AnnotationPrefix + "/stag1": "kvm"})
+	bundle := d.bundle("default", "c1", map[string]string{annotation.Prefix + "/stag1": "kvm"})
 	out := d.call(bundle, "default", "c1", nil, nil, "start")
-	if out.err == nil || !strings.Contains(string(out.stderr), `"`+config.Stage1Annotation+`"`) {
+	if out.err == nil || !strings.Contains(string(out.stderr), `"`+annotation.Stage1+`"`) {
 		t.Errorf("start ended with %v, stderr %q", out.err, out.stderr)
 	}
 }

@@ -5,25 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // LockOwners returns the processes, other than this one, that hold the exclusive flock of a
 // directory: those that have the descriptor with which it was taken. It looks at every
 // process of the host, so it is only for cases in which no record names the owner.
 func LockOwners(dir string) ([]*Process, error) {
-	dir, err := filepath.EvalSymlinks(dir)
+	dir, err := linkTo(dir)
 	if err != nil {
 		return nil, err
 	}
-	names, err := filepath.Glob("/proc/[0-9]*")
+	all, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
 	var found []*Process
-	for _, name := range names {
-		pid, err := strconv.Atoi(filepath.Base(name))
+	for _, entry := range all {
+		pid, err := strconv.Atoi(entry.Name())
 		if err != nil || pid == os.Getpid() || !hasLocked(pid, dir) {
 			continue
 		}
@@ -42,6 +43,16 @@ func LockOwners(dir string) ([]*Process, error) {
 		found = append(found, p)
 	}
 	return found, nil
+}
+
+// linkTo returns the link to a directory in /proc/PID/fd of a process that has it open.
+func linkTo(dir string) (string, error) {
+	f, err := OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
 // hasLocked reports whether a process has a directory open and locked. It compares links,

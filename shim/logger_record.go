@@ -11,12 +11,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rkt/containerd-shim-rkt-v1/pod/bundlefile"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // loggersDir is a directory in an app's bundle. It has a file for every logger that
 // runs for the app or for one of its execs, named after its pid.
-const loggersDir = "rkt-loggers"
+const loggersDir = bundlefile.Loggers
 
 // Limits of a logger whose shim has died. The logger may need some time to end by itself,
 // because its app was killed and its input has ended. All loggers together get the rest

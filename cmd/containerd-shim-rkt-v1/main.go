@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime/debug"
 
+	_ "github.com/rkt/containerd-shim-rkt-v1/cmd/containerd-shim-rkt-v1/first"
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"

@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 	"github.com/rkt/containerd-shim-rkt-v1/manager"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
@@ -182,7 +183,7 @@ func locate(c config.Choice) (string, error) {
 // packed or pinned image is looked up in the store.
 func describe(ctx context.Context, c config.Choice) (manager.Description, error) {
 	features, err := featuresOf(ctx, c)
-	return manager.Description{Features: features, Annotations: map[string]string{config.Stage1Annotation: c.Name}}, err
+	return manager.Description{Features: features, Annotations: map[string]string{annotation.Stage1: c.Name}}, err
 }
 
 func featuresOf(ctx context.Context, c config.Choice) ([]byte, error) {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/bundlefile"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 )
 
@@ -26,7 +27,7 @@ const recordVersion = 1
 const (
 	shimFile   = "shim.json"
 	appFile    = "app.json"
-	bundleFile = "rkt.json"
+	bundleFile = bundlefile.Record
 )
 
 // shimRecord is $pod/shim.json.

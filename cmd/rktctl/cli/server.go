@@ -11,7 +11,7 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 	"github.com/containerd/ttrpc"
 
-	"github.com/rkt/containerd-shim-rkt-v1/manager"
+	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/view"
 )
 
@@ -32,7 +32,7 @@ func dial(ctx context.Context, p *view.Pod, a *view.App) (*server, error) {
 	if !p.Served() {
 		return nil, fmt.Errorf("the shim of pod %s is dead, so nothing can start a process in it: containerd will delete its containers", p.UUID)
 	}
-	path := manager.StoredSocket(a.Bundle)
+	path := early.StoredSocket(a.Bundle)
 	if path == "" {
 		return nil, fmt.Errorf("containerd has stored no address of a shim in %s", a.Bundle)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
@@ -143,7 +144,7 @@ func tell(a *view.App, j judge, problem error) appStory {
 		return s
 	}
 	for key, value := range read.OCI.Annotations {
-		if strings.HasPrefix(key, config.AnnotationPrefix) {
+		if strings.HasPrefix(key, annotation.Prefix) {
 			s.Annotations[key] = value
 		} else {
 			s.Others++
@@ -243,7 +244,7 @@ func (a *appStory) write(b *strings.Builder) {
 
 // reasons says which setting has chosen a stage1.
 var reasons = map[string]string{
-	string(config.ByAnnotation): "the pod's annotation " + config.Stage1Annotation + " asks for it",
+	string(config.ByAnnotation): "the pod's annotation " + annotation.Stage1 + " asks for it",
 	string(config.ByType):       "the name of the runtime pins it",
 	string(config.ByOptions):    "the runtime options of the client name it",
 	string(config.ByConfig):     "it is the default of this node's configuration",

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
@@ -110,7 +111,7 @@ func (w *why) choose(c *config.Config, ask config.Ask) (config.Choice, error) {
 	if w.stage1 == "" {
 		return c.Choose(ask)
 	}
-	if err := config.CheckAnnotations(ask.Annotations); err != nil {
+	if err := annotation.Check(ask.Annotations); err != nil {
 		return config.Choice{}, err
 	}
 	choice, err := c.Choose(config.Ask{Type: w.stage1})

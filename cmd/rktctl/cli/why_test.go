@@ -12,6 +12,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
@@ -192,7 +193,7 @@ func TestWhyTellsAPodsStory(t *testing.T) {
 func TestWhyKnowsTheAnnotationsOfASandbox(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "rkt")
 	d, _ := madePod(t, data)
-	if _, err := d.NewSandboxFiles(disk.Sandbox{ID: "box", Bundle: t.TempDir(), Annotations: map[string]string{config.Stage1Annotation: "mine"}}); err != nil {
+	if _, err := d.NewSandboxFiles(disk.Sandbox{ID: "box", Bundle: t.TempDir(), Annotations: map[string]string{annotation.Stage1: "mine"}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := onNode(t, configured(t), data, "why", "web"); !strings.Contains(got.stdout, "annotation of the pod that has arrived: io.containerd.rkt.v1/stage1 = mine") {

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rkt/containerd-shim-rkt-v1/options"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/bundlefile"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 )
 
@@ -35,7 +36,7 @@ const (
 	// bootstrapFile tells the shim's `delete` the server's address, as containerd's does.
 	bootstrapFile = "bootstrap.json"
 	// bundleFile is the server's record of a bundle (docs/layout.md).
-	bundleFile = "rkt.json"
+	bundleFile = bundlefile.Record
 )
 
 // FindShim returns the path of the shim's program: the one beside this program, or else the one

@@ -1,4 +1,4 @@
-package manager
+package early
 
 import (
 	"errors"
@@ -9,77 +9,84 @@ import (
 	"strings"
 )
 
-// flags are the arguments of a call of this program, in the syntax of package flag.
-type flags struct {
-	namespace     string
-	id            string
-	address       string
-	publishBinary string
-	bundle        string
-	socket        string
-	debugSocket   string
-	debug         bool
-	version       bool
-	info          bool
-	help          bool
+// Actions with which `delete` executes this program again, to collect in another process.
+// No other caller uses them.
+const (
+	CollectAction = "collect"
+	FinishAction  = "finish"
+)
 
-	action   string   // start, delete, collect, finish, or empty: serve
-	argument string   // of the action
+// Flags are the arguments of a call of this program, in the syntax of package flag.
+type Flags struct {
+	Namespace     string
+	ID            string
+	Address       string
+	publishBinary string
+	Bundle        string
+	Socket        string
+	debugSocket   string
+	Debug         bool
+	Version       bool
+	Info          bool
+	Help          bool
+
+	Action   string   // start, delete, collect, finish, or empty: serve
+	Argument string   // of the action
 	unknown  []string // flags of a containerd newer than this program
 }
 
-func (f *flags) set() *flag.FlagSet {
+func (f *Flags) set() *flag.FlagSet {
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	fs.StringVar(&f.namespace, "namespace", "", "`namespace` of the container")
-	fs.StringVar(&f.id, "id", "", "`id` of the container")
-	fs.StringVar(&f.address, "address", "", "containerd's gRPC `address`")
+	fs.StringVar(&f.Namespace, "namespace", "", "`namespace` of the container")
+	fs.StringVar(&f.ID, "id", "", "`id` of the container")
+	fs.StringVar(&f.Address, "address", "", "containerd's gRPC `address`")
 	fs.StringVar(&f.publishBinary, "publish-binary", "", "accepted and not used: events go to TTRPC_ADDRESS")
-	fs.StringVar(&f.bundle, "bundle", "", "the bundle's `directory`, instead of the working directory")
-	fs.StringVar(&f.socket, "socket", "", "serve on a socket at `path`, for a server started by hand")
+	fs.StringVar(&f.Bundle, "bundle", "", "the bundle's `directory`, instead of the working directory")
+	fs.StringVar(&f.Socket, "socket", "", "serve on a socket at `path`, for a server started by hand")
 	fs.StringVar(&f.debugSocket, "debug-socket", "", "accepted and not used: there is no debug server")
-	fs.BoolVar(&f.debug, "debug", false, "log more")
-	fs.BoolVar(&f.version, "version", false, "print the version")
-	fs.BoolVar(&f.version, "v", false, "print the version")
-	fs.BoolVar(&f.info, "info", false, "read runtime options from stdin and write RuntimeInfo to stdout, both protobuf")
-	fs.BoolVar(&f.help, "help", false, "print this")
-	fs.BoolVar(&f.help, "h", false, "print this")
+	fs.BoolVar(&f.Debug, "debug", false, "log more")
+	fs.BoolVar(&f.Version, "version", false, "print the version")
+	fs.BoolVar(&f.Version, "v", false, "print the version")
+	fs.BoolVar(&f.Info, "info", false, "read runtime options from stdin and write RuntimeInfo to stdout, both protobuf")
+	fs.BoolVar(&f.Help, "help", false, "print this")
+	fs.BoolVar(&f.Help, "h", false, "print this")
 	return fs
 }
 
-// parseFlags reads the arguments after the program's name. Only `delete` accepts unknown
+// ParseFlags reads the arguments after the program's name. Only `delete` accepts unknown
 // flags: a newer containerd must be able to delete the containers of this release.
-func parseFlags(args []string) (*flags, error) {
-	f := &flags{}
+func ParseFlags(args []string) (*Flags, error) {
+	f := &Flags{}
 	fs := f.set()
 	known, unknown := splitUnknown(fs, args)
 	if err := fs.Parse(known); err != nil {
 		return nil, err
 	}
-	f.action, f.argument, f.unknown = fs.Arg(0), fs.Arg(1), unknown
+	f.Action, f.Argument, f.unknown = fs.Arg(0), fs.Arg(1), unknown
 	switch {
-	case f.action != "" && !isAction(f.action):
-		return nil, fmt.Errorf("unknown action %q: it is start, delete or none", f.action)
-	case len(unknown) > 0 && f.action != "delete" && !f.help:
+	case f.Action != "" && !isAction(f.Action):
+		return nil, fmt.Errorf("unknown action %q: it is start, delete or none", f.Action)
+	case len(unknown) > 0 && f.Action != "delete" && !f.Help:
 		return nil, fmt.Errorf("unknown flag %s", unknown[0])
 	}
 	return f, nil
 }
 
-// check returns an error if a flag that every action needs is missing or wrong. Namespace
+// Check returns an error if a flag that every action needs is missing or wrong. Namespace
 // and id become parts of paths and of socket names.
-func (f *flags) check() error {
-	if f.namespace == "" {
+func (f *Flags) Check() error {
+	if f.Namespace == "" {
 		return errors.New("the namespace (-namespace) must not be empty")
 	}
-	if f.id == "" {
+	if f.ID == "" {
 		return errors.New("the container's id (-id) must not be empty")
 	}
-	if err := checkName(f.namespace); err != nil {
-		return fmt.Errorf("namespace %q: %w", f.namespace, err)
+	if err := checkName(f.Namespace); err != nil {
+		return fmt.Errorf("namespace %q: %w", f.Namespace, err)
 	}
-	if err := checkName(f.id); err != nil {
-		return fmt.Errorf("id %q: %w", f.id, err)
+	if err := checkName(f.ID); err != nil {
+		return fmt.Errorf("id %q: %w", f.ID, err)
 	}
 	return nil
 }
@@ -93,7 +100,7 @@ func checkName(s string) error {
 }
 
 func isAction(s string) bool {
-	return s == "start" || s == "delete" || s == collectAction || s == finishAction
+	return s == "start" || s == "delete" || s == CollectAction || s == FinishAction
 }
 
 // splitUnknown separates the flags that fs does not define, and their values, from the
@@ -150,11 +157,12 @@ func isBool(f *flag.Flag) bool {
 	return ok && b.IsBoolFlag()
 }
 
-func usage(name string) string {
+// Usage returns the help of the program.
+func Usage(name string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s is a containerd runtime: containerd calls it.\n\n"+
 		"usage: %s -namespace NS -id ID [flags] [start | delete]\n\n", name, name)
-	fs := (&flags{}).set()
+	fs := (&Flags{}).set()
 	fs.SetOutput(&b)
 	fs.PrintDefaults()
 	return b.String()

@@ -1,4 +1,4 @@
-package manager
+package early
 
 import (
 	"context"
@@ -12,25 +12,25 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// lockSuffix follows the name of a socket in the name of its lock.
-const lockSuffix = ".lock"
+// LockSuffix follows the name of a socket in the name of its lock.
+const LockSuffix = ".lock"
 
-// groupLock is held while the socket of a group is made or removed. It is a flock on a
-// file beside the socket. Its owner removes the file; sweepSockets removes the file of
+// GroupLock is held while the socket of a group is made or removed. It is a flock on a
+// file beside the socket. Its owner removes the file; SweepSockets removes the file of
 // an owner that was killed.
-type groupLock struct {
+type GroupLock struct {
 	file *os.File
 	path string
 }
 
-// lockGroup waits for the lock of the socket at path, or for the end of ctx.
-func lockGroup(ctx context.Context, path string) (*groupLock, error) {
-	path += lockSuffix
+// LockGroup waits for the lock of the socket at path, or for the end of ctx.
+func LockGroup(ctx context.Context, path string) (*GroupLock, error) {
+	path += LockSuffix
 	if ctx.Done() == nil {
 		return waitForLock(path)
 	}
 	type result struct {
-		lock *groupLock
+		lock *GroupLock
 		err  error
 	}
 	// flock cannot be interrupted. After ctx has ended, this goroutine stays blocked
@@ -43,7 +43,7 @@ func lockGroup(ctx context.Context, path string) (*groupLock, error) {
 		case got <- result{lock, err}:
 		case <-ctx.Done():
 			if err == nil {
-				lock.release()
+				lock.Release()
 			}
 		}
 	}()
@@ -55,7 +55,7 @@ func lockGroup(ctx context.Context, path string) (*groupLock, error) {
 	}
 }
 
-func waitForLock(path string) (*groupLock, error) {
+func waitForLock(path string) (*GroupLock, error) {
 	for {
 		lock, err := lockFile(path, os.O_CREATE, unix.LOCK_EX)
 		if lock != nil || err != nil {
@@ -67,8 +67,8 @@ func waitForLock(path string) (*groupLock, error) {
 
 // tryLockGroup takes the lock of the socket at path. It returns nil if the file of the
 // lock does not exist or another process holds the lock.
-func tryLockGroup(path string) (*groupLock, error) {
-	lock, err := lockFile(path+lockSuffix, 0, unix.LOCK_EX|unix.LOCK_NB)
+func tryLockGroup(path string) (*GroupLock, error) {
+	lock, err := lockFile(path+LockSuffix, 0, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -76,15 +76,15 @@ func tryLockGroup(path string) (*groupLock, error) {
 }
 
 // lockFile opens and locks a file. It returns nil if the file was removed meanwhile.
-func lockFile(path string, open, how int) (*groupLock, error) {
+func lockFile(path string, open, how int) (*GroupLock, error) {
 	f, err := proc.Lock(path, os.O_RDWR|unix.O_NOFOLLOW|open, how)
 	if f == nil {
 		return nil, err
 	}
-	return &groupLock{f, path}, nil
+	return &GroupLock{f, path}, nil
 }
 
-func (l *groupLock) release() {
+func (l *GroupLock) Release() {
 	os.Remove(l.path)
 	l.file.Close()
 }

@@ -1,4 +1,4 @@
-package manager
+package early
 
 import (
 	"context"
@@ -7,25 +7,25 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
+	filepath "path" // path/filepath is initialised late
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 const (
-	// defaultSocketDir is the same for every state directory of containerd.
-	defaultSocketDir = "/run/containerd/s"
+	// DefaultSocketDir is the same for every state directory of containerd.
+	DefaultSocketDir = "/run/containerd/s"
 	// maxSocketDir leaves room for a slash and 64 digits in sun_path.
 	maxSocketDir  = 42
-	addressPrefix = "unix://"
+	AddressPrefix = "unix://"
 )
 
-// socketPath returns the path on which the server of a group listens. containerd's
+// SocketPath returns the path on which the server of a group listens. containerd's
 // pkg/shim and some clients compute the same name (requirements.md#B31).
-func socketPath(dir, containerdAddress, namespace, group string) (string, error) {
+func SocketPath(dir, containerdAddress, namespace, group string) (string, error) {
 	if dir == "" {
-		dir = defaultSocketDir
+		dir = DefaultSocketDir
 	}
 	if !filepath.IsAbs(dir) {
 		return "", fmt.Errorf("socket directory %q is not absolute", dir)
@@ -37,33 +37,33 @@ func socketPath(dir, containerdAddress, namespace, group string) (string, error)
 	return filepath.Join(dir, fmt.Sprintf("%x", name)), nil
 }
 
-// claim is the lock on a group's socket: the process that holds it decides which process
+// Claim is the lock on a group's socket: the process that holds it decides which process
 // serves the group.
-type claim struct {
+type Claim struct {
 	path string
-	lock *groupLock
-	// listener is a listening socket, or nil if a server has one.
-	listener *os.File
+	lock *GroupLock
+	// Listener is a listening socket, or nil if a server has one.
+	Listener *os.File
 }
 
-// claimSocket locks the socket at path. If no server listens there, the claim has a new
-// listener. The lock is held until release, so of two concurrent calls for one group
+// ClaimSocket locks the socket at path. If no server listens there, the claim has a new
+// listener. The lock is held until Release, so of two concurrent calls for one group
 // the second finds the server of the first.
-func claimSocket(path string) (_ *claim, err error) {
+func ClaimSocket(path string) (_ *Claim, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	lock, err := lockGroup(context.Background(), path)
+	lock, err := LockGroup(context.Background(), path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			lock.release()
+			lock.Release()
 		}
 	}()
-	c := &claim{path: path, lock: lock}
-	switch err := probe(path); {
+	c := &Claim{path: path, lock: lock}
+	switch err := Probe(path); {
 	case err == nil:
 		return c, nil
 	case errors.Is(err, unix.ECONNREFUSED):
@@ -73,31 +73,31 @@ func claimSocket(path string) (_ *claim, err error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("connect to %s: %w", path, err)
 	}
-	if c.listener, err = listen(path); err != nil {
+	if c.Listener, err = Listen(path); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// release unlocks the group. A server that has inherited the listener keeps it.
-func (c *claim) release() {
-	if c.listener != nil {
-		c.listener.Close()
+// Release unlocks the group. A server that has inherited the listener keeps it.
+func (c *Claim) Release() {
+	if c.Listener != nil {
+		c.Listener.Close()
 	}
-	c.lock.release()
+	c.lock.Release()
 }
 
-// undo removes the new socket, because no server was started, and unlocks the group.
-func (c *claim) undo() {
-	if c.listener != nil {
+// Undo removes the new socket, because no server was started, and unlocks the group.
+func (c *Claim) Undo() {
+	if c.Listener != nil {
 		os.Remove(c.path)
 	}
-	c.release()
+	c.Release()
 }
 
-// probe connects to the socket at path and closes the connection. It never waits. A
+// Probe connects to the socket at path and closes the connection. It never waits. A
 // listener whose queue is full counts as one that accepts.
-func probe(path string) error {
+func Probe(path string) error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return err
@@ -110,8 +110,8 @@ func probe(path string) error {
 	return err
 }
 
-// listen makes the socket. The umask gives it mode 0600 from the beginning.
-func listen(path string) (_ *os.File, err error) {
+// Listen makes the socket. The umask gives it mode 0600 from the beginning.
+func Listen(path string) (_ *os.File, err error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make socket: %w", err)
@@ -129,21 +129,21 @@ func listen(path string) (_ *os.File, err error) {
 	}
 	if err := unix.Listen(fd, unix.SOMAXCONN); err != nil {
 		os.Remove(path)
-		return nil, fmt.Errorf("listen on %s: %w", path, err)
+		return nil, fmt.Errorf("Listen on %s: %w", path, err)
 	}
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// removeStaleSocket removes the socket at path if no process listens on it.
-func removeStaleSocket(ctx context.Context, path string) error {
+// RemoveStaleSocket removes the socket at path if no process listens on it.
+func RemoveStaleSocket(ctx context.Context, path string) error {
 	if !isStale(path) {
 		return nil
 	}
-	lock, err := lockGroup(ctx, path)
+	lock, err := LockGroup(ctx, path)
 	if err != nil {
 		return err
 	}
-	defer lock.release()
+	defer lock.Release()
 	if !isStale(path) {
 		return nil
 	}
@@ -153,18 +153,18 @@ func removeStaleSocket(ctx context.Context, path string) error {
 	return nil
 }
 
-// sweepSockets removes the files that killed calls of `start` have left in a directory:
+// SweepSockets removes the files that killed calls of `start` have left in a directory:
 // a `.lock` that no process holds, and the socket beside it if no process listens on it.
 // containerd calls no `delete` for such a container. Sockets without a lock may belong
 // to other shims and stay.
-func sweepSockets(dir string) error {
+func SweepSockets(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, e := range entries {
-		path, ok := strings.CutSuffix(filepath.Join(dir, e.Name()), lockSuffix)
+		path, ok := strings.CutSuffix(filepath.Join(dir, e.Name()), LockSuffix)
 		if !ok {
 			continue
 		}
@@ -176,7 +176,7 @@ func sweepSockets(dir string) error {
 		if isStale(path) {
 			errs = append(errs, os.Remove(path))
 		}
-		lock.release()
+		lock.Release()
 	}
 	return errors.Join(errs...)
 }
@@ -184,12 +184,12 @@ func sweepSockets(dir string) error {
 // isStale reports whether path is a socket on which no process listens.
 func isStale(path string) bool {
 	st, err := os.Lstat(path)
-	return err == nil && st.Mode()&fs.ModeSocket != 0 && errors.Is(probe(path), unix.ECONNREFUSED)
+	return err == nil && st.Mode()&fs.ModeSocket != 0 && errors.Is(Probe(path), unix.ECONNREFUSED)
 }
 
-// pathOf returns the path in a unix address, or an empty string for any other address.
-func pathOf(address string) string {
-	path, ok := strings.CutPrefix(strings.TrimSpace(address), addressPrefix)
+// PathOf returns the path in a unix address, or an empty string for any other address.
+func PathOf(address string) string {
+	path, ok := strings.CutPrefix(strings.TrimSpace(address), AddressPrefix)
 	if !ok || !filepath.IsAbs(path) {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package manager
+package early
 
 import (
 	"bufio"
@@ -8,32 +8,33 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+	filepath "path" // path/filepath is initialised late
 
-	"github.com/rkt/containerd-shim-rkt-v1/config"
+	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // groupAnnotations lists the annotations that name a group; the first one that is set
 // counts. Clients and tests of runc's shim use the second.
 var groupAnnotations = [...]string{
-	config.GroupAnnotation,
+	annotation.Group,
 	"io.containerd.runc.v2.group",
 	"io.kubernetes.cri.sandbox-id",
 }
 
-// annotationsOf returns the annotations of the container with the given bundle, and
+// AnnotationsOf returns the annotations of the container with the given bundle, and
 // none for a sandbox, whose bundle has no config.json.
-func annotationsOf(bundle string) (map[string]string, error) {
+func AnnotationsOf(bundle string) (map[string]string, error) {
 	annotations, err := readAnnotations(filepath.Join(bundle, "config.json"))
 	if err != nil {
 		return nil, err
 	}
-	return annotations, config.CheckAnnotations(annotations)
+	return annotations, annotation.Check(annotations)
 }
 
-// groupOf returns the group of the container id with these annotations. A container
+// GroupOf returns the group of the container id with these annotations. A container
 // without such an annotation, and a sandbox, is a group of its own.
-func groupOf(annotations map[string]string, id string) (string, error) {
+func GroupOf(annotations map[string]string, id string) (string, error) {
 	for _, key := range groupAnnotations {
 		group := annotations[key]
 		if group == "" {
@@ -51,7 +52,7 @@ func groupOf(annotations map[string]string, id string) (string, error) {
 // readAnnotations reads config.json up to its annotations. It does not read the rest,
 // which is the greater part: a seccomp profile, for example.
 func readAnnotations(path string) (map[string]string, error) {
-	f, err := os.Open(path)
+	f, err := proc.OpenFile(path, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

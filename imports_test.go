@@ -18,7 +18,7 @@ const module = "github.com/rkt/containerd-shim-rkt-v1/"
 // among the keys. What is below a listed package counts as that package, and a
 // package may always import what is below itself.
 var layers = map[string][]string{
-	"cmd/containerd-shim-rkt-v1/first": {"manager/early", "pod/bundlefile"}, // initialised before what it does not need
+	"cmd/containerd-shim-rkt-v1/first": {"manager/early", "pod/bundlefile", "pod/removal"}, // initialised before what it does not need
 
 	"cmd":                       {"manager", "shim", "stage1", "stage1/immutable", "stage1/rktabi", "stage1/image", "pod", "proc", "config"},
 	"cmd/rktctl":                {"shim/debug", "pod/view", "pod/disk", "stage1", "stage1/journal", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "proc", "config", "manager", "pod/cgroup", "pod"},
@@ -34,10 +34,11 @@ var layers = map[string][]string{
 	"options":                   {},
 	"sandbox":                   {},
 	"pod":                       {"proc", "abi"},
-	"pod/disk":                  {"pod/bundlefile", "pod/cgroup", "pod/datadir", "pod/spec", "proc", "abi"},
+	"pod/disk":                  {"pod/bundlefile", "pod/cgroup", "pod/datadir", "pod/removal", "pod/spec", "proc", "abi"},
 	"pod/view":                  {"pod/disk", "pod/cgroup", "stage1/journal", "proc", "abi"},
 	"pod/bundlefile":            {},
 	"pod/datadir":               {},
+	"pod/removal":               {"pod/bundlefile", "proc"},
 	"pod/spec":                  {"abi"},
 	"proc":                      {}, // of others, golang.org/x/sys only
 	"pod/cgroup":                {"proc", "abi"},

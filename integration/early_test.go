@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/pkg/cio"
 
+	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
 )
 
@@ -18,18 +19,10 @@ import (
 // twice, and neither execution initialises protobuf. Under load the shim may take the longer way.
 func TestOneMoreContainerIsAnsweredEarly(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
-		dir := t.TempDir()
-		// containerd reads the standard error of `start` as a part of the answer.
-		executable(t, filepath.Join(suite.shims, "containerd-shim-rkt-early-v1"), fmt.Sprintf(
-			`for action; do :; done
-trace=%s/$action.$$
-GODEBUG=inittrace=1 "$(dirname "$0")/containerd-shim-rkt-v1" "$@" 2>$trace.part
-code=$?
-mv $trace.part $trace.ended
-exit $code`, dir))
+		runtime, early := early(t)
 		ctx, img, pod := c.context(t), c.image(t, c.client), group("group-"+c.id())
 		start := func() (client.Container, client.Task) {
-			container := c.containerOf(t, c.client, img, "io.containerd.rkt-early.v1", c.id(), []string{"testprog", "sleep", "1000"}, pod)
+			container := c.containerOf(t, c.client, img, runtime, c.id(), []string{"testprog", "sleep", "1000"}, pod)
 			task := c.newTask(t, container, cio.NullIO)
 			if err := task.Start(ctx); err != nil {
 				t.Fatal(err)
@@ -48,28 +41,51 @@ exit $code`, dir))
 		first, firstTask := start()
 		wait.Until(t, "a start and a delete are answered early", func() bool {
 			end(start())
-			return early(t, dir, "start") && early(t, dir, "delete")
+			return early("start") && early("delete")
 		})
 		end(first, firstTask)
 	})
 }
 
-// early reports whether an execution with an action has initialised the runtime and not protobuf's
-// messages.
-func early(t *testing.T, dir, action string) bool {
+// The pod of a container is removed after its deletion was answered, and `delete` waits for that.
+func TestTheDeleteOfTheLastContainerIsAnsweredEarly(t *testing.T) {
+	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
+		runtime, early := early(t)
+		wait.Until(t, "a delete is answered early", func() bool {
+			c.ctr(t, "run", "--rm", "--runtime", runtime, "--fifo-dir", c.fifoDir(nil), image.BusyboxName, c.id(), "true").must(t)
+			c.expectNothingLeft(t)
+			return early("delete")
+		})
+	})
+}
+
+// early returns a runtime, and a function that reports whether an execution of its shim with an
+// action has initialised packages, and not protobuf's messages.
+func early(t *testing.T) (runtime string, answered func(action string) bool) {
 	t.Helper()
-	traces, err := filepath.Glob(filepath.Join(dir, action+".*.ended"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, trace := range traces {
-		text, err := os.ReadFile(trace)
+	dir := t.TempDir()
+	name := "early" + strings.ToLower(strings.TrimPrefix(filepath.Base(filepath.Dir(dir)), "Test"))
+	// containerd reads the standard error of `start` as a part of the answer.
+	executable(t, filepath.Join(suite.shims, "containerd-shim-rkt-"+name+"-v1"), fmt.Sprintf(`for action; do :; done
+trace=%s/$action.$$
+GODEBUG=inittrace=1 "$(dirname "$0")/containerd-shim-rkt-v1" "$@" 2>$trace.part
+code=$?
+mv $trace.part $trace.ended
+exit $code`, dir))
+	return "io.containerd.rkt-" + name + ".v1", func(action string) bool {
+		traces, err := filepath.Glob(filepath.Join(dir, action+".*.ended"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(text), "init flag ") && !strings.Contains(string(text), "descriptorpb") {
-			return true
+		for _, trace := range traces {
+			text, err := os.ReadFile(trace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(text), "init flag ") && !strings.Contains(string(text), "descriptorpb") {
+				return true
+			}
 		}
+		return false
 	}
-	return false
 }

@@ -2,9 +2,12 @@ package manager
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // callOnly calls only package early (how is only) or only the rest of the program (how is "").
@@ -233,6 +237,49 @@ func TestOnlyADeleteOfNothingIsAnsweredEarly(t *testing.T) {
 	if !answered("unknown") {
 		t.Error("a container without a server is not answered early")
 	}
+}
+
+// A server removes the pod of its last container after it has answered Delete.
+func TestAnEarlyDeleteWaitsForTheServerThatRemovesThePod(t *testing.T) {
+	d := newDaemon(t)
+	bundle := d.bundle("ns", "c1", nil)
+	path := filepath.Join(bundle, planFile)
+	wait.Until(t, "delete waits, and does so for long enough", func() bool {
+		d.plan("ns", "c1", collectPlan{})
+		lock, err := proc.Lock(path, os.O_RDWR, unix.LOCK_EX)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lock.Close()
+		answered := make(chan bool, 1) // false if delete has given up
+		go func() {
+			answered <- d.callOnly(only, bundle, "c1", nil, env17("ns"), "-bundle", bundle, "delete").err == nil
+		}()
+		wait.Until(t, "delete waits or has given up", func() bool { return len(answered) > 0 || awaited(t, path) })
+		if err := errors.Join(os.Remove(path), lock.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return <-answered
+	})
+}
+
+// awaited reports whether a process waits for the lock of a file.
+func awaited(t *testing.T, path string) bool {
+	t.Helper()
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	locks, err := os.ReadFile("/proc/locks")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(locks)) {
+		if strings.Contains(line, "-> FLOCK") && strings.Contains(line, fmt.Sprintf(":%d ", st.Sys().(*syscall.Stat_t).Ino)) {
+			return true
+		}
+	}
+	return false
 }
 
 // requirements.md#B32

@@ -10,9 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // asShim in the environment makes the test binary the shim: every test of the
@@ -43,7 +46,9 @@ func TestMain(m *testing.M) {
 func asProgram() int {
 	how := os.Getenv(asEarly)
 	if how != "" {
-		answered, err := early.Answered(os.Args, os.Stdin, os.Stdout, planFile)
+		answered, err := early.Answered(os.Args, os.Stdin, os.Stdout, early.Bundle{
+			Records: []string{planFile}, Await: awaitPlan,
+		})
 		switch {
 		case answered:
 			return 0
@@ -54,6 +59,18 @@ func asProgram() int {
 		}
 	}
 	return fakeProgram().Main(os.Args)
+}
+
+// awaitPlan waits for a lock on the plan, as the shim waits for a pod's.
+func awaitPlan(ctx context.Context, bundle string) error {
+	plan, err := os.OpenFile(filepath.Join(bundle, planFile), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if err := proc.FlockUntil(ctx, plan, unix.LOCK_EX); err != nil {
+		return err
+	}
+	return plan.Close()
 }
 
 // testConfig is the name of an environment variable. Its value is the path of the

@@ -14,19 +14,37 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
-// lockLimit is how long an early `delete` waits for a `start` that holds the group's lock.
-// Then package manager waits for the rest of its own time.
-const lockLimit = 500 * time.Millisecond
+// lockLimit is how long an early `delete` waits for locks: for that of a pod that its server is
+// removing, and for that of a group, which a `start` may hold. Then package manager waits for
+// the rest of its own time, which begins anew: all must end before containerd kills `delete`.
+const lockLimit = 250 * time.Millisecond
+
+// Bundle says what early answers need to know of bundles.
+type Bundle struct {
+	// Records are the names of the files and directories that the shim has in the bundle of a
+	// container that was not deleted.
+	Records []string
+	// Await waits until no server is removing the pod of a container that has records. Its
+	// error is ignored.
+	Await func(ctx context.Context, bundle string) error
+}
+
+// has reports whether there may be a record in a bundle.
+func (b Bundle) has(bundle string) bool {
+	for _, name := range b.Records {
+		if _, err := os.Lstat(filepath.Join(bundle, name)); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+	}
+	return false
+}
 
 // Answered answers a call of this program if it is one of those that the package answers, and
 // reports whether it did. If it did not, stdin can be read again, and package manager repeats
 // all that was done.
 //
-// records are the names of the files and directories that the shim has in the bundle of a
-// container that was not deleted.
-//
 // The error means that stdin cannot be read again.
-func Answered(argv []string, stdin, stdout *os.File, records ...string) (bool, error) {
+func Answered(argv []string, stdin, stdout *os.File, b Bundle) (bool, error) {
 	f, err := ParseFlags(argv[1:])
 	if err != nil || f.Help || f.Version || f.Info || f.Check() != nil || os.Geteuid() != 0 {
 		return false, nil
@@ -35,7 +53,7 @@ func Answered(argv []string, stdin, stdout *os.File, records ...string) (bool, e
 	case "start":
 		return joined(f, stdin, stdout)
 	case "delete":
-		return foundNothing(f, stdout, records), nil
+		return foundNothing(f, stdout, b), nil
 	default:
 		return false, nil
 	}
@@ -102,13 +120,16 @@ func serves(socket string) bool {
 
 // foundNothing answers a `delete` if no record of the container is left and its server, if
 // there is one, does not have it.
-func foundNothing(f *Flags, stdout *os.File, records []string) bool {
+func foundNothing(f *Flags, stdout *os.File, b Bundle) bool {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), lockLimit, fmt.Errorf("not done after %s", lockLimit))
+	defer cancel()
 	bundle, err := f.BundleDir()
 	if err != nil {
 		return false
 	}
-	for _, name := range records {
-		if _, err := os.Lstat(filepath.Join(bundle, name)); !errors.Is(err, fs.ErrNotExist) {
+	if b.has(bundle) {
+		_ = b.Await(ctx, bundle)
+		if b.has(bundle) {
 			return false
 		}
 	}
@@ -123,8 +144,6 @@ func foundNothing(f *Flags, stdout *os.File, records []string) bool {
 			return Exit{}.Write(stdout) == nil // its socket is not stale
 		}
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), lockLimit, fmt.Errorf("not done after %s", lockLimit))
-	defer cancel()
 	return RemoveStaleSocket(ctx, socket) == nil && Exit{}.Write(stdout) == nil
 }
 

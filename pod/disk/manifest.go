@@ -16,11 +16,13 @@ import (
 	"github.com/appc/spec/schema/types"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/pod/removal"
 )
 
 const (
 	podFile       = "pod"
-	podLockFile   = "pod.lck"
+	podLockFile   = removal.Lock
 	podBirthFile  = "pod-created" // of a pod that rkt or an earlier release has made
 	appsInfoDir   = "appsinfo"
 	manifestFile  = "manifest"

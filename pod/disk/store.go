@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/removal"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -14,8 +15,8 @@ import (
 const (
 	dirEmbryo  = "embryo"
 	dirPrepare = "prepare"
-	dirRun     = "run"
-	dirExited  = "exited-garbage"
+	dirRun     = removal.Run
+	dirExited  = removal.Exited
 )
 
 // Key names the owner of a pod, because pods of several containerd daemons may share a data
@@ -64,7 +65,7 @@ func (s *Store) makeDirs() error {
 	if err := datadir.Make(s.dir, datadir.Mode); err != nil {
 		return err
 	}
-	if err := datadir.Make(filepath.Join(s.dir, "pods"), 0o750); err != nil {
+	if err := datadir.Make(filepath.Join(s.dir, removal.Pods), 0o750); err != nil {
 		return err
 	}
 	for _, state := range []string{dirEmbryo, dirPrepare, dirRun, dirExited} {
@@ -79,7 +80,7 @@ func (s *Store) makeDirs() error {
 func (s *Store) Path() string { return s.dir }
 
 func (s *Store) path(state, uuid string) string {
-	return filepath.Join(s.dir, "pods", state, uuid)
+	return filepath.Join(s.dir, removal.Pods, state, uuid)
 }
 
 // debugDir is the directory of the data directory that has the bundles of debug apps, by pod.

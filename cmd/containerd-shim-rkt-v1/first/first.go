@@ -14,10 +14,13 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/manager/early"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/bundlefile"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/removal"
 )
 
 func init() {
-	answered, err := early.Answered(os.Args, os.Stdin, os.Stdout, bundlefile.Record, bundlefile.Loggers)
+	answered, err := early.Answered(os.Args, os.Stdin, os.Stdout, early.Bundle{
+		Records: []string{bundlefile.Record, bundlefile.Loggers}, Await: removal.Await,
+	})
 	switch {
 	case answered:
 		os.Exit(0)

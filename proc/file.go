@@ -17,6 +17,9 @@ func OpenFile(path string, flag int, perm os.FileMode) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// OpenFD is OpenFile for a caller that needs no os.File: to make one is a system call, too.
+func OpenFD(path string, flag int) (int, error) { return open(path, flag, 0) }
+
 // ReadFile is os.ReadFile in the fewest system calls.
 func ReadFile(path string) ([]byte, error) {
 	fd, err := open(path, os.O_RDONLY, 0)
@@ -29,6 +32,27 @@ func ReadFile(path string) ([]byte, error) {
 		return nil, &os.PathError{Op: "read", Path: path, Err: err}
 	}
 	return b, nil
+}
+
+// ReadOnce is ReadFile for a file that the kernel makes as a whole at the first read, as it does
+// with the values of a cgroup: a read that does not fill the buffer has reached the end.
+func ReadOnce(path string) ([]byte, error) {
+	fd, err := OpenFD(path, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 0, 512)
+	for {
+		n, err := again(func() (int, error) { return unix.Read(fd, b[len(b):cap(b)]) })
+		if err != nil {
+			return nil, &os.PathError{Op: "read", Path: path, Err: err}
+		}
+		if b = b[:len(b)+n]; len(b) < cap(b) {
+			return b, nil
+		}
+		b = append(b, 0)[:len(b)]
+	}
 }
 
 // ReadAll reads an open file to its end.

@@ -21,12 +21,18 @@ func TestReadFileReadsAllOfAFile(t *testing.T) {
 		if got, err := proc.ReadFile(path); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%d bytes of %d: %v", len(got), size, err)
 		}
+		if got, err := proc.ReadOnce(path); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("ReadOnce: %d bytes of %d: %v", len(got), size, err)
+		}
 	}
 	if got, err := proc.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Count(got, []byte("\n")) < 2 {
 		t.Errorf("%d bytes of a file without a size: %v", len(got), err)
 	}
 	if _, err := proc.ReadFile(path + "x"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
+	}
+	if _, err := proc.ReadOnce(path + "x"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("ReadOnce: no file: %v", err)
 	}
 }
 

@@ -15,26 +15,52 @@ import (
 // error if the path no longer leads to the opened file, because the last owner of the lock
 // has removed it.
 func Lock(path string, flag, how int) (*os.File, error) {
+	f, _, err := LockStat(path, flag, how)
+	return f, err
+}
+
+// LockStat is Lock, and returns what lstat(2) has said about the path after it was locked.
+func LockStat(path string, flag, how int) (*os.File, unix.Stat_t, error) {
+	var opened, named unix.Stat_t
 	f, err := OpenFile(path, flag, 0o600)
 	if err != nil {
-		return nil, err
+		return nil, named, err
 	}
 	if err := Flock(f, how); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", path, err)
+		return nil, named, fmt.Errorf("lock %s: %w", path, err)
 	}
-	opened, err := f.Stat()
-	if err == nil {
-		var named os.FileInfo
-		if named, err = os.Lstat(path); err == nil && os.SameFile(opened, named) {
-			return f, nil
+	if err = unix.Fstat(int(f.Fd()), &opened); err == nil {
+		if err = unix.Lstat(path, &named); err == nil && opened.Dev == named.Dev && opened.Ino == named.Ino {
+			return f, named, nil
 		}
 	}
 	f.Close()
 	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+		return nil, named, nil
 	}
-	return nil, err
+	if err != nil {
+		err = fmt.Errorf("look at %s: %w", path, err)
+	}
+	return nil, named, err
+}
+
+// Locked reports whether a process has a file or directory locked with LOCK_EX. The file must
+// be one that only the last owner of the lock may remove.
+func Locked(path string, flag int) (bool, error) {
+	fd, err := OpenFD(path, flag)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(fd)
+	_, err = again(func() (int, error) { return 0, unix.Flock(fd, unix.LOCK_SH|unix.LOCK_NB) })
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return false, nil
 }
 
 // Flock is flock(2). It repeats the call if a signal interrupts it.

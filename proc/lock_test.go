@@ -3,6 +3,7 @@ package proc_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -83,5 +84,31 @@ func TestALockOfAFileThatWasReplacedIsNone(t *testing.T) {
 	owner.Close()
 	if f := wait.For(t, "the call returns", got); f != nil {
 		t.Error("it has the lock of a file that is no longer there")
+	}
+}
+
+func TestLockedLeavesTheLockToItsOwner(t *testing.T) {
+	dir := t.TempDir()
+	expect := func(want bool) {
+		t.Helper()
+		if locked, err := proc.Locked(dir, os.O_RDONLY|unix.O_DIRECTORY); err != nil || locked != want {
+			t.Errorf("locked: %v, %v, want %v", locked, err, want)
+		}
+	}
+	expect(false)
+	f, st, err := proc.LockStat(dir, os.O_RDONLY|unix.O_DIRECTORY, unix.LOCK_EX|unix.LOCK_NB)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want unix.Stat_t
+	if err := unix.Lstat(dir, &want); err != nil || st.Ino != want.Ino || st.Nlink != want.Nlink {
+		t.Errorf("inode %d with %d links, want %d with %d (%v)", st.Ino, st.Nlink, want.Ino, want.Nlink, err)
+	}
+	expect(true)
+	expect(true)
+	f.Close()
+	expect(false)
+	if _, err := proc.Locked(dir+"/x", os.O_RDONLY); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
 	}
 }

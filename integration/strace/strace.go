@@ -41,9 +41,10 @@ func (c Call) String() string {
 	return fmt.Sprintf("%s: %s(%s) = %s", c.Program, c.Name, c.Args, c.Result)
 }
 
-// On reports whether the call names a file below a directory, by path or by descriptor.
+// On reports whether the call names a file below a directory, by path or by descriptor. Strings
+// within a string that is read or written do not count.
 func (c Call) On(dir string) bool {
-	return strings.Contains(c.Args, `"`+dir) || strings.Contains(c.Args, "<"+dir) || strings.Contains(c.Result, "<"+dir)
+	return strings.Contains(strings.ReplaceAll(c.Args, `\"`, ""), `"`+dir) || strings.Contains(c.Args, "<"+dir) || strings.Contains(c.Result, "<"+dir)
 }
 
 // Trace reads the files of a Command. It is not safe for concurrent use.

@@ -50,6 +50,7 @@ openat(AT_FDCWD</>, "/data/file", O_WRONLY|O_CREAT|O_CLOEXEC, 0640) = 3</data/fi
 `)
 	write(t, dir, "12", `mkdirat(AT_FDCWD</data>, "dir", 0755) = -1 EEXIST (File exists)
 mkdirat(5</data>, "other", 0755)        = 0
+write(6<socket:[1]>, "{\"dirs\":[\"/sys/fs/cgroup/a\",\"/data/a\"]}", 38) = 38
 execve("/data/init", ["init"], 0x7ffe /* 9 vars */) = 0
 unlinkat(AT_FDCWD</>, "/sys/fs/cgroup/a", AT_REMOVEDIR) = -1 EBUSY (Device or resource busy)
 rmdir("/sys/fs/cgroup/a")               = 0

@@ -117,21 +117,21 @@ func (h *hierarchies) claim(r Record) (*Group, error) {
 		if err != nil {
 			return nil, err
 		}
-		lock, err := lockDir(dir)
+		lock, st, err := lockDir(dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the cgroup that existed was removed meanwhile
 		}
 		if err != nil {
 			return nil, err
 		}
-		r.Inode = inode(lock)
+		r.Inode = st.Ino
 		g := newGroup(r, lock)
 		stale := !made
 		if stale {
 			err = g.unused()
 		}
 		if err == nil {
-			err = g.apart(h)
+			err = g.apart(h, &st)
 		}
 		if err == nil && !stale {
 			stale, err = g.makeOthers()
@@ -213,15 +213,15 @@ func unusedDir(dir string) error {
 
 // lockDir locks a cgroup's directory. The error unwraps to errTaken if another process has
 // locked it, and to fs.ErrNotExist if it was removed in between.
-func lockDir(dir string) (*os.File, error) {
-	f, err := proc.Lock(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, unix.LOCK_EX|unix.LOCK_NB)
+func lockDir(dir string) (*os.File, unix.Stat_t, error) {
+	f, st, err := proc.LockStat(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, unix.LOCK_EX|unix.LOCK_NB)
 	switch {
 	case errors.Is(err, unix.EWOULDBLOCK):
-		return nil, fmt.Errorf("%w by another container", errTaken)
+		err = fmt.Errorf("%w by another container", errTaken)
 	case f == nil && err == nil:
-		return nil, fs.ErrNotExist
+		err = fs.ErrNotExist
 	}
-	return f, err
+	return f, st, err
 }
 
 // setUp makes the new cgroup ready for processes, and writes the limits.
@@ -274,7 +274,7 @@ func RemoveStale(ctx context.Context, p Path) error {
 	if err != nil {
 		return err
 	}
-	lock, err := lockDir(r.Dir()) // Create makes this directory first
+	lock, _, err := lockDir(r.Dir()) // Create makes this directory first
 	if errors.Is(err, errTaken) || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -3,6 +3,7 @@ package cgroup
 import (
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/moby/sys/userns"
@@ -14,10 +15,15 @@ import (
 )
 
 // setUpV1 fills the cpuset, which accepts no process before that, and sets the access to
-// devices. The library does the same for a cgroup of any age; for a new one a third of its
-// system calls are enough, because the content of its files is known. After setUpV1 the
-// library skips the devices.
+// devices and the CPU shares. The library does the same for a cgroup of any age; for a new one a
+// third of its system calls are enough, because the content of its files is known. setUpV1
+// removes from r what it has set.
 func (g *Group) setUpV1(r *cgroups.Resources) error {
+	if dir := g.record.Dirs["cpu"]; dir != "" {
+		if err := setShares(dir, r); err != nil {
+			return err
+		}
+	}
 	if dir := g.record.Dirs["cpuset"]; dir != "" {
 		if err := fillCpuset(dir, r); err != nil {
 			return err
@@ -34,13 +40,34 @@ func (g *Group) setUpV1(r *cgroups.Resources) error {
 	return nil
 }
 
+// The shares of a new cgroup, and the bounds of a number of shares. The kernel writes another
+// number than one out of bounds, which the library then reports.
+const (
+	defaultShares = 1024
+	fewestShares  = 2
+	mostShares    = 1 << 18
+)
+
+// setShares gives a new cgroup its CPU shares.
+func setShares(dir string, r *cgroups.Resources) error {
+	shares := r.CpuShares
+	if shares < fewestShares || shares > mostShares {
+		return nil
+	}
+	r.CpuShares = 0
+	if shares == defaultShares {
+		return nil
+	}
+	return proc.WriteFile(filepath.Join(dir, "cpu.shares"), strconv.FormatUint(shares, 10))
+}
+
 // fillCpuset gives a new cpuset the processors and the memory nodes of r, or else those of the
 // cpuset above.
 func fillCpuset(dir string, r *cgroups.Resources) error {
 	for _, f := range []struct{ name, wanted string }{{"cpuset.cpus", r.CpusetCpus}, {"cpuset.mems", r.CpusetMems}} {
 		wanted := f.wanted
 		if wanted == "" {
-			above, err := proc.ReadFile(filepath.Join(filepath.Dir(dir), f.name))
+			above, err := proc.ReadOnce(filepath.Join(filepath.Dir(dir), f.name))
 			if wanted = strings.TrimSpace(string(above)); err != nil || wanted == "" {
 				return fillCpusets(dir, r)
 			}

@@ -1,10 +1,14 @@
 package cgroup
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -165,6 +169,57 @@ func TestEndKillsAndRemoves(t *testing.T) {
 		}
 		if err := g.End(t.Context()); err != nil {
 			t.Errorf("a second time: %v", err)
+		}
+	}
+}
+
+// The list of mounts gives the directories that the library finds by trying each controller.
+func TestTheUsualRootsAreThoseOfTheLibraryOnVersion1(t *testing.T) {
+	needV1(t)
+	roots, ok := usualRoots()
+	if !ok {
+		t.Skip("the hierarchies are not where they usually are")
+	}
+	var found hierarchies
+	if err := found.searchRoots(); err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(roots, found.roots) {
+		t.Errorf("%v, want %v", roots, found.roots)
+	}
+	if h, err := detectRoots(); err != nil || h.unified != found.unified {
+		t.Errorf("unified at %q (%v), want %q", h.unified, err, found.unified)
+	}
+}
+
+// A new cgroup has 1024 shares. The kernel takes a number out of bounds for another one, which is
+// an error.
+func TestSharesAreSetAsTheLibrarySetsThemOnVersion1(t *testing.T) {
+	h := needV1(t)
+	if h.roots["cpu"] == "" {
+		t.Skip("no cpu controller")
+	}
+	for shares, refusal := range map[uint64]string{
+		0: "", 1: "minimum", 2: "", 1023: "", 1024: "", 262144: "", 262145: "maximum",
+	} {
+		name := fmt.Sprintf("shares-%d", shares)
+		g, err := Maker{}.Create(Path{Spec: base + "/" + name}, &specs.LinuxResources{CPU: &specs.LinuxCPU{Shares: &shares}})
+		if refusal != "" {
+			if err == nil || !strings.Contains(err.Error(), refusal) {
+				t.Errorf("%d shares: %v, want an error about the %s", shares, err, refusal)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%d shares: %v", shares, err)
+			continue
+		}
+		want := strconv.FormatUint(cmp.Or(shares, 1024), 10)
+		if got := read(t, g, "cpu", "cpu.shares"); got != want {
+			t.Errorf("%s shares, want %s", got, want)
+		}
+		if err := g.Remove(t.Context()); err != nil {
+			t.Error(err)
 		}
 	}
 }

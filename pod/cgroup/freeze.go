@@ -73,7 +73,7 @@ func (g *Group) Frozen() bool {
 		asked, err := readNumber(filepath.Join(dir, "cgroup.freeze"))
 		return err == nil && asked == 1
 	}
-	state, err := proc.ReadFile(filepath.Join(dir, "freezer.state"))
+	state, err := proc.ReadOnce(filepath.Join(dir, "freezer.state"))
 	return err == nil && strings.TrimSpace(string(state)) != "THAWED"
 }
 
@@ -94,7 +94,7 @@ func freezeV1(ctx context.Context, dir string) error {
 		if err := proc.WriteFile(file, "FROZEN"); err != nil {
 			return err
 		}
-		state, err := proc.ReadFile(file)
+		state, err := proc.ReadOnce(file)
 		if err != nil || strings.TrimSpace(string(state)) == "FROZEN" {
 			return err
 		}

@@ -74,15 +74,6 @@ func (g *Group) Replaced() bool {
 	return err == nil && g.record.Inode != 0 && st.Ino != g.record.Inode
 }
 
-// inode returns the inode of an open directory, or 0.
-func inode(dir *os.File) uint64 {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
-		return 0
-	}
-	return st.Ino
-}
-
 // Record returns the record of the cgroup, for FromRecord.
 func (g *Group) Record() Record { return g.record }
 

@@ -53,14 +53,18 @@ func Overlaps(dir, other string) bool {
 // apart returns an error that unwraps to errTaken if a living shim has locked a cgroup below
 // the group's, or above it. Each shim locks its cgroup and then looks for others, so at least
 // one of two finds the other.
-func (g *Group) apart(h *hierarchies) error {
+//
+// st is the state of the group's directory after it was locked.
+func (g *Group) apart(h *hierarchies, st *unix.Stat_t) error {
 	dir := g.record.Dir()
-	below, err := lockedBelow(dir)
-	if err == nil && below != "" {
-		err = fmt.Errorf("%w by another container, which has %s below it", errTaken, below)
-	}
-	if err != nil {
-		return err
+	if !childless(st) {
+		below, err := lockedBelow(dir)
+		if err == nil && below != "" {
+			err = fmt.Errorf("%w by another container, which has %s below it", errTaken, below)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	root := h.roots[primary(g.record.Version)]
 	for up := filepath.Dir(dir); up != root && len(up) > len(root); up = filepath.Dir(up) {
@@ -103,16 +107,12 @@ func lockedBelow(dir string) (string, error) {
 	return "", nil
 }
 
-// isLocked reports whether a process has locked the directory of its cgroup.
+// isLocked reports whether a process has locked the directory of its cgroup. If the directory
+// is replaced meanwhile, the answer is about the one that was there.
 func isLocked(dir string) (bool, error) {
-	f, err := proc.Lock(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, unix.LOCK_SH|unix.LOCK_NB)
-	switch {
-	case errors.Is(err, unix.EWOULDBLOCK):
-		return true, nil
-	case isGone(err) || f == nil && err == nil:
+	locked, err := proc.Locked(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW)
+	if isGone(err) {
 		return false, nil
-	case err != nil:
-		return false, err
 	}
-	return false, f.Close()
+	return locked, err
 }

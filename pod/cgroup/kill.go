@@ -177,7 +177,7 @@ func (g *Group) hold() (release func() error) {
 // fork. Unlike freezing this always succeeds. Processes that were sent SIGKILL meanwhile do
 // not fork after the limit is restored.
 func (g *Group) holdForks(file string) (release func() error) {
-	limit, err := proc.ReadFile(file)
+	limit, err := proc.ReadOnce(file)
 	if err == nil {
 		err = proc.WriteFile(file, "0")
 	}
@@ -215,7 +215,7 @@ func hurriedFreeze(file string) {
 		if err := proc.WriteFile(file, "FROZEN"); err != nil {
 			return
 		}
-		if b, err := proc.ReadFile(file); err != nil || string(b) == "FROZEN\n" {
+		if b, err := proc.ReadOnce(file); err != nil || string(b) == "FROZEN\n" {
 			return
 		}
 	}

@@ -85,17 +85,17 @@ func (g *Group) openMemoryEvents() (*os.File, error) {
 // memory in the cgroup or above it.
 func (g *Group) openOOMEventFD() (*os.File, error) {
 	dir := g.Dir("memory")
-	control, err := proc.OpenFile(filepath.Join(dir, "memory.oom_control"), os.O_RDONLY, 0)
+	control, err := proc.OpenFD(filepath.Join(dir, "memory.oom_control"), os.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	defer control.Close()
+	defer unix.Close(control)
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("make an eventfd: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "eventfd of "+g.Path())
-	request := fmt.Sprintf("%d %d", fd, control.Fd())
+	request := fmt.Sprintf("%d %d", fd, control)
 	if err := proc.WriteFile(filepath.Join(dir, "cgroup.event_control"), request); err != nil {
 		_ = f.Close()
 		return nil, err

@@ -24,7 +24,7 @@ func keyed(text []byte) map[string]uint64 {
 
 // readKeyed is keyed for a file. A missing file has no values.
 func readKeyed(file string) (map[string]uint64, error) {
-	b, err := proc.ReadFile(file)
+	b, err := proc.ReadOnce(file)
 	if err != nil && !isGone(err) {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func readKeyed(file string) (map[string]uint64, error) {
 // readNumber reads a file that holds one number, or "max" for no limit. A missing file
 // counts as 0.
 func readNumber(file string) (uint64, error) {
-	b, err := proc.ReadFile(file)
+	b, err := proc.ReadOnce(file)
 	if isGone(err) {
 		return 0, nil
 	}

@@ -100,8 +100,8 @@ func pidsIn(dir string) ([]int, error) {
 // children returns the cgroups right below one.
 func children(dir string) ([]string, error) {
 	var st unix.Stat_t
-	if err := unix.Lstat(dir, &st); err == nil && st.Nlink == 2 {
-		return nil, nil // a directory with two links has no directories in it
+	if err := unix.Lstat(dir, &st); err == nil && childless(&st) {
+		return nil, nil
 	}
 	entries, err := os.ReadDir(dir)
 	if isGone(err) {
@@ -118,6 +118,9 @@ func children(dir string) ([]string, error) {
 	}
 	return dirs, nil
 }
+
+// childless reports whether a directory has no directories in it: it has two links.
+func childless(st *unix.Stat_t) bool { return st.Nlink == 2 }
 
 // isGone reports whether the error means that the cgroup was removed, before or after the
 // open.

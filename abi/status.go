@@ -125,20 +125,50 @@ func WriteStatus(dir, app, exec string, s Status) error {
 		}
 	}
 	spare := sparePath(path)
-	// Do not use O_TRUNC, which would free the reserved block.
-	f, err := os.OpenFile(spare, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err := overwrite(spare, s.Format()); err != nil {
+		return err
+	}
+	if err := again(func() error { return syscall.Rename(spare, path) }); err != nil {
+		return &os.LinkError{Op: "rename", Old: spare, New: path, Err: err}
+	}
+	return nil
+}
+
+// overwrite makes text the content of a file. It does not use O_TRUNC, which would free a
+// reserved block. An os.File takes twice as many system calls.
+func overwrite(path string, text []byte) error {
+	var fd int
+	err := again(func() (err error) {
+		fd, err = syscall.Open(path, syscall.O_WRONLY|syscall.O_CREAT|syscall.O_CLOEXEC, 0o644)
+		return err
+	})
 	if err != nil {
-		return err
+		return &os.PathError{Op: "open", Path: path, Err: err}
 	}
-	text := s.Format()
-	_, err = f.Write(text)
+	for rest := text; len(rest) > 0 && err == nil; {
+		var n int
+		err = again(func() (err error) {
+			n, err = syscall.Write(fd, rest)
+			return err
+		})
+		rest = rest[max(n, 0):]
+	}
 	if err == nil {
-		err = f.Truncate(int64(len(text)))
+		err = again(func() error { return syscall.Ftruncate(fd, int64(len(text))) })
 	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+	if err = errors.Join(err, syscall.Close(fd)); err != nil {
+		return &os.PathError{Op: "write", Path: path, Err: err}
 	}
-	return os.Rename(spare, path)
+	return nil
+}
+
+// again repeats a system call that a signal interrupts.
+func again(call func() error) error {
+	for {
+		if err := call(); err != syscall.EINTR {
+			return err
+		}
+	}
 }
 
 // reserved is the size of a spare record: more than any record has.
@@ -147,7 +177,7 @@ const reserved = 64
 // ReserveStatus makes a spare file for the record of an app's exit. The file has an inode,
 // a block and an entry in the directory, so that the record can be written on a full disk.
 func ReserveStatus(dir, app string) error {
-	return os.WriteFile(sparePath(StatusPath(dir, app, "")), make([]byte, reserved), 0o644)
+	return overwrite(sparePath(StatusPath(dir, app, "")), make([]byte, reserved))
 }
 
 // sparePath returns the path to which a record is written before it is renamed to path.

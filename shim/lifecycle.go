@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // streams are the paths and URIs of a process's streams, as the client gave
@@ -97,7 +97,7 @@ func (s *Service) createApp(ctx context.Context, r *task.CreateTaskRequest) (pod
 	if err != nil {
 		return pod.Status{}, fmt.Errorf("create container %s: %w", id, err)
 	}
-	text, err := os.ReadFile(filepath.Join(r.Bundle, "config.json"))
+	text, err := proc.ReadFile(filepath.Join(r.Bundle, "config.json"))
 	if err != nil {
 		return pod.Status{}, fmt.Errorf("create container %s: read its spec: %w", id, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"golang.org/x/sys/unix"
 )
@@ -110,15 +111,16 @@ func MakeDirs(dir string, names ...string) error {
 // put writes a file unless it has that content already. A needless write is slow: ext4
 // writes a file to the disk when a truncated file is closed.
 func put(path string, text []byte) error {
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, text) {
+	if old, err := proc.ReadFile(path); err == nil && bytes.Equal(old, text) {
 		return nil
 	}
 	return os.WriteFile(path, text, 0o640)
 }
 
-// Detach unmounts Attach's mounts in one step, even if processes still use them. It is
-// idempotent, and returns nil if nothing is mounted or the directory is gone.
+// Detach unmounts Attach's mounts in one step, even if processes still use them, and closes the
+// pod's journal. It is idempotent, and returns nil if nothing is mounted or the directory is gone.
 func (s *Stage1) Detach(dir string) error {
+	_ = s.journal.Close() // each line was written at once
 	rootfs := filepath.Join(dir, RootfsDir)
 	for {
 		err := unix.Unmount(rootfs, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)

@@ -69,7 +69,7 @@ func (k *Call) recordFailure(err *EntrypointError) {
 // write appends to the journal. If that fails, it logs the error, because nothing else
 // depends on the journal.
 func (k *Call) write(e journal.Entry) {
-	err := journal.Append(k.Dir, e)
+	err := k.Stage1.journal.Append(k.Dir, e)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // the pod has gone with its journal
 		k.log(err).Warnf("stage1 %s: journal of a pod", k.Stage1.name)
 	}

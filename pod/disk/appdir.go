@@ -94,7 +94,7 @@ func (d *Dir) openApp(name AppName) (*AppDir, error) {
 		return a, nil // its maker was killed before it wrote the record, or its remover after it removed it
 	}
 	if err == nil && a.record.Name != name {
-		err = errDamaged(d.root, a.file(appFile), fmt.Errorf("name: it is of app %q", string(a.record.Name)))
+		err = errDamaged(d.root.Name(), a.file(appFile), fmt.Errorf("name: it is of app %q", string(a.record.Name)))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: app %s: %w", d.uuid, name, err)

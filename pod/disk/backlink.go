@@ -17,14 +17,15 @@ type backlink struct {
 }
 
 // with calls f with the bundle and its record, if the record names this app.
-func (b backlink) with(f func(bundle *os.Root, r bundleRecord) error) error {
-	err := withRoot(b.bundle, func(bundle *os.Root) error {
+func (b backlink) with(f func(bundle handle, r bundleRecord) error) error {
+	bundle, err := openHandle(b.bundle)
+	if err == nil {
+		defer bundle.close()
 		var r bundleRecord
-		if err := readRecord(bundle, bundleFile, &r); err != nil || r.Pod != b.pod || r.App != b.app {
-			return err
+		if err = bundle.record(bundleFile, &r); err == nil && r.Pod == b.pod && r.App == b.app {
+			err = f(bundle, r)
 		}
-		return f(bundle, r)
-	})
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -35,7 +36,7 @@ func (b backlink) with(f func(bundle *os.Root, r bundleRecord) error) error {
 // for it.
 func (b backlink) kept() bool {
 	kept := false
-	err := b.with(func(*os.Root, bundleRecord) error {
+	err := b.with(func(handle, bundleRecord) error {
 		kept = true
 		return nil
 	})
@@ -54,18 +55,15 @@ func (b backlink) unmount() error {
 
 // recordExit adds an exit to the record.
 func (b backlink) recordExit(exit *exitRecord) error {
-	return b.with(func(bundle *os.Root, r bundleRecord) error {
+	return b.with(func(_ handle, r bundleRecord) error {
 		r.Exit = exit
-		return writeRecord(bundle, bundleFile, r)
+		return withRoot(b.bundle, func(bundle *os.Root) error { return writeRecord(bundle, bundleFile, r) })
 	})
 }
 
 // remove removes the record.
 func (b backlink) remove() error {
-	return b.with(func(bundle *os.Root, _ bundleRecord) error {
-		if err := bundle.Remove(spareOf(bundleFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return bundle.Remove(bundleFile)
+	return b.with(func(bundle handle, _ bundleRecord) error {
+		return bundle.remove(".", spareOf(bundleFile), bundleFile)
 	})
 }

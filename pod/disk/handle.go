@@ -72,6 +72,15 @@ func (h handle) read(name string) (text []byte, err error) {
 	return text, err
 }
 
+// record is readRecord.
+func (h handle) record(name string, v any) error {
+	b, err := h.read(name)
+	if err != nil {
+		return err
+	}
+	return decodeRecord(h.dir.Name(), name, b, v)
+}
+
 // write writes a record that this process has made, or makes now, so that it has no fields of
 // another release.
 func (h handle) write(name string, v any) error {

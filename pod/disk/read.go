@@ -232,11 +232,11 @@ func (p *PodFiles) Manifest(dir *os.Root) ([]byte, error) {
 	}
 	all := map[string]json.RawMessage{}
 	if err := errors.Join(json.Unmarshal(text, &m), json.Unmarshal(text, &all)); err != nil {
-		return nil, errDamaged(dir, podFile, err)
+		return nil, errDamaged(dir.Name(), podFile, err)
 	}
 	var entries []json.RawMessage
 	if err := json.Unmarshal(all["apps"], &entries); err != nil {
-		return nil, errDamaged(dir, podFile, err)
+		return nil, errDamaged(dir.Name(), podFile, err)
 	}
 	has := map[AppName]bool{}
 	for _, a := range m.Apps {

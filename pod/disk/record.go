@@ -134,7 +134,12 @@ func readRecord(dir *os.Root, name string, v any) error {
 	if err != nil {
 		return err
 	}
-	err = plainjson.Decode(b, v)
+	return decodeRecord(dir.Name(), name, b, v)
+}
+
+// decodeRecord decodes the content of a record.
+func decodeRecord(dir, name string, b []byte, v any) error {
+	err := plainjson.Decode(b, v)
 	if r, ok := v.(checked); ok && err == nil {
 		err = r.check()
 	}
@@ -146,9 +151,9 @@ func readRecord(dir *os.Root, name string, v any) error {
 
 // errDamaged is the error for a damaged record. Such a record is not used, because its pids
 // and paths may belong to other processes and files.
-func errDamaged(dir *os.Root, name string, why error) error {
+func errDamaged(dir, name string, why error) error {
 	return fmt.Errorf("%s is damaged: %w: correct it, or end what is left of the container and remove the file: %w",
-		filepath.Join(dir.Name(), name), why, errdefs.ErrDataLoss)
+		filepath.Join(dir, name), why, errdefs.ErrDataLoss)
 }
 
 // writeRecord replaces a JSON record. If the old record has fields that v's type does not

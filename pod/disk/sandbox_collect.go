@@ -67,7 +67,7 @@ func (f *SandboxFiles) collect(ctx context.Context) error {
 func (f *SandboxFiles) takeCgroup(ctx context.Context, r *cgroup.Record) (*cgroup.Group, error) {
 	group, err := cgroup.FromRecord(*r)
 	if err != nil {
-		return nil, errDamaged(f.dir.root, sandboxFile, err)
+		return nil, errDamaged(f.dir.root.Name(), sandboxFile, err)
 	}
 	if ours, err := f.dir.take(ctx, group); err != nil || !ours {
 		return nil, err

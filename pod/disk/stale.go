@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
@@ -108,7 +110,7 @@ type how struct {
 type staleness struct{ why, kept string }
 
 func readNames(dir string) ([]string, error) {
-	f, err := os.Open(dir)
+	f, err := proc.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

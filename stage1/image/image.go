@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // Image is an image in the tree store. It does not change.
@@ -53,7 +54,7 @@ func openImage(dir, digest string) (*Image, error) {
 func readManifest(file string) ([]byte, error) {
 	// Do not follow a link, which could lead out of the image, and do not block in the open
 	// of a fifo.
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := proc.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("a stage1 image has a file called manifest: %w", err)
 	}

@@ -6,11 +6,12 @@ import (
 	"path/filepath"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi/plainjson"
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // readRecord reads a record, which is a JSON file.
 func readRecord(file string, record any) error {
-	text, err := os.ReadFile(file)
+	text, err := proc.ReadFile(file)
 	if err != nil {
 		return err
 	}

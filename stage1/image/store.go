@@ -122,7 +122,7 @@ func matches(digest, want string) error {
 // attached.
 func (s *Store) Load(podDir string) (_ *Image, err error) {
 	defer prefix(&err, "stage1 of pod %s", filepath.Base(podDir))
-	id, err := os.ReadFile(filepath.Join(podDir, IDFile))
+	id, err := proc.ReadFile(filepath.Join(podDir, IDFile))
 	if err != nil {
 		return nil, err
 	}

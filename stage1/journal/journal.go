@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -76,38 +77,113 @@ type Debug struct {
 // Path returns the path of the journal of the pod in a directory.
 func Path(podDir string) string { return filepath.Join(podDir, File) }
 
-// Append writes one line in one write, so that lines of concurrent calls stay whole. The
-// error is fs.ErrNotExist if the pod has gone.
+// Writer appends to the journal of one pod and keeps the file open until Close. The zero value
+// has no file yet. The methods may be called concurrently, also by the Writers of other
+// processes.
+type Writer struct {
+	// mu is held while a line is written, so that Close waits for it. A write to a local file
+	// does not block.
+	mu         sync.Mutex
+	file       *os.File // nil if none is open
+	dev, inode uint64   // of file
+	closed     bool
+}
+
+// Append appends to the journal of the pod in a directory, and does not keep the file open.
 func Append(podDir string, e Entry) error {
+	w := Writer{closed: true}
+	return w.Append(podDir, e)
+}
+
+// Append writes one line in one write, so that lines of concurrent calls stay whole. After
+// Close it opens the file for this line only. The error is fs.ErrNotExist if the pod has gone.
+func (w *Writer) Append(podDir string, e Entry) error {
 	text, err := plainjson.Encode(e)
 	if err != nil {
 		return err
 	}
-	f, err := proc.OpenFile(Path(podDir), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	full, err := w.write(Path(podDir), append(text, '\n'))
+	if full && err == nil {
+		err = rotate(podDir)
+	}
+	return err
+}
+
+// write writes a line, and reports whether the journal is full.
+func (w *Writer) write(path string, line []byte) (full bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before, err := w.openLocked(path)
 	if err != nil {
-		return err
+		return false, err
 	}
-	_, err = f.Write(append(text, '\n'))
-	if err == nil {
-		err = rotate(podDir, f)
+	_, err = w.file.Write(line)
+	if w.closed {
+		err = errors.Join(err, w.dropLocked())
 	}
-	return errors.Join(err, f.Close())
+	return before+int64(len(line)) >= size, err
+}
+
+// openLocked opens the journal at a path and returns its size. Another process may have rotated
+// the open journal, or removed it with the pod, so the path counts.
+func (w *Writer) openLocked(path string) (size int64, err error) {
+	var st unix.Stat_t
+	if w.file != nil && unix.Lstat(path, &st) == nil && uint64(st.Dev) == w.dev && st.Ino == w.inode {
+		return st.Size, nil
+	}
+	if err := w.dropLocked(); err != nil {
+		return 0, err
+	}
+	if w.file, err = proc.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		return 0, err
+	}
+	if err := unix.Fstat(int(w.file.Fd()), &st); err != nil {
+		return 0, errors.Join(err, w.dropLocked())
+	}
+	w.dev, w.inode = uint64(st.Dev), st.Ino
+	return st.Size, nil
+}
+
+func (w *Writer) dropLocked() error {
+	f := w.file
+	w.file = nil
+	if f == nil {
+		return nil
+	}
+	return f.Close()
+}
+
+// Close closes the file. A later Append opens it for one line.
+func (w *Writer) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	return w.dropLocked()
 }
 
 // rotate begins a new journal if this one is full. It locks the file, and checks that the
-// path still leads to it. Otherwise two processes could rotate one after the other, and the
-// second would replace the old journal by one that has hardly begun.
-func rotate(podDir string, f *os.File) error {
+// path still leads to it. Otherwise two callers could rotate one after the other, and the
+// second would replace the old journal by one that has hardly begun. The lock belongs to a
+// descriptor that no other caller has.
+func rotate(podDir string) error {
+	f, err := proc.OpenFile(Path(podDir), os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // another caller has rotated, or the pod has gone
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
 	st, err := f.Stat()
 	if err != nil || st.Size() < size {
 		return err
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil // another process is rotating
+		return nil // another caller is rotating
 	}
 	current, err := os.Stat(Path(podDir))
 	if err != nil || !os.SameFile(st, current) {
-		return nil // another process has rotated
+		return nil // another caller has rotated
 	}
 	return os.Rename(Path(podDir), filepath.Join(podDir, Old))
 }

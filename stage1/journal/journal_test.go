@@ -3,8 +3,11 @@ package journal
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,13 +19,18 @@ func TestAJournalIsBoundedAndItsLinesAreWhole(t *testing.T) {
 	dir := t.TempDir()
 	entry := Entry{Entrypoint: abi.Enter, Argv: []string{"/enter", strings.Repeat("a", 256)}, Error: strings.Repeat("e", 1024)}
 	const writers, each = 8, 100
+	var shared Writer
 	var wg sync.WaitGroup
 	for n := range writers {
+		appendTo := shared.Append
+		if n%2 == 0 {
+			appendTo = Append // as another process does
+		}
 		wg.Go(func() {
 			for range each {
 				e := entry
 				e.PID = n + 1
-				if err := Append(dir, e); err != nil {
+				if err := appendTo(dir, e); err != nil {
 					t.Error(err)
 				}
 			}
@@ -46,6 +54,71 @@ func TestAJournalIsBoundedAndItsLinesAreWhole(t *testing.T) {
 	entries, err := Read(dir)
 	if err != nil || len(entries) < size/2000 {
 		t.Errorf("%d entries, %v", len(entries), err)
+	}
+}
+
+// Another process may rotate the journal, or remove it, while a Writer has it open.
+func TestAWriterAppendsToTheJournalThatThePodHas(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "prepare")
+	if err := os.Mkdir(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	var w Writer
+	defer w.Close()
+	pid := 0
+	add := func() {
+		t.Helper()
+		pid++
+		if err := w.Append(dir, Entry{Entrypoint: abi.Enter, PID: pid}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect := func(name string, pids ...int) {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []int
+		for _, e := range Parse(text) {
+			got = append(got, e.PID)
+		}
+		if !slices.Equal(got, pids) {
+			t.Errorf("%s has the entries %v, want %v", name, got, pids)
+		}
+	}
+	add()
+	add()
+	expect(File, 1, 2)
+	if err := os.Rename(Path(dir), filepath.Join(dir, Old)); err != nil {
+		t.Fatal(err)
+	}
+	add()
+	expect(Old, 1, 2)
+	expect(File, 3)
+	if err := os.Remove(Path(dir)); err != nil {
+		t.Fatal(err)
+	}
+	add()
+	expect(File, 4)
+	moved := filepath.Join(filepath.Dir(dir), "run")
+	if err := os.Rename(dir, moved); err != nil {
+		t.Fatal(err)
+	}
+	pid++
+	if err := w.Append(dir, Entry{Entrypoint: abi.Enter, PID: pid}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without the pod: %v", err)
+	}
+	dir = moved
+	add()
+	expect(File, 4, 6)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	add()
+	expect(File, 4, 6, 7)
+	if w.file != nil {
+		t.Error("a closed Writer has kept the file open")
 	}
 }
 

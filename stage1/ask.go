@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -33,7 +34,7 @@ func (k *Call) ask() (bool, error) {
 	if socket == "" || k.Stage1.Execute || k.Entrypoint == abi.Run || k.Entrypoint == abi.GC || k.Entrypoint == abi.FeaturesProbe {
 		return false, nil
 	}
-	conn, err := serve.Dial(filepath.Join(k.Dir, RootfsDir), strings.TrimPrefix(socket, "/"))
+	conn, err := k.Stage1.door.connect(filepath.Join(k.Dir, RootfsDir), strings.TrimPrefix(socket, "/"))
 	if err != nil {
 		if errors.Is(err, serve.ErrUntrusted) || errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) {
 			k.log(err).Warnf("stage1 %s: the socket of a pod is not used, %s is executed", k.Stage1.name, k.Entrypoint)
@@ -54,6 +55,54 @@ func (k *Call) ask() (bool, error) {
 	k.asked = &asked{conn: conn, ready: &line{done: make(chan struct{})}}
 	go k.converse(rest)
 	return true, nil
+}
+
+// door keeps the pod's socket open between calls. The zero value has none yet.
+type door struct {
+	mu     sync.Mutex
+	root   string
+	opened *serve.Door // nil if none is open
+}
+
+// connect connects to the socket at a path below root. If no process listens on the socket that
+// is open, it opens the one that is there now.
+func (d *door) connect(root, path string) (*serve.Conn, error) {
+	if kept := d.at(root); kept != nil {
+		if conn, err := kept.Connect(); err == nil {
+			return conn, nil
+		}
+	}
+	opened, err := serve.Open(root, path)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := opened.Connect()
+	if err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	d.keep(root, opened)
+	return conn, nil
+}
+
+// at returns the socket below root, or nil if none is open.
+func (d *door) at(root string) *serve.Door {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.root != root {
+		return nil
+	}
+	return d.opened
+}
+
+// keep replaces the socket that is open. With nil none is.
+func (d *door) keep(root string, opened *serve.Door) {
+	d.mu.Lock()
+	old := d.opened
+	d.root, d.opened = root, opened
+	d.mu.Unlock()
+	if old != nil {
+		_ = old.Close()
+	}
 }
 
 // begin sends the beginning of the request and the app's streams, and returns the rest.

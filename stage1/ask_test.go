@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -86,8 +88,8 @@ func code(err error) int {
 	return 1
 }
 
-// answer serves calls on the pod's socket until the test ends.
-func (p *fakePod) answer(t *testing.T, dispatch func(context.Context, *serve.Asked) error) {
+// answer serves calls on the pod's socket until stop is called or the test ends.
+func (p *fakePod) answer(t *testing.T, dispatch func(context.Context, *serve.Asked) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	listener := p.listen(t, 0o600)
@@ -97,11 +99,13 @@ func (p *fakePod) answer(t *testing.T, dispatch func(context.Context, *serve.Ask
 		s.Serve(ctx, listener)
 		close(ended)
 	}()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		listener.Close()
 		<-ended
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
 func TestEveryCallButRunAndGCIsAskedOnTheSocket(t *testing.T) {
@@ -254,6 +258,45 @@ func TestWithoutASocketOfRootsAloneTheEntrypointIsExecuted(t *testing.T) {
 				t.Errorf("executed were %q", got)
 			}
 		})
+	}
+}
+
+// A program in a pod may put another socket in the place of the one that stage 0 has used. As
+// long as a process listens on that one, stage 0 calls no other.
+func TestStage0KeepsToTheSocketThatItHasOpened(t *testing.T) {
+	p := newAskedPod(t)
+	var first, second atomic.Int32
+	count := func(n *atomic.Int32) func(context.Context, *serve.Asked) error {
+		return func(context.Context, *serve.Asked) error {
+			n.Add(1)
+			return nil
+		}
+	}
+	invoke := func(wantFirst, wantSecond int32) {
+		t.Helper()
+		if err := p.Invoke(t.Context(), p.call(abi.AppStart)); err != nil {
+			t.Fatal(err)
+		}
+		if a, b := first.Load(), second.Load(); a != wantFirst || b != wantSecond {
+			t.Errorf("%d and %d calls were answered, want %d and %d", a, b, wantFirst, wantSecond)
+		}
+	}
+	stop := p.answer(t, count(&first))
+	invoke(1, 0)
+	if err := os.Rename(p.socket(), p.socket()+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	refuse(t, p.listen(t, 0o600))
+	invoke(2, 0)
+	stop()
+	if err := os.Remove(p.socket()); err != nil {
+		t.Fatal(err)
+	}
+	p.answer(t, count(&second))
+	invoke(2, 1)
+	invoke(2, 2)
+	if got := p.executions(t); got != "" {
+		t.Errorf("executed were %q", got)
 	}
 }
 

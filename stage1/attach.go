@@ -118,9 +118,10 @@ func put(path string, text []byte) error {
 }
 
 // Detach unmounts Attach's mounts in one step, even if processes still use them, and closes the
-// pod's journal. It is idempotent, and returns nil if nothing is mounted or the directory is gone.
+// pod's journal and socket. It is idempotent, and returns nil if nothing is mounted or the directory is gone.
 func (s *Stage1) Detach(dir string) error {
 	_ = s.journal.Close() // each line was written at once
+	s.door.keep("", nil)
 	rootfs := filepath.Join(dir, RootfsDir)
 	for {
 		err := unix.Unmount(rootfs, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)

@@ -42,6 +42,7 @@ type Stage1 struct {
 
 	supervisor atomic.Pointer[pod.Supervisor] // set when it is ready
 	journal    journal.Writer                 // of the pod
+	door       door                           // to the pod's supervisor
 
 	// Show, if set, is called with each call just before it is made: with the arguments and
 	// the environment of an execution, or with the request that goes to the socket.

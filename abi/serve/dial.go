@@ -3,17 +3,25 @@ package serve
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
 // ErrUntrusted says that processes other than root's can use a socket.
 var ErrUntrusted = errors.New("not a socket of root's with mode 0600")
 
-// Dial connects to a socket below root. The stage1 may have changed the tree, so Dial
-// follows no symbolic link. Both the socket and the process that listens must be root's.
-func Dial(root, path string) (*Conn, error) {
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+// Door is the file of a socket that stage 0 connects to for each call. The file keeps leading to
+// the process that has made it, even if another file replaces it. Its methods may be called
+// concurrently.
+type Door struct{ file *os.File }
+
+// Open opens a socket below root. The stage1 may have changed the tree, so Open follows no
+// symbolic link. The socket must be root's.
+func Open(root, path string) (*Door, error) {
+	dir, err := proc.OpenFD(root, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}
@@ -24,17 +32,42 @@ func Dial(root, path string) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(file)
 	var st unix.Stat_t
-	if err := unix.Fstat(file, &st); err != nil {
+	err = unix.Fstat(file, &st)
+	if err == nil && (st.Mode&unix.S_IFMT != unix.S_IFSOCK || st.Uid != 0 || st.Mode&0o077 != 0) {
+		err = fmt.Errorf("%s has mode %#o and user %d: %w", path, st.Mode, st.Uid, ErrUntrusted)
+	}
+	if err != nil {
+		unix.Close(file)
 		return nil, err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || st.Uid != 0 || st.Mode&0o077 != 0 {
-		return nil, fmt.Errorf("%s has mode %#o and user %d: %w", path, st.Mode, st.Uid, ErrUntrusted)
+	return &Door{os.NewFile(uintptr(file), path)}, nil
+}
+
+// Connect connects to the socket. The process that listens must be root's. The error is
+// unix.ECONNREFUSED if none listens any more.
+func (d *Door) Connect() (c *Conn, err error) {
+	raw, err := d.file.SyscallConn()
+	if err != nil {
+		return nil, err
 	}
 	// Use the descriptor, because the address of a socket has room for 107 bytes only, and
-	// the file may be replaced meanwhile.
-	return connect(fmt.Sprintf("/proc/self/fd/%d", file))
+	// the path may lead to another file.
+	controlErr := raw.Control(func(fd uintptr) { c, err = connect(fmt.Sprintf("/proc/self/fd/%d", fd)) })
+	return c, errors.Join(controlErr, err)
+}
+
+// Close closes the file. Connections stay open.
+func (d *Door) Close() error { return d.file.Close() }
+
+// Dial opens a socket below root and connects to it once.
+func Dial(root, path string) (*Conn, error) {
+	d, err := Open(root, path)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return d.Connect()
 }
 
 func connect(path string) (*Conn, error) {

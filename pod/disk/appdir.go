@@ -61,7 +61,7 @@ func (a *AppDir) write() error {
 		return err
 	}
 	defer bundle.close()
-	err = bundle.write(bundleFile, bundleRecord{
+	err = bundle.create(bundleFile, bundleRecord{
 		Version: recordVersion, BootID: boot, DataDir: a.pod.store.dir, Pod: a.pod.uuid, App: a.name,
 	})
 	if err != nil {
@@ -72,7 +72,7 @@ func (a *AppDir) write() error {
 		return err
 	}
 	a.pod.store.Fault("mkdir " + appsInfoDir)
-	if err := a.pod.handle.write(a.file(appFile), a.record); err != nil {
+	if err := a.pod.handle.create(a.file(appFile), a.record); err != nil {
 		return err
 	}
 	a.pod.store.Fault("write " + appFile)

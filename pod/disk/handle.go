@@ -83,36 +83,50 @@ func (h handle) record(name string, v any) error {
 
 // write writes a record that this process has made, or makes now, so that it has no fields of
 // another release.
-func (h handle) write(name string, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("%s: %w", filepath.Join(h.dir.Name(), name), err)
-	}
-	return h.replace(name, b)
-}
+func (h handle) write(name string, v any) error { return h.put(name, v, replaceAt) }
 
-// replace is replaceFile.
-func (h handle) replace(name string, b []byte) error {
-	err := h.in(filepath.Dir(name), func(fd int) error {
-		base, spare := filepath.Base(name), spareOf(filepath.Base(name))
-		if err := overwriteAt(fd, spare, b); err != nil {
-			return err
-		}
-		if err := unix.Renameat2(fd, spare, fd, base, unix.RENAME_EXCHANGE); err == nil {
-			return nil
-		}
-		return unix.Renameat(fd, spare, fd, base)
-	})
+// create is write for a record that most probably does not exist yet.
+func (h handle) create(name string, v any) error { return h.put(name, v, createAt) }
+
+func (h handle) put(name string, v any, how func(dir int, name string, b []byte) error) error {
+	b, err := json.Marshal(v)
+	if err == nil {
+		err = h.in(filepath.Dir(name), func(fd int) error { return how(fd, filepath.Base(name), b) })
+	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Join(h.dir.Name(), name), err)
 	}
 	return nil
 }
 
-// overwriteAt is overwrite.
-func overwriteAt(dir int, name string, b []byte) error {
+// createAt is replaceAt with fewer system calls for a file that does not exist yet.
+func createAt(dir int, name string, b []byte) error {
+	err := fillAt(dir, spareOf(name), unix.O_EXCL, b)
+	if err == unix.EEXIST {
+		return replaceAt(dir, name, b)
+	}
+	if err != nil {
+		return err
+	}
+	return unix.Renameat(dir, spareOf(name), dir, name)
+}
+
+// replaceAt is replaceFile.
+func replaceAt(dir int, name string, b []byte) error {
+	spare := spareOf(name)
+	if err := fillAt(dir, spare, 0, b); err != nil {
+		return err
+	}
+	if err := unix.Renameat2(dir, spare, dir, name, unix.RENAME_EXCHANGE); err == nil {
+		return nil
+	}
+	return unix.Renameat(dir, spare, dir, name)
+}
+
+// fillAt is overwrite, or with O_EXCL makes the file.
+func fillAt(dir int, name string, flag int, b []byte) error {
 	fd, err := again(func() (int, error) {
-		return unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o640)
+		return unix.Openat(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC|flag, 0o640)
 	})
 	if err != nil {
 		return err
@@ -122,7 +136,7 @@ func overwriteAt(dir int, name string, b []byte) error {
 		n, err = again(func() (int, error) { return unix.Write(fd, rest) })
 		rest = rest[max(n, 0):]
 	}
-	if err == nil {
+	if err == nil && flag&unix.O_EXCL == 0 {
 		err = unix.Ftruncate(fd, int64(len(b)))
 	}
 	return errors.Join(err, unix.Close(fd))

@@ -31,12 +31,13 @@ func TestAHandleReplacesFilesAlsoWithShorterOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir + "-moved")
-	for _, want := range []string{"a long text", "short", "", "a long text again"} {
-		if err := h.replace("sub/file", []byte(want)); err != nil {
+	for i, put := range []func(string, any) error{h.create, h.write, h.write, h.create, h.create, h.write} {
+		want := []string{"a long text", "short", "", "a long text again"}[i%4]
+		if err := put("sub/file", want); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := h.read("sub/file"); err != nil || string(got) != want {
-			t.Errorf("%q, %v, want %q", got, err, want)
+		if got, err := h.read("sub/file"); err != nil || string(got) != `"`+want+`"` {
+			t.Errorf("%s, %v, want %q", got, err, want)
 		}
 	}
 	if entries, err := os.ReadDir(filepath.Join(dir+"-moved", "sub")); err != nil || len(entries) != 2 {
@@ -60,11 +61,13 @@ func TestAHandleFollowsNoLink(t *testing.T) {
 		}
 	}
 	h := openTest(t, dir)
-	if err := h.replace("dir/precious", nil); err == nil {
-		t.Error("a file was replaced through a link to its directory")
-	}
-	if err := h.replace("spared", []byte("y")); err == nil {
-		t.Error("a file was written through a link")
+	for _, put := range []func(string, any) error{h.create, h.write} {
+		if err := put("dir/precious", nil); err == nil {
+			t.Error("a file was replaced through a link to its directory")
+		}
+		if err := put("spared", "y"); err == nil {
+			t.Error("a file was written through a link")
+		}
 	}
 	if _, err := h.read("file"); err == nil {
 		t.Error("a file was read through a link")

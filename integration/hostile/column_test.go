@@ -51,6 +51,9 @@ func (c *column) isRunc() bool { return c.runtime == "io.containerd.runc.v2" }
 // usesRunc reports whether runc isolates the containers, by its own shim or by ours.
 func (c *column) usesRunc() bool { return c.isRunc() || c.runtime == "io.containerd.rkt-oci.v1" }
 
+// madeByInit reports whether the stage1 has two ways of making an exec.
+func (c *column) madeByInit() bool { return c.shims == shimsDir && !c.usesRunc() }
+
 // unavailable returns the reason why a column cannot be tried here.
 func (c *column) unavailable() string {
 	if c.runtime == "io.containerd.rkt-nspawn.v1" && !present("systemd-nspawn") {

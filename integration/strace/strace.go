@@ -30,7 +30,8 @@ type Call struct {
 	// Result is the text after the equals sign. Paths of descriptors are within <>.
 	Result string
 	// Program is what the process has executed last: the base name of its path, and its last
-	// argument.
+	// argument. For a process that has executed nothing it is "child of" and the program of its
+	// nearest ancestor that has.
 	Program string
 }
 
@@ -91,7 +92,11 @@ func (t *Trace) Next() ([]Call, error) {
 	}
 	var all []Call
 	for thread, calls := range byThread {
-		program := t.programOf(t.processOf(thread))
+		process := t.processOf(thread)
+		program := t.programOf(process)
+		if _, ok := t.programs[process]; !ok {
+			program = "child of " + program
+		}
 		for _, c := range calls {
 			c.Program = program
 			all = append(all, c)

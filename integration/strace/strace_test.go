@@ -54,7 +54,10 @@ write(6<socket:[1]>, "{\"dirs\":[\"/sys/fs/cgroup/a\",\"/data/a\"]}", 38) = 38
 execve("/data/init", ["init"], 0x7ffe /* 9 vars */) = 0
 unlinkat(AT_FDCWD</>, "/sys/fs/cgroup/a", AT_REMOVEDIR) = -1 EBUSY (Device or resource busy)
 rmdir("/sys/fs/cgroup/a")               = 0
+clone(child_stack=NULL, flags=SIGCHLD) = 13
 +++ exited with 0 +++
+`)
+	write(t, dir, "13", `write(7</sys/fs/cgroup/pids/a/tasks>, "0", 1) = 1
 `)
 	n := next(t, trace)
 	for _, want := range []struct {
@@ -65,7 +68,7 @@ rmdir("/sys/fs/cgroup/a")               = 0
 		{"execs", n.Execs, []string{"init", "shim start"}},
 		{"made", n.Made, []string{"init", "shim start"}},
 		{"removed", n.Removed, nil},
-		{"cgroup", n.Cgroup, []string{"init"}},
+		{"cgroup", n.Cgroup, []string{"child of init", "init"}},
 		{"files", n.Files, []string{"init", "init", "shim start"}},
 	} {
 		if got := programs(want.calls); !slices.Equal(got, want.by) {

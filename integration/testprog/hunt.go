@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/signal"
@@ -19,7 +18,7 @@ import (
 // a process belongs to the runtime, and may have capabilities, descriptors and files that no
 // container may have.
 type hunter struct {
-	mark     string // an argument of every program that a test starts
+	program  string // the name of every program that a test starts, as in /proc/PID/comm
 	file     string // on the host, readable by every user
 	dir      string // on the host, writable by every user
 	quitting chan os.Signal
@@ -29,11 +28,14 @@ type hunter struct {
 	won map[string]bool
 }
 
-// hunt attacks until SIGTERM. It prints "ready", a line for each kind of attack that succeeds,
-// and at the end the number of processes that it met before their programs.
-func hunt(mark, file, dir string) {
+// hunt attacks until SIGTERM. It prints "ready", "meets" when it first meets a process before its
+// program, a line for each kind of attack that succeeds, and at the end the number of processes
+// that it met before their programs. The tests start no other program than this one.
+func hunt(file, dir string) {
+	own, err := os.ReadFile("/proc/self/comm")
+	must(err)
 	h := &hunter{
-		mark: mark, file: file, dir: dir, quitting: make(chan os.Signal, 1),
+		program: string(own), file: file, dir: dir, quitting: make(chan os.Signal, 1),
 		met: map[int]bool{}, won: map[string]bool{},
 	}
 	signal.Notify(h.quitting, syscall.SIGTERM)
@@ -78,15 +80,18 @@ func (h *hunter) repeat(attack func(pid int), quit <-chan struct{}) {
 // isRuntimes reports whether a process has not executed its program yet. A process that has
 // executed its program never becomes the runtime's again. So if isRuntimes is true after an
 // attack, the process was the runtime's during the attack. isRuntimes reads a file that
-// every user may read.
+// every user may read. The kernel changes the name before it lets any process trace the new program.
 func (h *hunter) isRuntimes(pid int) bool {
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return err == nil && len(line) > 0 && !bytes.Contains(line, []byte(h.mark)) // the command line of a zombie is empty
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return err == nil && string(name) != h.program
 }
 
 func (h *hunter) meet(pid int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if len(h.met) == 0 {
+		fmt.Println("meets")
+	}
 	h.met[pid] = true
 }
 

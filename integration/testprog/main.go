@@ -82,7 +82,7 @@ func main() {
 	case "keep-limits":
 		keepLimits(args)
 	case "hunt":
-		hunt(args[0], args[1], args[2])
+		hunt(args[0], args[1])
 	case "serve":
 		serve(args[0], args[1])
 	default:

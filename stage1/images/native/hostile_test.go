@@ -60,17 +60,21 @@ func TestAnExecsOOMScoreIsItsOwnWhateverTheAppHasMadeOfItsProc(t *testing.T) {
 			p := startPod(t)
 			first, score := 200, 300
 			pid := p.hostile("web", script, func(s *specs.Spec) { s.Process.OOMScoreAdj = &first })
-			raw, err := json.Marshal(specs.Process{Args: []string{"sleep", "1000"}, Cwd: "/", Env: []string{"PATH=/bin"}, OOMScoreAdj: &score})
-			must(t, err)
-			a := p.call(abi.Enter, entrypoint{request: abi.Request{App: "web", Exec: "e", Container: "ctr-web", Process: raw}})
-			if got := scoreOf(t, pid); got != "200" {
-				t.Errorf("the app's first process has score %s, want 200", got)
-			}
-			if a.code != 0 {
-				t.Fatalf("enter: %d %s", a.code, a.text)
-			}
-			if got := scoreOf(t, a.ready.PID); got != "300" {
-				t.Errorf("the exec has score %s, want 300", got)
+			for way, by := range ways {
+				process := specs.Process{Args: []string{"sleep", "1000"}, Cwd: "/", Env: []string{"PATH=/bin"}, OOMScoreAdj: &score}
+				by(&process)
+				raw, err := json.Marshal(process)
+				must(t, err)
+				a := p.call(abi.Enter, entrypoint{request: abi.Request{App: "web", Exec: way, Container: "ctr-web", Process: raw}})
+				if got := scoreOf(t, pid); got != "200" {
+					t.Errorf("%s: the app's first process has score %s, want 200", way, got)
+				}
+				if a.code != 0 {
+					t.Fatalf("%s: enter: %d %s", way, a.code, a.text)
+				}
+				if got := scoreOf(t, a.ready.PID); got != "300" {
+					t.Errorf("%s: the exec has score %s, want 300", way, got)
+				}
 			}
 		})
 	}
@@ -88,13 +92,15 @@ func TestAnExecsTerminalIsOfTheAppsDevptsWhateverIsInThePlaceOfPtmx(t *testing.T
 		"a link to a program":  "busybox ln -s /proc/self/exe /dev/ptmx",
 		"nothing":              "true",
 	} {
-		t.Run(name, func(t *testing.T) {
-			p := startPod(t)
-			p.hostile("web", "busybox rm /dev/ptmx; "+script, nil)
-			master := p.terminal("web")
-			expectLine(t, master, "a terminal /dev/pts/0")
-			p.exited("web", "e", 0, 0)
-		})
+		for way, by := range ways {
+			t.Run(name+", "+way, func(t *testing.T) {
+				p := startPod(t)
+				p.hostile("web", "busybox rm /dev/ptmx; "+script, nil)
+				master := p.terminal("web", by)
+				expectLine(t, master, "a terminal /dev/pts/0")
+				p.exited("web", "e", 0, 0)
+			})
+		}
 	}
 	for name, script := range map[string]string{
 		"a tmpfs with a fifo":           "busybox mount -t tmpfs none /dev/pts; busybox mkfifo /dev/pts/ptmx",
@@ -105,10 +111,12 @@ func TestAnExecsTerminalIsOfTheAppsDevptsWhateverIsInThePlaceOfPtmx(t *testing.T
 			p := startPod(t)
 			p.hostile("web", script, nil)
 			listener := p.listen()
-			a := p.call(abi.Enter, entrypoint{request: p.wantsTerminal("web")})
-			unix.Close(listener)
-			if a.code == 0 || !strings.Contains(a.text, "/dev/pts") {
-				t.Errorf("enter: exit code %d, %q, want an error that names /dev/pts", a.code, a.text)
+			defer unix.Close(listener)
+			for way, by := range ways {
+				a := p.call(abi.Enter, entrypoint{request: p.wantsTerminal("web", by)})
+				if a.code == 0 || !strings.Contains(a.text, "/dev/pts") {
+					t.Errorf("%s: enter: exit code %d, %q, want an error that names /dev/pts", way, a.code, a.text)
+				}
 			}
 		})
 	}
@@ -124,19 +132,22 @@ func (p *pod) listen() (listener int) {
 	return fd
 }
 
-func (p *pod) wantsTerminal(app string) abi.Request {
+// wantsTerminal returns the request of an exec on a terminal, which is made in a way.
+func (p *pod) wantsTerminal(app string, by func(*specs.Process)) abi.Request {
 	p.t.Helper()
-	raw, err := json.Marshal(specs.Process{Args: []string{"sh", "-c", "test -t 0 && echo a terminal $(busybox tty)"}, Cwd: "/", Env: []string{"PATH=/bin"}})
+	process := specs.Process{Args: []string{"sh", "-c", "test -t 0 && echo a terminal $(busybox tty)"}, Cwd: "/", Env: []string{"PATH=/bin"}}
+	by(&process)
+	raw, err := json.Marshal(process)
 	must(p.t, err)
 	return abi.Request{App: app, Exec: "e", Container: "ctr-" + app, Process: raw, Terminal: true, ConsoleSocket: filepath.Join(p.dir, "x.sock")}
 }
 
 // terminal executes a program on a terminal in an app, and returns its master.
-func (p *pod) terminal(app string) *os.File {
+func (p *pod) terminal(app string, by func(*specs.Process)) *os.File {
 	p.t.Helper()
 	listener := p.listen()
 	defer unix.Close(listener)
-	if a := p.call(abi.Enter, entrypoint{request: p.wantsTerminal(app)}); a.code != 0 {
+	if a := p.call(abi.Enter, entrypoint{request: p.wantsTerminal(app, by)}); a.code != 0 {
 		p.t.Fatalf("enter: exit code %d: %s", a.code, a.text)
 	}
 	return receiveMaster(p.t, listener)

@@ -203,7 +203,9 @@ func (b *box) execute(cmd *exec.Cmd, p *Prepared) *result {
 	plan, err := proc.Memory("plan", nil)
 	must(b.t, err)
 	defer plan.Close()
-	_, err = plan.Write(p.Config)
+	config, err := p.Config()
+	must(b.t, err)
+	_, err = plan.Write(config)
 	must(b.t, err)
 
 	out, err := os.Create(filepath.Join(b.t.TempDir(), "output"))

@@ -21,7 +21,8 @@
 //	        ──── go ────▶
 //	        ◀─── EOF ────   execve succeeded, or the process has died
 //
-// An exec has fewer steps: its process joins the app's namespaces and sends exec. A
+// An ordinary exec needs no Init: Prepared.Program translates it for package fork. Any other
+// exec has fewer steps than an app: its process joins the app's namespaces and sends exec. A
 // process in a user namespace has no right to set some of its limits. It sends "limits",
 // the supervisor calls Prepared.Limit and answers "go".
 //

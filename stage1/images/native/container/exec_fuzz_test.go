@@ -46,7 +46,11 @@ func FuzzAnExecIsRefusedOrPlanned(f *testing.F) {
 		if len(prepared.Files) > 0 {
 			t.Errorf("%d descriptors", len(prepared.Files))
 		}
-		c, err := decodeConfig(prepared.Config)
+		plan, err := prepared.Config()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := decodeConfig(plan)
 		must(t, err)
 		if !c.Exec || c.Rootfs != nil || len(c.Mounts) > 0 || c.Hooks != nil {
 			t.Errorf("it is no plan of an exec: %+v", c)

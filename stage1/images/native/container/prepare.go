@@ -36,20 +36,29 @@ type ExecRequest struct {
 
 // Prepared is everything that Init needs, besides its namespaces.
 type Prepared struct {
-	Config []byte     // for fd 4
-	Files  []*os.File // for fd 5 and above, in this order
+	Files []*os.File // for fd 5 and above, in this order
 
 	own     []*os.File // the files that Close closes
+	config  *config
 	process process
 }
 
-// Close closes the files that Prepare has opened. The caller closes CgroupFiles of the
-// request.
+// Close closes the files that Prepare has opened, and forgets everything that Init needs. The
+// caller closes CgroupFiles of the request.
 func (p *Prepared) Close() {
 	for _, f := range p.own {
 		f.Close()
 	}
-	p.own = nil
+	p.own, p.Files, p.config = nil, nil, nil
+}
+
+// Config returns the plan of Init, for fd 4.
+func (p *Prepared) Config() ([]byte, error) {
+	b, err := encodeConfig(p.config)
+	if err != nil {
+		return nil, fmt.Errorf("encode the plan of the process: %w", err)
+	}
+	return b, nil
 }
 
 // firstFile is the descriptor of Prepared.Files[0] in the new process.
@@ -67,13 +76,9 @@ func (p *Prepared) give(f *os.File) int {
 	return p.lend(f)
 }
 
-func (p *Prepared) finish(c *config) error {
-	p.process = c.Process
-	var err error
-	if p.Config, err = encodeConfig(c); err != nil {
-		return fmt.Errorf("encode the plan of the process: %w", err)
-	}
-	return nil
+func (p *Prepared) finish(c *config) *Prepared {
+	p.config, p.process = c, c.Process
+	return p
 }
 
 // PrepareApp validates an app's spec and opens the files that only a process outside of
@@ -117,7 +122,7 @@ func PrepareApp(r AppRequest) (_ *Prepared, err error) {
 	if err := p.filesystem(c, r.Spec, &r.Request); err != nil {
 		return nil, err
 	}
-	return p, p.finish(c)
+	return p.finish(c), nil
 }
 
 // PrepareExec does for an exec what PrepareApp does for an app.
@@ -143,7 +148,7 @@ func PrepareExec(r ExecRequest) (_ *Prepared, err error) {
 	if err := c.Process.affinity(r.Process, r.App.Process); err != nil {
 		return nil, err
 	}
-	return p, p.finish(c)
+	return p.finish(c), nil
 }
 
 // common fills in the parts that apps and execs share.

@@ -17,20 +17,25 @@ import (
 // lookPath finds the program in the PATH of its own environment. Its errors have the texts
 // of os/exec, which clients look for.
 func lookPath(name, path string) (string, error) {
-	var dirs []string
-	if path != "" {
-		dirs = strings.Split(path, ":")
+	found, err := proc.LookPath(name, directories(path), executable)
+	if errors.Is(err, fs.ErrPermission) && !strings.Contains(name, "/") {
+		err = proc.NotInPath(name) // the error that runc returns
 	}
+	return found, err
+}
+
+// directories returns the directories of a PATH.
+func directories(path string) []string {
+	if path == "" {
+		return nil
+	}
+	dirs := strings.Split(path, ":")
 	for i, dir := range dirs {
 		if dir == "" {
 			dirs[i] = "."
 		}
 	}
-	found, err := proc.LookPath(name, dirs, executable)
-	if errors.Is(err, fs.ErrPermission) && !strings.Contains(name, "/") {
-		err = proc.NotInPath(name) // the error that runc returns
-	}
-	return found, err
+	return dirs
 }
 
 func executable(file string) error {

@@ -1,7 +1,6 @@
 package fork
 
 import (
-	"runtime"
 	"syscall"
 	"unsafe"
 
@@ -28,7 +27,6 @@ func (l *plan) fork() (pid int, errno syscall.Errno) {
 	pid, errno = clone(&l.first)
 	if errno != 0 || pid != 0 {
 		afterFork()
-		runtime.KeepAlive(l)
 		return pid, errno
 	}
 	l.child()
@@ -59,12 +57,18 @@ func clone(a *cloneArgs) (int, syscall.Errno) {
 //go:nocheckptr
 func (l *plan) child() {
 	l.descriptors()
+	if forgets {
+		l.forget()
+	}
 	l.signals()
 	l.enter()
 	if l.clocks {
 		l.time()
 	}
 	l.identity()
+	if l.program != nil {
+		l.become()
+	}
 	if l.limited {
 		// This cannot fail, because the hard limit stays as it is.
 		syscall.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_NOFILE, uintptr(unsafe.Pointer(&l.nofile)), 0, 0, 0)
@@ -125,10 +129,9 @@ func (l *plan) signals() {
 //go:norace
 //go:nocheckptr
 func (l *plan) enter() {
-	// From now on processes of containers may see this one, which still has a copy of the
-	// supervisor's memory, so make it undumpable. The exec of a program that this process
-	// can read would make it dumpable again.
-	syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0, 0)
+	// From now on processes of containers may see this one, so make it undumpable. The exec
+	// of a program that this process can read would make it dumpable again.
+	l.hide()
 	l.setns(l.joins)
 	if l.twice {
 		pid, errno := clone(&l.second)
@@ -144,6 +147,16 @@ func (l *plan) enter() {
 		l.await()
 	}
 	l.setns(l.late)
+}
+
+// hide makes this process undumpable. A change of its user makes it as dumpable as the
+// sysctl fs.suid_dumpable says, so hide is called after each.
+//
+//go:nosplit
+//go:norace
+//go:nocheckptr
+func (l *plan) hide() {
+	syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_DUMPABLE, 0, 0, 0, 0, 0)
 }
 
 //go:nosplit
@@ -229,6 +242,7 @@ func (l *plan) identity() {
 		if _, _, errno := syscall.RawSyscall6(unix.SYS_SETRESUID, 0, 0, 0, 0, 0, 0); errno != 0 {
 			l.fail(stepUser, errno, 0)
 		}
+		l.hide()
 	}
 	if _, _, errno := syscall.RawSyscall6(unix.SYS_SETSID, 0, 0, 0, 0, 0, 0); errno != 0 {
 		l.fail(stepSession, errno, 0)

@@ -5,10 +5,12 @@
 // has more than one. So Start clones without CLONE_VM: the child has one thread and a copy
 // of the memory. Up to its exec, the child makes raw system calls by a plan that the parent
 // has prepared. It must not allocate, grow its stack or write a pointer, so the parent
-// makes all decisions beforehand.
+// makes nearly all decisions beforehand. The child first unmaps the memory that is not its
+// plan, because processes of containers will see it.
 //
 //	parent            child                       second child
 //	clone ──────────▶ descriptors in place
+//	                  unmaps its parent's memory
 //	                  joins what exists
 //	                  clones once more ─────────▶ (child of the parent, and
 //	      ◀─ cloned ─ ends                         inside what was joined)
@@ -16,7 +18,8 @@
 //	      ─────────────────── go ───────────────▶ joins what has to wait for its
 //	                                              enters a cgroup,
 //	                                              makes a time namespace,
-//	                                              becomes root, leads a session
+//	                                              becomes root, leads a session,
+//	                                              does what its Program says
 //	      ◀── end of file, or the failed step ─── exec
 //
 // The second clone is made only if it is needed:
@@ -33,6 +36,9 @@
 // During Start the caller must not reap children that it does not know, because Start
 // itself reaps the processes that it makes and does not return.
 //
-// The package knows nothing of apps, specs or requests. It enters cgroups of
-// version 2 by CLONE_INTO_CGROUP and leaves version 1 to the new process.
+// A process executes a program of the host (Start), or a Program of the namespaces that it has
+// joined, with an identity and limits of its own (Begin).
+//
+// The package knows nothing of apps, specs or requests. It enters cgroups of version 2 by
+// CLONE_INTO_CGROUP, and those of version 1 only with a Program.
 package fork

@@ -12,8 +12,11 @@ import (
 type step uint32
 
 const (
-	cloned step = iota // no failure: the second clone has succeeded
+	cloned    step = iota // no failure: the second clone has succeeded
+	executing             // no failure: a Program is executed next
+	terminal              // no failure: the packet has the master of a Program's terminal
 	stepDescriptors
+	stepForget
 	stepJoin // index: of Process.Joins
 	stepClone
 	stepGo
@@ -25,12 +28,25 @@ const (
 	stepDirectory
 	stepReadable
 	stepExec
+	// Steps of a Program.
+	stepCgroup
+	stepLabel
+	stepTerminal
+	stepKeyring
+	stepHome
+	stepOwner
+	stepNoNewPrivileges
+	stepCapabilities
+	stepLookUp
+	stepLimit
+	stepFilter
 )
 
 func (s step) String() string {
 	texts := [...]string{
 		cloned:          "starting",
 		stepDescriptors: "putting its descriptors in place",
+		stepForget:      "forgetting the memory of its parent",
 		stepJoin:        "joining",
 		stepClone:       "creating the process in its namespaces",
 		stepGo:          "waiting for its id maps",
@@ -42,6 +58,18 @@ func (s step) String() string {
 		stepDirectory:   "entering its working directory",
 		stepReadable:    "looking whether its program can be read",
 		stepExec:        "executing",
+
+		stepCgroup:          "entering its cgroups",
+		stepLabel:           "setting its label",
+		stepTerminal:        "making its terminal",
+		stepKeyring:         "joining its session keyring",
+		stepHome:            "looking for the home directory",
+		stepOwner:           "becoming the owner of its files",
+		stepNoNewPrivileges: "setting no_new_privs",
+		stepCapabilities:    "setting its capabilities",
+		stepLookUp:          "looking for the program",
+		stepLimit:           "setting its limits",
+		stepFilter:          "loading its seccomp filter",
 	}
 	if int(s) < len(texts) {
 		return texts[s]

@@ -2,6 +2,7 @@ package fork
 
 import (
 	"encoding/binary"
+	"errors"
 	"os"
 	"syscall"
 	"testing"
@@ -60,7 +61,7 @@ func TestTheEndOfTheHelperLeavesTheReportsOfItsChild(t *testing.T) {
 	b := &starting{p: &Process{Joins: []Join{{Flags: unix.CLONE_NEWPID}}}, words: ours.File, helper: execute(t, "true")}
 	tell(t, theirs, report{step: cloned, value: 1})
 	done := make(chan error, 1)
-	go func() { done <- b.attend() }()
+	go func() { done <- errors.Join(b.attend(), b.executed()) }()
 	word := make([]byte, 1)
 	if _, err := theirs.Read(word); err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package fork
 import (
 	"fmt"
 	"os"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -11,8 +10,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc/nofile"
 )
 
-// plan is a Process prepared for the child: numbers, and pointers to memory
-// that the garbage collector does not move.
+// plan is a Process prepared for the child: numbers, and pointers into the sheet that has the
+// plan itself.
 type plan struct {
 	// Descriptor i of the child is files[i] of the parent. moved has room for temporary
 	// descriptor numbers. Descriptors from kept on are closed on exec.
@@ -43,6 +42,13 @@ type plan struct {
 	offsetsFile *byte
 	timeFile    *byte
 
+	program *becoming // executed in place of path or exe, or nil
+
+	// What the child keeps of its parent's memory is between the gaps.
+	page    uintptr
+	gaps    [3]span
+	written [maxWritten]span
+
 	words report
 	word  byte
 	none  byte
@@ -71,18 +77,48 @@ type report struct {
 // reportSize is the size of a report in a packet.
 const reportSize = int(unsafe.Sizeof(report{}))
 
-// lay makes the plan of p. words is the child's end of the report socket.
-func lay(p *Process, words *os.File) (*plan, error) {
-	l := &plan{
-		twice:      p.twice(),
-		awaited:    p.awaited(),
-		root:       p.Root,
-		unreadable: p.Unreadable,
-		clocks:     p.New&unix.CLONE_NEWTIME != 0,
-		offsets:    p.Clocks,
-		dir:        -1,
-		exe:        -1,
+// lay makes the plan of p on a sheet. words is the child's end of the report socket.
+func lay(p *Process, words *os.File) (*plan, *sheet, error) {
+	s, err := newSheet(p.room())
+	if err != nil {
+		return nil, nil, err
 	}
+	l := &carve[plan](s, 1)[0]
+	if err := l.lay(p, words, s); err != nil {
+		s.close()
+		return nil, nil, err
+	}
+	return l, s, nil
+}
+
+// places is the most descriptors that the child has.
+func (p *Process) places() int {
+	const others = 5 // report, program, directory, cgroup, procfs of a label
+	n := len(p.Files) + len(p.Joins) + others
+	if p.Program != nil {
+		n += len(p.Program.Tasks)
+	}
+	return n
+}
+
+// room returns how large a sheet the plan takes at most.
+func (p *Process) room() int {
+	n := int(unsafe.Sizeof(plan{})) + 1024 // paths of /proc, alignment
+	n += p.places() * int(2*unsafe.Sizeof(int32(0))+2*unsafe.Sizeof(join{}))
+	if p.Program != nil {
+		n += int(unsafe.Sizeof(becoming{})) + p.Program.room()
+	}
+	return n + len(p.Clocks) + room([]string{p.Path}) + room(p.Args) + room(p.Env)
+}
+
+func (l *plan) lay(p *Process, words *os.File, s *sheet) (err error) {
+	l.twice, l.awaited, l.root, l.unreadable = p.twice(), p.awaited(), p.Root, p.Unreadable
+	l.clocks = p.New&unix.CLONE_NEWTIME != 0
+	l.offsets = carve[byte](s, len(p.Clocks))
+	copy(l.offsets, p.Clocks)
+	l.dir, l.exe = -1, -1
+	l.files = carve[int32](s, p.places())[:0]
+	l.joins, l.late = carve[join](s, len(p.Joins))[:0], carve[join](s, len(p.Joins))[:0]
 	for _, f := range p.Files {
 		l.place(f)
 	}
@@ -96,31 +132,40 @@ func lay(p *Process, words *os.File) (*plan, error) {
 	}
 	l.namespaces(p)
 	l.clones(p)
-	l.moved = make([]int32, len(l.files))
-
-	var err error
+	if p.Program != nil {
+		if err := l.layProgram(p.Program, s, p.Root); err != nil {
+			return err
+		}
+	}
+	l.moved = carve[int32](s, len(l.files))
+	if err := l.prepareForget(s); err != nil {
+		return err
+	}
 	// This path is in the caller's mount namespace or in a copy of it, where /proc has the
 	// child.
-	if l.offsetsFile, err = syscall.BytePtrFromString("/proc/self/timens_offsets"); err != nil {
-		return nil, err
+	if l.offsetsFile, err = s.text("/proc/self/timens_offsets"); err != nil {
+		return err
 	}
-	if l.timeFile, err = syscall.BytePtrFromString("/proc/self/ns/time_for_children"); err != nil {
-		return nil, err
+	if l.timeFile, err = s.text("/proc/self/ns/time_for_children"); err != nil {
+		return err
 	}
-	if l.path, err = syscall.BytePtrFromString(p.Path); err != nil {
-		return nil, fmt.Errorf("path %q: %w", p.Path, err)
+	if p.Program != nil {
+		return nil // the program's limits are in the plan
 	}
-	if l.argv, err = syscall.SlicePtrFromStrings(p.Args); err != nil {
-		return nil, fmt.Errorf("arguments of %s: %w", p.Path, err)
+	if l.path, err = s.text(p.Path); err != nil {
+		return fmt.Errorf("path %q: %w", p.Path, err)
 	}
-	if l.envv, err = syscall.SlicePtrFromStrings(p.Env); err != nil {
-		return nil, fmt.Errorf("environment of %s: %w", p.Path, err)
+	if l.argv, err = s.texts(p.Args); err != nil {
+		return fmt.Errorf("arguments of %s: %w", p.Path, err)
+	}
+	if l.envv, err = s.texts(p.Env); err != nil {
+		return fmt.Errorf("environment of %s: %w", p.Path, err)
 	}
 	// The Go runtime has raised the soft limit of this process. The new process gets the
 	// limit with which this process was started.
 	l.nofile = unix.Rlimit{Cur: nofile.Original[0], Max: nofile.Original[1]}
 	l.limited = l.nofile.Cur < l.nofile.Max
-	return l, nil
+	return nil
 }
 
 // place gives a file the next descriptor of the child.

@@ -7,13 +7,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process describes a process for Start. Exactly one of Exe and Path is set.
+// Process describes a process for Start, with either Exe or Path, or for Begin, with Program.
 type Process struct {
 	Exe  *os.File // executed by descriptor
 	Path string   // executed by path
 	Args []string // with argv[0]
 	Env  []string
 	Dir  *os.File // working directory; nil: the caller's
+
+	// Program is executed in place of Exe or Path, with its own arguments and environment.
+	Program *Program
+	// Born is called when the process exists in its namespaces and waits, or is nil. If it
+	// returns an error, the process is given up.
+	Born func(pid int) error
 
 	// Files[i] becomes descriptor i. The process gets no other descriptors.
 	Files []*os.File
@@ -94,5 +100,5 @@ func (p *Process) twice() bool {
 // awaited reports whether the process waits until its parent has written its id maps or
 // knows its pid.
 func (p *Process) awaited() bool {
-	return p.twice() || p.New&unix.CLONE_NEWUSER != 0
+	return p.twice() || p.New&unix.CLONE_NEWUSER != 0 || p.Born != nil
 }

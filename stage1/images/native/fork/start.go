@@ -25,39 +25,124 @@ import (
 //
 // If the kernel has refused a step, the error is an *Error.
 func Start(ctx context.Context, p *Process) (int, error) {
+	b, err := begin(ctx, p, (*starting).executed)
+	if err != nil {
+		return 0, err
+	}
+	b.words.Close()
+	return b.pid, nil
+}
+
+// Begun is a process that executes its Program next.
+type Begun struct {
+	PID int
+	b   *starting
+}
+
+// Begin starts p, which has a Program, and returns when the process exists in its namespaces
+// and needs its parent no more. It may then be stopped for any time, by the freezer or by its
+// files. In all else Begin is like Start. The caller closes the result, and reaps the process.
+func Begin(ctx context.Context, p *Process) (*Begun, error) {
+	b, err := begin(ctx, p, func(*starting) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	return &Begun{b.pid, b}, nil
+}
+
+// ErrEnded is the error for a process that has ended before its program was executed, and
+// has not reported a reason.
+var ErrEnded = errors.New("the process has ended")
+
+// Executed waits until the process has executed its program, and returns the master of its
+// terminal, or nil if it has none. If a step has failed, the error is an *Error, and the process
+// ends by itself. Executed does not end before the process does one or the other.
+func (b *Begun) Executed() (master *os.File, err error) {
+	executed := false
+	for {
+		r, file, err := b.b.receive()
+		if file != nil {
+			master.Close()
+			master = file
+		}
+		switch {
+		case err == nil && r == nil && executed:
+			return master, nil
+		case err == nil && r == nil:
+			err = ErrEnded
+		}
+		if err != nil {
+			master.Close()
+			return nil, err
+		}
+		executed = r.step == executing
+	}
+}
+
+// receive is read, and also returns the descriptor that has come with the report.
+func (b *starting) receive() (r *report, file *os.File, err error) {
+	var buf [reportSize + 1]byte
+	n, fds, err := proc.ReceiveFrom(b.words, buf[:], 1)
+	if err == unix.ECONNRESET { // as in read
+		n, fds, err = proc.ReceiveFrom(b.words, buf[:], 1)
+	}
+	if len(fds) > 0 {
+		file = os.NewFile(uintptr(fds[0]), "terminal")
+	}
+	switch err {
+	case nil:
+		r, err = b.p.parse(buf[:n])
+	case io.EOF:
+		err = nil
+	}
+	return r, file, err
+}
+
+// Close forgets the process.
+func (b *Begun) Close() { b.b.words.Close() }
+
+// begin makes a process and calls until when the process needs its parent no more. The caller
+// closes words of the result.
+func begin(ctx context.Context, p *Process, until func(*starting) error) (*starting, error) {
 	// The child's end is blocking.
 	ours, theirs, err := seqpacket.Pair("a socket for a new process")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	defer ours.Close()
-	l, err := lay(p, theirs)
+	l, s, err := lay(p, theirs)
 	if err != nil {
 		theirs.Close()
-		return 0, err
+		ours.Close()
+		return nil, err
 	}
 	pid, errno := l.fork()
+	s.close()
 	theirs.Close()
 	if errno != 0 {
-		return 0, p.failure(&report{step: stepClone, errno: uint32(errno)})
+		ours.Close()
+		return nil, p.failure(&report{step: stepClone, errno: uint32(errno)})
 	}
 	// A deadline in the past ends every read. Killing and reaping the child is left to this
 	// goroutine, so the pid cannot belong to another process.
-	defer context.AfterFunc(ctx, func() { _ = ours.SetReadDeadline(time.Unix(1, 0)) })()
+	stop := context.AfterFunc(ctx, func() { _ = ours.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
 
 	b := &starting{p: p, words: ours.File, pid: pid}
 	if p.twice() {
 		b.helper, b.pid = pid, 0
 	}
 	defer b.watching.Wait() // does not wait long, because the helper was reaped
-	if err := b.attend(); err != nil {
-		b.undo()
-		if ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded) {
-			err = context.Cause(ctx)
-		}
-		return 0, err
+	if err = b.attend(); err == nil {
+		err = until(b)
 	}
-	return b.pid, nil
+	if err == nil {
+		return b, nil
+	}
+	b.undo()
+	if ctx.Err() != nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		err = context.Cause(ctx)
+	}
+	return nil, err
 }
 
 // starting is the parent's part in a start.
@@ -70,7 +155,7 @@ type starting struct {
 	watching sync.WaitGroup // waits for watch, which ends with the helper
 }
 
-// attend does the parent's part of the start, until the exec.
+// attend does the parent's part of the start.
 func (b *starting) attend() error {
 	if b.helper != 0 {
 		if err := b.watch(); err != nil {
@@ -80,13 +165,18 @@ func (b *starting) attend() error {
 		if err != nil {
 			return err
 		}
-		if r == nil {
+		if r == nil || r.step != cloned {
 			return errHelper
 		}
 		b.pid = int(r.value)
 	}
 	if b.p.New&unix.CLONE_NEWUSER != 0 {
 		if err := b.writeMaps(); err != nil {
+			return err
+		}
+	}
+	if b.p.Born != nil {
+		if err := b.p.Born(b.pid); err != nil {
 			return err
 		}
 	}
@@ -101,6 +191,11 @@ func (b *starting) attend() error {
 			return errHelper
 		}
 	}
+	return nil
+}
+
+// executed waits for the exec.
+func (b *starting) executed() error {
 	_, err := b.read()
 	return err
 }
@@ -180,6 +275,8 @@ func (p *Process) parse(packet []byte) (*report, error) {
 		value: binary.NativeEndian.Uint32(packet[8:]),
 	}
 	switch {
+	case r.step == executing, r.step == terminal:
+		return r, nil
 	case r.step != cloned:
 		return nil, p.failure(r)
 	case r.value == 0 || r.value > math.MaxInt32: // kill(2) treats these values as groups of processes

@@ -29,30 +29,34 @@ func (s *Supervisor) enter(ctx context.Context, c *serve.Asked) error {
 		return err
 	}
 	defer s.making.Done()
-	i, err := s.beginExec(ctx, a, c)
+	child, err := s.execute(ctx, a, c)
+	if err == nil {
+		if err = s.commitExec(n, child); err != nil {
+			child.Drop()
+		}
+	}
 	if err != nil {
 		s.forgetExec(n)
 		return err
 	}
-	defer i.words.Close()
-	err = i.executed(ctx)
-	if err == nil {
-		err = s.commitExec(n, i.child)
-	}
-	if err != nil {
-		s.forgetExec(n)
-		status := i.child.Drop()
-		if err == errDied && gone(a.init.child.Signal(0)) {
-			return stoppedUnderneath(a) // the end of the app has killed the exec
-		}
-		return explain(ctx, err, i.child.PID(), status)
-	}
-	c.Ready(abi.Ready{PID: i.child.PID(), StartTime: i.child.StartTime(), Recorder: abi.RecorderStage1})
+	c.Ready(abi.Ready{PID: child.PID(), StartTime: child.StartTime(), Recorder: abi.RecorderStage1})
 	return nil
 }
 
-// beginExec starts the process of an exec.
-func (s *Supervisor) beginExec(ctx context.Context, a *app, c *serve.Asked) (*initProcess, error) {
+// executing is an exec that is being made.
+type executing struct {
+	app      *app
+	request  *abi.Request
+	files    [3]*os.File
+	groups   cgroups
+	prepared *container.Prepared
+}
+
+// execute makes the process of an exec and waits until it has executed its program. An
+// ordinary process does that by a plan of system calls. It is made again by init if the plan
+// cannot say what is asked for, and if one of its steps has failed: then nothing was executed,
+// and the error is that of init.
+func (s *Supervisor) execute(ctx context.Context, a *app, c *serve.Asked) (*proc.Child, error) {
 	r := c.Request
 	files, err := stdio(c)
 	if err != nil {
@@ -79,16 +83,99 @@ func (s *Supervisor) beginExec(ctx context.Context, a *app, c *serve.Asked) (*in
 	if err != nil {
 		return nil, err
 	}
-	i := &initProcess{prepared: prepared, console: r.ConsoleSocket}
-	i.listener = func(pid int, listener *os.File) error { return s.tellAgent(a, pid, listener) }
-	if err := s.startExec(ctx, i, a, r, files, groups); err != nil {
-		prepared.Close()
-		if gone(err) {
-			err = stoppedUnderneath(a)
+	e := &executing{a, r, files, groups, prepared}
+	defer prepared.Close()
+	program, why := prepared.Program()
+	if program != nil {
+		child, err := s.executeByPlan(ctx, e, program)
+		var failed *fork.Error
+		if !errors.As(err, &failed) {
+			return child, err
 		}
+		why = err.Error()
+	}
+	s.countInit(why)
+	return s.executeByInit(ctx, e)
+}
+
+// executeByPlan makes the process of an exec without init. If a step has failed before the
+// program was executed, the error unwraps to a *fork.Error.
+func (s *Supervisor) executeByPlan(ctx context.Context, e *executing, program *fork.Program) (child *proc.Child, err error) {
+	var begun *fork.Begun
+	err = s.inApp(e, func(p *fork.Process) (err error) {
+		p.Files, p.Program, p.Born = e.files[:], program, e.prepared.Limit
+		child, err = s.children.Make(func() (int, error) {
+			if begun, err = fork.Begin(ctx, p); err != nil {
+				return 0, err
+			}
+			return begun.PID, nil
+		})
+		return err
+	})
+	if begun != nil {
+		defer begun.Close()
+	}
+	if err != nil {
 		return nil, err
 	}
-	return i, nil
+	defer context.AfterFunc(ctx, func() { _ = child.Kill() })()
+	master, err := begun.Executed()
+	if err == nil && master != nil {
+		err = forward(e.request.ConsoleSocket, master)
+		master.Close()
+	}
+	if err == nil {
+		return child, nil
+	}
+	status := child.Drop()
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err == fork.ErrEnded:
+		return nil, e.died(ctx, child, status)
+	}
+	return nil, err
+}
+
+// executeByInit makes the process of an exec by init.
+func (s *Supervisor) executeByInit(ctx context.Context, e *executing) (*proc.Child, error) {
+	i := &initProcess{prepared: e.prepared, console: e.request.ConsoleSocket}
+	i.listener = func(pid int, listener *os.File) error { return s.tellAgent(e.app, pid, listener) }
+	err := s.inApp(e, func(p *fork.Process) error {
+		return i.start(ctx, s, name{e.request.App, e.request.Exec}.String(), e.files, p)
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer i.words.Close()
+	if err = i.executed(ctx); err == nil {
+		return i.child, nil
+	}
+	status := i.child.Drop()
+	if err == errDied {
+		return nil, e.died(ctx, i.child, status)
+	}
+	return nil, err
+}
+
+// died returns the error of a process that has ended before its program was executed.
+func (e *executing) died(ctx context.Context, child *proc.Child, status proc.Exit) error {
+	if gone(e.app.init.child.Signal(0)) {
+		return stoppedUnderneath(e.app) // the end of the app has killed the exec
+	}
+	return explain(ctx, errDied, child.PID(), status)
+}
+
+// countInit counts an exec that init makes. The log has how many they are, by the reason,
+// at powers of two.
+func (s *Supervisor) countInit(why string) {
+	s.mu.Lock()
+	s.byInit[why]++
+	n := s.byInit[why]
+	s.mu.Unlock()
+	if n&(n-1) == 0 {
+		fmt.Fprintf(s.log, "%d execs by init: %s\n", n, why)
+	}
 }
 
 // openChroot opens the root of an app without a mount namespace. For any other app it
@@ -109,27 +196,36 @@ func stoppedUnderneath(a *app) error {
 	return precondition("app %s: cannot execute a program in a %s process", a.name, ended)
 }
 
-// startExec clones into the namespaces and the cgroup of an app.
-func (s *Supervisor) startExec(ctx context.Context, i *initProcess, a *app, r *abi.Request, files [3]*os.File, groups cgroups) error {
+// inApp calls begin with a process that joins the namespaces of an app and is in its cgroup.
+func (s *Supervisor) inApp(e *executing, begin func(*fork.Process) error) error {
+	a := e.app
 	pidfd, err := a.init.child.Pidfd()
-	if err != nil {
-		return err
+	if err == nil {
+		defer pidfd.Close()
+		join := fork.Join{What: "the namespaces of app " + a.name, File: pidfd, Flags: a.joins}
+		in := func(dir *os.File) error {
+			return begin(&fork.Process{
+				Joins:  []fork.Join{join},
+				Root:   a.joins&unix.CLONE_NEWUSER != 0,
+				Cgroup: dir,
+				Apart:  dir != nil, // the app may be paused during the clone
+			})
+		}
+		err = in(e.groups.dir)
+		if e.groups.dir != nil && errors.Is(err, unix.EBUSY) {
+			err = e.inInner(in, err)
+		}
 	}
-	defer pidfd.Close()
-	join := fork.Join{What: "the namespaces of app " + a.name, File: pidfd, Flags: a.joins}
-	begin := func(dir *os.File) error {
-		return i.start(ctx, s, name{r.App, r.Exec}.String(), files, &fork.Process{
-			Joins:  []fork.Join{join},
-			Root:   a.joins&unix.CLONE_NEWUSER != 0,
-			Cgroup: dir,
-			Apart:  dir != nil, // the app may be paused during the clone
-		})
+	if gone(err) {
+		err = stoppedUnderneath(a)
 	}
-	err = begin(groups.dir)
-	if groups.dir == nil || !errors.Is(err, unix.EBUSY) {
-		return err
-	}
-	path, innerErr := inner(r.Cgroup.Dirs[0], a.init.child.PID())
+	return err
+}
+
+// inInner calls begin with the version 2 cgroup in which the app's first process is, after the
+// app's own has accepted no process.
+func (e *executing) inInner(begin func(dir *os.File) error, err error) error {
+	path, innerErr := inner(e.request.Cgroup.Dirs[0], e.app.init.child.PID())
 	if innerErr != nil {
 		return errors.Join(err, innerErr)
 	}

@@ -44,7 +44,12 @@ func (i *initProcess) start(ctx context.Context, s *Supervisor, who string, stdi
 		return err
 	}
 	defer theirs.Close()
-	plan, err := proc.Memory("native-plan", i.prepared.Config)
+	config, err := i.prepared.Config()
+	if err != nil {
+		words.Close()
+		return err
+	}
+	plan, err := proc.Memory("native-plan", config)
 	if err != nil {
 		words.Close()
 		return err
@@ -58,7 +63,6 @@ func (i *initProcess) start(ctx context.Context, s *Supervisor, who string, stdi
 	}
 	i.words = words
 	i.prepared.Close() // the process has its own copies
-	i.prepared.Config, i.prepared.Files = nil, nil
 	return nil
 }
 

@@ -145,6 +145,7 @@ func newSupervisor() (*Supervisor, <-chan bool, error) {
 		memory: rest.NewMemory(freshMemory, memoryGrowth),
 		apps:   map[string]*app{},
 		execs:  map[name]*proc.Child{},
+		byInit: map[string]int{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.children = proc.NewChildren()

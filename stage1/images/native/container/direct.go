@@ -1,0 +1,84 @@
+package container
+
+import (
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rkt/containerd-shim-rkt-v1/stage1/images/native/fork"
+)
+
+// Program returns the program of an exec in the form in which package fork executes it without
+// Init. If only Init can do what the exec asks for, Program returns nil and what that is.
+func (p *Prepared) Program() (program *fork.Program, why string) {
+	c, r := p.config, &p.config.Process
+	for _, f := range []struct {
+		what string
+		set  bool
+	}{
+		{"an app without a mount namespace", c.Chroot != 0},
+		{"an SELinux label", r.SELinux != ""},
+		{"a personality", c.Personality != nil},
+		{"a memory policy", c.MemoryPolicy != nil},
+		{"a scheduling policy", r.Scheduler != nil},
+		{"an I/O priority", r.IOPriority != nil},
+		{"a CPU affinity", len(r.InitialCPUs)+len(r.FinalCPUs) > 0},
+		{"a seccomp agent", c.SeccompFlags&unix.SECCOMP_FILTER_FLAG_NEW_LISTENER != 0},
+	} {
+		if f.set {
+			return nil, f.what
+		}
+	}
+	program = &fork.Program{
+		Keyring:         c.Keyring,
+		Terminal:        c.Terminal,
+		Home:            r.NoHome,
+		NoNewPrivileges: r.NoNewPrivileges,
+		Dir:             r.Cwd,
+		UID:             r.UID,
+		GID:             r.GID,
+		Groups:          r.Groups,
+		Capabilities:    fork.Capabilities(r.Caps),
+		Paths:           []string{r.Args[0]},
+		Umask:           r.Umask,
+		Filter:          c.Seccomp,
+		FilterFlags:     c.SeccompFlags,
+		Args:            r.Args,
+		Env:             r.Env,
+	}
+	if c.ConsoleSize != nil {
+		program.Size = &unix.Winsize{Row: uint16(c.ConsoleSize.Height), Col: uint16(c.ConsoleSize.Width)}
+	}
+	for _, fd := range c.Cgroups {
+		program.Tasks = append(program.Tasks, p.Files[fd-firstFile])
+	}
+	if !strings.Contains(r.Args[0], "/") {
+		program.Paths = directories(r.Path)
+		for i, dir := range program.Paths {
+			program.Paths[i] = dir + "/" + r.Args[0]
+		}
+	}
+	for _, l := range withFiles(r.Rlimits) {
+		program.Limits = append(program.Limits, fork.Limit{Resource: l.Resource, Rlimit: unix.Rlimit{Cur: l.Soft, Max: l.Hard}})
+	}
+	if r.AppArmor != "" {
+		procfs, err := p.openProc()
+		if err != nil {
+			return nil, err.Error()
+		}
+		program.Label = &fork.Label{Proc: procfs, Names: [2]string{"attr/apparmor/exec", "attr/exec"}, Value: "exec " + r.AppArmor}
+	}
+	return program, ""
+}
+
+// openProc opens the host's procfs. Close closes it. It is not one of Files, so Init does not
+// get it.
+func (p *Prepared) openProc() (*os.File, error) {
+	f, err := os.OpenFile("/proc", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	p.own = append(p.own, f)
+	return f, checkRoot(int(f.Fd()), unix.PROC_SUPER_MAGIC, "/proc is not the root of a procfs")
+}

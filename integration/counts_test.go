@@ -30,8 +30,8 @@ var operations = []struct {
 }{
 	{"`ctr run --rm … true`", most{execs: 5, made: 32, renamed: 12, removed: 30, files: 900, cgroup: 180}},
 	{"Create + Start of one more container", most{execs: 2, made: 9, renamed: 5, removed: 1, files: 104, cgroup: 85}},
-	{"Exec + Start + Delete", most{execs: 1, files: 14, cgroup: 60}},
-	{"Kill + Delete of one of many", most{execs: 1, made: 1, renamed: 1, removed: 5, files: 115, cgroup: 83}},
+	{"Exec + Start + Delete", most{files: 10, cgroup: 42}},
+	{"Kill + Delete of one of many", most{execs: 1, made: 1, renamed: 1, removed: 5, files: 95, cgroup: 83}},
 }
 
 // hierarchies is for how many mounts of cgroups the counts hold.

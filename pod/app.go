@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/containerd/errdefs"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -62,6 +64,19 @@ func CheckApp(id AppID, bundle string, s *spec.App) error {
 	}
 	if s.OCI.Root == nil {
 		return fmt.Errorf("container %s: %s/config.json has no root: %w", id, bundle, errdefs.ErrInvalidArgument)
+	}
+	if err := checkUser(s.OCI.Process.User); err != nil {
+		return fmt.Errorf("container %s: %s/config.json: %w", id, bundle, err)
+	}
+	return nil
+}
+
+// checkUser refuses ids that name nobody. In setresuid(2) the number 4294967295 means the id that the
+// process has, which is that of root.
+func checkUser(u specs.User) error {
+	const none = math.MaxUint32
+	if u.UID == none || u.GID == none || slices.Contains(u.AdditionalGids, none) {
+		return fmt.Errorf("process.user: %d is the id of no user and no group: %w", uint32(none), errdefs.ErrInvalidArgument)
 	}
 	return nil
 }

@@ -64,6 +64,9 @@ func (a *app) addExec(ctx context.Context, c ExecConfig) error {
 	if len(c.Process.OCI.Args) == 0 {
 		return fmt.Errorf("exec %s in container %s: it has no args: %w", c.ID, a.id, errdefs.ErrInvalidArgument)
 	}
+	if err := checkUser(c.Process.OCI.User); err != nil {
+		return fmt.Errorf("exec %s in container %s: %w", c.ID, a.id, err)
+	}
 	if s := a.status().State; s != Created && s != Running {
 		return fmt.Errorf("exec %s: container %s is %s: %w", c.ID, a.id, s, errdefs.ErrFailedPrecondition)
 	}

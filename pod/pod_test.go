@@ -162,6 +162,28 @@ func TestWhatIsNoSpecIsRefused(t *testing.T) {
 	}
 }
 
+// To set this number as an id leaves the id of root.
+func TestAnIDThatNamesNobodyIsRefused(t *testing.T) {
+	w := newWorld(t)
+	w.mustCreate("a", "exec sleep 60")
+	for _, user := range []string{`"uid":4294967295`, `"gid":4294967295`, `"additionalGids":[1,4294967295]`} {
+		process := `{"args":["sh"],"cwd":"/","user":{` + user + `}}`
+		s, err := ReadSpec("b", "/b", []byte(`{"ociVersion":"1.2.0","root":{"path":"/r"},"process":`+process+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const want = "process.user: 4294967295 is the id of no user and no group"
+		if err := CheckApp("b", "/b", s); !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", user, err)
+		}
+		err = w.AddExec(t.Context(), "a", ExecConfig{ID: "e", Process: readProcess(t, process), Stdio: &noStdio{}})
+		if !errdefs.IsInvalidArgument(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("exec, %s: %v", user, err)
+		}
+	}
+	w.mustKillAndDelete("a")
+}
+
 // A spec is large and an app may run for a long time, so the spec must not stay in memory.
 func TestWhatWasReadOfASpecIsNotKept(t *testing.T) {
 	w := newWorld(t)

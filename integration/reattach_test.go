@@ -100,9 +100,9 @@ func TestNoOutputIsLostWhenItsReaderDiesWithContainerd(t *testing.T) {
 }
 
 func (c *column) readInTwoLives(t *testing.T, terminal bool) {
-	const lines = 40_000 // more than pipe and fifo can hold
+	const lines = 40_000 // a megabyte, more than pipe and fifo can hold when the shim has made them wide
 	script := fmt.Sprintf(`stty -echo -onlcr 2>/dev/null; i=0
-		while [ $i -lt %d ]; do echo $i; i=$((i+1)); done; read word; echo got $word; exit 5`, lines)
+		while [ $i -lt %d ]; do echo a line of output, $i; i=$((i+1)); done; read word; echo got $word; exit 5`, lines)
 	var opts []oci.SpecOpts
 	if terminal {
 		opts = append(opts, oci.WithTTY)
@@ -132,7 +132,7 @@ func (c *column) readInTwoLives(t *testing.T, terminal bool) {
 
 	var want bytes.Buffer
 	for i := range lines {
-		fmt.Fprintln(&want, i)
+		fmt.Fprintf(&want, "a line of output, %d\n", i)
 	}
 	want.WriteString("got word\n")
 	if !bytes.Equal(seen, want.Bytes()) {

@@ -1,7 +1,6 @@
 package local_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/containerd/errdefs"
@@ -19,33 +17,15 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 )
 
-// text collects what several goroutines write and read.
-type text struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (x *text) Write(p []byte) (int, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.Write(p)
-}
-
-func (x *text) String() string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.b.String()
-}
-
-// await waits for output that has the text.
-func (x *text) await(t *testing.T, want string) {
+// awaitPart waits for output that has the text somewhere.
+func (s *seen) awaitPart(t *testing.T, part string) {
 	t.Helper()
-	wait.Observe(t, fmt.Sprintf("output has %q", want), func() (bool, string) { got := x.String(); return strings.Contains(got, want), got })
+	wait.Observe(t, fmt.Sprintf("output has %q", part), func() (bool, string) { text := s.String(); return strings.Contains(text, part), text })
 }
 
 // attachment is an attachment in progress.
 type attachment struct {
-	out  text
+	out  seen
 	in   io.WriteCloser
 	end  context.CancelFunc
 	code chan int
@@ -88,8 +68,8 @@ func TestClientsAttachToARunningApp(t *testing.T) {
 
 		first := p.attach("echo", false)
 		io.WriteString(first.in, "one\n")
-		first.out.await(t, "<one>\n")
-		first.out.await(t, "error of one\n")
+		first.out.awaitPart(t, "<one>\n")
+		first.out.awaitPart(t, "error of one\n")
 		if got := first.out.String(); strings.Contains(got, "before") {
 			t.Errorf("output of before: %q", got)
 		}
@@ -102,9 +82,9 @@ func TestClientsAttachToARunningApp(t *testing.T) {
 
 		second, third := p.attach("echo", true), p.attach("echo", false)
 		io.WriteString(second.in, "two\n")
-		second.out.await(t, "<two>\n")
+		second.out.awaitPart(t, "<two>\n")
 		io.WriteString(third.in, "three\n")
-		third.out.await(t, "<three>\n")
+		third.out.awaitPart(t, "<three>\n")
 		third.in.Close()
 		second.in.Close()
 		for _, a := range []*attachment{second, third} {
@@ -158,7 +138,7 @@ func TestAUserAttachesATerminal(t *testing.T) {
 	defer keys.Close()
 	cmd := exec.Command("script", "-qec", "stty rows 20 cols 70; rktctl attach "+p.UUID()+"; echo code $?", "/dev/null")
 	cmd.Env = []string{"PATH=" + suite.bin + ":" + os.Getenv("PATH"), "RKT_DATA_DIR=" + b.DataDir, "SHELL=/bin/sh"}
-	var out text
+	var out seen
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -170,7 +150,7 @@ func TestAUserAttachesATerminal(t *testing.T) {
 		return strings.Contains(got, "<a 20 70>"), got
 	})
 	_, _ = keys.WriteString("b\x10c\r") // one key alone is the app's
-	out.await(t, "<b\x10c 20 70>")
+	out.awaitPart(t, "<b\x10c 20 70>")
 	_, _ = keys.WriteString("\x10\x11")
 	if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "code 0") {
 		t.Errorf("%v: %q", err, out.String())

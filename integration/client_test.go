@@ -57,7 +57,13 @@ func (c *column) newTask(t *testing.T, container containerd.Container, io cio.Cr
 // running makes a container and starts its task.
 func (c *column) running(t *testing.T, args []string, opts ...oci.SpecOpts) containerd.Task {
 	t.Helper()
-	task := c.task(t, args, opts...)
+	return c.runningBy(t, c.runtime, args, opts...)
+}
+
+// runningBy is running for another runtime.
+func (c *column) runningBy(t *testing.T, runtime string, args []string, opts ...oci.SpecOpts) containerd.Task {
+	t.Helper()
+	task := c.newTask(t, c.containerOf(t, c.client, c.image(t, c.client), runtime, c.id(), args, opts...), cio.NullIO)
 	if err := task.Start(c.context(t)); err != nil {
 		t.Fatalf("start %s: %v", task.ID(), err)
 	}

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -62,28 +61,13 @@ func TestOperationsMakeNoMoreSystemCallsThanDocumented(t *testing.T) {
 		got[operations[0].name] = next()
 
 		pod := group("group-" + c.id())
-		img := c.image(t, c.client)
-		start := func() (containerd.Container, containerd.Task) {
-			container := c.containerOf(t, c.client, img, runtime, c.id(), []string{"testprog", "sleep", "1000"}, pod, seccomp.WithDefaultProfile())
-			task := c.newTask(t, container, cio.NullIO)
-			if err := task.Start(ctx); err != nil {
-				t.Fatal(err)
-			}
-			return container, task
+		start := func() containerd.Task {
+			return c.runningBy(t, runtime, []string{"testprog", "sleep", "1000"}, pod, seccomp.WithDefaultProfile())
 		}
-		end := func(container containerd.Container, task containerd.Task) {
-			exited := c.wait(t, task)
-			kill(t, ctx, task, syscall.SIGKILL)
-			expectExit(t, exited, 137)
-			deleteTask(t, ctx, task)
-			if err := container.Delete(ctx, containerd.WithSnapshotCleanup); err != nil {
-				t.Error(err)
-			}
-		}
-		first, firstTask := start()
-		defer end(first, firstTask)
+		first := start()
+		defer c.killAndDrop(t, first)
 		next()
-		second, task := start()
+		task := start()
 		got[operations[1].name] = next()
 		e, err := task.Exec(ctx, "exec", process(t, ctx, task, "true"), cio.NullIO)
 		if err != nil {
@@ -96,7 +80,7 @@ func TestOperationsMakeNoMoreSystemCallsThanDocumented(t *testing.T) {
 		expectExit(t, exited, 0)
 		deleteTask(t, ctx, e)
 		got[operations[2].name] = next()
-		end(second, task)
+		c.killAndDrop(t, task)
 		got[operations[3].name] = next()
 
 		// With version 1 the calls on cgroups grow with the number of hierarchies.

@@ -153,10 +153,7 @@ func TestRktctlDebugsAContainerWithoutAShell(t *testing.T) {
 				t.Errorf("a mount of a debug app is left: %s", line)
 			}
 		}
-		exited := c.wait(t, d.task)
-		kill(t, c.context(t), d.task, syscall.SIGKILL)
-		expectExit(t, exited, 137)
-		c.drop(t, d.task)
+		c.killAndDrop(t, d.task)
 	})
 }
 
@@ -225,10 +222,7 @@ func TestADebugAppHasNoMoreThanItsTarget(t *testing.T) {
 		must(t, cmd.Process.Kill())
 		_ = cmd.Wait()
 		d.expectNoDebugApp(t, pid)
-		exited := c.wait(t, d.task)
-		kill(t, c.context(t), d.task, syscall.SIGKILL)
-		expectExit(t, exited, 137)
-		c.drop(t, d.task)
+		c.killAndDrop(t, d.task)
 	})
 }
 

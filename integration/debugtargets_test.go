@@ -119,10 +119,7 @@ func TestTwoDebugAppsOfOneContainer(t *testing.T) {
 			}
 		}
 		d.debug(t, "true").must(t)
-		exited := c.wait(t, d.task)
-		kill(t, c.context(t), d.task, syscall.SIGKILL)
-		expectExit(t, exited, 137)
-		c.drop(t, d.task)
+		c.killAndDrop(t, d.task)
 		for id, pid := range left {
 			if alive(pid) {
 				t.Errorf("%s is alive after the last Delete", id)

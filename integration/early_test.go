@@ -5,11 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
-	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/pkg/cio"
+	containerd "github.com/containerd/containerd/v2/client"
 
 	"github.com/rkt/containerd-shim-rkt-v1/integration/image"
 	"github.com/rkt/containerd-shim-rkt-v1/integration/wait"
@@ -20,30 +18,16 @@ import (
 func TestOneMoreContainerIsAnsweredEarly(t *testing.T) {
 	eachOf(t, []string{"native"}, func(t *testing.T, c *column) {
 		runtime, early := early(t)
-		ctx, img, pod := c.context(t), c.image(t, c.client), group("group-"+c.id())
-		start := func() (client.Container, client.Task) {
-			container := c.containerOf(t, c.client, img, runtime, c.id(), []string{"testprog", "sleep", "1000"}, pod)
-			task := c.newTask(t, container, cio.NullIO)
-			if err := task.Start(ctx); err != nil {
-				t.Fatal(err)
-			}
-			return container, task
+		pod := group("group-" + c.id())
+		start := func() containerd.Task {
+			return c.runningBy(t, runtime, []string{"testprog", "sleep", "1000"}, pod)
 		}
-		end := func(container client.Container, task client.Task) {
-			exited := c.wait(t, task)
-			kill(t, ctx, task, syscall.SIGKILL)
-			expectExit(t, exited, 137)
-			deleteTask(t, ctx, task)
-			if err := container.Delete(ctx, client.WithSnapshotCleanup); err != nil {
-				t.Error(err)
-			}
-		}
-		first, firstTask := start()
+		first := start()
 		wait.Until(t, "a start and a delete are answered early", func() bool {
-			end(start())
+			c.killAndDrop(t, start())
 			return early("start") && early("delete")
 		})
-		end(first, firstTask)
+		c.killAndDrop(t, first)
 	})
 }
 

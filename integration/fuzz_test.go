@@ -209,10 +209,7 @@ func TestCallsInAnyOrderAreAllAnswered(t *testing.T) {
 		c.expectAsBefore(t, pid, name, files, goroutines)
 		for _, task := range tasks {
 			expectStatus(t, ctx, task, containerd.Running)
-			exited := c.wait(t, task)
-			kill(t, ctx, task, syscall.SIGKILL)
-			expectExit(t, exited, 137)
-			c.drop(t, task)
+			c.killAndDrop(t, task)
 		}
 	})
 }

@@ -25,7 +25,6 @@ func group(name string) oci.SpecOpts {
 
 func TestContainersOfOneGroupShareAShim(t *testing.T) {
 	eachRelease(t, func(t *testing.T, c *column) {
-		ctx := c.context(t)
 		name := "group-" + c.id()
 		first := c.running(t, []string{"testprog", "sleep", "1000"}, group(name))
 		second := c.running(t, []string{"testprog", "sleep", "1000"}, group(name))
@@ -37,10 +36,7 @@ func TestContainersOfOneGroupShareAShim(t *testing.T) {
 		if other := c.shim(t, alone.ID()); other == shim {
 			t.Error("a container of no group is in the group's shim")
 		}
-		exited := c.wait(t, first)
-		kill(t, ctx, first, syscall.SIGKILL)
-		expectExit(t, exited, 137)
-		c.drop(t, first) // with its bundle (requirements.md#G6)
+		c.killAndDrop(t, first) // with its bundle (requirements.md#G6)
 
 		c.exec(t, nil, second.ID(), "echo", "still here").must(t).mustSay(t, "still here\n")
 		third := c.running(t, []string{"testprog", "exit", "5"}, group(name))
@@ -49,6 +45,15 @@ func TestContainersOfOneGroupShareAShim(t *testing.T) {
 			t.Errorf("a later container has shim %d, the group's is %d", other, shim)
 		}
 	})
+}
+
+// killAndDrop kills a task, and deletes it and its container.
+func (c *column) killAndDrop(t *testing.T, task containerd.Task) {
+	t.Helper()
+	exited := c.wait(t, task)
+	kill(t, c.context(t), task, syscall.SIGKILL)
+	expectExit(t, exited, 137)
+	c.drop(t, task)
 }
 
 // drop deletes a stopped task and its container.
@@ -67,7 +72,6 @@ func (c *column) drop(t *testing.T, task containerd.Task) {
 
 func TestTheFirstContainerMayLeaveAGroupInAnyOrder(t *testing.T) {
 	eachRuntime(t, func(t *testing.T, c *column) {
-		ctx := c.context(t)
 		for _, leave := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
 			name := "group-" + c.id()
 			var tasks []containerd.Task
@@ -76,10 +80,7 @@ func TestTheFirstContainerMayLeaveAGroupInAnyOrder(t *testing.T) {
 			}
 			shim := c.shim(t, tasks[0].ID())
 			for _, i := range leave {
-				exited := c.wait(t, tasks[i])
-				kill(t, ctx, tasks[i], syscall.SIGKILL)
-				expectExit(t, exited, 137)
-				c.drop(t, tasks[i])
+				c.killAndDrop(t, tasks[i])
 			}
 			wait.Observe(t, "the group's shim ends with its last container", func() (bool, string) {
 				_, err := os.Stat(fmt.Sprintf("/proc/%d", shim))
@@ -171,10 +172,7 @@ func TestTwoDaemonsWithTheSameNamespaceAndID(t *testing.T) {
 		if x, y := c.shim(t, id), other.shim(t, id); x == y {
 			t.Errorf("both have shim %d", x)
 		}
-		exited := c.wait(t, a)
-		kill(t, c.context(t), a, syscall.SIGKILL)
-		expectExit(t, exited, 137)
-		c.drop(t, a)
+		c.killAndDrop(t, a)
 		expectStatus(t, other.context(t), b, containerd.Running)
 		other.exec(t, nil, id, "echo", "untouched").must(t).mustSay(t, "untouched\n")
 	})

@@ -202,7 +202,8 @@ func (s *Supervisor) inApp(e *executing, begin func(*fork.Process) error) error 
 	pidfd, err := a.init.child.Pidfd()
 	if err == nil {
 		defer pidfd.Close()
-		join := fork.Join{What: "the namespaces of app " + a.name, File: pidfd, Flags: a.joins}
+		// The text has no name: it is a reason of countInit, which has a line for each reason.
+		join := fork.Join{What: "the app's namespaces", File: pidfd, Flags: a.joins}
 		in := func(dir *os.File) error {
 			return begin(&fork.Process{
 				Joins:  []fork.Join{join},

@@ -21,7 +21,7 @@ var layers = map[string][]string{
 	"cmd/containerd-shim-rkt-v1/first": {"manager/early", "pod/bundlefile", "pod/removal"}, // initialised before what it does not need
 
 	"cmd":                       {"manager", "shim", "stage1", "stage1/immutable", "stage1/rktabi", "stage1/image", "pod", "proc", "config"},
-	"cmd/rktctl":                {"shim/debug", "pod/view", "pod/disk", "stage1", "stage1/journal", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "proc", "config", "manager", "pod/cgroup", "pod"},
+	"cmd/rktctl":                {"shim/debug", "pod/view", "pod/disk", "stage1", "pod/journal", "stage1/immutable", "stage1/rktabi", "abi", "stage1/image", "stage1/signature", "stage1/conformance", "proc", "config", "manager", "pod/cgroup", "pod"},
 	"cmd/rktctl/appimage":       {"cmd/rktctl/containerd", "stage1/image", "stage1/images/podmanifest", "stage1/images/isolator", "pod/datadir", "proc"},
 	"cmd/rktctl/containerd":     {"stage1/image"},
 	"cmd/rktctl/local":          {"cmd/rktctl/appimage", "options", "pod/bundlefile", "pod/cgroup", "pod/datadir", "pod/disk", "pod/view", "proc", "sandbox"},
@@ -35,22 +35,22 @@ var layers = map[string][]string{
 	"sandbox":                   {},
 	"pod":                       {"proc", "abi"},
 	"pod/disk":                  {"pod/bundlefile", "pod/cgroup", "pod/datadir", "pod/removal", "pod/spec", "proc", "abi"},
-	"pod/view":                  {"pod/disk", "pod/cgroup", "stage1/journal", "proc", "abi"},
+	"pod/journal":               {"abi", "proc"},
+	"pod/view":                  {"pod/disk", "pod/cgroup", "pod/journal", "proc", "abi"},
 	"pod/bundlefile":            {},
 	"pod/datadir":               {},
 	"pod/removal":               {"pod/bundlefile", "proc"},
 	"pod/spec":                  {"abi"},
 	"proc":                      {}, // of others, golang.org/x/sys only
 	"pod/cgroup":                {"proc", "abi"},
-	"stage1":                    {"stage1/image", "stage1/journal", "pod", "proc", "abi"},
-	"stage1/immutable":          {"stage1", "stage1/image", "stage1/journal", "pod", "proc", "abi"},
-	"stage1/rktabi":             {"stage1", "stage1/immutable", "stage1/image", "stage1/journal", "pod", "proc", "abi"},
+	"stage1":                    {"stage1/image", "pod/journal", "pod", "proc", "abi"},
+	"stage1/immutable":          {"stage1", "stage1/image", "pod/journal", "pod", "proc", "abi"},
+	"stage1/rktabi":             {"stage1", "stage1/immutable", "stage1/image", "pod/journal", "pod", "proc", "abi"},
 	"stage1/image":              {"pod/datadir", "pod/spec", "proc", "abi"},
-	"stage1/journal":            {"abi", "proc"},
 	"abi":                       {},
 	"abi/serve":                 {"proc", "abi"},
-	"stage1/conformance":        {"docs", "pod", "proc", "stage1", "stage1/image", "stage1/journal", "abi"}, // and nothing of the shim imports it
-	"stage1/signature":          {"config"},                                                                 // and nothing of the shim imports it
+	"stage1/conformance":        {"docs", "pod", "proc", "stage1", "stage1/image", "pod/journal", "abi"}, // and nothing of the shim imports it
+	"stage1/signature":          {"config"},                                                              // and nothing of the shim imports it
 	"docs":                      {},
 	"internal/wait":             {},
 	"internal/crash":            {"pod/cgroup", "proc", "abi"},

@@ -22,7 +22,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi/serve"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // killLimit is how long a process may take to end after SIGKILL. A process that takes

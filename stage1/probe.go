@@ -7,9 +7,9 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // Probe returns an image of the store with the features that its entrypoint features/probe

@@ -12,8 +12,8 @@ import (
 	"github.com/containerd/errdefs"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 )
 

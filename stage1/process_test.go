@@ -12,8 +12,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
 	"golang.org/x/sys/unix"
 )

@@ -15,9 +15,9 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // Stage1 calls the entrypoints of an image. It implements pod.Stage1. Errors of calls are

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 )
 
 // Event is something that has happened to a pod: a call of an entrypoint, or a change of the

@@ -13,8 +13,8 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // Node is the data directory of a node. Its methods may be called concurrently.

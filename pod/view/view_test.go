@@ -17,8 +17,8 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 func TestMain(m *testing.M) { os.Exit(wait.Run(m)) }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 )
 
 // watched is a Watcher of which a test expects changes.

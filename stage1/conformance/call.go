@@ -16,8 +16,8 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // ByHand is a call that a person makes.

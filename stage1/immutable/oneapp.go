@@ -13,11 +13,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // OneApp calls the entrypoints of an image whose pods have one app each, which `run`

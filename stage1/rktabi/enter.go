@@ -16,11 +16,11 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // enterexec is a program in the pods of rkt's images with systemd. `enter` executes it, and

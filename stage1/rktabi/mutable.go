@@ -17,12 +17,12 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/immutable/launch"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // mutable calls the entrypoints of an rkt image whose pods get apps while they run. `run`

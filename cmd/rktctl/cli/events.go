@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/view"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 func newEvents(e *Env) *cobra.Command {

@@ -6,8 +6,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/spf13/cobra"
 
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/view"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // inspected is everything that is known of a pod.

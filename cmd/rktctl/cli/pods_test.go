@@ -22,9 +22,9 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/view"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // fixture is a data directory with pods whose shim is this process.

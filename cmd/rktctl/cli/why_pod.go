@@ -19,11 +19,11 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/cgroup"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/view"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // story is a pod and what has happened to it.

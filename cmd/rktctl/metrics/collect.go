@@ -13,9 +13,9 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/view"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // Limits of labels.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 )
 
 func TestMain(m *testing.M) { os.Exit(wait.Run(m)) }

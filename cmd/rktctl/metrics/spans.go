@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 )
 
 // Limits of spans.

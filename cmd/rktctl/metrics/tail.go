@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/view"
-	"github.com/rkt/containerd-shim-rkt-v1/stage1/journal"
 )
 
 // position says how far a journal was counted.

@@ -34,7 +34,7 @@ var layers = map[string][]string{
 	"options":                   {},
 	"sandbox":                   {},
 	"pod":                       {"proc", "abi"},
-	"pod/disk":                  {"pod/bundlefile", "pod/cgroup", "pod/datadir", "pod/removal", "pod/spec", "proc", "abi"},
+	"pod/disk":                  {"pod/bundlefile", "pod/cgroup", "pod/datadir", "pod/journal", "pod/removal", "pod/spec", "proc", "abi"},
 	"pod/journal":               {"abi", "proc"},
 	"pod/view":                  {"pod/disk", "pod/cgroup", "pod/journal", "proc", "abi"},
 	"pod/bundlefile":            {},

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 )
 
 // StartFailure is the error of a start whose pod had a directory, with those facts of the
@@ -10,7 +11,7 @@ type StartFailure struct {
 	Err    error
 	Pod    string // UUID
 	Stage1 disk.Stage1Record
-	Calls  []disk.FailedCall // of the pod's journal
+	Calls  []journal.Entry // of the pod's journal
 }
 
 func (f *StartFailure) Error() string { return f.Err.Error() }

@@ -15,6 +15,7 @@ import (
 	rkt "github.com/rkt/containerd-shim-rkt-v1/options"
 	"github.com/rkt/containerd-shim-rkt-v1/pod"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/sandbox"
 )
 
@@ -53,7 +54,7 @@ func TestEveryStartThatFailsIsReportedOnceAndNoOther(t *testing.T) {
 	want(disk.StepCreate, "a", req.Bundle)
 
 	b.pod.onCreate = func(pod.AppConfig) error {
-		return fmt.Errorf("made no app: %w", &pod.StartFailure{Err: errdefs.ErrNotFound, Pod: "uuid", Stage1: disk.Stage1Record{Name: "native"}, Calls: []disk.FailedCall{{Entrypoint: "run"}}})
+		return fmt.Errorf("made no app: %w", &pod.StartFailure{Err: errdefs.ErrNotFound, Pod: "uuid", Stage1: disk.Stage1Record{Name: "native"}, Calls: []journal.Entry{{Entrypoint: "run"}}})
 	}
 	a, err := anypb.New(&options.Options{NoPivotRoot: true})
 	if err != nil {

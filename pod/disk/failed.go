@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/rkt/containerd-shim-rkt-v1/abi"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/datadir"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 )
 
 // Limits of the records of failed starts: docs/layout.md.
@@ -50,7 +50,7 @@ type FailedStart struct {
 	Stage1      *Stage1Record     `json:"stage1,omitempty"` // without a digest if its image was not opened
 	Annotations map[string]string `json:"annotations,omitempty"`
 	Options     []string          `json:"options,omitempty"` // names of the runtime options that have arrived
-	Calls       []FailedCall      `json:"calls,omitempty"`
+	Calls       []journal.Entry   `json:"calls,omitempty"`
 }
 
 // Start is one start that failed.
@@ -62,19 +62,6 @@ type Start struct {
 	// Kubernetes is NAMESPACE/POD or NAMESPACE/POD/CONTAINER, if containerd's CRI has made
 	// the container.
 	Kubernetes string `json:"kubernetes,omitempty"`
-}
-
-// FailedCall is a line of a pod's journal without the arguments of the call.
-type FailedCall struct {
-	Time       time.Time      `json:"time"`
-	Entrypoint abi.Entrypoint `json:"entrypoint,omitempty"`
-	App        string         `json:"app,omitempty"`
-	State      string         `json:"state,omitempty"`
-	Served     bool           `json:"served,omitempty"`
-	Millis     float64        `json:"ms"`
-	Code       int            `json:"code"`
-	Error      string         `json:"error,omitempty"`
-	Unknown    []string       `json:"unknown,omitempty"`
 }
 
 // Steps of a start.
@@ -94,24 +81,14 @@ func (f *FailedStart) Last() Start {
 	return f.Starts[len(f.Starts)-1]
 }
 
-// Calls returns the last calls of the pod's journal that concern an app, or no app. It
-// returns none if the journal cannot be read.
-func (d *Dir) Calls(app string) []FailedCall {
-	f, err := d.root.Open("journal")
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	const tail = 64 << 10
-	if st, err := f.Stat(); err == nil && st.Size() > tail {
-		_, _ = f.Seek(-tail, io.SeekEnd)
-	}
-	text, _ := io.ReadAll(io.LimitReader(f, 2*tail))
-	var calls []FailedCall
-	for line := range bytes.Lines(text) {
-		var c FailedCall
-		if json.Unmarshal(line, &c) == nil && (c.App == "" || c.App == app) {
-			calls = append(calls, c)
+// Calls returns the last calls of the pod's journal that concern an app, or no app, without
+// their arguments. It returns none if the journal cannot be read.
+func (d *Dir) Calls(app string) []journal.Entry {
+	entries, _ := journal.ReadIn(d.root)
+	var calls []journal.Entry
+	for _, e := range entries {
+		if e.App == "" || e.App == app {
+			calls = append(calls, e.WithoutArguments())
 		}
 	}
 	return calls[max(0, len(calls)-failedCalls):]

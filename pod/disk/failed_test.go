@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 )
 
 const canary = "CANARY-5ecret"
@@ -36,7 +37,7 @@ func hostileBundle(t *testing.T, id string) string {
 	return dir
 }
 
-func fail(t *testing.T, data, id, text string, calls ...FailedCall) {
+func fail(t *testing.T, data, id, text string, calls ...journal.Entry) {
 	t.Helper()
 	err := KeepFailure(data, FailedStart{
 		Step: StepCreate, Namespace: "ns", Error: text, Calls: calls,
@@ -59,7 +60,7 @@ func failures(t *testing.T, data string) []FailedStart {
 func TestARecordOfAFailedStartHasNoSecretAndNoEscape(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "rkt")
 	text := "\x1b]0;owned\a failed: TOKEN=CANARY-5ecret-env, and \"CANARY-5ecret-args-and…\" CANARY-5ecret-hook CANARY-5ecret-hookenv CANARY-5ecret-mount CANARY-5ecret-annotation"
-	fail(t, data, "a", text, FailedCall{Entrypoint: "app/add", Code: 1, Error: "\x1b[2J said CANARY-5ecret-env"})
+	fail(t, data, "a", text, journal.Entry{Entrypoint: "app/add", Code: 1, Error: "\x1b[2J said CANARY-5ecret-env"})
 	files, err := filepath.Glob(filepath.Join(data, "failed", "*"))
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)
@@ -194,9 +195,9 @@ func TestStartsThatFailForOneReasonHaveOneRecord(t *testing.T) {
 
 func TestRecordsOfFailedStartsAreBoundedInNumberSizeAndAge(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "rkt")
-	var calls []FailedCall
+	var calls []journal.Entry
 	for range 100 {
-		calls = append(calls, FailedCall{Entrypoint: "app/add", Error: strings.Repeat("x", 1024)})
+		calls = append(calls, journal.Entry{Entrypoint: "app/add", Error: strings.Repeat("x", 1024)})
 	}
 	for i := range failedMax + 8 {
 		fail(t, data, "id", fmt.Sprintf("reason %d %s", i, strings.Repeat("y", 2*failedText)), calls...)

@@ -64,6 +64,12 @@ type Entry struct {
 	Debug *Debug `json:"debug,omitempty"`
 }
 
+// WithoutArguments returns the entry without the arguments of the call, which may be secret.
+func (e Entry) WithoutArguments() Entry {
+	e.Argv = nil
+	return e
+}
+
 // Debug says who debugs an app, and with which image.
 type Debug struct {
 	App    string `json:"app"`             // id of the target

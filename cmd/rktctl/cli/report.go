@@ -15,6 +15,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/cmd/rktctl/doctor"
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/view"
 )
 
@@ -116,9 +117,9 @@ func gatherPods(e *Env, a *archive) {
 	for _, p := range pods[max(0, len(pods)-reportPods):] {
 		a.add(filepath.Join("pods", p.UUID, "pod.json"), p, nil)
 		entries, err := node.Journal(p.UUID)
-		calls := []call{}
+		calls := []journal.Entry{}
 		for _, entry := range entries {
-			calls = append(calls, callOf(entry))
+			calls = append(calls, entry.WithoutArguments())
 		}
 		a.add(filepath.Join("pods", p.UUID, "journal.json"), calls, err)
 	}

@@ -163,11 +163,7 @@ func (w *why) writeFailed(failed []disk.FailedStart) error {
 		if len(f.Options) > 0 {
 			fmt.Fprintf(&b, "runtime options that have arrived: %s\n", strings.Join(f.Options, ", "))
 		}
-		var calls []call
-		for _, c := range f.Calls {
-			calls = append(calls, call{c.Time, c.Entrypoint, c.App, "", c.State, c.Served, c.Millis, c.Code, c.Error, c.Unknown, nil})
-		}
-		writeCalls(&b, calls)
+		writeCalls(&b, f.Calls)
 	}
 	_, err := io.WriteString(w.env.Stdout, abi.Printable(b.String()))
 	return err

@@ -28,9 +28,9 @@ import (
 
 // story is a pod and what has happened to it.
 type story struct {
-	Pod   *view.Pod  `json:"pod"`
-	Apps  []appStory `json:"apps"`
-	Calls []call     `json:"calls"`
+	Pod   *view.Pod       `json:"pod"`
+	Apps  []appStory      `json:"apps"`
+	Calls []journal.Entry `json:"calls"`
 }
 
 // appStory has what is known of an app's beginning. Its spec is read from containerd's
@@ -50,31 +50,16 @@ type unenforced struct {
 	Why   string `json:"why"`
 }
 
-// call is an entry of a journal without the arguments of the call, which may be secret.
-type call struct {
-	Time       time.Time      `json:"time"`
-	Entrypoint abi.Entrypoint `json:"entrypoint,omitempty"`
-	App        string         `json:"app,omitempty"`
-	Exec       string         `json:"exec,omitempty"`
-	State      string         `json:"state,omitempty"`
-	Served     bool           `json:"served,omitempty"`
-	Millis     float64        `json:"ms"`
-	Code       int            `json:"code"`
-	Error      string         `json:"error,omitempty"`
-	Unknown    []string       `json:"unknown,omitempty"`
-	Debug      *journal.Debug `json:"debug,omitempty"`
-}
-
 // storyOf tells a pod's story, or only that of one app.
 func (w *why) storyOf(ctx context.Context, node *view.Node, p *view.Pod, app *view.App) (*story, error) {
 	entries, err := node.Journal(p.UUID)
 	if err != nil {
 		return nil, err
 	}
-	s := &story{Pod: p, Apps: []appStory{}, Calls: []call{}}
+	s := &story{Pod: p, Apps: []appStory{}, Calls: []journal.Entry{}}
 	for _, e := range entries {
 		if app == nil || e.App == "" || e.App == app.Name {
-			s.Calls = append(s.Calls, callOf(e))
+			s.Calls = append(s.Calls, e.WithoutArguments())
 		}
 	}
 	judge, problem := w.judgeOf(ctx, p)
@@ -84,10 +69,6 @@ func (w *why) storyOf(ctx context.Context, node *view.Node, p *view.Pod, app *vi
 		}
 	}
 	return s, nil
-}
-
-func callOf(e journal.Entry) call {
-	return call{e.Time, e.Entrypoint, e.App, e.Exec, e.State, e.Served, e.Millis, e.Code, e.Error, e.Unknown, e.Debug}
 }
 
 // judge is the part of a stage1 that lists the fields that it does not enforce.
@@ -265,7 +246,7 @@ func chosen(s view.Stage1) string {
 }
 
 // writeCalls writes calls in a table whose last column may be long.
-func writeCalls(b *strings.Builder, calls []call) {
+func writeCalls(b *strings.Builder, calls []journal.Entry) {
 	if len(calls) == 0 {
 		return
 	}
@@ -285,7 +266,7 @@ func writeCalls(b *strings.Builder, calls []call) {
 			name, code, words = "config.json", "", words+": fields that are ignored: "+strings.Join(c.Unknown, ", ")
 		}
 		if c.Debug != nil {
-			name, words = "debug", words+" "+debugText(&journal.Entry{State: c.State, Millis: c.Millis, Code: c.Code, Debug: c.Debug})
+			name, words = "debug", words+" "+debugText(&c)
 		}
 		if c.Error != "" {
 			words += ": " + c.Error

@@ -14,6 +14,7 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/config"
 	"github.com/rkt/containerd-shim-rkt-v1/config/annotation"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/disk"
+	"github.com/rkt/containerd-shim-rkt-v1/pod/journal"
 	"github.com/rkt/containerd-shim-rkt-v1/pod/spec"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/image"
 	"github.com/rkt/containerd-shim-rkt-v1/stage1/stage1test"
@@ -211,7 +212,7 @@ func TestWhyKnowsStartsThatHaveFailed(t *testing.T) {
 		err := disk.KeepFailure(data, disk.FailedStart{
 			Step: disk.StepCreate, Namespace: "k8s.io", Error: "stage1 oci: app/add: no CANARY-secret", Stage1: &disk.Stage1Record{Name: "oci", By: "annotation"},
 			Starts: []disk.Start{{Time: time.Now(), ID: "abc123", Bundle: bundle, Pod: "0f0f"}},
-			Calls:  []disk.FailedCall{{Entrypoint: "run", State: "ready", Millis: 7}, {Entrypoint: "app/add", Code: 1, Error: "said CANARY-secret"}},
+			Calls:  []journal.Entry{{Entrypoint: "run", State: "ready", Millis: 7}, {Entrypoint: "app/add", Code: 1, Error: "said CANARY-secret"}},
 		})
 		if err != nil {
 			t.Fatal(err)

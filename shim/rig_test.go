@@ -25,6 +25,7 @@ func newRig(t *testing.T, st streams, own owner) *rig {
 	t.Helper()
 	checkFDs(t)
 	o := newOpener("testing", children)
+	o.pause = 0 // clients come when a test wants them
 	io, err := o.open(t.Context(), st, own)
 	if err != nil {
 		t.Fatal(err)

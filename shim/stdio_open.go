@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/containerd/log"
 
@@ -11,12 +12,17 @@ import (
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
+// clientPause is the time that a client has for opening its end of a fifo for output, before its
+// process is made without it.
+const clientPause = time.Second
+
 // opener opens the streams of processes. It owns what is longer-lived than a stream: the
 // memory for copying, and loggers that are being ended.
 type opener struct {
 	namespace string
 	children  *proc.Children
 	buffers   *buffers
+	pause     time.Duration // clientPause, unless a test sets it
 
 	loggers sync.WaitGroup
 	leave   chan struct{}   // closed when the shim no longer watches the loggers of running apps
@@ -31,6 +37,7 @@ func newOpener(namespace string, children *proc.Children) *opener {
 		namespace: namespace,
 		children:  children,
 		buffers:   newBuffers(),
+		pause:     clientPause,
 		leave:     make(chan struct{}),
 		hurry:     hurry,
 		hasten:    hasten,
@@ -61,9 +68,9 @@ func (o *owner) log(err error) *log.Entry {
 	return pod.Log(context.Background(), o.app, o.exec, err)
 }
 
-// open opens all streams of a process. It does not wait for clients. It waits only until
-// a logger is ready, for loggerReady at most and until ctx is done. On failure nothing
-// stays open.
+// open opens all streams of a process. Until ctx is done it waits for a logger that is not
+// ready yet, for loggerReady at most, and for the clients of output, for clientPause at most.
+// On failure nothing stays open.
 func (o *opener) open(ctx context.Context, st streams, own owner) (_ *stdio, err error) {
 	if st.terminal {
 		st.stderr = ""
@@ -147,7 +154,7 @@ func (o *opener) openOutput(ctx context.Context, s *stdio, t target, own owner, 
 		}
 		return nil
 	}
-	k, err := openSink(t)
+	k, err := openSink(ctx, t, o.pause)
 	if err != nil {
 		return err
 	}
@@ -179,7 +186,7 @@ func (o *opener) openTerminal(ctx context.Context, s *stdio, t target, own owner
 		k = &sink{name: t.path, w: w[1]}
 	default:
 		var err error
-		if k, err = openSink(t); err != nil {
+		if k, err = openSink(ctx, t, o.pause); err != nil {
 			return err
 		}
 	}

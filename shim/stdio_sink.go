@@ -1,10 +1,13 @@
 package shim
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,8 +34,9 @@ type sink struct {
 	waiting bool // done waits for a reader of the fifo
 }
 
-// openSink opens a path or file:// target.
-func openSink(t target) (*sink, error) {
+// openSink opens a path or file:// target. It waits for the client of a fifo, for pause at most
+// and until ctx is done.
+func openSink(ctx context.Context, t target, pause time.Duration) (*sink, error) {
 	if t.kind == toFile {
 		return openLogFile(t)
 	}
@@ -47,18 +51,70 @@ func openSink(t target) (*sink, error) {
 		}
 		return &sink{name: t.path, w: w}, nil
 	}
-	// Open for reading first: with this reader, opening for writing does not wait for
-	// another one.
-	hold, err := openPlain(t.path, unix.O_RDONLY)
+	ctx, cancel := context.WithTimeout(ctx, pause)
+	defer cancel()
+	hold, w, err := openFifo(ctx, t.path)
 	if err != nil {
-		return nil, err
-	}
-	w, err := openPolled(t.path, unix.O_WRONLY)
-	if err != nil {
-		proc.CloseFiles(hold)
 		return nil, err
 	}
 	return &sink{name: t.path, w: w, hold: hold, splice: true}, nil
+}
+
+// openFifo opens both ends of a fifo for output when a client has opened it for reading, or
+// when ctx is done. containerd and its clients open their end while they wait for the answer of
+// Create. If the process has ended before they have, they give up, and its output is lost
+// (containerd#8643).
+func openFifo(ctx context.Context, path string) (hold, w *os.File, err error) {
+	w, err = openPolled(path, unix.O_WRONLY)
+	switch {
+	case errors.Is(err, unix.ENXIO): // no reader
+		return awaitClient(ctx, path)
+	case err != nil:
+		return nil, nil, err
+	}
+	if hold, err = openPlain(path, unix.O_RDONLY); err != nil {
+		proc.CloseFiles(w)
+		return nil, nil, err
+	}
+	return hold, w, nil
+}
+
+// awaitClient is openFifo for a fifo without a reader. Only open(2) can wait for one, and the
+// shim's own reader ends the wait, even if the fifo has no name any more.
+func awaitClient(ctx context.Context, path string) (hold, w *os.File, err error) {
+	at, err := open(path, unix.O_PATH)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer unix.Close(at)
+	fifo := fmt.Sprintf("/proc/self/fd/%d", at)
+	opened := make(chan struct{})
+	var writer int
+	var writerErr error
+	go func() {
+		defer close(opened)
+		writer, writerErr = open(fifo, unix.O_WRONLY)
+	}()
+	select {
+	case <-opened:
+	case <-ctx.Done():
+	}
+	if hold, err = openPlain(fifo, unix.O_RDONLY); err != nil {
+		go func() {
+			<-opened
+			_ = unix.Close(writer)
+		}()
+		return nil, nil, err
+	}
+	<-opened
+	if writerErr == nil {
+		writerErr = unix.SetNonblock(writer, true)
+	}
+	if writerErr != nil {
+		proc.CloseFiles(hold)
+		return nil, nil, fmt.Errorf("open %s: %w", path, writerErr)
+	}
+	return hold, polled(writer, path), nil
 }
 
 // logMode is the mode of log files.

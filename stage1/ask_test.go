@@ -33,7 +33,7 @@ const executed = "executed"
 // newAskedPod is a pod whose stage1 declares a socket, on which nothing listens yet.
 func newAskedPod(t *testing.T) *fakePod {
 	t.Helper()
-	scripts := stage1test.Scripts{abi.Enter: `echo enter >> executed; sleep 1000 3>&- 4>&- & ready $!`}
+	scripts := stage1test.Scripts{abi.AppAdd: `echo app/add >> executed; exit 1`, abi.Enter: `echo enter >> executed; sleep 1000 3>&- 4>&- & ready $!`}
 	for _, e := range []abi.Entrypoint{abi.AppStart, abi.AppStop, abi.AppRm, abi.AppSignal, abi.Stop, abi.GC} {
 		scripts[e] = "echo " + string(e) + " >> " + executed
 	}
@@ -310,25 +310,69 @@ func refuse(t *testing.T, listener *os.File) {
 	})
 }
 
+// The stage1 may be killed at any moment between the request and the end of its answer. Then the call
+// has failed, and is not made again.
 func TestACallThatTheStage1HasSeenIsNeverMadeTwice(t *testing.T) {
-	p := newAskedPod(t)
-	l, err := net.FileListener(p.listen(t, 0o600))
+	child, err := children.Start([]string{"/bin/sleep", "1000"}, &os.ProcAttr{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	go func() {
-		if c, err := l.Accept(); err == nil {
-			_, _ = c.Read(make([]byte, 1))
-			c.Close()
-		}
-	}()
-	err = p.Invoke(t.Context(), p.call(abi.AppStart))
-	if err == nil || !strings.Contains(err.Error(), "the stage1 has ended over this call") {
-		t.Errorf("got %v", err)
-	}
-	if got := p.executions(t); got != "" {
-		t.Errorf("executed were %q", got)
+	defer func() { _ = child.Kill(); child.Wait() }()
+	ready := fmt.Sprintf(`{"pid":%d}`, child.PID())
+	ready = fmt.Sprintf("ready %d\n%s", len(ready), ready)
+	const ended = "the stage1 has ended over this call"
+	for _, c := range []struct {
+		when string
+		call abi.Entrypoint
+		read int    // bytes of the request
+		said string // the answers
+		want string // of the error; if it is empty, the call succeeds
+	}{
+		{"after the first byte", abi.AppStart, 1, "", ended},
+		{"after the request", abi.AppStart, 1 << 20, "", ended},
+		{"in the first line", abi.AppStart, 1 << 20, "err", ended},
+		{"in the words of an error", abi.AppStart, 1 << 20, "error 9\nit ", ended},
+		{"after the words", abi.AppStart, 1 << 20, "error 9\nit is odd", "it is odd: " + ended},
+		{"before the exit code", abi.AppStart, 1 << 20, "exit 1\n", ended},
+		{"after the exit code", abi.AppStart, 1 << 20, "exit 1\n0", ""},
+		{"after the request of app/add", abi.AppAdd, 1 << 20, "", ended},
+		{"in the ready line of app/add", abi.AppAdd, 1 << 20, ready[:len(ready)-1], ended},
+		{"after the ready line of app/add", abi.AppAdd, 1 << 20, ready, ended},
+		{"after the request of enter", abi.Enter, 1 << 20, "", ended},
+		{"after the ready line of enter", abi.Enter, 1 << 20, ready, ""}, // the program runs
+	} {
+		t.Run(c.when, func(t *testing.T) {
+			p := newAskedPod(t)
+			l, err := net.FileListener(p.listen(t, 0o600))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				_, _ = conn.Read(make([]byte, c.read))
+				_, _ = io.WriteString(conn, c.said)
+			}()
+			call := p.call(c.call)
+			switch c.call {
+			case abi.AppAdd:
+				_, err = p.Add(t.Context(), call, [3]*os.File{})
+			case abi.Enter:
+				_, err = p.Enter(t.Context(), call, [3]*os.File{})
+			default:
+				err = p.Invoke(t.Context(), call)
+			}
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+			if got := p.executions(t); got != "" {
+				t.Errorf("executed were %q", got)
+			}
+		})
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rkt/containerd-shim-rkt-v1/internal/wait"
 	"github.com/rkt/containerd-shim-rkt-v1/proc"
 )
 
@@ -202,6 +203,41 @@ func TestAScopeOfTheNameOfAnotherIsRefused(t *testing.T) {
 		}
 		if len(f.units) != 1 {
 			t.Errorf("units %v", f.units)
+		}
+	})
+}
+
+// Another container may ask for the scope of a container whose shim was killed a moment ago.
+func TestTheScopeOfADeadShimIsTakenAndMadeAnew(t *testing.T) {
+	withScopes(t, func(t *testing.T, m Maker, h *hierarchies, f *fakeSystemd, triple string) {
+		dead := claimScope(t, m, h, triple)
+		if h.version == 1 { // otherwise no process can enter
+			if err := dead.setUp(&specs.LinuxResources{Devices: denyAll}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		left := enterDirs(t, dead.dirs, map[int]string{1: "tasks", 2: "cgroup.procs"}[h.version], "exec sleep 60")
+		g, err := FromRecord(dead.Record())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = dead.lock.Close()
+		if _, err := m.create(h, Path{Spec: triple}, nil); !errors.Is(err, errTaken) {
+			t.Errorf("before it is taken: %v", err)
+		}
+		if ok, err := g.Take(within(t, 10*time.Second)); !ok || err != nil {
+			t.Fatalf("%v, %v", ok, err)
+		}
+		if err := g.End(within(t, 30*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		wait.For(t, "the end of its process", left.ended)
+		leave(t, g, h) // systemd notices the end by itself
+		if len(f.units) != 0 {
+			t.Errorf("units %v", f.units)
+		}
+		if next := claimScope(t, m, h, triple); next.Path() != dead.Path() {
+			t.Errorf("the next one is at %s, and was at %s", next.Path(), dead.Path())
 		}
 	})
 }

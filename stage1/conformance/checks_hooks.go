@@ -17,8 +17,8 @@ import (
 func hookChecks() []Check {
 	order := inPod("hooks/order", "5", "hooks run in the order of the spec, with the state of the app as their input", checkHooks)
 	order.asks = func(s *specs.Spec) {
-		s.Hooks = &specs.Hooks{CreateRuntime: loggingHook("", "")}
-		s.Hooks.Prestart = loggingHook("", "")
+		s.Hooks = prestart(loggingHook("", ""))
+		s.Hooks.CreateRuntime = loggingHook("", "")
 	}
 	order.Fields = hookFields("prestart", "createRuntime")
 	container := inPod("hooks/create-container", "5", "a createContainer hook has run when app/add is ready", func(ctx context.Context, b *barePod) error {
@@ -34,12 +34,36 @@ func hookChecks() []Check {
 	post := inPod("hooks/poststart", "5", "a poststart hook has run when app/start returns, and not before", checkPoststart)
 	post.asks = func(s *specs.Spec) { s.Hooks = &specs.Hooks{Poststart: loggingHook("", "")} }
 	post.Fields = hookFields("poststart")
-	timeout := inPod("hooks/timeout", "5", "a hook that takes longer than its timeout fails app/add", func(ctx context.Context, b *barePod) error {
-		return b.refuses(ctx, slowHook)
-	})
-	timeout.asks = slowHook
-	timeout.Fields = []string{"/hooks/createRuntime/*/timeout"}
-	return []Check{order, container, start, post, timeout}
+	return append([]Check{order, container, start, post}, hookTimeouts()...)
+}
+
+// hookTimeouts check that a hook of each kind ends at its timeout.
+func hookTimeouts() []Check {
+	host := slowHook("/bin/sh", "sh", "-c", "exec sleep 8")
+	inside := slowHook(inRoot, programName, "sleep", "8")
+	added := func(ctx context.Context, b *barePod, asks func(*specs.Spec)) error { return b.refuses(ctx, asks) }
+	var all []Check
+	for _, k := range []struct {
+		kind, id, sentence string
+		asks               func(*specs.Spec)
+		run                func(context.Context, *barePod, func(*specs.Spec)) error
+	}{
+		{"createRuntime", "hooks/timeout", "a hook that takes longer than its timeout fails app/add",
+			func(s *specs.Spec) { s.Hooks = &specs.Hooks{CreateRuntime: host} }, added},
+		{"prestart", "hooks/timeout-prestart", "a prestart hook that takes longer than its timeout fails app/add",
+			func(s *specs.Spec) { s.Hooks = prestart(host) }, added},
+		{"createContainer", "hooks/timeout-create-container", "a createContainer hook that takes longer than its timeout fails app/add",
+			func(s *specs.Spec) { s.Hooks = &specs.Hooks{CreateContainer: host} }, added},
+		{"startContainer", "hooks/timeout-start-container", "after a startContainer hook that takes longer than its timeout the program does not run",
+			func(s *specs.Spec) { s.Hooks = &specs.Hooks{StartContainer: inside} }, checkNoProgram},
+		{"poststart", "hooks/timeout-poststart", "a poststart hook that takes longer than its timeout fails app/start",
+			func(s *specs.Spec) { s.Hooks = &specs.Hooks{Poststart: host} }, checkNoStart},
+	} {
+		c := inPod(k.id, "5", k.sentence, func(ctx context.Context, b *barePod) error { return k.run(ctx, b, k.asks) })
+		c.asks, c.Fields = k.asks, []string{"/hooks/" + k.kind + "/*/timeout"}
+		all = append(all, c)
+	}
+	return all
 }
 
 func hookFields(kinds ...string) []string {
@@ -59,10 +83,16 @@ func loggingHook(name, log string) []specs.Hook {
 	}}
 }
 
-// slowHook adds a hook that runs much longer than its timeout.
-func slowHook(s *specs.Spec) {
-	hook := []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "exec sleep 8"}, Env: []string{"PATH=/usr/bin:/bin"}, Timeout: new(1)}}
-	s.Hooks = &specs.Hooks{CreateRuntime: hook}
+// slowHook returns a hook that runs much longer than its timeout.
+func slowHook(path string, args ...string) []specs.Hook {
+	return []specs.Hook{{Path: path, Args: args, Env: []string{"PATH=/usr/bin:/bin"}, Timeout: new(1)}}
+}
+
+// prestart returns hooks of the kind that createRuntime has replaced.
+func prestart(hooks []specs.Hook) *specs.Hooks {
+	h := &specs.Hooks{}
+	h.Prestart = hooks
+	return h
 }
 
 // touched is the name of the file that touchingHook makes.
@@ -92,8 +122,8 @@ func ranHooks(log string, want ...string) error {
 func checkHooks(ctx context.Context, b *barePod) error {
 	log := filepath.Join(b.t.dir, "hooks")
 	a := must(b.add(ctx, "app", func(s *specs.Spec) {
-		s.Hooks = &specs.Hooks{CreateRuntime: loggingHook("createRuntime", log)}
-		s.Hooks.Prestart = loggingHook("prestart", log)
+		s.Hooks = prestart(loggingHook("prestart", log))
+		s.Hooks.CreateRuntime = loggingHook("createRuntime", log)
 	}, "wait"))
 	try(ranHooks(log, "prestart", "createRuntime"))
 	lines := strings.Split(string(must(os.ReadFile(log))), "\n")
@@ -126,4 +156,23 @@ func checkPoststart(ctx context.Context, b *barePod) error {
 	}
 	try(a.invoke(ctx, abi.AppStart))
 	return ranHooks(log, "poststart")
+}
+
+// checkNoProgram checks that an app ends before it runs its program. OCI runtimes report the
+// start before they run the hook.
+func checkNoProgram(ctx context.Context, b *barePod, asks func(*specs.Spec)) error {
+	a := must(b.add(ctx, "app", asks, "wait"))
+	if err := a.invoke(ctx, abi.AppStart); err != nil {
+		return nil
+	}
+	text, err := a.streams.out.wait(ctx, func(text string, ended bool) bool { return ended || text != "" })
+	if err == nil && text != "" {
+		err = fmt.Errorf("the program has written %q", text)
+	}
+	return err
+}
+
+func checkNoStart(ctx context.Context, b *barePod, asks func(*specs.Spec)) error {
+	a := must(b.add(ctx, "app", asks, "wait"))
+	return failsWith("app/start", a.invoke(ctx, abi.AppStart), nil)
 }

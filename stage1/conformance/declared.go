@@ -28,16 +28,9 @@ func unchecked() []Unchecked {
 		{"/process/scheduler/period", NoMachine, "it needs a budget of real time"},
 		{"/linux/netDevices", NoMachine, "it needs a network device that the host can spare"},
 		{"/linux/intelRdt", NoMachine, "it needs a processor that has it"},
-		{"/linux/memoryPolicy", NoMachine, "it needs several memory nodes"},
 		{"/linux/personality/flags", Invisible, "the specification defines none"},
 		{"/linux/seccomp/architectures", NoMachine, "it needs a program for another architecture"},
 		{"/linux/seccomp/flags", Invisible, "the kernel does not show them"},
-		{"/linux/seccomp/listenerPath", NoMachine, "it needs an agent"},
-		{"/linux/seccomp/listenerMetadata", NoMachine, "it needs an agent"},
-		{"/hooks/prestart/*/timeout", Sampled, "of all hooks only that of createRuntime is checked"},
-		{"/hooks/createContainer/*/timeout", Sampled, "of all hooks only that of createRuntime is checked"},
-		{"/hooks/startContainer/*/timeout", Sampled, "of all hooks only that of createRuntime is checked"},
-		{"/hooks/poststart/*/timeout", Sampled, "of all hooks only that of createRuntime is checked"},
 		{"/vm", NoMachine, "it needs files of a virtual machine"},
 	}
 }

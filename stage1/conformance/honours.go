@@ -22,7 +22,9 @@ type honoured struct {
 	// fields are the fields of config.json whose values have a visible effect.
 	fields []string
 	ask    func(*specs.Spec)
-	facts  []fact
+	// with replaces values of ask by those of a trial. It may be nil.
+	with  func(*trial, *specs.Spec) error
+	facts []fact
 	// refused is set if the kernel lacks the feature completely, so that the app or exec
 	// must fail.
 	refused bool
@@ -114,11 +116,17 @@ func (h *honoured) verb() []string {
 	return verb
 }
 
+// asked makes the spec of an app ask for the part.
+func (t *trial) asked(h *honoured, s *specs.Spec) {
+	t.observed(s)
+	h.ask(s)
+	if h.with != nil {
+		try(h.with(t, s))
+	}
+}
+
 func (t *trial) honoursInApp(ctx context.Context, h *honoured) error {
-	a, err := t.wholePod().start(ctx, func(s *specs.Spec) {
-		t.observed(s)
-		h.ask(s)
-	}, h.verb()...)
+	a, err := t.wholePod().start(ctx, func(s *specs.Spec) { t.asked(h, s) }, h.verb()...)
 	if done, err := h.begun(err); done {
 		return err
 	}
@@ -131,9 +139,8 @@ func (t *trial) honoursInExec(ctx context.Context, h *honoured) error {
 	asked := t.plainSpec()
 	h.ask(asked)
 	a, err := t.wholePod().waiting(ctx, func(s *specs.Spec) {
-		t.observed(s)
 		own := s.Process
-		h.ask(s)
+		t.asked(h, s)
 		s.Process = own
 	})
 	if err != nil {

@@ -1,11 +1,13 @@
 package conformance
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // kernelFields are about namespaces and about what the kernel allows a program.
@@ -62,9 +64,24 @@ func kernelFields() []honoured {
 				}
 			},
 			facts: []fact{is("call getpriority 0 0", "EPROTO"), is("call getsid 0", "done")}},
+		{name: "seccomp-agent", sentence: "a system call that the filter leaves to an agent ends as the agent says",
+			fields: []string{"/linux/seccomp/listenerPath", "/linux/seccomp/listenerMetadata"},
+			ask:    askAgent, with: (*trial).withAgent, facts: []fact{is("call getsid 0", "EPROTO")}},
 		{name: "personality", sentence: "the execution domain is the spec's", fields: []string{"/linux/personality/domain"},
 			ask:   func(s *specs.Spec) { s.Linux.Personality = &specs.LinuxPersonality{Domain: specs.PerLinux32} },
 			facts: []fact{is("personality", "0x8")}},
+		{name: "memory-policy", sentence: "memory comes from the nodes of the spec",
+			fields: []string{"/linux/memoryPolicy/mode", "/linux/memoryPolicy/nodes", "/linux/memoryPolicy/flags"},
+			ask: func(s *specs.Spec) {
+				s.Linux.MemoryPolicy = &specs.LinuxMemoryPolicy{Mode: specs.MpolInterleave, Nodes: "0", Flags: []specs.MemoryPolicyFlagType{specs.MpolFStaticNodes}}
+			},
+			facts: []fact{is("memory-policy", fmt.Sprintf("%#x 0x1", unix.MPOL_INTERLEAVE|unix.MPOL_F_STATIC_NODES))},
+			missing: func() string {
+				if _, err := memoryPolicy(""); err != nil {
+					return "the kernel has no memory policies"
+				}
+				return ""
+			}},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,18 +20,19 @@ import (
 func observe(questions []string) map[string]string {
 	runtime.LockOSThread() // some answers are about a thread
 	answerers := map[string]func(string) (string, error){
-		"status":      func(name string) (string, error) { return fieldOf("/proc/self/status", name+":") },
-		"limits":      func(name string) (string, error) { return fieldOf("/proc/self/limits", name) },
-		"file":        content,
-		"list":        list,
-		"stat":        stat,
-		"create":      create,
-		"mount":       mountAt,
-		"namespace":   func(name string) (string, error) { return os.Readlink("/proc/self/ns/" + name) },
-		"scheduler":   scheduler,
-		"ioprio":      ioPriority,
-		"personality": personality,
-		"call":        call,
+		"status":        func(name string) (string, error) { return fieldOf("/proc/self/status", name+":") },
+		"limits":        func(name string) (string, error) { return fieldOf("/proc/self/limits", name) },
+		"file":          content,
+		"list":          list,
+		"stat":          stat,
+		"create":        create,
+		"mount":         mountAt,
+		"namespace":     func(name string) (string, error) { return os.Readlink("/proc/self/ns/" + name) },
+		"scheduler":     scheduler,
+		"ioprio":        ioPriority,
+		"personality":   personality,
+		"memory-policy": memoryPolicy,
+		"call":          call,
 	}
 	answers := map[string]string{}
 	for _, q := range questions {
@@ -161,6 +163,17 @@ func personality(string) (string, error) {
 		return "", errno
 	}
 	return fmt.Sprintf("%#x", p), nil
+}
+
+// memoryPolicy returns the mode and the first nodes of the thread's memory policy, as bits.
+func memoryPolicy(string) (string, error) {
+	var mode int32
+	var nodes [1024 / 64]uint64
+	_, _, errno := unix.Syscall6(unix.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&mode)), uintptr(unsafe.Pointer(&nodes)), uintptr(len(nodes)*64), 0, 0, 0)
+	if errno != 0 {
+		return "", errno
+	}
+	return fmt.Sprintf("%#x %#x", mode, nodes[0]), nil
 }
 
 // call makes a system call: NAME ARGUMENT...

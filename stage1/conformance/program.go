@@ -64,6 +64,9 @@ func act(verb string, args []string) int {
 		return report(inspect())
 	case "wait":
 		return wait()
+	case "sleep": // SECONDS
+		time.Sleep(time.Duration(number(args, 0)) * time.Second)
+		return 0
 	case "tick":
 		return tick()
 	case "eat": // MEGABYTES, and then waits

@@ -42,8 +42,6 @@ const (
 	NoMachine Reason = "machine"
 	// Invisible means that the kernel does not show whether a field is honoured.
 	Invisible Reason = "invisible"
-	// Sampled means that only a similar field is checked.
-	Sampled Reason = "sampled"
 	// FailedCheck means that the check of a field has failed.
 	FailedCheck Reason = "failed"
 	// NotRun means that the check of a field was not selected.
